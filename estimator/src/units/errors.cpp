@@ -1,0 +1,34 @@
+#include <oomplan/units/errors.hpp>
+
+namespace oomplan {
+namespace {
+
+std::string joined(const std::vector<Problem>& all) {
+  std::string out;
+  for (const auto& problem : all) {
+    if (!out.empty()) out += '\n';
+    out += to_text(problem);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const Problem& p) {
+  std::string out = p.place.file;
+  if (p.place.line > 0) out += ":" + std::to_string(p.place.line);
+  if (p.place.line > 0 && p.place.column > 0) out += ":" + std::to_string(p.place.column);
+  if (!p.place.path.empty()) out += (out.empty() ? "" : " ") + p.place.path;
+  std::string said;
+  const auto add = [&said](const std::string& piece) { said += (said.empty() ? "" : ", ") + piece; };
+  if (!p.found.empty()) add("found " + p.found);
+  if (!p.expected.empty()) add("expected " + p.expected);
+  if (!p.nearest.empty()) said += " (did you mean '" + p.nearest + "'?)";
+  if (!p.why.empty()) said += (said.empty() ? "" : ": ") + p.why;
+  if (out.empty()) return said;
+  return said.empty() ? out : out + ": " + said;
+}
+
+InputError::InputError(std::vector<Problem> all) : std::runtime_error(joined(all)), problems(std::move(all)) {}
+
+}  // namespace oomplan
