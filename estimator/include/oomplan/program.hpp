@@ -1,0 +1,307 @@
+// A memory program: what one rank allocates and frees, in order. Everything that oomplan says is read from one.
+//
+// An engine describes its execution once, as a function over a recorder (`template <class R> void record(R&, const Plan&)`).
+// Two recorders exist. PeakRecorder folds the description into a Span of scalars and stores nothing: search uses it.
+// ProgramWriter stores it as data, a Program, which the readers below expand: trace, ledger, live set, allocator replay.
+//
+// Sizes are bytes. A tensor's identity is (site, index a, index b), for example (saved "mlp.gate", layer, micro-batch): a free
+// names the same identity as its allocation. An unmatched free is a Defect. Where the real lifetime is not deterministic
+// (record_stream, run-ahead of the CPU), a description gives the latest legal free.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <oomplan/units/bytes.hpp>
+#include <oomplan/units/dtype.hpp>
+#include <oomplan/units/errors.hpp>
+
+namespace oomplan {
+
+/// What a tensor is for. The order is the order of reports.
+enum class Category : std::uint8_t {
+  weights, gradients, optimizer, activations, logits, temporaries, communication, kv_cache, buffers, workspace, graphs, context, nccl, inputs, host_copy, other
+};
+inline constexpr int kCategories = 16;
+std::string_view name(Category);
+
+/// Who hands out the memory. Only `torch` keeps what is freed (as reserved); `pausable` can be unmapped (cuMem pools,
+/// torch_memory_saver); `driver` is context, NCCL and graphs. The last three are host memory.
+enum class Pool : std::uint8_t { torch, pausable, driver, pinned, pageable, shared };
+inline constexpr int kPools = 6;
+std::string_view name(Pool);
+constexpr bool on_device(Pool pool) { return pool <= Pool::driver; }
+
+/// Who keeps a tensor alive; printed by explain.
+enum class Holder : std::uint8_t { resident, saved_for_backward, local, autograd, caller, communication };
+std::string_view name(Holder);
+
+/// A place in a description where tensors come from: one row of a table.
+struct Site {
+  std::string name;                 ///< "layer.mlp.gate"
+  std::vector<std::int64_t> shape;  ///< of one tensor, outermost first; empty when it is not a tensor
+  DType dtype = DType::bf16;
+  Bytes bytes = 0;
+  Category category = Category::other;
+  Pool pool = Pool::torch;
+  std::uint8_t stream = 0;  ///< of the caching allocator: 0 compute, 1 all-gather, 2 reduce-scatter, ...
+  Holder holder = Holder::local;
+};
+
+/// The loop index that a repeated body gets. It can be shifted, never compared or converted: a body that depended on the
+/// iteration could not be folded by a closed form.
+class Index {
+ public:
+  constexpr Index() = default;
+  constexpr explicit Index(std::int64_t constant) : offset_(constant) {}
+  friend constexpr Index operator+(Index i, std::int64_t n) { i.offset_ += n; return i; }
+  friend constexpr Index operator-(Index i, std::int64_t n) { i.offset_ -= n; return i; }
+
+ private:
+  friend class ProgramWriter;
+  friend class PeakRecorder;
+  friend struct ProgramReader;
+  constexpr Index(std::int16_t depth, std::int64_t offset, std::int8_t step) : offset_(offset), depth_(depth), step_(step) {}
+  std::int64_t offset_ = 0;
+  std::int16_t depth_ = -1;  ///< loop of that nesting depth; -1 constant; -2, -3: formal index a, b of a definition
+  std::int8_t step_ = 1;
+};
+
+/// The site of an allocation as a description holds it: number in the writer's table, and its size.
+struct SiteRef {
+  std::uint32_t id = 0;
+  Bytes bytes = 0;
+  Pool pool = Pool::torch;
+};
+
+/// What a stretch of execution does to one process, as scalars. A monoid under `then`; `repeat` is its power.
+struct Span {
+  Bytes net = 0;      ///< change of the device level, all device pools
+  Bytes peak = 0;     ///< highest device level above the start; >= 0
+  Bytes cached = 0;   ///< change of the torch pool's level
+  Bytes tail = 0;     ///< highest torch level since the last trim (since the start if none), above the start
+  bool trimmed = false;  ///< a trim (empty_cache) took place
+  Bytes host_net = 0, host_peak = 0;
+  std::int64_t events = 0;   ///< allocations and frees, expanded
+  std::int64_t witness = -1; ///< ordinal of the event that reached `peak`; -1: the start
+
+  friend bool operator==(const Span&, const Span&) = default;
+};
+constexpr Span then(const Span& a, const Span& b) {
+  Span c;
+  c.net = a.net + b.net;
+  const bool later = a.net + b.peak > a.peak;
+  c.peak = later ? a.net + b.peak : a.peak;
+  c.witness = later ? (b.witness < 0 ? a.events - 1 : a.events + b.witness) : a.witness;
+  c.cached = a.cached + b.cached;
+  c.trimmed = a.trimmed || b.trimmed;
+  c.tail = b.trimmed ? a.cached + b.tail : std::max(a.tail, a.cached + b.tail);
+  c.host_net = a.host_net + b.host_net;
+  c.host_peak = std::max(a.host_peak, a.host_net + b.host_peak);
+  c.events = a.events + b.events;
+  return c;
+}
+/// `s` n times in a row, closed form. REQUIRES: n >= 0.
+constexpr Span repeat(const Span& s, std::int64_t n) {
+  if (n <= 0) return {};
+  Span c = s;
+  const std::int64_t before = n - 1;
+  c.net = s.net * n;
+  c.cached = s.cached * n;
+  c.host_net = s.host_net * n;
+  c.events = s.events * n;
+  if (s.net > 0) {
+    c.peak = s.net * before + s.peak;
+    c.witness = s.events * before + s.witness;
+  }
+  c.tail = s.trimmed ? s.cached * before + s.tail : s.tail + std::max<Bytes>(0, s.cached) * before;
+  c.host_peak = s.host_peak + std::max<Bytes>(0, s.host_net) * before;
+  return c;
+}
+
+/// Runs of equal units, seen one at a time with their neighbours; see PeakRecorder::walk.
+struct UnitRun {
+  int kind = 0;            ///< which of the description's kinds of unit
+  std::int64_t count = 0;  ///< >= 1
+};
+/// Kind of a neighbour that does not exist.
+inline constexpr int kNoUnit = -1;
+
+enum class Direction : std::uint8_t { forward, backward };
+
+/// Folds a description into a Span. Stores no events: 1 to 2 ns each.
+class PeakRecorder {
+ public:
+  static constexpr bool kWrites = false;
+  void alloc(const SiteRef& s, Index = {}, Index = {}) { add(s.pool, s.bytes); }
+  void free(const SiteRef& s, Index = {}, Index = {}) { add(s.pool, -s.bytes); }
+  /// empty_cache: the caching allocator gives back what is free.
+  void trim() {
+    at_.trimmed = true;
+    at_.tail = at_.cached;
+  }
+  /// Unmaps a pausable pool that holds `bytes` now.
+  void pause(Pool pool, Bytes bytes) { add(pool, -bytes); }
+  void resume(Pool pool, Bytes bytes) { add(pool, bytes); }
+  void mark(std::string_view) {}
+  /// body(Index) n times.
+  template <class Body>
+  void repeat(std::int64_t n, Body&& body, Direction = Direction::forward, std::int64_t = 0) {
+    if (n <= 0) return;
+    const Span before = at_;
+    at_ = {};
+    body(Index{});
+    at_ = oomplan::then(before, oomplan::repeat(at_, n));
+  }
+  /// Appends a stretch that was folded before.
+  void call(const Span& s) { at_ = oomplan::then(at_, s); }
+  const Span& span() const { return at_; }
+  void add(Pool pool, Bytes bytes) {
+    if (on_device(pool)) {
+      at_.net += bytes;
+      if (at_.net > at_.peak) {
+        at_.peak = at_.net;
+        at_.witness = at_.events;
+      }
+      if (pool == Pool::torch) {
+        at_.cached += bytes;
+        at_.tail = std::max(at_.tail, at_.cached);
+      }
+    } else {
+      at_.host_net += bytes;
+      at_.host_peak = std::max(at_.host_peak, at_.host_net);
+    }
+    ++at_.events;
+  }
+
+ private:
+  Span at_;
+};
+
+/// A description as data: sites, and a tree of operations in a flat list.
+class Program {
+ public:
+  enum class Kind : std::uint8_t { alloc, free, loop, end, call, trim, pause, resume, mark };
+  struct Op {
+    Kind kind = Kind::alloc;
+    Pool pool = Pool::torch;    ///< pause, resume
+    std::uint32_t site = 0;     ///< alloc, free; call: number of the definition; mark: number of the label
+    Index a, b;                 ///< identity; of a call: what the formal indices become; of a loop: a = first value and step
+    std::int64_t count = 0;     ///< loop: times; pause, resume: bytes
+  };
+  std::vector<Site> sites;
+  std::vector<Op> ops;
+  std::vector<std::vector<Op>> definitions;
+  std::vector<std::string> labels;
+};
+
+/// Writes a description down as a Program.
+class ProgramWriter {
+ public:
+  static constexpr bool kWrites = true;
+  SiteRef site(Site row);
+  void alloc(const SiteRef& s, Index a = {}, Index b = {});
+  void free(const SiteRef& s, Index a = {}, Index b = {});
+  void trim();
+  void pause(Pool pool, Bytes bytes);
+  void resume(Pool pool, Bytes bytes);
+  /// From here on events belong to the phase `label`.
+  void mark(std::string_view label);
+  /// The body's index runs first, first+1, ... (forward) or first, first-1, ... (backward).
+  template <class Body>
+  void repeat(std::int64_t n, Body&& body, Direction direction = Direction::forward, std::int64_t first = 0) {
+    if (n <= 0) return;
+    const Index index = begin_loop(n, direction, first);
+    body(index);
+    end_loop();
+  }
+  /// Starts a definition; what is recorded until end_definition() belongs to it. Definitions do not nest.
+  std::uint32_t begin_definition();
+  void end_definition();
+  static constexpr Index formal_a() { return Index(-2, 0, 1); }
+  static constexpr Index formal_b() { return Index(-3, 0, 1); }
+  void call(std::uint32_t definition, Index a = {}, Index b = {});
+  Program take();
+
+ private:
+  Index begin_loop(std::int64_t n, Direction direction, std::int64_t first);
+  void end_loop();
+  std::vector<Program::Op>& target();
+  Program program_;
+  std::vector<Program::Op> open_;
+  std::int16_t depth_ = 0, outer_depth_ = 0;
+  bool defining_ = false;
+};
+
+/// Hands each unit of `runs` to body(previous kind, this kind, next kind, Index of the unit): border units singly, the inside
+/// of a run as one repeat. Units are numbered from 0 in forward order; a backward walk starts at the last one, and
+/// "previous" is the unit visited before.
+template <class Recorder, class Body>
+void walk(Recorder& r, const std::vector<UnitRun>& runs, Direction direction, Body&& body) {
+  const bool ahead = direction == Direction::forward;
+  const auto n = static_cast<std::int64_t>(runs.size());
+  std::int64_t total = 0;
+  for (const auto& run : runs) total += run.count;
+  std::int64_t at = ahead ? 0 : total - 1;  // number of the next unit
+  const std::int64_t step = ahead ? 1 : -1;
+  for (std::int64_t k = 0; k < n; ++k) {
+    const auto& run = runs[static_cast<std::size_t>(ahead ? k : n - 1 - k)];
+    const int before = k == 0 ? kNoUnit : runs[static_cast<std::size_t>(ahead ? k - 1 : n - k)].kind;
+    const int after = k == n - 1 ? kNoUnit : runs[static_cast<std::size_t>(ahead ? k + 1 : n - 2 - k)].kind;
+    if (run.count == 1) {
+      body(before, run.kind, after, Index(at));
+    } else {
+      body(before, run.kind, run.kind, Index(at));
+      r.repeat(run.count - 2, [&](Index i) { body(run.kind, run.kind, run.kind, i); }, direction, at + step);
+      body(run.kind, run.kind, after, Index(at + step * (run.count - 1)));
+    }
+    at += step * run.count;
+  }
+}
+
+// ---- Readers of a Program -------------------------------------------------------------------------------------------------
+
+/// One expanded event. `tensor` numbers the allocation it belongs to, from 0 in order of allocation.
+struct Event {
+  Program::Kind kind = Program::Kind::alloc;
+  Pool pool = Pool::torch;
+  std::uint32_t site = 0;   ///< mark: number of the label
+  std::int64_t tensor = -1;
+  Bytes bytes = 0;
+  std::int64_t a = 0, b = 0;
+};
+/// Calls `see` for every event in order; stops early when it returns false. Throws Defect on a free without an allocation, a
+/// second allocation of a live identity, or a pause of other bytes than the pool holds.
+void expand(const Program&, const std::function<bool(const Event&)>& see);
+
+/// A tensor that is alive at some instant.
+struct LiveTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  DType dtype = DType::bf16;
+  Bytes bytes = 0;        ///< of all `count` together
+  Category category = Category::other;
+  Pool pool = Pool::torch;
+  Holder holder = Holder::local;
+  std::string phase;      ///< in which it was allocated
+  std::int64_t count = 1; ///< equal tensors (of several layers) in one row
+};
+
+/// What an expansion of the whole program shows. `span` equals the fold of the same description.
+struct Trace {
+  Span span;
+  std::string phase;                          ///< label in force at the peak
+  std::vector<Bytes> device_by_category;      ///< kCategories entries: what is live at the peak
+  std::vector<LiveTensor> live;               ///< device tensors at the peak, largest first, equal ones merged
+  std::vector<Bytes> host_by_category;        ///< at the host's peak
+  std::int64_t left = 0;                      ///< tensors still alive at the end
+};
+Trace trace(const Program&);
+/// Device level after every event, for charts. Every `stride`-th event and every new highest.
+std::vector<std::pair<std::int64_t, Bytes>> timeline(const Program&, std::int64_t stride = 1);
+
+}  // namespace oomplan

@@ -1,0 +1,110 @@
+// The expansion of a Program into events, and the matching of every free with its allocation.
+#include <array>
+#include <unordered_map>
+
+#include <oomplan/program.hpp>
+
+namespace oomplan {
+
+/// Opens Index for the reader.
+struct ProgramReader {
+  static std::int64_t value(const Index& i, const std::vector<std::int64_t>& loops, const std::array<std::int64_t, 2>& formal) {
+    if (i.depth_ == -1) return i.offset_;
+    if (i.depth_ < -1) return formal[static_cast<std::size_t>(-2 - i.depth_)] + i.offset_;
+    return i.offset_ + loops[static_cast<std::size_t>(i.depth_)] * i.step_;
+  }
+};
+
+namespace {
+
+struct Identity {
+  std::uint32_t site;
+  std::int64_t a, b;
+  bool operator==(const Identity&) const = default;
+};
+struct IdentityHash {
+  std::size_t operator()(const Identity& k) const {
+    std::uint64_t h = k.site * 0x9E3779B97F4A7C15ULL;
+    h = (h ^ static_cast<std::uint64_t>(k.a)) * 0xBF58476D1CE4E5B9ULL;
+    h = (h ^ (h >> 29) ^ static_cast<std::uint64_t>(k.b)) * 0x94D049BB133111EBULL;
+    return static_cast<std::size_t>(h ^ (h >> 32));
+  }
+};
+
+class Expander {
+ public:
+  Expander(const Program& program, const std::function<bool(const Event&)>& see) : program_(program), see_(see) {}
+
+  bool run(const std::vector<Program::Op>& ops, const std::array<std::int64_t, 2>& formal) {
+    std::vector<std::int64_t> loops;
+    struct Frame {
+      std::size_t body;
+      std::int64_t left;
+    };
+    std::vector<Frame> frames;
+    for (std::size_t at = 0; at < ops.size(); ++at) {
+      const auto& op = ops[at];
+      switch (op.kind) {
+        case Program::Kind::loop:
+          frames.push_back({at, op.count});
+          loops.push_back(0);
+          break;
+        case Program::Kind::end:
+          if (--frames.back().left > 0) {
+            ++loops.back();
+            at = frames.back().body;
+          } else {
+            frames.pop_back();
+            loops.pop_back();
+          }
+          break;
+        case Program::Kind::call:
+          if (!run(program_.definitions[op.site], {ProgramReader::value(op.a, loops, formal), ProgramReader::value(op.b, loops, formal)}))
+            return false;
+          break;
+        default:
+          if (!emit(op, ProgramReader::value(op.a, loops, formal), ProgramReader::value(op.b, loops, formal))) return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  bool emit(const Program::Op& op, std::int64_t a, std::int64_t b) {
+    Event event{op.kind, op.pool, op.site, -1, op.count, a, b};
+    if (op.kind == Program::Kind::alloc) {
+      const auto& site = program_.sites[op.site];
+      event.bytes = site.bytes;
+      event.tensor = next_++;
+      if (!live_.emplace(Identity{op.site, a, b}, event.tensor).second) throw Defect(describe("allocated twice", op.site, a, b));
+      level_[static_cast<std::size_t>(op.pool)] += site.bytes;
+    } else if (op.kind == Program::Kind::free) {
+      const auto found = live_.find(Identity{op.site, a, b});
+      if (found == live_.end()) throw Defect(describe("freed without allocation", op.site, a, b));
+      event.bytes = program_.sites[op.site].bytes;
+      event.tensor = found->second;
+      live_.erase(found);
+      level_[static_cast<std::size_t>(op.pool)] -= event.bytes;
+    } else if (op.kind == Program::Kind::pause) {
+      if (level_[static_cast<std::size_t>(op.pool)] != op.count) throw Defect("a pause of other bytes than the pool holds");
+    }
+    return see_(event);
+  }
+  std::string describe(const char* what, std::uint32_t site, std::int64_t a, std::int64_t b) const {
+    return std::string(what) + ": " + program_.sites[site].name + " [" + std::to_string(a) + ", " + std::to_string(b) + "]";
+  }
+
+  const Program& program_;
+  const std::function<bool(const Event&)>& see_;
+  std::unordered_map<Identity, std::int64_t, IdentityHash> live_;
+  std::array<Bytes, kPools> level_{};
+  std::int64_t next_ = 0;
+};
+
+}  // namespace
+
+void expand(const Program& program, const std::function<bool(const Event&)>& see) {
+  Expander(program, see).run(program.ops, {0, 0});
+}
+
+}  // namespace oomplan
