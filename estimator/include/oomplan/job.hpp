@@ -1,0 +1,164 @@
+// A Job: which models run where, on which engines, with which settings, and in what turns.
+//
+// Plain values. `read` (oomplan.hpp) makes one from a file, with the origin of every value; the defaults below are only there
+// so that a Job made by hand is well defined, an engine's own defaults are filled in by the reader from models/engines.
+// Token and sequence counts are per data-parallel rank unless said otherwise. Sizes are bytes.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <oomplan/units/bytes.hpp>
+#include <oomplan/units/dtype.hpp>
+#include <oomplan/units/errors.hpp>
+
+namespace oomplan {
+
+struct Architecture;  // catalog/architecture.hpp; made by read() from a model's name or config.json
+
+enum class JobKind : std::uint8_t { rl, sft, serving };
+enum class RoleKind : std::uint8_t { actor, reference, critic, reward, trainer, rollout, server };
+/// What runs a role. `single` is one device without sharding.
+enum class EngineKind : std::uint8_t { single, fsdp2, fsdp1, ddp, deepspeed, megatron, archon, sglang, vllm };
+/// Which framework drives the engine: it decides wrapping, precision, loss head and what is freed between phases.
+enum class Framework : std::uint8_t { torch, areal, verl };
+/// Implementation of the operators; decides what is saved for backward (layers/).
+enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager };
+enum class Recompute : std::uint8_t { none, full };
+enum class OptimizerKind : std::uint8_t { adamw, adam, sgd, sgd_momentum };
+enum class OptimizerForm : std::uint8_t { foreach, fused, loop };
+/// What follows the last hidden state in training, and in forward-only log-prob passes (layers/heads).
+enum class LossHead : std::uint8_t {
+  hf_loss,               ///< transformers' cross-entropy on fp32 logits
+  logprob_fp32,          ///< logits.float() -> log_softmax -> gather
+  logprob_bf16,
+  logprob_lse,           ///< gather - logsumexp in fp32
+  logprob_rows,          ///< log_softmax of one row after another
+  logprob_chunked,       ///< 1024-row chunks of logprob_fp32
+  logprob_entropy_fp32,  ///< with entropy that needs a gradient
+  logprob_entropy_nograd,
+  logprob_temperature,   ///< out-of-place division, then logprob_fp32
+  verl_flash_ce,         ///< verl: flash-attn cross-entropy, temperature out of place
+  verl_entropy_compiled, ///< verl: with compiled entropy that needs a gradient (default when entropy_coeff != 0)
+  verl_entropy_eager,
+  areal_compiled,        ///< AReaL: log-probs and entropy in 1024-row compiled chunks
+  areal_eager,
+  value,                 ///< critic: a linear layer h -> 1
+};
+/// How new weights reach the servers.
+enum class SyncBy : std::uint8_t { none, nccl, disk };
+/// What a change of a knob does besides memory.
+enum class Effect : std::uint8_t { free, speed, numerics, semantics };
+
+/// Degrees of parallelism. world = data * tensor * pipeline * context.
+struct Layout {
+  std::int64_t data = 1, tensor = 1, pipeline = 1;
+  std::int64_t context = 1;        ///< FSDP: Ulysses
+  std::int64_t expert = 1, expert_tensor = 1;
+  bool hybrid = false;             ///< written as attn:...|ffn:...
+  constexpr std::int64_t world() const { return data * tensor * pipeline * context; }
+  bool operator==(const Layout&) const = default;
+};
+
+/// Settings of a role that trains, or that only computes log-probs or values with a training engine.
+struct Trainer {
+  Layout layout;
+  Framework framework = Framework::areal;
+  std::string framework_version;
+  Kernels kernels = Kernels::hf_flash;
+  DType storage = DType::fp32;  ///< of parameters (and so of gradients and optimizer states) between steps
+  DType compute = DType::bf16;
+  DType reduce = DType::fp32;   ///< of the gradient reduction
+  bool autocast = false;        ///< torch.autocast around the forward pass
+  Recompute recompute = Recompute::full;
+  bool reentrant = false;       ///< of the checkpoint
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  OptimizerForm optimizer_form = OptimizerForm::foreach;
+  bool clip = true;
+  bool reshard_after_forward = true;  ///< of the layers; of the root too unless root_reshard is false
+  bool root_reshard = true;
+  bool wrap_embedding = true, wrap_head = false;  ///< a sharded unit of their own
+  bool gradient_sync_every_micro_batch = true;    ///< false: set_requires_gradient_sync(False) but for the last
+  bool offload_parameters = false;    ///< to the host between phases
+  bool offload_optimizer = false;
+  bool cpu_offload_policy = false;    ///< FSDP2's CPUOffloadPolicy: parameters, gradients, states and step live on the host
+  LossHead head = LossHead::areal_compiled;
+  std::int64_t tokens_per_micro_batch = 16384;   ///< packed tokens of one data-parallel rank, before Ulysses divides them
+  std::int64_t sequences_per_micro_batch = 0;    ///< > 0: padded batches of sequence_tokens instead of packing
+  std::int64_t sequence_tokens = 0;
+  std::int64_t micro_batches = 0;                ///< of a step; 0: derived from the batch
+  std::int64_t logprob_tokens_per_micro_batch = 0;  ///< of forward-only passes; 0: tokens_per_micro_batch
+  std::int64_t logits_to_keep = 0;               ///< > 0: only so many tokens reach the head
+  bool operator==(const Trainer&) const = default;
+};
+
+/// Settings of a generation or serving engine.
+struct Server {
+  Layout layout;                        ///< data: replicas of the server
+  std::string version;
+  double memory_fraction = 0;           ///< mem_fraction_static (of what is free) or gpu_memory_utilization (of the total); 0: the engine's own choice
+  std::int64_t concurrency = 0;         ///< requests in flight that the job asks of all replicas together; 0: unstated
+  std::int64_t max_running = 0;         ///< max_running_requests, max_num_seqs; 0: the engine's own
+  std::int64_t max_model_len = 0;       ///< context length; 0: the model's
+  std::int64_t batched_tokens = 0;      ///< chunked_prefill_size, max_num_batched_tokens; 0: the engine's own
+  DType weights = DType::bf16, kv = DType::bf16;
+  bool eager = false;                   ///< no CUDA graphs
+  std::int64_t sleep_level = 0;         ///< released between phases on shared GPUs: 0 never, 1, 2
+  bool operator==(const Server&) const = default;
+};
+
+struct Role {
+  std::string name;                     ///< "actor", "ref", "rollout"
+  RoleKind kind = RoleKind::actor;
+  EngineKind engine = EngineKind::fsdp2;
+  std::string model;                    ///< as the user wrote it
+  std::shared_ptr<const Architecture> architecture;
+  std::string beside;                   ///< name of the role whose GPUs it shares; "" own GPUs
+  bool in_process = false;              ///< with `beside`: shares the process (verl's workers), so one context and one allocator
+  Trainer trainer;                      ///< when the engine trains
+  Server server;                        ///< when the engine serves
+  constexpr bool serves() const { return engine == EngineKind::sglang || engine == EngineKind::vllm; }
+  const Layout& layout() const { return serves() ? server.layout : trainer.layout; }
+  Layout& layout() { return serves() ? server.layout : trainer.layout; }
+};
+
+struct Cluster {
+  std::string gpu;                      ///< name in the GPU table
+  std::int64_t gpus = 0, gpus_per_node = 8;
+  Bytes host_memory = 0;                ///< of a node; 0: unstated
+  Bytes others = 0;                     ///< device memory that other processes of the machine hold on every GPU
+};
+
+struct Sync {
+  SyncBy by = SyncBy::none;
+  Bytes bucket = kGiB;                  ///< weight_chunked_mem_mb, update_weights_bucket_megabytes
+};
+
+/// Where a value comes from.
+struct Origin {
+  enum class Kind : std::uint8_t { file, override_, default_, derived };
+  Kind kind = Kind::default_;
+  Place place;
+  std::string because;  ///< "AReaL 1.0.4 default"
+  std::string source;   ///< repository, path, version
+};
+
+struct Job {
+  JobKind kind = JobKind::rl;
+  std::string name;
+  Cluster cluster;
+  std::vector<Role> roles;
+  Sync sync;
+  std::int64_t prompt_tokens = 0, response_tokens = 0;  ///< longest, per request
+  std::int64_t sequences_per_step = 0;                  ///< of the whole job (prompts * samples)
+  bool expandable_segments = false;                     ///< PYTORCH_CUDA_ALLOC_CONF of the trainers
+  std::map<std::string, Origin> origins;                ///< by dotted key: "actor.tokens_per_micro_batch"
+
+  const Role* role(std::string_view name) const;
+  Role* role(std::string_view name);
+};
+
+}  // namespace oomplan

@@ -1,0 +1,168 @@
+// oomplan: how much memory every GPU of an LLM job needs at its worst moment, before it is launched.
+//
+// A Job says which models run where, on which engines, and in what turns. `read` makes one from a file, `estimate` answers for
+// it, `search` finds a better one. Sizes are bytes (Bytes), device memory unless a name says host. All functions are pure and
+// safe to call from any thread. Wrong input throws InputError, which lists every problem found, each with its place. Nothing
+// here reads the network.
+#pragma once
+#include <optional>
+#include <stop_token>
+
+#include <oomplan/job.hpp>
+#include <oomplan/program.hpp>
+
+namespace oomplan {
+
+class Catalog;  // models, GPUs, engine facts; the built-in one unless given
+
+/// Something the reader should know: an ignored key, a default taken, a bound.
+struct Note {
+  enum class Level : std::uint8_t { info, warning };
+  Level level = Level::info;
+  Place place;
+  std::string text;
+};
+
+/// The text of a job. `dialect`: "" (recognise) or "oomplan". Overrides are "actor.tokens_per_micro_batch=16k".
+struct Source {
+  std::string text;
+  std::string name;
+  std::string dialect;
+  std::vector<std::string> overrides;
+};
+struct Reading {
+  Job job;
+  std::vector<Note> notes;
+};
+Reading read(const Source&, const Catalog* = nullptr);
+/// The short form that `search --gpus 8 --model qwen-7b` uses: a GRPO job with the defaults of `framework`.
+Reading default_job(std::string_view model, std::int64_t gpus, std::string_view gpu = "H100-80GB", const Catalog* = nullptr);
+
+/// What one process, or all processes of a GPU, hold at some moment.
+struct Usage {
+  Bytes allocated = 0;        ///< by tensors
+  Bytes reserved = 0;         ///< by the caching allocator on a roomy device (from the replay; the fold's lower bound before)
+  Bytes device = 0;           ///< everything on the device: reserved of all processes, contexts, NCCL, graphs
+  Bytes capacity_needed = 0;  ///< smallest device on which it runs; "fits" rests on it. The fold's lower bound before the replay
+  std::vector<Bytes> by_category = std::vector<Bytes>(kCategories, 0);
+};
+/// One phase of one class of GPUs.
+struct Moment {
+  std::string phase;          ///< "actor.train", "rollout.generate"
+  std::string role;
+  std::string step;           ///< where in the phase: "backward"
+  Usage usage;
+  bool bound = false;         ///< an upper bound: the interleaving of two processes is not known
+  std::vector<LiveTensor> live;  ///< filled by explain()
+  std::int64_t allocator_retries = 0;
+};
+/// GPUs that run the same programs, merged.
+struct GpuAnswer {
+  std::string ranks;          ///< "actor 0-3"
+  std::vector<std::int64_t> gpus;
+  std::string gpu;            ///< kind
+  Bytes usable = 0;
+  std::vector<Moment> phases; ///< in the job's order
+  std::size_t worst = 0;      ///< index into phases
+  bool fits() const { return phases.empty() || phases[worst].usage.capacity_needed <= usable; }
+};
+struct HostAnswer {
+  std::string nodes;
+  Bytes usable = 0;           ///< 0: unstated
+  std::vector<std::pair<std::string, Bytes>> phases;
+  std::size_t worst = 0;
+};
+/// What a server's memory holds against what the job asks of it. A shortage queues or preempts requests; it is not OOM.
+struct ServerAnswer {
+  std::string role;
+  Bytes weights = 0, kv_pool = 0, non_kv = 0;  ///< per GPU
+  std::int64_t kv_tokens = 0;             ///< of one replica
+  Bytes kv_bytes_per_token = 0;           ///< on one GPU
+  std::int64_t requests_of_full_length = 0;  ///< that one replica holds at once
+  std::int64_t requests_asked = 0;        ///< of one replica; 0: unstated
+  std::int64_t tokens_per_request = 0;
+  std::string shortage;                   ///< "" or one sentence
+};
+/// How good such numbers were on measured cases (the accuracy table). In place of a probability until there is one.
+struct Evidence {
+  std::string like;            ///< "fsdp2 train step"
+  int measurements = 0;
+  double error_p50_percent = 0, error_p95_percent = 0;
+};
+/// A change that was judged by a second estimate.
+struct Remedy {
+  std::string key;             ///< "actor.tokens_per_micro_batch"
+  std::string from, to;
+  std::string text;            ///< what it does and costs
+  Effect effect = Effect::speed;
+  Bytes gain = 0;              ///< at the worst moment of the job
+  bool fits = false;           ///< alone it is enough
+};
+struct Estimate {
+  std::vector<GpuAnswer> gpus;      ///< worst first
+  std::vector<HostAnswer> hosts;
+  std::vector<ServerAnswer> servers;
+  Evidence evidence;
+  std::vector<Note> notes;
+  std::vector<Remedy> remedies;     ///< filled by advise() and explain()
+  bool explained = false;
+  bool fits() const;
+};
+/// Microseconds to a millisecond; no live tensors, no allocator replay.
+Estimate estimate(const Job&, const Catalog* = nullptr);
+/// Milliseconds; names what is live, replays the allocator.
+Estimate explain(const Job&, const Catalog* = nullptr);
+/// The single changes that lower the worst moment most, strongest first. Only effects up to `allow`.
+std::vector<Remedy> advise(const Job&, Effect allow = Effect::speed, const Catalog* = nullptr);
+/// The program of one role on one GPU, all phases in order.
+Program program(const Job&, std::string_view role, const Catalog* = nullptr);
+
+/// What a search may change, and what it solves for.
+struct Space {
+  std::optional<std::int64_t> gpus;
+  Effect allow = Effect::speed;
+  std::string maximise;             ///< "" | "tokens" | "fraction" | "concurrency" | "length"
+  std::vector<std::string> fixed;   ///< keys that stay as they are
+  int threads = 1;
+};
+/// One override, with what it was.
+struct Change {
+  std::string key, from, to;
+  Effect effect = Effect::speed;
+};
+struct Candidate {
+  Job job;
+  Estimate estimate;
+  std::vector<Change> changes;
+  std::vector<std::string> overrides;   ///< to append to the command line
+  std::string job_file;                 ///< native YAML
+  double relative_step_time = 1;        ///< best = 1
+};
+/// What stopped an axis when nothing fits, and by how much.
+struct Limit {
+  std::string phase;
+  std::string axis;
+  Bytes missing = 0;
+  std::string text;
+};
+struct Found {
+  std::vector<Candidate> best;
+  std::int64_t judged = 0, fitting = 0;
+  std::vector<Limit> limits;
+  std::optional<std::int64_t> smallest_gpus;  ///< that would fit, when nothing does
+};
+Found search(const Job&, const Space& = {}, int keep = 10, const Catalog* = nullptr, std::stop_token = {});
+
+struct TextStyle {
+  bool colour = false;
+  int width = 100;
+};
+std::string to_text(const Estimate&, const Job&, const TextStyle& = {});
+std::string to_text(const Found&, const Job&, const TextStyle& = {});
+std::string to_json(const Estimate&, const Job&);
+std::string to_json(const Found&, const Job&);
+/// The Job as native YAML; reading it again gives the same Job.
+std::string to_yaml(const Job&);
+std::string to_json(const Job&);
+
+}  // namespace oomplan
