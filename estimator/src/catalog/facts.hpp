@@ -3,17 +3,25 @@
 // models/engines/*.json hold rows {fact, versions, gpu, when, value, spread, measurements, source, kind}. For every fact,
 // version, GPU and condition exactly one row matches; a test walks them all. Rows are resolved once per job, never in a fold.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <oomplan/units/bytes.hpp>
 
+#include "units/enums.hpp"
+
 namespace oomplan {
 
 enum class FactKind : std::uint8_t { read_in_code, measured, inferred };
+
+template <>
+inline constexpr std::array<std::pair<FactKind, std::string_view>, 3> kNames<FactKind>{
+    {{FactKind::read_in_code, "read in code"}, {FactKind::measured, "measured"}, {FactKind::inferred, "inferred"}}};
 
 struct Fact {
   std::string engine, fact;
@@ -27,7 +35,9 @@ struct Fact {
   FactKind kind = FactKind::read_in_code;
 };
 
-/// What a row is asked for with. Values are compared as numbers with <, <=, ==, >=, > or as words.
+/// What a row is asked for with. A condition is met when the query has the key and its value meets every comparison, joined by
+/// commas: <, <=, ==, !=, >=, > compare numbers, and versions where one side has two dots or more ("4.57.1"); text without a
+/// comparison is equal or not ("2", "false", "bf16"). A row without a condition on a key matches every value of it.
 struct FactQuery {
   std::string version;
   std::string sm;
@@ -51,7 +61,10 @@ class Facts {
 
 /// -1, 0, 1: a before, equal to, after b. Versions are numbers joined by dots; "0.5.10.post1" counts as 0.5.10.
 int compare_versions(std::string_view a, std::string_view b);
-/// Does `version` satisfy ">=0.11,<0.21"?
+/// Does `version` satisfy ">=0.11,<0.21"? Every version, also an unknown one (""), satisfies "".
 bool version_matches(std::string_view version, std::string_view range);
+/// Can `text` be the range of version_matches, the condition of Fact::when?
+bool is_version_range(std::string_view text);
+bool is_condition(std::string_view text);
 
 }  // namespace oomplan
