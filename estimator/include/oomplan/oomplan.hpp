@@ -155,14 +155,19 @@ Found search(const Job&, const Space& = {}, int keep = 10, const Catalog* = null
 
 struct TextStyle {
   bool colour = false;
+  bool unicode = false;             ///< bars in block characters; plain ASCII otherwise
   int width = 100;
 };
 std::string to_text(const Estimate&, const Job&, const TextStyle& = {});
 std::string to_text(const Found&, const Job&, const TextStyle& = {});
 std::string to_json(const Estimate&, const Job&);
 std::string to_json(const Found&, const Job&);
+/// A self-contained fragment with inline styles, for notebooks.
+std::string to_html(const Estimate&, const Job&);
 /// The Job as native YAML; reading it again gives the same Job.
 std::string to_yaml(const Job&);
 std::string to_json(const Job&);
+/// Of the library: "0.1.0".
+std::string_view version();
 
 }  // namespace oomplan

@@ -1,0 +1,160 @@
+#include "report/format.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+namespace oomplan {
+namespace {
+
+/// Length of the UTF-8 sequence that starts at `at`; 0 when it is broken.
+std::size_t sequence(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  const std::size_t n = first < 0x80 ? 1 : first >= 0xC2 && first < 0xE0 ? 2 : first >= 0xE0 && first < 0xF0 ? 3 : first >= 0xF0 && first < 0xF5 ? 4 : 0;
+  if (n == 0 || at + n > text.size()) return 0;
+  for (std::size_t i = 1; i < n; ++i)
+    if ((byte(at + i) & 0xC0) != 0x80) return 0;
+  if (n == 3 && ((first == 0xE0 && byte(at + 1) < 0xA0) || (first == 0xED && byte(at + 1) >= 0xA0))) return 0;
+  if (n == 4 && ((first == 0xF0 && byte(at + 1) < 0x90) || (first == 0xF4 && byte(at + 1) >= 0x90))) return 0;
+  return n;
+}
+
+}  // namespace
+
+std::string size_text(Bytes bytes) {
+  constexpr std::array<std::pair<Bytes, const char*>, 4> kUnits{{{kGiB * 1024, "TiB"}, {kGiB, "GiB"}, {kMiB, "MiB"}, {kKiB, "KiB"}}};
+  const Bytes size = bytes < 0 ? -bytes : bytes;
+  for (const auto& [unit, name] : kUnits) {
+    // Device memory reads best in GiB also beyond 1024 of them: TiB starts at 10.
+    if (size >= (unit == kGiB * 1024 ? 10 * unit : unit)) return fmt::format("{:.2f} {}", static_cast<double>(bytes) / static_cast<double>(unit), name);
+  }
+  return fmt::format("{} B", bytes);
+}
+
+std::string count_text(std::int64_t n) {
+  std::string digits = std::to_string(n);
+  const std::size_t first = n < 0 ? 1 : 0;
+  for (std::size_t i = digits.size(); i > first + 3;) digits.insert(i -= 3, ",");
+  return digits;
+}
+
+std::string percent_text(Bytes part, Bytes whole) {
+  if (whole <= 0) return "-";
+  const double percent = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+  if (percent >= 10'000) return ">9999 %";
+  // Never "100 %" for what does not fit, nor for what does.
+  if (part > whole && percent < 100.5) return "101 %";
+  if (part < whole && percent >= 99.5) return "99 %";
+  return fmt::format("{:.0f} %", percent);
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t n = sequence(text, i);
+    const auto c = static_cast<unsigned char>(text[i]);
+    const bool control = n == 1 && (c < 0x20 || c == 0x7F);
+    const bool c1 = n == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    if (n == 0 || control || c1) {
+      out += c == '\t' || c == '\n' ? ' ' : '?';
+      i += c1 ? 2 : 1;
+      continue;
+    }
+    out.append(text.substr(i, n));
+    i += n;
+  }
+  return out;
+}
+
+std::size_t columns(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::string clipped(const std::string& text, std::size_t width) {
+  if (columns(text) <= width) return text;
+  std::size_t at = 0;
+  for (std::size_t taken = 0; taken + 2 < width && at < text.size(); ++taken) at += std::max<std::size_t>(1, sequence(text, at));
+  return text.substr(0, at) + "..";
+}
+
+std::string bar(Bytes part, Bytes whole, int width, bool unicode) {
+  const std::size_t cells = static_cast<std::size_t>(width);
+  const double share = whole > 0 ? std::max(0.0, static_cast<double>(part) / static_cast<double>(whole)) : 0.0;
+  std::string out;
+  if (part > whole) {
+    for (std::size_t i = 0; i + 1 < cells; ++i) out += unicode ? "█" : "#";
+    return out + (unicode ? "▶" : ">");
+  }
+  if (!unicode) {
+    auto full = static_cast<std::size_t>(std::lround(share * static_cast<double>(cells)));
+    if (full == 0 && part > 0) full = 1;
+    return std::string(full, '#') + std::string(cells - full, '.');
+  }
+  constexpr std::array<const char*, 8> kEighths{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  auto eighths = static_cast<std::size_t>(std::lround(share * static_cast<double>(cells) * 8));
+  if (eighths == 0 && part > 0) eighths = 1;
+  for (std::size_t i = 0; i < eighths / 8; ++i) out += "█";
+  out += kEighths[eighths % 8];
+  for (std::size_t i = (eighths + 7) / 8; i < cells; ++i) out += "░";
+  return out;
+}
+
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string out;
+  std::size_t line = indent;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    const std::size_t wide = columns(word);
+    if (wide > 0) {
+      if (!out.empty() && line + 1 + wide > width) {
+        out += '\n' + std::string(indent, ' ');
+        line = indent;
+      } else if (!out.empty()) {
+        out += ' ';
+        ++line;
+      }
+      out += word;
+      line += wide;
+    }
+    at = end + 1;
+  }
+  return out;
+}
+
+std::string paint(const std::string& text, Colour colour, bool on) {
+  constexpr std::array<const char*, 6> kCodes{"", "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[1m"};
+  if (!on || colour == Colour::none || text.empty()) return text;
+  return kCodes[static_cast<std::size_t>(colour)] + text + "\x1b[0m";
+}
+
+std::string Table::text(std::size_t indent, bool colour) const {
+  std::vector<std::size_t> widths(aligns_.size(), 0);
+  for (const auto& row : rows_)
+    for (std::size_t i = 0; i < row.size() && i < widths.size(); ++i) widths[i] = std::max(widths[i], columns(row[i].text));
+  std::string out;
+  for (const auto& row : rows_) {
+    std::string line(indent, ' ');
+    std::string gap;  // spaces are written before the next cell, so that no line ends in one
+    for (std::size_t i = 0; i < row.size() && i < widths.size(); ++i) {
+      const std::string pad(widths[i] - columns(row[i].text), ' ');
+      const bool empty = row[i].text.empty();
+      if (aligns_[i] == Align::right) gap += pad;
+      if (!empty) {
+        line += gap + paint(row[i].text, row[i].colour, colour);
+        gap.clear();
+      }
+      if (aligns_[i] == Align::left) gap += pad;
+      gap += "  ";
+    }
+    out += line.find_first_not_of(' ') == std::string::npos ? "\n" : line + "\n";
+  }
+  return out;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,55 @@
+// The small change of reports: sizes, bars, aligned columns, colours, and text that is safe to print.
+//
+// Everything that came from a user's file passes through printable() before it reaches a terminal. Widths are counted in
+// characters, not bytes.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <oomplan/units/bytes.hpp>
+
+namespace oomplan {
+
+/// "91.41 GiB", "512.00 MiB", "640 B": two decimals of the largest binary unit that is not above the size. Signed.
+std::string size_text(Bytes);
+/// "1,638,400".
+std::string count_text(std::int64_t);
+/// "115 %", of whole > 0; "-" otherwise.
+std::string percent_text(Bytes part, Bytes whole);
+/// `text` with control characters and broken UTF-8 replaced by '?', so that no input can steer a terminal.
+std::string printable(std::string_view text);
+/// Characters (code points) of a UTF-8 text.
+std::size_t columns(std::string_view text);
+/// `text` cut to `width` characters, the cut shown by "..".
+std::string clipped(const std::string& text, std::size_t width);
+/// part/whole as a bar of `width` characters; more than whole ends in an arrow. REQUIRES: width >= 3.
+std::string bar(Bytes part, Bytes whole, int width, bool unicode);
+/// Breaks `text` at spaces into lines of `width`; every line after the first starts with `indent` spaces.
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent);
+
+enum class Colour : std::uint8_t { none, good, near, bad, dim, strong };
+/// `text` in a colour when `on`; as it is otherwise.
+std::string paint(const std::string& text, Colour, bool on);
+
+/// Rows of cells, printed in aligned columns with two spaces between. Cells are coloured after their width was taken.
+class Table {
+ public:
+  enum class Align : std::uint8_t { left, right };
+  explicit Table(std::vector<Align> aligns) : aligns_(std::move(aligns)) {}
+  struct Cell {
+    Cell(std::string t, Colour c = Colour::none) : text(std::move(t)), colour(c) {}
+    Cell(const char* t) : text(t) {}
+    std::string text;
+    Colour colour = Colour::none;
+  };
+  void row(std::vector<Cell> cells) { rows_.push_back(std::move(cells)); }
+  std::string text(std::size_t indent, bool colour) const;
+
+ private:
+  std::vector<Align> aligns_;
+  std::vector<std::vector<Cell>> rows_;
+};
+
+}  // namespace oomplan

@@ -1,0 +1,223 @@
+// Reports as JSON. Fixed order of keys, integers for bytes with the unit in the key, no time stamp, no NaN: the same input gives
+// the same bytes. The shapes are written down in docs/schema and checked by a test.
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "report/report.hpp"
+#include "units/enums.hpp"
+
+namespace oomplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Input may be broken UTF-8; the answer may not.
+std::string dumped(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+/// Keys are left out when they are unknown.
+void put_place(Json& to, const Place& place) {
+  if (!place.file.empty()) to["file"] = place.file;
+  if (place.line > 0) to["line"] = place.line;
+  if (place.column > 0) to["column"] = place.column;
+  if (!place.path.empty()) to["path"] = place.path;
+}
+
+Json live_json(const LiveTensor& live) {
+  Json out;
+  out["name"] = live.name;
+  out["shape"] = live.shape;
+  out["dtype"] = std::string(name(live.dtype));
+  out["bytes"] = live.bytes;
+  out["count"] = live.count;
+  out["category"] = std::string(name(live.category));
+  out["pool"] = std::string(name(live.pool));
+  out["kept_by"] = std::string(name(live.holder));
+  out["allocated_in"] = live.phase;
+  return out;
+}
+
+Json moment_json(const Moment& moment, bool explained) {
+  Json out;
+  out["phase"] = moment.phase;
+  out["role"] = moment.role;
+  out["step"] = moment.step;
+  out["allocated_bytes"] = moment.usage.allocated;
+  out["reserved_bytes"] = moment.usage.reserved;
+  out["device_bytes"] = moment.usage.device;
+  out["capacity_needed_bytes"] = moment.usage.capacity_needed;
+  out["upper_bound"] = moment.bound;
+  Json categories = Json::object();
+  for (std::size_t i = 0; i < moment.usage.by_category.size() && i < static_cast<std::size_t>(kCategories); ++i)
+    if (moment.usage.by_category[i] != 0) categories[std::string(name(static_cast<Category>(i)))] = moment.usage.by_category[i];
+  out["by_category_bytes"] = std::move(categories);
+  if (explained) {
+    out["allocator_retries_per_step"] = moment.allocator_retries;
+    Json live = Json::array();
+    for (const auto& tensor : moment.live) live.push_back(live_json(tensor));
+    out["live"] = std::move(live);
+  }
+  return out;
+}
+
+Json gpu_json(const GpuAnswer& gpu, bool explained) {
+  Json out;
+  out["ranks"] = gpu.ranks;
+  out["gpu"] = gpu.gpu;
+  out["gpus"] = gpu.gpus;
+  out["usable_bytes"] = gpu.usable;
+  out["fits"] = gpu.fits();
+  if (!gpu.phases.empty()) {
+    const Moment& worst = gpu.phases[gpu.worst];
+    out["headroom_bytes"] = gpu.usable - worst.usage.capacity_needed;
+    out["worst"] = worst.phase;
+  }
+  Json phases = Json::array();
+  for (const auto& phase : gpu.phases) phases.push_back(moment_json(phase, explained));
+  out["phases"] = std::move(phases);
+  return out;
+}
+
+Json host_json(const HostAnswer& host) {
+  Json out;
+  out["nodes"] = host.nodes;
+  out["usable_bytes"] = host.usable > 0 ? Json(host.usable) : Json(nullptr);
+  if (!host.phases.empty()) out["worst"] = host.phases[host.worst].first;
+  Json phases = Json::array();
+  for (const auto& [phase, bytes] : host.phases) phases.push_back(Json{{"phase", phase}, {"host_bytes", bytes}});
+  out["phases"] = std::move(phases);
+  return out;
+}
+
+Json server_json(const ServerAnswer& server) {
+  Json out;
+  out["role"] = server.role;
+  out["weights_bytes"] = server.weights;
+  out["kv_pool_bytes"] = server.kv_pool;
+  out["other_bytes"] = server.non_kv;
+  out["kv_bytes_per_token"] = server.kv_bytes_per_token;
+  out["kv_tokens_per_replica"] = server.kv_tokens;
+  out["tokens_per_request"] = server.tokens_per_request;
+  out["requests_of_full_length_per_replica"] = server.requests_of_full_length;
+  out["requests_asked_per_replica"] = server.requests_asked > 0 ? Json(server.requests_asked) : Json(nullptr);
+  out["shortage"] = server.shortage.empty() ? Json(nullptr) : Json(server.shortage);
+  return out;
+}
+
+Json remedy_json(const Remedy& remedy) {
+  Json out;
+  out["key"] = remedy.key;
+  out["from"] = remedy.from;
+  out["to"] = remedy.to;
+  out["effect"] = std::string(effect_name(remedy.effect));
+  out["gain_bytes"] = remedy.gain;
+  out["fits"] = remedy.fits;
+  out["text"] = remedy.text;
+  return out;
+}
+
+Json note_json(const Note& note) {
+  Json out;
+  out["level"] = note.level == Note::Level::warning ? "warning" : "info";
+  put_place(out, note.place);
+  out["text"] = note.text;
+  return out;
+}
+
+Json estimate_json(const Estimate& estimate) {
+  Json out;
+  out["fits"] = estimate.fits();
+  out["verdict"] = verdict(estimate);
+  Json evidence;
+  evidence["like"] = estimate.evidence.like;
+  evidence["measurements"] = estimate.evidence.measurements;
+  evidence["error_p50_percent"] = estimate.evidence.measurements > 0 ? number(estimate.evidence.error_p50_percent) : Json(nullptr);
+  evidence["error_p95_percent"] = estimate.evidence.measurements > 0 ? number(estimate.evidence.error_p95_percent) : Json(nullptr);
+  out["evidence"] = std::move(evidence);
+  Json gpus = Json::array(), hosts = Json::array(), servers = Json::array(), remedies = Json::array(), notes = Json::array();
+  for (const auto& gpu : estimate.gpus) gpus.push_back(gpu_json(gpu, estimate.explained));
+  for (const auto& host : estimate.hosts) hosts.push_back(host_json(host));
+  for (const auto& server : estimate.servers) servers.push_back(server_json(server));
+  for (const auto& remedy : estimate.remedies) remedies.push_back(remedy_json(remedy));
+  for (const auto& note : estimate.notes) notes.push_back(note_json(note));
+  out["gpus"] = std::move(gpus);
+  out["hosts"] = std::move(hosts);
+  out["servers"] = std::move(servers);
+  out["remedies"] = std::move(remedies);
+  out["notes"] = std::move(notes);
+  return out;
+}
+
+Json head(const char* schema) {
+  Json out;
+  out["schema"] = schema;
+  out["oomplan_version"] = std::string(version());
+  return out;
+}
+
+Json assumed_json(const Job& job) {
+  Json out = Json::array();
+  for (const auto& [key, origin] : job.origins) {
+    if (origin.kind != Origin::Kind::default_) continue;
+    out.push_back(Json{{"key", key}, {"because", origin.because}, {"source", origin.source}});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_json(const Estimate& estimate, const Job& job) {
+  Json out = head("oomplan.estimate/1");
+  out["job"] = job.name;
+  out.update(estimate_json(estimate));
+  out["assumed"] = assumed_json(job);
+  return dumped(out);
+}
+
+std::string to_json(const Found& found, const Job& job) {
+  Json out = head("oomplan.search/1");
+  out["job"] = job.name;
+  out["judged"] = found.judged;
+  out["fitting"] = found.fitting;
+  out["smallest_gpus"] = found.smallest_gpus ? Json(*found.smallest_gpus) : Json(nullptr);
+  Json best = Json::array();
+  for (const auto& candidate : found.best) {
+    Json row;
+    row["relative_step_time"] = number(candidate.relative_step_time);
+    Json changes = Json::array();
+    for (const auto& change : candidate.changes)
+      changes.push_back(Json{{"key", change.key}, {"from", change.from}, {"to", change.to}, {"effect", std::string(effect_name(change.effect))}});
+    row["changes"] = std::move(changes);
+    row["overrides"] = candidate.overrides;
+    row["job_file"] = candidate.job_file;
+    row["estimate"] = estimate_json(candidate.estimate);
+    best.push_back(std::move(row));
+  }
+  out["best"] = std::move(best);
+  Json limits = Json::array();
+  for (const auto& limit : found.limits)
+    limits.push_back(Json{{"phase", limit.phase}, {"axis", limit.axis}, {"missing_bytes", limit.missing}, {"text", limit.text}});
+  out["limits"] = std::move(limits);
+  return dumped(out);
+}
+
+std::string to_json(const std::vector<Problem>& problems) {
+  Json out = head("oomplan.error/1");
+  Json rows = Json::array();
+  for (const auto& problem : problems) {
+    Json row = Json::object();
+    put_place(row, problem.place);
+    if (!problem.found.empty()) row["found"] = problem.found;
+    if (!problem.expected.empty()) row["expected"] = problem.expected;
+    if (!problem.nearest.empty()) row["nearest"] = problem.nearest;
+    if (!problem.why.empty()) row["why"] = problem.why;
+    row["text"] = to_text(problem);
+    rows.push_back(std::move(row));
+  }
+  out["problems"] = std::move(rows);
+  return dumped(out);
+}
+
+}  // namespace oomplan

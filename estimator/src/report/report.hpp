@@ -1,0 +1,31 @@
+// What reports share: which GPUs are the worst, how a verdict reads, and the reports that only the program and the bindings use.
+//
+// The reports of an Estimate and of a search are declared in oomplan.hpp. JSON is one object that ends in a line break, indented
+// by two; keys stand in fixed order, every size is an integer number of bytes and says so in its key.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <oomplan/oomplan.hpp>
+
+namespace oomplan {
+
+/// "free", "speed", "numerics" or "semantics".
+std::string_view effect_name(Effect);
+/// The class of GPUs that lacks most, or that has least to spare; null when there is none.
+const GpuAnswer* tightest(const Estimate&);
+/// One line without a line break: "does not fit: actor 0-3 (H100-80GB) needs 91.41 GiB of ...".
+std::string verdict(const Estimate&);
+
+/// {"schema": "oomplan.error/1", "problems": [...]}.
+std::string to_json(const std::vector<Problem>&);
+/// The GPU table: schema "oomplan.gpus/1".
+std::string gpus_to_text(const Catalog&, const TextStyle&);
+std::string gpus_to_json(const Catalog&);
+/// Engine facts, of one engine and version when these are not "": schema "oomplan.facts/1". Throws InputError on a name or a
+/// version that the catalog does not know.
+std::string facts_to_text(const Catalog&, std::string_view engine, std::string_view version, const TextStyle&);
+std::string facts_to_json(const Catalog&, std::string_view engine, std::string_view version);
+
+}  // namespace oomplan

@@ -1,0 +1,301 @@
+// The table that a person reads in a terminal.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/format.hpp"
+#include "report/report.hpp"
+#include "units/enums.hpp"
+
+namespace oomplan {
+namespace {
+
+using Align = Table::Align;
+
+constexpr std::size_t kLiveRows = 20;   // explain: tensors shown of one class of GPUs
+constexpr int kCategoryBar = 24;
+
+Colour colour_of(Bytes part, Bytes whole) {
+  if (part > whole) return Colour::bad;
+  return static_cast<double>(part) > 0.9 * static_cast<double>(whole) ? Colour::near : Colour::good;
+}
+
+std::string heading(const std::string& text, const TextStyle& style) { return "\n" + paint(text, Colour::strong, style.colour) + "\n"; }
+
+std::string sum_text(std::int64_t n, const char* one, const char* many) { return fmt::format("{} {}", count_text(n), n == 1 ? one : many); }
+
+std::string phase_table(const Estimate& estimate, const TextStyle& style) {
+  std::size_t names = 4, phases = 5;
+  for (const auto& gpu : estimate.gpus) {
+    names = std::max(names, columns(printable(gpu.ranks)));
+    for (const auto& phase : gpu.phases) phases = std::max(phases, columns(printable(phase.phase)));
+  }
+  names = std::min<std::size_t>(names, 28);
+  phases = std::min<std::size_t>(phases, 28);
+  // indent 2; needed 12, percent 7, headroom 12, "worst" 5 and five gaps of two
+  const int room = style.width - static_cast<int>(names + phases) - 2 - 12 - 9 - 12 - 5 - 12;
+  const int width = std::clamp(room, 8, 32);
+  Table table({Align::left, Align::left, Align::right, Align::left, Align::right, Align::right, Align::left});
+  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
+  table.row({head("GPUs"), head("phase"), head("needed"), "", head("of usable"), head("to spare")});
+  for (const auto& gpu : estimate.gpus) {
+    for (std::size_t i = 0; i < gpu.phases.size(); ++i) {
+      const Moment& phase = gpu.phases[i];
+      const Bytes needed = phase.usage.capacity_needed;
+      const Colour colour = colour_of(needed, gpu.usable);
+      std::string who;
+      if (i == 0) who = clipped(printable(gpu.ranks), names);
+      if (i == 1 && !gpu.gpus.empty()) who = sum_text(static_cast<std::int64_t>(gpu.gpus.size()), "GPU", "GPUs");
+      const std::string mark = i != gpu.worst || gpu.phases.size() < 2 ? "" : "worst";
+      table.row({who, clipped(printable(phase.phase), phases), (phase.bound ? "<= " : "") + size_text(needed),
+                 {bar(needed, gpu.usable, width, style.unicode), colour},
+                 percent_text(needed, gpu.usable),
+                 {size_text(gpu.usable - needed), needed > gpu.usable ? Colour::bad : Colour::none},
+                 {mark, Colour::dim}});
+    }
+    if (gpu.phases.empty()) table.row({clipped(printable(gpu.ranks), names), "(idle)"});
+  }
+  return table.text(2, style.colour);
+}
+
+std::string categories(const GpuAnswer& gpu, const Estimate& estimate, const TextStyle& style) {
+  const Moment& worst = gpu.phases[gpu.worst];
+  const Usage& usage = worst.usage;
+  std::string out = heading(fmt::format("{}, {}{}: what is on the device", printable(gpu.ranks), printable(worst.phase),
+                                        worst.step.empty() ? "" : ", " + printable(worst.step)), style);
+  Table table({Align::left, Align::right, Align::left, Align::right});
+  Bytes named = 0;
+  Bytes largest = 0;
+  for (const Bytes bytes : usage.by_category) {
+    named += bytes;
+    largest = std::max(largest, bytes);
+  }
+  const Bytes loose = std::max<Bytes>(0, usage.device - named);
+  largest = std::max(largest, loose);
+  for (std::size_t i = 0; i < usage.by_category.size() && i < static_cast<std::size_t>(kCategories); ++i) {
+    const Bytes bytes = usage.by_category[i];
+    if (bytes == 0) continue;
+    std::string label(name(static_cast<Category>(i)));
+    std::replace(label.begin(), label.end(), '_', ' ');
+    table.row({label, size_text(bytes), bar(bytes, largest, kCategoryBar, style.unicode), percent_text(bytes, std::max(usage.device, named))});
+  }
+  if (loose > 0) table.row({"free in the allocator", size_text(loose), bar(loose, largest, kCategoryBar, style.unicode), percent_text(loose, usage.device)});
+  out += table.text(2, style.colour);
+  out += fmt::format("  allocated {}, reserved {}{}, on the device {}, smallest device that would do {}", size_text(usage.allocated),
+                     size_text(usage.reserved), estimate.explained ? "" : " or more", size_text(usage.device), size_text(usage.capacity_needed));
+  if (worst.allocator_retries > 0) out += fmt::format("; {}", sum_text(worst.allocator_retries, "allocator retry a step", "allocator retries a step"));
+  out += '\n';
+  if (worst.bound) out += "  An upper bound: how two processes take turns here is not known.\n";
+  return out;
+}
+
+std::string shape_text(const LiveTensor& live) {
+  std::string out;
+  for (const auto n : live.shape) out += (out.empty() ? "" : " x ") + std::to_string(n);
+  return out;
+}
+
+std::string live_table(const Moment& moment, const TextStyle& style) {
+  if (moment.live.empty()) return {};
+  std::string out = "\n";
+  Table table({Align::right, Align::right, Align::left, Align::left, Align::left, Align::left});
+  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
+  table.row({head("bytes"), head("times"), head("tensor"), head("shape"), head("dtype"), head("kept by")});
+  const std::size_t shown = std::min(kLiveRows, moment.live.size());
+  for (std::size_t i = 0; i < shown; ++i) {
+    const LiveTensor& live = moment.live[i];
+    std::string holder(name(live.holder));
+    std::replace(holder.begin(), holder.end(), '_', ' ');
+    table.row({size_text(live.bytes), live.count > 1 ? count_text(live.count) : "", clipped(printable(live.name), 40), shape_text(live),
+               live.shape.empty() ? "" : std::string(name(live.dtype)), holder});
+  }
+  out += table.text(2, style.colour);
+  if (shown < moment.live.size()) {
+    Bytes rest = 0;
+    for (std::size_t i = shown; i < moment.live.size(); ++i) rest += moment.live[i].bytes;
+    out += fmt::format("  and {} more rows with {}\n", count_text(static_cast<std::int64_t>(moment.live.size() - shown)), size_text(rest));
+  }
+  return out;
+}
+
+std::string servers(const Estimate& estimate, const TextStyle& style) {
+  if (estimate.servers.empty()) return {};
+  std::string out = heading("Servers", style);
+  for (const auto& server : estimate.servers) {
+    out += fmt::format("  {}: per GPU {} weights, {} KV pool, {} besides\n", printable(server.role), size_text(server.weights), size_text(server.kv_pool),
+                       size_text(server.non_kv));
+    out += fmt::format("    one replica caches {} tokens ({} a token and GPU)", count_text(server.kv_tokens), size_text(server.kv_bytes_per_token));
+    if (server.tokens_per_request > 0)
+      out += fmt::format(", {} of {} tokens", sum_text(server.requests_of_full_length, "request", "requests"), count_text(server.tokens_per_request));
+    if (server.requests_asked > 0) out += fmt::format("; {} asked", count_text(server.requests_asked));
+    out += '\n';
+    if (!server.shortage.empty())
+      out += "    " + paint("short of KV memory", Colour::near, style.colour) + ": " +
+             wrapped(printable(server.shortage), static_cast<std::size_t>(std::max(40, style.width)), 6) + "\n";
+  }
+  return out;
+}
+
+std::string hosts(const Estimate& estimate, const TextStyle& style) {
+  if (estimate.hosts.empty()) return {};
+  std::string out = heading("Host memory", style);
+  Table table({Align::left, Align::left, Align::right, Align::left, Align::right});
+  for (const auto& host : estimate.hosts) {
+    if (host.phases.empty()) continue;
+    const auto& [phase, bytes] = host.phases[host.worst];
+    table.row({"node " + printable(host.nodes), printable(phase), size_text(bytes),
+               host.usable > 0 ? Table::Cell(bar(bytes, host.usable, kCategoryBar, style.unicode), colour_of(bytes, host.usable)) : Table::Cell(""),
+               host.usable > 0 ? percent_text(bytes, host.usable) + " of " + size_text(host.usable) : "size of the host not stated"});
+  }
+  return out + table.text(2, style.colour);
+}
+
+std::string remedies(const Estimate& estimate, const TextStyle& style) {
+  if (estimate.remedies.empty()) return {};
+  std::string out = heading("What would help (each alone, judged by an estimate of its own)", style);
+  Table table({Align::left, Align::left, Align::right, Align::left, Align::left});
+  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
+  table.row({head("change"), head(""), head("gain"), head("alone"), head("costs")});
+  for (const auto& remedy : estimate.remedies) {
+    const std::string change = remedy.from.empty() ? printable(remedy.to) : printable(remedy.from) + " -> " + printable(remedy.to);
+    table.row({printable(remedy.key), clipped(change, 28), size_text(remedy.gain),
+               remedy.fits ? Table::Cell("fits", Colour::good) : Table::Cell("not enough", Colour::dim), std::string(effect_name(remedy.effect))});
+  }
+  out += table.text(2, style.colour);
+  std::string told;
+  for (const auto& remedy : estimate.remedies)
+    if (!remedy.text.empty())
+      told += "    " + wrapped(printable(remedy.key) + ": " + printable(remedy.text), static_cast<std::size_t>(std::max(40, style.width)), 6) + "\n";
+  return out + told;
+}
+
+std::string evidence(const Estimate& estimate) {
+  const Evidence& e = estimate.evidence;
+  if (e.measurements <= 0) return "\nEvidence: no measured case is like this job yet.\n";
+  return fmt::format("\nEvidence: such numbers were within {:.1f} % (median) and {:.1f} % (p95) of {}{}.\n", e.error_p50_percent, e.error_p95_percent,
+                     sum_text(e.measurements, "measured case", "measured cases"), e.like.empty() ? "" : " (" + printable(e.like) + ")");
+}
+
+std::string place_text(const Place& place) {
+  std::string out = printable(place.file);
+  if (place.line > 0) out += ":" + std::to_string(place.line);
+  if (place.line > 0 && place.column > 0) out += ":" + std::to_string(place.column);
+  if (!place.path.empty()) out += (out.empty() ? "" : " ") + printable(place.path);
+  return out;
+}
+
+std::string notes(const Estimate& estimate, const TextStyle& style) {
+  if (estimate.notes.empty()) return {};
+  std::string out = heading("Notes", style);
+  for (const auto& note : estimate.notes) {
+    const std::string place = place_text(note.place);
+    const bool warning = note.level == Note::Level::warning;
+    const std::string text = std::string(warning ? "warning: " : "") + (place.empty() ? "" : place + ": ") + printable(note.text);
+    std::string lines = wrapped(text, static_cast<std::size_t>(std::max(40, style.width - 2)), 4);
+    if (warning && style.colour && lines.starts_with("warning:")) lines = paint("warning:", Colour::near, true) + lines.substr(8);
+    out += "  " + lines + "\n";
+  }
+  return out;
+}
+
+std::string assumed(const Estimate& estimate, const Job& job, const TextStyle& style) {
+  std::int64_t defaults = 0;
+  for (const auto& [key, origin] : job.origins) defaults += origin.kind == Origin::Kind::default_ ? 1 : 0;
+  if (defaults == 0) return {};
+  if (!estimate.explained) return fmt::format("\n{} the engines' own; `oomplan explain` lists them.\n", sum_text(defaults, "value that the job leaves open is", "values that the job leaves open are"));
+  std::string out = heading("Not written in the job, taken from", style);
+  Table table({Align::left, Align::left, Align::left});
+  for (const auto& [key, origin] : job.origins)
+    if (origin.kind == Origin::Kind::default_) table.row({printable(key), clipped(printable(origin.because), 44), {clipped(printable(origin.source), 48), Colour::dim}});
+  return out + table.text(2, style.colour);
+}
+
+std::string changes_text(const std::vector<Change>& changes) {
+  std::string out;
+  for (const auto& change : changes) out += (out.empty() ? "" : " ") + printable(change.key) + "=" + printable(change.to);
+  return out.empty() ? "(the job as it is)" : out;
+}
+
+std::int64_t tokens_of(const Job& job) {
+  std::int64_t tokens = 0;
+  for (const auto& role : job.roles)
+    if (!role.serves() && (role.kind == RoleKind::actor || role.kind == RoleKind::trainer)) {
+      const Trainer& t = role.trainer;
+      tokens = t.sequences_per_micro_batch > 0 ? t.sequences_per_micro_batch * t.sequence_tokens : t.tokens_per_micro_batch;
+    }
+  return tokens;
+}
+
+}  // namespace
+
+std::string to_text(const Estimate& estimate, const Job& job, const TextStyle& style) {
+  std::string out = paint(verdict(estimate), estimate.fits() ? Colour::good : Colour::bad, style.colour) + "\n";
+  if (!estimate.gpus.empty()) out += "\n" + phase_table(estimate, style);
+  const GpuAnswer* worst = tightest(estimate);
+  for (const auto& gpu : estimate.gpus) {
+    if (gpu.phases.empty() || (&gpu != worst && !estimate.explained)) continue;
+    out += categories(gpu, estimate, style);
+    out += live_table(gpu.phases[gpu.worst], style);
+  }
+  out += servers(estimate, style);
+  out += hosts(estimate, style);
+  out += remedies(estimate, style);
+  out += notes(estimate, style);
+  out += assumed(estimate, job, style);
+  out += evidence(estimate);
+  return out;
+}
+
+std::string to_text(const Found& found, const Job& job, const TextStyle& style) {
+  std::string out;
+  if (found.best.empty()) {
+    out += paint(fmt::format("nothing fits: {} judged", sum_text(found.judged, "configuration", "configurations")), Colour::bad, style.colour) + "\n";
+    if (found.smallest_gpus) out += fmt::format("The same job would fit on {}.\n", sum_text(*found.smallest_gpus, "GPU", "GPUs"));
+    if (!found.limits.empty()) {
+      out += heading("What stops it", style);
+      Table table({Align::left, Align::left, Align::right, Align::left});
+      const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
+      table.row({head("phase"), head("changed"), head("still missing"), head("")});
+      for (const auto& limit : found.limits) table.row({printable(limit.phase), printable(limit.axis), size_text(limit.missing), printable(limit.text)});
+      out += table.text(2, style.colour);
+    }
+    return out;
+  }
+  out += paint(fmt::format("{} of {} fit; the best {}, fastest first", count_text(found.fitting), sum_text(found.judged, "configuration", "configurations"),
+                           count_text(static_cast<std::int64_t>(found.best.size()))),
+               Colour::good, style.colour) +
+         "\n\n";
+  Table table({Align::right, Align::right, Align::right, Align::left, Align::right, Align::right, Align::left});
+  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
+  table.row({head("#"), head("step time"), head("needed"), head(""), head("of usable"), head("tokens"), head("what to change")});
+  for (std::size_t i = 0; i < found.best.size(); ++i) {
+    const Candidate& candidate = found.best[i];
+    const GpuAnswer* gpu = tightest(candidate.estimate);
+    const Bytes needed = gpu == nullptr ? 0 : gpu->phases[gpu->worst].usage.capacity_needed;
+    const Bytes usable = gpu == nullptr ? 0 : gpu->usable;
+    const std::int64_t tokens = tokens_of(candidate.job);
+    table.row({std::to_string(i + 1), fmt::format("{:.2f}", candidate.relative_step_time), size_text(needed),
+               {bar(needed, usable, 12, style.unicode), colour_of(needed, usable)}, percent_text(needed, usable), tokens > 0 ? count_text(tokens) : "-",
+               changes_text(candidate.changes)});
+  }
+  out += table.text(2, style.colour);
+  const Candidate& first = found.best.front();
+  Table changes({Align::left, Align::left, Align::left});
+  if (!first.changes.empty()) {
+    out += heading("The first one changes", style);
+    for (const auto& change : first.changes)
+      changes.row({printable(change.key), printable(change.from) + " -> " + printable(change.to), {std::string(effect_name(change.effect)), Colour::dim}});
+    out += changes.text(2, style.colour);
+  }
+  if (!first.overrides.empty()) {
+    out += heading("Append to the command line", style);
+    std::string line;
+    for (const auto& text : first.overrides) line += (line.empty() ? "" : " ") + printable(text);
+    out += "  " + wrapped(line, static_cast<std::size_t>(std::max(40, style.width - 4)), 2) + "\n";
+  }
+  out += fmt::format("\nThe step time is relative to the first row and comes from a model of compute, memory and links, not from a measurement{}.\n",
+                     job.name.empty() ? "" : " (" + printable(job.name) + ")");
+  return out;
+}
+
+}  // namespace oomplan
