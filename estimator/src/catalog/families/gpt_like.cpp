@@ -1,0 +1,263 @@
+// Decoders of the GPT-2 generation: LayerNorm, plain feed-forward, learned, rotary or ALiBi positions.
+// Biases, norms and defaults: transformers 5.23, models/<family>/{configuration,modeling}_<family>.py.
+#include "catalog/families/traits.hpp"
+
+namespace oomplan {
+namespace {
+
+constexpr Traits kGpt2{
+    .family = "gpt2",
+    .hidden = "n_embd|hidden_size",
+    .layers = "n_layer|num_hidden_layers",
+    .heads = "n_head|num_attention_heads",
+    .kv_heads = "",
+    .head_dim = "",
+    .width = "n_inner",
+    .positions = "n_positions|n_ctx",
+    .activation = "activation_function",
+    .width_factor = 4,
+    .tied = by("tie_word_embeddings", true),
+    .q_bias = kAlways,
+    .kv_bias = kAlways,
+    .out_bias = kAlways,
+    .mlp_bias = kAlways,
+    .norm = NormKind::layer,
+    .gated = false,
+    .fused_qkv = true,
+    .activation_otherwise = "gelu_new",
+    .rotary = false,
+    .hidden_dropout_otherwise = 0.1,
+    .attention_dropout_otherwise = 0.1,
+};
+
+/// The position table: n_positions rows, 1024 unless stated.
+void gpt2_positions(const Fields&, const Traits&, Architecture& out) {
+  if (out.max_positions == 0) out.max_positions = 1024;
+  out.position_rows = out.max_positions;
+}
+
+constexpr Traits gpt2() {
+  Traits t = kGpt2;
+  t.finish = gpt2_positions;
+  return t;
+}
+
+constexpr Traits kGptJ{
+    .family = "gptj",
+    .hidden = "n_embd|hidden_size",
+    .layers = "n_layer|num_hidden_layers",
+    .heads = "n_head|num_attention_heads",
+    .kv_heads = "",
+    .head_dim = "",
+    .width = "n_inner",
+    .positions = "n_positions",
+    .activation = "activation_function",
+    .width_factor = 4,
+    .mlp_bias = kAlways,
+    .head_bias = kAlways,
+    .norm = NormKind::layer,
+    .norm_place = NormPlace::parallel_one,
+    .gated = false,
+    .activation_otherwise = "gelu_new",
+};
+
+void neox_layer(const Fields& fields, const Traits&, std::int64_t, Layer& layer) {
+  if (!fields.flag_or("use_parallel_residual", true)) layer.norm_place = NormPlace::pre;
+}
+
+constexpr Traits kNeoX{
+    .family = "gpt_neox",
+    .kv_heads = "",
+    .head_dim = "",
+    .q_bias = by("attention_bias", true),
+    .kv_bias = by("attention_bias", true),
+    .out_bias = by("attention_bias", true),
+    .mlp_bias = kAlways,
+    .norm = NormKind::layer,
+    .norm_place = NormPlace::parallel_two,
+    .gated = false,
+    .fused_qkv = true,
+    .activation_otherwise = "gelu",
+    .rotary_fraction = 0.25,
+    .adjust = neox_layer,
+};
+
+/// The embedding may be narrower than the layers. OPT-350M is the only published one of 1024 x 24: its embedding is 512 wide,
+/// it norms behind the halves and has no final norm; a config that leaves these keys out is a shortened copy of that model's.
+void opt_embedding(const Fields& fields, const Traits&, Architecture& out) {
+  const bool is_350m = out.hidden == 1024 && out.layers() == 24 && !fields.has("word_embed_proj_dim");
+  const std::int64_t width = fields.integer_or("word_embed_proj_dim", is_350m ? 512 : out.hidden, kHiddenLimits);
+  if (width != out.hidden) out.embedding_width = width;
+  const bool norm_before = fields.flag_or("do_layer_norm_before", !is_350m);
+  if (!norm_before || fields.flag_or("_remove_final_layer_norm", false)) out.final_norm = NormKind::none;
+  if (!norm_before)
+    for (LayerRun& run : out.runs) run.layer.norm_place = NormPlace::post;
+}
+
+constexpr Traits kOpt{
+    .family = "opt",
+    .kv_heads = "",
+    .head_dim = "",
+    .width = "ffn_dim",
+    .activation = "activation_function",
+    .hidden_dropout = "dropout",
+    .tied = by("tie_word_embeddings", true),
+    .q_bias = by("enable_bias", true),
+    .kv_bias = by("enable_bias", true),
+    .out_bias = by("enable_bias", true),
+    .mlp_bias = by("enable_bias", true),
+    .norm = NormKind::layer,
+    .gated = false,
+    .activation_otherwise = "relu",
+    .rotary = false,
+    .position_rows_extra = 2,
+    .hidden_dropout_otherwise = 0.1,
+    .finish = opt_embedding,
+};
+
+constexpr Traits kBloom{
+    .family = "bloom",
+    .hidden = "hidden_size|n_embed",
+    .layers = "n_layer|num_hidden_layers",
+    .heads = "n_head|num_attention_heads",
+    .kv_heads = "",
+    .head_dim = "",
+    .width = "",
+    .positions = "seq_length",
+    .activation = "",
+    .width_factor = 4,
+    .tied = by("tie_word_embeddings", true),
+    .q_bias = kAlways,
+    .kv_bias = kAlways,
+    .out_bias = kAlways,
+    .mlp_bias = kAlways,
+    .norm = NormKind::layer,
+    .gated = false,
+    .fused_qkv = true,
+    .activation_otherwise = "gelu_new",
+    .rotary = false,
+    .embedding_norm = true,
+};
+
+/// new_decoder_architecture decides how k/v heads are counted and how many norms a layer has.
+void falcon_layer(const Fields& fields, const Traits&, std::int64_t, Layer& layer) {
+  Mixer& mixer = layer.mixer;
+  const bool grouped = fields.flag_or("new_decoder_architecture", false);
+  const bool parallel = fields.flag_or("parallel_attn", true);
+  if (grouped) {
+    mixer.kv_heads = fields.integer_or("num_kv_heads", mixer.heads, {1, mixer.heads});
+    if (mixer.heads % mixer.kv_heads != 0) fields.refuse("num_kv_heads", "a divisor of the heads");
+  } else {
+    mixer.kv_heads = fields.flag_or("multi_query", true) ? 1 : mixer.heads;
+  }
+  if (fields.flag_or("alibi", false)) mixer.rotary_dim = 0;
+  const bool two = grouped && fields.integer_or("num_ln_in_parallel_attn", 2, {1, 2}) == 2;
+  layer.norm_place = two ? NormPlace::parallel_two : (parallel || grouped ? NormPlace::parallel_one : NormPlace::pre);
+}
+
+constexpr Traits kFalcon{
+    .family = "falcon",
+    .layers = "num_hidden_layers|n_layer",
+    .heads = "num_attention_heads|n_head",
+    .kv_heads = "",
+    .head_dim = "",
+    .width = "ffn_hidden_size",
+    .activation = "activation",
+    .width_factor = 4,
+    .tied = by("tie_word_embeddings", true),
+    .q_bias = by("bias"),
+    .kv_bias = by("bias"),
+    .out_bias = by("bias"),
+    .mlp_bias = by("bias"),
+    .norm = NormKind::layer,
+    .norm_place = NormPlace::parallel_one,
+    .gated = false,
+    .fused_qkv = true,
+    .activation_otherwise = "gelu",
+    .adjust = falcon_layer,
+};
+
+/// MPT without biases: norms have none either. ALiBi unless attn_config says otherwise.
+void mpt_whole(const Fields& fields, const Traits&, Architecture& out) {
+  if (!fields.flag_or("no_bias", true)) fields.refuse("no_bias", "true", "MPT checkpoints with biases are not described");
+  const auto attention = fields.object_if("attn_config");
+  const bool alibi = !attention || attention->flag_or("alibi", true);
+  if (attention && attention->flag_or("qk_ln", false)) attention->refuse("qk_ln", "false", "is not described");
+  if (!alibi) out.position_rows = out.max_positions;
+}
+
+constexpr Traits kMpt{
+    .family = "mpt",
+    .hidden = "d_model",
+    .layers = "n_layers",
+    .heads = "n_heads",
+    .kv_heads = "",
+    .head_dim = "",
+    .width = "",
+    .positions = "max_seq_len",
+    .activation = "",
+    .width_factor = 4,
+    .tied = by("tie_word_embeddings", true),
+    .norm = NormKind::layer_no_bias,
+    .gated = false,
+    .fused_qkv = true,
+    .activation_otherwise = "gelu",
+    .rotary = false,
+    .finish = mpt_whole,
+};
+
+FeedForward mpt_feed_forward(const Fields& fields, const Traits& traits, std::int64_t) {
+  FeedForward out = dense_feed_forward(fields, traits);
+  out.width = fields.integer_or("expansion_ratio", 4, {1, 16}) * read_hidden(fields, traits);
+  return out;
+}
+
+constexpr Traits mpt() {
+  Traits t = kMpt;
+  t.feed_forward = mpt_feed_forward;
+  return t;
+}
+
+constexpr Traits kStarcoder2{
+    .family = "starcoder2",
+    .kv_heads_otherwise = 2,
+    .tied = by("tie_word_embeddings", true),
+    .q_bias = by("use_bias", true),
+    .kv_bias = by("use_bias", true),
+    .out_bias = by("use_bias", true),
+    .mlp_bias = by("use_bias", true),
+    .norm = NormKind::layer,
+    .gated = false,
+    .activation_otherwise = "gelu_pytorch_tanh",
+    .span = SpanRule::window,
+};
+
+void phi_layer(const Fields& fields, const Traits&, std::int64_t, Layer&) {
+  if (fields.flag_or("qk_layernorm", false)) fields.refuse("qk_layernorm", "false", "LayerNorm of q and k is not described");
+}
+
+constexpr Traits kPhi{
+    .family = "phi",
+    .q_bias = kAlways,
+    .kv_bias = kAlways,
+    .out_bias = kAlways,
+    .mlp_bias = kAlways,
+    .head_bias = kAlways,
+    .norm = NormKind::layer,
+    .norm_place = NormPlace::parallel_one,
+    .gated = false,
+    .activation_otherwise = "gelu_new",
+    .rotary_fraction = 0.5,
+    .adjust = phi_layer,
+};
+
+constexpr Family kFamilies[] = {
+    {"gpt2", "", gpt2()},     {"gptj", "", kGptJ}, {"gpt_neox", "", kNeoX},         {"opt", "", kOpt}, {"bloom", "", kBloom},
+    {"falcon", "", kFalcon}, {"mpt", "", mpt()},  {"starcoder2", "", kStarcoder2}, {"phi", "", kPhi},
+};
+
+}  // namespace
+
+std::span<const Family> gpt_like_families() { return kFamilies; }
+
+}  // namespace oomplan

@@ -1,0 +1,221 @@
+#include "catalog/parameters.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "catalog/inventory.hpp"
+
+namespace oomplan {
+namespace {
+
+using Part = ParameterPart;
+using Split = SplitAxis;
+
+std::string joined(std::string_view a, std::string_view b) { return std::string(a) + std::string(b); }
+
+/// Gate, up and down of a dense block of `width`, or up and down where it is not gated.
+void dense_block(Inventory& out, std::string_view prefix, std::int64_t h, std::int64_t width, bool gated, bool fused, bool bias,
+                 Part part) {
+  const Names& names = out.names;
+  if (gated && fused) {
+    out.linear(joined(prefix, names.gate_up), h, 2 * width, bias, part, Split::rows);
+  } else {
+    if (gated) out.linear(joined(prefix, names.gate), h, width, bias, part, Split::rows);
+    out.linear(joined(prefix, names.up), h, width, bias, part, Split::rows);
+  }
+  out.linear(joined(prefix, names.down), width, h, bias, part, Split::columns);
+}
+
+void experts(Inventory& out, const FeedForward& ff, std::int64_t h) {
+  const Names& names = out.names;
+  const std::string prefix = joined(names.moe, names.experts);
+  const std::int64_t e = ff.expert_width, in = ff.latent_width > 0 ? ff.latent_width : h;
+  if (ff.fused_experts) {
+    const std::int64_t wide = (ff.experts_gated ? 2 : 1) * e;
+    const std::string stacked = joined(names.moe, "experts.");
+    out.tensor(stacked + "gate_up_proj", {ff.experts, in, wide}, Part::experts, Split::columns);
+    if (ff.expert_bias) out.tensor(stacked + "gate_up_proj_bias", {ff.experts, wide}, Part::experts, Split::columns);
+    out.tensor(stacked + "down_proj", {ff.experts, e, in}, Part::experts, Split::rows);
+    if (ff.expert_bias) out.tensor(stacked + "down_proj_bias", {ff.experts, in}, Part::experts);
+    return;
+  }
+  if (ff.experts_gated) out.linear(prefix + std::string(names.expert_gate), in, e, ff.expert_bias, Part::experts, Split::rows, ff.experts);
+  out.linear(prefix + std::string(names.expert_up), in, e, ff.expert_bias, Part::experts, Split::rows, ff.experts);
+  out.linear(prefix + std::string(names.expert_down), e, in, ff.expert_bias, Part::experts, Split::columns, ff.experts);
+}
+
+void moe_block(Inventory& out, const FeedForward& ff, std::int64_t h) {
+  const Names& names = out.names;
+  out.linear(joined(names.moe, names.router), h, ff.experts, ff.router_bias, Part::router, Split::none);
+  if (ff.correction_bias) out.tensor(joined(names.moe, names.correction), {ff.experts}, Part::router);
+  if (ff.latent_width > 0) {
+    out.linear(joined(names.moe, "fc1_latent_proj"), h, ff.latent_width, false, Part::feed_forward, Split::none);
+    out.linear(joined(names.moe, "fc2_latent_proj"), ff.latent_width, h, false, Part::feed_forward, Split::none);
+  }
+  experts(out, ff, h);
+  if (ff.shared_width > 0)
+    dense_block(out, joined(names.moe, names.shared), h, ff.shared_width, ff.experts_gated, false, ff.bias, Part::shared_experts);
+  if (ff.shared_gate) out.linear(joined(names.moe, names.shared_gate), h, 1, false, Part::shared_experts, Split::none);
+  if (ff.width > 0) dense_block(out, names.feed_forward, h, ff.width, true, false, ff.bias, Part::feed_forward);
+}
+
+void feed_forward(Inventory& out, const FeedForward& ff, std::int64_t h) {
+  switch (ff.kind) {
+    case FeedForwardKind::none: return;
+    case FeedForwardKind::linear: out.linear("mlp.linear_mlp", h, h, false, Part::feed_forward, Split::none); return;
+    case FeedForwardKind::moe: moe_block(out, ff, h); return;
+    case FeedForwardKind::gated:
+    case FeedForwardKind::plain: break;
+  }
+  dense_block(out, out.names.feed_forward, h, ff.width, ff.kind == FeedForwardKind::gated, ff.fused_gate_up, ff.bias,
+              Part::feed_forward);
+}
+
+/// A half that a layer lacks has no norm.
+void norms(Inventory& out, const Layer& layer, std::int64_t h, bool before_feed_forward) {
+  const Names& names = out.names;
+  const bool mixer = layer.mixer.kind != MixerKind::none, ff = layer.feed_forward.kind != FeedForwardKind::none;
+  const auto add = [&](std::string_view name, bool wanted) {
+    if (wanted) out.norm(name, layer.norm, h);
+  };
+  switch (layer.norm_place) {
+    case NormPlace::pre: add(before_feed_forward ? names.pre_ff : names.pre_mixer, before_feed_forward ? ff : mixer); return;
+    case NormPlace::post: add(before_feed_forward ? names.post_ff : names.post_mixer, before_feed_forward ? ff : mixer); return;
+    case NormPlace::pre_and_post:
+      add(before_feed_forward ? names.pre_ff : names.pre_mixer, before_feed_forward ? ff : mixer);
+      add(before_feed_forward ? names.post_ff : names.post_mixer, before_feed_forward ? ff : mixer);
+      return;
+    case NormPlace::parallel_one: add(names.pre_mixer, !before_feed_forward); return;
+    case NormPlace::parallel_two: add(before_feed_forward ? names.pre_ff : names.pre_mixer, true); return;
+    case NormPlace::single: add(names.pre_mixer, !before_feed_forward); return;
+  }
+}
+
+void layer_rows(Inventory& out, const Layer& layer, std::int64_t h) {
+  norms(out, layer, h, false);
+  mixer_parameters(layer.mixer, h, layer.norm, out);
+  norms(out, layer, h, true);
+  feed_forward(out, layer.feed_forward, h);
+  if (layer.layer_scalars > 0) out.tensor("scalars", {layer.layer_scalars}, Part::other);
+}
+
+void mtp_rows(Inventory& out, const Architecture& model) {
+  const Mtp& mtp = model.mtp;
+  const std::int64_t h = model.hidden;
+  out.within(Part::mtp);
+  for (const LayerRun& run : mtp.layers) {
+    out.at("mtp.layers.{l}.", -1, run.count);
+    layer_rows(out, run.layer, h);
+  }
+  out.at("mtp.", -1, 1);
+  if (mtp.projections > 0) out.tensor("eh_proj.weight", {h, 2 * h}, Part::mtp, Split::none, mtp.projections);
+  if (mtp.norms > 0) out.tensor("norm.weight", {h}, Part::mtp, Split::none, mtp.norms);
+  const std::int64_t copies = std::max<std::int64_t>(1, mtp.projections);
+  if (mtp.own_embedding) out.tensor("embed_tokens.weight", {model.vocab, h}, Part::mtp, Split::vocabulary, copies);
+  if (mtp.own_head) out.tensor("shared_head.head.weight", {model.vocab, h}, Part::mtp, Split::vocabulary, copies);
+}
+
+void embedding_rows(Inventory& out, const Architecture& model) {
+  const Names& names = out.names;
+  const std::int64_t width = model.embedding_width > 0 ? model.embedding_width : model.hidden;
+  out.at(std::string(names.stem), -1, 1);
+  out.tensor(joined(names.embedding, ".weight"), {model.vocab, width}, Part::embedding, Split::vocabulary);
+  if (model.position_rows > 0)
+    out.tensor(joined(names.positions, ".weight"), {model.position_rows, model.hidden}, Part::positions);
+  if (width != model.hidden) {
+    out.linear("project_in", width, model.hidden, false, Part::other, Split::none);
+    out.linear("project_out", model.hidden, width, false, Part::other, Split::none);
+  }
+  if (model.embedding_norm) out.norm(names.embedding_norm, model.runs.front().layer.norm, model.hidden);
+}
+
+void head_rows(Inventory& out, const Architecture& model) {
+  const Names& names = out.names;
+  const std::int64_t width = model.embedding_width > 0 ? model.embedding_width : model.hidden;
+  out.at(std::string(names.stem), -1, 1);
+  out.norm(names.final_norm, model.final_norm, model.hidden);
+  out.at("", -1, 1);
+  if (!model.tied) out.tensor(joined(names.head, ".weight"), {model.vocab, width}, Part::head, Split::vocabulary);
+  if (model.head_bias) out.tensor(joined(names.head, ".bias"), {model.vocab}, Part::head, Split::vocabulary);
+}
+
+}  // namespace
+
+std::int64_t Parameter::elements() const {
+  std::int64_t out = 1;
+  for (const std::int64_t extent : shape) out *= extent;
+  return out;
+}
+
+std::int64_t Parameter::total() const { return elements() * copies * layers; }
+
+void Inventory::tensor(std::string_view name, std::vector<std::int64_t> shape, ParameterPart part, SplitAxis split,
+                       std::int64_t copies) {
+  Parameter row;
+  row.name = prefix_ + std::string(name);
+  row.shape = std::move(shape);
+  row.part = part_ == Part::other ? part : part_;
+  row.split = split;
+  row.run = run_;
+  row.copies = copies;
+  row.layers = layers_;
+  rows.push_back(std::move(row));
+}
+
+void Inventory::linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias, ParameterPart part, SplitAxis split,
+                       std::int64_t copies) {
+  tensor(joined(name, ".weight"), {out, in}, part, split, copies);
+  // The bias of a matrix that is cut along its columns is added once, behind the sum: it is not cut.
+  if (bias) tensor(joined(name, ".bias"), {out}, part, split == Split::columns ? Split::none : split, copies);
+}
+
+void Inventory::norm(std::string_view name, NormKind kind, std::int64_t width, ParameterPart part) {
+  if (kind == NormKind::none || kind == NormKind::non_parametric) return;
+  tensor(joined(name, ".weight"), {width}, part);
+  if (kind == NormKind::layer) tensor(joined(name, ".bias"), {width}, part);
+}
+
+std::vector<Parameter> parameters(const Architecture& model) {
+  Inventory out(names_of(model.model_type));
+  embedding_rows(out, model);
+  const std::string prefix = joined(out.names.stem, out.names.layers);
+  for (std::size_t i = 0; i < model.runs.size(); ++i) {
+    out.at(prefix, static_cast<std::int64_t>(i), model.runs[i].count);
+    layer_rows(out, model.runs[i].layer, model.hidden);
+  }
+  head_rows(out, model);
+  mtp_rows(out, model);
+  out.within(Part::tower);
+  out.at("", -1, 1);
+  tower_parameters(model.tower, model.hidden, out);
+  for (Parameter& row : out.rows)
+    row.dtype = model.dtype;
+  return std::move(out.rows);
+}
+
+ParameterCounts count(const Architecture& model) {
+  ParameterCounts out;
+  for (const Parameter& row : parameters(model)) {
+    const std::int64_t total = row.total();
+    if (row.part == Part::tower) {
+      out.tower += total;
+      continue;
+    }
+    if (row.part == Part::mtp) {
+      out.mtp += total;
+      continue;
+    }
+    out.language += total;
+    if (row.part == Part::embedding) out.embedding += total;
+    if (row.part == Part::head) out.head += total;
+    if (row.part == Part::experts) out.experts += total;
+    if (row.run >= 0) out.layers += total;
+    const bool expert = row.part == Part::experts;
+    const FeedForward* const ff = expert ? &model.runs[static_cast<std::size_t>(row.run)].layer.feed_forward : nullptr;
+    out.active += expert ? total / ff->experts * ff->experts_per_token : total;
+  }
+  return out;
+}
+
+}  // namespace oomplan

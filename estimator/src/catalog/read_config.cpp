@@ -1,0 +1,106 @@
+// config.json -> Architecture: finds the family, reads the decoder, then the tower.
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+#include <oomplan/units/errors.hpp>
+
+#include "catalog/catalog.hpp"
+#include "catalog/families/towers.hpp"
+#include "catalog/families/traits.hpp"
+#include "catalog/parameters.hpp"
+
+namespace oomplan {
+namespace {
+
+std::string class_of(const Fields& fields) {
+  if (!fields.has("architectures")) return "";
+  const auto classes = fields.texts("architectures");
+  return classes.empty() ? "" : classes.front();
+}
+
+std::string model_type_of(const Fields& fields) {
+  if (fields.has("model_type")) return fields.text("model_type");
+  const std::string class_name = class_of(fields);
+  const std::string_view known = model_type_of_class(class_name);
+  if (known.empty() && !class_name.empty()) fields.refuse("model_type", "a model_type", "class " + class_name + " is not known");
+  if (known.empty()) fields.refuse("model_type", "a model_type");
+  return std::string(known);
+}
+
+const Family& family_of(const Fields& fields, const std::string& model_type) {
+  const Family* const family = find_family(model_type, class_of(fields));
+  if (family == nullptr) {
+    const auto known = known_model_types();
+    fields.refuse("model_type", "a known model_type", fmt::format("'{}' is not one that oomplan describes", model_type),
+                  nearest(model_type, known));
+  }
+  return *family;
+}
+
+DType dtype_of(const Fields& fields, DType otherwise) {
+  const std::string_view key = present_key(fields, "dtype|torch_dtype");
+  if (!fields.has(key)) return otherwise;
+  std::string text = fields.text(key);
+  if (text.starts_with("torch.")) text.erase(0, 6);
+  std::vector<std::string> valid;
+  for (const DTypeRow& row : kDTypes) {
+    if (text == row.torch) return row.value;
+    if (row.torch != "uint8") valid.emplace_back(row.torch);
+  }
+  fields.refuse(key, list_of(valid), "", nearest(text, valid));
+}
+
+std::string quantization_of(const Fields& fields) {
+  const auto quantization = fields.object_if("quantization_config");
+  if (!quantization) return "";
+  return quantization->text_or(present_key(*quantization, "quant_method|quant_algo"), "unnamed");
+}
+
+/// The outer tie_word_embeddings is the one that transformers applies to a model of two halves.
+void read_outer_tie(const Fields& outer, Architecture& out) {
+  out.tied = outer.flag_or("tie_word_embeddings", out.tied);
+}
+
+Architecture read_wrapped(const Fields& outer, const Wrapper& wrapper) {
+  const auto inner = outer.object_if(wrapper.text_key);
+  const Fields& text = inner ? *inner : outer;
+  std::string text_type = text.text_or("model_type", wrapper.text_type);
+  if (text_type == wrapper.model_type) text_type = wrapper.text_type;
+  Architecture out = read_decoder(text, family_of(text, text_type).traits);
+  out.dtype = dtype_of(outer, dtype_of(text, out.dtype));
+  read_outer_tie(outer, out);
+  out.quantization = quantization_of(outer);
+  if (out.quantization.empty()) out.quantization = quantization_of(text);
+  const auto tower = wrapper.tower_key.empty() ? std::nullopt : outer.object_if(wrapper.tower_key);
+  if (tower && wrapper.tower != nullptr) out.tower = wrapper.tower(*tower, outer);
+  return out;
+}
+
+void check_size(const Fields& fields, const Architecture& out) {
+  const ParameterCounts counts = count(out);
+  const std::int64_t all = counts.language + counts.tower + counts.mtp;
+  if (all <= kMostParameters) return;
+  fields.refuse("model_type", fmt::format("a model of at most {} parameters", kMostParameters),
+                fmt::format("the sizes make {} parameters", all));
+}
+
+}  // namespace
+
+Architecture read_config(std::string_view text, const std::string& name) {
+  const Fields fields = Fields::parse(text, name);
+  const std::string model_type = model_type_of(fields);
+  const Wrapper* const wrapper = find_wrapper(model_type);
+  Architecture out = wrapper != nullptr ? read_wrapped(fields, *wrapper) : read_decoder(fields, family_of(fields, model_type).traits);
+  if (wrapper == nullptr) {
+    out.dtype = dtype_of(fields, out.dtype);
+    out.quantization = quantization_of(fields);
+  }
+  out.name = name;
+  out.model_type = model_type;
+  check_size(fields, out);
+  return out;
+}
+
+}  // namespace oomplan
