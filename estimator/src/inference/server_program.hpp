@@ -1,0 +1,202 @@
+// The memory program of a server: which storages appear and go, in order. Included by server.hpp.
+//
+// Sources: vllm/v1/worker/gpu_model_runner.py (profile_run, _dummy_sampler_run), vllm/v1/sample/sampler.py,
+// vllm/v1/sample/ops/topk_topp_{sampler,triton}.py, 0.19; sglang/srt/layers/{sampler,logits_processor}.py,
+// sglang/srt/model_executor/model_runner.py, 0.5.10. PyTorch's segmented sort: aten/src/ATen/native/cuda/Sort.cpp.
+#pragma once
+#include "inference/server.hpp"
+
+namespace oomplan {
+namespace server_program {
+
+template <class R>
+struct Hand {
+  R& r;
+  const ServerSites& sites;
+  void alloc(ServerTensor t) {
+    const SiteRef& s = sites[static_cast<std::size_t>(t)];
+    if (s.bytes > 0) r.alloc(s);
+  }
+  void free(ServerTensor t) {
+    const SiteRef& s = sites[static_cast<std::size_t>(t)];
+    if (s.bytes > 0) r.free(s);
+  }
+};
+
+inline constexpr ServerTensor kWeights[] = {ServerTensor::embedding,     ServerTensor::mixers, ServerTensor::absorbed,
+                                            ServerTensor::feed_forwards, ServerTensor::experts, ServerTensor::norms,
+                                            ServerTensor::head,          ServerTensor::tower,   ServerTensor::rope};
+inline constexpr ServerTensor kCache[] = {ServerTensor::kv_cache, ServerTensor::state_cache};
+
+/// One forward pass over `batched_tokens` tokens. The widest layer stands for all: no layer leaves anything behind but its output,
+/// which replaces the input. `hidden` stays.
+template <class R>
+void forward(Hand<R> h) {
+  using T = ServerTensor;
+  h.alloc(T::hidden);
+  h.alloc(T::residual);
+  h.alloc(T::context_projected);
+  h.alloc(T::attention_output);
+  h.free(T::context_projected);
+  h.alloc(T::projected);
+  h.alloc(T::gate_up);
+  h.alloc(T::activation);
+  h.free(T::gate_up);
+  h.alloc(T::layer_output);
+  h.free(T::activation);
+  h.free(T::projected);
+  h.free(T::attention_output);
+  h.free(T::layer_output);
+  h.free(T::residual);
+}
+
+/// From the hidden states of the sampled positions to a token each; vLLM.
+template <class R>
+void sample_vllm(Hand<R> h, const ServerPlan& p, bool dummy) {
+  using T = ServerTensor;
+  h.alloc(T::sampled_hidden);
+  if (dummy) h.alloc(T::sampled_random);
+  h.alloc(T::logits);
+  if (!dummy) h.alloc(T::log_probs);
+  h.alloc(T::logits_fp32);
+  if (p.sampler_sorts) {
+    h.alloc(T::sorted);
+    h.alloc(T::sorted_index);
+    h.alloc(T::sort_keys);
+    h.alloc(T::sort_pairs);
+    h.free(T::sort_pairs);
+    h.free(T::sort_keys);
+    h.alloc(T::cumulative);
+    h.free(T::cumulative);
+    h.free(T::sorted_index);
+    h.free(T::sorted);
+  } else if (dummy) {
+    h.alloc(T::topk_buffer);  // cached for good
+  }
+  h.alloc(T::probabilities);
+  h.alloc(T::noise);
+  h.free(T::noise);
+  h.free(T::probabilities);
+  h.free(T::logits_fp32);
+  if (!dummy) h.free(T::log_probs);
+  h.free(T::logits);
+  if (dummy) h.free(T::sampled_random);
+  h.free(T::sampled_hidden);
+}
+
+/// The same in SGLang: probabilities replace the logits in place, behind a temporary of the same size.
+template <class R>
+void sample_sglang(Hand<R> h) {
+  using T = ServerTensor;
+  h.alloc(T::sampled_hidden);
+  h.alloc(T::logits);
+  h.alloc(T::logits_fp32);
+  h.free(T::logits);
+  h.alloc(T::probabilities);
+  h.free(T::probabilities);
+  h.alloc(T::noise);
+  h.free(T::noise);
+  h.alloc(T::log_probs);
+  h.free(T::log_probs);
+  h.free(T::logits_fp32);
+  h.free(T::sampled_hidden);
+}
+
+/// vLLM's profile run: one forward pass over dummy tokens, then the sampler on one row per request.
+template <class R>
+void profile(R& r, const ServerPlan& p, const ServerSites& sites) {
+  using T = ServerTensor;
+  Hand<R> h{r, sites};
+  h.alloc(T::blas);
+  h.alloc(T::forward_workspace13);
+  h.alloc(T::forward_workspace2);
+  h.alloc(T::intermediate);
+  forward(h);
+  sample_vllm(h, p, true);
+  h.free(T::hidden);
+}
+
+template <class R>
+void load(Hand<R> h) {
+  h.alloc(ServerTensor::context);
+  h.alloc(ServerTensor::nccl);
+  h.alloc(ServerTensor::buffers);
+  for (const ServerTensor t : kWeights) h.alloc(t);
+  h.r.trim();
+}
+
+template <class R>
+void start(R& r, const ServerPlan& p, const ServerSites& sites) {
+  using T = ServerTensor;
+  Hand<R> h{r, sites};
+  h.alloc(T::growth);
+  if (p.engine == EngineKind::vllm) {
+    profile(r, p, sites);
+    r.trim();
+  }
+  for (const ServerTensor t : kCache) h.alloc(t);
+  h.alloc(T::request_table);
+  h.alloc(T::attention_workspace);
+  if (p.engine == EngineKind::sglang) {
+    h.alloc(T::blas);
+    h.alloc(T::graph_logits);
+  }
+  h.alloc(T::graphs);
+  if (p.engine == EngineKind::vllm) {  // the sampler is warmed up once more, outside of the budget
+    h.alloc(T::hidden);
+    sample_vllm(h, p, false);
+    h.free(T::hidden);
+  }
+}
+
+template <class R>
+void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
+  Hand<R> h{r, sites};
+  forward(h);
+  if (p.engine == EngineKind::vllm) {
+    sample_vllm(h, p, false);
+  } else {
+    sample_sglang(h);
+  }
+  h.free(ServerTensor::hidden);
+}
+
+/// Cache contents are lost. Weights move to pinned host memory at level 1 (SGLang: with a host backup), else they are lost too.
+template <class R>
+void sleep(Hand<R> h, const ServerPlan& p) {
+  if (p.sleep_level <= 0) return;
+  for (const ServerTensor t : kCache) h.free(t);
+  if (p.sleep_level == 1) h.alloc(ServerTensor::host_weights);
+  for (const ServerTensor t : kWeights) h.free(t);
+  h.r.trim();
+}
+
+template <class R>
+void wake_weights(Hand<R> h, const ServerPlan& p) {
+  if (p.sleep_level <= 0) return;
+  for (const ServerTensor t : kWeights) h.alloc(t);
+  if (p.sleep_level == 1) h.free(ServerTensor::host_weights);
+}
+
+template <class R>
+void wake_cache(Hand<R> h, const ServerPlan& p) {
+  if (p.sleep_level <= 0) return;
+  for (const ServerTensor t : kCache) h.alloc(t);
+}
+
+}  // namespace server_program
+
+template <class R>
+void record(R& r, const ServerPlan& p, const ServerSites& sites, ServerPhase phase) {
+  server_program::Hand<R> h{r, sites};
+  switch (phase) {
+    case ServerPhase::load: server_program::load(h); return;
+    case ServerPhase::start: server_program::start(r, p, sites); return;
+    case ServerPhase::generate: server_program::generate(r, p, sites); return;
+    case ServerPhase::sleep: server_program::sleep(h, p); return;
+    case ServerPhase::wake_weights: server_program::wake_weights(h, p); return;
+    case ServerPhase::wake_cache: server_program::wake_cache(h, p); return;
+  }
+}
+
+}  // namespace oomplan

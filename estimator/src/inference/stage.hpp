@@ -1,0 +1,41 @@
+// What the layers of one pipeline stage add up to on one tensor-parallel rank. Internal to inference/.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "inference/server_facts.hpp"
+#include "inference/server_model.hpp"
+
+namespace oomplan {
+
+/// Layers of the stage whose caches are alike.
+struct CacheBucket {
+  CacheKind kind = CacheKind::none;
+  std::int64_t window = 0, layers = 0;
+  Bytes token = 0;                   ///< of one layer and one token on this rank
+  Bytes conv = 0, recurrent = 0;     ///< of one layer and one request on this rank
+};
+inline constexpr int kMostBuckets = 8;
+
+struct Stage {
+  std::int64_t layers = 0;
+  bool first = false, last = false;
+  Bytes embedding = 0, head = 0, outside = 0;
+  Bytes norms = 0, mixers = 0, absorbed = 0, feed_forwards = 0, experts = 0;
+  std::array<CacheBucket, kMostBuckets> buckets{};
+  int bucket_count = 0;
+  // of the widest layer, elements a token on this rank
+  std::int64_t attention = 0, context = 0, gate_up = 0, activation = 0, workspace13 = 0, workspace2 = 0;
+};
+
+/// How many layers stage `index` of `stages` gets, and the number of its first layer. Rule `extra`: where the remainder goes.
+/// Sources: vllm/distributed/utils.py get_pp_indices (0.8 to 0.24); sglang/srt/distributed/utils.py (0.5.5, 0.5.10).
+struct StageLayers {
+  std::int64_t first = 0, count = 0;
+};
+StageLayers stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t index, ExtraLayers extra);
+
+/// REQUIRES: tp, pp, ep >= 1 and index < pp.
+Stage stage_of(const ServerModel&, const ServerFacts&, std::int64_t tp, std::int64_t pp, std::int64_t ep, std::int64_t index);
+
+}  // namespace oomplan
