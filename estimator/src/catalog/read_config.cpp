@@ -10,6 +10,7 @@
 #include "catalog/families/towers.hpp"
 #include "catalog/families/traits.hpp"
 #include "catalog/parameters.hpp"
+#include "catalog/read_config.hpp"
 
 namespace oomplan {
 namespace {
@@ -89,7 +90,10 @@ void check_size(const Fields& fields, const Architecture& out) {
 }  // namespace
 
 Architecture read_config(std::string_view text, const std::string& name) {
-  const Fields fields = Fields::parse(text, name);
+  return read_architecture(Fields::parse(text, name), name);
+}
+
+Architecture read_architecture(const Fields& fields, const std::string& name) {
   const std::string model_type = model_type_of(fields);
   const Wrapper* const wrapper = find_wrapper(model_type);
   Architecture out = wrapper != nullptr ? read_wrapped(fields, *wrapper) : read_decoder(fields, family_of(fields, model_type).traits);

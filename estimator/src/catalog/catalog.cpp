@@ -1,0 +1,279 @@
+#include "catalog/catalog.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <oomplan/units/errors.hpp>
+
+#include "catalog/embedded.hpp"
+#include "catalog/facts_reader.hpp"
+#include "catalog/gpus_reader.hpp"
+#include "catalog/read_config.hpp"
+#include "catalog/sources.hpp"
+
+namespace oomplan {
+namespace {
+
+/// What aliases.json says: short names, and ids whose architecture is that of another built-in one.
+struct Aliases {
+  struct Row {
+    std::string takes;
+    std::vector<std::string> also;
+  };
+  std::map<std::string, Row> rows;               // by normalised alias
+  std::map<std::string, std::string> same_shape; // by normalised id
+  std::vector<std::string> ids;                  // of same_shape, as written
+};
+
+void read_aliases(std::string_view text, const std::string& file, Aliases& out) {
+  const Fields outer = Fields::parse(text, file);
+  outer.only({"aliases", "same_shape"});
+  if (const auto aliases = outer.object_if("aliases")) {
+    for (const std::string& name : aliases->keys()) {
+      const Fields row = aliases->object(name);
+      row.only({"takes", "also"});
+      out.rows[normalised(name)] = {row.text("takes"), row.has("also") ? row.texts("also") : std::vector<std::string>{}};
+    }
+  }
+  if (const auto same = outer.object_if("same_shape")) {
+    for (const std::string& id : same->keys()) {
+      out.same_shape[normalised(id)] = same->text(id);
+      out.ids.push_back(id);
+    }
+  }
+}
+
+}  // namespace
+
+struct Catalog::Data {
+  std::string directory;                    // "" : built-in files only
+  std::map<std::string, std::string> paths; // normalised id -> path of the model's row, relative to models/
+  std::vector<std::string> ids;
+
+  void add(const std::vector<std::string>& found) {
+    for (const std::string& path : found) {
+      const std::string id = id_of_path(path);
+      if (paths.emplace(normalised(id), path).second) ids.push_back(id);
+    }
+    std::sort(ids.begin(), ids.end());
+  }
+
+  /// The directory's file, otherwise the built-in one.
+  std::pair<std::string, std::string> text_and_name(const std::string& path) const {
+    if (!directory.empty()) {
+      const std::string full = directory + "/" + path;
+      if (auto text = file_text(full)) return {std::move(*text), full};
+    }
+    return {embedded_text(path), "models/" + path};
+  }
+
+  const Aliases& aliases() const {
+    std::call_once(aliases_once_, [this] {
+      read_aliases(embedded_text("aliases.json"), "models/aliases.json", aliases_);
+      if (directory.empty()) return;
+      const std::string path = directory + "/aliases.json";
+      if (const auto text = file_text(path)) read_aliases(*text, path, aliases_);
+    });
+    return aliases_;
+  }
+
+  const std::vector<Gpu>& gpus() const {
+    std::call_once(gpus_once_, [this] {
+      gpus_ = read_gpus(embedded_text("gpus.json"), "models/gpus.json");
+      const std::string path = directory + "/gpus.json";
+      if (directory.empty()) return;
+      if (const auto text = file_text(path)) lay_over(read_gpus(*text, path));
+    });
+    return gpus_;
+  }
+
+  const Facts& facts() const {
+    std::call_once(facts_once_, [this] { facts_ = Facts(all_facts()); });
+    return facts_;
+  }
+
+ private:
+  /// A row of the same name is replaced, a new one added.
+  void lay_over(const std::vector<Gpu>& rows) const {
+    for (const Gpu& row : rows) {
+      const auto same = [&row](const Gpu& gpu) { return normalised(gpu.name) == normalised(row.name); };
+      const auto found = std::find_if(gpus_.begin(), gpus_.end(), same);
+      if (found != gpus_.end()) {
+        *found = row;
+      } else {
+        gpus_.push_back(row);
+      }
+    }
+  }
+
+  /// The rows that the directory has for a fact of an engine replace all the built-in ones of that fact.
+  std::vector<Fact> all_facts() const {
+    std::vector<Fact> out, over;
+    for (const std::string& path : embedded_paths("engines/")) append(out, read_facts(embedded_text(path), "models/" + path));
+    if (directory.empty()) return out;
+    for (const std::string& path : directory_paths(directory, "engines/")) {
+      const std::string full = directory + "/" + path;
+      if (const auto text = file_text(full)) append(over, read_facts(*text, full));
+    }
+    std::erase_if(out, [&over](const Fact& old) {
+      return std::any_of(over.begin(), over.end(), [&](const Fact& row) { return row.engine == old.engine && row.fact == old.fact; });
+    });
+    append(out, std::move(over));
+    return out;
+  }
+
+  static void append(std::vector<Fact>& out, std::vector<Fact> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(out));
+  }
+
+  mutable std::once_flag aliases_once_, gpus_once_, facts_once_;
+  mutable Aliases aliases_;
+  mutable std::vector<Gpu> gpus_;
+  mutable Facts facts_;
+};
+
+Catalog::Catalog() = default;
+Catalog::~Catalog() = default;
+Catalog::Catalog(Catalog&&) noexcept = default;
+Catalog& Catalog::operator=(Catalog&&) noexcept = default;
+
+const Catalog& Catalog::builtin() {
+  static const Catalog catalog = [] {
+    Catalog out;
+    auto data = std::make_unique<Data>();
+    data->add(embedded_paths("architectures/"));
+    out.data_ = std::move(data);
+    return out;
+  }();
+  return catalog;
+}
+
+Catalog Catalog::with_directory(const std::string& directory) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(directory, error))
+    throw InputError(Problem{{directory, 0, 0, ""}, "no directory", "a directory of catalog files", "", ""});
+  Catalog out;
+  auto data = std::make_unique<Data>();
+  data->directory = directory;
+  data->add(directory_paths(directory, "architectures/"));
+  data->add(embedded_paths("architectures/"));
+  out.data_ = std::move(data);
+  return out;
+}
+
+namespace {
+
+using Found = std::optional<ModelFound>;
+
+ModelFound found_at(const std::string& path, const char* from) {
+  const auto text = file_text(path);
+  if (!text) throw InputError(Problem{{path, 0, 0, ""}, "no file", "a config.json", "", ""});
+  return {std::make_shared<const Architecture>(read_config(*text, path)), path, from, {}};
+}
+
+Found on_disk(const std::string& name) {
+  std::error_code error;
+  if (name.find('\0') != std::string::npos) return std::nullopt;
+  if (std::filesystem::is_directory(name, error)) {
+    const std::string config = name + "/config.json";
+    if (std::filesystem::is_regular_file(config, error)) return found_at(config, "directory");
+  }
+  if (std::filesystem::is_regular_file(name, error)) return found_at(name, "file");
+  return std::nullopt;
+}
+
+/// A built-in row: {"id", "source", "config"}.
+ModelFound from_row(const std::string& text, const std::string& file, const std::string& id) {
+  const Fields row = Fields::parse(text, file);
+  row.only({"id", "source", "config"});
+  return {std::make_shared<const Architecture>(read_architecture(row.object("config"), id)), id, "built-in", {}};
+}
+
+/// The part of an id behind the organisation.
+std::string bare(const std::string& id) { return id.substr(id.find('/') + 1); }
+
+[[noreturn]] void unknown_model(std::string_view name, const std::vector<std::string>& ids, const Aliases& aliases) {
+  std::vector<std::string> known = ids;
+  known.insert(known.end(), aliases.ids.begin(), aliases.ids.end());
+  for (const std::string& id : ids) known.push_back(bare(id));
+  for (const auto& [alias, row] : aliases.rows) known.push_back(alias);
+  std::string shown(name.substr(0, 80));
+  throw InputError(Problem{{"", 0, 0, "model"},
+                           "'" + shown + "'",
+                           "an alias, a hub id of the built-in list or of the local Hugging Face cache, a directory or a config.json",
+                           nearest(shown, known),
+                           "nothing of that name was found, and nothing is downloaded"});
+}
+
+}  // namespace
+
+ModelFound Catalog::model(std::string_view name) const {
+  const std::string given(name);
+  if (auto found = on_disk(given)) return std::move(*found);
+  const auto by_id = [this](const std::string& id) -> Found {
+    const auto row = data_->paths.find(normalised(id));
+    if (row == data_->paths.end()) return std::nullopt;
+    const auto [text, file] = data_->text_and_name(row->second);
+    return from_row(text, file, id_of_path(row->second));
+  };
+  if (auto found = by_id(given)) return std::move(*found);
+  const Aliases& aliases = data_->aliases();
+  const auto by_shape = [&](const std::string& id) -> Found {
+    const auto same = aliases.same_shape.find(normalised(id));
+    if (same == aliases.same_shape.end()) return by_id(id);
+    auto found = by_id(same->second);
+    if (!found) throw Defect("aliases.json: " + same->second + " is no built-in model");
+    const auto written = std::find_if(aliases.ids.begin(), aliases.ids.end(),
+                                      [&](const std::string& each) { return normalised(each) == normalised(id); });
+    found->id = *written;
+    auto renamed = *found->architecture;
+    renamed.name = found->id;
+    found->architecture = std::make_shared<const Architecture>(std::move(renamed));
+    return found;
+  };
+  if (auto found = by_shape(given)) return std::move(*found);
+  const auto alias = aliases.rows.find(normalised(given));
+  if (alias != aliases.rows.end()) {
+    auto found = by_shape(alias->second.takes);
+    if (!found) throw Defect("aliases.json: " + alias->second.takes + " is no built-in model");
+    found->also = alias->second.also;
+    return std::move(*found);
+  }
+  for (const auto* list : {&data_->ids, &aliases.ids})
+    for (const std::string& id : *list)
+      if (normalised(bare(id)) == normalised(given)) return *by_shape(id);
+  const std::string config = cached_config(given);
+  if (config.empty()) unknown_model(name, data_->ids, aliases);
+  ModelFound found = found_at(config, "Hugging Face cache");
+  found.id = given;
+  return found;
+}
+
+std::vector<std::string> Catalog::model_ids() const { return data_->ids; }
+
+const std::vector<Gpu>& Catalog::gpus() const { return data_->gpus(); }
+
+const Gpu& Catalog::gpu(std::string_view name) const {
+  const std::string wanted = normalised(name);
+  std::vector<std::string> known;
+  for (const Gpu& gpu : gpus()) {
+    known.push_back(gpu.name);
+    if (normalised(gpu.name) == wanted) return gpu;
+    for (const std::string& alias : gpu.aliases) {
+      if (normalised(alias) == wanted) return gpu;
+      known.push_back(alias);
+    }
+  }
+  std::vector<std::string> names;
+  for (const Gpu& gpu : gpus()) names.push_back(gpu.name);
+  const std::string shown(name.substr(0, 80));
+  throw InputError(Problem{{"", 0, 0, "gpu"}, "'" + shown + "'", "one of " + list_of(names), nearest(shown, known), ""});
+}
+
+const Facts& Catalog::facts() const { return data_->facts(); }
+
+}  // namespace oomplan
