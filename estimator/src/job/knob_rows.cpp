@@ -1,0 +1,397 @@
+// The rows. Their order is the order in which a job file is written.
+#include <array>
+
+#include "job/knob_access.hpp"
+#include "job/unsupported.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace knob;
+
+Knob row(std::string_view key, KnobOf of, KnobType type, Access access, Effect effect, std::string_view help) {
+  Knob k;
+  k.key = key;
+  k.of = of;
+  k.type = type;
+  k.get = access.get;
+  k.set = access.set;
+  k.effect = effect;
+  k.help = help;
+  return k;
+}
+Knob&& within(Knob&& k, Limit64 limits, std::string_view unit = {}) {
+  k.limits = limits;
+  k.unit = unit;
+  return std::move(k);
+}
+Knob&& between(Knob&& k, double least, double most) {
+  k.least = least;
+  k.most = most;
+  return std::move(k);
+}
+Knob&& zero_is(Knob&& k, std::string_view word) {
+  k.zero = word;
+  return std::move(k);
+}
+Knob&& one_of(Knob&& k, std::vector<std::string> choices) {
+  k.choices = std::move(choices);
+  return std::move(k);
+}
+Knob&& only_for(Knob&& k, EngineKind engine) {
+  k.engine = engine;
+  return std::move(k);
+}
+Knob&& saves(Knob&& k, std::string_view remedy) {
+  k.remedy = remedy;
+  return std::move(k);
+}
+
+/// "sglang 0.5.10": a name and perhaps a version.
+struct NameAndVersion {
+  std::string_view name, version;
+};
+NameAndVersion split(std::string_view text) {
+  const auto space = text.find(' ');
+  if (space == std::string_view::npos) return {text, {}};
+  const auto rest = text.find_first_not_of(' ', space);
+  return {text.substr(0, space), rest == std::string_view::npos ? std::string_view{} : text.substr(rest)};
+}
+bool is_version(std::string_view v) {
+  if (v.empty() || v.size() > 40 || v.front() < '0' || v.front() > '9') return false;
+  for (const char c : v)
+    if (!((c >= '0' && c <= '9') || c == '.' || (c >= 'a' && c <= 'z') || c == '+' || c == '-')) return false;
+  return true;
+}
+
+std::string get_gpus(const Job& j, const Role*) { return fmt::format("{} x {}", j.cluster.gpus, j.cluster.gpu); }
+Refusal set_gpus(const Knob& k, Job& j, Role*, std::string_view text) {
+  constexpr std::string_view kExpected = "a number and a kind of GPU, such as 8 x H100-80GB";
+  const auto x = text.find(" x ");
+  if (x == std::string_view::npos) return {std::string(kExpected), {}, {}};
+  const auto said = read_count(text.substr(0, x));
+  if (!said) return {std::string(kExpected), {}, said.why};
+  if (!k.limits.holds(*said.value)) return {fmt::format("{} to {} GPUs", k.limits.least, k.limits.most), {}, {}};
+  auto kind = text.substr(x + 3);
+  while (!kind.empty() && kind.front() == ' ') kind.remove_prefix(1);
+  if (kind.empty()) return {std::string(kExpected), {}, {}};
+  j.cluster.gpus = *said.value;
+  j.cluster.gpu = kind;
+  return {};
+}
+
+std::string get_job_model(const Job& j, const Role*) {
+  for (const auto& role : j.roles)
+    if (role.model != j.roles[0].model) return {};
+  return j.roles.empty() ? std::string{} : j.roles[0].model;
+}
+Refusal check_model(std::string_view text) {
+  constexpr std::size_t kLongest = 4096;
+  if (!text.empty() && text.size() <= kLongest) return {};
+  return {"a model's name, hub id, directory or config.json", {}, {}};
+}
+Refusal set_job_model(const Knob&, Job& j, Role*, std::string_view text) {
+  if (auto refusal = check_model(text); refusal.refused()) return refusal;
+  for (auto& role : j.roles) {
+    if (role.model != text) role.architecture = nullptr;
+    role.model = text;
+  }
+  return {};
+}
+std::string get_model(const Job&, const Role* r) { return r->model; }
+Refusal set_model(const Knob&, Job&, Role* r, std::string_view text) {
+  if (auto refusal = check_model(text); refusal.refused()) return refusal;
+  if (r->model != text) r->architecture = nullptr;
+  r->model = text;
+  return {};
+}
+
+std::string get_framework(const Job& j, const Role*) {
+  for (const auto& role : j.roles)
+    if (!role.serves())
+      return role.trainer.framework_version.empty()
+                 ? std::string(spelling(role.trainer.framework))
+                 : fmt::format("{} {}", spelling(role.trainer.framework), role.trainer.framework_version);
+  return {};
+}
+Refusal set_framework(const Knob& k, Job& j, Role*, std::string_view text) {
+  const auto [name, version] = split(text);
+  const auto framework = parse<Framework>(name);
+  if (!framework) return refuse_choice(k, name);
+  if (!version.empty() && !is_version(version)) return {"a version behind the name, such as areal 1.0.4", {}, {}};
+  for (auto& role : j.roles) {
+    role.trainer.framework = *framework;
+    role.trainer.framework_version = version;
+  }
+  return {};
+}
+
+bool serving(EngineKind e) { return e == EngineKind::sglang || e == EngineKind::vllm; }
+std::string get_engine(const Job&, const Role* r) {
+  if (!r->serves() || r->server.version.empty()) return std::string(spelling(r->engine));
+  return fmt::format("{} {}", spelling(r->engine), r->server.version);
+}
+Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
+  const auto [name, version] = split(text);
+  if (auto why = unsupported_value("engine", name); !why.empty()) return {list_of(k.choices), {}, std::move(why)};
+  if (name == "fsdp") return {"fsdp2", "fsdp2", "AReaL calls FSDP2 fsdp, verl calls FSDP1 so"};
+  const auto engine = parse<EngineKind>(name);
+  if (!engine) return refuse_choice(k, name);
+  const bool should_serve = r->kind == RoleKind::rollout || r->kind == RoleKind::server;
+  if (serving(*engine) != should_serve)
+    return {should_serve ? "sglang or vllm" : "fsdp2 or single", {}, fmt::format("{} {}", r->name, should_serve ? "serves" : "trains")};
+  if (!version.empty() && !serving(*engine))
+    return {fmt::format("{} without a version", name), {}, "a training engine has the version of 'framework'"};
+  if (!version.empty() && !is_version(version)) return {"a version behind the name, such as vllm 0.11.0", {}, {}};
+  r->engine = *engine;
+  r->server.version = version;
+  return {};
+}
+
+std::string get_beside(const Job&, const Role* r) { return r->beside.empty() ? "none" : r->beside; }
+Refusal set_beside(const Knob&, Job& j, Role* r, std::string_view text) {
+  if (text == "none") return r->beside.clear(), Refusal{};
+  std::vector<std::string> others;
+  for (const auto& role : j.roles)
+    if (role.name != r->name) others.push_back(role.name);
+  if (text == r->name) return {others.empty() ? "none" : list_of(others) + ", or none", {}, "a role cannot stand beside itself"};
+  if (j.role(text) == nullptr)
+    return {others.empty() ? "none" : list_of(others) + ", or none", nearest(text, others), "the job has no such role"};
+  r->beside = text;
+  return {};
+}
+
+std::string get_layout(const Job&, const Role* r) { return letters(r->layout()); }
+Refusal set_layout(const Knob&, Job&, Role* r, std::string_view text) { return check_layout(text, r->layout()); }
+
+std::string get_offload(const Job&, const Role* r) {
+  const Trainer& t = r->trainer;
+  if (t.offload_parameters && t.offload_optimizer) return "[parameters, optimizer]";
+  return t.offload_parameters ? "[parameters]" : t.offload_optimizer ? "[optimizer]" : "[]";
+}
+/// "[parameters, optimizer]", "parameters", "[]", "none".
+Refusal set_offload(const Knob& k, Job&, Role* r, std::string_view text) {
+  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  bool parameters = false, optimizer = false;
+  while (!text.empty() && text != "none") {
+    const auto comma = text.find(',');
+    std::string_view item = text.substr(0, comma);
+    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
+    while (item.starts_with(' ')) item.remove_prefix(1);
+    while (item.ends_with(' ')) item.remove_suffix(1);
+    if (item.empty() && !parameters && !optimizer && text.empty()) break;
+    if (item != "parameters" && item != "optimizer") {
+      auto refusal = refuse_choice(k, item == "weights" ? "parameters" : item);
+      refusal.nearest = item == "weights" ? "parameters" : refusal.nearest;
+      return refusal;
+    }
+    (item == "parameters" ? parameters : optimizer) = true;
+  }
+  r->trainer.offload_parameters = parameters;
+  r->trainer.offload_optimizer = optimizer;
+  return {};
+}
+
+std::string get_name(const Job& j, const Role*) { return j.name; }
+Refusal set_name(const Knob&, Job& j, Role*, std::string_view text) {
+  constexpr std::size_t kLongest = 200;
+  if (text.size() > kLongest) return {fmt::format("a name of at most {} letters", kLongest), {}, {}};
+  j.name = text;
+  return {};
+}
+
+std::vector<Knob> job_rows() {
+  using enum KnobType;
+  using enum Effect;
+  const auto of = KnobOf::job;
+  return {
+      row("name", of, text, {get_name, set_name}, free, "a name for reports"),
+      within(row("gpus", of, text, {get_gpus, set_gpus}, semantics, "number and kind of the GPUs: 8 x H100-80GB"), kGpuLimit),
+      within(row("gpus_per_node", of, count, knob::count<&Cluster::gpus_per_node>(), semantics, "GPUs of one machine"),
+             kGpusPerNodeLimit, "GPUs"),
+      zero_is(within(row("host_memory", of, KnobType::bytes, bytes_or_auto<&Cluster::host_memory>(), semantics,
+                         "RAM of one machine; auto: not compared"),
+                     kMemoryLimit),
+              "auto"),
+      within(row("others", of, KnobType::bytes, knob::bytes<&Cluster::others>(), semantics,
+                 "memory that other processes hold on every GPU"),
+             kMemoryLimit),
+      row("model", of, text, {get_job_model, set_job_model}, semantics, "model of every role that names none: name, hub id or path"),
+      one_of(row("framework", of, text, {get_framework, set_framework}, semantics,
+                 "what drives the training engines, with its version: areal 1.0.4, verl 0.9.0, torch"),
+             {"areal", "verl", "torch"}),
+      within(row("prompt_tokens", of, count, knob::count<&Job::prompt_tokens>(), semantics, "longest prompt"), {0, kTokenLimit.most},
+             "tokens"),
+      within(row("response_tokens", of, count, knob::count<&Job::response_tokens>(), semantics, "longest response"),
+             {0, kTokenLimit.most}, "tokens"),
+      zero_is(within(row("sequences_per_step", of, count, count_or_auto<&Job::sequences_per_step>(), semantics,
+                         "sequences of one training step over the whole job: prompts times samples"),
+                     kSequenceLimit, "sequences"),
+              "auto"),
+      saves(row("expandable_segments", of, flag, knob::flag<&Job::expandable_segments>(), free,
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True for the trainers"),
+            "lets the caching allocator grow its segments, which lowers fragmentation"),
+      one_of(row("sync.by", of, choice, knob::choice<&Sync::by>(), speed, "how new weights reach the servers"),
+             spellings<SyncBy>()),
+      saves(within(row("sync.bucket", of, KnobType::bytes, knob::bytes<&Sync::bucket>(), speed,
+                       "weights that are sent in one go: weight_chunked_mem_mb, update_weights_bucket_megabytes"),
+                   {kMiB, kMemoryLimit.most}),
+            "sends the weights in smaller pieces; the update takes longer"),
+  };
+}
+
+std::vector<Knob> role_rows() {
+  using enum KnobType;
+  using enum Effect;
+  const auto of = KnobOf::role;
+  return {
+      row("model", of, text, {get_model, set_model}, semantics, "model of this role"),
+      one_of(row("engine", of, text, {get_engine, set_engine}, semantics, "fsdp2, single, sglang or vllm; servers with a version"),
+             {"fsdp2", "single", "sglang", "vllm"}),
+      row("beside", of, text, {get_beside, set_beside}, semantics, "role whose GPUs it shares, or none"),
+      row("in_process", of, flag, knob::flag<&Role::in_process>(), semantics,
+          "with beside: shares the process too, so one CUDA context and one caching allocator"),
+      saves(row("layout", of, layout, {get_layout, set_layout}, speed,
+                "degrees of parallelism: d data, t tensor, p pipeline, c context (Ulysses), e expert"),
+            "splits the work over more GPUs; more communication"),
+  };
+}
+
+std::vector<Knob> trainer_rows() {
+  using enum KnobType;
+  using enum Effect;
+  const auto of = KnobOf::trains, learner = KnobOf::learns;
+  return {
+      saves(within(row("tokens_per_micro_batch", of, count, knob::count<&Trainer::tokens_per_micro_batch>(), speed,
+                       "packed tokens of a data-parallel rank in one micro-batch, before Ulysses divides them"),
+                   kTokenLimit, "tokens"),
+            "smaller micro-batches: fewer activations and logits; more micro-batches, so a longer step"),
+      saves(zero_is(within(row("logprob_tokens_per_micro_batch", of, count, count_or_auto<&Trainer::logprob_tokens_per_micro_batch>(),
+                               speed, "the same in forward-only passes; auto: tokens_per_micro_batch"),
+                           kTokenLimit, "tokens"),
+                    "auto"),
+            "smaller forward-only micro-batches: fewer logits at once; a longer log-prob pass"),
+      zero_is(within(row("sequence_tokens", of, count, count_or_auto<&Trainer::sequence_tokens>(), semantics,
+                         "longest sequence; with sequences_per_micro_batch the length to which all are padded"),
+                     kTokenLimit, "tokens"),
+              "auto"),
+      saves(zero_is(within(row("sequences_per_micro_batch", of, count, count_or_auto<&Trainer::sequences_per_micro_batch>(), speed,
+                               "padded sequences of a rank in one micro-batch; auto: sequences are packed"),
+                           kSequenceLimit, "sequences"),
+                    "auto"),
+            "fewer sequences at once: fewer activations and logits; more micro-batches, so a longer step"),
+      zero_is(within(row("micro_batches", of, count, count_or_auto<&Trainer::micro_batches>(), semantics,
+                         "micro-batches of a rank in one step; auto: from the batch"),
+                     kMicroBatchLimit, "micro-batches"),
+              "auto"),
+      one_of(saves(row("recompute", of, choice, knob::choice<&Trainer::recompute>(), speed,
+                       "full: every layer keeps only its input and is computed again in the backward pass"),
+                   "keeps only the input of each layer; the backward pass computes the layer again (about a third more compute)"),
+             spellings<Recompute>()),
+      row("reentrant", of, flag, knob::flag<&Trainer::reentrant>(), speed, "the checkpoint's use_reentrant"),
+      one_of(row("kernels", of, choice, knob::choice<&Trainer::kernels>(), speed, "implementation of the operators"),
+             spellings<Kernels>()),
+      one_of(saves(row("precision.storage", of, choice, knob::choice<&Trainer::storage>(), numerics,
+                       "format in which parameters, gradients and optimizer states lie between steps"),
+                   "halves parameters, gradients and optimizer states; small updates are lost to rounding"),
+             {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
+      one_of(row("precision.compute", of, choice, knob::choice<&Trainer::compute>(), numerics, "format of the forward and backward pass"),
+             {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
+      one_of(saves(row("precision.reduce", of, choice, knob::choice<&Trainer::reduce>(), numerics,
+                       "format of the gradients while they are summed over the ranks"),
+                   "halves the buffers of the gradient reduction; sums are rounded"),
+             {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
+      row("autocast", of, flag, knob::flag<&Trainer::autocast>(), numerics, "torch.autocast around the forward pass"),
+      one_of(row("optimizer", learner, choice, knob::choice<&Trainer::optimizer>(), semantics, "optimizer"),
+             spellings<OptimizerKind>()),
+      one_of(saves(row("optimizer_form", learner, choice, knob::choice<&Trainer::optimizer_form>(), speed,
+                       "torch.optim's implementation: foreach, fused, or a loop over the parameters"),
+                   "the fused step makes no temporary copies"),
+             spellings<OptimizerForm>()),
+      row("clip", learner, flag, knob::flag<&Trainer::clip>(), semantics, "gradients are clipped by their norm"),
+      one_of(saves(row("offload", of, items, {get_offload, set_offload}, speed,
+                       "what lies in host memory while other phases run: [parameters, optimizer]"),
+                   "moves states to the host between phases; each phase begins and ends with a copy"),
+             {"parameters", "optimizer"}),
+      saves(row("cpu_offload_policy", of, flag, knob::flag<&Trainer::cpu_offload_policy>(), speed,
+                "FSDP2's CPUOffloadPolicy: parameters, gradients and optimizer states live on the host, and so does the step"),
+            "keeps only gathered layers on the GPU; every layer crosses the bus and the optimizer runs on the CPU"),
+      saves(row("reshard_after_forward", of, flag, knob::flag<&Trainer::reshard_after_forward>(), speed,
+                "the layers' gathered parameters are freed after the forward pass"),
+            "frees gathered parameters after the forward pass; the backward pass gathers them again"),
+      row("root_reshard", of, flag, knob::flag<&Trainer::root_reshard>(), speed, "the same for the root unit"),
+      row("wrap_embedding", of, flag, knob::flag<&Trainer::wrap_embedding>(), speed, "the embedding is an FSDP unit of its own"),
+      row("wrap_head", of, flag, knob::flag<&Trainer::wrap_head>(), speed, "the output layer is an FSDP unit of its own"),
+      saves(row("gradient_sync_every_micro_batch", learner, flag, knob::flag<&Trainer::gradient_sync_every_micro_batch>(), speed,
+                "gradients are reduced in every micro-batch, not only in the last"),
+            "keeps only the shard of the gradients between micro-batches; more communication"),
+      one_of(row("head", of, choice, knob::choice<&Trainer::head>(), numerics, "what follows the last hidden state"),
+             spellings<LossHead>()),
+      zero_is(within(row("logits_to_keep", of, count, count_or_auto<&Trainer::logits_to_keep>(), semantics,
+                         "only so many tokens reach the output layer; auto: all"),
+                     kTokenLimit, "tokens"),
+              "auto"),
+  };
+}
+
+std::vector<Knob> server_rows() {
+  using enum KnobType;
+  using enum Effect;
+  const auto of = KnobOf::serves;
+  const auto fraction = [&](std::string_view key, EngineKind engine, std::string_view help) {
+    return only_for(zero_is(between(saves(row(key, of, number, number_or_auto<&Server::memory_fraction>(), speed, help),
+                                          "leaves more to others on the GPU; a smaller KV cache, so fewer requests at once"),
+                                    0.01, 0.99),
+                            "auto"),
+                    engine);
+  };
+  return {
+      fraction("mem_fraction_static", EngineKind::sglang, "share of the memory free at the start for weights and KV cache"),
+      fraction("gpu_memory_utilization", EngineKind::vllm, "share of the whole GPU that the engine may use"),
+      zero_is(within(row("concurrency", of, count, count_or_auto<&Server::concurrency>(), speed,
+                         "requests in flight that the job asks of all replicas together; auto: unstated"),
+                     kRequestLimit, "requests"),
+              "auto"),
+      saves(zero_is(within(row("max_running_requests", of, count, count_or_auto<&Server::max_running>(), speed,
+                               "most requests in one batch of a replica: max_running_requests, max_num_seqs"),
+                           kRequestLimit, "requests"),
+                    "auto"),
+            "smaller batches: fewer and smaller CUDA graphs, less state"),
+      zero_is(within(row("max_model_len", of, count, count_or_auto<&Server::max_model_len>(), semantics,
+                         "longest request: context_length, max_model_len; auto: the model's"),
+                     kTokenLimit, "tokens"),
+              "auto"),
+      saves(zero_is(within(row("batched_tokens", of, count, count_or_auto<&Server::batched_tokens>(), speed,
+                               "most tokens of one forward pass: chunked_prefill_size, max_num_batched_tokens"),
+                           kTokenLimit, "tokens"),
+                    "auto"),
+            "smaller prefill chunks: fewer activations; a longer prefill"),
+      one_of(row("weights", of, choice, knob::choice<&Server::weights>(), numerics, "format of the weights"),
+             {"bf16", "fp16", "fp32", "fp8", "bfloat16", "float16", "float32"}),
+      one_of(saves(row("kv", of, choice, knob::choice<&Server::kv>(), numerics, "format of the KV cache"),
+                   "half the bytes per token of the KV cache; attention reads rounded keys and values"),
+             {"bf16", "fp16", "fp32", "fp8", "bfloat16", "float16", "float32"}),
+      saves(row("enforce_eager", of, flag, knob::flag<&Server::eager>(), speed, "no CUDA graphs"),
+            "no CUDA graphs and no memory for them; slower decoding"),
+      saves(within(row("sleep", of, count, knob::count<&Server::sleep_level>(), speed,
+                       "what is given back between phases on shared GPUs: 0 nothing, 1 KV cache, weights go to the host, 2 both are dropped"),
+                   {0, 2}),
+            "gives the memory of the server back while others run; waking up takes time"),
+  };
+}
+
+std::vector<Knob> all_rows() {
+  std::vector<Knob> out;
+  for (auto* rows : {job_rows, role_rows, trainer_rows, server_rows})
+    for (auto& k : rows()) out.push_back(std::move(k));
+  return out;
+}
+
+}  // namespace
+
+const std::vector<Knob>& knobs() {
+  static const std::vector<Knob> rows = all_rows();
+  return rows;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,99 @@
+// Spellings of every enum of a Job: printing, parsing and the lists in error messages come from these rows.
+#pragma once
+#include <oomplan/job.hpp>
+
+#include "units/enums.hpp"
+
+namespace oomplan {
+
+template <>
+inline constexpr std::array<std::pair<JobKind, std::string_view>, 3> kNames<JobKind>{
+    {{JobKind::rl, "rl"}, {JobKind::sft, "sft"}, {JobKind::serving, "serving"}}};
+
+/// Also the keys of the roles in a job file.
+template <>
+inline constexpr std::array<std::pair<RoleKind, std::string_view>, 7> kNames<RoleKind>{{{RoleKind::rollout, "rollout"},
+                                                                                        {RoleKind::actor, "actor"},
+                                                                                        {RoleKind::reference, "ref"},
+                                                                                        {RoleKind::critic, "critic"},
+                                                                                        {RoleKind::reward, "reward"},
+                                                                                        {RoleKind::trainer, "trainer"},
+                                                                                        {RoleKind::server, "server"}}};
+
+template <>
+inline constexpr std::array<std::pair<EngineKind, std::string_view>, 9> kNames<EngineKind>{{{EngineKind::fsdp2, "fsdp2"},
+                                                                                            {EngineKind::single, "single"},
+                                                                                            {EngineKind::sglang, "sglang"},
+                                                                                            {EngineKind::vllm, "vllm"},
+                                                                                            {EngineKind::fsdp1, "fsdp1"},
+                                                                                            {EngineKind::ddp, "ddp"},
+                                                                                            {EngineKind::deepspeed, "deepspeed"},
+                                                                                            {EngineKind::megatron, "megatron"},
+                                                                                            {EngineKind::archon, "archon"}}};
+
+template <>
+inline constexpr std::array<std::pair<Framework, std::string_view>, 3> kNames<Framework>{
+    {{Framework::areal, "areal"}, {Framework::verl, "verl"}, {Framework::torch, "torch"}}};
+
+template <>
+inline constexpr std::array<std::pair<Kernels, std::string_view>, 3> kNames<Kernels>{
+    {{Kernels::hf_flash, "hf_flash"}, {Kernels::hf_sdpa, "hf_sdpa"}, {Kernels::hf_eager, "hf_eager"}}};
+
+template <>
+inline constexpr std::array<std::pair<Recompute, std::string_view>, 2> kNames<Recompute>{
+    {{Recompute::none, "none"}, {Recompute::full, "full"}}};
+
+template <>
+inline constexpr std::array<std::pair<OptimizerKind, std::string_view>, 4> kNames<OptimizerKind>{
+    {{OptimizerKind::adamw, "adamw"},
+     {OptimizerKind::adam, "adam"},
+     {OptimizerKind::sgd, "sgd"},
+     {OptimizerKind::sgd_momentum, "sgd_momentum"}}};
+
+template <>
+inline constexpr std::array<std::pair<OptimizerForm, std::string_view>, 3> kNames<OptimizerForm>{
+    {{OptimizerForm::foreach, "foreach"}, {OptimizerForm::fused, "fused"}, {OptimizerForm::loop, "loop"}}};
+
+template <>
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 15> kNames<LossHead>{
+    {{LossHead::hf_loss, "hf_loss"},
+     {LossHead::logprob_fp32, "logprob_fp32"},
+     {LossHead::logprob_bf16, "logprob_bf16"},
+     {LossHead::logprob_lse, "logprob_lse"},
+     {LossHead::logprob_rows, "logprob_rows"},
+     {LossHead::logprob_chunked, "logprob_chunked"},
+     {LossHead::logprob_entropy_fp32, "logprob_entropy_fp32"},
+     {LossHead::logprob_entropy_nograd, "logprob_entropy_nograd"},
+     {LossHead::logprob_temperature, "logprob_temperature"},
+     {LossHead::verl_flash_ce, "verl_flash_ce"},
+     {LossHead::verl_entropy_compiled, "verl_entropy_compiled"},
+     {LossHead::verl_entropy_eager, "verl_entropy_eager"},
+     {LossHead::areal_compiled, "areal_compiled"},
+     {LossHead::areal_eager, "areal_eager"},
+     {LossHead::value, "value"}}};
+
+template <>
+inline constexpr std::array<std::pair<SyncBy, std::string_view>, 3> kNames<SyncBy>{
+    {{SyncBy::none, "none"}, {SyncBy::nccl, "nccl"}, {SyncBy::disk, "disk"}}};
+
+template <>
+inline constexpr std::array<std::pair<Effect, std::string_view>, 4> kNames<Effect>{
+    {{Effect::free, "free"}, {Effect::speed, "speed"}, {Effect::numerics, "numerics"}, {Effect::semantics, "semantics"}}};
+
+template <>
+inline constexpr std::array<std::pair<Origin::Kind, std::string_view>, 4> kNames<Origin::Kind>{{{Origin::Kind::file, "file"},
+                                                                                                {Origin::Kind::override_, "override"},
+                                                                                                {Origin::Kind::default_, "default"},
+                                                                                                {Origin::Kind::derived, "derived"}}};
+
+/// Formats that a tensor of a training or serving role can have; the first spelling is ours, the second PyTorch's.
+template <>
+inline constexpr std::array<std::pair<DType, std::string_view>, 7> kNames<DType>{{{DType::bf16, "bf16"},
+                                                                                  {DType::fp32, "fp32"},
+                                                                                  {DType::fp16, "fp16"},
+                                                                                  {DType::fp8, "fp8"},
+                                                                                  {DType::bf16, "bfloat16"},
+                                                                                  {DType::fp32, "float32"},
+                                                                                  {DType::fp16, "float16"}}};
+
+}  // namespace oomplan

@@ -1,0 +1,77 @@
+#include "job/unsupported.hpp"
+
+#include <array>
+
+namespace oomplan {
+namespace {
+
+struct KeyRow {
+  std::string_view key, what;
+};
+constexpr std::array<KeyRow, 12> kKeys{{{"lora", "LoRA"},
+                                        {"quantize", "quantised training weights"},
+                                        {"quantization", "quantised training weights"},
+                                        {"speculative", "speculative decoding"},
+                                        {"draft", "speculative decoding"},
+                                        {"liger", "Liger kernels"},
+                                        {"compile", "torch.compile of the model"},
+                                        {"virtual_pipeline", "virtual pipeline stages"},
+                                        {"teacher", "distillation with a teacher"},
+                                        {"tree_training", "tree training"},
+                                        {"vision", "training of a vision tower"},
+                                        {"hsdp", "hybrid sharding (HSDP)"}}};
+
+struct ValueRow {
+  std::string_view key, value, what;
+};
+constexpr std::array<ValueRow, 33> kValues{{{"engine", "megatron", "Megatron"},
+                                            {"engine", "archon", "Archon"},
+                                            {"engine", "ddp", "DDP"},
+                                            {"engine", "deepspeed", "DeepSpeed"},
+                                            {"engine", "fsdp1", "FSDP1"},
+                                            {"engine", "veomni", "VeOmni"},
+                                            {"engine", "torchtitan", "torchtitan"},
+                                            {"engine", "trtllm", "TensorRT-LLM"},
+                                            {"engine", "hf", "generation with transformers"},
+                                            {"framework", "relax", "Relax"},
+                                            {"framework", "slime", "slime"},
+                                            {"framework", "oumi", "Oumi"},
+                                            {"framework", "trl", "TRL"},
+                                            {"framework", "megatron", "Megatron"},
+                                            {"kernels", "liger", "Liger kernels"},
+                                            {"kernels", "transformer_engine", "Transformer Engine"},
+                                            {"kernels", "torchtitan", "torchtitan's kernels"},
+                                            {"recompute", "selective", "selective recomputation"},
+                                            {"optimizer", "adamw-8bit", "8-bit AdamW"},
+                                            {"optimizer", "adamw_8bit", "8-bit AdamW"},
+                                            {"optimizer", "paged-adamw-8bit", "paged 8-bit AdamW"},
+                                            {"optimizer", "paged_adamw_8bit", "paged 8-bit AdamW"},
+                                            {"optimizer", "adam_bf16", "AnyPrecisionAdamW"},
+                                            {"optimizer", "muon", "Muon"},
+                                            {"optimizer", "lion", "Lion"},
+                                            {"optimizer", "adafactor", "Adafactor"},
+                                            {"optimizer", "galore", "GaLore"},
+                                            {"offload", "gradients", "offload of gradients alone"},
+                                            {"offload", "activations", "offload of activations"},
+                                            {"sync.by", "ipc", "the weight update by CUDA IPC"},
+                                            {"sync.by", "awex", "the weight update by awex"},
+                                            {"sync.by", "lora", "the weight update of LoRA adapters"},
+                                            {"weights", "int4", "int4 weights of a server"}}};
+
+std::string sentence(std::string_view what) { return "not supported yet: " + std::string(what); }
+
+}  // namespace
+
+std::string unsupported_key(std::string_view key) {
+  for (const auto& row : kKeys)
+    if (row.key == key) return sentence(row.what);
+  return {};
+}
+
+std::string unsupported_value(std::string_view key, std::string_view value) {
+  for (const auto& row : kValues)
+    if (row.key == key && row.value == value) return sentence(row.what);
+  return {};
+}
+
+}  // namespace oomplan

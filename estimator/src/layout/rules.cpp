@@ -1,0 +1,81 @@
+#include "layout/rules.hpp"
+
+#include <fmt/format.h>
+
+namespace oomplan {
+namespace {
+
+bool divides(std::int64_t part, std::int64_t whole) { return whole == 0 || whole % part == 0; }
+
+/// Key/value heads are split, or repeated when there are fewer of them than ranks.
+bool kv_splits(std::int64_t ranks, std::int64_t kv_heads) {
+  return kv_heads == 0 || kv_heads % ranks == 0 || ranks % kv_heads == 0;
+}
+
+std::string list_of_degrees(const std::vector<std::int64_t>& degrees) { return fmt::format("{}", fmt::join(degrees, ", ")); }
+
+void heads_rule(char letter, std::int64_t ranks, const Shape& shape, const std::vector<std::int64_t>& valid,
+                std::vector<std::string>& out) {
+  if (!divides(ranks, shape.heads)) {
+    out.push_back(fmt::format("{0}{1} does not divide the {2} attention heads; {0} can be {3}", letter, ranks, shape.heads,
+                              list_of_degrees(valid)));
+  } else if (!kv_splits(ranks, shape.kv_heads)) {
+    out.push_back(fmt::format("{0}{1} neither divides the {2} key/value heads nor is a multiple of them; {0} can be {3}", letter,
+                              ranks, shape.kv_heads, list_of_degrees(valid)));
+  }
+}
+
+void fsdp_rules(const Layout& l, const Shape& shape, std::vector<std::string>& out) {
+  if (l.pipeline > 1) out.push_back(fmt::format("p{}: FSDP has no pipeline parallelism", l.pipeline));
+  if (l.expert > 1 || l.hybrid) out.push_back("e: FSDP has no expert parallelism");
+  if (l.tensor > 1) out.push_back(fmt::format("t{}: tensor parallelism with fsdp2 is not supported yet", l.tensor));
+  heads_rule('c', l.context, shape, ulysses_degrees(l.world(), shape), out);
+}
+
+void server_rules(const Layout& l, const Shape& shape, std::vector<std::string>& out) {
+  if (l.context > 1) out.push_back(fmt::format("c{}: context parallelism is for training", l.context));
+  if (l.expert > 1 || l.hybrid) out.push_back("e: expert parallelism of a server is not supported yet");
+  if (shape.layers > 0 && l.pipeline > shape.layers)
+    out.push_back(fmt::format("p{}: the model has {} layers", l.pipeline, shape.layers));
+  heads_rule('t', l.tensor, shape, tensor_degrees(l.world(), shape), out);
+}
+
+}  // namespace
+
+std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const Shape& shape) {
+  std::vector<std::string> out;
+  switch (engine) {
+    case EngineKind::single:
+      if (l.world() > 1) out.push_back(fmt::format("engine single runs on one GPU, the layout takes {}", l.world()));
+      break;
+    case EngineKind::fsdp2:
+    case EngineKind::fsdp1: fsdp_rules(l, shape, out); break;
+    case EngineKind::ddp:
+    case EngineKind::deepspeed:
+      if (l.world() != l.data) out.push_back("this engine has only data parallelism (d)");
+      break;
+    case EngineKind::megatron:
+    case EngineKind::archon:
+      if (l.expert > 1 && shape.experts == 0 && shape.layers > 0) out.push_back(fmt::format("e{}: the model has no experts", l.expert));
+      if (!divides(l.expert, shape.experts))
+        out.push_back(fmt::format("e{} does not divide the {} experts", l.expert, shape.experts));
+      if (shape.layers > 0 && l.pipeline > shape.layers)
+        out.push_back(fmt::format("p{}: the model has {} layers", l.pipeline, shape.layers));
+      heads_rule('t', l.tensor, shape, tensor_degrees(l.world(), shape), out);
+      break;
+    case EngineKind::sglang:
+    case EngineKind::vllm: server_rules(l, shape, out); break;
+  }
+  return out;
+}
+
+std::vector<std::int64_t> ulysses_degrees(std::int64_t gpus, const Shape& shape) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t c = 1; c <= gpus; ++c)
+    if (gpus % c == 0 && divides(c, shape.heads) && kv_splits(c, shape.kv_heads)) out.push_back(c);
+  return out;
+}
+
+std::vector<std::int64_t> tensor_degrees(std::int64_t gpus, const Shape& shape) { return ulysses_degrees(gpus, shape); }
+
+}  // namespace oomplan
