@@ -37,7 +37,7 @@ Json plain(double value) {
 bool is_bytes(const Fact& fact) { return fact.fact.ends_with("_bytes"); }
 
 std::string value_text(const Fact& fact, double value) {
-  if (is_bytes(fact) && std::fabs(value) < 9e15) return size_text(std::llround(value));
+  if (is_bytes(fact) && std::fabs(value) < 9e15) return bytes_text(std::llround(value));
   return fmt::format("{:g}", value);
 }
 
@@ -74,7 +74,7 @@ std::string gpus_to_text(const Catalog& catalog, const TextStyle& style) {
   Table table({Align::left, Align::left, Align::right, Align::right, Align::right, Align::right, Align::left, Align::left});
   table.row({head("GPU"), head("sm"), head("usable"), head("TB/s"), head("bf16 TFLOP/s"), head("fp8 TFLOP/s"), head("link"), head("also called")});
   for (const auto& gpu : catalog.gpus())
-    table.row({printable(gpu.name), printable(gpu.sm), size_text(gpu.usable), in_tera(gpu.memory_bandwidth), in_tera(gpu.bf16_flops), in_tera(gpu.fp8_flops),
+    table.row({printable(gpu.name), printable(gpu.sm), bytes_text(gpu.usable), in_tera(gpu.memory_bandwidth), in_tera(gpu.bf16_flops), in_tera(gpu.fp8_flops),
                printable(gpu.link), {printable(joined(gpu.aliases, ", ")), Colour::dim}});
   return table.text(0, style.colour);
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <utility>
 
 namespace oomplan {
 namespace {
@@ -25,17 +24,7 @@ std::size_t sequence(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-std::string size_text(Bytes bytes) {
-  constexpr std::array<std::pair<Bytes, const char*>, 4> kUnits{{{kGiB * 1024, "TiB"}, {kGiB, "GiB"}, {kMiB, "MiB"}, {kKiB, "KiB"}}};
-  const Bytes size = bytes < 0 ? -bytes : bytes;
-  for (const auto& [unit, name] : kUnits) {
-    // Device memory reads best in GiB also beyond 1024 of them: TiB starts at 10.
-    if (size >= (unit == kGiB * 1024 ? 10 * unit : unit)) return fmt::format("{:.2f} {}", static_cast<double>(bytes) / static_cast<double>(unit), name);
-  }
-  return fmt::format("{} B", bytes);
-}
-
-std::string count_text(std::int64_t n) {
+std::string grouped(std::int64_t n) {
   std::string digits = std::to_string(n);
   const std::size_t first = n < 0 ? 1 : 0;
   for (std::size_t i = digits.size(); i > first + 3;) digits.insert(i -= 3, ",");

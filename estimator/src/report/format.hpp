@@ -1,4 +1,4 @@
-// The small change of reports: sizes, bars, aligned columns, colours, and text that is safe to print.
+// The small change of reports: bars, aligned columns, colours, and text that is safe to print.
 //
 // Everything that came from a user's file passes through printable() before it reaches a terminal. Widths are counted in
 // characters, not bytes.
@@ -10,12 +10,12 @@
 
 #include <oomplan/units/bytes.hpp>
 
+#include "units/sizes.hpp"
+
 namespace oomplan {
 
-/// "91.41 GiB", "512.00 MiB", "640 B": two decimals of the largest binary unit that is not above the size. Signed.
-std::string size_text(Bytes);
 /// "1,638,400".
-std::string count_text(std::int64_t);
+std::string grouped(std::int64_t);
 /// "115 %", of whole > 0; "-" otherwise.
 std::string percent_text(Bytes part, Bytes whole);
 /// `text` with control characters and broken UTF-8 replaced by '?', so that no input can steer a terminal.

@@ -45,8 +45,8 @@ std::string to_html(const Estimate& estimate, const Job& job) {
       out += fmt::format("<tr{}><td>{}</td><td>{}</td><td align=\"right\">{}{}</td><td><div style=\"width:16em;background:#8883\">"
                          "<div style=\"width:{:.1f}%;height:0.9em;background:{}\"></div></div></td><td align=\"right\">{}</td><td align=\"right\">{}</td></tr>\n",
                          i == gpu.worst ? " style=\"font-weight:600\"" : "", i == 0 ? escaped(gpu.ranks) + " (" + escaped(gpu.gpu) + ")" : std::string(),
-                         escaped(phase.phase), phase.bound ? "&le; " : "", size_text(needed), share, colour_of(needed, gpu.usable),
-                         escaped(percent_text(needed, gpu.usable)), size_text(gpu.usable - needed));
+                         escaped(phase.phase), phase.bound ? "&le; " : "", bytes_text(needed), share, colour_of(needed, gpu.usable),
+                         escaped(percent_text(needed, gpu.usable)), bytes_text(gpu.usable - needed));
     }
   }
   out += "</table>\n";

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "job/names.hpp"
 #include "report/report.hpp"
-#include "units/enums.hpp"
 
 namespace oomplan {
 namespace {
@@ -111,7 +111,7 @@ Json remedy_json(const Remedy& remedy) {
   out["key"] = remedy.key;
   out["from"] = remedy.from;
   out["to"] = remedy.to;
-  out["effect"] = std::string(effect_name(remedy.effect));
+  out["effect"] = std::string(spelling(remedy.effect));
   out["gain_bytes"] = remedy.gain;
   out["fits"] = remedy.fits;
   out["text"] = remedy.text;
@@ -188,7 +188,7 @@ std::string to_json(const Found& found, const Job& job) {
     row["relative_step_time"] = number(candidate.relative_step_time);
     Json changes = Json::array();
     for (const auto& change : candidate.changes)
-      changes.push_back(Json{{"key", change.key}, {"from", change.from}, {"to", change.to}, {"effect", std::string(effect_name(change.effect))}});
+      changes.push_back(Json{{"key", change.key}, {"from", change.from}, {"to", change.to}, {"effect", std::string(spelling(change.effect))}});
     row["changes"] = std::move(changes);
     row["overrides"] = candidate.overrides;
     row["job_file"] = candidate.job_file;

@@ -11,8 +11,6 @@
 
 namespace oomplan {
 
-/// "free", "speed", "numerics" or "semantics".
-std::string_view effect_name(Effect);
 /// The class of GPUs that lacks most, or that has least to spare; null when there is none.
 const GpuAnswer* tightest(const Estimate&);
 /// One line without a line break: "does not fit: actor 0-3 (H100-80GB) needs 91.41 GiB of ...".

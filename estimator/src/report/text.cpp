@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "job/names.hpp"
 #include "report/format.hpp"
 #include "report/report.hpp"
-#include "units/enums.hpp"
 
 namespace oomplan {
 namespace {
@@ -22,7 +22,7 @@ Colour colour_of(Bytes part, Bytes whole) {
 
 std::string heading(const std::string& text, const TextStyle& style) { return "\n" + paint(text, Colour::strong, style.colour) + "\n"; }
 
-std::string sum_text(std::int64_t n, const char* one, const char* many) { return fmt::format("{} {}", count_text(n), n == 1 ? one : many); }
+std::string sum_text(std::int64_t n, const char* one, const char* many) { return fmt::format("{} {}", grouped(n), n == 1 ? one : many); }
 
 std::string phase_table(const Estimate& estimate, const TextStyle& style) {
   std::size_t names = 4, phases = 5;
@@ -47,10 +47,10 @@ std::string phase_table(const Estimate& estimate, const TextStyle& style) {
       if (i == 0) who = clipped(printable(gpu.ranks), names);
       if (i == 1 && !gpu.gpus.empty()) who = sum_text(static_cast<std::int64_t>(gpu.gpus.size()), "GPU", "GPUs");
       const std::string mark = i != gpu.worst || gpu.phases.size() < 2 ? "" : "worst";
-      table.row({who, clipped(printable(phase.phase), phases), (phase.bound ? "<= " : "") + size_text(needed),
+      table.row({who, clipped(printable(phase.phase), phases), (phase.bound ? "<= " : "") + bytes_text(needed),
                  {bar(needed, gpu.usable, width, style.unicode), colour},
                  percent_text(needed, gpu.usable),
-                 {size_text(gpu.usable - needed), needed > gpu.usable ? Colour::bad : Colour::none},
+                 {bytes_text(gpu.usable - needed), needed > gpu.usable ? Colour::bad : Colour::none},
                  {mark, Colour::dim}});
     }
     if (gpu.phases.empty()) table.row({clipped(printable(gpu.ranks), names), "(idle)"});
@@ -77,12 +77,12 @@ std::string categories(const GpuAnswer& gpu, const Estimate& estimate, const Tex
     if (bytes == 0) continue;
     std::string label(name(static_cast<Category>(i)));
     std::replace(label.begin(), label.end(), '_', ' ');
-    table.row({label, size_text(bytes), bar(bytes, largest, kCategoryBar, style.unicode), percent_text(bytes, std::max(usage.device, named))});
+    table.row({label, bytes_text(bytes), bar(bytes, largest, kCategoryBar, style.unicode), percent_text(bytes, std::max(usage.device, named))});
   }
-  if (loose > 0) table.row({"free in the allocator", size_text(loose), bar(loose, largest, kCategoryBar, style.unicode), percent_text(loose, usage.device)});
+  if (loose > 0) table.row({"free in the allocator", bytes_text(loose), bar(loose, largest, kCategoryBar, style.unicode), percent_text(loose, usage.device)});
   out += table.text(2, style.colour);
-  out += fmt::format("  allocated {}, reserved {}{}, on the device {}, smallest device that would do {}", size_text(usage.allocated),
-                     size_text(usage.reserved), estimate.explained ? "" : " or more", size_text(usage.device), size_text(usage.capacity_needed));
+  out += fmt::format("  allocated {}, reserved {}{}, on the device {}, smallest device that would do {}", bytes_text(usage.allocated),
+                     bytes_text(usage.reserved), estimate.explained ? "" : " or more", bytes_text(usage.device), bytes_text(usage.capacity_needed));
   if (worst.allocator_retries > 0) out += fmt::format("; {}", sum_text(worst.allocator_retries, "allocator retry a step", "allocator retries a step"));
   out += '\n';
   if (worst.bound) out += "  An upper bound: how two processes take turns here is not known.\n";
@@ -106,14 +106,14 @@ std::string live_table(const Moment& moment, const TextStyle& style) {
     const LiveTensor& live = moment.live[i];
     std::string holder(name(live.holder));
     std::replace(holder.begin(), holder.end(), '_', ' ');
-    table.row({size_text(live.bytes), live.count > 1 ? count_text(live.count) : "", clipped(printable(live.name), 40), shape_text(live),
+    table.row({bytes_text(live.bytes), live.count > 1 ? grouped(live.count) : "", clipped(printable(live.name), 40), shape_text(live),
                live.shape.empty() ? "" : std::string(name(live.dtype)), holder});
   }
   out += table.text(2, style.colour);
   if (shown < moment.live.size()) {
     Bytes rest = 0;
     for (std::size_t i = shown; i < moment.live.size(); ++i) rest += moment.live[i].bytes;
-    out += fmt::format("  and {} more rows with {}\n", count_text(static_cast<std::int64_t>(moment.live.size() - shown)), size_text(rest));
+    out += fmt::format("  and {} more rows with {}\n", grouped(static_cast<std::int64_t>(moment.live.size() - shown)), bytes_text(rest));
   }
   return out;
 }
@@ -122,12 +122,12 @@ std::string servers(const Estimate& estimate, const TextStyle& style) {
   if (estimate.servers.empty()) return {};
   std::string out = heading("Servers", style);
   for (const auto& server : estimate.servers) {
-    out += fmt::format("  {}: per GPU {} weights, {} KV pool, {} besides\n", printable(server.role), size_text(server.weights), size_text(server.kv_pool),
-                       size_text(server.non_kv));
-    out += fmt::format("    one replica caches {} tokens ({} a token and GPU)", count_text(server.kv_tokens), size_text(server.kv_bytes_per_token));
+    out += fmt::format("  {}: per GPU {} weights, {} KV pool, {} besides\n", printable(server.role), bytes_text(server.weights), bytes_text(server.kv_pool),
+                       bytes_text(server.non_kv));
+    out += fmt::format("    one replica caches {} tokens ({} a token and GPU)", grouped(server.kv_tokens), bytes_text(server.kv_bytes_per_token));
     if (server.tokens_per_request > 0)
-      out += fmt::format(", {} of {} tokens", sum_text(server.requests_of_full_length, "request", "requests"), count_text(server.tokens_per_request));
-    if (server.requests_asked > 0) out += fmt::format("; {} asked", count_text(server.requests_asked));
+      out += fmt::format(", {} of {} tokens", sum_text(server.requests_of_full_length, "request", "requests"), grouped(server.tokens_per_request));
+    if (server.requests_asked > 0) out += fmt::format("; {} asked", grouped(server.requests_asked));
     out += '\n';
     if (!server.shortage.empty())
       out += "    " + paint("short of KV memory", Colour::near, style.colour) + ": " +
@@ -143,9 +143,9 @@ std::string hosts(const Estimate& estimate, const TextStyle& style) {
   for (const auto& host : estimate.hosts) {
     if (host.phases.empty()) continue;
     const auto& [phase, bytes] = host.phases[host.worst];
-    table.row({"node " + printable(host.nodes), printable(phase), size_text(bytes),
+    table.row({"node " + printable(host.nodes), printable(phase), bytes_text(bytes),
                host.usable > 0 ? Table::Cell(bar(bytes, host.usable, kCategoryBar, style.unicode), colour_of(bytes, host.usable)) : Table::Cell(""),
-               host.usable > 0 ? percent_text(bytes, host.usable) + " of " + size_text(host.usable) : "size of the host not stated"});
+               host.usable > 0 ? percent_text(bytes, host.usable) + " of " + bytes_text(host.usable) : "size of the host not stated"});
   }
   return out + table.text(2, style.colour);
 }
@@ -158,8 +158,8 @@ std::string remedies(const Estimate& estimate, const TextStyle& style) {
   table.row({head("change"), head(""), head("gain"), head("alone"), head("costs")});
   for (const auto& remedy : estimate.remedies) {
     const std::string change = remedy.from.empty() ? printable(remedy.to) : printable(remedy.from) + " -> " + printable(remedy.to);
-    table.row({printable(remedy.key), clipped(change, 28), size_text(remedy.gain),
-               remedy.fits ? Table::Cell("fits", Colour::good) : Table::Cell("not enough", Colour::dim), std::string(effect_name(remedy.effect))});
+    table.row({printable(remedy.key), clipped(change, 28), bytes_text(remedy.gain),
+               remedy.fits ? Table::Cell("fits", Colour::good) : Table::Cell("not enough", Colour::dim), std::string(spelling(remedy.effect))});
   }
   out += table.text(2, style.colour);
   std::string told;
@@ -256,13 +256,13 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
       Table table({Align::left, Align::left, Align::right, Align::left});
       const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
       table.row({head("phase"), head("changed"), head("still missing"), head("")});
-      for (const auto& limit : found.limits) table.row({printable(limit.phase), printable(limit.axis), size_text(limit.missing), printable(limit.text)});
+      for (const auto& limit : found.limits) table.row({printable(limit.phase), printable(limit.axis), bytes_text(limit.missing), printable(limit.text)});
       out += table.text(2, style.colour);
     }
     return out;
   }
-  out += paint(fmt::format("{} of {} fit; the best {}, fastest first", count_text(found.fitting), sum_text(found.judged, "configuration", "configurations"),
-                           count_text(static_cast<std::int64_t>(found.best.size()))),
+  out += paint(fmt::format("{} judged, {} fit; the best {}, fastest first", sum_text(found.judged, "configuration", "configurations"),
+                           grouped(found.fitting), grouped(static_cast<std::int64_t>(found.best.size()))),
                Colour::good, style.colour) +
          "\n\n";
   Table table({Align::right, Align::right, Align::right, Align::left, Align::right, Align::right, Align::left});
@@ -274,8 +274,8 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
     const Bytes needed = gpu == nullptr ? 0 : gpu->phases[gpu->worst].usage.capacity_needed;
     const Bytes usable = gpu == nullptr ? 0 : gpu->usable;
     const std::int64_t tokens = tokens_of(candidate.job);
-    table.row({std::to_string(i + 1), fmt::format("{:.2f}", candidate.relative_step_time), size_text(needed),
-               {bar(needed, usable, 12, style.unicode), colour_of(needed, usable)}, percent_text(needed, usable), tokens > 0 ? count_text(tokens) : "-",
+    table.row({std::to_string(i + 1), fmt::format("{:.2f}", candidate.relative_step_time), bytes_text(needed),
+               {bar(needed, usable, 12, style.unicode), colour_of(needed, usable)}, percent_text(needed, usable), tokens > 0 ? grouped(tokens) : "-",
                changes_text(candidate.changes)});
   }
   out += table.text(2, style.colour);
@@ -284,7 +284,7 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
   if (!first.changes.empty()) {
     out += heading("The first one changes", style);
     for (const auto& change : first.changes)
-      changes.row({printable(change.key), printable(change.from) + " -> " + printable(change.to), {std::string(effect_name(change.effect)), Colour::dim}});
+      changes.row({printable(change.key), printable(change.from) + " -> " + printable(change.to), {std::string(spelling(change.effect)), Colour::dim}});
     out += changes.text(2, style.colour);
   }
   if (!first.overrides.empty()) {

@@ -1,18 +1,11 @@
 #include <fmt/format.h>
 
-#include <array>
-
 #include "report/format.hpp"
 #include "report/report.hpp"
 
 namespace oomplan {
 
 std::string_view version() { return OOMPLAN_VERSION; }
-
-std::string_view effect_name(Effect effect) {
-  constexpr std::array<std::string_view, 4> kEffects{"free", "speed", "numerics", "semantics"};
-  return kEffects[static_cast<std::size_t>(effect)];
-}
 
 const GpuAnswer* tightest(const Estimate& estimate) {
   const GpuAnswer* found = nullptr;
@@ -38,19 +31,19 @@ std::string verdict(const Estimate& estimate) {
   const std::string where = printable(worst.phase) + (worst.step.empty() ? "" : " (" + printable(worst.step) + ")");
   const std::string bound = worst.bound ? "at most " : "";
   if (!gpu->fits())
-    return fmt::format("does not fit: {} needs {}{} of {} usable in {}: {} too much", who, bound, size_text(needed), size_text(gpu->usable), where,
-                       size_text(needed - gpu->usable));
+    return fmt::format("does not fit: {} needs {}{} of {} usable in {}: {} too much", who, bound, bytes_text(needed), bytes_text(gpu->usable), where,
+                       bytes_text(needed - gpu->usable));
   const std::string fullest =
-      fmt::format("the fullest GPU, {}, needs {}{} of {} usable in {}: {} to spare", who, bound, size_text(needed), size_text(gpu->usable), where,
-                  size_text(gpu->usable - needed));
+      fmt::format("the fullest GPU, {}, needs {}{} of {} usable in {}: {} to spare", who, bound, bytes_text(needed), bytes_text(gpu->usable), where,
+                  bytes_text(gpu->usable - needed));
   std::string queue;  // not OOM, but nobody wants to find it out at launch
   for (const auto& server : estimate.servers)
     if (!server.shortage.empty()) queue += (queue.empty() ? "" : ", ") + printable(server.role);
   if (fits) return "fits: " + fullest + (queue.empty() ? "" : "; " + queue + " is short of KV memory");
   for (const auto& host : estimate.hosts) {
     if (host.usable <= 0 || host.phases.empty() || host.phases[host.worst].second <= host.usable) continue;
-    return fmt::format("does not fit: the host memory of node {} needs {} of {} in {}", printable(host.nodes), size_text(host.phases[host.worst].second),
-                       size_text(host.usable), printable(host.phases[host.worst].first));
+    return fmt::format("does not fit: the host memory of node {} needs {} of {} in {}", printable(host.nodes), bytes_text(host.phases[host.worst].second),
+                       bytes_text(host.usable), printable(host.phases[host.worst].first));
   }
   return "does not fit; " + fullest;
 }

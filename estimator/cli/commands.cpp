@@ -1,0 +1,125 @@
+// The table of commands and their help.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "command.hpp"
+
+namespace oomplan::cli {
+namespace {
+
+constexpr std::array<OptionRow, 4> kCommon{{
+    {"json", "", "print JSON (docs/schema) in place of text"},
+    {"color", "WHEN", "always, never or auto (the default: when standard output is a terminal and NO_COLOR is not set)"},
+    {"models", "DIR", "lay the files of DIR over the built-in models, GPUs and engine facts"},
+    {"help", "", "show this help"},
+}};
+constexpr std::array<OptionRow, 9> kSearch{{
+    {"model", "NAME", "start from a GRPO job of this model, without a file (with --gpus)"},
+    {"gpus", "N", "number of GPUs"},
+    {"gpu", "KIND", "kind of GPU (default H100-80GB; `oomplan gpus` lists them)"},
+    {"allow", "EFFECTS", "what may change besides layout and speed: numerics, semantics, separated by commas"},
+    {"max", "WHAT", "make this as large as fits: tokens, fraction, concurrency or length"},
+    {"fix", "KEYS", "keys that stay as they are, separated by commas"},
+    {"keep", "N", "how many configurations to show (default 10)"},
+    {"threads", "N", "threads to search with (default 1)"},
+    {"job", "N", "print the job file of the N-th configuration in place of the table"},
+}};
+constexpr std::array<OptionRow, 1> kModel{{{"parameters", "", "list every parameter tensor"}}};
+constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for this version of the engine"}}};
+
+constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+
+constexpr std::array<Command, 9> kCommands{{
+    {"estimate", "FILE [key=value ...]", "does the job fit, and what does every GPU need in every phase?",
+     "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
+     "Exit status: 0 fits, 1 does not fit, 2 the input is wrong.\n\n"
+     "  oomplan estimate examples/grpo.yaml\n"
+     "  oomplan estimate examples/grpo.yaml actor.tokens_per_micro_batch=8k --json\n"
+     "  oomplan estimate job.yaml >/dev/null && sbatch job.sh\n",
+     {}, kAny, run_estimate},
+    {"explain", "FILE [key=value ...]", "which tensors are alive at the worst moment, and what the allocator makes of it",
+     "Slower than estimate (milliseconds): replays the caching allocator, names the largest tensors with shape, number and\n"
+     "holder, lists every default that was taken, and what would help.\n\n"
+     "  oomplan explain examples/grpo.yaml\n",
+     {}, kAny, run_explain},
+    {"search", "[FILE [key=value ...] | --model NAME --gpus N]", "configurations that fit, fastest first",
+     "Changes layout, micro-batches, recompute, offload and memory fractions; nothing that changes the result of training\n"
+     "unless --allow says so. When nothing fits, it tells what stops each axis. Ctrl-C ends the search with what was found.\n\n"
+     "  oomplan search --gpus 8 --model qwen2.5-7b\n"
+     "  oomplan search examples/grpo.yaml --max tokens\n"
+     "  oomplan search examples/grpo.yaml --allow numerics --keep 3 --json\n"
+     "  oomplan search examples/grpo.yaml --job 1 > better.yaml\n",
+     kSearch, kAny, run_search},
+    {"read", "FILE [key=value ...]", "the job as oomplan understood it, every value filled in",
+     "Prints a job file that reads back to the same job; notes about defaults and ignored keys go to standard error.\n\n"
+     "  oomplan read examples/grpo.yaml\n"
+     "  oomplan read examples/grpo.yaml --json\n",
+     {}, kAny, run_read},
+    {"model", "NAME", "parameters, layers and KV cache of a model",
+     "NAME is an alias, a hub id of the built-in list, a folder or a config.json. Nothing is downloaded.\n\n"
+     "  oomplan model qwen2.5-7b\n"
+     "  oomplan model ./my-model/config.json --parameters\n",
+     kModel, 1, run_model},
+    {"gpus", "", "the GPUs that oomplan knows",
+     "usable is what the driver gives (cudaMemGetInfo), not the number on the label.\n\n"
+     "  oomplan gpus\n",
+     {}, 0, run_gpus},
+    {"facts", "[ENGINE]", "constants and defaults of the engines, each with its source",
+     "What has no tensor (contexts, NCCL, graphs, workspaces) and what an engine does when the job says nothing.\n\n"
+     "  oomplan facts sglang\n"
+     "  oomplan facts vllm --version 0.11.0 --json\n",
+     kFacts, 1, run_facts},
+    {"version", "", "the version of oomplan", "  oomplan version\n", {}, 0, run_version},
+    {"help", "[COMMAND]", "this overview, or the help of a command", "  oomplan help search\n", {}, 1, run_help},
+}};
+
+std::string option_lines(std::span<const OptionRow> rows) {
+  std::string out;
+  for (const auto& row : rows)
+    out += fmt::format("  {:<18} {}\n", fmt::format("--{}{}{}", row.name, row.value.empty() ? "" : " ", row.value), row.help);
+  return out;
+}
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+std::span<const OptionRow> common_options() { return kCommon; }
+
+std::string overview() {
+  std::string out = "oomplan tells, before an LLM job is launched, how much memory every GPU will need.\n\nUsage: oomplan COMMAND ...\n\n";
+  for (const auto& command : kCommands) out += fmt::format("  {:<9} {}\n", command.name, command.summary);
+  out += "\nOptions of every command:\n" + option_lines(kCommon);
+  out += "\nTry:\n  oomplan search --gpus 8 --model qwen2.5-7b\n  oomplan help estimate\n";
+  return out;
+}
+
+std::string help_of(const Command& command) {
+  std::string out = fmt::format("Usage: oomplan {}{}{}\n\n{}\n\n{}", command.name, command.usage.empty() ? "" : " ", command.usage, command.summary, command.more);
+  out += "\nOptions:\n" + option_lines(command.options) + option_lines(kCommon);
+  return out;
+}
+
+int run_version(const Call& call) {
+  print(call.json ? fmt::format("{{\"oomplan_version\": \"{}\"}}\n", version()) : fmt::format("oomplan {}\n", version()));
+  return kFits;
+}
+
+int run_help(const Call& call) {
+  if (call.positional.empty()) {
+    print(overview());
+    return kFits;
+  }
+  const auto found = std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& c) { return c.name == call.positional[0]; });
+  if (found == kCommands.end()) {
+    std::vector<std::string> names;
+    for (const auto& command : kCommands) names.emplace_back(command.name);
+    throw InputError(unknown("command", call.positional[0], names));
+  }
+  print(help_of(*found));
+  return kFits;
+}
+
+}  // namespace oomplan::cli

@@ -1,0 +1,21 @@
+#include <cstdio>
+
+#include "command.hpp"
+#include "input.hpp"
+#include "report/format.hpp"
+
+namespace oomplan::cli {
+
+int run_read(const Call& call) {
+  const Reading reading = read(source_of(call.positional), call.catalog);
+  for (const auto& note : reading.notes) {
+    Problem line;  // printed the way problems are: place first
+    line.place = note.place;
+    line.why = note.text;
+    std::fprintf(stderr, "%s%s\n", note.level == Note::Level::warning ? "warning: " : "", printable(to_text(line)).c_str());
+  }
+  print(call.json ? to_json(reading.job) : to_yaml(reading.job));
+  return kFits;
+}
+
+}  // namespace oomplan::cli
