@@ -144,7 +144,8 @@ class PeakRecorder {
     at_.trimmed = true;
     at_.tail = at_.cached;
   }
-  /// Unmaps a pausable pool that holds `bytes` now.
+  /// Unmaps a whole pool that holds `bytes` now, until resume() maps the same bytes again. REQUIRES: a device pool other than
+  /// torch; nothing is allocated in it or freed from it meanwhile (what a sleep discards is freed before).
   void pause(Pool pool, Bytes bytes) { add(pool, -bytes); }
   void resume(Pool pool, Bytes bytes) { add(pool, bytes); }
   void mark(std::string_view) {}
@@ -190,7 +191,7 @@ class Program {
     Kind kind = Kind::alloc;
     Pool pool = Pool::torch;    ///< pause, resume
     std::uint32_t site = 0;     ///< alloc, free; call: number of the definition; mark: number of the label
-    Index a, b;                 ///< identity; of a call: what the formal indices become; of a loop: a = first value and step
+    Index a, b;                 ///< identity; of a call: what the formal indices become
     std::int64_t count = 0;     ///< loop: times; pause, resume: bytes
   };
   std::vector<Site> sites;
@@ -209,7 +210,7 @@ class ProgramWriter {
   void trim();
   void pause(Pool pool, Bytes bytes);
   void resume(Pool pool, Bytes bytes);
-  /// From here on events belong to the phase `label`.
+  /// From here on events belong to the phase `label`. Equal labels are one phase.
   void mark(std::string_view label);
   /// The body's index runs first, first+1, ... (forward) or first, first-1, ... (backward).
   template <class Body>
@@ -219,7 +220,9 @@ class ProgramWriter {
     body(index);
     end_loop();
   }
-  /// Starts a definition; what is recorded until end_definition() belongs to it. Definitions do not nest.
+  /// Starts a definition; what is recorded until end_definition() belongs to it. Definitions do not nest, and an index of a
+  /// loop around a definition means nothing inside it: pass it to call(). An index used outside its loop, or a formal one
+  /// outside a definition, is a Defect where it can be seen.
   std::uint32_t begin_definition();
   void end_definition();
   static constexpr Index formal_a() { return Index(-2, 0, 1); }
@@ -230,7 +233,8 @@ class ProgramWriter {
  private:
   Index begin_loop(std::int64_t n, Direction direction, std::int64_t first);
   void end_loop();
-  std::vector<Program::Op>& target();
+  void write(Program::Op op);
+  void check(Index) const;
   Program program_;
   std::vector<Program::Op> open_;
   std::int16_t depth_ = 0, outer_depth_ = 0;
@@ -240,6 +244,8 @@ class ProgramWriter {
 /// Hands each unit of `runs` to body(previous kind, this kind, next kind, Index of the unit): border units singly, the inside
 /// of a run as one repeat. Units are numbered from 0 in forward order; a backward walk starts at the last one, and
 /// "previous" is the unit visited before.
+/// REQUIRES: the body depends on nothing but these; kinds of neighbours in one run are equal, so a border unit of a run sees its
+/// own kind on the inner side.
 template <class Recorder, class Body>
 void walk(Recorder& r, const std::vector<UnitRun>& runs, Direction direction, Body&& body) {
   const bool ahead = direction == Direction::forward;
@@ -275,7 +281,8 @@ struct Event {
   std::int64_t a = 0, b = 0;
 };
 /// Calls `see` for every event in order; stops early when it returns false. Throws Defect on a free without an allocation, a
-/// second allocation of a live identity, or a pause of other bytes than the pool holds.
+/// second allocation of a live identity, a pause of other bytes than the pool holds, a resume of other bytes than were paused,
+/// and events in a paused pool.
 void expand(const Program&, const std::function<bool(const Event&)>& see);
 
 /// A tensor that is alive at some instant.
@@ -295,13 +302,13 @@ struct LiveTensor {
 struct Trace {
   Span span;
   std::string phase;                          ///< label in force at the peak
-  std::vector<Bytes> device_by_category;      ///< kCategories entries: what is live at the peak
-  std::vector<LiveTensor> live;               ///< device tensors at the peak, largest first, equal ones merged
+  std::vector<Bytes> device_by_category;      ///< kCategories entries: what is live at the peak, paused pools left out
+  std::vector<LiveTensor> live;               ///< device tensors at the peak, largest first, equal ones merged; as above
   std::vector<Bytes> host_by_category;        ///< at the host's peak
   std::int64_t left = 0;                      ///< tensors still alive at the end
 };
 Trace trace(const Program&);
-/// Device level after every event, for charts. Every `stride`-th event and every new highest.
+/// Device level after every event, for charts. Every `stride`-th event and every new highest. REQUIRES: stride >= 1.
 std::vector<std::pair<std::int64_t, Bytes>> timeline(const Program&, std::int64_t stride = 1);
 
 }  // namespace oomplan

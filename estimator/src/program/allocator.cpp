@@ -153,6 +153,14 @@ CachingAllocator::CachingAllocator(const AllocatorSettings& settings)
 
 CachingAllocator::~CachingAllocator() = default;
 
+void CachingAllocator::reset_peaks() {
+  counters_.allocated_peak = counters_.allocated;
+  counters_.reserved_peak = counters_.reserved;
+  counters_.active_peak = counters_.active;
+  counters_.requested_peak = counters_.requested;
+  counters_.device_peak = counters_.reserved + outside_;
+}
+
 Bytes CachingAllocator::address(const Block* block) { return block->address; }
 Bytes CachingAllocator::size(const Block* block) { return block->size; }
 

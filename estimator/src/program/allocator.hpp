@@ -117,6 +117,8 @@ class CachingAllocator {
   Bytes outside() const { return outside_; }
 
   const Counters& counters() const { return counters_; }
+  /// torch.cuda.reset_peak_memory_stats(): peaks start again from the present levels.
+  void reset_peaks();
   static Bytes address(const Block*);
   static Bytes size(const Block*);
 

@@ -46,6 +46,10 @@ class Expander {
       const auto& op = ops[at];
       switch (op.kind) {
         case Program::Kind::loop:
+          if (op.count <= 0) {
+            at = end_of(ops, at);
+            break;
+          }
           frames.push_back({at, op.count});
           loops.push_back(0);
           break;
@@ -59,7 +63,8 @@ class Expander {
           }
           break;
         case Program::Kind::call:
-          if (!run(program_.definitions[op.site], {ProgramReader::value(op.a, loops, formal), ProgramReader::value(op.b, loops, formal)}))
+          if (!run(program_.definitions[op.site],
+                   {ProgramReader::value(op.a, loops, formal), ProgramReader::value(op.b, loops, formal)}))
             return false;
           break;
         default:
@@ -70,23 +75,41 @@ class Expander {
   }
 
  private:
+  /// The `end` that belongs to the loop at `at`.
+  static std::size_t end_of(const std::vector<Program::Op>& ops, std::size_t at) {
+    for (int depth = 0; at < ops.size(); ++at) {
+      depth += ops[at].kind == Program::Kind::loop ? 1 : ops[at].kind == Program::Kind::end ? -1 : 0;
+      if (depth == 0) break;
+    }
+    return at;
+  }
   bool emit(const Program::Op& op, std::int64_t a, std::int64_t b) {
     Event event{op.kind, op.pool, op.site, -1, op.count, a, b};
-    if (op.kind == Program::Kind::alloc) {
+    if (op.kind == Program::Kind::alloc || op.kind == Program::Kind::free) {
       const auto& site = program_.sites[op.site];
+      const auto pool = static_cast<std::size_t>(site.pool);
+      event.pool = site.pool;
       event.bytes = site.bytes;
-      event.tensor = next_++;
-      if (!live_.emplace(Identity{op.site, a, b}, event.tensor).second) throw Defect(describe("allocated twice", op.site, a, b));
-      level_[static_cast<std::size_t>(op.pool)] += site.bytes;
-    } else if (op.kind == Program::Kind::free) {
-      const auto found = live_.find(Identity{op.site, a, b});
-      if (found == live_.end()) throw Defect(describe("freed without allocation", op.site, a, b));
-      event.bytes = program_.sites[op.site].bytes;
-      event.tensor = found->second;
-      live_.erase(found);
-      level_[static_cast<std::size_t>(op.pool)] -= event.bytes;
-    } else if (op.kind == Program::Kind::pause) {
-      if (level_[static_cast<std::size_t>(op.pool)] != op.count) throw Defect("a pause of other bytes than the pool holds");
+      if (paused_[pool]) throw Defect(describe("in a paused pool", op.site, a, b));
+      if (op.kind == Program::Kind::alloc) {
+        event.tensor = next_++;
+        if (!live_.emplace(Identity{op.site, a, b}, event.tensor).second)
+          throw Defect(describe("allocated twice", op.site, a, b));
+        level_[pool] += site.bytes;
+      } else {
+        const auto found = live_.find(Identity{op.site, a, b});
+        if (found == live_.end()) throw Defect(describe("freed without allocation", op.site, a, b));
+        event.tensor = found->second;
+        live_.erase(found);
+        level_[pool] -= site.bytes;
+      }
+    } else if (op.kind == Program::Kind::pause || op.kind == Program::Kind::resume) {
+      const auto pool = static_cast<std::size_t>(op.pool);
+      const bool pauses = op.kind == Program::Kind::pause;
+      if (op.pool == Pool::torch || !on_device(op.pool)) throw Defect("a pause of a pool that cannot be paused");
+      if (paused_[pool] == pauses) throw Defect(pauses ? "a pause of a paused pool" : "a resume of a pool that is not paused");
+      if (level_[pool] != op.count) throw Defect("a pause or resume of other bytes than the pool holds");
+      paused_[pool] = pauses;
     }
     return see_(event);
   }
@@ -98,6 +121,7 @@ class Expander {
   const std::function<bool(const Event&)>& see_;
   std::unordered_map<Identity, std::int64_t, IdentityHash> live_;
   std::array<Bytes, kPools> level_{};
+  std::array<bool, kPools> paused_{};
   std::int64_t next_ = 0;
 };
 

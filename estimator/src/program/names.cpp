@@ -9,7 +9,8 @@ constexpr std::array<std::string_view, kCategories> kCategoryNames{
     "weights", "gradients", "optimizer", "activations", "logits", "temporaries", "communication", "kv_cache",
     "buffers", "workspace", "graphs",    "context",     "nccl",   "inputs",      "host_copy",     "other"};
 constexpr std::array<std::string_view, kPools> kPoolNames{"torch", "pausable", "driver", "pinned", "pageable", "shared"};
-constexpr std::array<std::string_view, 6> kHolderNames{"resident", "saved for backward", "local variable", "autograd", "caller", "communication"};
+constexpr std::array<std::string_view, 6> kHolderNames{"resident", "saved for backward", "local variable", "autograd",
+                                                       "caller",   "communication"};
 
 }  // namespace
 

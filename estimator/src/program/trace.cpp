@@ -1,4 +1,5 @@
 // Readers that need the whole expansion: the levels once more (as a check of the fold), and the live set at the peak.
+#include <array>
 #include <map>
 #include <tuple>
 #include <unordered_map>
@@ -14,15 +15,25 @@ struct Alive {
   std::uint32_t phase = 0;  // label number + 1; 0: before the first mark
 };
 
-std::vector<LiveTensor> merged(const Program& program, const std::unordered_map<std::int64_t, Alive>& live) {
-  std::map<std::tuple<std::string, std::vector<std::int64_t>, std::uint8_t, std::uint32_t>, LiveTensor> rows;
+using PausedPools = std::array<bool, kPools>;
+
+std::vector<LiveTensor> merged(const Program& program, const std::unordered_map<std::int64_t, Alive>& live,
+                               const PausedPools& paused) {
+  std::map<std::tuple<std::string, std::vector<std::int64_t>, DType, Category, Pool, Holder, std::uint32_t>, LiveTensor> rows;
   for (const auto& [tensor, alive] : live) {
     const Site& site = program.sites[alive.site];
-    if (!on_device(site.pool) || site.bytes == 0) continue;
-    auto& row = rows[{site.name, site.shape, static_cast<std::uint8_t>(site.dtype), alive.phase}];
+    if (!on_device(site.pool) || site.bytes == 0 || paused[static_cast<std::size_t>(site.pool)]) continue;
+    auto& row = rows[{site.name, site.shape, site.dtype, site.category, site.pool, site.holder, alive.phase}];
     if (row.bytes == 0) {
-      row = {site.name, site.shape, site.dtype, 0, site.category, site.pool, site.holder,
-             alive.phase == 0 ? "" : program.labels[alive.phase - 1], 0};
+      row = {site.name,
+             site.shape,
+             site.dtype,
+             0,
+             site.category,
+             site.pool,
+             site.holder,
+             alive.phase == 0 ? "" : program.labels[alive.phase - 1],
+             0};
     }
     row.bytes += site.bytes;
     ++row.count;
@@ -39,45 +50,73 @@ Trace trace(const Program& program) {
   Trace out;
   out.device_by_category.assign(kCategories, 0);
   out.host_by_category.assign(kCategories, 0);
-  std::uint32_t phase = 0;
   PeakRecorder levels;  // one event at a time: no loops, no closed forms
-  Bytes host_peak = 0;
-  std::vector<Bytes> device(kCategories, 0), host(kCategories, 0);
+  std::int64_t host_witness = -1;
   expand(program, [&](const Event& e) {
+    const Bytes host_peak = levels.span().host_peak;
     switch (e.kind) {
-      case Program::Kind::mark: phase = e.site + 1; return true;
-      case Program::Kind::trim: levels.trim(); return true;
-      case Program::Kind::pause: levels.pause(e.pool, e.bytes); return true;
-      case Program::Kind::resume: levels.resume(e.pool, e.bytes); return true;
-      default: break;
+      case Program::Kind::alloc:
+        levels.add(e.pool, e.bytes);
+        break;
+      case Program::Kind::free:
+        levels.add(e.pool, -e.bytes);
+        break;
+      case Program::Kind::pause:
+        levels.pause(e.pool, e.bytes);
+        break;
+      case Program::Kind::resume:
+        levels.resume(e.pool, e.bytes);
+        break;
+      case Program::Kind::trim:
+        levels.trim();
+        break;
+      default:
+        break;
     }
-    const Bytes sign = e.kind == Program::Kind::alloc ? 1 : -1;
-    const auto category = static_cast<std::size_t>(program.sites[e.site].category);
-    (on_device(e.pool) ? device : host)[category] += sign * e.bytes;
-    const std::int64_t peak_event = levels.span().witness;
-    levels.add(e.pool, sign * e.bytes);
-    if (levels.span().witness != peak_event) {
-      out.device_by_category = device;
-      out.phase = phase == 0 ? "" : program.labels[phase - 1];
-    }
-    if (levels.span().host_peak > host_peak) {
-      host_peak = levels.span().host_peak;
-      out.host_by_category = host;
-    }
+    if (levels.span().host_peak > host_peak) host_witness = levels.span().events - 1;
     return true;
   });
   out.span = levels.span();
-  // A second expansion stops at the peak: keeping every live set on the way would cost more than it.
+  // A second expansion knows where the peaks are: keeping ledgers and live sets for every new highest would cost more.
+  std::array<std::array<Bytes, kCategories>, kPools> held{};
+  PausedPools paused{};
+  const auto add_up = [&](std::vector<Bytes>& sum, bool device) {
+    for (std::size_t pool = 0; pool < kPools; ++pool)
+      if (on_device(static_cast<Pool>(pool)) == device && !paused[pool])
+        for (std::size_t c = 0; c < kCategories; ++c) sum[c] += held[pool][c];
+  };
   std::unordered_map<std::int64_t, Alive> live;
   std::int64_t ordinal = 0;
-  phase = 0;
+  std::uint32_t phase = 0;
   expand(program, [&](const Event& e) {
-    if (e.kind == Program::Kind::mark) phase = e.site + 1;
-    if (e.kind == Program::Kind::alloc) live[e.tensor] = {e.site, phase};
-    if (e.kind == Program::Kind::free) live.erase(e.tensor);
-    const bool counted = e.kind != Program::Kind::mark && e.kind != Program::Kind::trim;
-    if (counted && ordinal == out.span.witness) out.live = merged(program, live);
-    if (counted) ++ordinal;
+    switch (e.kind) {
+      case Program::Kind::mark:
+        phase = e.site + 1;
+        return true;
+      case Program::Kind::alloc:
+        live[e.tensor] = {e.site, phase};
+        held[static_cast<std::size_t>(e.pool)][static_cast<std::size_t>(program.sites[e.site].category)] += e.bytes;
+        break;
+      case Program::Kind::free:
+        live.erase(e.tensor);
+        held[static_cast<std::size_t>(e.pool)][static_cast<std::size_t>(program.sites[e.site].category)] -= e.bytes;
+        break;
+      case Program::Kind::pause:
+        paused[static_cast<std::size_t>(e.pool)] = true;
+        break;
+      case Program::Kind::resume:
+        paused[static_cast<std::size_t>(e.pool)] = false;
+        break;
+      default:
+        return true;
+    }
+    if (ordinal == out.span.witness) {
+      out.phase = phase == 0 ? "" : program.labels[phase - 1];
+      out.live = merged(program, live, paused);
+      add_up(out.device_by_category, true);
+    }
+    if (ordinal == host_witness) add_up(out.host_by_category, false);
+    ++ordinal;
     return true;
   });
   out.left = static_cast<std::int64_t>(live.size());

@@ -1,8 +1,20 @@
+#include <algorithm>
+#include <utility>
+
 #include <oomplan/program.hpp>
 
 namespace oomplan {
 
-std::vector<Program::Op>& ProgramWriter::target() { return defining_ ? open_ : program_.ops; }
+void ProgramWriter::write(Program::Op op) {
+  check(op.a);
+  check(op.b);
+  (defining_ ? open_ : program_.ops).push_back(op);
+}
+
+void ProgramWriter::check(Index i) const {
+  if (i.depth_ >= depth_) throw Defect("an index outside its loop");
+  if (i.depth_ < -1 && !defining_) throw Defect("a formal index outside a definition");
+}
 
 SiteRef ProgramWriter::site(Site row) {
   SiteRef ref{static_cast<std::uint32_t>(program_.sites.size()), row.bytes, row.pool};
@@ -10,26 +22,27 @@ SiteRef ProgramWriter::site(Site row) {
   return ref;
 }
 
-void ProgramWriter::alloc(const SiteRef& s, Index a, Index b) { target().push_back({Program::Kind::alloc, s.pool, s.id, a, b, 0}); }
-void ProgramWriter::free(const SiteRef& s, Index a, Index b) { target().push_back({Program::Kind::free, s.pool, s.id, a, b, 0}); }
-void ProgramWriter::trim() { target().push_back({Program::Kind::trim, Pool::torch, 0, {}, {}, 0}); }
-void ProgramWriter::pause(Pool pool, Bytes bytes) { target().push_back({Program::Kind::pause, pool, 0, {}, {}, bytes}); }
-void ProgramWriter::resume(Pool pool, Bytes bytes) { target().push_back({Program::Kind::resume, pool, 0, {}, {}, bytes}); }
+void ProgramWriter::alloc(const SiteRef& s, Index a, Index b) { write({Program::Kind::alloc, s.pool, s.id, a, b, 0}); }
+void ProgramWriter::free(const SiteRef& s, Index a, Index b) { write({Program::Kind::free, s.pool, s.id, a, b, 0}); }
+void ProgramWriter::trim() { write({Program::Kind::trim, Pool::torch, 0, {}, {}, 0}); }
+void ProgramWriter::pause(Pool pool, Bytes bytes) { write({Program::Kind::pause, pool, 0, {}, {}, bytes}); }
+void ProgramWriter::resume(Pool pool, Bytes bytes) { write({Program::Kind::resume, pool, 0, {}, {}, bytes}); }
 
 void ProgramWriter::mark(std::string_view label) {
-  target().push_back({Program::Kind::mark, Pool::torch, static_cast<std::uint32_t>(program_.labels.size()), {}, {}, 0});
-  program_.labels.emplace_back(label);
+  const auto found = std::find(program_.labels.begin(), program_.labels.end(), label);
+  write({Program::Kind::mark, Pool::torch, static_cast<std::uint32_t>(found - program_.labels.begin()), {}, {}, 0});
+  if (found == program_.labels.end()) program_.labels.emplace_back(label);
 }
 
 Index ProgramWriter::begin_loop(std::int64_t n, Direction direction, std::int64_t first) {
   const Index index(depth_, first, direction == Direction::forward ? std::int8_t{1} : std::int8_t{-1});
-  target().push_back({Program::Kind::loop, Pool::torch, 0, index, {}, n});
+  write({Program::Kind::loop, Pool::torch, 0, {}, {}, n});
   ++depth_;
   return index;
 }
 
 void ProgramWriter::end_loop() {
-  target().push_back({Program::Kind::end, Pool::torch, 0, {}, {}, 0});
+  write({Program::Kind::end, Pool::torch, 0, {}, {}, 0});
   --depth_;
 }
 
@@ -43,6 +56,7 @@ std::uint32_t ProgramWriter::begin_definition() {
 }
 
 void ProgramWriter::end_definition() {
+  if (!defining_ || depth_ != 0) throw Defect("a definition that ends inside a loop, or without a beginning");
   program_.definitions.push_back(std::move(open_));
   open_ = {};
   defining_ = false;
@@ -51,9 +65,13 @@ void ProgramWriter::end_definition() {
 
 void ProgramWriter::call(std::uint32_t definition, Index a, Index b) {
   if (defining_) throw Defect("a call inside a definition");
-  program_.ops.push_back({Program::Kind::call, Pool::torch, definition, a, b, 0});
+  if (definition >= program_.definitions.size()) throw Defect("a call of a definition that does not exist");
+  write({Program::Kind::call, Pool::torch, definition, a, b, 0});
 }
 
-Program ProgramWriter::take() { return std::move(program_); }
+Program ProgramWriter::take() {
+  if (defining_ || depth_ != 0) throw Defect("a program that ends inside a loop or a definition");
+  return std::exchange(program_, {});
+}
 
 }  // namespace oomplan
