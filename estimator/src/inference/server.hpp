@@ -69,7 +69,9 @@ struct ServerPlan {
   Bytes missing = 0;                      ///< what the refusal lacks
   std::array<Bytes, kServerTensorCount> bytes{};
   std::array<std::array<std::int64_t, 3>, kServerTensorCount> shape{};  ///< zeros at the end are no axes
+  std::array<DType, kServerTensorCount> dtype{};
   bool pausable = false;                  ///< weights and cache live in a pool that sleep can unmap
+  bool cache_released = true;             ///< by sleep; false: the engine's saver does not cover this pool
   bool sampler_sorts = false;
   std::int64_t sleep_level = 0;
   double fraction = 0;                    ///< in force

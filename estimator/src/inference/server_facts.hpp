@@ -61,7 +61,10 @@ struct ServerFacts {
   Bytes graph_base = 0, graph_layer = 0, graph_moe = 0, graph_hidden = 0;  ///< graphs = base + layer*L + hidden*h + [MoE]
   // SGLang's automatic fraction, MiB
   double reserve_base = 0, reserve_token = 0, reserve_graph = 0, reserve_gpu = 0, reserve_floor = 0;
+  double reserve_prefill_graph = 0;   ///< of one captured prefill size; 0: prefill is not captured
+  double reserve_prefill_graphs_latent = 0;  ///< of all of them together for MLA
   double swa_ratio = 0.8, state_ratio = 0.9;
+  double group_ratio = 1.5;           ///< vLLM: kinds of layers that differ by less share one group size, the larger
   bool uniform_swa = false;           ///< sliding-window layers get full-length cells
   bool saver_covers_swa = true;       ///< the pool of sliding-window layers can be released
 };

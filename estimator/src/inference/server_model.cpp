@@ -52,6 +52,7 @@ class Builder {
 
  private:
   void sizes() {
+    m_.family = a_.model_type;
     m_.hidden = a_.hidden;
     m_.vocab = a_.vocab;
     m_.layers = a_.layers();

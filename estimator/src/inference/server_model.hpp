@@ -64,6 +64,7 @@ struct ServerLayerRun {
 struct ServerModel {
   EngineKind engine = EngineKind::sglang;
   std::int64_t hidden = 0, vocab = 0, layers = 0, max_positions = 0;
+  std::string family;               ///< model_type
   bool tied = false, moe = false, mla = false, multimodal = false;
   DType weights = DType::bf16, kv = DType::bf16;
   DType compute = DType::bf16;      ///< of activations and of what is not quantised

@@ -31,8 +31,9 @@ inline constexpr ServerTensor kCache[] = {ServerTensor::kv_cache, ServerTensor::
 /// One forward pass over `batched_tokens` tokens. The widest layer stands for all: no layer leaves anything behind but its output,
 /// which replaces the input. `hidden` stays.
 template <class R>
-void forward(Hand<R> h) {
+void forward(Hand<R> h, const ServerPlan& p) {
   using T = ServerTensor;
+  const bool workspace_per_call = p.engine == EngineKind::sglang;  // vLLM keeps one
   h.alloc(T::hidden);
   h.alloc(T::residual);
   h.alloc(T::context_projected);
@@ -44,6 +45,12 @@ void forward(Hand<R> h) {
   h.free(T::gate_up);
   h.alloc(T::layer_output);
   h.free(T::activation);
+  if (workspace_per_call) {
+    h.alloc(T::forward_workspace13);
+    h.alloc(T::forward_workspace2);
+    h.free(T::forward_workspace2);
+    h.free(T::forward_workspace13);
+  }
   h.free(T::projected);
   h.free(T::attention_output);
   h.free(T::layer_output);
@@ -111,7 +118,7 @@ void profile(R& r, const ServerPlan& p, const ServerSites& sites) {
   h.alloc(T::forward_workspace13);
   h.alloc(T::forward_workspace2);
   h.alloc(T::intermediate);
-  forward(h);
+  forward(h, p);
   sample_vllm(h, p, true);
   h.free(T::hidden);
 }
@@ -152,7 +159,7 @@ void start(R& r, const ServerPlan& p, const ServerSites& sites) {
 template <class R>
 void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
   Hand<R> h{r, sites};
-  forward(h);
+  forward(h, p);
   if (p.engine == EngineKind::vllm) {
     sample_vllm(h, p, false);
   } else {
@@ -165,7 +172,8 @@ void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
 template <class R>
 void sleep(Hand<R> h, const ServerPlan& p) {
   if (p.sleep_level <= 0) return;
-  for (const ServerTensor t : kCache) h.free(t);
+  if (p.cache_released)
+    for (const ServerTensor t : kCache) h.free(t);
   if (p.sleep_level == 1) h.alloc(ServerTensor::host_weights);
   for (const ServerTensor t : kWeights) h.free(t);
   h.r.trim();
@@ -180,7 +188,7 @@ void wake_weights(Hand<R> h, const ServerPlan& p) {
 
 template <class R>
 void wake_cache(Hand<R> h, const ServerPlan& p) {
-  if (p.sleep_level <= 0) return;
+  if (p.sleep_level <= 0 || !p.cache_released) return;
   for (const ServerTensor t : kCache) h.alloc(t);
 }
 

@@ -1,0 +1,153 @@
+#include "inference/cache.hpp"
+
+#include <algorithm>
+
+namespace oomplan {
+namespace {
+
+struct Group {
+  CacheBucket bucket;
+  std::int64_t page_tokens = 0, groups = 0;
+};
+
+struct Pages {
+  std::array<Group, kMostBuckets> groups{};
+  int count = 0;
+  Bytes page = 0;
+  std::int64_t size = 1;         ///< layers of a group
+  std::int64_t all_groups = 0;
+  std::int64_t tokens = 16;      ///< of a page, as the engine reports it
+};
+
+/// Pages are sized so that the largest state fits in one (vllm/platforms/interface.py update_block_size_for_backend).
+std::int64_t page_tokens_of(const Stage& s, const ServerFacts& f) {
+  Bytes state = 0, token = 0;
+  bool latent = false;
+  for (int i = 0; i < s.bucket_count; ++i) {
+    const CacheBucket& b = s.buckets[static_cast<std::size_t>(i)];
+    state = std::max(state, b.conv + b.recurrent);
+    token = std::max(token, b.token);
+    latent = latent || b.kind == CacheKind::latent;
+  }
+  if (state == 0 || token == 0) return f.page_tokens;
+  const std::int64_t align = latent ? std::max<std::int64_t>(128, f.page_tokens) : f.page_tokens;
+  return align * ceil_div(state, align * token);
+}
+
+/// How many layers share one page number: all of a kind, or the size of the smallest kind where kinds differ much.
+std::int64_t group_size(const Stage& s, double ratio) {
+  std::int64_t least = 0, most = 0;
+  for (int i = 0; i < s.bucket_count; ++i) {
+    const std::int64_t n = s.buckets[static_cast<std::size_t>(i)].layers;
+    least = i == 0 ? n : std::min(least, n);
+    most = std::max(most, n);
+  }
+  return static_cast<double>(most) < ratio * static_cast<double>(least) ? most : least;
+}
+
+Pages pages_of(const Stage& s, const ServerFacts& f) {
+  Pages out;
+  out.tokens = page_tokens_of(s, f);
+  for (int i = 0; i < s.bucket_count; ++i) {
+    const CacheBucket& b = s.buckets[static_cast<std::size_t>(i)];
+    out.page = std::max(out.page, b.kind == CacheKind::state ? b.conv + b.recurrent : out.tokens * b.token);
+  }
+  out.size = std::max<std::int64_t>(1, group_size(s, f.group_ratio));
+  out.count = s.bucket_count;
+  for (int i = 0; i < s.bucket_count; ++i) {
+    Group& g = out.groups[static_cast<std::size_t>(i)];
+    g.bucket = s.buckets[static_cast<std::size_t>(i)];
+    g.page_tokens = g.bucket.token > 0 ? std::max<std::int64_t>(1, out.page / g.bucket.token) : 0;
+    g.groups = ceil_div(g.bucket.layers, out.size);
+    out.all_groups += g.groups;
+  }
+  return out;
+}
+
+/// Pages that one request of S tokens holds at its worst moment, in every group of its kind.
+std::int64_t request_pages(const Group& g, std::int64_t S, std::int64_t T) {
+  switch (g.bucket.kind) {
+    case CacheKind::sliding: return ceil_div(std::min(g.bucket.window - 1 + T, S), g.page_tokens) + 1;
+    case CacheKind::chunked: return ceil_div(std::min(g.bucket.window + T, S), g.page_tokens);
+    case CacheKind::state: return 1;
+    default: return ceil_div(S, g.page_tokens);
+  }
+}
+
+/// Every layer of the stage as if it kept all tokens.
+Stage without_windows(const Stage& s) {
+  Stage out = s;
+  out.bucket_count = 0;
+  for (int i = 0; i < s.bucket_count; ++i) {
+    CacheBucket b = s.buckets[static_cast<std::size_t>(i)];
+    if (b.kind == CacheKind::sliding || b.kind == CacheKind::chunked) b.kind = CacheKind::full;
+    b.window = b.kind == CacheKind::full ? 0 : b.window;
+    int at = 0;
+    while (at < out.bucket_count && (out.buckets[static_cast<std::size_t>(at)].kind != b.kind || out.buckets[static_cast<std::size_t>(at)].token != b.token)) ++at;
+    if (at < out.bucket_count) {
+      out.buckets[static_cast<std::size_t>(at)].layers += b.layers;
+    } else {
+      out.buckets[static_cast<std::size_t>(out.bucket_count++)] = b;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+CachePool vllm_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& ask) {
+  CachePool out;
+  const Pages p = pages_of(f.uniform_swa ? without_windows(stage) : stage, f);
+  if (p.page == 0) return out;
+  std::int64_t per_request = 0;
+  for (int i = 0; i < p.count; ++i) {
+    const Group& g = p.groups[static_cast<std::size_t>(i)];
+    per_request += g.groups * request_pages(g, ask.max_model_len, ask.batched_tokens);
+    if (g.bucket.kind != CacheKind::state) out.token += g.bucket.kind == CacheKind::full || g.bucket.kind == CacheKind::latent ? g.groups * p.size * p.page / g.page_tokens : 0;
+  }
+  out.page_tokens = p.tokens;
+  out.pages = std::max<Bytes>(0, ask.budget) / p.page / p.size;
+  out.kv = out.pages * p.page * p.size;
+  out.request = per_request * p.page * p.size;
+  out.full_requests = out.pages / std::max<std::int64_t>(1, per_request);
+  if (f.tokens_by_request && p.all_groups > 1) {
+    out.tokens = static_cast<std::int64_t>(static_cast<double>(out.pages) / static_cast<double>(per_request) * static_cast<double>(ask.max_model_len));
+  } else {
+    out.tokens = out.pages / p.all_groups * p.tokens;
+  }
+  return out;
+}
+
+CachePool sglang_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& ask) {
+  CachePool out;
+  Bytes full = 0, sliding = 0, state = 0;
+  for (int i = 0; i < stage.bucket_count; ++i) {
+    const CacheBucket& b = stage.buckets[static_cast<std::size_t>(i)];
+    const bool windowed = (b.kind == CacheKind::sliding || b.kind == CacheKind::chunked) && !f.uniform_swa;
+    (windowed ? sliding : full) += b.layers * b.token;
+    state += b.layers * (b.conv + b.recurrent);
+  }
+  Bytes rest = std::max<Bytes>(0, ask.budget);
+  if (state > 0) {  // the share of the states is cut in slots first
+    out.state_slots = static_cast<std::int64_t>(static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio)) / state;
+    out.state = out.state_slots * state;
+    rest -= out.state;
+  }
+  const double ratio = full > 0 ? f.swa_ratio : 1;
+  const double cell = static_cast<double>(full) + ratio * static_cast<double>(sliding);
+  if (cell <= 0) return out;
+  const std::int64_t capacity = static_cast<std::int64_t>(static_cast<double>(rest) / cell);
+  out.page_tokens = f.page_tokens;
+  out.tokens = round_down(capacity, f.page_tokens);
+  const std::int64_t windowed = sliding > 0 ? round_down(static_cast<std::int64_t>(static_cast<double>(out.tokens) * ratio), f.page_tokens) : 0;
+  // one page more holds what padded requests write
+  out.kv = (out.tokens + f.page_tokens) * full + (sliding > 0 ? (windowed + f.page_tokens) * sliding : 0);
+  out.pages = out.tokens / f.page_tokens;
+  out.token = full > 0 ? full : sliding;
+  out.request = round_up(ask.max_model_len, f.page_tokens) * full + state;
+  out.full_requests = out.tokens / std::max<std::int64_t>(1, round_up(ask.max_model_len, f.page_tokens));
+  if (state > 0) out.full_requests = std::min(out.full_requests, out.state_slots);
+  return out;
+}
+
+}  // namespace oomplan

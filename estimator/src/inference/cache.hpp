@@ -1,0 +1,30 @@
+// From bytes for the cache to pages, tokens and requests. Internal to inference/.
+//
+// Legend: S tokens of a request, w window, T tokens in flight in one step.
+#pragma once
+#include <cstdint>
+
+#include "inference/server_facts.hpp"
+#include "inference/stage.hpp"
+
+namespace oomplan {
+
+struct CachePool {
+  Bytes kv = 0, state = 0;         ///< as allocated
+  Bytes token = 0;                 ///< of one token of a long request
+  Bytes request = 0;               ///< of one request of `max_model_len`
+  std::int64_t pages = 0, tokens = 0, full_requests = 0, page_tokens = 1, state_slots = 0;
+};
+
+struct CacheAsk {
+  Bytes budget = 0;
+  std::int64_t max_model_len = 0, max_running = 0, batched_tokens = 0;
+};
+
+/// vLLM: groups of layers share pages (vllm/v1/core/kv_cache_utils.py, 0.10 to 0.24).
+CachePool vllm_pool(const Stage&, const ServerFacts&, const CacheAsk&);
+/// SGLang: one pool, or one for full and one for sliding-window layers, or one beside recurrent states
+/// (sglang/srt/model_executor/model_runner_kv_cache_mixin.py, 0.5.10).
+CachePool sglang_pool(const Stage&, const ServerFacts&, const CacheAsk&);
+
+}  // namespace oomplan

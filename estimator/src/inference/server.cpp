@@ -1,0 +1,317 @@
+#include "inference/server.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "inference/cache.hpp"
+#include "inference/stage.hpp"
+
+namespace oomplan {
+namespace {
+
+using T = ServerTensor;
+using Axes = std::array<std::int64_t, 3>;
+
+std::size_t group_index(std::int64_t gpus) {
+  return std::min<std::size_t>(kGroupSizes - 1, static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(gpus - 1))));
+}
+
+class Planner {
+ public:
+  Planner(const ServerModel& m, const ServerFacts& f, const ServerPoint& at) : m_(m), f_(f), at_(at) {}
+
+  ServerPlan plan() {
+    settings();
+    if (!divides()) return p_;
+    const Stage stage = stage_of(m_, f_, at_.tensor, at_.pipeline, at_.expert, at_.stage);
+    fixed();
+    weights(stage);
+    transients(stage);
+    budget(stage);
+    pool(stage);
+    derived(stage);
+    return p_;
+  }
+
+ private:
+  void set(T t, Bytes bytes, Axes shape = {}) {
+    p_.bytes[static_cast<std::size_t>(t)] = bytes;
+    p_.shape[static_cast<std::size_t>(t)] = shape;
+  }
+  void tensor(T t, std::int64_t a, std::int64_t b, DType d) {
+    set(t, bytes_of(a * b, d), {a, b, 0});
+    p_.dtype[static_cast<std::size_t>(t)] = d;
+  }
+
+  void settings() {
+    p_.engine = m_.engine;
+    p_.dtype.fill(m_.compute);
+    p_.sleep_level = at_.sleep_level;
+    p_.pausable = at_.sleep_level > 0;
+    p_.sampler_sorts = f_.sampler_sorts;
+    p_.max_model_len = at_.max_model_len > 0 ? at_.max_model_len : m_.max_positions;
+    p_.batched_tokens = at_.batched_tokens != 0 ? at_.batched_tokens : f_.batched_tokens;
+    if (p_.batched_tokens < 0) p_.batched_tokens = f_.prefill_tokens;  // chunked prefill is off
+    p_.max_running = at_.max_running > 0 ? at_.max_running : f_.max_running;
+    p_.fraction = at_.fraction > 0 ? at_.fraction : own_fraction();
+    p_.page_tokens = f_.page_tokens;
+  }
+
+  /// SGLang's automatic mem_fraction_static. REQUIRES: facts of that engine, or a default fraction.
+  double own_fraction() const {
+    const double gpu = static_cast<double>(f_.smi_mib);
+    const double gpus = static_cast<double>(at_.tensor * at_.pipeline);
+    switch (f_.fraction_rule) {
+      case FractionRule::given: return f_.fraction;
+      case FractionRule::table: {  // sglang/srt/server_args.py, 0.4.6
+        double out = gpu > 81920 || gpus < 2 ? 0.88 : (gpus < 4 ? 0.87 : (gpus < 8 ? 0.85 : (gpus < 16 ? 0.81 : 0.79)));
+        if (gpu > 98304) out = std::min(out + 49152 * (1 - out) / gpu, (gpu - 18432) / gpu);
+        return out;
+      }
+      case FractionRule::reserve_gib: {  // 0.4.9 to 0.5.2
+        const double reserve = gpu < 35 * 1024 ? 2.8 + gpus / 10 : (gpu < 90 * 1024 ? 9.5 + gpus / 2 : (gpu < 160 * 1024 ? 12 + gpus / 2 : 32));
+        return std::round((gpu - reserve * 1024) / gpu * 1000) / 1000;
+      }
+      case FractionRule::reserve_mib: break;
+    }
+    const double graph = static_cast<double>(f_.graph_batch[at_.tensor < 4 ? 0 : 1]);
+    double reserve = f_.reserve_base + f_.reserve_token * static_cast<double>(std::max<std::int64_t>(2048, p_.batched_tokens)) + f_.reserve_graph * graph + f_.reserve_gpu * gpus;
+    if (captures_prefill()) reserve += m_.mla ? f_.reserve_prefill_graphs_latent : f_.reserve_prefill_graph * static_cast<double>(prefill_sizes(p_.batched_tokens));
+    if (gpu > 60 * 1024) reserve = std::max(reserve, f_.reserve_floor);
+    return std::round((gpu - reserve) / gpu * 1000) / 1000;
+  }
+
+  /// Off where the engine cannot: pipelines, vision, memory saver (sglang/srt/server_args.py, 0.5.10).
+  bool captures_prefill() const { return f_.reserve_prefill_graph > 0 && at_.pipeline == 1 && !m_.multimodal && at_.sleep_level == 0 && !at_.eager; }
+
+  /// How many token counts up to `most` are captured: steps of 4, 16, 32, 64, 256, 512 that widen with the count.
+  static std::int64_t prefill_sizes(std::int64_t most) {
+    constexpr std::array<std::array<std::int64_t, 3>, 6> kSteps{{{4, 32, 4}, {48, 256, 16}, {288, 512, 32}, {576, 1024, 64}, {1280, 4096, 256}, {4608, INT64_MAX / 2, 512}}};
+    std::int64_t out = 0;
+    for (const auto& [from, to, step] : kSteps)
+      if (most >= from) out += (std::min(most, to) - from) / step + 1;
+    return out;
+  }
+
+  /// Both engines refuse heads that tp does not divide; KV heads are either divided or replicated.
+  bool divides() {
+    const bool heads = m_.heads == 0 || m_.heads % at_.tensor == 0;
+    const bool kv = m_.kv_heads == 0 || m_.kv_heads % at_.tensor == 0 || at_.tensor % m_.kv_heads == 0;
+    if (heads && kv && at_.pipeline <= m_.layers) return true;
+    p_.refusal = ServerRefusal::cannot_split;
+    return false;
+  }
+
+  void fixed() {
+    const std::size_t group = group_index(at_.tensor * at_.pipeline);
+    set(T::context, f_.context);
+    set(T::nccl, f_.nccl[group]);
+    set(T::growth, at_.tensor > 1 ? f_.growth[group_index(at_.tensor)] : f_.growth_pipeline[group]);
+    set(T::blas, f_.blas);
+  }
+
+  void weights(const Stage& s) {
+    set(T::embedding, s.embedding, {s.embedding / std::max<Bytes>(1, m_.row), m_.hidden, 0});
+    set(T::head, s.head, {s.head / std::max<Bytes>(1, m_.row), m_.hidden, 0});
+    set(T::mixers, s.mixers);
+    set(T::absorbed, s.absorbed);
+    set(T::feed_forwards, s.feed_forwards);
+    set(T::experts, s.experts);
+    set(T::norms, s.norms + s.outside);
+    set(T::tower, s.first ? ceil_div(m_.tower, at_.tensor) : 0);
+    set(T::rope, m_.rope_elements * f_.rope_bits / 8);
+    for (const T t : server_program::kWeights) p_.weights += p_[t];
+    if (at_.sleep_level == 1) set(T::host_weights, p_.weights);
+  }
+
+  void transients(const Stage& s) {
+    const std::int64_t tokens = p_.batched_tokens;
+    const bool fp32 = m_.compute == DType::fp32;
+    const DType d = m_.compute;
+    tensor(T::hidden, tokens, m_.hidden, d);
+    tensor(T::residual, tokens, m_.hidden, d);
+    tensor(T::attention_output, tokens, s.attention, d);
+    tensor(T::projected, tokens, m_.hidden, d);
+    tensor(T::gate_up, tokens, s.gate_up, d);
+    tensor(T::activation, tokens, s.activation, d);
+    tensor(T::layer_output, tokens, m_.hidden, d);
+    if (s.context > 0) tensor(T::context_projected, tokens, s.context, d);
+    const std::int64_t moe = f_.moe_chunk_tokens > 0 ? std::min(tokens, f_.moe_chunk_tokens) : tokens;
+    if (s.workspace2 > 0 && m_.weights != DType::mxfp4) {  // the mxfp4 kernels write into their own small buffers
+      const std::int64_t experts_h = s.workspace2 > 0 ? top_k() * m_.hidden : 0;
+      tensor(T::forward_workspace13, moe, std::max(s.workspace13, experts_h), d);
+      tensor(T::forward_workspace2, moe, std::max(s.workspace2, m_.engine == EngineKind::vllm ? experts_h : 0), d);
+    }
+    if (at_.pipeline > 1) set(T::intermediate, 2 * bytes_of(tokens * m_.hidden, d), {2, tokens, m_.hidden});
+    if (s.last) sampler(fp32);
+  }
+
+  std::int64_t top_k() const {
+    std::int64_t out = 0;
+    for (const ServerLayer& l : m_.kinds) out = std::max(out, l.experts_per_token);
+    return out;
+  }
+
+  /// One row per request of a step. vLLM's profile run takes max_running rows; generation as many as run at once.
+  void sampler(bool fp32) {
+    const std::int64_t rows = std::min(sampler_rows(), p_.batched_tokens), V = m_.vocab;
+    const std::int64_t padded = round_up(V, f_.vocab_padding);
+    tensor(T::sampled_hidden, rows, m_.hidden, m_.compute);
+    tensor(T::logits, rows, padded, m_.compute);
+    if (!fp32) tensor(T::logits_fp32, rows, V, DType::fp32);
+    tensor(T::probabilities, rows, V, DType::fp32);
+    tensor(T::noise, rows, V, DType::fp32);
+    if (at_.logprobs) tensor(T::log_probs, rows, V, DType::fp32);
+    if (m_.engine == EngineKind::sglang) return;
+    tensor(T::sampled_random, rows, m_.hidden, m_.compute);
+    if (f_.sampler_sorts) {
+      tensor(T::sorted, rows, V, DType::fp32);
+      tensor(T::sorted_index, rows, V, DType::int64);
+      tensor(T::sort_keys, rows, V, DType::fp32);
+      set(T::sort_pairs, 2 * bytes_of(rows * V, DType::int64), {2, rows, V});
+      tensor(T::cumulative, rows, 2 * V, DType::fp32);
+    } else {
+      const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::min(f_.sms, rows))));
+      if (rows >= 8) tensor(T::topk_buffer, std::min(power, f_.sms), V, DType::fp32);
+    }
+  }
+
+  std::int64_t sampler_rows() const {
+    if (m_.engine == EngineKind::vllm) return p_.max_running;
+    return at_.sequences > 0 ? at_.sequences : p_.max_running;
+  }
+
+  /// What the engine may give to the cache. Formulas: docs/engines/{vllm,sglang}.md, "Budget".
+  void budget(const Stage& stage) {
+    const Bytes free = f_.total - at_.occupied - p_[T::context] - p_[T::nccl];  // behind the communicators
+    if (m_.engine == EngineKind::sglang) {
+      p_.budget = static_cast<Bytes>(static_cast<double>(free) * p_.fraction);
+      p_.kv_pool = p_.budget - p_.weights;
+      return;
+    }
+    PeakRecorder peak;
+    const ServerSites sites = make_sites(peak, p_);
+    server_program::profile(peak, p_, sites);
+    p_.profile_peak = peak.span().peak;
+    p_.budget = static_cast<Bytes>(std::ceil(static_cast<double>(f_.total) * p_.fraction));
+    graphs(stage);
+    p_.non_kv = p_.weights + p_.profile_peak + p_[T::growth];
+    Bytes charged = p_.non_kv;
+    Bytes free_at_check = free;
+    switch (f_.budget) {
+      case BudgetRule::everything_counts: charged += p_[T::context] + p_[T::nccl] + at_.occupied; free_at_check = f_.total; break;
+      case BudgetRule::nccl_counts: charged += p_[T::nccl]; free_at_check = free + p_[T::nccl]; break;
+      case BudgetRule::growth_and_graphs: charged += p_[T::graphs]; break;
+      case BudgetRule::only_growth_counts:
+      case BudgetRule::static_of_free: break;
+    }
+    p_.kv_pool = p_.budget - charged;
+    if (free_at_check < p_.budget) refuse(ServerRefusal::not_enough_free, p_.budget - free_at_check);
+  }
+
+  /// Of every stage the least count of pages or tokens is in force on all.
+  void pool(const Stage& stage) {
+    const bool vllm = m_.engine == EngineKind::vllm;
+    const CacheAsk ask{p_.kv_pool, p_.max_model_len, p_.max_running, p_.batched_tokens};
+    const CachePool found = vllm ? vllm_pool(stage, f_, ask) : sglang_pool(stage, f_, ask);
+    p_.kv_tokens = found.tokens;
+    p_.kv_pages = found.pages;
+    p_.page_tokens = found.page_tokens;
+    p_.token_bytes = found.token;
+    p_.request_bytes = found.request;
+    p_.full_requests = found.full_requests;
+    p_.state_slots = found.state_slots;
+    set(T::kv_cache, found.kv, {found.pages, found.page_tokens, 0});
+    set(T::state_cache, found.state, {found.state_slots, 0, 0});
+    other_stages();
+    if (p_.kv_pool <= 0 || p_.kv_tokens <= 0) refuse(ServerRefusal::no_cache, std::max<Bytes>(found.token, -p_.kv_pool));
+    if (vllm && p_.request_bytes > p_.kv_pool) refuse(ServerRefusal::request_too_long, p_.request_bytes - p_.kv_pool);
+  }
+
+  void other_stages() {
+    if (at_.pipeline == 1 || alone_) return;
+    for (std::int64_t i = 0; i < at_.pipeline; ++i) {
+      if (i == at_.stage) continue;
+      ServerPoint other = at_;
+      other.stage = i;
+      Planner planner(m_, f_, other);
+      planner.alone_ = true;
+      const ServerPlan there = planner.plan();
+      if (there.kv_tokens >= p_.kv_tokens) continue;
+      const double share = p_.kv_tokens > 0 ? static_cast<double>(there.kv_tokens) / static_cast<double>(p_.kv_tokens) : 0;
+      set(T::kv_cache, static_cast<Bytes>(static_cast<double>(p_[T::kv_cache]) * share), {there.kv_pages, p_.page_tokens, 0});
+      p_.kv_tokens = there.kv_tokens;
+      p_.kv_pages = there.kv_pages;
+      p_.full_requests = std::min(p_.full_requests, there.full_requests);
+    }
+  }
+
+  void refuse(ServerRefusal why, Bytes missing) {
+    if (p_.refusal != ServerRefusal::none) return;
+    p_.refusal = why;
+    p_.missing = missing;
+  }
+
+  /// Sizes that depend upon the pool.
+  void derived(const Stage& stage) {
+    if (m_.engine == EngineKind::vllm) {
+      // tables of page numbers, one per request and group, and the inputs of one step (int64 ids and positions, int64 slots)
+      set(T::buffers, p_.max_running * ceil_div(p_.max_model_len, p_.page_tokens) * 4 + p_.batched_tokens * 24);
+      return;
+    }
+    const std::int64_t by_tokens = static_cast<std::int64_t>(static_cast<double>(p_.kv_tokens) / static_cast<double>(std::max<std::int64_t>(1, p_.max_model_len)) * 512);
+    const std::int64_t most = std::clamp<std::int64_t>(by_tokens, 2048, 4096);
+    p_.max_running = at_.max_running > 0 ? std::min(at_.max_running, most) : std::min(most, p_.kv_tokens / 2);
+    tensor(T::request_table, p_.max_running, p_.max_model_len + 4, DType::int32);
+    set(T::attention_workspace, f_.attention_workspace);
+    graphs(stage);
+    const std::int64_t captured = std::min(f_.graph_batch[at_.tensor < 4 ? 0 : 1], p_.max_running);
+    if (stage.last && !at_.eager) tensor(T::graph_logits, captured, m_.vocab, DType::fp32);
+    p_.non_kv = f_.total - at_.occupied - p_[T::context] - p_[T::nccl] - p_.kv_pool;
+    p_.cache_released = f_.saver_covers_swa || !has_windows(stage);
+    if (stage.last) clip_sampler();
+  }
+
+  void clip_sampler() {
+    if (at_.sequences > 0) return;
+    sampler(m_.compute == DType::fp32);
+  }
+
+  static bool has_windows(const Stage& s) {
+    for (int i = 0; i < s.bucket_count; ++i)
+      if (s.buckets[static_cast<std::size_t>(i)].kind == CacheKind::sliding) return true;
+    return false;
+  }
+
+  void graphs(const Stage& s) {
+    if (at_.eager) return;
+    set(T::graphs, f_.graph_base + f_.graph_layer * s.layers + f_.graph_hidden * m_.hidden + (m_.moe ? f_.graph_moe : 0));
+  }
+
+  const ServerModel& m_;
+  const ServerFacts& f_;
+  const ServerPoint& at_;
+  ServerPlan p_;
+  bool alone_ = false;
+};
+
+}  // namespace
+
+ServerPoint point_of(const Server& s) {
+  ServerPoint out;
+  out.tensor = s.layout.tensor;
+  out.pipeline = s.layout.pipeline;
+  out.expert = s.layout.expert;
+  out.fraction = s.memory_fraction;
+  out.max_running = s.max_running;
+  out.max_model_len = s.max_model_len;
+  out.batched_tokens = s.batched_tokens;
+  out.eager = s.eager;
+  out.sleep_level = s.sleep_level;
+  return out;
+}
+
+ServerPlan plan(const ServerModel& model, const ServerFacts& facts, const ServerPoint& point) { return Planner(model, facts, point).plan(); }
+
+}  // namespace oomplan

@@ -1,0 +1,122 @@
+#include "inference/server_facts.hpp"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include <oomplan/units/errors.hpp>
+
+namespace oomplan {
+namespace {
+
+using Conditions = std::map<std::string, std::string>;
+
+class Reader {
+ public:
+  Reader(const Facts& facts, std::string_view engine, std::string_view version, std::string_view sm)
+      : facts_(facts), engine_(engine), version_(version), sm_(sm) {}
+  double number(std::string_view fact, const Conditions& when = {}) const { return of(engine_, version_, fact, when); }
+  std::int64_t whole(std::string_view fact, const Conditions& when = {}) const { return static_cast<std::int64_t>(number(fact, when)); }
+  bool flag(std::string_view fact) const { return number(fact) != 0; }
+  Bytes torch(std::string_view fact) const { return static_cast<Bytes>(of("torch", "", fact, {})); }
+
+ private:
+  double of(std::string_view engine, std::string_view version, std::string_view fact, const Conditions& when) const {
+    return facts_.find(engine, fact, {std::string(version), std::string(sm_), when}).value;
+  }
+  const Facts& facts_;
+  std::string_view engine_, version_, sm_;
+};
+
+constexpr std::array<std::string_view, kGroupSizes> kGroups{"1", "2", "4", "8", "16"};
+
+std::array<Bytes, kGroupSizes> by_group(const Reader& read, std::string_view fact, Conditions when) {
+  std::array<Bytes, kGroupSizes> out{};
+  for (std::size_t i = 0; i < kGroups.size(); ++i) {
+    when["gpus"] = kGroups[i];
+    out[i] = static_cast<Bytes>(read.number(fact, when));
+  }
+  return out;
+}
+
+void vllm(ServerFacts& f, const Reader& read) {
+  f.tokens_by_request = read.flag("kv_tokens_by_request");
+  f.sampler_sorts = read.flag("sampler_sorts");
+  f.moe_chunk_tokens = read.whole("moe_chunk_tokens");
+  f.uniform_swa = read.flag("uniform_sliding_window");
+  f.group_ratio = read.number("group_ratio");
+  f.growth = by_group(read, "growth_bytes", {{"split", "tensor"}});
+  f.growth_pipeline = by_group(read, "growth_bytes", {{"split", "pipeline"}});
+  const Conditions gpu{{"gpu_gib", std::to_string(f.total / kGiB)}};
+  f.batched_tokens = read.whole("max_num_batched_tokens", gpu);
+  f.max_running = read.whole("max_num_seqs", gpu);
+  f.graph_batch = {read.whole("graph_max_batch"), read.whole("graph_max_batch")};
+}
+
+void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
+  f.fraction_rule = static_cast<FractionRule>(read.whole("fraction_rule"));
+  const std::string gib = std::to_string(f.smi_mib / 1024);
+  f.batched_tokens = read.whole("chunked_prefill_size", {{"gpu_gib", gib}});
+  f.graph_batch = {read.whole("cuda_graph_max_bs", {{"gpu_gib", gib}, {"tensor_parallel", "1"}}),
+                   read.whole("cuda_graph_max_bs", {{"gpu_gib", gib}, {"tensor_parallel", "4"}})};
+  f.prefill_tokens = read.whole("max_prefill_tokens");
+  f.max_running = read.whole("max_running_requests");
+  f.attention_workspace = read.whole("attention_workspace_bytes");
+  f.swa_ratio = read.number("swa_full_tokens_ratio");
+  f.state_ratio = read.number("mamba_full_memory_ratio");
+  f.uniform_swa = read.number("uniform_sliding_window", model) != 0;
+  f.saver_covers_swa = read.flag("saver_covers_sliding_window");
+  if (f.fraction_rule != FractionRule::reserve_mib) return;
+  f.reserve_base = read.number("reserve_base_mib");
+  f.reserve_token = read.number("reserve_mib_per_token");
+  f.reserve_graph = read.number("reserve_mib_per_graph_batch");
+  f.reserve_gpu = read.number("reserve_mib_per_gpu");
+  f.reserve_floor = read.number("reserve_floor_mib");
+  f.reserve_prefill_graph = read.number("reserve_mib_per_prefill_graph");
+  f.reserve_prefill_graphs_latent = read.number("reserve_mib_prefill_graphs_latent");
+}
+
+void check_version(const Facts& facts, std::string_view engine, std::string_view version) {
+  std::string known;
+  for (const Fact& row : facts.rows()) {
+    if (row.engine != engine || row.fact != "budget_rule") continue;
+    if (version_matches(version, row.versions)) return;
+    known += (known.empty() ? "" : " or ") + row.versions;
+  }
+  throw InputError(Problem{{}, std::string(engine) + " " + std::string(version), std::string(engine) + " " + known, "", "not supported yet"});
+}
+
+}  // namespace
+
+ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view version, const Gpu& gpu, const ServerModel& model) {
+  const std::string_view name = engine == EngineKind::vllm ? "vllm" : "sglang";
+  check_version(facts, name, version);
+  const Reader read(facts, name, version, gpu.sm);
+  const Conditions about{{"moe", model.moe ? "true" : "false"}, {"family", model.family}};
+  ServerFacts f;
+  f.engine = engine;
+  f.total = gpu.usable;
+  f.smi_mib = gpu.smi_mib;
+  f.sms = gpu.sms;
+  f.budget = static_cast<BudgetRule>(read.whole("budget_rule"));
+  f.fraction = read.number("memory_fraction");
+  f.page_tokens = read.whole("page_tokens", {{"latent", model.mla ? "true" : "false"}});
+  f.vocab_padding = read.whole("vocab_padding");
+  f.extra_layers = static_cast<ExtraLayers>(read.whole("extra_layers"));
+  f.rope_bits = read.whole("rope_table_bits", {{"latent", model.mla ? "true" : "false"}});
+  f.context = read.torch("context_bytes");
+  f.blas = read.torch("cublas_workspace_bytes");
+  f.nccl = by_group(read, "nccl_bytes", {{"moe", about.at("moe")}});
+  f.graph_base = read.whole("graph_base_bytes");
+  f.graph_layer = read.whole("graph_layer_bytes");
+  f.graph_hidden = read.whole("graph_hidden_bytes");
+  f.graph_moe = read.whole("graph_moe_bytes");
+  if (engine == EngineKind::vllm) {
+    vllm(f, read);
+  } else {
+    sglang(f, read, about);
+  }
+  return f;
+}
+
+}  // namespace oomplan
