@@ -1,0 +1,322 @@
+#include "frontends/assemble.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "catalog/architecture.hpp"
+#include "catalog/facts.hpp"
+#include "frontends/defaults.hpp"
+#include "job/knobs.hpp"
+#include "job/names.hpp"
+#include "job/placement.hpp"
+#include "layout/letters.hpp"
+
+namespace oomplan {
+namespace {
+
+/// What ref and critic take over from the actor when their own block is silent. Not the head, offload and place, which depend on the role.
+constexpr std::array<std::string_view, 20> kLikeTheActor{"layout", "kernels", "precision.storage", "precision.compute",
+                                                         "precision.reduce", "autocast", "recompute", "reentrant", "optimizer",
+                                                         "optimizer_form", "clip", "reshard_after_forward", "root_reshard",
+                                                         "wrap_embedding", "wrap_head", "tokens_per_micro_batch",
+                                                         "logprob_tokens_per_micro_batch", "sequences_per_micro_batch",
+                                                         "sequence_tokens", "gradient_sync_every_micro_batch"};
+
+class Assembler {
+ public:
+  Assembler(std::vector<Setting> settings, const FindModel& find_model, const std::string& file)
+      : settings_(std::move(settings)), find_model_(find_model), file_(file) {}
+
+  Assembled run(const std::vector<RoleAsked>& roles) {
+    add_roles(roles);
+    place_framework();
+    apply([](std::string_view key) { return key == "model"; });
+    apply([](std::string_view key) { return key.ends_with(".model"); });
+    apply_engines();
+    apply([](std::string_view key) { return key == "gpus" || key.ends_with(".beside"); });
+    take_defaults();
+    apply([](std::string_view) { return true; });
+    like_the_actor();
+    derive_cluster();
+    derive_layouts();
+    derive_settings();
+    find_models();
+    return std::move(out_);
+  }
+
+ private:
+  Job& job() { return out_.job; }
+  bool written(const std::string& key) const { return written_.contains(key); }
+  static std::string key_of(const Role& role, std::string_view knob) { return fmt::format("{}.{}", role.name, knob); }
+
+  void problem(Place place, std::string found, Refusal refusal) {
+    out_.problems.push_back({std::move(place), std::move(found), std::move(refusal.expected), std::move(refusal.nearest), std::move(refusal.why)});
+  }
+  void missing(const std::string& key, std::string expected, std::string why = {}) {
+    Place place{file_, 0, 0, key};
+    const auto role = job().origins.find(key.substr(0, key.find('.')));
+    if (role != job().origins.end() && key.find('.') != std::string::npos) {
+      place = role->second.place;
+      place.path = key;
+    }
+    problem(place, "nothing", {std::move(expected), {}, std::move(why)});
+  }
+
+  void add_roles(const std::vector<RoleAsked>& roles) {
+    bool server = false, trainer = false, others = false;
+    for (const auto& asked : roles) {
+      Role role;
+      role.kind = asked.kind;
+      role.name = spelling(asked.kind);
+      role.trainer.tokens_per_micro_batch = 0;
+      job().origins[role.name] = {Origin::Kind::file, asked.place, {}, {}};
+      job().roles.push_back(std::move(role));
+      (asked.kind == RoleKind::server ? server : asked.kind == RoleKind::trainer ? trainer : others) = true;
+    }
+    job().kind = server ? JobKind::serving : trainer ? JobKind::sft : JobKind::rl;
+    if (static_cast<int>(server) + static_cast<int>(trainer) + static_cast<int>(others) > 1)
+      problem({file_, 0, 0, {}}, "roles of different jobs",
+              {"server alone, trainer alone, or rollout, actor, ref, critic and reward", {}, {}});
+    if (roles.empty())
+      problem({file_, 0, 0, {}}, "no role", {"one of " + list_of(spellings<RoleKind>()) + ", each a key with its settings", {}, {}});
+  }
+
+  /// The setting that holds of each key: the last one.
+  void apply(const std::function<bool(std::string_view)>& which) {
+    for (std::size_t i = 0; i < settings_.size(); ++i) {
+      const Setting& s = settings_[i];
+      if (done_.contains(i) || !which(s.key)) continue;
+      done_.insert(i);
+      apply_one(s);
+    }
+  }
+  void apply_one(const Setting& s) {
+    const KnobAt at = find_knob(job(), s.key);
+    Place place = s.origin.place;
+    place.path = s.key;
+    if (at.knob == nullptr) return problem(place, "an unknown key", at.problem);
+    written_.insert(s.key);
+    Refusal refusal = at.knob->set(*at.knob, job(), job().role(at.role), s.text);
+    if (refusal.refused()) return problem(place, fmt::format("'{}'", s.text), std::move(refusal));
+    job().origins[s.key] = {s.origin.kind, place, s.origin.because, s.origin.source};
+  }
+
+  void place_framework() {
+    apply([](std::string_view key) { return key == "framework"; });
+    const bool trains = std::any_of(job().roles.begin(), job().roles.end(), [](const Role& r) { return r.kind != RoleKind::server; });
+    for (auto& role : job().roles) {
+      Trainer& t = role.trainer;
+      if (t.framework_version.empty()) t.framework_version = newest_version(t.framework);
+    }
+    if (job().roles.empty() || !trains) return;
+    const Trainer& t = job().roles[0].trainer;
+    if (!written("framework"))
+      record("framework", Origin::Kind::default_, "the framework of a job file that names none");
+    else if (!t.framework_version.empty() && compare_versions(t.framework_version, oldest_version(t.framework)) < 0)
+      problem(job().origins["framework"].place, fmt::format("'{}'", t.framework_version),
+              {fmt::format("{} or later", oldest_version(t.framework)), {}, "the defaults of older versions are not known"});
+  }
+
+  void apply_engines() {
+    for (auto& role : job().roles) {
+      const bool serves = role.kind == RoleKind::rollout || role.kind == RoleKind::server;
+      const std::string key = key_of(role, "engine");
+      const std::size_t before = out_.problems.size();
+      if (serves) {  // what stands when the engine is missing or wrong: the one whose settings are used
+        const auto vllm = key_of(role, "gpu_memory_utilization");
+        const bool is_vllm = std::any_of(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == vllm; });
+        role.engine = is_vllm ? EngineKind::vllm : EngineKind::sglang;
+      }
+      apply([&](std::string_view k) { return k == key; });
+      if (written(key) || out_.problems.size() > before) continue;
+      if (serves)
+        missing(key, "sglang or vllm, with its version, such as sglang 0.5.10");
+      else
+        record(key, Origin::Kind::default_, "the training engine of a job file that names none");
+    }
+  }
+
+  void take_defaults() {
+    for (const auto& row : default_rows())
+      for (auto& role : job().roles) {
+        if (!applies(row, job(), role)) continue;
+        const std::string key = key_of(role, row.key);
+        const KnobAt at = find_knob(job(), key);
+        if (at.knob == nullptr) continue;  // an optimizer's row on a role without one
+        if (at.knob->set(*at.knob, job(), &role, row.value).refused()) throw Defect("a default is refused: " + key);
+        const Trainer& t = role.trainer;
+        record(key, Origin::Kind::default_, framework_text(t.framework, t.framework_version) + " default", std::string(row.source));
+      }
+  }
+
+  void record(const std::string& key, Origin::Kind kind, std::string because, std::string source = {}) {
+    job().origins[key] = {kind, {file_, 0, 0, key}, std::move(because), std::move(source)};
+  }
+
+  /// Sets a value that nobody wrote.
+  void derive(const std::string& key, const std::string& text, std::string because, std::string source = {}) {
+    if (written(key)) return;
+    const KnobAt at = find_knob(job(), key);
+    if (at.knob == nullptr) return;
+    if (at.knob->get(job(), job().role(at.role)) == text && job().origins.contains(key)) return;
+    if (at.knob->set(*at.knob, job(), job().role(at.role), text).refused()) return;
+    record(key, Origin::Kind::derived, std::move(because), std::move(source));
+  }
+
+  void like_the_actor() {
+    const Role* actor = job().role("actor");
+    if (actor == nullptr) return;
+    for (const auto& role : job().roles) {
+      if (role.kind != RoleKind::reference && role.kind != RoleKind::critic) continue;
+      if (role.engine != actor->engine) continue;
+      for (const auto knob : kLikeTheActor) {
+        const std::string from = key_of(*actor, knob);
+        if (written(from)) derive(key_of(role, knob), get(job(), from), "like the actor");
+      }
+      if (role.model.empty()) derive(key_of(role, "model"), actor->model, "like the actor");
+    }
+  }
+
+  void derive_cluster() {
+    const Cluster& c = job().cluster;
+    if (c.gpus > 0 && c.gpus < 8) derive("gpus_per_node", fmt::format("{}", c.gpus), "all GPUs on one machine");
+    if (c.gpus >= 8 && !written("gpus_per_node")) record("gpus_per_node", Origin::Kind::default_, "machines of 8 GPUs");
+  }
+
+  /// A server's degree of tensor parallelism when it has no layout.
+  std::int64_t default_tensor(const Role& role) const {
+    return role.serves() && role.trainer.framework == Framework::verl && out_.job.kind == JobKind::rl ? 2 : 1;
+  }
+  void fill_layout(Role& role, std::int64_t gpus, std::string because) {
+    const std::int64_t tensor = std::min(default_tensor(role), gpus);
+    Layout layout;
+    layout.tensor = tensor;
+    layout.data = gpus / tensor;
+    if (layout.world() == gpus) derive(key_of(role, "layout"), letters(layout), std::move(because));
+  }
+  /// Layouts that nobody wrote: the only role without one takes the GPUs that are left; a role beside another takes its GPUs.
+  void derive_layouts() {
+    std::vector<Role*> open;
+    std::int64_t left = job().cluster.gpus;
+    for (auto& role : job().roles) {
+      if (!role.beside.empty()) continue;
+      if (!job().origins.contains(key_of(role, "layout")) && !written(key_of(role, "layout"))) open.push_back(&role);
+      else left -= role.layout().world();
+    }
+    if (open.size() == 1 && left > 0) {
+      fill_layout(*open[0], left, "all GPUs that are left");
+    } else if (job().cluster.gpus > 0) {
+      for (const Role* role : open)
+        missing(key_of(*role, "layout"), "letters with degrees, such as d4 or d2t4",
+                left > 0 ? "how the GPUs are shared out is not written" : "no GPU is left for it");
+    }
+    for (auto& role : job().roles) {
+      const std::string key = key_of(role, "layout");
+      if (role.beside.empty() || written(key) || job().origins.contains(key)) continue;
+      const Role* on = anchor(job(), role);
+      if (on == nullptr || on == &role) continue;
+      if (on->serves() == role.serves()) derive(key, letters(on->layout()), fmt::format("like {}", on->name));
+      else fill_layout(role, on->layout().world(), fmt::format("all GPUs of {}", on->name));
+    }
+  }
+
+  void derive_settings() {
+    for (auto& role : job().roles) {
+      Trainer& t = role.trainer;
+      if (role.serves()) continue;
+      const std::string budget = key_of(role, "tokens_per_micro_batch");
+      if (t.framework == Framework::verl && !written(budget) && t.layout.context > 1 &&
+          job().origins[budget].kind == Origin::Kind::default_)
+        derive(budget, fmt::format("{}", t.tokens_per_micro_batch * t.layout.context),
+               "verl's budget counts the tokens of one GPU: times the Ulysses degree", "verl/workers/engine/utils.py");
+      if (t.sequences_per_micro_batch > 0 && t.sequence_tokens > 0)
+        derive(budget, fmt::format("{}", t.sequences_per_micro_batch * t.sequence_tokens), "sequences times their length");
+      if (t.framework == Framework::torch) {
+        derive(key_of(role, "precision.compute"), std::string(name(t.storage)), "FSDP2 computes in the stored format unless told");
+        derive(key_of(role, "precision.reduce"), std::string(name(t.compute)), "FSDP2 reduces in the computed format unless told");
+        if (!written(key_of(role, "precision.storage")))
+          missing(key_of(role, "precision.storage"), "fp32 or bf16", "PyTorch alone has no default for it");
+        if (role.kind == RoleKind::trainer) derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
+      }
+      if (t.framework == Framework::verl && !role.beside.empty())
+        derive(key_of(role, "in_process"), anchor_trains(role) ? "true" : "false", "verl's workers share one process",
+               "verl/workers/engine_workers.py");
+    }
+    derive_sync();
+  }
+  bool anchor_trains(const Role& role) const {
+    const Role* other = out_.job.role(role.beside);
+    return other != nullptr && !other->serves();
+  }
+  void derive_sync() {
+    const Role* rollout = job().role("rollout");
+    const Role* actor = job().role("actor");
+    if (rollout == nullptr || actor == nullptr) {
+      if (!written("sync.by")) job().sync = {};
+      return;
+    }
+    const bool areal = actor->trainer.framework == Framework::areal;
+    const bool shared = anchor(job(), *rollout) == anchor(job(), *actor);
+    const std::string_view source = areal ? "areal/api/cli_args.py" : "verl/trainer/config/rollout/rollout.yaml";
+    if (!shared)
+      derive("sync.by", "nccl", "servers on GPUs of their own get new weights over NCCL", std::string(source));
+    else if (areal)
+      derive("sync.by", "disk", "AReaL on shared GPUs hands weights over on disk", "areal/trainer/rl_trainer.py");
+    else
+      derive("sync.by", "none", "the update by CUDA IPC is not supported yet: its bucket is not counted");
+    derive("sync.bucket", areal ? "1GiB" : "2GiB", framework_text(actor->trainer.framework, actor->trainer.framework_version) + " default",
+           std::string(source));
+    if (areal && shared) derive(key_of(*actor, "offload"), "[parameters, optimizer]", "AReaL offloads an actor that shares its GPUs with servers",
+                                "areal/trainer/rl_trainer.py");
+  }
+
+  void find_models() {
+    std::map<std::string, std::shared_ptr<const Architecture>> found;
+    for (auto& role : job().roles) {
+      if (role.model.empty()) {
+        if (!std::exchange(model_asked_, true)) missing("model", "a model's name, hub id, directory or config.json");
+        continue;
+      }
+      auto [it, fresh] = found.emplace(role.model, nullptr);
+      if (fresh) it->second = find(role);
+      role.architecture = it->second;
+      if (role.architecture == nullptr || !role.architecture->tied || role.serves()) continue;
+      if (role.trainer.framework != Framework::torch) {
+        derive(key_of(role, "wrap_embedding"), "false", "tied embeddings belong to the root unit");
+        derive(key_of(role, "wrap_head"), "false", "tied embeddings belong to the root unit");
+      }
+    }
+  }
+  std::shared_ptr<const Architecture> find(const Role& role) {
+    try {
+      return find_model_(role.model);
+    } catch (const InputError& e) {
+      const std::string own = key_of(role, "model");
+      const auto it = job().origins.find(job().origins.contains(own) ? own : "model");
+      for (auto p : e.problems) {
+        if (p.place.file.empty() && it != job().origins.end()) p.place = it->second.place;
+        out_.problems.push_back(std::move(p));
+      }
+      return nullptr;
+    }
+  }
+
+  std::vector<Setting> settings_;
+  const FindModel& find_model_;
+  const std::string& file_;
+  std::set<std::size_t> done_;
+  std::set<std::string> written_;
+  bool model_asked_ = false;
+  Assembled out_;
+};
+
+}  // namespace
+
+Assembled assemble(const std::vector<RoleAsked>& roles, std::vector<Setting> settings, const FindModel& find_model, const std::string& file) {
+  return Assembler(std::move(settings), find_model, file).run(roles);
+}
+
+}  // namespace oomplan

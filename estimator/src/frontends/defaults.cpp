@@ -1,0 +1,142 @@
+#include "frontends/defaults.hpp"
+
+#include <fmt/format.h>
+
+#include "catalog/facts.hpp"
+
+namespace oomplan {
+namespace {
+
+constexpr auto kAreal = Framework::areal;
+constexpr auto kVerl = Framework::verl;
+constexpr auto kTorch = Framework::torch;
+
+constexpr std::string_view kArealArgs = "areal/api/cli_args.py";
+constexpr std::string_view kArealEngine = "areal/engine/fsdp_engine.py";
+constexpr std::string_view kArealFsdp = "areal/engine/fsdp_utils/__init__.py";
+constexpr std::string_view kArealLogprobs = "areal/utils/functional/vocab_parallel.py";
+constexpr std::string_view kVerlEngine = "verl/trainer/config/engine/fsdp.yaml";
+constexpr std::string_view kVerlFsdp = "verl/utils/fsdp_utils.py";
+constexpr std::string_view kVerlModel = "verl/trainer/config/model/hf_model.yaml";
+constexpr std::string_view kVerlRollout = "verl/trainer/config/rollout/rollout.yaml";
+constexpr std::string_view kVerlWorker = "verl/workers/engine/fsdp/transformer_impl.py";
+constexpr std::string_view kFullyShard = "torch/distributed/fsdp/_fully_shard/_fully_shard.py";
+
+std::vector<DefaultRow> make_rows() {
+  return {
+      // AReaL. Parameters were stored in `dtype` until optimizer_dtype came with 2.0.0.
+      {kAreal, "", For::trains, "kernels", "hf_flash", kArealArgs},
+      {kAreal, "<2.0", For::trains, "precision.storage", "bf16", kArealEngine},
+      {kAreal, ">=2.0", For::trains, "precision.storage", "fp32", kArealArgs},
+      {kAreal, "", For::trains, "precision.compute", "bf16", kArealArgs},
+      {kAreal, "", For::trains, "precision.reduce", "fp32", kArealArgs},
+      {kAreal, "", For::trains, "autocast", "false", kArealEngine},
+      {kAreal, "", For::trains, "recompute", "none", kArealArgs},
+      {kAreal, "", For::trains, "reentrant", "false", kArealEngine},
+      {kAreal, "", For::trains, "optimizer", "adamw", kArealArgs},
+      {kAreal, "", For::trains, "optimizer_form", "fused", kArealEngine},
+      {kAreal, "", For::trains, "clip", "true", kArealArgs},
+      {kAreal, "", For::trains, "reshard_after_forward", "true", kArealFsdp},
+      {kAreal, "", For::trains, "root_reshard", "true", kArealFsdp},
+      {kAreal, "", For::trains, "wrap_embedding", "true", kArealFsdp},
+      {kAreal, "", For::trains, "wrap_head", "false", kArealFsdp},
+      {kAreal, "", For::trains, "gradient_sync_every_micro_batch", "true", kArealEngine},
+      {kAreal, "", For::trains, "offload", "[]", kArealArgs},
+      {kAreal, "", For::trains, "cpu_offload_policy", "false", kArealArgs},
+      {kAreal, "", For::policy, "head", "areal_compiled", kArealLogprobs},
+      {kAreal, "", For::values, "head", "value", kArealEngine},
+      {kAreal, "", For::sglang, "mem_fraction_static", "0.9", kArealArgs},
+      {kAreal, "", For::sglang, "batched_tokens", "32k", kArealArgs},
+      {kAreal, "", For::vllm, "gpu_memory_utilization", "0.9", kArealArgs},
+      {kAreal, "", For::vllm, "max_running_requests", "256", kArealArgs},
+      {kAreal, "", For::servers, "max_model_len", "32k", kArealArgs},
+      {kAreal, "", For::servers, "enforce_eager", "false", kArealArgs},
+      {kAreal, "", For::shared_sglang, "sleep", "1", "areal/trainer/rl_trainer.py"},
+      {kAreal, "", For::shared_vllm, "sleep", "1", "areal/trainer/rl_trainer.py"},
+      // verl. #7095 put off the gradient reduction to the last micro-batch in 0.9.0; #7458 took it back.
+      {kVerl, "", For::trains, "kernels", "hf_flash", kVerlModel},
+      {kVerl, "", For::trains, "precision.storage", "fp32", kVerlEngine},
+      {kVerl, "", For::trains, "precision.compute", "bf16", kVerlWorker},
+      {kVerl, "", For::trains, "precision.reduce", "fp32", kVerlWorker},
+      {kVerl, "", For::trains, "autocast", "true", kVerlWorker},
+      {kVerl, "", For::trains, "recompute", "full", kVerlModel},
+      {kVerl, "", For::trains, "reentrant", "false", kVerlWorker},
+      {kVerl, "", For::trains, "optimizer", "adamw", "verl/workers/config/optimizer.py"},
+      {kVerl, "", For::trains, "optimizer_form", "foreach", "verl/workers/config/optimizer.py"},
+      {kVerl, "", For::trains, "clip", "true", "verl/workers/config/optimizer.py"},
+      {kVerl, "", For::trains, "reshard_after_forward", "true", kVerlEngine},
+      {kVerl, "", For::trains, "root_reshard", "true", kVerlFsdp},
+      {kVerl, "", For::trains, "wrap_embedding", "true", kVerlFsdp},
+      {kVerl, "", For::trains, "wrap_head", "true", kVerlFsdp},
+      {kVerl, "==0.9.0", For::trains, "gradient_sync_every_micro_batch", "false", kVerlWorker},
+      {kVerl, "!=0.9.0", For::trains, "gradient_sync_every_micro_batch", "true", kVerlWorker},
+      {kVerl, "", For::trains, "offload", "[]", kVerlEngine},
+      {kVerl, "", For::reference, "cpu_offload_policy", "true", kVerlWorker},
+      {kVerl, "", For::policy, "head", "verl_flash_ce", "verl/utils/torch_functional.py"},
+      {kVerl, "", For::values, "head", "value", kVerlWorker},
+      {kVerl, "", For::trains, "tokens_per_micro_batch", "16k", "verl/trainer/config/actor/actor.yaml"},
+      {kVerl, "", For::sglang, "mem_fraction_static", "0.5", kVerlRollout},
+      {kVerl, "", For::vllm, "gpu_memory_utilization", "0.5", kVerlRollout},
+      {kVerl, "", For::servers, "batched_tokens", "8k", kVerlRollout},
+      {kVerl, "<0.9", For::servers, "max_running_requests", "1024", kVerlRollout},
+      {kVerl, ">=0.9", For::servers, "max_running_requests", "256", kVerlRollout},
+      {kVerl, "", For::servers, "enforce_eager", "false", kVerlRollout},
+      {kVerl, "", For::shared_sglang, "sleep", "2", kVerlRollout},
+      {kVerl, "", For::shared_vllm, "sleep", "2", kVerlRollout},
+      // PyTorch alone: the library's defaults. In which format the parameters lie is the script's choice: it must be written.
+      {kTorch, "", For::trains, "kernels", "hf_sdpa", "transformers/modeling_utils.py"},
+      {kTorch, "", For::trains, "autocast", "false", kFullyShard},
+      {kTorch, "", For::trains, "recompute", "none", "transformers/modeling_utils.py"},
+      {kTorch, "", For::trains, "reentrant", "false", "torch/utils/checkpoint.py"},
+      {kTorch, "", For::trains, "optimizer", "adamw", "torch/optim/adamw.py"},
+      {kTorch, "", For::trains, "optimizer_form", "foreach", "torch/optim/optimizer.py"},
+      {kTorch, "", For::trains, "clip", "false", "torch/optim/optimizer.py"},
+      {kTorch, "", For::trains, "reshard_after_forward", "true", kFullyShard},
+      {kTorch, "", For::trains, "root_reshard", "false", kFullyShard},
+      {kTorch, "", For::trains, "wrap_embedding", "false", kFullyShard},
+      {kTorch, "", For::trains, "wrap_head", "false", kFullyShard},
+      {kTorch, "", For::trains, "gradient_sync_every_micro_batch", "true", kFullyShard},
+      {kTorch, "", For::trains, "offload", "[]", kFullyShard},
+      {kTorch, "", For::trains, "cpu_offload_policy", "false", kFullyShard},
+      {kTorch, "", For::policy, "head", "logprob_fp32", "transformers/modeling_utils.py"},
+      {kTorch, "", For::values, "head", "value", "transformers/modeling_utils.py"},
+  };
+}
+
+bool is_value_model(const Role& r) { return r.kind == RoleKind::critic || r.kind == RoleKind::reward; }
+
+}  // namespace
+
+const std::vector<DefaultRow>& default_rows() {
+  static const std::vector<DefaultRow> rows = make_rows();
+  return rows;
+}
+
+std::string_view newest_version(Framework f) { return f == kAreal ? "1.0.4" : f == kVerl ? "0.9.0" : ""; }
+std::string_view oldest_version(Framework f) { return f == kAreal ? "0.4" : f == kVerl ? "0.7" : ""; }
+
+std::string framework_text(Framework f, std::string_view version) {
+  const std::string_view name = f == kAreal ? "AReaL" : f == kVerl ? "verl" : "PyTorch";
+  return version.empty() ? std::string(name) : fmt::format("{} {}", name, version);
+}
+
+bool applies(const DefaultRow& row, const Job& job, const Role& role) {
+  const Framework framework = role.trainer.framework;
+  if (row.framework != framework || !version_matches(role.trainer.framework_version, row.versions)) return false;
+  if (role.serves() && job.kind == JobKind::serving) return false;  // a server without a framework around it
+  const bool shared = !role.beside.empty();
+  switch (row.roles) {
+    case For::trains: return !role.serves();
+    case For::policy: return !role.serves() && !is_value_model(role);
+    case For::values: return !role.serves() && is_value_model(role);
+    case For::reference: return role.kind == RoleKind::reference && !role.serves();
+    case For::sglang: return role.engine == EngineKind::sglang;
+    case For::vllm: return role.engine == EngineKind::vllm;
+    case For::servers: return role.serves();
+    case For::shared_sglang: return shared && role.engine == EngineKind::sglang;
+    case For::shared_vllm: return shared && role.engine == EngineKind::vllm;
+  }
+  return false;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,34 @@
+// What a framework does when a job file is silent: one row per value, with the version it holds for and the place in the
+// framework's own code. For every framework, version and role at most one row of a key applies; a test walks them.
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include <oomplan/job.hpp>
+
+#include "job/knobs.hpp"
+
+namespace oomplan {
+
+/// Which roles a row is for.
+enum class For : std::uint8_t { trains, policy, values, reference, sglang, vllm, servers, shared_sglang, shared_vllm };
+
+struct DefaultRow {
+  Framework framework;
+  std::string_view versions;  ///< "<2.0"; "" any
+  For roles;
+  std::string_view key, value;
+  std::string_view source;    ///< file of the framework's repository
+};
+const std::vector<DefaultRow>& default_rows();
+
+/// The version that a job file without one means, and the oldest one whose defaults the rows know. "" for torch.
+std::string_view newest_version(Framework);
+std::string_view oldest_version(Framework);
+/// "AReaL 1.0.4".
+std::string framework_text(Framework, std::string_view version);
+
+/// Does the row apply to this role? Its engine, framework and `beside` must be set.
+bool applies(const DefaultRow&, const Job&, const Role&);
+
+}  // namespace oomplan

@@ -1,0 +1,24 @@
+// Our own job file (docs/job_file.md): a text becomes roles and settings, which frontends/assemble makes into a Job.
+#pragma once
+#include <string>
+#include <vector>
+
+#include <oomplan/oomplan.hpp>
+
+#include "frontends/assemble.hpp"
+
+namespace oomplan {
+
+/// The file to read. A directory, a missing or an unreadable file is InputError. "-" is standard input.
+Source read_file(const std::string& path);
+
+/// What a job file and the overrides behind it say, not yet checked against each other.
+struct NativeText {
+  std::vector<RoleAsked> roles;
+  std::vector<Setting> settings;
+  std::vector<Problem> problems;
+};
+/// Throws InputError when the text is no YAML; everything else is collected.
+NativeText read_native(const Source&);
+
+}  // namespace oomplan

@@ -1,0 +1,106 @@
+// read() and default_job() of oomplan.hpp.
+#include <algorithm>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <oomplan/oomplan.hpp>
+
+#include "catalog/catalog.hpp"
+#include "catalog/parameters.hpp"
+#include "frontends/native.hpp"
+#include "job/validate.hpp"
+#include "layout/letters.hpp"
+#include "layout/rules.hpp"
+#include "units/enums.hpp"
+
+namespace oomplan {
+namespace {
+
+/// Throws when there are any, in the order of the file and the command line behind it.
+void stop_at(std::vector<Problem> all) {
+  if (all.empty()) return;
+  std::stable_sort(all.begin(), all.end(), [](const Problem& a, const Problem& b) {
+    const auto rank = [](const Problem& p) { return std::tuple(p.place.file == "command line", p.place.line == 0, p.place.line, p.place.column); };
+    return rank(a) < rank(b);
+  });
+  const auto same = [](const Problem& a, const Problem& b) { return to_text(a) == to_text(b); };
+  all.erase(std::unique(all.begin(), all.end(), same), all.end());
+  throw InputError(std::move(all));
+}
+
+void check_dialect(const std::string& dialect) {
+  const std::vector<std::string> known{"oomplan"};
+  if (dialect.empty() || dialect == "oomplan") return;
+  for (const std::string_view later : {"areal", "verl", "relax", "oumi"})
+    if (dialect == later)
+      throw InputError({{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), {}, "not supported yet"});
+  throw InputError({{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), nearest(dialect, known), {}});
+}
+
+Reading finish(NativeText text, const std::string& file, const Catalog& catalog) {
+  std::vector<Note> notes;
+  const FindModel find_model = [&](const std::string& name) {
+    auto found = catalog.model(name);
+    if (!found.also.empty())
+      notes.push_back({Note::Level::info, {file, 0, 0, "model"},
+                       fmt::format("'{}' is taken as {}; it could also mean {}", name, found.id, list_of(found.also))});
+    return found.architecture;
+  };
+  Assembled made = assemble(text.roles, std::move(text.settings), find_model, file);
+  for (auto& p : made.problems) text.problems.push_back(std::move(p));
+  stop_at(std::move(text.problems));
+  stop_at(problems(made.job, catalog));
+  for (auto& note : remarks(made.job, catalog)) notes.push_back(std::move(note));
+  return {std::move(made.job), std::move(notes)};
+}
+
+/// The smallest tensor-parallel degree with which the weights take at most 60 % of a GPU; the largest one when none does.
+std::int64_t server_tensor_degree(const Architecture& a, const Gpu& gpu, std::int64_t gpus) {
+  constexpr double kShare = 0.6;
+  std::int64_t heads = 0, kv_heads = 0;
+  for (const auto& run : a.runs)
+    if (run.layer.mixer.heads > 0) heads = run.layer.mixer.heads, kv_heads = run.layer.mixer.kv_heads;
+  std::int64_t last = 1;
+  for (const std::int64_t t : tensor_degrees(gpus, {heads, kv_heads, 0, a.layers()})) {
+    last = t;
+    if (static_cast<double>(2 * count(a).language / t) <= kShare * static_cast<double>(gpu.usable)) break;
+  }
+  return last;
+}
+
+}  // namespace
+
+Reading read(const Source& source, const Catalog* catalog) {
+  check_dialect(source.dialect);
+  return finish(read_native(source), source.name, catalog == nullptr ? Catalog::builtin() : *catalog);
+}
+
+Reading default_job(std::string_view model, std::int64_t gpus, std::string_view gpu, const Catalog* given) {
+  const Catalog& catalog = given == nullptr ? Catalog::builtin() : *given;
+  const std::string file = "command line";
+  const auto architecture = catalog.model(model).architecture;
+  const Gpu& kind = catalog.gpu(gpu);
+  const std::int64_t servers = gpus > 1 ? gpus / 2 : gpus, trainers = gpus > 1 ? gpus - servers : gpus;
+  const std::int64_t tensor = servers > 0 ? server_tensor_degree(*architecture, kind, servers) : 1;
+  const Origin asked{Origin::Kind::override_, {file, 0, 0, {}}, {}, {}};
+  const Origin short_form{Origin::Kind::default_, {file, 0, 0, {}}, "the short form: GRPO with AReaL, prompts of 1k and responses of 8k tokens", {}};
+  NativeText text;
+  text.roles = {{RoleKind::rollout, {file, 0, 0, "rollout"}}, {RoleKind::actor, {file, 0, 0, "actor"}}, {RoleKind::reference, {file, 0, 0, "ref"}}};
+  text.settings = {{"gpus", fmt::format("{} x {}", gpus, kind.name), asked},
+                   {"model", std::string(model), asked},
+                   {"prompt_tokens", "1k", short_form},
+                   {"response_tokens", "8k", short_form},
+                   {"sequences_per_step", "1k", short_form},
+                   {"rollout.engine", "sglang 0.5.10", short_form},
+                   {"rollout.layout", fmt::format("d{}t{}", servers / tensor, tensor), short_form},
+                   {"rollout.mem_fraction_static", gpus > 1 ? "0.8" : "0.5", short_form},
+                   {"rollout.concurrency", "256", short_form},
+                   {"actor.layout", fmt::format("d{}", trainers), short_form},
+                   {"actor.tokens_per_micro_batch", "16k", short_form},
+                   {"actor.recompute", "full", short_form},
+                   {"ref.beside", "actor", short_form}};
+  if (gpus == 1) text.settings.push_back({"actor.beside", "rollout", short_form});
+  return finish(std::move(text), file, catalog);
+}
+
+}  // namespace oomplan

@@ -1,0 +1,290 @@
+#include "job/validate.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "catalog/architecture.hpp"
+#include "catalog/catalog.hpp"
+#include "catalog/parameters.hpp"
+#include "job/limits.hpp"
+#include "job/names.hpp"
+#include "job/placement.hpp"
+#include "layout/letters.hpp"
+#include "layout/rules.hpp"
+
+namespace oomplan {
+namespace {
+
+/// The numbers of a model that layouts divide and limits bound, largest or strictest over its layers.
+struct Model {
+  std::vector<Shape> shapes;  // one for every kind of attention
+  std::int64_t heads = 0, kv_width = 0, width = 0, layers = 0, parameters = 0;
+};
+
+void take_layer(const Architecture& a, const LayerRun& run, Model& out) {
+  const Mixer& m = run.layer.mixer;
+  const FeedForward& f = run.layer.feed_forward;
+  const Shape shape{m.heads, m.kind == MixerKind::mla ? 0 : m.kv_heads, f.experts, out.layers};
+  const bool known = std::any_of(out.shapes.begin(), out.shapes.end(), [&](const Shape& s) {
+    return s.heads == shape.heads && s.kv_heads == shape.kv_heads && s.experts == shape.experts;
+  });
+  if (!known) out.shapes.push_back(shape);
+  out.heads = std::max(out.heads, m.heads);
+  out.kv_width = std::max(out.kv_width, m.kind == MixerKind::mla ? m.kv_lora_rank + m.rope_head_dim : m.k_width() + m.v_width());
+  out.width = std::max({out.width, m.q_width(), m.out_width(), f.width + f.shared_width, f.experts_per_token * f.expert_width, a.hidden});
+}
+
+Model model_of(const Architecture& a) {
+  Model out;
+  out.layers = a.layers();
+  for (const auto& run : a.runs) take_layer(a, run, out);
+  for (const auto& parameter : parameters(a)) out.parameters += parameter.total();
+  return out;
+}
+
+class Validator {
+ public:
+  Validator(const Job& job, const Catalog& catalog) : job_(job), catalog_(catalog) {}
+
+  std::vector<Problem> run() {
+    check_cluster();
+    check_roles();
+    check_lengths();
+    for (const auto& role : job_.roles) {
+      check_place(role);
+      check_layout(role);
+      check_numbers(role);
+      role.serves() ? check_server(role) : check_trainer(role);
+    }
+    check_gpus();
+    check_sync();
+    return std::move(out_);
+  }
+
+ private:
+  static std::string key_of(const Role& role, std::string_view knob) { return fmt::format("{}.{}", role.name, knob); }
+  Place place(const std::string& key) const {
+    auto it = job_.origins.find(key);
+    if (it == job_.origins.end() || it->second.place.line == 0) {  // not written: the role's own place is near enough
+      const auto role = job_.origins.find(key.substr(0, key.find('.')));
+      if (role != job_.origins.end() && (it == job_.origins.end() || it->second.place.file != "command line")) it = role;
+    }
+    Place out = it == job_.origins.end() ? Place{} : it->second.place;
+    out.path = key;
+    return out;
+  }
+  void problem(const std::string& key, std::string found, std::string expected, std::string why = {}) {
+    out_.push_back({place(key), std::move(found), std::move(expected), {}, std::move(why)});
+  }
+  void missing(const std::string& key, std::string expected, std::string why = {}) {
+    problem(key, "nothing", std::move(expected), std::move(why));
+  }
+  void within(const std::string& key, std::int64_t value, Limit64 limit, std::string_view unit = "") {
+    if (!limit.holds(value))
+      problem(key, fmt::format("{}", value), fmt::format("{} to {}{}{}", limit.least, limit.most, unit.empty() ? "" : " ", unit));
+  }
+
+  void check_cluster() {
+    const Cluster& c = job_.cluster;
+    if (c.gpus == 0) {
+      missing("gpus", "a number and a kind of GPU, such as 8 x H100-80GB");
+      return;
+    }
+    within("gpus", c.gpus, kGpuLimit, "GPUs");
+    within("gpus_per_node", c.gpus_per_node, kGpusPerNodeLimit, "GPUs");
+    within("host_memory", c.host_memory, kMemoryLimit, "bytes");
+    within("others", c.others, kMemoryLimit, "bytes");
+    if (c.gpus_per_node > 0 && c.gpus > c.gpus_per_node && c.gpus % c.gpus_per_node != 0)
+      problem("gpus", fmt::format("{} GPUs", c.gpus), fmt::format("a multiple of {}", c.gpus_per_node), "machines have that many GPUs");
+    try {
+      const Gpu& gpu = catalog_.gpu(c.gpu);
+      if (c.others >= gpu.usable && gpu.usable > 0)
+        problem("others", fmt::format("{} bytes", c.others), fmt::format("less than the {} bytes of {}", gpu.usable, gpu.name));
+    } catch (const InputError& e) {
+      for (auto p : e.problems) {
+        p.place = place("gpus");
+        out_.push_back(std::move(p));
+      }
+    }
+  }
+
+  void check_roles() {
+    std::set<std::string> names;
+    for (const auto& role : job_.roles)
+      if (!names.insert(role.name).second) problem(role.name, "the role twice", "every role once");
+    if (job_.kind == JobKind::rl && job_.role("actor") == nullptr && !job_.roles.empty()) missing("actor", "the role that is trained");
+  }
+
+  void check_lengths() {
+    if (job_.kind != JobKind::rl) return;
+    if (job_.prompt_tokens == 0) missing("prompt_tokens", "tokens of the longest prompt");
+    if (job_.response_tokens == 0) missing("response_tokens", "tokens of the longest response");
+    within("prompt_tokens", job_.prompt_tokens, {0, kTokenLimit.most}, "tokens");
+    within("response_tokens", job_.response_tokens, {0, kTokenLimit.most}, "tokens");
+    within("sequences_per_step", job_.sequences_per_step, {0, kSequenceLimit.most}, "sequences");
+  }
+
+  void check_place(const Role& role) {
+    const std::string key = key_of(role, "beside");
+    if (role.beside.empty()) {
+      if (role.in_process) problem(key_of(role, "in_process"), "'true'", "false", "without 'beside' there is no process to share");
+      return;
+    }
+    if (job_.role(role.beside) == nullptr) return problem(key, fmt::format("'{}'", role.beside), "a role of the job");
+    const Role* on = anchor(job_, role);
+    if (on == nullptr) return problem(key, fmt::format("'{}'", role.beside), "a role with GPUs of its own", "'beside' leads in a circle");
+    if (role.layout().world() != on->layout().world())
+      problem(key_of(role, "layout"), fmt::format("{} GPUs ({})", role.layout().world(), letters(role.layout())),
+              fmt::format("the {} GPUs of {}", on->layout().world(), on->name), "roles beside each other take the same GPUs");
+  }
+
+  void check_layout(const Role& role) {
+    const std::string key = key_of(role, "layout");
+    std::set<std::string> said;
+    std::vector<Shape> shapes{{}};
+    if (role.architecture != nullptr) shapes = model_of(*role.architecture).shapes;
+    if (shapes.empty()) shapes.push_back({});
+    for (const auto& shape : shapes)
+      for (auto& why : broken_rules(role.layout(), role.engine, shape))
+        if (said.insert(why).second) problem(key, fmt::format("'{}'", letters(role.layout())), {}, std::move(why));
+  }
+
+  /// The bounds behind which the fold computes with plain int64.
+  void check_numbers(const Role& role) {
+    if (role.architecture == nullptr) return;
+    const Model m = model_of(*role.architecture);
+    const Trainer& t = role.trainer;
+    const double tokens = static_cast<double>(role.serves() ? std::max(role.server.batched_tokens, role.server.max_model_len)
+                                                            : std::max(t.tokens_per_micro_batch, t.logprob_tokens_per_micro_batch));
+    const std::int64_t longest = std::max(job_.prompt_tokens + job_.response_tokens, t.sequence_tokens);
+    Factors f;
+    f.tokens = std::max(tokens, 1.0);
+    f.sequence = static_cast<double>(role.serves() ? std::max(role.server.max_model_len, longest) : longest > 0 ? longest : t.tokens_per_micro_batch);
+    f.layers = static_cast<double>(m.layers);
+    f.width = static_cast<double>(m.width);
+    f.heads = !role.serves() && t.kernels == Kernels::hf_eager ? static_cast<double>(m.heads) : 0;
+    f.vocabulary = static_cast<double>(role.architecture->vocab);
+    f.hidden = static_cast<double>(role.architecture->hidden);
+    f.requests = role.serves() ? static_cast<double>(std::max(role.server.concurrency, role.server.max_running)) : 0;
+    f.parameters = static_cast<double>(m.parameters);
+    const auto large = terms_too_large(f);
+    for (std::size_t i = 0; i < large.size(); ++i)
+      if (large[i])
+        problem(role.name, fmt::format("{} of {:.0f} TiB and more", kTermsOfARole[i].name, most_of_a_term() / 1099511627776.0), "a job that a machine could hold");
+  }
+
+  void check_trainer(const Role& role) {
+    const Trainer& t = role.trainer;
+    const bool padded = t.sequences_per_micro_batch > 0;
+    if (padded && t.sequence_tokens == 0) missing(key_of(role, "sequence_tokens"), "tokens of a padded sequence");
+    if (!padded && t.tokens_per_micro_batch == 0)
+      missing(key_of(role, "tokens_per_micro_batch"), "tokens of a data-parallel rank in one micro-batch, such as 16k",
+              t.framework == Framework::areal ? "AReaL without max_tokens_per_mb puts a whole mini-batch into one" : "");
+    if (t.tokens_per_micro_batch > 0) within(key_of(role, "tokens_per_micro_batch"), t.tokens_per_micro_batch, kTokenLimit, "tokens");
+    check_longest(role);
+    if (t.cpu_offload_policy && (t.offload_parameters || t.offload_optimizer) && job_.origins.contains(key_of(role, "offload")) &&
+        job_.origins.at(key_of(role, "offload")).kind != Origin::Kind::derived)
+      problem(key_of(role, "offload"), "an offload between phases", "[]", "with cpu_offload_policy everything is on the host already");
+    const bool values = role.kind == RoleKind::critic || role.kind == RoleKind::reward;
+    if (values != (t.head == LossHead::value))
+      problem(key_of(role, "head"), fmt::format("'{}'", spelling(t.head)), values ? "value" : "a head over the vocabulary",
+              fmt::format("{} {}", role.name, values ? "gives one number a token" : "gives log-probs"));
+    if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
+  }
+
+  /// Packed sequences are not cut: both frameworks refuse a sequence that is longer than the budget.
+  void check_longest(const Role& role) {
+    const Trainer& t = role.trainer;
+    const std::int64_t longest = job_.kind == JobKind::rl ? job_.prompt_tokens + job_.response_tokens : t.sequence_tokens;
+    if (t.sequences_per_micro_batch > 0 || t.framework == Framework::torch) return;
+    const std::string_view who = t.framework == Framework::areal ? "AReaL" : "verl";
+    const auto check = [&](std::string_view knob, std::int64_t budget) {
+      if (budget > 0 && budget < longest)
+        problem(key_of(role, knob), fmt::format("{} tokens", budget), fmt::format("at least {}", longest),
+                fmt::format("{} itself refuses a sequence that is longer than a micro-batch", who));
+    };
+    check("tokens_per_micro_batch", t.tokens_per_micro_batch);
+    check("logprob_tokens_per_micro_batch", t.logprob_tokens_per_micro_batch);
+  }
+
+  void check_server(const Role& role) {
+    const Server& s = role.server;
+    const std::int64_t longest = job_.prompt_tokens + job_.response_tokens;
+    if (s.max_model_len > 0 && s.max_model_len < longest)
+      problem(key_of(role, "max_model_len"), fmt::format("{} tokens", s.max_model_len), fmt::format("at least {}", longest),
+              "a prompt and its response must fit in the context");
+    if (job_.kind == JobKind::serving && s.max_model_len == 0 && role.architecture != nullptr && role.architecture->max_positions == 0)
+      missing(key_of(role, "max_model_len"), "tokens of the longest request", "the model's config names no limit");
+    const auto known = catalog_.facts().known_versions(spelling(role.engine));
+    if (!s.version.empty() && !known.empty() && compare_versions(s.version, known.front()) < 0)
+      problem(key_of(role, "engine"), fmt::format("'{} {}'", spelling(role.engine), s.version),
+              fmt::format("{} {} or later", spelling(role.engine), known.front()), "older versions are not known");
+  }
+
+  void check_gpus() {
+    std::int64_t taken = 0;
+    std::vector<std::string> parts;
+    for (const auto& range : placement(job_)) {
+      taken = std::max(taken, range.end());
+      const Role* role = job_.role(range.role);
+      if (role != nullptr && role->beside.empty()) parts.push_back(fmt::format("{} {}", range.role, range.count));
+    }
+    if (job_.cluster.gpus > 0 && taken > job_.cluster.gpus)
+      problem("gpus", fmt::format("{} GPUs", job_.cluster.gpus), fmt::format("at least {}", taken),
+              fmt::format("the roles take {}", fmt::join(parts, " + ")));
+  }
+
+  void check_sync() {
+    const Role *rollout = job_.role("rollout"), *actor = job_.role("actor");
+    if (job_.sync.bucket < 0 || job_.sync.bucket > kMemoryLimit.most)
+      problem("sync.bucket", fmt::format("{} bytes", job_.sync.bucket), fmt::format("at most {} bytes", kMemoryLimit.most));
+    if (rollout == nullptr || actor == nullptr) return;
+    const bool shared = anchor(job_, *rollout) != nullptr && anchor(job_, *rollout) == anchor(job_, *actor);
+    if (shared && job_.sync.by == SyncBy::nccl)
+      problem("sync.by", "'nccl'", actor->trainer.framework == Framework::areal ? "disk" : "disk or none",
+              "NCCL cannot connect two processes on one GPU");
+  }
+
+  const Job& job_;
+  const Catalog& catalog_;
+  std::vector<Problem> out_;
+};
+
+}  // namespace
+
+std::vector<Problem> problems(const Job& job, const Catalog& catalog) { return Validator(job, catalog).run(); }
+
+std::vector<Note> remarks(const Job& job, const Catalog& catalog) {
+  std::vector<Note> out;
+  const auto warn = [&](const std::string& key, std::string text) {
+    const auto it = job.origins.find(key);
+    Place place = it == job.origins.end() ? Place{} : it->second.place;
+    place.path = key;
+    out.push_back({Note::Level::warning, std::move(place), std::move(text)});
+  };
+  std::int64_t taken = 0;
+  for (const auto& range : placement(job)) taken = std::max(taken, range.end());
+  if (taken < job.cluster.gpus) warn("gpus", fmt::format("{} of {} GPUs have no role", job.cluster.gpus - taken, job.cluster.gpus));
+  for (const auto& role : job.roles) {
+    const std::int64_t positions = role.architecture == nullptr ? 0 : role.architecture->max_positions;
+    const std::int64_t longest = std::max(job.prompt_tokens + job.response_tokens, role.serves() ? role.server.max_model_len : role.trainer.sequence_tokens);
+    if (positions > 0 && longest > positions)
+      warn(role.name, fmt::format("sequences of {} tokens, but {} was made for {}", longest, role.model, positions));
+    if (role.serves() && role.server.sleep_level > 0 && role.beside.empty() &&
+        std::none_of(job.roles.begin(), job.roles.end(), [&](const Role& other) { return other.beside == role.name; }))
+      warn(role.name + ".sleep", "the server sleeps although it has its GPUs alone");
+    if (!role.serves()) continue;
+    const auto known = catalog.facts().known_versions(spelling(role.engine));
+    if (!role.server.version.empty() && !known.empty() && compare_versions(role.server.version, known.back()) > 0)
+      warn(role.name + ".engine", fmt::format("{} {} is newer than what the engine's facts were read from ({})", spelling(role.engine),
+                                              role.server.version, known.back()));
+  }
+  const Role *rollout = job.role("rollout"), *actor = job.role("actor");
+  if (rollout != nullptr && actor != nullptr && job.sync.by == SyncBy::none)
+    warn("sync.by", "no weight update is counted");
+  return out;
+}
+
+}  // namespace oomplan
