@@ -72,9 +72,13 @@ struct Mixer {
   bool shared_kv = false;        ///< keys and values of an earlier layer are used: no k, v weights and no cache
   bool key_is_value = false;     ///< one projection gives k and v (Gemma 4 full layers)
   std::int64_t query_group_width = 0;  ///< Step-3: width of the shared, normed query
+  bool head_gate = false;        ///< one sigmoid gate a head on the output (Step-3.7)
   // mla
   std::int64_t q_lora_rank = 0, kv_lora_rank = 0, nope_head_dim = 0, rope_head_dim = 0;
-  std::int64_t index_heads = 0, index_head_dim = 0;  ///< sparse-attention indexer (DeepSeek V3.2, GLM-5)
+  std::int64_t index_heads = 0, index_head_dim = 0;  ///< sparse-attention indexer (DeepSeek V3.2, GLM-5, MiniMax-M3)
+  /// DeepSeek V4: keys and values are one shared head of head_dim; the output passes through out_groups projections of rank
+  /// out_lora_rank; beside the window every compress_ratio tokens leave one entry (0: none).
+  std::int64_t out_lora_rank = 0, out_groups = 0, compress_ratio = 0;
   // linear attention and state space: d_inner = linear_value_heads * linear_value_dim where split in heads
   std::int64_t linear_key_heads = 0, linear_key_dim = 0, linear_value_heads = 0, linear_value_dim = 0;
   std::int64_t conv_kernel = 0, state_size = 0, groups = 0, inner = 0, dt_rank = 0;
@@ -98,11 +102,13 @@ struct FeedForward {
   std::int64_t shared_width = 0;   ///< of all shared experts together
   std::int64_t latent_width = 0;   ///< Nemotron-H: experts work on a projection of h
   bool shared_gate = false;        ///< sigmoid gate of the shared expert (Qwen2-MoE)
+  bool router_scales = false;      ///< Gemma 4: learned scales of router input and experts, three more norms around the branches
   bool router_bias = false;        ///< bias of the router matrix (gpt-oss)
   bool correction_bias = false;    ///< e_score_correction_bias (DeepSeek V3)
   bool expert_bias = false;
   bool experts_gated = true;       ///< gate, up, down; false: up, down
   bool fused_experts = false;      ///< the checkpoint stores all experts of a matrix as one 3-D tensor
+  bool normalise_top_k = false;    ///< the k weights are divided by their sum (norm_topk_prob)
   RouterScore score = RouterScore::softmax;
   bool router_in_fp32 = false;     ///< router weight and input are cast to fp32 (DeepSeek V3)
   bool weights_in_fp32 = false;    ///< routing weights stay fp32, and so does their product with the experts' output
@@ -116,6 +122,9 @@ struct Layer {
   NormPlace norm_place = NormPlace::pre;
   std::int64_t layer_scalars = 0;   ///< further learned elements of the layer that belong to no block
   std::int64_t per_layer_input = 0; ///< Gemma 3n/4: width of the per-layer embedding that joins here
+  std::int64_t laurel_rank = 0;     ///< Gemma 3n: rank of the learned augmented residual
+  std::int64_t altup_inputs = 0;    ///< Gemma 3n: copies of the hidden state that alternate (AltUp)
+  std::int64_t streams = 0;         ///< DeepSeek V4: residual streams mixed before and behind both halves (hyper-connections)
   bool operator==(const Layer&) const = default;
 };
 
@@ -137,9 +146,11 @@ struct Mtp {
 
 /// The vision (or other modality) tower and its projector. What the kernel sets do not describe yet is only counted.
 struct Tower {
-  std::string kind;  ///< "qwen3_vl", "siglip", ...; "" when the model has none
+  std::string kind;  ///< a row of tower_parameters.cpp: "qwen3_vl", "siglip", ...; "" when the model has none
   std::int64_t layers = 0, hidden = 0, heads = 0, width = 0, patch = 0, temporal_patch = 0, merge = 0, positions = 0;
   std::int64_t out_hidden = 0, deepstack = 0;
+  std::int64_t head_dim = 0, projector_width = 0;
+  bool projector_bias = false;
   bool operator==(const Tower&) const = default;
 };
 
@@ -154,6 +165,7 @@ struct Architecture {
   std::int64_t position_rows = 0;       ///< rows of a learned position table (GPT-2, OPT); 0: none
   std::int64_t embedding_width = 0;     ///< where it differs from h (OPT-350M); 0: h
   bool embedding_norm = false;          ///< a norm behind the embedding (BLOOM)
+  std::int64_t per_layer_vocab = 0;     ///< Gemma 3n/4: rows of the table of per-layer embeddings
   NormKind final_norm = NormKind::rms;
   std::vector<LayerRun> runs;
   Mtp mtp;

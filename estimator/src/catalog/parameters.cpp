@@ -58,6 +58,11 @@ void moe_block(Inventory& out, const FeedForward& ff, std::int64_t h) {
     dense_block(out, joined(names.moe, names.shared), h, ff.shared_width, ff.experts_gated, false, ff.bias, Part::shared_experts);
   if (ff.shared_gate) out.linear(joined(names.moe, names.shared_gate), h, 1, false, Part::shared_experts, Split::none);
   if (ff.width > 0) dense_block(out, names.feed_forward, h, ff.width, true, false, ff.bias, Part::feed_forward);
+  if (!ff.router_scales) return;
+  out.tensor("router.scale", {h}, Part::router);
+  out.tensor("router.per_expert_scale", {ff.experts}, Part::router);
+  for (const char* name : {"post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2"})
+    out.norm(name, NormKind::rms, h);
 }
 
 void feed_forward(Inventory& out, const FeedForward& ff, std::int64_t h) {
@@ -92,12 +97,49 @@ void norms(Inventory& out, const Layer& layer, std::int64_t h, bool before_feed_
   }
 }
 
+/// Gemma 3n and 4: the layer's own embedding joins through a gate.
+void per_layer_input_rows(Inventory& out, const Layer& layer, std::int64_t h) {
+  out.linear("per_layer_input_gate", h, layer.per_layer_input, false, Part::other, Split::none);
+  out.linear("per_layer_projection", layer.per_layer_input, h, false, Part::other, Split::none);
+  out.norm("post_per_layer_input_norm", layer.norm, h);
+}
+
+/// Gemma 3n: learned augmented residual of low rank.
+void laurel_rows(Inventory& out, std::int64_t rank, std::int64_t h) {
+  out.linear("laurel.linear_left", h, rank, false, Part::other, Split::none);
+  out.linear("laurel.linear_right", rank, h, false, Part::other, Split::none);
+  out.norm("laurel.post_laurel_norm", NormKind::rms, h);
+}
+
+/// Gemma 3n: n copies of the hidden state, one of which passes through the layer while the others are predicted.
+void altup_rows(Inventory& out, std::int64_t n, std::int64_t h) {
+  out.tensor("altup.correct_output_scale", {h}, Part::other);
+  out.linear("altup.correction_coefs", n, n, false, Part::other, Split::none);
+  out.linear("altup.prediction_coefs", n, n * n, false, Part::other, Split::none);
+  out.linear("altup.modality_router", h, n, false, Part::other, Split::none);
+  out.norm("altup.router_norm", NormKind::rms, h);
+}
+
+/// DeepSeek V4: n residual streams; before each half n weights gather them, behind it n spread and n x n mix them.
+void stream_rows(Inventory& out, std::int64_t n, std::int64_t h) {
+  const std::int64_t mixes = (2 + n) * n;
+  for (const char* half : {"attn_hc.", "ffn_hc."}) {
+    out.tensor(joined(half, "fn"), {mixes, n * h}, Part::other);
+    out.tensor(joined(half, "base"), {mixes}, Part::other);
+    out.tensor(joined(half, "scale"), {3}, Part::other);
+  }
+}
+
 void layer_rows(Inventory& out, const Layer& layer, std::int64_t h) {
   norms(out, layer, h, false);
   mixer_parameters(layer.mixer, h, layer.norm, out);
   norms(out, layer, h, true);
   feed_forward(out, layer.feed_forward, h);
   if (layer.layer_scalars > 0) out.tensor("scalars", {layer.layer_scalars}, Part::other);
+  if (layer.per_layer_input > 0) per_layer_input_rows(out, layer, h);
+  if (layer.laurel_rank > 0) laurel_rows(out, layer.laurel_rank, h);
+  if (layer.altup_inputs > 0) altup_rows(out, layer.altup_inputs, h);
+  if (layer.streams > 0) stream_rows(out, layer.streams, h);
 }
 
 void mtp_rows(Inventory& out, const Architecture& model) {
@@ -116,6 +158,21 @@ void mtp_rows(Inventory& out, const Architecture& model) {
   if (mtp.own_head) out.tensor("shared_head.head.weight", {model.vocab, h}, Part::mtp, Split::vocabulary, copies);
 }
 
+/// Gemma 3n and 4: one table for the embeddings of all layers. Gemma 3n: projections into the copies of the hidden state and back.
+void per_layer_tables(Inventory& out, const Architecture& model) {
+  const Layer& layer = model.runs.front().layer;
+  const std::int64_t h = model.hidden;
+  if (model.per_layer_vocab > 0) {
+    const std::int64_t width = model.layers() * layer.per_layer_input;
+    out.tensor("embed_tokens_per_layer.weight", {model.per_layer_vocab, width}, Part::embedding, Split::vocabulary);
+    out.linear("per_layer_model_projection", h, width, false, Part::other, Split::none);
+    out.norm("per_layer_projection_norm", NormKind::rms, layer.per_layer_input);
+  }
+  if (layer.altup_inputs < 2) return;
+  for (const char* name : {"altup_projections.{e}.weight", "altup_unembed_projections.{e}.weight"})
+    out.tensor(name, {h, h}, Part::other, Split::none, layer.altup_inputs - 1);
+}
+
 void embedding_rows(Inventory& out, const Architecture& model) {
   const Names& names = out.names;
   const std::int64_t width = model.embedding_width > 0 ? model.embedding_width : model.hidden;
@@ -127,6 +184,7 @@ void embedding_rows(Inventory& out, const Architecture& model) {
     out.linear("project_in", width, model.hidden, false, Part::other, Split::none);
     out.linear("project_out", model.hidden, width, false, Part::other, Split::none);
   }
+  per_layer_tables(out, model);
   if (model.embedding_norm) out.norm(names.embedding_norm, model.runs.front().layer.norm, model.hidden);
 }
 
@@ -135,6 +193,11 @@ void head_rows(Inventory& out, const Architecture& model) {
   const std::int64_t width = model.embedding_width > 0 ? model.embedding_width : model.hidden;
   out.at(std::string(names.stem), -1, 1);
   out.norm(names.final_norm, model.final_norm, model.hidden);
+  if (const std::int64_t n = model.runs.front().layer.streams; n > 0) {
+    out.tensor("hc_head.hc_fn", {n, n * model.hidden}, Part::other);
+    out.tensor("hc_head.hc_base", {n}, Part::other);
+    out.tensor("hc_head.hc_scale", {1}, Part::other);
+  }
   out.at("", -1, 1);
   if (!model.tied) out.tensor(joined(names.head, ".weight"), {model.vocab, width}, Part::head, Split::vocabulary);
   if (model.head_bias) out.tensor(joined(names.head, ".bias"), {model.vocab}, Part::head, Split::vocabulary);
@@ -215,6 +278,10 @@ ParameterCounts count(const Architecture& model) {
     const FeedForward* const ff = expert ? &model.runs[static_cast<std::size_t>(row.run)].layer.feed_forward : nullptr;
     out.active += expert ? total / ff->experts * ff->experts_per_token : total;
   }
+  const Mtp& mtp = model.mtp;
+  const std::int64_t blocks = std::max<std::int64_t>(1, mtp.projections);
+  out.mtp_copies = ((mtp.own_embedding ? 1 : 0) + (mtp.own_head ? 1 : 0)) * model.vocab * model.hidden * blocks;
+  out.mtp -= out.mtp_copies;
   return out;
 }
 

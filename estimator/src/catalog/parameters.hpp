@@ -34,6 +34,7 @@ struct ParameterCounts {
   std::int64_t language = 0;  ///< the language model, a tied head counted once, without mtp and tower
   std::int64_t active = 0;    ///< of `language`, used by one token
   std::int64_t tower = 0, mtp = 0;
+  std::int64_t mtp_copies = 0;  ///< copies of embedding and head stored beside the mtp blocks; not in `mtp`
   std::int64_t embedding = 0, head = 0, layers = 0, experts = 0;
 };
 ParameterCounts count(const Architecture&);

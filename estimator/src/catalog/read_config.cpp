@@ -64,9 +64,16 @@ void read_outer_tie(const Fields& outer, Architecture& out) {
   out.tied = outer.flag_or("tie_word_embeddings", out.tied);
 }
 
+/// The object at a dotted key; the outer object where the first part of it is absent (older configs are flat).
+Fields text_half(const Fields& outer, std::string_view key) {
+  const std::size_t dot = key.find('.');
+  const auto inner = outer.object_if(key.substr(0, dot));
+  if (!inner) return outer;
+  return dot == std::string_view::npos ? *inner : text_half(*inner, key.substr(dot + 1));
+}
+
 Architecture read_wrapped(const Fields& outer, const Wrapper& wrapper) {
-  const auto inner = outer.object_if(wrapper.text_key);
-  const Fields& text = inner ? *inner : outer;
+  const Fields text = text_half(outer, wrapper.text_key);
   std::string text_type = text.text_or("model_type", wrapper.text_type);
   if (text_type == wrapper.model_type) text_type = wrapper.text_type;
   Architecture out = read_decoder(text, family_of(text, text_type).traits);
@@ -81,7 +88,7 @@ Architecture read_wrapped(const Fields& outer, const Wrapper& wrapper) {
 
 void check_size(const Fields& fields, const Architecture& out) {
   const ParameterCounts counts = count(out);
-  const std::int64_t all = counts.language + counts.tower + counts.mtp;
+  const std::int64_t all = counts.language + counts.tower + counts.mtp + counts.mtp_copies;
   if (all <= kMostParameters) return;
   fields.refuse("model_type", fmt::format("a model of at most {} parameters", kMostParameters),
                 fmt::format("the sizes make {} parameters", all));

@@ -1,4 +1,185 @@
+// The parameter tensors of vision towers and their projectors, a function per kind.
+//
+// Legend: v hidden size of the tower, f its feed-forward width, h hidden size of the language model.
+// Shapes: transformers 5.23, models/{qwen2_5_vl,qwen3_vl,siglip,gemma3,pixtral,mistral3,llama4,kimi_k25,gemma4,minimax_m3_vl}/
+// modeling_*.py; InternViT: modeling_intern_vit.py beside the InternVL3 checkpoints.
+#include <string>
+#include <string_view>
+
 #include "catalog/inventory.hpp"
+
 namespace oomplan {
-void tower_parameters(const Tower&, std::int64_t, Inventory&) {}
+namespace {
+
+using Part = ParameterPart;
+using Split = SplitAxis;
+
+void dense(Inventory& out, const char* name, std::int64_t in, std::int64_t width, bool bias) {
+  out.linear(name, in, width, bias, Part::tower, Split::none);
 }
+void norm(Inventory& out, const char* name, NormKind kind, std::int64_t width) { out.norm(name, kind, width, Part::tower); }
+void patch(Inventory& out, const Tower& t, std::int64_t frames, bool bias) {
+  dense(out, "patch_embed", 3 * frames * t.patch * t.patch, t.hidden, bias);
+}
+void positions(Inventory& out, const Tower& t) { out.tensor("position_embedding", {t.positions, t.hidden}, Part::tower); }
+
+/// A block of q, k, v, out and two matrices, with two norms.
+void plain_block(Inventory& out, const Tower& t, NormKind kind, bool bias) {
+  norm(out, "norm1", kind, t.hidden);
+  dense(out, "attn.qkv", t.hidden, 3 * t.hidden, bias);
+  dense(out, "attn.proj", t.hidden, t.hidden, bias);
+  norm(out, "norm2", kind, t.hidden);
+  dense(out, "mlp.fc1", t.hidden, t.width, bias);
+  dense(out, "mlp.fc2", t.width, t.hidden, bias);
+}
+
+void gated_block(Inventory& out, const Tower& t, std::int64_t attention_width, bool bias) {
+  norm(out, "norm1", NormKind::rms, t.hidden);
+  dense(out, "attn.qkv", t.hidden, 3 * attention_width, bias);
+  dense(out, "attn.proj", attention_width, t.hidden, bias);
+  norm(out, "norm2", NormKind::rms, t.hidden);
+  dense(out, "mlp.gate_proj", t.hidden, t.width, bias);
+  dense(out, "mlp.up_proj", t.hidden, t.width, bias);
+  dense(out, "mlp.down_proj", t.width, t.hidden, bias);
+}
+
+void in_blocks(Inventory& out, const Tower& t) { out.at("visual.blocks.{l}.", -1, t.layers); }
+void outside(Inventory& out) { out.at("visual.", -1, 1); }
+
+/// Two biased matrices from merge^2 patches to the language model.
+void merger(Inventory& out, const Tower& t, NormKind kind, std::int64_t norm_width) {
+  const std::int64_t merged = t.merge * t.merge * t.hidden;
+  norm(out, "merger.norm", kind, norm_width);
+  dense(out, "merger.linear_fc1", merged, merged, true);
+  dense(out, "merger.linear_fc2", merged, t.out_hidden, true);
+}
+
+void qwen2_5_vl(const Tower& t, std::int64_t, Inventory& out) {
+  patch(out, t, t.temporal_patch, false);
+  in_blocks(out, t);
+  gated_block(out, t, t.hidden, true);
+  outside(out);
+  merger(out, t, NormKind::rms, t.hidden);
+}
+
+void qwen3_vl(const Tower& t, std::int64_t, Inventory& out) {
+  patch(out, t, t.temporal_patch, true);
+  positions(out, t);
+  in_blocks(out, t);
+  plain_block(out, t, NormKind::layer, true);
+  outside(out);
+  merger(out, t, NormKind::layer, t.hidden);
+  if (t.deepstack == 0) return;
+  out.at("visual.deepstack.{l}.", -1, t.deepstack);
+  merger(out, t, NormKind::layer, t.merge * t.merge * t.hidden);
+}
+
+void siglip(const Tower& t, std::int64_t h, Inventory& out) {
+  patch(out, t, 1, true);
+  positions(out, t);
+  in_blocks(out, t);
+  plain_block(out, t, NormKind::layer, true);
+  outside(out);
+  norm(out, "post_layernorm", NormKind::layer, t.hidden);
+  norm(out, "mm_soft_emb_norm", NormKind::rms, t.hidden);
+  dense(out, "mm_input_projection", t.hidden, h, false);
+}
+
+void pixtral(const Tower& t, std::int64_t h, Inventory& out) {
+  patch(out, t, 1, false);
+  norm(out, "ln_pre", NormKind::rms, t.hidden);
+  in_blocks(out, t);
+  gated_block(out, t, t.heads * t.head_dim, false);
+  outside(out);
+  norm(out, "projector.norm", NormKind::rms, t.hidden);
+  dense(out, "projector.patch_merger", t.merge * t.merge * t.hidden, t.hidden, false);
+  dense(out, "projector.linear_1", t.hidden, h, t.projector_bias);
+  dense(out, "projector.linear_2", h, h, t.projector_bias);
+}
+
+void llama4(const Tower& t, std::int64_t h, Inventory& out) {
+  patch(out, t, 1, false);
+  out.tensor("class_embedding", {t.hidden}, Part::tower);
+  positions(out, t);
+  norm(out, "layernorm_pre", NormKind::layer, t.hidden);
+  in_blocks(out, t);
+  plain_block(out, t, NormKind::layer, true);
+  outside(out);
+  norm(out, "layernorm_post", NormKind::layer, t.hidden);
+  dense(out, "vision_adapter.fc1", t.merge * t.merge * t.hidden, t.projector_width, false);
+  dense(out, "vision_adapter.fc2", t.projector_width, t.out_hidden, false);
+  dense(out, "multi_modal_projector", t.out_hidden, h, t.projector_bias);
+}
+
+void internvit(const Tower& t, std::int64_t h, Inventory& out) {
+  patch(out, t, 1, true);
+  out.tensor("class_embedding", {t.hidden}, Part::tower);
+  positions(out, t);
+  in_blocks(out, t);
+  plain_block(out, t, NormKind::layer, true);
+  out.tensor("ls", {2, t.hidden}, Part::tower);
+  outside(out);
+  const std::int64_t merged = t.merge * t.merge * t.hidden;
+  norm(out, "mlp1.0", NormKind::layer, merged);
+  dense(out, "mlp1.1", merged, h, true);
+  dense(out, "mlp1.3", h, h, true);
+}
+
+void moonvit(const Tower& t, std::int64_t h, Inventory& out) {
+  patch(out, t, 1, true);
+  positions(out, t);
+  in_blocks(out, t);
+  plain_block(out, t, NormKind::layer, true);
+  outside(out);
+  norm(out, "final_layernorm", NormKind::layer, t.hidden);
+  const std::int64_t merged = t.merge * t.merge * t.hidden;
+  norm(out, "mm_projector.pre_norm", NormKind::layer, t.hidden);
+  dense(out, "mm_projector.in_proj", merged, merged, true);
+  dense(out, "mm_projector.out_proj", merged, h, true);
+}
+
+void gemma4(const Tower& t, std::int64_t h, Inventory& out) {
+  patch(out, t, 1, false);
+  out.tensor("position_embedding_table", {2, t.positions, t.hidden}, Part::tower);
+  in_blocks(out, t);
+  gated_block(out, t, t.heads * t.head_dim, false);
+  norm(out, "post_attention_layernorm", NormKind::rms, t.hidden);
+  norm(out, "post_feedforward_layernorm", NormKind::rms, t.hidden);
+  norm(out, "attn.q_norm", NormKind::rms, t.head_dim);
+  norm(out, "attn.k_norm", NormKind::rms, t.head_dim);
+  outside(out);
+  dense(out, "embedding_projection", t.hidden, h, false);
+}
+
+void minimax_m3(const Tower& t, std::int64_t h, Inventory& out) {
+  patch(out, t, t.temporal_patch, false);
+  norm(out, "pre_layrnorm", NormKind::layer, t.hidden);
+  in_blocks(out, t);
+  plain_block(out, t, NormKind::layer, true);
+  outside(out);
+  dense(out, "projector.linear_1", t.hidden, t.projector_width, true);
+  dense(out, "projector.linear_2", t.projector_width, h, true);
+  dense(out, "projector.merge_linear_1", t.merge * t.merge * h, t.projector_width, true);
+  dense(out, "projector.merge_linear_2", t.projector_width, h, true);
+}
+
+struct TowerRow {
+  std::string_view kind;
+  void (*parameters)(const Tower&, std::int64_t, Inventory&);
+};
+constexpr TowerRow kTowers[] = {
+    {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl", qwen3_vl},   {"siglip", siglip},   {"pixtral", pixtral}, {"llama4", llama4},
+    {"internvit", internvit},   {"moonvit", moonvit},     {"gemma4", gemma4},   {"minimax_m3", minimax_m3},
+};
+
+}  // namespace
+
+void tower_parameters(const Tower& tower, std::int64_t h, Inventory& out) {
+  for (const TowerRow& row : kTowers) {
+    if (row.kind != tower.kind) continue;
+    outside(out);
+    row.parameters(tower, h, out);
+  }
+}
+
+}  // namespace oomplan

@@ -27,7 +27,7 @@ std::string layer_type(const Fields& fields, std::int64_t layer) {
 }
 
 std::int64_t window_of(const Fields& fields, const Traits& traits) {
-  const std::string_view key = present_key(fields, "sliding_window|sliding_window_size|attention_chunk_size");
+  const std::string_view key = present_key(fields, "sliding_window|sliding_window_size|sliding_window_attention_size|attention_chunk_size");
   if (!fields.has(key) && traits.window_otherwise > 0) return traits.window_otherwise;
   return fields.integer(key, kPositionLimits);
 }
@@ -201,7 +201,7 @@ Architecture read_decoder(const Fields& fields, const Traits& traits) {
   }
   out.hidden_dropout = fields.number_or(present_key(fields, traits.hidden_dropout), traits.hidden_dropout_otherwise, 0, 1);
   out.attention_dropout = fields.number_or(present_key(fields, traits.attention_dropout), traits.attention_dropout_otherwise, 0, 1);
-  const std::int64_t count = read_layers(fields, traits);
+  const std::int64_t count = traits.layer_count != nullptr ? traits.layer_count(fields, traits) : read_layers(fields, traits);
   std::vector<Layer> layers;
   for (std::int64_t i = 0; i < count; ++i) {
     Layer layer;

@@ -1,6 +1,6 @@
 // Dense decoders of Llama's shape: RMSNorm or LayerNorm, separate or fused q/k/v, gated feed-forward.
 // Biases, norms and defaults: transformers 5.23, models/<family>/{configuration,modeling}_<family>.py; where a family's code
-// ships with its checkpoint instead (Baichuan, InternLM, Orion, Qwen 1, ChatGLM, MiMo, openPangu), the checkpoint's modeling file.
+// ships with its checkpoint instead (Baichuan, InternLM, Orion, Qwen 1, ChatGLM, MiMo, openPangu, Phi-3-small), the checkpoint's modeling file.
 #include <fmt/format.h>
 
 #include "catalog/families/traits.hpp"
@@ -50,6 +50,21 @@ constexpr Traits kPhi3{
     .fused_qkv = true,
     .fused_gate_up = true,
     .span = SpanRule::window,
+};
+
+/// Phi-3-small: LayerNorm, biases everywhere, GeGLU.
+constexpr Traits kPhi3Small{
+    .family = "phi3small",
+    .kv_heads_otherwise = 8,
+    .tied = by("tie_word_embeddings", true),
+    .q_bias = kAlways,
+    .kv_bias = kAlways,
+    .out_bias = kAlways,
+    .mlp_bias = kAlways,
+    .norm = NormKind::layer,
+    .fused_qkv = true,
+    .fused_gate_up = true,
+    .activation_otherwise = "gegelu",
 };
 
 constexpr Traits kGlm{
@@ -317,7 +332,7 @@ constexpr Family kFamilies[] = {
     {"granite", "", granite()},
     {"phi3", "", kPhi3},
     {"phi4", "Phi3ForCausalLM", kPhi3},
-    {"phi3_v", "", kPhi3},
+    {"phi3small", "", kPhi3Small},
     {"glm", "", kGlm},
     {"glm4", "", glm4()},
     {"chatglm", "", chatglm()},

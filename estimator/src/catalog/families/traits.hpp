@@ -100,6 +100,7 @@ struct Traits {
   double hidden_dropout_otherwise = 0, attention_dropout_otherwise = 0;
   MoeTraits moe = {};
   bool is_moe = false;
+  std::int64_t (*layer_count)(const Fields&, const Traits&) = nullptr;                      ///< nullptr: read_layers
   Mixer (*mixer)(const Fields&, const Traits&, std::int64_t layer) = nullptr;               ///< nullptr: attention_mixer
   FeedForward (*feed_forward)(const Fields&, const Traits&, std::int64_t layer) = nullptr;  ///< nullptr: dense_or_moe
   /// Corrects what a row cannot say, one layer at a time; and the whole, at the end.

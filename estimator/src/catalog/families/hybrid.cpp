@@ -1,0 +1,175 @@
+// Decoders that mix softmax attention with linear attention or state-space layers: Qwen3-Next and 3.5, Granite 4, Jamba.
+// Shapes and defaults: transformers 5.23, models/{qwen3_next,qwen3_5,qwen3_5_moe,granitemoehybrid,jamba}/*.py.
+#include <fmt/format.h>
+
+#include "catalog/families/state_space.hpp"
+#include "catalog/families/traits.hpp"
+
+namespace oomplan {
+namespace {
+
+std::string listed(const Fields& fields, std::string_view key, std::int64_t layer) {
+  const auto types = fields.texts(key);
+  if (layer >= static_cast<std::int64_t>(types.size()))
+    fields.refuse(key, fmt::format("an entry for each layer, {} at least", layer + 1));
+  return types[static_cast<std::size_t>(layer)];
+}
+
+// Qwen3-Next: gated DeltaNet, with full attention on every full_attention_interval-th layer or as layer_types says.
+bool qwen_full(const Fields& fields, std::int64_t layer) {
+  if (!fields.has("layer_types")) return (layer + 1) % fields.integer_or("full_attention_interval", 4, kLayerLimits) == 0;
+  const std::string type = listed(fields, "layer_types", layer);
+  if (type != "full_attention" && type != "linear_attention")
+    fields.refuse("layer_types", "full_attention or linear_attention", "layer type '" + type + "'");
+  return type == "full_attention";
+}
+
+Mixer gated_delta(const Fields& fields) {
+  Mixer mixer;
+  mixer.kind = MixerKind::gated_delta;
+  mixer.linear_key_heads = fields.integer("linear_num_key_heads", kHeadLimits);
+  mixer.linear_key_dim = fields.integer("linear_key_head_dim", kHeadDimLimits);
+  mixer.linear_value_heads = fields.integer("linear_num_value_heads", kHeadLimits);
+  mixer.linear_value_dim = fields.integer("linear_value_head_dim", kHeadDimLimits);
+  mixer.conv_kernel = fields.integer("linear_conv_kernel_dim", {1, 64});
+  return mixer;
+}
+
+Mixer qwen_hybrid_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  if (!qwen_full(fields, layer)) return gated_delta(fields);
+  Traits full = traits;
+  full.mixer = nullptr;
+  Mixer mixer = attention_mixer(fields, full, layer);
+  mixer.output_gate = fields.flag_or("attn_output_gate", true);
+  return mixer;
+}
+
+/// One full-attention layer, 2h -> h, three norms beside the layer's own.
+void qwen_mtp(const Fields& fields, const Traits& traits, std::int64_t count, Architecture& out) {
+  if (count == 0) return;
+  std::int64_t full = -1;
+  for (std::int64_t i = 0; i < read_layers(fields, traits); ++i)
+    if (qwen_full(fields, i)) full = i;
+  if (full < 0) fields.refuse("layer_types", "a full_attention layer", "the MTP layer is shaped like one");
+  Layer layer;
+  layer.mixer = qwen_hybrid_mixer(fields, traits, full);
+  layer.feed_forward = dense_or_moe(fields, traits, full);
+  layer.norm = traits.norm;
+  out.mtp.layers = {{layer, count}};
+  out.mtp.projections = 1;
+  out.mtp.norms = 3;
+}
+
+/// Qwen3-Next states no key: its checkpoints carry one MTP layer (Qwen3-Coder-Next, of the same sizes, carries none).
+void qwen_next_mtp(const Fields& fields, const Traits& traits, Architecture& out) {
+  qwen_mtp(fields, traits, fields.integer_or("mtp_num_hidden_layers", 1, kFewLimits), out);
+}
+void qwen35_mtp(const Fields& fields, const Traits& traits, Architecture& out) {
+  qwen_mtp(fields, traits, fields.integer_or("mtp_num_hidden_layers", 0, kFewLimits), out);
+}
+
+constexpr Traits kQwenNext{
+    .family = "qwen3_next",
+    .kv_heads_otherwise = 2,
+    .head_dim_otherwise = 256,
+    .q_bias = by("attention_bias"),
+    .kv_bias = by("attention_bias"),
+    .out_bias = by("attention_bias"),
+    .qk_norm = QkNorm::head,
+    .norm = NormKind::rms_plus_one,
+    .rotary_fraction = 0.25,
+    .moe = {.layers = MoeLayers::sparse_step, .shared_width = "shared_expert_intermediate_size", .shared_gate = true},
+    .is_moe = true,
+    .mixer = qwen_hybrid_mixer,
+    .finish = qwen_next_mtp,
+};
+
+constexpr Traits qwen35_moe() {
+  Traits t = kQwenNext;
+  t.family = "qwen3_5_moe";
+  t.moe.layers = MoeLayers::all;
+  t.moe.fused_experts = true;
+  t.finish = qwen35_mtp;
+  return t;
+}
+
+constexpr Traits qwen35() {
+  Traits t = qwen35_moe();
+  t.family = "qwen3_5";
+  t.kv_heads_otherwise = 4;
+  t.is_moe = false;
+  return t;
+}
+
+// Granite 4: every layer has a Mamba-2 or an attention mixer, experts (none in the small ones) and a shared block.
+Mixer granite_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  const std::string type = listed(fields, present_key(fields, "layer_types|layers_block_type"), layer);
+  if (type == "mamba") return mamba2_mixer(fields, read_hidden(fields, traits), kGraniteMamba);
+  if (type != "attention" && type != "full_attention") fields.refuse("layer_types", "mamba or attention", "layer type '" + type + "'");
+  Mixer mixer = attention_mixer(fields, traits, layer);
+  if (fields.text_or("position_embedding_type", "nope") != "rope") mixer.rotary_dim = 0;
+  return mixer;
+}
+
+FeedForward granite_feed_forward(const Fields& fields, const Traits& traits, std::int64_t) {
+  if (fields.integer_or("num_local_experts", 0, {0, kExpertLimits.most}) > 0) return moe_feed_forward(fields, traits);
+  FeedForward out;
+  out.kind = FeedForwardKind::gated;
+  out.activation = read_activation(fields, traits.activation, traits.activation_otherwise);
+  out.width = fields.integer("shared_intermediate_size", kWidthLimits);
+  out.fused_gate_up = true;
+  return out;
+}
+
+constexpr Traits kGraniteHybrid{
+    .family = "granitemoehybrid",
+    .q_bias = by("attention_bias"),
+    .kv_bias = by("attention_bias"),
+    .out_bias = by("attention_bias"),
+    .moe = {.width = "intermediate_size",
+            .shared_width = "shared_intermediate_size",
+            .fused_experts = true,
+            .score = RouterScore::softmax_of_top_k},
+    .is_moe = true,
+    .mixer = granite_mixer,
+    .feed_forward = granite_feed_forward,
+};
+
+// Jamba: attention on one layer of attn_layer_period, experts on one of expert_layer_period, Mamba-1 and dense blocks elsewhere.
+bool at_offset(const Fields& fields, std::int64_t layer, std::string_view period, std::int64_t period_otherwise,
+               std::string_view offset, std::int64_t offset_otherwise) {
+  const std::int64_t p = fields.integer_or(period, period_otherwise, kLayerLimits);
+  return layer % p == fields.integer_or(offset, offset_otherwise, {0, p - 1});
+}
+
+Mixer jamba_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  if (at_offset(fields, layer, "attn_layer_period", 8, "attn_layer_offset", 4)) return attention_mixer(fields, traits, layer);
+  return mamba1_mixer(fields, read_hidden(fields, traits), kJambaMamba);
+}
+
+FeedForward jamba_feed_forward(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  const bool moe = at_offset(fields, layer, "expert_layer_period", 2, "expert_layer_offset", 1);
+  const bool several = fields.integer("num_experts", kExpertLimits) > 1;
+  return moe && several ? moe_feed_forward(fields, traits) : dense_feed_forward(fields, traits);
+}
+
+constexpr Traits kJamba{
+    .family = "jamba",
+    .kv_heads_otherwise = 8,
+    .rotary = false,
+    .moe = {.width = "intermediate_size"},
+    .is_moe = true,
+    .mixer = jamba_mixer,
+    .feed_forward = jamba_feed_forward,
+};
+
+constexpr Family kFamilies[] = {
+    {"qwen3_next", "", kQwenNext},      {"qwen3_5_text", "", qwen35()}, {"qwen3_5_moe_text", "", qwen35_moe()},
+    {"granitemoehybrid", "", kGraniteHybrid}, {"jamba", "", kJamba},
+};
+
+}  // namespace
+
+std::span<const Family> hybrid_families() { return kFamilies; }
+
+}  // namespace oomplan

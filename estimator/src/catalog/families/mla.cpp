@@ -1,0 +1,176 @@
+// Decoders with multi-head latent attention: DeepSeek V2 and its relatives.
+// Shapes and defaults: transformers 5.23, models/{deepseek_v2,deepseek_v3,deepseek_v32,deepseek_v4,glm4_moe_lite,glm_moe_dsa,
+// mistral4}/{configuration,modeling}_*.py; MTP blocks: index of the DeepSeek-V3 and GLM-5 checkpoints.
+#include <fmt/format.h>
+
+#include "catalog/families/mtp.hpp"
+#include "catalog/families/traits.hpp"
+
+namespace oomplan {
+namespace {
+
+void read_mtp(std::int64_t count, bool copies, Architecture& out) {
+  if (count == 0) return;
+  out.mtp.layers = {{out.runs.back().layer, count}};
+  out.mtp.projections = count;
+  out.mtp.norms = 3 * count;
+  out.mtp.own_embedding = out.mtp.own_head = copies;
+}
+
+Mixer mla_mixer(const Fields& fields, const Traits& traits, std::int64_t) {
+  Mixer mixer;
+  mixer.kind = MixerKind::mla;
+  mixer.heads = mixer.kv_heads = fields.integer(traits.heads, kHeadLimits);
+  mixer.q_lora_rank = fields.integer_or("q_lora_rank", 0, kOptionalWidthLimits);
+  mixer.kv_lora_rank = fields.integer("kv_lora_rank", kWidthLimits);
+  mixer.nope_head_dim = fields.integer("qk_nope_head_dim", kHeadDimLimits);
+  mixer.rope_head_dim = mixer.rotary_dim = fields.integer("qk_rope_head_dim", kHeadDimLimits);
+  mixer.head_dim = mixer.nope_head_dim + mixer.rope_head_dim;
+  mixer.value_head_dim = fields.integer("v_head_dim", kHeadDimLimits);
+  mixer.q_bias = chosen(fields, traits.q_bias);
+  mixer.k_bias = chosen(fields, traits.kv_bias);
+  mixer.out_bias = chosen(fields, traits.out_bias);
+  return mixer;
+}
+
+/// The indexer of DeepSeek V3.2; in GLM-5.2 layers whose indexer_types entry is "shared" use an earlier layer's.
+Mixer indexed_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  Mixer mixer = mla_mixer(fields, traits, layer);
+  if (fields.has("indexer_types")) {
+    const auto types = fields.texts("indexer_types");
+    if (layer >= static_cast<std::int64_t>(types.size())) fields.refuse("indexer_types", "an entry for each layer");
+    if (types[static_cast<std::size_t>(layer)] == "shared") return mixer;
+  }
+  mixer.index_heads = fields.integer("index_n_heads", kHeadLimits);
+  mixer.index_head_dim = fields.integer("index_head_dim", kHeadDimLimits);
+  return mixer;
+}
+
+constexpr Traits kDeepSeekV2{
+    .family = "deepseek_v2",
+    .q_bias = by("attention_bias"),
+    .kv_bias = by("attention_bias"),
+    .out_bias = by("attention_bias"),
+    .moe = {.layers = MoeLayers::after_first_k, .shared_count = "n_shared_experts", .router_in_fp32 = true, .weights_in_fp32 = true},
+    .is_moe = true,
+    .mixer = mla_mixer,
+};
+
+constexpr Traits deepseek_v3() {
+  Traits t = kDeepSeekV2;
+  t.family = "deepseek_v3";
+  t.moe.correction_bias = kAlways;
+  t.moe.score = RouterScore::sigmoid;
+  t.finish = read_deepseek_mtp;
+  return t;
+}
+
+constexpr Traits deepseek_v32() {
+  Traits t = deepseek_v3();
+  t.family = "deepseek_v32";
+  t.mixer = indexed_mixer;
+  return t;
+}
+
+/// The MTP layer has an indexer even where the last layer shares one.
+void glm5_mtp(const Fields& fields, const Traits& traits, Architecture& out) {
+  read_deepseek_mtp_bare(fields, traits, out);
+  for (LayerRun& run : out.mtp.layers) {
+    run.layer.mixer.index_heads = fields.integer("index_n_heads", kHeadLimits);
+    run.layer.mixer.index_head_dim = fields.integer("index_head_dim", kHeadDimLimits);
+  }
+}
+
+constexpr Traits glm_moe_dsa() {
+  Traits t = deepseek_v32();
+  t.family = "glm_moe_dsa";
+  t.finish = glm5_mtp;
+  return t;
+}
+
+constexpr Traits glm4_moe_lite() {
+  Traits t = deepseek_v3();
+  t.family = "glm4_moe_lite";
+  return t;
+}
+
+/// Mistral 4: no correction bias, no dense layers.
+constexpr Traits mistral4() {
+  Traits t = kDeepSeekV2;
+  t.family = "mistral4";
+  t.moe.shared_otherwise = 1;
+  return t;
+}
+
+// DeepSeek V4: one shared k/v head, low-rank queries and grouped low-rank outputs, sinks; every layer attends to a window, most
+// also to compressed entries, picked by an indexer where four tokens make one. Residuals run in hc_mult streams.
+Mixer v4_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  Mixer mixer;
+  mixer.kind = MixerKind::mla;
+  mixer.heads = fields.integer(traits.heads, kHeadLimits);
+  mixer.kv_heads = fields.integer_or(traits.kv_heads, 1, {1, 1});
+  mixer.head_dim = mixer.value_head_dim = fields.integer("head_dim", kHeadDimLimits);
+  mixer.q_lora_rank = fields.integer("q_lora_rank", kWidthLimits);
+  mixer.rope_head_dim = mixer.rotary_dim = fields.integer("qk_rope_head_dim", {1, mixer.head_dim});
+  mixer.nope_head_dim = mixer.kv_lora_rank = mixer.head_dim - mixer.rope_head_dim;  // cached: kv_lora_rank + rope_head_dim
+  mixer.out_groups = fields.integer("o_groups", {1, mixer.heads});
+  if (mixer.heads % mixer.out_groups != 0) fields.refuse("o_groups", fmt::format("a divisor of {} (the heads)", mixer.heads));
+  mixer.out_lora_rank = fields.integer("o_lora_rank", kWidthLimits);
+  mixer.sinks = true;
+  mixer.span = AttentionSpan::sliding;
+  mixer.window = fields.integer("sliding_window", kPositionLimits);
+  const auto ratios = fields.integers("compress_ratios", kOptionalWidthLimits);
+  if (layer >= static_cast<std::int64_t>(ratios.size())) fields.refuse("compress_ratios", "an entry for each layer");
+  mixer.compress_ratio = ratios[static_cast<std::size_t>(layer)];
+  if (mixer.compress_ratio != 4) return mixer;
+  mixer.index_heads = fields.integer("index_n_heads", kHeadLimits);
+  mixer.index_head_dim = fields.integer("index_head_dim", kHeadDimLimits);
+  return mixer;
+}
+
+/// The first num_hash_layers layers route by a table of token ids: no correction bias.
+void v4_layer(const Fields& fields, const Traits&, std::int64_t i, Layer& layer) {
+  if (i < fields.integer_or("num_hash_layers", 0, kFewLimits)) layer.feed_forward.correction_bias = false;
+  layer.streams = fields.integer("hc_mult", {1, 64});
+}
+
+constexpr Traits kDeepSeekV4{
+    .family = "deepseek_v4",
+    .moe = {.shared_count = "n_shared_experts",
+            .shared_otherwise = 1,
+            .correction_bias = kAlways,
+            .score = RouterScore::sqrt_softplus,
+            .router_in_fp32 = true,
+            .weights_in_fp32 = true},
+    .is_moe = true,
+    .mixer = v4_mixer,
+    .adjust = v4_layer,
+};
+
+constexpr Family kFamilies[] = {
+    {"deepseek_v2", "", kDeepSeekV2},
+    {"deepseek_v3", "", deepseek_v3()},
+    {"kimi_k2", "", deepseek_v3()},
+    {"deepseek_v32", "", deepseek_v32()},
+    {"glm_moe_dsa", "", glm_moe_dsa()},
+    {"glm4_moe_lite", "", glm4_moe_lite()},
+    {"mistral4", "", mistral4()},
+    {"deepseek_v4", "", kDeepSeekV4},
+    {"deepseek_ref", "DeepseekV4ForCausalLM", kDeepSeekV4},
+};
+
+}  // namespace
+
+void read_deepseek_mtp(const Fields& fields, const Traits&, Architecture& out) {
+  read_mtp(fields.integer_or("num_nextn_predict_layers", 0, kFewLimits), true, out);
+}
+void read_deepseek_mtp_once(const Fields& fields, const Traits&, Architecture& out) {
+  read_mtp(fields.integer_or("num_nextn_predict_layers", 1, kFewLimits), true, out);
+}
+void read_deepseek_mtp_bare(const Fields& fields, const Traits&, Architecture& out) {
+  read_mtp(fields.integer_or("num_nextn_predict_layers", 0, kFewLimits), false, out);
+}
+
+std::span<const Family> mla_families() { return kFamilies; }
+
+}  // namespace oomplan

@@ -1,0 +1,153 @@
+// Wrappers of a text decoder and a vision tower, and the readers of the towers' sizes.
+// Keys and defaults: transformers 5.23, models/<family>/configuration_<family>.py; InternVL and Kimi: the checkpoint's own code.
+#include "catalog/families/towers.hpp"
+
+#include <string>
+
+#include "catalog/families/traits.hpp"
+
+namespace oomplan {
+namespace {
+
+constexpr Limits kPatchLimits{1, 1024};
+
+/// The keys that CLIP-like towers share.
+Tower common_tower(const Fields& tower, const char* kind) {
+  Tower out;
+  out.kind = kind;
+  out.layers = tower.integer("num_hidden_layers", kLayerLimits);
+  out.hidden = tower.integer("hidden_size", kHiddenLimits);
+  out.heads = tower.integer("num_attention_heads", kHeadLimits);
+  out.width = tower.integer("intermediate_size", kWidthLimits);
+  out.patch = tower.integer("patch_size", kPatchLimits);
+  return out;
+}
+
+std::int64_t patches(const Fields& tower, std::int64_t patch) {
+  const std::int64_t side = tower.integer("image_size", {1, 1 << 16}) / patch;
+  return side * side;
+}
+
+Tower qwen_tower(const Fields& tower, const char* kind) {
+  Tower out;
+  out.kind = kind;
+  out.layers = tower.integer("depth", kLayerLimits);
+  out.hidden = tower.integer("hidden_size", kHiddenLimits);
+  out.heads = tower.integer("num_heads", kHeadLimits);
+  out.width = tower.integer("intermediate_size", kWidthLimits);
+  out.patch = tower.integer(present_key(tower, "patch_size|spatial_patch_size"), kPatchLimits);
+  out.temporal_patch = tower.integer_or("temporal_patch_size", 2, kPatchLimits);
+  out.merge = tower.integer_or("spatial_merge_size", 2, {1, 16});
+  out.out_hidden = tower.integer("out_hidden_size", kHiddenLimits);
+  return out;
+}
+
+Tower qwen2_5_vl(const Fields& tower, const Fields&) { return qwen_tower(tower, "qwen2_5_vl"); }
+
+Tower qwen3_vl(const Fields& tower, const Fields&) {
+  Tower out = qwen_tower(tower, "qwen3_vl");
+  out.positions = tower.integer_or("num_position_embeddings", 2304, kVocabLimits);
+  if (tower.has("deepstack_visual_indexes"))
+    out.deepstack = static_cast<std::int64_t>(tower.integers("deepstack_visual_indexes", kFewLimits).size());
+  return out;
+}
+
+Tower siglip(const Fields& tower, const Fields&) {
+  Tower out = common_tower(tower, "siglip");
+  out.positions = patches(tower, out.patch);
+  return out;
+}
+
+Tower pixtral(const Fields& tower, const Fields& outer) {
+  Tower out = common_tower(tower, "pixtral");
+  out.head_dim = tower.integer_or("head_dim", out.hidden / out.heads, kHeadDimLimits);
+  out.merge = outer.integer_or("spatial_merge_size", 2, {1, 16});
+  out.projector_bias = outer.flag_or("multimodal_projector_bias", false);
+  return out;
+}
+
+Tower llama4(const Fields& tower, const Fields&) {
+  Tower out = common_tower(tower, "llama4");
+  out.positions = patches(tower, out.patch) + 1;  // and the class token
+  const double ratio = tower.number_or("pixel_shuffle_ratio", 0.5, 0.01, 1);
+  out.merge = static_cast<std::int64_t>(1 / ratio + 0.5);
+  out.projector_width = tower.integer("projector_input_dim", kWidthLimits);
+  out.out_hidden = tower.integer("vision_output_dim", kWidthLimits);
+  out.projector_bias = tower.flag_or("multi_modal_projector_bias", false);
+  return out;
+}
+
+Tower internvit(const Fields& tower, const Fields& outer) {
+  Tower out = common_tower(tower, "internvit");
+  if (!tower.flag_or("qkv_bias", true)) tower.refuse("qkv_bias", "true", "a tower without it is not described");
+  if (tower.flag_or("qk_normalization", false)) tower.refuse("qk_normalization", "false", "a tower with it is not described");
+  out.positions = patches(tower, out.patch) + 1;
+  const double ratio = outer.number_or("downsample_ratio", 0.5, 0.01, 1);
+  out.merge = static_cast<std::int64_t>(1 / ratio + 0.5);
+  return out;
+}
+
+Tower moonvit(const Fields& tower, const Fields&) {
+  Tower out;
+  out.kind = "moonvit";
+  out.layers = tower.integer("vt_num_hidden_layers", kLayerLimits);
+  out.hidden = tower.integer("vt_hidden_size", kHiddenLimits);
+  out.heads = tower.integer("vt_num_attention_heads", kHeadLimits);
+  out.width = tower.integer("vt_intermediate_size", kWidthLimits);
+  out.patch = tower.integer("patch_size", kPatchLimits);
+  out.positions = tower.integer("init_pos_emb_height", kPatchLimits) * tower.integer("init_pos_emb_width", kPatchLimits);
+  out.merge = 2;
+  if (tower.has("merge_kernel_size")) {
+    const auto kernel = tower.integers("merge_kernel_size", {1, 16});
+    if (kernel.size() != 2 || kernel[0] != kernel[1]) tower.refuse("merge_kernel_size", "two equal integers");
+    out.merge = kernel[0];
+  }
+  return out;
+}
+
+Tower gemma4(const Fields& tower, const Fields&) {
+  Tower out = common_tower(tower, "gemma4");
+  out.head_dim = tower.integer_or("head_dim", 64, kHeadDimLimits);
+  out.positions = tower.integer_or("position_embedding_size", 10240, kVocabLimits);
+  return out;
+}
+
+Tower minimax_m3(const Fields& tower, const Fields& outer) {
+  Tower out = common_tower(tower, "minimax_m3");
+  out.temporal_patch = 2;
+  out.merge = 2;
+  if (const auto compression = tower.object_if("img_token_compression_config")) {
+    out.temporal_patch = compression->integer_or("temporal_patch_size", 2, kPatchLimits);
+    out.merge = compression->integer_or("spatial_merge_size", 2, {1, 16});
+  }
+  out.projector_width = outer.integer_or("projector_hidden_size", tower.integer("projection_dim", kWidthLimits), kWidthLimits);
+  return out;
+}
+
+constexpr Wrapper kWrappers[] = {
+    {"qwen2_5_vl", "text_config", "qwen2_5_vl_text", "vision_config", qwen2_5_vl},
+    {"qwen3_vl", "text_config", "qwen3_vl_text", "vision_config", qwen3_vl},
+    {"qwen3_vl_moe", "text_config", "qwen3_vl_moe_text", "vision_config", qwen3_vl},
+    {"qwen3_5", "text_config", "qwen3_5_text", "vision_config", qwen3_vl},
+    {"qwen3_5_moe", "text_config", "qwen3_5_moe_text", "vision_config", qwen3_vl},
+    {"qwen3_omni_moe", "thinker_config.text_config", "qwen3_moe", "", nullptr},
+    {"gemma3", "text_config", "gemma3_text", "vision_config", siglip},
+    {"gemma3n", "text_config", "gemma3n_text", "", nullptr},
+    {"gemma4", "text_config", "gemma4_text", "vision_config", gemma4},
+    {"mistral3", "text_config", "mistral", "vision_config", pixtral},
+    {"ministral3", "text_config", "ministral3", "vision_config", pixtral},
+    {"llama4", "text_config", "llama4_text", "vision_config", llama4},
+    {"internvl_chat", "llm_config", "qwen2", "vision_config", internvit},
+    {"kimi_k25", "text_config", "kimi_k2", "vision_config", moonvit},
+    {"kimi_k3", "text_config", "kimi_linear", "vision_config", nullptr},
+    {"minimax_m3_vl", "text_config", "minimax_m3_vl_text", "vision_config", minimax_m3},
+    {"phi3_v", "text_config", "phi3", "", nullptr},
+    {"step3_vl", "text_config", "step3_text", "", nullptr},
+    {"step3p7", "text_config", "step3p5", "", nullptr},
+};
+
+}  // namespace
+
+std::span<const Wrapper> wrappers() { return kWrappers; }
+
+}  // namespace oomplan
