@@ -96,10 +96,10 @@ class Generator {
     n.second = chance(random_, 50) ? Direction::forward : Direction::backward;
     n.first = draw(random_, -3, 3);
     const auto dice = draw(random_, 1, 100);
-    if (depth >= 4 || dice <= 30) {
+    if (depth >= 3 || dice <= 30) {
       n.kind = Node::pair;
       n.site = site();
-      if (depth < 4 && chance(random_, 50)) n.children.push_back(block(depth + 1));
+      if (depth < 3 && chance(random_, 50)) n.children.push_back(block(depth + 1));
     } else if (dice <= 60) {
       n.kind = Node::loop;
       n.count = chance(random_, 10) ? 0 : draw(random_, 1, 4);

@@ -109,6 +109,69 @@ TEST_CASE("host tensors and empty ones take nothing, but count as events") {
   CHECK(needed_capacity(Program{}, {}) == 0);
 }
 
+TEST_CASE("a long loop whose state repeats gives what playing every turn gives") {
+  for (int variant = 0; variant < 12; ++variant) {
+    CAPTURE(variant);
+    // The same description with the loop as a loop, and written out.
+    const auto make = [&](bool as_loop) {
+      ProgramWriter w;
+      std::mt19937_64 sizes(static_cast<std::uint64_t>(variant));
+      std::vector<SiteRef> layer;
+      for (int i = 0; i < 6; ++i)
+        layer.push_back(
+            site(w, "t", static_cast<Bytes>(1 + sizes() % (24 * kMiB)), Pool::torch, static_cast<std::uint8_t>(i == 3)));
+      const auto graph = site(w, "graph", 5 * kMiB, Pool::driver), grad = site(w, "grad", 3 * kMiB);
+      const auto turn = [&](Index m, bool first) {
+        w.mark("forward");
+        for (int l = 0; l < 50; ++l)
+          for (const auto& t : layer) w.alloc(t, Index(l), m);
+        w.alloc(graph, m);
+        w.mark("backward");
+        for (int l = 50; l-- > 0;) {
+          if (first) w.alloc(grad, Index(l));
+          for (std::size_t i = layer.size(); i-- > 0;) w.free(layer[i], Index(l), m);
+        }
+        if (variant % 4 == 3) w.trim();
+        w.free(graph, m);
+      };
+      turn(Index(0), true);
+      if (as_loop) {
+        w.repeat(30, [&](Index m) { turn(m, false); }, Direction::forward, 1);
+      } else {
+        for (std::int64_t m = 1; m <= 30; ++m) turn(Index(m), false);
+      }
+      w.mark("after");
+      w.alloc(layer[0]);
+      return FlatProgram(w.take());
+    };
+    const FlatProgram looped = make(true), unrolled = make(false);
+    REQUIRE(looped.loops.size() == 1);
+    CHECK(looped.loops[0].steady == 0);
+    CHECK(unrolled.loops.empty());
+    CHECK(looped.events == unrolled.events);
+    AllocatorSettings s;
+    s.expandable_segments = variant % 3 == 1;
+    const Bytes need = needed_capacity(unrolled, s);
+    CHECK(needed_capacity(looped, s) == need);
+    for (const Bytes device : {need, need - 1, need + 100 * kMiB, need * 2, need / 2}) {
+      s.device_limit = device;
+      const Replay x = replay(looped, s), y = replay(unrolled, s);
+      CHECK(x.ok == y.ok);
+      CHECK(x.failed_event == y.failed_event);
+      CHECK(x.device_peak == y.device_peak);
+      CHECK(x.reserved_end == y.reserved_end);
+      CHECK(x.retries == y.retries);
+      CHECK(x.refused == y.refused);
+      REQUIRE(x.phases.size() == y.phases.size());
+      for (std::size_t i = 0; i < x.phases.size(); ++i) {
+        CHECK(x.phases[i].retries == y.phases[i].retries);
+        CHECK(x.phases[i].allocated_peak == y.phases[i].allocated_peak);
+        CHECK(x.phases[i].reserved_peak == y.phases[i].reserved_peak);
+      }
+    }
+  }
+}
+
 TEST_CASE("no device is large enough for a memory fraction that refuses") {
   ProgramWriter w;
   w.alloc(site(w, "a", 30 * kMiB));

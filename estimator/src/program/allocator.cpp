@@ -38,6 +38,7 @@ struct CachingAllocator::Block {
   Lane* lane = nullptr;       // nullptr: unused storage
   Bytes range = 0;            // expandable: where the range starts; pages are counted from there
   std::int64_t freed_at = 0;  // on the clock of garbage collection
+  std::int32_t owner = -1;    // scratch of shape()
   bool allocated = false;
   bool pending = false;
   bool mapped = true;
@@ -629,6 +630,28 @@ std::vector<SegmentRecord> CachingAllocator::state() const {
                                          : BlockState::inactive});
     }
   }
+  return out;
+}
+
+std::vector<Bytes> CachingAllocator::shape(const std::vector<Block*>& owners) const {
+  for (std::size_t i = 0; i < owners.size(); ++i)
+    if (owners[i] != nullptr) owners[i]->owner = static_cast<std::int32_t>(i);
+  std::vector<const Block*> heads;
+  for (const Block& block : blocks_)
+    if (block.lane != nullptr && block.prev == nullptr) heads.push_back(&block);
+  std::sort(heads.begin(), heads.end(), [](const Block* x, const Block* y) { return x->address < y->address; });
+  std::vector<Bytes> out;
+  for (const Block* head : heads) {
+    const Lane& in = *head->lane;
+    for (const Bytes word : {Bytes{-1}, Bytes{in.stream}, Bytes{in.pool}, Bytes{in.small}, Bytes{head->expandable}})
+      out.push_back(word);
+    for (const Block* b = head; b != nullptr; b = b->next) {
+      out.push_back(b->size);
+      out.push_back(!b->mapped ? -4 : b->pending ? -3 : b->allocated ? Bytes{b->owner} : -2);
+    }
+  }
+  for (Block* block : owners)
+    if (block != nullptr) block->owner = -1;
   return out;
 }
 

@@ -122,8 +122,11 @@ class CachingAllocator {
   static Bytes address(const Block*);
   static Bytes size(const Block*);
 
-  /// Everything that decides the future except pending ages: segments by address, with their blocks.
+  /// What is reserved: segments by address, with their blocks.
   std::vector<SegmentRecord> state() const;
+  /// What decides the future, without addresses: all blocks and gaps in order, each block of `owners` (entries may be nullptr) by
+  /// its number there. Two equal shapes answer the same requests alike. Ages for garbage collection are not in it.
+  std::vector<Bytes> shape(const std::vector<Block*>& owners) const;
   /// Starts from recorded segments instead of an empty device. Returns the active blocks in the order of the records.
   /// REQUIRES: nothing was allocated yet; no segment is expandable; no two inactive neighbours.
   std::vector<Block*> restore(const std::vector<SegmentRecord>&);

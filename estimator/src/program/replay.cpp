@@ -1,12 +1,64 @@
 #include "program/replay.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <queue>
+#include <utility>
 
 namespace oomplan {
 
-FlatProgram::FlatProgram(const Program& program) : labels(program.labels) {
+namespace {
+
+constexpr std::size_t kLongTurn = 500;  // events; a state costs about as much as that many to look at
+constexpr std::int64_t kManyTurns = 4;
+
+/// Events that ops[begin, end) expand to.
+std::int64_t expanded(const Program& program, const std::vector<Program::Op>& ops, std::size_t begin, std::size_t end) {
+  std::int64_t count = 0, times = 1;
+  std::vector<std::int64_t> around;
+  for (std::size_t i = begin; i < end; ++i) {
+    const auto& op = ops[i];
+    if (op.kind == Program::Kind::loop) {
+      around.push_back(times);
+      times *= std::max<std::int64_t>(0, op.count);
+    } else if (op.kind == Program::Kind::end) {
+      times = around.back();
+      around.pop_back();
+    } else if (op.kind == Program::Kind::call) {
+      const auto& body = program.definitions[op.site];
+      count += times * expanded(program, body, 0, body.size());
+    } else {
+      count += times;
+    }
+  }
+  return count;
+}
+
+std::vector<FlatProgram::Loop> outermost_loops(const Program& program) {
+  std::vector<FlatProgram::Loop> loops;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < program.ops.size();) {
+    const bool loop = program.ops[i].kind == Program::Kind::loop;
+    std::size_t end = i + 1;
+    for (int depth = loop; depth > 0; ++end)
+      depth += program.ops[end].kind == Program::Kind::loop ? 1 : program.ops[end].kind == Program::Kind::end ? -1 : 0;
+    const auto count = static_cast<std::size_t>(expanded(program, program.ops, i, end));
+    const std::int64_t turns = program.ops[i].count;
+    if (loop && turns >= kManyTurns && count / static_cast<std::size_t>(turns) >= kLongTurn)
+      loops.push_back({at, count / static_cast<std::size_t>(turns), turns, turns - 1});
+    at += count;
+    i = end;
+  }
+  return loops;
+}
+
+}  // namespace
+
+FlatProgram::FlatProgram(const Program& program) : loops(outermost_loops(program)), labels(program.labels) {
   std::vector<std::int32_t> slot_of;  // by tensor number
-  std::vector<std::int32_t> unused;
+  // The lowest unused slot is taken: it depends on what lives alone, so turns that leave nothing new behind take equal slots.
+  std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> unused;
   Bytes level = 0;
   const auto rounded = [](Bytes bytes) { return bytes == 0 ? 0 : round_up(bytes, 512); };
   expand(program, [&](const oomplan::Event& e) {
@@ -21,11 +73,11 @@ FlatProgram::FlatProgram(const Program& program) : labels(program.labels) {
           level += e.bytes;
           break;
         }
-        if (unused.empty()) unused.push_back(slots++);
+        if (unused.empty()) unused.push(slots++);
         flat.op = Op::torch_alloc;
-        flat.slot = slot_of.back() = unused.back();
+        flat.slot = slot_of.back() = unused.top();
         flat.stream = program.sites[e.site].stream;
-        unused.pop_back();
+        unused.pop();
         level += rounded(e.bytes);
         break;
       case Program::Kind::free:
@@ -34,7 +86,7 @@ FlatProgram::FlatProgram(const Program& program) : labels(program.labels) {
         if (e.pool == Pool::torch) {
           flat.op = Op::torch_free;
           flat.slot = slot_of[static_cast<std::size_t>(e.tensor)];
-          unused.push_back(flat.slot);
+          unused.push(flat.slot);
           level -= rounded(e.bytes);
         } else {
           level -= e.bytes;
@@ -62,6 +114,12 @@ FlatProgram::FlatProgram(const Program& program) : labels(program.labels) {
     events.push_back(flat);
     return true;
   });
+  for (auto& loop : loops) {
+    const auto turn = [&](std::int64_t n) {
+      return events.begin() + static_cast<std::ptrdiff_t>(loop.first + loop.period * static_cast<std::size_t>(n));
+    };
+    while (loop.steady > 0 && std::equal(turn(loop.steady - 1), turn(loop.steady), turn(loop.steady))) --loop.steady;
+  }
 }
 
 namespace {
@@ -69,19 +127,25 @@ namespace {
 class Player {
  public:
   Player(const FlatProgram& program, const AllocatorSettings& settings)
-      : program_(program), allocator_(settings), blocks_(static_cast<std::size_t>(program.slots)) {}
+      : program_(program),
+        allocator_(settings),
+        blocks_(static_cast<std::size_t>(program.slots)),
+        ages_(settings.garbage_collection_threshold > 0) {}
 
   Replay run() {
-    std::int64_t ordinal = 0;
-    for (const auto& e : program_.events) {
-      if (!play(e)) {
-        out_.ok = false;
-        out_.failed_event = ordinal;
-        out_.failed_phase = phase_ < 0 ? "" : program_.labels[static_cast<std::size_t>(phase_)];
-        out_.failed_bytes = e.bytes;
-        break;
-      }
-      ordinal += e.op != Op::mark && e.op != Op::trim;
+    const auto& events = program_.events;
+    std::size_t at = 0;
+    for (const auto& loop : program_.loops) {
+      at = play_until(at, loop.first);
+      if (out_.ok && !ages_) at = play_loop(loop);
+      if (!out_.ok) break;
+    }
+    if (out_.ok) at = play_until(at, events.size());
+    if (!out_.ok) {
+      out_.failed_event = std::count_if(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(at),
+                                        [](const auto& e) { return e.op != Op::mark && e.op != Op::trim; });
+      out_.failed_phase = phase_ < 0 ? "" : program_.labels[static_cast<std::size_t>(phase_)];
+      out_.failed_bytes = events[at].bytes;
     }
     leave_phase();
     const auto& c = allocator_.counters();
@@ -94,6 +158,50 @@ class Player {
  private:
   using Op = FlatProgram::Op;
 
+  /// Plays events [at, end). Stops at the one for which there is no memory; returns where it stopped.
+  std::size_t play_until(std::size_t at, std::size_t end) {
+    for (; at < end; ++at) {
+      if (!play(program_.events[at])) {
+        out_.ok = false;
+        break;
+      }
+    }
+    return at;
+  }
+
+  /// Plays a loop until a turn leaves everything as it found it, and books the turns left. Slots and events of the steady turns
+  /// are equal, so an equal state means equal turns from there on.
+  std::size_t play_loop(const FlatProgram::Loop& loop) {
+    constexpr std::int64_t kTries = 12;  // a loop whose state keeps changing is played without looking
+    const auto start = [&](std::int64_t turn) { return loop.first + loop.period * static_cast<std::size_t>(turn); };
+    std::vector<Bytes> before;
+    std::vector<PhaseReplay> phases_before;
+    std::int32_t phase_before = -1;
+    Bytes outside_before = 0;
+    std::size_t at = play_until(loop.first, start(loop.steady));
+    for (std::int64_t turn = loop.steady; out_.ok && turn < loop.turns; ++turn) {
+      if (turn - loop.steady > kTries) return play_until(at, start(loop.turns));
+      leave_phase();
+      auto shape = allocator_.shape(blocks_);
+      // The same phase too: retries before the first mark of a turn are booked to the one in force.
+      if (turn > loop.steady && phase_ == phase_before && allocator_.outside() == outside_before && shape == before) {
+        for (std::size_t i = 0; i < out_.phases.size(); ++i) {
+          const std::int64_t earlier = i < phases_before.size() ? phases_before[i].retries : 0;
+          const std::int64_t more = (out_.phases[i].retries - earlier) * (loop.turns - turn);
+          out_.phases[i].retries += more;
+          out_.retries += more;
+        }
+        return start(loop.turns);
+      }
+      before = std::move(shape);
+      phases_before = out_.phases;
+      phase_before = phase_;
+      outside_before = allocator_.outside();
+      at = play_until(at, start(turn + 1));
+    }
+    return at;
+  }
+
   bool play(const FlatProgram::Event& e) {
     switch (e.op) {
       case Op::torch_alloc: {
@@ -102,7 +210,7 @@ class Player {
         return block != nullptr;
       }
       case Op::torch_free:
-        allocator_.free(blocks_[static_cast<std::size_t>(e.slot)]);
+        allocator_.free(std::exchange(blocks_[static_cast<std::size_t>(e.slot)], nullptr));
         return true;
       case Op::driver_alloc:
       case Op::resume:
@@ -154,6 +262,7 @@ class Player {
   CachingAllocator allocator_;
   std::vector<CachingAllocator::Block*> blocks_;
   Replay out_;
+  bool ages_;  // garbage collection looks at them, so a state is more than its shape
   std::int32_t phase_ = -1;
   std::int64_t own_retries_ = 0, booked_retries_ = 0;
 };

@@ -27,7 +27,16 @@ class FlatProgram {
     std::int32_t slot = -1;  ///< torch: where its block is kept while it lives, reused; mark: number of the label
     Op op = Op::host;
     std::uint8_t stream = 0;
+    friend bool operator==(const Event&, const Event&) = default;
   };
+  /// A long loop of the program's outermost level. Its turns are equal, event for event and slot for slot, from `steady` on.
+  struct Loop {
+    std::size_t first = 0;   ///< index of the first turn's first event
+    std::size_t period = 0;  ///< events a turn
+    std::int64_t turns = 0;
+    std::int64_t steady = 0;
+  };
+  std::vector<Loop> loops;
   std::vector<Event> events;  ///< in order; marks and trims are not counted as events by Span
   std::vector<std::string> labels;
   std::int32_t slots = 0;
@@ -58,6 +67,8 @@ struct Replay {
   std::int64_t retries = 0;
   std::vector<PhaseReplay> phases;  ///< equal labels are one row, in order of first appearance; "" before the first mark
 };
+/// Where a turn of a long loop leaves the allocator as it found it, the turns left would do the same and are not played: the
+/// result is that of playing all.
 Replay replay(const FlatProgram&, const AllocatorSettings&);
 Replay replay(const Program&, const AllocatorSettings&);
 
