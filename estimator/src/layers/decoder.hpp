@@ -1,0 +1,58 @@
+// Decoder layers of Hugging Face transformers, operator by operator: the kernel sets hf_flash, hf_sdpa and hf_eager.
+//
+// What is written here is the forward pass of transformers 5.x (modeling_llama.py and its relatives, integrations/moe.py,
+// integrations/sdpa_attention.py; read at 5.23.0) as memory sees it: which Python name holds which tensor, and until when.
+// Everything about backward follows from it.
+//
+// Legend: B sequences, S tokens of one on this rank, T = B*S, H hidden, F feed-forward width, a query heads, kv key/value heads,
+// d head dim, A = a*d, K = kv*d, E experts, k experts a token, R = T*k routed rows, ie expert width.
+#pragma once
+#include <string>
+
+#include <oomplan/job.hpp>
+
+#include "catalog/architecture.hpp"
+#include "layers/eager.hpp"
+
+namespace oomplan {
+
+/// Everything that decides how a layer runs, besides the architecture.
+struct KernelOptions {
+  Kernels kernels = Kernels::hf_flash;
+  Framework framework = Framework::torch;  ///< whose Ulysses exchange is used
+  DType parameters = DType::bf16;  ///< as the forward pass sees them (after FSDP's cast)
+  bool autocast = false;
+  bool padding_mask = false;       ///< a 2-D attention mask is given: a 4-D one is built
+  bool sdpa_math = false;          ///< force SDPA's math kernel
+  bool several_sequences = false;  ///< B may be greater than 1: some reshapes must then copy
+  std::int64_t ulysses = 1;        ///< ranks that share one sequence
+  bool kernel_internals = true;    ///< buffers inside fused kernels that the dispatcher does not see
+  bool operator==(const KernelOptions&) const = default;
+};
+
+/// Parameters of one layer, as leaves; -1: the layer has no such parameter.
+struct LayerLeaves {
+  int q = -1, q_bias = -1, k = -1, k_bias = -1, v = -1, v_bias = -1, o = -1, o_bias = -1, q_norm = -1, k_norm = -1;
+  int input_norm = -1, post_attention_norm = -1, pre_feed_forward_norm = -1, post_feed_forward_norm = -1;
+  int gate = -1, up = -1, down = -1;
+  int router = -1, experts_gate_up = -1, experts_down = -1, shared_gate = -1, shared_up = -1, shared_down = -1, shared_router = -1;
+};
+
+/// Why this architecture cannot be run by the kernel sets; "" when it can.
+std::string unsupported(const Architecture&, const KernelOptions&);
+
+/// Declares the layer's parameters with the names of transformers' modules (fused experts are one 3-D parameter).
+LayerLeaves declare_layer(Eager& g, const Architecture&, const Layer&, DType dtype);
+
+/// What every layer gets besides its input.
+struct LayerContext {
+  Tensor cos, sin;   ///< [1, S, d] each
+  Tensor mask;       ///< bool or additive [B, 1, S, S]; absent without padding
+};
+/// The layer's forward pass: x is `hidden_states`, held by the caller.
+Tensor run_layer(Eager& g, const Architecture&, const Layer&, const LayerLeaves&, const KernelOptions&, const LayerContext&, const Tensor& x);
+
+/// The norm of the family, on `hidden_states` of shape [.., width].
+Tensor run_norm(Eager& g, NormKind kind, const Tensor& x, int weight, const std::string& name);
+
+}  // namespace oomplan

@@ -1,0 +1,331 @@
+#include "layers/eager.hpp"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <unordered_map>
+
+namespace oomplan {
+
+// ---- Tensor -----------------------------------------------------------------------------------------------------------------
+
+Tensor::Tensor(const Tensor& o)
+    : shape(o.shape), dtype(o.dtype), leaf(o.leaf), grad_fn(o.grad_fn), output(o.output), transposed(o.transposed), eager_(o.eager_),
+      storage_(o.storage_) {
+  if (storage_ >= 0) eager_->reference(storage_);
+}
+Tensor::Tensor(Tensor&& o) noexcept
+    : shape(std::move(o.shape)), dtype(o.dtype), leaf(o.leaf), grad_fn(std::move(o.grad_fn)), output(o.output), transposed(o.transposed),
+      eager_(std::exchange(o.eager_, nullptr)), storage_(std::exchange(o.storage_, -1)) {}
+Tensor& Tensor::operator=(Tensor o) noexcept {
+  std::swap(shape, o.shape);
+  std::swap(dtype, o.dtype);
+  std::swap(leaf, o.leaf);
+  std::swap(grad_fn, o.grad_fn);
+  std::swap(output, o.output);
+  std::swap(transposed, o.transposed);
+  std::swap(eager_, o.eager_);
+  std::swap(storage_, o.storage_);
+  return *this;
+}
+Tensor::~Tensor() {
+  if (storage_ >= 0) eager_->release(storage_);
+}
+
+bool Tensor::needs_grad() const {
+  if (grad_fn) return true;
+  return leaf >= 0 && eager_ != nullptr && eager_->leaves[static_cast<std::size_t>(leaf)].trainable;
+}
+
+Tensor Tensor::alias(Shape as) const {
+  Tensor t = *this;
+  t.shape = std::move(as);
+  t.grad_fn = nullptr;
+  t.output = 0;
+  t.leaf = -1;
+  return t;
+}
+
+// ---- Saved variables and checkpoints ------------------------------------------------------------------------------------------
+
+const Tensor& Saved::get() const {
+  if (!frame_ || taken_) return kept_;
+  Frame& f = *frame_;
+  if (!f.done) {
+    Eager& e = *f.eager;
+    const bool autocast = std::exchange(e.autocast, f.autocast);
+    const bool grad = std::exchange(e.grad_enabled, true);
+    const std::string prefix = std::exchange(e.prefix, f.prefix);
+    auto outer = std::exchange(e.refilling_, frame_);
+    auto casts = std::exchange(e.casts_, {});
+    f.refilled.resize(f.packed);
+    f.refill_at = 0;
+    try {
+      Tensor again = f.body(f.input);
+    } catch (const Eager::StopRecompute&) {
+      // the last saved variable is there: what follows is not needed
+    }
+    e.casts_ = std::move(casts);
+    e.refilling_ = std::move(outer);
+    e.autocast = autocast;
+    e.grad_enabled = grad;
+    e.prefix = prefix;
+    f.done = true;
+  }
+  kept_ = std::move(f.refilled[index_]);
+  taken_ = true;
+  return kept_;
+}
+
+Saved Eager::save(const Tensor& x) {
+  Saved s;
+  if (x.storage() >= 0) storages[static_cast<std::size_t>(x.storage())].saved = true;
+  if (refilling_) {
+    auto& f = *refilling_;
+    Tensor plain = x;
+    plain.grad_fn = nullptr;
+    f.refilled[f.refill_at++] = std::move(plain);
+    if (f.refill_at == f.packed) throw StopRecompute{};
+    return s;
+  }
+  if (recording_) {
+    s.frame_ = recording_;
+    s.index_ = recording_->packed++;
+    return s;
+  }
+  s.kept_ = x;
+  s.kept_.grad_fn = nullptr;  // the graph does not keep itself alive through its saved inputs
+  return s;
+}
+
+Tensor Eager::checkpoint(const Tensor& x, const Function& body) {
+  if (!grad_enabled) return body(x);
+  auto frame = std::make_shared<Saved::Frame>();
+  frame->eager = this;
+  frame->input = x;
+  frame->body = body;
+  frame->autocast = autocast;
+  frame->scope = scope;
+  frame->prefix = prefix;
+  auto outer = std::exchange(recording_, frame);
+  Tensor out = body(x);
+  recording_ = std::move(outer);
+  return out;
+}
+
+Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
+  if (!grad_enabled) return body(x);
+  Tensor out;
+  {
+    const bool grad = std::exchange(grad_enabled, false);
+    out = body(x);
+    grad_enabled = grad;
+  }
+  Saved input = save(x);
+  const bool was_autocast = autocast;
+  record(out, "CheckpointFunctionBackward", {&x}, [this, input, body, was_autocast](Gradients g) {
+    // A detached input whose gradient is collected as a leaf's: its first gradient is kept as it is.
+    Tensor detached = input.get();
+    Tensor collected;
+    auto collector = std::make_shared<Node>();
+    collector->name = "AccumulateGrad";
+    collector->sequence = std::numeric_limits<std::int64_t>::max();
+    collector->scope = scope;
+    collector->apply = [&collected](Gradients given) {
+      collected = std::move(given[0]);
+      return Gradients{};
+    };
+    detached.grad_fn = collector;
+    const bool grad = std::exchange(grad_enabled, true);
+    const bool cast = std::exchange(autocast, was_autocast);
+    auto casts = std::exchange(casts_, {});
+    Tensor again = body(detached);
+    casts_ = std::move(casts);
+    autocast = cast;
+    grad_enabled = false;
+    Tensor seed = g[0];
+    backward(again, std::move(seed));
+    grad_enabled = grad;
+    return Gradients{collected};
+  });
+  return out;
+}
+
+// ---- Storages -----------------------------------------------------------------------------------------------------------------
+
+int Eager::parameter(std::string name, Shape shape, DType dtype, bool trainable) {
+  leaves.push_back({prefix + std::move(name), std::move(shape), dtype, trainable, scope, nullptr});
+  return static_cast<int>(leaves.size()) - 1;
+}
+
+Tensor Eager::leaf(int number) {
+  Tensor t;
+  t.eager_ = this;
+  t.leaf = number;
+  t.shape = leaves[static_cast<std::size_t>(number)].shape;
+  t.dtype = leaves[static_cast<std::size_t>(number)].dtype;
+  return t;
+}
+
+Tensor Eager::make(std::string name, Shape shape, DType dtype, Category category) {
+  Tensor t;
+  t.eager_ = this;
+  t.storage_ = static_cast<int>(storages.size());
+  t.shape = shape;
+  t.dtype = dtype;
+  storages.push_back({prefix + std::move(name), std::move(shape), dtype, category, scope, in_backward, 1, false});
+  events.push_back({EagerEvent::Kind::alloc, t.storage_, scope, in_backward, -1});
+  return t;
+}
+
+Tensor Eager::scalar(DType dtype) {
+  Tensor t;
+  t.eager_ = this;
+  t.dtype = dtype;
+  return t;
+}
+
+Tensor Eager::autocast_weight(const Tensor& weight) {
+  for (const auto& [leaf, copy] : casts_)
+    if (leaf == weight.leaf) return copy;
+  Tensor copy = make(leaves[static_cast<std::size_t>(weight.leaf)].name + ".bf16", weight.shape, DType::bf16, Category::weights);
+  storages.back().name = leaves[static_cast<std::size_t>(weight.leaf)].name + ".bf16";
+  record(copy, "ToCopyBackward0", {&weight}, [](Gradients g) { return g; });
+  if (weight.needs_grad() && grad_enabled) casts_.emplace_back(weight.leaf, copy);
+  return copy;
+}
+
+void Eager::reference(int storage) { ++storages[static_cast<std::size_t>(storage)].references; }
+
+void Eager::release(int storage) {
+  if (--storages[static_cast<std::size_t>(storage)].references == 0)
+    events.push_back({EagerEvent::Kind::free, storage, scope, in_backward, -1});
+}
+
+// ---- Graph --------------------------------------------------------------------------------------------------------------------
+
+bool Eager::will_record(const std::vector<const Tensor*>& inputs) const {
+  return grad_enabled && std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return t->needs_grad(); });
+}
+
+std::shared_ptr<Node> Eager::accumulator(int number) {
+  auto& l = leaves[static_cast<std::size_t>(number)];
+  if (!l.accumulate) {
+    l.accumulate = std::make_shared<Node>();
+    l.accumulate->name = "AccumulateGrad";
+    l.accumulate->sequence = std::numeric_limits<std::int64_t>::max();
+    l.accumulate->scope = l.scope;
+    l.accumulate->apply = [this, number](Gradients g) {
+      const int storage = g[0].storage();
+      storages[static_cast<std::size_t>(storage)].category = Category::gradients;
+      storages[static_cast<std::size_t>(storage)].name = leaves[static_cast<std::size_t>(number)].name + ".grad";
+      ++storages[static_cast<std::size_t>(storage)].references;  // the engine's from here on
+      events.push_back({EagerEvent::Kind::gradient, storage, scope, true, number});
+      return Gradients{};
+    };
+  }
+  return l.accumulate;
+}
+
+bool Eager::record(Tensor& out, const char* name, const std::vector<const Tensor*>& inputs, std::function<Gradients(Gradients)> apply,
+                   std::size_t outputs) {
+  if (!will_record(inputs)) return false;
+  auto node = std::make_shared<Node>();
+  node->name = name;
+  node->sequence = sequence++;
+  node->scope = scope;
+  node->outputs = outputs;
+  node->apply = std::move(apply);
+  for (const Tensor* input : inputs) {
+    Node::Edge edge;
+    if (input->grad_fn) {
+      edge = {input->grad_fn, input->output};
+    } else if (input->needs_grad()) {
+      edge = {accumulator(input->leaf), 0};
+    }
+    node->next.push_back(std::move(edge));
+    node->wanted.push_back({input->shape, input->dtype});
+  }
+  out.grad_fn = std::move(node);
+  out.output = 0;
+  return true;
+}
+
+namespace {
+
+/// Gradients waiting for a node, and how many are still to come.
+struct Waiting {
+  std::size_t missing = 0;
+  Gradients buffer;
+};
+
+void count_dependencies(const std::shared_ptr<Node>& root, std::unordered_map<Node*, Waiting>& tasks) {
+  std::vector<Node*> open{root.get()};
+  tasks[root.get()].missing = 0;
+  while (!open.empty()) {
+    Node* at = open.back();
+    open.pop_back();
+    for (const auto& edge : at->next) {
+      if (!edge.node) continue;
+      const bool seen = tasks.count(edge.node.get()) > 0;
+      ++tasks[edge.node.get()].missing;
+      if (!seen) open.push_back(edge.node.get());
+    }
+  }
+}
+
+}  // namespace
+
+void Eager::backward(const Tensor& root, Tensor gradient) {
+  const bool outer_backward = std::exchange(in_backward, true);
+  const bool outer_grad = std::exchange(grad_enabled, false);
+  const int outer_scope = scope;
+  std::unordered_map<Node*, Waiting> tasks;
+  count_dependencies(root.grad_fn, tasks);
+  using Ready = std::pair<std::int64_t, std::shared_ptr<Node>>;
+  const auto later = [](const Ready& a, const Ready& b) { return a.first < b.first; };
+  std::priority_queue<Ready, std::vector<Ready>, decltype(later)> ready(later);
+  tasks[root.grad_fn.get()].buffer.resize(root.grad_fn->outputs);
+  tasks[root.grad_fn.get()].buffer[root.output] = std::move(gradient);
+  ready.emplace(root.grad_fn->sequence, root.grad_fn);
+  while (!ready.empty()) {
+    const std::shared_ptr<Node> node = ready.top().second;
+    ready.pop();
+    Gradients in = std::move(tasks[node.get()].buffer);
+    in.resize(node->outputs);
+    if (node->sequence != std::numeric_limits<std::int64_t>::max()) scope = node->scope;
+    Gradients out = node->apply(std::move(in));
+    node->apply = nullptr;  // release_variables
+    for (std::size_t i = 0; i < node->next.size(); ++i) {
+      const auto& edge = node->next[i];
+      if (!edge.node) continue;
+      auto& task = tasks[edge.node.get()];
+      task.buffer.resize(std::max(task.buffer.size(), edge.node->outputs));
+      if (i < out.size() && out[i]) {
+        Tensor g = std::move(out[i]);
+        const bool small = g.storage() < 0;
+        // validate_outputs: a broadcast input's gradient is summed to the input's shape, then cast to its dtype
+        const auto& wanted = node->wanted[i];
+        if (!small && !wanted.shape.empty() && elements(g.shape) != elements(wanted.shape))
+          g = make("sum_to", wanted.shape, g.dtype, Category::temporaries);
+        if (!small && g.dtype != wanted.dtype) g = make("cast", g.shape, wanted.dtype, Category::temporaries);
+        Tensor& waiting = task.buffer[edge.slot];
+        if (!waiting) {
+          waiting = std::move(g);
+        } else if (waiting.storage() >= 0 && !waiting.transposed && storages[static_cast<std::size_t>(waiting.storage())].references == 1) {
+          g.reset();  // added into the first one
+        } else if (waiting.storage() >= 0) {
+          Tensor sum = make("gradient_sum", waiting.shape, waiting.dtype, Category::temporaries);
+          waiting = std::move(sum);
+          g.reset();
+        }
+      }
+      if (--task.missing == 0) ready.emplace(edge.node->sequence, edge.node);
+    }
+  }
+  scope = outer_scope;
+  in_backward = outer_backward;
+  grad_enabled = outer_grad;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,194 @@
+// PyTorch's eager mode and its autograd engine, reduced to what they do to memory.
+//
+// A model's forward pass is written once in C++ that reads like the Python it describes: operators take Tensors and return
+// Tensors, a C++ variable that goes out of scope is a Python name that goes out of scope. What comes out is the order in which
+// storages are born and die, for any token count. Nothing here knows what a transformer is.
+//
+// The rules (PyTorch 2.13; torch/csrc/autograd: engine.cpp, input_buffer.cpp, functions/accumulate_grad.cpp,
+// tools/autograd/derivatives.yaml):
+//   - a storage lives as long as a Tensor refers to it: a name, a saved variable of a node, a gradient waiting in a buffer;
+//   - views share the storage; an operator makes a node when gradients are on and an input needs one;
+//   - backward runs the ready node that was made last; a node's saved variables go when it has run;
+//   - a second gradient is added into the first in place when nobody else refers to the first one's storage;
+//   - a leaf's first gradient is kept as it is; further ones are added into it (Tape tells engines apart).
+#pragma once
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <oomplan/program.hpp>
+
+#include "layers/shape.hpp"
+
+namespace oomplan {
+
+class Eager;
+struct Node;
+
+/// What the simulator knows of one storage.
+struct Storage {
+  std::string name;
+  Shape shape;  ///< of the tensor that it was made for
+  DType dtype = DType::bf16;
+  Category category = Category::activations;
+  int scope = 0;      ///< where it was made
+  bool backward = false;
+  int references = 0;
+  bool saved = false;  ///< a node keeps it for backward
+};
+
+/// A parameter as the forward pass sees it. Its own memory belongs to the engine, not to the simulator.
+struct Leaf {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::bf16;
+  bool trainable = true;
+  int scope = 0;
+  std::shared_ptr<Node> accumulate;  ///< AccumulateGrad of the graph being built
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(const Tensor& o);
+  Tensor(Tensor&& o) noexcept;
+  Tensor& operator=(Tensor o) noexcept;
+  ~Tensor();
+  /// `del name`.
+  void reset() { *this = Tensor(); }
+  explicit operator bool() const { return eager_ != nullptr; }
+
+  Shape shape;
+  DType dtype = DType::bf16;
+  int leaf = -1;                    ///< number of the parameter that it is (or a view of); -1
+  std::shared_ptr<Node> grad_fn;    ///< null: no gradient needed, or a leaf
+  std::size_t output = 0;           ///< which output of grad_fn it is
+  bool transposed = false;          ///< a gradient that reached us as a transposed view: cannot be added to in place
+  bool needs_grad() const;
+  int storage() const { return storage_; }
+  /// The same storage seen with another shape, without autograd.
+  Tensor alias(Shape as) const;
+
+ private:
+  friend class Eager;
+  Eager* eager_ = nullptr;
+  int storage_ = -1;  ///< -1: a parameter, or a tensor too small to count
+};
+
+/// A variable saved for backward. Under a checkpoint it is empty until the first one that is needed recomputes them all.
+class Saved {
+ public:
+  Saved() = default;
+  const Tensor& get() const;
+
+ private:
+  friend class Eager;
+  struct Frame;
+  mutable Tensor kept_;
+  mutable bool taken_ = false;    ///< out of the frame; the frame itself stays until this variable goes
+  std::shared_ptr<Frame> frame_;
+  std::size_t index_ = 0;
+};
+
+using Gradients = std::vector<Tensor>;
+
+struct Node {
+  std::string name;
+  std::int64_t sequence = 0;
+  int scope = 0;
+  std::size_t outputs = 1;
+  std::function<Gradients(Gradients)> apply;  ///< holds the saved variables; dropped after it has run
+  struct Edge {
+    std::shared_ptr<Node> node;  ///< null: no gradient wanted
+    std::size_t slot = 0;
+  };
+  std::vector<Edge> next;
+  struct Metadata {
+    Shape shape;
+    DType dtype = DType::bf16;
+  };
+  std::vector<Metadata> wanted;  ///< of each input: its gradient is summed and cast to this when the node has run
+};
+
+/// What happened, in order.
+struct EagerEvent {
+  enum class Kind : std::uint8_t { alloc, free, gradient };
+  Kind kind = Kind::alloc;
+  int storage = 0;  ///< gradient: the storage that became (or was added into) the leaf's gradient
+  int scope = 0;
+  bool backward = false;
+  int leaf = -1;
+};
+
+class Eager {
+ public:
+  std::vector<Storage> storages;
+  std::vector<Leaf> leaves;
+  std::vector<EagerEvent> events;
+
+  // ---- state of the interpreter
+  bool grad_enabled = true;
+  bool autocast = false;            ///< torch.autocast(bfloat16) is on
+  int scope = 0;                    ///< where we are: events and nodes belong to it
+  bool in_backward = false;
+  std::string prefix;               ///< of names: "layer.self_attn."
+
+  int parameter(std::string name, Shape shape, DType dtype, bool trainable = true);
+  Tensor leaf(int number);
+
+  /// A new storage.
+  Tensor make(std::string name, Shape shape, DType dtype, Category category = Category::activations);
+  /// A tensor of a few bytes that is not worth a storage.
+  Tensor scalar(DType dtype);
+  /// The bf16 copy of an fp32 weight under autocast: made at its first use, kept until autocast is left.
+  Tensor autocast_weight(const Tensor& weight);
+  void leave_autocast() { casts_.clear(); }
+
+  /// Keeps x for the backward pass.
+  Saved save(const Tensor& x);
+  /// Makes `out` the output of a new node if gradients are on and one of `inputs` needs one. Returns whether it did.
+  bool record(Tensor& out, const char* name, const std::vector<const Tensor*>& inputs, std::function<Gradients(Gradients)> apply,
+              std::size_t outputs = 1);
+  bool will_record(const std::vector<const Tensor*>& inputs) const;
+
+  using Function = std::function<Tensor(const Tensor&)>;
+  /// torch.utils.checkpoint, use_reentrant=False: nothing is saved but x; the first saved variable that backward needs runs
+  /// `body` again until all are there.
+  Tensor checkpoint(const Tensor& x, const Function& body);
+  /// use_reentrant=True: no graph in forward, the whole body and a nested backward pass in backward.
+  Tensor checkpoint_reentrant(const Tensor& x, const Function& body);
+
+  /// loss.backward() with `gradient` for `root`. Gradients of leaves are reported as events.
+  void backward(const Tensor& root, Tensor gradient);
+
+  void reference(int storage);
+  void release(int storage);
+  std::int64_t sequence = 0;
+
+ private:
+  friend class Saved;
+  struct StopRecompute {};
+  std::vector<std::pair<int, Tensor>> casts_;
+  std::shared_ptr<Saved::Frame> recording_;   ///< frame whose forward runs now
+  std::shared_ptr<Saved::Frame> refilling_;   ///< frame that is being recomputed now
+  std::shared_ptr<Node> accumulator(int leaf);
+};
+
+/// The frame of one non-reentrant checkpoint.
+struct Saved::Frame {
+  Eager* eager = nullptr;
+  Tensor input;
+  Eager::Function body;
+  std::size_t packed = 0;          ///< variables saved by the original forward
+  std::vector<Tensor> refilled;
+  std::size_t refill_at = 0;
+  bool done = false;
+  bool autocast = false;
+  int scope = 0;
+  std::string prefix;
+};
+
+}  // namespace oomplan

@@ -1,0 +1,267 @@
+#include "layers/heads.hpp"
+
+#include "layers/ops.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace ops;
+using axis::B, axis::C, axis::K, axis::TK;
+
+/// A scalar loss from one fp32 number a token.
+Tensor mean_loss(Eager& g, Tensor per_token) {
+  const Shape whole = per_token.shape;
+  Tensor loss = g.make("loss", {}, DType::fp32);
+  g.record(loss, "MeanBackward0", {&per_token}, [&g, whole](Gradients) {
+    return Gradients{g.make("loss_backward", whole, DType::fp32, Category::temporaries)};
+  });
+  return loss;
+}
+
+/// cross_entropy: log_softmax and nll_loss. The gradient of nll_loss is a dense tensor of zeros.
+Tensor cross_entropy(Eager& g, const Tensor& logits, const Tensor& labels) {
+  Tensor log_probs = log_softmax(g, logits, "log_probs");
+  const bool recorded = g.will_record({&log_probs});
+  Saved saved = recorded ? g.save(log_probs) : Saved();
+  Saved target = recorded ? g.save(labels) : Saved();
+  Tensor loss = g.make("loss", {}, DType::fp32);
+  Tensor weight = g.make("loss.total_weight", {}, DType::fp32);
+  if (recorded) {
+    Saved saved_weight = g.save(weight);
+    g.record(loss, "NllLossBackward0", {&log_probs}, [&g, saved, target, saved_weight](Gradients) {
+      (void)target.get();
+      (void)saved_weight.get();
+      return Gradients{g.make("nll_loss_backward", saved.get().shape, saved.get().dtype, Category::logits)};
+    });
+  }
+  return loss;
+}
+
+/// ForCausalLMLoss (transformers loss/loss_utils.py).
+Tensor hf_loss(Eager& g, const Tensor& logits) {
+  Tensor full = to(g, logits, DType::fp32, "logits_fp32");
+  Tensor padded = g.make("labels.padded", {B, K}, DType::int64);
+  Tensor shifted = g.make("labels.shifted", {B, K}, DType::int64);
+  padded.reset();
+  return cross_entropy(g, full, shifted);
+}
+
+Tensor labels_index(Eager& g) { return g.make("labels.index", {B, K, 1}, DType::int64); }
+
+/// log_softmax(logits) -> gather.
+Tensor gathered(Eager& g, Tensor logits) {
+  Tensor index = labels_index(g);
+  Tensor log_probs = log_softmax(g, std::move(logits), "log_probs");
+  Tensor token = gather(g, std::move(log_probs), index, {B, K, 1}, "token_log_probs");
+  return to(g, std::move(token), DType::fp32, "token_log_probs_fp32");
+}
+
+/// gather(x) - logsumexp(x).
+Tensor by_logsumexp(Eager& g, const Tensor& x) {
+  Tensor index = labels_index(g);
+  Tensor token = gather(g, x, index, {B, K, 1}, "token_logits");
+  Tensor total = logsumexp(g, x, {B, K, 1}, "logsumexp");
+  Tensor negative = neg(g, std::move(total), "negative");
+  return add(g, std::move(token), std::move(negative), "token_log_probs");
+}
+
+/// entropy_from_logits: logsumexp(x) - sum(softmax(x) * x). Autocast gives softmax and logsumexp an fp32 copy of x each.
+Tensor entropy(Eager& g, const Tensor& x) {
+  const Shape one{B, K, 1};
+  Tensor probabilities;
+  {
+    Tensor source = g.autocast ? to(g, x, DType::fp32, "entropy.softmax_input") : x;
+    const DType dtype = source.dtype;
+    probabilities = softmax(g, std::move(source), dtype, "entropy.probabilities", Category::logits);
+  }
+  Tensor total;
+  {
+    Tensor source = g.autocast ? to(g, x, DType::fp32, "entropy.logsumexp_input") : x;
+    total = logsumexp(g, std::move(source), one, "entropy.logsumexp");
+  }
+  Tensor weighted;
+  {
+    Tensor product = mul(g, probabilities, x, "entropy.product", Category::logits);
+    if (g.autocast) product = to(g, std::move(product), DType::fp32, "entropy.product_fp32");
+    weighted = sum(g, std::move(product), one, "entropy.weighted");
+  }
+  Tensor negative = neg(g, std::move(weighted), "entropy.negative");
+  return add(g, std::move(total), std::move(negative), "entropy");
+}
+
+/// flash-attention's cross-entropy (ops/triton/cross_entropy.py): saves the logits and one fp32 a row; the gradient is written
+/// into the logits when `in_place`.
+Tensor flash_cross_entropy(Eager& g, const Tensor& x, bool in_place) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(x) : Saved();
+  Tensor index = labels_index(g);
+  Saved target = recorded ? g.save(index) : Saved();
+  Tensor losses = g.make("losses", {B, K, 1}, DType::fp32);
+  Tensor z_losses = g.make("z_losses", {B, K, 1}, DType::fp32);
+  Tensor lse = g.make("cross_entropy.lse", {B, K, 1}, DType::fp32);
+  if (recorded) {
+    Saved rows = g.save(lse);
+    g.record(losses, "CrossEntropyLossBackward", {&x}, [&g, saved, rows, target, in_place](Gradients) {
+      (void)rows.get();
+      (void)target.get();
+      const Tensor& self = saved.get();
+      if (in_place) return Gradients{self.alias(self.shape)};
+      return Gradients{g.make("cross_entropy_backward", self.shape, self.dtype, Category::logits)};
+    });
+  }
+  return losses;
+}
+
+/// verl's compiled entropy: what torch.compile's partitioner keeps is the 16-bit logits and row statistics.
+Tensor compiled_entropy(Eager& g, const Tensor& x) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(x) : Saved();
+  Tensor rows = g.make("entropy.rows", {B, K, 2}, DType::fp32);
+  Tensor out = g.make("entropy", {B, K, 1}, DType::fp32);
+  if (recorded) {
+    Saved saved_rows = g.save(rows);
+    g.record(out, "CompiledFunctionBackward", {&x}, [&g, saved, saved_rows](Gradients) {
+      (void)saved_rows.get();
+      return Gradients{g.make("entropy_backward", saved.get().shape, saved.get().dtype, Category::logits)};
+    });
+  }
+  return out;
+}
+
+/// verl workers/actor: temperature out of place, cross-entropy, entropy when it needs a gradient.
+Tensor verl(Eager& g, const Tensor& output_logits, LossHead head) {
+  Tensor scaled = scale(g, output_logits, "logits_scaled", Category::logits);
+  Tensor log_probs = flash_cross_entropy(g, scaled, head == LossHead::verl_flash_ce);
+  if (head == LossHead::verl_flash_ce) return log_probs;
+  Tensor extra = head == LossHead::verl_entropy_compiled ? compiled_entropy(g, scaled) : entropy(g, scaled);
+  return add(g, std::move(log_probs), std::move(extra), "objective");
+}
+
+/// One compiled chunk of AReaL: fp32 logits of the chunk while it runs, in backward too; a 16-bit gradient of the chunk.
+Tensor areal_chunk(Eager& g, const Tensor& logits, std::int64_t vocab) {
+  Tensor part = slice(g, logits, {C, Dim(vocab)});
+  const bool recorded = g.will_record({&part});
+  Saved saved = recorded ? g.save(part) : Saved();
+  { Tensor full = g.make("chunk.logits_fp32", part.shape, DType::fp32, Category::logits); }
+  Tensor rows = g.make("chunk.rows", {C, Dim(2)}, DType::fp32);
+  Tensor out = g.make("chunk.log_probs_and_entropy", {C, Dim(2)}, DType::fp32);
+  if (recorded) {
+    Saved saved_rows = g.save(rows);
+    g.record(out, "CompiledFunctionBackward", {&part}, [&g, saved, saved_rows](Gradients) {
+      (void)saved_rows.get();
+      const Tensor& self = saved.get();
+      Tensor full = g.make("chunk.backward_fp32", self.shape, DType::fp32, Category::logits);
+      full.reset();
+      return Gradients{g.make("chunk.gradient", self.shape, self.dtype, Category::logits)};
+    });
+  }
+  return out;
+}
+
+/// The same in eager mode: fp32 logits, log_softmax, its exponential for the entropy; they stay until the function returns.
+Tensor areal_eager_chunk(Eager& g, const Tensor& logits, std::int64_t vocab, std::vector<Tensor>& kept) {
+  const Shape one{C, Dim(1)};
+  Tensor part = slice(g, logits, {C, Dim(vocab)});
+  Tensor log_probs;
+  {
+    Tensor full = to(g, part, DType::fp32, "chunk.logits_fp32");
+    Tensor scaled = scale(g, std::move(full), "chunk.scaled", Category::logits);
+    log_probs = log_softmax(g, std::move(scaled), "chunk.log_probs");
+  }
+  Tensor index = g.make("chunk.labels", one, DType::int64);
+  Tensor token = gather(g, log_probs, index, one, "chunk.token");
+  Tensor power = exp(g, log_probs, "chunk.exp");
+  Tensor weighted;
+  {
+    Tensor product = mul(g, power, log_probs, "chunk.product", Category::logits);
+    weighted = sum(g, std::move(product), one, "chunk.entropy");
+  }
+  kept.push_back(log_probs);
+  kept.push_back(power);
+  (void)weighted;
+  return token;
+}
+
+Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::function<void(int)>& scope) {
+  Tensor rows_view = logits.alias({TK, Dim(o.vocab)});
+  rows_view.grad_fn = logits.grad_fn;
+  rows_view.output = logits.output;
+  std::vector<Tensor> parts, kept;
+  for (int i = 0; i < o.chunks; ++i) {
+    scope(i);
+    switch (o.head) {
+      case LossHead::areal_compiled: parts.push_back(areal_chunk(g, rows_view, o.vocab)); break;
+      case LossHead::areal_eager: parts.push_back(areal_eager_chunk(g, rows_view, o.vocab, kept)); break;
+      default: {
+        Tensor part = slice(g, rows_view, {C, Dim(o.vocab)});
+        Tensor full = to(g, part, DType::fp32, "chunk.logits_fp32");
+        Tensor log_probs = log_softmax(g, std::move(full), "chunk.log_probs");
+        Tensor index = g.make("chunk.labels", {C, Dim(1)}, DType::int64);
+        parts.push_back(gather(g, std::move(log_probs), index, {C, Dim(1)}, "chunk.token"));
+      }
+    }
+  }
+  scope(-1);
+  return cat(g, std::move(parts), {TK, Dim(1)}, "token_log_probs");
+}
+
+}  // namespace
+
+std::int64_t chunk_rows(LossHead head) {
+  switch (head) {
+    case LossHead::areal_compiled:
+    case LossHead::areal_eager:
+    case LossHead::logprob_chunked: return 1024;
+    default: return 0;
+  }
+}
+
+bool inside_model(LossHead head) { return head == LossHead::hf_loss; }
+
+Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::function<void(int)>& scope) {
+  switch (o.head) {
+    case LossHead::hf_loss: return hf_loss(g, logits);
+    case LossHead::logprob_fp32: {
+      Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
+      return mean_loss(g, gathered(g, std::move(full)));
+    }
+    case LossHead::logprob_bf16: return mean_loss(g, gathered(g, std::move(logits)));
+    case LossHead::logprob_lse: {
+      Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
+      return mean_loss(g, by_logsumexp(g, full));
+    }
+    case LossHead::logprob_temperature: {
+      Tensor scaled = scale(g, std::move(logits), "logits_scaled", Category::logits);
+      Tensor full = to(g, std::move(scaled), DType::fp32, "logits_fp32");
+      return mean_loss(g, gathered(g, std::move(full)));
+    }
+    case LossHead::logprob_rows: {
+      Tensor rows = log_softmax(g, logits, "log_probs");
+      Tensor index = labels_index(g);
+      return mean_loss(g, gather(g, std::move(rows), index, {B, K, 1}, "token_log_probs"));
+    }
+    case LossHead::logprob_entropy_fp32:
+    case LossHead::logprob_entropy_nograd: {
+      Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
+      Tensor token = gathered(g, full);
+      const bool grad = std::exchange(g.grad_enabled, g.grad_enabled && o.head == LossHead::logprob_entropy_fp32);
+      Tensor spread = entropy(g, full);
+      g.grad_enabled = grad;
+      Tensor objective = add(g, std::move(token), std::move(spread), "objective");
+      return mean_loss(g, std::move(objective));
+    }
+    case LossHead::verl_flash_ce:
+    case LossHead::verl_entropy_compiled:
+    case LossHead::verl_entropy_eager: return mean_loss(g, verl(g, logits, o.head));
+    case LossHead::logprob_chunked:
+    case LossHead::areal_compiled:
+    case LossHead::areal_eager: return mean_loss(g, chunked(g, logits, o, scope));
+    case LossHead::value: {
+      Tensor full = to(g, std::move(logits), DType::fp32, "values_fp32");
+      return mean_loss(g, std::move(full));
+    }
+  }
+  return {};
+}
+
+}  // namespace oomplan

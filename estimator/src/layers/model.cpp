@@ -1,0 +1,241 @@
+#include "layers/model.hpp"
+
+#include <algorithm>
+
+#include <oomplan/units/errors.hpp>
+
+#include "layers/ops.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace ops;
+using axis::B, axis::K, axis::S, axis::T, axis::TK;
+
+constexpr int kSimulated = 4;  // first, two inner ones that are compared, last
+
+class Runner {
+ public:
+  Runner(Eager& g, const Architecture& a, const PassOptions& o) : g_(g), a_(a), o_(o) {}
+
+  ModelRun run() {
+    plan_stations();
+    declare();
+    g_.autocast = o_.kernels.autocast;
+    g_.grad_enabled = o_.training;
+    Tensor loss = forward();
+    g_.autocast = false;
+    if (o_.training) {
+      enter(StationPlace::finish);
+      Tensor one = g_.make("loss.gradient", {}, DType::fp32, Category::temporaries);
+      g_.backward(loss, std::move(one));
+      g_.in_backward = true;
+      enter(StationPlace::inputs);
+    }
+    // The loss and what the caller kept go last.
+    kept_outputs_.reset();
+    loss.reset();
+    input_ids_.reset();
+    labels_.reset();
+    return std::move(out_);
+  }
+
+ private:
+  void plan_stations() {
+    const auto single = [&](StationPlace p) {
+      Station s;
+      s.place = p;
+      out_.stations.push_back(s);
+    };
+    single(StationPlace::inputs);
+    single(StationPlace::embedding);
+    single(StationPlace::preamble);
+    for (std::size_t r = 0; r < a_.runs.size(); ++r) {
+      Station s;
+      s.place = StationPlace::layers;
+      s.run = static_cast<int>(r);
+      s.count = a_.runs[r].count;
+      s.simulated = static_cast<int>(std::min<std::int64_t>(kSimulated, s.count));
+      out_.stations.push_back(s);
+    }
+    single(StationPlace::norm);
+    single(StationPlace::head);
+    single(StationPlace::loss);
+    if (chunk_rows(o_.head) > 0) {
+      Station s;
+      s.place = StationPlace::chunks;
+      s.count = 0;
+      s.simulated = o_.chunks;
+      out_.stations.push_back(s);
+    }
+    single(StationPlace::finish);
+  }
+
+  void enter(StationPlace place, int run = -1, int unit = 0) {
+    for (std::size_t i = 0; i < out_.stations.size(); ++i)
+      if (out_.stations[i].place == place && out_.stations[i].run == run) g_.scope = static_cast<int>(i) * kUnitsPerStation + unit;
+  }
+
+  void declare() {
+    const DType dtype = o_.kernels.parameters;
+    enter(StationPlace::embedding);
+    embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, a_.hidden}, dtype);
+    for (std::size_t r = 0; r < a_.runs.size(); ++r) {
+      for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
+        enter(StationPlace::layers, static_cast<int>(r), u);
+        g_.prefix = "layer.";
+        layers_.push_back(declare_layer(g_, a_, a_.runs[r].layer, dtype));
+      }
+    }
+    g_.prefix.clear();
+    enter(StationPlace::norm);
+    norm_ = g_.parameter("model.norm.weight", {a_.hidden}, dtype);
+    enter(StationPlace::head);
+    if (o_.critic) head_ = g_.parameter("score.weight", {1, a_.hidden}, dtype);
+    else head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, a_.hidden}, dtype);
+  }
+
+  Tensor embed() {
+    enter(StationPlace::embedding);
+    Tensor w = g_.leaf(embedding_);
+    Tensor out = g_.make("embedding", {B, S, Dim(a_.hidden)}, w.dtype);
+    const Shape shape = w.shape;
+    g_.record(out, "EmbeddingBackward0", {&w}, [this, shape](Gradients in) {
+      return Gradients{g_.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
+    });
+    return out;
+  }
+
+  /// Positions, mask, cos and sin: made once, shared by all layers.
+  LayerContext preamble(DType dtype) {
+    enter(StationPlace::preamble);
+    LayerContext context;
+    positions_ = g_.make("position_ids", {Dim(1), S}, DType::int64, Category::inputs);
+    const bool grad = std::exchange(g_.grad_enabled, false);
+    if (o_.kernels.kernels == Kernels::hf_eager) {
+      Tensor allowed = g_.make("mask.bool", {B, Dim(1), S, S}, DType::boolean, Category::buffers);
+      context.mask = g_.make("mask.additive", {B, Dim(1), S, S}, dtype, Category::buffers);
+    } else if (o_.kernels.padding_mask && o_.kernels.kernels == Kernels::hf_sdpa) {
+      context.mask = g_.make("mask.bool", {B, Dim(1), S, S}, DType::boolean, Category::buffers);
+    }
+    const std::int64_t d = rotary_width();
+    if (d > 0) {
+      const Shape whole{Dim(1), S, Dim(d)};
+      Tensor emb;
+      {
+        Tensor freqs = g_.make("rotary.freqs", {Dim(1), S, Dim(d / 2)}, DType::fp32, Category::buffers);
+        emb = g_.make("rotary.emb", whole, DType::fp32, Category::buffers);
+      }
+      Tensor cos = g_.make("rotary.cos_fp32", whole, DType::fp32, Category::buffers);
+      Tensor sin = g_.make("rotary.sin_fp32", whole, DType::fp32, Category::buffers);
+      context.cos = to(g_, cos, dtype, "rotary.cos");
+      context.sin = to(g_, sin, dtype, "rotary.sin");
+    }
+    g_.grad_enabled = grad;
+    return context;
+  }
+
+  std::int64_t rotary_width() const {
+    for (const auto& run : a_.runs)
+      if (run.layer.mixer.rotary_dim > 0) return run.layer.mixer.rotary_dim;
+    return 0;
+  }
+
+  Tensor run_one(std::size_t r, std::size_t number, const LayerContext& context, const Tensor& x) {
+    const Layer& layer = a_.runs[r].layer;
+    const LayerLeaves& leaves = layers_[number];
+    const auto body = [this, &layer, &leaves, context](const Tensor& in) {
+      return run_layer(g_, a_, layer, leaves, o_.kernels, context, in);
+    };
+    if (!o_.training || o_.recompute == Recompute::none) return body(x);
+    return o_.reentrant ? g_.checkpoint_reentrant(x, body) : g_.checkpoint(x, body);
+  }
+
+  /// LlamaModel.forward: inputs_embeds stays a local variable to the end.
+  Tensor decoder() {
+    Tensor inputs_embeds = embed();
+    Tensor hidden = inputs_embeds;
+    const LayerContext context = preamble(inputs_embeds.dtype);
+    std::size_t number = 0;
+    for (std::size_t r = 0; r < a_.runs.size(); ++r) {
+      for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
+        enter(StationPlace::layers, static_cast<int>(r), u);
+        g_.prefix = "layer.";
+        hidden = run_one(r, number++, context, hidden);
+      }
+    }
+    g_.prefix.clear();
+    enter(StationPlace::norm);
+    hidden = run_norm(g_, a_.final_norm, hidden, norm_, "norm");
+    return hidden;
+  }
+
+  Tensor logits(const Tensor& hidden) {
+    Tensor kept = o_.slice_hidden ? slice(g_, hidden, {B, K, Dim(a_.hidden)}) : hidden;
+    enter(StationPlace::head);
+    const Dim width = o_.critic ? 1 : a_.vocab;
+    Tensor out = linear(g_, kept, head_, -1, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
+    return out;
+  }
+
+  Tensor forward() {
+    enter(StationPlace::inputs);
+    input_ids_ = g_.make("input_ids", {B, S}, DType::int64, Category::inputs);
+    labels_ = g_.make("labels", {B, S}, DType::int64, Category::inputs);
+    const HeadOptions head{o_.critic ? LossHead::value : o_.head, o_.keep_outputs, a_.vocab, o_.chunks};
+    const auto scope = [this](int chunk) {
+      if (chunk >= 0) enter(StationPlace::chunks, -1, chunk);
+      else enter(StationPlace::finish);
+    };
+    Tensor output, loss;
+    {
+      Tensor hidden = decoder();
+      output = logits(hidden);
+      if (inside_model(head.head)) {
+        enter(StationPlace::loss);
+        loss = run_head(g_, output, head, scope);
+        g_.leave_autocast();
+        enter(StationPlace::finish);
+      }
+      positions_.reset();
+    }
+    if (o_.keep_outputs || keeps_logits(head.head)) kept_outputs_ = output;
+    if (inside_model(head.head)) return loss;
+    enter(StationPlace::loss);
+    if (verl_like(head.head)) {
+      // the step's local variable `output` holds the logits until it returns
+      loss = run_head(g_, output, head, scope);
+      enter(StationPlace::finish);
+      output.reset();
+    } else {
+      loss = run_head(g_, std::move(output), head, scope);
+      enter(StationPlace::finish);
+    }
+    g_.leave_autocast();
+    return loss;
+  }
+
+  static bool verl_like(LossHead h) {
+    return h == LossHead::verl_flash_ce || h == LossHead::verl_entropy_compiled || h == LossHead::verl_entropy_eager;
+  }
+  /// AReaL's `outputs` and `logits` stay referenced through the backward pass.
+  static bool keeps_logits(LossHead h) { return h == LossHead::areal_compiled || h == LossHead::areal_eager; }
+
+  Eager& g_;
+  const Architecture& a_;
+  const PassOptions& o_;
+  ModelRun out_;
+  int embedding_ = -1, norm_ = -1, head_ = -1;
+  std::vector<LayerLeaves> layers_;
+  Tensor input_ids_, labels_, positions_, kept_outputs_;
+};
+
+}  // namespace
+
+ModelRun run_model(Eager& g, const Architecture& a, const PassOptions& options) {
+  if (const std::string why = unsupported(a, options.kernels); !why.empty())
+    throw InputError(Problem{{}, a.name, "a model that the kernel sets describe", "", why});
+  return Runner(g, a, options).run();
+}
+
+}  // namespace oomplan

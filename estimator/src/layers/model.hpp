@@ -1,0 +1,19 @@
+// A whole causal language model of transformers in the simulator: embedding, layers, head, loss, and its backward pass.
+#pragma once
+#include <vector>
+
+#include "layers/tape.hpp"
+
+namespace oomplan {
+
+/// Scopes of the simulator: station * kUnitsPerStation + unit.
+inline constexpr int kUnitsPerStation = 8;
+
+struct ModelRun {
+  std::vector<Station> stations;  ///< places, counts and simulated units; segments are still empty
+};
+
+/// Runs one pass. At most four units of each run are simulated. Throws InputError for what no kernel set describes.
+ModelRun run_model(Eager& g, const Architecture&, const PassOptions&);
+
+}  // namespace oomplan

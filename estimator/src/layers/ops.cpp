@@ -1,0 +1,362 @@
+#include "layers/ops.hpp"
+
+namespace oomplan::ops {
+namespace {
+
+constexpr Category kTemporary = Category::temporaries;
+
+DType higher(DType a, DType b) { return a == DType::fp32 || b == DType::fp32 ? DType::fp32 : a; }
+
+const Shape& larger(const Tensor& a, const Tensor& b) {
+  const Dim x = elements(a.shape), y = elements(b.shape);
+  const auto degree = [](const Dim& d) { return d.b + d.s + d.k + d.e; };
+  if (degree(x) != degree(y)) return degree(x) > degree(y) ? a.shape : b.shape;
+  return x.coefficient >= y.coefficient ? a.shape : b.shape;
+}
+
+/// A gradient of `like`'s shape and dtype.
+Tensor gradient(Eager& g, const char* name, const Shape& shape, DType dtype) { return g.make(name, shape, dtype, kTemporary); }
+
+}  // namespace
+
+Tensor to(Eager& g, Tensor x, DType dtype, const std::string& name) {
+  if (x.dtype == dtype) return x;
+  Tensor out = g.make(name, x.shape, dtype);
+  const DType from = x.dtype;
+  g.record(out, "ToCopyBackward0", {&x}, [&g, from](Gradients in) {
+    return Gradients{gradient(g, "to_backward", in[0].shape, from)};
+  });
+  return out;
+}
+
+Tensor pow2(Eager& g, Tensor x) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(x) : Saved();
+  Tensor out = g.make("pow", x.shape, x.dtype);
+  if (recorded) {
+    g.record(out, "PowBackward0", {&x}, [&g, saved](Gradients in) {
+      const Tensor& base = saved.get();
+      Tensor power = gradient(g, "pow_backward.pow", base.shape, base.dtype);       // self.pow(exponent - 1)
+      Tensor scaled = gradient(g, "pow_backward.scaled", base.shape, base.dtype);   // exponent * ...
+      Tensor out_gradient = gradient(g, "pow_backward", in[0].shape, base.dtype);
+      return Gradients{out_gradient};
+    });
+  }
+  return out;
+}
+
+Tensor mean_last(Eager& g, Tensor x) {
+  Shape kept = x.shape;
+  kept.back() = 1;
+  Tensor out = g.make("mean", kept, x.dtype);
+  const Shape whole = x.shape;
+  g.record(out, "MeanBackward1", {&x}, [&g, whole](Gradients in) {
+    return Gradients{gradient(g, "mean_backward", whole, in[0].dtype)};  // expand is a view, the division is not
+  });
+  return out;
+}
+
+Tensor add_scalar(Eager& g, Tensor x, const std::string& name) {
+  Tensor out = g.make(name, x.shape, x.dtype);
+  g.record(out, "AddBackward0", {&x}, [](Gradients in) { return in; });
+  return out;
+}
+
+Tensor rsqrt(Eager& g, Tensor x, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Tensor out = g.make(name, x.shape, x.dtype);
+  if (recorded) {
+    Saved saved = g.save(out);
+    g.record(out, "RsqrtBackward0", {&x}, [&g, saved](Gradients in) {
+      const Tensor& result = saved.get();
+      Tensor cube = gradient(g, "rsqrt_backward.pow", result.shape, result.dtype);
+      Tensor half = gradient(g, "rsqrt_backward.half", in[0].shape, in[0].dtype);
+      Tensor product = gradient(g, "rsqrt_backward", result.shape, result.dtype);
+      return Gradients{product};
+    });
+  }
+  return out;
+}
+
+Tensor mul(Eager& g, Tensor a, Tensor b, const std::string& name, Category category) {
+  const bool recorded = g.will_record({&a, &b});
+  const bool for_a = recorded && a.needs_grad(), for_b = recorded && b.needs_grad();
+  Saved saved_a = for_b ? g.save(a) : Saved();
+  Saved saved_b = for_a ? g.save(b) : Saved();
+  Tensor out = g.make(name, larger(a, b), higher(a.dtype, b.dtype), category);
+  if (recorded) {
+    g.record(out, "MulBackward0", {&a, &b}, [&g, for_a, for_b, saved_a, saved_b](Gradients in) {
+      Gradients grads(2);
+      if (for_b) grads[1] = gradient(g, "mul_backward", in[0].shape, higher(in[0].dtype, saved_a.get().dtype));
+      if (for_a) grads[0] = gradient(g, "mul_backward", in[0].shape, higher(in[0].dtype, saved_b.get().dtype));
+      return grads;
+    });
+  }
+  return out;
+}
+
+Tensor scale(Eager& g, Tensor x, const std::string& name, Category category) {
+  Tensor out = g.make(name, x.shape, x.dtype, category);
+  g.record(out, "MulBackward0", {&x}, [&g](Gradients in) {
+    return Gradients{gradient(g, "scale_backward", in[0].shape, in[0].dtype)};
+  });
+  return out;
+}
+
+Tensor add(Eager& g, Tensor a, Tensor b, const std::string& name) {
+  Tensor out = g.make(name, larger(a, b), higher(a.dtype, b.dtype));
+  g.record(out, "AddBackward0", {&a, &b}, [](Gradients in) { return Gradients{in[0], in[0]}; });
+  return out;
+}
+
+Tensor neg(Eager& g, Tensor x, const std::string& name) {
+  Tensor out = g.make(name, x.shape, x.dtype);
+  g.record(out, "NegBackward0", {&x}, [&g](Gradients in) {
+    return Gradients{gradient(g, "neg_backward", in[0].shape, in[0].dtype)};
+  });
+  return out;
+}
+
+Tensor slice(Eager& g, const Tensor& x, Shape part) {
+  Tensor out = x.alias(std::move(part));
+  const Shape whole = x.shape;
+  const DType dtype = x.dtype;
+  g.record(out, "SliceBackward0", {&x}, [&g, whole, dtype](Gradients) {
+    return Gradients{gradient(g, "slice_backward", whole, dtype)};  // zeros, then the slice is copied in
+  });
+  return out;
+}
+
+Tensor cat(Eager& g, std::vector<Tensor> parts, Shape whole, const std::string& name) {
+  Tensor out = g.make(name, std::move(whole), parts[0].dtype);
+  std::vector<const Tensor*> inputs;
+  std::vector<Shape> shapes;
+  for (const auto& p : parts) {
+    inputs.push_back(&p);
+    shapes.push_back(p.shape);
+  }
+  g.record(out, "CatBackward0", inputs, [shapes](Gradients in) {
+    Gradients grads;
+    for (const auto& s : shapes) grads.push_back(in[0].alias(s));  // narrow: views of the gradient
+    return grads;
+  });
+  return out;
+}
+
+namespace {
+
+Tensor saves_input(Eager& g, Tensor x, const char* node, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(x) : Saved();
+  Tensor out = g.make(name, x.shape, x.dtype);
+  if (recorded) {
+    g.record(out, node, {&x}, [&g, saved](Gradients in) {
+      (void)saved.get();
+      return Gradients{gradient(g, "activation_backward", in[0].shape, in[0].dtype)};
+    });
+  }
+  return out;
+}
+
+Tensor saves_result(Eager& g, Tensor x, const char* node, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Tensor out = g.make(name, x.shape, x.dtype);
+  if (recorded) {
+    Saved saved = g.save(out);
+    g.record(out, node, {&x}, [&g, saved](Gradients in) {
+      (void)saved.get();
+      return Gradients{gradient(g, "backward", in[0].shape, in[0].dtype)};
+    });
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor activation(Eager& g, Tensor x, const std::string& name) { return saves_input(g, std::move(x), "SiluBackward0", name); }
+Tensor sigmoid(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "SigmoidBackward0", name); }
+Tensor tanh(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "TanhBackward0", name); }
+Tensor exp(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "ExpBackward0", name); }
+
+Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name, Category category) {
+  Tensor w = g.leaf(weight);
+  if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
+  if (g.autocast && w.dtype == DType::fp32) w = g.autocast_weight(w);
+  Tensor b = bias >= 0 ? g.leaf(bias) : Tensor();
+  std::vector<const Tensor*> inputs{&x, &w};
+  if (bias >= 0) inputs.push_back(&b);
+  const bool recorded = g.will_record(inputs);
+  const bool for_x = recorded && x.needs_grad(), for_w = recorded && w.needs_grad();
+  Saved saved_x = for_w ? g.save(x) : Saved();
+  Saved saved_w = for_x ? g.save(w) : Saved();
+  const Dim width = out_shape.back();
+  Tensor out = g.make(name, {rows, width}, x.dtype, category);
+  out.shape = std::move(out_shape);
+  if (!recorded) return out;
+  const Shape x_shape = x.shape, w_shape = w.shape;
+  const bool for_b = bias >= 0 && b.needs_grad();
+  g.record(out, "MmBackward0", inputs, [=, &g](Gradients in) {
+    Gradients grads(3);
+    if (for_w) {
+      (void)saved_x.get();
+      grads[1] = g.make(name + ".weight_gradient", w_shape, in[0].dtype, Category::gradients);
+      grads[1].transposed = true;
+    }
+    if (for_x) {
+      (void)saved_w.get();
+      grads[0] = gradient(g, "mm_backward", {rows, x_shape.back()}, in[0].dtype);
+      grads[0].shape = x_shape;
+    }
+    if (for_b) grads[2] = in[0];  // summed over the rows when the node has run
+    return grads;
+  });
+  return out;
+}
+
+Tensor softmax(Eager& g, Tensor x, DType dtype, const std::string& name, Category category) {
+  const bool recorded = g.will_record({&x});
+  Tensor out = g.make(name, x.shape, dtype, category);
+  if (recorded) {
+    const DType from = x.dtype;
+    Saved saved = g.save(out);
+    g.record(out, "SoftmaxBackward0", {&x}, [&g, saved, from](Gradients in) {
+      (void)saved.get();
+      return Gradients{gradient(g, "softmax_backward", in[0].shape, from)};
+    });
+  }
+  return out;
+}
+
+Tensor log_softmax(Eager& g, Tensor x, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Tensor out = g.make(name, x.shape, x.dtype, Category::logits);
+  if (recorded) {
+    Saved saved = g.save(out);
+    g.record(out, "LogSoftmaxBackward0", {&x}, [&g, saved](Gradients in) {
+      const Tensor& result = saved.get();
+      return Gradients{g.make("log_softmax_backward", result.shape, result.dtype, Category::logits)};
+    });
+  }
+  return out;
+}
+
+Tensor matmul(Eager& g, Tensor a, Tensor b, Shape out_shape, const std::string& name) {
+  const bool recorded = g.will_record({&a, &b});
+  const bool for_a = recorded && a.needs_grad(), for_b = recorded && b.needs_grad();
+  Saved saved_a = for_b ? g.save(a) : Saved();
+  Saved saved_b = for_a ? g.save(b) : Saved();
+  Tensor out = g.make(name, std::move(out_shape), a.dtype);
+  if (recorded) {
+    const Shape a_shape = a.shape, b_shape = b.shape;
+    g.record(out, "BmmBackward0", {&a, &b}, [=, &g](Gradients in) {
+      Gradients grads(2);
+      if (for_b) {
+        (void)saved_a.get();
+        grads[1] = gradient(g, "bmm_backward", b_shape, in[0].dtype);
+      }
+      if (for_a) {
+        (void)saved_b.get();
+        grads[0] = gradient(g, "bmm_backward", a_shape, in[0].dtype);
+      }
+      return grads;
+    });
+  }
+  return out;
+}
+
+Tensor repeat_kv(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
+  if (elements(out_shape) == elements(x.shape)) return x;
+  const Shape from = x.shape;
+  Tensor out = g.make(name, std::move(out_shape), x.dtype);
+  g.record(out, "ExpandBackward0", {&x}, [&g, from](Gradients in) {
+    return Gradients{gradient(g, "repeat_kv_backward", from, in[0].dtype)};
+  });
+  return out;
+}
+
+Tensor copy(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
+  const Shape from = x.shape;
+  Tensor out = g.make(name, std::move(out_shape), x.dtype);
+  g.record(out, "CloneBackward0", {&x}, [from](Gradients in) { return Gradients{in[0].alias(from)}; });
+  return out;
+}
+
+Tensor index_rows(Eager& g, Tensor x, const Tensor& index, Shape out_shape, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(index) : Saved();
+  Tensor out = g.make(name, std::move(out_shape), x.dtype);
+  if (recorded) {
+    const Shape from = x.shape;
+    g.record(out, "IndexBackward0", {&x}, [&g, saved, from](Gradients in) {
+      (void)saved.get();
+      return Gradients{gradient(g, "index_backward", from, in[0].dtype)};
+    });
+  }
+  return out;
+}
+
+Tensor sum(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
+  const Shape from = x.shape;
+  Tensor out = g.make(name, std::move(out_shape), x.dtype);
+  g.record(out, "SumBackward1", {&x}, [from](Gradients in) { return Gradients{in[0].alias(from)}; });  // expand: a view
+  return out;
+}
+
+Tensor div(Eager& g, Tensor a, Tensor b, const std::string& name) {
+  const bool recorded = g.will_record({&a, &b});
+  const bool for_a = recorded && a.needs_grad(), for_b = recorded && b.needs_grad();
+  Saved saved_a = for_b ? g.save(a) : Saved();
+  Saved saved_b = recorded ? g.save(b) : Saved();
+  Tensor out = g.make(name, larger(a, b), higher(a.dtype, b.dtype));
+  if (recorded) {
+    g.record(out, "DivBackward0", {&a, &b}, [=, &g](Gradients in) {
+      Gradients grads(2);
+      (void)saved_b.get();
+      if (for_b) {
+        (void)saved_a.get();  // -grad * ((self / other) / other)
+        Tensor first = gradient(g, "div_backward.quotient", in[0].shape, in[0].dtype);
+        Tensor second = gradient(g, "div_backward.quotient", in[0].shape, in[0].dtype);
+        Tensor negative = gradient(g, "div_backward.negative", in[0].shape, in[0].dtype);
+        grads[1] = gradient(g, "div_backward", in[0].shape, in[0].dtype);
+      }
+      if (for_a) grads[0] = gradient(g, "div_backward", in[0].shape, in[0].dtype);
+      return grads;
+    });
+  }
+  return out;
+}
+
+Tensor gather(Eager& g, Tensor x, const Tensor& index, Shape out_shape, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(index) : Saved();
+  Tensor out = g.make(name, std::move(out_shape), x.dtype);
+  if (recorded) {
+    const Shape from = x.shape;
+    const DType dtype = x.dtype;
+    g.record(out, "GatherBackward0", {&x}, [&g, saved, from, dtype](Gradients) {
+      (void)saved.get();
+      return Gradients{g.make("gather_backward", from, dtype, Category::logits)};  // zeros, then scatter_add_
+    });
+  }
+  return out;
+}
+
+Tensor logsumexp(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Saved saved_x = recorded ? g.save(x) : Saved();
+  { Tensor hidden = g.make(name + ".exp", x.shape, x.dtype, Category::logits); }  // (x - max).exp() inside the kernel
+  Tensor out = g.make(name, std::move(out_shape), x.dtype);
+  if (recorded) {
+    Saved saved_out = g.save(out);
+    g.record(out, "LogsumexpBackward0", {&x}, [&g, saved_x, saved_out](Gradients) {
+      const Tensor& self = saved_x.get();  // grad * (self - result).exp()
+      (void)saved_out.get();
+      Tensor difference = g.make("logsumexp_backward.difference", self.shape, self.dtype, Category::logits);
+      Tensor power = g.make("logsumexp_backward.exp", self.shape, self.dtype, Category::logits);
+      return Gradients{g.make("logsumexp_backward", self.shape, self.dtype, Category::logits)};
+    });
+  }
+  return out;
+}
+
+}  // namespace oomplan::ops

@@ -1,0 +1,212 @@
+#include "layers/tape.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "layers/model.hpp"
+
+namespace oomplan {
+namespace {
+
+/// One stretch of the simulator's events: station, unit, direction.
+struct Stretch {
+  int scope = 0;
+  bool backward = false;
+  std::vector<const EagerEvent*> events;
+};
+
+std::vector<Stretch> cut(const Eager& g) {
+  std::vector<Stretch> out;
+  for (const auto& e : g.events) {
+    if (out.empty() || out.back().scope != e.scope || out.back().backward != e.backward) out.push_back({e.scope, e.backward, {}});
+    out.back().events.push_back(&e);
+  }
+  return out;
+}
+
+/// Turns storages into sites. Units of one run share sites: the same name for the same time within a unit is the same site.
+class Builder {
+ public:
+  Builder(const Eager& g, const ModelRun& run) : g_(g), run_(run) {}
+
+  Tape build() {
+    tape_.stations = run_.stations;
+    const auto stretches = cut(g_);
+    number_storages(stretches);
+    for (const auto& s : stretches) add(s);
+    check_inner();
+    for (auto& station : tape_.stations)
+      for (int u = 0; u < 3; ++u) {
+        for (Segment* segment : {&station.forward[u], &station.backward[u]}) {
+          segment->summary = summarise(*segment, false);
+          segment->summary_adding = summarise(*segment, true);
+        }
+      }
+    return std::move(tape_);
+  }
+
+ private:
+  struct Born {
+    std::uint32_t site = 0;
+    int station = 0, unit = 0;
+  };
+
+  void number_storages(const std::vector<Stretch>& stretches) {
+    born_.resize(g_.storages.size());
+    using Key = std::tuple<int, bool, std::string, int>;
+    std::map<Key, std::uint32_t> known;
+    std::map<std::pair<int, bool>, std::map<std::string, int>> all_times;
+    for (const auto& s : stretches) {
+      auto& times = all_times[{s.scope, s.backward}];
+      const int station = station_of(s.scope);
+      for (const EagerEvent* e : s.events) {
+        if (e->kind != EagerEvent::Kind::alloc) continue;
+        const Storage& storage = g_.storages[static_cast<std::size_t>(e->storage)];
+        const Key key{station, s.backward, storage.name, times[storage.name]++};
+        const auto [at, fresh] = known.emplace(key, static_cast<std::uint32_t>(tape_.sites.size()));
+        if (fresh)
+          tape_.sites.push_back({storage.name, storage.shape, storage.dtype, storage.category, storage.saved,
+                                 elements(storage.shape) * Dim(row(storage.dtype).bits / 8), static_cast<std::size_t>(station)});
+        born_[static_cast<std::size_t>(e->storage)] = {at->second, station, unit_of(s.scope)};
+      }
+    }
+  }
+
+  void add(const Stretch& s) {
+    const auto station = static_cast<std::size_t>(station_of(s.scope));
+    const int unit = unit_of(s.scope);
+    auto& simulated = units_[{station, s.backward}];
+    if (simulated.size() <= static_cast<std::size_t>(unit)) simulated.resize(static_cast<std::size_t>(unit) + 1);
+    auto& events = simulated[static_cast<std::size_t>(unit)];
+    for (const EagerEvent* e : s.events) {
+      const Born& b = born_[static_cast<std::size_t>(e->storage)];
+      TapeEvent t;
+      t.kind = static_cast<TapeEvent::Kind>(e->kind);
+      t.site = b.site;
+      t.relative = tape_.stations[static_cast<std::size_t>(b.station)].simulated > 1 && b.station == static_cast<int>(station);
+      t.offset = t.relative ? b.unit - unit : absolute(b);
+      events.push_back(t);
+    }
+  }
+
+  /// The real number of a simulated unit, for references from other stations: only first and last can be meant.
+  std::int32_t absolute(const Born& b) const {
+    const Station& s = tape_.stations[static_cast<std::size_t>(b.station)];
+    if (s.simulated <= 1 || b.unit == 0) return 0;
+    return -1 - (s.simulated - 1 - b.unit);  // counted from the end: -1 is the last unit
+  }
+
+  void check_inner() {
+    for (auto& [key, simulated] : units_) {
+      auto& station = tape_.stations[key.first];
+      auto* segments = key.second ? station.backward : station.forward;
+      const std::size_t n = simulated.size();
+      segments[0].events = simulated[0];
+      if (n > 1) segments[2].events = simulated[n - 1];
+      if (n > 2) segments[1].events = simulated[1];
+      if (n > 3 && !same(simulated[1], simulated[2])) throw Defect("two inner layers of a run behave differently");
+    }
+  }
+  static bool same(const std::vector<TapeEvent>& a, const std::vector<TapeEvent>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const TapeEvent& x, const TapeEvent& y) {
+      return x.kind == y.kind && x.site == y.site && x.relative == y.relative && x.offset == y.offset;
+    });
+  }
+
+  Summary summarise(const Segment& segment, bool adding) const {
+    Summary out;
+    Polynomial level;
+    std::vector<Summary::High> highs;
+    bool rising = false;
+    const auto keep = [&](std::int32_t event) {
+      for (const auto& h : highs)
+        if (level.dominated_by(h.level)) return;
+      std::erase_if(highs, [&](const Summary::High& h) { return h.level.dominated_by(level); });
+      highs.push_back({level, event});
+    };
+    for (const auto& e : segment.events) {
+      if (e.kind == TapeEvent::Kind::gradient && !adding) continue;
+      const Dim& bytes = tape_.sites[e.site].bytes;
+      const bool up = e.kind == TapeEvent::Kind::alloc;
+      if (rising && !up) keep(out.events - 1);
+      level.add(monomial(bytes), up ? bytes.coefficient : -bytes.coefficient);
+      rising = up;
+      ++out.events;
+    }
+    if (rising) keep(out.events - 1);
+    out.net = level;
+    out.highs = std::move(highs);
+    return out;
+  }
+
+  int station_of(int scope) const { return scope / kUnitsPerStation; }
+  int unit_of(int scope) const { return scope % kUnitsPerStation; }
+
+  const Eager& g_;
+  const ModelRun& run_;
+  Tape tape_;
+  std::vector<Born> born_;
+  std::map<std::pair<std::size_t, bool>, std::vector<std::vector<TapeEvent>>> units_;
+};
+
+}  // namespace
+
+std::int64_t TapeLeaf::elements() const {
+  std::int64_t n = 1;
+  for (const auto d : shape) n *= d;
+  return n;
+}
+
+std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& options) {
+  Eager g;
+  const ModelRun run = run_model(g, a, options);
+  auto tape = std::make_shared<Tape>(Builder(g, run).build());
+  for (const auto& leaf : g.leaves) {
+    TapeLeaf t{leaf.name, {}, leaf.dtype, static_cast<std::size_t>(leaf.scope / kUnitsPerStation)};
+    if (leaf.scope % kUnitsPerStation != 0) continue;  // one unit of a run stands for all
+    for (const auto& d : leaf.shape) t.shape.push_back(d.coefficient);
+    tape->leaves.push_back(std::move(t));
+  }
+  tape->tied = a.tied && !options.critic;
+  return tape;
+}
+
+std::vector<std::pair<TapeSite, int>> saved_of_layer(const Architecture& a, const PassOptions& given, int run_index) {
+  PassOptions options = given;
+  options.training = true;
+  Eager g;
+  const ModelRun run = run_model(g, a, options);
+  std::vector<std::pair<TapeSite, int>> out;
+  for (std::size_t s = 0; s < run.stations.size(); ++s) {
+    const auto& station = run.stations[s];
+    if (station.place != StationPlace::layers || station.run != run_index) continue;
+    const int unit = station.simulated > 2 ? 1 : station.simulated - 1;
+    const int scope = static_cast<int>(s) * kUnitsPerStation + unit;
+    for (const auto& storage : g.storages) {
+      if (storage.scope != scope || storage.backward || !storage.saved) continue;
+      const TapeSite site{storage.name, storage.shape, storage.dtype, storage.category, true, elements(storage.shape) * Dim(row(storage.dtype).bits / 8), s};
+      const auto at = std::find_if(out.begin(), out.end(), [&](const auto& p) { return p.first.shape == site.shape && p.first.dtype == site.dtype; });
+      if (at == out.end()) out.emplace_back(site, 1);
+      else ++at->second;
+    }
+  }
+  return out;
+}
+
+Span evaluate(const Summary& s, const TokenCounts& n) {
+  Span span;
+  span.net = span.cached = s.net.value(n);
+  span.events = s.events;
+  for (const auto& h : s.highs) {
+    const Bytes level = h.level.value(n);
+    if (level > span.peak || (level == span.peak && level > 0 && h.event < span.witness)) {
+      span.peak = level;
+      span.witness = h.event;
+    }
+  }
+  span.tail = span.peak;
+  return span;
+}
+
+}  // namespace oomplan

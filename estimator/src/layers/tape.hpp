@@ -1,0 +1,102 @@
+// A training pass as a tape: what every station of the model allocates and frees, forward and backward, in order.
+//
+// The model is run once in the simulator (eager.hpp) with at most four layers of each run of equal layers; the tape keeps the
+// first, an inner and the last one. The inner layers must behave alike, which is checked: their events, shifted by one layer,
+// are equal. Engines play the stations in order and put their own events (gathers, reductions) between them.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <oomplan/job.hpp>
+
+#include "layers/decoder.hpp"
+#include "layers/heads.hpp"
+
+namespace oomplan {
+
+/// Where in the model: the order of the forward pass.
+enum class StationPlace : std::uint8_t { inputs, embedding, preamble, layers, norm, head, loss, chunks, finish };
+
+/// A kind of tensor that a tape allocates.
+struct TapeSite {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::bf16;
+  Category category = Category::activations;
+  bool saved = false;
+  Dim bytes;                 ///< elements * size of one
+  std::size_t station = 0;   ///< where it is allocated
+};
+struct TapeEvent {
+  enum class Kind : std::uint8_t { alloc, free, gradient };
+  Kind kind = Kind::alloc;
+  std::uint32_t site = 0;
+  std::int32_t offset = 0;   ///< unit that the tensor belongs to: relative to the playing unit, or absolute (< 0: from the end)
+  bool relative = false;     ///< the tensor belongs to the playing station, which has several units
+};
+/// The highest level of a stretch and its end, for any token counts: the heights that may be highest, none dominated.
+struct Summary {
+  Polynomial net;
+  struct High {
+    Polynomial level;
+    std::int32_t event;
+  };
+  std::vector<High> highs;
+  std::int32_t events = 0;
+};
+struct Segment {
+  std::vector<TapeEvent> events;
+  Summary summary;         ///< a leaf's gradient stays
+  Summary summary_adding;  ///< a leaf's gradient is added into the one that is there, and freed
+};
+/// Which unit of a run: the first, an inner, the last. A run of one unit has only `first`.
+enum class Unit : std::uint8_t { first, inner, last };
+
+struct Station {
+  StationPlace place = StationPlace::inputs;
+  int run = -1;                 ///< layers: index into Architecture::runs
+  std::int64_t count = 1;       ///< units; chunks: 0, the plan knows
+  int simulated = 1;
+  Segment forward[3], backward[3];
+  const Segment& segment(bool back, Unit u) const { return back ? backward[static_cast<int>(u)] : forward[static_cast<int>(u)]; }
+};
+
+/// A parameter as an engine shards it.
+struct TapeLeaf {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  DType dtype = DType::bf16;
+  std::size_t station = 0;      ///< that owns it
+  std::int64_t elements() const;
+};
+
+struct Tape {
+  std::vector<TapeSite> sites;
+  std::vector<Station> stations;
+  std::vector<TapeLeaf> leaves;            ///< of one unit per station
+  bool tied = false;
+};
+
+struct PassOptions {
+  KernelOptions kernels;
+  bool training = true;          ///< false: forward only, under no_grad
+  Recompute recompute = Recompute::full;
+  bool reentrant = false;
+  LossHead head = LossHead::hf_loss;
+  bool keep_outputs = false;
+  bool slice_hidden = false;     ///< logits_to_keep: only the last tokens reach the head
+  int chunks = 1;                ///< min(chunks of the head, 4)
+  bool critic = false;           ///< a value head in place of lm_head
+  bool operator==(const PassOptions&) const = default;
+};
+
+/// Runs the model and keeps the tape. Throws InputError when a kernel set does not know the architecture.
+std::shared_ptr<const Tape> make_tape(const Architecture&, const PassOptions&);
+
+/// Tensors saved for backward by an inner layer of the run, without checkpointing: site and multiplicity.
+std::vector<std::pair<TapeSite, int>> saved_of_layer(const Architecture&, const PassOptions&, int run);
+
+Span evaluate(const Summary&, const TokenCounts&);
+
+}  // namespace oomplan

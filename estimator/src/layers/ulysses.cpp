@@ -1,0 +1,52 @@
+#include "layers/ulysses.hpp"
+
+#include <algorithm>
+
+#include "layers/ops.hpp"
+
+namespace oomplan {
+namespace {
+
+/// One all-to-all: contiguous chunks where the cut axis is not the outermost, received parts, and their concatenation.
+Tensor exchange_buffers(Eager& g, const Shape& in, Shape out, DType dtype, bool chunks_are_copies, bool flat, const std::string& name) {
+  Tensor chunks = chunks_are_copies ? g.make(name + ".chunks", in, dtype, Category::communication) : Tensor();
+  Tensor stacked = flat ? g.make(name + ".stacked", in, dtype, Category::communication) : Tensor();
+  Tensor received = g.make(name + ".received", in, dtype, Category::communication);
+  return g.make(name, std::move(out), dtype);
+}
+
+/// Gathers the tokens and scatters the heads (or back): its gradient is the opposite exchange.
+Tensor all_to_all(Eager& g, const Tensor& x, Shape out_shape, bool to_tokens, bool flat, const std::string& name) {
+  const Shape in_shape = x.shape;
+  Tensor out = exchange_buffers(g, in_shape, out_shape, x.dtype, to_tokens, flat, name);
+  g.record(out, "SeqAllToAllBackward", {&x}, [=, &g](Gradients in) {
+    return Gradients{exchange_buffers(g, in[0].shape, in_shape, in[0].dtype, !to_tokens, false, name + "_backward")};
+  });
+  return out;
+}
+
+}  // namespace
+
+Tensor exchange_around(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const KernelOptions& options, const Kernel& kernel) {
+  const std::int64_t n = options.ulysses;
+  const bool flat = options.framework == Framework::areal;
+  const Dim width = q.shape[3], batch = q.shape[0], local = q.shape[2];
+  const std::int64_t heads = q.shape[1].coefficient, kv = k.shape[1].coefficient;
+  const std::int64_t shared = std::max(kv, n);  // heads of k and v that are exchanged
+  const Dim all = local * Dim(n);
+  Tensor keys = shared == kv ? k : ops::repeat_kv(g, k, {batch, shared, local, width}, "k_repeated");
+  Tensor values = shared == kv ? v : ops::repeat_kv(g, v, {batch, shared, local, width}, "v_repeated");
+  Tensor query = all_to_all(g, q, {batch, heads / n, all, width}, true, flat, "q_exchanged");
+  {
+    Tensor exchanged = all_to_all(g, keys, {batch, shared / n, all, width}, true, flat, "k_exchanged");
+    keys = std::move(exchanged);
+  }
+  {
+    Tensor exchanged = all_to_all(g, values, {batch, shared / n, all, width}, true, flat, "v_exchanged");
+    values = std::move(exchanged);
+  }
+  Tensor out = kernel(query, keys, values, {batch, all, Dim(heads / n), width});
+  return all_to_all(g, out, {batch, local, Dim(heads), width}, false, flat, "attention_exchanged");
+}
+
+}  // namespace oomplan

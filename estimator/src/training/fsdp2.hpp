@@ -1,0 +1,331 @@
+// FSDP2 (fully_shard) and one unsharded device: one training step, and a forward-only pass, as memory programs.
+//
+// The order of gathers, frees and reductions is that of torch 2.13 (torch/distributed/fsdp/_fully_shard: _fsdp_param_group.py,
+// _fsdp_collectives.py, _fsdp_state.py), each checked by execution (docs/training.md):
+//   forward   unshard(j): cast of the shard, all-gather output, copy-out into the unsharded parameters; the previous unit's
+//             all-gather output is held by a local variable until the copy-out is over. Resharded behind the unit.
+//   backward  the gather of the unit before (in backward order: the next one) is prefetched when a unit starts; behind it the
+//             parameters are freed, the previous reduce-scatter input is dropped, gradients are copied into this unit's one.
+//   root      holds what no unit holds; reduced last. A wrapped embedding is reduced behind it, by the final callback.
+#pragma once
+#include <string>
+
+#include "training/player.hpp"
+#include "training/plan.hpp"
+
+namespace oomplan {
+
+template <class R>
+class Fsdp2 {
+ public:
+  Fsdp2(R& r, const TrainPlan& plan, const std::string& prefix)
+      : r_(r), plan_(plan), prefix_(prefix), micro_(Index(0)) {
+    const Tape& any = plan.train != nullptr ? *plan.train : *plan.log_probs;
+    for (std::size_t s = 0; s < any.stations.size(); ++s)
+      units_.push_back(sites_of(plan.units[s], any.stations[s].place == StationPlace::layers ? "layer" : station_name(any.stations[s].place)));
+    root_ = sites_of(plan.root, "root");
+    parameters_ = site("parameters", plan.resident, Category::weights, Holder::resident);
+    optimizer_ = site("optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
+    buffers_ = site("buffers", plan.buffers, Category::buffers, Holder::resident);
+    transient_ = site("optimizer.temporaries", plan.step_transient, Category::temporaries, Holder::local);
+  }
+
+  /// Parameters and buffers of this rank. Leaves them on the device.
+  void load() {
+    each_leaf([&](const SiteRef& s, Index i) { r_.alloc(s, i); });
+    r_.alloc(buffers_);
+  }
+  void offload_parameters() {
+    each_leaf([&](const SiteRef& s, Index i) { r_.free(s, i); });
+  }
+  void reload_parameters() {
+    each_leaf([&](const SiteRef& s, Index i) { r_.alloc(s, i); });
+  }
+  /// Optimizer states: made in the first step, lazily.
+  void make_states() { r_.alloc(optimizer_); }
+  void drop_states() { r_.free(optimizer_); }
+
+  /// Forward pass of one micro-batch; `player` plays the tape of the pass.
+  void forward(Player<R>& player, Index micro) {
+    micro_ = micro;
+    const Tape& tape = player.tape();
+    const std::size_t n = tape.stations.size();
+    player.play(station(tape, StationPlace::inputs), false, Unit::first, Index(0), micro);
+    before_ = nullptr;
+    if (plan_.sharded) unshard_forward(root_, Index(0));
+    for (std::size_t s = 1; s < n; ++s) {
+      const auto place = tape.stations[s].place;
+      if (place == StationPlace::loss && !plan_.loss_inside) leave_root();
+      if (place == StationPlace::chunks || place == StationPlace::finish || place == StationPlace::loss) {
+        player.play_all(s, false, micro);
+        if (place == StationPlace::loss && plan_.loss_inside) leave_root();
+        continue;
+      }
+      player.each_unit(s, false, [&](Unit u, Index at) { forward_unit(player, s, u, at); });
+    }
+  }
+
+  /// Backward pass of one micro-batch. `first`: no gradients are there yet. `last`: gradients are reduced (always, unless
+  /// synchronisation is deferred).
+  void backward(Player<R>& player, Index micro, bool first, bool last) {
+    micro_ = micro;
+    first_ = first;
+    last_ = last || plan_.sync_every;
+    reducing_ = nullptr;
+    const Tape& tape = player.tape();
+    const LeafGradients policy = plan_.sharded || first ? LeafGradients::keep : LeafGradients::add;
+    for (std::size_t k = tape.stations.size(); k-- > 0;) {
+      const auto place = tape.stations[k].place;
+      if (place == StationPlace::inputs) continue;
+      if (plan_.sharded && plan_.loss_inside && place == StationPlace::finish) {
+        player.play_all(k, true, micro, policy);
+        enter_root(tape);
+        continue;
+      }
+      if (plan_.sharded && !plan_.loss_inside && place == StationPlace::head) enter_root(tape);
+      player.each_unit(k, true, [&](Unit u, Index at) { backward_unit(player, k, u, at, policy); });
+    }
+    if (plan_.sharded) finish_backward(player);
+    player.play(station(tape, StationPlace::inputs), true, Unit::first, Index(0), micro);
+  }
+
+  /// Clipping adds scalars only; the step holds what the optimizer's form needs.
+  void optimizer_step() {
+    r_.alloc(transient_);
+    r_.free(transient_);
+  }
+
+  /// zero_grad(set_to_none=True).
+  void drop_gradients(Player<R>& player) {
+    const Tape& tape = player.tape();
+    if (!plan_.sharded) {
+      for (std::size_t s = tape.stations.size(); s-- > 0;)
+        player.each_unit(s, true, [&](Unit u, Index at) { player.free_gradients(s, u, at, Index(0)); });
+      return;
+    }
+    for (std::size_t s = 0; s < tape.stations.size(); ++s)
+      if (plan_.wrapped[s]) player.each_unit(s, false, [&](Unit, Index at) { r_.free(units_[s].gradient, at); });
+    r_.free(root_.gradient);
+  }
+
+ private:
+  struct Sites {
+    SiteRef cast, gathered, unsharded, reduce_input, reduce_output, gradient, accumulated;
+  };
+
+  static std::string station_name(StationPlace place) {
+    return place == StationPlace::embedding ? "embedding" : place == StationPlace::head ? "head" : "unit";
+  }
+  SiteRef site(const std::string& name, Bytes bytes, Category category, Holder holder, std::uint8_t stream = 0) {
+    if constexpr (R::kWrites) {
+      Site row;
+      row.name = prefix_ + name;
+      row.bytes = bytes;
+      row.category = category;
+      row.holder = holder;
+      row.stream = stream;
+      return r_.site(std::move(row));
+    } else {
+      (void)name;
+      (void)category;
+      (void)holder;
+      (void)stream;
+      return {0, bytes, Pool::torch};
+    }
+  }
+  Sites sites_of(const UnitBytes& b, const std::string& name) {
+    Sites s;
+    s.cast = site(name + ".shard_cast", b.cast, Category::communication, Holder::communication, 1);
+    s.gathered = site(name + ".all_gather_output", b.gathered, Category::communication, Holder::communication, 1);
+    s.unsharded = site(name + ".unsharded_parameters", b.unsharded, Category::weights, Holder::communication);
+    s.reduce_input = site(name + ".reduce_scatter_input", b.reduce_input, Category::communication, Holder::communication);
+    s.reduce_output = site(name + ".reduce_scatter_output", b.reduce_output, Category::communication, Holder::communication, 2);
+    s.gradient = site(name + ".sharded_gradients", b.gradient, Category::gradients, Holder::autograd, 2);
+    s.accumulated = site(name + ".unsharded_gradients", b.accumulated, Category::gradients, Holder::autograd);
+    return s;
+  }
+  static std::size_t station(const Tape& tape, StationPlace place) {
+    for (std::size_t s = 0; s < tape.stations.size(); ++s)
+      if (tape.stations[s].place == place) return s;
+    throw Defect("a tape without a station that every tape has");
+  }
+
+  /// Parameters one by one when a program is written, as one sum when it is folded.
+  template <class Do>
+  void each_leaf(Do&& act) {
+    if constexpr (!R::kWrites) {
+      act(parameters_, Index(0));
+    } else {
+      const Tape& tape = plan_.train != nullptr ? *plan_.train : *plan_.log_probs;
+      auto& sites = parameter_sites_;
+      if (sites.empty())
+        for (const auto& leaf : tape.leaves) sites.push_back(leaf_site(leaf));
+      for (std::size_t i = 0; i < tape.leaves.size(); ++i)
+        r_.repeat(tape.stations[tape.leaves[i].station].count, [&](Index at) { act(sites[i], at); });
+    }
+  }
+  SiteRef leaf_site(const TapeLeaf& leaf) {
+    Site row;
+    row.name = prefix_ + leaf.name;
+    row.shape = leaf.shape;
+    if (!row.shape.empty() && plan_.sharded) row.shape[0] = ceil_div(row.shape[0], plan_.ranks);
+    std::int64_t n = 1;
+    for (const auto d : row.shape) n *= d;
+    row.dtype = plan_.storage;
+    row.bytes = bytes_of(n, plan_.storage);
+    row.category = Category::weights;
+    row.holder = Holder::resident;
+    if constexpr (R::kWrites) return r_.site(std::move(row));
+    else return {0, row.bytes, Pool::torch};
+  }
+
+  // ---- forward
+
+  void gather(const Sites& u, Index at) {
+    r_.alloc(u.cast, at);
+    r_.alloc(u.gathered, at);
+    r_.free(u.cast, at);
+  }
+  void unshard_forward(const Sites& u, Index at) {
+    gather(u, at);
+    r_.alloc(u.unsharded, at);
+    if (before_ != nullptr) r_.free(before_->gathered, before_at_);
+    before_ = &u;
+    before_at_ = at;
+  }
+  void forward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
+    const bool hooked = plan_.sharded && plan_.wrapped[s];
+    if (hooked) {
+      if (u == Unit::inner || u == Unit::last) {
+        before_ = &units_[s];
+        before_at_ = at - 1;
+      }
+      unshard_forward(units_[s], at);
+    }
+    player.play(s, false, u, at, micro_);
+    if (hooked && plan_.reshard_layers) r_.free(units_[s].unsharded, at);
+  }
+  void leave_root() {
+    if (!plan_.sharded) return;
+    if (before_ != nullptr) r_.free(before_->gathered, before_at_);
+    before_ = nullptr;
+    if (plan_.reshard_root || plan_.train == nullptr) r_.free(root_.unsharded);
+  }
+
+  // ---- backward
+
+  /// The unit that ran before station s in forward order (what its backward prefetches), if any.
+  const Sites* earlier(const Tape& tape, std::size_t s, Index& at) const {
+    for (std::size_t k = s; k-- > 0;) {
+      if (!plan_.wrapped[k]) continue;
+      at = Index(tape.stations[k].count - 1);
+      return &units_[k];
+    }
+    return nullptr;
+  }
+  void enter_root(const Tape& tape) {
+    if (plan_.reshard_root) {
+      gather(root_, Index(0));
+      r_.alloc(root_.unsharded);
+      r_.free(root_.gathered);
+    }
+    Index at(0);
+    const Sites* target = plan_.reshard_layers ? earlier(tape, tape.stations.size(), at) : nullptr;
+    if (target != nullptr) gather(*target, at);
+  }
+  void backward_unit(Player<R>& player, std::size_t s, Unit u, Index at, LeafGradients policy) {
+    if (!plan_.sharded || !plan_.wrapped[s]) return player.play(s, true, u, at, micro_, policy);
+    const Sites& unit = units_[s];
+    if (plan_.reshard_layers) {
+      r_.alloc(unit.unsharded, at);
+      r_.free(unit.gathered, at);
+      Index before(0);
+      const Sites* target = &unit;
+      if (u == Unit::first) target = earlier(player.tape(), s, before);
+      else before = at - 1;
+      if (target != nullptr) gather(*target, before);
+    }
+    player.play(s, true, u, at, micro_, policy);
+    // A module whose input needs no gradient is reduced by the root's final callback.
+    if (player.tape().stations[s].place == StationPlace::embedding) return;
+    if (u != Unit::last && player.tape().stations[s].count > 1) {
+      reducing_ = &unit;
+      reducing_at_ = at + 1;
+    }
+    reduce(player, s, unit, u, at);
+  }
+  void reduce(Player<R>& player, std::size_t s, const Sites& unit, Unit u, Index at) {
+    if (!last_) {
+      r_.free(unit.unsharded, at);
+      collect(unit, at, [&] { player.free_gradients(s, u, at, micro_); });
+      return;
+    }
+    if (!plan_.sync_every) collect(unit, at, [&] { player.free_gradients(s, u, at, micro_); });
+    r_.free(unit.unsharded, at);
+    if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
+    r_.alloc(unit.reduce_input, at);
+    if (plan_.sync_every) player.free_gradients(s, u, at, micro_);
+    else r_.free(unit.accumulated, at);
+    shard_gradient(unit, at);
+    reducing_ = &unit;
+    reducing_at_ = at;
+  }
+  /// Unsharded gradients of micro-batches that are not reduced: cast to the reduce dtype, then added up.
+  template <class FreeFresh>
+  void collect(const Sites& unit, Index at, FreeFresh&& free_fresh) {
+    if (first_) r_.alloc(unit.accumulated, at);
+    free_fresh();
+  }
+  void shard_gradient(const Sites& unit, Index at) {
+    const bool existing = plan_.sync_every && !first_;
+    r_.alloc(unit.reduce_output, at);
+    if (existing) {
+      // added into the sharded gradient
+      r_.free(unit.reduce_output, at);
+      return;
+    }
+    r_.free(unit.reduce_output, at);  // viewed as (or cast into) the sharded gradient
+    r_.alloc(unit.gradient, at);
+  }
+  void finish_backward(Player<R>& player) {
+    const Tape& tape = player.tape();
+    const auto root_gradients = [&] {
+      for (std::size_t s = 0; s < tape.stations.size(); ++s)
+        if (!plan_.wrapped[s]) player.free_gradients(s, Unit::first, Index(0), micro_);
+    };
+    reduce_root(root_gradients);
+    const std::size_t embedding = station(tape, StationPlace::embedding);
+    if (plan_.wrapped[embedding]) reduce(player, embedding, units_[embedding], Unit::first, Index(0));
+    if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
+    reducing_ = nullptr;
+  }
+  template <class FreeFresh>
+  void reduce_root(FreeFresh&& free_fresh) {
+    if (!plan_.sync_every || !last_) collect(root_, Index(0), free_fresh);
+    r_.free(root_.unsharded);
+    if (!last_) return;
+    if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
+    r_.alloc(root_.reduce_input);
+    if (plan_.sync_every) free_fresh();
+    else r_.free(root_.accumulated);
+    shard_gradient(root_, Index(0));
+    reducing_ = &root_;
+    reducing_at_ = Index(0);
+  }
+
+  R& r_;
+  const TrainPlan& plan_;
+  std::string prefix_;
+  Index micro_;
+  std::vector<Sites> units_;
+  Sites root_;
+  SiteRef parameters_, optimizer_, buffers_, transient_;
+  std::vector<SiteRef> parameter_sites_;
+  const Sites* before_ = nullptr;    ///< whose all-gather output is still held in forward
+  Index before_at_;
+  const Sites* reducing_ = nullptr;  ///< whose reduce-scatter input is still held in backward
+  Index reducing_at_;
+  bool first_ = true, last_ = true;
+};
+
+}  // namespace oomplan

@@ -1,0 +1,168 @@
+#include "training/plan.hpp"
+
+#include <algorithm>
+
+namespace oomplan {
+namespace {
+
+std::int64_t shard_elements(const TapeLeaf& leaf, std::int64_t ranks) {
+  // FSDP2 shards the first axis and pads it: torch/distributed/fsdp/_fully_shard/_fsdp_param.py
+  const std::int64_t rows = leaf.shape.empty() ? 1 : leaf.shape[0];
+  return ceil_div(rows, ranks) * (leaf.elements() / std::max<std::int64_t>(rows, 1));
+}
+
+UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks) {
+  UnitBytes b;
+  b.resident = bytes_of(u.shard, t.storage);
+  b.unsharded = bytes_of(u.shard * ranks, t.compute);
+  b.cast = t.storage == t.compute ? 0 : ranks > 1 ? bytes_of(u.shard, t.compute) : bytes_of(u.largest, t.compute);
+  b.gathered = ranks > 1 ? b.unsharded : 0;
+  b.reduce_input = bytes_of(u.shard * ranks, t.reduce);
+  b.reduce_output = ranks > 1 ? bytes_of(u.shard, t.reduce) : 0;
+  b.gradient = bytes_of(u.shard, t.storage);
+  b.accumulated = bytes_of(u.parameters, t.reduce);
+  return b;
+}
+
+void put(ShardUnit& u, const TapeLeaf& leaf, std::int64_t ranks) {
+  const std::int64_t shard = shard_elements(leaf, ranks);
+  u.parameters += leaf.elements();
+  u.shard += shard;
+  u.largest = std::max(u.largest, shard);
+  ++u.tensors;
+}
+
+std::int64_t states_per_element(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::adamw:
+    case OptimizerKind::adam: return 2;
+    case OptimizerKind::sgd_momentum: return 1;
+    case OptimizerKind::sgd: return 0;
+  }
+  return 0;
+}
+
+bool adam(OptimizerKind kind) { return kind == OptimizerKind::adamw || kind == OptimizerKind::adam; }
+
+/// foreach Adam makes one list of square roots: a copy of a state. The loop holds the previous parameter's denominator beside
+/// the square root and the quotient of its own. Executed, docs/training.md.
+Bytes step_transient(const Tape& tape, const Trainer& t, std::int64_t ranks, std::int64_t all) {
+  if (!adam(t.optimizer) || t.optimizer_form == OptimizerForm::fused) return 0;
+  if (t.optimizer_form == OptimizerForm::foreach) return bytes_of(all, t.storage);
+  std::int64_t most = 0, before = 0;
+  for (const auto& leaf : tape.leaves) {
+    const std::int64_t own = shard_elements(leaf, ranks);
+    most = std::max(most, before + 2 * own);
+    before = own;
+    if (tape.stations[leaf.station].count > 1) most = std::max(most, 3 * own);
+  }
+  return bytes_of(most, t.storage);
+}
+
+KernelOptions kernel_options(const Trainer& t, const Architecture& a, bool internals) {
+  (void)a;
+  KernelOptions k;
+  k.kernels = t.kernels;
+  k.framework = t.framework;
+  k.parameters = t.compute;
+  k.autocast = t.autocast;
+  k.padding_mask = t.padding_mask;
+  k.sdpa_math = t.sdpa_math;
+  k.several_sequences = t.sequences_per_micro_batch > 1;
+  k.ulysses = t.layout.context;
+  k.kernel_internals = internals;
+  return k;
+}
+
+}  // namespace
+
+PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head) {
+  PassCounts p;
+  p.counts.b = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
+  const std::int64_t whole = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : tokens;
+  p.counts.s = ceil_div(std::max<std::int64_t>(1, whole), t.layout.context);
+  p.counts.k = t.logits_to_keep > 0 ? std::min(p.counts.s, t.logits_to_keep) : p.counts.s;
+  const std::int64_t rows = p.counts.b * p.counts.k;
+  const std::int64_t chunk = chunk_rows(head);
+  p.chunks = chunk > 0 ? ceil_div(rows, chunk) : 1;
+  p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
+  return p;
+}
+
+PassOptions train_pass(const Trainer& t, const Architecture& a, bool critic, std::int64_t tokens, bool internals) {
+  PassOptions o;
+  o.kernels = kernel_options(t, a, internals);
+  o.training = true;
+  o.recompute = t.recompute;
+  o.reentrant = t.reentrant;
+  o.head = critic ? LossHead::value : t.head;
+  o.keep_outputs = t.keep_outputs;
+  o.slice_hidden = t.logits_to_keep > 0;
+  o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass_counts(t, tokens, o.head).chunks));
+  o.critic = critic;
+  return o;
+}
+
+PassOptions log_prob_pass(const Trainer& t, const Architecture& a, bool critic, std::int64_t tokens, bool internals) {
+  PassOptions o = train_pass(t, a, critic, tokens, internals);
+  o.training = false;
+  o.recompute = Recompute::none;
+  o.reentrant = false;
+  return o;
+}
+
+TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, bool critic, bool trains, const TrainTapes& tapes,
+                    std::int64_t micro_batches) {
+  const LossHead head = critic ? LossHead::value : t.head;
+  TrainPlan p;
+  p.train = trains ? tapes.train.get() : nullptr;
+  p.log_probs = tapes.log_probs.get();
+  p.train_counts = pass_counts(t, t.tokens_per_micro_batch, head);
+  p.log_prob_counts = pass_counts(t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head);
+  p.sharded = engine == EngineKind::fsdp2;
+  p.ranks = p.sharded ? t.layout.data * t.layout.context : 1;
+  p.trains = trains;
+  p.micro_batches = std::max<std::int64_t>(1, micro_batches);
+  p.reshard_layers = t.reshard_after_forward;
+  p.reshard_root = t.root_reshard;
+  p.sync_every = t.gradient_sync_every_micro_batch;
+  p.offload_parameters = t.offload_parameters;
+  p.offload_optimizer = t.offload_optimizer;
+  p.cpu_offload = t.cpu_offload_policy;
+  p.loss_inside = inside_model(head);
+  p.storage = t.storage;
+
+  const Tape& tape = p.train != nullptr ? *p.train : *p.log_probs;
+  std::vector<ShardUnit> units(tape.stations.size());
+  ShardUnit root;
+  p.wrapped.assign(tape.stations.size(), false);
+  for (std::size_t s = 0; s < tape.stations.size(); ++s) {
+    const auto place = tape.stations[s].place;
+    p.wrapped[s] = place == StationPlace::layers || (place == StationPlace::embedding && t.wrap_embedding) ||
+                   (place == StationPlace::head && t.wrap_head && !(tape.tied && t.wrap_embedding));
+  }
+  std::int64_t all = 0, parameters = 0, tensors = 0, largest = 0;
+  for (const auto& leaf : tape.leaves) {
+    put(p.wrapped[leaf.station] ? units[leaf.station] : root, leaf, p.ranks);
+    const std::int64_t copies = tape.stations[leaf.station].count;
+    all += shard_elements(leaf, p.ranks) * copies;
+    parameters += leaf.elements() * copies;
+    tensors += copies;
+    largest = std::max(largest, leaf.elements());
+  }
+  for (const auto& u : units) p.units.push_back(bytes_of_unit(u, t, p.ranks));
+  p.root = bytes_of_unit(root, t, p.ranks);
+  p.resident = bytes_of(all, t.storage);
+  p.gradients = trains ? bytes_of(all, t.storage) : 0;
+  p.optimizer = trains ? bytes_of(all, t.storage) * states_per_element(t.optimizer) : 0;
+  p.optimizer_steps = trains && adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * tensors : 0;
+  p.step_transient = trains ? step_transient(tape, t, p.ranks, all) : 0;
+  p.full_compute = bytes_of(parameters, t.compute);
+  p.largest_tensor = bytes_of(largest, t.compute);
+  std::int64_t rotary = 0;
+  for (const auto& run : a.runs) rotary = std::max(rotary, run.layer.mixer.rotary_dim);
+  p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
+  return p;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,81 @@
+// What one rank of a training role holds and does, resolved: sizes of its sharded units, its tapes, its token counts.
+//
+// Nothing here is a string look-up or a file: plans are made thousands of times by a search.
+//
+// Legend: P_u parameters of a unit, N ranks that share it, c bytes of the compute dtype.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <oomplan/job.hpp>
+
+#include "catalog/architecture.hpp"
+#include "layers/tape.hpp"
+
+namespace oomplan {
+
+/// One FSDP unit (a decoder layer, the embedding, the head, or the root with the rest).
+struct ShardUnit {
+  std::int64_t parameters = 0;  ///< unsharded elements
+  std::int64_t shard = 0;       ///< elements on one rank, padded on the first axis
+  std::int64_t largest = 0;     ///< elements of its largest parameter's shard
+  std::int64_t tensors = 0;     ///< parameter tensors
+};
+/// Sizes of a unit in bytes.
+struct UnitBytes {
+  Bytes resident = 0;    ///< sharded parameters as stored
+  Bytes cast = 0;        ///< the shard in the compute dtype, while it is copied in; 0 when it is stored so
+  Bytes gathered = 0;    ///< output of the all-gather; 0 on one rank
+  Bytes unsharded = 0;   ///< the parameters that the forward pass uses
+  Bytes reduce_input = 0, reduce_output = 0;
+  Bytes gradient = 0;    ///< sharded, as stored
+  Bytes accumulated = 0; ///< unsharded gradients in the reduce dtype (without gradient sync)
+};
+
+/// The tapes of a role: they depend on the architecture and on how it runs, not on sizes of batches or shards.
+struct TrainTapes {
+  std::shared_ptr<const Tape> train, log_probs;
+};
+/// Which tapes a trainer needs: the key under which they can be kept.
+PassOptions train_pass(const Trainer&, const Architecture&, bool critic, std::int64_t kept_tokens, bool internals = true);
+PassOptions log_prob_pass(const Trainer&, const Architecture&, bool critic, std::int64_t kept_tokens, bool internals = true);
+
+struct PassCounts {
+  TokenCounts counts;
+  std::int64_t chunks = 1;
+};
+/// Token counts of a pass from tokens of one data-parallel rank: divided by Ulysses, cut into chunks.
+PassCounts pass_counts(const Trainer&, std::int64_t tokens, LossHead head);
+
+struct TrainPlan {
+  const Tape* train = nullptr;      ///< null: this role only runs log-probs
+  const Tape* log_probs = nullptr;
+  PassCounts train_counts, log_prob_counts;
+  bool sharded = true;              ///< FSDP2; false: one device, plain parameters
+  std::int64_t ranks = 1;           ///< N
+  // one entry per station of the tape (layers: per run); wrapped stations only
+  std::vector<UnitBytes> units;
+  std::vector<bool> wrapped;        ///< the station is a unit of its own; otherwise its parameters belong to the root
+  UnitBytes root;
+  Bytes resident = 0;               ///< all parameters on this rank
+  Bytes gradients = 0;              ///< all sharded (or whole) gradients
+  Bytes optimizer = 0;              ///< states
+  Bytes optimizer_steps = 0;        ///< step counters on the device (fused)
+  Bytes step_transient = 0;         ///< what the optimizer step holds above parameters, gradients and states
+  Bytes buffers = 0;                ///< inv_freq and its original
+  Bytes full_compute = 0;           ///< all parameters in the compute dtype, unsharded
+  Bytes largest_tensor = 0;         ///< largest unsharded parameter in the compute dtype
+  std::int64_t micro_batches = 1;
+  bool reshard_layers = true, reshard_root = true;
+  bool sync_every = true;
+  bool offload_parameters = false, offload_optimizer = false, cpu_offload = false;
+  bool loss_inside = true;          ///< the loss is part of the root's forward pass
+  bool trains = true;
+  DType storage = DType::fp32;
+};
+
+/// REQUIRES: tapes made from train_pass / log_prob_pass of the same trainer. `trains` false: no gradients, no optimizer.
+TrainPlan make_plan(const Architecture&, const Trainer&, EngineKind, bool critic, bool trains, const TrainTapes&, std::int64_t micro_batches);
+
+}  // namespace oomplan

@@ -1,0 +1,97 @@
+// Plays the stations of a tape into a recorder: folded summaries into a PeakRecorder, single events into a ProgramWriter.
+#pragma once
+#include <type_traits>
+#include <vector>
+
+#include <oomplan/program.hpp>
+
+#include "layers/tape.hpp"
+
+namespace oomplan {
+
+/// What becomes of a leaf's gradient: it stays (first micro-batch), or is added into the one that is there.
+enum class LeafGradients : std::uint8_t { keep, add };
+
+template <class R>
+class Player {
+ public:
+  /// `prefix` stands before the names of sites. REQUIRES: tape outlives the player.
+  Player(R& r, const Tape& tape, const TokenCounts& counts, std::int64_t chunks, const std::string& prefix)
+      : r_(r), tape_(tape), counts_(counts), chunks_(chunks) {
+    if constexpr (R::kWrites) register_sites(prefix);
+  }
+
+  const Tape& tape() const { return tape_; }
+  std::int64_t count(std::size_t station) const {
+    return tape_.stations[station].count == 0 ? chunks_ : tape_.stations[station].count;
+  }
+
+  /// One unit of a station. `at` is its number within the station (opaque inside a repeat).
+  void play(std::size_t station, bool backward, Unit unit, Index at, Index micro_batch, LeafGradients gradients = LeafGradients::keep) {
+    const Segment& segment = tape_.stations[station].segment(backward, unit);
+    if constexpr (R::kWrites) {
+      for (const auto& e : segment.events) write(e, at, micro_batch, gradients);
+    } else {
+      r_.call(evaluate(gradients == LeafGradients::add ? segment.summary_adding : segment.summary, counts_));
+    }
+  }
+
+  /// Frees the gradients that the unit's backward pass has left (they have been reduced).
+  void free_gradients(std::size_t station, Unit unit, Index at, Index micro_batch) {
+    for (const auto& e : tape_.stations[station].segment(true, unit).events) {
+      if (e.kind != TapeEvent::Kind::gradient) continue;
+      if constexpr (R::kWrites) {
+        r_.free(refs_[e.site], e.relative ? at : resolve(e), micro_batch);
+      } else {
+        r_.add(Pool::torch, -tape_.sites[e.site].bytes.value(counts_));
+      }
+    }
+  }
+
+  /// Stations without hooks between their units: every unit in order (or in reverse).
+  void play_all(std::size_t station, bool backward, Index micro_batch, LeafGradients gradients = LeafGradients::keep) {
+    each_unit(station, backward, [&](Unit unit, Index at) { play(station, backward, unit, at, micro_batch, gradients); });
+  }
+
+  /// body(Unit, Index) for every unit: first and last singly, the inside as one repeat.
+  template <class Body>
+  void each_unit(std::size_t station, bool backward, Body&& body) {
+    const std::int64_t n = count(station);
+    if (n == 1) return body(Unit::first, Index(0));
+    body(backward ? Unit::last : Unit::first, Index(backward ? n - 1 : 0));
+    r_.repeat(n - 2, [&](Index i) { body(Unit::inner, i); }, backward ? Direction::backward : Direction::forward, backward ? n - 2 : 1);
+    body(backward ? Unit::first : Unit::last, Index(backward ? 0 : n - 1));
+  }
+
+ private:
+  void register_sites(const std::string& prefix) {
+    for (const auto& s : tape_.sites) {
+      Site row;
+      row.name = prefix + s.name;
+      for (const auto& d : s.shape) row.shape.push_back(d.value(counts_));
+      row.dtype = s.dtype;
+      row.bytes = s.bytes.value(counts_);
+      row.category = s.category;
+      row.holder = s.saved ? Holder::saved_for_backward : s.category == Category::gradients ? Holder::autograd : Holder::local;
+      refs_.push_back(r_.site(std::move(row)));
+    }
+  }
+  Index resolve(const TapeEvent& e) const {
+    if (e.offset >= 0) return Index(e.offset);
+    return Index(count(tape_.sites[e.site].station) + e.offset);
+  }
+  void write(const TapeEvent& e, Index at, Index micro_batch, LeafGradients gradients) {
+    if (e.kind == TapeEvent::Kind::gradient && gradients == LeafGradients::keep) return;
+    const Index a = e.relative ? at + e.offset : resolve(e);
+    if (e.kind == TapeEvent::Kind::alloc) r_.alloc(refs_[e.site], a, micro_batch);
+    else r_.free(refs_[e.site], a, micro_batch);
+  }
+
+  R& r_;
+  const Tape& tape_;
+  TokenCounts counts_;
+  std::int64_t chunks_;
+  std::vector<SiteRef> refs_;
+};
+
+}  // namespace oomplan
