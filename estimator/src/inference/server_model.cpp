@@ -18,7 +18,7 @@ struct Format {
   Bytes per_row;
 };
 constexpr Format kFormats[] = {
-    {DType::fp8, 0, 0, 4},  {DType::int8, 0, 0, 4},   {DType::int4, 128, 16, 0},
+    {DType::fp8, 0, 0, 4},  {DType::int8, 0, 0, 4},   {DType::int4, 128, 20, 0},
     {DType::nf4, 64, 32, 0}, {DType::mxfp4, 32, 8, 0}, {DType::nvfp4, 16, 8, 0},
 };
 

@@ -1,0 +1,267 @@
+#include "sync/sync.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include <oomplan/units/errors.hpp>
+
+#include "catalog/parameters.hpp"
+
+namespace oomplan {
+namespace {
+
+/// Sites of one description. For the fold they are sizes only.
+template <class R>
+class Sites {
+ public:
+  Sites(R& r, const SyncPlan& p) : r_(r), p_(p) {}
+
+  SiteRef gathered(std::uint32_t tensor) { return tensor_site(tensor, "gathered ", p_.model->storage, &SyncTensor::stored, gathered_, Category::weights); }
+  SiteRef packed(std::uint32_t tensor) { return tensor_site(tensor, "bucket ", p_.model->wire, &SyncTensor::sent, packed_, Category::communication); }
+  SiteRef host(std::uint32_t tensor) {
+    return tensor_site(tensor, "host ", p_.model->wire, &SyncTensor::sent, host_, Category::host_copy, Pool::pageable);
+  }
+  SiteRef buffer(std::string_view what, Bytes bytes) {
+    if constexpr (R::kWrites) return r_.site({"sync." + std::string(what), {bytes}, DType::int8, bytes, Category::communication, Pool::torch, 0, Holder::communication});
+    else return {0, bytes, Pool::torch};
+  }
+
+ private:
+  SiteRef tensor_site(std::uint32_t tensor, std::string_view prefix, DType dtype, Bytes SyncTensor::* size, std::map<std::uint32_t, SiteRef>& made,
+                      Category category, Pool pool = Pool::torch) {
+    const SyncTensor& t = p_.model->tensors[tensor];
+    if constexpr (R::kWrites) {
+      const auto found = made.find(tensor);
+      if (found != made.end()) return found->second;
+      return made[tensor] = r_.site({"sync." + std::string(prefix) + t.name, t.shape, dtype, t.*size, category, pool, 0, Holder::communication});
+    } else {
+      return {0, t.*size, pool};
+    }
+  }
+
+  R& r_;
+  const SyncPlan& p_;
+  std::map<std::uint32_t, SiteRef> gathered_, packed_, host_;
+};
+
+Index layer_of(const SyncStep& s) { return Index(s.layer); }
+Index copy_of(const SyncStep& s) { return Index(s.copy); }
+
+template <class R>
+class Sender {
+ public:
+  Sender(R& r, const SyncPlan& p) : r_(r), p_(p), sites_(r, p) {}
+
+  void run() {
+    switch (p_.point.way) {
+      case SyncWay::none: return;
+      case SyncWay::disk: disk(); return;
+      case SyncWay::double_buffer: buffered(2); return;
+      case SyncWay::ipc: p_.point.server == EngineKind::sglang ? buckets(false) : buffered(1); return;
+      case SyncWay::buckets: p_.point.sender ? buckets(false) : gathers(); return;
+      case SyncWay::two_buckets: p_.point.sender ? buckets(true) : gathers(); return;
+    }
+  }
+
+ private:
+  const SyncStep& step(std::size_t i) const { return p_.model->order[i]; }
+  void take(std::size_t i) { r_.alloc(sites_.gathered(step(i).tensor), layer_of(step(i)), copy_of(step(i))); }
+  void drop(std::size_t i) { r_.free(sites_.gathered(step(i).tensor), layer_of(step(i)), copy_of(step(i))); }
+
+  /// Ranks that do not send: the next tensor is gathered before the reference to the last one goes.
+  void gathers() {
+    const std::size_t n = p_.model->order.size();
+    for (std::size_t i = 0; i < n; ++i) {
+      take(i);
+      if (i > 0) drop(i - 1);
+    }
+    if (n > 0) drop(n - 1);
+  }
+
+  /// A tensor joins the bucket: itself, or its cast copy.
+  void join(std::size_t i) {
+    if (!p_.point.casts && p_.model->storage == p_.model->wire) {
+      r_.alloc(sites_.packed(step(i).tensor), layer_of(step(i)), copy_of(step(i)));
+      return;
+    }
+    take(i);
+    r_.alloc(sites_.packed(step(i).tensor), layer_of(step(i)), copy_of(step(i)));
+    drop(i);
+  }
+  void release(const SyncBucket& b) {
+    for (std::size_t i = b.first; i < b.last; ++i) r_.free(sites_.packed(step(i).tensor), layer_of(step(i)), copy_of(step(i)));
+  }
+
+  /// The first tensor of the next bucket is there before the full one is sent; a pending one goes only then.
+  void buckets(bool pipelined) {
+    const std::size_t n = p_.buckets.size();
+    for (std::size_t b = 0; b < n; ++b) {
+      const SyncBucket& now = p_.buckets[b];
+      for (std::size_t i = b == 0 ? now.first : now.first + 1; i < now.last; ++i) join(i);
+      if (b + 1 < n) join(p_.buckets[b + 1].first);
+      if (pipelined && b > 0) release(p_.buckets[b - 1]);
+      if (!pipelined) release(now);
+    }
+    if (pipelined && n > 0) release(p_.buckets[n - 1]);
+  }
+
+  /// Fixed buffers into which each gathered tensor is copied. A tensor larger than the buffer travels by itself.
+  void buffered(int count) {
+    const SiteRef one = sites_.buffer("send buffer", p_.point.bucket);
+    for (int i = 0; i < count; ++i) r_.alloc(one, Index(i));
+    gathers();
+    for (int i = 0; i < count; ++i) r_.free(one, Index(i));
+  }
+
+  /// Tensor by tensor to the host; rank 0 keeps them all until the files are written.
+  void disk() {
+    const std::size_t n = p_.model->order.size();
+    for (std::size_t i = 0; i < n; ++i) {
+      take(i);
+      if (p_.point.sender) r_.alloc(sites_.host(step(i).tensor), layer_of(step(i)), copy_of(step(i)));
+      drop(i);
+    }
+    if (!p_.point.sender) return;
+    for (std::size_t i = 0; i < n; ++i) r_.free(sites_.host(step(i).tensor), layer_of(step(i)), copy_of(step(i)));
+  }
+
+  R& r_;
+  const SyncPlan& p_;
+  Sites<R> sites_;
+};
+
+template <class R>
+void receive(R& r, const SyncPlan& p) {
+  Sites<R> sites(r, p);
+  const auto& order = p.model->order;
+  const auto alloc = [&](std::size_t i) { r.alloc(sites.packed(order[i].tensor), layer_of(order[i]), copy_of(order[i])); };
+  const auto free = [&](std::size_t i) { r.free(sites.packed(order[i].tensor), layer_of(order[i]), copy_of(order[i])); };
+  switch (p.point.way) {
+    case SyncWay::none:
+    case SyncWay::ipc:  // views of the sender's memory
+    case SyncWay::disk: return;  // from the host straight into the parameters
+    case SyncWay::double_buffer: {
+      const SiteRef one = sites.buffer("receive buffer", p.point.bucket);
+      for (int i = 0; i < 2; ++i) r.alloc(one, Index(i));
+      for (int i = 0; i < 2; ++i) r.free(one, Index(i));
+      return;
+    }
+    case SyncWay::buckets:
+    case SyncWay::two_buckets: break;
+  }
+  if (p.point.server == EngineKind::vllm) {
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      alloc(i);
+      if (i > 0) free(i - 1);  // the name still refers to the last tensor
+    }
+    if (!order.empty()) free(order.size() - 1);
+    return;
+  }
+  for (std::size_t b = 0; b < p.buckets.size(); ++b) {
+    const SyncBucket& bucket = p.buckets[b];
+    for (std::size_t i = bucket.first; i < bucket.last; ++i) alloc(i);
+    SiteRef flat;
+    if (p.point.flattened) r.alloc(flat = sites.buffer("flattened bucket", bucket.bytes), Index(static_cast<std::int64_t>(b)));
+    if (p.point.flattened) r.free(flat, Index(static_cast<std::int64_t>(b)));
+    for (std::size_t i = bucket.first; i < bucket.last; ++i) free(i);
+  }
+}
+
+std::vector<SyncBucket> pack(const SyncModel& m, Bytes limit) {
+  std::vector<SyncBucket> out;
+  SyncBucket now;
+  for (std::size_t i = 0; i < m.order.size(); ++i) {
+    const Bytes bytes = m.tensors[m.order[i].tensor].sent;
+    if (now.bytes > 0 && now.bytes + bytes > limit) {
+      now.last = i;
+      out.push_back(now);
+      now = {i, i, 0};
+    }
+    now.bytes += bytes;
+  }
+  now.last = m.order.size();
+  if (now.bytes > 0) out.push_back(now);
+  return out;
+}
+
+}  // namespace
+
+SyncModel sync_model(const Architecture& a, DType storage, DType wire, bool fused) {
+  SyncModel out;
+  out.storage = storage;
+  out.wire = wire;
+  const std::vector<Parameter> all = parameters(a);
+  const auto add = [&](const Parameter& p) {
+    const std::int64_t copies = fused ? 1 : p.copies;
+    std::vector<std::int64_t> shape = p.shape;
+    if (fused && p.copies > 1) shape.insert(shape.begin(), p.copies);
+    const std::int64_t elements = p.elements() * (fused ? p.copies : 1);
+    out.tensors.push_back({p.name, std::move(shape), bytes_of(elements, storage), bytes_of(elements, wire)});
+    out.largest_stored = std::max(out.largest_stored, out.tensors.back().stored);
+    out.largest_sent = std::max(out.largest_sent, out.tensors.back().sent);
+    return copies;
+  };
+  std::int32_t layer = 0;
+  for (std::size_t i = 0; i < all.size();) {
+    std::size_t end = i + 1;
+    while (end < all.size() && all[i].run >= 0 && all[end].run == all[i].run) ++end;
+    const auto first = static_cast<std::uint32_t>(out.tensors.size());
+    std::vector<std::int64_t> copies;
+    for (std::size_t k = i; k < end; ++k)
+      if (all[k].part != ParameterPart::mtp) copies.push_back(add(all[k]));
+    const std::int64_t layers = all[i].run >= 0 ? all[i].layers : 1;
+    for (std::int64_t l = 0; l < layers; ++l, layer += all[i].run >= 0 ? 1 : 0)
+      for (std::size_t k = 0; k < copies.size(); ++k)
+        for (std::int64_t c = 0; c < copies[k]; ++c)
+          out.order.push_back({first + static_cast<std::uint32_t>(k), layer, static_cast<std::int32_t>(c)});
+    i = end;
+  }
+  for (const SyncStep& s : out.order) out.total_sent += out.tensors[s.tensor].sent;
+  return out;
+}
+
+SyncPoint sync_point(const Facts& facts, Framework framework, std::string_view version, SyncBy by, Bytes bucket, EngineKind server, bool same_gpu) {
+  SyncPoint out;
+  out.server = server;
+  const FactQuery query{std::string(version), "", {}};
+  if (by == SyncBy::none) return out;
+  if (by == SyncBy::disk) {
+    out.way = SyncWay::disk;
+  } else if (framework == Framework::verl) {
+    out.way = same_gpu ? SyncWay::ipc : SyncWay::double_buffer;
+  } else {
+    out.way = facts.find("areal", "sync_pipelined", query).value != 0 ? SyncWay::two_buckets : SyncWay::buckets;
+    out.casts = facts.find("areal", "sync_casts_full_tensor", query).value != 0;
+  }
+  const char* key = framework == Framework::verl ? "update_weights_bucket_mib" : "weight_chunked_mem_mib";
+  out.bucket = bucket > 0 ? bucket : static_cast<Bytes>(facts.find(framework == Framework::verl ? "verl" : "areal", key, query).value) * kMiB;
+  return out;
+}
+
+bool fused_experts(const Facts& facts, Framework framework, std::string_view version) {
+  return facts.find(framework == Framework::verl ? "verl" : "areal", "experts_fused", {std::string(version), "", {}}).value != 0;
+}
+
+DType wire_dtype(Framework framework, DType storage, DType compute) { return framework == Framework::verl ? storage : compute; }
+
+SyncPlan plan_sync(const SyncModel& model, const SyncPoint& point) {
+  SyncPlan out;
+  out.model = &model;
+  out.point = point;
+  out.buckets = pack(model, point.bucket);
+  for (const SyncBucket& b : out.buckets) out.largest_bucket = std::max(out.largest_bucket, b.bytes);
+  PeakRecorder sender, receiver;
+  Sender<PeakRecorder>(sender, out).run();
+  receive(receiver, out);
+  out.send = sender.span();
+  out.receive = receiver.span();
+  return out;
+}
+
+void record_send(PeakRecorder& r, const SyncPlan& p) { r.call(p.send); }
+void record_send(ProgramWriter& r, const SyncPlan& p) { Sender<ProgramWriter>(r, p).run(); }
+void record_receive(PeakRecorder& r, const SyncPlan& p) { r.call(p.receive); }
+void record_receive(ProgramWriter& r, const SyncPlan& p) { receive(r, p); }
+
+}  // namespace oomplan

@@ -1,0 +1,91 @@
+// Weight updates from a trainer to its servers: what both sides hold while new weights travel.
+//
+// A SyncModel lists the tensors in the order in which they are sent, made once per (architecture, number formats). plan_sync()
+// packs them into buckets once and keeps what that does to each side as a Span, because a packing ignores the borders of layers
+// and costs a few nanoseconds per tensor. With PeakRecorder, record_send and record_receive append that Span; with ProgramWriter
+// they write every gather, bucket and free.
+//
+// Legend: W bucket, T largest full tensor, N shards of a parameter.
+//   AReaL, NCCL, trainer rank 0:  pending W + filling W + T   (areal/engine/fsdp_engine.py, 1.0.3 and later; one W before)
+//   AReaL, NCCL, other ranks:     2 T in the storage dtype: the next is gathered while the last is still referenced
+//   SGLang, NCCL:                 W, all tensors of a bucket (sglang/srt/model_executor/model_runner.py, 0.5.10); 2 W flattened
+//   vLLM, NCCL under AReaL:       one tensor after another
+//   verl, colocated (IPC):        W on the trainer + the gathered tensor; views on the server (verl 0.9, engine_workers.py)
+//   verl, NCCL:                   2 W on both sides (verl/checkpoint_engine, 0.9)
+//   disk:                         T on every trainer rank, the whole model in host memory of rank 0
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <oomplan/job.hpp>
+#include <oomplan/program.hpp>
+
+#include "catalog/architecture.hpp"
+#include "catalog/facts.hpp"
+
+namespace oomplan {
+
+struct SyncTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  Bytes stored = 0;  ///< gathered, in the dtype of the trainer's parameters
+  Bytes sent = 0;    ///< in the dtype that travels
+};
+/// One tensor of the order: which row, and its layer and expert.
+struct SyncStep {
+  std::uint32_t tensor = 0;
+  std::int32_t layer = 0, copy = 0;
+};
+struct SyncModel {
+  DType storage = DType::fp32, wire = DType::bf16;
+  std::vector<SyncTensor> tensors;
+  std::vector<SyncStep> order;
+  Bytes largest_stored = 0, largest_sent = 0, total_sent = 0;
+};
+/// `fused_experts`: the trainer keeps all experts of a matrix as one tensor (transformers 5), so it is gathered whole.
+SyncModel sync_model(const Architecture&, DType storage, DType wire, bool fused_experts);
+
+enum class SyncWay : std::uint8_t {
+  none,
+  buckets,        ///< NCCL: a bucket is filled, then broadcast
+  two_buckets,    ///< NCCL: one bucket is broadcast while the next is filled
+  double_buffer,  ///< NCCL: two buffers of the bucket's size on both sides (verl)
+  ipc,            ///< same GPU: one buffer, opened by the server
+  disk,
+};
+struct SyncPoint {
+  SyncWay way = SyncWay::none;
+  EngineKind server = EngineKind::sglang;
+  Bytes bucket = kGiB;
+  bool sender = true;     ///< trainer rank 0 (of a pipeline stage); other ranks only take part in the gathers
+  bool casts = false;     ///< each full tensor is cast to the wire's dtype while the gathered one still lives
+  bool flattened = false; ///< SGLang's flattened_bucket
+};
+/// How a framework sends: the way and its settings from models/engines. Throws InputError.
+SyncPoint sync_point(const Facts&, Framework, std::string_view version, SyncBy, Bytes bucket, EngineKind server, bool same_gpu);
+/// Does the trainer of this framework keep fused experts?
+bool fused_experts(const Facts&, Framework, std::string_view version);
+/// The dtype that travels: AReaL sends the compute dtype, verl's FSDP the storage dtype.
+DType wire_dtype(Framework, DType storage, DType compute);
+
+/// A bucket: steps [first, last) of the order.
+struct SyncBucket {
+  std::size_t first = 0, last = 0;
+  Bytes bytes = 0;
+};
+struct SyncPlan {
+  const SyncModel* model = nullptr;  ///< must outlive the plan
+  SyncPoint point;
+  std::vector<SyncBucket> buckets;
+  Bytes largest_bucket = 0;
+  Span send, receive;
+};
+SyncPlan plan_sync(const SyncModel&, const SyncPoint&);
+
+void record_send(PeakRecorder&, const SyncPlan&);
+void record_send(ProgramWriter&, const SyncPlan&);
+void record_receive(PeakRecorder&, const SyncPlan&);
+void record_receive(ProgramWriter&, const SyncPlan&);
+
+}  // namespace oomplan
