@@ -27,8 +27,8 @@ constexpr std::array<std::string_view, 20> kLikeTheActor{"layout", "kernels", "p
 
 class Assembler {
  public:
-  Assembler(std::vector<Setting> settings, const FindModel& find_model, const std::string& file)
-      : settings_(std::move(settings)), find_model_(find_model), file_(file) {}
+  Assembler(std::vector<Setting> settings, const FindModel& find_model, const Facts& facts, const std::string& file)
+      : settings_(std::move(settings)), find_model_(find_model), facts_(facts), file_(file) {}
 
   Assembled run(const std::vector<RoleAsked>& roles) {
     add_roles(roles);
@@ -116,8 +116,8 @@ class Assembler {
     if (!written("framework"))
       record("framework", Origin::Kind::default_, "the framework of a job file that names none");
     else if (!t.framework_version.empty() && compare_versions(t.framework_version, oldest_version(t.framework)) < 0)
-      problem(job().origins["framework"].place, fmt::format("'{}'", t.framework_version),
-              {fmt::format("{} or later", oldest_version(t.framework)), {}, "the defaults of older versions are not known"});
+      problem(job().origins["framework"].place, fmt::format("'{}'", get(job(), "framework")),
+              {fmt::format("{} or later", framework_text(t.framework, oldest_version(t.framework))), {}, "the defaults of older versions are not known"});
   }
 
   void apply_engines() {
@@ -131,12 +131,20 @@ class Assembler {
         role.engine = is_vllm ? EngineKind::vllm : EngineKind::sglang;
       }
       apply([&](std::string_view k) { return k == key; });
+      if (written(key) && serves && role.server.version.empty()) take_version(role, key);
       if (written(key) || out_.problems.size() > before) continue;
       if (serves)
         missing(key, "sglang or vllm, with its version, such as sglang 0.5.10");
       else
         record(key, Origin::Kind::default_, "the training engine of a job file that names none");
     }
+  }
+
+  void take_version(Role& role, const std::string& key) {
+    role.server.version = server_version(role.trainer.framework, role.engine, facts_);
+    Place place = job().origins.contains(key) ? job().origins[key].place : Place{file_, 0, 0, key};
+    out_.notes.push_back({Note::Level::info, std::move(place),
+                          fmt::format("{} without a version is taken as {}", spelling(role.engine), role.server.version)});
   }
 
   void take_defaults() {
@@ -146,9 +154,10 @@ class Assembler {
         const std::string key = key_of(role, row.key);
         const KnobAt at = find_knob(job(), key);
         if (at.knob == nullptr) continue;  // an optimizer's row on a role without one
-        if (at.knob->set(*at.knob, job(), &role, row.value).refused()) throw Defect("a default is refused: " + key);
         const Trainer& t = role.trainer;
-        record(key, Origin::Kind::default_, framework_text(t.framework, t.framework_version) + " default", std::string(row.source));
+        DefaultValue value = value_of(row, t.framework_version, at.knob->type, facts_);
+        if (at.knob->set(*at.knob, job(), &role, value.text).refused()) throw Defect("a default is refused: " + key);
+        record(key, Origin::Kind::default_, framework_text(t.framework, t.framework_version) + " default", std::move(value.source));
       }
   }
 
@@ -186,9 +195,13 @@ class Assembler {
     if (c.gpus >= 8 && !written("gpus_per_node")) record("gpus_per_node", Origin::Kind::default_, "machines of 8 GPUs");
   }
 
+  std::int64_t fact(const Trainer& t, std::string_view fact_name) const {
+    return static_cast<std::int64_t>(facts_.find(spelling(t.framework), fact_name, {t.framework_version, {}, {}}).value);
+  }
   /// A server's degree of tensor parallelism when it has no layout.
   std::int64_t default_tensor(const Role& role) const {
-    return role.serves() && role.trainer.framework == Framework::verl && out_.job.kind == JobKind::rl ? 2 : 1;
+    const bool verl = role.serves() && role.trainer.framework == Framework::verl && out_.job.kind == JobKind::rl;
+    return verl ? fact(role.trainer, "tensor_model_parallel_size") : 1;
   }
   void fill_layout(Role& role, std::int64_t gpus, std::string because) {
     const std::int64_t tensor = std::min(default_tensor(role), gpus);
@@ -267,8 +280,10 @@ class Assembler {
       derive("sync.by", "disk", "AReaL on shared GPUs hands weights over on disk", "areal/trainer/rl_trainer.py");
     else
       derive("sync.by", "none", "the update by CUDA IPC is not supported yet: its bucket is not counted");
-    derive("sync.bucket", areal ? "1GiB" : "2GiB", framework_text(actor->trainer.framework, actor->trainer.framework_version) + " default",
-           std::string(source));
+    const Trainer& t = actor->trainer;
+    if (t.framework != Framework::torch)
+      derive("sync.bucket", fmt::format("{}MiB", fact(t, areal ? "weight_chunked_mem_mib" : "update_weights_bucket_mib")),
+             framework_text(t.framework, t.framework_version) + " default", std::string(source));
     if (areal && shared) derive(key_of(*actor, "offload"), "[parameters, optimizer]", "AReaL offloads an actor that shares its GPUs with servers",
                                 "areal/trainer/rl_trainer.py");
   }
@@ -306,6 +321,7 @@ class Assembler {
 
   std::vector<Setting> settings_;
   const FindModel& find_model_;
+  const Facts& facts_;
   const std::string& file_;
   std::set<std::size_t> done_;
   std::set<std::string> written_;
@@ -315,8 +331,9 @@ class Assembler {
 
 }  // namespace
 
-Assembled assemble(const std::vector<RoleAsked>& roles, std::vector<Setting> settings, const FindModel& find_model, const std::string& file) {
-  return Assembler(std::move(settings), find_model, file).run(roles);
+Assembled assemble(const std::vector<RoleAsked>& roles, std::vector<Setting> settings, const FindModel& find_model, const Facts& facts,
+                   const std::string& file) {
+  return Assembler(std::move(settings), find_model, facts, file).run(roles);
 }
 
 }  // namespace oomplan

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
-#include <oomplan/job.hpp>
+#include <oomplan/oomplan.hpp>
+
+#include "catalog/facts.hpp"
 
 namespace oomplan {
 
@@ -25,11 +27,12 @@ struct RoleAsked {
 struct Assembled {
   Job job;
   std::vector<Problem> problems;
+  std::vector<Note> notes;
 };
 /// Finds the architecture of a model by the user's name for it. Throws InputError; may return nullptr (then nothing is derived).
 using FindModel = std::function<std::shared_ptr<const Architecture>(const std::string&)>;
 
 /// `file` is where things are missing from.
-Assembled assemble(const std::vector<RoleAsked>&, std::vector<Setting>, const FindModel&, const std::string& file);
+Assembled assemble(const std::vector<RoleAsked>&, std::vector<Setting>, const FindModel&, const Facts&, const std::string& file);
 
 }  // namespace oomplan

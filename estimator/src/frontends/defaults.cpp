@@ -1,8 +1,11 @@
 #include "frontends/defaults.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
-#include "catalog/facts.hpp"
+#include "job/names.hpp"
+#include "units/sizes.hpp"
 
 namespace oomplan {
 namespace {
@@ -18,7 +21,6 @@ constexpr std::string_view kArealLogprobs = "areal/utils/functional/vocab_parall
 constexpr std::string_view kVerlEngine = "verl/trainer/config/engine/fsdp.yaml";
 constexpr std::string_view kVerlFsdp = "verl/utils/fsdp_utils.py";
 constexpr std::string_view kVerlModel = "verl/trainer/config/model/hf_model.yaml";
-constexpr std::string_view kVerlRollout = "verl/trainer/config/rollout/rollout.yaml";
 constexpr std::string_view kVerlWorker = "verl/workers/engine/fsdp/transformer_impl.py";
 constexpr std::string_view kFullyShard = "torch/distributed/fsdp/_fully_shard/_fully_shard.py";
 
@@ -45,14 +47,14 @@ std::vector<DefaultRow> make_rows() {
       {kAreal, "", For::trains, "cpu_offload_policy", "false", kArealArgs},
       {kAreal, "", For::policy, "head", "areal_compiled", kArealLogprobs},
       {kAreal, "", For::values, "head", "value", kArealEngine},
-      {kAreal, "", For::sglang, "mem_fraction_static", "0.9", kArealArgs},
-      {kAreal, "", For::sglang, "batched_tokens", "32k", kArealArgs},
-      {kAreal, "", For::vllm, "gpu_memory_utilization", "0.9", kArealArgs},
-      {kAreal, "", For::vllm, "max_running_requests", "256", kArealArgs},
-      {kAreal, "", For::servers, "max_model_len", "32k", kArealArgs},
-      {kAreal, "", For::servers, "enforce_eager", "false", kArealArgs},
-      {kAreal, "", For::shared_sglang, "sleep", "1", "areal/trainer/rl_trainer.py"},
-      {kAreal, "", For::shared_vllm, "sleep", "1", "areal/trainer/rl_trainer.py"},
+      {kAreal, "", For::sglang, "mem_fraction_static", "", "mem_fraction_static"},
+      {kAreal, "", For::sglang, "max_model_len", "", "sglang_context_length"},
+      {kAreal, "", For::sglang, "batched_tokens", "", "sglang_max_prefill_tokens"},  // chunked prefill is off
+      {kAreal, "", For::vllm, "gpu_memory_utilization", "", "gpu_memory_utilization"},
+      {kAreal, "", For::vllm, "max_model_len", "", "vllm_max_model_len"},
+      {kAreal, "", For::vllm, "max_running_requests", "", "vllm_max_num_seqs"},
+      {kAreal, "", For::vllm, "enforce_eager", "", "vllm_enforce_eager"},
+      {kAreal, "", For::shared, "sleep", "1", "areal/trainer/rl_trainer.py"},
       // verl. #7095 put off the gradient reduction to the last micro-batch in 0.9.0; #7458 took it back.
       {kVerl, "", For::trains, "kernels", "hf_flash", kVerlModel},
       {kVerl, "", For::trains, "precision.storage", "fp32", kVerlEngine},
@@ -75,14 +77,12 @@ std::vector<DefaultRow> make_rows() {
       {kVerl, "", For::policy, "head", "verl_flash_ce", "verl/utils/torch_functional.py"},
       {kVerl, "", For::values, "head", "value", kVerlWorker},
       {kVerl, "", For::trains, "tokens_per_micro_batch", "16k", "verl/trainer/config/actor/actor.yaml"},
-      {kVerl, "", For::sglang, "mem_fraction_static", "0.5", kVerlRollout},
-      {kVerl, "", For::vllm, "gpu_memory_utilization", "0.5", kVerlRollout},
-      {kVerl, "", For::servers, "batched_tokens", "8k", kVerlRollout},
-      {kVerl, "<0.9", For::servers, "max_running_requests", "1024", kVerlRollout},
-      {kVerl, ">=0.9", For::servers, "max_running_requests", "256", kVerlRollout},
-      {kVerl, "", For::servers, "enforce_eager", "false", kVerlRollout},
-      {kVerl, "", For::shared_sglang, "sleep", "2", kVerlRollout},
-      {kVerl, "", For::shared_vllm, "sleep", "2", kVerlRollout},
+      {kVerl, "", For::sglang, "mem_fraction_static", "", "gpu_memory_utilization"},
+      {kVerl, "", For::vllm, "gpu_memory_utilization", "", "gpu_memory_utilization"},
+      {kVerl, "", For::servers, "batched_tokens", "", "max_num_batched_tokens"},
+      {kVerl, "", For::servers, "max_running_requests", "", "max_num_seqs"},
+      {kVerl, "", For::servers, "enforce_eager", "", "enforce_eager"},
+      {kVerl, "", For::shared, "sleep", "", "sleep_level"},
       // PyTorch alone: the library's defaults. In which format the parameters lie is the script's choice: it must be written.
       {kTorch, "", For::trains, "kernels", "hf_sdpa", "transformers/modeling_utils.py"},
       {kTorch, "", For::trains, "autocast", "false", kFullyShard},
@@ -103,6 +103,10 @@ std::vector<DefaultRow> make_rows() {
   };
 }
 
+bool shares_gpus(const Job& job, const Role& role) {
+  return !role.beside.empty() ||
+         std::any_of(job.roles.begin(), job.roles.end(), [&](const Role& other) { return other.beside == role.name; });
+}
 bool is_value_model(const Role& r) { return r.kind == RoleKind::critic || r.kind == RoleKind::reward; }
 
 }  // namespace
@@ -115,6 +119,21 @@ const std::vector<DefaultRow>& default_rows() {
 std::string_view newest_version(Framework f) { return f == kAreal ? "1.0.4" : f == kVerl ? "0.9.0" : ""; }
 std::string_view oldest_version(Framework f) { return f == kAreal ? "0.4" : f == kVerl ? "0.7" : ""; }
 
+std::string server_version(Framework f, EngineKind engine, const Facts& facts) {
+  if (f == kAreal && engine == EngineKind::sglang) return "0.5.10";  // AReaL 1.0.4 and 2.0.0, pyproject.toml
+  const auto known = facts.known_versions(spelling(engine));
+  return known.empty() ? std::string{} : known.back();
+}
+
+DefaultValue value_of(const DefaultRow& row, std::string_view version, KnobType type, const Facts& facts) {
+  if (!row.value.empty()) return {std::string(row.value), std::string(row.source)};
+  const Fact& fact = facts.find(spelling(row.framework), row.source, {std::string(version), {}, {}});
+  const auto whole = static_cast<std::int64_t>(fact.value);
+  if (type == KnobType::number) return {number_text(fact.value), fact.source};
+  if (type == KnobType::flag) return {whole != 0 ? "true" : "false", fact.source};
+  return {count_text(whole), fact.source};
+}
+
 std::string framework_text(Framework f, std::string_view version) {
   const std::string_view name = f == kAreal ? "AReaL" : f == kVerl ? "verl" : "PyTorch";
   return version.empty() ? std::string(name) : fmt::format("{} {}", name, version);
@@ -124,7 +143,6 @@ bool applies(const DefaultRow& row, const Job& job, const Role& role) {
   const Framework framework = role.trainer.framework;
   if (row.framework != framework || !version_matches(role.trainer.framework_version, row.versions)) return false;
   if (role.serves() && job.kind == JobKind::serving) return false;  // a server without a framework around it
-  const bool shared = !role.beside.empty();
   switch (row.roles) {
     case For::trains: return !role.serves();
     case For::policy: return !role.serves() && !is_value_model(role);
@@ -133,8 +151,7 @@ bool applies(const DefaultRow& row, const Job& job, const Role& role) {
     case For::sglang: return role.engine == EngineKind::sglang;
     case For::vllm: return role.engine == EngineKind::vllm;
     case For::servers: return role.serves();
-    case For::shared_sglang: return shared && role.engine == EngineKind::sglang;
-    case For::shared_vllm: return shared && role.engine == EngineKind::vllm;
+    case For::shared: return role.serves() && shares_gpus(job, role);
   }
   return false;
 }

@@ -9,9 +9,6 @@
 
 namespace oomplan {
 
-/// The file to read. A directory, a missing or an unreadable file is InputError. "-" is standard input.
-Source read_file(const std::string& path);
-
 /// What a job file and the overrides behind it say, not yet checked against each other.
 struct NativeText {
   std::vector<RoleAsked> roles;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "catalog/catalog.hpp"
 #include "frontends/assemble.hpp"
 #include "job/knobs.hpp"
 #include "job/names.hpp"
@@ -77,7 +78,7 @@ class Shortest {
         if (role.model == name) return role.architecture;
       return nullptr;
     };
-    const Job made = assemble(roles_of(job_), settings_, find, {}).job;
+    const Job made = assemble(roles_of(job_), settings_, find, Catalog::builtin().facts(), {}).job;
     if (choose_differences(made, nullptr)) return true;
     std::vector<const Role*> order;  // the actor first: ref and critic take over from it
     for (const auto& role : job_.roles) order.push_back(&role);

@@ -1,6 +1,7 @@
 #include "job/validate.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -42,6 +43,14 @@ Model model_of(const Architecture& a) {
   for (const auto& run : a.runs) take_layer(a, run, out);
   for (const auto& parameter : parameters(a)) out.parameters += parameter.total();
   return out;
+}
+
+/// Is there for every fact of the engine a row for this version, under some condition?
+bool knows_version(const Facts& facts, std::string_view engine, std::string_view version) {
+  std::map<std::string_view, bool> found;
+  for (const auto& fact : facts.rows())
+    if (fact.engine == engine) found[fact.fact] = found[fact.fact] || version_matches(version, fact.versions);
+  return std::all_of(found.begin(), found.end(), [](const auto& entry) { return entry.second; });
 }
 
 class Validator {
@@ -218,9 +227,9 @@ class Validator {
     if (job_.kind == JobKind::serving && s.max_model_len == 0 && role.architecture != nullptr && role.architecture->max_positions == 0)
       missing(key_of(role, "max_model_len"), "tokens of the longest request", "the model's config names no limit");
     const auto known = catalog_.facts().known_versions(spelling(role.engine));
-    if (!s.version.empty() && !known.empty() && compare_versions(s.version, known.front()) < 0)
+    if (!known.empty() && !knows_version(catalog_.facts(), spelling(role.engine), s.version))
       problem(key_of(role, "engine"), fmt::format("'{} {}'", spelling(role.engine), s.version),
-              fmt::format("{} {} or later", spelling(role.engine), known.front()), "older versions are not known");
+              fmt::format("{} {} to {}", spelling(role.engine), known.front(), known.back()), "other versions have not been read");
   }
 
   void check_gpus() {
@@ -256,7 +265,7 @@ class Validator {
 
 std::vector<Problem> problems(const Job& job, const Catalog& catalog) { return Validator(job, catalog).run(); }
 
-std::vector<Note> remarks(const Job& job, const Catalog& catalog) {
+std::vector<Note> remarks(const Job& job) {
   std::vector<Note> out;
   const auto warn = [&](const std::string& key, std::string text) {
     const auto it = job.origins.find(key);
@@ -275,11 +284,6 @@ std::vector<Note> remarks(const Job& job, const Catalog& catalog) {
     if (role.serves() && role.server.sleep_level > 0 && role.beside.empty() &&
         std::none_of(job.roles.begin(), job.roles.end(), [&](const Role& other) { return other.beside == role.name; }))
       warn(role.name + ".sleep", "the server sleeps although it has its GPUs alone");
-    if (!role.serves()) continue;
-    const auto known = catalog.facts().known_versions(spelling(role.engine));
-    if (!role.server.version.empty() && !known.empty() && compare_versions(role.server.version, known.back()) > 0)
-      warn(role.name + ".engine", fmt::format("{} {} is newer than what the engine's facts were read from ({})", spelling(role.engine),
-                                              role.server.version, known.back()));
   }
   const Role *rollout = job.role("rollout"), *actor = job.role("actor");
   if (rollout != nullptr && actor != nullptr && job.sync.by == SyncBy::none)

@@ -10,6 +10,6 @@
 namespace oomplan {
 
 std::vector<Problem> problems(const Job&, const Catalog&);
-std::vector<Note> remarks(const Job&, const Catalog&);
+std::vector<Note> remarks(const Job&);
 
 }  // namespace oomplan
