@@ -144,6 +144,11 @@ class Planner {
       tensor(T::forward_workspace2, moe, std::max(s.workspace2, m_.engine == EngineKind::vllm ? experts_h : 0), d);
     }
     if (at_.pipeline > 1) set(T::intermediate, 2 * bytes_of(tokens * m_.hidden, d), {2, tokens, m_.hidden});
+    if (m_.image_tokens > 0 && s.first && m_.engine == EngineKind::vllm) {
+      const std::int64_t images = std::max<std::int64_t>(1, tokens / m_.image_tokens);
+      tensor(T::image_pixels, images, m_.image_elements, d);
+      tensor(T::image_outputs, images * m_.image_tokens, m_.hidden, d);
+    }
     if (s.last) sampler(fp32);
   }
 

@@ -47,7 +47,7 @@ enum class ServerTensor : std::uint8_t {
   host_weights,
   blas, forward_workspace13, forward_workspace2, topk_buffer, attention_workspace,
   kv_cache, state_cache, request_table, graphs, graph_logits,
-  intermediate, hidden, residual, attention_output, projected, gate_up, activation, layer_output, context_projected,
+  image_pixels, image_outputs, intermediate, hidden, residual, attention_output, projected, gate_up, activation, layer_output, context_projected,
   sampled_hidden, sampled_random, logits, logits_fp32, log_probs, probabilities, noise,
   sorted, sorted_index, sort_keys, sort_pairs, cumulative,
   count

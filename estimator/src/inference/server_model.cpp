@@ -22,8 +22,22 @@ constexpr Format kFormats[] = {
     {DType::nf4, 64, 32, 0}, {DType::mxfp4, 32, 8, 0}, {DType::nvfp4, 16, 8, 0},
 };
 
-/// Families whose sliding-window layers rotate with another base than the full ones, so that there are two cos/sin tables.
-constexpr std::string_view kTwoRopeBases[] = {"gemma3", "gemma3_text", "gemma3n", "gemma3n_text", "gemma4", "gemma4_text"};
+/// Families whose sliding-window layers rotate with another base than the full ones, so that there are two cos/sin tables, and
+/// the factor of linear scaling of the full layers' table, which has so many times the positions
+/// (vllm/model_executor/layers/rotary_embedding/linear_scaling_rope.py, 0.19; config.json of google/gemma-3-*).
+struct RopeFamily {
+  std::string_view model_type;
+  std::int64_t factor;
+};
+constexpr RopeFamily kTwoRopeBases[] = {{"gemma3", 8}, {"gemma3_text", 1}, {"gemma3n", 1}, {"gemma3n_text", 1}, {"gemma4", 1}, {"gemma4_text", 1}};
+
+/// Towers with images of one size: tokens that the language model sees of an image (mm_tokens_per_image of config.json). What a
+/// tower with images of any size takes in the profile run is not described.
+struct ImageTokens {
+  std::string_view tower;
+  std::int64_t tokens;
+};
+constexpr ImageTokens kImageTokens[] = {{"siglip", 256}};
 
 bool quantised(DType d) { return row(d).bits <= 8; }
 
@@ -69,6 +83,11 @@ class Builder {
       full = full || run.layer.mixer.span == AttentionSpan::full;
     }
     rope_tables(sliding && full);
+    for (const ImageTokens& image : kImageTokens) {
+      if (image.tower != a_.tower.kind) continue;
+      m_.image_tokens = image.tokens;
+      m_.image_elements = a_.tower.positions * a_.tower.patch * a_.tower.patch * 3;
+    }
   }
 
   void rope_tables(bool mixed_spans) {
@@ -79,8 +98,8 @@ class Builder {
       if (dim > 0 && std::find(dims.begin(), dims.end(), dim) == dims.end()) dims.push_back(dim);
     }
     for (const std::int64_t dim : dims) m_.rope_elements += a_.max_positions * dim;
-    const bool two = std::find(std::begin(kTwoRopeBases), std::end(kTwoRopeBases), a_.model_type) != std::end(kTwoRopeBases);
-    if (two && mixed_spans && dims.size() == 1) m_.rope_elements *= 2;
+    for (const RopeFamily& family : kTwoRopeBases)
+      if (family.model_type == a_.model_type && mixed_spans && dims.size() == 1) m_.rope_elements *= 1 + family.factor;
   }
 
   ServerLayer shape_of(const Layer& layer) {
@@ -105,13 +124,12 @@ class Builder {
     return out;
   }
 
-  /// vLLM and SGLang keep kv_b in 16 bits for the absorbed products: views of the weight when that has 16 bits, one copy when it
-  /// is quantised (vllm/model_executor/layers/attention/mla_attention.py, process_weights_after_loading, 0.19).
+  /// vLLM and SGLang keep a second kv_b in 16 bits for the absorbed products (vllm/model_executor/layers/attention/
+  /// mla_attention.py, process_weights_after_loading, 0.19; DeepSeek-V2-Lite's logged weights have room for it).
   void mla(ServerLayer& out, const Mixer& m) {
     const std::int64_t v = m.value_head_dim ? m.value_head_dim : m.nope_head_dim;
     out.context_width = m.heads * (m.nope_head_dim + m.rope_head_dim + v);
-    const Bytes copy = bytes_of(m.heads * m.kv_lora_rank * (m.nope_head_dim + v), m_.compute);
-    if (m_.engine == EngineKind::sglang || quantised(m_.weights)) out.absorbed = copy;
+    out.absorbed = bytes_of(m.heads * m.kv_lora_rank * (m.nope_head_dim + v), m_.compute);
   }
 
   LayerCache cache_of(const Mixer& m) {
@@ -226,6 +244,10 @@ class Builder {
 
   void merge(ServerLayer layer, std::int64_t count) {
     if (layer.experts > 0) layer.expert = ceil_div(layer.expert, layer.experts);
+    if (m_.weights == DType::mxfp4 && layer.expert_width > 0) {  // vllm/model_executor/layers/quantization/mxfp4.py, 0.16
+      layer.expert = layer.expert / m_.hidden * round_up(m_.hidden, 256);
+      layer.expert = layer.expert / layer.expert_width * round_up(layer.expert_width, 128);
+    }
     if (layer.kv_heads > 0) layer.kv_head = ceil_div(layer.kv_head, layer.kv_heads);
     auto found = std::find(m_.kinds.begin(), m_.kinds.end(), layer);
     const auto kind = static_cast<int>(found - m_.kinds.begin());

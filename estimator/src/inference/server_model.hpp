@@ -72,6 +72,7 @@ struct ServerModel {
   Bytes outside = 0;                ///< final norm, position table, head bias: on every rank
   Bytes tower = 0;                  ///< of a vision tower, replicated
   std::int64_t rope_elements = 0;   ///< of all cos/sin tables: positions * rotary dimension each
+  std::int64_t image_tokens = 0, image_elements = 0;  ///< of one image of the tower's fixed size; 0: not described
   Bytes largest_tensor = 0;         ///< unsharded, 16-bit: what a weight update must hold at least
   std::int64_t heads = 0, kv_heads = 0;  ///< smallest over the attention layers, for divisibility
   std::vector<ServerLayer> kinds;

@@ -115,12 +115,16 @@ void profile(R& r, const ServerPlan& p, const ServerSites& sites) {
   using T = ServerTensor;
   Hand<R> h{r, sites};
   h.alloc(T::blas);
+  h.alloc(T::image_pixels);
+  h.alloc(T::image_outputs);
   h.alloc(T::forward_workspace13);
   h.alloc(T::forward_workspace2);
   h.alloc(T::intermediate);
   forward(h, p);
   sample_vllm(h, p, true);
   h.free(T::hidden);
+  h.free(T::image_outputs);
+  h.free(T::image_pixels);
 }
 
 template <class R>

@@ -36,6 +36,8 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::request_table, "request to token table", Category::buffers, Pool::torch, kStays},
     {T::graphs, "CUDA graphs", Category::graphs, Pool::driver, kStays},
     {T::graph_logits, "logits of the CUDA graphs", Category::logits, Pool::torch, kStays},
+    {T::image_pixels, "dummy images", Category::inputs, Pool::torch, Holder::local},
+    {T::image_outputs, "encoded dummy images", Category::activations, Pool::torch, Holder::local},
     {T::intermediate, "inputs from the stage before", Category::activations, Pool::torch, kStays},
     {T::hidden, "hidden states", Category::activations, Pool::torch, Holder::local},
     {T::residual, "residual", Category::activations, Pool::torch, Holder::local},

@@ -243,7 +243,10 @@ bool fused_experts(const Facts& facts, Framework framework, std::string_view ver
   return facts.find(framework == Framework::verl ? "verl" : "areal", "experts_fused", {std::string(version), "", {}}).value != 0;
 }
 
-DType wire_dtype(Framework framework, DType storage, DType compute) { return framework == Framework::verl ? storage : compute; }
+DType wire_dtype(const Facts& facts, Framework framework, std::string_view version, DType storage, DType compute) {
+  if (framework == Framework::verl) return storage;
+  return facts.find("areal", "sync_casts_full_tensor", {std::string(version), "", {}}).value != 0 ? compute : storage;
+}
 
 SyncPlan plan_sync(const SyncModel& model, const SyncPoint& point) {
   SyncPlan out;

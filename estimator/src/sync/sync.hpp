@@ -16,6 +16,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <oomplan/job.hpp>
@@ -66,8 +67,8 @@ struct SyncPoint {
 SyncPoint sync_point(const Facts&, Framework, std::string_view version, SyncBy, Bytes bucket, EngineKind server, bool same_gpu);
 /// Does the trainer of this framework keep fused experts?
 bool fused_experts(const Facts&, Framework, std::string_view version);
-/// The dtype that travels: AReaL sends the compute dtype, verl's FSDP the storage dtype.
-DType wire_dtype(Framework, DType storage, DType compute);
+/// The dtype that travels: the compute dtype where the framework casts, else that of the parameters (verl's FSDP: fp32 by default).
+DType wire_dtype(const Facts&, Framework, std::string_view version, DType storage, DType compute);
 
 /// A bucket: steps [first, last) of the order.
 struct SyncBucket {
