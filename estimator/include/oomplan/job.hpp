@@ -93,6 +93,7 @@ struct Trainer {
   std::int64_t logprob_tokens_per_micro_batch = 0;  ///< of forward-only passes; 0: tokens_per_micro_batch
   std::int64_t logits_to_keep = 0;               ///< > 0: only so many tokens of a sequence reach the head
   bool padding_mask = false;                     ///< batches carry a 2-D attention mask
+  std::int64_t replicas = 1;                     ///< HSDP: shard groups that hold the same parameters
   bool keep_outputs = false;                     ///< the training loop keeps the model's output through the backward pass
   bool sdpa_math = false;                        ///< SDPA is forced to its math kernel
   bool operator==(const Trainer&) const = default;

@@ -12,8 +12,7 @@ using axis::B, axis::S, axis::T;
 /// q * cos + rotate_half(q) * sin.
 Tensor rotary(Eager& g, const Tensor& q, const LayerContext& context, const std::string& name) {
   Tensor straight = mul(g, q, context.cos, name + ".cos");
-  Shape half = q.shape;
-  half.back() = Dim(half.back().coefficient / 2);
+  const Shape half{q.shape[0], q.shape[1], q.shape[2], Dim(q.shape[3].coefficient / 2)};
   Tensor rotated;
   {
     Tensor first = slice(g, q, half), second = slice(g, q, half);

@@ -191,7 +191,7 @@ Tensor Eager::autocast_weight(const Tensor& weight) {
   Tensor copy = make(leaves[static_cast<std::size_t>(weight.leaf)].name + ".bf16", weight.shape, DType::bf16, Category::weights);
   storages.back().name = leaves[static_cast<std::size_t>(weight.leaf)].name + ".bf16";
   record(copy, "ToCopyBackward0", {&weight}, [](Gradients g) { return g; });
-  if (weight.needs_grad() && grad_enabled) casts_.emplace_back(weight.leaf, copy);
+  if (weight.needs_grad()) casts_.emplace_back(weight.leaf, copy);
   return copy;
 }
 
@@ -219,6 +219,7 @@ std::shared_ptr<Node> Eager::accumulator(int number) {
       const int storage = g[0].storage();
       storages[static_cast<std::size_t>(storage)].category = Category::gradients;
       storages[static_cast<std::size_t>(storage)].name = leaves[static_cast<std::size_t>(number)].name + ".grad";
+      storages[static_cast<std::size_t>(storage)].gradient_of = number;
       ++storages[static_cast<std::size_t>(storage)].references;  // the engine's from here on
       events.push_back({EagerEvent::Kind::gradient, storage, scope, true, number});
       return Gradients{};

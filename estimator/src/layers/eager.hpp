@@ -38,6 +38,7 @@ struct Storage {
   bool backward = false;
   int references = 0;
   bool saved = false;  ///< a node keeps it for backward
+  int gradient_of = -1;  ///< leaf whose gradient it became
 };
 
 /// A parameter as the forward pass sees it. Its own memory belongs to the engine, not to the simulator.

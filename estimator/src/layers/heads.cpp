@@ -131,9 +131,9 @@ Tensor compiled_entropy(Eager& g, const Tensor& x) {
 /// verl workers/actor: temperature out of place, cross-entropy, entropy when it needs a gradient.
 Tensor verl(Eager& g, const Tensor& output_logits, LossHead head) {
   Tensor scaled = scale(g, output_logits, "logits_scaled", Category::logits);
-  Tensor log_probs = flash_cross_entropy(g, scaled, head == LossHead::verl_flash_ce);
-  if (head == LossHead::verl_flash_ce) return log_probs;
+  if (head == LossHead::verl_flash_ce) return flash_cross_entropy(g, scaled, true);
   Tensor extra = head == LossHead::verl_entropy_compiled ? compiled_entropy(g, scaled) : entropy(g, scaled);
+  Tensor log_probs = flash_cross_entropy(g, scaled, false);
   return add(g, std::move(log_probs), std::move(extra), "objective");
 }
 
@@ -178,8 +178,7 @@ Tensor areal_eager_chunk(Eager& g, const Tensor& logits, std::int64_t vocab, std
   }
   kept.push_back(log_probs);
   kept.push_back(power);
-  (void)weighted;
-  return token;
+  return add(g, std::move(token), std::move(weighted), "chunk.objective");
 }
 
 Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::function<void(int)>& scope) {
@@ -231,8 +230,8 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
       return mean_loss(g, by_logsumexp(g, full));
     }
     case LossHead::logprob_temperature: {
-      Tensor scaled = scale(g, std::move(logits), "logits_scaled", Category::logits);
-      Tensor full = to(g, std::move(scaled), DType::fp32, "logits_fp32");
+      logits = scale(g, logits, "logits_scaled", Category::logits);  // `logits = logits / temperature`: the name stays
+      Tensor full = to(g, logits, DType::fp32, "logits_fp32");
       return mean_loss(g, gathered(g, std::move(full)));
     }
     case LossHead::logprob_rows: {

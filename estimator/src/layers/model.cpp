@@ -173,6 +173,8 @@ class Runner {
   Tensor logits(const Tensor& hidden) {
     Tensor kept = o_.slice_hidden ? slice(g_, hidden, {B, K, Dim(a_.hidden)}) : hidden;
     enter(StationPlace::head);
+    // rows of several sequences are no longer one block: the matrix product needs a copy
+    if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(a_.hidden)}, "hidden_kept");
     const Dim width = o_.critic ? 1 : a_.vocab;
     Tensor out = linear(g_, kept, head_, -1, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
     return out;

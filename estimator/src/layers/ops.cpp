@@ -46,9 +46,7 @@ Tensor pow2(Eager& g, Tensor x) {
 }
 
 Tensor mean_last(Eager& g, Tensor x) {
-  Shape kept = x.shape;
-  kept.back() = 1;
-  Tensor out = g.make("mean", kept, x.dtype);
+  Tensor out = g.make("mean", with_last(x.shape, 1), x.dtype);
   const Shape whole = x.shape;
   g.record(out, "MeanBackward1", {&x}, [&g, whole](Gradients in) {
     return Gradients{gradient(g, "mean_backward", whole, in[0].dtype)};  // expand is a view, the division is not
@@ -137,7 +135,7 @@ Tensor cat(Eager& g, std::vector<Tensor> parts, Shape whole, const std::string& 
   }
   g.record(out, "CatBackward0", inputs, [shapes](Gradients in) {
     Gradients grads;
-    for (const auto& s : shapes) grads.push_back(in[0].alias(s));  // narrow: views of the gradient
+    for (const auto& part : shapes) grads.push_back(in[0].alias(part));  // narrow: views of the gradient
     return grads;
   });
   return out;
@@ -232,7 +230,7 @@ Tensor log_softmax(Eager& g, Tensor x, const std::string& name) {
   Tensor out = g.make(name, x.shape, x.dtype, Category::logits);
   if (recorded) {
     Saved saved = g.save(out);
-    g.record(out, "LogSoftmaxBackward0", {&x}, [&g, saved](Gradients in) {
+    g.record(out, "LogSoftmaxBackward0", {&x}, [&g, saved](const Gradients&) {
       const Tensor& result = saved.get();
       return Gradients{g.make("log_softmax_backward", result.shape, result.dtype, Category::logits)};
     });

@@ -21,6 +21,12 @@ Dim elements(const Shape& shape) {
   return out;
 }
 
+Shape with_last(const Shape& shape, Dim last) {
+  Shape out(shape.begin(), shape.end() - 1);
+  out.push_back(last);
+  return out;
+}
+
 std::int64_t value(Monomial m, const TokenCounts& n) {
   return power(n.b, m & 15U) * power(n.s, m >> 4 & 15U) * power(n.k, m >> 8 & 15U) * power(n.e, m >> 12 & 15U);
 }

@@ -45,6 +45,8 @@ inline constexpr Dim C{1, 0, 0, 0, 1};  ///< rows of a chunk
 
 using Shape = std::vector<Dim>;
 Dim elements(const Shape&);
+/// The same shape with another last axis.
+Shape with_last(const Shape&, Dim last);
 
 /// Exponents of a monomial, packed: 4 bits each.
 using Monomial = std::uint16_t;

@@ -27,6 +27,7 @@ struct TapeSite {
   bool saved = false;
   Dim bytes;                 ///< elements * size of one
   std::size_t station = 0;   ///< where it is allocated
+  int leaf = -1;             ///< index into Tape::leaves, of a parameter's gradient
 };
 struct TapeEvent {
   enum class Kind : std::uint8_t { alloc, free, gradient };

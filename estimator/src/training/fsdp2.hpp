@@ -248,69 +248,55 @@ class Fsdp2 {
     player.play(s, true, u, at, micro_, policy);
     // A module whose input needs no gradient is reduced by the root's final callback.
     if (player.tape().stations[s].place == StationPlace::embedding) return;
-    if (u != Unit::last && player.tape().stations[s].count > 1) {
+    if (last_ && u != Unit::last && player.tape().stations[s].count > 1) {
       reducing_ = &unit;
       reducing_at_ = at + 1;
     }
-    reduce(player, s, unit, u, at);
+    reduce(unit, at, [&](Which which) { player.free_gradients(s, u, at, micro_, which, plan_.last_leaf[s]); });
   }
-  void reduce(Player<R>& player, std::size_t s, const Sites& unit, Unit u, Index at) {
-    if (!last_) {
-      r_.free(unit.unsharded, at);
-      collect(unit, at, [&] { player.free_gradients(s, u, at, micro_); });
-      return;
+
+  /// post_backward of one unit. free_fresh(Which) drops this micro-batch's gradients. The last parameter's gradient is held by
+  /// a loop variable until the function returns.
+  template <class FreeFresh>
+  void reduce(const Sites& unit, Index at, FreeFresh&& free_fresh) {
+    if (!plan_.sync_every) {
+      // unsharded gradients are cast to the reduce dtype and added up
+      free_fresh(Which::all_but_last);
+      if (first_) r_.alloc(unit.accumulated, at);
+      free_fresh(Which::last);
     }
-    if (!plan_.sync_every) collect(unit, at, [&] { player.free_gradients(s, u, at, micro_); });
     r_.free(unit.unsharded, at);
+    if (!last_) return;
     if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
     r_.alloc(unit.reduce_input, at);
-    if (plan_.sync_every) player.free_gradients(s, u, at, micro_);
+    if (plan_.sync_every) free_fresh(Which::all_but_last);
     else r_.free(unit.accumulated, at);
+    r_.alloc(unit.reduce_output, at);
     shard_gradient(unit, at);
+    if (plan_.sync_every) free_fresh(Which::last);
     reducing_ = &unit;
     reducing_at_ = at;
   }
-  /// Unsharded gradients of micro-batches that are not reduced: cast to the reduce dtype, then added up.
-  template <class FreeFresh>
-  void collect(const Sites& unit, Index at, FreeFresh&& free_fresh) {
-    if (first_) r_.alloc(unit.accumulated, at);
-    free_fresh();
-  }
   void shard_gradient(const Sites& unit, Index at) {
-    const bool existing = plan_.sync_every && !first_;
-    r_.alloc(unit.reduce_output, at);
-    if (existing) {
-      // added into the sharded gradient
-      r_.free(unit.reduce_output, at);
-      return;
-    }
-    r_.free(unit.reduce_output, at);  // viewed as (or cast into) the sharded gradient
-    r_.alloc(unit.gradient, at);
+    const bool exists = plan_.sync_every && !first_;
+    if (exists) return r_.free(unit.reduce_output, at);  // added into the sharded gradient
+    if (plan_.casts_gradients) r_.alloc(unit.gradient, at);
+    r_.free(unit.reduce_output, at);
+    if (!plan_.casts_gradients) r_.alloc(unit.gradient, at);  // a view of the output: the same memory under another name
   }
   void finish_backward(Player<R>& player) {
     const Tape& tape = player.tape();
-    const auto root_gradients = [&] {
+    reduce(root_, Index(0), [&](Which which) {
       for (std::size_t s = 0; s < tape.stations.size(); ++s)
-        if (!plan_.wrapped[s]) player.free_gradients(s, Unit::first, Index(0), micro_);
-    };
-    reduce_root(root_gradients);
+        if (!plan_.wrapped[s]) player.free_gradients(s, Unit::first, Index(0), micro_, which, plan_.root_last_leaf);
+    });
     const std::size_t embedding = station(tape, StationPlace::embedding);
-    if (plan_.wrapped[embedding]) reduce(player, embedding, units_[embedding], Unit::first, Index(0));
+    if (plan_.wrapped[embedding])
+      reduce(units_[embedding], Index(0), [&](Which which) {
+        player.free_gradients(embedding, Unit::first, Index(0), micro_, which, plan_.last_leaf[embedding]);
+      });
     if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
     reducing_ = nullptr;
-  }
-  template <class FreeFresh>
-  void reduce_root(FreeFresh&& free_fresh) {
-    if (!plan_.sync_every || !last_) collect(root_, Index(0), free_fresh);
-    r_.free(root_.unsharded);
-    if (!last_) return;
-    if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
-    r_.alloc(root_.reduce_input);
-    if (plan_.sync_every) free_fresh();
-    else r_.free(root_.accumulated);
-    shard_gradient(root_, Index(0));
-    reducing_ = &root_;
-    reducing_at_ = Index(0);
   }
 
   R& r_;

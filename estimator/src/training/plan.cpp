@@ -54,7 +54,6 @@ Bytes step_transient(const Tape& tape, const Trainer& t, std::int64_t ranks, std
     const std::int64_t own = shard_elements(leaf, ranks);
     most = std::max(most, before + 2 * own);
     before = own;
-    if (tape.stations[leaf.station].count > 1) most = std::max(most, 3 * own);
   }
   return bytes_of(most, t.storage);
 }
@@ -120,7 +119,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.train_counts = pass_counts(t, t.tokens_per_micro_batch, head);
   p.log_prob_counts = pass_counts(t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head);
   p.sharded = engine == EngineKind::fsdp2;
-  p.ranks = p.sharded ? t.layout.data * t.layout.context : 1;
+  p.ranks = p.sharded ? t.layout.data * t.layout.context / std::max<std::int64_t>(1, t.replicas) : 1;
   p.trains = trains;
   p.micro_batches = std::max<std::int64_t>(1, micro_batches);
   p.reshard_layers = t.reshard_after_forward;
@@ -131,6 +130,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.cpu_offload = t.cpu_offload_policy;
   p.loss_inside = inside_model(head);
   p.storage = t.storage;
+  p.casts_gradients = t.storage != t.reduce;
 
   const Tape& tape = p.train != nullptr ? *p.train : *p.log_probs;
   std::vector<ShardUnit> units(tape.stations.size());
@@ -138,11 +138,15 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.wrapped.assign(tape.stations.size(), false);
   for (std::size_t s = 0; s < tape.stations.size(); ++s) {
     const auto place = tape.stations[s].place;
-    p.wrapped[s] = place == StationPlace::layers || (place == StationPlace::embedding && t.wrap_embedding) ||
-                   (place == StationPlace::head && t.wrap_head && !(tape.tied && t.wrap_embedding));
+    // a tied embedding stays in the root, where the head can reach it (verl utils/fsdp_utils.py apply_fsdp2; AReaL the same)
+    p.wrapped[s] = place == StationPlace::layers || (!tape.tied && place == StationPlace::embedding && t.wrap_embedding) ||
+                   (!tape.tied && place == StationPlace::head && t.wrap_head);
   }
   std::int64_t all = 0, parameters = 0, tensors = 0, largest = 0;
-  for (const auto& leaf : tape.leaves) {
+  p.last_leaf.assign(tape.stations.size(), -1);
+  for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
+    const auto& leaf = tape.leaves[i];
+    (p.wrapped[leaf.station] ? p.last_leaf[leaf.station] : p.root_last_leaf) = static_cast<int>(i);
     put(p.wrapped[leaf.station] ? units[leaf.station] : root, leaf, p.ranks);
     const std::int64_t copies = tape.stations[leaf.station].count;
     all += shard_elements(leaf, p.ranks) * copies;

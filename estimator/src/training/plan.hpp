@@ -72,6 +72,9 @@ struct TrainPlan {
   bool offload_parameters = false, offload_optimizer = false, cpu_offload = false;
   bool loss_inside = true;          ///< the loss is part of the root's forward pass
   bool trains = true;
+  bool casts_gradients = false;     ///< the reduced gradient is cast to the storage dtype
+  std::vector<int> last_leaf;       ///< of every wrapped station: its last parameter
+  int root_last_leaf = -1;
   DType storage = DType::fp32;
 };
 

@@ -9,6 +9,8 @@
 
 namespace oomplan {
 
+/// Which of a unit's gradients: a loop variable of the reduction still holds the last parameter's one while the others are gone.
+enum class Which : std::uint8_t { all, all_but_last, last };
 /// What becomes of a leaf's gradient: it stays (first micro-batch), or is added into the one that is there.
 enum class LeafGradients : std::uint8_t { keep, add };
 
@@ -37,9 +39,11 @@ class Player {
   }
 
   /// Frees the gradients that the unit's backward pass has left (they have been reduced).
-  void free_gradients(std::size_t station, Unit unit, Index at, Index micro_batch) {
+  void free_gradients(std::size_t station, Unit unit, Index at, Index micro_batch, Which which = Which::all, int last_leaf = -1) {
     for (const auto& e : tape_.stations[station].segment(true, unit).events) {
       if (e.kind != TapeEvent::Kind::gradient) continue;
+      const bool is_last = tape_.sites[e.site].leaf == last_leaf;
+      if (which == Which::all_but_last ? is_last : which == Which::last && !is_last) continue;
       if constexpr (R::kWrites) {
         r_.free(refs_[e.site], e.relative ? at : resolve(e), micro_batch);
       } else {
