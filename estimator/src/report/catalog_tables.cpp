@@ -75,7 +75,7 @@ std::string gpus_to_text(const Catalog& catalog, const TextStyle& style) {
   table.row({head("GPU"), head("sm"), head("usable"), head("TB/s"), head("bf16 TFLOP/s"), head("fp8 TFLOP/s"), head("link"), head("also called")});
   for (const auto& gpu : catalog.gpus())
     table.row({printable(gpu.name), printable(gpu.sm), bytes_text(gpu.usable), in_tera(gpu.memory_bandwidth), in_tera(gpu.bf16_flops), in_tera(gpu.fp8_flops),
-               printable(gpu.link), {printable(joined(gpu.aliases, ", ")), Colour::dim}});
+               printable(gpu.link), {clipped(printable(joined(gpu.aliases, ", ")), 40), Colour::dim}});
   return table.text(0, style.colour);
 }
 

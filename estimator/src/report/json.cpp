@@ -159,10 +159,8 @@ Json head(const char* schema) {
 
 Json assumed_json(const Job& job) {
   Json out = Json::array();
-  for (const auto& [key, origin] : job.origins) {
-    if (origin.kind != Origin::Kind::default_) continue;
-    out.push_back(Json{{"key", key}, {"because", origin.because}, {"source", origin.source}});
-  }
+  for (const auto& row : assumed(job))
+    out.push_back(Json{{"key", row.key}, {"value", row.value}, {"because", row.origin->because}, {"source", row.origin->source}});
   return out;
 }
 

@@ -16,6 +16,13 @@ const GpuAnswer* tightest(const Estimate&);
 /// One line without a line break: "does not fit: actor 0-3 (H100-80GB) needs 91.41 GiB of ...".
 std::string verdict(const Estimate&);
 
+/// What the job leaves open and an engine's default answers: the key, the value as a job file would have it, and where it is from.
+struct Assumed {
+  std::string key, value;
+  const Origin* origin = nullptr;
+};
+std::vector<Assumed> assumed(const Job&);
+
 /// {"schema": "oomplan.error/1", "problems": [...]}.
 std::string to_json(const std::vector<Problem>&);
 /// The GPU table: schema "oomplan.gpus/1".

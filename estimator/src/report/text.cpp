@@ -198,15 +198,17 @@ std::string notes(const Estimate& estimate, const TextStyle& style) {
   return out;
 }
 
-std::string assumed(const Estimate& estimate, const Job& job, const TextStyle& style) {
-  std::int64_t defaults = 0;
-  for (const auto& [key, origin] : job.origins) defaults += origin.kind == Origin::Kind::default_ ? 1 : 0;
-  if (defaults == 0) return {};
-  if (!estimate.explained) return fmt::format("\n{} the engines' own; `oomplan explain` lists them.\n", sum_text(defaults, "value that the job leaves open is", "values that the job leaves open are"));
-  std::string out = heading("Not written in the job, taken from", style);
-  Table table({Align::left, Align::left, Align::left});
-  for (const auto& [key, origin] : job.origins)
-    if (origin.kind == Origin::Kind::default_) table.row({printable(key), clipped(printable(origin.because), 44), {clipped(printable(origin.source), 48), Colour::dim}});
+std::string defaults(const Estimate& estimate, const Job& job, const TextStyle& style) {
+  const auto taken = assumed(job);
+  if (taken.empty()) return {};
+  if (!estimate.explained)
+    return fmt::format("\n{} the engines' own; `oomplan explain` lists them.\n",
+                       sum_text(static_cast<std::int64_t>(taken.size()), "value that the job leaves open is", "values that the job leaves open are"));
+  std::string out = heading("Not written in the job, so the engines' own", style);
+  Table table({Align::left, Align::left, Align::left, Align::left});
+  for (const auto& row : taken)
+    table.row({printable(row.key), clipped(printable(row.value), 24), clipped(printable(row.origin->because), 44),
+               {clipped(printable(row.origin->source), 48), Colour::dim}});
   return out + table.text(2, style.colour);
 }
 
@@ -241,7 +243,7 @@ std::string to_text(const Estimate& estimate, const Job& job, const TextStyle& s
   out += hosts(estimate, style);
   out += remedies(estimate, style);
   out += notes(estimate, style);
-  out += assumed(estimate, job, style);
+  out += defaults(estimate, job, style);
   out += evidence(estimate);
   return out;
 }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "job/knobs.hpp"
 #include "report/format.hpp"
 #include "report/report.hpp"
 
@@ -19,6 +20,13 @@ const GpuAnswer* tightest(const Estimate& estimate) {
     }
   }
   return found;
+}
+
+std::vector<Assumed> assumed(const Job& job) {
+  std::vector<Assumed> out;
+  for (const auto& [key, origin] : job.origins)
+    if (origin.kind == Origin::Kind::default_) out.push_back({key, find_knob(job, key).knob != nullptr ? get(job, key) : "", &origin});
+  return out;
 }
 
 std::string verdict(const Estimate& estimate) {

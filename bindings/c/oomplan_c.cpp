@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include <oomplan/oomplan.h>
+#include <oomplan/oomplan.hpp>
+
+#include "catalog/catalog.hpp"
+#include "job/names.hpp"
+#include "report/report.hpp"
+
+struct oomplan_catalog {
+  std::unique_ptr<const oomplan::Catalog> overlay;
+  const oomplan::Catalog* get() const { return overlay ? overlay.get() : &oomplan::Catalog::builtin(); }
+};
+struct oomplan_text {
+  std::string text;
+};
+
+namespace {
+
+using namespace oomplan;
+
+Problem problem(std::string where, std::string found, std::string expected, std::string near = {}) {
+  Problem p;
+  p.place.path = std::move(where);
+  p.found = std::move(found);
+  p.expected = std::move(expected);
+  p.nearest = std::move(near);
+  return p;
+}
+
+/// Runs `call`, which fills the text and returns 0 or 1; whatever it throws becomes the text and the status.
+template <class Call>
+int guarded(oomplan_text** out, Call&& call) noexcept {
+  if (out == nullptr) return 3;
+  *out = nullptr;
+  try {
+    auto text = std::make_unique<oomplan_text>();
+    int status = 3;
+    try {
+      status = call(text->text);
+    } catch (const InputError& error) {
+      status = 2;
+      text->text = to_json(error.problems);
+    } catch (const std::exception& error) {
+      Problem p;
+      p.why = error.what();
+      text->text = to_json(std::vector<Problem>{p});
+    }
+    *out = text.release();
+    return status;
+  } catch (...) {
+    return 3;
+  }
+}
+
+Reading reading_of(const oomplan_catalog* catalog, const char* job, std::size_t n, const char* overrides) {
+  if (catalog == nullptr) throw InputError(problem("catalog", "NULL", "what oomplan_open returned"));
+  if (job == nullptr) throw InputError(problem("job", "NULL", "the text of a job file"));
+  Source source;
+  source.text.assign(job, n);
+  std::string_view rest = overrides == nullptr ? "" : overrides;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    if (end > 0) source.overrides.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return read(source, catalog->get());
+}
+
+int judged(const oomplan_catalog* catalog, const char* job, std::size_t n, const char* overrides, oomplan_text** out,
+           Estimate (*judge)(const Job&, const Catalog*)) {
+  return guarded(out, [&](std::string& text) {
+    const Reading reading = reading_of(catalog, job, n, overrides);
+    Estimate answer = judge(reading.job, catalog->get());
+    answer.notes.insert(answer.notes.begin(), reading.notes.begin(), reading.notes.end());
+    text = to_json(answer, reading.job);
+    return answer.fits() ? 0 : 1;
+  });
+}
+
+struct Request {
+  Space space;
+  int keep = 10;
+};
+
+Request request_of(const char* text) {
+  Request out;
+  if (text == nullptr) return out;
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) throw InputError(problem("request", "something else", "a JSON object"));
+  std::vector<Problem> problems;
+  const auto integer = [&](const std::string& key, const nlohmann::json& value, std::int64_t most) -> std::int64_t {
+    if (value.is_number_integer() && value >= 1 && value <= most) return value.get<std::int64_t>();
+    problems.push_back(problem("request." + key, value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), "1 to " + std::to_string(most)));
+    return 1;
+  };
+  for (const auto& [key, value] : json.items()) {
+    if (key == "gpus") {
+      out.space.gpus = integer(key, value, std::int64_t{1} << 17);
+    } else if (key == "keep") {
+      out.keep = static_cast<int>(integer(key, value, 10'000));
+    } else if (key == "threads") {
+      out.space.threads = static_cast<int>(integer(key, value, 256));
+    } else if (key == "maximise" && value.is_string()) {
+      out.space.maximise = value.get<std::string>();
+    } else if (key == "allow" && value.is_string() && parse<Effect>(value.get<std::string>())) {
+      out.space.allow = *parse<Effect>(value.get<std::string>());
+    } else if (key == "fixed" && value.is_array()) {
+      for (const auto& item : value)
+        if (item.is_string()) out.space.fixed.push_back(item.get<std::string>());
+    } else {
+      const std::vector<std::string> keys{"gpus", "allow", "maximise", "fixed", "keep", "threads"};
+      problems.push_back(problem("request", "'" + key + "' with a value of this type", list_of(keys), nearest(key, keys)));
+    }
+  }
+  if (!problems.empty()) throw InputError(problems);
+  return out;
+}
+
+}  // namespace
+
+extern "C" {
+
+int oomplan_abi(void) { return 1; }
+const char* oomplan_version(void) { return oomplan::version().data(); }  // a literal: ends in 0
+
+oomplan_catalog* oomplan_open(const char* models_dir_or_null, oomplan_text** error) {
+  oomplan_catalog* opened = nullptr;
+  oomplan_text* text = nullptr;
+  const int status = guarded(&text, [&](std::string&) {
+    auto catalog = std::make_unique<oomplan_catalog>();
+    if (models_dir_or_null != nullptr) catalog->overlay = std::make_unique<const oomplan::Catalog>(oomplan::Catalog::with_directory(models_dir_or_null));
+    opened = catalog.release();
+    return 0;
+  });
+  if (status != 0 && error != nullptr) {
+    *error = text;
+  } else {
+    delete text;
+    if (error != nullptr) *error = nullptr;
+  }
+  return opened;
+}
+
+void oomplan_close(oomplan_catalog* catalog) { delete catalog; }
+
+int oomplan_estimate(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, oomplan_text** out) {
+  return judged(catalog, job, n, overrides, out, oomplan::estimate);
+}
+int oomplan_explain(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, oomplan_text** out) {
+  return judged(catalog, job, n, overrides, out, oomplan::explain);
+}
+int oomplan_search(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, const char* request, oomplan_text** out) {
+  return guarded(out, [&](std::string& text) {
+    const Request wish = request_of(request);
+    const oomplan::Reading reading = reading_of(catalog, job, n, overrides);
+    const oomplan::Found found = oomplan::search(reading.job, wish.space, wish.keep, catalog->get());
+    text = oomplan::to_json(found, reading.job);
+    return found.best.empty() ? 1 : 0;
+  });
+}
+
+const char* oomplan_text_data(const oomplan_text* text, size_t* n) {
+  if (n != nullptr) *n = text == nullptr ? 0 : text->text.size();
+  return text == nullptr ? "" : text->text.c_str();
+}
+void oomplan_text_free(oomplan_text* text) { delete text; }
+
+}  // extern "C"

@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+
+#include "core.hpp"
+#include "job/names.hpp"
+#include "report/report.hpp"
+
+namespace oomplan::python {
+namespace {
+
+using CatalogHandle = std::shared_ptr<Catalog>;
+
+struct FoundHandle {
+  std::shared_ptr<const Job> job;
+  CatalogHandle catalog;
+  std::shared_ptr<const Found> found;
+};
+
+std::vector<Answer> estimate_many(const std::vector<JobHandle>& jobs, int threads, const CatalogHandle& catalog) {
+  std::vector<Answer> out(jobs.size());
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(std::clamp(threads, 1, 256)));
+  const auto work = [&](std::size_t worker) {
+    try {
+      for (std::size_t i = 0; (i = next++) < jobs.size();) out[i] = Answer{jobs[i].job, catalog, estimate(*jobs[i].job, catalog.get())};
+    } catch (...) {
+      thrown[worker] = std::current_exception();
+    }
+  };
+  freed([&] {
+    std::vector<std::jthread> others;
+    for (std::size_t worker = 1; worker < thrown.size(); ++worker) others.emplace_back(work, worker);
+    work(0);
+  });
+  for (const auto& error : thrown)
+    if (error) std::rethrow_exception(error);
+  return out;
+}
+
+Effect effect_of(const std::string& word) {
+  if (const auto effect = parse<Effect>(word)) return *effect;
+  Problem problem;
+  problem.place.path = "allow";
+  problem.found = "'" + word + "'";
+  problem.expected = list_of(spellings<Effect>());
+  problem.nearest = nearest(word, spellings<Effect>());
+  throw InputError(problem);
+}
+
+}  // namespace
+
+Answer answer(const JobHandle& job, const std::shared_ptr<const Catalog>& catalog, Estimate (*judge)(const Job&, const Catalog*)) {
+  Answer out{job.job, catalog, freed([&] { return judge(*job.job, catalog.get()); })};
+  out.estimate.notes.insert(out.estimate.notes.begin(), job.notes.begin(), job.notes.end());
+  return out;
+}
+
+void bind_calls(py::module_& module) {
+  module.def("estimate", [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, estimate); }, py::arg("job"),
+             py::arg("catalog") = CatalogHandle());
+  module.def("explain", [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, explain); }, py::arg("job"),
+             py::arg("catalog") = CatalogHandle());
+  module.def("estimate_many", &estimate_many, py::arg("jobs"), py::arg("threads") = 1, py::arg("catalog") = CatalogHandle());
+  module.def(
+      "advise",
+      [](const JobHandle& job, const std::string& allow, const CatalogHandle& catalog) {
+        const Effect effect = effect_of(allow);
+        return freed([&] { return advise(*job.job, effect, catalog.get()); });
+      },
+      py::arg("job"), py::arg("allow") = "speed", py::arg("catalog") = CatalogHandle());
+
+  py::class_<Change>(module, "Change")
+      .def_readonly("key", &Change::key)
+      .def_readonly("from_", &Change::from)
+      .def_readonly("to", &Change::to)
+      .def_property_readonly("effect", [](const Change& c) { return std::string(spelling(c.effect)); })
+      .def("__repr__", [](const Change& c) { return "<Change " + c.key + ": " + c.from + " -> " + c.to + ">"; });
+  py::class_<Limit>(module, "Limit")
+      .def_readonly("phase", &Limit::phase)
+      .def_readonly("axis", &Limit::axis)
+      .def_readonly("missing_bytes", &Limit::missing)
+      .def_readonly("text", &Limit::text);
+  py::class_<Candidate>(module, "Candidate")
+      .def_property_readonly("job", [](const Candidate& c) { return JobHandle{std::make_shared<const Job>(c.job), {}}; })
+      .def_property_readonly("estimate", [](const Candidate& c) { return Answer{std::make_shared<const Job>(c.job), nullptr, c.estimate}; })
+      .def_readonly("changes", &Candidate::changes)
+      .def_readonly("overrides", &Candidate::overrides)
+      .def_readonly("job_file", &Candidate::job_file)
+      .def_readonly("relative_step_time", &Candidate::relative_step_time);
+  py::class_<FoundHandle>(module, "Found")
+      .def_property_readonly("best", [](const FoundHandle& f) { return f.found->best; })
+      .def_property_readonly("judged", [](const FoundHandle& f) { return f.found->judged; })
+      .def_property_readonly("fitting", [](const FoundHandle& f) { return f.found->fitting; })
+      .def_property_readonly("limits", [](const FoundHandle& f) { return f.found->limits; })
+      .def_property_readonly("smallest_gpus", [](const FoundHandle& f) { return f.found->smallest_gpus; })
+      .def("to_json", [](const FoundHandle& f) { return freed([&] { return to_json(*f.found, *f.job); }); })
+      .def("to_dict", [](const FoundHandle& f) { return loaded(to_json(*f.found, *f.job)); })
+      .def("__bool__", [](const FoundHandle& f) { return !f.found->best.empty(); })
+      .def("__str__", [](const FoundHandle& f) { return to_text(*f.found, *f.job); });
+  module.def(
+      "search",
+      [](const JobHandle& job, std::optional<std::int64_t> gpus, const std::vector<std::string>& allow, const std::string& maximise,
+         const std::vector<std::string>& fixed, int keep, int threads, const CatalogHandle& catalog) {
+        Space space;
+        space.gpus = gpus;
+        for (const auto& word : allow) space.allow = std::max(space.allow, effect_of(word));
+        space.maximise = maximise;
+        space.fixed = fixed;
+        space.threads = threads;
+        auto found = std::make_shared<const Found>(freed([&] { return search(*job.job, space, keep, catalog.get()); }));
+        return FoundHandle{job.job, catalog, std::move(found)};
+      },
+      py::arg("job"), py::kw_only(), py::arg("gpus") = py::none(), py::arg("allow") = std::vector<std::string>(), py::arg("maximise") = "",
+      py::arg("fixed") = std::vector<std::string>(), py::arg("keep") = 10, py::arg("threads") = 1, py::arg("catalog") = CatalogHandle());
+}
+
+}  // namespace oomplan::python

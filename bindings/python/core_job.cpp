@@ -1,0 +1,55 @@
+#include "core.hpp"
+#include "frontends/read_file.hpp"
+
+namespace oomplan::python {
+
+void bind_job(py::module_& module) {
+  using CatalogHandle = std::shared_ptr<Catalog>;
+  py::class_<Note>(module, "Note")
+      .def_property_readonly("warning", [](const Note& n) { return n.level == Note::Level::warning; })
+      .def_property_readonly("file", [](const Note& n) { return n.place.file; })
+      .def_property_readonly("line", [](const Note& n) { return n.place.line; })
+      .def_property_readonly("path", [](const Note& n) { return n.place.path; })
+      .def_readonly("text", &Note::text)
+      .def("__repr__", [](const Note& n) { return "<Note " + n.text + ">"; });
+
+  py::class_<JobHandle>(module, "Job")
+      .def_property_readonly("name", [](const JobHandle& j) { return j.job->name; })
+      .def_readonly("notes", &JobHandle::notes)
+      .def("to_yaml", [](const JobHandle& j) { return freed([&] { return to_yaml(*j.job); }); })
+      .def("to_json", [](const JobHandle& j) { return freed([&] { return to_json(*j.job); }); })
+      .def("to_dict", [](const JobHandle& j) { return loaded(to_json(*j.job)); })
+      .def("__str__", [](const JobHandle& j) { return to_yaml(*j.job); })
+      .def("__repr__", [](const JobHandle& j) { return "<oomplan.Job " + j.job->name + ">"; });
+
+  module.def(
+      "read",
+      [](const std::string& text, const std::string& name, const std::string& dialect, const std::vector<std::string>& overrides,
+         const CatalogHandle& catalog) {
+        Reading reading = freed([&] { return read(Source{text, name, dialect, overrides}, catalog.get()); });
+        return JobHandle{std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)};
+      },
+      py::arg("text"), py::arg("name") = "", py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(),
+      py::arg("catalog") = CatalogHandle());
+  module.def(
+      "read_file",
+      [](const std::string& path, const std::string& dialect, const std::vector<std::string>& overrides, const CatalogHandle& catalog) {
+        Reading reading = freed([&] {
+          Source source = read_file(path);
+          source.dialect = dialect;
+          source.overrides = overrides;
+          return read(source, catalog.get());
+        });
+        return JobHandle{std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)};
+      },
+      py::arg("path"), py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(), py::arg("catalog") = CatalogHandle());
+  module.def(
+      "default_job",
+      [](const std::string& model, std::int64_t gpus, const std::string& gpu, const CatalogHandle& catalog) {
+        Reading reading = freed([&] { return default_job(model, gpus, gpu, catalog.get()); });
+        return JobHandle{std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)};
+      },
+      py::arg("model"), py::arg("gpus"), py::arg("gpu") = "H100-80GB", py::arg("catalog") = CatalogHandle());
+}
+
+}  // namespace oomplan::python

@@ -1,0 +1,192 @@
+"""How much memory every GPU of an LLM job needs, before it is launched.
+
+    import oomplan
+    est = oomplan.estimate("job.yaml", "actor.tokens_per_micro_batch=16k")
+    print(est)
+    oomplan.check("job.yaml")  # raises DoesNotFit
+
+A job is a path, the text of a job file, a dict of the same shape, a Job, or a list as on a command line (path, then
+key=value). All numbers come from the C++ core; sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from . import _core
+from ._core import (
+    Candidate,
+    Catalog,
+    Change,
+    Defect,
+    Estimate,
+    Evidence,
+    Found,
+    GpuAnswer,
+    HostAnswer,
+    InputError,
+    Limit,
+    LiveTensor,
+    Moment,
+    Note,
+    Problem,
+    Program,
+    Remedy,
+    ServerAnswer,
+    Trace,
+    __version__,
+    facts,
+    gpus,
+)
+from ._core import Job as _Job
+
+TYPE_CHECKING = False  # typing is not imported: it costs more than all of oomplan
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+    from typing import Any, Union
+
+    Source = Union[str, "os.PathLike[str]", dict[str, Any], _Job, list[str], tuple[str, ...]]
+
+__all__ = [
+    "Candidate",
+    "Catalog",
+    "Change",
+    "Defect",
+    "DoesNotFit",
+    "Estimate",
+    "Evidence",
+    "Found",
+    "GpuAnswer",
+    "HostAnswer",
+    "InputError",
+    "Job",
+    "Limit",
+    "LiveTensor",
+    "Moment",
+    "Note",
+    "Problem",
+    "Program",
+    "Remedy",
+    "ServerAnswer",
+    "Trace",
+    "__version__",
+    "advise",
+    "check",
+    "estimate",
+    "estimate_many",
+    "explain",
+    "facts",
+    "gpus",
+    "model",
+    "program",
+    "read",
+    "search",
+]
+
+
+class DoesNotFit(Exception):
+    """The job needs more memory than there is. Has .estimate and .remedies."""
+
+    def __init__(self, estimate: Estimate, remedies: list[Remedy]) -> None:
+        super().__init__(estimate.verdict)
+        self.estimate = estimate
+        self.remedies = remedies
+
+
+def read(source: Source, *overrides: str, dialect: str = "", catalog: Catalog | None = None) -> _Job:
+    """The Job of a path, a text, a dict, a Job or a command-line list; overrides are "key=value"."""
+    if isinstance(source, _Job):
+        return source if not overrides else _core.read(source.to_yaml(), source.name, "oomplan", list(overrides), catalog)
+    if isinstance(source, (list, tuple)):
+        if not source:
+            raise _core.refusal("", "an empty list", "a path, then key=value")
+        return read(source[0], *source[1:], *overrides, dialect=dialect, catalog=catalog)
+    if isinstance(source, dict):
+        import json
+
+        return _core.read(json.dumps(source), "<dict>", dialect, list(overrides), catalog)
+    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
+        return _core.read(source, "<text>", dialect, list(overrides), catalog)
+    return _core.read_file(str(source), dialect, list(overrides), catalog)
+
+
+def Job(*, catalog: Catalog | None = None, **fields: Any) -> _Job:
+    """A job from keywords that are the keys of a job file: Job(model="qwen2.5-7b", gpus="8 x H100-80GB", actor="fsdp2:d4").
+
+    A role may be short: "engine:layout". `tokens` is tokens_per_micro_batch of the role that trains.
+    """
+    tokens = fields.pop("tokens", None)
+    for name, value in fields.items():
+        if name in _ROLES and isinstance(value, str):
+            engine, _, layout = value.partition(":")
+            fields[name] = {"engine": engine, "layout": layout} if layout else {"engine": engine}
+    if tokens is not None:
+        name = "trainer" if "trainer" in fields else "actor"
+        fields[name] = {**fields.get(name, {}), "tokens_per_micro_batch": tokens}
+    return read({"oomplan": 1, **fields}, catalog=catalog)
+
+
+_ROLES = frozenset(("actor", "ref", "critic", "reward", "trainer", "rollout", "server"))
+
+
+def estimate(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estimate:
+    """Does it fit, and what does every GPU need in every phase? Microseconds to a millisecond."""
+    return _core.estimate(read(job, *overrides, catalog=catalog), catalog)
+
+
+def explain(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estimate:
+    """estimate(), and which tensors are alive at the worst moment, what the allocator makes of it, what would help."""
+    return _core.explain(read(job, *overrides, catalog=catalog), catalog)
+
+
+def estimate_many(jobs: Iterable[Source], *, threads: int = 1, catalog: Catalog | None = None) -> list[Estimate]:
+    """estimate() of every job, in one call into the core."""
+    return _core.estimate_many([read(job, catalog=catalog) for job in jobs], threads, catalog)
+
+
+def check(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estimate:
+    """Returns the Estimate of a job that fits; raises DoesNotFit otherwise. One line before a launch."""
+    asked = read(job, *overrides, catalog=catalog)
+    answer = _core.estimate(asked, catalog)
+    if not answer.fits:
+        raise DoesNotFit(answer, _core.advise(asked, "speed", catalog))
+    return answer
+
+
+def advise(job: Source, *overrides: str, allow: str = "speed", catalog: Catalog | None = None) -> list[Remedy]:
+    """The single changes that lower the worst moment most."""
+    return _core.advise(read(job, *overrides, catalog=catalog), allow, catalog)
+
+
+def search(
+    job: Source | None = None,
+    *overrides: str,
+    model: str | None = None,
+    gpus: int | None = None,
+    gpu: str = "H100-80GB",
+    allow: Iterable[str] = (),
+    maximise: str = "",
+    fixed: Iterable[str] = (),
+    keep: int = 10,
+    threads: int = 1,
+    catalog: Catalog | None = None,
+) -> Found:
+    """Configurations that fit, fastest first. Without a job: a GRPO job of `model` on `gpus` GPUs."""
+    if job is not None:
+        asked = read(job, *overrides, catalog=catalog)
+    elif model is not None and gpus is not None:
+        asked = _core.default_job(model, gpus, gpu, catalog)
+    else:
+        raise _core.refusal("", "neither a job nor model= and gpus=", "one of them")
+    return _core.search(
+        asked, gpus=gpus, allow=list(allow), maximise=maximise, fixed=list(fixed), keep=keep, threads=threads, catalog=catalog
+    )
+
+
+def program(job: Source, role: str, *overrides: str, catalog: Catalog | None = None) -> Program:
+    """What one role allocates and frees, in order: .trace(), .timeline()."""
+    return _core.program(read(job, *overrides, catalog=catalog), role, catalog)
+
+
+def model(name: str, *, parameters: bool = False, catalog: Catalog | None = None) -> dict[str, Any]:
+    """Parameters, layers and KV cache of a model, as a dict; with `parameters` every tensor."""
+    return _core.model(name, parameters, catalog)

@@ -1,0 +1,12 @@
+// The text of a job file on disk or on standard input, for the program and the bindings.
+#pragma once
+#include <string>
+
+#include <oomplan/oomplan.hpp>
+
+namespace oomplan {
+
+/// `-` is standard input. Throws InputError with the path when the file is missing, a folder, unreadable or larger than a job can be.
+Source read_file(const std::string& path);
+
+}  // namespace oomplan
