@@ -251,7 +251,11 @@ class Builder {
     if (layer.kv_heads > 0) layer.kv_head = ceil_div(layer.kv_head, layer.kv_heads);
     auto found = std::find(m_.kinds.begin(), m_.kinds.end(), layer);
     const auto kind = static_cast<int>(found - m_.kinds.begin());
-    if (found == m_.kinds.end()) m_.kinds.push_back(layer);
+    if (found == m_.kinds.end()) {
+      m_.kinds.push_back(layer);
+      m_.totals.push_back({kind, 0});
+    }
+    m_.totals[static_cast<std::size_t>(kind)].count += count;
     if (!m_.runs.empty() && m_.runs.back().kind == kind) {
       m_.runs.back().count += count;
     } else {

@@ -76,7 +76,8 @@ struct ServerModel {
   Bytes largest_tensor = 0;         ///< unsharded, 16-bit: what a weight update must hold at least
   std::int64_t heads = 0, kv_heads = 0;  ///< smallest over the attention layers, for divisibility
   std::vector<ServerLayer> kinds;
-  std::vector<ServerLayerRun> runs;
+  std::vector<ServerLayerRun> runs;      ///< in order
+  std::vector<ServerLayerRun> totals;    ///< of each kind, for a model on one stage
 };
 
 /// Throws InputError when the engine cannot serve the architecture, or a number format is not described.

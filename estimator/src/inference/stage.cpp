@@ -81,7 +81,7 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std:
   out.outside = m.outside;
   const StageLayers range = stage_layers(m.layers, pp, index, f.extra_layers);
   std::int64_t at = 0;
-  for (const ServerLayerRun& run : m.runs) {
+  for (const ServerLayerRun& run : pp == 1 ? m.totals : m.runs) {
     const std::int64_t from = std::max(at, range.first), to = std::min(at + run.count, range.first + range.count);
     if (to > from) add_layers(out, m.kinds[static_cast<std::size_t>(run.kind)], tp, ep, to - from);
     at += run.count;

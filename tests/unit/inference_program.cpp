@@ -1,0 +1,144 @@
+// The memory program of a server: fold and trace agree, every free has its allocation, sleep gives back what it should.
+#include <doctest/doctest.h>
+
+#include "catalog/catalog.hpp"
+#include "inference/server.hpp"
+
+namespace {
+
+using namespace oomplan;
+
+constexpr ServerPhase kLife[] = {ServerPhase::load,  ServerPhase::start,        ServerPhase::generate,  ServerPhase::sleep, ServerPhase::wake_weights,
+                                 ServerPhase::wake_cache, ServerPhase::generate};
+
+ServerPlan plan_for(EngineKind engine, const char* version, const char* model, ServerPoint point, DType weights = DType::bf16) {
+  const Catalog& catalog = Catalog::builtin();
+  const ServerModel m = server_model(*catalog.model(model).architecture, engine, weights);
+  return plan(m, resolve(catalog.facts(), engine, version, catalog.gpu("H100-80GB"), m), point);
+}
+
+struct Both {
+  Span fold;
+  Trace trace;
+};
+template <std::size_t N>
+Both run(const ServerPlan& p, const ServerPhase (&phases)[N]) {
+  PeakRecorder fold;
+  const ServerSites sizes = make_sites(fold, p);
+  ProgramWriter writer;
+  const ServerSites sites = make_sites(writer, p);
+  for (const ServerPhase phase : phases) {
+    record(fold, p, sizes, phase);
+    record(writer, p, sites, phase);
+  }
+  return {fold.span(), trace(writer.take())};
+}
+
+TEST_CASE("fold and trace of a server agree for both engines, asleep or not, eager or not") {
+  for (const EngineKind engine : {EngineKind::vllm, EngineKind::sglang}) {
+    for (const std::int64_t sleep : {0, 1, 2}) {
+      for (const bool eager : {false, true}) {
+        ServerPoint point;
+        point.fraction = 0.6;
+        point.max_model_len = 8192;
+        point.sleep_level = sleep;
+        point.eager = eager;
+        point.logprobs = true;
+        for (const char* model : {"Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-30B-A3B"}) {
+          point.tensor = model[5] == 'Q' && model[9] == '3' ? 2 : 1;
+          const Both b = run(plan_for(engine, engine == EngineKind::vllm ? "0.19.0" : "0.5.10", model, point), kLife);
+          CHECK(b.fold == b.trace.span);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("vLLM's start-up peak above the weights is what the profile run reports") {
+  ServerPoint point;
+  point.fraction = 0.9;
+  point.max_model_len = 8192;
+  const ServerPlan p = plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen3-8B", point);
+  // rows 1024, V = 151,936: logits 0.5 u + fp32 1 u + probabilities 1 u + noise 1 u, u = rows * V * 4
+  const Bytes u = 1024LL * 151936 * 4;
+  const Bytes hand = u / 2 + 3 * u + 132LL * 151936 * 4 + 8192LL * 4096 * 2 + 2 * 1024LL * 4096 * 2 + 32 * kMiB;
+  CHECK(p.profile_peak == hand);
+  CHECK(p.refusal == ServerRefusal::none);
+}
+
+TEST_CASE("sleep level 1 leaves context, NCCL, graphs and workspaces; the weights wait in pinned memory") {
+  ServerPoint point;
+  point.fraction = 0.5;
+  point.max_model_len = 8192;
+  point.sleep_level = 1;
+  const ServerPlan p = plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", point);
+  const ServerPhase phases[] = {ServerPhase::load, ServerPhase::start, ServerPhase::sleep};
+  const Both b = run(p, phases);
+  using T = ServerTensor;
+  CHECK(b.fold.net == p[T::context] + p[T::nccl] + p[T::growth] + p[T::graphs] + p[T::buffers] + p[T::blas] + p[T::topk_buffer]);
+  CHECK(b.fold.host_net == p.weights);
+  point.sleep_level = 2;
+  const Both two = run(plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", point), phases);
+  CHECK(two.fold.net == b.fold.net);
+  CHECK(two.fold.host_net == 0);
+}
+
+TEST_CASE("a server that cannot start says why") {
+  ServerPoint point;
+  point.max_model_len = 8192;
+  point.fraction = 0.9;
+  point.occupied = 20 * kGiB;
+  ServerPlan p = plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", point);
+  CHECK(p.refusal == ServerRefusal::not_enough_free);
+  CHECK(to_text(p).find("refuses to start") != std::string::npos);
+  CHECK(plan_for(EngineKind::sglang, "0.5.10", "Qwen/Qwen2.5-7B-Instruct", point).refusal == ServerRefusal::none);  // its share shrinks instead
+  point.occupied = 0;
+  point.fraction = 0.25;
+  point.max_model_len = 131072;  // 7 GiB of cache for one request
+  CHECK(plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", point).refusal == ServerRefusal::request_too_long);
+  point.fraction = 0.15;
+  CHECK(plan_for(EngineKind::sglang, "0.5.10", "Qwen/Qwen2.5-7B-Instruct", point).refusal == ServerRefusal::no_cache);
+  point.fraction = 0.9;
+  point.tensor = 3;
+  CHECK(plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", point).refusal == ServerRefusal::cannot_split);
+}
+
+TEST_CASE("a shortage of cache queues or preempts, it is not a lack of memory") {
+  ServerPoint point;
+  point.fraction = 0.9;
+  point.max_model_len = 32768;
+  const ServerPlan vllm = plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", point);
+  const ServerAnswer few = describe(vllm, "rollout", 4, 32768);
+  CHECK(few.shortage.empty());
+  CHECK(few.kv_bytes_per_token == 28 * 2 * 4 * 128 * 2);
+  CHECK(few.requests_of_full_length == vllm.kv_tokens / 32768);
+  const ServerAnswer many = describe(vllm, "rollout", 5000, 32768);
+  CHECK(many.shortage.find("preempted") != std::string::npos);
+  const ServerPlan sglang = plan_for(EngineKind::sglang, "0.5.10", "Qwen/Qwen2.5-7B-Instruct", point);
+  CHECK(describe(sglang, "rollout", 5000, 32768).shortage.find("queue") != std::string::npos);
+}
+
+TEST_CASE("SGLang's own fraction follows the version") {
+  ServerPoint point;
+  point.max_model_len = 32768;
+  // 81,559 MiB: 512 + 1.5 * 8192 + 2 * 256 + 128 = 13,440; prefill graphs of 58 sizes from 0.5.10 on: + 464
+  CHECK(plan_for(EngineKind::sglang, "0.5.5", "Qwen/Qwen3-8B", point).fraction == doctest::Approx(0.835));
+  CHECK(plan_for(EngineKind::sglang, "0.5.10", "Qwen/Qwen3-8B", point).fraction == doctest::Approx(0.830));
+  CHECK(plan_for(EngineKind::sglang, "0.5.2", "Qwen/Qwen3-8B", point).fraction == doctest::Approx(0.874));
+  CHECK(plan_for(EngineKind::sglang, "0.4.6.post5", "Qwen/Qwen3-8B", point).fraction == doctest::Approx(0.88));
+}
+
+TEST_CASE("pipeline stages share the smallest pool") {
+  ServerPoint point;
+  point.fraction = 0.9;
+  point.max_model_len = 8192;
+  point.pipeline = 3;
+  std::int64_t tokens = 0;
+  for (point.stage = 0; point.stage < 3; ++point.stage) {
+    const ServerPlan p = plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen3-8B", point);
+    if (point.stage == 0) tokens = p.kv_tokens;
+    CHECK(p.kv_tokens == tokens);
+  }
+}
+
+}  // namespace
