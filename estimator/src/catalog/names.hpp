@@ -6,6 +6,7 @@ namespace oomplan {
 
 struct Names {
   std::string_view model_type = {};
+  std::string_view family = {};                    ///< where two families share a model_type
   std::string_view stem = "model.";                ///< before "layers", the embedding and the final norm
   std::string_view layers = "layers.{l}.";
   std::string_view embedding = "embed_tokens", positions = "embed_positions", embedding_norm = "embedding_norm";
@@ -16,13 +17,14 @@ struct Names {
   // Norms: the one before the mixer, behind it, before the feed-forward, behind it.
   std::string_view pre_mixer = "input_layernorm", post_mixer = "post_attention_layernorm", pre_ff = "post_attention_layernorm",
                    post_ff = "post_feedforward_layernorm";
-  std::string_view moe = "mlp.", router = "gate", experts = "experts.{e}.", shared = "shared_experts.",
-                   shared_gate = "shared_expert_gate", correction = "gate.e_score_correction_bias";
+  std::string_view moe = "mlp.", router = "gate", experts = "experts.{e}.", shared = "mlp.shared_experts.",
+                   shared_gate = "mlp.shared_expert_gate", correction = "mlp.gate.e_score_correction_bias";
+  std::string_view fused_up = "experts.gate_up_proj", fused_down = "experts.down_proj";  ///< all experts in one tensor
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   std::string_view state = "mixer.";               ///< Mamba and linear-attention blocks
 };
 
-/// The row of a model_type, Llama's when it has none.
-const Names& names_of(std::string_view model_type);
+/// The row of a model_type, otherwise of its family, otherwise Llama's.
+const Names& names_of(std::string_view model_type, std::string_view family);
 
 }  // namespace oomplan

@@ -33,11 +33,11 @@ void experts(Inventory& out, const FeedForward& ff, std::int64_t h) {
   const std::int64_t e = ff.expert_width, in = ff.latent_width > 0 ? ff.latent_width : h;
   if (ff.fused_experts) {
     const std::int64_t wide = (ff.experts_gated ? 2 : 1) * e;
-    const std::string stacked = joined(names.moe, "experts.");
-    out.tensor(stacked + "gate_up_proj", {ff.experts, in, wide}, Part::experts, Split::columns);
-    if (ff.expert_bias) out.tensor(stacked + "gate_up_proj_bias", {ff.experts, wide}, Part::experts, Split::columns);
-    out.tensor(stacked + "down_proj", {ff.experts, e, in}, Part::experts, Split::rows);
-    if (ff.expert_bias) out.tensor(stacked + "down_proj_bias", {ff.experts, in}, Part::experts);
+    const std::string up = joined(names.moe, names.fused_up), down = joined(names.moe, names.fused_down);
+    out.tensor(up, {ff.experts, in, wide}, Part::experts, Split::columns);
+    if (ff.expert_bias) out.tensor(up + "_bias", {ff.experts, wide}, Part::experts, Split::columns);
+    out.tensor(down, {ff.experts, e, in}, Part::experts, Split::rows);
+    if (ff.expert_bias) out.tensor(down + "_bias", {ff.experts, in}, Part::experts);
     return;
   }
   if (ff.experts_gated) out.linear(prefix + std::string(names.expert_gate), in, e, ff.expert_bias, Part::experts, Split::rows, ff.experts);
@@ -48,15 +48,15 @@ void experts(Inventory& out, const FeedForward& ff, std::int64_t h) {
 void moe_block(Inventory& out, const FeedForward& ff, std::int64_t h) {
   const Names& names = out.names;
   out.linear(joined(names.moe, names.router), h, ff.experts, ff.router_bias, Part::router, Split::none);
-  if (ff.correction_bias) out.tensor(joined(names.moe, names.correction), {ff.experts}, Part::router);
+  if (ff.correction_bias) out.tensor(names.correction, {ff.experts}, Part::router);
   if (ff.latent_width > 0) {
     out.linear(joined(names.moe, "fc1_latent_proj"), h, ff.latent_width, false, Part::feed_forward, Split::none);
     out.linear(joined(names.moe, "fc2_latent_proj"), ff.latent_width, h, false, Part::feed_forward, Split::none);
   }
   experts(out, ff, h);
   if (ff.shared_width > 0)
-    dense_block(out, joined(names.moe, names.shared), h, ff.shared_width, ff.experts_gated, false, ff.bias, Part::shared_experts);
-  if (ff.shared_gate) out.linear(joined(names.moe, names.shared_gate), h, 1, false, Part::shared_experts, Split::none);
+    dense_block(out, names.shared, h, ff.shared_width, ff.experts_gated, false, ff.bias, Part::shared_experts);
+  if (ff.shared_gate) out.linear(names.shared_gate, h, 1, false, Part::shared_experts, Split::none);
   if (ff.width > 0) dense_block(out, names.feed_forward, h, ff.width, true, false, ff.bias, Part::feed_forward);
   if (!ff.router_scales) return;
   out.tensor("router.scale", {h}, Part::router);
@@ -130,6 +130,14 @@ void stream_rows(Inventory& out, std::int64_t n, std::int64_t h) {
   }
 }
 
+/// DeepSeek V4: gathers the streams in front of the head.
+void stream_head_rows(Inventory& out, std::int64_t n, std::int64_t h, std::int64_t copies = 1) {
+  if (n == 0) return;
+  out.tensor("hc_head.hc_fn", {n, n * h}, Part::other, Split::none, copies);
+  out.tensor("hc_head.hc_base", {n}, Part::other, Split::none, copies);
+  out.tensor("hc_head.hc_scale", {1}, Part::other, Split::none, copies);
+}
+
 void layer_rows(Inventory& out, const Layer& layer, std::int64_t h) {
   norms(out, layer, h, false);
   mixer_parameters(layer.mixer, h, layer.norm, out);
@@ -154,6 +162,7 @@ void mtp_rows(Inventory& out, const Architecture& model) {
   if (mtp.projections > 0) out.tensor("eh_proj.weight", {h, 2 * h}, Part::mtp, Split::none, mtp.projections);
   if (mtp.norms > 0) out.tensor("norm.weight", {h}, Part::mtp, Split::none, mtp.norms);
   const std::int64_t copies = std::max<std::int64_t>(1, mtp.projections);
+  if (!mtp.layers.empty()) stream_head_rows(out, mtp.layers.front().layer.streams, h, copies);
   if (mtp.own_embedding) out.tensor("embed_tokens.weight", {model.vocab, h}, Part::mtp, Split::vocabulary, copies);
   if (mtp.own_head) out.tensor("shared_head.head.weight", {model.vocab, h}, Part::mtp, Split::vocabulary, copies);
 }
@@ -193,11 +202,7 @@ void head_rows(Inventory& out, const Architecture& model) {
   const std::int64_t width = model.embedding_width > 0 ? model.embedding_width : model.hidden;
   out.at(std::string(names.stem), -1, 1);
   out.norm(names.final_norm, model.final_norm, model.hidden);
-  if (const std::int64_t n = model.runs.front().layer.streams; n > 0) {
-    out.tensor("hc_head.hc_fn", {n, n * model.hidden}, Part::other);
-    out.tensor("hc_head.hc_base", {n}, Part::other);
-    out.tensor("hc_head.hc_scale", {1}, Part::other);
-  }
+  stream_head_rows(out, model.runs.front().layer.streams, model.hidden);
   out.at("", -1, 1);
   if (!model.tied) out.tensor(joined(names.head, ".weight"), {model.vocab, width}, Part::head, Split::vocabulary);
   if (model.head_bias) out.tensor(joined(names.head, ".bias"), {model.vocab}, Part::head, Split::vocabulary);
@@ -240,7 +245,7 @@ void Inventory::norm(std::string_view name, NormKind kind, std::int64_t width, P
 }
 
 std::vector<Parameter> parameters(const Architecture& model) {
-  Inventory out(names_of(model.model_type));
+  Inventory out(names_of(model.model_type, model.family));
   embedding_rows(out, model);
   const std::string prefix = joined(out.names.stem, out.names.layers);
   for (std::size_t i = 0; i < model.runs.size(); ++i) {

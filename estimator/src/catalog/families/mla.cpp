@@ -134,6 +134,19 @@ void v4_layer(const Fields& fields, const Traits&, std::int64_t i, Layer& layer)
   layer.streams = fields.integer("hc_mult", {1, 64});
 }
 
+/// One more layer, uncompressed or as its own entry of compress_ratios says, two h x h projections, three norms, stream weights.
+void v4_mtp(const Fields& fields, const Traits& traits, Architecture& out) {
+  const std::int64_t count = fields.integer_or("num_nextn_predict_layers", 0, kFewLimits);
+  if (count == 0) return;
+  const std::int64_t layers = out.layers();
+  Layer layer = out.runs.back().layer;
+  const auto entries = static_cast<std::int64_t>(fields.integers("compress_ratios", kOptionalWidthLimits).size());
+  layer.mixer = v4_mixer(fields, traits, entries > layers ? layers : layers - 1);
+  out.mtp.layers = {{layer, count}};
+  out.mtp.projections = count;
+  out.mtp.norms = 3 * count;
+}
+
 constexpr Traits kDeepSeekV4{
     .family = "deepseek_v4",
     .moe = {.shared_count = "n_shared_experts",
@@ -145,6 +158,7 @@ constexpr Traits kDeepSeekV4{
     .is_moe = true,
     .mixer = v4_mixer,
     .adjust = v4_layer,
+    .finish = v4_mtp,
 };
 
 constexpr Family kFamilies[] = {
