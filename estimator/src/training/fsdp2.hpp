@@ -26,24 +26,43 @@ class Fsdp2 {
     root_ = sites_of(plan.root, "root");
     parameters_ = site("parameters", plan.resident, Category::weights, Holder::resident);
     optimizer_ = site("optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
+    host_parameters_ = host_site("parameters on the host", plan.resident);
+    host_optimizer_ = host_site("optimizer states on the host", plan.optimizer);
     buffers_ = site("buffers", plan.buffers, Category::buffers, Holder::resident);
     transient_ = site("optimizer.temporaries", plan.step_transient, Category::temporaries, Holder::local);
   }
 
-  /// Parameters and buffers of this rank. Leaves them on the device.
+  /// Parameters and buffers of this rank. Leaves them on the device, or on the host under CPUOffloadPolicy.
   void load() {
-    each_leaf([&](const SiteRef& s, Index i) { r_.alloc(s, i); });
+    if (plan_.cpu_offload) r_.alloc(host_parameters_);
+    else place_parameters();
     r_.alloc(buffers_);
   }
-  void offload_parameters() {
-    each_leaf([&](const SiteRef& s, Index i) { r_.free(s, i); });
-  }
-  void reload_parameters() {
+  void place_parameters() {
     each_leaf([&](const SiteRef& s, Index i) { r_.alloc(s, i); });
   }
-  /// Optimizer states: made in the first step, lazily.
-  void make_states() { r_.alloc(optimizer_); }
-  void drop_states() { r_.free(optimizer_); }
+  void take_parameters() {
+    each_leaf([&](const SiteRef& s, Index i) { r_.free(s, i); });
+  }
+  /// Between phases: parameters or states go to (pinned) host memory and come back. There is no transient on the device.
+  void offload_parameters() {
+    r_.alloc(host_parameters_);
+    take_parameters();
+  }
+  void reload_parameters() {
+    place_parameters();
+    r_.free(host_parameters_);
+  }
+  /// Optimizer states: made in the first step, lazily; where the step runs.
+  void make_states() { r_.alloc(plan_.cpu_offload ? host_optimizer_ : optimizer_); }
+  void offload_states() {
+    r_.alloc(host_optimizer_);
+    r_.free(optimizer_);
+  }
+  void reload_states() {
+    r_.alloc(optimizer_);
+    r_.free(host_optimizer_);
+  }
 
   /// Forward pass of one micro-batch; `player` plays the tape of the pass.
   void forward(Player<R>& player, Index micro) {
@@ -91,6 +110,7 @@ class Fsdp2 {
 
   /// Clipping adds scalars only; the step holds what the optimizer's form needs.
   void optimizer_step() {
+    if (plan_.cpu_offload) return;  // the step runs on the host
     r_.alloc(transient_);
     r_.free(transient_);
   }
@@ -110,7 +130,7 @@ class Fsdp2 {
 
  private:
   struct Sites {
-    SiteRef cast, gathered, unsharded, reduce_input, reduce_output, gradient, accumulated;
+    SiteRef upload, cast, gathered, unsharded, reduce_input, reduce_output, gradient, accumulated;
   };
 
   static std::string station_name(StationPlace place) {
@@ -133,14 +153,30 @@ class Fsdp2 {
       return {0, bytes, Pool::torch};
     }
   }
+  SiteRef host_site(const std::string& name, Bytes bytes) {
+    if constexpr (R::kWrites) {
+      Site row;
+      row.name = prefix_ + name;
+      row.bytes = bytes;
+      row.category = Category::host_copy;
+      row.pool = Pool::pinned;
+      row.holder = Holder::resident;
+      return r_.site(std::move(row));
+    } else {
+      (void)name;
+      return {0, bytes, Pool::pinned};
+    }
+  }
   Sites sites_of(const UnitBytes& b, const std::string& name) {
     Sites s;
+    s.upload = site(name + ".shard_from_host", plan_.cpu_offload ? b.resident : 0, Category::communication, Holder::communication, 1);
     s.cast = site(name + ".shard_cast", b.cast, Category::communication, Holder::communication, 1);
     s.gathered = site(name + ".all_gather_output", b.gathered, Category::communication, Holder::communication, 1);
     s.unsharded = site(name + ".unsharded_parameters", b.unsharded, Category::weights, Holder::communication);
     s.reduce_input = site(name + ".reduce_scatter_input", b.reduce_input, Category::communication, Holder::communication);
     s.reduce_output = site(name + ".reduce_scatter_output", b.reduce_output, Category::communication, Holder::communication, 2);
-    s.gradient = site(name + ".sharded_gradients", b.gradient, Category::gradients, Holder::autograd, 2);
+    s.gradient = plan_.cpu_offload ? host_site(name + ".sharded_gradients", b.gradient)
+                                   : site(name + ".sharded_gradients", b.gradient, Category::gradients, Holder::autograd, 2);
     s.accumulated = site(name + ".unsharded_gradients", b.accumulated, Category::gradients, Holder::autograd);
     return s;
   }
@@ -182,9 +218,12 @@ class Fsdp2 {
   // ---- forward
 
   void gather(const Sites& u, Index at) {
+    if (plan_.cpu_offload) r_.alloc(u.upload, at);
     r_.alloc(u.cast, at);
+    if (plan_.cpu_offload && u.cast.bytes > 0) r_.free(u.upload, at);
     r_.alloc(u.gathered, at);
     r_.free(u.cast, at);
+    if (plan_.cpu_offload && u.cast.bytes == 0) r_.free(u.upload, at);
   }
   void unshard_forward(const Sites& u, Index at) {
     gather(u, at);
@@ -280,9 +319,10 @@ class Fsdp2 {
   void shard_gradient(const Sites& unit, Index at) {
     const bool exists = plan_.sync_every && !first_;
     if (exists) return r_.free(unit.reduce_output, at);  // added into the sharded gradient
-    if (plan_.casts_gradients) r_.alloc(unit.gradient, at);
+    const bool copies = plan_.casts_gradients || plan_.cpu_offload;
+    if (copies) r_.alloc(unit.gradient, at);
     r_.free(unit.reduce_output, at);
-    if (!plan_.casts_gradients) r_.alloc(unit.gradient, at);  // a view of the output: the same memory under another name
+    if (!copies) r_.alloc(unit.gradient, at);  // a view of the output: the same memory under another name
   }
   void finish_backward(Player<R>& player) {
     const Tape& tape = player.tape();
@@ -305,7 +345,7 @@ class Fsdp2 {
   Index micro_;
   std::vector<Sites> units_;
   Sites root_;
-  SiteRef parameters_, optimizer_, buffers_, transient_;
+  SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_;
   std::vector<SiteRef> parameter_sites_;
   const Sites* before_ = nullptr;    ///< whose all-gather output is still held in forward
   Index before_at_;
