@@ -24,9 +24,12 @@ struct Aliases {
     std::string takes;
     std::vector<std::string> also;
   };
-  std::map<std::string, Row> rows;               // by normalised alias
-  std::map<std::string, std::string> same_shape; // by normalised id
-  std::vector<std::string> ids;                  // of same_shape, as written
+  struct Same {
+    std::string id;        // as written
+    std::string built_in;  // the id whose row is taken
+  };
+  std::map<std::string, Row> rows;         // by normalised alias
+  std::map<std::string, Same> same_shape;  // by normalised id
 };
 
 void read_aliases(std::string_view text, const std::string& file, Aliases& out) {
@@ -40,18 +43,17 @@ void read_aliases(std::string_view text, const std::string& file, Aliases& out) 
     }
   }
   if (const auto same = outer.object_if("same_shape")) {
-    for (const std::string& id : same->keys()) {
-      out.same_shape[normalised(id)] = same->text(id);
-      out.ids.push_back(id);
-    }
+    for (const std::string& id : same->keys()) out.same_shape[normalised(id)] = {id, same->text(id)};
   }
 }
 
 }  // namespace
 
 struct Catalog::Data {
-  std::string directory;                    // "" : built-in files only
-  std::map<std::string, std::string> paths; // normalised id -> path of the model's row, relative to models/
+  using Found = std::optional<ModelFound>;
+
+  std::string directory;                     // "": built-in files only
+  std::map<std::string, std::string> paths;  // normalised id -> path of the model's row, relative to models/
   std::vector<std::string> ids;
 
   void add(const std::vector<std::string>& found) {
@@ -70,6 +72,17 @@ struct Catalog::Data {
     }
     return {embedded_text(path), "models/" + path};
   }
+
+  std::vector<std::string> all_ids() const {
+    std::vector<std::string> out = ids;
+    for (const auto& [key, same] : aliases().same_shape) out.push_back(same.id);
+    return out;
+  }
+
+  Found by_id(const std::string& id) const;
+  Found by_shape(const std::string& id) const;
+  Found by_bare_name(const std::string& name) const;
+  Found by_alias(const std::string& name) const;
 
   const Aliases& aliases() const {
     std::call_once(aliases_once_, [this] {
@@ -167,15 +180,13 @@ Catalog Catalog::with_directory(const std::string& directory) {
 
 namespace {
 
-using Found = std::optional<ModelFound>;
-
 ModelFound found_at(const std::string& path, const char* from) {
   const auto text = file_text(path);
   if (!text) throw InputError(Problem{{path, 0, 0, ""}, "no file", "a config.json", "", ""});
   return {std::make_shared<const Architecture>(read_config(*text, path)), path, from, {}};
 }
 
-Found on_disk(const std::string& name) {
+std::optional<ModelFound> on_disk(const std::string& name) {
   std::error_code error;
   if (name.find('\0') != std::string::npos) return std::nullopt;
   if (std::filesystem::is_directory(name, error)) {
@@ -198,7 +209,6 @@ std::string bare(const std::string& id) { return id.substr(id.find('/') + 1); }
 
 [[noreturn]] void unknown_model(std::string_view name, const std::vector<std::string>& ids, const Aliases& aliases) {
   std::vector<std::string> known = ids;
-  known.insert(known.end(), aliases.ids.begin(), aliases.ids.end());
   for (const std::string& id : ids) known.push_back(bare(id));
   for (const auto& [alias, row] : aliases.rows) known.push_back(alias);
   std::string shown(name.substr(0, 80));
@@ -211,43 +221,55 @@ std::string bare(const std::string& id) { return id.substr(id.find('/') + 1); }
 
 }  // namespace
 
+Catalog::Data::Found Catalog::Data::by_id(const std::string& id) const {
+  const auto row = paths.find(normalised(id));
+  if (row == paths.end()) return std::nullopt;
+  const auto [text, file] = text_and_name(row->second);
+  return from_row(text, file, id_of_path(row->second));
+}
+
+/// An id of the same shape keeps its own name.
+Catalog::Data::Found Catalog::Data::by_shape(const std::string& id) const {
+  if (auto found = by_id(id)) return found;
+  const auto same = aliases().same_shape.find(normalised(id));
+  if (same == aliases().same_shape.end()) return std::nullopt;
+  auto found = by_id(same->second.built_in);
+  if (!found) throw Defect("aliases.json: " + same->second.built_in + " is no built-in model");
+  Architecture renamed = *found->architecture;
+  found->id = renamed.name = same->second.id;
+  found->architecture = std::make_shared<const Architecture>(std::move(renamed));
+  return found;
+}
+
+/// "Qwen3-8B" for "Qwen/Qwen3-8B".
+Catalog::Data::Found Catalog::Data::by_bare_name(const std::string& name) const {
+  const std::string wanted = normalised(name);
+  for (const std::string& id : all_ids())
+    if (normalised(bare(id)) == wanted) return by_shape(id);
+  return std::nullopt;
+}
+
+/// A name that is both an alias and the bare name of an id is the id; the alias tells what else it could mean.
+Catalog::Data::Found Catalog::Data::by_alias(const std::string& name) const {
+  auto found = by_bare_name(name);
+  const auto alias = aliases().rows.find(normalised(name));
+  if (alias == aliases().rows.end()) return found;
+  if (!found) found = by_shape(alias->second.takes);
+  if (!found) throw Defect("aliases.json: " + alias->second.takes + " is no built-in model");
+  std::vector<std::string> also{alias->second.takes};
+  also.insert(also.end(), alias->second.also.begin(), alias->second.also.end());
+  for (const std::string& id : also)
+    if (id != found->id) found->also.push_back(id);
+  return found;
+}
+
 ModelFound Catalog::model(std::string_view name) const {
   const std::string given(name);
   if (auto found = on_disk(given)) return std::move(*found);
-  const auto by_id = [this](const std::string& id) -> Found {
-    const auto row = data_->paths.find(normalised(id));
-    if (row == data_->paths.end()) return std::nullopt;
-    const auto [text, file] = data_->text_and_name(row->second);
-    return from_row(text, file, id_of_path(row->second));
-  };
-  if (auto found = by_id(given)) return std::move(*found);
-  const Aliases& aliases = data_->aliases();
-  const auto by_shape = [&](const std::string& id) -> Found {
-    const auto same = aliases.same_shape.find(normalised(id));
-    if (same == aliases.same_shape.end()) return by_id(id);
-    auto found = by_id(same->second);
-    if (!found) throw Defect("aliases.json: " + same->second + " is no built-in model");
-    const auto written = std::find_if(aliases.ids.begin(), aliases.ids.end(),
-                                      [&](const std::string& each) { return normalised(each) == normalised(id); });
-    found->id = *written;
-    auto renamed = *found->architecture;
-    renamed.name = found->id;
-    found->architecture = std::make_shared<const Architecture>(std::move(renamed));
-    return found;
-  };
-  if (auto found = by_shape(given)) return std::move(*found);
-  const auto alias = aliases.rows.find(normalised(given));
-  if (alias != aliases.rows.end()) {
-    auto found = by_shape(alias->second.takes);
-    if (!found) throw Defect("aliases.json: " + alias->second.takes + " is no built-in model");
-    found->also = alias->second.also;
-    return std::move(*found);
-  }
-  for (const auto* list : {&data_->ids, &aliases.ids})
-    for (const std::string& id : *list)
-      if (normalised(bare(id)) == normalised(given)) return *by_shape(id);
+  if (auto found = data_->by_shape(given)) return std::move(*found);
+  if (auto found = data_->by_alias(given)) return std::move(*found);
   const std::string config = cached_config(given);
-  if (config.empty()) unknown_model(name, data_->ids, aliases);
+  if (config.empty()) unknown_model(name, data_->all_ids(), data_->aliases());
   ModelFound found = found_at(config, "Hugging Face cache");
   found.id = given;
   return found;

@@ -313,9 +313,15 @@ std::optional<Fields> Fields::object_if(std::string_view key) const {
   return object(key);
 }
 
+const Fields::Value& Fields::need_list(std::string_view key, std::string_view expected) const {
+  const Value& value = need(key, expected);
+  if (value.kind != Value::Kind::list) wrong(path_of(key), &value, expected);
+  if (value.list.size() > kMaxListLength) wrong(path_of(key), &value, fmt::format("a list of at most {}", kMaxListLength));
+  return value;
+}
+
 std::vector<Fields> Fields::objects(std::string_view key) const {
-  const Value& value = need(key, "a list of objects");
-  if (value.kind != Value::Kind::list) wrong(path_of(key), &value, "a list of objects");
+  const Value& value = need_list(key, "a list of objects");
   std::vector<Fields> out;
   for (std::size_t i = 0; i < value.list.size(); ++i) {
     const std::string path = fmt::format("{}[{}]", path_of(key), i);
@@ -326,8 +332,7 @@ std::vector<Fields> Fields::objects(std::string_view key) const {
 }
 
 std::vector<std::int64_t> Fields::integers(std::string_view key, Limits limits) const {
-  const Value& value = need(key, "a list of integers");
-  if (value.kind != Value::Kind::list) wrong(path_of(key), &value, "a list of integers");
+  const Value& value = need_list(key, "a list of integers");
   std::vector<std::int64_t> out;
   for (std::size_t i = 0; i < value.list.size(); ++i)
     out.push_back(checked(value.list[i], fmt::format("{}[{}]", path_of(key), i), limits));
@@ -335,8 +340,7 @@ std::vector<std::int64_t> Fields::integers(std::string_view key, Limits limits) 
 }
 
 std::vector<double> Fields::numbers(std::string_view key, double least, double most) const {
-  const Value& value = need(key, "a list of numbers");
-  if (value.kind != Value::Kind::list) wrong(path_of(key), &value, "a list of numbers");
+  const Value& value = need_list(key, "a list of numbers");
   std::vector<double> out;
   for (std::size_t i = 0; i < value.list.size(); ++i)
     out.push_back(checked(value.list[i], fmt::format("{}[{}]", path_of(key), i), least, most));
@@ -344,8 +348,7 @@ std::vector<double> Fields::numbers(std::string_view key, double least, double m
 }
 
 std::vector<std::string> Fields::texts(std::string_view key) const {
-  const Value& value = need(key, "a list of texts");
-  if (value.kind != Value::Kind::list) wrong(path_of(key), &value, "a list of texts");
+  const Value& value = need_list(key, "a list of texts");
   std::vector<std::string> out;
   for (std::size_t i = 0; i < value.list.size(); ++i) {
     if (value.list[i].kind != Value::Kind::text) wrong(fmt::format("{}[{}]", path_of(key), i), &value.list[i], "a text");

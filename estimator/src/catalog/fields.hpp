@@ -16,6 +16,7 @@ namespace oomplan {
 
 inline constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
 inline constexpr int kMaxJsonDepth = 64;
+inline constexpr std::size_t kMaxListLength = 10'000;  ///< of a list that is asked for
 
 /// Inclusive limits of an integer.
 struct Limits {
@@ -71,6 +72,7 @@ class Fields {
   static std::shared_ptr<const Value> read(std::string_view text, const std::string& file);
   const Value* find(std::string_view key) const;
   const Value& need(std::string_view key, std::string_view expected) const;
+  const Value& need_list(std::string_view key, std::string_view expected) const;
   std::string path_of(std::string_view key) const;
   [[noreturn]] void wrong(const std::string& path, const Value* found, std::string_view expected, std::string_view why = {},
                           std::string_view nearest = {}) const;

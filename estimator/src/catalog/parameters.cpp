@@ -34,9 +34,9 @@ void experts(Inventory& out, const FeedForward& ff, std::int64_t h) {
   if (ff.fused_experts) {
     const std::int64_t wide = (ff.experts_gated ? 2 : 1) * e;
     const std::string up = joined(names.moe, names.fused_up), down = joined(names.moe, names.fused_down);
-    out.tensor(up, {ff.experts, in, wide}, Part::experts, Split::columns);
-    if (ff.expert_bias) out.tensor(up + "_bias", {ff.experts, wide}, Part::experts, Split::columns);
-    out.tensor(down, {ff.experts, e, in}, Part::experts, Split::rows);
+    out.tensor(up, {ff.experts, in, wide}, Part::experts, Split::rows);
+    if (ff.expert_bias) out.tensor(up + "_bias", {ff.experts, wide}, Part::experts, Split::rows);
+    out.tensor(down, {ff.experts, e, in}, Part::experts, Split::columns);
     if (ff.expert_bias) out.tensor(down + "_bias", {ff.experts, in}, Part::experts);
     return;
   }
@@ -257,8 +257,7 @@ std::vector<Parameter> parameters(const Architecture& model) {
   out.within(Part::tower);
   out.at("", -1, 1);
   tower_parameters(model.tower, model.hidden, out);
-  for (Parameter& row : out.rows)
-    row.dtype = model.dtype;
+  for (Parameter& row : out.rows) row.dtype = model.dtype;
   return std::move(out.rows);
 }
 

@@ -11,12 +11,13 @@
 namespace oomplan {
 
 enum class ParameterPart : std::uint8_t { embedding, head, positions, mixer, feed_forward, router, experts, shared_experts, norm, mtp, tower, other };
-/// Which axis tensor parallelism cuts: rows = output (column parallel), columns = input (row parallel), none = replicated.
+/// What tensor parallelism cuts: rows = output features (column parallel), columns = input features (row parallel), whichever
+/// axis of the shape that is; none = replicated.
 enum class SplitAxis : std::uint8_t { none, rows, columns, kv_rows, vocabulary };
 
 struct Parameter {
   std::string name;                  ///< "model.layers.{l}.self_attn.q_proj.weight"; {l} and {e} stand for layer and expert number
-  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> shape;   ///< [out, in] for matrices, also where the checkpoint stores them transposed (GPT-2)
   ParameterPart part = ParameterPart::other;
   SplitAxis split = SplitAxis::none;
   std::int64_t run = -1;             ///< index into Architecture::runs; -1: outside of the layers
