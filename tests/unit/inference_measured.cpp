@@ -28,7 +28,8 @@ ServerPlan plan_of(const Json& row) {
   const EngineKind engine = row["engine"] == "vllm" ? EngineKind::vllm : EngineKind::sglang;
   Gpu gpu = catalog.gpu(row["gpu"].get<std::string>());
   if (row.contains("total_gib")) gpu.usable = gib(row["total_gib"]);
-  ServerModel model = server_model(*catalog.model(row["model"].get<std::string>()).architecture, engine, dtype_of(row["weights"]), dtype_of(row["kv"]));
+  ServerModel model = server_model(*catalog.model(row["model"].get<std::string>()).architecture, engine, dtype_of(row["weights"]),
+                                   dtype_of(row["kv"]));
   ServerFacts facts = resolve(catalog.facts(), engine, row["version"].get<std::string>(), gpu, model);
   if (row.contains("swa_ratio")) facts.swa_ratio = row["swa_ratio"];
   ServerPoint point;
@@ -89,7 +90,8 @@ TEST_CASE("servers hold what they logged") {
   CHECK(errors["vllm kv_tokens"].quantile(0.95) < 1.5);
   CHECK(errors["vllm graphs_gib"].quantile(0.5) < 15);
   CHECK(errors["sglang kv_tokens"].quantile(0.5) < 1.5);
-  for (auto& [key, e] : errors) MESSAGE(key << ": " << e.all.size() << " rows, median " << e.quantile(0.5) << " %, p95 " << e.quantile(0.95) << " %");
+  for (auto& [key, e] : errors)
+    MESSAGE(key << ": " << e.all.size() << " rows, median " << e.quantile(0.5) << " %, p95 " << e.quantile(0.95) << " %");
 }
 
 }  // namespace

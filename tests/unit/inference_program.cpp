@@ -8,8 +8,8 @@ namespace {
 
 using namespace oomplan;
 
-constexpr ServerPhase kLife[] = {ServerPhase::load,  ServerPhase::start,        ServerPhase::generate,  ServerPhase::sleep, ServerPhase::wake_weights,
-                                 ServerPhase::wake_cache, ServerPhase::generate};
+constexpr ServerPhase kLife[] = {ServerPhase::load,         ServerPhase::start,      ServerPhase::generate, ServerPhase::sleep,
+                                 ServerPhase::wake_weights, ServerPhase::wake_cache, ServerPhase::generate};
 
 ServerPlan plan_for(EngineKind engine, const char* version, const char* model, ServerPoint point, DType weights = DType::bf16) {
   const Catalog& catalog = Catalog::builtin();
@@ -91,7 +91,8 @@ TEST_CASE("a server that cannot start says why") {
   ServerPlan p = plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", point);
   CHECK(p.refusal == ServerRefusal::not_enough_free);
   CHECK(to_text(p).find("refuses to start") != std::string::npos);
-  CHECK(plan_for(EngineKind::sglang, "0.5.10", "Qwen/Qwen2.5-7B-Instruct", point).refusal == ServerRefusal::none);  // its share shrinks instead
+  CHECK(plan_for(EngineKind::sglang, "0.5.10", "Qwen/Qwen2.5-7B-Instruct", point).refusal ==
+        ServerRefusal::none);  // its share shrinks instead
   point.occupied = 0;
   point.fraction = 0.25;
   point.max_model_len = 131072;  // 7 GiB of cache for one request

@@ -54,9 +54,9 @@ TEST_CASE("every matrix of a dense layer is cut by tp, norms are not, embedding 
   REQUIRE(m.kinds.size() == 1);
   const ServerFacts f = plain_facts();
   const Stage one = stage_of(m, f, 1, 1, 1, 0);
-  CHECK(one.embedding == 128 * 8 * 2);                         // 100 rows become 128
+  CHECK(one.embedding == 128 * 8 * 2);  // 100 rows become 128
   CHECK(one.head == 128 * 8 * 2);
-  CHECK(one.mixers == 4 * (8 * 8 + 2 * 4 * 8 + 8 * 8) * 2);    // q, k and v, o
+  CHECK(one.mixers == 4 * (8 * 8 + 2 * 4 * 8 + 8 * 8) * 2);  // q, k and v, o
   CHECK(one.feed_forwards == 4 * 3 * 8 * 16 * 2);
   CHECK(one.norms + one.outside == (4 * 2 * 8 + 8) * 2);
   const Stage two = stage_of(m, f, 2, 1, 1, 0);
@@ -64,7 +64,7 @@ TEST_CASE("every matrix of a dense layer is cut by tp, norms are not, embedding 
   CHECK(two.mixers == one.mixers / 2);
   CHECK(two.feed_forwards == one.feed_forwards / 2);
   CHECK(two.norms == one.norms);
-  const Stage four = stage_of(m, f, 4, 1, 1, 0);               // more ranks than key/value heads: one head on each
+  const Stage four = stage_of(m, f, 4, 1, 1, 0);  // more ranks than key/value heads: one head on each
   CHECK(four.mixers == 4 * ((8 * 8 + 8 * 8) / 4 + 2 * 2 * 8) * 2);
   CHECK(four.buckets[0].token == 2 * 2 * 2);
 }
@@ -91,7 +91,7 @@ TEST_CASE("experts are cut by width without expert parallelism and by number wit
   const Bytes expert = 3 * 8 * 4 * 2;
   CHECK(stage_of(m, f, 1, 1, 1, 0).experts == 4 * 6 * expert);
   CHECK(stage_of(m, f, 2, 1, 1, 0).experts == 4 * 6 * expert / 2);
-  CHECK(stage_of(m, f, 4, 1, 4, 0).experts == 4 * 2 * expert);  // 6 experts on 4 ranks: two at most
+  CHECK(stage_of(m, f, 4, 1, 4, 0).experts == 4 * 2 * expert);       // 6 experts on 4 ranks: two at most
   CHECK(stage_of(m, f, 1, 1, 1, 0).feed_forwards == 4 * 6 * 8 * 2);  // the router, on every rank
   CHECK(stage_of(m, f, 2, 1, 1, 0).feed_forwards == 4 * 6 * 8 * 2);
 }

@@ -14,9 +14,9 @@ struct Pages {
   std::array<Group, kMostBuckets> groups{};
   int count = 0;
   Bytes page = 0;
-  std::int64_t size = 1;         ///< layers of a group
+  std::int64_t size = 1;  ///< layers of a group
   std::int64_t all_groups = 0;
-  std::int64_t tokens = 16;      ///< of a page, as the engine reports it
+  std::int64_t tokens = 16;  ///< of a page, as the engine reports it
 };
 
 /// Pages are sized so that the largest state fits in one (vllm/platforms/interface.py update_block_size_for_backend).
@@ -67,10 +67,14 @@ Pages pages_of(const Stage& s, const ServerFacts& f) {
 /// Pages that one request of S tokens holds at its worst moment, in every group of its kind.
 std::int64_t request_pages(const Group& g, std::int64_t S, std::int64_t T) {
   switch (g.bucket.kind) {
-    case CacheKind::sliding: return ceil_div(std::min(g.bucket.window - 1 + T, S), g.page_tokens) + 1;
-    case CacheKind::chunked: return ceil_div(std::min(g.bucket.window + T, S), g.page_tokens);
-    case CacheKind::state: return 1;
-    default: return ceil_div(S, g.page_tokens);
+    case CacheKind::sliding:
+      return ceil_div(std::min(g.bucket.window - 1 + T, S), g.page_tokens) + 1;
+    case CacheKind::chunked:
+      return ceil_div(std::min(g.bucket.window + T, S), g.page_tokens);
+    case CacheKind::state:
+      return 1;
+    default:
+      return ceil_div(S, g.page_tokens);
   }
 }
 
@@ -83,7 +87,9 @@ Stage without_windows(const Stage& s) {
     if (b.kind == CacheKind::sliding || b.kind == CacheKind::chunked) b.kind = CacheKind::full;
     b.window = b.kind == CacheKind::full ? 0 : b.window;
     int at = 0;
-    while (at < out.bucket_count && (out.buckets[static_cast<std::size_t>(at)].kind != b.kind || out.buckets[static_cast<std::size_t>(at)].token != b.token)) ++at;
+    while (at < out.bucket_count && (out.buckets[static_cast<std::size_t>(at)].kind != b.kind ||
+                                     out.buckets[static_cast<std::size_t>(at)].token != b.token))
+      ++at;
     if (at < out.bucket_count) {
       out.buckets[static_cast<std::size_t>(at)].layers += b.layers;
     } else {
@@ -102,8 +108,9 @@ CachePool vllm_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& as
   std::int64_t per_request = 0;
   for (int i = 0; i < p.count; ++i) {
     const Group& g = p.groups[static_cast<std::size_t>(i)];
-    per_request += g.groups * request_pages(g, ask.max_model_len, ask.batched_tokens);
-    if (g.bucket.kind != CacheKind::state) out.token += g.bucket.kind == CacheKind::full || g.bucket.kind == CacheKind::latent ? g.groups * p.size * p.page / g.page_tokens : 0;
+    per_request += g.groups * request_pages(g, std::max<std::int64_t>(1, ask.max_model_len), ask.batched_tokens);
+    const bool grows = g.bucket.kind == CacheKind::full || g.bucket.kind == CacheKind::latent;
+    if (grows) out.token += g.groups * p.size * p.page / g.page_tokens;
   }
   out.page_tokens = p.tokens;
   out.pages = std::max<Bytes>(0, ask.budget) / p.page / p.size;
@@ -111,7 +118,8 @@ CachePool vllm_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& as
   out.request = per_request * p.page * p.size;
   out.full_requests = out.pages / std::max<std::int64_t>(1, per_request);
   if (f.tokens_by_request && p.all_groups > 1) {
-    out.tokens = static_cast<std::int64_t>(static_cast<double>(out.pages) / static_cast<double>(per_request) * static_cast<double>(ask.max_model_len));
+    out.tokens = static_cast<std::int64_t>(static_cast<double>(out.pages) / static_cast<double>(per_request) *
+                                           static_cast<double>(ask.max_model_len));
   } else {
     out.tokens = out.pages / p.all_groups * p.tokens;
   }
@@ -139,7 +147,8 @@ CachePool sglang_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& 
   const std::int64_t capacity = static_cast<std::int64_t>(static_cast<double>(rest) / cell);
   out.page_tokens = f.page_tokens;
   out.tokens = round_down(capacity, f.page_tokens);
-  const std::int64_t windowed = sliding > 0 ? round_down(static_cast<std::int64_t>(static_cast<double>(out.tokens) * ratio), f.page_tokens) : 0;
+  const std::int64_t windowed =
+      sliding > 0 ? round_down(static_cast<std::int64_t>(static_cast<double>(out.tokens) * ratio), f.page_tokens) : 0;
   // one page more holds what padded requests write
   out.kv = (out.tokens + f.page_tokens) * full + (sliding > 0 ? (windowed + f.page_tokens) * sliding : 0);
   out.pages = out.tokens / f.page_tokens;

@@ -10,9 +10,9 @@
 namespace oomplan {
 
 struct CachePool {
-  Bytes kv = 0, state = 0;         ///< as allocated
-  Bytes token = 0;                 ///< of one token of a long request
-  Bytes request = 0;               ///< of one request of `max_model_len`
+  Bytes kv = 0, state = 0;  ///< as allocated
+  Bytes token = 0;          ///< of one token of a long request
+  Bytes request = 0;        ///< of one request of `max_model_len`
   std::int64_t pages = 0, tokens = 0, full_requests = 0, page_tokens = 1, state_slots = 0;
 };
 

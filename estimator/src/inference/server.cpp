@@ -63,31 +63,40 @@ class Planner {
     const double gpu = static_cast<double>(f_.smi_mib);
     const double gpus = static_cast<double>(at_.tensor * at_.pipeline);
     switch (f_.fraction_rule) {
-      case FractionRule::given: return f_.fraction;
+      case FractionRule::given:
+        return f_.fraction;
       case FractionRule::table: {  // sglang/srt/server_args.py, 0.4.6
         double out = gpu > 81920 || gpus < 2 ? 0.88 : (gpus < 4 ? 0.87 : (gpus < 8 ? 0.85 : (gpus < 16 ? 0.81 : 0.79)));
         if (gpu > 98304) out = std::min(out + 49152 * (1 - out) / gpu, (gpu - 18432) / gpu);
         return out;
       }
       case FractionRule::reserve_gib: {  // 0.4.9 to 0.5.2
-        const double reserve = gpu < 35 * 1024 ? 2.8 + gpus / 10 : (gpu < 90 * 1024 ? 9.5 + gpus / 2 : (gpu < 160 * 1024 ? 12 + gpus / 2 : 32));
+        const double reserve =
+            gpu < 35 * 1024 ? 2.8 + gpus / 10 : (gpu < 90 * 1024 ? 9.5 + gpus / 2 : (gpu < 160 * 1024 ? 12 + gpus / 2 : 32));
         return std::round((gpu - reserve * 1024) / gpu * 1000) / 1000;
       }
-      case FractionRule::reserve_mib: break;
+      case FractionRule::reserve_mib:
+        break;
     }
     const double graph = static_cast<double>(f_.graph_batch[at_.tensor < 4 ? 0 : 1]);
-    double reserve = f_.reserve_base + f_.reserve_token * static_cast<double>(std::max<std::int64_t>(2048, p_.batched_tokens)) + f_.reserve_graph * graph + f_.reserve_gpu * gpus;
-    if (captures_prefill()) reserve += m_.mla ? f_.reserve_prefill_graphs_latent : f_.reserve_prefill_graph * static_cast<double>(prefill_sizes(p_.batched_tokens));
+    double reserve = f_.reserve_base + f_.reserve_token * static_cast<double>(std::max<std::int64_t>(2048, p_.batched_tokens)) +
+                     f_.reserve_graph * graph + f_.reserve_gpu * gpus;
+    if (captures_prefill())
+      reserve += m_.mla ? f_.reserve_prefill_graphs_latent
+                        : f_.reserve_prefill_graph * static_cast<double>(prefill_sizes(p_.batched_tokens));
     if (gpu > 60 * 1024) reserve = std::max(reserve, f_.reserve_floor);
     return std::round((gpu - reserve) / gpu * 1000) / 1000;
   }
 
   /// Off where the engine cannot: pipelines, vision, memory saver (sglang/srt/server_args.py, 0.5.10).
-  bool captures_prefill() const { return f_.reserve_prefill_graph > 0 && at_.pipeline == 1 && !m_.multimodal && at_.sleep_level == 0 && !at_.eager; }
+  bool captures_prefill() const {
+    return f_.reserve_prefill_graph > 0 && at_.pipeline == 1 && !m_.multimodal && at_.sleep_level == 0 && !at_.eager;
+  }
 
   /// How many token counts up to `most` are captured: steps of 4, 16, 32, 64, 256, 512 that widen with the count.
   static std::int64_t prefill_sizes(std::int64_t most) {
-    constexpr std::array<std::array<std::int64_t, 3>, 6> kSteps{{{4, 32, 4}, {48, 256, 16}, {288, 512, 32}, {576, 1024, 64}, {1280, 4096, 256}, {4608, INT64_MAX / 2, 512}}};
+    constexpr std::array<std::array<std::int64_t, 3>, 6> kSteps{
+        {{4, 32, 4}, {48, 256, 16}, {288, 512, 32}, {576, 1024, 64}, {1280, 4096, 256}, {4608, INT64_MAX / 2, 512}}};
     std::int64_t out = 0;
     for (const auto& [from, to, step] : kSteps)
       if (most >= from) out += (std::min(most, to) - from) / step + 1;
@@ -205,11 +214,20 @@ class Planner {
     Bytes charged = p_.non_kv;
     Bytes free_at_check = free;
     switch (f_.budget) {
-      case BudgetRule::everything_counts: charged += p_[T::context] + p_[T::nccl] + at_.occupied; free_at_check = f_.total; break;
-      case BudgetRule::nccl_counts: charged += p_[T::nccl]; free_at_check = free + p_[T::nccl]; break;
-      case BudgetRule::growth_and_graphs: charged += p_[T::graphs]; break;
+      case BudgetRule::everything_counts:
+        charged += p_[T::context] + p_[T::nccl] + at_.occupied;
+        free_at_check = f_.total;
+        break;
+      case BudgetRule::nccl_counts:
+        charged += p_[T::nccl];
+        free_at_check = free + p_[T::nccl];
+        break;
+      case BudgetRule::growth_and_graphs:
+        charged += p_[T::graphs];
+        break;
       case BudgetRule::only_growth_counts:
-      case BudgetRule::static_of_free: break;
+      case BudgetRule::static_of_free:
+        break;
     }
     p_.kv_pool = p_.budget - charged;
     if (free_at_check < p_.budget) refuse(ServerRefusal::not_enough_free, p_.budget - free_at_check);
@@ -265,7 +283,8 @@ class Planner {
       set(T::buffers, p_.max_running * ceil_div(p_.max_model_len, p_.page_tokens) * 4 + p_.batched_tokens * 24);
       return;
     }
-    const std::int64_t by_tokens = static_cast<std::int64_t>(static_cast<double>(p_.kv_tokens) / static_cast<double>(std::max<std::int64_t>(1, p_.max_model_len)) * 512);
+    const std::int64_t by_tokens = static_cast<std::int64_t>(
+        static_cast<double>(p_.kv_tokens) / static_cast<double>(std::max<std::int64_t>(1, p_.max_model_len)) * 512);
     const std::int64_t most = std::clamp<std::int64_t>(by_tokens, 2048, 4096);
     p_.max_running = at_.max_running > 0 ? std::min(at_.max_running, most) : std::min(most, p_.kv_tokens / 2);
     tensor(T::request_table, p_.max_running, p_.max_model_len + 4, DType::int32);
@@ -317,6 +336,8 @@ ServerPoint point_of(const Server& s) {
   return out;
 }
 
-ServerPlan plan(const ServerModel& model, const ServerFacts& facts, const ServerPoint& point) { return Planner(model, facts, point).plan(); }
+ServerPlan plan(const ServerModel& model, const ServerFacts& facts, const ServerPoint& point) {
+  return Planner(model, facts, point).plan();
+}
 
 }  // namespace oomplan

@@ -29,27 +29,66 @@ namespace oomplan {
 /// What may vary in a search. Zero: the engine's own choice.
 struct ServerPoint {
   std::int64_t tensor = 1, pipeline = 1, expert = 1;
-  std::int64_t stage = 0;            ///< of the pipeline
-  double fraction = 0;               ///< mem_fraction_static, gpu_memory_utilization
+  std::int64_t stage = 0;  ///< of the pipeline
+  double fraction = 0;     ///< mem_fraction_static, gpu_memory_utilization
   std::int64_t max_running = 0, max_model_len = 0, batched_tokens = 0;
-  std::int64_t sequences = 0;        ///< in flight at once, for the transients of generation; 0: max_running
-  Bytes occupied = 0;                ///< on the device before this process starts: other processes, other jobs
+  std::int64_t sequences = 0;  ///< in flight at once, for the transients of generation; 0: max_running
+  Bytes occupied = 0;          ///< on the device before this process starts: other processes, other jobs
   bool eager = false;
-  bool logprobs = false;             ///< requests ask for the log-probabilities of what they sample (RL does)
+  bool logprobs = false;  ///< requests ask for the log-probabilities of what they sample (RL does)
   std::int64_t sleep_level = 0;
 };
 ServerPoint point_of(const Server&);
 
-/// Every storage that a server holds at some time. Rows of kServerTensors say what each is.
+/// Every storage that a server holds at some time; row() says what each is.
 enum class ServerTensor : std::uint8_t {
-  context, nccl, growth,
-  embedding, mixers, absorbed, feed_forwards, experts, norms, head, tower, rope, buffers,
+  context,
+  nccl,
+  growth,
+  embedding,
+  mixers,
+  absorbed,
+  feed_forwards,
+  experts,
+  norms,
+  head,
+  tower,
+  rope,
+  buffers,
   host_weights,
-  blas, forward_workspace13, forward_workspace2, topk_buffer, attention_workspace,
-  kv_cache, state_cache, request_table, graphs, graph_logits,
-  image_pixels, image_outputs, intermediate, hidden, residual, attention_output, projected, gate_up, activation, layer_output, context_projected,
-  sampled_hidden, sampled_random, logits, logits_fp32, log_probs, probabilities, noise,
-  sorted, sorted_index, sort_keys, sort_pairs, cumulative,
+  blas,
+  forward_workspace13,
+  forward_workspace2,
+  topk_buffer,
+  attention_workspace,
+  kv_cache,
+  state_cache,
+  request_table,
+  graphs,
+  graph_logits,
+  image_pixels,
+  image_outputs,
+  intermediate,
+  hidden,
+  residual,
+  attention_output,
+  projected,
+  gate_up,
+  activation,
+  layer_output,
+  context_projected,
+  sampled_hidden,
+  sampled_random,
+  logits,
+  logits_fp32,
+  log_probs,
+  probabilities,
+  noise,
+  sorted,
+  sorted_index,
+  sort_keys,
+  sort_pairs,
+  cumulative,
   count
 };
 inline constexpr std::size_t kServerTensorCount = static_cast<std::size_t>(ServerTensor::count);
@@ -57,37 +96,37 @@ inline constexpr std::size_t kServerTensorCount = static_cast<std::size_t>(Serve
 /// Why the engine itself refuses to start, or what would happen.
 enum class ServerRefusal : std::uint8_t {
   none,
-  cannot_split,        ///< heads or layers do not divide
-  not_enough_free,     ///< vLLM >= 0.9: free memory is below the requested share of the card
-  no_cache,            ///< nothing is left for the KV pool
-  request_too_long,    ///< one request of max_model_len does not fit in the pool
+  cannot_split,      ///< heads or layers do not divide
+  not_enough_free,   ///< vLLM >= 0.9: free memory is below the requested share of the card
+  no_cache,          ///< nothing is left for the KV pool
+  request_too_long,  ///< one request of max_model_len does not fit in the pool
 };
 
 struct ServerPlan {
   EngineKind engine = EngineKind::sglang;
   ServerRefusal refusal = ServerRefusal::none;
-  Bytes missing = 0;                      ///< what the refusal lacks
+  Bytes missing = 0;  ///< what the refusal lacks
   std::array<Bytes, kServerTensorCount> bytes{};
   std::array<std::array<std::int64_t, 3>, kServerTensorCount> shape{};  ///< zeros at the end are no axes
   std::array<DType, kServerTensorCount> dtype{};
-  bool pausable = false;                  ///< weights and cache live in a pool that sleep can unmap
-  bool cache_released = true;             ///< by sleep; false: the engine's saver does not cover this pool
+  bool pausable = false;       ///< weights and cache live in a pool that sleep can unmap
+  bool cache_released = true;  ///< by sleep; false: the engine's saver does not cover this pool
   bool sampler_sorts = false;
   std::int64_t sleep_level = 0;
-  double fraction = 0;                    ///< in force
+  double fraction = 0;                                                  ///< in force
   std::int64_t max_running = 0, max_model_len = 0, batched_tokens = 0;  ///< in force
   std::int64_t page_tokens = 1;
-  Bytes weights = 0;                      ///< as the engine logs them
-  Bytes profile_peak = 0;                 ///< torch's peak of the start-up run above the weights (vLLM)
-  Bytes non_kv = 0;                       ///< vLLM: "Total non KV cache memory"; SGLang: free at start minus the pool
-  Bytes budget = 0;                       ///< what the engine may use: the requested share
-  Bytes kv_pool = 0;                      ///< what it finds for the cache
-  Bytes token_bytes = 0;                  ///< of one token of a long request, on this GPU
-  Bytes request_bytes = 0;                ///< of one request of max_model_len
-  std::int64_t kv_tokens = 0;             ///< of one replica, as the engine logs it
+  Bytes weights = 0;           ///< as the engine logs them
+  Bytes profile_peak = 0;      ///< torch's peak of the start-up run above the weights (vLLM)
+  Bytes non_kv = 0;            ///< vLLM: "Total non KV cache memory"; SGLang: free at start minus the pool
+  Bytes budget = 0;            ///< what the engine may use: the requested share
+  Bytes kv_pool = 0;           ///< what it finds for the cache
+  Bytes token_bytes = 0;       ///< of one token of a long request, on this GPU
+  Bytes request_bytes = 0;     ///< of one request of max_model_len
+  std::int64_t kv_tokens = 0;  ///< of one replica, as the engine logs it
   std::int64_t kv_pages = 0;
-  std::int64_t full_requests = 0;         ///< of max_model_len, at once
-  std::int64_t state_slots = 0;           ///< requests whose recurrent state fits; 0: no such state
+  std::int64_t full_requests = 0;  ///< of max_model_len, at once
+  std::int64_t state_slots = 0;    ///< requests whose recurrent state fits; 0: no such state
   Bytes operator[](ServerTensor t) const { return bytes[static_cast<std::size_t>(t)]; }
 };
 

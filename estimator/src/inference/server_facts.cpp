@@ -16,7 +16,9 @@ class Reader {
   Reader(const Facts& facts, std::string_view engine, std::string_view version, std::string_view sm)
       : facts_(facts), engine_(engine), version_(version), sm_(sm) {}
   double number(std::string_view fact, const Conditions& when = {}) const { return of(engine_, version_, fact, when); }
-  std::int64_t whole(std::string_view fact, const Conditions& when = {}) const { return static_cast<std::int64_t>(number(fact, when)); }
+  std::int64_t whole(std::string_view fact, const Conditions& when = {}) const {
+    return static_cast<std::int64_t>(number(fact, when));
+  }
   bool flag(std::string_view fact) const { return number(fact) != 0; }
   Bytes torch(std::string_view fact) const { return static_cast<Bytes>(of("torch", "", fact, {})); }
 
@@ -83,7 +85,8 @@ void check_version(const Facts& facts, std::string_view engine, std::string_view
     if (version_matches(version, row.versions)) return;
     known += (known.empty() ? "" : " or ") + row.versions;
   }
-  throw InputError(Problem{{}, std::string(engine) + " " + std::string(version), std::string(engine) + " " + known, "", "not supported yet"});
+  throw InputError(
+      Problem{{}, std::string(engine) + " " + std::string(version), std::string(engine) + " " + known, "", "not supported yet"});
 }
 
 }  // namespace

@@ -17,11 +17,11 @@ namespace oomplan {
 
 /// How a memory fraction becomes a KV pool; the fact `budget_rule` has these numbers.
 enum class BudgetRule : std::uint8_t {
-  static_of_free = 0,        ///< SGLang: fraction of what is free after the communicators exist
-  everything_counts = 1,     ///< vLLM 0.8: context, NCCL and other processes count against the share of the card
-  nccl_counts = 2,           ///< vLLM 0.9, 0.10: snapshot before NCCL, behind the context
-  only_growth_counts = 3,    ///< vLLM 0.11 to 0.20: snapshot behind NCCL
-  growth_and_graphs = 4,     ///< vLLM 0.21 and later: also the estimate of the graphs
+  static_of_free = 0,      ///< SGLang: fraction of what is free after the communicators exist
+  everything_counts = 1,   ///< vLLM 0.8: context, NCCL and other processes count against the share of the card
+  nccl_counts = 2,         ///< vLLM 0.9, 0.10: snapshot before NCCL, behind the context
+  only_growth_counts = 3,  ///< vLLM 0.11 to 0.20: snapshot behind NCCL
+  growth_and_graphs = 4,   ///< vLLM 0.21 and later: also the estimate of the graphs
 };
 /// How SGLang chooses mem_fraction_static; the fact `fraction_rule` has these numbers.
 enum class FractionRule : std::uint8_t { given = 0, table = 1, reserve_gib = 2, reserve_mib = 3 };
@@ -40,13 +40,13 @@ struct ServerFacts {
   EngineKind engine = EngineKind::sglang;
   BudgetRule budget = BudgetRule::static_of_free;
   FractionRule fraction_rule = FractionRule::given;
-  Bytes total = 0, smi_mib = 0;       ///< of the GPU
+  Bytes total = 0, smi_mib = 0;  ///< of the GPU
   std::int64_t sms = 0;
-  double fraction = 0;                ///< default
+  double fraction = 0;  ///< default
   std::int64_t page_tokens = 1, vocab_padding = 64;
   std::int64_t batched_tokens = 0, max_running = 0;  ///< defaults
-  std::int64_t prefill_tokens = 0;    ///< SGLang max_prefill_tokens, in force when chunked prefill is off (batched_tokens < 0)
-  std::array<std::int64_t, 2> graph_batch{};         ///< largest captured batch: tp < 4, tp >= 4
+  std::int64_t prefill_tokens = 0;  ///< SGLang max_prefill_tokens, in force when chunked prefill is off (batched_tokens < 0)
+  std::array<std::int64_t, 2> graph_batch{};  ///< largest captured batch: tp < 4, tp >= 4
   bool sampler_sorts = false;
   ExtraLayers extra_layers = ExtraLayers::before_last;
   bool tokens_by_request = false;     ///< vLLM: the logged KV tokens are full requests times their length
@@ -54,19 +54,19 @@ struct ServerFacts {
   std::int64_t topk_rows = 0;         ///< of the Triton top-k/top-p buffer: min(SMs, requests) rounded; 0: no such buffer
   std::int64_t moe_chunk_tokens = 0;  ///< bound of the tokens in a MoE workspace; 0: none
   Bytes context = 0, blas = 0;
-  std::array<Bytes, kGroupSizes> nccl{};    ///< communicators, for the model's kind (MoE has one more)
-  std::array<Bytes, kGroupSizes> growth{};  ///< outside torch between the snapshot and the end of the profile run
+  std::array<Bytes, kGroupSizes> nccl{};             ///< communicators, for the model's kind (MoE has one more)
+  std::array<Bytes, kGroupSizes> growth{};           ///< outside torch between the snapshot and the end of the profile run
   std::array<Bytes, kGroupSizes> growth_pipeline{};  ///< the same where the GPUs are pipeline stages
   Bytes attention_workspace = 0;
   Bytes graph_base = 0, graph_layer = 0, graph_moe = 0, graph_hidden = 0;  ///< graphs = base + layer*L + hidden*h + [MoE]
   // SGLang's automatic fraction, MiB
   double reserve_base = 0, reserve_token = 0, reserve_graph = 0, reserve_gpu = 0, reserve_floor = 0;
-  double reserve_prefill_graph = 0;   ///< of one captured prefill size; 0: prefill is not captured
+  double reserve_prefill_graph = 0;          ///< of one captured prefill size; 0: prefill is not captured
   double reserve_prefill_graphs_latent = 0;  ///< of all of them together for MLA
   double swa_ratio = 0.8, state_ratio = 0.9;
-  double group_ratio = 1.5;           ///< vLLM: kinds of layers that differ by less share one group size, the larger
-  bool uniform_swa = false;           ///< sliding-window layers get full-length cells
-  bool saver_covers_swa = true;       ///< the pool of sliding-window layers can be released
+  double group_ratio = 1.5;      ///< vLLM: kinds of layers that differ by less share one group size, the larger
+  bool uniform_swa = false;      ///< sliding-window layers get full-length cells
+  bool saver_covers_swa = true;  ///< the pool of sliding-window layers can be released
 };
 
 /// Throws InputError for a version that is not supported yet, by name, with those that are.

@@ -18,7 +18,7 @@ struct Format {
   Bytes per_row;
 };
 constexpr Format kFormats[] = {
-    {DType::fp8, 0, 0, 4},  {DType::int8, 0, 0, 4},   {DType::int4, 128, 20, 0},
+    {DType::fp8, 0, 0, 4},   {DType::int8, 0, 0, 4},   {DType::int4, 128, 20, 0},
     {DType::nf4, 64, 32, 0}, {DType::mxfp4, 32, 8, 0}, {DType::nvfp4, 16, 8, 0},
 };
 
@@ -29,7 +29,8 @@ struct RopeFamily {
   std::string_view model_type;
   std::int64_t factor;
 };
-constexpr RopeFamily kTwoRopeBases[] = {{"gemma3", 8}, {"gemma3_text", 1}, {"gemma3n", 1}, {"gemma3n_text", 1}, {"gemma4", 1}, {"gemma4_text", 1}};
+constexpr RopeFamily kTwoRopeBases[] = {{"gemma3", 8},       {"gemma3_text", 1}, {"gemma3n", 1},
+                                        {"gemma3n_text", 1}, {"gemma4", 1},      {"gemma4_text", 1}};
 
 /// Towers with images of one size: tokens that the language model sees of an image (mm_tokens_per_image of config.json). What a
 /// tower with images of any size takes in the profile run is not described.
@@ -43,7 +44,8 @@ bool quantised(DType d) { return row(d).bits <= 8; }
 
 bool is_linear(const Parameter& p) {
   if (p.part == ParameterPart::experts) return p.shape.size() >= 2;
-  const bool in_block = p.part == ParameterPart::mixer || p.part == ParameterPart::feed_forward || p.part == ParameterPart::shared_experts;
+  const bool in_block =
+      p.part == ParameterPart::mixer || p.part == ParameterPart::feed_forward || p.part == ParameterPart::shared_experts;
   return in_block && p.shape.size() == 2 && p.shape[0] > 1;
 }
 
@@ -108,7 +110,8 @@ class Builder {
     const FeedForward& ff = layer.feed_forward;
     out.heads = m.heads;
     out.kv_heads = m.kv_heads;
-    out.attention_width = m.kind == MixerKind::mla ? m.heads * (m.value_head_dim ? m.value_head_dim : m.nope_head_dim) : m.out_width();
+    out.attention_width =
+        m.kind == MixerKind::mla ? m.heads * (m.value_head_dim ? m.value_head_dim : m.nope_head_dim) : m.out_width();
     if (m.linear_value_heads > 0) out.attention_width = m.linear_value_heads * m.linear_value_dim;
     if (m.inner > 0) out.attention_width = m.inner;
     out.width = ff.kind == FeedForwardKind::moe ? std::max(ff.shared_width, ff.width) : ff.width;
@@ -137,16 +140,20 @@ class Builder {
     switch (m.kind) {
       case MixerKind::attention:
         if (m.shared_kv) return out;
-        out.kind = m.span == AttentionSpan::full ? CacheKind::full : (m.span == AttentionSpan::sliding ? CacheKind::sliding : CacheKind::chunked);
+        out.kind = m.span == AttentionSpan::full ? CacheKind::full
+                                                 : (m.span == AttentionSpan::sliding ? CacheKind::sliding : CacheKind::chunked);
         out.window = m.window;
         out.heads = m.kv_heads;
         out.token_head = cache_bytes(m.head_dim + (m.value_head_dim ? m.value_head_dim : m.head_dim));
         return out;
-      case MixerKind::mla: return latent(m);
+      case MixerKind::mla:
+        return latent(m);
       case MixerKind::gated_delta:
       case MixerKind::kimi_delta:
         out.kind = CacheKind::state;
-        out.state_conv = bytes_of((m.conv_kernel - 1) * (2 * m.linear_key_heads * m.linear_key_dim + m.linear_value_heads * m.linear_value_dim), m_.compute);
+        out.state_conv = bytes_of(
+            (m.conv_kernel - 1) * (2 * m.linear_key_heads * m.linear_key_dim + m.linear_value_heads * m.linear_value_dim),
+            m_.compute);
         out.state_recurrent = bytes_of(m.linear_value_heads * m.linear_value_dim * m.linear_key_dim, DType::fp32);
         return out;
       case MixerKind::mamba1:
@@ -168,7 +175,8 @@ class Builder {
         out.state_conv = bytes_of((m.conv_kernel - 1) * a_.hidden, m_.compute);
         return out;
       case MixerKind::none:
-      case MixerKind::linear: return out;
+      case MixerKind::linear:
+        return out;
     }
     return out;
   }
@@ -222,18 +230,28 @@ class Builder {
   void in_layer(const Parameter& p, ServerLayer& to, const Mixer& mixer) {
     const Bytes one = bytes(p) * p.copies;
     switch (p.part) {
-      case ParameterPart::experts: to.expert += one; return;  // divided by the number of experts in merge()
-      case ParameterPart::router: to.router += one; return;
-      case ParameterPart::norm: to.norms += one; return;
+      case ParameterPart::experts:
+        to.expert += one;
+        return;  // divided by the number of experts in merge()
+      case ParameterPart::router:
+        to.router += one;
+        return;
+      case ParameterPart::norm:
+        to.norms += one;
+        return;
       case ParameterPart::feed_forward:
-      case ParameterPart::shared_experts: (p.split == SplitAxis::none ? to.feed_forward_replicated : to.feed_forward) += one; return;
-      default: break;
+      case ParameterPart::shared_experts:
+        (p.split == SplitAxis::none ? to.feed_forward_replicated : to.feed_forward) += one;
+        return;
+      default:
+        break;
     }
     if (p.split == SplitAxis::kv_rows) {
       to.kv_head += one;
     } else if (p.split == SplitAxis::none) {
       to.mixer_replicated += one;
-    } else if (mixer.fused_qkv && p.split == SplitAxis::rows && mixer.kv_heads > 0 && p.shape[0] == mixer.q_width() + mixer.k_width() + mixer.v_width()) {
+    } else if (mixer.fused_qkv && p.split == SplitAxis::rows && mixer.kv_heads > 0 &&
+               p.shape[0] == mixer.q_width() + mixer.k_width() + mixer.v_width()) {
       const Bytes kv = one * (mixer.k_width() + mixer.v_width()) / p.shape[0];
       to.kv_head += kv;
       to.mixer += one - kv;
@@ -274,7 +292,11 @@ void check(const Architecture& a, EngineKind engine, DType weights, DType kv) {
     problems.push_back({{}, "an engine that trains", "sglang or vllm", "", "only these serve"});
   const bool plain = weights == DType::bf16 || weights == DType::fp16 || weights == DType::fp32;
   if (!plain && std::none_of(std::begin(kFormats), std::end(kFormats), [&](const Format& f) { return f.dtype == weights; }))
-    problems.push_back({{}, std::string(name(weights)), "bf16, fp16, fp32, fp8, int8, int4, nf4, mxfp4 or nvfp4", "", "format of a server's weights"});
+    problems.push_back({{},
+                        std::string(name(weights)),
+                        "bf16, fp16, fp32, fp8, int8, int4, nf4, mxfp4 or nvfp4",
+                        "",
+                        "format of a server's weights"});
   if (row(kv).bits > 32 || kv == DType::int32 || kv == DType::boolean)
     problems.push_back({{}, std::string(name(kv)), "bf16, fp16, fp32, fp8, int8, mxfp4 or nvfp4", "", "format of a KV cache"});
   if (a.runs.empty()) problems.push_back({{}, a.name, "a model with layers", "", ""});

@@ -30,24 +30,24 @@ enum class CacheKind : std::uint8_t {
 struct LayerCache {
   CacheKind kind = CacheKind::none;
   std::int64_t window = 0;
-  std::int64_t heads = 0;      ///< K; max(1, K/tp) of them on a rank
-  Bytes token_head = 0;        ///< of one token and one head; latent: of one token
+  std::int64_t heads = 0;                     ///< K; max(1, K/tp) of them on a rank
+  Bytes token_head = 0;                       ///< of one token and one head; latent: of one token
   Bytes state_conv = 0, state_recurrent = 0;  ///< of one request, all heads; divided by tp
   bool operator==(const LayerCache&) const = default;
 };
 
 /// One kind of layer. Weight bytes are those of one whole layer on one device.
 struct ServerLayer {
-  Bytes norms = 0, router = 0;   ///< on every rank
-  Bytes mixer_replicated = 0;    ///< latent down-projections, biases of row-parallel matrices
-  Bytes mixer = 0;               ///< divided by tp
-  Bytes kv_head = 0;             ///< of the rows of one key/value head; max(1, K/tp) of them on a rank
-  Bytes absorbed = 0;            ///< MLA: 16-bit copies made after loading, divided by tp
-  Bytes feed_forward = 0;        ///< dense or shared experts, divided by tp
+  Bytes norms = 0, router = 0;  ///< on every rank
+  Bytes mixer_replicated = 0;   ///< latent down-projections, biases of row-parallel matrices
+  Bytes mixer = 0;              ///< divided by tp
+  Bytes kv_head = 0;            ///< of the rows of one key/value head; max(1, K/tp) of them on a rank
+  Bytes absorbed = 0;           ///< MLA: 16-bit copies made after loading, divided by tp
+  Bytes feed_forward = 0;       ///< dense or shared experts, divided by tp
   Bytes feed_forward_replicated = 0;
-  Bytes expert = 0;              ///< of one routed expert
+  Bytes expert = 0;  ///< of one routed expert
   std::int64_t experts = 0, experts_per_token = 0, expert_width = 0;
-  std::int64_t width = 0;        ///< of the dense block or of all shared experts together
+  std::int64_t width = 0;  ///< of the dense block or of all shared experts together
   bool gated = true, experts_gated = true;
   std::int64_t heads = 0, kv_heads = 0;
   std::int64_t attention_width = 0;  ///< elements of the mixer's output, all heads
@@ -64,20 +64,20 @@ struct ServerLayerRun {
 struct ServerModel {
   EngineKind engine = EngineKind::sglang;
   std::int64_t hidden = 0, vocab = 0, layers = 0, max_positions = 0;
-  std::string family;               ///< model_type
+  std::string family;  ///< model_type
   bool tied = false, moe = false, mla = false, multimodal = false;
   DType weights = DType::bf16, kv = DType::bf16;
-  DType compute = DType::bf16;      ///< of activations and of what is not quantised
-  Bytes row = 0;                    ///< of one row of embedding or head: h elements
-  Bytes outside = 0;                ///< final norm, position table, head bias: on every rank
-  Bytes tower = 0;                  ///< of a vision tower, replicated
-  std::int64_t rope_elements = 0;   ///< of all cos/sin tables: positions * rotary dimension each
+  DType compute = DType::bf16;                        ///< of activations and of what is not quantised
+  Bytes row = 0;                                      ///< of one row of embedding or head: h elements
+  Bytes outside = 0;                                  ///< final norm, position table, head bias: on every rank
+  Bytes tower = 0;                                    ///< of a vision tower, replicated
+  std::int64_t rope_elements = 0;                     ///< of all cos/sin tables: positions * rotary dimension each
   std::int64_t image_tokens = 0, image_elements = 0;  ///< of one image of the tower's fixed size; 0: not described
-  Bytes largest_tensor = 0;         ///< unsharded, 16-bit: what a weight update must hold at least
-  std::int64_t heads = 0, kv_heads = 0;  ///< smallest over the attention layers, for divisibility
+  Bytes largest_tensor = 0;                           ///< unsharded, 16-bit: what a weight update must hold at least
+  std::int64_t heads = 0, kv_heads = 0;               ///< smallest over the attention layers, for divisibility
   std::vector<ServerLayer> kinds;
-  std::vector<ServerLayerRun> runs;      ///< in order
-  std::vector<ServerLayerRun> totals;    ///< of each kind, for a model on one stage
+  std::vector<ServerLayerRun> runs;    ///< in order
+  std::vector<ServerLayerRun> totals;  ///< of each kind, for a model on one stage
 };
 
 /// Throws InputError when the engine cannot serve the architecture, or a number format is not described.

@@ -23,13 +23,13 @@ struct Hand {
   }
 };
 
-inline constexpr ServerTensor kWeights[] = {ServerTensor::embedding,     ServerTensor::mixers, ServerTensor::absorbed,
+inline constexpr ServerTensor kWeights[] = {ServerTensor::embedding,     ServerTensor::mixers,  ServerTensor::absorbed,
                                             ServerTensor::feed_forwards, ServerTensor::experts, ServerTensor::norms,
                                             ServerTensor::head,          ServerTensor::tower,   ServerTensor::rope};
 inline constexpr ServerTensor kCache[] = {ServerTensor::kv_cache, ServerTensor::state_cache};
 
-/// One forward pass over `batched_tokens` tokens. The widest layer stands for all: no layer leaves anything behind but its output,
-/// which replaces the input. `hidden` stays.
+/// One forward pass over `batched_tokens` tokens. The widest layer stands for all: no layer leaves anything behind but its
+/// output, which replaces the input. `hidden` stays.
 template <class R>
 void forward(Hand<R> h, const ServerPlan& p) {
   using T = ServerTensor;
@@ -202,12 +202,24 @@ template <class R>
 void record(R& r, const ServerPlan& p, const ServerSites& sites, ServerPhase phase) {
   server_program::Hand<R> h{r, sites};
   switch (phase) {
-    case ServerPhase::load: server_program::load(h); return;
-    case ServerPhase::start: server_program::start(r, p, sites); return;
-    case ServerPhase::generate: server_program::generate(r, p, sites); return;
-    case ServerPhase::sleep: server_program::sleep(h, p); return;
-    case ServerPhase::wake_weights: server_program::wake_weights(h, p); return;
-    case ServerPhase::wake_cache: server_program::wake_cache(h, p); return;
+    case ServerPhase::load:
+      server_program::load(h);
+      return;
+    case ServerPhase::start:
+      server_program::start(r, p, sites);
+      return;
+    case ServerPhase::generate:
+      server_program::generate(r, p, sites);
+      return;
+    case ServerPhase::sleep:
+      server_program::sleep(h, p);
+      return;
+    case ServerPhase::wake_weights:
+      server_program::wake_weights(h, p);
+      return;
+    case ServerPhase::wake_cache:
+      server_program::wake_cache(h, p);
+      return;
   }
 }
 

@@ -14,12 +14,15 @@ std::int64_t vocab_rows(std::int64_t vocab, std::int64_t padding, std::int64_t t
 
 void add_cache(Stage& out, const LayerCache& cache, std::int64_t tp, std::int64_t count) {
   if (cache.kind == CacheKind::none) return;
-  CacheBucket bucket{cache.kind, cache.window, 0, cache.token_head, ceil_div(cache.state_conv, tp), ceil_div(cache.state_recurrent, tp)};
+  CacheBucket bucket{
+      cache.kind, cache.window, 0, cache.token_head, ceil_div(cache.state_conv, tp), ceil_div(cache.state_recurrent, tp)};
   if (cache.kind != CacheKind::latent) bucket.token *= std::max<std::int64_t>(1, cache.heads / tp);
   int at = 0;
   for (; at < out.bucket_count; ++at) {
     const CacheBucket& b = out.buckets[static_cast<std::size_t>(at)];
-    if (b.kind == bucket.kind && b.window == bucket.window && b.token == bucket.token && b.conv == bucket.conv && b.recurrent == bucket.recurrent) break;
+    if (b.kind == bucket.kind && b.window == bucket.window && b.token == bucket.token && b.conv == bucket.conv &&
+        b.recurrent == bucket.recurrent)
+      break;
   }
   if (at == kMostBuckets) at = kMostBuckets - 1;
   if (at == out.bucket_count) {
@@ -71,7 +74,8 @@ StageLayers stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t 
   return out;
 }
 
-Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std::int64_t pp, std::int64_t ep, std::int64_t index) {
+Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std::int64_t pp, std::int64_t ep,
+               std::int64_t index) {
   Stage out;
   out.first = index == 0;
   out.last = index == pp - 1;

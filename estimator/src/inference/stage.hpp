@@ -12,8 +12,8 @@ namespace oomplan {
 struct CacheBucket {
   CacheKind kind = CacheKind::none;
   std::int64_t window = 0, layers = 0;
-  Bytes token = 0;                   ///< of one layer and one token on this rank
-  Bytes conv = 0, recurrent = 0;     ///< of one layer and one request on this rank
+  Bytes token = 0;                ///< of one layer and one token on this rank
+  Bytes conv = 0, recurrent = 0;  ///< of one layer and one request on this rank
 };
 inline constexpr int kMostBuckets = 8;
 

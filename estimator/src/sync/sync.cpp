@@ -17,24 +17,38 @@ class Sites {
  public:
   Sites(R& r, const SyncPlan& p) : r_(r), p_(p) {}
 
-  SiteRef gathered(std::uint32_t tensor) { return tensor_site(tensor, "gathered ", p_.model->storage, &SyncTensor::stored, gathered_, Category::weights); }
-  SiteRef packed(std::uint32_t tensor) { return tensor_site(tensor, "bucket ", p_.model->wire, &SyncTensor::sent, packed_, Category::communication); }
+  SiteRef gathered(std::uint32_t tensor) {
+    return tensor_site(tensor, "gathered ", p_.model->storage, &SyncTensor::stored, gathered_, Category::weights);
+  }
+  SiteRef packed(std::uint32_t tensor) {
+    return tensor_site(tensor, "bucket ", p_.model->wire, &SyncTensor::sent, packed_, Category::communication);
+  }
   SiteRef host(std::uint32_t tensor) {
     return tensor_site(tensor, "host ", p_.model->wire, &SyncTensor::sent, host_, Category::host_copy, Pool::pageable);
   }
   SiteRef buffer(std::string_view what, Bytes bytes) {
-    if constexpr (R::kWrites) return r_.site({"sync." + std::string(what), {bytes}, DType::int8, bytes, Category::communication, Pool::torch, 0, Holder::communication});
-    else return {0, bytes, Pool::torch};
+    if constexpr (R::kWrites)
+      return r_.site({"sync." + std::string(what),
+                      {bytes},
+                      DType::int8,
+                      bytes,
+                      Category::communication,
+                      Pool::torch,
+                      0,
+                      Holder::communication});
+    else
+      return {0, bytes, Pool::torch};
   }
 
  private:
-  SiteRef tensor_site(std::uint32_t tensor, std::string_view prefix, DType dtype, Bytes SyncTensor::* size, std::map<std::uint32_t, SiteRef>& made,
-                      Category category, Pool pool = Pool::torch) {
+  SiteRef tensor_site(std::uint32_t tensor, std::string_view prefix, DType dtype, Bytes SyncTensor::*size,
+                      std::map<std::uint32_t, SiteRef>& made, Category category, Pool pool = Pool::torch) {
     const SyncTensor& t = p_.model->tensors[tensor];
     if constexpr (R::kWrites) {
       const auto found = made.find(tensor);
       if (found != made.end()) return found->second;
-      return made[tensor] = r_.site({"sync." + std::string(prefix) + t.name, t.shape, dtype, t.*size, category, pool, 0, Holder::communication});
+      return made[tensor] = r_.site(
+                 {"sync." + std::string(prefix) + t.name, t.shape, dtype, t.*size, category, pool, 0, Holder::communication});
     } else {
       return {0, t.*size, pool};
     }
@@ -55,12 +69,23 @@ class Sender {
 
   void run() {
     switch (p_.point.way) {
-      case SyncWay::none: return;
-      case SyncWay::disk: disk(); return;
-      case SyncWay::double_buffer: buffered(2); return;
-      case SyncWay::ipc: p_.point.server == EngineKind::sglang ? buckets(false) : buffered(1); return;
-      case SyncWay::buckets: p_.point.sender ? buckets(false) : gathers(); return;
-      case SyncWay::two_buckets: p_.point.sender ? buckets(true) : gathers(); return;
+      case SyncWay::none:
+        return;
+      case SyncWay::disk:
+        disk();
+        return;
+      case SyncWay::double_buffer:
+        buffered(2);
+        return;
+      case SyncWay::ipc:
+        p_.point.server == EngineKind::sglang ? buckets(false) : buffered(1);
+        return;
+      case SyncWay::buckets:
+        p_.point.sender ? buckets(false) : gathers();
+        return;
+      case SyncWay::two_buckets:
+        p_.point.sender ? buckets(true) : gathers();
+        return;
     }
   }
 
@@ -140,7 +165,8 @@ void receive(R& r, const SyncPlan& p) {
   switch (p.point.way) {
     case SyncWay::none:
     case SyncWay::ipc:  // views of the sender's memory
-    case SyncWay::disk: return;  // from the host straight into the parameters
+    case SyncWay::disk:
+      return;  // from the host straight into the parameters
     case SyncWay::double_buffer: {
       const SiteRef one = sites.buffer("receive buffer", p.point.bucket);
       for (int i = 0; i < 2; ++i) r.alloc(one, Index(i));
@@ -148,7 +174,8 @@ void receive(R& r, const SyncPlan& p) {
       return;
     }
     case SyncWay::buckets:
-    case SyncWay::two_buckets: break;
+    case SyncWay::two_buckets:
+      break;
   }
   if (p.point.server == EngineKind::vllm) {
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -221,7 +248,8 @@ SyncModel sync_model(const Architecture& a, DType storage, DType wire, bool fuse
   return out;
 }
 
-SyncPoint sync_point(const Facts& facts, Framework framework, std::string_view version, SyncBy by, Bytes bucket, EngineKind server, bool same_gpu) {
+SyncPoint sync_point(const Facts& facts, Framework framework, std::string_view version, SyncBy by, Bytes bucket,
+                     EngineKind server, bool same_gpu) {
   SyncPoint out;
   out.server = server;
   const FactQuery query{std::string(version), "", {}};
@@ -235,7 +263,9 @@ SyncPoint sync_point(const Facts& facts, Framework framework, std::string_view v
     out.casts = facts.find("areal", "sync_casts_full_tensor", query).value != 0;
   }
   const char* key = framework == Framework::verl ? "update_weights_bucket_mib" : "weight_chunked_mem_mib";
-  out.bucket = bucket > 0 ? bucket : static_cast<Bytes>(facts.find(framework == Framework::verl ? "verl" : "areal", key, query).value) * kMiB;
+  out.bucket = bucket > 0
+                   ? bucket
+                   : static_cast<Bytes>(facts.find(framework == Framework::verl ? "verl" : "areal", key, query).value) * kMiB;
   return out;
 }
 

@@ -59,15 +59,16 @@ struct SyncPoint {
   SyncWay way = SyncWay::none;
   EngineKind server = EngineKind::sglang;
   Bytes bucket = kGiB;
-  bool sender = true;     ///< trainer rank 0 (of a pipeline stage); other ranks only take part in the gathers
-  bool casts = false;     ///< each full tensor is cast to the wire's dtype while the gathered one still lives
-  bool flattened = false; ///< SGLang's flattened_bucket
+  bool sender = true;      ///< trainer rank 0 (of a pipeline stage); other ranks only take part in the gathers
+  bool casts = false;      ///< each full tensor is cast to the wire's dtype while the gathered one still lives
+  bool flattened = false;  ///< SGLang's flattened_bucket
 };
 /// How a framework sends: the way and its settings from models/engines. Throws InputError.
 SyncPoint sync_point(const Facts&, Framework, std::string_view version, SyncBy, Bytes bucket, EngineKind server, bool same_gpu);
 /// Does the trainer of this framework keep fused experts?
 bool fused_experts(const Facts&, Framework, std::string_view version);
-/// The dtype that travels: the compute dtype where the framework casts, else that of the parameters (verl's FSDP: fp32 by default).
+/// The dtype that travels: the compute dtype where the framework casts, else that of the parameters (verl's FSDP: fp32 by
+/// default).
 DType wire_dtype(const Facts&, Framework, std::string_view version, DType storage, DType compute);
 
 /// A bucket: steps [first, last) of the order.
