@@ -18,13 +18,20 @@ struct FoundHandle {
   std::shared_ptr<const Found> found;
 };
 
+/// Without the GIL.
+Answer judged(const JobHandle& job, const std::shared_ptr<const Catalog>& catalog, Estimate (*judge)(const Job&, const Catalog*)) {
+  Answer out{job.job, catalog, judge(*job.job, catalog.get())};
+  out.estimate.notes.insert(out.estimate.notes.begin(), job.notes.begin(), job.notes.end());
+  return out;
+}
+
 std::vector<Answer> estimate_many(const std::vector<JobHandle>& jobs, int threads, const CatalogHandle& catalog) {
   std::vector<Answer> out(jobs.size());
   std::atomic<std::size_t> next = 0;
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(std::clamp(threads, 1, 256)));
   const auto work = [&](std::size_t worker) {
     try {
-      for (std::size_t i = 0; (i = next++) < jobs.size();) out[i] = Answer{jobs[i].job, catalog, estimate(*jobs[i].job, catalog.get())};
+      for (std::size_t i = 0; (i = next++) < jobs.size();) out[i] = judged(jobs[i], catalog, estimate);
     } catch (...) {
       thrown[worker] = std::current_exception();
     }
@@ -52,9 +59,7 @@ Effect effect_of(const std::string& word) {
 }  // namespace
 
 Answer answer(const JobHandle& job, const std::shared_ptr<const Catalog>& catalog, Estimate (*judge)(const Job&, const Catalog*)) {
-  Answer out{job.job, catalog, freed([&] { return judge(*job.job, catalog.get()); })};
-  out.estimate.notes.insert(out.estimate.notes.begin(), job.notes.begin(), job.notes.end());
-  return out;
+  return freed([&] { return judged(job, catalog, judge); });
 }
 
 void bind_calls(py::module_& module) {

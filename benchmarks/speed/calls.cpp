@@ -1,0 +1,45 @@
+// The calls that a user makes: read, estimate, explain, search.
+#include <benchmark/benchmark.h>
+
+#include <fstream>
+#include <sstream>
+
+#include <oomplan/oomplan.hpp>
+
+namespace {
+
+using namespace oomplan;
+
+Source example() {
+  std::ostringstream text;
+  text << std::ifstream(std::string(OOMPLAN_SOURCE_DIR) + "/examples/areal_grpo_7b.yaml").rdbuf();
+  return {text.str(), "areal_grpo_7b.yaml", "", {}};
+}
+
+void read_job(benchmark::State& state) {
+  const Source source = example();
+  for (auto _ : state) benchmark::DoNotOptimize(read(source));
+}
+BENCHMARK(read_job)->Unit(benchmark::kMicrosecond);
+
+void estimate_job(benchmark::State& state) {
+  const Job job = read(example()).job;
+  for (auto _ : state) benchmark::DoNotOptimize(estimate(job));
+}
+BENCHMARK(estimate_job)->Unit(benchmark::kMicrosecond);
+
+void explain_job(benchmark::State& state) {
+  const Job job = read(example()).job;
+  for (auto _ : state) benchmark::DoNotOptimize(explain(job));
+}
+BENCHMARK(explain_job)->Unit(benchmark::kMillisecond);
+
+void search_job(benchmark::State& state) {
+  const Job job = default_job("qwen2.5-7b", 8).job;
+  std::int64_t judged = 0;
+  for (auto _ : state) judged += search(job).judged;
+  state.SetItemsProcessed(judged);
+}
+BENCHMARK(search_job)->Unit(benchmark::kMillisecond);
+
+}  // namespace

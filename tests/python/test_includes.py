@@ -1,0 +1,80 @@
+"""Data flows one way: a folder includes only what stands to its left."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "estimator" / "src"
+
+# Folder: what it may include besides itself and the public headers.
+LAYERS: list[tuple[str, ...]] = [
+    ("units",),
+    ("catalog", "layout", "program"),
+    ("job",),
+    ("layers",),
+    ("training", "inference", "sync"),
+    ("estimate",),
+    ("search", "advice"),
+    ("report", "frontends", "snapshot", "calibrate"),
+    ("cli", "bindings"),
+]
+RANK = {folder: rank for rank, folders in enumerate(LAYERS) for folder in folders}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+# Heavy headers and who may include them; nobody may in a public header.
+HEAVY = {
+    "boost/": ("cli/options.cpp",),
+    "yaml-cpp/": ("frontends/yaml.cpp",),
+    "pybind11/": ("bindings/python/",),
+    "Eigen/": ("calibrate/",),
+}
+
+
+def files() -> list[tuple[str, Path]]:
+    found = [(path.relative_to(SOURCES).parts[0], path) for path in SOURCES.rglob("*.[ch]pp")]
+    found += [("cli", path) for path in (ROOT / "estimator" / "cli").rglob("*.[ch]pp")]
+    found += [("bindings", path) for path in (ROOT / "bindings").rglob("*.[ch]pp")]
+    return found
+
+
+def test_folders_are_known() -> None:
+    assert {folder for folder, _ in files()} <= set(RANK)
+
+
+def test_includes_point_left() -> None:
+    wrong = []
+    for folder, path in files():
+        for kind, header in INCLUDE.findall(path.read_text()):
+            target = header.split("/")[0]
+            if kind != '"' or "/" not in header or target == folder or target not in RANK:
+                continue
+            if RANK[target] >= RANK[folder]:
+                wrong.append(f"{path.relative_to(ROOT)} includes {header}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_quoted_headers_exist() -> None:
+    wrong = []
+    for _folder, path in files():
+        for kind, header in INCLUDE.findall(path.read_text()):
+            places = [SOURCES, path.parent, ROOT / "estimator" / "cli", ROOT / "bindings" / "python"]
+            if kind == '"' and not any((place / header).is_file() for place in places):
+                wrong.append(f"{path.relative_to(ROOT)} includes {header}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_public_headers_include_only_public_headers() -> None:
+    for path in (ROOT / "estimator" / "include").rglob("*.h*"):
+        for kind, header in INCLUDE.findall(path.read_text()):
+            assert kind == "<" and (header.startswith("oomplan/") or "/" not in header), f"{path.name} includes {header}"
+
+
+def test_heavy_headers_stay_where_they_are() -> None:
+    for _folder, path in files():
+        for _kind, header in INCLUDE.findall(path.read_text()):
+            for prefix, homes in HEAVY.items():
+                if header.startswith(prefix):
+                    assert any(home in str(path) for home in homes), f"{path.relative_to(ROOT)} includes {header}"
+            if path.suffix == ".hpp" and path.name != "knob_access.hpp":  # an internal header of three .cpp files
+                assert not header.startswith(("nlohmann/", "fmt/")), f"{path.relative_to(ROOT)} includes {header}"

@@ -1,0 +1,196 @@
+"""The Python face: what goes in, what comes out, what is raised."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+import oomplan
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "examples" / "areal_grpo_7b.yaml"
+FITS = {
+    "oomplan": 1,
+    "gpus": "8 x H100-80GB",
+    "model": "qwen2.5-1.5b",
+    "prompt_tokens": 1024,
+    "response_tokens": 2048,
+    "rollout": {"engine": "sglang 0.5.10", "layout": "d4"},
+    "actor": {"engine": "fsdp2", "layout": "d4", "tokens_per_micro_batch": "4k"},
+}
+
+
+def too_large() -> dict[str, object]:
+    job = copy.deepcopy(FITS)
+    job.update(model="qwen2.5-72b", gpus="2 x H100-80GB", rollout={"engine": "sglang 0.5.10", "layout": "d1"})
+    job["actor"] = {"engine": "fsdp2", "layout": "d1", "tokens_per_micro_batch": "16k"}
+    return job
+
+
+def test_the_same_job_in_every_form() -> None:
+    text = FILE.read_text()
+    expected = oomplan.estimate(str(FILE)).to_dict()["gpus"]
+    forms: list[object] = [FILE, text, yaml.safe_load(text), [str(FILE)], oomplan.read(FILE)]
+    for form in forms:
+        assert oomplan.estimate(form).to_dict()["gpus"] == expected  # type: ignore[arg-type]
+
+
+def test_overrides() -> None:
+    plain = oomplan.estimate(FITS)
+    fewer = oomplan.estimate(FITS, "actor.tokens_per_micro_batch=3k")
+    again = oomplan.estimate(oomplan.read(FITS), "actor.tokens_per_micro_batch=3k")
+    assert plain.worst is not None and fewer.worst is not None
+    assert fewer.to_dict()["gpus"] == again.to_dict()["gpus"] != plain.to_dict()["gpus"]
+
+
+def test_an_answer_tells_its_parts() -> None:
+    answer = oomplan.estimate(FITS)
+    assert answer.fits and answer.verdict.startswith("fits: ")
+    worst = answer.worst
+    assert worst is not None and worst.capacity_needed_bytes > 0
+    assert worst.by_category_bytes["weights"] > 0
+    assert str(answer).splitlines()[0] == answer.verdict
+    assert "<div" in answer._repr_html_() and answer.verdict in repr(answer)
+    assert answer.to_dict()["schema"] == "oomplan.estimate/1"
+    assert {gpu.gpu for gpu in answer.gpus} == {"H100-80GB"}
+    assert not answer.explained
+
+
+def test_explain_names_tensors() -> None:
+    answer = oomplan.estimate(FITS).explain()
+    assert answer.explained and answer.live
+    tensor = answer.live[0]
+    assert tensor.bytes > 0 and isinstance(tensor.shape, tuple)
+    assert repr(tensor).startswith("LiveTensor(name=")
+
+
+def test_check_raises_with_remedies() -> None:
+    assert oomplan.check(FITS).fits
+    with pytest.raises(oomplan.DoesNotFit) as raised:
+        oomplan.check(too_large())
+    assert not raised.value.estimate.fits
+    assert isinstance(raised.value.remedies, list)
+    assert str(raised.value).startswith("does not fit")
+
+
+def test_input_errors_carry_all_problems() -> None:
+    with pytest.raises(oomplan.InputError) as raised:
+        oomplan.estimate({**FITS, "modl": "x", "promt_tokens": 3})
+    assert isinstance(raised.value, ValueError)
+    assert {problem.nearest for problem in raised.value.problems} >= {"model", "prompt_tokens"}
+    assert raised.value.problems[0].line >= 1
+
+
+@pytest.mark.parametrize("source", ["", "no-such-file.yaml", str(ROOT), [], "a\nb", "{", {"oomplan": 2}, "\x00\n"])
+def test_wrong_sources(source: object) -> None:
+    with pytest.raises(ValueError):
+        oomplan.estimate(source)  # type: ignore[arg-type]
+
+
+def test_keyword_job() -> None:
+    job = oomplan.Job(
+        model="qwen2.5-1.5b",
+        gpus="8 x H100-80GB",
+        rollout="sglang 0.5.10:d4",
+        actor="fsdp2:d4",
+        tokens=4096,
+        prompt_tokens=1024,
+        response_tokens=2048,
+    )
+    assert oomplan.estimate(job).to_dict()["gpus"] == oomplan.estimate(FITS).to_dict()["gpus"]
+    assert "layout: d4" in job.to_yaml() and job.to_dict()["schema"] == "oomplan.job/1"
+
+
+def test_estimate_many_equals_one_by_one() -> None:
+    jobs = [oomplan.read(FITS, f"actor.tokens_per_micro_batch={k}k") for k in (3, 4, 5, 6)]
+    many = oomplan.estimate_many(jobs, threads=3)
+    assert [a.to_json() for a in many] == [oomplan.estimate(job).to_json() for job in jobs]
+    assert oomplan.estimate_many([]) == []
+
+
+def test_search() -> None:
+    found = oomplan.search(model="qwen2.5-7b", gpus=8, keep=3)
+    assert found and len(found.best) <= 3 and found.judged >= found.fitting > 0
+    first = found.best[0]
+    assert first.estimate.fits and oomplan.estimate(first.job_file).fits
+    assert found.to_dict()["schema"] == "oomplan.search/1"
+    with pytest.raises(oomplan.InputError, match="numerics"):
+        oomplan.search(FITS, allow=["numerixs"])
+    with pytest.raises(oomplan.InputError):
+        oomplan.search()
+
+
+def test_catalog() -> None:
+    assert any(gpu["name"] == "H100-80GB" for gpu in oomplan.gpus())
+    assert oomplan.facts("sglang")
+    assert oomplan.model("qwen2.5-7b")["parameters"]["total"] == 7615616512
+    assert oomplan.model("qwen2.5-7b", parameters=True)["tensors"]
+    with pytest.raises(oomplan.InputError, match="did you mean"):
+        oomplan.facts("sglan")
+
+
+def test_program_is_read_by_trace() -> None:
+    program = oomplan.program(FITS, "actor")
+    trace = program.trace()
+    assert trace.peak_bytes > 0 and trace.live and trace.events > 0
+    assert max(level for _, level in program.timeline()) == trace.peak_bytes
+
+
+def test_to_frame_needs_pandas_or_gives_a_frame() -> None:
+    answer = oomplan.estimate(FITS)
+    if importlib.util.find_spec("pandas") is None:
+        with pytest.raises(ImportError, match="pip install pandas"):
+            answer.to_frame()
+    else:
+        assert len(answer.to_frame()) == sum(len(gpu.phases) for gpu in answer.gpus)
+
+
+def test_the_gil_is_free_during_a_search() -> None:
+    ticks = 0
+    done = threading.Event()
+
+    def tick() -> None:
+        nonlocal ticks
+        while not done.is_set():
+            ticks += 1
+            time.sleep(0.0005)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    started = time.perf_counter()
+    oomplan.estimate_many([oomplan.read(FITS)] * 20000)
+    took = time.perf_counter() - started
+    done.set()
+    thread.join()
+    if took < 0.02:
+        pytest.skip("too fast to tell")
+    assert ticks > 3
+
+
+def test_import_is_cheap() -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys; old = set(sys.modules); import oomplan; print(*(set(sys.modules) - old))"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ),
+    ).stdout.split()
+    assert set(loaded) <= {"__future__", "oomplan", "oomplan._core"}, loaded
+
+
+def test_the_version_has_one_source() -> None:
+    cmake = (ROOT / "CMakeLists.txt").read_text()
+    assert f"project(oomplan VERSION {oomplan.__version__} " in cmake
+
+
+def test_all_names_exist() -> None:
+    assert all(hasattr(oomplan, name) for name in oomplan.__all__)
