@@ -18,12 +18,13 @@ namespace oomplan {
 namespace {
 
 /// What ref and critic take over from the actor when their own block is silent. Not the head, offload and place, which depend on the role.
-constexpr std::array<std::string_view, 20> kLikeTheActor{"layout", "kernels", "precision.storage", "precision.compute",
+constexpr std::array<std::string_view, 22> kLikeTheActor{"layout", "kernels", "precision.storage", "precision.compute",
                                                          "precision.reduce", "autocast", "recompute", "reentrant", "optimizer",
                                                          "optimizer_form", "clip", "reshard_after_forward", "root_reshard",
                                                          "wrap_embedding", "wrap_head", "tokens_per_micro_batch",
                                                          "logprob_tokens_per_micro_batch", "sequences_per_micro_batch",
-                                                         "sequence_tokens", "gradient_sync_every_micro_batch"};
+                                                         "sequence_tokens", "gradient_sync_every_micro_batch",
+                                                         "replicas", "memory_efficient_load"};
 
 class Assembler {
  public:

@@ -45,6 +45,7 @@ std::vector<DefaultRow> make_rows() {
       {kAreal, "", For::trains, "gradient_sync_every_micro_batch", "true", kArealEngine},
       {kAreal, "", For::trains, "offload", "[]", kArealArgs},
       {kAreal, "", For::trains, "cpu_offload_policy", "false", kArealArgs},
+      {kAreal, "", For::trains, "memory_efficient_load", "false", kArealArgs},
       {kAreal, "", For::policy, "head", "areal_compiled", kArealLogprobs},
       {kAreal, "", For::values, "head", "value", kArealEngine},
       {kAreal, "", For::sglang, "mem_fraction_static", "", "mem_fraction_static"},

@@ -38,10 +38,8 @@ class Reader {
 
   NativeText run() {
     const Node root = yaml::parse(source_.text, source_.name);
-    if (root.kind != Node::Kind::map) {
-      problem(root, {}, root.kind == Node::Kind::null ? "nothing" : yaml::describe(root), "a job file: keys and values, 'oomplan: 1' first");
-      return std::move(out_);
-    }
+    if (root.kind != Node::Kind::map)
+      throw InputError({place(root, {}), yaml::describe(root), "a job file: keys and values, 'oomplan: 1' first", {}, {}});
     check_version(root);
     for (const auto& [key, value] : root.entries) read_entry(key, value);
     for (const auto& text : source_.overrides) read_override(text);

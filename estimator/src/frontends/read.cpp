@@ -8,6 +8,7 @@
 #include "catalog/catalog.hpp"
 #include "catalog/parameters.hpp"
 #include "frontends/native.hpp"
+#include "job/limits.hpp"
 #include "job/validate.hpp"
 #include "layout/letters.hpp"
 #include "layout/rules.hpp"
@@ -79,6 +80,8 @@ Reading read(const Source& source, const Catalog* catalog) {
 Reading default_job(std::string_view model, std::int64_t gpus, std::string_view gpu, const Catalog* given) {
   const Catalog& catalog = given == nullptr ? Catalog::builtin() : *given;
   const std::string file = "command line";
+  if (!kGpuLimit.holds(gpus))
+    throw InputError({{file, 0, 0, "gpus"}, fmt::format("{}", gpus), fmt::format("{} to {} GPUs", kGpuLimit.least, kGpuLimit.most), {}, {}});
   const auto architecture = catalog.model(model).architecture;
   const Gpu& kind = catalog.gpu(gpu);
   const std::int64_t servers = gpus > 1 ? gpus / 2 : gpus, trainers = gpus > 1 ? gpus - servers : gpus;

@@ -6,7 +6,8 @@
 
 namespace oomplan {
 
-/// `-` is standard input. Throws InputError with the path when the file is missing, a folder, unreadable or larger than a job can be.
+/// `-` is standard input. Throws InputError with the path when the file is missing, a folder, unreadable or larger than a job can
+/// be.
 Source read_file(const std::string& path);
 
 }  // namespace oomplan

@@ -46,6 +46,7 @@ class Shortest {
       if (model.empty() && !role.model.empty()) choose("model", &role);
       for (const auto knob : kAlwaysOfARole)
         if (knob != "beside" || !role.beside.empty()) choose(knob, &role);
+      if (!role.serves() && role.trainer.framework == Framework::torch) choose("precision.storage", &role);  // it has no default
     }
     while (choose_next_difference()) {
     }

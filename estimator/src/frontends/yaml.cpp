@@ -40,9 +40,10 @@ void check_text(std::string_view text, const std::string& file) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t n = utf8_length(text.substr(i));
     const bool control = n == 1 && text[i] >= 0 && text[i] < 0x20 && text[i] != '\n' && text[i] != '\t' && text[i] != '\r';
-    if (n == 0 || control)
+    const bool removed = text[i] == 0x7f;
+    if (n == 0 || control || removed)
       refuse(file, line, column, fmt::format("the byte 0x{:02x}", static_cast<unsigned char>(text[i])), "a text file in UTF-8",
-             "this looks like a binary file");
+             n == 0 ? "the file may be in another encoding" : "this looks like a binary file");
     column = text[i] == '\n' ? 1 : column + 1;
     line += text[i] == '\n' ? 1 : 0;
     i += n;
@@ -191,7 +192,8 @@ Node parse(std::string_view text, const std::string& file) {
       refuse(file, extra.line, extra.column, "a second document", "one document");
     }
   } catch (const YAML::Exception& e) {
-    refuse(file, e.mark.line + 1, e.mark.column + 1, "broken YAML", {}, e.msg);
+    const bool tabs = text.starts_with('\t') || text.find("\n\t") != std::string_view::npos;
+    refuse(file, e.mark.line + 1, e.mark.column + 1, "broken YAML", {}, e.msg + (tabs ? " (tabs cannot indent)" : ""));
   }
   return builder.take();
 }

@@ -133,13 +133,13 @@ std::string get_engine(const Job&, const Role* r) {
 }
 Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
   const auto [name, version] = split(text);
-  if (auto why = unsupported_value("engine", name); !why.empty()) return {list_of(k.choices), {}, std::move(why)};
-  if (name == "fsdp") return {"fsdp2", "fsdp2", "AReaL calls FSDP2 fsdp, verl calls FSDP1 so"};
-  const auto engine = parse<EngineKind>(name);
-  if (!engine) return refuse_choice(k, name);
   const bool should_serve = r->kind == RoleKind::rollout || r->kind == RoleKind::server;
-  if (serving(*engine) != should_serve)
-    return {should_serve ? "sglang or vllm" : "fsdp2 or single", {}, fmt::format("{} {}", r->name, should_serve ? "serves" : "trains")};
+  const std::string expected = should_serve ? "sglang or vllm" : "fsdp2 or single";
+  if (auto why = unsupported_value("engine", name); !why.empty()) return {expected, {}, std::move(why)};
+  if (name == "fsdp" && !should_serve) return {expected, "fsdp2", "AReaL calls FSDP2 fsdp, verl calls FSDP1 so"};
+  const auto engine = parse<EngineKind>(name);
+  if (!engine) return {expected, nearest(name, k.choices), {}};
+  if (serving(*engine) != should_serve) return {expected, {}, fmt::format("{} {}", r->name, should_serve ? "serves" : "trains")};
   if (!version.empty() && !serving(*engine))
     return {fmt::format("{} without a version", name), {}, "a training engine has the version of 'framework'"};
   if (!version.empty() && !is_version(version)) return {"a version behind the name, such as vllm 0.11.0", {}, {}};
@@ -325,12 +325,24 @@ std::vector<Knob> trainer_rows() {
       saves(row("gradient_sync_every_micro_batch", learner, flag, knob::flag<&Trainer::gradient_sync_every_micro_batch>(), speed,
                 "gradients are reduced in every micro-batch, not only in the last"),
             "keeps only the shard of the gradients between micro-batches; more communication"),
+      within(row("replicas", of, count, knob::count<&Trainer::replicas>(), speed,
+                 "HSDP: shard groups that each hold all parameters; 1: the parameters are split over all ranks"),
+             kGpuLimit, "groups"),
+      saves(row("memory_efficient_load", of, flag, knob::flag<&Trainer::memory_efficient_load>(), free,
+                "AReaL: rank 0 loads the model on the host and sends it; without it every GPU loads the whole model"),
+            "loads the model on the host of rank 0; the start takes longer"),
       one_of(row("head", of, choice, knob::choice<&Trainer::head>(), numerics, "what follows the last hidden state"),
              spellings<LossHead>()),
       zero_is(within(row("logits_to_keep", of, count, count_or_auto<&Trainer::logits_to_keep>(), semantics,
                          "only so many tokens reach the output layer; auto: all"),
                      kTokenLimit, "tokens"),
               "auto"),
+      row("padding_mask", of, flag, knob::flag<&Trainer::padding_mask>(), semantics, "batches carry a 2-D attention mask"),
+      row("keep_outputs", of, flag, knob::flag<&Trainer::keep_outputs>(), semantics,
+          "the training loop keeps the model's output through the backward pass"),
+      row("sdpa_math", of, flag, knob::flag<&Trainer::sdpa_math>(), numerics, "SDPA is forced to its math kernel"),
+      row("kernel_internals", of, flag, knob::flag<&Trainer::kernel_internals>(), semantics,
+          "buffers inside fused kernels are counted (false: to compare with tools that cannot see them)"),
   };
 }
 

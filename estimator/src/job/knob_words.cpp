@@ -10,7 +10,7 @@ namespace {
 struct Word {
   std::string_view theirs, ours;
 };
-constexpr std::array<Word, 74> kWords{{
+constexpr std::array<Word, 76> kWords{{
     {"max_tokens_per_mb", "tokens_per_micro_batch"},
     {"max_tokens_per_gpu", "tokens_per_micro_batch"},
     {"ppo_max_token_len_per_gpu", "tokens_per_micro_batch"},
@@ -85,6 +85,8 @@ constexpr std::array<Word, 74> kWords{{
     {"max_new_tokens", "response_tokens"},
     {"batch_size", "sequences_per_step"},
     {"train_batch_size", "sequences_per_step"},
+    {"hsdp", "replicas"},
+    {"fsdp_size", "replicas"},
 }};
 
 }  // namespace

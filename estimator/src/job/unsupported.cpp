@@ -8,7 +8,7 @@ namespace {
 struct KeyRow {
   std::string_view key, what;
 };
-constexpr std::array<KeyRow, 12> kKeys{{{"lora", "LoRA"},
+constexpr std::array<KeyRow, 11> kKeys{{{"lora", "LoRA"},
                                         {"quantize", "quantised training weights"},
                                         {"quantization", "quantised training weights"},
                                         {"speculative", "speculative decoding"},
@@ -18,8 +18,7 @@ constexpr std::array<KeyRow, 12> kKeys{{{"lora", "LoRA"},
                                         {"virtual_pipeline", "virtual pipeline stages"},
                                         {"teacher", "distillation with a teacher"},
                                         {"tree_training", "tree training"},
-                                        {"vision", "training of a vision tower"},
-                                        {"hsdp", "hybrid sharding (HSDP)"}}};
+                                        {"vision", "training of a vision tower"}}};
 
 struct ValueRow {
   std::string_view key, value, what;

@@ -9,6 +9,7 @@
 #include "catalog/architecture.hpp"
 #include "catalog/catalog.hpp"
 #include "catalog/parameters.hpp"
+#include "job/knobs.hpp"
 #include "job/limits.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
@@ -81,6 +82,8 @@ class Validator {
       if (role != job_.origins.end() && (it == job_.origins.end() || it->second.place.file != "command line")) it = role;
     }
     Place out = it == job_.origins.end() ? Place{} : it->second.place;
+    if (it == job_.origins.end() && !job_.roles.empty() && job_.origins.contains(job_.roles[0].name))
+      out.file = job_.origins.at(job_.roles[0].name).place.file;
     out.path = key;
     return out;
   }
@@ -93,6 +96,15 @@ class Validator {
   void within(const std::string& key, std::int64_t value, Limit64 limit, std::string_view unit = "") {
     if (!limit.holds(value))
       problem(key, fmt::format("{}", value), fmt::format("{} to {}{}{}", limit.least, limit.most, unit.empty() ? "" : " ", unit));
+  }
+
+  /// ref and critic took the value over from the actor: what is wrong with it is told there.
+  bool follows_actor(const Role& role, std::string_view knob) const {
+    const Role* actor = job_.role("actor");
+    if (actor == nullptr || actor == &role || role.engine != actor->engine || role.architecture != actor->architecture) return false;
+    const auto it = job_.origins.find(key_of(role, knob));
+    const bool own = it != job_.origins.end() && (it->second.kind == Origin::Kind::file || it->second.kind == Origin::Kind::override_);
+    return !own && get(job_, key_of(role, knob)) == get(job_, key_of(*actor, knob));
   }
 
   void check_cluster() {
@@ -151,6 +163,7 @@ class Validator {
 
   void check_layout(const Role& role) {
     const std::string key = key_of(role, "layout");
+    if (follows_actor(role, "layout")) return;
     std::set<std::string> said;
     std::vector<Shape> shapes{{}};
     if (role.architecture != nullptr) shapes = model_of(*role.architecture).shapes;
@@ -188,11 +201,15 @@ class Validator {
     const Trainer& t = role.trainer;
     const bool padded = t.sequences_per_micro_batch > 0;
     if (padded && t.sequence_tokens == 0) missing(key_of(role, "sequence_tokens"), "tokens of a padded sequence");
-    if (!padded && t.tokens_per_micro_batch == 0)
+    if (!padded && t.tokens_per_micro_batch == 0 && !follows_actor(role, "tokens_per_micro_batch"))
       missing(key_of(role, "tokens_per_micro_batch"), "tokens of a data-parallel rank in one micro-batch, such as 16k",
               t.framework == Framework::areal ? "AReaL without max_tokens_per_mb puts a whole mini-batch into one" : "");
     if (t.tokens_per_micro_batch > 0) within(key_of(role, "tokens_per_micro_batch"), t.tokens_per_micro_batch, kTokenLimit, "tokens");
     check_longest(role);
+    const std::int64_t ranks = t.layout.data * t.layout.context;
+    if (t.replicas < 1 || ranks % t.replicas != 0)
+      problem(key_of(role, "replicas"), fmt::format("{} groups", t.replicas), fmt::format("a divisor of the {} ranks", ranks),
+              "all shard groups are equally large");
     if (t.cpu_offload_policy && (t.offload_parameters || t.offload_optimizer) && job_.origins.contains(key_of(role, "offload")) &&
         job_.origins.at(key_of(role, "offload")).kind != Origin::Kind::derived)
       problem(key_of(role, "offload"), "an offload between phases", "[]", "with cpu_offload_policy everything is on the host already");
@@ -210,7 +227,7 @@ class Validator {
     if (t.sequences_per_micro_batch > 0 || t.framework == Framework::torch) return;
     const std::string_view who = t.framework == Framework::areal ? "AReaL" : "verl";
     const auto check = [&](std::string_view knob, std::int64_t budget) {
-      if (budget > 0 && budget < longest)
+      if (budget > 0 && budget < longest && !follows_actor(role, knob))
         problem(key_of(role, knob), fmt::format("{} tokens", budget), fmt::format("at least {}", longest),
                 fmt::format("{} itself refuses a sequence that is longer than a micro-batch", who));
     };
@@ -233,6 +250,8 @@ class Validator {
   }
 
   void check_gpus() {
+    for (const auto& role : job_.roles)
+      if (anchor(job_, role) == nullptr) return;  // told already
     std::int64_t taken = 0;
     std::vector<std::string> parts;
     for (const auto& range : placement(job_)) {

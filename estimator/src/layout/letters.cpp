@@ -29,7 +29,7 @@ std::string_view meaning(char letter) {
   switch (letter) {
     case 'm': return "'m' was the tensor degree before AReaL 0.3.1: write t";
     case 's': return "there is no letter for sequence parallelism: it follows t, and Ulysses is c";
-    case 'r': return "replicas are d";
+    case 'r': return "replicas of a server are d";
     default: return {};
   }
 }

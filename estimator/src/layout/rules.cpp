@@ -1,6 +1,10 @@
 #include "layout/rules.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+
+#include "layout/letters.hpp"
 
 namespace oomplan {
 namespace {
@@ -71,7 +75,8 @@ std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const 
 
 std::vector<std::int64_t> ulysses_degrees(std::int64_t gpus, const Shape& shape) {
   std::vector<std::int64_t> out;
-  for (std::int64_t c = 1; c <= gpus; ++c)
+  const std::int64_t most = std::min(gpus, shape.heads > 0 ? shape.heads : kMostDegree);
+  for (std::int64_t c = 1; c <= most; ++c)
     if (gpus % c == 0 && divides(c, shape.heads) && kv_splits(c, shape.kv_heads)) out.push_back(c);
   return out;
 }

@@ -174,6 +174,7 @@ std::string exact_bytes_text(Bytes n) {
 }
 
 std::string count_text(std::int64_t n) {
+  if (n != 0 && n % kMiB == 0) return fmt::format("{}m", n / kMiB);
   if (n != 0 && n % kKiB == 0) return fmt::format("{}k", n / kKiB);
   return fmt::format("{}", n);
 }
