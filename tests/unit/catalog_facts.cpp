@@ -1,9 +1,13 @@
 // The rule that exactly one row answers for a fact, and the reader of models/engines/*.json.
 #include <doctest/doctest.h>
 
+#include <map>
 #include <oomplan/units/errors.hpp>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "catalog/catalog.hpp"
 #include "catalog/facts.hpp"
 #include "catalog/facts_reader.hpp"
 
@@ -99,6 +103,70 @@ TEST_CASE("a JSON text is refused when it is no object, too deep, or has a key t
   CHECK_THROWS_AS(read_facts("", "t"), InputError);
   CHECK_THROWS_WITH_AS(read_facts(R"({"engine": "a", "engine": "b"})", "t"), doctest::Contains("twice"), InputError);
   CHECK_THROWS_WITH_AS(read_facts(std::string(1000000, '['), "t"), doctest::Contains("64 levels"), InputError);
+}
+
+/// Values around everything that the rows of one fact compare with.
+std::vector<std::string> values_around(const std::set<std::string>& conditions) {
+  std::set<std::string> out{"other"};
+  for (const std::string& condition : conditions) {
+    for (std::size_t at = 0; at <= condition.size();) {
+      const std::size_t comma = std::min(condition.find(',', at), condition.size());
+      const std::size_t word = std::min(condition.find_first_not_of("<>=! ", at), comma);
+      const std::string bound = condition.substr(word, comma - word);
+      out.insert(bound);
+      const bool number = !bound.empty() && bound.find_first_not_of("0123456789") == std::string::npos;
+      if (number) out.insert({std::to_string(std::stoll(bound) - 1), std::to_string(std::stoll(bound) + 1)});
+      at = comma + 1;
+    }
+  }
+  return {out.begin(), out.end()};
+}
+
+std::vector<FactQuery> queries_of(const std::vector<const Fact*>& rows) {
+  std::set<std::string> ranges, gpus{"sm90", "sm80", ""};
+  std::map<std::string, std::set<std::string>> conditions;
+  for (const Fact* row : rows) {
+    ranges.insert(row->versions);
+    gpus.insert(row->gpus.begin(), row->gpus.end());
+    for (const auto& [key, condition] : row->when) conditions[key].insert(condition);
+  }
+  std::vector<FactQuery> out;
+  std::vector<std::string> versions = values_around(ranges);
+  versions.push_back("0");
+  for (const std::string& version : std::vector<std::string>(versions)) versions.push_back(version + ".1");
+  for (const std::string& version : versions)
+    for (const std::string& sm : gpus) out.push_back({version, sm, {}});
+  for (const auto& [key, all] : conditions) {
+    std::vector<FactQuery> more;
+    for (const FactQuery& query : out)
+      for (const std::string& value : values_around(all)) {
+        more.push_back(query);
+        more.back().conditions[key] = value;
+      }
+    out = std::move(more);
+  }
+  return out;
+}
+
+TEST_CASE("no question has two answers in models/engines, and every row answers one") {
+  const Facts& facts = Catalog::builtin().facts();
+  std::map<std::pair<std::string, std::string>, std::vector<const Fact*>> by_fact;
+  for (const Fact& row : facts.rows()) by_fact[{row.engine, row.fact}].push_back(&row);
+  for (const auto& [key, rows] : by_fact) {
+    CAPTURE(key.first);
+    CAPTURE(key.second);
+    std::set<const Fact*> reached;
+    for (const FactQuery& query : queries_of(rows)) {
+      try {
+        reached.insert(&facts.find(key.first, key.second, query));
+      } catch (const InputError&) {
+      } catch (const Defect& defect) {
+        FAIL_CHECK(defect.what());
+        break;
+      }
+    }
+    CHECK(reached.size() == rows.size());
+  }
 }
 
 }  // namespace
