@@ -96,6 +96,8 @@ struct Trainer {
   std::int64_t replicas = 1;                     ///< HSDP: shard groups that hold the same parameters
   bool keep_outputs = false;                     ///< the training loop keeps the model's output through the backward pass
   bool sdpa_math = false;                        ///< SDPA is forced to its math kernel
+  bool memory_efficient_load = false;            ///< AReaL: rank 0 loads on the host and sends, instead of every GPU the whole model
+  bool kernel_internals = true;                  ///< count buffers inside fused kernels (off to compare with tools that cannot see them)
   bool operator==(const Trainer&) const = default;
 };
 

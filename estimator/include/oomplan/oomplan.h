@@ -1,8 +1,8 @@
 /* oomplan for C and for everything that calls C: text and JSON in, JSON out.
  *
  * Thread-safe; no global state; no exception leaves; nothing is printed. An oomplan_catalog is never changed once it is open.
- * Every call that answers returns a status: 0 fits (or done), 1 does not fit, 2 the input is wrong, 3 a defect of oomplan; with 2 and
- * 3 the text is {"schema": "oomplan.error/1", ...}. The JSON is that of the program (docs/schema). */
+ * Every call that answers returns a status: 0 fits (or done), 1 does not fit, 2 the input is wrong, 3 a defect of oomplan; with 2
+ * and 3 the text is {"schema": "oomplan.error/1", ...}. The JSON is that of the program (docs/schema). */
 #ifndef OOMPLAN_H
 #define OOMPLAN_H
 #include <stddef.h>
@@ -24,17 +24,19 @@ OOMPLAN_API int oomplan_abi(void);
 /* "0.1.0"; static. */
 OOMPLAN_API const char* oomplan_version(void);
 
-/* The built-in catalog, or with the files of a directory laid over it. NULL when the directory is wrong; then *error, unless error is
- * NULL, is a text to be freed. */
+/* The built-in catalog, or with the files of a directory laid over it. NULL when the directory is wrong; then *error, unless
+ * error is NULL, is a text to be freed. */
 OOMPLAN_API oomplan_catalog* oomplan_open(const char* models_dir_or_null, oomplan_text** error);
 OOMPLAN_API void oomplan_close(oomplan_catalog*);
 
-/* The answer for a job file of n bytes. `overrides` is NULL or lines "key=value", separated by line breaks. REQUIRES: out is not NULL;
- * *out is to be freed, whatever the status; it is NULL only when memory ran out (status 3). */
+/* The answer for a job file of n bytes. `overrides` is NULL or lines "key=value", separated by line breaks. REQUIRES: out is not
+ * NULL; *out is to be freed, whatever the status; it is NULL only when memory ran out (status 3). */
 OOMPLAN_API int oomplan_estimate(const oomplan_catalog*, const char* job, size_t n, const char* overrides, oomplan_text** out);
 OOMPLAN_API int oomplan_explain(const oomplan_catalog*, const char* job, size_t n, const char* overrides, oomplan_text** out);
-/* `request` is NULL or {"gpus": 8, "allow": "numerics", "maximise": "tokens", "fixed": ["actor.layout"], "keep": 10, "threads": 1}. */
-OOMPLAN_API int oomplan_search(const oomplan_catalog*, const char* job, size_t n, const char* overrides, const char* request, oomplan_text** out);
+/* `request` is NULL or {"gpus": 8, "allow": "numerics", "maximise": "tokens", "fixed": ["actor.layout"], "keep": 10, "threads":
+ * 1}. */
+OOMPLAN_API int oomplan_search(const oomplan_catalog*, const char* job, size_t n, const char* overrides, const char* request,
+                               oomplan_text** out);
 
 /* The text, ended by a 0 that *n does not count; n may be NULL. Valid until it is freed. */
 OOMPLAN_API const char* oomplan_text_data(const oomplan_text*, size_t* n);

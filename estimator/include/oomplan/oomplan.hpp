@@ -81,6 +81,7 @@ struct ServerAnswer {
   std::int64_t requests_of_full_length = 0;  ///< that one replica holds at once
   std::int64_t requests_asked = 0;        ///< of one replica; 0: unstated
   std::int64_t tokens_per_request = 0;
+  bool refused = false;                   ///< the engine itself would not start; `shortage` says why
   std::string shortage;                   ///< "" or one sentence
 };
 /// How good such numbers were on measured cases (the accuracy table). In place of a probability until there is one.

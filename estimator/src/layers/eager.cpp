@@ -103,6 +103,7 @@ Tensor Eager::checkpoint(const Tensor& x, const Function& body) {
   auto frame = std::make_shared<Saved::Frame>();
   frame->eager = this;
   frame->input = x;
+  if (x.storage() >= 0) storages[static_cast<std::size_t>(x.storage())].saved = true;
   frame->body = body;
   frame->autocast = autocast;
   frame->scope = scope;

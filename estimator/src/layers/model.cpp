@@ -12,8 +12,6 @@ namespace {
 using namespace ops;
 using axis::B, axis::K, axis::S, axis::T, axis::TK;
 
-constexpr int kSimulated = 4;  // first, two inner ones that are compared, last
-
 class Runner {
  public:
   Runner(Eager& g, const Architecture& a, const PassOptions& o) : g_(g), a_(a), o_(o) {}
@@ -55,7 +53,7 @@ class Runner {
       s.place = StationPlace::layers;
       s.run = static_cast<int>(r);
       s.count = a_.runs[r].count;
-      s.simulated = static_cast<int>(std::min<std::int64_t>(kSimulated, s.count));
+      s.simulated = static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, s.count));
       out_.stations.push_back(s);
     }
     single(StationPlace::norm);

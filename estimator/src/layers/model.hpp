@@ -8,6 +8,8 @@ namespace oomplan {
 
 /// Scopes of the simulator: station * kUnitsPerStation + unit.
 inline constexpr int kUnitsPerStation = 8;
+/// Units of a run that are simulated at most: first, two inner ones that are compared, last.
+inline constexpr int kSimulatedUnits = 4;
 
 struct ModelRun {
   std::vector<Station> stations;  ///< places, counts and simulated units; segments are still empty

@@ -3,7 +3,8 @@
 // Model dimensions (H, F, heads, V, E) are numbers when a description is built; what varies from plan to plan is
 //   b  sequences of the micro-batch on this rank      s  tokens of one sequence on this rank (after Ulysses)
 //   k  tokens of one sequence that reach the head     e  rows of the largest chunk that a head works on
-// Every dimension is coefficient * b^i s^j k^l e^m, so every tensor's size is such a monomial, and a level is a sum of them.
+// Every dimension is coefficient * b^i s^j k^l e^m, so every tensor's size is such a monomial, and a level is a sum of them;
+// where all chunks of a head leave something behind, the number n of chunks multiplies it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace oomplan {
 
 /// Values of the variables above.
 struct TokenCounts {
-  std::int64_t b = 1, s = 1, k = 1, e = 1;
+  std::int64_t b = 1, s = 1, k = 1, e = 1, n = 1;
 };
 
 struct Dim {
@@ -49,8 +50,9 @@ Dim elements(const Shape&);
 Shape with_last(const Shape&, Dim last);
 
 /// Exponents of a monomial, packed: 4 bits each.
-using Monomial = std::uint16_t;
+using Monomial = std::uint32_t;
 constexpr Monomial monomial(const Dim& d) { return static_cast<Monomial>(d.b | d.s << 4 | d.k << 8 | d.e << 12); }
+inline constexpr Monomial kTimesChunks = 1U << 16;  ///< added to a monomial: times n
 std::int64_t value(Monomial, const TokenCounts&);
 
 /// A sum of monomials with integer coefficients (bytes): a level, or the size of something.

@@ -86,6 +86,11 @@ class Builder {
       t.site = b.site;
       t.relative = tape_.stations[static_cast<std::size_t>(b.station)].simulated > 1 && b.station == static_cast<int>(station);
       t.offset = t.relative ? b.unit - unit : absolute(b);
+      const int simulated_units = tape_.stations[static_cast<std::size_t>(b.station)].simulated;
+      if (!t.relative && simulated_units == kSimulatedUnits && b.unit > 0 && b.unit < simulated_units - 1) {
+        if (b.unit > 1) continue;  // the first inner unit stands for all
+        t.all_inner = true;
+      }
       events.push_back(t);
     }
   }
@@ -130,7 +135,7 @@ class Builder {
       const Dim& bytes = tape_.sites[e.site].bytes;
       const bool up = e.kind == TapeEvent::Kind::alloc;
       if (rising && !up) keep(out.events - 1);
-      level.add(monomial(bytes), up ? bytes.coefficient : -bytes.coefficient);
+      add(level, e, up ? bytes.coefficient : -bytes.coefficient);
       rising = up;
       ++out.events;
     }
@@ -138,6 +143,16 @@ class Builder {
     out.net = level;
     out.highs = std::move(highs);
     return out;
+  }
+
+  /// One tensor, or those of all inner units: count - 2 of them.
+  void add(Polynomial& level, const TapeEvent& e, Bytes coefficient) const {
+    const Monomial m = monomial(tape_.sites[e.site].bytes);
+    if (!e.all_inner) return level.add(m, coefficient);
+    const std::int64_t count = tape_.stations[tape_.sites[e.site].station].count;
+    if (count > 0) return level.add(m, coefficient * (count - 2));
+    level.add(m + kTimesChunks, coefficient);
+    level.add(m, -2 * coefficient);
   }
 
   int station_of(int scope) const { return scope / kUnitsPerStation; }

@@ -35,6 +35,7 @@ struct TapeEvent {
   std::uint32_t site = 0;
   std::int32_t offset = 0;   ///< unit that the tensor belongs to: relative to the playing unit, or absolute (< 0: from the end)
   bool relative = false;     ///< the tensor belongs to the playing station, which has several units
+  bool all_inner = false;    ///< the same event for the tensors of all inner units of another station
 };
 /// The highest level of a stretch and its end, for any token counts: the heights that may be highest, none dominated.
 struct Summary {

@@ -85,6 +85,7 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head) {
   const std::int64_t chunk = chunk_rows(head);
   p.chunks = chunk > 0 ? ceil_div(rows, chunk) : 1;
   p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
+  p.counts.n = p.chunks;
   return p;
 }
 

@@ -1,0 +1,119 @@
+// estimate(): every class of GPUs folded, and what it means for GPUs, hosts and servers.
+#include <algorithm>
+
+#include "estimate/assemble.hpp"
+
+namespace oomplan {
+namespace {
+
+GpuAnswer answer_of(const Job& job, const GpuClass& c, const ClassFold& fold, const Gpu& gpu) {
+  GpuAnswer a;
+  a.ranks = ranks_text(job, c);
+  a.gpus = c.gpus;
+  a.gpu = gpu.name;
+  a.usable = gpu.usable - job.cluster.others;
+  for (const auto& f : fold.phases) {
+    Moment m;
+    m.phase = f.label;
+    m.role = job.roles[f.role].name;
+    m.usage.allocated = f.allocated;
+    m.usage.reserved = f.reserved;
+    m.usage.device = f.device;
+    m.usage.capacity_needed = f.needed;
+    m.bound = c.processes > 1 && (f.label.ends_with(".receive_weights") || f.label.ends_with(".send_weights"));
+    a.phases.push_back(std::move(m));
+  }
+  for (std::size_t i = 0; i < a.phases.size(); ++i)
+    if (a.phases[i].usage.capacity_needed > a.phases[a.worst].usage.capacity_needed) a.worst = i;
+  return a;
+}
+
+/// Hosts: every GPU of a node runs its class's phases at the same time.
+std::vector<HostAnswer> hosts_of(const Job& job, const std::vector<GpuClass>& classes, const std::vector<ClassFold>& folds) {
+  std::vector<HostAnswer> out;
+  const std::int64_t per_node = std::max<std::int64_t>(1, job.cluster.gpus_per_node);
+  std::vector<std::vector<std::int64_t>> counts;  // node -> class -> GPUs
+  for (std::size_t c = 0; c < classes.size(); ++c)
+    for (const auto gpu : classes[c].gpus) {
+      const auto node = static_cast<std::size_t>(gpu / per_node);
+      if (counts.size() <= node) counts.resize(node + 1);
+      counts[node].resize(classes.size());
+      ++counts[node][c];
+    }
+  for (std::size_t node = 0; node < counts.size(); ++node) {
+    counts[node].resize(classes.size());
+    const auto same = node > 0 && counts[node] == counts[node - 1];
+    if (same) {
+      const auto first = out.back().nodes.substr(0, out.back().nodes.find('-'));
+      out.back().nodes = first + "-" + std::to_string(node);
+      continue;
+    }
+    HostAnswer h;
+    h.nodes = std::to_string(node);
+    h.usable = job.cluster.host_memory;
+    for (std::size_t c = 0; c < folds.size(); ++c)
+      for (const auto& f : folds[c].phases) {
+        if (counts[node][c] == 0) continue;
+        const auto at = std::find_if(h.phases.begin(), h.phases.end(), [&](const auto& p) { return p.first == f.label; });
+        if (at == h.phases.end()) h.phases.emplace_back(f.label, f.host * counts[node][c]);
+        else at->second += f.host * counts[node][c];
+      }
+    for (std::size_t i = 0; i < h.phases.size(); ++i)
+      if (h.phases[i].second > h.phases[h.worst].second) h.worst = i;
+    out.push_back(std::move(h));
+  }
+  return out;
+}
+
+std::vector<ServerAnswer> servers_of(const Job& job, const std::vector<ClassFold>& folds) {
+  std::vector<ServerAnswer> out;
+  for (std::size_t i = 0; i < job.roles.size(); ++i) {
+    const Role& role = job.roles[i];
+    if (!role.serves()) continue;
+    const ServerPlan* smallest = nullptr;  // blocks are the minimum over ranks
+    for (const auto& f : folds)
+      if (f.servers[i] && (smallest == nullptr || f.servers[i]->kv_tokens < smallest->kv_tokens)) smallest = &*f.servers[i];
+    if (smallest == nullptr) continue;
+    const std::int64_t replicas = std::max<std::int64_t>(1, role.server.layout.data);
+    const std::int64_t tokens = job.prompt_tokens + job.response_tokens;
+    out.push_back(describe(*smallest, role.name, ceil_div(role.server.concurrency, replicas), tokens));
+  }
+  return out;
+}
+
+}  // namespace
+
+bool Estimate::fits() const {
+  return std::all_of(gpus.begin(), gpus.end(), [](const GpuAnswer& g) { return g.fits(); }) &&
+         std::none_of(servers.begin(), servers.end(), [](const ServerAnswer& s) { return s.refused; }) &&
+         std::all_of(hosts.begin(), hosts.end(), [](const HostAnswer& h) { return h.usable == 0 || h.phases.empty() || h.phases[h.worst].second <= h.usable; });
+}
+
+Assembled assemble(const Job& job, const Catalog& catalog, TapeStore& store) {
+  Assembled a;
+  a.runs = resolve_roles(job, catalog, store);
+  a.timeline = timeline_of(job);
+  a.classes = gpu_classes(job, a.runs);
+  for (const auto& c : a.classes) a.folds.push_back(fold_class(job, a.runs, c, a.timeline));
+  const Gpu& gpu = catalog.gpu(job.cluster.gpu);
+  for (std::size_t c = 0; c < a.classes.size(); ++c) a.estimate.gpus.push_back(answer_of(job, a.classes[c], a.folds[c], gpu));
+  a.estimate.hosts = hosts_of(job, a.classes, a.folds);
+  a.estimate.servers = servers_of(job, a.folds);
+  a.estimate.evidence = evidence_for(job, catalog);
+  return a;
+}
+
+void worst_first(Estimate& e) {
+  std::stable_sort(e.gpus.begin(), e.gpus.end(), [](const GpuAnswer& x, const GpuAnswer& y) {
+    const auto short_of = [](const GpuAnswer& g) { return g.phases.empty() ? -g.usable : g.phases[g.worst].usage.capacity_needed - g.usable; };
+    return short_of(x) > short_of(y);
+  });
+}
+
+Estimate estimate(const Job& job, const Catalog* catalog) {
+  Estimate e = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared()).estimate;
+  worst_first(e);
+  return e;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,184 @@
+#include "estimate/figures.hpp"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include <oomplan/units/errors.hpp>
+
+#include "job/knobs.hpp"
+#include "training/fsdp2.hpp"
+
+namespace oomplan {
+namespace {
+
+using Json = nlohmann::json;
+
+InputError wrong(std::string path, std::string found, std::string expected) {
+  return InputError(Problem{{"", 0, 0, std::move(path)}, std::move(found), std::move(expected), "", ""});
+}
+
+Json parsed(std::string_view text) {
+  Json j = Json::parse(text, nullptr, false);
+  if (!j.is_object()) throw wrong("", "no JSON object", "a case: a JSON object");
+  return j;
+}
+
+std::string text_of(const std::string& key, const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  if (value.is_number()) return value.dump();
+  throw wrong(key, value.dump(), "a number, a flag or a word");
+}
+
+/// Every knob of the role, in the order given; maps are groups.
+void set_all(Job& job, const std::string& prefix, const Json& settings) {
+  if (!settings.is_object()) throw wrong(prefix, settings.dump(), "settings: a map");
+  for (const auto& [key, value] : settings.items()) {
+    const std::string path = prefix + "." + key;
+    if (value.is_object()) set_all(job, path, value);
+    else set(job, path, text_of(path, value));
+  }
+}
+
+/// The facts of a comparison; unknown keys are problems.
+class Apart {
+ public:
+  explicit Apart(const Json& job) : facts_(job.value("apart", Json::object())) {
+    if (!facts_.is_object()) throw wrong("apart", facts_.dump(), "a map");
+  }
+  bool flag(const char* key, bool otherwise) {
+    const Json value = take(key);
+    if (value.is_null()) return otherwise;
+    if (!value.is_boolean()) throw wrong(std::string("apart.") + key, value.dump(), "true or false");
+    return value.get<bool>();
+  }
+  std::int64_t count(const char* key, std::int64_t otherwise) {
+    const Json value = take(key);
+    if (value.is_null()) return otherwise;
+    if (!value.is_number_integer() || value.get<std::int64_t>() < 1) throw wrong(std::string("apart.") + key, value.dump(), "a positive number");
+    return value.get<std::int64_t>();
+  }
+  void done() const {
+    if (!facts_.empty()) throw wrong("apart." + facts_.begin().key(), "an unknown key", "a fact of a comparison");
+  }
+
+ private:
+  Json take(const char* key) {
+    Json value;
+    if (const auto at = facts_.find(key); at != facts_.end()) {
+      value = *at;
+      facts_.erase(at);
+    }
+    return value;
+  }
+  Json facts_;
+};
+
+std::shared_ptr<const Architecture> architecture_of(const Json& job, std::string_view config, const Catalog& catalog) {
+  const Json named = job.value("model", Json("model"));
+  if (!named.is_string()) throw wrong("model", named.dump(), "a name");
+  const auto name = named.get<std::string>();
+  if (config.empty()) return catalog.model(name).architecture;
+  return std::make_shared<const Architecture>(read_config(config, name));
+}
+
+Job job_with(RoleKind kind, std::string name, EngineKind engine) {
+  Job job;
+  job.kind = kind == RoleKind::server ? JobKind::serving : JobKind::sft;
+  Role role;
+  role.name = std::move(name);
+  role.kind = kind;
+  role.engine = engine;
+  job.roles.push_back(std::move(role));
+  return job;
+}
+
+}  // namespace
+
+TrainingCase read_training_case(std::string_view text, std::string_view config, const Catalog& catalog) {
+  const Json given = parsed(text);
+  Job job = job_with(RoleKind::trainer, "trainer", EngineKind::fsdp2);
+  if (given.contains("framework")) set(job, "framework", text_of("framework", given["framework"]));
+  set_all(job, "trainer", given.value("trainer", Json::object()));
+  const Role& role = job.roles[0];
+  TrainingCase out;
+  out.architecture = architecture_of(given, config, catalog);
+  out.trainer = role.trainer;
+  out.engine = role.engine;
+  out.micro_batches = std::max<std::int64_t>(1, role.trainer.micro_batches);
+  Apart apart(given);
+  out.forward_only = apart.flag("forward_only", false);
+  out.trainer.padding_mask = apart.flag("padding_mask", false);
+  out.trainer.keep_outputs = apart.flag("keep_outputs", false);
+  out.trainer.sdpa_math = apart.flag("sdpa_math", false);
+  out.trainer.kernel_internals = apart.flag("kernel_internals", true);
+  out.trainer.replicas = apart.count("replicas", 1);
+  apart.done();
+  const Layout& l = out.trainer.layout;
+  if (l.tensor > 1 || l.pipeline > 1 || l.expert > 1) throw wrong("trainer.layout", "tensor, pipeline or expert parallelism", "data and context parallelism");
+  if (l.data * l.context % out.trainer.replicas != 0) throw wrong("apart.replicas", std::to_string(out.trainer.replicas), "a divisor of the GPUs");
+  return out;
+}
+
+TrainingFigures training_figures(const TrainingCase& c) {
+  const Architecture& a = *c.architecture;
+  const Trainer& t = c.trainer;
+  TrainTapes tapes;
+  if (c.forward_only) tapes.log_probs = make_tape(a, log_prob_pass(t, a, false, t.tokens_per_micro_batch, t.kernel_internals));
+  else tapes.train = make_tape(a, train_pass(t, a, false, t.tokens_per_micro_batch, t.kernel_internals));
+  const TrainPlan plan = make_plan(a, t, c.engine, false, !c.forward_only, tapes, c.micro_batches);
+  const Tape& tape = c.forward_only ? *plan.log_probs : *plan.train;
+  const PassCounts& pass = c.forward_only ? plan.log_prob_counts : plan.train_counts;
+
+  TrainingFigures out;
+  if (!plan.cpu_offload) {
+    out.parameters = plan.resident;
+    out.states = c.forward_only ? 0 : plan.optimizer + plan.optimizer_steps;
+  }
+  Bytes level = plan.buffers + out.parameters + out.states;
+  const auto stretch = [&](Bytes& highest, const auto& record) {
+    PeakRecorder r;
+    Fsdp2<PeakRecorder> engine(r, plan, "");
+    Player<PeakRecorder> player(r, tape, pass.counts, pass.chunks, "");
+    record(engine, player);
+    highest = std::max(highest, level + r.span().peak);
+    level += r.span().net;
+  };
+  const std::int64_t passes = c.forward_only ? 1 : c.micro_batches;
+  // the first micro-batch makes the gradients, the second adds to them, and every further one but the last is like the second
+  for (std::int64_t m = 0; m < passes; ++m) {
+    if (m > 2 && m < passes - 1) continue;
+    stretch(out.forward, [](auto& engine, auto& player) { engine.forward(player, Index(0)); });
+    if (c.forward_only) break;
+    stretch(out.backward, [&](auto& engine, auto& player) { engine.backward(player, Index(0), m == 0, m == passes - 1); });
+  }
+  if (!c.forward_only) {
+    // the last micro-batch's input_ids and labels are names of the loop that calls step()
+    level += 2 * bytes_of(pass.counts.b * pass.counts.s, DType::int64);
+    stretch(out.optimizer, [](auto& engine, auto&) { engine.optimizer_step(); });
+  }
+  out.peak = std::max({out.forward, out.backward, out.optimizer});
+  return out;
+}
+
+ServingCase read_serving_case(std::string_view text, std::string_view config, const Catalog& catalog) {
+  const Json given = parsed(text);
+  const Json settings = given.value("server", Json::object());
+  if (!settings.is_object() || !settings.contains("engine")) throw wrong("server.engine", "nothing", "vllm or sglang with a version");
+  Job job = job_with(RoleKind::server, "server", EngineKind::vllm);
+  set(job, "gpus", text_of("gpus", given.value("gpus", Json("1 x H100-80GB"))));
+  set(job, "server.engine", text_of("server.engine", settings["engine"]));  // first: other knobs depend on it
+  set_all(job, "server", settings);
+  ServingCase out;
+  out.engine = job.roles[0].engine;
+  out.server = job.roles[0].server;
+  out.architecture = architecture_of(given, config, catalog);
+  out.gpu = catalog.gpu(job.cluster.gpu);
+  Apart apart(given);
+  out.gpu.usable = apart.count("total_bytes", out.gpu.usable);
+  apart.done();
+  return out;
+}
+
+}  // namespace oomplan

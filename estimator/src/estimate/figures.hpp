@@ -1,0 +1,48 @@
+// Figures of one role that others have measured or executed, for comparison: phases of a training step, a server's start.
+//
+// A case is a native job with one role, written in full (nothing is defaulted but what is named here), and a few facts that no job
+// file has because only a comparison needs them. Nothing is estimated here that estimate() would not: the same tapes, plans
+// and folds, without the constants of a process (context, NCCL) and without phases around the step.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include <oomplan/job.hpp>
+#include <oomplan/units/bytes.hpp>
+
+#include "catalog/architecture.hpp"
+#include "catalog/catalog.hpp"
+
+namespace oomplan {
+
+struct TrainingCase {
+  std::shared_ptr<const Architecture> architecture;
+  Trainer trainer;
+  EngineKind engine = EngineKind::fsdp2;
+  bool forward_only = false;        ///< a log-prob pass without gradients and optimizer
+  std::int64_t micro_batches = 1;
+};
+
+/// Highest level of torch's allocations in each phase of the second step (optimizer states exist), inputs included.
+struct TrainingFigures {
+  Bytes forward = 0, backward = 0, optimizer = 0, peak = 0;
+  Bytes parameters = 0, states = 0;  ///< resident: parameters and optimizer states of this rank
+};
+TrainingFigures training_figures(const TrainingCase&);
+
+/// `job`: JSON {"model": name, "trainer": {knob: value}, "apart": {...}}; values are numbers, flags, words, or maps of them
+/// ("precision"). Keys of `apart`: forward_only, padding_mask, keep_outputs, sdpa_math, kernel_internals, replicas. `config`: text of
+/// a config.json that stands for the model; empty: the model is looked up. Throws InputError.
+TrainingCase read_training_case(std::string_view job, std::string_view config, const Catalog&);
+
+struct ServingCase {
+  std::shared_ptr<const Architecture> architecture;
+  EngineKind engine = EngineKind::vllm;
+  Server server;
+  Gpu gpu;
+};
+/// The same for {"model": .., "gpus": "8 x H100-80GB", "server": {knob: value}, "apart": {"total_bytes": N}}; total_bytes is what the
+/// driver of the measured machine reported. Figures: serve() (inference/server.hpp).
+ServingCase read_serving_case(std::string_view job, std::string_view config, const Catalog&);
+
+}  // namespace oomplan

@@ -1,0 +1,135 @@
+#include "estimate/fold.hpp"
+
+#include <algorithm>
+
+namespace oomplan {
+namespace {
+
+/// What a process holds between its turns.
+struct ProcessState {
+  Bytes level = 0;     ///< device, all pools
+  Bytes cached = 0;    ///< of that: torch's
+  Bytes reserved = 0;  ///< torch's, with what is free in its cache
+  Bytes host = 0;
+  Bytes held() const { return level - cached + reserved; }
+};
+
+/// A recorder that is cut into labelled Spans.
+struct Cutter {
+  PeakRecorder recorder;
+  std::string label;
+  std::vector<std::pair<std::string, Span>> spans;
+  void cut(const std::string& next) {
+    if (recorder.span().events > 0 || recorder.span().trimmed) spans.emplace_back(label, recorder.span());
+    recorder = PeakRecorder();
+    label = next;
+  }
+};
+
+class ClassFolder {
+ public:
+  ClassFolder(const Job& job, const std::vector<RoleRun>& runs, const GpuClass& c)
+      : job_(job), runs_(runs), class_(c), states_(c.processes), cutters_(c.seats.size()) {
+    out_.servers.resize(runs.size());
+    trainers_.resize(c.seats.size());
+    servers_.resize(c.seats.size());
+  }
+
+  ClassFold run(const Timeline& t) {
+    for (const auto& s : t.init) step(s);
+    for (int i = 0; i < 2; ++i)
+      for (const auto& s : t.iteration) step(s);
+    return std::move(out_);
+  }
+
+ private:
+  void step(const Step& s) {
+    for (std::size_t i = 0; i < class_.seats.size(); ++i)
+      if (class_.seats[i].role == s.role) play(i, s.kind);
+  }
+
+  void play(std::size_t i, StepKind kind) {
+    const SeatOnGpu& seat = class_.seats[i];
+    const RoleRun& run = runs_[seat.role];
+    Cutter& cutter = cutters_[i];
+    const Mark mark = [&cutter](const std::string& label) { cutter.cut(label); };
+    if (run.role->serves()) {
+      if (!servers_[i]) make_server(i, run, seat, mark);
+      servers_[i]->step(kind);
+    } else {
+      const std::size_t rank = seat.seat.sender ? 0 : 1;
+      if (!trainers_[i])
+        trainers_[i] = std::make_unique<TrainerProgram<PeakRecorder>>(cutter.recorder, run, seat.seat, run.send[rank] ? &*run.send[rank] : nullptr,
+                                                                      run.save[rank] ? &*run.save[rank] : nullptr, mark);
+      trainers_[i]->step(kind);
+    }
+    cutter.cut("");
+    for (const auto& [label, span] : cutter.spans) apply(seat, label, span);
+    cutter.spans.clear();
+  }
+
+  void make_server(std::size_t i, const RoleRun& run, const SeatOnGpu& seat, const Mark& mark) {
+    ServerPoint point = run.point;
+    point.stage = seat.seat.stage;
+    point.occupied = job_.cluster.others + others(seat.process);
+    out_.servers[seat.role] = plan(run.model, run.facts, point);
+    servers_[i] = std::make_unique<ServerProgram<PeakRecorder>>(cutters_[i].recorder, *out_.servers[seat.role], run.role->name,
+                                                                run.receive ? &*run.receive : nullptr, mark);
+  }
+
+  Bytes others(std::size_t process) const {
+    Bytes sum = 0;
+    for (std::size_t p = 0; p < states_.size(); ++p)
+      if (p != process) sum += states_[p].held();
+    return sum;
+  }
+
+  void apply(const SeatOnGpu& seat, const std::string& label, const Span& span) {
+    ProcessState& s = states_[seat.process];
+    const Bytes direct = s.level - s.cached;
+    PhaseFigure f;
+    f.label = label;
+    f.role = seat.role;
+    f.others = others(seat.process);
+    f.allocated = s.level + span.peak - direct;
+    f.reserved = std::max(s.reserved, s.cached + span.tail);
+    f.needed = f.others + s.level + span.peak;
+    f.device = f.others + std::max(s.held(), s.level + span.peak);
+    Bytes host = span.host_peak;
+    for (const auto& other : states_) host += other.host;
+    f.host = host;
+    s.reserved = span.trimmed ? s.cached + span.tail : f.reserved;
+    s.level += span.net;
+    s.cached += span.cached;
+    s.reserved = std::max(s.reserved, s.cached);
+    s.host += span.host_net;
+    remember(f);
+  }
+  void remember(const PhaseFigure& f) {
+    const auto known = std::find_if(out_.phases.begin(), out_.phases.end(), [&](const PhaseFigure& p) { return p.label == f.label; });
+    if (known == out_.phases.end()) {
+      out_.phases.push_back(f);
+      return;
+    }
+    const Bytes host = std::max(known->host, f.host);
+    if (f.needed > known->needed || (f.needed == known->needed && f.device > known->device)) *known = f;
+    known->host = host;
+  }
+
+  const Job& job_;
+  const std::vector<RoleRun>& runs_;
+  const GpuClass& class_;
+  std::vector<ProcessState> states_;
+  std::vector<Cutter> cutters_;
+  std::vector<std::unique_ptr<TrainerProgram<PeakRecorder>>> trainers_;
+  std::vector<std::unique_ptr<ServerProgram<PeakRecorder>>> servers_;
+  ClassFold out_;
+};
+
+}  // namespace
+
+ClassFold fold_class(const Job& job, const std::vector<RoleRun>& runs, const GpuClass& c, const Timeline& t) {
+  return ClassFolder(job, runs, c).run(t);
+}
+
+}  // namespace oomplan

@@ -1,0 +1,203 @@
+// One role as a memory program, turn by turn, for either recorder. Labels of phases are given to `mark` as they begin.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "estimate/role_run.hpp"
+#include "estimate/timeline.hpp"
+#include "training/fsdp2.hpp"
+
+namespace oomplan {
+
+using Mark = std::function<void(const std::string&)>;
+
+/// Which GPU of the role: what its program depends on besides the role.
+struct Seat {
+  bool sender = false;          ///< rank 0 of the trainer: fills buckets, keeps the files' copy on the host
+  bool owns_process = true;     ///< false: lives in another role's process
+  std::int64_t stage = 0;       ///< of a server's pipeline
+  bool operator==(const Seat&) const = default;
+};
+
+/// REQUIRES: the run and the sync plans outlive the program.
+template <class R>
+class TrainerProgram {
+ public:
+  TrainerProgram(R& r, const RoleRun& run, const Seat& seat, const SyncPlan* send, const SyncPlan* save, Mark mark, bool brief = true)
+      : r_(r), run_(run), seat_(seat), send_(send), save_(save), mark_(std::move(mark)), brief_(brief), name_(run.role->name), core_(r, run.plan, name_ + ".") {
+    if (run.plan.train != nullptr)
+      train_ = std::make_unique<Player<R>>(r, *run.plan.train, run.plan.train_counts.counts, run.plan.train_counts.chunks, name_ + ".");
+    if (run.plan.log_probs != nullptr)
+      log_probs_ = std::make_unique<Player<R>>(r, *run.plan.log_probs, run.plan.log_prob_counts.counts, run.plan.log_prob_counts.chunks, name_ + ".log_probs.");
+    context_ = site("context", run.constants.context, Category::context, Pool::driver);
+    nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
+    workspace_ = site("cublas_workspaces", run.constants.workspace, Category::workspace, Pool::torch);
+    full_ = site("full_model_at_load", run.loads_full ? run.full_storage : 0, Category::weights, Pool::torch);
+    first_shard_ = site("first_unit_sharded_at_load", run.loads_full ? largest_unit() : 0, Category::weights, Pool::torch);
+    host_load_ = site("full_model_at_load_on_host", !run.loads_full && seat.sender ? run.full_storage : 0, Category::host_copy, Pool::pageable);
+  }
+
+  void step(StepKind kind) {
+    switch (kind) {
+      case StepKind::load: return load();
+      case StepKind::log_probs: return awake([&] {
+        mark_(name_ + (run_.critic ? ".values" : ".log_probs"));
+        core_.forward(*log_probs_, Index(0));
+      });
+      case StepKind::train: return train();
+      case StepKind::send: return awake([&] {
+        mark_(name_ + ".send_weights");
+        if (send_ != nullptr) record_send(r_, *send_);
+      });
+      case StepKind::save: return awake([&] {
+        mark_(name_ + ".save");
+        if (save_ != nullptr) record_send(r_, *save_);
+      });
+      default: return;
+    }
+  }
+
+ private:
+  Bytes largest_unit() const {
+    Bytes most = run_.plan.root.resident;
+    for (const auto& u : run_.plan.units) most = std::max(most, u.resident);
+    return most;
+  }
+  SiteRef site(const std::string& name, Bytes bytes, Category category, Pool pool) {
+    if constexpr (R::kWrites) {
+      Site row;
+      row.name = name_ + "." + name;
+      row.bytes = bytes;
+      row.category = category;
+      row.pool = pool;
+      row.holder = Holder::resident;
+      return r_.site(std::move(row));
+    } else {
+      (void)name;
+      (void)category;
+      return {0, bytes, pool};
+    }
+  }
+
+  void load() {
+    mark_(name_ + ".load");
+    if (seat_.owns_process) {
+      r_.alloc(context_);
+      r_.alloc(nccl_);
+      r_.alloc(workspace_);
+    }
+    r_.alloc(host_load_);
+    r_.alloc(full_);
+    r_.alloc(first_shard_);
+    r_.free(first_shard_);
+    r_.free(full_);
+    core_.load();
+    r_.free(host_load_);
+    doze();
+  }
+  /// Parameters and states that lie on the host between phases come for the phase and go after it.
+  void doze() {
+    const bool parameters = run_.plan.offload_parameters && !run_.plan.cpu_offload;
+    const bool states = run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload;
+    if (parameters) core_.offload_parameters();
+    if (states) core_.offload_states();
+    if (parameters || states) r_.trim();
+  }
+  template <class Work>
+  void awake(Work&& work) {
+    if (run_.plan.offload_parameters && !run_.plan.cpu_offload) core_.reload_parameters();
+    work();
+    const bool parameters = run_.plan.offload_parameters && !run_.plan.cpu_offload;
+    if (!parameters) return;
+    core_.offload_parameters();
+    r_.trim();
+  }
+
+  void micro_batch(Index micro, bool first, bool last) {
+    mark_(name_ + ".forward");
+    core_.forward(*train_, micro);
+    mark_(name_ + ".backward");
+    core_.backward(*train_, micro, first, last);
+  }
+  void train() {
+    const std::int64_t n = run_.plan.micro_batches;
+    if (run_.plan.offload_parameters && !run_.plan.cpu_offload) core_.reload_parameters();
+    if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
+    micro_batch(Index(0), true, n == 1);
+    if (n > 2) {
+      // The micro-batches in between end where they began: one of them stands for all, but for the allocator's history.
+      if (brief_) micro_batch(Index(1), false, false);
+      else r_.repeat(n - 2, [&](Index i) { micro_batch(i, false, false); }, Direction::forward, 1);
+    }
+    if (n > 1) micro_batch(Index(n - 1), false, true);
+    mark_(name_ + ".optimizer");
+    if (!states_) core_.make_states();
+    states_ = true;
+    core_.optimizer_step();
+    core_.drop_gradients(*train_);
+    doze();
+  }
+
+  R& r_;
+  const RoleRun& run_;
+  Seat seat_;
+  const SyncPlan* send_;
+  const SyncPlan* save_;
+  Mark mark_;
+  bool brief_;
+  std::string name_;
+  Fsdp2<R> core_;
+  std::unique_ptr<Player<R>> train_, log_probs_;
+  SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_;
+  bool states_ = false;
+};
+
+template <class R>
+class ServerProgram {
+ public:
+  ServerProgram(R& r, const ServerPlan& plan, std::string name, const SyncPlan* receive, Mark mark)
+      : r_(r), plan_(plan), receive_(receive), mark_(std::move(mark)), name_(std::move(name)), sites_(make_sites(r, plan)) {}
+
+  void step(StepKind kind) {
+    switch (kind) {
+      case StepKind::load: return phase("load", ServerPhase::load);
+      case StepKind::start: return phase("start", ServerPhase::start);
+      case StepKind::generate: return phase("generate", ServerPhase::generate);
+      case StepKind::sleep:
+        if (asleep_) return;
+        asleep_ = true;
+        return phase("sleep", ServerPhase::sleep);
+      case StepKind::wake_weights:
+        if (!asleep_) return;
+        asleep_ = false;
+        weights_only_ = true;
+        return phase("wake", ServerPhase::wake_weights);
+      case StepKind::wake_cache:
+        if (!weights_only_) return;
+        weights_only_ = false;
+        return phase("wake", ServerPhase::wake_cache);
+      case StepKind::receive:
+        mark_(name_ + ".receive_weights");
+        if (receive_ != nullptr) record_receive(r_, *receive_);
+        return;
+      default: return;
+    }
+  }
+
+ private:
+  void phase(const char* label, ServerPhase p) {
+    mark_(name_ + "." + label);
+    record(r_, plan_, sites_, p);
+  }
+  R& r_;
+  const ServerPlan& plan_;
+  const SyncPlan* receive_;
+  Mark mark_;
+  std::string name_;
+  ServerSites sites_;
+  bool asleep_ = false, weights_only_ = false;
+};
+
+}  // namespace oomplan

@@ -1,0 +1,138 @@
+#include "estimate/role_run.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "estimate/timeline.hpp"
+#include "job/names.hpp"
+
+namespace oomplan {
+namespace {
+
+bool learns(const Role& r) { return r.kind == RoleKind::actor || r.kind == RoleKind::critic || r.kind == RoleKind::trainer; }
+bool is_critic(const Role& r) { return r.kind == RoleKind::critic || r.kind == RoleKind::reward; }
+
+Bytes fact_bytes(const Facts& facts, std::string_view engine, std::string_view fact, const FactQuery& q) {
+  return static_cast<Bytes>(facts.find(engine, fact, q).value);
+}
+
+/// Process groups that exist on the GPU: one for the shards, one for Ulysses, one more for replicas, one for the weight update.
+std::int64_t communicators(const Job& job, const Role& role) {
+  const Trainer& t = role.trainer;
+  if (t.layout.world() <= 1) return 0;
+  std::int64_t n = 1;
+  if (t.layout.context > 1) ++n;
+  if (t.replicas > 1) ++n;
+  if (job.sync.by == SyncBy::nccl && role.kind == RoleKind::actor) ++n;
+  return n;
+}
+
+ProcessConstants constants_of(const Job& job, const Role& role, const Catalog& catalog) {
+  const Gpu& gpu = catalog.gpu(job.cluster.gpu);
+  ProcessConstants c;
+  FactQuery q{"", gpu.sm, {}};
+  c.context = fact_bytes(catalog.facts(), "torch", "context_bytes", q);
+  c.workspace = 2 * fact_bytes(catalog.facts(), "torch", "cublas_workspace_bytes", q);
+  const std::int64_t world = role.trainer.layout.world();
+  q.conditions["gpus"] = std::to_string(std::min(world, job.cluster.gpus_per_node));
+  c.nccl = communicators(job, role) * fact_bytes(catalog.facts(), "nccl", "communicator_bytes", q);
+  return c;
+}
+
+/// Weights are saved tensor by tensor, gathered on every rank, kept on the host of rank 0.
+void resolve_save(RoleRun& run, const Catalog& catalog) {
+  const Trainer& t = run.role->trainer;
+  if (!run.trains) return;
+  run.sync_model = std::make_shared<SyncModel>(sync_model(*run.role->architecture, t.storage,
+                                                          wire_dtype(catalog.facts(), t.framework, t.framework_version, t.storage, t.compute),
+                                                          fused_experts(catalog.facts(), t.framework, t.framework_version)));
+  SyncPoint point;
+  point.way = SyncWay::disk;
+  for (const bool first : {true, false}) {
+    point.sender = first;
+    run.save[first ? 0 : 1] = plan_sync(*run.sync_model, point);
+  }
+}
+
+void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeStore& store) {
+  const Role& role = *run.role;
+  const Trainer& t = role.trainer;
+  run.trains = learns(role);
+  run.critic = is_critic(role);
+  const std::int64_t log_prob_tokens = t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch;
+  if (run.trains) run.tapes.train = store.get(role.architecture, train_pass(t, *role.architecture, run.critic, t.tokens_per_micro_batch, t.kernel_internals));
+  if (job.kind == JobKind::rl || !run.trains)
+    run.tapes.log_probs = store.get(role.architecture, log_prob_pass(t, *role.architecture, run.critic, log_prob_tokens, t.kernel_internals));
+  run.plan = make_plan(*role.architecture, t, role.engine, run.critic, run.trains, run.tapes, micro_batches_of(job, t));
+  const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
+  std::int64_t parameters = 0;
+  for (const auto& leaf : tape.leaves) parameters += leaf.elements() * tape.stations[leaf.station].count;
+  run.full_storage = bytes_of(parameters, t.storage);
+  // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless memory_efficient_load
+  run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
+  run.constants = constants_of(job, role, catalog);
+  resolve_save(run, catalog);
+}
+
+void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
+  const Role& role = *run.role;
+  run.model = server_model(*role.architecture, role.engine, role.server.weights, role.server.kv);
+  run.facts = resolve(catalog.facts(), role.engine, role.server.version, catalog.gpu(job.cluster.gpu), run.model);
+  run.point = point_of(role.server);
+  run.point.logprobs = job.kind == JobKind::rl;
+  const std::int64_t replicas = std::max<std::int64_t>(1, role.server.layout.data);
+  if (role.server.concurrency > 0) run.point.sequences = ceil_div(role.server.concurrency, replicas);
+}
+
+const Role* sender_of(const Job& job) {
+  for (const auto& r : job.roles)
+    if (r.kind == RoleKind::actor) return &r;
+  return nullptr;
+}
+
+void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& catalog) {
+  const Role* actor = sender_of(job);
+  if (actor == nullptr || job.sync.by == SyncBy::none) return;
+  RoleRun* from = nullptr;
+  for (auto& r : runs)
+    if (r.role == actor) from = &r;
+  for (auto& to : runs) {
+    if (!to.role->serves()) continue;
+    const Trainer& t = actor->trainer;
+    const bool same_gpu = share_gpus(job, *actor, *to.role);
+    SyncPoint point = sync_point(catalog.facts(), t.framework, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
+    to.receive = plan_sync(*from->sync_model, point);
+    for (const bool first : {true, false}) {
+      point.sender = first;
+      from->send[first ? 0 : 1] = plan_sync(*from->sync_model, point);
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t micro_batches_of(const Job& job, const Trainer& t) {
+  if (t.micro_batches > 0) return t.micro_batches;
+  const std::int64_t ranks = std::max<std::int64_t>(1, t.layout.data);
+  const std::int64_t sequences = ceil_div(job.sequences_per_step, ranks);
+  if (t.sequences_per_micro_batch > 0) return std::max<std::int64_t>(1, ceil_div(sequences, t.sequences_per_micro_batch));
+  const std::int64_t tokens = sequences * (job.prompt_tokens + job.response_tokens);
+  return std::max<std::int64_t>(1, ceil_div(tokens, std::max<std::int64_t>(1, t.tokens_per_micro_batch)));
+}
+
+std::vector<RoleRun> resolve_roles(const Job& job, const Catalog& catalog, TapeStore& store) {
+  std::vector<RoleRun> runs(job.roles.size());
+  for (std::size_t i = 0; i < job.roles.size(); ++i) {
+    runs[i].role = &job.roles[i];
+    runs[i].index = i;
+    const auto& role = job.roles[i];
+    if (role.architecture == nullptr) throw InputError(Problem{{"", 0, 0, role.name + ".model"}, "'" + role.model + "'", "a model that was looked up", "", ""});
+    if (role.serves()) resolve_server(runs[i], job, catalog);
+    else if (role.engine == EngineKind::fsdp2 || role.engine == EngineKind::single) resolve_trainer(runs[i], job, catalog, store);
+    else throw InputError(Problem{{"", 0, 0, role.name + ".engine"}, std::string(spelling(role.engine)), "fsdp2, single, sglang or vllm", "", "this engine is not supported yet"});
+  }
+  resolve_sync(runs, job, catalog);
+  return runs;
+}
+
+}  // namespace oomplan

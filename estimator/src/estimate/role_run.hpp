@@ -1,0 +1,56 @@
+// A role, resolved: its tapes and plans, its server's plan, and the constants of its process. Made once per job from strings and
+// facts; everything after it is arithmetic.
+#pragma once
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <oomplan/oomplan.hpp>
+
+#include "catalog/catalog.hpp"
+#include "estimate/tape_store.hpp"
+#include "inference/server.hpp"
+#include "sync/sync.hpp"
+#include "training/plan.hpp"
+
+namespace oomplan {
+
+/// What has no tensor in a training process.
+struct ProcessConstants {
+  Bytes context = 0;    ///< CUDA context and loaded kernels
+  Bytes nccl = 0;       ///< communicators
+  Bytes workspace = 0;  ///< cuBLAS: one for the forward thread, one for autograd's
+};
+
+struct RoleRun {
+  const Role* role = nullptr;
+  std::size_t index = 0;
+  // training engines
+  bool trains = false, critic = false;
+  TrainTapes tapes;
+  TrainPlan plan;
+  Bytes full_storage = 0;               ///< all parameters unsharded, as stored
+  bool loads_full = false;              ///< every rank loads the whole model before it is sharded
+  ProcessConstants constants;
+  // servers
+  ServerModel model;
+  ServerFacts facts;
+  ServerPoint point;
+  // weight updates: of the role that sends and of the roles that receive
+  std::shared_ptr<const SyncModel> sync_model;
+  /// [0] rank 0 of the trainer, [1] the others. save: the weights as files, tensor by tensor.
+  std::array<std::optional<SyncPlan>, 2> send, save;
+  std::optional<SyncPlan> receive;
+};
+
+/// Micro-batches of one training step on one data-parallel rank: as given, or from the batch.
+std::int64_t micro_batches_of(const Job&, const Trainer&);
+
+/// All roles of the job. Throws InputError for what cannot be estimated yet, by name.
+std::vector<RoleRun> resolve_roles(const Job&, const Catalog&, TapeStore&);
+
+/// The accuracy table's figures for the job's training engine (models/engines, fact rows of "accuracy").
+Evidence evidence_for(const Job&, const Catalog&);
+
+}  // namespace oomplan

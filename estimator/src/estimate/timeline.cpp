@@ -1,0 +1,56 @@
+#include "estimate/timeline.hpp"
+
+#include "job/placement.hpp"
+
+namespace oomplan {
+namespace {
+
+bool learns(const Role& r) { return r.kind == RoleKind::actor || r.kind == RoleKind::critic || r.kind == RoleKind::trainer; }
+
+}  // namespace
+
+bool share_gpus(const Job& job, const Role& a, const Role& b) {
+  const Role* x = anchor(job, a);
+  return x != nullptr && x == anchor(job, b);
+}
+
+Timeline timeline_of(const Job& job) {
+  Timeline t;
+  std::vector<std::size_t> servers, trainers;
+  for (std::size_t i = 0; i < job.roles.size(); ++i) (job.roles[i].serves() ? servers : trainers).push_back(i);
+  const auto naps = [&](std::size_t server) {
+    if (job.roles[server].server.sleep_level <= 0) return false;
+    for (const auto i : trainers)
+      if (share_gpus(job, job.roles[server], job.roles[i])) return true;
+    return false;
+  };
+  for (const auto i : trainers) t.init.push_back({i, StepKind::load});
+  for (const auto i : servers) {
+    t.init.push_back({i, StepKind::load});
+    t.init.push_back({i, StepKind::start});
+    if (naps(i)) t.init.push_back({i, StepKind::sleep});
+  }
+  auto& s = t.iteration;
+  for (const auto i : servers) {
+    if (naps(i)) s.push_back({i, StepKind::wake_weights});
+    if (naps(i)) s.push_back({i, StepKind::wake_cache});
+    s.push_back({i, StepKind::generate});
+    if (naps(i)) s.push_back({i, StepKind::sleep});
+  }
+  if (job.kind == JobKind::rl)
+    for (const auto i : trainers) s.push_back({i, StepKind::log_probs});
+  for (const auto i : trainers)
+    if (learns(job.roles[i])) s.push_back({i, StepKind::train});
+  if (job.sync.by != SyncBy::none && !servers.empty()) {
+    for (const auto i : servers)
+      if (naps(i)) s.push_back({i, StepKind::wake_weights});
+    for (const auto i : trainers)
+      if (job.roles[i].kind == RoleKind::actor) s.push_back({i, StepKind::send});
+    for (const auto i : servers) s.push_back({i, StepKind::receive});
+  }
+  for (const auto i : trainers)
+    if (job.roles[i].kind == RoleKind::actor || job.roles[i].kind == RoleKind::trainer) s.push_back({i, StepKind::save});
+  return t;
+}
+
+}  // namespace oomplan

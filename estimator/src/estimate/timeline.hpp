@@ -1,0 +1,28 @@
+// The turns of a job: which role does what, one after another. What a GPU goes through is this list, restricted to the roles
+// that sit on it.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <oomplan/job.hpp>
+
+namespace oomplan {
+
+enum class StepKind : std::uint8_t { load, start, wake_weights, wake_cache, generate, sleep, log_probs, train, send, receive, save };
+
+struct Step {
+  std::size_t role = 0;  ///< index into Job::roles
+  StepKind kind = StepKind::load;
+};
+
+struct Timeline {
+  std::vector<Step> init;       ///< once
+  std::vector<Step> iteration;  ///< every step; the first creates optimizer states, so two of them are looked at
+};
+Timeline timeline_of(const Job&);
+
+/// Do the two roles sit on the same GPUs?
+bool share_gpus(const Job&, const Role&, const Role&);
+
+}  // namespace oomplan

@@ -1,0 +1,18 @@
+// The ledger of a program: device bytes per category at the highest moment of each phase.
+#pragma once
+#include <string>
+#include <vector>
+
+#include <oomplan/program.hpp>
+
+namespace oomplan {
+
+struct PhaseLedger {
+  std::string phase;                ///< equal labels are one phase
+  Bytes peak = 0;                   ///< device level
+  std::vector<Bytes> by_category;   ///< kCategories entries, adding up to `peak`
+};
+/// In the order of first appearance; "" before the first mark.
+std::vector<PhaseLedger> ledger_by_phase(const Program&);
+
+}  // namespace oomplan
