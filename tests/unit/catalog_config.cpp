@@ -14,8 +14,8 @@ using namespace oomplan;
 using Json = nlohmann::json;
 
 Json llama() {
-  return {{"model_type", "llama"},       {"hidden_size", 64},          {"num_hidden_layers", 2}, {"num_attention_heads", 4},
-          {"num_key_value_heads", 2},    {"intermediate_size", 128},   {"vocab_size", 1000},     {"tie_word_embeddings", false},
+  return {{"model_type", "llama"},          {"hidden_size", 64},        {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},       {"intermediate_size", 128}, {"vocab_size", 1000},     {"tie_word_embeddings", false},
           {"max_position_embeddings", 2048}};
 }
 
@@ -47,7 +47,8 @@ TEST_CASE("a small llama by hand") {
 
 TEST_CASE("an unknown model_type is named with the nearest known one") {
   CHECK(error_with("model_type", "lama") ==
-        "c.json model_type: found 'lama', expected a known model_type (did you mean 'llama'?): 'lama' is not one that oomplan describes");
+        "c.json model_type: found 'lama', expected a known model_type (did you mean 'llama'?): 'lama' is not one that oomplan "
+        "describes");
   Json config = llama();
   config.erase("model_type");
   CHECK(error_of(config.dump()).find("model_type: found nothing") != std::string::npos);
@@ -103,17 +104,19 @@ TEST_CASE("deep, long, doubled and broken texts are refused") {
 }
 
 TEST_CASE("sizes that are each allowed may not make a model that is not") {
-  const Json config{{"model_type", "qwen3_moe"},      {"hidden_size", 65536},           {"num_hidden_layers", 1024},
-                    {"num_attention_heads", 4096},    {"num_key_value_heads", 4096},    {"head_dim", 4096},
-                    {"intermediate_size", 1 << 20},   {"moe_intermediate_size", 1 << 20}, {"num_experts", 4096},
-                    {"num_experts_per_tok", 8},       {"vocab_size", 1 << 22}};
+  const Json config{{"model_type", "qwen3_moe"},    {"hidden_size", 65536},
+                    {"num_hidden_layers", 1024},    {"num_attention_heads", 4096},
+                    {"num_key_value_heads", 4096},  {"head_dim", 4096},
+                    {"intermediate_size", 1 << 20}, {"moe_intermediate_size", 1 << 20},
+                    {"num_experts", 4096},          {"num_experts_per_tok", 8},
+                    {"vocab_size", 1 << 22}};
   CHECK(error_of(config.dump()).find("a model of at most 17592186044416 parameters") != std::string::npos);
 }
 
 TEST_CASE("lists that a family reads must have an entry for each layer") {
-  Json config{{"model_type", "minimax_m1"},  {"hidden_size", 64},         {"num_hidden_layers", 2},     {"num_attention_heads", 4},
-              {"num_key_value_heads", 2},    {"intermediate_size", 128},  {"vocab_size", 1000},         {"num_local_experts", 4},
-              {"num_experts_per_tok", 2},    {"attn_type_list", {0}}};
+  Json config{{"model_type", "minimax_m1"}, {"hidden_size", 64},        {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+              {"num_key_value_heads", 2},   {"intermediate_size", 128}, {"vocab_size", 1000},     {"num_local_experts", 4},
+              {"num_experts_per_tok", 2},   {"attn_type_list", {0}}};
   CHECK(error_of(config.dump()).find("attn_type_list") != std::string::npos);
   config["attn_type_list"] = {0, 1};
   CHECK(error_of(config.dump()).empty());
@@ -142,8 +145,8 @@ TEST_CASE("windows follow layer_types, or the family's rule") {
   CHECK(spans({{"sliding_window", 512}, {"sliding_window_pattern", 3}}, "gemma3_text") == "ssfssf");
   CHECK(spans({{"sliding_window", 512}}, "olmo3") == "sssfss");
   CHECK(spans({{"sliding_window", 512},
-               {"layer_types", {"full_attention", "sliding_attention", "full_attention", "full_attention", "full_attention",
-                                "full_attention"}}},
+               {"layer_types",
+                {"full_attention", "sliding_attention", "full_attention", "full_attention", "full_attention", "full_attention"}}},
               "olmo3") == "fsffff");
 }
 

@@ -147,7 +147,8 @@ TEST_CASE("the local Hugging Face cache is looked into, the revision of refs/mai
 TEST_CASE("a directory is laid over the built-in files") {
   const Folder folder;
   folder.write("architectures/me--mine.json", std::string(R"({"id": "me/mine", "source": "ours", "config": )") + kTiny + "}");
-  folder.write("architectures/Qwen--Qwen3-8B.json", std::string(R"({"id": "Qwen/Qwen3-8B", "source": "x", "config": )") + kTiny + "}");
+  folder.write("architectures/Qwen--Qwen3-8B.json",
+               std::string(R"({"id": "Qwen/Qwen3-8B", "source": "x", "config": )") + kTiny + "}");
   folder.write("aliases.json", R"({"aliases": {"mine": {"takes": "me/mine"}}})");
   const Gpu t4 = Catalog::builtin().gpu("t4");
   folder.write("gpus.json", R"([{"name": "Mine-24GB", "aliases": ["mine"], "sm": "sm99", "usable": 25000000000, "smi_mib": 24000,
@@ -181,7 +182,7 @@ TEST_CASE("a GPU row is plausible and its names are its own") {
     std::set<std::string> own{gpu.name};
     own.insert(gpu.aliases.begin(), gpu.aliases.end());
     for (const std::string& each : own) CHECK(names.insert(each).second);
-    CHECK(gpu.usable <= gpu.smi_mib * kMiB);         // the driver keeps some
+    CHECK(gpu.usable <= gpu.smi_mib * kMiB);  // the driver keeps some
     CHECK(gpu.usable > gpu.smi_mib * kMiB * 9 / 10);
     CHECK(gpu.memory_bandwidth > gpu.link_bandwidth);
     CHECK(gpu.bf16_flops > gpu.memory_bandwidth);

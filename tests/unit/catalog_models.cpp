@@ -2,7 +2,8 @@
 //
 // tests/data/configs.jsonl has a row per published model: the fields of its config.json that matter, and any of
 //   counts        language model, active, mtp and vision tower, each counted by another program from the same config
-//   published     totals as the Hub or an index file states them, with what they count: "main+mtp+copies+fp8_scales:41540496" says
+//   published     totals as the Hub or an index file states them, with what they count: "main+mtp+copies+fp8_scales:41540496"
+//   says
 //                 that the total also counts the MTP block, its copies of embedding and head, and 41540496 block scales;
 //                 buffers and router_bias likewise; "undescribed:<n>" a part of the checkpoint that the config does not describe
 //   transformers  parameters (and router correction biases) of the module that transformers 5.23 builds

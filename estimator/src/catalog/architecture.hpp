@@ -34,11 +34,11 @@ enum class MixerKind : std::uint8_t {
 enum class AttentionSpan : std::uint8_t { full, sliding, chunked };
 enum class NormKind : std::uint8_t {
   none,
-  rms,              ///< x * rsqrt(mean(x^2) + eps) * w
-  rms_plus_one,     ///< Gemma: multiplied by (1 + w) in fp32
-  layer,            ///< LayerNorm with weight and bias
-  layer_no_bias,    ///< LayerNorm with weight only (Cohere)
-  non_parametric,   ///< LayerNorm without parameters (OLMo 1)
+  rms,             ///< x * rsqrt(mean(x^2) + eps) * w
+  rms_plus_one,    ///< Gemma: multiplied by (1 + w) in fp32
+  layer,           ///< LayerNorm with weight and bias
+  layer_no_bias,   ///< LayerNorm with weight only (Cohere)
+  non_parametric,  ///< LayerNorm without parameters (OLMo 1)
 };
 /// Over what the q/k norms run: nothing, one head (weight of head_dim), or all heads (weight of heads * head_dim).
 enum class QkNorm : std::uint8_t { none, head, full, unweighted };
@@ -61,18 +61,18 @@ struct Mixer {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t value_head_dim = 0;  ///< of v; head_dim unless the model says otherwise
   AttentionSpan span = AttentionSpan::full;
-  std::int64_t window = 0;       ///< tokens, for sliding and chunked spans
-  std::int64_t rotary_dim = 0;   ///< leading part of head_dim that is rotated; 0: no rotary positions
+  std::int64_t window = 0;      ///< tokens, for sliding and chunked spans
+  std::int64_t rotary_dim = 0;  ///< leading part of head_dim that is rotated; 0: no rotary positions
   bool q_bias = false, k_bias = false, v_bias = false, out_bias = false;
   QkNorm qk_norm = QkNorm::none;
-  bool output_gate = false;      ///< q projection doubled, output multiplied by sigmoid of the second half (Qwen3-Next)
-  bool sinks = false;            ///< one learned logit a head (gpt-oss)
-  bool softcap = false;          ///< tanh soft cap of the scores (Gemma 2)
-  bool fused_qkv = false;        ///< the checkpoint stores one matrix for q, k, v
-  bool shared_kv = false;        ///< keys and values of an earlier layer are used: no k, v weights and no cache
-  bool key_is_value = false;     ///< one projection gives k and v (Gemma 4 full layers)
+  bool output_gate = false;            ///< q projection doubled, output multiplied by sigmoid of the second half (Qwen3-Next)
+  bool sinks = false;                  ///< one learned logit a head (gpt-oss)
+  bool softcap = false;                ///< tanh soft cap of the scores (Gemma 2)
+  bool fused_qkv = false;              ///< the checkpoint stores one matrix for q, k, v
+  bool shared_kv = false;              ///< keys and values of an earlier layer are used: no k, v weights and no cache
+  bool key_is_value = false;           ///< one projection gives k and v (Gemma 4 full layers)
   std::int64_t query_group_width = 0;  ///< Step-3: width of the shared, normed query
-  bool head_gate = false;        ///< one sigmoid gate a head on the output (Step-3.7)
+  bool head_gate = false;              ///< one sigmoid gate a head on the output (Step-3.7)
   // mla
   std::int64_t q_lora_rank = 0, kv_lora_rank = 0, nope_head_dim = 0, rope_head_dim = 0;
   std::int64_t index_heads = 0, index_head_dim = 0;  ///< sparse-attention indexer (DeepSeek V3.2, GLM-5, MiniMax-M3)
@@ -85,8 +85,8 @@ struct Mixer {
   bool conv_bias = false, ssm_norms = false;
   bool operator==(const Mixer&) const = default;
 
-  std::int64_t q_width() const { return heads * head_dim; }                                         // "A"
-  std::int64_t k_width() const { return kv_heads * head_dim; }                                      // "K"
+  std::int64_t q_width() const { return heads * head_dim; }     // "A"
+  std::int64_t k_width() const { return kv_heads * head_dim; }  // "K"
   std::int64_t v_width() const { return kv_heads * (value_head_dim ? value_head_dim : head_dim); }
   std::int64_t out_width() const { return heads * (value_head_dim ? value_head_dim : head_dim); }
 };
@@ -99,19 +99,19 @@ struct FeedForward {
   bool fused_gate_up = false;  ///< the checkpoint stores gate and up as one matrix
   // moe
   std::int64_t experts = 0, experts_per_token = 0, expert_width = 0;
-  std::int64_t shared_width = 0;   ///< of all shared experts together
-  std::int64_t latent_width = 0;   ///< Nemotron-H: experts work on a projection of h
-  bool shared_gate = false;        ///< sigmoid gate of the shared expert (Qwen2-MoE)
-  bool router_scales = false;      ///< Gemma 4: learned scales of router input and experts, three more norms around the branches
-  bool router_bias = false;        ///< bias of the router matrix (gpt-oss)
-  bool correction_bias = false;    ///< e_score_correction_bias (DeepSeek V3)
+  std::int64_t shared_width = 0;  ///< of all shared experts together
+  std::int64_t latent_width = 0;  ///< Nemotron-H: experts work on a projection of h
+  bool shared_gate = false;       ///< sigmoid gate of the shared expert (Qwen2-MoE)
+  bool router_scales = false;     ///< Gemma 4: learned scales of router input and experts, three more norms around the branches
+  bool router_bias = false;       ///< bias of the router matrix (gpt-oss)
+  bool correction_bias = false;   ///< e_score_correction_bias (DeepSeek V3)
   bool expert_bias = false;
-  bool experts_gated = true;       ///< gate, up, down; false: up, down
-  bool fused_experts = false;      ///< the checkpoint stores all experts of a matrix as one 3-D tensor
-  bool normalise_top_k = false;    ///< the k weights are divided by their sum (norm_topk_prob)
+  bool experts_gated = true;     ///< gate, up, down; false: up, down
+  bool fused_experts = false;    ///< the checkpoint stores all experts of a matrix as one 3-D tensor
+  bool normalise_top_k = false;  ///< the k weights are divided by their sum (norm_topk_prob)
   RouterScore score = RouterScore::softmax;
-  bool router_in_fp32 = false;     ///< router weight and input are cast to fp32 (DeepSeek V3)
-  bool weights_in_fp32 = false;    ///< routing weights stay fp32, and so does their product with the experts' output
+  bool router_in_fp32 = false;   ///< router weight and input are cast to fp32 (DeepSeek V3)
+  bool weights_in_fp32 = false;  ///< routing weights stay fp32, and so does their product with the experts' output
   bool operator==(const FeedForward&) const = default;
 };
 
@@ -120,11 +120,11 @@ struct Layer {
   FeedForward feed_forward;
   NormKind norm = NormKind::rms;
   NormPlace norm_place = NormPlace::pre;
-  std::int64_t layer_scalars = 0;   ///< further learned elements of the layer that belong to no block
-  std::int64_t per_layer_input = 0; ///< Gemma 3n/4: width of the per-layer embedding that joins here
-  std::int64_t laurel_rank = 0;     ///< Gemma 3n: rank of the learned augmented residual
-  std::int64_t altup_inputs = 0;    ///< Gemma 3n: copies of the hidden state that alternate (AltUp)
-  std::int64_t streams = 0;         ///< DeepSeek V4: residual streams mixed before and behind both halves (hyper-connections)
+  std::int64_t layer_scalars = 0;    ///< further learned elements of the layer that belong to no block
+  std::int64_t per_layer_input = 0;  ///< Gemma 3n/4: width of the per-layer embedding that joins here
+  std::int64_t laurel_rank = 0;      ///< Gemma 3n: rank of the learned augmented residual
+  std::int64_t altup_inputs = 0;     ///< Gemma 3n: copies of the hidden state that alternate (AltUp)
+  std::int64_t streams = 0;          ///< DeepSeek V4: residual streams mixed before and behind both halves (hyper-connections)
   bool operator==(const Layer&) const = default;
 };
 
@@ -138,8 +138,8 @@ struct LayerRun {
 /// Multi-token prediction blocks stored in the checkpoint; training and serving drop them unless asked.
 struct Mtp {
   std::vector<LayerRun> layers;
-  std::int64_t projections = 0;    ///< matrices 2h -> h
-  std::int64_t norms = 0;          ///< norms of width h outside the layers
+  std::int64_t projections = 0;                  ///< matrices 2h -> h
+  std::int64_t norms = 0;                        ///< norms of width h outside the layers
   bool own_embedding = false, own_head = false;  ///< copies of embedding and head stored in the checkpoint
   bool operator==(const Mtp&) const = default;
 };
@@ -160,18 +160,18 @@ struct Architecture {
   std::string family;      ///< our key for kernel sets: "llama", "qwen2", "qwen3", "qwen3_moe", ...
   std::int64_t hidden = 0, vocab = 0;
   std::int64_t max_positions = 0;
-  bool tied = false;                    ///< the head is the embedding
+  bool tied = false;  ///< the head is the embedding
   bool head_bias = false;
-  std::int64_t position_rows = 0;       ///< rows of a learned position table (GPT-2, OPT); 0: none
-  std::int64_t embedding_width = 0;     ///< where it differs from h (OPT-350M); 0: h
-  bool embedding_norm = false;          ///< a norm behind the embedding (BLOOM)
-  std::int64_t per_layer_vocab = 0;     ///< Gemma 3n/4: rows of the table of per-layer embeddings
+  std::int64_t position_rows = 0;    ///< rows of a learned position table (GPT-2, OPT); 0: none
+  std::int64_t embedding_width = 0;  ///< where it differs from h (OPT-350M); 0: h
+  bool embedding_norm = false;       ///< a norm behind the embedding (BLOOM)
+  std::int64_t per_layer_vocab = 0;  ///< Gemma 3n/4: rows of the table of per-layer embeddings
   NormKind final_norm = NormKind::rms;
   std::vector<LayerRun> runs;
   Mtp mtp;
   Tower tower;
-  DType dtype = DType::bf16;            ///< of the checkpoint
-  std::string quantization;             ///< quantization_config.quant_method; "" when none
+  DType dtype = DType::bf16;  ///< of the checkpoint
+  std::string quantization;   ///< quantization_config.quant_method; "" when none
   double attention_dropout = 0, hidden_dropout = 0;
   bool operator==(const Architecture&) const = default;
 
@@ -179,10 +179,16 @@ struct Architecture {
 };
 
 template <>
-inline constexpr std::array<std::pair<MixerKind, std::string_view>, 10> kNames<MixerKind>{{
-    {MixerKind::none, "none"}, {MixerKind::attention, "attention"}, {MixerKind::mla, "mla"},
-    {MixerKind::gated_delta, "gated_delta"}, {MixerKind::kimi_delta, "kimi_delta"}, {MixerKind::mamba1, "mamba1"},
-    {MixerKind::mamba2, "mamba2"}, {MixerKind::lightning, "lightning"}, {MixerKind::short_conv, "short_conv"},
-    {MixerKind::linear, "linear"}}};
+inline constexpr std::array<std::pair<MixerKind, std::string_view>, 10> kNames<MixerKind>{
+    {{MixerKind::none, "none"},
+     {MixerKind::attention, "attention"},
+     {MixerKind::mla, "mla"},
+     {MixerKind::gated_delta, "gated_delta"},
+     {MixerKind::kimi_delta, "kimi_delta"},
+     {MixerKind::mamba1, "mamba1"},
+     {MixerKind::mamba2, "mamba2"},
+     {MixerKind::lightning, "lightning"},
+     {MixerKind::short_conv, "short_conv"},
+     {MixerKind::linear, "linear"}}};
 
 }  // namespace oomplan

@@ -133,7 +133,8 @@ struct Catalog::Data {
       if (const auto text = file_text(full)) append(over, read_facts(*text, full));
     }
     std::erase_if(out, [&over](const Fact& old) {
-      return std::any_of(over.begin(), over.end(), [&](const Fact& row) { return row.engine == old.engine && row.fact == old.fact; });
+      return std::any_of(over.begin(), over.end(),
+                         [&](const Fact& row) { return row.engine == old.engine && row.fact == old.fact; });
     });
     append(out, std::move(over));
     return out;
@@ -212,11 +213,12 @@ std::string bare(const std::string& id) { return id.substr(id.find('/') + 1); }
   for (const std::string& id : ids) known.push_back(bare(id));
   for (const auto& [alias, row] : aliases.rows) known.push_back(alias);
   std::string shown(name.substr(0, 80));
-  throw InputError(Problem{{"", 0, 0, "model"},
-                           "'" + shown + "'",
-                           "an alias, a hub id of the built-in list or of the local Hugging Face cache, a directory or a config.json",
-                           nearest(shown, known),
-                           "nothing of that name was found, and nothing is downloaded"});
+  throw InputError(
+      Problem{{"", 0, 0, "model"},
+              "'" + shown + "'",
+              "an alias, a hub id of the built-in list or of the local Hugging Face cache, a directory or a config.json",
+              nearest(shown, known),
+              "nothing of that name was found, and nothing is downloaded"});
 }
 
 }  // namespace

@@ -21,9 +21,9 @@ Architecture read_config(std::string_view text, const std::string& name);
 
 struct ModelFound {
   std::shared_ptr<const Architecture> architecture;
-  std::string id;                       ///< hub id or path that was taken
-  std::string from;                     ///< "built-in", "directory", "file", "Hugging Face cache"
-  std::vector<std::string> also;        ///< what else an alias could have meant
+  std::string id;                 ///< hub id or path that was taken
+  std::string from;               ///< "built-in", "directory", "file", "Hugging Face cache"
+  std::vector<std::string> also;  ///< what else an alias could have meant
 };
 
 class Catalog {

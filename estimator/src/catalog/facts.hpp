@@ -25,11 +25,11 @@ inline constexpr std::array<std::pair<FactKind, std::string_view>, 3> kNames<Fac
 
 struct Fact {
   std::string engine, fact;
-  std::string versions;                          ///< ">=0.11,<0.21"; "" any
-  std::vector<std::string> gpus;                 ///< sm names; empty: any
-  std::map<std::string, std::string> when;       ///< {"tensor_parallel": ">=2", "moe": "false"}; all must hold
-  double value = 0;                              ///< bytes where the fact's name ends in _bytes, otherwise a plain number
-  double spread = 0;                             ///< half width of the measured range, same unit
+  std::string versions;                     ///< ">=0.11,<0.21"; "" any
+  std::vector<std::string> gpus;            ///< sm names; empty: any
+  std::map<std::string, std::string> when;  ///< {"tensor_parallel": ">=2", "moe": "false"}; all must hold
+  double value = 0;                         ///< bytes where the fact's name ends in _bytes, otherwise a plain number
+  double spread = 0;                        ///< half width of the measured range, same unit
   int measurements = 0;
   std::string source;
   FactKind kind = FactKind::read_in_code;

@@ -19,7 +19,7 @@ struct Fields::Value {
   bool flag = false;
   std::int64_t integer = 0;
   double number = 0;
-  std::string text;   // of Kind::text; of the outermost value: the file's name
+  std::string text;  // of Kind::text; of the outermost value: the file's name
   std::string file;
   std::vector<Value> list;
   std::vector<std::pair<std::string, Value>> object;
@@ -165,13 +165,20 @@ std::string shown(const Value* value) {
   using Kind = typename Value::Kind;
   if (value == nullptr) return "nothing";
   switch (value->kind) {
-    case Kind::null: return "null";
-    case Kind::flag: return value->flag ? "true" : "false";
-    case Kind::integer: return std::to_string(value->integer);
-    case Kind::number: return std::isfinite(value->number) ? fmt::format("{}", value->number) : "a number that is not finite";
-    case Kind::text: return "'" + shortened(value->text) + "'";
-    case Kind::list: return fmt::format("a list of {}", value->list.size());
-    case Kind::object: return "an object";
+    case Kind::null:
+      return "null";
+    case Kind::flag:
+      return value->flag ? "true" : "false";
+    case Kind::integer:
+      return std::to_string(value->integer);
+    case Kind::number:
+      return std::isfinite(value->number) ? fmt::format("{}", value->number) : "a number that is not finite";
+    case Kind::text:
+      return "'" + shortened(value->text) + "'";
+    case Kind::list:
+      return fmt::format("a list of {}", value->list.size());
+    case Kind::object:
+      return "an object";
   }
   return "?";
 }
@@ -222,7 +229,9 @@ const Fields::Value* Fields::find(std::string_view key) const {
   return nullptr;
 }
 
-std::string Fields::path_of(std::string_view key) const { return path_.empty() ? std::string(key) : path_ + "." + std::string(key); }
+std::string Fields::path_of(std::string_view key) const {
+  return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
+}
 
 void Fields::wrong(const std::string& path, const Value* found, std::string_view expected, std::string_view why,
                    std::string_view nearest) const {

@@ -83,12 +83,14 @@ void latent(const Mixer& m, std::int64_t h, Inventory& out) {
   }
   out.linear(prefix + "kv_a_proj_with_mqa", h, m.kv_lora_rank + m.rope_head_dim, m.k_bias, Part::mixer, Split::none);
   out.norm(prefix + "kv_a_layernorm", NormKind::rms, m.kv_lora_rank);
-  out.linear(prefix + "kv_b_proj", m.kv_lora_rank, m.heads * (m.nope_head_dim + m.value_head_dim), false, Part::mixer, Split::rows);
+  out.linear(prefix + "kv_b_proj", m.kv_lora_rank, m.heads * (m.nope_head_dim + m.value_head_dim), false, Part::mixer,
+             Split::rows);
   out.linear(prefix + "o_proj", m.heads * m.value_head_dim, h, m.out_bias, Part::mixer, Split::columns);
   if (m.index_heads > 0) token_indexer(m, h, out);
 }
 
-/// DeepSeek V4: entries of several tokens, made by a gated pooling. Where four tokens make one, windows overlap (twice the width).
+/// DeepSeek V4: entries of several tokens, made by a gated pooling. Where four tokens make one, windows overlap (twice the
+/// width).
 void compressor(std::string_view prefix, std::int64_t h, std::int64_t ratio, std::int64_t dim, Inventory& out) {
   const std::int64_t width = (ratio == 4 ? 2 : 1) * dim;
   out.tensor(joined(prefix, "position_bias"), {ratio, width}, Part::mixer);
@@ -112,7 +114,8 @@ void grouped_latent(const Mixer& m, std::int64_t h, Inventory& out) {
   compressor(prefix + "compressor.", h, m.compress_ratio, m.head_dim, out);
   if (m.index_heads == 0) return;
   compressor(prefix + "compressor.indexer.", h, m.compress_ratio, m.index_head_dim, out);
-  out.linear(prefix + "compressor.indexer.q_b_proj", m.q_lora_rank, m.index_heads * m.index_head_dim, false, Part::mixer, Split::none);
+  out.linear(prefix + "compressor.indexer.q_b_proj", m.q_lora_rank, m.index_heads * m.index_head_dim, false, Part::mixer,
+             Split::none);
   out.linear(prefix + "compressor.indexer.scorer.weights_proj", h, m.index_heads, false, Part::mixer, Split::none);
 }
 
@@ -172,16 +175,25 @@ void lightning(const Mixer& m, std::int64_t h, Inventory& out) {
 
 void mixer_parameters(const Mixer& m, std::int64_t h, NormKind norm, Inventory& out) {
   switch (m.kind) {
-    case MixerKind::none: return;
-    case MixerKind::linear: return out.linear("self_attn.linear_attn", h, h, false, Part::mixer, Split::none);
-    case MixerKind::attention: return attention(m, h, norm, out);
-    case MixerKind::mla: return m.out_groups > 0 ? grouped_latent(m, h, out) : latent(m, h, out);
-    case MixerKind::gated_delta: return gated_delta(m, h, out);
-    case MixerKind::mamba1: return mamba1(m, h, out);
-    case MixerKind::mamba2: return mamba2(m, h, out);
-    case MixerKind::lightning: return lightning(m, h, out);
+    case MixerKind::none:
+      return;
+    case MixerKind::linear:
+      return out.linear("self_attn.linear_attn", h, h, false, Part::mixer, Split::none);
+    case MixerKind::attention:
+      return attention(m, h, norm, out);
+    case MixerKind::mla:
+      return m.out_groups > 0 ? grouped_latent(m, h, out) : latent(m, h, out);
+    case MixerKind::gated_delta:
+      return gated_delta(m, h, out);
+    case MixerKind::mamba1:
+      return mamba1(m, h, out);
+    case MixerKind::mamba2:
+      return mamba2(m, h, out);
+    case MixerKind::lightning:
+      return lightning(m, h, out);
     case MixerKind::kimi_delta:
-    case MixerKind::short_conv: return;  // no family reads one
+    case MixerKind::short_conv:
+      return;  // no family reads one
   }
 }
 

@@ -6,8 +6,8 @@ namespace oomplan {
 
 struct Names {
   std::string_view model_type = {};
-  std::string_view family = {};                    ///< where two families share a model_type
-  std::string_view stem = "model.";                ///< before "layers", the embedding and the final norm
+  std::string_view family = {};      ///< where two families share a model_type
+  std::string_view stem = "model.";  ///< before "layers", the embedding and the final norm
   std::string_view layers = "layers.{l}.";
   std::string_view embedding = "embed_tokens", positions = "embed_positions", embedding_norm = "embedding_norm";
   std::string_view final_norm = "norm", head = "lm_head";
@@ -21,7 +21,7 @@ struct Names {
                    shared_gate = "mlp.shared_expert_gate", correction = "mlp.gate.e_score_correction_bias";
   std::string_view fused_up = "experts.gate_up_proj", fused_down = "experts.down_proj";  ///< all experts in one tensor
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
-  std::string_view state = "mixer.";               ///< Mamba and linear-attention blocks
+  std::string_view state = "mixer.";  ///< Mamba and linear-attention blocks
 };
 
 /// The row of a model_type, otherwise of its family, otherwise Llama's.

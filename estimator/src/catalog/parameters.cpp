@@ -40,7 +40,8 @@ void experts(Inventory& out, const FeedForward& ff, std::int64_t h) {
     if (ff.expert_bias) out.tensor(down + "_bias", {ff.experts, in}, Part::experts);
     return;
   }
-  if (ff.experts_gated) out.linear(prefix + std::string(names.expert_gate), in, e, ff.expert_bias, Part::experts, Split::rows, ff.experts);
+  if (ff.experts_gated)
+    out.linear(prefix + std::string(names.expert_gate), in, e, ff.expert_bias, Part::experts, Split::rows, ff.experts);
   out.linear(prefix + std::string(names.expert_up), in, e, ff.expert_bias, Part::experts, Split::rows, ff.experts);
   out.linear(prefix + std::string(names.expert_down), e, in, ff.expert_bias, Part::experts, Split::columns, ff.experts);
 }
@@ -67,11 +68,17 @@ void moe_block(Inventory& out, const FeedForward& ff, std::int64_t h) {
 
 void feed_forward(Inventory& out, const FeedForward& ff, std::int64_t h) {
   switch (ff.kind) {
-    case FeedForwardKind::none: return;
-    case FeedForwardKind::linear: out.linear("mlp.linear_mlp", h, h, false, Part::feed_forward, Split::none); return;
-    case FeedForwardKind::moe: moe_block(out, ff, h); return;
+    case FeedForwardKind::none:
+      return;
+    case FeedForwardKind::linear:
+      out.linear("mlp.linear_mlp", h, h, false, Part::feed_forward, Split::none);
+      return;
+    case FeedForwardKind::moe:
+      moe_block(out, ff, h);
+      return;
     case FeedForwardKind::gated:
-    case FeedForwardKind::plain: break;
+    case FeedForwardKind::plain:
+      break;
   }
   dense_block(out, out.names.feed_forward, h, ff.width, ff.kind == FeedForwardKind::gated, ff.fused_gate_up, ff.bias,
               Part::feed_forward);
@@ -85,15 +92,25 @@ void norms(Inventory& out, const Layer& layer, std::int64_t h, bool before_feed_
     if (wanted) out.norm(name, layer.norm, h);
   };
   switch (layer.norm_place) {
-    case NormPlace::pre: add(before_feed_forward ? names.pre_ff : names.pre_mixer, before_feed_forward ? ff : mixer); return;
-    case NormPlace::post: add(before_feed_forward ? names.post_ff : names.post_mixer, before_feed_forward ? ff : mixer); return;
+    case NormPlace::pre:
+      add(before_feed_forward ? names.pre_ff : names.pre_mixer, before_feed_forward ? ff : mixer);
+      return;
+    case NormPlace::post:
+      add(before_feed_forward ? names.post_ff : names.post_mixer, before_feed_forward ? ff : mixer);
+      return;
     case NormPlace::pre_and_post:
       add(before_feed_forward ? names.pre_ff : names.pre_mixer, before_feed_forward ? ff : mixer);
       add(before_feed_forward ? names.post_ff : names.post_mixer, before_feed_forward ? ff : mixer);
       return;
-    case NormPlace::parallel_one: add(names.pre_mixer, !before_feed_forward); return;
-    case NormPlace::parallel_two: add(before_feed_forward ? names.pre_ff : names.pre_mixer, true); return;
-    case NormPlace::single: add(names.pre_mixer, !before_feed_forward); return;
+    case NormPlace::parallel_one:
+      add(names.pre_mixer, !before_feed_forward);
+      return;
+    case NormPlace::parallel_two:
+      add(before_feed_forward ? names.pre_ff : names.pre_mixer, true);
+      return;
+    case NormPlace::single:
+      add(names.pre_mixer, !before_feed_forward);
+      return;
   }
 }
 
@@ -167,7 +184,8 @@ void mtp_rows(Inventory& out, const Architecture& model) {
   if (mtp.own_head) out.tensor("shared_head.head.weight", {model.vocab, h}, Part::mtp, Split::vocabulary, copies);
 }
 
-/// Gemma 3n and 4: one table for the embeddings of all layers. Gemma 3n: projections into the copies of the hidden state and back.
+/// Gemma 3n and 4: one table for the embeddings of all layers. Gemma 3n: projections into the copies of the hidden state and
+/// back.
 void per_layer_tables(Inventory& out, const Architecture& model) {
   const Layer& layer = model.runs.front().layer;
   const std::int64_t h = model.hidden;

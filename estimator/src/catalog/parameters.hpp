@@ -10,22 +10,35 @@
 
 namespace oomplan {
 
-enum class ParameterPart : std::uint8_t { embedding, head, positions, mixer, feed_forward, router, experts, shared_experts, norm, mtp, tower, other };
+enum class ParameterPart : std::uint8_t {
+  embedding,
+  head,
+  positions,
+  mixer,
+  feed_forward,
+  router,
+  experts,
+  shared_experts,
+  norm,
+  mtp,
+  tower,
+  other
+};
 /// What tensor parallelism cuts: rows = output features (column parallel), columns = input features (row parallel), whichever
 /// axis of the shape that is; none = replicated.
 enum class SplitAxis : std::uint8_t { none, rows, columns, kv_rows, vocabulary };
 
 struct Parameter {
-  std::string name;                  ///< "model.layers.{l}.self_attn.q_proj.weight"; {l} and {e} stand for layer and expert number
-  std::vector<std::int64_t> shape;   ///< [out, in] for matrices, also where the checkpoint stores them transposed (GPT-2)
+  std::string name;                 ///< "model.layers.{l}.self_attn.q_proj.weight"; {l} and {e} stand for layer and expert number
+  std::vector<std::int64_t> shape;  ///< [out, in] for matrices, also where the checkpoint stores them transposed (GPT-2)
   ParameterPart part = ParameterPart::other;
   SplitAxis split = SplitAxis::none;
-  std::int64_t run = -1;             ///< index into Architecture::runs; -1: outside of the layers
-  std::int64_t copies = 1;           ///< experts of this shape within one layer (1 for everything else)
-  std::int64_t layers = 1;           ///< layers of the run that have it
-  DType dtype = DType::bf16;         ///< as stored in the checkpoint when that differs from Architecture::dtype
-  std::int64_t elements() const;     ///< of one tensor
-  std::int64_t total() const;        ///< elements * copies * layers
+  std::int64_t run = -1;          ///< index into Architecture::runs; -1: outside of the layers
+  std::int64_t copies = 1;        ///< experts of this shape within one layer (1 for everything else)
+  std::int64_t layers = 1;        ///< layers of the run that have it
+  DType dtype = DType::bf16;      ///< as stored in the checkpoint when that differs from Architecture::dtype
+  std::int64_t elements() const;  ///< of one tensor
+  std::int64_t total() const;     ///< elements * copies * layers
 };
 
 /// All parameters in the checkpoint's order: embedding, layers, final norm, head (absent when tied), then mtp and tower.

@@ -60,9 +60,7 @@ std::string quantization_of(const Fields& fields) {
 }
 
 /// The outer tie_word_embeddings is the one that transformers applies to a model of two halves.
-void read_outer_tie(const Fields& outer, Architecture& out) {
-  out.tied = outer.flag_or("tie_word_embeddings", out.tied);
-}
+void read_outer_tie(const Fields& outer, Architecture& out) { out.tied = outer.flag_or("tie_word_embeddings", out.tied); }
 
 /// The object at a dotted key; the outer object where the first part of it is absent (older configs are flat).
 Fields text_half(const Fields& outer, std::string_view key) {
@@ -103,7 +101,8 @@ Architecture read_config(std::string_view text, const std::string& name) {
 Architecture read_architecture(const Fields& fields, const std::string& name) {
   const std::string model_type = model_type_of(fields);
   const Wrapper* const wrapper = find_wrapper(model_type);
-  Architecture out = wrapper != nullptr ? read_wrapped(fields, *wrapper) : read_decoder(fields, family_of(fields, model_type).traits);
+  Architecture out =
+      wrapper != nullptr ? read_wrapped(fields, *wrapper) : read_decoder(fields, family_of(fields, model_type).traits);
   if (wrapper == nullptr) {
     out.dtype = dtype_of(fields, out.dtype);
     out.quantization = quantization_of(fields);

@@ -168,8 +168,8 @@ struct TowerRow {
   void (*parameters)(const Tower&, std::int64_t, Inventory&);
 };
 constexpr TowerRow kTowers[] = {
-    {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl", qwen3_vl},   {"siglip", siglip},   {"pixtral", pixtral}, {"llama4", llama4},
-    {"internvit", internvit},   {"moonvit", moonvit},     {"gemma4", gemma4},   {"minimax_m3", minimax_m3},
+    {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl", qwen3_vl}, {"siglip", siglip}, {"pixtral", pixtral},       {"llama4", llama4},
+    {"internvit", internvit},   {"moonvit", moonvit},   {"gemma4", gemma4}, {"minimax_m3", minimax_m3},
 };
 
 }  // namespace

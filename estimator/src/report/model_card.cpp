@@ -35,14 +35,18 @@ std::int64_t state_bytes(const Mixer& m) {
   const std::int64_t taps = std::max<std::int64_t>(0, m.conv_kernel - 1);
   const std::int64_t keys = m.linear_key_heads * m.linear_key_dim, values = m.linear_value_heads * m.linear_value_dim;
   switch (m.kind) {
-    case MixerKind::gated_delta: return taps * (2 * keys + values) * kCacheBytes + values * m.linear_key_dim * kStateBytes;
-    case MixerKind::mamba1: return taps * m.inner * kCacheBytes + m.inner * m.state_size * kStateBytes;
+    case MixerKind::gated_delta:
+      return taps * (2 * keys + values) * kCacheBytes + values * m.linear_key_dim * kStateBytes;
+    case MixerKind::mamba1:
+      return taps * m.inner * kCacheBytes + m.inner * m.state_size * kStateBytes;
     case MixerKind::mamba2: {
       const std::int64_t convolved = m.inner + 2 * m.groups * m.state_size;
       return taps * convolved * kCacheBytes + m.inner * m.state_size * kStateBytes;
     }
-    case MixerKind::lightning: return m.heads * m.head_dim * m.head_dim * kStateBytes;
-    default: return 0;
+    case MixerKind::lightning:
+      return m.heads * m.head_dim * m.head_dim * kStateBytes;
+    default:
+      return 0;
   }
 }
 
@@ -54,12 +58,17 @@ std::string size_text(const Mixer& m) {
       if (m.span == AttentionSpan::chunked) out += fmt::format(", chunks of {}", m.window);
       return out + (m.shared_kv ? ", keys and values of an earlier layer" : "");
     }
-    case MixerKind::mla: return fmt::format("{} heads, latent {} + {}", m.heads, m.kv_lora_rank, m.rope_head_dim);
-    case MixerKind::gated_delta: return fmt::format("{} heads of {}", m.linear_value_heads, m.linear_value_dim);
+    case MixerKind::mla:
+      return fmt::format("{} heads, latent {} + {}", m.heads, m.kv_lora_rank, m.rope_head_dim);
+    case MixerKind::gated_delta:
+      return fmt::format("{} heads of {}", m.linear_value_heads, m.linear_value_dim);
     case MixerKind::mamba1:
-    case MixerKind::mamba2: return fmt::format("inner {}, state {}", m.inner, m.state_size);
-    case MixerKind::lightning: return fmt::format("{} heads of {}", m.heads, m.head_dim);
-    default: return "";
+    case MixerKind::mamba2:
+      return fmt::format("inner {}, state {}", m.inner, m.state_size);
+    case MixerKind::lightning:
+      return fmt::format("{} heads of {}", m.heads, m.head_dim);
+    default:
+      return "";
   }
 }
 
@@ -70,11 +79,16 @@ std::string mixer_text(const Mixer& m) {
 
 std::string feed_forward_text(const FeedForward& ff) {
   switch (ff.kind) {
-    case FeedForwardKind::none: return "no feed-forward";
-    case FeedForwardKind::gated: return fmt::format("gated feed-forward of {}", ff.width);
-    case FeedForwardKind::plain: return fmt::format("feed-forward of {}", ff.width);
-    case FeedForwardKind::linear: return "one matrix for a feed-forward";
-    case FeedForwardKind::moe: break;
+    case FeedForwardKind::none:
+      return "no feed-forward";
+    case FeedForwardKind::gated:
+      return fmt::format("gated feed-forward of {}", ff.width);
+    case FeedForwardKind::plain:
+      return fmt::format("feed-forward of {}", ff.width);
+    case FeedForwardKind::linear:
+      return "one matrix for a feed-forward";
+    case FeedForwardKind::moe:
+      break;
   }
   std::string out = fmt::format("{} of {} experts of {}", ff.experts_per_token, ff.experts, ff.expert_width);
   if (ff.shared_width > 0) out += fmt::format(" and a shared one of {}", ff.shared_width);
@@ -165,7 +179,7 @@ Json layer_json(const LayerRun& run) {
 }
 
 Json parameter_json(const Parameter& row) {
-  return {{"name", row.name},   {"shape", row.shape},   {"copies", row.copies},
+  return {{"name", row.name},     {"shape", row.shape},   {"copies", row.copies},
           {"layers", row.layers}, {"total", row.total()}, {"dtype", name(row.dtype)}};
 }
 
@@ -211,11 +225,14 @@ std::string model_card_json(const Architecture& model, bool with_parameters) {
   out["family"] = model.family;
   out["dtype"] = name(model.dtype);
   out["quantization"] = model.quantization;
-  out["dims"] = {{"hidden", model.hidden},       {"vocab", model.vocab}, {"layers", model.layers()},
-                 {"max_positions", model.max_positions}, {"tied", model.tied}};
-  out["parameters"] = {{"total", counts.language},       {"active", counts.active},   {"embedding", counts.embedding},
-                       {"head", counts.head},            {"layers", counts.layers},   {"experts", counts.experts},
-                       {"vision_tower", counts.tower},   {"token_prediction", counts.mtp}};
+  out["dims"] = {{"hidden", model.hidden},
+                 {"vocab", model.vocab},
+                 {"layers", model.layers()},
+                 {"max_positions", model.max_positions},
+                 {"tied", model.tied}};
+  out["parameters"] = {{"total", counts.language},     {"active", counts.active},       {"embedding", counts.embedding},
+                       {"head", counts.head},          {"layers", counts.layers},       {"experts", counts.experts},
+                       {"vision_tower", counts.tower}, {"token_prediction", counts.mtp}};
   out["cache"] = {{"bytes_per_token", cache.per_token},
                   {"bytes_per_token_windowed", cache.per_token_windowed},
                   {"state_bytes_per_request", cache.per_request}};

@@ -27,18 +27,22 @@ std::string layer_type(const Fields& fields, std::int64_t layer) {
 }
 
 std::int64_t window_of(const Fields& fields, const Traits& traits) {
-  const std::string_view key = present_key(fields, "sliding_window|sliding_window_size|sliding_window_attention_size|attention_chunk_size");
+  const std::string_view key =
+      present_key(fields, "sliding_window|sliding_window_size|sliding_window_attention_size|attention_chunk_size");
   if (!fields.has(key) && traits.window_otherwise > 0) return traits.window_otherwise;
   return fields.integer(key, kPositionLimits);
 }
 
 bool windowed(const Fields& fields, const Traits& traits, std::int64_t layer) {
   switch (traits.span) {
-    case SpanRule::full: return false;
-    case SpanRule::window: return fields.has("sliding_window") || traits.window_otherwise > 0;
+    case SpanRule::full:
+      return false;
+    case SpanRule::window:
+      return fields.has("sliding_window") || traits.window_otherwise > 0;
     case SpanRule::qwen:
       return fields.flag_or("use_sliding_window", false) && layer >= fields.integer("max_window_layers", {0, 1 << 20});
-    case SpanRule::every_nth_full: break;
+    case SpanRule::every_nth_full:
+      break;
   }
   const std::string_view key = present_key(fields, "sliding_window_pattern|_sliding_window_pattern");
   return (layer + 1) % fields.integer_or(key, traits.span_period, kLayerLimits) != 0;
@@ -46,8 +50,10 @@ bool windowed(const Fields& fields, const Traits& traits, std::int64_t layer) {
 
 bool is_moe_layer(const Fields& fields, const Traits& traits, std::int64_t layer) {
   switch (traits.moe.layers) {
-    case MoeLayers::all: return true;
-    case MoeLayers::after_first_k: return layer >= fields.integer_or("first_k_dense_replace", 0, kFewLimits);
+    case MoeLayers::all:
+      return true;
+    case MoeLayers::after_first_k:
+      return layer >= fields.integer_or("first_k_dense_replace", 0, kFewLimits);
     case MoeLayers::sparse_step: {
       const std::int64_t step = fields.integer_or("decoder_sparse_step", 1, kLayerLimits);
       if (fields.has("mlp_only_layers")) {
@@ -62,7 +68,8 @@ bool is_moe_layer(const Fields& fields, const Traits& traits, std::int64_t layer
         fields.refuse("moe_layer_freq", fmt::format("an entry for each layer, {} at least", layer + 1));
       return frequency[static_cast<std::size_t>(layer)] != 0;
     }
-    case MoeLayers::range: break;
+    case MoeLayers::range:
+      break;
   }
   const std::int64_t first = fields.integer_or("moe_layer_start_index", 1, kFewLimits);
   // -1 in the config stands for the last layer.
@@ -119,7 +126,8 @@ Mixer attention_mixer(const Fields& fields, const Traits& traits, std::int64_t l
   mixer.kind = MixerKind::attention;
   const std::string_view kv_key = present_key(fields, traits.kv_heads);
   mixer.heads = fields.integer(present_key(fields, traits.heads), kHeadLimits);
-  mixer.kv_heads = fields.integer_or(kv_key, traits.kv_heads_otherwise > 0 ? traits.kv_heads_otherwise : mixer.heads, kHeadLimits);
+  mixer.kv_heads =
+      fields.integer_or(kv_key, traits.kv_heads_otherwise > 0 ? traits.kv_heads_otherwise : mixer.heads, kHeadLimits);
   if (mixer.heads % mixer.kv_heads != 0) fields.refuse(kv_key, fmt::format("a divisor of {} (the heads)", mixer.heads));
   mixer.head_dim = head_dim_of(fields, traits, read_hidden(fields, traits), mixer.heads);
   mixer.value_head_dim = mixer.head_dim;
@@ -200,13 +208,15 @@ Architecture read_decoder(const Fields& fields, const Traits& traits) {
     out.position_rows = out.max_positions + traits.position_rows_extra;
   }
   out.hidden_dropout = fields.number_or(present_key(fields, traits.hidden_dropout), traits.hidden_dropout_otherwise, 0, 1);
-  out.attention_dropout = fields.number_or(present_key(fields, traits.attention_dropout), traits.attention_dropout_otherwise, 0, 1);
+  out.attention_dropout =
+      fields.number_or(present_key(fields, traits.attention_dropout), traits.attention_dropout_otherwise, 0, 1);
   const std::int64_t count = traits.layer_count != nullptr ? traits.layer_count(fields, traits) : read_layers(fields, traits);
   std::vector<Layer> layers;
   for (std::int64_t i = 0; i < count; ++i) {
     Layer layer;
     layer.mixer = traits.mixer != nullptr ? traits.mixer(fields, traits, i) : attention_mixer(fields, traits, i);
-    layer.feed_forward = traits.feed_forward != nullptr ? traits.feed_forward(fields, traits, i) : dense_or_moe(fields, traits, i);
+    layer.feed_forward =
+        traits.feed_forward != nullptr ? traits.feed_forward(fields, traits, i) : dense_or_moe(fields, traits, i);
     layer.norm = traits.norm;
     layer.norm_place = traits.norm_place;
     if (traits.adjust != nullptr) traits.adjust(fields, traits, i, layer);

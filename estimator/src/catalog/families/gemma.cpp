@@ -135,11 +135,8 @@ constexpr Traits gemma4() {
 }
 
 constexpr Family kFamilies[] = {
-    {"gemma", "", kGemma},
-    {"gemma2", "", gemma2()},
-    {"gemma3_text", "", gemma3()},
-    {"gemma3n_text", "", gemma3n()},
-    {"gemma4_text", "", gemma4()},
+    {"gemma", "", kGemma},           {"gemma2", "", gemma2()},      {"gemma3_text", "", gemma3()},
+    {"gemma3n_text", "", gemma3n()}, {"gemma4_text", "", gemma4()},
 };
 
 }  // namespace

@@ -252,7 +252,7 @@ constexpr Traits kPhi{
 };
 
 constexpr Family kFamilies[] = {
-    {"gpt2", "", gpt2()},     {"gptj", "", kGptJ}, {"gpt_neox", "", kNeoX},         {"opt", "", kOpt}, {"bloom", "", kBloom},
+    {"gpt2", "", gpt2()},    {"gptj", "", kGptJ}, {"gpt_neox", "", kNeoX},         {"opt", "", kOpt}, {"bloom", "", kBloom},
     {"falcon", "", kFalcon}, {"mpt", "", mpt()},  {"starcoder2", "", kStarcoder2}, {"phi", "", kPhi},
 };
 

@@ -105,7 +105,8 @@ constexpr Traits qwen35() {
 Mixer granite_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
   const std::string type = listed(fields, present_key(fields, "layer_types|layers_block_type"), layer);
   if (type == "mamba") return mamba2_mixer(fields, read_hidden(fields, traits), kGraniteMamba);
-  if (type != "attention" && type != "full_attention") fields.refuse("layer_types", "mamba or attention", "layer type '" + type + "'");
+  if (type != "attention" && type != "full_attention")
+    fields.refuse("layer_types", "mamba or attention", "layer type '" + type + "'");
   Mixer mixer = attention_mixer(fields, traits, layer);
   if (fields.text_or("position_embedding_type", "nope") != "rope") mixer.rotary_dim = 0;
   return mixer;
@@ -164,8 +165,11 @@ constexpr Traits kJamba{
 };
 
 constexpr Family kFamilies[] = {
-    {"qwen3_next", "", kQwenNext},      {"qwen3_5_text", "", qwen35()}, {"qwen3_5_moe_text", "", qwen35_moe()},
-    {"granitemoehybrid", "", kGraniteHybrid}, {"jamba", "", kJamba},
+    {"qwen3_next", "", kQwenNext},
+    {"qwen3_5_text", "", qwen35()},
+    {"qwen3_5_moe_text", "", qwen35_moe()},
+    {"granitemoehybrid", "", kGraniteHybrid},
+    {"jamba", "", kJamba},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Dense decoders of Llama's shape: RMSNorm or LayerNorm, separate or fused q/k/v, gated feed-forward.
 // Biases, norms and defaults: transformers 5.23, models/<family>/{configuration,modeling}_<family>.py; where a family's code
-// ships with its checkpoint instead (Baichuan, InternLM, Orion, Qwen 1, ChatGLM, MiMo, openPangu, Phi-3-small), the checkpoint's modeling file.
+// ships with its checkpoint instead (Baichuan, InternLM, Orion, Qwen 1, ChatGLM, MiMo, openPangu, Phi-3-small), the checkpoint's
+// modeling file.
 #include <fmt/format.h>
 
 #include "catalog/families/traits.hpp"

@@ -51,7 +51,10 @@ constexpr Traits kDeepSeekV2{
     .q_bias = by("attention_bias"),
     .kv_bias = by("attention_bias"),
     .out_bias = by("attention_bias"),
-    .moe = {.layers = MoeLayers::after_first_k, .shared_count = "n_shared_experts", .router_in_fp32 = true, .weights_in_fp32 = true},
+    .moe = {.layers = MoeLayers::after_first_k,
+            .shared_count = "n_shared_experts",
+            .router_in_fp32 = true,
+            .weights_in_fp32 = true},
     .is_moe = true,
     .mixer = mla_mixer,
 };

@@ -204,7 +204,10 @@ constexpr Traits kErnieMoe{
     .kv_bias = by("use_bias"),
     .out_bias = by("use_bias"),
     .mlp_bias = by("use_bias"),
-    .moe = {.layers = MoeLayers::range, .shared_count = "moe_num_shared_experts", .correction_bias = kAlways, .router_in_fp32 = true},
+    .moe = {.layers = MoeLayers::range,
+            .shared_count = "moe_num_shared_experts",
+            .correction_bias = kAlways,
+            .router_in_fp32 = true},
     .is_moe = true,
     .finish = ernie_mtp,
 };
@@ -256,7 +259,10 @@ constexpr Traits kLlama4{
     .out_bias = by("attention_bias"),
     .qk_norm = QkNorm::unweighted,
     .qk_norm_present = by("use_qk_norm", true),
-    .moe = {.width = "intermediate_size", .shared_width = "intermediate_size", .fused_experts = true, .score = RouterScore::sigmoid},
+    .moe = {.width = "intermediate_size",
+            .shared_width = "intermediate_size",
+            .fused_experts = true,
+            .score = RouterScore::sigmoid},
     .is_moe = true,
     .feed_forward = llama4_feed_forward,
     .adjust = llama4_positions,
@@ -353,7 +359,8 @@ constexpr Traits kMiniMaxM1{
 // MiniMax-M3: an indexer picks blocks of keys on the layers of sparse_attention_freq.
 void minimax_m3_indexer(const Fields& fields, const Traits&, std::int64_t i, Layer& layer) {
   if (fields.flag_or("use_gemma_norm", true)) layer.norm = NormKind::rms_plus_one;
-  if (fields.flag_or("attention_output_gate", false)) fields.refuse("attention_output_gate", "false", "its shape is not described");
+  if (fields.flag_or("attention_output_gate", false))
+    fields.refuse("attention_output_gate", "false", "its shape is not described");
   const auto sparse = fields.object_if("sparse_attention_config");
   if (!sparse || !sparse->flag_or("use_sparse_attention", true)) return;
   const auto frequency = sparse->integers("sparse_attention_freq", {0, 1});
@@ -410,7 +417,8 @@ void step37_layer(const Fields& fields, const Traits&, std::int64_t, Layer& laye
   layer.mixer.head_gate = true;
   if (layer.mixer.span != AttentionSpan::sliding) return;
   std::int64_t heads = fields.integer_or("num_sliding_attention_heads", layer.mixer.heads, kHeadLimits);
-  if (const auto other = fields.object_if("attention_other_setting")) heads = other->integer_or("num_attention_heads", heads, kHeadLimits);
+  if (const auto other = fields.object_if("attention_other_setting"))
+    heads = other->integer_or("num_attention_heads", heads, kHeadLimits);
   layer.mixer.heads = heads;
 }
 
@@ -429,32 +437,19 @@ constexpr Traits kStep37{
 };
 
 constexpr Family kFamilies[] = {
-    {"mixtral", "", kMixtral},
-    {"mixtral", "Grok1ModelForCausalLM", grok()},
-    {"grok-1", "", grok()},
-    {"qwen2_moe", "", kQwen2Moe},
-    {"qwen3_moe", "", kQwen3Moe},
-    {"qwen3_vl_moe_text", "", qwen3_vl_moe()},
-    {"olmoe", "", kOlmoe},
-    {"phimoe", "", kPhiMoe},
-    {"granitemoe", "", kGraniteMoe},
-    {"gpt_oss", "", kGptOss},
-    {"minimax_m1", "", kMiniMaxM1},
-    {"minimax_m2", "", kMiniMaxM2},
-    {"minimax_m3", "", kMiniMaxM3},
-    {"minimax_m3_vl_text", "", kMiniMaxM3},
-    {"deepseek", "", kDeepSeekMoe},
-    {"dots1", "", kDots},
-    {"glm4_moe", "", kGlm4Moe},
-    {"glm", "Glm4MoeForCausalLM", kGlm4Moe},
-    {"bailing_moe", "", kLing},
-    {"bailing_moe_v2", "", kLing},
-    {"ernie4_5_moe", "", kErnieMoe},
-    {"hunyuan_v1_moe", "", kHunYuanMoe},
-    {"llama4_text", "", kLlama4},
-    {"dbrx", "", kDbrx},
-    {"mimo_v2_flash", "", kMiMoV2},
-    {"step3_text", "", kStep3},
+    {"mixtral", "", kMixtral},       {"mixtral", "Grok1ModelForCausalLM", grok()},
+    {"grok-1", "", grok()},          {"qwen2_moe", "", kQwen2Moe},
+    {"qwen3_moe", "", kQwen3Moe},    {"qwen3_vl_moe_text", "", qwen3_vl_moe()},
+    {"olmoe", "", kOlmoe},           {"phimoe", "", kPhiMoe},
+    {"granitemoe", "", kGraniteMoe}, {"gpt_oss", "", kGptOss},
+    {"minimax_m1", "", kMiniMaxM1},  {"minimax_m2", "", kMiniMaxM2},
+    {"minimax_m3", "", kMiniMaxM3},  {"minimax_m3_vl_text", "", kMiniMaxM3},
+    {"deepseek", "", kDeepSeekMoe},  {"dots1", "", kDots},
+    {"glm4_moe", "", kGlm4Moe},      {"glm", "Glm4MoeForCausalLM", kGlm4Moe},
+    {"bailing_moe", "", kLing},      {"bailing_moe_v2", "", kLing},
+    {"ernie4_5_moe", "", kErnieMoe}, {"hunyuan_v1_moe", "", kHunYuanMoe},
+    {"llama4_text", "", kLlama4},    {"dbrx", "", kDbrx},
+    {"mimo_v2_flash", "", kMiMoV2},  {"step3_text", "", kStep3},
     {"step3p5", "", kStep37},
 };
 

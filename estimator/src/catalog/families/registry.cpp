@@ -11,24 +11,18 @@ namespace oomplan {
 namespace {
 
 std::array<std::span<const Family>, 7> groups() {
-  return {llama_like_families(), gpt_like_families(), moe_families(), mla_families(), gemma_families(), hybrid_families(),
-          state_space_families()};
+  return {llama_like_families(), gpt_like_families(), moe_families(),        mla_families(),
+          gemma_families(),      hybrid_families(),   state_space_families()};
 }
 
 /// Classes whose configs have been seen without a model_type.
 constexpr std::pair<std::string_view, std::string_view> kClasses[] = {
-    {"LlamaForCausalLM", "llama"},
-    {"MistralForCausalLM", "mistral"},
-    {"Qwen2ForCausalLM", "qwen2"},
-    {"Qwen3ForCausalLM", "qwen3"},
-    {"QWenLMHeadModel", "qwen"},
-    {"GPT2LMHeadModel", "gpt2"},
-    {"GPTNeoXForCausalLM", "gpt_neox"},
-    {"FalconForCausalLM", "falcon"},
-    {"RWForCausalLM", "falcon"},
-    {"BaichuanForCausalLM", "baichuan"},
-    {"BaiChuanForCausalLM", "baichuan"},
-    {"Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe"},
+    {"LlamaForCausalLM", "llama"},       {"MistralForCausalLM", "mistral"},
+    {"Qwen2ForCausalLM", "qwen2"},       {"Qwen3ForCausalLM", "qwen3"},
+    {"QWenLMHeadModel", "qwen"},         {"GPT2LMHeadModel", "gpt2"},
+    {"GPTNeoXForCausalLM", "gpt_neox"},  {"FalconForCausalLM", "falcon"},
+    {"RWForCausalLM", "falcon"},         {"BaichuanForCausalLM", "baichuan"},
+    {"BaiChuanForCausalLM", "baichuan"}, {"Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe"},
 };
 
 }  // namespace

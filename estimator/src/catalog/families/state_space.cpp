@@ -51,11 +51,16 @@ enum class Block : std::uint8_t { mamba, attention, dense, moe };
 
 Block block_of_letter(const Fields& fields, std::string_view key, char letter) {
   switch (letter) {
-    case 'M': return Block::mamba;
-    case '*': return Block::attention;
-    case '-': return Block::dense;
-    case 'E': return Block::moe;
-    default: fields.refuse(key, "a pattern of M, *, - and E", fmt::format("it has the letter '{}'", letter));
+    case 'M':
+      return Block::mamba;
+    case '*':
+      return Block::attention;
+    case '-':
+      return Block::dense;
+    case 'E':
+      return Block::moe;
+    default:
+      fields.refuse(key, "a pattern of M, *, - and E", fmt::format("it has the letter '{}'", letter));
   }
 }
 
@@ -100,10 +105,18 @@ Layer nemotron_layer(const Fields& fields, const Traits& traits, Block block) {
   Layer layer;
   layer.norm_place = NormPlace::single;
   switch (block) {
-    case Block::mamba: layer.mixer = mamba2_mixer(fields, read_hidden(fields, traits), kNemotronMamba); break;
-    case Block::attention: layer.mixer = attention_mixer(fields, traits, 0); break;
-    case Block::dense: layer.feed_forward = dense_feed_forward(fields, traits); break;
-    case Block::moe: layer.feed_forward = nemotron_moe(fields, traits); break;
+    case Block::mamba:
+      layer.mixer = mamba2_mixer(fields, read_hidden(fields, traits), kNemotronMamba);
+      break;
+    case Block::attention:
+      layer.mixer = attention_mixer(fields, traits, 0);
+      break;
+    case Block::dense:
+      layer.feed_forward = dense_feed_forward(fields, traits);
+      break;
+    case Block::moe:
+      layer.feed_forward = nemotron_moe(fields, traits);
+      break;
   }
   return layer;
 }

@@ -43,9 +43,9 @@ constexpr Choice by(std::string_view key, bool otherwise = false) { return {othe
 /// Which layers attend to a window only. A `layer_types` list in the config always decides where there is one.
 enum class SpanRule : std::uint8_t {
   full,
-  window,         ///< every layer, when sliding_window is stated
-  qwen,           ///< layers from max_window_layers on, when use_sliding_window is true
-  every_nth_full, ///< all but each `span_period`-th
+  window,          ///< every layer, when sliding_window is stated
+  qwen,            ///< layers from max_window_layers on, when use_sliding_window is true
+  every_nth_full,  ///< all but each `span_period`-th
 };
 
 /// Which layers are MoE layers.
@@ -77,11 +77,12 @@ struct Traits {
   std::string_view hidden = "hidden_size", layers = "num_hidden_layers", heads = "num_attention_heads",
                    kv_heads = "num_key_value_heads", head_dim = "head_dim", width = "intermediate_size",
                    positions = "max_position_embeddings", vocab = "vocab_size", activation = "hidden_act|hidden_activation",
-                   hidden_dropout = "residual_dropout|resid_pdrop|hidden_dropout", attention_dropout = "attention_dropout|attn_pdrop";
-  std::int64_t kv_heads_otherwise = 0;   ///< 0: as many as heads
-  std::int64_t head_dim_otherwise = 0;   ///< 0: hidden / heads
-  std::int64_t width_factor = 0;         ///< times hidden, when the width is absent; 0: the width must be stated
-  std::int64_t width_divisor = 1;        ///< Qwen 1 states twice the width
+                   hidden_dropout = "residual_dropout|resid_pdrop|hidden_dropout",
+                   attention_dropout = "attention_dropout|attn_pdrop";
+  std::int64_t kv_heads_otherwise = 0;  ///< 0: as many as heads
+  std::int64_t head_dim_otherwise = 0;  ///< 0: hidden / heads
+  std::int64_t width_factor = 0;        ///< times hidden, when the width is absent; 0: the width must be stated
+  std::int64_t width_divisor = 1;       ///< Qwen 1 states twice the width
   Choice tied = by("tie_word_embeddings");
   Choice q_bias = kNever, kv_bias = kNever, out_bias = kNever, mlp_bias = kNever, head_bias = kNever;
   QkNorm qk_norm = QkNorm::none;
@@ -91,11 +92,11 @@ struct Traits {
   bool gated = true, fused_qkv = false, fused_gate_up = false, softcap = false, sinks = false, output_gate = false;
   std::string_view activation_otherwise = "silu";
   bool rotary = true;
-  double rotary_fraction = 1;            ///< of head_dim, when partial_rotary_factor is absent
+  double rotary_fraction = 1;  ///< of head_dim, when partial_rotary_factor is absent
   SpanRule span = SpanRule::full;
   std::int64_t span_period = 1;
   std::int64_t window_otherwise = 0;
-  std::int64_t position_rows_extra = -1; ///< rows of the learned position table beyond max positions; -1: no table
+  std::int64_t position_rows_extra = -1;  ///< rows of the learned position table beyond max positions; -1: no table
   bool embedding_norm = false;
   double hidden_dropout_otherwise = 0, attention_dropout_otherwise = 0;
   MoeTraits moe = {};
