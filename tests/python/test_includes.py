@@ -78,3 +78,13 @@ def test_heavy_headers_stay_where_they_are() -> None:
                     assert any(home in str(path) for home in homes), f"{path.relative_to(ROOT)} includes {header}"
             if path.suffix == ".hpp" and path.name != "knob_access.hpp":  # an internal header of three .cpp files
                 assert not header.startswith(("nlohmann/", "fmt/")), f"{path.relative_to(ROOT)} includes {header}"
+
+
+def test_no_type_is_defined_twice() -> None:
+    """Two types of one name in one namespace link without a word and crash."""
+    homes: dict[str, set[str]] = {}
+    for path in [*SOURCES.rglob("*.hpp"), *(ROOT / "estimator" / "include").rglob("*.hpp")]:
+        for name in re.findall(r"^(?:struct|class|enum class) (\w+)[^;{]*\{", path.read_text(), re.MULTILINE):
+            homes.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    twice = {name: sorted(where) for name, where in homes.items() if len(where) > 1}
+    assert not twice, twice

@@ -31,7 +31,7 @@ class Assembler {
   Assembler(std::vector<Setting> settings, const FindModel& find_model, const Facts& facts, const std::string& file)
       : settings_(std::move(settings)), find_model_(find_model), facts_(facts), file_(file) {}
 
-  Assembled run(const std::vector<RoleAsked>& roles) {
+  AssembledJob run(const std::vector<RoleAsked>& roles) {
     add_roles(roles);
     place_framework();
     apply([](std::string_view key) { return key == "model"; });
@@ -272,19 +272,20 @@ class Assembler {
       if (!written("sync.by")) job().sync = {};
       return;
     }
-    const bool areal = actor->trainer.framework == Framework::areal;
-    const bool shared = anchor(job(), *rollout) == anchor(job(), *actor);
-    const std::string_view source = areal ? "areal/api/cli_args.py" : "verl/trainer/config/rollout/rollout.yaml";
-    if (!shared)
-      derive("sync.by", "nccl", "servers on GPUs of their own get new weights over NCCL", std::string(source));
-    else if (areal)
-      derive("sync.by", "disk", "AReaL on shared GPUs hands weights over on disk", "areal/trainer/rl_trainer.py");
-    else
-      derive("sync.by", "none", "the update by CUDA IPC is not supported yet: its bucket is not counted");
     const Trainer& t = actor->trainer;
-    if (t.framework != Framework::torch)
-      derive("sync.bucket", fmt::format("{}MiB", fact(t, areal ? "weight_chunked_mem_mib" : "update_weights_bucket_mib")),
-             framework_text(t.framework, t.framework_version) + " default", std::string(source));
+    if (t.framework == Framework::torch) return derive("sync.by", "none", "PyTorch alone brings no weight update");
+    const bool areal = t.framework == Framework::areal;
+    const bool shared = anchor(job(), *rollout) == anchor(job(), *actor);
+    const std::string source = areal ? "areal/trainer/rl_trainer.py" : "verl/workers/engine_workers.py";
+    if (!shared)
+      derive("sync.by", "nccl", "servers on GPUs of their own get new weights over NCCL", source);
+    else if (areal)
+      derive("sync.by", "disk", "AReaL on shared GPUs hands weights over on disk", source);
+    else
+      derive("sync.by", "ipc", "verl on shared GPUs hands weights over by CUDA IPC", source);
+    const Fact& bucket = facts_.find(spelling(t.framework), areal ? "weight_chunked_mem_mib" : "update_weights_bucket_mib", {t.framework_version, {}, {}});
+    derive("sync.bucket", fmt::format("{}MiB", static_cast<std::int64_t>(bucket.value)),
+           framework_text(t.framework, t.framework_version) + " default", bucket.source);
     if (areal && shared) derive(key_of(*actor, "offload"), "[parameters, optimizer]", "AReaL offloads an actor that shares its GPUs with servers",
                                 "areal/trainer/rl_trainer.py");
   }
@@ -327,12 +328,12 @@ class Assembler {
   std::set<std::size_t> done_;
   std::set<std::string> written_;
   bool model_asked_ = false;
-  Assembled out_;
+  AssembledJob out_;
 };
 
 }  // namespace
 
-Assembled assemble(const std::vector<RoleAsked>& roles, std::vector<Setting> settings, const FindModel& find_model, const Facts& facts,
+AssembledJob assemble(const std::vector<RoleAsked>& roles, std::vector<Setting> settings, const FindModel& find_model, const Facts& facts,
                    const std::string& file) {
   return Assembler(std::move(settings), find_model, facts, file).run(roles);
 }

@@ -24,7 +24,7 @@ struct RoleAsked {
   RoleKind kind;
   Place place;
 };
-struct Assembled {
+struct AssembledJob {
   Job job;
   std::vector<Problem> problems;
   std::vector<Note> notes;
@@ -33,6 +33,6 @@ struct Assembled {
 using FindModel = std::function<std::shared_ptr<const Architecture>(const std::string&)>;
 
 /// `file` is where things are missing from.
-Assembled assemble(const std::vector<RoleAsked>&, std::vector<Setting>, const FindModel&, const Facts&, const std::string& file);
+AssembledJob assemble(const std::vector<RoleAsked>&, std::vector<Setting>, const FindModel&, const Facts&, const std::string& file);
 
 }  // namespace oomplan

@@ -47,7 +47,7 @@ Reading finish(NativeText text, const std::string& file, const Catalog& catalog)
                        fmt::format("'{}' is taken as {}; it could also mean {}", name, found.id, list_of(found.also))});
     return found.architecture;
   };
-  Assembled made = assemble(text.roles, std::move(text.settings), find_model, catalog.facts(), file);
+  AssembledJob made = assemble(text.roles, std::move(text.settings), find_model, catalog.facts(), file);
   for (auto& p : made.problems) text.problems.push_back(std::move(p));
   stop_at(std::move(text.problems));
   stop_at(problems(made.job, catalog));
