@@ -9,10 +9,12 @@ namespace oomplan {
 namespace {
 
 constexpr std::size_t kLiveRows = 40;
+/// Equal micro-batches drive the allocator into a state that repeats after two or three of them; a test compares with all.
+constexpr std::int64_t kReplayedMicroBatches = 6;
 
-/// The program of one process of a class: init and two iterations. `brief`: of the micro-batches between the first and the last
-/// only one is written; levels cannot tell (each of them ends where it began), the allocator's history can.
-Program write_process(const Assembled& a, std::size_t c, std::size_t process, bool brief) {
+/// The program of one process of a class: init and two iterations. Of the micro-batches between the first and the last `inner`
+/// are written: levels need one (each of them ends where it began), the allocator's history more.
+Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner) {
   const GpuClass& cls = a.classes[c];
   ProgramWriter w;
   const Mark mark = [&w](const std::string& label) { w.mark(label); };
@@ -27,7 +29,7 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, bo
       servers[i] = std::make_unique<ServerProgram<ProgramWriter>>(w, *a.folds[c].servers[seat.role], run.role->name, run.receive ? &*run.receive : nullptr, mark);
     else
       trainers[i] = std::make_unique<TrainerProgram<ProgramWriter>>(w, run, seat.seat, run.send[rank] ? &*run.send[rank] : nullptr,
-                                                                    run.save[rank] ? &*run.save[rank] : nullptr, mark, brief);
+                                                                    run.save[rank] ? &*run.save[rank] : nullptr, mark, inner);
   }
   const auto play = [&](const Step& s) {
     for (std::size_t i = 0; i < cls.seats.size(); ++i) {
@@ -59,8 +61,8 @@ void explain_class(Assembled& a, std::size_t c, const Job& job) {
   GpuAnswer& answer = a.estimate.gpus[c];
   const ClassFold& fold = a.folds[c];
   for (std::size_t p = 0; p < a.classes[c].processes; ++p) {
-    const Program program = write_process(a, c, p, true);
-    const FlatProgram flat(write_process(a, c, p, false));
+    const Program program = write_process(a, c, p, 1);
+    const FlatProgram flat(write_process(a, c, p, kReplayedMicroBatches));
     AllocatorSettings settings;
     settings.expandable_segments = job.expandable_segments;
     settings.device_total = answer.usable;
@@ -104,7 +106,7 @@ Program program(const Job& job, std::string_view role, const Catalog* catalog) {
   const Assembled a = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared());
   for (std::size_t c = 0; c < a.classes.size(); ++c)
     for (const auto& seat : a.classes[c].seats)
-      if (job.roles[seat.role].name == role) return write_process(a, c, seat.process, true);
+      if (job.roles[seat.role].name == role) return write_process(a, c, seat.process, 1);
   throw InputError(Problem{{"", 0, 0, std::string(role)}, "'" + std::string(role) + "'", "a role of the job", "", ""});
 }
 

@@ -28,7 +28,12 @@ std::string text_of(const std::string& key, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
   if (value.is_number()) return value.dump();
-  throw wrong(key, value.dump(), "a number, a flag or a word");
+  if (value.is_array()) {
+    std::string items;
+    for (const auto& item : value) items += (items.empty() ? "" : ", ") + text_of(key, item);
+    return "[" + items + "]";
+  }
+  throw wrong(key, value.dump(), "a number, a flag, a word or a list");
 }
 
 /// Every knob of the role, in the order given; maps are groups.
@@ -58,6 +63,13 @@ class Apart {
     if (value.is_null()) return otherwise;
     if (!value.is_number_integer() || value.get<std::int64_t>() < 1) throw wrong(std::string("apart.") + key, value.dump(), "a positive number");
     return value.get<std::int64_t>();
+  }
+  DType format(const char* key, DType otherwise) {
+    const Json value = take(key);
+    if (value.is_null()) return otherwise;
+    for (const DTypeRow& r : kDTypes)
+      if (value.is_string() && r.name == value.get<std::string>()) return r.value;
+    throw wrong(std::string("apart.") + key, value.dump(), "a format of numbers");
   }
   void done() const {
     if (!facts_.empty()) throw wrong("apart." + facts_.begin().key(), "an unknown key", "a fact of a comparison");
@@ -136,7 +148,8 @@ TrainingFigures training_figures(const TrainingCase& c) {
     out.parameters = plan.resident;
     out.states = c.forward_only ? 0 : plan.optimizer + plan.optimizer_steps;
   }
-  Bytes level = plan.buffers + out.parameters + out.states;
+  // states that were offloaded come back for the step alone
+  Bytes level = plan.buffers + out.parameters + (plan.offload_optimizer ? 0 : out.states);
   const auto stretch = [&](Bytes& highest, const auto& record) {
     PeakRecorder r;
     Fsdp2<PeakRecorder> engine(r, plan, "");
@@ -154,6 +167,7 @@ TrainingFigures training_figures(const TrainingCase& c) {
     stretch(out.backward, [&](auto& engine, auto& player) { engine.backward(player, Index(0), m == 0, m == passes - 1); });
   }
   if (!c.forward_only) {
+    if (plan.offload_optimizer) level += out.states;
     // the last micro-batch's input_ids and labels are names of the loop that calls step()
     level += 2 * bytes_of(pass.counts.b * pass.counts.s, DType::int64);
     stretch(out.optimizer, [](auto& engine, auto&) { engine.optimizer_step(); });
@@ -177,7 +191,24 @@ ServingCase read_serving_case(std::string_view text, std::string_view config, co
   out.gpu = catalog.gpu(job.cluster.gpu);
   Apart apart(given);
   out.gpu.usable = apart.count("total_bytes", out.gpu.usable);
+  out.server.weights = apart.format("weights", out.server.weights);
+  out.server.kv = apart.format("kv", out.server.kv);
+  out.logprobs = apart.flag("logprobs", false);
   apart.done();
+  return out;
+}
+
+ServingFigures serving_figures(const ServingCase& c, const Catalog& catalog) {
+  ServingFigures out;
+  out.logged = serve(*c.architecture, c.engine, c.server, c.gpu, catalog.facts());
+  const ServerModel model = server_model(*c.architecture, c.engine, c.server.weights, c.server.kv);
+  ServerPoint point = point_of(c.server);
+  point.logprobs = c.logprobs;
+  const ServerPlan server = plan(model, resolve(catalog.facts(), c.engine, c.server.version, c.gpu, model), point);
+  PeakRecorder r;
+  const ServerSites sites = make_sites(r, server);
+  for (const ServerPhase phase : {ServerPhase::load, ServerPhase::start, ServerPhase::generate}) record(r, server, sites, phase);
+  out.device = r.span().peak;
   return out;
 }
 

@@ -4,7 +4,8 @@
 // file has because only a comparison needs them. Nothing is estimated here that estimate() would not: the same tapes, plans
 // and folds, without the constants of a process (context, NCCL) and without phases around the step.
 #pragma once
-#include <string>
+#include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include <oomplan/job.hpp>
@@ -12,6 +13,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/catalog.hpp"
+#include "inference/server.hpp"
 
 namespace oomplan {
 
@@ -40,9 +42,16 @@ struct ServingCase {
   EngineKind engine = EngineKind::vllm;
   Server server;
   Gpu gpu;
+  bool logprobs = false;  ///< requests ask for log-probabilities
 };
-/// The same for {"model": .., "gpus": "8 x H100-80GB", "server": {knob: value}, "apart": {"total_bytes": N}}; total_bytes is what the
-/// driver of the measured machine reported. Figures: serve() (inference/server.hpp).
+/// The same for {"model": .., "gpus": "8 x H100-80GB", "server": {knob: value}, "apart": {...}}. Keys of
+/// `apart`: total_bytes (what the driver of the measured machine reported), weights and kv (formats that no knob has), logprobs.
 ServingCase read_serving_case(std::string_view job, std::string_view config, const Catalog&);
+
+struct ServingFigures {
+  ServerFigures logged;  ///< what the engine writes at start-up
+  Bytes device = 0;      ///< the highest level of the whole GPU until the end of a generation
+};
+ServingFigures serving_figures(const ServingCase&, const Catalog&);
 
 }  // namespace oomplan

@@ -25,8 +25,8 @@ struct Seat {
 template <class R>
 class TrainerProgram {
  public:
-  TrainerProgram(R& r, const RoleRun& run, const Seat& seat, const SyncPlan* send, const SyncPlan* save, Mark mark, bool brief = true)
-      : r_(r), run_(run), seat_(seat), send_(send), save_(save), mark_(std::move(mark)), brief_(brief), name_(run.role->name), core_(r, run.plan, name_ + ".") {
+  TrainerProgram(R& r, const RoleRun& run, const Seat& seat, const SyncPlan* send, const SyncPlan* save, Mark mark, std::int64_t inner_micro_batches = 1)
+      : r_(r), run_(run), seat_(seat), send_(send), save_(save), mark_(std::move(mark)), inner_(inner_micro_batches), name_(run.role->name), core_(r, run.plan, name_ + ".") {
     if (run.plan.train != nullptr)
       train_ = std::make_unique<Player<R>>(r, *run.plan.train, run.plan.train_counts.counts, run.plan.train_counts.chunks, name_ + ".");
     if (run.plan.log_probs != nullptr)
@@ -128,8 +128,9 @@ class TrainerProgram {
     micro_batch(Index(0), true, n == 1);
     if (n > 2) {
       // The micro-batches in between end where they began: one of them stands for all, but for the allocator's history.
-      if (brief_) micro_batch(Index(1), false, false);
-      else r_.repeat(n - 2, [&](Index i) { micro_batch(i, false, false); }, Direction::forward, 1);
+      const std::int64_t played = std::min(n - 2, inner_);
+      if (played == 1) micro_batch(Index(1), false, false);
+      else r_.repeat(played, [&](Index i) { micro_batch(i, false, false); }, Direction::forward, 1);
     }
     if (n > 1) micro_batch(Index(n - 1), false, true);
     mark_(name_ + ".optimizer");
@@ -146,7 +147,7 @@ class TrainerProgram {
   const SyncPlan* send_;
   const SyncPlan* save_;
   Mark mark_;
-  bool brief_;
+  std::int64_t inner_;
   std::string name_;
   Fsdp2<R> core_;
   std::unique_ptr<Player<R>> train_, log_probs_;
