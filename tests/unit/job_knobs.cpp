@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include <oomplan/oomplan.hpp>
@@ -168,4 +170,14 @@ TEST_CASE("roles take disjoint GPUs in order, beside shares them") {
   job.roles[1].beside = "critic";
   CHECK(anchor(job, job.roles[2]) == nullptr);
   CHECK(placement(job).size() == 4);  // never fails
+}
+
+TEST_CASE("docs/job_file.md has the row of every knob") {
+  std::ifstream in(std::string(OOMPLAN_SOURCE_DIR) + "/docs/job_file.md");
+  const std::string page{std::istreambuf_iterator<char>(in), {}};
+  for (const auto& knob : knobs()) {
+    const std::string row = "| `" + std::string(knob.key) + "` | " + std::string(spelling(knob.effect)) + " | " + std::string(knob.help) + " |\n";
+    CAPTURE(row);
+    CHECK(page.find(row) != std::string::npos);
+  }
 }

@@ -122,6 +122,8 @@ critic: {beside: actor}
   CHECK(rollout.layout.data == 4);
   CHECK(rollout.memory_fraction == 0.5);
   CHECK(rollout.sleep_level == 2);
+  CHECK(job.sync.by == SyncBy::ipc);
+  CHECK(job.sync.bucket == 2048 * kMiB);
   CHECK(rollout.max_running == 256);
   CHECK(job_of(verl, {"framework=verl 0.8.0"}).role("rollout")->server.max_running == 1024);
 }

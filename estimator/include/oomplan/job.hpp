@@ -49,7 +49,7 @@ enum class LossHead : std::uint8_t {
   value,                 ///< critic: a linear layer h -> 1
 };
 /// How new weights reach the servers.
-enum class SyncBy : std::uint8_t { none, nccl, disk };
+enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU
 /// What a change of a knob does besides memory.
 enum class Effect : std::uint8_t { free, speed, numerics, semantics };
 

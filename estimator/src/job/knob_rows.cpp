@@ -257,6 +257,12 @@ std::vector<Knob> role_rows() {
   };
 }
 
+std::vector<std::string> supported_heads() {
+  auto out = spellings<LossHead>();
+  std::erase_if(out, [](const std::string& head) { return !unsupported_value("head", head).empty(); });
+  return out;
+}
+
 std::vector<Knob> trainer_rows() {
   using enum KnobType;
   using enum Effect;
@@ -332,7 +338,7 @@ std::vector<Knob> trainer_rows() {
                 "AReaL: rank 0 loads the model on the host and sends it; without it every GPU loads the whole model"),
             "loads the model on the host of rank 0; the start takes longer"),
       one_of(row("head", of, choice, knob::choice<&Trainer::head>(), numerics, "what follows the last hidden state"),
-             spellings<LossHead>()),
+             supported_heads()),
       zero_is(within(row("logits_to_keep", of, count, count_or_auto<&Trainer::logits_to_keep>(), semantics,
                          "only so many tokens reach the output layer; auto: all"),
                      kTokenLimit, "tokens"),

@@ -73,8 +73,8 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 15> kNames<Lo
      {LossHead::value, "value"}}};
 
 template <>
-inline constexpr std::array<std::pair<SyncBy, std::string_view>, 3> kNames<SyncBy>{
-    {{SyncBy::none, "none"}, {SyncBy::nccl, "nccl"}, {SyncBy::disk, "disk"}}};
+inline constexpr std::array<std::pair<SyncBy, std::string_view>, 4> kNames<SyncBy>{
+    {{SyncBy::none, "none"}, {SyncBy::nccl, "nccl"}, {SyncBy::disk, "disk"}, {SyncBy::ipc, "ipc"}}};
 
 template <>
 inline constexpr std::array<std::pair<Effect, std::string_view>, 4> kNames<Effect>{

@@ -207,7 +207,7 @@ class Validator {
     if (t.tokens_per_micro_batch > 0) within(key_of(role, "tokens_per_micro_batch"), t.tokens_per_micro_batch, kTokenLimit, "tokens");
     check_longest(role);
     const std::int64_t ranks = t.layout.data * t.layout.context;
-    if (t.replicas < 1 || ranks % t.replicas != 0)
+    if ((t.replicas < 1 || ranks % t.replicas != 0) && !follows_actor(role, "replicas"))
       problem(key_of(role, "replicas"), fmt::format("{} groups", t.replicas), fmt::format("a divisor of the {} ranks", ranks),
               "all shard groups are equally large");
     if (t.cpu_offload_policy && (t.offload_parameters || t.offload_optimizer) && job_.origins.contains(key_of(role, "offload")) &&
@@ -270,9 +270,19 @@ class Validator {
       problem("sync.bucket", fmt::format("{} bytes", job_.sync.bucket), fmt::format("at most {} bytes", kMemoryLimit.most));
     if (rollout == nullptr || actor == nullptr) return;
     const bool shared = anchor(job_, *rollout) != nullptr && anchor(job_, *rollout) == anchor(job_, *actor);
-    if (shared && job_.sync.by == SyncBy::nccl)
-      problem("sync.by", "'nccl'", actor->trainer.framework == Framework::areal ? "disk" : "disk or none",
-              "NCCL cannot connect two processes on one GPU");
+    const Framework framework = actor->trainer.framework;
+    const SyncBy by = job_.sync.by;
+    const auto refuse = [&](std::string expected, std::string why) {
+      problem("sync.by", fmt::format("'{}'", spelling(by)), std::move(expected), std::move(why));
+    };
+    if (by != SyncBy::none && framework == Framework::torch)
+      refuse("none", "PyTorch alone brings no weight update");
+    else if (shared && by == SyncBy::nccl)
+      refuse(framework == Framework::areal ? "disk" : "ipc or disk", "NCCL cannot connect two processes on one GPU");
+    else if (by == SyncBy::ipc && framework == Framework::areal)
+      refuse(shared ? "disk" : "nccl or disk", "AReaL has no weight update by CUDA IPC");
+    else if (by == SyncBy::ipc && !shared)
+      refuse("nccl or disk", "CUDA IPC connects processes of one GPU");
   }
 
   const Job& job_;
