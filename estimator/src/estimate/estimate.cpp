@@ -14,13 +14,13 @@ GpuAnswer answer_of(const Job& job, const GpuClass& c, const ClassFold& fold, co
   a.usable = gpu.usable - job.cluster.others;
   for (const auto& f : fold.phases) {
     Moment m;
-    m.phase = f.label;
+    m.phase = job.roles[f.role].name + "." + std::string(phase_word(f.phase));
     m.role = job.roles[f.role].name;
     m.usage.allocated = f.allocated;
     m.usage.reserved = f.reserved;
     m.usage.device = f.device;
     m.usage.capacity_needed = f.needed;
-    m.bound = c.processes > 1 && (f.label.ends_with(".receive_weights") || f.label.ends_with(".send_weights"));
+    m.bound = c.processes > 1 && (f.phase == PhaseKind::receive_weights || f.phase == PhaseKind::send_weights);
     a.phases.push_back(std::move(m));
   }
   for (std::size_t i = 0; i < a.phases.size(); ++i)
@@ -54,8 +54,9 @@ std::vector<HostAnswer> hosts_of(const Job& job, const std::vector<GpuClass>& cl
     for (std::size_t c = 0; c < folds.size(); ++c)
       for (const auto& f : folds[c].phases) {
         if (counts[node][c] == 0) continue;
-        const auto at = std::find_if(h.phases.begin(), h.phases.end(), [&](const auto& p) { return p.first == f.label; });
-        if (at == h.phases.end()) h.phases.emplace_back(f.label, f.host * counts[node][c]);
+        const std::string label = job.roles[f.role].name + "." + std::string(phase_word(f.phase));
+        const auto at = std::find_if(h.phases.begin(), h.phases.end(), [&](const auto& p) { return p.first == label; });
+        if (at == h.phases.end()) h.phases.emplace_back(label, f.host * counts[node][c]);
         else at->second += f.host * counts[node][c];
       }
     for (std::size_t i = 0; i < h.phases.size(); ++i)

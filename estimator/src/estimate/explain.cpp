@@ -17,7 +17,6 @@ constexpr std::int64_t kReplayedMicroBatches = 6;
 Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner) {
   const GpuClass& cls = a.classes[c];
   ProgramWriter w;
-  const Mark mark = [&w](const std::string& label) { w.mark(label); };
   std::vector<std::unique_ptr<TrainerProgram<ProgramWriter>>> trainers(cls.seats.size());
   std::vector<std::unique_ptr<ServerProgram<ProgramWriter>>> servers(cls.seats.size());
   for (std::size_t i = 0; i < cls.seats.size(); ++i) {
@@ -25,8 +24,9 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
     const RoleRun& run = a.runs[seat.role];
     if (seat.process != process) continue;
     const std::size_t rank = seat.seat.sender ? 0 : 1;
+    const Mark mark = [&w, &run](PhaseKind phase) { w.mark(run.role->name + "." + std::string(phase_word(phase))); };
     if (run.role->serves())
-      servers[i] = std::make_unique<ServerProgram<ProgramWriter>>(w, *a.folds[c].servers[seat.role], run.role->name, run.receive ? &*run.receive : nullptr, mark);
+      servers[i] = std::make_unique<ServerProgram<ProgramWriter>>(w, *a.folds[c].servers[seat.role], run.receive ? &*run.receive : nullptr, mark);
     else
       trainers[i] = std::make_unique<TrainerProgram<ProgramWriter>>(w, run, seat.seat, run.send[rank] ? &*run.send[rank] : nullptr,
                                                                     run.save[rank] ? &*run.save[rank] : nullptr, mark, inner);

@@ -121,15 +121,10 @@ TrainingCase read_training_case(std::string_view text, std::string_view config, 
   out.micro_batches = std::max<std::int64_t>(1, role.trainer.micro_batches);
   Apart apart(given);
   out.forward_only = apart.flag("forward_only", false);
-  out.trainer.padding_mask = apart.flag("padding_mask", false);
-  out.trainer.keep_outputs = apart.flag("keep_outputs", false);
-  out.trainer.sdpa_math = apart.flag("sdpa_math", false);
-  out.trainer.kernel_internals = apart.flag("kernel_internals", true);
-  out.trainer.replicas = apart.count("replicas", 1);
   apart.done();
   const Layout& l = out.trainer.layout;
   if (l.tensor > 1 || l.pipeline > 1 || l.expert > 1) throw wrong("trainer.layout", "tensor, pipeline or expert parallelism", "data and context parallelism");
-  if (l.data * l.context % out.trainer.replicas != 0) throw wrong("apart.replicas", std::to_string(out.trainer.replicas), "a divisor of the GPUs");
+  if (l.data * l.context % out.trainer.replicas != 0) throw wrong("trainer.replicas", std::to_string(out.trainer.replicas), "a divisor of the GPUs");
   return out;
 }
 
@@ -148,8 +143,8 @@ TrainingFigures training_figures(const TrainingCase& c) {
     out.parameters = plan.resident;
     out.states = c.forward_only ? 0 : plan.optimizer + plan.optimizer_steps;
   }
-  // states that were offloaded come back for the step alone
-  Bytes level = plan.buffers + out.parameters + (plan.offload_optimizer ? 0 : out.states);
+  // whatever is offloaded between phases is back for the step
+  Bytes level = plan.buffers + out.parameters + out.states;
   const auto stretch = [&](Bytes& highest, const auto& record) {
     PeakRecorder r;
     Fsdp2<PeakRecorder> engine(r, plan, "");
@@ -167,7 +162,6 @@ TrainingFigures training_figures(const TrainingCase& c) {
     stretch(out.backward, [&](auto& engine, auto& player) { engine.backward(player, Index(0), m == 0, m == passes - 1); });
   }
   if (!c.forward_only) {
-    if (plan.offload_optimizer) level += out.states;
     // the last micro-batch's input_ids and labels are names of the loop that calls step()
     level += 2 * bytes_of(pass.counts.b * pass.counts.s, DType::int64);
     stretch(out.optimizer, [](auto& engine, auto&) { engine.optimizer_step(); });

@@ -33,8 +33,8 @@ struct TrainingFigures {
 TrainingFigures training_figures(const TrainingCase&);
 
 /// `job`: JSON {"model": name, "trainer": {knob: value}, "apart": {...}}; values are numbers, flags, words, or maps of them
-/// ("precision"). Keys of `apart`: forward_only, padding_mask, keep_outputs, sdpa_math, kernel_internals, replicas. `config`: text of
-/// a config.json that stands for the model; empty: the model is looked up. Throws InputError.
+/// ("precision"). Key of `apart`: forward_only. `config`: text of a config.json that stands for the model; empty: the model is
+/// looked up. Throws InputError.
 TrainingCase read_training_case(std::string_view job, std::string_view config, const Catalog&);
 
 struct ServingCase {

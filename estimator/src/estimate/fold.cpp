@@ -17,12 +17,12 @@ struct ProcessState {
 /// A recorder that is cut into labelled Spans.
 struct Cutter {
   PeakRecorder recorder;
-  std::string label;
-  std::vector<std::pair<std::string, Span>> spans;
-  void cut(const std::string& next) {
-    if (recorder.span().events > 0 || recorder.span().trimmed) spans.emplace_back(label, recorder.span());
+  PhaseKind phase = PhaseKind::load;
+  std::vector<std::pair<PhaseKind, Span>> spans;
+  void cut(PhaseKind next) {
+    if (recorder.span().events > 0 || recorder.span().trimmed) spans.emplace_back(phase, recorder.span());
     recorder = PeakRecorder();
-    label = next;
+    phase = next;
   }
 };
 
@@ -52,7 +52,7 @@ class ClassFolder {
     const SeatOnGpu& seat = class_.seats[i];
     const RoleRun& run = runs_[seat.role];
     Cutter& cutter = cutters_[i];
-    const Mark mark = [&cutter](const std::string& label) { cutter.cut(label); };
+    const Mark mark = [&cutter](PhaseKind phase) { cutter.cut(phase); };
     if (run.role->serves()) {
       if (!servers_[i]) make_server(i, run, seat, mark);
       servers_[i]->step(kind);
@@ -63,8 +63,8 @@ class ClassFolder {
                                                                       run.save[rank] ? &*run.save[rank] : nullptr, mark);
       trainers_[i]->step(kind);
     }
-    cutter.cut("");
-    for (const auto& [label, span] : cutter.spans) apply(seat, label, span);
+    cutter.cut(PhaseKind::load);
+    for (const auto& [phase, span] : cutter.spans) apply(seat, phase, span);
     cutter.spans.clear();
   }
 
@@ -73,7 +73,7 @@ class ClassFolder {
     point.stage = seat.seat.stage;
     point.occupied = job_.cluster.others + others(seat.process);
     out_.servers[seat.role] = plan(run.model, run.facts, point);
-    servers_[i] = std::make_unique<ServerProgram<PeakRecorder>>(cutters_[i].recorder, *out_.servers[seat.role], run.role->name,
+    servers_[i] = std::make_unique<ServerProgram<PeakRecorder>>(cutters_[i].recorder, *out_.servers[seat.role],
                                                                 run.receive ? &*run.receive : nullptr, mark);
   }
 
@@ -84,11 +84,11 @@ class ClassFolder {
     return sum;
   }
 
-  void apply(const SeatOnGpu& seat, const std::string& label, const Span& span) {
+  void apply(const SeatOnGpu& seat, PhaseKind phase, const Span& span) {
     ProcessState& s = states_[seat.process];
     const Bytes direct = s.level - s.cached;
     PhaseFigure f;
-    f.label = label;
+    f.phase = phase;
     f.role = seat.role;
     f.others = others(seat.process);
     f.allocated = s.level + span.peak - direct;
@@ -106,7 +106,7 @@ class ClassFolder {
     remember(f);
   }
   void remember(const PhaseFigure& f) {
-    const auto known = std::find_if(out_.phases.begin(), out_.phases.end(), [&](const PhaseFigure& p) { return p.label == f.label; });
+    const auto known = std::find_if(out_.phases.begin(), out_.phases.end(), [&](const PhaseFigure& p) { return p.phase == f.phase && p.role == f.role; });
     if (known == out_.phases.end()) {
       out_.phases.push_back(f);
       return;

@@ -13,7 +13,7 @@ namespace oomplan {
 
 /// A phase on one GPU; the highest of its occurrences.
 struct PhaseFigure {
-  std::string label;
+  PhaseKind phase = PhaseKind::load;
   std::size_t role = 0;
   Bytes allocated = 0;  ///< torch memory of the active process
   Bytes reserved = 0;   ///< the same with what its allocator keeps: a lower bound, the replay adds fragmentation

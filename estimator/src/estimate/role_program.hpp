@@ -1,4 +1,4 @@
-// One role as a memory program, turn by turn, for either recorder. Labels of phases are given to `mark` as they begin.
+// One role as a memory program, turn by turn, for either recorder. `mark` is told of every phase as it begins.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace oomplan {
 
-using Mark = std::function<void(const std::string&)>;
+using Mark = std::function<void(PhaseKind)>;
 
 /// Which GPU of the role: what its program depends on besides the role.
 struct Seat {
@@ -26,11 +26,10 @@ template <class R>
 class TrainerProgram {
  public:
   TrainerProgram(R& r, const RoleRun& run, const Seat& seat, const SyncPlan* send, const SyncPlan* save, Mark mark, std::int64_t inner_micro_batches = 1)
-      : r_(r), run_(run), seat_(seat), send_(send), save_(save), mark_(std::move(mark)), inner_(inner_micro_batches), name_(run.role->name), core_(r, run.plan, name_ + ".") {
-    if (run.plan.train != nullptr)
-      train_ = std::make_unique<Player<R>>(r, *run.plan.train, run.plan.train_counts.counts, run.plan.train_counts.chunks, name_ + ".");
+      : r_(r), run_(run), seat_(seat), send_(send), save_(save), mark_(std::move(mark)), inner_(inner_micro_batches), core_(r, run.plan, run.role->name) {
+    if (run.plan.train != nullptr) train_.emplace(r, *run.plan.train, run.plan.train_counts.counts, run.plan.train_counts.chunks, run.role->name);
     if (run.plan.log_probs != nullptr)
-      log_probs_ = std::make_unique<Player<R>>(r, *run.plan.log_probs, run.plan.log_prob_counts.counts, run.plan.log_prob_counts.chunks, name_ + ".log_probs.");
+      log_probs_.emplace(r, *run.plan.log_probs, run.plan.log_prob_counts.counts, run.plan.log_prob_counts.chunks, run.role->name);
     context_ = site("context", run.constants.context, Category::context, Pool::driver);
     nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
     workspace_ = site("cublas_workspaces", run.constants.workspace, Category::workspace, Pool::torch);
@@ -43,16 +42,16 @@ class TrainerProgram {
     switch (kind) {
       case StepKind::load: return load();
       case StepKind::log_probs: return awake([&] {
-        mark_(name_ + (run_.critic ? ".values" : ".log_probs"));
+        mark_(run_.critic ? PhaseKind::values : PhaseKind::log_probs);
         core_.forward(*log_probs_, Index(0));
       });
       case StepKind::train: return train();
       case StepKind::send: return awake([&] {
-        mark_(name_ + ".send_weights");
+        mark_(PhaseKind::send_weights);
         if (send_ != nullptr) record_send(r_, *send_);
       });
       case StepKind::save: return awake([&] {
-        mark_(name_ + ".save");
+        mark_(PhaseKind::save);
         if (save_ != nullptr) record_send(r_, *save_);
       });
       default: return;
@@ -65,10 +64,10 @@ class TrainerProgram {
     for (const auto& u : run_.plan.units) most = std::max(most, u.resident);
     return most;
   }
-  SiteRef site(const std::string& name, Bytes bytes, Category category, Pool pool) {
+  SiteRef site(std::string_view name, Bytes bytes, Category category, Pool pool) {
     if constexpr (R::kWrites) {
       Site row;
-      row.name = name_ + "." + name;
+      row.name = run_.role->name + "." + std::string(name);
       row.bytes = bytes;
       row.category = category;
       row.pool = pool;
@@ -82,7 +81,7 @@ class TrainerProgram {
   }
 
   void load() {
-    mark_(name_ + ".load");
+    mark_(PhaseKind::load);
     if (seat_.owns_process) {
       r_.alloc(context_);
       r_.alloc(nccl_);
@@ -116,9 +115,9 @@ class TrainerProgram {
   }
 
   void micro_batch(Index micro, bool first, bool last) {
-    mark_(name_ + ".forward");
+    mark_(PhaseKind::forward);
     core_.forward(*train_, micro);
-    mark_(name_ + ".backward");
+    mark_(PhaseKind::backward);
     core_.backward(*train_, micro, first, last);
   }
   void train() {
@@ -133,7 +132,7 @@ class TrainerProgram {
       else r_.repeat(played, [&](Index i) { micro_batch(i, false, false); }, Direction::forward, 1);
     }
     if (n > 1) micro_batch(Index(n - 1), false, true);
-    mark_(name_ + ".optimizer");
+    mark_(PhaseKind::optimizer);
     if (!states_) core_.make_states();
     states_ = true;
     core_.optimizer_step();
@@ -148,9 +147,8 @@ class TrainerProgram {
   const SyncPlan* save_;
   Mark mark_;
   std::int64_t inner_;
-  std::string name_;
   Fsdp2<R> core_;
-  std::unique_ptr<Player<R>> train_, log_probs_;
+  std::optional<Player<R>> train_, log_probs_;
   SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_;
   bool states_ = false;
 };
@@ -158,29 +156,29 @@ class TrainerProgram {
 template <class R>
 class ServerProgram {
  public:
-  ServerProgram(R& r, const ServerPlan& plan, std::string name, const SyncPlan* receive, Mark mark)
-      : r_(r), plan_(plan), receive_(receive), mark_(std::move(mark)), name_(std::move(name)), sites_(make_sites(r, plan)) {}
+  ServerProgram(R& r, const ServerPlan& plan, const SyncPlan* receive, Mark mark)
+      : r_(r), plan_(plan), receive_(receive), mark_(std::move(mark)), sites_(make_sites(r, plan)) {}
 
   void step(StepKind kind) {
     switch (kind) {
-      case StepKind::load: return phase("load", ServerPhase::load);
-      case StepKind::start: return phase("start", ServerPhase::start);
-      case StepKind::generate: return phase("generate", ServerPhase::generate);
+      case StepKind::load: return phase(PhaseKind::load, ServerPhase::load);
+      case StepKind::start: return phase(PhaseKind::start, ServerPhase::start);
+      case StepKind::generate: return phase(PhaseKind::generate, ServerPhase::generate);
       case StepKind::sleep:
         if (asleep_) return;
         asleep_ = true;
-        return phase("sleep", ServerPhase::sleep);
+        return phase(PhaseKind::sleep, ServerPhase::sleep);
       case StepKind::wake_weights:
         if (!asleep_) return;
         asleep_ = false;
         weights_only_ = true;
-        return phase("wake", ServerPhase::wake_weights);
+        return phase(PhaseKind::wake, ServerPhase::wake_weights);
       case StepKind::wake_cache:
         if (!weights_only_) return;
         weights_only_ = false;
-        return phase("wake", ServerPhase::wake_cache);
+        return phase(PhaseKind::wake, ServerPhase::wake_cache);
       case StepKind::receive:
-        mark_(name_ + ".receive_weights");
+        mark_(PhaseKind::receive_weights);
         if (receive_ != nullptr) record_receive(r_, *receive_);
         return;
       default: return;
@@ -188,15 +186,14 @@ class ServerProgram {
   }
 
  private:
-  void phase(const char* label, ServerPhase p) {
-    mark_(name_ + "." + label);
+  void phase(PhaseKind kind, ServerPhase p) {
+    mark_(kind);
     record(r_, plan_, sites_, p);
   }
   R& r_;
   const ServerPlan& plan_;
   const SyncPlan* receive_;
   Mark mark_;
-  std::string name_;
   ServerSites sites_;
   bool asleep_ = false, weights_only_ = false;
 };

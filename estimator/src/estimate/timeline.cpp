@@ -9,6 +9,12 @@ bool learns(const Role& r) { return r.kind == RoleKind::actor || r.kind == RoleK
 
 }  // namespace
 
+std::string_view phase_word(PhaseKind p) {
+  constexpr std::string_view kWords[] = {"load",    "start",   "generate", "sleep",     "wake",         "receive_weights", "log_probs",
+                                         "values",  "forward", "backward", "optimizer", "send_weights", "save"};
+  return kWords[static_cast<std::size_t>(p)];
+}
+
 bool share_gpus(const Job& job, const Role& a, const Role& b) {
   const Role* x = anchor(job, a);
   return x != nullptr && x == anchor(job, b);

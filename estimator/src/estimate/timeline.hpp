@@ -2,7 +2,7 @@
 // that sit on it.
 #pragma once
 #include <cstdint>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include <oomplan/job.hpp>
@@ -10,6 +10,10 @@
 namespace oomplan {
 
 enum class StepKind : std::uint8_t { load, start, wake_weights, wake_cache, generate, sleep, log_probs, train, send, receive, save };
+
+/// What a role is doing, as reports call it. One table of words: phase_word().
+enum class PhaseKind : std::uint8_t { load, start, generate, sleep, wake, receive_weights, log_probs, values, forward, backward, optimizer, send_weights, save };
+std::string_view phase_word(PhaseKind);
 
 struct Step {
   std::size_t role = 0;  ///< index into Job::roles

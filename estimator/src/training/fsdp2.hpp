@@ -9,6 +9,7 @@
 //   root      holds what no unit holds; reduced last. A wrapped embedding is reduced behind it, by the final callback.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "training/player.hpp"
 #include "training/plan.hpp"
@@ -18,18 +19,21 @@ namespace oomplan {
 template <class R>
 class Fsdp2 {
  public:
-  Fsdp2(R& r, const TrainPlan& plan, const std::string& prefix)
-      : r_(r), plan_(plan), prefix_(prefix), micro_(Index(0)) {
+  /// `role` stands before the names of sites.
+  Fsdp2(R& r, const TrainPlan& plan, std::string_view role) : r_(r), plan_(plan), micro_(Index(0)) {
+    if constexpr (R::kWrites) prefix_ = role.empty() ? "" : std::string(role) + ".";
+    else (void)role;
+    units_.reserve(plan.units.size());
     const Tape& any = plan.train != nullptr ? *plan.train : *plan.log_probs;
     for (std::size_t s = 0; s < any.stations.size(); ++s)
       units_.push_back(sites_of(plan.units[s], any.stations[s].place == StationPlace::layers ? "layer" : station_name(any.stations[s].place)));
     root_ = sites_of(plan.root, "root");
-    parameters_ = site("parameters", plan.resident, Category::weights, Holder::resident);
-    optimizer_ = site("optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
-    host_parameters_ = host_site("parameters on the host", plan.resident);
-    host_optimizer_ = host_site("optimizer states on the host", plan.optimizer);
-    buffers_ = site("buffers", plan.buffers, Category::buffers, Holder::resident);
-    transient_ = site("optimizer.temporaries", plan.step_transient, Category::temporaries, Holder::local);
+    parameters_ = site("", "parameters", plan.resident, Category::weights, Holder::resident);
+    optimizer_ = site("", "optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
+    host_parameters_ = host_site("", "parameters on the host", plan.resident);
+    host_optimizer_ = host_site("", "optimizer states on the host", plan.optimizer);
+    buffers_ = site("", "buffers", plan.buffers, Category::buffers, Holder::resident);
+    transient_ = site("", "optimizer.temporaries", plan.step_transient, Category::temporaries, Holder::local);
   }
 
   /// Parameters and buffers of this rank. Leaves them on the device, or on the host under CPUOffloadPolicy.
@@ -133,19 +137,20 @@ class Fsdp2 {
     SiteRef upload, cast, gathered, unsharded, reduce_input, reduce_output, gradient, accumulated;
   };
 
-  static std::string station_name(StationPlace place) {
+  static std::string_view station_name(StationPlace place) {
     return place == StationPlace::embedding ? "embedding" : place == StationPlace::head ? "head" : "unit";
   }
-  SiteRef site(const std::string& name, Bytes bytes, Category category, Holder holder, std::uint8_t stream = 0) {
+  SiteRef site(std::string_view unit, std::string_view name, Bytes bytes, Category category, Holder holder, std::uint8_t stream = 0) {
     if constexpr (R::kWrites) {
       Site row;
-      row.name = prefix_ + name;
+      row.name = named(unit, name);
       row.bytes = bytes;
       row.category = category;
       row.holder = holder;
       row.stream = stream;
       return r_.site(std::move(row));
     } else {
+      (void)unit;
       (void)name;
       (void)category;
       (void)holder;
@@ -153,31 +158,35 @@ class Fsdp2 {
       return {0, bytes, Pool::torch};
     }
   }
-  SiteRef host_site(const std::string& name, Bytes bytes) {
+  std::string named(std::string_view unit, std::string_view name) const {
+    return prefix_ + std::string(unit) + (unit.empty() ? "" : ".") + std::string(name);
+  }
+  SiteRef host_site(std::string_view unit, std::string_view name, Bytes bytes) {
     if constexpr (R::kWrites) {
       Site row;
-      row.name = prefix_ + name;
+      row.name = named(unit, name);
       row.bytes = bytes;
       row.category = Category::host_copy;
       row.pool = Pool::pinned;
       row.holder = Holder::resident;
       return r_.site(std::move(row));
     } else {
+      (void)unit;
       (void)name;
       return {0, bytes, Pool::pinned};
     }
   }
-  Sites sites_of(const UnitBytes& b, const std::string& name) {
+  Sites sites_of(const UnitBytes& b, std::string_view unit) {
     Sites s;
-    s.upload = site(name + ".shard_from_host", plan_.cpu_offload ? b.resident : 0, Category::communication, Holder::communication, 1);
-    s.cast = site(name + ".shard_cast", b.cast, Category::communication, Holder::communication, 1);
-    s.gathered = site(name + ".all_gather_output", b.gathered, Category::communication, Holder::communication, 1);
-    s.unsharded = site(name + ".unsharded_parameters", b.unsharded, Category::weights, Holder::communication);
-    s.reduce_input = site(name + ".reduce_scatter_input", b.reduce_input, Category::communication, Holder::communication);
-    s.reduce_output = site(name + ".reduce_scatter_output", b.reduce_output, Category::communication, Holder::communication, 2);
-    s.gradient = plan_.cpu_offload ? host_site(name + ".sharded_gradients", b.gradient)
-                                   : site(name + ".sharded_gradients", b.gradient, Category::gradients, Holder::autograd, 2);
-    s.accumulated = site(name + ".unsharded_gradients", b.accumulated, Category::gradients, Holder::autograd);
+    s.upload = site(unit, "shard_from_host", plan_.cpu_offload ? b.resident : 0, Category::communication, Holder::communication, 1);
+    s.cast = site(unit, "shard_cast", b.cast, Category::communication, Holder::communication, 1);
+    s.gathered = site(unit, "all_gather_output", b.gathered, Category::communication, Holder::communication, 1);
+    s.unsharded = site(unit, "unsharded_parameters", b.unsharded, Category::weights, Holder::communication);
+    s.reduce_input = site(unit, "reduce_scatter_input", b.reduce_input, Category::communication, Holder::communication);
+    s.reduce_output = site(unit, "reduce_scatter_output", b.reduce_output, Category::communication, Holder::communication, 2);
+    s.gradient = plan_.cpu_offload ? host_site(unit, "sharded_gradients", b.gradient)
+                                   : site(unit, "sharded_gradients", b.gradient, Category::gradients, Holder::autograd, 2);
+    s.accumulated = site(unit, "unsharded_gradients", b.accumulated, Category::gradients, Holder::autograd);
     return s;
   }
   static std::size_t station(const Tape& tape, StationPlace place) {

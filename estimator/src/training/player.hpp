@@ -1,6 +1,6 @@
 // Plays the stations of a tape into a recorder: folded summaries into a PeakRecorder, single events into a ProgramWriter.
 #pragma once
-#include <type_traits>
+#include <string_view>
 #include <vector>
 
 #include <oomplan/program.hpp>
@@ -17,10 +17,11 @@ enum class LeafGradients : std::uint8_t { keep, add };
 template <class R>
 class Player {
  public:
-  /// `prefix` stands before the names of sites. REQUIRES: tape outlives the player.
-  Player(R& r, const Tape& tape, const TokenCounts& counts, std::int64_t chunks, const std::string& prefix)
+  /// `role` stands before the names of sites. REQUIRES: tape outlives the player.
+  Player(R& r, const Tape& tape, const TokenCounts& counts, std::int64_t chunks, std::string_view role)
       : r_(r), tape_(tape), counts_(counts), chunks_(chunks) {
-    if constexpr (R::kWrites) register_sites(prefix);
+    if constexpr (R::kWrites) register_sites(role.empty() ? "" : std::string(role) + ".");
+    else (void)role;
   }
 
   const Tape& tape() const { return tape_; }
