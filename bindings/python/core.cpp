@@ -10,4 +10,5 @@ PYBIND11_MODULE(_core, module) {
   bind_answers(module);
   bind_calls(module);
   bind_program(module);
+  bind_accuracy(module);
 }

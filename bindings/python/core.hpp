@@ -39,11 +39,12 @@ auto freed(Call&& call) {
 py::object loaded(const std::string& json);
 Answer answer(const JobHandle&, const std::shared_ptr<const Catalog>&, Estimate (*judge)(const Job&, const Catalog*));
 
-void bind_errors(py::module_&);   // InputError, Defect, Problem
-void bind_catalog(py::module_&);  // Catalog, gpus, facts, models
-void bind_job(py::module_&);      // Job, read
-void bind_answers(py::module_&);  // Estimate and its parts
-void bind_calls(py::module_&);    // estimate, explain, search, advise
-void bind_program(py::module_&);  // Program and its readers
+void bind_errors(py::module_&);    // InputError, Defect, Problem
+void bind_catalog(py::module_&);   // Catalog, gpus, facts, models
+void bind_job(py::module_&);       // Job, read
+void bind_answers(py::module_&);   // Estimate and its parts
+void bind_calls(py::module_&);     // estimate, explain, search, advise
+void bind_program(py::module_&);   // Program and its readers
+void bind_accuracy(py::module_&);  // figures for comparison with measured runs
 
 }  // namespace oomplan::python

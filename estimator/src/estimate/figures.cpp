@@ -41,8 +41,10 @@ void set_all(Job& job, const std::string& prefix, const Json& settings) {
   if (!settings.is_object()) throw wrong(prefix, settings.dump(), "settings: a map");
   for (const auto& [key, value] : settings.items()) {
     const std::string path = prefix + "." + key;
-    if (value.is_object()) set_all(job, path, value);
-    else set(job, path, text_of(path, value));
+    if (value.is_object())
+      set_all(job, path, value);
+    else
+      set(job, path, text_of(path, value));
   }
 }
 
@@ -61,7 +63,8 @@ class Apart {
   std::int64_t count(const char* key, std::int64_t otherwise) {
     const Json value = take(key);
     if (value.is_null()) return otherwise;
-    if (!value.is_number_integer() || value.get<std::int64_t>() < 1) throw wrong(std::string("apart.") + key, value.dump(), "a positive number");
+    if (!value.is_number_integer() || value.get<std::int64_t>() < 1)
+      throw wrong(std::string("apart.") + key, value.dump(), "a positive number");
     return value.get<std::int64_t>();
   }
   DType format(const char* key, DType otherwise) {
@@ -123,8 +126,10 @@ TrainingCase read_training_case(std::string_view text, std::string_view config, 
   out.forward_only = apart.flag("forward_only", false);
   apart.done();
   const Layout& l = out.trainer.layout;
-  if (l.tensor > 1 || l.pipeline > 1 || l.expert > 1) throw wrong("trainer.layout", "tensor, pipeline or expert parallelism", "data and context parallelism");
-  if (l.data * l.context % out.trainer.replicas != 0) throw wrong("trainer.replicas", std::to_string(out.trainer.replicas), "a divisor of the GPUs");
+  if (l.tensor > 1 || l.pipeline > 1 || l.expert > 1)
+    throw wrong("trainer.layout", "tensor, pipeline or expert parallelism", "data and context parallelism");
+  if (l.data * l.context % out.trainer.replicas != 0)
+    throw wrong("trainer.replicas", std::to_string(out.trainer.replicas), "a divisor of the GPUs");
   return out;
 }
 
@@ -132,8 +137,10 @@ TrainingFigures training_figures(const TrainingCase& c) {
   const Architecture& a = *c.architecture;
   const Trainer& t = c.trainer;
   TrainTapes tapes;
-  if (c.forward_only) tapes.log_probs = make_tape(a, log_prob_pass(t, a, false, t.tokens_per_micro_batch, t.kernel_internals));
-  else tapes.train = make_tape(a, train_pass(t, a, false, t.tokens_per_micro_batch, t.kernel_internals));
+  if (c.forward_only)
+    tapes.log_probs = make_tape(a, log_prob_pass(t, a, false, t.tokens_per_micro_batch, t.kernel_internals));
+  else
+    tapes.train = make_tape(a, train_pass(t, a, false, t.tokens_per_micro_batch, t.kernel_internals));
   const TrainPlan plan = make_plan(a, t, c.engine, false, !c.forward_only, tapes, c.micro_batches);
   const Tape& tape = c.forward_only ? *plan.log_probs : *plan.train;
   const PassCounts& pass = c.forward_only ? plan.log_prob_counts : plan.train_counts;
@@ -173,7 +180,8 @@ TrainingFigures training_figures(const TrainingCase& c) {
 ServingCase read_serving_case(std::string_view text, std::string_view config, const Catalog& catalog) {
   const Json given = parsed(text);
   const Json settings = given.value("server", Json::object());
-  if (!settings.is_object() || !settings.contains("engine")) throw wrong("server.engine", "nothing", "vllm or sglang with a version");
+  if (!settings.is_object() || !settings.contains("engine"))
+    throw wrong("server.engine", "nothing", "vllm or sglang with a version");
   Job job = job_with(RoleKind::server, "server", EngineKind::vllm);
   set(job, "gpus", text_of("gpus", given.value("gpus", Json("1 x H100-80GB"))));
   set(job, "server.engine", text_of("server.engine", settings["engine"]));  // first: other knobs depend on it

@@ -1,7 +1,7 @@
 // Figures of one role that others have measured or executed, for comparison: phases of a training step, a server's start.
 //
-// A case is a native job with one role, written in full (nothing is defaulted but what is named here), and a few facts that no job
-// file has because only a comparison needs them. Nothing is estimated here that estimate() would not: the same tapes, plans
+// A case is a native job with one role, written in full (nothing is defaulted but what is named here), and a few facts that no
+// job file has because only a comparison needs them. Nothing is estimated here that estimate() would not: the same tapes, plans
 // and folds, without the constants of a process (context, NCCL) and without phases around the step.
 #pragma once
 #include <cstdint>
@@ -21,7 +21,7 @@ struct TrainingCase {
   std::shared_ptr<const Architecture> architecture;
   Trainer trainer;
   EngineKind engine = EngineKind::fsdp2;
-  bool forward_only = false;        ///< a log-prob pass without gradients and optimizer
+  bool forward_only = false;  ///< a log-prob pass without gradients and optimizer
   std::int64_t micro_batches = 1;
 };
 

@@ -197,9 +197,12 @@ void declare_feed_forward(Eager& g, const FeedForward& ff, std::int64_t h, DType
     w.down = g.parameter("mlp.down_proj.weight", {h, ff.width}, dtype);
     return;
   }
+  // Qwen2-MoE and Mixtral register the router in front of the experts, Qwen3-MoE behind them
+  const bool router_first = ff.shared_gate || ff.weights_in_fp32;
+  if (router_first) w.router = g.parameter("mlp.gate.weight", {ff.experts, h}, dtype);
   w.experts_gate_up = g.parameter("mlp.experts.gate_up_proj", {ff.experts, 2 * ff.expert_width, h}, dtype);
   w.experts_down = g.parameter("mlp.experts.down_proj", {ff.experts, h, ff.expert_width}, dtype);
-  w.router = g.parameter("mlp.gate.weight", {ff.experts, h}, dtype);
+  if (!router_first) w.router = g.parameter("mlp.gate.weight", {ff.experts, h}, dtype);
   if (ff.shared_width > 0) {
     w.shared_gate = g.parameter("mlp.shared_expert.gate_proj.weight", {ff.shared_width, h}, dtype);
     w.shared_up = g.parameter("mlp.shared_expert.up_proj.weight", {ff.shared_width, h}, dtype);

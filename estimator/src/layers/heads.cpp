@@ -158,39 +158,15 @@ Tensor areal_chunk(Eager& g, const Tensor& logits, std::int64_t vocab) {
   return out;
 }
 
-/// The same in eager mode: fp32 logits, log_softmax, its exponential for the entropy; they stay until the function returns.
-Tensor areal_eager_chunk(Eager& g, const Tensor& logits, std::int64_t vocab, std::vector<Tensor>& kept) {
-  const Shape one{C, Dim(1)};
-  Tensor part = slice(g, logits, {C, Dim(vocab)});
-  Tensor log_probs;
-  {
-    Tensor full = to(g, part, DType::fp32, "chunk.logits_fp32");
-    Tensor scaled = scale(g, std::move(full), "chunk.scaled", Category::logits);
-    log_probs = log_softmax(g, std::move(scaled), "chunk.log_probs");
-  }
-  Tensor index = g.make("chunk.labels", one, DType::int64);
-  Tensor token = gather(g, log_probs, index, one, "chunk.token");
-  Tensor power = exp(g, log_probs, "chunk.exp");
-  Tensor weighted;
-  {
-    Tensor product = mul(g, power, log_probs, "chunk.product", Category::logits);
-    weighted = sum(g, std::move(product), one, "chunk.entropy");
-  }
-  kept.push_back(log_probs);
-  kept.push_back(power);
-  return add(g, std::move(token), std::move(weighted), "chunk.objective");
-}
-
 Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::function<void(int)>& scope) {
   Tensor rows_view = logits.alias({TK, Dim(o.vocab)});
   rows_view.grad_fn = logits.grad_fn;
   rows_view.output = logits.output;
-  std::vector<Tensor> parts, kept;
+  std::vector<Tensor> parts;
   for (int i = 0; i < o.chunks; ++i) {
     scope(i);
     switch (o.head) {
       case LossHead::areal_compiled: parts.push_back(areal_chunk(g, rows_view, o.vocab)); break;
-      case LossHead::areal_eager: parts.push_back(areal_eager_chunk(g, rows_view, o.vocab, kept)); break;
       default: {
         Tensor part = slice(g, rows_view, {C, Dim(o.vocab)});
         Tensor full = to(g, part, DType::fp32, "chunk.logits_fp32");
@@ -209,7 +185,6 @@ Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::
 std::int64_t chunk_rows(LossHead head) {
   switch (head) {
     case LossHead::areal_compiled:
-    case LossHead::areal_eager:
     case LossHead::logprob_chunked: return 1024;
     default: return 0;
   }
@@ -253,12 +228,12 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
     case LossHead::verl_entropy_compiled:
     case LossHead::verl_entropy_eager: return mean_loss(g, verl(g, logits, o.head));
     case LossHead::logprob_chunked:
-    case LossHead::areal_compiled:
-    case LossHead::areal_eager: return mean_loss(g, chunked(g, logits, o, scope));
+    case LossHead::areal_compiled: return mean_loss(g, chunked(g, logits, o, scope));
     case LossHead::value: {
       Tensor full = to(g, std::move(logits), DType::fp32, "values_fp32");
       return mean_loss(g, std::move(full));
     }
+    case LossHead::areal_eager: break;  // refused by run_model
   }
   return {};
 }

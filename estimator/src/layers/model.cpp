@@ -33,6 +33,7 @@ class Runner {
     // The loss and what the caller kept go last.
     kept_outputs_.reset();
     loss.reset();
+    arguments_ = {};
     input_ids_.reset();
     labels_.reset();
     return std::move(out_);
@@ -146,7 +147,9 @@ class Runner {
       return run_layer(g_, a_, layer, leaves, o_.kernels, context, in);
     };
     if (!o_.training || o_.recompute == Recompute::none) return body(x);
-    return o_.reentrant ? g_.checkpoint_reentrant(x, body) : g_.checkpoint(x, body);
+    if (!o_.reentrant) return g_.checkpoint(x, body);
+    arguments_ = {context, positions_};
+    return g_.checkpoint_reentrant(x, body);
   }
 
   /// LlamaModel.forward: inputs_embeds stays a local variable to the end.
@@ -219,7 +222,7 @@ class Runner {
     return h == LossHead::verl_flash_ce || h == LossHead::verl_entropy_compiled || h == LossHead::verl_entropy_eager;
   }
   /// AReaL's `outputs` and `logits` stay referenced through the backward pass.
-  static bool keeps_logits(LossHead h) { return h == LossHead::areal_compiled || h == LossHead::areal_eager; }
+  static bool keeps_logits(LossHead h) { return h == LossHead::areal_compiled; }
 
   Eager& g_;
   const Architecture& a_;
@@ -228,6 +231,12 @@ class Runner {
   int embedding_ = -1, norm_ = -1, head_ = -1;
   std::vector<LayerLeaves> layers_;
   Tensor input_ids_, labels_, positions_, kept_outputs_;
+  /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
+  struct Arguments {
+    LayerContext context;
+    Tensor positions;
+  };
+  Arguments arguments_;
 };
 
 }  // namespace
@@ -235,6 +244,8 @@ class Runner {
 ModelRun run_model(Eager& g, const Architecture& a, const PassOptions& options) {
   if (const std::string why = unsupported(a, options.kernels); !why.empty())
     throw InputError(Problem{{}, a.name, "a model that the kernel sets describe", "", why});
+  if (options.head == LossHead::areal_eager)
+    throw InputError(Problem{{}, "areal_eager", "another head", "", "AReaL's eager head (NPU) is not supported yet"});
   return Runner(g, a, options).run();
 }
 

@@ -1,0 +1,327 @@
+"""Training rows as native jobs: what PyTorch executed (oracle rows) and what people measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
+
+PHASES = ("forward", "backward", "optimizer")
+HEADS = {
+    "hf_loss_keep_outputs": "hf_loss",
+    "forward_only_logprob_fp32": "logprob_fp32",
+    "verl_ref_logprob": "verl_flash_ce",
+    "verl_old_logprob_entropy_compiled": "verl_entropy_compiled",
+    "verl_old_logprob_entropy_eager": "verl_entropy_eager",
+    "areal_forward_compiled": "areal_compiled",
+}
+KNOWN_HEADS = {
+    "hf_loss",
+    "logprob_fp32",
+    "logprob_bf16",
+    "logprob_lse",
+    "logprob_rows",
+    "logprob_chunked",
+    "logprob_entropy_fp32",
+    "logprob_entropy_nograd",
+    "logprob_temperature",
+    "verl_flash_ce",
+    "verl_entropy_compiled",
+    "verl_entropy_eager",
+    "areal_compiled",
+}
+DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32"}
+ENGINES = {"fsdp1": "FSDP1", "ddp": "DDP", "deepspeed": "DeepSpeed", "megatron": "Megatron", "fsdp": "FSDP1"}
+
+
+def not_yet(what: str) -> CannotExpress:
+    return CannotExpress(f"{what} is not supported yet")
+
+
+def set_sharding(row: Row, trainer: Row) -> None:
+    sharding = row.get("sharding")
+    if not sharding:
+        trainer["engine"] = "single"
+        return
+    if not isinstance(sharding, dict):
+        raise CannotExpress("the sharding is not understood")
+    given = dict(sharding)
+    engine = str(given.pop("engine", "fsdp2") or "fsdp2")
+    if engine != "fsdp2":
+        raise not_yet(ENGINES.get(engine, engine))
+    if given.pop("tp", None) not in (None, 1):
+        raise not_yet("tensor parallelism under FSDP2")
+    if given.pop("forward_prefetch", None):
+        raise not_yet("explicit forward prefetch of FSDP2")
+    trainer["engine"] = "fsdp2"
+    world = int(given.pop("world"))
+    parallel = row.get("sequence_parallel") or {}
+    context = int(parallel.get("size", 1))
+    trainer["layout"] = f"d{world // context}" + (f"c{context}" if context > 1 else "")
+    trainer["replicas"] = int(given.pop("replicate", 1) or 1)
+    precision = trainer["precision"]
+    compute = given.pop("param_dtype", None)
+    reduce = given.pop("reduce_dtype", None)
+    if compute:
+        precision["compute"] = DTYPES[str(compute)]
+    precision["reduce"] = DTYPES[str(reduce)] if reduce else precision["compute"]
+    reshard = given.pop("reshard", None)
+    if reshard is not None and not isinstance(reshard, bool):
+        raise not_yet("reshard_after_forward to a number of ranks")
+    trainer["reshard_after_forward"] = reshard is not False
+    trainer["root_reshard"] = reshard is True  # the library's default keeps the root's parameters
+    trainer["wrap_embedding"] = bool(given.pop("wrap_embedding", False))
+    trainer["wrap_head"] = bool(given.pop("wrap_head", False))
+    trainer["cpu_offload_policy"] = bool(given.pop("cpu_offload", False))
+    trainer["gradient_sync_every_micro_batch"] = not given.pop("no_sync", False)
+    for key, value in given.items():
+        if value not in (None, False):
+            raise not_yet(f"{key} of FSDP2")
+
+
+def oracle_job(row: Row) -> Row:
+    """The settings of an executed row. Kernel-internal buffers are left out: the execution could not see them."""
+    if row.get("peft"):
+        raise not_yet("LoRA")
+    if row.get("experts") not in (None, "grouped_mm"):
+        raise not_yet("the eager loop over experts")
+    loss = str(row["loss"])
+    head = HEADS.get(loss, loss)
+    if head == "areal_eager":
+        raise CannotExpress("AReaL's eager head (NPU) is not supported yet")
+    if head not in KNOWN_HEADS:
+        raise not_yet(f"the loss head {loss}")
+    dtype = str(row["dtype"])
+    storage = DTYPES.get(dtype.split("_", maxsplit=1)[0])
+    if storage is None:
+        raise not_yet(f"the format {dtype}")
+    attention = str(row["attention"])
+    kernels = {"fa2": "hf_flash", "eager": "hf_eager", "sdpa": "hf_sdpa", "sdpa:math": "hf_sdpa"}.get(attention)
+    if kernels is None:
+        raise not_yet(f"attention '{attention}'")
+    checkpointing = str(row["checkpointing"])
+    if checkpointing not in ("none", "nonreentrant", "reentrant"):
+        raise not_yet(f"checkpointing '{checkpointing}'")
+    parallel = row.get("sequence_parallel") or {}
+    trainer: Row = {
+        "kernels": kernels,
+        "precision": {"storage": storage, "compute": storage, "reduce": storage},
+        "autocast": dtype.endswith("autocast_bf16") or bool(row.get("autocast")),
+        "recompute": "none" if checkpointing == "none" else "full",
+        "reentrant": checkpointing == "reentrant",
+        "optimizer": row["optimizer"],
+        "optimizer_form": row["optimizer_impl"],
+        "head": head,
+        "sequences_per_micro_batch": row["batch"],
+        "sequence_tokens": row["seq"],
+        "micro_batches": row.get("grad_accum") or 1,
+        "padding_mask": bool(row.get("padding_mask")),
+        "keep_outputs": loss == "hf_loss_keep_outputs",
+        "sdpa_math": attention == "sdpa:math",
+        "kernel_internals": False,
+    }
+    if row.get("logits_to_keep"):
+        trainer["logits_to_keep"] = row["logits_to_keep"]
+    forward_only = loss.startswith(("forward_only", "verl_old_logprob", "verl_ref_logprob", "areal_forward"))
+    set_sharding(row, trainer)
+    offload = row.get("offload") or {}
+    if offload:
+        trainer["offload"] = [name for name in ("parameters", "optimizer") if offload.get(name)]
+    framework = "torch"
+    if parallel:
+        framework = "areal" if parallel.get("implementation") == "areal" else "verl"
+    return {"framework": framework, "model": row["model"], "trainer": trainer, "apart": {"forward_only": forward_only}}
+
+
+def oracle_config(row: Row, corpus: Path) -> Row:
+    config = cut(find_config(row.get("model"), corpus), row.get("layers"))
+    overrides = row.get("config_overrides")
+    if isinstance(overrides, dict):
+        config.update(overrides)
+    return config
+
+
+def oracle_cases(row: Row, corpus: Path) -> list[Case]:
+    measured = {phase: figure["bytes"] for phase, figure in row["peaks_by_phase"].items() if phase in PHASES}
+    if row.get("peak_bytes"):
+        measured["peak"] = row["peak_bytes"]
+    why_not, job, config = "", {}, ""
+    try:
+        job, config = oracle_job(row), json.dumps(oracle_config(row, corpus))
+    except CannotExpress as reason:
+        why_not = str(reason)
+    return [
+        Case(row["id"], name, int(value), "training", job, config, name, why_not) for name, value in measured.items() if value
+    ]
+
+
+def megatron_cases(row: Row, _corpus: Path) -> list[Case]:
+    measured = {
+        name: figure if isinstance(figure, int) else figure.get("bytes")
+        for name, figure in row["peaks_by_phase"].items()
+        if name in PHASES
+    }
+    measured["peak"] = row.get("peak_bytes")
+    why = "Megatron is not supported yet"
+    return [Case(row["id"], name, int(value), why_not=why) for name, value in measured.items() if value]
+
+
+# ---- measured
+
+
+def metric_of(row: Row) -> str:
+    kind = str(row.get("metric_kind") or "").lower()
+    if "nvidia-smi" in kind or "nvml" in kind:
+        return "device"
+    if "reserved" in kind:
+        return "reserved"
+    return "allocated"
+
+
+def unnamed(row: Row) -> bool:
+    kind = str(row.get("metric_kind") or "").lower()
+    return not any(word in kind for word in ("max_memory_allocated", "max_memory_reserved", "nvidia-smi")) or "not stated" in kind
+
+
+def text(row: Row, key: str) -> str:
+    return str(row.get(key) or "").lower()
+
+
+def refuse_framework(row: Row) -> None:
+    framework, phase = text(row, "framework"), text(row, "phase")
+    if "component" in phase:
+        raise CannotExpress("one operator, not a training job")
+    for word, name in (
+        ("megatron", "Megatron"),
+        ("simumax", "Megatron"),
+        ("deepspeed", "DeepSpeed"),
+        ("torchtitan", "the kernel set of torchtitan"),
+        ("torchtune", "the kernel set of torchtune"),
+        ("lit-gpt", "the kernel set of LitGPT"),
+        ("litgpt", "the kernel set of LitGPT"),
+        ("nemo", "the kernel set of NeMo Automodel"),
+        ("timm", "the kernel set of timm"),
+        ("unsloth", "the kernel set of Unsloth"),
+        ("axolotl", "the patched kernel set of Axolotl"),
+    ):
+        if word in framework:
+            raise not_yet(name)
+
+
+def refuse_settings(row: Row) -> None:
+    if row.get("lora") or "lora" in text(row, "phase"):
+        raise not_yet("LoRA")
+    parallel = row.get("parallelism") or {}
+    sharding = str(parallel.get("fsdp") or "").lower()
+    if parallel.get("zero"):
+        raise not_yet("DeepSpeed")
+    if "fsdp1" in sharding or (sharding and "fsdp2" not in sharding):
+        raise not_yet("FSDP1")
+    if any((parallel.get(axis) or 1) != 1 for axis in ("tp", "pp", "cp", "ep")):
+        raise CannotExpress("tensor, pipeline, context or expert parallelism of a trainer is not supported yet")
+    if row.get("compile") is True:
+        raise not_yet("torch.compile of the model")
+    if row.get("offload") and str(row["offload"]).lower() != "none":
+        raise not_yet("this offload")
+    loss = text(row, "loss_kernel")
+    if any(word in loss for word in ("liger", "foak", "fused", "cut", "chunk", "apple")):
+        raise not_yet("a fused or chunked loss kernel")
+    if "scattermoe" in text(row, "notes"):
+        raise not_yet("ScatterMoE")
+
+
+def precision_of(row: Row) -> tuple[Row, bool]:
+    policy = text(row, "dtype_policy")
+    if not policy:
+        raise CannotExpress("the precision is not stated")
+    pure = next((short for long, short in DTYPES.items() if f"pure {long}" in policy), None)
+    if pure:
+        return {"storage": pure, "compute": pure, "reduce": pure}, False
+    if "autocast over bf" in policy:
+        return {"storage": "bf16", "compute": "bf16", "reduce": "bf16"}, True
+    if policy.startswith("fp32") and "bf16 compute" in policy:
+        return {"storage": "fp32", "compute": "bf16", "reduce": "fp32"}, False
+    if policy in ("bf16", "bfloat16"):
+        return {"storage": "bf16", "compute": "bf16", "reduce": "bf16"}, False
+    raise CannotExpress("the precision is not understood")
+
+
+def measured_job(row: Row) -> Row:
+    if not isinstance(row.get("value_gib"), (int, float)):
+        raise CannotExpress("no value: a fit or no-fit label")
+    refuse_framework(row)
+    refuse_settings(row)
+    if unnamed(row):
+        raise CannotExpress("the metric is not named")
+    if not isinstance(row.get("micro_batch"), int) or not isinstance(row.get("seq_len"), int):
+        raise CannotExpress("the batch or the length is not stated")
+    if any(word in text(row, "seq_note") for word in ("unpacked", "padded", "variable", "longest", "dynamic", "depend")):
+        raise CannotExpress("the length of a batch depends on the data")
+    recompute = text(row, "recompute")
+    if not recompute:
+        raise CannotExpress("recomputation is not stated")
+    if not recompute.startswith(("none", "full")):
+        raise not_yet("selective recomputation")
+    optimizer = text(row, "optimizer")
+    if "adam" not in optimizer or any(word in optimizer for word in ("8bit", "8-bit", "paged", "4bit", "bnb")):
+        raise not_yet("the optimizer")
+    attention = text(row, "attention")
+    kernels = (
+        "hf_flash"
+        if "flash_attention" in attention
+        else "hf_sdpa"
+        if "sdpa" in attention
+        else "hf_eager"
+        if "eager" in attention
+        else ""
+    )
+    if not kernels:
+        raise CannotExpress("the attention implementation is not stated")
+    precision, autocast = precision_of(row)
+    sharded = bool((row.get("parallelism") or {}).get("fsdp"))
+    gpus = int(row.get("n_gpus") or 1)
+    if gpus > 1 and not sharded:
+        raise not_yet("DDP")
+    trainer: Row = {
+        "engine": "fsdp2" if sharded else "single",
+        "layout": f"d{gpus}",
+        "kernels": kernels,
+        "precision": precision,
+        "autocast": autocast,
+        "recompute": "full" if recompute.startswith("full") else "none",
+        "optimizer": "adamw" if "adamw" in optimizer else "adam",
+        "optimizer_form": "fused" if "fused" in optimizer else "foreach",
+        "head": "hf_loss",
+        "sequences_per_micro_batch": row["micro_batch"],
+        "sequence_tokens": row["seq_len"],
+        "micro_batches": int(row.get("grad_accum") or 1),
+    }
+    return {
+        "framework": "torch",
+        "gpus": f"{gpus} x {find_gpu(row.get('gpu'))}",
+        "model": str(row.get("model")),
+        "trainer": trainer,
+    }
+
+
+def measured_config(row: Row, corpus: Path) -> Row:
+    try:
+        return find_config(row.get("model"), corpus)
+    except CannotExpress:
+        return config_from_arch(row.get("arch"))
+
+
+def measured_cases(row: Row, corpus: Path) -> list[Case]:
+    metric, value = metric_of(row), row.get("value_gib")
+    measured = round(value * GIB) if isinstance(value, (int, float)) else 0
+    job: Row = {}
+    why_not, config = "", ""
+    try:
+        job = measured_job(row)
+        config = json.dumps(measured_config(row, corpus))
+    except CannotExpress as reason:
+        why_not = str(reason)
+    kind: Any = "training" if metric == "allocated" else "whole"
+    return [Case(row["id"], metric, measured, kind, job, config, "peak" if metric == "allocated" else metric, why_not)]

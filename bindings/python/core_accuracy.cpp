@@ -1,0 +1,58 @@
+// Figures for comparison with measured and executed runs (benchmarks/accuracy). Cases go in as JSON, numbers come out.
+#include "catalog/parameters.hpp"
+#include "core.hpp"
+#include "estimate/figures.hpp"
+
+namespace oomplan::python {
+
+void bind_accuracy(py::module_& module) {
+  module.def(
+      "training_figures",
+      [](const std::string& job, const std::string& config) {
+        const TrainingFigures f = freed([&] { return training_figures(read_training_case(job, config, Catalog::builtin())); });
+        py::dict out;
+        out["forward"] = f.forward;
+        out["backward"] = f.backward;
+        out["optimizer"] = f.optimizer;
+        out["peak"] = f.peak;
+        out["parameters"] = f.parameters;
+        out["states"] = f.states;
+        return out;
+      },
+      py::arg("job"), py::arg("config") = "");
+  module.def(
+      "serving_figures",
+      [](const std::string& job, const std::string& config) {
+        const ServingFigures all =
+            freed([&] { return serving_figures(read_serving_case(job, config, Catalog::builtin()), Catalog::builtin()); });
+        const ServerFigures& f = all.logged;
+        py::dict out;
+        out["weights"] = f.weights;
+        out["largest_weights"] = f.largest_weights;
+        out["non_kv"] = f.non_kv;
+        out["kv_pool"] = f.kv_pool;
+        out["kv_tokens"] = f.kv_tokens;
+        out["profile_peak"] = f.profile_peak;
+        out["graphs"] = f.graphs;
+        out["refusal"] = f.refusal;
+        out["device"] = all.device;
+        return out;
+      },
+      py::arg("job"), py::arg("config") = "");
+  module.def(
+      "parameter_figures",
+      [](const std::string& config, const std::string& name) {
+        const ParameterCounts n = freed([&] { return count(read_config(config, name)); });
+        py::dict out;
+        out["language"] = n.language;
+        out["active"] = n.active;
+        out["tower"] = n.tower;
+        out["mtp"] = n.mtp;
+        out["mtp_copies"] = n.mtp_copies;
+        out["embedding"] = n.embedding;
+        return out;
+      },
+      py::arg("config"), py::arg("name") = "model");
+}
+
+}  // namespace oomplan::python
