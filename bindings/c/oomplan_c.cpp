@@ -97,7 +97,8 @@ Request request_of(const char* text) {
   std::vector<Problem> problems;
   const auto integer = [&](const std::string& key, const nlohmann::json& value, std::int64_t most) -> std::int64_t {
     if (value.is_number_integer() && value >= 1 && value <= most) return value.get<std::int64_t>();
-    problems.push_back(problem("request." + key, value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), "1 to " + std::to_string(most)));
+    problems.push_back(problem("request." + key, value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
+                               "1 to " + std::to_string(most)));
     return 1;
   };
   for (const auto& [key, value] : json.items()) {
@@ -135,7 +136,8 @@ oomplan_catalog* oomplan_open(const char* models_dir_or_null, oomplan_text** err
   oomplan_text* text = nullptr;
   const int status = guarded(&text, [&](std::string&) {
     auto catalog = std::make_unique<oomplan_catalog>();
-    if (models_dir_or_null != nullptr) catalog->overlay = std::make_unique<const oomplan::Catalog>(oomplan::Catalog::with_directory(models_dir_or_null));
+    if (models_dir_or_null != nullptr)
+      catalog->overlay = std::make_unique<const oomplan::Catalog>(oomplan::Catalog::with_directory(models_dir_or_null));
     opened = catalog.release();
     return 0;
   });
@@ -156,7 +158,8 @@ int oomplan_estimate(const oomplan_catalog* catalog, const char* job, size_t n, 
 int oomplan_explain(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, oomplan_text** out) {
   return judged(catalog, job, n, overrides, out, oomplan::explain);
 }
-int oomplan_search(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, const char* request, oomplan_text** out) {
+int oomplan_search(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, const char* request,
+                   oomplan_text** out) {
   return guarded(out, [&](std::string& text) {
     const Request wish = request_of(request);
     const oomplan::Reading reading = reading_of(catalog, job, n, overrides);

@@ -70,21 +70,27 @@ void bind_parts(py::module_& module) {
       .def_readonly("upper_bound", &Moment::bound)
       .def_readonly("live", &Moment::live)
       .def_readonly("allocator_retries_per_step", &Moment::allocator_retries)
-      .def("__repr__", [](const Moment& m) { return "<Moment " + m.phase + ": " + std::to_string(m.usage.capacity_needed) + " bytes needed>"; });
+      .def("__repr__", [](const Moment& m) {
+        return "<Moment " + m.phase + ": " + std::to_string(m.usage.capacity_needed) + " bytes needed>";
+      });
   py::class_<GpuAnswer>(module, "GpuAnswer")
       .def_readonly("ranks", &GpuAnswer::ranks)
       .def_readonly("gpu", &GpuAnswer::gpu)
       .def_readonly("gpus", &GpuAnswer::gpus)
       .def_readonly("usable_bytes", &GpuAnswer::usable)
       .def_readonly("phases", &GpuAnswer::phases)
-      .def_property_readonly("worst", [](const GpuAnswer& g) { return g.phases.empty() ? py::object(py::none()) : py::cast(g.phases[g.worst]); })
+      .def_property_readonly(
+          "worst", [](const GpuAnswer& g) { return g.phases.empty() ? py::object(py::none()) : py::cast(g.phases[g.worst]); })
       .def_property_readonly("fits", &GpuAnswer::fits)
       .def("__repr__", [](const GpuAnswer& g) { return "<GpuAnswer " + g.ranks + (g.fits() ? " fits>" : " does not fit>"); });
   py::class_<HostAnswer>(module, "HostAnswer")
       .def_readonly("nodes", &HostAnswer::nodes)
-      .def_property_readonly("usable_bytes", [](const HostAnswer& h) { return h.usable > 0 ? py::object(py::int_(h.usable)) : py::object(py::none()); })
+      .def_property_readonly(
+          "usable_bytes",
+          [](const HostAnswer& h) { return h.usable > 0 ? py::object(py::int_(h.usable)) : py::object(py::none()); })
       .def_property_readonly("phases_bytes", [](const HostAnswer& h) { return py::dict(py::cast(h.phases)); })
-      .def_property_readonly("worst", [](const HostAnswer& h) { return h.phases.empty() ? std::string() : h.phases[h.worst].first; });
+      .def_property_readonly("worst",
+                             [](const HostAnswer& h) { return h.phases.empty() ? std::string() : h.phases[h.worst].first; });
   py::class_<ServerAnswer>(module, "ServerAnswer")
       .def_readonly("role", &ServerAnswer::role)
       .def_readonly("weights_bytes", &ServerAnswer::weights)
@@ -95,6 +101,7 @@ void bind_parts(py::module_& module) {
       .def_readonly("tokens_per_request", &ServerAnswer::tokens_per_request)
       .def_readonly("requests_of_full_length_per_replica", &ServerAnswer::requests_of_full_length)
       .def_readonly("requests_asked_per_replica", &ServerAnswer::requests_asked)
+      .def_readonly("refused", &ServerAnswer::refused)
       .def_readonly("shortage", &ServerAnswer::shortage);
   py::class_<Evidence>(module, "Evidence")
       .def_readonly("like", &Evidence::like)
@@ -133,7 +140,8 @@ void bind_answers(py::module_& module) {
                                const GpuAnswer* gpu = tightest(a.estimate);
                                return gpu == nullptr ? py::object(py::none()) : py::cast(*gpu);
                              })
-      .def_property_readonly("live", [](const Answer& a) { return a.worst() == nullptr ? std::vector<LiveTensor>() : a.worst()->live; })
+      .def_property_readonly("live",
+                             [](const Answer& a) { return a.worst() == nullptr ? std::vector<LiveTensor>() : a.worst()->live; })
       .def_property_readonly("gpus", part(&Estimate::gpus))
       .def_property_readonly("hosts", part(&Estimate::hosts))
       .def_property_readonly("servers", part(&Estimate::servers))
@@ -146,7 +154,8 @@ void bind_answers(py::module_& module) {
       .def(
           "to_text",
           [](const Answer& a, bool colour, bool unicode, int width) {
-            return freed([&] { return to_text(a.estimate, *a.job, TextStyle{.colour = colour, .unicode = unicode, .width = width}); });
+            return freed(
+                [&] { return to_text(a.estimate, *a.job, TextStyle{.colour = colour, .unicode = unicode, .width = width}); });
           },
           py::kw_only(), py::arg("colour") = false, py::arg("unicode") = false, py::arg("width") = 100)
       .def("to_json", [](const Answer& a) { return freed([&] { return to_json(a.estimate, *a.job); }); })

@@ -19,7 +19,8 @@ struct FoundHandle {
 };
 
 /// Without the GIL.
-Answer judged(const JobHandle& job, const std::shared_ptr<const Catalog>& catalog, Estimate (*judge)(const Job&, const Catalog*)) {
+Answer judged(const JobHandle& job, const std::shared_ptr<const Catalog>& catalog,
+              Estimate (*judge)(const Job&, const Catalog*)) {
   Answer out{job.job, catalog, judge(*job.job, catalog.get())};
   out.estimate.notes.insert(out.estimate.notes.begin(), job.notes.begin(), job.notes.end());
   return out;
@@ -58,15 +59,18 @@ Effect effect_of(const std::string& word) {
 
 }  // namespace
 
-Answer answer(const JobHandle& job, const std::shared_ptr<const Catalog>& catalog, Estimate (*judge)(const Job&, const Catalog*)) {
+Answer answer(const JobHandle& job, const std::shared_ptr<const Catalog>& catalog,
+              Estimate (*judge)(const Job&, const Catalog*)) {
   return freed([&] { return judged(job, catalog, judge); });
 }
 
 void bind_calls(py::module_& module) {
-  module.def("estimate", [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, estimate); }, py::arg("job"),
-             py::arg("catalog") = CatalogHandle());
-  module.def("explain", [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, explain); }, py::arg("job"),
-             py::arg("catalog") = CatalogHandle());
+  module.def(
+      "estimate", [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, estimate); },
+      py::arg("job"), py::arg("catalog") = CatalogHandle());
+  module.def(
+      "explain", [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, explain); }, py::arg("job"),
+      py::arg("catalog") = CatalogHandle());
   module.def("estimate_many", &estimate_many, py::arg("jobs"), py::arg("threads") = 1, py::arg("catalog") = CatalogHandle());
   module.def(
       "advise",
@@ -89,7 +93,8 @@ void bind_calls(py::module_& module) {
       .def_readonly("text", &Limit::text);
   py::class_<Candidate>(module, "Candidate")
       .def_property_readonly("job", [](const Candidate& c) { return JobHandle{std::make_shared<const Job>(c.job), {}}; })
-      .def_property_readonly("estimate", [](const Candidate& c) { return Answer{std::make_shared<const Job>(c.job), nullptr, c.estimate}; })
+      .def_property_readonly("estimate",
+                             [](const Candidate& c) { return Answer{std::make_shared<const Job>(c.job), nullptr, c.estimate}; })
       .def_readonly("changes", &Candidate::changes)
       .def_readonly("overrides", &Candidate::overrides)
       .def_readonly("job_file", &Candidate::job_file)
@@ -106,8 +111,9 @@ void bind_calls(py::module_& module) {
       .def("__str__", [](const FoundHandle& f) { return to_text(*f.found, *f.job); });
   module.def(
       "search",
-      [](const JobHandle& job, std::optional<std::int64_t> gpus, const std::vector<std::string>& allow, const std::string& maximise,
-         const std::vector<std::string>& fixed, int keep, int threads, const CatalogHandle& catalog) {
+      [](const JobHandle& job, std::optional<std::int64_t> gpus, const std::vector<std::string>& allow,
+         const std::string& maximise, const std::vector<std::string>& fixed, int keep, int threads,
+         const CatalogHandle& catalog) {
         Space space;
         space.gpus = gpus;
         for (const auto& word : allow) space.allow = std::max(space.allow, effect_of(word));
@@ -117,8 +123,9 @@ void bind_calls(py::module_& module) {
         auto found = std::make_shared<const Found>(freed([&] { return search(*job.job, space, keep, catalog.get()); }));
         return FoundHandle{job.job, catalog, std::move(found)};
       },
-      py::arg("job"), py::kw_only(), py::arg("gpus") = py::none(), py::arg("allow") = std::vector<std::string>(), py::arg("maximise") = "",
-      py::arg("fixed") = std::vector<std::string>(), py::arg("keep") = 10, py::arg("threads") = 1, py::arg("catalog") = CatalogHandle());
+      py::arg("job"), py::kw_only(), py::arg("gpus") = py::none(), py::arg("allow") = std::vector<std::string>(),
+      py::arg("maximise") = "", py::arg("fixed") = std::vector<std::string>(), py::arg("keep") = 10, py::arg("threads") = 1,
+      py::arg("catalog") = CatalogHandle());
 }
 
 }  // namespace oomplan::python

@@ -17,7 +17,9 @@ void bind_catalog(py::module_& module) {
       .def("model_ids", &Catalog::model_ids);
   // An item is taken as an owner: an accessor would outlive what it points into.
   const auto item = [](const std::string& json, const char* key) { return py::object(loaded(json)[key]); };
-  module.def("gpus", [of, item](const Handle& catalog) { return item(gpus_to_json(of(catalog)), "gpus"); }, py::arg("catalog") = Handle());
+  module.def(
+      "gpus", [of, item](const Handle& catalog) { return item(gpus_to_json(of(catalog)), "gpus"); },
+      py::arg("catalog") = Handle());
   module.def(
       "facts",
       [of, item](const std::string& engine, const std::string& version, const Handle& catalog) {

@@ -33,7 +33,8 @@ void bind_job(py::module_& module) {
       py::arg("catalog") = CatalogHandle());
   module.def(
       "read_file",
-      [](const std::string& path, const std::string& dialect, const std::vector<std::string>& overrides, const CatalogHandle& catalog) {
+      [](const std::string& path, const std::string& dialect, const std::vector<std::string>& overrides,
+         const CatalogHandle& catalog) {
         Reading reading = freed([&] {
           Source source = read_file(path);
           source.dialect = dialect;
@@ -42,7 +43,8 @@ void bind_job(py::module_& module) {
         });
         return JobHandle{std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)};
       },
-      py::arg("path"), py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(), py::arg("catalog") = CatalogHandle());
+      py::arg("path"), py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(),
+      py::arg("catalog") = CatalogHandle());
   module.def(
       "default_job",
       [](const std::string& model, std::int64_t gpus, const std::string& gpu, const CatalogHandle& catalog) {

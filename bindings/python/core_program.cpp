@@ -13,7 +13,8 @@ void bind_program(py::module_& module) {
   py::class_<Program>(module, "Program")
       .def("trace", [](const Program& p) { return freed([&] { return trace(p); }); })
       .def(
-          "timeline", [](const Program& p, std::int64_t stride) { return freed([&] { return timeline(p, stride); }); }, py::arg("stride") = 1)
+          "timeline", [](const Program& p, std::int64_t stride) { return freed([&] { return timeline(p, stride); }); },
+          py::arg("stride") = 1)
       .def_property_readonly("sites", [](const Program& p) { return p.sites.size(); })
       .def_property_readonly("labels", [](const Program& p) { return p.labels; });
   module.def(

@@ -39,11 +39,11 @@ struct Call {
 
 struct Command {
   std::string_view name;
-  std::string_view usage;      ///< behind "oomplan <name> "
-  std::string_view summary;    ///< one line
-  std::string_view more;       ///< paragraphs and an example, for --help
+  std::string_view usage;    ///< behind "oomplan <name> "
+  std::string_view summary;  ///< one line
+  std::string_view more;     ///< paragraphs and an example, for --help
   std::span<const OptionRow> options;
-  std::size_t most_positional; ///< further ones are refused
+  std::size_t most_positional;  ///< further ones are refused
   int (*run)(const Call&);
 };
 

@@ -33,18 +33,26 @@ constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
 constexpr std::array<Command, 9> kCommands{{
-    {"estimate", "FILE [key=value ...]", "does the job fit, and what does every GPU need in every phase?",
+    {"estimate",
+     "FILE [key=value ...]",
+     "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
      "Exit status: 0 fits, 1 does not fit, 2 the input is wrong.\n\n"
      "  oomplan estimate examples/grpo.yaml\n"
      "  oomplan estimate examples/grpo.yaml actor.tokens_per_micro_batch=8k --json\n"
      "  oomplan estimate job.yaml >/dev/null && sbatch job.sh\n",
-     {}, kAny, run_estimate},
-    {"explain", "FILE [key=value ...]", "which tensors are alive at the worst moment, and what the allocator makes of it",
+     {},
+     kAny,
+     run_estimate},
+    {"explain",
+     "FILE [key=value ...]",
+     "which tensors are alive at the worst moment, and what the allocator makes of it",
      "Slower than estimate (milliseconds): replays the caching allocator, names the largest tensors with shape, number and\n"
      "holder, lists every default that was taken, and what would help.\n\n"
      "  oomplan explain examples/grpo.yaml\n",
-     {}, kAny, run_explain},
+     {},
+     kAny,
+     run_explain},
     {"search", "[FILE [key=value ...] | --model NAME --gpus N]", "configurations that fit, fastest first",
      "Changes layout, micro-batches, recompute, offload and memory fractions; nothing that changes the result of training\n"
      "unless --allow says so. When nothing fits, it tells what stops each axis. Ctrl-C ends the search with what was found.\n\n"
@@ -53,20 +61,28 @@ constexpr std::array<Command, 9> kCommands{{
      "  oomplan search examples/grpo.yaml --allow numerics --keep 3 --json\n"
      "  oomplan search examples/grpo.yaml --job 1 > better.yaml\n",
      kSearch, kAny, run_search},
-    {"read", "FILE [key=value ...]", "the job as oomplan understood it, every value filled in",
+    {"read",
+     "FILE [key=value ...]",
+     "the job as oomplan understood it, every value filled in",
      "Prints a job file that reads back to the same job; notes about defaults and ignored keys go to standard error.\n\n"
      "  oomplan read examples/grpo.yaml\n"
      "  oomplan read examples/grpo.yaml --json\n",
-     {}, kAny, run_read},
+     {},
+     kAny,
+     run_read},
     {"model", "NAME", "parameters, layers and KV cache of a model",
      "NAME is an alias, a hub id of the built-in list, a folder or a config.json. Nothing is downloaded.\n\n"
      "  oomplan model qwen2.5-7b\n"
      "  oomplan model ./my-model/config.json --parameters\n",
      kModel, 1, run_model},
-    {"gpus", "", "the GPUs that oomplan knows",
+    {"gpus",
+     "",
+     "the GPUs that oomplan knows",
      "usable is what the driver gives (cudaMemGetInfo), not the number on the label.\n\n"
      "  oomplan gpus\n",
-     {}, 0, run_gpus},
+     {},
+     0,
+     run_gpus},
     {"facts", "[ENGINE]", "constants and defaults of the engines, each with its source",
      "What has no tensor (contexts, NCCL, graphs, workspaces) and what an engine does when the job says nothing.\n\n"
      "  oomplan facts sglang\n"
@@ -89,7 +105,8 @@ std::span<const Command> commands() { return kCommands; }
 std::span<const OptionRow> common_options() { return kCommon; }
 
 std::string overview() {
-  std::string out = "oomplan tells, before an LLM job is launched, how much memory every GPU will need.\n\nUsage: oomplan COMMAND ...\n\n";
+  std::string out =
+      "oomplan tells, before an LLM job is launched, how much memory every GPU will need.\n\nUsage: oomplan COMMAND ...\n\n";
   for (const auto& command : kCommands) out += fmt::format("  {:<9} {}\n", command.name, command.summary);
   out += "\nOptions of every command:\n" + option_lines(kCommon);
   out += "\nTry:\n  oomplan search --gpus 8 --model qwen2.5-7b\n  oomplan help estimate\n";
@@ -97,7 +114,8 @@ std::string overview() {
 }
 
 std::string help_of(const Command& command) {
-  std::string out = fmt::format("Usage: oomplan {}{}{}\n\n{}\n\n{}", command.name, command.usage.empty() ? "" : " ", command.usage, command.summary, command.more);
+  std::string out = fmt::format("Usage: oomplan {}{}{}\n\n{}\n\n{}", command.name, command.usage.empty() ? "" : " ",
+                                command.usage, command.summary, command.more);
   out += "\nOptions:\n" + option_lines(command.options) + option_lines(kCommon);
   return out;
 }
@@ -112,7 +130,8 @@ int run_help(const Call& call) {
     print(overview());
     return kFits;
   }
-  const auto found = std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& c) { return c.name == call.positional[0]; });
+  const auto found =
+      std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& c) { return c.name == call.positional[0]; });
   if (found == kCommands.end()) {
     std::vector<std::string> names;
     for (const auto& command : kCommands) names.emplace_back(command.name);

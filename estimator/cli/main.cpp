@@ -22,7 +22,9 @@ namespace {
 int fail(int status, const std::vector<Problem>& problems, bool json) {
   for (const auto& problem : problems) std::fprintf(stderr, "oomplan: %s\n", printable(to_text(problem)).c_str());
   if (status == kDefect)
-    std::fprintf(stderr, "oomplan: this is a defect of oomplan %s, not of your job; please report it together with the job file\n", std::string(version()).c_str());
+    std::fprintf(stderr,
+                 "oomplan: this is a defect of oomplan %s, not of your job; please report it together with the job file\n",
+                 std::string(version()).c_str());
   if (json) print(to_json(problems));
   return status;
 }
@@ -36,7 +38,8 @@ Problem said(const std::string& why) {
 int dispatch(std::vector<std::string> arguments) {
   // Options of every command may also stand in front of it.
   const auto takes_value = [](const std::string& word) {
-    return std::any_of(common_options().begin(), common_options().end(), [&](const OptionRow& row) { return !row.value.empty() && word == "--" + std::string(row.name); });
+    return std::any_of(common_options().begin(), common_options().end(),
+                       [&](const OptionRow& row) { return !row.value.empty() && word == "--" + std::string(row.name); });
   };
   std::size_t at = 0;
   while (at < arguments.size() && arguments[at].size() > 1 && arguments[at][0] == '-') at += takes_value(arguments[at]) ? 2 : 1;

@@ -35,12 +35,15 @@ int run_model(const Call& call) {
     throw InputError(problem);
   }
   const ModelFound found = call.catalog->model(call.positional[0]);
-  if (!found.also.empty()) std::fprintf(stderr, "'%s' is taken as %s; it could also mean %s\n", printable(call.positional[0]).c_str(), printable(found.id).c_str(), printable(list_of(found.also)).c_str());
+  if (!found.also.empty())
+    std::fprintf(stderr, "'%s' is taken as %s; it could also mean %s\n", printable(call.positional[0]).c_str(),
+                 printable(found.id).c_str(), printable(list_of(found.also)).c_str());
   const bool all = call.has("parameters");
   if (call.json) {
     print(model_card_json(*found.architecture, all));
   } else {
-    print(model_card_text(*found.architecture, call.style.colour) + (all ? parameter_table(*found.architecture, call.style.colour) : ""));
+    print(model_card_text(*found.architecture, call.style.colour) +
+          (all ? parameter_table(*found.architecture, call.style.colour) : ""));
   }
   return kFits;
 }

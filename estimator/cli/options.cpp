@@ -40,7 +40,8 @@ TextStyle style_of(std::string_view colour) {
   style.colour = colour == "always" || (colour != "never" && terminal && !plain);
   style.unicode = terminal && is_utf8();
   winsize size{};
-  if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.width = std::clamp<int>(size.ws_col, 60, 160);
+  if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    style.width = std::clamp<int>(size.ws_col, 60, 160);
   return style;
 }
 
@@ -124,14 +125,17 @@ Call understand(const Command& command, const std::vector<std::string>& argument
     problems.push_back(problem);
   }
   for (const auto& word : call.positional)
-    if (word.size() > 1 && word[0] == '-' && word.find('=') == std::string::npos && std::find(arguments.begin(), arguments.end(), "--") == arguments.end())
+    if (word.size() > 1 && word[0] == '-' && word.find('=') == std::string::npos &&
+        std::find(arguments.begin(), arguments.end(), "--") == arguments.end())
       problems.push_back(unknown("option", word, spellings));
   call.json = call.has("json");
   const std::vector<std::string> when{"always", "never", "auto"};
   const std::string colour(call.has("color") ? call.text("color") : "auto");
   if (std::find(when.begin(), when.end(), colour) == when.end()) problems.push_back(unknown("--color", colour, when));
   if (call.positional.size() > command.most_positional)
-    complain("", "'" + call.positional[command.most_positional] + "'", "no more than " + std::to_string(command.most_positional) + " argument(s); see oomplan help " + std::string(command.name));
+    complain("", "'" + call.positional[command.most_positional] + "'",
+             "no more than " + std::to_string(command.most_positional) + " argument(s); see oomplan help " +
+                 std::string(command.name));
   if (!problems.empty() && !call.has("help")) throw InputError(problems);
   call.style = style_of(colour);
   return call;

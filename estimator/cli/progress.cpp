@@ -17,7 +17,7 @@ void on_interrupt(int) { interrupted = 1; }
 
 Progress::Progress(std::string what) {
   interrupted = 0;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_interrupt;
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second one ends the program
   sigaction(SIGINT, &action, nullptr);
@@ -29,7 +29,8 @@ Progress::Progress(std::string what) {
     while (!done.stop_requested()) {
       std::this_thread::sleep_for(20ms);
       if (interrupted != 0) stop_.request_stop();
-      const long seconds = static_cast<long>(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - start).count());
+      const long seconds =
+          static_cast<long>(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - start).count());
       if (!terminal || seconds == told) continue;
       told = seconds;
       std::fprintf(stderr, "\r\x1b[K%s, %ld s (Ctrl-C shows what was found so far)", text.c_str(), seconds);

@@ -6,8 +6,8 @@
 
 namespace oomplan::cli {
 
-/// While one lives, a terminal sees "searching, 3 s (Ctrl-C shows what was found so far)" from the second second on, and the first
-/// Ctrl-C only asks token() to stop; a second one ends the program. One at a time.
+/// While one lives, a terminal sees "searching, 3 s (Ctrl-C shows what was found so far)" from the second second on, and the
+/// first Ctrl-C only asks token() to stop; a second one ends the program. One at a time.
 class Progress {
  public:
   explicit Progress(std::string what);

@@ -22,16 +22,36 @@ std::vector<std::string> pieces(std::string_view text) {
 /// The job from the file, or the default one for --model and --gpus.
 Reading reading_of(const Call& call, std::vector<Problem>& problems) {
   if (!call.positional.empty() || !call.has("model")) {
-    if (call.has("model")) problems.push_back({.place = {"", 0, 0, "--model"}, .found = "together with a job file", .expected = "one of them", .nearest = {}, .why = {}});
-    if (call.has("gpu")) problems.push_back({.place = {"", 0, 0, "--gpu"}, .found = "together with a job file", .expected = "an override, such as gpus=\"8 x H200-141GB\"", .nearest = {}, .why = {}});
+    if (call.has("model"))
+      problems.push_back({.place = {"", 0, 0, "--model"},
+                          .found = "together with a job file",
+                          .expected = "one of them",
+                          .nearest = {},
+                          .why = {}});
+    if (call.has("gpu"))
+      problems.push_back({.place = {"", 0, 0, "--gpu"},
+                          .found = "together with a job file",
+                          .expected = "an override, such as gpus=\"8 x H200-141GB\"",
+                          .nearest = {},
+                          .why = {}});
     if (call.positional.empty())
-      problems.push_back({.place = {}, .found = "no job", .expected = "oomplan search FILE, or oomplan search --model NAME --gpus N", .nearest = {}, .why = {}});
+      problems.push_back({.place = {},
+                          .found = "no job",
+                          .expected = "oomplan search FILE, or oomplan search --model NAME --gpus N",
+                          .nearest = {},
+                          .why = {}});
     if (!problems.empty()) throw InputError(problems);
     return read(source_of(call.positional), call.catalog);
   }
-  if (!call.has("gpus")) problems.push_back({.place = {}, .found = "--model without --gpus", .expected = "the number of GPUs, such as --gpus 8", .nearest = {}, .why = {}});
+  if (!call.has("gpus"))
+    problems.push_back({.place = {},
+                        .found = "--model without --gpus",
+                        .expected = "the number of GPUs, such as --gpus 8",
+                        .nearest = {},
+                        .why = {}});
   if (!problems.empty()) throw InputError(problems);
-  return default_job(call.text("model"), call.number("gpus", 1, 1 << 17, 8), call.has("gpu") ? call.text("gpu") : "H100-80GB", call.catalog);
+  return default_job(call.text("model"), call.number("gpus", 1, 1 << 17, 8), call.has("gpu") ? call.text("gpu") : "H100-80GB",
+                     call.catalog);
 }
 
 }  // namespace
@@ -41,12 +61,15 @@ int run_search(const Call& call) {
   Space space;
   for (const auto& word : pieces(call.text("allow"))) {
     const std::optional<Effect> effect = parse<Effect>(word);
-    if (!effect) problems.push_back(unknown("--allow", word, spellings<Effect>()));
-    else space.allow = std::max(space.allow, *effect);
+    if (!effect)
+      problems.push_back(unknown("--allow", word, spellings<Effect>()));
+    else
+      space.allow = std::max(space.allow, *effect);
   }
   space.maximise = call.text("max");
   const std::vector<std::string> aims{"tokens", "fraction", "concurrency", "length"};
-  if (call.has("max") && std::find(aims.begin(), aims.end(), space.maximise) == aims.end()) problems.push_back(unknown("--max", space.maximise, aims));
+  if (call.has("max") && std::find(aims.begin(), aims.end(), space.maximise) == aims.end())
+    problems.push_back(unknown("--max", space.maximise, aims));
   space.fixed = pieces(call.text("fix"));
   std::int64_t keep = 10, show = 0;
   const auto number = [&](const char* option, std::int64_t most, std::int64_t otherwise) {
@@ -70,7 +93,11 @@ int run_search(const Call& call) {
   }();
   if (show > 0) {
     if (static_cast<std::size_t>(show) > found.best.size())
-      throw InputError(Problem{.place = {"", 0, 0, "--job"}, .found = std::to_string(show), .expected = "at most " + std::to_string(found.best.size()) + ": so many configurations were found", .nearest = {}, .why = {}});
+      throw InputError(Problem{.place = {"", 0, 0, "--job"},
+                               .found = std::to_string(show),
+                               .expected = "at most " + std::to_string(found.best.size()) + ": so many configurations were found",
+                               .nearest = {},
+                               .why = {}});
     print(found.best[static_cast<std::size_t>(show - 1)].job_file);
     return kFits;
   }

@@ -58,13 +58,22 @@ std::vector<Fact> chosen(const Facts& facts, std::string_view engine, std::strin
     if (std::find(engines.begin(), engines.end(), fact.engine) == engines.end()) engines.push_back(fact.engine);
   std::sort(engines.begin(), engines.end());
   if (!engine.empty() && std::find(engines.begin(), engines.end(), engine) == engines.end())
-    throw InputError(Problem{.place = {}, .found = "engine '" + std::string(engine) + "'", .expected = "one of " + list_of(engines),
-                             .nearest = nearest(engine, engines), .why = {}});
-  if (!version.empty() && (version.find_first_not_of("0123456789.abcdefghijklmnopqrstuvwxyz+-_") != std::string_view::npos || version[0] < '0' || version[0] > '9'))
-    throw InputError(Problem{.place = {}, .found = "version '" + std::string(version) + "'", .expected = "numbers joined by dots, such as 0.11.2", .nearest = {}, .why = {}});
+    throw InputError(Problem{.place = {},
+                             .found = "engine '" + std::string(engine) + "'",
+                             .expected = "one of " + list_of(engines),
+                             .nearest = nearest(engine, engines),
+                             .why = {}});
+  if (!version.empty() && (version.find_first_not_of("0123456789.abcdefghijklmnopqrstuvwxyz+-_") != std::string_view::npos ||
+                           version[0] < '0' || version[0] > '9'))
+    throw InputError(Problem{.place = {},
+                             .found = "version '" + std::string(version) + "'",
+                             .expected = "numbers joined by dots, such as 0.11.2",
+                             .nearest = {},
+                             .why = {}});
   std::vector<Fact> out;
   for (const auto& fact : facts.rows())
-    if ((engine.empty() || fact.engine == engine) && (version.empty() || version_matches(version, fact.versions))) out.push_back(fact);
+    if ((engine.empty() || fact.engine == engine) && (version.empty() || version_matches(version, fact.versions)))
+      out.push_back(fact);
   return out;
 }
 
@@ -72,10 +81,17 @@ std::vector<Fact> chosen(const Facts& facts, std::string_view engine, std::strin
 
 std::string gpus_to_text(const Catalog& catalog, const TextStyle& style) {
   Table table({Align::left, Align::left, Align::right, Align::right, Align::right, Align::right, Align::left, Align::left});
-  table.row({head("GPU"), head("sm"), head("usable"), head("TB/s"), head("bf16 TFLOP/s"), head("fp8 TFLOP/s"), head("link"), head("also called")});
+  table.row({head("GPU"), head("sm"), head("usable"), head("TB/s"), head("bf16 TFLOP/s"), head("fp8 TFLOP/s"), head("link"),
+             head("also called")});
   for (const auto& gpu : catalog.gpus())
-    table.row({printable(gpu.name), printable(gpu.sm), bytes_text(gpu.usable), in_tera(gpu.memory_bandwidth), in_tera(gpu.bf16_flops), in_tera(gpu.fp8_flops),
-               printable(gpu.link), {clipped(printable(joined(gpu.aliases, ", ")), 40), Colour::dim}});
+    table.row({printable(gpu.name),
+               printable(gpu.sm),
+               bytes_text(gpu.usable),
+               in_tera(gpu.memory_bandwidth),
+               in_tera(gpu.bf16_flops),
+               in_tera(gpu.fp8_flops),
+               printable(gpu.link),
+               {clipped(printable(joined(gpu.aliases, ", ")), 40), Colour::dim}});
   return table.text(0, style.colour);
 }
 
@@ -109,9 +125,15 @@ std::string facts_to_text(const Catalog& catalog, std::string_view engine, std::
   Table table({Align::left, Align::left, Align::right, Align::right, Align::left, Align::left, Align::left});
   table.row({head("engine"), head("fact"), head("value"), head("+-"), head("when"), head("known by"), head("source")});
   for (const auto& fact : facts) {
-    const std::string by = std::string(spelling(fact.kind)) + (fact.measurements > 0 ? fmt::format(" ({})", fact.measurements) : "");
-    table.row({printable(fact.engine), printable(fact.fact), value_text(fact, fact.value), fact.spread > 0 ? value_text(fact, fact.spread) : "",
-               clipped(printable(when_text(fact)), 44), by, {clipped(printable(fact.source), 60), Colour::dim}});
+    const std::string by =
+        std::string(spelling(fact.kind)) + (fact.measurements > 0 ? fmt::format(" ({})", fact.measurements) : "");
+    table.row({printable(fact.engine),
+               printable(fact.fact),
+               value_text(fact, fact.value),
+               fact.spread > 0 ? value_text(fact, fact.spread) : "",
+               clipped(printable(when_text(fact)), 44),
+               by,
+               {clipped(printable(fact.source), 60), Colour::dim}});
   }
   return table.text(0, style.colour);
 }

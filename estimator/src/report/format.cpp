@@ -13,7 +13,11 @@ namespace {
 std::size_t sequence(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(at);
-  const std::size_t n = first < 0x80 ? 1 : first >= 0xC2 && first < 0xE0 ? 2 : first >= 0xE0 && first < 0xF0 ? 3 : first >= 0xF0 && first < 0xF5 ? 4 : 0;
+  const std::size_t n = first < 0x80                    ? 1
+                        : first >= 0xC2 && first < 0xE0 ? 2
+                        : first >= 0xE0 && first < 0xF0 ? 3
+                        : first >= 0xF0 && first < 0xF5 ? 4
+                                                        : 0;
   if (n == 0 || at + n > text.size()) return 0;
   for (std::size_t i = 1; i < n; ++i)
     if ((byte(at + i) & 0xC0) != 0x80) return 0;
@@ -38,6 +42,7 @@ std::string percent_text(Bytes part, Bytes whole) {
   // Never "100 %" for what does not fit, nor for what does.
   if (part > whole && percent < 100.5) return "101 %";
   if (part < whole && percent >= 99.5) return "99 %";
+  if (part > 0 && percent < 0.5) return "<1 %";
   return fmt::format("{:.0f} %", percent);
 }
 
@@ -61,7 +66,8 @@ std::string printable(std::string_view text) {
 }
 
 std::size_t columns(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 std::string clipped(const std::string& text, std::size_t width) {

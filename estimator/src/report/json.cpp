@@ -102,6 +102,7 @@ Json server_json(const ServerAnswer& server) {
   out["tokens_per_request"] = server.tokens_per_request;
   out["requests_of_full_length_per_replica"] = server.requests_of_full_length;
   out["requests_asked_per_replica"] = server.requests_asked > 0 ? Json(server.requests_asked) : Json(nullptr);
+  out["refused"] = server.refused;
   out["shortage"] = server.shortage.empty() ? Json(nullptr) : Json(server.shortage);
   return out;
 }
@@ -133,8 +134,10 @@ Json estimate_json(const Estimate& estimate) {
   Json evidence;
   evidence["like"] = estimate.evidence.like;
   evidence["measurements"] = estimate.evidence.measurements;
-  evidence["error_p50_percent"] = estimate.evidence.measurements > 0 ? number(estimate.evidence.error_p50_percent) : Json(nullptr);
-  evidence["error_p95_percent"] = estimate.evidence.measurements > 0 ? number(estimate.evidence.error_p95_percent) : Json(nullptr);
+  evidence["error_p50_percent"] =
+      estimate.evidence.measurements > 0 ? number(estimate.evidence.error_p50_percent) : Json(nullptr);
+  evidence["error_p95_percent"] =
+      estimate.evidence.measurements > 0 ? number(estimate.evidence.error_p95_percent) : Json(nullptr);
   out["evidence"] = std::move(evidence);
   Json gpus = Json::array(), hosts = Json::array(), servers = Json::array(), remedies = Json::array(), notes = Json::array();
   for (const auto& gpu : estimate.gpus) gpus.push_back(gpu_json(gpu, estimate.explained));
@@ -186,7 +189,8 @@ std::string to_json(const Found& found, const Job& job) {
     row["relative_step_time"] = number(candidate.relative_step_time);
     Json changes = Json::array();
     for (const auto& change : candidate.changes)
-      changes.push_back(Json{{"key", change.key}, {"from", change.from}, {"to", change.to}, {"effect", std::string(spelling(change.effect))}});
+      changes.push_back(
+          Json{{"key", change.key}, {"from", change.from}, {"to", change.to}, {"effect", std::string(spelling(change.effect))}});
     row["changes"] = std::move(changes);
     row["overrides"] = candidate.overrides;
     row["job_file"] = candidate.job_file;

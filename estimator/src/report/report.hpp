@@ -16,7 +16,8 @@ const GpuAnswer* tightest(const Estimate&);
 /// One line without a line break: "does not fit: actor 0-3 (H100-80GB) needs 91.41 GiB of ...".
 std::string verdict(const Estimate&);
 
-/// What the job leaves open and an engine's default answers: the key, the value as a job file would have it, and where it is from.
+/// What the job leaves open and an engine's default answers: the key, the value as a job file would have it, and where it is
+/// from.
 struct Assumed {
   std::string key, value;
   const Origin* origin = nullptr;

@@ -12,7 +12,7 @@ namespace {
 
 using Align = Table::Align;
 
-constexpr std::size_t kLiveRows = 20;   // explain: tensors shown of one class of GPUs
+constexpr std::size_t kLiveRows = 20;  // explain: tensors shown of one class of GPUs
 constexpr int kCategoryBar = 24;
 
 Colour colour_of(Bytes part, Bytes whole) {
@@ -20,49 +20,61 @@ Colour colour_of(Bytes part, Bytes whole) {
   return static_cast<double>(part) > 0.9 * static_cast<double>(whole) ? Colour::near : Colour::good;
 }
 
-std::string heading(const std::string& text, const TextStyle& style) { return "\n" + paint(text, Colour::strong, style.colour) + "\n"; }
+std::string heading(const std::string& text, const TextStyle& style) {
+  return "\n" + paint(text, Colour::strong, style.colour) + "\n";
+}
 
-std::string sum_text(std::int64_t n, const char* one, const char* many) { return fmt::format("{} {}", grouped(n), n == 1 ? one : many); }
+std::string sum_text(std::int64_t n, const char* one, const char* many) {
+  return fmt::format("{} {}", grouped(n), n == 1 ? one : many);
+}
 
 std::string phase_table(const Estimate& estimate, const TextStyle& style) {
-  std::size_t names = 4, phases = 5;
-  for (const auto& gpu : estimate.gpus) {
-    names = std::max(names, columns(printable(gpu.ranks)));
+  std::size_t phases = 5;
+  for (const auto& gpu : estimate.gpus)
     for (const auto& phase : gpu.phases) phases = std::max(phases, columns(printable(phase.phase)));
-  }
-  names = std::min<std::size_t>(names, 28);
-  phases = std::min<std::size_t>(phases, 28);
-  // indent 2; needed 12, percent 7, headroom 12, "worst" 5 and five gaps of two
-  const int room = style.width - static_cast<int>(names + phases) - 2 - 12 - 9 - 12 - 5 - 12;
-  const int width = std::clamp(room, 8, 32);
-  Table table({Align::left, Align::left, Align::right, Align::left, Align::right, Align::right, Align::left});
+  phases = std::min<std::size_t>(phases, 32);
+  // indent 4, needed 12, percent 9, to spare 10, "worst" 5, and five gaps of two
+  const int width = std::clamp(style.width - static_cast<int>(phases) - 4 - 12 - 9 - 10 - 5 - 10, 8, 40);
+  // One table for all classes, so that columns are aligned; it is cut at the classes' headings afterwards.
+  Table table({Align::left, Align::right, Align::left, Align::right, Align::right, Align::left});
   const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
-  table.row({head("GPUs"), head("phase"), head("needed"), "", head("of usable"), head("to spare")});
+  table.row({head("phase"), head("needed"), "", head("of usable"), head("to spare")});
   for (const auto& gpu : estimate.gpus) {
     for (std::size_t i = 0; i < gpu.phases.size(); ++i) {
       const Moment& phase = gpu.phases[i];
       const Bytes needed = phase.usage.capacity_needed;
-      const Colour colour = colour_of(needed, gpu.usable);
-      std::string who;
-      if (i == 0) who = clipped(printable(gpu.ranks), names);
-      if (i == 1 && !gpu.gpus.empty()) who = sum_text(static_cast<std::int64_t>(gpu.gpus.size()), "GPU", "GPUs");
       const std::string mark = i != gpu.worst || gpu.phases.size() < 2 ? "" : "worst";
-      table.row({who, clipped(printable(phase.phase), phases), (phase.bound ? "<= " : "") + bytes_text(needed),
-                 {bar(needed, gpu.usable, width, style.unicode), colour},
+      table.row({clipped(printable(phase.phase), phases),
+                 (phase.bound ? "<= " : "") + bytes_text(needed),
+                 {bar(needed, gpu.usable, width, style.unicode), colour_of(needed, gpu.usable)},
                  percent_text(needed, gpu.usable),
                  {bytes_text(gpu.usable - needed), needed > gpu.usable ? Colour::bad : Colour::none},
                  {mark, Colour::dim}});
     }
-    if (gpu.phases.empty()) table.row({clipped(printable(gpu.ranks), names), "(idle)"});
   }
-  return table.text(2, style.colour);
+  const std::string all = table.text(4, style.colour);
+  std::size_t at = all.find('\n') + 1;
+  std::string out = all.substr(0, at);
+  for (const auto& gpu : estimate.gpus) {
+    out += "  " + paint(printable(gpu.ranks), Colour::strong, style.colour);
+    if (!gpu.gpus.empty()) out += fmt::format(" ({} x {})", gpu.gpus.size(), printable(gpu.gpu));
+    if (gpu.phases.empty()) out += " does nothing";
+    out += '\n';
+    for (std::size_t i = 0; i < gpu.phases.size(); ++i) {
+      const std::size_t end = all.find('\n', at) + 1;
+      out += all.substr(at, end - at);
+      at = end;
+    }
+  }
+  return out;
 }
 
 std::string categories(const GpuAnswer& gpu, const Estimate& estimate, const TextStyle& style) {
   const Moment& worst = gpu.phases[gpu.worst];
   const Usage& usage = worst.usage;
   std::string out = heading(fmt::format("{}, {}{}: what is on the device", printable(gpu.ranks), printable(worst.phase),
-                                        worst.step.empty() ? "" : ", " + printable(worst.step)), style);
+                                        worst.step.empty() ? "" : ", " + printable(worst.step)),
+                            style);
   Table table({Align::left, Align::right, Align::left, Align::right});
   Bytes named = 0;
   Bytes largest = 0;
@@ -70,20 +82,25 @@ std::string categories(const GpuAnswer& gpu, const Estimate& estimate, const Tex
     named += bytes;
     largest = std::max(largest, bytes);
   }
-  const Bytes loose = std::max<Bytes>(0, usage.device - named);
+  const Bytes loose = named > 0 ? std::max<Bytes>(0, usage.device - named) : 0;
   largest = std::max(largest, loose);
   for (std::size_t i = 0; i < usage.by_category.size() && i < static_cast<std::size_t>(kCategories); ++i) {
     const Bytes bytes = usage.by_category[i];
     if (bytes == 0) continue;
     std::string label(name(static_cast<Category>(i)));
     std::replace(label.begin(), label.end(), '_', ' ');
-    table.row({label, bytes_text(bytes), bar(bytes, largest, kCategoryBar, style.unicode), percent_text(bytes, std::max(usage.device, named))});
+    table.row({label, bytes_text(bytes), bar(bytes, largest, kCategoryBar, style.unicode),
+               percent_text(bytes, std::max(usage.device, named))});
   }
-  if (loose > 0) table.row({"free in the allocator", bytes_text(loose), bar(loose, largest, kCategoryBar, style.unicode), percent_text(loose, usage.device)});
+  if (loose > 0)
+    table.row({"in no live tensor", bytes_text(loose), bar(loose, largest, kCategoryBar, style.unicode),
+               percent_text(loose, usage.device)});
   out += table.text(2, style.colour);
-  out += fmt::format("  allocated {}, reserved {}{}, on the device {}, smallest device that would do {}", bytes_text(usage.allocated),
-                     bytes_text(usage.reserved), estimate.explained ? "" : " or more", bytes_text(usage.device), bytes_text(usage.capacity_needed));
-  if (worst.allocator_retries > 0) out += fmt::format("; {}", sum_text(worst.allocator_retries, "allocator retry a step", "allocator retries a step"));
+  out += fmt::format("  allocated {}, reserved {}{}, on the device {}, smallest device that would do {}",
+                     bytes_text(usage.allocated), bytes_text(usage.reserved), estimate.explained ? "" : " or more",
+                     bytes_text(usage.device), bytes_text(usage.capacity_needed));
+  if (worst.allocator_retries > 0)
+    out += fmt::format("; {}", sum_text(worst.allocator_retries, "allocator retry a step", "allocator retries a step"));
   out += '\n';
   if (worst.bound) out += "  An upper bound: how two processes take turns here is not known.\n";
   return out;
@@ -106,14 +123,15 @@ std::string live_table(const Moment& moment, const TextStyle& style) {
     const LiveTensor& live = moment.live[i];
     std::string holder(name(live.holder));
     std::replace(holder.begin(), holder.end(), '_', ' ');
-    table.row({bytes_text(live.bytes), live.count > 1 ? grouped(live.count) : "", clipped(printable(live.name), 40), shape_text(live),
-               live.shape.empty() ? "" : std::string(name(live.dtype)), holder});
+    table.row({bytes_text(live.bytes), live.count > 1 ? grouped(live.count) : "", clipped(printable(live.name), 40),
+               shape_text(live), live.shape.empty() ? "" : std::string(name(live.dtype)), holder});
   }
   out += table.text(2, style.colour);
   if (shown < moment.live.size()) {
     Bytes rest = 0;
     for (std::size_t i = shown; i < moment.live.size(); ++i) rest += moment.live[i].bytes;
-    out += fmt::format("  and {} more rows with {}\n", grouped(static_cast<std::int64_t>(moment.live.size() - shown)), bytes_text(rest));
+    out += fmt::format("  and {} more rows with {}\n", grouped(static_cast<std::int64_t>(moment.live.size() - shown)),
+                       bytes_text(rest));
   }
   return out;
 }
@@ -122,16 +140,20 @@ std::string servers(const Estimate& estimate, const TextStyle& style) {
   if (estimate.servers.empty()) return {};
   std::string out = heading("Servers", style);
   for (const auto& server : estimate.servers) {
-    out += fmt::format("  {}: per GPU {} weights, {} KV pool, {} besides\n", printable(server.role), bytes_text(server.weights), bytes_text(server.kv_pool),
-                       bytes_text(server.non_kv));
-    out += fmt::format("    one replica caches {} tokens ({} a token and GPU)", grouped(server.kv_tokens), bytes_text(server.kv_bytes_per_token));
+    out += fmt::format("  {}: per GPU {} weights, {} KV pool, {} besides\n", printable(server.role), bytes_text(server.weights),
+                       bytes_text(server.kv_pool), bytes_text(server.non_kv));
+    out += fmt::format("    one replica caches {} tokens ({} a token and GPU)", grouped(server.kv_tokens),
+                       bytes_text(server.kv_bytes_per_token));
     if (server.tokens_per_request > 0)
-      out += fmt::format(", {} of {} tokens", sum_text(server.requests_of_full_length, "request", "requests"), grouped(server.tokens_per_request));
+      out += fmt::format(", {} of {} tokens", sum_text(server.requests_of_full_length, "request", "requests"),
+                         grouped(server.tokens_per_request));
     if (server.requests_asked > 0) out += fmt::format("; {} asked", grouped(server.requests_asked));
     out += '\n';
     if (!server.shortage.empty())
-      out += "    " + paint("short of KV memory", Colour::near, style.colour) + ": " +
-             wrapped(printable(server.shortage), static_cast<std::size_t>(std::max(40, style.width)), 6) + "\n";
+      out += "    " +
+             paint(server.refused ? "does not start" : "short of KV memory", server.refused ? Colour::bad : Colour::near,
+                   style.colour) +
+             ": " + wrapped(printable(server.shortage), static_cast<std::size_t>(std::max(40, style.width)), 6) + "\n";
   }
   return out;
 }
@@ -143,9 +165,11 @@ std::string hosts(const Estimate& estimate, const TextStyle& style) {
   for (const auto& host : estimate.hosts) {
     if (host.phases.empty()) continue;
     const auto& [phase, bytes] = host.phases[host.worst];
-    table.row({"node " + printable(host.nodes), printable(phase), bytes_text(bytes),
-               host.usable > 0 ? Table::Cell(bar(bytes, host.usable, kCategoryBar, style.unicode), colour_of(bytes, host.usable)) : Table::Cell(""),
-               host.usable > 0 ? percent_text(bytes, host.usable) + " of " + bytes_text(host.usable) : "size of the host not stated"});
+    table.row(
+        {"node " + printable(host.nodes), printable(phase), bytes_text(bytes),
+         host.usable > 0 ? Table::Cell(bar(bytes, host.usable, kCategoryBar, style.unicode), colour_of(bytes, host.usable))
+                         : Table::Cell(""),
+         host.usable > 0 ? percent_text(bytes, host.usable) + " of " + bytes_text(host.usable) : "size of the host not stated"});
   }
   return out + table.text(2, style.colour);
 }
@@ -157,23 +181,29 @@ std::string remedies(const Estimate& estimate, const TextStyle& style) {
   const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row({head("change"), head(""), head("gain"), head("alone"), head("costs")});
   for (const auto& remedy : estimate.remedies) {
-    const std::string change = remedy.from.empty() ? printable(remedy.to) : printable(remedy.from) + " -> " + printable(remedy.to);
+    const std::string change =
+        remedy.from.empty() ? printable(remedy.to) : printable(remedy.from) + " -> " + printable(remedy.to);
     table.row({printable(remedy.key), clipped(change, 28), bytes_text(remedy.gain),
-               remedy.fits ? Table::Cell("fits", Colour::good) : Table::Cell("not enough", Colour::dim), std::string(spelling(remedy.effect))});
+               remedy.fits ? Table::Cell("fits", Colour::good) : Table::Cell("not enough", Colour::dim),
+               std::string(spelling(remedy.effect))});
   }
   out += table.text(2, style.colour);
   std::string told;
   for (const auto& remedy : estimate.remedies)
     if (!remedy.text.empty())
-      told += "    " + wrapped(printable(remedy.key) + ": " + printable(remedy.text), static_cast<std::size_t>(std::max(40, style.width)), 6) + "\n";
+      told +=
+          "    " +
+          wrapped(printable(remedy.key) + ": " + printable(remedy.text), static_cast<std::size_t>(std::max(40, style.width)), 6) +
+          "\n";
   return out + told;
 }
 
 std::string evidence(const Estimate& estimate) {
   const Evidence& e = estimate.evidence;
   if (e.measurements <= 0) return "\nEvidence: no measured case is like this job yet.\n";
-  return fmt::format("\nEvidence: such numbers were within {:.1f} % (median) and {:.1f} % (p95) of {}{}.\n", e.error_p50_percent, e.error_p95_percent,
-                     sum_text(e.measurements, "measured case", "measured cases"), e.like.empty() ? "" : " (" + printable(e.like) + ")");
+  return fmt::format("\nEvidence: such numbers were within {:.1f} % (median) and {:.1f} % (p95) of {}{}.\n", e.error_p50_percent,
+                     e.error_p95_percent, sum_text(e.measurements, "measured case", "measured cases"),
+                     e.like.empty() ? "" : " (" + printable(e.like) + ")");
 }
 
 std::string place_text(const Place& place) {
@@ -203,11 +233,14 @@ std::string defaults(const Estimate& estimate, const Job& job, const TextStyle& 
   if (taken.empty()) return {};
   if (!estimate.explained)
     return fmt::format("\n{} the engines' own; `oomplan explain` lists them.\n",
-                       sum_text(static_cast<std::int64_t>(taken.size()), "value that the job leaves open is", "values that the job leaves open are"));
+                       sum_text(static_cast<std::int64_t>(taken.size()), "value that the job leaves open is",
+                                "values that the job leaves open are"));
   std::string out = heading("Not written in the job, so the engines' own", style);
   Table table({Align::left, Align::left, Align::left, Align::left});
   for (const auto& row : taken)
-    table.row({printable(row.key), clipped(printable(row.value), 24), clipped(printable(row.origin->because), 44),
+    table.row({printable(row.key),
+               clipped(printable(row.value), 24),
+               clipped(printable(row.origin->because), 44),
                {clipped(printable(row.origin->source), 48), Colour::dim}});
   return out + table.text(2, style.colour);
 }
@@ -251,20 +284,24 @@ std::string to_text(const Estimate& estimate, const Job& job, const TextStyle& s
 std::string to_text(const Found& found, const Job& job, const TextStyle& style) {
   std::string out;
   if (found.best.empty()) {
-    out += paint(fmt::format("nothing fits: {} judged", sum_text(found.judged, "configuration", "configurations")), Colour::bad, style.colour) + "\n";
+    out += paint(fmt::format("nothing fits: {} judged", sum_text(found.judged, "configuration", "configurations")), Colour::bad,
+                 style.colour) +
+           "\n";
     if (found.smallest_gpus) out += fmt::format("The same job would fit on {}.\n", sum_text(*found.smallest_gpus, "GPU", "GPUs"));
     if (!found.limits.empty()) {
       out += heading("What stops it", style);
       Table table({Align::left, Align::left, Align::right, Align::left});
       const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
       table.row({head("phase"), head("changed"), head("still missing"), head("")});
-      for (const auto& limit : found.limits) table.row({printable(limit.phase), printable(limit.axis), bytes_text(limit.missing), printable(limit.text)});
+      for (const auto& limit : found.limits)
+        table.row({printable(limit.phase), printable(limit.axis), bytes_text(limit.missing), printable(limit.text)});
       out += table.text(2, style.colour);
     }
     return out;
   }
-  out += paint(fmt::format("{} judged, {} fit; the best {}, fastest first", sum_text(found.judged, "configuration", "configurations"),
-                           grouped(found.fitting), grouped(static_cast<std::int64_t>(found.best.size()))),
+  out += paint(fmt::format("{} judged, {} fit; the best {}, fastest first",
+                           sum_text(found.judged, "configuration", "configurations"), grouped(found.fitting),
+                           grouped(static_cast<std::int64_t>(found.best.size()))),
                Colour::good, style.colour) +
          "\n\n";
   Table table({Align::right, Align::right, Align::right, Align::left, Align::right, Align::right, Align::left});
@@ -276,8 +313,12 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
     const Bytes needed = gpu == nullptr ? 0 : gpu->phases[gpu->worst].usage.capacity_needed;
     const Bytes usable = gpu == nullptr ? 0 : gpu->usable;
     const std::int64_t tokens = tokens_of(candidate.job);
-    table.row({std::to_string(i + 1), fmt::format("{:.2f}", candidate.relative_step_time), bytes_text(needed),
-               {bar(needed, usable, 12, style.unicode), colour_of(needed, usable)}, percent_text(needed, usable), tokens > 0 ? grouped(tokens) : "-",
+    table.row({std::to_string(i + 1),
+               fmt::format("{:.2f}", candidate.relative_step_time),
+               bytes_text(needed),
+               {bar(needed, usable, 12, style.unicode), colour_of(needed, usable)},
+               percent_text(needed, usable),
+               tokens > 0 ? grouped(tokens) : "-",
                changes_text(candidate.changes)});
   }
   out += table.text(2, style.colour);
@@ -286,7 +327,9 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
   if (!first.changes.empty()) {
     out += heading("The first one changes", style);
     for (const auto& change : first.changes)
-      changes.row({printable(change.key), printable(change.from) + " -> " + printable(change.to), {std::string(spelling(change.effect)), Colour::dim}});
+      changes.row({printable(change.key),
+                   printable(change.from) + " -> " + printable(change.to),
+                   {std::string(spelling(change.effect)), Colour::dim}});
     out += changes.text(2, style.colour);
   }
   if (!first.overrides.empty()) {
@@ -295,8 +338,10 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
     for (const auto& text : first.overrides) line += (line.empty() ? "" : " ") + printable(text);
     out += "  " + wrapped(line, static_cast<std::size_t>(std::max(40, style.width - 4)), 2) + "\n";
   }
-  out += fmt::format("\nThe step time is relative to the first row and comes from a model of compute, memory and links, not from a measurement{}.\n",
-                     job.name.empty() ? "" : " (" + printable(job.name) + ")");
+  out += fmt::format(
+      "\nThe step time is relative to the first row and comes from a model of compute, memory and links, not from a "
+      "measurement{}.\n",
+      job.name.empty() ? "" : " (" + printable(job.name) + ")");
   return out;
 }
 

@@ -25,7 +25,8 @@ const GpuAnswer* tightest(const Estimate& estimate) {
 std::vector<Assumed> assumed(const Job& job) {
   std::vector<Assumed> out;
   for (const auto& [key, origin] : job.origins)
-    if (origin.kind == Origin::Kind::default_) out.push_back({key, find_knob(job, key).knob != nullptr ? get(job, key) : "", &origin});
+    if (origin.kind == Origin::Kind::default_)
+      out.push_back({key, find_knob(job, key).knob != nullptr ? get(job, key) : "", &origin});
   return out;
 }
 
@@ -39,19 +40,22 @@ std::string verdict(const Estimate& estimate) {
   const std::string where = printable(worst.phase) + (worst.step.empty() ? "" : " (" + printable(worst.step) + ")");
   const std::string bound = worst.bound ? "at most " : "";
   if (!gpu->fits())
-    return fmt::format("does not fit: {} needs {}{} of {} usable in {}: {} too much", who, bound, bytes_text(needed), bytes_text(gpu->usable), where,
-                       bytes_text(needed - gpu->usable));
-  const std::string fullest =
-      fmt::format("the fullest GPU, {}, needs {}{} of {} usable in {}: {} to spare", who, bound, bytes_text(needed), bytes_text(gpu->usable), where,
-                  bytes_text(gpu->usable - needed));
+    return fmt::format("does not fit: {} needs {}{} of {} usable in {}: {} too much", who, bound, bytes_text(needed),
+                       bytes_text(gpu->usable), where, bytes_text(needed - gpu->usable));
+  const std::string fullest = fmt::format("the fullest GPU, {}, needs {}{} of {} usable in {}: {} to spare", who, bound,
+                                          bytes_text(needed), bytes_text(gpu->usable), where, bytes_text(gpu->usable - needed));
   std::string queue;  // not OOM, but nobody wants to find it out at launch
   for (const auto& server : estimate.servers)
-    if (!server.shortage.empty()) queue += (queue.empty() ? "" : ", ") + printable(server.role);
+    if (!server.shortage.empty() && !server.refused) queue += (queue.empty() ? "" : ", ") + printable(server.role);
   if (fits) return "fits: " + fullest + (queue.empty() ? "" : "; " + queue + " is short of KV memory");
+  for (const auto& server : estimate.servers)
+    if (server.refused)
+      return "does not fit: the server of " + printable(server.role) + " does not start: " + printable(server.shortage);
   for (const auto& host : estimate.hosts) {
     if (host.usable <= 0 || host.phases.empty() || host.phases[host.worst].second <= host.usable) continue;
-    return fmt::format("does not fit: the host memory of node {} needs {} of {} in {}", printable(host.nodes), bytes_text(host.phases[host.worst].second),
-                       bytes_text(host.usable), printable(host.phases[host.worst].first));
+    return fmt::format("does not fit: the host memory of node {} needs {} of {} in {}", printable(host.nodes),
+                       bytes_text(host.phases[host.worst].second), bytes_text(host.usable),
+                       printable(host.phases[host.worst].first));
   }
   return "does not fit; " + fullest;
 }
