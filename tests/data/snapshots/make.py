@@ -70,7 +70,9 @@ def from_pickle(path):
             continue
         streams = sorted({s["stream"] for s in segments} | {e["stream"] for e in trace})
         pools = sorted({tuple(s.get("segment_pool_id", (0, 0))) for s in segments} | {(0, 0)})
-        bounds = [(s["address"], s["address"] + s["total_size"], pools.index(tuple(s.get("segment_pool_id", (0, 0))))) for s in segments]
+        bounds = [
+            (s["address"], s["address"] + s["total_size"], pools.index(tuple(s.get("segment_pool_id", (0, 0))))) for s in segments
+        ]
 
         def pool_of(address):
             return next((p for low, high, p in bounds if low <= address < high), 0)
@@ -98,8 +100,18 @@ def from_pickle(path):
         final = []
         for s in sorted(segments, key=lambda s: s["address"]):
             blocks = [[b["size"], b.get("requested_size", 0), STATES[b["state"]]] for b in s["blocks"]]
-            final.append([s["address"] // UNIT, s["total_size"] // UNIT, s["allocated_size"], streams.index(s["stream"]),
-                          s["segment_type"], s.get("is_expandable", False), blocks, pools.index(tuple(s.get("segment_pool_id", (0, 0))))])
+            final.append(
+                [
+                    s["address"] // UNIT,
+                    s["total_size"] // UNIT,
+                    s["allocated_size"],
+                    streams.index(s["stream"]),
+                    s["segment_type"],
+                    s.get("is_expandable", False),
+                    blocks,
+                    pools.index(tuple(s.get("segment_pool_id", (0, 0)))),
+                ]
+            )
         yield {"device": device, "events": events, "final": final, "settings": text, "summary": {}}
 
 
