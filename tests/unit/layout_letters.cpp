@@ -102,7 +102,7 @@ TEST_CASE("Ulysses: 40 heads on 32 GPUs can be split 1, 2, 4 or 8 ways") {
 }
 
 TEST_CASE("rules of the engines") {
-  const Shape qwen7b{28, 4, 0, 28};
+  const ModelShape qwen7b{28, 4, 0, 28};
   CHECK(broken_rules(made(4, 1, 1, 1, 1), EngineKind::fsdp2, qwen7b).empty());
   CHECK(broken_rules(made(2, 1, 1, 4, 1), EngineKind::fsdp2, qwen7b).empty());
   CHECK(broken_rules(made(1, 1, 1, 8, 1), EngineKind::fsdp2, qwen7b).size() == 1);

@@ -21,15 +21,15 @@ namespace {
 
 /// The numbers of a model that layouts divide and limits bound, largest or strictest over its layers.
 struct Model {
-  std::vector<Shape> shapes;  // one for every kind of attention
+  std::vector<ModelShape> shapes;  // one for every kind of attention
   std::int64_t heads = 0, kv_width = 0, width = 0, layers = 0, parameters = 0;
 };
 
 void take_layer(const Architecture& a, const LayerRun& run, Model& out) {
   const Mixer& m = run.layer.mixer;
   const FeedForward& f = run.layer.feed_forward;
-  const Shape shape{m.heads, m.kind == MixerKind::mla ? 0 : m.kv_heads, f.experts, out.layers};
-  const bool known = std::any_of(out.shapes.begin(), out.shapes.end(), [&](const Shape& s) {
+  const ModelShape shape{m.heads, m.kind == MixerKind::mla ? 0 : m.kv_heads, f.experts, out.layers};
+  const bool known = std::any_of(out.shapes.begin(), out.shapes.end(), [&](const ModelShape& s) {
     return s.heads == shape.heads && s.kv_heads == shape.kv_heads && s.experts == shape.experts;
   });
   if (!known) out.shapes.push_back(shape);
@@ -165,7 +165,7 @@ class Validator {
     const std::string key = key_of(role, "layout");
     if (follows_actor(role, "layout")) return;
     std::set<std::string> said;
-    std::vector<Shape> shapes{{}};
+    std::vector<ModelShape> shapes{{}};
     if (role.architecture != nullptr) shapes = model_of(*role.architecture).shapes;
     if (shapes.empty()) shapes.push_back({});
     for (const auto& shape : shapes)

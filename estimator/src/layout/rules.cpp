@@ -18,7 +18,7 @@ bool kv_splits(std::int64_t ranks, std::int64_t kv_heads) {
 
 std::string list_of_degrees(const std::vector<std::int64_t>& degrees) { return fmt::format("{}", fmt::join(degrees, ", ")); }
 
-void heads_rule(char letter, std::int64_t ranks, const Shape& shape, const std::vector<std::int64_t>& valid,
+void heads_rule(char letter, std::int64_t ranks, const ModelShape& shape, const std::vector<std::int64_t>& valid,
                 std::vector<std::string>& out) {
   if (!divides(ranks, shape.heads)) {
     out.push_back(fmt::format("{0}{1} does not divide the {2} attention heads; {0} can be {3}", letter, ranks, shape.heads,
@@ -29,14 +29,14 @@ void heads_rule(char letter, std::int64_t ranks, const Shape& shape, const std::
   }
 }
 
-void fsdp_rules(const Layout& l, const Shape& shape, std::vector<std::string>& out) {
+void fsdp_rules(const Layout& l, const ModelShape& shape, std::vector<std::string>& out) {
   if (l.pipeline > 1) out.push_back(fmt::format("p{}: FSDP has no pipeline parallelism", l.pipeline));
   if (l.expert > 1 || l.hybrid) out.push_back("e: FSDP has no expert parallelism");
   if (l.tensor > 1) out.push_back(fmt::format("t{}: tensor parallelism with fsdp2 is not supported yet", l.tensor));
   heads_rule('c', l.context, shape, ulysses_degrees(l.world(), shape), out);
 }
 
-void server_rules(const Layout& l, const Shape& shape, std::vector<std::string>& out) {
+void server_rules(const Layout& l, const ModelShape& shape, std::vector<std::string>& out) {
   if (l.context > 1) out.push_back(fmt::format("c{}: context parallelism is for training", l.context));
   if (l.expert > 1 || l.hybrid) out.push_back("e: expert parallelism of a server is not supported yet");
   if (shape.layers > 0 && l.pipeline > shape.layers)
@@ -46,7 +46,7 @@ void server_rules(const Layout& l, const Shape& shape, std::vector<std::string>&
 
 }  // namespace
 
-std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const Shape& shape) {
+std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const ModelShape& shape) {
   std::vector<std::string> out;
   switch (engine) {
     case EngineKind::single:
@@ -73,7 +73,7 @@ std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const 
   return out;
 }
 
-std::vector<std::int64_t> ulysses_degrees(std::int64_t gpus, const Shape& shape) {
+std::vector<std::int64_t> ulysses_degrees(std::int64_t gpus, const ModelShape& shape) {
   std::vector<std::int64_t> out;
   const std::int64_t most = std::min(gpus, shape.heads > 0 ? shape.heads : kMostDegree);
   for (std::int64_t c = 1; c <= most; ++c)
@@ -81,6 +81,6 @@ std::vector<std::int64_t> ulysses_degrees(std::int64_t gpus, const Shape& shape)
   return out;
 }
 
-std::vector<std::int64_t> tensor_degrees(std::int64_t gpus, const Shape& shape) { return ulysses_degrees(gpus, shape); }
+std::vector<std::int64_t> tensor_degrees(std::int64_t gpus, const ModelShape& shape) { return ulysses_degrees(gpus, shape); }
 
 }  // namespace oomplan
