@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "estimate/assemble.hpp"
+#include "estimate/explain.hpp"
 #include "program/ledger.hpp"
 #include "program/replay.hpp"
 
@@ -98,6 +99,20 @@ Estimate explain(const Job& job, const Catalog* catalog) {
   Assembled a = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared());
   for (std::size_t c = 0; c < a.classes.size(); ++c) explain_class(a, c, job);
   a.estimate.explained = true;
+  worst_first(a.estimate);
+  return std::move(a.estimate);
+}
+
+Estimate explain_worst(const Job& job, const Catalog& catalog, TapeStore& store) {
+  Assembled a = assemble(job, catalog, store);
+  std::size_t worst = 0;
+  const auto short_of = [&](std::size_t c) {
+    const GpuAnswer& g = a.estimate.gpus[c];
+    return g.phases.empty() ? -g.usable : g.phases[g.worst].usage.capacity_needed - g.usable;
+  };
+  for (std::size_t c = 1; c < a.classes.size(); ++c)
+    if (short_of(c) > short_of(worst)) worst = c;
+  if (!a.classes.empty()) explain_class(a, worst, job);
   worst_first(a.estimate);
   return std::move(a.estimate);
 }

@@ -39,6 +39,7 @@ class ClassFolder {
     for (const auto& s : t.init) step(s);
     for (int i = 0; i < 2; ++i)
       for (const auto& s : t.iteration) step(s);
+    for (const auto& s : states_) out_.held += s.held();
     return std::move(out_);
   }
 

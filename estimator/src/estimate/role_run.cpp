@@ -27,18 +27,6 @@ std::int64_t communicators(const Job& job, const Role& role) {
   return n;
 }
 
-ProcessConstants constants_of(const Job& job, const Role& role, const Catalog& catalog) {
-  const Gpu& gpu = catalog.gpu(job.cluster.gpu);
-  ProcessConstants c;
-  FactQuery q{"", gpu.sm, {}};
-  c.context = fact_bytes(catalog.facts(), "torch", "context_bytes", q);
-  c.workspace = 2 * fact_bytes(catalog.facts(), "torch", "cublas_workspace_bytes", q);
-  const std::int64_t world = role.trainer.layout.world();
-  q.conditions["gpus"] = std::to_string(std::min(world, job.cluster.gpus_per_node));
-  c.nccl = communicators(job, role) * fact_bytes(catalog.facts(), "nccl", "communicator_bytes", q);
-  return c;
-}
-
 /// Weights are saved tensor by tensor, gathered on every rank, kept on the host of rank 0.
 void resolve_save(RoleRun& run, const Catalog& catalog) {
   const Trainer& t = run.role->trainer;
@@ -55,22 +43,10 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
 }
 
 void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeStore& store) {
-  const Role& role = *run.role;
-  const Trainer& t = role.trainer;
-  run.trains = learns(role);
-  run.critic = is_critic(role);
-  const std::int64_t log_prob_tokens = t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch;
-  if (run.trains) run.tapes.train = store.get(role.architecture, train_pass(t, *role.architecture, run.critic, t.tokens_per_micro_batch, t.kernel_internals));
-  if (job.kind == JobKind::rl || !run.trains)
-    run.tapes.log_probs = store.get(role.architecture, log_prob_pass(t, *role.architecture, run.critic, log_prob_tokens, t.kernel_internals));
-  run.plan = make_plan(*role.architecture, t, role.engine, run.critic, run.trains, run.tapes, micro_batches_of(job, t));
-  const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
-  std::int64_t parameters = 0;
-  for (const auto& leaf : tape.leaves) parameters += leaf.elements() * tape.stations[leaf.station].count;
-  run.full_storage = bytes_of(parameters, t.storage);
-  // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless memory_efficient_load
-  run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
-  run.constants = constants_of(job, role, catalog);
+  run.trains = learns(*run.role);
+  run.critic = is_critic(*run.role);
+  update_trainer(run, job, store);
+  run.constants = process_constants(job, *run.role, catalog);
   resolve_save(run, catalog);
 }
 
@@ -110,6 +86,35 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
 }
 
 }  // namespace
+
+ProcessConstants process_constants(const Job& job, const Role& role, const Catalog& catalog) {
+  const Gpu& gpu = catalog.gpu(job.cluster.gpu);
+  ProcessConstants c;
+  FactQuery q{"", gpu.sm, {}};
+  c.context = fact_bytes(catalog.facts(), "torch", "context_bytes", q);
+  c.workspace = 2 * fact_bytes(catalog.facts(), "torch", "cublas_workspace_bytes", q);
+  const std::int64_t world = role.trainer.layout.world();
+  q.conditions["gpus"] = std::to_string(std::min(world, job.cluster.gpus_per_node));
+  c.nccl = communicators(job, role) * fact_bytes(catalog.facts(), "nccl", "communicator_bytes", q);
+  return c;
+}
+
+void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
+  const Role& role = *run.role;
+  const Trainer& t = role.trainer;
+  const std::int64_t log_prob_tokens = t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch;
+  if (run.trains)
+    run.tapes.train = store.get(role.architecture, train_pass(t, *role.architecture, run.critic, t.tokens_per_micro_batch, t.kernel_internals));
+  if (job.kind == JobKind::rl || !run.trains)
+    run.tapes.log_probs = store.get(role.architecture, log_prob_pass(t, *role.architecture, run.critic, log_prob_tokens, t.kernel_internals));
+  run.plan = make_plan(*role.architecture, t, role.engine, run.critic, run.trains, run.tapes, micro_batches_of(job, t));
+  const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
+  std::int64_t parameters = 0;
+  for (const auto& leaf : tape.leaves) parameters += leaf.elements() * tape.stations[leaf.station].count;
+  run.full_storage = bytes_of(parameters, t.storage);
+  // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless memory_efficient_load
+  run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
+}
 
 std::int64_t micro_batches_of(const Job& job, const Trainer& t) {
   if (t.micro_batches > 0) return t.micro_batches;

@@ -47,6 +47,11 @@ struct RoleRun {
 /// Micro-batches of one training step on one data-parallel rank: as given, or from the batch.
 std::int64_t micro_batches_of(const Job&, const Trainer&);
 
+/// Tapes and plan of a run whose role's Trainer has changed; constants, facts and weight updates stay. For searches: no strings.
+void update_trainer(RoleRun&, const Job&, TapeStore&);
+/// Constants of a training process of this world size.
+ProcessConstants process_constants(const Job&, const Role&, const Catalog&);
+
 /// All roles of the job. Throws InputError for what cannot be estimated yet, by name.
 std::vector<RoleRun> resolve_roles(const Job&, const Catalog&, TapeStore&);
 

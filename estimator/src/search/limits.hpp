@@ -1,0 +1,14 @@
+// Why nothing fits: which phase stops which axis, and by how much.
+#pragma once
+#include <vector>
+
+#include <oomplan/oomplan.hpp>
+
+#include "search/server_side.hpp"
+#include "search/trainer_side.hpp"
+
+namespace oomplan {
+
+std::vector<Limit> limits_of(const Job&, const std::vector<TrainerVerdict>&, const std::vector<ServerVerdict>&, const TrainerSide&, Bytes usable);
+
+}  // namespace oomplan
