@@ -105,7 +105,8 @@ Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in
   q = scale(g, std::move(q), "attention.q_scaled");
   k = repeat_kv(g, std::move(k), expanded, "attention.k_expanded");
   v = repeat_kv(g, std::move(v), expanded, "attention.v_expanded");
-  k = scale(g, std::move(k), "attention.k_scaled");
+  std::swap(k.shape[2], k.shape[3]);
+  k = scale(g, std::move(k), "attention.k_scaled");  // of the transposed keys
   Tensor scores = matmul(g, std::move(q), std::move(k), scores_shape(q_in, k_in), "attention.scores");
   { Tensor causal = g.make("attention.causal", {q_in.shape[2], k_in.shape[2]}, DType::fp32, Category::temporaries); }
   if (mask) scores = add(g, std::move(scores), mask, "attention.masked");
@@ -164,6 +165,15 @@ Tensor sdpa(Eager& g, Tensor q, Tensor k, Tensor v, const LayerContext& context,
   return efficient(g, q, k, v, context.mask, std::move(out_shape));
 }
 
+/// A 16-bit copy as [B, S, heads, d], which is how flash-attention takes it.
+Tensor cast_by_token(Eager& g, const Tensor& x, const std::string& name) {
+  Tensor by_token = x;
+  std::swap(by_token.shape[1], by_token.shape[2]);
+  Tensor out = to(g, std::move(by_token), DType::bf16, name);
+  out.shape = x.shape;
+  return out;
+}
+
 Attended kernel(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const LayerContext& context, const KernelOptions& options,
                 Shape out_shape) {
   switch (options.kernels) {
@@ -173,9 +183,9 @@ Attended kernel(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, con
   }
   if (q.dtype != DType::fp32) return {flash(g, q, k, v, std::move(out_shape), options, false), {}};
   // flash_attention_forward casts fp32 inputs (norms and rotary positions of an fp32 model) to the compute dtype
-  Tensor q16 = to(g, q, DType::bf16, "attention.q_bf16");
-  Tensor k16 = to(g, k, DType::bf16, "attention.k_bf16");
-  Tensor v16 = to(g, v, DType::bf16, "attention.v_bf16");
+  Tensor q16 = cast_by_token(g, q, "attention.q_bf16");
+  Tensor k16 = cast_by_token(g, k, "attention.k_bf16");
+  Tensor v16 = cast_by_token(g, v, "attention.v_bf16");
   return {flash(g, q16, k16, v16, std::move(out_shape), options, false), {}};
 }
 

@@ -265,7 +265,9 @@ Tensor matmul(Eager& g, Tensor a, Tensor b, Shape out_shape, const std::string& 
 Tensor repeat_kv(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
   if (elements(out_shape) == elements(x.shape)) return x;
   const Shape from = x.shape;
-  Tensor out = g.make(name, std::move(out_shape), x.dtype);
+  const Dim group = out_shape[1].coefficient / from[1].coefficient;
+  Tensor out = g.make(name, {from[0], from[1], group, from[2], from[3]}, x.dtype);
+  out.shape = std::move(out_shape);
   g.record(out, "ExpandBackward0", {&x}, [&g, from](Gradients in) {
     return Gradients{gradient(g, "repeat_kv_backward", from, in[0].dtype)};
   });

@@ -7,20 +7,24 @@
 namespace oomplan {
 namespace {
 
-/// One all-to-all: contiguous chunks where the cut axis is not the outermost, received parts, and their concatenation.
-Tensor exchange_buffers(Eager& g, const Shape& in, Shape out, DType dtype, bool chunks_are_copies, bool flat, const std::string& name) {
+/// One all-to-all: contiguous chunks where the cut axis is not the outermost, received parts, and their concatenation. The
+/// exchange works on [B, S, heads, d]; `heads_first`: the caller sees the result with heads in front.
+Tensor exchange_buffers(Eager& g, const Shape& in, Shape out, bool heads_first, DType dtype, bool chunks_are_copies, bool flat, const std::string& name) {
   Tensor chunks = chunks_are_copies ? g.make(name + ".chunks", in, dtype, Category::communication) : Tensor();
   Tensor stacked = flat ? g.make(name + ".stacked", in, dtype, Category::communication) : Tensor();
   Tensor received = g.make(name + ".received", in, dtype, Category::communication);
-  return g.make(name, std::move(out), dtype);
+  const Shape by_token{out[0], heads_first ? out[2] : out[1], heads_first ? out[1] : out[2], out[3]};
+  Tensor exchanged = g.make(name, by_token, dtype);
+  exchanged.shape = std::move(out);
+  return exchanged;
 }
 
 /// Gathers the tokens and scatters the heads (or back): its gradient is the opposite exchange.
 Tensor all_to_all(Eager& g, const Tensor& x, Shape out_shape, bool to_tokens, bool flat, const std::string& name) {
   const Shape in_shape = x.shape;
-  Tensor out = exchange_buffers(g, in_shape, out_shape, x.dtype, to_tokens, flat, name);
+  Tensor out = exchange_buffers(g, in_shape, out_shape, to_tokens, x.dtype, to_tokens, flat, name);
   g.record(out, "SeqAllToAllBackward", {&x}, [=, &g](Gradients in) {
-    return Gradients{exchange_buffers(g, in[0].shape, in_shape, in[0].dtype, !to_tokens, false, name + "_backward")};
+    return Gradients{exchange_buffers(g, in[0].shape, in_shape, to_tokens, in[0].dtype, !to_tokens, false, name + "_backward")};
   });
   return out;
 }

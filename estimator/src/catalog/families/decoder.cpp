@@ -170,6 +170,7 @@ FeedForward moe_feed_forward(const Fields& fields, const Traits& traits) {
   out.expert_bias = moe.expert_bias;
   out.experts_gated = moe.experts_gated;
   out.fused_experts = moe.fused_experts;
+  out.normalise_top_k = chosen(fields, moe.normalise_top_k);
   out.score = moe.score;
   out.router_in_fp32 = moe.router_in_fp32;
   out.weights_in_fp32 = moe.weights_in_fp32;

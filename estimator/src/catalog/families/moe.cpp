@@ -16,7 +16,7 @@ constexpr Traits kMixtral{
     .family = "mixtral",
     .kv_heads_otherwise = 8,
     .span = SpanRule::window,
-    .moe = {.width = "intermediate_size", .weights_in_fp32 = true},
+    .moe = {.width = "intermediate_size", .normalise_top_k = kAlways, .weights_in_fp32 = true},
     .is_moe = true,
 };
 

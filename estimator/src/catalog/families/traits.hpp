@@ -68,6 +68,7 @@ struct MoeTraits {
   std::int64_t shared_otherwise = 0;
   bool shared_gate = false, router_bias = false, expert_bias = false, experts_gated = true, fused_experts = false;
   Choice correction_bias = kNever;
+  Choice normalise_top_k = by("norm_topk_prob");
   RouterScore score = RouterScore::softmax;
   bool router_in_fp32 = false, weights_in_fp32 = false;
 };
