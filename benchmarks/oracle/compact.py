@@ -17,10 +17,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks" / "accuracy"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "accuracy"))
 
-from corpus import CannotExpress, Row, rows_of, schema_of
+from corpus import ROOT, CannotExpress, Row, rows_of, schema_of
 from training import PHASES, oracle_config, oracle_job
 
 FIELDS = (

@@ -75,7 +75,7 @@ class Fsdp2 {
     const std::size_t n = tape.stations.size();
     player.play(station(tape, StationPlace::inputs), false, Unit::first, Index(0), micro);
     before_ = nullptr;
-    if (plan_.sharded) unshard_forward(root_, Index(0));
+    if (plan_.sharded && !stays(plan_.reshard_root)) unshard_forward(root_, Index(0));
     for (std::size_t s = 1; s < n; ++s) {
       const auto place = tape.stations[s].place;
       if (place == StationPlace::loss && !plan_.loss_inside) leave_root();
@@ -86,6 +86,7 @@ class Fsdp2 {
       }
       player.each_unit(s, false, [&](Unit u, Index at) { forward_unit(player, s, u, at); });
     }
+    held_ = true;
   }
 
   /// Backward pass of one micro-batch. `first`: no gradients are there yet. `last`: gradients are reduced (always, unless
@@ -109,6 +110,7 @@ class Fsdp2 {
       player.each_unit(k, true, [&](Unit u, Index at) { backward_unit(player, k, u, at, policy); });
     }
     if (plan_.sharded) finish_backward(player);
+    held_ = false;
     player.play(station(tape, StationPlace::inputs), true, Unit::first, Index(0), micro);
   }
 
@@ -226,6 +228,9 @@ class Fsdp2 {
 
   // ---- forward
 
+  /// What is not resharded stays unsharded from a forward-only pass to the next pass, which gathers nothing
+  /// (_fsdp_param_group.py: unshard returns when the group is unsharded).
+  bool stays(bool resharded) const { return held_ && !resharded; }
   void gather(const Sites& u, Index at) {
     if (plan_.cpu_offload) r_.alloc(u.upload, at);
     r_.alloc(u.cast, at);
@@ -242,7 +247,7 @@ class Fsdp2 {
     before_at_ = at;
   }
   void forward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
-    const bool hooked = plan_.sharded && plan_.wrapped[s];
+    const bool hooked = plan_.sharded && plan_.wrapped[s] && !stays(plan_.reshard_layers);
     if (hooked) {
       if (u == Unit::inner || u == Unit::last) {
         before_ = &units_[s];
@@ -257,7 +262,7 @@ class Fsdp2 {
     if (!plan_.sharded) return;
     if (before_ != nullptr) r_.free(before_->gathered, before_at_);
     before_ = nullptr;
-    if (plan_.reshard_root || plan_.train == nullptr) r_.free(root_.unsharded);
+    if (plan_.reshard_root) r_.free(root_.unsharded);
   }
 
   // ---- backward
@@ -361,6 +366,7 @@ class Fsdp2 {
   const Sites* reducing_ = nullptr;  ///< whose reduce-scatter input is still held in backward
   Index reducing_at_;
   bool first_ = true, last_ = true;
+  bool held_ = false;                ///< a forward pass without a backward pass came before
 };
 
 }  // namespace oomplan

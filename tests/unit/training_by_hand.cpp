@@ -1,0 +1,132 @@
+// One tiny model, every tensor written out: a step on one device and on two ranks of FSDP2.
+//
+// Legend: T = 4 tokens of one sequence, h = 8 hidden, A = 8 (two query heads of d = 4), K = 4 (one key/value head), F = 12, V =
+// 1000.
+#include <doctest/doctest.h>
+
+#include <memory>
+
+#include "estimate/figures.hpp"
+#include "layers/tape.hpp"
+#include "training/plan.hpp"
+
+namespace {
+
+using namespace oomplan;
+
+constexpr Bytes T = 4, h = 8, heads = 2, d = 4, A = heads * d, K = d, F = 12, V = 1000, layers = 2;
+
+TrainingCase tiny() {
+  TrainingCase c;
+  c.architecture = std::make_shared<const Architecture>(read_config(
+      R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 12, "num_attention_heads": 2,
+                      "num_key_value_heads": 1, "vocab_size": 1000, "max_position_embeddings": 64, "tie_word_embeddings": false})",
+      "tiny"));
+  Trainer& t = c.trainer;
+  t.framework = Framework::torch;
+  t.kernels = Kernels::hf_flash;
+  t.kernel_internals = false;
+  t.storage = t.compute = t.reduce = DType::bf16;
+  t.recompute = Recompute::none;
+  t.optimizer = OptimizerKind::adamw;
+  t.optimizer_form = OptimizerForm::foreach;
+  t.head = LossHead::hf_loss;
+  t.sequences_per_micro_batch = 1;
+  t.sequence_tokens = T;
+  t.wrap_embedding = t.wrap_head = false;
+  t.root_reshard = false;
+  c.engine = EngineKind::single;
+  return c;
+}
+
+// ---- parameters, in elements
+constexpr Bytes kLayer = A * h + 2 * K * h + h * A  // q, k, v, o
+                         + 3 * F * h                // gate, up, down
+                         + 2 * h;                   // two norms
+constexpr Bytes kRoot = V * h + h + V * h;          // embedding, final norm, output layer
+constexpr Bytes kAll = layers * kLayer + kRoot;
+constexpr Bytes kBuffers = 2 * (d / 2) * 4;  // inv_freq and its original
+
+// ---- what stands while the loss is computed, in bytes (bf16 model)
+constexpr Bytes kInputs = 2 * 8 * T;  // input_ids, labels
+constexpr Bytes kPositions = 8 * T;
+constexpr Bytes kRotary = 2 * (2 * T * d);          // cos, sin: saved by the first layer, shared by all
+constexpr Bytes kNorm = 4 * T * h                   // the input in fp32
+                        + 4 * T                     // rsqrt
+                        + 2 * T * h                 // normed, in bf16, for the gradient of the weight
+                        + 2 * T * h;                // output, which the linears behind save
+constexpr Bytes kAttention = 2 * T * A + 2 * T * K  // q, k behind the rotation
+                             + 2 * T * K            // v
+                             + 2 * T * A            // output, which o_proj saves
+                             + 4 * T * heads        // log-sum-exp
+                             + 16;                  // state of the generator
+constexpr Bytes kMlp = 4 * (2 * T * F);             // gate, silu(gate), up, product
+constexpr Bytes kSavedByLayer = 2 * kNorm + kAttention + kMlp;
+constexpr Bytes kSaved = kRotary + layers * kSavedByLayer + kNorm;
+constexpr Bytes kLogits = 2 * T * V, kLogits32 = 4 * T * V, kLogProbs = 4 * T * V;
+constexpr Bytes kLabels = 8 * T;         // shifted
+constexpr Bytes kLoss = 4, kWeight = 4;  // the loss and nll_loss's total weight
+constexpr Bytes kAtLoss = kInputs + kPositions + kSaved + kLogits + kLogits32 + kLabels + kLogProbs + kLoss + kWeight;
+
+// log_softmax's backward: its result, the dense gradient of nll_loss, its own output. The 16-bit and fp32 logits, the labels and
+// the total weight are gone.
+constexpr Bytes kAtLossBackward = kInputs + kSaved + kLogProbs + kLogits32 + kLogits32 + kLoss;
+
+TEST_CASE("by hand: what one layer saves") {
+  const TrainingCase c = tiny();
+  const PassOptions options = train_pass(c.trainer, *c.architecture, false, T, false);
+  const PassCounts pass = pass_counts(c.trainer, T, c.trainer.head);
+  Bytes saved = 0;
+  for (const auto& [site, times] : saved_of_layer(*c.architecture, options, 0)) saved += times * site.bytes.value(pass.counts);
+  CHECK(saved == kSavedByLayer);
+}
+
+TEST_CASE("by hand: a step on one device") {
+  const TrainingFigures f = training_figures(tiny());
+  const Bytes parameters = 2 * kAll, states = 2 * parameters;
+  const Bytes base = parameters + states + kBuffers;
+  CHECK(f.parameters == parameters);
+  CHECK(f.states == states);
+  CHECK(f.forward == base + kAtLoss);
+  CHECK(f.backward == base + kAtLossBackward);
+  const Bytes gradients = parameters, square_roots = parameters;  // foreach: one list of sqrt(exp_avg_sq)
+  CHECK(f.optimizer == base + gradients + square_roots + kInputs);
+  CHECK(f.peak == f.optimizer);
+}
+
+TEST_CASE("by hand: the same without the copy of a fused optimizer and with recomputation") {
+  TrainingCase c = tiny();
+  c.trainer.optimizer_form = OptimizerForm::fused;
+  const Bytes parameters = 2 * kAll, tensors = layers * 9 + 3;
+  const Bytes base = parameters + 2 * parameters + 4 * tensors + kBuffers;  // a step counter per tensor
+  CHECK(training_figures(c).optimizer == base + parameters + kInputs);
+  c.trainer.recompute = Recompute::full;
+  // every layer keeps its input; cos and sin are arguments that the frames hold; the final norm is not checkpointed
+  const Bytes kept = kRotary + layers * (2 * T * h) + kNorm;
+  CHECK(training_figures(c).forward == base + kAtLoss - kSaved + kept);
+}
+
+TEST_CASE("by hand: a step of two ranks of FSDP2") {
+  TrainingCase c = tiny();
+  c.engine = EngineKind::fsdp2;
+  c.trainer.layout.data = 2;
+  c.trainer.storage = c.trainer.reduce = DType::fp32;
+  const TrainingFigures f = training_figures(c);
+  const Bytes parameters = 4 * kAll / 2, states = 2 * parameters;
+  const Bytes base = parameters + states + kBuffers;
+  CHECK(f.parameters == parameters);
+  CHECK(f.states == states);
+  // forward: the root's parameters in bf16 stay; the last layer's all-gather output is held until the root's forward is over
+  const Bytes root = 2 * kRoot, gathered = 2 * kLayer;
+  CHECK(f.forward == base + kAtLoss + root + gathered);
+  // backward: the peak is the reduction of the root behind all layers, when the parameters are resharded: its input in fp32, its
+  // output, the gradient of the output layer, which a loop variable holds, and the layers' gradient shards
+  const Bytes reduce_input = 4 * kRoot, reduce_output = 4 * kRoot / 2, held = 2 * V * h, shards = layers * 4 * kLayer / 2;
+  const Bytes at_root = base + kInputs + kLoss + shards + reduce_input + reduce_output + held;
+  const Bytes at_loss = base + kAtLossBackward + root + gathered;  // the last layer's parameters are being gathered
+  CHECK(at_root > at_loss);
+  CHECK(f.backward == at_root);
+  CHECK(f.optimizer == base + parameters + parameters + kInputs);
+}
+
+}  // namespace

@@ -1,0 +1,243 @@
+// Training programs: what is folded equals what is written and expanded, and nothing is left but what stays resident.
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "catalog/catalog.hpp"
+#include "training/fsdp2.hpp"
+
+namespace {
+
+using namespace oomplan;
+
+std::shared_ptr<const Architecture> dense(bool tied) {
+  return std::make_shared<const Architecture>(read_config(
+      R"({"model_type": "qwen3", "num_hidden_layers": 5, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
+                      "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000, "max_position_embeddings": 4096, "tie_word_embeddings": )" +
+          std::string(tied ? "true}" : "false}"),
+      "tiny dense"));
+}
+
+std::shared_ptr<const Architecture> experts() {
+  return std::make_shared<const Architecture>(read_config(
+      R"({"model_type": "qwen2_moe", "num_hidden_layers": 6, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
+                      "num_key_value_heads": 2, "vocab_size": 1000, "max_position_embeddings": 4096, "num_experts": 8,
+                      "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48, "norm_topk_prob": true,
+                      "decoder_sparse_step": 1, "mlp_only_layers": [0, 5], "tie_word_embeddings": false})",
+      "tiny experts"));
+}
+
+struct Setting {
+  std::shared_ptr<const Architecture> architecture = dense(false);
+  Trainer trainer;
+  EngineKind engine = EngineKind::fsdp2;
+  std::int64_t micro_batches = 1;
+  bool critic = false;
+};
+
+Setting usual() {
+  Setting s;
+  s.trainer.framework = Framework::torch;
+  s.trainer.head = LossHead::hf_loss;
+  s.trainer.layout.data = 4;
+  s.trainer.recompute = Recompute::none;
+  s.trainer.sequences_per_micro_batch = 1;
+  s.trainer.sequence_tokens = 4096;
+  return s;
+}
+
+/// Load, one log-prob pass, two steps of several micro-batches. The gradients of a step are dropped at its end.
+template <class R>
+void record(R& r, const Setting& s, const TrainPlan& plan) {
+  Fsdp2<R> engine(r, plan, "");
+  Player<R> train(r, *plan.train, plan.train_counts.counts, plan.train_counts.chunks, "");
+  Player<R> scores(r, *plan.log_probs, plan.log_prob_counts.counts, plan.log_prob_counts.chunks, "scores.");
+  r.mark("load");
+  engine.load();
+  for (std::int64_t step = 0; step < 2; ++step) {
+    r.mark("scores");
+    engine.forward(scores, Index(0));
+    r.mark("train");
+    for (std::int64_t m = 0; m < s.micro_batches; ++m) {
+      engine.forward(train, Index(m));
+      engine.backward(train, Index(m), m == 0, m == s.micro_batches - 1);
+    }
+    if (step == 0) engine.make_states();
+    engine.optimizer_step();
+    engine.drop_gradients(train);
+  }
+}
+
+void check(const Setting& s) {
+  const auto& a = *s.architecture;
+  const auto& t = s.trainer;
+  TrainTapes tapes;
+  tapes.train = make_tape(a, train_pass(t, a, s.critic, t.tokens_per_micro_batch));
+  tapes.log_probs = make_tape(a, log_prob_pass(t, a, s.critic, t.tokens_per_micro_batch));
+  const TrainPlan plan = make_plan(a, t, s.engine, s.critic, true, tapes, s.micro_batches);
+  PeakRecorder fold;
+  record(fold, s, plan);
+  ProgramWriter writer;
+  record(writer, s, plan);
+  const Program program = writer.take();
+  const Trace traced = trace(program);
+  const Span span = fold.span();
+  CHECK(traced.span.peak == span.peak);
+  CHECK(traced.span.net == span.net);
+  CHECK(traced.span.host_peak == span.host_peak);
+  CHECK(traced.span.host_net == span.host_net);
+  const Bytes resident =
+      t.cpu_offload_policy ? plan.buffers : plan.resident + plan.optimizer + plan.optimizer_steps + plan.buffers;
+  CHECK(span.net == resident);
+}
+
+const char* text(Recompute r, bool reentrant) { return r == Recompute::none ? "none" : reentrant ? "reentrant" : "full"; }
+
+TEST_CASE("training: fold equals trace for every way to recompute, to wrap, to synchronise and to reshard") {
+  int programs = 0;
+  for (const auto engine : {EngineKind::single, EngineKind::fsdp2})
+    for (const std::int64_t ranks : {1, 4, 6})
+      for (const auto recompute : {Recompute::none, Recompute::full})
+        for (const bool reentrant : {false, true})
+          for (const std::int64_t micro_batches : {1, 2, 3})
+            for (const bool sync : {true, false})
+              for (const int wrap : {0, 1, 2, 3})
+                for (const int reshard : {0, 1, 2, 3}) {
+                  if (reentrant && recompute == Recompute::none) continue;
+                  if (engine == EngineKind::single && (ranks > 1 || wrap > 0 || reshard > 0 || !sync)) continue;
+                  if (ranks == 6 && (wrap == 1 || reshard == 1)) continue;
+                  Setting s = usual();
+                  s.engine = engine;
+                  s.trainer.layout.data = ranks;
+                  s.trainer.recompute = recompute;
+                  s.trainer.reentrant = reentrant;
+                  s.micro_batches = micro_batches;
+                  s.trainer.gradient_sync_every_micro_batch = sync;
+                  s.trainer.wrap_embedding = (wrap & 1) != 0;
+                  s.trainer.wrap_head = (wrap & 2) != 0;
+                  s.trainer.reshard_after_forward = (reshard & 1) != 0;
+                  s.trainer.root_reshard = (reshard & 2) != 0;
+                  CAPTURE(static_cast<int>(engine));
+                  CAPTURE(ranks);
+                  CAPTURE(text(recompute, reentrant));
+                  CAPTURE(micro_batches);
+                  CAPTURE(sync);
+                  CAPTURE(wrap);
+                  CAPTURE(reshard);
+                  check(s);
+                  ++programs;
+                }
+  MESSAGE(programs << " programs");
+}
+
+TEST_CASE("training: fold equals trace for every head, kernel set and architecture") {
+  const std::vector<LossHead> heads{LossHead::hf_loss,
+                                    LossHead::logprob_fp32,
+                                    LossHead::logprob_bf16,
+                                    LossHead::logprob_lse,
+                                    LossHead::logprob_rows,
+                                    LossHead::logprob_chunked,
+                                    LossHead::logprob_entropy_fp32,
+                                    LossHead::logprob_entropy_nograd,
+                                    LossHead::logprob_temperature,
+                                    LossHead::verl_flash_ce,
+                                    LossHead::verl_entropy_compiled,
+                                    LossHead::verl_entropy_eager,
+                                    LossHead::areal_compiled};
+  int programs = 0;
+  for (const auto& architecture : {dense(false), dense(true), experts()})
+    for (const auto head : heads)
+      for (const auto kernels : {Kernels::hf_flash, Kernels::hf_sdpa, Kernels::hf_eager})
+        for (const auto engine : {EngineKind::single, EngineKind::fsdp2})
+          for (const std::int64_t micro_batches : {1, 3}) {
+            Setting s = usual();
+            s.architecture = architecture;
+            s.trainer.head = head;
+            s.trainer.kernels = kernels;
+            s.engine = engine;
+            s.micro_batches = micro_batches;
+            s.trainer.recompute = head == LossHead::hf_loss ? Recompute::none : Recompute::full;
+            CAPTURE(architecture->name);
+            CAPTURE(architecture->tied);
+            CAPTURE(static_cast<int>(head));
+            CAPTURE(static_cast<int>(kernels));
+            CAPTURE(static_cast<int>(engine));
+            CAPTURE(micro_batches);
+            check(s);
+            ++programs;
+          }
+  MESSAGE(programs << " programs");
+}
+
+TEST_CASE("training: fold equals trace for precisions, Ulysses, replicas, offload, padding and short runs of layers") {
+  std::vector<std::pair<std::string, Setting>> settings;
+  const auto add = [&](const std::string& name, auto&& change) {
+    for (const std::int64_t micro_batches : {1, 2}) {
+      Setting s = usual();
+      s.micro_batches = micro_batches;
+      change(s);
+      settings.emplace_back(name + " x" + std::to_string(micro_batches), std::move(s));
+    }
+  };
+  for (const auto storage : {DType::fp32, DType::bf16})
+    for (const auto compute : {DType::fp32, DType::bf16})
+      for (const auto reduce : {DType::fp32, DType::bf16})
+        add("precision", [&](Setting& s) {
+          s.trainer.storage = storage;
+          s.trainer.compute = compute;
+          s.trainer.reduce = reduce;
+          s.trainer.kernels = compute == DType::fp32 ? Kernels::hf_eager : Kernels::hf_flash;
+        });
+  add("autocast", [](Setting& s) { s.trainer.autocast = true; });
+  add("autocast of fp32 parameters", [](Setting& s) {
+    s.engine = EngineKind::single;
+    s.trainer.layout.data = 1;
+    s.trainer.autocast = true;
+    s.trainer.compute = DType::fp32;
+  });
+  for (const auto framework : {Framework::verl, Framework::areal})
+    for (const std::int64_t context : {2, 4})
+      add("ulysses", [&](Setting& s) {
+        s.trainer.framework = framework;
+        s.trainer.layout.context = context;
+        s.trainer.sequences_per_micro_batch = 0;
+        s.trainer.tokens_per_micro_batch = 5000;
+        s.trainer.head = framework == Framework::verl ? LossHead::verl_flash_ce : LossHead::areal_compiled;
+      });
+  add("replicas", [](Setting& s) { s.trainer.replicas = 2; });
+  add("parameters on the host", [](Setting& s) { s.trainer.cpu_offload_policy = true; });
+  add("padding", [](Setting& s) {
+    s.trainer.padding_mask = true;
+    s.trainer.kernels = Kernels::hf_sdpa;
+    s.trainer.sequences_per_micro_batch = 2;
+  });
+  add("math kernel", [](Setting& s) {
+    s.trainer.sdpa_math = true;
+    s.trainer.kernels = Kernels::hf_sdpa;
+  });
+  add("outputs kept", [](Setting& s) { s.trainer.keep_outputs = true; });
+  add("logits of the last tokens", [](Setting& s) { s.trainer.logits_to_keep = 100; });
+  add("value head", [](Setting& s) { s.critic = true; });
+  for (const auto form : {OptimizerForm::foreach, OptimizerForm::fused, OptimizerForm::loop})
+    add("optimizer", [&](Setting& s) { s.trainer.optimizer_form = form; });
+  for (const std::int64_t tokens : {512, 1024, 1025, 3000})
+    add("chunks", [&](Setting& s) {
+      s.trainer.head = LossHead::areal_compiled;
+      s.trainer.sequence_tokens = tokens;
+    });
+  for (const int layers : {1, 2, 3, 4})
+    add("layers", [&](Setting& s) {
+      Architecture a = *s.architecture;
+      a.runs[0].count = layers;
+      s.architecture = std::make_shared<const Architecture>(a);
+    });
+  for (const auto& [name, setting] : settings) {
+    CAPTURE(name);
+    check(setting);
+  }
+  MESSAGE(settings.size() << " programs");
+}
+
+}  // namespace
