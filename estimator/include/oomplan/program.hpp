@@ -83,6 +83,7 @@ struct Span {
   Bytes net = 0;      ///< change of the device level, all device pools
   Bytes peak = 0;     ///< highest device level above the start; >= 0
   Bytes cached = 0;   ///< change of the torch pool's level
+  Bytes cached_peak = 0;  ///< highest torch level above the start; >= 0
   Bytes tail = 0;     ///< highest torch level since the last trim (since the start if none), above the start
   bool trimmed = false;  ///< a trim (empty_cache) took place
   Bytes host_net = 0, host_peak = 0;
@@ -98,6 +99,7 @@ constexpr Span then(const Span& a, const Span& b) {
   c.peak = later ? a.net + b.peak : a.peak;
   c.witness = later ? (b.witness < 0 ? a.events - 1 : a.events + b.witness) : a.witness;
   c.cached = a.cached + b.cached;
+  c.cached_peak = std::max(a.cached_peak, a.cached + b.cached_peak);
   c.trimmed = a.trimmed || b.trimmed;
   c.tail = b.trimmed ? a.cached + b.tail : std::max(a.tail, a.cached + b.tail);
   c.host_net = a.host_net + b.host_net;
@@ -118,6 +120,7 @@ constexpr Span repeat(const Span& s, std::int64_t n) {
     c.peak = s.net * before + s.peak;
     c.witness = s.events * before + s.witness;
   }
+  c.cached_peak = s.cached_peak + std::max<Bytes>(0, s.cached) * before;
   c.tail = s.trimmed ? s.cached * before + s.tail : s.tail + std::max<Bytes>(0, s.cached) * before;
   c.host_peak = s.host_peak + std::max<Bytes>(0, s.host_net) * before;
   return c;
@@ -170,6 +173,7 @@ class PeakRecorder {
       }
       if (pool == Pool::torch) {
         at_.cached += bytes;
+        at_.cached_peak = std::max(at_.cached_peak, at_.cached);
         at_.tail = std::max(at_.tail, at_.cached);
       }
     } else {

@@ -30,6 +30,7 @@ class ClassFolder {
  public:
   ClassFolder(const Job& job, const std::vector<RoleRun>& runs, const GpuClass& c)
       : job_(job), runs_(runs), class_(c), states_(c.processes), cutters_(c.seats.size()) {
+    known_.resize(c.seats.size() * kStepKinds);
     out_.servers.resize(runs.size());
     trainers_.resize(c.seats.size());
     servers_.resize(c.seats.size());
@@ -53,6 +54,12 @@ class ClassFolder {
     const SeatOnGpu& seat = class_.seats[i];
     const RoleRun& run = runs_[seat.role];
     Cutter& cutter = cutters_[i];
+    const bool repeats = kind == StepKind::log_probs || kind == StepKind::send || kind == StepKind::save || kind == StepKind::generate || kind == StepKind::receive;
+    auto& known = known_[i * kStepKinds + static_cast<std::size_t>(kind)];
+    if (repeats && !known.empty()) {
+      for (const auto& [phase, span] : known) apply(seat, phase, span);
+      return;
+    }
     const Mark mark = [&cutter](PhaseKind phase) { cutter.cut(phase); };
     if (run.role->serves()) {
       if (!servers_[i]) make_server(i, run, seat, mark);
@@ -66,6 +73,7 @@ class ClassFolder {
     }
     cutter.cut(PhaseKind::load);
     for (const auto& [phase, span] : cutter.spans) apply(seat, phase, span);
+    known.swap(cutter.spans);
     cutter.spans.clear();
   }
 
@@ -87,12 +95,11 @@ class ClassFolder {
 
   void apply(const SeatOnGpu& seat, PhaseKind phase, const Span& span) {
     ProcessState& s = states_[seat.process];
-    const Bytes direct = s.level - s.cached;
     PhaseFigure f;
     f.phase = phase;
     f.role = seat.role;
     f.others = others(seat.process);
-    f.allocated = s.level + span.peak - direct;
+    f.allocated = s.cached + span.cached_peak;
     f.reserved = std::max(s.reserved, s.cached + span.tail);
     f.needed = f.others + s.level + span.peak;
     f.device = f.others + std::max(s.held(), s.level + span.peak);
@@ -122,6 +129,7 @@ class ClassFolder {
   const GpuClass& class_;
   std::vector<ProcessState> states_;
   std::vector<Cutter> cutters_;
+  std::vector<std::vector<std::pair<PhaseKind, Span>>> known_;  ///< per seat and kind of step: a turn that was folded before
   std::vector<std::unique_ptr<TrainerProgram<PeakRecorder>>> trainers_;
   std::vector<std::unique_ptr<ServerProgram<PeakRecorder>>> servers_;
   ClassFold out_;

@@ -31,9 +31,11 @@ std::int64_t communicators(const Job& job, const Role& role) {
 void resolve_save(RoleRun& run, const Catalog& catalog) {
   const Trainer& t = run.role->trainer;
   if (!run.trains) return;
-  run.sync_model = std::make_shared<SyncModel>(sync_model(*run.role->architecture, t.storage,
-                                                          wire_dtype(catalog.facts(), t.framework, t.framework_version, t.storage, t.compute),
-                                                          fused_experts(catalog.facts(), t.framework, t.framework_version)));
+  // PyTorch alone saves what it trains: transformers 5 keeps fused experts, nothing is cast on the way.
+  const bool plain = t.framework == Framework::torch;
+  const DType wire = plain ? t.storage : wire_dtype(catalog.facts(), t.framework, t.framework_version, t.storage, t.compute);
+  const bool fused = plain || fused_experts(catalog.facts(), t.framework, t.framework_version);
+  run.sync_model = std::make_shared<SyncModel>(sync_model(*run.role->architecture, t.storage, wire, fused));
   SyncPoint point;
   point.way = SyncWay::disk;
   for (const bool first : {true, false}) {

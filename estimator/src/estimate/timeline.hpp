@@ -15,6 +15,8 @@ enum class StepKind : std::uint8_t { load, start, wake_weights, wake_cache, gene
 enum class PhaseKind : std::uint8_t { load, start, generate, sleep, wake, receive_weights, log_probs, values, forward, backward, optimizer, send_weights, save };
 std::string_view phase_word(PhaseKind);
 
+inline constexpr std::size_t kStepKinds = 11;
+
 struct Step {
   std::size_t role = 0;  ///< index into Job::roles
   StepKind kind = StepKind::load;

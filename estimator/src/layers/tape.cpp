@@ -119,15 +119,29 @@ class Builder {
     });
   }
 
-  Summary summarise(const Segment& segment, bool adding) const {
+  TapeSum flat(const Polynomial& p) {
+    TapeSum out;
+    for (const auto& [m, bytes] : p.terms) {
+      const auto at = std::find(tape_.monomials.begin(), tape_.monomials.end(), m);
+      out.emplace_back(static_cast<std::uint32_t>(at - tape_.monomials.begin()), bytes);
+      if (at == tape_.monomials.end()) tape_.monomials.push_back(m);
+    }
+    return out;
+  }
+
+  Summary summarise(const Segment& segment, bool adding) {
+    struct High {
+      Polynomial level;
+      std::int32_t event;
+    };
     Summary out;
     Polynomial level;
-    std::vector<Summary::High> highs;
+    std::vector<High> highs;
     bool rising = false;
     const auto keep = [&](std::int32_t event) {
       for (const auto& h : highs)
         if (level.dominated_by(h.level)) return;
-      std::erase_if(highs, [&](const Summary::High& h) { return h.level.dominated_by(level); });
+      std::erase_if(highs, [&](const High& h) { return h.level.dominated_by(level); });
       highs.push_back({level, event});
     };
     for (const auto& e : segment.events) {
@@ -140,8 +154,8 @@ class Builder {
       ++out.events;
     }
     if (rising) keep(out.events - 1);
-    out.net = level;
-    out.highs = std::move(highs);
+    out.net = flat(level);
+    for (const auto& h : highs) out.highs.push_back({flat(h.level), h.event});
     return out;
   }
 
@@ -190,6 +204,11 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
     for (std::size_t i = 0; i < tape->leaves.size(); ++i)
       if (tape->leaves[i].name == name && tape->leaves[i].station == site.station) site.leaf = static_cast<int>(i);
   }
+  for (auto& station : tape->stations)
+    for (auto& segment : station.backward)
+      for (const auto& e : segment.events)
+        if (e.kind == TapeEvent::Kind::gradient)
+          segment.gradients.push_back({e, tape->sites[e.site].leaf, tape->sites[e.site].bytes.coefficient});
   tape->tied = a.tied && !options.critic;
   return tape;
 }
@@ -216,18 +235,35 @@ std::vector<std::pair<TapeSite, int>> saved_of_layer(const Architecture& a, cons
   return out;
 }
 
-Span evaluate(const Summary& s, const TokenCounts& n) {
+std::vector<std::int64_t> monomial_values(const Tape& tape, const TokenCounts& n) {
+  std::vector<std::int64_t> out;
+  out.reserve(tape.monomials.size());
+  for (const Monomial m : tape.monomials) out.push_back(value(m, n));
+  return out;
+}
+
+namespace {
+
+Bytes sum_of(const TapeSum& sum, const std::vector<std::int64_t>& values) {
+  Bytes out = 0;
+  for (const auto& [m, bytes] : sum) out += bytes * values[m];
+  return out;
+}
+
+}  // namespace
+
+Span evaluate(const Summary& s, const std::vector<std::int64_t>& values) {
   Span span;
-  span.net = span.cached = s.net.value(n);
+  span.net = span.cached = sum_of(s.net, values);
   span.events = s.events;
   for (const auto& h : s.highs) {
-    const Bytes level = h.level.value(n);
+    const Bytes level = sum_of(h.level, values);
     if (level > span.peak || (level == span.peak && level > 0 && h.event < span.witness)) {
       span.peak = level;
       span.witness = h.event;
     }
   }
-  span.tail = span.peak;
+  span.tail = span.cached_peak = span.peak;
   return span;
 }
 

@@ -37,18 +37,27 @@ struct TapeEvent {
   bool relative = false;     ///< the tensor belongs to the playing station, which has several units
   bool all_inner = false;    ///< the same event for the tensors of all inner units of another station
 };
+/// A sum over the tape's monomials: {index into Tape::monomials, bytes}.
+using TapeSum = std::vector<std::pair<std::uint32_t, Bytes>>;
 /// The highest level of a stretch and its end, for any token counts: the heights that may be highest, none dominated.
 struct Summary {
-  Polynomial net;
+  TapeSum net;
   struct High {
-    Polynomial level;
+    TapeSum level;
     std::int32_t event;
   };
   std::vector<High> highs;
   std::int32_t events = 0;
 };
+/// A parameter's gradient that a segment leaves behind; its size does not depend on token counts.
+struct LeftGradient {
+  TapeEvent event;
+  int leaf = -1;   ///< index into Tape::leaves
+  Bytes bytes = 0;
+};
 struct Segment {
   std::vector<TapeEvent> events;
+  std::vector<LeftGradient> gradients;
   Summary summary;         ///< a leaf's gradient stays
   Summary summary_adding;  ///< a leaf's gradient is added into the one that is there, and freed
 };
@@ -76,6 +85,7 @@ struct TapeLeaf {
 struct Tape {
   std::vector<TapeSite> sites;
   std::vector<Station> stations;
+  std::vector<Monomial> monomials;         ///< that occur in summaries
   std::vector<TapeLeaf> leaves;            ///< of one unit per station
   bool tied = false;
 };
@@ -99,6 +109,9 @@ std::shared_ptr<const Tape> make_tape(const Architecture&, const PassOptions&);
 /// Tensors saved for backward by an inner layer of the run, without checkpointing: site and multiplicity.
 std::vector<std::pair<TapeSite, int>> saved_of_layer(const Architecture&, const PassOptions&, int run);
 
-Span evaluate(const Summary&, const TokenCounts&);
+/// Values of Tape::monomials for some token counts.
+std::vector<std::int64_t> monomial_values(const Tape&, const TokenCounts&);
+/// `values` as from monomial_values.
+Span evaluate(const Summary&, const std::vector<std::int64_t>& values);
 
 }  // namespace oomplan

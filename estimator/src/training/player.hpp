@@ -20,8 +20,12 @@ class Player {
   /// `role` stands before the names of sites. REQUIRES: tape outlives the player.
   Player(R& r, const Tape& tape, const TokenCounts& counts, std::int64_t chunks, std::string_view role)
       : r_(r), tape_(tape), counts_(counts), chunks_(chunks) {
-    if constexpr (R::kWrites) register_sites(role.empty() ? "" : std::string(role) + ".");
-    else (void)role;
+    if constexpr (R::kWrites) {
+      register_sites(role.empty() ? "" : std::string(role) + ".");
+    } else {
+      (void)role;
+      values_ = monomial_values(tape, counts);
+    }
   }
 
   const Tape& tape() const { return tape_; }
@@ -35,21 +39,21 @@ class Player {
     if constexpr (R::kWrites) {
       for (const auto& e : segment.events) write(e, at, micro_batch, gradients);
     } else {
-      r_.call(evaluate(gradients == LeafGradients::add ? segment.summary_adding : segment.summary, counts_));
+      r_.call(evaluate(gradients == LeafGradients::add ? segment.summary_adding : segment.summary, values_));
     }
   }
 
   /// Frees the gradients that the unit's backward pass has left (they have been reduced).
   void free_gradients(std::size_t station, Unit unit, Index at, Index micro_batch, Which which = Which::all, int last_leaf = -1) {
-    for (const auto& e : tape_.stations[station].segment(true, unit).events) {
-      if (e.kind != TapeEvent::Kind::gradient) continue;
-      const bool is_last = tape_.sites[e.site].leaf == last_leaf;
+    Bytes sum = 0;
+    for (const auto& g : tape_.stations[station].segment(true, unit).gradients) {
+      const bool is_last = g.leaf == last_leaf;
       if (which == Which::all_but_last ? is_last : which == Which::last && !is_last) continue;
-      if constexpr (R::kWrites) {
-        r_.free(refs_[e.site], e.relative ? at : resolve(e), micro_batch);
-      } else {
-        r_.add(Pool::torch, -tape_.sites[e.site].bytes.value(counts_));
-      }
+      if constexpr (R::kWrites) r_.free(refs_[g.event.site], g.event.relative ? at : resolve(g.event), micro_batch);
+      else sum += g.bytes;
+    }
+    if constexpr (!R::kWrites) {
+      if (sum > 0) r_.add(Pool::torch, -sum);
     }
   }
 
@@ -101,6 +105,7 @@ class Player {
   TokenCounts counts_;
   std::int64_t chunks_;
   std::vector<SiteRef> refs_;
+  std::vector<std::int64_t> values_;  ///< of the tape's monomials
 };
 
 }  // namespace oomplan
