@@ -112,10 +112,15 @@ def find_config(model: Any, corpus: Path) -> Row:
             except OSError:
                 continue
     wanted = plain(name)
-    for candidate in (wanted, re.sub(r"[-_](instruct|chat|it|hf)$", "", wanted), f"{wanted}-instruct"):
+    bare = re.sub(r"[-_](instruct|chat|it|hf)(?=[-_]|$)", "", wanted)
+    for candidate in (wanted, bare, f"{wanted}-instruct"):
         for folder in folders(corpus):
             if candidate in index(folder):
                 return config_in(index(folder)[candidate])
+    for folder in folders(corpus):  # "gemma-4-26b" for "gemma-4-26B-A4B", when there is one only
+        longer = [path for key, path in index(folder).items() if key.startswith(f"{bare}-")]
+        if len(longer) == 1:
+            return config_in(longer[0])
     raise CannotExpress("the model's config.json is not known")
 
 

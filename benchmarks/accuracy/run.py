@@ -59,7 +59,8 @@ def group_of(schema: str, row: Row, field: str | None) -> str:
             value = value.get(part) if isinstance(value, dict) else None
         return str(value)
     if schema == "oracle":
-        return str((row.get("sharding") or {"engine": "single"}).get("engine", "fsdp2"))
+        sharding = row.get("sharding")
+        return str(sharding.get("engine", "fsdp2")) if isinstance(sharding, dict) and sharding else "single"
     usual = {
         "measured_training": "group",
         "measured_inference": "engine",

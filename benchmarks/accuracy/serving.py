@@ -20,10 +20,12 @@ SGLANG = {"weights": ("weights_gb", GIB), "kv_tokens": ("max_total_num_tokens", 
 
 
 def version_of(row: Row) -> str:
-    """A release: "0.19.0", or the one that a development build precedes."""
+    """The first release that is named: "0.19.0", the one before a development build, the older one of two."""
     said = str(row.get("engine_version") or "")
-    found = re.match(r"v?(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)(\.x|\+|rc| |\.dev|$|\.post)", said)
-    if not found or "/" in said.split(" ")[0]:
+    if any(word in said.lower() for word in ("fork", "ktransformers")):
+        raise CannotExpress("a fork of the engine is not supported yet")
+    found = re.search(r"(?<![\d.])(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)(?![\d])", said)
+    if not found:
         raise CannotExpress("the engine's version is not stated")
     return found.group(1)
 
@@ -32,11 +34,13 @@ def weight_format(row: Row) -> str:
     quantisation = " ".join(str(row.get(key) or "") for key in ("quantization", "model", "notes")).lower()
     if not row.get("quantization"):
         return {"float16": "fp16", "float32": "fp32"}.get(str(row.get("dtype")), "bf16")
+    if "awq" in quantisation:
+        raise CannotExpress("which parts an AWQ checkpoint leaves in 16 bits is not stated")
     for words, name in (
         (("mxfp4",), "mxfp4"),
         (("nvfp4", "fp4"), "nvfp4"),
         (("w8a8", "fp8"), "fp8"),
-        (("w4a16", "awq", "gptq", "int4"), "int4"),
+        (("w4a16", "gptq", "int4"), "int4"),
     ):
         if any(word in quantisation for word in words):
             return name
@@ -54,6 +58,8 @@ def server_job(row: Row) -> Row:
     if (row.get("dp") or 1) != 1:
         raise CannotExpress("data-parallel attention is not supported yet")
     server: Row = {"engine": f"{engine} {version_of(row)}"}
+    if "swa" in str(row.get("flags") or "") and "ratio" in str(row.get("flags")):
+        raise CannotExpress("swa-full-tokens-ratio is not supported yet")
     tensor, pipeline = int(row.get("tp") or 1), int(row.get("pp") or 1)
     server["layout"] = f"t{tensor}" + (f"p{pipeline}" if pipeline > 1 else "")
     names = {"max_model_len": "max_model_len", "max_num_batched_tokens": "batched_tokens", "max_num_seqs": "max_running_requests"}
