@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "command.hpp"
+#include "frontends/write.hpp"
 #include "input.hpp"
 #include "report/format.hpp"
 
@@ -14,7 +15,7 @@ int run_read(const Call& call) {
     line.why = note.text;
     std::fprintf(stderr, "%s%s\n", note.level == Note::Level::warning ? "warning: " : "", printable(to_text(line)).c_str());
   }
-  print(call.json ? to_json(reading.job) : to_yaml(reading.job));
+  print(call.json ? to_json(reading.job) : to_annotated_yaml(reading.job));
   return kFits;
 }
 

@@ -266,6 +266,7 @@ Span brute(const Program& program, std::int64_t& left) {
       if (s.net > s.peak) s.witness = s.events;
       s.peak = std::max(s.peak, s.net);
       if (e.pool == Pool::torch) s.cached += change;
+      s.cached_peak = std::max(s.cached_peak, s.cached);
       s.tail = std::max(s.tail, s.cached);
     } else {
       s.host_net += change;
