@@ -82,6 +82,21 @@ std::vector<ServerAnswer> servers_of(const Job& job, const std::vector<ClassFold
   return out;
 }
 
+/// What was assumed because the job does not say it, and what has no tensor and no measurement.
+void note_assumptions(const Job& job, Assembled& a) {
+  const auto note = [&](std::string text) { a.estimate.notes.push_back({Note::Level::info, {}, std::move(text)}); };
+  for (const auto& r : a.runs) {
+    if (r.role->serves() || !r.trains || r.role->trainer.micro_batches > 0 || job.sequences_per_step > 0) continue;
+    note(r.role->name + ": the number of micro-batches follows from sequences_per_step, which is not stated; " + std::to_string(r.plan.micro_batches) +
+         " are assumed");
+  }
+  for (const auto& c : a.classes)
+    if (c.processes > 1) {
+      note("where a trainer and a server move weights at the same time on one GPU, the sum of both is an upper bound (<=)");
+      break;
+    }
+}
+
 }  // namespace
 
 bool Estimate::fits() const {
@@ -101,6 +116,7 @@ Assembled assemble(const Job& job, const Catalog& catalog, TapeStore& store) {
   a.estimate.hosts = hosts_of(job, a.classes, a.folds);
   a.estimate.servers = servers_of(job, a.folds);
   a.estimate.evidence = evidence_for(job, catalog);
+  note_assumptions(job, a);
   return a;
 }
 

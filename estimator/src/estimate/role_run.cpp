@@ -120,6 +120,8 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
 
 std::int64_t micro_batches_of(const Job& job, const Trainer& t) {
   if (t.micro_batches > 0) return t.micro_batches;
+  // Unstated: an RL step has several micro-batches, and the second one, beside the first one's gradients, is the one to plan for.
+  if (job.sequences_per_step == 0) return job.kind == JobKind::rl ? 2 : 1;
   const std::int64_t ranks = std::max<std::int64_t>(1, t.layout.data);
   const std::int64_t sequences = ceil_div(job.sequences_per_step, ranks);
   if (t.sequences_per_micro_batch > 0) return std::max<std::int64_t>(1, ceil_div(sequences, t.sequences_per_micro_batch));
