@@ -12,8 +12,8 @@ using namespace oomplan;
 
 Source example() {
   std::ostringstream text;
-  text << std::ifstream(std::string(OOMPLAN_SOURCE_DIR) + "/examples/areal_grpo_7b.yaml").rdbuf();
-  return {text.str(), "areal_grpo_7b.yaml", "", {}};
+  text << std::ifstream(std::string(OOMPLAN_SOURCE_DIR) + "/examples/grpo.yaml").rdbuf();
+  return {text.str(), "grpo.yaml", "", {}};
 }
 
 void read_job(benchmark::State& state) {

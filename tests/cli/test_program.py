@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("OOMPLAN_PROGRAM", str(ROOT / "build" / "oomplan"))
-JOB = ROOT / "examples" / "areal_grpo_7b.yaml"
+JOB = ROOT / "examples" / "grpo.yaml"
 COMMANDS = ["estimate", "explain", "search", "read", "model", "gpus", "facts", "version", "help"]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(os.environ.get("OOMPLAN_C_LIBRARY", str(ROOT / "build" / "liboomplan_c.so")))
-JOB = (ROOT / "examples" / "areal_grpo_7b.yaml").read_bytes()
+JOB = (ROOT / "examples" / "grpo.yaml").read_bytes()
 
 
 @pytest.fixture(scope="module")

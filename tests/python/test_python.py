@@ -17,7 +17,7 @@ import yaml
 import oomplan
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE = ROOT / "examples" / "areal_grpo_7b.yaml"
+FILE = ROOT / "examples" / "grpo.yaml"
 FITS = {
     "oomplan": 1,
     "gpus": "8 x H100-80GB",
