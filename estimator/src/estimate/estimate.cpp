@@ -6,6 +6,12 @@
 namespace oomplan {
 namespace {
 
+/// A trainer and a server on one GPU: while weights move, both are active and their interleaving is not known.
+bool meets_server(const Job& job, const GpuClass& c) {
+  const auto serves = [&](const SeatOnGpu& s) { return job.roles[s.role].serves(); };
+  return std::any_of(c.seats.begin(), c.seats.end(), serves) && !std::all_of(c.seats.begin(), c.seats.end(), serves);
+}
+
 GpuAnswer answer_of(const Job& job, const GpuClass& c, const ClassFold& fold, const Gpu& gpu) {
   GpuAnswer a;
   a.ranks = ranks_text(job, c);
@@ -20,7 +26,7 @@ GpuAnswer answer_of(const Job& job, const GpuClass& c, const ClassFold& fold, co
     m.usage.reserved = f.reserved;
     m.usage.device = f.device;
     m.usage.capacity_needed = f.needed;
-    m.bound = c.processes > 1 && (f.phase == PhaseKind::receive_weights || f.phase == PhaseKind::send_weights);
+    m.bound = meets_server(job, c) && (f.phase == PhaseKind::receive_weights || f.phase == PhaseKind::send_weights);
     a.phases.push_back(std::move(m));
   }
   for (std::size_t i = 0; i < a.phases.size(); ++i)
@@ -91,7 +97,7 @@ void note_assumptions(const Job& job, Assembled& a) {
          " are assumed");
   }
   for (const auto& c : a.classes)
-    if (c.processes > 1) {
+    if (meets_server(job, c)) {
       note("where a trainer and a server move weights at the same time on one GPU, the sum of both is an upper bound (<=)");
       break;
     }
