@@ -11,6 +11,8 @@
 namespace oomplan {
 namespace {
 
+constexpr Bytes kWorthSaying = kMiB;
+
 /// How far the fullest GPU is above (or below) what it has.
 Bytes excess(const Estimate& e) {
   Bytes most = -(Bytes{1} << 60);
@@ -89,7 +91,7 @@ std::optional<Remedy> best_of(const Job& job, const Role* role, const Knob& k, B
     r.effect = k.effect;
     r.gain = before - excess(e);
     r.fits = e.fits();
-    if (r.gain <= 0) continue;
+    if (r.gain < kWorthSaying) continue;
     if (best && best->fits) break;
     if (!best || r.gain > best->gain || r.fits) best = std::move(r);
   }

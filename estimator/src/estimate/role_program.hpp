@@ -49,6 +49,7 @@ class TrainerProgram {
       case StepKind::send: return awake([&] {
         mark_(PhaseKind::send_weights);
         if (send_ != nullptr) record_send(r_, *send_);
+        empty_cache();
       });
       case StepKind::save: return awake([&] {
         mark_(PhaseKind::save);
@@ -94,7 +95,13 @@ class TrainerProgram {
     r_.free(full_);
     core_.load();
     r_.free(host_load_);
+    empty_cache();
     doze();
+  }
+  /// verl empties the cache behind loading and behind a weight update, so that its servers find the memory free
+  /// (verl/workers/engine_workers.py, 0.9: aggressive_empty_cache). AReaL never does unless a role is offloaded.
+  void empty_cache() {
+    if (run_.role->trainer.framework == Framework::verl) r_.trim();
   }
   /// Parameters and states that lie on the host between phases come for the phase and go after it.
   void doze() {

@@ -134,6 +134,14 @@ class Searcher {
       thin(s, [&](std::int64_t j) { return server_key(j); }, [&](std::int64_t j) { return server_rank(j); });
       for (const auto j : s) out.push_back(pair(static_cast<std::int64_t>(i), j));
     }
+    // one of each shape, as on GPUs of their own
+    std::map<std::pair<Key, Key>, Pair> best;
+    for (const auto& p : out) {
+      const auto [at, fresh] = best.emplace(std::pair{trainer_key(p.trainer), server_key(p.server)}, p);
+      if (!fresh && std::tuple(p.seconds, p.changes) < std::tuple(at->second.seconds, at->second.changes)) at->second = p;
+    }
+    out.clear();
+    for (const auto& [key, p] : best) out.push_back(p);
   }
 
   // Configurations that differ only in how much is spent, not in shape, count as one: the fastest, then the least changed.
