@@ -15,6 +15,7 @@ struct Assembled {
 };
 /// REQUIRES: job outlives the result.
 Assembled assemble(const Job&, const Catalog&, TapeStore&);
-void worst_first(Estimate&);
+/// Sorts the GPUs, and takes the evidence for the first.
+void worst_first(Estimate&, const Job&);
 
 }  // namespace oomplan

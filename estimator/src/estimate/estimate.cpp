@@ -121,21 +121,24 @@ Assembled assemble(const Job& job, const Catalog& catalog, TapeStore& store) {
   for (std::size_t c = 0; c < a.classes.size(); ++c) a.estimate.gpus.push_back(answer_of(job, a.classes[c], a.folds[c], gpu));
   a.estimate.hosts = hosts_of(job, a.classes, a.folds);
   a.estimate.servers = servers_of(job, a.folds);
-  a.estimate.evidence = evidence_for(job, catalog);
   note_assumptions(job, a);
   return a;
 }
 
-void worst_first(Estimate& e) {
+void worst_first(Estimate& e, const Job& job) {
   std::stable_sort(e.gpus.begin(), e.gpus.end(), [](const GpuAnswer& x, const GpuAnswer& y) {
     const auto short_of = [](const GpuAnswer& g) { return g.phases.empty() ? -g.usable : g.phases[g.worst].usage.capacity_needed - g.usable; };
     return short_of(x) > short_of(y);
   });
+  // The verdict rests on the fullest GPU's worst moment: so does the evidence.
+  if (e.gpus.empty() || e.gpus.front().phases.empty()) return;
+  const GpuAnswer& g = e.gpus.front();
+  if (const Role* role = job.role(g.phases[g.worst].role)) e.evidence = evidence_for(*role);
 }
 
 Estimate estimate(const Job& job, const Catalog* catalog) {
   Estimate e = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared()).estimate;
-  worst_first(e);
+  worst_first(e, job);
   return e;
 }
 

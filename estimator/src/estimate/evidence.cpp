@@ -1,4 +1,4 @@
-// The accuracy table's row for a job: models/accuracy.json, which benchmarks/accuracy writes.
+// The accuracy table's row for an engine: models/accuracy.json, which benchmarks/accuracy writes.
 #include <nlohmann/json.hpp>
 
 #include "catalog/embedded.hpp"
@@ -20,15 +20,10 @@ std::vector<std::pair<std::string, Evidence>> read_rows() {
 
 }  // namespace
 
-Evidence evidence_for(const Job& job, const Catalog&) {
+Evidence evidence_for(const Role& role) {
   static const auto rows = read_rows();
-  // The trainer's figures where there is one, else the server's.
-  const Role* about = nullptr;
-  for (const auto& r : job.roles)
-    if (about == nullptr || (about->serves() && !r.serves())) about = &r;
-  if (about == nullptr) return {};
   for (const auto& [engine, evidence] : rows)
-    if (engine == spelling(about->engine)) return evidence;
+    if (engine == spelling(role.engine)) return evidence;
   return {};
 }
 

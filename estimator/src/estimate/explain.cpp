@@ -99,7 +99,7 @@ Estimate explain(const Job& job, const Catalog* catalog) {
   Assembled a = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared());
   for (std::size_t c = 0; c < a.classes.size(); ++c) explain_class(a, c, job);
   a.estimate.explained = true;
-  worst_first(a.estimate);
+  worst_first(a.estimate, job);
   return std::move(a.estimate);
 }
 
@@ -113,7 +113,7 @@ Estimate explain_worst(const Job& job, const Catalog& catalog, TapeStore& store)
   for (std::size_t c = 1; c < a.classes.size(); ++c)
     if (short_of(c) > short_of(worst)) worst = c;
   if (!a.classes.empty()) explain_class(a, worst, job);
-  worst_first(a.estimate);
+  worst_first(a.estimate, job);
   return std::move(a.estimate);
 }
 

@@ -55,7 +55,7 @@ ProcessConstants process_constants(const Job&, const Role&, const Catalog&);
 /// All roles of the job. Throws InputError for what cannot be estimated yet, by name.
 std::vector<RoleRun> resolve_roles(const Job&, const Catalog&, TapeStore&);
 
-/// The accuracy table's figures for the job's training engine (models/engines, fact rows of "accuracy").
-Evidence evidence_for(const Job&, const Catalog&);
+/// The accuracy table's figures for a role's engine (models/accuracy.json, written by benchmarks/accuracy).
+Evidence evidence_for(const Role&);
 
 }  // namespace oomplan
