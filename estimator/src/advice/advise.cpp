@@ -3,6 +3,7 @@
 
 #include "catalog/catalog.hpp"
 #include "estimate/assemble.hpp"
+#include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/validate.hpp"
 #include "layout/rules.hpp"
@@ -72,7 +73,7 @@ std::optional<Remedy> best_of(const Job& job, const Role* role, const Knob& k, B
   for (const auto& value : values_of(job, role, k)) {
     Job changed = job;
     try {
-      set(changed, key, value);
+      set_as_read(changed, key, value);
     } catch (const InputError&) {
       continue;  // the knob's own limits
     }

@@ -5,15 +5,6 @@
 namespace oomplan {
 namespace {
 
-/// What a process holds between its turns.
-struct ProcessState {
-  Bytes level = 0;     ///< device, all pools
-  Bytes cached = 0;    ///< of that: torch's
-  Bytes reserved = 0;  ///< torch's, with what is free in its cache
-  Bytes host = 0;
-  Bytes held() const { return level - cached + reserved; }
-};
-
 /// A recorder that is cut into labelled Spans.
 struct Cutter {
   PeakRecorder recorder;
@@ -40,14 +31,24 @@ class ClassFolder {
     for (const auto& s : t.init) step(s);
     for (int i = 0; i < 2; ++i)
       for (const auto& s : t.iteration) step(s);
-    for (const auto& s : states_) out_.held += s.held();
+    visit();
+    out_.held = out_.visits.back().held;
     return std::move(out_);
   }
 
  private:
   void step(const Step& s) {
-    for (std::size_t i = 0; i < class_.seats.size(); ++i)
-      if (class_.seats[i].role == s.role) play(i, s.kind);
+    bool seated = false;
+    for (std::size_t i = 0; i < class_.seats.size(); ++i) {
+      if (class_.seats[i].role != s.role) continue;
+      play(i, s.kind);
+      seated = true;
+    }
+    if (!seated) visit();
+  }
+  void visit() {
+    out_.visits.push_back({others(states_.size()), need_});
+    need_ = 0;
   }
 
   void play(std::size_t i, StepKind kind) {
@@ -86,6 +87,7 @@ class ClassFolder {
                                                                 run.receive ? &*run.receive : nullptr, mark);
   }
 
+  /// Held by all processes but one.
   Bytes others(std::size_t process) const {
     Bytes sum = 0;
     for (std::size_t p = 0; p < states_.size(); ++p)
@@ -106,11 +108,8 @@ class ClassFolder {
     Bytes host = span.host_peak;
     for (const auto& other : states_) host += other.host;
     f.host = host;
-    s.reserved = span.trimmed ? s.cached + span.tail : f.reserved;
-    s.level += span.net;
-    s.cached += span.cached;
-    s.reserved = std::max(s.reserved, s.cached);
-    s.host += span.host_net;
+    s.pass(span);
+    need_ = std::max(need_, f.needed);
     remember(f);
   }
   void remember(const PhaseFigure& f) {
@@ -132,6 +131,7 @@ class ClassFolder {
   std::vector<std::vector<std::pair<PhaseKind, Span>>> known_;  ///< per seat and kind of step: a turn that was folded before
   std::vector<std::unique_ptr<TrainerProgram<PeakRecorder>>> trainers_;
   std::vector<std::unique_ptr<ServerProgram<PeakRecorder>>> servers_;
+  Bytes need_ = 0;  ///< highest since the last visit
   ClassFold out_;
 };
 

@@ -3,6 +3,7 @@
 // An idle process holds what its caching allocator has reserved, not what it has allocated. The device figure of a phase is what
 // the active process reaches plus what the others hold.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,10 +24,34 @@ struct PhaseFigure {
   Bytes host = 0;       ///< of this GPU's processes
 };
 
+/// What a process holds between its turns.
+struct ProcessState {
+  Bytes level = 0;     ///< device, all pools
+  Bytes cached = 0;    ///< of that: torch's
+  Bytes reserved = 0;  ///< torch's, with what is free in its cache
+  Bytes host = 0;
+  Bytes held() const { return level - cached + reserved; }
+  /// Behind a stretch of execution.
+  void pass(const Span& s) {
+    reserved = s.trimmed ? cached + s.tail : std::max(reserved, cached + s.tail);
+    level += s.net;
+    cached += s.cached;
+    reserved = std::max(reserved, cached);
+    host += s.host_net;
+  }
+};
+
+/// A turn of a role that has no seat in the class: what a neighbour finds on the GPU.
+struct Visit {
+  Bytes held = 0;  ///< by all processes of the class
+  Bytes need = 0;  ///< highest need of the class since the visit before
+};
+
 struct ClassFold {
   std::vector<PhaseFigure> phases;                   ///< in the order of first occurrence
   std::vector<std::optional<ServerPlan>> servers;    ///< by role, for the servers of the class
   Bytes held = 0;                                    ///< by all processes behind the last turn
+  std::vector<Visit> visits;                         ///< one for every turn of a role without a seat here, and one behind the last turn
 };
 /// Init and two iterations. `others`: device memory that other programs hold. REQUIRES: timeline_of(job).
 ClassFold fold_class(const Job&, const std::vector<RoleRun>&, const GpuClass&, const Timeline&);

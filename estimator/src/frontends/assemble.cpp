@@ -1,7 +1,6 @@
 #include "frontends/assemble.hpp"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include <fmt/format.h>
@@ -9,6 +8,7 @@
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
 #include "frontends/defaults.hpp"
+#include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
@@ -16,15 +16,6 @@
 
 namespace oomplan {
 namespace {
-
-/// What ref and critic take over from the actor when their own block is silent. Not the head, offload and place, which depend on the role.
-constexpr std::array<std::string_view, 22> kLikeTheActor{"layout", "kernels", "precision.storage", "precision.compute",
-                                                         "precision.reduce", "autocast", "recompute", "reentrant", "optimizer",
-                                                         "optimizer_form", "clip", "reshard_after_forward", "root_reshard",
-                                                         "wrap_embedding", "wrap_head", "tokens_per_micro_batch",
-                                                         "logprob_tokens_per_micro_batch", "sequences_per_micro_batch",
-                                                         "sequence_tokens", "gradient_sync_every_micro_batch",
-                                                         "replicas", "memory_efficient_load"};
 
 class Assembler {
  public:
@@ -182,7 +173,7 @@ class Assembler {
     for (const auto& role : job().roles) {
       if (role.kind != RoleKind::reference && role.kind != RoleKind::critic) continue;
       if (role.engine != actor->engine) continue;
-      for (const auto knob : kLikeTheActor) {
+      for (const auto knob : knobs_like_the_actor()) {
         const std::string from = key_of(*actor, knob);
         if (written(from)) derive(key_of(role, knob), get(job(), from), "like the actor");
       }

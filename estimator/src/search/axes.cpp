@@ -12,10 +12,6 @@ void include(std::vector<T>& values, const T& own) {
   if (std::find(values.begin(), values.end(), own) == values.end()) values.push_back(own);
 }
 
-bool held(const Space& s, const Role* role, std::string_view key) {
-  return std::any_of(s.fixed.begin(), s.fixed.end(), [&](const std::string& f) { return f == key || (role != nullptr && f == role->name + "." + std::string(key)); });
-}
-
 std::int64_t longest(const Job& job) { return job.prompt_tokens + job.response_tokens; }
 
 std::vector<std::int64_t> token_budgets(const Job& job, const Trainer& t) {
@@ -30,12 +26,18 @@ std::vector<std::int64_t> token_budgets(const Job& job, const Trainer& t) {
 
 }  // namespace
 
+bool held(const Space& s, const Role* role, std::string_view knob) {
+  return std::any_of(s.fixed.begin(), s.fixed.end(), [&](const std::string& f) { return f == knob || (role != nullptr && f == role->name + "." + std::string(knob)); });
+}
+
 Axes axes_of(const Job& job, const Space& space, const Role* trainer, const Role* server, bool shared) {
   Axes a;
   const bool speed = space.allow >= Effect::speed, numerics = space.allow >= Effect::numerics;
   if (trainer != nullptr) {
     const Trainer& t = trainer->trainer;
     const auto free_to = [&](bool allowed, std::string_view key) { return allowed && !held(space, trainer, key); };
+    // All training roles sit on the same GPUs: one fixed layout holds the others.
+    a.trainer_layout_held = std::any_of(job.roles.begin(), job.roles.end(), [&](const Role& r) { return !r.serves() && held(space, &r, "layout"); });
     const bool packs = t.sequences_per_micro_batch == 0;
     a.tokens = free_to(speed && packs, "tokens_per_micro_batch") ? token_budgets(job, t) : std::vector{t.tokens_per_micro_batch};
     a.recompute = {t.recompute};
@@ -52,6 +54,7 @@ Axes axes_of(const Job& job, const Space& space, const Role* trainer, const Role
   }
   if (server != nullptr) {
     const Server& s = server->server;
+    a.server_layout_held = held(space, server, "layout");
     a.fractions = {s.memory_fraction};
     const std::string_view key = server->engine == EngineKind::vllm ? "gpu_memory_utilization" : "mem_fraction_static";
     if (speed && !held(space, server, key))
@@ -65,12 +68,12 @@ Axes axes_of(const Job& job, const Space& space, const Role* trainer, const Role
   return a;
 }
 
-std::vector<TrainerPoint> trainer_points(const Axes& a, const Space& space, const Role& role, std::int64_t gpus) {
+std::vector<TrainerPoint> trainer_points(const Axes& a, const Role& role, std::int64_t gpus) {
   const Mixer& m = role.architecture->runs.front().layer.mixer;
   const ModelShape shape{m.heads, m.kv_heads, 0, role.architecture->layers()};
   std::vector<std::int64_t> degrees = ulysses_degrees(gpus, shape);
   const Layout& own = role.trainer.layout;
-  if (held(space, &role, "layout")) degrees = {own.context};
+  if (a.trainer_layout_held) degrees = {own.context};
   std::vector<TrainerPoint> out;
   for (const auto context : degrees)
     for (const auto recompute : a.recompute)
@@ -83,14 +86,14 @@ std::vector<TrainerPoint> trainer_points(const Axes& a, const Space& space, cons
   return out;
 }
 
-std::vector<ServerChoice> server_choices(const Axes& a, const Space& space, const Role& role, std::int64_t gpus, std::int64_t gpus_per_node) {
+std::vector<ServerChoice> server_choices(const Axes& a, const Role& role, std::int64_t gpus, std::int64_t gpus_per_node) {
   const Mixer& m = role.architecture->runs.front().layer.mixer;
   const ModelShape shape{m.heads, m.kv_heads, 0, role.architecture->layers()};
   std::vector<std::int64_t> degrees = tensor_degrees(std::min(gpus, gpus_per_node), shape);
-  const bool fixed = held(space, &role, "layout");
+  const std::int64_t stages = std::max<std::int64_t>(1, role.server.layout.pipeline);
   std::vector<ServerChoice> out;
   for (const auto tensor : degrees) {
-    if (gpus % tensor != 0 || (fixed && tensor != role.server.layout.tensor)) continue;
+    if (gpus % (tensor * stages) != 0 || (a.server_layout_held && tensor != role.server.layout.tensor)) continue;
     for (const auto kv : a.kv)
       for (const auto running : a.max_running)
         for (const double fraction : a.fractions) out.push_back({gpus, tensor, fraction, running, kv});

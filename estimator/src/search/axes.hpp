@@ -1,6 +1,7 @@
 // What a search may change, as lists of values. Every value is judged; nothing is bisected, because the peak is not monotone in
 // the token budget (a larger budget may mean fewer micro-batches and so less memory).
 #pragma once
+#include <string_view>
 #include <vector>
 
 #include <oomplan/oomplan.hpp>
@@ -38,12 +39,16 @@ struct Axes {
   std::vector<double> fractions;
   std::vector<std::int64_t> max_running;
   std::vector<DType> kv;
+  bool trainer_layout_held = false, server_layout_held = false;
 };
 /// `shared`: trainers and servers take turns on the same GPUs.
 Axes axes_of(const Job&, const Space&, const Role* trainer, const Role* server, bool shared);
 
+/// Is a knob of the role named in Space::fixed, with the role's name or for all roles?
+bool held(const Space&, const Role*, std::string_view knob);
+
 /// Points on `gpus` GPUs. Layouts are those that the model's heads allow.
-std::vector<TrainerPoint> trainer_points(const Axes&, const Space&, const Role& trainer, std::int64_t gpus);
-std::vector<ServerChoice> server_choices(const Axes&, const Space&, const Role& server, std::int64_t gpus, std::int64_t gpus_per_node);
+std::vector<TrainerPoint> trainer_points(const Axes&, const Role& trainer, std::int64_t gpus);
+std::vector<ServerChoice> server_choices(const Axes&, const Role& server, std::int64_t gpus, std::int64_t gpus_per_node);
 
 }  // namespace oomplan

@@ -1,6 +1,9 @@
 // search(): trainers and servers are judged apart and combined, so a million configurations cost some thousand folds.
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <map>
+#include <set>
 #include <thread>
 #include <tuple>
 
@@ -8,6 +11,7 @@
 
 #include "catalog/catalog.hpp"
 #include "estimate/explain.hpp"
+#include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/placement.hpp"
 #include "job/validate.hpp"
@@ -20,167 +24,227 @@
 namespace oomplan {
 namespace {
 
-/// One combination, by index into the verdicts.
+/// One combination, by index into the verdicts; -1: the job has no such side.
 struct Pair {
   std::int64_t trainer = -1, server = -1;
   double seconds = 0;
   int changes = 0;
+  Bytes need = 0;
+  std::pair<int, int> shape;
+  auto rank() const { return std::tuple(seconds, changes, need, trainer, server); }
+  auto modesty() const { return std::tuple(need, seconds, changes, trainer, server); }
+};
+
+/// Of the combinations of one shape: the fastest, and the one that needs least in case the replay refuses the fastest.
+struct Best {
+  bool any = false;
+  Pair fastest, smallest;
+  void offer(const Pair& p) {
+    if (!any || p.rank() < fastest.rank()) fastest = p;
+    if (!any || p.modesty() < smallest.modesty()) smallest = p;
+    any = true;
+  }
+};
+
+/// Numbers for keys, in the order in which they come.
+template <class Key>
+class Numbers {
+ public:
+  int operator()(const Key& key) { return known_.emplace(key, static_cast<int>(known_.size())).first->second; }
+  std::size_t size() const { return known_.size(); }
+
+ private:
+  std::map<Key, int> known_;
 };
 
 class Searcher {
  public:
-  Searcher(const Job& job, const Space& space, const Catalog& catalog, std::stop_token stop)
-      : job_(with_gpus(job, space)), space_(space), catalog_(catalog), stop_(std::move(stop)), runs_(resolve_roles(job_, catalog, store_)),
-        trainers_(job_, catalog, store_, runs_), servers_(job_, catalog, runs_), usable_(catalog.gpu(job_.cluster.gpu).usable - job_.cluster.others) {
+  Searcher(const Job& job, const Space& space, const Catalog& catalog, TapeStore& store, const std::stop_token& stop)
+      : from_(job), job_(with_gpus(job, space)), space_(space), catalog_(catalog), stop_(stop), store_(store), runs_(resolve_roles(job_, catalog, store)),
+        trainers_(job_, space_, catalog, store, runs_), servers_(job_, catalog, runs_), usable_(catalog.gpu(job_.cluster.gpu).usable - job_.cluster.others) {
     shared_ = !trainers_.empty() && !servers_.empty() && share_gpus(job_, trainers_.leader(), servers_.role());
     axes_ = axes_of(job_, space_, trainers_.empty() ? nullptr : &trainers_.leader(), servers_.empty() ? nullptr : &servers_.role(), shared_);
   }
 
   Found run(int keep) {
     Found found;
-    auto pairs = combine(job_.cluster.gpus, found.judged, found.fitting);
-    take_best(pairs, keep, found);
-    if (found.best.empty()) {
-      found.limits = limits_of(job_, trainer_verdicts_, server_verdicts_, trainers_, usable_);
-      found.smallest_gpus = smallest();
+    for (const auto& [train, serve] : splits(job_.cluster.gpus)) {
+      if (stopped()) return found;
+      const std::size_t t0 = trainer_verdicts_.size(), s0 = server_verdicts_.size();
+      if (!trainers_.empty()) judge_trainers(trainer_points(axes_, trainers_.leader(), train));
+      if (shared_) combine_shared(serve, found);
+      else if (trainers_.empty()) combine_apart(t0, s0, serve, {}, found);
+      else
+        for (const auto storage : axes_.storage) combine_apart(t0, server_verdicts_.size(), serve, storage, found);
     }
+    take_best(keep, found);
     return found;
+  }
+  /// When nothing was found.
+  std::vector<Limit> limits(const Found& found) const {
+    if (found.fitting > 0) return {refused_};
+    return limits_of(job_, trainer_verdicts_, server_verdicts_, trainers_, usable_);
   }
 
  private:
   static Job with_gpus(const Job& job, const Space& space) {
     Job out = job;
-    if (space.gpus) out.cluster.gpus = *space.gpus;
+    if (!space.gpus) return out;
+    out.cluster.gpus = *space.gpus;
+    if (!written(job, "gpus_per_node")) out.cluster.gpus_per_node = *space.gpus < 8 ? *space.gpus : 8;
     return out;
   }
 
-  /// How many GPUs go to training; the rest generate. On shared GPUs both get all.
+  /// How many GPUs go to training; the rest generate. On shared GPUs both get all. A layout that is held keeps its GPUs.
   std::vector<std::pair<std::int64_t, std::int64_t>> splits(std::int64_t gpus) const {
-    if (trainers_.empty()) return {{0, gpus}};
-    if (servers_.empty()) return {{gpus, 0}};
-    if (shared_) return {{gpus, gpus}};
-    std::vector<std::pair<std::int64_t, std::int64_t>> out;
+    const std::int64_t train = trainers_.empty() ? 0 : trainers_.leader().layout().world(), serve = servers_.empty() ? 0 : servers_.role().layout().world();
+    const bool train_held = axes_.trainer_layout_held, serve_held = axes_.server_layout_held;
+    if (trainers_.empty()) return {{0, serve_held ? serve : gpus}};
+    if (servers_.empty()) return {{train_held ? train : gpus, 0}};
+    if (shared_) {
+      const std::int64_t all = train_held ? train : serve_held ? serve : gpus;
+      return {{all, all}};
+    }
+    if (train_held) return {{train, serve_held ? serve : gpus - train}};
+    if (serve_held) return {{gpus - serve, serve}};
+    std::set<std::int64_t> first;
     const std::int64_t step = gpus <= 16 ? 1 : gpus <= 64 ? 4 : 8;
-    for (std::int64_t t = step; t < gpus; t += step) out.emplace_back(t, gpus - t);
+    for (std::int64_t t = step; t < gpus; t += step) first.insert(t);
+    if (train + serve == gpus) first.insert(train);  // the job's own
+    std::vector<std::pair<std::int64_t, std::int64_t>> out;
+    for (const auto t : first) out.emplace_back(t, gpus - t);
     return out;
   }
 
   bool stopped() const { return stop_.stop_requested(); }
 
-  std::vector<Pair> combine(std::int64_t gpus, std::int64_t& judged, std::int64_t& fitting) {
-    trainer_verdicts_.clear();
-    server_verdicts_.clear();
-    std::vector<Pair> out;
-    for (const auto& [train, serve] : splits(gpus)) {
-      const std::size_t t0 = trainer_verdicts_.size(), s0 = server_verdicts_.size();
-      if (!trainers_.empty())
-        for (const auto& p : trainer_points(axes_, space_, trainers_.leader(), train)) {
-          if (stopped()) return out;
-          trainer_verdicts_.push_back(trainers_.judge(p));
-        }
-      if (shared_) {
-        combine_shared(t0, serve, out, judged, fitting);
-        continue;
-      }
-      if (!servers_.empty())
-        for (const auto& c : server_choices(axes_, space_, servers_.role(), serve, job_.cluster.gpus_per_node))
-          server_verdicts_.push_back(servers_.judge(c, 0));
-      combine_apart(t0, s0, out, judged, fitting);
+  /// Appends the verdicts in the order of the points, whatever the number of threads.
+  void judge_trainers(const std::vector<TrainerPoint>& points) {
+    const std::size_t first = trainer_verdicts_.size();
+    trainer_verdicts_.resize(first + points.size());
+    constexpr std::size_t kPortion = 32;
+    std::atomic<std::size_t> next{0};
+    const auto work = [&](TrainerSide& side) {
+      for (std::size_t at = next.fetch_add(kPortion); at < points.size() && !stopped(); at = next.fetch_add(kPortion))
+        for (std::size_t i = at; i < std::min(at + kPortion, points.size()); ++i) trainer_verdicts_[first + i] = side.judge(points[i]);
+    };
+    const auto threads = std::min<std::size_t>(static_cast<std::size_t>(std::max(1, space_.threads)), points.size() / kPortion + 1);
+    std::vector<std::exception_ptr> failed(threads);
+    {
+      std::vector<std::jthread> others;
+      for (std::size_t t = 1; t < threads; ++t)
+        others.emplace_back([&, t] {
+          try {
+            TrainerSide side(job_, space_, catalog_, store_, runs_);
+            work(side);
+          } catch (...) {
+            failed[t] = std::current_exception();
+          }
+        });
+      work(trainers_);
     }
-    return out;
+    for (const auto& e : failed)
+      if (e) std::rethrow_exception(e);
+    for (std::size_t i = first; i < trainer_verdicts_.size(); ++i) {
+      auto& v = trainer_verdicts_[i];
+      v.changes = changes_of(v.point);
+      v.shape = trainer_shapes_({v.point.gpus, v.point.context, static_cast<int>(v.point.recompute),
+                                 (v.point.offload_parameters ? 2 : 0) + (v.point.offload_optimizer ? 1 : 0), static_cast<int>(v.point.storage)});
+    }
+  }
+  /// Index of the first verdict.
+  std::size_t judge_servers(std::int64_t gpus, Bytes occupied, DType storage) {
+    const std::size_t first = server_verdicts_.size();
+    if (servers_.empty()) return first;
+    const SyncPlan* receive = trainers_.empty() ? nullptr : trainers_.receive(storage);
+    for (const auto& c : server_choices(axes_, servers_.role(), gpus, job_.cluster.gpus_per_node)) {
+      server_verdicts_.push_back(servers_.judge(c, occupied, receive));
+      auto& v = server_verdicts_.back();
+      v.changes = changes_of(c);
+      v.shape = server_shapes_({c.gpus, c.tensor, static_cast<int>(c.kv), 0, 0});
+    }
+    return first;
   }
 
-  bool fits(const ServerVerdict& v, Bytes others) const { return v.refusal == ServerRefusal::none && v.need + others <= usable_; }
+  static std::int64_t at_least_one(std::size_t n) { return static_cast<std::int64_t>(std::max<std::size_t>(1, n)); }
 
-  /// On GPUs of their own the two sides do not meet: the fastest of each are combined.
-  void combine_apart(std::size_t t0, std::size_t s0, std::vector<Pair>& out, std::int64_t& judged, std::int64_t& fitting) {
-    std::vector<std::int64_t> t, s;
-    for (std::size_t i = t0; i < trainer_verdicts_.size(); ++i)
-      if (trainer_verdicts_[i].need <= usable_) t.push_back(static_cast<std::int64_t>(i));
-    for (std::size_t i = s0; i < server_verdicts_.size(); ++i)
-      if (fits(server_verdicts_[i], 0)) s.push_back(static_cast<std::int64_t>(i));
-    const auto size = [](std::size_t n) { return static_cast<std::int64_t>(std::max<std::size_t>(1, n)); };
-    judged += size(trainer_verdicts_.size() - t0) * size(server_verdicts_.size() - s0);
-    if ((t.empty() && !trainers_.empty()) || (s.empty() && !servers_.empty())) return;
-    fitting += size(t.size()) * size(s.size());
-    thin(t, [&](std::int64_t i) { return trainer_key(i); }, [&](std::int64_t i) { return trainer_rank(i); });
-    thin(s, [&](std::int64_t i) { return server_key(i); }, [&](std::int64_t i) { return server_rank(i); });
-    if (t.empty()) t.push_back(-1);
-    if (s.empty()) s.push_back(-1);
+  /// On GPUs of their own the two sides do not meet: the best of each are combined.
+  /// The format in which trainers store their parameters matters to servers: it is that of the weights that they are sent.
+  void combine_apart(std::size_t t0, std::size_t s0, std::int64_t gpus, DType storage, Found& found) {
+    judge_servers(gpus, 0, storage);
+    const auto thin = [&](std::size_t first, std::size_t end, auto&& fits, auto&& pair_of, std::int64_t& fitting) {
+      std::map<std::pair<int, int>, Best> best;
+      for (std::size_t i = first; i < end; ++i) {
+        if (!fits(i)) continue;
+        ++fitting;
+        const Pair p = pair_of(static_cast<std::int64_t>(i));
+        best[p.shape].offer(p);
+      }
+      std::vector<std::int64_t> out;
+      for (const auto& [shape, b] : best)
+        for (const Pair* p : {&b.fastest, &b.smallest}) {
+          const auto i = std::max(p->trainer, p->server);
+          if (out.empty() || out.back() != i) out.push_back(i);
+        }
+      return out;
+    };
+    std::int64_t trainers_fit = 0, servers_fit = 0;
+    const auto stored_so = [&](const TrainerVerdict& v) { return v.point.storage == storage; };
+    const auto trainer_fits = [&](std::size_t i) { return trainer_verdicts_[i].possible && stored_so(trainer_verdicts_[i]) && trainer_verdicts_[i].need <= usable_; };
+    auto t = thin(t0, trainer_verdicts_.size(), trainer_fits,
+                  [&](std::int64_t i) { return pair(i, -1); }, trainers_fit);
+    auto s = thin(s0, server_verdicts_.size(),
+                  [&](std::size_t i) { return server_verdicts_[i].refusal == ServerRefusal::none && server_verdicts_[i].need <= usable_; },
+                  [&](std::int64_t i) { return pair(-1, i); }, servers_fit);
+    found.judged += at_least_one(static_cast<std::size_t>(std::count_if(trainer_verdicts_.begin() + static_cast<std::ptrdiff_t>(t0), trainer_verdicts_.end(), stored_so))) * at_least_one(server_verdicts_.size() - s0);
+    if (trainers_.empty()) t = {-1}, trainers_fit = 1;
+    if (servers_.empty()) s = {-1}, servers_fit = 1;
+    found.fitting += trainers_fit * servers_fit;
     for (const auto i : t)
-      for (const auto j : s) out.push_back(pair(i, j));
+      for (const auto j : s) pairs_.push_back(pair(i, j));
   }
 
   /// On the same GPUs each side sees what the other holds while it has its turn.
-  void combine_shared(std::size_t t0, std::int64_t gpus, std::vector<Pair>& out, std::int64_t& judged, std::int64_t& fitting) {
-    const auto choices = server_choices(axes_, space_, servers_.role(), gpus, job_.cluster.gpus_per_node);
-    std::map<Bytes, std::pair<std::size_t, std::size_t>> by_idle;  // verdicts of all choices for what the trainers hold
-    for (std::size_t i = t0; i < trainer_verdicts_.size(); ++i) {
-      const TrainerVerdict& tv = trainer_verdicts_[i];
-      judged += static_cast<std::int64_t>(choices.size());
-      if (tv.need > usable_) continue;
-      auto known = by_idle.find(tv.idle);
-      if (known == by_idle.end()) {
-        const std::size_t first = server_verdicts_.size();
-        for (const auto& c : choices) server_verdicts_.push_back(servers_.judge(c, tv.idle));
-        known = by_idle.emplace(tv.idle, std::pair{first, server_verdicts_.size()}).first;
+  void combine_shared(std::int64_t gpus, Found& found) {
+    // verdicts of all choices for what the trainers hold at the start, and for what they send
+    std::map<std::pair<Bytes, DType>, std::pair<std::size_t, std::size_t>> by_occupied;
+    std::map<std::pair<int, int>, Best> best;
+    for (std::size_t i = 0; i < trainer_verdicts_.size(); ++i) {
+      TrainerVerdict& tv = trainer_verdicts_[i];
+      if (stopped()) return;
+      if (!tv.possible) continue;
+      const std::pair occupied{tv.visits.front().held, tv.point.storage};
+      auto known = by_occupied.find(occupied);
+      if (known == by_occupied.end()) {
+        const std::size_t first = judge_servers(gpus, occupied.first, occupied.second);
+        known = by_occupied.emplace(occupied, std::pair{first, server_verdicts_.size()}).first;
       }
-      std::vector<std::int64_t> s;
-      for (std::size_t j = known->second.first; j < known->second.second; ++j) {
-        if (!fits(server_verdicts_[j], tv.idle) || tv.need + server_verdicts_[j].asleep > usable_) continue;
-        s.push_back(static_cast<std::int64_t>(j));
+      const auto [first, end] = known->second;
+      found.judged += static_cast<std::int64_t>(end - first);
+      tv.together = kNever;
+      int shape = -1;
+      Best* at = nullptr;
+      for (std::size_t j = first; j < end; ++j) {
+        ServerVerdict& sv = server_verdicts_[j];
+        if (sv.refusal != ServerRefusal::none) continue;
+        const Bytes need = need_together(tv.visits, sv);
+        tv.together = std::min(tv.together, need);
+        if (need > usable_) continue;
+        ++found.fitting;
+        if (sv.shape != shape) at = &best[{tv.shape, shape = sv.shape}];
+        Pair p = pair(static_cast<std::int64_t>(i), static_cast<std::int64_t>(j));
+        p.need = need;
+        at->offer(p);
       }
-      fitting += static_cast<std::int64_t>(s.size());
-      thin(s, [&](std::int64_t j) { return server_key(j); }, [&](std::int64_t j) { return server_rank(j); });
-      for (const auto j : s) out.push_back(pair(static_cast<std::int64_t>(i), j));
     }
-    // one of each shape, as on GPUs of their own
-    std::map<std::pair<Key, Key>, Pair> best;
-    for (const auto& p : out) {
-      const auto [at, fresh] = best.emplace(std::pair{trainer_key(p.trainer), server_key(p.server)}, p);
-      if (!fresh && std::tuple(p.seconds, p.changes) < std::tuple(at->second.seconds, at->second.changes)) at->second = p;
+    for (const auto& [shape, b] : best) {
+      pairs_.push_back(b.fastest);
+      if (b.smallest.rank() != b.fastest.rank()) pairs_.push_back(b.smallest);
     }
-    out.clear();
-    for (const auto& [key, p] : best) out.push_back(p);
-  }
-
-  // Configurations that differ only in how much is spent, not in shape, count as one: the fastest, then the least changed.
-  using Key = std::tuple<std::int64_t, std::int64_t, int, int, int>;
-  using Rank = std::tuple<double, int, Bytes, std::int64_t>;
-  Key trainer_key(std::int64_t i) const {
-    if (i < 0) return {};
-    const auto& p = trainer_verdicts_[static_cast<std::size_t>(i)].point;
-    return {p.gpus, p.context, static_cast<int>(p.recompute), (p.offload_parameters ? 2 : 0) + (p.offload_optimizer ? 1 : 0), static_cast<int>(p.storage)};
-  }
-  Key server_key(std::int64_t i) const {
-    if (i < 0) return {};
-    const auto& c = server_verdicts_[static_cast<std::size_t>(i)].choice;
-    return {c.gpus, c.tensor, static_cast<int>(c.kv), 0, 0};
-  }
-  Rank trainer_rank(std::int64_t i) const {
-    const auto& v = trainer_verdicts_[static_cast<std::size_t>(i)];
-    return {v.seconds, changes_of(v.point), v.need, i};
-  }
-  Rank server_rank(std::int64_t i) const {
-    const auto& v = server_verdicts_[static_cast<std::size_t>(i)];
-    return {v.seconds, changes_of(v.choice), v.need, i};
-  }
-  template <class KeyOf, class RankOf>
-  static void thin(std::vector<std::int64_t>& items, KeyOf&& key_of, RankOf&& rank_of) {
-    std::map<Key, std::pair<Rank, std::int64_t>> best;
-    for (const auto i : items) {
-      const auto rank = rank_of(i);
-      const auto [at, fresh] = best.emplace(key_of(i), std::pair{rank, i});
-      if (!fresh && rank < at->second.first) at->second = {rank, i};
-    }
-    items.clear();
-    for (const auto& [key, value] : best) items.push_back(value.second);
   }
 
   int changes_of(const TrainerPoint& p) const {
-    const Trainer& t = trainers_.leader().trainer;
-    const Trainer& own = job_.role(trainers_.leader().name)->trainer;
-    (void)t;
+    const Trainer& own = trainers_.leader().trainer;
     return (p.gpus != own.layout.data * own.layout.context || p.context != own.layout.context ? 1 : 0) + (p.tokens != own.tokens_per_micro_batch ? 1 : 0) +
            (p.recompute != own.recompute ? 1 : 0) + (p.form != own.optimizer_form ? 1 : 0) +
            (p.offload_parameters != own.offload_parameters || p.offload_optimizer != own.offload_optimizer ? 1 : 0) +
@@ -193,61 +257,60 @@ class Searcher {
   }
 
   Pair pair(std::int64_t t, std::int64_t s) const {
-    const double train = t < 0 ? 0 : trainer_verdicts_[static_cast<std::size_t>(t)].seconds;
-    const double serve = s < 0 ? 0 : server_verdicts_[static_cast<std::size_t>(s)].seconds;
-    Pair p{t, s, train + serve, 0};
+    const TrainerVerdict* trainer = t < 0 ? nullptr : &trainer_verdicts_[static_cast<std::size_t>(t)];
+    const ServerVerdict* server = s < 0 ? nullptr : &server_verdicts_[static_cast<std::size_t>(s)];
+    const double train = trainer == nullptr ? 0 : trainer->seconds, serve = server == nullptr ? 0 : server->seconds;
+    Pair p{t, s, train + serve, 0, 0, {-1, -1}};
     // AReaL generates while it trains; on shared GPUs, and in verl, they take turns.
-    if (t >= 0 && s >= 0 && !shared_ && trainers_.leader().trainer.framework == Framework::areal) p.seconds = std::max(train, serve);
-    if (t >= 0) p.changes += changes_of(trainer_verdicts_[static_cast<std::size_t>(t)].point);
-    if (s >= 0) p.changes += changes_of(server_verdicts_[static_cast<std::size_t>(s)].choice);
+    if (trainer != nullptr && server != nullptr && !shared_ && trainers_.leader().trainer.framework == Framework::areal) p.seconds = std::max(train, serve);
+    if (trainer != nullptr) p.changes += trainer->changes, p.need = trainer->need, p.shape.first = trainer->shape;
+    if (server != nullptr) p.changes += server->changes, p.need = std::max(p.need, server->need), p.shape.second = server->shape;
     return p;
   }
 
   Job job_of(const Pair& p) const {
     Job out = job_;
-    for (std::size_t i = 0; i < out.roles.size(); ++i) {
-      Role& r = out.roles[i];
+    if (p.trainer >= 0) trainers_.put(trainer_verdicts_[static_cast<std::size_t>(p.trainer)].point, out);
+    for (auto& r : out.roles)
       if (r.serves() && p.server >= 0) ServerSide::put(server_verdicts_[static_cast<std::size_t>(p.server)].choice, r.server);
-      if (!r.serves() && p.trainer >= 0) TrainerSide::put(trainer_verdicts_[static_cast<std::size_t>(p.trainer)].point, r.trainer, runs_[i].trains);
-    }
     return out;
   }
 
-  void take_best(std::vector<Pair>& pairs, int keep, Found& found) {
-    std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) { return std::tuple(a.seconds, a.changes) < std::tuple(b.seconds, b.changes); });
-    const double best = pairs.empty() ? 1 : pairs.front().seconds;
-    for (const auto& p : pairs) {
+  /// The survivors get the replay. Configurations of one shape differ only in how much is spent: the first that fits stands for all.
+  void take_best(int keep, Found& found) {
+    std::sort(pairs_.begin(), pairs_.end(), [](const Pair& a, const Pair& b) { return a.rank() < b.rank(); });
+    std::set<std::pair<int, int>> taken;
+    double best = 0;
+    for (const auto& p : pairs_) {
       if (static_cast<int>(found.best.size()) >= keep || stopped()) break;
+      if (taken.contains(p.shape)) continue;
       Candidate c;
       c.job = job_of(p);
-      if (!problems(c.job, catalog_).empty()) continue;
-      c.estimate = explain_worst(c.job, catalog_, store_);  // the survivors get the replay
-      if (!c.estimate.fits()) continue;
-      describe_changes(job_, c);
+      if (const auto wrong = problems(c.job, catalog_); !wrong.empty()) {
+        refuse({"", wrong[0].place.path, 0, fmt::format("{}: {}", wrong[0].place.path, wrong[0].why.empty() ? wrong[0].expected : wrong[0].why)});
+        continue;
+      }
+      c.estimate = explain_worst(c.job, catalog_, store_);
+      if (!c.estimate.fits()) {
+        refuse(limit_of(c.estimate));
+        continue;
+      }
+      taken.insert(p.shape);
+      describe_changes(from_, c);
+      if (found.best.empty()) best = p.seconds;
       c.relative_step_time = best > 0 ? p.seconds / best : 1;
       found.best.push_back(std::move(c));
     }
   }
-
-  bool any_fits(std::int64_t gpus) {
-    std::int64_t judged = 0, fitting = 0;
-    (void)combine(gpus, judged, fitting);
-    return fitting > 0;
-  }
-  std::optional<std::int64_t> smallest() {
-    constexpr std::int64_t kMost = 1024;
-    for (std::int64_t n = job_.cluster.gpus + 1; n <= kMost; n = n < 16 ? n + 1 : n < 64 ? round_up(n + 1, 8) : n * 2) {
-      if (stopped()) return std::nullopt;
-      if (any_fits(n)) return n;
-    }
-    return std::nullopt;
+  void refuse(Limit why) {
+    if (refused_.text.empty()) refused_ = std::move(why);
   }
 
-  Job job_;
+  Job from_, job_;
   Space space_;
   const Catalog& catalog_;
-  std::stop_token stop_;
-  TapeStore store_;
+  const std::stop_token& stop_;
+  TapeStore& store_;
   std::vector<RoleRun> runs_;
   TrainerSide trainers_;
   ServerSide servers_;
@@ -256,31 +319,70 @@ class Searcher {
   Axes axes_;
   std::vector<TrainerVerdict> trainer_verdicts_;
   std::vector<ServerVerdict> server_verdicts_;
+  Numbers<std::tuple<std::int64_t, std::int64_t, int, int, int>> trainer_shapes_, server_shapes_;
+  std::vector<Pair> pairs_;
+  Limit refused_;  ///< why the first of those that fit by their levels does not run
 };
+
+/// Machines are not split: sizes that could be rented.
+std::int64_t next_size(std::int64_t gpus) { return gpus < 16 ? gpus + 1 : gpus < 64 ? round_up(gpus + 1, 8) : gpus * 2; }
+
+std::optional<std::int64_t> smallest_gpus(const Job& job, Space space, const Catalog& catalog, TapeStore& store, const std::stop_token& stop) {
+  constexpr std::int64_t kMost = 1024;
+  for (std::int64_t n = next_size(space.gpus.value_or(job.cluster.gpus)); n <= kMost && !stop.stop_requested(); n = next_size(n)) {
+    space.gpus = n;
+    if (!Searcher(job, space, catalog, store, stop).run(1).best.empty()) return n;
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
+/// Overrides that make read() give the candidate: what differs, and what would otherwise follow from it.
 void describe_changes(const Job& from, Candidate& c) {
-  for (const auto& role : from.roles)
-    for (const auto& key : keys_of(&role)) {
-      const std::string full = role.name + "." + key;
-      const std::string before = get(from, full), after = get(c.job, full);
-      if (before == after) continue;
-      c.changes.push_back({full, before, after, find_knob(from, full).knob->effect});
-      c.overrides.push_back(full + "=" + after);
-    }
+  Job reached = from;
+  const auto differ = [&](const Job& before, const auto& then) {
+    const auto look = [&](const std::string& key) {
+      if (get(before, key) != get(c.job, key)) then(key);
+    };
+    for (const auto& key : keys_of(nullptr))
+      if (key != "model" && key != "framework") look(key);
+    for (const auto& role : from.roles)
+      for (const auto& key : keys_of(&role)) look(role.name + "." + key);
+  };
+  differ(from, [&](const std::string& key) {
+    const std::string after = get(c.job, key);
+    c.changes.push_back({key, get(from, key), after, find_knob(from, key).knob->effect});
+    c.overrides.push_back(key + "=" + after);
+    set_as_read(reached, key, after);
+  });
+  std::vector<std::string> pins;
+  differ(reached, [&](const std::string& key) { pins.push_back(key); });
+  for (const auto& key : pins) c.overrides.push_back(key + "=" + get(c.job, key));
   c.job_file = to_yaml(c.job);
 }
 
 Found search(const Job& job, const Space& space, int keep, const Catalog* catalog, std::stop_token stop) {
   const Catalog& c = catalog != nullptr ? *catalog : Catalog::builtin();
   if (!space.maximise.empty()) return solve(job, space, keep, c, stop);
-  std::vector<const Role*> anchors;
-  for (const auto& r : job.roles)
-    if (!r.serves() && (anchors.empty() || anchor(job, r) != anchors.front())) anchors.push_back(anchor(job, r));
+  std::vector<const Role*> anchors, servers;
+  for (const auto& r : job.roles) {
+    if (r.serves()) servers.push_back(&r);
+    else if (anchors.empty() || anchor(job, r) != anchors.front()) anchors.push_back(anchor(job, r));
+  }
+  const auto refuse = [](const Role& role, std::string found, std::string expected, std::string why) {
+    throw InputError(Problem{{"", 0, 0, role.name}, std::move(found), std::move(expected), "", std::move(why)});
+  };
   if (anchors.size() > 1)
-    throw InputError(Problem{{"", 0, 0, anchors[1]->name}, "training roles on several groups of GPUs", "training roles that share their GPUs", "", "a search over several groups is not supported yet"});
-  return Searcher(job, space, c, std::move(stop)).run(keep);
+    refuse(*anchors[1], "training roles on several groups of GPUs", "training roles that share their GPUs", "a search over several groups is not supported yet");
+  if (servers.size() > 1) refuse(*servers[1], "a second server", "at most one role that serves", "a search over several servers is not supported yet");
+  TapeStore store;
+  Searcher searcher(job, space, c, store, stop);
+  Found found = searcher.run(keep);
+  if (!found.best.empty() || stop.stop_requested()) return found;
+  found.limits = searcher.limits(found);
+  found.smallest_gpus = smallest_gpus(job, space, c, store, stop);
+  return found;
 }
 
 }  // namespace oomplan

@@ -12,6 +12,10 @@ ServerSide::ServerSide(const Job& job, const Catalog& catalog, const std::vector
   if (run_ == nullptr) return;
   cost_ = cost_of(*run_->role->architecture);
   fp8_cache_ = server_model(*run_->role->architecture, run_->role->engine, run_->role->server.weights, DType::fp8);
+  const Timeline all = timeline_of(job);
+  const auto mine = [&](const Step& s) { return s.role == run_->index; };
+  std::copy_if(all.init.begin(), all.init.end(), std::back_inserter(timeline_.init), mine);
+  std::copy_if(all.iteration.begin(), all.iteration.end(), std::back_inserter(timeline_.iteration), mine);
 }
 
 void ServerSide::put(const ServerChoice& c, Server& s) {
@@ -22,9 +26,31 @@ void ServerSide::put(const ServerChoice& c, Server& s) {
   s.kv = c.kv;
 }
 
-ServerVerdict ServerSide::judge(const ServerChoice& c, Bytes occupied) {
+/// One rank's turns. Of several stages every turn counts with the stage that needs most then.
+void ServerSide::fold(const ServerPlan& p, const SyncPlan* receive, ServerVerdict& v) const {
+  PeakRecorder r;
+  ProcessState state;
+  ServerProgram<PeakRecorder> program(r, p, receive, [](PhaseKind) {});
+  std::size_t turn = 0;
+  const auto play = [&](const Step& s) {
+    r = PeakRecorder();
+    program.step(s.kind);
+    if (v.turns.size() <= turn) v.turns.emplace_back();
+    auto& t = v.turns[turn++];
+    if (r.span().events > 0) t.need = std::max(t.need, state.level + r.span().peak);
+    state.pass(r.span());
+    t.held = std::max(t.held, state.held());
+    v.need = std::max(v.need, t.need);
+  };
+  for (const auto& s : timeline_.init) play(s);
+  for (int i = 0; i < 2; ++i)
+    for (const auto& s : timeline_.iteration) play(s);
+}
+
+ServerVerdict ServerSide::judge(const ServerChoice& c, Bytes occupied, const SyncPlan* receive) const {
   const Server& own = run_->role->server;
-  const std::int64_t replicas = std::max<std::int64_t>(1, c.gpus / (c.tensor * std::max<std::int64_t>(1, own.layout.pipeline)));
+  const std::int64_t stages = std::max<std::int64_t>(1, own.layout.pipeline);
+  const std::int64_t replicas = std::max<std::int64_t>(1, c.gpus / (c.tensor * stages));
   const std::int64_t asked = ceil_div(own.concurrency, replicas);
   ServerPoint point = run_->point;
   point.tensor = c.tensor;
@@ -32,20 +58,21 @@ ServerVerdict ServerSide::judge(const ServerChoice& c, Bytes occupied) {
   point.max_running = c.max_running;
   point.occupied = job_.cluster.others + occupied;
   point.sequences = asked;
-  const ServerPlan p = plan(c.kv == DType::fp8 ? fp8_cache_ : run_->model, run_->facts, point);
   ServerVerdict v;
   v.choice = c;
-  v.refusal = p.refusal;
-  v.missing = p.missing;
-  PeakRecorder r;
-  const auto sites = make_sites(r, p);
-  record(r, p, sites, ServerPhase::load);
-  record(r, p, sites, ServerPhase::start);
-  record(r, p, sites, ServerPhase::generate);
-  if (run_->receive) record_receive(r, *run_->receive);
-  v.need = r.span().peak;
-  record(r, p, sites, ServerPhase::sleep);
-  v.asleep = r.span().net - r.span().cached + r.span().tail;
+  v.turns.reserve(timeline_.init.size() + 2 * timeline_.iteration.size());
+  ServerPlan smallest;  // of the stage with the fewest tokens: blocks are the minimum over ranks
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    point.stage = stage;
+    const ServerPlan p = plan(c.kv == run_->role->server.kv ? run_->model : fp8_cache_, run_->facts, point);
+    if (p.refusal != ServerRefusal::none && v.refusal == ServerRefusal::none) {
+      v.refusal = p.refusal;
+      v.missing = p.missing;
+    }
+    fold(p, receive, v);
+    if (stage == 0 || p.kv_tokens < smallest.kv_tokens) smallest = p;
+  }
+  const ServerPlan& p = smallest;
   const std::int64_t tokens = std::max<std::int64_t>(1, job_.prompt_tokens + job_.response_tokens);
   v.requests = p.token_bytes > 0 ? p.kv_tokens / tokens : p.full_requests;
   if (p.state_slots > 0) v.requests = std::min(v.requests, p.state_slots);
@@ -63,6 +90,16 @@ ServerVerdict ServerSide::judge(const ServerChoice& c, Bytes occupied) {
   load.eager = own.eager;
   v.seconds = generate_seconds(cost_, load, gpu_);
   return v;
+}
+
+Bytes need_together(const std::vector<Visit>& trainers, const ServerVerdict& server) {
+  const auto beside = [](Bytes mine, Bytes others) { return mine == 0 ? 0 : mine + others; };  // 0: nobody was active
+  Bytes need = 0, held = 0;
+  for (std::size_t i = 0; i < server.turns.size(); ++i) {
+    need = std::max({need, beside(trainers[i].need, held), beside(server.turns[i].need, trainers[i].held)});
+    held = server.turns[i].held;
+  }
+  return std::max(need, beside(trainers.back().need, held));
 }
 
 }  // namespace oomplan
