@@ -14,6 +14,7 @@
 namespace oomplan {
 
 struct Fields::Value {
+  struct Member;  // not a std::pair, which cannot be named before Value is complete
   enum class Kind : std::uint8_t { null, flag, integer, number, text, list, object };
   Kind kind = Kind::null;
   bool flag = false;
@@ -22,7 +23,11 @@ struct Fields::Value {
   std::string text;  // of Kind::text; of the outermost value: the file's name
   std::string file;
   std::vector<Value> list;
-  std::vector<std::pair<std::string, Value>> object;
+  std::vector<Member> object;
+};
+struct Fields::Value::Member {
+  std::string first;
+  Value second;
 };
 
 namespace {
@@ -86,7 +91,8 @@ struct Fields::Builder final : nlohmann::json_sax<Json> {
     }
     Value& parent = *open.back();
     if (parent.kind == Kind::list) return &parent.list.emplace_back(std::move(value));
-    return &parent.object.emplace_back(last_key, std::move(value)).second;
+    parent.object.push_back({last_key, std::move(value)});
+    return &parent.object.back().second;
   }
   bool start(Kind kind) {
     if (open.size() >= static_cast<std::size_t>(kMaxJsonDepth)) {

@@ -140,7 +140,7 @@ class Builder : public YAML::EventHandler {
       take_key(parent, std::move(node));
     } else {
       parent.has_key = false;
-      parent.node.entries.emplace_back(std::move(parent.key), std::move(node));
+      parent.node.entries.push_back({std::move(parent.key), std::move(node)});
     }
   }
   void take_key(Open& parent, Node key) {

@@ -18,6 +18,7 @@ inline constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMostNodes = 10'000;
 inline constexpr int kDeepest = 64;
 
+struct Entry;
 struct Node {
   enum class Kind { null, scalar, list, map };
   Kind kind = Kind::null;
@@ -25,9 +26,13 @@ struct Node {
   bool quoted = false;   ///< then it is text, whatever it looks like
   int line = 0, column = 0;
   std::vector<Node> items;
-  std::vector<std::pair<Node, Node>> entries;  ///< of a map, in the order of the file
+  std::vector<Entry> entries;  ///< of a map, in the order of the file
 
   const Node* find(std::string_view key) const;
+};
+/// Key and value. Not a std::pair, which cannot be named before Node is complete.
+struct Entry {
+  Node first, second;
 };
 
 /// "a list", "a map", "'16k'", "nothing".
