@@ -10,40 +10,6 @@ namespace oomplan {
 namespace {
 
 constexpr std::size_t kLiveRows = 40;
-/// Equal micro-batches drive the allocator into a state that repeats after two or three of them; a test compares with all.
-constexpr std::int64_t kReplayedMicroBatches = 6;
-
-/// The program of one process of a class: init and two iterations. Of the micro-batches between the first and the last `inner`
-/// are written: levels need one (each of them ends where it began), the allocator's history more.
-Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner) {
-  const GpuClass& cls = a.classes[c];
-  ProgramWriter w;
-  std::vector<std::unique_ptr<TrainerProgram<ProgramWriter>>> trainers(cls.seats.size());
-  std::vector<std::unique_ptr<ServerProgram<ProgramWriter>>> servers(cls.seats.size());
-  for (std::size_t i = 0; i < cls.seats.size(); ++i) {
-    const auto& seat = cls.seats[i];
-    const RoleRun& run = a.runs[seat.role];
-    if (seat.process != process) continue;
-    const std::size_t rank = seat.seat.sender ? 0 : 1;
-    const Mark mark = [&w, &run](PhaseKind phase) { w.mark(run.role->name + "." + std::string(phase_word(phase))); };
-    if (run.role->serves())
-      servers[i] = std::make_unique<ServerProgram<ProgramWriter>>(w, *a.folds[c].servers[seat.role], run.receive ? &*run.receive : nullptr, mark);
-    else
-      trainers[i] = std::make_unique<TrainerProgram<ProgramWriter>>(w, run, seat.seat, run.send[rank] ? &*run.send[rank] : nullptr,
-                                                                    run.save[rank] ? &*run.save[rank] : nullptr, mark, inner);
-  }
-  const auto play = [&](const Step& s) {
-    for (std::size_t i = 0; i < cls.seats.size(); ++i) {
-      if (cls.seats[i].role != s.role) continue;
-      if (trainers[i]) trainers[i]->step(s.kind);
-      if (servers[i]) servers[i]->step(s.kind);
-    }
-  };
-  for (const auto& s : a.timeline.init) play(s);
-  for (int i = 0; i < 2; ++i)
-    for (const auto& s : a.timeline.iteration) play(s);
-  return w.take();
-}
 
 /// What the replay of one process says, put into the moments of its phases.
 void put_replay(GpuAnswer& answer, const ClassFold& fold, const Replay& r) {
@@ -94,6 +60,36 @@ void explain_class(Assembled& a, std::size_t c, const Job& job) {
 }
 
 }  // namespace
+
+Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner) {
+  const GpuClass& cls = a.classes[c];
+  ProgramWriter w;
+  std::vector<std::unique_ptr<TrainerProgram<ProgramWriter>>> trainers(cls.seats.size());
+  std::vector<std::unique_ptr<ServerProgram<ProgramWriter>>> servers(cls.seats.size());
+  for (std::size_t i = 0; i < cls.seats.size(); ++i) {
+    const auto& seat = cls.seats[i];
+    const RoleRun& run = a.runs[seat.role];
+    if (seat.process != process) continue;
+    const std::size_t rank = seat.seat.sender ? 0 : 1;
+    const Mark mark = [&w, &run](PhaseKind phase) { w.mark(run.role->name + "." + std::string(phase_word(phase))); };
+    if (run.role->serves())
+      servers[i] = std::make_unique<ServerProgram<ProgramWriter>>(w, *a.folds[c].servers[seat.role], run.receive ? &*run.receive : nullptr, mark);
+    else
+      trainers[i] = std::make_unique<TrainerProgram<ProgramWriter>>(w, run, seat.seat, run.send[rank] ? &*run.send[rank] : nullptr,
+                                                                    run.save[rank] ? &*run.save[rank] : nullptr, mark, inner);
+  }
+  const auto play = [&](const Step& s) {
+    for (std::size_t i = 0; i < cls.seats.size(); ++i) {
+      if (cls.seats[i].role != s.role) continue;
+      if (trainers[i]) trainers[i]->step(s.kind);
+      if (servers[i]) servers[i]->step(s.kind);
+    }
+  };
+  for (const auto& s : a.timeline.init) play(s);
+  for (int i = 0; i < 2; ++i)
+    for (const auto& s : a.timeline.iteration) play(s);
+  return w.take();
+}
 
 Estimate explain(const Job& job, const Catalog* catalog) {
   Assembled a = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared());

@@ -41,18 +41,15 @@ class TrainerProgram {
   void step(StepKind kind) {
     switch (kind) {
       case StepKind::load: return load();
-      case StepKind::log_probs: return awake([&] {
-        mark_(run_.critic ? PhaseKind::values : PhaseKind::log_probs);
+      case StepKind::log_probs: return awake(run_.critic ? PhaseKind::values : PhaseKind::log_probs, [&] {
         core_.forward(*log_probs_, Index(0));
       });
       case StepKind::train: return train();
-      case StepKind::send: return awake([&] {
-        mark_(PhaseKind::send_weights);
+      case StepKind::send: return awake(PhaseKind::send_weights, [&] {
         if (send_ != nullptr) record_send(r_, *send_);
         empty_cache();
       });
-      case StepKind::save: return awake([&] {
-        mark_(PhaseKind::save);
+      case StepKind::save: return awake(PhaseKind::save, [&] {
         if (save_ != nullptr) record_send(r_, *save_);
       });
       default: return;
@@ -112,7 +109,8 @@ class TrainerProgram {
     if (parameters || states) r_.trim();
   }
   template <class Work>
-  void awake(Work&& work) {
+  void awake(PhaseKind phase, Work&& work) {
+    mark_(phase);
     if (run_.plan.offload_parameters && !run_.plan.cpu_offload) core_.reload_parameters();
     work();
     const bool parameters = run_.plan.offload_parameters && !run_.plan.cpu_offload;
@@ -129,6 +127,7 @@ class TrainerProgram {
   }
   void train() {
     const std::int64_t n = run_.plan.micro_batches;
+    mark_(PhaseKind::forward);
     if (run_.plan.offload_parameters && !run_.plan.cpu_offload) core_.reload_parameters();
     if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
     micro_batch(Index(0), true, n == 1);
