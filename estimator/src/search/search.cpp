@@ -352,6 +352,7 @@ void describe_changes(const Job& from, Candidate& c) {
   };
   differ(from, [&](const std::string& key) {
     const std::string after = get(c.job, key);
+    if (get(reached, key) == after) return;  // follows from a change before it: ref is like the actor
     c.changes.push_back({key, get(from, key), after, find_knob(from, key).knob->effect});
     c.overrides.push_back(key + "=" + after);
     set_as_read(reached, key, after);
