@@ -1,5 +1,6 @@
 // One role as a memory program, turn by turn, for either recorder. `mark` is told of every phase as it begins.
 #pragma once
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -120,10 +121,31 @@ class TrainerProgram {
   }
 
   void micro_batch(Index micro, bool first, bool last) {
+    auto& known = known_[(first ? 1 : 0) + (last ? 2 : 0)];
     mark_(PhaseKind::forward);
-    core_.forward(*train_, micro);
+    stretch(known.first, [&] { core_.forward(*train_, micro); });
     mark_(PhaseKind::backward);
-    core_.backward(*train_, micro, first, last);
+    stretch(known.second, [&] { core_.backward(*train_, micro, first, last); });
+  }
+  /// A fold plays the micro-batches of its second iteration from the first one's Spans. What stays gathered behind a
+  /// forward-only pass makes them differ.
+  template <class Work>
+  void stretch(std::optional<Span>& known, Work&& work) {
+    if constexpr (R::kWrites) {
+      (void)known;
+      work();
+    } else {
+      if (!run_.plan.reshard_layers || !run_.plan.reshard_root) return work();
+      const Span before = r_.span();
+      if (!known) {
+        r_ = R();
+        work();
+        known = r_.span();
+        r_ = R();
+        r_.call(before);
+      }
+      r_.call(*known);
+    }
   }
   void train() {
     const std::int64_t n = run_.plan.micro_batches;
@@ -155,6 +177,7 @@ class TrainerProgram {
   std::int64_t inner_;
   Fsdp2<R> core_;
   std::optional<Player<R>> train_, log_probs_;
+  std::array<std::pair<std::optional<Span>, std::optional<Span>>, 4> known_;  ///< forward, backward; by first + 2 * last
   SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_;
   bool states_ = false;
 };

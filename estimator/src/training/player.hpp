@@ -25,6 +25,8 @@ class Player {
     } else {
       (void)role;
       values_ = monomial_values(tape, counts);
+      known_.reserve(4 * tape.stations.size());
+      spans_.reserve(4 * tape.stations.size());
     }
   }
 
@@ -39,7 +41,7 @@ class Player {
     if constexpr (R::kWrites) {
       for (const auto& e : segment.events) write(e, at, micro_batch, gradients);
     } else {
-      r_.call(evaluate(gradients == LeafGradients::add ? segment.summary_adding : segment.summary, values_));
+      r_.call(evaluated(gradients == LeafGradients::add ? segment.summary_adding : segment.summary));
     }
   }
 
@@ -85,6 +87,13 @@ class Player {
       refs_.push_back(r_.site(std::move(row)));
     }
   }
+  /// Every micro-batch plays the same summaries: each is evaluated once.
+  const Span& evaluated(const Summary& summary) {
+    for (std::size_t i = 0; i < known_.size(); ++i)
+      if (known_[i] == &summary) return spans_[i];
+    known_.push_back(&summary);
+    return spans_.emplace_back(evaluate(summary, values_));
+  }
   Index resolve(const TapeEvent& e) const {
     if (e.offset >= 0) return Index(e.offset);
     return Index(count(tape_.sites[e.site].station) + e.offset);
@@ -106,6 +115,8 @@ class Player {
   std::int64_t chunks_;
   std::vector<SiteRef> refs_;
   std::vector<std::int64_t> values_;  ///< of the tape's monomials
+  std::vector<const Summary*> known_;
+  std::vector<Span> spans_;           ///< of known_
 };
 
 }  // namespace oomplan
