@@ -68,6 +68,7 @@ struct Mixer {
   bool output_gate = false;            ///< q projection doubled, output multiplied by sigmoid of the second half (Qwen3-Next)
   bool sinks = false;                  ///< one learned logit a head (gpt-oss)
   bool softcap = false;                ///< tanh soft cap of the scores (Gemma 2)
+  bool clip = false;                   ///< clip_qkv is stated: projections are clamped in place (OLMo)
   bool fused_qkv = false;              ///< the checkpoint stores one matrix for q, k, v
   bool shared_kv = false;              ///< keys and values of an earlier layer are used: no k, v weights and no cache
   bool key_is_value = false;           ///< one projection gives k and v (Gemma 4 full layers)
@@ -162,6 +163,7 @@ struct Architecture {
   std::int64_t max_positions = 0;
   bool tied = false;  ///< the head is the embedding
   bool head_bias = false;
+  bool final_softcap = false;        ///< tanh soft cap of the logits (Gemma 2)
   std::int64_t position_rows = 0;    ///< rows of a learned position table (GPT-2, OPT); 0: none
   std::int64_t embedding_width = 0;  ///< where it differs from h (OPT-350M); 0: h
   bool embedding_norm = false;       ///< a norm behind the embedding (BLOOM)
@@ -172,7 +174,7 @@ struct Architecture {
   Tower tower;
   DType dtype = DType::bf16;  ///< of the checkpoint
   std::string quantization;   ///< quantization_config.quant_method; "" when none
-  double attention_dropout = 0, hidden_dropout = 0;
+  double attention_dropout = 0, hidden_dropout = 0, embedding_dropout = 0;
   bool operator==(const Architecture&) const = default;
 
   std::int64_t layers() const;  ///< of all runs

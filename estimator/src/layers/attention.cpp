@@ -1,6 +1,7 @@
 #include "layers/attention.hpp"
 
 #include "layers/ops.hpp"
+#include "layers/rotary.hpp"
 #include "layers/ulysses.hpp"
 
 namespace oomplan {
@@ -8,22 +9,6 @@ namespace {
 
 using namespace ops;
 using axis::B, axis::S, axis::T;
-
-/// q * cos + rotate_half(q) * sin.
-Tensor rotary(Eager& g, const Tensor& q, const LayerContext& context, const std::string& name) {
-  Tensor straight = mul(g, q, context.cos, name + ".cos");
-  const Shape half{q.shape[0], q.shape[1], q.shape[2], Dim(q.shape[3].coefficient / 2)};
-  Tensor rotated;
-  {
-    Tensor first = slice(g, q, half), second = slice(g, q, half);
-    std::vector<Tensor> parts;
-    parts.push_back(neg(g, second, name + ".negated"));
-    parts.push_back(first);
-    rotated = cat(g, std::move(parts), q.shape, name + ".rotated");
-  }
-  Tensor turned = mul(g, std::move(rotated), context.sin, name + ".sin");
-  return add(g, std::move(straight), std::move(turned), name);
-}
 
 /// flash-attention 2: saves q, k, v, out, log-sum-exp and the state of the generator.
 /// Backward buffers inside the kernel: flash-attention csrc/flash_attn/flash_api.cpp mha_bwd (2.8): dq in fp32, one fp32 per
@@ -123,7 +108,7 @@ Attended eager(Eager& g, const Tensor& query, const Tensor& key, const Tensor& v
   Tensor keys = repeat_kv(g, key, expanded, "attention.k_expanded");
   Tensor values = repeat_kv(g, value, expanded, "attention.v_expanded");
   // matmul folds batch and heads into one axis: a transposed tensor of several sequences has to be copied for that
-  const bool copies_kv = options.several_sequences && query.shape[1] == key.shape[1];
+  const bool copies_kv = options.several_sequences && (query.shape[1] == key.shape[1] || key.shape[1] == Dim(1));
   Tensor scores;
   {
     Tensor q = options.several_sequences ? copy(g, query, query.shape, "attention.q_contiguous") : query;
@@ -131,6 +116,14 @@ Attended eager(Eager& g, const Tensor& query, const Tensor& key, const Tensor& v
     scores = matmul(g, std::move(q), std::move(k), scores_shape(query, key), "attention.scores");
   }
   scores = scale(g, std::move(scores), "attention.scaled");
+  if (options.softcap) {
+    Tensor divided = scale(g, scores, "attention.capped_in");
+    scores = std::move(divided);
+    Tensor bounded = tanh(g, scores, "attention.capped");
+    scores = std::move(bounded);
+    Tensor scaled = scale(g, scores, "attention.capped_out");
+    scores = std::move(scaled);
+  }
   if (context.mask) {
     Tensor masked = add(g, scores, context.mask, "attention.masked");
     scores = std::move(masked);
@@ -142,6 +135,10 @@ Attended eager(Eager& g, const Tensor& query, const Tensor& key, const Tensor& v
     scores.reset();
     out.weights = std::move(cast);
   }
+  if (options.attention_dropout) {
+    Tensor dropped = dropout(g, out.weights, "attention.dropped");
+    out.weights = std::move(dropped);
+  }
   Tensor v = copies_kv ? copy(g, values, expanded, "attention.v_contiguous") : values;
   Tensor product = matmul(g, out.weights, std::move(v), query.shape, "attention.out_heads");
   out.output = copy(g, std::move(product), std::move(out_shape), "attention.out");
@@ -150,7 +147,9 @@ Attended eager(Eager& g, const Tensor& query, const Tensor& key, const Tensor& v
 
 /// sdpa_attention_forward with PyTorch's choice of kernel (aten sdp_utils.cpp, 2.13): flash for 16-bit without a mask, with
 /// grouped queries natively; memory-efficient with a mask or in fp32 (k, v repeated first); math for fp32 grouped queries.
-Tensor sdpa(Eager& g, Tensor q, Tensor k, Tensor v, const LayerContext& context, const KernelOptions& options, Shape out_shape) {
+/// `by_head`: q is contiguous with heads in front of tokens; flash's output follows it, and transpose(1, 2).contiguous() copies.
+Tensor sdpa(Eager& g, Tensor q, Tensor k, Tensor v, const LayerContext& context, const KernelOptions& options, bool by_head,
+            Shape out_shape) {
   if (g.autocast) {
     q = to(g, std::move(q), DType::bf16, "attention.q_bf16");
     k = to(g, std::move(k), DType::bf16, "attention.k_bf16");
@@ -158,7 +157,10 @@ Tensor sdpa(Eager& g, Tensor q, Tensor k, Tensor v, const LayerContext& context,
   }
   const bool grouped = q.shape[1] != k.shape[1];
   if (options.sdpa_math || (q.dtype == DType::fp32 && grouped && !context.mask)) return math(g, q, k, v, context.mask, std::move(out_shape));
-  if (q.dtype != DType::fp32 && !context.mask) return flash(g, q, k, v, std::move(out_shape), options, true);
+  if (q.dtype != DType::fp32 && !context.mask) {
+    Tensor out = flash(g, q, k, v, out_shape, options, true);
+    return by_head ? copy(g, std::move(out), std::move(out_shape), "attention.out_contiguous") : out;
+  }
   const Shape expanded{q.shape[0], q.shape[1], k.shape[2], k.shape[3]};
   k = repeat_kv(g, std::move(k), expanded, "attention.k_expanded");
   v = repeat_kv(g, std::move(v), expanded, "attention.v_expanded");
@@ -175,10 +177,10 @@ Tensor cast_by_token(Eager& g, const Tensor& x, const std::string& name) {
 }
 
 Attended kernel(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const LayerContext& context, const KernelOptions& options,
-                Shape out_shape) {
+                bool by_head, Shape out_shape) {
   switch (options.kernels) {
     case Kernels::hf_eager: return eager(g, q, k, v, context, options, std::move(out_shape));
-    case Kernels::hf_sdpa: return {sdpa(g, q, k, v, context, options, std::move(out_shape)), {}};
+    case Kernels::hf_sdpa: return {sdpa(g, q, k, v, context, options, by_head, std::move(out_shape)), {}};
     case Kernels::hf_flash: break;
   }
   if (q.dtype != DType::fp32) return {flash(g, q, k, v, std::move(out_shape), options, false), {}};
@@ -189,39 +191,94 @@ Attended kernel(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, con
   return {flash(g, q16, k16, v16, std::move(out_shape), options, false), {}};
 }
 
-/// q_proj(x).view(heads), with the norm over one head where the family has it.
-Tensor project(Eager& g, const Tensor& x, int weight, int bias, int norm, Dim heads, Dim width, const std::string& name) {
-  Tensor out = linear(g, x, weight, bias, T, {B, S, heads * width}, name);
-  out.shape = {B, S, heads, width};
-  if (norm >= 0) out = run_norm(g, NormKind::rms, Tensor(out), norm, name + "_norm");
-  out.shape = {B, heads, S, width};
+/// What the projections give: [B, heads, S, d] each; `fused` is the name of the fused product, which the module keeps.
+struct Projected {
+  Tensor fused, query, key, value;
+};
+
+/// q_proj(x) with the norm over all heads where the family has it.
+Tensor project(Eager& g, const Tensor& x, int weight, int bias, Dim width, const std::string& name) {
+  return linear(g, x, weight, bias, T, {B, S, width}, name);
+}
+
+/// Phi-3: three slices of one product.
+Projected project_fused(Eager& g, const Mixer& m, const LayerLeaves& w, const Tensor& x) {
+  Projected out;
+  out.fused = linear(g, x, w.qkv, -1, T, {B, S, Dim(m.q_width() + m.k_width() + m.v_width())}, "qkv");
+  out.query = slice(g, out.fused, {B, S, Dim(m.q_width())});
+  out.key = slice(g, out.fused, {B, S, Dim(m.k_width())});
+  out.value = slice(g, out.fused, {B, S, Dim(m.v_width())});
   return out;
+}
+
+/// Norms over all heads stand in front of the view as heads, norms over one head behind it.
+Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const Tensor& x) {
+  Projected out;
+  if (w.qkv >= 0) {
+    out = project_fused(g, m, w, x);
+  } else {
+    const auto normed = [&](Tensor t, std::int64_t heads, const NormLeaf& norm, const std::string& name) {
+      if (m.qk_norm == QkNorm::head) t.shape = {B, S, Dim(heads), Dim(m.head_dim)};
+      if (m.qk_norm != QkNorm::none && !code.rotary.before_norm) t = run_norm(g, code.norm, Tensor(t), norm, name + "_norm");
+      return t;
+    };
+    out.query = normed(project(g, x, w.q, w.q_bias, Dim(m.q_width()), "q"), m.heads, w.q_norm, "q");
+    out.key = normed(project(g, x, w.k, w.k_bias, Dim(m.k_width()), "k"), m.kv_heads, w.k_norm, "k");
+    out.value = project(g, x, w.v, w.v_bias, Dim(m.v_width()), "v");
+  }
+  out.query.shape = {B, Dim(m.heads), S, Dim(m.head_dim)};
+  out.key.shape = out.value.shape = {B, Dim(m.kv_heads), S, Dim(m.head_dim)};
+  return out;
+}
+
+/// Ministral 3: query * (1 + beta * log(1 + floor(position / original length))).to(dtype).
+Tensor scale_query(Eager& g, const Tensor& query) {
+  Tensor factor;
+  {
+    Tensor wide = g.make("query_scale_fp32", {Dim(1), Dim(1), S, Dim(1)}, DType::fp32, Category::buffers);
+    factor = to(g, std::move(wide), query.dtype, "query_scale");
+  }
+  return mul(g, query, std::move(factor), "query_scaled");
+}
+
+/// Rotary positions and what stands behind them; names are rebound.
+void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const LayerContext& context, Projected& p) {
+  if (m.rotary_dim > 0) {
+    Rotated rotated = apply_rotary(g, code.rotary, context, p.query, p.key);
+    p.query = std::move(rotated.query);
+    p.key = std::move(rotated.key);
+  }
+  if (code.rotary.scales_query) p.query = scale_query(g, p.query);
+  if (!code.rotary.before_norm || m.qk_norm == QkNorm::none) return;
+  Tensor query = run_norm(g, code.norm, p.query, w.q_norm, "q_norm");
+  p.query = std::move(query);
+  Tensor key = run_norm(g, code.norm, p.key, w.k_norm, "k_norm");
+  p.key = std::move(key);
 }
 
 }  // namespace
 
-Attended run_attention(Eager& g, const Mixer& m, std::int64_t hidden, const LayerLeaves& w, const KernelOptions& options,
-                       const LayerContext& context, const Tensor& x) {
-  Tensor query = project(g, x, w.q, w.q_bias, w.q_norm, m.heads, m.head_dim, "q");
-  Tensor key = project(g, x, w.k, w.k_bias, w.k_norm, m.kv_heads, m.head_dim, "k");
-  Tensor value = project(g, x, w.v, w.v_bias, -1, m.kv_heads, m.head_dim, "v");
-  if (m.rotary_dim > 0) {
-    Tensor q = rotary(g, query, context, "q_rotary");
-    Tensor k = rotary(g, key, context, "k_rotary");
-    query = std::move(q);
-    key = std::move(k);
-  }
+Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& w,
+                       const KernelOptions& options, const LayerContext& context, const Tensor& x) {
+  Projected p = project_all(g, code, m, w, x);
+  place(g, code, m, w, context, p);
   Attended out;
+  const bool by_head = m.rotary_dim > 0 && code.rotary.splits_head;  // cat makes it so
   if (options.ulysses > 1) {
-    out.output = exchange_around(g, query, key, value, options, [&](const Tensor& q, const Tensor& k, const Tensor& v, Shape shape) {
-      return kernel(g, q, k, v, context, options, std::move(shape)).output;
-    });
+    const auto inner = [&](const Tensor& q, const Tensor& k, const Tensor& v, Shape shape) {
+      return kernel(g, q, k, v, context, options, by_head, std::move(shape)).output;
+    };
+    out.output = exchange_around(g, p.query, p.key, p.value, options, inner);
   } else {
-    out = kernel(g, query, key, value, context, options, {B, S, Dim(m.heads), Dim(m.head_dim)});
+    out = kernel(g, p.query, p.key, p.value, context, options, by_head, {B, S, Dim(m.heads), Dim(m.head_dim)});
   }
   out.output.shape = {B, S, Dim(m.out_width())};
   Tensor projected = linear(g, out.output, w.o, w.o_bias, T, {B, S, Dim(hidden)}, "o");
   out.output = std::move(projected);
+  if (options.hidden_dropout) {
+    Tensor dropped = dropout(g, out.output, "dropped");
+    out.output = std::move(dropped);
+  }
   return out;
 }
 

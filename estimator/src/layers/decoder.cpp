@@ -1,6 +1,7 @@
 #include "layers/decoder.hpp"
 
 #include "layers/attention.hpp"
+#include "layers/mlp.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -8,21 +9,6 @@ namespace {
 
 using namespace ops;
 using axis::B, axis::S, axis::T;
-
-/// Families whose modeling file has been read and whose layers below reproduce PyTorch's own figures.
-constexpr std::string_view kFamilies[] = {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen2_moe", "mixtral"};
-
-/// down_proj(act_fn(gate_proj(x)) * up_proj(x)).
-Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows_shape, Dim hidden, Dim width, int gate_w, int up_w, int down_w, const std::string& name) {
-  Shape wide = rows_shape;
-  wide.push_back(width);
-  Tensor gate = linear(g, x, gate_w, -1, T, wide, name + "gate");
-  Tensor active = activation(g, std::move(gate), name + "act");
-  Tensor up = linear(g, x, up_w, -1, T, wide, name + "up");
-  Tensor product = mul(g, std::move(active), std::move(up), name + "product");
-  rows_shape.push_back(hidden);
-  return linear(g, std::move(product), down_w, -1, T, std::move(rows_shape), name + "down");
-}
 
 /// torch._grouped_mm on sorted rows; saves input, weight and offsets.
 Tensor grouped_linear(Eager& g, Tensor x, int weight, const Tensor& offsets, Shape out_shape, const std::string& name) {
@@ -112,21 +98,8 @@ Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
   Tensor offsets = g.make("experts.offsets", {Dim(ff.experts)}, DType::int32);
   Tensor projected = grouped_linear(g, selected, w.experts_gate_up, offsets, {rows, Dim(2 * ff.expert_width)}, "experts.gate_up");
   {
-    const Shape half{rows, Dim(ff.expert_width)};
-    // chunk(2): views; their gradients are put together by one cat
-    Tensor gate = projected.alias(half), up = projected.alias(half);
-    const Shape whole = projected.shape;
-    Tensor pair = projected.alias(whole);
-    const bool recorded = g.record(pair, "SplitBackward0", {&projected}, [&g, whole](Gradients in) {
-      const DType dtype = in[0] ? in[0].dtype : in[1].dtype;
-      return Gradients{g.make("split_backward", whole, dtype, Category::temporaries)};
-    }, 2);
-    if (recorded) {
-      gate.grad_fn = up.grad_fn = pair.grad_fn;
-      gate.output = 0;
-      up.output = 1;
-    }
-    pair.reset();
+    Halves halves = chunk(g, projected, {rows, Dim(ff.expert_width)});
+    Tensor gate = std::move(halves.first), up = std::move(halves.second);
     Tensor active = activation(g, gate, "experts.act");
     Tensor product = mul(g, std::move(active), up, "experts.product");
     gate.reset();
@@ -152,7 +125,7 @@ Tensor moe_block(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, c
   x_TH.grad_fn = x.grad_fn;
   x_TH.output = x.output;
   Tensor shared;
-  if (ff.shared_width > 0) shared = gated_mlp(g, x_TH, {T}, hidden, ff.shared_width, w.shared_gate, w.shared_up, w.shared_down, "shared.");
+  if (ff.shared_width > 0) shared = gated_mlp(g, x_TH, {T}, hidden, ff.shared_width, {.gate = w.shared_gate, .up = w.shared_up, .down = w.shared_down}, "shared.");
   Routing routing = route(g, ff, x_TH, w.router);
   Tensor out = grouped_experts(g, ff, hidden, x_TH, routing, w);
   if (ff.shared_width > 0) {
@@ -167,15 +140,28 @@ Tensor moe_block(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, c
   return out;
 }
 
-Tensor feed_forward(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, const LayerLeaves& w) {
+GatedLeaves gated_leaves(const LayerLeaves& w) {
+  return {w.gate, w.gate_bias, w.up, w.up_bias, w.gate_up, w.down, w.down_bias};
+}
+
+Tensor feed_forward(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, const LayerLeaves& w, bool drops) {
   g.prefix += "mlp.";
   Tensor out = ff.kind == FeedForwardKind::moe ? moe_block(g, ff, hidden, x, w)
-                                              : gated_mlp(g, x, {B, S}, hidden, ff.width, w.gate, w.up, w.down, "");
+                                              : gated_mlp(g, x, {B, S}, hidden, ff.width, gated_leaves(w), "");
+  if (drops) {
+    Tensor dropped = dropout(g, out, "dropped");
+    out = std::move(dropped);
+  }
   g.prefix.resize(g.prefix.size() - 4);
   return out;
 }
 
 void declare_attention(Eager& g, const Mixer& m, std::int64_t h, DType dtype, LayerLeaves& w) {
+  if (m.fused_qkv) {
+    w.o = g.parameter("self_attn.o_proj.weight", {h, m.out_width()}, dtype);
+    w.qkv = g.parameter("self_attn.qkv_proj.weight", {m.q_width() + m.k_width() + m.v_width(), h}, dtype);
+    return;
+  }
   w.q = g.parameter("self_attn.q_proj.weight", {m.q_width(), h}, dtype);
   if (m.q_bias) w.q_bias = g.parameter("self_attn.q_proj.bias", {m.q_width()}, dtype);
   w.k = g.parameter("self_attn.k_proj.weight", {m.k_width(), h}, dtype);
@@ -184,17 +170,25 @@ void declare_attention(Eager& g, const Mixer& m, std::int64_t h, DType dtype, La
   if (m.v_bias) w.v_bias = g.parameter("self_attn.v_proj.bias", {m.v_width()}, dtype);
   w.o = g.parameter("self_attn.o_proj.weight", {h, m.out_width()}, dtype);
   if (m.out_bias) w.o_bias = g.parameter("self_attn.o_proj.bias", {h}, dtype);
-  if (m.qk_norm == QkNorm::head) {
-    w.q_norm = g.parameter("self_attn.q_norm.weight", {m.head_dim}, dtype);
-    w.k_norm = g.parameter("self_attn.k_norm.weight", {m.head_dim}, dtype);
-  }
+  if (m.qk_norm == QkNorm::none) return;
+  const bool by_head = m.qk_norm == QkNorm::head;
+  w.q_norm.weight = g.parameter("self_attn.q_norm.weight", {by_head ? m.head_dim : m.q_width()}, dtype);
+  w.k_norm.weight = g.parameter("self_attn.k_norm.weight", {by_head ? m.head_dim : m.k_width()}, dtype);
 }
 
 void declare_feed_forward(Eager& g, const FeedForward& ff, std::int64_t h, DType dtype, LayerLeaves& w) {
   if (ff.kind != FeedForwardKind::moe) {
-    w.gate = g.parameter("mlp.gate_proj.weight", {ff.width, h}, dtype);
-    w.up = g.parameter("mlp.up_proj.weight", {ff.width, h}, dtype);
+    const auto bias = [&](const char* name, std::int64_t width) { return ff.bias ? g.parameter(name, {width}, dtype) : -1; };
+    if (ff.fused_gate_up) {
+      w.gate_up = g.parameter("mlp.gate_up_proj.weight", {2 * ff.width, h}, dtype);
+    } else {
+      w.gate = g.parameter("mlp.gate_proj.weight", {ff.width, h}, dtype);
+      w.gate_bias = bias("mlp.gate_proj.bias", ff.width);
+      w.up = g.parameter("mlp.up_proj.weight", {ff.width, h}, dtype);
+      w.up_bias = bias("mlp.up_proj.bias", ff.width);
+    }
     w.down = g.parameter("mlp.down_proj.weight", {h, ff.width}, dtype);
+    w.down_bias = bias("mlp.down_proj.bias", h);
     return;
   }
   // Qwen2-MoE and Mixtral register the router in front of the experts, Qwen3-MoE behind them
@@ -214,17 +208,24 @@ void declare_feed_forward(Eager& g, const FeedForward& ff, std::int64_t h, DType
 }  // namespace
 
 std::string unsupported(const Architecture& a, const KernelOptions& options) {
-  bool known = false;
-  for (const auto family : kFamilies) known = known || a.family == family;
-  if (!known) return "training of the family '" + a.family + "' is not supported yet";
+  const FamilyCode* code = find_family_code(a.family);
+  if (code == nullptr) return "training of the family '" + a.family + "' is not supported yet";
   for (const auto& run : a.runs) {
     const auto& m = run.layer.mixer;
-    if (m.kind != MixerKind::attention || run.layer.norm != NormKind::rms || run.layer.norm_place != NormPlace::pre)
+    const auto place = run.layer.norm_place;
+    if (m.kind != MixerKind::attention || run.layer.feed_forward.kind == FeedForwardKind::plain || m.clip ||
+        (place != NormPlace::pre && place != NormPlace::post && place != NormPlace::pre_and_post && place != NormPlace::parallel_one))
       return "training of this layer of '" + a.family + "' is not supported yet";
-    if (m.rotary_dim != 0 && m.rotary_dim != m.head_dim) return "partial rotary positions are not supported yet";
+    if (m.rotary_dim != 0 && m.rotary_dim != m.head_dim && !code->rotary.splits_head)
+      return "partial rotary positions of '" + a.family + "' are not supported yet";
+    if (code->norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none)
+      return "norms of queries and keys of '" + a.family + "' are not supported yet";
     if (options.ulysses > 1 && m.heads % options.ulysses != 0) return "Ulysses must divide the heads";
     if (options.ulysses > 1 && options.kernels != Kernels::hf_flash) return "Ulysses with another kernel set than hf_flash is not supported yet";
   }
+  const bool wide = options.parameters == DType::fp32 && !options.autocast;
+  if (a.attention_dropout > 0 && options.kernels == Kernels::hf_sdpa && (options.sdpa_math || wide))
+    return "attention dropout in SDPA's math kernel is not supported yet";
   return {};
 }
 
@@ -233,50 +234,80 @@ LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, D
   const std::int64_t h = a.hidden;
   declare_attention(g, layer.mixer, h, dtype, w);
   declare_feed_forward(g, layer.feed_forward, h, dtype, w);
-  w.input_norm = g.parameter("input_layernorm.weight", {h}, dtype);
-  w.post_attention_norm = g.parameter("post_attention_layernorm.weight", {h}, dtype);
+  const auto norm = [&](const char* name) { return declare_norm(g, layer.norm, name, h, dtype); };
+  if (layer.norm_place != NormPlace::post) w.before_attention = norm("input_layernorm");
+  if (layer.norm_place == NormPlace::pre_and_post || layer.norm_place == NormPlace::post)
+    w.after_attention = norm("post_attention_layernorm");
+  if (layer.norm_place == NormPlace::pre || layer.norm_place == NormPlace::pre_and_post)
+    w.before_feed_forward = norm("pre_feedforward_layernorm");
+  if (layer.norm_place == NormPlace::pre_and_post || layer.norm_place == NormPlace::post)
+    w.after_feed_forward = norm("post_feedforward_layernorm");
   return w;
 }
 
-Tensor run_norm(Eager& g, NormKind kind, const Tensor& x, int weight, const std::string& name) {
-  // input_dtype = x.dtype; x = x.to(fp32); x = x * rsqrt(x.pow(2).mean(-1, keepdim=True) + eps); weight * x.to(input_dtype)
-  (void)kind;
-  Tensor hidden = to(g, x, DType::fp32, name + ".fp32");
-  Tensor variance;
-  {
-    Tensor squares = pow2(g, hidden);
-    variance = mean_last(g, std::move(squares));
+namespace {
+
+/// What the functions of one layer share.
+struct LayerRunner {
+  Eager& g;
+  const Architecture& a;
+  const FamilyCode& code;
+  const Layer& layer;
+  const LayerLeaves& w;
+  const KernelOptions& options;
+  const LayerContext& context;
+
+  Tensor norm(const Tensor& x, const NormLeaf& leaf, const char* name) const { return run_norm(g, code.norm, x, leaf, name); }
+  /// `residual + hidden_states`, times a number in some families.
+  Tensor join(const Tensor& residual, const Tensor& hidden, const char* name) const {
+    if (!code.scales_residual) return add(g, residual, hidden, name);
+    Tensor scaled = scale(g, hidden, std::string(name) + ".scaled");
+    return add(g, residual, std::move(scaled), name);
   }
-  {
-    Tensor shifted = add_scalar(g, variance, name + ".variance");
-    Tensor root = rsqrt(g, std::move(shifted), name + ".rstd");
-    Tensor normed = mul(g, hidden, std::move(root), name + ".normed_fp32");
-    hidden = std::move(normed);
+  Attended attention(const Tensor& x) const {
+    g.prefix += "self_attn.";
+    Attended out = run_attention(g, code, layer.mixer, a.hidden, w, options, context, x);
+    g.prefix.resize(g.prefix.size() - 10);
+    return out;
   }
-  Tensor cast = to(g, hidden, x.dtype, name + ".normed");
-  return mul(g, g.leaf(weight), std::move(cast), name + ".output");
-}
+  Tensor mlp(const Tensor& x) const { return feed_forward(g, layer.feed_forward, a.hidden, x, w, options.hidden_dropout); }
+
+  /// Norms before, behind, or around both halves: `residual` and `hidden_states` are rebound all along.
+  Tensor sequential(const Tensor& x) const {
+    const bool before = layer.norm_place != NormPlace::post, behind = layer.norm_place != NormPlace::pre;
+    Tensor residual = x, hidden = x;
+    if (before) hidden = norm(x, w.before_attention, "input_layernorm");
+    Tensor weights;  // `hidden_states, _ = self.self_attn(...)`: eager's probabilities live as long as the layer runs
+    {
+      Attended attended = attention(hidden);
+      hidden = std::move(attended.output);
+      weights = std::move(attended.weights);
+    }
+    if (behind) hidden = norm(Tensor(hidden), w.after_attention, "post_attention_layernorm");
+    hidden = join(residual, Tensor(hidden), "attention_residual");
+    residual = hidden;
+    if (before) hidden = norm(Tensor(hidden), w.before_feed_forward, "pre_feedforward_layernorm");
+    hidden = mlp(Tensor(hidden));
+    if (behind) hidden = norm(Tensor(hidden), w.after_feed_forward, "post_feedforward_layernorm");
+    return join(residual, hidden, "output");
+  }
+
+  /// Both halves read the same normed input (Cohere).
+  Tensor parallel(const Tensor& x) const {
+    Tensor hidden = norm(x, w.before_attention, "input_layernorm");
+    Attended attended = attention(hidden);
+    Tensor fed = mlp(hidden);
+    Tensor sum = add(g, x, attended.output, "attention_residual");
+    return add(g, std::move(sum), fed, "output");
+  }
+};
+
+}  // namespace
 
 Tensor run_layer(Eager& g, const Architecture& a, const Layer& layer, const LayerLeaves& w, const KernelOptions& options,
                  const LayerContext& context, const Tensor& x) {
-  Tensor residual = x;
-  Tensor hidden = run_norm(g, layer.norm, x, w.input_norm, "input_layernorm");
-  Tensor weights;  // `hidden_states, _ = self.self_attn(...)`: eager's probabilities live as long as the layer runs
-  {
-    g.prefix += "self_attn.";
-    Attended attended = run_attention(g, layer.mixer, a.hidden, w, options, context, hidden);
-    g.prefix.resize(g.prefix.size() - 10);
-    hidden = std::move(attended.output);
-    weights = std::move(attended.weights);
-  }
-  hidden = add(g, residual, hidden, "attention_residual");
-  residual = hidden;
-  hidden = run_norm(g, layer.norm, hidden, w.post_attention_norm, "post_attention_layernorm");
-  {
-    Tensor out = feed_forward(g, layer.feed_forward, a.hidden, hidden, w);
-    hidden = std::move(out);
-  }
-  return add(g, residual, hidden, "output");
+  const LayerRunner runner{g, a, family_code(a.family), layer, w, options, context};
+  return layer.norm_place == NormPlace::parallel_one ? runner.parallel(x) : runner.sequential(x);
 }
 
 }  // namespace oomplan

@@ -13,6 +13,7 @@
 
 #include "catalog/architecture.hpp"
 #include "layers/eager.hpp"
+#include "layers/norms.hpp"
 
 namespace oomplan {
 
@@ -26,15 +27,19 @@ struct KernelOptions {
   bool sdpa_math = false;          ///< force SDPA's math kernel
   bool several_sequences = false;  ///< B may be greater than 1: some reshapes must then copy
   std::int64_t ulysses = 1;        ///< ranks that share one sequence
+  bool hidden_dropout = false, attention_dropout = false;  ///< in training mode, with a rate above 0
+  bool softcap = false;            ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
+  bool casts_layer_inputs = false; ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
   bool kernel_internals = true;    ///< buffers inside fused kernels that the dispatcher does not see
   bool operator==(const KernelOptions&) const = default;
 };
 
 /// Parameters of one layer, as leaves; -1: the layer has no such parameter.
 struct LayerLeaves {
-  int q = -1, q_bias = -1, k = -1, k_bias = -1, v = -1, v_bias = -1, o = -1, o_bias = -1, q_norm = -1, k_norm = -1;
-  int input_norm = -1, post_attention_norm = -1, pre_feed_forward_norm = -1, post_feed_forward_norm = -1;
-  int gate = -1, up = -1, down = -1;
+  int q = -1, q_bias = -1, k = -1, k_bias = -1, v = -1, v_bias = -1, o = -1, o_bias = -1, qkv = -1;
+  NormLeaf q_norm, k_norm;
+  NormLeaf before_attention, after_attention, before_feed_forward, after_feed_forward;
+  int gate = -1, gate_bias = -1, up = -1, up_bias = -1, gate_up = -1, down = -1, down_bias = -1;
   int router = -1, experts_gate_up = -1, experts_down = -1, shared_gate = -1, shared_up = -1, shared_down = -1, shared_router = -1;
 };
 
@@ -51,8 +56,5 @@ struct LayerContext {
 };
 /// The layer's forward pass: x is `hidden_states`, held by the caller.
 Tensor run_layer(Eager& g, const Architecture&, const Layer&, const LayerLeaves&, const KernelOptions&, const LayerContext&, const Tensor& x);
-
-/// The norm of the family, on `hidden_states` of shape [.., width].
-Tensor run_norm(Eager& g, NormKind kind, const Tensor& x, int weight, const std::string& name);
 
 }  // namespace oomplan

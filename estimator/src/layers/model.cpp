@@ -14,7 +14,11 @@ using axis::B, axis::K, axis::S, axis::T, axis::TK;
 
 class Runner {
  public:
-  Runner(Eager& g, const Architecture& a, const PassOptions& o) : g_(g), a_(a), o_(o) {}
+  Runner(Eager& g, const Architecture& a, const PassOptions& o) : g_(g), a_(a), o_(o), code_(family_code(a.family)), kernels_(o.kernels) {
+    kernels_.hidden_dropout = o.training && a.hidden_dropout > 0;
+    kernels_.softcap = a.runs.front().layer.mixer.softcap;
+    kernels_.attention_dropout = o.training && a.attention_dropout > 0;
+  }
 
   ModelRun run() {
     plan_stations();
@@ -88,7 +92,7 @@ class Runner {
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
-    norm_ = g_.parameter("model.norm.weight", {a_.hidden}, dtype);
+    norm_ = declare_norm(g_, a_.final_norm, "model.norm", a_.hidden, dtype);
     enter(StationPlace::head);
     if (o_.critic) head_ = g_.parameter("score.weight", {1, a_.hidden}, dtype);
     else head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, a_.hidden}, dtype);
@@ -102,36 +106,63 @@ class Runner {
     g_.record(out, "EmbeddingBackward0", {&w}, [this, shape](Gradients in) {
       return Gradients{g_.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
     });
+    if (!code_.scales_embedding) return out;
+    Tensor scaled = scale(g_, out, "embedding.scaled");
+    return scaled;
+  }
+
+  /// Made once, shared by all layers of a span.
+  struct Preamble {
+    LayerContext full, windowed;
+  };
+
+  Tensor mask(DType dtype) {
+    const Shape shape{B, Dim(1), S, S};
+    if (o_.kernels.kernels == Kernels::hf_eager) {
+      Tensor allowed = g_.make("mask.bool", shape, DType::boolean, Category::buffers);
+      return g_.make("mask.additive", shape, dtype, Category::buffers);
+    }
+    if (o_.kernels.padding_mask && o_.kernels.kernels == Kernels::hf_sdpa) return g_.make("mask.bool", shape, DType::boolean, Category::buffers);
+    return {};
+  }
+
+  void tables(LayerContext& context, std::int64_t width, DType dtype) {
+    const Shape whole{Dim(1), S, Dim(width)};
+    Tensor emb;
+    {
+      Tensor freqs = g_.make("rotary.freqs", {Dim(1), S, Dim(width / 2)}, DType::fp32, Category::buffers);
+      emb = g_.make("rotary.emb", whole, DType::fp32, Category::buffers);
+    }
+    Tensor cos = g_.make("rotary.cos_fp32", whole, DType::fp32, Category::buffers);
+    Tensor sin = g_.make("rotary.sin_fp32", whole, DType::fp32, Category::buffers);
+    if (code_.rotary.table_in_fp32) dtype = DType::fp32;
+    context.cos = to(g_, cos, dtype, "rotary.cos");
+    context.sin = to(g_, sin, dtype, "rotary.sin");
+  }
+
+  /// Positions, masks, cos and sin.
+  Preamble preamble(DType dtype) {
+    enter(StationPlace::preamble);
+    Preamble out;
+    positions_ = g_.make("position_ids", {Dim(1), S}, DType::int64, Category::inputs);
+    const bool grad = std::exchange(g_.grad_enabled, false);
+    const bool windows = has_span(true), both = windows && has_span(false);
+    out.full.mask = mask(dtype);
+    if (code_.masks_by_span || both) out.windowed.mask = mask(dtype);
+    else out.windowed.mask = out.full.mask;
+    if (const std::int64_t width = rotary_width(); width > 0) {
+      tables(out.full, width, dtype);
+      out.windowed.cos = out.full.cos;
+      out.windowed.sin = out.full.sin;
+      if (code_.tables_by_span && both) tables(out.windowed, width, dtype);
+    }
+    g_.grad_enabled = grad;
     return out;
   }
 
-  /// Positions, mask, cos and sin: made once, shared by all layers.
-  LayerContext preamble(DType dtype) {
-    enter(StationPlace::preamble);
-    LayerContext context;
-    positions_ = g_.make("position_ids", {Dim(1), S}, DType::int64, Category::inputs);
-    const bool grad = std::exchange(g_.grad_enabled, false);
-    if (o_.kernels.kernels == Kernels::hf_eager) {
-      Tensor allowed = g_.make("mask.bool", {B, Dim(1), S, S}, DType::boolean, Category::buffers);
-      context.mask = g_.make("mask.additive", {B, Dim(1), S, S}, dtype, Category::buffers);
-    } else if (o_.kernels.padding_mask && o_.kernels.kernels == Kernels::hf_sdpa) {
-      context.mask = g_.make("mask.bool", {B, Dim(1), S, S}, DType::boolean, Category::buffers);
-    }
-    const std::int64_t d = rotary_width();
-    if (d > 0) {
-      const Shape whole{Dim(1), S, Dim(d)};
-      Tensor emb;
-      {
-        Tensor freqs = g_.make("rotary.freqs", {Dim(1), S, Dim(d / 2)}, DType::fp32, Category::buffers);
-        emb = g_.make("rotary.emb", whole, DType::fp32, Category::buffers);
-      }
-      Tensor cos = g_.make("rotary.cos_fp32", whole, DType::fp32, Category::buffers);
-      Tensor sin = g_.make("rotary.sin_fp32", whole, DType::fp32, Category::buffers);
-      context.cos = to(g_, cos, dtype, "rotary.cos");
-      context.sin = to(g_, sin, dtype, "rotary.sin");
-    }
-    g_.grad_enabled = grad;
-    return context;
+  bool has_span(bool windowed) const {
+    return std::any_of(a_.runs.begin(), a_.runs.end(),
+                       [&](const LayerRun& r) { return (r.layer.mixer.span != AttentionSpan::full) == windowed; });
   }
 
   std::int64_t rotary_width() const {
@@ -140,11 +171,19 @@ class Runner {
     return 0;
   }
 
+  /// What a layer's forward gets: FSDP2 casts floating-point arguments to the compute dtype in front of it (cast_forward_inputs).
+  LayerContext arguments(LayerContext given) {
+    if (!kernels_.casts_layer_inputs || !given.cos) return given;
+    given.cos = to(g_, given.cos, kernels_.parameters, "rotary.cos_cast");
+    given.sin = to(g_, given.sin, kernels_.parameters, "rotary.sin_cast");
+    return given;
+  }
+
   Tensor run_one(std::size_t r, std::size_t number, const LayerContext& context, const Tensor& x) {
     const Layer& layer = a_.runs[r].layer;
     const LayerLeaves& leaves = layers_[number];
     const auto body = [this, &layer, &leaves, context](const Tensor& in) {
-      return run_layer(g_, a_, layer, leaves, o_.kernels, context, in);
+      return run_layer(g_, a_, layer, leaves, kernels_, arguments(context), in);
     };
     if (!o_.training || o_.recompute == Recompute::none) return body(x);
     if (!o_.reentrant) return g_.checkpoint(x, body);
@@ -156,18 +195,19 @@ class Runner {
   Tensor decoder() {
     Tensor inputs_embeds = embed();
     Tensor hidden = inputs_embeds;
-    const LayerContext context = preamble(inputs_embeds.dtype);
+    const Preamble shared = preamble(inputs_embeds.dtype);
     std::size_t number = 0;
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
       for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
-        hidden = run_one(r, number++, context, hidden);
+        const bool windowed = a_.runs[r].layer.mixer.span != AttentionSpan::full;
+        hidden = run_one(r, number++, windowed ? shared.windowed : shared.full, hidden);
       }
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
-    hidden = run_norm(g_, a_.final_norm, hidden, norm_, "norm");
+    hidden = run_norm(g_, code_.norm, hidden, norm_, "norm");
     return hidden;
   }
 
@@ -178,7 +218,22 @@ class Runner {
     if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(a_.hidden)}, "hidden_kept");
     const Dim width = o_.critic ? 1 : a_.vocab;
     Tensor out = linear(g_, kept, head_, -1, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
+    if (code_.scales_logits && !o_.critic) {
+      Tensor scaled = scale(g_, out, "logits.scaled", Category::logits);
+      out = std::move(scaled);
+    }
+    if (a_.final_softcap && !o_.critic) soft_cap(out);
     return out;
+  }
+
+  /// tanh(logits / cap) * cap, each step bound to the same name.
+  void soft_cap(Tensor& logits) {
+    Tensor next = scale(g_, logits, "logits.divided", Category::logits);
+    logits = std::move(next);
+    next = tanh(g_, logits, "logits.tanh");
+    logits = std::move(next);
+    next = scale(g_, logits, "logits.capped", Category::logits);
+    logits = std::move(next);
   }
 
   Tensor forward() {
@@ -227,8 +282,11 @@ class Runner {
   Eager& g_;
   const Architecture& a_;
   const PassOptions& o_;
+  const FamilyCode& code_;
+  KernelOptions kernels_;  ///< of o_, and whether dropout acts
   ModelRun out_;
-  int embedding_ = -1, norm_ = -1, head_ = -1;
+  int embedding_ = -1, head_ = -1;
+  NormLeaf norm_;
   std::vector<LayerLeaves> layers_;
   Tensor input_ids_, labels_, positions_, kept_outputs_;
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.

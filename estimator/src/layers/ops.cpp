@@ -176,11 +176,26 @@ Tensor sigmoid(Eager& g, Tensor x, const std::string& name) { return saves_resul
 Tensor tanh(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "TanhBackward0", name); }
 Tensor exp(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "ExpBackward0", name); }
 
+Tensor dropout(Eager& g, Tensor x, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Tensor out = g.make(name, x.shape, x.dtype);
+  Tensor mask = g.make(name + ".mask", x.shape, DType::boolean);
+  if (recorded) {
+    Saved saved = g.save(mask);
+    g.record(out, "NativeDropoutBackward0", {&x}, [&g, saved](Gradients in) {
+      (void)saved.get();
+      return Gradients{gradient(g, "dropout_backward", in[0].shape, in[0].dtype)};
+    });
+  }
+  return out;
+}
+
 Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name, Category category) {
   Tensor w = g.leaf(weight);
   if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
   if (g.autocast && w.dtype == DType::fp32) w = g.autocast_weight(w);
   Tensor b = bias >= 0 ? g.leaf(bias) : Tensor();
+  if (g.autocast && b && b.dtype == DType::fp32) b = g.autocast_weight(b);
   std::vector<const Tensor*> inputs{&x, &w};
   if (bias >= 0) inputs.push_back(&b);
   const bool recorded = g.will_record(inputs);
@@ -265,6 +280,13 @@ Tensor matmul(Eager& g, Tensor a, Tensor b, Shape out_shape, const std::string& 
 Tensor repeat_kv(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
   if (elements(out_shape) == elements(x.shape)) return x;
   const Shape from = x.shape;
+  if (from[1] == Dim(1)) {  // one head: the reshape of the expanded tensor is a view
+    Tensor view = x.alias(std::move(out_shape));
+    g.record(view, "ExpandBackward0", {&x}, [&g, from](Gradients in) {
+      return Gradients{gradient(g, "repeat_kv_backward", from, in[0].dtype)};
+    });
+    return view;
+  }
   const Dim group = out_shape[1].coefficient / from[1].coefficient;
   Tensor out = g.make(name, {from[0], from[1], group, from[2], from[3]}, x.dtype);
   out.shape = std::move(out_shape);

@@ -33,6 +33,8 @@ Tensor cat(Eager& g, std::vector<Tensor> parts, Shape whole, const std::string& 
 Tensor activation(Eager& g, Tensor x, const std::string& name);
 Tensor sigmoid(Eager& g, Tensor x, const std::string& name);
 Tensor tanh(Eager& g, Tensor x, const std::string& name);
+/// dropout in training mode with a rate above 0: saves a mask of one byte an element.
+Tensor dropout(Eager& g, Tensor x, const std::string& name);
 /// F.linear on a tensor of at least two axes; `rows`: x's leading axes multiplied. bias < 0: none.
 Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out, const std::string& name,
               Category category = Category::activations);

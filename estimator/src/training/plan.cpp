@@ -65,6 +65,7 @@ KernelOptions kernel_options(const Trainer& t, const Architecture& a, bool inter
   k.framework = t.framework;
   k.parameters = t.compute;
   k.autocast = t.autocast;
+  k.casts_layer_inputs = t.compute != t.storage;
   k.padding_mask = t.padding_mask;
   k.sdpa_math = t.sdpa_math;
   k.several_sequences = t.sequences_per_micro_batch > 1;

@@ -136,7 +136,8 @@ Mixer attention_mixer(const Fields& fields, const Traits& traits, std::int64_t l
   mixer.k_bias = mixer.v_bias = chosen(fields, traits.kv_bias);
   mixer.out_bias = chosen(fields, traits.out_bias);
   mixer.qk_norm = chosen(fields, traits.qk_norm_present) ? traits.qk_norm : QkNorm::none;
-  mixer.softcap = traits.softcap;
+  mixer.softcap = traits.softcap && fields.number_or("attn_logit_softcapping", 50, 0, 1e9) > 0;
+  mixer.clip = fields.has("clip_qkv");
   mixer.sinks = traits.sinks;
   mixer.output_gate = traits.output_gate;
   mixer.fused_qkv = traits.fused_qkv;
@@ -208,6 +209,9 @@ Architecture read_decoder(const Fields& fields, const Traits& traits) {
     out.max_positions = fields.integer(present_key(fields, traits.positions), {1, 1 << 24});
     out.position_rows = out.max_positions + traits.position_rows_extra;
   }
+  out.final_softcap = traits.softcap && fields.number_or("final_logit_softcapping", 30, 0, 1e9) > 0;
+  out.embedding_dropout =
+      fields.number_or(present_key(fields, "embd_pdrop|embedding_dropout"), traits.embedding_dropout_otherwise, 0, 1);
   out.hidden_dropout = fields.number_or(present_key(fields, traits.hidden_dropout), traits.hidden_dropout_otherwise, 0, 1);
   out.attention_dropout =
       fields.number_or(present_key(fields, traits.attention_dropout), traits.attention_dropout_otherwise, 0, 1);

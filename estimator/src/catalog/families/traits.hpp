@@ -99,7 +99,7 @@ struct Traits {
   std::int64_t window_otherwise = 0;
   std::int64_t position_rows_extra = -1;  ///< rows of the learned position table beyond max positions; -1: no table
   bool embedding_norm = false;
-  double hidden_dropout_otherwise = 0, attention_dropout_otherwise = 0;
+  double hidden_dropout_otherwise = 0, attention_dropout_otherwise = 0, embedding_dropout_otherwise = 0;
   MoeTraits moe = {};
   bool is_moe = false;
   std::int64_t (*layer_count)(const Fields&, const Traits&) = nullptr;                      ///< nullptr: read_layers

@@ -1,0 +1,47 @@
+#include "layers/families.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace oomplan {
+namespace {
+
+constexpr FamilyCode kCodes[] = {
+    {.family = "llama"},
+    {.family = "mistral"},
+    {.family = "qwen2"},
+    {.family = "qwen3"},
+    {.family = "qwen2_moe"},
+    {.family = "qwen3_moe"},
+    {.family = "mixtral"},
+    {.family = "smollm3"},
+    {.family = "seed_oss"},
+    {.family = "granite", .scales_embedding = true, .scales_residual = true, .scales_logits = true},
+    {.family = "ministral3", .rotary = {.scales_query = true}},
+    {.family = "hunyuan_v1_dense", .rotary = {.before_norm = true}},
+    {.family = "glm4", .rotary = {.repeats_cos = true, .splits_head = true}},
+    {.family = "phi3", .rotary = {.splits_head = true, .joins_at_once = true}},
+    {.family = "olmo", .norm = NormCode::layer_in_fp32, .rotary = {.table_in_fp32 = true}},
+    {.family = "olmo3",
+     .norm = NormCode::rms_cast_last,
+     .rotary = {.table_in_fp32 = true},
+     .tables_by_span = true,
+     .masks_by_span = true},
+    {.family = "gemma", .norm = NormCode::rms_plus_one, .scales_embedding = true},
+    {.family = "gemma2", .norm = NormCode::rms_plus_one, .scales_embedding = true, .masks_by_span = true},
+    {.family = "cohere",
+     .norm = NormCode::layer_by_hand,
+     .rotary = {.casts_first = true},
+     .scales_logits = true},
+};
+
+}  // namespace
+
+const FamilyCode* find_family_code(std::string_view family) {
+  const auto* at = std::find_if(std::begin(kCodes), std::end(kCodes), [&](const FamilyCode& c) { return c.family == family; });
+  return at == std::end(kCodes) ? nullptr : at;
+}
+
+const FamilyCode& family_code(std::string_view family) { return *find_family_code(family); }
+
+}  // namespace oomplan

@@ -1,0 +1,14 @@
+// Rotary positions: apply_rotary_pos_emb of the modeling files.
+#pragma once
+#include "layers/decoder.hpp"
+#include "layers/families.hpp"
+
+namespace oomplan {
+
+struct Rotated {
+  Tensor query, key;
+};
+/// q, k of shape [B, heads, S, d], held by the caller.
+Rotated apply_rotary(Eager& g, const RotaryCode&, const LayerContext&, const Tensor& q, const Tensor& k);
+
+}  // namespace oomplan
