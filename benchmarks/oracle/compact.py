@@ -44,6 +44,18 @@ FIELDS = (
     "shared_expert_intermediate_size",
     "decoder_sparse_step",
     "mlp_only_layers",
+    "rope_parameters",
+    "partial_rotary_factor",
+    "layer_types",
+    "sliding_window",
+    "no_rope_layer_interval",
+    "attention_out_bias",
+    "residual_dropout",
+    "attention_dropout",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "use_qk_norm",
+    "text_config",
 )
 SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64", "uint64": "int64"}
 
