@@ -12,12 +12,24 @@ namespace {
 std::vector<NamedJob> tight_jobs() {
   const std::string grpo = "oomplan: 1\nprompt_tokens: 1k\nresponse_tokens: 8k\n";
   return {
-      {"logits of a long micro-batch", grpo + "gpus: 8 x H100-80GB\nmodel: qwen2.5-7b\nframework: verl 0.9.0\nrollout: {engine: vllm 0.11.0, layout: d4}\nactor: {layout: d4, tokens_per_micro_batch: 128k}\nref: {beside: actor}\n"},
-      {"nothing is recomputed", grpo + "gpus: 8 x H100-80GB\nmodel: qwen2.5-7b\nrollout: {engine: sglang 0.5.10, layout: d4, mem_fraction_static: 0.8}\nactor: {layout: d4, tokens_per_micro_batch: 64k, recompute: none}\n"},
-      {"states of a large model", grpo + "gpus: 8 x A100-80GB\nmodel: qwen2.5-32b\nframework: verl 0.9.0\nrollout: {engine: vllm 0.11.0, layout: d2t4, gpu_memory_utilization: 0.6}\nactor: {beside: rollout, layout: d8, tokens_per_micro_batch: 16k, offload: []}\nref: {beside: actor}\n"},
-      {"a full model on every GPU at load", grpo + "gpus: 16 x H100-80GB\nmodel: qwen2.5-72b\nrollout: {engine: sglang 0.5.10, layout: d2t4, mem_fraction_static: 0.8}\nactor: {layout: d8, tokens_per_micro_batch: 16k}\n"},
-      {"fine-tuning", "oomplan: 1\nframework: torch\ngpus: 2 x A100-80GB\nmodel: llama-3.1-8b\ntrainer: {layout: d2, sequence_tokens: 8k, sequences_per_micro_batch: 8, recompute: none, precision: {storage: fp32}}\n"},
-      {"a server that takes too much", "oomplan: 1\ngpus: 1 x H100-80GB\nothers: 12GiB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: d1, gpu_memory_utilization: 0.95, max_model_len: 8k}\n"},
+      {"logits of a long micro-batch",
+       grpo + "gpus: 8 x H100-80GB\nmodel: qwen2.5-7b\nframework: verl 0.9.0\nrollout: {engine: vllm 0.11.0, layout: d4}\nactor: "
+              "{layout: d4, tokens_per_micro_batch: 128k}\nref: {beside: actor}\n"},
+      {"nothing is recomputed",
+       grpo + "gpus: 8 x H100-80GB\nmodel: qwen2.5-7b\nrollout: {engine: sglang 0.5.10, layout: d4, mem_fraction_static: "
+              "0.8}\nactor: {layout: d4, tokens_per_micro_batch: 64k, recompute: none}\n"},
+      {"states of a large model", grpo + "gpus: 8 x A100-80GB\nmodel: qwen2.5-32b\nframework: verl 0.9.0\nrollout: {engine: vllm "
+                                         "0.11.0, layout: d2t4, gpu_memory_utilization: 0.6}\nactor: {beside: rollout, layout: "
+                                         "d8, tokens_per_micro_batch: 16k, offload: []}\nref: {beside: actor}\n"},
+      {"a full model on every GPU at load",
+       grpo + "gpus: 16 x H100-80GB\nmodel: qwen2.5-72b\nrollout: {engine: sglang 0.5.10, layout: d2t4, mem_fraction_static: "
+              "0.8}\nactor: {layout: d8, tokens_per_micro_batch: 16k}\n"},
+      {"fine-tuning",
+       "oomplan: 1\nframework: torch\ngpus: 2 x A100-80GB\nmodel: llama-3.1-8b\ntrainer: {layout: d2, sequence_tokens: 8k, "
+       "sequences_per_micro_batch: 8, recompute: none, precision: {storage: fp32}}\n"},
+      {"a server that takes too much",
+       "oomplan: 1\ngpus: 1 x H100-80GB\nothers: 12GiB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: d1, "
+       "gpu_memory_utilization: 0.95, max_model_len: 8k}\n"},
   };
 }
 

@@ -26,7 +26,8 @@ std::vector<std::string> phases(const GpuAnswer& g) {
   return out;
 }
 std::vector<std::string> turns(const Job& job, const std::vector<Step>& steps) {
-  constexpr const char* kWords[] = {"load", "start", "wake weights", "wake cache", "generate", "sleep", "log-probs", "train", "send", "receive", "save"};
+  constexpr const char* kWords[] = {"load",      "start", "wake weights", "wake cache", "generate", "sleep",
+                                    "log-probs", "train", "send",         "receive",    "save"};
   std::vector<std::string> out;
   for (const auto& s : steps) out.push_back(job.roles[s.role].name + " " + kWords[static_cast<std::size_t>(s.kind)]);
   return out;
@@ -51,20 +52,27 @@ TEST_CASE("every GPU with a role is in exactly one class, and classes differ") {
 }
 
 TEST_CASE("equal ranks merge; the sender, and the stages of a server, differ") {
-  const std::string areal = kHead + "gpus: 8 x H100-80GB\nrollout: {engine: sglang 0.5.10, layout: d4, mem_fraction_static: 0.5}\nactor: {layout: d4, tokens_per_micro_batch: 4k}\n";
+  const std::string areal = kHead +
+                            "gpus: 8 x H100-80GB\nrollout: {engine: sglang 0.5.10, layout: d4, mem_fraction_static: 0.5}\nactor: "
+                            "{layout: d4, tokens_per_micro_batch: 4k}\n";
   CHECK(ranks(job_of(areal)) == std::vector<std::string>{"rollout 0-3", "actor 0", "actor 1-3"});
-  CHECK(ranks(job_of(areal + "ref: {beside: actor}\n")) == std::vector<std::string>{"rollout 0-3", "actor 0, ref 0", "actor 1-3, ref 1-3"});
-  const std::string stages = "oomplan: 1\ngpus: 8 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: d2t2p2, gpu_memory_utilization: 0.9, max_model_len: 8k}\n";
+  CHECK(ranks(job_of(areal + "ref: {beside: actor}\n")) ==
+        std::vector<std::string>{"rollout 0-3", "actor 0, ref 0", "actor 1-3, ref 1-3"});
+  const std::string stages =
+      "oomplan: 1\ngpus: 8 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: d2t2p2, gpu_memory_utilization: "
+      "0.9, max_model_len: 8k}\n";
   CHECK(ranks(job_of(stages)) == std::vector<std::string>{"server 0-1,4-5", "server 2-3,6-7"});
-  CHECK(ranks(job_of("oomplan: 1\ngpus: 4 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: d2t2, gpu_memory_utilization: 0.9, max_model_len: 8k}\n")) ==
-        std::vector<std::string>{"server 0-3"});
+  CHECK(ranks(job_of("oomplan: 1\ngpus: 4 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: d2t2, "
+                     "gpu_memory_utilization: 0.9, max_model_len: 8k}\n")) == std::vector<std::string>{"server 0-3"});
 }
 
 TEST_CASE("roles beside each other share GPUs along the chain, and a process where they say so") {
   const auto processes = [](const Job& job) { return assembled(job).classes.at(0).processes; };
-  const std::string verl = kHead + "framework: verl 0.9.0\ngpus: 2 x H100-80GB\nrollout: {engine: vllm 0.11.0, layout: d2, gpu_memory_utilization: 0.5}\nactor: {beside: rollout, layout: d2}\n";
+  const std::string verl = kHead +
+                           "framework: verl 0.9.0\ngpus: 2 x H100-80GB\nrollout: {engine: vllm 0.11.0, layout: d2, "
+                           "gpu_memory_utilization: 0.5}\nactor: {beside: rollout, layout: d2}\n";
   CHECK(processes(job_of(verl)) == 2);
-  CHECK(processes(job_of(verl + "ref: {beside: actor}\n")) == 2);                       // verl: one worker process
+  CHECK(processes(job_of(verl + "ref: {beside: actor}\n")) == 2);  // verl: one worker process
   CHECK(processes(job_of(verl + "ref: {beside: actor, in_process: false}\n")) == 3);
   const Job chain = job_of(verl + "ref: {beside: actor, in_process: false}\n");
   CHECK(share_gpus(chain, *chain.role("ref"), *chain.role("rollout")));
@@ -81,14 +89,17 @@ TEST_CASE("the turns of a job") {
   };
   const Job apart = find("areal, ref in a process of its own");
   CHECK(turns(apart, timeline_of(apart).init) == Words{"actor load", "ref load", "rollout load", "rollout start"});
-  CHECK(turns(apart, timeline_of(apart).iteration) ==
-        Words{"rollout generate", "actor log-probs", "ref log-probs", "actor train", "actor send", "rollout receive", "actor save"});
+  CHECK(turns(apart, timeline_of(apart).iteration) == Words{"rollout generate", "actor log-probs", "ref log-probs", "actor train",
+                                                            "actor send", "rollout receive", "actor save"});
   const Job shared = find("verl, shared, sleep 1");
-  CHECK(turns(shared, timeline_of(shared).init) == Words{"actor load", "ref load", "rollout load", "rollout start", "rollout sleep"});
-  CHECK(turns(shared, timeline_of(shared).iteration) == Words{"rollout wake weights", "rollout wake cache", "rollout generate", "rollout sleep", "actor log-probs",
-                                                              "ref log-probs", "actor train", "rollout wake weights", "actor send", "rollout receive", "actor save"});
+  CHECK(turns(shared, timeline_of(shared).init) ==
+        Words{"actor load", "ref load", "rollout load", "rollout start", "rollout sleep"});
+  CHECK(turns(shared, timeline_of(shared).iteration) ==
+        Words{"rollout wake weights", "rollout wake cache", "rollout generate", "rollout sleep", "actor log-probs",
+              "ref log-probs", "actor train", "rollout wake weights", "actor send", "rollout receive", "actor save"});
   const Job never = find("verl, shared, never asleep");
-  CHECK(turns(never, timeline_of(never).iteration) == Words{"rollout generate", "actor log-probs", "actor train", "actor send", "rollout receive", "actor save"});
+  CHECK(turns(never, timeline_of(never).iteration) ==
+        Words{"rollout generate", "actor log-probs", "actor train", "actor send", "rollout receive", "actor save"});
   const Job sft = find("sft, recompute");
   CHECK(turns(sft, timeline_of(sft).iteration) == Words{"trainer train", "trainer save"});
 }
@@ -97,19 +108,25 @@ TEST_CASE("a job has the phases of its roles, in their order") {
   using Words = std::vector<std::string>;
   const auto first = [](const char* name) {
     const auto jobs = job_matrix();
-    return phases(assembled(job_of(std::find_if(jobs.begin(), jobs.end(), [&](const NamedJob& j) { return j.name == name; })->text)).estimate.gpus.at(0));
+    return phases(
+        assembled(job_of(std::find_if(jobs.begin(), jobs.end(), [&](const NamedJob& j) { return j.name == name; })->text))
+            .estimate.gpus.at(0));
   };
-  CHECK(first("sft, recompute") == Words{"trainer.load", "trainer.forward", "trainer.backward", "trainer.optimizer", "trainer.save"});
+  CHECK(first("sft, recompute") ==
+        Words{"trainer.load", "trainer.forward", "trainer.backward", "trainer.optimizer", "trainer.save"});
   CHECK(first("serving, vllm") == Words{"server.load", "server.start", "server.generate"});
   CHECK(first("areal, apart, nccl") == Words{"rollout.load", "rollout.start", "rollout.generate", "rollout.receive_weights"});
   CHECK(first("verl, critic, tensor parallel server") ==
-        Words{"actor.load", "critic.load", "rollout.load", "rollout.start", "rollout.sleep", "rollout.wake", "rollout.generate", "actor.log_probs", "critic.values",
-              "actor.forward", "actor.backward", "actor.optimizer", "critic.forward", "critic.backward", "critic.optimizer", "actor.send_weights", "actor.save"});
+        Words{"actor.load", "critic.load", "rollout.load", "rollout.start", "rollout.sleep", "rollout.wake", "rollout.generate",
+              "actor.log_probs", "critic.values", "actor.forward", "actor.backward", "actor.optimizer", "critic.forward",
+              "critic.backward", "critic.optimizer", "actor.send_weights", "actor.save"});
 }
 
 TEST_CASE("hosts: the sum over the GPUs of a node; equal nodes merge") {
-  const std::string text = "oomplan: 1\nframework: torch\ngpus: 16 x A100-80GB\nhost_memory: 512GiB\nmodel: qwen2.5-0.5b\n"
-                           "trainer: {layout: d16, precision: {storage: fp32}, cpu_offload_policy: true, sequence_tokens: 2k, sequences_per_micro_batch: 1}\n";
+  const std::string text =
+      "oomplan: 1\nframework: torch\ngpus: 16 x A100-80GB\nhost_memory: 512GiB\nmodel: qwen2.5-0.5b\n"
+      "trainer: {layout: d16, precision: {storage: fp32}, cpu_offload_policy: true, sequence_tokens: 2k, "
+      "sequences_per_micro_batch: 1}\n";
   const Assembled a = assembled(job_of(text));
   REQUIRE(a.classes.size() == 2);  // rank 0 keeps the files' copy on its host
   REQUIRE(a.estimate.hosts.size() == 2);
@@ -125,7 +142,9 @@ TEST_CASE("hosts: the sum over the GPUs of a node; equal nodes merge") {
   // The gathered copy, 2 bytes or 4 a parameter, is on one node only: rank 0's.
   const auto highest = [&](std::size_t node) { return a.estimate.hosts[node].phases[a.estimate.hosts[node].worst].second; };
   CHECK(highest(0) > highest(1));
-  const Job wide = job_of("oomplan: 1\ngpus: 32 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: d32, gpu_memory_utilization: 0.9}\n");
+  const Job wide = job_of(
+      "oomplan: 1\ngpus: 32 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: d32, gpu_memory_utilization: "
+      "0.9}\n");
   REQUIRE(assembled(wide).estimate.hosts.size() == 1);
   CHECK(assembled(wide).estimate.hosts[0].nodes == "0-3");
 }
@@ -136,15 +155,15 @@ TEST_CASE("micro-batches by hand") {
   t.tokens_per_micro_batch = 16384;
   t.layout.data = 4;
   job.prompt_tokens = 1024;
-  job.response_tokens = 7168;  // 8192 together
-  CHECK(micro_batches_of(job, t) == 2);       // RL, unstated
-  job.sequences_per_step = 256;               // 64 of a rank, 524288 tokens, 32 times 16384
+  job.response_tokens = 7168;            // 8192 together
+  CHECK(micro_batches_of(job, t) == 2);  // RL, unstated
+  job.sequences_per_step = 256;          // 64 of a rank, 524288 tokens, 32 times 16384
   CHECK(micro_batches_of(job, t) == 32);
-  job.sequences_per_step = 257;               // 65 of the fullest rank: 32.5
+  job.sequences_per_step = 257;  // 65 of the fullest rank: 32.5
   CHECK(micro_batches_of(job, t) == 33);
-  t.sequences_per_micro_batch = 8;            // padded: 65 / 8
+  t.sequences_per_micro_batch = 8;  // padded: 65 / 8
   CHECK(micro_batches_of(job, t) == 9);
-  t.layout.context = 4;                       // Ulysses ranks share their sequences
+  t.layout.context = 4;  // Ulysses ranks share their sequences
   CHECK(micro_batches_of(job, t) == 9);
   t.micro_batches = 5;
   CHECK(micro_batches_of(job, t) == 5);
@@ -158,7 +177,9 @@ TEST_CASE("micro-batches by hand") {
 
 TEST_CASE("AReaL loads the whole model on every GPU, unless told otherwise: by hand") {
   // Qwen2.5-0.5B: 494,032,768 parameters. Stored in bf16; the largest unit is the root with the tied embedding.
-  const std::string text = kHead + "framework: areal 1.0.4\ngpus: 4 x H100-80GB\nrollout: {engine: sglang 0.5.10, layout: d2, mem_fraction_static: 0.5}\nactor: {layout: d2, tokens_per_micro_batch: 4k";
+  const std::string text = kHead +
+                           "framework: areal 1.0.4\ngpus: 4 x H100-80GB\nrollout: {engine: sglang 0.5.10, layout: d2, "
+                           "mem_fraction_static: 0.5}\nactor: {layout: d2, tokens_per_micro_batch: 4k";
   const auto load_of = [](const Assembled& a, std::size_t gpu_class) {
     for (const auto& f : a.folds[gpu_class].phases)
       if (f.phase == PhaseKind::load) return f;
@@ -186,7 +207,9 @@ TEST_CASE("AReaL loads the whole model on every GPU, unless told otherwise: by h
 }
 
 TEST_CASE("a server that starts beside trainers sees what they hold") {
-  const std::string text = kHead + "framework: areal 1.0.4\ngpus: 1 x H100-80GB\nrollout: {engine: sglang 0.5.10, layout: d1, mem_fraction_static: 0.4, concurrency: 16}\n"
+  const std::string text = kHead +
+                           "framework: areal 1.0.4\ngpus: 1 x H100-80GB\nrollout: {engine: sglang 0.5.10, layout: d1, "
+                           "mem_fraction_static: 0.4, concurrency: 16}\n"
                            "actor: {beside: rollout, layout: d1, tokens_per_micro_batch: 4k, offload: ";
   const auto pool = [&](const char* offload) { return estimate(job_of(text + offload + "}\n")).servers.at(0).kv_pool; };
   // SGLang takes its share of what is free: parameters that stay on the GPU make its pool smaller.

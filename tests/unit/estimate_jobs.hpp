@@ -1,4 +1,5 @@
-// Jobs for tests of estimates, searches and advice: the examples, and a matrix of what jobs can be. All as texts that `read` takes.
+// Jobs for tests of estimates, searches and advice: the examples, and a matrix of what jobs can be. All as texts that `read`
+// takes.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -17,7 +18,9 @@ struct NamedJob {
   std::string name, text;
 };
 
-inline Job job_of(const std::string& text, std::vector<std::string> overrides = {}) { return read({text, "job.yaml", {}, std::move(overrides)}).job; }
+inline Job job_of(const std::string& text, std::vector<std::string> overrides = {}) {
+  return read({text, "job.yaml", {}, std::move(overrides)}).job;
+}
 
 inline std::vector<NamedJob> example_jobs() {
   std::vector<NamedJob> out;
@@ -39,28 +42,55 @@ inline std::vector<NamedJob> job_matrix() {
   const std::string vllm = "rollout: {engine: vllm 0.11.0, layout: d2, gpu_memory_utilization: 0.5, concurrency: 64";
   const std::string actor = "actor: {engine: fsdp2, layout: d2, tokens_per_micro_batch: 4k, micro_batches: 4";
   const std::string beside = "actor: {beside: rollout, layout: d2, tokens_per_micro_batch: 4k, micro_batches: 4";
-  const std::string sft = "oomplan: 1\nframework: torch\ngpus: 2 x A100-80GB\nmodel: qwen2.5-0.5b\ntrainer: {layout: d2, precision: {storage: fp32, compute: bf16}, sequence_tokens: 2k, sequences_per_micro_batch: 2";
+  const std::string sft =
+      "oomplan: 1\nframework: torch\ngpus: 2 x A100-80GB\nmodel: qwen2.5-0.5b\ntrainer: {layout: d2, precision: {storage: fp32, "
+      "compute: bf16}, sequence_tokens: 2k, sequences_per_micro_batch: 2";
   return {
       {"areal, apart, nccl", areal + "gpus: 4 x H100-80GB\n" + sglang + actor + "}\nsync: {by: nccl, bucket: 64MiB}\n"},
       {"areal, apart, disk", areal + "gpus: 4 x H100-80GB\n" + sglang + actor + "}\nsync: {by: disk}\n"},
-      {"areal, ref in a process of its own", areal + "gpus: 4 x H100-80GB\n" + sglang + actor + "}\nref: {beside: actor}\nsync: {by: nccl, bucket: 64MiB}\n"},
-      {"areal, critic", areal + "gpus: 4 x H100-80GB\n" + sglang + actor + "}\ncritic: {beside: actor, micro_batches: 2}\nsync: {by: nccl, bucket: 64MiB}\n"},
-      {"areal, efficient load, fp32", areal + "gpus: 4 x H100-80GB\n" + sglang + actor + ", memory_efficient_load: true, precision: {storage: fp32}, recompute: none}\nsync: {by: nccl}\n"},
-      {"areal, Ulysses, deferred gradients", areal + "gpus: 4 x H100-80GB\n" + sglang + "actor: {layout: d1c2, tokens_per_micro_batch: 4k, micro_batches: 3, gradient_sync_every_micro_batch: false, recompute: none}\nsync: {by: nccl}\n"},
-      {"areal, cpu offload policy", areal + "gpus: 4 x H100-80GB\n" + sglang + actor + ", cpu_offload_policy: true}\nsync: {by: disk}\n"},
-      {"areal, one GPU", areal + "gpus: 1 x H100-80GB\nrollout: {engine: sglang 0.5.10, layout: d1, mem_fraction_static: 0.4, concurrency: 16}\nactor: {beside: rollout, layout: d1, tokens_per_micro_batch: 4k, micro_batches: 3}\nref: {beside: actor}\nsync: {by: disk}\n"},
+      {"areal, ref in a process of its own",
+       areal + "gpus: 4 x H100-80GB\n" + sglang + actor + "}\nref: {beside: actor}\nsync: {by: nccl, bucket: 64MiB}\n"},
+      {"areal, critic", areal + "gpus: 4 x H100-80GB\n" + sglang + actor +
+                            "}\ncritic: {beside: actor, micro_batches: 2}\nsync: {by: nccl, bucket: 64MiB}\n"},
+      {"areal, efficient load, fp32",
+       areal + "gpus: 4 x H100-80GB\n" + sglang + actor +
+           ", memory_efficient_load: true, precision: {storage: fp32}, recompute: none}\nsync: {by: nccl}\n"},
+      {"areal, Ulysses, deferred gradients", areal + "gpus: 4 x H100-80GB\n" + sglang +
+                                                 "actor: {layout: d1c2, tokens_per_micro_batch: 4k, micro_batches: 3, "
+                                                 "gradient_sync_every_micro_batch: false, recompute: none}\nsync: {by: nccl}\n"},
+      {"areal, cpu offload policy",
+       areal + "gpus: 4 x H100-80GB\n" + sglang + actor + ", cpu_offload_policy: true}\nsync: {by: disk}\n"},
+      {"areal, one GPU", areal + "gpus: 1 x H100-80GB\nrollout: {engine: sglang 0.5.10, layout: d1, mem_fraction_static: 0.4, "
+                                 "concurrency: 16}\nactor: {beside: rollout, layout: d1, tokens_per_micro_batch: 4k, "
+                                 "micro_batches: 3}\nref: {beside: actor}\nsync: {by: disk}\n"},
       {"verl, apart", verl + "gpus: 4 x H100-80GB\n" + vllm + "}\n" + actor + "}\nsync: {by: nccl, bucket: 64MiB}\n"},
-      {"verl, shared, sleep 1", verl + "gpus: 2 x H100-80GB\n" + vllm + ", sleep: 1}\n" + beside + ", offload: [parameters, optimizer]}\nref: {beside: actor}\nsync: {by: ipc, bucket: 64MiB}\n"},
-      {"verl, shared, sleep 2", verl + "gpus: 2 x H100-80GB\n" + vllm + ", sleep: 2}\n" + beside + ", offload: [optimizer]}\nsync: {by: ipc, bucket: 64MiB}\n"},
-      {"verl, shared, never asleep", verl + "gpus: 2 x H100-80GB\n" + vllm + ", sleep: 0}\n" + beside + "}\nsync: {by: ipc, bucket: 64MiB}\n"},
-      {"verl, ref in the actor's process", verl + "gpus: 2 x H100-80GB\n" + vllm + ", sleep: 1}\n" + beside + "}\nref: {beside: actor, in_process: true, cpu_offload_policy: false, offload: [parameters]}\nsync: {by: ipc}\n"},
-      {"verl, critic, tensor parallel server", verl + "gpus: 2 x H100-80GB\nrollout: {engine: vllm 0.11.0, layout: t2, gpu_memory_utilization: 0.5, sleep: 1}\n" + beside + "}\ncritic: {beside: actor, micro_batches: 2, offload: [parameters, optimizer]}\nsync: {by: ipc}\n"},
+      {"verl, shared, sleep 1",
+       verl + "gpus: 2 x H100-80GB\n" + vllm + ", sleep: 1}\n" + beside +
+           ", offload: [parameters, optimizer]}\nref: {beside: actor}\nsync: {by: ipc, bucket: 64MiB}\n"},
+      {"verl, shared, sleep 2", verl + "gpus: 2 x H100-80GB\n" + vllm + ", sleep: 2}\n" + beside +
+                                    ", offload: [optimizer]}\nsync: {by: ipc, bucket: 64MiB}\n"},
+      {"verl, shared, never asleep",
+       verl + "gpus: 2 x H100-80GB\n" + vllm + ", sleep: 0}\n" + beside + "}\nsync: {by: ipc, bucket: 64MiB}\n"},
+      {"verl, ref in the actor's process",
+       verl + "gpus: 2 x H100-80GB\n" + vllm + ", sleep: 1}\n" + beside +
+           "}\nref: {beside: actor, in_process: true, cpu_offload_policy: false, offload: [parameters]}\nsync: {by: ipc}\n"},
+      {"verl, critic, tensor parallel server",
+       verl + "gpus: 2 x H100-80GB\nrollout: {engine: vllm 0.11.0, layout: t2, gpu_memory_utilization: 0.5, sleep: 1}\n" +
+           beside + "}\ncritic: {beside: actor, micro_batches: 2, offload: [parameters, optimizer]}\nsync: {by: ipc}\n"},
       {"sft, recompute", sft + ", recompute: full, micro_batches: 3}\n"},
       {"sft, one micro-batch", sft + ", recompute: none, micro_batches: 1}\n"},
-      {"sft, one device", "oomplan: 1\nframework: torch\ngpus: 1 x A100-80GB\nmodel: qwen2.5-0.5b\ntrainer: {engine: single, layout: d1, precision: {storage: bf16}, sequence_tokens: 2k, sequences_per_micro_batch: 2, micro_batches: 3}\n"},
-      {"serving, vllm", "oomplan: 1\ngpus: 2 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: t2, gpu_memory_utilization: 0.9, max_model_len: 8k, concurrency: 32}\n"},
-      {"serving, sglang", "oomplan: 1\ngpus: 1 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: sglang 0.5.10, layout: d1, mem_fraction_static: 0.85, concurrency: 32}\n"},
-      {"serving, stages", "oomplan: 1\ngpus: 4 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: t2p2, gpu_memory_utilization: 0.9, max_model_len: 8k}\n"},
+      {"sft, one device",
+       "oomplan: 1\nframework: torch\ngpus: 1 x A100-80GB\nmodel: qwen2.5-0.5b\ntrainer: {engine: single, layout: d1, precision: "
+       "{storage: bf16}, sequence_tokens: 2k, sequences_per_micro_batch: 2, micro_batches: 3}\n"},
+      {"serving, vllm",
+       "oomplan: 1\ngpus: 2 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: t2, gpu_memory_utilization: "
+       "0.9, max_model_len: 8k, concurrency: 32}\n"},
+      {"serving, sglang",
+       "oomplan: 1\ngpus: 1 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: sglang 0.5.10, layout: d1, mem_fraction_static: "
+       "0.85, concurrency: 32}\n"},
+      {"serving, stages",
+       "oomplan: 1\ngpus: 4 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: t2p2, gpu_memory_utilization: "
+       "0.9, max_model_len: 8k}\n"},
   };
 }
 

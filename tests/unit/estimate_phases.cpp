@@ -1,4 +1,5 @@
-// The fold of a GPU's timeline against the written programs of its processes, expanded: at every phase, of every process, to the byte.
+// The fold of a GPU's timeline against the written programs of its processes, expanded: at every phase, of every process, to the
+// byte.
 #include <map>
 
 #include "estimate/assemble.hpp"
@@ -33,14 +34,18 @@ std::map<std::string, Bytes> host_peaks(const Program& p) {
 bool silent(const Program& p, const std::string& phase) {
   bool within = false, silent = true;
   expand(p, [&](const Event& e) {
-    if (e.kind == Program::Kind::mark) within = p.labels[e.site] == phase;
-    else if (within) silent = false;
+    if (e.kind == Program::Kind::mark)
+      within = p.labels[e.site] == phase;
+    else if (within)
+      silent = false;
     return silent;
   });
   return silent;
 }
 
-std::string label(const Job& job, const PhaseFigure& f) { return job.roles[f.role].name + "." + std::string(phase_word(f.phase)); }
+std::string label(const Job& job, const PhaseFigure& f) {
+  return job.roles[f.role].name + "." + std::string(phase_word(f.phase));
+}
 
 /// Shortened, so that a written program stays small. Levels do not depend on it.
 Job shortened(const NamedJob& j) {
@@ -67,15 +72,18 @@ TEST_CASE("every phase of every job: what is folded is what the written programs
         const Program program = write_process(a, c, p, 1);
         for (const auto& ledger : ledger_by_phase(program)) {
           INFO(ledger.phase);
-          const auto f = std::find_if(figures.begin(), figures.end(), [&](const PhaseFigure& x) { return label(job, x) == ledger.phase; });
+          const auto f =
+              std::find_if(figures.begin(), figures.end(), [&](const PhaseFigure& x) { return label(job, x) == ledger.phase; });
           if (f == figures.end()) {
             CHECK(silent(program, ledger.phase));
             continue;
           }
           seen[static_cast<std::size_t>(f - figures.begin())] = true;
           // A phase comes several times while the others hold more or less; alone in its process group the figure is exact.
-          if (a.classes[c].processes == 1) CHECK(f->needed == ledger.peak);
-          else CHECK(f->needed - f->others <= ledger.peak);
+          if (a.classes[c].processes == 1)
+            CHECK(f->needed == ledger.peak);
+          else
+            CHECK(f->needed - f->others <= ledger.peak);
         }
         if (a.classes[c].processes == 1)
           for (const auto& [phase, bytes] : host_peaks(program))
@@ -110,9 +118,9 @@ TEST_CASE("processes that share a GPU: the joint level of their written programs
         Bytes level = 0, cached = 0, reserved = 0;
         expand(program, [&](const Event& e) {
           if (e.kind == Program::Kind::mark) turns[p].push_back({program.labels[e.site], level, 0});
-          const Bytes bytes = e.kind == Program::Kind::alloc || e.kind == Program::Kind::resume  ? e.bytes
+          const Bytes bytes = e.kind == Program::Kind::alloc || e.kind == Program::Kind::resume ? e.bytes
                               : e.kind == Program::Kind::free || e.kind == Program::Kind::pause ? -e.bytes
-                                                                                                 : 0;
+                                                                                                : 0;
           if (bytes != 0 && on_device(e.pool)) {
             level += bytes;
             if (e.pool == Pool::torch) cached += bytes;
@@ -130,17 +138,27 @@ TEST_CASE("processes that share a GPU: the joint level of their written programs
       std::map<std::string, Bytes> needed;
       const auto words_of = [](StepKind k) -> std::vector<std::string> {
         switch (k) {
-          case StepKind::load: return {"load"};
-          case StepKind::start: return {"start"};
+          case StepKind::load:
+            return {"load"};
+          case StepKind::start:
+            return {"start"};
           case StepKind::wake_weights:
-          case StepKind::wake_cache: return {"wake"};
-          case StepKind::generate: return {"generate"};
-          case StepKind::sleep: return {"sleep"};
-          case StepKind::log_probs: return {"log_probs", "values"};
-          case StepKind::train: return {"forward", "backward", "optimizer"};
-          case StepKind::send: return {"send_weights"};
-          case StepKind::receive: return {"receive_weights"};
-          case StepKind::save: return {"save"};
+          case StepKind::wake_cache:
+            return {"wake"};
+          case StepKind::generate:
+            return {"generate"};
+          case StepKind::sleep:
+            return {"sleep"};
+          case StepKind::log_probs:
+            return {"log_probs", "values"};
+          case StepKind::train:
+            return {"forward", "backward", "optimizer"};
+          case StepKind::send:
+            return {"send_weights"};
+          case StepKind::receive:
+            return {"receive_weights"};
+          case StepKind::save:
+            return {"save"};
         }
         return {};
       };
@@ -153,9 +171,11 @@ TEST_CASE("processes that share a GPU: the joint level of their written programs
             const Turn& t = turns[p][at[p]];
             const auto words = words_of(s.kind);
             const std::string role = job.roles[s.role].name + ".";
-            const bool mine = t.label.starts_with(role) && std::find(words.begin(), words.end(), t.label.substr(role.size())) != words.end();
+            const bool mine =
+                t.label.starts_with(role) && std::find(words.begin(), words.end(), t.label.substr(role.size())) != words.end();
             if (!mine || (once && s.kind != StepKind::train)) break;
-            if (once && t.label.ends_with("forward") && turns[p][at[p] - 1].label.ends_with("optimizer")) break;  // the next step's
+            if (once && t.label.ends_with("forward") && turns[p][at[p] - 1].label.ends_with("optimizer"))
+              break;  // the next step's
             Bytes others = 0;
             for (std::size_t q = 0; q < n; ++q)
               if (q != p) others += held[q];

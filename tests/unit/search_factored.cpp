@@ -16,7 +16,8 @@ Bytes need_of(const Job& job, const Estimate& e, const Role& role) {
   Bytes most = 0;
   for (const auto& g : e.gpus)
     for (const auto& m : g.phases)
-      if (const Role* r = job.role(m.role); r == &role || share_gpus(job, *r, role)) most = std::max(most, m.usage.capacity_needed);
+      if (const Role* r = job.role(m.role); r == &role || share_gpus(job, *r, role))
+        most = std::max(most, m.usage.capacity_needed);
   return most;
 }
 
@@ -24,10 +25,13 @@ Bytes need_of(const Job& job, const Estimate& e, const Role& role) {
 
 TEST_CASE("verdicts of trainers and servers, combined, equal the estimate of the job at two hundred random points") {
   std::mt19937 random(7);
-  const auto pick = [&](const auto& items) { return items[std::uniform_int_distribution<std::size_t>(0, items.size() - 1)(random)]; };
+  const auto pick = [&](const auto& items) {
+    return items[std::uniform_int_distribution<std::size_t>(0, items.size() - 1)(random)];
+  };
   int compared = 0, together = 0;
-  for (const char* name : {"grpo.yaml", "areal_single_gpu.yaml", "verl_colocated_8b.yaml", "verl_long_context.yaml", "serving.yaml", "sft_torch.yaml", "areal, critic",
-                           "areal, cpu offload policy", "verl, apart", "verl, shared, sleep 1", "verl, shared, sleep 2", "verl, shared, never asleep",
+  for (const char* name : {"grpo.yaml", "areal_single_gpu.yaml", "verl_colocated_8b.yaml", "verl_long_context.yaml",
+                           "serving.yaml", "sft_torch.yaml", "areal, critic", "areal, cpu offload policy", "verl, apart",
+                           "verl, shared, sleep 1", "verl, shared, sleep 2", "verl, shared, never asleep",
                            "verl, ref in the actor's process", "verl, critic, tensor parallel server", "serving, stages"}) {
     INFO(std::string(name));
     const auto jobs = all_jobs();
@@ -56,7 +60,8 @@ TEST_CASE("verdicts of trainers and servers, combined, equal the estimate of the
         trainers.put(tv.point, changed);
       }
       if (server != nullptr) {
-        sv = servers.judge(pick(choices), shared ? tv.visits.front().held : 0, trainer != nullptr ? trainers.receive(tv.point.storage) : nullptr);
+        sv = servers.judge(pick(choices), shared ? tv.visits.front().held : 0,
+                           trainer != nullptr ? trainers.receive(tv.point.storage) : nullptr);
         for (auto& r : changed.roles)
           if (r.serves()) ServerSide::put(sv.choice, r.server);
       }

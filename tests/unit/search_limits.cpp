@@ -10,7 +10,8 @@ namespace {
 
 const std::string kTooLarge =
     "oomplan: 1\nframework: verl 0.9.0\ngpus: 4 x A100-80GB\nmodel: qwen2.5-32b\nprompt_tokens: 1k\nresponse_tokens: 7k\n"
-    "rollout: {engine: vllm 0.11.0, layout: t2, gpu_memory_utilization: 0.8}\nactor: {layout: d2, tokens_per_micro_batch: 16k, gradient_sync_every_micro_batch: true}\n";
+    "rollout: {engine: vllm 0.11.0, layout: t2, gpu_memory_utilization: 0.8}\nactor: {layout: d2, tokens_per_micro_batch: 16k, "
+    "gradient_sync_every_micro_batch: true}\n";
 
 /// Everything but these keys of the role.
 std::vector<std::string> all_but(const Role& role, const std::vector<std::string>& free) {
@@ -48,8 +49,10 @@ TEST_CASE("the missing bytes of a limit are those of the best estimate along its
 }
 
 TEST_CASE("the number of GPUs that is named fits, and no smaller one does") {
-  for (const std::string& text : {kTooLarge, std::string("oomplan: 1\nframework: torch\ngpus: 1 x A100-80GB\nmodel: llama-3.1-8b\n"
-                                                        "trainer: {layout: d1, precision: {storage: fp32}, sequence_tokens: 4k, sequences_per_micro_batch: 1}\n")}) {
+  for (const std::string& text :
+       {kTooLarge,
+        std::string("oomplan: 1\nframework: torch\ngpus: 1 x A100-80GB\nmodel: llama-3.1-8b\n"
+                    "trainer: {layout: d1, precision: {storage: fp32}, sequence_tokens: 4k, sequences_per_micro_batch: 1}\n")}) {
     const Job job = job_of(text);
     const Found found = search(job, {}, 3);
     CHECK(found.best.empty());
@@ -78,8 +81,9 @@ TEST_CASE("the largest value that a search finds is followed by one that does no
     double step;
   };
   const std::string text = to_yaml(default_job("qwen-7b", 8).job);
-  for (const Aim& aim : {Aim{"tokens", "actor.tokens_per_micro_batch", 1024}, Aim{"fraction", "rollout.mem_fraction_static", 0.01}, Aim{"length", "response_tokens", 1024},
-                         Aim{"concurrency", "rollout.concurrency", 8}}) {
+  for (const Aim& aim :
+       {Aim{"tokens", "actor.tokens_per_micro_batch", 1024}, Aim{"fraction", "rollout.mem_fraction_static", 0.01},
+        Aim{"length", "response_tokens", 1024}, Aim{"concurrency", "rollout.concurrency", 8}}) {
     INFO(aim.name);
     Space space;
     space.maximise = aim.name;
@@ -102,7 +106,8 @@ TEST_CASE("the largest value that a search finds is followed by one that does no
       if (aim.name == "fraction" && r.serves()) r.server.memory_fraction = next;
       if (aim.name == "concurrency" && r.serves()) r.server.concurrency = static_cast<std::int64_t>(next);
       if (aim.name == "length" && !r.serves())
-        r.trainer.tokens_per_micro_batch = std::max(r.trainer.tokens_per_micro_batch, round_up(more.prompt_tokens + static_cast<std::int64_t>(next), std::int64_t{1024}));
+        r.trainer.tokens_per_micro_batch = std::max(
+            r.trainer.tokens_per_micro_batch, round_up(more.prompt_tokens + static_cast<std::int64_t>(next), std::int64_t{1024}));
     }
     if (aim.name == "length") more.response_tokens = static_cast<std::int64_t>(next);
     const bool refused = !problems(more, Catalog::builtin()).empty();
@@ -124,9 +129,10 @@ TEST_CASE("what cannot be maximised is said") {
 }
 
 TEST_CASE("a job that the search cannot change is refused by name") {
-  const std::string text = "oomplan: 1\ngpus: 8 x H100-80GB\nmodel: qwen2.5-0.5b\nprompt_tokens: 512\nresponse_tokens: 512\n"
-                           "rollout: {engine: sglang 0.5.10, layout: d2, mem_fraction_static: 0.5}\nactor: {layout: d4, tokens_per_micro_batch: 4k}\n"
-                           "ref: {layout: d2, tokens_per_micro_batch: 4k}\n";
+  const std::string text =
+      "oomplan: 1\ngpus: 8 x H100-80GB\nmodel: qwen2.5-0.5b\nprompt_tokens: 512\nresponse_tokens: 512\n"
+      "rollout: {engine: sglang 0.5.10, layout: d2, mem_fraction_static: 0.5}\nactor: {layout: d4, tokens_per_micro_batch: 4k}\n"
+      "ref: {layout: d2, tokens_per_micro_batch: 4k}\n";
   CHECK(estimate(job_of(text)).fits());
   CHECK_THROWS_AS(search(job_of(text)), InputError);
 }

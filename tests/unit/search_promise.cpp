@@ -16,7 +16,8 @@ std::vector<Case> cases() {
   std::vector<Case> out;
   for (const auto& e : example_jobs()) out.push_back({e.name, e.text, {}});
   for (const auto& j : job_matrix())
-    for (const char* name : {"areal, critic", "verl, apart", "verl, shared, sleep 1", "verl, ref in the actor's process", "sft, recompute", "serving, sglang"})
+    for (const char* name : {"areal, critic", "verl, apart", "verl, shared, sleep 1", "verl, ref in the actor's process",
+                             "sft, recompute", "serving, sglang"})
       if (j.name == name) out.push_back({j.name, j.text, {}});
   Space numerics;
   numerics.allow = Effect::numerics;

@@ -40,10 +40,18 @@ std::vector<std::string> layouts(const Role& role) {
 std::vector<std::string> values_of(const Job& job, const Role* role, const Knob& k) {
   std::vector<std::string> out;
   switch (k.type) {
-    case KnobType::flag: out = {k.get(job, role) == "true" ? "false" : "true"}; break;
-    case KnobType::choice: out = k.choices; break;
-    case KnobType::layout: out = layouts(*role); break;
-    case KnobType::items: out = {"[optimizer]", "[parameters, optimizer]"}; break;
+    case KnobType::flag:
+      out = {k.get(job, role) == "true" ? "false" : "true"};
+      break;
+    case KnobType::choice:
+      out = k.choices;
+      break;
+    case KnobType::layout:
+      out = layouts(*role);
+      break;
+    case KnobType::items:
+      out = {"[optimizer]", "[parameters, optimizer]"};
+      break;
     case KnobType::count:
     case KnobType::bytes: {
       const std::string text = k.get(job, role);
@@ -51,23 +59,28 @@ std::vector<std::string> values_of(const Job& job, const Role* role, const Knob&
       if (!said.value) break;
       const std::int64_t number = *said.value;
       for (const std::int64_t part : {2, 4, 8})
-        if (number / part >= std::max<std::int64_t>(1, k.limits.least)) out.push_back(k.type == KnobType::bytes ? exact_bytes_text(number / part) : std::to_string(number / part));
+        if (number / part >= std::max<std::int64_t>(1, k.limits.least))
+          out.push_back(k.type == KnobType::bytes ? exact_bytes_text(number / part) : std::to_string(number / part));
       // A token budget is at least the longest sequence.
       const std::int64_t longest = job.prompt_tokens + job.response_tokens;
-      if (k.key.find("tokens") != std::string_view::npos && longest > 0 && longest < number) out.push_back(std::to_string(longest));
+      if (k.key.find("tokens") != std::string_view::npos && longest > 0 && longest < number)
+        out.push_back(std::to_string(longest));
       break;
     }
     case KnobType::number:
       for (const double less : {0.05, 0.1, 0.2, 0.3})
-        if (role != nullptr && role->server.memory_fraction - less > 0.1) out.push_back(number_text(role->server.memory_fraction - less));
+        if (role != nullptr && role->server.memory_fraction - less > 0.1)
+          out.push_back(number_text(role->server.memory_fraction - less));
       break;
-    case KnobType::text: break;
+    case KnobType::text:
+      break;
   }
   return out;
 }
 
 /// The change of one knob that gains most; the mildest of those that are enough by themselves.
-std::optional<Remedy> best_of(const Job& job, const Role* role, const Knob& k, Bytes before, const Catalog& catalog, TapeStore& store) {
+std::optional<Remedy> best_of(const Job& job, const Role* role, const Knob& k, Bytes before, const Catalog& catalog,
+                              TapeStore& store) {
   std::optional<Remedy> best;
   const std::string key = role == nullptr ? std::string(k.key) : role->name + "." + std::string(k.key);
   for (const auto& value : values_of(job, role, k)) {
@@ -115,7 +128,8 @@ std::vector<Remedy> advise(const Job& job, Effect allow, const Catalog* given) {
   };
   consider(nullptr);
   for (const auto& role : job.roles) consider(&role);
-  std::stable_sort(out.begin(), out.end(), [](const Remedy& a, const Remedy& b) { return std::pair(a.fits, a.gain) > std::pair(b.fits, b.gain); });
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Remedy& a, const Remedy& b) { return std::pair(a.fits, a.gain) > std::pair(b.fits, b.gain); });
   return out;
 }
 

@@ -18,8 +18,8 @@ Assembled assemble(const Job&, const Catalog&, TapeStore&);
 /// Sorts the GPUs, and takes the evidence for the first.
 void worst_first(Estimate&, const Job&);
 
-/// Micro-batches between the first and the last that are written down for the replay. Equal micro-batches drive the allocator into
-/// a state that repeats after two or three of them; a test compares with all.
+/// Micro-batches between the first and the last that are written down for the replay. Equal micro-batches drive the allocator
+/// into a state that repeats after two or three of them; a test compares with all.
 inline constexpr std::int64_t kReplayedMicroBatches = 6;
 /// The program of one process of a class: init and two iterations. Of the micro-batches between the first and the last `inner`
 /// are written: levels need one (each of them ends where it began), the allocator's history more.

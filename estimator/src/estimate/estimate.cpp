@@ -62,8 +62,10 @@ std::vector<HostAnswer> hosts_of(const Job& job, const std::vector<GpuClass>& cl
         if (counts[node][c] == 0) continue;
         const std::string label = job.roles[f.role].name + "." + std::string(phase_word(f.phase));
         const auto at = std::find_if(h.phases.begin(), h.phases.end(), [&](const auto& p) { return p.first == label; });
-        if (at == h.phases.end()) h.phases.emplace_back(label, f.host * counts[node][c]);
-        else at->second += f.host * counts[node][c];
+        if (at == h.phases.end())
+          h.phases.emplace_back(label, f.host * counts[node][c]);
+        else
+          at->second += f.host * counts[node][c];
       }
     for (std::size_t i = 0; i < h.phases.size(); ++i)
       if (h.phases[i].second > h.phases[h.worst].second) h.worst = i;
@@ -93,8 +95,8 @@ void note_assumptions(const Job& job, Assembled& a) {
   const auto note = [&](std::string text) { a.estimate.notes.push_back({Note::Level::info, {}, std::move(text)}); };
   for (const auto& r : a.runs) {
     if (r.role->serves() || !r.trains || r.role->trainer.micro_batches > 0 || job.sequences_per_step > 0) continue;
-    note(r.role->name + ": the number of micro-batches follows from sequences_per_step, which is not stated; " + std::to_string(r.plan.micro_batches) +
-         " are assumed");
+    note(r.role->name + ": the number of micro-batches follows from sequences_per_step, which is not stated; " +
+         std::to_string(r.plan.micro_batches) + " are assumed");
   }
   for (const auto& c : a.classes)
     if (meets_server(job, c)) {
@@ -108,7 +110,9 @@ void note_assumptions(const Job& job, Assembled& a) {
 bool Estimate::fits() const {
   return std::all_of(gpus.begin(), gpus.end(), [](const GpuAnswer& g) { return g.fits(); }) &&
          std::none_of(servers.begin(), servers.end(), [](const ServerAnswer& s) { return s.refused; }) &&
-         std::all_of(hosts.begin(), hosts.end(), [](const HostAnswer& h) { return h.usable == 0 || h.phases.empty() || h.phases[h.worst].second <= h.usable; });
+         std::all_of(hosts.begin(), hosts.end(), [](const HostAnswer& h) {
+           return h.usable == 0 || h.phases.empty() || h.phases[h.worst].second <= h.usable;
+         });
 }
 
 Assembled assemble(const Job& job, const Catalog& catalog, TapeStore& store) {
@@ -127,7 +131,9 @@ Assembled assemble(const Job& job, const Catalog& catalog, TapeStore& store) {
 
 void worst_first(Estimate& e, const Job& job) {
   std::stable_sort(e.gpus.begin(), e.gpus.end(), [](const GpuAnswer& x, const GpuAnswer& y) {
-    const auto short_of = [](const GpuAnswer& g) { return g.phases.empty() ? -g.usable : g.phases[g.worst].usage.capacity_needed - g.usable; };
+    const auto short_of = [](const GpuAnswer& g) {
+      return g.phases.empty() ? -g.usable : g.phases[g.worst].usage.capacity_needed - g.usable;
+    };
     return short_of(x) > short_of(y);
   });
   // The verdict rests on the fullest GPU's worst moment: so does the evidence.

@@ -13,8 +13,8 @@ std::vector<std::pair<std::string, Evidence>> read_rows() {
   const auto table = nlohmann::json::parse(embedded_text("accuracy.json"));
   for (const auto& row : table.at("rows"))
     out.emplace_back(row.at("engine").get<std::string>(),
-                     Evidence{row.at("like").get<std::string>(), row.at("measurements").get<int>(), row.at("error_p50_percent").get<double>(),
-                              row.at("error_p95_percent").get<double>()});
+                     Evidence{row.at("like").get<std::string>(), row.at("measurements").get<int>(),
+                              row.at("error_p50_percent").get<double>(), row.at("error_p95_percent").get<double>()});
   return out;
 }
 

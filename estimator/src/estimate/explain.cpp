@@ -39,11 +39,13 @@ void explain_class(Assembled& a, std::size_t c, const Job& job) {
     Bytes others = 0;
     std::size_t worst = answer.phases.size();
     for (std::size_t i = 0; i < answer.phases.size(); ++i) {
-      const auto mine = std::find_if(ledgers.begin(), ledgers.end(), [&](const PhaseLedger& l) { return l.phase == answer.phases[i].phase; });
+      const auto mine =
+          std::find_if(ledgers.begin(), ledgers.end(), [&](const PhaseLedger& l) { return l.phase == answer.phases[i].phase; });
       if (mine == ledgers.end()) continue;
       answer.phases[i].usage.by_category = mine->by_category;
       others = std::max(others, fold.phases[i].others);
-      if (worst == answer.phases.size() || answer.phases[i].usage.capacity_needed > answer.phases[worst].usage.capacity_needed) worst = i;
+      if (worst == answer.phases.size() || answer.phases[i].usage.capacity_needed > answer.phases[worst].usage.capacity_needed)
+        worst = i;
     }
     if (worst == answer.phases.size()) continue;
     Moment& m = answer.phases[worst];
@@ -73,10 +75,12 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
     const std::size_t rank = seat.seat.sender ? 0 : 1;
     const Mark mark = [&w, &run](PhaseKind phase) { w.mark(run.role->name + "." + std::string(phase_word(phase))); };
     if (run.role->serves())
-      servers[i] = std::make_unique<ServerProgram<ProgramWriter>>(w, *a.folds[c].servers[seat.role], run.receive ? &*run.receive : nullptr, mark);
+      servers[i] = std::make_unique<ServerProgram<ProgramWriter>>(w, *a.folds[c].servers[seat.role],
+                                                                  run.receive ? &*run.receive : nullptr, mark);
     else
-      trainers[i] = std::make_unique<TrainerProgram<ProgramWriter>>(w, run, seat.seat, run.send[rank] ? &*run.send[rank] : nullptr,
-                                                                    run.save[rank] ? &*run.save[rank] : nullptr, mark, inner);
+      trainers[i] =
+          std::make_unique<TrainerProgram<ProgramWriter>>(w, run, seat.seat, run.send[rank] ? &*run.send[rank] : nullptr,
+                                                          run.save[rank] ? &*run.save[rank] : nullptr, mark, inner);
   }
   const auto play = [&](const Step& s) {
     for (std::size_t i = 0; i < cls.seats.size(); ++i) {

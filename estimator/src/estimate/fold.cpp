@@ -55,7 +55,8 @@ class ClassFolder {
     const SeatOnGpu& seat = class_.seats[i];
     const RoleRun& run = runs_[seat.role];
     Cutter& cutter = cutters_[i];
-    const bool repeats = kind == StepKind::log_probs || kind == StepKind::send || kind == StepKind::save || kind == StepKind::generate || kind == StepKind::receive;
+    const bool repeats = kind == StepKind::log_probs || kind == StepKind::send || kind == StepKind::save ||
+                         kind == StepKind::generate || kind == StepKind::receive;
     auto& known = known_[i * kStepKinds + static_cast<std::size_t>(kind)];
     if (repeats && !known.empty()) {
       for (const auto& [phase, span] : known) apply(seat, phase, span);
@@ -68,7 +69,8 @@ class ClassFolder {
     } else {
       const std::size_t rank = seat.seat.sender ? 0 : 1;
       if (!trainers_[i])
-        trainers_[i] = std::make_unique<TrainerProgram<PeakRecorder>>(cutter.recorder, run, seat.seat, run.send[rank] ? &*run.send[rank] : nullptr,
+        trainers_[i] = std::make_unique<TrainerProgram<PeakRecorder>>(cutter.recorder, run, seat.seat,
+                                                                      run.send[rank] ? &*run.send[rank] : nullptr,
                                                                       run.save[rank] ? &*run.save[rank] : nullptr, mark);
       trainers_[i]->step(kind);
     }
@@ -113,7 +115,8 @@ class ClassFolder {
     remember(f);
   }
   void remember(const PhaseFigure& f) {
-    const auto known = std::find_if(out_.phases.begin(), out_.phases.end(), [&](const PhaseFigure& p) { return p.phase == f.phase && p.role == f.role; });
+    const auto known = std::find_if(out_.phases.begin(), out_.phases.end(),
+                                    [&](const PhaseFigure& p) { return p.phase == f.phase && p.role == f.role; });
     if (known == out_.phases.end()) {
       out_.phases.push_back(f);
       return;

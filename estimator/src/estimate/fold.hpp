@@ -48,10 +48,10 @@ struct Visit {
 };
 
 struct ClassFold {
-  std::vector<PhaseFigure> phases;                   ///< in the order of first occurrence
-  std::vector<std::optional<ServerPlan>> servers;    ///< by role, for the servers of the class
-  Bytes held = 0;                                    ///< by all processes behind the last turn
-  std::vector<Visit> visits;                         ///< one for every turn of a role without a seat here, and one behind the last turn
+  std::vector<PhaseFigure> phases;                 ///< in the order of first occurrence
+  std::vector<std::optional<ServerPlan>> servers;  ///< by role, for the servers of the class
+  Bytes held = 0;                                  ///< by all processes behind the last turn
+  std::vector<Visit> visits;  ///< one for every turn of a role without a seat here, and one behind the last turn
 };
 /// Init and two iterations. `others`: device memory that other programs hold. REQUIRES: timeline_of(job).
 ClassFold fold_class(const Job&, const std::vector<RoleRun>&, const GpuClass&, const Timeline&);

@@ -7,7 +7,8 @@
 namespace oomplan {
 namespace {
 
-std::vector<SeatOnGpu> seats_of(const Job& job, const std::vector<RoleRun>& runs, const std::vector<GpuRange>& ranges, std::int64_t gpu) {
+std::vector<SeatOnGpu> seats_of(const Job& job, const std::vector<RoleRun>& runs, const std::vector<GpuRange>& ranges,
+                                std::int64_t gpu) {
   std::vector<SeatOnGpu> out;
   std::size_t processes = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {

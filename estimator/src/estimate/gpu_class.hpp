@@ -14,9 +14,9 @@ struct SeatOnGpu {
   bool operator==(const SeatOnGpu&) const = default;
 };
 struct GpuClass {
-  std::vector<SeatOnGpu> seats;   ///< in the order of the job's roles
+  std::vector<SeatOnGpu> seats;  ///< in the order of the job's roles
   std::size_t processes = 0;
-  std::vector<std::int64_t> gpus; ///< numbers of its GPUs
+  std::vector<std::int64_t> gpus;  ///< numbers of its GPUs
 };
 std::vector<GpuClass> gpu_classes(const Job&, const std::vector<RoleRun>&);
 /// "actor 0-3, ref 0-3": ranks of every role on the class's GPUs.

@@ -16,9 +16,9 @@ using Mark = std::function<void(PhaseKind)>;
 
 /// Which GPU of the role: what its program depends on besides the role.
 struct Seat {
-  bool sender = false;          ///< rank 0 of the trainer: fills buckets, keeps the files' copy on the host
-  bool owns_process = true;     ///< false: lives in another role's process
-  std::int64_t stage = 0;       ///< of a server's pipeline
+  bool sender = false;       ///< rank 0 of the trainer: fills buckets, keeps the files' copy on the host
+  bool owns_process = true;  ///< false: lives in another role's process
+  std::int64_t stage = 0;    ///< of a server's pipeline
   bool operator==(const Seat&) const = default;
 };
 
@@ -26,34 +26,49 @@ struct Seat {
 template <class R>
 class TrainerProgram {
  public:
-  TrainerProgram(R& r, const RoleRun& run, const Seat& seat, const SyncPlan* send, const SyncPlan* save, Mark mark, std::int64_t inner_micro_batches = 1)
-      : r_(r), run_(run), seat_(seat), send_(send), save_(save), mark_(std::move(mark)), inner_(inner_micro_batches), core_(r, run.plan, run.role->name) {
-    if (run.plan.train != nullptr) train_.emplace(r, *run.plan.train, run.plan.train_counts.counts, run.plan.train_counts.chunks, run.role->name);
+  TrainerProgram(R& r, const RoleRun& run, const Seat& seat, const SyncPlan* send, const SyncPlan* save, Mark mark,
+                 std::int64_t inner_micro_batches = 1)
+      : r_(r),
+        run_(run),
+        seat_(seat),
+        send_(send),
+        save_(save),
+        mark_(std::move(mark)),
+        inner_(inner_micro_batches),
+        core_(r, run.plan, run.role->name) {
+    if (run.plan.train != nullptr)
+      train_.emplace(r, *run.plan.train, run.plan.train_counts.counts, run.plan.train_counts.chunks, run.role->name);
     if (run.plan.log_probs != nullptr)
-      log_probs_.emplace(r, *run.plan.log_probs, run.plan.log_prob_counts.counts, run.plan.log_prob_counts.chunks, run.role->name);
+      log_probs_.emplace(r, *run.plan.log_probs, run.plan.log_prob_counts.counts, run.plan.log_prob_counts.chunks,
+                         run.role->name);
     context_ = site("context", run.constants.context, Category::context, Pool::driver);
     nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
     workspace_ = site("cublas_workspaces", run.constants.workspace, Category::workspace, Pool::torch);
     full_ = site("full_model_at_load", run.loads_full ? run.full_storage : 0, Category::weights, Pool::torch);
     first_shard_ = site("first_unit_sharded_at_load", run.loads_full ? largest_unit() : 0, Category::weights, Pool::torch);
-    host_load_ = site("full_model_at_load_on_host", !run.loads_full && seat.sender ? run.full_storage : 0, Category::host_copy, Pool::pageable);
+    host_load_ = site("full_model_at_load_on_host", !run.loads_full && seat.sender ? run.full_storage : 0, Category::host_copy,
+                      Pool::pageable);
   }
 
   void step(StepKind kind) {
     switch (kind) {
-      case StepKind::load: return load();
-      case StepKind::log_probs: return awake(run_.critic ? PhaseKind::values : PhaseKind::log_probs, [&] {
-        core_.forward(*log_probs_, Index(0));
-      });
-      case StepKind::train: return train();
-      case StepKind::send: return awake(PhaseKind::send_weights, [&] {
-        if (send_ != nullptr) record_send(r_, *send_);
-        empty_cache();
-      });
-      case StepKind::save: return awake(PhaseKind::save, [&] {
-        if (save_ != nullptr) record_send(r_, *save_);
-      });
-      default: return;
+      case StepKind::load:
+        return load();
+      case StepKind::log_probs:
+        return awake(run_.critic ? PhaseKind::values : PhaseKind::log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
+      case StepKind::train:
+        return train();
+      case StepKind::send:
+        return awake(PhaseKind::send_weights, [&] {
+          if (send_ != nullptr) record_send(r_, *send_);
+          empty_cache();
+        });
+      case StepKind::save:
+        return awake(PhaseKind::save, [&] {
+          if (save_ != nullptr) record_send(r_, *save_);
+        });
+      default:
+        return;
     }
   }
 
@@ -156,8 +171,10 @@ class TrainerProgram {
     if (n > 2) {
       // The micro-batches in between end where they began: one of them stands for all, but for the allocator's history.
       const std::int64_t played = std::min(n - 2, inner_);
-      if (played == 1) micro_batch(Index(1), false, false);
-      else r_.repeat(played, [&](Index i) { micro_batch(i, false, false); }, Direction::forward, 1);
+      if (played == 1)
+        micro_batch(Index(1), false, false);
+      else
+        r_.repeat(played, [&](Index i) { micro_batch(i, false, false); }, Direction::forward, 1);
     }
     if (n > 1) micro_batch(Index(n - 1), false, true);
     mark_(PhaseKind::optimizer);
@@ -190,9 +207,12 @@ class ServerProgram {
 
   void step(StepKind kind) {
     switch (kind) {
-      case StepKind::load: return phase(PhaseKind::load, ServerPhase::load);
-      case StepKind::start: return phase(PhaseKind::start, ServerPhase::start);
-      case StepKind::generate: return phase(PhaseKind::generate, ServerPhase::generate);
+      case StepKind::load:
+        return phase(PhaseKind::load, ServerPhase::load);
+      case StepKind::start:
+        return phase(PhaseKind::start, ServerPhase::start);
+      case StepKind::generate:
+        return phase(PhaseKind::generate, ServerPhase::generate);
       case StepKind::sleep:
         if (asleep_) return;
         asleep_ = true;
@@ -210,7 +230,8 @@ class ServerProgram {
         mark_(PhaseKind::receive_weights);
         if (receive_ != nullptr) record_receive(r_, *receive_);
         return;
-      default: return;
+      default:
+        return;
     }
   }
 

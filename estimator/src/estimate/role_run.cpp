@@ -78,7 +78,8 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
     if (!to.role->serves()) continue;
     const Trainer& t = actor->trainer;
     const bool same_gpu = share_gpus(job, *actor, *to.role);
-    SyncPoint point = sync_point(catalog.facts(), t.framework, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
+    SyncPoint point =
+        sync_point(catalog.facts(), t.framework, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
     to.receive = plan_sync(*from->sync_model, point);
     for (const bool first : {true, false}) {
       point.sender = first;
@@ -104,17 +105,21 @@ ProcessConstants process_constants(const Job& job, const Role& role, const Catal
 void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   const Role& role = *run.role;
   const Trainer& t = role.trainer;
-  const std::int64_t log_prob_tokens = t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch;
+  const std::int64_t log_prob_tokens =
+      t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch;
   if (run.trains)
-    run.tapes.train = store.get(role.architecture, train_pass(t, *role.architecture, run.critic, t.tokens_per_micro_batch, t.kernel_internals));
+    run.tapes.train =
+        store.get(role.architecture, train_pass(t, *role.architecture, run.critic, t.tokens_per_micro_batch, t.kernel_internals));
   if (job.kind == JobKind::rl || !run.trains)
-    run.tapes.log_probs = store.get(role.architecture, log_prob_pass(t, *role.architecture, run.critic, log_prob_tokens, t.kernel_internals));
+    run.tapes.log_probs =
+        store.get(role.architecture, log_prob_pass(t, *role.architecture, run.critic, log_prob_tokens, t.kernel_internals));
   run.plan = make_plan(*role.architecture, t, role.engine, run.critic, run.trains, run.tapes, micro_batches_of(job, t));
   const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
   std::int64_t parameters = 0;
   for (const auto& leaf : tape.leaves) parameters += leaf.elements() * tape.stations[leaf.station].count;
   run.full_storage = bytes_of(parameters, t.storage);
-  // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless memory_efficient_load
+  // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless
+  // memory_efficient_load
   run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
 }
 
@@ -135,10 +140,18 @@ std::vector<RoleRun> resolve_roles(const Job& job, const Catalog& catalog, TapeS
     runs[i].role = &job.roles[i];
     runs[i].index = i;
     const auto& role = job.roles[i];
-    if (role.architecture == nullptr) throw InputError(Problem{{"", 0, 0, role.name + ".model"}, "'" + role.model + "'", "a model that was looked up", "", ""});
-    if (role.serves()) resolve_server(runs[i], job, catalog);
-    else if (role.engine == EngineKind::fsdp2 || role.engine == EngineKind::single) resolve_trainer(runs[i], job, catalog, store);
-    else throw InputError(Problem{{"", 0, 0, role.name + ".engine"}, std::string(spelling(role.engine)), "fsdp2, single, sglang or vllm", "", "this engine is not supported yet"});
+    if (role.architecture == nullptr)
+      throw InputError(Problem{{"", 0, 0, role.name + ".model"}, "'" + role.model + "'", "a model that was looked up", "", ""});
+    if (role.serves())
+      resolve_server(runs[i], job, catalog);
+    else if (role.engine == EngineKind::fsdp2 || role.engine == EngineKind::single)
+      resolve_trainer(runs[i], job, catalog, store);
+    else
+      throw InputError(Problem{{"", 0, 0, role.name + ".engine"},
+                               std::string(spelling(role.engine)),
+                               "fsdp2, single, sglang or vllm",
+                               "",
+                               "this engine is not supported yet"});
   }
   resolve_sync(runs, job, catalog);
   return runs;

@@ -30,8 +30,8 @@ struct RoleRun {
   bool trains = false, critic = false;
   TrainTapes tapes;
   TrainPlan plan;
-  Bytes full_storage = 0;               ///< all parameters unsharded, as stored
-  bool loads_full = false;              ///< every rank loads the whole model before it is sharded
+  Bytes full_storage = 0;   ///< all parameters unsharded, as stored
+  bool loads_full = false;  ///< every rank loads the whole model before it is sharded
   ProcessConstants constants;
   // servers
   ServerModel model;

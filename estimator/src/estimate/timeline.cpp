@@ -10,8 +10,9 @@ bool learns(const Role& r) { return r.kind == RoleKind::actor || r.kind == RoleK
 }  // namespace
 
 std::string_view phase_word(PhaseKind p) {
-  constexpr std::string_view kWords[] = {"load",    "start",   "generate", "sleep",     "wake",         "receive_weights", "log_probs",
-                                         "values",  "forward", "backward", "optimizer", "send_weights", "save"};
+  constexpr std::string_view kWords[] = {"load",      "start",  "generate", "sleep",    "wake",      "receive_weights",
+                                         "log_probs", "values", "forward",  "backward", "optimizer", "send_weights",
+                                         "save"};
   return kWords[static_cast<std::size_t>(p)];
 }
 

@@ -9,10 +9,36 @@
 
 namespace oomplan {
 
-enum class StepKind : std::uint8_t { load, start, wake_weights, wake_cache, generate, sleep, log_probs, train, send, receive, save };
+enum class StepKind : std::uint8_t {
+  load,
+  start,
+  wake_weights,
+  wake_cache,
+  generate,
+  sleep,
+  log_probs,
+  train,
+  send,
+  receive,
+  save
+};
 
 /// What a role is doing, as reports call it. One table of words: phase_word().
-enum class PhaseKind : std::uint8_t { load, start, generate, sleep, wake, receive_weights, log_probs, values, forward, backward, optimizer, send_weights, save };
+enum class PhaseKind : std::uint8_t {
+  load,
+  start,
+  generate,
+  sleep,
+  wake,
+  receive_weights,
+  log_probs,
+  values,
+  forward,
+  backward,
+  optimizer,
+  send_weights,
+  save
+};
 std::string_view phase_word(PhaseKind);
 
 inline constexpr std::size_t kStepKinds = 11;

@@ -22,21 +22,42 @@ void follow_within(Job& job, Role& role, std::string_view knob, std::int64_t con
     // verl's default counts the tokens of one GPU; a budget that was taken over from the actor is one of a whole rank
     const auto origin = job.origins.find(budget);
     const bool taken_over = origin != job.origins.end() && origin->second.because == kLikeTheActor;
-    if (knob == "layout" && t.framework == Framework::verl && !padded && !taken_over) t.tokens_per_micro_batch = t.tokens_per_micro_batch / context_before * t.layout.context;
-    if (padded && (knob == "sequences_per_micro_batch" || knob == "sequence_tokens")) t.tokens_per_micro_batch = t.sequences_per_micro_batch * t.sequence_tokens;
+    if (knob == "layout" && t.framework == Framework::verl && !padded && !taken_over)
+      t.tokens_per_micro_batch = t.tokens_per_micro_batch / context_before * t.layout.context;
+    if (padded && (knob == "sequences_per_micro_batch" || knob == "sequence_tokens"))
+      t.tokens_per_micro_batch = t.sequences_per_micro_batch * t.sequence_tokens;
   }
   if (t.framework != Framework::torch) return;
   if (knob == "precision.storage" && !written(job, key_of(role, "precision.compute"))) t.compute = t.storage;
-  if ((knob == "precision.storage" || knob == "precision.compute") && !written(job, key_of(role, "precision.reduce"))) t.reduce = t.compute;
+  if ((knob == "precision.storage" || knob == "precision.compute") && !written(job, key_of(role, "precision.reduce")))
+    t.reduce = t.compute;
 }
 
 }  // namespace
 
 const std::vector<std::string_view>& knobs_like_the_actor() {
-  static const std::vector<std::string_view> knobs{
-      "layout", "kernels", "precision.storage", "precision.compute", "precision.reduce", "autocast", "recompute", "reentrant", "optimizer", "optimizer_form",
-      "clip", "reshard_after_forward", "root_reshard", "wrap_embedding", "wrap_head", "tokens_per_micro_batch", "logprob_tokens_per_micro_batch",
-      "sequences_per_micro_batch", "sequence_tokens", "gradient_sync_every_micro_batch", "replicas", "memory_efficient_load"};
+  static const std::vector<std::string_view> knobs{"layout",
+                                                   "kernels",
+                                                   "precision.storage",
+                                                   "precision.compute",
+                                                   "precision.reduce",
+                                                   "autocast",
+                                                   "recompute",
+                                                   "reentrant",
+                                                   "optimizer",
+                                                   "optimizer_form",
+                                                   "clip",
+                                                   "reshard_after_forward",
+                                                   "root_reshard",
+                                                   "wrap_embedding",
+                                                   "wrap_head",
+                                                   "tokens_per_micro_batch",
+                                                   "logprob_tokens_per_micro_batch",
+                                                   "sequences_per_micro_batch",
+                                                   "sequence_tokens",
+                                                   "gradient_sync_every_micro_batch",
+                                                   "replicas",
+                                                   "memory_efficient_load"};
   return knobs;
 }
 
@@ -49,7 +70,8 @@ std::vector<std::string> followers(const Job& job, std::string_view key) {
   std::vector<std::string> out;
   const Role* actor = job.role("actor");
   const auto& like = knobs_like_the_actor();
-  if (actor == nullptr || !key.starts_with("actor.") || std::find(like.begin(), like.end(), knob_of(key)) == like.end()) return out;
+  if (actor == nullptr || !key.starts_with("actor.") || std::find(like.begin(), like.end(), knob_of(key)) == like.end())
+    return out;
   for (const auto& role : job.roles) {
     if ((role.kind != RoleKind::reference && role.kind != RoleKind::critic) || role.engine != actor->engine) continue;
     std::string theirs = key_of(role, knob_of(key));

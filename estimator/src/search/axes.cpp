@@ -27,7 +27,9 @@ std::vector<std::int64_t> token_budgets(const Job& job, const Trainer& t) {
 }  // namespace
 
 bool held(const Space& s, const Role* role, std::string_view knob) {
-  return std::any_of(s.fixed.begin(), s.fixed.end(), [&](const std::string& f) { return f == knob || (role != nullptr && f == role->name + "." + std::string(knob)); });
+  return std::any_of(s.fixed.begin(), s.fixed.end(), [&](const std::string& f) {
+    return f == knob || (role != nullptr && f == role->name + "." + std::string(knob));
+  });
 }
 
 Axes axes_of(const Job& job, const Space& space, const Role* trainer, const Role* server, bool shared) {
@@ -37,7 +39,8 @@ Axes axes_of(const Job& job, const Space& space, const Role* trainer, const Role
     const Trainer& t = trainer->trainer;
     const auto free_to = [&](bool allowed, std::string_view key) { return allowed && !held(space, trainer, key); };
     // All training roles sit on the same GPUs: one fixed layout holds the others.
-    a.trainer_layout_held = std::any_of(job.roles.begin(), job.roles.end(), [&](const Role& r) { return !r.serves() && held(space, &r, "layout"); });
+    a.trainer_layout_held =
+        std::any_of(job.roles.begin(), job.roles.end(), [&](const Role& r) { return !r.serves() && held(space, &r, "layout"); });
     const bool packs = t.sequences_per_micro_batch == 0;
     a.tokens = free_to(speed && packs, "tokens_per_micro_batch") ? token_budgets(job, t) : std::vector{t.tokens_per_micro_batch};
     a.recompute = {t.recompute};

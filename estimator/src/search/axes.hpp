@@ -33,7 +33,7 @@ struct Axes {
   std::vector<std::int64_t> tokens;
   std::vector<Recompute> recompute;
   std::vector<OptimizerForm> forms;
-  std::vector<std::pair<bool, bool>> offload;   ///< parameters, optimizer
+  std::vector<std::pair<bool, bool>> offload;  ///< parameters, optimizer
   std::vector<bool> efficient_load;
   std::vector<DType> storage;
   std::vector<double> fractions;

@@ -10,7 +10,8 @@
 namespace oomplan {
 
 /// Nothing fits even by its levels.
-std::vector<Limit> limits_of(const Job&, const std::vector<TrainerVerdict>&, const std::vector<ServerVerdict>&, const TrainerSide&, Bytes usable);
+std::vector<Limit> limits_of(const Job&, const std::vector<TrainerVerdict>&, const std::vector<ServerVerdict>&,
+                             const TrainerSide&, Bytes usable);
 /// Why this estimate does not fit.
 Limit limit_of(const Estimate&);
 

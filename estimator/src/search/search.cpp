@@ -60,10 +60,19 @@ class Numbers {
 class Searcher {
  public:
   Searcher(const Job& job, const Space& space, const Catalog& catalog, TapeStore& store, const std::stop_token& stop)
-      : from_(job), job_(with_gpus(job, space)), space_(space), catalog_(catalog), stop_(stop), store_(store), runs_(resolve_roles(job_, catalog, store)),
-        trainers_(job_, space_, catalog, store, runs_), servers_(job_, catalog, runs_), usable_(catalog.gpu(job_.cluster.gpu).usable - job_.cluster.others) {
+      : from_(job),
+        job_(with_gpus(job, space)),
+        space_(space),
+        catalog_(catalog),
+        stop_(stop),
+        store_(store),
+        runs_(resolve_roles(job_, catalog, store)),
+        trainers_(job_, space_, catalog, store, runs_),
+        servers_(job_, catalog, runs_),
+        usable_(catalog.gpu(job_.cluster.gpu).usable - job_.cluster.others) {
     shared_ = !trainers_.empty() && !servers_.empty() && share_gpus(job_, trainers_.leader(), servers_.role());
-    axes_ = axes_of(job_, space_, trainers_.empty() ? nullptr : &trainers_.leader(), servers_.empty() ? nullptr : &servers_.role(), shared_);
+    axes_ = axes_of(job_, space_, trainers_.empty() ? nullptr : &trainers_.leader(),
+                    servers_.empty() ? nullptr : &servers_.role(), shared_);
   }
 
   Found run(int keep) {
@@ -72,8 +81,10 @@ class Searcher {
       if (stopped()) return found;
       const std::size_t t0 = trainer_verdicts_.size(), s0 = server_verdicts_.size();
       if (!trainers_.empty()) judge_trainers(trainer_points(axes_, trainers_.leader(), train));
-      if (shared_) combine_shared(serve, found);
-      else if (trainers_.empty()) combine_apart(t0, s0, serve, {}, found);
+      if (shared_)
+        combine_shared(serve, found);
+      else if (trainers_.empty())
+        combine_apart(t0, s0, serve, {}, found);
       else
         for (const auto storage : axes_.storage) combine_apart(t0, server_verdicts_.size(), serve, storage, found);
     }
@@ -97,7 +108,8 @@ class Searcher {
 
   /// How many GPUs go to training; the rest generate. On shared GPUs both get all. A layout that is held keeps its GPUs.
   std::vector<std::pair<std::int64_t, std::int64_t>> splits(std::int64_t gpus) const {
-    const std::int64_t train = trainers_.empty() ? 0 : trainers_.leader().layout().world(), serve = servers_.empty() ? 0 : servers_.role().layout().world();
+    const std::int64_t train = trainers_.empty() ? 0 : trainers_.leader().layout().world(),
+                       serve = servers_.empty() ? 0 : servers_.role().layout().world();
     const bool train_held = axes_.trainer_layout_held, serve_held = axes_.server_layout_held;
     if (trainers_.empty()) return {{0, serve_held ? serve : gpus}};
     if (servers_.empty()) return {{train_held ? train : gpus, 0}};
@@ -126,9 +138,11 @@ class Searcher {
     std::atomic<std::size_t> next{0};
     const auto work = [&](TrainerSide& side) {
       for (std::size_t at = next.fetch_add(kPortion); at < points.size() && !stopped(); at = next.fetch_add(kPortion))
-        for (std::size_t i = at; i < std::min(at + kPortion, points.size()); ++i) trainer_verdicts_[first + i] = side.judge(points[i]);
+        for (std::size_t i = at; i < std::min(at + kPortion, points.size()); ++i)
+          trainer_verdicts_[first + i] = side.judge(points[i]);
     };
-    const auto threads = std::min<std::size_t>(static_cast<std::size_t>(std::max(1, space_.threads)), points.size() / kPortion + 1);
+    const auto threads =
+        std::min<std::size_t>(static_cast<std::size_t>(std::max(1, space_.threads)), points.size() / kPortion + 1);
     std::vector<std::exception_ptr> failed(threads);
     {
       std::vector<std::jthread> others;
@@ -149,7 +163,8 @@ class Searcher {
       auto& v = trainer_verdicts_[i];
       v.changes = changes_of(v.point);
       v.shape = trainer_shapes_({v.point.gpus, v.point.context, static_cast<int>(v.point.recompute),
-                                 (v.point.offload_parameters ? 2 : 0) + (v.point.offload_optimizer ? 1 : 0), static_cast<int>(v.point.storage)});
+                                 (v.point.offload_parameters ? 2 : 0) + (v.point.offload_optimizer ? 1 : 0),
+                                 static_cast<int>(v.point.storage)});
     }
   }
   /// Index of the first verdict.
@@ -190,13 +205,17 @@ class Searcher {
     };
     std::int64_t trainers_fit = 0, servers_fit = 0;
     const auto stored_so = [&](const TrainerVerdict& v) { return v.point.storage == storage; };
-    const auto trainer_fits = [&](std::size_t i) { return trainer_verdicts_[i].possible && stored_so(trainer_verdicts_[i]) && trainer_verdicts_[i].need <= usable_; };
-    auto t = thin(t0, trainer_verdicts_.size(), trainer_fits,
-                  [&](std::int64_t i) { return pair(i, -1); }, trainers_fit);
-    auto s = thin(s0, server_verdicts_.size(),
-                  [&](std::size_t i) { return server_verdicts_[i].refusal == ServerRefusal::none && server_verdicts_[i].need <= usable_; },
-                  [&](std::int64_t i) { return pair(-1, i); }, servers_fit);
-    found.judged += at_least_one(static_cast<std::size_t>(std::count_if(trainer_verdicts_.begin() + static_cast<std::ptrdiff_t>(t0), trainer_verdicts_.end(), stored_so))) * at_least_one(server_verdicts_.size() - s0);
+    const auto trainer_fits = [&](std::size_t i) {
+      return trainer_verdicts_[i].possible && stored_so(trainer_verdicts_[i]) && trainer_verdicts_[i].need <= usable_;
+    };
+    auto t = thin(t0, trainer_verdicts_.size(), trainer_fits, [&](std::int64_t i) { return pair(i, -1); }, trainers_fit);
+    auto s = thin(
+        s0, server_verdicts_.size(),
+        [&](std::size_t i) { return server_verdicts_[i].refusal == ServerRefusal::none && server_verdicts_[i].need <= usable_; },
+        [&](std::int64_t i) { return pair(-1, i); }, servers_fit);
+    found.judged += at_least_one(static_cast<std::size_t>(std::count_if(
+                        trainer_verdicts_.begin() + static_cast<std::ptrdiff_t>(t0), trainer_verdicts_.end(), stored_so))) *
+                    at_least_one(server_verdicts_.size() - s0);
     if (trainers_.empty()) t = {-1}, trainers_fit = 1;
     if (servers_.empty()) s = {-1}, servers_fit = 1;
     found.fitting += trainers_fit * servers_fit;
@@ -245,8 +264,9 @@ class Searcher {
 
   int changes_of(const TrainerPoint& p) const {
     const Trainer& own = trainers_.leader().trainer;
-    return (p.gpus != own.layout.data * own.layout.context || p.context != own.layout.context ? 1 : 0) + (p.tokens != own.tokens_per_micro_batch ? 1 : 0) +
-           (p.recompute != own.recompute ? 1 : 0) + (p.form != own.optimizer_form ? 1 : 0) +
+    return (p.gpus != own.layout.data * own.layout.context || p.context != own.layout.context ? 1 : 0) +
+           (p.tokens != own.tokens_per_micro_batch ? 1 : 0) + (p.recompute != own.recompute ? 1 : 0) +
+           (p.form != own.optimizer_form ? 1 : 0) +
            (p.offload_parameters != own.offload_parameters || p.offload_optimizer != own.offload_optimizer ? 1 : 0) +
            (p.efficient_load != own.memory_efficient_load ? 1 : 0) + (p.storage != own.storage ? 1 : 0);
   }
@@ -262,7 +282,8 @@ class Searcher {
     const double train = trainer == nullptr ? 0 : trainer->seconds, serve = server == nullptr ? 0 : server->seconds;
     Pair p{t, s, train + serve, 0, 0, {-1, -1}};
     // AReaL generates while it trains; on shared GPUs, and in verl, they take turns.
-    if (trainer != nullptr && server != nullptr && !shared_ && trainers_.leader().trainer.framework == Framework::areal) p.seconds = std::max(train, serve);
+    if (trainer != nullptr && server != nullptr && !shared_ && trainers_.leader().trainer.framework == Framework::areal)
+      p.seconds = std::max(train, serve);
     if (trainer != nullptr) p.changes += trainer->changes, p.need = trainer->need, p.shape.first = trainer->shape;
     if (server != nullptr) p.changes += server->changes, p.need = std::max(p.need, server->need), p.shape.second = server->shape;
     return p;
@@ -276,7 +297,8 @@ class Searcher {
     return out;
   }
 
-  /// The survivors get the replay. Configurations of one shape differ only in how much is spent: the first that fits stands for all.
+  /// The survivors get the replay. Configurations of one shape differ only in how much is spent: the first that fits stands for
+  /// all.
   void take_best(int keep, Found& found) {
     std::sort(pairs_.begin(), pairs_.end(), [](const Pair& a, const Pair& b) { return a.rank() < b.rank(); });
     std::set<std::pair<int, int>> taken;
@@ -287,7 +309,8 @@ class Searcher {
       Candidate c;
       c.job = job_of(p);
       if (const auto wrong = problems(c.job, catalog_); !wrong.empty()) {
-        refuse({"", wrong[0].place.path, 0, fmt::format("{}: {}", wrong[0].place.path, wrong[0].why.empty() ? wrong[0].expected : wrong[0].why)});
+        refuse({"", wrong[0].place.path, 0,
+                fmt::format("{}: {}", wrong[0].place.path, wrong[0].why.empty() ? wrong[0].expected : wrong[0].why)});
         continue;
       }
       c.estimate = explain_worst(c.job, catalog_, store_);
@@ -327,9 +350,11 @@ class Searcher {
 /// Machines are not split: sizes that could be rented.
 std::int64_t next_size(std::int64_t gpus) { return gpus < 16 ? gpus + 1 : gpus < 64 ? round_up(gpus + 1, 8) : gpus * 2; }
 
-std::optional<std::int64_t> smallest_gpus(const Job& job, Space space, const Catalog& catalog, TapeStore& store, const std::stop_token& stop) {
+std::optional<std::int64_t> smallest_gpus(const Job& job, Space space, const Catalog& catalog, TapeStore& store,
+                                          const std::stop_token& stop) {
   constexpr std::int64_t kMost = 1024;
-  for (std::int64_t n = next_size(space.gpus.value_or(job.cluster.gpus)); n <= kMost && !stop.stop_requested(); n = next_size(n)) {
+  for (std::int64_t n = next_size(space.gpus.value_or(job.cluster.gpus)); n <= kMost && !stop.stop_requested();
+       n = next_size(n)) {
     space.gpus = n;
     if (!Searcher(job, space, catalog, store, stop).run(1).best.empty()) return n;
   }
@@ -368,15 +393,19 @@ Found search(const Job& job, const Space& space, int keep, const Catalog* catalo
   if (!space.maximise.empty()) return solve(job, space, keep, c, stop);
   std::vector<const Role*> anchors, servers;
   for (const auto& r : job.roles) {
-    if (r.serves()) servers.push_back(&r);
-    else if (anchors.empty() || anchor(job, r) != anchors.front()) anchors.push_back(anchor(job, r));
+    if (r.serves())
+      servers.push_back(&r);
+    else if (anchors.empty() || anchor(job, r) != anchors.front())
+      anchors.push_back(anchor(job, r));
   }
   const auto refuse = [](const Role& role, std::string found, std::string expected, std::string why) {
     throw InputError(Problem{{"", 0, 0, role.name}, std::move(found), std::move(expected), "", std::move(why)});
   };
   if (anchors.size() > 1)
-    refuse(*anchors[1], "training roles on several groups of GPUs", "training roles that share their GPUs", "a search over several groups is not supported yet");
-  if (servers.size() > 1) refuse(*servers[1], "a second server", "at most one role that serves", "a search over several servers is not supported yet");
+    refuse(*anchors[1], "training roles on several groups of GPUs", "training roles that share their GPUs",
+           "a search over several groups is not supported yet");
+  if (servers.size() > 1)
+    refuse(*servers[1], "a second server", "at most one role that serves", "a search over several servers is not supported yet");
   TapeStore store;
   Searcher searcher(job, space, c, store, stop);
   Found found = searcher.run(keep);

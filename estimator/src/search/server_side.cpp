@@ -6,7 +6,8 @@
 
 namespace oomplan {
 
-ServerSide::ServerSide(const Job& job, const Catalog& catalog, const std::vector<RoleRun>& runs) : job_(job), gpu_(catalog.gpu(job.cluster.gpu)) {
+ServerSide::ServerSide(const Job& job, const Catalog& catalog, const std::vector<RoleRun>& runs)
+    : job_(job), gpu_(catalog.gpu(job.cluster.gpu)) {
   for (const auto& r : runs)
     if (r.role->serves()) run_ = &r;
   if (run_ == nullptr) return;

@@ -9,18 +9,18 @@ namespace oomplan {
 struct ServerVerdict {
   ServerChoice choice;
   ServerRefusal refusal = ServerRefusal::none;
-  Bytes missing = 0;               ///< what the engine lacks to start
-  Bytes need = 0;                  ///< at the worst moment, of this process alone
+  Bytes missing = 0;  ///< what the engine lacks to start
+  Bytes need = 0;     ///< at the worst moment, of this process alone
   /// One for every turn of the server: what it needs then by itself, and what it holds behind the turn.
   struct Turn {
     Bytes need = 0, held = 0;
   };
   std::vector<Turn> turns;
-  std::int64_t requests = 0;       ///< of full length that a replica holds
-  bool shortage = false;           ///< fewer than asked: requests queue or are preempted
+  std::int64_t requests = 0;  ///< of full length that a replica holds
+  bool shortage = false;      ///< fewer than asked: requests queue or are preempted
   double seconds = 0;
-  int changes = 0;                 ///< settings that differ from the job's
-  int shape = 0;                   ///< equal: they differ only in how much is spent
+  int changes = 0;  ///< settings that differ from the job's
+  int shape = 0;    ///< equal: they differ only in how much is spent
 };
 
 class ServerSide {
@@ -37,8 +37,8 @@ class ServerSide {
   void fold(const ServerPlan&, const SyncPlan* receive, ServerVerdict&) const;
   const Job& job_;
   const RoleRun* run_ = nullptr;
-  ServerModel fp8_cache_;          ///< the model with an fp8 cache
-  Timeline timeline_;              ///< the server's turns
+  ServerModel fp8_cache_;  ///< the model with an fp8 cache
+  Timeline timeline_;      ///< the server's turns
   ModelCost cost_;
   const Gpu& gpu_;
 };

@@ -47,7 +47,10 @@ bool on_servers(Job& job, Put&& put) {
 constexpr std::int64_t kMostTokens = 512 * 1024, kMostLength = 256 * 1024, kMostRequests = 4096;
 
 const Aim kAims[] = {
-    {"tokens", [](const Job& j) { return steps(round_up(std::max<std::int64_t>(1024, j.prompt_tokens + j.response_tokens), 1024), kMostTokens, 1024); },
+    {"tokens",
+     [](const Job& j) {
+       return steps(round_up(std::max<std::int64_t>(1024, j.prompt_tokens + j.response_tokens), 1024), kMostTokens, 1024);
+     },
      [](Job& j, std::int64_t v) { return on_trainers(j, [v](Trainer& t) { t.tokens_per_micro_batch = v; }); }},
     {"fraction", [](const Job&) { return steps(5, 98, 1); },
      [](Job& j, std::int64_t v) { return on_servers(j, [v](Server& s) { s.memory_fraction = static_cast<double>(v) / 100; }); }},
@@ -56,7 +59,9 @@ const Aim kAims[] = {
     {"length", [](const Job& j) { return steps(1024, kMostLength - j.prompt_tokens, 1024); },
      [](Job& j, std::int64_t v) {
        j.response_tokens = v;
-       on_trainers(j, [&](Trainer& t) { t.tokens_per_micro_batch = std::max(t.tokens_per_micro_batch, round_up(j.prompt_tokens + v, 1024)); });
+       on_trainers(j, [&](Trainer& t) {
+         t.tokens_per_micro_batch = std::max(t.tokens_per_micro_batch, round_up(j.prompt_tokens + v, 1024));
+       });
        return true;
      }},
 };
@@ -64,7 +69,8 @@ const Aim kAims[] = {
 /// Concurrency is bounded by the cache, not by a crash: it "fits" when no request has to wait.
 bool enough(const Estimate& e, std::string_view aim) {
   if (!e.fits()) return false;
-  return aim != "concurrency" || std::all_of(e.servers.begin(), e.servers.end(), [](const ServerAnswer& s) { return s.shortage.empty(); });
+  return aim != "concurrency" ||
+         std::all_of(e.servers.begin(), e.servers.end(), [](const ServerAnswer& s) { return s.shortage.empty(); });
 }
 
 }  // namespace
@@ -76,7 +82,8 @@ Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog
   const Aim* aim = nullptr;
   for (const auto& a : kAims)
     if (a.name == space.maximise) aim = &a;
-  if (aim == nullptr) throw InputError(Problem{{"", 0, 0, "--max"}, "'" + space.maximise + "'", "tokens, fraction, concurrency or length", "", ""});
+  if (aim == nullptr)
+    throw InputError(Problem{{"", 0, 0, "--max"}, "'" + space.maximise + "'", "tokens, fraction, concurrency or length", "", ""});
   TapeStore store;
   std::vector<Candidate> fitting;
   for (const auto value : aim->values(base)) {
@@ -84,7 +91,11 @@ Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog
     Candidate c;
     c.job = base;
     if (!aim->put(c.job, value))
-      throw InputError(Problem{{"", 0, 0, "--max"}, "'" + space.maximise + "'", "a setting that this job has", "", "it needs a role that the job does not have"});
+      throw InputError(Problem{{"", 0, 0, "--max"},
+                               "'" + space.maximise + "'",
+                               "a setting that this job has",
+                               "",
+                               "it needs a role that the job does not have"});
     if (!problems(c.job, catalog).empty()) continue;
     ++found.judged;
     c.estimate = assemble(c.job, catalog, store).estimate;

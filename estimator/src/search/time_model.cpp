@@ -18,7 +18,8 @@ ModelCost cost_of(const Architecture& a) {
   ModelCost m;
   m.active = static_cast<double>(c.active);
   m.parameters = static_cast<double>(c.language);
-  for (const auto& run : a.runs) m.attention_width += static_cast<double>(run.count) * static_cast<double>(run.layer.mixer.q_width());
+  for (const auto& run : a.runs)
+    m.attention_width += static_cast<double>(run.count) * static_cast<double>(run.layer.mixer.q_width());
   return m;
 }
 
@@ -47,7 +48,8 @@ double generate_seconds(const ModelCost& m, const GenerateLoad& l, const Gpu& gp
   double step = std::max(bytes / gpu.memory_bandwidth, arithmetic);
   if (l.tensor > 1) step += kAllReduce * static_cast<double>(l.tensor);
   if (l.eager) step += kLaunch;
-  const double prefill = sequences * static_cast<double>(l.prompt) * 2 * m.active / static_cast<double>(l.tensor) / gpu.bf16_flops;
+  const double prefill =
+      sequences * static_cast<double>(l.prompt) * 2 * m.active / static_cast<double>(l.tensor) / gpu.bf16_flops;
   return waves * static_cast<double>(l.response) * step + prefill;
 }
 

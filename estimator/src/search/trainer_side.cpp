@@ -29,13 +29,22 @@ GpuClass training_seats(const Job& job, const std::vector<RoleRun>& runs) {
 
 }  // namespace
 
-TrainerSide::TrainerSide(const Job& job, const Space& space, const Catalog& catalog, TapeStore& store, const std::vector<RoleRun>& runs)
-    : job_(job), catalog_(catalog), store_(store), roles_(job.roles), runs_(runs), class_(training_seats(job, runs)), gpu_(catalog.gpu(job.cluster.gpu)) {
+TrainerSide::TrainerSide(const Job& job, const Space& space, const Catalog& catalog, TapeStore& store,
+                         const std::vector<RoleRun>& runs)
+    : job_(job),
+      catalog_(catalog),
+      store_(store),
+      roles_(job.roles),
+      runs_(runs),
+      class_(training_seats(job, runs)),
+      gpu_(catalog.gpu(job.cluster.gpu)) {
   const Role* server = nullptr;
   for (std::size_t i = 0; i < roles_.size(); ++i) {
     runs_[i].role = &roles_[i];
-    if (roles_[i].serves()) server = &job.roles[i];
-    else if (leader_ == nullptr || (runs_[i].trains && !runs_[leads_].trains)) leader_ = &job.roles[leads_ = i];
+    if (roles_[i].serves())
+      server = &job.roles[i];
+    else if (leader_ == nullptr || (runs_[i].trains && !runs_[leads_].trains))
+      leader_ = &job.roles[leads_ = i];
   }
   if (leader_ == nullptr) return;
   for (std::size_t i = 0; i < roles_.size(); ++i) moves_.push_back(moves_of(space, job.roles[i], runs_[i].trains));
@@ -93,7 +102,8 @@ const std::vector<RoleRun>& TrainerSide::stored(DType storage) {
   if (!known) {
     known = std::make_unique<Stored>(Stored{job_, {}});
     for (std::size_t i = 0; i < roles_.size(); ++i)
-      if (!roles_[i].serves() && moves_[i].storage && storage != leader_->trainer.storage) known->job.roles[i].trainer.storage = storage;
+      if (!roles_[i].serves() && moves_[i].storage && storage != leader_->trainer.storage)
+        known->job.roles[i].trainer.storage = storage;
     known->runs = resolve_roles(known->job, catalog_, store_);
   }
   return known->runs;

@@ -15,16 +15,16 @@ inline constexpr Bytes kNever = Bytes{1} << 60;
 
 struct TrainerVerdict {
   TrainerPoint point;
-  bool possible = true;            ///< false: the kernels or the engine do not run it
-  Bytes need = 0;                  ///< at the worst moment, all training processes of the GPU
+  bool possible = true;  ///< false: the kernels or the engine do not run it
+  Bytes need = 0;        ///< at the worst moment, all training processes of the GPU
   PhaseKind phase = PhaseKind::load;
-  std::size_t role = 0;            ///< whose phase it is
+  std::size_t role = 0;  ///< whose phase it is
   /// On shared GPUs: what every turn of the server finds, and what the trainers needed since the turn before.
   std::vector<Visit> visits;
-  Bytes together = 0;              ///< on shared GPUs: with the server that leaves most; kNever when none starts
+  Bytes together = 0;  ///< on shared GPUs: with the server that leaves most; kNever when none starts
   double seconds = 0;
-  int changes = 0;                 ///< settings that differ from the job's
-  int shape = 0;                   ///< equal: they differ only in how much is spent
+  int changes = 0;  ///< settings that differ from the job's
+  int shape = 0;    ///< equal: they differ only in how much is spent
 };
 
 class TrainerSide {
@@ -57,12 +57,12 @@ class TrainerSide {
   const Job& job_;
   const Catalog& catalog_;
   TapeStore& store_;
-  std::vector<Role> roles_;        ///< copies that points are written into
-  std::vector<RoleRun> runs_;      ///< of roles_
-  std::vector<Moves> moves_;       ///< of roles_
-  GpuClass class_;                 ///< the training seats of rank 0, which fills the buckets: it needs at least what the others do
+  std::vector<Role> roles_;    ///< copies that points are written into
+  std::vector<RoleRun> runs_;  ///< of roles_
+  std::vector<Moves> moves_;   ///< of roles_
+  GpuClass class_;             ///< the training seats of rank 0, which fills the buckets: it needs at least what the others do
   Timeline timeline_;
-  std::size_t leads_ = 0;          ///< index of the leader
+  std::size_t leads_ = 0;  ///< index of the leader
   const Role* leader_ = nullptr;
   ModelCost cost_;
   const Gpu& gpu_;
