@@ -280,8 +280,14 @@ def markdown(groups: list[Row], corpora: list[Path]) -> str:
 
 
 LIKE = {
-    ("oracle", "fsdp2", "peak"): ("fsdp2", "allocated peaks of FSDP2 training steps that PyTorch executed on fake tensors, no real GPU"),
-    ("oracle", "single", "peak"): ("single", "allocated peaks of training steps on one device that PyTorch executed on fake tensors, no real GPU"),
+    ("oracle", "fsdp2", "peak"): (
+        "fsdp2",
+        "allocated peaks of FSDP2 training steps that PyTorch executed on fake tensors, no real GPU",
+    ),
+    ("oracle", "single", "peak"): (
+        "single",
+        "allocated peaks of training steps on one device that PyTorch executed on fake tensors, no real GPU",
+    ),
     ("measured_inference", "vllm", "non_kv"): ("vllm", "vLLM servers that logged what they hold beside the cache"),
     ("measured_inference", "sglang", "kv_tokens"): ("sglang", "SGLang servers that logged the tokens of their cache"),
 }

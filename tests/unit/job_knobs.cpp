@@ -64,7 +64,8 @@ TEST_CASE("every knob writes what it reads, and reads what it writes") {
       CHECK_FALSE(knob.set(knob, job, role, then).refused());
       CHECK(knob.get(job, role) == then);
       for (const char* wrong : {"", "\x01", "[x", ".nan"})
-        if (knob.type != KnobType::text && !(knob.type == KnobType::items && *wrong == 0)) CHECK(knob.set(knob, job, role, wrong).refused());
+        if (knob.type != KnobType::text && !(knob.type == KnobType::items && *wrong == 0))
+          CHECK(knob.set(knob, job, role, wrong).refused());
     }
   }
 }
@@ -72,7 +73,8 @@ TEST_CASE("every knob writes what it reads, and reads what it writes") {
 TEST_CASE("keys are unique for every role") {
   Job job = two_roles();
   job.roles[0].engine = EngineKind::sglang;
-  for (const Role* role : {static_cast<const Role*>(nullptr), static_cast<const Role*>(&job.roles[0]), static_cast<const Role*>(&job.roles[1])}) {
+  for (const Role* role :
+       {static_cast<const Role*>(nullptr), static_cast<const Role*>(&job.roles[0]), static_cast<const Role*>(&job.roles[1])}) {
     const auto keys = keys_of(role);
     CHECK(std::set<std::string>(keys.begin(), keys.end()).size() == keys.size());
   }
@@ -109,7 +111,8 @@ TEST_CASE("wrong keys and values name the nearest right one") {
     return std::string();
   };
   CHECK(told("actor.recompute", "ful") == "actor.recompute: found 'ful', expected none or full (did you mean 'full'?)");
-  CHECK(told("actor.recomput", "full") == "actor.recomput: found an unknown key, expected a key of actor (did you mean 'recompute'?)");
+  CHECK(told("actor.recomput", "full") ==
+        "actor.recomput: found an unknown key, expected a key of actor (did you mean 'recompute'?)");
   CHECK(told("actor.gradient_checkpointing", "true") ==
         "actor.gradient_checkpointing: found an unknown key, expected a key of actor (did you mean 'recompute'?)");
   CHECK(told("acto.recompute", "full") ==
@@ -117,7 +120,8 @@ TEST_CASE("wrong keys and values name the nearest right one") {
   CHECK(told("rollout.mem_fraction_static", "0.8") ==
         "rollout.mem_fraction_static: found an unknown key, expected a key of rollout (did you mean 'gpu_memory_utilization'?): "
         "'mem_fraction_static' is a setting of sglang; rollout runs vllm");
-  CHECK(told("critic.layout", "d4") == "critic.layout: found an unknown key, expected a key of a role of the job: the job has no role 'critic'");
+  CHECK(told("critic.layout", "d4") ==
+        "critic.layout: found an unknown key, expected a key of a role of the job: the job has no role 'critic'");
   CHECK(told("actor", "x") != "");
   CHECK(told("", "x") != "");
 }
@@ -125,7 +129,8 @@ TEST_CASE("wrong keys and values name the nearest right one") {
 TEST_CASE("words of other tools lead to keys that exist") {
   std::set<std::string> keys;
   for (const auto& knob : knobs()) keys.emplace(knob.key);
-  for (const char* word : {"max_tokens_per_mb", "gradient_checkpointing", "max_num_seqs", "optimizer_dtype", "tp", "kv_cache_dtype"}) {
+  for (const char* word :
+       {"max_tokens_per_mb", "gradient_checkpointing", "max_num_seqs", "optimizer_dtype", "tp", "kv_cache_dtype"}) {
     CAPTURE(word);
     CHECK(keys.contains(std::string(our_word(word))));
   }
@@ -176,7 +181,8 @@ TEST_CASE("docs/job_file.md has the row of every knob") {
   std::ifstream in(std::string(OOMPLAN_SOURCE_DIR) + "/docs/job_file.md");
   const std::string page{std::istreambuf_iterator<char>(in), {}};
   for (const auto& knob : knobs()) {
-    const std::string row = "| `" + std::string(knob.key) + "` | " + std::string(spelling(knob.effect)) + " | " + std::string(knob.help) + " |\n";
+    const std::string row =
+        "| `" + std::string(knob.key) + "` | " + std::string(spelling(knob.effect)) + " | " + std::string(knob.help) + " |\n";
     CAPTURE(row);
     CHECK(page.find(row) != std::string::npos);
   }

@@ -7,7 +7,8 @@ using namespace oomplan;
 
 namespace {
 
-Layout made(std::int64_t d, std::int64_t t, std::int64_t p, std::int64_t c, std::int64_t e, std::int64_t et = 1, bool hybrid = false) {
+Layout made(std::int64_t d, std::int64_t t, std::int64_t p, std::int64_t c, std::int64_t e, std::int64_t et = 1,
+            bool hybrid = false) {
   Layout out;
   out.data = d;
   out.tensor = t;
@@ -81,7 +82,8 @@ TEST_CASE("layouts that are refused say why") {
       {"attn:d2e2|ffn:e2", "'e' is not one of the letters c, d, t, p behind attn:"},
       {"attn:d2|ffn:c2", "'c' is not one of the letters d, e, t, p behind ffn:"},
       {"attn:d131072t131072|ffn:e2", "it takes more than 131072 GPUs"},
-      {"attn:d2|ffn:d131072e131072t131072", "the expert data degree cannot be derived: 2 GPUs of attn: are not a multiple of e*t*p = 17179869184"},
+      {"attn:d2|ffn:d131072e131072t131072",
+       "the expert data degree cannot be derived: 2 GPUs of attn: are not a multiple of e*t*p = 17179869184"},
   };
   for (const auto& row : rows) {
     CAPTURE(row.text);
@@ -97,7 +99,8 @@ TEST_CASE("Ulysses: 40 heads on 32 GPUs can be split 1, 2, 4 or 8 ways") {
   CHECK(ulysses_degrees(32, {40, 8, 0, 0}) == std::vector<std::int64_t>{1, 2, 4, 8});
   CHECK(ulysses_degrees(32, {40, 40, 0, 0}) == std::vector<std::int64_t>{1, 2, 4, 8});
   CHECK(ulysses_degrees(8, {28, 4, 0, 0}) == std::vector<std::int64_t>{1, 2, 4});
-  CHECK(ulysses_degrees(12, {24, 8, 0, 0}) == std::vector<std::int64_t>{1, 2, 4});     // 3, 6, 12: neither divide 8 nor are multiples
+  CHECK(ulysses_degrees(12, {24, 8, 0, 0}) ==
+        std::vector<std::int64_t>{1, 2, 4});  // 3, 6, 12: neither divide 8 nor are multiples
   CHECK(ulysses_degrees(64, {64, 8, 0, 0}) == std::vector<std::int64_t>{1, 2, 4, 8, 16, 32, 64});  // heads are repeated
 }
 

@@ -28,9 +28,44 @@ class Mutator {
  public:
   explicit Mutator(std::vector<std::string> seeds) : seeds_(std::move(seeds)) {
     for (const auto& knob : knobs()) words_.emplace_back(knob.key);
-    for (const char* word : {"0", "-1", "99999999999999999999", "1e999", ".nan", "null", "~", "[]", "{}", "&a", "*a", "<<", "!!int", "|", ">", "'", "\"",
-                             "d1", "d131072", "attn:d2|ffn:e2", "8 x H100-80GB", "131072 x H100-80GB", "1GiB", "1024TiB", "auto", "none", "true", "16m",
-                             "- ", ": ", "? ", "\n", "\t", "---\n", "actor: ", "critic: {beside: actor}\n", "\xff", "\xc2\xa0"})
+    for (const char* word : {"0",
+                             "-1",
+                             "99999999999999999999",
+                             "1e999",
+                             ".nan",
+                             "null",
+                             "~",
+                             "[]",
+                             "{}",
+                             "&a",
+                             "*a",
+                             "<<",
+                             "!!int",
+                             "|",
+                             ">",
+                             "'",
+                             "\"",
+                             "d1",
+                             "d131072",
+                             "attn:d2|ffn:e2",
+                             "8 x H100-80GB",
+                             "131072 x H100-80GB",
+                             "1GiB",
+                             "1024TiB",
+                             "auto",
+                             "none",
+                             "true",
+                             "16m",
+                             "- ",
+                             ": ",
+                             "? ",
+                             "\n",
+                             "\t",
+                             "---\n",
+                             "actor: ",
+                             "critic: {beside: actor}\n",
+                             "\xff",
+                             "\xc2\xa0"})
       words_.emplace_back(word);
   }
   std::string next() {
@@ -45,12 +80,23 @@ class Mutator {
   void mutate(std::string& text) {
     const std::size_t where = text.empty() ? 0 : at(text.size());
     switch (at(6)) {
-      case 0: text.insert(where, word()); break;
-      case 1: text.erase(where, 1 + at(8)); break;
-      case 2: text.insert(where, 1, static_cast<char>(at(256))); break;
-      case 3: text.insert(where, text.substr(at(text.size() + 1), at(60))); break;
-      case 4: text.resize(where); break;
-      default: replace_a_word(text, where);
+      case 0:
+        text.insert(where, word());
+        break;
+      case 1:
+        text.erase(where, 1 + at(8));
+        break;
+      case 2:
+        text.insert(where, 1, static_cast<char>(at(256)));
+        break;
+      case 3:
+        text.insert(where, text.substr(at(text.size() + 1), at(60)));
+        break;
+      case 4:
+        text.resize(where);
+        break;
+      default:
+        replace_a_word(text, where);
     }
   }
   void replace_a_word(std::string& text, std::size_t where) {

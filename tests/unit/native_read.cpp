@@ -29,7 +29,9 @@ ref:     {beside: actor}
 sync:    {by: nccl, bucket: 1GiB}
 )";
 
-Job job_of(const std::string& text, std::vector<std::string> overrides = {}) { return read({text, "job.yaml", {}, std::move(overrides)}).job; }
+Job job_of(const std::string& text, std::vector<std::string> overrides = {}) {
+  return read({text, "job.yaml", {}, std::move(overrides)}).job;
+}
 
 std::vector<std::filesystem::path> examples() {
   std::vector<std::filesystem::path> out;
@@ -129,14 +131,17 @@ critic: {beside: actor}
 }
 
 TEST_CASE("overrides: the later wins, null goes back to the default") {
-  CHECK(job_of(kGrpo, {"actor.tokens_per_micro_batch=10k", "actor.tokens_per_micro_batch=12k"}).role("actor")->trainer.tokens_per_micro_batch == 12288);
+  CHECK(job_of(kGrpo, {"actor.tokens_per_micro_batch=10k", "actor.tokens_per_micro_batch=12k"})
+            .role("actor")
+            ->trainer.tokens_per_micro_batch == 12288);
   CHECK(job_of(kGrpo, {"rollout.mem_fraction_static=null"}).role("rollout")->server.memory_fraction == 0.9);
   CHECK(job_of(kGrpo, {"actor.offload=[parameters, optimizer]"}).role("actor")->trainer.offload_optimizer);
   CHECK(job_of(kGrpo, {"gpus=16 x H100-80GB", "actor.layout=d8", "rollout.layout=d8"}).role("ref")->trainer.layout.data == 8);
 }
 
 TEST_CASE("the same job in JSON") {
-  const Job job = job_of(R"({"oomplan": 1, "gpus": "8 x H100-80GB", "model": "qwen2.5-7b", "prompt_tokens": 1024, "response_tokens": "8k",
+  const Job job =
+      job_of(R"({"oomplan": 1, "gpus": "8 x H100-80GB", "model": "qwen2.5-7b", "prompt_tokens": 1024, "response_tokens": "8k",
     "rollout": {"engine": "sglang 0.5.10", "layout": "d4", "mem_fraction_static": 0.8, "concurrency": 256},
     "actor": {"engine": "fsdp2", "layout": "d4", "tokens_per_micro_batch": 16384, "recompute": "full"},
     "ref": {"beside": "actor"}, "sync": {"by": "nccl", "bucket": "1GiB"}})");
@@ -186,7 +191,8 @@ TEST_CASE("whatever single knob is changed, the written job reads back to the sa
       for (const auto& knob : knobs()) {
         if (!applies(knob, role)) continue;
         std::vector<std::string> values = knob.choices;
-        for (const char* more : {"true", "false", "33k", "48k", "3", "2", "0.42", "auto", "none", "d2", "d8", "[]"}) values.emplace_back(more);
+        for (const char* more : {"true", "false", "33k", "48k", "3", "2", "0.42", "auto", "none", "d2", "d8", "[]"})
+          values.emplace_back(more);
         for (const auto& value : values) {
           const std::string change = role.name + "." + std::string(knob.key) + "=" + value;
           CAPTURE(path.filename().string());
@@ -205,7 +211,9 @@ TEST_CASE("whatever single knob is changed, the written job reads back to the sa
 
 TEST_CASE("one default at most for every framework, version, role and key") {
   for (const auto& [framework, versions] : std::vector<std::pair<Framework, std::vector<std::string>>>{
-           {Framework::areal, {"0.4", "0.5.3", "1.0.0", "1.0.4", "2.0.0", "3.0"}}, {Framework::verl, {"0.7", "0.7.1", "0.8.0", "0.9.0", "0.10.0"}}, {Framework::torch, {""}}})
+           {Framework::areal, {"0.4", "0.5.3", "1.0.0", "1.0.4", "2.0.0", "3.0"}},
+           {Framework::verl, {"0.7", "0.7.1", "0.8.0", "0.9.0", "0.10.0"}},
+           {Framework::torch, {""}}})
     for (const auto& version : versions)
       for (const auto kind : {RoleKind::actor, RoleKind::reference, RoleKind::critic, RoleKind::trainer, RoleKind::rollout})
         for (const auto engine : {EngineKind::fsdp2, EngineKind::sglang, EngineKind::vllm})

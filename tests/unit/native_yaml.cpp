@@ -75,7 +75,8 @@ TEST_CASE("large and deep texts are refused quickly") {
 
 TEST_CASE("what is refused has its place") {
   CHECK(told("a: 1\na: 2\n") == "f:2:1: found the key 'a' a second time, expected every key once: it stands at 1:1 already");
-  CHECK(told(std::string("a: \0", 4)) == "f:1:4: found the byte 0x00, expected a text file in UTF-8: this looks like a binary file");
+  CHECK(told(std::string("a: \0", 4)) ==
+        "f:1:4: found the byte 0x00, expected a text file in UTF-8: this looks like a binary file");
   CHECK(told("a: \xff\n") == "f:1:4: found the byte 0xff, expected a text file in UTF-8: the file may be in another encoding");
   CHECK(told("a: *b\n").find("f:1:") == 0);
   CHECK(told("a: 1\n--- \nb: 2\n").find("a second document") != std::string::npos);

@@ -15,8 +15,32 @@ TEST_CASE("counts: k is 1024, digits may be grouped") {
 }
 
 TEST_CASE("counts: what has no single meaning is refused, with the reason") {
-  for (const char* text : {"", " ", "-1", "1.5", "010", "0_1", "1:30", "1e5", "10^30", "10**3", "0x10", ".nan", "nan", ".inf", "inf", "16KiB",
-                           "16kk", "1__0", "_1", "1_", "99999999999999999999", "9007199254740993m", "k", "1,000", "1/2", "½"}) {
+  for (const char* text : {"",
+                           " ",
+                           "-1",
+                           "1.5",
+                           "010",
+                           "0_1",
+                           "1:30",
+                           "1e5",
+                           "10^30",
+                           "10**3",
+                           "0x10",
+                           ".nan",
+                           "nan",
+                           ".inf",
+                           "inf",
+                           "16KiB",
+                           "16kk",
+                           "1__0",
+                           "_1",
+                           "1_",
+                           "99999999999999999999",
+                           "9007199254740993m",
+                           "k",
+                           "1,000",
+                           "1/2",
+                           "½"}) {
     CAPTURE(text);
     const auto said = read_count(text);
     CHECK(!said);
@@ -57,8 +81,8 @@ TEST_CASE("flags: the words of YAML 1.1 that PyYAML takes, and no others") {
 }
 
 TEST_CASE("printed sizes read back, and people get two digits") {
-  for (const std::int64_t n : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1000}, std::int64_t{1024}, std::int64_t{16384}, kMiB, kGiB, 3 * kMiB,
-                               kGiB + 1, std::int64_t{1} << 50, (std::int64_t{1} << 50) - 1}) {
+  for (const std::int64_t n : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1000}, std::int64_t{1024}, std::int64_t{16384},
+                               kMiB, kGiB, 3 * kMiB, kGiB + 1, std::int64_t{1} << 50, (std::int64_t{1} << 50) - 1}) {
     CAPTURE(n);
     CHECK(*read_bytes(exact_bytes_text(n)).value == n);
     CHECK(*read_count(count_text(n)).value == n);

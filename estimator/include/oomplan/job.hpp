@@ -32,21 +32,21 @@ enum class OptimizerKind : std::uint8_t { adamw, adam, sgd, sgd_momentum };
 enum class OptimizerForm : std::uint8_t { foreach, fused, loop };
 /// What follows the last hidden state in training, and in forward-only log-prob passes (layers/heads).
 enum class LossHead : std::uint8_t {
-  hf_loss,               ///< transformers' cross-entropy on fp32 logits
-  logprob_fp32,          ///< logits.float() -> log_softmax -> gather
+  hf_loss,       ///< transformers' cross-entropy on fp32 logits
+  logprob_fp32,  ///< logits.float() -> log_softmax -> gather
   logprob_bf16,
   logprob_lse,           ///< gather - logsumexp in fp32
   logprob_rows,          ///< log_softmax of one row after another
   logprob_chunked,       ///< 1024-row chunks of logprob_fp32
   logprob_entropy_fp32,  ///< with entropy that needs a gradient
   logprob_entropy_nograd,
-  logprob_temperature,   ///< out-of-place division, then logprob_fp32
-  verl_flash_ce,         ///< verl: flash-attn cross-entropy, temperature out of place
-  verl_entropy_compiled, ///< verl: with compiled entropy that needs a gradient (default when entropy_coeff != 0)
+  logprob_temperature,    ///< out-of-place division, then logprob_fp32
+  verl_flash_ce,          ///< verl: flash-attn cross-entropy, temperature out of place
+  verl_entropy_compiled,  ///< verl: with compiled entropy that needs a gradient (default when entropy_coeff != 0)
   verl_entropy_eager,
-  areal_compiled,        ///< AReaL: log-probs and entropy in 1024-row compiled chunks
+  areal_compiled,  ///< AReaL: log-probs and entropy in 1024-row compiled chunks
   areal_eager,
-  value,                 ///< critic: a linear layer h -> 1
+  value,  ///< critic: a linear layer h -> 1
 };
 /// How new weights reach the servers.
 enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU
@@ -56,9 +56,9 @@ enum class Effect : std::uint8_t { free, speed, numerics, semantics };
 /// Degrees of parallelism. world = data * tensor * pipeline * context.
 struct Layout {
   std::int64_t data = 1, tensor = 1, pipeline = 1;
-  std::int64_t context = 1;        ///< FSDP: Ulysses
+  std::int64_t context = 1;  ///< FSDP: Ulysses
   std::int64_t expert = 1, expert_tensor = 1;
-  bool hybrid = false;             ///< written as attn:...|ffn:...
+  bool hybrid = false;  ///< written as attn:...|ffn:...
   constexpr std::int64_t world() const { return data * tensor * pipeline * context; }
   bool operator==(const Layout&) const = default;
 };
@@ -71,10 +71,10 @@ struct Trainer {
   Kernels kernels = Kernels::hf_flash;
   DType storage = DType::fp32;  ///< of parameters (and so of gradients and optimizer states) between steps
   DType compute = DType::bf16;
-  DType reduce = DType::fp32;   ///< of the gradient reduction
-  bool autocast = false;        ///< torch.autocast around the forward pass
+  DType reduce = DType::fp32;  ///< of the gradient reduction
+  bool autocast = false;       ///< torch.autocast around the forward pass
   Recompute recompute = Recompute::full;
-  bool reentrant = false;       ///< of the checkpoint
+  bool reentrant = false;  ///< of the checkpoint
   OptimizerKind optimizer = OptimizerKind::adamw;
   OptimizerForm optimizer_form = OptimizerForm::foreach;
   bool clip = true;
@@ -82,65 +82,66 @@ struct Trainer {
   bool root_reshard = true;
   bool wrap_embedding = true, wrap_head = false;  ///< a sharded unit of their own
   bool gradient_sync_every_micro_batch = true;    ///< false: set_requires_gradient_sync(False) but for the last
-  bool offload_parameters = false;    ///< to the host between phases
+  bool offload_parameters = false;                ///< to the host between phases
   bool offload_optimizer = false;
-  bool cpu_offload_policy = false;    ///< FSDP2's CPUOffloadPolicy: parameters, gradients, states and step live on the host
+  bool cpu_offload_policy = false;  ///< FSDP2's CPUOffloadPolicy: parameters, gradients, states and step live on the host
   LossHead head = LossHead::areal_compiled;
-  std::int64_t tokens_per_micro_batch = 16384;   ///< packed tokens of one data-parallel rank, before Ulysses divides them
-  std::int64_t sequences_per_micro_batch = 0;    ///< > 0: padded batches of sequence_tokens instead of packing
+  std::int64_t tokens_per_micro_batch = 16384;  ///< packed tokens of one data-parallel rank, before Ulysses divides them
+  std::int64_t sequences_per_micro_batch = 0;   ///< > 0: padded batches of sequence_tokens instead of packing
   std::int64_t sequence_tokens = 0;
-  std::int64_t micro_batches = 0;                ///< of a step; 0: derived from the batch
+  std::int64_t micro_batches = 0;                   ///< of a step; 0: derived from the batch
   std::int64_t logprob_tokens_per_micro_batch = 0;  ///< of forward-only passes; 0: tokens_per_micro_batch
-  std::int64_t logits_to_keep = 0;               ///< > 0: only so many tokens of a sequence reach the head
-  bool padding_mask = false;                     ///< batches carry a 2-D attention mask
-  std::int64_t replicas = 1;                     ///< HSDP: shard groups that hold the same parameters
-  bool keep_outputs = false;                     ///< the training loop keeps the model's output through the backward pass
-  bool sdpa_math = false;                        ///< SDPA is forced to its math kernel
-  bool memory_efficient_load = false;            ///< AReaL: rank 0 loads on the host and sends, instead of every GPU the whole model
-  bool kernel_internals = true;                  ///< count buffers inside fused kernels (off to compare with tools that cannot see them)
+  std::int64_t logits_to_keep = 0;                  ///< > 0: only so many tokens of a sequence reach the head
+  bool padding_mask = false;                        ///< batches carry a 2-D attention mask
+  std::int64_t replicas = 1;                        ///< HSDP: shard groups that hold the same parameters
+  bool keep_outputs = false;                        ///< the training loop keeps the model's output through the backward pass
+  bool sdpa_math = false;                           ///< SDPA is forced to its math kernel
+  bool memory_efficient_load = false;  ///< AReaL: rank 0 loads on the host and sends, instead of every GPU the whole model
+  bool kernel_internals = true;        ///< count buffers inside fused kernels (off to compare with tools that cannot see them)
   bool operator==(const Trainer&) const = default;
 };
 
 /// Settings of a generation or serving engine.
 struct Server {
-  Layout layout;                        ///< data: replicas of the server
+  Layout layout;  ///< data: replicas of the server
   std::string version;
-  double memory_fraction = 0;           ///< mem_fraction_static (of what is free) or gpu_memory_utilization (of the total); 0: the engine's own choice
-  std::int64_t concurrency = 0;         ///< requests in flight that the job asks of all replicas together; 0: unstated
-  std::int64_t max_running = 0;         ///< max_running_requests, max_num_seqs; 0: the engine's own
-  std::int64_t max_model_len = 0;       ///< context length; 0: the model's
-  std::int64_t batched_tokens = 0;      ///< chunked_prefill_size, max_num_batched_tokens; 0: the engine's own
+  double memory_fraction =
+      0;  ///< mem_fraction_static (of what is free) or gpu_memory_utilization (of the total); 0: the engine's own choice
+  std::int64_t concurrency = 0;     ///< requests in flight that the job asks of all replicas together; 0: unstated
+  std::int64_t max_running = 0;     ///< max_running_requests, max_num_seqs; 0: the engine's own
+  std::int64_t max_model_len = 0;   ///< context length; 0: the model's
+  std::int64_t batched_tokens = 0;  ///< chunked_prefill_size, max_num_batched_tokens; 0: the engine's own
   DType weights = DType::bf16, kv = DType::bf16;
-  bool eager = false;                   ///< no CUDA graphs
-  std::int64_t sleep_level = 0;         ///< released between phases on shared GPUs: 0 never, 1, 2
+  bool eager = false;            ///< no CUDA graphs
+  std::int64_t sleep_level = 0;  ///< released between phases on shared GPUs: 0 never, 1, 2
   bool operator==(const Server&) const = default;
 };
 
 struct Role {
-  std::string name;                     ///< "actor", "ref", "rollout"
+  std::string name;  ///< "actor", "ref", "rollout"
   RoleKind kind = RoleKind::actor;
   EngineKind engine = EngineKind::fsdp2;
-  std::string model;                    ///< as the user wrote it
+  std::string model;  ///< as the user wrote it
   std::shared_ptr<const Architecture> architecture;
-  std::string beside;                   ///< name of the role whose GPUs it shares; "" own GPUs
-  bool in_process = false;              ///< with `beside`: shares the process (verl's workers), so one context and one allocator
-  Trainer trainer;                      ///< when the engine trains
-  Server server;                        ///< when the engine serves
+  std::string beside;       ///< name of the role whose GPUs it shares; "" own GPUs
+  bool in_process = false;  ///< with `beside`: shares the process (verl's workers), so one context and one allocator
+  Trainer trainer;          ///< when the engine trains
+  Server server;            ///< when the engine serves
   constexpr bool serves() const { return engine == EngineKind::sglang || engine == EngineKind::vllm; }
   const Layout& layout() const { return serves() ? server.layout : trainer.layout; }
   Layout& layout() { return serves() ? server.layout : trainer.layout; }
 };
 
 struct Cluster {
-  std::string gpu;                      ///< name in the GPU table
+  std::string gpu;  ///< name in the GPU table
   std::int64_t gpus = 0, gpus_per_node = 8;
-  Bytes host_memory = 0;                ///< of a node; 0: unstated
-  Bytes others = 0;                     ///< device memory that other processes of the machine hold on every GPU
+  Bytes host_memory = 0;  ///< of a node; 0: unstated
+  Bytes others = 0;       ///< device memory that other processes of the machine hold on every GPU
 };
 
 struct Sync {
   SyncBy by = SyncBy::none;
-  Bytes bucket = kGiB;                  ///< weight_chunked_mem_mb, update_weights_bucket_megabytes
+  Bytes bucket = kGiB;  ///< weight_chunked_mem_mb, update_weights_bucket_megabytes
 };
 
 /// Where a value comes from.

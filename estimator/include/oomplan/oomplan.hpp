@@ -48,27 +48,27 @@ struct Usage {
 };
 /// One phase of one class of GPUs.
 struct Moment {
-  std::string phase;          ///< "actor.train", "rollout.generate"
+  std::string phase;  ///< "actor.train", "rollout.generate"
   std::string role;
-  std::string step;           ///< where in the phase: "backward"
+  std::string step;  ///< where in the phase: "backward"
   Usage usage;
-  bool bound = false;         ///< an upper bound: the interleaving of two processes is not known
+  bool bound = false;            ///< an upper bound: the interleaving of two processes is not known
   std::vector<LiveTensor> live;  ///< filled by explain()
   std::int64_t allocator_retries = 0;
 };
 /// GPUs that run the same programs, merged.
 struct GpuAnswer {
-  std::string ranks;          ///< "actor 0-3"
+  std::string ranks;  ///< "actor 0-3"
   std::vector<std::int64_t> gpus;
-  std::string gpu;            ///< kind
+  std::string gpu;  ///< kind
   Bytes usable = 0;
-  std::vector<Moment> phases; ///< in the job's order
-  std::size_t worst = 0;      ///< index into phases
+  std::vector<Moment> phases;  ///< in the job's order
+  std::size_t worst = 0;       ///< index into phases
   bool fits() const { return phases.empty() || phases[worst].usage.capacity_needed <= usable; }
 };
 struct HostAnswer {
   std::string nodes;
-  Bytes usable = 0;           ///< 0: unstated
+  Bytes usable = 0;  ///< 0: unstated
   std::vector<std::pair<std::string, Bytes>> phases;
   std::size_t worst = 0;
 };
@@ -76,36 +76,36 @@ struct HostAnswer {
 struct ServerAnswer {
   std::string role;
   Bytes weights = 0, kv_pool = 0, non_kv = 0;  ///< per GPU
-  std::int64_t kv_tokens = 0;             ///< of one replica
-  Bytes kv_bytes_per_token = 0;           ///< on one GPU
-  std::int64_t requests_of_full_length = 0;  ///< that one replica holds at once
-  std::int64_t requests_asked = 0;        ///< of one replica; 0: unstated
+  std::int64_t kv_tokens = 0;                  ///< of one replica
+  Bytes kv_bytes_per_token = 0;                ///< on one GPU
+  std::int64_t requests_of_full_length = 0;    ///< that one replica holds at once
+  std::int64_t requests_asked = 0;             ///< of one replica; 0: unstated
   std::int64_t tokens_per_request = 0;
-  bool refused = false;                   ///< the engine itself would not start; `shortage` says why
-  std::string shortage;                   ///< "" or one sentence
+  bool refused = false;  ///< the engine itself would not start; `shortage` says why
+  std::string shortage;  ///< "" or one sentence
 };
 /// How good such numbers were on measured cases (the accuracy table). In place of a probability until there is one.
 struct Evidence {
-  std::string like;            ///< "fsdp2 train step"
+  std::string like;  ///< "fsdp2 train step"
   int measurements = 0;
   double error_p50_percent = 0, error_p95_percent = 0;
 };
 /// A change that was judged by a second estimate.
 struct Remedy {
-  std::string key;             ///< "actor.tokens_per_micro_batch"
+  std::string key;  ///< "actor.tokens_per_micro_batch"
   std::string from, to;
-  std::string text;            ///< what it does and costs
+  std::string text;  ///< what it does and costs
   Effect effect = Effect::speed;
-  Bytes gain = 0;              ///< at the worst moment of the job
-  bool fits = false;           ///< alone it is enough
+  Bytes gain = 0;     ///< at the worst moment of the job
+  bool fits = false;  ///< alone it is enough
 };
 struct Estimate {
-  std::vector<GpuAnswer> gpus;      ///< worst first
+  std::vector<GpuAnswer> gpus;  ///< worst first
   std::vector<HostAnswer> hosts;
   std::vector<ServerAnswer> servers;
   Evidence evidence;
   std::vector<Note> notes;
-  std::vector<Remedy> remedies;     ///< filled by advise() and explain()
+  std::vector<Remedy> remedies;  ///< filled by advise() and explain()
   bool explained = false;
   bool fits() const;
 };
@@ -122,8 +122,8 @@ Program program(const Job&, std::string_view role, const Catalog* = nullptr);
 struct Space {
   std::optional<std::int64_t> gpus;
   Effect allow = Effect::speed;
-  std::string maximise;             ///< "" | "tokens" | "fraction" | "concurrency" | "length"
-  std::vector<std::string> fixed;   ///< keys that stay as they are
+  std::string maximise;            ///< "" | "tokens" | "fraction" | "concurrency" | "length"
+  std::vector<std::string> fixed;  ///< keys that stay as they are
   int threads = 1;
 };
 /// One override, with what it was.
@@ -135,9 +135,9 @@ struct Candidate {
   Job job;
   Estimate estimate;
   std::vector<Change> changes;
-  std::vector<std::string> overrides;   ///< to append to the command line
-  std::string job_file;                 ///< native YAML
-  double relative_step_time = 1;        ///< best = 1
+  std::vector<std::string> overrides;  ///< to append to the command line
+  std::string job_file;                ///< native YAML
+  double relative_step_time = 1;       ///< best = 1
 };
 /// What stopped an axis when nothing fits, and by how much.
 struct Limit {
@@ -156,7 +156,7 @@ Found search(const Job&, const Space& = {}, int keep = 10, const Catalog* = null
 
 struct TextStyle {
   bool colour = false;
-  bool unicode = false;             ///< bars in block characters; plain ASCII otherwise
+  bool unicode = false;  ///< bars in block characters; plain ASCII otherwise
   int width = 100;
 };
 std::string to_text(const Estimate&, const Job&, const TextStyle& = {});

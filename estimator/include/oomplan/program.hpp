@@ -24,7 +24,22 @@ namespace oomplan {
 
 /// What a tensor is for. The order is the order of reports.
 enum class Category : std::uint8_t {
-  weights, gradients, optimizer, activations, logits, temporaries, communication, kv_cache, buffers, workspace, graphs, context, nccl, inputs, host_copy, other
+  weights,
+  gradients,
+  optimizer,
+  activations,
+  logits,
+  temporaries,
+  communication,
+  kv_cache,
+  buffers,
+  workspace,
+  graphs,
+  context,
+  nccl,
+  inputs,
+  host_copy,
+  other
 };
 inline constexpr int kCategories = 16;
 std::string_view name(Category);
@@ -58,8 +73,14 @@ class Index {
  public:
   constexpr Index() = default;
   constexpr explicit Index(std::int64_t constant) : offset_(constant) {}
-  friend constexpr Index operator+(Index i, std::int64_t n) { i.offset_ += n; return i; }
-  friend constexpr Index operator-(Index i, std::int64_t n) { i.offset_ -= n; return i; }
+  friend constexpr Index operator+(Index i, std::int64_t n) {
+    i.offset_ += n;
+    return i;
+  }
+  friend constexpr Index operator-(Index i, std::int64_t n) {
+    i.offset_ -= n;
+    return i;
+  }
 
  private:
   friend class ProgramWriter;
@@ -80,15 +101,15 @@ struct SiteRef {
 
 /// What a stretch of execution does to one process, as scalars. A monoid under `then`; `repeat` is its power.
 struct Span {
-  Bytes net = 0;      ///< change of the device level, all device pools
-  Bytes peak = 0;     ///< highest device level above the start; >= 0
-  Bytes cached = 0;   ///< change of the torch pool's level
+  Bytes net = 0;          ///< change of the device level, all device pools
+  Bytes peak = 0;         ///< highest device level above the start; >= 0
+  Bytes cached = 0;       ///< change of the torch pool's level
   Bytes cached_peak = 0;  ///< highest torch level above the start; >= 0
-  Bytes tail = 0;     ///< highest torch level since the last trim (since the start if none), above the start
-  bool trimmed = false;  ///< a trim (empty_cache) took place
+  Bytes tail = 0;         ///< highest torch level since the last trim (since the start if none), above the start
+  bool trimmed = false;   ///< a trim (empty_cache) took place
   Bytes host_net = 0, host_peak = 0;
-  std::int64_t events = 0;   ///< allocations and frees, expanded
-  std::int64_t witness = -1; ///< ordinal of the event that reached `peak`; -1: the start
+  std::int64_t events = 0;    ///< allocations and frees, expanded
+  std::int64_t witness = -1;  ///< ordinal of the event that reached `peak`; -1: the start
 
   friend bool operator==(const Span&, const Span&) = default;
 };
@@ -193,10 +214,10 @@ class Program {
   enum class Kind : std::uint8_t { alloc, free, loop, end, call, trim, pause, resume, mark };
   struct Op {
     Kind kind = Kind::alloc;
-    Pool pool = Pool::torch;    ///< pause, resume
-    std::uint32_t site = 0;     ///< alloc, free; call: number of the definition; mark: number of the label
-    Index a, b;                 ///< identity; of a call: what the formal indices become
-    std::int64_t count = 0;     ///< loop: times; pause, resume: bytes
+    Pool pool = Pool::torch;  ///< pause, resume
+    std::uint32_t site = 0;   ///< alloc, free; call: number of the definition; mark: number of the label
+    Index a, b;               ///< identity; of a call: what the formal indices become
+    std::int64_t count = 0;   ///< loop: times; pause, resume: bytes
   };
   std::vector<Site> sites;
   std::vector<Op> ops;
@@ -279,7 +300,7 @@ void walk(Recorder& r, const std::vector<UnitRun>& runs, Direction direction, Bo
 struct Event {
   Program::Kind kind = Program::Kind::alloc;
   Pool pool = Pool::torch;
-  std::uint32_t site = 0;   ///< mark: number of the label
+  std::uint32_t site = 0;  ///< mark: number of the label
   std::int64_t tensor = -1;
   Bytes bytes = 0;
   std::int64_t a = 0, b = 0;
@@ -294,22 +315,22 @@ struct LiveTensor {
   std::string name;
   std::vector<std::int64_t> shape;
   DType dtype = DType::bf16;
-  Bytes bytes = 0;        ///< of all `count` together
+  Bytes bytes = 0;  ///< of all `count` together
   Category category = Category::other;
   Pool pool = Pool::torch;
   Holder holder = Holder::local;
-  std::string phase;      ///< in which it was allocated
-  std::int64_t count = 1; ///< equal tensors (of several layers) in one row
+  std::string phase;       ///< in which it was allocated
+  std::int64_t count = 1;  ///< equal tensors (of several layers) in one row
 };
 
 /// What an expansion of the whole program shows. `span` equals the fold of the same description.
 struct Trace {
   Span span;
-  std::string phase;                          ///< label in force at the peak
-  std::vector<Bytes> device_by_category;      ///< kCategories entries: what is live at the peak, paused pools left out
-  std::vector<LiveTensor> live;               ///< device tensors at the peak, largest first, equal ones merged; as above
-  std::vector<Bytes> host_by_category;        ///< at the host's peak
-  std::int64_t left = 0;                      ///< tensors still alive at the end
+  std::string phase;                      ///< label in force at the peak
+  std::vector<Bytes> device_by_category;  ///< kCategories entries: what is live at the peak, paused pools left out
+  std::vector<LiveTensor> live;           ///< device tensors at the peak, largest first, equal ones merged; as above
+  std::vector<Bytes> host_by_category;    ///< at the host's peak
+  std::int64_t left = 0;                  ///< tensors still alive at the end
 };
 Trace trace(const Program&);
 /// Device level after every event, for charts. Every `stride`-th event and every new highest. REQUIRES: stride >= 1.

@@ -45,7 +45,8 @@ class Assembler {
   static std::string key_of(const Role& role, std::string_view knob) { return fmt::format("{}.{}", role.name, knob); }
 
   void problem(Place place, std::string found, Refusal refusal) {
-    out_.problems.push_back({std::move(place), std::move(found), std::move(refusal.expected), std::move(refusal.nearest), std::move(refusal.why)});
+    out_.problems.push_back(
+        {std::move(place), std::move(found), std::move(refusal.expected), std::move(refusal.nearest), std::move(refusal.why)});
   }
   void missing(const std::string& key, std::string expected, std::string why = {}) {
     Place place{file_, 0, 0, key};
@@ -73,7 +74,8 @@ class Assembler {
       problem({file_, 0, 0, {}}, "roles of different jobs",
               {"server alone, trainer alone, or rollout, actor, ref, critic and reward", {}, {}});
     if (roles.empty())
-      problem({file_, 0, 0, {}}, "no role", {"one of " + list_of(spellings<RoleKind>()) + ", each a key with its settings", {}, {}});
+      problem({file_, 0, 0, {}}, "no role",
+              {"one of " + list_of(spellings<RoleKind>()) + ", each a key with its settings", {}, {}});
   }
 
   /// The setting that holds of each key: the last one.
@@ -98,7 +100,8 @@ class Assembler {
 
   void place_framework() {
     apply([](std::string_view key) { return key == "framework"; });
-    const bool trains = std::any_of(job().roles.begin(), job().roles.end(), [](const Role& r) { return r.kind != RoleKind::server; });
+    const bool trains =
+        std::any_of(job().roles.begin(), job().roles.end(), [](const Role& r) { return r.kind != RoleKind::server; });
     for (auto& role : job().roles) {
       Trainer& t = role.trainer;
       if (t.framework_version.empty()) t.framework_version = newest_version(t.framework);
@@ -109,7 +112,9 @@ class Assembler {
       record("framework", Origin::Kind::default_, "the framework of a job file that names none");
     else if (!t.framework_version.empty() && compare_versions(t.framework_version, oldest_version(t.framework)) < 0)
       problem(job().origins["framework"].place, fmt::format("'{}'", get(job(), "framework")),
-              {fmt::format("{} or later", framework_text(t.framework, oldest_version(t.framework))), {}, "the defaults of older versions are not known"});
+              {fmt::format("{} or later", framework_text(t.framework, oldest_version(t.framework))),
+               {},
+               "the defaults of older versions are not known"});
   }
 
   void apply_engines() {
@@ -149,7 +154,8 @@ class Assembler {
         const Trainer& t = role.trainer;
         DefaultValue value = value_of(row, t.framework_version, at.knob->type, facts_);
         if (at.knob->set(*at.knob, job(), &role, value.text).refused()) throw Defect("a default is refused: " + key);
-        record(key, Origin::Kind::default_, framework_text(t.framework, t.framework_version) + " default", std::move(value.source));
+        record(key, Origin::Kind::default_, framework_text(t.framework, t.framework_version) + " default",
+               std::move(value.source));
       }
   }
 
@@ -208,8 +214,10 @@ class Assembler {
     std::int64_t left = job().cluster.gpus;
     for (auto& role : job().roles) {
       if (!role.beside.empty()) continue;
-      if (!job().origins.contains(key_of(role, "layout")) && !written(key_of(role, "layout"))) open.push_back(&role);
-      else left -= role.layout().world();
+      if (!job().origins.contains(key_of(role, "layout")) && !written(key_of(role, "layout")))
+        open.push_back(&role);
+      else
+        left -= role.layout().world();
     }
     if (open.size() == 1 && left > 0) {
       fill_layout(*open[0], left, "all GPUs that are left");
@@ -223,8 +231,10 @@ class Assembler {
       if (role.beside.empty() || written(key) || job().origins.contains(key)) continue;
       const Role* on = anchor(job(), role);
       if (on == nullptr || on == &role) continue;
-      if (on->serves() == role.serves()) derive(key, letters(on->layout()), fmt::format("like {}", on->name));
-      else fill_layout(role, on->layout().world(), fmt::format("all GPUs of {}", on->name));
+      if (on->serves() == role.serves())
+        derive(key, letters(on->layout()), fmt::format("like {}", on->name));
+      else
+        fill_layout(role, on->layout().world(), fmt::format("all GPUs of {}", on->name));
     }
   }
 
@@ -240,8 +250,10 @@ class Assembler {
       if (t.sequences_per_micro_batch > 0 && t.sequence_tokens > 0)
         derive(budget, fmt::format("{}", t.sequences_per_micro_batch * t.sequence_tokens), "sequences times their length");
       if (t.framework == Framework::torch) {
-        derive(key_of(role, "precision.compute"), std::string(name(t.storage)), "FSDP2 computes in the stored format unless told");
-        derive(key_of(role, "precision.reduce"), std::string(name(t.compute)), "FSDP2 reduces in the computed format unless told");
+        derive(key_of(role, "precision.compute"), std::string(name(t.storage)),
+               "FSDP2 computes in the stored format unless told");
+        derive(key_of(role, "precision.reduce"), std::string(name(t.compute)),
+               "FSDP2 reduces in the computed format unless told");
         if (!written(key_of(role, "precision.storage")))
           missing(key_of(role, "precision.storage"), "fp32 or bf16", "PyTorch alone has no default for it");
         if (role.kind == RoleKind::trainer) derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
@@ -274,11 +286,13 @@ class Assembler {
       derive("sync.by", "disk", "AReaL on shared GPUs hands weights over on disk", source);
     else
       derive("sync.by", "ipc", "verl on shared GPUs hands weights over by CUDA IPC", source);
-    const Fact& bucket = facts_.find(spelling(t.framework), areal ? "weight_chunked_mem_mib" : "update_weights_bucket_mib", {t.framework_version, {}, {}});
+    const Fact& bucket = facts_.find(spelling(t.framework), areal ? "weight_chunked_mem_mib" : "update_weights_bucket_mib",
+                                     {t.framework_version, {}, {}});
     derive("sync.bucket", fmt::format("{}MiB", static_cast<std::int64_t>(bucket.value)),
            framework_text(t.framework, t.framework_version) + " default", bucket.source);
-    if (areal && shared) derive(key_of(*actor, "offload"), "[parameters, optimizer]", "AReaL offloads an actor that shares its GPUs with servers",
-                                "areal/trainer/rl_trainer.py");
+    if (areal && shared)
+      derive(key_of(*actor, "offload"), "[parameters, optimizer]", "AReaL offloads an actor that shares its GPUs with servers",
+             "areal/trainer/rl_trainer.py");
   }
 
   void find_models() {
@@ -324,8 +338,8 @@ class Assembler {
 
 }  // namespace
 
-AssembledJob assemble(const std::vector<RoleAsked>& roles, std::vector<Setting> settings, const FindModel& find_model, const Facts& facts,
-                   const std::string& file) {
+AssembledJob assemble(const std::vector<RoleAsked>& roles, std::vector<Setting> settings, const FindModel& find_model,
+                      const Facts& facts, const std::string& file) {
   return Assembler(std::move(settings), find_model, facts, file).run(roles);
 }
 

@@ -1,8 +1,8 @@
 // From settings to a Job: what was written, the framework's defaults, and what follows from both.
 //
 // Every front end ends here. It brings the roles and a list of settings in our own spelling, each with its origin; of two
-// settings of one key the later wins. What nobody wrote is the default of the framework's version (frontends/defaults), taken over
-// from the actor (ref and critic), or derived (layouts, sync); the origin says which. Problems are collected, not thrown.
+// settings of one key the later wins. What nobody wrote is the default of the framework's version (frontends/defaults), taken
+// over from the actor (ref and critic), or derived (layouts, sync); the origin says which. Problems are collected, not thrown.
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,7 +16,7 @@
 namespace oomplan {
 
 struct Setting {
-  std::string key;   ///< dotted, in our spelling: "actor.layout"
+  std::string key;  ///< dotted, in our spelling: "actor.layout"
   std::string text;
   Origin origin;
 };
@@ -33,6 +33,7 @@ struct AssembledJob {
 using FindModel = std::function<std::shared_ptr<const Architecture>(const std::string&)>;
 
 /// `file` is where things are missing from.
-AssembledJob assemble(const std::vector<RoleAsked>&, std::vector<Setting>, const FindModel&, const Facts&, const std::string& file);
+AssembledJob assemble(const std::vector<RoleAsked>&, std::vector<Setting>, const FindModel&, const Facts&,
+                      const std::string& file);
 
 }  // namespace oomplan

@@ -145,14 +145,22 @@ bool applies(const DefaultRow& row, const Job& job, const Role& role) {
   if (row.framework != framework || !version_matches(role.trainer.framework_version, row.versions)) return false;
   if (role.serves() && job.kind == JobKind::serving) return false;  // a server without a framework around it
   switch (row.roles) {
-    case For::trains: return !role.serves();
-    case For::policy: return !role.serves() && !is_value_model(role);
-    case For::values: return !role.serves() && is_value_model(role);
-    case For::reference: return role.kind == RoleKind::reference && !role.serves();
-    case For::sglang: return role.engine == EngineKind::sglang;
-    case For::vllm: return role.engine == EngineKind::vllm;
-    case For::servers: return role.serves();
-    case For::shared: return role.serves() && shares_gpus(job, role);
+    case For::trains:
+      return !role.serves();
+    case For::policy:
+      return !role.serves() && !is_value_model(role);
+    case For::values:
+      return !role.serves() && is_value_model(role);
+    case For::reference:
+      return role.kind == RoleKind::reference && !role.serves();
+    case For::sglang:
+      return role.engine == EngineKind::sglang;
+    case For::vllm:
+      return role.engine == EngineKind::vllm;
+    case For::servers:
+      return role.serves();
+    case For::shared:
+      return role.serves() && shares_gpus(job, role);
   }
   return false;
 }

@@ -20,7 +20,7 @@ struct DefaultRow {
   std::string_view versions;  ///< "<2.0"; "" any
   For roles;
   std::string_view key, value;
-  std::string_view source;    ///< file of the framework's repository; with an empty value: the fact of models/engines that has it
+  std::string_view source;  ///< file of the framework's repository; with an empty value: the fact of models/engines that has it
 };
 /// The row's value as a knob's text, with its source. Throws InputError when models/engines lacks the fact.
 struct DefaultValue {

@@ -48,14 +48,16 @@ class Reader {
 
  private:
   Place place(const Node& node, std::string path) const { return {source_.name, node.line, node.column, std::move(path)}; }
-  void problem(const Node& at, std::string path, std::string found, std::string expected, std::string why = {}, std::string near = {}) {
+  void problem(const Node& at, std::string path, std::string found, std::string expected, std::string why = {},
+               std::string near = {}) {
     out_.problems.push_back({place(at, std::move(path)), std::move(found), std::move(expected), std::move(near), std::move(why)});
   }
 
   void check_version(const Node& root) {
     const Node* version = root.find(kVersionKey);
     if (version == nullptr)
-      problem(root, std::string(kVersionKey), "nothing", "'oomplan: 1' as the first line", "it says which version of the format the file has");
+      problem(root, std::string(kVersionKey), "nothing", "'oomplan: 1' as the first line",
+              "it says which version of the format the file has");
     else if (version->text != kVersion)
       problem(*version, std::string(kVersionKey), yaml::describe(*version), "1", "this is the only version of the format");
   }
@@ -66,18 +68,22 @@ class Reader {
     if (!kind) return read_value(key, value, key.text, key.text);
     if (value.kind != Node::Kind::map) return problem(value, key.text, yaml::describe(value), "the settings of the role: a map");
     out_.roles.push_back({*kind, place(key, key.text)});
-    for (const auto& [inner, setting] : value.entries) read_value(inner, setting, fmt::format("{}.{}", key.text, inner.text), inner.text);
+    for (const auto& [inner, setting] : value.entries)
+      read_value(inner, setting, fmt::format("{}.{}", key.text, inner.text), inner.text);
   }
 
   /// `path` is the dotted key, `knob` the part of it behind the role.
   void read_value(const Node& key, const Node& value, const std::string& path, const std::string& knob) {
     switch (value.kind) {
-      case Node::Kind::map: return read_group(key, value, path, knob);
-      case Node::Kind::list: return read_list(key, value, path, knob);
+      case Node::Kind::map:
+        return read_group(key, value, path, knob);
+      case Node::Kind::list:
+        return read_list(key, value, path, knob);
       case Node::Kind::null:
         if (value.text.empty()) return problem(key, path, "nothing", "a value, or null for the default");
         return;  // null: as if it were not written
-      case Node::Kind::scalar: break;
+      case Node::Kind::scalar:
+        break;
     }
     if (is_group(knob) && value.kind == Node::Kind::scalar)
       return problem(value, path, yaml::describe(value), fmt::format("a map with {}", list_of(keys_in_group(knob))));
@@ -93,10 +99,12 @@ class Reader {
       if (takes(knob)) return problem(value, path, "a map", "one value");
       std::vector<std::string> valid = spellings<RoleKind>();
       const bool outer = path == knob;
-      return problem(key, path, "an unknown key", outer ? "a role: " + list_of(valid) : "a key of the role", {}, outer ? nearest(knob, valid) : "");
+      return problem(key, path, "an unknown key", outer ? "a role: " + list_of(valid) : "a key of the role", {},
+                     outer ? nearest(knob, valid) : "");
     }
     if (knob.find('.') != std::string::npos) return problem(value, path, "a map", "one value");
-    for (const auto& [inner, setting] : value.entries) read_value(inner, setting, fmt::format("{}.{}", path, inner.text), fmt::format("{}.{}", knob, inner.text));
+    for (const auto& [inner, setting] : value.entries)
+      read_value(inner, setting, fmt::format("{}.{}", path, inner.text), fmt::format("{}.{}", knob, inner.text));
   }
   void read_list(const Node& key, const Node& value, const std::string& path, const std::string& knob) {
     if (takes(knob) && !takes_a_list(knob)) return problem(value, path, "a list", "one value");
@@ -129,7 +137,9 @@ class Reader {
     add(at.path, value, {Origin::Kind::override_, at, {}, {}});
   }
 
-  void add(const std::string& key, const std::string& text, Origin origin) { out_.settings.push_back({key, text, std::move(origin)}); }
+  void add(const std::string& key, const std::string& text, Origin origin) {
+    out_.settings.push_back({key, text, std::move(origin)});
+  }
 
   const Source& source_;
   NativeText out_;

@@ -21,7 +21,9 @@ namespace {
 void stop_at(std::vector<Problem> all) {
   if (all.empty()) return;
   std::stable_sort(all.begin(), all.end(), [](const Problem& a, const Problem& b) {
-    const auto rank = [](const Problem& p) { return std::tuple(p.place.file == "command line", p.place.line == 0, p.place.line, p.place.column); };
+    const auto rank = [](const Problem& p) {
+      return std::tuple(p.place.file == "command line", p.place.line == 0, p.place.line, p.place.column);
+    };
     return rank(a) < rank(b);
   });
   const auto same = [](const Problem& a, const Problem& b) { return to_text(a) == to_text(b); };
@@ -34,8 +36,10 @@ void check_dialect(const std::string& dialect) {
   if (dialect.empty() || dialect == "oomplan") return;
   for (const std::string_view later : {"areal", "verl", "relax", "oumi"})
     if (dialect == later)
-      throw InputError({{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), {}, "not supported yet"});
-  throw InputError({{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), nearest(dialect, known), {}});
+      throw InputError(
+          {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), {}, "not supported yet"});
+  throw InputError(
+      {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), nearest(dialect, known), {}});
 }
 
 Reading finish(NativeText text, const std::string& file, const Catalog& catalog) {
@@ -43,7 +47,8 @@ Reading finish(NativeText text, const std::string& file, const Catalog& catalog)
   const FindModel find_model = [&](const std::string& name) {
     auto found = catalog.model(name);
     if (!found.also.empty())
-      notes.push_back({Note::Level::info, {file, 0, 0, "model"},
+      notes.push_back({Note::Level::info,
+                       {file, 0, 0, "model"},
                        fmt::format("'{}' is taken as {}; it could also mean {}", name, found.id, list_of(found.also))});
     return found.architecture;
   };
@@ -81,15 +86,19 @@ Reading default_job(std::string_view model, std::int64_t gpus, std::string_view 
   const Catalog& catalog = given == nullptr ? Catalog::builtin() : *given;
   const std::string file = "command line";
   if (!kGpuLimit.holds(gpus))
-    throw InputError({{file, 0, 0, "gpus"}, fmt::format("{}", gpus), fmt::format("{} to {} GPUs", kGpuLimit.least, kGpuLimit.most), {}, {}});
+    throw InputError(
+        {{file, 0, 0, "gpus"}, fmt::format("{}", gpus), fmt::format("{} to {} GPUs", kGpuLimit.least, kGpuLimit.most), {}, {}});
   const auto architecture = catalog.model(model).architecture;
   const Gpu& kind = catalog.gpu(gpu);
   const std::int64_t servers = gpus > 1 ? gpus / 2 : gpus, trainers = gpus > 1 ? gpus - servers : gpus;
   const std::int64_t tensor = servers > 0 ? server_tensor_degree(*architecture, kind, servers) : 1;
   const Origin asked{Origin::Kind::override_, {file, 0, 0, {}}, {}, {}};
-  const Origin short_form{Origin::Kind::default_, {file, 0, 0, {}}, "the short form: GRPO with AReaL, prompts of 1k and responses of 8k tokens", {}};
+  const Origin short_form{
+      Origin::Kind::default_, {file, 0, 0, {}}, "the short form: GRPO with AReaL, prompts of 1k and responses of 8k tokens", {}};
   NativeText text;
-  text.roles = {{RoleKind::rollout, {file, 0, 0, "rollout"}}, {RoleKind::actor, {file, 0, 0, "actor"}}, {RoleKind::reference, {file, 0, 0, "ref"}}};
+  text.roles = {{RoleKind::rollout, {file, 0, 0, "rollout"}},
+                {RoleKind::actor, {file, 0, 0, "actor"}},
+                {RoleKind::reference, {file, 0, 0, "ref"}}};
   text.settings = {{"gpus", fmt::format("{} x {}", gpus, kind.name), asked},
                    {"model", std::string(model), asked},
                    {"prompt_tokens", "1k", short_form},

@@ -83,9 +83,8 @@ class Shortest {
     if (choose_differences(made, nullptr)) return true;
     std::vector<const Role*> order;  // the actor first: ref and critic take over from it
     for (const auto& role : job_.roles) order.push_back(&role);
-    std::stable_sort(order.begin(), order.end(), [](const Role* a, const Role* b) {
-      return (a->kind == RoleKind::actor) > (b->kind == RoleKind::actor);
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Role* a, const Role* b) { return (a->kind == RoleKind::actor) > (b->kind == RoleKind::actor); });
     return std::any_of(order.begin(), order.end(), [&](const Role* role) { return choose_differences(made, role); });
   }
 
@@ -98,7 +97,8 @@ class Shortest {
 std::string scalar(const Knob& knob, const std::string& text) {
   if (knob.type == KnobType::items) return text;
   const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '/' || c == '-' || c == ' ';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '/' ||
+           c == '-' || c == ' ';
   };
   const bool easy = !text.empty() && std::all_of(text.begin(), text.end(), plain) && text.front() != '-' && text.front() != ' ' &&
                     text.back() != ' ' && text != "null" && text != "Null" && text != "NULL" && text != "..." && text != "---";
@@ -169,11 +169,16 @@ std::string write(const Job& job, const std::function<bool(const std::string&)>&
 nlohmann::ordered_json json_value(const Knob& knob, const std::string& text) {
   if (text == knob.zero || (text.empty() && knob.type != KnobType::text)) return nullptr;
   switch (knob.type) {
-    case KnobType::count: return *read_count(text).value;
-    case KnobType::bytes: return *read_bytes(text).value;
-    case KnobType::number: return *read_number(text).value;
-    case KnobType::flag: return text == "true";
-    default: return text;
+    case KnobType::count:
+      return *read_count(text).value;
+    case KnobType::bytes:
+      return *read_bytes(text).value;
+    case KnobType::number:
+      return *read_number(text).value;
+    case KnobType::flag:
+      return text == "true";
+    default:
+      return text;
   }
 }
 
@@ -191,10 +196,14 @@ nlohmann::ordered_json json_origin(const Origin& o) {
 
 std::string to_text(const Origin& o) {
   switch (o.kind) {
-    case Origin::Kind::file: return to_text(Problem{{o.place.file, o.place.line, o.place.column, {}}, {}, {}, {}, {}});
-    case Origin::Kind::override_: return o.place.file.empty() ? "override" : o.place.file;
-    case Origin::Kind::default_: return o.source.empty() ? o.because : fmt::format("{} ({})", o.because, o.source);
-    case Origin::Kind::derived: break;
+    case Origin::Kind::file:
+      return to_text(Problem{{o.place.file, o.place.line, o.place.column, {}}, {}, {}, {}, {}});
+    case Origin::Kind::override_:
+      return o.place.file.empty() ? "override" : o.place.file;
+    case Origin::Kind::default_:
+      return o.source.empty() ? o.because : fmt::format("{} ({})", o.because, o.source);
+    case Origin::Kind::derived:
+      break;
   }
   return o.source.empty() ? "derived: " + o.because : fmt::format("derived: {} ({})", o.because, o.source);
 }

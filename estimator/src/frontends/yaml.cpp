@@ -18,7 +18,8 @@
 namespace oomplan::yaml {
 namespace {
 
-[[noreturn]] void refuse(const std::string& file, int line, int column, std::string found, std::string expected, std::string why = {}) {
+[[noreturn]] void refuse(const std::string& file, int line, int column, std::string found, std::string expected,
+                         std::string why = {}) {
   throw InputError({{file, line, column, {}}, std::move(found), std::move(expected), {}, std::move(why)});
 }
 
@@ -26,7 +27,11 @@ namespace {
 std::size_t utf8_length(std::string_view s) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
   const unsigned first = byte(0);
-  const std::size_t n = first < 0x80 ? 1 : first >= 0xC2 && first < 0xE0 ? 2 : first >= 0xE0 && first < 0xF0 ? 3 : first >= 0xF0 && first < 0xF5 ? 4 : 0;
+  const std::size_t n = first < 0x80                    ? 1
+                        : first >= 0xC2 && first < 0xE0 ? 2
+                        : first >= 0xE0 && first < 0xF0 ? 3
+                        : first >= 0xF0 && first < 0xF5 ? 4
+                                                        : 0;
   if (n == 0 || s.size() < n) return 0;
   for (std::size_t i = 1; i < n; ++i)
     if ((byte(i) & 0xC0) != 0x80) return 0;
@@ -61,7 +66,8 @@ class Builder : public YAML::EventHandler {
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { finish(made(Node::Kind::null, mark), anchor); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto it = anchors_.find(anchor);
-    if (it == anchors_.end()) refuse(file_, mark.line + 1, mark.column + 1, "an alias of a value that contains it", "a finite document");
+    if (it == anchors_.end())
+      refuse(file_, mark.line + 1, mark.column + 1, "an alias of a value that contains it", "a finite document");
     count(it->second, mark);
     Node copy = it->second;
     if (levels(copy) + static_cast<int>(open_.size()) > kDeepest) too_deep(mark);
@@ -103,7 +109,8 @@ class Builder : public YAML::EventHandler {
   }
   void count(const Node& node, const YAML::Mark& mark) {
     if (++nodes_ > kMostNodes)
-      refuse(file_, mark.line + 1, mark.column + 1, fmt::format("more than {} values (aliases written out)", kMostNodes), "a job file");
+      refuse(file_, mark.line + 1, mark.column + 1, fmt::format("more than {} values (aliases written out)", kMostNodes),
+             "a job file");
     for (const auto& item : node.items) count(item, mark);
     for (const auto& [key, value] : node.entries) {
       count(key, mark);
@@ -171,10 +178,14 @@ const Node* Node::find(std::string_view key) const {
 std::string describe(const Node& node) {
   constexpr std::size_t kLongest = 60;
   switch (node.kind) {
-    case Node::Kind::null: return "nothing";
-    case Node::Kind::list: return "a list";
-    case Node::Kind::map: return "a map";
-    case Node::Kind::scalar: break;
+    case Node::Kind::null:
+      return "nothing";
+    case Node::Kind::list:
+      return "a list";
+    case Node::Kind::map:
+      return "a map";
+    case Node::Kind::scalar:
+      break;
   }
   return node.text.size() <= kLongest ? fmt::format("'{}'", node.text) : fmt::format("'{}...'", node.text.substr(0, kLongest));
 }

@@ -22,8 +22,8 @@ struct Entry;
 struct Node {
   enum class Kind { null, scalar, list, map };
   Kind kind = Kind::null;
-  std::string text;      ///< of a scalar
-  bool quoted = false;   ///< then it is text, whatever it looks like
+  std::string text;     ///< of a scalar
+  bool quoted = false;  ///< then it is text, whatever it looks like
   int line = 0, column = 0;
   std::vector<Node> items;
   std::vector<Entry> entries;  ///< of a map, in the order of the file

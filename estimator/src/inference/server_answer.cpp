@@ -15,7 +15,9 @@ double gib(Bytes b) { return static_cast<double>(b) / static_cast<double>(kGiB);
 std::string shortage_of(const ServerPlan& p, std::int64_t holds, std::int64_t asked) {
   const std::int64_t left = asked - holds;
   if (holds == 0)
-    return fmt::format("one request of this length needs more tokens than the KV pool of {} holds: the engine refuses it or cuts it short", p.kv_tokens);
+    return fmt::format(
+        "one request of this length needs more tokens than the KV pool of {} holds: the engine refuses it or cuts it short",
+        p.kv_tokens);
   if (p.engine == EngineKind::vllm)
     return fmt::format(
         "{} of {} requests wait or are preempted and recomputed: the KV pool holds {}; this costs time, not memory", left, asked,

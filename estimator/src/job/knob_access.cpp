@@ -20,7 +20,8 @@ Refusal check_count(const Knob& k, std::string_view text, std::int64_t& out) {
   if (!k.zero.empty() && text == k.zero) return out = 0, Refusal{};
   const auto said = read_count(text);
   const std::string_view unit = k.unit.empty() ? "" : k.unit;
-  if (!said) return {or_word(k, fmt::format("a whole number{}{}, such as 8 or 16k", unit.empty() ? "" : " of ", unit)), {}, said.why};
+  if (!said)
+    return {or_word(k, fmt::format("a whole number{}{}, such as 8 or 16k", unit.empty() ? "" : " of ", unit)), {}, said.why};
   if (!k.limits.holds(*said.value)) return out_of_limits(k, count_text(k.limits.least), count_text(k.limits.most));
   out = *said.value;
   return {};

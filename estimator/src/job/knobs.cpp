@@ -25,7 +25,8 @@ const Knob* row_of(std::string_view key, const Role* role) {
 std::string whose(std::string_view key, const Role& role) {
   for (const auto& knob : knobs()) {
     if (knob.key != key) continue;
-    if (knob.engine) return fmt::format("'{}' is a setting of {}; {} runs {}", key, spelling(*knob.engine), role.name, spelling(role.engine));
+    if (knob.engine)
+      return fmt::format("'{}' is a setting of {}; {} runs {}", key, spelling(*knob.engine), role.name, spelling(role.engine));
     if (knob.of == KnobOf::job) return fmt::format("'{}' is a setting of the whole job: write it without a role", key);
     if (knob.of == KnobOf::serves) return fmt::format("'{}' is a setting of servers; {} does not serve", key, role.name);
     if (knob.of == KnobOf::trains) return fmt::format("'{}' is a setting of training engines; {} serves", key, role.name);
@@ -61,11 +62,16 @@ KnobAt unknown(std::string_view key, const Role* role) {
 bool applies(const Knob& knob, const Role& role) {
   if (knob.engine && *knob.engine != role.engine) return false;
   switch (knob.of) {
-    case KnobOf::job: return false;
-    case KnobOf::role: return true;
-    case KnobOf::serves: return serves(role.kind);
-    case KnobOf::trains: return !serves(role.kind);
-    case KnobOf::learns: return learns(role.kind);
+    case KnobOf::job:
+      return false;
+    case KnobOf::role:
+      return true;
+    case KnobOf::serves:
+      return serves(role.kind);
+    case KnobOf::trains:
+      return !serves(role.kind);
+    case KnobOf::learns:
+      return learns(role.kind);
   }
   return false;
 }
@@ -111,8 +117,7 @@ std::string get(const Job& job, std::string_view key) {
 void set(Job& job, std::string_view key, std::string_view text) {
   const KnobAt at = find_knob(job, key);
   const Place place{{}, 0, 0, std::string(key)};
-  if (at.knob == nullptr)
-    throw InputError({place, "an unknown key", at.problem.expected, at.problem.nearest, at.problem.why});
+  if (at.knob == nullptr) throw InputError({place, "an unknown key", at.problem.expected, at.problem.nearest, at.problem.why});
   const Refusal refusal = at.knob->set(*at.knob, job, job.role(at.role), text);
   if (refusal.refused()) throw InputError({place, fmt::format("'{}'", text), refusal.expected, refusal.nearest, refusal.why});
   job.origins[std::string(key)] = {Origin::Kind::override_, place, {}, {}};

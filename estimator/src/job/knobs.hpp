@@ -30,15 +30,15 @@ struct Knob {
   std::string_view key;
   KnobOf of = KnobOf::job;
   KnobType type = KnobType::text;
-  Limit64 limits{};                        ///< of counts and bytes
-  double least = 0, most = 0;              ///< of numbers
-  std::string_view zero;                   ///< the word for 0 where 0 is no value: "auto"
-  std::vector<std::string> choices;        ///< of choices and items; the spellings, aliases included
-  std::optional<EngineKind> engine;        ///< only for this engine
+  Limit64 limits{};                  ///< of counts and bytes
+  double least = 0, most = 0;        ///< of numbers
+  std::string_view zero;             ///< the word for 0 where 0 is no value: "auto"
+  std::vector<std::string> choices;  ///< of choices and items; the spellings, aliases included
+  std::optional<EngineKind> engine;  ///< only for this engine
   std::string_view unit;
   Effect effect = Effect::semantics;
-  std::string_view help;                   ///< what it is
-  std::string_view remedy;                 ///< what a change in the direction of less memory does and costs; "" no remedy
+  std::string_view help;    ///< what it is
+  std::string_view remedy;  ///< what a change in the direction of less memory does and costs; "" no remedy
   std::string (*get)(const Job&, const Role*) = nullptr;
   Refusal (*set)(const Knob&, Job&, Role*, std::string_view) = nullptr;
 };

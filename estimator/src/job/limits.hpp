@@ -23,24 +23,24 @@ constexpr std::int64_t pow2(int n) { return std::int64_t{1} << n; }
 // Job and roles.
 inline constexpr Limit64 kGpuLimit{1, pow2(17)};
 inline constexpr Limit64 kGpusPerNodeLimit{1, pow2(8)};
-inline constexpr Limit64 kTokenLimit{1, pow2(24)};      ///< of a micro-batch, a sequence, a prefill chunk
-inline constexpr Limit64 kSequenceLimit{1, pow2(24)};   ///< of a step, a micro-batch
+inline constexpr Limit64 kTokenLimit{1, pow2(24)};     ///< of a micro-batch, a sequence, a prefill chunk
+inline constexpr Limit64 kSequenceLimit{1, pow2(24)};  ///< of a step, a micro-batch
 inline constexpr Limit64 kMicroBatchLimit{1, pow2(20)};
-inline constexpr Limit64 kRequestLimit{1, pow2(20)};    ///< in flight
-inline constexpr Limit64 kMemoryLimit{0, pow2(50)};     ///< host memory, buckets, other processes
-inline constexpr std::size_t kRoleLimit = 7;            ///< one of each kind
+inline constexpr Limit64 kRequestLimit{1, pow2(20)};  ///< in flight
+inline constexpr Limit64 kMemoryLimit{0, pow2(50)};   ///< host memory, buckets, other processes
+inline constexpr std::size_t kRoleLimit = 7;          ///< one of each kind
 
 // Dimensions of a model.
 inline constexpr Limit64 kHiddenLimit{1, pow2(17)};
-inline constexpr Limit64 kWidthLimit{0, pow2(21)};      ///< of one feed-forward, of all heads together
+inline constexpr Limit64 kWidthLimit{0, pow2(21)};  ///< of one feed-forward, of all heads together
 inline constexpr Limit64 kVocabularyLimit{1, pow2(22)};
 inline constexpr Limit64 kLayerLimit{1, pow2(12)};
 inline constexpr Limit64 kHeadLimit{0, pow2(12)};
 inline constexpr Limit64 kExpertLimit{0, pow2(14)};
 
-inline constexpr int kMostOfOneTerm = 52;               ///< log2 of bytes, copies within the term included
-inline constexpr int kMostTerms = 256;                  ///< on one device; roles * terms, see the assertion below
-inline constexpr double kCopies = 64;                   ///< tensors of the same size that are alive at once within a term
+inline constexpr int kMostOfOneTerm = 52;  ///< log2 of bytes, copies within the term included
+inline constexpr int kMostTerms = 256;     ///< on one device; roles * terms, see the assertion below
+inline constexpr double kCopies = 64;      ///< tensors of the same size that are alive at once within a term
 
 /// The factors of one term for one role, each already within its own row. Unknown ones are 1.
 struct Factors {  // heads: of eager attention, 0 otherwise

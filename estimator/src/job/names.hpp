@@ -81,10 +81,11 @@ inline constexpr std::array<std::pair<Effect, std::string_view>, 4> kNames<Effec
     {{Effect::free, "free"}, {Effect::speed, "speed"}, {Effect::numerics, "numerics"}, {Effect::semantics, "semantics"}}};
 
 template <>
-inline constexpr std::array<std::pair<Origin::Kind, std::string_view>, 4> kNames<Origin::Kind>{{{Origin::Kind::file, "file"},
-                                                                                                {Origin::Kind::override_, "override"},
-                                                                                                {Origin::Kind::default_, "default"},
-                                                                                                {Origin::Kind::derived, "derived"}}};
+inline constexpr std::array<std::pair<Origin::Kind, std::string_view>, 4> kNames<Origin::Kind>{
+    {{Origin::Kind::file, "file"},
+     {Origin::Kind::override_, "override"},
+     {Origin::Kind::default_, "default"},
+     {Origin::Kind::derived, "derived"}}};
 
 /// Formats that a tensor of a training or serving role can have; the first spelling is ours, the second PyTorch's.
 template <>

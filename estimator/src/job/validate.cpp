@@ -35,7 +35,8 @@ void take_layer(const Architecture& a, const LayerRun& run, Model& out) {
   if (!known) out.shapes.push_back(shape);
   out.heads = std::max(out.heads, m.heads);
   out.kv_width = std::max(out.kv_width, m.kind == MixerKind::mla ? m.kv_lora_rank + m.rope_head_dim : m.k_width() + m.v_width());
-  out.width = std::max({out.width, m.q_width(), m.out_width(), f.width + f.shared_width, f.experts_per_token * f.expert_width, a.hidden});
+  out.width =
+      std::max({out.width, m.q_width(), m.out_width(), f.width + f.shared_width, f.experts_per_token * f.expert_width, a.hidden});
 }
 
 Model model_of(const Architecture& a) {
@@ -101,9 +102,11 @@ class Validator {
   /// ref and critic took the value over from the actor: what is wrong with it is told there.
   bool follows_actor(const Role& role, std::string_view knob) const {
     const Role* actor = job_.role("actor");
-    if (actor == nullptr || actor == &role || role.engine != actor->engine || role.architecture != actor->architecture) return false;
+    if (actor == nullptr || actor == &role || role.engine != actor->engine || role.architecture != actor->architecture)
+      return false;
     const auto it = job_.origins.find(key_of(role, knob));
-    const bool own = it != job_.origins.end() && (it->second.kind == Origin::Kind::file || it->second.kind == Origin::Kind::override_);
+    const bool own =
+        it != job_.origins.end() && (it->second.kind == Origin::Kind::file || it->second.kind == Origin::Kind::override_);
     return !own && get(job_, key_of(role, knob)) == get(job_, key_of(*actor, knob));
   }
 
@@ -118,7 +121,8 @@ class Validator {
     within("host_memory", c.host_memory, kMemoryLimit, "bytes");
     within("others", c.others, kMemoryLimit, "bytes");
     if (c.gpus_per_node > 0 && c.gpus > c.gpus_per_node && c.gpus % c.gpus_per_node != 0)
-      problem("gpus", fmt::format("{} GPUs", c.gpus), fmt::format("a multiple of {}", c.gpus_per_node), "machines have that many GPUs");
+      problem("gpus", fmt::format("{} GPUs", c.gpus), fmt::format("a multiple of {}", c.gpus_per_node),
+              "machines have that many GPUs");
     try {
       const Gpu& gpu = catalog_.gpu(c.gpu);
       if (c.others >= gpu.usable && gpu.usable > 0)
@@ -135,7 +139,8 @@ class Validator {
     std::set<std::string> names;
     for (const auto& role : job_.roles)
       if (!names.insert(role.name).second) problem(role.name, "the role twice", "every role once");
-    if (job_.kind == JobKind::rl && job_.role("actor") == nullptr && !job_.roles.empty()) missing("actor", "the role that is trained");
+    if (job_.kind == JobKind::rl && job_.role("actor") == nullptr && !job_.roles.empty())
+      missing("actor", "the role that is trained");
   }
 
   void check_lengths() {
@@ -150,12 +155,14 @@ class Validator {
   void check_place(const Role& role) {
     const std::string key = key_of(role, "beside");
     if (role.beside.empty()) {
-      if (role.in_process) problem(key_of(role, "in_process"), "'true'", "false", "without 'beside' there is no process to share");
+      if (role.in_process)
+        problem(key_of(role, "in_process"), "'true'", "false", "without 'beside' there is no process to share");
       return;
     }
     if (job_.role(role.beside) == nullptr) return problem(key, fmt::format("'{}'", role.beside), "a role of the job");
     const Role* on = anchor(job_, role);
-    if (on == nullptr) return problem(key, fmt::format("'{}'", role.beside), "a role with GPUs of its own", "'beside' leads in a circle");
+    if (on == nullptr)
+      return problem(key, fmt::format("'{}'", role.beside), "a role with GPUs of its own", "'beside' leads in a circle");
     if (role.layout().world() != on->layout().world())
       problem(key_of(role, "layout"), fmt::format("{} GPUs ({})", role.layout().world(), letters(role.layout())),
               fmt::format("the {} GPUs of {}", on->layout().world(), on->name), "roles beside each other take the same GPUs");
@@ -178,12 +185,15 @@ class Validator {
     if (role.architecture == nullptr) return;
     const Model m = model_of(*role.architecture);
     const Trainer& t = role.trainer;
-    const double tokens = static_cast<double>(role.serves() ? std::max(role.server.batched_tokens, role.server.max_model_len)
-                                                            : std::max(t.tokens_per_micro_batch, t.logprob_tokens_per_micro_batch));
+    const double tokens =
+        static_cast<double>(role.serves() ? std::max(role.server.batched_tokens, role.server.max_model_len)
+                                          : std::max(t.tokens_per_micro_batch, t.logprob_tokens_per_micro_batch));
     const std::int64_t longest = std::max(job_.prompt_tokens + job_.response_tokens, t.sequence_tokens);
     Factors f;
     f.tokens = std::max(tokens, 1.0);
-    f.sequence = static_cast<double>(role.serves() ? std::max(role.server.max_model_len, longest) : longest > 0 ? longest : t.tokens_per_micro_batch);
+    f.sequence = static_cast<double>(role.serves() ? std::max(role.server.max_model_len, longest)
+                                     : longest > 0 ? longest
+                                                   : t.tokens_per_micro_batch);
     f.layers = static_cast<double>(m.layers);
     f.width = static_cast<double>(m.width);
     f.heads = !role.serves() && t.kernels == Kernels::hf_eager ? static_cast<double>(m.heads) : 0;
@@ -194,7 +204,8 @@ class Validator {
     const auto large = terms_too_large(f);
     for (std::size_t i = 0; i < large.size(); ++i)
       if (large[i])
-        problem(role.name, fmt::format("{} of {:.0f} TiB and more", kTermsOfARole[i].name, most_of_a_term() / 1099511627776.0), "a job that a machine could hold");
+        problem(role.name, fmt::format("{} of {:.0f} TiB and more", kTermsOfARole[i].name, most_of_a_term() / 1099511627776.0),
+                "a job that a machine could hold");
   }
 
   void check_trainer(const Role& role) {
@@ -204,7 +215,8 @@ class Validator {
     if (!padded && t.tokens_per_micro_batch == 0 && !follows_actor(role, "tokens_per_micro_batch"))
       missing(key_of(role, "tokens_per_micro_batch"), "tokens of a data-parallel rank in one micro-batch, such as 16k",
               t.framework == Framework::areal ? "AReaL without max_tokens_per_mb puts a whole mini-batch into one" : "");
-    if (t.tokens_per_micro_batch > 0) within(key_of(role, "tokens_per_micro_batch"), t.tokens_per_micro_batch, kTokenLimit, "tokens");
+    if (t.tokens_per_micro_batch > 0)
+      within(key_of(role, "tokens_per_micro_batch"), t.tokens_per_micro_batch, kTokenLimit, "tokens");
     check_longest(role);
     const std::int64_t ranks = t.layout.data * t.layout.context;
     if ((t.replicas < 1 || ranks % t.replicas != 0) && !follows_actor(role, "replicas"))
@@ -212,7 +224,8 @@ class Validator {
               "all shard groups are equally large");
     if (t.cpu_offload_policy && (t.offload_parameters || t.offload_optimizer) && job_.origins.contains(key_of(role, "offload")) &&
         job_.origins.at(key_of(role, "offload")).kind != Origin::Kind::derived)
-      problem(key_of(role, "offload"), "an offload between phases", "[]", "with cpu_offload_policy everything is on the host already");
+      problem(key_of(role, "offload"), "an offload between phases", "[]",
+              "with cpu_offload_policy everything is on the host already");
     const bool values = role.kind == RoleKind::critic || role.kind == RoleKind::reward;
     if (values != (t.head == LossHead::value))
       problem(key_of(role, "head"), fmt::format("'{}'", spelling(t.head)), values ? "value" : "a head over the vocabulary",
@@ -241,12 +254,14 @@ class Validator {
     if (s.max_model_len > 0 && s.max_model_len < longest)
       problem(key_of(role, "max_model_len"), fmt::format("{} tokens", s.max_model_len), fmt::format("at least {}", longest),
               "a prompt and its response must fit in the context");
-    if (job_.kind == JobKind::serving && s.max_model_len == 0 && role.architecture != nullptr && role.architecture->max_positions == 0)
+    if (job_.kind == JobKind::serving && s.max_model_len == 0 && role.architecture != nullptr &&
+        role.architecture->max_positions == 0)
       missing(key_of(role, "max_model_len"), "tokens of the longest request", "the model's config names no limit");
     const auto known = catalog_.facts().known_versions(spelling(role.engine));
     if (!known.empty() && !knows_version(catalog_.facts(), spelling(role.engine), s.version))
       problem(key_of(role, "engine"), fmt::format("'{} {}'", spelling(role.engine), s.version),
-              fmt::format("{} {} to {}", spelling(role.engine), known.front(), known.back()), "other versions have not been read");
+              fmt::format("{} {} to {}", spelling(role.engine), known.front(), known.back()),
+              "other versions have not been read");
   }
 
   void check_gpus() {
@@ -304,10 +319,12 @@ std::vector<Note> remarks(const Job& job) {
   };
   std::int64_t taken = 0;
   for (const auto& range : placement(job)) taken = std::max(taken, range.end());
-  if (taken < job.cluster.gpus) warn("gpus", fmt::format("{} of {} GPUs have no role", job.cluster.gpus - taken, job.cluster.gpus));
+  if (taken < job.cluster.gpus)
+    warn("gpus", fmt::format("{} of {} GPUs have no role", job.cluster.gpus - taken, job.cluster.gpus));
   for (const auto& role : job.roles) {
     const std::int64_t positions = role.architecture == nullptr ? 0 : role.architecture->max_positions;
-    const std::int64_t longest = std::max(job.prompt_tokens + job.response_tokens, role.serves() ? role.server.max_model_len : role.trainer.sequence_tokens);
+    const std::int64_t longest = std::max(job.prompt_tokens + job.response_tokens,
+                                          role.serves() ? role.server.max_model_len : role.trainer.sequence_tokens);
     if (positions > 0 && longest > positions)
       warn(role.name, fmt::format("sequences of {} tokens, but {} was made for {}", longest, role.model, positions));
     if (role.serves() && role.server.sleep_level > 0 && role.beside.empty() &&
@@ -315,8 +332,7 @@ std::vector<Note> remarks(const Job& job) {
       warn(role.name + ".sleep", "the server sleeps although it has its GPUs alone");
   }
   const Role *rollout = job.role("rollout"), *actor = job.role("actor");
-  if (rollout != nullptr && actor != nullptr && job.sync.by == SyncBy::none)
-    warn("sync.by", "no weight update is counted");
+  if (rollout != nullptr && actor != nullptr && job.sync.by == SyncBy::none) warn("sync.by", "no weight update is counted");
   return out;
 }
 

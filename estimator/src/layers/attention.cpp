@@ -13,7 +13,8 @@ using axis::B, axis::S, axis::T;
 /// flash-attention 2: saves q, k, v, out, log-sum-exp and the state of the generator.
 /// Backward buffers inside the kernel: flash-attention csrc/flash_attn/flash_api.cpp mha_bwd (2.8): dq in fp32, one fp32 per
 /// row, and k, v gradients expanded to all heads under grouped queries.
-Tensor flash(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, Shape out_shape, const KernelOptions& options, bool sdpa) {
+Tensor flash(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, Shape out_shape, const KernelOptions& options,
+             bool sdpa) {
   const bool recorded = g.will_record({&q, &k, &v});
   Saved sq, sk, sv;
   if (recorded) {
@@ -93,7 +94,9 @@ Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in
   std::swap(k.shape[2], k.shape[3]);
   k = scale(g, std::move(k), "attention.k_scaled");  // of the transposed keys
   Tensor scores = matmul(g, std::move(q), std::move(k), scores_shape(q_in, k_in), "attention.scores");
-  { Tensor causal = g.make("attention.causal", {q_in.shape[2], k_in.shape[2]}, DType::fp32, Category::temporaries); }
+  {
+    Tensor causal = g.make("attention.causal", {q_in.shape[2], k_in.shape[2]}, DType::fp32, Category::temporaries);
+  }
   if (mask) scores = add(g, std::move(scores), mask, "attention.masked");
   Tensor probabilities = softmax(g, std::move(scores), DType::fp32, "attention.probabilities");
   Tensor out = matmul(g, std::move(probabilities), std::move(v), q_in.shape, "attention.out_fp32");
@@ -156,7 +159,8 @@ Tensor sdpa(Eager& g, Tensor q, Tensor k, Tensor v, const LayerContext& context,
     v = to(g, std::move(v), DType::bf16, "attention.v_bf16");
   }
   const bool grouped = q.shape[1] != k.shape[1];
-  if (options.sdpa_math || (q.dtype == DType::fp32 && grouped && !context.mask)) return math(g, q, k, v, context.mask, std::move(out_shape));
+  if (options.sdpa_math || (q.dtype == DType::fp32 && grouped && !context.mask))
+    return math(g, q, k, v, context.mask, std::move(out_shape));
   if (q.dtype != DType::fp32 && !context.mask) {
     Tensor out = flash(g, q, k, v, out_shape, options, true);
     return by_head ? copy(g, std::move(out), std::move(out_shape), "attention.out_contiguous") : out;
@@ -176,12 +180,15 @@ Tensor cast_by_token(Eager& g, const Tensor& x, const std::string& name) {
   return out;
 }
 
-Attended kernel(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const LayerContext& context, const KernelOptions& options,
-                bool by_head, Shape out_shape) {
+Attended kernel(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const LayerContext& context,
+                const KernelOptions& options, bool by_head, Shape out_shape) {
   switch (options.kernels) {
-    case Kernels::hf_eager: return eager(g, q, k, v, context, options, std::move(out_shape));
-    case Kernels::hf_sdpa: return {sdpa(g, q, k, v, context, options, by_head, std::move(out_shape)), {}};
-    case Kernels::hf_flash: break;
+    case Kernels::hf_eager:
+      return eager(g, q, k, v, context, options, std::move(out_shape));
+    case Kernels::hf_sdpa:
+      return {sdpa(g, q, k, v, context, options, by_head, std::move(out_shape)), {}};
+    case Kernels::hf_flash:
+      break;
   }
   if (q.dtype != DType::fp32) return {flash(g, q, k, v, std::move(out_shape), options, false), {}};
   // flash_attention_forward casts fp32 inputs (norms and rotary positions of an fp32 model) to the compute dtype

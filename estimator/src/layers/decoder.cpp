@@ -83,7 +83,8 @@ Routing route(Eager& g, const FeedForward& ff, const Tensor& x_TH, int weight) {
 }
 
 /// grouped_mm_experts_forward: rows sorted by expert, two grouped products, weighted, put back, summed over k.
-Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x_TH, const Routing& routing, const LayerLeaves& w) {
+Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x_TH, const Routing& routing,
+                       const LayerLeaves& w) {
   const Dim rows = T * Dim(ff.experts_per_token);
   Tensor expert_ids = g.make("experts.sorted_ids", {rows}, DType::int64);
   Tensor permutation = g.make("experts.permutation", {rows}, DType::int64);
@@ -114,7 +115,9 @@ Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
     weighted = mul(g, projected, std::move(column), "experts.weighted");
   }
   Tensor inverse = g.make("experts.inverse", {rows}, DType::int64);
-  { Tensor range = g.make("experts.range", {rows}, DType::int64); }
+  {
+    Tensor range = g.make("experts.range", {rows}, DType::int64);
+  }
   weighted = index_rows(g, weighted, inverse, {rows, hidden}, "experts.restored");
   Tensor summed = sum(g, weighted, {T, hidden}, "experts.sum");
   return to(g, summed, x_TH.dtype, "experts.output");
@@ -125,7 +128,9 @@ Tensor moe_block(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, c
   x_TH.grad_fn = x.grad_fn;
   x_TH.output = x.output;
   Tensor shared;
-  if (ff.shared_width > 0) shared = gated_mlp(g, x_TH, {T}, hidden, ff.shared_width, {.gate = w.shared_gate, .up = w.shared_up, .down = w.shared_down}, "shared.");
+  if (ff.shared_width > 0)
+    shared = gated_mlp(g, x_TH, {T}, hidden, ff.shared_width, {.gate = w.shared_gate, .up = w.shared_up, .down = w.shared_down},
+                       "shared.");
   Routing routing = route(g, ff, x_TH, w.router);
   Tensor out = grouped_experts(g, ff, hidden, x_TH, routing, w);
   if (ff.shared_width > 0) {
@@ -140,14 +145,12 @@ Tensor moe_block(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, c
   return out;
 }
 
-GatedLeaves gated_leaves(const LayerLeaves& w) {
-  return {w.gate, w.gate_bias, w.up, w.up_bias, w.gate_up, w.down, w.down_bias};
-}
+GatedLeaves gated_leaves(const LayerLeaves& w) { return {w.gate, w.gate_bias, w.up, w.up_bias, w.gate_up, w.down, w.down_bias}; }
 
 Tensor feed_forward(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, const LayerLeaves& w, bool drops) {
   g.prefix += "mlp.";
   Tensor out = ff.kind == FeedForwardKind::moe ? moe_block(g, ff, hidden, x, w)
-                                              : gated_mlp(g, x, {B, S}, hidden, ff.width, gated_leaves(w), "");
+                                               : gated_mlp(g, x, {B, S}, hidden, ff.width, gated_leaves(w), "");
   if (drops) {
     Tensor dropped = dropout(g, out, "dropped");
     out = std::move(dropped);
@@ -214,14 +217,16 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
     const auto& m = run.layer.mixer;
     const auto place = run.layer.norm_place;
     if (m.kind != MixerKind::attention || run.layer.feed_forward.kind == FeedForwardKind::plain || m.clip ||
-        (place != NormPlace::pre && place != NormPlace::post && place != NormPlace::pre_and_post && place != NormPlace::parallel_one))
+        (place != NormPlace::pre && place != NormPlace::post && place != NormPlace::pre_and_post &&
+         place != NormPlace::parallel_one))
       return "training of this layer of '" + a.family + "' is not supported yet";
     if (m.rotary_dim != 0 && m.rotary_dim != m.head_dim && !code->rotary.splits_head)
       return "partial rotary positions of '" + a.family + "' are not supported yet";
     if (code->norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none)
       return "norms of queries and keys of '" + a.family + "' are not supported yet";
     if (options.ulysses > 1 && m.heads % options.ulysses != 0) return "Ulysses must divide the heads";
-    if (options.ulysses > 1 && options.kernels != Kernels::hf_flash) return "Ulysses with another kernel set than hf_flash is not supported yet";
+    if (options.ulysses > 1 && options.kernels != Kernels::hf_flash)
+      return "Ulysses with another kernel set than hf_flash is not supported yet";
   }
   const bool wide = options.parameters == DType::fp32 && !options.autocast;
   if (a.attention_dropout > 0 && options.kernels == Kernels::hf_sdpa && (options.sdpa_math || wide))

@@ -21,16 +21,16 @@ namespace oomplan {
 struct KernelOptions {
   Kernels kernels = Kernels::hf_flash;
   Framework framework = Framework::torch;  ///< whose Ulysses exchange is used
-  DType parameters = DType::bf16;  ///< as the forward pass sees them (after FSDP's cast)
+  DType parameters = DType::bf16;          ///< as the forward pass sees them (after FSDP's cast)
   bool autocast = false;
-  bool padding_mask = false;       ///< a 2-D attention mask is given: a 4-D one is built
-  bool sdpa_math = false;          ///< force SDPA's math kernel
-  bool several_sequences = false;  ///< B may be greater than 1: some reshapes must then copy
-  std::int64_t ulysses = 1;        ///< ranks that share one sequence
+  bool padding_mask = false;                               ///< a 2-D attention mask is given: a 4-D one is built
+  bool sdpa_math = false;                                  ///< force SDPA's math kernel
+  bool several_sequences = false;                          ///< B may be greater than 1: some reshapes must then copy
+  std::int64_t ulysses = 1;                                ///< ranks that share one sequence
   bool hidden_dropout = false, attention_dropout = false;  ///< in training mode, with a rate above 0
-  bool softcap = false;            ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
-  bool casts_layer_inputs = false; ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
-  bool kernel_internals = true;    ///< buffers inside fused kernels that the dispatcher does not see
+  bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
+  bool casts_layer_inputs = false;  ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
+  bool kernel_internals = true;     ///< buffers inside fused kernels that the dispatcher does not see
   bool operator==(const KernelOptions&) const = default;
 };
 
@@ -40,7 +40,8 @@ struct LayerLeaves {
   NormLeaf q_norm, k_norm;
   NormLeaf before_attention, after_attention, before_feed_forward, after_feed_forward;
   int gate = -1, gate_bias = -1, up = -1, up_bias = -1, gate_up = -1, down = -1, down_bias = -1;
-  int router = -1, experts_gate_up = -1, experts_down = -1, shared_gate = -1, shared_up = -1, shared_down = -1, shared_router = -1;
+  int router = -1, experts_gate_up = -1, experts_down = -1, shared_gate = -1, shared_up = -1, shared_down = -1,
+      shared_router = -1;
 };
 
 /// Why this architecture cannot be run by the kernel sets; "" when it can.
@@ -51,10 +52,11 @@ LayerLeaves declare_layer(Eager& g, const Architecture&, const Layer&, DType dty
 
 /// What every layer gets besides its input.
 struct LayerContext {
-  Tensor cos, sin;   ///< [1, S, d] each
-  Tensor mask;       ///< bool or additive [B, 1, S, S]; absent without padding
+  Tensor cos, sin;  ///< [1, S, d] each
+  Tensor mask;      ///< bool or additive [B, 1, S, S]; absent without padding
 };
 /// The layer's forward pass: x is `hidden_states`, held by the caller.
-Tensor run_layer(Eager& g, const Architecture&, const Layer&, const LayerLeaves&, const KernelOptions&, const LayerContext&, const Tensor& x);
+Tensor run_layer(Eager& g, const Architecture&, const Layer&, const LayerLeaves&, const KernelOptions&, const LayerContext&,
+                 const Tensor& x);
 
 }  // namespace oomplan

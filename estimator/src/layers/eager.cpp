@@ -10,13 +10,25 @@ namespace oomplan {
 // ---- Tensor -----------------------------------------------------------------------------------------------------------------
 
 Tensor::Tensor(const Tensor& o)
-    : shape(o.shape), dtype(o.dtype), leaf(o.leaf), grad_fn(o.grad_fn), output(o.output), transposed(o.transposed), eager_(o.eager_),
+    : shape(o.shape),
+      dtype(o.dtype),
+      leaf(o.leaf),
+      grad_fn(o.grad_fn),
+      output(o.output),
+      transposed(o.transposed),
+      eager_(o.eager_),
       storage_(o.storage_) {
   if (storage_ >= 0) eager_->reference(storage_);
 }
 Tensor::Tensor(Tensor&& o) noexcept
-    : shape(std::move(o.shape)), dtype(o.dtype), leaf(o.leaf), grad_fn(std::move(o.grad_fn)), output(o.output), transposed(o.transposed),
-      eager_(std::exchange(o.eager_, nullptr)), storage_(std::exchange(o.storage_, -1)) {}
+    : shape(std::move(o.shape)),
+      dtype(o.dtype),
+      leaf(o.leaf),
+      grad_fn(std::move(o.grad_fn)),
+      output(o.output),
+      transposed(o.transposed),
+      eager_(std::exchange(o.eager_, nullptr)),
+      storage_(std::exchange(o.storage_, -1)) {}
 Tensor& Tensor::operator=(Tensor o) noexcept {
   std::swap(shape, o.shape);
   std::swap(dtype, o.dtype);
@@ -229,8 +241,8 @@ std::shared_ptr<Node> Eager::accumulator(int number) {
   return l.accumulate;
 }
 
-bool Eager::record(Tensor& out, const char* name, const std::vector<const Tensor*>& inputs, std::function<Gradients(Gradients)> apply,
-                   std::size_t outputs) {
+bool Eager::record(Tensor& out, const char* name, const std::vector<const Tensor*>& inputs,
+                   std::function<Gradients(Gradients)> apply, std::size_t outputs) {
   if (!will_record(inputs)) return false;
   auto node = std::make_shared<Node>();
   node->name = name;
@@ -314,7 +326,8 @@ void Eager::backward(const Tensor& root, Tensor gradient) {
         Tensor& waiting = task.buffer[edge.slot];
         if (!waiting) {
           waiting = std::move(g);
-        } else if (waiting.storage() >= 0 && !waiting.transposed && storages[static_cast<std::size_t>(waiting.storage())].references == 1) {
+        } else if (waiting.storage() >= 0 && !waiting.transposed &&
+                   storages[static_cast<std::size_t>(waiting.storage())].references == 1) {
           g.reset();  // added into the first one
         } else if (waiting.storage() >= 0) {
           Tensor sum = make("gradient_sum", waiting.shape, waiting.dtype, Category::temporaries);

@@ -34,10 +34,10 @@ struct Storage {
   Shape shape;  ///< of the tensor that it was made for
   DType dtype = DType::bf16;
   Category category = Category::activations;
-  int scope = 0;      ///< where it was made
+  int scope = 0;  ///< where it was made
   bool backward = false;
   int references = 0;
-  bool saved = false;  ///< a node keeps it for backward
+  bool saved = false;    ///< a node keeps it for backward
   int gradient_of = -1;  ///< leaf whose gradient it became
 };
 
@@ -64,10 +64,10 @@ class Tensor {
 
   Shape shape;
   DType dtype = DType::bf16;
-  int leaf = -1;                    ///< number of the parameter that it is (or a view of); -1
-  std::shared_ptr<Node> grad_fn;    ///< null: no gradient needed, or a leaf
-  std::size_t output = 0;           ///< which output of grad_fn it is
-  bool transposed = false;          ///< a gradient that reached us as a transposed view: cannot be added to in place
+  int leaf = -1;                  ///< number of the parameter that it is (or a view of); -1
+  std::shared_ptr<Node> grad_fn;  ///< null: no gradient needed, or a leaf
+  std::size_t output = 0;         ///< which output of grad_fn it is
+  bool transposed = false;        ///< a gradient that reached us as a transposed view: cannot be added to in place
   bool needs_grad() const;
   int storage() const { return storage_; }
   /// The same storage seen with another shape, without autograd.
@@ -89,7 +89,7 @@ class Saved {
   friend class Eager;
   struct Frame;
   mutable Tensor kept_;
-  mutable bool taken_ = false;    ///< out of the frame; the frame itself stays until this variable goes
+  mutable bool taken_ = false;  ///< out of the frame; the frame itself stays until this variable goes
   std::shared_ptr<Frame> frame_;
   std::size_t index_ = 0;
 };
@@ -132,10 +132,10 @@ class Eager {
 
   // ---- state of the interpreter
   bool grad_enabled = true;
-  bool autocast = false;            ///< torch.autocast(bfloat16) is on
-  int scope = 0;                    ///< where we are: events and nodes belong to it
+  bool autocast = false;  ///< torch.autocast(bfloat16) is on
+  int scope = 0;          ///< where we are: events and nodes belong to it
   bool in_backward = false;
-  std::string prefix;               ///< of names: "layer.self_attn."
+  std::string prefix;  ///< of names: "layer.self_attn."
 
   int parameter(std::string name, Shape shape, DType dtype, bool trainable = true);
   Tensor leaf(int number);
@@ -173,8 +173,8 @@ class Eager {
   friend class Saved;
   struct StopRecompute {};
   std::vector<std::pair<int, Tensor>> casts_;
-  std::shared_ptr<Saved::Frame> recording_;   ///< frame whose forward runs now
-  std::shared_ptr<Saved::Frame> refilling_;   ///< frame that is being recomputed now
+  std::shared_ptr<Saved::Frame> recording_;  ///< frame whose forward runs now
+  std::shared_ptr<Saved::Frame> refilling_;  ///< frame that is being recomputed now
   std::shared_ptr<Node> accumulator(int leaf);
 };
 
@@ -183,7 +183,7 @@ struct Saved::Frame {
   Eager* eager = nullptr;
   Tensor input;
   Eager::Function body;
-  std::size_t packed = 0;          ///< variables saved by the original forward
+  std::size_t packed = 0;  ///< variables saved by the original forward
   std::vector<Tensor> refilled;
   std::size_t refill_at = 0;
   bool done = false;

@@ -29,10 +29,7 @@ constexpr FamilyCode kCodes[] = {
      .masks_by_span = true},
     {.family = "gemma", .norm = NormCode::rms_plus_one, .scales_embedding = true},
     {.family = "gemma2", .norm = NormCode::rms_plus_one, .scales_embedding = true, .masks_by_span = true},
-    {.family = "cohere",
-     .norm = NormCode::layer_by_hand,
-     .rotary = {.casts_first = true},
-     .scales_logits = true},
+    {.family = "cohere", .norm = NormCode::layer_by_hand, .rotary = {.casts_first = true}, .scales_logits = true},
 };
 
 }  // namespace

@@ -12,12 +12,12 @@ namespace oomplan {
 
 /// What a norm computes, and in which format.
 enum class NormCode : std::uint8_t {
-  rms,               ///< in fp32, cast back, then times the weight (Llama)
-  rms_cast_last,     ///< times the weight in fp32, then cast back (OLMo 2)
-  rms_plus_one,      ///< times 1 + weight, in fp32, then cast back (Gemma)
-  layer,             ///< the fused LayerNorm, in the format of its input
-  layer_in_fp32,     ///< the fused LayerNorm of an fp32 copy, without parameters (OLMo)
-  layer_by_hand,     ///< written out in fp32, weight only (Cohere)
+  rms,            ///< in fp32, cast back, then times the weight (Llama)
+  rms_cast_last,  ///< times the weight in fp32, then cast back (OLMo 2)
+  rms_plus_one,   ///< times 1 + weight, in fp32, then cast back (Gemma)
+  layer,          ///< the fused LayerNorm, in the format of its input
+  layer_in_fp32,  ///< the fused LayerNorm of an fp32 copy, without parameters (OLMo)
+  layer_by_hand,  ///< written out in fp32, weight only (Cohere)
 };
 
 /// apply_rotary_pos_emb.

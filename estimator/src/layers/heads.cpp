@@ -12,9 +12,8 @@ using axis::B, axis::C, axis::K, axis::TK;
 Tensor mean_loss(Eager& g, Tensor per_token) {
   const Shape whole = per_token.shape;
   Tensor loss = g.make("loss", {}, DType::fp32);
-  g.record(loss, "MeanBackward0", {&per_token}, [&g, whole](Gradients) {
-    return Gradients{g.make("loss_backward", whole, DType::fp32, Category::temporaries)};
-  });
+  g.record(loss, "MeanBackward0", {&per_token},
+           [&g, whole](Gradients) { return Gradients{g.make("loss_backward", whole, DType::fp32, Category::temporaries)}; });
   return loss;
 }
 
@@ -142,7 +141,9 @@ Tensor areal_chunk(Eager& g, const Tensor& logits, std::int64_t vocab) {
   Tensor part = slice(g, logits, {C, Dim(vocab)});
   const bool recorded = g.will_record({&part});
   Saved saved = recorded ? g.save(part) : Saved();
-  { Tensor full = g.make("chunk.logits_fp32", part.shape, DType::fp32, Category::logits); }
+  {
+    Tensor full = g.make("chunk.logits_fp32", part.shape, DType::fp32, Category::logits);
+  }
   Tensor rows = g.make("chunk.rows", {C, Dim(2)}, DType::fp32);
   Tensor out = g.make("chunk.log_probs_and_entropy", {C, Dim(2)}, DType::fp32);
   if (recorded) {
@@ -166,7 +167,9 @@ Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::
   for (int i = 0; i < o.chunks; ++i) {
     scope(i);
     switch (o.head) {
-      case LossHead::areal_compiled: parts.push_back(areal_chunk(g, rows_view, o.vocab)); break;
+      case LossHead::areal_compiled:
+        parts.push_back(areal_chunk(g, rows_view, o.vocab));
+        break;
       default: {
         Tensor part = slice(g, rows_view, {C, Dim(o.vocab)});
         Tensor full = to(g, part, DType::fp32, "chunk.logits_fp32");
@@ -185,8 +188,10 @@ Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::
 std::int64_t chunk_rows(LossHead head) {
   switch (head) {
     case LossHead::areal_compiled:
-    case LossHead::logprob_chunked: return 1024;
-    default: return 0;
+    case LossHead::logprob_chunked:
+      return 1024;
+    default:
+      return 0;
   }
 }
 
@@ -194,12 +199,14 @@ bool inside_model(LossHead head) { return head == LossHead::hf_loss; }
 
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::function<void(int)>& scope) {
   switch (o.head) {
-    case LossHead::hf_loss: return hf_loss(g, logits);
+    case LossHead::hf_loss:
+      return hf_loss(g, logits);
     case LossHead::logprob_fp32: {
       Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
       return mean_loss(g, gathered(g, std::move(full)));
     }
-    case LossHead::logprob_bf16: return mean_loss(g, gathered(g, std::move(logits)));
+    case LossHead::logprob_bf16:
+      return mean_loss(g, gathered(g, std::move(logits)));
     case LossHead::logprob_lse: {
       Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
       return mean_loss(g, by_logsumexp(g, full));
@@ -226,14 +233,17 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
     }
     case LossHead::verl_flash_ce:
     case LossHead::verl_entropy_compiled:
-    case LossHead::verl_entropy_eager: return mean_loss(g, verl(g, logits, o.head));
+    case LossHead::verl_entropy_eager:
+      return mean_loss(g, verl(g, logits, o.head));
     case LossHead::logprob_chunked:
-    case LossHead::areal_compiled: return mean_loss(g, chunked(g, logits, o, scope));
+    case LossHead::areal_compiled:
+      return mean_loss(g, chunked(g, logits, o, scope));
     case LossHead::value: {
       Tensor full = to(g, std::move(logits), DType::fp32, "values_fp32");
       return mean_loss(g, std::move(full));
     }
-    case LossHead::areal_eager: break;  // refused by run_model
+    case LossHead::areal_eager:
+      break;  // refused by run_model
   }
   return {};
 }

@@ -13,7 +13,7 @@ struct HeadOptions {
   LossHead head = LossHead::hf_loss;
   bool keep_outputs = false;  ///< the caller keeps the model's output through the backward pass
   std::int64_t vocab = 0;
-  int chunks = 1;             ///< of a chunked head: as many as are simulated
+  int chunks = 1;  ///< of a chunked head: as many as are simulated
 };
 
 /// Rows of a chunk of the head, 0 when it is not chunked. AReaL areal/utils/functional/vocab_parallel.py: 1024.
@@ -21,7 +21,8 @@ std::int64_t chunk_rows(LossHead);
 /// The loss is computed inside the model's forward pass (so the root unit's hooks come behind it).
 bool inside_model(LossHead);
 
-/// From logits to the loss. `logits` is the caller's only reference; scope(i) is called before chunk i, scope(-1) behind the last.
+/// From logits to the loss. `logits` is the caller's only reference; scope(i) is called before chunk i, scope(-1) behind the
+/// last.
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions&, const std::function<void(int)>& scope);
 
 }  // namespace oomplan

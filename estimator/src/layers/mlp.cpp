@@ -38,10 +38,13 @@ Halves chunk(Eager& g, const Tensor& x, const Shape& half) {
   Halves out{x.alias(half), x.alias(half)};
   const Shape whole = x.shape;
   Tensor pair = x.alias(whole);
-  const bool recorded = g.record(pair, "SplitBackward0", {&x}, [&g, whole](Gradients in) {
-    const DType dtype = in[0] ? in[0].dtype : in[1].dtype;
-    return Gradients{g.make("split_backward", whole, dtype, Category::temporaries)};
-  }, 2);
+  const bool recorded = g.record(
+      pair, "SplitBackward0", {&x},
+      [&g, whole](Gradients in) {
+        const DType dtype = in[0] ? in[0].dtype : in[1].dtype;
+        return Gradients{g.make("split_backward", whole, dtype, Category::temporaries)};
+      },
+      2);
   if (recorded) {
     out.first.grad_fn = out.second.grad_fn = pair.grad_fn;
     out.first.output = 0;

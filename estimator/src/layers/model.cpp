@@ -14,7 +14,8 @@ using axis::B, axis::K, axis::S, axis::T, axis::TK;
 
 class Runner {
  public:
-  Runner(Eager& g, const Architecture& a, const PassOptions& o) : g_(g), a_(a), o_(o), code_(family_code(a.family)), kernels_(o.kernels) {
+  Runner(Eager& g, const Architecture& a, const PassOptions& o)
+      : g_(g), a_(a), o_(o), code_(family_code(a.family)), kernels_(o.kernels) {
     kernels_.hidden_dropout = o.training && a.hidden_dropout > 0;
     kernels_.softcap = a.runs.front().layer.mixer.softcap;
     kernels_.attention_dropout = o.training && a.attention_dropout > 0;
@@ -76,7 +77,8 @@ class Runner {
 
   void enter(StationPlace place, int run = -1, int unit = 0) {
     for (std::size_t i = 0; i < out_.stations.size(); ++i)
-      if (out_.stations[i].place == place && out_.stations[i].run == run) g_.scope = static_cast<int>(i) * kUnitsPerStation + unit;
+      if (out_.stations[i].place == place && out_.stations[i].run == run)
+        g_.scope = static_cast<int>(i) * kUnitsPerStation + unit;
   }
 
   void declare() {
@@ -94,8 +96,10 @@ class Runner {
     enter(StationPlace::norm);
     norm_ = declare_norm(g_, a_.final_norm, "model.norm", a_.hidden, dtype);
     enter(StationPlace::head);
-    if (o_.critic) head_ = g_.parameter("score.weight", {1, a_.hidden}, dtype);
-    else head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, a_.hidden}, dtype);
+    if (o_.critic)
+      head_ = g_.parameter("score.weight", {1, a_.hidden}, dtype);
+    else
+      head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, a_.hidden}, dtype);
   }
 
   Tensor embed() {
@@ -122,7 +126,8 @@ class Runner {
       Tensor allowed = g_.make("mask.bool", shape, DType::boolean, Category::buffers);
       return g_.make("mask.additive", shape, dtype, Category::buffers);
     }
-    if (o_.kernels.padding_mask && o_.kernels.kernels == Kernels::hf_sdpa) return g_.make("mask.bool", shape, DType::boolean, Category::buffers);
+    if (o_.kernels.padding_mask && o_.kernels.kernels == Kernels::hf_sdpa)
+      return g_.make("mask.bool", shape, DType::boolean, Category::buffers);
     return {};
   }
 
@@ -148,8 +153,10 @@ class Runner {
     const bool grad = std::exchange(g_.grad_enabled, false);
     const bool windows = has_span(true), both = windows && has_span(false);
     out.full.mask = mask(dtype);
-    if (code_.masks_by_span || both) out.windowed.mask = mask(dtype);
-    else out.windowed.mask = out.full.mask;
+    if (code_.masks_by_span || both)
+      out.windowed.mask = mask(dtype);
+    else
+      out.windowed.mask = out.full.mask;
     if (const std::int64_t width = rotary_width(); width > 0) {
       tables(out.full, width, dtype);
       out.windowed.cos = out.full.cos;
@@ -242,8 +249,10 @@ class Runner {
     labels_ = g_.make("labels", {B, S}, DType::int64, Category::inputs);
     const HeadOptions head{o_.critic ? LossHead::value : o_.head, o_.keep_outputs, a_.vocab, o_.chunks};
     const auto scope = [this](int chunk) {
-      if (chunk >= 0) enter(StationPlace::chunks, -1, chunk);
-      else enter(StationPlace::finish);
+      if (chunk >= 0)
+        enter(StationPlace::chunks, -1, chunk);
+      else
+        enter(StationPlace::finish);
     };
     Tensor output, loss;
     {

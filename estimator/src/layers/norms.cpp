@@ -138,12 +138,18 @@ NormLeaf declare_norm(Eager& g, NormKind kind, const std::string& name, std::int
 
 Tensor run_norm(Eager& g, NormCode code, const Tensor& x, const NormLeaf& leaf, const std::string& name) {
   switch (code) {
-    case NormCode::rms: return rms(g, x, leaf.weight, name);
-    case NormCode::rms_cast_last: return rms_cast_last(g, x, leaf.weight, name);
-    case NormCode::rms_plus_one: return rms_plus_one(g, x, leaf.weight, name);
-    case NormCode::layer: return layer(g, x, leaf, name);
-    case NormCode::layer_in_fp32: return layer_in_fp32(g, x, leaf, name);
-    case NormCode::layer_by_hand: return layer_by_hand(g, x, leaf.weight, name);
+    case NormCode::rms:
+      return rms(g, x, leaf.weight, name);
+    case NormCode::rms_cast_last:
+      return rms_cast_last(g, x, leaf.weight, name);
+    case NormCode::rms_plus_one:
+      return rms_plus_one(g, x, leaf.weight, name);
+    case NormCode::layer:
+      return layer(g, x, leaf, name);
+    case NormCode::layer_in_fp32:
+      return layer_in_fp32(g, x, leaf, name);
+    case NormCode::layer_by_hand:
+      return layer_by_hand(g, x, leaf.weight, name);
   }
   return {};
 }

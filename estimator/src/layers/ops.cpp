@@ -23,9 +23,8 @@ Tensor to(Eager& g, Tensor x, DType dtype, const std::string& name) {
   if (x.dtype == dtype) return x;
   Tensor out = g.make(name, x.shape, dtype);
   const DType from = x.dtype;
-  g.record(out, "ToCopyBackward0", {&x}, [&g, from](Gradients in) {
-    return Gradients{gradient(g, "to_backward", in[0].shape, from)};
-  });
+  g.record(out, "ToCopyBackward0", {&x},
+           [&g, from](Gradients in) { return Gradients{gradient(g, "to_backward", in[0].shape, from)}; });
   return out;
 }
 
@@ -36,8 +35,8 @@ Tensor pow2(Eager& g, Tensor x) {
   if (recorded) {
     g.record(out, "PowBackward0", {&x}, [&g, saved](Gradients in) {
       const Tensor& base = saved.get();
-      Tensor power = gradient(g, "pow_backward.pow", base.shape, base.dtype);       // self.pow(exponent - 1)
-      Tensor scaled = gradient(g, "pow_backward.scaled", base.shape, base.dtype);   // exponent * ...
+      Tensor power = gradient(g, "pow_backward.pow", base.shape, base.dtype);      // self.pow(exponent - 1)
+      Tensor scaled = gradient(g, "pow_backward.scaled", base.shape, base.dtype);  // exponent * ...
       Tensor out_gradient = gradient(g, "pow_backward", in[0].shape, base.dtype);
       return Gradients{out_gradient};
     });
@@ -95,9 +94,8 @@ Tensor mul(Eager& g, Tensor a, Tensor b, const std::string& name, Category categ
 
 Tensor scale(Eager& g, Tensor x, const std::string& name, Category category) {
   Tensor out = g.make(name, x.shape, x.dtype, category);
-  g.record(out, "MulBackward0", {&x}, [&g](Gradients in) {
-    return Gradients{gradient(g, "scale_backward", in[0].shape, in[0].dtype)};
-  });
+  g.record(out, "MulBackward0", {&x},
+           [&g](Gradients in) { return Gradients{gradient(g, "scale_backward", in[0].shape, in[0].dtype)}; });
   return out;
 }
 
@@ -109,9 +107,8 @@ Tensor add(Eager& g, Tensor a, Tensor b, const std::string& name) {
 
 Tensor neg(Eager& g, Tensor x, const std::string& name) {
   Tensor out = g.make(name, x.shape, x.dtype);
-  g.record(out, "NegBackward0", {&x}, [&g](Gradients in) {
-    return Gradients{gradient(g, "neg_backward", in[0].shape, in[0].dtype)};
-  });
+  g.record(out, "NegBackward0", {&x},
+           [&g](Gradients in) { return Gradients{gradient(g, "neg_backward", in[0].shape, in[0].dtype)}; });
   return out;
 }
 
@@ -282,17 +279,15 @@ Tensor repeat_kv(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
   const Shape from = x.shape;
   if (from[1] == Dim(1)) {  // one head: the reshape of the expanded tensor is a view
     Tensor view = x.alias(std::move(out_shape));
-    g.record(view, "ExpandBackward0", {&x}, [&g, from](Gradients in) {
-      return Gradients{gradient(g, "repeat_kv_backward", from, in[0].dtype)};
-    });
+    g.record(view, "ExpandBackward0", {&x},
+             [&g, from](Gradients in) { return Gradients{gradient(g, "repeat_kv_backward", from, in[0].dtype)}; });
     return view;
   }
   const Dim group = out_shape[1].coefficient / from[1].coefficient;
   Tensor out = g.make(name, {from[0], from[1], group, from[2], from[3]}, x.dtype);
   out.shape = std::move(out_shape);
-  g.record(out, "ExpandBackward0", {&x}, [&g, from](Gradients in) {
-    return Gradients{gradient(g, "repeat_kv_backward", from, in[0].dtype)};
-  });
+  g.record(out, "ExpandBackward0", {&x},
+           [&g, from](Gradients in) { return Gradients{gradient(g, "repeat_kv_backward", from, in[0].dtype)}; });
   return out;
 }
 
@@ -366,7 +361,9 @@ Tensor gather(Eager& g, Tensor x, const Tensor& index, Shape out_shape, const st
 Tensor logsumexp(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
   const bool recorded = g.will_record({&x});
   Saved saved_x = recorded ? g.save(x) : Saved();
-  { Tensor hidden = g.make(name + ".exp", x.shape, x.dtype, Category::logits); }  // (x - max).exp() inside the kernel
+  {
+    Tensor hidden = g.make(name + ".exp", x.shape, x.dtype, Category::logits);
+  }  // (x - max).exp() inside the kernel
   Tensor out = g.make(name, std::move(out_shape), x.dtype);
   if (recorded) {
     Saved saved_out = g.save(out);

@@ -2,8 +2,8 @@
 //
 // Each function is one operator (or one fused kernel) with its derivative from tools/autograd/derivatives.yaml (PyTorch 2.13).
 // Inputs are saved before the output exists, outputs after, as generated code does; a recomputation that stops early depends
-// on it. Tensors are taken by value: write one operator a statement, and move a temporary into the operator that uses it last; when
-// the compiler destroys arguments of one statement then makes no difference.
+// on it. Tensors are taken by value: write one operator a statement, and move a temporary into the operator that uses it last;
+// when the compiler destroys arguments of one statement then makes no difference.
 #pragma once
 #include <string>
 #include <vector>

@@ -67,7 +67,8 @@ class Builder {
         const auto [at, fresh] = known.emplace(key, static_cast<std::uint32_t>(tape_.sites.size()));
         if (fresh)
           tape_.sites.push_back({storage.name, storage.shape, storage.dtype, storage.category, storage.saved,
-                                 elements(storage.shape) * Dim(row(storage.dtype).bits / 8), static_cast<std::size_t>(station), storage.gradient_of});
+                                 elements(storage.shape) * Dim(row(storage.dtype).bits / 8), static_cast<std::size_t>(station),
+                                 storage.gradient_of});
         born_[static_cast<std::size_t>(e->storage)] = {at->second, station, unit_of(s.scope)};
       }
     }
@@ -226,10 +227,20 @@ std::vector<std::pair<TapeSite, int>> saved_of_layer(const Architecture& a, cons
     const int scope = static_cast<int>(s) * kUnitsPerStation + unit;
     for (const auto& storage : g.storages) {
       if (storage.scope != scope || storage.backward || !storage.saved) continue;
-      const TapeSite site{storage.name, storage.shape, storage.dtype, storage.category, true, elements(storage.shape) * Dim(row(storage.dtype).bits / 8), s, -1};
-      const auto at = std::find_if(out.begin(), out.end(), [&](const auto& p) { return p.first.shape == site.shape && p.first.dtype == site.dtype; });
-      if (at == out.end()) out.emplace_back(site, 1);
-      else ++at->second;
+      const TapeSite site{storage.name,
+                          storage.shape,
+                          storage.dtype,
+                          storage.category,
+                          true,
+                          elements(storage.shape) * Dim(row(storage.dtype).bits / 8),
+                          s,
+                          -1};
+      const auto at = std::find_if(out.begin(), out.end(),
+                                   [&](const auto& p) { return p.first.shape == site.shape && p.first.dtype == site.dtype; });
+      if (at == out.end())
+        out.emplace_back(site, 1);
+      else
+        ++at->second;
     }
   }
   return out;

@@ -25,17 +25,17 @@ struct TapeSite {
   DType dtype = DType::bf16;
   Category category = Category::activations;
   bool saved = false;
-  Dim bytes;                 ///< elements * size of one
-  std::size_t station = 0;   ///< where it is allocated
-  int leaf = -1;             ///< index into Tape::leaves, of a parameter's gradient
+  Dim bytes;                ///< elements * size of one
+  std::size_t station = 0;  ///< where it is allocated
+  int leaf = -1;            ///< index into Tape::leaves, of a parameter's gradient
 };
 struct TapeEvent {
   enum class Kind : std::uint8_t { alloc, free, gradient };
   Kind kind = Kind::alloc;
   std::uint32_t site = 0;
-  std::int32_t offset = 0;   ///< unit that the tensor belongs to: relative to the playing unit, or absolute (< 0: from the end)
-  bool relative = false;     ///< the tensor belongs to the playing station, which has several units
-  bool all_inner = false;    ///< the same event for the tensors of all inner units of another station
+  std::int32_t offset = 0;  ///< unit that the tensor belongs to: relative to the playing unit, or absolute (< 0: from the end)
+  bool relative = false;    ///< the tensor belongs to the playing station, which has several units
+  bool all_inner = false;   ///< the same event for the tensors of all inner units of another station
 };
 /// A sum over the tape's monomials: {index into Tape::monomials, bytes}.
 using TapeSum = std::vector<std::pair<std::uint32_t, Bytes>>;
@@ -52,7 +52,7 @@ struct Summary {
 /// A parameter's gradient that a segment leaves behind; its size does not depend on token counts.
 struct LeftGradient {
   TapeEvent event;
-  int leaf = -1;   ///< index into Tape::leaves
+  int leaf = -1;  ///< index into Tape::leaves
   Bytes bytes = 0;
 };
 struct Segment {
@@ -66,8 +66,8 @@ enum class Unit : std::uint8_t { first, inner, last };
 
 struct Station {
   StationPlace place = StationPlace::inputs;
-  int run = -1;                 ///< layers: index into Architecture::runs
-  std::int64_t count = 1;       ///< units; chunks: 0, the plan knows
+  int run = -1;            ///< layers: index into Architecture::runs
+  std::int64_t count = 1;  ///< units; chunks: 0, the plan knows
   int simulated = 1;
   Segment forward[3], backward[3];
   const Segment& segment(bool back, Unit u) const { return back ? backward[static_cast<int>(u)] : forward[static_cast<int>(u)]; }
@@ -78,28 +78,28 @@ struct TapeLeaf {
   std::string name;
   std::vector<std::int64_t> shape;
   DType dtype = DType::bf16;
-  std::size_t station = 0;      ///< that owns it
+  std::size_t station = 0;  ///< that owns it
   std::int64_t elements() const;
 };
 
 struct Tape {
   std::vector<TapeSite> sites;
   std::vector<Station> stations;
-  std::vector<Monomial> monomials;         ///< that occur in summaries
-  std::vector<TapeLeaf> leaves;            ///< of one unit per station
+  std::vector<Monomial> monomials;  ///< that occur in summaries
+  std::vector<TapeLeaf> leaves;     ///< of one unit per station
   bool tied = false;
 };
 
 struct PassOptions {
   KernelOptions kernels;
-  bool training = true;          ///< false: forward only, under no_grad
+  bool training = true;  ///< false: forward only, under no_grad
   Recompute recompute = Recompute::full;
   bool reentrant = false;
   LossHead head = LossHead::hf_loss;
   bool keep_outputs = false;
-  bool slice_hidden = false;     ///< logits_to_keep: only the last tokens reach the head
-  int chunks = 1;                ///< min(chunks of the head, 4)
-  bool critic = false;           ///< a value head in place of lm_head
+  bool slice_hidden = false;  ///< logits_to_keep: only the last tokens reach the head
+  int chunks = 1;             ///< min(chunks of the head, 4)
+  bool critic = false;        ///< a value head in place of lm_head
   bool operator==(const PassOptions&) const = default;
 };
 

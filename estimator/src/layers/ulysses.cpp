@@ -9,7 +9,8 @@ namespace {
 
 /// One all-to-all: contiguous chunks where the cut axis is not the outermost, received parts, and their concatenation. The
 /// exchange works on [B, S, heads, d]; `heads_first`: the caller sees the result with heads in front.
-Tensor exchange_buffers(Eager& g, const Shape& in, Shape out, bool heads_first, DType dtype, bool chunks_are_copies, bool flat, const std::string& name) {
+Tensor exchange_buffers(Eager& g, const Shape& in, Shape out, bool heads_first, DType dtype, bool chunks_are_copies, bool flat,
+                        const std::string& name) {
   Tensor chunks = chunks_are_copies ? g.make(name + ".chunks", in, dtype, Category::communication) : Tensor();
   Tensor stacked = flat ? g.make(name + ".stacked", in, dtype, Category::communication) : Tensor();
   Tensor received = g.make(name + ".received", in, dtype, Category::communication);
@@ -31,7 +32,8 @@ Tensor all_to_all(Eager& g, const Tensor& x, Shape out_shape, bool to_tokens, bo
 
 }  // namespace
 
-Tensor exchange_around(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const KernelOptions& options, const Kernel& kernel) {
+Tensor exchange_around(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const KernelOptions& options,
+                       const Kernel& kernel) {
   const std::int64_t n = options.ulysses;
   const bool flat = options.framework == Framework::areal;
   const Dim width = q.shape[3], batch = q.shape[0], local = q.shape[2];

@@ -27,10 +27,14 @@ LettersRead refuse(std::string why, std::string nearest = {}) {
 
 std::string_view meaning(char letter) {
   switch (letter) {
-    case 'm': return "'m' was the tensor degree before AReaL 0.3.1: write t";
-    case 's': return "there is no letter for sequence parallelism: it follows t, and Ulysses is c";
-    case 'r': return "replicas of a server are d";
-    default: return {};
+    case 'm':
+      return "'m' was the tensor degree before AReaL 0.3.1: write t";
+    case 's':
+      return "there is no letter for sequence parallelism: it follows t, and Ulysses is c";
+    case 'r':
+      return "replicas of a server are d";
+    default:
+      return {};
   }
 }
 
@@ -45,7 +49,8 @@ std::string take_degree(std::string_view& s, char letter, std::int64_t& out) {
   std::size_t n = 0;
   while (n < s.size() && s[n] >= '0' && s[n] <= '9') ++n;
   if (n == 0) return fmt::format("no number stands behind '{}'", letter);
-  if (s[0] == '0') return n == 1 ? fmt::format("a degree is at least 1: '{}0'", letter) : fmt::format("leading zero behind '{}'", letter);
+  if (s[0] == '0')
+    return n == 1 ? fmt::format("a degree is at least 1: '{}0'", letter) : fmt::format("leading zero behind '{}'", letter);
   if (n > 6) return fmt::format("the degree of '{}' is above {}", letter, kMostDegree);
   for (std::size_t i = 0; i < n; ++i) out = out * 10 + (s[i] - '0');
   if (out > kMostDegree) return fmt::format("the degree of '{}' is above {}", letter, kMostDegree);

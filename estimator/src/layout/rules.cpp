@@ -53,14 +53,17 @@ std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const 
       if (l.world() > 1) out.push_back(fmt::format("engine single runs on one GPU, the layout takes {}", l.world()));
       break;
     case EngineKind::fsdp2:
-    case EngineKind::fsdp1: fsdp_rules(l, shape, out); break;
+    case EngineKind::fsdp1:
+      fsdp_rules(l, shape, out);
+      break;
     case EngineKind::ddp:
     case EngineKind::deepspeed:
       if (l.world() != l.data) out.push_back("this engine has only data parallelism (d)");
       break;
     case EngineKind::megatron:
     case EngineKind::archon:
-      if (l.expert > 1 && shape.experts == 0 && shape.layers > 0) out.push_back(fmt::format("e{}: the model has no experts", l.expert));
+      if (l.expert > 1 && shape.experts == 0 && shape.layers > 0)
+        out.push_back(fmt::format("e{}: the model has no experts", l.expert));
       if (!divides(l.expert, shape.experts))
         out.push_back(fmt::format("e{} does not divide the {} experts", l.expert, shape.experts));
       if (shape.layers > 0 && l.pipeline > shape.layers)
@@ -68,7 +71,9 @@ std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const 
       heads_rule('t', l.tensor, shape, tensor_degrees(l.world(), shape), out);
       break;
     case EngineKind::sglang:
-    case EngineKind::vllm: server_rules(l, shape, out); break;
+    case EngineKind::vllm:
+      server_rules(l, shape, out);
+      break;
   }
   return out;
 }

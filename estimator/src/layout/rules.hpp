@@ -19,7 +19,8 @@ struct ModelShape {
 /// One sentence a broken rule; empty when the engine takes the layout for this model.
 std::vector<std::string> broken_rules(const Layout&, EngineKind, const ModelShape&);
 
-/// Ulysses degrees of FSDP on so many GPUs: divisors of the GPUs that the heads allow, ascending. 40 heads on 32 GPUs: 1, 2, 4, 8.
+/// Ulysses degrees of FSDP on so many GPUs: divisors of the GPUs that the heads allow, ascending. 40 heads on 32 GPUs: 1, 2,
+/// 4, 8.
 std::vector<std::int64_t> ulysses_degrees(std::int64_t gpus, const ModelShape&);
 /// Tensor-parallel degrees of a server on so many GPUs, ascending.
 std::vector<std::int64_t> tensor_degrees(std::int64_t gpus, const ModelShape&);

@@ -8,9 +8,9 @@
 namespace oomplan {
 
 struct PhaseLedger {
-  std::string phase;                ///< equal labels are one phase
-  Bytes peak = 0;                   ///< device level
-  std::vector<Bytes> by_category;   ///< kCategories entries, adding up to `peak`
+  std::string phase;               ///< equal labels are one phase
+  Bytes peak = 0;                  ///< device level
+  std::vector<Bytes> by_category;  ///< kCategories entries, adding up to `peak`
 };
 /// In the order of first appearance; "" before the first mark.
 std::vector<PhaseLedger> ledger_by_phase(const Program&);

@@ -201,8 +201,8 @@ std::string remedies(const Estimate& estimate, const TextStyle& style) {
 std::string evidence(const Estimate& estimate) {
   const Evidence& e = estimate.evidence;
   if (e.measurements <= 0) return "\nEvidence: no measured case is like this job yet.\n";
-  return fmt::format("\nEvidence for the fullest GPU: {} known cases were met within {:.3g} % (median) and {:.3g} % (p95){}.\n", e.measurements,
-                     e.error_p50_percent, e.error_p95_percent, e.like.empty() ? "" : ": " + printable(e.like));
+  return fmt::format("\nEvidence for the fullest GPU: {} known cases were met within {:.3g} % (median) and {:.3g} % (p95){}.\n",
+                     e.measurements, e.error_p50_percent, e.error_p95_percent, e.like.empty() ? "" : ": " + printable(e.like));
 }
 
 std::string place_text(const Place& place) {

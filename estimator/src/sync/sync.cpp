@@ -41,7 +41,7 @@ class Sites {
   }
 
  private:
-  SiteRef tensor_site(std::uint32_t tensor, std::string_view prefix, DType dtype, Bytes SyncTensor::*size,
+  SiteRef tensor_site(std::uint32_t tensor, std::string_view prefix, DType dtype, Bytes SyncTensor::* size,
                       std::map<std::uint32_t, SiteRef>& made, Category category, Pool pool = Pool::torch) {
     const SyncTensor& t = p_.model->tensors[tensor];
     if constexpr (R::kWrites) {

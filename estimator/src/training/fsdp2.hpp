@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "training/player.hpp"
 #include "training/plan.hpp"
+#include "training/player.hpp"
 
 namespace oomplan {
 
@@ -21,12 +21,15 @@ class Fsdp2 {
  public:
   /// `role` stands before the names of sites.
   Fsdp2(R& r, const TrainPlan& plan, std::string_view role) : r_(r), plan_(plan), micro_(Index(0)) {
-    if constexpr (R::kWrites) prefix_ = role.empty() ? "" : std::string(role) + ".";
-    else (void)role;
+    if constexpr (R::kWrites)
+      prefix_ = role.empty() ? "" : std::string(role) + ".";
+    else
+      (void)role;
     units_.reserve(plan.units.size());
     const Tape& any = plan.train != nullptr ? *plan.train : *plan.log_probs;
     for (std::size_t s = 0; s < any.stations.size(); ++s)
-      units_.push_back(sites_of(plan.units[s], any.stations[s].place == StationPlace::layers ? "layer" : station_name(any.stations[s].place)));
+      units_.push_back(
+          sites_of(plan.units[s], any.stations[s].place == StationPlace::layers ? "layer" : station_name(any.stations[s].place)));
     root_ = sites_of(plan.root, "root");
     parameters_ = site("", "parameters", plan.resident, Category::weights, Holder::resident);
     optimizer_ = site("", "optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
@@ -38,8 +41,10 @@ class Fsdp2 {
 
   /// Parameters and buffers of this rank. Leaves them on the device, or on the host under CPUOffloadPolicy.
   void load() {
-    if (plan_.cpu_offload) r_.alloc(host_parameters_);
-    else place_parameters();
+    if (plan_.cpu_offload)
+      r_.alloc(host_parameters_);
+    else
+      place_parameters();
     r_.alloc(buffers_);
   }
   void place_parameters() {
@@ -142,7 +147,8 @@ class Fsdp2 {
   static std::string_view station_name(StationPlace place) {
     return place == StationPlace::embedding ? "embedding" : place == StationPlace::head ? "head" : "unit";
   }
-  SiteRef site(std::string_view unit, std::string_view name, Bytes bytes, Category category, Holder holder, std::uint8_t stream = 0) {
+  SiteRef site(std::string_view unit, std::string_view name, Bytes bytes, Category category, Holder holder,
+               std::uint8_t stream = 0) {
     if constexpr (R::kWrites) {
       Site row;
       row.name = named(unit, name);
@@ -180,7 +186,8 @@ class Fsdp2 {
   }
   Sites sites_of(const UnitBytes& b, std::string_view unit) {
     Sites s;
-    s.upload = site(unit, "shard_from_host", plan_.cpu_offload ? b.resident : 0, Category::communication, Holder::communication, 1);
+    s.upload =
+        site(unit, "shard_from_host", plan_.cpu_offload ? b.resident : 0, Category::communication, Holder::communication, 1);
     s.cast = site(unit, "shard_cast", b.cast, Category::communication, Holder::communication, 1);
     s.gathered = site(unit, "all_gather_output", b.gathered, Category::communication, Holder::communication, 1);
     s.unsharded = site(unit, "unsharded_parameters", b.unsharded, Category::weights, Holder::communication);
@@ -222,8 +229,10 @@ class Fsdp2 {
     row.bytes = bytes_of(n, plan_.storage);
     row.category = Category::weights;
     row.holder = Holder::resident;
-    if constexpr (R::kWrites) return r_.site(std::move(row));
-    else return {0, row.bytes, Pool::torch};
+    if constexpr (R::kWrites)
+      return r_.site(std::move(row));
+    else
+      return {0, row.bytes, Pool::torch};
   }
 
   // ---- forward
@@ -294,8 +303,10 @@ class Fsdp2 {
       r_.free(unit.gathered, at);
       Index before(0);
       const Sites* target = &unit;
-      if (u == Unit::first) target = earlier(player.tape(), s, before);
-      else before = at - 1;
+      if (u == Unit::first)
+        target = earlier(player.tape(), s, before);
+      else
+        before = at - 1;
       if (target != nullptr) gather(*target, before);
     }
     player.play(s, true, u, at, micro_, policy);
@@ -322,8 +333,10 @@ class Fsdp2 {
     if (!last_) return;
     if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
     r_.alloc(unit.reduce_input, at);
-    if (plan_.sync_every) free_fresh(Which::all_but_last);
-    else r_.free(unit.accumulated, at);
+    if (plan_.sync_every)
+      free_fresh(Which::all_but_last);
+    else
+      r_.free(unit.accumulated, at);
     r_.alloc(unit.reduce_output, at);
     shard_gradient(unit, at);
     if (plan_.sync_every) free_fresh(Which::last);
@@ -361,12 +374,12 @@ class Fsdp2 {
   Sites root_;
   SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_;
   std::vector<SiteRef> parameter_sites_;
-  const Sites* before_ = nullptr;    ///< whose all-gather output is still held in forward
+  const Sites* before_ = nullptr;  ///< whose all-gather output is still held in forward
   Index before_at_;
   const Sites* reducing_ = nullptr;  ///< whose reduce-scatter input is still held in backward
   Index reducing_at_;
   bool first_ = true, last_ = true;
-  bool held_ = false;                ///< a forward pass without a backward pass came before
+  bool held_ = false;  ///< a forward pass without a backward pass came before
 };
 
 }  // namespace oomplan

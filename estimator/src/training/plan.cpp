@@ -35,9 +35,12 @@ void put(ShardUnit& u, const TapeLeaf& leaf, std::int64_t ranks) {
 std::int64_t states_per_element(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::adamw:
-    case OptimizerKind::adam: return 2;
-    case OptimizerKind::sgd_momentum: return 1;
-    case OptimizerKind::sgd: return 0;
+    case OptimizerKind::adam:
+      return 2;
+    case OptimizerKind::sgd_momentum:
+      return 1;
+    case OptimizerKind::sgd:
+      return 0;
   }
   return 0;
 }
@@ -119,7 +122,8 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.train = trains ? tapes.train.get() : nullptr;
   p.log_probs = tapes.log_probs.get();
   p.train_counts = pass_counts(t, t.tokens_per_micro_batch, head);
-  p.log_prob_counts = pass_counts(t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head);
+  p.log_prob_counts =
+      pass_counts(t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head);
   p.sharded = engine == EngineKind::fsdp2;
   p.ranks = p.sharded ? t.layout.data * t.layout.context / std::max<std::int64_t>(1, t.replicas) : 1;
   p.trains = trains;

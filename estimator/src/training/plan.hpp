@@ -24,13 +24,13 @@ struct ShardUnit {
 };
 /// Sizes of a unit in bytes.
 struct UnitBytes {
-  Bytes resident = 0;    ///< sharded parameters as stored
-  Bytes cast = 0;        ///< the shard in the compute dtype, while it is copied in; 0 when it is stored so
-  Bytes gathered = 0;    ///< output of the all-gather; 0 on one rank
-  Bytes unsharded = 0;   ///< the parameters that the forward pass uses
+  Bytes resident = 0;   ///< sharded parameters as stored
+  Bytes cast = 0;       ///< the shard in the compute dtype, while it is copied in; 0 when it is stored so
+  Bytes gathered = 0;   ///< output of the all-gather; 0 on one rank
+  Bytes unsharded = 0;  ///< the parameters that the forward pass uses
   Bytes reduce_input = 0, reduce_output = 0;
-  Bytes gradient = 0;    ///< sharded, as stored
-  Bytes accumulated = 0; ///< unsharded gradients in the reduce dtype (without gradient sync)
+  Bytes gradient = 0;     ///< sharded, as stored
+  Bytes accumulated = 0;  ///< unsharded gradients in the reduce dtype (without gradient sync)
 };
 
 /// The tapes of a role: they depend on the architecture and on how it runs, not on sizes of batches or shards.
@@ -49,36 +49,37 @@ struct PassCounts {
 PassCounts pass_counts(const Trainer&, std::int64_t tokens, LossHead head);
 
 struct TrainPlan {
-  const Tape* train = nullptr;      ///< null: this role only runs log-probs
+  const Tape* train = nullptr;  ///< null: this role only runs log-probs
   const Tape* log_probs = nullptr;
   PassCounts train_counts, log_prob_counts;
-  bool sharded = true;              ///< FSDP2; false: one device, plain parameters
-  std::int64_t ranks = 1;           ///< N
+  bool sharded = true;     ///< FSDP2; false: one device, plain parameters
+  std::int64_t ranks = 1;  ///< N
   // one entry per station of the tape (layers: per run); wrapped stations only
   std::vector<UnitBytes> units;
-  std::vector<bool> wrapped;        ///< the station is a unit of its own; otherwise its parameters belong to the root
+  std::vector<bool> wrapped;  ///< the station is a unit of its own; otherwise its parameters belong to the root
   UnitBytes root;
-  Bytes resident = 0;               ///< all parameters on this rank
-  Bytes gradients = 0;              ///< all sharded (or whole) gradients
-  Bytes optimizer = 0;              ///< states
-  Bytes optimizer_steps = 0;        ///< step counters on the device (fused)
-  Bytes step_transient = 0;         ///< what the optimizer step holds above parameters, gradients and states
-  Bytes buffers = 0;                ///< inv_freq and its original
-  Bytes full_compute = 0;           ///< all parameters in the compute dtype, unsharded
-  Bytes largest_tensor = 0;         ///< largest unsharded parameter in the compute dtype
+  Bytes resident = 0;         ///< all parameters on this rank
+  Bytes gradients = 0;        ///< all sharded (or whole) gradients
+  Bytes optimizer = 0;        ///< states
+  Bytes optimizer_steps = 0;  ///< step counters on the device (fused)
+  Bytes step_transient = 0;   ///< what the optimizer step holds above parameters, gradients and states
+  Bytes buffers = 0;          ///< inv_freq and its original
+  Bytes full_compute = 0;     ///< all parameters in the compute dtype, unsharded
+  Bytes largest_tensor = 0;   ///< largest unsharded parameter in the compute dtype
   std::int64_t micro_batches = 1;
   bool reshard_layers = true, reshard_root = true;
   bool sync_every = true;
   bool offload_parameters = false, offload_optimizer = false, cpu_offload = false;
-  bool loss_inside = true;          ///< the loss is part of the root's forward pass
+  bool loss_inside = true;  ///< the loss is part of the root's forward pass
   bool trains = true;
-  bool casts_gradients = false;     ///< the reduced gradient is cast to the storage dtype
-  std::vector<int> last_leaf;       ///< of every wrapped station: its last parameter
+  bool casts_gradients = false;  ///< the reduced gradient is cast to the storage dtype
+  std::vector<int> last_leaf;    ///< of every wrapped station: its last parameter
   int root_last_leaf = -1;
   DType storage = DType::fp32;
 };
 
 /// REQUIRES: tapes made from train_pass / log_prob_pass of the same trainer. `trains` false: no gradients, no optimizer.
-TrainPlan make_plan(const Architecture&, const Trainer&, EngineKind, bool critic, bool trains, const TrainTapes&, std::int64_t micro_batches);
+TrainPlan make_plan(const Architecture&, const Trainer&, EngineKind, bool critic, bool trains, const TrainTapes&,
+                    std::int64_t micro_batches);
 
 }  // namespace oomplan

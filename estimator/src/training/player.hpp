@@ -36,7 +36,8 @@ class Player {
   }
 
   /// One unit of a station. `at` is its number within the station (opaque inside a repeat).
-  void play(std::size_t station, bool backward, Unit unit, Index at, Index micro_batch, LeafGradients gradients = LeafGradients::keep) {
+  void play(std::size_t station, bool backward, Unit unit, Index at, Index micro_batch,
+            LeafGradients gradients = LeafGradients::keep) {
     const Segment& segment = tape_.stations[station].segment(backward, unit);
     if constexpr (R::kWrites) {
       for (const auto& e : segment.events) write(e, at, micro_batch, gradients);
@@ -51,8 +52,10 @@ class Player {
     for (const auto& g : tape_.stations[station].segment(true, unit).gradients) {
       const bool is_last = g.leaf == last_leaf;
       if (which == Which::all_but_last ? is_last : which == Which::last && !is_last) continue;
-      if constexpr (R::kWrites) r_.free(refs_[g.event.site], g.event.relative ? at : resolve(g.event), micro_batch);
-      else sum += g.bytes;
+      if constexpr (R::kWrites)
+        r_.free(refs_[g.event.site], g.event.relative ? at : resolve(g.event), micro_batch);
+      else
+        sum += g.bytes;
     }
     if constexpr (!R::kWrites) {
       if (sum > 0) r_.add(Pool::torch, -sum);
@@ -70,7 +73,8 @@ class Player {
     const std::int64_t n = count(station);
     if (n == 1) return body(Unit::first, Index(0));
     body(backward ? Unit::last : Unit::first, Index(backward ? n - 1 : 0));
-    r_.repeat(n - 2, [&](Index i) { body(Unit::inner, i); }, backward ? Direction::backward : Direction::forward, backward ? n - 2 : 1);
+    r_.repeat(
+        n - 2, [&](Index i) { body(Unit::inner, i); }, backward ? Direction::backward : Direction::forward, backward ? n - 2 : 1);
     body(backward ? Unit::first : Unit::last, Index(backward ? 0 : n - 1));
   }
 
@@ -101,12 +105,16 @@ class Player {
   void write(const TapeEvent& e, Index at, Index micro_batch, LeafGradients gradients) {
     if (e.kind == TapeEvent::Kind::gradient && gradients == LeafGradients::keep) return;
     if (e.all_inner) {
-      r_.repeat(count(tape_.sites[e.site].station) - 2, [&](Index i) { r_.free(refs_[e.site], i, micro_batch); }, Direction::forward, 1);
+      r_.repeat(
+          count(tape_.sites[e.site].station) - 2, [&](Index i) { r_.free(refs_[e.site], i, micro_batch); }, Direction::forward,
+          1);
       return;
     }
     const Index a = e.relative ? at + e.offset : resolve(e);
-    if (e.kind == TapeEvent::Kind::alloc) r_.alloc(refs_[e.site], a, micro_batch);
-    else r_.free(refs_[e.site], a, micro_batch);
+    if (e.kind == TapeEvent::Kind::alloc)
+      r_.alloc(refs_[e.site], a, micro_batch);
+    else
+      r_.free(refs_[e.site], a, micro_batch);
   }
 
   R& r_;
@@ -116,7 +124,7 @@ class Player {
   std::vector<SiteRef> refs_;
   std::vector<std::int64_t> values_;  ///< of the tape's monomials
   std::vector<const Summary*> known_;
-  std::vector<Span> spans_;           ///< of known_
+  std::vector<Span> spans_;  ///< of known_
 };
 
 }  // namespace oomplan

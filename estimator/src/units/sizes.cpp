@@ -110,7 +110,8 @@ Said<std::int64_t> read_count(std::string_view text) {
   if (auto why = take_decimal(trimmed(text), d); !why.empty()) return {std::nullopt, std::move(why)};
   if (unit_of(kByteUnits, d.unit) != nullptr) return {std::nullopt, fmt::format("'{}' is a unit of bytes", d.unit)};
   const Unit* unit = unit_of(kCountUnits, d.unit);
-  if (!d.unit.empty() && unit == nullptr) return {std::nullopt, fmt::format("unknown unit '{}'; k is 1024, m is 1048576", d.unit)};
+  if (!d.unit.empty() && unit == nullptr)
+    return {std::nullopt, fmt::format("unknown unit '{}'; k is 1024, m is 1048576", d.unit)};
   const std::int64_t factor = unit == nullptr ? 1 : unit->size;
   if (d.fraction * factor % d.scale != 0) return {std::nullopt, "it is not a whole number"};
   const auto value = scaled(d, factor, true);

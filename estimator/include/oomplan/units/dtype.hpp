@@ -18,10 +18,18 @@ struct DTypeRow {
 };
 
 inline constexpr std::array<DTypeRow, 13> kDTypes{{
-    {DType::fp32, "fp32", "float32", 32},   {DType::fp16, "fp16", "float16", 16},  {DType::bf16, "bf16", "bfloat16", 16},
-    {DType::fp8, "fp8", "float8_e4m3fn", 8}, {DType::int8, "int8", "int8", 8},      {DType::int64, "int64", "int64", 64},
-    {DType::int32, "int32", "int32", 32},   {DType::boolean, "bool", "bool", 8},   {DType::nf4, "nf4", "uint8", 4},
-    {DType::int4, "int4", "int4", 4},       {DType::mxfp4, "mxfp4", "uint8", 4},   {DType::nvfp4, "nvfp4", "uint8", 4},
+    {DType::fp32, "fp32", "float32", 32},
+    {DType::fp16, "fp16", "float16", 16},
+    {DType::bf16, "bf16", "bfloat16", 16},
+    {DType::fp8, "fp8", "float8_e4m3fn", 8},
+    {DType::int8, "int8", "int8", 8},
+    {DType::int64, "int64", "int64", 64},
+    {DType::int32, "int32", "int32", 32},
+    {DType::boolean, "bool", "bool", 8},
+    {DType::nf4, "nf4", "uint8", 4},
+    {DType::int4, "int4", "int4", 4},
+    {DType::mxfp4, "mxfp4", "uint8", 4},
+    {DType::nvfp4, "nvfp4", "uint8", 4},
     {DType::fp64, "fp64", "float64", 64},
 }};
 
