@@ -49,10 +49,11 @@ void explain_class(Assembled& a, std::size_t c, const Job& job) {
     }
     if (worst == answer.phases.size()) continue;
     Moment& m = answer.phases[worst];
-    const Bytes needed = needed_capacity(flat, settings);
+    const Bytes needed = needed_capacity(flat, settings, &roomy);
     if (needed > 0) m.usage.capacity_needed = std::max(m.usage.capacity_needed, needed + fold.phases[worst].others);
     settings.device_limit = std::max<Bytes>(0, answer.usable - others);
-    m.allocator_retries = replay(flat, settings).retries;
+    // A device that was never asked for more than it has is any device.
+    m.allocator_retries = roomy.ok && roomy.device_peak <= settings.device_limit ? roomy.retries : replay(flat, settings).retries;
     const Trace t = trace(program);
     m.live = t.live;
     if (m.live.size() > kLiveRows) m.live.resize(kLiveRows);

@@ -11,8 +11,10 @@ struct Cutter {
   PhaseKind phase = PhaseKind::load;
   std::vector<std::pair<PhaseKind, Span>> spans;
   void cut(PhaseKind next) {
-    if (recorder.span().events > 0 || recorder.span().trimmed) spans.emplace_back(phase, recorder.span());
-    recorder = PeakRecorder();
+    if (const Span span = recorder.span(); span.events > 0 || span.trimmed) {
+      spans.emplace_back(phase, span);
+      recorder = PeakRecorder();
+    }
     phase = next;
   }
 };

@@ -55,7 +55,8 @@ class TrainerProgram {
       case StepKind::load:
         return load();
       case StepKind::log_probs:
-        return awake(run_.critic ? PhaseKind::values : PhaseKind::log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
+        return awake(run_.critic ? PhaseKind::values : PhaseKind::log_probs,
+                     [&] { stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); }); });
       case StepKind::train:
         return train();
       case StepKind::send:
@@ -135,15 +136,16 @@ class TrainerProgram {
     r_.trim();
   }
 
+  PassSpans& passes() { return run_.passes != nullptr ? *run_.passes : passes_; }
   void micro_batch(Index micro, bool first, bool last) {
-    auto& known = known_[(first ? 1 : 0) + (last ? 2 : 0)];
     mark_(PhaseKind::forward);
-    stretch(known.first, [&] { core_.forward(*train_, micro); });
+    stretch(passes().forward, [&] { core_.forward(*train_, micro); });
     mark_(PhaseKind::backward);
-    stretch(known.second, [&] { core_.backward(*train_, micro, first, last); });
+    const bool reduces = last || run_.plan.sync_every;
+    stretch(passes().backward[(first ? 1 : 0) + (reduces ? 2 : 0)], [&] { core_.backward(*train_, micro, first, last); });
   }
-  /// A fold plays the micro-batches of its second iteration from the first one's Spans. What stays gathered behind a
-  /// forward-only pass makes them differ.
+  /// A fold plays a micro-batch from the Spans of the first one that was like it. What stays gathered behind a forward-only
+  /// pass makes them differ.
   template <class Work>
   void stretch(std::optional<Span>& known, Work&& work) {
     if constexpr (R::kWrites) {
@@ -151,13 +153,12 @@ class TrainerProgram {
       work();
     } else {
       if (!run_.plan.reshard_layers || !run_.plan.reshard_root) return work();
-      const Span before = r_.span();
       if (!known) {
-        r_ = R();
+        R apart;
+        std::swap(apart, r_);  // the engine records into r_
         work();
-        known = r_.span();
-        r_ = R();
-        r_.call(before);
+        std::swap(apart, r_);
+        known = apart.span();
       }
       r_.call(*known);
     }
@@ -194,7 +195,7 @@ class TrainerProgram {
   std::int64_t inner_;
   Fsdp2<R> core_;
   std::optional<Player<R>> train_, log_probs_;
-  std::array<std::pair<std::optional<Span>, std::optional<Span>>, 4> known_;  ///< forward, backward; by first + 2 * last
+  PassSpans passes_;
   SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_;
   bool states_ = false;
 };

@@ -23,6 +23,13 @@ struct ProcessConstants {
   Bytes workspace = 0;  ///< cuBLAS: one for the forward thread, one for autograd's
 };
 
+/// Passes of one role as they were folded before. They depend on the tapes, the token counts and the sharding, not on the
+/// optimizer's form, on what is offloaded between phases, nor on how the model is loaded.
+struct PassSpans {
+  std::optional<Span> forward, log_probs;
+  std::array<std::optional<Span>, 4> backward;  ///< by first micro-batch + 2 * whether gradients are reduced
+};
+
 struct RoleRun {
   const Role* role = nullptr;
   std::size_t index = 0;
@@ -30,8 +37,9 @@ struct RoleRun {
   bool trains = false, critic = false;
   TrainTapes tapes;
   TrainPlan plan;
-  Bytes full_storage = 0;   ///< all parameters unsharded, as stored
-  bool loads_full = false;  ///< every rank loads the whole model before it is sharded
+  Bytes full_storage = 0;       ///< all parameters unsharded, as stored
+  bool loads_full = false;      ///< every rank loads the whole model before it is sharded
+  PassSpans* passes = nullptr;  ///< where a fold keeps its passes for the next one with equal passes; null: in itself
   ProcessConstants constants;
   // servers
   ServerModel model;

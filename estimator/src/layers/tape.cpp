@@ -263,9 +263,9 @@ Bytes sum_of(const TapeSum& sum, const std::vector<std::int64_t>& values) {
 
 }  // namespace
 
-Span evaluate(const Summary& s, const std::vector<std::int64_t>& values) {
-  Span span;
-  span.net = span.cached = sum_of(s.net, values);
+TorchSpan evaluate(const Summary& s, const std::vector<std::int64_t>& values) {
+  TorchSpan span;
+  span.net = sum_of(s.net, values);
   span.events = s.events;
   for (const auto& h : s.highs) {
     const Bytes level = sum_of(h.level, values);
@@ -274,7 +274,6 @@ Span evaluate(const Summary& s, const std::vector<std::int64_t>& values) {
       span.witness = h.event;
     }
   }
-  span.tail = span.cached_peak = span.peak;
   return span;
 }
 

@@ -112,6 +112,6 @@ std::vector<std::pair<TapeSite, int>> saved_of_layer(const Architecture&, const 
 /// Values of Tape::monomials for some token counts.
 std::vector<std::int64_t> monomial_values(const Tape&, const TokenCounts&);
 /// `values` as from monomial_values.
-Span evaluate(const Summary&, const std::vector<std::int64_t>& values);
+TorchSpan evaluate(const Summary&, const std::vector<std::int64_t>& values);
 
 }  // namespace oomplan

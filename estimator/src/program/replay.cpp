@@ -275,13 +275,13 @@ Replay replay(const Program& program, const AllocatorSettings& settings) { retur
 // A run says more than yes or no. One that went well, and never held more than `device_peak`, goes the same way at that very
 // limit: what was granted still is, what was refused would have passed the higher one. One that failed goes the same way at every
 // higher limit below the lowest level that was refused. So both ends of the search move to levels that occur.
-Bytes needed_capacity(const FlatProgram& program, AllocatorSettings settings) {
+Bytes needed_capacity(const FlatProgram& program, AllocatorSettings settings, const Replay* known) {
   constexpr Bytes kPage = 2 * kMiB;
   const auto run_at = [&](Bytes limit) {
     settings.device_limit = limit;
     return replay(program, settings);
   };
-  const Replay roomy = run_at(AllocatorSettings{}.device_limit);
+  const Replay roomy = known != nullptr ? *known : run_at(AllocatorSettings{}.device_limit);
   if (!roomy.ok) return -1;
   Bytes low = program.peak - 1;  // does not do
   while (true) {

@@ -75,7 +75,8 @@ Replay replay(const Program&, const AllocatorSettings&);
 /// The smallest device limit (settings.device_limit is not looked at) at which the replay does not run out, and neither does it
 /// one page of 2 MiB above: the allocator is not strictly monotone in the limit. -1 when no device is large enough because
 /// memory_fraction refuses.
-Bytes needed_capacity(const FlatProgram&, AllocatorSettings);
+/// `roomy`: the replay on a device of any size, if it is known.
+Bytes needed_capacity(const FlatProgram&, AllocatorSettings, const Replay* roomy = nullptr);
 Bytes needed_capacity(const Program&, AllocatorSettings);
 
 }  // namespace oomplan

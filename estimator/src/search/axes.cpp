@@ -80,11 +80,12 @@ std::vector<TrainerPoint> trainer_points(const Axes& a, const Role& role, std::i
   std::vector<TrainerPoint> out;
   for (const auto context : degrees)
     for (const auto recompute : a.recompute)
-      for (const auto form : a.forms)
-        for (const auto& [parameters, optimizer] : a.offload)
-          for (const bool load : a.efficient_load)
-            for (const auto storage : a.storage)
-              for (const auto tokens : a.tokens)
+      for (const auto storage : a.storage)
+        for (const auto tokens : a.tokens)
+          // inside: what does not change the passes
+          for (const auto form : a.forms)
+            for (const auto& [parameters, optimizer] : a.offload)
+              for (const bool load : a.efficient_load)
                 out.push_back({gpus, context, tokens, recompute, form, parameters, optimizer, load, storage});
   return out;
 }

@@ -123,9 +123,21 @@ const ProcessConstants& TrainerSide::constants(std::size_t i, std::int64_t world
   return known_.back().constants;
 }
 
+void TrainerSide::keep_passes(const TrainerPoint& p) {
+  const TrainerPoint& q = folded_;
+  const bool equal = p.gpus == q.gpus && p.context == q.context && p.tokens == q.tokens && p.recompute == q.recompute &&
+                     p.storage == q.storage && !passes_.empty();
+  if (!equal) {
+    passes_.assign(runs_.size(), {});
+    for (std::size_t i = 0; i < runs_.size(); ++i) runs_[i].passes = &passes_[i];
+  }
+  folded_ = p;
+}
+
 TrainerVerdict TrainerSide::judge(const TrainerPoint& p) {
   TrainerVerdict v;
   v.point = p;
+  keep_passes(p);
   int passes = 0;
   try {
     for (const auto& seat : class_.seats) {

@@ -54,6 +54,8 @@ class TrainerSide {
   };
   const std::vector<RoleRun>& stored(DType);
   const ProcessConstants& constants(std::size_t i, std::int64_t world);
+  /// Forgets the passes of the point before unless this one has the same.
+  void keep_passes(const TrainerPoint&);
   const Job& job_;
   const Catalog& catalog_;
   TapeStore& store_;
@@ -72,6 +74,8 @@ class TrainerSide {
     ProcessConstants constants;
   };
   std::vector<Known> known_;
+  TrainerPoint folded_;            ///< whose passes_ are known; those of the next point are often equal
+  std::vector<PassSpans> passes_;  ///< of runs_
   std::map<DType, std::unique_ptr<Stored>> stored_;
 };
 

@@ -25,11 +25,10 @@ class Fsdp2 {
       prefix_ = role.empty() ? "" : std::string(role) + ".";
     else
       (void)role;
-    units_.reserve(plan.units.size());
     const Tape& any = plan.train != nullptr ? *plan.train : *plan.log_probs;
+    units_.resize(any.stations.size());
     for (std::size_t s = 0; s < any.stations.size(); ++s)
-      units_.push_back(
-          sites_of(plan.units[s], any.stations[s].place == StationPlace::layers ? "layer" : station_name(any.stations[s].place)));
+      if (plan.wrapped[s]) units_[s] = sites_of(plan.units[s], station_name(any.stations[s].place));
     root_ = sites_of(plan.root, "root");
     parameters_ = site("", "parameters", plan.resident, Category::weights, Holder::resident);
     optimizer_ = site("", "optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
@@ -145,7 +144,7 @@ class Fsdp2 {
   };
 
   static std::string_view station_name(StationPlace place) {
-    return place == StationPlace::embedding ? "embedding" : place == StationPlace::head ? "head" : "unit";
+    return place == StationPlace::embedding ? "embedding" : place == StationPlace::layers ? "layer" : "head";
   }
   SiteRef site(std::string_view unit, std::string_view name, Bytes bytes, Category category, Holder holder,
                std::uint8_t stream = 0) {

@@ -1,5 +1,6 @@
 // Plays the stations of a tape into a recorder: folded summaries into a PeakRecorder, single events into a ProgramWriter.
 #pragma once
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -25,8 +26,7 @@ class Player {
     } else {
       (void)role;
       values_ = monomial_values(tape, counts);
-      known_.reserve(4 * tape.stations.size());
-      spans_.reserve(4 * tape.stations.size());
+      known_.resize(tape.stations.size() * kSummaries);
     }
   }
 
@@ -42,7 +42,9 @@ class Player {
     if constexpr (R::kWrites) {
       for (const auto& e : segment.events) write(e, at, micro_batch, gradients);
     } else {
-      r_.call(evaluated(gradients == LeafGradients::add ? segment.summary_adding : segment.summary));
+      const bool adding = gradients == LeafGradients::add;
+      const std::size_t variant = (static_cast<std::size_t>(unit) * 2 + (backward ? 1 : 0)) * 2 + (adding ? 1 : 0);
+      r_.call(evaluated(station * kSummaries + variant, adding ? segment.summary_adding : segment.summary));
     }
   }
 
@@ -92,11 +94,10 @@ class Player {
     }
   }
   /// Every micro-batch plays the same summaries: each is evaluated once.
-  const Span& evaluated(const Summary& summary) {
-    for (std::size_t i = 0; i < known_.size(); ++i)
-      if (known_[i] == &summary) return spans_[i];
-    known_.push_back(&summary);
-    return spans_.emplace_back(evaluate(summary, values_));
+  const TorchSpan& evaluated(std::size_t number, const Summary& summary) {
+    auto& known = known_[number];
+    if (!known) known = evaluate(summary, values_);
+    return *known;
   }
   Index resolve(const TapeEvent& e) const {
     if (e.offset >= 0) return Index(e.offset);
@@ -122,9 +123,9 @@ class Player {
   TokenCounts counts_;
   std::int64_t chunks_;
   std::vector<SiteRef> refs_;
-  std::vector<std::int64_t> values_;  ///< of the tape's monomials
-  std::vector<const Summary*> known_;
-  std::vector<Span> spans_;  ///< of known_
+  std::vector<std::int64_t> values_;             ///< of the tape's monomials
+  static constexpr std::size_t kSummaries = 12;  ///< of a station: unit, direction, gradients kept or added
+  std::vector<std::optional<TorchSpan>> known_;  ///< by station and summary
 };
 
 }  // namespace oomplan
