@@ -38,9 +38,9 @@ std::size_t utf8_length(std::string_view s) {
   return n;
 }
 
-void check_text(std::string_view text, const std::string& file) {
+void check_text(std::string_view text, const std::string& file, const Rules& rules) {
   if (text.size() > kMostBytes)
-    refuse(file, 0, 0, fmt::format("{} bytes", text.size()), fmt::format("a job file of at most {} bytes", kMostBytes));
+    refuse(file, 0, 0, fmt::format("{} bytes", text.size()), fmt::format("{} of at most {} bytes", rules.what, kMostBytes));
   int line = 1, column = 1;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t n = utf8_length(text.substr(i));
@@ -58,7 +58,7 @@ void check_text(std::string_view text, const std::string& file) {
 /// Puts the events together. Open collections are a stack; a finished node goes into the one below.
 class Builder : public YAML::EventHandler {
  public:
-  explicit Builder(const std::string& file) : file_(file) {}
+  Builder(const std::string& file, const Rules& rules) : file_(file), rules_(rules) {}
   Node take() { return std::move(root_); }
 
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -77,15 +77,18 @@ class Builder : public YAML::EventHandler {
     Node node = made(Node::Kind::scalar, mark);
     node.text = value;
     node.quoted = tag == "!";
-    if (!node.quoted && (value == "~" || value == "null" || value == "Null" || value == "NULL")) node.kind = Node::Kind::null;
+    node.tag = written(tag);
+    if (!node.quoted && node.tag.empty() && (value == "~" || value == "null" || value == "Null" || value == "NULL"))
+      node.kind = Node::Kind::null;
     finish(std::move(node), anchor);
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
-    open(Node::Kind::list, mark, anchor);
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(Node::Kind::list, mark, tag, anchor);
   }
   void OnSequenceEnd() override { close(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
-    open(Node::Kind::map, mark, anchor);
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    open(Node::Kind::map, mark, tag, anchor);
   }
   void OnMapEnd() override { close(); }
 
@@ -98,6 +101,8 @@ class Builder : public YAML::EventHandler {
     std::map<std::string, std::pair<int, int>> seen;  // key -> where
   };
 
+  /// yaml-cpp says "?" for a plain value without a tag and "!" for a quoted one.
+  static std::string written(const std::string& tag) { return tag == "?" || tag == "!" ? std::string() : tag; }
   [[noreturn]] void too_deep(const YAML::Mark& mark) {
     refuse(file_, mark.line + 1, mark.column + 1, "deeper nesting", fmt::format("at most {} levels", kDeepest));
   }
@@ -110,7 +115,7 @@ class Builder : public YAML::EventHandler {
   void count(const Node& node, const YAML::Mark& mark) {
     if (++nodes_ > kMostNodes)
       refuse(file_, mark.line + 1, mark.column + 1, fmt::format("more than {} values (aliases written out)", kMostNodes),
-             "a job file");
+             std::string(rules_.what));
     for (const auto& item : node.items) count(item, mark);
     for (const auto& [key, value] : node.entries) {
       count(key, mark);
@@ -125,9 +130,10 @@ class Builder : public YAML::EventHandler {
     count(node, mark);
     return node;
   }
-  void open(Node::Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
+  void open(Node::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     if (static_cast<int>(open_.size()) >= kDeepest) too_deep(mark);
     open_.push_back({made(kind, mark), anchor, false, {}, {}});
+    open_.back().node.tag = written(tag);
   }
   void close() {
     Open done = std::move(open_.back());
@@ -153,7 +159,7 @@ class Builder : public YAML::EventHandler {
   void take_key(Open& parent, Node key) {
     if (key.kind != Node::Kind::scalar) refuse(file_, key.line, key.column, describe(key), "a key");
     const auto [it, fresh] = parent.seen.emplace(key.text, std::pair{key.line, key.column});
-    if (!fresh)
+    if (!fresh && !(rules_.merge_keys && key.text == "<<" && !key.quoted))
       refuse(file_, key.line, key.column, fmt::format("the key '{}' a second time", key.text), "every key once",
              fmt::format("it stands at {}:{} already", it->second.first, it->second.second));
     parent.has_key = true;
@@ -161,6 +167,7 @@ class Builder : public YAML::EventHandler {
   }
 
   const std::string& file_;
+  const Rules& rules_;
   Node root_;
   std::vector<Open> open_;
   std::map<YAML::anchor_t, Node> anchors_;
@@ -190,14 +197,14 @@ std::string describe(const Node& node) {
   return node.text.size() <= kLongest ? fmt::format("'{}'", node.text) : fmt::format("'{}...'", node.text.substr(0, kLongest));
 }
 
-Node parse(std::string_view text, const std::string& file) {
-  check_text(text, file);
+Node parse(std::string_view text, const std::string& file, const Rules& rules) {
+  check_text(text, file, rules);
   std::istringstream stream{std::string(text)};
-  Builder builder(file);
+  Builder builder(file, rules);
   try {
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder)) return {};
-    Builder second(file);
+    Builder second(file, rules);
     if (parser.HandleNextDocument(second)) {
       const Node extra = second.take();
       refuse(file, extra.line, extra.column, "a second document", "one document");

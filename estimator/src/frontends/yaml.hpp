@@ -1,7 +1,8 @@
 // A YAML text (or the same in JSON) as a tree of texts, each with its line and column. Scalars stay as they are written: what a
 // scalar means is decided by whoever knows what is expected there.
 //
-// Stricter than YAML: one document, keys are scalars and stand once, aliases are copied and count as if written out. Refused
+// Stricter than YAML: one document, keys are scalars and stand once (the merge key "<<" as often as one likes where it is a merge
+// key: Rules), aliases are copied and count as if written out. Refused
 // before it costs anything: texts above kMostBytes, above kMostNodes nodes (aliases expanded) or kDeepest levels, NUL bytes,
 // texts that are not UTF-8. All of it is InputError with the place.
 #pragma once
@@ -24,6 +25,7 @@ struct Node {
   Kind kind = Kind::null;
   std::string text;     ///< of a scalar
   bool quoted = false;  ///< then it is text, whatever it looks like
+  std::string tag;      ///< written out, such as "tag:yaml.org,2002:str" for !!str; empty: none
   int line = 0, column = 0;
   std::vector<Node> items;
   std::vector<Entry> entries;  ///< of a map, in the order of the file
@@ -37,7 +39,11 @@ struct Entry {
 
 /// "a list", "a map", "'16k'", "nothing".
 std::string describe(const Node&);
+struct Rules {
+  bool merge_keys = false;               ///< "<<" may stand more than once in a map
+  std::string_view what = "a job file";  ///< for the messages about size
+};
 /// Throws InputError. `file` goes into the places.
-Node parse(std::string_view text, const std::string& file);
+Node parse(std::string_view text, const std::string& file, const Rules& rules = {});
 
 }  // namespace oomplan::yaml

@@ -1,0 +1,204 @@
+// As omegaconf/basecontainer.py _map_merge and omegaconf/omegaconf.py OmegaConf.update (OmegaConf 2.3.0).
+#include "frontends/compose/edit.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "frontends/compose/lookup.hpp"
+#include "units/enums.hpp"
+
+namespace oomplan::compose {
+namespace {
+
+using Kind = Node::Kind;
+
+std::string below(const std::string& path, const std::string& key) { return path.empty() ? key : path + "." + key; }
+
+Node empty_map(const Origin& origin) {
+  Node out;
+  out.kind = Kind::map;
+  out.origin = origin;
+  return out;
+}
+
+std::string_view type_name(const Node& node) { return node.kind == Kind::list ? "a list" : "a map"; }
+
+/// Paths of the tree that end in `key`, at most three.
+void paths_ending(const Node& node, const std::string& path, const std::string& key, std::vector<std::string>& out) {
+  constexpr std::size_t kMost = 3;
+  for (const auto& entry : node.entries) {
+    if (out.size() >= kMost) return;
+    if (entry.key == key) out.push_back(below(path, key));
+    paths_ending(entry.value, below(path, entry.key), key, out);
+  }
+}
+
+}  // namespace
+
+void Editor::tell(const Node& at, std::string path, std::string found, std::string expected, std::string why) {
+  Place place = at.origin.place;
+  place.path = std::move(path);
+  problems_.push_back({std::move(place), std::move(found), std::move(expected), {}, std::move(why)});
+}
+
+void Editor::tell_unknown(const Node& where, const Node& at, const std::string& path, const std::string& key) {
+  std::vector<std::string> keys, elsewhere;
+  for (const auto& entry : where.entries) keys.push_back(entry.key);
+  std::string near = nearest(key, keys);
+  std::string why = fmt::format("Hydra's struct mode sets only keys that exist; +{} adds it", path);
+  paths_ending(root_, {}, key, elsewhere);
+  if (near.empty() && elsewhere.size() == 1)
+    near = elsewhere[0];
+  else if (!near.empty())
+    near = below(path.size() > key.size() ? path.substr(0, path.size() - key.size() - 1) : "", near);
+  Place place = at.origin.place;
+  place.path = path;
+  problems_.push_back({std::move(place), "an unknown key", keys.empty() ? "" : "a key that is in the configuration",
+                       std::move(near), std::move(why)});
+}
+
+void Editor::merge(const Node& from) { merge_map(root_, from, {}, !struct_); }
+
+void Editor::merge_map(Node& into, const Node& from, const std::string& path, bool open) {
+  if (!from.entries.empty()) into.origin = from.origin;
+  for (const auto& entry : from.entries) merge_entry(into, entry, path, open);
+}
+
+void Editor::merge_entry(Node& into, const Entry& entry, const std::string& path, bool open) {
+  const std::string here = below(path, entry.key);
+  const auto same = [&](const Entry& e) { return e.key == entry.key && e.key_kind == entry.key_kind; };
+  const auto it = std::find_if(into.entries.begin(), into.entries.end(), same);
+  const Node& from = entry.value;
+  if (it == into.entries.end()) {
+    if (!open) return tell_unknown(into, from, here, entry.key);
+    into.entries.push_back(entry);
+    return;
+  }
+  const bool missing = from.kind == Kind::missing;
+  if (it->value.kind == Kind::interpolation && (missing || from.is_container())) copy_target(it->value);
+  if (missing) return;
+  Node& to = it->value;
+  if (!to.is_container() || !from.is_container()) {
+    to = from;
+    it->place = entry.place;
+  } else if (to.kind != from.kind) {
+    tell(from, here, std::string(type_name(from)), std::string(type_name(to)),
+         "OmegaConf merges maps with maps, lists with lists");
+  } else if (to.kind == Kind::list) {
+    to = from;
+  } else {
+    merge_map(to, from, here, open);
+  }
+}
+
+/// An interpolation that leads to a map or a list becomes a copy of it, as it is now.
+void Editor::copy_target(Node& interpolation) {
+  constexpr int kMostTargets = 1000;
+  if (++targets_ > kMostTargets)
+    throw InputError({interpolation.origin.place,
+                      fmt::format("more than {} merges over interpolations", kMostTargets),
+                      "a configuration",
+                      {},
+                      {}});
+  Node copy;
+  {
+    Lookup lookup(root_, environment_);
+    const Found found = lookup.follow(interpolation);
+    if (found.kind != Found::Kind::value || !found.node->is_container()) return;
+    if (size_of(root_) + size_of(*found.node) > kMostNodes)
+      throw InputError({interpolation.origin.place, fmt::format("more than {} values", kMostNodes), "a configuration", {}, {}});
+    copy = *found.node;
+  }
+  interpolation = std::move(copy);
+}
+
+/// The child of `from` on the way to a key; what is no container becomes an empty map where keys may be added (OmegaConf makes it
+/// one in struct mode too, and fails on the key below). nullptr: refused, and told.
+Node* Editor::step(Node& from, const std::string& key, const std::string& path, const Node& value, bool open) {
+  if (from.kind == Kind::list) {
+    const auto i = index_of(key);
+    if (i < 0 || i >= std::ssize(from.items)) {
+      tell(value, path, fmt::format("'{}'", key), fmt::format("an index below {}", from.items.size()), "this is a list");
+      return nullptr;
+    }
+    Node& item = from.items[static_cast<std::size_t>(i)];
+    if (!item.is_container() && open) item = empty_map(value.origin);
+    return &item;
+  }
+  if (Node* child = from.find(key)) {
+    if (!child->is_container() && open) *child = empty_map(value.origin);
+    return child;
+  }
+  if (!open) {
+    tell_unknown(from, value, path, key);
+    return nullptr;
+  }
+  from.entries.push_back({key, Kind::text, value.origin.place, empty_map(value.origin)});
+  return &from.entries.back().value;
+}
+
+bool Editor::update(const std::string& key, Node value, Mode mode, bool merged) {
+  const bool open = mode == Mode::add || !struct_;
+  const auto parts = split_key(key);
+  if (std::ssize(parts) > kDeepest) {
+    tell(value, key, fmt::format("{} levels", parts.size()), fmt::format("at most {}", kDeepest), {});
+    return false;
+  }
+  Node* here = &root_;
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+    here = step(*here, parts[i], joined(parts, i + 1), value, open);
+    if (here == nullptr) return false;
+  }
+  const std::string& last = parts.back();
+  Node* target = here->kind == Kind::map ? here->find(last) : nullptr;
+  if (here->kind == Kind::list) {
+    const auto i = index_of(last);
+    if (i < 0 || i >= std::ssize(here->items)) {
+      tell(value, key, fmt::format("'{}'", last), fmt::format("an index below {}", here->items.size()), "this is a list");
+      return false;
+    }
+    target = &here->items[static_cast<std::size_t>(i)];
+  }
+  if (target == nullptr) {
+    if (!open || !here->is_container()) {
+      tell_unknown(*here, value, key, last);
+      return false;
+    }
+    const Place place = value.origin.place;
+    here->entries.push_back({last, Kind::text, place, std::move(value)});
+    return true;
+  }
+  if (!merged || !value.is_container() || !target->is_container()) {
+    *target = std::move(value);
+    return true;
+  }
+  if (target->kind != value.kind) {
+    tell(value, key, std::string(type_name(value)), std::string(type_name(*target)), "Hydra merges it into what is there");
+    return false;
+  }
+  const std::size_t problems = problems_.size();
+  if (value.kind == Kind::list) {
+    *target = std::move(value);
+  } else {
+    merge_map(*target, value, key, open);
+  }
+  return problems == problems_.size();
+}
+
+bool Editor::remove(const std::string& key) {
+  const auto parts = split_key(key);
+  Node* here = &root_;
+  for (std::size_t i = 0; i + 1 < parts.size() && here != nullptr; ++i) {
+    if (here->kind == Kind::map) {
+      here = here->find(parts[i]);
+    } else {
+      const auto index = here->kind == Kind::list ? index_of(parts[i]) : -1;
+      here = index < 0 || index >= std::ssize(here->items) ? nullptr : &here->items[static_cast<std::size_t>(index)];
+    }
+  }
+  if (here == nullptr || here->kind != Kind::map) return false;
+  return std::erase_if(here->entries, [&](const Entry& e) { return e.key == parts.back() && e.key_kind == Kind::text; }) > 0;
+}
+
+}  // namespace oomplan::compose
