@@ -82,8 +82,9 @@ TEST_CASE("layouts that are refused say why") {
       {"attn:d2e2|ffn:e2", "'e' is not one of the letters c, d, t, p behind attn:"},
       {"attn:d2|ffn:c2", "'c' is not one of the letters d, e, t, p behind ffn:"},
       {"attn:d131072t131072|ffn:e2", "it takes more than 131072 GPUs"},
-      {"attn:d2|ffn:d131072e131072t131072",
-       "the expert data degree cannot be derived: 2 GPUs of attn: are not a multiple of e*t*p = 17179869184"},
+      {"attn:d2|ffn:e131072t131072",
+       "the expert data degree cannot be derived: 2 GPUs of attn: are not a multiple of e*t*p = more than 131072"},
+      {"attn:d2|ffn:d131072e131072t131072", "attn: takes 2 GPUs, ffn: more than 131072"},
   };
   for (const auto& row : rows) {
     CAPTURE(row.text);

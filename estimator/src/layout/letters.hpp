@@ -12,9 +12,9 @@
 
 #include <oomplan/job.hpp>
 
-namespace oomplan {
+#include "layout/dims.hpp"
 
-inline constexpr std::int64_t kMostDegree = std::int64_t{1} << 17;
+namespace oomplan {
 
 /// A layout, or what is wrong with the text.
 struct LettersRead {
