@@ -28,6 +28,9 @@ std::optional<Release> find_release(std::string_view version);
 /// "0.1.1, 0.1.2, ... 2.0.0+", for messages.
 std::string releases_text();
 
+struct ReleaseRange {
+  Release first, last;
+};
 /// "0.3.2 to 1.0.2", "1.0.3 and later", "0.3.1": a range in words.
 std::string range_text(Release first, Release last);
 
