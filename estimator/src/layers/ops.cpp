@@ -105,6 +105,34 @@ Tensor add(Eager& g, Tensor a, Tensor b, const std::string& name) {
   return out;
 }
 
+Tensor add_in_place(Eager& g, const Tensor& out, const Tensor& x) {
+  Tensor sum = out.alias(out.shape);
+  g.record(sum, "AddBackward0", {&out, &x}, [](Gradients in) { return Gradients{in[0], in[0]}; });
+  return sum;
+}
+
+Tensor sub(Eager& g, Tensor a, Tensor b, const std::string& name) {
+  Tensor out = g.make(name, larger(a, b), higher(a.dtype, b.dtype));
+  g.record(out, "SubBackward0", {&a, &b},
+           [&g](Gradients in) { return Gradients{in[0], gradient(g, "sub_backward", in[0].shape, in[0].dtype)}; });
+  return out;
+}
+
+Tensor clamp(Eager& g, const Tensor& x, int bounds, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(x) : Saved();
+  Tensor out = g.make(name, x.shape, x.dtype);
+  if (recorded) {
+    g.record(out, "ClampBackward1", {&x}, [&g, saved, bounds](Gradients in) {
+      (void)saved.get();
+      Tensor first = gradient(g, "clamp_backward.mask", in[0].shape, DType::boolean);
+      Tensor second = bounds > 1 ? gradient(g, "clamp_backward.mask", in[0].shape, DType::boolean) : Tensor();
+      return Gradients{gradient(g, "clamp_backward", in[0].shape, in[0].dtype)};
+    });
+  }
+  return out;
+}
+
 Tensor neg(Eager& g, Tensor x, const std::string& name) {
   Tensor out = g.make(name, x.shape, x.dtype);
   g.record(out, "NegBackward0", {&x},
@@ -119,6 +147,27 @@ Tensor slice(Eager& g, const Tensor& x, Shape part) {
   g.record(out, "SliceBackward0", {&x}, [&g, whole, dtype](Gradients) {
     return Gradients{gradient(g, "slice_backward", whole, dtype)};  // zeros, then the slice is copied in
   });
+  return out;
+}
+
+std::vector<Tensor> split(Eager& g, const Tensor& x, const std::vector<Shape>& parts) {
+  std::vector<Tensor> out;
+  for (const Shape& part : parts) out.push_back(x.alias(part));
+  const Shape whole = x.shape;
+  Tensor all = x.alias(whole);
+  const auto backward = [&g, whole, parts](Gradients in) {
+    DType dtype = DType::bf16;
+    for (const Tensor& part : in)
+      if (part) dtype = part.dtype;
+    for (std::size_t i = 0; i < in.size(); ++i)
+      if (!in[i]) in[i] = gradient(g, "split_backward.zeros", parts[i], dtype);
+    return Gradients{gradient(g, "split_backward", whole, dtype)};
+  };
+  if (!g.record(all, "SplitBackward0", {&x}, backward, parts.size())) return out;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i].grad_fn = all.grad_fn;
+    out[i].output = i;
+  }
   return out;
 }
 
@@ -169,6 +218,7 @@ Tensor saves_result(Eager& g, Tensor x, const char* node, const std::string& nam
 }  // namespace
 
 Tensor activation(Eager& g, Tensor x, const std::string& name) { return saves_input(g, std::move(x), "SiluBackward0", name); }
+Tensor relu(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "ReluBackward0", name); }
 Tensor sigmoid(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "SigmoidBackward0", name); }
 Tensor tanh(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "TanhBackward0", name); }
 Tensor exp(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "ExpBackward0", name); }
@@ -187,14 +237,13 @@ Tensor dropout(Eager& g, Tensor x, const std::string& name) {
   return out;
 }
 
-Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name, Category category) {
-  Tensor w = g.leaf(weight);
-  if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
-  if (g.autocast && w.dtype == DType::fp32) w = g.autocast_weight(w);
-  Tensor b = bias >= 0 ? g.leaf(bias) : Tensor();
-  if (g.autocast && b && b.dtype == DType::fp32) b = g.autocast_weight(b);
+namespace {
+
+/// x times the transposed weight; w and b may be parameters, their 16-bit copies, or other casts.
+Tensor product_with(Eager& g, Tensor x, Tensor w, Tensor b, Dim rows, Shape out_shape, const std::string& name, Category category,
+                    bool transposed = true) {
   std::vector<const Tensor*> inputs{&x, &w};
-  if (bias >= 0) inputs.push_back(&b);
+  if (b) inputs.push_back(&b);
   const bool recorded = g.will_record(inputs);
   const bool for_x = recorded && x.needs_grad(), for_w = recorded && w.needs_grad();
   Saved saved_x = for_w ? g.save(x) : Saved();
@@ -204,13 +253,13 @@ Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shap
   out.shape = std::move(out_shape);
   if (!recorded) return out;
   const Shape x_shape = x.shape, w_shape = w.shape;
-  const bool for_b = bias >= 0 && b.needs_grad();
+  const bool for_b = b && b.needs_grad();
   g.record(out, "MmBackward0", inputs, [=, &g](Gradients in) {
     Gradients grads(3);
     if (for_w) {
       (void)saved_x.get();
       grads[1] = g.make(name + ".weight_gradient", w_shape, in[0].dtype, Category::gradients);
-      grads[1].transposed = true;
+      grads[1].transposed = transposed;
     }
     if (for_x) {
       (void)saved_w.get();
@@ -219,6 +268,52 @@ Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shap
     }
     if (for_b) grads[2] = in[0];  // summed over the rows when the node has run
     return grads;
+  });
+  return out;
+}
+
+/// A parameter, or its 16-bit copy under autocast.
+Tensor matrix(Eager& g, int number) {
+  if (number < 0) return {};
+  Tensor leaf = g.leaf(number);
+  return g.autocast && leaf.dtype == DType::fp32 ? g.autocast_weight(leaf) : leaf;
+}
+
+}  // namespace
+
+Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name, Category category) {
+  if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
+  Tensor w = matrix(g, weight), b = matrix(g, bias);
+  return product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, category);
+}
+
+Tensor conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {
+  x.shape = {rows, x.shape.back()};
+  if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
+  Tensor w = matrix(g, weight), b = matrix(g, bias);
+  return product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, Category::activations,
+                      false);
+}
+
+Tensor linear_by(Eager& g, Tensor x, Tensor w, Dim rows, Shape out_shape, const std::string& name) {
+  if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
+  if (g.autocast && w.dtype == DType::fp32)
+    w = w.leaf >= 0 ? g.autocast_weight(w) : to(g, std::move(w), DType::bf16, name + ".weight_bf16");
+  return product_with(g, std::move(x), std::move(w), Tensor(), rows, std::move(out_shape), name, Category::activations);
+}
+
+TopK topk(Eager& g, const Tensor& x, const Shape& top, const std::string& name) {
+  TopK out;
+  out.indices = g.make(name + ".indices", top, DType::int64);
+  const bool recorded = g.will_record({&x});
+  out.values = g.make(name + ".values", top, x.dtype);
+  if (!recorded) return out;
+  Saved indices = g.save(out.indices);
+  const Shape whole = x.shape;
+  const DType dtype = x.dtype;
+  g.record(out.values, "TopkBackward0", {&x}, [&g, indices, whole, dtype](Gradients) {
+    (void)indices.get();
+    return Gradients{gradient(g, "topk_backward", whole, dtype)};  // zeros, then scatter
   });
   return out;
 }
