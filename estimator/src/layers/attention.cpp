@@ -58,6 +58,7 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
     };
     const auto normed = [&](Tensor t, std::int64_t heads, const NormLeaf& norm, const std::string& name) {
       if (m.qk_norm == QkNorm::head) t.shape = {B, S, Dim(heads), Dim(m.head_dim)};
+      if (m.qk_norm == QkNorm::head && code.norms_heads) t.shape = {B, Dim(heads), S, Dim(m.head_dim)};
       if (m.qk_norm != QkNorm::none && !code.rotary.before_norm) t = run_norm(g, code.norm, Tensor(t), norm, name + "_norm");
       return t;
     };
@@ -108,6 +109,7 @@ Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::in
                         .sinks = w.sinks,
                         .by_head = m.rotary_dim > 0 && joins,
                         .softmax_in_dtype = code.softmax_in_dtype,
+                        .expands_late = code.fused_qkv == FusedQkv::multi_query,
                         .out_shape = {B, S, Dim(m.heads), Dim(m.head_dim)}};
   if (options.ulysses > 1) {
     const auto inner = [&](const Tensor& q, const Tensor& k, const Tensor& v, Shape shape) {

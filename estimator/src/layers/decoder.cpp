@@ -41,6 +41,22 @@ Tensor feed_forward(Eager& g, const FamilyCode& code, const FeedForward& ff, Dim
 
 namespace {
 
+/// Activations that a gated block computes with one kernel that saves its input.
+bool one_kernel(Activation a) { return a == Activation::silu || a == Activation::gelu || a == Activation::gelu_tanh; }
+
+/// What one matrix for queries, keys and values, one matrix for both halves, or a flat second half leave out.
+std::string unsupported_form(const FamilyCode& code, const Layer& layer) {
+  const Mixer& m = layer.mixer;
+  const FeedForward& ff = layer.feed_forward;
+  if (code.fused_qkv == FusedQkv::multi_query &&
+      (m.kv_heads != 1 || m.rotary_dim == 0 || m.q_bias || layer.norm_place != NormPlace::parallel_one))
+    return "this form of attention";
+  if (code.flat_rows && layer.norm_place != NormPlace::pre) return "norms behind the halves";
+  if (ff.kind == FeedForwardKind::plain ? ff.activation == Activation::relu_squared : !one_kernel(ff.activation))
+    return "this activation";
+  return {};
+}
+
 std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const KernelOptions& options) {
   const Mixer& m = layer.mixer;
   const NormPlace place = layer.norm_place;
@@ -52,7 +68,8 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (!latent && m.rotary_dim != 0 && m.rotary_dim != m.head_dim && !code.rotary.splits_head)
     return "this partial rotary position";
   if (code.norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none) return "the norm of queries and keys";
-  if (sdpa && (m.sinks || latent)) return "SDPA";
+  if (sdpa && (m.sinks || latent || code.fused_qkv == FusedQkv::multi_query)) return "SDPA";
+  if (const std::string form = unsupported_form(code, layer); !form.empty()) return form;
   if (options.ulysses == 1) return {};
   if (m.heads % options.ulysses != 0) return "Ulysses that does not divide the heads";
   if (options.kernels != Kernels::hf_flash) return "Ulysses with another kernel set than hf_flash";
@@ -68,7 +85,11 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
   for (const auto& run : a.runs) {
     const std::string why = unsupported_layer(*code, run.layer, options);
     if (!why.empty()) return why + " of '" + a.family + "' is not supported yet";
+    if (a.hidden_dropout > 0 && (run.layer.norm_place != NormPlace::pre || code->keeps_normed))
+      return "dropout in this layer of '" + a.family + "' is not supported yet";
   }
+  if (a.embedding_width > 0 || a.embedding_norm || a.final_norm == NormKind::none)
+    return "this embedding or final norm of '" + a.family + "' is not supported yet";
   const bool wide = options.parameters == DType::fp32 && !options.autocast;
   if (a.attention_dropout > 0 && options.kernels == Kernels::hf_sdpa && (options.sdpa_math || wide))
     return "attention dropout in SDPA's math kernel is not supported yet";
@@ -108,8 +129,9 @@ struct LayerRunner {
   /// Norms before, behind, or around both halves: `residual` and `hidden_states` are rebound all along.
   Tensor sequential(const Tensor& x) const {
     const bool before = layer.norm_place != NormPlace::post, behind = layer.norm_place != NormPlace::pre;
-    Tensor residual = x, hidden = x, kept;
+    Tensor residual = x, hidden = x, kept, kept_normed;
     if (before) hidden = norm(x, w.before_attention, "input_layernorm");
+    if (code.keeps_normed) kept_normed = hidden;
     Tensor weights;  // `hidden_states, _ = self.self_attn(...)`: eager's probabilities live as long as the layer runs
     {
       Attended attended = attention(hidden);

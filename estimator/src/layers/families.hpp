@@ -23,6 +23,7 @@ enum class NormCode : std::uint8_t {
 enum class RotaryForm : std::uint8_t {
   half,     ///< x * cos + rotate_half(x) * sin (Llama)
   halves,   ///< both halves of x by themselves, with tables of half the width (gpt-oss)
+  pairs,    ///< neighbours of x by themselves, with the first half of each table (DeepSeek V3)
   complex,  ///< x as complex numbers times a complex table (DeepSeek V2)
 };
 
@@ -59,12 +60,15 @@ struct FamilyCode {
   RotaryCode rotary = {};
   FusedQkv fused_qkv = FusedQkv::slices;
   ParallelSum parallel_sum = ParallelSum::residual_first;
-  bool conv1d = false;             ///< weights lie as [in, out] (GPT-2)
-  bool softmax_in_dtype = false;   ///< eager's softmax is computed in the format of the scores
-  bool scales_projection = false;  ///< the projected query is multiplied by a number (OPT)
-  bool keeps_attention = false;    ///< the layer keeps a name for the attention's output to its end (GPT-2)
-  bool flat_rows = false;          ///< the layer's second half runs on [B * S, H], written out in the layer; dropout there (OPT)
-  bool router_first = false;       ///< the router is registered in front of the experts
+  bool conv1d = false;                 ///< weights lie as [in, out] (GPT-2)
+  bool softmax_in_dtype = false;       ///< eager's softmax is computed in the format of the scores
+  bool scales_projection = false;      ///< the projected query is multiplied by a number (OPT)
+  bool keeps_attention = false;        ///< the layer keeps a name for the attention's output to its end (GPT-2)
+  bool keeps_normed = false;           ///< ... and for the normed input of the attention (StableLM)
+  bool norms_heads = false;            ///< norms of queries and keys run on [B, heads, S, d] (Gemma 3)
+  bool positions_by_sequence = false;  ///< positions are counted for each sequence, by its mask (OPT)
+  bool flat_rows = false;     ///< the layer's second half runs on [B * S, H], written out in the layer; dropout there (OPT)
+  bool router_first = false;  ///< the router is registered in front of the experts
   bool returns_router_weights = false;  ///< the layer keeps a name for the router's weights to its end
   bool scales_embedding = false, scales_residual = false, scales_logits = false;
   bool tables_by_span = false;  ///< windowed and full layers have cos, sin of their own

@@ -140,16 +140,20 @@ void soft_cap(Eager& g, Tensor& scores) {
 Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   const Tensor &query = in.query, &key = in.key, &value = in.value;
   const auto all_heads = [&](const Tensor& x) { return Shape{query.shape[0], query.shape[1], x.shape[2], x.shape[3]}; };
-  Tensor keys = repeat_kv(g, key, all_heads(key), "attention.k_expanded");
-  Tensor values = repeat_kv(g, value, all_heads(value), "attention.v_expanded");
+  Tensor keys = key, values = value;
+  const auto expand_keys = [&] { keys = repeat_kv(g, key, all_heads(key), "attention.k_expanded"); };
+  const auto expand_values = [&] { values = repeat_kv(g, value, all_heads(value), "attention.v_expanded"); };
+  expand_keys();
+  if (!in.expands_late) expand_values();
   const bool repeated = query.shape[1] != key.shape[1] && key.shape[1] != Dim(1);
-  const auto folded = [&](const Tensor& x, bool lies_by_head, const char* name) {
-    return options.several_sequences && !lies_by_head ? copy(g, x, x.shape, name) : x;
+  const auto folded = [&](const Tensor& x, bool lies_by_head, Shape shape, const char* name) {
+    return options.several_sequences && !lies_by_head ? copy(g, x, std::move(shape), name) : x;
   };
+  const Shape transposed{keys.shape[0], keys.shape[1], keys.shape[3], keys.shape[2]};
   Tensor scores;
   {
-    Tensor q = folded(query, in.by_head, "attention.q_contiguous");
-    Tensor k = folded(keys, repeated || in.by_head, "attention.k_contiguous");
+    Tensor q = folded(query, in.by_head, query.shape, "attention.q_contiguous");
+    Tensor k = folded(keys, repeated || in.by_head, transposed, "attention.k_contiguous");
     scores = matmul(g, std::move(q), std::move(k), scores_shape(query, key), "attention.scores");
   }
   scores = scale(g, std::move(scores), "attention.scaled");
@@ -169,7 +173,8 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
     Tensor dropped = dropout(g, out.weights, "attention.dropped");
     out.weights = std::move(dropped);
   }
-  Tensor v = folded(values, repeated, "attention.v_contiguous");
+  if (in.expands_late) expand_values();
+  Tensor v = folded(values, repeated, values.shape, "attention.v_contiguous");
   Tensor product = matmul(g, out.weights, std::move(v), with_last(query.shape, value.shape.back()), "attention.out_heads");
   out.output = copy(g, std::move(product), in.out_shape, "attention.out");
   return out;

@@ -5,6 +5,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "layers/ops.hpp"
+#include "layers/preamble.hpp"
 
 namespace oomplan {
 namespace {
@@ -121,7 +122,7 @@ class Runner {
   /// Rows of the learned position table: a name of the model, like what they are added to.
   Tensor position_rows() {
     enter(StationPlace::embedding);
-    positions_ = g_.make("position_ids", {a_.family == "opt" ? B : Dim(1), S}, DType::int64, Category::inputs);
+    positions_ = g_.make("position_ids", {code_.positions_by_sequence ? B : Dim(1), S}, DType::int64, Category::inputs);
     Tensor w = g_.leaf(position_table_);
     Tensor out = g_.make("position_embedding", {positions_.shape[0], S, Dim(a_.hidden)}, w.dtype);
     const Shape shape = w.shape;
@@ -131,83 +132,11 @@ class Runner {
     return out;
   }
 
-  /// Made once, shared by all layers of a span.
-  struct Preamble {
-    LayerContext full, windowed;
-  };
-
-  Tensor mask(DType dtype) {
-    const Shape shape{B, Dim(1), S, S};
-    if (o_.kernels.kernels == Kernels::hf_eager) {
-      Tensor allowed = g_.make("mask.bool", shape, DType::boolean, Category::buffers);
-      return g_.make("mask.additive", shape, dtype, Category::buffers);
-    }
-    if (o_.kernels.padding_mask && o_.kernels.kernels == Kernels::hf_sdpa)
-      return g_.make("mask.bool", shape, DType::boolean, Category::buffers);
-    return {};
-  }
-
-  void tables(LayerContext& context, std::int64_t width, DType dtype) {
-    if (code_.rotary.form == RotaryForm::complex) return complex_table(context, width);
-    if (code_.rotary.form == RotaryForm::halves) width /= 2;
-    const Shape whole{Dim(1), S, Dim(width)};
-    Tensor emb;
-    if (code_.rotary.form == RotaryForm::halves) {
-      emb = g_.make("rotary.freqs", whole, DType::fp32, Category::buffers);
-    } else {
-      Tensor freqs = g_.make("rotary.freqs", {Dim(1), S, Dim(width / 2)}, DType::fp32, Category::buffers);
-      emb = g_.make("rotary.emb", whole, DType::fp32, Category::buffers);
-    }
-    Tensor cos = g_.make("rotary.cos_fp32", whole, DType::fp32, Category::buffers);
-    Tensor sin = g_.make("rotary.sin_fp32", whole, DType::fp32, Category::buffers);
-    if (code_.rotary.table_in_fp32) dtype = DType::fp32;
-    context.cos = to(g_, cos, dtype, "rotary.cos");
-    context.sin = to(g_, sin, dtype, "rotary.sin");
-  }
-
-  /// DeepSeek V2: freqs, polar(ones, freqs) times a number; a complex number is two fp32.
-  void complex_table(LayerContext& context, std::int64_t width) {
-    const Shape half{Dim(1), S, Dim(width / 2)}, pairs{Dim(1), S, Dim(width / 2), Dim(2)};
-    Tensor freqs = g_.make("rotary.freqs", half, DType::fp32, Category::buffers);
-    Tensor table;
-    {
-      Tensor ones = g_.make("rotary.ones", half, DType::fp32, Category::buffers);
-      table = g_.make("rotary.polar", pairs, DType::fp32, Category::buffers);
-    }
-    context.cos = g_.make("rotary.table", pairs, DType::fp32, Category::buffers);
-  }
-
   /// Positions, masks, cos and sin.
   Preamble preamble(DType dtype) {
     enter(StationPlace::preamble);
-    Preamble out;
     if (!positions_) positions_ = g_.make("position_ids", {Dim(1), S}, DType::int64, Category::inputs);
-    const bool grad = std::exchange(g_.grad_enabled, false);
-    const bool windows = has_span(true), both = windows && has_span(false);
-    out.full.mask = mask(dtype);
-    if (code_.masks_by_span || both)
-      out.windowed.mask = mask(dtype);
-    else
-      out.windowed.mask = out.full.mask;
-    if (const std::int64_t width = rotary_width(); width > 0) {
-      tables(out.full, width, dtype);
-      out.windowed.cos = out.full.cos;
-      out.windowed.sin = out.full.sin;
-      if (code_.tables_by_span && both) tables(out.windowed, width, dtype);
-    }
-    g_.grad_enabled = grad;
-    return out;
-  }
-
-  bool has_span(bool windowed) const {
-    return std::any_of(a_.runs.begin(), a_.runs.end(),
-                       [&](const LayerRun& r) { return (r.layer.mixer.span != AttentionSpan::full) == windowed; });
-  }
-
-  std::int64_t rotary_width() const {
-    for (const auto& run : a_.runs)
-      if (run.layer.mixer.rotary_dim > 0) return run.layer.mixer.rotary_dim;
-    return 0;
+    return make_preamble(g_, a_, o_.kernels, dtype);
   }
 
   /// What a layer's forward gets: FSDP2 casts floating-point arguments to the compute dtype in front of it (cast_forward_inputs).

@@ -45,6 +45,26 @@ Tensor turn_halves(Eager& g, const Tensor& x, const LayerContext& table, const s
   return cat(g, {first, second}, x.shape, name);
 }
 
+/// cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin]) of neighbours: slices of x and of the tables' first halves.
+Tensor turn_pairs(Eager& g, const Tensor& x, const LayerContext& table, const std::string& name) {
+  const std::int64_t width = table.cos.shape.back().coefficient / 2;
+  const Shape half = with_last(x.shape, Dim(x.shape.back().coefficient / 2));
+  const Tensor x1 = slice(g, x, half), x2 = slice(g, x, half);
+  const Tensor cos = table.cos.alias(with_last(table.cos.shape, width)), sin = table.sin.alias(with_last(table.sin.shape, width));
+  std::vector<Tensor> parts;
+  {
+    Tensor straight = mul(g, x1, cos, name + ".cos");
+    Tensor crossed = mul(g, x2, sin, name + ".sin");
+    parts.push_back(sub(g, std::move(straight), std::move(crossed), name + ".first"));
+  }
+  {
+    Tensor straight = mul(g, x2, cos, name + ".cos");
+    Tensor crossed = mul(g, x1, sin, name + ".sin");
+    parts.push_back(add(g, std::move(straight), std::move(crossed), name + ".second"));
+  }
+  return cat(g, std::move(parts), x.shape, name);
+}
+
 /// view_as_complex(x.float()) * table, back as x's dtype. A complex number is two fp32; `wide` is the function's name for the
 /// copy.
 Tensor turn_complex(Eager& g, const Tensor& x, const Tensor& wide, const Tensor& table, const std::string& name) {
@@ -122,6 +142,10 @@ Rotated rotate_parts(Eager& g, const RotaryCode& code, const LayerContext& table
 
 Rotated apply_rotary(Eager& g, const RotaryCode& code, const LayerContext& context, const Tensor& q, const Tensor& k) {
   if (code.form == RotaryForm::complex) return rotate_complex(g, context, q, k);
+  if (code.form == RotaryForm::pairs) {
+    Tensor query = turn_pairs(g, q, context, "q_rotary");
+    return {std::move(query), turn_pairs(g, k, context, "k_rotary")};
+  }
   if (code.form == RotaryForm::halves) {
     Tensor query = turn_halves(g, q, context, "q_rotary");
     return {std::move(query), turn_halves(g, k, context, "k_rotary")};

@@ -153,11 +153,32 @@ Routing deepseek_v3(Eager& g, const FeedForward& ff, const Tensor& x, int weight
   return out;
 }
 
+/// MiniMax-M2: sigmoid in fp32, a correction that only chooses, top-k, normalised.
+Routing sigmoid_first(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
+  const Dim top = ff.experts_per_token;
+  Routing out;
+  out.logits = linear(g, x, weight, -1, T, {T, Dim(ff.experts)}, "router.logits");
+  Tensor scores;
+  {
+    Tensor wide = to(g, out.logits, DType::fp32, "router.logits_fp32");
+    scores = sigmoid(g, std::move(wide), "router.scores");
+  }
+  Tensor corrected = add_scalar(g, scores, "router.corrected");
+  TopK chosen = topk(g, corrected, {T, top}, "router.top");  // `_, top_k_index`: the values stay to the end
+  out.indices = chosen.indices;
+  out.weights = gather(g, scores, out.indices, {T, top}, "router.values");
+  Tensor total = sum(g, out.weights, {T, 1}, "router.total");
+  Tensor divided = divide_in_place(g, out.weights, total);
+  out.weights = std::move(divided);
+  return out;
+}
+
 }  // namespace
 
 Routing route(Eager& g, const FeedForward& ff, const Tensor& x, int weight, int bias) {
   if (ff.score == RouterScore::softmax_of_top_k) return top_k_first(g, ff, x, weight, bias);
-  if (ff.score == RouterScore::sigmoid) return deepseek_v3(g, ff, x, weight);
+  if (ff.score == RouterScore::sigmoid)
+    return ff.router_groups > 0 ? deepseek_v3(g, ff, x, weight) : sigmoid_first(g, ff, x, weight);
   return ff.router_in_fp32 ? deepseek_v2(g, ff, x, weight) : softmax_first(g, ff, x, weight);
 }
 
