@@ -4,8 +4,8 @@
 
 ROWS are files of executed training steps (benchmarks/accuracy/README.md, schema `oracle`) with their model configs beside them.
 A line of the output is either a config ({"config", "fields"}) or a row ({"id", "config", "job", "peaks", "saved"}): peaks are
-bytes per phase; saved lists [dtype, shape, count] of the tensors that the middle layer saves for backward, given for rows without
-checkpointing. Sizes only, no text of others.
+bytes per phase; saved lists [dtype, shape, count] of the tensors that one layer (its number: layer) saves for backward, given for
+rows without checkpointing. Sizes only, no text of others.
 """
 
 from __future__ import annotations
@@ -40,6 +40,31 @@ FIELDS = (
     "num_experts",
     "num_experts_per_tok",
     "num_local_experts",
+    "n_routed_experts",
+    "n_shared_experts",
+    "first_k_dense_replace",
+    "n_group",
+    "topk_group",
+    "topk_method",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "v_head_dim",
+    "clip_qkv",
+    "use_bias",
+    "bias",
+    "multi_query",
+    "new_decoder_architecture",
+    "parallel_attn",
+    "alibi",
+    "activation_function",
+    "ffn_dim",
+    "n_embd",
+    "n_head",
+    "n_layer",
+    "n_positions",
+    "architectures",
     "norm_topk_prob",
     "shared_expert_intermediate_size",
     "decoder_sparse_step",
@@ -90,6 +115,7 @@ def compact(row: Row, corpus: Path, core: Any) -> tuple[str, Row, Row] | None:
     out["peaks"] = {phase: row["peaks_by_phase"][phase]["bytes"] for phase in PHASES if phase in row["peaks_by_phase"]}
     # under a checkpoint a layer saves its input alone; a cache replaces k and v by copies of another shape
     if row["checkpointing"] == "none" and not job["apart"]["forward_only"] and not row.get("use_cache"):
+        out["layer"] = row["middle_layer_index"]
         out["saved"] = saved_tensors(row)
     return name, fields, out
 

@@ -1,7 +1,9 @@
 // Training programs: what is folded equals what is written and expanded, and nothing is left but what stays resident.
 #include <doctest/doctest.h>
 
+#include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,19 @@ std::shared_ptr<const Architecture> experts() {
                       "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48, "norm_topk_prob": true,
                       "decoder_sparse_step": 1, "mlp_only_layers": [0, 5], "tie_word_embeddings": false})",
       "tiny experts"));
+}
+
+/// The small models of tests/data/executed_rows.jsonl: a family each.
+std::vector<std::shared_ptr<const Architecture>> families() {
+  std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/executed_rows.jsonl");
+  REQUIRE(in.good());
+  std::vector<std::shared_ptr<const Architecture>> out;
+  for (std::string line; std::getline(in, line);) {
+    const auto row = nlohmann::json::parse(line);
+    if (row.contains("fields"))
+      out.push_back(std::make_shared<const Architecture>(read_config(row["fields"].dump(), row["config"].get<std::string>())));
+  }
+  return out;
 }
 
 struct Setting {
@@ -168,6 +183,29 @@ TEST_CASE("training: fold equals trace for every head, kernel set and architectu
             check(s);
             ++programs;
           }
+  MESSAGE(programs << " programs");
+}
+
+TEST_CASE("training: fold equals trace for every family that was executed") {
+  int programs = 0;
+  for (const auto& architecture : families())
+    for (const auto kernels : {Kernels::hf_flash, Kernels::hf_eager})
+      for (const auto engine : {EngineKind::single, EngineKind::fsdp2})
+        for (const auto recompute : {Recompute::none, Recompute::full}) {
+          Setting s = usual();
+          s.architecture = architecture;
+          s.trainer.kernels = kernels;
+          s.trainer.recompute = recompute;
+          s.engine = engine;
+          s.micro_batches = 2;
+          CAPTURE(architecture->name);
+          CAPTURE(static_cast<int>(kernels));
+          CAPTURE(static_cast<int>(engine));
+          CAPTURE(static_cast<int>(recompute));
+          check(s);
+          ++programs;
+        }
+  CHECK(programs >= 100);
   MESSAGE(programs << " programs");
 }
 

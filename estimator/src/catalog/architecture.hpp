@@ -52,7 +52,8 @@ enum class NormPlace : std::uint8_t {
   single,        ///< 1: the layer has only one half (Nemotron-H)
 };
 enum class FeedForwardKind : std::uint8_t { none, gated, plain, moe, linear };
-enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, relu, relu_squared };
+/// gelu_new: GELU's tanh form written out operator by operator, where gelu_tanh is one kernel.
+enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, relu, relu_squared };
 enum class RouterScore : std::uint8_t { softmax, sigmoid, softmax_of_top_k, sqrt_softplus };
 
 struct Mixer {
@@ -100,12 +101,14 @@ struct FeedForward {
   bool fused_gate_up = false;  ///< the checkpoint stores gate and up as one matrix
   // moe
   std::int64_t experts = 0, experts_per_token = 0, expert_width = 0;
-  std::int64_t shared_width = 0;  ///< of all shared experts together
-  std::int64_t latent_width = 0;  ///< Nemotron-H: experts work on a projection of h
-  bool shared_gate = false;       ///< sigmoid gate of the shared expert (Qwen2-MoE)
-  bool router_scales = false;     ///< Gemma 4: learned scales of router input and experts, three more norms around the branches
-  bool router_bias = false;       ///< bias of the router matrix (gpt-oss)
-  bool correction_bias = false;   ///< e_score_correction_bias (DeepSeek V3)
+  std::int64_t shared_width = 0;   ///< of all shared experts together
+  std::int64_t latent_width = 0;   ///< Nemotron-H: experts work on a projection of h
+  bool shared_gate = false;        ///< sigmoid gate of the shared expert (Qwen2-MoE)
+  bool router_scales = false;      ///< Gemma 4: learned scales of router input and experts, three more norms around the branches
+  bool router_bias = false;        ///< bias of the router matrix (gpt-oss)
+  std::int64_t router_groups = 0;  ///< groups of experts of which some are chosen first (n_group); 0: none
+  std::int64_t router_top_groups = 0;  ///< ... how many (topk_group)
+  bool correction_bias = false;        ///< e_score_correction_bias (DeepSeek V3)
   bool expert_bias = false;
   bool experts_gated = true;     ///< gate, up, down; false: up, down
   bool fused_experts = false;    ///< the checkpoint stores all experts of a matrix as one 3-D tensor

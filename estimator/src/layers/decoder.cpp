@@ -1,7 +1,10 @@
 #include "layers/decoder.hpp"
 
 #include "layers/attention.hpp"
+#include "layers/families.hpp"
+#include "layers/mla.hpp"
 #include "layers/mlp.hpp"
+#include "layers/moe.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -10,147 +13,22 @@ namespace {
 using namespace ops;
 using axis::B, axis::S, axis::T;
 
-/// torch._grouped_mm on sorted rows; saves input, weight and offsets.
-Tensor grouped_linear(Eager& g, Tensor x, int weight, const Tensor& offsets, Shape out_shape, const std::string& name) {
-  Tensor w = g.leaf(weight);
-  const bool recorded = g.will_record({&x, &w});
-  Saved saved_x = recorded && w.needs_grad() ? g.save(x) : Saved();
-  Saved saved_offsets = recorded ? g.save(offsets) : Saved();
-  Tensor out = g.make(name, std::move(out_shape), x.dtype);
-  if (!recorded) return out;
-  const bool for_x = x.needs_grad(), for_w = w.needs_grad();
-  const Shape x_shape = x.shape, w_shape = w.shape;
-  g.record(out, "GroupedMmBackward0", {&x, &w}, [=, &g](Gradients in) {
-    (void)saved_offsets.get();
-    Gradients grads(2);
-    if (for_w) {
-      (void)saved_x.get();
-      grads[1] = g.make(name + ".weight_gradient", w_shape, in[0].dtype, Category::gradients);
-    }
-    if (for_x) grads[0] = g.make("grouped_mm_backward", x_shape, in[0].dtype, Category::temporaries);
-    return grads;
-  });
-  return out;
-}
-
-/// `_, routing_weights, selected_experts = self.gate(x)`: the underscore keeps the logits as long as the block runs.
-struct Routing {
-  Tensor logits, weights, indices;
-};
-
-/// Router of Qwen2-MoE, Qwen3-MoE and Mixtral: softmax in fp32, top-k, normalised in place, cast back (not in Mixtral).
-Routing route(Eager& g, const FeedForward& ff, const Tensor& x_TH, int weight) {
-  const Dim experts = ff.experts, top = ff.experts_per_token;
-  Tensor logits = linear(g, x_TH, weight, -1, T, {T, experts}, "router.logits");
-  Tensor source = ff.weights_in_fp32 ? to(g, logits, DType::fp32, "router.logits_fp32") : logits;
-  Tensor probabilities = softmax(g, std::move(source), DType::fp32, "router.probabilities");
-  Routing out;
-  // topk: values in fp32, indices in int64; indices are saved
-  out.indices = g.make("router.indices", {T, top}, DType::int64);
-  Tensor values;
-  {
-    const bool recorded = g.will_record({&probabilities});
-    values = g.make("router.top_values", {T, top}, DType::fp32);
-    if (recorded) {
-      Saved indices = g.save(out.indices);
-      const Shape whole = probabilities.shape;
-      g.record(values, "TopkBackward0", {&probabilities}, [&g, indices, whole](Gradients) {
-        (void)indices.get();
-        return Gradients{g.make("topk_backward", whole, DType::fp32, Category::temporaries)};
-      });
-    }
-  }
-  if (ff.normalise_top_k) {
-    Tensor total = sum(g, values, {T, 1}, "router.total");
-    // `/=` works on a clone's storage where the old value must stay for the divisor's gradient
-    const bool recorded = g.will_record({&values, &total});
-    Saved saved_values = recorded ? g.save(g.make("router.values", {T, top}, DType::fp32)) : Saved();
-    Saved saved_total = recorded ? g.save(total) : Saved();
-    Tensor divided = values.alias(values.shape);
-    if (recorded) {
-      g.record(divided, "DivBackward0", {&values, &total}, [=, &g](Gradients in) {
-        (void)saved_values.get();
-        (void)saved_total.get();
-        return Gradients{g.make("div_backward", in[0].shape, in[0].dtype, Category::temporaries),
-                         g.make("div_backward", in[0].shape, in[0].dtype, Category::temporaries)};
-      });
-    }
-    values = std::move(divided);
-  }
-  out.weights = ff.weights_in_fp32 ? std::move(values) : to(g, std::move(values), logits.dtype, "router.weights");
-  out.logits = std::move(logits);
-  return out;
-}
-
-/// grouped_mm_experts_forward: rows sorted by expert, two grouped products, weighted, put back, summed over k.
-Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x_TH, const Routing& routing,
-                       const LayerLeaves& w) {
-  const Dim rows = T * Dim(ff.experts_per_token);
-  Tensor expert_ids = g.make("experts.sorted_ids", {rows}, DType::int64);
-  Tensor permutation = g.make("experts.permutation", {rows}, DType::int64);
-  Tensor selected;
-  {
-    Tensor token = g.make("experts.token", {rows}, DType::int64);  // perm // top_k, saved by the index
-    selected = index_rows(g, x_TH, token, {rows, hidden}, "experts.input");
-  }
-  Tensor weights = index_rows(g, routing.weights, permutation, {rows}, "experts.weights");
-  Tensor narrow = g.make("experts.ids_int32", {rows}, DType::int32);
-  Tensor counts = g.make("experts.counts", {Dim(ff.experts)}, DType::int32);
-  Tensor offsets = g.make("experts.offsets", {Dim(ff.experts)}, DType::int32);
-  Tensor projected = grouped_linear(g, selected, w.experts_gate_up, offsets, {rows, Dim(2 * ff.expert_width)}, "experts.gate_up");
-  {
-    Halves halves = chunk(g, projected, {rows, Dim(ff.expert_width)});
-    Tensor gate = std::move(halves.first), up = std::move(halves.second);
-    Tensor active = activation(g, gate, "experts.act");
-    Tensor product = mul(g, std::move(active), up, "experts.product");
-    gate.reset();
-    up.reset();
-    projected = std::move(product);
-  }
-  projected = grouped_linear(g, projected, w.experts_down, offsets, {rows, hidden}, "experts.down");
-  Tensor weighted;
-  {
-    Tensor column = weights.alias({rows, Dim(1)});
-    column.grad_fn = weights.grad_fn;
-    weighted = mul(g, projected, std::move(column), "experts.weighted");
-  }
-  Tensor inverse = g.make("experts.inverse", {rows}, DType::int64);
-  {
-    Tensor range = g.make("experts.range", {rows}, DType::int64);
-  }
-  weighted = index_rows(g, weighted, inverse, {rows, hidden}, "experts.restored");
-  Tensor summed = sum(g, weighted, {T, hidden}, "experts.sum");
-  return to(g, summed, x_TH.dtype, "experts.output");
-}
-
-Tensor moe_block(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, const LayerLeaves& w) {
-  Tensor x_TH = x.alias({T, hidden});
-  x_TH.grad_fn = x.grad_fn;
-  x_TH.output = x.output;
-  Tensor shared;
-  if (ff.shared_width > 0)
-    shared = gated_mlp(g, x_TH, {T}, hidden, ff.shared_width, {.gate = w.shared_gate, .up = w.shared_up, .down = w.shared_down},
-                       "shared.");
-  Routing routing = route(g, ff, x_TH, w.router);
-  Tensor out = grouped_experts(g, ff, hidden, x_TH, routing, w);
-  if (ff.shared_width > 0) {
-    if (ff.shared_gate) {
-      Tensor logit = linear(g, x_TH, w.shared_router, -1, T, {T, Dim(1)}, "shared.gate_logit");
-      Tensor gate = sigmoid(g, std::move(logit), "shared.gate");
-      shared = mul(g, std::move(gate), std::move(shared), "shared.gated");
-    }
-    out = add(g, std::move(out), shared, "moe.output");
-  }
-  out.shape = {B, S, hidden};
-  return out;
-}
-
 GatedLeaves gated_leaves(const LayerLeaves& w) { return {w.gate, w.gate_bias, w.up, w.up_bias, w.gate_up, w.down, w.down_bias}; }
 
-Tensor feed_forward(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, const LayerLeaves& w, bool drops) {
+/// `weights`: the router's, where the block returns them and the layer keeps the name.
+Tensor feed_forward(Eager& g, const FamilyCode& code, const FeedForward& ff, Dim hidden, const Tensor& x, const LayerLeaves& w,
+                    bool drops, Tensor& weights) {
   g.prefix += "mlp.";
-  Tensor out = ff.kind == FeedForwardKind::moe ? moe_block(g, ff, hidden, x, w)
-                                               : gated_mlp(g, x, {B, S}, hidden, ff.width, gated_leaves(w), "");
+  Tensor out;
+  if (ff.kind == FeedForwardKind::moe) {
+    Mixed mixed = moe_block(g, ff, hidden.coefficient, x, w);
+    out = std::move(mixed.output);
+    if (code.returns_router_weights) weights = std::move(mixed.weights);
+  } else if (ff.kind == FeedForwardKind::plain) {
+    out = plain_mlp(g, code, x, {B, S}, hidden, ff, w);
+  } else {
+    out = gated_mlp(g, x, {B, S}, hidden, ff.width, gated_leaves(w), "");
+  }
   if (drops) {
     Tensor dropped = dropout(g, out, "dropped");
     out = std::move(dropped);
@@ -159,53 +37,44 @@ Tensor feed_forward(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x
   return out;
 }
 
-void declare_attention(Eager& g, const Mixer& m, std::int64_t h, DType dtype, LayerLeaves& w) {
-  if (m.fused_qkv) {
-    w.o = g.parameter("self_attn.o_proj.weight", {h, m.out_width()}, dtype);
-    w.qkv = g.parameter("self_attn.qkv_proj.weight", {m.q_width() + m.k_width() + m.v_width(), h}, dtype);
-    return;
-  }
-  w.q = g.parameter("self_attn.q_proj.weight", {m.q_width(), h}, dtype);
-  if (m.q_bias) w.q_bias = g.parameter("self_attn.q_proj.bias", {m.q_width()}, dtype);
-  w.k = g.parameter("self_attn.k_proj.weight", {m.k_width(), h}, dtype);
-  if (m.k_bias) w.k_bias = g.parameter("self_attn.k_proj.bias", {m.k_width()}, dtype);
-  w.v = g.parameter("self_attn.v_proj.weight", {m.v_width(), h}, dtype);
-  if (m.v_bias) w.v_bias = g.parameter("self_attn.v_proj.bias", {m.v_width()}, dtype);
-  w.o = g.parameter("self_attn.o_proj.weight", {h, m.out_width()}, dtype);
-  if (m.out_bias) w.o_bias = g.parameter("self_attn.o_proj.bias", {h}, dtype);
-  if (m.qk_norm == QkNorm::none) return;
-  const bool by_head = m.qk_norm == QkNorm::head;
-  w.q_norm.weight = g.parameter("self_attn.q_norm.weight", {by_head ? m.head_dim : m.q_width()}, dtype);
-  w.k_norm.weight = g.parameter("self_attn.k_norm.weight", {by_head ? m.head_dim : m.k_width()}, dtype);
+}  // namespace
+
+namespace {
+
+/// Activations that a gated block computes with one kernel that saves its input.
+bool one_kernel(Activation a) { return a == Activation::silu || a == Activation::gelu || a == Activation::gelu_tanh; }
+
+/// What one matrix for queries, keys and values, one matrix for both halves, or a flat second half leave out.
+std::string unsupported_form(const FamilyCode& code, const Layer& layer) {
+  const Mixer& m = layer.mixer;
+  const FeedForward& ff = layer.feed_forward;
+  if (code.fused_qkv == FusedQkv::multi_query &&
+      (m.kv_heads != 1 || m.rotary_dim == 0 || m.q_bias || layer.norm_place != NormPlace::parallel_one))
+    return "this form of attention";
+  if (code.flat_rows && layer.norm_place != NormPlace::pre) return "norms behind the halves";
+  if (ff.kind == FeedForwardKind::plain ? ff.activation == Activation::relu_squared : !one_kernel(ff.activation))
+    return "this activation";
+  return {};
 }
 
-void declare_feed_forward(Eager& g, const FeedForward& ff, std::int64_t h, DType dtype, LayerLeaves& w) {
-  if (ff.kind != FeedForwardKind::moe) {
-    const auto bias = [&](const char* name, std::int64_t width) { return ff.bias ? g.parameter(name, {width}, dtype) : -1; };
-    if (ff.fused_gate_up) {
-      w.gate_up = g.parameter("mlp.gate_up_proj.weight", {2 * ff.width, h}, dtype);
-    } else {
-      w.gate = g.parameter("mlp.gate_proj.weight", {ff.width, h}, dtype);
-      w.gate_bias = bias("mlp.gate_proj.bias", ff.width);
-      w.up = g.parameter("mlp.up_proj.weight", {ff.width, h}, dtype);
-      w.up_bias = bias("mlp.up_proj.bias", ff.width);
-    }
-    w.down = g.parameter("mlp.down_proj.weight", {h, ff.width}, dtype);
-    w.down_bias = bias("mlp.down_proj.bias", h);
-    return;
-  }
-  // Qwen2-MoE and Mixtral register the router in front of the experts, Qwen3-MoE behind them
-  const bool router_first = ff.shared_gate || ff.weights_in_fp32;
-  if (router_first) w.router = g.parameter("mlp.gate.weight", {ff.experts, h}, dtype);
-  w.experts_gate_up = g.parameter("mlp.experts.gate_up_proj", {ff.experts, 2 * ff.expert_width, h}, dtype);
-  w.experts_down = g.parameter("mlp.experts.down_proj", {ff.experts, h, ff.expert_width}, dtype);
-  if (!router_first) w.router = g.parameter("mlp.gate.weight", {ff.experts, h}, dtype);
-  if (ff.shared_width > 0) {
-    w.shared_gate = g.parameter("mlp.shared_expert.gate_proj.weight", {ff.shared_width, h}, dtype);
-    w.shared_up = g.parameter("mlp.shared_expert.up_proj.weight", {ff.shared_width, h}, dtype);
-    w.shared_down = g.parameter("mlp.shared_expert.down_proj.weight", {h, ff.shared_width}, dtype);
-    if (ff.shared_gate) w.shared_router = g.parameter("mlp.shared_expert_gate.weight", {1, h}, dtype);
-  }
+std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const KernelOptions& options) {
+  const Mixer& m = layer.mixer;
+  const NormPlace place = layer.norm_place;
+  const bool latent = m.kind == MixerKind::mla && m.index_heads == 0, sdpa = options.kernels == Kernels::hf_sdpa;
+  if ((m.kind != MixerKind::attention && !latent) || m.clip ||
+      (place != NormPlace::pre && place != NormPlace::post && place != NormPlace::pre_and_post &&
+       place != NormPlace::parallel_one && place != NormPlace::parallel_two))
+    return "training of this layer";
+  if (!latent && m.rotary_dim != 0 && m.rotary_dim != m.head_dim && !code.rotary.splits_head)
+    return "this partial rotary position";
+  if (code.norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none) return "the norm of queries and keys";
+  if (sdpa && (m.sinks || latent || code.fused_qkv == FusedQkv::multi_query)) return "SDPA";
+  if (const std::string form = unsupported_form(code, layer); !form.empty()) return form;
+  if (options.ulysses == 1) return {};
+  if (m.heads % options.ulysses != 0) return "Ulysses that does not divide the heads";
+  if (options.kernels != Kernels::hf_flash) return "Ulysses with another kernel set than hf_flash";
+  if (latent || m.sinks) return "Ulysses with this attention";
+  return {};
 }
 
 }  // namespace
@@ -214,40 +83,17 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
   const FamilyCode* code = find_family_code(a.family);
   if (code == nullptr) return "training of the family '" + a.family + "' is not supported yet";
   for (const auto& run : a.runs) {
-    const auto& m = run.layer.mixer;
-    const auto place = run.layer.norm_place;
-    if (m.kind != MixerKind::attention || run.layer.feed_forward.kind == FeedForwardKind::plain || m.clip ||
-        (place != NormPlace::pre && place != NormPlace::post && place != NormPlace::pre_and_post &&
-         place != NormPlace::parallel_one))
-      return "training of this layer of '" + a.family + "' is not supported yet";
-    if (m.rotary_dim != 0 && m.rotary_dim != m.head_dim && !code->rotary.splits_head)
-      return "partial rotary positions of '" + a.family + "' are not supported yet";
-    if (code->norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none)
-      return "norms of queries and keys of '" + a.family + "' are not supported yet";
-    if (options.ulysses > 1 && m.heads % options.ulysses != 0) return "Ulysses must divide the heads";
-    if (options.ulysses > 1 && options.kernels != Kernels::hf_flash)
-      return "Ulysses with another kernel set than hf_flash is not supported yet";
+    const std::string why = unsupported_layer(*code, run.layer, options);
+    if (!why.empty()) return why + " of '" + a.family + "' is not supported yet";
+    if (a.hidden_dropout > 0 && (run.layer.norm_place != NormPlace::pre || code->keeps_normed))
+      return "dropout in this layer of '" + a.family + "' is not supported yet";
   }
+  if (a.embedding_width > 0 || a.embedding_norm || a.final_norm == NormKind::none)
+    return "this embedding or final norm of '" + a.family + "' is not supported yet";
   const bool wide = options.parameters == DType::fp32 && !options.autocast;
   if (a.attention_dropout > 0 && options.kernels == Kernels::hf_sdpa && (options.sdpa_math || wide))
     return "attention dropout in SDPA's math kernel is not supported yet";
   return {};
-}
-
-LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, DType dtype) {
-  LayerLeaves w;
-  const std::int64_t h = a.hidden;
-  declare_attention(g, layer.mixer, h, dtype, w);
-  declare_feed_forward(g, layer.feed_forward, h, dtype, w);
-  const auto norm = [&](const char* name) { return declare_norm(g, layer.norm, name, h, dtype); };
-  if (layer.norm_place != NormPlace::post) w.before_attention = norm("input_layernorm");
-  if (layer.norm_place == NormPlace::pre_and_post || layer.norm_place == NormPlace::post)
-    w.after_attention = norm("post_attention_layernorm");
-  if (layer.norm_place == NormPlace::pre || layer.norm_place == NormPlace::pre_and_post)
-    w.before_feed_forward = norm("pre_feedforward_layernorm");
-  if (layer.norm_place == NormPlace::pre_and_post || layer.norm_place == NormPlace::post)
-    w.after_feed_forward = norm("post_feedforward_layernorm");
-  return w;
 }
 
 namespace {
@@ -271,20 +117,25 @@ struct LayerRunner {
   }
   Attended attention(const Tensor& x) const {
     g.prefix += "self_attn.";
-    Attended out = run_attention(g, code, layer.mixer, a.hidden, w, options, context, x);
+    const auto run = layer.mixer.kind == MixerKind::mla ? &run_latent_attention : &run_attention;
+    Attended out = run(g, code, layer.mixer, a.hidden, w, options, context, x);
     g.prefix.resize(g.prefix.size() - 10);
     return out;
   }
-  Tensor mlp(const Tensor& x) const { return feed_forward(g, layer.feed_forward, a.hidden, x, w, options.hidden_dropout); }
+  Tensor mlp(const Tensor& x, Tensor& weights) const {
+    return feed_forward(g, code, layer.feed_forward, a.hidden, x, w, options.hidden_dropout, weights);
+  }
 
   /// Norms before, behind, or around both halves: `residual` and `hidden_states` are rebound all along.
   Tensor sequential(const Tensor& x) const {
     const bool before = layer.norm_place != NormPlace::post, behind = layer.norm_place != NormPlace::pre;
-    Tensor residual = x, hidden = x;
+    Tensor residual = x, hidden = x, kept, kept_normed;
     if (before) hidden = norm(x, w.before_attention, "input_layernorm");
+    if (code.keeps_normed) kept_normed = hidden;
     Tensor weights;  // `hidden_states, _ = self.self_attn(...)`: eager's probabilities live as long as the layer runs
     {
       Attended attended = attention(hidden);
+      if (code.keeps_attention) kept = attended.output;
       hidden = std::move(attended.output);
       weights = std::move(attended.weights);
     }
@@ -292,18 +143,56 @@ struct LayerRunner {
     hidden = join(residual, Tensor(hidden), "attention_residual");
     residual = hidden;
     if (before) hidden = norm(Tensor(hidden), w.before_feed_forward, "pre_feedforward_layernorm");
-    hidden = mlp(Tensor(hidden));
+    hidden = mlp(Tensor(hidden), weights);
     if (behind) hidden = norm(Tensor(hidden), w.after_feed_forward, "post_feedforward_layernorm");
     return join(residual, hidden, "output");
   }
 
-  /// Both halves read the same normed input (Cohere).
-  Tensor parallel(const Tensor& x) const {
+  /// OPT: dropout in the layer; the second half is written out here, on rows of all sequences.
+  Tensor flat(const Tensor& x) const {
+    Tensor residual = x;
     Tensor hidden = norm(x, w.before_attention, "input_layernorm");
     Attended attended = attention(hidden);
-    Tensor fed = mlp(hidden);
-    Tensor sum = add(g, x, attended.output, "attention_residual");
-    return add(g, std::move(sum), fed, "output");
+    hidden = std::move(attended.output);
+    drop(hidden);
+    Tensor sum = add(g, residual, hidden, "attention_residual");
+    hidden = std::move(sum);
+    hidden.shape = {T, Dim(a.hidden)};
+    residual = hidden;
+    Tensor normed = norm(hidden, w.before_feed_forward, "pre_feedforward_layernorm");
+    hidden = std::move(normed);
+    hidden = plain_mlp(g, code, std::move(hidden), {T}, a.hidden, layer.feed_forward, w);
+    drop(hidden);
+    sum = add(g, residual, hidden, "output");
+    sum.shape = {B, S, Dim(a.hidden)};
+    return sum;
+  }
+  void drop(Tensor& hidden) const {
+    if (!options.hidden_dropout) return;
+    Tensor dropped = dropout(g, hidden, "dropped");
+    hidden = std::move(dropped);
+  }
+
+  /// Both halves read the same normed input, or each its own norm of the same input.
+  Tensor parallel(const Tensor& x) const {
+    const bool two = layer.norm_place == NormPlace::parallel_two;
+    Attended attended;
+    Tensor hidden = norm(x, w.before_attention, "input_layernorm");
+    attended = attention(hidden);
+    if (two) hidden.reset();
+    if (two) hidden = norm(x, w.before_feed_forward, "pre_feedforward_layernorm");
+    Tensor fed = mlp(hidden, attended.weights);
+    if (two) hidden.reset();
+    if (code.parallel_sum == ParallelSum::residual_first) {
+      Tensor sum = add(g, x, attended.output, "attention_residual");
+      return add(g, std::move(sum), fed, "output");
+    }
+    if (code.parallel_sum == ParallelSum::in_place) {
+      Tensor sum = add_in_place(g, fed, attended.output);
+      return add(g, x, std::move(sum), "output");
+    }
+    Tensor sum = two ? add(g, fed, attended.output, "halves") : add(g, attended.output, fed, "halves");
+    return add(g, std::move(sum), x, "output");
   }
 };
 
@@ -311,8 +200,10 @@ struct LayerRunner {
 
 Tensor run_layer(Eager& g, const Architecture& a, const Layer& layer, const LayerLeaves& w, const KernelOptions& options,
                  const LayerContext& context, const Tensor& x) {
-  const LayerRunner runner{g, a, family_code(a.family), layer, w, options, context};
-  return layer.norm_place == NormPlace::parallel_one ? runner.parallel(x) : runner.sequential(x);
+  const FamilyCode& code = family_code(a.family);
+  const LayerRunner runner{g, a, code, layer, w, options, context};
+  if (layer.norm_place == NormPlace::parallel_one || layer.norm_place == NormPlace::parallel_two) return runner.parallel(x);
+  return code.flat_rows ? runner.flat(x) : runner.sequential(x);
 }
 
 }  // namespace oomplan

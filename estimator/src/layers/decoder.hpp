@@ -36,12 +36,14 @@ struct KernelOptions {
 
 /// Parameters of one layer, as leaves; -1: the layer has no such parameter.
 struct LayerLeaves {
-  int q = -1, q_bias = -1, k = -1, k_bias = -1, v = -1, v_bias = -1, o = -1, o_bias = -1, qkv = -1;
+  int q = -1, q_bias = -1, k = -1, k_bias = -1, v = -1, v_bias = -1, o = -1, o_bias = -1, qkv = -1, qkv_bias = -1, sinks = -1;
   NormLeaf q_norm, k_norm;
+  int q_a = -1, q_a_bias = -1, kv_a = -1, kv_a_bias = -1, kv_b = -1;  ///< latent attention; its q_b is `q`
+  NormLeaf q_a_norm, kv_a_norm;
   NormLeaf before_attention, after_attention, before_feed_forward, after_feed_forward;
   int gate = -1, gate_bias = -1, up = -1, up_bias = -1, gate_up = -1, down = -1, down_bias = -1;
-  int router = -1, experts_gate_up = -1, experts_down = -1, shared_gate = -1, shared_up = -1, shared_down = -1,
-      shared_router = -1;
+  int router = -1, router_bias = -1, experts_gate_up = -1, experts_gate_up_bias = -1, experts_down = -1, experts_down_bias = -1;
+  int shared_gate = -1, shared_up = -1, shared_down = -1, shared_router = -1;
 };
 
 /// Why this architecture cannot be run by the kernel sets; "" when it can.
@@ -52,7 +54,7 @@ LayerLeaves declare_layer(Eager& g, const Architecture&, const Layer&, DType dty
 
 /// What every layer gets besides its input.
 struct LayerContext {
-  Tensor cos, sin;  ///< [1, S, d] each
+  Tensor cos, sin;  ///< [1, S, d] each; one complex table [1, S, d/2, 2] in `cos` for RotaryForm::complex
   Tensor mask;      ///< bool or additive [B, 1, S, S]; absent without padding
 };
 /// The layer's forward pass: x is `hidden_states`, held by the caller.

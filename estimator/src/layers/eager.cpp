@@ -191,6 +191,13 @@ Tensor Eager::make(std::string name, Shape shape, DType dtype, Category category
   return t;
 }
 
+Tensor Eager::make_with_column(const std::string& name, const Shape& shape, DType dtype, Category category) {
+  Tensor column = make(name + ".column", with_last(shape, 1), dtype, category);
+  Tensor whole = make(name, shape, dtype, category);
+  storages[static_cast<std::size_t>(whole.storage_)].column = std::exchange(column.storage_, -1);
+  return whole;
+}
+
 Tensor Eager::scalar(DType dtype) {
   Tensor t;
   t.eager_ = this;
@@ -211,8 +218,9 @@ Tensor Eager::autocast_weight(const Tensor& weight) {
 void Eager::reference(int storage) { ++storages[static_cast<std::size_t>(storage)].references; }
 
 void Eager::release(int storage) {
-  if (--storages[static_cast<std::size_t>(storage)].references == 0)
-    events.push_back({EagerEvent::Kind::free, storage, scope, in_backward, -1});
+  if (--storages[static_cast<std::size_t>(storage)].references > 0) return;
+  events.push_back({EagerEvent::Kind::free, storage, scope, in_backward, -1});
+  if (const int column = storages[static_cast<std::size_t>(storage)].column; column >= 0) release(column);
 }
 
 // ---- Graph --------------------------------------------------------------------------------------------------------------------

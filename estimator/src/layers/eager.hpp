@@ -39,6 +39,7 @@ struct Storage {
   int references = 0;
   bool saved = false;    ///< a node keeps it for backward
   int gradient_of = -1;  ///< leaf whose gradient it became
+  int column = -1;       ///< storage of one more entry of the last axis: S + 1 is no monomial, so such a tensor has two
 };
 
 /// A parameter as the forward pass sees it. Its own memory belongs to the engine, not to the simulator.
@@ -142,6 +143,8 @@ class Eager {
 
   /// A new storage.
   Tensor make(std::string name, Shape shape, DType dtype, Category category = Category::activations);
+  /// A new storage whose last axis has one entry more than `shape` says.
+  Tensor make_with_column(const std::string& name, const Shape& shape, DType dtype, Category category = Category::activations);
   /// A tensor of a few bytes that is not worth a storage.
   Tensor scalar(DType dtype);
   /// The bf16 copy of an fp32 weight under autocast: made at its first use, kept until autocast is left.

@@ -20,21 +20,56 @@ enum class NormCode : std::uint8_t {
   layer_by_hand,  ///< written out in fp32, weight only (Cohere)
 };
 
+enum class RotaryForm : std::uint8_t {
+  half,     ///< x * cos + rotate_half(x) * sin (Llama)
+  halves,   ///< both halves of x by themselves, with tables of half the width (gpt-oss)
+  pairs,    ///< neighbours of x by themselves, with the first half of each table (DeepSeek V3)
+  complex,  ///< x as complex numbers times a complex table (DeepSeek V2)
+};
+
 /// apply_rotary_pos_emb.
 struct RotaryCode {
+  RotaryForm form = RotaryForm::half;
   bool repeats_cos = false;    ///< half of cos and sin, each value twice: new tensors in every layer
   bool splits_head = false;    ///< the rotated part of a head is cut off and joined again, even where it is the whole head
   bool joins_at_once = false;  ///< ... with the sum as an unnamed operand
   bool table_in_fp32 = false;  ///< cos and sin are not cast to the compute dtype
   bool casts_first = false;    ///< q and k are fp32 from the start
+  bool casts_terms = false;    ///< q, k and their rotated halves are cast to fp32 one by one
   bool before_norm = false;    ///< the q/k norms stand behind the rotation
   bool scales_query = false;   ///< a factor for each position multiplies the rotated query
+};
+
+/// Where one matrix gives queries, keys and values.
+enum class FusedQkv : std::uint8_t {
+  slices,       ///< three slices, each with a gradient of the whole (Phi-3)
+  split,        ///< one split, whose gradients one cat puts together (GPT-2, GPT-NeoX)
+  multi_query,  ///< queries a slice, the one key and the one value by an index, which copies (Falcon)
+};
+
+/// How attention and feed-forward of a parallel layer join the residual.
+enum class ParallelSum : std::uint8_t {
+  residual_first,  ///< residual + attention + feed-forward (Cohere)
+  residual_last,   ///< attention + feed-forward + residual (Phi, GPT-NeoX)
+  in_place,        ///< feed-forward += attention; residual + that (Falcon)
 };
 
 struct FamilyCode {
   std::string_view family;
   NormCode norm = NormCode::rms;
   RotaryCode rotary = {};
+  FusedQkv fused_qkv = FusedQkv::slices;
+  ParallelSum parallel_sum = ParallelSum::residual_first;
+  bool conv1d = false;                 ///< weights lie as [in, out] (GPT-2)
+  bool softmax_in_dtype = false;       ///< eager's softmax is computed in the format of the scores
+  bool scales_projection = false;      ///< the projected query is multiplied by a number (OPT)
+  bool keeps_attention = false;        ///< the layer keeps a name for the attention's output to its end (GPT-2)
+  bool keeps_normed = false;           ///< ... and for the normed input of the attention (StableLM)
+  bool norms_heads = false;            ///< norms of queries and keys run on [B, heads, S, d] (Gemma 3)
+  bool positions_by_sequence = false;  ///< positions are counted for each sequence, by its mask (OPT)
+  bool flat_rows = false;     ///< the layer's second half runs on [B * S, H], written out in the layer; dropout there (OPT)
+  bool router_first = false;  ///< the router is registered in front of the experts
+  bool returns_router_weights = false;  ///< the layer keeps a name for the router's weights to its end
   bool scales_embedding = false, scales_residual = false, scales_logits = false;
   bool tables_by_span = false;  ///< windowed and full layers have cos, sin of their own
   bool masks_by_span = false;   ///< both masks are made, whichever layers there are

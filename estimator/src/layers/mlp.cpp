@@ -16,13 +16,40 @@ Shape rows_by(Shape rows, Dim width) {
 /// Phi-3, GLM-4: `up_states` names the fused product, then its half, then the product with the activation.
 Tensor fused_product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
   Tensor up = linear(g, x, w.gate_up, -1, T, rows_by(rows, Dim(2) * width), name + "gate_up");
-  Halves halves = chunk(g, up, rows_by(rows, width));
-  Tensor gate = std::move(halves.first);
-  up = std::move(halves.second);
+  Tensor gate;
+  {
+    std::vector<Tensor> halves = split(g, up, {rows_by(rows, width), rows_by(rows, width)});
+    gate = std::move(halves[0]);
+    up = std::move(halves[1]);
+  }
   Tensor active = activation(g, gate, name + "act");
   Tensor product = mul(g, up, std::move(active), name + "product");
   up.reset();
   return product;
+}
+
+/// 0.5 * x * (1.0 + tanh(c * (x + 0.044715 * pow(x, 3.0)))), one tensor an operator.
+Tensor gelu_written_out(Eager& g, const Tensor& x) {
+  Tensor half = scale(g, x, "act.half");
+  Tensor inner;
+  {
+    Tensor cube;
+    {
+      Tensor base = g.autocast ? to(g, x, DType::fp32, "act.fp32") : x;  // autocast computes powers in fp32
+      cube = pow2(g, std::move(base));
+    }
+    Tensor scaled = scale(g, std::move(cube), "act.cube");
+    inner = add(g, x, std::move(scaled), "act.inner");
+  }
+  Tensor argument = scale(g, std::move(inner), "act.argument");
+  Tensor bounded = tanh(g, std::move(argument), "act.tanh");
+  Tensor shifted = add_scalar(g, std::move(bounded), "act.shifted");
+  return mul(g, std::move(half), std::move(shifted), "act");
+}
+
+Tensor activate(Eager& g, Activation kind, const Tensor& x) {
+  if (kind == Activation::gelu_new) return gelu_written_out(g, x);
+  return kind == Activation::relu ? relu(g, x, "act") : activation(g, x, "act");
 }
 
 Tensor product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
@@ -34,28 +61,23 @@ Tensor product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const Ga
 
 }  // namespace
 
-Halves chunk(Eager& g, const Tensor& x, const Shape& half) {
-  Halves out{x.alias(half), x.alias(half)};
-  const Shape whole = x.shape;
-  Tensor pair = x.alias(whole);
-  const bool recorded = g.record(
-      pair, "SplitBackward0", {&x},
-      [&g, whole](Gradients in) {
-        const DType dtype = in[0] ? in[0].dtype : in[1].dtype;
-        return Gradients{g.make("split_backward", whole, dtype, Category::temporaries)};
-      },
-      2);
-  if (recorded) {
-    out.first.grad_fn = out.second.grad_fn = pair.grad_fn;
-    out.first.output = 0;
-    out.second.output = 1;
-  }
-  return out;
-}
-
 Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, const GatedLeaves& w, const std::string& name) {
   Tensor wide = w.gate_up >= 0 ? fused_product(g, x, rows, width, w, name) : product(g, x, rows, width, w, name);
   return linear(g, std::move(wide), w.down, w.down_bias, T, rows_by(std::move(rows), hidden), name + "down");
+}
+
+Tensor project(Eager& g, const FamilyCode& code, Tensor x, int weight, int bias, Shape out, const std::string& name) {
+  if (code.conv1d) return conv1d(g, std::move(x), weight, bias, T, std::move(out), name);
+  return linear(g, std::move(x), weight, bias, T, std::move(out), name);
+}
+
+Tensor plain_mlp(Eager& g, const FamilyCode& code, Tensor x, const Shape& rows, Dim hidden, const FeedForward& ff,
+                 const LayerLeaves& w) {
+  Tensor states = project(g, code, x, w.up, w.up_bias, rows_by(rows, ff.width), "fc1");
+  x.reset();
+  Tensor active = activate(g, ff.activation, states);
+  states = std::move(active);
+  return project(g, code, states, w.down, w.down_bias, rows_by(rows, hidden), "fc2");
 }
 
 }  // namespace oomplan

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "layers/decoder.hpp"
+#include "layers/families.hpp"
 
 namespace oomplan {
 
@@ -14,10 +15,10 @@ struct GatedLeaves {
 /// down_proj(act_fn(gate_proj(x)) * up_proj(x)); `rows`: x's leading axes.
 Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, const GatedLeaves&, const std::string& name);
 
-/// chunk(2, dim=-1): two views, whose gradients one cat puts together.
-struct Halves {
-  Tensor first, second;
-};
-Halves chunk(Eager& g, const Tensor& x, const Shape& half);
+/// fc2(act(fc1(x))): one name, rebound. A caller that writes these lines itself moves its x in.
+Tensor plain_mlp(Eager& g, const FamilyCode&, Tensor x, const Shape& rows, Dim hidden, const FeedForward&, const LayerLeaves&);
+
+/// A linear layer as the family stores it.
+Tensor project(Eager& g, const FamilyCode&, Tensor x, int weight, int bias, Shape out, const std::string& name);
 
 }  // namespace oomplan

@@ -5,6 +5,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "layers/ops.hpp"
+#include "layers/preamble.hpp"
 
 namespace oomplan {
 namespace {
@@ -85,6 +86,8 @@ class Runner {
     const DType dtype = o_.kernels.parameters;
     enter(StationPlace::embedding);
     embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, a_.hidden}, dtype);
+    if (a_.position_rows > 0)
+      position_table_ = g_.parameter("model.embed_positions.weight", {a_.position_rows, a_.hidden}, dtype);
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
       for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
@@ -100,6 +103,7 @@ class Runner {
       head_ = g_.parameter("score.weight", {1, a_.hidden}, dtype);
     else
       head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, a_.hidden}, dtype);
+    if (!o_.critic && a_.head_bias) head_bias_ = g_.parameter("lm_head.bias", {a_.vocab}, dtype);
   }
 
   Tensor embed() {
@@ -115,72 +119,29 @@ class Runner {
     return scaled;
   }
 
-  /// Made once, shared by all layers of a span.
-  struct Preamble {
-    LayerContext full, windowed;
-  };
-
-  Tensor mask(DType dtype) {
-    const Shape shape{B, Dim(1), S, S};
-    if (o_.kernels.kernels == Kernels::hf_eager) {
-      Tensor allowed = g_.make("mask.bool", shape, DType::boolean, Category::buffers);
-      return g_.make("mask.additive", shape, dtype, Category::buffers);
-    }
-    if (o_.kernels.padding_mask && o_.kernels.kernels == Kernels::hf_sdpa)
-      return g_.make("mask.bool", shape, DType::boolean, Category::buffers);
-    return {};
-  }
-
-  void tables(LayerContext& context, std::int64_t width, DType dtype) {
-    const Shape whole{Dim(1), S, Dim(width)};
-    Tensor emb;
-    {
-      Tensor freqs = g_.make("rotary.freqs", {Dim(1), S, Dim(width / 2)}, DType::fp32, Category::buffers);
-      emb = g_.make("rotary.emb", whole, DType::fp32, Category::buffers);
-    }
-    Tensor cos = g_.make("rotary.cos_fp32", whole, DType::fp32, Category::buffers);
-    Tensor sin = g_.make("rotary.sin_fp32", whole, DType::fp32, Category::buffers);
-    if (code_.rotary.table_in_fp32) dtype = DType::fp32;
-    context.cos = to(g_, cos, dtype, "rotary.cos");
-    context.sin = to(g_, sin, dtype, "rotary.sin");
+  /// Rows of the learned position table: a name of the model, like what they are added to.
+  Tensor position_rows() {
+    enter(StationPlace::embedding);
+    positions_ = g_.make("position_ids", {code_.positions_by_sequence ? B : Dim(1), S}, DType::int64, Category::inputs);
+    Tensor w = g_.leaf(position_table_);
+    Tensor out = g_.make("position_embedding", {positions_.shape[0], S, Dim(a_.hidden)}, w.dtype);
+    const Shape shape = w.shape;
+    g_.record(out, "EmbeddingBackward0", {&w}, [this, shape](Gradients in) {
+      return Gradients{g_.make("position_embedding_backward", shape, in[0].dtype, Category::gradients)};
+    });
+    return out;
   }
 
   /// Positions, masks, cos and sin.
   Preamble preamble(DType dtype) {
     enter(StationPlace::preamble);
-    Preamble out;
-    positions_ = g_.make("position_ids", {Dim(1), S}, DType::int64, Category::inputs);
-    const bool grad = std::exchange(g_.grad_enabled, false);
-    const bool windows = has_span(true), both = windows && has_span(false);
-    out.full.mask = mask(dtype);
-    if (code_.masks_by_span || both)
-      out.windowed.mask = mask(dtype);
-    else
-      out.windowed.mask = out.full.mask;
-    if (const std::int64_t width = rotary_width(); width > 0) {
-      tables(out.full, width, dtype);
-      out.windowed.cos = out.full.cos;
-      out.windowed.sin = out.full.sin;
-      if (code_.tables_by_span && both) tables(out.windowed, width, dtype);
-    }
-    g_.grad_enabled = grad;
-    return out;
-  }
-
-  bool has_span(bool windowed) const {
-    return std::any_of(a_.runs.begin(), a_.runs.end(),
-                       [&](const LayerRun& r) { return (r.layer.mixer.span != AttentionSpan::full) == windowed; });
-  }
-
-  std::int64_t rotary_width() const {
-    for (const auto& run : a_.runs)
-      if (run.layer.mixer.rotary_dim > 0) return run.layer.mixer.rotary_dim;
-    return 0;
+    if (!positions_) positions_ = g_.make("position_ids", {Dim(1), S}, DType::int64, Category::inputs);
+    return make_preamble(g_, a_, o_.kernels, dtype);
   }
 
   /// What a layer's forward gets: FSDP2 casts floating-point arguments to the compute dtype in front of it (cast_forward_inputs).
   LayerContext arguments(LayerContext given) {
-    if (!kernels_.casts_layer_inputs || !given.cos) return given;
+    if (!kernels_.casts_layer_inputs || !given.cos || !given.sin) return given;  // a complex table is not cast
     given.cos = to(g_, given.cos, kernels_.parameters, "rotary.cos_cast");
     given.sin = to(g_, given.sin, kernels_.parameters, "rotary.sin_cast");
     return given;
@@ -189,19 +150,30 @@ class Runner {
   Tensor run_one(std::size_t r, std::size_t number, const LayerContext& context, const Tensor& x) {
     const Layer& layer = a_.runs[r].layer;
     const LayerLeaves& leaves = layers_[number];
-    const auto body = [this, &layer, &leaves, context](const Tensor& in) {
-      return run_layer(g_, a_, layer, leaves, kernels_, arguments(context), in);
+    // transformers 5.23 checkpoints `forward`: FSDP2's hooks stay outside, and a checkpoint keeps the arguments that they cast
+    const LayerContext given = arguments(context);
+    const auto body = [this, &layer, &leaves, given](const Tensor& in) {
+      return run_layer(g_, a_, layer, leaves, kernels_, given, in);
     };
     if (!o_.training || o_.recompute == Recompute::none) return body(x);
     if (!o_.reentrant) return g_.checkpoint(x, body);
-    arguments_ = {context, positions_};
+    arguments_ = {given, positions_};
     return g_.checkpoint_reentrant(x, body);
   }
 
   /// LlamaModel.forward: inputs_embeds stays a local variable to the end.
   Tensor decoder() {
     Tensor inputs_embeds = embed();
-    Tensor hidden = inputs_embeds;
+    Tensor hidden = inputs_embeds, position_embeds;
+    if (position_table_ >= 0) {
+      position_embeds = position_rows();
+      Tensor sum = add(g_, inputs_embeds, position_embeds, "embedding.with_positions");
+      hidden = std::move(sum);
+    }
+    if (o_.training && a_.embedding_dropout > 0) {
+      Tensor dropped = dropout(g_, hidden, "embedding.dropped");
+      hidden = std::move(dropped);
+    }
     const Preamble shared = preamble(inputs_embeds.dtype);
     std::size_t number = 0;
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
@@ -224,7 +196,7 @@ class Runner {
     // rows of several sequences are no longer one block: the matrix product needs a copy
     if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(a_.hidden)}, "hidden_kept");
     const Dim width = o_.critic ? 1 : a_.vocab;
-    Tensor out = linear(g_, kept, head_, -1, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
+    Tensor out = linear(g_, kept, head_, head_bias_, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
     if (code_.scales_logits && !o_.critic) {
       Tensor scaled = scale(g_, out, "logits.scaled", Category::logits);
       out = std::move(scaled);
@@ -294,7 +266,7 @@ class Runner {
   const FamilyCode& code_;
   KernelOptions kernels_;  ///< of o_, and whether dropout acts
   ModelRun out_;
-  int embedding_ = -1, head_ = -1;
+  int embedding_ = -1, position_table_ = -1, head_ = -1, head_bias_ = -1;
   NormLeaf norm_;
   std::vector<LayerLeaves> layers_;
   Tensor input_ids_, labels_, positions_, kept_outputs_;

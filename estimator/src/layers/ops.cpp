@@ -105,6 +105,34 @@ Tensor add(Eager& g, Tensor a, Tensor b, const std::string& name) {
   return out;
 }
 
+Tensor add_in_place(Eager& g, const Tensor& out, const Tensor& x) {
+  Tensor sum = out.alias(out.shape);
+  g.record(sum, "AddBackward0", {&out, &x}, [](Gradients in) { return Gradients{in[0], in[0]}; });
+  return sum;
+}
+
+Tensor sub(Eager& g, Tensor a, Tensor b, const std::string& name) {
+  Tensor out = g.make(name, larger(a, b), higher(a.dtype, b.dtype));
+  g.record(out, "SubBackward0", {&a, &b},
+           [&g](Gradients in) { return Gradients{in[0], gradient(g, "sub_backward", in[0].shape, in[0].dtype)}; });
+  return out;
+}
+
+Tensor clamp(Eager& g, const Tensor& x, int bounds, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(x) : Saved();
+  Tensor out = g.make(name, x.shape, x.dtype);
+  if (recorded) {
+    g.record(out, "ClampBackward1", {&x}, [&g, saved, bounds](Gradients in) {
+      (void)saved.get();
+      Tensor first = gradient(g, "clamp_backward.mask", in[0].shape, DType::boolean);
+      Tensor second = bounds > 1 ? gradient(g, "clamp_backward.mask", in[0].shape, DType::boolean) : Tensor();
+      return Gradients{gradient(g, "clamp_backward", in[0].shape, in[0].dtype)};
+    });
+  }
+  return out;
+}
+
 Tensor neg(Eager& g, Tensor x, const std::string& name) {
   Tensor out = g.make(name, x.shape, x.dtype);
   g.record(out, "NegBackward0", {&x},
@@ -119,6 +147,27 @@ Tensor slice(Eager& g, const Tensor& x, Shape part) {
   g.record(out, "SliceBackward0", {&x}, [&g, whole, dtype](Gradients) {
     return Gradients{gradient(g, "slice_backward", whole, dtype)};  // zeros, then the slice is copied in
   });
+  return out;
+}
+
+std::vector<Tensor> split(Eager& g, const Tensor& x, const std::vector<Shape>& parts) {
+  std::vector<Tensor> out;
+  for (const Shape& part : parts) out.push_back(x.alias(part));
+  const Shape whole = x.shape;
+  Tensor all = x.alias(whole);
+  const auto backward = [&g, whole, parts](Gradients in) {
+    DType dtype = DType::bf16;
+    for (const Tensor& part : in)
+      if (part) dtype = part.dtype;
+    for (std::size_t i = 0; i < in.size(); ++i)
+      if (!in[i]) in[i] = gradient(g, "split_backward.zeros", parts[i], dtype);
+    return Gradients{gradient(g, "split_backward", whole, dtype)};
+  };
+  if (!g.record(all, "SplitBackward0", {&x}, backward, parts.size())) return out;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i].grad_fn = all.grad_fn;
+    out[i].output = i;
+  }
   return out;
 }
 
@@ -169,6 +218,7 @@ Tensor saves_result(Eager& g, Tensor x, const char* node, const std::string& nam
 }  // namespace
 
 Tensor activation(Eager& g, Tensor x, const std::string& name) { return saves_input(g, std::move(x), "SiluBackward0", name); }
+Tensor relu(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "ReluBackward0", name); }
 Tensor sigmoid(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "SigmoidBackward0", name); }
 Tensor tanh(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "TanhBackward0", name); }
 Tensor exp(Eager& g, Tensor x, const std::string& name) { return saves_result(g, std::move(x), "ExpBackward0", name); }
@@ -184,42 +234,6 @@ Tensor dropout(Eager& g, Tensor x, const std::string& name) {
       return Gradients{gradient(g, "dropout_backward", in[0].shape, in[0].dtype)};
     });
   }
-  return out;
-}
-
-Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name, Category category) {
-  Tensor w = g.leaf(weight);
-  if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
-  if (g.autocast && w.dtype == DType::fp32) w = g.autocast_weight(w);
-  Tensor b = bias >= 0 ? g.leaf(bias) : Tensor();
-  if (g.autocast && b && b.dtype == DType::fp32) b = g.autocast_weight(b);
-  std::vector<const Tensor*> inputs{&x, &w};
-  if (bias >= 0) inputs.push_back(&b);
-  const bool recorded = g.will_record(inputs);
-  const bool for_x = recorded && x.needs_grad(), for_w = recorded && w.needs_grad();
-  Saved saved_x = for_w ? g.save(x) : Saved();
-  Saved saved_w = for_x ? g.save(w) : Saved();
-  const Dim width = out_shape.back();
-  Tensor out = g.make(name, {rows, width}, x.dtype, category);
-  out.shape = std::move(out_shape);
-  if (!recorded) return out;
-  const Shape x_shape = x.shape, w_shape = w.shape;
-  const bool for_b = bias >= 0 && b.needs_grad();
-  g.record(out, "MmBackward0", inputs, [=, &g](Gradients in) {
-    Gradients grads(3);
-    if (for_w) {
-      (void)saved_x.get();
-      grads[1] = g.make(name + ".weight_gradient", w_shape, in[0].dtype, Category::gradients);
-      grads[1].transposed = true;
-    }
-    if (for_x) {
-      (void)saved_w.get();
-      grads[0] = gradient(g, "mm_backward", {rows, x_shape.back()}, in[0].dtype);
-      grads[0].shape = x_shape;
-    }
-    if (for_b) grads[2] = in[0];  // summed over the rows when the node has run
-    return grads;
-  });
   return out;
 }
 
@@ -250,65 +264,10 @@ Tensor log_softmax(Eager& g, Tensor x, const std::string& name) {
   return out;
 }
 
-Tensor matmul(Eager& g, Tensor a, Tensor b, Shape out_shape, const std::string& name) {
-  const bool recorded = g.will_record({&a, &b});
-  const bool for_a = recorded && a.needs_grad(), for_b = recorded && b.needs_grad();
-  Saved saved_a = for_b ? g.save(a) : Saved();
-  Saved saved_b = for_a ? g.save(b) : Saved();
-  Tensor out = g.make(name, std::move(out_shape), a.dtype);
-  if (recorded) {
-    const Shape a_shape = a.shape, b_shape = b.shape;
-    g.record(out, "BmmBackward0", {&a, &b}, [=, &g](Gradients in) {
-      Gradients grads(2);
-      if (for_b) {
-        (void)saved_a.get();
-        grads[1] = gradient(g, "bmm_backward", b_shape, in[0].dtype);
-      }
-      if (for_a) {
-        (void)saved_b.get();
-        grads[0] = gradient(g, "bmm_backward", a_shape, in[0].dtype);
-      }
-      return grads;
-    });
-  }
-  return out;
-}
-
-Tensor repeat_kv(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
-  if (elements(out_shape) == elements(x.shape)) return x;
-  const Shape from = x.shape;
-  if (from[1] == Dim(1)) {  // one head: the reshape of the expanded tensor is a view
-    Tensor view = x.alias(std::move(out_shape));
-    g.record(view, "ExpandBackward0", {&x},
-             [&g, from](Gradients in) { return Gradients{gradient(g, "repeat_kv_backward", from, in[0].dtype)}; });
-    return view;
-  }
-  const Dim group = out_shape[1].coefficient / from[1].coefficient;
-  Tensor out = g.make(name, {from[0], from[1], group, from[2], from[3]}, x.dtype);
-  out.shape = std::move(out_shape);
-  g.record(out, "ExpandBackward0", {&x},
-           [&g, from](Gradients in) { return Gradients{gradient(g, "repeat_kv_backward", from, in[0].dtype)}; });
-  return out;
-}
-
 Tensor copy(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
   const Shape from = x.shape;
   Tensor out = g.make(name, std::move(out_shape), x.dtype);
   g.record(out, "CloneBackward0", {&x}, [from](Gradients in) { return Gradients{in[0].alias(from)}; });
-  return out;
-}
-
-Tensor index_rows(Eager& g, Tensor x, const Tensor& index, Shape out_shape, const std::string& name) {
-  const bool recorded = g.will_record({&x});
-  Saved saved = recorded ? g.save(index) : Saved();
-  Tensor out = g.make(name, std::move(out_shape), x.dtype);
-  if (recorded) {
-    const Shape from = x.shape;
-    g.record(out, "IndexBackward0", {&x}, [&g, saved, from](Gradients in) {
-      (void)saved.get();
-      return Gradients{gradient(g, "index_backward", from, in[0].dtype)};
-    });
-  }
   return out;
 }
 
@@ -338,21 +297,6 @@ Tensor div(Eager& g, Tensor a, Tensor b, const std::string& name) {
       }
       if (for_a) grads[0] = gradient(g, "div_backward", in[0].shape, in[0].dtype);
       return grads;
-    });
-  }
-  return out;
-}
-
-Tensor gather(Eager& g, Tensor x, const Tensor& index, Shape out_shape, const std::string& name) {
-  const bool recorded = g.will_record({&x});
-  Saved saved = recorded ? g.save(index) : Saved();
-  Tensor out = g.make(name, std::move(out_shape), x.dtype);
-  if (recorded) {
-    const Shape from = x.shape;
-    const DType dtype = x.dtype;
-    g.record(out, "GatherBackward0", {&x}, [&g, saved, from, dtype](Gradients) {
-      (void)saved.get();
-      return Gradients{g.make("gather_backward", from, dtype, Category::logits)};  // zeros, then scatter_add_
     });
   }
   return out;

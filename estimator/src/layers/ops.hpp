@@ -22,15 +22,25 @@ Tensor add_scalar(Eager& g, Tensor x, const std::string& name);
 Tensor rsqrt(Eager& g, Tensor x, const std::string& name);
 /// a * b, broadcast to the larger one's shape and the higher dtype.
 Tensor mul(Eager& g, Tensor a, Tensor b, const std::string& name, Category category = Category::activations);
+/// out.add_(x): the same storage; x is broadcast or of the same shape.
+Tensor add_in_place(Eager& g, const Tensor& out, const Tensor& x);
+/// x.clamp(...): saves x. `bounds`: one or two of them.
+Tensor clamp(Eager& g, const Tensor& x, int bounds, const std::string& name);
+/// a - b of one shape.
+Tensor sub(Eager& g, Tensor a, Tensor b, const std::string& name);
 /// x * number or x / number.
 Tensor scale(Eager& g, Tensor x, const std::string& name, Category category = Category::activations);
 Tensor add(Eager& g, Tensor a, Tensor b, const std::string& name);
 Tensor neg(Eager& g, Tensor x, const std::string& name);
 /// A slice along an axis; its gradient is a full tensor of zeros with the slice filled in. `whole`: shape of x.
 Tensor slice(Eager& g, const Tensor& x, Shape part);
+/// x.split / x.chunk: views, whose gradients one cat puts together.
+std::vector<Tensor> split(Eager& g, const Tensor& x, const std::vector<Shape>& parts);
+/// Several operands, some unnamed, joined along an axis.
 Tensor cat(Eager& g, std::vector<Tensor> parts, Shape whole, const std::string& name);
 /// Unary functions that save their input (silu, gelu, exp's cousins) or their result.
 Tensor activation(Eager& g, Tensor x, const std::string& name);
+Tensor relu(Eager& g, Tensor x, const std::string& name);
 Tensor sigmoid(Eager& g, Tensor x, const std::string& name);
 Tensor tanh(Eager& g, Tensor x, const std::string& name);
 /// dropout in training mode with a rate above 0: saves a mask of one byte an element.
@@ -38,6 +48,15 @@ Tensor dropout(Eager& g, Tensor x, const std::string& name);
 /// F.linear on a tensor of at least two axes; `rows`: x's leading axes multiplied. bias < 0: none.
 Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out, const std::string& name,
               Category category = Category::activations);
+/// torch.addmm(bias, x, weight) with a weight that lies as [in, out] (Conv1D).
+Tensor conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out, const std::string& name);
+/// ... with a weight that is no parameter itself, but a cast one; no bias.
+Tensor linear_by(Eager& g, Tensor x, Tensor weight, Dim rows, Shape out, const std::string& name);
+/// torch.topk over the last axis: `top` has its shape. The indices are saved.
+struct TopK {
+  Tensor values, indices;
+};
+TopK topk(Eager& g, const Tensor& x, const Shape& top, const std::string& name);
 /// softmax over the last axis with result in `dtype` (half_to_float when x is 16-bit: no fp32 copy of x on CUDA).
 Tensor softmax(Eager& g, Tensor x, DType dtype, const std::string& name, Category category = Category::activations);
 /// log_softmax over the last axis in x's dtype.

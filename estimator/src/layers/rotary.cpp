@@ -17,6 +17,74 @@ Tensor rotate_half(Eager& g, const Tensor& x, const std::string& name) {
   return cat(g, std::move(parts), x.shape, name + ".rotated");
 }
 
+/// x.float() * cos + rotate_half(x).float() * sin.
+Tensor turn_in_fp32(Eager& g, const Tensor& x, const LayerContext& table, const std::string& name) {
+  Tensor wide = to(g, x, DType::fp32, name + ".fp32");
+  Tensor straight = mul(g, std::move(wide), table.cos, name + ".cos");
+  Tensor rotated = rotate_half(g, x, name);
+  wide = to(g, std::move(rotated), DType::fp32, name + ".rotated_fp32");
+  Tensor turned = mul(g, std::move(wide), table.sin, name + ".sin");
+  return add(g, std::move(straight), std::move(turned), name);
+}
+
+/// cat(first * cos - second * sin, second * cos + first * sin).
+Tensor turn_halves(Eager& g, const Tensor& x, const LayerContext& table, const std::string& name) {
+  const Shape half = with_last(x.shape, Dim(x.shape.back().coefficient / 2));
+  const std::vector<Tensor> halves = split(g, x, {half, half});
+  Tensor first, second;
+  {
+    Tensor cos = mul(g, halves[0], table.cos, name + ".cos");
+    Tensor sin = mul(g, halves[1], table.sin, name + ".sin");
+    first = sub(g, std::move(cos), std::move(sin), name + ".first");
+  }
+  {
+    Tensor cos = mul(g, halves[1], table.cos, name + ".cos");
+    Tensor sin = mul(g, halves[0], table.sin, name + ".sin");
+    second = add(g, std::move(cos), std::move(sin), name + ".second");
+  }
+  return cat(g, {first, second}, x.shape, name);
+}
+
+/// cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin]) of neighbours: slices of x and of the tables' first halves.
+Tensor turn_pairs(Eager& g, const Tensor& x, const LayerContext& table, const std::string& name) {
+  const std::int64_t width = table.cos.shape.back().coefficient / 2;
+  const Shape half = with_last(x.shape, Dim(x.shape.back().coefficient / 2));
+  const Tensor x1 = slice(g, x, half), x2 = slice(g, x, half);
+  const Tensor cos = table.cos.alias(with_last(table.cos.shape, width)), sin = table.sin.alias(with_last(table.sin.shape, width));
+  std::vector<Tensor> parts;
+  {
+    Tensor straight = mul(g, x1, cos, name + ".cos");
+    Tensor crossed = mul(g, x2, sin, name + ".sin");
+    parts.push_back(sub(g, std::move(straight), std::move(crossed), name + ".first"));
+  }
+  {
+    Tensor straight = mul(g, x2, cos, name + ".cos");
+    Tensor crossed = mul(g, x1, sin, name + ".sin");
+    parts.push_back(add(g, std::move(straight), std::move(crossed), name + ".second"));
+  }
+  return cat(g, std::move(parts), x.shape, name);
+}
+
+/// view_as_complex(x.float()) * table, back as x's dtype. A complex number is two fp32; `wide` is the function's name for the
+/// copy.
+Tensor turn_complex(Eager& g, const Tensor& x, const Tensor& wide, const Tensor& table, const std::string& name) {
+  Shape pairs = with_last(x.shape, Dim(x.shape.back().coefficient / 2));
+  pairs.push_back(Dim(2));
+  Tensor as_complex = wide.alias(pairs);
+  as_complex.grad_fn = wide.grad_fn;
+  Tensor product = mul(g, std::move(as_complex), table, name + ".complex");
+  product.shape = x.shape;
+  return to(g, std::move(product), x.dtype, name);
+}
+
+Rotated rotate_complex(Eager& g, const LayerContext& context, const Tensor& q, const Tensor& k) {
+  Tensor wide_q = to(g, q, DType::fp32, "q_fp32"), wide_k = to(g, k, DType::fp32, "k_fp32");
+  Rotated out;
+  out.query = turn_complex(g, q, wide_q, context.cos, "q_rotary");
+  out.key = turn_complex(g, k, wide_k, context.cos, "k_rotary");
+  return out;
+}
+
 /// x * cos + rotate_half(x) * sin.
 Tensor turn(Eager& g, const Tensor& x, const LayerContext& table, const std::string& name) {
   Tensor straight = mul(g, x, table.cos, name + ".cos");
@@ -73,6 +141,15 @@ Rotated rotate_parts(Eager& g, const RotaryCode& code, const LayerContext& table
 }  // namespace
 
 Rotated apply_rotary(Eager& g, const RotaryCode& code, const LayerContext& context, const Tensor& q, const Tensor& k) {
+  if (code.form == RotaryForm::complex) return rotate_complex(g, context, q, k);
+  if (code.form == RotaryForm::pairs) {
+    Tensor query = turn_pairs(g, q, context, "q_rotary");
+    return {std::move(query), turn_pairs(g, k, context, "k_rotary")};
+  }
+  if (code.form == RotaryForm::halves) {
+    Tensor query = turn_halves(g, q, context, "q_rotary");
+    return {std::move(query), turn_halves(g, k, context, "k_rotary")};
+  }
   LayerContext table = context;
   if (code.repeats_cos) {
     table.cos = repeated(g, context.cos, "rotary.cos_repeated");
@@ -81,7 +158,9 @@ Rotated apply_rotary(Eager& g, const RotaryCode& code, const LayerContext& conte
   if (code.splits_head) return rotate_parts(g, code, table, q, k);
   const Tensor query = code.casts_first ? to(g, q, DType::fp32, "q_fp32") : q;
   const Tensor key = code.casts_first ? to(g, k, DType::fp32, "k_fp32") : k;
-  Rotated out{turn(g, query, table, "q_rotary"), turn(g, key, table, "k_rotary")};
+  Rotated out;
+  out.query = code.casts_terms ? turn_in_fp32(g, query, table, "q_rotary") : turn(g, query, table, "q_rotary");
+  out.key = code.casts_terms ? turn_in_fp32(g, key, table, "k_rotary") : turn(g, key, table, "k_rotary");
   if (!code.table_in_fp32 && !code.casts_first) return out;
   Rotated cast;
   cast.query = to(g, out.query, q.dtype, "q_rotary.cast");

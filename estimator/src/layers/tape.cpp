@@ -68,7 +68,7 @@ class Builder {
         if (fresh)
           tape_.sites.push_back({storage.name, storage.shape, storage.dtype, storage.category, storage.saved,
                                  elements(storage.shape) * Dim(row(storage.dtype).bits / 8), static_cast<std::size_t>(station),
-                                 storage.gradient_of});
+                                 storage.gradient_of, storage.column >= 0});
         born_[static_cast<std::size_t>(e->storage)] = {at->second, station, unit_of(s.scope)};
       }
     }
@@ -234,9 +234,11 @@ std::vector<std::pair<TapeSite, int>> saved_of_layer(const Architecture& a, cons
                           true,
                           elements(storage.shape) * Dim(row(storage.dtype).bits / 8),
                           s,
-                          -1};
-      const auto at = std::find_if(out.begin(), out.end(),
-                                   [&](const auto& p) { return p.first.shape == site.shape && p.first.dtype == site.dtype; });
+                          -1,
+                          storage.column >= 0};
+      const auto at = std::find_if(out.begin(), out.end(), [&](const auto& p) {
+        return p.first.shape == site.shape && p.first.dtype == site.dtype && p.first.one_more == site.one_more;
+      });
       if (at == out.end())
         out.emplace_back(site, 1);
       else

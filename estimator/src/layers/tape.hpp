@@ -28,6 +28,7 @@ struct TapeSite {
   Dim bytes;                ///< elements * size of one
   std::size_t station = 0;  ///< where it is allocated
   int leaf = -1;            ///< index into Tape::leaves, of a parameter's gradient
+  bool one_more = false;    ///< the last axis has one more entry, whose bytes are a site of their own (Storage::column)
 };
 struct TapeEvent {
   enum class Kind : std::uint8_t { alloc, free, gradient };

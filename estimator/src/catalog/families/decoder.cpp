@@ -175,6 +175,10 @@ FeedForward moe_feed_forward(const Fields& fields, const Traits& traits) {
   out.score = moe.score;
   out.router_in_fp32 = moe.router_in_fp32;
   out.weights_in_fp32 = moe.weights_in_fp32;
+  if (moe.groups_otherwise > 0) {
+    out.router_groups = fields.integer_or("n_group", moe.groups_otherwise, {1, out.experts});
+    out.router_top_groups = fields.integer_or("topk_group", moe.top_groups_otherwise, {1, out.router_groups});
+  }
   return out;
 }
 

@@ -28,6 +28,7 @@ constexpr Traits kGpt2{
     .rotary = false,
     .hidden_dropout_otherwise = 0.1,
     .attention_dropout_otherwise = 0.1,
+    .embedding_dropout_otherwise = 0.1,
 };
 
 /// The position table: n_positions rows, 1024 unless stated.

@@ -173,9 +173,15 @@ constexpr Traits kCohere{
     .norm_place = NormPlace::parallel_one,
 };
 
+/// Full layers have no positions.
+void cohere2_positions(const Fields&, const Traits&, std::int64_t, Layer& layer) {
+  if (layer.mixer.span == AttentionSpan::full) layer.mixer.rotary_dim = 0;
+}
+
 constexpr Traits cohere2() {
   Traits t = kCohere;
   t.family = "cohere2";
+  t.adjust = cohere2_positions;
   t.head_dim_otherwise = 128;
   t.qk_norm = QkNorm::none;
   t.span = SpanRule::every_nth_full;

@@ -46,6 +46,17 @@ Mixer indexed_mixer(const Fields& fields, const Traits& traits, std::int64_t lay
   return mixer;
 }
 
+/// Of the larger V2 models; V2-Lite states groups that its "greedy" router does not look at.
+void read_v2_groups(const Fields& fields, const Traits&, Architecture& out) {
+  if (fields.text_or("topk_method", "greedy") != "group_limited_greedy") return;
+  for (LayerRun& run : out.runs) {
+    FeedForward& ff = run.layer.feed_forward;
+    if (ff.kind != FeedForwardKind::moe) continue;
+    ff.router_groups = fields.integer("n_group", {1, ff.experts});
+    ff.router_top_groups = fields.integer("topk_group", {1, ff.router_groups});
+  }
+}
+
 constexpr Traits kDeepSeekV2{
     .family = "deepseek_v2",
     .q_bias = by("attention_bias"),
@@ -57,6 +68,7 @@ constexpr Traits kDeepSeekV2{
             .weights_in_fp32 = true},
     .is_moe = true,
     .mixer = mla_mixer,
+    .finish = read_v2_groups,
 };
 
 constexpr Traits deepseek_v3() {
@@ -64,6 +76,8 @@ constexpr Traits deepseek_v3() {
   t.family = "deepseek_v3";
   t.moe.correction_bias = kAlways;
   t.moe.score = RouterScore::sigmoid;
+  t.moe.groups_otherwise = 8;
+  t.moe.top_groups_otherwise = 4;
   t.finish = read_deepseek_mtp;
   return t;
 }

@@ -146,7 +146,9 @@ constexpr Traits kDots{
             .correction_bias = kAlways,
             .score = RouterScore::sigmoid,
             .router_in_fp32 = true,
-            .weights_in_fp32 = true},
+            .weights_in_fp32 = true,
+            .groups_otherwise = 1,
+            .top_groups_otherwise = 1},
     .is_moe = true,
 };
 
@@ -164,7 +166,9 @@ constexpr Traits kGlm4Moe{
             .correction_bias = kAlways,
             .score = RouterScore::sigmoid,
             .router_in_fp32 = true,
-            .weights_in_fp32 = true},
+            .weights_in_fp32 = true,
+            .groups_otherwise = 1,
+            .top_groups_otherwise = 1},
     .is_moe = true,
     .finish = read_deepseek_mtp_once,
 };

@@ -71,6 +71,7 @@ struct MoeTraits {
   Choice normalise_top_k = by("norm_topk_prob");
   RouterScore score = RouterScore::softmax;
   bool router_in_fp32 = false, weights_in_fp32 = false;
+  std::int64_t groups_otherwise = 0, top_groups_otherwise = 0;  ///< n_group, topk_group; 0: the router knows no groups
 };
 
 struct Traits {

@@ -14,10 +14,10 @@ struct ActivationRow {
 };
 // The clamped and scaled variants of the gate (gpt-oss and MiniMax-M3 "swigluoai", Kimi-K3 "situ") count with SiLU.
 constexpr ActivationRow kActivations[] = {
-    {"silu", Activation::silu},          {"swish", Activation::silu},          {"swigluoai", Activation::silu},
-    {"situ", Activation::silu},          {"gelu", Activation::gelu},           {"gegelu", Activation::gelu},
-    {"gelu_new", Activation::gelu_tanh}, {"gelu_fast", Activation::gelu_tanh}, {"gelu_pytorch_tanh", Activation::gelu_tanh},
-    {"quick_gelu", Activation::gelu},    {"relu", Activation::relu},           {"relu2", Activation::relu_squared},
+    {"silu", Activation::silu},         {"swish", Activation::silu},          {"swigluoai", Activation::silu},
+    {"situ", Activation::silu},         {"gelu", Activation::gelu},           {"gegelu", Activation::gelu},
+    {"gelu_new", Activation::gelu_new}, {"gelu_fast", Activation::gelu_tanh}, {"gelu_pytorch_tanh", Activation::gelu_tanh},
+    {"quick_gelu", Activation::gelu},   {"relu", Activation::relu},           {"relu2", Activation::relu_squared},
 };
 
 }  // namespace

@@ -1,0 +1,248 @@
+#include "layers/kernels.hpp"
+
+#include "layers/ops.hpp"
+#include "layers/sinks.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace ops;
+
+/// flash-attention 2: saves q, k, v, out, log-sum-exp and the state of the generator.
+/// Backward buffers inside the kernel: flash-attention csrc/flash_attn/flash_api.cpp mha_bwd (2.8): dq in fp32, one fp32 per
+/// row, and k, v gradients expanded to all heads under grouped queries.
+Tensor flash(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, Shape out_shape, const KernelOptions& options,
+             bool sdpa) {
+  const bool recorded = g.will_record({&q, &k, &v});
+  Saved sq, sk, sv;
+  if (recorded) {
+    sq = g.save(q);
+    sk = g.save(k);
+    sv = g.save(v);
+  }
+  const Dim heads = q.shape[1], rows = q.shape[2];
+  Tensor out = g.make("attention.out", sdpa ? q.shape : out_shape, q.dtype);
+  Tensor lse = g.make("attention.lse", {q.shape[0], heads, rows}, DType::fp32);
+  Tensor rng = g.make("attention.rng", {Dim(2)}, DType::int64);
+  Tensor offset = sdpa ? g.make("attention.rng_offset", {}, DType::int64) : Tensor();
+  out.shape = std::move(out_shape);
+  if (!recorded) return out;
+  Saved so = g.save(out), sl = g.save(lse), sr = g.save(rng), sf = sdpa ? g.save(offset) : Saved();
+  const bool grouped = q.shape[1] != k.shape[1];
+  const bool internals = options.kernel_internals;
+  const Shape whole = q.shape, by_row = lse.shape;
+  g.record(out, "FlashAttentionBackward", {&q, &k, &v}, [=, &g](Gradients in) {
+    for (const Saved* s : {&sq, &sk, &sv, &so, &sl, &sr}) (void)s->get();
+    if (sdpa) (void)sf.get();
+    const DType dtype = in[0].dtype;
+    Gradients grads;
+    for (const Saved* s : {&sq, &sk, &sv})
+      grads.push_back(g.make("attention.backward", s->get().shape, dtype, Category::temporaries));
+    if (internals) {
+      Tensor dq = g.make("attention.dq_accum", whole, DType::fp32, Category::workspace);
+      Tensor d = g.make("attention.softmax_d", by_row, DType::fp32, Category::workspace);
+      Tensor dk = grouped ? g.make("attention.dk_expanded", whole, dtype, Category::workspace) : Tensor();
+      Tensor dv = grouped ? g.make("attention.dv_expanded", whole, dtype, Category::workspace) : Tensor();
+    }
+    return grads;
+  });
+  return out;
+}
+
+/// SDPA's memory-efficient kernel: k and v are copies for all heads, the mask is converted to the compute dtype in every layer.
+Tensor efficient(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, Shape out_shape) {
+  Tensor bias = mask ? g.make("attention.bias", mask.shape, q.dtype) : Tensor();
+  const bool recorded = g.will_record({&q, &k, &v});
+  Saved sq, sk, sv, sb;
+  if (recorded) {
+    sq = g.save(q);
+    sk = g.save(k);
+    sv = g.save(v);
+    if (bias) sb = g.save(bias);
+  }
+  Tensor out = g.make("attention.out", q.shape, q.dtype);
+  Tensor lse = g.make("attention.lse", {q.shape[0], q.shape[1], q.shape[2]}, DType::fp32);
+  Tensor seed = g.make("attention.rng", {}, DType::int64), offset = g.make("attention.rng", {}, DType::int64);
+  out.shape = std::move(out_shape);
+  if (!recorded) return out;
+  Saved so = g.save(out), sl = g.save(lse), ss = g.save(seed), sf = g.save(offset);
+  g.record(out, "EfficientAttentionBackward", {&q, &k, &v}, [=, &g](Gradients in) {
+    for (const Saved* s : {&sq, &sk, &sv, &sb, &so, &sl, &ss, &sf}) (void)s->get();
+    Gradients grads;
+    for (const Saved* s : {&sq, &sk, &sv})
+      grads.push_back(g.make("attention.backward", s->get().shape, in[0].dtype, Category::temporaries));
+    Tensor delta = g.make("attention.delta", sl.get().shape, DType::fp32, Category::temporaries);
+    return grads;
+  });
+  return out;
+}
+
+/// The last axis padded from v's width to q's: F.pad. Its gradient is cut out of the padded one's, as a copy.
+Tensor pad_values(Eager& g, const Tensor& v, Dim width) {
+  const Shape narrow = v.shape;
+  Tensor out = g.make("attention.v_padded", {v.shape[0], v.shape[2], v.shape[1], width}, v.dtype);
+  out.shape = with_last(v.shape, width);
+  g.record(out, "ConstantPadNdBackward0", {&v},
+           [&g, narrow](Gradients in) { return Gradients{g.make("pad_backward", narrow, in[0].dtype, Category::temporaries)}; });
+  return out;
+}
+
+Shape scores_shape(const Tensor& q, const Tensor& k) { return {q.shape[0], q.shape[1], q.shape[2], k.shape[2]}; }
+
+/// SDPA's math kernel. Sixteen-bit inputs are computed in fp32 throughout.
+Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Tensor& mask, Shape out_shape) {
+  const DType dtype = q_in.dtype;
+  const Shape expanded{q_in.shape[0], q_in.shape[1], k_in.shape[2], k_in.shape[3]};
+  Tensor q = to(g, q_in, DType::fp32, "attention.q_fp32");
+  Tensor k = to(g, k_in, DType::fp32, "attention.k_fp32");
+  Tensor v = to(g, v_in, DType::fp32, "attention.v_fp32");
+  q = scale(g, std::move(q), "attention.q_scaled");
+  k = repeat_kv(g, std::move(k), expanded, "attention.k_expanded");
+  v = repeat_kv(g, std::move(v), expanded, "attention.v_expanded");
+  std::swap(k.shape[2], k.shape[3]);
+  k = scale(g, std::move(k), "attention.k_scaled");  // of the transposed keys
+  Tensor scores = matmul(g, std::move(q), std::move(k), scores_shape(q_in, k_in), "attention.scores");
+  {
+    Tensor causal = g.make("attention.causal", {q_in.shape[2], k_in.shape[2]}, DType::fp32, Category::temporaries);
+  }
+  if (mask) scores = add(g, std::move(scores), mask, "attention.masked");
+  Tensor probabilities = softmax(g, std::move(scores), DType::fp32, "attention.probabilities");
+  Tensor out = matmul(g, std::move(probabilities), std::move(v), q_in.shape, "attention.out_fp32");
+  out = to(g, std::move(out), dtype, "attention.out_cast");
+  return copy(g, std::move(out), std::move(out_shape), "attention.out");  // transpose(1, 2).contiguous()
+}
+
+/// softmax in fp32, cast back; or in the dtype of the scores, which autocast widens.
+Tensor probabilities_of(Eager& g, Tensor& scores, DType dtype, bool in_dtype) {
+  if (in_dtype && !g.autocast) {
+    Tensor narrow = softmax(g, scores, scores.dtype, "attention.probabilities");
+    scores.reset();
+    return narrow;
+  }
+  Tensor probabilities = softmax(g, scores, DType::fp32, "attention.probabilities");
+  Tensor cast = to(g, std::move(probabilities), dtype, "attention.weights");
+  scores.reset();
+  return cast;
+}
+
+/// tanh(scores / cap) * cap, each step bound to the same name.
+void soft_cap(Eager& g, Tensor& scores) {
+  Tensor next = scale(g, scores, "attention.capped_in");
+  scores = std::move(next);
+  next = tanh(g, scores, "attention.capped");
+  scores = std::move(next);
+  next = scale(g, scores, "attention.capped_out");
+  scores = std::move(next);
+}
+
+/// eager_attention_forward of the modeling files. matmul folds batch and heads into one axis: a transposed tensor of several
+/// sequences has to be copied for that; one that lies by head, or was repeated to all heads, need not.
+Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
+  const Tensor &query = in.query, &key = in.key, &value = in.value;
+  const auto all_heads = [&](const Tensor& x) { return Shape{query.shape[0], query.shape[1], x.shape[2], x.shape[3]}; };
+  Tensor keys = key, values = value;
+  const auto expand_keys = [&] { keys = repeat_kv(g, key, all_heads(key), "attention.k_expanded"); };
+  const auto expand_values = [&] { values = repeat_kv(g, value, all_heads(value), "attention.v_expanded"); };
+  expand_keys();
+  if (!in.expands_late) expand_values();
+  const bool repeated = query.shape[1] != key.shape[1] && key.shape[1] != Dim(1);
+  const auto folded = [&](const Tensor& x, bool lies_by_head, Shape shape, const char* name) {
+    return options.several_sequences && !lies_by_head ? copy(g, x, std::move(shape), name) : x;
+  };
+  const Shape transposed{keys.shape[0], keys.shape[1], keys.shape[3], keys.shape[2]};
+  Tensor scores;
+  {
+    Tensor q = folded(query, in.by_head, query.shape, "attention.q_contiguous");
+    Tensor k = folded(keys, repeated || in.by_head, transposed, "attention.k_contiguous");
+    scores = matmul(g, std::move(q), std::move(k), scores_shape(query, key), "attention.scores");
+  }
+  scores = scale(g, std::move(scores), "attention.scaled");
+  if (options.softcap) soft_cap(g, scores);
+  if (in.mask) {
+    Tensor masked = add(g, scores, in.mask, "attention.masked");
+    scores = std::move(masked);
+  }
+  Attended out;
+  Tensor logits;  // with the column of the sinks: a name until the function returns
+  if (in.sinks >= 0)
+    out.weights = probabilities_with_sinks(g, scores, in.sinks, logits);
+  else
+    out.weights = probabilities_of(g, scores, query.dtype, in.softmax_in_dtype);
+  scores.reset();
+  if (options.attention_dropout) {
+    Tensor dropped = dropout(g, out.weights, "attention.dropped");
+    out.weights = std::move(dropped);
+  }
+  if (in.expands_late) expand_values();
+  Tensor v = folded(values, repeated, values.shape, "attention.v_contiguous");
+  Tensor product = matmul(g, out.weights, std::move(v), with_last(query.shape, value.shape.back()), "attention.out_heads");
+  out.output = copy(g, std::move(product), in.out_shape, "attention.out");
+  return out;
+}
+
+/// sdpa_attention_forward with PyTorch's choice of kernel (aten sdp_utils.cpp, 2.13): flash for 16-bit without a mask, with
+/// grouped queries natively; memory-efficient with a mask or in fp32 (k, v repeated first); math for fp32 grouped queries.
+/// Flash's output lies as q does, and transpose(1, 2).contiguous() copies one that lies by head.
+Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
+  Tensor &q = in.query, &k = in.key, &v = in.value;
+  if (g.autocast) {
+    q = to(g, std::move(q), DType::bf16, "attention.q_bf16");
+    k = to(g, std::move(k), DType::bf16, "attention.k_bf16");
+    v = to(g, std::move(v), DType::bf16, "attention.v_bf16");
+  }
+  const bool grouped = q.shape[1] != k.shape[1];
+  if (options.sdpa_math || (q.dtype == DType::fp32 && grouped && !in.mask)) return math(g, q, k, v, in.mask, in.out_shape);
+  if (q.dtype != DType::fp32 && !in.mask) {
+    Tensor out = flash(g, q, k, v, in.out_shape, options, true);
+    return in.by_head ? copy(g, std::move(out), in.out_shape, "attention.out_contiguous") : out;
+  }
+  const Shape expanded{q.shape[0], q.shape[1], k.shape[2], k.shape[3]};
+  k = repeat_kv(g, std::move(k), expanded, "attention.k_expanded");
+  v = repeat_kv(g, std::move(v), expanded, "attention.v_expanded");
+  return efficient(g, q, k, v, in.mask, in.out_shape);
+}
+
+/// A 16-bit copy as [B, S, heads, d], which is how flash-attention takes it.
+Tensor cast_by_token(Eager& g, const Tensor& x, const std::string& name) {
+  Tensor by_token = x;
+  std::swap(by_token.shape[1], by_token.shape[2]);
+  Tensor out = to(g, std::move(by_token), DType::bf16, name);
+  out.shape = x.shape;
+  return out;
+}
+
+/// flash_attention_forward: values are padded to the width of queries, the output is cut back.
+Tensor flash_forward(Eager& g, const Attention& in, const KernelOptions& options) {
+  const Dim width = in.query.shape.back(), narrow = in.value.shape.back();
+  Tensor v = in.value;
+  if (narrow != width) v = pad_values(g, in.value, width);
+  Tensor out;
+  if (in.query.dtype != DType::fp32) {
+    out = flash(g, in.query, in.key, v, with_last(in.out_shape, width), options, false);
+  } else {
+    // fp32 inputs (norms and rotary positions of an fp32 model) are cast to the compute dtype
+    Tensor q16 = cast_by_token(g, in.query, "attention.q_bf16");
+    Tensor k16 = cast_by_token(g, in.key, "attention.k_bf16");
+    Tensor v16 = cast_by_token(g, v, "attention.v_bf16");
+    out = flash(g, q16, k16, v16, with_last(in.out_shape, width), options, false);
+  }
+  if (narrow == width) return out;
+  Tensor cut = slice(g, out, in.out_shape);
+  return cut;
+}
+
+}  // namespace
+
+Attended attend(Eager& g, const Attention& in, const KernelOptions& options) {
+  switch (options.kernels) {
+    case Kernels::hf_eager:
+      return eager(g, in, options);
+    case Kernels::hf_sdpa:
+      return {sdpa(g, in, options), {}};
+    case Kernels::hf_flash:
+      break;
+  }
+  return {flash_forward(g, in, options), {}};
+}
+
+}  // namespace oomplan

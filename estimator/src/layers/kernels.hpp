@@ -1,0 +1,23 @@
+// Attention kernels: eager_attention_forward of the modeling files, and what transformers calls for SDPA and flash-attention 2.
+#pragma once
+#include "layers/decoder.hpp"
+
+namespace oomplan {
+
+struct Attention {
+  Tensor query = {}, key = {}, value = {};  ///< [B, heads, S, d]; names of the caller
+  Tensor mask = {};
+  int sinks = -1;        ///< the leaf with one logit a head; -1: none
+  bool by_head = false;  ///< query and key are contiguous with heads in front of tokens: a cat made them so
+  bool softmax_in_dtype = false;
+  bool expands_late = false;  ///< the one value head is expanded inside the product, not in front of all (Falcon)
+  Shape out_shape = {};       ///< [B, S, heads, d of values]
+};
+
+struct Attended {
+  Tensor output;   ///< of the kernel, [B, S, heads, d]; the attention block puts o_proj's result here
+  Tensor weights;  ///< eager only: the probabilities that the module returns
+};
+Attended attend(Eager& g, const Attention&, const KernelOptions&);
+
+}  // namespace oomplan

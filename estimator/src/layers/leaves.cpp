@@ -1,0 +1,129 @@
+// Parameters of a decoder layer, in the order in which its modules register them.
+#include "layers/decoder.hpp"
+#include "layers/families.hpp"
+
+namespace oomplan {
+namespace {
+
+/// What the functions here share.
+struct Declarer {
+  Eager& g;
+  const FamilyCode& code;
+  std::int64_t h;
+  DType dtype;
+  LayerLeaves& w;
+
+  int matrix(const char* name, std::int64_t out, std::int64_t in) const {
+    return g.parameter(name, code.conv1d ? Shape{in, out} : Shape{out, in}, dtype);
+  }
+  int vector(const char* name, std::int64_t width) const { return g.parameter(name, {width}, dtype); }
+
+  void output(const Mixer& m) const {
+    w.o = matrix("self_attn.o_proj.weight", h, m.out_width());
+    if (m.out_bias) w.o_bias = vector("self_attn.o_proj.bias", h);
+  }
+
+  void attention(const Mixer& m) const {
+    if (m.sinks) w.sinks = vector("self_attn.sinks", m.heads);
+    if (m.fused_qkv) {
+      const bool out_first = code.fused_qkv == FusedQkv::slices;
+      if (out_first) output(m);
+      const std::int64_t width = m.q_width() + m.k_width() + m.v_width();
+      w.qkv = matrix("self_attn.qkv_proj.weight", width, h);
+      if (m.q_bias) w.qkv_bias = vector("self_attn.qkv_proj.bias", width);
+      if (!out_first) output(m);
+      return;
+    }
+    w.q = matrix("self_attn.q_proj.weight", m.q_width(), h);
+    if (m.q_bias) w.q_bias = vector("self_attn.q_proj.bias", m.q_width());
+    w.k = matrix("self_attn.k_proj.weight", m.k_width(), h);
+    if (m.k_bias) w.k_bias = vector("self_attn.k_proj.bias", m.k_width());
+    w.v = matrix("self_attn.v_proj.weight", m.v_width(), h);
+    if (m.v_bias) w.v_bias = vector("self_attn.v_proj.bias", m.v_width());
+    output(m);
+    if (m.qk_norm == QkNorm::none) return;
+    const bool by_head = m.qk_norm == QkNorm::head;
+    w.q_norm.weight = vector("self_attn.q_norm.weight", by_head ? m.head_dim : m.q_width());
+    w.k_norm.weight = vector("self_attn.k_norm.weight", by_head ? m.head_dim : m.k_width());
+  }
+
+  void latent_attention(const Mixer& m) const {
+    if (m.q_lora_rank == 0) {
+      w.q = matrix("self_attn.q_proj.weight", m.q_width(), h);
+    } else {
+      w.q_a = matrix("self_attn.q_a_proj.weight", m.q_lora_rank, h);
+      if (m.q_bias) w.q_a_bias = vector("self_attn.q_a_proj.bias", m.q_lora_rank);
+      w.q_a_norm.weight = vector("self_attn.q_a_layernorm.weight", m.q_lora_rank);
+      w.q = matrix("self_attn.q_b_proj.weight", m.q_width(), m.q_lora_rank);
+    }
+    w.kv_a = matrix("self_attn.kv_a_proj_with_mqa.weight", m.kv_lora_rank + m.rope_head_dim, h);
+    if (m.k_bias) w.kv_a_bias = vector("self_attn.kv_a_proj_with_mqa.bias", m.kv_lora_rank + m.rope_head_dim);
+    w.kv_a_norm.weight = vector("self_attn.kv_a_layernorm.weight", m.kv_lora_rank);
+    w.kv_b = matrix("self_attn.kv_b_proj.weight", m.heads * (m.nope_head_dim + m.value_head_dim), m.kv_lora_rank);
+    output(m);
+  }
+
+  void dense(const FeedForward& ff) const {
+    const auto bias = [&](const char* name, std::int64_t width) { return ff.bias ? vector(name, width) : -1; };
+    if (ff.kind == FeedForwardKind::plain) {
+      w.up = matrix("mlp.fc1.weight", ff.width, h);
+      w.up_bias = bias("mlp.fc1.bias", ff.width);
+    } else if (ff.fused_gate_up) {
+      w.gate_up = matrix("mlp.gate_up_proj.weight", 2 * ff.width, h);
+    } else {
+      w.gate = matrix("mlp.gate_proj.weight", ff.width, h);
+      w.gate_bias = bias("mlp.gate_proj.bias", ff.width);
+      w.up = matrix("mlp.up_proj.weight", ff.width, h);
+      w.up_bias = bias("mlp.up_proj.bias", ff.width);
+    }
+    w.down = matrix("mlp.down_proj.weight", h, ff.width);
+    w.down_bias = bias("mlp.down_proj.bias", h);
+  }
+
+  void router(const FeedForward& ff) const {
+    w.router = matrix("mlp.gate.weight", ff.experts, h);
+    if (ff.router_bias) w.router_bias = vector("mlp.gate.bias", ff.experts);
+  }
+
+  void experts(const FeedForward& ff) const {
+    const std::int64_t e = ff.experts, width = ff.expert_width;
+    if (code.router_first) router(ff);
+    w.experts_gate_up = g.parameter("mlp.experts.gate_up_proj", {e, 2 * width, h}, dtype);
+    if (ff.expert_bias) w.experts_gate_up_bias = g.parameter("mlp.experts.gate_up_proj_bias", {e, 2 * width}, dtype);
+    w.experts_down = g.parameter("mlp.experts.down_proj", {e, h, width}, dtype);
+    if (ff.expert_bias) w.experts_down_bias = g.parameter("mlp.experts.down_proj_bias", {e, h}, dtype);
+    if (!code.router_first) router(ff);
+    if (ff.shared_width == 0) return;
+    w.shared_gate = matrix("mlp.shared_expert.gate_proj.weight", ff.shared_width, h);
+    w.shared_up = matrix("mlp.shared_expert.up_proj.weight", ff.shared_width, h);
+    w.shared_down = matrix("mlp.shared_expert.down_proj.weight", h, ff.shared_width);
+    if (ff.shared_gate) w.shared_router = matrix("mlp.shared_expert_gate.weight", 1, h);
+  }
+};
+
+}  // namespace
+
+LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, DType dtype) {
+  LayerLeaves w;
+  const Declarer declare{g, family_code(a.family), a.hidden, dtype, w};
+  if (layer.mixer.kind == MixerKind::mla)
+    declare.latent_attention(layer.mixer);
+  else
+    declare.attention(layer.mixer);
+  if (layer.feed_forward.kind == FeedForwardKind::moe)
+    declare.experts(layer.feed_forward);
+  else
+    declare.dense(layer.feed_forward);
+  const auto norm = [&](const char* name) { return declare_norm(g, layer.norm, name, a.hidden, dtype); };
+  if (layer.norm_place != NormPlace::post) w.before_attention = norm("input_layernorm");
+  if (layer.norm_place == NormPlace::pre_and_post || layer.norm_place == NormPlace::post)
+    w.after_attention = norm("post_attention_layernorm");
+  if (layer.norm_place == NormPlace::pre || layer.norm_place == NormPlace::pre_and_post ||
+      layer.norm_place == NormPlace::parallel_two)
+    w.before_feed_forward = norm("pre_feedforward_layernorm");
+  if (layer.norm_place == NormPlace::pre_and_post || layer.norm_place == NormPlace::post)
+    w.after_feed_forward = norm("post_feedforward_layernorm");
+  return w;
+}
+
+}  // namespace oomplan

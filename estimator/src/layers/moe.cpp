@@ -1,0 +1,137 @@
+#include "layers/moe.hpp"
+
+#include "layers/mlp.hpp"
+#include "layers/ops.hpp"
+#include "layers/router.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace ops;
+using axis::B, axis::S, axis::T;
+
+/// torch._grouped_mm on sorted rows; saves input, weight and offsets.
+Tensor grouped_linear(Eager& g, Tensor x, int weight, const Tensor& offsets, Shape out_shape, const std::string& name) {
+  Tensor w = g.leaf(weight);
+  const bool recorded = g.will_record({&x, &w});
+  Saved saved_x = recorded && w.needs_grad() ? g.save(x) : Saved();
+  Saved saved_offsets = recorded ? g.save(offsets) : Saved();
+  Tensor out = g.make(name, std::move(out_shape), x.dtype);
+  if (!recorded) return out;
+  const bool for_x = x.needs_grad(), for_w = w.needs_grad();
+  const Shape x_shape = x.shape, w_shape = w.shape;
+  g.record(out, "GroupedMmBackward0", {&x, &w}, [=, &g](Gradients in) {
+    (void)saved_offsets.get();
+    Gradients grads(2);
+    if (for_w) {
+      (void)saved_x.get();
+      grads[1] = g.make(name + ".weight_gradient", w_shape, in[0].dtype, Category::gradients);
+    }
+    if (for_x) grads[0] = g.make("grouped_mm_backward", x_shape, in[0].dtype, Category::temporaries);
+    return grads;
+  });
+  return out;
+}
+
+/// selected_biases = bias[expert_ids]: one row a routed row; -1: no bias, no tensor.
+Tensor bias_of_rows(Eager& g, int bias, const Tensor& expert_ids, Shape out, const std::string& name) {
+  return bias < 0 ? Tensor() : index_rows(g, g.leaf(bias), expert_ids, std::move(out), name);
+}
+
+/// act_fn(gate) * up
+Tensor gate(Eager& g, const Tensor& projected, const Shape& half) {
+  std::vector<Tensor> halves = split(g, projected, {half, half});
+  Tensor gate = std::move(halves[0]), up = std::move(halves[1]);
+  Tensor active = activation(g, gate, "experts.act");
+  return mul(g, std::move(active), up, "experts.product");
+}
+
+/// gpt-oss: every other column, clamped; gate * sigmoid(gate * alpha) * (up + 1).
+Tensor clamped_gate(Eager& g, const Tensor& projected, const Shape& half) {
+  Tensor gate = slice(g, projected, half), up = slice(g, projected, half);
+  Tensor clamped = clamp(g, gate, 1, "experts.gate");
+  gate = std::move(clamped);
+  clamped = clamp(g, up, 2, "experts.up");
+  up = std::move(clamped);
+  Tensor glu;
+  {
+    Tensor scaled = scale(g, gate, "experts.gate_scaled");
+    Tensor open = sigmoid(g, std::move(scaled), "experts.sigmoid");
+    glu = mul(g, gate, std::move(open), "experts.glu");
+  }
+  Tensor shifted = add_scalar(g, up, "experts.up_plus_one");
+  return mul(g, std::move(shifted), glu, "experts.product");
+}
+
+/// grouped_mm_experts_forward: rows sorted by expert, two grouped products, weighted, put back, summed over k.
+Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x_TH, const Routing& routing,
+                       const LayerLeaves& w) {
+  const Dim rows = T * Dim(ff.experts_per_token);
+  const Shape half{rows, Dim(ff.expert_width)}, both{rows, Dim(2 * ff.expert_width)};
+  Tensor expert_ids = g.make("experts.sorted_ids", {rows}, DType::int64);
+  Tensor permutation = g.make("experts.permutation", {rows}, DType::int64);
+  Tensor selected;
+  {
+    Tensor token = g.make("experts.token", {rows}, DType::int64);  // perm // top_k, saved by the index
+    selected = index_rows(g, x_TH, token, {rows, hidden}, "experts.input");
+  }
+  Tensor weights = index_rows(g, routing.weights, permutation, {rows}, "experts.weights");
+  Tensor narrow = g.make("experts.ids_int32", {rows}, DType::int32);
+  Tensor counts = g.make("experts.counts", {Dim(ff.experts)}, DType::int32);
+  Tensor offsets = g.make("experts.offsets", {Dim(ff.experts)}, DType::int32);
+  Tensor biases = bias_of_rows(g, w.experts_gate_up_bias, expert_ids, both, "experts.gate_up_bias");
+  Tensor projected = grouped_linear(g, selected, w.experts_gate_up, offsets, both, "experts.gate_up");
+  if (biases) projected = add_in_place(g, projected, biases);
+  Tensor product = ff.expert_bias ? clamped_gate(g, projected, half) : gate(g, projected, half);
+  projected = std::move(product);
+  Tensor down_biases = bias_of_rows(g, w.experts_down_bias, expert_ids, {rows, hidden}, "experts.down_bias");
+  biases = std::move(down_biases);
+  product = grouped_linear(g, projected, w.experts_down, offsets, {rows, hidden}, "experts.down");
+  if (biases) product = add_in_place(g, product, biases);
+  projected = std::move(product);
+  Tensor weighted;
+  {
+    Tensor column = weights.alias({rows, Dim(1)});
+    column.grad_fn = weights.grad_fn;
+    weighted = mul(g, projected, std::move(column), "experts.weighted");
+  }
+  Tensor inverse = g.make("experts.inverse", {rows}, DType::int64);
+  {
+    Tensor range = g.make("experts.range", {rows}, DType::int64);
+  }
+  weighted = index_rows(g, weighted, inverse, {rows, hidden}, "experts.restored");
+  Tensor summed = sum(g, weighted, {T, hidden}, "experts.sum");
+  return to(g, summed, x_TH.dtype, "experts.output");
+}
+
+Tensor shared_expert(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, Shape rows, const LayerLeaves& w) {
+  return gated_mlp(g, x, std::move(rows), hidden, ff.shared_width,
+                   {.gate = w.shared_gate, .up = w.shared_up, .down = w.shared_down}, "shared.");
+}
+
+/// Qwen2-MoE: sigmoid(gate(x)) * shared(x).
+Tensor gated_shared_expert(Eager& g, const Tensor& x_TH, Tensor shared, int gate_weight) {
+  Tensor logit = linear(g, x_TH, gate_weight, -1, T, {T, Dim(1)}, "shared.gate_logit");
+  Tensor gate = sigmoid(g, std::move(logit), "shared.gate");
+  return mul(g, std::move(gate), std::move(shared), "shared.gated");
+}
+
+}  // namespace
+
+Mixed moe_block(Eager& g, const FeedForward& ff, std::int64_t hidden, const Tensor& x, const LayerLeaves& w) {
+  Tensor x_TH = x.alias({T, Dim(hidden)});
+  x_TH.grad_fn = x.grad_fn;
+  x_TH.output = x.output;
+  // a gated shared expert stands in front of the router, one without a gate behind the experts
+  Tensor shared;
+  if (ff.shared_gate) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
+  Routing routing = route(g, ff, x_TH, w.router, w.router_bias);
+  Tensor out = grouped_experts(g, ff, hidden, x_TH, routing, w);
+  if (ff.shared_gate) shared = gated_shared_expert(g, x_TH, std::move(shared), w.shared_router);
+  if (!ff.shared_gate && ff.shared_width > 0) shared = shared_expert(g, ff, hidden, x, {B, S}, w);
+  if (shared) out = add(g, std::move(out), shared, "moe.output");
+  out.shape = {B, S, Dim(hidden)};
+  return {std::move(out), std::move(routing.weights)};
+}
+
+}  // namespace oomplan

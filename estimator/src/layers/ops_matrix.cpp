@@ -1,0 +1,165 @@
+// Operators that work on matrices or pick elements: products with weights, batched products, top-k, indexing.
+#include "layers/ops.hpp"
+
+namespace oomplan::ops {
+namespace {
+
+/// A gradient of `like`'s shape and dtype.
+Tensor gradient(Eager& g, const char* name, const Shape& shape, DType dtype) {
+  return g.make(name, shape, dtype, Category::temporaries);
+}
+
+}  // namespace
+
+namespace {
+
+/// x times the transposed weight; w and b may be parameters, their 16-bit copies, or other casts.
+Tensor product_with(Eager& g, Tensor x, Tensor w, Tensor b, Dim rows, Shape out_shape, const std::string& name, Category category,
+                    bool transposed = true) {
+  std::vector<const Tensor*> inputs{&x, &w};
+  if (b) inputs.push_back(&b);
+  const bool recorded = g.will_record(inputs);
+  const bool for_x = recorded && x.needs_grad(), for_w = recorded && w.needs_grad();
+  Saved saved_x = for_w ? g.save(x) : Saved();
+  Saved saved_w = for_x ? g.save(w) : Saved();
+  const Dim width = out_shape.back();
+  Tensor out = g.make(name, {rows, width}, x.dtype, category);
+  out.shape = std::move(out_shape);
+  if (!recorded) return out;
+  const Shape x_shape = x.shape, w_shape = w.shape;
+  const bool for_b = b && b.needs_grad();
+  g.record(out, "MmBackward0", inputs, [=, &g](Gradients in) {
+    Gradients grads(3);
+    if (for_w) {
+      (void)saved_x.get();
+      grads[1] = g.make(name + ".weight_gradient", w_shape, in[0].dtype, Category::gradients);
+      grads[1].transposed = transposed;
+    }
+    if (for_x) {
+      (void)saved_w.get();
+      grads[0] = gradient(g, "mm_backward", {rows, x_shape.back()}, in[0].dtype);
+      grads[0].shape = x_shape;
+    }
+    if (for_b) grads[2] = in[0];  // summed over the rows when the node has run
+    return grads;
+  });
+  return out;
+}
+
+/// A parameter, or its 16-bit copy under autocast.
+Tensor matrix(Eager& g, int number) {
+  if (number < 0) return {};
+  Tensor leaf = g.leaf(number);
+  return g.autocast && leaf.dtype == DType::fp32 ? g.autocast_weight(leaf) : leaf;
+}
+
+}  // namespace
+
+Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name, Category category) {
+  if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
+  Tensor w = matrix(g, weight), b = matrix(g, bias);
+  return product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, category);
+}
+
+Tensor conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {
+  x.shape = {rows, x.shape.back()};
+  if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
+  Tensor w = matrix(g, weight), b = matrix(g, bias);
+  return product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, Category::activations,
+                      false);
+}
+
+Tensor linear_by(Eager& g, Tensor x, Tensor w, Dim rows, Shape out_shape, const std::string& name) {
+  if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
+  if (g.autocast && w.dtype == DType::fp32)
+    w = w.leaf >= 0 ? g.autocast_weight(w) : to(g, std::move(w), DType::bf16, name + ".weight_bf16");
+  return product_with(g, std::move(x), std::move(w), Tensor(), rows, std::move(out_shape), name, Category::activations);
+}
+
+TopK topk(Eager& g, const Tensor& x, const Shape& top, const std::string& name) {
+  TopK out;
+  out.indices = g.make(name + ".indices", top, DType::int64);
+  const bool recorded = g.will_record({&x});
+  out.values = g.make(name + ".values", top, x.dtype);
+  if (!recorded) return out;
+  Saved indices = g.save(out.indices);
+  const Shape whole = x.shape;
+  const DType dtype = x.dtype;
+  g.record(out.values, "TopkBackward0", {&x}, [&g, indices, whole, dtype](Gradients) {
+    (void)indices.get();
+    return Gradients{gradient(g, "topk_backward", whole, dtype)};  // zeros, then scatter
+  });
+  return out;
+}
+
+Tensor matmul(Eager& g, Tensor a, Tensor b, Shape out_shape, const std::string& name) {
+  const bool recorded = g.will_record({&a, &b});
+  const bool for_a = recorded && a.needs_grad(), for_b = recorded && b.needs_grad();
+  Saved saved_a = for_b ? g.save(a) : Saved();
+  Saved saved_b = for_a ? g.save(b) : Saved();
+  Tensor out = g.make(name, std::move(out_shape), a.dtype);
+  if (recorded) {
+    const Shape a_shape = a.shape, b_shape = b.shape;
+    g.record(out, "BmmBackward0", {&a, &b}, [=, &g](Gradients in) {
+      Gradients grads(2);
+      if (for_b) {
+        (void)saved_a.get();
+        grads[1] = gradient(g, "bmm_backward", b_shape, in[0].dtype);
+      }
+      if (for_a) {
+        (void)saved_b.get();
+        grads[0] = gradient(g, "bmm_backward", a_shape, in[0].dtype);
+      }
+      return grads;
+    });
+  }
+  return out;
+}
+
+Tensor repeat_kv(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
+  if (elements(out_shape) == elements(x.shape)) return x;
+  const Shape from = x.shape;
+  if (from[1] == Dim(1)) {  // one head: the reshape of the expanded tensor is a view
+    Tensor view = x.alias(std::move(out_shape));
+    g.record(view, "ExpandBackward0", {&x},
+             [&g, from](Gradients in) { return Gradients{gradient(g, "repeat_kv_backward", from, in[0].dtype)}; });
+    return view;
+  }
+  const Dim group = out_shape[1].coefficient / from[1].coefficient;
+  Tensor out = g.make(name, {from[0], from[1], group, from[2], from[3]}, x.dtype);
+  out.shape = std::move(out_shape);
+  g.record(out, "ExpandBackward0", {&x},
+           [&g, from](Gradients in) { return Gradients{gradient(g, "repeat_kv_backward", from, in[0].dtype)}; });
+  return out;
+}
+
+Tensor index_rows(Eager& g, Tensor x, const Tensor& index, Shape out_shape, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(index) : Saved();
+  Tensor out = g.make(name, std::move(out_shape), x.dtype);
+  if (recorded) {
+    const Shape from = x.shape;
+    g.record(out, "IndexBackward0", {&x}, [&g, saved, from](Gradients in) {
+      (void)saved.get();
+      return Gradients{gradient(g, "index_backward", from, in[0].dtype)};
+    });
+  }
+  return out;
+}
+
+Tensor gather(Eager& g, Tensor x, const Tensor& index, Shape out_shape, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(index) : Saved();
+  Tensor out = g.make(name, std::move(out_shape), x.dtype);
+  if (recorded) {
+    const Shape from = x.shape;
+    const DType dtype = x.dtype;
+    g.record(out, "GatherBackward0", {&x}, [&g, saved, from, dtype](Gradients) {
+      (void)saved.get();
+      return Gradients{g.make("gather_backward", from, dtype, Category::logits)};  // zeros, then scatter_add_
+    });
+  }
+  return out;
+}
+
+}  // namespace oomplan::ops

@@ -1,0 +1,89 @@
+#include "layers/preamble.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "layers/families.hpp"
+#include "layers/ops.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace ops;
+using axis::B, axis::S;
+
+Tensor mask(Eager& g, const KernelOptions& options, DType dtype) {
+  const Shape shape{B, Dim(1), S, S};
+  if (options.kernels == Kernels::hf_eager) {
+    Tensor allowed = g.make("mask.bool", shape, DType::boolean, Category::buffers);
+    return g.make("mask.additive", shape, dtype, Category::buffers);
+  }
+  if (options.padding_mask && options.kernels == Kernels::hf_sdpa)
+    return g.make("mask.bool", shape, DType::boolean, Category::buffers);
+  return {};
+}
+
+/// DeepSeek V2: freqs, polar(ones, freqs) times a number; a complex number is two fp32.
+void complex_table(Eager& g, LayerContext& context, std::int64_t width) {
+  const Shape half{Dim(1), S, Dim(width / 2)}, pairs{Dim(1), S, Dim(width / 2), Dim(2)};
+  Tensor freqs = g.make("rotary.freqs", half, DType::fp32, Category::buffers);
+  Tensor table;
+  {
+    Tensor ones = g.make("rotary.ones", half, DType::fp32, Category::buffers);
+    table = g.make("rotary.polar", pairs, DType::fp32, Category::buffers);
+  }
+  context.cos = g.make("rotary.table", pairs, DType::fp32, Category::buffers);
+}
+
+void tables(Eager& g, const RotaryCode& code, LayerContext& context, std::int64_t width, DType dtype) {
+  if (code.form == RotaryForm::complex) return complex_table(g, context, width);
+  if (code.form == RotaryForm::halves) width /= 2;
+  const Shape whole{Dim(1), S, Dim(width)};
+  Tensor emb;
+  if (code.form == RotaryForm::halves) {
+    emb = g.make("rotary.freqs", whole, DType::fp32, Category::buffers);
+  } else {
+    Tensor freqs = g.make("rotary.freqs", {Dim(1), S, Dim(width / 2)}, DType::fp32, Category::buffers);
+    emb = g.make("rotary.emb", whole, DType::fp32, Category::buffers);
+  }
+  Tensor cos = g.make("rotary.cos_fp32", whole, DType::fp32, Category::buffers);
+  Tensor sin = g.make("rotary.sin_fp32", whole, DType::fp32, Category::buffers);
+  if (code.table_in_fp32) dtype = DType::fp32;
+  context.cos = to(g, cos, dtype, "rotary.cos");
+  context.sin = to(g, sin, dtype, "rotary.sin");
+}
+
+bool has_span(const Architecture& a, bool windowed) {
+  return std::any_of(a.runs.begin(), a.runs.end(),
+                     [&](const LayerRun& r) { return (r.layer.mixer.span != AttentionSpan::full) == windowed; });
+}
+
+std::int64_t rotary_width(const Architecture& a) {
+  for (const auto& run : a.runs)
+    if (run.layer.mixer.rotary_dim > 0) return run.layer.mixer.rotary_dim;
+  return 0;
+}
+
+}  // namespace
+
+Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& options, DType dtype) {
+  const FamilyCode& code = family_code(a.family);
+  Preamble out;
+  const bool grad = std::exchange(g.grad_enabled, false);
+  const bool windows = has_span(a, true), both = windows && has_span(a, false);
+  out.full.mask = mask(g, options, dtype);
+  if (code.masks_by_span || both)
+    out.windowed.mask = mask(g, options, dtype);
+  else
+    out.windowed.mask = out.full.mask;
+  if (const std::int64_t width = rotary_width(a); width > 0) {
+    tables(g, code.rotary, out.full, width, dtype);
+    out.windowed.cos = out.full.cos;
+    out.windowed.sin = out.full.sin;
+    if (code.tables_by_span && both) tables(g, code.rotary, out.windowed, width, dtype);
+  }
+  g.grad_enabled = grad;
+  return out;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,14 @@
+// What a model makes once for all its layers: masks, cos and sin.
+#pragma once
+#include "layers/decoder.hpp"
+
+namespace oomplan {
+
+/// For layers that see everything, and for those that see a window.
+struct Preamble {
+  LayerContext full, windowed;
+};
+/// `dtype`: of the embedded tokens. Made without gradients.
+Preamble make_preamble(Eager& g, const Architecture&, const KernelOptions&, DType dtype);
+
+}  // namespace oomplan

@@ -1,0 +1,15 @@
+// Routers of the mixture-of-experts blocks: which experts a token goes to, and with which weights.
+#pragma once
+#include "catalog/architecture.hpp"
+#include "layers/eager.hpp"
+
+namespace oomplan {
+
+/// `_, weights, indices = self.gate(x)`: the underscore keeps the logits as long as the block runs.
+struct Routing {
+  Tensor logits, weights, indices;
+};
+/// x of shape [T, H], held by the caller; `weight`, `bias`: leaves (-1: none).
+Routing route(Eager& g, const FeedForward&, const Tensor& x, int weight, int bias);
+
+}  // namespace oomplan
