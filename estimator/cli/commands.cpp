@@ -16,10 +16,19 @@ constexpr std::array<OptionRow, 4> kCommon{{
     {"models", "DIR", "lay the files of DIR over the built-in models, GPUs and engine facts"},
     {"help", "", "show this help"},
 }};
-constexpr std::array<OptionRow, 9> kSearch{{
+constexpr OptionRow kRelease{"framework-version", "V", "release of the framework whose file it is: 1.0.4 (default: the newest that reads it)"};
+constexpr OptionRow kGpu{"gpu", "KIND", "kind of GPU where the file does not say it (default H100-80GB; `oomplan gpus` lists them)"};
+constexpr std::array<OptionRow, 2> kFile{{kRelease, kGpu}};
+constexpr std::array<OptionRow, 3> kRead{{
+    kRelease,
+    kGpu,
+    {"facts", "", "what a framework's file means, fact by fact, with who says so (JSON)"},
+}};
+constexpr std::array<OptionRow, 10> kSearch{{
+    kRelease,
     {"model", "NAME", "start from a GRPO job of this model, without a file (with --gpus)"},
     {"gpus", "N", "number of GPUs"},
-    {"gpu", "KIND", "kind of GPU (default H100-80GB; `oomplan gpus` lists them)"},
+    kGpu,
     {"allow", "EFFECTS", "what may change besides layout and speed: numerics, semantics, separated by commas"},
     {"max", "WHAT", "make this as large as fits: tokens, fraction, concurrency or length"},
     {"fix", "KEYS", "keys that stay as they are, separated by commas"},
@@ -41,7 +50,7 @@ constexpr std::array<Command, 9> kCommands{{
      "  oomplan estimate examples/grpo.yaml\n"
      "  oomplan estimate examples/grpo.yaml actor.tokens_per_micro_batch=8k --json\n"
      "  oomplan estimate job.yaml >/dev/null && sbatch job.sh\n",
-     {},
+     kFile,
      kAny,
      run_estimate},
     {"explain",
@@ -50,7 +59,7 @@ constexpr std::array<Command, 9> kCommands{{
      "Slower than estimate (milliseconds): replays the caching allocator, names the largest tensors with shape, number and\n"
      "holder, lists every default that was taken, and what would help.\n\n"
      "  oomplan explain examples/grpo.yaml\n",
-     {},
+     kFile,
      kAny,
      run_explain},
     {"search", "[FILE [key=value ...] | --model NAME --gpus N]", "configurations that fit, fastest first",
@@ -67,7 +76,7 @@ constexpr std::array<Command, 9> kCommands{{
      "Prints a job file that reads back to the same job; notes about defaults and ignored keys go to standard error.\n\n"
      "  oomplan read examples/grpo.yaml\n"
      "  oomplan read examples/grpo.yaml --json\n",
-     {},
+     kRead,
      kAny,
      run_read},
     {"model", "NAME", "parameters, layers and KV cache of a model",

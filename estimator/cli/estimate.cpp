@@ -7,7 +7,7 @@ namespace oomplan::cli {
 namespace {
 
 int answer(const Call& call, Estimate (*judge)(const Job&, const Catalog*)) {
-  Reading reading = read(source_of(call.positional), call.catalog);
+  Reading reading = read(source_of(call), call.catalog);
   Estimate estimate = judge(reading.job, call.catalog);
   estimate.notes.insert(estimate.notes.begin(), reading.notes.begin(), reading.notes.end());
   if (!estimate.fits() && estimate.remedies.empty()) estimate.remedies = advise(reading.job, Effect::speed, call.catalog);

@@ -7,7 +7,18 @@
 
 namespace oomplan::cli {
 
-Source source_of(const std::vector<std::string>& positional) {
+namespace {
+
+std::optional<std::string> text_of(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  return read_file(path).text;
+}
+
+}  // namespace
+
+Source source_of(const Call& call) {
+  const auto& positional = call.positional;
   Problem problem;
   if (positional.empty()) {
     problem.found = "no job file";
@@ -23,6 +34,9 @@ Source source_of(const std::vector<std::string>& positional) {
   }
   Source source = read_file(path);
   source.overrides.assign(positional.begin() + 1, positional.end());
+  source.framework_version = call.text("framework-version");
+  source.gpu = call.text("gpu");
+  source.open = text_of;
   return source;
 }
 

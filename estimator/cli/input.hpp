@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include <oomplan/oomplan.hpp>
+#include "command.hpp"
 
 namespace oomplan::cli {
 
-/// First argument the file, the others overrides. Throws InputError.
-Source source_of(const std::vector<std::string>& positional);
+/// First argument the file, the others overrides. Files that it names are looked for beside it. Throws InputError.
+Source source_of(const Call&);
 
 }  // namespace oomplan::cli

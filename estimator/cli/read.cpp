@@ -8,7 +8,11 @@
 namespace oomplan::cli {
 
 int run_read(const Call& call) {
-  const Reading reading = read(source_of(call.positional), call.catalog);
+  if (call.has("facts")) {
+    print(facts_json(source_of(call)) + "\n");
+    return kFits;
+  }
+  const Reading reading = read(source_of(call), call.catalog);
   for (const auto& note : reading.notes) {
     Problem line;  // printed the way problems are: place first
     line.place = note.place;

@@ -41,7 +41,7 @@ Reading reading_of(const Call& call, std::vector<Problem>& problems) {
                           .nearest = {},
                           .why = {}});
     if (!problems.empty()) throw InputError(problems);
-    return read(source_of(call.positional), call.catalog);
+    return read(source_of(call), call.catalog);
   }
   if (!call.has("gpus"))
     problems.push_back({.place = {},

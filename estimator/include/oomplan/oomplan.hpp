@@ -5,6 +5,8 @@
 // safe to call from any thread. Wrong input throws InputError, which lists every problem found, each with its place. Nothing
 // here reads the network.
 #pragma once
+#include <functional>
+#include <map>
 #include <optional>
 #include <stop_token>
 
@@ -23,18 +25,29 @@ struct Note {
   std::string text;
 };
 
-/// The text of a job. `dialect`: "" (recognise) or "oomplan". Overrides are "actor.tokens_per_micro_batch=16k".
+/// The text of a job. `dialect`: "" (recognise), "oomplan" or "areal". Overrides are "actor.tokens_per_micro_batch=16k", or as
+/// the framework has them: "actor.mb_spec.max_tokens_per_mb=16384".
 struct Source {
-  std::string text;
-  std::string name;
-  std::string dialect;
-  std::vector<std::string> overrides;
+  std::string text = {};
+  std::string name = {};
+  std::string dialect = {};
+  std::vector<std::string> overrides = {};
+  // for files of a framework
+  std::string framework_version = {};  ///< "1.0.4"; "" the newest that reads the file
+  std::string gpu = {};                ///< kind of the GPUs, which no framework's file says; "" H100-80GB
+  /// Text of another file that this one names (a defaults list); empty: no other file is opened. nullopt: there is none.
+  std::function<std::optional<std::string>(const std::string& path)> open = {};
+  std::map<std::string, std::string> environment = {};  ///< all that ${oc.env:NAME} may see
 };
 struct Reading {
   Job job;
   std::vector<Note> notes;
 };
 Reading read(const Source&, const Catalog* = nullptr);
+/// What a framework's file means, fact by fact, as JSON: {"roles": {"actor": {"layout": {"dp": {"v": 4, "o": "derived", "w":
+/// "backend string"}}}}, "refusals": [...]}. Also for jobs that cannot be estimated yet. Throws InputError for files that are
+/// no framework's.
+std::string facts_json(const Source&);
 /// The short form that `search --gpus 8 --model qwen-7b` uses: a GRPO job with the defaults of `framework`.
 Reading default_job(std::string_view model, std::int64_t gpus, std::string_view gpu = "H100-80GB", const Catalog* = nullptr);
 

@@ -138,7 +138,7 @@ class Assembler {
   }
 
   void take_version(Role& role, const std::string& key) {
-    role.server.version = server_version(role.trainer.framework, role.engine, facts_);
+    role.server.version = server_version(role.trainer.framework, role.trainer.framework_version, role.engine, facts_);
     Place place = job().origins.contains(key) ? job().origins[key].place : Place{file_, 0, 0, key};
     out_.notes.push_back({Note::Level::info, std::move(place),
                           fmt::format("{} without a version is taken as {}", spelling(role.engine), role.server.version)});

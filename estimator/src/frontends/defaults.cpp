@@ -120,8 +120,23 @@ const std::vector<DefaultRow>& default_rows() {
 std::string_view newest_version(Framework f) { return f == kAreal ? "1.0.4" : f == kVerl ? "0.9.0" : ""; }
 std::string_view oldest_version(Framework f) { return f == kAreal ? "0.4" : f == kVerl ? "0.7" : ""; }
 
-std::string server_version(Framework f, EngineKind engine, const Facts& facts) {
-  if (f == kAreal && engine == EngineKind::sglang) return "0.5.10";  // AReaL 1.0.4 and 2.0.0, pyproject.toml
+namespace {
+
+/// Engines that an AReaL release installs: pyproject.toml and, from 1.0.3 on for vLLM, pyproject.vllm.toml of its tag.
+struct Pin {
+  std::string_view versions, sglang, vllm;
+};
+constexpr Pin kPins[] = {
+    {">=1.0.4", "0.5.10", "0.19.1"},        {">=1.0.2,<1.0.4", "0.5.9", "0.17.0"},  {">=0.5.2,<1.0.2", "0.5.7", "0.14.0"},
+    {">=0.4.1,<0.5.2", "0.5.5", "0.11.0"}, {">=0.3.4,<0.4.1", "0.5.2", "0.10.2"},
+};
+
+}  // namespace
+
+std::string server_version(Framework f, std::string_view version, EngineKind engine, const Facts& facts) {
+  if (f == kAreal)
+    for (const auto& pin : kPins)
+      if (version_matches(version, pin.versions)) return std::string(engine == EngineKind::sglang ? pin.sglang : pin.vllm);
   const auto known = facts.known_versions(spelling(engine));
   return known.empty() ? std::string{} : known.back();
 }

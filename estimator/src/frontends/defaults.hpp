@@ -33,7 +33,7 @@ const std::vector<DefaultRow>& default_rows();
 std::string_view newest_version(Framework);
 std::string_view oldest_version(Framework);
 /// The version of a server that the framework brings along, or the newest one that models/engines knows.
-std::string server_version(Framework, EngineKind, const Facts&);
+std::string server_version(Framework, std::string_view version, EngineKind, const Facts&);
 /// "AReaL 1.0.4".
 std::string framework_text(Framework, std::string_view version);
 

@@ -7,7 +7,9 @@
 
 #include "catalog/catalog.hpp"
 #include "catalog/parameters.hpp"
+#include "frontends/areal/areal.hpp"
 #include "frontends/native.hpp"
+#include "frontends/yaml.hpp"
 #include "job/limits.hpp"
 #include "job/validate.hpp"
 #include "layout/letters.hpp"
@@ -32,9 +34,9 @@ void stop_at(std::vector<Problem> all) {
 }
 
 void check_dialect(const std::string& dialect) {
-  const std::vector<std::string> known{"oomplan"};
-  if (dialect.empty() || dialect == "oomplan") return;
-  for (const std::string_view later : {"areal", "verl", "relax", "oumi"})
+  const std::vector<std::string> known{"oomplan", "areal"};
+  if (dialect.empty() || dialect == "oomplan" || dialect == "areal") return;
+  for (const std::string_view later : {"verl", "relax", "oumi"})
     if (dialect == later)
       throw InputError(
           {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), {}, "not supported yet"});
@@ -42,10 +44,32 @@ void check_dialect(const std::string& dialect) {
       {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), nearest(dialect, known), {}});
 }
 
-Reading finish(NativeText text, const std::string& file, const Catalog& catalog) {
+/// A framework's file names models by folders of the cluster, which are not on this machine: then the folder's own name counts,
+/// with the slash that some write as "__".
+ModelFound find_by_folder(const std::string& name, const Catalog& catalog, std::vector<Note>& notes, const std::string& file) {
+  try {
+    return catalog.model(name);
+  } catch (const InputError&) {
+    std::string folder = name;
+    while (folder.ends_with('/')) folder.pop_back();
+    folder = folder.substr(folder.rfind('/') + 1);
+    if (const auto gap = folder.find("__"); gap != std::string::npos) folder = folder.substr(gap + 2);
+    if (name.find('/') == std::string::npos || folder.empty()) throw;
+    std::optional<ModelFound> found;
+    for (const auto& id : catalog.model_ids())
+      if (!found && id.substr(id.rfind('/') + 1) == folder) found = catalog.model(id);
+    if (!found) throw;
+    notes.push_back({Note::Level::warning,
+                     {file, 0, 0, "model"},
+                     fmt::format("'{}' is not on this machine; taken as {} by its name", name, found->id)});
+    return *found;
+  }
+}
+
+Reading finish(NativeText text, const std::string& file, const Catalog& catalog, bool by_folder = false) {
   std::vector<Note> notes;
   const FindModel find_model = [&](const std::string& name) {
-    auto found = catalog.model(name);
+    auto found = by_folder ? find_by_folder(name, catalog, notes, file) : catalog.model(name);
     if (!found.also.empty())
       notes.push_back({Note::Level::info,
                        {file, 0, 0, "model"},
@@ -75,11 +99,43 @@ std::int64_t server_tensor_degree(const Architecture& a, const Gpu& gpu, std::in
   return last;
 }
 
+bool is_areal(const Source& source) {
+  if (!source.dialect.empty()) return source.dialect == "areal";
+  try {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : yaml::parse(source.text, source.name).entries) keys.push_back(key.text);
+    return areal::recognises(keys);
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
-Reading read(const Source& source, const Catalog* catalog) {
+Reading read(const Source& source, const Catalog* given) {
   check_dialect(source.dialect);
-  return finish(read_native(source), source.name, catalog == nullptr ? Catalog::builtin() : *catalog);
+  const Catalog& catalog = given == nullptr ? Catalog::builtin() : *given;
+  if (!is_areal(source)) return finish(read_native(source), source.name, catalog);
+  areal::ArealText text = areal::read_areal(source);
+  Reading out = finish(std::move(text.native), source.name, catalog, true);
+  out.notes.insert(out.notes.begin(), text.notes.begin(), text.notes.end());
+  return out;
+}
+
+std::string facts_json(const Source& source) {
+  check_dialect(source.dialect);
+  if (!is_areal(source))
+    throw InputError(Problem{{source.name, 0, 0, {}}, "a job file of oomplan, or no job file", "a file of AReaL", {},
+                             "facts are read from frameworks' files"});
+  const areal::ArealText text = areal::read_areal(source);
+  auto out = areal::to_json(text.meaning);
+  out["framework_version"] = areal::name_of(text.release);
+  out["config_class"] = text.root_class;
+  out["refusals"] = areal::Json::array();
+  for (const auto& p : text.native.problems) out["refusals"].push_back(to_text(p));
+  out["notes"] = areal::Json::array();
+  for (const auto& n : text.notes) out["notes"].push_back(n.text);
+  return out.dump(2);
 }
 
 Reading default_job(std::string_view model, std::int64_t gpus, std::string_view gpu, const Catalog* given) {

@@ -39,13 +39,13 @@ struct Closer {
 }  // namespace
 
 Source read_file(const std::string& path) {
-  if (path == "-") return {drained(stdin, "<stdin>"), "<stdin>", {}, {}};
+  if (path == "-") return {drained(stdin, "<stdin>"), "<stdin>"};
   if (path.empty()) refuse("", "an empty file name", "");
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) refuse(path, "a folder", "");
   const std::unique_ptr<std::FILE, Closer> file(std::fopen(path.c_str(), "rb"));
   if (file == nullptr) refuse(path, "", "cannot be opened: " + std::generic_category().message(errno));
-  return {drained(file.get(), path), path, {}, {}};
+  return {drained(file.get(), path), path};
 }
 
 }  // namespace oomplan

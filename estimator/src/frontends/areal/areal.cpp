@@ -1,0 +1,182 @@
+#include "frontends/areal/areal.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "frontends/areal/structured.hpp"
+#include "frontends/compose/compose.hpp"
+
+namespace oomplan::areal {
+namespace {
+
+using compose::Node;
+
+constexpr std::string_view kDefaultGpu = "H100-80GB";
+
+class Reader {
+ public:
+  explicit Reader(const Source& source) : source_(source) {}
+
+  ArealText run() {
+    compose_file();
+    choose_release();
+    choose_class();
+    put_over_defaults();
+    out_.meaning = meaning_of(out_.root, out_.release);
+    for (const auto& note : out_.meaning.notes) out_.notes.push_back(note);
+    NativeText native = job_of(out_.meaning, out_.root, surroundings());
+    native.problems.insert(native.problems.begin(), problems_.begin(), problems_.end());
+    out_.native = std::move(native);
+    return std::move(out_);
+  }
+
+ private:
+  void add(std::vector<Problem> problems) {
+    for (auto& p : problems) problems_.push_back(std::move(p));
+  }
+
+  void compose_file() {
+    // Hydra knows a file by its folder and its name up to ".yaml".
+    std::string path = source_.name;
+    const auto slash = path.rfind('/');
+    compose::Request request;
+    request.folder = slash == std::string::npos ? "" : path.substr(0, slash);
+    std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+    const auto ending = name.find(".yaml");
+    if (ending == std::string::npos) {
+      name = "stdin";
+      request.folder = "";
+      path = "stdin.yaml";
+    } else {
+      name = name.substr(0, ending);
+    }
+    request.config = name;
+    request.overrides = source_.overrides;
+    request.environment = source_.environment;
+    request.files.read = [this, path](const std::string& asked) -> std::optional<std::string> {
+      if (asked == path) return source_.text;
+      return source_.open ? source_.open(asked) : std::nullopt;
+    };
+    compose::Composed composed = compose::compose(request);
+    add(std::move(composed.problems));
+    for (const auto& w : composed.warnings) out_.notes.push_back({Note::Level::warning, w.place, to_text(w)});
+    composed_ = std::move(composed.root);
+  }
+
+  // ---- which release
+
+  void choose_release() {
+    if (!source_.framework_version.empty()) {
+      const auto found = find_release(source_.framework_version);
+      if (!found)
+        throw InputError(Problem{{"command line", 0, 0, "--framework-version"}, fmt::format("'{}'", source_.framework_version),
+                                 releases_text(), {}, "a release of AReaL"});
+      out_.release = *found;
+      out_.release_stated = true;
+      return;
+    }
+    const Node* mode = composed_.find("allocation_mode");
+    const bool own_strings = composed_.at("actor.backend") != nullptr || composed_.at("rollout.backend") != nullptr ||
+                             composed_.at("model.backend") != nullptr;
+    std::string why = "the newest release";
+    out_.release = newest_release();
+    if (composed_.find("actor_train") != nullptr || composed_.find("exp_ctrl") != nullptr) {
+      out_.release = release_named("0.3.0");
+      why = "the file has the keys of the realhf trainer, up to 0.3.0";
+    } else if (!own_strings && mode != nullptr && mode->kind == Node::Kind::text) {
+      out_.release = newest_that_reads(mode->text);
+      why = "the newest release that reads this allocation_mode";
+    }
+    out_.notes.push_back({Note::Level::warning, {source_.name, 0, 0, {}},
+                          fmt::format("read as AReaL {}, {}; --framework-version names another", name_of(out_.release), why)});
+  }
+  static Release newest_that_reads(const std::string& text) {
+    Release best = release_named("1.0.2");
+    for (const auto& a : acceptance(text))
+      if (a.accepted && a.first <= release_named("1.0.2")) best = std::min(a.last, release_named("1.0.2"));
+    return best;
+  }
+
+  // ---- which class
+
+  /// The entry script of an example is known by its folder; another file is what its keys say.
+  void choose_class() {
+    schema_ = Schema::of(out_.release);
+    if (!schema_)
+      throw InputError(Problem{{"command line", 0, 0, "--framework-version"}, fmt::format("'{}'", name_of(out_.release)),
+                               "0.3.0 or later", {}, "the configuration classes of older releases are not known"});
+    const std::vector<std::string> wanted = wanted_classes();
+    const auto beside = schema_->roots_beside(source_.name);
+    for (const auto& base : wanted)
+      for (const auto& root : beside)
+        if (out_.root_class.empty() && schema_->derives(root, base)) out_.root_class = root;
+    certain_ = !out_.root_class.empty();
+    for (const auto& name : wanted)
+      if (out_.root_class.empty() && schema_->has_class(name)) out_.root_class = name;
+    if (out_.root_class.empty()) throw Defect("a release without a configuration class");
+  }
+  /// What the keys speak for, best first. Up to 0.4.1 PPOConfig always has a critic, GRPOConfig never.
+  std::vector<std::string> wanted_classes() const {
+    const auto has = [&](std::string_view key) { return composed_.find(key) != nullptr; };
+    if (out_.release <= release_named("0.3.0")) {
+      if (!has("ppo") && !has("actor")) return {"SFTConfig"};
+      return {has("max_head_offpolicyness") || has("n_rollout_workers") ? "AsyncPPOMATHConfig" : "PPOMATHConfig"};
+    }
+    if (has("rollout") || has("gconfig"))
+      return has("critic") ? std::vector<std::string>{"PPOConfig", "GRPOConfig"}
+                           : std::vector<std::string>{"GRPOConfig", "PPOConfig"};
+    const Node* type = composed_.at("train_dataset.type");
+    const std::string data = type != nullptr ? type->text : "";
+    if (data == "dpo") return {"DPOConfig", "SFTConfig"};
+    return {data == "rw" ? "RWConfig" : "SFTConfig", "SFTConfig"};
+  }
+
+  void put_over_defaults() {
+    Structured merged = structured(*schema_, out_.root_class, composed_, certain_);
+    add(std::move(merged.problems));
+    for (const auto& p : merged.unknown)
+      out_.notes.push_back({Note::Level::warning, p.place,
+                            fmt::format("{}: no class of AReaL {} has it, so the entry script's own class must{}", p.place.path,
+                                        name_of(out_.release), p.nearest.empty() ? "" : fmt::format(" (or is it {}?)", p.nearest))});
+    compose::Resolved resolved = compose::resolve(merged.root, source_.environment);
+    add(std::move(resolved.problems));
+    out_.root = std::move(resolved.root);
+    if (problems_.empty()) add(type_problems(*schema_, out_.root_class, out_.root));
+  }
+
+  Surroundings surroundings() {
+    Surroundings out;
+    if (!source_.gpu.empty()) {
+      out.gpu = source_.gpu;
+      out.gpu_origin = {Origin::Kind::override_, {"command line", 0, 0, "--gpu"}, {}, {}};
+      return out;
+    }
+    out.gpu = kDefaultGpu;
+    out.gpu_origin = {Origin::Kind::default_, {}, "no key of AReaL says which GPU", {}};
+    out_.notes.push_back({Note::Level::warning, {source_.name, 0, 0, "cluster"},
+                          fmt::format("no key says which GPU it is; taken as {}: --gpu names another", kDefaultGpu)});
+    return out;
+  }
+
+  const Source& source_;
+  Node composed_;
+  std::optional<Schema> schema_;
+  bool certain_ = false;
+  std::vector<Problem> problems_;
+  ArealText out_;
+};
+
+}  // namespace
+
+bool recognises(const std::vector<std::string>& keys) {
+  const auto has = [&](std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
+  if (has("oomplan")) return false;
+  if (has("allocation_mode") || has("exp_ctrl")) return true;
+  if (has("experiment_name") && has("trial_name")) return true;
+  return has("gconfig") && has("actor");
+}
+
+ArealText read_areal(const Source& source) { return Reader(source).run(); }
+
+}  // namespace oomplan::areal

@@ -1,0 +1,345 @@
+#include "frontends/areal/job.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <oomplan/units/bytes.hpp>
+
+#include "frontends/areal/teller.hpp"
+#include "layout/letters.hpp"
+
+namespace oomplan::areal {
+namespace {
+
+/// How a fact of a trainer becomes a setting.
+struct Row {
+  std::string_view fact, knob;
+  std::string (*text)(const Json&);  ///< "" leaves the knob to its default
+};
+
+std::string plain(const Json& v) {
+  if (v.is_string()) return v.get<std::string>();
+  return v.is_null() ? "" : v.dump();
+}
+std::string granularity(const Json& v) { return v.is_object() ? v.value("granularity", "none") : ""; }
+std::string optimizer(const Json& v) { return v == "adam" ? "adamw" : plain(v); }
+std::string between_phases(const Json& v) { return v == true ? "[parameters, optimizer]" : v == false ? "[]" : ""; }
+/// attn_impl is what transformers gets; its names of flash attention begin so, or name a kernel of the hub.
+std::string kernels(const Json& v) {
+  const std::string name = plain(v);
+  if (name == "sdpa") return "hf_sdpa";
+  if (name == "eager") return "hf_eager";
+  return name.find("flash") != std::string::npos ? "hf_flash" : name;
+}
+/// FSDP pads a micro-batch to a multiple of 256 tokens (areal/utils/data.py).
+std::string padded(const Json& v) {
+  return v.is_number_integer() && v.get<std::int64_t>() > 0 && v.get<std::int64_t>() < (std::int64_t{1} << 40)
+             ? fmt::format("{}", round_up(v.get<std::int64_t>(), 256))
+             : "";
+}
+
+constexpr Row kTrainerRows[] = {
+    {"model", "model", plain},
+    {"micro_batch.tokens_per_micro_batch", "tokens_per_micro_batch", padded},
+    {"recompute", "recompute", granularity},
+    {"attention", "kernels", kernels},
+    {"param_dtype", "precision.storage", plain},
+    {"compute_dtype", "precision.compute", plain},
+    {"reduce_dtype", "precision.reduce", plain},
+    {"optimizer", "optimizer", optimizer},
+    {"offload_between_phases", "offload", between_phases},
+    {"param_offload", "cpu_offload_policy", plain},
+    {"load_on_cpu_rank0", "memory_efficient_load", plain},
+};
+
+RoleKind kind_of(const BuiltRole& r) {
+  if (r.name == "trainer") return RoleKind::trainer;
+  if (r.name == "critic") return RoleKind::critic;
+  if (r.name == "ref") return RoleKind::reference;
+  return r.name == "rollout" ? RoleKind::rollout : RoleKind::actor;
+}
+
+class Translator {
+ public:
+  Translator(const Meaning& m, const compose::Node& root, const Surroundings& around) : m_(m), root_(root), around_(around) {}
+
+  NativeText run() {
+    for (const auto& p : m_.refusals) out_.problems.push_back(p);
+    refuse_what_is_missing();
+    if (!out_.problems.empty()) return std::move(out_);
+    job();
+    for (const std::string_view name : {"rollout", "actor", "trainer", "ref", "critic"})
+      for (const auto& r : m_.roles)
+        if (r.name == name) role(r);
+    return std::move(out_);
+  }
+
+ private:
+  const Fact* fact(std::string_view key) const { return m_.find(key); }
+  std::int64_t whole(std::string_view key, std::int64_t otherwise = 0) const {
+    const Fact* f = fact(key);
+    return f != nullptr && f->value.is_number_integer() ? f->value.get<std::int64_t>() : otherwise;
+  }
+  bool flag(std::string_view path) const {
+    const auto* n = root_.at(path);
+    return n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean;
+  }
+  static Origin derived(std::string because) { return {Origin::Kind::derived, {}, std::move(because), {}}; }
+
+  void set(std::string key, std::string text, Origin origin) {
+    if (!text.empty()) out_.settings.push_back({std::move(key), std::move(text), std::move(origin)});
+  }
+
+  // ---- not supported yet, by name
+
+  void refuse(const Origin& at, std::string_view path, std::string found, std::string_view what) {
+    Place place = at.place;
+    place.path = path;
+    out_.problems.push_back({std::move(place), std::move(found), {}, {}, fmt::format("not supported yet: {}", what)});
+  }
+  void refuse_key(std::string_view path, std::string_view what) {
+    const auto* n = root_.at(path);
+    if (n != nullptr) refuse(n->origin, path, compose::describe(*n), what);
+  }
+  void refuse_what_is_missing() {
+    if (m_.kind == "dpo" || m_.kind == "reward_model")
+      refuse({}, "train_dataset.type", m_.kind, m_.kind == "dpo" ? "DPO" : "training of a reward model");
+    for (const auto& r : m_.roles) {
+      const std::string_view backend = spelling(r.part.backend);
+      if (r.name == "teacher") refuse(r.allocation, r.path, "a teacher", "distillation with a teacher");
+      if (r.part.backend == Backend::megatron || r.part.backend == Backend::realhf)
+        refuse(r.allocation, r.path, std::string(backend), "Megatron");
+      if (r.part.backend == Backend::archon) refuse(r.allocation, r.path, std::string(backend), "Archon");
+      if (r.name == "rollout")
+        refuse_of_server(r);
+      else
+        refuse_of_trainer(r);
+    }
+  }
+  void refuse_of_trainer(const BuiltRole& r) {
+    const auto at = [&](std::string_view name) { return fmt::format("{}.{}", r.path, name); };
+    if (r.part.backend == Backend::fsdp && r.part.layout.tensor > 1)
+      refuse(r.allocation, r.path, letters(r.part.layout), "tensor parallelism of FSDP");
+    if (flag(at("use_lora"))) refuse_key(at("use_lora"), "LoRA");
+    if (flag(at("enable_tree_training"))) refuse_key(at("enable_tree_training"), "tree training");
+    if (flag(at("use_kernels"))) refuse_key(at("use_kernels"), "kernels of the hub (use_kernels)");
+    if (flag(at("fsdp.per_layer_optim_step"))) refuse_key(at("fsdp.per_layer_optim_step"), "the optimizer step layer by layer");
+    const auto* type = root_.at(at("optimizer.type"));
+    if (type != nullptr && type->text == "adam_bf16") refuse_key(at("optimizer.type"), "AnyPrecisionAdamW (adam_bf16)");
+  }
+  void refuse_of_server(const BuiltRole& r) {
+    if (r.part.backend == Backend::sglang) {
+      for (const auto& [path, what] : {std::pair{"sglang.dp_size", "data parallelism inside SGLang"},
+                                       std::pair{"sglang.ep_size", "expert parallelism of SGLang"},
+                                       std::pair{"sglang.cpu_offload_gb", "weights of a server on the host"}})
+        if (const auto* n = root_.at(path); n != nullptr && n->kind == compose::Node::Kind::integer &&
+                                            n->integer > (std::string_view(path).ends_with("_gb") ? 0 : 1))
+          refuse_key(path, what);
+      if (flag("sglang.enable_dp_attention")) refuse_key("sglang.enable_dp_attention", "attention by data parallelism");
+    } else {
+      const auto* n = root_.at("vllm.cpu_offload_gb");
+      if (n != nullptr && n->kind == compose::Node::Kind::integer && n->integer > 0)
+        refuse_key("vllm.cpu_offload_gb", "weights of a server on the host");
+    }
+  }
+
+  // ---- the job
+
+  void job() {
+    const std::int64_t per_node = whole("cluster.gpus_per_node", 8), gpus = whole("cluster.nodes", 1) * per_node;
+    const Fact* nodes = fact("cluster.nodes");
+    set("framework", fmt::format("areal {}", version()), derived(fmt::format("AReaL {}", name_of(m_.release))));
+    Origin origin = nodes != nullptr ? nodes->origin : around_.gpu_origin;
+    if (!around_.gpu_origin.because.empty()) origin.because = around_.gpu_origin.because;
+    set("gpus", fmt::format("{} x {}", gpus, around_.gpu), origin);
+    copy("cluster.gpus_per_node", "gpus_per_node");
+    lengths();
+    sequences();
+    allocator();
+    weight_update();
+  }
+  /// "2.0.0+" is the development behind 2.0.0.
+  std::string version() const {
+    std::string name(name_of(m_.release));
+    if (name.ends_with('+')) name.pop_back();
+    return name;
+  }
+  void copy(std::string_view key, std::string knob) {
+    const Fact* f = fact(key);
+    if (f != nullptr) set(std::move(knob), plain(f->value), f->origin);
+  }
+  /// A prompt that the dataset does not limit can be as long as a request may be, less what is generated.
+  void lengths() {
+    const Fact* prompt = fact("job.max_prompt_length");
+    copy("job.max_response_length", "response_tokens");
+    if (prompt != nullptr && !prompt->value.is_null()) return set("prompt_tokens", plain(prompt->value), prompt->origin);
+    const std::int64_t longest = std::min(whole("job.max_total_length", INT64_MAX), whole("roles.rollout.max_model_len", INT64_MAX));
+    if (longest == INT64_MAX) return;
+    set("prompt_tokens", fmt::format("{}", std::max<std::int64_t>(0, longest - whole("job.max_response_length"))),
+        derived("train_dataset.max_length is not set: the longest request less what is generated"));
+  }
+  /// The batch of one optimizer step: PPO cuts the rollout batch into ppo_n_minibatches (areal/trainer/ppo/actor.py).
+  std::int64_t step_sequences() const {
+    const std::int64_t prompts = whole("job.train_batch_prompts"), samples = whole("job.samples_per_prompt", 1);
+    const auto* n = root_.at("actor.ppo_n_minibatches");
+    const std::int64_t parts = m_.kind == "rl" && n != nullptr && n->kind == compose::Node::Kind::integer ? n->integer : 1;
+    if (prompts <= 0 || samples <= 0 || parts <= 0 || prompts > (1 << 30) || samples > (1 << 20)) return 0;
+    return ceil_div(prompts * samples, parts);
+  }
+  void sequences() {
+    const Fact* prompts = fact("job.train_batch_prompts");
+    const std::int64_t n = step_sequences();
+    if (prompts == nullptr || n == 0) return;
+    Origin origin = prompts->origin;
+    if (m_.kind == "rl") origin.because = "prompts times samples, divided by ppo_n_minibatches";
+    set("sequences_per_step", fmt::format("{}", n), std::move(origin));
+  }
+  /// Nothing but the environment of the workers sets the allocator (scheduling_spec[].env_vars).
+  void allocator() {
+    for (const std::string path : {"actor.scheduling_spec.0.env_vars.PYTORCH_CUDA_ALLOC_CONF",
+                                   "actor.scheduling_spec.0.env_vars.PYTORCH_ALLOC_CONF"}) {
+      const auto* n = root_.at(path);
+      if (n == nullptr || n->text.find("expandable_segments:True") == std::string::npos) continue;
+      return set("expandable_segments", "true", n->origin);
+    }
+  }
+  void weight_update() {
+    const Fact* mode = fact("weight_update.mode");
+    if (mode == nullptr) return;
+    const std::string how = plain(mode->value);
+    if (how == "awex") return refuse(mode->origin, "actor.weight_update_mode", "'awex'", "the weight update by awex");
+    set("sync.by", how == "disk" ? "disk" : "nccl", mode->origin);
+    const Fact* bucket = fact("weight_update.buffer_bytes");
+    if (bucket != nullptr && bucket->value.is_number_integer())
+      set("sync.bucket", fmt::format("{}MiB", bucket->value.get<std::int64_t>() / kMiB), bucket->origin);
+  }
+
+  // ---- a role
+
+  void role(const BuiltRole& r) {
+    Place place = r.allocation.place;
+    place.path = r.path;
+    out_.roles.push_back({kind_of(r), place});
+    set(r.name + ".layout", letters(r.part.layout), r.allocation);
+    if (!r.beside.empty()) set(r.name + ".beside", r.beside, r.allocation);
+    if (r.in_process) set(r.name + ".in_process", "true", derived("before 0.5.0 roles live in the actor's process"));
+    if (r.name == "rollout")
+      server(r);
+    else
+      trainer(r);
+  }
+  void trainer(const BuiltRole& r) {
+    for (const auto& row : kTrainerRows) {
+      const Fact* f = fact(fmt::format("roles.{}.{}", r.name, row.fact));
+      if (f == nullptr || (row.knob == "optimizer" && f->value.is_null())) continue;
+      set(fmt::format("{}.{}", r.name, row.knob), row.text(f->value), f->origin);
+    }
+    unlimited(r);
+    more_micro_batches(r);
+    if (r.name == "trainer") sft(r);
+  }
+  /// Without a budget everything a rank gets is one micro-batch.
+  void unlimited(const BuiltRole& r) {
+    const Fact* f = fact(fmt::format("roles.{}.micro_batch.tokens_per_micro_batch", r.name));
+    if (f != nullptr && !padded(f->value).empty()) return;
+    const std::int64_t tokens = rank_tokens(r);
+    if (tokens > 0)
+      set(r.name + ".tokens_per_micro_batch", fmt::format("{}", round_up(tokens, 256)),
+          derived("mb_spec.max_tokens_per_mb is not set: all sequences of a rank are one micro-batch"));
+  }
+  std::int64_t rank_tokens(const BuiltRole& r) const {
+    std::int64_t length = 0;
+    for (const auto& s : out_.settings)
+      if ((s.key == "prompt_tokens" || s.key == "response_tokens") && s.text.size() < 10) length += std::stoll(s.text);
+    return ceil_div(step_sequences(), std::max<std::int64_t>(1, r.part.layout.data)) * length;
+  }
+  /// mb_spec.n_mbs is a least number.
+  void more_micro_batches(const BuiltRole& r) {
+    const std::string key = fmt::format("roles.{}.micro_batch.min_micro_batches", r.name);
+    const std::int64_t least = whole(key, 1);
+    const std::int64_t budget = whole(fmt::format("roles.{}.micro_batch.tokens_per_micro_batch", r.name));
+    const std::int64_t tokens = rank_tokens(r);
+    if (least <= 1 || (budget > 0 && ceil_div(tokens, budget) >= least)) return;
+    set(r.name + ".micro_batches", fmt::format("{}", least), fact(key)->origin);
+  }
+  /// SFT computes log-probs with the same chunks as PPO (areal/trainer/sft/lm_engine.py).
+  void sft(const BuiltRole& r) { set(r.name + ".head", "areal_compiled", derived("AReaL's SFT loss is that of its log-probs")); }
+
+  void server(const BuiltRole& r) {
+    const bool sglang = r.part.backend == Backend::sglang;
+    const auto put = [&](std::string_view name, std::string_view knob, const auto& text) {
+      const Fact* f = fact(fmt::format("roles.rollout.{}", name));
+      if (f != nullptr) set(fmt::format("rollout.{}", knob), text(f->value), f->origin);
+    };
+    set("rollout.engine", std::string(spelling(r.part.backend)), r.allocation);
+    put("model", "model", plain);
+    const Fact* model = fact("roles.rollout.model");
+    if (const Fact* actor = fact("roles.actor.model"); actor != nullptr && (model == nullptr || plain(model->value).empty()))
+      set("rollout.model", plain(actor->value), actor->origin);
+    put("memory_fraction", sglang ? "mem_fraction_static" : "gpu_memory_utilization", plain);
+    put("max_running_requests", "max_running_requests", [](const Json& v) { return v.is_null() ? "auto" : v.dump(); });
+    put("max_model_len", "max_model_len", plain);
+    put("concurrency_sequences", "concurrency", plain);
+    put("dtype", "weights", plain);
+    put("kv_dtype", "kv", [](const Json& v) { return plain(v).starts_with("fp8") ? "fp8" : plain(v) == "auto" ? "" : plain(v); });
+    put("enforce_eager", "enforce_eager", plain);
+    put("cuda_graph", "enforce_eager", [](const Json& v) { return v == false ? "true" : ""; });
+    // With chunked prefill off one pass may hold as many tokens as a prefill batch.
+    const std::int64_t chunk = whole("roles.rollout.chunked_prefill", -1);
+    put(chunk > 0 ? "chunked_prefill" : "max_prefill_tokens", "batched_tokens", plain);
+  }
+
+  const Meaning& m_;
+  const compose::Node& root_;
+  const Surroundings& around_;
+  NativeText out_;
+};
+
+}  // namespace
+
+NativeText job_of(const Meaning& m, const compose::Node& root, const Surroundings& around) {
+  return Translator(m, root, around).run();
+}
+
+std::string theirs(std::string_view knob, const Meaning& m) {
+  const auto dot = knob.find('.');
+  const std::string_view name = knob.substr(0, dot);
+  for (const auto& r : m.roles) {
+    if (r.name != name || dot == std::string_view::npos) continue;
+    const std::string_view rest = knob.substr(dot + 1);
+    if (rest == "layout") return m.release >= release_named("1.0.3") ? r.path + ".backend" : "allocation_mode";
+    const bool sglang = r.part.backend == Backend::sglang;
+    struct Key {
+      std::string_view ours, sglang, vllm;
+    };
+    static constexpr Key kServer[] = {{"mem_fraction_static", "sglang.mem_fraction_static", ""},
+                                      {"gpu_memory_utilization", "", "vllm.gpu_memory_utilization"},
+                                      {"max_running_requests", "sglang.max_running_requests", "vllm.max_num_seqs"},
+                                      {"max_model_len", "sglang.context_length", "vllm.max_model_len"},
+                                      {"kv", "sglang.kv_cache_dtype", ""},
+                                      {"batched_tokens", "sglang.chunked_prefill_size", ""},
+                                      {"enforce_eager", "sglang.disable_cuda_graph", "vllm.enforce_eager"},
+                                      {"concurrency", "rollout.max_concurrent_rollouts", "rollout.max_concurrent_rollouts"}};
+    for (const auto& k : kServer)
+      if (r.name == "rollout" && k.ours == rest) return std::string(sglang ? k.sglang : k.vllm);
+    struct Own {
+      std::string_view ours, theirs;
+    };
+    static constexpr Own kTrainer[] = {{"tokens_per_micro_batch", "mb_spec.max_tokens_per_mb"},
+                                       {"recompute", "gradient_checkpointing"},
+                                       {"kernels", "attn_impl"},
+                                       {"precision.storage", "optimizer_dtype"},
+                                       {"precision.compute", "dtype"},
+                                       {"precision.reduce", "grad_reduce_dtype"},
+                                       {"offload", "offload"},
+                                       {"cpu_offload_policy", "fsdp.offload_params"},
+                                       {"memory_efficient_load", "fsdp.memory_efficient_load"},
+                                       {"model", "path"}};
+    for (const auto& k : kTrainer)
+      if (r.name != "rollout" && k.ours == rest) return fmt::format("{}.{}", r.path, k.theirs);
+  }
+  return "";
+}
+
+}  // namespace oomplan::areal

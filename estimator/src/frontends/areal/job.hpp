@@ -1,0 +1,24 @@
+// From what an AReaL configuration means to roles and settings in our own words, which frontends/assemble makes a Job of. Every
+// setting keeps the place of the fact it rests on. What the estimator cannot do yet is refused by name.
+#pragma once
+#include <string>
+
+#include "frontends/areal/meaning.hpp"
+#include "frontends/native.hpp"
+
+namespace oomplan::areal {
+
+/// What an AReaL file leaves open.
+struct Surroundings {
+  std::string gpu;  ///< kind of the GPUs, which no key says
+  Origin gpu_origin;
+};
+
+/// Roles, settings and the problems of both. `root` as for meaning_of.
+NativeText job_of(const Meaning&, const compose::Node& root, const Surroundings&);
+
+/// The key of the file that sets one of our knobs ("actor.tokens_per_micro_batch" -> "actor.mb_spec.max_tokens_per_mb"); ""
+/// when none does alone. `role`: as built.
+std::string theirs(std::string_view knob, const Meaning&);
+
+}  // namespace oomplan::areal

@@ -1,0 +1,67 @@
+// What an AReaL configuration means, fact by fact, before any of it is estimated: which roles are built, on which GPUs, in which
+// formats, with which budgets. Every fact says who told it: the file, an interpolation, the release's default, AReaL's code.
+//
+// Keys and values are those of docs/areal.md ("roles.actor.layout.dp" = 4). What an estimate can use of them is frontends/areal/
+// job.hpp's business; facts exist for Megatron and Archon, DPO and LoRA too.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <oomplan/oomplan.hpp>
+
+#include "frontends/areal/allocation.hpp"
+#include "frontends/compose/node.hpp"
+
+namespace oomplan::areal {
+
+using Json = nlohmann::ordered_json;
+
+/// Who tells a fact. `stated`: a literal of the file or the command line; `defaults`: the release's configuration classes;
+/// `code`: no key says it; `derived`: arithmetic on other facts.
+enum class ToldBy : std::uint8_t { stated, interpolated, defaults, code, derived };
+std::string_view word(ToldBy);
+
+struct Fact {
+  std::string key;
+  Json value;
+  ToldBy by = ToldBy::code;
+  std::string where;  ///< the key of the file, the class with the default, or the source that decides
+  Origin origin;      ///< where the value can be edited; kind default_ or derived when nowhere
+};
+
+/// A role that the file mentions and the job does not have.
+struct AbsentRole {
+  std::string role, why, where;
+};
+
+/// A role that is built.
+struct BuiltRole {
+  std::string name;    ///< "actor", "trainer" (SFT, DPO, reward model), "ref", "critic", "teacher", "rollout"
+  std::string path;    ///< where its settings stand: "actor", "teacher.train"
+  Part part;           ///< its engine and layout
+  std::string beside;  ///< the role whose GPUs it shares; "" its own
+  bool in_process = false;
+  Origin allocation;  ///< of the string that gives the part
+};
+
+struct Meaning {
+  Release release;
+  std::string kind;  ///< "rl", "sft", "dpo", "reward_model"
+  std::vector<Fact> facts;
+  std::vector<BuiltRole> roles;
+  std::vector<AbsentRole> absent;
+  std::vector<Note> notes;
+  std::vector<Problem> refusals;  ///< what the framework itself would refuse, with its reason
+
+  const Fact* find(std::string_view key) const;
+};
+
+/// `root`: composed, merged over the release's defaults, resolved.
+Meaning meaning_of(const compose::Node& root, Release);
+
+/// Nested as the keys are; every leaf {"v": value, "o": who told it, "w": where}.
+Json to_json(const Meaning&);
+
+}  // namespace oomplan::areal
