@@ -57,6 +57,8 @@ def resolved(config: Any, levels: int = 0) -> Any:
         raise RecursionError("the tree has no end")
     if not isinstance(config, (DictConfig, ListConfig)):
         return encoded(config)
+    if config._is_none():
+        return "null"
     keys = list(config.keys()) if isinstance(config, DictConfig) else range(len(config))
     out: dict[Any, Any] = {}
     for key in keys:

@@ -335,6 +335,10 @@ COMPOSE: list[dict[str, Any]] = [
         "oc.select",
         "a: 1\nm: ???\nn: null\nr: {k: 2, a: '${oc.select:.k}', b: '${oc.select:..a,9}', c: '${oc.select:.none,9}'}\nb: ${oc.select:a,5}\nc: ${oc.select:z,5}\nd: ${oc.select:z}\ne: ${oc.select:m,5}\nf: ${oc.select:n,5}\ng: ${oc.select:a.b.c,5}\nh: ${oc.select:r}\ni: ${oc.select:z,${a}}",
     ),
+    one("oc.select through a link to nothing", "m: ???\na: ${m}\nb: ${oc.select:a,5}\nc: ${oc.select:a.x,5}\nd: ${oc.select:m.x,5}"),
+    one("add through a link to nothing", "m: ???\na: ${m}", "+a.x=1"),
+    one("delete through a link", "a: {x: {y: 1, z: 2}}\nb: ${a}", "~b.x.y"),
+    one("add a map over a broken link", "a: ${nope}", "+a={x:1}"),
     one("oc.select of what fails", "a: ${nope}\nb: ${oc.select:a,5}\nc: ${oc.select:a.b,5}"),
     one(
         "oc.decode",

@@ -81,7 +81,7 @@ Found Evaluation::relative(std::string key, bool stop_at_missing) {
     from = &container();
     for (key.erase(0, 1); key.starts_with('.'); key.erase(0, 1)) {
       const auto it = lookup_.parents_.find(from);
-      if (it == lookup_.parents_.end()) return {Found::Kind::absent, nullptr, "there is nothing above", {}};
+      if (it == lookup_.parents_.end()) return broken("the key leads above the whole configuration");
       from = it->second;
     }
   }
@@ -158,8 +158,8 @@ Found Evaluation::select(const std::vector<Node>& arguments) {
   Found found = relative(arguments[0].text, false);
   for (auto& via : found.via)
     if (via.place.line == 0 && via.place.file.empty()) via.place = node_.origin.place;
-  const bool nothing =
-      found.kind == Found::Kind::absent || found.kind == Found::Kind::missing || found.kind == Found::Kind::no_container;
+  const bool nothing = found.kind == Found::Kind::absent || found.kind == Found::Kind::no_container ||
+                       (found.kind == Found::Kind::missing && !found.linked);
   if (!nothing) return found;
   return value(arguments.size() == 2 ? arguments[1] : Node{});
 }
@@ -177,10 +177,8 @@ Found Evaluation::decode(const std::vector<Node>& arguments) {
 Found Evaluation::create(const std::vector<Node>& arguments) {
   if (arguments.size() != 1) return broken("oc.create takes one list or map");
   if (arguments[0].is_container()) return value(arguments[0]);
-  if (arguments[0].kind != Kind::null) return broken("oc.create takes a list or a map");
-  Node empty;
-  empty.kind = Kind::map;
-  return value(std::move(empty));
+  if (arguments[0].kind != Kind::null) return broken("oc.create takes a list or a map here; YAML in a text is not read");
+  return value({});
 }
 
 Found Evaluation::deprecated(const std::vector<Node>& arguments) {
@@ -192,6 +190,7 @@ Found Evaluation::deprecated(const std::vector<Node>& arguments) {
 Found Evaluation::dictionary(const std::vector<Node>& arguments, bool keys) {
   if (arguments.size() != 1 || arguments[0].kind != Kind::text) return broken("oc.dict.keys and oc.dict.values take a key");
   Found found = relative(arguments[0].text, true);
+  if (found.kind == Found::Kind::missing) return broken(fmt::format("'{}' is missing", arguments[0].text));
   if (found.kind != Found::Kind::value) return found;
   if (found.node->kind != Kind::map) return broken(fmt::format("'{}' is no map", arguments[0].text));
   Node out;

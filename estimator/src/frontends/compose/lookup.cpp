@@ -111,6 +111,7 @@ Found Lookup::select(const Node& container, const std::string& key, bool stop_at
     if (last) via.insert(via.begin(), {path_of(*child), {}});
     if (child->kind == Kind::missing && !last && !stop_at_missing) return found(Found::Kind::no_container, "it is missing");
     Found next = follow(*child);
+    next.linked = child->kind == Kind::interpolation;
     if (last) next.via.insert(next.via.begin(), via.begin(), via.end());
     if (last || next.kind != Found::Kind::value) return next;
     if (!next.node->is_container())

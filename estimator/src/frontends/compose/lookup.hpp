@@ -18,6 +18,7 @@ struct Found {
   const Node* node = nullptr;  ///< of a value: never an interpolation; belongs to the tree or to the Lookup
   std::string why;             ///< of what is unknown or broken
   std::vector<Link> via;
+  bool linked = false;  ///< missing: at the end of an interpolation, not at the key itself
 };
 
 class Lookup {
@@ -32,6 +33,8 @@ class Lookup {
   Node build(const Found& found);
 
   std::vector<Problem>& problems() { return problems_; }
+  /// Dotted; empty for the root and for what is not of the tree.
+  std::string path_of(const Node& node) const;
 
  private:
   friend class Evaluation;
@@ -40,7 +43,6 @@ class Lookup {
     std::vector<const Node*> open;
   };
   void index(const Node& node);
-  std::string path_of(const Node& node) const;
   Found follow_link(const Node& node);
   Node build(const Node& node, Building& building);
   Node child(const Node& node, Building& building);

@@ -44,6 +44,7 @@ struct Node {
   Node* find(std::string_view key);
   /// "actor.optimizer.lr", "specs.0.gpu". nullptr: there is none.
   const Node* at(std::string_view path) const;
+  Node* at(std::string_view path);
 };
 struct Entry {
   std::string key;
