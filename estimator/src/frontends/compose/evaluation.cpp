@@ -23,8 +23,8 @@ Found Evaluation::value(Node node) {
 }
 
 const Node& Evaluation::container() const {
-  const auto it = lookup_.parents_.find(&node_);
-  return it == lookup_.parents_.end() ? lookup_.root_ : *it->second;
+  const auto it = lookup_.parents().find(&node_);
+  return it == lookup_.parents().end() ? lookup_.root_ : *it->second;
 }
 
 Found Evaluation::text(const Text& pieces) {
@@ -37,7 +37,8 @@ Found Evaluation::text(const Text& pieces) {
     Found found = link(piece.link[0]);
     if (found.kind != Found::Kind::value) return found;
     all += python_text(*found.node);
-    via.insert(via.end(), found.via.begin(), found.via.end());
+    for (auto& through : found.via)
+      if (via.size() < kMostVia) via.push_back(std::move(through));
     if (all.size() > kLongestText) return broken(fmt::format("the text grows beyond {} bytes", kLongestText));
   }
   Found out = value(text_node(std::move(all)));
@@ -80,8 +81,8 @@ Found Evaluation::relative(std::string key, bool stop_at_missing) {
   if (key.starts_with('.')) {
     from = &container();
     for (key.erase(0, 1); key.starts_with('.'); key.erase(0, 1)) {
-      const auto it = lookup_.parents_.find(from);
-      if (it == lookup_.parents_.end()) return broken("the key leads above the whole configuration");
+      const auto it = lookup_.parents().find(from);
+      if (it == lookup_.parents().end()) return broken("the key leads above the whole configuration");
       from = it->second;
     }
   }
@@ -92,7 +93,7 @@ Found Evaluation::path(const std::string& key) {
   Found out = relative(key, true);
   if (out.kind == Found::Kind::absent) out.kind = Found::Kind::broken;
   if (out.kind != Found::Kind::value) return out;
-  for (auto it = lookup_.parents_.find(&node_); it != lookup_.parents_.end(); it = lookup_.parents_.find(it->second))
+  for (auto it = lookup_.parents().find(&node_); it != lookup_.parents().end(); it = lookup_.parents().find(it->second))
     if (it->second == out.node) return broken("the interpolation leads to a map that contains it");
   for (auto& via : out.via)
     if (via.place.line == 0 && via.place.file.empty()) via.place = node_.origin.place;

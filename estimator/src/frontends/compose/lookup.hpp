@@ -34,7 +34,7 @@ class Lookup {
 
   std::vector<Problem>& problems() { return problems_; }
   /// Dotted; empty for the root and for what is not of the tree.
-  std::string path_of(const Node& node) const;
+  std::string path_of(const Node& node);
 
  private:
   friend class Evaluation;
@@ -42,6 +42,9 @@ class Lookup {
     int levels = 0;
     std::vector<const Node*> open;
   };
+  using Parents = std::unordered_map<const Node*, const Node*>;
+  /// The container of every node but the root.
+  const Parents& parents();
   void index(const Node& node);
   Found follow_link(const Node& node);
   Node build(const Node& node, Building& building);
@@ -53,7 +56,7 @@ class Lookup {
 
   const Node& root_;
   const Environment& environment_;
-  std::unordered_map<const Node*, const Node*> parents_;
+  Parents parents_;  ///< filled when it is first asked for
   std::unordered_map<const Node*, Found> done_;
   std::unordered_set<const Node*> open_, told_;
   std::deque<Node> made_;
