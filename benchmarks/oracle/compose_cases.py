@@ -79,7 +79,7 @@ def resolved(config: Any, levels: int = 0) -> Any:
 
 
 def error(e: BaseException) -> dict[str, str]:
-    return {"error": type(e).__name__, "says": str(e).strip().split("\n")[0].split("/tmp")[0]}
+    return {"error": type(e).__name__, "says": str(e).strip().split("\n")[0].split(tempfile.gettempdir())[0]}
 
 
 def ask_scalar(text: str) -> dict[str, Any]:

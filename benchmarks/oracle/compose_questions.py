@@ -689,6 +689,12 @@ COMPOSE: list[dict[str, Any]] = [
     ),
     many("a link over a map", {"main.yaml": "defaults: [x, _self_]\na: {x: 1}\nb: ${a}\n", "x.yaml": "b: {y: 2}\n"}),
     many("links see the end", {"main.yaml": "defaults: [x, _self_]\na: 2\n", "x.yaml": "a: 1\nb: ${a}\n"}, "a=3"),
+    many(
+        "one config twice, changed between",
+        {"main.yaml": "defaults: [base, _self_, /base]\na: {x: 2}\n", "base.yaml": "a: {x: 1}\n"},
+        ours={"a": {"x": "int 1"}},
+        because="Hydra merges into the object that it keeps for the file, so that the second copy holds the change",
+    ),
     # as the frameworks' files and launch commands have them
     many("verl: keys of an engine that was not chosen", ENGINES, "role.actor.model_engine=megatron", "role.actor.megatron.tp=2"),
     many(

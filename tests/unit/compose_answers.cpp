@@ -263,5 +263,11 @@ TEST_CASE("compose: interpolations cannot grow beyond bounds") {
   std::string dots = "+a";
   for (int i = 0; i < 500; ++i) dots += ".a";
   CHECK_FALSE(composed({{"main.yaml", "b: 1"}}, {dots + "=1"}).problems.empty());
+  std::string nested;
+  for (int i = 0; i < 200; ++i) {
+    const std::string open(10, '['), close(10, ']');
+    nested += "n" + std::to_string(i) + ": \"${oc.create:" + open + "${n" + std::to_string(i + 1) + "}" + close + "}\"\n";
+  }
+  CHECK_FALSE(resolve(composed({{"main.yaml", nested + "n200: 1\n"}}).root, {}).problems.empty());
   CHECK(std::chrono::steady_clock::now() - started < std::chrono::seconds(20));
 }
