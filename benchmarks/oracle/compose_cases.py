@@ -57,6 +57,8 @@ def resolved(config: Any, levels: int = 0) -> Any:
         raise RecursionError("the tree has no end")
     if not isinstance(config, (DictConfig, ListConfig)):
         return encoded(config)
+    if config._is_none():
+        return "null"
     keys = list(config.keys()) if isinstance(config, DictConfig) else range(len(config))
     out: dict[Any, Any] = {}
     for key in keys:
@@ -77,7 +79,7 @@ def resolved(config: Any, levels: int = 0) -> Any:
 
 
 def error(e: BaseException) -> dict[str, str]:
-    return {"error": type(e).__name__, "says": str(e).strip().split("\n")[0].split("/tmp")[0]}
+    return {"error": type(e).__name__, "says": str(e).strip().split("\n")[0].split(tempfile.gettempdir())[0]}
 
 
 def ask_scalar(text: str) -> dict[str, Any]:

@@ -335,6 +335,13 @@ COMPOSE: list[dict[str, Any]] = [
         "oc.select",
         "a: 1\nm: ???\nn: null\nr: {k: 2, a: '${oc.select:.k}', b: '${oc.select:..a,9}', c: '${oc.select:.none,9}'}\nb: ${oc.select:a,5}\nc: ${oc.select:z,5}\nd: ${oc.select:z}\ne: ${oc.select:m,5}\nf: ${oc.select:n,5}\ng: ${oc.select:a.b.c,5}\nh: ${oc.select:r}\ni: ${oc.select:z,${a}}",
     ),
+    one(
+        "oc.select through a link to nothing",
+        "m: ???\na: ${m}\nb: ${oc.select:a,5}\nc: ${oc.select:a.x,5}\nd: ${oc.select:m.x,5}",
+    ),
+    one("add through a link to nothing", "m: ???\na: ${m}", "+a.x=1"),
+    one("delete through a link", "a: {x: {y: 1, z: 2}}\nb: ${a}", "~b.x.y"),
+    one("add a map over a broken link", "a: ${nope}", "+a={x:1}"),
     one("oc.select of what fails", "a: ${nope}\nb: ${oc.select:a,5}\nc: ${oc.select:a.b,5}"),
     one(
         "oc.decode",
@@ -682,6 +689,73 @@ COMPOSE: list[dict[str, Any]] = [
     ),
     many("a link over a map", {"main.yaml": "defaults: [x, _self_]\na: {x: 1}\nb: ${a}\n", "x.yaml": "b: {y: 2}\n"}),
     many("links see the end", {"main.yaml": "defaults: [x, _self_]\na: 2\n", "x.yaml": "a: 1\nb: ${a}\n"}, "a=3"),
+    many(
+        "one config twice, changed between",
+        {"main.yaml": "defaults: [base, _self_, /base]\na: {x: 2}\n", "base.yaml": "a: {x: 1}\n"},
+        ours={"a": {"x": "int 1"}},
+        because="Hydra merges into the object that it keeps for the file, so that the second copy holds the change",
+    ),
+    # as the frameworks' files and launch commands have them
+    many("verl: keys of an engine that was not chosen", ENGINES, "role.actor.model_engine=megatron", "role.actor.megatron.tp=2"),
+    many(
+        "verl: + on a key that exists, none on one that does not",
+        ENGINES,
+        "+role.actor.mini=64",
+        "role.actor.kwargs.backend=triton",
+    ),
+    one("verl: + on a key that is null", "t: {recompute_method: null}", "+t.recompute_method=uniform"),
+    one(
+        "verl: values as they are typed",
+        "l: [x]\na: 1\nb: 1\nc: 1\nd: 1",
+        'l=["console","wandb"]',
+        "a=null",
+        "b=True",
+        "c=1.",
+        "d=[1,2]",
+    ),
+    one("verl: a lone blank as an argument", "a: 1", " "),
+    one(
+        "verl: defaults that are links",
+        "actor: {max: 24576, ulysses: 4, megatron: {tp: 4}}\nref: {max: '${oc.select:actor.max,16384}', megatron: {tp: '${oc.select:actor.megatron.tp,1}'}}\ncritic: {max: 32768, forward: '${.max}', megatron: {tp: 1}}",
+        "actor.max=8192",
+        "actor.megatron.tp=8",
+        "critic.max=1000",
+    ),
+    one(
+        "verl: two keys of one meaning stay two keys",
+        "actor: {strategy: fsdp, fsdp_config: {strategy: fsdp}}\nrollout: {nnodes: 1}\nactor_rollout_ref: {rollout: {nnodes: 1}}",
+        "actor.fsdp_config.strategy=fsdp2",
+        "rollout.nnodes=2",
+    ),
+    many(
+        "areal: a file that inherits",
+        {
+            "math/base.yaml": "seed: 1\ncluster: {n_nodes: 1, n_gpus_per_node: 8}\nactor: {backend: 'megatron:d4t2', path: q, scheduling_spec: [{gpu: 1, port: 2, env_vars: {}}]}\nref: {path: '${actor.path}', scheduling_spec: '${actor.scheduling_spec}'}\n",
+            "dte/main.yaml": "defaults:\n  - ../math/base@_global_\n  - _self_\n\nactor: {path: moe}\nref: {backend: '${actor.backend}'}\n",
+        },
+        "+actor.scheduling_spec.0.env_vars.X=0",
+        "cluster.n_nodes=4",
+        config="dte/main.yaml",
+    ),
+    one(
+        "areal: keys of a script's own class stay",
+        "econfig: {domain: telecom, turns: 5}\nworkflow: areal.x\nlauncher: {a: 1}\nactor: {behave_imp_weight_cap: 5.0}",
+    ),
+    one("areal: a key of the class that the file does not have", "actor: {path: q}", "actor.dtype=float32"),
+    one(
+        "areal: a backend with brackets is quoted",
+        "actor: {backend: 'fsdp:d4'}",
+        "actor.backend='megatron:(attn:d4p1t4c2|ffn:d4p1e8)'",
+    ),
+    one(
+        "areal: a backend with brackets is not quoted",
+        "actor: {backend: 'fsdp:d4'}",
+        "actor.backend=megatron:(attn:d4p1t4c2|ffn:d4p1e8)",
+    ),
+    one(
+        "oumi: bash in a block of text",
+        "run: |\n  set -e\n  x --model.model_max_length 512\nresources: {accelerators: 'A100-80GB:8'}\nmax: 32_768\nlr: 2e-05\non: true",
+    ),
 ]
 
 DOTLIST: list[dict[str, Any]] = [
@@ -694,4 +768,9 @@ DOTLIST: list[dict[str, Any]] = [
     {"name": "a broken value", "text": "a: 1", "arguments": ["a=[1"]},
     {"name": "a broken link", "text": "a: 1", "arguments": ["a=${b"]},
     {"name": "escaped", "text": "a: 'x\\${y}'\nb: ${oc.env:OOM_Z,1}", "arguments": []},
+    {
+        "name": "oumi: links are escaped and stay text",
+        "text": "run: 'x --batch \\${PER_DEVICE_BATCH_SIZE}'\nmodel: {name: a}\ntraining: {lr: 1e-5}",
+        "arguments": ["training.lr=2e-05", "training.max_steps=1_000", "model.name=b"],
+    },
 ]

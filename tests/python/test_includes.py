@@ -54,6 +54,18 @@ def test_includes_point_left() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_compose_knows_no_framework() -> None:
+    """What Hydra and OmegaConf do is the same for every framework that uses them."""
+    wrong = []
+    for _folder, path in files():
+        if "frontends/compose" not in path.as_posix():
+            continue
+        for kind, header in INCLUDE.findall(path.read_text()):
+            if kind == '"' and not header.startswith(("frontends/compose/", "frontends/yaml.hpp", "units/")):
+                wrong.append(f"{path.relative_to(ROOT)} includes {header}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_quoted_headers_exist() -> None:
     wrong = []
     for _folder, path in files():

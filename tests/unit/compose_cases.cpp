@@ -172,7 +172,7 @@ TEST_CASE("compose: configurations compose and resolve as Hydra and OmegaConf do
   CHECK(rows.size() > 150);
   for (const auto& row : rows) {
     const std::string config = row["config"];
-    const auto slash = config.find('/');
+    const auto slash = config.rfind('/');
     Request request;
     request.folder = slash == std::string::npos ? "" : config.substr(0, slash);
     request.config = config.substr(slash == std::string::npos ? 0 : slash + 1);

@@ -149,7 +149,7 @@ class Composer {
     Node value = checked(value_or_null(given));
     if (out_.problems.size() > before) return;
     if (given.kind == Override::Kind::remove) return remove(editor, given, value);
-    if (given.kind == Override::Kind::add && !value.is_container() && exists(given)) return;
+    if (given.kind == Override::Kind::add && exists(given, value.is_container())) return;
     const auto mode = given.kind == Override::Kind::change ? Editor::Mode::set : Editor::Mode::add;
     if (!editor.update(given.key, std::move(value), mode, true)) name_the_group(given);
   }
@@ -159,19 +159,21 @@ class Composer {
     for (auto& entry : value.entries) entry.value = checked(std::move(entry.value));
     return value.kind == Kind::text ? checked_text(std::move(value), out_.problems) : value;
   }
-  /// What "+key=value" refuses: a value is there already. null and ??? do not count.
-  bool exists(const Override& given) {
+  /// What "+key=value" refuses: a value is there already. null and ??? do not count, and a map or a list is merged.
+  bool exists(const Override& given, bool merged) {
     Lookup lookup(out_.root, request_.environment);
     const Found found = lookup.select(out_.root, given.key, false);
-    if (found.kind == Found::Kind::broken) {
-      refuse(given, fmt::format("'{}'", given.typed), "a key that can be looked up", found.why);
+    const bool nowhere = found.kind == Found::Kind::missing && found.linked;
+    if (found.kind == Found::Kind::broken || nowhere) {
+      refuse(given, fmt::format("'{}'", given.typed), "a key that can be looked up",
+             nowhere ? "an interpolation on the way leads to a missing value" : found.why);
       return true;
     }
     const bool there = found.kind == Found::Kind::unknown || (found.kind == Found::Kind::value && found.node->kind != Kind::null);
-    if (there)
+    if (there && !merged)
       refuse(given, fmt::format("'{}'", given.typed), "a key that is not there yet",
              fmt::format("an item is at '{}' already; ++ adds or overrides", given.key), given.typed.substr(1));
-    return there;
+    return there && !merged;
   }
   void remove(Editor& editor, const Override& given, const Node& value) {
     Node there;

@@ -107,6 +107,11 @@ class Walk {
     tell(node, "???", options.empty() ? "an option" : list_of(options),
          fmt::format("You must choose '{0}': {0}=OPTION", node.override_key()));
   }
+  std::vector<std::string> folders() const {
+    std::vector<std::string> out = files_.folders();
+    std::replace(out.begin(), out.end(), std::string(), std::string("."));
+    return out;
+  }
   void tell_not_found(const Default& node) {
     const std::string config = node.config_path();
     if (node.primary) {
@@ -119,7 +124,7 @@ class Walk {
     }
     const auto options = node.group ? files_.options(node.group_path()) : std::vector<std::string>{};
     const std::string why = fmt::format("in '{}': Hydra could not find '{}.yaml' in {}", path_.empty() ? "" : path_.back(),
-                                        config, list_of(files_.folders()));
+                                        config, list_of(folders()));
     tell(node, fmt::format("'{}'", node.name().value_or("null")), options.empty() ? "a config that exists" : list_of(options),
          why, nearest(node.name().value_or(""), options));
   }

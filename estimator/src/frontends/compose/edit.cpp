@@ -186,19 +186,20 @@ bool Editor::update(const std::string& key, Node value, Mode mode, bool merged) 
   return problems == problems_.size();
 }
 
+/// As in OmegaConf, interpolations on the way are followed: the key goes where it is.
 bool Editor::remove(const std::string& key) {
   const auto parts = split_key(key);
-  Node* here = &root_;
-  for (std::size_t i = 0; i + 1 < parts.size() && here != nullptr; ++i) {
-    if (here->kind == Kind::map) {
-      here = here->find(parts[i]);
-    } else {
-      const auto index = here->kind == Kind::list ? index_of(parts[i]) : -1;
-      here = index < 0 || index >= std::ssize(here->items) ? nullptr : &here->items[static_cast<std::size_t>(index)];
-    }
+  std::string above = joined(parts, parts.size() - 1);
+  if (!above.empty()) {
+    Lookup lookup(root_, environment_);
+    const Found found = lookup.select(root_, above, false);
+    if (found.kind != Found::Kind::value || found.node->kind != Kind::map) return false;
+    above = lookup.path_of(*found.node);
+    if (above.empty()) return true;  // made by a resolver: the tree does not hold it
   }
-  if (here == nullptr || here->kind != Kind::map) return false;
-  return std::erase_if(here->entries, [&](const Entry& e) { return e.key == parts.back() && e.key_kind == Kind::text; }) > 0;
+  Node* map = above.empty() ? &root_ : root_.at(above);
+  if (map == nullptr || map->kind != Kind::map) return false;
+  return std::erase_if(map->entries, [&](const Entry& e) { return e.key == parts.back() && e.key_kind == Kind::text; }) > 0;
 }
 
 }  // namespace oomplan::compose

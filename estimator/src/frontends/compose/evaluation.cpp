@@ -23,8 +23,8 @@ Found Evaluation::value(Node node) {
 }
 
 const Node& Evaluation::container() const {
-  const auto it = lookup_.parents_.find(&node_);
-  return it == lookup_.parents_.end() ? lookup_.root_ : *it->second;
+  const auto it = lookup_.parents().find(&node_);
+  return it == lookup_.parents().end() ? lookup_.root_ : *it->second;
 }
 
 Found Evaluation::text(const Text& pieces) {
@@ -37,7 +37,8 @@ Found Evaluation::text(const Text& pieces) {
     Found found = link(piece.link[0]);
     if (found.kind != Found::Kind::value) return found;
     all += python_text(*found.node);
-    via.insert(via.end(), found.via.begin(), found.via.end());
+    for (auto& through : found.via)
+      if (via.size() < kMostVia) via.push_back(std::move(through));
     if (all.size() > kLongestText) return broken(fmt::format("the text grows beyond {} bytes", kLongestText));
   }
   Found out = value(text_node(std::move(all)));
@@ -80,8 +81,8 @@ Found Evaluation::relative(std::string key, bool stop_at_missing) {
   if (key.starts_with('.')) {
     from = &container();
     for (key.erase(0, 1); key.starts_with('.'); key.erase(0, 1)) {
-      const auto it = lookup_.parents_.find(from);
-      if (it == lookup_.parents_.end()) return {Found::Kind::absent, nullptr, "there is nothing above", {}};
+      const auto it = lookup_.parents().find(from);
+      if (it == lookup_.parents().end()) return broken("the key leads above the whole configuration");
       from = it->second;
     }
   }
@@ -92,7 +93,7 @@ Found Evaluation::path(const std::string& key) {
   Found out = relative(key, true);
   if (out.kind == Found::Kind::absent) out.kind = Found::Kind::broken;
   if (out.kind != Found::Kind::value) return out;
-  for (auto it = lookup_.parents_.find(&node_); it != lookup_.parents_.end(); it = lookup_.parents_.find(it->second))
+  for (auto it = lookup_.parents().find(&node_); it != lookup_.parents().end(); it = lookup_.parents().find(it->second))
     if (it->second == out.node) return broken("the interpolation leads to a map that contains it");
   for (auto& via : out.via)
     if (via.place.line == 0 && via.place.file.empty()) via.place = node_.origin.place;
@@ -158,8 +159,8 @@ Found Evaluation::select(const std::vector<Node>& arguments) {
   Found found = relative(arguments[0].text, false);
   for (auto& via : found.via)
     if (via.place.line == 0 && via.place.file.empty()) via.place = node_.origin.place;
-  const bool nothing =
-      found.kind == Found::Kind::absent || found.kind == Found::Kind::missing || found.kind == Found::Kind::no_container;
+  const bool nothing = found.kind == Found::Kind::absent || found.kind == Found::Kind::no_container ||
+                       (found.kind == Found::Kind::missing && !found.linked);
   if (!nothing) return found;
   return value(arguments.size() == 2 ? arguments[1] : Node{});
 }
@@ -177,10 +178,8 @@ Found Evaluation::decode(const std::vector<Node>& arguments) {
 Found Evaluation::create(const std::vector<Node>& arguments) {
   if (arguments.size() != 1) return broken("oc.create takes one list or map");
   if (arguments[0].is_container()) return value(arguments[0]);
-  if (arguments[0].kind != Kind::null) return broken("oc.create takes a list or a map");
-  Node empty;
-  empty.kind = Kind::map;
-  return value(std::move(empty));
+  if (arguments[0].kind != Kind::null) return broken("oc.create takes a list or a map here; YAML in a text is not read");
+  return value({});
 }
 
 Found Evaluation::deprecated(const std::vector<Node>& arguments) {
@@ -192,6 +191,7 @@ Found Evaluation::deprecated(const std::vector<Node>& arguments) {
 Found Evaluation::dictionary(const std::vector<Node>& arguments, bool keys) {
   if (arguments.size() != 1 || arguments[0].kind != Kind::text) return broken("oc.dict.keys and oc.dict.values take a key");
   Found found = relative(arguments[0].text, true);
+  if (found.kind == Found::Kind::missing) return broken(fmt::format("'{}' is missing", arguments[0].text));
   if (found.kind != Found::Kind::value) return found;
   if (found.node->kind != Kind::map) return broken(fmt::format("'{}' is no map", arguments[0].text));
   Node out;

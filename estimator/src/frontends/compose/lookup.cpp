@@ -40,7 +40,12 @@ std::pair<const Node*, std::string> one(const Node& container, const std::string
 
 }  // namespace
 
-Lookup::Lookup(const Node& root, const Environment& environment) : root_(root), environment_(environment) { index(root); }
+Lookup::Lookup(const Node& root, const Environment& environment) : root_(root), environment_(environment) {}
+
+const Lookup::Parents& Lookup::parents() {
+  if (parents_.empty()) index(root_);
+  return parents_;
+}
 
 void Lookup::index(const Node& node) {
   for (const auto& item : node.items) {
@@ -53,10 +58,10 @@ void Lookup::index(const Node& node) {
   }
 }
 
-std::string Lookup::path_of(const Node& node) const {
+std::string Lookup::path_of(const Node& node) {
   std::string out;
   const Node* here = &node;
-  for (auto it = parents_.find(here); it != parents_.end(); it = parents_.find(here)) {
+  for (auto it = parents().find(here); it != parents().end(); it = parents().find(here)) {
     const Node& parent = *it->second;
     std::string key;
     for (const auto& entry : parent.entries)
@@ -95,6 +100,7 @@ Found Lookup::follow_link(const Node& node) {
   Found out = Evaluation(*this, node).text(std::get<Text>(read));
   if (out.kind == Found::Kind::absent) out = found(Found::Kind::broken, out.why);
   if (out.kind == Found::Kind::no_container) out.kind = Found::Kind::broken;
+  if (out.via.size() > kMostVia) out.via.resize(kMostVia);
   return out;
 }
 
@@ -111,6 +117,7 @@ Found Lookup::select(const Node& container, const std::string& key, bool stop_at
     if (last) via.insert(via.begin(), {path_of(*child), {}});
     if (child->kind == Kind::missing && !last && !stop_at_missing) return found(Found::Kind::no_container, "it is missing");
     Found next = follow(*child);
+    next.linked = child->kind == Kind::interpolation;
     if (last) next.via.insert(next.via.begin(), via.begin(), via.end());
     if (last || next.kind != Found::Kind::value) return next;
     if (!next.node->is_container())

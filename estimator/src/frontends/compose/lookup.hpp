@@ -18,6 +18,7 @@ struct Found {
   const Node* node = nullptr;  ///< of a value: never an interpolation; belongs to the tree or to the Lookup
   std::string why;             ///< of what is unknown or broken
   std::vector<Link> via;
+  bool linked = false;  ///< missing: at the end of an interpolation, not at the key itself
 };
 
 class Lookup {
@@ -32,6 +33,8 @@ class Lookup {
   Node build(const Found& found);
 
   std::vector<Problem>& problems() { return problems_; }
+  /// Dotted; empty for the root and for what is not of the tree.
+  std::string path_of(const Node& node);
 
  private:
   friend class Evaluation;
@@ -39,8 +42,10 @@ class Lookup {
     int levels = 0;
     std::vector<const Node*> open;
   };
+  using Parents = std::unordered_map<const Node*, const Node*>;
+  /// The container of every node but the root.
+  const Parents& parents();
   void index(const Node& node);
-  std::string path_of(const Node& node) const;
   Found follow_link(const Node& node);
   Node build(const Node& node, Building& building);
   Node child(const Node& node, Building& building);
@@ -51,7 +56,7 @@ class Lookup {
 
   const Node& root_;
   const Environment& environment_;
-  std::unordered_map<const Node*, const Node*> parents_;
+  Parents parents_;  ///< filled when it is first asked for
   std::unordered_map<const Node*, Found> done_;
   std::unordered_set<const Node*> open_, told_;
   std::deque<Node> made_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -91,6 +92,8 @@ const Node* Node::at(std::string_view path) const {
   return here;
 }
 
+Node* Node::at(std::string_view path) { return const_cast<Node*>(std::as_const(*this).at(path)); }
+
 Node text_node(std::string text, Origin origin) {
   Node out;
   out.kind = Kind::text;
@@ -176,6 +179,7 @@ std::vector<std::string> split_key(std::string_view key) {
     out.emplace_back(key.substr(at + 1, end - at - 1));
     at = end + (bracket ? 1 : 0);
   }
+  if (out.empty()) out.emplace_back(key);
   return out;
 }
 

@@ -18,6 +18,7 @@ namespace oomplan::compose {
 inline constexpr int kDeepest = 64;
 inline constexpr std::int64_t kMostNodes = 100'000;
 inline constexpr std::size_t kLongestText = std::size_t{1} << 16;
+inline constexpr std::size_t kMostVia = 32;  ///< links that a value remembers, the nearest ones
 
 /// An interpolation that a value came through.
 struct Link {
@@ -44,6 +45,7 @@ struct Node {
   Node* find(std::string_view key);
   /// "actor.optimizer.lr", "specs.0.gpu". nullptr: there is none.
   const Node* at(std::string_view path) const;
+  Node* at(std::string_view path);
 };
 struct Entry {
   std::string key;
