@@ -111,6 +111,19 @@ bool is_areal(const Source& source) {
   }
 }
 
+/// A job file of ours says all of it itself.
+void refuse_framework_options(const Source& source) {
+  std::vector<Problem> all;
+  const auto refuse = [&](const std::string& option, const std::string& value, const char* instead) {
+    if (!value.empty())
+      all.push_back({{"command line", 0, 0, option}, fmt::format("'{}'", value), instead, {},
+                     "the option is for a framework's own file; this is a job file"});
+  };
+  refuse("--framework-version", source.framework_version, "an override, such as framework=\"areal 1.0.4\"");
+  refuse("--gpu", source.gpu, "an override, such as gpus=\"8 x H200-141GB\"");
+  stop_at(std::move(all));
+}
+
 /// In the words of the file: our keys become AReaL's.
 Reading read_areal(const Source& source, const Catalog& catalog) {
   areal::ArealText text = areal::read_areal(source);
@@ -136,7 +149,10 @@ Reading read_areal(const Source& source, const Catalog& catalog) {
 Reading read(const Source& source, const Catalog* given) {
   check_dialect(source.dialect);
   const Catalog& catalog = given == nullptr ? Catalog::builtin() : *given;
-  if (!is_areal(source)) return finish(read_native(source), source.name, catalog);
+  if (!is_areal(source)) {
+    refuse_framework_options(source);
+    return finish(read_native(source), source.name, catalog);
+  }
   return read_areal(source, catalog);
 }
 
