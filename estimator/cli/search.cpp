@@ -28,12 +28,6 @@ Reading reading_of(const Call& call, std::vector<Problem>& problems) {
                           .expected = "one of them",
                           .nearest = {},
                           .why = {}});
-    if (call.has("gpu"))
-      problems.push_back({.place = {"", 0, 0, "--gpu"},
-                          .found = "together with a job file",
-                          .expected = "an override, such as gpus=\"8 x H200-141GB\"",
-                          .nearest = {},
-                          .why = {}});
     if (call.positional.empty())
       problems.push_back({.place = {},
                           .found = "no job",

@@ -66,10 +66,11 @@ ModelFound find_by_folder(const std::string& name, const Catalog& catalog, std::
   }
 }
 
-Reading finish(NativeText text, const std::string& file, const Catalog& catalog, bool by_folder = false) {
+/// `framework`: the text is a framework's own file, not ours.
+Reading finish(NativeText text, const std::string& file, const Catalog& catalog, bool framework = false) {
   std::vector<Note> notes;
   const FindModel find_model = [&](const std::string& name) {
-    auto found = by_folder ? find_by_folder(name, catalog, notes, file) : catalog.model(name);
+    auto found = framework ? find_by_folder(name, catalog, notes, file) : catalog.model(name);
     if (!found.also.empty())
       notes.push_back({Note::Level::info,
                        {file, 0, 0, "model"},
@@ -79,7 +80,7 @@ Reading finish(NativeText text, const std::string& file, const Catalog& catalog,
   AssembledJob made = assemble(text.roles, std::move(text.settings), find_model, catalog.facts(), file);
   for (auto& p : made.problems) text.problems.push_back(std::move(p));
   stop_at(std::move(text.problems));
-  stop_at(problems(made.job, catalog));
+  stop_at(problems(made.job, catalog, framework ? &notes : nullptr));
   for (auto& note : made.notes) notes.push_back(std::move(note));
   for (auto& note : remarks(made.job)) notes.push_back(std::move(note));
   return {std::move(made.job), std::move(notes)};
@@ -110,22 +111,58 @@ bool is_areal(const Source& source) {
   }
 }
 
+/// A job file of ours says all of it itself.
+void refuse_framework_options(const Source& source) {
+  std::vector<Problem> all;
+  const auto refuse = [&](const std::string& option, const std::string& value, const char* instead) {
+    if (!value.empty())
+      all.push_back({{"command line", 0, 0, option}, fmt::format("'{}'", value), instead, {},
+                     "the option is for a framework's own file; this is a job file"});
+  };
+  refuse("--framework-version", source.framework_version, "an override, such as framework=\"areal 1.0.4\"");
+  refuse("--gpu", source.gpu, "an override, such as gpus=\"8 x H200-141GB\"");
+  stop_at(std::move(all));
+}
+
+/// In the words of the file: our keys become AReaL's.
+Reading read_areal(const Source& source, const Catalog& catalog) {
+  areal::ArealText text = areal::read_areal(source);
+  stop_at(std::move(text.native.problems));
+  const auto rename = [&](Place& place) {
+    const std::string key = areal::theirs(place.path, text.meaning);
+    if (!key.empty()) place.path = key;
+  };
+  try {
+    Reading out = finish(std::move(text.native), source.name, catalog, true);
+    for (auto& note : out.notes) rename(note.place);
+    out.notes.insert(out.notes.begin(), text.notes.begin(), text.notes.end());
+    return out;
+  } catch (InputError& e) {
+    std::vector<Problem> problems = e.problems;
+    for (auto& p : problems) rename(p.place);
+    throw InputError(std::move(problems));
+  }
+}
+
 }  // namespace
 
 Reading read(const Source& source, const Catalog* given) {
   check_dialect(source.dialect);
   const Catalog& catalog = given == nullptr ? Catalog::builtin() : *given;
-  if (!is_areal(source)) return finish(read_native(source), source.name, catalog);
-  areal::ArealText text = areal::read_areal(source);
-  Reading out = finish(std::move(text.native), source.name, catalog, true);
-  out.notes.insert(out.notes.begin(), text.notes.begin(), text.notes.end());
-  return out;
+  if (!is_areal(source)) {
+    refuse_framework_options(source);
+    return finish(read_native(source), source.name, catalog);
+  }
+  return read_areal(source, catalog);
 }
 
 std::string facts_json(const Source& source) {
   check_dialect(source.dialect);
   if (!is_areal(source))
-    throw InputError(Problem{{source.name, 0, 0, {}}, "a job file of oomplan, or no job file", "a file of AReaL", {},
+    throw InputError(Problem{{source.name, 0, 0, {}},
+                             "a job file of oomplan, or no job file",
+                             "a file of AReaL",
+                             {},
                              "facts are read from frameworks' files"});
   const areal::ArealText text = areal::read_areal(source);
   auto out = areal::to_json(text.meaning);

@@ -57,7 +57,8 @@ bool knows_version(const Facts& facts, std::string_view engine, std::string_view
 
 class Validator {
  public:
-  Validator(const Job& job, const Catalog& catalog) : job_(job), catalog_(catalog) {}
+  Validator(const Job& job, const Catalog& catalog, std::vector<Note>* lengths)
+      : job_(job), catalog_(catalog), lengths_(lengths) {}
 
   std::vector<Problem> run() {
     check_cluster();
@@ -233,6 +234,16 @@ class Validator {
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
   }
 
+  void length(const std::string& key, std::string found, std::string expected, std::string why) {
+    problem(key, std::move(found), std::move(expected), std::move(why));
+    if (lengths_ == nullptr) return;
+    Problem p = std::move(out_.back());
+    out_.pop_back();
+    lengths_->push_back(
+        {Note::Level::warning, p.place,
+         fmt::format("{}: found {}, but the longest sequence needs {}: {}", p.place.path, p.found, p.expected, p.why)});
+  }
+
   /// Packed sequences are not cut: both frameworks refuse a sequence that is longer than the budget.
   void check_longest(const Role& role) {
     const Trainer& t = role.trainer;
@@ -241,8 +252,8 @@ class Validator {
     const std::string_view who = t.framework == Framework::areal ? "AReaL" : "verl";
     const auto check = [&](std::string_view knob, std::int64_t budget) {
       if (budget > 0 && budget < longest && !follows_actor(role, knob))
-        problem(key_of(role, knob), fmt::format("{} tokens", budget), fmt::format("at least {}", longest),
-                fmt::format("{} itself refuses a sequence that is longer than a micro-batch", who));
+        length(key_of(role, knob), fmt::format("{} tokens", budget), fmt::format("at least {}", longest),
+               fmt::format("{} itself refuses a sequence that is longer than a micro-batch", who));
     };
     check("tokens_per_micro_batch", t.tokens_per_micro_batch);
     check("logprob_tokens_per_micro_batch", t.logprob_tokens_per_micro_batch);
@@ -252,8 +263,8 @@ class Validator {
     const Server& s = role.server;
     const std::int64_t longest = job_.prompt_tokens + job_.response_tokens;
     if (s.max_model_len > 0 && s.max_model_len < longest)
-      problem(key_of(role, "max_model_len"), fmt::format("{} tokens", s.max_model_len), fmt::format("at least {}", longest),
-              "a prompt and its response must fit in the context");
+      length(key_of(role, "max_model_len"), fmt::format("{} tokens", s.max_model_len), fmt::format("at least {}", longest),
+             "a prompt and its response must fit in the context");
     if (job_.kind == JobKind::serving && s.max_model_len == 0 && role.architecture != nullptr &&
         role.architecture->max_positions == 0)
       missing(key_of(role, "max_model_len"), "tokens of the longest request", "the model's config names no limit");
@@ -302,12 +313,15 @@ class Validator {
 
   const Job& job_;
   const Catalog& catalog_;
+  std::vector<Note>* lengths_;
   std::vector<Problem> out_;
 };
 
 }  // namespace
 
-std::vector<Problem> problems(const Job& job, const Catalog& catalog) { return Validator(job, catalog).run(); }
+std::vector<Problem> problems(const Job& job, const Catalog& catalog, std::vector<Note>* lengths) {
+  return Validator(job, catalog, lengths).run();
+}
 
 std::vector<Note> remarks(const Job& job) {
   std::vector<Note> out;

@@ -25,8 +25,10 @@ class Reader {
     put_over_defaults();
     out_.meaning = meaning_of(out_.root, out_.release);
     for (const auto& note : out_.meaning.notes) out_.notes.push_back(note);
-    NativeText native = job_of(out_.meaning, out_.root, surroundings());
+    NativeText native = job_of(out_.meaning, out_.root, surroundings(), out_.notes);
     native.problems.insert(native.problems.begin(), problems_.begin(), problems_.end());
+    for (auto& p : native.problems)
+      if (p.place.file.empty()) p.place.file = source_.name;
     out_.native = std::move(native);
     return std::move(out_);
   }
@@ -70,8 +72,11 @@ class Reader {
     if (!source_.framework_version.empty()) {
       const auto found = find_release(source_.framework_version);
       if (!found)
-        throw InputError(Problem{{"command line", 0, 0, "--framework-version"}, fmt::format("'{}'", source_.framework_version),
-                                 releases_text(), {}, "a release of AReaL"});
+        throw InputError(Problem{{"command line", 0, 0, "--framework-version"},
+                                 fmt::format("'{}'", source_.framework_version),
+                                 releases_text(),
+                                 {},
+                                 "a release of AReaL"});
       out_.release = *found;
       out_.release_stated = true;
       return;
@@ -88,7 +93,8 @@ class Reader {
       out_.release = newest_that_reads(mode->text);
       why = "the newest release that reads this allocation_mode";
     }
-    out_.notes.push_back({Note::Level::warning, {source_.name, 0, 0, {}},
+    out_.notes.push_back({Note::Level::warning,
+                          {source_.name, 0, 0, {}},
                           fmt::format("read as AReaL {}, {}; --framework-version names another", name_of(out_.release), why)});
   }
   static Release newest_that_reads(const std::string& text) {
@@ -104,8 +110,11 @@ class Reader {
   void choose_class() {
     schema_ = Schema::of(out_.release);
     if (!schema_)
-      throw InputError(Problem{{"command line", 0, 0, "--framework-version"}, fmt::format("'{}'", name_of(out_.release)),
-                               "0.3.0 or later", {}, "the configuration classes of older releases are not known"});
+      throw InputError(Problem{{"command line", 0, 0, "--framework-version"},
+                               fmt::format("'{}'", name_of(out_.release)),
+                               "0.3.0 or later",
+                               {},
+                               "the configuration classes of older releases are not known"});
     const std::vector<std::string> wanted = wanted_classes();
     const auto beside = schema_->roots_beside(source_.name);
     for (const auto& base : wanted)
@@ -136,9 +145,10 @@ class Reader {
     Structured merged = structured(*schema_, out_.root_class, composed_, certain_);
     add(std::move(merged.problems));
     for (const auto& p : merged.unknown)
-      out_.notes.push_back({Note::Level::warning, p.place,
-                            fmt::format("{}: no class of AReaL {} has it, so the entry script's own class must{}", p.place.path,
-                                        name_of(out_.release), p.nearest.empty() ? "" : fmt::format(" (or is it {}?)", p.nearest))});
+      out_.notes.push_back(
+          {Note::Level::warning, p.place,
+           fmt::format("{}: no class of AReaL {} has it, so the entry script's own class must{}", p.place.path,
+                       name_of(out_.release), p.nearest.empty() ? "" : fmt::format(" (or is it {}?)", p.nearest))});
     compose::Resolved resolved = compose::resolve(merged.root, source_.environment);
     add(std::move(resolved.problems));
     out_.root = std::move(resolved.root);
@@ -154,7 +164,8 @@ class Reader {
     }
     out.gpu = kDefaultGpu;
     out.gpu_origin = {Origin::Kind::default_, {}, "no key of AReaL says which GPU", {}};
-    out_.notes.push_back({Note::Level::warning, {source_.name, 0, 0, "cluster"},
+    out_.notes.push_back({Note::Level::warning,
+                          {source_.name, 0, 0, "cluster"},
                           fmt::format("no key says which GPU it is; taken as {}: --gpu names another", kDefaultGpu)});
     return out;
   }

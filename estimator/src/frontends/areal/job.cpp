@@ -62,7 +62,8 @@ RoleKind kind_of(const BuiltRole& r) {
 
 class Translator {
  public:
-  Translator(const Meaning& m, const compose::Node& root, const Surroundings& around) : m_(m), root_(root), around_(around) {}
+  Translator(const Meaning& m, const compose::Node& root, const Surroundings& around, std::vector<Note>& notes)
+      : m_(m), root_(root), around_(around), notes_(notes) {}
 
   NativeText run() {
     for (const auto& p : m_.refusals) out_.problems.push_back(p);
@@ -169,15 +170,27 @@ class Translator {
     const Fact* f = fact(key);
     if (f != nullptr) set(std::move(knob), plain(f->value), f->origin);
   }
-  /// A prompt that the dataset does not limit can be as long as a request may be, less what is generated.
+  /// A prompt that the dataset does not limit can be as long as the tightest limit of a whole sequence lets it be.
   void lengths() {
     const Fact* prompt = fact("job.max_prompt_length");
     copy("job.max_response_length", "response_tokens");
     if (prompt != nullptr && !prompt->value.is_null()) return set("prompt_tokens", plain(prompt->value), prompt->origin);
-    const std::int64_t longest = std::min(whole("job.max_total_length", INT64_MAX), whole("roles.rollout.max_model_len", INT64_MAX));
+    const std::int64_t response = whole("job.max_response_length");
+    std::int64_t longest = INT64_MAX;
+    std::string by;
+    for (const auto& [key, words] : {std::pair{"job.max_total_length", "gconfig.max_tokens"},
+                                     std::pair{"roles.rollout.max_model_len", "the server's context"},
+                                     std::pair{"roles.actor.micro_batch.tokens_per_micro_batch", "mb_spec.max_tokens_per_mb"},
+                                     std::pair{"roles.trainer.micro_batch.tokens_per_micro_batch", "mb_spec.max_tokens_per_mb"}})
+      if (const std::int64_t n = whole(key); n > response && n < longest) longest = n, by = words;
     if (longest == INT64_MAX) return;
-    set("prompt_tokens", fmt::format("{}", std::max<std::int64_t>(0, longest - whole("job.max_response_length"))),
-        derived("train_dataset.max_length is not set: the longest request less what is generated"));
+    set("prompt_tokens", fmt::format("{}", longest - response),
+        derived(fmt::format("train_dataset.max_length is not set: {} less what is generated", by)));
+    Place place = prompt != nullptr ? prompt->origin.place : Place{};
+    place.path = "train_dataset.max_length";
+    notes_.push_back(
+        {Note::Level::warning, place,
+         fmt::format("not set: the longest prompt is taken as {} tokens, {} less what is generated", longest - response, by)});
   }
   /// The batch of one optimizer step: PPO cuts the rollout batch into ppo_n_minibatches (areal/trainer/ppo/actor.py).
   std::int64_t step_sequences() const {
@@ -197,8 +210,8 @@ class Translator {
   }
   /// Nothing but the environment of the workers sets the allocator (scheduling_spec[].env_vars).
   void allocator() {
-    for (const std::string path : {"actor.scheduling_spec.0.env_vars.PYTORCH_CUDA_ALLOC_CONF",
-                                   "actor.scheduling_spec.0.env_vars.PYTORCH_ALLOC_CONF"}) {
+    for (const std::string path :
+         {"actor.scheduling_spec.0.env_vars.PYTORCH_CUDA_ALLOC_CONF", "actor.scheduling_spec.0.env_vars.PYTORCH_ALLOC_CONF"}) {
       const auto* n = root_.at(path);
       if (n == nullptr || n->text.find("expandable_segments:True") == std::string::npos) continue;
       return set("expandable_segments", "true", n->origin);
@@ -222,12 +235,29 @@ class Translator {
     place.path = r.path;
     out_.roles.push_back({kind_of(r), place});
     set(r.name + ".layout", letters(r.part.layout), r.allocation);
-    if (!r.beside.empty()) set(r.name + ".beside", r.beside, r.allocation);
+    if (!r.beside.empty())
+      set(r.name + ".beside", r.beside, r.allocation);
+    else
+      wrap_around(r);
     if (r.in_process) set(r.name + ".in_process", "true", derived("before 0.5.0 roles live in the actor's process"));
     if (r.name == "rollout")
       server(r);
     else
       trainer(r);
+  }
+  /// The local scheduler starts again at the first GPU when all are taken (areal/infra/scheduler/local.py 1.0.4): roles that
+  /// each take all GPUs share them, and nobody sleeps.
+  void wrap_around(const BuiltRole& r) {
+    const auto* scheduler = root_.at("scheduler.type");
+    if (scheduler == nullptr || scheduler->text != "local") return;
+    const std::int64_t have = whole("cluster.nodes", 1) * whole("cluster.gpus_per_node", 8);
+    for (const auto& first : m_.roles) {
+      if (&first == &r) return;
+      if (!first.beside.empty() || first.part.layout.world() != have || r.part.layout.world() != have) continue;
+      set(r.name + ".beside", first.name, derived("the local scheduler hands the same GPUs out again"));
+      if (r.name == "rollout") set("rollout.sleep", "0", derived("nothing sleeps when the scheduler wraps around"));
+      return;
+    }
   }
   void trainer(const BuiltRole& r) {
     for (const auto& row : kTrainerRows) {
@@ -293,13 +323,14 @@ class Translator {
   const Meaning& m_;
   const compose::Node& root_;
   const Surroundings& around_;
+  std::vector<Note>& notes_;
   NativeText out_;
 };
 
 }  // namespace
 
-NativeText job_of(const Meaning& m, const compose::Node& root, const Surroundings& around) {
-  return Translator(m, root, around).run();
+NativeText job_of(const Meaning& m, const compose::Node& root, const Surroundings& around, std::vector<Note>& notes) {
+  return Translator(m, root, around, notes).run();
 }
 
 std::string theirs(std::string_view knob, const Meaning& m) {

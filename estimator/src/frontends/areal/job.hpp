@@ -14,8 +14,8 @@ struct Surroundings {
   Origin gpu_origin;
 };
 
-/// Roles, settings and the problems of both. `root` as for meaning_of.
-NativeText job_of(const Meaning&, const compose::Node& root, const Surroundings&);
+/// Roles, settings and the problems of both. `root` as for meaning_of. Assumptions are added to `notes`.
+NativeText job_of(const Meaning&, const compose::Node& root, const Surroundings&, std::vector<Note>& notes);
 
 /// The key of the file that sets one of our knobs ("actor.tokens_per_micro_batch" -> "actor.mb_spec.max_tokens_per_mb"); ""
 /// when none does alone. `role`: as built.
