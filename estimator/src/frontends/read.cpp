@@ -9,7 +9,6 @@
 #include "catalog/parameters.hpp"
 #include "frontends/areal/areal.hpp"
 #include "frontends/native.hpp"
-#include "frontends/yaml.hpp"
 #include "job/limits.hpp"
 #include "job/validate.hpp"
 #include "layout/letters.hpp"
@@ -100,15 +99,25 @@ std::int64_t server_tensor_degree(const Architecture& a, const Gpu& gpu, std::in
   return last;
 }
 
-bool is_areal(const Source& source) {
-  if (!source.dialect.empty()) return source.dialect == "areal";
-  try {
-    std::vector<std::string> keys;
-    for (const auto& [key, value] : yaml::parse(source.text, source.name).entries) keys.push_back(key.text);
-    return areal::recognises(keys);
-  } catch (const InputError&) {
-    return false;
+/// Keys that begin a line: what a file is shows without parsing it.
+std::vector<std::string> keys_of_lines(std::string_view text) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    const std::size_t colon = line.find(':');
+    const auto letter = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    };
+    if (colon != std::string_view::npos && colon > 0 && std::all_of(line.begin(), line.begin() + colon, letter))
+      out.emplace_back(line.substr(0, colon));
+    at = end + 1;
   }
+  return out;
+}
+
+bool is_areal(const Source& source) {
+  return source.dialect.empty() ? areal::recognises(keys_of_lines(source.text)) : source.dialect == "areal";
 }
 
 /// A job file of ours says all of it itself.
