@@ -116,7 +116,10 @@ void refuse_framework_options(const Source& source) {
   std::vector<Problem> all;
   const auto refuse = [&](const std::string& option, const std::string& value, const char* instead) {
     if (!value.empty())
-      all.push_back({{"command line", 0, 0, option}, fmt::format("'{}'", value), instead, {},
+      all.push_back({{"command line", 0, 0, option},
+                     fmt::format("'{}'", value),
+                     instead,
+                     {},
                      "the option is for a framework's own file; this is a job file"});
   };
   refuse("--framework-version", source.framework_version, "an override, such as framework=\"areal 1.0.4\"");
