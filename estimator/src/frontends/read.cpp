@@ -8,7 +8,9 @@
 #include "catalog/catalog.hpp"
 #include "catalog/parameters.hpp"
 #include "frontends/areal/areal.hpp"
+#include "frontends/areal/wording.hpp"
 #include "frontends/native.hpp"
+#include "frontends/rewrite.hpp"
 #include "frontends/yaml.hpp"
 #include "job/limits.hpp"
 #include "job/validate.hpp"
@@ -100,6 +102,28 @@ std::int64_t server_tensor_degree(const Architecture& a, const Gpu& gpu, std::in
   return last;
 }
 
+/// In the words of the file: our keys become AReaL's.
+Reading read_areal(const Source& source, const Catalog& catalog) {
+  areal::ArealText text = areal::read_areal(source);
+  stop_at(std::move(text.native.problems));
+  const auto rename = [&](Place& place) {
+    const std::string key = areal::theirs(place.path, text.meaning);
+    if (!key.empty()) place.path = key;
+  };
+  try {
+    Reading out = finish(std::move(text.native), source.name, catalog, true);
+    for (auto& note : out.notes) rename(note.place);
+    out.notes.insert(out.notes.begin(), text.notes.begin(), text.notes.end());
+    return out;
+  } catch (InputError& e) {
+    std::vector<Problem> problems = e.problems;
+    for (auto& p : problems) rename(p.place);
+    throw InputError(std::move(problems));
+  }
+}
+
+}  // namespace
+
 bool is_areal(const Source& source) {
   if (!source.dialect.empty()) return source.dialect == "areal";
   try {
@@ -123,28 +147,6 @@ void refuse_framework_options(const Source& source) {
   refuse("--gpu", source.gpu, "an override, such as gpus=\"8 x H200-141GB\"");
   stop_at(std::move(all));
 }
-
-/// In the words of the file: our keys become AReaL's.
-Reading read_areal(const Source& source, const Catalog& catalog) {
-  areal::ArealText text = areal::read_areal(source);
-  stop_at(std::move(text.native.problems));
-  const auto rename = [&](Place& place) {
-    const std::string key = areal::theirs(place.path, text.meaning);
-    if (!key.empty()) place.path = key;
-  };
-  try {
-    Reading out = finish(std::move(text.native), source.name, catalog, true);
-    for (auto& note : out.notes) rename(note.place);
-    out.notes.insert(out.notes.begin(), text.notes.begin(), text.notes.end());
-    return out;
-  } catch (InputError& e) {
-    std::vector<Problem> problems = e.problems;
-    for (auto& p : problems) rename(p.place);
-    throw InputError(std::move(problems));
-  }
-}
-
-}  // namespace
 
 Reading read(const Source& source, const Catalog* given) {
   check_dialect(source.dialect);
