@@ -90,6 +90,13 @@ def folders(corpus: Path) -> list[Path]:
     return [folder for folder in [*beside, ROOT / "models" / "architectures"] if folder.is_dir()]
 
 
+@cache
+def same_shape() -> dict[str, str]:
+    """Ids whose config is that of another built-in model."""
+    table = json.loads((ROOT / "models" / "aliases.json").read_text(encoding="utf-8"))
+    return dict(table["same_shape"])
+
+
 def config_in(path: Path) -> Row:
     value = json.loads(path.read_text(encoding="utf-8"))
     if isinstance(value, dict) and isinstance(value.get("config"), dict):  # a row of the built-in catalog
@@ -100,7 +107,7 @@ def config_in(path: Path) -> Row:
 
 
 def find_config(model: Any, corpus: Path) -> Row:
-    """By the exact file name beside the corpus or in the catalog, then by the plain name."""
+    """By the exact file name beside the corpus or in the catalog, by the id of the same shape, then by the plain name."""
     if not isinstance(model, str) or not model.strip():
         raise CannotExpress("the model is not named")
     name = model.strip()
@@ -111,6 +118,8 @@ def find_config(model: Any, corpus: Path) -> Row:
                     return config_in(folder / f"{spelling}.json")
             except OSError:
                 continue
+    if name in same_shape():
+        return find_config(same_shape()[name], corpus)
     wanted = plain(name)
     bare = re.sub(r"[-_](instruct|chat|it|hf)(?=[-_]|$)", "", wanted)
     for candidate in (wanted, bare, f"{wanted}-instruct"):

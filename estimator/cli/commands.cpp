@@ -16,8 +16,10 @@ constexpr std::array<OptionRow, 4> kCommon{{
     {"models", "DIR", "lay the files of DIR over the built-in models, GPUs and engine facts"},
     {"help", "", "show this help"},
 }};
-constexpr OptionRow kRelease{"framework-version", "V", "release of the framework whose file it is: 1.0.4 (default: the newest that reads it)"};
-constexpr OptionRow kGpu{"gpu", "KIND", "kind of GPU where the file does not say it (default H100-80GB; `oomplan gpus` lists them)"};
+constexpr OptionRow kRelease{"framework-version", "V",
+                             "release of the framework whose file it is: 1.0.4 (default: the newest that reads it)"};
+constexpr OptionRow kGpu{"gpu", "KIND",
+                         "kind of GPU where the file does not say it (default H100-80GB; `oomplan gpus` lists them)"};
 constexpr std::array<OptionRow, 2> kFile{{kRelease, kGpu}};
 constexpr std::array<OptionRow, 4> kAdvise{{
     kRelease,
@@ -49,36 +51,24 @@ constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
 constexpr std::array<Command, 10> kCommands{{
-    {"estimate",
-     "FILE [key=value ...]",
-     "does the job fit, and what does every GPU need in every phase?",
+    {"estimate", "FILE [key=value ...]", "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
      "Exit status: 0 fits, 1 does not fit, 2 the input is wrong.\n\n"
      "  oomplan estimate examples/grpo.yaml\n"
      "  oomplan estimate examples/grpo.yaml actor.tokens_per_micro_batch=8k --json\n"
      "  oomplan estimate job.yaml >/dev/null && sbatch job.sh\n",
-     kFile,
-     kAny,
-     run_estimate},
-    {"explain",
-     "FILE [key=value ...]",
-     "which tensors are alive at the worst moment, and what the allocator makes of it",
+     kFile, kAny, run_estimate},
+    {"explain", "FILE [key=value ...]", "which tensors are alive at the worst moment, and what the allocator makes of it",
      "Slower than estimate (milliseconds): replays the caching allocator, names the largest tensors with shape, number and\n"
      "holder, lists every default that was taken, and what would help.\n\n"
      "  oomplan explain examples/grpo.yaml\n",
-     kFile,
-     kAny,
-     run_explain},
-    {"advise",
-     "FILE [key=value ...]",
-     "which single changes help, what each costs, and how to write it into the file",
+     kFile, kAny, run_explain},
+    {"advise", "FILE [key=value ...]", "which single changes help, what each costs, and how to write it into the file",
      "Every change is made in the words of FILE, read again and estimated. Most gain for the least cost first. What helps but\n"
      "no key of the framework can say is told with its reason. Exit status: 0 FILE fits as it is, 1 it does not.\n\n"
      "  oomplan advise examples/grpo.yaml actor.tokens_per_micro_batch=64k\n"
      "  oomplan advise job.yaml --diff 1 | patch job.yaml\n",
-     kAdvise,
-     kAny,
-     run_advise},
+     kAdvise, kAny, run_advise},
     {"search", "[FILE [key=value ...] | --model NAME --gpus N]", "configurations that fit, fastest first",
      "Changes layout, micro-batches, recompute, offload and memory fractions; nothing that changes the result of training\n"
      "unless --allow says so. When nothing fits, it tells what stops each axis. Ctrl-C ends the search with what was found.\n\n"
@@ -87,15 +77,11 @@ constexpr std::array<Command, 10> kCommands{{
      "  oomplan search examples/grpo.yaml --allow numerics --keep 3 --json\n"
      "  oomplan search examples/grpo.yaml --job 1 > better.yaml\n",
      kSearch, kAny, run_search},
-    {"read",
-     "FILE [key=value ...]",
-     "the job as oomplan understood it, every value filled in",
+    {"read", "FILE [key=value ...]", "the job as oomplan understood it, every value filled in",
      "Prints a job file that reads back to the same job; notes about defaults and ignored keys go to standard error.\n\n"
      "  oomplan read examples/grpo.yaml\n"
      "  oomplan read examples/grpo.yaml --json\n",
-     kRead,
-     kAny,
-     run_read},
+     kRead, kAny, run_read},
     {"model", "NAME", "parameters, layers and KV cache of a model",
      "NAME is an alias, a hub id of the built-in list, a folder or a config.json. Nothing is downloaded.\n\n"
      "  oomplan model qwen2.5-7b\n"

@@ -1,8 +1,9 @@
 // The parameter tensors of vision towers and their projectors, a function per kind.
 //
 // Legend: v hidden size of the tower, f its feed-forward width, h hidden size of the language model.
-// Shapes: transformers 5.23, models/{qwen2_5_vl,qwen3_vl,siglip,gemma3,pixtral,mistral3,llama4,kimi_k25,gemma4,minimax_m3_vl}/
-// modeling_*.py; InternViT: modeling_intern_vit.py beside the InternVL3 checkpoints.
+// Shapes: transformers 5.23, models/{qwen2_vl,qwen2_5_vl,qwen3_vl,siglip,gemma3,pixtral,mistral3,llama4,kimi_k25,gemma4,
+// minimax_m3_vl}/modeling_*.py;
+// InternViT: modeling_intern_vit.py beside the InternVL3 checkpoints.
 #include <string>
 #include <string_view>
 
@@ -52,6 +53,14 @@ void merger(Inventory& out, const Tower& t, NormKind kind, std::int64_t norm_wid
   norm(out, "merger.norm", kind, norm_width);
   dense(out, "merger.linear_fc1", merged, merged, true);
   dense(out, "merger.linear_fc2", merged, t.out_hidden, true);
+}
+
+void qwen2_vl(const Tower& t, std::int64_t, Inventory& out) {
+  patch(out, t, t.temporal_patch, false);
+  in_blocks(out, t);
+  plain_block(out, t, NormKind::layer, true);
+  outside(out);
+  merger(out, t, NormKind::layer, t.hidden);
 }
 
 void qwen2_5_vl(const Tower& t, std::int64_t, Inventory& out) {
@@ -168,8 +177,8 @@ struct TowerRow {
   void (*parameters)(const Tower&, std::int64_t, Inventory&);
 };
 constexpr TowerRow kTowers[] = {
-    {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl", qwen3_vl}, {"siglip", siglip}, {"pixtral", pixtral},       {"llama4", llama4},
-    {"internvit", internvit},   {"moonvit", moonvit},   {"gemma4", gemma4}, {"minimax_m3", minimax_m3},
+    {"qwen2_vl", qwen2_vl}, {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl", qwen3_vl}, {"siglip", siglip}, {"pixtral", pixtral},
+    {"llama4", llama4},     {"internvit", internvit},   {"moonvit", moonvit},   {"gemma4", gemma4}, {"minimax_m3", minimax_m3},
 };
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include "frontends/areal/wording.hpp"
 #include "frontends/native.hpp"
 #include "frontends/rewrite.hpp"
-#include "frontends/yaml.hpp"
 #include "job/limits.hpp"
 #include "job/validate.hpp"
 #include "layout/letters.hpp"
@@ -102,6 +101,39 @@ std::int64_t server_tensor_degree(const Architecture& a, const Gpu& gpu, std::in
   return last;
 }
 
+/// Keys that begin a line: what a file is shows without parsing it.
+std::vector<std::string> keys_of_lines(std::string_view text) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    const std::size_t colon = line.find(':');
+    const auto letter = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    };
+    if (colon != std::string_view::npos && colon > 0 && std::all_of(line.begin(), line.begin() + colon, letter))
+      out.emplace_back(line.substr(0, colon));
+    at = end + 1;
+  }
+  return out;
+}
+
+/// A job file of ours says all of it itself.
+void refuse_framework_options(const Source& source) {
+  std::vector<Problem> all;
+  const auto refuse = [&](const std::string& option, const std::string& value, const char* instead) {
+    if (!value.empty())
+      all.push_back({{"command line", 0, 0, option},
+                     fmt::format("'{}'", value),
+                     instead,
+                     {},
+                     "the option is for a framework's own file; this is a job file"});
+  };
+  refuse("--framework-version", source.framework_version, "an override, such as framework=\"areal 1.0.4\"");
+  refuse("--gpu", source.gpu, "an override, such as gpus=\"8 x H200-141GB\"");
+  stop_at(std::move(all));
+}
+
 /// In the words of the file: our keys become AReaL's.
 Reading read_areal(const Source& source, const Catalog& catalog) {
   areal::ArealText text = areal::read_areal(source);
@@ -125,27 +157,7 @@ Reading read_areal(const Source& source, const Catalog& catalog) {
 }  // namespace
 
 bool is_areal(const Source& source) {
-  if (!source.dialect.empty()) return source.dialect == "areal";
-  try {
-    std::vector<std::string> keys;
-    for (const auto& [key, value] : yaml::parse(source.text, source.name).entries) keys.push_back(key.text);
-    return areal::recognises(keys);
-  } catch (const InputError&) {
-    return false;
-  }
-}
-
-/// A job file of ours says all of it itself.
-void refuse_framework_options(const Source& source) {
-  std::vector<Problem> all;
-  const auto refuse = [&](const std::string& option, const std::string& value, const char* instead) {
-    if (!value.empty())
-      all.push_back({{"command line", 0, 0, option}, fmt::format("'{}'", value), instead, {},
-                     "the option is for a framework's own file; this is a job file"});
-  };
-  refuse("--framework-version", source.framework_version, "an override, such as framework=\"areal 1.0.4\"");
-  refuse("--gpu", source.gpu, "an override, such as gpus=\"8 x H200-141GB\"");
-  stop_at(std::move(all));
+  return source.dialect.empty() ? areal::recognises(keys_of_lines(source.text)) : source.dialect == "areal";
 }
 
 Reading read(const Source& source, const Catalog* given) {

@@ -58,7 +58,8 @@ Rewrite FileWords::rewrite(const std::vector<std::pair<std::string, std::string>
   if (native()) {
     for (const auto& [key, text] : wanted) {
       const Knob* knob = find_knob(reading_.job, key).knob;
-      out.changes.push_back({key, knob == nullptr ? "" : get(reading_.job, key), text, knob == nullptr ? Effect::semantics : knob->effect});
+      out.changes.push_back(
+          {key, knob == nullptr ? "" : get(reading_.job, key), text, knob == nullptr ? Effect::semantics : knob->effect});
       out.overrides.push_back(key + "=" + text);
     }
     return out;
@@ -76,7 +77,8 @@ Rewrite FileWords::rewrite(const std::vector<std::pair<std::string, std::string>
   };
   for (const auto& edit : done.edits) {
     const auto* now = areal_->root.at(edit.path);
-    out.changes.push_back({edit.path, now == nullptr ? "" : yaml::written(areal::value_of(*now)), yaml::written(edit.value), effect_of(edit.path)});
+    out.changes.push_back(
+        {edit.path, now == nullptr ? "" : yaml::written(areal::value_of(*now)), yaml::written(edit.value), effect_of(edit.path)});
     out.values.push_back(edit.value);
   }
   return out;
@@ -105,7 +107,8 @@ Patch FileWords::patch(const Rewrite& rewrite) const {
   out.overrides = rewrite.overrides;
   Source changed = source_;
   for (std::size_t i = 0; i < rewrite.changes.size(); ++i) {
-    const auto& [path, value] = std::pair(rewrite.changes[i].key, native() ? native_value(rewrite.changes[i].to) : rewrite.values[i]);
+    const auto& [path, value] =
+        std::pair(rewrite.changes[i].key, native() ? native_value(rewrite.changes[i].to) : rewrite.values[i]);
     const auto stale = [&](const std::string& argument) { return one_holds_the_other(key_in(argument), path); };
     std::copy_if(changed.overrides.begin(), changed.overrides.end(), std::back_inserter(out.stale), stale);
     std::erase_if(changed.overrides, stale);

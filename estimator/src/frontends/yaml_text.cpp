@@ -152,7 +152,7 @@ class Editor {
       const std::size_t from = offset(*spot.key);
       if (at(from) == '"' || at(from) == '\'') return token_end(from, true);
       return text_.compare(from, spot.key->text.size(), spot.key->text) == 0 ? std::optional(from + spot.key->text.size())
-                                                                              : std::nullopt;
+                                                                             : std::nullopt;
     }();
     if (!key_end) return std::nullopt;
     std::size_t i = skip_blanks(*key_end);
@@ -214,7 +214,8 @@ class Editor {
     if (parent.line > 0 && opens(parent)) {
       const std::size_t i = offset(parent) + 1;
       const std::string inner = written(entry, true);
-      return {text_.substr(0, i) + inner.substr(1, inner.size() - 2) + (parent.entries.empty() ? "" : ", ") + text_.substr(i), {}};
+      return {text_.substr(0, i) + inner.substr(1, inner.size() - 2) + (parent.entries.empty() ? "" : ", ") + text_.substr(i),
+              {}};
     }
     return insert_into_block(spot);
   }
@@ -223,8 +224,7 @@ class Editor {
     if (entries.empty()) return fail("its parent is written in a way that cannot be edited");
     const Node& first = entries.front().first;
     const auto indent = static_cast<std::size_t>(first.column - 1);
-    if (spot.key != nullptr && spot.key->line < first.line)
-      return insert_line(static_cast<std::size_t>(spot.key->line), indent);
+    if (spot.key != nullptr && spot.key->line < first.line) return insert_line(static_cast<std::size_t>(spot.key->line), indent);
     if (spot.key == nullptr && skip_blanks(lines_[static_cast<std::size_t>(first.line - 1)]) == offset(first))
       return insert_line(static_cast<std::size_t>(first.line - 1), indent);
     // an element of a list: its first key stands behind the dash

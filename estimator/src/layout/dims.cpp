@@ -10,8 +10,10 @@ namespace {
 /// The product of degrees; anything above kMostDegree counts as kMostDegree + 1, so that nothing overflows.
 std::int64_t product(std::initializer_list<std::int64_t> degrees) {
   std::int64_t out = 1;
-  for (const std::int64_t degree : degrees)
-    if ((out *= degree) > kMostDegree) return kMostDegree + 1;
+  for (const std::int64_t degree : degrees) {
+    out *= degree;
+    if (out > kMostDegree) return kMostDegree + 1;
+  }
   return out;
 }
 

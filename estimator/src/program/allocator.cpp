@@ -109,7 +109,7 @@ class FreeIndex {
   }
 
  private:
-  static constexpr std::size_t kChunk = 256;
+  static constexpr std::size_t kChunk = 64;
   template <class Less>
   At find(Less less) const {
     std::size_t c = 0;

@@ -38,8 +38,7 @@ std::string details(const Advice& advice, std::size_t width) {
     out += fmt::format("  {}. {}\n", i + 1, wrapped(printable(r.text), width - 4, 5));
     out += "     append  " + wrapped(shell_line(r.patch.overrides), width - 4, 13) + "\n";
     if (r.patch.diff.empty()) out += "     the text of the file cannot be edited so: only the command line\n";
-    if (!r.patch.stale.empty())
-      out += "     with --diff leave out  " + wrapped(shell_line(r.patch.stale), width - 4, 13) + "\n";
+    if (!r.patch.stale.empty()) out += "     with --diff leave out  " + wrapped(shell_line(r.patch.stale), width - 4, 13) + "\n";
   }
   return out;
 }

@@ -29,13 +29,13 @@ Settings difference(const Job& from, const Job& to) {
 
 /// Axes of a search with a value that shows whether a file can move them.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kMoved{{{"recompute", "none"},
-                                                                              {"recompute", "full"},
-                                                                              {"optimizer_form", "fused"},
-                                                                              {"offload", "[parameters, optimizer]"},
-                                                                              {"memory_efficient_load", "true"},
-                                                                              {"precision.storage", "bf16"},
-                                                                              {"max_running_requests", "64"},
-                                                                              {"kv", "fp8"}}};
+                                                                               {"recompute", "full"},
+                                                                               {"optimizer_form", "fused"},
+                                                                               {"offload", "[parameters, optimizer]"},
+                                                                               {"memory_efficient_load", "true"},
+                                                                               {"precision.storage", "bf16"},
+                                                                               {"max_running_requests", "64"},
+                                                                               {"kv", "fp8"}}};
 
 class FileSearch {
  public:
@@ -58,8 +58,7 @@ class FileSearch {
   void check_gpus(const Space& space) const {
     if (!space.gpus) return;
     const Rewrite words = words_.rewrite({{"gpus", fmt::format("{} x {}", *space.gpus, job_.cluster.gpu)}});
-    if (!words.why.empty())
-      throw InputError(Problem{{{}, 0, 0, "--gpus"}, fmt::format("{}", *space.gpus), {}, {}, words.why});
+    if (!words.why.empty()) throw InputError(Problem{{{}, 0, 0, "--gpus"}, fmt::format("{}", *space.gpus), {}, {}, words.why});
   }
   /// Keys of the file that stay, in our words; and what no key of the file moves.
   void hold(Space& space) const {

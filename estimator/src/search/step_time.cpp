@@ -64,9 +64,18 @@ std::optional<double> step_seconds(const Job& job, const Catalog& catalog, TapeS
 }
 
 bool models_time_of(std::string_view knob) {
-  static constexpr std::array<std::string_view, 12> kModelled{
-      "layout", "tokens_per_micro_batch", "recompute", "precision.storage", "offload", "memory_efficient_load",
-      "mem_fraction_static", "gpu_memory_utilization", "max_running_requests", "kv", "enforce_eager", "expandable_segments"};
+  static constexpr std::array<std::string_view, 12> kModelled{"layout",
+                                                              "tokens_per_micro_batch",
+                                                              "recompute",
+                                                              "precision.storage",
+                                                              "offload",
+                                                              "memory_efficient_load",
+                                                              "mem_fraction_static",
+                                                              "gpu_memory_utilization",
+                                                              "max_running_requests",
+                                                              "kv",
+                                                              "enforce_eager",
+                                                              "expandable_segments"};
   return std::find(kModelled.begin(), kModelled.end(), knob.substr(knob.find('.') + 1)) != kModelled.end() ||
          std::find(kModelled.begin(), kModelled.end(), knob) != kModelled.end();
 }

@@ -42,6 +42,21 @@ Tower qwen_tower(const Fields& tower, const char* kind) {
   return out;
 }
 
+/// The older keys: embed_dim is the tower's width and hidden_size the language model's; the rest has defaults.
+Tower qwen2_vl(const Fields& tower, const Fields&) {
+  Tower out;
+  out.kind = "qwen2_vl";
+  out.layers = tower.integer_or("depth", 32, kLayerLimits);
+  out.hidden = tower.integer_or("embed_dim", 1280, kHiddenLimits);
+  out.heads = tower.integer_or("num_heads", 16, kHeadLimits);
+  out.width = tower.integer_or("mlp_ratio", 4, {1, 64}) * out.hidden;
+  out.patch = tower.integer_or("patch_size", 14, kPatchLimits);
+  out.temporal_patch = tower.integer_or("temporal_patch_size", 2, kPatchLimits);
+  out.merge = tower.integer_or("spatial_merge_size", 2, {1, 16});
+  out.out_hidden = tower.integer_or("hidden_size", 3584, kHiddenLimits);
+  return out;
+}
+
 Tower qwen2_5_vl(const Fields& tower, const Fields&) { return qwen_tower(tower, "qwen2_5_vl"); }
 
 Tower qwen3_vl(const Fields& tower, const Fields&) {
@@ -125,6 +140,7 @@ Tower minimax_m3(const Fields& tower, const Fields& outer) {
 }
 
 constexpr Wrapper kWrappers[] = {
+    {"qwen2_vl", "text_config", "qwen2_vl_text", "vision_config", qwen2_vl},
     {"qwen2_5_vl", "text_config", "qwen2_5_vl_text", "vision_config", qwen2_5_vl},
     {"qwen3_vl", "text_config", "qwen3_vl_text", "vision_config", qwen3_vl},
     {"qwen3_vl_moe", "text_config", "qwen3_vl_moe_text", "vision_config", qwen3_vl},

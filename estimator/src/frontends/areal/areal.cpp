@@ -184,7 +184,7 @@ class Reader {
 bool recognises(const std::vector<std::string>& keys) {
   const auto has = [&](std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
   if (has("oomplan")) return false;
-  if (has("allocation_mode") || has("exp_ctrl")) return true;
+  if (has("allocation_mode") || has("exp_ctrl") || has("defaults")) return true;
   if (has("experiment_name") && has("trial_name")) return true;
   return has("gconfig") && has("actor");
 }

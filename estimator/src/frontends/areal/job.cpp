@@ -260,6 +260,7 @@ class Translator {
     }
   }
   void trainer(const BuiltRole& r) {
+    set(r.name + ".engine", "fsdp2", r.allocation);
     for (const auto& row : kTrainerRows) {
       const Fact* f = fact(fmt::format("roles.{}.{}", r.name, row.fact));
       if (f == nullptr || (row.knob == "optimizer" && f->value.is_null())) continue;

@@ -72,9 +72,9 @@ class JobTeller {
     if (rl() && t_.has("teacher")) add_teacher(first);
     if (rl()) add("rollout", "rollout", rollout_beside());
     if (!t_.text("allocation_mode").empty())
-      out_.notes.push_back({Note::Level::warning, t_.at("allocation_mode")->origin.place,
-                            fmt::format("allocation_mode is not read by AReaL {}: every engine has a 'backend'",
-                                        name_of(out_.release))});
+      out_.notes.push_back(
+          {Note::Level::warning, t_.at("allocation_mode")->origin.place,
+           fmt::format("allocation_mode is not read by AReaL {}: every engine has a 'backend'", name_of(out_.release))});
   }
   void add(const std::string& name, const std::string& path, std::string beside) {
     const std::string key = path + ".backend";
@@ -83,7 +83,10 @@ class JobTeller {
         (n->kind == compose::Node::Kind::text && n->text.empty())) {
       Place place = n != nullptr ? n->origin.place : Place{};
       place.path = key;
-      out_.refusals.push_back({place, "nothing", "an engine with its layout, such as fsdp:d4 or sglang:d2t2", {},
+      out_.refusals.push_back({place,
+                               "nothing",
+                               "an engine with its layout, such as fsdp:d4 or sglang:d2t2",
+                               {},
                                fmt::format("AReaL {} needs a backend for every engine", name_of(out_.release))});
       return;
     }
@@ -126,9 +129,7 @@ class JobTeller {
     return target == "actor" ? first : target;
   }
   /// rl_trainer.py: _is_v1_awex_colocate, whatever the strategies say.
-  bool awex_shares() const {
-    return t_.text("actor.weight_update_mode") == "awex" && t_.text("actor._version", "v1") == "v1";
-  }
+  bool awex_shares() const { return t_.text("actor.weight_update_mode") == "awex" && t_.text("actor._version", "v1") == "v1"; }
   std::string rollout_beside() const {
     return awex_shares() || colocates("rollout", "actor") || colocates("actor", "rollout") ? "actor" : "";
   }
@@ -171,8 +172,8 @@ class JobTeller {
     }
     const Part* serving = part_of("rollout", PartKind::inference);
     if (serving == nullptr || !rl()) return;
-    const bool same = serving->anchor.has_value() || (training != nullptr && training->anchor.has_value() &&
-                                                      &parts[*training->anchor] == serving);
+    const bool same = serving->anchor.has_value() ||
+                      (training != nullptr && training->anchor.has_value() && &parts[*training->anchor] == serving);
     push("rollout", "rollout", *serving, same ? "actor" : "", false);
   }
 

@@ -60,8 +60,7 @@ void tell_rollout(Teller& t, const BuiltRole& role, const BuiltRole* actor) {
     tell_vllm(t);
   t.take(key + ".concurrency_rollouts", "rollout.max_concurrent_rollouts");
   // one episode runs n_samples generations (GroupedRolloutWorkflow); an unset limit is the consumer's batch
-  const std::int64_t rollouts =
-      t.whole("rollout.max_concurrent_rollouts", t.whole("rollout.consumer_batch_size", 0));
+  const std::int64_t rollouts = t.whole("rollout.max_concurrent_rollouts", t.whole("rollout.consumer_batch_size", 0));
   const std::int64_t samples = t.whole("gconfig.n_samples", 1);
   if (rollouts > 0 && samples > 0 && rollouts < (std::int64_t{1} << 31) && samples < (std::int64_t{1} << 31))
     t.derived(key + ".concurrency_sequences", rollouts * samples, "rollouts x n_samples, over all servers",

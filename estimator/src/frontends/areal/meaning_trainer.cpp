@@ -44,9 +44,7 @@ class TrainerTeller {
   std::string fact(std::string_view name) const { return fmt::format("{}.{}", key_, name); }
   std::string string_path() const { return t_.since("1.0.3") ? at("backend") : "allocation_mode"; }
   bool megatron() const { return role_.part.backend == Backend::megatron; }
-  std::string engine() const {
-    return role_.part.backend == Backend::fsdp ? "fsdp2" : std::string(spelling(role_.part.backend));
-  }
+  std::string engine() const { return role_.part.backend == Backend::fsdp ? "fsdp2" : std::string(spelling(role_.part.backend)); }
 
   void tell_layout() {
     const Layout& l = role_.part.layout;

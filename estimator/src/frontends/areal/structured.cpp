@@ -82,7 +82,8 @@ bool convert(Node& n, FieldKind to) {
 }
 
 std::string words(const FieldType& type) {
-  constexpr std::string_view kWords[] = {"a whole number", "a number", "a text", "true or false", "a list", "a map", "a map", "a value"};
+  constexpr std::string_view kWords[] = {"a whole number", "a number", "a text", "true or false",
+                                         "a list",         "a map",    "a map",  "a value"};
   return fmt::format("{}{}", kWords[static_cast<int>(type.kind)], type.optional ? " or null" : "");
 }
 
@@ -118,7 +119,9 @@ class Builder {
 
   Origin origin_of(const Field& field) const {
     const bool example = field.owner.find(':') != std::string::npos;
-    return {Origin::Kind::default_, {}, fmt::format("AReaL {} default", name_of(schema_.release())),
+    return {Origin::Kind::default_,
+            {},
+            fmt::format("AReaL {} default", name_of(schema_.release())),
             example ? field.owner : fmt::format("areal/api/cli_args.py:{}", field.owner)};
   }
   Node by_default(const Field& field) const {
@@ -164,8 +167,8 @@ class Builder {
     n.kind = Node::Kind::map;
     for (const Field* field : schema_.fields(name)) {
       const auto given = set.find(field->key);
-      n.entries.push_back({field->key, Node::Kind::text, {},
-                           given != set.end() ? from_json(*given, origin_of(*field)) : by_default(*field)});
+      n.entries.push_back(
+          {field->key, Node::Kind::text, {}, given != set.end() ? from_json(*given, origin_of(*field)) : by_default(*field)});
     }
     return n;
   }
@@ -198,7 +201,10 @@ class Builder {
   void tell_type(const Node& value, const std::string& path, const FieldType& type) {
     Place place = value.origin.place;
     place.path = path;
-    out_.problems.push_back({place, compose::describe(value), words(type), {},
+    out_.problems.push_back({place,
+                             compose::describe(value),
+                             words(type),
+                             {},
                              fmt::format("AReaL {} has it as {}", name_of(schema_.release()), type.text)});
   }
   void tell_choice(const Field& field, const Node& value, const std::string& path) {
@@ -206,8 +212,7 @@ class Builder {
     if (std::find(field.choices.begin(), field.choices.end(), value.text) != field.choices.end()) return;
     Place place = value.origin.place;
     place.path = path;
-    out_.problems.push_back(
-        {place, compose::describe(value), list_of(field.choices), nearest(value.text, field.choices), {}});
+    out_.problems.push_back({place, compose::describe(value), list_of(field.choices), nearest(value.text, field.choices), {}});
   }
   void tell_unknown(Node& into, const Entry& entry, const std::string& path, bool top) {
     const PathRead read = schema_.find(root_, path);

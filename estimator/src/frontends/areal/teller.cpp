@@ -84,7 +84,8 @@ void Teller::made(std::string key, Json value, std::string_view path) {
 }
 
 void Teller::code(std::string key, Json value, std::string_view where) {
-  put(std::move(key), std::move(value), ToldBy::code, std::string(where), {Origin::Kind::derived, {}, {}, std::string(where)});
+  put(std::move(key), std::move(value), ToldBy::code, std::string(where),
+      {Origin::Kind::derived, {}, "AReaL's code", std::string(where)});
 }
 
 void Teller::derived(std::string key, Json value, std::string_view where, std::string_view from) {

@@ -43,7 +43,9 @@ std::optional<Json> format(std::string_view text) {
   const auto type = parse<DType>(text);
   if (!type) return std::nullopt;
   if (*type == DType::fp32) return "float32";
-  return *type == DType::bf16 ? std::optional<Json>("bfloat16") : *type == DType::fp16 ? std::optional<Json>("float16") : std::nullopt;
+  return *type == DType::bf16   ? std::optional<Json>("bfloat16")
+         : *type == DType::fp16 ? std::optional<Json>("float16")
+                                : std::nullopt;
 }
 /// SGLang's fp8 caches need no scales in e5m2 (sglang 0.5.10 python/sglang/srt/server_args.py: kv_cache_dtype).
 std::optional<Json> cache(std::string_view text) {
@@ -167,8 +169,7 @@ class Wordsmith {
     const auto* n = areal_.root.at(key);
     const auto wanted = read_letters(text_);
     if (n == nullptr || n->kind != compose::Node::Kind::text || !wanted) return no_key();
-    if (!own_strings(m_) && r.name != m_.roles.front().name && r.part == m_.roles.front().part &&
-        r.part.layout != *wanted.layout)
+    if (!own_strings(m_) && r.name != m_.roles.front().name && r.part == m_.roles.front().part && r.part.layout != *wanted.layout)
       return refuse(fmt::format("{} has no part of its own in allocation_mode", r.name));
     const Relayout text = with_layout(n->text, m_.release, r.part, *wanted.layout, own_strings(m_));
     if (!text) return refuse(text.why);
@@ -186,7 +187,8 @@ class Wordsmith {
   Wording concurrency() const {
     const auto requests = read_count(text_);
     const auto* n = areal_.root.at("gconfig.n_samples");
-    const std::int64_t samples = n != nullptr && n->kind == compose::Node::Kind::integer ? std::max<std::int64_t>(1, n->integer) : 1;
+    const std::int64_t samples =
+        n != nullptr && n->kind == compose::Node::Kind::integer ? std::max<std::int64_t>(1, n->integer) : 1;
     if (!requests) return refuse("rollout.max_concurrent_rollouts is a number");
     if (*requests.value % samples != 0)
       return refuse(fmt::format("a rollout is {} generations (gconfig.n_samples), which does not divide {}", samples, text_));
@@ -212,7 +214,8 @@ class Wordsmith {
     const std::string list = fmt::format("{}.scheduling_spec", first_path());
     const auto* specs = areal_.root.at(list);
     if (!knows(list) || specs == nullptr || specs->items.empty())
-      return refuse(fmt::format("{} sets no environment for its workers: export PYTORCH_CUDA_ALLOC_CONF before the launch", release()));
+      return refuse(
+          fmt::format("{} sets no environment for its workers: export PYTORCH_CUDA_ALLOC_CONF before the launch", release()));
     if (text_ != "true") return refuse("it is taken out of env_vars by hand");
     const std::string path = list + ".0.env_vars.PYTORCH_CUDA_ALLOC_CONF";
     if (const auto* now = areal_.root.at(path); now != nullptr && now->kind == compose::Node::Kind::text && !now->text.empty())
@@ -256,7 +259,8 @@ std::string theirs(std::string_view knob, const Meaning& m) {
   }
   for (const auto& row : kTrainer)
     if (row.ours == rest)
-      return fmt::format("{}.{}", r->path, rest == "precision.storage" && m.release < release_named("2.0.0") ? "dtype" : row.theirs);
+      return fmt::format("{}.{}", r->path,
+                         rest == "precision.storage" && m.release < release_named("2.0.0") ? "dtype" : row.theirs);
   return "";
 }
 

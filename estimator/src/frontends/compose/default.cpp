@@ -120,7 +120,7 @@ void Default::set_header(const std::optional<std::string>& name) {
 std::string Default::relative_group() const { return group ? without_slash(path) : above(without_slash(path)); }
 
 std::string Default::group_path() const {
-  const std::string own = relative_group();
+  std::string own = relative_group();
   if (path.starts_with('/') || base.empty()) return own;
   return own.empty() ? base : base + "/" + own;
 }
@@ -145,7 +145,7 @@ std::string Default::final_package(bool with_header) const {
 }
 
 std::string Default::override_key() const {
-  const std::string own = group_path();
+  std::string own = group_path();
   const std::string to = final_package(false);
   if (dotted(own) == to) return own;
   return own + "@" + (to.empty() ? std::string(kGlobal) : to);

@@ -114,13 +114,18 @@ class Reader {
   /// .* (key | [key]) (.key | [key])*
   static bool is_path(const Text& words) {
     std::size_t i = 0;
-    while (i < words.size() && is(words[i], ".")) ++i;
+    const auto take = [&](std::string_view word) {
+      const bool found = i < words.size() && is(words[i], word);
+      i += found ? 1 : 0;
+      return found;
+    };
+    while (take(".")) continue;
     for (bool first = true; first || i < words.size(); first = false) {
-      const bool bracket = i < words.size() && is(words[i], "[");
-      if (!bracket && !first && !(i < words.size() && is(words[i++], "."))) return false;
-      i += bracket ? 1 : 0;
-      if (i >= words.size() || !is_key(words[i++])) return false;
-      if (bracket && !(i < words.size() && is(words[i++], "]"))) return false;
+      const bool bracket = take("[");
+      if (!bracket && !first && !take(".")) return false;
+      if (i >= words.size() || !is_key(words[i])) return false;
+      ++i;
+      if (bracket && !take("]")) return false;
     }
     return true;
   }

@@ -1,0 +1,223 @@
+// AReaL's own files, from text to facts, to a Job, to an answer: what each release makes of the same keys.
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <oomplan/oomplan.hpp>
+
+#include "frontends/areal/areal.hpp"
+#include "layout/rules.hpp"
+
+using namespace oomplan;
+
+namespace {
+
+std::string file(const std::string& name) {
+  std::ostringstream text;
+  text << std::ifstream(std::string(OOMPLAN_SOURCE_DIR) + "/examples/areal/" + name).rdbuf();
+  return text.str();
+}
+Source source(const std::string& name, std::string release, std::vector<std::string> overrides = {}) {
+  Source s;
+  s.text = file(name);
+  s.name = name;
+  s.framework_version = std::move(release);
+  s.overrides = std::move(overrides);
+  s.gpu = "H100-80GB";
+  s.open = [](const std::string& path) -> std::optional<std::string> {
+    std::string text = file(path);
+    return text.empty() ? std::nullopt : std::optional(text);
+  };
+  return s;
+}
+areal::Json value(const areal::ArealText& t, std::string_view key) {
+  const auto* fact = t.meaning.find(key);
+  return fact == nullptr ? areal::Json("not told") : fact->value;
+}
+std::vector<std::string> built(const areal::ArealText& t) {
+  std::vector<std::string> out;
+  for (const auto& r : t.meaning.roles) out.push_back(r.name + (r.beside.empty() ? "" : " beside " + r.beside));
+  return out;
+}
+/// Everything that is wrong, one line each.
+std::string refusal(const Source& s) {
+  try {
+    read(s);
+  } catch (const InputError& e) {
+    std::string out;
+    for (const auto& p : e.problems) out += to_text(p) + "\n";
+    return out;
+  }
+  return "";
+}
+/// Highest need of a phase over all GPUs.
+Bytes need(const Estimate& e, std::string_view phase) {
+  Bytes most = 0;
+  for (const auto& gpu : e.gpus)
+    for (const auto& m : gpu.phases)
+      if (m.phase == phase) most = std::max(most, m.usage.capacity_needed);
+  return most;
+}
+std::string worst_phase(const Estimate& e) { return e.gpus.at(0).phases.at(e.gpus.at(0).worst).phase; }
+bool notes_say(const std::vector<Note>& notes, std::string_view words) {
+  for (const auto& n : notes)
+    if (n.text.find(words) != std::string::npos) return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("areal: a file becomes a job, and every value knows its line") {
+  const Reading r = read(source("grpo_7b.yaml", "1.0.4"));
+  const Role &actor = *r.job.role("actor"), &rollout = *r.job.role("rollout");
+  CHECK(r.job.role("ref") == nullptr);
+  CHECK(actor.trainer.layout.data == 4);
+  CHECK(actor.trainer.tokens_per_micro_batch == 16384);
+  CHECK(actor.trainer.recompute == Recompute::full);
+  CHECK(actor.trainer.storage == DType::bf16);
+  CHECK(actor.trainer.head == LossHead::areal_compiled);
+  CHECK(rollout.server.memory_fraction == 0.8);
+  CHECK(rollout.server.concurrency == 64 * 8);
+  CHECK(rollout.server.version == "0.5.10");
+  CHECK(r.job.sequences_per_step == 128 * 8 / 4);
+  CHECK(r.job.sync.by == SyncBy::nccl);
+  CHECK(r.job.sync.bucket == kGiB);
+  const Origin& budget = r.job.origins.at("actor.tokens_per_micro_batch");
+  CHECK(budget.place.file == "grpo_7b.yaml");
+  CHECK(budget.place.line == 30);
+  // through ${actor.path}: the literal
+  CHECK(r.job.origins.at("rollout.model").place.line == 26);
+}
+
+TEST_CASE("areal: what is stored changed with 2.0.0: 8 bytes a parameter became 16") {
+  const auto bytes = [](const char* release) {
+    const Job job = read(source("grpo_7b.yaml", release)).job;
+    return std::pair(job.role("actor")->trainer.storage, need(estimate(job), "actor.optimizer"));
+  };
+  const auto [before, small] = bytes("1.0.4");
+  const auto [after, large] = bytes("2.0.0");
+  CHECK(before == DType::bf16);
+  CHECK(after == DType::fp32);
+  // parameters, gradients and two states of 7.6 billion parameters on four GPUs
+  const double parameters = 7'615'616'512.0 / 4;
+  CHECK(static_cast<double>(large - small) == doctest::Approx(8 * parameters).epsilon(0.02));
+}
+
+TEST_CASE("areal: a reference is built only when its loss has a weight") {
+  const auto without = areal::read_areal(source("grpo_7b.yaml", "1.0.4"));
+  CHECK(built(without) == std::vector<std::string>{"actor", "rollout"});
+  REQUIRE(without.meaning.absent.size() == 1);
+  CHECK(without.meaning.absent[0].why == "configured but never built: actor.kl_ctl = 0.0");
+  const auto with = areal::read_areal(source("grpo_7b.yaml", "1.0.4", {"actor.kl_ctl=0.1"}));
+  CHECK(built(with) == std::vector<std::string>{"actor", "ref beside actor", "rollout"});
+  CHECK(value(with, "roles.ref.own_process") == true);
+  CHECK(value(with, "roles.ref.trainable") == false);
+}
+
+TEST_CASE("areal: a file with a defaults list") {
+  const auto t = areal::read_areal(source("grpo_1.5b_ref.yaml", "1.0.4"));
+  CHECK(t.native.problems.empty());
+  CHECK(built(t) == std::vector<std::string>{"actor", "ref beside actor", "rollout"});
+  CHECK(value(t, "roles.actor.model") == "Qwen/Qwen2.5-1.5B-Instruct");
+  CHECK(value(t, "roles.rollout.model") == "Qwen/Qwen2.5-1.5B-Instruct");
+  CHECK(t.meaning.find("roles.actor.model")->origin.place.file == "grpo_1.5b_ref.yaml");
+  CHECK(t.meaning.find("roles.actor.gpus")->origin.place.file == "grpo_7b.yaml");
+}
+
+TEST_CASE("areal: one string for all engines, with roles in the actor's process or in their own") {
+  const auto early = areal::read_areal(source("ppo_allocation_mode.yaml", "0.4.1"));
+  CHECK(built(early) == std::vector<std::string>{"actor", "critic beside actor", "ref beside actor", "rollout"});
+  CHECK(value(early, "roles.critic.placement") == "in_process:actor");
+  CHECK(value(early, "weight_update.mode") == "nccl");
+  CHECK(read(source("ppo_allocation_mode.yaml", "0.4.1")).job.role("critic")->in_process);
+  const auto late = areal::read_areal(source("ppo_allocation_mode.yaml", "1.0.2"));
+  CHECK(value(late, "roles.critic.placement") == "shares:actor");
+  CHECK_FALSE(read(source("ppo_allocation_mode.yaml", "1.0.2")).job.role("critic")->in_process);
+  // without a version: the newest release that reads the string
+  const auto unnamed = areal::read_areal(source("ppo_allocation_mode.yaml", ""));
+  CHECK(areal::name_of(unnamed.release) == "1.0.2");
+  CHECK(notes_say(unnamed.notes, "the newest release that reads this allocation_mode"));
+  // from 1.0.3 on every engine has its own
+  const std::string now = refusal(source("ppo_allocation_mode.yaml", "1.0.4"));
+  CHECK(now.find("actor.backend: found nothing") != std::string::npos);
+  CHECK(now.find("rollout.backend: found nothing") != std::string::npos);
+}
+
+TEST_CASE("areal: keys of other releases are named, with what became of them") {
+  const std::string stale = refusal(source("grpo_7b.yaml", "1.0.4", {"+actor.fsdp.ulysses_sp_size=2"}));
+  CHECK(stale.find("actor.fsdp.ulysses_sp_size: found an unknown key") != std::string::npos);
+  CHECK(stale.find("the letter c") != std::string::npos);
+  const std::string typing = refusal(source("grpo_7b.yaml", "1.0.4", {"+actor.mb_spec.max_token_per_mb=2"}));
+  CHECK(typing.find("did you mean 'actor.mb_spec.max_tokens_per_mb'") != std::string::npos);
+  CHECK(refusal(source("grpo_7b.yaml", "1.0.4", {"actor.mb_spec.max_tokens_per_mb=many"})).find("a whole number or null") !=
+        std::string::npos);
+}
+
+TEST_CASE("areal: what cannot be estimated yet is refused by name") {
+  const auto says = [](std::vector<std::string> overrides, const std::string& words) {
+    const std::string all = refusal(source("grpo_7b.yaml", "2.0.0", std::move(overrides)));
+    CHECK_MESSAGE(all.find("not supported yet: " + words) != std::string::npos, all);
+  };
+  says({"actor.backend=megatron:d4"}, "Megatron");
+  says({"actor.backend=archon:d4"}, "Archon");
+  says({"actor.backend=fsdp:d2t2"}, "tensor parallelism of FSDP");
+  says({"+actor.use_lora=true"}, "LoRA");
+  says({"+actor.enable_tree_training=true"}, "tree training");
+  says({"actor.optimizer.type=adam_bf16"}, "AnyPrecisionAdamW");
+  says({"+actor.weight_update_mode=awex"}, "the weight update by awex");
+  says({"+sglang.enable_dp_attention=true"}, "attention by data parallelism");
+}
+
+TEST_CASE("areal: the local scheduler hands the same GPUs out again") {
+  const std::vector<std::string> one{"cluster.n_gpus_per_node=1", "actor.backend=fsdp:d1",          "rollout.backend=sglang:d1",
+                                     "+scheduler.type=local",     "+actor.weight_update_mode=disk", "sglang.mem_fraction_static=0.3"};
+  auto t = areal::read_areal(source("grpo_7b.yaml", "1.0.4", one));
+  CHECK(notes_say(t.notes, "the local scheduler starts again at the first GPU"));
+  const Job job = read(source("grpo_7b.yaml", "1.0.4", one)).job;
+  CHECK(job.role("rollout")->beside == "actor");
+  CHECK(job.role("rollout")->server.sleep_level == 0);
+}
+
+TEST_CASE("areal: Ulysses divides the ranks and the heads") {
+  // 40 heads, 8 of keys and values, on d32
+  CHECK(ulysses_degrees(32, {40, 8, 0, 48}) == std::vector<std::int64_t>{1, 2, 4, 8});
+}
+
+TEST_CASE("areal: the batch does not change the peak of a step with several micro-batches") {
+  const auto peak = [](int batch) {
+    const auto job = read(source("grpo_7b.yaml", "1.0.4", {fmt::format("train_dataset.batch_size={}", batch)})).job;
+    const Estimate e = estimate(job);
+    return std::pair(need(e, "actor.backward"), need(e, "actor.forward"));
+  };
+  CHECK(peak(128) == peak(256));
+  CHECK(peak(128) == peak(1024));
+}
+
+TEST_CASE("areal: a budget below the longest sequence is told with the least one that does") {
+  const Reading r = read(source("grpo_7b.yaml", "1.0.4", {"actor.mb_spec.max_tokens_per_mb=8192"}));
+  CHECK(notes_say(r.notes, "found 8192 tokens, but the longest sequence needs at least 9216"));
+}
+
+TEST_CASE("areal: a 7B job that is known to run fits, and its extremes break where they should") {
+  const auto judged = [](std::vector<std::string> overrides) {
+    return estimate(read(source("grpo_7b.yaml", "1.0.4", std::move(overrides))).job);
+  };
+  CHECK(judged({}).fits());
+  // the least budget of the dataset, and ten times the guide's
+  CHECK(judged({"actor.mb_spec.max_tokens_per_mb=9216"}).fits());
+  const Estimate wide = judged({"actor.mb_spec.max_tokens_per_mb=163840"});
+  CHECK_FALSE(wide.fits());
+  CHECK(worst_phase(wide) == "actor.backward");
+  // a whole sequence of 131,072 tokens is one micro-batch: its logits alone are 152,064 * 131,072 * 2 bytes
+  const Estimate whole = judged({"actor.mb_spec.max_tokens_per_mb=131072", "gconfig.max_new_tokens=130048",
+                                 "gconfig.max_tokens=131072", "sglang.context_length=131072"});
+  CHECK_FALSE(whole.fits());
+  CHECK(worst_phase(whole) == "actor.backward");
+  CHECK(need(whole, "actor.backward") > Bytes{3} * 2 * 152'064 * 131'072);
+  // Ulysses divides it
+  const Estimate divided = judged({"actor.mb_spec.max_tokens_per_mb=131072", "gconfig.max_new_tokens=130048",
+                                   "gconfig.max_tokens=131072", "sglang.context_length=131072", "actor.backend=fsdp:c4"});
+  CHECK(need(divided, "actor.backward") < need(whole, "actor.backward") / 2);
+}
