@@ -32,9 +32,9 @@ Source source(const std::string& name, std::string release, std::vector<std::str
   };
   return s;
 }
-areal::Json value(const areal::ArealText& t, std::string_view key) {
+areal::FactValue value(const areal::ArealText& t, std::string_view key) {
   const auto* fact = t.meaning.find(key);
-  return fact == nullptr ? areal::Json("not told") : fact->value;
+  return fact == nullptr ? areal::FactValue("not told") : fact->value;
 }
 std::vector<std::string> built(const areal::ArealText& t) {
   std::vector<std::string> out;
@@ -112,16 +112,16 @@ TEST_CASE("areal: a reference is built only when its loss has a weight") {
   CHECK(without.meaning.absent[0].why == "configured but never built: actor.kl_ctl = 0.0");
   const auto with = areal::read_areal(source("grpo_7b.yaml", "1.0.4", {"actor.kl_ctl=0.1"}));
   CHECK(built(with) == std::vector<std::string>{"actor", "ref beside actor", "rollout"});
-  CHECK(value(with, "roles.ref.own_process") == true);
-  CHECK(value(with, "roles.ref.trainable") == false);
+  CHECK((value(with, "roles.ref.own_process") == areal::FactValue(true)));
+  CHECK((value(with, "roles.ref.trainable") == areal::FactValue(false)));
 }
 
 TEST_CASE("areal: a file with a defaults list") {
   const auto t = areal::read_areal(source("grpo_1.5b_ref.yaml", "1.0.4"));
   CHECK(t.native.problems.empty());
   CHECK(built(t) == std::vector<std::string>{"actor", "ref beside actor", "rollout"});
-  CHECK(value(t, "roles.actor.model") == "Qwen/Qwen2.5-1.5B-Instruct");
-  CHECK(value(t, "roles.rollout.model") == "Qwen/Qwen2.5-1.5B-Instruct");
+  CHECK((value(t, "roles.actor.model") == areal::FactValue("Qwen/Qwen2.5-1.5B-Instruct")));
+  CHECK((value(t, "roles.rollout.model") == areal::FactValue("Qwen/Qwen2.5-1.5B-Instruct")));
   CHECK(t.meaning.find("roles.actor.model")->origin.place.file == "grpo_1.5b_ref.yaml");
   CHECK(t.meaning.find("roles.actor.gpus")->origin.place.file == "grpo_7b.yaml");
 }
@@ -129,11 +129,11 @@ TEST_CASE("areal: a file with a defaults list") {
 TEST_CASE("areal: one string for all engines, with roles in the actor's process or in their own") {
   const auto early = areal::read_areal(source("ppo_allocation_mode.yaml", "0.4.1"));
   CHECK(built(early) == std::vector<std::string>{"actor", "critic beside actor", "ref beside actor", "rollout"});
-  CHECK(value(early, "roles.critic.placement") == "in_process:actor");
-  CHECK(value(early, "weight_update.mode") == "nccl");
+  CHECK((value(early, "roles.critic.placement") == areal::FactValue("in_process:actor")));
+  CHECK((value(early, "weight_update.mode") == areal::FactValue("nccl")));
   CHECK(read(source("ppo_allocation_mode.yaml", "0.4.1")).job.role("critic")->in_process);
   const auto late = areal::read_areal(source("ppo_allocation_mode.yaml", "1.0.2"));
-  CHECK(value(late, "roles.critic.placement") == "shares:actor");
+  CHECK((value(late, "roles.critic.placement") == areal::FactValue("shares:actor")));
   CHECK_FALSE(read(source("ppo_allocation_mode.yaml", "1.0.2")).job.role("critic")->in_process);
   // without a version: the newest release that reads the string
   const auto unnamed = areal::read_areal(source("ppo_allocation_mode.yaml", ""));
@@ -171,8 +171,9 @@ TEST_CASE("areal: what cannot be estimated yet is refused by name") {
 }
 
 TEST_CASE("areal: the local scheduler hands the same GPUs out again") {
-  const std::vector<std::string> one{"cluster.n_gpus_per_node=1", "actor.backend=fsdp:d1",          "rollout.backend=sglang:d1",
-                                     "+scheduler.type=local",     "+actor.weight_update_mode=disk", "sglang.mem_fraction_static=0.3"};
+  const std::vector<std::string> one{"cluster.n_gpus_per_node=1",      "actor.backend=fsdp:d1",
+                                     "rollout.backend=sglang:d1",      "+scheduler.type=local",
+                                     "+actor.weight_update_mode=disk", "sglang.mem_fraction_static=0.3"};
   auto t = areal::read_areal(source("grpo_7b.yaml", "1.0.4", one));
   CHECK(notes_say(t.notes, "the local scheduler starts again at the first GPU"));
   const Job job = read(source("grpo_7b.yaml", "1.0.4", one)).job;

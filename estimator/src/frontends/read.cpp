@@ -7,7 +7,7 @@
 
 #include "catalog/catalog.hpp"
 #include "catalog/parameters.hpp"
-#include "frontends/areal/areal.hpp"
+#include "frontends/areal/facts_json.hpp"
 #include "frontends/areal/wording.hpp"
 #include "frontends/native.hpp"
 #include "frontends/rewrite.hpp"
@@ -178,15 +178,7 @@ std::string facts_json(const Source& source) {
                              "a file of AReaL",
                              {},
                              "facts are read from frameworks' files"});
-  const areal::ArealText text = areal::read_areal(source);
-  auto out = areal::to_json(text.meaning);
-  out["framework_version"] = areal::name_of(text.release);
-  out["config_class"] = text.root_class;
-  out["refusals"] = areal::Json::array();
-  for (const auto& p : text.native.problems) out["refusals"].push_back(to_text(p));
-  out["notes"] = areal::Json::array();
-  for (const auto& n : text.notes) out["notes"].push_back(n.text);
-  return out.dump(2);
+  return areal::facts_json(areal::read_areal(source));
 }
 
 Reading default_job(std::string_view model, std::int64_t gpus, std::string_view gpu, const Catalog* given) {

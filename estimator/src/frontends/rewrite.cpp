@@ -8,21 +8,23 @@
 #include "frontends/unified_diff.hpp"
 #include "frontends/yaml_text.hpp"
 #include "job/knobs.hpp"
+#include "units/sizes.hpp"
 
 namespace oomplan {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using areal::FactValue;
 
 /// A native value as YAML has it: numbers and flags plain, items as a list.
-Json native_value(const std::string& text) {
+FactValue native_value(const std::string& text) {
   if (text == "true" || text == "false") return text == "true";
-  if (!text.empty() && text.size() < 18 && text.find_first_not_of("0123456789") == std::string::npos) return std::stoll(text);
+  if (!text.empty() && text.size() < 18 && text.find_first_not_of("0123456789") == std::string::npos)
+    return static_cast<std::int64_t>(std::stoll(text));
   if (!text.starts_with('[') || !text.ends_with(']')) {
-    const Json number = Json::parse(text, nullptr, false);
-    return number.is_number() ? number : Json(text);
+    const auto number = read_number(text);
+    return number ? FactValue(*number.value) : FactValue(text);
   }
-  Json out = Json::array();
+  FactValue out = FactValue::list();
   for (std::size_t at = 1; at + 1 < text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size() - 1);
     out.push_back(text.substr(at, end - at));

@@ -5,8 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 #include <oomplan/oomplan.hpp>
+
+#include "frontends/areal/fact_value.hpp"
 
 namespace oomplan {
 
@@ -17,7 +18,7 @@ struct ArealText;
 /// Settings that were changed, as the file's author would have changed them.
 struct Rewrite {
   std::vector<Change> changes;                 ///< in the words of the file; the effect is that of our knob
-  std::vector<nlohmann::ordered_json> values;  ///< what every change writes, typed; of a framework's file
+  std::vector<areal::FactValue> values;  ///< what every change writes, typed; of a framework's file
   std::vector<std::string> overrides;          ///< to append to the command line
   std::string why;                             ///< "": done; otherwise why the file cannot say it
 };

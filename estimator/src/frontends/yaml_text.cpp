@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "frontends/compose/node.hpp"
 #include "frontends/yaml.hpp"
@@ -13,7 +14,7 @@
 namespace oomplan::yaml {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using areal::FactValue;
 
 /// Plain in every place: no sign that YAML reads as more than a letter, no word that it reads as a number or a flag.
 bool plain(std::string_view text, bool flow) {
@@ -36,7 +37,7 @@ bool plain(std::string_view text, bool flow) {
 /// One edit of one text.
 class Editor {
  public:
-  Editor(const std::string& text, const Json& value) : text_(text), value_(value) {
+  Editor(const std::string& text, const FactValue& value) : text_(text), value_(value) {
     for (std::size_t at = 0; at != std::string::npos; at = text.find('\n', at), at += at != std::string::npos ? 1 : 0)
       lines_.push_back(at);
     newline_ = text.find("\r\n") != std::string::npos ? "\r\n" : "\n";
@@ -111,24 +112,11 @@ class Editor {
     if (first == '|' || first == '>') return std::nullopt;
     std::size_t j = i;
     while (!ends(j) && !(at(j) == '#' && (j == i || at(j - 1) == ' ' || at(j - 1) == '\t'))) {
-      if (at(j) == '$' && at(j + 1) == '{') {
-        j = closing(j + 1);
-      } else if (flow && (at(j) == ',' || at(j) == '}' || at(j) == ']')) {
-        break;
-      }
+      if (flow && (at(j) == ',' || at(j) == '}' || at(j) == ']')) break;
       ++j;
     }
     while (j > i && (at(j - 1) == ' ' || at(j - 1) == '\t')) --j;
     return j;
-  }
-  /// The brace that closes an interpolation; the last character of the line when none does.
-  std::size_t closing(std::size_t i) const {
-    int open = 0;
-    for (; !ends(i + 1); ++i) {
-      open += at(i) == '{' ? 1 : at(i) == '}' ? -1 : 0;
-      if (open == 0) break;
-    }
-    return i;
   }
   std::optional<std::size_t> bracket_end(std::size_t i) const {
     int open = 0;
@@ -166,7 +154,7 @@ class Editor {
     return i;
   }
 
-  TextChange replace(const Spot& spot, const Json& value) const {
+  TextChange replace(const Spot& spot, const FactValue& value) const {
     auto start = value_start(spot);
     if (!start) return fail("the key is not written plainly");
     if (ends(*start) || at(*start) == '#') {
@@ -187,23 +175,28 @@ class Editor {
         !old.starts_with('*'))
       return fail("the value is written over several lines");
     std::string text = written(value, spot.flow);
-    if (value.is_string() && (old.starts_with('"') || old.starts_with('\''))) {
-      const std::string inner = value.get<std::string>();
+    if (value.kind() == FactValue::Kind::text && (old.starts_with('"') || old.starts_with('\''))) {
+      const std::string& inner = value.text();
       if (inner.find_first_of("\"'\\\n") == std::string::npos) text = old[0] + inner + old[0];
     }
     return {text_.substr(0, *start) + text + text_.substr(*end), {}};
   }
 
-  Json nested() const {
-    Json out = value_;
-    for (std::size_t i = rest_.size(); i-- > 1;) out = Json::object({{rest_[i], out}});
+  static FactValue map_of(const std::string& key, FactValue value) {
+    FactValue out = FactValue::map();
+    out[key] = std::move(value);
+    return out;
+  }
+  FactValue nested() const {
+    FactValue out = value_;
+    for (std::size_t i = rest_.size(); i-- > 1;) out = map_of(rest_[i], std::move(out));
     return out;
   }
 
   TextChange insert(const Spot& spot) const {
     const Node& parent = *spot.node;
     if (parent.kind == Node::Kind::list) return fail("the list has no such element");
-    const Json entry = Json::object({{rest_.front(), nested()}});
+    const FactValue entry = map_of(rest_.front(), nested());
     if (parent.kind == Node::Kind::scalar) return fail("an interpolation or a plain value stands above it");
     if (parent.kind == Node::Kind::null) {
       const auto start = value_start(spot);
@@ -244,7 +237,7 @@ class Editor {
   }
 
   const std::string& text_;
-  const Json& value_;
+  const FactValue& value_;
   std::vector<std::size_t> lines_;  ///< where each begins
   std::string newline_;
   std::vector<std::string> rest_;
@@ -252,20 +245,22 @@ class Editor {
 
 }  // namespace
 
-std::string written(const Json& value, bool flow) {
+std::string written(const FactValue& value, bool flow) {
+  using Kind = FactValue::Kind;
   if (value.is_null()) return "null";
-  if (value.is_string()) {
-    const auto text = value.get<std::string>();
-    return plain(text, flow) ? text : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (value.kind() == Kind::text) {
+    if (plain(value.text(), flow)) return value.text();
+    return nlohmann::json(value.text()).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
-  if (!value.is_structured()) return value.dump();
+  if (value.kind() != Kind::map && value.kind() != Kind::list) return value.plain();
   std::string out;
-  for (const auto& [key, held] : value.items())
-    out += (out.empty() ? "" : ", ") + (value.is_object() ? written(Json(key), true) + ": " : "") + written(held, true);
-  return value.is_object() ? "{" + out + "}" : "[" + out + "]";
+  for (std::size_t i = 0; i < value.items().size(); ++i)
+    out += (out.empty() ? "" : ", ") + (value.is_map() ? written(value.keys()[i], true) + ": " : "") +
+           written(value.items()[i], true);
+  return value.is_map() ? "{" + out + "}" : "[" + out + "]";
 }
 
-TextChange with_value(const std::string& text, const std::string& path, const Json& value) {
+TextChange with_value(const std::string& text, const std::string& path, const FactValue& value) {
   return Editor(text, value).run(compose::split_key(path));
 }
 

@@ -15,27 +15,29 @@ namespace {
 /// How a fact of a trainer becomes a setting.
 struct Row {
   std::string_view fact, knob;
-  std::string (*text)(const Json&);  ///< "" leaves the knob to its default
+  std::string (*text)(const FactValue&);  ///< "" leaves the knob to its default
 };
 
-std::string plain(const Json& v) {
-  if (v.is_string()) return v.get<std::string>();
-  return v.is_null() ? "" : v.dump();
+std::string plain(const FactValue& v) { return v.plain(); }
+std::string granularity(const FactValue& v) {
+  const FactValue* g = v.find("granularity");
+  return g == nullptr ? "" : g->plain();
 }
-std::string granularity(const Json& v) { return v.is_object() ? v.value("granularity", "none") : ""; }
-std::string optimizer(const Json& v) { return v == "adam" ? "adamw" : plain(v); }
-std::string between_phases(const Json& v) { return v == true ? "[parameters, optimizer]" : v == false ? "[]" : ""; }
+std::string optimizer(const FactValue& v) { return v == FactValue("adam") ? "adamw" : plain(v); }
+std::string between_phases(const FactValue& v) {
+  return v == FactValue(true) ? "[parameters, optimizer]" : v == FactValue(false) ? "[]" : "";
+}
 /// attn_impl is what transformers gets; its names of flash attention begin so, or name a kernel of the hub.
-std::string kernels(const Json& v) {
+std::string kernels(const FactValue& v) {
   const std::string name = plain(v);
   if (name == "sdpa") return "hf_sdpa";
   if (name == "eager") return "hf_eager";
   return name.find("flash") != std::string::npos ? "hf_flash" : name;
 }
 /// FSDP pads a micro-batch to a multiple of 256 tokens (areal/utils/data.py).
-std::string padded(const Json& v) {
-  return v.is_number_integer() && v.get<std::int64_t>() > 0 && v.get<std::int64_t>() < (std::int64_t{1} << 40)
-             ? fmt::format("{}", round_up(v.get<std::int64_t>(), 256))
+std::string padded(const FactValue& v) {
+  return v.is_integer() && v.integer() > 0 && v.integer() < (std::int64_t{1} << 40)
+             ? fmt::format("{}", round_up(v.integer(), 256))
              : "";
 }
 
@@ -80,7 +82,7 @@ class Translator {
   const Fact* fact(std::string_view key) const { return m_.find(key); }
   std::int64_t whole(std::string_view key, std::int64_t otherwise = 0) const {
     const Fact* f = fact(key);
-    return f != nullptr && f->value.is_number_integer() ? f->value.get<std::int64_t>() : otherwise;
+    return f != nullptr && f->value.is_integer() ? f->value.integer() : otherwise;
   }
   bool flag(std::string_view path) const {
     const auto* n = root_.at(path);
@@ -224,8 +226,8 @@ class Translator {
     if (how == "awex") return refuse(mode->origin, "actor.weight_update_mode", "'awex'", "the weight update by awex");
     set("sync.by", how == "disk" ? "disk" : "nccl", mode->origin);
     const Fact* bucket = fact("weight_update.buffer_bytes");
-    if (bucket != nullptr && bucket->value.is_number_integer())
-      set("sync.bucket", fmt::format("{}MiB", bucket->value.get<std::int64_t>() / kMiB), bucket->origin);
+    if (bucket != nullptr && bucket->value.is_integer())
+      set("sync.bucket", fmt::format("{}MiB", bucket->value.integer() / kMiB), bucket->origin);
   }
 
   // ---- a role
@@ -309,13 +311,15 @@ class Translator {
     if (const Fact* actor = fact("roles.actor.model"); actor != nullptr && (model == nullptr || plain(model->value).empty()))
       set("rollout.model", plain(actor->value), actor->origin);
     put("memory_fraction", sglang ? "mem_fraction_static" : "gpu_memory_utilization", plain);
-    put("max_running_requests", "max_running_requests", [](const Json& v) { return v.is_null() ? "auto" : v.dump(); });
+    put("max_running_requests", "max_running_requests", [](const FactValue& v) { return v.is_null() ? "auto" : v.plain(); });
     put("max_model_len", "max_model_len", plain);
     put("concurrency_sequences", "concurrency", plain);
     put("dtype", "weights", plain);
-    put("kv_dtype", "kv", [](const Json& v) { return plain(v).starts_with("fp8") ? "fp8" : plain(v) == "auto" ? "" : plain(v); });
+    put("kv_dtype", "kv", [](const FactValue& v) {
+      return plain(v).starts_with("fp8") ? "fp8" : plain(v) == "auto" ? "" : plain(v);
+    });
     put("enforce_eager", "enforce_eager", plain);
-    put("cuda_graph", "enforce_eager", [](const Json& v) { return v == false ? "true" : ""; });
+    put("cuda_graph", "enforce_eager", [](const FactValue& v) { return v == FactValue(false) ? "true" : ""; });
     // With chunked prefill off one pass may hold as many tokens as a prefill batch.
     const std::int64_t chunk = whole("roles.rollout.chunked_prefill", -1);
     put(chunk > 0 ? "chunked_prefill" : "max_prefill_tokens", "batched_tokens", plain);

@@ -8,15 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 #include <oomplan/oomplan.hpp>
 
 #include "frontends/areal/allocation.hpp"
+#include "frontends/areal/fact_value.hpp"
 #include "frontends/compose/node.hpp"
 
 namespace oomplan::areal {
-
-using Json = nlohmann::ordered_json;
 
 /// Who tells a fact. `stated`: a literal of the file or the command line; `defaults`: the release's configuration classes;
 /// `code`: no key says it; `derived`: arithmetic on other facts.
@@ -25,7 +23,7 @@ std::string_view word(ToldBy);
 
 struct Fact {
   std::string key;
-  Json value;
+  FactValue value;
   ToldBy by = ToldBy::code;
   std::string where;  ///< the key of the file, the class with the default, or the source that decides
   Origin origin;      ///< where the value can be edited; kind default_ or derived when nowhere
@@ -60,8 +58,5 @@ struct Meaning {
 
 /// `root`: composed, merged over the release's defaults, resolved.
 Meaning meaning_of(const compose::Node& root, Release);
-
-/// Nested as the keys are; every leaf {"v": value, "o": who told it, "w": where}.
-Json to_json(const Meaning&);
 
 }  // namespace oomplan::areal

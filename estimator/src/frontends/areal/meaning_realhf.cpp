@@ -93,7 +93,9 @@ class RealhfTeller {
     t_.take(key + ".micro_batch.tokens_per_micro_batch", "actor_train.mb_spec.max_tokens_per_mb");
     t_.take(key + ".micro_batch.logprob_tokens", "actor_inf.mb_spec.max_tokens_per_mb");
     const std::string recompute = r.path + ".gradient_checkpointing";
-    t_.made(key + ".recompute", {{"granularity", t_.flag(recompute, true) ? "full" : "none"}}, recompute);
+    FactValue granularity = FactValue::map();
+    granularity["granularity"] = t_.flag(recompute, true) ? "full" : "none";
+    t_.made(key + ".recompute", std::move(granularity), recompute);
     t_.code(key + ".placement", "own", kArgs);
   }
 

@@ -83,7 +83,7 @@ void tell_weight_update(Teller& t, const BuiltRole& actor) {
   else
     t.take("weight_update.mode", path, "xccl");
   const bool buckets = mode == "xccl" || mode == "nccl";
-  t.code("weight_update.buffer_bytes", buckets ? Json(kGiB) : Json(nullptr),
+  t.code("weight_update.buffer_bytes", buckets ? FactValue(kGiB) : FactValue(nullptr),
          "WeightUpdateMeta.from_*_xccl weight_chunked_mem_mb=1024; not a YAML key");
   if (t.flag(actor.path + ".use_lora")) t.code("weight_update.content", "LoRA adapter only", "areal");
 }

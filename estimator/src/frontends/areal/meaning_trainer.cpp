@@ -98,12 +98,13 @@ class TrainerTeller {
     t_.take(fact("wrap_with_ddp"), at("megatron.wrap_with_ddp"));
     tell_megatron_optimizer();
     t_.code(fact("separate_master_weights"), true, "Megatron mixed-precision optimizer");
-    t_.derived(fact("fp8"), t_.has(at("megatron.fp8_config")) ? value_or_null(at("megatron.fp8_config.mode")) : Json(nullptr),
+    t_.derived(fact("fp8"),
+               t_.has(at("megatron.fp8_config")) ? value_or_null(at("megatron.fp8_config.mode")) : FactValue(nullptr),
                "megatron.fp8_config", at("megatron.fp8_config"));
     for (const auto* name : {"lm_head_loss_chunk_size", "enable_chunked_logits", "enable_fp32_lm_head"})
       t_.take(fact(name), at(fmt::format("megatron.{}", name)));
     t_.take(fact("bridge"), at("megatron.bridge_type"), "mbridge");
-    t_.take(fact("moe_dispatcher"), at("megatron.moe_token_dispatcher_type"), Json(nullptr));
+    t_.take(fact("moe_dispatcher"), at("megatron.moe_token_dispatcher_type"), FactValue(nullptr));
   }
   void tell_megatron_optimizer() {
     const bool narrow = t_.text(at("optimizer.type")) == "adam_bf16";
@@ -119,9 +120,9 @@ class TrainerTeller {
       t_.take(fact("optimizer_state_dtype"), at("megatron.exp_avg_dtype"));
     t_.take(fact("main_grads_dtype"), at("megatron.main_grads_dtype"));
   }
-  Json value_or_null(const std::string& path) const {
+  FactValue value_or_null(const std::string& path) const {
     const auto* n = t_.at(path);
-    return n == nullptr ? Json(nullptr) : value_of(*n);
+    return n == nullptr ? FactValue(nullptr) : value_of(*n);
   }
 
   void tell_archon() {
@@ -157,15 +158,15 @@ class TrainerTeller {
 
   void tell_recompute() {
     const bool on = t_.flag(at("gradient_checkpointing"));
-    Json v = Json::object();
+    FactValue v = FactValue::map();
     if (megatron()) {
       // megatron-bridge copies the settings to the model whether or not gradient_checkpointing is set.
       const bool bridge = t_.text(at("megatron.bridge_type")) == "megatron-bridge";
       v["granularity"] = on || bridge ? t_.text(at("megatron.recompute_granularity"), on ? "full" : "none") : "none";
-      if (v["granularity"] == "full") {
+      if (v["granularity"] == FactValue("full")) {
         v["method"] = t_.text(at("megatron.recompute_method"), "uniform");
         v["layers"] = t_.whole(at("megatron.recompute_num_layers"), 1);
-      } else if (v["granularity"] == "selective") {
+      } else if (v["granularity"] == FactValue("selective")) {
         v["modules"] = value_or_null(at("megatron.recompute_modules"));
       }
     } else if (role_.part.backend == Backend::archon) {
@@ -199,11 +200,14 @@ class TrainerTeller {
       t_.code(fact("attention"), megatron() ? "transformer_engine" : "flash (varlen)", "attn_impl is an FSDP/HF key");
     t_.take(fact("logprob_chunk_tokens"), at("logprobs_chunk_size"), 1024, "constant in areal/utils/functional");
     t_.take(fact("fused_kernels"), at("use_kernels"), false, "not in this version");
-    Json lora;
+    FactValue lora;
     if (lora_) {
-      Json targets = value_or_null(at("target_modules"));
-      if (targets.is_null() || targets.empty()) targets = Json::array({"all-linear"});
-      lora = {{"rank", t_.whole(at("lora_rank"), 32)}, {"alpha", t_.whole(at("lora_alpha"), 16)}, {"targets", targets}};
+      FactValue targets = value_or_null(at("target_modules"));
+      if (targets.is_null() || targets.empty()) targets = FactValue::list({"all-linear"});
+      lora = FactValue::map();
+      lora["rank"] = t_.whole(at("lora_rank"), 32);
+      lora["alpha"] = t_.whole(at("lora_alpha"), 16);
+      lora["targets"] = targets;
     }
     t_.derived(fact("lora"), std::move(lora), lora_ ? at("use_lora") : at("use_lora") + " is false", at("use_lora"));
     t_.derived(fact("trainable"), trains_, "optimizer present", at("optimizer"));

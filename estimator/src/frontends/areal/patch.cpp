@@ -29,9 +29,9 @@ Leaves leaves(const Node& root) {
 }
 
 /// The map or list as the file has it: without what only the release's defaults say.
-Json stated(const Node& n) {
+FactValue stated(const Node& n) {
   if (!n.is_container()) return value_of(n);
-  Json out = n.kind == Node::Kind::list ? Json::array() : Json::object();
+  FactValue out = n.kind == Node::Kind::list ? FactValue::list() : FactValue::map();
   for (const auto& item : n.items) out.push_back(stated(item));
   for (const auto& e : n.entries)
     if (e.value.origin.kind != Origin::Kind::default_) out[e.key] = stated(e.value);
@@ -39,9 +39,9 @@ Json stated(const Node& n) {
 }
 
 /// A value in Hydra's grammar.
-std::string hydra(const Json& value) {
-  if (value.is_string()) {
-    const auto text = value.get<std::string>();
+std::string hydra(const FactValue& value) {
+  if (value.kind() == FactValue::Kind::text) {
+    const std::string& text = value.text();
     try {
       const auto read = compose::read_override("k=" + text);
       if (!text.empty() && read.value && read.value->kind == Node::Kind::text && read.value->text == text) return text;
@@ -51,11 +51,12 @@ std::string hydra(const Json& value) {
     for (const char c : text) out += c == '\'' ? "\\'" : std::string(1, c);
     return "'" + out + "'";
   }
-  if (!value.is_structured()) return value.dump();
+  if (value.is_null()) return "null";
+  if (value.kind() != FactValue::Kind::list && !value.is_map()) return value.plain();
   std::string out;
-  for (const auto& [key, held] : value.items())
-    out += (out.empty() ? "" : ",") + (value.is_object() ? key + ":" : "") + hydra(held);
-  return value.is_object() ? "{" + out + "}" : "[" + out + "]";
+  for (std::size_t i = 0; i < value.items().size(); ++i)
+    out += (out.empty() ? "" : ",") + (value.is_map() ? value.keys()[i] + ":" : "") + hydra(value.items()[i]);
+  return value.is_map() ? "{" + out + "}" : "[" + out + "]";
 }
 
 class Rewriter {
@@ -137,15 +138,17 @@ class Rewriter {
       if (at->kind != Node::Kind::interpolation) continue;
       const Node* whole = now_.root.at(above);
       if (whole == nullptr || !whole->is_container()) break;
-      Json map = stated(*whole);
-      Json* into = &map;
-      for (std::size_t i = n; i < parts.size(); ++i)
-        into = into->is_array() ? &(*into)[static_cast<std::size_t>(std::max<std::int64_t>(0, compose::index_of(parts[i])))]
-                                : &(*into)[parts[i]];
-      *into = edit.value;
+      FactValue map = stated(*whole);
+      if (!put(map, parts, n, edit.value)) break;
       return {above, std::move(map)};
     }
     return edit;
+  }
+
+  /// False: a list stands on the way.
+  static bool put(FactValue& into, const std::vector<std::string>& parts, std::size_t at, const FactValue& value) {
+    if (at == parts.size()) return into = value, true;
+    return into.is_map() && put(into[parts[at]], parts, at + 1, value);
   }
 
   const Source& source_;
@@ -157,7 +160,7 @@ class Rewriter {
 
 }  // namespace
 
-std::string argument(std::string_view path, const Json& value, bool add) {
+std::string argument(std::string_view path, const FactValue& value, bool add) {
   return fmt::format("{}{}={}", add ? "+" : "", path, hydra(value));
 }
 

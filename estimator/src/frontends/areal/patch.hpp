@@ -19,7 +19,7 @@ struct Rewritten {
 Rewritten rewrite(const Source&, const ArealText& start, const std::vector<std::pair<std::string, std::string>>& wanted);
 
 /// "actor.backend=fsdp:d4", "+actor.fsdp.offload_params=true": an argument in Hydra's grammar, quoted where that needs it.
-std::string argument(std::string_view path, const Json& value, bool add);
+std::string argument(std::string_view path, const FactValue& value, bool add);
 
 /// Do both configurations hold the same values?
 bool same_values(const compose::Node& a, const compose::Node& b);

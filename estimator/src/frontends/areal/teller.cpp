@@ -7,7 +7,7 @@ namespace oomplan::areal {
 
 using compose::Node;
 
-Json value_of(const Node& n) {
+FactValue value_of(const Node& n) {
   switch (n.kind) {
     case Node::Kind::boolean:
       return n.boolean;
@@ -18,12 +18,12 @@ Json value_of(const Node& n) {
     case Node::Kind::text:
       return n.text;
     case Node::Kind::list: {
-      Json out = Json::array();
+      FactValue out = FactValue::list();
       for (const auto& item : n.items) out.push_back(value_of(item));
       return out;
     }
     case Node::Kind::map: {
-      Json out = Json::object();
+      FactValue out = FactValue::map();
       for (const auto& entry : n.entries) out[entry.key] = value_of(entry.value);
       return out;
     }
@@ -67,28 +67,28 @@ std::string Teller::text(std::string_view path, std::string otherwise) const {
   return n != nullptr && n->kind == Node::Kind::text ? n->text : otherwise;
 }
 
-void Teller::put(std::string key, Json value, ToldBy by, std::string where, Origin origin) {
+void Teller::put(std::string key, FactValue value, ToldBy by, std::string where, Origin origin) {
   out_.facts.push_back({std::move(key), std::move(value), by, std::move(where), std::move(origin)});
 }
 
-void Teller::take(std::string key, std::string_view path, std::optional<Json> otherwise, std::string_view why) {
+void Teller::take(std::string key, std::string_view path, std::optional<FactValue> otherwise, std::string_view why) {
   if (const Node* n = at(path)) return made(std::move(key), value_of(*n), path);
   if (otherwise) code(std::move(key), std::move(*otherwise), why);
 }
 
-void Teller::made(std::string key, Json value, std::string_view path) {
+void Teller::made(std::string key, FactValue value, std::string_view path) {
   const Node* n = at(path);
   if (n == nullptr) return;
   const ToldBy by = told_by(*n);
   put(std::move(key), std::move(value), by, by == ToldBy::defaults ? n->origin.source : std::string(path), n->origin);
 }
 
-void Teller::code(std::string key, Json value, std::string_view where) {
+void Teller::code(std::string key, FactValue value, std::string_view where) {
   put(std::move(key), std::move(value), ToldBy::code, std::string(where),
       {Origin::Kind::derived, {}, "AReaL's code", std::string(where)});
 }
 
-void Teller::derived(std::string key, Json value, std::string_view where, std::string_view from) {
+void Teller::derived(std::string key, FactValue value, std::string_view where, std::string_view from) {
   const Node* n = from.empty() ? nullptr : at(from);
   Origin origin = n != nullptr ? n->origin : Origin{Origin::Kind::derived, {}, {}, std::string(where)};
   put(std::move(key), std::move(value), ToldBy::derived, std::string(where), std::move(origin));
@@ -102,21 +102,6 @@ const Fact* Meaning::find(std::string_view key) const {
 std::string_view word(ToldBy by) {
   constexpr std::string_view kWords[] = {"explicit", "interpolated", "default", "code", "derived"};
   return kWords[static_cast<int>(by)];
-}
-
-Json to_json(const Meaning& m) {
-  Json out = Json::object();
-  for (const auto& fact : m.facts) {
-    Json* node = &out;
-    std::size_t begin = 0;
-    for (std::size_t dot = fact.key.find('.'); dot != std::string::npos; dot = fact.key.find('.', begin)) {
-      node = &(*node)[fact.key.substr(begin, dot - begin)];
-      begin = dot + 1;
-    }
-    (*node)[fact.key.substr(begin)] = {{"v", fact.value}, {"o", word(fact.by)}, {"w", fact.where}};
-  }
-  for (const auto& role : m.absent) out["absent_roles"][role.role] = {{"v", role.why}, {"o", "code"}, {"w", role.where}};
-  return out;
 }
 
 }  // namespace oomplan::areal

@@ -9,7 +9,7 @@
 namespace oomplan::areal {
 
 /// A value of the tree as JSON; null for what is null, missing or not known.
-Json value_of(const compose::Node&);
+FactValue value_of(const compose::Node&);
 
 class Teller {
  public:
@@ -28,16 +28,16 @@ class Teller {
   std::string text(std::string_view path, std::string otherwise = {}) const;
 
   /// The value at `path` as it stands; `otherwise` by code when the release has no such key.
-  void take(std::string key, std::string_view path, std::optional<Json> otherwise = std::nullopt,
+  void take(std::string key, std::string_view path, std::optional<FactValue> otherwise = std::nullopt,
             std::string_view why = "not in this version");
   /// A value made from the one at `path`, and told by the same.
-  void made(std::string key, Json value, std::string_view path);
-  void code(std::string key, Json value, std::string_view where);
+  void made(std::string key, FactValue value, std::string_view path);
+  void code(std::string key, FactValue value, std::string_view where);
   /// `from`: the key on which it rests most, for edits.
-  void derived(std::string key, Json value, std::string_view where, std::string_view from = {});
+  void derived(std::string key, FactValue value, std::string_view where, std::string_view from = {});
 
  private:
-  void put(std::string key, Json value, ToldBy by, std::string where, Origin origin);
+  void put(std::string key, FactValue value, ToldBy by, std::string where, Origin origin);
   const compose::Node& root_;
   Meaning& out_;
 };

@@ -17,46 +17,46 @@ namespace oomplan::areal {
 namespace {
 
 /// Our value in AReaL's spelling; nothing where AReaL has no such value.
-using Spell = std::optional<Json> (*)(std::string_view);
+using Spell = std::optional<FactValue> (*)(std::string_view);
 
-std::optional<Json> count(std::string_view text) {
+std::optional<FactValue> count(std::string_view text) {
   const auto said = read_count(text);
-  return said ? std::optional<Json>(*said.value) : std::nullopt;
+  return said ? std::optional<FactValue>(*said.value) : std::nullopt;
 }
 /// null lets the engine choose.
-std::optional<Json> count_or_null(std::string_view text) { return text == "auto" ? Json(nullptr) : count(text); }
-std::optional<Json> number(std::string_view text) {
+std::optional<FactValue> count_or_null(std::string_view text) { return text == "auto" ? FactValue(nullptr) : count(text); }
+std::optional<FactValue> number(std::string_view text) {
   const auto said = read_number(text);
-  return said ? std::optional<Json>(*said.value) : std::nullopt;
+  return said ? std::optional<FactValue>(*said.value) : std::nullopt;
 }
-std::optional<Json> flag(std::string_view text) {
+std::optional<FactValue> flag(std::string_view text) {
   const auto said = read_flag(text);
-  return said ? std::optional<Json>(*said.value) : std::nullopt;
+  return said ? std::optional<FactValue>(*said.value) : std::nullopt;
 }
-std::optional<Json> as_it_is(std::string_view text) { return Json(std::string(text)); }
-std::optional<Json> recompute(std::string_view text) { return Json(text == "full"); }
-std::optional<Json> attention(std::string_view text) {
+std::optional<FactValue> as_it_is(std::string_view text) { return FactValue(std::string(text)); }
+std::optional<FactValue> recompute(std::string_view text) { return FactValue(text == "full"); }
+std::optional<FactValue> attention(std::string_view text) {
   if (text == "hf_flash") return "flash_attention_2";
-  return text == "hf_sdpa" ? std::optional<Json>("sdpa") : text == "hf_eager" ? std::optional<Json>("eager") : std::nullopt;
+  return text == "hf_sdpa" ? std::optional<FactValue>("sdpa") : text == "hf_eager" ? std::optional<FactValue>("eager") : std::nullopt;
 }
-std::optional<Json> format(std::string_view text) {
+std::optional<FactValue> format(std::string_view text) {
   const auto type = parse<DType>(text);
   if (!type) return std::nullopt;
   if (*type == DType::fp32) return "float32";
-  return *type == DType::bf16   ? std::optional<Json>("bfloat16")
-         : *type == DType::fp16 ? std::optional<Json>("float16")
+  return *type == DType::bf16   ? std::optional<FactValue>("bfloat16")
+         : *type == DType::fp16 ? std::optional<FactValue>("float16")
                                 : std::nullopt;
 }
 /// SGLang's fp8 caches need no scales in e5m2 (sglang 0.5.10 python/sglang/srt/server_args.py: kv_cache_dtype).
-std::optional<Json> cache(std::string_view text) {
-  return text == "fp8" ? std::optional<Json>("fp8_e5m2") : text == "bf16" ? std::optional<Json>("auto") : std::nullopt;
+std::optional<FactValue> cache(std::string_view text) {
+  return text == "fp8" ? std::optional<FactValue>("fp8_e5m2") : text == "bf16" ? std::optional<FactValue>("auto") : std::nullopt;
 }
-std::optional<Json> optimizer(std::string_view text) {
-  return text == "adamw" ? std::optional<Json>("adam") : text == "sgd" ? std::optional<Json>("sgd") : std::nullopt;
+std::optional<FactValue> optimizer(std::string_view text) {
+  return text == "adamw" ? std::optional<FactValue>("adam") : text == "sgd" ? std::optional<FactValue>("sgd") : std::nullopt;
 }
 /// xccl is NCCL on GPUs (areal/api/cli_args.py: weight_update_mode).
-std::optional<Json> update(std::string_view text) {
-  return text == "disk" ? std::optional<Json>("disk") : text == "nccl" ? std::optional<Json>("xccl") : std::nullopt;
+std::optional<FactValue> update(std::string_view text) {
+  return text == "disk" ? std::optional<FactValue>("disk") : text == "nccl" ? std::optional<FactValue>("xccl") : std::nullopt;
 }
 
 /// A knob of trainers; the key stands behind the role's path.
@@ -221,9 +221,12 @@ class Wordsmith {
     if (const auto* now = areal_.root.at(path); now != nullptr && now->kind == compose::Node::Kind::text && !now->text.empty())
       return {{{path, now->text + "," + std::string(kAllocator)}}, {}};
     if (specs->origin.kind != Origin::Kind::default_) return {{{path, std::string(kAllocator)}}, {}};
-    Json all = value_of(*specs);
-    all[0]["env_vars"]["PYTORCH_CUDA_ALLOC_CONF"] = std::string(kAllocator);
-    return {{{list, std::move(all)}}, {}};
+    const FactValue all = value_of(*specs);
+    FactValue first = all.items().front(), out = FactValue::list();
+    first["env_vars"]["PYTORCH_CUDA_ALLOC_CONF"] = std::string(kAllocator);
+    out.push_back(std::move(first));
+    for (std::size_t i = 1; i < all.items().size(); ++i) out.push_back(all.items()[i]);
+    return {{{list, std::move(out)}}, {}};
   }
   std::string first_path() const {
     for (const auto& r : m_.roles)

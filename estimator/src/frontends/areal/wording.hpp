@@ -13,7 +13,7 @@ namespace oomplan::areal {
 /// A key of the file and what it shall be.
 struct Edit {
   std::string path;
-  Json value;
+  FactValue value;
   bool operator==(const Edit&) const = default;
 };
 /// Edits, or why there are none.
