@@ -2,6 +2,21 @@
 #include "frontends/read_file.hpp"
 
 namespace oomplan::python {
+namespace {
+
+/// A file with what is told beside it; files that it names are looked for where it says.
+Source file_source(const std::string& path, const std::string& dialect, const std::vector<std::string>& overrides,
+                   const std::string& framework_version, const std::string& gpu) {
+  Source source = read_file(path);
+  source.dialect = dialect;
+  source.overrides = overrides;
+  source.framework_version = framework_version;
+  source.gpu = gpu;
+  source.open = text_of_file;
+  return source;
+}
+
+}  // namespace
 
 void bind_job(py::module_& module) {
   using CatalogHandle = std::shared_ptr<Catalog>;
@@ -34,17 +49,19 @@ void bind_job(py::module_& module) {
   module.def(
       "read_file",
       [](const std::string& path, const std::string& dialect, const std::vector<std::string>& overrides,
-         const CatalogHandle& catalog) {
-        Reading reading = freed([&] {
-          Source source = read_file(path);
-          source.dialect = dialect;
-          source.overrides = overrides;
-          return read(source, catalog.get());
-        });
+         const std::string& framework_version, const std::string& gpu, const CatalogHandle& catalog) {
+        Reading reading =
+            freed([&] { return read(file_source(path, dialect, overrides, framework_version, gpu), catalog.get()); });
         return JobHandle{std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)};
       },
       py::arg("path"), py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(),
-      py::arg("catalog") = CatalogHandle());
+      py::arg("framework_version") = "", py::arg("gpu") = "", py::arg("catalog") = CatalogHandle());
+  module.def(
+      "config_facts",
+      [](const std::string& path, const std::vector<std::string>& overrides, const std::string& framework_version) {
+        return loaded(freed([&] { return facts_json(file_source(path, "", overrides, framework_version, "")); }));
+      },
+      py::arg("path"), py::arg("overrides") = std::vector<std::string>(), py::arg("framework_version") = "");
   module.def(
       "default_job",
       [](const std::string& model, std::int64_t gpus, const std::string& gpu, const CatalogHandle& catalog) {

@@ -10,16 +10,6 @@
 
 namespace oomplan::cli {
 
-namespace {
-
-std::optional<std::string> text_of(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
-  return read_file(path).text;
-}
-
-}  // namespace
-
 Source source_of(const Call& call) {
   const auto& positional = call.positional;
   Problem problem;
@@ -39,7 +29,7 @@ Source source_of(const Call& call) {
   source.overrides.assign(positional.begin() + 1, positional.end());
   source.framework_version = call.text("framework-version");
   source.gpu = call.text("gpu");
-  source.open = text_of;
+  source.open = text_of_file;
   return source;
 }
 

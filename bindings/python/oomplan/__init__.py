@@ -71,6 +71,7 @@ __all__ = [
     "__version__",
     "advise",
     "check",
+    "config_facts",
     "estimate",
     "estimate_many",
     "explain",
@@ -92,21 +93,45 @@ class DoesNotFit(Exception):
         self.remedies = remedies
 
 
-def read(source: Source, *overrides: str, dialect: str = "", catalog: Catalog | None = None) -> _Job:
-    """The Job of a path, a text, a dict, a Job or a command-line list; overrides are "key=value"."""
+def read(
+    source: Source,
+    *overrides: str,
+    dialect: str = "",
+    framework_version: str = "",
+    gpu: str = "",
+    catalog: Catalog | None = None,
+) -> _Job:
+    """The Job of a path, a text, a dict, a Job or a command-line list; overrides are "key=value".
+
+    The path may be a framework's own file (AReaL's YAML): then overrides are as the framework has them, framework_version is
+    its release ("1.0.4") and gpu the kind of GPU, which no such file says.
+    """
     if isinstance(source, _Job):
         return source if not overrides else _core.read(source.to_yaml(), source.name, "oomplan", list(overrides), catalog)
     if isinstance(source, (list, tuple)):
         if not source:
             raise _core.refusal("", "an empty list", "a path, then key=value")
-        return read(source[0], *source[1:], *overrides, dialect=dialect, catalog=catalog)
+        return read(
+            source[0],
+            *source[1:],
+            *overrides,
+            dialect=dialect,
+            framework_version=framework_version,
+            gpu=gpu,
+            catalog=catalog,
+        )
     if isinstance(source, dict):
         import json
 
         return _core.read(json.dumps(source), "<dict>", dialect, list(overrides), catalog)
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
         return _core.read(source, "<text>", dialect, list(overrides), catalog)
-    return _core.read_file(str(source), dialect, list(overrides), catalog)
+    return _core.read_file(str(source), dialect, list(overrides), framework_version, gpu, catalog)
+
+
+def config_facts(path: str | os.PathLike[str], *overrides: str, framework_version: str = "") -> dict[str, Any]:
+    """What a framework's own file means, fact by fact: ["roles"]["actor"]["layout"]["dp"]["v"]. See docs/areal.md."""
+    return _core.config_facts(str(path), list(overrides), framework_version)
 
 
 def Job(*, catalog: Catalog | None = None, **fields: Any) -> _Job:

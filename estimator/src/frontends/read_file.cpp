@@ -48,4 +48,10 @@ Source read_file(const std::string& path) {
   return {drained(file.get(), path), path};
 }
 
+std::optional<std::string> text_of_file(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  return read_file(path).text;
+}
+
 }  // namespace oomplan

@@ -1,0 +1,40 @@
+"""AReaL's own files through the Python face."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import oomplan
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "areal"
+
+
+def test_a_file_of_areal_is_read_estimated_and_explained() -> None:
+    job = oomplan.read(EXAMPLES / "grpo_7b.yaml", "actor.mb_spec.max_tokens_per_mb=65536", framework_version="1.0.4", gpu="h200")
+    answer = oomplan.estimate(job)
+    assert answer.fits
+    assert any("H200" in gpu.gpu for gpu in answer.gpus)
+
+
+def test_facts_say_who_told_them() -> None:
+    facts = oomplan.config_facts(EXAMPLES / "grpo_7b.yaml", framework_version="2.0.0")
+    assert facts["roles"]["actor"]["layout"]["dp"]["v"] == 4
+    assert facts["roles"]["actor"]["param_dtype"] == {
+        "v": "float32",
+        "o": "default",
+        "w": "areal/api/cli_args.py:TrainEngineConfig",
+    }
+    assert facts["roles"]["rollout"]["model"]["o"] == "interpolated"
+    assert facts["absent_roles"]["ref"]["v"].startswith("configured but never built")
+
+
+def test_a_defaults_list_is_followed() -> None:
+    job = oomplan.read(EXAMPLES / "grpo_1.5b_ref.yaml", framework_version="1.0.4")
+    assert "ref:" in job.to_yaml()
+
+
+def test_what_is_wrong_names_the_line() -> None:
+    with pytest.raises(oomplan.InputError, match=r"grpo_7b.yaml.*not supported yet: Megatron|command line.*Megatron"):
+        oomplan.read(EXAMPLES / "grpo_7b.yaml", "actor.backend=megatron:d4", framework_version="1.0.4")
