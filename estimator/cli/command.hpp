@@ -65,6 +65,7 @@ void print(std::string_view text);
 
 int run_estimate(const Call&);
 int run_explain(const Call&);
+int run_advise(const Call&);
 int run_search(const Call&);
 int run_read(const Call&);
 int run_model(const Call&);

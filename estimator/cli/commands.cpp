@@ -21,12 +21,18 @@ constexpr OptionRow kRelease{"framework-version", "V",
 constexpr OptionRow kGpu{"gpu", "KIND",
                          "kind of GPU where the file does not say it (default H100-80GB; `oomplan gpus` lists them)"};
 constexpr std::array<OptionRow, 2> kFile{{kRelease, kGpu}};
+constexpr std::array<OptionRow, 4> kAdvise{{
+    kRelease,
+    kGpu,
+    {"allow", "EFFECTS", "what may change besides speed: numerics, semantics, separated by commas"},
+    {"diff", "N", "print the N-th change as a diff of FILE in place of the table"},
+}};
 constexpr std::array<OptionRow, 3> kRead{{
     kRelease,
     kGpu,
     {"facts", "", "what a framework's file means, fact by fact, with who says so (JSON)"},
 }};
-constexpr std::array<OptionRow, 10> kSearch{{
+constexpr std::array<OptionRow, 11> kSearch{{
     kRelease,
     {"model", "NAME", "start from a GRPO job of this model, without a file (with --gpus)"},
     {"gpus", "N", "number of GPUs"},
@@ -37,13 +43,14 @@ constexpr std::array<OptionRow, 10> kSearch{{
     {"keep", "N", "how many configurations to show (default 10)"},
     {"threads", "N", "threads to search with (default 1)"},
     {"job", "N", "print the job file of the N-th configuration in place of the table"},
+    {"diff", "N", "print the N-th configuration as a diff of FILE in place of the table"},
 }};
 constexpr std::array<OptionRow, 1> kModel{{{"parameters", "", "list every parameter tensor"}}};
 constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for this version of the engine"}}};
 
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
-constexpr std::array<Command, 9> kCommands{{
+constexpr std::array<Command, 10> kCommands{{
     {"estimate", "FILE [key=value ...]", "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
      "Exit status: 0 fits, 1 does not fit, 2 the input is wrong.\n\n"
@@ -56,6 +63,12 @@ constexpr std::array<Command, 9> kCommands{{
      "holder, lists every default that was taken, and what would help.\n\n"
      "  oomplan explain examples/grpo.yaml\n",
      kFile, kAny, run_explain},
+    {"advise", "FILE [key=value ...]", "which single changes help, what each costs, and how to write it into the file",
+     "Every change is made in the words of FILE, read again and estimated. Most gain for the least cost first. What helps but\n"
+     "no key of the framework can say is told with its reason. Exit status: 0 FILE fits as it is, 1 it does not.\n\n"
+     "  oomplan advise examples/grpo.yaml actor.tokens_per_micro_batch=64k\n"
+     "  oomplan advise job.yaml --diff 1 | patch job.yaml\n",
+     kAdvise, kAny, run_advise},
     {"search", "[FILE [key=value ...] | --model NAME --gpus N]", "configurations that fit, fastest first",
      "Changes layout, micro-batches, recompute, offload and memory fractions; nothing that changes the result of training\n"
      "unless --allow says so. When nothing fits, it tells what stops each axis. Ctrl-C ends the search with what was found.\n\n"

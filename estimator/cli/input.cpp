@@ -1,9 +1,12 @@
 #include "input.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "frontends/read_file.hpp"
+#include "job/names.hpp"
 
 namespace oomplan::cli {
 
@@ -28,6 +31,30 @@ Source source_of(const Call& call) {
   source.gpu = call.text("gpu");
   source.open = text_of_file;
   return source;
+}
+
+std::vector<std::string> pieces(std::string_view text) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    if (comma > 0) out.emplace_back(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return out;
+}
+
+Effect effects_of(const Call& call) {
+  Effect out = Effect::speed;
+  std::vector<Problem> problems;
+  for (const auto& word : pieces(call.text("allow"))) {
+    const std::optional<Effect> effect = parse<Effect>(word);
+    if (!effect)
+      problems.push_back(unknown("--allow", word, spellings<Effect>()));
+    else
+      out = std::max(out, *effect);
+  }
+  if (!problems.empty()) throw InputError(problems);
+  return out;
 }
 
 }  // namespace oomplan::cli

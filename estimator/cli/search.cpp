@@ -9,18 +9,8 @@
 namespace oomplan::cli {
 namespace {
 
-std::vector<std::string> pieces(std::string_view text) {
-  std::vector<std::string> out;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    if (comma > 0) out.emplace_back(text.substr(0, comma));
-    text.remove_prefix(std::min(comma + 1, text.size()));
-  }
-  return out;
-}
-
-/// The job from the file, or the default one for --model and --gpus.
-Reading reading_of(const Call& call, std::vector<Problem>& problems) {
+/// Without a file: the default job for --model and --gpus.
+std::optional<Job> default_of(const Call& call, std::vector<Problem>& problems) {
   if (!call.positional.empty() || !call.has("model")) {
     if (call.has("model"))
       problems.push_back({.place = {"", 0, 0, "--model"},
@@ -35,7 +25,7 @@ Reading reading_of(const Call& call, std::vector<Problem>& problems) {
                           .nearest = {},
                           .why = {}});
     if (!problems.empty()) throw InputError(problems);
-    return read(source_of(call), call.catalog);
+    return std::nullopt;
   }
   if (!call.has("gpus"))
     problems.push_back({.place = {},
@@ -45,7 +35,8 @@ Reading reading_of(const Call& call, std::vector<Problem>& problems) {
                         .why = {}});
   if (!problems.empty()) throw InputError(problems);
   return default_job(call.text("model"), call.number("gpus", 1, 1 << 17, 8), call.has("gpu") ? call.text("gpu") : "H100-80GB",
-                     call.catalog);
+                     call.catalog)
+      .job;
 }
 
 }  // namespace
@@ -53,12 +44,10 @@ Reading reading_of(const Call& call, std::vector<Problem>& problems) {
 int run_search(const Call& call) {
   std::vector<Problem> problems;
   Space space;
-  for (const auto& word : pieces(call.text("allow"))) {
-    const std::optional<Effect> effect = parse<Effect>(word);
-    if (!effect)
-      problems.push_back(unknown("--allow", word, spellings<Effect>()));
-    else
-      space.allow = std::max(space.allow, *effect);
+  try {
+    space.allow = effects_of(call);
+  } catch (const InputError& error) {
+    problems = error.problems;
   }
   space.maximise = call.text("max");
   const std::vector<std::string> aims{"tokens", "fraction", "concurrency", "length"};
@@ -80,22 +69,30 @@ int run_search(const Call& call) {
   const std::int64_t gpus = number("gpus", std::int64_t{1} << 17, 0);
   if (gpus > 0) space.gpus = gpus;
 
-  const Reading reading = reading_of(call, problems);
+  const std::int64_t diff = number("diff", 10'000, 0);
+  const std::optional<Job> start = default_of(call, problems);
+  const std::optional<Source> source = start ? std::nullopt : std::optional(source_of(call));
+  const Job job = start ? *start : read(*source, call.catalog).job;
   const Found found = [&] {
     const Progress progress("searching");
-    return search(reading.job, space, static_cast<int>(std::max(keep, show)), call.catalog, progress.token());
+    const int most = static_cast<int>(std::max({keep, show, diff}));
+    return source ? search(*source, space, most, call.catalog, progress.token())
+                  : search(job, space, most, call.catalog, progress.token());
   }();
-  if (show > 0) {
-    if (static_cast<std::size_t>(show) > found.best.size())
-      throw InputError(Problem{.place = {"", 0, 0, "--job"},
-                               .found = std::to_string(show),
-                               .expected = "at most " + std::to_string(found.best.size()) + ": so many configurations were found",
-                               .nearest = {},
-                               .why = {}});
-    print(found.best[static_cast<std::size_t>(show - 1)].job_file);
+  for (const auto& [option, n] : {std::pair("--job", show), std::pair("--diff", diff)}) {
+    if (n == 0) continue;
+    const auto refuse = [&](std::string expected) {
+      throw InputError(Problem{{"", 0, 0, option}, std::to_string(n), std::move(expected), {}, {}});
+    };
+    if (static_cast<std::size_t>(n) > found.best.size())
+      refuse("at most " + std::to_string(found.best.size()) + ": so many configurations were found");
+    const Candidate& candidate = found.best[static_cast<std::size_t>(n - 1)];
+    const std::string& text = option == std::string_view("--job") ? candidate.job_file : candidate.diff;
+    if (text.empty()) refuse("a configuration of a file whose text can be edited so; its overrides say the same");
+    print(text);
     return kFits;
   }
-  print(call.json ? to_json(found, reading.job) : to_text(found, reading.job, call.style));
+  print(call.json ? to_json(found, job) : to_text(found, job, call.style));
   return found.best.empty() ? kDoesNotFit : kFits;
 }
 

@@ -103,14 +103,25 @@ struct Evidence {
   int measurements = 0;
   double error_p50_percent = 0, error_p95_percent = 0;
 };
+/// Changes of a job in the words of its file.
+struct Patch {
+  std::vector<std::string> overrides;  ///< to append to the command line
+  std::string file;                    ///< the text of the file with the changes made in it; "" when it cannot be edited so
+  std::string diff;                    ///< from the file to that, for `patch -p0`
+  std::vector<std::string> stale;      ///< arguments of the command line that would undo the diff: to be left out with it
+};
 /// A change that was judged by a second estimate.
 struct Remedy {
-  std::string key;  ///< "actor.tokens_per_micro_batch"
+  std::string key;  ///< "actor.tokens_per_micro_batch"; of a framework's file "actor.mb_spec.max_tokens_per_mb"
   std::string from, to;
   std::string text;  ///< what it does and costs
   Effect effect = Effect::speed;
   Bytes gain = 0;     ///< at the worst moment of the job
   bool fits = false;  ///< alone it is enough
+  // of advise(Source)
+  std::optional<double> step_time = {};  ///< with it, where today's step is 1; nullopt: not modelled
+  double cost = 0;                  ///< more GPU time for a step: 0.3 is 30 %; 1 where it is not modelled
+  Patch patch = {};
 };
 struct Estimate {
   std::vector<GpuAnswer> gpus;  ///< worst first
@@ -128,6 +139,16 @@ Estimate estimate(const Job&, const Catalog* = nullptr);
 Estimate explain(const Job&, const Catalog* = nullptr);
 /// The single changes that lower the worst moment most, strongest first. Only effects up to `allow`.
 std::vector<Remedy> advise(const Job&, Effect allow = Effect::speed, const Catalog* = nullptr);
+/// What to change in a file, in its own words, the most gain for the least cost first.
+struct Advice {
+  Reading reading;
+  Estimate estimate;  ///< as the file is
+  std::vector<Remedy> remedies;
+  std::vector<Note> left_out;  ///< would help, but the framework's file cannot say it: why
+};
+Advice advise(const Source&, Effect allow = Effect::speed, const Catalog* = nullptr);
+/// `changes` (our keys and values, as in a job file) in the file's own words. Throws InputError when the framework cannot say one.
+Patch patch(const Source&, const std::vector<std::pair<std::string, std::string>>& changes, const Catalog* = nullptr);
 /// The program of one role on one GPU, all phases in order.
 Program program(const Job&, std::string_view role, const Catalog* = nullptr);
 
@@ -149,7 +170,8 @@ struct Candidate {
   Estimate estimate;
   std::vector<Change> changes;
   std::vector<std::string> overrides;  ///< to append to the command line
-  std::string job_file;                ///< native YAML
+  std::string job_file;                ///< native YAML; of a framework's file that file, changed, "" when it cannot be edited so
+  std::string diff;                    ///< of search(Source)
   double relative_step_time = 1;       ///< best = 1
 };
 /// What stopped an axis when nothing fits, and by how much.
@@ -167,6 +189,9 @@ struct Found {
 };
 Found search(const Job&, const Space& = {}, int keep = 10, const Catalog* = nullptr, std::stop_token = {});
 
+/// The same from a file: what it says is where the search begins, and candidates come in its own words.
+Found search(const Source&, const Space& = {}, int keep = 10, const Catalog* = nullptr, std::stop_token = {});
+
 struct TextStyle {
   bool colour = false;
   bool unicode = false;  ///< bars in block characters; plain ASCII otherwise
@@ -174,8 +199,10 @@ struct TextStyle {
 };
 std::string to_text(const Estimate&, const Job&, const TextStyle& = {});
 std::string to_text(const Found&, const Job&, const TextStyle& = {});
+std::string to_text(const Advice&, const TextStyle& = {});
 std::string to_json(const Estimate&, const Job&);
 std::string to_json(const Found&, const Job&);
+std::string to_json(const Advice&);
 /// A self-contained fragment with inline styles, for notebooks.
 std::string to_html(const Estimate&, const Job&);
 /// The Job as native YAML; reading it again gives the same Job.

@@ -8,7 +8,9 @@
 #include "catalog/catalog.hpp"
 #include "catalog/parameters.hpp"
 #include "frontends/areal/facts_json.hpp"
+#include "frontends/areal/wording.hpp"
 #include "frontends/native.hpp"
+#include "frontends/rewrite.hpp"
 #include "job/limits.hpp"
 #include "job/validate.hpp"
 #include "layout/letters.hpp"
@@ -116,10 +118,6 @@ std::vector<std::string> keys_of_lines(std::string_view text) {
   return out;
 }
 
-bool is_areal(const Source& source) {
-  return source.dialect.empty() ? areal::recognises(keys_of_lines(source.text)) : source.dialect == "areal";
-}
-
 /// A job file of ours says all of it itself.
 void refuse_framework_options(const Source& source) {
   std::vector<Problem> all;
@@ -157,6 +155,10 @@ Reading read_areal(const Source& source, const Catalog& catalog) {
 }
 
 }  // namespace
+
+bool is_areal(const Source& source) {
+  return source.dialect.empty() ? areal::recognises(keys_of_lines(source.text)) : source.dialect == "areal";
+}
 
 Reading read(const Source& source, const Catalog* given) {
   check_dialect(source.dialect);

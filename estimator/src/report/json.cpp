@@ -193,7 +193,8 @@ std::string to_json(const Found& found, const Job& job) {
           Json{{"key", change.key}, {"from", change.from}, {"to", change.to}, {"effect", std::string(spelling(change.effect))}});
     row["changes"] = std::move(changes);
     row["overrides"] = candidate.overrides;
-    row["job_file"] = candidate.job_file;
+    row["job_file"] = candidate.job_file.empty() ? Json(nullptr) : Json(candidate.job_file);
+    row["diff"] = candidate.diff.empty() ? Json(nullptr) : Json(candidate.diff);
     row["estimate"] = estimate_json(candidate.estimate);
     best.push_back(std::move(row));
   }
@@ -202,6 +203,30 @@ std::string to_json(const Found& found, const Job& job) {
   for (const auto& limit : found.limits)
     limits.push_back(Json{{"phase", limit.phase}, {"axis", limit.axis}, {"missing_bytes", limit.missing}, {"text", limit.text}});
   out["limits"] = std::move(limits);
+  return dumped(out);
+}
+
+std::string to_json(const Advice& advice) {
+  Json out = head("oomplan.advice/1");
+  out["job"] = advice.reading.job.name;
+  out["fits"] = advice.estimate.fits();
+  out["verdict"] = verdict(advice.estimate);
+  const GpuAnswer* gpu = tightest(advice.estimate);
+  out["worst"] = gpu == nullptr ? Json(nullptr) : Json(gpu->phases[gpu->worst].phase);
+  Json remedies = Json::array(), left_out = Json::array(), notes = Json::array();
+  for (const auto& remedy : advice.remedies) {
+    Json row = remedy_json(remedy);
+    row["step_time"] = remedy.step_time ? number(*remedy.step_time) : Json(nullptr);
+    row["overrides"] = remedy.patch.overrides;
+    row["diff"] = remedy.patch.diff.empty() ? Json(nullptr) : Json(remedy.patch.diff);
+    row["stale"] = remedy.patch.stale;
+    remedies.push_back(std::move(row));
+  }
+  for (const auto& note : advice.left_out) left_out.push_back(Json{{"key", note.place.path}, {"text", note.text}});
+  for (const auto& note : advice.reading.notes) notes.push_back(note_json(note));
+  out["remedies"] = std::move(remedies);
+  out["left_out"] = std::move(left_out);
+  out["notes"] = std::move(notes);
   return dumped(out);
 }
 

@@ -334,7 +334,7 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
   if (!first.overrides.empty()) {
     out += heading("Append to the command line", style);
     std::string line;
-    for (const auto& text : first.overrides) line += (line.empty() ? "" : " ") + printable(text);
+    for (const auto& text : first.overrides) line += (line.empty() ? "" : " ") + printable(for_shell(text));
     out += "  " + wrapped(line, static_cast<std::size_t>(std::max(40, style.width - 4)), 2) + "\n";
   }
   out += fmt::format(

@@ -15,6 +15,7 @@
 #include "job/knobs.hpp"
 #include "job/placement.hpp"
 #include "job/validate.hpp"
+#include "search/admit.hpp"
 #include "search/limits.hpp"
 #include "search/server_side.hpp"
 #include "search/solve.hpp"
@@ -59,12 +60,14 @@ class Numbers {
 
 class Searcher {
  public:
-  Searcher(const Job& job, const Space& space, const Catalog& catalog, TapeStore& store, const std::stop_token& stop)
+  Searcher(const Job& job, const Space& space, const Catalog& catalog, TapeStore& store, const std::stop_token& stop,
+           const Admit& admit)
       : from_(job),
         job_(with_gpus(job, space)),
         space_(space),
         catalog_(catalog),
         stop_(stop),
+        admit_(admit),
         store_(store),
         runs_(resolve_roles(job_, catalog, store)),
         trainers_(job_, space_, catalog, store, runs_),
@@ -308,7 +311,9 @@ class Searcher {
       if (taken.contains(p.shape)) continue;
       Candidate c;
       c.job = job_of(p);
-      if (const auto wrong = problems(c.job, catalog_); !wrong.empty()) {
+      if (admit_ && !admit_(c)) continue;
+      // what a framework would only warn of, its reader has let pass
+      if (const auto wrong = admit_ ? std::vector<Problem>{} : problems(c.job, catalog_); !wrong.empty()) {
         refuse({"", wrong[0].place.path, 0,
                 fmt::format("{}: {}", wrong[0].place.path, wrong[0].why.empty() ? wrong[0].expected : wrong[0].why)});
         continue;
@@ -319,7 +324,7 @@ class Searcher {
         continue;
       }
       taken.insert(p.shape);
-      describe_changes(from_, c);
+      if (!admit_) describe_changes(from_, c);
       if (found.best.empty()) best = p.seconds;
       c.relative_step_time = best > 0 ? p.seconds / best : 1;
       found.best.push_back(std::move(c));
@@ -333,6 +338,7 @@ class Searcher {
   Space space_;
   const Catalog& catalog_;
   const std::stop_token& stop_;
+  const Admit& admit_;
   TapeStore& store_;
   std::vector<RoleRun> runs_;
   TrainerSide trainers_;
@@ -351,12 +357,12 @@ class Searcher {
 std::int64_t next_size(std::int64_t gpus) { return gpus < 16 ? gpus + 1 : gpus < 64 ? round_up(gpus + 1, 8) : gpus * 2; }
 
 std::optional<std::int64_t> smallest_gpus(const Job& job, Space space, const Catalog& catalog, TapeStore& store,
-                                          const std::stop_token& stop) {
+                                          const std::stop_token& stop, const Admit& admit) {
   constexpr std::int64_t kMost = 1024;
   for (std::int64_t n = next_size(space.gpus.value_or(job.cluster.gpus)); n <= kMost && !stop.stop_requested();
        n = next_size(n)) {
     space.gpus = n;
-    if (!Searcher(job, space, catalog, store, stop).run(1).best.empty()) return n;
+    if (!Searcher(job, space, catalog, store, stop, admit).run(1).best.empty()) return n;
   }
   return std::nullopt;
 }
@@ -389,8 +395,12 @@ void describe_changes(const Job& from, Candidate& c) {
 }
 
 Found search(const Job& job, const Space& space, int keep, const Catalog* catalog, std::stop_token stop) {
-  const Catalog& c = catalog != nullptr ? *catalog : Catalog::builtin();
-  if (!space.maximise.empty()) return solve(job, space, keep, c, stop);
+  return search_admitted(job, space, keep, catalog != nullptr ? *catalog : Catalog::builtin(), stop, {});
+}
+
+Found search_admitted(const Job& job, const Space& space, int keep, const Catalog& c, const std::stop_token& stop,
+                      const Admit& admit) {
+  if (!space.maximise.empty()) return solve(job, space, keep, c, stop, admit);
   std::vector<const Role*> anchors, servers;
   for (const auto& r : job.roles) {
     if (r.serves())
@@ -407,11 +417,11 @@ Found search(const Job& job, const Space& space, int keep, const Catalog* catalo
   if (servers.size() > 1)
     refuse(*servers[1], "a second server", "at most one role that serves", "a search over several servers is not supported yet");
   TapeStore store;
-  Searcher searcher(job, space, c, store, stop);
+  Searcher searcher(job, space, c, store, stop, admit);
   Found found = searcher.run(keep);
   if (!found.best.empty() || stop.stop_requested()) return found;
   found.limits = searcher.limits(found);
-  found.smallest_gpus = smallest_gpus(job, space, c, store, stop);
+  found.smallest_gpus = smallest_gpus(job, space, c, store, stop, admit);
   return found;
 }
 

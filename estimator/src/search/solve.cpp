@@ -75,7 +75,8 @@ bool enough(const Estimate& e, std::string_view aim) {
 
 }  // namespace
 
-Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog, const std::stop_token& stop) {
+Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog, const std::stop_token& stop,
+            const Admit& admit) {
   Found found;
   Job base = job;
   if (space.gpus) base.cluster.gpus = *space.gpus;
@@ -107,9 +108,10 @@ Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog
   while (!fitting.empty() && static_cast<int>(found.best.size()) < keep) {
     Candidate c = std::move(fitting.back());
     fitting.pop_back();
+    if (admit && !admit(c)) continue;
     c.estimate = explain_worst(c.job, catalog, store);
     if (!enough(c.estimate, aim->name)) continue;
-    describe_changes(base, c);
+    if (!admit) describe_changes(base, c);
     found.best.push_back(std::move(c));
   }
   return found;

@@ -30,6 +30,7 @@ class Reader {
     for (auto& p : native.problems)
       if (p.place.file.empty()) p.place.file = source_.name;
     out_.native = std::move(native);
+    out_.composed = std::move(composed_);
     return std::move(out_);
   }
 

@@ -17,6 +17,7 @@ struct ArealText {
   Release release;
   bool release_stated = false;
   std::string root_class;  ///< "PPOConfig", or the one of the example's own script
+  compose::Node composed;  ///< the file and its arguments, interpolations as written
   compose::Node root;      ///< composed, over the defaults, resolved
   Meaning meaning;
   NativeText native;        ///< roles, settings and every problem found

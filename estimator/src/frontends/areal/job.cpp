@@ -338,44 +338,4 @@ NativeText job_of(const Meaning& m, const compose::Node& root, const Surrounding
   return Translator(m, root, around, notes).run();
 }
 
-std::string theirs(std::string_view knob, const Meaning& m) {
-  const auto dot = knob.find('.');
-  const std::string_view name = knob.substr(0, dot);
-  for (const auto& r : m.roles) {
-    if (r.name != name || dot == std::string_view::npos) continue;
-    const std::string_view rest = knob.substr(dot + 1);
-    if (rest == "layout") return m.release >= release_named("1.0.3") ? r.path + ".backend" : "allocation_mode";
-    const bool sglang = r.part.backend == Backend::sglang;
-    struct Key {
-      std::string_view ours, sglang, vllm;
-    };
-    static constexpr Key kServer[] = {{"mem_fraction_static", "sglang.mem_fraction_static", ""},
-                                      {"gpu_memory_utilization", "", "vllm.gpu_memory_utilization"},
-                                      {"max_running_requests", "sglang.max_running_requests", "vllm.max_num_seqs"},
-                                      {"max_model_len", "sglang.context_length", "vllm.max_model_len"},
-                                      {"kv", "sglang.kv_cache_dtype", ""},
-                                      {"batched_tokens", "sglang.chunked_prefill_size", ""},
-                                      {"enforce_eager", "sglang.disable_cuda_graph", "vllm.enforce_eager"},
-                                      {"concurrency", "rollout.max_concurrent_rollouts", "rollout.max_concurrent_rollouts"}};
-    for (const auto& k : kServer)
-      if (r.name == "rollout" && k.ours == rest) return std::string(sglang ? k.sglang : k.vllm);
-    struct Own {
-      std::string_view ours, theirs;
-    };
-    static constexpr Own kTrainer[] = {{"tokens_per_micro_batch", "mb_spec.max_tokens_per_mb"},
-                                       {"recompute", "gradient_checkpointing"},
-                                       {"kernels", "attn_impl"},
-                                       {"precision.storage", "optimizer_dtype"},
-                                       {"precision.compute", "dtype"},
-                                       {"precision.reduce", "grad_reduce_dtype"},
-                                       {"offload", "offload"},
-                                       {"cpu_offload_policy", "fsdp.offload_params"},
-                                       {"memory_efficient_load", "fsdp.memory_efficient_load"},
-                                       {"model", "path"}};
-    for (const auto& k : kTrainer)
-      if (r.name != "rollout" && k.ours == rest) return fmt::format("{}.{}", r.path, k.theirs);
-  }
-  return "";
-}
-
 }  // namespace oomplan::areal

@@ -1,0 +1,25 @@
+#include "command.hpp"
+#include "input.hpp"
+
+namespace oomplan::cli {
+
+int run_advise(const Call& call) {
+  const Effect allow = effects_of(call);
+  const std::int64_t show = call.number("diff", 1, 1000, 0);
+  const Advice advice = advise(source_of(call), allow, call.catalog);
+  if (show > 0) {
+    const auto wrong = [&](std::string found, std::string expected) {
+      throw InputError(Problem{{"", 0, 0, "--diff"}, std::move(found), std::move(expected), {}, {}});
+    };
+    if (static_cast<std::size_t>(show) > advice.remedies.size())
+      wrong(std::to_string(show), "at most " + std::to_string(advice.remedies.size()) + ": so many changes were found");
+    const Patch& patch = advice.remedies[static_cast<std::size_t>(show - 1)].patch;
+    if (patch.diff.empty()) wrong(std::to_string(show), "a change of which the text of the file can be edited so");
+    print(patch.diff);
+    return kFits;
+  }
+  print(call.json ? to_json(advice) : to_text(advice, call.style));
+  return advice.estimate.fits() ? kFits : kDoesNotFit;
+}
+
+}  // namespace oomplan::cli

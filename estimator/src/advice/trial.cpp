@@ -1,0 +1,134 @@
+#include "advice/trial.hpp"
+
+#include <algorithm>
+
+#include "job/follow.hpp"
+#include "job/knobs.hpp"
+#include "job/validate.hpp"
+#include "layout/rules.hpp"
+#include "units/sizes.hpp"
+
+namespace oomplan {
+namespace {
+
+constexpr Bytes kWorthSaying = kMiB;
+
+std::vector<std::string> layouts(const Role& role) {
+  const Mixer& m = role.architecture->runs.front().layer.mixer;
+  const ModelShape shape{m.heads, m.kv_heads, 0, role.architecture->layers()};
+  const std::int64_t world = role.layout().world();
+  std::vector<std::string> out;
+  if (role.serves()) {
+    for (const auto t : tensor_degrees(world, shape))
+      if (world % t == 0) out.push_back("d" + std::to_string(world / t) + "t" + std::to_string(t));
+  } else {
+    for (const auto c : ulysses_degrees(world, shape)) out.push_back("d" + std::to_string(world / c) + "c" + std::to_string(c));
+  }
+  return out;
+}
+
+}  // namespace
+
+Bytes excess(const Estimate& e) {
+  Bytes most = -(Bytes{1} << 60);
+  for (const auto& g : e.gpus)
+    if (!g.phases.empty()) most = std::max(most, g.phases[g.worst].usage.capacity_needed - g.usable);
+  return most;
+}
+
+std::vector<std::string> values_of(const Job& job, const Role* role, const Knob& k) {
+  std::vector<std::string> out;
+  switch (k.type) {
+    case KnobType::flag:
+      out = {k.get(job, role) == "true" ? "false" : "true"};
+      break;
+    case KnobType::choice:
+      out = k.key == "sync.by" ? std::vector<std::string>{"disk"} : k.choices;  // without an update it is another job
+      break;
+    case KnobType::layout:
+      out = layouts(*role);
+      break;
+    case KnobType::items:
+      out = {"[optimizer]", "[parameters, optimizer]"};
+      break;
+    case KnobType::count:
+    case KnobType::bytes: {
+      const std::string text = k.get(job, role);
+      const auto said = k.type == KnobType::bytes ? read_bytes(text) : read_count(text);
+      if (!said.value) break;
+      const std::int64_t number = *said.value;
+      for (const std::int64_t part : {2, 4, 8})
+        if (number / part >= std::max<std::int64_t>(1, k.limits.least))
+          out.push_back(k.type == KnobType::bytes ? exact_bytes_text(number / part) : std::to_string(number / part));
+      // A token budget is at least the longest sequence.
+      const std::int64_t longest = job.prompt_tokens + job.response_tokens;
+      if (k.key.find("tokens") != std::string_view::npos && longest > 0 && longest < number)
+        out.push_back(std::to_string(longest));
+      break;
+    }
+    case KnobType::number:
+      for (const double less : {0.05, 0.1, 0.2, 0.3})
+        if (role != nullptr && role->server.memory_fraction - less > 0.1)
+          out.push_back(number_text(role->server.memory_fraction - less));
+      break;
+    case KnobType::text:
+      break;
+  }
+  return out;
+}
+
+Changed change_natively(const Job& job, const Settings& settings, const Catalog& catalog) {
+  Changed out;
+  Job changed = job;
+  try {
+    for (const auto& [key, value] : settings) set_as_read(changed, key, value);
+  } catch (const InputError&) {
+    return out;  // the knob's own limits
+  }
+  for (const auto& [key, value] : settings) {
+    out.words.changes.push_back({key, get(job, key), get(changed, key), find_knob(job, key).knob->effect});
+    out.words.overrides.push_back(key + "=" + get(changed, key));
+  }
+  if (problems(changed, catalog).empty()) out.job = std::move(changed);
+  return out;
+}
+
+std::optional<Judged> judge(Changed changed, Bytes before, const Catalog& catalog, TapeStore& store) {
+  if (!changed.job || changed.words.changes.empty()) return std::nullopt;
+  Judged out;
+  try {
+    const Estimate e = assemble(*changed.job, catalog, store).estimate;
+    out.remedy.gain = before - excess(e);
+    out.remedy.fits = e.fits();
+  } catch (const InputError&) {
+    return std::nullopt;  // not supported yet: not a remedy
+  }
+  if (out.remedy.gain < kWorthSaying) return std::nullopt;
+  const Change& first = changed.words.changes.front();
+  out.remedy.key = first.key;
+  out.remedy.from = first.from;
+  out.remedy.to = first.to;
+  for (const auto& change : changed.words.changes) out.remedy.effect = std::max(out.remedy.effect, change.effect);
+  out.changed = std::move(changed);
+  return out;
+}
+
+std::optional<Judged> best_of(const Job& job, const Role* role, const Knob& k, Bytes before, const Catalog& catalog,
+                              TapeStore& store, const Changer& change, std::string* refused) {
+  std::optional<Judged> best;
+  const std::string key = role == nullptr ? std::string(k.key) : role->name + "." + std::string(k.key);
+  for (const auto& value : values_of(job, role, k)) {
+    Changed changed = change({{key, value}});
+    if (refused != nullptr && !changed.why.empty()) *refused = changed.why;
+    if (changed.job && get(*changed.job, key) == get(job, key)) continue;
+    auto judged = judge(std::move(changed), before, catalog, store);
+    if (!judged) continue;
+    judged->remedy.effect = k.effect;
+    judged->remedy.text = std::string(k.remedy);
+    if (best && best->remedy.fits) break;
+    if (!best || judged->remedy.gain > best->remedy.gain || judged->remedy.fits) best = std::move(judged);
+  }
+  return best;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,41 @@
+#include "frontends/areal/guide.hpp"
+
+#include <array>
+
+namespace oomplan::areal {
+namespace {
+
+struct Row {
+  std::string_view knob;
+  std::string_view text;
+};
+constexpr std::array<Row, 11> kRows{{
+    {"rollout.layout",
+     "tensor parallelism of the servers: each GPU holds less of the weights; its GPUs exchange the results of every layer"},
+    {"mem_fraction_static", "SGLang leaves more of the GPU free; a smaller KV cache, so fewer requests run at once"},
+    {"gpu_memory_utilization", "vLLM leaves more of the GPU free; a smaller KV cache, so fewer requests run at once"},
+    {"max_running_requests", "fewer requests in one batch of a server: fewer CUDA graphs; others wait"},
+    {"tokens_per_micro_batch",
+     "smaller micro-batches: fewer activations and logits at once; more of them, so a longer step. Not below the longest "
+     "sequence (max_length + max_new_tokens)"},
+    {"recompute", "the backward pass computes every layer again in place of keeping its activations: about a third more compute"},
+    {"layout", "Ulysses (c) splits every sequence over c GPUs, which must divide the attention heads; more communication"},
+    {"offload", "parameters and optimizer states go to the host while other roles run; every phase begins and ends with a copy"},
+    {"cpu_offload_policy",
+     "parameters, gradients and Adam stay on the host: little is left on the GPU, and the step is much slower"},
+    {"memory_efficient_load",
+     "only rank 0 loads the model, on the host, and sends it: the start takes longer, training does not"},
+    {"sync.by",
+     "weights go to the servers through files in cluster.fileroot, which all nodes must see: no buckets, a slower update"},
+}};
+
+}  // namespace
+
+std::string_view guide_text(std::string_view knob) {
+  const std::string_view rest = knob.substr(knob.find('.') + 1);
+  for (const auto& row : kRows)
+    if (row.knob == knob || (row.knob == rest && knob != "rollout.layout")) return row.text;
+  return {};
+}
+
+}  // namespace oomplan::areal

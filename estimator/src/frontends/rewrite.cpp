@@ -1,0 +1,130 @@
+#include "frontends/rewrite.hpp"
+
+#include <algorithm>
+
+#include "catalog/catalog.hpp"
+#include "frontends/areal/patch.hpp"
+#include "frontends/areal/teller.hpp"
+#include "frontends/unified_diff.hpp"
+#include "frontends/yaml_text.hpp"
+#include "job/knobs.hpp"
+#include "units/sizes.hpp"
+
+namespace oomplan {
+namespace {
+
+using areal::FactValue;
+
+/// A native value as YAML has it: numbers and flags plain, items as a list.
+FactValue native_value(const std::string& text) {
+  if (text == "true" || text == "false") return text == "true";
+  if (!text.empty() && text.size() < 18 && text.find_first_not_of("0123456789") == std::string::npos)
+    return static_cast<std::int64_t>(std::stoll(text));
+  if (!text.starts_with('[') || !text.ends_with(']')) {
+    const auto number = read_number(text);
+    return number ? FactValue(*number.value) : FactValue(text);
+  }
+  FactValue out = FactValue::list();
+  for (std::size_t at = 1; at + 1 < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size() - 1);
+    out.push_back(text.substr(at, end - at));
+    at = text.find_first_not_of(", ", end);
+  }
+  return out;
+}
+
+std::string key_in(const std::string& argument) {
+  const auto begin = argument.find_first_not_of("+~");
+  return begin == std::string::npos ? "" : argument.substr(begin, argument.find('=') - begin);
+}
+bool one_holds_the_other(const std::string& a, const std::string& b) {
+  return a == b || a.starts_with(b + ".") || b.starts_with(a + ".");
+}
+
+}  // namespace
+
+FileWords::FileWords(const Source& source, const Catalog& catalog)
+    : source_(source), catalog_(catalog), reading_(read(source, &catalog)) {
+  if (is_areal(source_)) areal_ = std::make_unique<areal::ArealText>(areal::read_areal(source_));
+}
+FileWords::~FileWords() = default;
+FileWords::FileWords(FileWords&&) noexcept = default;
+
+std::string FileWords::key_of(std::string_view knob) const {
+  const std::string key = native() ? "" : areal::theirs(knob, areal_->meaning);
+  return key.empty() ? std::string(knob) : key;
+}
+
+Rewrite FileWords::rewrite(const std::vector<std::pair<std::string, std::string>>& wanted) const {
+  Rewrite out;
+  if (native()) {
+    for (const auto& [key, text] : wanted) {
+      const Knob* knob = find_knob(reading_.job, key).knob;
+      out.changes.push_back(
+          {key, knob == nullptr ? "" : get(reading_.job, key), text, knob == nullptr ? Effect::semantics : knob->effect});
+      out.overrides.push_back(key + "=" + text);
+    }
+    return out;
+  }
+  areal::Rewritten done = areal::rewrite(source_, *areal_, wanted);
+  out.overrides = std::move(done.overrides);
+  out.why = std::move(done.why);
+  // the effect of an AReaL key is that of the strongest of our knobs that needs it
+  const auto effect_of = [&](const std::string& path) {
+    Effect effect = Effect::free;
+    for (const auto& [knob, text] : wanted)
+      if (one_holds_the_other(areal::theirs(knob, areal_->meaning), path) || areal::theirs(knob, areal_->meaning).empty())
+        if (const Knob* k = find_knob(reading_.job, knob).knob) effect = std::max(effect, k->effect);
+    return effect;
+  };
+  for (const auto& edit : done.edits) {
+    const auto* now = areal_->root.at(edit.path);
+    out.changes.push_back(
+        {edit.path, now == nullptr ? "" : yaml::written(areal::value_of(*now)), yaml::written(edit.value), effect_of(edit.path)});
+    out.values.push_back(edit.value);
+  }
+  return out;
+}
+
+Source FileWords::with(const Rewrite& rewrite) const {
+  Source out = source_;
+  out.overrides.insert(out.overrides.end(), rewrite.overrides.begin(), rewrite.overrides.end());
+  return out;
+}
+
+Job FileWords::job_with(const Rewrite& rewrite) const { return read(with(rewrite), &catalog_).job; }
+
+bool FileWords::means_the_same(const Source& changed, const Rewrite& rewrite) const {
+  try {
+    if (native()) return same_settings(read(changed, &catalog_).job, job_with(rewrite));
+    const areal::ArealText a = areal::read_areal(changed), b = areal::read_areal(with(rewrite));
+    return a.native.problems.empty() && areal::same_values(a.root, b.root);
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+Patch FileWords::patch(const Rewrite& rewrite) const {
+  Patch out;
+  out.overrides = rewrite.overrides;
+  Source changed = source_;
+  for (std::size_t i = 0; i < rewrite.changes.size(); ++i) {
+    const auto& [path, value] =
+        std::pair(rewrite.changes[i].key, native() ? native_value(rewrite.changes[i].to) : rewrite.values[i]);
+    const auto stale = [&](const std::string& argument) { return one_holds_the_other(key_in(argument), path); };
+    std::copy_if(changed.overrides.begin(), changed.overrides.end(), std::back_inserter(out.stale), stale);
+    std::erase_if(changed.overrides, stale);
+    const yaml::TextChange text = yaml::with_value(changed.text, path, value);
+    if (!text) return out;
+    changed.text = text.text;
+  }
+  if (!means_the_same(changed, rewrite)) {
+    out.stale.clear();
+    return out;
+  }
+  out.file = changed.text;
+  out.diff = unified_diff(source_.name, source_.text, changed.text);
+  return out;
+}
+
+}  // namespace oomplan

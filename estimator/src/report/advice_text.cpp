@@ -1,0 +1,87 @@
+// Advice for a person: a table of changes, and behind every one what it costs and how to write it.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "job/names.hpp"
+#include "report/format.hpp"
+#include "report/report.hpp"
+
+namespace oomplan {
+namespace {
+
+using Align = Table::Align;
+
+std::string shell_line(const std::vector<std::string>& arguments) {
+  std::string out;
+  for (const auto& argument : arguments) out += (out.empty() ? "" : " ") + printable(for_shell(argument));
+  return out;
+}
+
+std::string table(const Advice& advice, const TextStyle& style) {
+  Table rows({Align::right, Align::left, Align::left, Align::right, Align::left, Align::right, Align::left});
+  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
+  rows.row({head("#"), head("change"), head(""), head("gain"), head("alone"), head("step time"), head("changes")});
+  for (std::size_t i = 0; i < advice.remedies.size(); ++i) {
+    const Remedy& r = advice.remedies[i];
+    rows.row({std::to_string(i + 1), printable(r.key), clipped(printable(r.from) + " -> " + printable(r.to), 40),
+              bytes_text(r.gain), r.fits ? Table::Cell("fits", Colour::good) : Table::Cell("not enough", Colour::dim),
+              r.step_time ? fmt::format("{:.2f}", *r.step_time) : "-", std::string(spelling(r.effect))});
+  }
+  return rows.text(2, style.colour);
+}
+
+std::string details(const Advice& advice, std::size_t width) {
+  std::string out;
+  for (std::size_t i = 0; i < advice.remedies.size(); ++i) {
+    const Remedy& r = advice.remedies[i];
+    out += fmt::format("  {}. {}\n", i + 1, wrapped(printable(r.text), width - 4, 5));
+    out += "     append  " + wrapped(shell_line(r.patch.overrides), width - 4, 13) + "\n";
+    if (r.patch.diff.empty()) out += "     the text of the file cannot be edited so: only the command line\n";
+    if (!r.patch.stale.empty()) out += "     with --diff leave out  " + wrapped(shell_line(r.patch.stale), width - 4, 13) + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string for_shell(std::string_view argument) {
+  const auto safe = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_./:=+-,@%").find(c) != std::string_view::npos;
+  };
+  if (!argument.empty() && std::all_of(argument.begin(), argument.end(), safe)) return std::string(argument);
+  std::string out = "'";
+  for (const char c : argument) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+std::string to_text(const Advice& advice, const TextStyle& style) {
+  const auto width = static_cast<std::size_t>(std::max(40, style.width));
+  const bool fits = advice.estimate.fits();
+  std::string out = paint(verdict(advice.estimate), fits ? Colour::good : Colour::bad, style.colour) + "\n\n";
+  if (advice.remedies.empty()) {
+    out += "No single change that is allowed saves a MiB at the worst moment; `oomplan search` combines changes.\n";
+  } else {
+    out += paint("What would help, most gain for the least cost first", Colour::strong, style.colour) + "\n";
+    out += table(advice, style) + "\n" + details(advice, width);
+  }
+  if (!advice.left_out.empty()) {
+    out += "\n" + paint("What the file cannot say", Colour::strong, style.colour) + "\n";
+    for (const auto& note : advice.left_out)
+      out += "  " + wrapped(printable(note.place.path) + ": " + printable(note.text), width - 2, 4) + "\n";
+  }
+  bool noted = false;
+  for (const auto& note : advice.reading.notes) {
+    if (note.level != Note::Level::warning) continue;
+    if (!noted) out += "\n" + paint("Notes", Colour::strong, style.colour) + "\n";
+    noted = true;
+    Problem line;
+    line.place = note.place;
+    line.why = note.text;
+    out += "  " + wrapped("warning: " + printable(to_text(line)), width - 2, 4) + "\n";
+  }
+  return out;
+}
+
+}  // namespace oomplan
