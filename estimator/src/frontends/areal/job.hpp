@@ -12,13 +12,14 @@ namespace oomplan::areal {
 struct Surroundings {
   std::string gpu;  ///< kind of the GPUs, which no key says
   Origin gpu_origin;
+  bool refusals_only = false;  ///< the file has other problems: only what is not supported is told
 };
 
 /// Roles, settings and the problems of both. `root` as for meaning_of. Assumptions are added to `notes`.
 NativeText job_of(const Meaning&, const compose::Node& root, const Surroundings&, std::vector<Note>& notes);
 
 /// The key of the file that sets one of our knobs ("actor.tokens_per_micro_batch" -> "actor.mb_spec.max_tokens_per_mb"); ""
-/// when none does alone. `role`: as built.
+/// when none does alone.
 std::string theirs(std::string_view knob, const Meaning&);
 
 }  // namespace oomplan::areal
