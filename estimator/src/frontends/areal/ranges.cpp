@@ -25,6 +25,15 @@ constexpr Range kRanges[] = {
     {"vllm.max_model_len", kTokenLimit, "tokens"},
 };
 
+/// The part of a GPU that a server takes.
+constexpr std::string_view kFractions[] = {"sglang.mem_fraction_static", "vllm.gpu_memory_utilization"};
+
+Problem problem_of(const compose::Node& n, std::string_view path, std::string found, std::string expected, std::string why = {}) {
+  Place place = n.origin.place;
+  place.path = path;
+  return {std::move(place), std::move(found), std::move(expected), {}, std::move(why)};
+}
+
 }  // namespace
 
 std::vector<Problem> range_problems(const compose::Node& root) {
@@ -34,13 +43,14 @@ std::vector<Problem> range_problems(const compose::Node& root) {
     if (n == nullptr) continue;
     const bool missing = n->kind == compose::Node::Kind::missing && n->origin.place.line > 0;
     if (!missing && (n->kind != compose::Node::Kind::integer || range.limit.holds(n->integer))) continue;
-    Place place = n->origin.place;
-    place.path = range.path;
-    out.push_back({std::move(place),
-                   compose::describe(*n),
-                   fmt::format("{} to {} {}", range.limit.least, range.limit.most, range.what),
-                   {},
-                   missing ? "??? asks for a value" : ""});
+    out.push_back(problem_of(*n, range.path, compose::describe(*n),
+                             fmt::format("{} to {} {}", range.limit.least, range.limit.most, range.what),
+                             missing ? "??? asks for a value" : ""));
+  }
+  for (const auto path : kFractions) {
+    const compose::Node* n = root.at(path);
+    if (n != nullptr && n->kind == compose::Node::Kind::real && !(n->real >= 0.01 && n->real <= 0.99))
+      out.push_back(problem_of(*n, path, fmt::format("'{}'", n->real), "a number from 0.01 to 0.99"));
   }
   return out;
 }
