@@ -27,6 +27,7 @@ class Reader {
     out_.meaning = meaning_of(out_.root, out_.release);
     for (const auto& note : out_.meaning.notes) out_.notes.push_back(note);
     NativeText native = job_of(out_.meaning, out_.root, surroundings(), out_.notes);
+    prefer_refusals(native.problems);
     std::erase_if(native.problems, [&](const Problem& p) { return told(p.place); });
     native.problems.insert(native.problems.begin(), problems_.begin(), problems_.end());
     for (auto& p : native.problems)
@@ -40,6 +41,12 @@ class Reader {
     for (auto& p : problems) problems_.push_back(std::move(p));
   }
 
+  /// That a value is not supported yet says more than that the class does not list it: awex stands in no list of choices.
+  void prefer_refusals(const std::vector<Problem>& refusals) {
+    for (const auto& refusal : refusals)
+      if (refusal.why.starts_with("not supported yet"))
+        std::erase_if(problems_, [&](const Problem& p) { return p.place.path == refusal.place.path; });
+  }
   /// What is wrong with a value, or with the section that it stands in, is told once.
   bool told(const Place& place) const {
     return std::any_of(problems_.begin(), problems_.end(), [&](const Problem& p) {
