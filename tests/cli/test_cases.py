@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def sections(text: str) -> list[tuple[str, list[str], str]]:
 
 def content(body: str, mode: list[str]) -> bytes:
     raw = (body[:-1] if mode and body.endswith("\n") else body).encode()
-    return re.sub(rb"\\x([0-9a-f]{2})", lambda m: bytes([int(m[1], 16)]), raw) if "escaped" in mode else raw
+    raw = re.sub(rb"\\x([0-9a-f]{2})", lambda m: bytes([int(m[1], 16)]), raw) if "escaped" in mode else raw
+    return raw * int(mode[mode.index("repeated") + 1]) if "repeated" in mode else raw
 
 
 def body(parts: list[tuple[str, list[str], str]], kind: str) -> str | None:
@@ -41,7 +43,7 @@ def test_case(path: Path, tmp_path: Path) -> None:
             (tmp_path / words[0]).write_bytes(content(inside, words[1:]))
         elif kind == "folder":
             (tmp_path / words[0]).mkdir()
-    command = (body(parts, "command") or "").split()
+    command = shlex.split(body(parts, "command") or "")
     done = subprocess.run(
         [PROGRAM, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60, env={**os.environ, "NO_COLOR": "1"}
     )

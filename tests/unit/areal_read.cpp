@@ -222,3 +222,10 @@ TEST_CASE("areal: a 7B job that is known to run fits, and its extremes break whe
                                    "gconfig.max_tokens=131072", "sglang.context_length=131072", "actor.backend=fsdp:c4"});
   CHECK(need(divided, "actor.backward") < need(whole, "actor.backward") / 2);
 }
+
+TEST_CASE("areal: a release that is not known is read as the last one before it, and said so") {
+  CHECK(notes_say(read(source("grpo_7b.yaml", "9.9")).notes, "no release of AReaL known here is called '9.9'; read as 2.0.0+"));
+  CHECK(notes_say(read(source("grpo_7b.yaml", "1.0.99")).notes, "read as 1.0.4"));
+  for (const char* known : {"1.0.4", "v1.0.4", "2.0", "main"})
+    CHECK_FALSE(notes_say(read(source("grpo_7b.yaml", known)).notes, "no release of AReaL"));
+}

@@ -76,7 +76,7 @@ TEST_CASE("compose: problems are told all at once, each with its place") {
       "commas: Hydra takes this for a sweep, which needs --multirun; a job has one value\n"
       "command line seed=choice(1,2): found a sweep over several values, expected one value: [a,b] for a list, quotes for a text "
       "with commas: Hydra takes this for a sweep, which needs --multirun; a job has one value\n"
-      "main.yaml:2:4: found '${b', expected an interpolation: ${key}, ${.key} or ${resolver:...}: it ends too early, at position "
+      "main.yaml:2:4 a: found '${b', expected an interpolation: ${key}, ${.key} or ${resolver:...}: it ends too early, at position "
       "4\n"
       "command line actor.lt: found an unknown key, expected a key that is in the configuration (did you mean 'actor.lr'?): "
       "Hydra's "

@@ -120,6 +120,13 @@ std::vector<std::string> keys_of_lines(std::string_view text) {
 
 /// A job file of ours says all of it itself.
 void refuse_framework_options(const Source& source) {
+  const std::vector<std::string> keys = keys_of_lines(source.text);
+  if (!source.framework_version.empty() && std::find(keys.begin(), keys.end(), "oomplan") == keys.end())
+    throw InputError(Problem{{source.name, 0, 0, {}},
+                             "no key of AReaL at the top",
+                             "a file of AReaL, with keys such as actor, rollout and train_dataset",
+                             {},
+                             "--framework-version is given, and files of other frameworks are not read yet"});
   std::vector<Problem> all;
   const auto refuse = [&](const std::string& option, const std::string& value, const char* instead) {
     if (!value.empty())
@@ -134,8 +141,21 @@ void refuse_framework_options(const Source& source) {
   stop_at(std::move(all));
 }
 
+/// The kind of GPU is no key of AReaL: it is wrong where it was typed.
+void check_gpu(const Source& source, const Catalog& catalog) {
+  if (source.gpu.empty()) return;
+  try {
+    catalog.gpu(source.gpu);
+  } catch (const InputError& e) {
+    std::vector<Problem> problems = e.problems;
+    for (auto& p : problems) p.place = {"command line", 0, 0, "--gpu"};
+    throw InputError(std::move(problems));
+  }
+}
+
 /// In the words of the file: our keys become AReaL's.
 Reading read_areal(const Source& source, const Catalog& catalog) {
+  check_gpu(source, catalog);
   areal::ArealText text = areal::read_areal(source);
   stop_at(std::move(text.native.problems));
   const auto rename = [&](Place& place) {
@@ -149,15 +169,25 @@ Reading read_areal(const Source& source, const Catalog& catalog) {
     return out;
   } catch (InputError& e) {
     std::vector<Problem> problems = e.problems;
-    for (auto& p : problems) rename(p.place);
-    throw InputError(std::move(problems));
+    for (auto& p : problems) {
+      rename(p.place);
+      // AReaL's word for auto is null
+      if (p.expected.ends_with(", or auto")) p.expected.replace(p.expected.size() - 4, 4, "null");
+    }
+    stop_at(std::move(problems));
+    throw;
   }
 }
 
 }  // namespace
 
 bool is_areal(const Source& source) {
-  return source.dialect.empty() ? areal::recognises(keys_of_lines(source.text)) : source.dialect == "areal";
+  if (!source.dialect.empty()) return source.dialect == "areal";
+  const std::vector<std::string> keys = keys_of_lines(source.text);
+  const auto has = [&](std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
+  if (areal::recognises(keys)) return true;
+  // With a framework's version a file may leave the names of a trial, by which it is known, to the command line.
+  return !source.framework_version.empty() && !has("oomplan") && (has("actor") || has("rollout") || has("train_dataset"));
 }
 
 Reading read(const Source& source, const Catalog* given) {

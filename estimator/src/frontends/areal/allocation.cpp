@@ -83,6 +83,7 @@ AllocationRead read_engine(std::string_view text, Release release) {
   if (text.find('+') != std::string_view::npos)
     return {std::nullopt, problem_of(text, kExpected, "one engine's string holds one part: '+' is not allowed")};
   AllocationRead out = read_allocation(text, release);
+  if (!out) out.problem.expected = kExpected;
   if (out && out.allocation->parts.size() != 1)
     return {std::nullopt,
             problem_of(text, kExpected, fmt::format("one engine's string holds one part, not {}", out.allocation->parts.size()))};

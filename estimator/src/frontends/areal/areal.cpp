@@ -20,12 +20,15 @@ class Reader {
 
   ArealText run() {
     compose_file();
+    if (composed_.entries.empty() && !problems_.empty()) throw InputError(std::move(problems_));
     choose_release();
     choose_class();
     put_over_defaults();
     out_.meaning = meaning_of(out_.root, out_.release);
     for (const auto& note : out_.meaning.notes) out_.notes.push_back(note);
     NativeText native = job_of(out_.meaning, out_.root, surroundings(), out_.notes);
+    prefer_refusals(native.problems);
+    std::erase_if(native.problems, [&](const Problem& p) { return told(p.place); });
     native.problems.insert(native.problems.begin(), problems_.begin(), problems_.end());
     for (auto& p : native.problems)
       if (p.place.file.empty()) p.place.file = source_.name;
@@ -37,6 +40,21 @@ class Reader {
  private:
   void add(std::vector<Problem> problems) {
     for (auto& p : problems) problems_.push_back(std::move(p));
+  }
+
+  /// That a value is not supported yet says more than that the class does not list it: awex stands in no list of choices.
+  void prefer_refusals(const std::vector<Problem>& refusals) {
+    for (const auto& refusal : refusals)
+      if (refusal.why.starts_with("not supported yet"))
+        std::erase_if(problems_, [&](const Problem& p) { return p.place.path == refusal.place.path; });
+  }
+  /// What is wrong with a value, or with the section that it stands in, is told once.
+  bool told(const Place& place) const {
+    return std::any_of(problems_.begin(), problems_.end(), [&](const Problem& p) {
+      const bool same =
+          place.line > 0 && p.place.file == place.file && p.place.line == place.line && p.place.column == place.column;
+      return same || p.place.path == place.path || (!p.place.path.empty() && place.path.starts_with(p.place.path + "."));
+    });
   }
 
   void compose_file() {
@@ -80,6 +98,11 @@ class Reader {
                                  "a release of AReaL"});
       out_.release = *found;
       out_.release_stated = true;
+      if (!names(source_.framework_version, *found))
+        out_.notes.push_back({Note::Level::warning,
+                              {"command line", 0, 0, "--framework-version"},
+                              fmt::format("no release of AReaL known here is called '{}'; read as {}, the last one before it",
+                                          source_.framework_version, name_of(*found))});
       return;
     }
     const Node* mode = composed_.find("allocation_mode");
@@ -111,11 +134,12 @@ class Reader {
   void choose_class() {
     schema_ = Schema::of(out_.release);
     if (!schema_)
-      throw InputError(Problem{{"command line", 0, 0, "--framework-version"},
-                               fmt::format("'{}'", name_of(out_.release)),
-                               "0.3.0 or later",
-                               {},
-                               "the configuration classes of older releases are not known"});
+      throw InputError(
+          Problem{{"command line", 0, 0, "--framework-version"},
+                  fmt::format("'{}'", source_.framework_version.empty() ? name_of(out_.release) : source_.framework_version),
+                  "0.3.0 or later",
+                  {},
+                  "the configuration classes of older releases are not known"});
     const std::vector<std::string> wanted = wanted_classes();
     const auto beside = schema_->roots_beside(source_.name);
     for (const auto& base : wanted)
@@ -158,6 +182,7 @@ class Reader {
 
   Surroundings surroundings() {
     Surroundings out;
+    out.refusals_only = !problems_.empty();
     if (!source_.gpu.empty()) {
       out.gpu = source_.gpu;
       out.gpu_origin = {Origin::Kind::override_, {"command line", 0, 0, "--gpu"}, {}, {}};

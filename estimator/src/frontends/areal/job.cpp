@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include <fmt/format.h>
 #include <oomplan/units/bytes.hpp>
 
+#include "frontends/areal/ranges.hpp"
 #include "frontends/areal/teller.hpp"
 #include "layout/letters.hpp"
 
@@ -55,6 +57,11 @@ constexpr Row kTrainerRows[] = {
     {"load_on_cpu_rank0", "memory_efficient_load", plain},
 };
 
+/// The key whose string lays the role out.
+std::string string_of(const BuiltRole& r, const Meaning& m) {
+  return m.release >= release_named("1.0.3") ? r.path + ".backend" : "allocation_mode";
+}
+
 RoleKind kind_of(const BuiltRole& r) {
   if (r.name == "trainer") return RoleKind::trainer;
   if (r.name == "critic") return RoleKind::critic;
@@ -70,7 +77,8 @@ class Translator {
   NativeText run() {
     for (const auto& p : m_.refusals) out_.problems.push_back(p);
     refuse_what_is_missing();
-    if (!out_.problems.empty()) return std::move(out_);
+    for (auto& p : range_problems(root_)) out_.problems.push_back(std::move(p));
+    if (around_.refusals_only || !out_.problems.empty()) return std::move(out_);
     job();
     for (const std::string_view name : {"rollout", "actor", "trainer", "ref", "critic"})
       for (const auto& r : m_.roles)
@@ -87,6 +95,12 @@ class Translator {
   bool flag(std::string_view path) const {
     const auto* n = root_.at(path);
     return n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean;
+  }
+  bool above(std::string_view path, double bound) const {
+    const auto* n = root_.at(path);
+    if (n == nullptr) return false;
+    if (n->kind == compose::Node::Kind::real) return n->real > bound;
+    return n->kind == compose::Node::Kind::integer && static_cast<double>(n->integer) > bound;
   }
   static Origin derived(std::string because) { return {Origin::Kind::derived, {}, std::move(because), {}}; }
 
@@ -106,14 +120,18 @@ class Translator {
     if (n != nullptr) refuse(n->origin, path, compose::describe(*n), what);
   }
   void refuse_what_is_missing() {
-    if (m_.kind == "dpo" || m_.kind == "reward_model")
-      refuse({}, "train_dataset.type", m_.kind, m_.kind == "dpo" ? "DPO" : "training of a reward model");
+    if (m_.kind == "dpo" || m_.kind == "reward_model") {
+      const auto* type = root_.at("train_dataset.type");
+      const bool said = type != nullptr && type->kind == compose::Node::Kind::text;
+      refuse(said ? type->origin : Origin{}, "train_dataset.type", said ? compose::describe(*type) : "nothing",
+             m_.kind == "dpo" ? "DPO" : "training of a reward model");
+    }
     for (const auto& r : m_.roles) {
       const std::string_view backend = spelling(r.part.backend);
       if (r.name == "teacher") refuse(r.allocation, r.path, "a teacher", "distillation with a teacher");
       if (r.part.backend == Backend::megatron || r.part.backend == Backend::realhf)
-        refuse(r.allocation, r.path, std::string(backend), "Megatron");
-      if (r.part.backend == Backend::archon) refuse(r.allocation, r.path, std::string(backend), "Archon");
+        refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", backend), "Megatron");
+      if (r.part.backend == Backend::archon) refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", backend), "Archon");
       if (r.name == "rollout")
         refuse_of_server(r);
       else
@@ -123,27 +141,26 @@ class Translator {
   void refuse_of_trainer(const BuiltRole& r) {
     const auto at = [&](std::string_view name) { return fmt::format("{}.{}", r.path, name); };
     if (r.part.backend == Backend::fsdp && r.part.layout.tensor > 1)
-      refuse(r.allocation, r.path, letters(r.part.layout), "tensor parallelism of FSDP");
+      refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", letters(r.part.layout)), "tensor parallelism of FSDP");
     if (flag(at("use_lora"))) refuse_key(at("use_lora"), "LoRA");
     if (flag(at("enable_tree_training"))) refuse_key(at("enable_tree_training"), "tree training");
     if (flag(at("use_kernels"))) refuse_key(at("use_kernels"), "kernels of the hub (use_kernels)");
     if (flag(at("fsdp.per_layer_optim_step"))) refuse_key(at("fsdp.per_layer_optim_step"), "the optimizer step layer by layer");
     const auto* type = root_.at(at("optimizer.type"));
     if (type != nullptr && type->text == "adam_bf16") refuse_key(at("optimizer.type"), "AnyPrecisionAdamW (adam_bf16)");
+    const auto* update = root_.at(at("weight_update_mode"));
+    if (r.name == "actor" && update != nullptr && update->text == "awex")
+      refuse_key(at("weight_update_mode"), "the weight update by awex");
   }
   void refuse_of_server(const BuiltRole& r) {
     if (r.part.backend == Backend::sglang) {
       for (const auto& [path, what] : {std::pair{"sglang.dp_size", "data parallelism inside SGLang"},
                                        std::pair{"sglang.ep_size", "expert parallelism of SGLang"},
                                        std::pair{"sglang.cpu_offload_gb", "weights of a server on the host"}})
-        if (const auto* n = root_.at(path); n != nullptr && n->kind == compose::Node::Kind::integer &&
-                                            n->integer > (std::string_view(path).ends_with("_gb") ? 0 : 1))
-          refuse_key(path, what);
+        if (above(path, std::string_view(path).ends_with("_gb") ? 0 : 1)) refuse_key(path, what);
       if (flag("sglang.enable_dp_attention")) refuse_key("sglang.enable_dp_attention", "attention by data parallelism");
     } else {
-      const auto* n = root_.at("vllm.cpu_offload_gb");
-      if (n != nullptr && n->kind == compose::Node::Kind::integer && n->integer > 0)
-        refuse_key("vllm.cpu_offload_gb", "weights of a server on the host");
+      if (above("vllm.cpu_offload_gb", 0)) refuse_key("vllm.cpu_offload_gb", "weights of a server on the host");
     }
   }
 
@@ -223,7 +240,6 @@ class Translator {
     const Fact* mode = fact("weight_update.mode");
     if (mode == nullptr) return;
     const std::string how = plain(mode->value);
-    if (how == "awex") return refuse(mode->origin, "actor.weight_update_mode", "'awex'", "the weight update by awex");
     set("sync.by", how == "disk" ? "disk" : "nccl", mode->origin);
     const Fact* bucket = fact("weight_update.buffer_bytes");
     if (bucket != nullptr && bucket->value.is_integer())
@@ -283,8 +299,12 @@ class Translator {
   }
   std::int64_t rank_tokens(const BuiltRole& r) const {
     std::int64_t length = 0;
-    for (const auto& s : out_.settings)
-      if ((s.key == "prompt_tokens" || s.key == "response_tokens") && s.text.size() < 10) length += std::stoll(s.text);
+    for (const auto& s : out_.settings) {
+      if (s.key != "prompt_tokens" && s.key != "response_tokens") continue;
+      std::int64_t tokens = 0;  // a text that is no number is refused where the settings are read
+      std::from_chars(s.text.data(), s.text.data() + s.text.size(), tokens);
+      length += std::clamp<std::int64_t>(tokens, 0, std::int64_t{1} << 30);
+    }
     return ceil_div(step_sequences(), std::max<std::int64_t>(1, r.part.layout.data)) * length;
   }
   /// mb_spec.n_mbs is a least number.

@@ -12,6 +12,7 @@ namespace oomplan::areal {
 struct Surroundings {
   std::string gpu;  ///< kind of the GPUs, which no key says
   Origin gpu_origin;
+  bool refusals_only = false;  ///< the file has other problems: only what is not supported is told
 };
 
 /// Roles, settings and the problems of both. `root` as for meaning_of. Assumptions are added to `notes`.

@@ -79,16 +79,11 @@ class JobTeller {
   void add(const std::string& name, const std::string& path, std::string beside) {
     const std::string key = path + ".backend";
     const compose::Node* n = t_.at(key);
-    if (n == nullptr || n->kind == compose::Node::Kind::missing || n->kind == compose::Node::Kind::null ||
-        (n->kind == compose::Node::Kind::text && n->text.empty())) {
-      Place place = n != nullptr ? n->origin.place : Place{};
-      place.path = key;
-      out_.refusals.push_back({place,
-                               "nothing",
-                               "an engine with its layout, such as fsdp:d4 or sglang:d2t2",
-                               {},
-                               fmt::format("AReaL {} needs a backend for every engine", name_of(out_.release))});
-      return;
+    if (n == nullptr || n->kind != compose::Node::Kind::text || n->text.empty()) {
+      const bool old = !t_.text("allocation_mode").empty();
+      return refuse_no_text(n, key, "an engine with its layout, such as fsdp:d4 or sglang:d2t2",
+                            fmt::format("AReaL {} needs a backend for every engine{}", name_of(out_.release),
+                                        old ? " and does not read allocation_mode" : ""));
     }
     AllocationRead read = read_engine(n->text, out_.release);
     if (!read) {
@@ -97,7 +92,30 @@ class JobTeller {
       out_.refusals.push_back(std::move(read.problem));
       return;
     }
-    out_.roles.push_back({name, path, read.allocation->parts.front(), std::move(beside), false, n->origin});
+    const Part& part = read.allocation->parts.front();
+    const bool serves = name == "rollout" || path == "teacher.rollout";
+    if (serves != (part.kind == PartKind::inference)) {
+      Place place = n->origin.place;
+      place.path = key;
+      out_.refusals.push_back({std::move(place),
+                               fmt::format("'{}'", n->text),
+                               serves ? "sglang or vllm with a layout" : "fsdp, megatron or archon with a layout",
+                               {},
+                               fmt::format("{} {}", spelling(part.backend), serves ? "serves no requests" : "trains nothing")});
+      return;
+    }
+    out_.roles.push_back({name, path, part, std::move(beside), false, n->origin});
+  }
+  /// A layout that is not there, or no text.
+  void refuse_no_text(const compose::Node* n, const std::string& key, std::string expected, std::string why) {
+    using Kind = compose::Node::Kind;
+    Place place = n != nullptr ? n->origin.place : Place{};
+    place.path = key;
+    const bool nothing = n == nullptr || n->kind == Kind::missing || n->kind == Kind::null || n->kind == Kind::unknown ||
+                         (n->kind == Kind::text && n->text.empty());
+    if (n != nullptr && n->kind == Kind::unknown) why = fmt::format("its value is not known here: {}", n->text);
+    out_.refusals.push_back(
+        {std::move(place), nothing ? "nothing" : compose::describe(*n), std::move(expected), {}, std::move(why)});
   }
   void add_teacher(const std::string& first) {
     const std::string way = t_.text("teacher.engine_type", "train");
@@ -138,6 +156,9 @@ class JobTeller {
   /// strategies for scheduling (0.5.0) they lived in its process.
   void roles_of_one_string(const std::string& first) {
     const compose::Node* n = t_.at("allocation_mode");
+    if (n->kind != compose::Node::Kind::text || n->text.empty())
+      return refuse_no_text(n, "allocation_mode", "the layouts of all engines, such as sglang:d4+fsdp:d4",
+                            fmt::format("AReaL {} lays out all engines by it", name_of(out_.release)));
     AllocationRead read = read_allocation(n->text, out_.release);
     if (!read) {
       read.problem.place = n->origin.place;
@@ -224,7 +245,10 @@ class JobTeller {
   /// The local scheduler hands GPUs out in turn and starts again at the first one without a word
   /// (areal/infra/scheduler/local.py 1.0.4: _allocate_gpus); Ray and Slurm wait or fail.
   void compare_with_cluster() {
-    const std::int64_t have = t_.whole("cluster.n_nodes", 1) * t_.whole("cluster.n_gpus_per_node", 8), used = gpus_used();
+    constexpr std::int64_t kMost = std::int64_t{1} << 30;  // more is refused later; the product must not overflow
+    const std::int64_t nodes = t_.whole("cluster.n_nodes", 1), each = t_.whole("cluster.n_gpus_per_node", 8);
+    if (nodes < 1 || nodes > kMost || each < 1 || each > kMost) return;
+    const std::int64_t have = nodes * each, used = gpus_used();
     if (used == have || out_.roles.empty()) return;
     Place place = t_.at("cluster") != nullptr ? t_.at("cluster")->origin.place : Place{};
     place.path = "cluster";

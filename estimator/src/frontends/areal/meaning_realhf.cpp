@@ -33,12 +33,11 @@ class RealhfTeller {
  private:
   bool read_parts() {
     const compose::Node* n = t_.at("allocation_mode");
-    if (n == nullptr || n->kind != compose::Node::Kind::text) {
-      out_.refusals.push_back({n != nullptr ? n->origin.place : Place{{}, 0, 0, "allocation_mode"},
-                               "nothing",
-                               "a layout such as sglang.d4p1m1+d2p2m1",
-                               {},
-                               "the experiment lays its models out by it"});
+    if (n == nullptr || n->kind != compose::Node::Kind::text || n->text.empty()) {
+      Place place = n != nullptr ? n->origin.place : Place{};
+      place.path = "allocation_mode";
+      out_.refusals.push_back(
+          {std::move(place), "nothing", "a layout such as sglang.d4p1m1+d2p2m1", {}, "the experiment lays its models out by it"});
       return false;
     }
     AllocationRead read = read_allocation(n->text, out_.release, Parser::legacy);

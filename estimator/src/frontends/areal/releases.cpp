@@ -80,6 +80,12 @@ std::optional<Release> find_release(std::string_view version) {
   return std::nullopt;
 }
 
+bool names(std::string_view version, Release release) {
+  if (version == "main" || version == "latest") return true;
+  if (version.starts_with('v') || version.starts_with('V')) version.remove_prefix(1);
+  return with_three_numbers(version) == name_of(release);
+}
+
 std::string releases_text() { return fmt::format("{}", fmt::join(kTags, ", ")); }
 
 std::string range_text(Release first, Release last) {

@@ -28,6 +28,9 @@ std::optional<Release> find_release(std::string_view version);
 /// "0.1.1, 0.1.2, ... 2.0.0+", for messages.
 std::string releases_text();
 
+/// Is `version` the release's own name, and not that of a release behind it?
+bool names(std::string_view version, Release);
+
 struct ReleaseRange {
   Release first, last;
 };

@@ -245,17 +245,33 @@ Wording wording_of(std::string_view knob, std::string_view text, const ArealText
   return Wordsmith(knob, text, areal).run();
 }
 
+namespace {
+
+/// A server's model is mostly ${actor.path}: the key where the name stands.
+std::string model_of_rollout(const BuiltRole& rollout, const Meaning& m) {
+  const Fact *server = m.find("roles.rollout.model"), *actor = m.find("roles.actor.model");
+  const bool same = server != nullptr && actor != nullptr && server->origin.place.line == actor->origin.place.line &&
+                    server->origin.place.column == actor->origin.place.column;
+  if (same) return "actor.path";
+  return rollout.part.backend == Backend::vllm ? "vllm.model" : "sglang.model_path";
+}
+
+}  // namespace
+
 std::string theirs(std::string_view knob, const Meaning& m) {
+  if (knob == "model" && !m.roles.empty()) return m.roles.front().path + ".path";
+  if (knob == "sequences_per_step") return "train_dataset.batch_size";
   const auto dot = knob.find('.');
   const BuiltRole* r = dot == std::string_view::npos ? nullptr : role_of(knob.substr(0, dot), m);
   if (r == nullptr) {
     for (const auto& row : kJob)
       if (row.ours == knob) return std::string(row.theirs);
-    return knob == "gpus" ? "cluster.n_nodes" : "";
+    return knob == "gpus" ? "cluster" : "";
   }
   const std::string_view rest = knob.substr(dot + 1);
   if (rest == "layout") return layout_key(*r, m);
   if (r->part.kind == PartKind::inference) {
+    if (rest == "model") return model_of_rollout(*r, m);
     for (const auto& row : kServer)
       if (row.ours == rest) return std::string(r->part.backend == Backend::sglang ? row.sglang : row.vllm);
     return "";

@@ -40,7 +40,9 @@ class Converter {
     return out;
   }
   void problem(const yaml::Node& at, std::string found, std::string expected, std::string why = {}) {
-    problems_.push_back({origin(at).place, std::move(found), std::move(expected), {}, std::move(why)});
+    Place place = origin(at).place;
+    place.path = path_;
+    problems_.push_back({std::move(place), std::move(found), std::move(expected), {}, std::move(why)});
   }
   void refuse_tag(const yaml::Node& from, std::string_view known) {
     if (from.tag.empty() || from.tag == known) return;
@@ -60,7 +62,11 @@ class Converter {
   Node finished(const yaml::Node& from, Node out) {
     out.origin = origin(from);
     if (out.kind == Kind::broken) problem(from, yaml::describe(from), "a value", out.text);
-    return out.kind == Kind::text ? checked_text(std::move(out), problems_) : out;
+    if (out.kind != Kind::text) return out;
+    const std::size_t before = problems_.size();
+    out = checked_text(std::move(out), problems_);
+    for (std::size_t i = before; i < problems_.size(); ++i) problems_[i].place.path = path_;
+    return out;
   }
   Node list(const yaml::Node& from) {
     refuse_tag(from, "tag:yaml.org,2002:seq");
@@ -86,7 +92,12 @@ class Converter {
     if (name.kind == Kind::missing) name.kind = Kind::text;
     if (name.kind == Kind::null || name.kind == Kind::broken)
       problem(key, yaml::describe(key), "a key that is a text, a number or a boolean");
-    return {python_text(name), name.kind, origin(key).place, value(held)};
+    std::string text = python_text(name);
+    const std::size_t above = path_.size();
+    path_ += (path_.empty() ? "" : ".") + text;
+    Node inside = value(held);
+    path_.resize(above);
+    return {std::move(text), name.kind, origin(key).place, std::move(inside)};
   }
   /// Merged keys come first, and what is written out wins (PyYAML's flatten_mapping).
   Node map(const yaml::Node& from) {
@@ -124,6 +135,7 @@ class Converter {
   }
 
   std::vector<Problem>& problems_;
+  std::string path_;  ///< of the value that is read
   Origin origin_;
 };
 

@@ -47,6 +47,7 @@ void Editor::tell_unknown(const Node& where, const Node& at, const std::string& 
   for (const auto& entry : where.entries) keys.push_back(entry.key);
   std::string near = nearest(key, keys);
   std::string why = fmt::format("Hydra's struct mode sets only keys that exist; +{} adds it", path);
+  if (where.kind != Node::Kind::map && where.kind != Node::Kind::null) why = "what stands above it is a value, which has no keys";
   paths_ending(root_, {}, key, elsewhere);
   if (near.empty() && elsewhere.size() == 1)
     near = elsewhere[0];

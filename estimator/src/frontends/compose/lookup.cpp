@@ -2,10 +2,12 @@
 #include "frontends/compose/lookup.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
 #include "frontends/compose/evaluation.hpp"
+#include "units/enums.hpp"
 
 namespace oomplan::compose {
 namespace {
@@ -98,11 +100,23 @@ Found Lookup::follow_link(const Node& node) {
   const auto read = read_text(node.text);
   if (const auto* fault = std::get_if<GrammarFault>(&read)) return found(Found::Kind::broken, fault->why);
   Found out = Evaluation(*this, node).text(std::get<Text>(read));
-  if (out.kind == Found::Kind::absent) out = found(Found::Kind::broken, out.why);
+  if (out.kind == Found::Kind::absent) out.kind = Found::Kind::broken;
   if (out.kind == Found::Kind::no_container) out.kind = Found::Kind::broken;
   if (out.via.size() > kMostVia) out.via.resize(kMostVia);
   return out;
 }
+
+namespace {
+
+/// `parts` with the key of `here` that is nearest to the one at `i`, which `here` lacks; "" without such a key.
+std::string respelled(const Node& here, std::vector<std::string> parts, std::size_t i) {
+  std::vector<std::string> keys;
+  for (const auto& entry : here.entries) keys.push_back(entry.key);
+  parts[i] = nearest(parts[i], keys);
+  return parts[i].empty() ? "" : joined(parts, parts.size());
+}
+
+}  // namespace
 
 Found Lookup::select(const Node& container, const std::string& key, bool stop_at_missing) {
   if (key.empty()) return plain(container);
@@ -112,7 +126,11 @@ Found Lookup::select(const Node& container, const std::string& key, bool stop_at
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto [child, why] = one(*here, parts[i]);
     if (!why.empty()) return found(Found::Kind::broken, why);
-    if (child == nullptr) return found(Found::Kind::absent, fmt::format("there is no '{}'", joined(parts, i + 1)));
+    if (child == nullptr) {
+      Found out = found(Found::Kind::absent, fmt::format("there is no '{}'", joined(parts, i + 1)));
+      out.nearest = respelled(*here, parts, i);
+      return out;
+    }
     const bool last = i + 1 == parts.size();
     if (last) via.insert(via.begin(), {path_of(*child), {}});
     if (child->kind == Kind::missing && !last && !stop_at_missing) return found(Found::Kind::no_container, "it is missing");
@@ -128,7 +146,7 @@ Found Lookup::select(const Node& container, const std::string& key, bool stop_at
   return found(Found::Kind::absent);
 }
 
-Node Lookup::fail(const Node& node, Kind kind, const std::string& why, bool tell) {
+Node Lookup::fail(const Node& node, Kind kind, const std::string& why, bool tell, std::string nearest) {
   Node out;
   out.kind = kind;
   out.text = why;
@@ -136,7 +154,7 @@ Node Lookup::fail(const Node& node, Kind kind, const std::string& why, bool tell
   if (!tell || !told_.insert(&node).second) return out;
   Place place = node.origin.place;
   place.path = path_of(node);
-  problems_.push_back({std::move(place), describe(node), "an interpolation that OmegaConf resolves", {}, why});
+  problems_.push_back({std::move(place), describe(node), "an interpolation that OmegaConf resolves", std::move(nearest), why});
   return out;
 }
 
@@ -191,7 +209,7 @@ Node Lookup::child(const Node& node, Building& building) {
     case Found::Kind::unknown:
       return fail(node, Kind::unknown, found.why, false);
     default:
-      return fail(node, Kind::broken, found.why, node.kind == Kind::interpolation);
+      return fail(node, Kind::broken, found.why, node.kind == Kind::interpolation, found.nearest);
   }
   Node out = build(*found.node, building);
   for (auto& link : found.via)
@@ -199,6 +217,24 @@ Node Lookup::child(const Node& node, Building& building) {
   out.via.insert(out.via.begin(), found.via.begin(), found.via.end());
   return out;
 }
+
+namespace {
+
+/// An interpolation that only leads to a broken one is not told again; of a circle one link is left.
+std::vector<Problem> without_followers(std::vector<Problem> all) {
+  std::map<std::string, std::size_t> at;
+  for (std::size_t i = 0; i < all.size(); ++i) at.emplace(fmt::format("'${{{}}}'", all[i].place.path), i);
+  std::vector<bool> dropped(all.size());
+  std::vector<Problem> out;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto to = at.find(all[i].found);
+    dropped[i] = to != at.end() && to->second != i && !dropped[to->second] && all[to->second].why == all[i].why;
+    if (!dropped[i]) out.push_back(all[i]);
+  }
+  return out;
+}
+
+}  // namespace
 
 Resolved resolve(const Node& root, const Environment& environment) {
   Resolved out;
@@ -210,7 +246,7 @@ Resolved resolve(const Node& root, const Environment& environment) {
     out.root = root;
     out.root.entries.clear();
   }
-  out.problems = std::move(lookup.problems());
+  out.problems = without_followers(std::move(lookup.problems()));
   return out;
 }
 

@@ -18,7 +18,8 @@ struct Found {
   const Node* node = nullptr;  ///< of a value: never an interpolation; belongs to the tree or to the Lookup
   std::string why;             ///< of what is unknown or broken
   std::vector<Link> via;
-  bool linked = false;  ///< missing: at the end of an interpolation, not at the key itself
+  bool linked = false;       ///< missing: at the end of an interpolation, not at the key itself
+  std::string nearest = {};  ///< of what is absent: the key that was perhaps meant
 };
 
 class Lookup {
@@ -49,7 +50,7 @@ class Lookup {
   Found follow_link(const Node& node);
   Node build(const Node& node, Building& building);
   Node child(const Node& node, Building& building);
-  Node fail(const Node& node, Node::Kind kind, const std::string& why, bool tell);
+  Node fail(const Node& node, Node::Kind kind, const std::string& why, bool tell, std::string nearest = {});
   const Node* keep(Node node);
   /// Counts what is made; throws InputError when it is too much.
   void charge(std::size_t bytes);

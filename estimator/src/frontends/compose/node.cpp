@@ -113,6 +113,8 @@ std::string describe(const Node& node) {
       return "null";
     case Kind::missing:
       return fmt::format("'{}'", "???");
+    case Kind::boolean:  // as in YAML, not as in Python
+      return node.boolean ? "'true'" : "'false'";
     default:
       break;
   }
