@@ -18,6 +18,7 @@ namespace {
 std::vector<std::string> seeds() {
   std::vector<std::string> out;
   for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(OOMPLAN_SOURCE_DIR) / "examples")) {
+    if (!entry.is_regular_file()) continue;
     std::ifstream in(entry.path());
     out.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
   }
