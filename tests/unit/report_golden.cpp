@@ -189,13 +189,16 @@ Advice advice() {
   tokens.cost = 0.25;
   tokens.patch.overrides = {"actor.mb_spec.max_tokens_per_mb=8192"};
   tokens.patch.stale = {"actor.mb_spec.max_tokens_per_mb=16384"};
+  tokens.patch.file = "a: 8192\n";
   tokens.patch.diff = "--- gsm8k.yaml\n+++ gsm8k.yaml\n@@ -1 +1 @@\n-a: 16384\n+a: 8192\n";
   offload.key = "actor.fsdp.offload_params";
   offload.from = "false";
   offload.to = "true";
   offload.cost = 1;
   offload.patch.overrides = {"+actor.fsdp.offload_params=true", "allocation_mode=sglang:d4 + d2c2"};
-  a.remedies = {tokens, offload};
+  Remedy written = offload;
+  written.patch = {{"actor.gradient_checkpointing=true"}, "unchanged", "", {"actor.gradient_checkpointing=false"}};
+  a.remedies = {tokens, offload, written};
   a.left_out = {{Note::Level::info, {{}, 0, 0, "sync.bucket"}, "1GiB -> 128MiB would save 896.00 MiB, but no key sets it"}};
   return a;
 }

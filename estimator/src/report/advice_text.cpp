@@ -42,8 +42,10 @@ std::string details(const Advice& advice, std::size_t width) {
     const Remedy& r = advice.remedies[i];
     out += fmt::format("  {}. {}\n", i + 1, wrapped(printable(r.text), width - 4, 5));
     out += "     append  " + shell_lines(r.patch.overrides, width, 13) + "\n";
-    if (r.patch.diff.empty()) out += "     the text of the file cannot be edited so: only the command line\n";
-    if (!r.patch.stale.empty()) out += "     with --diff leave out  " + shell_lines(r.patch.stale, width, 28) + "\n";
+    const bool written = r.patch.diff.empty() && !r.patch.file.empty();
+    if (written) out += "     or leave out  " + shell_lines(r.patch.stale, width, 19) + ": the file says it already\n";
+    if (r.patch.file.empty()) out += "     the text of the file cannot be edited so: only the command line\n";
+    if (!written && !r.patch.stale.empty()) out += "     with --diff leave out  " + shell_lines(r.patch.stale, width, 28) + "\n";
   }
   return out;
 }
