@@ -4,6 +4,7 @@
 #include "estimate/assemble.hpp"
 #include "search/server_side.hpp"
 #include "search/trainer_side.hpp"
+#include "training/fsdp2.hpp"
 
 namespace {
 
@@ -30,6 +31,39 @@ void fold_of_a_class(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(fold_class(e.job, e.runs, c, timeline));
 }
 BENCHMARK(fold_of_a_class)->Arg(0)->Arg(1)->Unit(benchmark::kMicrosecond);
+
+/// What the roles of an RL job do in one step, each as Spans: the actor trains one micro-batch, actor and reference compute
+/// log-probs, the server starts and generates, weights go out.
+void rl_step(benchmark::State& state) {
+  const Example e;
+  const RoleRun &actor = e.runs[1], &ref = e.runs[2];
+  for (auto _ : state) {
+    PeakRecorder r;
+    for (const RoleRun* run : {&actor, &ref}) {
+      Fsdp2<PeakRecorder> engine(r, run->plan, "");
+      engine.load();
+      Player<PeakRecorder> log_probs(r, *run->plan.log_probs, run->plan.log_prob_counts.counts, run->plan.log_prob_counts.chunks,
+                                     "");
+      engine.forward(log_probs, Index(0));
+      if (run != &actor) continue;
+      Player<PeakRecorder> train(r, *run->plan.train, run->plan.train_counts.counts, run->plan.train_counts.chunks, "");
+      engine.make_states();
+      engine.forward(train, Index(0));
+      engine.backward(train, Index(0), true, true);
+      engine.optimizer_step();
+      engine.drop_gradients(train);
+      record_send(r, *run->send[0]);
+    }
+    benchmark::DoNotOptimize(r.span());
+    const ServerPlan server = plan(e.runs[0].model, e.runs[0].facts, e.runs[0].point);
+    PeakRecorder s;
+    const ServerSites sites = make_sites(s, server);
+    for (const ServerPhase phase : {ServerPhase::load, ServerPhase::start, ServerPhase::generate})
+      record(s, server, sites, phase);
+    benchmark::DoNotOptimize(s.span());
+  }
+}
+BENCHMARK(rl_step)->Unit(benchmark::kMicrosecond);
 
 void trainers_judged(benchmark::State& state) {
   Example e;

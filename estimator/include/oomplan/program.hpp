@@ -229,7 +229,7 @@ class PeakRecorder {
   }
   void call(const TorchSpan& s) { run_ = oomplan::then(run_, s); }
   Span span() const { return mixed_ ? oomplan::then(at_, run_.span()) : run_.span(); }
-  void add(Pool pool, Bytes bytes) {
+  [[gnu::always_inline]] void add(Pool pool, Bytes bytes) {
     if (pool != Pool::torch) return add_apart(pool, bytes);
     run_.net += bytes;
     if (run_.net > run_.peak) {
@@ -246,7 +246,7 @@ class PeakRecorder {
     run_ = {};
     mixed_ = true;
   }
-  void add_apart(Pool pool, Bytes bytes) {
+  [[gnu::noinline]] void add_apart(Pool pool, Bytes bytes) {
     settle();
     if (on_device(pool)) {
       at_.net += bytes;

@@ -39,6 +39,7 @@ class Builder {
     for (auto& station : tape_.stations)
       for (int u = 0; u < 3; ++u) {
         for (Segment* segment : {&station.forward[u], &station.backward[u]}) {
+          if (!segment->events.empty()) segment->number = tape_.segments++;
           segment->summary = summarise(*segment, false);
           segment->summary_adding = summarise(*segment, true);
         }

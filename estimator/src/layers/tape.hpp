@@ -59,8 +59,9 @@ struct LeftGradient {
 struct Segment {
   std::vector<TapeEvent> events;
   std::vector<LeftGradient> gradients;
-  Summary summary;         ///< a leaf's gradient stays
-  Summary summary_adding;  ///< a leaf's gradient is added into the one that is there, and freed
+  std::uint32_t number = 0;  ///< among the tape's segments that have events
+  Summary summary;           ///< a leaf's gradient stays
+  Summary summary_adding;    ///< a leaf's gradient is added into the one that is there, and freed
 };
 /// Which unit of a run: the first, an inner, the last. A run of one unit has only `first`.
 enum class Unit : std::uint8_t { first, inner, last };
@@ -87,6 +88,7 @@ struct Tape {
   std::vector<TapeSite> sites;
   std::vector<Station> stations;
   std::vector<Monomial> monomials;  ///< that occur in summaries
+  std::uint32_t segments = 0;       ///< that have events
   std::vector<TapeLeaf> leaves;     ///< of one unit per station
   bool tied = false;
 };

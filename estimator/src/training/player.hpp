@@ -26,7 +26,7 @@ class Player {
     } else {
       (void)role;
       values_ = monomial_values(tape, counts);
-      known_.resize(tape.stations.size() * kSummaries);
+      known_.resize(std::size_t{2} * tape.segments, {0, 0, -1, -1});
     }
   }
 
@@ -42,9 +42,9 @@ class Player {
     if constexpr (R::kWrites) {
       for (const auto& e : segment.events) write(e, at, micro_batch, gradients);
     } else {
+      if (segment.events.empty()) return;
       const bool adding = gradients == LeafGradients::add;
-      const std::size_t variant = (static_cast<std::size_t>(unit) * 2 + (backward ? 1 : 0)) * 2 + (adding ? 1 : 0);
-      r_.call(evaluated(station * kSummaries + variant, adding ? segment.summary_adding : segment.summary));
+      r_.call(evaluated(std::size_t{2} * segment.number + (adding ? 1 : 0), adding ? segment.summary_adding : segment.summary));
     }
   }
 
@@ -96,8 +96,8 @@ class Player {
   /// Every micro-batch plays the same summaries: each is evaluated once.
   const TorchSpan& evaluated(std::size_t number, const Summary& summary) {
     auto& known = known_[number];
-    if (!known) known = evaluate(summary, values_);
-    return *known;
+    if (known.events < 0) known = evaluate(summary, values_);
+    return known;
   }
   Index resolve(const TapeEvent& e) const {
     if (e.offset >= 0) return Index(e.offset);
@@ -123,9 +123,8 @@ class Player {
   TokenCounts counts_;
   std::int64_t chunks_;
   std::vector<SiteRef> refs_;
-  std::vector<std::int64_t> values_;             ///< of the tape's monomials
-  static constexpr std::size_t kSummaries = 12;  ///< of a station: unit, direction, gradients kept or added
-  std::vector<std::optional<TorchSpan>> known_;  ///< by station and summary
+  std::vector<std::int64_t> values_;  ///< of the tape's monomials
+  std::vector<TorchSpan> known_;      ///< two for every segment, gradients kept or added; events < 0: not evaluated yet
 };
 
 }  // namespace oomplan
