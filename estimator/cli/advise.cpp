@@ -14,6 +14,8 @@ int run_advise(const Call& call) {
     if (static_cast<std::size_t>(show) > advice.remedies.size())
       wrong(std::to_string(show), "at most " + std::to_string(advice.remedies.size()) + ": so many changes were found");
     const Patch& patch = advice.remedies[static_cast<std::size_t>(show - 1)].patch;
+    if (patch.diff.empty() && !patch.file.empty())
+      wrong(std::to_string(show), "a change of the file: it says so already, but an argument undoes it");
     if (patch.diff.empty()) wrong(std::to_string(show), "a change of which the text of the file can be edited so");
     print(patch.diff);
     return kFits;

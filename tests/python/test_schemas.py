@@ -28,7 +28,7 @@ def check(answer: dict[str, Any]) -> None:
 
 
 def said(*arguments: str) -> dict[str, Any]:
-    done = subprocess.run([PROGRAM, *arguments, "--json"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([PROGRAM, *arguments, "--json"], capture_output=True, text=True, timeout=60, cwd=ROOT)
     loaded: dict[str, Any] = json.loads(done.stdout)
     return loaded
 
@@ -61,6 +61,9 @@ def test_examples(command: str, path: Path) -> None:
         ["model", "deepseek-v3", "--parameters"],
         ["search", "--model", "qwen2.5-7b", "--gpus", "8", "--keep", "2"],
         ["search", "--model", "qwen2.5-72b", "--gpus", "1"],
+        ["advise", "examples/grpo.yaml", "actor.tokens_per_micro_batch=64k"],
+        ["advise", "tests/data/areal/patch_v0.5.yaml", "--framework-version", "0.5.3"],
+        ["search", "examples/areal/grpo_7b.yaml", "--keep", "2"],
         ["estimate", "no-such-file.yaml"],
         ["estimte"],
         ["facts", "vlm"],

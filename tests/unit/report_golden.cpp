@@ -177,6 +177,32 @@ Found nothing() {
   return f;
 }
 
+Advice advice() {
+  Advice a;
+  a.reading.job = job();
+  a.reading.notes = {{Note::Level::warning, {"gsm8k.yaml", 3, 1, "cluster"}, "no key says which GPU it is"},
+                     {Note::Level::info, {}, "only in JSON"}};
+  a.estimate = overflowing();
+  Remedy tokens = a.estimate.remedies[0], offload = a.estimate.remedies[1];
+  tokens.key = "actor.mb_spec.max_tokens_per_mb";
+  tokens.step_time = 1.25;
+  tokens.cost = 0.25;
+  tokens.patch.overrides = {"actor.mb_spec.max_tokens_per_mb=8192"};
+  tokens.patch.stale = {"actor.mb_spec.max_tokens_per_mb=16384"};
+  tokens.patch.file = "a: 8192\n";
+  tokens.patch.diff = "--- gsm8k.yaml\n+++ gsm8k.yaml\n@@ -1 +1 @@\n-a: 16384\n+a: 8192\n";
+  offload.key = "actor.fsdp.offload_params";
+  offload.from = "false";
+  offload.to = "true";
+  offload.cost = 1;
+  offload.patch.overrides = {"+actor.fsdp.offload_params=true", "allocation_mode=sglang:d4 + d2c2"};
+  Remedy written = offload;
+  written.patch = {{"actor.gradient_checkpointing=true"}, "unchanged", "", {"actor.gradient_checkpointing=false"}};
+  a.remedies = {tokens, offload, written};
+  a.left_out = {{Note::Level::info, {{}, 0, 0, "sync.bucket"}, "1GiB -> 128MiB would save 896.00 MiB, but no key sets it"}};
+  return a;
+}
+
 }  // namespace
 
 TEST_CASE("reports keep their shape") {
@@ -192,6 +218,8 @@ TEST_CASE("reports keep their shape") {
   check_golden("explain.json", to_json(explained(), job()));
   check_golden("search.json", to_json(found(), job()));
   check_golden("search_nothing.json", to_json(nothing(), job()));
+  check_golden("advice.txt", to_text(advice(), {}));
+  check_golden("advice.json", to_json(advice()));
   check_golden("estimate.html", to_html(overflowing(), job()));
   check_golden("error.json",
                to_json(std::vector<Problem>{
@@ -219,6 +247,8 @@ TEST_CASE("an empty answer is told, not divided by") {
   CHECK(json.find("nan") == std::string::npos);
   CHECK(json.find("\"error_p50_percent\": null") != std::string::npos);
   CHECK(!to_html(strange, {}).empty());
+  CHECK(to_text(Advice{}, {}).find("`oomplan search` combines changes") != std::string::npos);
+  CHECK(to_json(Advice{}).find("\"worst\": null") != std::string::npos);
 }
 
 TEST_CASE("a server that does not start is told before anything that fits") {

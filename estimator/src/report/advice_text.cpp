@@ -12,10 +12,15 @@ namespace {
 
 using Align = Table::Align;
 
-std::string shell_line(const std::vector<std::string>& arguments) {
-  std::string out;
-  for (const auto& argument : arguments) out += (out.empty() ? "" : " ") + printable(for_shell(argument));
-  return out;
+std::string for_shell(std::string_view argument) {
+  const auto safe = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_./:=+-,@%").find(c) != std::string_view::npos;
+  };
+  if (!argument.empty() && std::all_of(argument.begin(), argument.end(), safe)) return std::string(argument);
+  std::string out = "'";
+  for (const char c : argument) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
 }
 
 std::string table(const Advice& advice, const TextStyle& style) {
@@ -36,24 +41,31 @@ std::string details(const Advice& advice, std::size_t width) {
   for (std::size_t i = 0; i < advice.remedies.size(); ++i) {
     const Remedy& r = advice.remedies[i];
     out += fmt::format("  {}. {}\n", i + 1, wrapped(printable(r.text), width - 4, 5));
-    out += "     append  " + wrapped(shell_line(r.patch.overrides), width - 4, 13) + "\n";
-    if (r.patch.diff.empty()) out += "     the text of the file cannot be edited so: only the command line\n";
-    if (!r.patch.stale.empty()) out += "     with --diff leave out  " + wrapped(shell_line(r.patch.stale), width - 4, 13) + "\n";
+    out += "     append  " + shell_lines(r.patch.overrides, width, 13) + "\n";
+    const bool written = r.patch.diff.empty() && !r.patch.file.empty();
+    if (written) out += "     or leave out  " + shell_lines(r.patch.stale, width, 19) + ": the file says it already\n";
+    if (r.patch.file.empty()) out += "     the text of the file cannot be edited so: only the command line\n";
+    if (!written && !r.patch.stale.empty()) out += "     with --diff leave out  " + shell_lines(r.patch.stale, width, 28) + "\n";
   }
   return out;
 }
 
 }  // namespace
 
-std::string for_shell(std::string_view argument) {
-  const auto safe = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("_./:=+-,@%").find(c) != std::string_view::npos;
-  };
-  if (!argument.empty() && std::all_of(argument.begin(), argument.end(), safe)) return std::string(argument);
-  std::string out = "'";
-  for (const char c : argument) out += c == '\'' ? "'\\''" : std::string(1, c);
-  return out + "'";
+std::string shell_lines(const std::vector<std::string>& arguments, std::size_t width, std::size_t indent) {
+  std::string out;
+  std::size_t used = indent;
+  for (const auto& argument : arguments) {
+    const std::string text = printable(for_shell(argument));
+    if (!out.empty()) {
+      const bool next_line = used + 1 + columns(text) > width;
+      out += next_line ? "\n" + std::string(indent, ' ') : " ";
+      used = next_line ? indent : used + 1;
+    }
+    out += text;
+    used += columns(text);
+  }
+  return out;
 }
 
 std::string to_text(const Advice& advice, const TextStyle& style) {

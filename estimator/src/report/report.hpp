@@ -16,8 +16,9 @@ const GpuAnswer* tightest(const Estimate&);
 /// One line without a line break: "does not fit: actor 0-3 (H100-80GB) needs 91.41 GiB of ...".
 std::string verdict(const Estimate&);
 
-/// An argument as a shell takes it: as it is, or in quotes.
-std::string for_shell(std::string_view argument);
+/// Arguments as a shell takes them, quoted where they need it; lines of `width` break between arguments, and every line after the
+/// first starts with `indent` spaces.
+std::string shell_lines(const std::vector<std::string>& arguments, std::size_t width, std::size_t indent);
 
 /// What the job leaves open and an engine's default answers: the key, the value as a job file would have it, and where it is
 /// from.

@@ -333,9 +333,7 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
   }
   if (!first.overrides.empty()) {
     out += heading("Append to the command line", style);
-    std::string line;
-    for (const auto& text : first.overrides) line += (line.empty() ? "" : " ") + printable(for_shell(text));
-    out += "  " + wrapped(line, static_cast<std::size_t>(std::max(40, style.width - 4)), 2) + "\n";
+    out += "  " + shell_lines(first.overrides, static_cast<std::size_t>(std::max(40, style.width - 2)), 2) + "\n";
   }
   out += fmt::format(
       "\nThe step time is relative to the first row and comes from a model of compute, memory and links, not from a "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -61,16 +62,16 @@ std::string hydra(const FactValue& value) {
 
 class Rewriter {
  public:
-  Rewriter(const Source& source, const ArealText& start) : source_(source), start_(start), now_(start) {}
+  Rewriter(const Source& source, const ArealText& start) : source_(source), start_(start) {}
 
   Rewritten run(const std::vector<std::pair<std::string, std::string>>& wanted) {
     for (const auto& [knob, text] : wanted)
       for (const auto& edit : wording_of(knob, text, start_).edits) wanted_.insert(edit.path);
     for (const auto& [knob, text] : wanted) {
-      const Wording words = wording_of(knob, text, now_);
+      const Wording words = wording_of(knob, text, now());
       if (!words.refusal.empty()) return {{}, {}, fmt::format("{}: {}", knob, words.refusal)};
       for (const auto& edit : words.edits)
-        if (!holds(now_, edit)) place(edit);
+        if (!holds(now(), edit)) place(edit);
     }
     out_.overrides = arguments(out_.edits);
     return std::move(out_);
@@ -95,27 +96,32 @@ class Rewriter {
 
   void place(const Edit& edit) {
     const auto same = std::find_if(out_.edits.begin(), out_.edits.end(), [&](const Edit& e) { return e.path == edit.path; });
-    if (same != out_.edits.end()) {
+    if (same != out_.edits.end())
       same->value = edit.value;
-    } else if (place_at_literal(edit)) {
+    else if (place_at_literal(edit))
       return;
-    } else {
+    else
       out_.edits.push_back(place_of_use(edit));
-    }
-    now_ = read_with(out_.edits);
+    read_again_ = true;
+  }
+  /// The configuration with the edits so far.
+  const ArealText& now() {
+    if (read_again_) now_ = read_with(out_.edits);
+    read_again_ = false;
+    return now_ ? *now_ : start_;
   }
 
   /// The literal behind interpolations is changed only if nothing but what is wanted changes with it.
   bool place_at_literal(const Edit& edit) {
-    const Node* n = now_.root.at(edit.path);
+    const Node* n = now().root.at(edit.path);
     if (n == nullptr || n->via.empty()) return false;
     const std::string literal = n->via.back().key;
-    if (now_.composed.at(literal) == nullptr) return false;
+    if (now().composed.at(literal) == nullptr) return false;
     auto edits = out_.edits;
     edits.push_back({literal, edit.value});
     ArealText then = read_with(edits);
     if (!holds(then, edit)) return false;
-    const Leaves before = leaves(now_.root), after = leaves(then.root);
+    const Leaves before = leaves(now().root), after = leaves(then.root);
     const auto schema = Schema::of(start_.release);
     for (const auto& [path, value] : after) {
       const auto it = before.find(path);
@@ -129,14 +135,14 @@ class Rewriter {
   }
 
   /// The key itself. When it stands in a map that is an interpolation, the map is written out first.
-  Edit place_of_use(const Edit& edit) const {
+  Edit place_of_use(const Edit& edit) {
     const auto parts = compose::split_key(edit.path);
     for (std::size_t n = 1; n < parts.size(); ++n) {
       const std::string above = compose::joined(parts, n);
-      const Node* at = now_.composed.at(above);
+      const Node* at = now().composed.at(above);
       if (at == nullptr) break;
       if (at->kind != Node::Kind::interpolation) continue;
-      const Node* whole = now_.root.at(above);
+      const Node* whole = now().root.at(above);
       if (whole == nullptr || !whole->is_container()) break;
       FactValue map = stated(*whole);
       if (!put(map, parts, n, edit.value)) break;
@@ -153,7 +159,8 @@ class Rewriter {
 
   const Source& source_;
   const ArealText& start_;
-  ArealText now_;
+  std::optional<ArealText> now_;
+  bool read_again_ = false;
   std::set<std::string> wanted_;
   Rewritten out_;
 };
