@@ -120,7 +120,7 @@ struct Remedy {
   bool fits = false;  ///< alone it is enough
   // of advise(Source)
   std::optional<double> step_time = {};  ///< with it, where today's step is 1; nullopt: not modelled
-  double cost = 0;                  ///< more GPU time for a step: 0.3 is 30 %; 1 where it is not modelled
+  double cost = 0;                       ///< more GPU time for a step: 0.3 is 30 %; 1 where it is not modelled
   Patch patch = {};
 };
 struct Estimate {
@@ -147,7 +147,8 @@ struct Advice {
   std::vector<Note> left_out;  ///< would help, but the framework's file cannot say it: why
 };
 Advice advise(const Source&, Effect allow = Effect::speed, const Catalog* = nullptr);
-/// `changes` (our keys and values, as in a job file) in the file's own words. Throws InputError when the framework cannot say one.
+/// `changes` (our keys and values, as in a job file) in the file's own words. Throws InputError when the framework cannot say
+/// one.
 Patch patch(const Source&, const std::vector<std::pair<std::string, std::string>>& changes, const Catalog* = nullptr);
 /// The program of one role on one GPU, all phases in order.
 Program program(const Job&, std::string_view role, const Catalog* = nullptr);

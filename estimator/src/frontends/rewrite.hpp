@@ -17,10 +17,10 @@ struct ArealText;
 
 /// Settings that were changed, as the file's author would have changed them.
 struct Rewrite {
-  std::vector<Change> changes;                 ///< in the words of the file; the effect is that of our knob
+  std::vector<Change> changes;           ///< in the words of the file; the effect is that of our knob
   std::vector<areal::FactValue> values;  ///< what every change writes, typed; of a framework's file
-  std::vector<std::string> overrides;          ///< to append to the command line
-  std::string why;                             ///< "": done; otherwise why the file cannot say it
+  std::vector<std::string> overrides;    ///< to append to the command line
+  std::string why;                       ///< "": done; otherwise why the file cannot say it
 };
 
 class FileWords {

@@ -37,7 +37,9 @@ std::optional<FactValue> as_it_is(std::string_view text) { return FactValue(std:
 std::optional<FactValue> recompute(std::string_view text) { return FactValue(text == "full"); }
 std::optional<FactValue> attention(std::string_view text) {
   if (text == "hf_flash") return "flash_attention_2";
-  return text == "hf_sdpa" ? std::optional<FactValue>("sdpa") : text == "hf_eager" ? std::optional<FactValue>("eager") : std::nullopt;
+  return text == "hf_sdpa"    ? std::optional<FactValue>("sdpa")
+         : text == "hf_eager" ? std::optional<FactValue>("eager")
+                              : std::nullopt;
 }
 std::optional<FactValue> format(std::string_view text) {
   const auto type = parse<DType>(text);
