@@ -16,8 +16,10 @@ LAYERS: list[tuple[str, ...]] = [
     ("layers",),
     ("training", "inference", "sync"),
     ("estimate",),
-    ("search", "advice"),
-    ("report", "frontends", "snapshot", "calibrate"),
+    ("frontends",),  # search and advice answer in the words of the file
+    ("search",),
+    ("advice",),
+    ("report", "snapshot", "calibrate"),
     ("cli", "bindings"),
 ]
 RANK = {folder: rank for rank, folders in enumerate(LAYERS) for folder in folders}
