@@ -22,6 +22,19 @@ void read_job(benchmark::State& state) {
 }
 BENCHMARK(read_job)->Unit(benchmark::kMicrosecond);
 
+/// AReaL's own file, grown to 500 lines by the environment of its workers: composed, checked, understood and estimated.
+void answer_areal(benchmark::State& state) {
+  std::ostringstream file;
+  file << std::ifstream(std::string(OOMPLAN_SOURCE_DIR) + "/examples/areal/grpo_7b.yaml").rdbuf();
+  std::string text = file.str(), workers = "  scheduling_spec:\n    - gpu: 1\n      env_vars:\n";
+  for (int i = 0; i < 420; ++i) workers += "        VARIABLE_" + std::to_string(i) + ": \"value\"\n";
+  text.insert(text.find("  kl_ctl:"), workers);
+  Source source{text, "grpo.yaml", "areal"};
+  source.framework_version = "1.0.4";
+  for (auto _ : state) benchmark::DoNotOptimize(estimate(read(source).job));
+}
+BENCHMARK(answer_areal)->Unit(benchmark::kMillisecond);
+
 void estimate_job(benchmark::State& state) {
   const Job job = read(example()).job;
   for (auto _ : state) benchmark::DoNotOptimize(estimate(job));
