@@ -33,8 +33,8 @@ void explain_class(Assembled& a, std::size_t c, const Job& job) {
     AllocatorSettings settings;
     settings.expandable_segments = job.expandable_segments;
     settings.device_total = answer.usable;
-    const Replay roomy = replay(flat, settings);
-    put_replay(answer, fold, roomy);
+    Replays replays(flat, settings);
+    put_replay(answer, fold, replays.roomy());
     const auto ledgers = ledger_by_phase(program);
     Bytes others = 0;
     std::size_t worst = answer.phases.size();
@@ -49,11 +49,9 @@ void explain_class(Assembled& a, std::size_t c, const Job& job) {
     }
     if (worst == answer.phases.size()) continue;
     Moment& m = answer.phases[worst];
-    const Bytes needed = needed_capacity(flat, settings, &roomy);
+    const Bytes needed = replays.needed_capacity();
     if (needed > 0) m.usage.capacity_needed = std::max(m.usage.capacity_needed, needed + fold.phases[worst].others);
-    settings.device_limit = std::max<Bytes>(0, answer.usable - others);
-    // A device that was never asked for more than it has is any device.
-    m.allocator_retries = roomy.ok && roomy.device_peak <= settings.device_limit ? roomy.retries : replay(flat, settings).retries;
+    m.allocator_retries = replays.at(std::max<Bytes>(0, answer.usable - others)).retries;
     const Trace t = trace(program);
     m.live = t.live;
     if (m.live.size() > kLiveRows) m.live.resize(kLiveRows);

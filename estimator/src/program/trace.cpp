@@ -2,25 +2,25 @@
 #include <array>
 #include <map>
 #include <tuple>
-#include <unordered_map>
 
 #include <oomplan/program.hpp>
 
 namespace oomplan {
 namespace {
 
-/// Everything that is alive, with what is needed to name it.
+/// A tensor with what is needed to name it.
 struct Alive {
   std::uint32_t site = 0;
   std::uint32_t phase = 0;  // label number + 1; 0: before the first mark
+  bool lives = false;
 };
 
 using PausedPools = std::array<bool, kPools>;
 
-std::vector<LiveTensor> merged(const Program& program, const std::unordered_map<std::int64_t, Alive>& live,
-                               const PausedPools& paused) {
+std::vector<LiveTensor> merged(const Program& program, const std::vector<Alive>& tensors, const PausedPools& paused) {
   std::map<std::tuple<std::string, std::vector<std::int64_t>, DType, Category, Pool, Holder, std::uint32_t>, LiveTensor> rows;
-  for (const auto& [tensor, alive] : live) {
+  for (const Alive& alive : tensors) {
+    if (!alive.lives) continue;
     const Site& site = program.sites[alive.site];
     if (!on_device(site.pool) || site.bytes == 0 || paused[static_cast<std::size_t>(site.pool)]) continue;
     auto& row = rows[{site.name, site.shape, site.dtype, site.category, site.pool, site.holder, alive.phase}];
@@ -57,9 +57,11 @@ Trace trace(const Program& program) {
     switch (e.kind) {
       case Program::Kind::alloc:
         levels.add(e.pool, e.bytes);
+        ++out.left;
         break;
       case Program::Kind::free:
         levels.add(e.pool, -e.bytes);
+        --out.left;
         break;
       case Program::Kind::pause:
         levels.pause(e.pool, e.bytes);
@@ -85,7 +87,7 @@ Trace trace(const Program& program) {
       if (on_device(static_cast<Pool>(pool)) == device && !paused[pool])
         for (std::size_t c = 0; c < kCategories; ++c) sum[c] += held[pool][c];
   };
-  std::unordered_map<std::int64_t, Alive> live;
+  std::vector<Alive> tensors;  // by number
   std::int64_t ordinal = 0;
   std::uint32_t phase = 0;
   expand(program, [&](const Event& e) {
@@ -94,11 +96,11 @@ Trace trace(const Program& program) {
         phase = e.site + 1;
         return true;
       case Program::Kind::alloc:
-        live[e.tensor] = {e.site, phase};
+        tensors.push_back({e.site, phase, true});
         held[static_cast<std::size_t>(e.pool)][static_cast<std::size_t>(program.sites[e.site].category)] += e.bytes;
         break;
       case Program::Kind::free:
-        live.erase(e.tensor);
+        tensors[static_cast<std::size_t>(e.tensor)].lives = false;
         held[static_cast<std::size_t>(e.pool)][static_cast<std::size_t>(program.sites[e.site].category)] -= e.bytes;
         break;
       case Program::Kind::pause:
@@ -112,14 +114,12 @@ Trace trace(const Program& program) {
     }
     if (ordinal == out.span.witness) {
       out.phase = phase == 0 ? "" : program.labels[phase - 1];
-      out.live = merged(program, live, paused);
+      out.live = merged(program, tensors, paused);
       add_up(out.device_by_category, true);
     }
     if (ordinal == host_witness) add_up(out.host_by_category, false);
-    ++ordinal;
-    return true;
+    return ordinal++ < std::max(out.span.witness, host_witness);
   });
-  out.left = static_cast<std::int64_t>(live.size());
   return out;
 }
 
