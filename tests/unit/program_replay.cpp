@@ -205,7 +205,7 @@ TEST_CASE("needed capacity holds at the limit found, a page above, and not much 
     AllocatorSettings s;
     s.expandable_segments = seed % 3 == 0;
     Replays replays(p, s);
-    const Bytes need = replays.needed_capacity();
+    const Bytes need = *replays.needed_capacity();
     const Replay roomy = replay(p, s);
     CHECK(need <= roomy.device_peak);
     CHECK(need >= p.peak);
@@ -223,6 +223,11 @@ TEST_CASE("needed capacity holds at the limit found, a page above, and not much 
       below = !replay(p, s).ok;
     }
     CHECK(below);
+    // A bound stops the search only where it is passed.
+    for (const Bytes most : {p.peak - 1, p.peak, need - kMiB, need - 1, need, need + kMiB}) {
+      const auto bounded = Replays(p, s).needed_capacity(most);
+      CHECK((bounded ? *bounded == need : need > most));
+    }
     // What another device's run says of this one is what a run on this one says.
     for (int i = 0; i < 40; ++i) {
       s.device_limit = p.peak - 20 * kMiB + static_cast<Bytes>(random() % static_cast<std::uint64_t>(need - p.peak + 60 * kMiB));

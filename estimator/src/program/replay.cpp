@@ -309,8 +309,8 @@ const Replay& Replays::at(Bytes limit) {
   return known_.emplace_back(replay(program_, settings_));
 }
 
-// Both ends of the search move to levels that occur.
-Bytes Replays::needed_capacity() {
+// Both ends of the search move to levels that occur. What is found lies above `low` at every moment: `low` fails.
+std::optional<Bytes> Replays::needed_capacity(Bytes most) {
   constexpr Bytes kPage = 2 * kMiB;
   const Replay& roomy = this->roomy();
   if (!roomy.ok) return -1;
@@ -321,13 +321,14 @@ Bytes Replays::needed_capacity() {
       const Bytes middle = low + (high - low) / 2;
       const Replay& r = at(middle);
       (r.ok ? high : low) = r.ok ? r.device_peak : r.refused - 1;
+      if (low >= most) return std::nullopt;
     }
     if (high == roomy.device_peak || at(high + kPage).ok) return high;
     low = high + kPage;
   }
 }
 Bytes needed_capacity(const FlatProgram& program, const AllocatorSettings& settings) {
-  return Replays(program, settings).needed_capacity();
+  return *Replays(program, settings).needed_capacity();
 }
 Bytes needed_capacity(const Program& program, const AllocatorSettings& settings) {
   return needed_capacity(FlatProgram(program), settings);

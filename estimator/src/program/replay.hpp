@@ -7,6 +7,8 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -84,8 +86,9 @@ class Replays {
   /// The replay on a device of this size. The reference stays valid.
   const Replay& at(Bytes device_limit);
   /// The smallest device limit at which the replay does not run out, and neither does it one page of 2 MiB above: the allocator
-  /// is not strictly monotone in the limit. -1 when no device is large enough because memory_fraction refuses.
-  Bytes needed_capacity();
+  /// is not strictly monotone in the limit. -1 when no device is large enough because memory_fraction refuses. Nothing as soon as
+  /// it is known to be more than `most`.
+  std::optional<Bytes> needed_capacity(Bytes most = std::numeric_limits<Bytes>::max());
 
  private:
   const FlatProgram& program_;
