@@ -39,11 +39,13 @@ void rl_step(benchmark::State& state) {
   const RoleRun &actor = e.runs[1], &ref = e.runs[2];
   for (auto _ : state) {
     PeakRecorder r;
+    FoldedTape scores(*actor.plan.log_probs, actor.plan.log_prob_counts.counts);  // of the reference too, when it runs alike
     for (const RoleRun* run : {&actor, &ref}) {
       Fsdp2<PeakRecorder> engine(r, run->plan, "");
       engine.load();
-      Player<PeakRecorder> log_probs(r, *run->plan.log_probs, run->plan.log_prob_counts.counts, run->plan.log_prob_counts.chunks,
-                                     "");
+      const auto& [counts, chunks] = run->plan.log_prob_counts;
+      const bool alike = scores.is_of(*run->plan.log_probs, counts);
+      Player<PeakRecorder> log_probs(r, *run->plan.log_probs, counts, chunks, "", alike ? &scores : nullptr);
       engine.forward(log_probs, Index(0));
       if (run != &actor) continue;
       Player<PeakRecorder> train(r, *run->plan.train, run->plan.train_counts.counts, run->plan.train_counts.chunks, "");

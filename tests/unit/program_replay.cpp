@@ -204,7 +204,8 @@ TEST_CASE("needed capacity holds at the limit found, a page above, and not much 
     const FlatProgram p(w.take());
     AllocatorSettings s;
     s.expandable_segments = seed % 3 == 0;
-    const Bytes need = needed_capacity(p, s);
+    Replays replays(p, s);
+    const Bytes need = *replays.needed_capacity();
     const Replay roomy = replay(p, s);
     CHECK(need <= roomy.device_peak);
     CHECK(need >= p.peak);
@@ -222,5 +223,25 @@ TEST_CASE("needed capacity holds at the limit found, a page above, and not much 
       below = !replay(p, s).ok;
     }
     CHECK(below);
+    // A bound stops the search only where it is passed.
+    for (const Bytes most : {p.peak - 1, p.peak, need - kMiB, need - 1, need, need + kMiB}) {
+      const auto bounded = Replays(p, s).needed_capacity(most);
+      CHECK((bounded ? *bounded == need : need > most));
+    }
+    // What another device's run says of this one is what a run on this one says.
+    for (int i = 0; i < 40; ++i) {
+      s.device_limit = p.peak - 20 * kMiB + static_cast<Bytes>(random() % static_cast<std::uint64_t>(need - p.peak + 60 * kMiB));
+      const Replay fresh = replay(p, s);
+      const Replay& told = replays.at(s.device_limit);
+      CHECK(told.ok == fresh.ok);
+      CHECK(told.failed_event == fresh.failed_event);
+      CHECK(told.failed_bytes == fresh.failed_bytes);
+      CHECK(told.retries == fresh.retries);
+      CHECK(told.device_peak == fresh.device_peak);
+      CHECK(told.reserved_peak == fresh.reserved_peak);
+      CHECK(told.reserved_end == fresh.reserved_end);
+      CHECK(told.allocated_peak == fresh.allocated_peak);
+      CHECK(told.refused == fresh.refused);
+    }
   }
 }

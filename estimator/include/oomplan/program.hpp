@@ -189,6 +189,9 @@ class PeakRecorder {
   static constexpr bool kWrites = false;
   void alloc(const SiteRef& s, Index = {}, Index = {}) { add(s.pool, s.bytes); }
   void free(const SiteRef& s, Index = {}, Index = {}) { add(s.pool, -s.bytes); }
+  /// The same of Pool::torch, of which a fold needs the size alone.
+  void alloc(Bytes bytes, Index = {}, Index = {}) { add(Pool::torch, bytes); }
+  void free(Bytes bytes, Index = {}, Index = {}) { add(Pool::torch, -bytes); }
   /// empty_cache: the caching allocator gives back what is free.
   void trim() {
     settle();
@@ -227,7 +230,14 @@ class PeakRecorder {
     settle();
     at_ = oomplan::then(at_, s);
   }
-  void call(const TorchSpan& s) { run_ = oomplan::then(run_, s); }
+  void call(const TorchSpan& s) {  // then(run_, s), field by field
+    if (const Bytes top = run_.net + s.peak; top > run_.peak) {
+      run_.peak = top;
+      run_.witness = s.witness < 0 ? run_.events - 1 : run_.events + s.witness;
+    }
+    run_.net += s.net;
+    run_.events += s.events;
+  }
   Span span() const { return mixed_ ? oomplan::then(at_, run_.span()) : run_.span(); }
   [[gnu::always_inline]] void add(Pool pool, Bytes bytes) {
     if (pool != Pool::torch) return add_apart(pool, bytes);

@@ -24,7 +24,14 @@ void put_replay(GpuAnswer& answer, const ClassFold& fold, const Replay& r) {
   }
 }
 
-void explain_class(Assembled& a, std::size_t c, const Job& job) {
+/// How far a class is explained.
+enum class Explain : std::uint8_t {
+  all,
+  if_it_fits,  ///< the class that does not fit is left half explained
+};
+
+/// False: it was to be explained if it fits, and does not.
+bool explain_class(Assembled& a, std::size_t c, const Job& job, Explain what = Explain::all) {
   GpuAnswer& answer = a.estimate.gpus[c];
   const ClassFold& fold = a.folds[c];
   for (std::size_t p = 0; p < a.classes[c].processes; ++p) {
@@ -33,8 +40,8 @@ void explain_class(Assembled& a, std::size_t c, const Job& job) {
     AllocatorSettings settings;
     settings.expandable_segments = job.expandable_segments;
     settings.device_total = answer.usable;
-    const Replay roomy = replay(flat, settings);
-    put_replay(answer, fold, roomy);
+    Replays replays(flat, settings);
+    put_replay(answer, fold, replays.roomy());
     const auto ledgers = ledger_by_phase(program);
     Bytes others = 0;
     std::size_t worst = answer.phases.size();
@@ -49,17 +56,30 @@ void explain_class(Assembled& a, std::size_t c, const Job& job) {
     }
     if (worst == answer.phases.size()) continue;
     Moment& m = answer.phases[worst];
-    const Bytes needed = needed_capacity(flat, settings, &roomy);
-    if (needed > 0) m.usage.capacity_needed = std::max(m.usage.capacity_needed, needed + fold.phases[worst].others);
-    settings.device_limit = std::max<Bytes>(0, answer.usable - others);
-    // A device that was never asked for more than it has is any device.
-    m.allocator_retries = roomy.ok && roomy.device_peak <= settings.device_limit ? roomy.retries : replay(flat, settings).retries;
+    const Bytes beside = fold.phases[worst].others;
+    const auto needed = what == Explain::all ? replays.needed_capacity() : replays.needed_capacity(answer.usable - beside);
+    if (!needed) return false;
+    if (*needed > 0) m.usage.capacity_needed = std::max(m.usage.capacity_needed, *needed + beside);
+    m.allocator_retries = replays.at(std::max<Bytes>(0, answer.usable - others)).retries;
     const Trace t = trace(program);
     m.live = t.live;
     if (m.live.size() > kLiveRows) m.live.resize(kLiveRows);
   }
   for (std::size_t i = 0; i < answer.phases.size(); ++i)
     if (answer.phases[i].usage.capacity_needed > answer.phases[answer.worst].usage.capacity_needed) answer.worst = i;
+  return true;
+}
+
+/// The class that lacks most, or has least left; -1 when there is none.
+std::ptrdiff_t fullest(const Assembled& a) {
+  const auto short_of = [&](std::ptrdiff_t c) {
+    const GpuAnswer& g = a.estimate.gpus[static_cast<std::size_t>(c)];
+    return g.phases.empty() ? -g.usable : g.phases[g.worst].usage.capacity_needed - g.usable;
+  };
+  std::ptrdiff_t worst = a.classes.empty() ? -1 : 0;
+  for (std::ptrdiff_t c = 1; c < std::ssize(a.classes); ++c)
+    if (short_of(c) > short_of(worst)) worst = c;
+  return worst;
 }
 
 }  // namespace
@@ -106,14 +126,15 @@ Estimate explain(const Job& job, const Catalog* catalog) {
 
 Estimate explain_worst(const Job& job, const Catalog& catalog, TapeStore& store) {
   Assembled a = assemble(job, catalog, store);
-  std::size_t worst = 0;
-  const auto short_of = [&](std::size_t c) {
-    const GpuAnswer& g = a.estimate.gpus[c];
-    return g.phases.empty() ? -g.usable : g.phases[g.worst].usage.capacity_needed - g.usable;
-  };
-  for (std::size_t c = 1; c < a.classes.size(); ++c)
-    if (short_of(c) > short_of(worst)) worst = c;
-  if (!a.classes.empty()) explain_class(a, worst, job);
+  if (const auto worst = fullest(a); worst >= 0) explain_class(a, static_cast<std::size_t>(worst), job);
+  worst_first(a.estimate, job);
+  return std::move(a.estimate);
+}
+
+std::optional<Estimate> explain_worst_if_it_fits(const Job& job, const Catalog& catalog, TapeStore& store) {
+  Assembled a = assemble(job, catalog, store);
+  if (const auto worst = fullest(a); worst >= 0)
+    if (!explain_class(a, static_cast<std::size_t>(worst), job, Explain::if_it_fits)) return std::nullopt;
   worst_first(a.estimate, job);
   return std::move(a.estimate);
 }

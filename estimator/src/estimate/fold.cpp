@@ -71,9 +71,9 @@ class ClassFolder {
     } else {
       const std::size_t rank = seat.seat.sender ? 0 : 1;
       if (!trainers_[i])
-        trainers_[i] = std::make_unique<TrainerProgram<PeakRecorder>>(cutter.recorder, run, seat.seat,
-                                                                      run.send[rank] ? &*run.send[rank] : nullptr,
-                                                                      run.save[rank] ? &*run.save[rank] : nullptr, mark);
+        trainers_[i] = std::make_unique<TrainerProgram<PeakRecorder>>(
+            cutter.recorder, run, seat.seat, run.send[rank] ? &*run.send[rank] : nullptr,
+            run.save[rank] ? &*run.save[rank] : nullptr, mark, 1, &tapes_);
       trainers_[i]->step(kind);
     }
     cutter.cut(PhaseKind::load);
@@ -134,6 +134,7 @@ class ClassFolder {
   std::vector<ProcessState> states_;
   std::vector<Cutter> cutters_;
   std::vector<std::vector<std::pair<PhaseKind, Span>>> known_;  ///< per seat and kind of step: a turn that was folded before
+  FoldedTapes tapes_;
   std::vector<std::unique_ptr<TrainerProgram<PeakRecorder>>> trainers_;
   std::vector<std::unique_ptr<ServerProgram<PeakRecorder>>> servers_;
   Bytes need_ = 0;  ///< highest since the last visit

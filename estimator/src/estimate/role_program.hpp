@@ -1,6 +1,7 @@
 // One role as a memory program, turn by turn, for either recorder. `mark` is told of every phase as it begins.
 #pragma once
 #include <array>
+#include <forward_list>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,12 +23,26 @@ struct Seat {
   bool operator==(const Seat&) const = default;
 };
 
-/// REQUIRES: the run and the sync plans outlive the program.
+/// Tapes folded for the roles of one estimate: equal passes are evaluated once.
+class FoldedTapes {
+ public:
+  /// The reference stays valid.
+  FoldedTape& of(const Tape& tape, const TokenCounts& counts) {
+    for (FoldedTape& t : tapes_)
+      if (t.is_of(tape, counts)) return t;
+    return tapes_.emplace_front(tape, counts);
+  }
+
+ private:
+  std::forward_list<FoldedTape> tapes_;
+};
+
+/// `tapes`: where the roles of an estimate share what they fold. REQUIRES: all that is handed in outlives the program.
 template <class R>
 class TrainerProgram {
  public:
   TrainerProgram(R& r, const RoleRun& run, const Seat& seat, const SyncPlan* send, const SyncPlan* save, Mark mark,
-                 std::int64_t inner_micro_batches = 1)
+                 std::int64_t inner_micro_batches = 1, FoldedTapes* tapes = nullptr)
       : r_(r),
         run_(run),
         seat_(seat),
@@ -36,11 +51,13 @@ class TrainerProgram {
         mark_(std::move(mark)),
         inner_(inner_micro_batches),
         core_(r, run.plan, run.role->name) {
-    if (run.plan.train != nullptr)
-      train_.emplace(r, *run.plan.train, run.plan.train_counts.counts, run.plan.train_counts.chunks, run.role->name);
-    if (run.plan.log_probs != nullptr)
-      log_probs_.emplace(r, *run.plan.log_probs, run.plan.log_prob_counts.counts, run.plan.log_prob_counts.chunks,
-                         run.role->name);
+    const auto play = [&](std::optional<Player<R>>& player, const Tape* tape, const PassCounts& pass) {
+      if (tape == nullptr) return;
+      FoldedTape* folded = tapes != nullptr ? &tapes->of(*tape, pass.counts) : nullptr;
+      player.emplace(r, *tape, pass.counts, pass.chunks, run.role->name, folded);
+    };
+    play(train_, run.plan.train, run.plan.train_counts);
+    play(log_probs_, run.plan.log_probs, run.plan.log_prob_counts);
     context_ = site("context", run.constants.context, Category::context, Pool::driver);
     nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
     workspace_ = site("cublas_workspaces", run.constants.workspace, Category::workspace, Pool::torch);

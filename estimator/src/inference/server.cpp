@@ -19,11 +19,12 @@ std::size_t group_index(std::int64_t gpus) {
 
 class Planner {
  public:
-  Planner(const ServerModel& m, const ServerFacts& f, const ServerPoint& at) : m_(m), f_(f), at_(at) {}
+  /// Fills `out`, which is as ServerPlan begins.
+  Planner(const ServerModel& m, const ServerFacts& f, const ServerPoint& at, ServerPlan& out) : m_(m), f_(f), at_(at), p_(out) {}
 
-  ServerPlan plan() {
+  void plan() {
     settings();
-    if (!divides()) return p_;
+    if (!divides()) return;
     const Stage stage = stage_of(m_, f_, at_.tensor, at_.pipeline, at_.expert, at_.stage);
     fixed();
     weights(stage);
@@ -31,7 +32,6 @@ class Planner {
     budget(stage);
     pool(stage);
     derived(stage);
-    return p_;
   }
 
  private:
@@ -258,9 +258,10 @@ class Planner {
       if (i == at_.stage) continue;
       ServerPoint other = at_;
       other.stage = i;
-      Planner planner(m_, f_, other);
+      ServerPlan there;
+      Planner planner(m_, f_, other, there);
       planner.alone_ = true;
-      const ServerPlan there = planner.plan();
+      planner.plan();
       if (there.kv_tokens >= p_.kv_tokens) continue;
       const double share = p_.kv_tokens > 0 ? static_cast<double>(there.kv_tokens) / static_cast<double>(p_.kv_tokens) : 0;
       set(T::kv_cache, static_cast<Bytes>(static_cast<double>(p_[T::kv_cache]) * share), {there.kv_pages, p_.page_tokens, 0});
@@ -316,7 +317,7 @@ class Planner {
   const ServerModel& m_;
   const ServerFacts& f_;
   const ServerPoint& at_;
-  ServerPlan p_;
+  ServerPlan& p_;
   bool alone_ = false;
 };
 
@@ -337,7 +338,9 @@ ServerPoint point_of(const Server& s) {
 }
 
 ServerPlan plan(const ServerModel& model, const ServerFacts& facts, const ServerPoint& point) {
-  return Planner(model, facts, point).plan();
+  ServerPlan out;
+  Planner(model, facts, point, out).plan();
+  return out;
 }
 
 }  // namespace oomplan

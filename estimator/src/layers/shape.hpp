@@ -18,6 +18,7 @@ namespace oomplan {
 /// Values of the variables above.
 struct TokenCounts {
   std::int64_t b = 1, s = 1, k = 1, e = 1, n = 1;
+  bool operator==(const TokenCounts&) const = default;
 };
 
 struct Dim {

@@ -39,9 +39,11 @@ class Builder {
     for (auto& station : tape_.stations)
       for (int u = 0; u < 3; ++u) {
         for (Segment* segment : {&station.forward[u], &station.backward[u]}) {
-          if (!segment->events.empty()) segment->number = tape_.segments++;
           segment->summary = summarise(*segment, false);
           segment->summary_adding = summarise(*segment, true);
+          if (segment->events.empty()) continue;
+          segment->number = tape_.segments++;
+          append(tape_.summaries, segment->summary);
         }
       }
     return std::move(tape_);
@@ -161,6 +163,16 @@ class Builder {
     return out;
   }
 
+  static void append(FlatSummaries& all, const Summary& s) {
+    const auto put = [&](const TapeSum& sum, FlatSummaries::Line line) {
+      line.terms = static_cast<std::uint32_t>(sum.size());
+      all.lines.push_back(line);
+      all.terms.insert(all.terms.end(), sum.begin(), sum.end());
+    };
+    put(s.net, {0, -1, s.events, static_cast<std::uint32_t>(s.highs.size())});
+    for (const auto& h : s.highs) put(h.level, {0, h.event, 0, 0});
+  }
+
   /// One tensor, or those of all inner units: count - 2 of them.
   void add(Polynomial& level, const TapeEvent& e, Bytes coefficient) const {
     const Monomial m = monomial(tape_.sites[e.site].bytes);
@@ -209,8 +221,10 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
   for (auto& station : tape->stations)
     for (auto& segment : station.backward)
       for (const auto& e : segment.events)
-        if (e.kind == TapeEvent::Kind::gradient)
+        if (e.kind == TapeEvent::Kind::gradient) {
           segment.gradients.push_back({e, tape->sites[e.site].leaf, tape->sites[e.site].bytes.coefficient});
+          segment.gradient_bytes += segment.gradients.back().bytes;
+        }
   tape->tied = a.tied && !options.critic;
   return tape;
 }
@@ -264,20 +278,40 @@ Bytes sum_of(const TapeSum& sum, const std::vector<std::int64_t>& values) {
   return out;
 }
 
+/// A height counts when it is above all before it, or as high and earlier.
+void raise(TorchSpan& span, Bytes level, std::int32_t event) {
+  if (level > span.peak || (level == span.peak && level > 0 && event < span.witness)) {
+    span.peak = level;
+    span.witness = event;
+  }
+}
+
 }  // namespace
 
 TorchSpan evaluate(const Summary& s, const std::vector<std::int64_t>& values) {
   TorchSpan span;
   span.net = sum_of(s.net, values);
   span.events = s.events;
-  for (const auto& h : s.highs) {
-    const Bytes level = sum_of(h.level, values);
-    if (level > span.peak || (level == span.peak && level > 0 && h.event < span.witness)) {
-      span.peak = level;
-      span.witness = h.event;
-    }
-  }
+  for (const auto& h : s.highs) raise(span, sum_of(h.level, values), h.event);
   return span;
+}
+
+std::vector<TorchSpan> evaluate(const FlatSummaries& all, std::uint32_t segments, const std::vector<std::int64_t>& values) {
+  std::vector<TorchSpan> spans(segments);
+  const auto* line = all.lines.data();
+  const auto* term = all.terms.data();
+  const auto sum = [&](std::uint32_t terms) {
+    Bytes out = 0;
+    for (const auto* end = term + terms; term < end; ++term) out += term->second * values[term->first];
+    return out;
+  };
+  for (TorchSpan& span : spans) {
+    const FlatSummaries::Line& net = *line++;
+    span.net = sum(net.terms);
+    span.events = net.events;
+    for (const auto* end = line + net.heights; line < end; ++line) raise(span, sum(line->terms), line->event);
+  }
+  return spans;
 }
 
 }  // namespace oomplan

@@ -59,6 +59,7 @@ struct LeftGradient {
 struct Segment {
   std::vector<TapeEvent> events;
   std::vector<LeftGradient> gradients;
+  Bytes gradient_bytes = 0;  ///< of all of them
   std::uint32_t number = 0;  ///< among the tape's segments that have events
   Summary summary;           ///< a leaf's gradient stays
   Summary summary_adding;    ///< a leaf's gradient is added into the one that is there, and freed
@@ -84,12 +85,25 @@ struct TapeLeaf {
   std::int64_t elements() const;
 };
 
+/// The summaries of a tape's segments, gradients kept, in the order of their numbers: every sum's terms one behind another.
+struct FlatSummaries {
+  struct Line {
+    std::uint32_t terms = 0;    ///< how many
+    std::int32_t event = -1;    ///< of a height; of the net, which comes first: -1
+    std::int32_t events = 0;    ///< net: of the segment
+    std::uint32_t heights = 0;  ///< net: how many lines follow
+  };
+  std::vector<Line> lines;
+  TapeSum terms;
+};
+
 struct Tape {
   std::vector<TapeSite> sites;
   std::vector<Station> stations;
   std::vector<Monomial> monomials;  ///< that occur in summaries
   std::uint32_t segments = 0;       ///< that have events
-  std::vector<TapeLeaf> leaves;     ///< of one unit per station
+  FlatSummaries summaries;
+  std::vector<TapeLeaf> leaves;  ///< of one unit per station
   bool tied = false;
 };
 
@@ -116,5 +130,7 @@ std::vector<std::pair<TapeSite, int>> saved_of_layer(const Architecture&, const 
 std::vector<std::int64_t> monomial_values(const Tape&, const TokenCounts&);
 /// `values` as from monomial_values.
 TorchSpan evaluate(const Summary&, const std::vector<std::int64_t>& values);
+/// All segments by number, gradients kept.
+std::vector<TorchSpan> evaluate(const FlatSummaries&, std::uint32_t segments, const std::vector<std::int64_t>& values);
 
 }  // namespace oomplan

@@ -5,6 +5,8 @@
 #include <bit>
 #include <utility>
 
+#include "program/free_index.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -47,92 +49,12 @@ struct CachingAllocator::Block {
   bool whole() const { return prev == nullptr && next == nullptr; }
 };
 
-namespace {
-
-/// Free blocks of one lane, by size, then address. A sorted list in chunks: as fast as a vector while it is short, and never
-/// slow when it is long.
-class FreeIndex {
-  using Block = CachingAllocator::Block;
-  struct Entry {
-    Bytes size;
-    Block* block;
-  };
-  /// Less than a given block.
-  struct Before {
-    Bytes size, address;
-    explicit Before(const Block* b) : size(b->size), address(b->address) {}
-    bool operator()(const Entry& e) const { return e.size != size ? e.size < size : e.block->address < address; }
-  };
-
- public:
-  struct At {
-    std::size_t chunk, slot;
-  };
-  bool end(At at) const { return at.chunk >= chunks_.size(); }
-  Block* operator[](At at) const { return chunks_[at.chunk][at.slot].block; }
-  At first() const { return {0, 0}; }
-  At next(At at) const { return at.slot + 1 < chunks_[at.chunk].size() ? At{at.chunk, at.slot + 1} : At{at.chunk + 1, 0}; }
-  /// The smallest block of at least `size`; of equals the one with the lowest address.
-  At at_least(Bytes size) const {
-    return find([size](const Entry& e) { return e.size < size; });
-  }
-  void insert(Block* block) {
-    if (chunks_.empty()) chunks_.emplace_back().reserve(kChunk + 1);
-    At at = find(Before(block));
-    if (end(at)) at = {chunks_.size() - 1, chunks_.back().size()};
-    auto& chunk = chunks_[at.chunk];
-    chunk.insert(chunk.begin() + static_cast<std::ptrdiff_t>(at.slot), {block->size, block});
-    if (chunk.size() > kChunk) {
-      std::vector<Entry> upper;
-      upper.reserve(kChunk + 1);
-      const auto middle = chunk.begin() + kChunk / 2;
-      upper.assign(middle, chunk.end());
-      chunk.erase(middle, chunk.end());
-      chunks_.insert(chunks_.begin() + static_cast<std::ptrdiff_t>(at.chunk) + 1, std::move(upper));
-    }
-  }
-  void erase(At at) {
-    auto& chunk = chunks_[at.chunk];
-    chunk.erase(chunk.begin() + static_cast<std::ptrdiff_t>(at.slot));
-    if (chunk.empty()) chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(at.chunk));
-  }
-  void erase(const Block* block) {
-    const At at = find(Before(block));
-    if (end(at) || (*this)[at] != block) throw Defect("allocator: a free block is not where its size says");
-    erase(at);
-  }
-  std::vector<Block*> all() const {
-    std::vector<Block*> out;
-    for (const auto& chunk : chunks_)
-      for (const auto& entry : chunk) out.push_back(entry.block);
-    return out;
-  }
-
- private:
-  static constexpr std::size_t kChunk = 64;
-  template <class Less>
-  At find(Less less) const {
-    std::size_t c = 0;
-    if (chunks_.size() > 1)
-      c = static_cast<std::size_t>(
-          std::partition_point(chunks_.begin(), chunks_.end(), [&](const auto& chunk) { return less(chunk.back()); }) -
-          chunks_.begin());
-    if (c == chunks_.size()) return {c, 0};
-    const auto& chunk = chunks_[c];
-    const auto slot = static_cast<std::size_t>(std::partition_point(chunk.begin(), chunk.end(), less) - chunk.begin());
-    return slot == chunk.size() ? At{c + 1, 0} : At{c, slot};
-  }
-  std::vector<std::vector<Entry>> chunks_;  // none is empty
-};
-
-}  // namespace
-
 /// Free memory is kept apart per (pool, small or large, stream): rule 2.
 struct CachingAllocator::Lane {
   int pool = 0;
   bool small = false;
   int stream = 0;
-  FreeIndex free;
+  FreeIndex<Block> free;
   std::vector<Block*> unmapped;  // gaps of expandable ranges, by address
 };
 
@@ -193,6 +115,8 @@ bool CachingAllocator::splits(const Lane& lane, Bytes block, Bytes rounded) cons
 
 CachingAllocator::Lane& CachingAllocator::lane(int pool, bool small, int stream) {
   const auto p = static_cast<std::size_t>(pool), s = static_cast<std::size_t>(stream);
+  if (p < arenas_.size() && arenas_[p] && s < arenas_[p]->lanes[small].size() && arenas_[p]->lanes[small][s]) [[likely]]
+    return *arenas_[p]->lanes[small][s];
   if (p >= arenas_.size()) arenas_.resize(p + 1);
   if (!arenas_[p]) arenas_[p] = std::make_unique<Arena>();
   auto& lanes = arenas_[p]->lanes[small];

@@ -1,8 +1,9 @@
 // The expansion of a Program into events, and the matching of every free with its allocation.
 #include <array>
-#include <unordered_map>
 
 #include <oomplan/program.hpp>
+
+#include "program/live_table.hpp"
 
 namespace oomplan {
 
@@ -16,20 +17,6 @@ struct ProgramReader {
 };
 
 namespace {
-
-struct Identity {
-  std::uint32_t site;
-  std::int64_t a, b;
-  bool operator==(const Identity&) const = default;
-};
-struct IdentityHash {
-  std::size_t operator()(const Identity& k) const {
-    std::uint64_t h = k.site * 0x9E3779B97F4A7C15ULL;
-    h = (h ^ static_cast<std::uint64_t>(k.a)) * 0xBF58476D1CE4E5B9ULL;
-    h = (h ^ (h >> 29) ^ static_cast<std::uint64_t>(k.b)) * 0x94D049BB133111EBULL;
-    return static_cast<std::size_t>(h ^ (h >> 32));
-  }
-};
 
 class Expander {
  public:
@@ -93,14 +80,11 @@ class Expander {
       if (paused_[pool]) throw Defect(describe("in a paused pool", op.site, a, b));
       if (op.kind == Program::Kind::alloc) {
         event.tensor = next_++;
-        if (!live_.emplace(Identity{op.site, a, b}, event.tensor).second)
-          throw Defect(describe("allocated twice", op.site, a, b));
+        if (!live_.insert({a, b, op.site}, event.tensor)) throw Defect(describe("allocated twice", op.site, a, b));
         level_[pool] += site.bytes;
       } else {
-        const auto found = live_.find(Identity{op.site, a, b});
-        if (found == live_.end()) throw Defect(describe("freed without allocation", op.site, a, b));
-        event.tensor = found->second;
-        live_.erase(found);
+        event.tensor = live_.take({a, b, op.site});
+        if (event.tensor < 0) throw Defect(describe("freed without allocation", op.site, a, b));
         level_[pool] -= site.bytes;
       }
     } else if (op.kind == Program::Kind::pause || op.kind == Program::Kind::resume) {
@@ -119,7 +103,7 @@ class Expander {
 
   const Program& program_;
   const std::function<bool(const Event&)>& see_;
-  std::unordered_map<Identity, std::int64_t, IdentityHash> live_;
+  LiveTable live_;
   std::array<Bytes, kPools> level_{};
   std::array<bool, kPools> paused_{};
   std::int64_t next_ = 0;

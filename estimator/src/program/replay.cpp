@@ -1,9 +1,8 @@
 #include "program/replay.hpp"
 
 #include <algorithm>
-#include <functional>
+#include <bit>
 #include <limits>
-#include <queue>
 #include <utility>
 
 namespace oomplan {
@@ -53,12 +52,41 @@ std::vector<FlatProgram::Loop> outermost_loops(const Program& program) {
   return loops;
 }
 
+/// Numbers that are handed out and come back, one bit each; the lowest goes first.
+class Slots {
+ public:
+  std::int32_t take() {
+    while (lowest_ < words_.size() && words_[lowest_] == 0) ++lowest_;
+    if (lowest_ == words_.size()) words_.push_back(~std::uint64_t{0});
+    const int bit = std::countr_zero(words_[lowest_]);
+    words_[lowest_] &= words_[lowest_] - 1;
+    const auto slot = static_cast<std::int32_t>(lowest_ * 64) + bit;
+    count_ = std::max(count_, slot + 1);
+    return slot;
+  }
+  void give_back(std::int32_t slot) {
+    const auto word = static_cast<std::size_t>(slot) / 64;
+    words_[word] |= std::uint64_t{1} << (slot % 64);
+    lowest_ = std::min(lowest_, word);
+  }
+  /// How many were ever in use at once.
+  std::int32_t count() const { return count_; }
+
+ private:
+  std::vector<std::uint64_t> words_;  // set bits: not in use
+  std::size_t lowest_ = 0;            // no word before it has a set bit
+  std::int32_t count_ = 0;
+};
+
 }  // namespace
 
 FlatProgram::FlatProgram(const Program& program) : loops(outermost_loops(program)), labels(program.labels) {
   std::vector<std::int32_t> slot_of;  // by tensor number
+  const auto count = static_cast<std::size_t>(expanded(program, program.ops, 0, program.ops.size()));
+  events.reserve(count);
+  slot_of.reserve(count / 2 + 1);
   // The lowest unused slot is taken: it depends on what lives alone, so turns that leave nothing new behind take equal slots.
-  std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> unused;
+  Slots unused;
   Bytes level = 0;
   const auto rounded = [](Bytes bytes) { return bytes == 0 ? 0 : round_up(bytes, 512); };
   expand(program, [&](const oomplan::Event& e) {
@@ -73,11 +101,9 @@ FlatProgram::FlatProgram(const Program& program) : loops(outermost_loops(program
           level += e.bytes;
           break;
         }
-        if (unused.empty()) unused.push(slots++);
         flat.op = Op::torch_alloc;
-        flat.slot = slot_of.back() = unused.top();
+        flat.slot = slot_of.back() = unused.take();
         flat.stream = program.sites[e.site].stream;
-        unused.pop();
         level += rounded(e.bytes);
         break;
       case Program::Kind::free:
@@ -86,7 +112,7 @@ FlatProgram::FlatProgram(const Program& program) : loops(outermost_loops(program
         if (e.pool == Pool::torch) {
           flat.op = Op::torch_free;
           flat.slot = slot_of[static_cast<std::size_t>(e.tensor)];
-          unused.push(flat.slot);
+          unused.give_back(flat.slot);
           level -= rounded(e.bytes);
         } else {
           level -= e.bytes;
@@ -114,6 +140,7 @@ FlatProgram::FlatProgram(const Program& program) : loops(outermost_loops(program
     events.push_back(flat);
     return true;
   });
+  slots = unused.count();
   for (auto& loop : loops) {
     const auto turn = [&](std::int64_t n) {
       return events.begin() + static_cast<std::ptrdiff_t>(loop.first + loop.period * static_cast<std::size_t>(n));
@@ -272,30 +299,38 @@ class Player {
 Replay replay(const FlatProgram& program, const AllocatorSettings& settings) { return Player(program, settings).run(); }
 Replay replay(const Program& program, const AllocatorSettings& settings) { return replay(FlatProgram(program), settings); }
 
-// A run says more than yes or no. One that went well, and never held more than `device_peak`, goes the same way at that very
-// limit: what was granted still is, what was refused would have passed the higher one. One that failed goes the same way at every
-// higher limit below the lowest level that was refused. So both ends of the search move to levels that occur.
-Bytes needed_capacity(const FlatProgram& program, AllocatorSettings settings, const Replay* known) {
+// A run says more than what happens at its own limit. The device granted levels up to `device_peak` and refused those from
+// `refused` on, so the run goes the same way at every limit from the one up to below the other: what was granted still is, what
+// was refused still is. This holds for runs that failed as well.
+const Replay& Replays::at(Bytes limit) {
+  for (const Replay& r : known_)
+    if (r.device_peak <= limit && (r.refused == 0 || limit < r.refused)) return r;
+  settings_.device_limit = limit;
+  return known_.emplace_back(replay(program_, settings_));
+}
+
+// Both ends of the search move to levels that occur. What is found lies above `low` at every moment: `low` fails.
+std::optional<Bytes> Replays::needed_capacity(Bytes most) {
   constexpr Bytes kPage = 2 * kMiB;
-  const auto run_at = [&](Bytes limit) {
-    settings.device_limit = limit;
-    return replay(program, settings);
-  };
-  const Replay roomy = known != nullptr ? *known : run_at(AllocatorSettings{}.device_limit);
+  const Replay& roomy = this->roomy();
   if (!roomy.ok) return -1;
-  Bytes low = program.peak - 1;  // does not do
+  Bytes low = program_.peak - 1;  // does not do
   while (true) {
     Bytes high = roomy.device_peak;  // does
     while (high - low > kPage) {
       const Bytes middle = low + (high - low) / 2;
-      const Replay r = run_at(middle);
+      const Replay& r = at(middle);
       (r.ok ? high : low) = r.ok ? r.device_peak : r.refused - 1;
+      if (low >= most) return std::nullopt;
     }
-    if (high == roomy.device_peak || run_at(high + kPage).ok) return high;
+    if (high == roomy.device_peak || at(high + kPage).ok) return high;
     low = high + kPage;
   }
 }
-Bytes needed_capacity(const Program& program, AllocatorSettings settings) {
+Bytes needed_capacity(const FlatProgram& program, const AllocatorSettings& settings) {
+  return *Replays(program, settings).needed_capacity();
+}
+Bytes needed_capacity(const Program& program, const AllocatorSettings& settings) {
   return needed_capacity(FlatProgram(program), settings);
 }
 

@@ -6,6 +6,9 @@
 // a pool with an allocator of its own; the driver's own requests (context, NCCL, graphs) and a resume are not tried again.
 #pragma once
 #include <cstdint>
+#include <deque>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,11 +75,27 @@ struct Replay {
 Replay replay(const FlatProgram&, const AllocatorSettings&);
 Replay replay(const Program&, const AllocatorSettings&);
 
-/// The smallest device limit (settings.device_limit is not looked at) at which the replay does not run out, and neither does it
-/// one page of 2 MiB above: the allocator is not strictly monotone in the limit. -1 when no device is large enough because
-/// memory_fraction refuses.
-/// `roomy`: the replay on a device of any size, if it is known.
-Bytes needed_capacity(const FlatProgram&, AllocatorSettings, const Replay* roomy = nullptr);
-Bytes needed_capacity(const Program&, AllocatorSettings);
+/// Replays of one program on devices of different sizes. Runs that must go alike are played once.
+class Replays {
+ public:
+  /// settings.device_limit is not looked at. REQUIRES: the program outlives this.
+  Replays(const FlatProgram& program, const AllocatorSettings& settings) : program_(program), settings_(settings) {}
+
+  /// The replay on a device of any size.
+  const Replay& roomy() { return at(AllocatorSettings{}.device_limit); }
+  /// The replay on a device of this size. The reference stays valid.
+  const Replay& at(Bytes device_limit);
+  /// The smallest device limit at which the replay does not run out, and neither does it one page of 2 MiB above: the allocator
+  /// is not strictly monotone in the limit. -1 when no device is large enough because memory_fraction refuses. Nothing as soon as
+  /// it is known to be more than `most`.
+  std::optional<Bytes> needed_capacity(Bytes most = std::numeric_limits<Bytes>::max());
+
+ private:
+  const FlatProgram& program_;
+  AllocatorSettings settings_;
+  std::deque<Replay> known_;
+};
+Bytes needed_capacity(const FlatProgram&, const AllocatorSettings&);
+Bytes needed_capacity(const Program&, const AllocatorSettings&);
 
 }  // namespace oomplan

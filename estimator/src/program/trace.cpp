@@ -2,25 +2,25 @@
 #include <array>
 #include <map>
 #include <tuple>
-#include <unordered_map>
 
 #include <oomplan/program.hpp>
 
 namespace oomplan {
 namespace {
 
-/// Everything that is alive, with what is needed to name it.
+/// A tensor with what is needed to name it.
 struct Alive {
   std::uint32_t site = 0;
   std::uint32_t phase = 0;  // label number + 1; 0: before the first mark
+  bool lives = false;
 };
 
 using PausedPools = std::array<bool, kPools>;
 
-std::vector<LiveTensor> merged(const Program& program, const std::unordered_map<std::int64_t, Alive>& live,
-                               const PausedPools& paused) {
+std::vector<LiveTensor> merged(const Program& program, const std::vector<Alive>& tensors, const PausedPools& paused) {
   std::map<std::tuple<std::string, std::vector<std::int64_t>, DType, Category, Pool, Holder, std::uint32_t>, LiveTensor> rows;
-  for (const auto& [tensor, alive] : live) {
+  for (const Alive& alive : tensors) {
+    if (!alive.lives) continue;
     const Site& site = program.sites[alive.site];
     if (!on_device(site.pool) || site.bytes == 0 || paused[static_cast<std::size_t>(site.pool)]) continue;
     auto& row = rows[{site.name, site.shape, site.dtype, site.category, site.pool, site.holder, alive.phase}];
@@ -47,7 +47,7 @@ std::vector<LiveTensor> merged(const Program& program, const std::unordered_map<
 /// What is alive while a program is expanded, and which pools do not count.
 struct State {
   const Program& program;
-  std::unordered_map<std::int64_t, Alive> live;
+  std::vector<Alive> tensors{};  // by number
   PausedPools paused{};
   std::uint32_t phase = 0;
   /// True for an event that can change a level.
@@ -57,10 +57,10 @@ struct State {
         phase = e.site + 1;
         return false;
       case Program::Kind::alloc:
-        live[e.tensor] = {e.site, phase};
+        tensors.push_back({e.site, phase, true});
         return true;
       case Program::Kind::free:
-        live.erase(e.tensor);
+        tensors[static_cast<std::size_t>(e.tensor)].lives = false;
         return true;
       case Program::Kind::pause:
       case Program::Kind::resume:
@@ -103,12 +103,12 @@ std::vector<LiveTensor> live_in_phase(const Program& program, std::string_view l
   const std::int64_t witness = witness_in(program, label);
   std::vector<LiveTensor> out;
   if (witness < 0) return out;
-  State state{program, {}};
+  State state{program};
   std::int64_t ordinal = 0;
   expand(program, [&](const Event& e) {
     if (!state.take(e)) return true;
     if (ordinal++ < witness) return true;
-    out = merged(program, state.live, state.paused);
+    out = merged(program, state.tensors, state.paused);
     return false;
   });
   return out;
@@ -125,9 +125,11 @@ Trace trace(const Program& program) {
     switch (e.kind) {
       case Program::Kind::alloc:
         levels.add(e.pool, e.bytes);
+        ++out.left;
         break;
       case Program::Kind::free:
         levels.add(e.pool, -e.bytes);
+        --out.left;
         break;
       case Program::Kind::pause:
         levels.pause(e.pool, e.bytes);
@@ -146,7 +148,7 @@ Trace trace(const Program& program) {
   });
   out.span = levels.span();
   // A second expansion knows where the peaks are: keeping ledgers and live sets for every new highest would cost more.
-  State state{program, {}};
+  State state{program};
   std::array<std::array<Bytes, kCategories>, kPools> held{};
   const auto add_up = [&](std::vector<Bytes>& sum, bool device) {
     for (std::size_t pool = 0; pool < kPools; ++pool)
@@ -161,14 +163,12 @@ Trace trace(const Program& program) {
     if (e.kind == Program::Kind::free) held[pool][static_cast<std::size_t>(program.sites[e.site].category)] -= e.bytes;
     if (ordinal == out.span.witness) {
       out.phase = state.phase == 0 ? "" : program.labels[state.phase - 1];
-      out.live = merged(program, state.live, state.paused);
+      out.live = merged(program, state.tensors, state.paused);
       add_up(out.device_by_category, true);
     }
     if (ordinal == host_witness) add_up(out.host_by_category, false);
-    ++ordinal;
-    return true;
+    return ordinal++ < std::max(out.span.witness, host_witness);
   });
-  out.left = static_cast<std::int64_t>(state.live.size());
   return out;
 }
 

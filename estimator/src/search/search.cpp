@@ -96,7 +96,7 @@ class Searcher {
   }
   /// When nothing was found.
   std::vector<Limit> limits(const Found& found) const {
-    if (found.fitting > 0) return {refused_};
+    if (found.fitting > 0) return {unexplained_ ? limit_of(explain_worst(*unexplained_, catalog_, store_)) : refused_};
     return limits_of(job_, trainer_verdicts_, server_verdicts_, trainers_, usable_);
   }
 
@@ -321,7 +321,12 @@ class Searcher {
                 fmt::format("{}: {}", wrong[0].place.path, wrong[0].why.empty() ? wrong[0].expected : wrong[0].why)});
         continue;
       }
-      c.estimate = explain_worst(c.job, catalog_, store_);
+      if (auto e = explain_worst_if_it_fits(c.job, catalog_, store_)) {
+        c.estimate = *std::move(e);
+      } else {
+        if (refused_.text.empty() && !unexplained_) unexplained_ = std::move(c.job);
+        continue;
+      }
       if (!c.estimate.fits()) {
         refuse(limit_of(c.estimate));
         continue;
@@ -334,7 +339,7 @@ class Searcher {
     }
   }
   void refuse(Limit why) {
-    if (refused_.text.empty()) refused_ = std::move(why);
+    if (refused_.text.empty() && !unexplained_) refused_ = std::move(why);
   }
 
   Job from_, job_;
@@ -353,7 +358,8 @@ class Searcher {
   std::vector<ServerVerdict> server_verdicts_;
   Numbers<std::tuple<std::int64_t, std::int64_t, int, int, int>> trainer_shapes_, server_shapes_;
   std::vector<Pair> pairs_;
-  Limit refused_;  ///< why the first of those that fit by their levels does not run
+  Limit refused_;                   ///< why the first of those that fit by their levels does not run
+  std::optional<Job> unexplained_;  ///< it is this one, and is short by more than was looked at
 };
 
 /// Machines are not split: sizes that could be rented.

@@ -109,7 +109,9 @@ Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog
     Candidate c = std::move(fitting.back());
     fitting.pop_back();
     if (admit && !admit(c)) continue;
-    c.estimate = explain_worst(c.job, catalog, store);
+    auto explained = explain_worst_if_it_fits(c.job, catalog, store);
+    if (!explained) continue;
+    c.estimate = *std::move(explained);
     if (!enough(c.estimate, aim->name)) continue;
     if (!admit) describe_changes(base, c);
     found.best.push_back(std::move(c));

@@ -10,6 +10,8 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include "training/plan.hpp"
 #include "training/player.hpp"
@@ -21,15 +23,16 @@ class Fsdp2 {
  public:
   /// `role` stands before the names of sites.
   Fsdp2(R& r, const TrainPlan& plan, std::string_view role) : r_(r), plan_(plan), micro_(Index(0)) {
-    if constexpr (R::kWrites)
+    if constexpr (R::kWrites) {
       prefix_ = role.empty() ? "" : std::string(role) + ".";
-    else
+      const Tape& any = plan.train != nullptr ? *plan.train : *plan.log_probs;
+      units_.resize(any.stations.size());
+      for (std::size_t s = 0; s < any.stations.size(); ++s)
+        if (plan.wrapped[s]) units_[s] = sites_of(plan.units[s], station_name(any.stations[s].place));
+      root_ = sites_of(plan.root, "root");
+    } else {
       (void)role;
-    const Tape& any = plan.train != nullptr ? *plan.train : *plan.log_probs;
-    units_.resize(any.stations.size());
-    for (std::size_t s = 0; s < any.stations.size(); ++s)
-      if (plan.wrapped[s]) units_[s] = sites_of(plan.units[s], station_name(any.stations[s].place));
-    root_ = sites_of(plan.root, "root");
+    }
     parameters_ = site("", "parameters", plan.resident, Category::weights, Holder::resident);
     optimizer_ = site("", "optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
     host_parameters_ = host_site("", "parameters on the host", plan.resident);
@@ -74,12 +77,12 @@ class Fsdp2 {
 
   /// Forward pass of one micro-batch; `player` plays the tape of the pass.
   void forward(Player<R>& player, Index micro) {
-    micro_ = micro;
+    remember(micro_, micro);
     const Tape& tape = player.tape();
     const std::size_t n = tape.stations.size();
     player.play(station(tape, StationPlace::inputs), false, Unit::first, Index(0), micro);
     before_ = nullptr;
-    if (plan_.sharded && !stays(plan_.reshard_root)) unshard_forward(root_, Index(0));
+    if (plan_.sharded && !stays(plan_.reshard_root)) unshard_forward(root(), Index(0));
     for (std::size_t s = 1; s < n; ++s) {
       const auto place = tape.stations[s].place;
       if (place == StationPlace::loss && !plan_.loss_inside) leave_root();
@@ -96,7 +99,7 @@ class Fsdp2 {
   /// Backward pass of one micro-batch. `first`: no gradients are there yet. `last`: gradients are reduced (always, unless
   /// synchronisation is deferred).
   void backward(Player<R>& player, Index micro, bool first, bool last) {
-    micro_ = micro;
+    remember(micro_, micro);
     first_ = first;
     last_ = last || plan_.sync_every;
     reducing_ = nullptr;
@@ -134,14 +137,42 @@ class Fsdp2 {
       return;
     }
     for (std::size_t s = 0; s < tape.stations.size(); ++s)
-      if (plan_.wrapped[s]) player.each_unit(s, false, [&](Unit, Index at) { r_.free(units_[s].gradient, at); });
-    r_.free(root_.gradient);
+      if (plan_.wrapped[s]) player.each_unit(s, false, [&](Unit, Index at) { r_.free(gradient(sites(s)), at); });
+    r_.free(gradient(root()));
   }
 
  private:
   struct Sites {
     SiteRef upload, cast, gathered, unsharded, reduce_input, reduce_output, gradient, accumulated;
   };
+  /// What a pass knows of a unit: its sites, or for a fold their sizes alone, as the plan has them.
+  using UnitSites = std::conditional_t<R::kWrites, Sites, UnitBytes>;
+  const UnitSites& sites(std::size_t station) const {
+    if constexpr (R::kWrites)
+      return units_[station];
+    else
+      return plan_.units[station];
+  }
+  const UnitSites& root() const {
+    if constexpr (R::kWrites)
+      return root_;
+    else
+      return plan_.root;
+  }
+  /// Lies where the optimizer steps.
+  SiteRef gradient(const UnitSites& u) const {
+    if constexpr (R::kWrites)
+      return u.gradient;
+    else
+      return {0, u.gradient, plan_.cpu_offload ? Pool::pinned : Pool::torch};
+  }
+  /// The shard in the compute dtype is a copy.
+  static bool casts(const UnitSites& u) {
+    if constexpr (R::kWrites)
+      return u.cast.bytes > 0;
+    else
+      return u.cast > 0;
+  }
 
   static std::string_view station_name(StationPlace place) {
     return place == StationPlace::embedding ? "embedding" : place == StationPlace::layers ? "layer" : "head";
@@ -185,8 +216,7 @@ class Fsdp2 {
   }
   Sites sites_of(const UnitBytes& b, std::string_view unit) {
     Sites s;
-    s.upload =
-        site(unit, "shard_from_host", plan_.cpu_offload ? b.resident : 0, Category::communication, Holder::communication, 1);
+    s.upload = site(unit, "shard_from_host", b.upload, Category::communication, Holder::communication, 1);
     s.cast = site(unit, "shard_cast", b.cast, Category::communication, Holder::communication, 1);
     s.gathered = site(unit, "all_gather_output", b.gathered, Category::communication, Holder::communication, 1);
     s.unsharded = site(unit, "unsharded_parameters", b.unsharded, Category::weights, Holder::communication);
@@ -210,11 +240,10 @@ class Fsdp2 {
       act(parameters_, Index(0));
     } else {
       const Tape& tape = plan_.train != nullptr ? *plan_.train : *plan_.log_probs;
-      auto& sites = parameter_sites_;
-      if (sites.empty())
-        for (const auto& leaf : tape.leaves) sites.push_back(leaf_site(leaf));
+      if (parameter_sites_.empty())
+        for (const auto& leaf : tape.leaves) parameter_sites_.push_back(leaf_site(leaf));
       for (std::size_t i = 0; i < tape.leaves.size(); ++i)
-        r_.repeat(tape.stations[tape.leaves[i].station].count, [&](Index at) { act(sites[i], at); });
+        r_.repeat(tape.stations[tape.leaves[i].station].count, [&](Index at) { act(parameter_sites_[i], at); });
     }
   }
   SiteRef leaf_site(const TapeLeaf& leaf) {
@@ -236,72 +265,79 @@ class Fsdp2 {
 
   // ---- forward
 
+  /// An index that is needed later. A fold needs none.
+  static void remember(Index& kept, Index now) {
+    if constexpr (R::kWrites)
+      kept = now;
+    else
+      (void)kept, (void)now;
+  }
   /// What is not resharded stays unsharded from a forward-only pass to the next pass, which gathers nothing
   /// (_fsdp_param_group.py: unshard returns when the group is unsharded).
   bool stays(bool resharded) const { return held_ && !resharded; }
-  void gather(const Sites& u, Index at) {
+  void gather(const UnitSites& u, Index at) {
     if (plan_.cpu_offload) r_.alloc(u.upload, at);
     r_.alloc(u.cast, at);
-    if (plan_.cpu_offload && u.cast.bytes > 0) r_.free(u.upload, at);
+    if (plan_.cpu_offload && casts(u)) r_.free(u.upload, at);
     r_.alloc(u.gathered, at);
     r_.free(u.cast, at);
-    if (plan_.cpu_offload && u.cast.bytes == 0) r_.free(u.upload, at);
+    if (plan_.cpu_offload && !casts(u)) r_.free(u.upload, at);
   }
-  void unshard_forward(const Sites& u, Index at) {
+  void unshard_forward(const UnitSites& u, Index at) {
     gather(u, at);
     r_.alloc(u.unsharded, at);
     if (before_ != nullptr) r_.free(before_->gathered, before_at_);
     before_ = &u;
-    before_at_ = at;
+    remember(before_at_, at);
   }
   void forward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
     const bool hooked = plan_.sharded && plan_.wrapped[s] && !stays(plan_.reshard_layers);
     if (hooked) {
       if (u == Unit::inner || u == Unit::last) {
-        before_ = &units_[s];
-        before_at_ = at - 1;
+        before_ = &sites(s);
+        remember(before_at_, at - 1);
       }
-      unshard_forward(units_[s], at);
+      unshard_forward(sites(s), at);
     }
     player.play(s, false, u, at, micro_);
-    if (hooked && plan_.reshard_layers) r_.free(units_[s].unsharded, at);
+    if (hooked && plan_.reshard_layers) r_.free(sites(s).unsharded, at);
   }
   void leave_root() {
     if (!plan_.sharded) return;
     if (before_ != nullptr) r_.free(before_->gathered, before_at_);
     before_ = nullptr;
-    if (plan_.reshard_root) r_.free(root_.unsharded);
+    if (plan_.reshard_root) r_.free(root().unsharded);
   }
 
   // ---- backward
 
   /// The unit that ran before station s in forward order (what its backward prefetches), if any.
-  const Sites* earlier(const Tape& tape, std::size_t s, Index& at) const {
+  const UnitSites* earlier(const Tape& tape, std::size_t s, Index& at) const {
     for (std::size_t k = s; k-- > 0;) {
       if (!plan_.wrapped[k]) continue;
       at = Index(tape.stations[k].count - 1);
-      return &units_[k];
+      return &sites(k);
     }
     return nullptr;
   }
   void enter_root(const Tape& tape) {
     if (plan_.reshard_root) {
-      gather(root_, Index(0));
-      r_.alloc(root_.unsharded);
-      r_.free(root_.gathered);
+      gather(root(), Index(0));
+      r_.alloc(root().unsharded);
+      r_.free(root().gathered);
     }
     Index at(0);
-    const Sites* target = plan_.reshard_layers ? earlier(tape, tape.stations.size(), at) : nullptr;
+    const UnitSites* target = plan_.reshard_layers ? earlier(tape, tape.stations.size(), at) : nullptr;
     if (target != nullptr) gather(*target, at);
   }
   void backward_unit(Player<R>& player, std::size_t s, Unit u, Index at, LeafGradients policy) {
     if (!plan_.sharded || !plan_.wrapped[s]) return player.play(s, true, u, at, micro_, policy);
-    const Sites& unit = units_[s];
+    const UnitSites& unit = sites(s);
     if (plan_.reshard_layers) {
       r_.alloc(unit.unsharded, at);
       r_.free(unit.gathered, at);
       Index before(0);
-      const Sites* target = &unit;
+      const UnitSites* target = &unit;
       if (u == Unit::first)
         target = earlier(player.tape(), s, before);
       else
@@ -313,7 +349,7 @@ class Fsdp2 {
     if (player.tape().stations[s].place == StationPlace::embedding) return;
     if (last_ && u != Unit::last && player.tape().stations[s].count > 1) {
       reducing_ = &unit;
-      reducing_at_ = at + 1;
+      remember(reducing_at_, at + 1);
     }
     reduce(unit, at, [&](Which which) { player.free_gradients(s, u, at, micro_, which, plan_.last_leaf[s]); });
   }
@@ -321,7 +357,7 @@ class Fsdp2 {
   /// post_backward of one unit. free_fresh(Which) drops this micro-batch's gradients. The last parameter's gradient is held by
   /// a loop variable until the function returns.
   template <class FreeFresh>
-  void reduce(const Sites& unit, Index at, FreeFresh&& free_fresh) {
+  void reduce(const UnitSites& unit, Index at, FreeFresh&& free_fresh) {
     if (!plan_.sync_every) {
       // unsharded gradients are cast to the reduce dtype and added up
       free_fresh(Which::all_but_last);
@@ -340,25 +376,25 @@ class Fsdp2 {
     shard_gradient(unit, at);
     if (plan_.sync_every) free_fresh(Which::last);
     reducing_ = &unit;
-    reducing_at_ = at;
+    remember(reducing_at_, at);
   }
-  void shard_gradient(const Sites& unit, Index at) {
+  void shard_gradient(const UnitSites& unit, Index at) {
     const bool exists = plan_.sync_every && !first_;
     if (exists) return r_.free(unit.reduce_output, at);  // added into the sharded gradient
     const bool copies = plan_.casts_gradients || plan_.cpu_offload;
-    if (copies) r_.alloc(unit.gradient, at);
+    if (copies) r_.alloc(gradient(unit), at);
     r_.free(unit.reduce_output, at);
-    if (!copies) r_.alloc(unit.gradient, at);  // a view of the output: the same memory under another name
+    if (!copies) r_.alloc(gradient(unit), at);  // a view of the output: the same memory under another name
   }
   void finish_backward(Player<R>& player) {
     const Tape& tape = player.tape();
-    reduce(root_, Index(0), [&](Which which) {
+    reduce(root(), Index(0), [&](Which which) {
       for (std::size_t s = 0; s < tape.stations.size(); ++s)
         if (!plan_.wrapped[s]) player.free_gradients(s, Unit::first, Index(0), micro_, which, plan_.root_last_leaf);
     });
     const std::size_t embedding = station(tape, StationPlace::embedding);
     if (plan_.wrapped[embedding])
-      reduce(units_[embedding], Index(0), [&](Which which) {
+      reduce(sites(embedding), Index(0), [&](Which which) {
         player.free_gradients(embedding, Unit::first, Index(0), micro_, which, plan_.last_leaf[embedding]);
       });
     if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
@@ -369,13 +405,13 @@ class Fsdp2 {
   const TrainPlan& plan_;
   std::string prefix_;
   Index micro_;
-  std::vector<Sites> units_;
+  std::vector<Sites> units_;  ///< of the stations; only when a program is written
   Sites root_;
   SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_;
   std::vector<SiteRef> parameter_sites_;
-  const Sites* before_ = nullptr;  ///< whose all-gather output is still held in forward
+  const UnitSites* before_ = nullptr;  ///< whose all-gather output is still held in forward
   Index before_at_;
-  const Sites* reducing_ = nullptr;  ///< whose reduce-scatter input is still held in backward
+  const UnitSites* reducing_ = nullptr;  ///< whose reduce-scatter input is still held in backward
   Index reducing_at_;
   bool first_ = true, last_ = true;
   bool held_ = false;  ///< a forward pass without a backward pass came before

@@ -14,6 +14,7 @@ std::int64_t shard_elements(const TapeLeaf& leaf, std::int64_t ranks) {
 UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks) {
   UnitBytes b;
   b.resident = bytes_of(u.shard, t.storage);
+  b.upload = t.cpu_offload_policy ? b.resident : 0;
   b.unsharded = bytes_of(u.shard * ranks, t.compute);
   b.cast = t.storage == t.compute ? 0 : ranks > 1 ? bytes_of(u.shard, t.compute) : bytes_of(u.largest, t.compute);
   b.gathered = ranks > 1 ? b.unsharded : 0;

@@ -25,6 +25,7 @@ struct ShardUnit {
 /// Sizes of a unit in bytes.
 struct UnitBytes {
   Bytes resident = 0;   ///< sharded parameters as stored
+  Bytes upload = 0;     ///< the shard copied from the host, under CPUOffloadPolicy
   Bytes cast = 0;       ///< the shard in the compute dtype, while it is copied in; 0 when it is stored so
   Bytes gathered = 0;   ///< output of the all-gather; 0 on one rank
   Bytes unsharded = 0;  ///< the parameters that the forward pass uses

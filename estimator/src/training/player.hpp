@@ -7,6 +7,7 @@
 #include <oomplan/program.hpp>
 
 #include "layers/tape.hpp"
+#include "training/folded_tape.hpp"
 
 namespace oomplan {
 
@@ -18,17 +19,18 @@ enum class LeafGradients : std::uint8_t { keep, add };
 template <class R>
 class Player {
  public:
-  /// `role` stands before the names of sites. REQUIRES: tape outlives the player.
-  Player(R& r, const Tape& tape, const TokenCounts& counts, std::int64_t chunks, std::string_view role)
-      : r_(r), tape_(tape), counts_(counts), chunks_(chunks) {
-    if constexpr (R::kWrites) {
+  /// `role` stands before the names of sites. `folded`: of this tape and these counts, where roles share one.
+  /// REQUIRES: tape and folded outlive the player.
+  Player(R& r, const Tape& tape, const TokenCounts& counts, std::int64_t chunks, std::string_view role,
+         FoldedTape* folded = nullptr)
+      : r_(r), tape_(tape), counts_(counts), chunks_(chunks), own_(tape, counts), folded_(folded != nullptr ? *folded : own_) {
+    if constexpr (R::kWrites)
       register_sites(role.empty() ? "" : std::string(role) + ".");
-    } else {
+    else
       (void)role;
-      values_ = monomial_values(tape, counts);
-      known_.resize(std::size_t{2} * tape.segments, {0, 0, -1, -1});
-    }
   }
+  Player(const Player&) = delete;
+  Player& operator=(const Player&) = delete;
 
   const Tape& tape() const { return tape_; }
   std::int64_t count(std::size_t station) const {
@@ -43,24 +45,30 @@ class Player {
       for (const auto& e : segment.events) write(e, at, micro_batch, gradients);
     } else {
       if (segment.events.empty()) return;
-      const bool adding = gradients == LeafGradients::add;
-      r_.call(evaluated(std::size_t{2} * segment.number + (adding ? 1 : 0), adding ? segment.summary_adding : segment.summary));
+      if (gradients == LeafGradients::add)
+        r_.call(folded_.segment_adding(segment));
+      else
+        r_.call(folded_.segment(segment));
     }
   }
 
   /// Frees the gradients that the unit's backward pass has left (they have been reduced).
   void free_gradients(std::size_t station, Unit unit, Index at, Index micro_batch, Which which = Which::all, int last_leaf = -1) {
-    Bytes sum = 0;
-    for (const auto& g : tape_.stations[station].segment(true, unit).gradients) {
-      const bool is_last = g.leaf == last_leaf;
-      if (which == Which::all_but_last ? is_last : which == Which::last && !is_last) continue;
-      if constexpr (R::kWrites)
+    const Segment& segment = tape_.stations[station].segment(true, unit);
+    if constexpr (R::kWrites) {
+      for (const auto& g : segment.gradients) {
+        const bool is_last = g.leaf == last_leaf;
+        if (which == Which::all_but_last ? is_last : which == Which::last && !is_last) continue;
         r_.free(refs_[g.event.site], g.event.relative ? at : resolve(g.event), micro_batch);
-      else
-        sum += g.bytes;
-    }
-    if constexpr (!R::kWrites) {
-      if (sum > 0) r_.add(Pool::torch, -sum);
+      }
+    } else {
+      Bytes sum = segment.gradient_bytes;
+      if (which != Which::all) {
+        Bytes last = 0;
+        for (const auto& g : segment.gradients) last += g.leaf == last_leaf ? g.bytes : 0;
+        sum = which == Which::last ? last : sum - last;
+      }
+      if (sum > 0) r_.free(sum);
     }
   }
 
@@ -93,12 +101,6 @@ class Player {
       refs_.push_back(r_.site(std::move(row)));
     }
   }
-  /// Every micro-batch plays the same summaries: each is evaluated once.
-  const TorchSpan& evaluated(std::size_t number, const Summary& summary) {
-    auto& known = known_[number];
-    if (known.events < 0) known = evaluate(summary, values_);
-    return known;
-  }
   Index resolve(const TapeEvent& e) const {
     if (e.offset >= 0) return Index(e.offset);
     return Index(count(tape_.sites[e.site].station) + e.offset);
@@ -123,8 +125,8 @@ class Player {
   TokenCounts counts_;
   std::int64_t chunks_;
   std::vector<SiteRef> refs_;
-  std::vector<std::int64_t> values_;  ///< of the tape's monomials
-  std::vector<TorchSpan> known_;      ///< two for every segment, gradients kept or added; events < 0: not evaluated yet
+  FoldedTape own_;
+  FoldedTape& folded_;
 };
 
 }  // namespace oomplan
