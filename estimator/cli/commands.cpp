@@ -38,12 +38,16 @@ constexpr std::array<OptionRow, 10> kSearch{{
     {"threads", "N", "threads to search with (default 1)"},
     {"job", "N", "print the job file of the N-th configuration in place of the table"},
 }};
+constexpr std::array<OptionRow, 2> kSnapshot{{
+    {"top", "N", "how many rows of live blocks to show (default 12)"},
+    {"replay", "", "play the recorded requests through the allocator again and compare"},
+}};
 constexpr std::array<OptionRow, 1> kModel{{{"parameters", "", "list every parameter tensor"}}};
 constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for this version of the engine"}}};
 
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
-constexpr std::array<Command, 9> kCommands{{
+constexpr std::array<Command, 10> kCommands{{
     {"estimate", "FILE [key=value ...]", "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
      "Exit status: 0 fits, 1 does not fit, 2 the input is wrong.\n\n"
@@ -69,6 +73,12 @@ constexpr std::array<Command, 9> kCommands{{
      "  oomplan read examples/grpo.yaml\n"
      "  oomplan read examples/grpo.yaml --json\n",
      kRead, kAny, run_read},
+    {"snapshot", "FILE", "what a PyTorch memory snapshot holds: peaks, live blocks, fragmentation, out of memory",
+     "FILE is what torch.cuda.memory._dump_snapshot wrote (torch 2.0 to 2.13), or the same as JSON; `-` reads standard input.\n"
+     "It is read as plain data: a pickle that could run code is refused.\n\n"
+     "  oomplan snapshot memory_snapshot.pickle\n"
+     "  oomplan snapshot memory_snapshot.pickle --top 30 --replay\n",
+     kSnapshot, 1, run_snapshot},
     {"model", "NAME", "parameters, layers and KV cache of a model",
      "NAME is an alias, a hub id of the built-in list, a folder or a config.json. Nothing is downloaded.\n\n"
      "  oomplan model qwen2.5-7b\n"

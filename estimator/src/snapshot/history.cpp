@@ -163,6 +163,23 @@ DeviceHistory history_of(const Snapshot& snapshot, int device) {
   return out;
 }
 
+std::vector<LivePlace> places_of(const Snapshot& snapshot, const std::vector<LiveRow>& rows) {
+  std::map<std::tuple<Bytes, std::string, std::int64_t, std::string, bool>, std::size_t> known;
+  std::vector<LivePlace> out;
+  for (const auto& row : rows) {
+    const Frame* frame = telling_frame(snapshot, row.stack);
+    const Frame none;
+    const Frame& f = frame != nullptr ? *frame : none;
+    const auto [at, is_new] = known.try_emplace({row.bytes, f.file, f.line, f.function, row.before}, out.size());
+    if (is_new) out.push_back({row.bytes, 0, frame, row.before});
+    out[at->second].count += row.count;
+  }
+  std::stable_sort(out.begin(), out.end(), [](const LivePlace& a, const LivePlace& b) {
+    return std::pair(a.total(), a.bytes) > std::pair(b.total(), b.bytes);
+  });
+  return out;
+}
+
 const Frame* telling_frame(const Snapshot& snapshot, StackId stack) {
   const Frame* python = nullptr;
   const Frame* named = nullptr;

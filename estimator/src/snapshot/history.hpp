@@ -58,6 +58,17 @@ struct DeviceHistory {
 };
 DeviceHistory history_of(const Snapshot&, int device);
 
+/// Live rows of one size and one telling frame, as reports show them.
+struct LivePlace {
+  Bytes bytes = 0;  ///< of each
+  std::int64_t count = 0;
+  const Frame* frame = nullptr;  ///< null: not recorded
+  bool before = false;           ///< as in LiveRow
+  Bytes total() const { return bytes * count; }
+};
+/// Largest in sum first.
+std::vector<LivePlace> places_of(const Snapshot&, const std::vector<LiveRow>&);
+
 /// The frame to show of a stack: the innermost line of Python outside of torch's own folder; the innermost of Python; the
 /// innermost that has a name. Null without frames.
 const Frame* telling_frame(const Snapshot&, StackId);

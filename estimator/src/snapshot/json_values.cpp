@@ -23,8 +23,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override { return put(values_.add_boolean(value)); }
   bool number_integer(number_integer_t value) override { return put(values_.add_integer(value)); }
   bool number_unsigned(number_unsigned_t value) override {
-    if (value > static_cast<number_unsigned_t>(std::numeric_limits<std::int64_t>::max()))
-      refuse("an integer of more than 64 bits");
+    if (value > static_cast<number_unsigned_t>(std::numeric_limits<std::int64_t>::max())) return put(values_.add_wide());
     return put(values_.add_integer(static_cast<std::int64_t>(value)));
   }
   bool number_float(number_float_t value, const string_t&) override { return put(values_.add_real(value)); }

@@ -92,7 +92,9 @@ class Translator {
     return value;
   }
   Bytes address(Ref dict, const char* key, Bytes otherwise = 0) const { return number(dict, key, 0, kMostAddress, otherwise); }
+  /// What only tells one thing from another: frames of C++ have lines of 2^64 - 1 in torch 2.10.
   std::int64_t any(Ref dict, const char* key) const {
+    if (const auto found = find(v_, dict, key); found && v_.kind(*found) == Kind::wide) return 0;
     return number(dict, key, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(), 0);
   }
   std::string_view text(Ref dict, const char* key) const {

@@ -166,7 +166,7 @@ class Machine {
     }
   }
 
-  /// Two's complement, little endian, of any length; more than 64 bits are refused.
+  /// Two's complement, little endian, of any length.
   Ref long_integer(std::uint64_t bytes) {
     const auto raw = take(bytes);
     if (raw.empty()) return values_.add_integer(0);
@@ -175,10 +175,10 @@ class Machine {
     std::uint64_t value = negative ? ~std::uint64_t{0} : 0;
     for (std::size_t i = raw.size(); i-- > 0;) {
       const auto digit = static_cast<unsigned char>(raw[i]);
-      if (i >= 8 && digit != fill) wrong("an integer of more than 64 bits");
+      if (i >= 8 && digit != fill) return values_.add_wide();
       if (i < 8) value = value << 8 | digit;
     }
-    if ((static_cast<std::int64_t>(value) < 0) != negative) wrong("an integer of more than 64 bits");
+    if ((static_cast<std::int64_t>(value) < 0) != negative) return values_.add_wide();
     return values_.add_integer(static_cast<std::int64_t>(value));
   }
 

@@ -5,8 +5,8 @@
 // GLOBAL, STACK_GLOBAL, REDUCE, BUILD, INST, OBJ, NEWOBJ, persistent ids, extensions, buffers and sets are refused: nothing is
 // looked up, nothing is called. The order of opcodes is that of CPython's Lib/pickletools.py (3.13).
 //
-// Bounds: 2 GiB of file, 2^27 values, 10,000 open marks, integers of 64 bits. Lengths are checked against what is left of the
-// file before anything is reserved; the machine is a loop, so no nesting can exhaust the stack.
+// Bounds: 2 GiB of file, 2^27 values, 10,000 open marks. Integers of more than 64 bits are passed over. Lengths are checked
+// against what is left of the file before anything is reserved; the machine is a loop, so no nesting can exhaust the stack.
 #pragma once
 #include <string>
 

@@ -7,8 +7,9 @@
 namespace oomplan::snapshot {
 
 std::string_view name(Kind kind) {
-  constexpr std::array<std::string_view, 9> kNames{"None",  "a boolean", "an integer", "a number", "a text",
-                                                   "bytes", "a list",    "a tuple",    "a dict"};
+  constexpr std::array<std::string_view, 10> kNames{"None",     "a boolean", "an integer", "an integer of more than 64 bits",
+                                                    "a number", "a text",    "bytes",      "a list",
+                                                    "a tuple",  "a dict"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -13,7 +13,8 @@
 
 namespace oomplan::snapshot {
 
-enum class Kind : std::uint8_t { none, boolean, integer, real, text, bytes, list, tuple, dict };
+/// `wide`: an integer of more than 64 bits with its sign; only that it is one is kept.
+enum class Kind : std::uint8_t { none, boolean, integer, wide, real, text, bytes, list, tuple, dict };
 /// "a list", "a text".
 std::string_view name(Kind);
 
@@ -34,6 +35,7 @@ class Values {
   Ref add_none() { return add(Kind::none, 0, 0); }
   Ref add_boolean(bool value) { return add(Kind::boolean, value ? 1 : 0, 0); }
   Ref add_integer(std::int64_t value) { return add(Kind::integer, value, 0); }
+  Ref add_wide() { return add(Kind::wide, 0, 0); }
   Ref add_real(double value);
   /// Bytes [begin, begin + size) of the source.
   Ref add_text(std::size_t begin, std::size_t size, Kind kind = Kind::text);
