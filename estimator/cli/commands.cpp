@@ -21,6 +21,11 @@ constexpr OptionRow kRelease{"framework-version", "V",
 constexpr OptionRow kGpu{"gpu", "KIND",
                          "kind of GPU where the file does not say it (default H100-80GB; `oomplan gpus` lists them)"};
 constexpr std::array<OptionRow, 2> kFile{{kRelease, kGpu}};
+constexpr std::array<OptionRow, 3> kExplain{{
+    kRelease,
+    kGpu,
+    {"save-snapshot", "F", "write the run of the fullest GPU as a memory snapshot that pytorch.org/memory_viz opens"},
+}};
 constexpr std::array<OptionRow, 3> kRead{{
     kRelease,
     kGpu,
@@ -58,8 +63,9 @@ constexpr std::array<Command, 10> kCommands{{
     {"explain", "FILE [key=value ...]", "which tensors are alive at the worst moment, and what the allocator makes of it",
      "Slower than estimate (milliseconds): replays the caching allocator, names the largest tensors with shape, number and\n"
      "holder, lists every default that was taken, and what would help.\n\n"
-     "  oomplan explain examples/grpo.yaml\n",
-     kFile, kAny, run_explain},
+     "  oomplan explain examples/grpo.yaml\n"
+     "  oomplan explain examples/grpo.yaml --save-snapshot predicted.pickle\n",
+     kExplain, kAny, run_explain},
     {"search", "[FILE [key=value ...] | --model NAME --gpus N]", "configurations that fit, fastest first",
      "Changes layout, micro-batches, recompute, offload and memory fractions; nothing that changes the result of training\n"
      "unless --allow says so. When nothing fits, it tells what stops each axis. Ctrl-C ends the search with what was found.\n\n"

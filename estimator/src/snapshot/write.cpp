@@ -152,7 +152,7 @@ class Writer {
     p_.entry(event.action == Action::oom ? "device_free" : "addr", event.address);
     p_.entry("size", event.bytes);
     p_.entry("stream", event.stream);
-    p_.entry("time_us", event.time);
+    if (event.time != 0) p_.entry("time_us", event.time);
     stack(event.stack);
     p_.close_dict();
   }
