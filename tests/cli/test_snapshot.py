@@ -134,3 +134,17 @@ def test_a_pickle_that_runs_is_refused(tmp_path: Path, protocol: int) -> None:
 def test_messages(arguments: list[str], message: str) -> None:
     done = run(*arguments)
     assert done.returncode == 2 and message in done.stderr, done.stderr
+
+
+def test_a_predicted_run_reads_back(tmp_path: Path) -> None:
+    path = tmp_path / "p.pickle"
+    done = run("explain", str(ROOT / "examples" / "grpo.yaml"), "--save-snapshot", str(path))
+    assert "the predicted run of" in done.stderr and str(path) in done.stderr
+    with path.open("rb") as file:
+        loaded = pickle.load(file)
+    assert {event["action"] for event in loaded["device_traces"][0]} >= {"alloc", "free_completed", "segment_alloc"}
+    (device,) = json.loads(run("snapshot", str(path), "--json").stdout)["devices"]
+    held = sum(segment["total_size"] for segment in loaded["segments"])
+    assert device["now"]["reserved_bytes"] == held > 0
+    refused = run("explain", str(ROOT / "examples" / "grpo.yaml"), "--save-snapshot", str(tmp_path / "no" / "p.pickle"))
+    assert refused.returncode == 2 and "cannot be written" in refused.stderr

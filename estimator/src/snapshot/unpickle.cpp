@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
-#include <cstring>
-#include <limits>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -15,35 +12,11 @@
 #include <oomplan/units/errors.hpp>
 
 #include "snapshot/pickle_text.hpp"
+#include "snapshot/refused_opcodes.hpp"
 
 namespace oomplan::snapshot {
 namespace {
 
-struct Refused {
-  unsigned char code;
-  std::string_view name;
-  bool runs;  ///< could import or call something
-};
-constexpr std::array<Refused, 18> kRefused{{
-    {'c', "GLOBAL", true},
-    {0x93, "STACK_GLOBAL", true},
-    {'R', "REDUCE", true},
-    {'b', "BUILD", true},
-    {'i', "INST", true},
-    {'o', "OBJ", true},
-    {0x81, "NEWOBJ", true},
-    {0x92, "NEWOBJ_EX", true},
-    {'P', "PERSID", true},
-    {'Q', "BINPERSID", true},
-    {0x82, "EXT1", true},
-    {0x83, "EXT2", true},
-    {0x84, "EXT4", true},
-    {0x97, "NEXT_BUFFER", false},
-    {0x98, "READONLY_BUFFER", false},
-    {0x8f, "EMPTY_SET", false},
-    {0x90, "ADDITEMS", false},
-    {0x91, "FROZENSET", false},
-}};
 constexpr std::size_t kMostMarks = 10'000;
 
 class Machine {
@@ -73,8 +46,8 @@ class Machine {
   }
 
   [[noreturn]] void refuse(unsigned char code) {
-    const auto row = std::find_if(kRefused.begin(), kRefused.end(), [&](const Refused& r) { return r.code == code; });
-    if (row == kRefused.end()) wrong(fmt::format("no opcode of a pickle (0x{:02x})", code));
+    const std::optional<Refused> row = refused_opcode(code);
+    if (!row) wrong(fmt::format("no opcode of a pickle (0x{:02x})", code));
     std::string asked;
     if (code == 'c' || code == 'i') {
       const std::string module(line().substr(0, 80));
