@@ -16,8 +16,8 @@ LAYERS: list[tuple[str, ...]] = [
     ("layers",),
     ("training", "inference", "sync"),
     ("estimate",),
-    ("search", "advice"),
-    ("report", "frontends", "snapshot", "calibrate"),
+    ("search", "advice", "snapshot"),
+    ("report", "frontends", "calibrate"),
     ("cli", "bindings"),
 ]
 RANK = {folder: rank for rank, folders in enumerate(LAYERS) for folder in folders}
