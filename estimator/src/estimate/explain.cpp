@@ -24,15 +24,33 @@ void put_replay(GpuAnswer& answer, const ClassFold& fold, const Replay& r) {
   }
 }
 
+/// On a device without a limit.
+AllocatorSettings settings_of(const Job& job, const GpuAnswer& answer) {
+  AllocatorSettings settings;
+  settings.expandable_segments = job.expandable_segments;
+  settings.device_total = answer.usable;
+  return settings;
+}
+
+/// The class of GPUs that lacks most, by the fold's figures. REQUIRES: there is one.
+std::size_t fullest_class(const Assembled& a) {
+  const auto short_of = [&](std::size_t c) {
+    const GpuAnswer& g = a.estimate.gpus[c];
+    return g.phases.empty() ? -g.usable : g.phases[g.worst].usage.capacity_needed - g.usable;
+  };
+  std::size_t worst = 0;
+  for (std::size_t c = 1; c < a.classes.size(); ++c)
+    if (short_of(c) > short_of(worst)) worst = c;
+  return worst;
+}
+
 void explain_class(Assembled& a, std::size_t c, const Job& job) {
   GpuAnswer& answer = a.estimate.gpus[c];
   const ClassFold& fold = a.folds[c];
   for (std::size_t p = 0; p < a.classes[c].processes; ++p) {
     const Program program = write_process(a, c, p, 1);
     const FlatProgram flat(write_process(a, c, p, kReplayedMicroBatches));
-    AllocatorSettings settings;
-    settings.expandable_segments = job.expandable_segments;
-    settings.device_total = answer.usable;
+    AllocatorSettings settings = settings_of(job, answer);
     const Replay roomy = replay(flat, settings);
     put_replay(answer, fold, roomy);
     const auto ledgers = ledger_by_phase(program);
@@ -104,16 +122,22 @@ Estimate explain(const Job& job, const Catalog* catalog) {
   return std::move(a.estimate);
 }
 
+ProcessRun fullest_run(const Job& job, const Catalog& catalog, TapeStore& store) {
+  const Assembled a = assemble(job, catalog, store);
+  if (a.classes.empty()) throw InputError(Problem{{}, "a job without GPUs", "one whose run can be written", "", ""});
+  const std::size_t c = fullest_class(a);
+  const GpuAnswer& answer = a.estimate.gpus[c];
+  GpuClass alone = a.classes[c];
+  std::size_t process = 0;
+  for (const auto& seat : alone.seats)
+    if (!answer.phases.empty() && job.roles[seat.role].name == answer.phases[answer.worst].role) process = seat.process;
+  std::erase_if(alone.seats, [&](const SeatOnGpu& seat) { return seat.process != process; });
+  return {ranks_text(job, alone), write_process(a, c, process, kReplayedMicroBatches), settings_of(job, answer)};
+}
+
 Estimate explain_worst(const Job& job, const Catalog& catalog, TapeStore& store) {
   Assembled a = assemble(job, catalog, store);
-  std::size_t worst = 0;
-  const auto short_of = [&](std::size_t c) {
-    const GpuAnswer& g = a.estimate.gpus[c];
-    return g.phases.empty() ? -g.usable : g.phases[g.worst].usage.capacity_needed - g.usable;
-  };
-  for (std::size_t c = 1; c < a.classes.size(); ++c)
-    if (short_of(c) > short_of(worst)) worst = c;
-  if (!a.classes.empty()) explain_class(a, worst, job);
+  if (!a.classes.empty()) explain_class(a, fullest_class(a), job);
   worst_first(a.estimate, job);
   return std::move(a.estimate);
 }

@@ -1,13 +1,25 @@
 // The replay of a job's fullest GPUs only: what the survivors of a search get.
 #pragma once
+#include <string>
+
 #include <oomplan/oomplan.hpp>
 
 #include "catalog/catalog.hpp"
 #include "estimate/tape_store.hpp"
+#include "program/allocator.hpp"
 
 namespace oomplan {
 
 /// estimate() with the class of GPUs that needs most written down and replayed; the others keep the fold's figures.
 Estimate explain_worst(const Job&, const Catalog&, TapeStore&);
+
+/// One process as explain() replays it, on a device of any size.
+struct ProcessRun {
+  std::string ranks;  ///< "actor 0-3": of which GPUs
+  Program program;
+  AllocatorSettings settings;
+};
+/// The process of the worst moment on the GPUs that lack most. Throws InputError when the job has no GPU.
+ProcessRun fullest_run(const Job&, const Catalog&, TapeStore&);
 
 }  // namespace oomplan
