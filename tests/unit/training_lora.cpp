@@ -116,8 +116,11 @@ TEST_CASE("LoRA: a checkpoint, or an RL framework, wants a gradient at the embed
   c.trainer.recompute = Recompute::full;
   CHECK(wants());
   c.trainer.recompute = Recompute::none;
+  const Bytes without = training_figures(c).forward;
   c.trainer.framework = Framework::verl;
   CHECK(wants());
+  // the embedding's output itself; and the first norm keeps what every other norm does
+  CHECK(training_figures(c).forward == without + 2 * T * h + 4 * T * h + 4 * T);
 }
 
 TEST_CASE("LoRA: a target that no layer has, and what peft refuses of fused experts, are refused by name") {

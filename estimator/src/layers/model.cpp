@@ -41,6 +41,7 @@ class Runner {
     // The loss and what the caller kept go last.
     kept_outputs_.reset();
     loss.reset();
+    input_leaf_.reset();
     input_gradient_.reset();
     arguments_ = {};
     input_ids_.reset();
@@ -135,8 +136,10 @@ class Runner {
     return scaled;
   }
 
-  /// output.requires_grad_(True): a leaf, whose gradient lives as long as the graph that knows it.
+  /// output.requires_grad_(True): a leaf, which lives with its gradient as long as the graph that accumulates into it.
   void collect_gradient(Tensor& out) {
+    input_leaf_ = out;
+    g_.storages[static_cast<std::size_t>(out.storage())].saved = true;
     auto collector = std::make_shared<Node>();
     collector->name = "AccumulateGrad";
     collector->sequence = std::numeric_limits<std::int64_t>::max();
@@ -298,7 +301,7 @@ class Runner {
   int embedding_ = -1, position_table_ = -1, head_ = -1, head_bias_ = -1;
   NormLeaf norm_;
   std::vector<LayerLeaves> layers_;
-  Tensor input_ids_, labels_, positions_, kept_outputs_, input_gradient_;
+  Tensor input_ids_, labels_, positions_, kept_outputs_, input_leaf_, input_gradient_;
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
   struct Arguments {
     LayerContext context;
