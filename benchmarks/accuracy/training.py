@@ -81,10 +81,19 @@ def set_sharding(row: Row, trainer: Row) -> None:
             raise not_yet(f"{key} of FSDP2")
 
 
+def lora_of(given: Row) -> Row:
+    """LoRA as an executed row states it; peft makes adapters in fp32 unless told otherwise."""
+    targets = given.get("targets") or "all-linear"
+    return {
+        "rank": given["r"],
+        "targets": [targets] if isinstance(targets, str) else targets,
+        "dropout": given.get("dropout") or 0,
+        "format": "fp32" if given.get("fp32_adapters", True) else "storage",
+    }
+
+
 def oracle_job(row: Row) -> Row:
     """The settings of an executed row. Kernel-internal buffers are left out: the execution could not see them."""
-    if row.get("peft"):
-        raise not_yet("LoRA")
     if row.get("experts") not in (None, "grouped_mm"):
         raise not_yet("the eager loop over experts")
     loss = str(row["loss"])
@@ -122,6 +131,8 @@ def oracle_job(row: Row) -> Row:
         "sdpa_math": attention == "sdpa:math",
         "kernel_internals": False,
     }
+    if row.get("peft"):
+        trainer["lora"] = lora_of(row["peft"])
     if row.get("logits_to_keep"):
         trainer["logits_to_keep"] = row["logits_to_keep"]
     forward_only = loss.startswith(("forward_only", "verl_old_logprob", "verl_ref_logprob", "areal_forward"))

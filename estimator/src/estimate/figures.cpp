@@ -138,9 +138,9 @@ TrainingFigures training_figures(const TrainingCase& c) {
   const Trainer& t = c.trainer;
   TrainTapes tapes;
   if (c.forward_only)
-    tapes.log_probs = make_tape(a, log_prob_pass(t, a, false, t.tokens_per_micro_batch, t.kernel_internals));
+    tapes.log_probs = make_tape(a, log_prob_pass(t, c.engine, a, false, t.tokens_per_micro_batch, t.kernel_internals));
   else
-    tapes.train = make_tape(a, train_pass(t, a, false, t.tokens_per_micro_batch, t.kernel_internals));
+    tapes.train = make_tape(a, train_pass(t, c.engine, a, false, t.tokens_per_micro_batch, t.kernel_internals));
   const TrainPlan plan = make_plan(a, t, c.engine, false, !c.forward_only, tapes, c.micro_batches);
   const Tape& tape = c.forward_only ? *plan.log_probs : *plan.train;
   const PassCounts& pass = c.forward_only ? plan.log_prob_counts : plan.train_counts;

@@ -108,16 +108,16 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   const std::int64_t log_prob_tokens =
       t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch;
   if (run.trains)
-    run.tapes.train =
-        store.get(role.architecture, train_pass(t, *role.architecture, run.critic, t.tokens_per_micro_batch, t.kernel_internals));
+    run.tapes.train = store.get(role.architecture, train_pass(t, role.engine, *role.architecture, run.critic,
+                                                              t.tokens_per_micro_batch, t.kernel_internals));
   if (job.kind == JobKind::rl || !run.trains)
-    run.tapes.log_probs =
-        store.get(role.architecture, log_prob_pass(t, *role.architecture, run.critic, log_prob_tokens, t.kernel_internals));
+    run.tapes.log_probs = store.get(
+        role.architecture, log_prob_pass(t, role.engine, *role.architecture, run.critic, log_prob_tokens, t.kernel_internals));
   run.plan = make_plan(*role.architecture, t, role.engine, run.critic, run.trains, run.tapes, micro_batches_of(job, t));
   const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
-  std::int64_t parameters = 0;
-  for (const auto& leaf : tape.leaves) parameters += leaf.elements() * tape.stations[leaf.station].count;
-  run.full_storage = bytes_of(parameters, t.storage);
+  run.full_storage = 0;
+  for (std::size_t i = 0; i < tape.leaves.size(); ++i)
+    run.full_storage += bytes_of(tape.leaves[i].elements(), run.plan.storage[i]) * tape.stations[tape.leaves[i].station].count;
   // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless
   // memory_efficient_load
   run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;

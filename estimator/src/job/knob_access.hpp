@@ -23,6 +23,7 @@ inline const Cluster& owner(const Job& j, const Role*, const Cluster*) { return 
 inline const Sync& owner(const Job& j, const Role*, const Sync*) { return j.sync; }
 inline const Role& owner(const Job&, const Role* r, const Role*) { return *r; }
 inline const Trainer& owner(const Job&, const Role* r, const Trainer*) { return r->trainer; }
+inline const Lora& owner(const Job&, const Role* r, const Lora*) { return r->trainer.lora; }
 inline const Server& owner(const Job&, const Role* r, const Server*) { return r->server; }
 
 template <class C, class T>

@@ -231,6 +231,8 @@ class Validator {
     if (values != (t.head == LossHead::value))
       problem(key_of(role, "head"), fmt::format("'{}'", spelling(t.head)), values ? "value" : "a head over the vocabulary",
               fmt::format("{} {}", role.name, values ? "gives one number a token" : "gives log-probs"));
+    if (values && t.lora.rank > 0)
+      problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
   }
 
@@ -303,6 +305,8 @@ class Validator {
     };
     if (by != SyncBy::none && framework == Framework::torch)
       refuse("none", "PyTorch alone brings no weight update");
+    else if (by != SyncBy::none && actor->trainer.lora.rank > 0)
+      refuse("none", "not supported yet: the weight update of LoRA adapters");
     else if (shared && by == SyncBy::nccl)
       refuse(framework == Framework::areal ? "disk" : "ipc or disk", "NCCL cannot connect two processes on one GPU");
     else if (by == SyncBy::ipc && framework == Framework::areal)

@@ -134,8 +134,9 @@ class Fsdp2 {
       return;
     }
     for (std::size_t s = 0; s < tape.stations.size(); ++s)
-      if (plan_.wrapped[s]) player.each_unit(s, false, [&](Unit, Index at) { r_.free(units_[s].gradient, at); });
-    r_.free(root_.gradient);
+      if (plan_.wrapped[s] && trained(units_[s]))
+        player.each_unit(s, false, [&](Unit, Index at) { r_.free(units_[s].gradient, at); });
+    if (trained(root_)) r_.free(root_.gradient);
   }
 
  private:
@@ -212,20 +213,20 @@ class Fsdp2 {
       const Tape& tape = plan_.train != nullptr ? *plan_.train : *plan_.log_probs;
       auto& sites = parameter_sites_;
       if (sites.empty())
-        for (const auto& leaf : tape.leaves) sites.push_back(leaf_site(leaf));
+        for (std::size_t i = 0; i < tape.leaves.size(); ++i) sites.push_back(leaf_site(tape.leaves[i], plan_.storage[i]));
       for (std::size_t i = 0; i < tape.leaves.size(); ++i)
         r_.repeat(tape.stations[tape.leaves[i].station].count, [&](Index at) { act(sites[i], at); });
     }
   }
-  SiteRef leaf_site(const TapeLeaf& leaf) {
+  SiteRef leaf_site(const TapeLeaf& leaf, DType storage) {
     Site row;
     row.name = prefix_ + leaf.name;
     row.shape = leaf.shape;
     if (!row.shape.empty() && plan_.sharded) row.shape[0] = ceil_div(row.shape[0], plan_.ranks);
     std::int64_t n = 1;
     for (const auto d : row.shape) n *= d;
-    row.dtype = plan_.storage;
-    row.bytes = bytes_of(n, plan_.storage);
+    row.dtype = storage;
+    row.bytes = bytes_of(n, storage);
     row.category = Category::weights;
     row.holder = Holder::resident;
     if constexpr (R::kWrites)
@@ -322,6 +323,7 @@ class Fsdp2 {
   /// a loop variable until the function returns.
   template <class FreeFresh>
   void reduce(const Sites& unit, Index at, FreeFresh&& free_fresh) {
+    if (!trained(unit)) return r_.free(unit.unsharded, at);
     if (!plan_.sync_every) {
       // unsharded gradients are cast to the reduce dtype and added up
       free_fresh(Which::all_but_last);
@@ -342,6 +344,8 @@ class Fsdp2 {
     reducing_ = &unit;
     reducing_at_ = at;
   }
+  /// Nothing of a frozen unit is reduced: post_backward returns when no parameter of it has a gradient.
+  static bool trained(const Sites& unit) { return unit.reduce_input.bytes > 0; }
   void shard_gradient(const Sites& unit, Index at) {
     const bool exists = plan_.sync_every && !first_;
     if (exists) return r_.free(unit.reduce_output, at);  // added into the sharded gradient
