@@ -35,6 +35,7 @@ constexpr FamilyCode kCodes[] = {
     {.family = "gemma3",
      .norm = NormCode::rms_plus_one,
      .norms_heads = true,
+     .scales_in_module = true,
      .scales_embedding = true,
      .tables_by_span = true,
      .masks_by_span = true},
@@ -79,8 +80,12 @@ constexpr FamilyCode kCodes[] = {
      .rotary = {.table_in_fp32 = true},
      .tables_by_span = true,
      .masks_by_span = true},
-    {.family = "gemma", .norm = NormCode::rms_plus_one, .scales_embedding = true},
-    {.family = "gemma2", .norm = NormCode::rms_plus_one, .scales_embedding = true, .masks_by_span = true},
+    {.family = "gemma", .norm = NormCode::rms_plus_one, .scales_in_module = true, .scales_embedding = true},
+    {.family = "gemma2",
+     .norm = NormCode::rms_plus_one,
+     .scales_in_module = true,
+     .scales_embedding = true,
+     .masks_by_span = true},
     {.family = "cohere", .norm = NormCode::layer_by_hand, .rotary = {.casts_first = true}, .scales_logits = true},
 };
 

@@ -130,9 +130,11 @@ class Runner {
     g_.record(out, "EmbeddingBackward0", {&w}, [this, shape](Gradients in) {
       return Gradients{g_.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
     });
-    if (o_.training && kernels_.adapters.input_gradients) collect_gradient(out);
+    const bool collects = o_.training && kernels_.adapters.input_gradients;
+    if (collects && !code_.scales_in_module) collect_gradient(out);
     if (!code_.scales_embedding) return out;
     Tensor scaled = scale(g_, out, "embedding.scaled");
+    if (collects && code_.scales_in_module) collect_gradient(scaled);
     return scaled;
   }
 
