@@ -222,8 +222,6 @@ def refuse_framework(row: Row) -> None:
 
 
 def refuse_settings(row: Row) -> None:
-    if row.get("lora") or "lora" in text(row, "phase"):
-        raise not_yet("LoRA")
     parallel = row.get("parallelism") or {}
     sharding = str(parallel.get("fsdp") or "").lower()
     if parallel.get("zero"):
@@ -259,11 +257,32 @@ def precision_of(row: Row) -> tuple[Row, bool]:
     raise CannotExpress("the precision is not understood")
 
 
+def measured_lora(row: Row) -> Row | None:
+    """Adapters as huggingface/peft makes them, in fp32. None: everything is trained."""
+    given = row.get("lora")
+    if not given and not any(word in text(row, "phase") for word in ("lora", "peft")):
+        return None
+    if not isinstance(given, dict) or not isinstance(given.get("r"), int):
+        raise CannotExpress("the rank of the adapters is not stated")
+    if given.get("quant"):
+        raise not_yet("a quantised model under adapters")
+    if str(given.get("type") or "LORA").upper() != "LORA" or given.get("dora"):
+        raise not_yet("adapters other than LoRA")
+    targets = given.get("targets") or given.get("target_modules")
+    words = targets.split() if isinstance(targets, str) else targets
+    if words in (["all", "linear"], ["all-linear"]):
+        words = ["all-linear"]
+    if not isinstance(words, list) or not all(str(word).endswith(("_proj", "all-linear")) for word in words):
+        raise CannotExpress("the modules with adapters are not stated by name")
+    return {"rank": given["r"], "targets": words, "dropout": given.get("dropout") or 0, "format": "fp32"}
+
+
 def measured_job(row: Row) -> Row:
     if not isinstance(row.get("value_gib"), (int, float)):
         raise CannotExpress("no value: a fit or no-fit label")
     refuse_framework(row)
     refuse_settings(row)
+    lora = measured_lora(row)
     if unnamed(row):
         raise CannotExpress("the metric is not named")
     if not isinstance(row.get("micro_batch"), int) or not isinstance(row.get("seq_len"), int):
@@ -309,6 +328,8 @@ def measured_job(row: Row) -> Row:
         "sequence_tokens": row["seq_len"],
         "micro_batches": int(row.get("grad_accum") or 1),
     }
+    if lora is not None:
+        trainer["lora"] = lora
     return {
         "framework": "torch",
         "gpus": f"{gpus} x {find_gpu(row.get('gpu'))}",
