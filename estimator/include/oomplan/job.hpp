@@ -114,6 +114,14 @@ struct Trainer {
   bool operator==(const Trainer&) const = default;
 };
 
+/// Room for LoRA adapters beside a server's weights, made when it starts.
+struct AdapterSlots {
+  std::int64_t slots = 0;            ///< adapters that one batch can use; 0: the server takes none
+  std::int64_t rank = 0;             ///< that a slot has room for
+  std::vector<std::string> targets;  ///< modules that have slots; empty: every linear layer
+  bool operator==(const AdapterSlots&) const = default;
+};
+
 /// Settings of a generation or serving engine.
 struct Server {
   Layout layout;  ///< data: replicas of the server
@@ -127,6 +135,7 @@ struct Server {
   DType weights = DType::bf16, kv = DType::bf16;
   bool eager = false;            ///< no CUDA graphs
   std::int64_t sleep_level = 0;  ///< released between phases on shared GPUs: 0 never, 1, 2
+  AdapterSlots lora;
   bool operator==(const Server&) const = default;
 };
 

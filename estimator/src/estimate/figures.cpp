@@ -203,7 +203,7 @@ ServingCase read_serving_case(std::string_view text, std::string_view config, co
 ServingFigures serving_figures(const ServingCase& c, const Catalog& catalog) {
   ServingFigures out;
   out.logged = serve(*c.architecture, c.engine, c.server, c.gpu, catalog.facts());
-  const ServerModel model = server_model(*c.architecture, c.engine, c.server.weights, c.server.kv);
+  const ServerModel model = server_model(*c.architecture, c.engine, c.server);
   ServerPoint point = point_of(c.server);
   point.logprobs = c.logprobs;
   const ServerPlan server = plan(model, resolve(catalog.facts(), c.engine, c.server.version, c.gpu, model), point);

@@ -35,7 +35,15 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
   const bool plain = t.framework == Framework::torch;
   const DType wire = plain ? t.storage : wire_dtype(catalog.facts(), t.framework, t.framework_version, t.storage, t.compute);
   const bool fused = plain || fused_experts(catalog.facts(), t.framework, t.framework_version);
-  run.sync_model = std::make_shared<SyncModel>(sync_model(*run.role->architecture, t.storage, wire, fused));
+  SyncModel everything = sync_model(*run.role->architecture, t.storage, wire, fused);
+  if (t.lora.rank > 0) {
+    // peft's save_pretrained writes adapters; only PyTorch alone gathers nothing else for it
+    const DType stored = t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
+    const DType sent = plain ? stored : wire_dtype(catalog.facts(), t.framework, t.framework_version, stored, t.compute);
+    run.adapters = std::make_shared<SyncModel>(trained_model(*run.tapes.train, stored, sent));
+    everything = plain ? *run.adapters : joined(std::move(everything), *run.adapters);
+  }
+  run.sync_model = std::make_shared<SyncModel>(std::move(everything));
   SyncPoint point;
   point.way = SyncWay::disk;
   for (const bool first : {true, false}) {
@@ -54,7 +62,7 @@ void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeS
 
 void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   const Role& role = *run.role;
-  run.model = server_model(*role.architecture, role.engine, role.server.weights, role.server.kv);
+  run.model = server_model(*role.architecture, role.engine, role.server);
   run.facts = resolve(catalog.facts(), role.engine, role.server.version, catalog.gpu(job.cluster.gpu), run.model);
   run.point = point_of(role.server);
   run.point.logprobs = job.kind == JobKind::rl;
@@ -80,10 +88,13 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
     const bool same_gpu = share_gpus(job, *actor, *to.role);
     SyncPoint point =
         sync_point(catalog.facts(), t.framework, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
-    to.receive = plan_sync(*from->sync_model, point);
+    // through files AReaL gathers the whole state dict before peft picks the adapters from it
+    point.adapters = from->adapters != nullptr && point.way != SyncWay::disk;
+    const SyncModel& sent = point.adapters ? *from->adapters : *from->sync_model;
+    to.receive = plan_sync(sent, point);
     for (const bool first : {true, false}) {
       point.sender = first;
-      from->send[first ? 0 : 1] = plan_sync(*from->sync_model, point);
+      from->send[first ? 0 : 1] = plan_sync(sent, point);
     }
   }
 }

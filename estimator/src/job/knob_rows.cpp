@@ -200,8 +200,12 @@ std::vector<std::string> adapter_targets() {
   return {"all-linear", "q_proj", "k_proj",       "v_proj",   "o_proj",   "qkv_proj",           "gate_proj", "up_proj",
           "down_proj",  "fc1",    "gate_up_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
 }
+/// Those that a server can have room beside.
+std::vector<std::string> slot_targets() {
+  return {"all-linear", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "embed_tokens", "lm_head"};
+}
 std::string get_targets(const Job&, const Role* r) {
-  const auto& targets = r->trainer.lora.targets;
+  const auto& targets = r->serves() ? r->server.lora.targets : r->trainer.lora.targets;
   return fmt::format("[{}]", targets.empty() ? "all-linear" : fmt::format("{}", fmt::join(targets, ", ")));
 }
 /// "[q_proj, v_proj]", "q_proj", "all-linear".
@@ -222,11 +226,12 @@ Refusal set_targets(const Knob& k, Job&, Role* r, std::string_view text) {
       targets.emplace_back(item);
   }
   if (all == !targets.empty()) return {"all-linear, or a list of modules such as [q_proj, v_proj]", {}, {}};
-  r->trainer.lora.targets = std::move(targets);
+  (r->serves() ? r->server.lora.targets : r->trainer.lora.targets) = std::move(targets);
   return {};
 }
-std::string get_rank(const Job& j, const Role* r) {
-  return r->trainer.lora.rank == 0 ? std::string("none") : knob::count<&Lora::rank>().get(j, r);
+template <auto M>
+std::string none_or(const Job& j, const Role* r) {
+  return knob::read<M>(j, r) == 0 ? std::string("none") : knob::count<M>().get(j, r);
 }
 std::string get_dropout(const Job&, const Role* r) { return number_text(r->trainer.lora.dropout); }
 
@@ -358,7 +363,7 @@ std::vector<Knob> trainer_rows() {
                    "the fused step makes no temporary copies"),
              spellings<OptimizerForm>()),
       row("clip", learner, flag, knob::flag<&Trainer::clip>(), semantics, "gradients are clipped by their norm"),
-      zero_is(within(row("lora.rank", learner, count, {get_rank, knob::count<&Lora::rank>().set}, semantics,
+      zero_is(within(row("lora.rank", learner, count, {none_or<&Lora::rank>, knob::count<&Lora::rank>().set}, semantics,
                          "LoRA: rank of the adapters; everything else is frozen. none: all parameters are trained"),
                      kAdapterRankLimit),
               "none"),
@@ -454,6 +459,18 @@ std::vector<Knob> server_rows() {
                        "are dropped"),
                    {0, 2}),
             "gives the memory of the server back while others run; waking up takes time"),
+      zero_is(
+          within(row("lora.slots", of, count, {none_or<&AdapterSlots::slots>, knob::count<&AdapterSlots::slots>().set}, semantics,
+                     "LoRA adapters that one batch can use: max_loras_per_batch, max_loras; none: the server takes none"),
+                 {1, pow2(10)}),
+          "none"),
+      zero_is(within(row("lora.rank", of, count, {none_or<&AdapterSlots::rank>, knob::count<&AdapterSlots::rank>().set},
+                         semantics, "largest rank that a slot has room for: max_lora_rank"),
+                     kAdapterRankLimit),
+              "none"),
+      one_of(row("lora.targets", of, items, {get_targets, set_targets}, semantics,
+                 "SGLang: modules that have slots; vLLM makes them beside every linear layer"),
+             slot_targets()),
   };
 }
 

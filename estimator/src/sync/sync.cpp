@@ -177,7 +177,7 @@ void receive(R& r, const SyncPlan& p) {
     case SyncWay::two_buckets:
       break;
   }
-  if (p.point.server == EngineKind::vllm) {
+  if (p.point.server == EngineKind::vllm && !p.point.adapters) {
     for (std::size_t i = 0; i < order.size(); ++i) {
       alloc(i);
       if (i > 0) free(i - 1);  // the name still refers to the last tensor
@@ -246,6 +246,42 @@ SyncModel sync_model(const Architecture& a, DType storage, DType wire, bool fuse
   }
   for (const SyncStep& s : out.order) out.total_sent += out.tensors[s.tensor].sent;
   return out;
+}
+
+SyncModel trained_model(const Tape& tape, DType storage, DType wire) {
+  SyncModel out;
+  out.storage = storage;
+  out.wire = wire;
+  std::int32_t layer = 0;
+  for (std::size_t s = 0; s < tape.stations.size(); ++s) {
+    const auto first = static_cast<std::uint32_t>(out.tensors.size());
+    for (const TapeLeaf& leaf : tape.leaves) {
+      if (leaf.station != s || !leaf.trainable) continue;
+      out.tensors.push_back({leaf.name, leaf.shape, bytes_of(leaf.elements(), storage), bytes_of(leaf.elements(), wire)});
+      out.largest_stored = std::max(out.largest_stored, out.tensors.back().stored);
+      out.largest_sent = std::max(out.largest_sent, out.tensors.back().sent);
+    }
+    const bool layers = tape.stations[s].place == StationPlace::layers;
+    for (std::int64_t unit = 0; unit < tape.stations[s].count; ++unit, layer += layers ? 1 : 0)
+      for (auto tensor = first; tensor < out.tensors.size(); ++tensor) {
+        out.order.push_back({tensor, layer, 0});
+        out.total_sent += out.tensors[tensor].sent;
+      }
+  }
+  return out;
+}
+
+SyncModel joined(SyncModel first, const SyncModel& second) {
+  const auto offset = static_cast<std::uint32_t>(first.tensors.size());
+  first.tensors.insert(first.tensors.end(), second.tensors.begin(), second.tensors.end());
+  for (SyncStep step : second.order) {
+    step.tensor += offset;
+    first.order.push_back(step);
+  }
+  first.largest_stored = std::max(first.largest_stored, second.largest_stored);
+  first.largest_sent = std::max(first.largest_sent, second.largest_sent);
+  first.total_sent += second.total_sent;
+  return first;
 }
 
 SyncPoint sync_point(const Facts& facts, Framework framework, std::string_view version, SyncBy by, Bytes bucket,
