@@ -312,7 +312,8 @@ class Planner {
 
   void graphs(const Stage& s) {
     if (at_.eager) return;
-    set(T::graphs, f_.graph_base + f_.graph_layer * s.layers + f_.graph_hidden * m_.hidden + (m_.moe ? f_.graph_moe : 0));
+    const Bytes once = f_.graph_base + f_.graph_layer * s.layers + f_.graph_hidden * m_.hidden + (m_.moe ? f_.graph_moe : 0);
+    set(T::graphs, s.adapters > 0 ? once * f_.adapter_graph_sets : once);
   }
 
   const ServerModel& m_;
