@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("OOMPLAN_PROGRAM", str(ROOT / "build" / "oomplan"))).resolve()
 CASES = sorted((ROOT / "tests" / "cases").glob("*.case"))
-SECTION = re.compile(r"^--- (command|file|folder|exit|stderr|stdout)\b(.*)\n", re.MULTILINE)
+SECTION = re.compile(r"^--- (command|file|example|folder|exit|stderr|stdout)\b(.*)\n", re.MULTILINE)
 
 
 def sections(text: str) -> list[tuple[str, list[str], str]]:
@@ -41,6 +42,8 @@ def test_case(path: Path, tmp_path: Path) -> None:
     for kind, words, inside in parts:
         if kind == "file":
             (tmp_path / words[0]).write_bytes(content(inside, words[1:]))
+        elif kind == "example":
+            shutil.copy(ROOT / "examples" / words[0], tmp_path)
         elif kind == "folder":
             (tmp_path / words[0]).mkdir()
     command = shlex.split(body(parts, "command") or "")

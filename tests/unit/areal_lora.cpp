@@ -73,14 +73,17 @@ TEST_CASE("before 1.0.0 the slots are those of AReaL's own keys, and 0.4's scrip
   std::string old = text("sglang");
   old.replace(old.find("  backend: fsdp:d4\n"), 19, "");
   old.replace(old.find("rollout: {backend: \"sglang:d4\"}\n"), 32, "allocation_mode: sglang:d4+d4\n");
-  const Job first = read(source(old, {"+sglang.max_lora_rank=16", "+sglang.lora_target_modules=[all-linear]"}, "0.4.1")).job;
+  const Job first =
+      read(source(old, {"+actor.kl_ctl=0.0", "+sglang.max_lora_rank=16", "+sglang.lora_target_modules=[all-linear]"}, "0.4.1"))
+          .job;
   CHECK(get(first, "sync.by") == "disk");
   CHECK(get(first, "rollout.lora.slots") == "1");
   CHECK(get(first, "rollout.lora.targets") == "[all-linear]");
-  const Job second =
-      read(source(old, {"+sglang.max_lora_rank=16", "+sglang.lora_target_modules=[all-linear]", "+actor.weight_update_mode=disk"},
-                  "0.5.3"))
-          .job;
+  const Job second = read(source(old,
+                                 {"+actor.kl_ctl=0.0", "+sglang.max_lora_rank=16", "+sglang.lora_target_modules=[all-linear]",
+                                  "+actor.weight_update_mode=disk"},
+                                 "0.5.3"))
+                         .job;
   CHECK(get(second, "rollout.lora.targets").find("lm_head") != std::string::npos);  // SGLang 0.5.7's `all`
 }
 

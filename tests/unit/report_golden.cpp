@@ -183,6 +183,24 @@ Advice advice() {
   a.reading.notes = {{Note::Level::warning, {"gsm8k.yaml", 3, 1, "cluster"}, "no key says which GPU it is"},
                      {Note::Level::info, {}, "only in JSON"}};
   a.estimate = overflowing();
+  const LiveTensor logits{"actor.logits",
+                          {16384, 152064},
+                          DType::bf16,
+                          2 * 16384 * 152064LL,
+                          Category::logits,
+                          Pool::torch,
+                          Holder::saved_for_backward,
+                          "actor.forward",
+                          1};
+  a.causes = {{"actor.backward",
+               "actor 0-3",
+               92 * kGiB,
+               79 * kGiB,
+               2 * kGiB,
+               "training: backward pass, at the loss",
+               "actor.log",
+               {logits}},
+              {"rollout.start", "rollout", 0, 0, 0, "no memory is left for the KV cache", "", {}}};
   Remedy tokens = a.estimate.remedies[0], offload = a.estimate.remedies[1];
   tokens.key = "actor.mb_spec.max_tokens_per_mb";
   tokens.step_time = 1.25;

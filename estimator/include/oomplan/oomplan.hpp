@@ -140,9 +140,20 @@ Estimate explain(const Job&, const Catalog* = nullptr);
 /// The single changes that lower the worst moment most, strongest first. Only effects up to `allow`.
 std::vector<Remedy> advise(const Job&, Effect allow = Effect::speed, const Catalog* = nullptr);
 /// What to change in a file, in its own words, the most gain for the least cost first.
+/// A phase that does not fit, on the GPUs that need most in it, and the tensors at fault.
+struct Cause {
+  std::string phase;                ///< "actor.backward"
+  std::string ranks;                ///< "actor 0-3"
+  Bytes needed = 0, usable = 0;     ///< device bytes of one GPU; equal when a server refuses by itself
+  Bytes others = 0;                 ///< of `needed`: held by other processes on these GPUs
+  std::string text;                 ///< what runs then, in the words of the framework's guide
+  std::string log;                  ///< file in which the framework will say so; "": unknown
+  std::vector<LiveTensor> tensors;  ///< what is live at the highest moment, largest first, at most five
+};
 struct Advice {
   Reading reading;
-  Estimate estimate;  ///< as the file is
+  Estimate estimate;          ///< as the file is
+  std::vector<Cause> causes;  ///< what does not fit, in the order of the run: the first is where the job ends
   std::vector<Remedy> remedies;
   std::vector<Note> left_out;  ///< would help, but the framework's file cannot say it: why
 };

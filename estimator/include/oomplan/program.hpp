@@ -391,6 +391,9 @@ struct Trace {
   std::int64_t left = 0;                  ///< tensors still alive at the end
 };
 Trace trace(const Program&);
+/// What is live on the device at the highest moment of one phase (marks of that label), largest first, as Trace::live; empty for
+/// a label that no mark has.
+std::vector<LiveTensor> live_in_phase(const Program&, std::string_view label);
 /// Device level after every event, for charts. Every `stride`-th event and every new highest. REQUIRES: stride >= 1.
 std::vector<std::pair<std::int64_t, Bytes>> timeline(const Program&, std::int64_t stride = 1);
 

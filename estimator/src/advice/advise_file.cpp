@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "advice/causes.hpp"
 #include "advice/trial.hpp"
 #include "frontends/areal/guide.hpp"
 #include "job/knobs.hpp"
@@ -27,7 +28,9 @@ class FileAdviser {
   Advice run() {
     Advice out;
     out.reading = words_.reading();
-    out.estimate = assemble(job_, catalog_, store_).estimate;
+    Assembled assembled = assemble(job_, catalog_, store_);
+    out.causes = causes_of(assembled, job_, words_);
+    out.estimate = std::move(assembled.estimate);
     worst_first(out.estimate, job_);
     before_ = excess(out.estimate);
     seconds_ = step_seconds(job_, catalog_, store_);

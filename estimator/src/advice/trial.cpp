@@ -1,6 +1,7 @@
 #include "advice/trial.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
@@ -57,6 +58,10 @@ std::vector<std::string> values_of(const Job& job, const Role* role, const Knob&
       const auto said = k.type == KnobType::bytes ? read_bytes(text) : read_count(text);
       if (!said.value) break;
       const std::int64_t number = *said.value;
+      if (k.limits.least == 0 && k.limits.most <= 2) {  // a level: deeper ones
+        for (std::int64_t level = number + 1; level <= k.limits.most; ++level) out.push_back(std::to_string(level));
+        break;
+      }
       for (const std::int64_t part : {2, 4, 8})
         if (number / part >= std::max<std::int64_t>(1, k.limits.least))
           out.push_back(k.type == KnobType::bytes ? exact_bytes_text(number / part) : std::to_string(number / part));
@@ -69,7 +74,7 @@ std::vector<std::string> values_of(const Job& job, const Role* role, const Knob&
     case KnobType::number:
       for (const double less : {0.05, 0.1, 0.2, 0.3})
         if (role != nullptr && role->server.memory_fraction - less > 0.1)
-          out.push_back(number_text(role->server.memory_fraction - less));
+          out.push_back(number_text(std::round((role->server.memory_fraction - less) * 1000) / 1000));  // 0.9, not 0.8999
       break;
     case KnobType::text:
       break;

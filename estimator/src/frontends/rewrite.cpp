@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "catalog/catalog.hpp"
+#include "frontends/areal/guide.hpp"
 #include "frontends/areal/patch.hpp"
 #include "frontends/areal/teller.hpp"
 #include "frontends/unified_diff.hpp"
@@ -53,6 +54,10 @@ FileWords::FileWords(FileWords&&) noexcept = default;
 std::string FileWords::key_of(std::string_view knob) const {
   const std::string key = native() ? "" : areal::theirs(knob, areal_->meaning);
   return key.empty() ? std::string(knob) : key;
+}
+
+std::string FileWords::log_of(std::string_view role) const {
+  return native() ? "" : areal::log_of(role, areal_->meaning, areal_->root);
 }
 
 Rewrite FileWords::rewrite(const std::vector<std::pair<std::string, std::string>>& wanted) const {

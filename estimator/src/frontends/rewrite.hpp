@@ -36,6 +36,8 @@ class FileWords {
   Rewrite rewrite(const std::vector<std::pair<std::string, std::string>>& wanted) const;
   /// The file's own key for one of ours; ours where it has none.
   std::string key_of(std::string_view knob) const;
+  /// The file in which the framework logs what a role says; "" when nobody knows.
+  std::string log_of(std::string_view role) const;
   /// What read() makes of it. Throws InputError.
   Job job_with(const Rewrite&) const;
   /// With the text of the file changed. `diff` stays empty when the text cannot be changed so that it means the same.

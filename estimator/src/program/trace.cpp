@@ -44,7 +44,75 @@ std::vector<LiveTensor> merged(const Program& program, const std::unordered_map<
   return out;
 }
 
+/// What is alive while a program is expanded, and which pools do not count.
+struct State {
+  const Program& program;
+  std::unordered_map<std::int64_t, Alive> live;
+  PausedPools paused{};
+  std::uint32_t phase = 0;
+  /// True for an event that can change a level.
+  bool take(const Event& e) {
+    switch (e.kind) {
+      case Program::Kind::mark:
+        phase = e.site + 1;
+        return false;
+      case Program::Kind::alloc:
+        live[e.tensor] = {e.site, phase};
+        return true;
+      case Program::Kind::free:
+        live.erase(e.tensor);
+        return true;
+      case Program::Kind::pause:
+      case Program::Kind::resume:
+        paused[static_cast<std::size_t>(e.pool)] = e.kind == Program::Kind::pause;
+        return true;
+      default:
+        return false;
+    }
+  }
+};
+
+/// The ordinal of the event behind which a phase is highest; -1 when no mark has the label.
+std::int64_t witness_in(const Program& program, std::string_view label) {
+  std::array<Bytes, kPools> held{};
+  PausedPools paused{};
+  std::int64_t ordinal = 0, witness = -1;
+  Bytes highest = -1;
+  bool inside = false;
+  expand(program, [&](const Event& e) {
+    if (e.kind == Program::Kind::mark) inside = program.labels[e.site] == label;
+    if (e.kind == Program::Kind::mark || e.kind == Program::Kind::trim) return true;
+    const auto pool = static_cast<std::size_t>(e.pool);
+    if (e.kind == Program::Kind::alloc) held[pool] += e.bytes;
+    if (e.kind == Program::Kind::free) held[pool] -= e.bytes;
+    if (e.kind == Program::Kind::pause) paused[pool] = true;
+    if (e.kind == Program::Kind::resume) paused[pool] = false;
+    Bytes level = 0;
+    for (std::size_t i = 0; i < kPools; ++i)
+      if (on_device(static_cast<Pool>(i)) && !paused[i]) level += held[i];
+    if (inside && level > highest) highest = level, witness = ordinal;
+    ++ordinal;
+    return true;
+  });
+  return witness;
+}
+
 }  // namespace
+
+std::vector<LiveTensor> live_in_phase(const Program& program, std::string_view label) {
+  const std::int64_t witness = witness_in(program, label);
+  std::vector<LiveTensor> out;
+  if (witness < 0) return out;
+  State state{program, {}};
+  std::int64_t ordinal = 0;
+  expand(program, [&](const Event& e) {
+    if (!state.take(e)) return true;
+    if (ordinal++ < witness) return true;
+    out = merged(program, state.live, state.paused);
+    return false;
+  });
+  return out;
+}
 
 Trace trace(const Program& program) {
   Trace out;
@@ -78,48 +146,29 @@ Trace trace(const Program& program) {
   });
   out.span = levels.span();
   // A second expansion knows where the peaks are: keeping ledgers and live sets for every new highest would cost more.
+  State state{program, {}};
   std::array<std::array<Bytes, kCategories>, kPools> held{};
-  PausedPools paused{};
   const auto add_up = [&](std::vector<Bytes>& sum, bool device) {
     for (std::size_t pool = 0; pool < kPools; ++pool)
-      if (on_device(static_cast<Pool>(pool)) == device && !paused[pool])
+      if (on_device(static_cast<Pool>(pool)) == device && !state.paused[pool])
         for (std::size_t c = 0; c < kCategories; ++c) sum[c] += held[pool][c];
   };
-  std::unordered_map<std::int64_t, Alive> live;
   std::int64_t ordinal = 0;
-  std::uint32_t phase = 0;
   expand(program, [&](const Event& e) {
-    switch (e.kind) {
-      case Program::Kind::mark:
-        phase = e.site + 1;
-        return true;
-      case Program::Kind::alloc:
-        live[e.tensor] = {e.site, phase};
-        held[static_cast<std::size_t>(e.pool)][static_cast<std::size_t>(program.sites[e.site].category)] += e.bytes;
-        break;
-      case Program::Kind::free:
-        live.erase(e.tensor);
-        held[static_cast<std::size_t>(e.pool)][static_cast<std::size_t>(program.sites[e.site].category)] -= e.bytes;
-        break;
-      case Program::Kind::pause:
-        paused[static_cast<std::size_t>(e.pool)] = true;
-        break;
-      case Program::Kind::resume:
-        paused[static_cast<std::size_t>(e.pool)] = false;
-        break;
-      default:
-        return true;
-    }
+    if (!state.take(e)) return true;
+    const auto pool = static_cast<std::size_t>(e.pool);
+    if (e.kind == Program::Kind::alloc) held[pool][static_cast<std::size_t>(program.sites[e.site].category)] += e.bytes;
+    if (e.kind == Program::Kind::free) held[pool][static_cast<std::size_t>(program.sites[e.site].category)] -= e.bytes;
     if (ordinal == out.span.witness) {
-      out.phase = phase == 0 ? "" : program.labels[phase - 1];
-      out.live = merged(program, live, paused);
+      out.phase = state.phase == 0 ? "" : program.labels[state.phase - 1];
+      out.live = merged(program, state.live, state.paused);
       add_up(out.device_by_category, true);
     }
     if (ordinal == host_witness) add_up(out.host_by_category, false);
     ++ordinal;
     return true;
   });
-  out.left = static_cast<std::int64_t>(live.size());
+  out.left = static_cast<std::int64_t>(state.live.size());
   return out;
 }
 

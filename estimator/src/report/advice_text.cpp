@@ -5,6 +5,7 @@
 
 #include "job/names.hpp"
 #include "report/format.hpp"
+#include "report/live_table.hpp"
 #include "report/report.hpp"
 
 namespace oomplan {
@@ -50,6 +51,21 @@ std::string details(const Advice& advice, std::size_t width) {
   return out;
 }
 
+/// The first is where the job ends.
+std::string causes(const Advice& advice, const TextStyle& style, std::size_t width) {
+  if (advice.causes.empty()) return {};
+  std::string out = paint("What breaks, in the order of the run", Colour::strong, style.colour) + "\n";
+  for (const Cause& c : advice.causes) {
+    std::string line = fmt::format("{} of {}: {}", c.phase, printable(c.ranks), printable(c.text));
+    if (c.needed > 0) line += fmt::format("; {} of {} usable", bytes_text(c.needed), bytes_text(c.usable));
+    if (c.others > 0) line += fmt::format(", {} of it held by other processes on the GPU", bytes_text(c.others));
+    if (!c.log.empty()) line += fmt::format(". Seen in {}", c.log);
+    out += "  " + wrapped(line, width - 2, 4) + "\n";
+    if (!c.tensors.empty()) out += live_table(c.tensors, c.tensors.size(), 4, style);
+  }
+  return out + "\n";
+}
+
 }  // namespace
 
 std::string shell_lines(const std::vector<std::string>& arguments, std::size_t width, std::size_t indent) {
@@ -72,6 +88,7 @@ std::string to_text(const Advice& advice, const TextStyle& style) {
   const auto width = static_cast<std::size_t>(std::max(40, style.width));
   const bool fits = advice.estimate.fits();
   std::string out = paint(verdict(advice.estimate), fits ? Colour::good : Colour::bad, style.colour) + "\n\n";
+  out += causes(advice, style, width);
   if (advice.remedies.empty()) {
     out += "No single change that is allowed saves a MiB at the worst moment; `oomplan search` combines changes.\n";
   } else {

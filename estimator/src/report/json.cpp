@@ -119,6 +119,21 @@ Json remedy_json(const Remedy& remedy) {
   return out;
 }
 
+Json cause_json(const Cause& cause) {
+  Json out;
+  out["phase"] = cause.phase;
+  out["ranks"] = cause.ranks;
+  out["needed_bytes"] = cause.needed;
+  out["usable_bytes"] = cause.usable;
+  out["other_processes_bytes"] = cause.others;
+  out["text"] = cause.text;
+  out["log"] = cause.log.empty() ? Json(nullptr) : Json(cause.log);
+  Json tensors = Json::array();
+  for (const auto& tensor : cause.tensors) tensors.push_back(live_json(tensor));
+  out["tensors"] = std::move(tensors);
+  return out;
+}
+
 Json note_json(const Note& note) {
   Json out;
   out["level"] = note.level == Note::Level::warning ? "warning" : "info";
@@ -213,7 +228,8 @@ std::string to_json(const Advice& advice) {
   out["verdict"] = verdict(advice.estimate);
   const GpuAnswer* gpu = tightest(advice.estimate);
   out["worst"] = gpu == nullptr ? Json(nullptr) : Json(gpu->phases[gpu->worst].phase);
-  Json remedies = Json::array(), left_out = Json::array(), notes = Json::array();
+  Json causes = Json::array(), remedies = Json::array(), left_out = Json::array(), notes = Json::array();
+  for (const auto& cause : advice.causes) causes.push_back(cause_json(cause));
   for (const auto& remedy : advice.remedies) {
     Json row = remedy_json(remedy);
     row["step_time"] = remedy.step_time ? number(*remedy.step_time) : Json(nullptr);
@@ -224,6 +240,7 @@ std::string to_json(const Advice& advice) {
   }
   for (const auto& note : advice.left_out) left_out.push_back(Json{{"key", note.place.path}, {"text", note.text}});
   for (const auto& note : advice.reading.notes) notes.push_back(note_json(note));
+  out["causes"] = std::move(causes);
   out["remedies"] = std::move(remedies);
   out["left_out"] = std::move(left_out);
   out["notes"] = std::move(notes);

@@ -5,6 +5,7 @@
 
 #include "job/names.hpp"
 #include "report/format.hpp"
+#include "report/live_table.hpp"
 #include "report/report.hpp"
 
 namespace oomplan {
@@ -106,34 +107,8 @@ std::string categories(const GpuAnswer& gpu, const Estimate& estimate, const Tex
   return out;
 }
 
-std::string shape_text(const LiveTensor& live) {
-  std::string out;
-  for (const auto n : live.shape) out += (out.empty() ? "" : " x ") + std::to_string(n);
-  return out;
-}
-
-std::string live_table(const Moment& moment, const TextStyle& style) {
-  if (moment.live.empty()) return {};
-  std::string out = "\n";
-  Table table({Align::right, Align::right, Align::left, Align::left, Align::left, Align::left});
-  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
-  table.row({head("bytes"), head("times"), head("tensor"), head("shape"), head("dtype"), head("kept by")});
-  const std::size_t shown = std::min(kLiveRows, moment.live.size());
-  for (std::size_t i = 0; i < shown; ++i) {
-    const LiveTensor& live = moment.live[i];
-    std::string holder(name(live.holder));
-    std::replace(holder.begin(), holder.end(), '_', ' ');
-    table.row({bytes_text(live.bytes), live.count > 1 ? grouped(live.count) : "", clipped(printable(live.name), 40),
-               shape_text(live), live.shape.empty() ? "" : std::string(name(live.dtype)), holder});
-  }
-  out += table.text(2, style.colour);
-  if (shown < moment.live.size()) {
-    Bytes rest = 0;
-    for (std::size_t i = shown; i < moment.live.size(); ++i) rest += moment.live[i].bytes;
-    out += fmt::format("  and {} more rows with {}\n", grouped(static_cast<std::int64_t>(moment.live.size() - shown)),
-                       bytes_text(rest));
-  }
-  return out;
+std::string live_below(const std::vector<LiveTensor>& live, const TextStyle& style) {
+  return live.empty() ? "" : "\n" + live_table(live, kLiveRows, 2, style);
 }
 
 std::string servers(const Estimate& estimate, const TextStyle& style) {
@@ -269,7 +244,7 @@ std::string to_text(const Estimate& estimate, const Job& job, const TextStyle& s
   for (const auto& gpu : estimate.gpus) {
     if (gpu.phases.empty() || (&gpu != worst && !estimate.explained)) continue;
     out += categories(gpu, estimate, style);
-    out += live_table(gpu.phases[gpu.worst], style);
+    out += live_below(gpu.phases[gpu.worst].live, style);
   }
   out += servers(estimate, style);
   out += hosts(estimate, style);

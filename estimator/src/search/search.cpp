@@ -311,7 +311,10 @@ class Searcher {
       if (taken.contains(p.shape)) continue;
       Candidate c;
       c.job = job_of(p);
-      if (admit_ && !admit_(c)) continue;
+      if (admit_ && !admit_(c)) {
+        refuse({"", "", 0, "what would fit cannot be said in the file"});
+        continue;
+      }
       // what a framework would only warn of, its reader has let pass
       if (const auto wrong = admit_ ? std::vector<Problem>{} : problems(c.job, catalog_); !wrong.empty()) {
         refuse({"", wrong[0].place.path, 0,

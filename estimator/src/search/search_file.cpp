@@ -51,10 +51,17 @@ class FileSearch {
       c.job_file = std::move(patch.file);
       c.diff = std::move(patch.diff);
     }
+    for (auto& limit : found.limits) in_words_of_the_file(limit);
     return found;
   }
 
  private:
+  void in_words_of_the_file(Limit& limit) const {
+    const std::string key = words_.key_of(limit.axis);
+    if (key == limit.axis || limit.axis.empty()) return;
+    if (limit.text.starts_with(limit.axis)) limit.text.replace(0, limit.axis.size(), key);
+    limit.axis = key;
+  }
   void check_gpus(const Space& space) const {
     if (!space.gpus) return;
     const Rewrite words = words_.rewrite({{"gpus", fmt::format("{} x {}", *space.gpus, job_.cluster.gpu)}});

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "frontends/areal/remarks.hpp"
 #include "frontends/areal/structured.hpp"
 #include "frontends/compose/compose.hpp"
 
@@ -30,6 +31,7 @@ class Reader {
     prefer_refusals(native.problems);
     std::erase_if(native.problems, [&](const Problem& p) { return told(p.place); });
     native.problems.insert(native.problems.begin(), problems_.begin(), problems_.end());
+    for (auto& note : remarks_of(out_.meaning, out_.root)) out_.notes.push_back(std::move(note));
     for (auto& p : native.problems)
       if (p.place.file.empty()) p.place.file = source_.name;
     out_.native = std::move(native);

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include <fmt/format.h>
+
 namespace oomplan::areal {
 namespace {
 
@@ -9,11 +11,14 @@ struct Row {
   std::string_view knob;
   std::string_view text;
 };
-constexpr std::array<Row, 11> kRows{{
+constexpr std::array<Row, 12> kRows{{
     {"rollout.layout",
      "tensor parallelism of the servers: each GPU holds less of the weights; its GPUs exchange the results of every layer"},
     {"mem_fraction_static", "SGLang leaves more of the GPU free; a smaller KV cache, so fewer requests run at once"},
     {"gpu_memory_utilization", "vLLM leaves more of the GPU free; a smaller KV cache, so fewer requests run at once"},
+    {"sleep",
+     "the server gives its memory back while others run on its GPUs: torch_memory_saver in SGLang, sleep mode in vLLM; waking up "
+     "takes time"},
     {"max_running_requests", "fewer requests in one batch of a server: fewer CUDA graphs; others wait"},
     {"tokens_per_micro_batch",
      "smaller micro-batches: fewer activations and logits at once; more of them, so a longer step. Not below the longest "
@@ -36,6 +41,19 @@ std::string_view guide_text(std::string_view knob) {
   for (const auto& row : kRows)
     if (row.knob == knob || (row.knob == rest && knob != "rollout.layout")) return row.text;
   return {};
+}
+
+// Launchers name a log by what they start: llm_server and trainer (areal/launcher/local.py 0.4.1: log_path_of). Schedulers, which
+// 1.0.0 made the rule, name it by the role (areal/infra/scheduler/local.py 1.0.4: create_workers).
+std::string log_of(std::string_view role, const Meaning& m, const compose::Node& root) {
+  if (m.release <= release_named("0.3.0")) return {};
+  const auto* scheduler = root.at("scheduler.type");
+  const bool named = scheduler != nullptr && scheduler->kind == compose::Node::Kind::text && !scheduler->text.empty();
+  if (m.release >= release_named("1.0.0") || named) {
+    const std::string_view name = role == "trainer" ? "actor" : role;
+    return fmt::format("{}.log", name);
+  }
+  return role == "rollout" ? "llm_server.log" : "trainer.log";
 }
 
 }  // namespace oomplan::areal

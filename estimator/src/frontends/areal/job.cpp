@@ -10,6 +10,7 @@
 #include "frontends/areal/lora.hpp"
 #include "frontends/areal/ranges.hpp"
 #include "frontends/areal/teller.hpp"
+#include "job/limits.hpp"
 #include "layout/letters.hpp"
 
 namespace oomplan::areal {
@@ -34,14 +35,19 @@ std::string between_phases(const FactValue& v) {
 std::string kernels(const FactValue& v) {
   const std::string name = plain(v);
   if (name == "sdpa") return "hf_sdpa";
-  if (name == "eager") return "hf_eager";
-  return name.find("flash") != std::string::npos ? "hf_flash" : name;
+  return name == "eager" ? "hf_eager" : "hf_flash";
 }
-/// FSDP pads a micro-batch to a multiple of 256 tokens (areal/utils/data.py).
+bool known_attention(std::string_view name) {
+  return name.empty() || name == "sdpa" || name == "eager" || name.find("flash") != std::string_view::npos;
+}
+/// A server's names of formats; "auto" is the checkpoint's, which an actor's file makes bf16.
+std::string weights(const FactValue& v) {
+  const std::string name = plain(v);
+  return name == "auto" ? "" : name == "half" ? "fp16" : name == "float" ? "fp32" : name;
+}
+/// FSDP pads a micro-batch to a multiple of 256 tokens (areal/utils/data.py). A budget beyond all sequences is none.
 std::string padded(const FactValue& v) {
-  return v.is_integer() && v.integer() > 0 && v.integer() < (std::int64_t{1} << 40)
-             ? fmt::format("{}", round_up(v.integer(), 256))
-             : "";
+  return v.is_integer() && kTokenLimit.holds(v.integer()) ? fmt::format("{}", round_up(v.integer(), 256)) : "";
 }
 
 constexpr Row kTrainerRows[] = {
@@ -147,6 +153,9 @@ class Translator {
     if (flag(at("enable_tree_training"))) refuse_key(at("enable_tree_training"), "tree training");
     if (flag(at("use_kernels"))) refuse_key(at("use_kernels"), "kernels of the hub (use_kernels)");
     if (flag(at("fsdp.per_layer_optim_step"))) refuse_key(at("fsdp.per_layer_optim_step"), "the optimizer step layer by layer");
+    const auto* attention = root_.at(at("attn_impl"));
+    if (r.part.backend == Backend::fsdp && attention != nullptr && !known_attention(attention->text))
+      refuse_key(at("attn_impl"), "this attention");
     const auto* type = root_.at(at("optimizer.type"));
     if (type != nullptr && type->text == "adam_bf16") refuse_key(at("optimizer.type"), "AnyPrecisionAdamW (adam_bf16)");
     const auto* update = root_.at(at("weight_update_mode"));
@@ -284,9 +293,23 @@ class Translator {
       if (&first == &r) return;
       if (!first.beside.empty() || first.part.layout.world() != have || r.part.layout.world() != have) continue;
       set(r.name + ".beside", first.name, derived("the local scheduler hands the same GPUs out again"));
-      if (r.name == "rollout") set("rollout.sleep", "0", derived("nothing sleeps when the scheduler wraps around"));
-      return;
+      if (r.name != "rollout") return;
+      set("rollout.sleep", "0", derived("nothing sleeps when the scheduler wraps around"));
+      return refuse_nccl_to_oneself(have);
     }
+  }
+  void refuse_nccl_to_oneself(std::int64_t gpus) {
+    const Fact* mode = fact("weight_update.mode");
+    if (mode == nullptr || plain(mode->value) == "disk") return;
+    Place place = mode->origin.place;
+    place.path = "actor.weight_update_mode";
+    out_.problems.push_back({std::move(place),
+                             fmt::format("'{}'", plain(mode->value)),
+                             "disk",
+                             {},
+                             fmt::format("the local scheduler gives {} to actor and rollout, and NCCL cannot connect two "
+                                         "processes on one GPU",
+                                         gpus == 1 ? "the one GPU" : fmt::format("the same {} GPUs", gpus))});
   }
   void trainer(const BuiltRole& r) {
     set(r.name + ".engine", "fsdp2", r.allocation);
@@ -347,16 +370,33 @@ class Translator {
     put("max_running_requests", "max_running_requests", [](const FactValue& v) { return v.is_null() ? "auto" : v.plain(); });
     put("max_model_len", "max_model_len", plain);
     put("concurrency_sequences", "concurrency", plain);
-    put("dtype", "weights", plain);
+    put("dtype", "weights", weights);
     put("kv_dtype", "kv", [](const FactValue& v) {
       return plain(v).starts_with("fp8") ? "fp8" : plain(v) == "auto" ? "" : plain(v);
     });
     put("enforce_eager", "enforce_eager", plain);
     put("cuda_graph", "enforce_eager", [](const FactValue& v) { return v == FactValue(false) ? "true" : ""; });
+    if (!r.beside.empty()) asleep_or_not(sglang);
     // With chunked prefill off one pass may hold as many tokens as a prefill batch.
     const std::int64_t chunk = whole("roles.rollout.chunked_prefill", -1);
     put(chunk > 0 ? "chunked_prefill" : "max_prefill_tokens", "batched_tokens", plain);
     for (auto& s : lora_of_server(m_, root_, r)) set(fmt::format("rollout.{}", s.knob), std::move(s.text), std::move(s.origin));
+  }
+
+  /// AReaL asks a server on shared GPUs to release its memory, and never switches on what lets it: SGLang's adapter of
+  /// torch_memory_saver does nothing then (sglang/srt/utils/torch_memory_saver_adapter.py 0.5.10), vLLM's allocator has nothing
+  /// tagged (vllm/device_allocator/cumem.py 0.19).
+  void asleep_or_not(bool sglang) {
+    const Fact* f = fact(sglang ? "roles.rollout.memory_saver" : "roles.rollout.sleep_mode");
+    const std::string key = sglang ? "sglang.enable_memory_saver" : "vllm.enable_sleep_mode";
+    if (f == nullptr || f->value == FactValue(true)) return;
+    Origin origin = f->origin;
+    origin.because = fmt::format("{} is not on: the server releases nothing", key);
+    Place place = origin.place;
+    place.path = key;
+    set("rollout.sleep", "0", std::move(origin));
+    notes_.push_back(
+        {Note::Level::warning, place, "not on: the server keeps weights and KV cache while the trainers of the same GPUs run"});
   }
 
   const Meaning& m_;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "frontends/areal/meaning_roles.hpp"
+#include "frontends/areal/values.hpp"
 
 namespace oomplan::areal {
 namespace {
@@ -278,6 +279,7 @@ Meaning meaning_of(const compose::Node& root, Release release) {
     tell_realhf(teller);
   else
     JobTeller(teller).run();
+  check_values(teller, root);
   return out;
 }
 

@@ -13,6 +13,9 @@ struct Range {
   std::string_view what;
 };
 
+/// AReaL's own word for no limit is 10^12 (areal/utils/data.py: DEFAULT_MAX_TOKENS_PER_MB).
+constexpr Limit64 kBudget{1, INT64_MAX};
+
 constexpr Range kRanges[] = {
     {"cluster.n_nodes", kGpuLimit, "nodes"},
     {"cluster.n_gpus_per_node", kGpusPerNodeLimit, "GPUs"},
@@ -22,7 +25,17 @@ constexpr Range kRanges[] = {
     {"train_dataset.max_length", kTokenLimit, "tokens"},
     {"actor.ppo_n_minibatches", kSequenceLimit, "parts"},
     {"sglang.context_length", kTokenLimit, "tokens"},
+    {"sglang.max_prefill_tokens", kTokenLimit, "tokens"},
+    {"sglang.max_running_requests", kRequestLimit, "requests"},
     {"vllm.max_model_len", kTokenLimit, "tokens"},
+    {"vllm.max_num_seqs", kRequestLimit, "requests"},
+    {"rollout.max_concurrent_rollouts", kRequestLimit, "rollouts"},
+    {"actor.mb_spec.max_tokens_per_mb", kBudget, "tokens"},
+    {"critic.mb_spec.max_tokens_per_mb", kBudget, "tokens"},
+    {"ref.mb_spec.max_tokens_per_mb", kBudget, "tokens"},
+    {"actor.mb_spec.n_mbs", kMicroBatchLimit, "micro-batches"},
+    {"critic.mb_spec.n_mbs", kMicroBatchLimit, "micro-batches"},
+    {"ref.mb_spec.n_mbs", kMicroBatchLimit, "micro-batches"},
 };
 
 /// The part of a GPU that a server takes.
@@ -41,16 +54,17 @@ std::vector<Problem> range_problems(const compose::Node& root) {
   for (const auto& range : kRanges) {
     const compose::Node* n = root.at(range.path);
     if (n == nullptr) continue;
-    const bool missing = n->kind == compose::Node::Kind::missing && n->origin.place.line > 0;
-    if (!missing && (n->kind != compose::Node::Kind::integer || range.limit.holds(n->integer))) continue;
+    if (n->kind != compose::Node::Kind::integer || range.limit.holds(n->integer)) continue;
     out.push_back(problem_of(*n, range.path, compose::describe(*n),
-                             fmt::format("{} to {} {}", range.limit.least, range.limit.most, range.what),
-                             missing ? "??? asks for a value" : ""));
+                             range.limit.most == INT64_MAX
+                                 ? fmt::format("at least {} {}", range.limit.least, range.what)
+                                 : fmt::format("{} to {} {}", range.limit.least, range.limit.most, range.what)));
   }
   for (const auto path : kFractions) {
     const compose::Node* n = root.at(path);
     if (n != nullptr && n->kind == compose::Node::Kind::real && !(n->real >= 0.01 && n->real <= 0.99))
-      out.push_back(problem_of(*n, path, fmt::format("'{}'", n->real), "a number from 0.01 to 0.99"));
+      out.push_back(problem_of(*n, path, fmt::format("'{}'", n->real), "a share from 0.01 to 0.99, such as 0.8",
+                               n->real > 1 && n->real <= 100 ? "it is a fraction, not percent" : ""));
   }
   return out;
 }

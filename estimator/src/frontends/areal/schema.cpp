@@ -42,6 +42,15 @@ std::string replaced_part(const std::vector<std::string_view>& parts, std::size_
   return fmt::format("{}", fmt::join(out, "."));
 }
 
+/// The only one of the keys that begins with what was written, or that it begins with ("mem_fraction", mem_fraction_static).
+std::string longer_or_shorter(std::string_view key, const std::vector<std::string>& keys) {
+  constexpr std::size_t kShortest = 5;
+  std::vector<std::string> found;
+  for (const std::string& one : keys)
+    if (std::min(one.size(), key.size()) >= kShortest && (one.starts_with(key) || key.starts_with(one))) found.push_back(one);
+  return found.size() == 1 ? found.front() : std::string();
+}
+
 }  // namespace
 
 std::optional<std::int64_t> Field::integer() const {
@@ -159,7 +168,8 @@ PathRead Schema::find(std::string_view root, std::string_view path) const {
   const std::string key(parts[out.known]);
   std::vector<std::string> keys;
   for (const Field* one : out.owner.empty() ? std::vector<const Field*>{} : fields(out.owner)) keys.push_back(one->key);
-  const std::string near = oomplan::nearest(key, keys);
+  std::string near = oomplan::nearest(key, keys);
+  if (near.empty()) near = longer_or_shorter(key, keys);
   if (!near.empty()) out.nearest = replaced_part(parts, out.known, near);
   for (std::uint8_t i = data_->first.index; i < kReleaseCount; ++i) {
     const Release other{i};
@@ -170,10 +180,28 @@ PathRead Schema::find(std::string_view root, std::string_view path) const {
       out.others.push_back({other, other});
   }
   if (!out.owner.empty()) out.now = replaced(out.owner, key);
+  if (out.nearest.empty() && out.now.empty() && out.known + 1 == parts.size()) out.nearest = elsewhere(root, parts[0], key);
+  if (!out.others.empty()) out.nearest.clear();  // the key is meant, and of another release
   if (out.known == 0)
     for (const std::string& other : roots())
       if (other != root && field(other, key) != nullptr) out.roots.push_back(other);
   return out;
+}
+
+/// Where else below a root the key stands: under the same first part if it does there, anywhere if that is one place alone.
+std::string Schema::elsewhere(std::string_view root, std::string_view first, std::string_view key) const {
+  constexpr std::size_t kDeepest = 4;
+  std::vector<std::string> all, near;
+  const auto look = [&](const auto& self, const std::string& name, const std::string& path, std::size_t depth) -> void {
+    for (const Field* one : fields(name)) {
+      const std::string here = path.empty() ? one->key : path + '.' + one->key;
+      if (one->key == key) (here.starts_with(std::string(first) + '.') ? near : all).push_back(here);
+      if (one->type.kind == FieldKind::object && depth < kDeepest) self(self, one->type.of, here, depth + 1);
+    }
+  };
+  look(look, std::string(root), "", 1);
+  if (near.size() == 1) return near.front();
+  return near.empty() && all.size() == 1 ? all.front() : std::string();
 }
 
 std::string Schema::replaced(std::string_view name, std::string_view key) const {

@@ -90,6 +90,7 @@ class Schema {
 
  private:
   Schema(const SchemaData& data, Release release) : data_(&data), release_(release) {}
+  std::string elsewhere(std::string_view root, std::string_view first, std::string_view key) const;
   std::vector<std::string> order(std::string_view name) const;
   bool knows(std::string_view root, std::string_view path) const;
   PathRead walk(std::string_view root, std::string_view path) const;

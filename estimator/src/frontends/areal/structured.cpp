@@ -87,6 +87,13 @@ std::string words(const FieldType& type) {
   return fmt::format("{}{}", kWords[static_cast<int>(type.kind)], type.optional ? " or null" : "");
 }
 
+/// Names of AReaL's documentation that are arguments in its code and keys of no file.
+std::string_view argument_of_code(std::string_view key) {
+  if (key == "weight_chunked_mem_mb")
+    return "it is an argument of WeightUpdateMeta.from_fsdp_xccl in AReaL's code (1024 MiB), which no key of a file sets";
+  return {};
+}
+
 class Builder {
  public:
   Builder(const Schema& schema, std::string_view root, bool certain) : schema_(schema), root_(root), certain_(certain) {}
@@ -210,9 +217,15 @@ class Builder {
   void tell_choice(const Field& field, const Node& value, const std::string& path) {
     if (field.choices.empty() || value.kind != Node::Kind::text) return;
     if (std::find(field.choices.begin(), field.choices.end(), value.text) != field.choices.end()) return;
+    if (field.key == "attn_impl" && !names_attention(value.text)) return;
     Place place = value.origin.place;
     place.path = path;
     out_.problems.push_back({place, compose::describe(value), list_of(field.choices), nearest(value.text, field.choices), {}});
+  }
+  /// From 1.0.2 on a kernel of the hub is taken, too ("org/repo"); before, nothing looked at the name
+  /// (areal/engine/fsdp_utils/attn_impl.py).
+  bool names_attention(const std::string& name) const {
+    return schema_.release() >= release_named("1.0.2") && name.find('/') == std::string::npos;
   }
   void tell_unknown(Node& into, const Entry& entry, const std::string& path, bool top) {
     const PathRead read = schema_.find(root_, path);
@@ -220,6 +233,10 @@ class Builder {
     if (place.line == 0) place = entry.place;
     place.path = path;
     Problem p{place, "an unknown key", {}, read.nearest, unknown_text(read, schema_.release(), path)};
+    if (const std::string_view why = argument_of_code(entry.key); !why.empty()) {
+      p.why = why;
+      return out_.problems.push_back(std::move(p));
+    }
     const bool elsewhere = !read.others.empty() || !read.now.empty();
     if (top && !certain_ && (!elsewhere || !read.roots.empty())) {
       into.entries.push_back(entry);

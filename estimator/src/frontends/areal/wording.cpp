@@ -61,6 +61,11 @@ std::optional<FactValue> update(std::string_view text) {
   return text == "disk" ? std::optional<FactValue>("disk") : text == "nccl" ? std::optional<FactValue>("xccl") : std::nullopt;
 }
 
+/// Weights go to the host, the cache is dropped; there is no other way to sleep.
+std::optional<FactValue> sleeps(std::string_view text) {
+  return text == "1" ? std::optional<FactValue>(true) : text == "0" ? std::optional<FactValue>(false) : std::nullopt;
+}
+
 /// A knob of trainers; the key stands behind the role's path.
 struct TrainerRow {
   std::string_view ours, theirs;
@@ -82,7 +87,7 @@ struct ServerRow {
   std::string_view ours, sglang, vllm;
   Spell spell;
 };
-constexpr std::array<ServerRow, 8> kServer{
+constexpr std::array<ServerRow, 9> kServer{
     {{"mem_fraction_static", "sglang.mem_fraction_static", "", number},
      {"gpu_memory_utilization", "", "vllm.gpu_memory_utilization", number},
      {"max_running_requests", "sglang.max_running_requests", "vllm.max_num_seqs", count_or_null},
@@ -90,6 +95,7 @@ constexpr std::array<ServerRow, 8> kServer{
      {"kv", "sglang.kv_cache_dtype", "", cache},
      {"batched_tokens", "sglang.chunked_prefill_size", "", count},
      {"enforce_eager", "sglang.disable_cuda_graph", "vllm.enforce_eager", flag},
+     {"sleep", "sglang.enable_memory_saver", "vllm.enable_sleep_mode", sleeps},
      {"concurrency", "rollout.max_concurrent_rollouts", "rollout.max_concurrent_rollouts", nullptr}}};
 /// A knob of the whole job.
 struct JobRow {
@@ -274,6 +280,7 @@ std::string theirs(std::string_view knob, const Meaning& m) {
   if (rest == "layout") return layout_key(*r, m);
   if (r->part.kind == PartKind::inference) {
     if (rest == "model") return model_of_rollout(*r, m);
+    if (rest == "weights") return r->part.backend == Backend::sglang ? "sglang.dtype" : "vllm.dtype";
     for (const auto& row : kServer)
       if (row.ours == rest) return std::string(r->part.backend == Backend::sglang ? row.sglang : row.vllm);
     return "";

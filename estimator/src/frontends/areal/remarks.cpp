@@ -1,0 +1,82 @@
+#include "frontends/areal/remarks.hpp"
+
+#include <fmt/format.h>
+#include <oomplan/units/bytes.hpp>
+
+namespace oomplan::areal {
+namespace {
+
+std::int64_t whole(const Fact* fact) { return fact != nullptr && fact->value.is_integer() ? fact->value.integer() : 0; }
+
+Place place_of(const Fact& fact, std::string path) {
+  Place out = fact.origin.place;
+  out.path = std::move(path);
+  return out;
+}
+
+/// The trained role with a budget of tokens.
+const BuiltRole* learner(const Meaning& m) {
+  for (const auto& r : m.roles)
+    if (r.name == "actor" || r.name == "trainer") return &r;
+  return nullptr;
+}
+
+/// Where an example's own class says how many turns a conversation has ("max_turns", "agent_run_args.max_turns").
+const compose::Node* turns_in(const compose::Node& n, std::string& path) {
+  for (const auto& entry : n.entries) {
+    const std::string here = path.empty() ? entry.key : path + "." + entry.key;
+    if (entry.key == "max_turns" && entry.value.kind == compose::Node::Kind::integer && entry.value.integer > 1) {
+      path = here;
+      return &entry.value;
+    }
+    std::string below = here;
+    if (const auto* found = turns_in(entry.value, below)) {
+      path = below;
+      return found;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<Note> remarks_of(const Meaning& m, const compose::Node& root) {
+  std::vector<Note> out;
+  const BuiltRole* r = learner(m);
+  if (r == nullptr) return out;
+  const Fact* budget = m.find(fmt::format("roles.{}.micro_batch.tokens_per_micro_batch", r->name));
+  const Fact* batch = m.find("job.train_batch_prompts");
+  if (batch != nullptr && batch->origin.kind == Origin::Kind::override_ && whole(budget) > 0)
+    out.push_back({Note::Level::info, place_of(*batch, "train_dataset.batch_size"),
+                   fmt::format("train_dataset.batch_size does not change the peak of a step: micro-batches of "
+                               "{}.mb_spec.max_tokens_per_mb = {} tokens do",
+                               r->path, whole(budget))});
+  // The least budget that holds a sequence is compared without the padding behind it (areal/utils/seqpack.py: ffd_allocate).
+  const std::int64_t one = whole(m.find("job.max_prompt_length")) + whole(m.find("job.max_response_length"));
+  if (whole(budget) > 0 && whole(budget) < one && round_up(whole(budget), 256) >= one)
+    out.push_back({Note::Level::warning, place_of(*budget, r->path + ".mb_spec.max_tokens_per_mb"),
+                   fmt::format("found {} tokens, but the longest sequence needs at least {}", whole(budget), one)});
+  // A sequence of several turns ends at gconfig.max_tokens; AReaL stops at one that is longer than a micro-batch
+  // (areal/utils/seqpack.py). The default of max_tokens says nothing about the conversations of this job.
+  const Fact* longest = m.find("job.max_total_length");
+  if (longest != nullptr && longest->by != ToldBy::defaults && whole(budget) >= one && whole(budget) > 0 &&
+      whole(longest) > whole(budget))
+    out.push_back(
+        {Note::Level::warning, place_of(*budget, r->path + ".mb_spec.max_tokens_per_mb"),
+         fmt::format("{} tokens hold a prompt and one answer, but a conversation of several turns may reach gconfig.max_tokens "
+                     "= {}: AReaL stops at a sequence that is longer than a micro-batch",
+                     whole(budget), whole(longest))});
+  std::string path;
+  if (const auto* turns = turns_in(root, path); turns != nullptr && (longest == nullptr || longest->by == ToldBy::defaults)) {
+    Place place = turns->origin.place;
+    place.path = path;
+    out.push_back(
+        {Note::Level::warning, place,
+         fmt::format("{} turns: how long does the longest conversation get? {}.mb_spec.max_tokens_per_mb must hold it and "
+                     "gconfig.max_new_tokens; no key of the file says it{}",
+                     turns->integer, r->path, longest != nullptr ? ", gconfig.max_tokens=N does" : "")});
+  }
+  return out;
+}
+
+}  // namespace oomplan::areal
