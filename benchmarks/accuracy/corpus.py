@@ -31,9 +31,9 @@ class Case:
     id: str
     metric: str
     measured: int
-    kind: str = ""  # training, serving, parameters, whole
+    kind: str = ""  # training, serving, parameters, whole, snapshot
     job: Row = field(default_factory=dict)
-    config: str = ""  # text of a config.json; empty: the model is looked up by name
+    config: str = ""  # text of a config.json; empty: the model is looked up by name; of a snapshot its file and device
     figure: str = ""  # key of the answer
     why_not: str = ""
 
@@ -46,6 +46,8 @@ def schema_of(row: Row) -> str:
         return "measured_training"
     if isinstance(row.get("measured"), dict) and "engine" in row:
         return "measured_inference"
+    if "peak_reserved" in row and "segment_events" in row:
+        return "snapshot"
     if "device_peak_bytes" in row and isinstance(row.get("knobs"), dict):
         return "measured_rl"
     if "file" in row and any(key in row for key in ("computed", "official_totals", "totals")):

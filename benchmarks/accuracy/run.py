@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from corpus import CannotExpress, Case, Row, gpu_table, rows_of, schema_of
 from counts import model_cases
 from serving import inference_cases, rl_cases
+from snapshots import replay_figures, snapshot_cases
 from training import measured_cases, megatron_cases, oracle_cases
 
 MAPPERS: dict[str, Callable[[Row, Path], list[Case]]] = {
@@ -33,6 +34,7 @@ MAPPERS: dict[str, Callable[[Row, Path], list[Case]]] = {
     "measured_inference": inference_cases,
     "measured_rl": rl_cases,
     "models": model_cases,
+    "snapshot": snapshot_cases,
 }
 
 
@@ -61,6 +63,8 @@ def group_of(schema: str, row: Row, field: str | None) -> str:
     if schema == "oracle":
         sharding = row.get("sharding")
         return str(sharding.get("engine", "fsdp2")) if isinstance(sharding, dict) and sharding else "single"
+    if schema == "snapshot":
+        return "expandable segments" if row.get("expandable") else "segments"
     usual = {
         "measured_training": "group",
         "measured_inference": "engine",
@@ -97,6 +101,8 @@ class Library:
             counts = dict(self.core.parameter_figures(case.config, case.id))
             counts["all"] = counts["language"] + counts["tower"] + counts["mtp"]
             return counts
+        if case.kind == "snapshot":
+            return replay_figures(case.config)
         return self.whole(case)
 
     def whole(self, case: Case) -> Row:
@@ -242,11 +248,12 @@ TITLES = {
     "measured_inference": "Servers: what they logged at start-up",
     "measured_rl": "RL on one GPU",
     "models": "Parameter counts",
+    "snapshot": "Recorded runs of the CUDA caching allocator, requests replayed",
 }
 
 
 def markdown(groups: list[Row], corpora: list[Path]) -> str:
-    names = ", ".join(f"`{corpus.name}`" for corpus in corpora)
+    names = ", ".join(f"`{c.parent.name}/{c.name}`" if c.name == "index.jsonl" else f"`{c.name}`" for c in corpora)
     lines = [
         "# Accuracy",
         "",

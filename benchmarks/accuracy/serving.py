@@ -127,7 +127,7 @@ def rl_cases(row: Row, corpus: Path) -> list[Case]:
     why_not, config = "", ""
     try:
         if row.get("phase") != "generation":
-            raise CannotExpress("LoRA is not supported yet")
+            raise CannotExpress("AgileRL's training loop is not supported yet")
         version = (row.get("versions") or {}).get("vllm")
         if not version:
             raise CannotExpress("the engine's version is not stated")

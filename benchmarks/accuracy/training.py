@@ -81,10 +81,19 @@ def set_sharding(row: Row, trainer: Row) -> None:
             raise not_yet(f"{key} of FSDP2")
 
 
+def lora_of(given: Row) -> Row:
+    """LoRA as an executed row states it; peft makes adapters in fp32 unless told otherwise."""
+    targets = given.get("targets") or "all-linear"
+    return {
+        "rank": given["r"],
+        "targets": [targets] if isinstance(targets, str) else targets,
+        "dropout": given.get("dropout") or 0,
+        "format": "fp32" if given.get("fp32_adapters", True) else "storage",
+    }
+
+
 def oracle_job(row: Row) -> Row:
     """The settings of an executed row. Kernel-internal buffers are left out: the execution could not see them."""
-    if row.get("peft"):
-        raise not_yet("LoRA")
     if row.get("experts") not in (None, "grouped_mm"):
         raise not_yet("the eager loop over experts")
     loss = str(row["loss"])
@@ -122,6 +131,8 @@ def oracle_job(row: Row) -> Row:
         "sdpa_math": attention == "sdpa:math",
         "kernel_internals": False,
     }
+    if row.get("peft"):
+        trainer["lora"] = lora_of(row["peft"])
     if row.get("logits_to_keep"):
         trainer["logits_to_keep"] = row["logits_to_keep"]
     forward_only = loss.startswith(("forward_only", "verl_old_logprob", "verl_ref_logprob", "areal_forward"))
@@ -211,8 +222,6 @@ def refuse_framework(row: Row) -> None:
 
 
 def refuse_settings(row: Row) -> None:
-    if row.get("lora") or "lora" in text(row, "phase"):
-        raise not_yet("LoRA")
     parallel = row.get("parallelism") or {}
     sharding = str(parallel.get("fsdp") or "").lower()
     if parallel.get("zero"):
@@ -248,11 +257,32 @@ def precision_of(row: Row) -> tuple[Row, bool]:
     raise CannotExpress("the precision is not understood")
 
 
+def measured_lora(row: Row) -> Row | None:
+    """Adapters as huggingface/peft makes them, in fp32. None: everything is trained."""
+    given = row.get("lora")
+    if not given and not any(word in text(row, "phase") for word in ("lora", "peft")):
+        return None
+    if not isinstance(given, dict) or not isinstance(given.get("r"), int):
+        raise CannotExpress("the rank of the adapters is not stated")
+    if given.get("quant"):
+        raise not_yet("a quantised model under adapters")
+    if str(given.get("type") or "LORA").upper() != "LORA" or given.get("dora"):
+        raise not_yet("adapters other than LoRA")
+    targets = given.get("targets") or given.get("target_modules")
+    words = targets.split() if isinstance(targets, str) else targets
+    if words in (["all", "linear"], ["all-linear"]):
+        words = ["all-linear"]
+    if not isinstance(words, list) or not all(str(word).endswith(("_proj", "all-linear")) for word in words):
+        raise CannotExpress("the modules with adapters are not stated by name")
+    return {"rank": given["r"], "targets": words, "dropout": given.get("dropout") or 0, "format": "fp32"}
+
+
 def measured_job(row: Row) -> Row:
     if not isinstance(row.get("value_gib"), (int, float)):
         raise CannotExpress("no value: a fit or no-fit label")
     refuse_framework(row)
     refuse_settings(row)
+    lora = measured_lora(row)
     if unnamed(row):
         raise CannotExpress("the metric is not named")
     if not isinstance(row.get("micro_batch"), int) or not isinstance(row.get("seq_len"), int):
@@ -298,6 +328,8 @@ def measured_job(row: Row) -> Row:
         "sequence_tokens": row["seq_len"],
         "micro_batches": int(row.get("grad_accum") or 1),
     }
+    if lora is not None:
+        trainer["lora"] = lora
     return {
         "framework": "torch",
         "gpus": f"{gpus} x {find_gpu(row.get('gpu'))}",

@@ -1,8 +1,8 @@
 """Makes tests/data/executed_rows.jsonl: training steps of small models, executed by PyTorch on the meta device.
 
-    python benchmarks/oracle/execute.py [--only FAMILY...] [--output tests/data/executed_rows.jsonl]
+    python benchmarks/oracle/execute.py [--only FAMILY...] [--adapted FAMILY...] [--output tests/data/executed_rows.jsonl]
 
-Needs torch and transformers, no GPU. The real modeling code and the real autograd engine run; tensors have shapes, formats and
+Needs torch and transformers, peft for the rows with LoRA, no GPU. The real modeling code and the real autograd engine run; tensors have shapes, formats and
 storages, but no memory. A dispatch mode follows the life of every storage. Attention is the eager one: it has no kernel whose
 choice depends on the device. Lines are those of compact.py: configs, and rows with the highest level of each phase and what one
 layer saves for backward.
@@ -16,6 +16,7 @@ import json
 import sys
 import weakref
 from collections import Counter
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,15 @@ MODELS: dict[str, Row] = {
 }
 # sequences, tokens of one, checkpointing
 RUNS = ((1, 512, False), (1, 512, True), (2, 256, False))
+
+# With LoRA: families whose embedding multiplies inside of its module, and one whose does not. The embedding's output wants a gradient.
+ADAPTED: dict[str, Row] = {
+    "llama": {},
+    "gemma": {"head_dim": 64},
+    "gemma2": {**WINDOWS, "head_dim": 64, "query_pre_attn_scalar": 64},
+    "gemma3_text": MODELS["gemma3_text"],
+}
+RANK = 16
 
 # What `accumulate` of torch/csrc/autograd/input_buffer.cpp (2.13) adds in place: a gradient that nobody else holds. Seen from inside
 # a dispatch mode, under which the engine never adds in place, these are its counts of references: tensor, storage, Python object.
@@ -155,7 +165,16 @@ def half_to_float(softmax: Any) -> Any:
     return replaced
 
 
-def make_model(config: Row, checkpointing: bool) -> Any:
+def adapted(model: Any) -> Any:
+    """With adapters beside every linear layer, in fp32: peft casts nothing on the meta device."""
+    import peft
+
+    model.enable_input_require_grads()
+    with torch.device("meta"):
+        return peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", r=RANK, target_modules="all-linear"))
+
+
+def make_model(config: Row, checkpointing: bool, adapters: bool) -> Any:
     fields = {key: value for key, value in config.items() if key != "model_type"}
     settings = transformers.AutoConfig.for_model(config["model_type"], **fields)
     settings.use_cache = False
@@ -164,12 +183,12 @@ def make_model(config: Row, checkpointing: bool) -> Any:
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return model
+    return adapted(model) if adapters else model
 
 
-def execute(config: Row, sequences: int, tokens: int, checkpointing: bool) -> tuple[Row, list[list[Any]]]:
+def execute(config: Row, sequences: int, tokens: int, checkpointing: bool, adapters: bool = False) -> tuple[Row, list[list[Any]]]:
     """The highest level of forward and backward, in bytes, and what the middle layer saves: [dtype, shape, count]."""
-    model = make_model(config, checkpointing)
+    model = make_model(config, checkpointing, adapters)
     layers = next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == config["num_hidden_layers"])
     gc.collect()
     gc.disable()  # storages die by reference counts, as in a training loop
@@ -206,9 +225,9 @@ def execute(config: Row, sequences: int, tokens: int, checkpointing: bool) -> tu
     return peaks, [[*json.loads(key), count] for key, count in sorted(counted.items())]
 
 
-def job_of(sequences: int, tokens: int, checkpointing: bool) -> Row:
+def job_of(sequences: int, tokens: int, checkpointing: bool, adapters: bool = False) -> Row:
     same = {"storage": "bf16", "compute": "bf16", "reduce": "bf16"}
-    trainer = {
+    trainer: Row = {
         "kernels": "hf_eager",
         "precision": same,
         "autocast": False,
@@ -222,12 +241,16 @@ def job_of(sequences: int, tokens: int, checkpointing: bool) -> Row:
         "kernel_internals": False,
         "engine": "single",
     }
-    return {"framework": "torch", "trainer": trainer, "apart": {"forward_only": False}}
+    if adapters:
+        trainer["lora"] = {"rank": RANK}
+    # PyTorch alone asks for a gradient at the embedding's output only under checkpoints; the RL frameworks always do
+    return {"framework": "verl" if adapters else "torch", "trainer": trainer, "apart": {"forward_only": False}}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=list(MODELS))
+    parser.add_argument("--adapted", nargs="*", default=list(ADAPTED))
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_rows.jsonl")
     options = parser.parse_args()
     torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
@@ -235,14 +258,17 @@ def main() -> None:
     versions = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}"
     lines: list[Row] = []
     rows = 0
-    for family in options.only:
-        config = {"model_type": family, **SMALL, **MODELS[family]}
+    chosen = [(family, MODELS[family], False) for family in options.only]
+    chosen += [(family, ADAPTED[family], True) for family in options.adapted]
+    for family, fields, adapters in chosen:
+        config = {"model_type": family, **SMALL, **fields}
         lines.append({"config": family, "fields": config})
         for sequences, tokens, checkpointing in RUNS:
-            peaks, saved = execute(config, sequences, tokens, checkpointing)
-            name = f"{family}/b{sequences}s{tokens}" + ("/checkpointed" if checkpointing else "")
-            row = {"id": name, "config": family, "job": job_of(sequences, tokens, checkpointing)}
-            row |= {"source": f"{versions} executed on the meta device", "peaks": peaks}
+            peaks, saved = execute(config, sequences, tokens, checkpointing, adapters)
+            name = f"{family}/b{sequences}s{tokens}" + ("/lora" if adapters else "") + ("/checkpointed" if checkpointing else "")
+            row = {"id": name, "config": family, "job": job_of(sequences, tokens, checkpointing, adapters)}
+            by = f"{versions}, peft {metadata.version('peft')}" if adapters else versions
+            row |= {"source": f"{by} executed on the meta device", "peaks": peaks}
             if not checkpointing:
                 row |= {"layer": config["num_hidden_layers"] // 2, "saved": saved}
             lines.append(row)
@@ -250,7 +276,7 @@ def main() -> None:
     with options.output.open("w", encoding="utf-8") as file:
         for line in lines:
             file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{rows} rows, {len(options.only)} configs: {options.output}")
+    print(f"{rows} rows, {len(chosen)} configs: {options.output}")
 
 
 if __name__ == "__main__":

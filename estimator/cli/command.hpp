@@ -68,6 +68,7 @@ int run_explain(const Call&);
 int run_advise(const Call&);
 int run_search(const Call&);
 int run_read(const Call&);
+int run_snapshot(const Call&);
 int run_model(const Call&);
 int run_gpus(const Call&);
 int run_facts(const Call&);

@@ -27,6 +27,11 @@ constexpr std::array<OptionRow, 4> kAdvise{{
     {"allow", "EFFECTS", "what may change besides speed: numerics, semantics, separated by commas"},
     {"diff", "N", "print the N-th change as a diff of FILE in place of the table"},
 }};
+constexpr std::array<OptionRow, 3> kExplain{{
+    kRelease,
+    kGpu,
+    {"save-snapshot", "F", "write the run of the fullest GPU as a memory snapshot that pytorch.org/memory_viz opens"},
+}};
 constexpr std::array<OptionRow, 3> kRead{{
     kRelease,
     kGpu,
@@ -45,12 +50,16 @@ constexpr std::array<OptionRow, 11> kSearch{{
     {"job", "N", "print the job file of the N-th configuration in place of the table"},
     {"diff", "N", "print the N-th configuration as a diff of FILE in place of the table"},
 }};
+constexpr std::array<OptionRow, 2> kSnapshot{{
+    {"top", "N", "how many rows of live blocks to show (default 12)"},
+    {"replay", "", "play the recorded requests through the allocator again and compare"},
+}};
 constexpr std::array<OptionRow, 1> kModel{{{"parameters", "", "list every parameter tensor"}}};
 constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for this version of the engine"}}};
 
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
-constexpr std::array<Command, 10> kCommands{{
+constexpr std::array<Command, 11> kCommands{{
     {"estimate", "FILE [key=value ...]", "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
      "Exit status: 0 fits, 1 does not fit, 2 the input is wrong.\n\n"
@@ -61,8 +70,9 @@ constexpr std::array<Command, 10> kCommands{{
     {"explain", "FILE [key=value ...]", "which tensors are alive at the worst moment, and what the allocator makes of it",
      "Slower than estimate (milliseconds): replays the caching allocator, names the largest tensors with shape, number and\n"
      "holder, lists every default that was taken, and what would help.\n\n"
-     "  oomplan explain examples/grpo.yaml\n",
-     kFile, kAny, run_explain},
+     "  oomplan explain examples/grpo.yaml\n"
+     "  oomplan explain examples/grpo.yaml --save-snapshot predicted.pickle\n",
+     kExplain, kAny, run_explain},
     {"advise", "FILE [key=value ...]", "which single changes help, what each costs, and how to write it into the file",
      "Every change is made in the words of FILE, read again and estimated. Most gain for the least cost first. What helps but\n"
      "no key of the framework can say is told with its reason. Exit status: 0 FILE fits as it is, 1 it does not.\n\n"
@@ -82,6 +92,12 @@ constexpr std::array<Command, 10> kCommands{{
      "  oomplan read examples/grpo.yaml\n"
      "  oomplan read examples/grpo.yaml --json\n",
      kRead, kAny, run_read},
+    {"snapshot", "FILE", "what a PyTorch memory snapshot holds: peaks, live blocks, fragmentation, out of memory",
+     "FILE is what torch.cuda.memory._dump_snapshot wrote (torch 2.0 to 2.13), or the same as JSON; `-` reads standard input.\n"
+     "It is read as plain data: a pickle that could run code is refused.\n\n"
+     "  oomplan snapshot memory_snapshot.pickle\n"
+     "  oomplan snapshot memory_snapshot.pickle --top 30 --replay\n",
+     kSnapshot, 1, run_snapshot},
     {"model", "NAME", "parameters, layers and KV cache of a model",
      "NAME is an alias, a hub id of the built-in list, a folder or a config.json. Nothing is downloaded.\n\n"
      "  oomplan model qwen2.5-7b\n"

@@ -1,11 +1,40 @@
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "command.hpp"
+#include "estimate/explain.hpp"
 #include "frontends/rewrite.hpp"
 #include "input.hpp"
+#include "report/format.hpp"
+#include "snapshot/predicted.hpp"
+#include "snapshot/write.hpp"
 
 namespace oomplan::cli {
 namespace {
+
+/// The run of the fullest GPU, for PyTorch's viewer.
+void save_snapshot(const Job& job, const Call& call) {
+  const std::string path(call.text("save-snapshot"));
+  const ProcessRun run = fullest_run(job, *call.catalog, TapeStore::shared());
+  const auto predicted = snapshot::predicted_snapshot(run.program, run.settings);
+  const std::string bytes = snapshot::to_pickle(predicted);
+  std::ofstream out(path, std::ios::binary);
+  if (!out.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush()) {
+    Problem problem;
+    problem.place.file = path;
+    problem.why = "cannot be written: " + std::generic_category().message(errno);
+    throw InputError(problem);
+  }
+  std::fprintf(stderr, "%s\n",
+               printable(fmt::format("{}: the predicted run of {}, {} events; pytorch.org/memory_viz opens it", path, run.ranks,
+                                     predicted.traces[0].size()))
+                   .c_str());
+}
 
 int answer(const Call& call, Estimate (*judge)(const Job&, const Catalog*)) {
   const Source source = source_of(call);
@@ -17,6 +46,7 @@ int answer(const Call& call, Estimate (*judge)(const Job&, const Catalog*)) {
     estimate.remedies = advise(source, Effect::speed, call.catalog).remedies;  // in the words of the file
   else if (!told && !estimate.fits())
     estimate.remedies = advise(reading.job, Effect::speed, call.catalog);
+  if (call.has("save-snapshot")) save_snapshot(reading.job, call);
   print(call.json ? to_json(estimate, reading.job) : to_text(estimate, reading.job, call.style));
   return estimate.fits() ? kFits : kDoesNotFit;
 }

@@ -18,8 +18,8 @@ LAYERS: list[tuple[str, ...]] = [
     ("estimate",),
     ("frontends",),  # search and advice answer in the words of the file
     ("search",),
-    ("advice",),
-    ("report", "snapshot", "calibrate"),
+    ("advice", "snapshot"),
+    ("report", "calibrate"),
     ("cli", "bindings"),
 ]
 RANK = {folder: rank for rank, folders in enumerate(LAYERS) for folder in folders}

@@ -116,7 +116,6 @@ TEST_CASE("areal: what cannot be estimated yet is refused by name") {
   says({"actor.backend=megatron:d4"}, "Megatron");
   says({"actor.backend=archon:d4"}, "Archon");
   says({"actor.backend=fsdp:d2t2"}, "tensor parallelism of FSDP");
-  says({"+actor.use_lora=true"}, "LoRA");
   says({"+actor.enable_tree_training=true"}, "tree training");
   says({"actor.optimizer.type=adam_bf16"}, "AnyPrecisionAdamW");
   says({"+sglang.enable_dp_attention=true"}, "attention by data parallelism");

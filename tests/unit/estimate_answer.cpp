@@ -251,13 +251,13 @@ TEST_CASE("a store of tapes answers equal questions with one tape, also from man
         Trainer trainer;
         for (const auto recompute : {Recompute::none, Recompute::full}) {
           trainer.recompute = recompute;
-          got[t] = store.get(architecture, train_pass(trainer, *architecture, false, 4096));
+          got[t] = store.get(architecture, train_pass(trainer, EngineKind::fsdp2, *architecture, false, 4096));
         }
       });
   }
   Trainer trainer;
   trainer.recompute = Recompute::full;
-  const PassOptions options = train_pass(trainer, *architecture, false, 4096);
+  const PassOptions options = train_pass(trainer, EngineKind::fsdp2, *architecture, false, 4096);
   CHECK(store.get(architecture, options) == store.get(architecture, options));
   const auto copy = std::make_shared<const Architecture>(*architecture);
   CHECK(store.get(copy, options) == store.get(architecture, options));

@@ -48,6 +48,15 @@ inline std::vector<NamedJob> job_matrix() {
   return {
       {"areal, apart, nccl", areal + "gpus: 4 x H100-80GB\n" + sglang + actor + "}\nsync: {by: nccl, bucket: 64MiB}\n"},
       {"areal, apart, disk", areal + "gpus: 4 x H100-80GB\n" + sglang + actor + "}\nsync: {by: disk}\n"},
+      {"areal, LoRA, disk",
+       areal + "gpus: 4 x H100-80GB\n" +
+           "rollout: {engine: sglang 0.5.10, layout: d2, mem_fraction_static: 0.5, concurrency: 64, lora: {slots: "
+           "8, rank: 16}}\n" +
+           actor + ", lora: {rank: 16}}\nsync: {by: disk}\n"},
+      {"areal, LoRA, nccl",
+       areal + "gpus: 4 x H100-80GB\n" + vllm + ", lora: {slots: 8, rank: 32}}\n" + actor +
+           ", lora: {rank: 16, targets: [q_proj, v_proj], format: storage}, precision: {storage: fp32}}\nsync: "
+           "{by: nccl, bucket: 1MiB}\n"},
       {"areal, ref in a process of its own",
        areal + "gpus: 4 x H100-80GB\n" + sglang + actor + "}\nref: {beside: actor}\nsync: {by: nccl, bucket: 64MiB}\n"},
       {"areal, critic", areal + "gpus: 4 x H100-80GB\n" + sglang + actor +

@@ -24,6 +24,7 @@ TEST_CASE("a term at the limits of its own numbers is caught, although their pro
   all.hidden = static_cast<double>(kHiddenLimit.most);
   all.requests = static_cast<double>(kRequestLimit.most);
   all.parameters = 1e18;
+  all.adapters = static_cast<double>(pow2(20)) * all.layers * all.width;
   const auto large = terms_too_large(all);
   for (std::size_t i = 0; i < large.size(); ++i) {
     CAPTURE(kTermsOfARole[i].name);
@@ -42,6 +43,7 @@ TEST_CASE("the largest models of today are far inside") {
   deepseek.hidden = 7168;
   deepseek.requests = 1024;
   deepseek.parameters = 671e9;
+  deepseek.adapters = 64.0 * 61 * 256 * 4 * (2 * 2048 + 7168);  // rank 64 beside every expert
   for (const bool too_large : terms_too_large(deepseek)) CHECK_FALSE(too_large);
   Factors eager;  // 32k tokens of a 7B model with eager attention: absurd, but a machine could be asked
   eager.tokens = eager.sequence = 32768;

@@ -89,8 +89,8 @@ void check(const Setting& s) {
   const auto& a = *s.architecture;
   const auto& t = s.trainer;
   TrainTapes tapes;
-  tapes.train = make_tape(a, train_pass(t, a, s.critic, t.tokens_per_micro_batch));
-  tapes.log_probs = make_tape(a, log_prob_pass(t, a, s.critic, t.tokens_per_micro_batch));
+  tapes.train = make_tape(a, train_pass(t, s.engine, a, s.critic, t.tokens_per_micro_batch));
+  tapes.log_probs = make_tape(a, log_prob_pass(t, s.engine, a, s.critic, t.tokens_per_micro_batch));
   const TrainPlan plan = make_plan(a, t, s.engine, s.critic, true, tapes, s.micro_batches);
   PeakRecorder fold;
   record(fold, s, plan);
@@ -209,6 +209,29 @@ TEST_CASE("training: fold equals trace for every family that was executed") {
   MESSAGE(programs << " programs");
 }
 
+TEST_CASE("training: fold equals trace for adapters beside every family that can have them") {
+  int programs = 0;
+  for (const auto& architecture : families())
+    for (const auto engine : {EngineKind::single, EngineKind::fsdp2})
+      for (const bool all : {true, false}) {
+        Setting s = usual();
+        s.architecture = architecture;
+        s.trainer.kernels = Kernels::hf_eager;
+        s.trainer.recompute = all ? Recompute::none : Recompute::full;
+        s.engine = engine;
+        s.trainer.lora.rank = 4;
+        if (!all) s.trainer.lora.targets = {"o_proj"};
+        if (!unsupported(*architecture, train_pass(s.trainer, engine, *architecture, false, 4096).kernels).empty()) continue;
+        CAPTURE(architecture->name);
+        CAPTURE(static_cast<int>(engine));
+        CAPTURE(all);
+        check(s);
+        ++programs;
+      }
+  CHECK(programs >= 48);
+  MESSAGE(programs << " programs");
+}
+
 TEST_CASE("training: fold equals trace for precisions, Ulysses, replicas, offload, padding and short runs of layers") {
   std::vector<std::pair<std::string, Setting>> settings;
   const auto add = [&](const std::string& name, auto&& change) {
@@ -244,6 +267,21 @@ TEST_CASE("training: fold equals trace for precisions, Ulysses, replicas, offloa
         s.trainer.tokens_per_micro_batch = 5000;
         s.trainer.head = framework == Framework::verl ? LossHead::verl_flash_ce : LossHead::areal_compiled;
       });
+  for (const auto format : {AdapterFormat::fp32, AdapterFormat::storage})
+    for (const auto engine : {EngineKind::single, EngineKind::fsdp2})
+      for (const auto recompute : {Recompute::none, Recompute::full})
+        for (const bool wrap : {false, true})
+          add("adapters", [&](Setting& s) {
+            s.engine = engine;
+            if (engine == EngineKind::single) s.trainer.layout.data = 1;
+            s.trainer.storage = DType::bf16;
+            s.trainer.recompute = recompute;
+            s.trainer.wrap_embedding = s.trainer.wrap_head = wrap;
+            s.trainer.lora.rank = 8;
+            s.trainer.lora.dropout = wrap ? 0.1 : 0;
+            s.trainer.lora.format = format;
+            s.trainer.gradient_sync_every_micro_batch = wrap;
+          });
   add("replicas", [](Setting& s) { s.trainer.replicas = 2; });
   add("parameters on the host", [](Setting& s) { s.trainer.cpu_offload_policy = true; });
   add("padding", [](Setting& s) {

@@ -30,6 +30,8 @@ enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager };
 enum class Recompute : std::uint8_t { none, full };
 enum class OptimizerKind : std::uint8_t { adamw, adam, sgd, sgd_momentum };
 enum class OptimizerForm : std::uint8_t { foreach, fused, loop };
+/// In which format LoRA's adapters lie: peft makes them fp32 unless autocast_adapter_dtype is false.
+enum class AdapterFormat : std::uint8_t { fp32, storage };
 /// What follows the last hidden state in training, and in forward-only log-prob passes (layers/heads).
 enum class LossHead : std::uint8_t {
   hf_loss,       ///< transformers' cross-entropy on fp32 logits
@@ -63,6 +65,16 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
+/// Low-rank adapters (LoRA, as huggingface/peft runs them) beside linear layers. What they stand beside is frozen.
+struct Lora {
+  std::int64_t rank = 0;             ///< 0: none, and all parameters are trained
+  std::vector<std::string> targets;  ///< last words of modules' names, such as q_proj; empty: every linear layer but the head
+  std::int64_t alpha = 16;           ///< the factor is alpha / rank: no memory
+  double dropout = 0;                ///< rate in front of the adapters
+  AdapterFormat format = AdapterFormat::fp32;
+  bool operator==(const Lora&) const = default;
+};
+
 /// Settings of a role that trains, or that only computes log-probs or values with a training engine.
 struct Trainer {
   Layout layout;
@@ -78,6 +90,7 @@ struct Trainer {
   OptimizerKind optimizer = OptimizerKind::adamw;
   OptimizerForm optimizer_form = OptimizerForm::foreach;
   bool clip = true;
+  Lora lora;
   bool reshard_after_forward = true;  ///< of the layers; of the root too unless root_reshard is false
   bool root_reshard = true;
   bool wrap_embedding = true, wrap_head = false;  ///< a sharded unit of their own
@@ -101,6 +114,14 @@ struct Trainer {
   bool operator==(const Trainer&) const = default;
 };
 
+/// Room for LoRA adapters beside a server's weights, made when it starts.
+struct AdapterSlots {
+  std::int64_t slots = 0;            ///< adapters that one batch can use; 0: the server takes none
+  std::int64_t rank = 0;             ///< that a slot has room for
+  std::vector<std::string> targets;  ///< modules that have slots; empty: every linear layer
+  bool operator==(const AdapterSlots&) const = default;
+};
+
 /// Settings of a generation or serving engine.
 struct Server {
   Layout layout;  ///< data: replicas of the server
@@ -114,6 +135,7 @@ struct Server {
   DType weights = DType::bf16, kv = DType::bf16;
   bool eager = false;            ///< no CUDA graphs
   std::int64_t sleep_level = 0;  ///< released between phases on shared GPUs: 0 never, 1, 2
+  AdapterSlots lora;
   bool operator==(const Server&) const = default;
 };
 

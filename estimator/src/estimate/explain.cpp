@@ -30,6 +30,14 @@ enum class Explain : std::uint8_t {
   if_it_fits,  ///< the class that does not fit is left half explained
 };
 
+/// On a device without a limit.
+AllocatorSettings settings_of(const Job& job, const GpuAnswer& answer) {
+  AllocatorSettings settings;
+  settings.expandable_segments = job.expandable_segments;
+  settings.device_total = answer.usable;
+  return settings;
+}
+
 /// False: it was to be explained if it fits, and does not.
 bool explain_class(Assembled& a, std::size_t c, const Job& job, Explain what = Explain::all) {
   GpuAnswer& answer = a.estimate.gpus[c];
@@ -37,10 +45,7 @@ bool explain_class(Assembled& a, std::size_t c, const Job& job, Explain what = E
   for (std::size_t p = 0; p < a.classes[c].processes; ++p) {
     const Program program = write_process(a, c, p, 1);
     const FlatProgram flat(write_process(a, c, p, kReplayedMicroBatches));
-    AllocatorSettings settings;
-    settings.expandable_segments = job.expandable_segments;
-    settings.device_total = answer.usable;
-    Replays replays(flat, settings);
+    Replays replays(flat, settings_of(job, answer));
     put_replay(answer, fold, replays.roomy());
     const auto ledgers = ledger_by_phase(program);
     Bytes others = 0;
@@ -122,6 +127,20 @@ Estimate explain(const Job& job, const Catalog* catalog) {
   a.estimate.explained = true;
   worst_first(a.estimate, job);
   return std::move(a.estimate);
+}
+
+ProcessRun fullest_run(const Job& job, const Catalog& catalog, TapeStore& store) {
+  const Assembled a = assemble(job, catalog, store);
+  const auto worst = fullest(a);
+  if (worst < 0) throw InputError(Problem{{}, "a job without GPUs", "one whose run can be written", "", ""});
+  const auto c = static_cast<std::size_t>(worst);
+  const GpuAnswer& answer = a.estimate.gpus[c];
+  GpuClass alone = a.classes[c];
+  std::size_t process = 0;
+  for (const auto& seat : alone.seats)
+    if (!answer.phases.empty() && job.roles[seat.role].name == answer.phases[answer.worst].role) process = seat.process;
+  std::erase_if(alone.seats, [&](const SeatOnGpu& seat) { return seat.process != process; });
+  return {ranks_text(job, alone), write_process(a, c, process, kReplayedMicroBatches), settings_of(job, answer)};
 }
 
 Estimate explain_worst(const Job& job, const Catalog& catalog, TapeStore& store) {

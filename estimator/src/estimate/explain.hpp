@@ -1,11 +1,13 @@
 // The replay of a job's fullest GPUs only: what the survivors of a search get.
 #pragma once
 #include <optional>
+#include <string>
 
 #include <oomplan/oomplan.hpp>
 
 #include "catalog/catalog.hpp"
 #include "estimate/tape_store.hpp"
+#include "program/allocator.hpp"
 
 namespace oomplan {
 
@@ -14,5 +16,14 @@ Estimate explain_worst(const Job&, const Catalog&, TapeStore&);
 /// The same, or nothing as soon as the replay shows that the class needs more than its GPUs have: then that estimate does not
 /// fit.
 std::optional<Estimate> explain_worst_if_it_fits(const Job&, const Catalog&, TapeStore&);
+
+/// One process as explain() replays it, on a device of any size.
+struct ProcessRun {
+  std::string ranks;  ///< "actor 0-3": of which GPUs
+  Program program;
+  AllocatorSettings settings;
+};
+/// The process of the worst moment on the GPUs that lack most. Throws InputError when the job has no GPU.
+ProcessRun fullest_run(const Job&, const Catalog&, TapeStore&);
 
 }  // namespace oomplan

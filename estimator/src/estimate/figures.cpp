@@ -138,9 +138,9 @@ TrainingFigures training_figures(const TrainingCase& c) {
   const Trainer& t = c.trainer;
   TrainTapes tapes;
   if (c.forward_only)
-    tapes.log_probs = make_tape(a, log_prob_pass(t, a, false, t.tokens_per_micro_batch, t.kernel_internals));
+    tapes.log_probs = make_tape(a, log_prob_pass(t, c.engine, a, false, t.tokens_per_micro_batch, t.kernel_internals));
   else
-    tapes.train = make_tape(a, train_pass(t, a, false, t.tokens_per_micro_batch, t.kernel_internals));
+    tapes.train = make_tape(a, train_pass(t, c.engine, a, false, t.tokens_per_micro_batch, t.kernel_internals));
   const TrainPlan plan = make_plan(a, t, c.engine, false, !c.forward_only, tapes, c.micro_batches);
   const Tape& tape = c.forward_only ? *plan.log_probs : *plan.train;
   const PassCounts& pass = c.forward_only ? plan.log_prob_counts : plan.train_counts;
@@ -203,7 +203,7 @@ ServingCase read_serving_case(std::string_view text, std::string_view config, co
 ServingFigures serving_figures(const ServingCase& c, const Catalog& catalog) {
   ServingFigures out;
   out.logged = serve(*c.architecture, c.engine, c.server, c.gpu, catalog.facts());
-  const ServerModel model = server_model(*c.architecture, c.engine, c.server.weights, c.server.kv);
+  const ServerModel model = server_model(*c.architecture, c.engine, c.server);
   ServerPoint point = point_of(c.server);
   point.logprobs = c.logprobs;
   const ServerPlan server = plan(model, resolve(catalog.facts(), c.engine, c.server.version, c.gpu, model), point);

@@ -123,8 +123,11 @@ class TrainerProgram {
     r_.alloc(full_);
     r_.alloc(first_shard_);
     r_.free(first_shard_);
-    r_.free(full_);
+    // with LoRA AReaL's rank 0 keeps the state dict that it sends to the others' shards (areal/engine/fsdp_engine.py, 0.4.1 on)
+    const bool sends_state = seat_.sender && run_.role->trainer.lora.rank > 0;
+    if (!sends_state) r_.free(full_);
     core_.load();
+    if (sends_state) r_.free(full_);
     r_.free(host_load_);
     empty_cache();
     doze();

@@ -35,7 +35,15 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
   const bool plain = t.framework == Framework::torch;
   const DType wire = plain ? t.storage : wire_dtype(catalog.facts(), t.framework, t.framework_version, t.storage, t.compute);
   const bool fused = plain || fused_experts(catalog.facts(), t.framework, t.framework_version);
-  run.sync_model = std::make_shared<SyncModel>(sync_model(*run.role->architecture, t.storage, wire, fused));
+  SyncModel everything = sync_model(*run.role->architecture, t.storage, wire, fused);
+  if (t.lora.rank > 0) {
+    // peft's save_pretrained writes adapters; only PyTorch alone gathers nothing else for it
+    const DType stored = t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
+    const DType sent = plain ? stored : wire_dtype(catalog.facts(), t.framework, t.framework_version, stored, t.compute);
+    run.adapters = std::make_shared<SyncModel>(trained_model(*run.tapes.train, stored, sent));
+    everything = plain ? *run.adapters : joined(std::move(everything), *run.adapters);
+  }
+  run.sync_model = std::make_shared<SyncModel>(std::move(everything));
   SyncPoint point;
   point.way = SyncWay::disk;
   for (const bool first : {true, false}) {
@@ -54,7 +62,7 @@ void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeS
 
 void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   const Role& role = *run.role;
-  run.model = server_model(*role.architecture, role.engine, role.server.weights, role.server.kv);
+  run.model = server_model(*role.architecture, role.engine, role.server);
   run.facts = resolve(catalog.facts(), role.engine, role.server.version, catalog.gpu(job.cluster.gpu), run.model);
   run.point = point_of(role.server);
   run.point.logprobs = job.kind == JobKind::rl;
@@ -80,10 +88,13 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
     const bool same_gpu = share_gpus(job, *actor, *to.role);
     SyncPoint point =
         sync_point(catalog.facts(), t.framework, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
-    to.receive = plan_sync(*from->sync_model, point);
+    // through files AReaL gathers the whole state dict before peft picks the adapters from it
+    point.adapters = from->adapters != nullptr && point.way != SyncWay::disk;
+    const SyncModel& sent = point.adapters ? *from->adapters : *from->sync_model;
+    to.receive = plan_sync(sent, point);
     for (const bool first : {true, false}) {
       point.sender = first;
-      from->send[first ? 0 : 1] = plan_sync(*from->sync_model, point);
+      from->send[first ? 0 : 1] = plan_sync(sent, point);
     }
   }
 }
@@ -108,16 +119,16 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   const std::int64_t log_prob_tokens =
       t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch;
   if (run.trains)
-    run.tapes.train =
-        store.get(role.architecture, train_pass(t, *role.architecture, run.critic, t.tokens_per_micro_batch, t.kernel_internals));
+    run.tapes.train = store.get(role.architecture, train_pass(t, role.engine, *role.architecture, run.critic,
+                                                              t.tokens_per_micro_batch, t.kernel_internals));
   if (job.kind == JobKind::rl || !run.trains)
-    run.tapes.log_probs =
-        store.get(role.architecture, log_prob_pass(t, *role.architecture, run.critic, log_prob_tokens, t.kernel_internals));
+    run.tapes.log_probs = store.get(
+        role.architecture, log_prob_pass(t, role.engine, *role.architecture, run.critic, log_prob_tokens, t.kernel_internals));
   run.plan = make_plan(*role.architecture, t, role.engine, run.critic, run.trains, run.tapes, micro_batches_of(job, t));
   const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
-  std::int64_t parameters = 0;
-  for (const auto& leaf : tape.leaves) parameters += leaf.elements() * tape.stations[leaf.station].count;
-  run.full_storage = bytes_of(parameters, t.storage);
+  run.full_storage = 0;
+  for (std::size_t i = 0; i < tape.leaves.size(); ++i)
+    run.full_storage += bytes_of(tape.leaves[i].elements(), run.plan.storage[i]) * tape.stations[tape.leaves[i].station].count;
   // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless
   // memory_efficient_load
   run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;

@@ -46,7 +46,8 @@ struct RoleRun {
   ServerFacts facts;
   ServerPoint point;
   // weight updates: of the role that sends and of the roles that receive
-  std::shared_ptr<const SyncModel> sync_model;
+  std::shared_ptr<const SyncModel> sync_model;  ///< all that the role saves or sends
+  std::shared_ptr<const SyncModel> adapters;    ///< of LoRA, alone; null: everything is trained
   /// [0] rank 0 of the trainer, [1] the others. save: the weights as files, tensor by tensor.
   std::array<std::optional<SyncPlan>, 2> send, save;
   std::optional<SyncPlan> receive;

@@ -130,8 +130,10 @@ class Planner {
     set(T::norms, s.norms + s.outside);
     set(T::tower, s.first ? ceil_div(m_.tower, at_.tensor) : 0);
     set(T::rope, m_.rope_elements * f_.rope_bits / 8);
+    set(T::adapters, s.adapters);
     for (const T t : server_program::kWeights) p_.weights += p_[t];
-    if (at_.sleep_level == 1) set(T::host_weights, p_.weights);
+    if (at_.sleep_level == 1) set(T::host_weights, p_.weights + (server_program::adapters_sleep(p_) ? s.adapters : 0));
+    p_.weights += s.adapters;
   }
 
   void transients(const Stage& s) {
@@ -311,7 +313,8 @@ class Planner {
 
   void graphs(const Stage& s) {
     if (at_.eager) return;
-    set(T::graphs, f_.graph_base + f_.graph_layer * s.layers + f_.graph_hidden * m_.hidden + (m_.moe ? f_.graph_moe : 0));
+    const Bytes once = f_.graph_base + f_.graph_layer * s.layers + f_.graph_hidden * m_.hidden + (m_.moe ? f_.graph_moe : 0);
+    set(T::graphs, s.adapters > 0 ? once * f_.adapter_graph_sets : once);
   }
 
   const ServerModel& m_;

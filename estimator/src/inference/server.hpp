@@ -54,6 +54,7 @@ enum class ServerTensor : std::uint8_t {
   head,
   tower,
   rope,
+  adapters,
   buffers,
   host_weights,
   blas,

@@ -86,7 +86,7 @@ ServerAnswer describe(const ServerPlan& p, std::string_view role, std::int64_t a
 
 ServerFigures serve(const Architecture& architecture, EngineKind engine, const Server& server, const Gpu& gpu,
                     const Facts& facts) {
-  const ServerModel model = server_model(architecture, engine, server.weights, server.kv);
+  const ServerModel model = server_model(architecture, engine, server);
   const ServerFacts known = resolve(facts, engine, server.version, gpu, model);
   ServerPoint point = point_of(server);
   const ServerPlan first = plan(model, known, point);

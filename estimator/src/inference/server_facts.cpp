@@ -53,6 +53,7 @@ void vllm(ServerFacts& f, const Reader& read) {
   f.batched_tokens = read.whole("max_num_batched_tokens", gpu);
   f.max_running = read.whole("max_num_seqs", gpu);
   f.graph_batch = {read.whole("graph_max_batch"), read.whole("graph_max_batch")};
+  f.adapter_graph_sets = read.whole("graph_sets_with_adapters");
 }
 
 void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {

@@ -59,6 +59,7 @@ struct ServerFacts {
   std::array<Bytes, kGroupSizes> growth_pipeline{};  ///< the same where the GPUs are pipeline stages
   Bytes attention_workspace = 0;
   Bytes graph_base = 0, graph_layer = 0, graph_moe = 0, graph_hidden = 0;  ///< graphs = base + layer*L + hidden*h + [MoE]
+  std::int64_t adapter_graph_sets = 1;  ///< how often every size is captured where there are LoRA slots
   // SGLang's automatic fraction, MiB
   double reserve_base = 0, reserve_token = 0, reserve_graph = 0, reserve_gpu = 0, reserve_floor = 0;
   double reserve_prefill_graph = 0;          ///< of one captured prefill size; 0: prefill is not captured

@@ -6,6 +6,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "catalog/parameters.hpp"
+#include "inference/adapter_slots.hpp"
 
 namespace oomplan {
 namespace {
@@ -317,6 +318,12 @@ Bytes linear_bytes(std::int64_t elements, std::int64_t rows, DType weights) {
 ServerModel server_model(const Architecture& architecture, EngineKind engine, DType weights, DType kv) {
   check(architecture, engine, weights, kv);
   return Builder(architecture, engine, weights, kv).build();
+}
+
+ServerModel server_model(const Architecture& architecture, EngineKind engine, const Server& server) {
+  ServerModel out = server_model(architecture, engine, server.weights, server.kv);
+  add_adapter_slots(out, architecture, server);
+  return out;
 }
 
 }  // namespace oomplan

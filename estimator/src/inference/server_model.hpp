@@ -53,6 +53,9 @@ struct ServerLayer {
   std::int64_t attention_width = 0;  ///< elements of the mixer's output, all heads
   std::int64_t context_width = 0;    ///< MLA: elements a token of the context projected up, all heads
   LayerCache cache;
+  Bytes adapters_replicated = 0;  ///< LoRA slots: what every rank keeps whole
+  Bytes adapters = 0;             ///< LoRA slots: divided by tp
+  Bytes adapters_kv_head = 0;     ///< of the slots: rows of one key/value head
   bool operator==(const ServerLayer&) const = default;
 };
 
@@ -73,6 +76,7 @@ struct ServerModel {
   Bytes tower = 0;                                    ///< of a vision tower, replicated
   std::int64_t rope_elements = 0;                     ///< of all cos/sin tables: positions * rotary dimension each
   std::int64_t image_tokens = 0, image_elements = 0;  ///< of one image of the tower's fixed size; 0: not described
+  Bytes adapters_embedding = 0, adapters_head = 0;    ///< LoRA slots beside the tables, whole on every rank
   Bytes largest_tensor = 0;                           ///< unsharded, 16-bit: what a weight update must hold at least
   std::int64_t heads = 0, kv_heads = 0;               ///< smallest over the attention layers, for divisibility
   std::vector<ServerLayer> kinds;
@@ -82,6 +86,9 @@ struct ServerModel {
 
 /// Throws InputError when the engine cannot serve the architecture, or a number format is not described.
 ServerModel server_model(const Architecture&, EngineKind, DType weights = DType::bf16, DType kv = DType::bf16);
+
+/// The same for a server's settings, with room for adapters where it has slots.
+ServerModel server_model(const Architecture&, EngineKind, const Server&);
 
 /// Bytes of `elements` of a linear layer stored in `weights`, with its scales; `rows` output channels. Formats as in
 /// docs/engines/vllm.md, "Weights".

@@ -133,6 +133,7 @@ void load(Hand<R> h) {
   h.alloc(ServerTensor::nccl);
   h.alloc(ServerTensor::buffers);
   for (const ServerTensor t : kWeights) h.alloc(t);
+  h.alloc(ServerTensor::adapters);
   h.r.trim();
 }
 
@@ -172,6 +173,10 @@ void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
   h.free(ServerTensor::hidden);
 }
 
+/// vLLM makes the slots while it loads the weights, in the same pool (vllm/v1/worker/gpu_model_runner.py load_model, 0.14);
+/// SGLang outside of the memory saver's regions (sglang/srt/model_executor/model_runner.py init_lora_manager, 0.5.9).
+inline bool adapters_sleep(const ServerPlan& p) { return p.engine == EngineKind::vllm; }
+
 /// Cache contents are lost. Weights move to pinned host memory at level 1 (SGLang: with a host backup), else they are lost too.
 template <class R>
 void sleep(Hand<R> h, const ServerPlan& p) {
@@ -180,6 +185,7 @@ void sleep(Hand<R> h, const ServerPlan& p) {
     for (const ServerTensor t : kCache) h.free(t);
   if (p.sleep_level == 1) h.alloc(ServerTensor::host_weights);
   for (const ServerTensor t : kWeights) h.free(t);
+  if (adapters_sleep(p)) h.free(ServerTensor::adapters);
   h.r.trim();
 }
 
@@ -187,6 +193,7 @@ template <class R>
 void wake_weights(Hand<R> h, const ServerPlan& p) {
   if (p.sleep_level <= 0) return;
   for (const ServerTensor t : kWeights) h.alloc(t);
+  if (adapters_sleep(p)) h.alloc(ServerTensor::adapters);
   if (p.sleep_level == 1) h.free(ServerTensor::host_weights);
 }
 

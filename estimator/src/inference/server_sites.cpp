@@ -24,6 +24,7 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::head, "head", Category::weights, Pool::pausable, kStays},
     {T::tower, "vision tower", Category::weights, Pool::pausable, kStays},
     {T::rope, "cos/sin table", Category::weights, Pool::pausable, kStays},
+    {T::adapters, "LoRA slots", Category::weights, Pool::pausable, kStays},
     {T::buffers, "input buffers", Category::buffers, Pool::torch, kStays},
     {T::host_weights, "weights on the host", Category::host_copy, Pool::pinned, kStays},
     {T::blas, "cuBLAS workspace", Category::workspace, Pool::torch, kStays},
@@ -71,6 +72,7 @@ static_assert(in_order(), "kRows must list ServerTensor in order");
 /// Only a server that sleeps has a pool that can be unmapped; graphs of vLLM outside it are never given back.
 Pool pool_of(const ServerTensorRow& r, const ServerPlan& p) {
   if (r.pool != Pool::pausable) return r.pool;
+  if (r.tensor == T::adapters && p.engine == EngineKind::sglang) return Pool::torch;  // made outside of the saver's regions
   const bool cache = r.tensor == T::kv_cache || r.tensor == T::state_cache;
   return p.pausable && (!cache || p.cache_released) ? Pool::pausable : Pool::torch;
 }

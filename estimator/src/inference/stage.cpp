@@ -41,6 +41,7 @@ void add_layers(Stage& out, const ServerLayer& l, std::int64_t tp, std::int64_t 
   out.feed_forwards += count * (l.router + l.feed_forward_replicated + ceil_div(l.feed_forward, tp));
   const std::int64_t width_parts = std::max<std::int64_t>(1, tp / ep);
   out.experts += count * ceil_div(ceil_div(l.experts, ep) * l.expert, width_parts);
+  out.adapters += count * (l.adapters_replicated + ceil_div(l.adapters, tp) + kv_heads * l.adapters_kv_head);
   add_cache(out, l.cache, tp, count);
   const std::int64_t width = ceil_div(l.width, tp), expert = ceil_div(l.expert_width, width_parts);
   out.attention = std::max(out.attention, ceil_div(l.attention_width, tp));
@@ -83,6 +84,7 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std:
   if (out.first || (out.last && m.tied)) out.embedding = table;
   if (out.last && !m.tied) out.head = table;
   out.outside = m.outside;
+  out.adapters = (out.first ? m.adapters_embedding : 0) + (out.last ? m.adapters_head : 0);
   const StageLayers range = stage_layers(m.layers, pp, index, f.extra_layers);
   std::int64_t at = 0;
   for (const ServerLayerRun& run : pp == 1 ? m.totals : m.runs) {

@@ -1,5 +1,8 @@
 // The rows. Their order is the order in which a job file is written.
+#include <algorithm>
 #include <array>
+
+#include <fmt/ranges.h>
 
 #include "job/knob_access.hpp"
 #include "job/unsupported.hpp"
@@ -192,6 +195,46 @@ Refusal set_offload(const Knob& k, Job&, Role* r, std::string_view text) {
   return {};
 }
 
+/// Modules that LoRA can stand beside; families whose own names differ (GPT-2's c_attn) are described with these.
+std::vector<std::string> adapter_targets() {
+  return {"all-linear", "q_proj", "k_proj",       "v_proj",   "o_proj",   "qkv_proj",           "gate_proj", "up_proj",
+          "down_proj",  "fc1",    "gate_up_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
+}
+/// Those that a server can have room beside.
+std::vector<std::string> slot_targets() {
+  return {"all-linear", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "embed_tokens", "lm_head"};
+}
+std::string get_targets(const Job&, const Role* r) {
+  const auto& targets = r->serves() ? r->server.lora.targets : r->trainer.lora.targets;
+  return fmt::format("[{}]", targets.empty() ? "all-linear" : fmt::format("{}", fmt::join(targets, ", ")));
+}
+/// "[q_proj, v_proj]", "q_proj", "all-linear".
+Refusal set_targets(const Knob& k, Job&, Role* r, std::string_view text) {
+  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  std::vector<std::string> targets;
+  bool all = false;
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    std::string_view item = text.substr(0, comma);
+    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
+    while (item.starts_with(' ')) item.remove_prefix(1);
+    while (item.ends_with(' ')) item.remove_suffix(1);
+    if (std::find(k.choices.begin(), k.choices.end(), item) == k.choices.end()) return refuse_choice(k, item);
+    if (item == "all-linear")
+      all = true;
+    else if (std::find(targets.begin(), targets.end(), item) == targets.end())
+      targets.emplace_back(item);
+  }
+  if (all == !targets.empty()) return {"all-linear, or a list of modules such as [q_proj, v_proj]", {}, {}};
+  (r->serves() ? r->server.lora.targets : r->trainer.lora.targets) = std::move(targets);
+  return {};
+}
+template <auto M>
+std::string none_or(const Job& j, const Role* r) {
+  return knob::read<M>(j, r) == 0 ? std::string("none") : knob::count<M>().get(j, r);
+}
+std::string get_dropout(const Job&, const Role* r) { return number_text(r->trainer.lora.dropout); }
+
 std::string get_name(const Job& j, const Role*) { return j.name; }
 Refusal set_name(const Knob&, Job& j, Role*, std::string_view text) {
   constexpr std::size_t kLongest = 200;
@@ -320,6 +363,21 @@ std::vector<Knob> trainer_rows() {
                    "the fused step makes no temporary copies"),
              spellings<OptimizerForm>()),
       row("clip", learner, flag, knob::flag<&Trainer::clip>(), semantics, "gradients are clipped by their norm"),
+      zero_is(within(row("lora.rank", learner, count, {none_or<&Lora::rank>, knob::count<&Lora::rank>().set}, semantics,
+                         "LoRA: rank of the adapters; everything else is frozen. none: all parameters are trained"),
+                     kAdapterRankLimit),
+              "none"),
+      one_of(row("lora.targets", learner, items, {get_targets, set_targets}, semantics,
+                 "modules with adapters: all-linear (all but the output layer), or [q_proj, v_proj, ...]"),
+             adapter_targets()),
+      within(row("lora.alpha", learner, count, knob::count<&Lora::alpha>(), semantics, "the adapters' factor is alpha / rank"),
+             {1, pow2(20)}),
+      between(row("lora.dropout", learner, number, {get_dropout, number_or_auto<&Lora::dropout>().set}, semantics,
+                  "rate of the dropout in front of the adapters"),
+              0, 0.99),
+      one_of(row("lora.format", learner, choice, knob::choice<&Lora::format>(), numerics,
+                 "format of the adapters, their gradients and states: fp32, or precision.storage like the frozen parameters"),
+             spellings<AdapterFormat>()),
       one_of(saves(row("offload", of, items, {get_offload, set_offload}, speed,
                        "what lies in host memory while other phases run: [parameters, optimizer]"),
                    "moves states to the host between phases; each phase begins and ends with a copy"),
@@ -401,6 +459,18 @@ std::vector<Knob> server_rows() {
                        "are dropped"),
                    {0, 2}),
             "gives the memory of the server back while others run; waking up takes time"),
+      zero_is(
+          within(row("lora.slots", of, count, {none_or<&AdapterSlots::slots>, knob::count<&AdapterSlots::slots>().set}, semantics,
+                     "LoRA adapters that one batch can use: max_loras_per_batch, max_loras; none: the server takes none"),
+                 {1, pow2(10)}),
+          "none"),
+      zero_is(within(row("lora.rank", of, count, {none_or<&AdapterSlots::rank>, knob::count<&AdapterSlots::rank>().set},
+                         semantics, "largest rank that a slot has room for: max_lora_rank"),
+                     kAdapterRankLimit),
+              "none"),
+      one_of(row("lora.targets", of, items, {get_targets, set_targets}, semantics,
+                 "SGLang: modules that have slots; vLLM makes them beside every linear layer"),
+             slot_targets()),
   };
 }
 

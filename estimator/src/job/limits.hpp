@@ -23,7 +23,8 @@ constexpr std::int64_t pow2(int n) { return std::int64_t{1} << n; }
 // Job and roles.
 inline constexpr Limit64 kGpuLimit{1, pow2(17)};
 inline constexpr Limit64 kGpusPerNodeLimit{1, pow2(8)};
-inline constexpr Limit64 kTokenLimit{1, pow2(24)};     ///< of a micro-batch, a sequence, a prefill chunk
+inline constexpr Limit64 kTokenLimit{1, pow2(24)};  ///< of a micro-batch, a sequence, a prefill chunk
+inline constexpr Limit64 kAdapterRankLimit{1, pow2(10)};
 inline constexpr Limit64 kSequenceLimit{1, pow2(24)};  ///< of a step, a micro-batch
 inline constexpr Limit64 kMicroBatchLimit{1, pow2(20)};
 inline constexpr Limit64 kRequestLimit{1, pow2(20)};  ///< in flight
@@ -45,16 +46,18 @@ inline constexpr double kCopies = 64;      ///< tensors of the same size that ar
 /// The factors of one term for one role, each already within its own row. Unknown ones are 1.
 struct Factors {  // heads: of eager attention, 0 otherwise
   double tokens = 1, sequence = 1, layers = 1, width = 1, heads = 1, vocabulary = 1, hidden = 1, requests = 1, parameters = 1;
+  double adapters = 0;  ///< of LoRA: elements of all pairs in all slots, or more
 };
 struct Term {
   std::string_view name;
   double (*bytes)(const Factors&);  ///< without kCopies
 };
-inline constexpr std::array<Term, 5> kTermsOfARole{{
+inline constexpr std::array<Term, 6> kTermsOfARole{{
     {"activations", [](const Factors& f) { return 4 * f.tokens * f.layers * f.width; }},
     {"attention scores", [](const Factors& f) { return 4 * f.tokens * f.sequence * f.heads * f.layers; }},
     {"logits", [](const Factors& f) { return 4 * f.tokens * f.vocabulary; }},
     {"parameters", [](const Factors& f) { return 4 * f.parameters; }},
+    {"LoRA adapters", [](const Factors& f) { return 4 * f.adapters; }},
     {"KV cache asked for", [](const Factors& f) { return f.requests * f.sequence * f.layers * f.width / 16; }},
 }};
 

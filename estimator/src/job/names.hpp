@@ -55,6 +55,10 @@ inline constexpr std::array<std::pair<OptimizerForm, std::string_view>, 3> kName
     {{OptimizerForm::foreach, "foreach"}, {OptimizerForm::fused, "fused"}, {OptimizerForm::loop, "loop"}}};
 
 template <>
+inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kNames<AdapterFormat>{
+    {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
+
+template <>
 inline constexpr std::array<std::pair<LossHead, std::string_view>, 15> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},

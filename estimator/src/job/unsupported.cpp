@@ -8,8 +8,7 @@ namespace {
 struct KeyRow {
   std::string_view key, what;
 };
-constexpr std::array<KeyRow, 11> kKeys{{{"lora", "LoRA"},
-                                        {"quantize", "quantised training weights"},
+constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights"},
                                         {"quantization", "quantised training weights"},
                                         {"speculative", "speculative decoding"},
                                         {"draft", "speculative decoding"},

@@ -23,6 +23,7 @@ namespace {
 struct Model {
   std::vector<ModelShape> shapes;  // one for every kind of attention
   std::int64_t heads = 0, kv_width = 0, width = 0, layers = 0, parameters = 0;
+  double pairs = 0;  ///< of LoRA, of rank 1: elements beside every matrix, or more
 };
 
 void take_layer(const Architecture& a, const LayerRun& run, Model& out) {
@@ -37,6 +38,11 @@ void take_layer(const Architecture& a, const LayerRun& run, Model& out) {
   out.kv_width = std::max(out.kv_width, m.kind == MixerKind::mla ? m.kv_lora_rank + m.rope_head_dim : m.k_width() + m.v_width());
   out.width =
       std::max({out.width, m.q_width(), m.out_width(), f.width + f.shared_width, f.experts_per_token * f.expert_width, a.hidden});
+  // at most eight linear layers, of which none is wider; every expert has two of twice the rank
+  const double linear = 16 * static_cast<double>(std::max({m.q_width() + m.k_width() + m.v_width(), m.out_width(),
+                                                           2 * (f.width + f.shared_width), a.hidden}));
+  const double experts = 4 * static_cast<double>(f.experts) * static_cast<double>(2 * f.expert_width + a.hidden);
+  out.pairs += static_cast<double>(run.count) * (linear + experts);
 }
 
 Model model_of(const Architecture& a) {
@@ -44,6 +50,7 @@ Model model_of(const Architecture& a) {
   out.layers = a.layers();
   for (const auto& run : a.runs) take_layer(a, run, out);
   for (const auto& parameter : parameters(a)) out.parameters += parameter.total();
+  out.pairs += 2 * static_cast<double>(a.vocab + a.hidden);
   return out;
 }
 
@@ -202,6 +209,7 @@ class Validator {
     f.hidden = static_cast<double>(role.architecture->hidden);
     f.requests = role.serves() ? static_cast<double>(std::max(role.server.concurrency, role.server.max_running)) : 0;
     f.parameters = static_cast<double>(m.parameters);
+    f.adapters = m.pairs * static_cast<double>(role.serves() ? role.server.lora.slots * role.server.lora.rank : t.lora.rank);
     const auto large = terms_too_large(f);
     for (std::size_t i = 0; i < large.size(); ++i)
       if (large[i])
@@ -231,6 +239,8 @@ class Validator {
     if (values != (t.head == LossHead::value))
       problem(key_of(role, "head"), fmt::format("'{}'", spelling(t.head)), values ? "value" : "a head over the vocabulary",
               fmt::format("{} {}", role.name, values ? "gives one number a token" : "gives log-probs"));
+    if (values && t.lora.rank > 0)
+      problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
   }
 
@@ -303,12 +313,28 @@ class Validator {
     };
     if (by != SyncBy::none && framework == Framework::torch)
       refuse("none", "PyTorch alone brings no weight update");
+    else if (by != SyncBy::none && actor->trainer.lora.rank > 0 && framework != Framework::areal)
+      refuse("none", "not supported yet: the weight update of LoRA adapters");
+    else if (by == SyncBy::nccl && actor->trainer.lora.rank > 0 && rollout->engine == EngineKind::sglang)
+      refuse("disk", "AReaL brings LoRA adapters to SGLang through files only");
     else if (shared && by == SyncBy::nccl)
       refuse(framework == Framework::areal ? "disk" : "ipc or disk", "NCCL cannot connect two processes on one GPU");
     else if (by == SyncBy::ipc && framework == Framework::areal)
       refuse(shared ? "disk" : "nccl or disk", "AReaL has no weight update by CUDA IPC");
     else if (by == SyncBy::ipc && !shared)
       refuse("nccl or disk", "CUDA IPC connects processes of one GPU");
+    if (by != SyncBy::none && framework == Framework::areal) check_slots(actor->trainer.lora, *rollout);
+  }
+
+  /// An adapter needs a slot that is wide enough.
+  void check_slots(const Lora& lora, const Role& rollout) {
+    const AdapterSlots& room = rollout.server.lora;
+    if (lora.rank == 0) return;
+    if (room.slots == 0)
+      problem(key_of(rollout, "lora.slots"), "none", "1 or more", "the server takes the actor's adapters into slots");
+    if (room.rank < lora.rank)
+      problem(key_of(rollout, "lora.rank"), room.rank == 0 ? "none" : fmt::format("{}", room.rank),
+              fmt::format("at least {}", lora.rank), "the server refuses an adapter of a higher rank");
   }
 
   const Job& job_;

@@ -1,5 +1,7 @@
 #include "layers/decoder.hpp"
 
+#include <algorithm>
+
 #include "layers/attention.hpp"
 #include "layers/families.hpp"
 #include "layers/mla.hpp"
@@ -57,6 +59,16 @@ std::string unsupported_form(const FamilyCode& code, const Layer& layer) {
   return {};
 }
 
+/// Of models whose experts transformers 5 fused, peft renames feed-forward targets to the fused parameters and runs those by a
+/// parametrization (huggingface/peft, src/peft/utils/transformers_weight_conversion.py, 0.21.2); dense layers lose theirs.
+bool adapts_experts(const FamilyCode& code, const Layer& layer, const AdapterOptions& adapters) {
+  if (adapters.rank == 0 || layer.feed_forward.kind != FeedForwardKind::moe || code.linear_adapters_alone) return false;
+  if (code.adapts_experts && adapters.targets.empty() && !adapters.dropout) return false;
+  return adapters.targets.empty() || std::any_of(adapters.targets.begin(), adapters.targets.end(), [](const std::string& target) {
+           return target == "gate_proj" || target == "up_proj" || target == "down_proj";
+         });
+}
+
 std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const KernelOptions& options) {
   const Mixer& m = layer.mixer;
   const NormPlace place = layer.norm_place;
@@ -70,6 +82,7 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (code.norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none) return "the norm of queries and keys";
   if (sdpa && (m.sinks || latent || code.fused_qkv == FusedQkv::multi_query)) return "SDPA";
   if (const std::string form = unsupported_form(code, layer); !form.empty()) return form;
+  if (adapts_experts(code, layer, options.adapters)) return "LoRA beside experts";
   if (options.ulysses == 1) return {};
   if (m.heads % options.ulysses != 0) return "Ulysses that does not divide the heads";
   if (options.kernels != Kernels::hf_flash) return "Ulysses with another kernel set than hf_flash";

@@ -8,6 +8,7 @@
 // d head dim, A = a*d, K = kv*d, E experts, k experts a token, R = T*k routed rows, ie expert width.
 #pragma once
 #include <string>
+#include <vector>
 
 #include <oomplan/job.hpp>
 
@@ -16,6 +17,16 @@
 #include "layers/norms.hpp"
 
 namespace oomplan {
+
+/// Low-rank adapters (LoRA) beside linear layers; everything else is frozen.
+struct AdapterOptions {
+  std::int64_t rank = 0;             ///< 0: none
+  std::vector<std::string> targets;  ///< last words of modules' names; empty: every linear layer but the head
+  DType dtype = DType::fp32;         ///< as the forward pass sees them
+  bool dropout = false;              ///< with a rate above 0
+  bool input_gradients = false;      ///< enable_input_require_grads: the embedding's output is a leaf that collects a gradient
+  bool operator==(const AdapterOptions&) const = default;
+};
 
 /// Everything that decides how a layer runs, besides the architecture.
 struct KernelOptions {
@@ -30,7 +41,8 @@ struct KernelOptions {
   bool hidden_dropout = false, attention_dropout = false;  ///< in training mode, with a rate above 0
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
   bool casts_layer_inputs = false;  ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
-  bool kernel_internals = true;     ///< buffers inside fused kernels that the dispatcher does not see
+  AdapterOptions adapters;
+  bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
   bool operator==(const KernelOptions&) const = default;
 };
 
@@ -50,7 +62,7 @@ struct LayerLeaves {
 std::string unsupported(const Architecture&, const KernelOptions&);
 
 /// Declares the layer's parameters with the names of transformers' modules (fused experts are one 3-D parameter).
-LayerLeaves declare_layer(Eager& g, const Architecture&, const Layer&, DType dtype);
+LayerLeaves declare_layer(Eager& g, const Architecture&, const Layer&, DType dtype, const AdapterOptions&);
 
 /// What every layer gets besides its input.
 struct LayerContext {

@@ -167,8 +167,16 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
 // ---- Storages -----------------------------------------------------------------------------------------------------------------
 
 int Eager::parameter(std::string name, Shape shape, DType dtype, bool trainable) {
-  leaves.push_back({prefix + std::move(name), std::move(shape), dtype, trainable, scope, nullptr});
+  leaves.push_back({prefix + std::move(name), std::move(shape), dtype, trainable, scope, -1, -1, nullptr});
   return static_cast<int>(leaves.size()) - 1;
+}
+
+void Eager::add_low_rank(int matrix, std::int64_t rank, Dim in, Dim out, DType dtype) {
+  const auto at = static_cast<std::size_t>(matrix);
+  std::string module = leaves[at].name.substr(prefix.size());
+  if (module.ends_with(".weight")) module.resize(module.size() - std::string_view(".weight").size());
+  leaves[at].low_rank_in = parameter(module + ".lora_A.weight", {Dim(rank), in}, dtype);
+  leaves[at].low_rank_out = parameter(module + ".lora_B.weight", {out, Dim(rank)}, dtype);
 }
 
 Tensor Eager::leaf(int number) {

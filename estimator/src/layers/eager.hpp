@@ -49,7 +49,8 @@ struct Leaf {
   DType dtype = DType::bf16;
   bool trainable = true;
   int scope = 0;
-  std::shared_ptr<Node> accumulate;  ///< AccumulateGrad of the graph being built
+  int low_rank_in = -1, low_rank_out = -1;  ///< leaves of the low-rank pair beside a matrix: [r, in] and [out, r]
+  std::shared_ptr<Node> accumulate;         ///< AccumulateGrad of the graph being built
 };
 
 class Tensor {
@@ -133,12 +134,15 @@ class Eager {
 
   // ---- state of the interpreter
   bool grad_enabled = true;
-  bool autocast = false;  ///< torch.autocast(bfloat16) is on
-  int scope = 0;          ///< where we are: events and nodes belong to it
+  bool autocast = false;          ///< torch.autocast(bfloat16) is on
+  bool low_rank_dropout = false;  ///< in front of every low-rank pair
+  int scope = 0;                  ///< where we are: events and nodes belong to it
   bool in_backward = false;
   std::string prefix;  ///< of names: "layer.self_attn."
 
   int parameter(std::string name, Shape shape, DType dtype, bool trainable = true);
+  /// Puts a trainable pair of rank `rank` beside the matrix, whose sides are `in` and `out`.
+  void add_low_rank(int matrix, std::int64_t rank, Dim in, Dim out, DType dtype);
   Tensor leaf(int number);
 
   /// A new storage.

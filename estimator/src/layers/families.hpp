@@ -70,6 +70,9 @@ struct FamilyCode {
   bool flat_rows = false;     ///< the layer's second half runs on [B * S, H], written out in the layer; dropout there (OPT)
   bool router_first = false;  ///< the router is registered in front of the experts
   bool returns_router_weights = false;  ///< the layer keeps a name for the router's weights to its end
+  bool linear_adapters_alone = false;   ///< peft's "all-linear" leaves experts and router out
+  bool adapts_experts = false;          ///< ... or adapts their parameters, and no gate, up or down projection at all
+  bool scales_in_module = false;        ///< the embedding's own module multiplies: hooks see the product (Gemma)
   bool scales_embedding = false, scales_residual = false, scales_logits = false;
   bool tables_by_span = false;  ///< windowed and full layers have cos, sin of their own
   bool masks_by_span = false;   ///< both masks are made, whichever layers there are

@@ -1,4 +1,7 @@
 // Parameters of a decoder layer, in the order in which its modules register them.
+#include <algorithm>
+#include <string_view>
+
 #include "layers/decoder.hpp"
 #include "layers/families.hpp"
 
@@ -12,10 +15,26 @@ struct Declarer {
   std::int64_t h;
   DType dtype;
   LayerLeaves& w;
+  const AdapterOptions& adapters;
 
+  /// The weight of a linear layer, and the adapters that this layer gets.
   int matrix(const char* name, std::int64_t out, std::int64_t in) const {
-    return g.parameter(name, code.conv1d ? Shape{in, out} : Shape{out, in}, dtype);
+    const int weight = g.parameter(name, code.conv1d ? Shape{in, out} : Shape{out, in}, dtype);
+    if (adapters.rank > 0 && is_target(name)) g.add_low_rank(weight, adapters.rank, in, out, adapters.dtype);
+    return weight;
   }
+  bool is_target(std::string_view name) const {
+    if (adapters.targets.empty()) return !of_experts(name);
+    name.remove_suffix(std::string_view(".weight").size());
+    return std::any_of(adapters.targets.begin(), adapters.targets.end(),
+                       [&](const std::string& target) { return name.ends_with("." + target); });
+  }
+  /// What peft takes for the experts' matrices of a model whose experts transformers 5 fused, wherever it stands.
+  bool of_experts(std::string_view name) const {
+    if (!code.adapts_experts) return false;
+    return name.ends_with(".gate_proj.weight") || name.ends_with(".up_proj.weight") || name.ends_with(".down_proj.weight");
+  }
+  bool adapts_experts() const { return code.adapts_experts && adapters.rank > 0 && adapters.targets.empty(); }
   int vector(const char* name, std::int64_t width) const { return g.parameter(name, {width}, dtype); }
 
   void output(const Mixer& m) const {
@@ -81,7 +100,9 @@ struct Declarer {
   }
 
   void router(const FeedForward& ff) const {
-    w.router = matrix("mlp.gate.weight", ff.experts, h);
+    // a parameter of the router's own module in transformers 5: no linear layer
+    w.router = g.parameter("mlp.gate.weight", {ff.experts, h}, dtype);
+    if (adapts_experts()) g.add_low_rank(w.router, adapters.rank, h, ff.experts, adapters.dtype);
     if (ff.router_bias) w.router_bias = vector("mlp.gate.bias", ff.experts);
   }
 
@@ -89,8 +110,11 @@ struct Declarer {
     const std::int64_t e = ff.experts, width = ff.expert_width;
     if (code.router_first) router(ff);
     w.experts_gate_up = g.parameter("mlp.experts.gate_up_proj", {e, 2 * width, h}, dtype);
+    // two matrices in one: twice the rank
+    if (adapts_experts()) g.add_low_rank(w.experts_gate_up, 2 * adapters.rank * e, h, 2 * width, adapters.dtype);
     if (ff.expert_bias) w.experts_gate_up_bias = g.parameter("mlp.experts.gate_up_proj_bias", {e, 2 * width}, dtype);
     w.experts_down = g.parameter("mlp.experts.down_proj", {e, h, width}, dtype);
+    if (adapts_experts()) g.add_low_rank(w.experts_down, adapters.rank * e, width, h, adapters.dtype);
     if (ff.expert_bias) w.experts_down_bias = g.parameter("mlp.experts.down_proj_bias", {e, h}, dtype);
     if (!code.router_first) router(ff);
     if (ff.shared_width == 0) return;
@@ -103,9 +127,9 @@ struct Declarer {
 
 }  // namespace
 
-LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, DType dtype) {
+LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, DType dtype, const AdapterOptions& adapters) {
   LayerLeaves w;
-  const Declarer declare{g, family_code(a.family), a.hidden, dtype, w};
+  const Declarer declare{g, family_code(a.family), a.hidden, dtype, w, adapters};
   if (layer.mixer.kind == MixerKind::mla)
     declare.latent_attention(layer.mixer);
   else

@@ -70,6 +70,7 @@ Attended run_latent_attention(Eager& g, const FamilyCode& code, const Mixer& m, 
   Tensor compressed = linear(g, x, w.kv_a, w.kv_a_bias, T, {B, S, Dim(m.kv_lora_rank + m.rope_head_dim)}, "kv_a");
   std::vector<Tensor> kv = split(g, compressed, {{B, S, rank}, {B, S, rope}});
   Tensor latent = run_norm(g, code.norm, kv[0], w.kv_a_norm, "kv_a_layernorm");
+  latent.shape = {B, Dim(1), S, rank};
   kv[1].shape = {B, Dim(1), S, rope};
   Rotated rotated = apply_rotary(g, code.rotary, context, q[1], kv[1]);
   q[1] = std::move(rotated.query);

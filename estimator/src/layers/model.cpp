@@ -1,6 +1,7 @@
 #include "layers/model.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include <oomplan/units/errors.hpp>
 
@@ -20,6 +21,7 @@ class Runner {
     kernels_.hidden_dropout = o.training && a.hidden_dropout > 0;
     kernels_.softcap = a.runs.front().layer.mixer.softcap;
     kernels_.attention_dropout = o.training && a.attention_dropout > 0;
+    g.low_rank_dropout = o.training && o.kernels.adapters.dropout;
   }
 
   ModelRun run() {
@@ -39,6 +41,8 @@ class Runner {
     // The loss and what the caller kept go last.
     kept_outputs_.reset();
     loss.reset();
+    input_leaf_.reset();
+    input_gradient_.reset();
     arguments_ = {};
     input_ids_.reset();
     labels_.reset();
@@ -92,7 +96,7 @@ class Runner {
       for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
-        layers_.push_back(declare_layer(g_, a_, a_.runs[r].layer, dtype));
+        layers_.push_back(declare_layer(g_, a_, a_.runs[r].layer, dtype, kernels_.adapters));
       }
     }
     g_.prefix.clear();
@@ -104,6 +108,18 @@ class Runner {
     else
       head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, a_.hidden}, dtype);
     if (!o_.critic && a_.head_bias) head_bias_ = g_.parameter("lm_head.bias", {a_.vocab}, dtype);
+    if (kernels_.adapters.rank > 0) freeze();
+  }
+
+  /// All parameters but the adapters.
+  void freeze() {
+    std::vector<bool> adapter(g_.leaves.size());
+    for (const auto& leaf : g_.leaves)
+      for (const int pair : {leaf.low_rank_in, leaf.low_rank_out})
+        if (pair >= 0) adapter[static_cast<std::size_t>(pair)] = true;
+    for (std::size_t i = 0; i < adapter.size(); ++i) g_.leaves[i].trainable = adapter[i];
+    if (std::find(adapter.begin(), adapter.end(), true) == adapter.end())
+      throw InputError(Problem{{}, a_.name, "a model with one of the adapters' targets", "", "no linear layer has such a name"});
   }
 
   Tensor embed() {
@@ -114,9 +130,27 @@ class Runner {
     g_.record(out, "EmbeddingBackward0", {&w}, [this, shape](Gradients in) {
       return Gradients{g_.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
     });
+    const bool collects = o_.training && kernels_.adapters.input_gradients;
+    if (collects && !code_.scales_in_module) collect_gradient(out);
     if (!code_.scales_embedding) return out;
     Tensor scaled = scale(g_, out, "embedding.scaled");
+    if (collects && code_.scales_in_module) collect_gradient(scaled);
     return scaled;
+  }
+
+  /// output.requires_grad_(True): a leaf, which lives with its gradient as long as the graph that accumulates into it.
+  void collect_gradient(Tensor& out) {
+    input_leaf_ = out;
+    g_.storages[static_cast<std::size_t>(out.storage())].saved = true;
+    auto collector = std::make_shared<Node>();
+    collector->name = "AccumulateGrad";
+    collector->sequence = std::numeric_limits<std::int64_t>::max();
+    collector->scope = g_.scope;
+    collector->apply = [this](Gradients given) {
+      input_gradient_ = std::move(given[0]);
+      return Gradients{};
+    };
+    out.grad_fn = std::move(collector);
   }
 
   /// Rows of the learned position table: a name of the model, like what they are added to.
@@ -269,7 +303,7 @@ class Runner {
   int embedding_ = -1, position_table_ = -1, head_ = -1, head_bias_ = -1;
   NormLeaf norm_;
   std::vector<LayerLeaves> layers_;
-  Tensor input_ids_, labels_, positions_, kept_outputs_;
+  Tensor input_ids_, labels_, positions_, kept_outputs_, input_leaf_, input_gradient_;
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
   struct Arguments {
     LayerContext context;

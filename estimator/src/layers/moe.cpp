@@ -1,5 +1,6 @@
 #include "layers/moe.hpp"
 
+#include "layers/folded.hpp"
 #include "layers/mlp.hpp"
 #include "layers/ops.hpp"
 #include "layers/router.hpp"
@@ -11,10 +12,10 @@ using namespace ops;
 using axis::B, axis::S, axis::T;
 
 /// torch._grouped_mm on sorted rows; saves input, weight and offsets.
-Tensor grouped_linear(Eager& g, Tensor x, int weight, const Tensor& offsets, Shape out_shape, const std::string& name) {
-  Tensor w = g.leaf(weight);
+Tensor grouped_linear(Eager& g, Tensor x, const Tensor& w, const Tensor& offsets, Shape out_shape, const std::string& name) {
   const bool recorded = g.will_record({&x, &w});
   Saved saved_x = recorded && w.needs_grad() ? g.save(x) : Saved();
+  Saved saved_w = recorded && x.needs_grad() ? g.save(w) : Saved();
   Saved saved_offsets = recorded ? g.save(offsets) : Saved();
   Tensor out = g.make(name, std::move(out_shape), x.dtype);
   if (!recorded) return out;
@@ -27,6 +28,7 @@ Tensor grouped_linear(Eager& g, Tensor x, int weight, const Tensor& offsets, Sha
       (void)saved_x.get();
       grads[1] = g.make(name + ".weight_gradient", w_shape, in[0].dtype, Category::gradients);
     }
+    if (for_x) (void)saved_w.get();
     if (for_x) grads[0] = g.make("grouped_mm_backward", x_shape, in[0].dtype, Category::temporaries);
     return grads;
   });
@@ -68,6 +70,8 @@ Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
                        const LayerLeaves& w) {
   const Dim rows = T * Dim(ff.experts_per_token);
   const Shape half{rows, Dim(ff.expert_width)}, both{rows, Dim(2 * ff.expert_width)};
+  const LowRankFactors gate_up_factors = low_rank_factors(g, w.experts_gate_up),
+                       down_factors = low_rank_factors(g, w.experts_down);
   Tensor expert_ids = g.make("experts.sorted_ids", {rows}, DType::int64);
   Tensor permutation = g.make("experts.permutation", {rows}, DType::int64);
   Tensor selected;
@@ -80,13 +84,15 @@ Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
   Tensor counts = g.make("experts.counts", {Dim(ff.experts)}, DType::int32);
   Tensor offsets = g.make("experts.offsets", {Dim(ff.experts)}, DType::int32);
   Tensor biases = bias_of_rows(g, w.experts_gate_up_bias, expert_ids, both, "experts.gate_up_bias");
-  Tensor projected = grouped_linear(g, selected, w.experts_gate_up, offsets, both, "experts.gate_up");
+  const Tensor gate_up = folded_stack(g, w.experts_gate_up, gate_up_factors);
+  Tensor projected = grouped_linear(g, selected, gate_up, offsets, both, "experts.gate_up");
   if (biases) projected = add_in_place(g, projected, biases);
   Tensor product = ff.expert_bias ? clamped_gate(g, projected, half) : gate(g, projected, half);
   projected = std::move(product);
   Tensor down_biases = bias_of_rows(g, w.experts_down_bias, expert_ids, {rows, hidden}, "experts.down_bias");
   biases = std::move(down_biases);
-  product = grouped_linear(g, projected, w.experts_down, offsets, {rows, hidden}, "experts.down");
+  const Tensor down = folded_stack(g, w.experts_down, down_factors);
+  product = grouped_linear(g, projected, down, offsets, {rows, hidden}, "experts.down");
   if (biases) product = add_in_place(g, product, biases);
   projected = std::move(product);
   Tensor weighted;

@@ -53,20 +53,54 @@ Tensor matrix(Eager& g, int number) {
   return g.autocast && leaf.dtype == DType::fp32 ? g.autocast_weight(leaf) : leaf;
 }
 
-}  // namespace
-
-Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name, Category category) {
+Tensor bare_linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name,
+                   Category category = Category::activations) {
   if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
   Tensor w = matrix(g, weight), b = matrix(g, bias);
   return product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, category);
 }
 
-Tensor conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {
+Tensor bare_conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {
   x.shape = {rows, x.shape.back()};
   if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
   Tensor w = matrix(g, weight), b = matrix(g, bias);
   return product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, Category::activations,
                       false);
+}
+
+/// result + lora_B(lora_A(dropout(x))) * scaling in the format of the pair, cast back (huggingface/peft,
+/// src/peft/tuners/lora/layer.py, 0.21.2). `x` is rebound to its cast; `result` to the sum, and to the sum's cast.
+Tensor with_low_rank(Eager& g, Tensor result, const Tensor& given, const Leaf& base, Dim rows, const std::string& name) {
+  const int in = base.low_rank_in, out = base.low_rank_out;
+  const DType back = result.dtype;
+  const Dim rank = g.leaves[static_cast<std::size_t>(in)].shape[0];
+  Tensor x = to(g, given, g.leaves[static_cast<std::size_t>(in)].dtype, name + ".lora_input");
+  Tensor low;
+  {
+    Tensor dropped = g.low_rank_dropout ? dropout(g, x, name + ".lora_dropout") : x;
+    low = bare_linear(g, std::move(dropped), in, -1, rows, with_last(x.shape, rank), name + ".lora_A");
+  }
+  Tensor high = bare_linear(g, std::move(low), out, -1, rows, result.shape, name + ".lora_B");
+  Tensor scaled = scale(g, std::move(high), name + ".lora_scaled");
+  Tensor sum = add(g, result, std::move(scaled), name + ".lora_sum");
+  result = std::move(sum);
+  return to(g, result, back, name + ".adapted");
+}
+
+}  // namespace
+
+Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name, Category category) {
+  const Leaf& base = g.leaves[static_cast<std::size_t>(weight)];
+  if (base.low_rank_in < 0) return bare_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category);
+  Tensor result = bare_linear(g, x, weight, bias, rows, std::move(out_shape), name, category);
+  return with_low_rank(g, std::move(result), x, base, rows, name);
+}
+
+Tensor conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {
+  const Leaf& base = g.leaves[static_cast<std::size_t>(weight)];
+  if (base.low_rank_in < 0) return bare_conv1d(g, std::move(x), weight, bias, rows, std::move(out_shape), name);
+  Tensor result = bare_conv1d(g, x, weight, bias, rows, std::move(out_shape), name);
+  return with_low_rank(g, std::move(result), x, base, rows, name);
 }
 
 Tensor linear_by(Eager& g, Tensor x, Tensor w, Dim rows, Shape out_shape, const std::string& name) {

@@ -1,5 +1,6 @@
 #include "layers/router.hpp"
 
+#include "layers/folded.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -27,7 +28,7 @@ Tensor divide_in_place(Eager& g, const Tensor& values, const Tensor& total) {
 /// Qwen2-MoE, Qwen3-MoE, OLMoE and Mixtral: softmax in fp32, top-k, normalised in place, cast back (not in Mixtral).
 Routing softmax_first(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
   const Dim experts = ff.experts, top = ff.experts_per_token;
-  Tensor logits = linear(g, x, weight, -1, T, {T, experts}, "router.logits");
+  Tensor logits = linear_by(g, x, folded_matrix(g, weight), T, {T, experts}, "router.logits");
   Tensor source = ff.weights_in_fp32 ? to(g, logits, DType::fp32, "router.logits_fp32") : logits;
   Tensor probabilities = softmax(g, std::move(source), DType::fp32, "router.probabilities");
   TopK chosen = topk(g, probabilities, {T, top}, "router.top");
@@ -57,7 +58,7 @@ Routing top_k_first(Eager& g, const FeedForward& ff, const Tensor& x, int weight
 /// F.linear(x.type(fp32), weight.type(fp32)): both copies are saved.
 Tensor logits_in_fp32(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
   Tensor wide = to(g, x, DType::fp32, "router.input_fp32");
-  Tensor matrix = to(g, g.leaf(weight), DType::fp32, "router.weight_fp32");
+  Tensor matrix = to(g, folded_matrix(g, weight), DType::fp32, "router.weight_fp32");
   return linear_by(g, std::move(wide), std::move(matrix), T, {T, Dim(ff.experts)}, "router.logits");
 }
 

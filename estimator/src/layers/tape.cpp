@@ -206,7 +206,7 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
   const ModelRun run = run_model(g, a, options);
   auto tape = std::make_shared<Tape>(Builder(g, run).build());
   for (const auto& leaf : g.leaves) {
-    TapeLeaf t{leaf.name, {}, leaf.dtype, static_cast<std::size_t>(leaf.scope / kUnitsPerStation)};
+    TapeLeaf t{leaf.name, {}, leaf.dtype, static_cast<std::size_t>(leaf.scope / kUnitsPerStation), leaf.trainable};
     if (leaf.scope % kUnitsPerStation != 0) continue;  // one unit of a run stands for all
     for (const auto& d : leaf.shape) t.shape.push_back(d.coefficient);
     tape->leaves.push_back(std::move(t));

@@ -82,6 +82,7 @@ struct TapeLeaf {
   std::vector<std::int64_t> shape;
   DType dtype = DType::bf16;
   std::size_t station = 0;  ///< that owns it
+  bool trainable = true;
   std::int64_t elements() const;
 };
 

@@ -12,7 +12,9 @@ ServerSide::ServerSide(const Job& job, const Catalog& catalog, const std::vector
     if (r.role->serves()) run_ = &r;
   if (run_ == nullptr) return;
   cost_ = cost_of(*run_->role->architecture);
-  fp8_cache_ = server_model(*run_->role->architecture, run_->role->engine, run_->role->server.weights, DType::fp8);
+  Server fp8 = run_->role->server;
+  fp8.kv = DType::fp8;
+  fp8_cache_ = server_model(*run_->role->architecture, run_->role->engine, fp8);
   const Timeline all = timeline_of(job);
   const auto mine = [&](const Step& s) { return s.role == run_->index; };
   std::copy_if(all.init.begin(), all.init.end(), std::back_inserter(timeline_.init), mine);

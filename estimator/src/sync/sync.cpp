@@ -6,8 +6,6 @@
 
 #include <oomplan/units/errors.hpp>
 
-#include "catalog/parameters.hpp"
-
 namespace oomplan {
 namespace {
 
@@ -177,7 +175,7 @@ void receive(R& r, const SyncPlan& p) {
     case SyncWay::two_buckets:
       break;
   }
-  if (p.point.server == EngineKind::vllm) {
+  if (p.point.server == EngineKind::vllm && !p.point.adapters) {
     for (std::size_t i = 0; i < order.size(); ++i) {
       alloc(i);
       if (i > 0) free(i - 1);  // the name still refers to the last tensor
@@ -213,40 +211,6 @@ std::vector<SyncBucket> pack(const SyncModel& m, Bytes limit) {
 }
 
 }  // namespace
-
-SyncModel sync_model(const Architecture& a, DType storage, DType wire, bool fused) {
-  SyncModel out;
-  out.storage = storage;
-  out.wire = wire;
-  const std::vector<Parameter> all = parameters(a);
-  const auto add = [&](const Parameter& p) {
-    const std::int64_t copies = fused ? 1 : p.copies;
-    std::vector<std::int64_t> shape = p.shape;
-    if (fused && p.copies > 1) shape.insert(shape.begin(), p.copies);
-    const std::int64_t elements = p.elements() * (fused ? p.copies : 1);
-    out.tensors.push_back({p.name, std::move(shape), bytes_of(elements, storage), bytes_of(elements, wire)});
-    out.largest_stored = std::max(out.largest_stored, out.tensors.back().stored);
-    out.largest_sent = std::max(out.largest_sent, out.tensors.back().sent);
-    return copies;
-  };
-  std::int32_t layer = 0;
-  for (std::size_t i = 0; i < all.size();) {
-    std::size_t end = i + 1;
-    while (end < all.size() && all[i].run >= 0 && all[end].run == all[i].run) ++end;
-    const auto first = static_cast<std::uint32_t>(out.tensors.size());
-    std::vector<std::int64_t> copies;
-    for (std::size_t k = i; k < end; ++k)
-      if (all[k].part != ParameterPart::mtp) copies.push_back(add(all[k]));
-    const std::int64_t layers = all[i].run >= 0 ? all[i].layers : 1;
-    for (std::int64_t l = 0; l < layers; ++l, layer += all[i].run >= 0 ? 1 : 0)
-      for (std::size_t k = 0; k < copies.size(); ++k)
-        for (std::int64_t c = 0; c < copies[k]; ++c)
-          out.order.push_back({first + static_cast<std::uint32_t>(k), layer, static_cast<std::int32_t>(c)});
-    i = end;
-  }
-  for (const SyncStep& s : out.order) out.total_sent += out.tensors[s.tensor].sent;
-  return out;
-}
 
 SyncPoint sync_point(const Facts& facts, Framework framework, std::string_view version, SyncBy by, Bytes bucket,
                      EngineKind server, bool same_gpu) {

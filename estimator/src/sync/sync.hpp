@@ -13,6 +13,9 @@
 //   verl, colocated (IPC):        W on the trainer + the gathered tensor; views on the server (verl 0.9, engine_workers.py)
 //   verl, NCCL:                   2 W on both sides (verl/checkpoint_engine, 0.9)
 //   disk:                         T on every trainer rank, the whole model in host memory of rank 0
+//   LoRA, NCCL under AReaL:       the adapters alone go; vLLM keeps a bucket, then builds the adapter in host memory
+//                                 (areal/engine/vllm_ext/vllm_worker_extension.py, 1.0.4)
+//   LoRA, disk under AReaL:       the state dict of everything is gathered, the adapters are written (fsdp_engine.py, to 2.0.0)
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,6 +27,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
+#include "layers/tape.hpp"
 
 namespace oomplan {
 
@@ -46,6 +50,10 @@ struct SyncModel {
 };
 /// `fused_experts`: the trainer keeps all experts of a matrix as one tensor (transformers 5), so it is gathered whole.
 SyncModel sync_model(const Architecture&, DType storage, DType wire, bool fused_experts);
+/// What a tape's role trains and nothing else: the adapters of LoRA, in the order of the modules.
+SyncModel trained_model(const Tape&, DType storage, DType wire);
+/// The tensors of `first`, then those of `second`, in the formats of `first`: what the state dict of everything holds.
+SyncModel joined(SyncModel first, const SyncModel& second);
 
 enum class SyncWay : std::uint8_t {
   none,
@@ -62,6 +70,7 @@ struct SyncPoint {
   bool sender = true;      ///< trainer rank 0 (of a pipeline stage); other ranks only take part in the gathers
   bool casts = false;      ///< each full tensor is cast to the wire's dtype while the gathered one still lives
   bool flattened = false;  ///< SGLang's flattened_bucket
+  bool adapters = false;   ///< of LoRA: vLLM keeps all of a bucket before it makes an adapter of them
 };
 /// How a framework sends: the way and its settings from models/engines. Throws InputError.
 SyncPoint sync_point(const Facts&, Framework, std::string_view version, SyncBy, Bytes bucket, EngineKind server, bool same_gpu);

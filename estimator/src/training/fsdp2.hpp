@@ -137,8 +137,9 @@ class Fsdp2 {
       return;
     }
     for (std::size_t s = 0; s < tape.stations.size(); ++s)
-      if (plan_.wrapped[s]) player.each_unit(s, false, [&](Unit, Index at) { r_.free(gradient(sites(s)), at); });
-    r_.free(gradient(root()));
+      if (plan_.wrapped[s] && trained(sites(s)))
+        player.each_unit(s, false, [&](Unit, Index at) { r_.free(gradient(sites(s)), at); });
+    if (trained(root())) r_.free(gradient(root()));
   }
 
  private:
@@ -172,6 +173,14 @@ class Fsdp2 {
       return u.cast.bytes > 0;
     else
       return u.cast > 0;
+  }
+
+  /// Nothing of a frozen unit is reduced: post_backward returns when no parameter of it has a gradient.
+  static bool trained(const UnitSites& u) {
+    if constexpr (R::kWrites)
+      return u.reduce_input.bytes > 0;
+    else
+      return u.reduce_input > 0;
   }
 
   static std::string_view station_name(StationPlace place) {
@@ -241,20 +250,21 @@ class Fsdp2 {
     } else {
       const Tape& tape = plan_.train != nullptr ? *plan_.train : *plan_.log_probs;
       if (parameter_sites_.empty())
-        for (const auto& leaf : tape.leaves) parameter_sites_.push_back(leaf_site(leaf));
+        for (std::size_t i = 0; i < tape.leaves.size(); ++i)
+          parameter_sites_.push_back(leaf_site(tape.leaves[i], plan_.storage[i]));
       for (std::size_t i = 0; i < tape.leaves.size(); ++i)
         r_.repeat(tape.stations[tape.leaves[i].station].count, [&](Index at) { act(parameter_sites_[i], at); });
     }
   }
-  SiteRef leaf_site(const TapeLeaf& leaf) {
+  SiteRef leaf_site(const TapeLeaf& leaf, DType storage) {
     Site row;
     row.name = prefix_ + leaf.name;
     row.shape = leaf.shape;
     if (!row.shape.empty() && plan_.sharded) row.shape[0] = ceil_div(row.shape[0], plan_.ranks);
     std::int64_t n = 1;
     for (const auto d : row.shape) n *= d;
-    row.dtype = plan_.storage;
-    row.bytes = bytes_of(n, plan_.storage);
+    row.dtype = storage;
+    row.bytes = bytes_of(n, storage);
     row.category = Category::weights;
     row.holder = Holder::resident;
     if constexpr (R::kWrites)
@@ -358,6 +368,7 @@ class Fsdp2 {
   /// a loop variable until the function returns.
   template <class FreeFresh>
   void reduce(const UnitSites& unit, Index at, FreeFresh&& free_fresh) {
+    if (!trained(unit)) return r_.free(unit.unsharded, at);
     if (!plan_.sync_every) {
       // unsharded gradients are cast to the reduce dtype and added up
       free_fresh(Which::all_but_last);

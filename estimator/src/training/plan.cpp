@@ -13,24 +13,37 @@ std::int64_t shard_elements(const TapeLeaf& leaf, std::int64_t ranks) {
 
 UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks) {
   UnitBytes b;
-  b.resident = bytes_of(u.shard, t.storage);
+  b.resident = u.resident;
   b.upload = t.cpu_offload_policy ? b.resident : 0;
   b.unsharded = bytes_of(u.shard * ranks, t.compute);
-  b.cast = t.storage == t.compute ? 0 : ranks > 1 ? bytes_of(u.shard, t.compute) : bytes_of(u.largest, t.compute);
+  b.cast = bytes_of(ranks > 1 ? u.cast : u.largest_cast, t.compute);
   b.gathered = ranks > 1 ? b.unsharded : 0;
-  b.reduce_input = bytes_of(u.shard * ranks, t.reduce);
-  b.reduce_output = ranks > 1 ? bytes_of(u.shard, t.reduce) : 0;
-  b.gradient = bytes_of(u.shard, t.storage);
-  b.accumulated = bytes_of(u.parameters, t.reduce);
+  b.reduce_input = bytes_of(u.trained_shard * ranks, t.reduce);
+  b.reduce_output = ranks > 1 ? bytes_of(u.trained_shard, t.reduce) : 0;
+  b.gradient = u.trained_resident;
+  b.accumulated = bytes_of(u.trained, t.reduce);
   return b;
 }
 
-void put(ShardUnit& u, const TapeLeaf& leaf, std::int64_t ranks) {
+/// Adapters have a format of their own; gradients and states follow what they belong to.
+DType storage_of(const TapeLeaf& leaf, const Trainer& t) {
+  const bool adapter = t.lora.rank > 0 && leaf.trainable;
+  return adapter && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
+}
+
+void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, DType compute, std::int64_t ranks) {
   const std::int64_t shard = shard_elements(leaf, ranks);
-  u.parameters += leaf.elements();
+  const Bytes bytes = bytes_of(shard, storage);
   u.shard += shard;
-  u.largest = std::max(u.largest, shard);
-  ++u.tensors;
+  u.resident += bytes;
+  if (storage != compute) {
+    u.cast += shard;
+    u.largest_cast = std::max(u.largest_cast, shard);
+  }
+  if (!leaf.trainable) return;
+  u.trained += leaf.elements();
+  u.trained_shard += shard;
+  u.trained_resident += bytes;
 }
 
 std::int64_t states_per_element(OptimizerKind kind) {
@@ -50,20 +63,33 @@ bool adam(OptimizerKind kind) { return kind == OptimizerKind::adamw || kind == O
 
 /// foreach Adam makes one list of square roots: a copy of a state. The loop holds the previous parameter's denominator beside
 /// the square root and the quotient of its own. Executed, docs/training.md.
-Bytes step_transient(const Tape& tape, const Trainer& t, std::int64_t ranks, std::int64_t all) {
+Bytes step_transient(const Tape& tape, const Trainer& t, std::int64_t ranks, Bytes trained) {
   if (!adam(t.optimizer) || t.optimizer_form == OptimizerForm::fused) return 0;
-  if (t.optimizer_form == OptimizerForm::foreach) return bytes_of(all, t.storage);
-  std::int64_t most = 0, before = 0;
+  if (t.optimizer_form == OptimizerForm::foreach) return trained;
+  Bytes most = 0, before = 0;
   for (const auto& leaf : tape.leaves) {
-    const std::int64_t own = shard_elements(leaf, ranks);
+    if (!leaf.trainable) continue;
+    const Bytes own = bytes_of(shard_elements(leaf, ranks), storage_of(leaf, t));
     most = std::max(most, before + 2 * own);
     before = own;
   }
-  return bytes_of(most, t.storage);
+  return most;
 }
 
-KernelOptions kernel_options(const Trainer& t, const Architecture& a, bool internals) {
-  (void)a;
+/// Under FSDP2 adapters are cast to the compute dtype like everything else; one device runs them as they are stored. Checkpoints
+/// need an input with a gradient, and the RL frameworks ask for one in any case.
+AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
+  AdapterOptions o;
+  if (t.lora.rank == 0) return o;
+  o.rank = t.lora.rank;
+  o.targets = t.lora.targets;
+  o.dtype = engine != EngineKind::fsdp2 && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.compute;
+  o.dropout = t.lora.dropout > 0;
+  o.input_gradients = t.recompute != Recompute::none || t.framework != Framework::torch;
+  return o;
+}
+
+KernelOptions kernel_options(const Trainer& t, EngineKind engine, bool internals) {
   KernelOptions k;
   k.kernels = t.kernels;
   k.framework = t.framework;
@@ -74,6 +100,7 @@ KernelOptions kernel_options(const Trainer& t, const Architecture& a, bool inter
   k.sdpa_math = t.sdpa_math;
   k.several_sequences = t.sequences_per_micro_batch > 1;
   k.ulysses = t.layout.context;
+  k.adapters = adapter_options(t, engine);
   k.kernel_internals = internals;
   return k;
 }
@@ -94,9 +121,11 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head) {
   return p;
 }
 
-PassOptions train_pass(const Trainer& t, const Architecture& a, bool critic, std::int64_t tokens, bool internals) {
+PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& a, bool critic, std::int64_t tokens,
+                       bool internals) {
+  (void)a;
   PassOptions o;
-  o.kernels = kernel_options(t, a, internals);
+  o.kernels = kernel_options(t, engine, internals);
   o.training = true;
   o.recompute = t.recompute;
   o.reentrant = t.reentrant;
@@ -108,8 +137,9 @@ PassOptions train_pass(const Trainer& t, const Architecture& a, bool critic, std
   return o;
 }
 
-PassOptions log_prob_pass(const Trainer& t, const Architecture& a, bool critic, std::int64_t tokens, bool internals) {
-  PassOptions o = train_pass(t, a, critic, tokens, internals);
+PassOptions log_prob_pass(const Trainer& t, EngineKind engine, const Architecture& a, bool critic, std::int64_t tokens,
+                          bool internals) {
+  PassOptions o = train_pass(t, engine, a, critic, tokens, internals);
   o.training = false;
   o.recompute = Recompute::none;
   o.reentrant = false;
@@ -136,8 +166,8 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.offload_optimizer = t.offload_optimizer;
   p.cpu_offload = t.cpu_offload_policy;
   p.loss_inside = inside_model(head);
-  p.storage = t.storage;
-  p.casts_gradients = t.storage != t.reduce;
+  const DType trained_in = t.lora.rank > 0 && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
+  p.casts_gradients = trained_in != t.reduce;
 
   const Tape& tape = p.train != nullptr ? *p.train : *p.log_probs;
   std::vector<ShardUnit> units(tape.stations.size());
@@ -149,25 +179,31 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     p.wrapped[s] = place == StationPlace::layers || (!tape.tied && place == StationPlace::embedding && t.wrap_embedding) ||
                    (!tape.tied && place == StationPlace::head && t.wrap_head);
   }
-  std::int64_t all = 0, parameters = 0, tensors = 0, largest = 0;
+  std::int64_t parameters = 0, tensors = 0, largest = 0;
+  Bytes trained = 0;
   p.last_leaf.assign(tape.stations.size(), -1);
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
-    (p.wrapped[leaf.station] ? p.last_leaf[leaf.station] : p.root_last_leaf) = static_cast<int>(i);
-    put(p.wrapped[leaf.station] ? units[leaf.station] : root, leaf, p.ranks);
+    const DType storage = storage_of(leaf, t);
+    p.storage.push_back(storage);
+    put(p.wrapped[leaf.station] ? units[leaf.station] : root, leaf, storage, t.compute, p.ranks);
     const std::int64_t copies = tape.stations[leaf.station].count;
-    all += shard_elements(leaf, p.ranks) * copies;
+    const Bytes bytes = bytes_of(shard_elements(leaf, p.ranks), storage) * copies;
+    p.resident += bytes;
     parameters += leaf.elements() * copies;
-    tensors += copies;
+    if (leaf.trainable) {
+      (p.wrapped[leaf.station] ? p.last_leaf[leaf.station] : p.root_last_leaf) = static_cast<int>(i);
+      trained += bytes;
+      tensors += copies;
+    }
     largest = std::max(largest, leaf.elements());
   }
   for (const auto& u : units) p.units.push_back(bytes_of_unit(u, t, p.ranks));
   p.root = bytes_of_unit(root, t, p.ranks);
-  p.resident = bytes_of(all, t.storage);
-  p.gradients = trains ? bytes_of(all, t.storage) : 0;
-  p.optimizer = trains ? bytes_of(all, t.storage) * states_per_element(t.optimizer) : 0;
+  p.gradients = trains ? trained : 0;
+  p.optimizer = trains ? trained * states_per_element(t.optimizer) : 0;
   p.optimizer_steps = trains && adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * tensors : 0;
-  p.step_transient = trains ? step_transient(tape, t, p.ranks, all) : 0;
+  p.step_transient = trains ? step_transient(tape, t, p.ranks, trained) : 0;
   p.full_compute = bytes_of(parameters, t.compute);
   p.largest_tensor = bytes_of(largest, t.compute);
   std::int64_t rotary = 0;

@@ -17,10 +17,13 @@ namespace oomplan {
 
 /// One FSDP unit (a decoder layer, the embedding, the head, or the root with the rest).
 struct ShardUnit {
-  std::int64_t parameters = 0;  ///< unsharded elements
-  std::int64_t shard = 0;       ///< elements on one rank, padded on the first axis
-  std::int64_t largest = 0;     ///< elements of its largest parameter's shard
-  std::int64_t tensors = 0;     ///< parameter tensors
+  std::int64_t shard = 0;          ///< elements on one rank, padded on the first axis
+  std::int64_t cast = 0;           ///< of those: elements that are not stored in the compute dtype
+  std::int64_t largest_cast = 0;   ///< ... of the largest parameter
+  std::int64_t trained = 0;        ///< unsharded elements that are trained
+  std::int64_t trained_shard = 0;  ///< of `shard`: elements that are trained
+  Bytes resident = 0;              ///< of the shard, as stored
+  Bytes trained_resident = 0;
 };
 /// Sizes of a unit in bytes.
 struct UnitBytes {
@@ -39,8 +42,10 @@ struct TrainTapes {
   std::shared_ptr<const Tape> train, log_probs;
 };
 /// Which tapes a trainer needs: the key under which they can be kept.
-PassOptions train_pass(const Trainer&, const Architecture&, bool critic, std::int64_t kept_tokens, bool internals = true);
-PassOptions log_prob_pass(const Trainer&, const Architecture&, bool critic, std::int64_t kept_tokens, bool internals = true);
+PassOptions train_pass(const Trainer&, EngineKind, const Architecture&, bool critic, std::int64_t kept_tokens,
+                       bool internals = true);
+PassOptions log_prob_pass(const Trainer&, EngineKind, const Architecture&, bool critic, std::int64_t kept_tokens,
+                          bool internals = true);
 
 struct PassCounts {
   TokenCounts counts;
@@ -73,10 +78,10 @@ struct TrainPlan {
   bool offload_parameters = false, offload_optimizer = false, cpu_offload = false;
   bool loss_inside = true;  ///< the loss is part of the root's forward pass
   bool trains = true;
-  bool casts_gradients = false;  ///< the reduced gradient is cast to the storage dtype
+  bool casts_gradients = false;  ///< the reduced gradient is cast to the storage dtype of what is trained
   std::vector<int> last_leaf;    ///< of every wrapped station: its last parameter
   int root_last_leaf = -1;
-  DType storage = DType::fp32;
+  std::vector<DType> storage;  ///< of every leaf of the tape
 };
 
 /// REQUIRES: tapes made from train_pass / log_prob_pass of the same trainer. `trains` false: no gradients, no optimizer.

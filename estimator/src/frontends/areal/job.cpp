@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <oomplan/units/bytes.hpp>
 
+#include "frontends/areal/lora.hpp"
 #include "frontends/areal/ranges.hpp"
 #include "frontends/areal/teller.hpp"
 #include "job/limits.hpp"
@@ -148,7 +149,7 @@ class Translator {
     const auto at = [&](std::string_view name) { return fmt::format("{}.{}", r.path, name); };
     if (r.part.backend == Backend::fsdp && r.part.layout.tensor > 1)
       refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", letters(r.part.layout)), "tensor parallelism of FSDP");
-    if (flag(at("use_lora"))) refuse_key(at("use_lora"), "LoRA");
+    if (auto problem = lora_problem(root_, r)) out_.problems.push_back(std::move(*problem));
     if (flag(at("enable_tree_training"))) refuse_key(at("enable_tree_training"), "tree training");
     if (flag(at("use_kernels"))) refuse_key(at("use_kernels"), "kernels of the hub (use_kernels)");
     if (flag(at("fsdp.per_layer_optim_step"))) refuse_key(at("fsdp.per_layer_optim_step"), "the optimizer step layer by layer");
@@ -245,11 +246,21 @@ class Translator {
       return set("expandable_segments", "true", n->origin);
     }
   }
+  /// Before 1.0.0 LoRA has entry scripts of its own: that for SGLang, until 0.5.0 the only one, looks at no key.
+  bool sends_adapters_through_files() const {
+    const bool sglang = std::any_of(m_.roles.begin(), m_.roles.end(),
+                                    [](const BuiltRole& r) { return r.name == "rollout" && r.part.backend == Backend::sglang; });
+    return m_.release < release_named("0.5.0") || (sglang && m_.release < release_named("1.0.0"));
+  }
   void weight_update() {
     const Fact* mode = fact("weight_update.mode");
     if (mode == nullptr) return;
     const std::string how = plain(mode->value);
-    set("sync.by", how == "disk" ? "disk" : "nccl", mode->origin);
+    if (flag("actor.use_lora") && sends_adapters_through_files())
+      set("sync.by", "disk",
+          derived("the entry script of LoRA calls WeightUpdateMeta.from_disk (examples/lora/gsm8k_grpo_lora.py)"));
+    else
+      set("sync.by", how == "disk" ? "disk" : "nccl", mode->origin);
     const Fact* bucket = fact("weight_update.buffer_bytes");
     if (bucket != nullptr && bucket->value.is_integer())
       set("sync.bucket", fmt::format("{}MiB", bucket->value.integer() / kMiB), bucket->origin);
@@ -307,6 +318,8 @@ class Translator {
       if (f == nullptr || (row.knob == "optimizer" && f->value.is_null())) continue;
       set(fmt::format("{}.{}", r.name, row.knob), row.text(f->value), f->origin);
     }
+    for (auto& s : lora_of_trainer(m_, root_, r))
+      set(fmt::format("{}.{}", r.name, s.knob), std::move(s.text), std::move(s.origin));
     unlimited(r);
     more_micro_batches(r);
     if (r.name == "trainer") sft(r);
@@ -367,6 +380,7 @@ class Translator {
     // With chunked prefill off one pass may hold as many tokens as a prefill batch.
     const std::int64_t chunk = whole("roles.rollout.chunked_prefill", -1);
     put(chunk > 0 ? "chunked_prefill" : "max_prefill_tokens", "batched_tokens", plain);
+    for (auto& s : lora_of_server(m_, root_, r)) set(fmt::format("rollout.{}", s.knob), std::move(s.text), std::move(s.origin));
   }
 
   /// AReaL asks a server on shared GPUs to release its memory, and never switches on what lets it: SGLang's adapter of

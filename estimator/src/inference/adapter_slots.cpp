@@ -1,0 +1,124 @@
+// vLLM: vllm/lora/layers/{base_linear,column_parallel_linear,row_parallel_linear}.py create_lora_weights, 0.9.2 and August 2026:
+// max_loras pairs beside every linear layer, a packed layer (q, k, v) one pair per slice; the first factor of a column-parallel
+// layer and the second of a row-parallel one are whole on every rank (fully_sharded_loras is off).
+// SGLang: sglang/srt/lora/mem_pool.py init_buffers, 0.5.9: max_loras_per_batch pairs beside the modules of lora_target_modules,
+// with q, k, v as one module and gate, up as one.
+#include "inference/adapter_slots.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <oomplan/units/errors.hpp>
+
+#include "catalog/facts.hpp"
+
+namespace oomplan {
+namespace {
+
+/// Elements of a slot of rank 1.
+struct Widths {
+  std::int64_t whole = 0;    ///< on every rank
+  std::int64_t split = 0;    ///< divided by tp
+  std::int64_t kv_head = 0;  ///< of one key/value head; max(1, K/tp) of them on a rank
+};
+
+/// Families whose class in vLLM names embedding and head as adaptable (embedding_modules), and since which version.
+struct TableFamily {
+  std::string_view model_type, versions;
+};
+constexpr std::array<TableFamily, 6> kTableFamilies{{{"llama", ""},
+                                                     {"mistral", ""},
+                                                     {"granite", ""},
+                                                     {"nemotron", ""},
+                                                     {"exaone4", ""},
+                                                     {"qwen3", ">=0.16"}}};  // vllm-project/vllm, PR 29816, February 2026
+
+[[noreturn]] void refuse(const Architecture& a, std::string_view what) {
+  throw InputError(Problem{{}, a.name, "", "", "not supported yet: LoRA slots of a server beside " + std::string(what)});
+}
+
+class Slots {
+ public:
+  Slots(const Architecture& a, EngineKind engine, const Server& s) : a_(a), sglang_(engine == EngineKind::sglang), server_(s) {}
+
+  Widths of(const Layer& layer) const {
+    Widths w;
+    if (layer.mixer.kind != MixerKind::attention) refuse(a_, "latent or linear attention");
+    if (layer.feed_forward.kind == FeedForwardKind::moe) refuse(a_, "experts");
+    attention(w, layer.mixer);
+    feed_forward(w, layer.feed_forward);
+    return w;
+  }
+  bool table(std::string_view name) const {
+    if (sglang_) return names(name);
+    return std::any_of(kTableFamilies.begin(), kTableFamilies.end(), [&](const TableFamily& f) {
+      return f.model_type == a_.model_type && version_matches(server_.version, f.versions);
+    });
+  }
+
+ private:
+  bool names(std::string_view target) const {
+    const auto& t = server_.lora.targets;
+    return std::find(t.begin(), t.end(), target) != t.end();
+  }
+  /// Linear layers of the decoder: all of them, unless SGLang was told which.
+  bool wanted(std::initializer_list<std::string_view> any) const {
+    if (!sglang_ || server_.lora.targets.empty()) return true;
+    return std::any_of(any.begin(), any.end(), [&](std::string_view name) { return names(name); });
+  }
+  void attention(Widths& w, const Mixer& m) const {
+    if (wanted({"q_proj", "k_proj", "v_proj"})) {
+      w.whole += (sglang_ || !m.fused_qkv ? 3 : 1) * a_.hidden;
+      w.split += m.q_width();
+      if (sglang_ || m.kv_heads == 0)
+        w.split += m.k_width() + m.v_width();
+      else
+        w.kv_head += (m.k_width() + m.v_width()) / m.kv_heads;
+    }
+    if (!wanted({"o_proj"})) return;
+    w.split += m.out_width();
+    w.whole += a_.hidden;
+  }
+  void feed_forward(Widths& w, const FeedForward& ff) const {
+    const bool gated = ff.kind != FeedForwardKind::plain;
+    if (!gated && sglang_) refuse(a_, "feed-forward blocks without a gate");
+    const std::int64_t ways = gated ? 2 : 1;
+    if (wanted({"gate_proj", "up_proj"})) {
+      w.whole += (sglang_ || !ff.fused_gate_up ? ways : 1) * a_.hidden;
+      w.split += ways * ff.width;
+    }
+    if (!wanted({"down_proj"})) return;
+    w.split += ff.width;
+    w.whole += a_.hidden;
+  }
+
+  const Architecture& a_;
+  bool sglang_;
+  const Server& server_;
+};
+
+}  // namespace
+
+void add_adapter_slots(ServerModel& m, const Architecture& a, const Server& server) {
+  const AdapterSlots& lora = server.lora;
+  if (lora.slots == 0 || lora.rank == 0) return;
+  const Slots slots(a, m.engine, server);
+  const Bytes one = bytes_of(lora.slots * lora.rank, m.compute);  // of an element of every slot
+  std::size_t at = 0;
+  std::int64_t left = m.runs.empty() ? 0 : m.runs[0].count;
+  for (const LayerRun& run : a.runs) {
+    const Widths w = slots.of(run.layer);
+    ServerLayer& kind = m.kinds[static_cast<std::size_t>(m.runs[at].kind)];
+    kind.adapters_replicated = one * w.whole;
+    kind.adapters = one * w.split;
+    kind.adapters_kv_head = one * w.kv_head;
+    left -= run.count;
+    if (left == 0 && ++at < m.runs.size()) left = m.runs[at].count;
+  }
+  const Bytes table = one * (a.vocab + a.hidden);
+  if (slots.table("embed_tokens")) m.adapters_embedding = table;
+  if (slots.table("lm_head")) m.adapters_head = table;
+}
+
+}  // namespace oomplan

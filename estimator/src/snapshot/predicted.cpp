@@ -1,0 +1,176 @@
+#include "snapshot/predicted.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+namespace oomplan::snapshot {
+namespace {
+
+constexpr Bytes kPausableBase = Bytes{1} << 46;  // far from the segments of the allocator
+
+class Recorder {
+ public:
+  Recorder(const Program& program, const AllocatorSettings& settings)
+      : program_(program), settings_(settings), allocator_(settings) {
+    out_.traces.emplace_back();
+    out_.settings = {{"PYTORCH_CUDA_ALLOC_CONF", settings.expandable_segments ? "expandable_segments:True" : ""}};
+    allocator_.log_segments(&log_);
+  }
+
+  /// False: no memory, the end.
+  bool play(const oomplan::Event& e) {
+    using enum Program::Kind;
+    if (e.kind == mark) phase_ = e.site + 1;
+    if (e.kind == trim) allocator_.empty_cache();
+    if (e.kind == alloc && e.bytes > 0 && e.pool == Pool::torch) return allocate(e);
+    if (e.kind == free && e.bytes > 0 && e.pool == Pool::torch) release(e.tensor);
+    if (e.pool == Pool::pausable && e.bytes > 0) play_pausable(e);
+    flush(0);
+    return true;
+  }
+
+  Snapshot take() {
+    for (const auto& s : allocator_.state()) {
+      Segment segment{0, s.address, s.bytes, s.stream, s.small, s.expandable, {0, 0}, {}};
+      Bytes at = s.address;
+      for (const auto& b : s.blocks) {
+        const auto stack = stacks_at_.find(at);
+        const bool active = b.state == BlockState::active && stack != stacks_at_.end();
+        segment.blocks.push_back({at, b.size, b.requested, b.state, active ? stack->second : 0});
+        at += b.size;
+      }
+      out_.segments.push_back(std::move(segment));
+    }
+    for (const auto& [tensor, p] : pausable_)
+      if (p.mapped)
+        out_.segments.push_back(
+            {0, p.address, p.bytes, 0, false, false, {0, 1}, {{p.address, p.bytes, p.bytes, BlockState::active, p.stack}}});
+    put(Action::snapshot, 0, allocator_.counters().allocated, 0, 0);
+    return std::move(out_);
+  }
+
+ private:
+  struct Tensor {
+    CachingAllocator::Block* block = nullptr;
+    Bytes bytes = 0;
+    int stream = 0;
+    StackId stack = 0;
+  };
+  struct Pausable {
+    Bytes address = 0, bytes = 0;
+    StackId stack = 0;
+    bool mapped = true;
+  };
+
+  void put(Action action, Bytes address, Bytes bytes, int stream, StackId stack) {
+    out_.traces[0].push_back({action, address, bytes, stream, 0, stack});
+  }
+  /// What the driver was asked for stands before the request that asked.
+  void flush(StackId stack) {
+    for (const auto& s : log_)
+      put(static_cast<Action>(static_cast<int>(s.action) + static_cast<int>(Action::segment_alloc)), s.address, s.bytes, s.stream,
+          stack);
+    log_.clear();
+  }
+
+  bool allocate(const oomplan::Event& e) {
+    Tensor t{nullptr, e.bytes, program_.sites[e.site].stream, stack_of(e)};
+    t.block = allocator_.allocate(t.bytes, t.stream);
+    flush(t.stack);
+    if (t.block == nullptr) {
+      const Bytes left = settings_.device_limit - allocator_.counters().reserved - allocator_.outside();
+      put(Action::oom, std::max<Bytes>(0, left), allocator_.rounded(t.bytes), t.stream, t.stack);
+      return false;
+    }
+    put(Action::alloc, CachingAllocator::address(t.block), t.bytes, t.stream, t.stack);
+    stacks_at_[CachingAllocator::address(t.block)] = t.stack;
+    tensors_[e.tensor] = t;
+    return true;
+  }
+  void release(std::int64_t tensor) {
+    const auto found = tensors_.find(tensor);
+    const Tensor& t = found->second;
+    const Bytes address = CachingAllocator::address(t.block);
+    put(Action::free_requested, address, t.bytes, t.stream, t.stack);
+    put(Action::free_completed, address, t.bytes, t.stream, t.stack);
+    allocator_.free(t.block);
+    stacks_at_.erase(address);
+    tensors_.erase(found);
+  }
+
+  void play_pausable(const oomplan::Event& e) {
+    switch (e.kind) {
+      case Program::Kind::alloc: {
+        const Pausable p{next_, e.bytes, stack_of(e), true};
+        next_ += round_up(e.bytes, 2 * kMiB);
+        map(pausable_.emplace(e.tensor, p).first->second);
+        break;
+      }
+      case Program::Kind::free: {
+        const auto found = pausable_.find(e.tensor);
+        unmap(found->second);
+        pausable_.erase(found);
+        break;
+      }
+      case Program::Kind::pause:
+        for (auto& [tensor, p] : pausable_) unmap(p);
+        break;
+      case Program::Kind::resume:
+        for (auto& [tensor, p] : pausable_) map(p);
+        break;
+      default:
+        break;
+    }
+  }
+  void map(Pausable& p) {
+    p.mapped = true;
+    put(Action::segment_alloc, p.address, p.bytes, 0, p.stack);
+    put(Action::alloc, p.address, p.bytes, 0, p.stack);
+  }
+  void unmap(Pausable& p) {
+    p.mapped = false;
+    put(Action::free_requested, p.address, p.bytes, 0, p.stack);
+    put(Action::free_completed, p.address, p.bytes, 0, p.stack);
+    put(Action::segment_free, p.address, p.bytes, 0, p.stack);
+  }
+
+  StackId stack_of(const oomplan::Event& e) {
+    const auto [known, is_new] = stacks_.try_emplace({phase_, e.site, e.a}, static_cast<StackId>(out_.stacks.size()));
+    if (!is_new) return known->second;
+    const Site& site = program_.sites[e.site];
+    const std::string phase = phase_ == 0 ? "start" : program_.labels[phase_ - 1];
+    const std::string shape = site.shape.empty() ? "" : fmt::format(" {}[{}]", name(site.dtype), fmt::join(site.shape, ","));
+    out_.frames.push_back({phase, site.name + shape, e.a});
+    out_.frames.push_back({phase, fmt::format("{}, {}", name(site.category), name(site.holder)), 0});
+    const auto last = static_cast<std::uint32_t>(out_.frames.size());
+    out_.stacks.push_back({last - 2, last - 1});
+    return known->second;
+  }
+
+  const Program& program_;
+  const AllocatorSettings& settings_;
+  CachingAllocator allocator_;
+  Snapshot out_;
+  std::vector<SegmentEvent> log_;
+  std::uint32_t phase_ = 0;  // label number + 1
+  std::unordered_map<std::int64_t, Tensor> tensors_;
+  std::unordered_map<Bytes, StackId> stacks_at_;
+  std::map<std::int64_t, Pausable> pausable_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::int64_t>, StackId> stacks_;
+  Bytes next_ = kPausableBase;
+};
+
+}  // namespace
+
+Snapshot predicted_snapshot(const Program& program, const AllocatorSettings& settings) {
+  Recorder recorder(program, settings);
+  expand(program, [&](const oomplan::Event& e) { return recorder.play(e); });
+  return recorder.take();
+}
+
+}  // namespace oomplan::snapshot

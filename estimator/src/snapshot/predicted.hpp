@@ -1,0 +1,18 @@
+// The run that oomplan predicts, as the snapshot that PyTorch would write of it: one device, recorded from the first byte on.
+//
+// Tensors of Pool::torch go through the allocator's replay. Those of Pool::pausable are segments of the private pool (0, 1), each
+// a block of its own; a pause gives the segments back and a resume takes them again. What PyTorch does not record (context, NCCL,
+// graphs, host memory) is not in it. A block's innermost frame is its tensor: the function "mlp.gate bf16[4096,18944]", the file
+// the phase, the line the layer (or another index) of it; the second frame says what it is for and who holds it.
+#pragma once
+#include <oomplan/program.hpp>
+
+#include "program/allocator.hpp"
+#include "snapshot/snapshot.hpp"
+
+namespace oomplan::snapshot {
+
+/// Throws what expand() throws. Where a request finds no memory the history ends with its oom event.
+Snapshot predicted_snapshot(const Program&, const AllocatorSettings&);
+
+}  // namespace oomplan::snapshot
