@@ -20,7 +20,7 @@ struct Example {
     trainer.layout.data = 8;
     trainer.tokens_per_micro_batch = 16384;
     trainer.recompute = Recompute::full;
-    tapes.train = make_tape(*architecture, train_pass(trainer, *architecture, false, trainer.tokens_per_micro_batch));
+    tapes.train = make_tape(*architecture, train_pass(trainer, EngineKind::fsdp2, *architecture, false, trainer.tokens_per_micro_batch));
   }
   TrainPlan plan(std::int64_t micro_batches) const {
     return make_plan(*architecture, trainer, EngineKind::fsdp2, false, true, tapes, micro_batches);
@@ -29,7 +29,7 @@ struct Example {
 
 void tape(benchmark::State& state) {
   const Example e;
-  const PassOptions options = train_pass(e.trainer, *e.architecture, false, e.trainer.tokens_per_micro_batch);
+  const PassOptions options = train_pass(e.trainer, EngineKind::fsdp2, *e.architecture, false, e.trainer.tokens_per_micro_batch);
   for (auto _ : state) benchmark::DoNotOptimize(make_tape(*e.architecture, options));
 }
 BENCHMARK(tape)->Unit(benchmark::kMicrosecond);
