@@ -9,6 +9,9 @@
 
 namespace oomplan {
 
+/// A name behind its prefix.
+inline std::string joined(std::string_view a, std::string_view b) { return std::string(a) + std::string(b); }
+
 class Inventory {
  public:
   explicit Inventory(const Names& n) : names(n) {}

@@ -10,8 +10,6 @@ namespace {
 using Part = ParameterPart;
 using Split = SplitAxis;
 
-std::string joined(std::string_view a, std::string_view b) { return std::string(a) + std::string(b); }
-
 /// q and k norms: of one head, or of all heads together.
 void qk_norms(Inventory& out, const Mixer& m, NormKind kind) {
   if (m.qk_norm == QkNorm::none || m.qk_norm == QkNorm::unweighted) return;

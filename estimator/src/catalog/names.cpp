@@ -4,7 +4,7 @@ namespace oomplan {
 namespace {
 
 // Names of the safetensors files on the Hub; where transformers renames on load, the stored name.
-constexpr Names kNames[] = {
+constexpr Names kLeafNames[] = {
     {.model_type = "llama"},
     {.model_type = "gpt2",
      .stem = "",
@@ -250,11 +250,11 @@ constexpr Names kNames[] = {
 }  // namespace
 
 const Names& names_of(std::string_view model_type, std::string_view family) {
-  for (const Names& row : kNames)
+  for (const Names& row : kLeafNames)
     if (row.model_type == model_type && (row.family.empty() || row.family == family)) return row;
-  for (const Names& row : kNames)
+  for (const Names& row : kLeafNames)
     if (row.model_type == family) return row;
-  return kNames[0];
+  return kLeafNames[0];
 }
 
 }  // namespace oomplan

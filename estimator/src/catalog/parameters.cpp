@@ -12,8 +12,6 @@ namespace {
 using Part = ParameterPart;
 using Split = SplitAxis;
 
-std::string joined(std::string_view a, std::string_view b) { return std::string(a) + std::string(b); }
-
 /// Gate, up and down of a dense block of `width`, or up and down where it is not gated.
 void dense_block(Inventory& out, std::string_view prefix, std::int64_t h, std::int64_t width, bool gated, bool fused, bool bias,
                  Part part) {

@@ -9,7 +9,6 @@
 namespace oomplan {
 namespace {
 
-bool learns(const Role& r) { return r.kind == RoleKind::actor || r.kind == RoleKind::critic || r.kind == RoleKind::trainer; }
 bool is_critic(const Role& r) { return r.kind == RoleKind::critic || r.kind == RoleKind::reward; }
 
 Bytes fact_bytes(const Facts& facts, std::string_view engine, std::string_view fact, const FactQuery& q) {

@@ -3,11 +3,8 @@
 #include "job/placement.hpp"
 
 namespace oomplan {
-namespace {
 
 bool learns(const Role& r) { return r.kind == RoleKind::actor || r.kind == RoleKind::critic || r.kind == RoleKind::trainer; }
-
-}  // namespace
 
 std::string_view phase_word(PhaseKind p) {
   constexpr std::string_view kWords[] = {"load",      "start",  "generate", "sleep",    "wake",      "receive_weights",

@@ -54,6 +54,9 @@ struct Timeline {
 };
 Timeline timeline_of(const Job&);
 
+/// Has the role an optimizer?
+bool learns(const Role&);
+
 /// Do the two roles sit on the same GPUs?
 bool share_gpus(const Job&, const Role&, const Role&);
 

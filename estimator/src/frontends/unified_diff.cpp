@@ -22,21 +22,21 @@ Lines lines_of(std::string_view text) {
 }
 
 /// A stretch of lines that differ.
-struct Change {
+struct Edit {
   std::size_t a = 0, a_end = 0, b = 0, b_end = 0;
 };
 
 /// Lines come in pairs of runs: equal up to where they differ, then as few as possible until the next equal line of both. Not
 /// the shortest of all scripts, but edits of a configuration are a few lines apart from each other.
-std::vector<Change> changes_of(const Lines& a, const Lines& b) {
-  std::vector<Change> out;
+std::vector<Edit> changes_of(const Lines& a, const Lines& b) {
+  std::vector<Edit> out;
   std::size_t i = 0, j = 0;
   while (i < a.size() || j < b.size()) {
     if (i < a.size() && j < b.size() && a[i] == b[j]) {
       ++i, ++j;
       continue;
     }
-    Change c{i, a.size(), j, b.size()};
+    Edit c{i, a.size(), j, b.size()};
     // the nearest pair of equal lines, by how many lines are given up
     for (std::size_t skipped = 1; skipped <= a.size() - i + b.size() - j; ++skipped) {
       bool found = false;

@@ -107,7 +107,7 @@ std::string scalar(const Knob& knob, const std::string& text) {
 }
 
 /// Writes `key: value` lines; keys with a common first part come under one heading.
-class Lines {
+class YamlLines {
  public:
   void add(std::string_view key, const std::string& value, const std::string& comment, int indent) {
     const auto dot = key.find('.');
@@ -147,7 +147,7 @@ std::string comment_of(const Job& job, const std::string& key) {
 }
 
 std::string write(const Job& job, const std::function<bool(const std::string&)>& wanted, bool annotated) {
-  Lines lines;
+  YamlLines lines;
   lines.heading("oomplan: 1");
   const auto add_all = [&](const Role* role) {
     for (const auto& knob : knobs()) {

@@ -14,10 +14,9 @@ const Shape& larger(const Tensor& a, const Tensor& b) {
   return x.coefficient >= y.coefficient ? a.shape : b.shape;
 }
 
-/// A gradient of `like`'s shape and dtype.
-Tensor gradient(Eager& g, const char* name, const Shape& shape, DType dtype) { return g.make(name, shape, dtype, kTemporary); }
-
 }  // namespace
+
+Tensor gradient(Eager& g, const char* name, const Shape& shape, DType dtype) { return g.make(name, shape, dtype, kTemporary); }
 
 Tensor to(Eager& g, Tensor x, DType dtype, const std::string& name) {
   if (x.dtype == dtype) return x;

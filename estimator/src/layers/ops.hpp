@@ -12,6 +12,9 @@
 
 namespace oomplan::ops {
 
+/// A gradient that an operator's derivative makes.
+Tensor gradient(Eager& g, const char* name, const Shape& shape, DType dtype);
+
 /// x.to(dtype): the same tensor when the dtype is right already.
 Tensor to(Eager& g, Tensor x, DType dtype, const std::string& name);
 Tensor pow2(Eager& g, Tensor x);

@@ -4,15 +4,6 @@
 namespace oomplan::ops {
 namespace {
 
-/// A gradient of `like`'s shape and dtype.
-Tensor gradient(Eager& g, const char* name, const Shape& shape, DType dtype) {
-  return g.make(name, shape, dtype, Category::temporaries);
-}
-
-}  // namespace
-
-namespace {
-
 /// x times the transposed weight; w and b may be parameters, their 16-bit copies, or other casts.
 Tensor product_with(Eager& g, Tensor x, Tensor w, Tensor b, Dim rows, Shape out_shape, const std::string& name, Category category,
                     bool transposed = true) {

@@ -168,7 +168,7 @@ Json estimate_json(const Estimate& estimate) {
   return out;
 }
 
-Json head(const char* schema) {
+Json heading(const char* schema) {
   Json out;
   out["schema"] = schema;
   out["oomplan_version"] = std::string(version());
@@ -185,7 +185,7 @@ Json assumed_json(const Job& job) {
 }  // namespace
 
 std::string to_json(const Estimate& estimate, const Job& job) {
-  Json out = head("oomplan.estimate/1");
+  Json out = heading("oomplan.estimate/1");
   out["job"] = job.name;
   out.update(estimate_json(estimate));
   out["assumed"] = assumed_json(job);
@@ -193,7 +193,7 @@ std::string to_json(const Estimate& estimate, const Job& job) {
 }
 
 std::string to_json(const Found& found, const Job& job) {
-  Json out = head("oomplan.search/1");
+  Json out = heading("oomplan.search/1");
   out["job"] = job.name;
   out["judged"] = found.judged;
   out["fitting"] = found.fitting;
@@ -222,7 +222,7 @@ std::string to_json(const Found& found, const Job& job) {
 }
 
 std::string to_json(const Advice& advice) {
-  Json out = head("oomplan.advice/1");
+  Json out = heading("oomplan.advice/1");
   out["job"] = advice.reading.job.name;
   out["fits"] = advice.estimate.fits();
   out["verdict"] = verdict(advice.estimate);
@@ -248,7 +248,7 @@ std::string to_json(const Advice& advice) {
 }
 
 std::string to_json(const std::vector<Problem>& problems) {
-  Json out = head("oomplan.error/1");
+  Json out = heading("oomplan.error/1");
   Json rows = Json::array();
   for (const auto& problem : problems) {
     Json row = Json::object();

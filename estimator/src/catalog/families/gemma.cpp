@@ -134,13 +134,13 @@ constexpr Traits gemma4() {
   return t;
 }
 
-constexpr Family kFamilies[] = {
+constexpr Family kGemmaFamilies[] = {
     {"gemma", "", kGemma},           {"gemma2", "", gemma2()},      {"gemma3_text", "", gemma3()},
     {"gemma3n_text", "", gemma3n()}, {"gemma4_text", "", gemma4()},
 };
 
 }  // namespace
 
-std::span<const Family> gemma_families() { return kFamilies; }
+std::span<const Family> gemma_families() { return kGemmaFamilies; }
 
 }  // namespace oomplan

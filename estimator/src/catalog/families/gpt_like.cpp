@@ -252,13 +252,13 @@ constexpr Traits kPhi{
     .adjust = phi_layer,
 };
 
-constexpr Family kFamilies[] = {
+constexpr Family kGptLikeFamilies[] = {
     {"gpt2", "", gpt2()},    {"gptj", "", kGptJ}, {"gpt_neox", "", kNeoX},         {"opt", "", kOpt}, {"bloom", "", kBloom},
     {"falcon", "", kFalcon}, {"mpt", "", mpt()},  {"starcoder2", "", kStarcoder2}, {"phi", "", kPhi},
 };
 
 }  // namespace
 
-std::span<const Family> gpt_like_families() { return kFamilies; }
+std::span<const Family> gpt_like_families() { return kGptLikeFamilies; }
 
 }  // namespace oomplan

@@ -164,7 +164,7 @@ constexpr Traits kJamba{
     .feed_forward = jamba_feed_forward,
 };
 
-constexpr Family kFamilies[] = {
+constexpr Family kHybridFamilies[] = {
     {"qwen3_next", "", kQwenNext},
     {"qwen3_5_text", "", qwen35()},
     {"qwen3_5_moe_text", "", qwen35_moe()},
@@ -174,6 +174,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> hybrid_families() { return kFamilies; }
+std::span<const Family> hybrid_families() { return kHybridFamilies; }
 
 }  // namespace oomplan

@@ -325,7 +325,7 @@ constexpr Traits mistral_without_window(std::string_view family) {
   return t;
 }
 
-constexpr Family kFamilies[] = {
+constexpr Family kLlamaLikeFamilies[] = {
     {"llama", "", kLlama},
     {"mistral", "", kMistral},
     {"ministral3", "", mistral_without_window("ministral3")},
@@ -365,6 +365,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> llama_like_families() { return kFamilies; }
+std::span<const Family> llama_like_families() { return kLlamaLikeFamilies; }
 
 }  // namespace oomplan

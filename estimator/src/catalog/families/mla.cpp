@@ -178,7 +178,7 @@ constexpr Traits kDeepSeekV4{
     .finish = v4_mtp,
 };
 
-constexpr Family kFamilies[] = {
+constexpr Family kMlaFamilies[] = {
     {"deepseek_v2", "", kDeepSeekV2},
     {"deepseek_v3", "", deepseek_v3()},
     {"kimi_k2", "", deepseek_v3()},
@@ -202,6 +202,6 @@ void read_deepseek_mtp_bare(const Fields& fields, const Traits&, Architecture& o
   read_mtp(fields.integer_or("num_nextn_predict_layers", 0, kFewLimits), false, out);
 }
 
-std::span<const Family> mla_families() { return kFamilies; }
+std::span<const Family> mla_families() { return kMlaFamilies; }
 
 }  // namespace oomplan

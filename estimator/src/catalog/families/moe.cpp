@@ -440,7 +440,7 @@ constexpr Traits kStep37{
     .adjust = step37_layer,
 };
 
-constexpr Family kFamilies[] = {
+constexpr Family kMoeFamilies[] = {
     {"mixtral", "", kMixtral},       {"mixtral", "Grok1ModelForCausalLM", grok()},
     {"grok-1", "", grok()},          {"qwen2_moe", "", kQwen2Moe},
     {"qwen3_moe", "", kQwen3Moe},    {"qwen3_vl_moe_text", "", qwen3_vl_moe()},
@@ -459,6 +459,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-std::span<const Family> moe_families() { return kFamilies; }
+std::span<const Family> moe_families() { return kMoeFamilies; }
 
 }  // namespace oomplan

@@ -162,7 +162,7 @@ constexpr Traits kNemotronH{
     .finish = nemotron_mtp,
 };
 
-constexpr Family kFamilies[] = {
+constexpr Family kStateSpaceFamilies[] = {
     {"mamba", "", kMamba},
     {"mamba2", "", mamba2()},
     {"falcon_mamba", "", falcon_mamba()},
@@ -206,6 +206,6 @@ Mixer mamba2_mixer(const Fields& fields, std::int64_t hidden, const MambaKeys& k
   return mixer;
 }
 
-std::span<const Family> state_space_families() { return kFamilies; }
+std::span<const Family> state_space_families() { return kStateSpaceFamilies; }
 
 }  // namespace oomplan

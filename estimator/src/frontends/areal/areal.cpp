@@ -15,9 +15,9 @@ using compose::Node;
 
 constexpr std::string_view kDefaultGpu = "H100-80GB";
 
-class Reader {
+class FileReader {
  public:
-  explicit Reader(const Source& source) : source_(source) {}
+  explicit FileReader(const Source& source) : source_(source) {}
 
   ArealText run() {
     compose_file();
@@ -216,6 +216,6 @@ bool recognises(const std::vector<std::string>& keys) {
   return has("gconfig") && has("actor");
 }
 
-ArealText read_areal(const Source& source) { return Reader(source).run(); }
+ArealText read_areal(const Source& source) { return FileReader(source).run(); }
 
 }  // namespace oomplan::areal

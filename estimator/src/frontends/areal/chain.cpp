@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "frontends/compose/characters.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan::areal {
@@ -13,17 +14,18 @@ namespace {
 constexpr std::string_view kInferenceLetters = "dtp", kTrainingLetters = "pdtce", kAttentionLetters = "cdtp",
                            kExpertLetters = "detp";
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+using compose::is_digit;
+
+bool is_letter(char c) { return compose::is_letter(c) || c == '_'; }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f'; }
 bool contains(const std::vector<std::string>& all, std::string_view one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
 /// Reads left to right; the first thing that is wrong ends it.
-class Reader {
+class ChainReader {
  public:
-  Reader(std::string_view text, const Grammar& grammar) : text_(text), grammar_(grammar) {}
+  ChainReader(std::string_view text, const Grammar& grammar) : text_(text), grammar_(grammar) {}
   Chain read() {
     groups();
     if (good() && peek() != '\0') fail(fmt::format("'{}' is not expected", peek()));
@@ -201,6 +203,6 @@ class Reader {
 
 }  // namespace
 
-Chain read_chain(std::string_view text, const Grammar& grammar) { return Reader(text, grammar).read(); }
+Chain read_chain(std::string_view text, const Grammar& grammar) { return ChainReader(text, grammar).read(); }
 
 }  // namespace oomplan::areal

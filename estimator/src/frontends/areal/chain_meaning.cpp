@@ -9,9 +9,9 @@
 namespace oomplan::areal {
 namespace {
 
-class Meaning {
+class ChainMeaning {
  public:
-  explicit Meaning(const Grammar& grammar) : grammar_(grammar) { out_.era = grammar.era; }
+  explicit ChainMeaning(const Grammar& grammar) : grammar_(grammar) { out_.era = grammar.era; }
 
   Parsed of(const Chain& chain) {
     for (const auto& group : chain.groups) {
@@ -111,7 +111,7 @@ class Meaning {
 Parsed parse_chain(std::string_view text, const Grammar& grammar) {
   Chain chain = read_chain(text, grammar);
   if (!chain.why.empty()) return {std::nullopt, std::move(chain.why), std::move(chain.nearest)};
-  return Meaning(grammar).of(chain);
+  return ChainMeaning(grammar).of(chain);
 }
 
 }  // namespace oomplan::areal

@@ -7,11 +7,11 @@
 namespace oomplan::areal {
 namespace {
 
-struct Row {
+struct GuideRow {
   std::string_view knob;
   std::string_view text;
 };
-constexpr std::array<Row, 12> kRows{{
+constexpr std::array<GuideRow, 12> kGuide{{
     {"rollout.layout",
      "tensor parallelism of the servers: each GPU holds less of the weights; its GPUs exchange the results of every layer"},
     {"mem_fraction_static", "SGLang leaves more of the GPU free; a smaller KV cache, so fewer requests run at once"},
@@ -38,7 +38,7 @@ constexpr std::array<Row, 12> kRows{{
 
 std::string_view guide_text(std::string_view knob) {
   const std::string_view rest = knob.substr(knob.find('.') + 1);
-  for (const auto& row : kRows)
+  for (const auto& row : kGuide)
     if (row.knob == knob || (row.knob == rest && knob != "rollout.layout")) return row.text;
   return {};
 }

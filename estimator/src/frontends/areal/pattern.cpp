@@ -7,11 +7,12 @@
 #include <fmt/ranges.h>
 
 #include "frontends/areal/grammars.hpp"
+#include "frontends/compose/characters.hpp"
 
 namespace oomplan::areal {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+using compose::is_digit;
 
 /// Letters off the front of a text. `why` only where the framework would read a degree that cannot be meant.
 struct Degrees {

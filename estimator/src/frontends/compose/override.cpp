@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "frontends/compose/characters.hpp"
 #include "frontends/compose/words.hpp"
 
 namespace oomplan::compose {
@@ -14,9 +15,6 @@ namespace {
 
 constexpr int kDeepestValue = 32;
 constexpr std::string_view kGrammar = "key=value, +key=value, ++key=value, ~key or group=option";
-
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 class Parser {
  public:

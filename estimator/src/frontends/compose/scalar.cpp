@@ -1,5 +1,6 @@
 // The patterns are those of yaml/resolver.py (PyYAML 6.0.3) and omegaconf/_utils.py get_yaml_loader (OmegaConf 2.3.0).
 #include "frontends/compose/scalar.hpp"
+#include "frontends/compose/characters.hpp"
 
 #include <algorithm>
 #include <array>
@@ -108,12 +109,6 @@ bool is_special(std::string_view text, std::string_view& which) {
   const std::string_view word = sign ? text.substr(1) : text;
   if (word == ".inf" || word == ".Inf" || word == ".INF") return true;
   return text == ".nan" || text == ".NaN" || text == ".NAN";
-}
-
-std::string without_lines(std::string_view text) {
-  std::string out(text);
-  std::erase(out, '_');
-  return out;
 }
 
 Node broken(std::string why) {

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <limits>
 
+#include "frontends/compose/characters.hpp"
 #include "frontends/compose/scalar.hpp"
 
 namespace oomplan::compose {
@@ -13,8 +14,6 @@ namespace {
 
 using Kind = Node::Kind;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 bool begins(std::string_view s, std::string_view word) {
   return s.size() >= word.size() && std::equal(word.begin(), word.end(), s.begin(), [](char a, char b) { return a == lower(b); });
@@ -58,12 +57,6 @@ std::size_t escape_length(std::string_view s) {
   std::size_t n = 0;
   while (n + 1 < s.size() && s[n] == '\\' && kEscaped.find(s[n + 1]) != std::string_view::npos) n += 2;
   return n;
-}
-
-std::string without_lines(std::string_view text) {
-  std::string out(text);
-  std::erase(out, '_');
-  return out;
 }
 
 }  // namespace
