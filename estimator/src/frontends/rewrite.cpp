@@ -5,6 +5,7 @@
 #include "catalog/catalog.hpp"
 #include "frontends/areal/guide.hpp"
 #include "frontends/areal/patch.hpp"
+#include "frontends/areal/reading_store.hpp"
 #include "frontends/areal/teller.hpp"
 #include "frontends/unified_diff.hpp"
 #include "frontends/yaml_text.hpp"
@@ -45,8 +46,10 @@ bool one_holds_the_other(const std::string& a, const std::string& b) {
 }  // namespace
 
 FileWords::FileWords(const Source& source, const Catalog& catalog)
-    : source_(source), catalog_(catalog), reading_(read(source, &catalog)) {
-  if (is_areal(source_)) areal_ = std::make_unique<areal::ArealText>(areal::read_areal(source_));
+    : source_(source), catalog_(catalog), store_(std::make_unique<areal::ReadingStore>()) {
+  FileReading read = read_file_words(source_, catalog_, *store_);
+  reading_ = std::move(read.reading);
+  areal_ = std::move(read.text);
 }
 FileWords::~FileWords() = default;
 FileWords::FileWords(FileWords&&) noexcept = default;
@@ -71,9 +74,10 @@ Rewrite FileWords::rewrite(const std::vector<std::pair<std::string, std::string>
     }
     return out;
   }
-  areal::Rewritten done = areal::rewrite(source_, *areal_, wanted);
+  areal::Rewritten done = areal::rewrite(source_, *areal_, wanted, *store_);
   out.overrides = std::move(done.overrides);
   out.why = std::move(done.why);
+  out.text = std::move(done.text);
   // the effect of an AReaL key is that of the strongest of our knobs that needs it
   const auto effect_of = [&](const std::string& path) {
     Effect effect = Effect::free;
@@ -97,13 +101,20 @@ Source FileWords::with(const Rewrite& rewrite) const {
   return out;
 }
 
-Job FileWords::job_with(const Rewrite& rewrite) const { return read(with(rewrite), &catalog_).job; }
+std::shared_ptr<const areal::ArealText> FileWords::text_of(const Rewrite& rewrite) const {
+  return rewrite.text ? rewrite.text : std::make_shared<const areal::ArealText>(areal::read_areal(with(rewrite), *store_));
+}
+
+Job FileWords::job_with(const Rewrite& rewrite) const {
+  if (native()) return read(with(rewrite), &catalog_).job;
+  return reading_of(*text_of(rewrite), source_.name, catalog_).job;
+}
 
 bool FileWords::means_the_same(const Source& changed, const Rewrite& rewrite) const {
   try {
     if (native()) return same_settings(read(changed, &catalog_).job, job_with(rewrite));
-    const areal::ArealText a = areal::read_areal(changed), b = areal::read_areal(with(rewrite));
-    return a.native.problems.empty() && areal::same_values(a.root, b.root);
+    const areal::ArealText a = areal::read_areal(changed, *store_);
+    return a.native.problems.empty() && areal::same_values(a.root, text_of(rewrite)->root);
   } catch (const InputError&) {
     return false;
   }
