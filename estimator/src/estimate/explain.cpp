@@ -37,8 +37,7 @@ bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& pr
     AllocatorSettings settings;
     settings.expandable_segments = job.expandable_segments;
     settings.device_total = answer.usable;
-    ProcessReading& process =
-        processes.get(write_process(a, c, p, 1), write_process(a, c, p, kReplayedMicroBatches), settings);
+    ProcessReading& process = processes.get(write_process(a, c, p, 1), write_process(a, c, p, kReplayedMicroBatches), settings);
     Replays& replays = process.replays();
     put_replay(answer, fold, replays.roomy());
     const auto& ledgers = process.ledgers();

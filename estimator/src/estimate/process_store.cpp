@@ -24,8 +24,8 @@ const std::vector<LiveTensor>& ProcessReading::live() {
 }
 
 ProcessReading& ProcessStore::get(Program program, Program history, const AllocatorSettings& settings) {
-  const auto known = std::find_if(known_.begin(), known_.end(),
-                                  [&](const ProcessReading& r) { return r.is_of(program, history, settings); });
+  const auto known =
+      std::find_if(known_.begin(), known_.end(), [&](const ProcessReading& r) { return r.is_of(program, history, settings); });
   if (known != known_.end()) {
     known_.splice(known_.begin(), known_, known);
     return known_.front();

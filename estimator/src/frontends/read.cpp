@@ -166,14 +166,14 @@ bool is_areal(const Source& source) {
 }
 
 /// In the words of the file: our keys become AReaL's.
-Reading reading_of(areal::ArealText text, const std::string& file, const Catalog& catalog) {
-  stop_at(std::move(text.native.problems));
+Reading reading_of(const areal::ArealText& text, const std::string& file, const Catalog& catalog) {
+  stop_at(text.native.problems);
   const auto rename = [&](Place& place) {
     const std::string key = areal::theirs(place.path, text.meaning);
     if (!key.empty()) place.path = key;
   };
   try {
-    Reading out = finish(std::move(text.native), file, catalog, true);
+    Reading out = finish(text.native, file, catalog, true);
     for (auto& note : out.notes) rename(note.place);
     out.notes.insert(out.notes.begin(), text.notes.begin(), text.notes.end());
     return out;

@@ -24,7 +24,7 @@ struct FileReading {
 /// As read().
 FileReading read_file_words(const Source&, const Catalog&, areal::ReadingStore&);
 /// The last step of it. Throws InputError with every problem of the text, of its roles and of the job.
-Reading reading_of(areal::ArealText, const std::string& file, const Catalog&);
+Reading reading_of(const areal::ArealText&, const std::string& file, const Catalog&);
 
 /// Settings that were changed, as the file's author would have changed them.
 struct Rewrite {
@@ -60,9 +60,10 @@ class FileWords {
   bool means_the_same(const Source&, const Rewrite&) const;
   Source with(const Rewrite&) const;
   std::shared_ptr<const areal::ArealText> text_of(const Rewrite&) const;
+  struct Kept;
   Source source_;
   const Catalog& catalog_;
-  std::unique_ptr<areal::ReadingStore> store_;  ///< never empty; an object of its own, as it may change under const
+  std::unique_ptr<Kept> kept_;  ///< never empty; an object of its own, as it may change under const
   Reading reading_;
   std::unique_ptr<areal::ArealText> areal_;
 };
