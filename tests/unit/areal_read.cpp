@@ -3,6 +3,8 @@
 
 #include "areal_files.hpp"
 #include "frontends/areal/areal.hpp"
+#include "frontends/areal/facts_json.hpp"
+#include "frontends/areal/patch.hpp"
 #include "layout/rules.hpp"
 
 using namespace oomplan;
@@ -56,6 +58,40 @@ TEST_CASE("areal: what is stored changed with 2.0.0: 8 bytes a parameter became 
   // parameters, gradients and two states of 7.6 billion parameters on four GPUs
   const double parameters = 7'615'616'512.0 / 4;
   CHECK(static_cast<double>(large - small) == doctest::Approx(8 * parameters).epsilon(0.02));
+}
+
+TEST_CASE("areal: a file read again with other arguments is what it is when it is read alone") {
+  const std::vector<std::vector<std::string>> calls{
+      {},
+      {"actor.kl_ctl=0.1"},
+      {"actor.backend=fsdp:d2c2", "rollout.backend=sglang:t4"},
+      {"+actor.fsdp.offload_params=true"},
+      {"actor.path=null", "actor.nonsense=1", "rollout.max_concurrent_rollouts=few"},
+      {}};
+  for (const char* name : {"grpo_7b.yaml", "grpo_1.5b_ref.yaml"}) {
+    areal::ReadingStore store;
+    for (const char* release : {"1.0.4", "2.0.0"}) {
+      for (const auto& overrides : calls) {
+        const Source s = source(name, release, overrides);
+        const auto again = areal::read_areal(s, store), alone = areal::read_areal(s);
+        CHECK(areal::facts_json(again) == areal::facts_json(alone));
+        CHECK(areal::same_values(again.root, alone.root));
+        REQUIRE(again.native.problems.size() == alone.native.problems.size());
+        for (std::size_t i = 0; i < alone.native.problems.size(); ++i)
+          CHECK(to_text(again.native.problems[i]) == to_text(alone.native.problems[i]));
+        REQUIRE(again.notes.size() == alone.notes.size());
+        for (std::size_t i = 0; i < alone.notes.size(); ++i) CHECK(again.notes[i].text == alone.notes[i].text);
+      }
+    }
+  }
+  // another text under the same name is another file
+  areal::ReadingStore store;
+  Source s = source("grpo_7b.yaml", "1.0.4");
+  const auto at = s.text.find("mem_fraction_static: 0.8");
+  REQUIRE(at != std::string::npos);
+  const auto before = areal::read_areal(s, store);
+  s.text.replace(at, 24, "mem_fraction_static: 0.7");
+  CHECK(!areal::same_values(before.root, areal::read_areal(s, store).root));
 }
 
 TEST_CASE("areal: a reference is built only when its loss has a weight") {

@@ -65,6 +65,7 @@ struct Site {
   Pool pool = Pool::torch;
   std::uint8_t stream = 0;  ///< of the caching allocator: 0 compute, 1 all-gather, 2 reduce-scatter, ...
   Holder holder = Holder::local;
+  friend bool operator==(const Site&, const Site&) = default;
 };
 
 /// The loop index that a repeated body gets. It can be shifted, never compared or converted: a body that depended on the
@@ -81,6 +82,7 @@ class Index {
     i.offset_ -= n;
     return i;
   }
+  friend constexpr bool operator==(const Index&, const Index&) = default;
 
  private:
   friend class ProgramWriter;
@@ -286,11 +288,13 @@ class Program {
     std::uint32_t site = 0;   ///< alloc, free; call: number of the definition; mark: number of the label
     Index a, b;               ///< identity; of a call: what the formal indices become
     std::int64_t count = 0;   ///< loop: times; pause, resume: bytes
+    friend bool operator==(const Op&, const Op&) = default;
   };
   std::vector<Site> sites;
   std::vector<Op> ops;
   std::vector<std::vector<Op>> definitions;
   std::vector<std::string> labels;
+  friend bool operator==(const Program&, const Program&) = default;
 };
 
 /// Writes a description down as a Program.

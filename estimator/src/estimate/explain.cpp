@@ -3,8 +3,7 @@
 
 #include "estimate/assemble.hpp"
 #include "estimate/explain.hpp"
-#include "program/ledger.hpp"
-#include "program/replay.hpp"
+#include "estimate/process_store.hpp"
 
 namespace oomplan {
 namespace {
@@ -39,15 +38,15 @@ AllocatorSettings settings_of(const Job& job, const GpuAnswer& answer) {
 }
 
 /// False: it was to be explained if it fits, and does not.
-bool explain_class(Assembled& a, std::size_t c, const Job& job, Explain what = Explain::all) {
+bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Explain what = Explain::all) {
   GpuAnswer& answer = a.estimate.gpus[c];
   const ClassFold& fold = a.folds[c];
   for (std::size_t p = 0; p < a.classes[c].processes; ++p) {
-    const Program program = write_process(a, c, p, 1);
-    const FlatProgram flat(write_process(a, c, p, kReplayedMicroBatches));
-    Replays replays(flat, settings_of(job, answer));
+    ProcessReading& process =
+        processes.get(write_process(a, c, p, 1), write_process(a, c, p, kReplayedMicroBatches), settings_of(job, answer));
+    Replays& replays = process.replays();
     put_replay(answer, fold, replays.roomy());
-    const auto ledgers = ledger_by_phase(program);
+    const auto& ledgers = process.ledgers();
     Bytes others = 0;
     std::size_t worst = answer.phases.size();
     for (std::size_t i = 0; i < answer.phases.size(); ++i) {
@@ -66,9 +65,8 @@ bool explain_class(Assembled& a, std::size_t c, const Job& job, Explain what = E
     if (!needed) return false;
     if (*needed > 0) m.usage.capacity_needed = std::max(m.usage.capacity_needed, *needed + beside);
     m.allocator_retries = replays.at(std::max<Bytes>(0, answer.usable - others)).retries;
-    const Trace t = trace(program);
-    m.live = t.live;
-    if (m.live.size() > kLiveRows) m.live.resize(kLiveRows);
+    const auto& live = process.live();
+    m.live.assign(live.begin(), live.begin() + static_cast<std::ptrdiff_t>(std::min(live.size(), kLiveRows)));
   }
   for (std::size_t i = 0; i < answer.phases.size(); ++i)
     if (answer.phases[i].usage.capacity_needed > answer.phases[answer.worst].usage.capacity_needed) answer.worst = i;
@@ -123,7 +121,8 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
 
 Estimate explain(const Job& job, const Catalog* catalog) {
   Assembled a = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared());
-  for (std::size_t c = 0; c < a.classes.size(); ++c) explain_class(a, c, job);
+  ProcessStore processes;
+  for (std::size_t c = 0; c < a.classes.size(); ++c) explain_class(a, c, job, processes);
   a.estimate.explained = true;
   worst_first(a.estimate, job);
   return std::move(a.estimate);
@@ -145,15 +144,17 @@ ProcessRun fullest_run(const Job& job, const Catalog& catalog, TapeStore& store)
 
 Estimate explain_worst(const Job& job, const Catalog& catalog, TapeStore& store) {
   Assembled a = assemble(job, catalog, store);
-  if (const auto worst = fullest(a); worst >= 0) explain_class(a, static_cast<std::size_t>(worst), job);
+  ProcessStore processes;
+  if (const auto worst = fullest(a); worst >= 0) explain_class(a, static_cast<std::size_t>(worst), job, processes);
   worst_first(a.estimate, job);
   return std::move(a.estimate);
 }
 
-std::optional<Estimate> explain_worst_if_it_fits(const Job& job, const Catalog& catalog, TapeStore& store) {
+std::optional<Estimate> explain_worst_if_it_fits(const Job& job, const Catalog& catalog, TapeStore& store,
+                                                 ProcessStore& processes) {
   Assembled a = assemble(job, catalog, store);
   if (const auto worst = fullest(a); worst >= 0)
-    if (!explain_class(a, static_cast<std::size_t>(worst), job, Explain::if_it_fits)) return std::nullopt;
+    if (!explain_class(a, static_cast<std::size_t>(worst), job, processes, Explain::if_it_fits)) return std::nullopt;
   worst_first(a.estimate, job);
   return std::move(a.estimate);
 }

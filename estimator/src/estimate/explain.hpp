@@ -6,6 +6,7 @@
 #include <oomplan/oomplan.hpp>
 
 #include "catalog/catalog.hpp"
+#include "estimate/process_store.hpp"
 #include "estimate/tape_store.hpp"
 #include "program/allocator.hpp"
 
@@ -15,7 +16,7 @@ namespace oomplan {
 Estimate explain_worst(const Job&, const Catalog&, TapeStore&);
 /// The same, or nothing as soon as the replay shows that the class needs more than its GPUs have: then that estimate does not
 /// fit.
-std::optional<Estimate> explain_worst_if_it_fits(const Job&, const Catalog&, TapeStore&);
+std::optional<Estimate> explain_worst_if_it_fits(const Job&, const Catalog&, TapeStore&, ProcessStore&);
 
 /// One process as explain() replays it, on a device of any size.
 struct ProcessRun {

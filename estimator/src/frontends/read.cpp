@@ -7,6 +7,7 @@
 
 #include "catalog/catalog.hpp"
 #include "catalog/parameters.hpp"
+#include "frontends/areal/areal.hpp"
 #include "frontends/areal/facts_json.hpp"
 #include "frontends/areal/wording.hpp"
 #include "frontends/native.hpp"
@@ -153,17 +154,26 @@ void check_gpu(const Source& source, const Catalog& catalog) {
   }
 }
 
+}  // namespace
+
+bool is_areal(const Source& source) {
+  if (!source.dialect.empty()) return source.dialect == "areal";
+  const std::vector<std::string> keys = keys_of_lines(source.text);
+  const auto has = [&](std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
+  if (areal::recognises(keys)) return true;
+  // With a framework's version a file may leave the names of a trial, by which it is known, to the command line.
+  return !source.framework_version.empty() && !has("oomplan") && (has("actor") || has("rollout") || has("train_dataset"));
+}
+
 /// In the words of the file: our keys become AReaL's.
-Reading read_areal(const Source& source, const Catalog& catalog) {
-  check_gpu(source, catalog);
-  areal::ArealText text = areal::read_areal(source);
-  stop_at(std::move(text.native.problems));
+Reading reading_of(const areal::ArealText& text, const std::string& file, const Catalog& catalog) {
+  stop_at(text.native.problems);
   const auto rename = [&](Place& place) {
     const std::string key = areal::theirs(place.path, text.meaning);
     if (!key.empty()) place.path = key;
   };
   try {
-    Reading out = finish(std::move(text.native), source.name, catalog, true);
+    Reading out = finish(text.native, file, catalog, true);
     for (auto& note : out.notes) rename(note.place);
     out.notes.insert(out.notes.begin(), text.notes.begin(), text.notes.end());
     return out;
@@ -179,25 +189,21 @@ Reading read_areal(const Source& source, const Catalog& catalog) {
   }
 }
 
-}  // namespace
-
-bool is_areal(const Source& source) {
-  if (!source.dialect.empty()) return source.dialect == "areal";
-  const std::vector<std::string> keys = keys_of_lines(source.text);
-  const auto has = [&](std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
-  if (areal::recognises(keys)) return true;
-  // With a framework's version a file may leave the names of a trial, by which it is known, to the command line.
-  return !source.framework_version.empty() && !has("oomplan") && (has("actor") || has("rollout") || has("train_dataset"));
+FileReading read_file_words(const Source& source, const Catalog& catalog, areal::ReadingStore& store) {
+  check_dialect(source.dialect);
+  if (!is_areal(source)) {
+    refuse_framework_options(source);
+    return {finish(read_native(source), source.name, catalog), nullptr};
+  }
+  check_gpu(source, catalog);
+  auto text = std::make_unique<areal::ArealText>(areal::read_areal(source, store));
+  Reading reading = reading_of(*text, source.name, catalog);
+  return {std::move(reading), std::move(text)};
 }
 
 Reading read(const Source& source, const Catalog* given) {
-  check_dialect(source.dialect);
-  const Catalog& catalog = given == nullptr ? Catalog::builtin() : *given;
-  if (!is_areal(source)) {
-    refuse_framework_options(source);
-    return finish(read_native(source), source.name, catalog);
-  }
-  return read_areal(source, catalog);
+  areal::ReadingStore store;
+  return read_file_words(source, given == nullptr ? Catalog::builtin() : *given, store).reading;
 }
 
 std::string facts_json(const Source& source) {

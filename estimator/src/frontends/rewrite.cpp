@@ -1,10 +1,12 @@
 #include "frontends/rewrite.hpp"
 
 #include <algorithm>
+#include <list>
 
 #include "catalog/catalog.hpp"
 #include "frontends/areal/guide.hpp"
 #include "frontends/areal/patch.hpp"
+#include "frontends/areal/reading_store.hpp"
 #include "frontends/areal/teller.hpp"
 #include "frontends/unified_diff.hpp"
 #include "frontends/yaml_text.hpp"
@@ -44,9 +46,29 @@ bool one_holds_the_other(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+/// What reading the file again with other arguments needs, and what it gave the last times: a candidate is admitted first, and
+/// patched when it turned out to be one of the best.
+struct FileWords::Kept {
+  static constexpr std::size_t kMost = 16;
+  using Text = std::shared_ptr<const areal::ArealText>;
+  areal::ReadingStore store;
+  std::list<std::pair<std::vector<std::string>, Text>> texts;  ///< by overrides, last made first
+
+  const Text* find(const std::vector<std::string>& overrides) const {
+    const auto it = std::find_if(texts.begin(), texts.end(), [&](const auto& row) { return row.first == overrides; });
+    return it == texts.end() ? nullptr : &it->second;
+  }
+  const Text& keep(const std::vector<std::string>& overrides, Text text) {
+    if (texts.size() >= kMost) texts.pop_back();
+    return texts.emplace_front(overrides, std::move(text)).second;
+  }
+};
+
 FileWords::FileWords(const Source& source, const Catalog& catalog)
-    : source_(source), catalog_(catalog), reading_(read(source, &catalog)) {
-  if (is_areal(source_)) areal_ = std::make_unique<areal::ArealText>(areal::read_areal(source_));
+    : source_(source), catalog_(catalog), kept_(std::make_unique<Kept>()) {
+  FileReading read = read_file_words(source_, catalog_, kept_->store);
+  reading_ = std::move(read.reading);
+  areal_ = std::move(read.text);
 }
 FileWords::~FileWords() = default;
 FileWords::FileWords(FileWords&&) noexcept = default;
@@ -71,9 +93,10 @@ Rewrite FileWords::rewrite(const std::vector<std::pair<std::string, std::string>
     }
     return out;
   }
-  areal::Rewritten done = areal::rewrite(source_, *areal_, wanted);
+  areal::Rewritten done = areal::rewrite(source_, *areal_, wanted, kept_->store);
   out.overrides = std::move(done.overrides);
   out.why = std::move(done.why);
+  out.text = std::move(done.text);
   // the effect of an AReaL key is that of the strongest of our knobs that needs it
   const auto effect_of = [&](const std::string& path) {
     Effect effect = Effect::free;
@@ -97,13 +120,23 @@ Source FileWords::with(const Rewrite& rewrite) const {
   return out;
 }
 
-Job FileWords::job_with(const Rewrite& rewrite) const { return read(with(rewrite), &catalog_).job; }
+std::shared_ptr<const areal::ArealText> FileWords::text_of(const Rewrite& rewrite) const {
+  if (const Kept::Text* known = kept_->find(rewrite.overrides)) return *known;
+  return kept_->keep(
+      rewrite.overrides,
+      rewrite.text ? rewrite.text : std::make_shared<const areal::ArealText>(areal::read_areal(with(rewrite), kept_->store)));
+}
+
+Job FileWords::job_with(const Rewrite& rewrite) const {
+  if (native()) return read(with(rewrite), &catalog_).job;
+  return reading_of(*text_of(rewrite), source_.name, catalog_).job;
+}
 
 bool FileWords::means_the_same(const Source& changed, const Rewrite& rewrite) const {
   try {
     if (native()) return same_settings(read(changed, &catalog_).job, job_with(rewrite));
-    const areal::ArealText a = areal::read_areal(changed), b = areal::read_areal(with(rewrite));
-    return a.native.problems.empty() && areal::same_values(a.root, b.root);
+    const areal::ArealText a = areal::read_areal(changed, kept_->store);
+    return a.native.problems.empty() && areal::same_values(a.root, text_of(rewrite)->root);
   } catch (const InputError&) {
     return false;
   }

@@ -13,7 +13,18 @@ namespace oomplan {
 
 namespace areal {
 struct ArealText;
-}
+class ReadingStore;
+}  // namespace areal
+
+/// What read() gives, and of a framework's file what it was understood as.
+struct FileReading {
+  Reading reading;
+  std::unique_ptr<areal::ArealText> text;  ///< empty: a job file of ours
+};
+/// As read().
+FileReading read_file_words(const Source&, const Catalog&, areal::ReadingStore&);
+/// The last step of it. Throws InputError with every problem of the text, of its roles and of the job.
+Reading reading_of(const areal::ArealText&, const std::string& file, const Catalog&);
 
 /// Settings that were changed, as the file's author would have changed them.
 struct Rewrite {
@@ -21,6 +32,8 @@ struct Rewrite {
   std::vector<areal::FactValue> values;  ///< what every change writes, typed; of a framework's file
   std::vector<std::string> overrides;    ///< to append to the command line
   std::string why;                       ///< "": done; otherwise why the file cannot say it
+  /// What the file so changed is understood as, kept from rewriting it. May be dropped: then it is read again.
+  std::shared_ptr<const areal::ArealText> text = {};
 };
 
 class FileWords {
@@ -46,8 +59,11 @@ class FileWords {
  private:
   bool means_the_same(const Source&, const Rewrite&) const;
   Source with(const Rewrite&) const;
+  std::shared_ptr<const areal::ArealText> text_of(const Rewrite&) const;
+  struct Kept;
   Source source_;
   const Catalog& catalog_;
+  std::unique_ptr<Kept> kept_;  ///< never empty; an object of its own, as it may change under const
   Reading reading_;
   std::unique_ptr<areal::ArealText> areal_;
 };

@@ -3,8 +3,11 @@
 #include <algorithm>
 
 namespace oomplan {
+namespace {
 
-std::vector<PhaseLedger> ledger_by_phase(const Program& program) {
+/// `each`: hands every event of the program to a function, until it says false.
+template <class Each>
+std::vector<PhaseLedger> ledger(const Program& program, const Each& each) {
   std::vector<PhaseLedger> out;
   std::vector<Bytes> level(kCategories, 0);
   Bytes sum = 0;
@@ -20,7 +23,7 @@ std::vector<PhaseLedger> ledger_by_phase(const Program& program) {
     out[at].peak = sum;
     out[at].by_category = level;
   };
-  expand(program, [&](const Event& e) {
+  each([&](const Event& e) {
     if (e.kind == Program::Kind::mark) {
       enter(program.labels[e.site]);
       note();
@@ -36,6 +39,15 @@ std::vector<PhaseLedger> ledger_by_phase(const Program& program) {
   });
   std::erase_if(out, [](const PhaseLedger& l) { return l.peak <= 0; });
   return out;
+}
+
+}  // namespace
+
+std::vector<PhaseLedger> ledger_by_phase(const Program& program) {
+  return ledger(program, [&](const auto& see) { expand(program, see); });
+}
+std::vector<PhaseLedger> ledger_by_phase(const Program& program, const Events& events) {
+  return ledger(program, [&](const auto& see) { seen_again(events, see); });
 }
 
 }  // namespace oomplan

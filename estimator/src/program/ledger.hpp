@@ -5,6 +5,8 @@
 
 #include <oomplan/program.hpp>
 
+#include "program/events.hpp"
+
 namespace oomplan {
 
 struct PhaseLedger {
@@ -14,5 +16,7 @@ struct PhaseLedger {
 };
 /// In the order of first appearance; "" before the first mark.
 std::vector<PhaseLedger> ledger_by_phase(const Program&);
+/// The same, of a program that is expanded already.
+std::vector<PhaseLedger> ledger_by_phase(const Program&, const Events&);
 
 }  // namespace oomplan

@@ -80,7 +80,9 @@ class Slots {
 
 }  // namespace
 
-FlatProgram::FlatProgram(const Program& program) : loops(outermost_loops(program)), labels(program.labels) {
+/// `each`: hands every event of the program to a function, until it says false.
+template <class Each>
+void FlatProgram::flatten(const Program& program, const Each& each) {
   std::vector<std::int32_t> slot_of;  // by tensor number
   const auto count = static_cast<std::size_t>(expanded(program, program.ops, 0, program.ops.size()));
   events.reserve(count);
@@ -89,7 +91,7 @@ FlatProgram::FlatProgram(const Program& program) : loops(outermost_loops(program
   Slots unused;
   Bytes level = 0;
   const auto rounded = [](Bytes bytes) { return bytes == 0 ? 0 : round_up(bytes, 512); };
-  expand(program, [&](const oomplan::Event& e) {
+  each([&](const oomplan::Event& e) {
     Event flat;
     flat.bytes = e.bytes;
     switch (e.kind) {
@@ -141,12 +143,25 @@ FlatProgram::FlatProgram(const Program& program) : loops(outermost_loops(program
     return true;
   });
   slots = unused.count();
+}
+
+void FlatProgram::find_steady_turns() {
   for (auto& loop : loops) {
     const auto turn = [&](std::int64_t n) {
       return events.begin() + static_cast<std::ptrdiff_t>(loop.first + loop.period * static_cast<std::size_t>(n));
     };
     while (loop.steady > 0 && std::equal(turn(loop.steady - 1), turn(loop.steady), turn(loop.steady))) --loop.steady;
   }
+}
+
+FlatProgram::FlatProgram(const Program& program) : loops(outermost_loops(program)), labels(program.labels) {
+  flatten(program, [&](const auto& see) { expand(program, see); });
+  find_steady_turns();
+}
+FlatProgram::FlatProgram(const Program& program, const Events& expanded_already)
+    : loops(outermost_loops(program)), labels(program.labels) {
+  flatten(program, [&](const auto& see) { seen_again(expanded_already, see); });
+  find_steady_turns();
 }
 
 namespace {

@@ -15,6 +15,7 @@
 #include <oomplan/program.hpp>
 
 #include "program/allocator.hpp"
+#include "program/events.hpp"
 
 namespace oomplan {
 
@@ -23,6 +24,8 @@ class FlatProgram {
  public:
   /// Throws what expand() throws.
   explicit FlatProgram(const Program&);
+  /// The same, of a program that is expanded already.
+  FlatProgram(const Program&, const Events&);
 
   enum class Op : std::uint8_t { torch_alloc, torch_free, driver_alloc, pausable_alloc, resume, device_free, trim, mark, host };
   struct Event {
@@ -44,6 +47,11 @@ class FlatProgram {
   std::vector<std::string> labels;
   std::int32_t slots = 0;
   Bytes peak = 0;  ///< highest level of the device, tensors rounded to 512 bytes: no device below it can do
+
+ private:
+  template <class Each>
+  void flatten(const Program&, const Each&);
+  void find_steady_turns();
 };
 
 /// What a replay shows of a stretch between two marks.

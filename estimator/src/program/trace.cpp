@@ -5,6 +5,8 @@
 
 #include <oomplan/program.hpp>
 
+#include "program/trace.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -97,30 +99,15 @@ std::int64_t witness_in(const Program& program, std::string_view label) {
   return witness;
 }
 
-}  // namespace
-
-std::vector<LiveTensor> live_in_phase(const Program& program, std::string_view label) {
-  const std::int64_t witness = witness_in(program, label);
-  std::vector<LiveTensor> out;
-  if (witness < 0) return out;
-  State state{program};
-  std::int64_t ordinal = 0;
-  expand(program, [&](const Event& e) {
-    if (!state.take(e)) return true;
-    if (ordinal++ < witness) return true;
-    out = merged(program, state.tensors, state.paused);
-    return false;
-  });
-  return out;
-}
-
-Trace trace(const Program& program) {
+/// `each`: hands every event of the program to a function, until it says false.
+template <class Each>
+Trace traced(const Program& program, const Each& each) {
   Trace out;
   out.device_by_category.assign(kCategories, 0);
   out.host_by_category.assign(kCategories, 0);
   PeakRecorder levels;  // one event at a time: no loops, no closed forms
   std::int64_t host_witness = -1;
-  expand(program, [&](const Event& e) {
+  each([&](const Event& e) {
     const Bytes host_peak = levels.span().host_peak;
     switch (e.kind) {
       case Program::Kind::alloc:
@@ -156,7 +143,7 @@ Trace trace(const Program& program) {
         for (std::size_t c = 0; c < kCategories; ++c) sum[c] += held[pool][c];
   };
   std::int64_t ordinal = 0;
-  expand(program, [&](const Event& e) {
+  each([&](const Event& e) {
     if (!state.take(e)) return true;
     const auto pool = static_cast<std::size_t>(e.pool);
     if (e.kind == Program::Kind::alloc) held[pool][static_cast<std::size_t>(program.sites[e.site].category)] += e.bytes;
@@ -170,6 +157,30 @@ Trace trace(const Program& program) {
     return ordinal++ < std::max(out.span.witness, host_witness);
   });
   return out;
+}
+
+}  // namespace
+
+std::vector<LiveTensor> live_in_phase(const Program& program, std::string_view label) {
+  const std::int64_t witness = witness_in(program, label);
+  std::vector<LiveTensor> out;
+  if (witness < 0) return out;
+  State state{program};
+  std::int64_t ordinal = 0;
+  expand(program, [&](const Event& e) {
+    if (!state.take(e)) return true;
+    if (ordinal++ < witness) return true;
+    out = merged(program, state.tensors, state.paused);
+    return false;
+  });
+  return out;
+}
+
+Trace trace(const Program& program) {
+  return traced(program, [&](const auto& see) { expand(program, see); });
+}
+Trace trace(const Program& program, const Events& events) {
+  return traced(program, [&](const auto& see) { seen_again(events, see); });
 }
 
 std::vector<std::pair<std::int64_t, Bytes>> timeline(const Program& program, std::int64_t stride) {

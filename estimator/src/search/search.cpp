@@ -321,7 +321,7 @@ class Searcher {
                 fmt::format("{}: {}", wrong[0].place.path, wrong[0].why.empty() ? wrong[0].expected : wrong[0].why)});
         continue;
       }
-      if (auto e = explain_worst_if_it_fits(c.job, catalog_, store_)) {
+      if (auto e = explain_worst_if_it_fits(c.job, catalog_, store_, processes_)) {
         c.estimate = *std::move(e);
       } else {
         if (refused_.text.empty() && !unexplained_) unexplained_ = std::move(c.job);
@@ -348,6 +348,7 @@ class Searcher {
   const std::stop_token& stop_;
   const Admit& admit_;
   TapeStore& store_;
+  ProcessStore processes_;
   std::vector<RoleRun> runs_;
   TrainerSide trainers_;
   ServerSide servers_;

@@ -93,6 +93,7 @@ class FileSearch {
     } catch (const InputError&) {
       return false;
     }
+    words.text.reset();  // some hundred kB, and most candidates are never patched
     c.changes = words.changes;
     c.overrides = words.overrides;
     said_[words.overrides] = std::move(words);

@@ -86,6 +86,7 @@ Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog
   if (aim == nullptr)
     throw InputError(Problem{{"", 0, 0, "--max"}, "'" + space.maximise + "'", "tokens, fraction, concurrency or length", "", ""});
   TapeStore store;
+  ProcessStore processes;
   std::vector<Candidate> fitting;
   for (const auto value : aim->values(base)) {
     if (stop.stop_requested()) break;
@@ -109,7 +110,7 @@ Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog
     Candidate c = std::move(fitting.back());
     fitting.pop_back();
     if (admit && !admit(c)) continue;
-    auto explained = explain_worst_if_it_fits(c.job, catalog, store);
+    auto explained = explain_worst_if_it_fits(c.job, catalog, store, processes);
     if (!explained) continue;
     c.estimate = *std::move(explained);
     if (!enough(c.estimate, aim->name)) continue;

@@ -17,7 +17,7 @@ constexpr std::string_view kDefaultGpu = "H100-80GB";
 
 class FileReader {
  public:
-  explicit FileReader(const Source& source) : source_(source) {}
+  FileReader(const Source& source, ReadingStore& store) : source_(source), store_(store) {}
 
   ArealText run() {
     compose_file();
@@ -77,6 +77,7 @@ class FileReader {
     request.config = name;
     request.overrides = source_.overrides;
     request.environment = source_.environment;
+    request.documents = &store_.documents();
     request.files.read = [this, path](const std::string& asked) -> std::optional<std::string> {
       if (asked == path) return source_.text;
       return source_.open ? source_.open(asked) : std::nullopt;
@@ -169,7 +170,8 @@ class FileReader {
   }
 
   void put_over_defaults() {
-    Structured merged = structured(*schema_, out_.root_class, composed_, certain_);
+    ClassTable& classes = store_.classes(*schema_);
+    Structured merged = structured(classes, out_.root_class, composed_, certain_);
     add(std::move(merged.problems));
     for (const auto& p : merged.unknown)
       out_.notes.push_back(
@@ -179,7 +181,7 @@ class FileReader {
     compose::Resolved resolved = compose::resolve(merged.root, source_.environment);
     add(std::move(resolved.problems));
     out_.root = std::move(resolved.root);
-    if (problems_.empty()) add(type_problems(*schema_, out_.root_class, out_.root));
+    if (problems_.empty()) add(type_problems(classes, out_.root_class, out_.root));
   }
 
   Surroundings surroundings() {
@@ -199,6 +201,7 @@ class FileReader {
   }
 
   const Source& source_;
+  ReadingStore& store_;
   Node composed_;
   std::optional<Schema> schema_;
   bool certain_ = false;
@@ -216,6 +219,10 @@ bool recognises(const std::vector<std::string>& keys) {
   return has("gconfig") && has("actor");
 }
 
-ArealText read_areal(const Source& source) { return FileReader(source).run(); }
+ArealText read_areal(const Source& source, ReadingStore& store) { return FileReader(source, store).run(); }
+ArealText read_areal(const Source& source) {
+  ReadingStore store;
+  return read_areal(source, store);
+}
 
 }  // namespace oomplan::areal

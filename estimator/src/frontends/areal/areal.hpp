@@ -10,6 +10,7 @@
 
 #include "frontends/areal/job.hpp"
 #include "frontends/areal/meaning.hpp"
+#include "frontends/areal/reading_store.hpp"
 
 namespace oomplan::areal {
 
@@ -29,5 +30,7 @@ bool recognises(const std::vector<std::string>& keys);
 
 /// Throws InputError when the text is no YAML or the version is none of AReaL's; everything else is collected in `native`.
 ArealText read_areal(const Source&);
+/// The same, by who reads a file more than once.
+ArealText read_areal(const Source&, ReadingStore&);
 
 }  // namespace oomplan::areal

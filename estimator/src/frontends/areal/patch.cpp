@@ -62,18 +62,19 @@ std::string hydra(const FactValue& value) {
 
 class Rewriter {
  public:
-  Rewriter(const Source& source, const ArealText& start) : source_(source), start_(start) {}
+  Rewriter(const Source& source, const ArealText& start, ReadingStore& store) : source_(source), start_(start), store_(store) {}
 
   Rewritten run(const std::vector<std::pair<std::string, std::string>>& wanted) {
     for (const auto& [knob, text] : wanted)
       for (const auto& edit : wording_of(knob, text, start_).edits) wanted_.insert(edit.path);
     for (const auto& [knob, text] : wanted) {
       const Wording words = wording_of(knob, text, now());
-      if (!words.refusal.empty()) return {{}, {}, fmt::format("{}: {}", knob, words.refusal)};
+      if (!words.refusal.empty()) return {{}, {}, fmt::format("{}: {}", knob, words.refusal), {}};
       for (const auto& edit : words.edits)
         if (!holds(now(), edit)) place(edit);
     }
     out_.overrides = arguments(out_.edits);
+    if (now_ && !read_again_) out_.text = std::make_shared<const ArealText>(*std::move(now_));
     return std::move(out_);
   }
 
@@ -91,7 +92,7 @@ class Rewriter {
   ArealText read_with(const std::vector<Edit>& edits) const {
     Source changed = source_;
     for (auto& text : arguments(edits)) changed.overrides.push_back(std::move(text));
-    return read_areal(changed);
+    return read_areal(changed, store_);
   }
 
   void place(const Edit& edit) {
@@ -159,6 +160,7 @@ class Rewriter {
 
   const Source& source_;
   const ArealText& start_;
+  ReadingStore& store_;
   std::optional<ArealText> now_;
   bool read_again_ = false;
   std::set<std::string> wanted_;
@@ -173,8 +175,9 @@ std::string argument(std::string_view path, const FactValue& value, bool add) {
 
 bool same_values(const Node& a, const Node& b) { return leaves(a) == leaves(b); }
 
-Rewritten rewrite(const Source& source, const ArealText& start, const std::vector<std::pair<std::string, std::string>>& wanted) {
-  return Rewriter(source, start).run(wanted);
+Rewritten rewrite(const Source& source, const ArealText& start, const std::vector<std::pair<std::string, std::string>>& wanted,
+                  ReadingStore& store) {
+  return Rewriter(source, start, store).run(wanted);
 }
 
 }  // namespace oomplan::areal

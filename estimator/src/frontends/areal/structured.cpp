@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "units/enums.hpp"
 
@@ -14,11 +13,32 @@ namespace {
 
 using compose::Entry;
 using compose::Node;
-using Json = nlohmann::ordered_json;
 
 bool is_open(const Node& n) {  // nothing to check yet, or never
   return n.kind == Node::Kind::interpolation || n.kind == Node::Kind::missing || n.kind == Node::Kind::unknown ||
          n.kind == Node::Kind::broken;
+}
+
+/// The value has the type of its field already, so that converting it changes nothing.
+bool is_of(const Node& n, FieldKind kind) {
+  switch (kind) {
+    case FieldKind::integer:
+      return n.kind == Node::Kind::integer;
+    case FieldKind::number:
+      return n.kind == Node::Kind::real;
+    case FieldKind::flag:
+      return n.kind == Node::Kind::boolean;
+    case FieldKind::text:
+      return n.kind == Node::Kind::text;
+    case FieldKind::list:
+      return n.kind == Node::Kind::list;
+    case FieldKind::dict:
+    case FieldKind::object:
+      return n.kind == Node::Kind::map;
+    case FieldKind::any:
+      return true;
+  }
+  return false;
 }
 
 /// OmegaConf converts a plain value to the type of its field; false when it cannot.
@@ -96,7 +116,9 @@ std::string_view argument_of_code(std::string_view key) {
 
 class Builder {
  public:
-  Builder(const Schema& schema, std::string_view root, bool certain) : schema_(schema), root_(root), certain_(certain) {}
+  /// `makes`: the tree is wanted too, not only what is wrong with it.
+  Builder(ClassTable& classes, std::string_view root, bool certain, bool makes)
+      : classes_(classes), schema_(classes.schema()), root_(root), certain_(certain), makes_(makes) {}
 
   Structured run(const Node& composed) {
     out_.root = object(root_, composed, "");
@@ -105,105 +127,64 @@ class Builder {
 
  private:
   static std::string joined(const std::string& path, std::string_view key) {
-    return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+    std::string out;
+    out.reserve(path.size() + 1 + key.size());
+    if (!path.empty()) out.append(path).append(1, '.');
+    return out.append(key);
   }
 
   Node object(const std::string& name, const Node& given, const std::string& path) {
     Node out;
     out.kind = Node::Kind::map;
     out.origin = given.origin;
-    for (const Field* field : schema_.fields(name)) {
+    const ClassTable::Class& known = classes_.of(name);
+    if (makes_) out.entries.reserve(known.fields.size());
+    for (const Field* field : known.fields) {
       const Node* value = given.find(field->key);
+      if (!makes_) {
+        if (value != nullptr) taken(*field, *value, joined(path, field->key));
+        continue;
+      }
       out.entries.push_back({field->key, Node::Kind::text, value != nullptr ? value->origin.place : Place{},
-                             value != nullptr ? taken(*field, *value, joined(path, field->key)) : by_default(*field)});
+                             value != nullptr ? taken(*field, *value, joined(path, field->key)) : classes_.by_default(*field)});
     }
     for (const auto& entry : given.entries)
-      if (schema_.field(name, entry.key) == nullptr) tell_unknown(out, entry, joined(path, entry.key), path.empty());
+      if (!known.keys.contains(entry.key)) tell_unknown(out, entry, joined(path, entry.key), path.empty());
     return out;
-  }
-
-  // ---- defaults
-
-  Origin origin_of(const Field& field) const {
-    const bool example = field.owner.find(':') != std::string::npos;
-    return {Origin::Kind::default_,
-            {},
-            fmt::format("AReaL {} default", name_of(schema_.release())),
-            example ? field.owner : fmt::format("areal/api/cli_args.py:{}", field.owner)};
-  }
-  Node by_default(const Field& field) const {
-    Node n;
-    if (field.required)
-      n.kind = Node::Kind::missing;
-    else if (field.computed)
-      n.kind = Node::Kind::unknown, n.text = "the default depends on the machine";
-    else
-      n = from_json(Json::parse(field.default_json), origin_of(field));
-    n.origin = origin_of(field);
-    return n;
-  }
-  Node from_json(const Json& j, const Origin& origin) const {
-    Node n;
-    n.origin = origin;
-    if (j.is_boolean()) {
-      n.kind = Node::Kind::boolean;
-      n.boolean = j.get<bool>();
-    } else if (j.is_number_integer()) {
-      n.kind = Node::Kind::integer;
-      n.integer = j.get<std::int64_t>();
-    } else if (j.is_number()) {
-      n.kind = Node::Kind::real;
-      n.real = j.get<double>();
-    } else if (j.is_string()) {
-      n.kind = Node::Kind::text;
-      n.text = j.get<std::string>();
-    } else if (j.is_array()) {
-      n.kind = Node::Kind::list;
-      for (const auto& item : j) n.items.push_back(from_json(item, origin));
-    } else if (j.is_object() && j.contains("class")) {
-      n = made(j.at("class").get<std::string>(), j.value("set", Json::object()));
-    } else if (j.is_object()) {
-      n.kind = Node::Kind::map;
-      for (const auto& [key, value] : j.items()) n.entries.push_back({key, Node::Kind::text, {}, from_json(value, origin)});
-    }
-    return n;
-  }
-  /// An object of a class, with arguments.
-  Node made(const std::string& name, const Json& set) const {
-    Node n;
-    n.kind = Node::Kind::map;
-    for (const Field* field : schema_.fields(name)) {
-      const auto given = set.find(field->key);
-      n.entries.push_back(
-          {field->key, Node::Kind::text, {}, given != set.end() ? from_json(*given, origin_of(*field)) : by_default(*field)});
-    }
-    return n;
   }
 
   // ---- what is given
 
+  /// The value as its field has it; nothing when only problems are wanted.
   Node taken(const Field& field, const Node& value, const std::string& path) {
-    if (is_open(value)) return value;
+    if (is_open(value)) return copied(value);
     if (value.kind == Node::Kind::null) {
       if (!field.type.optional && field.type.kind != FieldKind::any) tell_type(value, path, field.type);
-      return value;
+      return copied(value);
     }
     if (field.type.kind == FieldKind::object && value.kind == Node::Kind::map) return object(field.type.of, value, path);
     if (field.type.kind == FieldKind::list && value.kind == Node::Kind::list && schema_.has_class(field.type.of)) {
-      Node out = value;
-      for (std::size_t i = 0; i < out.items.size(); ++i)
-        if (out.items[i].kind == Node::Kind::map)
-          out.items[i] = object(field.type.of, value.items[i], fmt::format("{}.{}", path, i));
+      Node out = copied(value);
+      for (std::size_t i = 0; i < value.items.size(); ++i) {
+        if (value.items[i].kind != Node::Kind::map) continue;
+        Node item = object(field.type.of, value.items[i], fmt::format("{}.{}", path, i));
+        if (makes_) out.items[i] = std::move(item);
+      }
       return out;
+    }
+    if (is_of(value, field.type.kind)) {
+      tell_choice(field, value, path);
+      return copied(value);
     }
     Node out = value;
     if (!convert(out, field.type.kind)) {
       tell_type(value, path, field.type);
-      return value;
+      return copied(value);
     }
     tell_choice(field, out, path);
     return out;
   }
+  Node copied(const Node& value) const { return makes_ ? value : Node{}; }
 
   void tell_type(const Node& value, const std::string& path, const FieldType& type) {
     Place place = value.origin.place;
@@ -246,21 +227,22 @@ class Builder {
     }
   }
 
+  ClassTable& classes_;
   const Schema& schema_;
   std::string root_;
-  bool certain_;
+  bool certain_, makes_;
   Structured out_;
 };
 
 }  // namespace
 
-Structured structured(const Schema& schema, std::string_view root_class, const compose::Node& composed, bool certain) {
-  return Builder(schema, root_class, certain).run(composed);
+Structured structured(ClassTable& classes, std::string_view root_class, const compose::Node& composed, bool certain) {
+  return Builder(classes, root_class, certain, true).run(composed);
 }
 
-std::vector<Problem> type_problems(const Schema& schema, std::string_view root_class, const compose::Node& resolved) {
+std::vector<Problem> type_problems(ClassTable& classes, std::string_view root_class, const compose::Node& resolved) {
   std::vector<Problem> out;
-  for (auto& p : Builder(schema, root_class, false).run(resolved).problems)
+  for (auto& p : Builder(classes, root_class, false, false).run(resolved).problems)
     if (p.found != "an unknown key") out.push_back(std::move(p));
   return out;
 }

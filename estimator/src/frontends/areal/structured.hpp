@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "frontends/areal/schema.hpp"
+#include "frontends/areal/class_table.hpp"
 #include "frontends/compose/node.hpp"
 
 namespace oomplan::areal {
@@ -15,9 +15,9 @@ struct Structured {
   std::vector<Problem> unknown;   ///< top-level keys that only the entry script's own class can have
 };
 /// `root_class`: "PPOConfig". `certain`: the entry script is known to use just this class, so that every unknown key is refused.
-Structured structured(const Schema&, std::string_view root_class, const compose::Node& composed, bool certain);
+Structured structured(ClassTable&, std::string_view root_class, const compose::Node& composed, bool certain);
 
 /// What a resolved interpolation may not have changed: values of a wrong type in the resolved tree.
-std::vector<Problem> type_problems(const Schema&, std::string_view root_class, const compose::Node& resolved);
+std::vector<Problem> type_problems(ClassTable&, std::string_view root_class, const compose::Node& resolved);
 
 }  // namespace oomplan::areal

@@ -25,7 +25,7 @@ Node value_or_null(const Override& given) { return given.value.value_or(Node{});
 
 class Composer {
  public:
-  explicit Composer(const Request& request) : request_(request), files_(request.files, {request.folder}) {
+  explicit Composer(const Request& request) : request_(request), files_(request.files, {request.folder}, request.documents) {
     for (const auto& folder : request.search) files_.add_folder(folder);
   }
 

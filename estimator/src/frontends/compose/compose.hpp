@@ -26,6 +26,7 @@ struct Request {
   std::vector<std::string> search;     ///< further folders, looked into after the primary one and before hydra.searchpath
   Files files;
   Environment environment;
+  DocumentStore* documents = nullptr;  ///< of whoever composes the same files more than once
 };
 
 struct Composed {

@@ -43,7 +43,7 @@ std::string join_path(const std::string& folder, const std::string& name) {
 
 const Document* Repository::load(const std::string& config) {
   const auto [it, fresh] = loaded_.try_emplace(config);
-  if (!fresh) return it->second ? &*it->second : nullptr;
+  if (!fresh) return it->second.get();
   const std::string name = config.ends_with(kEnding) ? config : config + std::string(kEnding);
   for (const auto& folder : folders_) {
     const std::string path = join_path(folder, name);
@@ -52,8 +52,9 @@ const Document* Repository::load(const std::string& config) {
     opened_.push_back(path);
     if (opened_.size() > kMostFiles)
       throw InputError({{path, 0, 0, {}}, fmt::format("more than {} files", kMostFiles), "a configuration", {}, {}});
-    it->second = read_document(*text, path);
-    return &*it->second;
+    it->second =
+        documents_ != nullptr ? documents_->get(*text, path) : std::make_shared<const Document>(read_document(*text, path));
+    return it->second.get();
   }
   return nullptr;
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "frontends/compose/document.hpp"
+#include "frontends/compose/document_store.hpp"
 
 namespace oomplan::compose {
 
@@ -26,7 +26,9 @@ std::string join_path(const std::string& folder, const std::string& name);
 /// Config files by their names, looked for in a list of folders (Hydra's search path); the first that has one wins.
 class Repository {
  public:
-  Repository(const Files& files, std::vector<std::string> folders) : files_(files), folders_(std::move(folders)) {}
+  /// `documents`: may be null; outlives this.
+  Repository(const Files& files, std::vector<std::string> folders, DocumentStore* documents)
+      : files_(files), folders_(std::move(folders)), documents_(documents) {}
 
   void add_folder(std::string folder) { folders_.push_back(std::move(folder)); }
   const std::vector<std::string>& folders() const { return folders_; }
@@ -41,7 +43,8 @@ class Repository {
  private:
   const Files& files_;
   std::vector<std::string> folders_;
-  std::map<std::string, std::optional<Document>> loaded_;
+  DocumentStore* documents_;
+  std::map<std::string, std::shared_ptr<const Document>> loaded_;
   std::vector<std::string> opened_;
 };
 

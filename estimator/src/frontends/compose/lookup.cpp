@@ -191,6 +191,8 @@ Node Lookup::build(const Node& node, Building& building) {
     return fail(node, Kind::broken, fmt::format("'{}' contains itself through interpolations", path_of(node)), true);
   if (++building.levels > kDeepest) return fail(node, Kind::broken, fmt::format("more than {} levels", kDeepest), true);
   building.open.push_back(&node);
+  out.items.reserve(node.items.size());
+  out.entries.reserve(node.entries.size());
   for (const auto& item : node.items) out.items.push_back(child(item, building));
   for (const auto& entry : node.entries)
     out.entries.push_back({entry.key, entry.key_kind, entry.place, child(entry.value, building)});

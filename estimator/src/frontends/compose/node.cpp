@@ -76,18 +76,30 @@ Node* Node::find(std::string_view key) {
   return nullptr;
 }
 
+namespace {
+
+const Node* child(const Node& node, std::string_view key) {
+  if (node.kind == Kind::map) return node.find(key);
+  if (node.kind != Kind::list) return nullptr;
+  const auto i = index_of(key);
+  return i < 0 || i >= std::ssize(node.items) ? nullptr : &node.items[static_cast<std::size_t>(i)];
+}
+
+}  // namespace
+
 const Node* Node::at(std::string_view path) const {
   const Node* here = this;
-  for (const auto& key : split_key(path)) {
-    if (here->kind == Kind::map) {
-      here = here->find(key);
-    } else if (here->kind == Kind::list) {
-      const auto i = index_of(key);
-      here = i < 0 || i >= std::ssize(here->items) ? nullptr : &here->items[static_cast<std::size_t>(i)];
-    } else {
-      here = nullptr;
-    }
-    if (here == nullptr) return nullptr;
+  if (path.find('[') != std::string_view::npos) {
+    for (const auto& key : split_key(path))
+      if (here != nullptr) here = child(*here, key);
+    return here;
+  }
+  // without brackets every dot parts two keys, and nothing needs to be copied
+  while (here != nullptr) {
+    const std::size_t dot = path.find('.');
+    here = child(*here, path.substr(0, dot));
+    if (dot == std::string_view::npos) break;
+    path.remove_prefix(dot + 1);
   }
   return here;
 }

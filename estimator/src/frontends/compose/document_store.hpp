@@ -1,0 +1,36 @@
+// Documents by their texts, kept: parsing a file costs more than everything that is done with it.
+#pragma once
+#include <algorithm>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "frontends/compose/document.hpp"
+
+namespace oomplan::compose {
+
+class DocumentStore {
+ public:
+  /// As read_document(). The last few texts are kept.
+  std::shared_ptr<const Document> get(const std::string& text, const std::string& file) {
+    const auto known = std::find_if(rows_.begin(), rows_.end(), [&](const Row& r) { return r.file == file && r.text == text; });
+    if (known != rows_.end()) {
+      rows_.splice(rows_.begin(), rows_, known);
+      return rows_.front().document;
+    }
+    auto document = std::make_shared<const Document>(read_document(text, file));
+    if (rows_.size() >= kMost) rows_.pop_back();
+    rows_.push_front({text, file, document});
+    return document;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 16;
+  struct Row {
+    std::string text, file;
+    std::shared_ptr<const Document> document;
+  };
+  std::list<Row> rows_;  ///< last used first
+};
+
+}  // namespace oomplan::compose
