@@ -20,7 +20,8 @@ struct Example {
     trainer.layout.data = 8;
     trainer.tokens_per_micro_batch = 16384;
     trainer.recompute = Recompute::full;
-    tapes.train = make_tape(*architecture, train_pass(trainer, EngineKind::fsdp2, *architecture, false, trainer.tokens_per_micro_batch));
+    tapes.train =
+        make_tape(*architecture, train_pass(trainer, EngineKind::fsdp2, *architecture, false, trainer.tokens_per_micro_batch));
   }
   TrainPlan plan(std::int64_t micro_batches) const {
     return make_plan(*architecture, trainer, EngineKind::fsdp2, false, true, tapes, micro_batches);
