@@ -91,7 +91,8 @@ def test_heavy_headers_stay_where_they_are() -> None:
                 if header.startswith(prefix):
                     assert any(home in str(path) for home in homes), f"{path.relative_to(ROOT)} includes {header}"
             if path.suffix == ".hpp" and path.name != "knob_access.hpp":  # an internal header of three .cpp files
-                assert not header.startswith(("nlohmann/", "fmt/")), f"{path.relative_to(ROOT)} includes {header}"
+                declares = header == "nlohmann/json_fwd.hpp"  # and defines nothing
+                assert declares or not header.startswith(("nlohmann/", "fmt/")), f"{path.relative_to(ROOT)} includes {header}"
 
 
 def test_no_type_is_defined_twice() -> None:
