@@ -280,11 +280,15 @@ std::string theirs(std::string_view knob, const Meaning& m) {
   if (rest == "layout") return layout_key(*r, m);
   if (r->part.kind == PartKind::inference) {
     if (rest == "model") return model_of_rollout(*r, m);
-    if (rest == "weights") return r->part.backend == Backend::sglang ? "sglang.dtype" : "vllm.dtype";
+    const bool sglang = r->part.backend == Backend::sglang;
+    if (rest == "weights") return sglang ? "sglang.dtype" : "vllm.dtype";
+    if (rest == "lora.rank") return sglang ? "sglang.max_lora_rank" : "vllm.max_lora_rank";
+    if (rest == "lora.slots") return sglang ? "sglang.max_loras_per_batch" : "vllm.max_loras";
     for (const auto& row : kServer)
-      if (row.ours == rest) return std::string(r->part.backend == Backend::sglang ? row.sglang : row.vllm);
+      if (row.ours == rest) return std::string(sglang ? row.sglang : row.vllm);
     return "";
   }
+  if (rest == "lora.rank" || rest == "lora.alpha") return fmt::format("{}.lora_{}", r->path, rest.substr(5));
   for (const auto& row : kTrainer)
     if (row.ours == rest)
       return fmt::format("{}.{}", r->path,
