@@ -159,6 +159,19 @@ TEST_CASE("areal: what cannot be estimated yet is refused by name") {
   CHECK(awex.find("not supported yet: the weight update by awex") != std::string::npos);
 }
 
+TEST_CASE("areal: a vision tower is not left out: its training is refused where the model is named, serving is answered") {
+  const std::string tower = "Qwen/Qwen2.5-VL-3B-Instruct";
+  try {
+    estimate(read(source("grpo_7b.yaml", "1.0.4", {"actor.path=" + tower})).job);
+    FAIL("training of a vision tower was answered");
+  } catch (const InputError& e) {
+    CHECK(to_text(e.problems.at(0)).find("training of a model with a vision tower ('qwen2_5_vl') is not supported yet") !=
+          std::string::npos);
+    CHECK(e.problems.at(0).place.file == "command line");
+  }
+  CHECK(estimate(read(source("grpo_7b.yaml", "1.0.4", {"sglang.model_path=" + tower})).job).servers.at(0).weights > 0);
+}
+
 TEST_CASE("areal: the local scheduler hands the same GPUs out again") {
   const std::vector<std::string> one{"cluster.n_gpus_per_node=1",      "actor.backend=fsdp:d1",
                                      "rollout.backend=sglang:d1",      "+scheduler.type=local",

@@ -51,10 +51,24 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
   }
 }
 
+/// What a tape cannot describe is told with the place where the model is named.
+void update_named_trainer(RoleRun& run, const Job& job, TapeStore& store) try {
+  update_trainer(run, job, store);
+} catch (InputError& e) {
+  std::vector<Problem> problems = e.problems;
+  const auto model = job.origins.find(run.role->name + ".model");
+  for (auto& p : problems) {
+    if (!p.place.path.empty()) continue;
+    if (model != job.origins.end()) p.place = model->second.place;
+    p.place.path = run.role->name + ".model";
+  }
+  throw InputError(std::move(problems));
+}
+
 void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeStore& store) {
   run.trains = learns(*run.role);
   run.critic = is_critic(*run.role);
-  update_trainer(run, job, store);
+  update_named_trainer(run, job, store);
   run.constants = process_constants(job, *run.role, catalog);
   resolve_save(run, catalog);
 }
