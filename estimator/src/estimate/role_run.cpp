@@ -40,7 +40,7 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
     const DType stored = t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
     const DType sent = plain ? stored : wire_dtype(catalog.facts(), t.framework, t.framework_version, stored, t.compute);
     run.adapters = std::make_shared<SyncModel>(trained_model(*run.tapes.train, stored, sent));
-    everything = plain ? *run.adapters : joined(std::move(everything), *run.adapters);
+    everything = plain ? *run.adapters : joined(everything, *run.adapters);
   }
   run.sync_model = std::make_shared<SyncModel>(std::move(everything));
   SyncPoint point;

@@ -88,7 +88,8 @@ class Translator {
   }
   Bytes size(Ref dict, const char* key, Bytes otherwise = 0) {
     const Bytes value = number(dict, key, 0, kMostSize, otherwise);
-    if ((sum_ += value) > kMostSum) wrong(key, "sizes whose sum is no memory");
+    sum_ += value;
+    if (sum_ > kMostSum) wrong(key, "sizes whose sum is no memory");
     return value;
   }
   Bytes address(Ref dict, const char* key, Bytes otherwise = 0) const { return number(dict, key, 0, kMostAddress, otherwise); }
