@@ -73,10 +73,13 @@ constexpr std::array<Command, 11> kCommands{{
      "  oomplan explain examples/grpo.yaml\n"
      "  oomplan explain examples/grpo.yaml --save-snapshot predicted.pickle\n",
      kExplain, kAny, run_explain},
-    {"advise", "FILE [key=value ...]", "which single changes help, what each costs, and how to write it into the file",
-     "Every change is made in the words of FILE, read again and estimated. Most gain for the least cost first. What helps but\n"
-     "no key of the framework can say is told with its reason. Exit status: 0 FILE fits as it is, 1 it does not.\n\n"
+    {"advise", "FILE [key=value ...]",
+     "what breaks first, which single changes help, what each costs, and how to write it into the file",
+     "Every phase that does not fit, in the order of the run, with the tensors at fault. Then every change that could help:\n"
+     "it is made in the words of FILE, read again and estimated. Most gain for the least cost first. What helps but no key of\n"
+     "the framework can say is told with its reason. Exit status: 0 FILE fits as it is, 1 it does not.\n\n"
      "  oomplan advise examples/grpo.yaml actor.tokens_per_micro_batch=64k\n"
+     "  oomplan advise examples/areal/grpo_7b.yaml --framework-version 1.0.4 actor.mb_spec.max_tokens_per_mb=65536\n"
      "  oomplan advise job.yaml --diff 1 | patch job.yaml\n",
      kAdvise, kAny, run_advise},
     {"search", "[FILE [key=value ...] | --model NAME --gpus N]", "configurations that fit, fastest first",

@@ -275,3 +275,16 @@ TEST_CASE("areal: what breaks is told in the order of the run, with the log that
   CHECK(first_of(wide, "0.5.3", "ppo_allocation_mode.yaml").log == "trainer.log");
   CHECK(first_of({"sglang.mem_fraction_static=0.98"}, "0.5.3", "ppo_allocation_mode.yaml").log == "llm_server.log");
 }
+
+TEST_CASE("what breaks is told of a host, too") {
+  Source s;
+  s.name = "job.yaml";
+  s.text = "oomplan: 1\ngpus: 8 x H100-80GB\nhost_memory: 8GiB\nmodel: qwen2.5-7b\nprompt_tokens: 1k\nresponse_tokens: 8k\n"
+           "rollout: {engine: sglang 0.5.10, layout: d4}\nactor: {layout: d4, tokens_per_micro_batch: 16k}\n";
+  const Advice advice = advise(s);
+  CHECK_FALSE(advice.estimate.fits());
+  REQUIRE(advice.causes.size() == 1);
+  CHECK(advice.causes[0].text == "memory of the host");
+  CHECK(advice.causes[0].needed == advice.estimate.hosts.at(0).phases.at(advice.estimate.hosts.at(0).worst).second);
+  CHECK(advice.causes[0].usable == 8 * kGiB);
+}

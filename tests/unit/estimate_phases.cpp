@@ -242,8 +242,9 @@ TEST_CASE("a few micro-batches drive the allocator where all of them do") {
           settings.expandable_segments = expandable;
           settings.device_total = a.estimate.gpus[c].usable;
           CHECK(replay(few, settings).reserved_peak == replay(all, settings).reserved_peak);
-          // adapters are small: on a tight device more micro-batches shift which free segment is given back, by a few of 20 MiB
-          const Bytes near = job.roles[a.classes[c].seats[0].role].trainer.lora.rank > 0 ? 48 * kMiB : 0;
+          // Between adapters of a few MiB the history decides which pages of an expandable segment are given back: two at most.
+          const bool adapters = job.roles[a.classes[c].seats[0].role].trainer.lora.rank > 0;
+          const Bytes near = adapters && expandable ? 2 * 20 * kMiB : 0;
           CHECK(std::abs(needed_capacity(few, settings) - needed_capacity(all, settings)) <= near);
         }
       }

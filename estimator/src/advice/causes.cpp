@@ -1,8 +1,9 @@
 #include "advice/causes.hpp"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
-#include <fmt/format.h>
 #include <oomplan/program.hpp>
 
 namespace oomplan {
@@ -38,78 +39,42 @@ std::vector<Short> short_phases(const Assembled& a) {
   return out;
 }
 
-StepKind step_of(PhaseKind phase) {
-  switch (phase) {
-    case PhaseKind::load:
-      return StepKind::load;
-    case PhaseKind::start:
-      return StepKind::start;
-    case PhaseKind::generate:
-      return StepKind::generate;
-    case PhaseKind::sleep:
-      return StepKind::sleep;
-    case PhaseKind::wake:
-      return StepKind::wake_weights;
-    case PhaseKind::receive_weights:
-      return StepKind::receive;
-    case PhaseKind::log_probs:
-    case PhaseKind::values:
-      return StepKind::log_probs;
-    case PhaseKind::forward:
-    case PhaseKind::backward:
-    case PhaseKind::optimizer:
-      return StepKind::train;
-    case PhaseKind::send_weights:
-      return StepKind::send;
-    case PhaseKind::save:
-      return StepKind::save;
-  }
-  return StepKind::load;
+/// What runs in a phase, and in which turn.
+struct PhaseRow {
+  PhaseKind phase;
+  StepKind step;
+  std::string_view text;
+};
+constexpr std::array<PhaseRow, 13> kPhases{
+    {{PhaseKind::load, StepKind::load, "start-up: the weights are loaded"},
+     {PhaseKind::start, StepKind::start, "start-up: the server's profile run, KV cache and CUDA graphs"},
+     {PhaseKind::generate, StepKind::generate, "generation: prefill and decoding beside the KV cache"},
+     {PhaseKind::sleep, StepKind::sleep, "the server goes to sleep"},
+     {PhaseKind::wake, StepKind::wake_weights, "generation: the sleeping server takes its memory back"},
+     {PhaseKind::receive_weights, StepKind::receive, "weight update: the server receives new weights beside those it has"},
+     {PhaseKind::log_probs, StepKind::log_probs, "log-probs, a forward pass without gradients"},
+     {PhaseKind::values, StepKind::log_probs, "values of the critic, a forward pass without gradients"},
+     {PhaseKind::forward, StepKind::train, "training: forward pass"},
+     {PhaseKind::backward, StepKind::train, "training: backward pass"},
+     {PhaseKind::optimizer, StepKind::train, "training: optimizer step"},
+     {PhaseKind::send_weights, StepKind::send, "weight update: parameters are gathered and sent to the servers"},
+     {PhaseKind::save, StepKind::save, "save: parameters are gathered and written"}}};
+constexpr std::string_view kAtTheLoss = ", at the loss: its tensors are as wide as the vocabulary";
+
+const PhaseRow& row_of(PhaseKind phase) {
+  return *std::find_if(kPhases.begin(), kPhases.end(), [&](const PhaseRow& r) { return r.phase == phase; });
 }
-/// The first turn in which a role comes to the phase.
-std::size_t turn_of(const Timeline& t, std::size_t role, PhaseKind phase) {
+
+/// Where a phase stands in the run: the first turn in which the role comes to it, and its place in that turn.
+using When = std::pair<std::size_t, PhaseKind>;
+When when(const Timeline& t, std::size_t role, PhaseKind phase) {
   std::size_t at = 0;
   for (const auto* steps : {&t.init, &t.iteration})
     for (const auto& step : *steps) {
-      if (step.role == role && step.kind == step_of(phase)) return at;
+      if (step.role == role && step.kind == row_of(phase).step) return {at, phase};
       ++at;
     }
-  return at;
-}
-
-/// What runs in a phase.
-std::string words(const Role& role, PhaseKind phase, bool loss) {
-  const std::string where = loss ? ", at the loss: its tensors are as wide as the vocabulary" : "";
-  switch (phase) {
-    case PhaseKind::load:
-      return role.serves() ? "start-up: the server loads its weights" : "start-up: the model is loaded, before training starts";
-    case PhaseKind::start:
-      return "start-up: the server's profile run, KV cache and CUDA graphs";
-    case PhaseKind::generate:
-      return "generation: prefill and decoding beside the KV cache";
-    case PhaseKind::sleep:
-      return "the server goes to sleep";
-    case PhaseKind::wake:
-      return "generation: the sleeping server takes its memory back";
-    case PhaseKind::receive_weights:
-      return "weight update: the server receives new weights beside those it has";
-    case PhaseKind::log_probs:
-      return fmt::format("log-probs{}, a forward pass without gradients{}",
-                         role.kind == RoleKind::reference ? " of the reference" : " before training", where);
-    case PhaseKind::values:
-      return "values of the critic, a forward pass without gradients";
-    case PhaseKind::forward:
-      return fmt::format("training: forward pass{}", where);
-    case PhaseKind::backward:
-      return fmt::format("training: backward pass{}", where);
-    case PhaseKind::optimizer:
-      return "training: optimizer step";
-    case PhaseKind::send_weights:
-      return "weight update: parameters are gathered and sent to the servers";
-    case PhaseKind::save:
-      return "save: parameters are gathered and written";
-  }
-  return {};
+  return {at, phase};
 }
 
 std::size_t process_of(const GpuClass& cls, std::size_t role) {
@@ -128,35 +93,47 @@ class Causes {
   Causes(const Assembled& a, const Job& job, const FileWords& file) : a_(a), job_(job), file_(file) {}
 
   std::vector<Cause> run() {
-    auto found = short_phases(a_);
-    std::stable_sort(found.begin(), found.end(), [&](const Short& x, const Short& y) { return when(x) < when(y); });
-    std::vector<Cause> out = refusals();
-    for (const auto& s : found) out.push_back(cause(s));
+    std::vector<std::pair<When, Cause>> found;
+    for (const auto& s : short_phases(a_)) {
+      const PhaseFigure& f = a_.folds[s.gpu_class].phases[s.phase];
+      found.emplace_back(when(a_.timeline, f.role, f.phase), cause(s, f));
+    }
+    for (std::size_t i = 0; i < job_.roles.size(); ++i)
+      if (auto c = refusal(job_.roles[i])) found.emplace_back(when(a_.timeline, i, PhaseKind::start), std::move(*c));
+    std::stable_sort(found.begin(), found.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
+    std::vector<Cause> out;
+    for (auto& [at, c] : found) out.push_back(std::move(c));
+    for (const auto& host : a_.estimate.hosts) add_host(host, out);
     return out;
   }
 
  private:
-  const PhaseFigure& figure(const Short& s) const { return a_.folds[s.gpu_class].phases[s.phase]; }
-  std::pair<std::size_t, PhaseKind> when(const Short& s) const {
-    return {turn_of(a_.timeline, figure(s).role, figure(s).phase), figure(s).phase};
-  }
   /// A server that would not start says so itself, whatever the GPU has.
-  std::vector<Cause> refusals() const {
-    std::vector<Cause> out;
+  std::optional<Cause> refusal(const Role& role) const {
     for (const auto& server : a_.estimate.servers) {
-      if (!server.refused) continue;
+      if (!server.refused || server.role != role.name) continue;
       Cause c;
-      c.phase = server.role + ".start";
+      c.phase = server.role + "." + std::string(phase_word(PhaseKind::start));
       c.ranks = server.role;
       c.text = server.shortage;
       c.log = file_.log_of(server.role);
-      out.push_back(std::move(c));
+      return c;
     }
-    return out;
+    return std::nullopt;
   }
-  Cause cause(const Short& s) const {
+  static void add_host(const HostAnswer& host, std::vector<Cause>& out) {
+    if (host.usable == 0 || host.phases.empty() || host.phases[host.worst].second <= host.usable) return;
+    Cause c;
+    c.phase = host.phases[host.worst].first;
+    c.ranks = "node " + host.nodes;
+    c.needed = host.phases[host.worst].second;
+    c.usable = host.usable;
+    c.text = "memory of the host";
+    out.push_back(std::move(c));
+  }
+  Cause cause(const Short& s, const PhaseFigure& f) const {
     const GpuAnswer& gpu = a_.estimate.gpus[s.gpu_class];
-    const PhaseFigure& f = figure(s);
+    const Role& role = job_.roles[f.role];
     Cause out;
     out.phase = gpu.phases[s.phase].phase;
     out.ranks = gpu.ranks;
@@ -166,9 +143,8 @@ class Causes {
     const std::size_t process = process_of(a_.classes[s.gpu_class], f.role);
     out.tensors = live_in_phase(write_process(a_, s.gpu_class, process, 1), out.phase);
     if (out.tensors.size() > kTensors) out.tensors.resize(kTensors);
-    const Role& role = job_.roles[f.role];
-    const bool loss = !role.serves() && in_the_loss(out.tensors, role.architecture->vocab);
-    out.text = words(role, f.phase, loss);
+    out.text = row_of(f.phase).text;
+    if (!role.serves() && in_the_loss(out.tensors, role.architecture->vocab)) out.text += kAtTheLoss;
     out.log = file_.log_of(role.name);
     return out;
   }

@@ -1,6 +1,8 @@
 #include "estimate/role_run.hpp"
 
 #include <algorithm>
+
+#include <fmt/format.h>
 #include <string>
 
 #include "estimate/timeline.hpp"
@@ -53,6 +55,16 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
 
 /// What a tape cannot describe is told with the place where the model is named.
 void update_named_trainer(RoleRun& run, const Job& job, TapeStore& store) try {
+  // Trainers load the whole model. The tower's parameters are trained, or kept, and images go through it: nothing of that is
+  // described; the kernel sets describe its language model.
+  const Architecture& model = *run.role->architecture;
+  if (!model.tower.kind.empty())
+    throw InputError(
+        Problem{{},
+                model.name,
+                "a model that the kernel sets describe",
+                {},
+                fmt::format("training of a model with a vision tower ('{}') is not supported yet", model.tower.kind)});
   update_trainer(run, job, store);
 } catch (InputError& e) {
   std::vector<Problem> problems = e.problems;
@@ -60,7 +72,7 @@ void update_named_trainer(RoleRun& run, const Job& job, TapeStore& store) try {
   for (auto& p : problems) {
     if (!p.place.path.empty()) continue;
     if (model != job.origins.end()) p.place = model->second.place;
-    p.place.path = run.role->name + ".model";
+    if (p.place.path.empty()) p.place.path = run.role->name + ".model";
   }
   throw InputError(std::move(problems));
 }

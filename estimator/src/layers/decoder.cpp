@@ -95,8 +95,6 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
 std::string unsupported(const Architecture& a, const KernelOptions& options) {
   const FamilyCode* code = find_family_code(a.family);
   if (code == nullptr) return "training of the family '" + a.family + "' is not supported yet";
-  // Its parameters are trained, or kept, and images go through it: nothing of that is described.
-  if (!a.tower.kind.empty()) return "training of a model with a vision tower ('" + a.tower.kind + "') is not supported yet";
   for (const auto& run : a.runs) {
     const std::string why = unsupported_layer(*code, run.layer, options);
     if (!why.empty()) return why + " of '" + a.family + "' is not supported yet";

@@ -91,12 +91,10 @@ bool convert(Node& n, FieldKind to) {
       }
       return true;
     case FieldKind::list:
-      return n.kind == Node::Kind::list;
     case FieldKind::dict:
     case FieldKind::object:
-      return n.kind == Node::Kind::map;
     case FieldKind::any:
-      return true;
+      return is_of(n, to);
   }
   return true;
 }
