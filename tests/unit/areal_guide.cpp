@@ -281,8 +281,8 @@ TEST_CASE("what breaks is told of a host, too") {
   s.name = "job.yaml";
   s.text =
       "oomplan: 1\ngpus: 8 x H100-80GB\nhost_memory: 8GiB\nmodel: qwen2.5-7b\nprompt_tokens: 1k\nresponse_tokens: 8k\n"
-      "rollout: {engine: sglang 0.5.10, layout: d4, mem_fraction_static: 0.8}\nactor: {layout: d4, tokens_per_micro_batch: "
-      "16k}\n";
+      "rollout: {engine: sglang 0.5.10, layout: d4, mem_fraction_static: 0.8}\nactor: {layout: d4, "
+      "tokens_per_micro_batch: 16k, recompute: full}\n";
   const Advice advice = advise(s);
   CHECK_FALSE(advice.estimate.fits());
   REQUIRE(advice.causes.size() == 1);
