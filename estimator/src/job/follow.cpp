@@ -56,6 +56,8 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "sequences_per_micro_batch",
                                                    "sequence_tokens",
                                                    "gradient_sync_every_micro_batch",
+                                                   "gradient_as_bucket_view",
+                                                   "bucket_cap_mb",
                                                    "replicas",
                                                    "memory_efficient_load"};
   return knobs;

@@ -242,6 +242,23 @@ class Validator {
     if (values && t.lora.rank > 0)
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
+    if (role.engine == EngineKind::ddp) check_ddp(role);
+  }
+
+  /// DDP has plain parameters on every rank: what FSDP2 does with formats, shards and the host is not there.
+  void check_ddp(const Role& role) {
+    const Trainer& t = role.trainer;
+    if (t.framework != Framework::torch)
+      problem(key_of(role, "engine"), "ddp", "fsdp2", "not supported yet: DDP of AReaL and verl");
+    if (t.compute != t.storage)
+      problem(key_of(role, "precision.compute"), std::string(spelling(t.compute)), std::string(spelling(t.storage)),
+              "DDP computes in the format of the parameters, or under autocast");
+    if (t.reduce != t.storage)
+      problem(key_of(role, "precision.reduce"), std::string(spelling(t.reduce)), std::string(spelling(t.storage)),
+              "DDP reduces gradients in the format of the parameters");
+    if (t.cpu_offload_policy) problem(key_of(role, "cpu_offload_policy"), "true", "false", "it is FSDP2's");
+    if (t.replicas > 1)
+      problem(key_of(role, "replicas"), fmt::format("{}", t.replicas), "1", "every rank of DDP holds all parameters");
   }
 
   void length(const std::string& key, std::string found, std::string expected, std::string why) {

@@ -1,4 +1,4 @@
-// FSDP2 (fully_shard) and one unsharded device: one training step, and a forward-only pass, as memory programs.
+// FSDP2 (fully_shard), one unsharded device and DDP: one training step, and a forward-only pass, as memory programs.
 //
 // The order of gathers, frees and reductions is that of torch 2.13 (torch/distributed/fsdp/_fully_shard: _fsdp_param_group.py,
 // _fsdp_collectives.py, _fsdp_state.py), each checked by execution (docs/training.md):
@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "training/ddp_buckets.hpp"
 #include "training/plan.hpp"
 #include "training/player.hpp"
 
@@ -22,7 +23,7 @@ template <class R>
 class Fsdp2 {
  public:
   /// `role` stands before the names of sites.
-  Fsdp2(R& r, const TrainPlan& plan, std::string_view role) : r_(r), plan_(plan), micro_(Index(0)) {
+  Fsdp2(R& r, const TrainPlan& plan, std::string_view role) : r_(r), plan_(plan), micro_(Index(0)), buckets_(r, plan, role) {
     if constexpr (R::kWrites) {
       prefix_ = role.empty() ? "" : std::string(role) + ".";
       const Tape& any = plan.train != nullptr ? *plan.train : *plan.log_probs;
@@ -48,7 +49,10 @@ class Fsdp2 {
     else
       place_parameters();
     r_.alloc(buffers_);
+    buckets_.make();
   }
+  /// DDP, before a micro-batch's forward pass. `gradients`: there are some of earlier micro-batches.
+  void rebuild_buckets(bool gradients) { buckets_.rebuild(gradients); }
   void place_parameters() {
     each_leaf([&](const SiteRef& s, Index i) { r_.alloc(s, i); });
   }
@@ -104,7 +108,7 @@ class Fsdp2 {
     last_ = last || plan_.sync_every;
     reducing_ = nullptr;
     const Tape& tape = player.tape();
-    const LeafGradients policy = plan_.sharded || first ? LeafGradients::keep : LeafGradients::add;
+    const LeafGradients policy = leaf_gradients();
     for (std::size_t k = tape.stations.size(); k-- > 0;) {
       const auto place = tape.stations[k].place;
       if (place == StationPlace::inputs) continue;
@@ -131,6 +135,7 @@ class Fsdp2 {
   /// zero_grad(set_to_none=True).
   void drop_gradients(Player<R>& player) {
     const Tape& tape = player.tape();
+    if (plan_.bucket_views) return;  // they lie in the buckets, which stay
     if (!plan_.sharded) {
       for (std::size_t s = tape.stations.size(); s-- > 0;)
         player.each_unit(s, true, [&](Unit u, Index at) { player.free_gradients(s, u, at, Index(0)); });
@@ -321,6 +326,14 @@ class Fsdp2 {
 
   // ---- backward
 
+  /// DDP copies a gradient into its bucket as soon as it is there; with views nothing else of it is left. Those of earlier
+  /// micro-batches that were not reduced are tensors of their own until then.
+  LeafGradients leaf_gradients() const {
+    if (plan_.sharded) return LeafGradients::keep;
+    if (!plan_.bucket_views) return first_ ? LeafGradients::keep : LeafGradients::add;
+    if (plan_.sync_every || (first_ && last_)) return LeafGradients::add;
+    return first_ ? LeafGradients::keep : last_ ? LeafGradients::move : LeafGradients::add;
+  }
   /// The unit that ran before station s in forward order (what its backward prefetches), if any.
   const UnitSites* earlier(const Tape& tape, std::size_t s, Index& at) const {
     for (std::size_t k = s; k-- > 0;) {
@@ -418,6 +431,7 @@ class Fsdp2 {
   Index micro_;
   std::vector<Sites> units_;  ///< of the stations; only when a program is written
   Sites root_;
+  DdpBuckets<R> buckets_;
   SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_;
   std::vector<SiteRef> parameter_sites_;
   const UnitSites* before_ = nullptr;  ///< whose all-gather output is still held in forward

@@ -105,6 +105,14 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, bool internals
   return k;
 }
 
+/// torch/nn/parallel/distributed.py, 2.13: _BucketConfig; the first bucket is small only where no size is given
+void bucket_rules(TrainPlan& p, const Trainer& t) {
+  constexpr std::int64_t kDefault = 25;
+  p.bucket_views = t.gradient_as_bucket_view;
+  p.bucket_cap = (t.bucket_cap_mb > 0 ? t.bucket_cap_mb : kDefault) * kMiB;
+  p.first_bucket_cap = t.bucket_cap_mb > 0 ? p.bucket_cap : kMiB;
+}
+
 }  // namespace
 
 PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head) {
@@ -165,6 +173,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.offload_parameters = t.offload_parameters;
   p.offload_optimizer = t.offload_optimizer;
   p.cpu_offload = t.cpu_offload_policy;
+  if (engine == EngineKind::ddp && trains) bucket_rules(p, t);
   p.loss_inside = inside_model(head);
   const DType trained_in = t.lora.rank > 0 && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
   p.casts_gradients = trained_in != t.reduce;
@@ -201,6 +210,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   for (const auto& u : units) p.units.push_back(bytes_of_unit(u, t, p.ranks));
   p.root = bytes_of_unit(root, t, p.ranks);
   p.gradients = trains ? trained : 0;
+  p.buckets = trains && engine == EngineKind::ddp ? trained : 0;
   p.optimizer = trains ? trained * states_per_element(t.optimizer) : 0;
   p.optimizer_steps = trains && adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * tensors : 0;
   p.step_transient = trains ? step_transient(tape, t, p.ranks, trained) : 0;

@@ -58,8 +58,10 @@ struct TrainPlan {
   const Tape* train = nullptr;  ///< null: this role only runs log-probs
   const Tape* log_probs = nullptr;
   PassCounts train_counts, log_prob_counts;
-  bool sharded = true;     ///< FSDP2; false: one device, plain parameters
-  std::int64_t ranks = 1;  ///< N
+  bool sharded = true;                         ///< FSDP2; false: one device or DDP, plain parameters
+  bool bucket_views = false;                   ///< DDP: gradients are views of the buckets
+  Bytes bucket_cap = 0, first_bucket_cap = 0;  ///< DDP: a bucket that has reached it is full
+  std::int64_t ranks = 1;                      ///< N
   // one entry per station of the tape (layers: per run); wrapped stations only
   std::vector<UnitBytes> units;
   std::vector<bool> wrapped;  ///< the station is a unit of its own; otherwise its parameters belong to the root
@@ -68,6 +70,7 @@ struct TrainPlan {
   Bytes gradients = 0;        ///< all sharded (or whole) gradients
   Bytes optimizer = 0;        ///< states
   Bytes optimizer_steps = 0;  ///< step counters on the device (fused)
+  Bytes buckets = 0;          ///< DDP: of the reduction, all together
   Bytes step_transient = 0;   ///< what the optimizer step holds above parameters, gradients and states
   Bytes buffers = 0;          ///< inv_freq and its original
   Bytes full_compute = 0;     ///< all parameters in the compute dtype, unsharded
