@@ -68,7 +68,7 @@ def set_sharding(row: Row, trainer: Row) -> None:
     if given.pop("tp", None) not in (None, 1):
         raise not_yet("tensor parallelism under FSDP2")
     if given.pop("forward_prefetch", None):
-        raise not_yet("explicit forward prefetch of FSDP2")
+        trainer["forward_prefetch"] = True
     trainer["engine"] = "fsdp2"
     world = int(given.pop("world"))
     parallel = row.get("sequence_parallel") or {}
@@ -83,9 +83,9 @@ def set_sharding(row: Row, trainer: Row) -> None:
     precision["reduce"] = DTYPES[str(reduce)] if reduce else precision["compute"]
     reshard = given.pop("reshard", None)
     if reshard is not None and not isinstance(reshard, bool):
-        raise not_yet("reshard_after_forward to a number of ranks")
+        trainer["reshard_ranks"] = reshard
     trainer["reshard_after_forward"] = reshard is not False
-    trainer["root_reshard"] = reshard is True  # the library's default keeps the root's parameters
+    trainer["root_reshard"] = reshard not in (None, False)  # the library's default keeps the root's parameters
     trainer["wrap_embedding"] = bool(given.pop("wrap_embedding", False))
     trainer["wrap_head"] = bool(given.pop("wrap_head", False))
     trainer["cpu_offload_policy"] = bool(given.pop("cpu_offload", False))

@@ -316,6 +316,21 @@ TEST_CASE("training: fold equals trace for precisions, Ulysses, replicas, offloa
             s.trainer.lora.format = format;
             s.trainer.gradient_sync_every_micro_batch = wrap;
           });
+  for (const std::int64_t over : {0, 2})
+    for (const bool prefetch : {false, true})
+      for (const bool wrap : {false, true})
+        for (const bool root : {false, true})
+          for (const int layers : {1, 2, 5})
+            add("resharded over fewer ranks, prefetched", [&](Setting& s) {
+              s.trainer.reshard_ranks = over;
+              s.trainer.forward_prefetch = prefetch;
+              s.trainer.wrap_embedding = s.trainer.wrap_head = wrap;
+              s.trainer.root_reshard = root;
+              s.micro_batches = 2;
+              Architecture a = layers == 1 ? *experts() : *s.architecture;
+              if (layers > 1) a.runs[0].count = layers;
+              s.architecture = std::make_shared<const Architecture>(a);
+            });
   add("replicas", [](Setting& s) { s.trainer.replicas = 2; });
   add("parameters on the host", [](Setting& s) { s.trainer.cpu_offload_policy = true; });
   add("padding", [](Setting& s) {

@@ -180,7 +180,7 @@ class TrainerProgram {
       (void)known;
       work();
     } else {
-      if (!run_.plan.reshard_layers || !run_.plan.reshard_root) return work();
+      if (!run_.plan.reshard_layers || !run_.plan.reshard_root || run_.plan.reshard_ranks > 0) return work();
       if (!known) {
         R apart;
         std::swap(apart, r_);  // the engine records into r_

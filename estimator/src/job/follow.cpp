@@ -49,6 +49,8 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "clip",
                                                    "reshard_after_forward",
                                                    "root_reshard",
+                                                   "reshard_ranks",
+                                                   "forward_prefetch",
                                                    "wrap_embedding",
                                                    "wrap_head",
                                                    "tokens_per_micro_batch",

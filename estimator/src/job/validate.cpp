@@ -231,6 +231,10 @@ class Validator {
     if ((t.replicas < 1 || ranks % t.replicas != 0) && !follows_actor(role, "replicas"))
       problem(key_of(role, "replicas"), fmt::format("{} groups", t.replicas), fmt::format("a divisor of the {} ranks", ranks),
               "all shard groups are equally large");
+    const std::int64_t shards = ranks / std::max<std::int64_t>(1, t.replicas);
+    if (t.reshard_ranks > 0 && shards % t.reshard_ranks != 0 && !follows_actor(role, "reshard_ranks"))
+      problem(key_of(role, "reshard_ranks"), fmt::format("{} ranks", t.reshard_ranks),
+              fmt::format("a divisor of {} ranks", shards), "torch reshards over a divisor of the ranks");
     if (t.cpu_offload_policy && (t.offload_parameters || t.offload_optimizer) && job_.origins.contains(key_of(role, "offload")) &&
         job_.origins.at(key_of(role, "offload")).kind != Origin::Kind::derived)
       problem(key_of(role, "offload"), "an offload between phases", "[]",
