@@ -33,11 +33,22 @@ KNOWN_HEADS = {
     "areal_compiled",
 }
 DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32"}
-ENGINES = {"fsdp1": "FSDP1", "ddp": "DDP", "deepspeed": "DeepSpeed", "megatron": "Megatron", "fsdp": "FSDP1"}
+ENGINES = {"fsdp1": "FSDP1", "deepspeed": "DeepSpeed", "megatron": "Megatron", "fsdp": "FSDP1"}
 
 
 def not_yet(what: str) -> CannotExpress:
     return CannotExpress(f"{what} is not supported yet")
+
+
+def set_ddp(given: Row, trainer: Row) -> None:
+    trainer["engine"] = "ddp"
+    trainer["layout"] = f"d{int(given.pop('world'))}"
+    trainer["gradient_as_bucket_view"] = bool(given.pop("gradient_as_bucket_view", False))
+    trainer["bucket_cap_mb"] = int(given.pop("bucket_mb", None) or 25)
+    trainer["gradient_sync_every_micro_batch"] = not given.pop("no_sync", False)
+    for key, value in given.items():
+        if value not in (None, False):
+            raise not_yet(f"{key} of DDP")
 
 
 def set_sharding(row: Row, trainer: Row) -> None:
@@ -49,12 +60,15 @@ def set_sharding(row: Row, trainer: Row) -> None:
         raise CannotExpress("the sharding is not understood")
     given = dict(sharding)
     engine = str(given.pop("engine", "fsdp2") or "fsdp2")
+    if engine == "ddp":
+        set_ddp(given, trainer)
+        return
     if engine != "fsdp2":
         raise not_yet(ENGINES.get(engine, engine))
     if given.pop("tp", None) not in (None, 1):
         raise not_yet("tensor parallelism under FSDP2")
     if given.pop("forward_prefetch", None):
-        raise not_yet("explicit forward prefetch of FSDP2")
+        trainer["forward_prefetch"] = True
     trainer["engine"] = "fsdp2"
     world = int(given.pop("world"))
     parallel = row.get("sequence_parallel") or {}
@@ -69,9 +83,9 @@ def set_sharding(row: Row, trainer: Row) -> None:
     precision["reduce"] = DTYPES[str(reduce)] if reduce else precision["compute"]
     reshard = given.pop("reshard", None)
     if reshard is not None and not isinstance(reshard, bool):
-        raise not_yet("reshard_after_forward to a number of ranks")
+        trainer["reshard_ranks"] = reshard
     trainer["reshard_after_forward"] = reshard is not False
-    trainer["root_reshard"] = reshard is True  # the library's default keeps the root's parameters
+    trainer["root_reshard"] = reshard not in (None, False)  # the library's default keeps the root's parameters
     trainer["wrap_embedding"] = bool(given.pop("wrap_embedding", False))
     trainer["wrap_head"] = bool(given.pop("wrap_head", False))
     trainer["cpu_offload_policy"] = bool(given.pop("cpu_offload", False))

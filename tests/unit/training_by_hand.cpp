@@ -8,6 +8,7 @@
 
 #include "estimate/figures.hpp"
 #include "layers/tape.hpp"
+#include "training/ddp_buckets.hpp"
 #include "training/plan.hpp"
 
 namespace {
@@ -15,6 +16,7 @@ namespace {
 using namespace oomplan;
 
 constexpr Bytes T = 4, h = 8, heads = 2, d = 4, A = heads * d, K = d, F = 12, V = 1000, layers = 2;
+constexpr Bytes kLargeVocabulary = 131072;  // a table of 2 MiB
 
 TrainingCase tiny() {
   TrainingCase c;
@@ -127,6 +129,63 @@ TEST_CASE("by hand: a step of two ranks of FSDP2") {
   CHECK(at_root > at_loss);
   CHECK(f.backward == at_root);
   CHECK(f.optimizer == base + parameters + parameters + kInputs);
+}
+
+TEST_CASE("by hand: a step of DDP has the buckets of the reduction above one device") {
+  const TrainingFigures alone = training_figures(tiny());
+  TrainingCase c = tiny();
+  c.engine = EngineKind::ddp;
+  c.trainer.layout.data = 8;
+  const TrainingFigures f = training_figures(c);
+  const Bytes parameters = 2 * kAll, buckets = parameters;
+  CHECK(f.parameters == alone.parameters);
+  CHECK(f.states == alone.states);
+  CHECK(f.forward == alone.forward + buckets);
+  CHECK(f.backward == alone.backward + buckets);
+  CHECK(f.optimizer == alone.optimizer + buckets);
+}
+
+TEST_CASE("by hand: views in the buckets leave no gradients beside them but those that were not reduced") {
+  TrainingCase c = tiny();
+  c.engine = EngineKind::ddp;
+  c.trainer.gradient_as_bucket_view = true;
+  const Bytes parameters = 2 * kAll, buckets = parameters, gradients = parameters;
+  const Bytes base = parameters + 2 * parameters + buckets + kBuffers;
+  const TrainingFigures once = training_figures(c);
+  CHECK(once.forward == base + kAtLoss);
+  CHECK(once.backward == base + kAtLossBackward);
+  CHECK(once.optimizer == base + parameters + kInputs);  // the copy of the foreach step
+  c.micro_batches = 2;
+  const TrainingFigures reduced = training_figures(c);
+  CHECK(reduced.forward == once.forward);
+  CHECK(reduced.backward == once.backward);
+  CHECK(reduced.optimizer == once.optimizer);
+  // no_sync: the first micro-batch's gradients are tensors of their own, until the second one's backward pass has copied them
+  c.trainer.gradient_sync_every_micro_batch = false;
+  const TrainingFigures deferred = training_figures(c);
+  CHECK(deferred.forward == base + gradients + kAtLoss);
+  CHECK(deferred.backward == base + gradients + kAtLossBackward);
+  CHECK(deferred.optimizer == once.optimizer);
+}
+
+TEST_CASE("by hand: buckets are filled in the order in which gradients come, the first one to 1 MiB, then to 25") {
+  TrainingCase c = tiny();
+  c.engine = EngineKind::ddp;
+  Architecture wide = *c.architecture;
+  wide.vocab = kLargeVocabulary;
+  c.architecture = std::make_shared<const Architecture>(wide);
+  const auto buckets = [&](std::int64_t mib) {
+    c.trainer.bucket_cap_mb = mib;
+    TrainTapes tapes;
+    tapes.train = make_tape(*c.architecture, train_pass(c.trainer, c.engine, *c.architecture, false, T, false));
+    return rebuilt_buckets(make_plan(*c.architecture, c.trainer, c.engine, false, true, tapes, 1));
+  };
+  // the output layer's gradient (2 MiB) comes first, the embedding's (2 MiB) last
+  const Bytes table = 2 * kLargeVocabulary * h, between = 2 * (layers * kLayer + h);
+  CHECK(buckets(0) == std::vector<Bytes>{table, between + table});
+  CHECK(buckets(1) == std::vector<Bytes>{table, between + table});
+  CHECK(buckets(2) == std::vector<Bytes>{table, between + table});
+  CHECK(buckets(3) == std::vector<Bytes>{table + between + table});
 }
 
 }  // namespace

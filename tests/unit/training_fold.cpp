@@ -71,11 +71,15 @@ void record(R& r, const Setting& s, const TrainPlan& plan) {
   Player<R> scores(r, *plan.log_probs, plan.log_prob_counts.counts, plan.log_prob_counts.chunks, "scores.");
   r.mark("load");
   engine.load();
+  bool rebuilt = false;
   for (std::int64_t step = 0; step < 2; ++step) {
     r.mark("scores");
     engine.forward(scores, Index(0));
     r.mark("train");
     for (std::int64_t m = 0; m < s.micro_batches; ++m) {
+      const bool reduced = step > 0 || (m > 0 && plan.sync_every);
+      if (reduced && !rebuilt) engine.rebuild_buckets(m > 0);
+      rebuilt = rebuilt || reduced;
       engine.forward(train, Index(m));
       engine.backward(train, Index(m), m == 0, m == s.micro_batches - 1);
     }
@@ -104,7 +108,7 @@ void check(const Setting& s) {
   CHECK(traced.span.host_peak == span.host_peak);
   CHECK(traced.span.host_net == span.host_net);
   const Bytes resident =
-      t.cpu_offload_policy ? plan.buffers : plan.resident + plan.optimizer + plan.optimizer_steps + plan.buffers;
+      t.cpu_offload_policy ? plan.buffers : plan.resident + plan.optimizer + plan.optimizer_steps + plan.buffers + plan.buckets;
   CHECK(span.net == resident);
 }
 
@@ -144,6 +148,36 @@ TEST_CASE("training: fold equals trace for every way to recompute, to wrap, to s
                   check(s);
                   ++programs;
                 }
+  MESSAGE(programs << " programs");
+}
+
+TEST_CASE("training: fold equals trace for every way of DDP to hold gradients") {
+  int programs = 0;
+  for (const auto& architecture : {dense(false), dense(true), experts()})
+    for (const bool views : {false, true})
+      for (const bool sync : {false, true})
+        for (const std::int64_t micro_batches : {1, 2, 4})
+          for (const std::int64_t rank : {0, 8})
+            for (const auto recompute : {Recompute::none, Recompute::full}) {
+              Setting s = usual();
+              if (rank > 0 && architecture->tied) continue;
+              s.architecture = architecture;
+              s.engine = EngineKind::ddp;
+              s.trainer.storage = s.trainer.compute = s.trainer.reduce = DType::bf16;
+              s.trainer.lora.rank = rank;
+              s.trainer.recompute = recompute;
+              s.trainer.gradient_as_bucket_view = views;
+              s.trainer.gradient_sync_every_micro_batch = sync;
+              s.micro_batches = micro_batches;
+              CAPTURE(architecture->name);
+              CAPTURE(views);
+              CAPTURE(sync);
+              CAPTURE(micro_batches);
+              CAPTURE(rank);
+              CAPTURE(text(recompute, false));
+              check(s);
+              ++programs;
+            }
   MESSAGE(programs << " programs");
 }
 
@@ -282,6 +316,21 @@ TEST_CASE("training: fold equals trace for precisions, Ulysses, replicas, offloa
             s.trainer.lora.format = format;
             s.trainer.gradient_sync_every_micro_batch = wrap;
           });
+  for (const std::int64_t over : {0, 2})
+    for (const bool prefetch : {false, true})
+      for (const bool wrap : {false, true})
+        for (const bool root : {false, true})
+          for (const int layers : {1, 2, 5})
+            add("resharded over fewer ranks, prefetched", [&](Setting& s) {
+              s.trainer.reshard_ranks = over;
+              s.trainer.forward_prefetch = prefetch;
+              s.trainer.wrap_embedding = s.trainer.wrap_head = wrap;
+              s.trainer.root_reshard = root;
+              s.micro_batches = 2;
+              Architecture a = layers == 1 ? *experts() : *s.architecture;
+              if (layers > 1) a.runs[0].count = layers;
+              s.architecture = std::make_shared<const Architecture>(a);
+            });
   add("replicas", [](Setting& s) { s.trainer.replicas = 2; });
   add("parameters on the host", [](Setting& s) { s.trainer.cpu_offload_policy = true; });
   add("padding", [](Setting& s) {

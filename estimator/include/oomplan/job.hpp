@@ -93,8 +93,12 @@ struct Trainer {
   Lora lora;
   bool reshard_after_forward = true;  ///< of the layers; of the root too unless root_reshard is false
   bool root_reshard = true;
+  std::int64_t reshard_ranks = 0;  ///< what is resharded is split over so many ranks until backward; 0: as between steps
+  bool forward_prefetch = false;   ///< every layer gathers the next one's parameters: set_modules_to_forward_prefetch
   bool wrap_embedding = true, wrap_head = false;  ///< a sharded unit of their own
-  bool gradient_sync_every_micro_batch = true;    ///< false: set_requires_gradient_sync(False) but for the last
+  bool gradient_sync_every_micro_batch = true;    ///< false: set_requires_gradient_sync(False), no_sync but for the last
+  bool gradient_as_bucket_view = false;           ///< DDP: gradients lie in the buckets
+  std::int64_t bucket_cap_mb = 0;                 ///< DDP: MiB of a bucket; 0: 25, the first one 1
   bool offload_parameters = false;                ///< to the host between phases
   bool offload_optimizer = false;
   bool cpu_offload_policy = false;  ///< FSDP2's CPUOffloadPolicy: parameters, gradients, states and step live on the host

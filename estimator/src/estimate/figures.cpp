@@ -151,7 +151,7 @@ TrainingFigures training_figures(const TrainingCase& c) {
     out.states = c.forward_only ? 0 : plan.optimizer + plan.optimizer_steps;
   }
   // whatever is offloaded between phases is back for the step
-  Bytes level = plan.buffers + out.parameters + out.states;
+  Bytes level = plan.buffers + plan.buckets + out.parameters + out.states;
   const auto stretch = [&](Bytes& highest, const auto& record) {
     PeakRecorder r;
     Fsdp2<PeakRecorder> engine(r, plan, "");

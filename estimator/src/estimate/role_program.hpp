@@ -162,7 +162,15 @@ class TrainerProgram {
     stretch(passes().forward, [&] { core_.forward(*train_, micro); });
     mark_(PhaseKind::backward);
     const bool reduces = last || run_.plan.sync_every;
+    reduced_ = reduced_ || reduces;
     stretch(passes().backward[(first ? 1 : 0) + (reduces ? 2 : 0)], [&] { core_.backward(*train_, micro, first, last); });
+  }
+  /// DDP cuts its buckets anew behind the first backward pass that reduced.
+  void before_micro_batch(bool first) {
+    if (run_.plan.buckets == 0 || !reduced_ || rebuilt_) return;
+    mark_(PhaseKind::forward);
+    core_.rebuild_buckets(!first);
+    rebuilt_ = true;
   }
   /// A fold plays a micro-batch from the Spans of the first one that was like it. What stays gathered behind a forward-only
   /// pass makes them differ.
@@ -172,7 +180,7 @@ class TrainerProgram {
       (void)known;
       work();
     } else {
-      if (!run_.plan.reshard_layers || !run_.plan.reshard_root) return work();
+      if (!run_.plan.reshard_layers || !run_.plan.reshard_root || run_.plan.reshard_ranks > 0) return work();
       if (!known) {
         R apart;
         std::swap(apart, r_);  // the engine records into r_
@@ -188,8 +196,10 @@ class TrainerProgram {
     mark_(PhaseKind::forward);
     if (run_.plan.offload_parameters && !run_.plan.cpu_offload) core_.reload_parameters();
     if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
+    before_micro_batch(true);
     micro_batch(Index(0), true, n == 1);
     if (n > 2) {
+      before_micro_batch(false);
       // The micro-batches in between end where they began: one of them stands for all, but for the allocator's history.
       const std::int64_t played = std::min(n - 2, inner_);
       if (played == 1)
@@ -197,7 +207,10 @@ class TrainerProgram {
       else
         r_.repeat(played, [&](Index i) { micro_batch(i, false, false); }, Direction::forward, 1);
     }
-    if (n > 1) micro_batch(Index(n - 1), false, true);
+    if (n > 1) {
+      before_micro_batch(false);
+      micro_batch(Index(n - 1), false, true);
+    }
     mark_(PhaseKind::optimizer);
     if (!states_) core_.make_states();
     states_ = true;
@@ -218,6 +231,7 @@ class TrainerProgram {
   PassSpans passes_;
   SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_;
   bool states_ = false;
+  bool reduced_ = false, rebuilt_ = false;  ///< DDP's buckets
 };
 
 template <class R>

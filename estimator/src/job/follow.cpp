@@ -49,6 +49,8 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "clip",
                                                    "reshard_after_forward",
                                                    "root_reshard",
+                                                   "reshard_ranks",
+                                                   "forward_prefetch",
                                                    "wrap_embedding",
                                                    "wrap_head",
                                                    "tokens_per_micro_batch",
@@ -56,6 +58,8 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "sequences_per_micro_batch",
                                                    "sequence_tokens",
                                                    "gradient_sync_every_micro_batch",
+                                                   "gradient_as_bucket_view",
+                                                   "bucket_cap_mb",
                                                    "replicas",
                                                    "memory_efficient_load"};
   return knobs;

@@ -137,7 +137,7 @@ std::string get_engine(const Job&, const Role* r) {
 Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
   const auto [name, version] = split(text);
   const bool should_serve = r->kind == RoleKind::rollout || r->kind == RoleKind::server;
-  const std::string expected = should_serve ? "sglang or vllm" : "fsdp2 or single";
+  const std::string expected = should_serve ? "sglang or vllm" : "fsdp2, ddp or single";
   if (auto why = unsupported_value("engine", name); !why.empty()) return {expected, {}, std::move(why)};
   if (name == "fsdp" && !should_serve) return {expected, "fsdp2", "AReaL calls FSDP2 fsdp, verl calls FSDP1 so"};
   const auto engine = parse<EngineKind>(name);
@@ -291,9 +291,9 @@ std::vector<Knob> role_rows() {
   const auto of = KnobOf::role;
   return {
       row("model", of, text, {get_model, set_model}, semantics, "model of this role"),
-      one_of(
-          row("engine", of, text, {get_engine, set_engine}, semantics, "fsdp2, single, sglang or vllm; servers with a version"),
-          {"fsdp2", "single", "sglang", "vllm"}),
+      one_of(row("engine", of, text, {get_engine, set_engine}, semantics,
+                 "fsdp2, ddp, single, sglang or vllm; servers with a version"),
+             {"fsdp2", "ddp", "single", "sglang", "vllm"}),
       row("beside", of, text, {get_beside, set_beside}, semantics, "role whose GPUs it shares, or none"),
       row("in_process", of, flag, knob::flag<&Role::in_process>(), semantics,
           "with beside: shares the process too, so one CUDA context and one caching allocator"),
@@ -389,11 +389,24 @@ std::vector<Knob> trainer_rows() {
                 "the layers' gathered parameters are freed after the forward pass"),
             "frees gathered parameters after the forward pass; the backward pass gathers them again"),
       row("root_reshard", of, flag, knob::flag<&Trainer::root_reshard>(), speed, "the same for the root unit"),
+      zero_is(within(row("reshard_ranks", of, count, count_or_auto<&Trainer::reshard_ranks>(), speed,
+                         "what is resharded after the forward pass is split over so many ranks until backward; auto: over all"),
+                     kGpuLimit, "ranks"),
+              "auto"),
+      row("forward_prefetch", of, flag, knob::flag<&Trainer::forward_prefetch>(), speed,
+          "every layer gathers the next one's parameters: set_modules_to_forward_prefetch"),
       row("wrap_embedding", of, flag, knob::flag<&Trainer::wrap_embedding>(), speed, "the embedding is an FSDP unit of its own"),
       row("wrap_head", of, flag, knob::flag<&Trainer::wrap_head>(), speed, "the output layer is an FSDP unit of its own"),
       saves(row("gradient_sync_every_micro_batch", learner, flag, knob::flag<&Trainer::gradient_sync_every_micro_batch>(), speed,
                 "gradients are reduced in every micro-batch, not only in the last"),
             "keeps only the shard of the gradients between micro-batches; more communication"),
+      saves(row("gradient_as_bucket_view", learner, flag, knob::flag<&Trainer::gradient_as_bucket_view>(), free,
+                "DDP: gradients are views of the buckets of the reduction"),
+            "gradients lie in the buckets of the reduction, not beside them"),
+      zero_is(within(row("bucket_cap_mb", learner, count, count_or_auto<&Trainer::bucket_cap_mb>(), speed,
+                         "DDP: MiB of gradients that are reduced at once; auto: 25, the first time 1"),
+                     kBucketLimit, "MiB"),
+              "auto"),
       within(row("replicas", of, count, knob::count<&Trainer::replicas>(), speed,
                  "HSDP: shard groups that each hold all parameters; 1: the parameters are split over all ranks"),
              kGpuLimit, "groups"),

@@ -22,9 +22,8 @@ constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 33> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 32> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "archon", "Archon"},
-                                            {"engine", "ddp", "DDP"},
                                             {"engine", "deepspeed", "DeepSpeed"},
                                             {"engine", "fsdp1", "FSDP1"},
                                             {"engine", "veomni", "VeOmni"},

@@ -231,6 +231,10 @@ class Validator {
     if ((t.replicas < 1 || ranks % t.replicas != 0) && !follows_actor(role, "replicas"))
       problem(key_of(role, "replicas"), fmt::format("{} groups", t.replicas), fmt::format("a divisor of the {} ranks", ranks),
               "all shard groups are equally large");
+    const std::int64_t shards = ranks / std::max<std::int64_t>(1, t.replicas);
+    if (t.reshard_ranks > 0 && shards % t.reshard_ranks != 0 && !follows_actor(role, "reshard_ranks"))
+      problem(key_of(role, "reshard_ranks"), fmt::format("{} ranks", t.reshard_ranks),
+              fmt::format("a divisor of {} ranks", shards), "torch reshards over a divisor of the ranks");
     if (t.cpu_offload_policy && (t.offload_parameters || t.offload_optimizer) && job_.origins.contains(key_of(role, "offload")) &&
         job_.origins.at(key_of(role, "offload")).kind != Origin::Kind::derived)
       problem(key_of(role, "offload"), "an offload between phases", "[]",
@@ -242,6 +246,23 @@ class Validator {
     if (values && t.lora.rank > 0)
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
+    if (role.engine == EngineKind::ddp) check_ddp(role);
+  }
+
+  /// DDP has plain parameters on every rank: what FSDP2 does with formats, shards and the host is not there.
+  void check_ddp(const Role& role) {
+    const Trainer& t = role.trainer;
+    if (t.framework != Framework::torch)
+      problem(key_of(role, "engine"), "ddp", "fsdp2", "not supported yet: DDP of AReaL and verl");
+    if (t.compute != t.storage)
+      problem(key_of(role, "precision.compute"), std::string(spelling(t.compute)), std::string(spelling(t.storage)),
+              "DDP computes in the format of the parameters, or under autocast");
+    if (t.reduce != t.storage)
+      problem(key_of(role, "precision.reduce"), std::string(spelling(t.reduce)), std::string(spelling(t.storage)),
+              "DDP reduces gradients in the format of the parameters");
+    if (t.cpu_offload_policy) problem(key_of(role, "cpu_offload_policy"), "true", "false", "it is FSDP2's");
+    if (t.replicas > 1)
+      problem(key_of(role, "replicas"), fmt::format("{}", t.replicas), "1", "every rank of DDP holds all parameters");
   }
 
   void length(const std::string& key, std::string found, std::string expected, std::string why) {

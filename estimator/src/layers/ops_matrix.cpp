@@ -37,7 +37,9 @@ Tensor product_with(Eager& g, Tensor x, Tensor w, Tensor b, Dim rows, Shape out_
   return out;
 }
 
-/// A parameter, or its 16-bit copy under autocast.
+/// A parameter, or its 16-bit copy under autocast. Autocast casts the last argument first, as GCC evaluates them
+/// (aten/src/ATen/autocast_mode.h, 2.13; read off the sequence numbers of the graph): backward casts the first one's gradient
+/// first.
 Tensor matrix(Eager& g, int number) {
   if (number < 0) return {};
   Tensor leaf = g.leaf(number);
@@ -46,15 +48,16 @@ Tensor matrix(Eager& g, int number) {
 
 Tensor bare_linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name,
                    Category category = Category::activations) {
+  Tensor b = matrix(g, bias), w = matrix(g, weight);
   if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
-  Tensor w = matrix(g, weight), b = matrix(g, bias);
   return product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, category);
 }
 
 Tensor bare_conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {
   x.shape = {rows, x.shape.back()};
+  Tensor w = matrix(g, weight);
   if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
-  Tensor w = matrix(g, weight), b = matrix(g, bias);
+  Tensor b = matrix(g, bias);  // addmm(bias, x, weight)
   return product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, Category::activations,
                       false);
 }
@@ -95,9 +98,9 @@ Tensor conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shap
 }
 
 Tensor linear_by(Eager& g, Tensor x, Tensor w, Dim rows, Shape out_shape, const std::string& name) {
-  if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
   if (g.autocast && w.dtype == DType::fp32)
     w = w.leaf >= 0 ? g.autocast_weight(w) : to(g, std::move(w), DType::bf16, name + ".weight_bf16");
+  if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
   return product_with(g, std::move(x), std::move(w), Tensor(), rows, std::move(out_shape), name, Category::activations);
 }
 

@@ -1,5 +1,6 @@
 // The segments of a tape as Spans, for some token counts. Roles that run the same pass share one: actor and reference do.
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include <oomplan/program.hpp>
@@ -24,6 +25,19 @@ class FoldedTape {
   TorchSpan segment_adding(const Segment& s) {
     if (spans_.empty()) evaluate_all();
     return evaluate(s.summary_adding, values_);
+  }
+  /// The same where the gradient that is there goes too.
+  TorchSpan segment_moving(const Segment& s) const {
+    TorchSpan span;
+    const auto put = [&](Bytes bytes) { span = then(span, {bytes, std::max<Bytes>(bytes, 0), 1, bytes > 0 ? 0 : -1}); };
+    for (const TapeEvent& e : s.events) {
+      const TapeSite& site = tape_->sites[e.site];
+      const std::int64_t units = tape_->stations[site.station].count;
+      const Bytes bytes = site.bytes.value(counts_) * (e.all_inner ? (units > 0 ? units : counts_.n) - 2 : 1);
+      put(e.kind == TapeEvent::Kind::alloc ? bytes : -bytes);
+      if (e.kind == TapeEvent::Kind::gradient) put(-bytes);
+    }
+    return span;
   }
 
  private:

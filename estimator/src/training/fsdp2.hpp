@@ -1,4 +1,4 @@
-// FSDP2 (fully_shard) and one unsharded device: one training step, and a forward-only pass, as memory programs.
+// FSDP2 (fully_shard), one unsharded device and DDP: one training step, and a forward-only pass, as memory programs.
 //
 // The order of gathers, frees and reductions is that of torch 2.13 (torch/distributed/fsdp/_fully_shard: _fsdp_param_group.py,
 // _fsdp_collectives.py, _fsdp_state.py), each checked by execution (docs/training.md):
@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "training/ddp_buckets.hpp"
 #include "training/plan.hpp"
 #include "training/player.hpp"
 
@@ -22,7 +23,7 @@ template <class R>
 class Fsdp2 {
  public:
   /// `role` stands before the names of sites.
-  Fsdp2(R& r, const TrainPlan& plan, std::string_view role) : r_(r), plan_(plan), micro_(Index(0)) {
+  Fsdp2(R& r, const TrainPlan& plan, std::string_view role) : r_(r), plan_(plan), micro_(Index(0)), buckets_(r, plan, role) {
     if constexpr (R::kWrites) {
       prefix_ = role.empty() ? "" : std::string(role) + ".";
       const Tape& any = plan.train != nullptr ? *plan.train : *plan.log_probs;
@@ -48,7 +49,10 @@ class Fsdp2 {
     else
       place_parameters();
     r_.alloc(buffers_);
+    buckets_.make();
   }
+  /// DDP, before a micro-batch's forward pass. `gradients`: there are some of earlier micro-batches.
+  void rebuild_buckets(bool gradients) { buckets_.rebuild(gradients); }
   void place_parameters() {
     each_leaf([&](const SiteRef& s, Index i) { r_.alloc(s, i); });
   }
@@ -104,7 +108,7 @@ class Fsdp2 {
     last_ = last || plan_.sync_every;
     reducing_ = nullptr;
     const Tape& tape = player.tape();
-    const LeafGradients policy = plan_.sharded || first ? LeafGradients::keep : LeafGradients::add;
+    const LeafGradients policy = leaf_gradients();
     for (std::size_t k = tape.stations.size(); k-- > 0;) {
       const auto place = tape.stations[k].place;
       if (place == StationPlace::inputs) continue;
@@ -131,6 +135,7 @@ class Fsdp2 {
   /// zero_grad(set_to_none=True).
   void drop_gradients(Player<R>& player) {
     const Tape& tape = player.tape();
+    if (plan_.bucket_views) return;  // they lie in the buckets, which stay
     if (!plan_.sharded) {
       for (std::size_t s = tape.stations.size(); s-- > 0;)
         player.each_unit(s, true, [&](Unit u, Index at) { player.free_gradients(s, u, at, Index(0)); });
@@ -144,7 +149,7 @@ class Fsdp2 {
 
  private:
   struct Sites {
-    SiteRef upload, cast, gathered, unsharded, reduce_input, reduce_output, gradient, accumulated;
+    SiteRef upload, cast, gathered, unsharded, reduce_input, reduce_output, gradient, accumulated, kept_ahead, kept_rest;
   };
   /// What a pass knows of a unit: its sites, or for a fold their sizes alone, as the plan has them.
   using UnitSites = std::conditional_t<R::kWrites, Sites, UnitBytes>;
@@ -233,6 +238,10 @@ class Fsdp2 {
     s.reduce_output = site(unit, "reduce_scatter_output", b.reduce_output, Category::communication, Holder::communication, 2);
     s.gradient = plan_.cpu_offload ? host_site(unit, "sharded_gradients", b.gradient)
                                    : site(unit, "sharded_gradients", b.gradient, Category::gradients, Holder::autograd, 2);
+    if (plan_.reshard_ranks > 0) {
+      s.kept_ahead = site(unit, "post_forward_shards", b.kept_ahead, Category::weights, Holder::communication);
+      s.kept_rest = site(unit, "post_forward_shards.rest", b.kept_rest, Category::weights, Holder::communication);
+    }
     s.accumulated = site(unit, "unsharded_gradients", b.accumulated, Category::gradients, Holder::autograd);
     return s;
   }
@@ -285,7 +294,9 @@ class Fsdp2 {
   /// What is not resharded stays unsharded from a forward-only pass to the next pass, which gathers nothing
   /// (_fsdp_param_group.py: unshard returns when the group is unsharded).
   bool stays(bool resharded) const { return held_ && !resharded; }
-  void gather(const UnitSites& u, Index at) {
+  /// `kept`: from the slices that stayed behind the forward pass, which are in the compute dtype.
+  void gather(const UnitSites& u, Index at, bool kept) {
+    if (kept) return r_.alloc(u.gathered, at);
     if (plan_.cpu_offload) r_.alloc(u.upload, at);
     r_.alloc(u.cast, at);
     if (plan_.cpu_offload && casts(u)) r_.free(u.upload, at);
@@ -293,9 +304,23 @@ class Fsdp2 {
     r_.free(u.cast, at);
     if (plan_.cpu_offload && !casts(u)) r_.free(u.upload, at);
   }
-  void unshard_forward(const UnitSites& u, Index at) {
-    gather(u, at);
+  void copy_out(const UnitSites& u, Index at, bool kept) {
     r_.alloc(u.unsharded, at);
+    if (!kept) return;
+    r_.free(u.kept_ahead, at);
+    r_.free(u.kept_rest, at);
+  }
+  void reshard(const UnitSites& u, Index at) {
+    if (keeps()) r_.alloc(u.kept_ahead, at);
+    r_.free(u.unsharded, at);
+    if (keeps()) r_.alloc(u.kept_rest, at);
+  }
+  /// _fsdp_param.py: to_sharded_post_forward.
+  bool keeps() const { return plan_.reshard_ranks > 0; }
+  void unshard_forward(const UnitSites& u, Index at, bool gathered = false) {
+    const bool kept = held_ && keeps();
+    if (!gathered) gather(u, at, kept);
+    copy_out(u, at, kept);
     if (before_ != nullptr) r_.free(before_->gathered, before_at_);
     before_ = &u;
     remember(before_at_, at);
@@ -307,20 +332,42 @@ class Fsdp2 {
         before_ = &sites(s);
         remember(before_at_, at - 1);
       }
-      unshard_forward(sites(s), at);
+      const bool chained = plan_.forward_prefetch && player.tape().stations[s].place == StationPlace::layers;
+      unshard_forward(sites(s), at, chained && (u == Unit::inner || u == Unit::last || follows_layers(player.tape(), s)));
+      if (chained) prefetch_forward(player.tape(), s, u, at);
     }
     player.play(s, false, u, at, micro_);
-    if (hooked && plan_.reshard_layers) r_.free(sites(s).unsharded, at);
+    if (hooked && plan_.reshard_layers) reshard(sites(s), at);
+  }
+  static bool follows_layers(const Tape& tape, std::size_t s) {
+    for (std::size_t k = 0; k < s; ++k)
+      if (tape.stations[k].place == StationPlace::layers) return true;
+    return false;
+  }
+  /// set_modules_to_forward_prefetch of every layer with the next one: its gather begins before this one computes.
+  void prefetch_forward(const Tape& tape, std::size_t s, Unit u, Index at) {
+    const bool kept = held_ && keeps();
+    if (u != Unit::last && tape.stations[s].count > 1) return gather(sites(s), at + 1, kept);
+    for (std::size_t k = s + 1; k < tape.stations.size(); ++k)
+      if (tape.stations[k].place == StationPlace::layers) return gather(sites(k), Index(0), kept);
   }
   void leave_root() {
     if (!plan_.sharded) return;
     if (before_ != nullptr) r_.free(before_->gathered, before_at_);
     before_ = nullptr;
-    if (plan_.reshard_root) r_.free(root().unsharded);
+    if (plan_.reshard_root) reshard(root(), Index(0));
   }
 
   // ---- backward
 
+  /// DDP copies a gradient into its bucket as soon as it is there; with views nothing else of it is left. Those of earlier
+  /// micro-batches that were not reduced are tensors of their own until then.
+  LeafGradients leaf_gradients() const {
+    if (plan_.sharded) return LeafGradients::keep;
+    if (!plan_.bucket_views) return first_ ? LeafGradients::keep : LeafGradients::add;
+    if (plan_.sync_every || (first_ && last_)) return LeafGradients::add;
+    return first_ ? LeafGradients::keep : last_ ? LeafGradients::move : LeafGradients::add;
+  }
   /// The unit that ran before station s in forward order (what its backward prefetches), if any.
   const UnitSites* earlier(const Tape& tape, std::size_t s, Index& at) const {
     for (std::size_t k = s; k-- > 0;) {
@@ -332,19 +379,19 @@ class Fsdp2 {
   }
   void enter_root(const Tape& tape) {
     if (plan_.reshard_root) {
-      gather(root(), Index(0));
-      r_.alloc(root().unsharded);
+      gather(root(), Index(0), keeps());
+      copy_out(root(), Index(0), keeps());
       r_.free(root().gathered);
     }
     Index at(0);
     const UnitSites* target = plan_.reshard_layers ? earlier(tape, tape.stations.size(), at) : nullptr;
-    if (target != nullptr) gather(*target, at);
+    if (target != nullptr) gather(*target, at, keeps());
   }
   void backward_unit(Player<R>& player, std::size_t s, Unit u, Index at, LeafGradients policy) {
     if (!plan_.sharded || !plan_.wrapped[s]) return player.play(s, true, u, at, micro_, policy);
     const UnitSites& unit = sites(s);
     if (plan_.reshard_layers) {
-      r_.alloc(unit.unsharded, at);
+      copy_out(unit, at, keeps());
       r_.free(unit.gathered, at);
       Index before(0);
       const UnitSites* target = &unit;
@@ -352,7 +399,7 @@ class Fsdp2 {
         target = earlier(player.tape(), s, before);
       else
         before = at - 1;
-      if (target != nullptr) gather(*target, before);
+      if (target != nullptr) gather(*target, before, keeps());
     }
     player.play(s, true, u, at, micro_, policy);
     // A module whose input needs no gradient is reduced by the root's final callback.
@@ -418,6 +465,7 @@ class Fsdp2 {
   Index micro_;
   std::vector<Sites> units_;  ///< of the stations; only when a program is written
   Sites root_;
+  DdpBuckets<R> buckets_;
   SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_;
   std::vector<SiteRef> parameter_sites_;
   const UnitSites* before_ = nullptr;  ///< whose all-gather output is still held in forward

@@ -22,6 +22,8 @@ UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks
   b.reduce_output = ranks > 1 ? bytes_of(u.trained_shard, t.reduce) : 0;
   b.gradient = u.trained_resident;
   b.accumulated = bytes_of(u.trained, t.reduce);
+  b.kept_ahead = bytes_of(u.ahead, t.compute);
+  b.kept_rest = bytes_of(u.sliced - u.ahead, t.compute);
   return b;
 }
 
@@ -31,9 +33,14 @@ DType storage_of(const TapeLeaf& leaf, const Trainer& t) {
   return adapter && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
 }
 
-void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, DType compute, std::int64_t ranks) {
+void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, DType compute, std::int64_t ranks, std::int64_t reshard_ranks) {
   const std::int64_t shard = shard_elements(leaf, ranks);
   const Bytes bytes = bytes_of(shard, storage);
+  if (reshard_ranks > 0) {
+    const std::int64_t slice = shard * ranks / reshard_ranks;
+    u.ahead = std::max(u.ahead, u.sliced + slice - u.shard * ranks);
+    u.sliced += slice;
+  }
   u.shard += shard;
   u.resident += bytes;
   if (storage != compute) {
@@ -105,6 +112,14 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, bool internals
   return k;
 }
 
+/// torch/nn/parallel/distributed.py, 2.13: _BucketConfig; the first bucket is small only where no size is given
+void bucket_rules(TrainPlan& p, const Trainer& t) {
+  constexpr std::int64_t kDefault = 25;
+  p.bucket_views = t.gradient_as_bucket_view;
+  p.bucket_cap = (t.bucket_cap_mb > 0 ? t.bucket_cap_mb : kDefault) * kMiB;
+  p.first_bucket_cap = t.bucket_cap_mb > 0 ? p.bucket_cap : kMiB;
+}
+
 }  // namespace
 
 PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head) {
@@ -161,10 +176,14 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.micro_batches = std::max<std::int64_t>(1, micro_batches);
   p.reshard_layers = t.reshard_after_forward;
   p.reshard_root = t.root_reshard;
+  const bool fewer = t.reshard_after_forward && t.reshard_ranks > 1 && t.reshard_ranks < p.ranks;
+  p.reshard_ranks = fewer ? t.reshard_ranks : 0;
+  p.forward_prefetch = t.forward_prefetch && p.ranks > 1;
   p.sync_every = t.gradient_sync_every_micro_batch;
   p.offload_parameters = t.offload_parameters;
   p.offload_optimizer = t.offload_optimizer;
   p.cpu_offload = t.cpu_offload_policy;
+  if (engine == EngineKind::ddp && trains) bucket_rules(p, t);
   p.loss_inside = inside_model(head);
   const DType trained_in = t.lora.rank > 0 && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
   p.casts_gradients = trained_in != t.reduce;
@@ -186,7 +205,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const auto& leaf = tape.leaves[i];
     const DType storage = storage_of(leaf, t);
     p.storage.push_back(storage);
-    put(p.wrapped[leaf.station] ? units[leaf.station] : root, leaf, storage, t.compute, p.ranks);
+    put(p.wrapped[leaf.station] ? units[leaf.station] : root, leaf, storage, t.compute, p.ranks, p.reshard_ranks);
     const std::int64_t copies = tape.stations[leaf.station].count;
     const Bytes bytes = bytes_of(shard_elements(leaf, p.ranks), storage) * copies;
     p.resident += bytes;
@@ -201,6 +220,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   for (const auto& u : units) p.units.push_back(bytes_of_unit(u, t, p.ranks));
   p.root = bytes_of_unit(root, t, p.ranks);
   p.gradients = trains ? trained : 0;
+  p.buckets = trains && engine == EngineKind::ddp ? trained : 0;
   p.optimizer = trains ? trained * states_per_element(t.optimizer) : 0;
   p.optimizer_steps = trains && adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * tensors : 0;
   p.step_transient = trains ? step_transient(tape, t, p.ranks, trained) : 0;

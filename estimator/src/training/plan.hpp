@@ -22,6 +22,8 @@ struct ShardUnit {
   std::int64_t largest_cast = 0;   ///< ... of the largest parameter
   std::int64_t trained = 0;        ///< unsharded elements that are trained
   std::int64_t trained_shard = 0;  ///< of `shard`: elements that are trained
+  std::int64_t sliced = 0;         ///< slices that stay behind the forward pass, over fewer ranks
+  std::int64_t ahead = 0;          ///< most elements of slices above those of the parameters that are still to be freed
   Bytes resident = 0;              ///< of the shard, as stored
   Bytes trained_resident = 0;
 };
@@ -35,6 +37,9 @@ struct UnitBytes {
   Bytes reduce_input = 0, reduce_output = 0;
   Bytes gradient = 0;     ///< sharded, as stored
   Bytes accumulated = 0;  ///< unsharded gradients in the reduce dtype (without gradient sync)
+  // resharded over fewer ranks: copies of slices of the unsharded parameters, made one by one as those are freed
+  Bytes kept_ahead = 0;  ///< by how much that rises above the unsharded parameters
+  Bytes kept_rest = 0;   ///< of all slices: what is not in kept_ahead
 };
 
 /// The tapes of a role: they depend on the architecture and on how it runs, not on sizes of batches or shards.
@@ -58,8 +63,10 @@ struct TrainPlan {
   const Tape* train = nullptr;  ///< null: this role only runs log-probs
   const Tape* log_probs = nullptr;
   PassCounts train_counts, log_prob_counts;
-  bool sharded = true;     ///< FSDP2; false: one device, plain parameters
-  std::int64_t ranks = 1;  ///< N
+  bool sharded = true;                         ///< FSDP2; false: one device or DDP, plain parameters
+  bool bucket_views = false;                   ///< DDP: gradients are views of the buckets
+  Bytes bucket_cap = 0, first_bucket_cap = 0;  ///< DDP: a bucket that has reached it is full
+  std::int64_t ranks = 1;                      ///< N
   // one entry per station of the tape (layers: per run); wrapped stations only
   std::vector<UnitBytes> units;
   std::vector<bool> wrapped;  ///< the station is a unit of its own; otherwise its parameters belong to the root
@@ -68,12 +75,15 @@ struct TrainPlan {
   Bytes gradients = 0;        ///< all sharded (or whole) gradients
   Bytes optimizer = 0;        ///< states
   Bytes optimizer_steps = 0;  ///< step counters on the device (fused)
+  Bytes buckets = 0;          ///< DDP: of the reduction, all together
   Bytes step_transient = 0;   ///< what the optimizer step holds above parameters, gradients and states
   Bytes buffers = 0;          ///< inv_freq and its original
   Bytes full_compute = 0;     ///< all parameters in the compute dtype, unsharded
   Bytes largest_tensor = 0;   ///< largest unsharded parameter in the compute dtype
   std::int64_t micro_batches = 1;
   bool reshard_layers = true, reshard_root = true;
+  std::int64_t reshard_ranks = 0;  ///< what is resharded is split over so many ranks until backward; 0: over all
+  bool forward_prefetch = false;   ///< a layer gathers the next one's parameters
   bool sync_every = true;
   bool offload_parameters = false, offload_optimizer = false, cpu_offload = false;
   bool loss_inside = true;  ///< the loss is part of the root's forward pass

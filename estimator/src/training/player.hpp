@@ -13,8 +13,9 @@ namespace oomplan {
 
 /// Which of a unit's gradients: a loop variable of the reduction still holds the last parameter's one while the others are gone.
 enum class Which : std::uint8_t { all, all_but_last, last };
-/// What becomes of a leaf's gradient: it stays (first micro-batch), or is added into the one that is there.
-enum class LeafGradients : std::uint8_t { keep, add };
+/// What becomes of a leaf's gradient: it stays (first micro-batch), or is added into the one that is there (or copied into a
+/// bucket), or that one goes with it, because their sum is copied into a bucket.
+enum class LeafGradients : std::uint8_t { keep, add, move };
 
 template <class R>
 class Player {
@@ -47,6 +48,8 @@ class Player {
       if (segment.events.empty()) return;
       if (gradients == LeafGradients::add)
         r_.call(folded_.segment_adding(segment));
+      else if (gradients == LeafGradients::move)
+        r_.call(folded_.segment_moving(segment));
       else
         r_.call(folded_.segment(segment));
     }
@@ -118,6 +121,7 @@ class Player {
       r_.alloc(refs_[e.site], a, micro_batch);
     else
       r_.free(refs_[e.site], a, micro_batch);
+    if (e.kind == TapeEvent::Kind::gradient && gradients == LeafGradients::move) r_.free(refs_[e.site], a, Index(0));
   }
 
   R& r_;
