@@ -22,7 +22,7 @@ constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 33> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 32> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "archon", "Archon"},
                                             {"engine", "ddp", "DDP"},
                                             {"engine", "deepspeed", "DeepSpeed"},
@@ -49,7 +49,6 @@ constexpr std::array<ValueRow, 33> kValues{{{"engine", "megatron", "Megatron"},
                                             {"optimizer", "lion", "Lion"},
                                             {"optimizer", "adafactor", "Adafactor"},
                                             {"optimizer", "galore", "GaLore"},
-                                            {"head", "areal_eager", "AReaL's eager head (NPU)"},
                                             {"offload", "gradients", "offload of gradients alone"},
                                             {"offload", "activations", "offload of activations"},
                                             {"sync.by", "awex", "the weight update by awex"},
