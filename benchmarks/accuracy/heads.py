@@ -34,7 +34,16 @@ HEADS = {
     "verl_flash_ce": "verl: flash-attn's cross-entropy",
     "verl_entropy_compiled": "verl: with compiled entropy",
     "verl_entropy_eager": "verl: with eager entropy",
+    "verl_entropy_checkpoint": "verl: eager entropy under a checkpoint",
+    "verl_entropy_chunked": "verl: entropy of 2048 rows at a time",
+    "verl_entropy_chunked_checkpoint": "verl: entropy of 2048 rows at a time, under a checkpoint",
+    "verl_flash_ce_div_in_place": "verl up to 0.8: temperature in place",
+    "verl_entropy_eager_div_in_place": "verl up to 0.8: with eager entropy",
+    "verl_fp32_flash_ce": "verl, fp32 logits",
+    "verl_fp32_entropy_eager": "verl, fp32 logits, with eager entropy",
+    "verl_rows": "verl without flash-attn: log_softmax row by row",
     "areal_compiled": "AReaL: compiled, 1024 rows at a time",
+    "areal_eager": "AReaL without torch.compile",
 }
 
 

@@ -15,6 +15,7 @@ HEADS = {
     "verl_ref_logprob": "verl_flash_ce",
     "verl_old_logprob_entropy_compiled": "verl_entropy_compiled",
     "verl_old_logprob_entropy_eager": "verl_entropy_eager",
+    "verl_old_logprob_entropy_chunked": "verl_entropy_chunked",
     "areal_forward_compiled": "areal_compiled",
 }
 KNOWN_HEADS = {
@@ -30,7 +31,16 @@ KNOWN_HEADS = {
     "verl_flash_ce",
     "verl_entropy_compiled",
     "verl_entropy_eager",
+    "verl_entropy_checkpoint",
+    "verl_entropy_chunked",
+    "verl_entropy_chunked_checkpoint",
+    "verl_flash_ce_div_in_place",
+    "verl_entropy_eager_div_in_place",
+    "verl_fp32_flash_ce",
+    "verl_fp32_entropy_eager",
+    "verl_rows",
     "areal_compiled",
+    "areal_eager",
 }
 DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32"}
 ENGINES = {"fsdp1": "FSDP1", "deepspeed": "DeepSpeed", "megatron": "Megatron", "fsdp": "FSDP1"}
@@ -112,8 +122,6 @@ def oracle_job(row: Row) -> Row:
         raise not_yet("the eager loop over experts")
     loss = str(row["loss"])
     head = HEADS.get(loss, loss)
-    if head == "areal_eager":
-        raise CannotExpress("AReaL's eager head (NPU) is not supported yet")
     if head not in KNOWN_HEADS:
         raise not_yet(f"the loss head {loss}")
     dtype = str(row["dtype"])

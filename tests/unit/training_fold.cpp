@@ -194,7 +194,15 @@ TEST_CASE("training: fold equals trace for every head, kernel set and architectu
                                     LossHead::verl_flash_ce,
                                     LossHead::verl_entropy_compiled,
                                     LossHead::verl_entropy_eager,
-                                    LossHead::areal_compiled};
+                                    LossHead::verl_entropy_checkpoint,
+                                    LossHead::verl_entropy_chunked,
+                                    LossHead::verl_entropy_chunked_checkpoint,
+                                    LossHead::verl_flash_ce_div_in_place,
+                                    LossHead::verl_entropy_eager_div_in_place,
+                                    LossHead::verl_fp32_flash_ce,
+                                    LossHead::verl_fp32_entropy_eager,
+                                    LossHead::areal_compiled,
+                                    LossHead::areal_eager};
   int programs = 0;
   for (const auto& architecture : {dense(false), dense(true), experts()})
     for (const auto head : heads)
@@ -351,6 +359,19 @@ TEST_CASE("training: fold equals trace for precisions, Ulysses, replicas, offloa
     add("chunks", [&](Setting& s) {
       s.trainer.head = LossHead::areal_compiled;
       s.trainer.sequence_tokens = tokens;
+    });
+  for (const auto head : {LossHead::verl_entropy_chunked, LossHead::verl_entropy_chunked_checkpoint})
+    for (const std::int64_t tokens : {1000, 4096, 6144, 8192, 12288})
+      add("chunks of verl's entropy", [&](Setting& s) {
+        s.trainer.head = head;
+        s.trainer.sequence_tokens = tokens;
+        s.trainer.autocast = true;
+      });
+  for (const std::int64_t tokens : {1, 2, 3, 4, 100})
+    add("rows", [&](Setting& s) {
+      s.trainer.head = LossHead::verl_rows;
+      s.trainer.sequence_tokens = tokens;
+      s.trainer.autocast = true;
     });
   for (const int layers : {1, 2, 3, 4})
     add("layers", [&](Setting& s) {

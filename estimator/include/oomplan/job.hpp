@@ -46,9 +46,17 @@ enum class LossHead : std::uint8_t {
   verl_flash_ce,          ///< verl: flash-attn cross-entropy, temperature out of place
   verl_entropy_compiled,  ///< verl: with compiled entropy that needs a gradient (default when entropy_coeff != 0)
   verl_entropy_eager,
+  verl_entropy_checkpoint,          ///< verl: eager entropy under a reentrant checkpoint (entropy_checkpointing)
+  verl_entropy_chunked,             ///< verl: entropy of 2048 rows after another (entropy_from_logits_with_chunking)
+  verl_entropy_chunked_checkpoint,  ///< both
+  verl_flash_ce_div_in_place,       ///< verl up to 0.8: the temperature divides the logits in place
+  verl_entropy_eager_div_in_place,
+  verl_fp32_flash_ce,  ///< verl on a model that makes its logits fp32
+  verl_fp32_entropy_eager,
+  verl_rows,       ///< verl without flash-attn's cross-entropy: log_softmax of one row after another
   areal_compiled,  ///< AReaL: log-probs and entropy in 1024-row compiled chunks
-  areal_eager,
-  value,  ///< critic: a linear layer h -> 1
+  areal_eager,     ///< the same without torch.compile, as AReaL runs it on NPUs
+  value,           ///< critic: a linear layer h -> 1
 };
 /// How new weights reach the servers.
 enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU

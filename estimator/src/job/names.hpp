@@ -59,7 +59,7 @@ inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kName
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 15> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 23> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -72,6 +72,14 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 15> kNames<Lo
      {LossHead::verl_flash_ce, "verl_flash_ce"},
      {LossHead::verl_entropy_compiled, "verl_entropy_compiled"},
      {LossHead::verl_entropy_eager, "verl_entropy_eager"},
+     {LossHead::verl_entropy_checkpoint, "verl_entropy_checkpoint"},
+     {LossHead::verl_entropy_chunked, "verl_entropy_chunked"},
+     {LossHead::verl_entropy_chunked_checkpoint, "verl_entropy_chunked_checkpoint"},
+     {LossHead::verl_flash_ce_div_in_place, "verl_flash_ce_div_in_place"},
+     {LossHead::verl_entropy_eager_div_in_place, "verl_entropy_eager_div_in_place"},
+     {LossHead::verl_fp32_flash_ce, "verl_fp32_flash_ce"},
+     {LossHead::verl_fp32_entropy_eager, "verl_fp32_entropy_eager"},
+     {LossHead::verl_rows, "verl_rows"},
      {LossHead::areal_compiled, "areal_compiled"},
      {LossHead::areal_eager, "areal_eager"},
      {LossHead::value, "value"}}};

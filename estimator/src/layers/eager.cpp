@@ -128,6 +128,7 @@ Tensor Eager::checkpoint(const Tensor& x, const Function& body) {
 
 Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
   if (!grad_enabled) return body(x);
+  const int begun = scope;
   Tensor out;
   {
     const bool grad = std::exchange(grad_enabled, false);
@@ -136,7 +137,7 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
   }
   Saved input = save(x);
   const bool was_autocast = autocast;
-  record(out, "CheckpointFunctionBackward", {&x}, [this, input, body, was_autocast](Gradients g) {
+  record(out, "CheckpointFunctionBackward", {&x}, [this, input, body, was_autocast, begun](Gradients g) {
     // A detached input whose gradient is collected as a leaf's: its first gradient is kept as it is.
     Tensor detached = input.get();
     Tensor collected;
@@ -152,13 +153,16 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
     const bool grad = std::exchange(grad_enabled, true);
     const bool cast = std::exchange(autocast, was_autocast);
     auto casts = std::exchange(casts_, {});
+    recomputing_at_ = scope;
     Tensor again = body(detached);
+    recomputing_at_ = -1;
     casts_ = std::move(casts);
     autocast = cast;
     grad_enabled = false;
     Tensor seed = g[0];
     backward(again, std::move(seed));
     grad_enabled = grad;
+    scope = begun;
     return Gradients{collected};
   });
   return out;
@@ -195,7 +199,7 @@ Tensor Eager::make(std::string name, Shape shape, DType dtype, Category category
   t.shape = shape;
   t.dtype = dtype;
   storages.push_back({prefix + std::move(name), std::move(shape), dtype, category, scope, in_backward, 1, false});
-  events.push_back({EagerEvent::Kind::alloc, t.storage_, scope, in_backward, -1});
+  events.push_back({EagerEvent::Kind::alloc, t.storage_, place(), in_backward, -1});
   return t;
 }
 
@@ -227,7 +231,7 @@ void Eager::reference(int storage) { ++storages[static_cast<std::size_t>(storage
 
 void Eager::release(int storage) {
   if (--storages[static_cast<std::size_t>(storage)].references > 0) return;
-  events.push_back({EagerEvent::Kind::free, storage, scope, in_backward, -1});
+  events.push_back({EagerEvent::Kind::free, storage, place(), in_backward, -1});
   if (const int column = storages[static_cast<std::size_t>(storage)].column; column >= 0) release(column);
 }
 

@@ -34,7 +34,7 @@ struct Storage {
   Shape shape;  ///< of the tensor that it was made for
   DType dtype = DType::bf16;
   Category category = Category::activations;
-  int scope = 0;  ///< where it was made
+  int scope = 0;  ///< where it was made; what a checkpoint's recomputation makes belongs to what is recomputed
   bool backward = false;
   int references = 0;
   bool saved = false;    ///< a node keeps it for backward
@@ -166,7 +166,8 @@ class Eager {
   /// torch.utils.checkpoint, use_reentrant=False: nothing is saved but x; the first saved variable that backward needs runs
   /// `body` again until all are there.
   Tensor checkpoint(const Tensor& x, const Function& body);
-  /// use_reentrant=True: no graph in forward, the whole body and a nested backward pass in backward.
+  /// use_reentrant=True: no graph in forward, the whole body and a nested backward pass in backward. A body may go through
+  /// scopes; what follows the nested pass is where the body began.
   Tensor checkpoint_reentrant(const Tensor& x, const Function& body);
 
   /// loss.backward() with `gradient` for `root`. Gradients of leaves are reported as events.
@@ -177,6 +178,9 @@ class Eager {
   std::int64_t sequence = 0;
 
  private:
+  /// Where events belong: a recomputation happens at its checkpoint's place, whatever it runs.
+  int place() const { return recomputing_at_ >= 0 ? recomputing_at_ : scope; }
+  int recomputing_at_ = -1;
   friend class Saved;
   struct StopRecompute {};
   std::vector<std::pair<int, Tensor>> casts_;

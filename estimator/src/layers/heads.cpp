@@ -1,5 +1,6 @@
 #include "layers/heads.hpp"
 
+#include "layers/heads_verl.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -45,8 +46,6 @@ Tensor hf_loss(Eager& g, const Tensor& logits) {
   return cross_entropy(g, full, shifted);
 }
 
-Tensor labels_index(Eager& g) { return g.make("labels.index", {B, K, 1}, DType::int64); }
-
 /// log_softmax(logits) -> gather.
 Tensor gathered(Eager& g, Tensor logits) {
   Tensor index = labels_index(g);
@@ -62,78 +61,6 @@ Tensor by_logsumexp(Eager& g, const Tensor& x) {
   Tensor total = logsumexp(g, x, {B, K, 1}, "logsumexp");
   Tensor negative = neg(g, std::move(total), "negative");
   return add(g, std::move(token), std::move(negative), "token_log_probs");
-}
-
-/// entropy_from_logits: logsumexp(x) - sum(softmax(x) * x). Autocast gives softmax and logsumexp an fp32 copy of x each.
-Tensor entropy(Eager& g, const Tensor& x) {
-  const Shape one{B, K, 1};
-  Tensor probabilities;
-  {
-    Tensor source = g.autocast ? to(g, x, DType::fp32, "entropy.softmax_input") : x;
-    const DType dtype = source.dtype;
-    probabilities = softmax(g, std::move(source), dtype, "entropy.probabilities", Category::logits);
-  }
-  Tensor total;
-  {
-    Tensor source = g.autocast ? to(g, x, DType::fp32, "entropy.logsumexp_input") : x;
-    total = logsumexp(g, std::move(source), one, "entropy.logsumexp");
-  }
-  Tensor weighted;
-  {
-    Tensor product = mul(g, probabilities, x, "entropy.product", Category::logits);
-    if (g.autocast) product = to(g, std::move(product), DType::fp32, "entropy.product_fp32");
-    weighted = sum(g, std::move(product), one, "entropy.weighted");
-  }
-  Tensor negative = neg(g, std::move(weighted), "entropy.negative");
-  return add(g, std::move(total), std::move(negative), "entropy");
-}
-
-/// flash-attention's cross-entropy (ops/triton/cross_entropy.py): saves the logits and one fp32 a row; the gradient is written
-/// into the logits when `in_place`.
-Tensor flash_cross_entropy(Eager& g, const Tensor& x, bool in_place) {
-  const bool recorded = g.will_record({&x});
-  Saved saved = recorded ? g.save(x) : Saved();
-  Tensor index = labels_index(g);
-  Saved target = recorded ? g.save(index) : Saved();
-  Tensor losses = g.make("losses", {B, K, 1}, DType::fp32);
-  Tensor z_losses = g.make("z_losses", {B, K, 1}, DType::fp32);
-  Tensor lse = g.make("cross_entropy.lse", {B, K, 1}, DType::fp32);
-  if (recorded) {
-    Saved rows = g.save(lse);
-    g.record(losses, "CrossEntropyLossBackward", {&x}, [&g, saved, rows, target, in_place](Gradients) {
-      (void)rows.get();
-      (void)target.get();
-      const Tensor& self = saved.get();
-      if (in_place) return Gradients{self.alias(self.shape)};
-      return Gradients{g.make("cross_entropy_backward", self.shape, self.dtype, Category::logits)};
-    });
-  }
-  return losses;
-}
-
-/// verl's compiled entropy: what torch.compile's partitioner keeps is the 16-bit logits and row statistics.
-Tensor compiled_entropy(Eager& g, const Tensor& x) {
-  const bool recorded = g.will_record({&x});
-  Saved saved = recorded ? g.save(x) : Saved();
-  Tensor rows = g.make("entropy.rows", {B, K, 2}, DType::fp32);
-  Tensor out = g.make("entropy", {B, K, 1}, DType::fp32);
-  if (recorded) {
-    Saved saved_rows = g.save(rows);
-    g.record(out, "CompiledFunctionBackward", {&x}, [&g, saved, saved_rows](Gradients) {
-      (void)saved_rows.get();
-      return Gradients{g.make("entropy_backward", saved.get().shape, saved.get().dtype, Category::logits)};
-    });
-  }
-  return out;
-}
-
-/// verl workers/actor: temperature out of place, cross-entropy, entropy when it needs a gradient.
-Tensor verl(Eager& g, const Tensor& output_logits, LossHead head) {
-  Tensor scaled = scale(g, output_logits, "logits_scaled", Category::logits);
-  if (head == LossHead::verl_flash_ce) return flash_cross_entropy(g, scaled, true);
-  Tensor extra = head == LossHead::verl_entropy_compiled ? compiled_entropy(g, scaled) : entropy(g, scaled);
-  Tensor log_probs = flash_cross_entropy(g, scaled, false);
-  return add(g, std::move(log_probs), std::move(extra), "objective");
 }
 
 /// One compiled chunk of AReaL: fp32 logits of the chunk while it runs, in backward too; a 16-bit gradient of the chunk.
@@ -159,17 +86,42 @@ Tensor areal_chunk(Eager& g, const Tensor& logits, std::int64_t vocab) {
   return out;
 }
 
+/// The same chunk without torch.compile. The entropy is a metric: what its graph saved goes when the caller drops it.
+struct ArealChunk {
+  Tensor token, entropy;
+};
+ArealChunk areal_eager_chunk(Eager& g, const Tensor& logits, std::int64_t vocab) {
+  const Shape one{C, Dim(1)};
+  Tensor part = slice(g, logits, {C, Dim(vocab)});
+  Tensor full = to(g, std::move(part), DType::fp32, "chunk.logits_fp32");
+  Tensor scaled = scale(g, std::move(full), "chunk.logits_scaled", Category::logits);
+  Tensor log_probs = log_softmax(g, std::move(scaled), "chunk.log_probs");
+  Tensor probabilities = exp(g, log_probs, "chunk.probabilities");
+  Tensor product = mul(g, std::move(probabilities), log_probs, "chunk.product", Category::logits);
+  Tensor weighted = sum(g, std::move(product), one, "chunk.weighted");
+  Tensor entropy = neg(g, std::move(weighted), "chunk.entropy");
+  Tensor index = g.make("chunk.labels", one, DType::int64);
+  Tensor token = gather(g, std::move(log_probs), index, one, "chunk.token");
+  return {std::move(token), std::move(entropy)};
+}
+
 Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::function<void(int)>& scope) {
   Tensor rows_view = logits.alias({TK, Dim(o.vocab)});
   rows_view.grad_fn = logits.grad_fn;
   rows_view.output = logits.output;
-  std::vector<Tensor> parts;
+  std::vector<Tensor> parts, entropies;
   for (int i = 0; i < o.chunks; ++i) {
     scope(i);
     switch (o.head) {
       case LossHead::areal_compiled:
         parts.push_back(areal_chunk(g, rows_view, o.vocab));
         break;
+      case LossHead::areal_eager: {
+        ArealChunk chunk = areal_eager_chunk(g, rows_view, o.vocab);
+        parts.push_back(std::move(chunk.token));
+        entropies.push_back(std::move(chunk.entropy));
+        break;
+      }
       default: {
         Tensor part = slice(g, rows_view, {C, Dim(o.vocab)});
         Tensor full = to(g, part, DType::fp32, "chunk.logits_fp32");
@@ -188,8 +140,14 @@ Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::
 std::int64_t chunk_rows(LossHead head) {
   switch (head) {
     case LossHead::areal_compiled:
+    case LossHead::areal_eager:
     case LossHead::logprob_chunked:
       return 1024;
+    case LossHead::verl_entropy_chunked:
+    case LossHead::verl_entropy_chunked_checkpoint:
+      return 2048;
+    case LossHead::verl_rows:
+      return 1;
     default:
       return 0;
   }
@@ -198,6 +156,8 @@ std::int64_t chunk_rows(LossHead head) {
 bool inside_model(LossHead head) { return head == LossHead::hf_loss; }
 
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::function<void(int)>& scope) {
+  if (const auto steps = verl_steps(o.head))
+    return mean_loss(g, verl_objective(g, std::move(logits), *steps, {o.vocab, o.chunks, scope}));
   switch (o.head) {
     case LossHead::hf_loss:
       return hf_loss(g, logits);
@@ -231,19 +191,16 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
       Tensor objective = add(g, std::move(token), std::move(spread), "objective");
       return mean_loss(g, std::move(objective));
     }
-    case LossHead::verl_flash_ce:
-    case LossHead::verl_entropy_compiled:
-    case LossHead::verl_entropy_eager:
-      return mean_loss(g, verl(g, logits, o.head));
     case LossHead::logprob_chunked:
     case LossHead::areal_compiled:
+    case LossHead::areal_eager:
       return mean_loss(g, chunked(g, logits, o, scope));
     case LossHead::value: {
       Tensor full = to(g, std::move(logits), DType::fp32, "values_fp32");
       return mean_loss(g, std::move(full));
     }
-    case LossHead::areal_eager:
-      break;  // refused by run_model
+    default:
+      break;  // verl's, above
   }
   return {};
 }

@@ -16,7 +16,8 @@ struct HeadOptions {
   int chunks = 1;  ///< of a chunked head: as many as are simulated
 };
 
-/// Rows of a chunk of the head, 0 when it is not chunked. AReaL areal/utils/functional/vocab_parallel.py: 1024.
+/// Rows of a chunk of the head, 0 when it is not chunked. AReaL areal/utils/functional/vocab_parallel.py: 1024; verl
+/// verl/utils/torch_functional.py: 2048 of the entropy, one of logprobs_from_logits_v2.
 std::int64_t chunk_rows(LossHead);
 /// The loss is computed inside the model's forward pass (so the root unit's hooks come behind it).
 bool inside_model(LossHead);

@@ -5,6 +5,7 @@
 
 #include <oomplan/units/errors.hpp>
 
+#include "layers/heads_verl.hpp"
 #include "layers/ops.hpp"
 #include "layers/preamble.hpp"
 
@@ -288,11 +289,13 @@ class Runner {
     return loss;
   }
 
+  /// verl's step holds what the model gave it, unless that was made fp32.
   static bool verl_like(LossHead h) {
-    return h == LossHead::verl_flash_ce || h == LossHead::verl_entropy_compiled || h == LossHead::verl_entropy_eager;
+    const auto steps = verl_steps(h);
+    return steps && !steps->fp32;
   }
   /// AReaL's `outputs` and `logits` stay referenced through the backward pass.
-  static bool keeps_logits(LossHead h) { return h == LossHead::areal_compiled; }
+  static bool keeps_logits(LossHead h) { return h == LossHead::areal_compiled || h == LossHead::areal_eager; }
 
   Eager& g_;
   const Architecture& a_;
@@ -317,8 +320,6 @@ class Runner {
 ModelRun run_model(Eager& g, const Architecture& a, const PassOptions& options) {
   if (const std::string why = unsupported(a, options.kernels); !why.empty())
     throw InputError(Problem{{}, a.name, "a model that the kernel sets describe", "", why});
-  if (options.head == LossHead::areal_eager)
-    throw InputError(Problem{{}, "areal_eager", "another head", "", "AReaL's eager head (NPU) is not supported yet"});
   return Runner(g, a, options).run();
 }
 

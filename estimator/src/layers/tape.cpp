@@ -57,22 +57,26 @@ class Builder {
 
   void number_storages(const std::vector<Stretch>& stretches) {
     born_.resize(g_.storages.size());
+    std::vector<int> freed_at(g_.storages.size(), -1);
+    for (const auto& e : g_.events)
+      if (e.kind == EagerEvent::Kind::free) freed_at[static_cast<std::size_t>(e.storage)] = e.scope;
     using Key = std::tuple<int, bool, std::string, int>;
     std::map<Key, std::uint32_t> known;
     std::map<std::pair<int, bool>, std::map<std::string, int>> all_times;
     for (const auto& s : stretches) {
-      auto& times = all_times[{s.scope, s.backward}];
-      const int station = station_of(s.scope);
       for (const EagerEvent* e : s.events) {
         if (e->kind != EagerEvent::Kind::alloc) continue;
         const Storage& storage = g_.storages[static_cast<std::size_t>(e->storage)];
-        const Key key{station, s.backward, storage.name, times[storage.name]++};
+        // what a recomputation leaves belongs to the unit that is recomputed; what does not outlive it is its own
+        const int owner = freed_at[static_cast<std::size_t>(e->storage)] == s.scope ? s.scope : storage.scope;
+        const int station = station_of(owner);
+        const Key key{station, s.backward, storage.name, all_times[{owner, s.backward}][storage.name]++};
         const auto [at, fresh] = known.emplace(key, static_cast<std::uint32_t>(tape_.sites.size()));
         if (fresh)
           tape_.sites.push_back({storage.name, storage.shape, storage.dtype, storage.category, storage.saved,
                                  elements(storage.shape) * Dim(row(storage.dtype).bits / 8), static_cast<std::size_t>(station),
                                  storage.gradient_of, storage.column >= 0});
-        born_[static_cast<std::size_t>(e->storage)] = {at->second, station, unit_of(s.scope)};
+        born_[static_cast<std::size_t>(e->storage)] = {at->second, station, unit_of(owner)};
       }
     }
   }

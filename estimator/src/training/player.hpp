@@ -111,9 +111,13 @@ class Player {
   void write(const TapeEvent& e, Index at, Index micro_batch, LeafGradients gradients) {
     if (e.kind == TapeEvent::Kind::gradient && gradients == LeafGradients::keep) return;
     if (e.all_inner) {
-      r_.repeat(
-          count(tape_.sites[e.site].station) - 2, [&](Index i) { r_.free(refs_[e.site], i, micro_batch); }, Direction::forward,
-          1);
+      const auto body = [&](Index i) {
+        if (e.kind == TapeEvent::Kind::alloc)
+          r_.alloc(refs_[e.site], i, micro_batch);
+        else
+          r_.free(refs_[e.site], i, micro_batch);
+      };
+      r_.repeat(count(tape_.sites[e.site].station) - 2, body, Direction::forward, 1);
       return;
     }
     const Index a = e.relative ? at + e.offset : resolve(e);
