@@ -61,6 +61,8 @@ def group_of(schema: str, row: Row, field: str | None) -> str:
             value = value.get(part) if isinstance(value, dict) else None
         return str(value)
     if schema == "oracle":
+        if row.get("device"):
+            return "single, on a GPU"
         sharding = row.get("sharding")
         return str(sharding.get("engine", "fsdp2")) if isinstance(sharding, dict) and sharding else "single"
     if schema == "snapshot":

@@ -185,9 +185,25 @@ def oracle_cases(row: Row, corpus: Path) -> list[Case]:
         job, config = oracle_job(row), json.dumps(oracle_config(row, corpus))
     except CannotExpress as reason:
         why_not = str(reason)
-    return [
+    cases = [
         Case(row["id"], name, int(value), "training", job, config, name, why_not) for name, value in measured.items() if value
     ]
+    return cases + (device_cases(row, job, config, why_not) if row.get("device") else [])
+
+
+def device_cases(row: Row, job: Row, config: str, why_not: str) -> list[Case]:
+    """A row of benchmarks/gpu/measure.py: kernels' own buffers are counted, and so is what the allocator and the driver hold."""
+    seen = row["device"]
+    if not why_not:
+        job["trainer"]["kernel_internals"] = True  # the cases of the phases hold the same job
+        try:
+            job["gpus"] = f"1 x {find_gpu(seen.get('gpu'))}"
+        except CannotExpress as reason:
+            why_not = str(reason)
+        if row.get("expandable_segments"):
+            job["expandable_segments"] = True
+    figures = {"reserved": seen.get("reserved_peak_bytes"), "device": seen.get("process_bytes")}
+    return [Case(row["id"], name, int(value), "whole", job, config, name, why_not) for name, value in figures.items() if value]
 
 
 def megatron_cases(row: Row, _corpus: Path) -> list[Case]:
