@@ -153,7 +153,7 @@ oomplan_catalog* oomplan_open(const char* models_dir_or_null, oomplan_text** err
 void oomplan_close(oomplan_catalog* catalog) { delete catalog; }
 
 int oomplan_estimate(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, oomplan_text** out) {
-  return judged(catalog, job, n, overrides, out, oomplan::estimate);
+  return judged(catalog, job, n, overrides, out, oomplan::estimate_replayed);
 }
 int oomplan_explain(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, oomplan_text** out) {
   return judged(catalog, job, n, overrides, out, oomplan::explain);

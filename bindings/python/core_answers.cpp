@@ -149,6 +149,7 @@ void bind_answers(py::module_& module) {
       .def_property_readonly("notes", part(&Estimate::notes))
       .def_property_readonly("remedies", part(&Estimate::remedies))
       .def_property_readonly("explained", part(&Estimate::explained))
+      .def_property_readonly("replayed", part(&Estimate::replayed))
       .def_property_readonly("job", [](const Answer& a) { return JobHandle{a.job, {}}; })
       .def("explain", [](const Answer& a) { return answer(JobHandle{a.job, {}}, a.catalog, explain); })
       .def(

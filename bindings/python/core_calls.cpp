@@ -69,6 +69,10 @@ void bind_calls(py::module_& module) {
       "estimate", [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, estimate); },
       py::arg("job"), py::arg("catalog") = CatalogHandle());
   module.def(
+      "estimate_replayed",
+      [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, estimate_replayed); }, py::arg("job"),
+      py::arg("catalog") = CatalogHandle());
+  module.def(
       "explain", [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, explain); }, py::arg("job"),
       py::arg("catalog") = CatalogHandle());
   module.def("estimate_many", &estimate_many, py::arg("jobs"), py::arg("threads") = 1, py::arg("catalog") = CatalogHandle());

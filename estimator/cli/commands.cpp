@@ -27,6 +27,11 @@ constexpr std::array<OptionRow, 4> kAdvise{{
     {"allow", "EFFECTS", "what may change besides speed: numerics, semantics, separated by commas"},
     {"diff", "N", "print the N-th change as a diff of FILE in place of the table"},
 }};
+constexpr std::array<OptionRow, 3> kEstimate{{
+    kRelease,
+    kGpu,
+    {"quick", "", "do not replay the allocator: what is reserved and needed are then lower bounds"},
+}};
 constexpr std::array<OptionRow, 3> kExplain{{
     kRelease,
     kGpu,
@@ -66,10 +71,11 @@ constexpr std::array<Command, 11> kCommands{{
      "  oomplan estimate examples/grpo.yaml\n"
      "  oomplan estimate examples/grpo.yaml actor.tokens_per_micro_batch=8k --json\n"
      "  oomplan estimate job.yaml >/dev/null && sbatch job.sh\n",
-     kFile, kAny, run_estimate},
+     kEstimate, kAny, run_estimate},
     {"explain", "FILE [key=value ...]", "which tensors are alive at the worst moment, and what the allocator makes of it",
-     "Slower than estimate (milliseconds): replays the caching allocator, names the largest tensors with shape, number and\n"
-     "holder, lists every default that was taken, and what would help.\n\n"
+     "The figures of estimate, and behind them: the largest tensors with shape, number and holder, how memory rises and falls "
+     "in\n"
+     "an iteration, the allocator's retries, every default that was taken, and what would help.\n\n"
      "  oomplan explain examples/grpo.yaml\n"
      "  oomplan explain examples/grpo.yaml --save-snapshot predicted.pickle\n",
      kExplain, kAny, run_explain},

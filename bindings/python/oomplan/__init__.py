@@ -153,9 +153,13 @@ def Job(*, catalog: Catalog | None = None, **fields: Any) -> _Job:
 _ROLES = frozenset(("actor", "ref", "critic", "reward", "trainer", "rollout", "server"))
 
 
-def estimate(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estimate:
-    """Does it fit, and what does every GPU need in every phase? Microseconds to a millisecond."""
-    return _core.estimate(read(job, *overrides, catalog=catalog), catalog)
+def estimate(job: Source, *overrides: str, quick: bool = False, catalog: Catalog | None = None) -> Estimate:
+    """Does it fit, and what does every GPU need in every phase? Milliseconds: the allocator is replayed.
+
+    quick: microseconds; `reserved` and `needed` are then lower bounds, without what fragmentation costs.
+    """
+    asked = read(job, *overrides, catalog=catalog)
+    return _core.estimate(asked, catalog) if quick else _core.estimate_replayed(asked, catalog)
 
 
 def explain(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estimate:
@@ -164,14 +168,14 @@ def explain(job: Source, *overrides: str, catalog: Catalog | None = None) -> Est
 
 
 def estimate_many(jobs: Iterable[Source], *, threads: int = 1, catalog: Catalog | None = None) -> list[Estimate]:
-    """estimate() of every job, in one call into the core."""
+    """estimate(quick=True) of every job, in one call into the core."""
     return _core.estimate_many([read(job, catalog=catalog) for job in jobs], threads, catalog)
 
 
 def check(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estimate:
     """Returns the Estimate of a job that fits; raises DoesNotFit otherwise. One line before a launch."""
     asked = read(job, *overrides, catalog=catalog)
-    answer = _core.estimate(asked, catalog)
+    answer = _core.estimate_replayed(asked, catalog)
     if not answer.fits:
         raise DoesNotFit(answer, _core.advise(asked, "speed", catalog))
     return answer

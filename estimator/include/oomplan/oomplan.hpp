@@ -69,6 +69,11 @@ struct Moment {
   std::vector<LiveTensor> live;  ///< filled by explain()
   std::int64_t allocator_retries = 0;
 };
+/// What a process holds from one mark to the next, in the order of its allocations (which is not time).
+struct Stretch {
+  std::string phase;          ///< as Moment::phase
+  std::vector<Bytes> levels;  ///< bytes live (context and the like included), highest of each equal share; 64 at most
+};
 /// GPUs that run the same programs, merged.
 struct GpuAnswer {
   std::string ranks;  ///< "actor 0-3"
@@ -77,6 +82,7 @@ struct GpuAnswer {
   Bytes usable = 0;
   std::vector<Moment> phases;  ///< in the job's order
   std::size_t worst = 0;       ///< index into phases
+  std::vector<Stretch> curve;  ///< filled by explain(): the process of the worst phase, its second iteration
   bool fits() const { return phases.empty() || phases[worst].usage.capacity_needed <= usable; }
 };
 struct HostAnswer {
@@ -131,11 +137,14 @@ struct Estimate {
   std::vector<Note> notes;
   std::vector<Remedy> remedies;  ///< filled by advise() and explain()
   bool explained = false;
+  bool replayed = false;  ///< `reserved` and `capacity_needed` are the allocator's, not lower bounds
   bool fits() const;
 };
-/// Microseconds to a millisecond; no live tensors, no allocator replay.
+/// Microseconds to a millisecond: `reserved` and `capacity_needed` are lower bounds, without what fragmentation costs.
 Estimate estimate(const Job&, const Catalog* = nullptr);
-/// Milliseconds; names what is live, replays the allocator.
+/// Milliseconds: the allocator of every process is replayed. The figures of explain() without its lists.
+Estimate estimate_replayed(const Job&, const Catalog* = nullptr);
+/// As estimate_replayed(), and names what is live.
 Estimate explain(const Job&, const Catalog* = nullptr);
 /// The single changes that lower the worst moment most, strongest first. Only effects up to `allow`.
 std::vector<Remedy> advise(const Job&, Effect allow = Effect::speed, const Catalog* = nullptr);

@@ -22,7 +22,9 @@ void worst_first(Estimate&, const Job&);
 /// into a state that repeats after two or three of them; a test compares with all.
 inline constexpr std::int64_t kReplayedMicroBatches = 6;
 /// The program of one process of a class: init and two iterations. Of the micro-batches between the first and the last `inner`
-/// are written: levels need one (each of them ends where it began), the allocator's history more.
-Program write_process(const Assembled&, std::size_t gpu_class, std::size_t process, std::int64_t inner);
+/// are written: levels need one (each of them ends where it began), the allocator's history more. `second`: becomes the number
+/// of the mark that the second iteration begins with, the first one being 0.
+Program write_process(const Assembled&, std::size_t gpu_class, std::size_t process, std::int64_t inner,
+                      std::size_t* second = nullptr);
 
 }  // namespace oomplan

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "estimate/assemble.hpp"
+#include "estimate/curve.hpp"
 #include "estimate/explain.hpp"
 #include "estimate/process_store.hpp"
 
@@ -73,6 +74,22 @@ bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& pr
   return true;
 }
 
+/// The process of a role on the GPUs of a class.
+std::size_t process_of(const GpuClass& cls, const Job& job, const std::string& role) {
+  for (const auto& seat : cls.seats)
+    if (job.roles[seat.role].name == role) return seat.process;
+  return 0;
+}
+
+void draw_curve(Assembled& a, std::size_t c, const Job& job) {
+  GpuAnswer& answer = a.estimate.gpus[c];
+  if (answer.phases.empty()) return;
+  const std::size_t process = process_of(a.classes[c], job, answer.phases[answer.worst].role);
+  std::size_t second = 0;
+  const Program run = write_process(a, c, process, 1, &second);
+  answer.curve = stretches(run, second);
+}
+
 /// The class that lacks most, or has least left; -1 when there is none.
 std::ptrdiff_t fullest(const Assembled& a) {
   const auto short_of = [&](std::ptrdiff_t c) {
@@ -87,9 +104,10 @@ std::ptrdiff_t fullest(const Assembled& a) {
 
 }  // namespace
 
-Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner) {
+Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner, std::size_t* second) {
   const GpuClass& cls = a.classes[c];
   ProgramWriter w;
+  std::size_t marks = 0;
   std::vector<std::unique_ptr<TrainerProgram<ProgramWriter>>> trainers(cls.seats.size());
   std::vector<std::unique_ptr<ServerProgram<ProgramWriter>>> servers(cls.seats.size());
   for (std::size_t i = 0; i < cls.seats.size(); ++i) {
@@ -97,7 +115,10 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
     const RoleRun& run = a.runs[seat.role];
     if (seat.process != process) continue;
     const std::size_t rank = seat.seat.sender ? 0 : 1;
-    const Mark mark = [&w, &run](PhaseKind phase) { w.mark(run.role->name + "." + std::string(phase_word(phase))); };
+    const Mark mark = [&w, &run, &marks](PhaseKind phase) {
+      w.mark(run.role->name + "." + std::string(phase_word(phase)));
+      ++marks;
+    };
     if (run.role->serves())
       servers[i] = std::make_unique<ServerProgram<ProgramWriter>>(w, *a.folds[c].servers[seat.role],
                                                                   run.receive ? &*run.receive : nullptr, mark);
@@ -114,19 +135,36 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
     }
   };
   for (const auto& s : a.timeline.init) play(s);
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < 2; ++i) {
+    if (second != nullptr) *second = marks;
     for (const auto& s : a.timeline.iteration) play(s);
+  }
   return w.take();
 }
 
-Estimate explain(const Job& job, const Catalog* catalog) {
+namespace {
+
+Estimate replay_all(const Job& job, const Catalog* catalog, bool lists) {
   Assembled a = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared());
   ProcessStore processes;
-  for (std::size_t c = 0; c < a.classes.size(); ++c) explain_class(a, c, job, processes);
-  a.estimate.explained = true;
+  for (std::size_t c = 0; c < a.classes.size(); ++c) {
+    explain_class(a, c, job, processes);
+    if (lists) {
+      draw_curve(a, c, job);
+      continue;
+    }
+    for (auto& phase : a.estimate.gpus[c].phases) phase.live.clear();
+  }
+  a.estimate.explained = lists;
+  a.estimate.replayed = true;
   worst_first(a.estimate, job);
   return std::move(a.estimate);
 }
+
+}  // namespace
+
+Estimate estimate_replayed(const Job& job, const Catalog* catalog) { return replay_all(job, catalog, false); }
+Estimate explain(const Job& job, const Catalog* catalog) { return replay_all(job, catalog, true); }
 
 ProcessRun fullest_run(const Job& job, const Catalog& catalog, TapeStore& store) {
   const Assembled a = assemble(job, catalog, store);
@@ -135,9 +173,7 @@ ProcessRun fullest_run(const Job& job, const Catalog& catalog, TapeStore& store)
   const auto c = static_cast<std::size_t>(worst);
   const GpuAnswer& answer = a.estimate.gpus[c];
   GpuClass alone = a.classes[c];
-  std::size_t process = 0;
-  for (const auto& seat : alone.seats)
-    if (!answer.phases.empty() && job.roles[seat.role].name == answer.phases[answer.worst].role) process = seat.process;
+  const std::size_t process = answer.phases.empty() ? 0 : process_of(alone, job, answer.phases[answer.worst].role);
   std::erase_if(alone.seats, [&](const SeatOnGpu& seat) { return seat.process != process; });
   return {ranks_text(job, alone), write_process(a, c, process, kReplayedMicroBatches), settings_of(job, answer)};
 }

@@ -77,6 +77,11 @@ Json gpu_json(const GpuAnswer& gpu, bool explained) {
   Json phases = Json::array();
   for (const auto& phase : gpu.phases) phases.push_back(moment_json(phase, explained));
   out["phases"] = std::move(phases);
+  if (explained) {
+    Json curve = Json::array();
+    for (const auto& stretch : gpu.curve) curve.push_back(Json{{"phase", stretch.phase}, {"live_bytes", stretch.levels}});
+    out["curve"] = std::move(curve);
+  }
   return out;
 }
 
@@ -187,6 +192,7 @@ Json assumed_json(const Job& job) {
 std::string to_json(const Estimate& estimate, const Job& job) {
   Json out = heading("oomplan.estimate/1");
   out["job"] = job.name;
+  out["replayed"] = estimate.replayed;
   out.update(estimate_json(estimate));
   out["assumed"] = assumed_json(job);
   return dumped(out);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "job/names.hpp"
+#include "report/curve_text.hpp"
 #include "report/format.hpp"
 #include "report/live_table.hpp"
 #include "report/report.hpp"
@@ -98,13 +99,19 @@ std::string categories(const GpuAnswer& gpu, const Estimate& estimate, const Tex
                percent_text(loose, usage.device)});
   out += table.text(2, style.colour);
   out += fmt::format("  allocated {}, reserved {}{}, on the device {}, smallest device that would do {}",
-                     bytes_text(usage.allocated), bytes_text(usage.reserved), estimate.explained ? "" : " or more",
+                     bytes_text(usage.allocated), bytes_text(usage.reserved), estimate.replayed ? "" : " or more",
                      bytes_text(usage.device), bytes_text(usage.capacity_needed));
   if (worst.allocator_retries > 0)
     out += fmt::format("; {}", sum_text(worst.allocator_retries, "allocator retry a step", "allocator retries a step"));
   out += '\n';
   if (worst.bound) out += "  An upper bound: how two processes take turns here is not known.\n";
   return out;
+}
+
+std::string curve(const GpuAnswer& gpu, const TextStyle& style) {
+  if (gpu.curve.empty()) return {};
+  return heading(fmt::format("{}: one iteration, in the order of its allocations", printable(gpu.ranks)), style) +
+         curve_text(gpu.curve, gpu.usable, style);
 }
 
 std::string live_below(const std::vector<LiveTensor>& live, const TextStyle& style) {
@@ -245,6 +252,7 @@ std::string to_text(const Estimate& estimate, const Job& job, const TextStyle& s
     if (gpu.phases.empty() || (&gpu != worst && !estimate.explained)) continue;
     out += categories(gpu, estimate, style);
     out += live_below(gpu.phases[gpu.worst].live, style);
+    out += curve(gpu, style);
   }
   out += servers(estimate, style);
   out += hosts(estimate, style);
