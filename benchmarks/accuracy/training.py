@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ KNOWN_HEADS = {
     "areal_eager",
 }
 DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32"}
-ENGINES = {"fsdp1": "FSDP1", "deepspeed": "DeepSpeed", "megatron": "Megatron", "fsdp": "FSDP1"}
+ENGINES = {"deepspeed": "DeepSpeed", "megatron": "Megatron"}
+STRATEGIES = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"}
 
 
 def not_yet(what: str) -> CannotExpress:
@@ -61,6 +63,45 @@ def set_ddp(given: Row, trainer: Row) -> None:
             raise not_yet(f"{key} of DDP")
 
 
+def set_layout(row: Row, world: int, trainer: Row) -> None:
+    context = int((row.get("sequence_parallel") or {}).get("size", 1))
+    trainer["layout"] = f"d{world // context}" + (f"c{context}" if context > 1 else "")
+
+
+def set_precision(given: Row, trainer: Row) -> None:
+    """Without a reduce format gradients are reduced in the one that is computed with."""
+    compute, reduce = given.pop("param_dtype", None), given.pop("reduce_dtype", None)
+    precision = trainer["precision"]
+    if compute:
+        precision["compute"] = DTYPES[str(compute)]
+    precision["reduce"] = DTYPES[str(reduce)] if reduce else precision["compute"]
+
+
+def set_fsdp1(row: Row, given: Row, trainer: Row) -> None:
+    trainer["engine"] = "fsdp1"
+    world = int(given.pop("world"))
+    set_layout(row, world, trainer)
+    set_precision(given, trainer)
+    strategy = str(given.pop("strategy", None) or "FULL_SHARD")
+    if strategy not in STRATEGIES:
+        raise not_yet(f"{strategy} of FSDP1")
+    replicas = int(given.pop("replicate", 1) or 1)
+    trainer["replicas"] = world if strategy == "NO_SHARD" else replicas
+    trainer["reshard_after_forward"] = strategy not in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")
+    # a row that says nothing has the library's default, BACKWARD_PRE; one that says None has none
+    prefetch = given.pop("backward_prefetch", "PRE")
+    trainer["backward_prefetch"] = str(prefetch).removeprefix("BACKWARD_").lower()
+    trainer["forward_prefetch"] = bool(given.pop("forward_prefetch", False))
+    trainer["use_orig_params"] = bool(given.pop("use_orig_params", False))
+    trainer["cpu_offload_policy"] = bool(given.pop("cpu_offload", False))
+    trainer["clip"] = bool(row["clip"])
+    trainer["gradient_sync_every_micro_batch"] = not given.pop("no_sync", False)
+    given.pop("limit_all_gathers", None)  # holds the CPU back; what is allocated in the program's order stays
+    for key, value in given.items():
+        if value not in (None, False):
+            raise not_yet(f"{key} of FSDP1")
+
+
 def set_sharding(row: Row, trainer: Row) -> None:
     sharding = row.get("sharding")
     if not sharding:
@@ -73,6 +114,9 @@ def set_sharding(row: Row, trainer: Row) -> None:
     if engine == "ddp":
         set_ddp(given, trainer)
         return
+    if engine == "fsdp1":
+        set_fsdp1(row, given, trainer)
+        return
     if engine != "fsdp2":
         raise not_yet(ENGINES.get(engine, engine))
     if given.pop("tp", None) not in (None, 1):
@@ -80,17 +124,9 @@ def set_sharding(row: Row, trainer: Row) -> None:
     if given.pop("forward_prefetch", None):
         trainer["forward_prefetch"] = True
     trainer["engine"] = "fsdp2"
-    world = int(given.pop("world"))
-    parallel = row.get("sequence_parallel") or {}
-    context = int(parallel.get("size", 1))
-    trainer["layout"] = f"d{world // context}" + (f"c{context}" if context > 1 else "")
+    set_layout(row, int(given.pop("world")), trainer)
     trainer["replicas"] = int(given.pop("replicate", 1) or 1)
-    precision = trainer["precision"]
-    compute = given.pop("param_dtype", None)
-    reduce = given.pop("reduce_dtype", None)
-    if compute:
-        precision["compute"] = DTYPES[str(compute)]
-    precision["reduce"] = DTYPES[str(reduce)] if reduce else precision["compute"]
+    set_precision(given, trainer)
     reshard = given.pop("reshard", None)
     if reshard is not None and not isinstance(reshard, bool):
         trainer["reshard_ranks"] = reshard
@@ -264,8 +300,8 @@ def refuse_settings(row: Row) -> None:
     sharding = str(parallel.get("fsdp") or "").lower()
     if parallel.get("zero"):
         raise not_yet("DeepSpeed")
-    if "fsdp1" in sharding or (sharding and "fsdp2" not in sharding):
-        raise not_yet("FSDP1")
+    if sharding and "fsdp1" not in sharding and "fsdp2" not in sharding:
+        raise CannotExpress("which FSDP it was is not stated")
     if any((parallel.get(axis) or 1) != 1 for axis in ("tp", "pp", "cp", "ep")):
         raise CannotExpress("tensor, pipeline, context or expert parallelism of a trainer is not supported yet")
     if row.get("compile") is True:
@@ -288,6 +324,10 @@ def precision_of(row: Row) -> tuple[Row, bool]:
         return {"storage": pure, "compute": pure, "reduce": pure}, False
     if "autocast over bf" in policy:
         return {"storage": "bf16", "compute": "bf16", "reduce": "bf16"}, True
+    if "accelerate fsdp keeps fp32 shards" in policy:  # its MixedPrecision reduces in bf16 too, and it runs under autocast
+        return {"storage": "fp32", "compute": "bf16", "reduce": "bf16"}, True
+    if policy.startswith("precision bf16 (params bf16), lora bf16"):
+        return {"storage": "bf16", "compute": "bf16", "reduce": "bf16"}, False
     if policy.startswith("fp32") and "bf16 compute" in policy:
         return {"storage": "fp32", "compute": "bf16", "reduce": "fp32"}, False
     if policy in ("bf16", "bfloat16"):
@@ -312,7 +352,25 @@ def measured_lora(row: Row) -> Row | None:
         words = ["all-linear"]
     if not isinstance(words, list) or not all(str(word).endswith(("_proj", "all-linear")) for word in words):
         raise CannotExpress("the modules with adapters are not stated by name")
-    return {"rank": given["r"], "targets": words, "dropout": given.get("dropout") or 0, "format": "fp32"}
+    form = "storage" if "lora bf16" in text(row, "dtype_policy") else "fp32"
+    return {"rank": given["r"], "targets": words, "dropout": given.get("dropout") or 0, "format": form}
+
+
+def measured_sharding(row: Row, gpus: int) -> Row:
+    """The engine and its settings, as the words of the row say them."""
+    words = str((row.get("parallelism") or {}).get("fsdp") or "").lower()
+    if not words:
+        if gpus > 1:
+            raise not_yet("DDP")
+        return {"engine": "single"}
+    if "fsdp2" in words:
+        return {"engine": "fsdp2"}
+    out: Row = {"engine": "fsdp1", "reshard_after_forward": "shard_grad_op" not in words}
+    if "no_shard" in words:
+        out["replicas"] = gpus
+    if row.get("group") == "fms-acceleration":
+        out["use_orig_params"] = True  # accelerate 1.0.1 unless its file says otherwise; that file does not
+    return out
 
 
 def measured_job(row: Row) -> Row:
@@ -348,12 +406,9 @@ def measured_job(row: Row) -> Row:
     if not kernels:
         raise CannotExpress("the attention implementation is not stated")
     precision, autocast = precision_of(row)
-    sharded = bool((row.get("parallelism") or {}).get("fsdp"))
     gpus = int(row.get("n_gpus") or 1)
-    if gpus > 1 and not sharded:
-        raise not_yet("DDP")
     trainer: Row = {
-        "engine": "fsdp2" if sharded else "single",
+        **measured_sharding(row, gpus),
         "layout": f"d{gpus}",
         "kernels": kernels,
         "precision": precision,
@@ -366,6 +421,8 @@ def measured_job(row: Row) -> Row:
         "sequence_tokens": row["seq_len"],
         "micro_batches": int(row.get("grad_accum") or 1),
     }
+    if "reentrant" in recompute and not re.search(r"non-?reentrant", recompute):
+        trainer["reentrant"] = True
     if lora is not None:
         trainer["lora"] = lora
     return {

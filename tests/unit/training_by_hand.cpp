@@ -131,6 +131,70 @@ TEST_CASE("by hand: a step of two ranks of FSDP2") {
   CHECK(f.optimizer == base + parameters + parameters + kInputs);
 }
 
+TrainingCase two_ranks_of_fsdp1() {
+  TrainingCase c = tiny();
+  c.engine = EngineKind::fsdp1;
+  c.trainer.layout.data = 2;
+  c.trainer.storage = c.trainer.reduce = DType::fp32;
+  return c;
+}
+
+TEST_CASE("by hand: a step of two ranks of FSDP1") {
+  TrainingCase c = two_ranks_of_fsdp1();
+  const TrainingFigures f = training_figures(c);
+  const Bytes parameters = 4 * kAll / 2, states = 2 * parameters, base = parameters + states + kBuffers;
+  CHECK(f.parameters == parameters);
+  CHECK(f.states == states);
+  // forward: nothing but the root's flat parameter stays; the gather needs no copy
+  const Bytes root = 2 * kRoot, layer = 2 * kLayer;
+  CHECK(f.forward == base + kAtLoss + root);
+  // backward: the reduction of the root behind all layers: its flat gradient, the same in fp32 and the new shard; its parameters
+  // have been freed
+  const Bytes shards = layers * 4 * kLayer / 2;
+  const Bytes at_root = base + kInputs + kLoss + shards + 2 * kRoot + 4 * kRoot + 4 * kRoot / 2;
+  CHECK(at_root > base + kAtLossBackward + root + layer);
+  CHECK(f.backward == at_root);
+  CHECK(f.optimizer == base + parameters + parameters + kInputs);
+}
+
+TEST_CASE("by hand: what FSDP1's strategies and options keep gathered") {
+  TrainingCase c = two_ranks_of_fsdp1();
+  const Bytes parameters = 4 * kAll / 2, base = 3 * parameters + kBuffers, root = 2 * kRoot, layer = 2 * kLayer;
+  c.trainer.reshard_after_forward = false;  // SHARD_GRAD_OP
+  CHECK(training_figures(c).forward == base + kAtLoss + root + layers * layer);
+  c.trainer.reshard_after_forward = true;
+  c.trainer.replicas = 2;  // NO_SHARD: all parameters in fp32, and the cast of the unit that computes
+  CHECK(training_figures(c).parameters == 4 * kAll);
+  CHECK(training_figures(c).forward == 3 * 4 * kAll + kBuffers + kAtLoss + root);
+  c.trainer.replicas = 1;
+  c.trainer.cpu_offload_policy = true;
+  CHECK(training_figures(c).forward == kBuffers + kAtLoss + root);
+  c.trainer.cpu_offload_policy = false;
+  c.micro_batches = 2;  // the second forward pass stands beside the first one's gradients: shards in fp32, or no_sync's flat ones
+  CHECK(training_figures(c).forward == base + parameters + kAtLoss + root);
+  c.trainer.gradient_sync_every_micro_batch = false;
+  CHECK(training_figures(c).forward == base + 2 * kAll + kAtLoss + root);
+}
+
+TEST_CASE("by hand: FSDP1 pads a flat parameter to equal shards, and with use_orig_params every parameter to 16 bytes") {
+  TrainingCase c = two_ranks_of_fsdp1();
+  const auto units = [&] {
+    TrainTapes tapes;
+    tapes.train = make_tape(*c.architecture, train_pass(c.trainer, c.engine, *c.architecture, false, T, false));
+    const TrainPlan plan = make_plan(*c.architecture, c.trainer, c.engine, false, true, tapes, 1);
+    return plan.flat;
+  };
+  c.trainer.layout.data = 7;
+  static_assert(kRoot % 7 != 0);
+  const Bytes shard = (kRoot + 6) / 7;
+  CHECK(units().root.unsharded == 2 * 7 * shard);
+  CHECK(units().root.fresh == 2 * kRoot);
+  CHECK(units().root.padded == 4 * 7 * shard);
+  c.trainer.use_orig_params = true;  // the padding is part of the parameter, so its gradient needs no padded copy
+  CHECK(units().root.fresh == 2 * 7 * shard);
+  CHECK(units().root.padded == 0);
+}
+
 TEST_CASE("by hand: a step of DDP has the buckets of the reduction above one device") {
   const TrainingFigures alone = training_figures(tiny());
   TrainingCase c = tiny();

@@ -30,6 +30,12 @@ enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager };
 enum class Recompute : std::uint8_t { none, full };
 enum class OptimizerKind : std::uint8_t { adamw, adam, sgd, sgd_momentum };
 enum class OptimizerForm : std::uint8_t { foreach, fused, loop };
+/// FSDP1: when the backward pass gathers the unit that comes next. torch/distributed/fsdp/api.py: BackwardPrefetch
+enum class BackwardPrefetch : std::uint8_t {
+  pre,   ///< before this unit computes
+  post,  ///< once this unit's parameters are freed, before its gradients are reduced
+  none,  ///< when it is its turn
+};
 /// In which format LoRA's adapters lie: peft makes them fp32 unless autocast_adapter_dtype is false.
 enum class AdapterFormat : std::uint8_t { fp32, storage };
 /// What follows the last hidden state in training, and in forward-only log-prob passes (layers/heads).
@@ -102,14 +108,16 @@ struct Trainer {
   bool reshard_after_forward = true;  ///< of the layers; of the root too unless root_reshard is false
   bool root_reshard = true;
   std::int64_t reshard_ranks = 0;  ///< what is resharded is split over so many ranks until backward; 0: as between steps
-  bool forward_prefetch = false;   ///< every layer gathers the next one's parameters: set_modules_to_forward_prefetch
-  bool wrap_embedding = true, wrap_head = false;  ///< a sharded unit of their own
-  bool gradient_sync_every_micro_batch = true;    ///< false: set_requires_gradient_sync(False), no_sync but for the last
-  bool gradient_as_bucket_view = false;           ///< DDP: gradients lie in the buckets
-  std::int64_t bucket_cap_mb = 0;                 ///< DDP: MiB of a bucket; 0: 25, the first one 1
-  bool offload_parameters = false;                ///< to the host between phases
+  bool forward_prefetch = false;   ///< every layer gathers the next one's parameters before it computes
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;  ///< FSDP1
+  bool use_orig_params = false;                                ///< FSDP1: the optimizer sees parameters, not flat shards
+  bool wrap_embedding = true, wrap_head = false;               ///< a sharded unit of their own
+  bool gradient_sync_every_micro_batch = true;  ///< false: set_requires_gradient_sync(False), no_sync but for the last
+  bool gradient_as_bucket_view = false;         ///< DDP: gradients lie in the buckets
+  std::int64_t bucket_cap_mb = 0;               ///< DDP: MiB of a bucket; 0: 25, the first one 1
+  bool offload_parameters = false;              ///< to the host between phases
   bool offload_optimizer = false;
-  bool cpu_offload_policy = false;  ///< FSDP2's CPUOffloadPolicy: parameters, gradients, states and step live on the host
+  bool cpu_offload_policy = false;  ///< FSDP2's CPUOffloadPolicy, FSDP1's CPUOffload: parameters, states and step are the host's
   LossHead head = LossHead::areal_compiled;
   std::int64_t tokens_per_micro_batch = 16384;  ///< packed tokens of one data-parallel rank, before Ulysses divides them
   std::int64_t sequences_per_micro_batch = 0;   ///< > 0: padded batches of sequence_tokens instead of packing

@@ -7,7 +7,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "job/knobs.hpp"
-#include "training/fsdp2.hpp"
+#include "training/engine.hpp"
 
 namespace oomplan {
 namespace {
@@ -152,26 +152,30 @@ TrainingFigures training_figures(const TrainingCase& c) {
   }
   // whatever is offloaded between phases is back for the step
   Bytes level = plan.buffers + plan.buckets + out.parameters + out.states;
+  PeakRecorder r;
+  TrainEngine<PeakRecorder> engine(r, plan, "");
+  Player<PeakRecorder> player(r, tape, pass.counts, pass.chunks, "");
   const auto stretch = [&](Bytes& highest, const auto& record) {
-    PeakRecorder r;
-    Fsdp2<PeakRecorder> engine(r, plan, "");
-    Player<PeakRecorder> player(r, tape, pass.counts, pass.chunks, "");
-    record(engine, player);
+    r = {};
+    record();
     highest = std::max(highest, level + r.span().peak);
     level += r.span().net;
   };
+  const Bytes inputs = 2 * bytes_of(pass.counts.b * pass.counts.s, DType::int64);
+  // FSDP1 with use_orig_params: the gradients of the step before are there until the root's forward pass begins
+  if (plan.use_orig_params && !plan.cpu_offload && !c.forward_only) out.forward = level + plan.gradients + inputs;
   const std::int64_t passes = c.forward_only ? 1 : c.micro_batches;
   // the first micro-batch makes the gradients, the second adds to them, and every further one but the last is like the second
   for (std::int64_t m = 0; m < passes; ++m) {
     if (m > 2 && m < passes - 1) continue;
-    stretch(out.forward, [](auto& engine, auto& player) { engine.forward(player, Index(0)); });
+    stretch(out.forward, [&] { engine.forward(player, Index(0)); });
     if (c.forward_only) break;
-    stretch(out.backward, [&](auto& engine, auto& player) { engine.backward(player, Index(0), m == 0, m == passes - 1); });
+    stretch(out.backward, [&] { engine.backward(player, Index(0), m == 0, m == passes - 1); });
   }
   if (!c.forward_only) {
     // the last micro-batch's input_ids and labels are names of the loop that calls step()
-    level += 2 * bytes_of(pass.counts.b * pass.counts.s, DType::int64);
-    stretch(out.optimizer, [](auto& engine, auto&) { engine.optimizer_step(); });
+    level += inputs;
+    stretch(out.optimizer, [&] { engine.optimizer_step(); });
   }
   out.peak = std::max({out.forward, out.backward, out.optimizer});
   return out;

@@ -9,7 +9,7 @@
 
 #include "estimate/role_run.hpp"
 #include "estimate/timeline.hpp"
-#include "training/fsdp2.hpp"
+#include "training/engine.hpp"
 
 namespace oomplan {
 
@@ -63,6 +63,9 @@ class TrainerProgram {
     workspace_ = site("cublas_workspaces", run.constants.workspace, Category::workspace, Pool::torch);
     full_ = site("full_model_at_load", run.loads_full ? run.full_storage : 0, Category::weights, Pool::torch);
     first_shard_ = site("first_unit_sharded_at_load", run.loads_full ? largest_unit() : 0, Category::weights, Pool::torch);
+    // FSDP1 with a device_id wraps layers first, then the root: a unit's parameters come to the device, are copied into one flat
+    // parameter, and both are there until it has been cut (torch/distributed/fsdp/_init_utils.py, _flat_param.py 2.13)
+    flattened_ = site("root_flattened_at_load", run.plan.flat.at_load, Category::weights, Pool::torch);
     host_load_ = site("full_model_at_load_on_host", !run.loads_full && seat.sender ? run.full_storage : 0, Category::host_copy,
                       Pool::pageable);
   }
@@ -72,8 +75,10 @@ class TrainerProgram {
       case StepKind::load:
         return load();
       case StepKind::log_probs:
-        return awake(run_.critic ? PhaseKind::values : PhaseKind::log_probs,
-                     [&] { stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); }); });
+        return awake(run_.critic ? PhaseKind::values : PhaseKind::log_probs, [&] {
+          core_.before_forward();
+          stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
+        });
       case StepKind::train:
         return train();
       case StepKind::send:
@@ -128,6 +133,8 @@ class TrainerProgram {
     if (!sends_state) r_.free(full_);
     core_.load();
     if (sends_state) r_.free(full_);
+    r_.alloc(flattened_);
+    r_.free(flattened_);
     r_.free(host_load_);
     empty_cache();
     doze();
@@ -159,6 +166,7 @@ class TrainerProgram {
   PassSpans& passes() { return run_.passes != nullptr ? *run_.passes : passes_; }
   void micro_batch(Index micro, bool first, bool last) {
     mark_(PhaseKind::forward);
+    core_.before_forward();
     stretch(passes().forward, [&] { core_.forward(*train_, micro); });
     mark_(PhaseKind::backward);
     const bool reduces = last || run_.plan.sync_every;
@@ -226,10 +234,10 @@ class TrainerProgram {
   const SyncPlan* save_;
   Mark mark_;
   std::int64_t inner_;
-  Fsdp2<R> core_;
+  TrainEngine<R> core_;
   std::optional<Player<R>> train_, log_probs_;
   PassSpans passes_;
-  SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_;
+  SiteRef context_, nccl_, workspace_, full_, first_shard_, flattened_, host_load_;
   bool states_ = false;
   bool reduced_ = false, rebuilt_ = false;  ///< DDP's buckets
 };

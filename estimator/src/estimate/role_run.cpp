@@ -180,12 +180,13 @@ std::vector<RoleRun> resolve_roles(const Job& job, const Catalog& catalog, TapeS
       throw InputError(Problem{{"", 0, 0, role.name + ".model"}, "'" + role.model + "'", "a model that was looked up", "", ""});
     if (role.serves())
       resolve_server(runs[i], job, catalog);
-    else if (role.engine == EngineKind::fsdp2 || role.engine == EngineKind::ddp || role.engine == EngineKind::single)
+    else if (role.engine == EngineKind::fsdp2 || role.engine == EngineKind::fsdp1 || role.engine == EngineKind::ddp ||
+             role.engine == EngineKind::single)
       resolve_trainer(runs[i], job, catalog, store);
     else
       throw InputError(Problem{{"", 0, 0, role.name + ".engine"},
                                std::string(spelling(role.engine)),
-                               "fsdp2, ddp, single, sglang or vllm",
+                               "fsdp2, fsdp1, ddp, single, sglang or vllm",
                                "",
                                "this engine is not supported yet"});
   }

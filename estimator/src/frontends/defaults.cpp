@@ -22,6 +22,8 @@ constexpr std::string_view kVerlEngine = "verl/trainer/config/engine/fsdp.yaml";
 constexpr std::string_view kVerlFsdp = "verl/utils/fsdp_utils.py";
 constexpr std::string_view kVerlModel = "verl/trainer/config/model/hf_model.yaml";
 constexpr std::string_view kVerlWorker = "verl/workers/engine/fsdp/transformer_impl.py";
+constexpr std::string_view kFlat = "torch/distributed/fsdp/_runtime_utils.py";
+constexpr std::string_view kWrap = "torch/distributed/fsdp/wrap.py";
 constexpr std::string_view kFullyShard = "torch/distributed/fsdp/_fully_shard/_fully_shard.py";
 
 std::vector<DefaultRow> make_rows() {
@@ -68,9 +70,12 @@ std::vector<DefaultRow> make_rows() {
       {kVerl, "", For::trains, "optimizer_form", "foreach", "verl/workers/config/optimizer.py"},
       {kVerl, "", For::trains, "clip", "true", "verl/workers/config/optimizer.py"},
       {kVerl, "", For::trains, "reshard_after_forward", "true", kVerlEngine},
-      {kVerl, "", For::trains, "root_reshard", "true", kVerlFsdp},
-      {kVerl, "", For::trains, "wrap_embedding", "true", kVerlFsdp},
-      {kVerl, "", For::trains, "wrap_head", "true", kVerlFsdp},
+      {kVerl, "", For::unit_by_unit, "root_reshard", "true", kVerlFsdp},
+      {kVerl, "", For::unit_by_unit, "wrap_embedding", "true", kVerlFsdp},
+      {kVerl, "", For::unit_by_unit, "wrap_head", "true", kVerlFsdp},
+      {kVerl, "", For::flat, "root_reshard", "false", kFlat},
+      {kVerl, "", For::flat, "wrap_embedding", "false", kWrap},
+      {kVerl, "", For::flat, "wrap_head", "false", kWrap},
       {kVerl, "==0.9.0", For::trains, "gradient_sync_every_micro_batch", "false", kVerlWorker},
       {kVerl, "!=0.9.0", For::trains, "gradient_sync_every_micro_batch", "true", kVerlWorker},
       {kVerl, "", For::trains, "offload", "[]", kVerlEngine},
@@ -93,9 +98,12 @@ std::vector<DefaultRow> make_rows() {
       {kTorch, "", For::trains, "optimizer_form", "foreach", "torch/optim/optimizer.py"},
       {kTorch, "", For::trains, "clip", "false", "torch/optim/optimizer.py"},
       {kTorch, "", For::trains, "reshard_after_forward", "true", kFullyShard},
-      {kTorch, "", For::trains, "root_reshard", "false", kFullyShard},
-      {kTorch, "", For::trains, "wrap_embedding", "false", kFullyShard},
-      {kTorch, "", For::trains, "wrap_head", "false", kFullyShard},
+      {kTorch, "", For::unit_by_unit, "root_reshard", "false", kFullyShard},
+      {kTorch, "", For::unit_by_unit, "wrap_embedding", "false", kFullyShard},
+      {kTorch, "", For::unit_by_unit, "wrap_head", "false", kFullyShard},
+      {kTorch, "", For::flat, "root_reshard", "false", kFlat},
+      {kTorch, "", For::flat, "wrap_embedding", "false", kWrap},
+      {kTorch, "", For::flat, "wrap_head", "false", kWrap},
       {kTorch, "", For::trains, "gradient_sync_every_micro_batch", "true", kFullyShard},
       {kTorch, "", For::trains, "offload", "[]", kFullyShard},
       {kTorch, "", For::trains, "cpu_offload_policy", "false", kFullyShard},
@@ -162,6 +170,10 @@ bool applies(const DefaultRow& row, const Job& job, const Role& role) {
   switch (row.roles) {
     case For::trains:
       return !role.serves();
+    case For::unit_by_unit:
+      return !role.serves() && role.engine != EngineKind::fsdp1;
+    case For::flat:
+      return role.engine == EngineKind::fsdp1;
     case For::policy:
       return !role.serves() && !is_value_model(role);
     case For::values:

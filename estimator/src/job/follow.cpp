@@ -51,6 +51,8 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "root_reshard",
                                                    "reshard_ranks",
                                                    "forward_prefetch",
+                                                   "backward_prefetch",
+                                                   "use_orig_params",
                                                    "wrap_embedding",
                                                    "wrap_head",
                                                    "tokens_per_micro_batch",

@@ -137,7 +137,7 @@ std::string get_engine(const Job&, const Role* r) {
 Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
   const auto [name, version] = split(text);
   const bool should_serve = r->kind == RoleKind::rollout || r->kind == RoleKind::server;
-  const std::string expected = should_serve ? "sglang or vllm" : "fsdp2, ddp or single";
+  const std::string expected = should_serve ? "sglang or vllm" : "fsdp2, fsdp1, ddp or single";
   if (auto why = unsupported_value("engine", name); !why.empty()) return {expected, {}, std::move(why)};
   if (name == "fsdp" && !should_serve) return {expected, "fsdp2", "AReaL calls FSDP2 fsdp, verl calls FSDP1 so"};
   const auto engine = parse<EngineKind>(name);
@@ -292,8 +292,8 @@ std::vector<Knob> role_rows() {
   return {
       row("model", of, text, {get_model, set_model}, semantics, "model of this role"),
       one_of(row("engine", of, text, {get_engine, set_engine}, semantics,
-                 "fsdp2, ddp, single, sglang or vllm; servers with a version"),
-             {"fsdp2", "ddp", "single", "sglang", "vllm"}),
+                 "fsdp2, fsdp1, ddp, single, sglang or vllm; servers with a version"),
+             {"fsdp2", "fsdp1", "ddp", "single", "sglang", "vllm"}),
       row("beside", of, text, {get_beside, set_beside}, semantics, "role whose GPUs it shares, or none"),
       row("in_process", of, flag, knob::flag<&Role::in_process>(), semantics,
           "with beside: shares the process too, so one CUDA context and one caching allocator"),
@@ -383,7 +383,7 @@ std::vector<Knob> trainer_rows() {
                    "moves states to the host between phases; each phase begins and ends with a copy"),
              {"parameters", "optimizer"}),
       saves(row("cpu_offload_policy", of, flag, knob::flag<&Trainer::cpu_offload_policy>(), speed,
-                "FSDP2's CPUOffloadPolicy: parameters, gradients and optimizer states live on the host, and so does the step"),
+                "FSDP2's CPUOffloadPolicy, FSDP1's CPUOffload: parameters, gradients and optimizer states live on the host"),
             "keeps only gathered layers on the GPU; every layer crosses the bus and the optimizer runs on the CPU"),
       saves(row("reshard_after_forward", of, flag, knob::flag<&Trainer::reshard_after_forward>(), speed,
                 "the layers' gathered parameters are freed after the forward pass"),
@@ -394,7 +394,15 @@ std::vector<Knob> trainer_rows() {
                      kGpuLimit, "ranks"),
               "auto"),
       row("forward_prefetch", of, flag, knob::flag<&Trainer::forward_prefetch>(), speed,
-          "every layer gathers the next one's parameters: set_modules_to_forward_prefetch"),
+          "every layer gathers the next one's parameters: set_modules_to_forward_prefetch, FSDP1's forward_prefetch"),
+      one_of(
+          saves(row("backward_prefetch", learner, choice, knob::choice<&Trainer::backward_prefetch>(), speed,
+                    "FSDP1: when the backward pass gathers the next unit: before this one computes (pre), behind it (post), or "
+                    "when it is its turn (none)"),
+                "one unit less is gathered in the backward pass, which waits for every gather"),
+          spellings<BackwardPrefetch>()),
+      row("use_orig_params", learner, flag, knob::flag<&Trainer::use_orig_params>(), free,
+          "FSDP1: the optimizer sees parameters, not flat ones; zero_grad then frees no gradients"),
       row("wrap_embedding", of, flag, knob::flag<&Trainer::wrap_embedding>(), speed, "the embedding is an FSDP unit of its own"),
       row("wrap_head", of, flag, knob::flag<&Trainer::wrap_head>(), speed, "the output layer is an FSDP unit of its own"),
       saves(row("gradient_sync_every_micro_batch", learner, flag, knob::flag<&Trainer::gradient_sync_every_micro_batch>(), speed,
@@ -407,9 +415,11 @@ std::vector<Knob> trainer_rows() {
                          "DDP: MiB of gradients that are reduced at once; auto: 25, the first time 1"),
                      kBucketLimit, "MiB"),
               "auto"),
-      within(row("replicas", of, count, knob::count<&Trainer::replicas>(), speed,
-                 "HSDP: shard groups that each hold all parameters; 1: the parameters are split over all ranks"),
-             kGpuLimit, "groups"),
+      within(
+          row("replicas", of, count, knob::count<&Trainer::replicas>(), speed,
+              "HSDP: shard groups that each hold all parameters; 1: the parameters are split over all ranks; FSDP1: as many as "
+              "ranks are NO_SHARD"),
+          kGpuLimit, "groups"),
       saves(row("memory_efficient_load", of, flag, knob::flag<&Trainer::memory_efficient_load>(), free,
                 "AReaL: rank 0 loads the model on the host and sends it; without it every GPU loads the whole model"),
             "loads the model on the host of rank 0; the start takes longer"),

@@ -10,7 +10,7 @@ namespace {
 struct Word {
   std::string_view theirs, ours;
 };
-constexpr std::array<Word, 76> kWords{{
+constexpr std::array<Word, 79> kWords{{
     {"max_tokens_per_mb", "tokens_per_micro_batch"},
     {"max_tokens_per_gpu", "tokens_per_micro_batch"},
     {"ppo_max_token_len_per_gpu", "tokens_per_micro_batch"},
@@ -87,6 +87,9 @@ constexpr std::array<Word, 76> kWords{{
     {"train_batch_size", "sequences_per_step"},
     {"hsdp", "replicas"},
     {"fsdp_size", "replicas"},
+    {"sharding_strategy", "reshard_after_forward"},
+    {"fsdp_backward_prefetch", "backward_prefetch"},
+    {"fsdp_use_orig_params", "use_orig_params"},
 }};
 
 }  // namespace

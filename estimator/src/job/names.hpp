@@ -55,6 +55,10 @@ inline constexpr std::array<std::pair<OptimizerForm, std::string_view>, 3> kName
     {{OptimizerForm::foreach, "foreach"}, {OptimizerForm::fused, "fused"}, {OptimizerForm::loop, "loop"}}};
 
 template <>
+inline constexpr std::array<std::pair<BackwardPrefetch, std::string_view>, 3> kNames<BackwardPrefetch>{
+    {{BackwardPrefetch::pre, "pre"}, {BackwardPrefetch::post, "post"}, {BackwardPrefetch::none, "none"}}};
+
+template <>
 inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kNames<AdapterFormat>{
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 

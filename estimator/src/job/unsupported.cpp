@@ -8,7 +8,7 @@ namespace {
 struct KeyRow {
   std::string_view key, what;
 };
-constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights"},
+constexpr std::array<KeyRow, 11> kKeys{{{"quantize", "quantised training weights"},
                                         {"quantization", "quantised training weights"},
                                         {"speculative", "speculative decoding"},
                                         {"draft", "speculative decoding"},
@@ -17,15 +17,15 @@ constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights
                                         {"virtual_pipeline", "virtual pipeline stages"},
                                         {"teacher", "distillation with a teacher"},
                                         {"tree_training", "tree training"},
+                                        {"keep_low_precision_grads", "FSDP1's keep_low_precision_grads"},
                                         {"vision", "training of a vision tower"}}};
 
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 32> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 31> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "archon", "Archon"},
                                             {"engine", "deepspeed", "DeepSpeed"},
-                                            {"engine", "fsdp1", "FSDP1"},
                                             {"engine", "veomni", "VeOmni"},
                                             {"engine", "torchtitan", "torchtitan"},
                                             {"engine", "trtllm", "TensorRT-LLM"},

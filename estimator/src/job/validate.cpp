@@ -247,6 +247,34 @@ class Validator {
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
     if (role.engine == EngineKind::ddp) check_ddp(role);
+    if (role.engine == EngineKind::fsdp1) return check_fsdp1(role);
+    if (t.backward_prefetch != BackwardPrefetch::pre) not_its_own(role, "backward_prefetch", "pre", "it is FSDP1's");
+    if (t.use_orig_params) not_its_own(role, "use_orig_params", "false", "it is FSDP1's");
+  }
+
+  void not_its_own(const Role& role, std::string_view knob, std::string expected, std::string_view whose) {
+    const std::string key = key_of(role, knob);
+    problem(key, get(job_, key), std::move(expected), std::string(whose));
+  }
+
+  /// What FSDP2 alone has, and what of FSDP1 is not described.
+  void check_fsdp1(const Role& role) {
+    const Trainer& t = role.trainer;
+    if (t.framework == Framework::areal) problem(key_of(role, "engine"), "fsdp1", "fsdp2", "AReaL has no FSDP1");
+    constexpr std::string_view kWhose = "it is FSDP2's: FSDP1 wraps layers, and the root keeps the rest gathered";
+    if (t.root_reshard) not_its_own(role, "root_reshard", "false", kWhose);
+    if (t.reshard_ranks > 0) not_its_own(role, "reshard_ranks", "auto", kWhose);
+    if (t.wrap_embedding) not_its_own(role, "wrap_embedding", "false", kWhose);
+    if (t.wrap_head) not_its_own(role, "wrap_head", "false", kWhose);
+    if (t.lora.rank > 0 && t.forward_prefetch)
+      problem(key_of(role, "forward_prefetch"), "true", "false", "not supported yet: LoRA under FSDP1 with forward_prefetch");
+    if (t.use_orig_params && t.optimizer_form == OptimizerForm::loop)
+      problem(key_of(role, "optimizer_form"), "loop", "foreach or fused",
+              "not supported yet: a loop over the pieces of parameters that a rank of FSDP1 has");
+    const bool learns = role.kind != RoleKind::reference && role.kind != RoleKind::reward;
+    if (t.cpu_offload_policy && learns && t.micro_batches != 1 && t.gradient_sync_every_micro_batch)
+      problem(key_of(role, "gradient_sync_every_micro_batch"), "true", "false, or micro_batches: 1",
+              "FSDP1's CPUOffload cannot add up gradients that were reduced");
   }
 
   /// DDP has plain parameters on every rank: what FSDP2 does with formats, shards and the host is not there.

@@ -161,6 +161,7 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
     grad_enabled = false;
     Tensor seed = g[0];
     backward(again, std::move(seed));
+    nested_ends.push_back(events.size());
     grad_enabled = grad;
     scope = begun;
     return Gradients{collected};

@@ -131,6 +131,7 @@ class Eager {
   std::vector<Storage> storages;
   std::vector<Leaf> leaves;
   std::vector<EagerEvent> events;
+  std::vector<std::size_t> nested_ends;  ///< of reentrant checkpoints: number of the event behind the nested backward pass
 
   // ---- state of the interpreter
   bool grad_enabled = true;

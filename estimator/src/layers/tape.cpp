@@ -88,6 +88,7 @@ class Builder {
     if (simulated.size() <= static_cast<std::size_t>(unit)) simulated.resize(static_cast<std::size_t>(unit) + 1);
     auto& events = simulated[static_cast<std::size_t>(unit)];
     for (const EagerEvent* e : s.events) {
+      if (s.backward && ends_nested(e)) nested_ends_[{station, unit}] = events.size();
       const Born& b = born_[static_cast<std::size_t>(e->storage)];
       TapeEvent t;
       t.kind = static_cast<TapeEvent::Kind>(e->kind);
@@ -118,6 +119,9 @@ class Builder {
       segments[0].events = simulated[0];
       if (n > 1) segments[2].events = simulated[n - 1];
       if (n > 2) segments[1].events = simulated[1];
+      const int last = static_cast<int>(n) - 1;
+      for (const auto& [segment, unit] : {std::pair(0, 0), std::pair(1, 1), std::pair(2, last)})
+        if (key.second) segments[segment].nested_end = nested_ends_[{key.first, unit}];
       if (n > 3 && !same(simulated[1], simulated[2])) throw Defect("two inner layers of a run behave differently");
     }
   }
@@ -125,6 +129,11 @@ class Builder {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const TapeEvent& x, const TapeEvent& y) {
       return x.kind == y.kind && x.site == y.site && x.relative == y.relative && x.offset == y.offset;
     });
+  }
+
+  bool ends_nested(const EagerEvent* e) const {
+    const auto number = static_cast<std::size_t>(e - g_.events.data());
+    return std::find(g_.nested_ends.begin(), g_.nested_ends.end(), number) != g_.nested_ends.end();
   }
 
   TapeSum flat(const Polynomial& p) {
@@ -195,6 +204,7 @@ class Builder {
   Tape tape_;
   std::vector<Born> born_;
   std::map<std::pair<std::size_t, bool>, std::vector<std::vector<TapeEvent>>> units_;
+  std::map<std::pair<std::size_t, int>, std::size_t> nested_ends_;  ///< by station and unit
 };
 
 }  // namespace

@@ -59,10 +59,11 @@ struct LeftGradient {
 struct Segment {
   std::vector<TapeEvent> events;
   std::vector<LeftGradient> gradients;
-  Bytes gradient_bytes = 0;  ///< of all of them
-  std::uint32_t number = 0;  ///< among the tape's segments that have events
-  Summary summary;           ///< a leaf's gradient stays
-  Summary summary_adding;    ///< a leaf's gradient is added into the one that is there, and freed
+  Bytes gradient_bytes = 0;    ///< of all of them
+  std::uint32_t number = 0;    ///< among the tape's segments that have events
+  std::size_t nested_end = 0;  ///< events up to the end of a reentrant checkpoint's own backward pass; 0: there is none
+  Summary summary;             ///< a leaf's gradient stays
+  Summary summary_adding;      ///< a leaf's gradient is added into the one that is there, and freed
 };
 /// Which unit of a run: the first, an inner, the last. A run of one unit has only `first`.
 enum class Unit : std::uint8_t { first, inner, last };

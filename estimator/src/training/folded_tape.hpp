@@ -9,6 +9,10 @@
 
 namespace oomplan {
 
+/// What becomes of a leaf's gradient: it stays (first micro-batch), or is added into the one that is there (or copied into a
+/// bucket), or that one goes with it, because their sum is copied into a bucket.
+enum class LeafGradients : std::uint8_t { keep, add, move };
+
 class FoldedTape {
  public:
   /// Nothing is evaluated before the first segment is asked for; then all are. REQUIRES: the tape outlives this.
@@ -27,15 +31,20 @@ class FoldedTape {
     return evaluate(s.summary_adding, values_);
   }
   /// The same where the gradient that is there goes too.
-  TorchSpan segment_moving(const Segment& s) const {
+  TorchSpan segment_moving(const Segment& s) const { return part(s, 0, s.events.size(), LeafGradients::move); }
+  /// Events `from` to `to` of a segment.
+  TorchSpan part(const Segment& s, std::size_t from, std::size_t to, LeafGradients gradients) const {
     TorchSpan span;
     const auto put = [&](Bytes bytes) { span = then(span, {bytes, std::max<Bytes>(bytes, 0), 1, bytes > 0 ? 0 : -1}); };
-    for (const TapeEvent& e : s.events) {
+    for (std::size_t i = from; i < to; ++i) {
+      const TapeEvent& e = s.events[i];
+      const bool gradient = e.kind == TapeEvent::Kind::gradient;
+      if (gradient && gradients == LeafGradients::keep) continue;
       const TapeSite& site = tape_->sites[e.site];
       const std::int64_t units = tape_->stations[site.station].count;
       const Bytes bytes = site.bytes.value(counts_) * (e.all_inner ? (units > 0 ? units : counts_.n) - 2 : 1);
       put(e.kind == TapeEvent::Kind::alloc ? bytes : -bytes);
-      if (e.kind == TapeEvent::Kind::gradient) put(-bytes);
+      if (gradient && gradients == LeafGradients::move) put(-bytes);
     }
     return span;
   }

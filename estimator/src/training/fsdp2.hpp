@@ -14,25 +14,26 @@
 #include <vector>
 
 #include "training/ddp_buckets.hpp"
+#include "training/engine_sites.hpp"
 #include "training/plan.hpp"
 #include "training/player.hpp"
 
 namespace oomplan {
 
 template <class R>
-class Fsdp2 {
+class Fsdp2 : EngineSites<R> {
+  using EngineSites<R>::site, EngineSites<R>::host_site, EngineSites<R>::prefix;
+
  public:
   /// `role` stands before the names of sites.
-  Fsdp2(R& r, const TrainPlan& plan, std::string_view role) : r_(r), plan_(plan), micro_(Index(0)), buckets_(r, plan, role) {
+  Fsdp2(R& r, const TrainPlan& plan, std::string_view role)
+      : EngineSites<R>(r, role), r_(r), plan_(plan), micro_(Index(0)), buckets_(r, plan, role) {
     if constexpr (R::kWrites) {
-      prefix_ = role.empty() ? "" : std::string(role) + ".";
       const Tape& any = plan.train != nullptr ? *plan.train : *plan.log_probs;
       units_.resize(any.stations.size());
       for (std::size_t s = 0; s < any.stations.size(); ++s)
         if (plan.wrapped[s]) units_[s] = sites_of(plan.units[s], station_name(any.stations[s].place));
       root_ = sites_of(plan.root, "root");
-    } else {
-      (void)role;
     }
     parameters_ = site("", "parameters", plan.resident, Category::weights, Holder::resident);
     optimizer_ = site("", "optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
@@ -191,43 +192,6 @@ class Fsdp2 {
   static std::string_view station_name(StationPlace place) {
     return place == StationPlace::embedding ? "embedding" : place == StationPlace::layers ? "layer" : "head";
   }
-  SiteRef site(std::string_view unit, std::string_view name, Bytes bytes, Category category, Holder holder,
-               std::uint8_t stream = 0) {
-    if constexpr (R::kWrites) {
-      Site row;
-      row.name = named(unit, name);
-      row.bytes = bytes;
-      row.category = category;
-      row.holder = holder;
-      row.stream = stream;
-      return r_.site(std::move(row));
-    } else {
-      (void)unit;
-      (void)name;
-      (void)category;
-      (void)holder;
-      (void)stream;
-      return {0, bytes, Pool::torch};
-    }
-  }
-  std::string named(std::string_view unit, std::string_view name) const {
-    return prefix_ + std::string(unit) + (unit.empty() ? "" : ".") + std::string(name);
-  }
-  SiteRef host_site(std::string_view unit, std::string_view name, Bytes bytes) {
-    if constexpr (R::kWrites) {
-      Site row;
-      row.name = named(unit, name);
-      row.bytes = bytes;
-      row.category = Category::host_copy;
-      row.pool = Pool::pinned;
-      row.holder = Holder::resident;
-      return r_.site(std::move(row));
-    } else {
-      (void)unit;
-      (void)name;
-      return {0, bytes, Pool::pinned};
-    }
-  }
   Sites sites_of(const UnitBytes& b, std::string_view unit) {
     Sites s;
     s.upload = site(unit, "shard_from_host", b.upload, Category::communication, Holder::communication, 1);
@@ -267,7 +231,7 @@ class Fsdp2 {
   }
   SiteRef leaf_site(const TapeLeaf& leaf, DType storage) {
     Site row;
-    row.name = prefix_ + leaf.name;
+    row.name = prefix() + leaf.name;
     row.shape = leaf.shape;
     if (!row.shape.empty() && plan_.sharded) row.shape[0] = ceil_div(row.shape[0], plan_.ranks);
     std::int64_t n = 1;
@@ -461,7 +425,6 @@ class Fsdp2 {
 
   R& r_;
   const TrainPlan& plan_;
-  std::string prefix_;
   Index micro_;
   std::vector<Sites> units_;  ///< of the stations; only when a program is written
   Sites root_;

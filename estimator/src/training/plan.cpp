@@ -83,14 +83,15 @@ Bytes step_transient(const Tape& tape, const Trainer& t, std::int64_t ranks, Byt
   return most;
 }
 
-/// Under FSDP2 adapters are cast to the compute dtype like everything else; one device runs them as they are stored. Checkpoints
+/// Under FSDP adapters are cast to the compute dtype like everything else; one device runs them as they are stored. Checkpoints
 /// need an input with a gradient, and the RL frameworks ask for one in any case.
 AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   AdapterOptions o;
   if (t.lora.rank == 0) return o;
   o.rank = t.lora.rank;
   o.targets = t.lora.targets;
-  o.dtype = engine != EngineKind::fsdp2 && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.compute;
+  const bool casts = engine == EngineKind::fsdp2 || (engine == EngineKind::fsdp1 && t.compute != t.storage);
+  o.dtype = !casts && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.compute;
   o.dropout = t.lora.dropout > 0;
   o.input_gradients = t.recompute != Recompute::none || t.framework != Framework::torch;
   return o;
@@ -102,7 +103,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, bool internals
   k.framework = t.framework;
   k.parameters = t.compute;
   k.autocast = t.autocast;
-  k.casts_layer_inputs = t.compute != t.storage;
+  k.casts_layer_inputs = engine != EngineKind::fsdp1 && t.compute != t.storage;
   k.padding_mask = t.padding_mask;
   k.sdpa_math = t.sdpa_math;
   k.several_sequences = t.sequences_per_micro_batch > 1;
@@ -110,6 +111,36 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, bool internals
   k.adapters = adapter_options(t, engine);
   k.kernel_internals = internals;
   return k;
+}
+
+/// FullyShardedDataParallel.clip_grad_norm_ brings the norm of the host's gradients to the device: four fp32 scalars at once.
+constexpr Bytes kClipScalars = 4 * 4;
+
+/// What is different with flat parameters, once `p` is what it is under FSDP2.
+void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
+  p.forward_prefetch = t.forward_prefetch;
+  p.backward_prefetch = t.backward_prefetch;
+  p.use_orig_params = t.use_orig_params;
+  p.reentrant = t.reentrant && t.recompute != Recompute::none;
+  p.reshard_ranks = 0;
+  p.reshard_root = t.framework == Framework::verl;  // behind a forward-only pass, which torch does not
+  p.flat = flat_units(tape, t, p.wrapped, p.storage, p.ranks);
+  const auto sum = [&](Bytes FlatBytes::* member) {
+    Bytes all = p.flat.root.*member;
+    for (std::size_t s = 0; s < tape.stations.size(); ++s) all += p.flat.units[s].*member * tape.stations[s].count;
+    return all;
+  };
+  p.resident = sum(&FlatBytes::resident);
+  if (!p.trains) return;
+  p.gradients = sum(&FlatBytes::gradient) + sum(&FlatBytes::adapter_gradients);
+  p.optimizer = p.gradients * states_per_element(t.optimizer);
+  p.optimizer_steps = adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * p.flat.shards : 0;
+  if (t.cpu_offload_policy)
+    p.step_transient = t.clip ? kClipScalars : 0;
+  else if (adam(t.optimizer) && t.optimizer_form != OptimizerForm::fused)
+    p.step_transient = t.optimizer_form == OptimizerForm::foreach ? p.gradients : p.flat.loop;
+  else
+    p.step_transient = 0;
 }
 
 /// torch/nn/parallel/distributed.py, 2.13: _BucketConfig; the first bucket is small only where no size is given
@@ -170,7 +201,8 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.train_counts = pass_counts(t, t.tokens_per_micro_batch, head);
   p.log_prob_counts =
       pass_counts(t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head);
-  p.sharded = engine == EngineKind::fsdp2;
+  p.flattened = engine == EngineKind::fsdp1;
+  p.sharded = p.flattened || engine == EngineKind::fsdp2;
   p.ranks = p.sharded ? t.layout.data * t.layout.context / std::max<std::int64_t>(1, t.replicas) : 1;
   p.trains = trains;
   p.micro_batches = std::max<std::int64_t>(1, micro_batches);
@@ -194,9 +226,11 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.wrapped.assign(tape.stations.size(), false);
   for (std::size_t s = 0; s < tape.stations.size(); ++s) {
     const auto place = tape.stations[s].place;
-    // a tied embedding stays in the root, where the head can reach it (verl utils/fsdp_utils.py apply_fsdp2; AReaL the same)
-    p.wrapped[s] = place == StationPlace::layers || (!tape.tied && place == StationPlace::embedding && t.wrap_embedding) ||
-                   (!tape.tied && place == StationPlace::head && t.wrap_head);
+    // a tied embedding stays in the root, where the head can reach it (verl utils/fsdp_utils.py apply_fsdp2; AReaL the same);
+    // FSDP1's policies name the layers alone (torch/distributed/fsdp/wrap.py: transformer_auto_wrap_policy)
+    const bool apart = !tape.tied && !p.flattened;
+    p.wrapped[s] = place == StationPlace::layers || (apart && place == StationPlace::embedding && t.wrap_embedding) ||
+                   (apart && place == StationPlace::head && t.wrap_head);
   }
   std::int64_t parameters = 0, tensors = 0, largest = 0;
   Bytes trained = 0;
@@ -224,6 +258,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.optimizer = trains ? trained * states_per_element(t.optimizer) : 0;
   p.optimizer_steps = trains && adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * tensors : 0;
   p.step_transient = trains ? step_transient(tape, t, p.ranks, trained) : 0;
+  if (p.flattened) flatten(p, tape, t);
   p.full_compute = bytes_of(parameters, t.compute);
   p.largest_tensor = bytes_of(largest, t.compute);
   std::int64_t rotary = 0;

@@ -12,6 +12,7 @@
 
 #include "catalog/architecture.hpp"
 #include "layers/tape.hpp"
+#include "training/flat_units.hpp"
 
 namespace oomplan {
 
@@ -63,7 +64,8 @@ struct TrainPlan {
   const Tape* train = nullptr;  ///< null: this role only runs log-probs
   const Tape* log_probs = nullptr;
   PassCounts train_counts, log_prob_counts;
-  bool sharded = true;                         ///< FSDP2; false: one device or DDP, plain parameters
+  bool sharded = true;                         ///< FSDP; false: one device or DDP, plain parameters
+  bool flattened = false;                      ///< FSDP1: `flat` has its units
   bool bucket_views = false;                   ///< DDP: gradients are views of the buckets
   Bytes bucket_cap = 0, first_bucket_cap = 0;  ///< DDP: a bucket that has reached it is full
   std::int64_t ranks = 1;                      ///< N
@@ -71,6 +73,7 @@ struct TrainPlan {
   std::vector<UnitBytes> units;
   std::vector<bool> wrapped;  ///< the station is a unit of its own; otherwise its parameters belong to the root
   UnitBytes root;
+  FlatUnits flat;
   Bytes resident = 0;         ///< all parameters on this rank
   Bytes gradients = 0;        ///< all sharded (or whole) gradients
   Bytes optimizer = 0;        ///< states
@@ -84,6 +87,9 @@ struct TrainPlan {
   bool reshard_layers = true, reshard_root = true;
   std::int64_t reshard_ranks = 0;  ///< what is resharded is split over so many ranks until backward; 0: over all
   bool forward_prefetch = false;   ///< a layer gathers the next one's parameters
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
+  bool use_orig_params = false;
+  bool reentrant = false;  ///< layers are checkpointed so
   bool sync_every = true;
   bool offload_parameters = false, offload_optimizer = false, cpu_offload = false;
   bool loss_inside = true;  ///< the loss is part of the root's forward pass

@@ -13,9 +13,9 @@ namespace oomplan {
 
 /// Which of a unit's gradients: a loop variable of the reduction still holds the last parameter's one while the others are gone.
 enum class Which : std::uint8_t { all, all_but_last, last };
-/// What becomes of a leaf's gradient: it stays (first micro-batch), or is added into the one that is there (or copied into a
-/// bucket), or that one goes with it, because their sum is copied into a bucket.
-enum class LeafGradients : std::uint8_t { keep, add, move };
+/// Where a backward segment can be cut in two: in front of what makes its last gradient of a leaf, or behind a reentrant
+/// checkpoint's own backward pass.
+enum class Cut : std::uint8_t { last_gradient, nested_end };
 
 template <class R>
 class Player {
@@ -55,6 +55,18 @@ class Player {
     }
   }
 
+  /// A unit's backward pass with `between` at the cut; the end when there is none such.
+  template <class Between>
+  void play_cut(std::size_t station, Unit unit, Index at, Index micro_batch, Cut cut, LeafGradients gradients,
+                Between&& between) {
+    const Segment& segment = tape_.stations[station].segment(true, unit);
+    const std::size_t n = segment.events.size(), where = cut == Cut::nested_end ? segment.nested_end : last_gradient(segment);
+    const std::size_t middle = where == 0 ? n : where;
+    play_part(segment, 0, middle, at, micro_batch, gradients);
+    between();
+    play_part(segment, middle, n, at, micro_batch, gradients);
+  }
+
   /// Frees the gradients that the unit's backward pass has left (they have been reduced).
   void free_gradients(std::size_t station, Unit unit, Index at, Index micro_batch, Which which = Which::all, int last_leaf = -1) {
     const Segment& segment = tape_.stations[station].segment(true, unit);
@@ -92,6 +104,18 @@ class Player {
   }
 
  private:
+  void play_part(const Segment& segment, std::size_t from, std::size_t to, Index at, Index micro_batch, LeafGradients gradients) {
+    if constexpr (R::kWrites)
+      for (std::size_t i = from; i < to; ++i) write(segment.events[i], at, micro_batch, gradients);
+    else
+      r_.call(folded_.part(segment, from, to, gradients));
+  }
+  /// The event that makes it; 0 when there is none.
+  std::size_t last_gradient(const Segment& segment) const {
+    for (std::size_t i = segment.events.size(); i-- > 0;)
+      if (segment.events[i].kind == TapeEvent::Kind::alloc && tape_.sites[segment.events[i].site].leaf >= 0) return i;
+    return 0;
+  }
   void register_sites(const std::string& prefix) {
     for (const auto& s : tape_.sites) {
       Site row;

@@ -1,0 +1,75 @@
+// The training engine that a plan asks for, behind one face.
+#pragma once
+#include <optional>
+#include <string_view>
+
+#include "training/fsdp1.hpp"
+#include "training/fsdp2.hpp"
+
+namespace oomplan {
+
+template <class R>
+class TrainEngine {
+ public:
+  /// `role` stands before the names of sites. REQUIRES: `r` and `plan` outlive this.
+  TrainEngine(R& r, const TrainPlan& plan, std::string_view role) {
+    if (plan.flattened)
+      fsdp1_.emplace(r, plan, role);
+    else
+      fsdp2_.emplace(r, plan, role);
+  }
+  TrainEngine(const TrainEngine&) = delete;
+  TrainEngine& operator=(const TrainEngine&) = delete;
+
+  void load() {
+    on([](auto& e) { e.load(); });
+  }
+  /// DDP, before a micro-batch's forward pass. `gradients`: there are some of earlier micro-batches.
+  void rebuild_buckets(bool gradients) {
+    if (fsdp2_) fsdp2_->rebuild_buckets(gradients);
+  }
+  void offload_parameters() {
+    on([](auto& e) { e.offload_parameters(); });
+  }
+  void reload_parameters() {
+    on([](auto& e) { e.reload_parameters(); });
+  }
+  void make_states() {
+    on([](auto& e) { e.make_states(); });
+  }
+  void offload_states() {
+    on([](auto& e) { e.offload_states(); });
+  }
+  void reload_states() {
+    on([](auto& e) { e.reload_states(); });
+  }
+  /// Drops what the step before has left, in front of any forward pass.
+  void before_forward() {
+    if (fsdp1_) fsdp1_->before_forward();
+  }
+  void forward(Player<R>& player, Index micro) {
+    on([&](auto& e) { e.forward(player, micro); });
+  }
+  void backward(Player<R>& player, Index micro, bool first, bool last) {
+    on([&](auto& e) { e.backward(player, micro, first, last); });
+  }
+  void optimizer_step() {
+    on([](auto& e) { e.optimizer_step(); });
+  }
+  void drop_gradients(Player<R>& player) {
+    on([&](auto& e) { e.drop_gradients(player); });
+  }
+
+ private:
+  template <class Do>
+  void on(Do&& act) {
+    if (fsdp1_)
+      act(*fsdp1_);
+    else
+      act(*fsdp2_);
+  }
+  std::optional<Fsdp1<R>> fsdp1_;
+  std::optional<Fsdp2<R>> fsdp2_;
+};
+
+}  // namespace oomplan

@@ -1,0 +1,124 @@
+#include "training/flat_units.hpp"
+
+#include <algorithm>
+
+namespace oomplan {
+namespace {
+
+/// The parameters of one flat parameter, in order.
+class Flat {
+ public:
+  Flat(const Trainer& t, std::int64_t ranks) : t_(t), ranks_(ranks) {}
+  void put(std::int64_t elements, DType storage) {
+    if (t_.use_orig_params) n_ = round_up(n_, kAlignment / bytes_of(1, t_.compute));
+    starts_.push_back(n_);
+    n_ += elements;
+    storage_ = storage;
+  }
+  void end() {
+    if (t_.use_orig_params) n_ = round_up(n_, ranks_);
+  }
+  bool empty() const { return starts_.empty(); }
+  std::int64_t elements() const { return n_; }
+  std::int64_t shard() const { return ceil_div(n_, ranks_); }
+  DType storage() const { return storage_; }
+  /// Parameters of which rank 0 has a piece.
+  std::int64_t begun() const {
+    return std::count_if(starts_.begin(), starts_.end(), [&](std::int64_t at) { return at < shard(); });
+  }
+
+ private:
+  /// _get_aligned_numel: with use_orig_params every parameter begins at an address that 16 divides
+  static constexpr std::int64_t kAlignment = 16;
+  const Trainer& t_;
+  std::int64_t ranks_;
+  std::int64_t n_ = 0;
+  std::vector<std::int64_t> starts_;
+  DType storage_ = DType::fp32;
+};
+
+FlatBytes bytes_of_flat(const Flat& f, const Trainer& t, std::int64_t ranks, bool trained) {
+  FlatBytes b;
+  const std::int64_t n = f.elements(), s = f.shard();
+  const bool casts = f.storage() != t.compute;
+  b.resident = bytes_of(s, f.storage());
+  if (ranks > 1) {
+    b.upload = t.cpu_offload_policy ? b.resident : 0;
+    b.low_precision = casts ? bytes_of(s, t.compute) : 0;
+    b.unsharded = bytes_of(s * ranks, t.compute);
+  } else {
+    b.upload = t.cpu_offload_policy && casts ? b.resident : 0;
+    b.unsharded = t.cpu_offload_policy || casts ? bytes_of(n, t.compute) : 0;
+  }
+  if (!trained) return b;
+  b.fresh = bytes_of(n, t.compute);
+  b.reduced = t.compute != t.reduce ? bytes_of(n, t.reduce) : 0;
+  if (ranks > 1) {
+    b.padded = s * ranks != n ? bytes_of(s * ranks, t.reduce) : 0;
+    b.output = bytes_of(s, t.reduce);
+  } else {
+    b.output = f.storage() != t.reduce ? bytes_of(n, t.reduce) : 0;
+  }
+  b.gradient = bytes_of(s, f.storage());
+  return b;
+}
+
+/// torch's loop holds the denominator of the tensor before beside two of its own (plan.cpp).
+struct Loop {
+  Bytes most = 0, before = 0;
+  void step(Bytes own) {
+    most = std::max(most, before + 2 * own);
+    before = own;
+  }
+};
+
+}  // namespace
+
+FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>& wrapped, const std::vector<DType>& storage,
+                     std::int64_t ranks) {
+  const std::size_t stations = tape.stations.size();
+  const bool lora = t.lora.rank > 0;
+  std::vector<Flat> flats(stations + 1, Flat(t, ranks));  // the root comes last
+  const auto unit_of = [&](const TapeLeaf& leaf) { return wrapped[leaf.station] ? leaf.station : stations; };
+  for (std::size_t i = 0; i < tape.leaves.size(); ++i)
+    if (const auto& leaf = tape.leaves[i]; !lora || !leaf.trainable) flats[unit_of(leaf)].put(leaf.elements(), storage[i]);
+
+  FlatUnits out;
+  out.units.resize(stations);
+  Loop loop;
+  const auto finish = [&](std::size_t u) {
+    Flat& flat = flats[u];
+    if (flat.empty()) return;
+    flat.end();
+    (u == stations ? out.root : out.units[u]) = bytes_of_flat(flat, t, ranks, !lora);
+    if (u == stations) out.at_load = 2 * bytes_of(flat.elements(), flat.storage());
+    if (lora) return;
+    const std::int64_t times = u == stations ? 1 : tape.stations[u].count;
+    out.shards += times * (t.use_orig_params ? flat.begun() : 1);
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(times, 2); ++i) loop.step(bytes_of(flat.shard(), flat.storage()));
+  };
+  finish(stations);  // the root's is the first that parameters() gives
+  for (std::size_t u = 0; u < stations; ++u) finish(u);
+  // Every adapter is a unit of its own inside of its layer's: FSDP1 wants a flat parameter trained or frozen as a whole
+  // (peft/utils/other.py fsdp_auto_wrap_policy, verl/utils/fsdp_utils.py get_fsdp_wrap_policy).
+  for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
+    const auto& leaf = tape.leaves[i];
+    if (!lora || !leaf.trainable) continue;
+    Flat flat(t, ranks);
+    flat.put(leaf.elements(), storage[i]);
+    flat.end();
+    FlatBytes& unit = unit_of(leaf) == stations ? out.root : out.units[leaf.station];
+    const Bytes shard = bytes_of(flat.shard(), storage[i]);
+    unit.resident += shard;
+    unit.adapter_gradients += shard;
+    const DType compute = t.compute != t.storage ? t.compute : storage[i];
+    unit.adapter_fresh += bytes_of(flat.elements(), compute);
+    unit.adapter_unsharded += ranks > 1 ? bytes_of(flat.shard() * ranks, compute) : 0;
+    out.shards += tape.stations[leaf.station].count;
+    loop.step(shard);
+  }
+  out.loop = loop.most;
+  return out;
+}
+
+}  // namespace oomplan

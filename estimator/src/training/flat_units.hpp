@@ -1,0 +1,43 @@
+// FSDP1's units: one flat parameter each, of which every rank holds an equal piece.
+//
+// torch 2.13, torch/distributed/fsdp/_flat_param.py. Legend: n elements of a flat parameter, N ranks that share it, s = ceil(n/N)
+// elements of a shard; c bytes of the compute format, r of the reduction's, w of the storage's.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include <oomplan/job.hpp>
+
+#include "layers/tape.hpp"
+
+namespace oomplan {
+
+/// Sizes of a unit in bytes. 0: there is no such tensor. On one rank (NO_SHARD) s = n and nothing is gathered.
+struct FlatBytes {
+  Bytes resident = 0;       ///< w s: the shard, and those of adapters inside of the unit
+  Bytes upload = 0;         ///< w s: its copy from the host while it is gathered, under CPUOffload
+  Bytes low_precision = 0;  ///< c s: the shard in the compute format while it is gathered
+  Bytes unsharded = 0;      ///< c s N: what the unit computes with; on one rank c n, 0 when that is the parameter itself
+  Bytes fresh = 0;          ///< c n: the flat gradient of one backward pass; 0: the unit is frozen
+  Bytes reduced = 0;        ///< r n: it in the format of the reduction
+  Bytes padded = 0;         ///< r s N: it with a length that N divides
+  Bytes output = 0;    ///< r s: of the reduce-scatter; on one rank: a sum over micro-batches in that format, if it has another
+  Bytes gradient = 0;  ///< w s: the gradient that the optimizer gets
+  Bytes adapter_gradients = 0;  ///< w s: of adapters inside of the unit
+  Bytes adapter_unsharded = 0;  ///< c s N: what adapters inside of the unit compute with
+  Bytes adapter_fresh = 0;      ///< c n: theirs without synchronisation
+};
+
+struct FlatUnits {
+  std::vector<FlatBytes> units;  ///< one entry per station; wrapped stations only
+  FlatBytes root;
+  std::int64_t shards = 0;  ///< trained tensors that the optimizer sees on rank 0
+  Bytes at_load = 0;        ///< 2 w n of the root: its parameters on the device and their flat copy, before it is cut
+  Bytes loop = 0;           ///< what an optimizer that goes from tensor to tensor holds at most
+};
+
+/// `wrapped`: of every station, whether it is a unit of its own. `storage`: of every leaf.
+FlatUnits flat_units(const Tape&, const Trainer&, const std::vector<bool>& wrapped, const std::vector<DType>& storage,
+                     std::int64_t ranks);
+
+}  // namespace oomplan

@@ -1,0 +1,461 @@
+// FSDP1 (FullyShardedDataParallel): one training step, and a forward-only pass, as memory programs.
+//
+// torch 2.13 (torch/distributed/fsdp: _runtime_utils.py, _flat_param.py), each checked by execution (docs/training.md):
+//   forward   a unit's shard is cast, gathered straight into its flat parameter and the cast freed; the flat parameter goes
+//             behind the unit, but for the root's, which stays.
+//   backward  BACKWARD_PRE gathers the unit that comes next before this one computes. The gradients of a unit's parameters wait
+//             for each other in front of the node that split the flat parameter; there they are concatenated into a flat
+//             gradient, which is cast, padded and reduced. Nothing is kept for another unit.
+//   forward_prefetch  splits the next unit's flat parameter before this unit computes, so that its gradients wait until this
+//             one's backward pass is over too: autograd runs what was made last first.
+#pragma once
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "training/engine_sites.hpp"
+#include "training/plan.hpp"
+#include "training/player.hpp"
+
+namespace oomplan {
+
+template <class R>
+class Fsdp1 : EngineSites<R> {
+  using EngineSites<R>::site, EngineSites<R>::host_site;
+
+ public:
+  /// `role` stands before the names of sites.
+  Fsdp1(R& r, const TrainPlan& plan, std::string_view role) : EngineSites<R>(r, role), r_(r), plan_(plan), micro_(Index(0)) {
+    if constexpr (R::kWrites) {
+      const Tape& any = tape();
+      units_.resize(any.stations.size());
+      for (std::size_t s = 0; s < any.stations.size(); ++s)
+        if (plan.wrapped[s]) units_[s] = sites_of(plan.flat.units[s], "layer");
+      root_ = sites_of(plan.flat.root, "root");
+    }
+    parameters_ = site("", "parameters", plan.resident, Category::weights, Holder::resident);
+    optimizer_ = site("", "optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
+    host_parameters_ = host_site("", "parameters on the host", plan.resident);
+    host_optimizer_ = host_site("", "optimizer states on the host", plan.optimizer);
+    host_gradients_ = host_site("", "gradients on the host", plan.cpu_offload ? plan.gradients : 0);
+    buffers_ = site("", "buffers", plan.buffers, Category::buffers, Holder::resident);
+    transient_ = site("", "optimizer.temporaries", plan.step_transient, Category::temporaries, Holder::local);
+  }
+
+  /// Parameters and buffers of this rank. CPUOffload leaves them on the host, with room for the gradients.
+  void load() {
+    if (plan_.cpu_offload) {
+      r_.alloc(host_parameters_);
+      r_.alloc(host_gradients_);
+    } else {
+      place_parameters();
+    }
+    r_.alloc(buffers_);
+  }
+  void place_parameters() {
+    each_shard([&](const SiteRef& s, Index at) { r_.alloc(s, at); });
+  }
+  void take_parameters() {
+    each_shard([&](const SiteRef& s, Index at) { r_.free(s, at); });
+  }
+  /// Between phases: parameters or states go to (pinned) host memory and come back. There is no transient on the device.
+  void offload_parameters() {
+    r_.alloc(host_parameters_);
+    take_parameters();
+  }
+  void reload_parameters() {
+    place_parameters();
+    r_.free(host_parameters_);
+  }
+  void make_states() { r_.alloc(plan_.cpu_offload ? host_optimizer_ : optimizer_); }
+  void offload_states() {
+    r_.alloc(host_optimizer_);
+    r_.free(optimizer_);
+  }
+  void reload_states() {
+    r_.alloc(optimizer_);
+    r_.free(host_optimizer_);
+  }
+
+  /// In front of every forward pass: the root drops flat gradients that the optimizer no longer sees
+  /// (_reset_flat_param_grad_info_if_needed).
+  void before_forward() {
+    if (left_) free_gradients();
+    left_ = false;
+  }
+  /// Forward pass of one micro-batch; `player` plays the tape of the pass.
+  void forward(Player<R>& player, Index micro) {
+    remember(micro_, micro);
+    const Tape& tape = player.tape();
+    player.play(station(tape, StationPlace::inputs), false, Unit::first, Index(0), micro);
+    if (!root_held_) gather(root(), Index(0));
+    if (prefetches_forward()) gather_first(tape);
+    for (std::size_t s = 1; s < tape.stations.size(); ++s) {
+      const auto place = tape.stations[s].place;
+      if (place == StationPlace::loss && !plan_.loss_inside) leave_root(&tape == plan_.log_probs);
+      if (place == StationPlace::chunks || place == StationPlace::finish || place == StationPlace::loss) {
+        player.play_all(s, false, micro);
+        if (place == StationPlace::loss && plan_.loss_inside) leave_root(&tape == plan_.log_probs);
+        continue;
+      }
+      player.each_unit(s, false, [&](Unit u, Index at) { forward_unit(player, s, u, at); });
+    }
+    layers_held_ = !returned_after_forward();
+  }
+
+  /// Backward pass of one micro-batch. `first`: no gradients are there yet. `last`: gradients are reduced (always, unless
+  /// synchronisation is deferred).
+  void backward(Player<R>& player, Index micro, bool first, bool last) {
+    remember(micro_, micro);
+    first_ = first;
+    last_ = last || plan_.sync_every;
+    waiting_ = {};
+    const Tape& tape = player.tape();
+    for (std::size_t k = tape.stations.size(); k-- > 0;) {
+      const auto place = tape.stations[k].place;
+      if (place == StationPlace::inputs) continue;
+      if (plan_.loss_inside && place == StationPlace::finish) {
+        player.play_all(k, true, micro);
+        enter_root(tape);
+        continue;
+      }
+      if (!plan_.loss_inside && place == StationPlace::head) enter_root(tape);
+      player.each_unit(k, true, [&](Unit u, Index at) { backward_unit(player, k, u, at); });
+    }
+    finish_backward(player);
+    player.play(station(tape, StationPlace::inputs), true, Unit::first, Index(0), micro);
+  }
+
+  /// What the optimizer's form needs. Under CPUOffload the step runs on the host, and the device has the scalars of the clipping.
+  void optimizer_step() {
+    r_.alloc(transient_);
+    r_.free(transient_);
+  }
+  /// zero_grad(set_to_none=True). With use_orig_params it drops views: the flat gradients stay until the next forward pass.
+  void drop_gradients(Player<R>&) {
+    if (plan_.cpu_offload) return;
+    if (plan_.use_orig_params)
+      left_ = true;
+    else
+      free_gradients();
+  }
+
+ private:
+  struct Sites {
+    SiteRef parameter, upload, low_precision, unsharded, fresh, reduced, padded, output, gradient, adapter_gradients,
+        adapter_fresh, adapter_unsharded;
+    SiteRef unsynchronised;  ///< fresh, of earlier micro-batches
+    SiteRef cast_sum;        ///< gradient, beside one that is there
+  };
+  /// What a pass knows of a unit: its sites, or for a fold their sizes alone, as the plan has them.
+  using UnitSites = std::conditional_t<R::kWrites, Sites, FlatBytes>;
+  /// A unit whose gradients wait to be concatenated.
+  struct Waiting {
+    std::optional<std::size_t> station;
+    Unit unit = Unit::first;
+    Index at;
+  };
+
+  const Tape& tape() const { return plan_.train != nullptr ? *plan_.train : *plan_.log_probs; }
+  const UnitSites& sites(std::size_t station) const {
+    if constexpr (R::kWrites)
+      return units_[station];
+    else
+      return plan_.flat.units[station];
+  }
+  const UnitSites& root() const {
+    if constexpr (R::kWrites)
+      return root_;
+    else
+      return plan_.flat.root;
+  }
+  static const auto& unsynchronised(const UnitSites& u) {
+    if constexpr (R::kWrites)
+      return u.unsynchronised;
+    else
+      return u.fresh;
+  }
+  static const auto& cast_sum(const UnitSites& u) {
+    if constexpr (R::kWrites)
+      return u.cast_sum;
+    else
+      return u.gradient;
+  }
+  static Bytes size(const SiteRef& s) { return s.bytes; }
+  static Bytes size(Bytes bytes) { return bytes; }
+  static bool trained(const UnitSites& u) { return size(u.fresh) > 0; }
+
+  Sites sites_of(const FlatBytes& b, std::string_view unit) {
+    // streams of the caching allocator: 1 all-gathers, 2 reductions, 3 what comes before an all-gather (_init_streams)
+    const auto row = [&](std::string_view name, Bytes bytes, Category category, Holder holder, std::uint8_t stream) {
+      return site(unit, name, bytes, category, holder, stream);
+    };
+    Sites s;
+    s.parameter = row("flat_parameter", b.resident, Category::weights, Holder::resident, 0);
+    s.upload = row("shard_from_host", b.upload, Category::communication, Holder::communication, 3);
+    s.low_precision = row("shard_cast", b.low_precision, Category::communication, Holder::communication, 3);
+    s.unsharded = row("unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1);
+    s.fresh = row("flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
+    s.unsynchronised = row("unsynchronised_flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
+    s.reduced = row("flat_gradient_cast", b.reduced, Category::communication, Holder::communication, 2);
+    s.padded = row("flat_gradient_padded", b.padded, Category::communication, Holder::communication, 2);
+    s.output = row("reduce_scatter_output", b.output, Category::communication, Holder::communication, 2);
+    s.cast_sum = row("sharded_gradient_cast", b.gradient, Category::communication, Holder::communication, 2);
+    s.gradient = row("sharded_gradient", b.gradient, Category::gradients, Holder::autograd, 2);
+    s.adapter_gradients = row("adapters.sharded_gradients", b.adapter_gradients, Category::gradients, Holder::autograd, 2);
+    s.adapter_unsharded =
+        row("adapters.unsharded_flat_parameters", b.adapter_unsharded, Category::weights, Holder::communication, 1);
+    s.adapter_fresh = row("adapters.flat_gradients", b.adapter_fresh, Category::gradients, Holder::autograd, 0);
+    return s;
+  }
+  static std::size_t station(const Tape& tape, StationPlace place) {
+    for (std::size_t s = 0; s < tape.stations.size(); ++s)
+      if (tape.stations[s].place == place) return s;
+    throw Defect("a tape without a station that every tape has");
+  }
+  /// Units one by one when a program is written, as one sum when it is folded.
+  template <class Do>
+  void each_shard(Do&& act) {
+    if constexpr (R::kWrites)
+      each_unit_of_the_model([&](const UnitSites& u, Index at) { act(u.parameter, at); });
+    else
+      act(parameters_, Index(0));
+  }
+  template <class Do>
+  void each_unit_of_the_model(Do&& act) {
+    act(root(), Index(0));
+    for (std::size_t s = 0; s < plan_.wrapped.size(); ++s)
+      if (plan_.wrapped[s]) r_.repeat(tape().stations[s].count, [&](Index at) { act(sites(s), at); });
+  }
+  void free_gradients() {
+    each_unit_of_the_model([&](const UnitSites& u, Index at) {
+      if (size(u.gradient) > 0) r_.free(u.gradient, at);
+      if (size(u.adapter_gradients) > 0) r_.free(u.adapter_gradients, at);
+    });
+  }
+  /// An index that is needed later. A fold needs none.
+  static void remember(Index& kept, Index now) {
+    if constexpr (R::kWrites)
+      kept = now;
+    else
+      (void)kept, (void)now;
+  }
+
+  // ---- which parameters are there
+
+  bool alone() const { return plan_.ranks == 1; }  // NO_SHARD, which torch makes of every strategy on one rank
+  /// NO_SHARD frees its cast with every reshard, SHARD_GRAD_OP keeps what it gathered until backward.
+  bool returned_after_forward() const { return alone() || plan_.reshard_layers; }
+  /// _should_free_in_backward
+  bool returned_after_backward() const { return alone() || plan_.reshard_layers || last_; }
+  bool prefetches_forward() const { return plan_.forward_prefetch && !layers_held_; }
+  void gather(const UnitSites& u, Index at) {
+    r_.alloc(u.low_precision, at);
+    if (alone()) r_.alloc(u.unsharded, at);  // the cast is the parameter; the upload comes behind it
+    r_.alloc(u.upload, at);
+    const bool cast_from_it = size(u.low_precision) > 0 || alone();
+    if (cast_from_it) r_.free(u.upload, at);
+    if (!alone()) r_.alloc(u.unsharded, at);
+    r_.free(u.low_precision, at);
+    if (!cast_from_it) r_.free(u.upload, at);
+  }
+
+  // ---- forward
+
+  void forward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
+    const bool hooked = plan_.wrapped[s] && !layers_held_;
+    if (hooked && !plan_.forward_prefetch) gather(sites(s), at);
+    if (hooked && plan_.forward_prefetch) gather_next(player.tape(), s, u, at);
+    player.play(s, false, u, at, micro_);
+    if (!hooked) return;
+    if (returned_after_forward())
+      r_.free(sites(s).unsharded, at);
+    else if (size(sites(s).adapter_unsharded) > 0)
+      r_.alloc(sites(s).adapter_unsharded, at);  // each stayed as it was gathered
+  }
+  void gather_first(const Tape& tape, std::size_t from = 0) {
+    for (std::size_t k = from; k < tape.stations.size(); ++k)
+      if (plan_.wrapped[k]) return gather(sites(k), Index(0));
+  }
+  void gather_next(const Tape& tape, std::size_t s, Unit u, Index at) {
+    if (u != Unit::last && tape.stations[s].count > 1) return gather(sites(s), at + 1);
+    gather_first(tape, s + 1);
+  }
+  /// The root's parameters stay for the backward pass. Behind a forward-only pass verl reshards them itself
+  /// (verl/workers/fsdp_workers.py and engine/fsdp/transformer_impl.py: _handle.reshard(True)).
+  void leave_root(bool forward_only) {
+    root_held_ = !alone() && !(forward_only && plan_.reshard_root);
+    if (!root_held_) r_.free(root().unsharded);
+  }
+
+  // ---- backward
+
+  const UnitSites* earlier(const Tape& tape, std::size_t s, Index& at) const {
+    for (std::size_t k = s; k-- > 0;) {
+      if (!plan_.wrapped[k]) continue;
+      at = Index(tape.stations[k].count - 1);
+      return &sites(k);
+    }
+    return nullptr;
+  }
+  /// The unit whose turn comes behind unit `at` of station s.
+  void gather_target(const Tape& tape, std::size_t s, Unit u, Index at) {
+    if (!returned_after_forward()) return;
+    if (u != Unit::first) return gather(sites(s), at - 1);
+    Index before(0);
+    if (const UnitSites* target = earlier(tape, s, before)) gather(*target, before);
+  }
+  bool prefetches(BackwardPrefetch when) const { return plan_.backward_prefetch == when; }
+  /// Nothing waits while a reentrant checkpoint's own backward pass runs to its end.
+  bool waits() const { return plan_.forward_prefetch && !plan_.reentrant; }
+  /// Whether somebody else gathers a unit: a later one before it computes, or behind it unless that one waits.
+  bool gathered_by_another(const Tape& tape, std::size_t s, Unit u) const {
+    if (prefetches(BackwardPrefetch::pre)) return true;
+    if ((prefetches(BackwardPrefetch::none) && trained(sites(s))) || waits()) return false;
+    if (u == Unit::inner || (u == Unit::first && tape.stations[s].count > 1)) return true;
+    for (std::size_t k = s + 1; k < tape.stations.size(); ++k)
+      if (plan_.wrapped[k]) return true;
+    return false;
+  }
+  void enter_root(const Tape& tape) {
+    if (alone()) gather(root(), Index(0));
+    if (prefetches(BackwardPrefetch::pre)) gather_target(tape, tape.stations.size(), Unit::first, Index(0));
+  }
+  void backward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
+    if (!plan_.wrapped[s]) return player.play(s, true, u, at, micro_);
+    const Tape& tape = player.tape();
+    if (returned_after_forward() && !gathered_by_another(tape, s, u)) gather(sites(s), at);
+    if (!trained(sites(s))) return backward_adapters(player, s, u, at);
+    if (prefetches(BackwardPrefetch::pre)) gather_target(tape, s, u, at);
+    if (plan_.reentrant)  // the gradients are there when the nested backward pass is over; the checkpoint's frame still stands
+      return player.play_cut(s, u, at, micro_, Cut::nested_end, LeafGradients::keep, [&] { reduce_unit(player, {s, u, at}); });
+    player.play(s, true, u, at, micro_);
+    if (!waits()) return reduce_unit(player, {s, u, at});
+    const bool follows = u != Unit::last && tape.stations[s].count > 1;  // a unit of its own station
+    if (follows) {
+      waiting_ = {s, Unit::inner, {}};
+      remember(waiting_.at, at + 1);
+    }
+    reduce_waiting(player);
+    waiting_ = {s, u, {}};
+    remember(waiting_.at, at);
+  }
+  /// A frozen layer with adapters. Every adapter is a unit of its own, reduced as soon as its gradient is there; the one that
+  /// computed first gathers the layer before.
+  void backward_adapters(Player<R>& player, std::size_t s, Unit u, Index at) {
+    const UnitSites& unit = sites(s);
+    player.play_cut(s, u, at, micro_, Cut::last_gradient, LeafGradients::add, [&] {
+      if (!prefetches(BackwardPrefetch::none)) gather_target(player.tape(), s, u, at);
+      if (size(unit.adapter_gradients) > 0) reduce_adapters(unit, at);
+    });
+    // The gradient of a layer's input is that of the output of the one before, whose hook comes first: it gathers, then this
+    // one's parameters are freed.
+    if (prefetches(BackwardPrefetch::none)) gather_target(player.tape(), s, u, at);
+    release(unit, at);
+  }
+  void reduce_adapters(const UnitSites& unit, Index at) {
+    if (!returned_after_forward() && last_ && size(unit.adapter_unsharded) > 0) r_.free(unit.adapter_unsharded, at);
+    if (first_) return r_.alloc(last_ ? unit.adapter_gradients : unit.adapter_fresh, at);
+    if (!last_ || plan_.sync_every) return;
+    r_.alloc(unit.adapter_gradients, at);
+    r_.free(unit.adapter_fresh, at);
+  }
+  void release(const UnitSites& unit, Index at) {
+    if (returned_after_backward()) r_.free(unit.unsharded, at);
+  }
+
+  void reduce_waiting(Player<R>& player) {
+    if (!waiting_.station) return;
+    const Waiting w = waiting_;
+    waiting_ = {};
+    reduce_unit(player, w);
+  }
+  void reduce_unit(Player<R>& player, const Waiting& w) {
+    const std::size_t s = *w.station;
+    reduce(
+        sites(s), w.at, [&] { player.free_gradients(s, w.unit, w.at, micro_); },
+        [&] {
+          if (prefetches(BackwardPrefetch::post) && !waits()) gather_target(player.tape(), s, w.unit, w.at);
+        });
+  }
+  /// The flat gradient is made and _post_backward_hook runs: what it makes goes when it returns.
+  template <class FreeSingles, class Prefetch>
+  void reduce(const UnitSites& unit, Index at, FreeSingles&& free_singles, Prefetch&& prefetch) {
+    const bool deferred = !plan_.sync_every && !(first_ && last_);
+    const bool keeps = deferred && first_;  // it becomes the flat gradient that later micro-batches add to
+    const auto& summed = deferred ? unsynchronised(unit) : unit.fresh;
+    r_.alloc(keeps ? summed : unit.fresh, at);
+    free_singles();
+    release(unit, at);
+    prefetch();
+    if (last_ && is_the_gradient(unit)) {
+      r_.free(summed, at);
+      r_.alloc(unit.gradient, at);
+      if (deferred) r_.free(unit.fresh, at);
+      return;
+    }
+    if (last_) shard_gradient(unit, at);
+    if (!keeps) r_.free(unit.fresh, at);
+    if (last_ && deferred) r_.free(summed, at);
+  }
+  /// Sharded gradients of earlier micro-batches are there.
+  bool exists() const { return plan_.sync_every && !first_; }
+  /// NO_SHARD without a cast: the same memory under another name.
+  bool is_the_gradient(const UnitSites& unit) const {
+    return alone() && !exists() && !plan_.casts_gradients && size(unit.reduced) == 0;
+  }
+  void shard_gradient(const UnitSites& unit, Index at) {
+    if (alone() && exists()) {  // the new one was added to it; the sum is reduced
+      r_.alloc(unit.output, at);
+      if (plan_.casts_gradients) r_.alloc(cast_sum(unit), at);
+      if (plan_.casts_gradients) r_.free(cast_sum(unit), at);
+      return r_.free(unit.output, at);
+    }
+    r_.alloc(unit.reduced, at);
+    if (!alone()) {
+      r_.alloc(unit.padded, at);
+      r_.alloc(unit.output, at);
+    }
+    // cast to the format of the parameters; without one the output itself becomes the gradient, or is added to it
+    if (plan_.casts_gradients) r_.alloc(exists() ? cast_sum(unit) : unit.gradient, at);
+    if (!alone()) {
+      r_.free(unit.output, at);
+      r_.free(unit.padded, at);
+    }
+    r_.free(unit.reduced, at);
+    if (plan_.casts_gradients && exists()) r_.free(cast_sum(unit), at);
+    if (!plan_.casts_gradients && !exists()) r_.alloc(unit.gradient, at);
+  }
+  void finish_backward(Player<R>& player) {
+    reduce_waiting(player);
+    if (trained(root())) {
+      reduce(
+          root(), Index(0),
+          [&] {
+            for (std::size_t s = 0; s < player.tape().stations.size(); ++s)
+              if (!plan_.wrapped[s]) player.free_gradients(s, Unit::first, Index(0), micro_);
+          },
+          [] {});
+    } else {
+      release(root(), Index(0));
+    }
+    root_held_ = !returned_after_backward();
+    layers_held_ = !returned_after_backward();
+    // CPUOffload: gradients are copied to the host unit by unit, but prepare_gradient_for_optim alone lets go of them
+    if (plan_.cpu_offload && last_) free_gradients();
+  }
+
+  R& r_;
+  const TrainPlan& plan_;
+  Index micro_;
+  std::vector<Sites> units_;  ///< of the stations; only when a program is written
+  Sites root_;
+  SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_, host_gradients_;
+  Waiting waiting_;  ///< under forward_prefetch: the unit before, in backward order
+  bool first_ = true, last_ = true;
+  bool left_ = false;                             ///< flat gradients of the step before are still there
+  bool root_held_ = false, layers_held_ = false;  ///< gathered by an earlier pass
+};
+
+}  // namespace oomplan
