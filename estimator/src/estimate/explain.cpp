@@ -87,7 +87,7 @@ std::ptrdiff_t fullest(const Assembled& a) {
 
 }  // namespace
 
-Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner) {
+Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner, int iterations) {
   const GpuClass& cls = a.classes[c];
   ProgramWriter w;
   std::vector<std::unique_ptr<TrainerProgram<ProgramWriter>>> trainers(cls.seats.size());
@@ -114,7 +114,7 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
     }
   };
   for (const auto& s : a.timeline.init) play(s);
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < iterations; ++i)
     for (const auto& s : a.timeline.iteration) play(s);
   return w.take();
 }
