@@ -14,7 +14,6 @@ from typing import Any
 
 from corpus import CannotExpress, Case, Row, find_config, find_gpu
 
-ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 TRAINING = {
     "device": "device_peak_bytes",
     "asleep": "sleeping_baseline_bytes",
@@ -29,7 +28,7 @@ def whole(value: Any, name: str) -> int:
     return int(value)
 
 
-def job_of(row: Row, config: Row) -> Row:
+def job_of(row: Row) -> Row:
     knobs = row["knobs"]
     versions = row.get("versions") or {}
     if not versions.get("vllm"):
@@ -43,8 +42,9 @@ def job_of(row: Row, config: Row) -> Row:
     sequences = min(whole(knobs.get("micro_batch"), "micro_batch"), group)
     prompt = max(tokens // 4, 8)
     lora: Row = {"rank": rank}
-    if "num_experts" in config or "num_local_experts" in config:
-        lora["targets"] = ATTENTION  # the rig names the attention's projections for mixtures of experts
+    targets = str(knobs.get("lora_target_modules") or "all-linear")
+    if targets != "all-linear":
+        lora["targets"] = [target.strip() for target in targets.split(",")]
     return {
         "gpus": f"1 x {find_gpu(row.get('gpu'))}",
         "framework": "agilerl 2.8",
@@ -76,7 +76,7 @@ def rl_cases(row: Row, corpus: Path) -> list[Case]:
     why_not, config = "", ""
     try:
         found = find_config(row.get("model"), corpus)
-        job, config = job_of(row, found), json.dumps(found)
+        job, config = job_of(row), json.dumps(found)
     except CannotExpress as reason:
         why_not = str(reason)
     out = []

@@ -117,8 +117,6 @@ class TrainerProgram {
       r_.alloc(context_);
       r_.alloc(nccl_);
       r_.alloc(workspace_);
-    } else if (learns_at_once()) {
-      r_.alloc(workspace_);
     }
     r_.alloc(host_load_);
     r_.alloc(full_);
@@ -174,6 +172,7 @@ class TrainerProgram {
     mark_(PhaseKind::forward);
     stretch(passes().forward, [&] { core_.forward(*train_, micro); });
     mark_(PhaseKind::backward);
+    if (learns_at_once() && !std::exchange(has_workspace_, true)) r_.alloc(workspace_);  // at autograd's first matrix product
     const bool reduces = last || run_.plan.sync_every;
     reduced_ = reduced_ || reduces;
     stretch(passes().backward[(first ? 1 : 0) + (reduces ? 2 : 0)], [&] { core_.backward(*train_, micro, first, last); });
@@ -263,6 +262,7 @@ class TrainerProgram {
   PassSpans passes_;
   SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_;
   bool states_ = false;
+  bool has_workspace_ = false;              ///< of autograd's thread, in a server's process
   bool stays_ = false;                      ///< parameters that lie on the host between phases are there from the phase before
   bool reduced_ = false, rebuilt_ = false;  ///< DDP's buckets
 };

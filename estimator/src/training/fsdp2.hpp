@@ -265,10 +265,21 @@ class Fsdp2 {
       if (parameter_sites_.empty())
         for (std::size_t i = 0; i < tape.leaves.size(); ++i)
           parameter_sites_.push_back(leaf_site(tape.leaves[i], plan_.storage[i]));
-      for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
-        const std::int64_t copies = tape.leaves[i].trainable ? 1 + plan_.frozen_copies : 1;
-        r_.repeat(copies * tape.stations[tape.leaves[i].station].count, [&](Index at) { act(parameter_sites_[i], at); });
+      for (std::size_t station = 0; station < tape.stations.size(); ++station) {
+        const std::int64_t units = tape.stations[station].count;
+        r_.repeat(units, [&](Index at) { each_leaf_of(tape, station, units, at, act); });
       }
+    }
+  }
+  /// The leaves of one unit as modules register them: those of one layer lie beside each other.
+  template <class Do>
+  void each_leaf_of(const Tape& tape, std::size_t station, std::int64_t units, Index at, Do&& act) {
+    for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
+      const TapeLeaf& leaf = tape.leaves[i];
+      if (leaf.station != station) continue;
+      act(parameter_sites_[i], at);
+      for (std::int64_t copy = 1; leaf.trainable && copy <= plan_.frozen_copies; ++copy)
+        act(parameter_sites_[i], at + copy * units);
     }
   }
   /// One tensor of states for each trained one and kind, or all as one: a few large ones or one look alike to the allocator, many
