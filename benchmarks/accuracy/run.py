@@ -21,9 +21,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from colocated import rl_cases
 from corpus import CannotExpress, Case, Row, gpu_table, rows_of, schema_of
 from counts import model_cases
-from serving import inference_cases, rl_cases
+from serving import inference_cases
 from snapshots import replay_figures, snapshot_cases
 from training import measured_cases, megatron_cases, oracle_cases
 
@@ -105,7 +106,27 @@ class Library:
             return counts
         if case.kind == "snapshot":
             return replay_figures(case.config)
+        if case.kind == "colocated":
+            return self.colocated(case)
         return self.whole(case)
+
+    def colocated(self, case: Case) -> Row:
+        """The first iteration of a job of one process: what NVML and torch show of its training and of its generation."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "config.json"
+            path.write_text(case.config, encoding="utf-8")
+            job = self.oomplan.read({"oomplan": 1, **case.job, "model": str(path)})
+            answer = self.core.colocated_figures(job, 1)
+        out: Row = {"training_asleep": answer["asleep"] + answer["kept_back"]}
+        for name, words in (
+            ("training", ("log_probs", "forward", "backward", "optimizer")),
+            ("generation", ("wake", "generate")),
+        ):
+            phases = [figures for phase, figures in answer["phases"].items() if phase.split(".")[-1] in words]
+            for metric in ("device", "allocated", "reserved"):
+                kept_back = answer["kept_back"] if metric == "device" else 0  # NVML calls it used
+                out[f"{name}_{metric}"] = max(p[metric] for p in phases) + kept_back
+        return out
 
     def whole(self, case: Case) -> Row:
         """Everything on the device: estimate() with the model as a file."""

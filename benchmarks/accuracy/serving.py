@@ -1,4 +1,4 @@
-"""Serving rows as native jobs: what vLLM and SGLang logged at start-up, and what a device held during generation."""
+"""Serving rows as native jobs: what vLLM and SGLang logged at start-up."""
 
 from __future__ import annotations
 
@@ -116,34 +116,3 @@ def inference_cases(row: Row, corpus: Path) -> list[Case]:
         reason_here = why_not or (unstated(row) if metric != "weights" else "")
         out.append(Case(row["id"], metric, round(value * unit), "serving", job, config, metric, reason_here))
     return out
-
-
-def rl_cases(row: Row, corpus: Path) -> list[Case]:
-    """Generation: the device's peak while the engine of the agent generates. Training rows train adapters."""
-    value = row.get("device_peak_bytes")
-    measured = int(value) if isinstance(value, (int, float)) else 0
-    knobs = row["knobs"]
-    job: Row = {}
-    why_not, config = "", ""
-    try:
-        if row.get("phase") != "generation":
-            raise CannotExpress("AgileRL's training loop is not supported yet")
-        version = (row.get("versions") or {}).get("vllm")
-        if not version:
-            raise CannotExpress("the engine's version is not stated")
-        if row.get("quantization") not in (None, "none"):
-            raise CannotExpress("bitsandbytes weights of a server are not supported yet")
-        fraction = knobs.get("gpu_memory_utilization")
-        if fraction is None:
-            raise CannotExpress("gpu_memory_utilization is not stated")
-        server = {"engine": f"vllm {version}", "layout": "t1", "gpu_memory_utilization": fraction}
-        if isinstance(knobs.get("seq_len"), int):
-            server["max_model_len"] = knobs["seq_len"]
-        apart: Row = {"logprobs": True}
-        if isinstance(row.get("gpu_total_bytes"), int):
-            apart["total_bytes"] = row["gpu_total_bytes"]
-        job = {"gpus": f"1 x {find_gpu(row.get('gpu'))}", "model": str(row.get("model")), "server": server, "apart": apart}
-        config = json.dumps(find_config(row.get("model"), corpus))
-    except CannotExpress as reason:
-        why_not = str(reason)
-    return [Case(row["id"], "device", measured, "serving", job, config, "device", why_not)]

@@ -40,6 +40,25 @@ void bind_accuracy(py::module_& module) {
       },
       py::arg("job"), py::arg("config") = "");
   module.def(
+      "colocated_figures",
+      [](const JobHandle& job, int iterations) {
+        const ColocatedFigures all = freed([&] { return colocated_figures(*job.job, iterations, Catalog::builtin()); });
+        py::dict phases;
+        for (const auto& p : all.phases) {
+          py::dict row;
+          row["allocated"] = p.allocated;
+          row["reserved"] = p.reserved;
+          row["device"] = p.device;
+          phases[py::str(p.phase)] = row;
+        }
+        py::dict out;
+        out["phases"] = phases;
+        out["asleep"] = all.asleep;
+        out["kept_back"] = all.kept_back;
+        return out;
+      },
+      py::arg("job"), py::arg("iterations") = 2);
+  module.def(
       "parameter_figures",
       [](const std::string& config, const std::string& name) {
         const ParameterCounts n = freed([&] { return count(read_config(config, name)); });

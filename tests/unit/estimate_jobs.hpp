@@ -57,6 +57,10 @@ inline std::vector<NamedJob> job_matrix() {
        areal + "gpus: 4 x H100-80GB\n" + vllm + ", lora: {slots: 8, rank: 32}}\n" + actor +
            ", lora: {rank: 16, targets: [q_proj, v_proj], format: storage}, precision: {storage: fp32}}\nsync: "
            "{by: nccl, bucket: 1MiB}\n"},
+      {"agilerl",
+       head + "framework: agilerl 2.8\ngpus: 1 x A100-40GB\nsequences_per_step: 8\nsamples_per_prompt: 8\n" +
+           "rollout: {engine: vllm 0.23.0, gpu_memory_utilization: 0.3, concurrency: 8}\n" +
+           "actor: {engine: single, beside: rollout, sequences_per_micro_batch: 2, sequence_tokens: 1536, lora: {rank: 16}}\n"},
       {"areal, ref in a process of its own",
        areal + "gpus: 4 x H100-80GB\n" + sglang + actor + "}\nref: {beside: actor}\nsync: {by: nccl, bucket: 64MiB}\n"},
       {"areal, critic", areal + "gpus: 4 x H100-80GB\n" + sglang + actor +

@@ -75,7 +75,7 @@ int run_of(const Architecture& a, std::int64_t layer) {
 Multiset predicted(const TrainingCase& c, std::int64_t layer) {
   const PassOptions options =
       train_pass(c.trainer, c.engine, *c.architecture, false, c.trainer.tokens_per_micro_batch, c.trainer.kernel_internals);
-  const PassCounts pass = pass_counts(c.trainer, c.trainer.tokens_per_micro_batch, c.trainer.head);
+  const PassCounts pass = pass_counts(c.trainer, c.trainer.tokens_per_micro_batch, c.trainer.head, c.architecture->vocab);
   Multiset out;
   for (const auto& [site, times] : saved_of_layer(*c.architecture, options, run_of(*c.architecture, layer))) {
     std::vector<std::int64_t> shape;

@@ -24,7 +24,7 @@ enum class RoleKind : std::uint8_t { actor, reference, critic, reward, trainer, 
 /// What runs a role. `single` is one device without sharding.
 enum class EngineKind : std::uint8_t { single, fsdp2, fsdp1, ddp, deepspeed, megatron, archon, sglang, vllm };
 /// Which framework drives the engine: it decides wrapping, precision, loss head and what is freed between phases.
-enum class Framework : std::uint8_t { torch, areal, verl };
+enum class Framework : std::uint8_t { torch, areal, verl, agilerl };
 /// Implementation of the operators; decides what is saved for backward (layers/).
 enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager };
 enum class Recompute : std::uint8_t { none, full };
@@ -62,6 +62,7 @@ enum class LossHead : std::uint8_t {
   verl_rows,       ///< verl without flash-attn's cross-entropy: log_softmax of one row after another
   areal_compiled,  ///< AReaL: log-probs and entropy in 1024-row compiled chunks
   areal_eager,     ///< the same without torch.compile, as AReaL runs it on NPUs
+  agilerl_fused,   ///< AgileRL: log-probs from hidden states, compiled chunks of 256 MiB of fp32 logits, recomputed in backward
   value,           ///< critic: a linear layer h -> 1
 };
 /// How new weights reach the servers.
@@ -86,6 +87,7 @@ struct Lora {
   std::int64_t alpha = 16;           ///< the factor is alpha / rank: no memory
   double dropout = 0;                ///< rate in front of the adapters
   AdapterFormat format = AdapterFormat::fp32;
+  std::int64_t frozen_copies = 0;  ///< adapters beside the trained ones that get no gradient: AgileRL's reference policy
   bool operator==(const Lora&) const = default;
 };
 
@@ -99,6 +101,7 @@ struct Trainer {
   DType compute = DType::bf16;
   DType reduce = DType::fp32;  ///< of the gradient reduction
   bool autocast = false;       ///< torch.autocast around the forward pass
+  bool liger = false;          ///< Liger's RMSNorm, rotary positions and SwiGLU in place of transformers' own
   Recompute recompute = Recompute::full;
   bool reentrant = false;  ///< of the checkpoint
   OptimizerKind optimizer = OptimizerKind::adamw;
@@ -113,6 +116,7 @@ struct Trainer {
   bool use_orig_params = false;                                ///< FSDP1: the optimizer sees parameters, not flat shards
   bool wrap_embedding = true, wrap_head = false;               ///< a sharded unit of their own
   bool gradient_sync_every_micro_batch = true;  ///< false: set_requires_gradient_sync(False), no_sync but for the last
+  bool step_every_micro_batch = false;          ///< an optimizer step behind each micro-batch, nothing is accumulated
   bool gradient_as_bucket_view = false;         ///< DDP: gradients lie in the buckets
   std::int64_t bucket_cap_mb = 0;               ///< DDP: MiB of a bucket; 0: 25, the first one 1
   bool offload_parameters = false;              ///< to the host between phases
@@ -203,6 +207,7 @@ struct Job {
   Sync sync;
   std::int64_t prompt_tokens = 0, response_tokens = 0;  ///< longest, per request
   std::int64_t sequences_per_step = 0;                  ///< of the whole job (prompts * samples)
+  std::int64_t samples_per_prompt = 0;                  ///< responses to one prompt, which share its cache; 0: unstated
   bool expandable_segments = false;                     ///< PYTORCH_CUDA_ALLOC_CONF of the trainers
   std::map<std::string, Origin> origins;                ///< by dotted key: "actor.tokens_per_micro_batch"
 

@@ -86,7 +86,7 @@ void draw_curve(Assembled& a, std::size_t c, const Job& job) {
   if (answer.phases.empty()) return;
   const std::size_t process = process_of(a.classes[c], job, answer.phases[answer.worst].role);
   std::size_t second = 0;
-  const Program run = write_process(a, c, process, 1, &second);
+  const Program run = write_process(a, c, process, 1, 2, &second);
   answer.curve = stretches(run, second);
 }
 
@@ -104,7 +104,8 @@ std::ptrdiff_t fullest(const Assembled& a) {
 
 }  // namespace
 
-Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner, std::size_t* second) {
+Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner, int iterations,
+                      std::size_t* last) {
   const GpuClass& cls = a.classes[c];
   ProgramWriter w;
   std::size_t marks = 0;
@@ -135,8 +136,8 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
     }
   };
   for (const auto& s : a.timeline.init) play(s);
-  for (int i = 0; i < 2; ++i) {
-    if (second != nullptr) *second = marks;
+  for (int i = 0; i < iterations; ++i) {
+    if (last != nullptr) *last = marks;
     for (const auto& s : a.timeline.iteration) play(s);
   }
   return w.take();

@@ -6,7 +6,9 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <oomplan/job.hpp>
 #include <oomplan/units/bytes.hpp>
@@ -53,5 +55,20 @@ struct ServingFigures {
   Bytes device = 0;      ///< the highest level of the whole GPU until the end of a generation
 };
 ServingFigures serving_figures(const ServingCase&, const Catalog&);
+
+/// One phase of a job that shares one GPU, as it was measured there: through the caching allocator on a roomy device.
+struct ColocatedPhase {
+  std::string phase;    ///< "actor.backward"
+  Bytes allocated = 0;  ///< torch's figure, which counts a sleeping server's unmapped weights and cache
+  Bytes reserved = 0;   ///< the same
+  Bytes device = 0;     ///< what the process takes of the device
+};
+struct ColocatedFigures {
+  std::vector<ColocatedPhase> phases;
+  Bytes asleep = 0;     ///< of the device, behind the start: the server sleeps, the trainer's parameters are on the host
+  Bytes kept_back = 0;  ///< of the card by the driver: not in `device`, but in what NVML calls used
+};
+/// The start and the first `iterations` of a job of one process on one GPU. Throws InputError for any other job.
+ColocatedFigures colocated_figures(const Job&, int iterations, const Catalog&);
 
 }  // namespace oomplan

@@ -57,7 +57,9 @@ class ClassFolder {
     const SeatOnGpu& seat = class_.seats[i];
     const RoleRun& run = runs_[seat.role];
     Cutter& cutter = cutters_[i];
-    const bool repeats = kind == StepKind::log_probs || kind == StepKind::send || kind == StepKind::save ||
+    // AgileRL's log-probs leave the parameters on the device for the updates
+    const bool stays = !run.role->serves() && run.role->trainer.framework == Framework::agilerl;
+    const bool repeats = (kind == StepKind::log_probs && !stays) || kind == StepKind::send || kind == StepKind::save ||
                          kind == StepKind::generate || kind == StepKind::receive;
     auto& known = known_[i * kStepKinds + static_cast<std::size_t>(kind)];
     if (repeats && !known.empty()) {

@@ -75,10 +75,7 @@ class TrainerProgram {
       case StepKind::load:
         return load();
       case StepKind::log_probs:
-        return awake(run_.critic ? PhaseKind::values : PhaseKind::log_probs, [&] {
-          core_.before_forward();
-          stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
-        });
+        return log_probs();
       case StepKind::train:
         return train();
       case StepKind::send:
@@ -163,12 +160,28 @@ class TrainerProgram {
     r_.trim();
   }
 
+  /// AgileRL's learn(): parameters stay from the log-probs to the end of the updates, and nothing is given back between.
+  bool learns_at_once() const { return run_.role->trainer.framework == Framework::agilerl && run_.trains; }
+  void log_probs() {
+    const PhaseKind phase = run_.critic ? PhaseKind::values : PhaseKind::log_probs;
+    if (!learns_at_once())
+      return awake(phase, [&] {
+        core_.before_forward();
+        stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
+      });
+    mark_(phase);
+    if (run_.plan.offload_parameters) core_.reload_parameters();
+    stays_ = true;
+    // the rows of the reference adapter, then those of the actor's (agilerl/algorithms/core/base.py _fused_forward_no_grad)
+    for (std::int64_t i = 0; i < 2; ++i) stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(i)); });
+  }
   PassSpans& passes() { return run_.passes != nullptr ? *run_.passes : passes_; }
   void micro_batch(Index micro, bool first, bool last) {
     mark_(PhaseKind::forward);
     core_.before_forward();
     stretch(passes().forward, [&] { core_.forward(*train_, micro); });
     mark_(PhaseKind::backward);
+    if (learns_at_once() && !std::exchange(has_workspace_, true)) r_.alloc(workspace_);  // at autograd's first matrix product
     const bool reduces = last || run_.plan.sync_every;
     reduced_ = reduced_ || reduces;
     stretch(passes().backward[(first ? 1 : 0) + (reduces ? 2 : 0)], [&] { core_.backward(*train_, micro, first, last); });
@@ -202,7 +215,9 @@ class TrainerProgram {
   void train() {
     const std::int64_t n = run_.plan.micro_batches;
     mark_(PhaseKind::forward);
-    if (run_.plan.offload_parameters && !run_.plan.cpu_offload) core_.reload_parameters();
+    if (run_.plan.offload_parameters && !run_.plan.cpu_offload && !stays_) core_.reload_parameters();
+    stays_ = false;
+    if (run_.plan.step_every) return train_step_by_step(n);
     if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
     before_micro_batch(true);
     micro_batch(Index(0), true, n == 1);
@@ -219,11 +234,28 @@ class TrainerProgram {
       before_micro_batch(false);
       micro_batch(Index(n - 1), false, true);
     }
+    optimizer_step();
+    doze();
+  }
+  void optimizer_step() {
     mark_(PhaseKind::optimizer);
     if (!states_) core_.make_states();
     states_ = true;
     core_.optimizer_step();
     core_.drop_gradients(*train_);
+  }
+  /// Every micro-batch is an update of its own: the first one of all runs before there are states.
+  void train_step_by_step(std::int64_t n) {
+    const auto update = [&] {
+      micro_batch(Index(0), true, true);
+      optimizer_step();
+    };
+    update();
+    const std::int64_t played = std::min(n - 1, inner_ + 1);
+    if (played == 1)
+      update();
+    else if (played > 1)
+      r_.repeat(played, [&](Index) { update(); });
     doze();
   }
 
@@ -239,6 +271,8 @@ class TrainerProgram {
   PassSpans passes_;
   SiteRef context_, nccl_, workspace_, full_, first_shard_, flattened_, host_load_;
   bool states_ = false;
+  bool has_workspace_ = false;              ///< of autograd's thread, in a server's process
+  bool stays_ = false;                      ///< parameters that lie on the host between phases are there from the phase before
   bool reduced_ = false, rebuilt_ = false;  ///< DDP's buckets
 };
 

@@ -33,7 +33,7 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
   const Trainer& t = run.role->trainer;
   if (!run.trains) return;
   // PyTorch alone saves what it trains: transformers 5 keeps fused experts, nothing is cast on the way.
-  const bool plain = t.framework == Framework::torch;
+  const bool plain = t.framework == Framework::torch || t.framework == Framework::agilerl;
   const DType wire = plain ? t.storage : wire_dtype(catalog.facts(), t.framework, t.framework_version, t.storage, t.compute);
   const bool fused = plain || fused_experts(catalog.facts(), t.framework, t.framework_version);
   SyncModel everything = sync_model(*run.role->architecture, t.storage, wire, fused);
@@ -93,6 +93,11 @@ void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   run.point.logprobs = job.kind == JobKind::rl;
   const std::int64_t replicas = std::max<std::int64_t>(1, role.server.layout.data);
   if (role.server.concurrency > 0) run.point.sequences = ceil_div(role.server.concurrency, replicas);
+  // responses to one prompt share its pages: the first one computes them, the others their last page
+  if (role.server.concurrency > 0 && job.samples_per_prompt > 0 && role.engine == EngineKind::vllm) {
+    const std::int64_t prompts = ceil_div(run.point.sequences, job.samples_per_prompt);
+    run.point.step_tokens = prompts * job.prompt_tokens + (run.point.sequences - prompts) * run.facts.page_tokens;
+  }
 }
 
 const Role* sender_of(const Job& job) {
@@ -131,7 +136,9 @@ ProcessConstants process_constants(const Job& job, const Role& role, const Catal
   ProcessConstants c;
   FactQuery q{"", gpu.sm, {}};
   c.context = fact_bytes(catalog.facts(), "torch", "context_bytes", q);
-  c.workspace = 2 * fact_bytes(catalog.facts(), "torch", "cublas_workspace_bytes", q);
+  // one for the thread of the forward pass, one for autograd's; in a server's process the first is there
+  const Role* host = role.in_process ? job.role(role.beside) : nullptr;
+  c.workspace = (host != nullptr && host->serves() ? 1 : 2) * fact_bytes(catalog.facts(), "torch", "cublas_workspace_bytes", q);
   const std::int64_t world = role.trainer.layout.world();
   q.conditions["gpus"] = std::to_string(std::min(world, job.cluster.gpus_per_node));
   c.nccl = communicators(job, role) * fact_bytes(catalog.facts(), "nccl", "communicator_bytes", q);

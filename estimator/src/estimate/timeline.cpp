@@ -1,5 +1,7 @@
 #include "estimate/timeline.hpp"
 
+#include <algorithm>
+
 #include "job/placement.hpp"
 
 namespace oomplan {
@@ -28,12 +30,19 @@ Timeline timeline_of(const Job& job) {
       if (share_gpus(job, job.roles[server], job.roles[i])) return true;
     return false;
   };
-  for (const auto i : trainers) t.init.push_back({i, StepKind::load});
+  // AgileRL starts its engine before it loads what it trains (agilerl/algorithms/core/base.py, 2.8)
+  const auto agilerl = [&](std::size_t trainer) { return job.roles[trainer].trainer.framework == Framework::agilerl; };
+  const bool server_first = std::any_of(trainers.begin(), trainers.end(), agilerl);
+  const auto load_trainers = [&] {
+    for (const auto i : trainers) t.init.push_back({i, StepKind::load});
+  };
+  if (!server_first) load_trainers();
   for (const auto i : servers) {
     t.init.push_back({i, StepKind::load});
     t.init.push_back({i, StepKind::start});
     if (naps(i)) t.init.push_back({i, StepKind::sleep});
   }
+  if (server_first) load_trainers();
   auto& s = t.iteration;
   for (const auto i : servers) {
     if (naps(i)) s.push_back({i, StepKind::wake_weights});

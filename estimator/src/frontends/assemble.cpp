@@ -258,11 +258,29 @@ class Assembler {
           missing(key_of(role, "precision.storage"), "fp32 or bf16", "PyTorch alone has no default for it");
         if (role.kind == RoleKind::trainer) derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
       }
+      if (t.framework == Framework::agilerl && !role.beside.empty())
+        derive(key_of(role, "in_process"), "true", "AgileRL trains and generates in one process",
+               "agilerl/algorithms/core/base.py");
       if (t.framework == Framework::verl && !role.beside.empty())
         derive(key_of(role, "in_process"), anchor_trains(role) ? "true" : "false", "verl's workers share one process",
                "verl/workers/engine_workers.py");
     }
+    derive_agilerl_server();
     derive_sync();
+  }
+  /// agilerl/utils/llm_utils.py: build_vllm_llm_init_kwargs, resolve_vllm_max_num_batched_tokens, 2.8.
+  void derive_agilerl_server() {
+    const Role *rollout = job().role("rollout"), *actor = job().role("actor");
+    if (rollout == nullptr || actor == nullptr || actor->trainer.framework != Framework::agilerl) return;
+    constexpr std::string_view kWhy = "AgileRL's rule";
+    constexpr std::string_view kWhere = "agilerl/utils/llm_utils.py";
+    const auto set = [&](std::string_view knob, std::int64_t value) {
+      if (value > 0) derive(key_of(*rollout, knob), fmt::format("{}", value), std::string(kWhy), std::string(kWhere));
+    };
+    set("max_model_len", job().prompt_tokens + job().response_tokens);
+    const std::int64_t longest = rollout->server.max_model_len, most = rollout->server.max_running;
+    set("batched_tokens", std::min(most * longest, std::max(longest, most * 8192)));
+    set("lora.rank", std::max<std::int64_t>(16, actor->trainer.lora.rank));
   }
   bool anchor_trains(const Role& role) const {
     const Role* other = out_.job.role(role.beside);
@@ -277,6 +295,8 @@ class Assembler {
     }
     const Trainer& t = actor->trainer;
     if (t.framework == Framework::torch) return derive("sync.by", "none", "PyTorch alone brings no weight update");
+    if (t.framework == Framework::agilerl)
+      return derive("sync.by", "none", "AgileRL hands its adapters over in files", "agilerl/algorithms/core/base.py");
     const bool areal = t.framework == Framework::areal;
     const bool shared = anchor(job(), *rollout) == anchor(job(), *actor);
     const std::string source = areal ? "areal/trainer/rl_trainer.py" : "verl/workers/engine_workers.py";
@@ -306,7 +326,7 @@ class Assembler {
       if (fresh) it->second = find(role);
       role.architecture = it->second;
       if (role.architecture == nullptr || !role.architecture->tied || role.serves()) continue;
-      if (role.trainer.framework != Framework::torch) {
+      if (role.trainer.framework != Framework::torch && role.trainer.framework != Framework::agilerl) {
         derive(key_of(role, "wrap_embedding"), "false", "tied embeddings belong to the root unit");
         derive(key_of(role, "wrap_head"), "false", "tied embeddings belong to the root unit");
       }

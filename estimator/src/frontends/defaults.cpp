@@ -13,6 +13,7 @@ namespace {
 constexpr auto kAreal = Framework::areal;
 constexpr auto kVerl = Framework::verl;
 constexpr auto kTorch = Framework::torch;
+constexpr auto kAgile = Framework::agilerl;
 
 constexpr std::string_view kArealArgs = "areal/api/cli_args.py";
 constexpr std::string_view kArealEngine = "areal/engine/fsdp_engine.py";
@@ -24,6 +25,8 @@ constexpr std::string_view kVerlModel = "verl/trainer/config/model/hf_model.yaml
 constexpr std::string_view kVerlWorker = "verl/workers/engine/fsdp/transformer_impl.py";
 constexpr std::string_view kFlat = "torch/distributed/fsdp/_runtime_utils.py";
 constexpr std::string_view kWrap = "torch/distributed/fsdp/wrap.py";
+constexpr std::string_view kAgileBase = "agilerl/algorithms/core/base.py";
+constexpr std::string_view kAgileUtils = "agilerl/utils/llm_utils.py";
 constexpr std::string_view kFullyShard = "torch/distributed/fsdp/_fully_shard/_fully_shard.py";
 
 std::vector<DefaultRow> make_rows() {
@@ -89,6 +92,28 @@ std::vector<DefaultRow> make_rows() {
       {kVerl, "", For::servers, "max_running_requests", "", "max_num_seqs"},
       {kVerl, "", For::servers, "enforce_eager", "", "enforce_eager"},
       {kVerl, "", For::shared, "sleep", "", "sleep_level"},
+      // AgileRL, one process on one GPU: flash-attention is no dependency, so SDPA; the base lies on the host while vLLM is
+      // awake.
+      {kAgile, "", For::trains, "kernels", "hf_sdpa", kAgileUtils},
+      {kAgile, "", For::trains, "liger", "true", kAgileBase},
+      {kAgile, "", For::trains, "precision.storage", "bf16", kAgileUtils},
+      {kAgile, "", For::trains, "precision.compute", "bf16", kAgileUtils},
+      {kAgile, "", For::trains, "precision.reduce", "bf16", kAgileUtils},
+      {kAgile, "", For::trains, "autocast", "true", kAgileBase},
+      {kAgile, "", For::trains, "recompute", "full", kAgileBase},
+      {kAgile, "", For::trains, "reentrant", "false", kAgileBase},
+      {kAgile, "", For::trains, "optimizer", "adamw", kAgileBase},
+      {kAgile, "", For::trains, "optimizer_form", "foreach", kAgileBase},
+      {kAgile, "", For::trains, "clip", "true", kAgileBase},
+      {kAgile, "", For::trains, "lora.frozen_copies", "1", kAgileBase},
+      {kAgile, "", For::trains, "step_every_micro_batch", "true", "agilerl/algorithms/grpo.py"},
+      {kAgile, "", For::trains, "offload", "[parameters]", kAgileBase},
+      {kAgile, "", For::trains, "cpu_offload_policy", "false", kAgileBase},
+      {kAgile, "", For::policy, "head", "agilerl_fused", "agilerl/algorithms/core/llm_ops/fused_logprobs.py"},
+      {kAgile, "", For::vllm, "gpu_memory_utilization", "0.3", "agilerl/utils/algo_utils.py"},
+      {kAgile, "", For::vllm, "max_running_requests", "8", "agilerl/utils/algo_utils.py"},
+      {kAgile, "", For::vllm, "lora.slots", "1", "agilerl/utils/algo_utils.py"},
+      {kAgile, "", For::shared, "sleep", "1", "agilerl/utils/algo_utils.py"},
       // PyTorch alone: the library's defaults. In which format the parameters lie is the script's choice: it must be written.
       {kTorch, "", For::trains, "kernels", "hf_sdpa", "transformers/modeling_utils.py"},
       {kTorch, "", For::trains, "autocast", "false", kFullyShard},
@@ -125,8 +150,8 @@ const std::vector<DefaultRow>& default_rows() {
   return rows;
 }
 
-std::string_view newest_version(Framework f) { return f == kAreal ? "1.0.4" : f == kVerl ? "0.9.0" : ""; }
-std::string_view oldest_version(Framework f) { return f == kAreal ? "0.4" : f == kVerl ? "0.7" : ""; }
+std::string_view newest_version(Framework f) { return f == kAreal ? "1.0.4" : f == kVerl ? "0.9.0" : f == kAgile ? "2.8" : ""; }
+std::string_view oldest_version(Framework f) { return f == kAreal ? "0.4" : f == kVerl ? "0.7" : f == kAgile ? "2.8" : ""; }
 
 namespace {
 
@@ -159,7 +184,7 @@ DefaultValue value_of(const DefaultRow& row, std::string_view version, KnobType 
 }
 
 std::string framework_text(Framework f, std::string_view version) {
-  const std::string_view name = f == kAreal ? "AReaL" : f == kVerl ? "verl" : "PyTorch";
+  const std::string_view name = f == kAreal ? "AReaL" : f == kVerl ? "verl" : f == kAgile ? "AgileRL" : "PyTorch";
   return version.empty() ? std::string(name) : fmt::format("{} {}", name, version);
 }
 

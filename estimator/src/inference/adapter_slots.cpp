@@ -45,9 +45,13 @@ class Slots {
   Widths of(const Layer& layer) const {
     Widths w;
     if (layer.mixer.kind != MixerKind::attention) refuse(a_, "latent or linear attention");
-    if (layer.feed_forward.kind == FeedForwardKind::moe) refuse(a_, "experts");
+    const FeedForward& ff = layer.feed_forward;
+    if (ff.kind == FeedForwardKind::moe && (sglang_ || ff.shared_width > 0)) refuse(a_, "experts");
     attention(w, layer.mixer);
-    feed_forward(w, layer.feed_forward);
+    if (ff.kind == FeedForwardKind::moe)
+      experts(w, ff);
+    else
+      feed_forward(w, ff);
     return w;
   }
   bool table(std::string_view name) const {
@@ -91,6 +95,13 @@ class Slots {
     if (!wanted({"down_proj"})) return;
     w.split += ff.width;
     w.whole += a_.hidden;
+  }
+
+  /// vllm/lora/layers/fused_moe.py create_lora_weights, 0.23: a pair for each half of every expert's first matrix and one for its
+  /// second, and one beside the router.
+  void experts(Widths& w, const FeedForward& ff) const {
+    w.whole += ff.experts * 3 * a_.hidden + a_.hidden + ff.experts;
+    w.split += ff.experts * 3 * ff.expert_width;
   }
 
   const Architecture& a_;

@@ -28,10 +28,11 @@ class Planner {
     const Stage stage = stage_of(m_, f_, at_.tensor, at_.pipeline, at_.expert, at_.stage);
     fixed();
     weights(stage);
-    transients(stage);
+    transients(stage, p_.batched_tokens);
     budget(stage);
     pool(stage);
     derived(stage);
+    step(stage);
   }
 
  private:
@@ -136,8 +137,22 @@ class Planner {
     p_.weights += s.adapters;
   }
 
-  void transients(const Stage& s) {
-    const std::int64_t tokens = p_.batched_tokens;
+  /// The highest moment of a forward pass over fewer tokens than a batch can have.
+  void step(const Stage& stage) {
+    if (at_.step_tokens <= 0 || at_.step_tokens >= p_.batched_tokens) return;
+    ServerPlan small;
+    ServerPoint at = at_;
+    at.step_tokens = 0;
+    Planner planner(m_, f_, at, small);
+    planner.settings();
+    planner.transients(stage, at_.step_tokens);
+    PeakRecorder peak;
+    const ServerSites sites = make_sites(peak, small);
+    server_program::forward(server_program::Hand<PeakRecorder>{peak, sites}, small);
+    tensor(T::step_activations, 1, peak.span().peak / 2, DType::bf16);
+  }
+
+  void transients(const Stage& s, std::int64_t tokens) {
     const bool fp32 = m_.compute == DType::fp32;
     const DType d = m_.compute;
     tensor(T::hidden, tokens, m_.hidden, d);
@@ -311,9 +326,26 @@ class Planner {
     return false;
   }
 
+  /// Batches that vLLM captures: 1, 2, 4, every 8 up to 256, every 16 beyond (vllm/config/vllm.py _set_cudagraph_sizes, 0.23).
+  static std::int64_t captured_sizes(std::int64_t most) {
+    std::int64_t n = 0;
+    for (const std::int64_t small : {1, 2, 4})
+      if (small <= most) ++n;
+    n += std::min<std::int64_t>(most, 255) / 8;
+    if (most >= 256) n += (most - 256) / 16 + 1;
+    return n;
+  }
+
   void graphs(const Stage& s) {
     if (at_.eager) return;
-    const Bytes once = f_.graph_base + f_.graph_layer * s.layers + f_.graph_hidden * m_.hidden + (m_.moe ? f_.graph_moe : 0);
+    Bytes nodes = f_.graph_base + f_.graph_layer * s.layers;
+    Bytes pool = f_.graph_hidden * m_.hidden + (m_.moe ? f_.graph_moe : 0);
+    if (m_.engine == EngineKind::vllm) {  // measured with all sizes up to graph_max_batch: kernels a size, tensors of the largest
+      const std::int64_t all = f_.graph_batch[0], most = std::min({2 * p_.max_running, p_.batched_tokens, all});
+      nodes = nodes / captured_sizes(all) * captured_sizes(most);
+      pool = pool / all * most;
+    }
+    const Bytes once = nodes + pool;
     set(T::graphs, s.adapters > 0 ? once * f_.adapter_graph_sets : once);
   }
 

@@ -164,13 +164,18 @@ void start(R& r, const ServerPlan& p, const ServerSites& sites) {
 template <class R>
 void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
   Hand<R> h{r, sites};
-  forward(h, p);
+  if (p[ServerTensor::step_activations] > 0) {  // the prompts in flight do not fill a batch
+    h.alloc(ServerTensor::step_activations);
+    h.free(ServerTensor::step_activations);
+  } else {
+    forward(h, p);
+    h.free(ServerTensor::hidden);
+  }
   if (p.engine == EngineKind::vllm) {
     sample_vllm(h, p, false);
   } else {
     sample_sglang(h);
   }
-  h.free(ServerTensor::hidden);
 }
 
 /// vLLM makes the slots while it loads the weights, in the same pool (vllm/v1/worker/gpu_model_runner.py load_model, 0.14);

@@ -48,6 +48,7 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::activation, "activation", Category::activations, Pool::torch, Holder::local},
     {T::layer_output, "down projection", Category::activations, Pool::torch, Holder::local},
     {T::context_projected, "projected latent context", Category::activations, Pool::torch, Holder::local},
+    {T::step_activations, "activations of one step", Category::activations, Pool::torch, Holder::local},
     {T::sampled_hidden, "hidden states to sample from", Category::logits, Pool::torch, Holder::local},
     {T::sampled_random, "random hidden states of the dummy run", Category::logits, Pool::torch, Holder::local},
     {T::logits, "logits", Category::logits, Pool::torch, Holder::caller},

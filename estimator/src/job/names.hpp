@@ -32,8 +32,8 @@ inline constexpr std::array<std::pair<EngineKind, std::string_view>, 9> kNames<E
                                                                                             {EngineKind::archon, "archon"}}};
 
 template <>
-inline constexpr std::array<std::pair<Framework, std::string_view>, 3> kNames<Framework>{
-    {{Framework::areal, "areal"}, {Framework::verl, "verl"}, {Framework::torch, "torch"}}};
+inline constexpr std::array<std::pair<Framework, std::string_view>, 4> kNames<Framework>{
+    {{Framework::areal, "areal"}, {Framework::verl, "verl"}, {Framework::agilerl, "agilerl"}, {Framework::torch, "torch"}}};
 
 template <>
 inline constexpr std::array<std::pair<Kernels, std::string_view>, 3> kNames<Kernels>{
@@ -63,7 +63,7 @@ inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kName
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 23> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 24> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -86,6 +86,7 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 23> kNames<Lo
      {LossHead::verl_rows, "verl_rows"},
      {LossHead::areal_compiled, "areal_compiled"},
      {LossHead::areal_eager, "areal_eager"},
+     {LossHead::agilerl_fused, "agilerl_fused"},
      {LossHead::value, "value"}}};
 
 template <>

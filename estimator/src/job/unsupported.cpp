@@ -8,11 +8,11 @@ namespace {
 struct KeyRow {
   std::string_view key, what;
 };
-constexpr std::array<KeyRow, 11> kKeys{{{"quantize", "quantised training weights"},
+constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights"},
                                         {"quantization", "quantised training weights"},
                                         {"speculative", "speculative decoding"},
                                         {"draft", "speculative decoding"},
-                                        {"liger", "Liger kernels"},
+
                                         {"compile", "torch.compile of the model"},
                                         {"virtual_pipeline", "virtual pipeline stages"},
                                         {"teacher", "distillation with a teacher"},

@@ -246,6 +246,7 @@ class Validator {
     if (values && t.lora.rank > 0)
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
+    if (t.framework == Framework::agilerl) check_agilerl(role);
     if (role.engine == EngineKind::ddp) check_ddp(role);
     if (role.engine == EngineKind::fsdp1) return check_fsdp1(role);
     if (t.backward_prefetch != BackwardPrefetch::pre) not_its_own(role, "backward_prefetch", "pre", "it is FSDP1's");
@@ -277,9 +278,23 @@ class Validator {
               "FSDP1's CPUOffload cannot add up gradients that were reduced");
   }
 
+  /// One process, one GPU, adapters on a frozen base.
+  void check_agilerl(const Role& role) {
+    const Trainer& t = role.trainer;
+    if (role.engine != EngineKind::single)
+      problem(key_of(role, "engine"), std::string(spelling(role.engine)), "single", "not supported yet: AgileRL on several GPUs");
+    if (t.lora.rank == 0) problem(key_of(role, "lora.rank"), "none", "a rank", "AgileRL trains adapters alone");
+    if (t.sequences_per_micro_batch == 0)
+      missing(key_of(role, "sequences_per_micro_batch"), "padded sequences", "AgileRL pads its micro-batches");
+    if (t.lora.dropout > 0)
+      problem(key_of(role, "lora.dropout"), fmt::format("{}", t.lora.dropout), "0",
+              "not supported yet: dropout of AgileRL's adapters");
+  }
+
   /// DDP has plain parameters on every rank: what FSDP2 does with formats, shards and the host is not there.
   void check_ddp(const Role& role) {
     const Trainer& t = role.trainer;
+    if (t.framework == Framework::agilerl) return;  // told already
     if (t.framework != Framework::torch)
       problem(key_of(role, "engine"), "ddp", "fsdp2", "not supported yet: DDP of AReaL and verl");
     if (t.compute != t.storage)
@@ -307,7 +322,7 @@ class Validator {
   void check_longest(const Role& role) {
     const Trainer& t = role.trainer;
     const std::int64_t longest = job_.kind == JobKind::rl ? job_.prompt_tokens + job_.response_tokens : t.sequence_tokens;
-    if (t.sequences_per_micro_batch > 0 || t.framework == Framework::torch) return;
+    if (t.sequences_per_micro_batch > 0 || t.framework == Framework::torch || t.framework == Framework::agilerl) return;
     const std::string_view who = t.framework == Framework::areal ? "AReaL" : "verl";
     const auto check = [&](std::string_view knob, std::int64_t budget) {
       if (budget > 0 && budget < longest && !follows_actor(role, knob))

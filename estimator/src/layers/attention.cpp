@@ -48,7 +48,7 @@ Projected project_fused(Eager& g, const FamilyCode& code, const Mixer& m, const 
 }
 
 /// Norms over all heads stand in front of the view as heads, norms over one head behind it.
-Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const Tensor& x) {
+Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, bool liger, const Tensor& x) {
   Projected out;
   if (w.qkv >= 0) {
     out = project_fused(g, code, m, w, x);
@@ -59,7 +59,8 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
     const auto normed = [&](Tensor t, std::int64_t heads, const NormLeaf& norm, const std::string& name) {
       if (m.qk_norm == QkNorm::head) t.shape = {B, S, Dim(heads), Dim(m.head_dim)};
       if (m.qk_norm == QkNorm::head && code.norms_heads) t.shape = {B, Dim(heads), S, Dim(m.head_dim)};
-      if (m.qk_norm != QkNorm::none && !code.rotary.before_norm) t = run_norm(g, code.norm, Tensor(t), norm, name + "_norm");
+      if (m.qk_norm != QkNorm::none && !code.rotary.before_norm)
+        t = liger ? run_fused_norm(g, Tensor(t), norm, name + "_norm") : run_norm(g, code.norm, Tensor(t), norm, name + "_norm");
       return t;
     };
     out.query = normed(projected(w.q, w.q_bias, m.q_width(), "q"), m.heads, w.q_norm, "q");
@@ -83,9 +84,11 @@ Tensor scale_query(Eager& g, const Tensor& query) {
 }
 
 /// Rotary positions and what stands behind them; names are rebound.
-void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const LayerContext& context, Projected& p) {
+void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const LayerContext& context, bool liger,
+           Projected& p) {
   if (m.rotary_dim > 0) {
-    Rotated rotated = apply_rotary(g, code.rotary, context, p.query, p.key);
+    Rotated rotated =
+        liger ? apply_rotary_in_place(g, context, p.query, p.key) : apply_rotary(g, code.rotary, context, p.query, p.key);
     p.query = std::move(rotated.query);
     p.key = std::move(rotated.key);
   }
@@ -101,8 +104,8 @@ void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& 
 
 Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& w,
                        const KernelOptions& options, const LayerContext& context, const Tensor& x) {
-  Projected p = project_all(g, code, m, w, x);
-  place(g, code, m, w, context, p);
+  Projected p = project_all(g, code, m, w, options.liger, x);
+  place(g, code, m, w, context, options.liger, p);
   Attended out;
   const bool joins = code.rotary.splits_head || code.rotary.form == RotaryForm::halves;
   const Attention given{.mask = context.mask,

@@ -34,6 +34,8 @@ struct KernelOptions {
   Framework framework = Framework::torch;  ///< whose Ulysses exchange is used
   DType parameters = DType::bf16;          ///< as the forward pass sees them (after FSDP's cast)
   bool autocast = false;
+  bool liger = false;                                      ///< fused norms, rotary positions and gated activations
+  bool positions_by_row = false;                           ///< every sequence has a row of position numbers, so of cos and sin
   bool padding_mask = false;                               ///< a 2-D attention mask is given: a 4-D one is built
   bool sdpa_math = false;                                  ///< force SDPA's math kernel
   bool several_sequences = false;                          ///< B may be greater than 1: some reshapes must then copy

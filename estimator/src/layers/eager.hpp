@@ -137,6 +137,7 @@ class Eager {
   bool grad_enabled = true;
   bool autocast = false;          ///< torch.autocast(bfloat16) is on
   bool low_rank_dropout = false;  ///< in front of every low-rank pair
+  bool low_rank_apart = false;    ///< a pair's product is made by a function of its own, whose names are gone before the sum
   int scope = 0;                  ///< where we are: events and nodes belong to it
   bool in_backward = false;
   std::string prefix;  ///< of names: "layer.self_attn."

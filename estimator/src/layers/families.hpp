@@ -54,8 +54,17 @@ enum class ParallelSum : std::uint8_t {
   in_place,        ///< feed-forward += attention; residual + that (Falcon)
 };
 
+/// What Liger puts in the place of the family's modules (linkedin/Liger-Kernel src/liger_kernel/transformers/monkey_patch.py,
+/// 0.8.1).
+enum class LigerCode : std::uint8_t {
+  undescribed,
+  plain,  ///< RMSNorm, rotary positions in place, SwiGLU
+  none,   ///< nothing: it does not know the family
+};
+
 struct FamilyCode {
   std::string_view family;
+  LigerCode liger = LigerCode::undescribed;
   NormCode norm = NormCode::rms;
   RotaryCode rotary = {};
   FusedQkv fused_qkv = FusedQkv::slices;

@@ -1,5 +1,7 @@
 #include "layers/heads.hpp"
 
+#include <algorithm>
+
 #include "layers/heads_verl.hpp"
 #include "layers/ops.hpp"
 
@@ -135,10 +137,65 @@ Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::
   return cat(g, std::move(parts), {TK, Dim(1)}, "token_log_probs");
 }
 
+/// AgileRL's function works on rows of all sequences: with several the slice that drops each one's last token is no block.
+Tensor flat_rows(Eager& g, const Tensor& x, bool several, Shape rows, const char* name) {
+  return several ? g.make(name, std::move(rows), x.dtype, Category::temporaries) : x.alias(std::move(rows));
+}
+
 }  // namespace
 
-std::int64_t chunk_rows(LossHead head) {
+/// agilerl/algorithms/core/llm_ops/fused_logprobs.py, 2.8. The chunk is compiled; what inductor (2.13) makes of it holds the
+/// 16-bit logits, and in backward an fp32 tensor of zeros, into which the chosen tokens' gradients are scattered, while it writes
+/// the gradient of the logits over the logits.
+Tensor run_hidden_head(Eager& g, Tensor hidden, const HeadOptions& o, const std::function<void(int)>& scope) {
+  const int begun = g.scope;
+  const Dim width = hidden.shape.back(), vocab(o.vocab);
+  const bool several = o.several_sequences;
+  Tensor kept = slice(g, hidden, {B, K, width});
+  hidden.reset();
+  Tensor out;
+  {
+    Tensor flat = flat_rows(g, kept, several, {TK, width}, "head.rows");
+    Tensor targets = several ? g.make("head.targets", {TK}, DType::int64, Category::temporaries) : Tensor();
+    out = g.make("log_probs", {B, K}, kept.dtype);
+    for (int i = 0; i < o.chunks; ++i) {
+      scope(i);
+      Tensor logits = g.make("chunk.logits", {C, vocab}, kept.dtype, Category::logits);
+      Tensor rows = g.make("chunk.log_probs", {C}, DType::fp32);
+    }
+    scope(-1);
+  }
+  if (g.will_record({&kept})) {
+    Saved saved = g.save(kept);
+    const int chunks = o.chunks;
+    g.record(out, "FusedLinearLogProbsFunctionBackward", {&kept}, [=, &g](Gradients) {
+      const Tensor& self = saved.get();
+      Tensor flat = flat_rows(g, self, several, {TK, width}, "head.rows");
+      Tensor targets = several ? g.make("head.targets", {TK}, DType::int64, Category::temporaries) : Tensor();
+      Tensor whole = g.make("head.gradient", {TK, width}, self.dtype, Category::temporaries);
+      for (int i = chunks; i-- > 0;) {  // all chunks are alike: the tape plays the last one first
+        scope(i);
+        Tensor logits = g.make("chunk.logits", {C, vocab}, self.dtype, Category::logits);
+        {
+          Tensor scattered = g.make("chunk.scattered", {C, vocab}, DType::fp32, Category::logits);
+        }
+        Tensor part = g.make("chunk.gradient", {C, width}, self.dtype, Category::temporaries);
+      }
+      g.scope = begun;
+      whole.shape = self.shape;
+      return Gradients{whole};
+    });
+  }
+  kept.reset();
+  return mean_loss(g, std::move(out));
+}
+
+bool takes_hidden(LossHead head) { return head == LossHead::agilerl_fused; }
+
+std::int64_t chunk_rows(LossHead head, std::int64_t vocab) {
   switch (head) {
+    case LossHead::agilerl_fused:
+      return std::clamp<std::int64_t>(256 * kMiB / bytes_of(std::max<std::int64_t>(1, vocab), DType::fp32), 128, 4096);
     case LossHead::areal_compiled:
     case LossHead::areal_eager:
     case LossHead::logprob_chunked:

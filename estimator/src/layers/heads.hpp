@@ -14,16 +14,22 @@ struct HeadOptions {
   bool keep_outputs = false;  ///< the caller keeps the model's output through the backward pass
   std::int64_t vocab = 0;
   int chunks = 1;  ///< of a chunked head: as many as are simulated
+  bool several_sequences = false;
 };
 
 /// Rows of a chunk of the head, 0 when it is not chunked. AReaL areal/utils/functional/vocab_parallel.py: 1024; verl
-/// verl/utils/torch_functional.py: 2048 of the entropy, one of logprobs_from_logits_v2.
-std::int64_t chunk_rows(LossHead);
+/// verl/utils/torch_functional.py: 2048 of the entropy, one of logprobs_from_logits_v2; AgileRL agilerl/memory/formulas.py
+/// resolve_chunk_rows: as many as make 256 MiB of fp32 logits, 128 to 4096.
+std::int64_t chunk_rows(LossHead, std::int64_t vocab);
+/// The head multiplies with lm_head's weight itself, chunk by chunk: there are no logits of all tokens.
+bool takes_hidden(LossHead);
 /// The loss is computed inside the model's forward pass (so the root unit's hooks come behind it).
 bool inside_model(LossHead);
 
 /// From logits to the loss. `logits` is the caller's only reference; scope(i) is called before chunk i, scope(-1) behind the
 /// last.
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions&, const std::function<void(int)>& scope);
+/// The same from the last hidden states [B, S, H]. REQUIRES: takes_hidden(head); autocast is off.
+Tensor run_hidden_head(Eager& g, Tensor hidden, const HeadOptions&, const std::function<void(int)>& scope);
 
 }  // namespace oomplan

@@ -23,6 +23,7 @@ class Runner {
     kernels_.softcap = a.runs.front().layer.mixer.softcap;
     kernels_.attention_dropout = o.training && a.attention_dropout > 0;
     g.low_rank_dropout = o.training && o.kernels.adapters.dropout;
+    g.low_rank_apart = o.kernels.framework == Framework::agilerl;
   }
 
   ModelRun run() {
@@ -71,7 +72,7 @@ class Runner {
     single(StationPlace::norm);
     single(StationPlace::head);
     single(StationPlace::loss);
-    if (chunk_rows(o_.head) > 0) {
+    if (chunk_rows(o_.head, a_.vocab) > 0) {
       Station s;
       s.place = StationPlace::chunks;
       s.count = 0;
@@ -170,7 +171,8 @@ class Runner {
   /// Positions, masks, cos and sin.
   Preamble preamble(DType dtype) {
     enter(StationPlace::preamble);
-    if (!positions_) positions_ = g_.make("position_ids", {Dim(1), S}, DType::int64, Category::inputs);
+    if (!positions_)
+      positions_ = g_.make("position_ids", {o_.kernels.positions_by_row ? B : Dim(1), S}, DType::int64, Category::inputs);
     return make_preamble(g_, a_, o_.kernels, dtype);
   }
 
@@ -221,7 +223,7 @@ class Runner {
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
-    hidden = run_norm(g_, code_.norm, hidden, norm_, "norm");
+    hidden = kernels_.liger ? run_fused_norm(g_, Tensor(hidden), norm_, "norm") : run_norm(g_, code_.norm, hidden, norm_, "norm");
     return hidden;
   }
 
@@ -254,13 +256,24 @@ class Runner {
     enter(StationPlace::inputs);
     input_ids_ = g_.make("input_ids", {B, S}, DType::int64, Category::inputs);
     labels_ = g_.make("labels", {B, S}, DType::int64, Category::inputs);
-    const HeadOptions head{o_.critic ? LossHead::value : o_.head, o_.keep_outputs, a_.vocab, o_.chunks};
+    const HeadOptions head{o_.critic ? LossHead::value : o_.head, o_.keep_outputs, a_.vocab, o_.chunks,
+                           o_.kernels.several_sequences};
     const auto scope = [this](int chunk) {
       if (chunk >= 0)
         enter(StationPlace::chunks, -1, chunk);
       else
         enter(StationPlace::finish);
     };
+    if (takes_hidden(head.head)) {
+      Tensor hidden = decoder();
+      positions_.reset();
+      g_.leave_autocast();
+      const bool autocast = std::exchange(g_.autocast, false);  // only the model's own forward pass ran under it
+      enter(StationPlace::head);
+      Tensor loss = run_hidden_head(g_, std::move(hidden), head, scope);
+      g_.autocast = autocast;
+      return loss;
+    }
     Tensor output, loss;
     {
       Tensor hidden = decoder();

@@ -128,6 +128,28 @@ Tensor layer_by_hand(Eager& g, const Tensor& x, int weight, const std::string& n
 
 }  // namespace
 
+/// linkedin/Liger-Kernel src/liger_kernel/ops/rms_norm.py, 0.8.1. The weight's gradient is summed from one fp32 row a
+/// multiprocessor, which is left out.
+Tensor run_fused_norm(Eager& g, const Tensor& x, const NormLeaf& leaf, const std::string& name) {
+  Tensor w = g.leaf(leaf.weight);
+  const bool recorded = g.will_record({&x, &w});
+  Tensor out = g.make(name + ".output", x.shape, x.dtype);
+  Tensor root = g.make(name + ".rstd", with_last(x.shape, 1), DType::fp32);
+  if (!recorded) return out;
+  Saved saved = g.save(x), saved_root = g.save(root);
+  const bool for_w = w.needs_grad();
+  const Shape width = w.shape;
+  const DType stored = w.dtype;
+  g.record(out, "LigerRMSNormFunctionBackward", {&x, &w}, [=, &g](Gradients in) {
+    (void)saved.get();
+    (void)saved_root.get();
+    Gradients grads{in[0], Tensor()};  // the gradient of x is written over the one of the output
+    if (for_w) grads[1] = g.make(name + ".weight_gradient", width, stored, Category::gradients);
+    return grads;
+  });
+  return out;
+}
+
 NormLeaf declare_norm(Eager& g, NormKind kind, const std::string& name, std::int64_t h, DType dtype) {
   NormLeaf out;
   if (kind == NormKind::none || kind == NormKind::non_parametric) return out;

@@ -17,5 +17,7 @@ struct NormLeaf {
 NormLeaf declare_norm(Eager& g, NormKind, const std::string& name, std::int64_t h, DType);
 /// The norm over the last axis of x, which the caller holds.
 Tensor run_norm(Eager& g, NormCode, const Tensor& x, const NormLeaf&, const std::string& name);
+/// Liger's fused RMSNorm: saves x and the inverse root; its backward writes the gradient of x over the one it is given.
+Tensor run_fused_norm(Eager& g, const Tensor& x, const NormLeaf&, const std::string& name);
 
 }  // namespace oomplan

@@ -62,6 +62,18 @@ Tensor bare_conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out
                       false);
 }
 
+/// lora_B(lora_A(rows.to(dtype))) * scaling: AgileRL's _lora_delta, whose caller adds it to the rows of the base layer's output
+/// (AgileRL/AgileRL, agilerl/algorithms/core/llm_ops/fused_lora.py, 2.8).
+Tensor low_rank_delta(Eager& g, const Tensor& given, const Shape& out_shape, const Leaf& base, Dim rows,
+                      const std::string& name) {
+  const Leaf& first = g.leaves[static_cast<std::size_t>(base.low_rank_in)];
+  const Dim rank = first.shape[0];
+  Tensor x = to(g, given, first.dtype, name + ".lora_input");
+  Tensor low = bare_linear(g, x, base.low_rank_in, -1, rows, with_last(x.shape, rank), name + ".lora_A");
+  Tensor high = bare_linear(g, std::move(low), base.low_rank_out, -1, rows, out_shape, name + ".lora_B");
+  return scale(g, std::move(high), name + ".lora_scaled");
+}
+
 /// result + lora_B(lora_A(dropout(x))) * scaling in the format of the pair, cast back (huggingface/peft,
 /// src/peft/tuners/lora/layer.py, 0.21.2). `x` is rebound to its cast; `result` to the sum, and to the sum's cast.
 Tensor with_low_rank(Eager& g, Tensor result, const Tensor& given, const Leaf& base, Dim rows, const std::string& name) {
@@ -87,7 +99,10 @@ Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shap
   const Leaf& base = g.leaves[static_cast<std::size_t>(weight)];
   if (base.low_rank_in < 0) return bare_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category);
   Tensor result = bare_linear(g, x, weight, bias, rows, std::move(out_shape), name, category);
-  return with_low_rank(g, std::move(result), x, base, rows, name);
+  if (!g.low_rank_apart) return with_low_rank(g, std::move(result), x, base, rows, name);
+  Tensor delta = low_rank_delta(g, x, result.shape, base, rows, name);
+  Tensor cast = to(g, std::move(delta), result.dtype, name + ".lora_cast");
+  return add(g, result, std::move(cast), name + ".lora_sum");
 }
 
 Tensor conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {

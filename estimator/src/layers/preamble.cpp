@@ -35,15 +35,16 @@ void complex_table(Eager& g, LayerContext& context, std::int64_t width) {
   context.cos = g.make("rotary.table", pairs, DType::fp32, Category::buffers);
 }
 
-void tables(Eager& g, const RotaryCode& code, LayerContext& context, std::int64_t width, DType dtype) {
+/// `rows`: of position numbers.
+void tables(Eager& g, const RotaryCode& code, LayerContext& context, Dim rows, std::int64_t width, DType dtype) {
   if (code.form == RotaryForm::complex) return complex_table(g, context, width);
   if (code.form == RotaryForm::halves) width /= 2;
-  const Shape whole{Dim(1), S, Dim(width)};
+  const Shape whole{rows, S, Dim(width)};
   Tensor emb;
   if (code.form == RotaryForm::halves) {
     emb = g.make("rotary.freqs", whole, DType::fp32, Category::buffers);
   } else {
-    Tensor freqs = g.make("rotary.freqs", {Dim(1), S, Dim(width / 2)}, DType::fp32, Category::buffers);
+    Tensor freqs = g.make("rotary.freqs", {rows, S, Dim(width / 2)}, DType::fp32, Category::buffers);
     emb = g.make("rotary.emb", whole, DType::fp32, Category::buffers);
   }
   Tensor cos = g.make("rotary.cos_fp32", whole, DType::fp32, Category::buffers);
@@ -77,10 +78,11 @@ Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& opt
   else
     out.windowed.mask = out.full.mask;
   if (const std::int64_t width = rotary_width(a); width > 0) {
-    tables(g, code.rotary, out.full, width, dtype);
+    const Dim rows = options.positions_by_row ? B : Dim(1);
+    tables(g, code.rotary, out.full, rows, width, dtype);
     out.windowed.cos = out.full.cos;
     out.windowed.sin = out.full.sin;
-    if (code.tables_by_span && both) tables(g, code.rotary, out.windowed, width, dtype);
+    if (code.tables_by_span && both) tables(g, code.rotary, out.windowed, rows, width, dtype);
   }
   g.grad_enabled = grad;
   return out;

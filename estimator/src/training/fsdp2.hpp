@@ -40,6 +40,7 @@ class Fsdp2 : EngineSites<R> {
     host_parameters_ = host_site("", "parameters on the host", plan.resident);
     host_optimizer_ = host_site("", "optimizer states on the host", plan.optimizer);
     buffers_ = site("", "buffers", plan.buffers, Category::buffers, Holder::resident);
+    steps_ = site("", "optimizer.steps", plan.optimizer_steps, Category::optimizer, Holder::resident);
     transient_ = site("", "optimizer.temporaries", plan.step_transient, Category::temporaries, Holder::local);
   }
 
@@ -70,13 +71,16 @@ class Fsdp2 : EngineSites<R> {
     r_.free(host_parameters_);
   }
   /// Optimizer states: made in the first step, lazily; where the step runs.
-  void make_states() { r_.alloc(plan_.cpu_offload ? host_optimizer_ : optimizer_); }
+  void make_states() {
+    if (plan_.cpu_offload) return r_.alloc(host_optimizer_);
+    each_state([&](const SiteRef& s, Index i) { r_.alloc(s, i); });
+  }
   void offload_states() {
     r_.alloc(host_optimizer_);
-    r_.free(optimizer_);
+    each_state([&](const SiteRef& s, Index i) { r_.free(s, i); });
   }
   void reload_states() {
-    r_.alloc(optimizer_);
+    each_state([&](const SiteRef& s, Index i) { r_.alloc(s, i); });
     r_.free(host_optimizer_);
   }
 
@@ -129,8 +133,8 @@ class Fsdp2 : EngineSites<R> {
   /// Clipping adds scalars only; the step holds what the optimizer's form needs.
   void optimizer_step() {
     if (plan_.cpu_offload) return;  // the step runs on the host
-    r_.alloc(transient_);
-    r_.free(transient_);
+    each_transient([&](const SiteRef& s, Index i) { r_.alloc(s, i); });
+    each_transient([&](const SiteRef& s, Index i) { r_.free(s, i); });
   }
 
   /// zero_grad(set_to_none=True).
@@ -225,8 +229,56 @@ class Fsdp2 : EngineSites<R> {
       if (parameter_sites_.empty())
         for (std::size_t i = 0; i < tape.leaves.size(); ++i)
           parameter_sites_.push_back(leaf_site(tape.leaves[i], plan_.storage[i]));
-      for (std::size_t i = 0; i < tape.leaves.size(); ++i)
-        r_.repeat(tape.stations[tape.leaves[i].station].count, [&](Index at) { act(parameter_sites_[i], at); });
+      for (std::size_t station = 0; station < tape.stations.size(); ++station) {
+        const std::int64_t units = tape.stations[station].count;
+        r_.repeat(units, [&](Index at) { each_leaf_of(tape, station, units, at, act); });
+      }
+    }
+  }
+  /// The leaves of one unit as modules register them: those of one layer lie beside each other.
+  template <class Do>
+  void each_leaf_of(const Tape& tape, std::size_t station, std::int64_t units, Index at, Do&& act) {
+    for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
+      const TapeLeaf& leaf = tape.leaves[i];
+      if (leaf.station != station) continue;
+      act(parameter_sites_[i], at);
+      for (std::int64_t copy = 1; leaf.trainable && copy <= plan_.frozen_copies; ++copy)
+        act(parameter_sites_[i], at + copy * units);
+    }
+  }
+  /// One tensor of states for each trained one and kind, or all as one: a few large ones or one look alike to the allocator, many
+  /// small ones do not.
+  template <class Do>
+  void each_state(Do&& act) {
+    if constexpr (R::kWrites) {
+      if (plan_.states_by_tensor) {
+        each_trained("optimizer.state", state_sites_, plan_.state_bytes_of, Category::optimizer, Holder::resident, act);
+        return act(steps_, Index(0));
+      }
+    }
+    act(optimizer_, Index(0));
+  }
+  /// foreach's list of square roots, a tensor each.
+  template <class Do>
+  void each_transient(Do&& act) {
+    if constexpr (R::kWrites) {
+      if (plan_.states_by_tensor && plan_.step_transient == plan_.gradients)
+        return each_trained("optimizer.square_root", transient_sites_, 1, Category::temporaries, Holder::local, act);
+    }
+    act(transient_, Index(0));
+  }
+  template <class Do>
+  void each_trained(std::string_view what, std::vector<SiteRef>& known, std::int64_t each, Category category, Holder holder,
+                    Do&& act) {
+    const Tape& tape = plan_.train != nullptr ? *plan_.train : *plan_.log_probs;
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
+      const TapeLeaf& leaf = tape.leaves[i];
+      if (!leaf.trainable) continue;
+      if (next == known.size())
+        known.push_back(site(leaf.name, what, bytes_of(leaf.elements(), plan_.storage[i]), category, holder));
+      const SiteRef& s = known[next++];
+      r_.repeat(each * tape.stations[leaf.station].count, [&](Index at) { act(s, at); });
     }
   }
   SiteRef leaf_site(const TapeLeaf& leaf, DType storage) {
@@ -429,8 +481,8 @@ class Fsdp2 : EngineSites<R> {
   std::vector<Sites> units_;  ///< of the stations; only when a program is written
   Sites root_;
   DdpBuckets<R> buckets_;
-  SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_;
-  std::vector<SiteRef> parameter_sites_;
+  SiteRef parameters_, optimizer_, steps_, buffers_, transient_, host_parameters_, host_optimizer_;
+  std::vector<SiteRef> parameter_sites_, state_sites_, transient_sites_;
   const UnitSites* before_ = nullptr;  ///< whose all-gather output is still held in forward
   Index before_at_;
   const UnitSites* reducing_ = nullptr;  ///< whose reduce-scatter input is still held in backward

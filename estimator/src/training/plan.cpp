@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "layers/families.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -97,8 +99,17 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   return o;
 }
 
-KernelOptions kernel_options(const Trainer& t, EngineKind engine, bool internals) {
+/// AgileRL patches what Liger knows and goes on with transformers' own modules where it does not
+/// (agilerl/algorithms/core/base.py _initialize_actors).
+bool runs_liger(const Trainer& t, const Architecture& a) {
+  const FamilyCode* code = find_family_code(a.family);
+  return t.liger && !(code != nullptr && code->liger == LigerCode::none);
+}
+
+KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architecture& a, bool internals) {
   KernelOptions k;
+  k.liger = runs_liger(t, a);
+  k.positions_by_row = t.framework == Framework::agilerl;  // _position_ids_from_mask
   k.kernels = t.kernels;
   k.framework = t.framework;
   k.parameters = t.compute;
@@ -153,14 +164,15 @@ void bucket_rules(TrainPlan& p, const Trainer& t) {
 
 }  // namespace
 
-PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head) {
+PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, std::int64_t vocab) {
   PassCounts p;
   p.counts.b = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   const std::int64_t whole = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : tokens;
   p.counts.s = ceil_div(std::max<std::int64_t>(1, whole), t.layout.context);
   p.counts.k = t.logits_to_keep > 0 ? std::min(p.counts.s, t.logits_to_keep) : p.counts.s;
+  if (takes_hidden(head)) p.counts.k = std::max<std::int64_t>(1, p.counts.s - 1);  // the last one has no next token
   const std::int64_t rows = p.counts.b * p.counts.k;
-  const std::int64_t chunk = chunk_rows(head);
+  const std::int64_t chunk = chunk_rows(head, vocab);
   p.chunks = chunk > 0 ? ceil_div(rows, chunk) : 1;
   p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
   p.counts.n = p.chunks;
@@ -169,16 +181,15 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head) {
 
 PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& a, bool critic, std::int64_t tokens,
                        bool internals) {
-  (void)a;
   PassOptions o;
-  o.kernels = kernel_options(t, engine, internals);
+  o.kernels = kernel_options(t, engine, a, internals);
   o.training = true;
   o.recompute = t.recompute;
   o.reentrant = t.reentrant;
   o.head = critic ? LossHead::value : t.head;
   o.keep_outputs = t.keep_outputs;
   o.slice_hidden = t.logits_to_keep > 0;
-  o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass_counts(t, tokens, o.head).chunks));
+  o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass_counts(t, tokens, o.head, a.vocab).chunks));
   o.critic = critic;
   return o;
 }
@@ -198,9 +209,9 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   TrainPlan p;
   p.train = trains ? tapes.train.get() : nullptr;
   p.log_probs = tapes.log_probs.get();
-  p.train_counts = pass_counts(t, t.tokens_per_micro_batch, head);
-  p.log_prob_counts =
-      pass_counts(t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head);
+  p.train_counts = pass_counts(t, t.tokens_per_micro_batch, head, a.vocab);
+  p.log_prob_counts = pass_counts(
+      t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head, a.vocab);
   p.flattened = engine == EngineKind::fsdp1;
   p.sharded = p.flattened || engine == EngineKind::fsdp2;
   p.ranks = p.sharded ? t.layout.data * t.layout.context / std::max<std::int64_t>(1, t.replicas) : 1;
@@ -242,7 +253,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     put(p.wrapped[leaf.station] ? units[leaf.station] : root, leaf, storage, t.compute, p.ranks, p.reshard_ranks);
     const std::int64_t copies = tape.stations[leaf.station].count;
     const Bytes bytes = bytes_of(shard_elements(leaf, p.ranks), storage) * copies;
-    p.resident += bytes;
+    p.resident += bytes * (leaf.trainable ? 1 + t.lora.frozen_copies : 1);
     parameters += leaf.elements() * copies;
     if (leaf.trainable) {
       (p.wrapped[leaf.station] ? p.last_leaf[leaf.station] : p.root_last_leaf) = static_cast<int>(i);
@@ -251,6 +262,10 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     }
     largest = std::max(largest, leaf.elements());
   }
+  p.frozen_copies = t.lora.frozen_copies;
+  p.step_every = t.step_every_micro_batch;
+  p.states_by_tensor = trains && t.lora.rank > 0 && !p.sharded && !t.cpu_offload_policy;
+  p.state_bytes_of = states_per_element(t.optimizer);
   for (const auto& u : units) p.units.push_back(bytes_of_unit(u, t, p.ranks));
   p.root = bytes_of_unit(root, t, p.ranks);
   p.gradients = trains ? trained : 0;

@@ -58,7 +58,7 @@ struct PassCounts {
   std::int64_t chunks = 1;
 };
 /// Token counts of a pass from tokens of one data-parallel rank: divided by Ulysses, cut into chunks.
-PassCounts pass_counts(const Trainer&, std::int64_t tokens, LossHead head);
+PassCounts pass_counts(const Trainer&, std::int64_t tokens, LossHead head, std::int64_t vocab);
 
 struct TrainPlan {
   const Tape* train = nullptr;  ///< null: this role only runs log-probs
@@ -74,15 +74,19 @@ struct TrainPlan {
   std::vector<bool> wrapped;  ///< the station is a unit of its own; otherwise its parameters belong to the root
   UnitBytes root;
   FlatUnits flat;
-  Bytes resident = 0;         ///< all parameters on this rank
-  Bytes gradients = 0;        ///< all sharded (or whole) gradients
-  Bytes optimizer = 0;        ///< states
-  Bytes optimizer_steps = 0;  ///< step counters on the device (fused)
-  Bytes buckets = 0;          ///< DDP: of the reduction, all together
-  Bytes step_transient = 0;   ///< what the optimizer step holds above parameters, gradients and states
-  Bytes buffers = 0;          ///< inv_freq and its original
-  Bytes full_compute = 0;     ///< all parameters in the compute dtype, unsharded
-  Bytes largest_tensor = 0;   ///< largest unsharded parameter in the compute dtype
+  Bytes resident = 0;              ///< all parameters on this rank
+  std::int64_t frozen_copies = 0;  ///< of the adapters, in `resident`
+  bool states_by_tensor = false;   ///< the optimizer's states and temporaries are many small tensors: they are written one by one
+  Bytes state_bytes_of = 0;        ///< with states_by_tensor: states of one byte of a trained parameter
+  bool step_every = false;         ///< an optimizer step behind each micro-batch
+  Bytes gradients = 0;             ///< all sharded (or whole) gradients
+  Bytes optimizer = 0;             ///< states
+  Bytes optimizer_steps = 0;       ///< step counters on the device (fused)
+  Bytes buckets = 0;               ///< DDP: of the reduction, all together
+  Bytes step_transient = 0;        ///< what the optimizer step holds above parameters, gradients and states
+  Bytes buffers = 0;               ///< inv_freq and its original
+  Bytes full_compute = 0;          ///< all parameters in the compute dtype, unsharded
+  Bytes largest_tensor = 0;        ///< largest unsharded parameter in the compute dtype
   std::int64_t micro_batches = 1;
   bool reshard_layers = true, reshard_root = true;
   std::int64_t reshard_ranks = 0;  ///< what is resharded is split over so many ranks until backward; 0: over all

@@ -1,0 +1,89 @@
+"""Rows of reinforcement learning on one GPU as native jobs: trainer and server in one process, which AgileRL measured.
+
+Its rig (tools/memory_profiling/harness.py of the branch memory/profiling-rig) makes an agent, generates one group of responses
+to one prompt of a quarter of the context, puts the engine to sleep and trains on the group once. The figures are peaks of the
+whole device as NVML sees it, and torch's own statistics, in which a sleeping engine's weights and cache count as allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from corpus import CannotExpress, Case, Row, find_config, find_gpu
+
+TRAINING = {
+    "device": "device_peak_bytes",
+    "asleep": "sleeping_baseline_bytes",
+    "allocated": "torch_max_allocated_bytes",
+    "reserved": "torch_max_reserved_bytes",
+}
+
+
+def whole(value: Any, name: str) -> int:
+    if not isinstance(value, (int, float)) or value < 1:
+        raise CannotExpress(f"{name} is not stated")
+    return int(value)
+
+
+def job_of(row: Row) -> Row:
+    knobs = row["knobs"]
+    versions = row.get("versions") or {}
+    if not versions.get("vllm"):
+        raise CannotExpress("the engine's version is not stated")
+    if row.get("quantization") not in (None, "none"):
+        raise CannotExpress("bitsandbytes weights are not supported yet")
+    if knobs.get("gpu_memory_utilization") is None:
+        raise CannotExpress("gpu_memory_utilization is not stated")
+    tokens, group = whole(knobs.get("seq_len"), "seq_len"), whole(knobs.get("group_size"), "group_size")
+    rank = whole(knobs.get("lora_rank"), "lora_rank")
+    sequences = min(whole(knobs.get("micro_batch"), "micro_batch"), group)
+    prompt = max(tokens // 4, 8)
+    lora: Row = {"rank": rank}
+    targets = str(knobs.get("lora_target_modules") or "all-linear")
+    if targets != "all-linear":
+        lora["targets"] = [target.strip() for target in targets.split(",")]
+    return {
+        "gpus": f"1 x {find_gpu(row.get('gpu'))}",
+        "framework": "agilerl 2.8",
+        "prompt_tokens": prompt,
+        "response_tokens": tokens - prompt,
+        "sequences_per_step": group,
+        "samples_per_prompt": group,
+        "rollout": {
+            "engine": f"vllm {versions['vllm']}",
+            "gpu_memory_utilization": knobs["gpu_memory_utilization"],
+            "max_running_requests": group,
+            "concurrency": group,
+            "lora": {"slots": 1, "rank": rank},
+        },
+        "actor": {
+            "engine": "single",
+            "beside": "rollout",
+            "sequences_per_micro_batch": sequences,
+            "sequence_tokens": tokens,
+            "micro_batches": math.ceil(group / sequences),
+            "lora": lora,
+        },
+    }
+
+
+def rl_cases(row: Row, corpus: Path) -> list[Case]:
+    training = row.get("phase") == "training"
+    job: Row = {}
+    why_not, config = "", ""
+    try:
+        found = find_config(row.get("model"), corpus)
+        job, config = job_of(row), json.dumps(found)
+    except CannotExpress as reason:
+        why_not = str(reason)
+    out = []
+    for metric, key in (TRAINING if training else {"device": "device_peak_bytes"}).items():
+        value = row.get(key)
+        if not isinstance(value, (int, float)) or value <= 0:
+            continue
+        figure = f"{'training' if training else 'generation'}_{metric}"
+        out.append(Case(row["id"], metric, int(value), "colocated", job, config, figure, why_not))
+    return out
