@@ -89,6 +89,10 @@ void record(R& r, const Setting& s, const TrainPlan& plan) {
     engine.drop_gradients(train);
   }
   engine.before_forward();
+  r.mark("state");
+  engine.read_state(true);
+  engine.drop_state();
+  engine.read_state(false);
 }
 
 void check(const Setting& s) {

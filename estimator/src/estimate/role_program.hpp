@@ -80,12 +80,19 @@ class TrainerProgram {
         return train();
       case StepKind::send:
         return awake(PhaseKind::send_weights, [&] {
-          if (send_ != nullptr) record_send(r_, *send_);
+          // verl's SHARDED_STATE_DICT: a shard of everything lives while tensor by tensor is gathered from it
+          if (send_ != nullptr) {
+            core_.read_state(true);
+            record_send(r_, *send_);
+            core_.drop_state();
+          }
           empty_cache();
         });
       case StepKind::save:
         return awake(PhaseKind::save, [&] {
-          if (save_ != nullptr) record_send(r_, *save_);
+          if (save_ == nullptr) return;
+          core_.read_state(false);
+          record_send(r_, *save_);
         });
       default:
         return;

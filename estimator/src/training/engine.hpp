@@ -43,6 +43,13 @@ class TrainEngine {
   void reload_states() {
     on([](auto& e) { e.reload_states(); });
   }
+  /// FSDP1's state_dict(), in front of a weight update or a checkpoint. `keeps`: pieces of it live until drop_state().
+  void read_state(bool keeps) {
+    if (fsdp1_) fsdp1_->read_state(keeps);
+  }
+  void drop_state() {
+    if (fsdp1_) fsdp1_->drop_state();
+  }
   /// Drops what the step before has left, in front of any forward pass.
   void before_forward() {
     if (fsdp1_) fsdp1_->before_forward();

@@ -46,6 +46,7 @@ FlatBytes bytes_of_flat(const Flat& f, const Trainer& t, std::int64_t ranks, boo
     b.upload = t.cpu_offload_policy ? b.resident : 0;
     b.low_precision = casts ? bytes_of(s, t.compute) : 0;
     b.unsharded = bytes_of(s * ranks, t.compute);
+    b.whole = bytes_of(s * ranks, f.storage());
   } else {
     b.upload = t.cpu_offload_policy && casts ? b.resident : 0;
     b.unsharded = t.cpu_offload_policy || casts ? bytes_of(n, t.compute) : 0;

@@ -18,6 +18,7 @@ struct FlatBytes {
   Bytes upload = 0;         ///< w s: its copy from the host while it is gathered, under CPUOffload
   Bytes low_precision = 0;  ///< c s: the shard in the compute format while it is gathered
   Bytes unsharded = 0;      ///< c s N: what the unit computes with; on one rank c n, 0 when that is the parameter itself
+  Bytes whole = 0;          ///< w s N: its parameters as stored, while state_dict() reads them
   Bytes fresh = 0;          ///< c n: the flat gradient of one backward pass; 0: the unit is frozen
   Bytes reduced = 0;        ///< r n: it in the format of the reduction
   Bytes padded = 0;         ///< r s N: it with a length that N divides

@@ -78,6 +78,22 @@ class Fsdp1 : EngineSites<R> {
     r_.free(host_optimizer_);
   }
 
+  /// state_dict(): the root's parameters are gathered in the format of the storage, and stay until those of every layer have come
+  /// and gone (_state_dict_utils.py). `keeps`: SHARDED_STATE_DICT cuts a piece of each, which lives until drop_state().
+  void read_state(bool keeps) {
+    r_.alloc(root().whole);
+    each_layer([&](const UnitSites& u, Index at) {
+      r_.alloc(u.whole, at);
+      if (keeps) r_.alloc(piece(u), at);
+      r_.free(u.whole, at);
+    });
+    if (keeps) r_.alloc(piece(root()));
+    r_.free(root().whole);
+  }
+  void drop_state() {
+    each_unit_of_the_model([&](const UnitSites& u, Index at) { r_.free(piece(u), at); });
+  }
+
   /// In front of every forward pass: the root drops flat gradients that the optimizer no longer sees
   /// (_reset_flat_param_grad_info_if_needed).
   void before_forward() {
@@ -145,6 +161,7 @@ class Fsdp1 : EngineSites<R> {
   struct Sites {
     SiteRef parameter, upload, low_precision, unsharded, fresh, reduced, padded, output, gradient, adapter_gradients,
         adapter_fresh, adapter_unsharded;
+    SiteRef whole, piece;    ///< what state_dict() reads, and what it keeps
     SiteRef unsynchronised;  ///< fresh, of earlier micro-batches
     SiteRef cast_sum;        ///< gradient, beside one that is there
   };
@@ -182,6 +199,12 @@ class Fsdp1 : EngineSites<R> {
     else
       return u.gradient;
   }
+  static const auto& piece(const UnitSites& u) {
+    if constexpr (R::kWrites)
+      return u.piece;
+    else
+      return u.resident;
+  }
   static Bytes size(const SiteRef& s) { return s.bytes; }
   static Bytes size(Bytes bytes) { return bytes; }
   static bool trained(const UnitSites& u) { return size(u.fresh) > 0; }
@@ -196,6 +219,8 @@ class Fsdp1 : EngineSites<R> {
     s.upload = row("shard_from_host", b.upload, Category::communication, Holder::communication, 3);
     s.low_precision = row("shard_cast", b.low_precision, Category::communication, Holder::communication, 3);
     s.unsharded = row("unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1);
+    s.whole = row("gathered_for_state_dict", b.whole, Category::weights, Holder::communication, 1);
+    s.piece = row("state_dict", b.resident, Category::weights, Holder::caller, 0);
     s.fresh = row("flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
     s.unsynchronised = row("unsynchronised_flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
     s.reduced = row("flat_gradient_cast", b.reduced, Category::communication, Holder::communication, 2);
@@ -225,6 +250,10 @@ class Fsdp1 : EngineSites<R> {
   template <class Do>
   void each_unit_of_the_model(Do&& act) {
     act(root(), Index(0));
+    each_layer(act);
+  }
+  template <class Do>
+  void each_layer(Do&& act) {
     for (std::size_t s = 0; s < plan_.wrapped.size(); ++s)
       if (plan_.wrapped[s]) r_.repeat(tape().stations[s].count, [&](Index at) { act(sites(s), at); });
   }
