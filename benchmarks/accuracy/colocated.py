@@ -35,6 +35,9 @@ def job_of(row: Row) -> Row:
         raise CannotExpress("the engine's version is not stated")
     if row.get("quantization") not in (None, "none"):
         raise CannotExpress("bitsandbytes weights are not supported yet")
+    if row.get("phase") == "training" and (row.get("nvml_polled_bytes") or 0) < row["device_peak_bytes"]:
+        # the device gave back while torch took: the rig opened the row before an earlier process was gone
+        raise CannotExpress("another process left the device during the measurement")
     if knobs.get("gpu_memory_utilization") is None:
         raise CannotExpress("gpu_memory_utilization is not stated")
     tokens, group = whole(knobs.get("seq_len"), "seq_len"), whole(knobs.get("group_size"), "group_size")

@@ -241,12 +241,7 @@ class TrainerProgram {
       micro_batch(Index(0), true, true);
       optimizer_step();
     };
-    update();
-    const std::int64_t played = std::min(n - 1, inner_ + 1);
-    if (played == 1)
-      update();
-    else if (played > 1)
-      r_.repeat(played, [&](Index) { update(); });
+    for (std::int64_t i = 0; i < std::min(n, inner_ + 2); ++i) update();  // those behind the second are like it
     doze();
   }
 
