@@ -187,6 +187,8 @@ TEST_CASE("AgileRL: the first update of all runs without optimizer states, every
 TEST_CASE("AgileRL on several GPUs, and without adapters, is refused by name") {
   CHECK_THROWS_AS((void)job_of(kJob, {"actor.lora.rank=none"}), InputError);
   CHECK_THROWS_AS((void)job_of(kJob, {"actor.engine=fsdp2"}), InputError);
+  CHECK_THROWS_AS((void)job_of(kJob, {"actor.offload=[optimizer]"}), InputError);
+  CHECK_NOTHROW((void)job_of(kJob, {"actor.offload=[]"}));
 }
 
 }  // namespace

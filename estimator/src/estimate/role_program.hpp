@@ -208,8 +208,8 @@ class TrainerProgram {
     mark_(PhaseKind::forward);
     if (run_.plan.offload_parameters && !run_.plan.cpu_offload && !stays_) core_.reload_parameters();
     stays_ = false;
-    if (run_.plan.step_every) return train_step_by_step(n);
     if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
+    if (run_.plan.step_every) return train_step_by_step(n);
     before_micro_batch(true);
     micro_batch(Index(0), true, n == 1);
     if (n > 2) {
