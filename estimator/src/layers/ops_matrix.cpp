@@ -64,7 +64,8 @@ Tensor bare_conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out
 
 /// lora_B(lora_A(rows.to(dtype))) * scaling: AgileRL's _lora_delta, whose caller adds it to the rows of the base layer's output
 /// (AgileRL/AgileRL, agilerl/algorithms/core/llm_ops/fused_lora.py, 2.8).
-Tensor low_rank_delta(Eager& g, const Tensor& given, const Shape& out_shape, const Leaf& base, Dim rows, const std::string& name) {
+Tensor low_rank_delta(Eager& g, const Tensor& given, const Shape& out_shape, const Leaf& base, Dim rows,
+                      const std::string& name) {
   const Leaf& first = g.leaves[static_cast<std::size_t>(base.low_rank_in)];
   const Dim rank = first.shape[0];
   Tensor x = to(g, given, first.dtype, name + ".lora_input");
