@@ -35,6 +35,9 @@ def job_of(row: Row) -> Row:
         raise CannotExpress("the engine's version is not stated")
     if row.get("quantization") not in (None, "none"):
         raise CannotExpress("bitsandbytes weights are not supported yet")
+    if row.get("phase") == "training" and (row.get("nvml_polled_bytes") or 0) < row["device_peak_bytes"]:
+        # the device gave back while torch took: the rig opened the row before an earlier process was gone
+        raise CannotExpress("another process left the device during the measurement")
     if knobs.get("gpu_memory_utilization") is None:
         raise CannotExpress("gpu_memory_utilization is not stated")
     tokens, group = whole(knobs.get("seq_len"), "seq_len"), whole(knobs.get("group_size"), "group_size")
@@ -70,6 +73,18 @@ def job_of(row: Row) -> Row:
     }
 
 
+def server_alone(job: Row) -> Row:
+    """The same engine in a process of its own, for the generation of models whose training is not described.
+
+    AgileRL's budget of tokens (agilerl/utils/llm_utils.py) is written out: it is a default of the trainer's framework.
+    """
+    tokens, group = job["prompt_tokens"] + job["response_tokens"], job["samples_per_prompt"]
+    kept = ("gpus", "prompt_tokens", "response_tokens", "samples_per_prompt")
+    budget = min(group * tokens, max(tokens, group * 8192))
+    server = {**job["rollout"], "max_model_len": tokens, "batched_tokens": budget}
+    return {**{key: job[key] for key in kept}, "server": server}
+
+
 def rl_cases(row: Row, corpus: Path) -> list[Case]:
     training = row.get("phase") == "training"
     job: Row = {}
@@ -77,6 +92,8 @@ def rl_cases(row: Row, corpus: Path) -> list[Case]:
     try:
         found = find_config(row.get("model"), corpus)
         job, config = job_of(row), json.dumps(found)
+        if not training and ("vision_config" in found or "audio_config" in found):
+            job = server_alone(job)
     except CannotExpress as reason:
         why_not = str(reason)
     out = []

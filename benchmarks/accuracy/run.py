@@ -123,6 +123,8 @@ class Library:
             ("generation", ("wake", "generate")),
         ):
             phases = [figures for phase, figures in answer["phases"].items() if phase.split(".")[-1] in words]
+            if not phases:  # a server alone
+                continue
             for metric in ("device", "allocated", "reserved"):
                 kept_back = answer["kept_back"] if metric == "device" else 0  # NVML calls it used
                 out[f"{name}_{metric}"] = max(p[metric] for p in phases) + kept_back

@@ -174,7 +174,8 @@ TEST_CASE("processes that share a GPU: the joint level of their written programs
             const bool mine =
                 t.label.starts_with(role) && std::find(words.begin(), words.end(), t.label.substr(role.size())) != words.end();
             if (!mine || (once && s.kind != StepKind::train)) break;
-            if (once && t.label.ends_with("forward") && turns[p][at[p] - 1].label.ends_with("optimizer"))
+            const bool one_update = !a.runs[seat.role].plan.step_every;
+            if (once && one_update && t.label.ends_with("forward") && turns[p][at[p] - 1].label.ends_with("optimizer"))
               break;  // the next step's
             Bytes others = 0;
             for (std::size_t q = 0; q < n; ++q)

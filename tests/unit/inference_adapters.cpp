@@ -82,6 +82,21 @@ TEST_CASE("slots beside experts, latent attention and ungated blocks of SGLang a
   CHECK(room(a, EngineKind::vllm, slots()) == L * n * r * bytes * (3 * h + A + K + A + h + h + F + F + h));
 }
 
+TEST_CASE("slots beside experts: a pair for gate, one for up and one for down of each, and one beside the router") {
+  constexpr Bytes E = 4, f = 24;
+  Architecture a = tiny();
+  const Bytes dense = 3 * h + 3 * F;  // gate, up: h each and F each; down: F and h
+  const Bytes without = room(a, EngineKind::vllm, slots({}, "0.23.0"));
+  for (auto& run : a.runs) {
+    FeedForward& ff = run.layer.feed_forward;
+    ff.kind = FeedForwardKind::moe;
+    ff.experts = E;
+    ff.experts_per_token = 2;
+    ff.expert_width = f;
+  }
+  CHECK(room(a, EngineKind::vllm, slots({}, "0.23.0")) - without == L * n * r * bytes * (E * (3 * h + 3 * f) + h + E - dense));
+}
+
 TEST_CASE("slots come out of the KV cache, and asleep vLLM gives them back while SGLang keeps them") {
   const Catalog& catalog = Catalog::builtin();
   const Architecture a = *catalog.model("Qwen/Qwen2.5-7B-Instruct").architecture;

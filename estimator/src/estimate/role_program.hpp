@@ -224,8 +224,8 @@ class TrainerProgram {
     mark_(PhaseKind::forward);
     if (run_.plan.offload_parameters && !run_.plan.cpu_offload && !stays_) core_.reload_parameters();
     stays_ = false;
-    if (run_.plan.step_every) return train_step_by_step(n);
     if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
+    if (run_.plan.step_every) return train_step_by_step(n);
     before_micro_batch(true);
     micro_batch(Index(0), true, n == 1);
     if (n > 2) {
@@ -257,12 +257,7 @@ class TrainerProgram {
       micro_batch(Index(0), true, true);
       optimizer_step();
     };
-    update();
-    const std::int64_t played = std::min(n - 1, inner_ + 1);
-    if (played == 1)
-      update();
-    else if (played > 1)
-      r_.repeat(played, [&](Index) { update(); });
+    for (std::int64_t i = 0; i < std::min(n, inner_ + 2); ++i) update();  // those behind the second are like it
     doze();
   }
 

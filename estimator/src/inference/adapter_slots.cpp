@@ -46,7 +46,8 @@ class Slots {
     Widths w;
     if (layer.mixer.kind != MixerKind::attention) refuse(a_, "latent or linear attention");
     const FeedForward& ff = layer.feed_forward;
-    if (ff.kind == FeedForwardKind::moe && (sglang_ || ff.shared_width > 0)) refuse(a_, "experts");
+    const bool read = !sglang_ && version_matches(server_.version, ">=0.23") && ff.shared_width == 0;
+    if (ff.kind == FeedForwardKind::moe && !read) refuse(a_, "experts");
     attention(w, layer.mixer);
     if (ff.kind == FeedForwardKind::moe)
       experts(w, ff);

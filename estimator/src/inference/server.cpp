@@ -118,6 +118,7 @@ class Planner {
     set(T::context, f_.context);
     set(T::nccl, f_.nccl[group]);
     set(T::growth, at_.tensor > 1 ? f_.growth[group_index(at_.tensor)] : f_.growth_pipeline[group]);
+    set(T::late_growth, f_.late_growth);
     set(T::blas, f_.blas);
   }
 

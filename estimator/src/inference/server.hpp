@@ -46,6 +46,7 @@ enum class ServerTensor : std::uint8_t {
   context,
   nccl,
   growth,
+  late_growth,
   embedding,
   mixers,
   absorbed,

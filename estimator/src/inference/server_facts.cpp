@@ -49,6 +49,7 @@ void vllm(ServerFacts& f, const Reader& read) {
   f.group_ratio = read.number("group_ratio");
   f.growth = by_group(read, "growth_bytes", {{"split", "tensor"}});
   f.growth_pipeline = by_group(read, "growth_bytes", {{"split", "pipeline"}});
+  f.late_growth = static_cast<Bytes>(read.number("late_growth_bytes"));
   const Conditions gpu{{"gpu_gib", std::to_string(f.total / kGiB)}};
   f.batched_tokens = read.whole("max_num_batched_tokens", gpu);
   f.max_running = read.whole("max_num_seqs", gpu);

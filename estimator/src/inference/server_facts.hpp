@@ -57,6 +57,7 @@ struct ServerFacts {
   std::array<Bytes, kGroupSizes> nccl{};             ///< communicators, for the model's kind (MoE has one more)
   std::array<Bytes, kGroupSizes> growth{};           ///< outside torch between the snapshot and the end of the profile run
   std::array<Bytes, kGroupSizes> growth_pipeline{};  ///< the same where the GPUs are pipeline stages
+  Bytes late_growth = 0;                             ///< vLLM: outside torch behind the profile run, so outside of the budget
   Bytes attention_workspace = 0;
   Bytes graph_base = 0, graph_layer = 0, graph_moe = 0, graph_hidden = 0;  ///< graphs = base + layer*L + hidden*h + [MoE]
   std::int64_t adapter_graph_sets = 1;  ///< how often every size is captured where there are LoRA slots

@@ -154,6 +154,7 @@ void start(R& r, const ServerPlan& p, const ServerSites& sites) {
     h.alloc(T::graph_logits);
   }
   h.alloc(T::graphs);
+  h.alloc(T::late_growth);
   if (p.engine == EngineKind::vllm) {  // the sampler is warmed up once more, outside of the budget
     h.alloc(T::hidden);
     sample_vllm(h, p, false);

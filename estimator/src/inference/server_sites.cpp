@@ -15,6 +15,7 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::context, "context", Category::context, Pool::driver, kStays},
     {T::nccl, "nccl", Category::nccl, Pool::driver, kStays},
     {T::growth, "kernels and collective workspaces", Category::workspace, Pool::driver, kStays},
+    {T::late_growth, "kernels loaded behind the profile run", Category::workspace, Pool::driver, kStays},
     {T::embedding, "embedding", Category::weights, Pool::pausable, kStays},
     {T::mixers, "attention weights", Category::weights, Pool::pausable, kStays},
     {T::absorbed, "kv_b in 16 bits", Category::weights, Pool::pausable, kStays},

@@ -284,6 +284,8 @@ class Validator {
     if (role.engine != EngineKind::single)
       problem(key_of(role, "engine"), std::string(spelling(role.engine)), "single", "not supported yet: AgileRL on several GPUs");
     if (t.lora.rank == 0) problem(key_of(role, "lora.rank"), "none", "a rank", "AgileRL trains adapters alone");
+    if (t.offload_optimizer)
+      problem(key_of(role, "offload"), "optimizer", "[parameters] or []", "AgileRL leaves optimizer states on the GPU");
     if (t.sequences_per_micro_batch == 0)
       missing(key_of(role, "sequences_per_micro_batch"), "padded sequences", "AgileRL pads its micro-batches");
     if (t.lora.dropout > 0)
@@ -436,7 +438,9 @@ std::vector<Note> remarks(const Job& job) {
       warn(role.name + ".sleep", "the server sleeps although it has its GPUs alone");
   }
   const Role *rollout = job.role("rollout"), *actor = job.role("actor");
-  if (rollout != nullptr && actor != nullptr && job.sync.by == SyncBy::none) warn("sync.by", "no weight update is counted");
+  const bool in_files = actor != nullptr && actor->trainer.framework == Framework::agilerl;  // adapters alone, read on the host
+  if (rollout != nullptr && actor != nullptr && job.sync.by == SyncBy::none && !in_files)
+    warn("sync.by", "no weight update is counted");
   return out;
 }
 
