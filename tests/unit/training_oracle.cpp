@@ -1,5 +1,6 @@
 // Training steps that PyTorch executed: tests/data/oracle_rows.jsonl, made by benchmarks/oracle/compact.py, and
-// tests/data/executed_rows.jsonl and executed_heads.jsonl, made by benchmarks/oracle/execute.py and execute_heads.py.
+// tests/data/executed_rows.jsonl, executed_heads.jsonl and executed_parallel.jsonl, made by benchmarks/oracle/execute.py,
+// execute_heads.py and execute_parallel.py.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -45,6 +46,7 @@ const std::vector<Executed>& executed() {
     read_rows("oracle_rows.jsonl", out);
     read_rows("executed_rows.jsonl", out);
     read_rows("executed_heads.jsonl", out);
+    read_rows("executed_parallel.jsonl", out);
     return out;
   }();
   return rows;

@@ -22,7 +22,7 @@ constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 32> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 30> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "archon", "Archon"},
                                             {"engine", "deepspeed", "DeepSpeed"},
                                             {"engine", "fsdp1", "FSDP1"},
@@ -37,8 +37,6 @@ constexpr std::array<ValueRow, 32> kValues{{{"engine", "megatron", "Megatron"},
                                             {"framework", "megatron", "Megatron"},
                                             {"kernels", "liger", "Liger kernels"},
                                             {"kernels", "transformer_engine", "Transformer Engine"},
-                                            {"kernels", "torchtitan", "torchtitan's kernels"},
-                                            {"recompute", "selective", "selective recomputation"},
                                             {"optimizer", "adamw-8bit", "8-bit AdamW"},
                                             {"optimizer", "adamw_8bit", "8-bit AdamW"},
                                             {"optimizer", "paged-adamw-8bit", "paged 8-bit AdamW"},

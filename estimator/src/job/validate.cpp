@@ -246,7 +246,24 @@ class Validator {
     if (values && t.lora.rank > 0)
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
+    if (t.forward_prefetch && !t.reshard_last)
+      problem(key_of(role, "forward_prefetch"), "true", "false",
+              "not supported yet: prefetching what reshard_last leaves gathered");
     if (role.engine == EngineKind::ddp) check_ddp(role);
+    if (t.layout.tensor > 1) check_split(role);
+  }
+
+  void check_split(const Role& role) {
+    const Trainer& t = role.trainer;
+    const auto refuse = [&](std::string why) {
+      problem(key_of(role, "layout"), fmt::format("'{}'", letters(t.layout)), "a layout without t", std::move(why));
+    };
+    if (!t.gradient_sync_every_micro_batch)
+      problem(key_of(role, "gradient_sync_every_micro_batch"), "false", "true",
+              "not supported yet: gradients that are not synchronised under tensor parallelism");
+    if (t.framework == Framework::verl) refuse("verl has no tensor parallelism of FSDP");
+    if (t.framework == Framework::areal && !t.framework_version.empty() && version_matches(t.framework_version, "<0.5.0"))
+      refuse("not supported yet: tensor parallelism of FSDP before AReaL 0.5.0, which gathered whole logits");
   }
 
   /// DDP has plain parameters on every rank: what FSDP2 does with formats, shards and the host is not there.
