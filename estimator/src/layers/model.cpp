@@ -361,7 +361,8 @@ namespace {
 /// What depends on the pass as a whole.
 std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
   const bool titan = o.kernels.kernels == Kernels::torchtitan;
-  if (titan && (o.critic || o.slice_hidden || o.keep_outputs || inside_model(o.head)))
+  const bool titans = o.head == LossHead::cross_entropy || o.head == LossHead::cross_entropy_chunked;
+  if (titan && (o.critic || o.slice_hidden || o.keep_outputs || !titans))
     return "this head of torchtitan's models is not supported yet";
   if (o.recompute == Recompute::selective && (!titan || o.reentrant))
     return "selective recomputation of models other than torchtitan's is not supported yet";
