@@ -44,6 +44,8 @@ HEADS = {
     "verl_rows": "verl without flash-attn: log_softmax row by row",
     "areal_compiled": "AReaL: compiled, 1024 rows at a time",
     "areal_eager": "AReaL without torch.compile",
+    "cross_entropy": "F.cross_entropy on fp32 logits in the training loop",
+    "cross_entropy_chunked": "the same, eight parts of every sequence one after another",
 }
 
 

@@ -131,12 +131,12 @@ class Library:
         return out
 
     def whole(self, case: Case) -> Row:
-        """Everything on the device: estimate() with the model as a file."""
+        """Everything on the device: estimate() with the model as a file, explained: the allocator's own figures are replayed."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "config.json"
             path.write_text(case.config, encoding="utf-8")
             job = {"oomplan": 1, **{key: value for key, value in case.job.items() if key != "apart"}, "model": str(path)}
-            answer = self.oomplan.estimate(job)
+            answer = self.oomplan.estimate(job).explain()
         phases = [phase for gpu in answer.gpus for phase in gpu.phases]
         return {"reserved": max(p.reserved_bytes for p in phases), "device": max(p.device_bytes for p in phases)}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
+from torchtitan import titan_job
 
 PHASES = ("forward", "backward", "optimizer")
 HEADS = {
@@ -18,6 +19,8 @@ HEADS = {
     "verl_old_logprob_entropy_eager": "verl_entropy_eager",
     "verl_old_logprob_entropy_chunked": "verl_entropy_chunked",
     "areal_forward_compiled": "areal_compiled",
+    "areal_vocab_parallel": "areal_compiled",  # under tensor parallelism AReaL's own functions become this
+    "tp_loss_parallel": "cross_entropy",
 }
 KNOWN_HEADS = {
     "hf_loss",
@@ -42,6 +45,7 @@ KNOWN_HEADS = {
     "verl_rows",
     "areal_compiled",
     "areal_eager",
+    "cross_entropy",
 }
 DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32"}
 ENGINES = {"deepspeed": "DeepSpeed", "megatron": "Megatron"}
@@ -119,12 +123,16 @@ def set_sharding(row: Row, trainer: Row) -> None:
         return
     if engine != "fsdp2":
         raise not_yet(ENGINES.get(engine, engine))
-    if given.pop("tp", None) not in (None, 1):
-        raise not_yet("tensor parallelism under FSDP2")
+    tensor = int(given.pop("tp", None) or 1)
+    given.pop("loss_parallel", None)  # what tensor parallelism does with cross_entropy
     if given.pop("forward_prefetch", None):
         trainer["forward_prefetch"] = True
     trainer["engine"] = "fsdp2"
-    set_layout(row, int(given.pop("world")), trainer)
+    world = int(given.pop("world"))
+    parallel = row.get("sequence_parallel") or {}
+    context = int(parallel.get("size", 1))
+    degrees = {"t": tensor, "c": context}
+    trainer["layout"] = f"d{world // context // tensor}" + "".join(f"{k}{n}" for k, n in degrees.items() if n > 1)
     trainer["replicas"] = int(given.pop("replicate", 1) or 1)
     set_precision(given, trainer)
     reshard = given.pop("reshard", None)
@@ -139,6 +147,8 @@ def set_sharding(row: Row, trainer: Row) -> None:
     for key, value in given.items():
         if value not in (None, False):
             raise not_yet(f"{key} of FSDP2")
+    if tensor == world and not compute:
+        trainer["engine"] = "single"  # nothing is sharded: tensor parallelism alone
 
 
 def lora_of(given: Row) -> Row:
@@ -282,7 +292,6 @@ def refuse_framework(row: Row) -> None:
         ("megatron", "Megatron"),
         ("simumax", "Megatron"),
         ("deepspeed", "DeepSpeed"),
-        ("torchtitan", "the kernel set of torchtitan"),
         ("torchtune", "the kernel set of torchtune"),
         ("lit-gpt", "the kernel set of LitGPT"),
         ("litgpt", "the kernel set of LitGPT"),
@@ -376,6 +385,8 @@ def measured_sharding(row: Row, gpus: int) -> Row:
 def measured_job(row: Row) -> Row:
     if not isinstance(row.get("value_gib"), (int, float)):
         raise CannotExpress("no value: a fit or no-fit label")
+    if "torchtitan" in text(row, "framework") and "component" not in text(row, "phase"):
+        return titan_job(row)
     refuse_framework(row)
     refuse_settings(row)
     lora = measured_lora(row)

@@ -151,12 +151,28 @@ TEST_CASE("areal: what cannot be estimated yet is refused by name") {
   };
   says({"actor.backend=megatron:d4"}, "Megatron");
   says({"actor.backend=archon:d4"}, "Archon");
-  says({"actor.backend=fsdp:d2t2"}, "tensor parallelism of FSDP");
   says({"+actor.enable_tree_training=true"}, "tree training");
   says({"actor.optimizer.type=adam_bf16"}, "AnyPrecisionAdamW");
   says({"+sglang.enable_dp_attention=true"}, "attention by data parallelism");
   const std::string awex = refusal(source("grpo_7b.yaml", "main", {"+actor.weight_update_mode=awex"}));
   CHECK(awex.find("not supported yet: the weight update by awex") != std::string::npos);
+}
+
+TEST_CASE("areal: tensor parallelism of FSDP splits the trainer from 0.5.0 on") {
+  const auto highest = [](const std::string& backend) {
+    const Job job = read(source("grpo_7b.yaml", "1.0.4", {"actor.backend=" + backend})).job;
+    Bytes allocated = 0;
+    for (const auto& gpu : estimate(job).gpus)
+      for (const auto& phase : gpu.phases)
+        if (phase.phase == "actor.backward") allocated = std::max(allocated, phase.usage.allocated);
+    return allocated;
+  };
+  const Bytes whole = highest("fsdp:d2"), split = highest("fsdp:d2t2");
+  CHECK(split > 0);
+  CHECK(split < whole);
+  CHECK(split > whole / 3);  // gathered inputs, norms and the embedding's gradient are not divided
+  CHECK(refusal(source("ppo_allocation_mode.yaml", "0.4.1", {"allocation_mode=sglang:d4+fsdp:d2t2"}))
+            .find("not supported yet: tensor parallelism of FSDP before AReaL 0.5.0") != std::string::npos);
 }
 
 TEST_CASE("areal: a vision tower is not left out: its training is refused where the model is named, serving is answered") {

@@ -110,7 +110,8 @@ TEST_CASE("wrong keys and values name the nearest right one") {
     }
     return std::string();
   };
-  CHECK(told("actor.recompute", "ful") == "actor.recompute: found 'ful', expected none or full (did you mean 'full'?)");
+  CHECK(told("actor.recompute", "ful") ==
+        "actor.recompute: found 'ful', expected none, full or selective (did you mean 'full'?)");
   CHECK(told("actor.recomput", "full") ==
         "actor.recomput: found an unknown key, expected a key of actor (did you mean 'recompute'?)");
   CHECK(told("actor.gradient_checkpointing", "true") ==

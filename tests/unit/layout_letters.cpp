@@ -110,7 +110,11 @@ TEST_CASE("rules of the engines") {
   CHECK(broken_rules(made(4, 1, 1, 1, 1), EngineKind::fsdp2, qwen7b).empty());
   CHECK(broken_rules(made(2, 1, 1, 4, 1), EngineKind::fsdp2, qwen7b).empty());
   CHECK(broken_rules(made(1, 1, 1, 8, 1), EngineKind::fsdp2, qwen7b).size() == 1);
-  CHECK(broken_rules(made(1, 2, 2, 1, 2), EngineKind::fsdp2, qwen7b).size() == 3);
+  CHECK(broken_rules(made(2, 4, 1, 1, 1), EngineKind::fsdp2, qwen7b).empty());
+  CHECK(broken_rules(made(2, 8, 1, 1, 1), EngineKind::fsdp2, qwen7b).size() == 1);  // DTensor splits whole heads only
+  CHECK(broken_rules(made(2, 2, 1, 2, 1), EngineKind::fsdp2, qwen7b).size() == 1);  // not with Ulysses yet
+  CHECK(broken_rules(made(2, 2, 1, 1, 1), EngineKind::fsdp1, qwen7b).size() == 1);
+  CHECK(broken_rules(made(1, 2, 2, 1, 2), EngineKind::fsdp2, qwen7b).size() == 2);
   CHECK(broken_rules(made(2, 4, 1, 1, 1), EngineKind::vllm, qwen7b).empty());
   CHECK(broken_rules(made(2, 8, 1, 1, 1), EngineKind::vllm, qwen7b).size() == 1);
   CHECK(broken_rules(made(1, 1, 32, 1, 1), EngineKind::vllm, qwen7b).size() == 1);

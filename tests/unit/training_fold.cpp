@@ -157,6 +157,45 @@ TEST_CASE("training: fold equals trace for every way to recompute, to wrap, to s
   MESSAGE(programs << " programs");
 }
 
+TEST_CASE("training: fold equals trace under tensor parallelism and for torchtitan's models") {
+  int programs = 0;
+  for (const bool titan : {false, true})
+    for (const std::int64_t tensor : {1, 2})
+      for (const auto recompute : {Recompute::none, Recompute::full, Recompute::selective})
+        for (const std::int64_t sequences : {1, 2})
+          for (const int wrap : {0, 1, 2})  // root alone; embedding and output layer; the final norm with the latter
+            for (const bool last : {false, true})
+              for (const std::int64_t layers : {1, 2, 5}) {
+                if (!titan && (tensor == 1 || recompute == Recompute::selective || sequences == 1)) continue;
+                Setting s = usual();
+                Architecture a = *s.architecture;
+                a.runs[0].count = layers;
+                s.architecture = std::make_shared<const Architecture>(a);
+                s.trainer.layout.tensor = tensor;
+                s.trainer.kernels = titan ? Kernels::torchtitan : Kernels::hf_flash;
+                s.trainer.head = titan ? LossHead::cross_entropy : LossHead::areal_compiled;
+                if (titan && tensor == 1 && last) s.trainer.head = LossHead::cross_entropy_chunked;
+                s.trainer.recompute = recompute;
+                s.trainer.sequences_per_micro_batch = sequences;
+                s.trainer.wrap_embedding = s.trainer.wrap_head = wrap > 0;
+                s.trainer.wrap_norm = wrap > 1;
+                s.trainer.reshard_last = last;
+                s.trainer.rms_norm = last ? RmsNorm::by_hand : RmsNorm::fused;
+                s.trainer.repeat_kv = last;
+                s.micro_batches = 2;
+                CAPTURE(titan);
+                CAPTURE(tensor);
+                CAPTURE(static_cast<int>(recompute));
+                CAPTURE(sequences);
+                CAPTURE(wrap);
+                CAPTURE(last);
+                CAPTURE(layers);
+                check(s);
+                ++programs;
+              }
+  MESSAGE(programs << " programs");
+}
+
 TEST_CASE("training: fold equals trace for every way of DDP to hold gradients") {
   int programs = 0;
   for (const auto& architecture : {dense(false), dense(true), experts()})

@@ -26,8 +26,12 @@ enum class EngineKind : std::uint8_t { single, fsdp2, fsdp1, ddp, deepspeed, meg
 /// Which framework drives the engine: it decides wrapping, precision, loss head and what is freed between phases.
 enum class Framework : std::uint8_t { torch, areal, verl, agilerl };
 /// Implementation of the operators; decides what is saved for backward (layers/).
-enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager };
-enum class Recompute : std::uint8_t { none, full };
+enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager, torchtitan };
+/// Of every layer in backward: nothing, all of it, or all but what costs most to compute again (torchtitan's per-operator
+/// choice).
+enum class Recompute : std::uint8_t { none, full, selective };
+/// How torchtitan's RMSNorm runs: as one kernel (nn.RMSNorm from PyTorch 2.9 on), or written out in fp32.
+enum class RmsNorm : std::uint8_t { fused, by_hand };
 enum class OptimizerKind : std::uint8_t { adamw, adam, sgd, sgd_momentum };
 enum class OptimizerForm : std::uint8_t { foreach, fused, loop };
 /// FSDP1: when the backward pass gathers the unit that comes next. torch/distributed/fsdp/api.py: BackwardPrefetch
@@ -60,10 +64,12 @@ enum class LossHead : std::uint8_t {
   verl_fp32_flash_ce,  ///< verl on a model that makes its logits fp32
   verl_fp32_entropy_eager,
   verl_rows,       ///< verl without flash-attn's cross-entropy: log_softmax of one row after another
-  areal_compiled,  ///< AReaL: log-probs and entropy in 1024-row compiled chunks
+  areal_compiled,  ///< AReaL: log-probs and entropy in 1024-row chunks, compiled; under tensor parallelism vocab-parallel ones
   areal_eager,     ///< the same without torch.compile, as AReaL runs it on NPUs
   agilerl_fused,   ///< AgileRL: log-probs from hidden states, compiled chunks of 256 MiB of fp32 logits, recomputed in backward
-  value,           ///< critic: a linear layer h -> 1
+  cross_entropy,   ///< F.cross_entropy(logits.float()) in the training loop; under tensor parallelism with loss_parallel
+  cross_entropy_chunked,  ///< ... of eight parts of every sequence, one after another
+  value,                  ///< critic: a linear layer h -> 1
 };
 /// How new weights reach the servers.
 enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU
@@ -115,6 +121,8 @@ struct Trainer {
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;  ///< FSDP1
   bool use_orig_params = false;                                ///< FSDP1: the optimizer sees parameters, not flat shards
   bool wrap_embedding = true, wrap_head = false;               ///< a sharded unit of their own
+  bool wrap_norm = false;                                      ///< the final norm shares the unit of the output layer
+  bool reshard_last = true;                     ///< false: the last layer (and what is behind it) stays gathered until backward
   bool gradient_sync_every_micro_batch = true;  ///< false: set_requires_gradient_sync(False), no_sync but for the last
   bool step_every_micro_batch = false;          ///< an optimizer step behind each micro-batch, nothing is accumulated
   bool gradient_as_bucket_view = false;         ///< DDP: gradients lie in the buckets
@@ -133,6 +141,8 @@ struct Trainer {
   std::int64_t replicas = 1;                        ///< HSDP: shard groups that hold the same parameters
   bool keep_outputs = false;                        ///< the training loop keeps the model's output through the backward pass
   bool sdpa_math = false;                           ///< SDPA is forced to its math kernel
+  RmsNorm rms_norm = RmsNorm::fused;                ///< of torchtitan's models
+  bool repeat_kv = false;                           ///< torchtitan: keys and values are copied to all heads before attention
   bool memory_efficient_load = false;  ///< AReaL: rank 0 loads on the host and sends, instead of every GPU the whole model
   bool kernel_internals = true;        ///< count buffers inside fused kernels (off to compare with tools that cannot see them)
   bool operator==(const Trainer&) const = default;

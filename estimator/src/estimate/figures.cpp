@@ -126,8 +126,8 @@ TrainingCase read_training_case(std::string_view text, std::string_view config, 
   out.forward_only = apart.flag("forward_only", false);
   apart.done();
   const Layout& l = out.trainer.layout;
-  if (l.tensor > 1 || l.pipeline > 1 || l.expert > 1)
-    throw wrong("trainer.layout", "tensor, pipeline or expert parallelism", "data and context parallelism");
+  if (l.pipeline > 1 || l.expert > 1)
+    throw wrong("trainer.layout", "pipeline or expert parallelism", "data, context and tensor parallelism");
   if (l.data * l.context % out.trainer.replicas != 0)
     throw wrong("trainer.replicas", std::to_string(out.trainer.replicas), "a divisor of the GPUs");
   return out;

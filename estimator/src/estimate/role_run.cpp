@@ -23,6 +23,7 @@ std::int64_t communicators(const Job& job, const Role& role) {
   if (t.layout.world() <= 1) return 0;
   std::int64_t n = 1;
   if (t.layout.context > 1) ++n;
+  if (t.layout.tensor > 1) ++n;
   if (t.replicas > 1) ++n;
   if (job.sync.by == SyncBy::nccl && role.kind == RoleKind::actor) ++n;
   return n;
@@ -160,7 +161,8 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
   run.full_storage = 0;
   for (std::size_t i = 0; i < tape.leaves.size(); ++i)
-    run.full_storage += bytes_of(tape.leaves[i].elements(), run.plan.storage[i]) * tape.stations[tape.leaves[i].station].count;
+    run.full_storage += bytes_of(tape.leaves[i].elements(), run.plan.storage[i]) * tape.stations[tape.leaves[i].station].count *
+                        tape.leaves[i].parts;
   // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless
   // memory_efficient_load
   run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;

@@ -36,12 +36,18 @@ inline constexpr std::array<std::pair<Framework, std::string_view>, 4> kNames<Fr
     {{Framework::areal, "areal"}, {Framework::verl, "verl"}, {Framework::agilerl, "agilerl"}, {Framework::torch, "torch"}}};
 
 template <>
-inline constexpr std::array<std::pair<Kernels, std::string_view>, 3> kNames<Kernels>{
-    {{Kernels::hf_flash, "hf_flash"}, {Kernels::hf_sdpa, "hf_sdpa"}, {Kernels::hf_eager, "hf_eager"}}};
+inline constexpr std::array<std::pair<Kernels, std::string_view>, 4> kNames<Kernels>{{{Kernels::hf_flash, "hf_flash"},
+                                                                                      {Kernels::hf_sdpa, "hf_sdpa"},
+                                                                                      {Kernels::hf_eager, "hf_eager"},
+                                                                                      {Kernels::torchtitan, "torchtitan"}}};
 
 template <>
-inline constexpr std::array<std::pair<Recompute, std::string_view>, 2> kNames<Recompute>{
-    {{Recompute::none, "none"}, {Recompute::full, "full"}}};
+inline constexpr std::array<std::pair<Recompute, std::string_view>, 3> kNames<Recompute>{
+    {{Recompute::none, "none"}, {Recompute::full, "full"}, {Recompute::selective, "selective"}}};
+
+template <>
+inline constexpr std::array<std::pair<RmsNorm, std::string_view>, 2> kNames<RmsNorm>{
+    {{RmsNorm::fused, "fused"}, {RmsNorm::by_hand, "by_hand"}}};
 
 template <>
 inline constexpr std::array<std::pair<OptimizerKind, std::string_view>, 4> kNames<OptimizerKind>{
@@ -63,7 +69,7 @@ inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kName
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 24> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 26> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -87,6 +93,8 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 24> kNames<Lo
      {LossHead::areal_compiled, "areal_compiled"},
      {LossHead::areal_eager, "areal_eager"},
      {LossHead::agilerl_fused, "agilerl_fused"},
+     {LossHead::cross_entropy, "cross_entropy"},
+     {LossHead::cross_entropy_chunked, "cross_entropy_chunked"},
      {LossHead::value, "value"}}};
 
 template <>

@@ -247,10 +247,27 @@ class Validator {
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
     if (t.framework == Framework::agilerl) check_agilerl(role);
+    if (t.forward_prefetch && !t.reshard_last)
+      problem(key_of(role, "forward_prefetch"), "true", "false",
+              "not supported yet: prefetching what reshard_last leaves gathered");
+    if (t.layout.tensor > 1) check_split(role);
     if (role.engine == EngineKind::ddp) check_ddp(role);
     if (role.engine == EngineKind::fsdp1) return check_fsdp1(role);
     if (t.backward_prefetch != BackwardPrefetch::pre) not_its_own(role, "backward_prefetch", "pre", "it is FSDP1's");
     if (t.use_orig_params) not_its_own(role, "use_orig_params", "false", "it is FSDP1's");
+  }
+
+  void check_split(const Role& role) {
+    const Trainer& t = role.trainer;
+    const auto refuse = [&](std::string why) {
+      problem(key_of(role, "layout"), fmt::format("'{}'", letters(t.layout)), "a layout without t", std::move(why));
+    };
+    if (!t.gradient_sync_every_micro_batch)
+      problem(key_of(role, "gradient_sync_every_micro_batch"), "false", "true",
+              "not supported yet: gradients that are not synchronised under tensor parallelism");
+    if (t.framework == Framework::verl) refuse("verl has no tensor parallelism of FSDP");
+    if (t.framework == Framework::areal && !t.framework_version.empty() && version_matches(t.framework_version, "<0.5.0"))
+      refuse("not supported yet: tensor parallelism of FSDP before AReaL 0.5.0, which gathered whole logits");
   }
 
   void not_its_own(const Role& role, std::string_view knob, std::string expected, std::string_view whose) {

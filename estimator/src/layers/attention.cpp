@@ -3,21 +3,24 @@
 #include "layers/mlp.hpp"
 #include "layers/ops.hpp"
 #include "layers/rotary.hpp"
+#include "layers/tensor_parallel.hpp"
 #include "layers/ulysses.hpp"
 
 namespace oomplan {
 namespace {
 
 using namespace ops;
-using axis::B, axis::S, axis::T;
+using axis::B;
 
-/// What the projections give: [B, heads, S, d] each; `fused` is the name of the fused product, which the module keeps.
+/// What the projections give: [B, heads, S, d] each; `fused` is the name of the fused product, which the module keeps. S are
+/// the tokens of the module's input: all of a sequence, also where the layer holds a part of them outside of its halves.
 struct Projected {
   Tensor fused, query, key, value;
 };
 
 /// Falcon's one key or value: fused[..., [i], :], a copy. The index is saved.
 Tensor one_head(Eager& g, const Mixer& m, const Tensor& fused, const std::string& name) {
+  const Dim S = fused.shape[1];
   Tensor by_head = fused.alias({B, S, Dim(m.heads + 2), Dim(m.head_dim)});
   by_head.grad_fn = fused.grad_fn;
   Tensor index = g.make(name + ".index", {Dim(1)}, DType::int64);
@@ -25,6 +28,7 @@ Tensor one_head(Eager& g, const Mixer& m, const Tensor& fused, const std::string
 }
 
 Projected project_fused(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const Tensor& x) {
+  const Dim S = x.shape[1];
   Projected out;
   out.fused = project(g, code, x, w.qkv, w.qkv_bias, {B, S, Dim(m.q_width() + m.k_width() + m.v_width())}, "qkv");
   if (code.fused_qkv == FusedQkv::split) {
@@ -47,8 +51,22 @@ Projected project_fused(Eager& g, const FamilyCode& code, const Mixer& m, const 
   return out;
 }
 
+/// The norm of a rank's heads. Under tensor parallelism it works on DTensors that are made for it, whose gradients are copied on
+/// the way out (executed).
+Tensor normed_heads(Eager& g, const FamilyCode& code, Tensor x, const NormLeaf& norm, bool split, const std::string& name) {
+  const DistributedGuard dtensors(g, split);
+  if (!split) return run_norm(g, code.norm, Tensor(x), norm, name + "_norm");
+  Tensor entered = x.alias(x.shape);
+  g.record(entered, "FromTorchTensorBackward", {&x}, [&g](Gradients in) {
+    return Gradients{g.make("from_local_backward", in[0].shape, in[0].dtype, Category::temporaries)};
+  });
+  return run_norm(g, code.norm, entered, norm, name + "_norm");
+}
+
 /// Norms over all heads stand in front of the view as heads, norms over one head behind it.
-Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, bool liger, const Tensor& x) {
+Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const KernelOptions& options,
+                      const Tensor& x) {
+  const Dim S = x.shape[1];
   Projected out;
   if (w.qkv >= 0) {
     out = project_fused(g, code, m, w, x);
@@ -56,11 +74,13 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
     const auto projected = [&](int weight, int bias, std::int64_t width, const std::string& name) {
       return project(g, code, x, weight, bias, {B, S, Dim(width)}, name);
     };
+    const bool split = options.tensor > 1;
     const auto normed = [&](Tensor t, std::int64_t heads, const NormLeaf& norm, const std::string& name) {
       if (m.qk_norm == QkNorm::head) t.shape = {B, S, Dim(heads), Dim(m.head_dim)};
       if (m.qk_norm == QkNorm::head && code.norms_heads) t.shape = {B, Dim(heads), S, Dim(m.head_dim)};
       if (m.qk_norm != QkNorm::none && !code.rotary.before_norm)
-        t = liger ? run_fused_norm(g, Tensor(t), norm, name + "_norm") : run_norm(g, code.norm, Tensor(t), norm, name + "_norm");
+        t = options.liger ? run_fused_norm(g, Tensor(t), norm, name + "_norm")
+                          : normed_heads(g, code, std::move(t), norm, split, name);
       return t;
     };
     out.query = normed(projected(w.q, w.q_bias, m.q_width(), "q"), m.heads, w.q_norm, "q");
@@ -75,6 +95,7 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
 
 /// Ministral 3: query * (1 + beta * log(1 + floor(position / original length))).to(dtype).
 Tensor scale_query(Eager& g, const Tensor& query) {
+  const Dim S = query.shape[2];
   Tensor factor;
   {
     Tensor wide = g.make("query_scale_fp32", {Dim(1), Dim(1), S, Dim(1)}, DType::fp32, Category::buffers);
@@ -104,7 +125,8 @@ void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& 
 
 Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& w,
                        const KernelOptions& options, const LayerContext& context, const Tensor& x) {
-  Projected p = project_all(g, code, m, w, options.liger, x);
+  const Dim S = x.shape[1];
+  Projected p = project_all(g, code, m, w, options, x);
   place(g, code, m, w, context, options.liger, p);
   Attended out;
   const bool joins = code.rotary.splits_head || code.rotary.form == RotaryForm::halves;
@@ -133,6 +155,7 @@ Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::in
   }
   out.output.shape = {B, S, Dim(m.out_width())};
   Tensor projected = project(g, code, out.output, w.o, w.o_bias, {B, S, Dim(hidden)}, "o");
+  projected = reduce_tokens(g, std::move(projected), options, "o.reduced");
   out.output = std::move(projected);
   if (options.hidden_dropout && !code.flat_rows) {
     Tensor dropped = dropout(g, out.output, "dropped");

@@ -8,12 +8,14 @@
 #include "layers/mlp.hpp"
 #include "layers/moe.hpp"
 #include "layers/ops.hpp"
+#include "layers/tensor_parallel.hpp"
+#include "layers/titan.hpp"
 
 namespace oomplan {
 namespace {
 
 using namespace ops;
-using axis::B, axis::S, axis::T;
+using axis::B, axis::S, axis::T;  // S: the tokens of the layer's input, all of a sequence but under tensor parallelism
 
 GatedLeaves gated_leaves(const LayerLeaves& w) { return {w.gate, w.gate_bias, w.up, w.up_bias, w.gate_up, w.down, w.down_bias}; }
 
@@ -27,9 +29,9 @@ Tensor feed_forward(Eager& g, const FamilyCode& code, const FeedForward& ff, Dim
     out = std::move(mixed.output);
     if (code.returns_router_weights) weights = std::move(mixed.weights);
   } else if (ff.kind == FeedForwardKind::plain) {
-    out = plain_mlp(g, code, x, {B, S}, hidden, ff, w);
+    out = plain_mlp(g, code, x, {B, x.shape[1]}, hidden, ff, w);
   } else {
-    out = gated_mlp(g, x, {B, S}, hidden, ff.width, gated_leaves(w), "", options.liger);
+    out = gated_mlp(g, x, {B, x.shape[1]}, hidden, ff.width, gated_leaves(w), "", options);
   }
   if (options.hidden_dropout) {
     Tensor dropped = dropout(g, out, "dropped");
@@ -82,6 +84,7 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (code.norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none) return "the norm of queries and keys";
   if (sdpa && (m.sinks || latent || code.fused_qkv == FusedQkv::multi_query)) return "SDPA";
   if (const std::string form = unsupported_form(code, layer); !form.empty()) return form;
+  if (const std::string split = unsupported_split(code, layer, options); !split.empty()) return split;
   if (adapts_experts(code, layer, options.adapters)) return "LoRA beside experts";
   if (options.ulysses == 1) return {};
   if (m.heads % options.ulysses != 0) return "Ulysses that does not divide the heads";
@@ -96,6 +99,8 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
   const FamilyCode* code = find_family_code(a.family);
   if (code == nullptr) return "training of the family '" + a.family + "' is not supported yet";
   if (options.liger && code->liger != LigerCode::plain) return "Liger kernels of '" + a.family + "' are not supported yet";
+  if (options.kernels == Kernels::torchtitan)
+    if (std::string why = unsupported_titan(a, options); !why.empty()) return why;
   for (const auto& run : a.runs) {
     const std::string why = unsupported_layer(*code, run.layer, options);
     if (!why.empty()) return why + " of '" + a.family + "' is not supported yet";
@@ -134,12 +139,19 @@ struct LayerRunner {
   Attended attention(const Tensor& x) const {
     g.prefix += "self_attn.";
     const auto run = layer.mixer.kind == MixerKind::mla ? &run_latent_attention : &run_attention;
-    Attended out = run(g, code, layer.mixer, a.hidden, w, options, context, x);
+    Tensor whole = gather_tokens(g, x, options, "gathered");
+    Attended out;
+    {
+      const DistributedGuard local(g, false);
+      out = run(g, code, layer.mixer, a.hidden, w, options, context, whole);
+    }
     g.prefix.resize(g.prefix.size() - 10);
     return out;
   }
   Tensor mlp(const Tensor& x, Tensor& weights) const {
-    return feed_forward(g, code, layer.feed_forward, a.hidden, x, w, options, weights);
+    Tensor whole = gather_tokens(g, x, options, "mlp.gathered");
+    const DistributedGuard local(g, false);
+    return feed_forward(g, code, layer.feed_forward, a.hidden, whole, w, options, weights);
   }
 
   /// Norms before, behind, or around both halves: `residual` and `hidden_states` are rebound all along.

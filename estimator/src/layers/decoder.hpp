@@ -40,6 +40,9 @@ struct KernelOptions {
   bool sdpa_math = false;                                  ///< force SDPA's math kernel
   bool several_sequences = false;                          ///< B may be greater than 1: some reshapes must then copy
   std::int64_t ulysses = 1;                                ///< ranks that share one sequence
+  std::int64_t tensor = 1;                                 ///< ranks that split every layer and, between its halves, the tokens
+  RmsNorm rms_norm = RmsNorm::fused;                       ///< torchtitan, as in Trainer
+  bool repeat_kv = false;                                  ///< the same
   bool hidden_dropout = false, attention_dropout = false;  ///< in training mode, with a rate above 0
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
   bool casts_layer_inputs = false;  ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it

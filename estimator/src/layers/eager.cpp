@@ -68,10 +68,12 @@ const Tensor& Saved::get() const {
     const bool autocast = std::exchange(e.autocast, f.autocast);
     const bool grad = std::exchange(e.grad_enabled, true);
     const std::string prefix = std::exchange(e.prefix, f.prefix);
+    const bool distributed = std::exchange(e.distributed, f.distributed);
     auto outer = std::exchange(e.refilling_, frame_);
     auto casts = std::exchange(e.casts_, {});
     f.refilled.resize(f.packed);
     f.refill_at = 0;
+    f.products = f.next_result = 0;
     try {
       Tensor again = f.body(f.input);
     } catch (const Eager::StopRecompute&) {
@@ -82,6 +84,7 @@ const Tensor& Saved::get() const {
     e.autocast = autocast;
     e.grad_enabled = grad;
     e.prefix = prefix;
+    e.distributed = distributed;
     f.done = true;
   }
   kept_ = std::move(f.refilled[index_]);
@@ -110,7 +113,18 @@ Saved Eager::save(const Tensor& x) {
   return s;
 }
 
-Tensor Eager::checkpoint(const Tensor& x, const Function& body) {
+Eager::Results Eager::kept(bool matrix_product, const std::function<Results()>& run) {
+  Saved::Frame* frame = refilling_ ? refilling_.get() : recording_.get();
+  if (frame == nullptr || !frame->selective || !grad_enabled) return run();
+  if (matrix_product && frame->products++ % 2 == 1) return run();
+  if (refilling_) return std::move(frame->results[frame->next_result++]);
+  Results results = run();
+  frame->results.push_back(results);
+  for (const Tensor& one : results) storages[static_cast<std::size_t>(one.storage())].saved = true;
+  return results;
+}
+
+Tensor Eager::checkpoint(const Tensor& x, const Function& body, bool selective) {
   if (!grad_enabled) return body(x);
   auto frame = std::make_shared<Saved::Frame>();
   frame->eager = this;
@@ -120,6 +134,8 @@ Tensor Eager::checkpoint(const Tensor& x, const Function& body) {
   frame->autocast = autocast;
   frame->scope = scope;
   frame->prefix = prefix;
+  frame->distributed = distributed;
+  frame->selective = selective;
   auto outer = std::exchange(recording_, frame);
   Tensor out = body(x);
   recording_ = std::move(outer);
@@ -172,7 +188,7 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
 // ---- Storages -----------------------------------------------------------------------------------------------------------------
 
 int Eager::parameter(std::string name, Shape shape, DType dtype, bool trainable) {
-  leaves.push_back({prefix + std::move(name), std::move(shape), dtype, trainable, scope, -1, -1, nullptr});
+  leaves.push_back({prefix + std::move(name), std::move(shape), dtype, trainable, scope, -1, -1, nullptr, false});
   return static_cast<int>(leaves.size()) - 1;
 }
 
@@ -270,6 +286,7 @@ bool Eager::record(Tensor& out, const char* name, const std::vector<const Tensor
   node->sequence = sequence++;
   node->scope = scope;
   node->outputs = outputs;
+  node->distributed = distributed;
   node->apply = std::move(apply);
   for (const Tensor* input : inputs) {
     Node::Edge edge;
@@ -347,7 +364,7 @@ void Eager::backward(const Tensor& root, Tensor gradient) {
         Tensor& waiting = task.buffer[edge.slot];
         if (!waiting) {
           waiting = std::move(g);
-        } else if (waiting.storage() >= 0 && !waiting.transposed &&
+        } else if (waiting.storage() >= 0 && !waiting.transposed && !edge.node->distributed &&
                    storages[static_cast<std::size_t>(waiting.storage())].references == 1) {
           g.reset();  // added into the first one
         } else if (waiting.storage() >= 0) {

@@ -51,6 +51,7 @@ struct Leaf {
   int scope = 0;
   int low_rank_in = -1, low_rank_out = -1;  ///< leaves of the low-rank pair beside a matrix: [r, in] and [out, r]
   std::shared_ptr<Node> accumulate;         ///< AccumulateGrad of the graph being built
+  bool replicated = false;                  ///< tensor parallelism leaves it whole on every rank
 };
 
 class Tensor {
@@ -103,6 +104,7 @@ struct Node {
   std::int64_t sequence = 0;
   int scope = 0;
   std::size_t outputs = 1;
+  bool distributed = false;  ///< its outputs are DTensors: autograd adds their gradients out of place (input_buffer.cpp)
   std::function<Gradients(Gradients)> apply;  ///< holds the saved variables; dropped after it has run
   struct Edge {
     std::shared_ptr<Node> node;  ///< null: no gradient wanted
@@ -138,6 +140,7 @@ class Eager {
   bool autocast = false;          ///< torch.autocast(bfloat16) is on
   bool low_rank_dropout = false;  ///< in front of every low-rank pair
   bool low_rank_apart = false;    ///< a pair's product is made by a function of its own, whose names are gone before the sum
+  bool distributed = false;       ///< what is recorded now works on DTensors
   int scope = 0;                  ///< where we are: events and nodes belong to it
   bool in_backward = false;
   std::string prefix;  ///< of names: "layer.self_attn."
@@ -167,7 +170,12 @@ class Eager {
   using Function = std::function<Tensor(const Tensor&)>;
   /// torch.utils.checkpoint, use_reentrant=False: nothing is saved but x; the first saved variable that backward needs runs
   /// `body` again until all are there.
-  Tensor checkpoint(const Tensor& x, const Function& body);
+  Tensor checkpoint(const Tensor& x, const Function& body) { return checkpoint(x, body, false); }
+  /// With torchtitan's choice of what is not computed again: results that `kept` made in the forward pass stay until then.
+  Tensor checkpoint_selective(const Tensor& x, const Function& body) { return checkpoint(x, body, true); }
+  /// The results of an operator that a selective checkpoint may keep. `matrix_product`: every second one of a body is not kept.
+  using Results = std::vector<Tensor>;
+  Results kept(bool matrix_product, const std::function<Results()>& run);
   /// use_reentrant=True: no graph in forward, the whole body and a nested backward pass in backward. A body may go through
   /// scopes; what follows the nested pass is where the body began.
   Tensor checkpoint_reentrant(const Tensor& x, const Function& body);
@@ -189,6 +197,7 @@ class Eager {
   std::shared_ptr<Saved::Frame> recording_;  ///< frame whose forward runs now
   std::shared_ptr<Saved::Frame> refilling_;  ///< frame that is being recomputed now
   std::shared_ptr<Node> accumulator(int leaf);
+  Tensor checkpoint(const Tensor& x, const Function& body, bool selective);
 };
 
 /// The frame of one non-reentrant checkpoint.
@@ -201,8 +210,13 @@ struct Saved::Frame {
   std::size_t refill_at = 0;
   bool done = false;
   bool autocast = false;
+  bool distributed = false;
   int scope = 0;
   std::string prefix;
+  bool selective = false;
+  std::size_t products = 0;                  ///< matrix products of the body so far
+  std::vector<std::vector<Tensor>> results;  ///< that are kept, in order
+  std::size_t next_result = 0;
 };
 
 }  // namespace oomplan

@@ -7,10 +7,10 @@ namespace oomplan {
 namespace {
 
 constexpr FamilyCode kCodes[] = {
-    {.family = "llama", .liger = LigerCode::plain},
-    {.family = "mistral", .liger = LigerCode::plain},
-    {.family = "qwen2", .liger = LigerCode::plain},
-    {.family = "qwen3", .liger = LigerCode::plain},
+    {.family = "llama", .liger = LigerCode::plain, .tensor_parallel = true},
+    {.family = "mistral", .liger = LigerCode::plain, .tensor_parallel = true},
+    {.family = "qwen2", .liger = LigerCode::plain, .tensor_parallel = true},
+    {.family = "qwen3", .liger = LigerCode::plain, .tensor_parallel = true},
     {.family = "qwen2_moe", .router_first = true, .linear_adapters_alone = true},
     {.family = "qwen3_moe", .adapts_experts = true},
     {.family = "mixtral", .router_first = true},

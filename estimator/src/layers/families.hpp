@@ -82,6 +82,7 @@ struct FamilyCode {
   bool linear_adapters_alone = false;   ///< peft's "all-linear" leaves experts and router out
   bool adapts_experts = false;          ///< ... or adapts their parameters, and no gate, up or down projection at all
   bool scales_in_module = false;        ///< the embedding's own module multiplies: hooks see the product (Gemma)
+  bool tensor_parallel = false;         ///< executed under tensor parallelism
   bool scales_embedding = false, scales_residual = false, scales_logits = false;
   bool tables_by_span = false;  ///< windowed and full layers have cos, sin of their own
   bool masks_by_span = false;   ///< both masks are made, whichever layers there are

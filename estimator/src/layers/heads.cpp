@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/heads_parallel.hpp"
 #include "layers/heads_verl.hpp"
 #include "layers/ops.hpp"
 
@@ -114,6 +115,10 @@ Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::
   std::vector<Tensor> parts, entropies;
   for (int i = 0; i < o.chunks; ++i) {
     scope(i);
+    if (o.split_vocabulary) {
+      parts.push_back(areal_vocab_parallel_chunk(g, slice(g, rows_view, {C, Dim(o.vocab)})));
+      continue;
+    }
     switch (o.head) {
       case LossHead::areal_compiled:
         parts.push_back(areal_chunk(g, rows_view, o.vocab));
@@ -140,6 +145,25 @@ Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::
 /// AgileRL's function works on rows of all sequences: with several the slice that drops each one's last token is no block.
 Tensor flat_rows(Eager& g, const Tensor& x, bool several, Shape rows, const char* name) {
   return several ? g.make(name, std::move(rows), x.dtype, Category::temporaries) : x.alias(std::move(rows));
+}
+
+/// A loss for each part of every sequence, and their mean; the parts' gradients wait until one cat puts them together.
+Tensor chunked_cross_entropy(Eager& g, const Tensor& logits, const HeadOptions& o, const std::function<void(int)>& scope) {
+  const Shape part{C, Dim(o.vocab)};
+  std::vector<Tensor> parts = split(g, logits, std::vector<Shape>(static_cast<std::size_t>(o.chunks), part));
+  Tensor total;
+  for (int i = 0; i < o.chunks; ++i) {
+    scope(i);
+    Tensor& chunk = parts[static_cast<std::size_t>(i)];
+    Tensor rows = o.several_sequences ? copy(g, chunk, part, "chunk.logits") : chunk;
+    Tensor full = to(g, std::move(rows), DType::fp32, "chunk.logits_fp32");
+    Tensor index = o.several_sequences ? g.make("chunk.labels", {C}, DType::int64) : o.labels;
+    Tensor loss = cross_entropy(g, full, index);
+    // `total_loss` begins as the number 0
+    total = i > 0 ? add(g, std::move(total), std::move(loss), "loss.sum") : add_scalar(g, std::move(loss), "loss.sum");
+  }
+  scope(-1);
+  return scale(g, std::move(total), "loss.mean");
 }
 
 }  // namespace
@@ -191,6 +215,12 @@ Tensor run_hidden_head(Eager& g, Tensor hidden, const HeadOptions& o, const std:
 }
 
 bool takes_hidden(LossHead head) { return head == LossHead::agilerl_fused; }
+
+bool splits_vocabulary(LossHead head) {
+  return head == LossHead::areal_compiled || head == LossHead::areal_eager || head == LossHead::cross_entropy;
+}
+
+std::int64_t chunks_of_sequence(LossHead head) { return head == LossHead::cross_entropy_chunked ? 8 : 0; }
 
 std::int64_t chunk_rows(LossHead head, std::int64_t vocab) {
   switch (head) {
@@ -252,6 +282,13 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
     case LossHead::areal_compiled:
     case LossHead::areal_eager:
       return mean_loss(g, chunked(g, logits, o, scope));
+    case LossHead::cross_entropy: {
+      if (o.split_vocabulary) return loss_parallel(g, logits, o.labels);
+      Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
+      return cross_entropy(g, full, o.labels);
+    }
+    case LossHead::cross_entropy_chunked:
+      return chunked_cross_entropy(g, logits, o, scope);
     case LossHead::value: {
       Tensor full = to(g, std::move(logits), DType::fp32, "values_fp32");
       return mean_loss(g, std::move(full));

@@ -1,4 +1,5 @@
-// What stands behind the last hidden state: lm_head, and the losses and log-prob functions of transformers, verl and AReaL.
+// What stands behind the last hidden state: lm_head, and the losses and log-prob functions of transformers, verl, AReaL and
+// torchtitan.
 //
 // Legend: B sequences, K tokens of one that reach the head, TK = B*K, V vocabulary, C rows of a chunk.
 // The multiples of TK*V bytes that each head reaches were executed (docs/training.md); here they follow from who holds what.
@@ -13,8 +14,10 @@ struct HeadOptions {
   LossHead head = LossHead::hf_loss;
   bool keep_outputs = false;  ///< the caller keeps the model's output through the backward pass
   std::int64_t vocab = 0;
-  int chunks = 1;  ///< of a chunked head: as many as are simulated
-  bool several_sequences = false;
+  int chunks = 1;                  ///< of a chunked head: as many as are simulated
+  bool several_sequences = false;  ///< B may be greater than 1
+  bool split_vocabulary = false;   ///< the logits are those of one rank's part of it
+  Tensor labels = {};              ///< as the training loop has them
 };
 
 /// Rows of a chunk of the head, 0 when it is not chunked. AReaL areal/utils/functional/vocab_parallel.py: 1024; verl
@@ -23,6 +26,11 @@ struct HeadOptions {
 std::int64_t chunk_rows(LossHead, std::int64_t vocab);
 /// The head multiplies with lm_head's weight itself, chunk by chunk: there are no logits of all tokens.
 bool takes_hidden(LossHead);
+/// Into how many chunks of equal length a head cuts every sequence, 0 when it does not. pytorch/torchtitan
+/// torchtitan/components/loss.py, March 2025.
+std::int64_t chunks_of_sequence(LossHead);
+/// There is a form of it for logits of a part of the vocabulary, which tensor parallelism leaves.
+bool splits_vocabulary(LossHead);
 /// The loss is computed inside the model's forward pass (so the root unit's hooks come behind it).
 bool inside_model(LossHead);
 

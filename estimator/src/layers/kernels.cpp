@@ -21,10 +21,15 @@ Tensor flash(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, Shape 
     sv = g.save(v);
   }
   const Dim heads = q.shape[1], rows = q.shape[2];
-  Tensor out = g.make("attention.out", sdpa ? q.shape : out_shape, q.dtype);
-  Tensor lse = g.make("attention.lse", {q.shape[0], heads, rows}, DType::fp32);
-  Tensor rng = g.make("attention.rng", {Dim(2)}, DType::int64);
-  Tensor offset = sdpa ? g.make("attention.rng_offset", {}, DType::int64) : Tensor();
+  auto results = g.kept(false, [&] {
+    Eager::Results made{g.make("attention.out", sdpa ? q.shape : out_shape, q.dtype)};
+    made.push_back(g.make("attention.lse", {q.shape[0], heads, rows}, DType::fp32));
+    made.push_back(g.make("attention.rng", {Dim(2)}, DType::int64));
+    if (sdpa) made.push_back(g.make("attention.rng_offset", {}, DType::int64));
+    return made;
+  });
+  Tensor out = std::move(results[0]), lse = std::move(results[1]), rng = std::move(results[2]);
+  Tensor offset = sdpa ? std::move(results[3]) : Tensor();
   out.shape = std::move(out_shape);
   if (!recorded) return out;
   Saved so = g.save(out), sl = g.save(lse), sr = g.save(rng), sf = sdpa ? g.save(offset) : Saved();
@@ -238,6 +243,7 @@ Attended attend(Eager& g, const Attention& in, const KernelOptions& options) {
     case Kernels::hf_eager:
       return eager(g, in, options);
     case Kernels::hf_sdpa:
+    case Kernels::torchtitan:
       return {sdpa(g, in, options), {}};
     case Kernels::hf_flash:
       break;

@@ -64,6 +64,7 @@ struct Declarer {
     const bool by_head = m.qk_norm == QkNorm::head;
     w.q_norm.weight = vector("self_attn.q_norm.weight", by_head ? m.head_dim : m.q_width());
     w.k_norm.weight = vector("self_attn.k_norm.weight", by_head ? m.head_dim : m.k_width());
+    for (const int leaf : {w.q_norm.weight, w.k_norm.weight}) g.leaves[static_cast<std::size_t>(leaf)].replicated = by_head;
   }
 
   void latent_attention(const Mixer& m) const {

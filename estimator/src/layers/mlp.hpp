@@ -12,9 +12,10 @@ struct GatedLeaves {
   int gate = -1, gate_bias = -1, up = -1, up_bias = -1, gate_up = -1, down = -1, down_bias = -1;
 };
 
-/// down_proj(act_fn(gate_proj(x)) * up_proj(x)); `rows`: x's leading axes. `fused`: Liger's kernel for activation and product.
+/// down_proj(act_fn(gate_proj(x)) * up_proj(x)); `rows`: x's leading axes. Under tensor parallelism down_proj's partial sums are
+/// reduced while its input, an argument of the call, is there. Liger has one kernel for activation and product.
 Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, const GatedLeaves&, const std::string& name,
-                 bool fused = false);
+                 const KernelOptions& options = {});
 
 /// fc2(act(fc1(x))): one name, rebound. A caller that writes these lines itself moves its x in.
 Tensor plain_mlp(Eager& g, const FamilyCode&, Tensor x, const Shape& rows, Dim hidden, const FeedForward&, const LayerLeaves&);

@@ -8,6 +8,8 @@
 #include "layers/heads_verl.hpp"
 #include "layers/ops.hpp"
 #include "layers/preamble.hpp"
+#include "layers/tensor_parallel.hpp"
+#include "layers/titan.hpp"
 
 namespace oomplan {
 namespace {
@@ -18,7 +20,7 @@ using axis::B, axis::K, axis::S, axis::T, axis::TK;
 class Runner {
  public:
   Runner(Eager& g, const Architecture& a, const PassOptions& o)
-      : g_(g), a_(a), o_(o), code_(family_code(a.family)), kernels_(o.kernels) {
+      : g_(g), a_(part_of(a, o.kernels.tensor)), o_(o), code_(family_code(a.family)), kernels_(o.kernels), vocabulary_(a.vocab) {
     kernels_.hidden_dropout = o.training && a.hidden_dropout > 0;
     kernels_.softcap = a.runs.front().layer.mixer.softcap;
     kernels_.attention_dropout = o.training && a.attention_dropout > 0;
@@ -72,7 +74,7 @@ class Runner {
     single(StationPlace::norm);
     single(StationPlace::head);
     single(StationPlace::loss);
-    if (chunk_rows(o_.head, a_.vocab) > 0) {
+    if (chunk_rows(o_.head, a_.vocab) > 0 || chunks_of_sequence(o_.head) > 0) {
       Station s;
       s.place = StationPlace::chunks;
       s.count = 0;
@@ -124,14 +126,17 @@ class Runner {
       throw InputError(Problem{{}, a_.name, "a model with one of the adapters' targets", "", "no linear layer has such a name"});
   }
 
+  /// A split vocabulary: rows of other ranks' tokens are zeros, the sum over the ranks is scattered. The gradient is made of the
+  /// whole table on every rank (executed).
   Tensor embed() {
     enter(StationPlace::embedding);
     Tensor w = g_.leaf(embedding_);
-    Tensor out = g_.make("embedding", {B, S, Dim(a_.hidden)}, w.dtype);
-    const Shape shape = w.shape;
+    Tensor out = g_.make("embedding", {B, all_, Dim(a_.hidden)}, w.dtype);
+    const Shape shape = w.shape = {vocabulary_, a_.hidden};
     g_.record(out, "EmbeddingBackward0", {&w}, [this, shape](Gradients in) {
       return Gradients{g_.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
     });
+    out = reduce_tokens(g_, std::move(out), kernels_, "embedding.reduced");
     const bool collects = o_.training && kernels_.adapters.input_gradients;
     if (collects && !code_.scales_in_module) collect_gradient(out);
     if (!code_.scales_embedding) return out;
@@ -172,7 +177,7 @@ class Runner {
   Preamble preamble(DType dtype) {
     enter(StationPlace::preamble);
     if (!positions_)
-      positions_ = g_.make("position_ids", {o_.kernels.positions_by_row ? B : Dim(1), S}, DType::int64, Category::inputs);
+      positions_ = g_.make("position_ids", {o_.kernels.positions_by_row ? B : Dim(1), all_}, DType::int64, Category::inputs);
     return make_preamble(g_, a_, o_.kernels, dtype);
   }
 
@@ -190,16 +195,37 @@ class Runner {
     // transformers 5.23 checkpoints `forward`: FSDP2's hooks stay outside, and a checkpoint keeps the arguments that they cast
     const LayerContext given = arguments(context);
     const auto body = [this, &layer, &leaves, given](const Tensor& in) {
+      if (kernels_.kernels == Kernels::torchtitan) return run_titan_layer(g_, a_, layer, leaves, kernels_, in);
       return run_layer(g_, a_, layer, leaves, kernels_, given, in);
     };
     if (!o_.training || o_.recompute == Recompute::none) return body(x);
+    if (o_.recompute == Recompute::selective) return g_.checkpoint_selective(x, body);
     if (!o_.reentrant) return g_.checkpoint(x, body);
     arguments_ = {given, positions_};
     return g_.checkpoint_reentrant(x, body);
   }
 
+  /// Transformer.forward of torchtitan: one name, rebound.
+  Tensor titan_decoder() {
+    Tensor hidden = embed();  // between the halves of a layer tensors are local
+    std::size_t number = 0;
+    for (std::size_t r = 0; r < a_.runs.size(); ++r) {
+      for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
+        enter(StationPlace::layers, static_cast<int>(r), u);
+        g_.prefix = "layer.";
+        hidden = run_one(r, number++, {}, hidden);
+      }
+    }
+    g_.prefix.clear();
+    enter(StationPlace::norm);
+    hidden = titan_norm(g_, hidden, norm_, kernels_, "norm");
+    return hidden;
+  }
+
   /// LlamaModel.forward: inputs_embeds stays a local variable to the end.
   Tensor decoder() {
+    if (kernels_.kernels == Kernels::torchtitan) return titan_decoder();
+    const DistributedGuard dtensors(g_, kernels_.tensor > 1);
     Tensor inputs_embeds = embed();
     Tensor hidden = inputs_embeds, position_embeds;
     if (position_table_ >= 0) {
@@ -230,6 +256,10 @@ class Runner {
   Tensor logits(const Tensor& hidden) {
     Tensor kept = o_.slice_hidden ? slice(g_, hidden, {B, K, Dim(a_.hidden)}) : hidden;
     enter(StationPlace::head);
+    {
+      const DistributedGuard dtensors(g_, kernels_.tensor > 1);
+      kept = gather_tokens(g_, kept, kernels_, "hidden_gathered");
+    }
     // rows of several sequences are no longer one block: the matrix product needs a copy
     if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(a_.hidden)}, "hidden_kept");
     const Dim width = o_.critic ? 1 : a_.vocab;
@@ -254,10 +284,15 @@ class Runner {
 
   Tensor forward() {
     enter(StationPlace::inputs);
-    input_ids_ = g_.make("input_ids", {B, S}, DType::int64, Category::inputs);
-    labels_ = g_.make("labels", {B, S}, DType::int64, Category::inputs);
-    const HeadOptions head{o_.critic ? LossHead::value : o_.head, o_.keep_outputs, a_.vocab, o_.chunks,
-                           o_.kernels.several_sequences};
+    input_ids_ = g_.make("input_ids", {B, all_}, DType::int64, Category::inputs);
+    labels_ = g_.make("labels", {B, all_}, DType::int64, Category::inputs);
+    const HeadOptions head{.head = o_.critic ? LossHead::value : o_.head,
+                           .keep_outputs = o_.keep_outputs,
+                           .vocab = a_.vocab,
+                           .chunks = o_.chunks,
+                           .several_sequences = kernels_.several_sequences,
+                           .split_vocabulary = kernels_.tensor > 1,
+                           .labels = labels_};
     const auto scope = [this](int chunk) {
       if (chunk >= 0)
         enter(StationPlace::chunks, -1, chunk);
@@ -289,8 +324,8 @@ class Runner {
     if (o_.keep_outputs || keeps_logits(head.head)) kept_outputs_ = output;
     if (inside_model(head.head)) return loss;
     enter(StationPlace::loss);
-    if (verl_like(head.head)) {
-      // the step's local variable `output` holds the logits until it returns
+    if (holds_logits(head.head)) {
+      // the step's local variable `output` (verl), `pred` (torchtitan) holds the logits until it returns
       loss = run_head(g_, output, head, scope);
       enter(StationPlace::finish);
       output.reset();
@@ -302,8 +337,9 @@ class Runner {
     return loss;
   }
 
-  /// verl's step holds what the model gave it, unless that was made fp32.
-  static bool verl_like(LossHead h) {
+  /// verl's step holds what the model gave it, unless that was made fp32; torchtitan's does in any case.
+  static bool holds_logits(LossHead h) {
+    if (h == LossHead::cross_entropy || h == LossHead::cross_entropy_chunked) return true;
     const auto steps = verl_steps(h);
     return steps && !steps->fp32;
   }
@@ -311,12 +347,14 @@ class Runner {
   static bool keeps_logits(LossHead h) { return h == LossHead::areal_compiled || h == LossHead::areal_eager; }
 
   Eager& g_;
-  const Architecture& a_;
+  const Architecture a_;  ///< as this rank holds it
   const PassOptions& o_;
   const FamilyCode& code_;
-  KernelOptions kernels_;  ///< of o_, and whether dropout acts
+  KernelOptions kernels_;    ///< of o_, and whether dropout acts
+  std::int64_t vocabulary_;  ///< whole
   ModelRun out_;
   int embedding_ = -1, position_table_ = -1, head_ = -1, head_bias_ = -1;
+  const Dim all_{Dim(kernels_.tensor) * S};  ///< tokens of a whole sequence
   NormLeaf norm_;
   std::vector<LayerLeaves> layers_;
   Tensor input_ids_, labels_, positions_, kept_outputs_, input_leaf_, input_gradient_;
@@ -330,9 +368,29 @@ class Runner {
 
 }  // namespace
 
+namespace {
+
+/// What depends on the pass as a whole.
+std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
+  const bool titan = o.kernels.kernels == Kernels::torchtitan;
+  const bool titans = o.head == LossHead::cross_entropy || o.head == LossHead::cross_entropy_chunked;
+  if (titan && (o.critic || o.slice_hidden || o.keep_outputs || !titans))
+    return "this head of torchtitan's models is not supported yet";
+  if (o.recompute == Recompute::selective && (!titan || o.reentrant))
+    return "selective recomputation of models other than torchtitan's is not supported yet";
+  if (o.kernels.tensor == 1) return {};
+  if (o.critic) return "tensor parallelism of a value model is not supported yet";
+  if (a.tied) return "tensor parallelism of a model with tied embeddings is not supported yet";
+  if (o.slice_hidden || o.keep_outputs) return "tensor parallelism with logits_to_keep or keep_outputs is not supported yet";
+  return splits_vocabulary(o.head) ? std::string() : "this head under tensor parallelism is not supported yet";
+}
+
+}  // namespace
+
 ModelRun run_model(Eager& g, const Architecture& a, const PassOptions& options) {
-  if (const std::string why = unsupported(a, options.kernels); !why.empty())
-    throw InputError(Problem{{}, a.name, "a model that the kernel sets describe", "", why});
+  std::string why = unsupported(a, options.kernels);
+  if (why.empty()) why = unsupported_pass(a, options);
+  if (!why.empty()) throw InputError(Problem{{}, a.name, "a model that the kernel sets describe", "", why});
   return Runner(g, a, options).run();
 }
 

@@ -155,6 +155,8 @@ NormLeaf declare_norm(Eager& g, NormKind kind, const std::string& name, std::int
   if (kind == NormKind::none || kind == NormKind::non_parametric) return out;
   out.weight = g.parameter(name + ".weight", {h}, dtype);
   if (kind == NormKind::layer) out.bias = g.parameter(name + ".bias", {h}, dtype);
+  for (const int leaf : {out.weight, out.bias})
+    if (leaf >= 0) g.leaves[static_cast<std::size_t>(leaf)].replicated = true;
   return out;
 }
 

@@ -14,7 +14,8 @@ Tensor product_with(Eager& g, Tensor x, Tensor w, Tensor b, Dim rows, Shape out_
   Saved saved_x = for_w ? g.save(x) : Saved();
   Saved saved_w = for_x ? g.save(w) : Saved();
   const Dim width = out_shape.back();
-  Tensor out = g.make(name, {rows, width}, x.dtype, category);
+  const auto run = [&] { return Eager::Results{g.make(name, {rows, width}, x.dtype, category)}; };
+  Tensor out = std::move((b ? run() : g.kept(true, run))[0]);  // addmm is not among what a selective checkpoint keeps
   out.shape = std::move(out_shape);
   if (!recorded) return out;
   const Shape x_shape = x.shape, w_shape = w.shape;

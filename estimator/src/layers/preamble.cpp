@@ -10,9 +10,13 @@ namespace oomplan {
 namespace {
 
 using namespace ops;
-using axis::B, axis::S;
+using axis::B;
+
+/// Tokens of a whole sequence on this rank.
+Dim all_tokens(const KernelOptions& options) { return Dim(options.tensor) * axis::S; }
 
 Tensor mask(Eager& g, const KernelOptions& options, DType dtype) {
+  const Dim S = all_tokens(options);
   const Shape shape{B, Dim(1), S, S};
   if (options.kernels == Kernels::hf_eager) {
     Tensor allowed = g.make("mask.bool", shape, DType::boolean, Category::buffers);
@@ -24,7 +28,7 @@ Tensor mask(Eager& g, const KernelOptions& options, DType dtype) {
 }
 
 /// DeepSeek V2: freqs, polar(ones, freqs) times a number; a complex number is two fp32.
-void complex_table(Eager& g, LayerContext& context, std::int64_t width) {
+void complex_table(Eager& g, LayerContext& context, Dim S, std::int64_t width) {
   const Shape half{Dim(1), S, Dim(width / 2)}, pairs{Dim(1), S, Dim(width / 2), Dim(2)};
   Tensor freqs = g.make("rotary.freqs", half, DType::fp32, Category::buffers);
   Tensor table;
@@ -36,8 +40,8 @@ void complex_table(Eager& g, LayerContext& context, std::int64_t width) {
 }
 
 /// `rows`: of position numbers.
-void tables(Eager& g, const RotaryCode& code, LayerContext& context, Dim rows, std::int64_t width, DType dtype) {
-  if (code.form == RotaryForm::complex) return complex_table(g, context, width);
+void tables(Eager& g, const RotaryCode& code, LayerContext& context, Dim rows, Dim S, std::int64_t width, DType dtype) {
+  if (code.form == RotaryForm::complex) return complex_table(g, context, S, width);
   if (code.form == RotaryForm::halves) width /= 2;
   const Shape whole{rows, S, Dim(width)};
   Tensor emb;
@@ -78,11 +82,11 @@ Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& opt
   else
     out.windowed.mask = out.full.mask;
   if (const std::int64_t width = rotary_width(a); width > 0) {
-    const Dim rows = options.positions_by_row ? B : Dim(1);
-    tables(g, code.rotary, out.full, rows, width, dtype);
+    const Dim rows = options.positions_by_row ? B : Dim(1), all = all_tokens(options);
+    tables(g, code.rotary, out.full, rows, all, width, dtype);
     out.windowed.cos = out.full.cos;
     out.windowed.sin = out.full.sin;
-    if (code.tables_by_span && both) tables(g, code.rotary, out.windowed, rows, width, dtype);
+    if (code.tables_by_span && both) tables(g, code.rotary, out.windowed, rows, all, width, dtype);
   }
   g.grad_enabled = grad;
   return out;

@@ -29,10 +29,16 @@ void heads_rule(char letter, std::int64_t ranks, const ModelShape& shape, const 
   }
 }
 
-void fsdp_rules(const Layout& l, const ModelShape& shape, std::vector<std::string>& out) {
+void fsdp_rules(const Layout& l, EngineKind engine, const ModelShape& shape, std::vector<std::string>& out) {
   if (l.pipeline > 1) out.push_back(fmt::format("p{}: FSDP has no pipeline parallelism", l.pipeline));
   if (l.expert > 1 || l.hybrid) out.push_back("e: FSDP has no expert parallelism");
-  if (l.tensor > 1) out.push_back(fmt::format("t{}: tensor parallelism with fsdp2 is not supported yet", l.tensor));
+  if (l.tensor > 1 && engine == EngineKind::fsdp1) out.push_back(fmt::format("t{}: FSDP1 has no tensor parallelism", l.tensor));
+  if (l.tensor > 1 && l.context > 1)
+    out.push_back(fmt::format("c{}: Ulysses together with tensor parallelism is not supported yet", l.context));
+  // DTensor shards whole heads: AReaL areal/engine/fsdp_utils/parallel.py (1.0) refuses others, torchtitan's views fail
+  if (!divides(l.tensor, shape.heads) || !divides(l.tensor, shape.kv_heads))
+    out.push_back(fmt::format("t{} does not divide the {} attention heads and the {} key/value heads", l.tensor, shape.heads,
+                              shape.kv_heads));
   heads_rule('c', l.context, shape, ulysses_degrees(l.world(), shape), out);
 }
 
@@ -54,7 +60,7 @@ std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const 
       break;
     case EngineKind::fsdp2:
     case EngineKind::fsdp1:
-      fsdp_rules(l, shape, out);
+      fsdp_rules(l, engine, shape, out);
       break;
     case EngineKind::ddp:
     case EngineKind::deepspeed:

@@ -76,8 +76,9 @@ std::vector<TrainerPoint> trainer_points(const Axes& a, const Role& role, std::i
   const ModelShape shape{m.heads, m.kv_heads, 0, role.architecture->layers()};
   std::vector<std::int64_t> degrees = ulysses_degrees(gpus, shape);
   const Layout& own = role.trainer.layout;
-  if (a.trainer_layout_held) degrees = {own.context};
+  if (a.trainer_layout_held || own.tensor > 1) degrees = {own.context};
   std::vector<TrainerPoint> out;
+  if (gpus % own.tensor != 0) return out;
   for (const auto context : degrees)
     for (const auto recompute : a.recompute)
       for (const auto storage : a.storage)

@@ -267,7 +267,7 @@ class Searcher {
 
   int changes_of(const TrainerPoint& p) const {
     const Trainer& own = trainers_.leader().trainer;
-    return (p.gpus != own.layout.data * own.layout.context || p.context != own.layout.context ? 1 : 0) +
+    return (p.gpus != own.layout.world() || p.context != own.layout.context ? 1 : 0) +
            (p.tokens != own.tokens_per_micro_batch ? 1 : 0) + (p.recompute != own.recompute ? 1 : 0) +
            (p.form != own.optimizer_form ? 1 : 0) +
            (p.offload_parameters != own.offload_parameters || p.offload_optimizer != own.offload_optimizer ? 1 : 0) +

@@ -24,15 +24,8 @@ bool has_two_sides(const Job& job) {
 }
 
 TrainerPoint own_point(const Trainer& t) {
-  return {t.layout.data * t.layout.context,
-          t.layout.context,
-          t.tokens_per_micro_batch,
-          t.recompute,
-          t.optimizer_form,
-          t.offload_parameters,
-          t.offload_optimizer,
-          t.memory_efficient_load,
-          t.storage};
+  return {t.layout.world(),     t.layout.context,    t.tokens_per_micro_batch, t.recompute, t.optimizer_form,
+          t.offload_parameters, t.offload_optimizer, t.memory_efficient_load,  t.storage};
 }
 ServerChoice own_choice(const Server& s) { return {s.layout.world(), s.layout.tensor, s.memory_fraction, s.max_running, s.kv}; }
 

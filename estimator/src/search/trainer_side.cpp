@@ -82,7 +82,7 @@ void TrainerSide::put(const TrainerPoint& p, std::size_t role, Trainer& t) const
   const Moves& m = moves_[role];
   // What the point leaves as the leader has it, every role keeps as it has it.
   if (p.context != own.layout.context) t.layout.context = p.context;
-  t.layout.data = std::max<std::int64_t>(1, p.gpus / t.layout.context);
+  t.layout.data = std::max<std::int64_t>(1, p.gpus / (t.layout.context * t.layout.tensor));
   if (m.tokens && p.tokens != own.tokens_per_micro_batch) t.tokens_per_micro_batch = p.tokens;
   if (m.recompute && p.recompute != own.recompute) t.recompute = p.recompute;
   if (m.form && p.form != own.optimizer_form) t.optimizer_form = p.form;
@@ -166,7 +166,7 @@ TrainerVerdict TrainerSide::judge(const TrainerPoint& p) {
   const Trainer& t = roles_[leads_].trainer;
   TrainLoad load;
   load.gpus = p.gpus;
-  load.context = p.context;
+  load.context = p.context * t.layout.tensor;
   load.tokens_per_step = job_.sequences_per_step * (job_.prompt_tokens + job_.response_tokens);
   load.tokens_per_micro_batch = p.tokens;
   load.micro_batches = micro_batches_of(job_, t);

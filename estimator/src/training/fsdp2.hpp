@@ -41,6 +41,7 @@ class Fsdp2 : EngineSites<R> {
     host_optimizer_ = host_site("", "optimizer states on the host", plan.optimizer);
     buffers_ = site("", "buffers", plan.buffers, Category::buffers, Holder::resident);
     steps_ = site("", "optimizer.steps", plan.optimizer_steps, Category::optimizer, Holder::resident);
+    embedding_part_ = site("embedding", "gradient_part", plan.embedding_part, Category::gradients, Holder::local);
     transient_ = site("", "optimizer.temporaries", plan.step_transient, Category::temporaries, Holder::local);
   }
 
@@ -342,18 +343,40 @@ class Fsdp2 : EngineSites<R> {
     remember(before_at_, at);
   }
   void forward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
-    const bool hooked = plan_.sharded && plan_.wrapped[s] && !stays(plan_.reshard_layers);
-    if (hooked) {
-      if (u == Unit::inner || u == Unit::last) {
-        before_ = &sites(s);
-        remember(before_at_, at - 1);
-      }
+    const std::size_t owner = owner_of(player.tape(), s);
+    const bool again = resharded(player.tape(), owner, u);
+    const bool hooked = plan_.sharded && plan_.wrapped[owner] && !stays(again);
+    const bool follows = (u == Unit::inner || u == Unit::last) && plan_.sharded && plan_.wrapped[owner];
+    if (follows && !stays(resharded(player.tape(), owner, Unit::inner))) {  // the unit before was gathered
+      before_ = &sites(owner);
+      remember(before_at_, at - 1);
+    }
+    if (hooked && opens(player.tape(), s)) {
       const bool chained = plan_.forward_prefetch && player.tape().stations[s].place == StationPlace::layers;
-      unshard_forward(sites(s), at, chained && (u == Unit::inner || u == Unit::last || follows_layers(player.tape(), s)));
+      unshard_forward(sites(owner), at, chained && (u == Unit::inner || u == Unit::last || follows_layers(player.tape(), s)));
       if (chained) prefetch_forward(player.tape(), s, u, at);
     }
     player.play(s, false, u, at, micro_);
-    if (hooked && plan_.reshard_layers) reshard(sites(s), at);
+    if (hooked && closes(player.tape(), s) && again) reshard(sites(owner), at);
+  }
+  /// The station whose unit has the parameters of station s.
+  std::size_t owner_of(const Tape& tape, std::size_t s) const {
+    return plan_.norm_with_head && tape.stations[s].place == StationPlace::norm ? station(tape, StationPlace::head) : s;
+  }
+  /// A unit of norm and output layer begins with the one and ends with the other.
+  bool opens(const Tape& tape, std::size_t s) const {
+    return !plan_.norm_with_head || tape.stations[s].place != StationPlace::head;
+  }
+  bool closes(const Tape& tape, std::size_t s) const {
+    return !plan_.norm_with_head || tape.stations[s].place != StationPlace::norm;
+  }
+  /// Freed behind the forward pass. torchtitan leaves gathered what is last: the output layer's unit, or else the last layer.
+  bool resharded(const Tape& tape, std::size_t s, Unit u) const {
+    if (plan_.reshard_last || !plan_.reshard_layers) return plan_.reshard_layers;
+    const Station& at = tape.stations[s];
+    if (at.place == StationPlace::head) return false;
+    const bool last_run = s + 1 < tape.stations.size() && tape.stations[s + 1].place == StationPlace::norm;
+    return !last_run || (u != Unit::last && at.count > 1) || plan_.wrapped[station(tape, StationPlace::head)];
   }
   static bool follows_layers(const Tape& tape, std::size_t s) {
     for (std::size_t k = 0; k < s; ++k)
@@ -384,12 +407,12 @@ class Fsdp2 : EngineSites<R> {
     if (plan_.sync_every || (first_ && last_)) return LeafGradients::add;
     return first_ ? LeafGradients::keep : last_ ? LeafGradients::move : LeafGradients::add;
   }
-  /// The unit that ran before station s in forward order (what its backward prefetches), if any.
+  /// The unit that ran before station s in forward order (what its backward prefetches), if any, and if it was resharded.
   const UnitSites* earlier(const Tape& tape, std::size_t s, Index& at) const {
     for (std::size_t k = s; k-- > 0;) {
       if (!plan_.wrapped[k]) continue;
       at = Index(tape.stations[k].count - 1);
-      return &sites(k);
+      return resharded(tape, k, Unit::last) ? &sites(k) : nullptr;
     }
     return nullptr;
   }
@@ -404,27 +427,34 @@ class Fsdp2 : EngineSites<R> {
     if (target != nullptr) gather(*target, at, keeps());
   }
   void backward_unit(Player<R>& player, std::size_t s, Unit u, Index at, LeafGradients policy) {
-    if (!plan_.sharded || !plan_.wrapped[s]) return player.play(s, true, u, at, micro_, policy);
-    const UnitSites& unit = sites(s);
-    if (plan_.reshard_layers) {
-      copy_out(unit, at, keeps());
-      r_.free(unit.gathered, at);
+    const Tape& tape = player.tape();
+    const std::size_t owner = owner_of(tape, s);
+    if (!plan_.sharded || !plan_.wrapped[owner]) return player.play(s, true, u, at, micro_, policy);
+    const UnitSites& unit = sites(owner);
+    if (plan_.reshard_layers && closes(tape, s)) {  // in backward the last station comes first
+      if (resharded(tape, owner, u)) {
+        copy_out(unit, at, keeps());
+        r_.free(unit.gathered, at);
+      }
       Index before(0);
       const UnitSites* target = &unit;
       if (u == Unit::first)
-        target = earlier(player.tape(), s, before);
+        target = earlier(tape, s, before);
       else
         before = at - 1;
       if (target != nullptr) gather(*target, before, keeps());
     }
     player.play(s, true, u, at, micro_, policy);
     // A module whose input needs no gradient is reduced by the root's final callback.
-    if (player.tape().stations[s].place == StationPlace::embedding) return;
-    if (last_ && u != Unit::last && player.tape().stations[s].count > 1) {
+    if (tape.stations[s].place == StationPlace::embedding || !opens(tape, s)) return;
+    if (last_ && u != Unit::last && tape.stations[s].count > 1) {
       reducing_ = &unit;
       remember(reducing_at_, at + 1);
     }
-    reduce(unit, at, [&](Which which) { player.free_gradients(s, u, at, micro_, which, plan_.last_leaf[s]); });
+    reduce(unit, at, [&](Which which) {
+      player.free_gradients(s, u, at, micro_, which, plan_.last_leaf[owner]);
+      if (owner != s) player.free_gradients(owner, u, at, micro_, which, plan_.last_leaf[owner]);
+    });
   }
 
   /// post_backward of one unit. free_fresh(Which) drops this micro-batch's gradients. The last parameter's gradient is held by
@@ -460,17 +490,37 @@ class Fsdp2 : EngineSites<R> {
     r_.free(unit.reduce_output, at);
     if (!copies) r_.alloc(gradient(unit), at);  // a view of the output: the same memory under another name
   }
+  /// Under tensor parallelism the gradient of the whole table becomes a copy of this rank's part (_fsdp_param.py,
+  /// _get_grad_inner_tensor: it is redistributed as the parameter is).
+  void take_embedding_part(Player<R>& player, std::size_t embedding) {
+    if (plan_.embedding_part == 0) return;
+    r_.alloc(embedding_part_);
+    player.free_gradients(embedding, Unit::first, Index(0), micro_);
+  }
   void finish_backward(Player<R>& player) {
     const Tape& tape = player.tape();
-    reduce(root(), Index(0), [&](Which which) {
-      for (std::size_t s = 0; s < tape.stations.size(); ++s)
-        if (!plan_.wrapped[s]) player.free_gradients(s, Unit::first, Index(0), micro_, which, plan_.root_last_leaf);
-    });
     const std::size_t embedding = station(tape, StationPlace::embedding);
-    if (plan_.wrapped[embedding])
+    const bool wrapped = plan_.wrapped[embedding];
+    if (!wrapped) take_embedding_part(player, embedding);
+    reduce(root(), Index(0), [&](Which which) {
+      for (std::size_t s = 0; s < tape.stations.size(); ++s) {
+        if (plan_.wrapped[owner_of(tape, s)]) continue;
+        if (s == embedding && plan_.embedding_part > 0) {
+          if (which == Which::all_but_last) r_.free(embedding_part_);
+        } else {
+          player.free_gradients(s, Unit::first, Index(0), micro_, which, plan_.root_last_leaf);
+        }
+      }
+    });
+    if (wrapped) {
+      take_embedding_part(player, embedding);
       reduce(sites(embedding), Index(0), [&](Which which) {
-        player.free_gradients(embedding, Unit::first, Index(0), micro_, which, plan_.last_leaf[embedding]);
+        if (plan_.embedding_part == 0)
+          player.free_gradients(embedding, Unit::first, Index(0), micro_, which, plan_.last_leaf[embedding]);
+        else if (which == Which::last)
+          r_.free(embedding_part_);
       });
+    }
     if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
     reducing_ = nullptr;
   }
@@ -481,7 +531,7 @@ class Fsdp2 : EngineSites<R> {
   std::vector<Sites> units_;  ///< of the stations; only when a program is written
   Sites root_;
   DdpBuckets<R> buckets_;
-  SiteRef parameters_, optimizer_, steps_, buffers_, transient_, host_parameters_, host_optimizer_;
+  SiteRef parameters_, optimizer_, steps_, buffers_, transient_, embedding_part_, host_parameters_, host_optimizer_;
   std::vector<SiteRef> parameter_sites_, state_sites_, transient_sites_;
   const UnitSites* before_ = nullptr;  ///< whose all-gather output is still held in forward
   Index before_at_;

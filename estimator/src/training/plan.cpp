@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layers/families.hpp"
+#include "layers/titan.hpp"
 
 namespace oomplan {
 namespace {
@@ -119,6 +120,9 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.sdpa_math = t.sdpa_math;
   k.several_sequences = t.sequences_per_micro_batch > 1;
   k.ulysses = t.layout.context;
+  k.tensor = t.layout.tensor;
+  k.rms_norm = t.rms_norm;
+  k.repeat_kv = t.repeat_kv;
   k.adapters = adapter_options(t, engine);
   k.kernel_internals = internals;
   return k;
@@ -154,6 +158,12 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
     p.step_transient = 0;
 }
 
+std::size_t station_of(const Tape& tape, StationPlace place) {
+  std::size_t s = 0;
+  while (tape.stations[s].place != place) ++s;
+  return s;
+}
+
 /// torch/nn/parallel/distributed.py, 2.13: _BucketConfig; the first bucket is small only where no size is given
 void bucket_rules(TrainPlan& p, const Trainer& t) {
   constexpr std::int64_t kDefault = 25;
@@ -168,11 +178,14 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, std
   PassCounts p;
   p.counts.b = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   const std::int64_t whole = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : tokens;
-  p.counts.s = ceil_div(std::max<std::int64_t>(1, whole), t.layout.context);
-  p.counts.k = t.logits_to_keep > 0 ? std::min(p.counts.s, t.logits_to_keep) : p.counts.s;
-  if (takes_hidden(head)) p.counts.k = std::max<std::int64_t>(1, p.counts.s - 1);  // the last one has no next token
+  p.counts.s = ceil_div(std::max<std::int64_t>(1, whole), t.layout.context * t.layout.tensor);
+  const std::int64_t tokens_of_head =
+      p.counts.s * t.layout.tensor;  // tensor parallelism splits them between the layers' halves only
+  p.counts.k = t.logits_to_keep > 0 ? std::min(tokens_of_head, t.logits_to_keep) : tokens_of_head;
+  if (takes_hidden(head)) p.counts.k = std::max<std::int64_t>(1, tokens_of_head - 1);  // the last one has no next token
   const std::int64_t rows = p.counts.b * p.counts.k;
-  const std::int64_t chunk = chunk_rows(head, vocab);
+  const std::int64_t parts = chunks_of_sequence(head);
+  const std::int64_t chunk = parts > 0 ? p.counts.b * ceil_div(p.counts.k, parts) : chunk_rows(head, vocab);
   p.chunks = chunk > 0 ? ceil_div(rows, chunk) : 1;
   p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
   p.counts.n = p.chunks;
@@ -219,6 +232,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.micro_batches = std::max<std::int64_t>(1, micro_batches);
   p.reshard_layers = t.reshard_after_forward;
   p.reshard_root = t.root_reshard;
+  p.reshard_last = t.reshard_last;
   const bool fewer = t.reshard_after_forward && t.reshard_ranks > 1 && t.reshard_ranks < p.ranks;
   p.reshard_ranks = fewer ? t.reshard_ranks : 0;
   p.forward_prefetch = t.forward_prefetch && p.ranks > 1;
@@ -243,6 +257,13 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     p.wrapped[s] = place == StationPlace::layers || (apart && place == StationPlace::embedding && t.wrap_embedding) ||
                    (apart && place == StationPlace::head && t.wrap_head);
   }
+  p.norm_with_head = t.wrap_norm && t.wrap_head && !tape.tied;
+  const std::size_t head_station = station_of(tape, StationPlace::head);
+  const auto unit_of = [&](const TapeLeaf& leaf) {
+    return p.norm_with_head && tape.stations[leaf.station].place == StationPlace::norm ? head_station : leaf.station;
+  };
+  if (p.sharded && trains && t.layout.tensor > 1)
+    p.embedding_part = bytes_of(ceil_div(a.vocab, t.layout.tensor) * a.hidden, t.compute);
   std::int64_t parameters = 0, tensors = 0, largest = 0;
   Bytes trained = 0;
   p.last_leaf.assign(tape.stations.size(), -1);
@@ -250,13 +271,14 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const auto& leaf = tape.leaves[i];
     const DType storage = storage_of(leaf, t);
     p.storage.push_back(storage);
-    put(p.wrapped[leaf.station] ? units[leaf.station] : root, leaf, storage, t.compute, p.ranks, p.reshard_ranks);
+    const std::size_t unit = unit_of(leaf);
+    put(p.wrapped[unit] ? units[unit] : root, leaf, storage, t.compute, p.ranks, p.reshard_ranks);
     const std::int64_t copies = tape.stations[leaf.station].count;
     const Bytes bytes = bytes_of(shard_elements(leaf, p.ranks), storage) * copies;
     p.resident += bytes * (leaf.trainable ? 1 + t.lora.frozen_copies : 1);
     parameters += leaf.elements() * copies;
     if (leaf.trainable) {
-      (p.wrapped[leaf.station] ? p.last_leaf[leaf.station] : p.root_last_leaf) = static_cast<int>(i);
+      (p.wrapped[unit] ? p.last_leaf[unit] : p.root_last_leaf) = static_cast<int>(i);
       trained += bytes;
       tensors += copies;
     }
@@ -276,6 +298,10 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   if (p.flattened) flatten(p, tape, t);
   p.full_compute = bytes_of(parameters, t.compute);
   p.largest_tensor = bytes_of(largest, t.compute);
+  if (t.kernels == Kernels::torchtitan) {
+    p.buffers = titan_buffers(a, t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch);
+    return p;
+  }
   std::int64_t rotary = 0;
   for (const auto& run : a.runs) rotary = std::max(rotary, run.layer.mixer.rotary_dim);
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each

@@ -89,6 +89,8 @@ struct TrainPlan {
   Bytes largest_tensor = 0;        ///< largest unsharded parameter in the compute dtype
   std::int64_t micro_batches = 1;
   bool reshard_layers = true, reshard_root = true;
+  bool reshard_last = true;        ///< of the last layer, and of the output layer where it is a unit
+  bool norm_with_head = false;     ///< the final norm shares the unit of the output layer
   std::int64_t reshard_ranks = 0;  ///< what is resharded is split over so many ranks until backward; 0: over all
   bool forward_prefetch = false;   ///< a layer gathers the next one's parameters
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
@@ -98,6 +100,7 @@ struct TrainPlan {
   bool offload_parameters = false, offload_optimizer = false, cpu_offload = false;
   bool loss_inside = true;  ///< the loss is part of the root's forward pass
   bool trains = true;
+  Bytes embedding_part = 0;      ///< tensor parallelism: this rank's part of the embedding's gradient, which is made whole
   bool casts_gradients = false;  ///< the reduced gradient is cast to the storage dtype of what is trained
   std::vector<int> last_leaf;    ///< of every wrapped station: its last parameter
   int root_last_leaf = -1;

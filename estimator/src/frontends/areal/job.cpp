@@ -147,8 +147,10 @@ class Translator {
   }
   void refuse_of_trainer(const BuiltRole& r) {
     const auto at = [&](std::string_view name) { return fmt::format("{}.{}", r.path, name); };
-    if (r.part.backend == Backend::fsdp && r.part.layout.tensor > 1)
-      refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", letters(r.part.layout)), "tensor parallelism of FSDP");
+    // before #667 (0.5.0) every rank gathered the logits of the whole vocabulary
+    if (r.part.backend == Backend::fsdp && r.part.layout.tensor > 1 && m_.release < release_named("0.5.0"))
+      refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", letters(r.part.layout)),
+             "tensor parallelism of FSDP before AReaL 0.5.0");
     if (auto problem = lora_problem(root_, r)) out_.problems.push_back(std::move(*problem));
     if (flag(at("enable_tree_training"))) refuse_key(at("enable_tree_training"), "tree training");
     if (flag(at("use_kernels"))) refuse_key(at("use_kernels"), "kernels of the hub (use_kernels)");

@@ -1,0 +1,115 @@
+"""Measured rows of torchtitan as native jobs: what its recipes and its code set at the date of a measurement."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from corpus import CannotExpress, Row, find_gpu
+
+# When pytorch/torchtitan, or the PyTorch nightly under it, changed what a step holds.
+FIRST = "2024-12"  # what is described here
+FUSED_ADAMW = "2025-02-24"  # torchtitan #881: before it foreach was the default
+GROUPED_UNITS = "2025-07-28"  # torchtitan #1094: embedding a unit, norm and output layer another, every layer resharded
+FUSED_NORM = "2025-08"  # PyTorch 2.9 brings nn.RMSNorm's kernel; before it, and in torchtitan's own norm, operators in fp32
+NO_REPEATED_KV = "2026-01-27"  # torchtitan #2259
+FLOATS_OF_8_BITS = re.compile(r"float8|\bf8-|fp8|fp4")
+
+
+def not_yet(what: str) -> CannotExpress:
+    return CannotExpress(f"{what} is not supported yet")
+
+
+def said(row: Row, key: str) -> str:
+    return str(row.get(key) or "").lower()
+
+
+def refuse(row: Row) -> None:
+    sharding = str((row.get("parallelism") or {}).get("fsdp") or "").lower()
+    if row.get("compile") not in (False, None):
+        raise not_yet("torch.compile of the model")
+    if "simplefsdp" in sharding:
+        raise not_yet("SimpleFSDP")
+    if "fsdp2" not in sharding:
+        raise CannotExpress("the sharding is not stated")
+    if FLOATS_OF_8_BITS.search(f"{row['id']} {said(row, 'notes')} {said(row, 'dtype_policy')}"):
+        raise not_yet("training in float8")
+    if said(row, "date") < FIRST:
+        raise not_yet("torchtitan before December 2024")
+    if "abnormal" in said(row, "notes"):
+        raise CannotExpress("a run with a leak")
+    if "only step 1" in said(row, "notes"):
+        raise CannotExpress("the first step alone, before there are optimizer states")
+
+
+def layout(row: Row) -> str:
+    given: Row = row.get("parallelism") or {}
+    for axis, name in (("pp", "pipeline"), ("ep", "expert"), ("cp", "context")):
+        if (given.get(axis) or 1) != 1:
+            raise not_yet(f"{name} parallelism of torchtitan")
+    tensor = int(given.get("tp") or 1)
+    data = int(given.get("dp") or int(row["n_gpus"]) // tensor)
+    return f"d{data}" + (f"t{tensor}" if tensor > 1 else "")
+
+
+def recompute(row: Row) -> str:
+    mode = said(row, "recompute")
+    if mode.startswith(("none", "full")):
+        return mode[:4]
+    if mode == "selective per-op":
+        return "selective"
+    raise CannotExpress("recomputation is not stated") if not mode else not_yet("selective recomputation of whole layers")
+
+
+def head(row: Row) -> str:
+    loss = said(row, "loss_kernel")
+    if "chunkedceloss" in loss or "compiled" in loss:
+        raise not_yet("a fused or compiled loss")
+    if not loss:
+        raise CannotExpress("the loss is not stated")
+    return "cross_entropy_chunked" if loss.startswith("chunked") else "cross_entropy"
+
+
+def gpu(row: Row) -> str:
+    """torchtitan logs how much a card has: its H100 with 96 GB is not the common one."""
+    text = said(row, "gpu")
+    return find_gpu("H100 96GB" if "h100" in text and re.search(r"\b9[45](\.\d+)? gib", text) else row.get("gpu"))
+
+
+def resharding(date: str, notes: str) -> Row:
+    grouped = date >= GROUPED_UNITS
+    policy = re.search(r"fsdp_reshard_after_forward=(\w+)", notes)
+    chosen = policy[1] if policy else "default"
+    return {
+        "wrap_embedding": grouped,
+        "wrap_head": grouped,
+        "wrap_norm": grouped,
+        "reshard_after_forward": chosen != "never",
+        "reshard_last": chosen == "always",
+        "root_reshard": False,  # PyTorch kept the root's parameters until it read its own option
+    }
+
+
+def titan_job(row: Row) -> Row:
+    refuse(row)
+    if not isinstance(row.get("micro_batch"), int) or not isinstance(row.get("seq_len"), int):
+        raise CannotExpress("the batch or the length is not stated")
+    date = said(row, "date")
+    trainer: Row = {
+        "engine": "fsdp2",
+        "layout": layout(row),
+        "kernels": "torchtitan",
+        "precision": {"storage": "fp32", "compute": "bf16", "reduce": "fp32"},
+        "recompute": recompute(row),
+        "optimizer": "adamw",
+        "optimizer_form": "fused" if date >= FUSED_ADAMW else "foreach",
+        "head": head(row),
+        "sequences_per_micro_batch": row["micro_batch"],
+        "sequence_tokens": row["seq_len"],
+        "micro_batches": int(row.get("grad_accum") or 1),
+        "rms_norm": "fused" if date >= FUSED_NORM else "by_hand",
+        "repeat_kv": date < NO_REPEATED_KV,
+        **resharding(date, said(row, "notes")),
+    }
+    job: dict[str, Any] = {"framework": "torch", "gpus": f"{row['n_gpus']} x {gpu(row)}", "model": str(row.get("model"))}
+    return job | {"expandable_segments": True, "trainer": trainer}  # run_train.sh sets them
