@@ -28,7 +28,22 @@ enum class Framework : std::uint8_t { torch, areal, verl };
 /// Implementation of the operators; decides what is saved for backward (layers/).
 enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager };
 enum class Recompute : std::uint8_t { none, full };
-enum class OptimizerKind : std::uint8_t { adamw, adam, sgd, sgd_momentum };
+enum class OptimizerKind : std::uint8_t {
+  adamw,
+  adam,
+  sgd,
+  sgd_momentum,
+  adafactor,        ///< transformers' own, as its Trainer calls it
+  torch_adafactor,  ///< torch.optim.Adafactor
+  muon,             ///< torch.optim.Muon for matrices of the layers, AdamW for all else
+  adamw_8bit,       ///< this and the rest: bitsandbytes
+  paged_adamw_8bit,
+  paged_adamw_32bit,
+  lion_32bit,
+  lion_8bit,
+  paged_lion_32bit,
+  paged_lion_8bit,
+};
 enum class OptimizerForm : std::uint8_t { foreach, fused, loop };
 /// In which format LoRA's adapters lie: peft makes them fp32 unless autocast_adapter_dtype is false.
 enum class AdapterFormat : std::uint8_t { fp32, storage };
@@ -57,6 +72,8 @@ enum class LossHead : std::uint8_t {
   areal_compiled,  ///< AReaL: log-probs and entropy in 1024-row compiled chunks
   areal_eager,     ///< the same without torch.compile, as AReaL runs it on NPUs
   value,           ///< critic: a linear layer h -> 1
+  liger_ce,        ///< hf_loss with Liger's cross-entropy: the gradient is written into the fp32 logits
+  liger_fused_ce,  ///< Liger's output layer and cross-entropy in one, by chunks: no logits of all tokens
 };
 /// How new weights reach the servers.
 enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU
@@ -71,6 +88,13 @@ struct Layout {
   bool hybrid = false;  ///< written as attn:...|ffn:...
   constexpr std::int64_t world() const { return data * tensor * pipeline * context; }
   bool operator==(const Layout&) const = default;
+};
+
+/// Operators of linkedin/Liger-Kernel in place of the modeling file's.
+struct Liger {
+  bool rope = false, rms_norm = false, swiglu = false;
+  std::string version;  ///< "": the newest that is known
+  bool operator==(const Liger&) const = default;
 };
 
 /// Low-rank adapters (LoRA, as huggingface/peft runs them) beside linear layers. What they stand beside is frozen.
@@ -89,6 +113,7 @@ struct Trainer {
   Framework framework = Framework::areal;
   std::string framework_version;
   Kernels kernels = Kernels::hf_flash;
+  Liger liger;
   DType storage = DType::fp32;  ///< of parameters (and so of gradients and optimizer states) between steps
   DType compute = DType::bf16;
   DType reduce = DType::fp32;  ///< of the gradient reduction
@@ -97,6 +122,7 @@ struct Trainer {
   bool reentrant = false;  ///< of the checkpoint
   OptimizerKind optimizer = OptimizerKind::adamw;
   OptimizerForm optimizer_form = OptimizerForm::foreach;
+  bool amsgrad = false;  ///< Adam and AdamW: the largest second moment so far is a third state
   bool clip = true;
   Lora lora;
   bool reshard_after_forward = true;  ///< of the layers; of the root too unless root_reshard is false

@@ -44,11 +44,21 @@ inline constexpr std::array<std::pair<Recompute, std::string_view>, 2> kNames<Re
     {{Recompute::none, "none"}, {Recompute::full, "full"}}};
 
 template <>
-inline constexpr std::array<std::pair<OptimizerKind, std::string_view>, 4> kNames<OptimizerKind>{
+inline constexpr std::array<std::pair<OptimizerKind, std::string_view>, 14> kNames<OptimizerKind>{
     {{OptimizerKind::adamw, "adamw"},
      {OptimizerKind::adam, "adam"},
      {OptimizerKind::sgd, "sgd"},
-     {OptimizerKind::sgd_momentum, "sgd_momentum"}}};
+     {OptimizerKind::sgd_momentum, "sgd_momentum"},
+     {OptimizerKind::adafactor, "adafactor"},
+     {OptimizerKind::torch_adafactor, "torch_adafactor"},
+     {OptimizerKind::muon, "muon"},
+     {OptimizerKind::adamw_8bit, "adamw_8bit"},
+     {OptimizerKind::paged_adamw_8bit, "paged_adamw_8bit"},
+     {OptimizerKind::paged_adamw_32bit, "paged_adamw_32bit"},
+     {OptimizerKind::lion_32bit, "lion_32bit"},
+     {OptimizerKind::lion_8bit, "lion_8bit"},
+     {OptimizerKind::paged_lion_32bit, "paged_lion_32bit"},
+     {OptimizerKind::paged_lion_8bit, "paged_lion_8bit"}}};
 
 template <>
 inline constexpr std::array<std::pair<OptimizerForm, std::string_view>, 3> kNames<OptimizerForm>{
@@ -59,7 +69,7 @@ inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kName
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 23> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 25> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -82,7 +92,9 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 23> kNames<Lo
      {LossHead::verl_rows, "verl_rows"},
      {LossHead::areal_compiled, "areal_compiled"},
      {LossHead::areal_eager, "areal_eager"},
-     {LossHead::value, "value"}}};
+     {LossHead::value, "value"},
+     {LossHead::liger_ce, "liger_ce"},
+     {LossHead::liger_fused_ce, "liger_fused_ce"}}};
 
 template <>
 inline constexpr std::array<std::pair<SyncBy, std::string_view>, 4> kNames<SyncBy>{

@@ -8,21 +8,20 @@ namespace {
 struct KeyRow {
   std::string_view key, what;
 };
-constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights"},
-                                        {"quantization", "quantised training weights"},
-                                        {"speculative", "speculative decoding"},
-                                        {"draft", "speculative decoding"},
-                                        {"liger", "Liger kernels"},
-                                        {"compile", "torch.compile of the model"},
-                                        {"virtual_pipeline", "virtual pipeline stages"},
-                                        {"teacher", "distillation with a teacher"},
-                                        {"tree_training", "tree training"},
-                                        {"vision", "training of a vision tower"}}};
+constexpr std::array<KeyRow, 9> kKeys{{{"quantize", "quantised training weights"},
+                                       {"quantization", "quantised training weights"},
+                                       {"speculative", "speculative decoding"},
+                                       {"draft", "speculative decoding"},
+                                       {"compile", "torch.compile of the model"},
+                                       {"virtual_pipeline", "virtual pipeline stages"},
+                                       {"teacher", "distillation with a teacher"},
+                                       {"tree_training", "tree training"},
+                                       {"vision", "training of a vision tower"}}};
 
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 32> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 25> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "archon", "Archon"},
                                             {"engine", "deepspeed", "DeepSpeed"},
                                             {"engine", "fsdp1", "FSDP1"},
@@ -35,18 +34,11 @@ constexpr std::array<ValueRow, 32> kValues{{{"engine", "megatron", "Megatron"},
                                             {"framework", "oumi", "Oumi"},
                                             {"framework", "trl", "TRL"},
                                             {"framework", "megatron", "Megatron"},
-                                            {"kernels", "liger", "Liger kernels"},
                                             {"kernels", "transformer_engine", "Transformer Engine"},
                                             {"kernels", "torchtitan", "torchtitan's kernels"},
                                             {"recompute", "selective", "selective recomputation"},
-                                            {"optimizer", "adamw-8bit", "8-bit AdamW"},
-                                            {"optimizer", "adamw_8bit", "8-bit AdamW"},
-                                            {"optimizer", "paged-adamw-8bit", "paged 8-bit AdamW"},
-                                            {"optimizer", "paged_adamw_8bit", "paged 8-bit AdamW"},
                                             {"optimizer", "adam_bf16", "AnyPrecisionAdamW"},
-                                            {"optimizer", "muon", "Muon"},
-                                            {"optimizer", "lion", "Lion"},
-                                            {"optimizer", "adafactor", "Adafactor"},
+                                            {"optimizer", "lion", "Lion outside of bitsandbytes"},
                                             {"optimizer", "galore", "GaLore"},
                                             {"offload", "gradients", "offload of gradients alone"},
                                             {"offload", "activations", "offload of activations"},

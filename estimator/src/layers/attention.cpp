@@ -1,5 +1,6 @@
 #include "layers/attention.hpp"
 
+#include "layers/liger.hpp"
 #include "layers/mlp.hpp"
 #include "layers/ops.hpp"
 #include "layers/rotary.hpp"
@@ -48,7 +49,8 @@ Projected project_fused(Eager& g, const FamilyCode& code, const Mixer& m, const 
 }
 
 /// Norms over all heads stand in front of the view as heads, norms over one head behind it.
-Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const Tensor& x) {
+Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const KernelOptions& options,
+                      const Tensor& x) {
   Projected out;
   if (w.qkv >= 0) {
     out = project_fused(g, code, m, w, x);
@@ -59,7 +61,8 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
     const auto normed = [&](Tensor t, std::int64_t heads, const NormLeaf& norm, const std::string& name) {
       if (m.qk_norm == QkNorm::head) t.shape = {B, S, Dim(heads), Dim(m.head_dim)};
       if (m.qk_norm == QkNorm::head && code.norms_heads) t.shape = {B, Dim(heads), S, Dim(m.head_dim)};
-      if (m.qk_norm != QkNorm::none && !code.rotary.before_norm) t = run_norm(g, code.norm, Tensor(t), norm, name + "_norm");
+      if (m.qk_norm != QkNorm::none && !code.rotary.before_norm)
+        t = run_norm(g, code.norm, Tensor(t), norm, name + "_norm", options.liger);
       return t;
     };
     out.query = normed(projected(w.q, w.q_bias, m.q_width(), "q"), m.heads, w.q_norm, "q");
@@ -82,9 +85,17 @@ Tensor scale_query(Eager& g, const Tensor& query) {
   return mul(g, query, std::move(factor), "query_scaled");
 }
 
+/// Products of matrices leave gradients of queries and keys with heads in front of tokens; fused kernels do not.
+bool gradients_by_head(const KernelOptions& options) { return options.kernels == Kernels::hf_eager || options.sdpa_math; }
+
 /// Rotary positions and what stands behind them; names are rebound.
-void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const LayerContext& context, Projected& p) {
-  if (m.rotary_dim > 0) {
+void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const KernelOptions& options,
+           const LayerContext& context, Projected& p) {
+  if (m.rotary_dim > 0 && options.liger.rope) {
+    liger::Pair rotated = liger::rope(g, p.query, p.key, context.cos, context.sin, gradients_by_head(options));
+    p.query = std::move(rotated.query);
+    p.key = std::move(rotated.key);
+  } else if (m.rotary_dim > 0) {
     Rotated rotated = apply_rotary(g, code.rotary, context, p.query, p.key);
     p.query = std::move(rotated.query);
     p.key = std::move(rotated.key);
@@ -101,8 +112,8 @@ void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& 
 
 Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& w,
                        const KernelOptions& options, const LayerContext& context, const Tensor& x) {
-  Projected p = project_all(g, code, m, w, x);
-  place(g, code, m, w, context, p);
+  Projected p = project_all(g, code, m, w, options, x);
+  place(g, code, m, w, options, context, p);
   Attended out;
   const bool joins = code.rotary.splits_head || code.rotary.form == RotaryForm::halves;
   const Attention given{.mask = context.mask,

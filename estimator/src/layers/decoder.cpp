@@ -19,7 +19,7 @@ GatedLeaves gated_leaves(const LayerLeaves& w) { return {w.gate, w.gate_bias, w.
 
 /// `weights`: the router's, where the block returns them and the layer keeps the name.
 Tensor feed_forward(Eager& g, const FamilyCode& code, const FeedForward& ff, Dim hidden, const Tensor& x, const LayerLeaves& w,
-                    bool drops, Tensor& weights) {
+                    const KernelOptions& options, Tensor& weights) {
   g.prefix += "mlp.";
   Tensor out;
   if (ff.kind == FeedForwardKind::moe) {
@@ -29,9 +29,9 @@ Tensor feed_forward(Eager& g, const FamilyCode& code, const FeedForward& ff, Dim
   } else if (ff.kind == FeedForwardKind::plain) {
     out = plain_mlp(g, code, x, {B, S}, hidden, ff, w);
   } else {
-    out = gated_mlp(g, x, {B, S}, hidden, ff.width, gated_leaves(w), "");
+    out = gated_mlp(g, x, {B, S}, hidden, ff.width, gated_leaves(w), "", options.liger);
   }
-  if (drops) {
+  if (options.hidden_dropout) {
     Tensor dropped = dropout(g, out, "dropped");
     out = std::move(dropped);
   }
@@ -95,6 +95,7 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
 std::string unsupported(const Architecture& a, const KernelOptions& options) {
   const FamilyCode* code = find_family_code(a.family);
   if (code == nullptr) return "training of the family '" + a.family + "' is not supported yet";
+  if (options.liger.any() && !code->takes_liger) return "Liger kernels of '" + a.family + "' are not supported yet";
   for (const auto& run : a.runs) {
     const std::string why = unsupported_layer(*code, run.layer, options);
     if (!why.empty()) return why + " of '" + a.family + "' is not supported yet";
@@ -121,7 +122,9 @@ struct LayerRunner {
   const KernelOptions& options;
   const LayerContext& context;
 
-  Tensor norm(const Tensor& x, const NormLeaf& leaf, const char* name) const { return run_norm(g, code.norm, x, leaf, name); }
+  Tensor norm(const Tensor& x, const NormLeaf& leaf, const char* name) const {
+    return run_norm(g, code.norm, x, leaf, name, options.liger);
+  }
   /// `residual + hidden_states`, times a number in some families.
   Tensor join(const Tensor& residual, const Tensor& hidden, const char* name) const {
     if (!code.scales_residual) return add(g, residual, hidden, name);
@@ -136,7 +139,7 @@ struct LayerRunner {
     return out;
   }
   Tensor mlp(const Tensor& x, Tensor& weights) const {
-    return feed_forward(g, code, layer.feed_forward, a.hidden, x, w, options.hidden_dropout, weights);
+    return feed_forward(g, code, layer.feed_forward, a.hidden, x, w, options, weights);
   }
 
   /// Norms before, behind, or around both halves: `residual` and `hidden_states` are rebound all along.

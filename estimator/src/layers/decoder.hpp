@@ -14,6 +14,7 @@
 
 #include "catalog/architecture.hpp"
 #include "layers/eager.hpp"
+#include "layers/liger_code.hpp"
 #include "layers/norms.hpp"
 
 namespace oomplan {
@@ -42,6 +43,7 @@ struct KernelOptions {
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
   bool casts_layer_inputs = false;  ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
   AdapterOptions adapters;
+  LigerOptions liger;
   bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
   bool operator==(const KernelOptions&) const = default;
 };

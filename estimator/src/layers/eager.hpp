@@ -28,6 +28,9 @@ namespace oomplan {
 class Eager;
 struct Node;
 
+/// Sequence number of a node that collects a leaf's gradient: it runs as soon as it can.
+inline constexpr std::int64_t kAccumulates = std::numeric_limits<std::int64_t>::max();
+
 /// What the simulator knows of one storage.
 struct Storage {
   std::string name;
@@ -134,6 +137,7 @@ class Eager {
 
   // ---- state of the interpreter
   bool grad_enabled = true;
+  bool retain_graph = false;      ///< backward(retain_graph=True): nodes keep what they have saved
   bool autocast = false;          ///< torch.autocast(bfloat16) is on
   bool low_rank_dropout = false;  ///< in front of every low-rank pair
   int scope = 0;                  ///< where we are: events and nodes belong to it

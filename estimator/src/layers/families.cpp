@@ -7,10 +7,10 @@ namespace oomplan {
 namespace {
 
 constexpr FamilyCode kCodes[] = {
-    {.family = "llama"},
-    {.family = "mistral"},
-    {.family = "qwen2"},
-    {.family = "qwen3"},
+    {.family = "llama", .takes_liger = true},
+    {.family = "mistral", .takes_liger = true},
+    {.family = "qwen2", .takes_liger = true},
+    {.family = "qwen3", .takes_liger = true},
     {.family = "qwen2_moe", .router_first = true, .linear_adapters_alone = true},
     {.family = "qwen3_moe", .adapts_experts = true},
     {.family = "mixtral", .router_first = true},

@@ -72,6 +72,7 @@ struct FamilyCode {
   bool returns_router_weights = false;  ///< the layer keeps a name for the router's weights to its end
   bool linear_adapters_alone = false;   ///< peft's "all-linear" leaves experts and router out
   bool adapts_experts = false;          ///< ... or adapts their parameters, and no gate, up or down projection at all
+  bool takes_liger = false;             ///< Liger's operators have been executed in it
   bool scales_in_module = false;        ///< the embedding's own module multiplies: hooks see the product (Gemma)
   bool scales_embedding = false, scales_residual = false, scales_logits = false;
   bool tables_by_span = false;  ///< windowed and full layers have cos, sin of their own

@@ -1,22 +1,13 @@
 #include "layers/heads.hpp"
 
 #include "layers/heads_verl.hpp"
+#include "layers/liger.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
-namespace {
 
 using namespace ops;
 using axis::B, axis::C, axis::K, axis::TK;
-
-/// A scalar loss from one fp32 number a token.
-Tensor mean_loss(Eager& g, Tensor per_token) {
-  const Shape whole = per_token.shape;
-  Tensor loss = g.make("loss", {}, DType::fp32);
-  g.record(loss, "MeanBackward0", {&per_token},
-           [&g, whole](Gradients) { return Gradients{g.make("loss_backward", whole, DType::fp32, Category::temporaries)}; });
-  return loss;
-}
 
 /// cross_entropy: log_softmax and nll_loss. The gradient of nll_loss is a dense tensor of zeros.
 Tensor cross_entropy(Eager& g, const Tensor& logits, const Tensor& labels) {
@@ -37,13 +28,24 @@ Tensor cross_entropy(Eager& g, const Tensor& logits, const Tensor& labels) {
   return loss;
 }
 
-/// ForCausalLMLoss (transformers loss/loss_utils.py).
-Tensor hf_loss(Eager& g, const Tensor& logits) {
+namespace {
+
+/// A scalar loss from one fp32 number a token.
+Tensor mean_loss(Eager& g, Tensor per_token) {
+  const Shape whole = per_token.shape;
+  Tensor loss = g.make("loss", {}, DType::fp32);
+  g.record(loss, "MeanBackward0", {&per_token},
+           [&g, whole](Gradients) { return Gradients{g.make("loss_backward", whole, DType::fp32, Category::temporaries)}; });
+  return loss;
+}
+
+/// ForCausalLMLoss (transformers loss/loss_utils.py); with Liger's cross-entropy in place of torch's.
+Tensor hf_loss(Eager& g, const Tensor& logits, bool fused) {
   Tensor full = to(g, logits, DType::fp32, "logits_fp32");
   Tensor padded = g.make("labels.padded", {B, K}, DType::int64);
   Tensor shifted = g.make("labels.shifted", {B, K}, DType::int64);
   padded.reset();
-  return cross_entropy(g, full, shifted);
+  return fused ? liger::cross_entropy(g, full, shifted) : cross_entropy(g, full, shifted);
 }
 
 /// log_softmax(logits) -> gather.
@@ -153,14 +155,19 @@ std::int64_t chunk_rows(LossHead head) {
   }
 }
 
-bool inside_model(LossHead head) { return head == LossHead::hf_loss; }
+bool runs_in_chunks(LossHead head) { return head == LossHead::liger_fused_ce || chunk_rows(head) > 0; }
+
+bool inside_model(LossHead head) {
+  return head == LossHead::hf_loss || head == LossHead::liger_ce || head == LossHead::liger_fused_ce;
+}
 
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::function<void(int)>& scope) {
   if (const auto steps = verl_steps(o.head))
     return mean_loss(g, verl_objective(g, std::move(logits), *steps, {o.vocab, o.chunks, scope}));
   switch (o.head) {
     case LossHead::hf_loss:
-      return hf_loss(g, logits);
+    case LossHead::liger_ce:
+      return hf_loss(g, logits, o.head == LossHead::liger_ce);
     case LossHead::logprob_fp32: {
       Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
       return mean_loss(g, gathered(g, std::move(full)));

@@ -19,8 +19,13 @@ struct HeadOptions {
 /// Rows of a chunk of the head, 0 when it is not chunked. AReaL areal/utils/functional/vocab_parallel.py: 1024; verl
 /// verl/utils/torch_functional.py: 2048 of the entropy, one of logprobs_from_logits_v2.
 std::int64_t chunk_rows(LossHead);
+/// The head goes through its rows chunk by chunk. Rows of a chunk of liger_fused_ce depend on sizes: liger::fused_head_rows.
+bool runs_in_chunks(LossHead);
 /// The loss is computed inside the model's forward pass (so the root unit's hooks come behind it).
 bool inside_model(LossHead);
+
+/// cross_entropy: log_softmax and nll_loss of logits with one row a token.
+Tensor cross_entropy(Eager& g, const Tensor& logits, const Tensor& labels);
 
 /// From logits to the loss. `logits` is the caller's only reference; scope(i) is called before chunk i, scope(-1) behind the
 /// last.

@@ -1,12 +1,12 @@
 #include "layers/mlp.hpp"
 
+#include "layers/liger.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
 namespace {
 
 using namespace ops;
-using axis::T;
 
 Shape rows_by(Shape rows, Dim width) {
   rows.push_back(width);
@@ -15,7 +15,7 @@ Shape rows_by(Shape rows, Dim width) {
 
 /// Phi-3, GLM-4: `up_states` names the fused product, then its half, then the product with the activation.
 Tensor fused_product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
-  Tensor up = linear(g, x, w.gate_up, -1, T, rows_by(rows, Dim(2) * width), name + "gate_up");
+  Tensor up = linear(g, x, w.gate_up, -1, elements(rows), rows_by(rows, Dim(2) * width), name + "gate_up");
   Tensor gate;
   {
     std::vector<Tensor> halves = split(g, up, {rows_by(rows, width), rows_by(rows, width)});
@@ -53,22 +53,33 @@ Tensor activate(Eager& g, Activation kind, const Tensor& x) {
 }
 
 Tensor product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
-  Tensor gate = linear(g, x, w.gate, w.gate_bias, T, rows_by(rows, width), name + "gate");
+  Tensor gate = linear(g, x, w.gate, w.gate_bias, elements(rows), rows_by(rows, width), name + "gate");
   Tensor active = activation(g, std::move(gate), name + "act");
-  Tensor up = linear(g, x, w.up, w.up_bias, T, rows_by(rows, width), name + "up");
+  Tensor up = linear(g, x, w.up, w.up_bias, elements(rows), rows_by(rows, width), name + "up");
   return mul(g, std::move(active), std::move(up), name + "product");
+}
+
+/// LigerSwiGLUMLP, LigerGEGLUMLP (transformers/swiglu.py, geglu.py).
+Tensor liger_product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
+  Tensor gate = linear(g, x, w.gate, w.gate_bias, elements(rows), rows_by(rows, width), name + "gate");
+  Tensor up = linear(g, x, w.up, w.up_bias, elements(rows), rows_by(rows, width), name + "up");
+  return liger::gated(g, std::move(gate), std::move(up), name + "product");
 }
 
 }  // namespace
 
-Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, const GatedLeaves& w, const std::string& name) {
-  Tensor wide = w.gate_up >= 0 ? fused_product(g, x, rows, width, w, name) : product(g, x, rows, width, w, name);
-  return linear(g, std::move(wide), w.down, w.down_bias, T, rows_by(std::move(rows), hidden), name + "down");
+Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, const GatedLeaves& w, const std::string& name,
+                 const LigerOptions& fused) {
+  Tensor wide = w.gate_up >= 0 ? fused_product(g, x, rows, width, w, name)
+                : fused.glu    ? liger_product(g, x, rows, width, w, name)
+                               : product(g, x, rows, width, w, name);
+  const Dim all = elements(rows);
+  return linear(g, std::move(wide), w.down, w.down_bias, all, rows_by(std::move(rows), hidden), name + "down");
 }
 
 Tensor project(Eager& g, const FamilyCode& code, Tensor x, int weight, int bias, Shape out, const std::string& name) {
-  if (code.conv1d) return conv1d(g, std::move(x), weight, bias, T, std::move(out), name);
-  return linear(g, std::move(x), weight, bias, T, std::move(out), name);
+  if (code.conv1d) return conv1d(g, std::move(x), weight, bias, axis::T, std::move(out), name);
+  return linear(g, std::move(x), weight, bias, axis::T, std::move(out), name);
 }
 
 Tensor plain_mlp(Eager& g, const FamilyCode& code, Tensor x, const Shape& rows, Dim hidden, const FeedForward& ff,

@@ -13,7 +13,8 @@ struct GatedLeaves {
 };
 
 /// down_proj(act_fn(gate_proj(x)) * up_proj(x)); `rows`: x's leading axes.
-Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, const GatedLeaves&, const std::string& name);
+Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, const GatedLeaves&, const std::string& name,
+                 const LigerOptions& = {});
 
 /// fc2(act(fc1(x))): one name, rebound. A caller that writes these lines itself moves its x in.
 Tensor plain_mlp(Eager& g, const FamilyCode&, Tensor x, const Shape& rows, Dim hidden, const FeedForward&, const LayerLeaves&);

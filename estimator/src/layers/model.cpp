@@ -6,6 +6,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "layers/heads_verl.hpp"
+#include "layers/liger.hpp"
 #include "layers/ops.hpp"
 #include "layers/preamble.hpp"
 
@@ -13,7 +14,7 @@ namespace oomplan {
 namespace {
 
 using namespace ops;
-using axis::B, axis::K, axis::S, axis::T, axis::TK;
+using axis::B, axis::C, axis::K, axis::S, axis::T, axis::TK;
 
 class Runner {
  public:
@@ -71,7 +72,7 @@ class Runner {
     single(StationPlace::norm);
     single(StationPlace::head);
     single(StationPlace::loss);
-    if (chunk_rows(o_.head) > 0) {
+    if (runs_in_chunks(o_.head)) {
       Station s;
       s.place = StationPlace::chunks;
       s.count = 0;
@@ -221,8 +222,19 @@ class Runner {
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
-    hidden = run_norm(g_, code_.norm, hidden, norm_, "norm");
+    hidden = run_norm(g_, code_.norm, hidden, norm_, "norm", o_.kernels.liger);
     return hidden;
+  }
+
+  /// Liger's forward pass of the model in training: no logits; the labels are shifted as in ForCausalLMLoss.
+  Tensor fused_loss(const Tensor& hidden, const std::function<void(int)>& scope) {
+    Tensor kept = o_.slice_hidden ? slice(g_, hidden, {B, K, Dim(a_.hidden)}) : hidden;
+    enter(StationPlace::loss);
+    if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(a_.hidden)}, "hidden_kept");
+    Tensor padded = g_.make("labels.padded", {B, K}, DType::int64);
+    Tensor shifted = g_.make("labels.shifted", {B, K}, DType::int64);
+    return liger::fused_linear_cross_entropy(g_, kept,
+                                             {TK, C, a_.hidden, a_.vocab, head_, o_.chunks, scope, o_.kernels.liger.code});
   }
 
   Tensor logits(const Tensor& hidden) {
@@ -264,6 +276,13 @@ class Runner {
     Tensor output, loss;
     {
       Tensor hidden = decoder();
+      if (head.head == LossHead::liger_fused_ce) {
+        loss = fused_loss(hidden, scope);
+        g_.leave_autocast();
+        enter(StationPlace::finish);
+        positions_.reset();
+        return loss;
+      }
       output = logits(hidden);
       if (inside_model(head.head)) {
         enter(StationPlace::loss);

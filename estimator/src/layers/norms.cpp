@@ -1,5 +1,6 @@
 #include "layers/norms.hpp"
 
+#include "layers/liger.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -136,7 +137,27 @@ NormLeaf declare_norm(Eager& g, NormKind kind, const std::string& name, std::int
   return out;
 }
 
-Tensor run_norm(Eager& g, NormCode code, const Tensor& x, const NormLeaf& leaf, const std::string& name) {
+Tensor fused_rms_norm(Eager& g, const Tensor& x, int weight, const std::string& name) {
+  Tensor w = g.leaf(weight);
+  const bool recorded = g.will_record({&x, &w});
+  Saved saved = recorded ? g.save(x) : Saved();
+  Tensor out = g.make(name + ".output", x.shape, x.dtype);
+  Tensor root = g.make(name + ".rstd", with_last(x.shape, 1), DType::fp32);
+  if (!recorded) return out;
+  Saved saved_root = g.save(root);
+  g.record(out, "FusedRmsNormBackward0", {&x, &w},
+           [&g, saved, saved_root, name, width = w.shape, format = w.dtype](Gradients in) {
+             (void)saved_root.get();
+             Tensor for_x = g.make(name + ".backward", saved.get().shape, in[0].dtype, Category::temporaries);
+             return Gradients{for_x, g.make(name + ".weight_gradient", width, format, Category::gradients)};
+           });
+  return out;
+}
+
+Tensor run_norm(Eager& g, NormCode code, const Tensor& x, const NormLeaf& leaf, const std::string& name,
+                const LigerOptions& fused) {
+  if (fused.rms_norm && code == NormCode::rms)
+    return liger::rms_norm(g, x, leaf.weight, {.multiprocessors = fused.multiprocessors, .code = fused.code}, name);
   switch (code) {
     case NormCode::rms:
       return rms(g, x, leaf.weight, name);

@@ -38,6 +38,7 @@ class Fsdp2 {
     optimizer_ = site("", "optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
     host_parameters_ = host_site("", "parameters on the host", plan.resident);
     host_optimizer_ = host_site("", "optimizer states on the host", plan.optimizer);
+    managed_ = host_site("", "optimizer states in unified memory", plan.optimizer_managed);
     buffers_ = site("", "buffers", plan.buffers, Category::buffers, Holder::resident);
     transient_ = site("", "optimizer.temporaries", plan.step_transient, Category::temporaries, Holder::local);
   }
@@ -69,7 +70,10 @@ class Fsdp2 {
     r_.free(host_parameters_);
   }
   /// Optimizer states: made in the first step, lazily; where the step runs.
-  void make_states() { r_.alloc(plan_.cpu_offload ? host_optimizer_ : optimizer_); }
+  void make_states() {
+    r_.alloc(plan_.cpu_offload ? host_optimizer_ : optimizer_);
+    if (plan_.optimizer_managed > 0) r_.alloc(managed_);
+  }
   void offload_states() {
     r_.alloc(host_optimizer_);
     r_.free(optimizer_);
@@ -92,7 +96,7 @@ class Fsdp2 {
       if (place == StationPlace::loss && !plan_.loss_inside) leave_root();
       if (place == StationPlace::chunks || place == StationPlace::finish || place == StationPlace::loss) {
         player.play_all(s, false, micro);
-        if (place == StationPlace::loss && plan_.loss_inside) leave_root();
+        if (plan_.loss_inside && place == end_of_head(tape)) leave_root();
         continue;
       }
       player.each_unit(s, false, [&](Unit u, Index at) { forward_unit(player, s, u, at); });
@@ -351,6 +355,12 @@ class Fsdp2 {
     for (std::size_t k = s + 1; k < tape.stations.size(); ++k)
       if (tape.stations[k].place == StationPlace::layers) return gather(sites(k), Index(0), kept);
   }
+  /// The last station of a loss inside of the model.
+  static StationPlace end_of_head(const Tape& tape) {
+    for (const auto& station : tape.stations)
+      if (station.place == StationPlace::chunks) return StationPlace::chunks;
+    return StationPlace::loss;
+  }
   void leave_root() {
     if (!plan_.sharded) return;
     if (before_ != nullptr) r_.free(before_->gathered, before_at_);
@@ -466,7 +476,7 @@ class Fsdp2 {
   std::vector<Sites> units_;  ///< of the stations; only when a program is written
   Sites root_;
   DdpBuckets<R> buckets_;
-  SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_;
+  SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_, managed_;
   std::vector<SiteRef> parameter_sites_;
   const UnitSites* before_ = nullptr;  ///< whose all-gather output is still held in forward
   Index before_at_;

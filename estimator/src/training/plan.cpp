@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "layers/liger.hpp"
+#include "training/optimizers.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -53,34 +56,19 @@ void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, DType compute, std::
   u.trained_resident += bytes;
 }
 
-std::int64_t states_per_element(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::adamw:
-    case OptimizerKind::adam:
-      return 2;
-    case OptimizerKind::sgd_momentum:
-      return 1;
-    case OptimizerKind::sgd:
-      return 0;
-  }
-  return 0;
-}
-
-bool adam(OptimizerKind kind) { return kind == OptimizerKind::adamw || kind == OptimizerKind::adam; }
-
-/// foreach Adam makes one list of square roots: a copy of a state. The loop holds the previous parameter's denominator beside
-/// the square root and the quotient of its own. Executed, docs/training.md.
-Bytes step_transient(const Tape& tape, const Trainer& t, std::int64_t ranks, Bytes trained) {
-  if (!adam(t.optimizer) || t.optimizer_form == OptimizerForm::fused) return 0;
-  if (t.optimizer_form == OptimizerForm::foreach) return trained;
-  Bytes most = 0, before = 0;
+/// The trained parameters, in the order of the model.
+std::vector<TrainedTensor> trained_tensors(const Tape& tape, const Trainer& t, std::int64_t ranks) {
+  std::vector<TrainedTensor> out;
   for (const auto& leaf : tape.leaves) {
     if (!leaf.trainable) continue;
-    const Bytes own = bytes_of(shard_elements(leaf, ranks), storage_of(leaf, t));
-    most = std::max(most, before + 2 * own);
-    before = own;
+    const Station& station = tape.stations[leaf.station];
+    TrainedTensor one{leaf.shape, shard_elements(leaf, ranks), storage_of(leaf, t), station.count};
+    if (!one.shape.empty()) one.shape[0] = ceil_div(one.shape[0], ranks);
+    one.matrix_of_a_layer = station.place == StationPlace::layers && leaf.shape.size() == 2;
+    one.embedding = station.place == StationPlace::embedding;
+    out.push_back(std::move(one));
   }
-  return most;
+  return out;
 }
 
 /// Under FSDP2 adapters are cast to the compute dtype like everything else; one device runs them as they are stored. Checkpoints
@@ -109,6 +97,8 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, bool internals
   k.ulysses = t.layout.context;
   k.adapters = adapter_options(t, engine);
   k.kernel_internals = internals;
+  k.liger = {t.liger.rope, t.liger.rms_norm, t.liger.swiglu, liger_code(t.liger.version).value_or(LigerCode{}), 132};
+  if (!internals) k.liger.multiprocessors = 1;  // what Liger takes a device without multiprocessors for
   return k;
 }
 
@@ -122,14 +112,16 @@ void bucket_rules(TrainPlan& p, const Trainer& t) {
 
 }  // namespace
 
-PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head) {
+PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, const Architecture* sizes) {
   PassCounts p;
   p.counts.b = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   const std::int64_t whole = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : tokens;
   p.counts.s = ceil_div(std::max<std::int64_t>(1, whole), t.layout.context);
   p.counts.k = t.logits_to_keep > 0 ? std::min(p.counts.s, t.logits_to_keep) : p.counts.s;
   const std::int64_t rows = p.counts.b * p.counts.k;
-  const std::int64_t chunk = chunk_rows(head);
+  if (head == LossHead::liger_fused_ce && sizes == nullptr) throw Defect("chunks of a fused head without the model's sizes");
+  const std::int64_t chunk =
+      head == LossHead::liger_fused_ce ? liger::fused_head_rows(rows, sizes->hidden, sizes->vocab) : chunk_rows(head);
   p.chunks = chunk > 0 ? ceil_div(rows, chunk) : 1;
   p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
   p.counts.n = p.chunks;
@@ -138,7 +130,6 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head) {
 
 PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& a, bool critic, std::int64_t tokens,
                        bool internals) {
-  (void)a;
   PassOptions o;
   o.kernels = kernel_options(t, engine, internals);
   o.training = true;
@@ -147,7 +138,7 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.head = critic ? LossHead::value : t.head;
   o.keep_outputs = t.keep_outputs;
   o.slice_hidden = t.logits_to_keep > 0;
-  o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass_counts(t, tokens, o.head).chunks));
+  o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass_counts(t, tokens, o.head, &a).chunks));
   o.critic = critic;
   return o;
 }
@@ -167,9 +158,9 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   TrainPlan p;
   p.train = trains ? tapes.train.get() : nullptr;
   p.log_probs = tapes.log_probs.get();
-  p.train_counts = pass_counts(t, t.tokens_per_micro_batch, head);
-  p.log_prob_counts =
-      pass_counts(t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head);
+  p.train_counts = pass_counts(t, t.tokens_per_micro_batch, head, &a);
+  p.log_prob_counts = pass_counts(
+      t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head, &a);
   p.sharded = engine == EngineKind::fsdp2;
   p.ranks = p.sharded ? t.layout.data * t.layout.context / std::max<std::int64_t>(1, t.replicas) : 1;
   p.trains = trains;
@@ -198,7 +189,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     p.wrapped[s] = place == StationPlace::layers || (!tape.tied && place == StationPlace::embedding && t.wrap_embedding) ||
                    (!tape.tied && place == StationPlace::head && t.wrap_head);
   }
-  std::int64_t parameters = 0, tensors = 0, largest = 0;
+  std::int64_t parameters = 0, largest = 0;
   Bytes trained = 0;
   p.last_leaf.assign(tape.stations.size(), -1);
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
@@ -213,7 +204,6 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     if (leaf.trainable) {
       (p.wrapped[leaf.station] ? p.last_leaf[leaf.station] : p.root_last_leaf) = static_cast<int>(i);
       trained += bytes;
-      tensors += copies;
     }
     largest = std::max(largest, leaf.elements());
   }
@@ -221,9 +211,13 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.root = bytes_of_unit(root, t, p.ranks);
   p.gradients = trains ? trained : 0;
   p.buckets = trains && engine == EngineKind::ddp ? trained : 0;
-  p.optimizer = trains ? trained * states_per_element(t.optimizer) : 0;
-  p.optimizer_steps = trains && adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * tensors : 0;
-  p.step_transient = trains ? step_transient(tape, t, p.ranks, trained) : 0;
+  if (trains) {
+    const OptimizerBytes cost = optimizer_bytes(t, trained_tensors(tape, t, p.ranks));
+    p.optimizer = cost.states;
+    p.optimizer_managed = cost.managed;
+    p.optimizer_steps = cost.steps;
+    p.step_transient = cost.transient;
+  }
   p.full_compute = bytes_of(parameters, t.compute);
   p.largest_tensor = bytes_of(largest, t.compute);
   std::int64_t rotary = 0;

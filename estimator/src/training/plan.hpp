@@ -57,7 +57,8 @@ struct PassCounts {
   std::int64_t chunks = 1;
 };
 /// Token counts of a pass from tokens of one data-parallel rank: divided by Ulysses, cut into chunks.
-PassCounts pass_counts(const Trainer&, std::int64_t tokens, LossHead head);
+/// `sizes`: of the model, for the head whose chunks depend on them.
+PassCounts pass_counts(const Trainer&, std::int64_t tokens, LossHead head, const Architecture* sizes = nullptr);
 
 struct TrainPlan {
   const Tape* train = nullptr;  ///< null: this role only runs log-probs
@@ -71,15 +72,16 @@ struct TrainPlan {
   std::vector<UnitBytes> units;
   std::vector<bool> wrapped;  ///< the station is a unit of its own; otherwise its parameters belong to the root
   UnitBytes root;
-  Bytes resident = 0;         ///< all parameters on this rank
-  Bytes gradients = 0;        ///< all sharded (or whole) gradients
-  Bytes optimizer = 0;        ///< states
-  Bytes optimizer_steps = 0;  ///< step counters on the device (fused)
-  Bytes buckets = 0;          ///< DDP: of the reduction, all together
-  Bytes step_transient = 0;   ///< what the optimizer step holds above parameters, gradients and states
-  Bytes buffers = 0;          ///< inv_freq and its original
-  Bytes full_compute = 0;     ///< all parameters in the compute dtype, unsharded
-  Bytes largest_tensor = 0;   ///< largest unsharded parameter in the compute dtype
+  Bytes resident = 0;           ///< all parameters on this rank
+  Bytes gradients = 0;          ///< all sharded (or whole) gradients
+  Bytes optimizer = 0;          ///< states
+  Bytes optimizer_managed = 0;  ///< states in unified memory: paged optimizers
+  Bytes optimizer_steps = 0;    ///< step counters on the device (fused)
+  Bytes buckets = 0;            ///< DDP: of the reduction, all together
+  Bytes step_transient = 0;     ///< what the optimizer step holds above parameters, gradients and states
+  Bytes buffers = 0;            ///< inv_freq and its original
+  Bytes full_compute = 0;       ///< all parameters in the compute dtype, unsharded
+  Bytes largest_tensor = 0;     ///< largest unsharded parameter in the compute dtype
   std::int64_t micro_batches = 1;
   bool reshard_layers = true, reshard_root = true;
   std::int64_t reshard_ranks = 0;  ///< what is resharded is split over so many ranks until backward; 0: over all
