@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
+from operators import operator_call
 from torchtitan import titan_job
 
 PHASES = ("forward", "backward", "optimizer")
@@ -285,9 +286,7 @@ def text(row: Row, key: str) -> str:
 
 
 def refuse_framework(row: Row) -> None:
-    framework, phase = text(row, "framework"), text(row, "phase")
-    if "component" in phase:
-        raise CannotExpress("one operator, not a training job")
+    framework = text(row, "framework")
     for word, name in (
         ("megatron", "Megatron"),
         ("simumax", "Megatron"),
@@ -304,6 +303,17 @@ def refuse_framework(row: Row) -> None:
             raise not_yet(name)
 
 
+# foundation-model-stack/fms-acceleration, plugins/fused-ops-and-kernels: RMSNorm and RoPE (Unsloth's) hold what Liger's do: x and one
+# number a row, nothing. Its fused loss is a copy of Liger's of 2024. Its other one runs behind the loss of transformers 4.45, which
+# copies the logits without the last token; that is not described.
+FMS_KERNELS = {"liger fused linear ce": "liger_fused_ce"}
+
+
+def fms_kernels(row: Row) -> Row:
+    head = FMS_KERNELS.get(text(row, "loss_kernel"))
+    return {} if head is None else {"head": head, "liger": ["rms_norm", "rope"], "liger_version": "0.3.0"}
+
+
 def refuse_settings(row: Row) -> None:
     parallel = row.get("parallelism") or {}
     sharding = str(parallel.get("fsdp") or "").lower()
@@ -318,7 +328,8 @@ def refuse_settings(row: Row) -> None:
     if row.get("offload") and str(row["offload"]).lower() != "none":
         raise not_yet("this offload")
     loss = text(row, "loss_kernel")
-    if any(word in loss for word in ("liger", "foak", "fused", "cut", "chunk", "apple")):
+    known = row.get("group") == "fms-acceleration" and loss in FMS_KERNELS
+    if not known and any(word in loss for word in ("liger", "foak", "fused", "cut", "chunk", "apple")):
         raise not_yet("a fused or chunked loss kernel")
     if "scattermoe" in text(row, "notes"):
         raise not_yet("ScatterMoE")
@@ -425,6 +436,7 @@ def measured_job(row: Row) -> Row:
         "precision": precision,
         "autocast": autocast,
         "recompute": "full" if recompute.startswith("full") else "none",
+        "reentrant": "hf trainer" in text(row, "framework"),  # what the Trainer of transformers 4 does unless told otherwise
         "optimizer": "adamw" if "adamw" in optimizer else "adam",
         "optimizer_form": "fused" if "fused" in optimizer else "foreach",
         "head": "hf_loss",
@@ -434,6 +446,7 @@ def measured_job(row: Row) -> Row:
     }
     if "reentrant" in recompute and not re.search(r"non-?reentrant", recompute):
         trainer["reentrant"] = True
+    trainer |= fms_kernels(row)
     if lora is not None:
         trainer["lora"] = lora
     return {
@@ -451,7 +464,24 @@ def measured_config(row: Row, corpus: Path) -> Row:
         return config_from_arch(row.get("arch"))
 
 
+def operator_cases(row: Row) -> list[Case]:
+    """The printed figure in MiB, which the rounded one in GiB came from."""
+    printed = str(row.get("value_orig") or "").split()
+    value = row.get("value_gib")
+    measured = round(value * GIB) if isinstance(value, (int, float)) else 0
+    if len(printed) > 1 and printed[1] == "MB" and "2^20" in str(row["value_orig"]):
+        measured = round(float(printed[0]) * 2**20)
+    why_not, call = "", {}
+    try:
+        call = operator_call(row)
+    except CannotExpress as reason:
+        why_not = str(reason)
+    return [Case(row["id"], "allocated", measured, "operator", call, "", "allocated", why_not)]
+
+
 def measured_cases(row: Row, corpus: Path) -> list[Case]:
+    if "component" in text(row, "phase"):
+        return operator_cases(row)
     metric, value = metric_of(row), row.get("value_gib")
     measured = round(value * GIB) if isinstance(value, (int, float)) else 0
     job: Row = {}
