@@ -315,7 +315,8 @@ def refuse_settings(row: Row) -> None:
         raise CannotExpress("tensor, pipeline, context or expert parallelism of a trainer is not supported yet")
     if row.get("compile") is True:
         raise not_yet("torch.compile of the model")
-    if row.get("offload") and str(row["offload"]).lower() != "none":
+    offload = text(row, "offload")
+    if offload not in ("", "none") and not ("fsdp1" in sharding and offload.startswith("fsdp cpu offload")):
         raise not_yet("this offload")
     loss = text(row, "loss_kernel")
     if any(word in loss for word in ("liger", "foak", "fused", "cut", "chunk", "apple")):
@@ -377,6 +378,7 @@ def measured_sharding(row: Row, gpus: int) -> Row:
     out: Row = {"engine": "fsdp1", "reshard_after_forward": "shard_grad_op" not in words}
     if "no_shard" in words:
         out["replicas"] = gpus
+    out["cpu_offload_policy"] = text(row, "offload").startswith("fsdp cpu offload")
     if row.get("group") == "fms-acceleration":
         out["use_orig_params"] = True  # accelerate 1.0.1 unless its file says otherwise; that file does not
     return out
