@@ -66,8 +66,8 @@ Tensor product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const Ga
 
 /// linkedin/Liger-Kernel src/liger_kernel/ops/swiglu.py, 0.8.1: saves both halves; their gradients are written over them.
 Tensor liger_product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
-  Tensor gate = linear(g, x, w.gate, w.gate_bias, T, rows_by(rows, width), name + "gate");
-  Tensor up = linear(g, x, w.up, w.up_bias, T, rows_by(rows, width), name + "up");
+  Tensor gate = linear(g, x, w.gate, w.gate_bias, elements(rows), rows_by(rows, width), name + "gate");
+  Tensor up = linear(g, x, w.up, w.up_bias, elements(rows), rows_by(rows, width), name + "up");
   const bool recorded = g.will_record({&gate, &up});
   Tensor out = g.make(name + "product", gate.shape, gate.dtype);
   if (!recorded) return out;
