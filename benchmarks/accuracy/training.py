@@ -135,6 +135,7 @@ def set_sharding(row: Row, trainer: Row) -> None:
     degrees = {"t": tensor, "c": context}
     trainer["layout"] = f"d{world // context // tensor}" + "".join(f"{k}{n}" for k, n in degrees.items() if n > 1)
     trainer["replicas"] = int(given.pop("replicate", 1) or 1)
+    mixed = bool(given.get("param_dtype"))
     set_precision(given, trainer)
     reshard = given.pop("reshard", None)
     if reshard is not None and not isinstance(reshard, bool):
@@ -148,7 +149,7 @@ def set_sharding(row: Row, trainer: Row) -> None:
     for key, value in given.items():
         if value not in (None, False):
             raise not_yet(f"{key} of FSDP2")
-    if tensor == world and not compute:
+    if tensor == world and not mixed:
         trainer["engine"] = "single"  # nothing is sharded: tensor parallelism alone
 
 
@@ -325,7 +326,8 @@ def refuse_settings(row: Row) -> None:
         raise CannotExpress("tensor, pipeline, context or expert parallelism of a trainer is not supported yet")
     if row.get("compile") is True:
         raise not_yet("torch.compile of the model")
-    if row.get("offload") and str(row["offload"]).lower() != "none":
+    offload = text(row, "offload")
+    if offload not in ("", "none") and not ("fsdp1" in sharding and offload.startswith("fsdp cpu offload")):
         raise not_yet("this offload")
     loss = text(row, "loss_kernel")
     known = row.get("group") == "fms-acceleration" and loss in FMS_KERNELS
@@ -388,6 +390,7 @@ def measured_sharding(row: Row, gpus: int) -> Row:
     out: Row = {"engine": "fsdp1", "reshard_after_forward": "shard_grad_op" not in words}
     if "no_shard" in words:
         out["replicas"] = gpus
+    out["cpu_offload_policy"] = text(row, "offload").startswith("fsdp cpu offload")
     if row.get("group") == "fms-acceleration":
         out["use_orig_params"] = True  # accelerate 1.0.1 unless its file says otherwise; that file does not
     return out

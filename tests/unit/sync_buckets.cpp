@@ -68,6 +68,23 @@ TEST_CASE("ranks that do not send hold the tensor before as well") {
   CHECK(p.send.peak == 200 + 120);
 }
 
+TEST_CASE("under tensor parallelism a matrix is gathered over two axes of ranks: half of it, all of it, and all of it in order") {
+  SyncModel m = five();
+  for (auto& t : m.tensors) t.shape.insert(t.shape.begin(), 1);
+  m.tensors[4].shape = {15};  // a norm
+  gather_twice(m, 2);
+  CHECK(m.tensors[0].beside == 100 + 200);
+  CHECK(m.tensors[4].beside == 0);
+  const SyncPlan p = plan_sync(m, point_of(SyncWay::buckets));
+  both_agree(p);
+  CHECK(p.send.peak == 110 + (90 + 180) + 180);  // the second bucket, and the tensor that would not fit
+  SyncPoint at = point_of(SyncWay::buckets);
+  at.sender = false;
+  const SyncPlan other = plan_sync(m, at);
+  both_agree(other);
+  CHECK(other.send.peak == 100 + (90 + 180) + 180);  // beside the tensor before
+}
+
 TEST_CASE("vLLM receives one tensor after another, SGLang a bucket, a flattened bucket twice") {
   const SyncModel m = five();
   SyncPoint at = point_of(SyncWay::two_buckets);

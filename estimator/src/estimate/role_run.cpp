@@ -38,6 +38,7 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
   const DType wire = plain ? t.storage : wire_dtype(catalog.facts(), t.framework, t.framework_version, t.storage, t.compute);
   const bool fused = plain || fused_experts(catalog.facts(), t.framework, t.framework_version);
   SyncModel everything = sync_model(*run.role->architecture, t.storage, wire, fused);
+  gather_twice(everything, t.layout.tensor);
   if (t.lora.rank > 0) {
     // peft's save_pretrained writes adapters; only PyTorch alone gathers nothing else for it
     const DType stored = t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;

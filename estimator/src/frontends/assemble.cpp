@@ -1,6 +1,7 @@
 #include "frontends/assemble.hpp"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include <fmt/format.h>
@@ -238,6 +239,22 @@ class Assembler {
     }
   }
 
+  /// What torchtitan sets where a recipe is silent.
+  void derive_titan(const Role& role) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kSettings{{{"precision.storage", "fp32"},
+                                                                                      {"precision.compute", "bf16"},
+                                                                                      {"precision.reduce", "fp32"},
+                                                                                      {"optimizer_form", "fused"},
+                                                                                      {"head", "cross_entropy"},
+                                                                                      {"wrap_embedding", "true"},
+                                                                                      {"wrap_head", "true"},
+                                                                                      {"wrap_norm", "true"},
+                                                                                      {"reshard_last", "false"}}};
+    for (const auto& [knob, text] : kSettings)
+      derive(key_of(role, knob), std::string(text), "torchtitan's models run so",
+             "pytorch/torchtitan torchtitan/config/job_config.py, torchtitan/models/llama3/infra/parallelize.py, 0.2.2");
+  }
+
   void derive_settings() {
     for (auto& role : job().roles) {
       Trainer& t = role.trainer;
@@ -249,14 +266,18 @@ class Assembler {
                "verl's budget counts the tokens of one GPU: times the Ulysses degree", "verl/workers/engine/utils.py");
       if (t.sequences_per_micro_batch > 0 && t.sequence_tokens > 0)
         derive(budget, fmt::format("{}", t.sequences_per_micro_batch * t.sequence_tokens), "sequences times their length");
+      const bool titan = t.framework == Framework::torch && role.engine == EngineKind::fsdp2 && t.kernels == Kernels::torchtitan;
+      if (titan) derive_titan(role);
       if (t.framework == Framework::torch) {
-        derive(key_of(role, "precision.compute"), std::string(name(t.storage)),
-               "FSDP2 computes in the stored format unless told");
-        derive(key_of(role, "precision.reduce"), std::string(name(t.compute)),
-               "FSDP2 reduces in the computed format unless told");
-        if (!written(key_of(role, "precision.storage")))
+        if (!titan) {
+          derive(key_of(role, "precision.compute"), std::string(name(t.storage)),
+                 "FSDP2 computes in the stored format unless told");
+          derive(key_of(role, "precision.reduce"), std::string(name(t.compute)),
+                 "FSDP2 reduces in the computed format unless told");
+        }
+        if (!titan && !written(key_of(role, "precision.storage")))
           missing(key_of(role, "precision.storage"), "fp32 or bf16", "PyTorch alone has no default for it");
-        if (role.kind == RoleKind::trainer) derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
+        if (!titan && role.kind == RoleKind::trainer) derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
       }
       if (t.framework == Framework::agilerl && !role.beside.empty())
         derive(key_of(role, "in_process"), "true", "AgileRL trains and generates in one process",

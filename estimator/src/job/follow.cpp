@@ -27,7 +27,7 @@ void follow_within(Job& job, Role& role, std::string_view knob, std::int64_t con
     if (padded && (knob == "sequences_per_micro_batch" || knob == "sequence_tokens"))
       t.tokens_per_micro_batch = t.sequences_per_micro_batch * t.sequence_tokens;
   }
-  if (t.framework != Framework::torch) return;
+  if (t.framework != Framework::torch || t.kernels == Kernels::torchtitan) return;
   if (knob == "precision.storage" && !written(job, key_of(role, "precision.compute"))) t.compute = t.storage;
   if ((knob == "precision.storage" || knob == "precision.compute") && !written(job, key_of(role, "precision.reduce")))
     t.reduce = t.compute;

@@ -18,6 +18,9 @@ class Sites {
   SiteRef gathered(std::uint32_t tensor) {
     return tensor_site(tensor, "gathered ", p_.model->storage, &SyncTensor::stored, gathered_, Category::weights);
   }
+  SiteRef beside(std::uint32_t tensor) {
+    return tensor_site(tensor, "gathering ", p_.model->storage, &SyncTensor::beside, beside_, Category::communication);
+  }
   SiteRef packed(std::uint32_t tensor) {
     return tensor_site(tensor, "bucket ", p_.model->wire, &SyncTensor::sent, packed_, Category::communication);
   }
@@ -54,7 +57,7 @@ class Sites {
 
   R& r_;
   const SyncPlan& p_;
-  std::map<std::uint32_t, SiteRef> gathered_, packed_, host_;
+  std::map<std::uint32_t, SiteRef> gathered_, beside_, packed_, host_;
 };
 
 Index layer_of(const SyncStep& s) { return Index(s.layer); }
@@ -89,7 +92,13 @@ class Sender {
 
  private:
   const SyncStep& step(std::size_t i) const { return p_.model->order[i]; }
-  void take(std::size_t i) { r_.alloc(sites_.gathered(step(i).tensor), layer_of(step(i)), copy_of(step(i))); }
+  void take(std::size_t i) { gather(i, sites_.gathered(step(i).tensor)); }
+  void gather(std::size_t i, const SiteRef& result) {
+    const bool twice = p_.model->tensors[step(i).tensor].beside > 0;
+    if (twice) r_.alloc(sites_.beside(step(i).tensor), layer_of(step(i)), copy_of(step(i)));
+    r_.alloc(result, layer_of(step(i)), copy_of(step(i)));
+    if (twice) r_.free(sites_.beside(step(i).tensor), layer_of(step(i)), copy_of(step(i)));
+  }
   void drop(std::size_t i) { r_.free(sites_.gathered(step(i).tensor), layer_of(step(i)), copy_of(step(i))); }
 
   /// Ranks that do not send: the next tensor is gathered before the reference to the last one goes.
@@ -105,7 +114,7 @@ class Sender {
   /// A tensor joins the bucket: itself, or its cast copy.
   void join(std::size_t i) {
     if (!p_.point.casts && p_.model->storage == p_.model->wire) {
-      r_.alloc(sites_.packed(step(i).tensor), layer_of(step(i)), copy_of(step(i)));
+      gather(i, sites_.packed(step(i).tensor));
       return;
     }
     take(i);

@@ -36,6 +36,7 @@ struct SyncTensor {
   std::vector<std::int64_t> shape;
   Bytes stored = 0;  ///< gathered, in the dtype of the trainer's parameters
   Bytes sent = 0;    ///< in the dtype that travels
+  Bytes beside = 0;  ///< what gathering it over two axes of ranks holds beside the result until that is there
 };
 /// One tensor of the order: which row, and its layer and expert.
 struct SyncStep {
@@ -50,6 +51,9 @@ struct SyncModel {
 };
 /// `fused_experts`: the trainer keeps all experts of a matrix as one tensor (transformers 5), so it is gathered whole.
 SyncModel sync_model(const Architecture&, DType storage, DType wire, bool fused_experts);
+/// Parameters that tensor parallelism splits over `ranks` are gathered over the shards first, then over these ranks, and what
+/// arrives is put in order by a copy (DTensor.full_tensor: torch/distributed/tensor/placement_types.py, 2.13).
+void gather_twice(SyncModel&, std::int64_t ranks);
 /// What a tape's role trains and nothing else: the adapters of LoRA, in the order of the modules.
 SyncModel trained_model(const Tape&, DType storage, DType wire);
 /// The tensors of `first`, then those of `second`, in the formats of `first`: what the state dict of everything holds.

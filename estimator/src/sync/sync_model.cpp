@@ -40,6 +40,12 @@ SyncModel sync_model(const Architecture& a, DType storage, DType wire, bool fuse
   return out;
 }
 
+void gather_twice(SyncModel& model, std::int64_t ranks) {
+  if (ranks == 1) return;
+  for (SyncTensor& t : model.tensors)
+    if (t.shape.size() > 1) t.beside = ceil_div(t.stored, ranks) + t.stored;  // norms are whole on every one of these ranks
+}
+
 SyncModel trained_model(const Tape& tape, DType storage, DType wire) {
   SyncModel out;
   out.storage = storage;

@@ -11,95 +11,22 @@
 #pragma once
 #include <optional>
 #include <string_view>
-#include <type_traits>
-#include <vector>
 
-#include "training/engine_sites.hpp"
-#include "training/plan.hpp"
-#include "training/player.hpp"
+#include "training/flat_residents.hpp"
 
 namespace oomplan {
 
 template <class R>
-class Fsdp1 : EngineSites<R> {
-  using EngineSites<R>::site, EngineSites<R>::host_site;
+class Fsdp1 : public FlatResidents<R> {
+  using Base = FlatResidents<R>;
+  using Base::cast_sum, Base::free_gradients, Base::plan_, Base::r_, Base::root, Base::sites, Base::size, Base::trained,
+      Base::unsynchronised;
+  using UnitSites = typename Base::UnitSites;
 
  public:
   /// `role` stands before the names of sites.
-  Fsdp1(R& r, const TrainPlan& plan, std::string_view role) : EngineSites<R>(r, role), r_(r), plan_(plan), micro_(Index(0)) {
-    if constexpr (R::kWrites) {
-      const Tape& any = tape();
-      units_.resize(any.stations.size());
-      for (std::size_t s = 0; s < any.stations.size(); ++s)
-        if (plan.wrapped[s]) units_[s] = sites_of(plan.flat.units[s], "layer");
-      root_ = sites_of(plan.flat.root, "root");
-    }
-    parameters_ = site("", "parameters", plan.resident, Category::weights, Holder::resident);
-    optimizer_ = site("", "optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
-    host_parameters_ = host_site("", "parameters on the host", plan.resident);
-    host_optimizer_ = host_site("", "optimizer states on the host", plan.optimizer);
-    host_gradients_ = host_site("", "gradients on the host", plan.cpu_offload ? plan.gradients : 0);
-    buffers_ = site("", "buffers", plan.buffers, Category::buffers, Holder::resident);
-    transient_ = site("", "optimizer.temporaries", plan.step_transient, Category::temporaries, Holder::local);
-  }
+  Fsdp1(R& r, const TrainPlan& plan, std::string_view role) : Base(r, plan, role), micro_(Index(0)) {}
 
-  /// Parameters and buffers of this rank. CPUOffload leaves them on the host, with room for the gradients.
-  void load() {
-    if (plan_.cpu_offload) {
-      r_.alloc(host_parameters_);
-      r_.alloc(host_gradients_);
-    } else {
-      place_parameters();
-    }
-    r_.alloc(buffers_);
-  }
-  void place_parameters() {
-    each_shard([&](const SiteRef& s, Index at) { r_.alloc(s, at); });
-  }
-  void take_parameters() {
-    each_shard([&](const SiteRef& s, Index at) { r_.free(s, at); });
-  }
-  /// Between phases: parameters or states go to (pinned) host memory and come back. There is no transient on the device.
-  void offload_parameters() {
-    r_.alloc(host_parameters_);
-    take_parameters();
-  }
-  void reload_parameters() {
-    place_parameters();
-    r_.free(host_parameters_);
-  }
-  void make_states() { r_.alloc(plan_.cpu_offload ? host_optimizer_ : optimizer_); }
-  void offload_states() {
-    r_.alloc(host_optimizer_);
-    r_.free(optimizer_);
-  }
-  void reload_states() {
-    r_.alloc(optimizer_);
-    r_.free(host_optimizer_);
-  }
-
-  /// state_dict(): the root's parameters are gathered in the format of the storage, and stay until those of every layer have come
-  /// and gone (_state_dict_utils.py). `keeps`: SHARDED_STATE_DICT cuts a piece of each, which lives until drop_state().
-  void read_state(bool keeps) {
-    r_.alloc(root().whole);
-    each_layer([&](const UnitSites& u, Index at) {
-      r_.alloc(u.whole, at);
-      if (keeps) r_.alloc(piece(u), at);
-      r_.free(u.whole, at);
-    });
-    if (keeps) r_.alloc(piece(root()));
-    r_.free(root().whole);
-  }
-  void drop_state() {
-    each_unit_of_the_model([&](const UnitSites& u, Index at) { r_.free(piece(u), at); });
-  }
-
-  /// In front of every forward pass: the root drops flat gradients that the optimizer no longer sees
-  /// (_reset_flat_param_grad_info_if_needed).
-  void before_forward() {
-    if (left_) free_gradients();
-    left_ = false;
-  }
   /// Forward pass of one micro-batch; `player` plays the tape of the pass.
   void forward(Player<R>& player, Index micro) {
     remember(micro_, micro);
@@ -143,30 +70,7 @@ class Fsdp1 : EngineSites<R> {
     player.play(station(tape, StationPlace::inputs), true, Unit::first, Index(0), micro);
   }
 
-  /// What the optimizer's form needs. Under CPUOffload the step runs on the host, and the device has the scalars of the clipping.
-  void optimizer_step() {
-    r_.alloc(transient_);
-    r_.free(transient_);
-  }
-  /// zero_grad(set_to_none=True). With use_orig_params it drops views: the flat gradients stay until the next forward pass.
-  void drop_gradients(Player<R>&) {
-    if (plan_.cpu_offload) return;
-    if (plan_.use_orig_params)
-      left_ = true;
-    else
-      free_gradients();
-  }
-
  private:
-  struct Sites {
-    SiteRef parameter, upload, low_precision, unsharded, fresh, reduced, padded, output, gradient, adapter_gradients,
-        adapter_fresh, adapter_unsharded;
-    SiteRef whole, piece;    ///< what state_dict() reads, and what it keeps
-    SiteRef unsynchronised;  ///< fresh, of earlier micro-batches
-    SiteRef cast_sum;        ///< gradient, beside one that is there
-  };
-  /// What a pass knows of a unit: its sites, or for a fold their sizes alone, as the plan has them.
-  using UnitSites = std::conditional_t<R::kWrites, Sites, FlatBytes>;
   /// A unit whose gradients wait to be concatenated.
   struct Waiting {
     std::optional<std::size_t> station;
@@ -174,94 +78,10 @@ class Fsdp1 : EngineSites<R> {
     Index at;
   };
 
-  const Tape& tape() const { return plan_.train != nullptr ? *plan_.train : *plan_.log_probs; }
-  const UnitSites& sites(std::size_t station) const {
-    if constexpr (R::kWrites)
-      return units_[station];
-    else
-      return plan_.flat.units[station];
-  }
-  const UnitSites& root() const {
-    if constexpr (R::kWrites)
-      return root_;
-    else
-      return plan_.flat.root;
-  }
-  static const auto& unsynchronised(const UnitSites& u) {
-    if constexpr (R::kWrites)
-      return u.unsynchronised;
-    else
-      return u.fresh;
-  }
-  static const auto& cast_sum(const UnitSites& u) {
-    if constexpr (R::kWrites)
-      return u.cast_sum;
-    else
-      return u.gradient;
-  }
-  static const auto& piece(const UnitSites& u) {
-    if constexpr (R::kWrites)
-      return u.piece;
-    else
-      return u.resident;
-  }
-  static Bytes size(const SiteRef& s) { return s.bytes; }
-  static Bytes size(Bytes bytes) { return bytes; }
-  static bool trained(const UnitSites& u) { return size(u.fresh) > 0; }
-
-  Sites sites_of(const FlatBytes& b, std::string_view unit) {
-    // streams of the caching allocator: 1 all-gathers, 2 reductions, 3 what comes before an all-gather (_init_streams)
-    const auto row = [&](std::string_view name, Bytes bytes, Category category, Holder holder, std::uint8_t stream) {
-      return site(unit, name, bytes, category, holder, stream);
-    };
-    Sites s;
-    s.parameter = row("flat_parameter", b.resident, Category::weights, Holder::resident, 0);
-    s.upload = row("shard_from_host", b.upload, Category::communication, Holder::communication, 3);
-    s.low_precision = row("shard_cast", b.low_precision, Category::communication, Holder::communication, 3);
-    s.unsharded = row("unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1);
-    s.whole = row("gathered_for_state_dict", b.whole, Category::weights, Holder::communication, 1);
-    s.piece = row("state_dict", b.resident, Category::weights, Holder::caller, 0);
-    s.fresh = row("flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
-    s.unsynchronised = row("unsynchronised_flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
-    s.reduced = row("flat_gradient_cast", b.reduced, Category::communication, Holder::communication, 2);
-    s.padded = row("flat_gradient_padded", b.padded, Category::communication, Holder::communication, 2);
-    s.output = row("reduce_scatter_output", b.output, Category::communication, Holder::communication, 2);
-    s.cast_sum = row("sharded_gradient_cast", b.gradient, Category::communication, Holder::communication, 2);
-    s.gradient = row("sharded_gradient", b.gradient, Category::gradients, Holder::autograd, 2);
-    s.adapter_gradients = row("adapters.sharded_gradients", b.adapter_gradients, Category::gradients, Holder::autograd, 2);
-    s.adapter_unsharded =
-        row("adapters.unsharded_flat_parameters", b.adapter_unsharded, Category::weights, Holder::communication, 1);
-    s.adapter_fresh = row("adapters.flat_gradients", b.adapter_fresh, Category::gradients, Holder::autograd, 0);
-    return s;
-  }
   static std::size_t station(const Tape& tape, StationPlace place) {
     for (std::size_t s = 0; s < tape.stations.size(); ++s)
       if (tape.stations[s].place == place) return s;
     throw Defect("a tape without a station that every tape has");
-  }
-  /// Units one by one when a program is written, as one sum when it is folded.
-  template <class Do>
-  void each_shard(Do&& act) {
-    if constexpr (R::kWrites)
-      each_unit_of_the_model([&](const UnitSites& u, Index at) { act(u.parameter, at); });
-    else
-      act(parameters_, Index(0));
-  }
-  template <class Do>
-  void each_unit_of_the_model(Do&& act) {
-    act(root(), Index(0));
-    each_layer(act);
-  }
-  template <class Do>
-  void each_layer(Do&& act) {
-    for (std::size_t s = 0; s < plan_.wrapped.size(); ++s)
-      if (plan_.wrapped[s]) r_.repeat(tape().stations[s].count, [&](Index at) { act(sites(s), at); });
-  }
-  void free_gradients() {
-    each_unit_of_the_model([&](const UnitSites& u, Index at) {
-      if (size(u.gradient) > 0) r_.free(u.gradient, at);
-      if (size(u.adapter_gradients) > 0) r_.free(u.adapter_gradients, at);
-    });
   }
   /// An index that is needed later. A fold needs none.
   static void remember(Index& kept, Index now) {
@@ -475,15 +295,9 @@ class Fsdp1 : EngineSites<R> {
     if (plan_.cpu_offload && last_) free_gradients();
   }
 
-  R& r_;
-  const TrainPlan& plan_;
   Index micro_;
-  std::vector<Sites> units_;  ///< of the stations; only when a program is written
-  Sites root_;
-  SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_, host_gradients_;
   Waiting waiting_;  ///< under forward_prefetch: the unit before, in backward order
   bool first_ = true, last_ = true;
-  bool left_ = false;                             ///< flat gradients of the step before are still there
   bool root_held_ = false, layers_held_ = false;  ///< gathered by an earlier pass
 };
 

@@ -1,0 +1,126 @@
+// What a rank of FSDP1 holds between passes: shards, optimizer states, gradients, and what comes and goes with them.
+#pragma once
+#include <string_view>
+
+#include "training/flat_sites.hpp"
+#include "training/player.hpp"
+
+namespace oomplan {
+
+template <class R>
+class FlatResidents : public FlatSites<R> {
+  using Base = FlatSites<R>;
+
+ protected:
+  using UnitSites = typename Base::UnitSites;
+  using Base::each_layer, Base::each_unit_of_the_model, Base::piece, Base::plan_, Base::r_, Base::root, Base::size;
+
+ public:
+  FlatResidents(R& r, const TrainPlan& plan, std::string_view role) : Base(r, plan, role) {
+    const auto site = [this](std::string_view name, Bytes bytes, Category category, Holder holder) {
+      return Base::site("", name, bytes, category, holder);
+    };
+    const auto host_site = [this](std::string_view name, Bytes bytes) { return Base::host_site("", name, bytes); };
+    parameters_ = site("parameters", plan.resident, Category::weights, Holder::resident);
+    optimizer_ = site("optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
+    host_parameters_ = host_site("parameters on the host", plan.resident);
+    host_optimizer_ = host_site("optimizer states on the host", plan.optimizer);
+    host_gradients_ = host_site("gradients on the host", plan.cpu_offload ? plan.gradients : 0);
+    buffers_ = site("buffers", plan.buffers, Category::buffers, Holder::resident);
+    transient_ = site("optimizer.temporaries", plan.step_transient, Category::temporaries, Holder::local);
+  }
+
+  /// Parameters and buffers of this rank. CPUOffload leaves them on the host, with room for the gradients.
+  void load() {
+    if (plan_.cpu_offload) {
+      r_.alloc(host_parameters_);
+      r_.alloc(host_gradients_);
+    } else {
+      place_parameters();
+    }
+    r_.alloc(buffers_);
+  }
+  void place_parameters() {
+    each_shard([&](const SiteRef& s, Index at) { r_.alloc(s, at); });
+  }
+  void take_parameters() {
+    each_shard([&](const SiteRef& s, Index at) { r_.free(s, at); });
+  }
+  /// Between phases: parameters or states go to (pinned) host memory and come back. There is no transient on the device.
+  void offload_parameters() {
+    r_.alloc(host_parameters_);
+    take_parameters();
+  }
+  void reload_parameters() {
+    place_parameters();
+    r_.free(host_parameters_);
+  }
+  void make_states() { r_.alloc(plan_.cpu_offload ? host_optimizer_ : optimizer_); }
+  void offload_states() {
+    r_.alloc(host_optimizer_);
+    r_.free(optimizer_);
+  }
+  void reload_states() {
+    r_.alloc(optimizer_);
+    r_.free(host_optimizer_);
+  }
+
+  /// state_dict(): the root's parameters are gathered in the format of the storage, and stay until those of every layer have come
+  /// and gone (_state_dict_utils.py). `keeps`: SHARDED_STATE_DICT cuts a piece of each, which lives until drop_state().
+  void read_state(bool keeps) {
+    r_.alloc(root().whole);
+    each_layer([&](const UnitSites& u, Index at) {
+      r_.alloc(u.whole, at);
+      if (keeps) r_.alloc(piece(u), at);
+      r_.free(u.whole, at);
+    });
+    if (keeps) r_.alloc(piece(root()));
+    r_.free(root().whole);
+  }
+  void drop_state() {
+    each_unit_of_the_model([&](const UnitSites& u, Index at) { r_.free(piece(u), at); });
+  }
+
+  /// In front of every forward pass: the root drops flat gradients that the optimizer no longer sees
+  /// (_reset_flat_param_grad_info_if_needed).
+  void before_forward() {
+    if (left_) free_gradients();
+    left_ = false;
+  }
+  /// What the optimizer's form needs. Under CPUOffload the step runs on the host, and the device has the scalars of the clipping.
+  void optimizer_step() {
+    r_.alloc(transient_);
+    r_.free(transient_);
+  }
+  /// zero_grad(set_to_none=True). With use_orig_params it drops views: the flat gradients stay until the next forward pass.
+  void drop_gradients(Player<R>&) {
+    if (plan_.cpu_offload) return;
+    if (plan_.use_orig_params)
+      left_ = true;
+    else
+      free_gradients();
+  }
+
+ protected:
+  void free_gradients() {
+    each_unit_of_the_model([&](const UnitSites& u, Index at) {
+      if (size(u.gradient) > 0) r_.free(u.gradient, at);
+      if (size(u.adapter_gradients) > 0) r_.free(u.adapter_gradients, at);
+    });
+  }
+
+ private:
+  /// Units one by one when a program is written, as one sum when it is folded.
+  template <class Do>
+  void each_shard(Do&& act) {
+    if constexpr (R::kWrites)
+      each_unit_of_the_model([&](const UnitSites& u, Index at) { act(u.parameter, at); });
+    else
+      act(parameters_, Index(0));
+  }
+
+  SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_, host_gradients_;
+  bool left_ = false;  ///< flat gradients of the step before are still there
+};
+
+}  // namespace oomplan

@@ -1,0 +1,116 @@
+// What FSDP1 allocates, unit by unit: rows of a program's table when one is written, the plan's sizes when it is folded.
+#pragma once
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "training/engine_sites.hpp"
+#include "training/plan.hpp"
+
+namespace oomplan {
+
+template <class R>
+class FlatSites : public EngineSites<R> {
+ public:
+  FlatSites(R& r, const TrainPlan& plan, std::string_view role) : EngineSites<R>(r, role), r_(r), plan_(plan) {
+    if constexpr (R::kWrites) {
+      const Tape& any = tape();
+      units_.resize(any.stations.size());
+      for (std::size_t s = 0; s < any.stations.size(); ++s)
+        if (plan.wrapped[s]) units_[s] = sites_of(plan.flat.units[s], "layer");
+      root_ = sites_of(plan.flat.root, "root");
+    }
+  }
+
+ protected:
+  struct Sites {
+    SiteRef parameter, upload, low_precision, unsharded, fresh, reduced, padded, output, gradient, adapter_gradients,
+        adapter_fresh, adapter_unsharded;
+    SiteRef whole, piece;    ///< what state_dict() reads, and what it keeps
+    SiteRef unsynchronised;  ///< fresh, of earlier micro-batches
+    SiteRef cast_sum;        ///< gradient, beside one that is there
+  };
+  /// What a pass knows of a unit: its sites, or for a fold their sizes alone, as the plan has them.
+  using UnitSites = std::conditional_t<R::kWrites, Sites, FlatBytes>;
+  const Tape& tape() const { return plan_.train != nullptr ? *plan_.train : *plan_.log_probs; }
+  const UnitSites& sites(std::size_t station) const {
+    if constexpr (R::kWrites)
+      return units_[station];
+    else
+      return plan_.flat.units[station];
+  }
+  const UnitSites& root() const {
+    if constexpr (R::kWrites)
+      return root_;
+    else
+      return plan_.flat.root;
+  }
+  static const auto& unsynchronised(const UnitSites& u) {
+    if constexpr (R::kWrites)
+      return u.unsynchronised;
+    else
+      return u.fresh;
+  }
+  static const auto& cast_sum(const UnitSites& u) {
+    if constexpr (R::kWrites)
+      return u.cast_sum;
+    else
+      return u.gradient;
+  }
+  static const auto& piece(const UnitSites& u) {
+    if constexpr (R::kWrites)
+      return u.piece;
+    else
+      return u.resident;
+  }
+  static Bytes size(const SiteRef& s) { return s.bytes; }
+  static Bytes size(Bytes bytes) { return bytes; }
+  static bool trained(const UnitSites& u) { return size(u.fresh) > 0; }
+
+  /// All units, the root first.
+  template <class Do>
+  void each_unit_of_the_model(Do&& act) {
+    act(root(), Index(0));
+    each_layer(act);
+  }
+  template <class Do>
+  void each_layer(Do&& act) {
+    for (std::size_t s = 0; s < plan_.wrapped.size(); ++s)
+      if (plan_.wrapped[s]) r_.repeat(tape().stations[s].count, [&](Index at) { act(sites(s), at); });
+  }
+
+  R& r_;
+  const TrainPlan& plan_;
+
+ private:
+  Sites sites_of(const FlatBytes& b, std::string_view unit) {
+    // streams of the caching allocator: 1 all-gathers, 2 reductions, 3 what comes before an all-gather (_init_streams)
+    const auto row = [this, unit](std::string_view name, Bytes bytes, Category category, Holder holder, std::uint8_t stream) {
+      return this->site(unit, name, bytes, category, holder, stream);
+    };
+    Sites s;
+    s.parameter = row("flat_parameter", b.resident, Category::weights, Holder::resident, 0);
+    s.upload = row("shard_from_host", b.upload, Category::communication, Holder::communication, 3);
+    s.low_precision = row("shard_cast", b.low_precision, Category::communication, Holder::communication, 3);
+    s.unsharded = row("unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1);
+    s.whole = row("gathered_for_state_dict", b.whole, Category::weights, Holder::communication, 1);
+    s.piece = row("state_dict", b.resident, Category::weights, Holder::caller, 0);
+    s.fresh = row("flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
+    s.unsynchronised = row("unsynchronised_flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
+    s.reduced = row("flat_gradient_cast", b.reduced, Category::communication, Holder::communication, 2);
+    s.padded = row("flat_gradient_padded", b.padded, Category::communication, Holder::communication, 2);
+    s.output = row("reduce_scatter_output", b.output, Category::communication, Holder::communication, 2);
+    s.cast_sum = row("sharded_gradient_cast", b.gradient, Category::communication, Holder::communication, 2);
+    s.gradient = row("sharded_gradient", b.gradient, Category::gradients, Holder::autograd, 2);
+    s.adapter_gradients = row("adapters.sharded_gradients", b.adapter_gradients, Category::gradients, Holder::autograd, 2);
+    s.adapter_unsharded =
+        row("adapters.unsharded_flat_parameters", b.adapter_unsharded, Category::weights, Holder::communication, 1);
+    s.adapter_fresh = row("adapters.flat_gradients", b.adapter_fresh, Category::gradients, Holder::autograd, 0);
+    return s;
+  }
+
+  std::vector<Sites> units_;  ///< of the stations; only when a program is written
+  Sites root_;
+};
+
+}  // namespace oomplan
