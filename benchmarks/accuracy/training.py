@@ -134,6 +134,7 @@ def set_sharding(row: Row, trainer: Row) -> None:
     degrees = {"t": tensor, "c": context}
     trainer["layout"] = f"d{world // context // tensor}" + "".join(f"{k}{n}" for k, n in degrees.items() if n > 1)
     trainer["replicas"] = int(given.pop("replicate", 1) or 1)
+    casts = bool(given.get("param_dtype"))
     set_precision(given, trainer)
     reshard = given.pop("reshard", None)
     if reshard is not None and not isinstance(reshard, bool):
@@ -147,7 +148,7 @@ def set_sharding(row: Row, trainer: Row) -> None:
     for key, value in given.items():
         if value not in (None, False):
             raise not_yet(f"{key} of FSDP2")
-    if tensor == world and not compute:
+    if tensor == world and not casts:
         trainer["engine"] = "single"  # nothing is sharded: tensor parallelism alone
 
 
