@@ -31,7 +31,7 @@ class Case:
     id: str
     metric: str
     measured: int
-    kind: str = ""  # training, serving, parameters, whole, snapshot
+    kind: str = ""  # training, operator, serving, parameters, whole, snapshot
     job: Row = field(default_factory=dict)
     config: str = ""  # text of a config.json; empty: the model is looked up by name; of a snapshot its file and device
     figure: str = ""  # key of the answer

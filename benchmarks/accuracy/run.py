@@ -98,6 +98,8 @@ class Library:
         job = json.dumps(case.job)
         if case.kind == "training":
             return dict(self.core.training_figures(job, case.config))
+        if case.kind == "operator":
+            return dict(self.core.op(**case.job))
         if case.kind == "serving":
             return dict(self.core.serving_figures(job, case.config))
         if case.kind == "parameters":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
+from operators import operator_call
 from torchtitan import titan_job
 
 PHASES = ("forward", "backward", "optimizer")
@@ -134,7 +135,7 @@ def set_sharding(row: Row, trainer: Row) -> None:
     degrees = {"t": tensor, "c": context}
     trainer["layout"] = f"d{world // context // tensor}" + "".join(f"{k}{n}" for k, n in degrees.items() if n > 1)
     trainer["replicas"] = int(given.pop("replicate", 1) or 1)
-    casts = bool(given.get("param_dtype"))
+    mixed = bool(given.get("param_dtype"))
     set_precision(given, trainer)
     reshard = given.pop("reshard", None)
     if reshard is not None and not isinstance(reshard, bool):
@@ -148,7 +149,7 @@ def set_sharding(row: Row, trainer: Row) -> None:
     for key, value in given.items():
         if value not in (None, False):
             raise not_yet(f"{key} of FSDP2")
-    if tensor == world and not casts:
+    if tensor == world and not mixed:
         trainer["engine"] = "single"  # nothing is sharded: tensor parallelism alone
 
 
@@ -286,9 +287,7 @@ def text(row: Row, key: str) -> str:
 
 
 def refuse_framework(row: Row) -> None:
-    framework, phase = text(row, "framework"), text(row, "phase")
-    if "component" in phase:
-        raise CannotExpress("one operator, not a training job")
+    framework = text(row, "framework")
     for word, name in (
         ("megatron", "Megatron"),
         ("simumax", "Megatron"),
@@ -303,6 +302,17 @@ def refuse_framework(row: Row) -> None:
     ):
         if word in framework:
             raise not_yet(name)
+
+
+# foundation-model-stack/fms-acceleration, plugins/fused-ops-and-kernels: RMSNorm and RoPE (Unsloth's) hold what Liger's do: x and one
+# number a row, nothing. Its fused loss is a copy of Liger's of 2024. Its other one runs behind the loss of transformers 4.45, which
+# copies the logits without the last token; that is not described.
+FMS_KERNELS = {"liger fused linear ce": "liger_fused_ce"}
+
+
+def fms_kernels(row: Row) -> Row:
+    head = FMS_KERNELS.get(text(row, "loss_kernel"))
+    return {} if head is None else {"head": head, "liger": ["rms_norm", "rope"], "liger_version": "0.3.0"}
 
 
 def refuse_settings(row: Row) -> None:
@@ -320,7 +330,8 @@ def refuse_settings(row: Row) -> None:
     if offload not in ("", "none") and not ("fsdp1" in sharding and offload.startswith("fsdp cpu offload")):
         raise not_yet("this offload")
     loss = text(row, "loss_kernel")
-    if any(word in loss for word in ("liger", "foak", "fused", "cut", "chunk", "apple")):
+    known = row.get("group") == "fms-acceleration" and loss in FMS_KERNELS
+    if not known and any(word in loss for word in ("liger", "foak", "fused", "cut", "chunk", "apple")):
         raise not_yet("a fused or chunked loss kernel")
     if "scattermoe" in text(row, "notes"):
         raise not_yet("ScatterMoE")
@@ -428,6 +439,7 @@ def measured_job(row: Row) -> Row:
         "precision": precision,
         "autocast": autocast,
         "recompute": "full" if recompute.startswith("full") else "none",
+        "reentrant": "hf trainer" in text(row, "framework"),  # what the Trainer of transformers 4 does unless told otherwise
         "optimizer": "adamw" if "adamw" in optimizer else "adam",
         "optimizer_form": "fused" if "fused" in optimizer else "foreach",
         "head": "hf_loss",
@@ -437,6 +449,7 @@ def measured_job(row: Row) -> Row:
     }
     if "reentrant" in recompute and not re.search(r"non-?reentrant", recompute):
         trainer["reentrant"] = True
+    trainer |= fms_kernels(row)
     if lora is not None:
         trainer["lora"] = lora
     return {
@@ -454,7 +467,24 @@ def measured_config(row: Row, corpus: Path) -> Row:
         return config_from_arch(row.get("arch"))
 
 
+def operator_cases(row: Row) -> list[Case]:
+    """The printed figure in MiB, which the rounded one in GiB came from."""
+    printed = str(row.get("value_orig") or "").split()
+    value = row.get("value_gib")
+    measured = round(value * GIB) if isinstance(value, (int, float)) else 0
+    if len(printed) > 1 and printed[1] == "MB" and "2^20" in str(row["value_orig"]):
+        measured = round(float(printed[0]) * 2**20)
+    why_not, call = "", {}
+    try:
+        call = operator_call(row)
+    except CannotExpress as reason:
+        why_not = str(reason)
+    return [Case(row["id"], "allocated", measured, "operator", call, "", "allocated", why_not)]
+
+
 def measured_cases(row: Row, corpus: Path) -> list[Case]:
+    if "component" in text(row, "phase"):
+        return operator_cases(row)
     metric, value = metric_of(row), row.get("value_gib")
     measured = round(value * GIB) if isinstance(value, (int, float)) else 0
     job: Row = {}

@@ -10,5 +10,6 @@ PYBIND11_MODULE(_core, module) {
   bind_answers(module);
   bind_calls(module);
   bind_program(module);
+  bind_operator(module);
   bind_accuracy(module);
 }

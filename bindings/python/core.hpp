@@ -45,6 +45,7 @@ void bind_job(py::module_&);       // Job, read
 void bind_answers(py::module_&);   // Estimate and its parts
 void bind_calls(py::module_&);     // estimate, explain, search, advise
 void bind_program(py::module_&);   // Program and its readers
+void bind_operator(py::module_&);  // one operator by itself
 void bind_accuracy(py::module_&);  // figures for comparison with measured runs
 
 }  // namespace oomplan::python

@@ -60,11 +60,19 @@ constexpr std::array<OptionRow, 2> kSnapshot{{
     {"replay", "", "play the recorded requests through the allocator again and compare"},
 }};
 constexpr std::array<OptionRow, 1> kModel{{{"parameters", "", "list every parameter tensor"}}};
+constexpr std::array<OptionRow, 6> kOp{{
+    {"by", "WHO", "implementation, with its release: huggingface, torch, \"liger 0.8.2\""},
+    {"dtype", "FORMAT", "of inputs (default bf16)"},
+    {"weights", "FORMAT", "of parameters (default: that of inputs)"},
+    {"pass", "WHAT", "forward, backward or full (the default)"},
+    {"retain-graph", "", "backward(retain_graph=True)"},
+    {"gpu", "KIND", "kind of GPU (default H100-80GB): workspaces and some buffers depend on it"},
+}};
 constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for this version of the engine"}}};
 
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
-constexpr std::array<Command, 11> kCommands{{
+constexpr std::array<Command, 12> kCommands{{
     {"estimate", "FILE [key=value ...]", "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
      "Exit status: 0 fits, 1 does not fit, 2 the input is wrong.\n\n"
@@ -112,6 +120,13 @@ constexpr std::array<Command, 11> kCommands{{
      "  oomplan model qwen2.5-7b\n"
      "  oomplan model ./my-model/config.json --parameters\n",
      kModel, 1, run_model},
+    {"op", "[NAME size=number ...]", "what one operator takes by itself: a norm, an MLP, a loss",
+     "Called again and again, as a benchmark does; gradients stay. Without NAME: the operators, who implements them, their "
+     "sizes.\n\n"
+     "  oomplan op\n"
+     "  oomplan op swiglu tokens=16384 hidden=4096 width=14336 --by liger\n"
+     "  oomplan op fused_linear_cross_entropy tokens=8192 hidden=4096 vocab=128256 --by \"liger 0.5.10\"\n",
+     kOp, kAny, run_op},
     {"gpus",
      "",
      "the GPUs that oomplan knows",

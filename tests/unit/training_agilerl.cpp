@@ -38,7 +38,7 @@ TrainingCase tiny(std::int64_t vocab = V) {
   t.kernel_internals = false;
   t.storage = t.compute = t.reduce = DType::bf16;
   t.autocast = true;
-  t.liger = true;
+  t.liger = {true, true, true, "0.8.1"};
   t.recompute = Recompute::none;
   t.optimizer_form = OptimizerForm::foreach;
   t.head = LossHead::agilerl_fused;
@@ -53,7 +53,7 @@ TrainingCase tiny(std::int64_t vocab = V) {
 
 Bytes saved_bytes(const TrainingCase& c) {
   const PassOptions o = train_pass(c.trainer, c.engine, *c.architecture, false, T, false);
-  const PassCounts pass = pass_counts(c.trainer, T, o.head, V);
+  const PassCounts pass = pass_counts(c.trainer, T, o.head, *c.architecture);
   Bytes out = 0;
   for (const auto& [site, times] : saved_of_layer(*c.architecture, o, 0)) out += site.bytes.value(pass.counts) * times;
   return out;
@@ -78,7 +78,7 @@ TEST_CASE("Liger's kernels: without adapters a layer keeps seven tensors less th
   c.trainer.lora = {};
   c.trainer.head = LossHead::hf_loss;
   const Bytes with = saved_bytes(c);
-  c.trainer.liger = false;
+  c.trainer.liger = {};
   // both norms: the input in fp32 and in 16 bits behind the root, against the input; silu(gate) is recomputed inside the kernel
   CHECK(saved_bytes(c) - with == 2 * (4 * T * h + 2 * T * h - 2 * T * h) + 2 * T * F);
 }
@@ -122,7 +122,7 @@ TEST_CASE("Liger's kernels of a family that Liger does not know are transformers
                   "tiny"));
   c.trainer.lora.targets = {"q_proj"};
   const Bytes with = training_figures(c).backward;
-  c.trainer.liger = false;
+  c.trainer.liger = {};
   CHECK(training_figures(c).backward == with);
   c.architecture = std::make_shared<const Architecture>(
       read_config(R"({"model_type": "phi3", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 12,
@@ -130,7 +130,7 @@ TEST_CASE("Liger's kernels of a family that Liger does not know are transformers
                   "tiny"));
   c.trainer.lora.targets.clear();
   CHECK_NOTHROW((void)training_figures(c));
-  c.trainer.liger = true;
+  c.trainer.liger = {true, true, true, "0.8.1"};
   CHECK_THROWS_AS((void)training_figures(c), InputError);
 }
 
@@ -158,6 +158,7 @@ TEST_CASE("AgileRL's defaults: the engine's budget of tokens, its slots and the 
   CHECK(actor->in_process);
   CHECK(actor->trainer.lora.frozen_copies == 1);
   CHECK(actor->trainer.step_every_micro_batch);
+  CHECK(actor->trainer.liger == Liger{true, true, true, "0.8.1"});
   CHECK(actor->trainer.offload_parameters);
   CHECK(job.sync.by == SyncBy::none);
 }

@@ -77,7 +77,7 @@ constexpr Bytes kAtLossBackward = kInputs + kSaved + kLogProbs + kLogits32 + kLo
 TEST_CASE("by hand: what one layer saves") {
   const TrainingCase c = tiny();
   const PassOptions options = train_pass(c.trainer, c.engine, *c.architecture, false, T, false);
-  const PassCounts pass = pass_counts(c.trainer, T, c.trainer.head, V);
+  const PassCounts pass = pass_counts(c.trainer, T, c.trainer.head, *c.architecture);
   Bytes saved = 0;
   for (const auto& [site, times] : saved_of_layer(*c.architecture, options, 0)) saved += times * site.bytes.value(pass.counts);
   CHECK(saved == kSavedByLayer);

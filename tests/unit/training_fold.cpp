@@ -290,7 +290,9 @@ TEST_CASE("training: fold equals trace for every head, kernel set and architectu
                                     LossHead::verl_fp32_flash_ce,
                                     LossHead::verl_fp32_entropy_eager,
                                     LossHead::areal_compiled,
-                                    LossHead::areal_eager};
+                                    LossHead::areal_eager,
+                                    LossHead::liger_ce,
+                                    LossHead::liger_fused_ce};
   int programs = 0;
   for (const auto& architecture : {dense(false), dense(true), experts()})
     for (const auto head : heads)
@@ -313,6 +315,32 @@ TEST_CASE("training: fold equals trace for every head, kernel set and architectu
             check(s);
             ++programs;
           }
+  MESSAGE(programs << " programs");
+}
+
+TEST_CASE("training: fold equals trace for Liger's operators and for optimizers of other shapes") {
+  int programs = 0;
+  for (const auto kernels : {Kernels::hf_flash, Kernels::hf_sdpa, Kernels::hf_eager})
+    for (const auto engine : {EngineKind::single, EngineKind::fsdp2, EngineKind::fsdp1})
+      for (const auto optimizer :
+           {OptimizerKind::adamw, OptimizerKind::adafactor, OptimizerKind::muon, OptimizerKind::paged_adamw_8bit})
+        for (const bool tied : {false, true}) {
+          Setting s = usual();
+          if (engine != EngineKind::single && optimizer != OptimizerKind::adamw) continue;
+          s.architecture = dense(tied);
+          s.trainer.kernels = kernels;
+          s.trainer.liger = {true, true, true, "0.5.10"};
+          s.trainer.head = LossHead::liger_fused_ce;
+          s.trainer.optimizer = optimizer;
+          s.engine = engine;
+          s.micro_batches = 2;
+          CAPTURE(static_cast<int>(kernels));
+          CAPTURE(static_cast<int>(engine));
+          CAPTURE(static_cast<int>(optimizer));
+          CAPTURE(tied);
+          check(s);
+          ++programs;
+        }
   MESSAGE(programs << " programs");
 }
 

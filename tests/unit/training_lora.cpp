@@ -51,7 +51,7 @@ constexpr Bytes kBuffers = 2 * (d / 2) * 4;  // inv_freq and its original
 
 Bytes saved_bytes(const TrainingCase& c) {
   const PassOptions o = train_pass(c.trainer, c.engine, *c.architecture, false, T, false);
-  const PassCounts pass = pass_counts(c.trainer, T, o.head, V);
+  const PassCounts pass = pass_counts(c.trainer, T, o.head, *c.architecture);
   Bytes out = 0;
   for (const auto& [site, times] : saved_of_layer(*c.architecture, o, 0)) out += site.bytes.value(pass.counts) * times;
   return out;

@@ -95,4 +95,15 @@ TEST_CASE("selective recomputation is torchtitan's alone") {
   CHECK_THROWS_AS(training_figures(c), InputError);
 }
 
+TEST_CASE("Liger's operators in split layers and in torchtitan's are refused by name") {
+  for (const bool split : {true, false}) {
+    TrainingCase c = tiny(3);
+    c.trainer.kernels = split ? Kernels::hf_flash : Kernels::torchtitan;
+    c.trainer.layout.tensor = split ? 2 : 1;
+    CHECK_NOTHROW((void)training_figures(c));
+    c.trainer.liger.rms_norm = true;
+    CHECK_THROWS_AS((void)training_figures(c), InputError);
+  }
+}
+
 }  // namespace

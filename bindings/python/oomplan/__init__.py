@@ -78,6 +78,7 @@ __all__ = [
     "facts",
     "gpus",
     "model",
+    "op",
     "program",
     "read",
     "search",
@@ -219,3 +220,20 @@ def program(job: Source, role: str, *overrides: str, catalog: Catalog | None = N
 def model(name: str, *, parameters: bool = False, catalog: Catalog | None = None) -> dict[str, Any]:
     """Parameters, layers and KV cache of a model, as a dict; with `parameters` every tensor."""
     return _core.model(name, parameters, catalog)
+
+
+def op(
+    name: str,
+    *,
+    by: str = "",
+    dtype: str = "bf16",
+    weights: str = "",
+    pass_: str = "full",
+    retain_graph: bool = False,
+    gradient_held: bool = True,
+    modules: int = 1,
+    gpu: str = "H100-80GB",
+    **sizes: int,
+) -> dict[str, Any]:
+    """What one operator takes by itself: op("swiglu", by="liger", tokens=4096, hidden=4096, width=14336)["allocated"]."""
+    return _core.op(name, sizes, by, dtype, weights, pass_, retain_graph, gradient_held, modules, gpu)

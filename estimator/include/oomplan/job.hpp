@@ -32,7 +32,27 @@ enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager, torchtitan };
 enum class Recompute : std::uint8_t { none, full, selective };
 /// How torchtitan's RMSNorm runs: as one kernel (nn.RMSNorm from PyTorch 2.9 on), or written out in fp32.
 enum class RmsNorm : std::uint8_t { fused, by_hand };
-enum class OptimizerKind : std::uint8_t { adamw, adam, sgd, sgd_momentum };
+enum class OptimizerKind : std::uint8_t {
+  adamw,
+  adam,
+  sgd,
+  sgd_momentum,
+  adafactor,        ///< transformers' own, as its Trainer calls it
+  torch_adafactor,  ///< torch.optim.Adafactor
+  muon,             ///< torch.optim.Muon for matrices of the layers, AdamW for all else
+  adamw_8bit,       ///< this and the rest: bitsandbytes
+  paged_adamw_8bit,
+  paged_adamw_32bit,
+  lion_32bit,
+  lion_8bit,
+  paged_lion_32bit,
+  paged_lion_8bit,
+};
+/// torch's optimizers that look neither at shapes nor at blocks: to them a flat shard or a DTensor is what a parameter is.
+constexpr bool element_by_element(OptimizerKind kind) {
+  return kind == OptimizerKind::adamw || kind == OptimizerKind::adam || kind == OptimizerKind::sgd ||
+         kind == OptimizerKind::sgd_momentum;
+}
 enum class OptimizerForm : std::uint8_t { foreach, fused, loop };
 /// FSDP1: when the backward pass gathers the unit that comes next. torch/distributed/fsdp/api.py: BackwardPrefetch
 enum class BackwardPrefetch : std::uint8_t {
@@ -70,6 +90,8 @@ enum class LossHead : std::uint8_t {
   cross_entropy,   ///< F.cross_entropy(logits.float()) in the training loop; under tensor parallelism with loss_parallel
   cross_entropy_chunked,  ///< ... of eight parts of every sequence, one after another
   value,                  ///< critic: a linear layer h -> 1
+  liger_ce,               ///< hf_loss with Liger's cross-entropy: the gradient is written into the fp32 logits
+  liger_fused_ce,         ///< Liger's output layer and cross-entropy in one, by chunks: no logits of all tokens
 };
 /// How new weights reach the servers.
 enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU
@@ -84,6 +106,13 @@ struct Layout {
   bool hybrid = false;  ///< written as attn:...|ffn:...
   constexpr std::int64_t world() const { return data * tensor * pipeline * context; }
   bool operator==(const Layout&) const = default;
+};
+
+/// Operators of linkedin/Liger-Kernel in place of the modeling file's.
+struct Liger {
+  bool rope = false, rms_norm = false, swiglu = false;
+  std::string version;  ///< "": the newest that is known
+  bool operator==(const Liger&) const = default;
 };
 
 /// Low-rank adapters (LoRA, as huggingface/peft runs them) beside linear layers. What they stand beside is frozen.
@@ -103,15 +132,16 @@ struct Trainer {
   Framework framework = Framework::areal;
   std::string framework_version;
   Kernels kernels = Kernels::hf_flash;
+  Liger liger;
   DType storage = DType::fp32;  ///< of parameters (and so of gradients and optimizer states) between steps
   DType compute = DType::bf16;
   DType reduce = DType::fp32;  ///< of the gradient reduction
   bool autocast = false;       ///< torch.autocast around the forward pass
-  bool liger = false;          ///< Liger's RMSNorm, rotary positions and SwiGLU in place of transformers' own
   Recompute recompute = Recompute::full;
   bool reentrant = false;  ///< of the checkpoint
   OptimizerKind optimizer = OptimizerKind::adamw;
   OptimizerForm optimizer_form = OptimizerForm::foreach;
+  bool amsgrad = false;  ///< Adam and AdamW: the largest second moment so far is a third state
   bool clip = true;
   Lora lora;
   bool reshard_after_forward = true;  ///< of the layers; of the root too unless root_reshard is false

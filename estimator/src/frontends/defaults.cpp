@@ -95,7 +95,8 @@ std::vector<DefaultRow> make_rows() {
       // AgileRL, one process on one GPU: flash-attention is no dependency, so SDPA; the base lies on the host while vLLM is
       // awake.
       {kAgile, "", For::trains, "kernels", "hf_sdpa", kAgileUtils},
-      {kAgile, "", For::trains, "liger", "true", kAgileBase},
+      {kAgile, "", For::trains, "liger", "[rope, rms_norm, swiglu]", kAgileBase},
+      {kAgile, "", For::trains, "liger_version", "0.8.1", kAgileBase},
       {kAgile, "", For::trains, "precision.storage", "bf16", kAgileUtils},
       {kAgile, "", For::trains, "precision.compute", "bf16", kAgileUtils},
       {kAgile, "", For::trains, "precision.reduce", "bf16", kAgileUtils},

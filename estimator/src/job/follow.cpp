@@ -38,6 +38,8 @@ void follow_within(Job& job, Role& role, std::string_view knob, std::int64_t con
 const std::vector<std::string_view>& knobs_like_the_actor() {
   static const std::vector<std::string_view> knobs{"layout",
                                                    "kernels",
+                                                   "liger",
+                                                   "liger_version",
                                                    "precision.storage",
                                                    "precision.compute",
                                                    "precision.reduce",
@@ -46,6 +48,7 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "reentrant",
                                                    "optimizer",
                                                    "optimizer_form",
+                                                   "amsgrad",
                                                    "clip",
                                                    "reshard_after_forward",
                                                    "root_reshard",

@@ -195,6 +195,47 @@ Refusal set_offload(const Knob& k, Job&, Role* r, std::string_view text) {
   return {};
 }
 
+std::string get_liger(const Job&, const Role* r) {
+  const Liger& fused = r->trainer.liger;
+  std::vector<std::string_view> names;
+  if (fused.rope) names.emplace_back("rope");
+  if (fused.rms_norm) names.emplace_back("rms_norm");
+  if (fused.swiglu) names.emplace_back("swiglu");
+  return fmt::format("[{}]", fmt::join(names, ", "));
+}
+/// "[rope, rms_norm]", "swiglu", "[]", "none".
+Refusal set_liger(const Knob& k, Job&, Role* r, std::string_view text) {
+  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  Liger fused;
+  fused.version = r->trainer.liger.version;
+  while (!text.empty() && text != "none") {
+    const auto comma = text.find(',');
+    std::string_view item = text.substr(0, comma);
+    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
+    while (item.starts_with(' ')) item.remove_prefix(1);
+    while (item.ends_with(' ')) item.remove_suffix(1);
+    if (item == "rope")
+      fused.rope = true;
+    else if (item == "rms_norm")
+      fused.rms_norm = true;
+    else if (item == "swiglu")
+      fused.swiglu = true;
+    else
+      return refuse_choice(k, item);
+  }
+  r->trainer.liger = fused;
+  return {};
+}
+std::string get_liger_version(const Job&, const Role* r) {
+  return r->trainer.liger.version.empty() ? "newest" : r->trainer.liger.version;
+}
+Refusal set_liger_version(const Knob&, Job&, Role* r, std::string_view text) {
+  if (text == "newest") return r->trainer.liger.version.clear(), Refusal{};
+  if (!is_version(text)) return {"a release of Liger-Kernel such as 0.8.2, or newest", {}, {}};
+  r->trainer.liger.version = text;
+  return {};
+}
+
 /// Modules that LoRA can stand beside; families whose own names differ (GPT-2's c_attn) are described with these.
 std::vector<std::string> adapter_targets() {
   return {"all-linear", "q_proj", "k_proj",       "v_proj",   "o_proj",   "qkv_proj",           "gate_proj", "up_proj",
@@ -349,6 +390,12 @@ std::vector<Knob> trainer_rows() {
       row("reentrant", of, flag, knob::flag<&Trainer::reentrant>(), speed, "the checkpoint's use_reentrant"),
       one_of(row("kernels", of, choice, knob::choice<&Trainer::kernels>(), speed, "implementation of the operators"),
              spellings<Kernels>()),
+      one_of(saves(row("liger", of, items, {get_liger, set_liger}, speed,
+                       "operators of Liger-Kernel in the layers: [rope, rms_norm, swiglu]; its losses are heads"),
+                   "fused operators keep fewer tensors for the backward pass"),
+             {"rope", "rms_norm", "swiglu"}),
+      row("liger_version", of, text, {get_liger_version, set_liger_version}, semantics,
+          "release of Liger-Kernel: newest, or such as 0.5.10"),
       one_of(saves(row("precision.storage", of, choice, knob::choice<&Trainer::storage>(), numerics,
                        "format in which parameters, gradients and optimizer states lie between steps"),
                    "halves parameters, gradients and optimizer states; small updates are lost to rounding"),
@@ -361,14 +408,13 @@ std::vector<Knob> trainer_rows() {
                    "halves the buffers of the gradient reduction; sums are rounded"),
              {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
       row("autocast", of, flag, knob::flag<&Trainer::autocast>(), numerics, "torch.autocast around the forward pass"),
-      row("liger", of, flag, knob::flag<&Trainer::liger>(), speed,
-          "Liger's fused RMSNorm, rotary positions and SwiGLU in place of transformers' own"),
       one_of(row("optimizer", learner, choice, knob::choice<&Trainer::optimizer>(), semantics, "optimizer"),
              spellings<OptimizerKind>()),
       one_of(saves(row("optimizer_form", learner, choice, knob::choice<&Trainer::optimizer_form>(), speed,
                        "torch.optim's implementation: foreach, fused, or a loop over the parameters"),
                    "the fused step makes no temporary copies"),
              spellings<OptimizerForm>()),
+      row("amsgrad", learner, flag, knob::flag<&Trainer::amsgrad>(), semantics, "Adam and AdamW: amsgrad, a third state"),
       row("clip", learner, flag, knob::flag<&Trainer::clip>(), semantics, "gradients are clipped by their norm"),
       zero_is(within(row("lora.rank", learner, count, {none_or<&Lora::rank>, knob::count<&Lora::rank>().set}, semantics,
                          "LoRA: rank of the adapters; everything else is frozen. none: all parameters are trained"),

@@ -50,11 +50,21 @@ inline constexpr std::array<std::pair<RmsNorm, std::string_view>, 2> kNames<RmsN
     {{RmsNorm::fused, "fused"}, {RmsNorm::by_hand, "by_hand"}}};
 
 template <>
-inline constexpr std::array<std::pair<OptimizerKind, std::string_view>, 4> kNames<OptimizerKind>{
+inline constexpr std::array<std::pair<OptimizerKind, std::string_view>, 14> kNames<OptimizerKind>{
     {{OptimizerKind::adamw, "adamw"},
      {OptimizerKind::adam, "adam"},
      {OptimizerKind::sgd, "sgd"},
-     {OptimizerKind::sgd_momentum, "sgd_momentum"}}};
+     {OptimizerKind::sgd_momentum, "sgd_momentum"},
+     {OptimizerKind::adafactor, "adafactor"},
+     {OptimizerKind::torch_adafactor, "torch_adafactor"},
+     {OptimizerKind::muon, "muon"},
+     {OptimizerKind::adamw_8bit, "adamw_8bit"},
+     {OptimizerKind::paged_adamw_8bit, "paged_adamw_8bit"},
+     {OptimizerKind::paged_adamw_32bit, "paged_adamw_32bit"},
+     {OptimizerKind::lion_32bit, "lion_32bit"},
+     {OptimizerKind::lion_8bit, "lion_8bit"},
+     {OptimizerKind::paged_lion_32bit, "paged_lion_32bit"},
+     {OptimizerKind::paged_lion_8bit, "paged_lion_8bit"}}};
 
 template <>
 inline constexpr std::array<std::pair<OptimizerForm, std::string_view>, 3> kNames<OptimizerForm>{
@@ -69,7 +79,7 @@ inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kName
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 26> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 28> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -95,7 +105,9 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 26> kNames<Lo
      {LossHead::agilerl_fused, "agilerl_fused"},
      {LossHead::cross_entropy, "cross_entropy"},
      {LossHead::cross_entropy_chunked, "cross_entropy_chunked"},
-     {LossHead::value, "value"}}};
+     {LossHead::value, "value"},
+     {LossHead::liger_ce, "liger_ce"},
+     {LossHead::liger_fused_ce, "liger_fused_ce"}}};
 
 template <>
 inline constexpr std::array<std::pair<SyncBy, std::string_view>, 4> kNames<SyncBy>{

@@ -8,6 +8,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/catalog.hpp"
+#include "catalog/facts.hpp"
 #include "catalog/parameters.hpp"
 #include "job/knobs.hpp"
 #include "job/limits.hpp"
@@ -245,6 +246,8 @@ class Validator {
               fmt::format("{} {}", role.name, values ? "gives one number a token" : "gives log-probs"));
     if (values && t.lora.rank > 0)
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
+    check_liger(role);
+    check_optimizer(role);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
     if (t.framework == Framework::agilerl) check_agilerl(role);
     if (t.forward_prefetch && !t.reshard_last)
@@ -308,6 +311,32 @@ class Validator {
     if (t.lora.dropout > 0)
       problem(key_of(role, "lora.dropout"), fmt::format("{}", t.lora.dropout), "0",
               "not supported yet: dropout of AgileRL's adapters");
+  }
+
+  /// Optimizers that look at a parameter's shape, and bitsandbytes' kernels, have not been run on shards (DTensor).
+  void check_optimizer(const Role& role) {
+    const Trainer& t = role.trainer;
+    const bool by_element = element_by_element(t.optimizer);
+    const bool sharded = role.engine == EngineKind::fsdp2 || role.engine == EngineKind::fsdp1;
+    if (sharded && !by_element)
+      problem(key_of(role, "optimizer"), fmt::format("'{}'", spelling(t.optimizer)), "adamw, adam, sgd or sgd_momentum",
+              "not supported yet: this optimizer on sharded parameters");
+    if (!by_element && t.offload_optimizer)
+      problem(key_of(role, "offload"), "[optimizer]", "[]", "not supported yet: the offload of this optimizer's states");
+  }
+
+  void check_liger(const Role& role) {
+    const Trainer& t = role.trainer;
+    if (!t.liger.version.empty() && compare_versions(t.liger.version, "0.3.0") < 0)
+      problem(key_of(role, "liger_version"), fmt::format("'{}'", t.liger.version), "0.3.0 or later",
+              "not supported yet: older releases");
+    if (t.head != LossHead::liger_fused_ce) return;
+    if (t.autocast && t.compute == DType::fp32)
+      problem(key_of(role, "autocast"), "true", "false",
+              "not supported yet: Liger's fused head with fp32 weights under autocast");
+    if (role.engine == EngineKind::fsdp2 && t.wrap_head)
+      problem(key_of(role, "wrap_head"), "true", "false",
+              "Liger's fused head reads the output layer's weight, which is then not gathered");
   }
 
   /// DDP has plain parameters on every rank: what FSDP2 does with formats, shards and the host is not there.

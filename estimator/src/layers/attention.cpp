@@ -1,5 +1,6 @@
 #include "layers/attention.hpp"
 
+#include "layers/liger.hpp"
 #include "layers/mlp.hpp"
 #include "layers/ops.hpp"
 #include "layers/rotary.hpp"
@@ -79,8 +80,8 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
       if (m.qk_norm == QkNorm::head) t.shape = {B, S, Dim(heads), Dim(m.head_dim)};
       if (m.qk_norm == QkNorm::head && code.norms_heads) t.shape = {B, Dim(heads), S, Dim(m.head_dim)};
       if (m.qk_norm != QkNorm::none && !code.rotary.before_norm)
-        t = options.liger ? run_fused_norm(g, Tensor(t), norm, name + "_norm")
-                          : normed_heads(g, code, std::move(t), norm, split, name);
+        t = options.liger.rms_norm ? run_norm(g, code.norm, Tensor(t), norm, name + "_norm", options.liger)
+                                   : normed_heads(g, code, std::move(t), norm, split, name);
       return t;
     };
     out.query = normed(projected(w.q, w.q_bias, m.q_width(), "q"), m.heads, w.q_norm, "q");
@@ -104,12 +105,18 @@ Tensor scale_query(Eager& g, const Tensor& query) {
   return mul(g, query, std::move(factor), "query_scaled");
 }
 
+/// Products of matrices leave gradients of queries and keys with heads in front of tokens; fused kernels do not.
+bool gradients_by_head(const KernelOptions& options) { return options.kernels == Kernels::hf_eager || options.sdpa_math; }
+
 /// Rotary positions and what stands behind them; names are rebound.
-void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const LayerContext& context, bool liger,
-           Projected& p) {
-  if (m.rotary_dim > 0) {
-    Rotated rotated =
-        liger ? apply_rotary_in_place(g, context, p.query, p.key) : apply_rotary(g, code.rotary, context, p.query, p.key);
+void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const KernelOptions& options,
+           const LayerContext& context, Projected& p) {
+  if (m.rotary_dim > 0 && options.liger.rope) {
+    liger::Pair rotated = liger::rope(g, p.query, p.key, context.cos, context.sin, gradients_by_head(options));
+    p.query = std::move(rotated.query);
+    p.key = std::move(rotated.key);
+  } else if (m.rotary_dim > 0) {
+    Rotated rotated = apply_rotary(g, code.rotary, context, p.query, p.key);
     p.query = std::move(rotated.query);
     p.key = std::move(rotated.key);
   }
@@ -127,7 +134,7 @@ Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::in
                        const KernelOptions& options, const LayerContext& context, const Tensor& x) {
   const Dim S = x.shape[1];
   Projected p = project_all(g, code, m, w, options, x);
-  place(g, code, m, w, context, options.liger, p);
+  place(g, code, m, w, options, context, p);
   Attended out;
   const bool joins = code.rotary.splits_head || code.rotary.form == RotaryForm::halves;
   const Attention given{.mask = context.mask,

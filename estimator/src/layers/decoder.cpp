@@ -98,7 +98,8 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
 std::string unsupported(const Architecture& a, const KernelOptions& options) {
   const FamilyCode* code = find_family_code(a.family);
   if (code == nullptr) return "training of the family '" + a.family + "' is not supported yet";
-  if (options.liger && code->liger != LigerCode::plain) return "Liger kernels of '" + a.family + "' are not supported yet";
+  if (options.liger.any() && code->liger != LigerPatch::modules)
+    return "Liger kernels of '" + a.family + "' are not supported yet";
   if (options.kernels == Kernels::torchtitan)
     if (std::string why = unsupported_titan(a, options); !why.empty()) return why;
   for (const auto& run : a.runs) {
@@ -128,7 +129,7 @@ struct LayerRunner {
   const LayerContext& context;
 
   Tensor norm(const Tensor& x, const NormLeaf& leaf, const char* name) const {
-    return options.liger ? run_fused_norm(g, x, leaf, name) : run_norm(g, code.norm, x, leaf, name);
+    return run_norm(g, code.norm, x, leaf, name, options.liger);
   }
   /// `residual + hidden_states`, times a number in some families.
   Tensor join(const Tensor& residual, const Tensor& hidden, const char* name) const {

@@ -14,6 +14,7 @@
 
 #include "catalog/architecture.hpp"
 #include "layers/eager.hpp"
+#include "layers/liger_code.hpp"
 #include "layers/norms.hpp"
 
 namespace oomplan {
@@ -34,7 +35,6 @@ struct KernelOptions {
   Framework framework = Framework::torch;  ///< whose Ulysses exchange is used
   DType parameters = DType::bf16;          ///< as the forward pass sees them (after FSDP's cast)
   bool autocast = false;
-  bool liger = false;                                      ///< fused norms, rotary positions and gated activations
   bool positions_by_row = false;                           ///< every sequence has a row of position numbers, so of cos and sin
   bool padding_mask = false;                               ///< a 2-D attention mask is given: a 4-D one is built
   bool sdpa_math = false;                                  ///< force SDPA's math kernel
@@ -47,6 +47,7 @@ struct KernelOptions {
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
   bool casts_layer_inputs = false;  ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
   AdapterOptions adapters;
+  LigerOptions liger;
   bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
   bool operator==(const KernelOptions&) const = default;
 };

@@ -159,7 +159,7 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
     Tensor collected;
     auto collector = std::make_shared<Node>();
     collector->name = "AccumulateGrad";
-    collector->sequence = std::numeric_limits<std::int64_t>::max();
+    collector->sequence = kAccumulates;
     collector->scope = scope;
     collector->apply = [&collected](Gradients given) {
       collected = std::move(given[0]);
@@ -263,7 +263,7 @@ std::shared_ptr<Node> Eager::accumulator(int number) {
   if (!l.accumulate) {
     l.accumulate = std::make_shared<Node>();
     l.accumulate->name = "AccumulateGrad";
-    l.accumulate->sequence = std::numeric_limits<std::int64_t>::max();
+    l.accumulate->sequence = kAccumulates;
     l.accumulate->scope = l.scope;
     l.accumulate->apply = [this, number](Gradients g) {
       const int storage = g[0].storage();
@@ -345,9 +345,9 @@ void Eager::backward(const Tensor& root, Tensor gradient) {
     ready.pop();
     Gradients in = std::move(tasks[node.get()].buffer);
     in.resize(node->outputs);
-    if (node->sequence != std::numeric_limits<std::int64_t>::max()) scope = node->scope;
+    if (node->sequence != kAccumulates) scope = node->scope;
     Gradients out = node->apply(std::move(in));
-    node->apply = nullptr;  // release_variables
+    if (!retain_graph && node->sequence != kAccumulates) node->apply = nullptr;  // release_variables
     for (std::size_t i = 0; i < node->next.size(); ++i) {
       const auto& edge = node->next[i];
       if (!edge.node) continue;

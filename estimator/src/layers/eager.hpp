@@ -28,6 +28,9 @@ namespace oomplan {
 class Eager;
 struct Node;
 
+/// Sequence number of a node that collects a leaf's gradient: it runs as soon as it can.
+inline constexpr std::int64_t kAccumulates = std::numeric_limits<std::int64_t>::max();
+
 /// What the simulator knows of one storage.
 struct Storage {
   std::string name;
@@ -137,6 +140,7 @@ class Eager {
 
   // ---- state of the interpreter
   bool grad_enabled = true;
+  bool retain_graph = false;      ///< backward(retain_graph=True): nodes keep what they have saved
   bool autocast = false;          ///< torch.autocast(bfloat16) is on
   bool low_rank_dropout = false;  ///< in front of every low-rank pair
   bool low_rank_apart = false;    ///< a pair's product is made by a function of its own, whose names are gone before the sum

@@ -7,14 +7,14 @@ namespace oomplan {
 namespace {
 
 constexpr FamilyCode kCodes[] = {
-    {.family = "llama", .liger = LigerCode::plain, .tensor_parallel = true},
-    {.family = "mistral", .liger = LigerCode::plain, .tensor_parallel = true},
-    {.family = "qwen2", .liger = LigerCode::plain, .tensor_parallel = true},
-    {.family = "qwen3", .liger = LigerCode::plain, .tensor_parallel = true},
+    {.family = "llama", .liger = LigerPatch::modules, .tensor_parallel = true},
+    {.family = "mistral", .liger = LigerPatch::modules, .tensor_parallel = true},
+    {.family = "qwen2", .liger = LigerPatch::modules, .tensor_parallel = true},
+    {.family = "qwen3", .liger = LigerPatch::modules, .tensor_parallel = true},
     {.family = "qwen2_moe", .router_first = true, .linear_adapters_alone = true},
     {.family = "qwen3_moe", .adapts_experts = true},
     {.family = "mixtral", .router_first = true},
-    {.family = "olmoe", .liger = LigerCode::none, .router_first = true, .adapts_experts = true},
+    {.family = "olmoe", .liger = LigerPatch::none, .router_first = true, .adapts_experts = true},
     {.family = "gpt_oss",
      .norm = NormCode::rms_cast_last,
      .rotary = {.form = RotaryForm::halves},
@@ -66,7 +66,7 @@ constexpr FamilyCode kCodes[] = {
      .softmax_in_dtype = true},
     {.family = "starcoder2", .norm = NormCode::layer},
     {.family = "ernie4_5", .rotary = {.repeats_cos = true, .table_in_fp32 = true, .casts_terms = true}},
-    {.family = "smollm3", .liger = LigerCode::plain},
+    {.family = "smollm3", .liger = LigerPatch::modules},
     {.family = "seed_oss"},
     {.family = "granite", .scales_embedding = true, .scales_residual = true, .scales_logits = true},
     {.family = "ministral3", .rotary = {.scales_query = true}},

@@ -56,15 +56,15 @@ enum class ParallelSum : std::uint8_t {
 
 /// What Liger puts in the place of the family's modules (linkedin/Liger-Kernel src/liger_kernel/transformers/monkey_patch.py,
 /// 0.8.1).
-enum class LigerCode : std::uint8_t {
+enum class LigerPatch : std::uint8_t {
   undescribed,
-  plain,  ///< RMSNorm, rotary positions in place, SwiGLU
-  none,   ///< nothing: it does not know the family
+  modules,  ///< RMSNorm, rotary positions, SwiGLU: executed, or like a family that was
+  none,     ///< nothing: it does not know the family
 };
 
 struct FamilyCode {
   std::string_view family;
-  LigerCode liger = LigerCode::undescribed;
+  LigerPatch liger = LigerPatch::undescribed;
   NormCode norm = NormCode::rms;
   RotaryCode rotary = {};
   FusedQkv fused_qkv = FusedQkv::slices;

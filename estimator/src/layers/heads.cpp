@@ -4,22 +4,13 @@
 
 #include "layers/heads_parallel.hpp"
 #include "layers/heads_verl.hpp"
+#include "layers/liger.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
-namespace {
 
 using namespace ops;
 using axis::B, axis::C, axis::K, axis::TK;
-
-/// A scalar loss from one fp32 number a token.
-Tensor mean_loss(Eager& g, Tensor per_token) {
-  const Shape whole = per_token.shape;
-  Tensor loss = g.make("loss", {}, DType::fp32);
-  g.record(loss, "MeanBackward0", {&per_token},
-           [&g, whole](Gradients) { return Gradients{g.make("loss_backward", whole, DType::fp32, Category::temporaries)}; });
-  return loss;
-}
 
 /// cross_entropy: log_softmax and nll_loss. The gradient of nll_loss is a dense tensor of zeros.
 Tensor cross_entropy(Eager& g, const Tensor& logits, const Tensor& labels) {
@@ -40,13 +31,24 @@ Tensor cross_entropy(Eager& g, const Tensor& logits, const Tensor& labels) {
   return loss;
 }
 
-/// ForCausalLMLoss (transformers loss/loss_utils.py).
-Tensor hf_loss(Eager& g, const Tensor& logits) {
+namespace {
+
+/// A scalar loss from one fp32 number a token.
+Tensor mean_loss(Eager& g, Tensor per_token) {
+  const Shape whole = per_token.shape;
+  Tensor loss = g.make("loss", {}, DType::fp32);
+  g.record(loss, "MeanBackward0", {&per_token},
+           [&g, whole](Gradients) { return Gradients{g.make("loss_backward", whole, DType::fp32, Category::temporaries)}; });
+  return loss;
+}
+
+/// ForCausalLMLoss (transformers loss/loss_utils.py); with Liger's cross-entropy in place of torch's.
+Tensor hf_loss(Eager& g, const Tensor& logits, bool fused) {
   Tensor full = to(g, logits, DType::fp32, "logits_fp32");
   Tensor padded = g.make("labels.padded", {B, K}, DType::int64);
   Tensor shifted = g.make("labels.shifted", {B, K}, DType::int64);
   padded.reset();
-  return cross_entropy(g, full, shifted);
+  return fused ? liger::cross_entropy(g, full, shifted) : cross_entropy(g, full, shifted);
 }
 
 /// log_softmax(logits) -> gather.
@@ -166,12 +168,10 @@ Tensor chunked_cross_entropy(Eager& g, const Tensor& logits, const HeadOptions& 
   return scale(g, std::move(total), "loss.mean");
 }
 
-}  // namespace
-
 /// agilerl/algorithms/core/llm_ops/fused_logprobs.py, 2.8. The chunk is compiled; what inductor (2.13) makes of it holds the
 /// 16-bit logits, and in backward an fp32 tensor of zeros, into which the chosen tokens' gradients are scattered, while it writes
 /// the gradient of the logits over the logits.
-Tensor run_hidden_head(Eager& g, Tensor hidden, const HeadOptions& o, const std::function<void(int)>& scope) {
+Tensor agilerl_fused(Eager& g, Tensor hidden, const HeadOptions& o, const std::function<void(int)>& scope) {
   const int begun = g.scope;
   const Dim width = hidden.shape.back(), vocab(o.vocab);
   const bool several = o.several_sequences;
@@ -214,7 +214,25 @@ Tensor run_hidden_head(Eager& g, Tensor hidden, const HeadOptions& o, const std:
   return mean_loss(g, std::move(out));
 }
 
-bool takes_hidden(LossHead head) { return head == LossHead::agilerl_fused; }
+/// Liger's forward pass of the model in training: no logits; the labels are shifted as in ForCausalLMLoss.
+Tensor liger_fused(Eager& g, const Tensor& hidden, const HeadOptions& o, const std::function<void(int)>& scope) {
+  const Shape shape{B, K, hidden.shape.back()};
+  Tensor kept = o.slice_hidden ? slice(g, hidden, shape) : hidden;
+  if (o.slice_hidden && o.several_sequences) kept = copy(g, std::move(kept), shape, "hidden_kept");
+  Tensor padded = g.make("labels.padded", {B, K}, DType::int64);
+  Tensor shifted = g.make("labels.shifted", {B, K}, DType::int64);
+  return liger::fused_linear_cross_entropy(g, kept,
+                                           {TK, C, hidden.shape.back().coefficient, o.vocab, o.weight, o.chunks, scope, o.liger});
+}
+
+}  // namespace
+
+Tensor run_hidden_head(Eager& g, Tensor hidden, const HeadOptions& o, const std::function<void(int)>& scope) {
+  if (o.head == LossHead::liger_fused_ce) return liger_fused(g, hidden, o, scope);
+  return agilerl_fused(g, std::move(hidden), o, scope);
+}
+
+bool takes_hidden(LossHead head) { return head == LossHead::agilerl_fused || head == LossHead::liger_fused_ce; }
 
 bool splits_vocabulary(LossHead head) {
   return head == LossHead::areal_compiled || head == LossHead::areal_eager || head == LossHead::cross_entropy;
@@ -240,14 +258,19 @@ std::int64_t chunk_rows(LossHead head, std::int64_t vocab) {
   }
 }
 
-bool inside_model(LossHead head) { return head == LossHead::hf_loss; }
+bool runs_in_chunks(LossHead head) { return takes_hidden(head) || chunks_of_sequence(head) > 0 || chunk_rows(head, 1) > 0; }
+
+bool inside_model(LossHead head) {
+  return head == LossHead::hf_loss || head == LossHead::liger_ce || head == LossHead::liger_fused_ce;
+}
 
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::function<void(int)>& scope) {
   if (const auto steps = verl_steps(o.head))
     return mean_loss(g, verl_objective(g, std::move(logits), *steps, {o.vocab, o.chunks, scope}));
   switch (o.head) {
     case LossHead::hf_loss:
-      return hf_loss(g, logits);
+    case LossHead::liger_ce:
+      return hf_loss(g, logits, o.head == LossHead::liger_ce);
     case LossHead::logprob_fp32: {
       Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
       return mean_loss(g, gathered(g, std::move(full)));

@@ -7,6 +7,7 @@
 #include <oomplan/job.hpp>
 
 #include "layers/eager.hpp"
+#include "layers/liger_code.hpp"
 
 namespace oomplan {
 
@@ -17,7 +18,10 @@ struct HeadOptions {
   int chunks = 1;                  ///< of a chunked head: as many as are simulated
   bool several_sequences = false;  ///< B may be greater than 1
   bool split_vocabulary = false;   ///< the logits are those of one rank's part of it
-  Tensor labels = {};              ///< as the training loop has them
+  bool slice_hidden = false;       ///< the last K tokens of every sequence go on, of a head that takes hidden states
+  int weight = -1;                 ///< of the output layer, for such a head: a leaf
+  LigerCode liger = {};
+  Tensor labels = {};  ///< as the training loop has them
 };
 
 /// Rows of a chunk of the head, 0 when it is not chunked. AReaL areal/utils/functional/vocab_parallel.py: 1024; verl
@@ -31,13 +35,19 @@ bool takes_hidden(LossHead);
 std::int64_t chunks_of_sequence(LossHead);
 /// There is a form of it for logits of a part of the vocabulary, which tensor parallelism leaves.
 bool splits_vocabulary(LossHead);
+/// The head goes through its rows chunk by chunk. Rows of a chunk of liger_fused_ce depend on sizes: liger::fused_head_rows.
+bool runs_in_chunks(LossHead);
 /// The loss is computed inside the model's forward pass (so the root unit's hooks come behind it).
 bool inside_model(LossHead);
+
+/// cross_entropy: log_softmax and nll_loss of logits with one row a token.
+Tensor cross_entropy(Eager& g, const Tensor& logits, const Tensor& labels);
 
 /// From logits to the loss. `logits` is the caller's only reference; scope(i) is called before chunk i, scope(-1) behind the
 /// last.
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions&, const std::function<void(int)>& scope);
-/// The same from the last hidden states [B, S, H]. REQUIRES: takes_hidden(head); autocast is off.
+/// The same from the last hidden states [B, S, H]. REQUIRES: takes_hidden(head); autocast is off unless
+/// inside_model(head).
 Tensor run_hidden_head(Eager& g, Tensor hidden, const HeadOptions&, const std::function<void(int)>& scope);
 
 }  // namespace oomplan

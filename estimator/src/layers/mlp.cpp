@@ -1,5 +1,6 @@
 #include "layers/mlp.hpp"
 
+#include "layers/liger.hpp"
 #include "layers/ops.hpp"
 #include "layers/tensor_parallel.hpp"
 
@@ -64,24 +65,18 @@ Tensor product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const Ga
   return mul(g, std::move(active), std::move(up), name + "product");
 }
 
-/// linkedin/Liger-Kernel src/liger_kernel/ops/swiglu.py, 0.8.1: saves both halves; their gradients are written over them.
+/// LigerSwiGLUMLP, LigerGEGLUMLP (transformers/swiglu.py, geglu.py).
 Tensor liger_product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
   Tensor gate = linear(g, x, w.gate, w.gate_bias, elements(rows), rows_by(rows, width), name + "gate");
   Tensor up = linear(g, x, w.up, w.up_bias, elements(rows), rows_by(rows, width), name + "up");
-  const bool recorded = g.will_record({&gate, &up});
-  Tensor out = g.make(name + "product", gate.shape, gate.dtype);
-  if (!recorded) return out;
-  Saved saved_gate = g.save(gate), saved_up = g.save(up);
-  g.record(out, "LigerSiLUMulFunctionBackward", {&gate, &up},
-           [saved_gate, saved_up](Gradients) { return Gradients{saved_gate.get(), saved_up.get()}; });
-  return out;
+  return liger::gated(g, std::move(gate), std::move(up), name + "product");
 }
 
 }  // namespace
 
 Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, const GatedLeaves& w, const std::string& name,
                  const KernelOptions& options) {
-  const auto run = options.liger ? &liger_product : w.gate_up >= 0 ? &fused_product : &product;
+  const auto run = w.gate_up >= 0 ? &fused_product : options.liger.glu ? &liger_product : &product;
   Tensor wide = run(g, x, rows, width, w, name);
   const Dim count = elements(rows);
   Tensor out = linear(g, wide, w.down, w.down_bias, count, rows_by(std::move(rows), hidden), name + "down");

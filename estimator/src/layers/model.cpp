@@ -15,7 +15,7 @@ namespace oomplan {
 namespace {
 
 using namespace ops;
-using axis::B, axis::K, axis::S, axis::T, axis::TK;
+using axis::B, axis::C, axis::K, axis::S, axis::T, axis::TK;
 
 class Runner {
  public:
@@ -74,7 +74,7 @@ class Runner {
     single(StationPlace::norm);
     single(StationPlace::head);
     single(StationPlace::loss);
-    if (chunk_rows(o_.head, a_.vocab) > 0 || chunks_of_sequence(o_.head) > 0) {
+    if (runs_in_chunks(o_.head)) {
       Station s;
       s.place = StationPlace::chunks;
       s.count = 0;
@@ -249,8 +249,29 @@ class Runner {
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
-    hidden = kernels_.liger ? run_fused_norm(g_, Tensor(hidden), norm_, "norm") : run_norm(g_, code_.norm, hidden, norm_, "norm");
+    hidden = run_norm(g_, code_.norm, hidden, norm_, "norm", o_.kernels.liger);
     return hidden;
+  }
+
+  /// Heads that take hidden states: inside of the model's forward pass, whose names and casts live until it returns, and behind.
+  Tensor hidden_loss_inside(const HeadOptions& head, const std::function<void(int)>& scope) {
+    Tensor hidden = decoder();
+    enter(StationPlace::loss);
+    Tensor loss = run_hidden_head(g_, hidden, head, scope);
+    g_.leave_autocast();
+    enter(StationPlace::finish);
+    positions_.reset();
+    return loss;
+  }
+  Tensor hidden_loss(const HeadOptions& head, const std::function<void(int)>& scope) {
+    Tensor hidden = decoder();
+    positions_.reset();
+    g_.leave_autocast();
+    const bool autocast = std::exchange(g_.autocast, false);  // only the model's own forward pass ran under it
+    enter(StationPlace::head);
+    Tensor loss = run_hidden_head(g_, std::move(hidden), head, scope);
+    g_.autocast = autocast;
+    return loss;
   }
 
   Tensor logits(const Tensor& hidden) {
@@ -292,6 +313,9 @@ class Runner {
                            .chunks = o_.chunks,
                            .several_sequences = kernels_.several_sequences,
                            .split_vocabulary = kernels_.tensor > 1,
+                           .slice_hidden = o_.slice_hidden,
+                           .weight = head_,
+                           .liger = kernels_.liger.code,
                            .labels = labels_};
     const auto scope = [this](int chunk) {
       if (chunk >= 0)
@@ -299,16 +323,7 @@ class Runner {
       else
         enter(StationPlace::finish);
     };
-    if (takes_hidden(head.head)) {
-      Tensor hidden = decoder();
-      positions_.reset();
-      g_.leave_autocast();
-      const bool autocast = std::exchange(g_.autocast, false);  // only the model's own forward pass ran under it
-      enter(StationPlace::head);
-      Tensor loss = run_hidden_head(g_, std::move(hidden), head, scope);
-      g_.autocast = autocast;
-      return loss;
-    }
+    if (takes_hidden(head.head)) return inside_model(head.head) ? hidden_loss_inside(head, scope) : hidden_loss(head, scope);
     Tensor output, loss;
     {
       Tensor hidden = decoder();

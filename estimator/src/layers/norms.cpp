@@ -1,5 +1,6 @@
 #include "layers/norms.hpp"
 
+#include "layers/liger.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -128,28 +129,6 @@ Tensor layer_by_hand(Eager& g, const Tensor& x, int weight, const std::string& n
 
 }  // namespace
 
-/// linkedin/Liger-Kernel src/liger_kernel/ops/rms_norm.py, 0.8.1. The weight's gradient is summed from one fp32 row a
-/// multiprocessor, which is left out.
-Tensor run_fused_norm(Eager& g, const Tensor& x, const NormLeaf& leaf, const std::string& name) {
-  Tensor w = g.leaf(leaf.weight);
-  const bool recorded = g.will_record({&x, &w});
-  Tensor out = g.make(name + ".output", x.shape, x.dtype);
-  Tensor root = g.make(name + ".rstd", with_last(x.shape, 1), DType::fp32);
-  if (!recorded) return out;
-  Saved saved = g.save(x), saved_root = g.save(root);
-  const bool for_w = w.needs_grad();
-  const Shape width = w.shape;
-  const DType stored = w.dtype;
-  g.record(out, "LigerRMSNormFunctionBackward", {&x, &w}, [=, &g](Gradients in) {
-    (void)saved.get();
-    (void)saved_root.get();
-    Gradients grads{in[0], Tensor()};  // the gradient of x is written over the one of the output
-    if (for_w) grads[1] = g.make(name + ".weight_gradient", width, stored, Category::gradients);
-    return grads;
-  });
-  return out;
-}
-
 NormLeaf declare_norm(Eager& g, NormKind kind, const std::string& name, std::int64_t h, DType dtype) {
   NormLeaf out;
   if (kind == NormKind::none || kind == NormKind::non_parametric) return out;
@@ -160,7 +139,27 @@ NormLeaf declare_norm(Eager& g, NormKind kind, const std::string& name, std::int
   return out;
 }
 
-Tensor run_norm(Eager& g, NormCode code, const Tensor& x, const NormLeaf& leaf, const std::string& name) {
+Tensor fused_rms_norm(Eager& g, const Tensor& x, int weight, const std::string& name) {
+  Tensor w = g.leaf(weight);
+  const bool recorded = g.will_record({&x, &w});
+  Saved saved = recorded ? g.save(x) : Saved();
+  Tensor out = g.make(name + ".output", x.shape, x.dtype);
+  Tensor root = g.make(name + ".rstd", with_last(x.shape, 1), DType::fp32);
+  if (!recorded) return out;
+  Saved saved_root = g.save(root);
+  g.record(out, "FusedRmsNormBackward0", {&x, &w},
+           [&g, saved, saved_root, name, width = w.shape, format = w.dtype](Gradients in) {
+             (void)saved_root.get();
+             Tensor for_x = g.make(name + ".backward", saved.get().shape, in[0].dtype, Category::temporaries);
+             return Gradients{for_x, g.make(name + ".weight_gradient", width, format, Category::gradients)};
+           });
+  return out;
+}
+
+Tensor run_norm(Eager& g, NormCode code, const Tensor& x, const NormLeaf& leaf, const std::string& name,
+                const LigerOptions& fused) {
+  if (fused.rms_norm && code == NormCode::rms)
+    return liger::rms_norm(g, x, leaf.weight, {.multiprocessors = fused.multiprocessors, .code = fused.code}, name);
   switch (code) {
     case NormCode::rms:
       return rms(g, x, leaf.weight, name);

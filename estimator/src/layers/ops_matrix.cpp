@@ -31,6 +31,7 @@ Tensor product_with(Eager& g, Tensor x, Tensor w, Tensor b, Dim rows, Shape out_
       (void)saved_w.get();
       grads[0] = gradient(g, "mm_backward", {rows, x_shape.back()}, in[0].dtype);
       grads[0].shape = x_shape;
+      grads[0].transposed = x_shape.size() > 2;  // a view, which holds its base: nothing is added into it
     }
     if (for_b) grads[2] = in[0];  // summed over the rows when the node has run
     return grads;

@@ -140,25 +140,6 @@ Rotated rotate_parts(Eager& g, const RotaryCode& code, const LayerContext& table
 
 }  // namespace
 
-/// linkedin/Liger-Kernel src/liger_kernel/ops/rope.py, 0.8.1.
-Rotated apply_rotary_in_place(Eager& g, const LayerContext& table, const Tensor& q, const Tensor& k) {
-  const bool recorded = g.will_record({&q, &k});
-  Saved cos = recorded ? g.save(table.cos) : Saved(), sin = recorded ? g.save(table.sin) : Saved();
-  Rotated out{q.alias(q.shape), k.alias(k.shape)};
-  if (!recorded) return out;
-  g.record(
-      out.query, "LigerRopeFunctionBackward", {&q, &k},
-      [cos, sin](Gradients in) {
-        (void)cos.get();
-        (void)sin.get();
-        return in;
-      },
-      2);
-  out.key.grad_fn = out.query.grad_fn;
-  out.key.output = 1;
-  return out;
-}
-
 Rotated apply_rotary(Eager& g, const RotaryCode& code, const LayerContext& context, const Tensor& q, const Tensor& k) {
   if (code.form == RotaryForm::complex) return rotate_complex(g, context, q, k);
   if (code.form == RotaryForm::pairs) {

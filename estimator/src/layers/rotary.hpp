@@ -10,7 +10,5 @@ struct Rotated {
 };
 /// q, k of shape [B, heads, S, d], held by the caller.
 Rotated apply_rotary(Eager& g, const RotaryCode&, const LayerContext&, const Tensor& q, const Tensor& k);
-/// Liger's kernel: q and k are turned in place, in backward their gradients.
-Rotated apply_rotary_in_place(Eager& g, const LayerContext&, const Tensor& q, const Tensor& k);
 
 }  // namespace oomplan

@@ -226,12 +226,15 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
     for (const auto& d : leaf.shape) t.shape.push_back(d.coefficient);
     tape->leaves.push_back(std::move(t));
   }
+  // outside of the layers a gradient may be made in another station than its parameter's: Liger's fused head makes it in the loss
+  const auto in_layers = [&](std::size_t station) { return tape->stations[station].place == StationPlace::layers; };
   for (auto& site : tape->sites) {
     if (site.leaf < 0) continue;
     const std::string& name = g.leaves[static_cast<std::size_t>(site.leaf)].name;
     site.leaf = -1;
     for (std::size_t i = 0; i < tape->leaves.size(); ++i)
-      if (tape->leaves[i].name == name && tape->leaves[i].station == site.station) site.leaf = static_cast<int>(i);
+      if (tape->leaves[i].name == name && (tape->leaves[i].station == site.station || !in_layers(site.station)))
+        site.leaf = static_cast<int>(i);
   }
   for (auto& station : tape->stations)
     for (auto& segment : station.backward)

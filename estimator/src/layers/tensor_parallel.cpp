@@ -73,6 +73,7 @@ std::string unsupported_split(const FamilyCode& code, const Layer& layer, const 
   const FeedForward& ff = layer.feed_forward;
   if (options.ulysses > 1) return "tensor parallelism together with Ulysses";
   if (options.adapters.rank > 0) return "tensor parallelism with LoRA";
+  if (options.liger.any()) return "tensor parallelism with Liger's operators";
   if (options.autocast) return "tensor parallelism under autocast";
   if (options.padding_mask || options.kernels == Kernels::hf_eager) return "tensor parallelism with an attention mask";
   if (m.heads % options.tensor != 0 || m.kv_heads % options.tensor != 0)

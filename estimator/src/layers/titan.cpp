@@ -2,6 +2,7 @@
 
 #include "layers/attention.hpp"
 #include "layers/mlp.hpp"
+#include "layers/norms.hpp"
 #include "layers/ops.hpp"
 #include "layers/rotary.hpp"
 #include "layers/tensor_parallel.hpp"
@@ -13,25 +14,6 @@ using namespace ops;
 using axis::B;
 
 bool rotates_pairs(const Architecture& a) { return a.family == "llama"; }
-
-/// F.rms_norm's kernel: saves its input and the inverse root (aten/src/ATen/native/layer_norm.cpp, PyTorch 2.9).
-Tensor fused_norm(Eager& g, const Tensor& x, int weight, const std::string& name) {
-  Tensor w = g.leaf(weight);
-  const bool recorded = g.will_record({&x, &w});
-  Saved saved = recorded ? g.save(x) : Saved();
-  Tensor out = g.make(name + ".output", x.shape, x.dtype);
-  Tensor root = g.make(name + ".rstd", with_last(x.shape, 1), DType::fp32);
-  if (!recorded) return out;
-  Saved saved_root = g.save(root);
-  const Shape width = w.shape;
-  g.record(out, "FusedRmsNormBackward0", {&x, &w}, [=, &g](Gradients in) {
-    (void)saved_root.get();
-    Gradients grads{g.make(name + ".backward", saved.get().shape, in[0].dtype, Category::temporaries)};
-    grads.push_back(g.make(name + ".weight_gradient", width, in[0].dtype, Category::gradients));
-    return grads;
-  });
-  return out;
-}
 
 /// (x.float() * rsqrt(mean of squares + eps)).type_as(x) * weight.
 Tensor norm_by_hand(Eager& g, const Tensor& x, int weight, const std::string& name) {
@@ -125,6 +107,7 @@ Tensor attention(Eager& g, const Architecture& a, const Mixer& m, const LayerLea
 std::string unsupported_titan(const Architecture& a, const KernelOptions& options) {
   if (a.family != "llama" && a.family != "qwen3") return "torchtitan's model of '" + a.family + "' is not supported yet";
   if (a.tied) return "torchtitan's models with tied embeddings are not supported yet";
+  if (options.liger.any()) return "torchtitan's models with Liger's operators are not supported yet";
   if (options.ulysses > 1) return "context parallelism of torchtitan is not supported yet";
   if (options.adapters.rank > 0 || options.autocast || options.padding_mask)
     return "LoRA, autocast and padding masks are not supported yet with torchtitan's models";
@@ -138,7 +121,7 @@ std::string unsupported_titan(const Architecture& a, const KernelOptions& option
 
 Tensor titan_norm(Eager& g, const Tensor& x, const NormLeaf& leaf, const KernelOptions& options, const std::string& name) {
   const DistributedGuard dtensors(g, options.tensor > 1);
-  return options.rms_norm == RmsNorm::fused ? fused_norm(g, x, leaf.weight, name) : norm_by_hand(g, x, leaf.weight, name);
+  return options.rms_norm == RmsNorm::fused ? fused_rms_norm(g, x, leaf.weight, name) : norm_by_hand(g, x, leaf.weight, name);
 }
 
 Tensor run_titan_layer(Eager& g, const Architecture& a, const Layer& layer, const LayerLeaves& w, const KernelOptions& options,

@@ -39,7 +39,7 @@ class Fsdp1 : public FlatResidents<R> {
       if (place == StationPlace::loss && !plan_.loss_inside) leave_root(&tape == plan_.log_probs);
       if (place == StationPlace::chunks || place == StationPlace::finish || place == StationPlace::loss) {
         player.play_all(s, false, micro);
-        if (place == StationPlace::loss && plan_.loss_inside) leave_root(&tape == plan_.log_probs);
+        if (place == plan_.end_of_head && plan_.loss_inside) leave_root(&tape == plan_.log_probs);
         continue;
       }
       player.each_unit(s, false, [&](Unit u, Index at) { forward_unit(player, s, u, at); });

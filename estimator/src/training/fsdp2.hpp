@@ -39,6 +39,7 @@ class Fsdp2 : EngineSites<R> {
     optimizer_ = site("", "optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
     host_parameters_ = host_site("", "parameters on the host", plan.resident);
     host_optimizer_ = host_site("", "optimizer states on the host", plan.optimizer);
+    managed_ = host_site("", "optimizer states in unified memory", plan.optimizer_managed);
     buffers_ = site("", "buffers", plan.buffers, Category::buffers, Holder::resident);
     steps_ = site("", "optimizer.steps", plan.optimizer_steps, Category::optimizer, Holder::resident);
     embedding_part_ = site("embedding", "gradient_part", plan.embedding_part, Category::gradients, Holder::local);
@@ -75,6 +76,7 @@ class Fsdp2 : EngineSites<R> {
   void make_states() {
     if (plan_.cpu_offload) return r_.alloc(host_optimizer_);
     each_state([&](const SiteRef& s, Index i) { r_.alloc(s, i); });
+    if (plan_.optimizer_managed > 0) r_.alloc(managed_);
   }
   void offload_states() {
     r_.alloc(host_optimizer_);
@@ -98,7 +100,7 @@ class Fsdp2 : EngineSites<R> {
       if (place == StationPlace::loss && !plan_.loss_inside) leave_root();
       if (place == StationPlace::chunks || place == StationPlace::finish || place == StationPlace::loss) {
         player.play_all(s, false, micro);
-        if (place == StationPlace::loss && plan_.loss_inside) leave_root();
+        if (plan_.loss_inside && place == plan_.end_of_head) leave_root();
         continue;
       }
       player.each_unit(s, false, [&](Unit u, Index at) { forward_unit(player, s, u, at); });
@@ -531,7 +533,7 @@ class Fsdp2 : EngineSites<R> {
   std::vector<Sites> units_;  ///< of the stations; only when a program is written
   Sites root_;
   DdpBuckets<R> buckets_;
-  SiteRef parameters_, optimizer_, steps_, buffers_, transient_, embedding_part_, host_parameters_, host_optimizer_;
+  SiteRef parameters_, optimizer_, steps_, buffers_, transient_, embedding_part_, host_parameters_, host_optimizer_, managed_;
   std::vector<SiteRef> parameter_sites_, state_sites_, transient_sites_;
   const UnitSites* before_ = nullptr;  ///< whose all-gather output is still held in forward
   Index before_at_;

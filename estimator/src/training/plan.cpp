@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "layers/families.hpp"
+#include "layers/liger.hpp"
 #include "layers/titan.hpp"
+#include "training/optimizers.hpp"
 
 namespace oomplan {
 namespace {
@@ -56,34 +58,19 @@ void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, DType compute, std::
   u.trained_resident += bytes;
 }
 
-std::int64_t states_per_element(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::adamw:
-    case OptimizerKind::adam:
-      return 2;
-    case OptimizerKind::sgd_momentum:
-      return 1;
-    case OptimizerKind::sgd:
-      return 0;
-  }
-  return 0;
-}
-
-bool adam(OptimizerKind kind) { return kind == OptimizerKind::adamw || kind == OptimizerKind::adam; }
-
-/// foreach Adam makes one list of square roots: a copy of a state. The loop holds the previous parameter's denominator beside
-/// the square root and the quotient of its own. Executed, docs/training.md.
-Bytes step_transient(const Tape& tape, const Trainer& t, std::int64_t ranks, Bytes trained) {
-  if (!adam(t.optimizer) || t.optimizer_form == OptimizerForm::fused) return 0;
-  if (t.optimizer_form == OptimizerForm::foreach) return trained;
-  Bytes most = 0, before = 0;
+/// The trained parameters, in the order of the model.
+std::vector<TrainedTensor> trained_tensors(const Tape& tape, const Trainer& t, std::int64_t ranks) {
+  std::vector<TrainedTensor> out;
   for (const auto& leaf : tape.leaves) {
     if (!leaf.trainable) continue;
-    const Bytes own = bytes_of(shard_elements(leaf, ranks), storage_of(leaf, t));
-    most = std::max(most, before + 2 * own);
-    before = own;
+    const Station& station = tape.stations[leaf.station];
+    TrainedTensor one{leaf.shape, shard_elements(leaf, ranks), storage_of(leaf, t), station.count};
+    if (!one.shape.empty()) one.shape[0] = ceil_div(one.shape[0], ranks);
+    one.matrix_of_a_layer = station.place == StationPlace::layers && leaf.shape.size() == 2;
+    one.embedding = station.place == StationPlace::embedding;
+    out.push_back(std::move(one));
   }
-  return most;
+  return out;
 }
 
 /// Under FSDP adapters are cast to the compute dtype like everything else; one device runs them as they are stored. Checkpoints
@@ -100,16 +87,19 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   return o;
 }
 
-/// AgileRL patches what Liger knows and goes on with transformers' own modules where it does not
-/// (agilerl/algorithms/core/base.py _initialize_actors).
-bool runs_liger(const Trainer& t, const Architecture& a) {
-  const FamilyCode* code = find_family_code(a.family);
-  return t.liger && !(code != nullptr && code->liger == LigerCode::none);
+/// Where Liger does not know a family, its modules stay transformers' own: transformers' Trainer (integrations/liger.py) and
+/// AgileRL (agilerl/algorithms/core/base.py _initialize_actors) go on without it.
+LigerOptions liger_options(const Trainer& t, const Architecture& a, bool internals) {
+  LigerOptions o{t.liger.rope, t.liger.rms_norm, t.liger.swiglu, liger_code(t.liger.version).value_or(LigerCode{})};
+  if (const FamilyCode* code = find_family_code(a.family); code != nullptr && code->liger == LigerPatch::none)
+    o.rope = o.rms_norm = o.glu = false;
+  if (!internals) o.multiprocessors = 1;  // what Liger takes a device without multiprocessors for
+  return o;
 }
 
 KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architecture& a, bool internals) {
   KernelOptions k;
-  k.liger = runs_liger(t, a);
+  k.liger = liger_options(t, a, internals);
   k.positions_by_row = t.framework == Framework::agilerl;  // _position_ids_from_mask
   k.kernels = t.kernels;
   k.framework = t.framework;
@@ -148,7 +138,7 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
   p.resident = sum(&FlatBytes::resident);
   if (!p.trains) return;
   p.gradients = sum(&FlatBytes::gradient) + sum(&FlatBytes::adapter_gradients);
-  p.optimizer = p.gradients * states_per_element(t.optimizer);
+  p.optimizer = p.gradients * states_per_element(t);
   p.optimizer_steps = adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * p.flat.shards : 0;
   if (t.cpu_offload_policy)
     p.step_transient = t.clip ? kClipScalars : 0;
@@ -174,7 +164,7 @@ void bucket_rules(TrainPlan& p, const Trainer& t) {
 
 }  // namespace
 
-PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, std::int64_t vocab) {
+PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, const Architecture& a) {
   PassCounts p;
   p.counts.b = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   const std::int64_t whole = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : tokens;
@@ -182,10 +172,13 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, std
   const std::int64_t tokens_of_head =
       p.counts.s * t.layout.tensor;  // tensor parallelism splits them between the layers' halves only
   p.counts.k = t.logits_to_keep > 0 ? std::min(tokens_of_head, t.logits_to_keep) : tokens_of_head;
-  if (takes_hidden(head)) p.counts.k = std::max<std::int64_t>(1, tokens_of_head - 1);  // the last one has no next token
+  if (head == LossHead::agilerl_fused)
+    p.counts.k = std::max<std::int64_t>(1, tokens_of_head - 1);  // the last one has no next token
   const std::int64_t rows = p.counts.b * p.counts.k;
   const std::int64_t parts = chunks_of_sequence(head);
-  const std::int64_t chunk = parts > 0 ? p.counts.b * ceil_div(p.counts.k, parts) : chunk_rows(head, vocab);
+  const std::int64_t chunk = parts > 0                          ? p.counts.b * ceil_div(p.counts.k, parts)
+                             : head == LossHead::liger_fused_ce ? liger::fused_head_rows(rows, a.hidden, a.vocab)
+                                                                : chunk_rows(head, a.vocab);
   p.chunks = chunk > 0 ? ceil_div(rows, chunk) : 1;
   p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
   p.counts.n = p.chunks;
@@ -202,7 +195,7 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.head = critic ? LossHead::value : t.head;
   o.keep_outputs = t.keep_outputs;
   o.slice_hidden = t.logits_to_keep > 0;
-  o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass_counts(t, tokens, o.head, a.vocab).chunks));
+  o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass_counts(t, tokens, o.head, a).chunks));
   o.critic = critic;
   return o;
 }
@@ -222,9 +215,9 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   TrainPlan p;
   p.train = trains ? tapes.train.get() : nullptr;
   p.log_probs = tapes.log_probs.get();
-  p.train_counts = pass_counts(t, t.tokens_per_micro_batch, head, a.vocab);
-  p.log_prob_counts = pass_counts(
-      t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head, a.vocab);
+  p.train_counts = pass_counts(t, t.tokens_per_micro_batch, head, a);
+  p.log_prob_counts =
+      pass_counts(t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head, a);
   p.flattened = engine == EngineKind::fsdp1;
   p.sharded = p.flattened || engine == EngineKind::fsdp2;
   p.ranks = p.sharded ? t.layout.data * t.layout.context / std::max<std::int64_t>(1, t.replicas) : 1;
@@ -242,6 +235,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.cpu_offload = t.cpu_offload_policy;
   if (engine == EngineKind::ddp && trains) bucket_rules(p, t);
   p.loss_inside = inside_model(head);
+  p.end_of_head = runs_in_chunks(head) ? StationPlace::chunks : StationPlace::loss;
   const DType trained_in = t.lora.rank > 0 && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
   p.casts_gradients = trained_in != t.reduce;
 
@@ -264,7 +258,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   };
   if (p.sharded && trains && t.layout.tensor > 1)
     p.embedding_part = bytes_of(ceil_div(a.vocab, t.layout.tensor) * a.hidden, t.compute);
-  std::int64_t parameters = 0, tensors = 0, largest = 0;
+  std::int64_t parameters = 0, largest = 0;
   Bytes trained = 0;
   p.last_leaf.assign(tape.stations.size(), -1);
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
@@ -280,21 +274,24 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     if (leaf.trainable) {
       (p.wrapped[unit] ? p.last_leaf[unit] : p.root_last_leaf) = static_cast<int>(i);
       trained += bytes;
-      tensors += copies;
     }
     largest = std::max(largest, leaf.elements());
   }
   p.frozen_copies = t.lora.frozen_copies;
   p.step_every = t.step_every_micro_batch;
-  p.states_by_tensor = trains && t.lora.rank > 0 && !p.sharded && !t.cpu_offload_policy;
-  p.state_bytes_of = states_per_element(t.optimizer);
+  p.states_by_tensor = trains && t.lora.rank > 0 && !p.sharded && !t.cpu_offload_policy && element_by_element(t.optimizer);
+  p.state_bytes_of = states_per_element(t);
   for (const auto& u : units) p.units.push_back(bytes_of_unit(u, t, p.ranks));
   p.root = bytes_of_unit(root, t, p.ranks);
   p.gradients = trains ? trained : 0;
   p.buckets = trains && engine == EngineKind::ddp ? trained : 0;
-  p.optimizer = trains ? trained * states_per_element(t.optimizer) : 0;
-  p.optimizer_steps = trains && adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * tensors : 0;
-  p.step_transient = trains ? step_transient(tape, t, p.ranks, trained) : 0;
+  if (trains) {
+    const OptimizerBytes cost = optimizer_bytes(t, trained_tensors(tape, t, p.ranks));
+    p.optimizer = cost.states;
+    p.optimizer_managed = cost.managed;
+    p.optimizer_steps = cost.steps;
+    p.step_transient = cost.transient;
+  }
   if (p.flattened) flatten(p, tape, t);
   p.full_compute = bytes_of(parameters, t.compute);
   p.largest_tensor = bytes_of(largest, t.compute);

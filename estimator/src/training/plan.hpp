@@ -58,7 +58,7 @@ struct PassCounts {
   std::int64_t chunks = 1;
 };
 /// Token counts of a pass from tokens of one data-parallel rank: divided by Ulysses, cut into chunks.
-PassCounts pass_counts(const Trainer&, std::int64_t tokens, LossHead head, std::int64_t vocab);
+PassCounts pass_counts(const Trainer&, std::int64_t tokens, LossHead head, const Architecture&);
 
 struct TrainPlan {
   const Tape* train = nullptr;  ///< null: this role only runs log-probs
@@ -81,6 +81,7 @@ struct TrainPlan {
   bool step_every = false;         ///< an optimizer step behind each micro-batch
   Bytes gradients = 0;             ///< all sharded (or whole) gradients
   Bytes optimizer = 0;             ///< states
+  Bytes optimizer_managed = 0;     ///< states in unified memory: paged optimizers
   Bytes optimizer_steps = 0;       ///< step counters on the device (fused)
   Bytes buckets = 0;               ///< DDP: of the reduction, all together
   Bytes step_transient = 0;        ///< what the optimizer step holds above parameters, gradients and states
@@ -98,7 +99,8 @@ struct TrainPlan {
   bool reentrant = false;  ///< layers are checkpointed so
   bool sync_every = true;
   bool offload_parameters = false, offload_optimizer = false, cpu_offload = false;
-  bool loss_inside = true;  ///< the loss is part of the root's forward pass
+  bool loss_inside = true;                        ///< the loss is part of the root's forward pass
+  StationPlace end_of_head = StationPlace::loss;  ///< its last station then
   bool trains = true;
   Bytes embedding_part = 0;      ///< tensor parallelism: this rank's part of the embedding's gradient, which is made whole
   bool casts_gradients = false;  ///< the reduced gradient is cast to the storage dtype of what is trained

@@ -1,0 +1,123 @@
+"""Rows of one operator: what Liger-Kernel's benchmark scripts measured (benchmark/scripts and benchmark/data of the repository).
+
+A script makes the modules of all providers, calls one of them ten times and takes the median of max_memory_allocated; gradients
+stay from call to call. What differs from script to script is in SCRIPTS.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from corpus import CannotExpress, Row, find_gpu
+
+# kernel of the CSV: operator of oomplan, its settings, axis and configuration keys of the sizes
+SCRIPTS: dict[str, Row] = {
+    "cross_entropy": {
+        "name": "cross_entropy",
+        "sizes": {"tokens": ("B", "T"), "vocab": ("V",)},
+        "dtype": "fp32",
+        "by": {"huggingface": "torch"},
+    },
+    "geglu": {
+        "name": "swiglu",
+        "sizes": {"tokens": ("bsz", "T"), "hidden": ("hidden_size",), "width": ("intermediate_size",)},
+        "retain_graph": True,
+    },
+    "swiglu": {
+        "name": "swiglu",
+        "sizes": {"tokens": ("B", "T"), "hidden": ("hidden_size",), "width": ("intermediate_size",)},
+        "retain_graph": True,
+    },
+    "rms_norm": {
+        "name": "rms_norm",
+        "sizes": {"tokens": ("M",), "hidden": ("H",)},
+        "weights": "fp32",
+        "retain_graph": True,
+    },
+    "megatron_rms_norm": {
+        "name": "rms_norm",
+        "sizes": {"tokens": ("S", "B"), "hidden": ("H",)},
+        "gradient_held": False,
+        "in_place": 0,
+        "by": {"megatron": "torch"},
+    },
+    "fused_linear_cross_entropy": {
+        "name": "fused_linear_cross_entropy",
+        "sizes": {"tokens": ("BT",), "hidden": ("H",), "vocab": ("V",)},
+        "modules": 2,
+        "by": {"huggingface": "torch"},
+    },
+}
+for tiled in ("tiled_swiglu", "tiled_geglu"):
+    SCRIPTS[tiled] = {
+        "name": "swiglu",
+        "sizes": {
+            "tokens": ("bsz", "T"),
+            "hidden": ("hidden_size",),
+            "width": ("intermediate_size",),
+            "shards": ("num_shards",),
+        },
+        "retain_graph": True,
+    }
+NOT_DESCRIBED = {
+    "embedding": "the process held what earlier measurements had left: 12 GiB above the tensors of the call",
+    "fused_linear_cpo_loss": "a loss compiled by torch.compile, or a test's reference of it",
+    "fused_linear_simpo_loss": "a loss compiled by torch.compile, or a test's reference of it",
+    "distill_jsd_loss": "a loss compiled by torch.compile, or a test's reference of it",
+    "kto_loss": "a loss compiled by torch.compile, or a test's reference of it",
+    "fused_linear_grpo_loss_token": "a loss compiled by torch.compile, or a test's reference of it",
+    "fused_linear_grpo_loss_sequence": "a loss compiled by torch.compile, or a test's reference of it",
+}
+
+
+def size_of(row: Row, keys: tuple[str, ...]) -> int:
+    arch = row["arch"]
+    product = 1
+    for key in keys:
+        value = arch.get(key, arch.get("config", {}).get(key))
+        if value is None:
+            raise CannotExpress(f"the size {key} is not stated")
+        product *= int(value)
+    return product
+
+
+def provider_of(row: Row) -> str:
+    notes = str(row.get("notes") or "")
+    if notes.startswith("provider="):
+        return notes.removeprefix("provider=").split(";")[0].strip()
+    return str(row.get("loss_kernel") or "")
+
+
+def operator_call(row: Row) -> Row:
+    kernel = row.get("model")
+    framework = str(row.get("framework") or "")
+    if framework == "torch" and kernel is None:
+        raise CannotExpress("who holds the logits of this head is not stated")
+    if not framework.startswith("Liger-Kernel"):
+        raise CannotExpress("one operator of a framework that is not described")
+    if kernel in NOT_DESCRIBED:
+        raise CannotExpress(NOT_DESCRIBED[str(kernel)])
+    script = SCRIPTS.get(str(kernel))
+    if script is None:
+        raise CannotExpress(f"the operator {kernel} is not supported yet")
+    provider = provider_of(row)
+    by = script.get("by", {}).get(provider, provider)
+    if by == "liger":
+        by = f"liger {framework.split()[-1]}"
+        if kernel == "rms_norm" and framework.split()[-1] < "0.4":
+            raise CannotExpress("the buffer of the reduction over rows inside torch.sum is not described")
+    sizes = {name: size_of(row, keys) for name, keys in script["sizes"].items()}
+    if "in_place" in script:
+        sizes["in_place"] = script["in_place"]
+    call: dict[str, Any] = {
+        "name": script["name"],
+        "by": by,
+        "sizes": sizes,
+        "dtype": script.get("dtype", "bf16"),
+        "weights": script.get("weights", ""),
+        "pass_": str(row["phase"]).split(": ")[1],
+        "retain_graph": script.get("retain_graph", False),
+        "gradient_held": script.get("gradient_held", True),
+        "modules": script.get("modules", 1),
+    }
+    return {**call, "gpu": find_gpu(row["gpu"])}

@@ -1,0 +1,154 @@
+#include "training/optimizers.hpp"
+
+#include <algorithm>
+
+namespace oomplan {
+namespace {
+
+constexpr Bytes kFp32 = 4;
+
+/// bitsandbytes/optim/optimizer.py: which states a parameter has, in how many bits.
+struct Blockwise {
+  int states = 0;  ///< 0: not an optimizer of bitsandbytes
+  int bits = 32;
+  bool paged = false;
+};
+Blockwise blockwise(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::adamw_8bit:
+      return {2, 8, false};
+    case OptimizerKind::paged_adamw_8bit:
+      return {2, 8, true};
+    case OptimizerKind::paged_adamw_32bit:
+      return {2, 32, true};
+    case OptimizerKind::lion_32bit:
+      return {1, 32, false};
+    case OptimizerKind::lion_8bit:
+      return {1, 8, false};
+    case OptimizerKind::paged_lion_32bit:
+      return {1, 32, true};
+    case OptimizerKind::paged_lion_8bit:
+      return {1, 8, true};
+    default:
+      return {};
+  }
+}
+
+/// Eight bits an element and one fp32 a block of 256; small tensors and embeddings in fp32. Only large tensors are paged. The two
+/// tables of 256 quantised values are one for all tensors. The step makes nothing.
+OptimizerBytes blockwise_bytes(const Blockwise& kind, const std::vector<TrainedTensor>& tensors) {
+  constexpr std::int64_t kBlock = 256, kSmallestQuantised = 4096, kSmallestPaged = 100000;
+  OptimizerBytes out;
+  bool quantises = false;
+  for (const TrainedTensor& t : tensors) {
+    const bool quantised = kind.bits == 8 && t.elements >= kSmallestQuantised && !t.embedding;
+    const Bytes state = quantised ? t.elements : kFp32 * t.elements;
+    (kind.paged && t.elements >= kSmallestPaged ? out.managed : out.states) += kind.states * state * t.copies;
+    if (quantised) out.states += kind.states * kFp32 * ceil_div(t.elements, kBlock) * t.copies;
+    quantises = quantises || quantised;
+  }
+  if (quantises) out.states += kind.states * kFp32 * kBlock;
+  return out;
+}
+
+/// foreach Adam makes one list of square roots: a copy of a state. The loop holds the previous parameter's denominator beside
+/// the square root and the quotient of its own.
+OptimizerBytes elementwise(const Trainer& t, const std::vector<TrainedTensor>& tensors) {
+  OptimizerBytes out;
+  Bytes all = 0, before = 0;
+  std::int64_t count = 0;
+  for (const TrainedTensor& tensor : tensors) {
+    const Bytes own = bytes_of(tensor.elements, tensor.storage);
+    all += own * tensor.copies;
+    count += tensor.copies;
+    out.states += states_per_element(t) * own * tensor.copies;
+    if (adam(t.optimizer) && t.optimizer_form == OptimizerForm::loop) out.transient = std::max(out.transient, before + 2 * own);
+    before = own;
+  }
+  if (!adam(t.optimizer)) return out;
+  if (t.optimizer_form == OptimizerForm::foreach) out.transient = all;
+  if (t.optimizer_form == OptimizerForm::fused) out.steps = 4 * count;
+  return out;
+}
+
+/// Second moments of a matrix: one number a row and one a column, over the last two axes.
+std::int64_t factored(const TrainedTensor& t) {
+  if (t.shape.size() < 2) return t.elements;
+  const std::int64_t rows = t.shape[t.shape.size() - 2], columns = t.shape.back();
+  return t.elements / columns + t.elements / rows;
+}
+
+/// transformers' Adafactor: states in fp32, and one number; the step works on fp32 copies of gradient and parameter, makes the
+/// update and its negative, and holds the last tensor's update until the next one's is there.
+OptimizerBytes adafactor(const std::vector<TrainedTensor>& tensors) {
+  OptimizerBytes out;
+  std::int64_t before = 0;
+  for (const TrainedTensor& t : tensors) {
+    out.states += kFp32 * (factored(t) + 1) * t.copies;
+    const std::int64_t tensors_made = t.storage == DType::fp32 ? 2 : 4;
+    const auto step = [&](std::int64_t last) {
+      out.transient = std::max(out.transient, kFp32 * (tensors_made * t.elements + last));
+    };
+    step(before);
+    if (t.copies > 1) step(t.elements);
+    before = t.elements;
+  }
+  return out;
+}
+
+/// torch.optim.Adafactor, one parameter after another: in the parameter's format; the estimate becomes the update in place, and
+/// is held until the next one is there.
+OptimizerBytes torch_adafactor(const std::vector<TrainedTensor>& tensors) {
+  OptimizerBytes out;
+  Bytes before = 0;
+  for (const TrainedTensor& t : tensors) {
+    const Bytes own = bytes_of(t.elements, t.storage);
+    out.states += (bytes_of(factored(t), t.storage) + kFp32) * t.copies;
+    const Bytes made = t.shape.size() < 2 ? 2 * own : own;
+    out.transient = std::max({out.transient, made + before, t.copies > 1 ? made + own : 0});
+    before = own;
+  }
+  return out;
+}
+
+/// torch.optim.Muon for the matrices of the layers, AdamW for all else: Newton-Schulz holds the update, two copies in bf16 and
+/// two products of it with itself, of the shorter side squared.
+OptimizerBytes muon(const Trainer& t, const std::vector<TrainedTensor>& tensors) {
+  std::vector<TrainedTensor> matrices, others;
+  for (const TrainedTensor& tensor : tensors) (tensor.matrix_of_a_layer ? matrices : others).push_back(tensor);
+  Trainer with = t;
+  with.optimizer = OptimizerKind::adamw;
+  OptimizerBytes out = elementwise(with, others);
+  for (const TrainedTensor& m : matrices) {
+    const Bytes own = bytes_of(m.elements, m.storage);
+    const std::int64_t side = std::min(m.shape[0], m.shape[1]);
+    out.states += own * m.copies;
+    out.transient = std::max(out.transient, own + 2 * bytes_of(m.elements + side * side, DType::bf16));
+  }
+  return out;
+}
+
+}  // namespace
+
+bool adam(OptimizerKind kind) { return kind == OptimizerKind::adamw || kind == OptimizerKind::adam; }
+
+std::int64_t states_per_element(const Trainer& t) {
+  if (adam(t.optimizer)) return t.amsgrad ? 3 : 2;
+  return t.optimizer == OptimizerKind::sgd_momentum ? 1 : 0;
+}
+
+OptimizerBytes optimizer_bytes(const Trainer& t, const std::vector<TrainedTensor>& tensors) {
+  if (const Blockwise kind = blockwise(t.optimizer); kind.states > 0) return blockwise_bytes(kind, tensors);
+  switch (t.optimizer) {
+    case OptimizerKind::adafactor:
+      return adafactor(tensors);
+    case OptimizerKind::torch_adafactor:
+      return torch_adafactor(tensors);
+    case OptimizerKind::muon:
+      return muon(t, tensors);
+    default:
+      return elementwise(t, tensors);
+  }
+}
+
+}  // namespace oomplan

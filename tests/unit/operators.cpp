@@ -1,0 +1,115 @@
+// One operator by itself, against what linkedin/Liger-Kernel measured on real GPUs (benchmark/data/all_benchmark_data.csv).
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+
+#include <oomplan/operators.hpp>
+
+#include "catalog/catalog.hpp"
+#include "layers/liger.hpp"
+
+namespace {
+
+using namespace oomplan;
+
+OperatorCall call(std::string name, std::string by, std::map<std::string, std::int64_t, std::less<>> sizes, OperatorPass pass) {
+  OperatorCall c;
+  c.name = std::move(name);
+  c.by = std::move(by);
+  c.sizes = std::move(sizes);
+  c.pass = pass;
+  c.retain_graph = true;
+  c.gpu = "A100-80GB";
+  return c;
+}
+double mebibytes(const OperatorCall& c) { return static_cast<double>(ask(c, Catalog::builtin()).allocated) / kMiB; }
+
+TEST_CASE("a gated MLP takes what was measured") {
+  using enum OperatorPass;
+  const auto mlp = [](const char* by, std::int64_t tokens, OperatorPass pass) {
+    return mebibytes(call("swiglu", by, {{"tokens", tokens}, {"hidden", 4096}, {"width", 11008}}, pass));
+  };
+  CHECK(mlp("liger 0.2.1", 4 * 1024, full) == doctest::Approx(1100.25));
+  CHECK(mlp("liger 0.2.1", 4 * 8192, full) == doctest::Approx(4474.25));
+  CHECK(mlp("huggingface", 4 * 1024, full) == doctest::Approx(1294.25));
+  CHECK(mlp("huggingface", 4 * 8192, full) == doctest::Approx(6372.25));
+  CHECK(mlp("liger 0.2.1", 8 * 1024, forward) == doctest::Approx(918.25));
+  CHECK(mlp("huggingface", 8 * 8192, forward) == doctest::Approx(6802.25));
+  CHECK(mlp("liger 0.2.1", 8 * 1024, backward) == doctest::Approx(1582.25));
+  CHECK(mlp("huggingface", 8 * 8192, backward) == doctest::Approx(12212.25));
+}
+
+TEST_CASE("a tiled MLP takes what was measured") {
+  using enum OperatorPass;
+  const auto mlp = [](const char* by, std::int64_t tokens, OperatorPass pass) {
+    OperatorCall c = call("swiglu", by, {{"tokens", 2 * tokens}, {"hidden", 2048}, {"width", 4096}, {"shards", 4}}, pass);
+    c.gpu = "RTX4090-24GB";
+    return mebibytes(c);
+  };
+  CHECK(mlp("liger_tiled", 2048, full) == doctest::Approx(244.25));
+  CHECK(mlp("liger_tiled", 16384, full) == doctest::Approx(1056.25));
+  CHECK(mlp("liger_tiled", 8192, forward) == doctest::Approx(288.25));
+  CHECK(mlp("liger_tiled", 4096, backward) == doctest::Approx(360.25));
+  CHECK(mlp("deepspeed_tiled", 16384, full) == doctest::Approx(1168.25));
+  CHECK(mlp("deepspeed_tiled", 8192, forward) == doctest::Approx(272.25));
+}
+
+TEST_CASE("losses and norms take what was measured") {
+  using enum OperatorPass;
+  const auto loss = [](const char* by, std::int64_t vocab) {
+    OperatorCall c = call("cross_entropy", by, {{"tokens", 16384}, {"vocab", vocab}}, full);
+    c.retain_graph = false;
+    c.dtype = DType::fp32;
+    return mebibytes(c);
+  };
+  CHECK(loss("torch", 4096) == doctest::Approx(1280.126).epsilon(1e-4));
+  CHECK(loss("liger 0.2.1", 4096) == doctest::Approx(256.3286).epsilon(1e-3));
+  const auto head = [](const char* by, std::int64_t tokens) {
+    OperatorCall c = call("fused_linear_cross_entropy", by, {{"tokens", tokens}, {"hidden", 4096}, {"vocab", 128256}}, full);
+    c.retain_graph = false;
+    c.modules = 2;
+    return mebibytes(c);
+  };
+  CHECK(head("torch", 4096) == doctest::Approx(6092.2822).epsilon(1e-4));
+  CHECK(head("liger 0.4.2", 4096) == doctest::Approx(4245.5479).epsilon(1e-4));
+  CHECK(head("liger 0.4.2", 32768) == doctest::Approx(5794.6260).epsilon(1e-3));
+  const auto norm = [](const char* by, std::int64_t hidden) {
+    OperatorCall c = call("rms_norm", by, {{"tokens", 2048}, {"hidden", hidden}}, full);
+    c.weights = DType::fp32;
+    return mebibytes(c);
+  };
+  CHECK(norm("huggingface", 1024) == doctest::Approx(80.0195).epsilon(1e-4));
+  CHECK(norm("huggingface", 32768) == doctest::Approx(2560.3828).epsilon(1e-4));
+}
+
+TEST_CASE("chunks of the fused head are a power of two of rows") {
+  CHECK(liger::fused_head_rows(4096, 4096, 128256) == 128);
+  CHECK(liger::fused_head_rows(32768, 4096, 128256) == 1024);
+  CHECK(liger::fused_head_rows(100, 4096, 1000) == 128);
+}
+
+TEST_CASE("what an operator is not asked for with is said") {
+  const auto why = [](const OperatorCall& c) -> std::string {
+    try {
+      ask(c, Catalog::builtin());
+    } catch (const InputError& e) {
+      return e.problems.front().place.path;
+    }
+    return "nothing";
+  };
+  using enum OperatorPass;
+  CHECK(why(call("conv2d", "", {}, full)) == "operator");
+  CHECK(why(call("rms_norm", "unsloth", {{"tokens", 1}, {"hidden", 1}}, full)) == "by");
+  CHECK(why(call("rms_norm", "liger 0.1.0", {{"tokens", 1}, {"hidden", 1}}, full)) == "by");
+  CHECK(why(call("rms_norm", "huggingface 5", {{"tokens", 1}, {"hidden", 1}}, full)) == "by");
+  CHECK(why(call("rms_norm", "", {{"tokens", 1}}, full)) == "sizes.hidden");
+  CHECK(why(call("rms_norm", "", {{"tokens", 1}, {"hidden", 0}}, full)) == "sizes.hidden");
+  CHECK(why(call("rms_norm", "", {{"tokens", 1}, {"hidden", 1}, {"vocab", 1}}, full)) == "sizes.vocab");
+  CHECK(why(call("rms_norm", "", {{"tokens", -1}, {"hidden", 1}}, full)) == "sizes.tokens");
+  CHECK(why(call("rms_norm", "", {{"tokens", std::int64_t{1} << 30}, {"hidden", 1}}, full)) == "sizes.tokens");
+  CHECK(why(call("swiglu", "liger_tiled", {{"tokens", 8}, {"hidden", 8}, {"width", 8}, {"shards", 0}}, full)) == "sizes.shards");
+  CHECK(why(call("rms_norm", "", {{"tokens", 2}, {"hidden", 2}}, full)) == "nothing");
+}
+
+}  // namespace
