@@ -81,6 +81,16 @@ TEST_CASE("losses and norms take what was measured") {
   };
   CHECK(norm("huggingface", 1024) == doctest::Approx(80.0195).epsilon(1e-4));
   CHECK(norm("huggingface", 32768) == doctest::Approx(2560.3828).epsilon(1e-4));
+  const auto layer = [](const char* by, std::int64_t hidden) {
+    OperatorCall c = call("layer_norm", by, {{"tokens", 4096}, {"hidden", hidden}}, full);
+    c.dtype = c.weights = DType::fp32;
+    return mebibytes(c);
+  };
+  CHECK(layer("torch", 1024) == doctest::Approx(80.0625).epsilon(2e-4));
+  CHECK(layer("torch", 16384) == doctest::Approx(1280.5313).epsilon(2e-4));
+  CHECK(layer("liger 0.2.1", 1024) == doctest::Approx(80.90625).epsilon(2e-4));
+  CHECK(layer("liger 0.2.1", 16384) == doctest::Approx(1294.0313).epsilon(2e-4));
+  CHECK(layer("liger 0.6.1", 16384) == doctest::Approx(1280.5313).epsilon(2e-4));
 }
 
 TEST_CASE("chunks of the fused head are a power of two of rows") {
