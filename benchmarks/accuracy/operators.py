@@ -34,6 +34,15 @@ SCRIPTS: dict[str, Row] = {
         "weights": "fp32",
         "retain_graph": True,
     },
+    "layer_norm": {
+        "name": "layer_norm",
+        "sizes": {"tokens": ("M",), "hidden": ("N|H",)},
+        "weights": "fp32",
+        "dtype": "fp32",
+        "retain_graph": True,
+        "by": {"huggingface": "torch"},
+        "release": {"0.6.0": "0.6.1"},  # measured with the change that came after the release
+    },
     "megatron_rms_norm": {
         "name": "rms_norm",
         "sizes": {"tokens": ("S", "B"), "hidden": ("H",)},
@@ -73,8 +82,9 @@ NOT_DESCRIBED = {
 def size_of(row: Row, keys: tuple[str, ...]) -> int:
     arch = row["arch"]
     product = 1
+    stated = {**arch.get("config", {}), **arch}
     for key in keys:
-        value = arch.get(key, arch.get("config", {}).get(key))
+        value = next((stated[name] for name in key.split("|") if stated.get(name) is not None), None)
         if value is None:
             raise CannotExpress(f"the size {key} is not stated")
         product *= int(value)
@@ -103,7 +113,8 @@ def operator_call(row: Row) -> Row:
     provider = provider_of(row)
     by = script.get("by", {}).get(provider, provider)
     if by == "liger":
-        by = f"liger {framework.split()[-1]}"
+        release = framework.split()[-1]
+        by = f"liger {script.get('release', {}).get(release, release)}"
         if kernel == "rms_norm" and framework.split()[-1] < "0.4":
             raise CannotExpress("the buffer of the reduction over rows inside torch.sum is not described")
     sizes = {name: size_of(row, keys) for name, keys in script["sizes"].items()}

@@ -194,3 +194,14 @@ def test_the_version_has_one_source() -> None:
 
 def test_all_names_exist() -> None:
     assert all(hasattr(oomplan, name) for name in oomplan.__all__)
+
+
+def test_op_answers_for_one_operator() -> None:
+    measured = 1100.25 * 2**20  # linkedin/Liger-Kernel benchmark/data, A100
+    answer = oomplan.op("swiglu", by="liger 0.2.1", retain_graph=True, gpu="A100-80GB", tokens=4096, hidden=4096, width=11008)
+    assert answer["allocated"] == measured
+    assert answer["resident"] < answer["allocated"] <= answer["reserved"] and answer["live"]
+    with pytest.raises(oomplan.InputError, match=r"sizes\.width"):
+        oomplan.op("swiglu", tokens=1, hidden=1)
+    with pytest.raises(oomplan.InputError, match="pass"):
+        oomplan.op("swiglu", pass_="sideways", tokens=1, hidden=1, width=1)

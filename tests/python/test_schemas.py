@@ -55,6 +55,8 @@ def test_examples(command: str, path: Path) -> None:
     "arguments",
     [
         ["gpus"],
+        ["op", "swiglu", "tokens=64", "hidden=32", "width=96", "--by", "liger"],
+        ["op", "swiglu", "tokens=64"],
         ["facts"],
         ["facts", "vllm", "--version", "0.11.0"],
         ["model", "qwen2.5-7b"],

@@ -81,6 +81,43 @@ TEST_CASE("losses and norms take what was measured") {
   };
   CHECK(norm("huggingface", 1024) == doctest::Approx(80.0195).epsilon(1e-4));
   CHECK(norm("huggingface", 32768) == doctest::Approx(2560.3828).epsilon(1e-4));
+  const auto layer = [](const char* by, std::int64_t hidden) {
+    OperatorCall c = call("layer_norm", by, {{"tokens", 4096}, {"hidden", hidden}}, full);
+    c.dtype = c.weights = DType::fp32;
+    return mebibytes(c);
+  };
+  CHECK(layer("torch", 1024) == doctest::Approx(80.0625).epsilon(2e-4));
+  CHECK(layer("torch", 16384) == doctest::Approx(1280.5313).epsilon(2e-4));
+  CHECK(layer("liger 0.2.1", 1024) == doctest::Approx(80.90625).epsilon(2e-4));
+  CHECK(layer("liger 0.2.1", 16384) == doctest::Approx(1294.0313).epsilon(2e-4));
+  CHECK(layer("liger 0.6.1", 16384) == doctest::Approx(1280.5313).epsilon(2e-4));
+}
+
+// Liger's own Python functions of each release, executed by PyTorch 2.13 on the meta device: highest level of the third call,
+// tensors rounded to 512 bytes, no workspaces. The replay is above it by what large blocks leave unsplit.
+TEST_CASE("the fused head takes what each release of Liger made") {
+  struct Executed {
+    const char* release;
+    double mebibytes;
+  };
+  for (const auto& [release, executed] : {Executed{"0.2.1", 215.148},
+                                          {"0.3.1", 215.149},
+                                          {"0.4.2", 215.149},
+                                          {"0.5.0", 211.243},
+                                          {"0.5.2", 211.243},
+                                          {"0.5.3", 207.338},
+                                          {"0.5.10", 207.338},
+                                          {"0.6.1", 207.338},
+                                          {"0.6.2", 390.932},
+                                          {"0.7.0", 390.932},
+                                          {"0.8.2", 390.932}}) {
+    CAPTURE(release);
+    OperatorCall c = call("fused_linear_cross_entropy", "liger " + std::string(release),
+                          {{"tokens", 2048}, {"hidden", 1024}, {"vocab", 32000}}, OperatorPass::full);
+    c.retain_graph = false;
+    constexpr double kWorkspaces = 16.25;
+    CHECK(mebibytes(c) - kWorkspaces == doctest::Approx(executed).epsilon(4e-3));
+  }
 }
 
 TEST_CASE("chunks of the fused head are a power of two of rows") {

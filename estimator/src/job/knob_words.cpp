@@ -10,7 +10,7 @@ namespace {
 struct Word {
   std::string_view theirs, ours;
 };
-constexpr std::array<Word, 79> kWords{{
+constexpr std::array<Word, 81> kWords{{
     {"max_tokens_per_mb", "tokens_per_micro_batch"},
     {"max_tokens_per_gpu", "tokens_per_micro_batch"},
     {"ppo_max_token_len_per_gpu", "tokens_per_micro_batch"},
@@ -50,6 +50,8 @@ constexpr std::array<Word, 79> kWords{{
     {"reduce", "precision.reduce"},
     {"reduce_dtype", "precision.reduce"},
     {"grad_reduce_dtype", "precision.reduce"},
+    {"use_liger", "liger"},
+    {"use_liger_kernel", "liger"},
     {"attn_impl", "kernels"},
     {"attn_implementation", "kernels"},
     {"loss", "head"},

@@ -21,34 +21,34 @@ struct Projected {
 
 /// Falcon's one key or value: fused[..., [i], :], a copy. The index is saved.
 Tensor one_head(Eager& g, const Mixer& m, const Tensor& fused, const std::string& name) {
-  const Dim S = fused.shape[1];
-  Tensor by_head = fused.alias({B, S, Dim(m.heads + 2), Dim(m.head_dim)});
+  const Dim tokens = fused.shape[1];
+  Tensor by_head = fused.alias({B, tokens, Dim(m.heads + 2), Dim(m.head_dim)});
   by_head.grad_fn = fused.grad_fn;
   Tensor index = g.make(name + ".index", {Dim(1)}, DType::int64);
-  return index_rows(g, std::move(by_head), index, {B, S, Dim(1), Dim(m.head_dim)}, name);
+  return index_rows(g, std::move(by_head), index, {B, tokens, Dim(1), Dim(m.head_dim)}, name);
 }
 
 Projected project_fused(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const Tensor& x) {
-  const Dim S = x.shape[1];
+  const Dim tokens = x.shape[1];
   Projected out;
-  out.fused = project(g, code, x, w.qkv, w.qkv_bias, {B, S, Dim(m.q_width() + m.k_width() + m.v_width())}, "qkv");
+  out.fused = project(g, code, x, w.qkv, w.qkv_bias, {B, tokens, Dim(m.q_width() + m.k_width() + m.v_width())}, "qkv");
   if (code.fused_qkv == FusedQkv::split) {
     std::vector<Tensor> parts =
-        split(g, out.fused, {{B, S, Dim(m.q_width())}, {B, S, Dim(m.k_width())}, {B, S, Dim(m.v_width())}});
+        split(g, out.fused, {{B, tokens, Dim(m.q_width())}, {B, tokens, Dim(m.k_width())}, {B, tokens, Dim(m.v_width())}});
     out.query = std::move(parts[0]);
     out.key = std::move(parts[1]);
     out.value = std::move(parts[2]);
     return out;
   }
   if (code.fused_qkv == FusedQkv::multi_query) {
-    out.query = slice(g, out.fused, {B, S, Dim(m.q_width())});
+    out.query = slice(g, out.fused, {B, tokens, Dim(m.q_width())});
     out.key = one_head(g, m, out.fused, "k");
     out.value = one_head(g, m, out.fused, "v");
     return out;
   }
-  out.query = slice(g, out.fused, {B, S, Dim(m.q_width())});
-  out.key = slice(g, out.fused, {B, S, Dim(m.k_width())});
-  out.value = slice(g, out.fused, {B, S, Dim(m.v_width())});
+  out.query = slice(g, out.fused, {B, tokens, Dim(m.q_width())});
+  out.key = slice(g, out.fused, {B, tokens, Dim(m.k_width())});
+  out.value = slice(g, out.fused, {B, tokens, Dim(m.v_width())});
   return out;
 }
 
@@ -67,18 +67,18 @@ Tensor normed_heads(Eager& g, const FamilyCode& code, Tensor x, const NormLeaf& 
 /// Norms over all heads stand in front of the view as heads, norms over one head behind it.
 Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const KernelOptions& options,
                       const Tensor& x) {
-  const Dim S = x.shape[1];
+  const Dim tokens = x.shape[1];
   Projected out;
   if (w.qkv >= 0) {
     out = project_fused(g, code, m, w, x);
   } else {
     const auto projected = [&](int weight, int bias, std::int64_t width, const std::string& name) {
-      return project(g, code, x, weight, bias, {B, S, Dim(width)}, name);
+      return project(g, code, x, weight, bias, {B, tokens, Dim(width)}, name);
     };
     const bool split = options.tensor > 1;
     const auto normed = [&](Tensor t, std::int64_t heads, const NormLeaf& norm, const std::string& name) {
-      if (m.qk_norm == QkNorm::head) t.shape = {B, S, Dim(heads), Dim(m.head_dim)};
-      if (m.qk_norm == QkNorm::head && code.norms_heads) t.shape = {B, Dim(heads), S, Dim(m.head_dim)};
+      if (m.qk_norm == QkNorm::head) t.shape = {B, tokens, Dim(heads), Dim(m.head_dim)};
+      if (m.qk_norm == QkNorm::head && code.norms_heads) t.shape = {B, Dim(heads), tokens, Dim(m.head_dim)};
       if (m.qk_norm != QkNorm::none && !code.rotary.before_norm)
         t = options.liger.rms_norm ? run_norm(g, code.norm, Tensor(t), norm, name + "_norm", options.liger)
                                    : normed_heads(g, code, std::move(t), norm, split, name);
@@ -89,17 +89,17 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
     out.value = projected(w.v, w.v_bias, m.v_width(), "v");
   }
   if (code.scales_projection) out.query = scale(g, std::move(out.query), "q_scaled");
-  out.query.shape = {B, Dim(m.heads), S, Dim(m.head_dim)};
-  out.key.shape = out.value.shape = {B, Dim(m.kv_heads), S, Dim(m.head_dim)};
+  out.query.shape = {B, Dim(m.heads), tokens, Dim(m.head_dim)};
+  out.key.shape = out.value.shape = {B, Dim(m.kv_heads), tokens, Dim(m.head_dim)};
   return out;
 }
 
 /// Ministral 3: query * (1 + beta * log(1 + floor(position / original length))).to(dtype).
 Tensor scale_query(Eager& g, const Tensor& query) {
-  const Dim S = query.shape[2];
+  const Dim tokens = query.shape[2];
   Tensor factor;
   {
-    Tensor wide = g.make("query_scale_fp32", {Dim(1), Dim(1), S, Dim(1)}, DType::fp32, Category::buffers);
+    Tensor wide = g.make("query_scale_fp32", {Dim(1), Dim(1), tokens, Dim(1)}, DType::fp32, Category::buffers);
     factor = to(g, std::move(wide), query.dtype, "query_scale");
   }
   return mul(g, query, std::move(factor), "query_scaled");
@@ -132,7 +132,7 @@ void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& 
 
 Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& w,
                        const KernelOptions& options, const LayerContext& context, const Tensor& x) {
-  const Dim S = x.shape[1];
+  const Dim tokens = x.shape[1];
   Projected p = project_all(g, code, m, w, options, x);
   place(g, code, m, w, options, context, p);
   Attended out;
@@ -142,7 +142,7 @@ Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::in
                         .by_head = m.rotary_dim > 0 && joins,
                         .softmax_in_dtype = code.softmax_in_dtype,
                         .expands_late = code.fused_qkv == FusedQkv::multi_query,
-                        .out_shape = {B, S, Dim(m.heads), Dim(m.head_dim)}};
+                        .out_shape = {B, tokens, Dim(m.heads), Dim(m.head_dim)}};
   if (options.ulysses > 1) {
     const auto inner = [&](const Tensor& q, const Tensor& k, const Tensor& v, Shape shape) {
       Attention one = given;
@@ -160,8 +160,8 @@ Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::in
     in.value = p.value;
     out = attend(g, in, options);
   }
-  out.output.shape = {B, S, Dim(m.out_width())};
-  Tensor projected = project(g, code, out.output, w.o, w.o_bias, {B, S, Dim(hidden)}, "o");
+  out.output.shape = {B, tokens, Dim(m.out_width())};
+  Tensor projected = project(g, code, out.output, w.o, w.o_bias, {B, tokens, Dim(hidden)}, "o");
   projected = reduce_tokens(g, std::move(projected), options, "o.reduced");
   out.output = std::move(projected);
   if (options.hidden_dropout && !code.flat_rows) {

@@ -33,6 +33,36 @@ Tensor rms_norm(Eager& g, const Tensor& x, int weight, const Norm& norm, const s
   return out;
 }
 
+Tensor layer_norm(Eager& g, const Tensor& x, int weight, int bias, LayerNormSum sum, std::int64_t multiprocessors,
+                  const std::string& name) {
+  Tensor w = g.leaf(weight), b = g.leaf(bias);
+  Tensor out = g.make(name + ".output", x.shape, x.dtype);
+  Tensor mean = g.make(name + ".mean", with_last(x.shape, 1), x.dtype);
+  Tensor root = g.make(name + ".rstd", with_last(x.shape, 1), x.dtype);
+  if (!g.will_record({&x, &w, &b})) return out;
+  Saved saved = g.save(x), saved_mean = g.save(mean), saved_root = g.save(root);
+  const Shape parts{Dim(sum == LayerNormSum::in_place ? 1 : multiprocessors), w.shape[0]};
+  const DType format = w.dtype, inner = sum == LayerNormSum::parts_in_fp32 ? DType::fp32 : format;
+  g.record(out, "LigerLayerNormFunctionBackward", {&x, &w, &b}, [=, &g, width = w.shape](const Gradients& in) {
+    (void)saved_mean.get();
+    (void)saved_root.get();
+    Gradients grads(3);
+    grads[0] = g.make(name + ".backward", saved.get().shape, in[0].dtype, Category::temporaries);
+    Tensor weights = g.make(name + ".weight_gradients", parts, inner, Category::temporaries);
+    Tensor biases = g.make(name + ".bias_gradients", parts, inner, Category::temporaries);
+    if (sum == LayerNormSum::in_place) {
+      grads[1] = weights.alias(width);
+      grads[2] = biases.alias(width);
+      return grads;
+    }
+    grads[1] =
+        ops::to(g, g.make(name + ".weight_gradient", width, inner, Category::gradients), format, name + ".weight_gradient");
+    grads[2] = ops::to(g, g.make(name + ".bias_gradient", width, inner, Category::gradients), format, name + ".bias_gradient");
+    return grads;
+  });
+  return out;
+}
+
 Tensor gated(Eager& g, Tensor a, Tensor b, const std::string& name) {
   Tensor out = g.make(name, a.shape, a.dtype);
   if (!g.will_record({&a, &b})) return out;

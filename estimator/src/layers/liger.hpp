@@ -21,6 +21,16 @@ struct Norm {
 /// rms_norm.py: saves x and one fp32 a row. `weight`: a leaf.
 Tensor rms_norm(Eager& g, const Tensor& x, int weight, const Norm&, const std::string& name);
 
+/// How layer_norm.py adds up the gradients of its weight and bias.
+enum class LayerNormSum : std::uint8_t {
+  parts,         ///< a row for each multiprocessor, in the format of the weight (up to 0.6.0)
+  in_place,      ///< into one row (0.6.1 to 0.6.3)
+  parts_in_fp32  ///< a row for each multiprocessor, in fp32
+};
+/// layer_norm.py: saves x, and mean and inverse deviation of a row in the format of x.
+Tensor layer_norm(Eager& g, const Tensor& x, int weight, int bias, LayerNormSum, std::int64_t multiprocessors,
+                  const std::string& name);
+
 /// swiglu.py, geglu.py: act(a) * b. Both gradients are written into what was saved.
 Tensor gated(Eager& g, Tensor a, Tensor b, const std::string& name);
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "catalog/facts.hpp"
 #include "layers/heads.hpp"
 #include "layers/liger.hpp"
 #include "layers/mlp.hpp"
@@ -26,6 +27,11 @@ struct Setup {
   LigerCode code;
 
   std::int64_t size(std::string_view name) const { return call.sizes.find(name)->second; }
+  /// Of Liger-Kernel.
+  std::string_view release() const {
+    const auto space = call.by.find(' ');
+    return space == std::string::npos ? kNewestLiger : std::string_view(call.by).substr(space + 1);
+  }
   bool is(std::string_view by) const { return without_release(call.by) == by; }
   KernelOptions kernels() const {
     const bool on = is("liger");
@@ -107,6 +113,14 @@ Forward layer_norm(const Setup& s) {
   const std::int64_t hidden = s.size("hidden");
   const NormLeaf leaf{s.weight("weight", {hidden}), s.weight("bias", {hidden})};
   const Tensor x = s.input("x", {s.size("tokens"), hidden}, s.call.dtype);
+  if (s.is("liger")) {
+    using enum liger::LayerNormSum;
+    const auto before = [&](std::string_view release) { return compare_versions(s.release(), release) < 0; };
+    const auto sum = before("0.6.1") ? parts : before("0.6.4") ? in_place : parts_in_fp32;
+    return [&g = s.g, x, leaf, sum, n = s.multiprocessors] {
+      return liger::layer_norm(g, x, leaf.weight, leaf.bias, sum, n, "norm");
+    };
+  }
   return [&g = s.g, x, leaf] { return run_norm(g, NormCode::layer, x, leaf, "norm"); };
 }
 
@@ -155,7 +169,7 @@ const std::vector<Row>& rows() {
         {"huggingface", "liger", "torch"},
         {kTokens, kHidden, {"in_place", "liger: the gradient of x is written into the output's one (1) or not (0)", 1}}},
        rms},
-      {{"layer_norm", "LayerNorm with weight and bias", {"torch"}, {kTokens, kHidden}}, layer_norm},
+      {{"layer_norm", "LayerNorm with weight and bias", {"torch", "liger"}, {kTokens, kHidden}}, layer_norm},
       {{"swiglu",
         "gated MLP: down(silu(gate(x)) * up(x)); geglu is the same with another activation",
         {"huggingface", "liger", "liger_tiled", "deepspeed_tiled"},

@@ -16,8 +16,8 @@ using axis::B;
 Dim all_tokens(const KernelOptions& options) { return Dim(options.tensor) * axis::S; }
 
 Tensor mask(Eager& g, const KernelOptions& options, DType dtype) {
-  const Dim S = all_tokens(options);
-  const Shape shape{B, Dim(1), S, S};
+  const Dim tokens = all_tokens(options);
+  const Shape shape{B, Dim(1), tokens, tokens};
   if (options.kernels == Kernels::hf_eager) {
     Tensor allowed = g.make("mask.bool", shape, DType::boolean, Category::buffers);
     return g.make("mask.additive", shape, dtype, Category::buffers);
@@ -28,8 +28,8 @@ Tensor mask(Eager& g, const KernelOptions& options, DType dtype) {
 }
 
 /// DeepSeek V2: freqs, polar(ones, freqs) times a number; a complex number is two fp32.
-void complex_table(Eager& g, LayerContext& context, Dim S, std::int64_t width) {
-  const Shape half{Dim(1), S, Dim(width / 2)}, pairs{Dim(1), S, Dim(width / 2), Dim(2)};
+void complex_table(Eager& g, LayerContext& context, Dim tokens, std::int64_t width) {
+  const Shape half{Dim(1), tokens, Dim(width / 2)}, pairs{Dim(1), tokens, Dim(width / 2), Dim(2)};
   Tensor freqs = g.make("rotary.freqs", half, DType::fp32, Category::buffers);
   Tensor table;
   {
@@ -40,15 +40,15 @@ void complex_table(Eager& g, LayerContext& context, Dim S, std::int64_t width) {
 }
 
 /// `rows`: of position numbers.
-void tables(Eager& g, const RotaryCode& code, LayerContext& context, Dim rows, Dim S, std::int64_t width, DType dtype) {
-  if (code.form == RotaryForm::complex) return complex_table(g, context, S, width);
+void tables(Eager& g, const RotaryCode& code, LayerContext& context, Dim rows, Dim tokens, std::int64_t width, DType dtype) {
+  if (code.form == RotaryForm::complex) return complex_table(g, context, tokens, width);
   if (code.form == RotaryForm::halves) width /= 2;
-  const Shape whole{rows, S, Dim(width)};
+  const Shape whole{rows, tokens, Dim(width)};
   Tensor emb;
   if (code.form == RotaryForm::halves) {
     emb = g.make("rotary.freqs", whole, DType::fp32, Category::buffers);
   } else {
-    Tensor freqs = g.make("rotary.freqs", {rows, S, Dim(width / 2)}, DType::fp32, Category::buffers);
+    Tensor freqs = g.make("rotary.freqs", {rows, tokens, Dim(width / 2)}, DType::fp32, Category::buffers);
     emb = g.make("rotary.emb", whole, DType::fp32, Category::buffers);
   }
   Tensor cos = g.make("rotary.cos_fp32", whole, DType::fp32, Category::buffers);

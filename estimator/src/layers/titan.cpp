@@ -66,10 +66,10 @@ Rotated turn_halves(Eager& g, const Tensor& q, const Tensor& k) {
 
 Tensor attention(Eager& g, const Architecture& a, const Mixer& m, const LayerLeaves& w, const KernelOptions& options,
                  const Tensor& x) {
-  const Dim S = x.shape[1], rows = B * S;
+  const Dim tokens = x.shape[1], rows = B * tokens;
   const auto heads = [&](int weight, std::int64_t n, const char* name) {
-    Tensor t = linear(g, x, weight, -1, rows, {B, S, Dim(n * m.head_dim)}, name);
-    t.shape = {B, S, Dim(n), Dim(m.head_dim)};
+    Tensor t = linear(g, x, weight, -1, rows, {B, tokens, Dim(n * m.head_dim)}, name);
+    t.shape = {B, tokens, Dim(n), Dim(m.head_dim)};
     return t;
   };
   Tensor q = heads(w.q, m.heads, "q"), k = heads(w.k, m.kv_heads, "k"), v = heads(w.v, m.kv_heads, "v");
@@ -86,7 +86,7 @@ Tensor attention(Eager& g, const Architecture& a, const Mixer& m, const LayerLea
     k = std::move(rotated.key);
   }
   if (options.repeat_kv) {
-    const Shape all{B, Dim(m.heads), S, Dim(m.head_dim)};
+    const Shape all{B, Dim(m.heads), tokens, Dim(m.head_dim)};
     Tensor keys = repeat_kv(g, k, all, "k_repeated"), values = repeat_kv(g, v, all, "v_repeated");
     k = std::move(keys);
     v = std::move(values);
@@ -95,10 +95,10 @@ Tensor attention(Eager& g, const Architecture& a, const Mixer& m, const LayerLea
   in.query = std::move(q);
   in.key = std::move(k);
   in.value = std::move(v);
-  in.out_shape = {B, S, Dim(m.heads), Dim(m.head_dim)};
+  in.out_shape = {B, tokens, Dim(m.heads), Dim(m.head_dim)};
   Tensor output = attend(g, in, options).output;
-  output.shape = {B, S, Dim(m.out_width())};
-  Tensor projected = linear(g, output, w.o, -1, rows, {B, S, Dim(a.hidden)}, "o");
+  output.shape = {B, tokens, Dim(m.out_width())};
+  Tensor projected = linear(g, output, w.o, -1, rows, {B, tokens, Dim(a.hidden)}, "o");
   return reduce_tokens(g, std::move(projected), options, "o.reduced");
 }
 

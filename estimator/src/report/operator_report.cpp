@@ -26,7 +26,7 @@ std::string to_json(const OperatorAnswer& answer) {
                     {"bytes", t.bytes},
                     {"count", t.count},
                     {"category", name(t.category)},
-                    {"holder", name(t.holder)}});
+                    {"kept_by", name(t.holder)}});
   const nlohmann::ordered_json out{{"schema", "oomplan.operator/1"},
                                    {"allocated_bytes", answer.allocated},
                                    {"resident_bytes", answer.resident},
