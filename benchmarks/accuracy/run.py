@@ -318,6 +318,14 @@ LIKE = {
         "fsdp2",
         "allocated peaks of FSDP2 training steps that PyTorch executed on fake tensors, no real GPU",
     ),
+    ("oracle", "fsdp1", "peak"): (
+        "fsdp1",
+        "allocated peaks of FSDP1 training steps that PyTorch executed on fake tensors, no real GPU",
+    ),
+    ("oracle", "ddp", "peak"): (
+        "ddp",
+        "allocated peaks of DDP training steps that PyTorch executed on fake tensors, no real GPU",
+    ),
     ("oracle", "single", "peak"): (
         "single",
         "allocated peaks of training steps on one device that PyTorch executed on fake tensors, no real GPU",
