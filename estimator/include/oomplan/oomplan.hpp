@@ -94,7 +94,7 @@ struct HostAnswer {
 /// What a server's memory holds against what the job asks of it. A shortage queues or preempts requests; it is not OOM.
 struct ServerAnswer {
   std::string role;
-  Bytes weights = 0, kv_pool = 0, non_kv = 0;  ///< per GPU
+  Bytes weights = 0, kv_pool = 0, non_kv = 0;  ///< per GPU; non_kv: besides these two
   std::int64_t kv_tokens = 0;                  ///< of one replica
   Bytes kv_bytes_per_token = 0;                ///< on one GPU
   std::int64_t requests_of_full_length = 0;    ///< that one replica holds at once

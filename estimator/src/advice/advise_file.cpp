@@ -6,6 +6,7 @@
 
 #include "advice/causes.hpp"
 #include "advice/trial.hpp"
+#include "estimate/explain.hpp"
 #include "frontends/areal/guide.hpp"
 #include "job/knobs.hpp"
 #include "job/placement.hpp"
@@ -29,10 +30,11 @@ class FileAdviser {
     Advice out;
     out.reading = words_.reading();
     Assembled assembled = assemble(job_, catalog_, store_);
+    before_ = excess(assembled.estimate);  // what a change gains is judged by levels, before and after
+    replay_classes(assembled, job_, false);
     out.causes = causes_of(assembled, job_, words_);
     out.estimate = std::move(assembled.estimate);
     worst_first(out.estimate, job_);
-    before_ = excess(out.estimate);
     seconds_ = step_seconds(job_, catalog_, store_);
     consider(nullptr, out);
     for (const auto& role : job_.roles) consider(&role, out);

@@ -1,5 +1,9 @@
 // explain() and program(): the same turns written down as Programs, one per process, then traced and replayed.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "estimate/assemble.hpp"
 #include "estimate/curve.hpp"
@@ -10,17 +14,33 @@ namespace oomplan {
 namespace {
 
 constexpr std::size_t kLiveRows = 40;
+/// Events of a process that are replayed within about a second. Only a head that works row by row makes more.
+constexpr std::int64_t kMostReplayedEvents = 2'000'000;
 
-/// What the replay of one process says, put into the moments of its phases.
-void put_replay(GpuAnswer& answer, const ClassFold& fold, const Replay& r) {
+/// Index of the phase with this label; the number of phases when there is none.
+std::size_t phase_at(const GpuAnswer& answer, std::string_view label) {
+  const auto found = std::find_if(answer.phases.begin(), answer.phases.end(), [&](const Moment& m) { return m.phase == label; });
+  return static_cast<std::size_t>(found - answer.phases.begin());
+}
+
+Bytes highest_level(const std::vector<PhaseLedger>& ledgers, std::string_view label) {
+  for (const auto& ledger : ledgers)
+    if (ledger.phase == label) return ledger.peak;
+  return 0;
+}
+
+/// What the replay of one process says, put into the moments of its phases. A server wakes twice in an iteration, with and
+/// without its cache, and the others do not hold the same both times: what the allocator adds to the process's own level is
+/// added to the highest of the sums, which the fold knows.
+void put_replay(GpuAnswer& answer, const ClassFold& fold, const std::vector<PhaseLedger>& ledgers, const Replay& r) {
   for (const auto& phase : r.phases) {
-    for (std::size_t i = 0; i < answer.phases.size(); ++i) {
-      Moment& m = answer.phases[i];
-      if (m.phase != phase.phase) continue;
-      m.usage.allocated = phase.allocated_peak;
-      m.usage.reserved = phase.reserved_peak;
-      m.usage.device = phase.device_peak + fold.phases[i].others;
-    }
+    const std::size_t i = phase_at(answer, phase.phase);
+    if (i == answer.phases.size()) continue;
+    Usage& usage = answer.phases[i].usage;
+    const Bytes added = std::max<Bytes>(0, phase.device_peak - highest_level(ledgers, phase.phase));
+    usage.device = std::max(usage.device, std::min(phase.device_peak + fold.phases[i].others, usage.device + added));
+    usage.allocated = phase.allocated_peak;
+    usage.reserved = phase.reserved_peak;
   }
 }
 
@@ -38,36 +58,67 @@ AllocatorSettings settings_of(const Job& job, const GpuAnswer& answer) {
   return settings;
 }
 
+/// Categories of the process's phases; which of them needs most. The number of phases when it has none of them.
+std::size_t put_ledgers(GpuAnswer& answer, const std::vector<PhaseLedger>& ledgers) {
+  std::size_t worst = answer.phases.size();
+  for (const auto& ledger : ledgers) {
+    const std::size_t i = phase_at(answer, ledger.phase);
+    if (i == answer.phases.size()) continue;
+    answer.phases[i].usage.by_category = ledger.by_category;
+    if (worst == answer.phases.size() || answer.phases[i].usage.capacity_needed > answer.phases[worst].usage.capacity_needed)
+      worst = i;
+  }
+  return worst;
+}
+
+/// What the allocator adds to the levels counts in the phase that runs out on a smaller device, which `at` becomes. False: that
+/// is more than the GPU has, and was to be known only.
+bool put_needed(GpuAnswer& answer, ProcessReading& process, std::size_t worst, Explain what, std::size_t& at) {
+  Replays& replays = process.replays();
+  const auto needed = replays.needed_capacity(what == Explain::all ? std::numeric_limits<Bytes>::max() : answer.usable);
+  if (!needed) return false;
+  if (*needed <= 0) return true;
+  const Replay& short_of = replays.at(*needed - 2 * kMiB);
+  at = short_of.ok ? worst : phase_at(answer, short_of.failed_phase);
+  if (at == answer.phases.size()) at = worst;
+  Moment& m = answer.phases[at];
+  m.usage.capacity_needed += std::max<Bytes>(0, *needed - highest_level(process.ledgers(), m.phase));
+  return what == Explain::all || m.usage.capacity_needed <= answer.usable;
+}
+
 /// False: it was to be explained if it fits, and does not.
 bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Explain what = Explain::all) {
   GpuAnswer& answer = a.estimate.gpus[c];
   const ClassFold& fold = a.folds[c];
   for (std::size_t p = 0; p < a.classes[c].processes; ++p) {
-    ProcessReading& process =
-        processes.get(write_process(a, c, p, 1), write_process(a, c, p, kReplayedMicroBatches), settings_of(job, answer));
-    Replays& replays = process.replays();
-    put_replay(answer, fold, replays.roomy());
-    const auto& ledgers = process.ledgers();
-    Bytes others = 0;
-    std::size_t worst = answer.phases.size();
-    for (std::size_t i = 0; i < answer.phases.size(); ++i) {
-      const auto mine =
-          std::find_if(ledgers.begin(), ledgers.end(), [&](const PhaseLedger& l) { return l.phase == answer.phases[i].phase; });
-      if (mine == ledgers.end()) continue;
-      answer.phases[i].usage.by_category = mine->by_category;
-      others = std::max(others, fold.phases[i].others);
-      if (worst == answer.phases.size() || answer.phases[i].usage.capacity_needed > answer.phases[worst].usage.capacity_needed)
-        worst = i;
+    Program program = write_process(a, c, p, 1), history = write_process(a, c, p, kReplayedMicroBatches);
+    if (count_events(history, kMostReplayedEvents) >= kMostReplayedEvents) {
+      a.estimate.replayed = false;
+      a.estimate.notes.push_back({Note::Level::info,
+                                  {},
+                                  fmt::format("{}: a process with {} million allocations and frees is not replayed; what is "
+                                              "reserved and needed there are lower bounds",
+                                              answer.ranks, kMostReplayedEvents / 1'000'000)});
+      continue;
     }
+    ProcessReading& process = processes.get(std::move(program), std::move(history), settings_of(job, answer));
+    put_replay(answer, fold, process.ledgers(), process.replays().roomy());
+    const std::size_t worst = put_ledgers(answer, process.ledgers());
     if (worst == answer.phases.size()) continue;
-    Moment& m = answer.phases[worst];
-    const Bytes beside = fold.phases[worst].others;
-    const auto needed = what == Explain::all ? replays.needed_capacity() : replays.needed_capacity(answer.usable - beside);
-    if (!needed) return false;
-    if (*needed > 0) m.usage.capacity_needed = std::max(m.usage.capacity_needed, *needed + beside);
-    m.allocator_retries = replays.at(std::max<Bytes>(0, answer.usable - others)).retries;
-    const auto& live = process.live();
-    m.live.assign(live.begin(), live.begin() + static_cast<std::ptrdiff_t>(std::min(live.size(), kLiveRows)));
+    std::size_t at = worst;
+    if (!put_needed(answer, process, worst, what, at)) return false;
+    Bytes others = 0;
+    for (const auto& ledger : process.ledgers())
+      if (const std::size_t i = phase_at(answer, ledger.phase); i < answer.phases.size())
+        others = std::max(others, fold.phases[i].others);
+    const std::int64_t retries = process.replays().at(std::max<Bytes>(0, answer.usable - others)).retries;
+    if (at != worst) answer.phases[at].live = process.live_in(answer.phases[at].phase);
+    answer.phases[worst].live = process.live();
+    for (const std::size_t i : {worst, at}) {
+      Moment& m = answer.phases[i];
+      m.allocator_retries = retries;
+      if (m.live.size() > kLiveRows) m.live.resize(kLiveRows);
+    }
   }
   for (std::size_t i = 0; i < answer.phases.size(); ++i)
     if (answer.phases[i].usage.capacity_needed > answer.phases[answer.worst].usage.capacity_needed) answer.worst = i;
@@ -143,21 +194,25 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
   return w.take();
 }
 
-namespace {
-
-Estimate replay_all(const Job& job, const Catalog* catalog, bool lists) {
-  Assembled a = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared());
+void replay_classes(Assembled& a, const Job& job, bool lists) {
   ProcessStore processes;
+  a.estimate.replayed = true;
   for (std::size_t c = 0; c < a.classes.size(); ++c) {
     explain_class(a, c, job, processes);
-    if (lists) {
+    if (lists && a.estimate.replayed) {
       draw_curve(a, c, job);
       continue;
     }
     for (auto& phase : a.estimate.gpus[c].phases) phase.live.clear();
   }
   a.estimate.explained = lists;
-  a.estimate.replayed = true;
+}
+
+namespace {
+
+Estimate replay_all(const Job& job, const Catalog* catalog, bool lists) {
+  Assembled a = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared());
+  replay_classes(a, job, lists);
   worst_first(a.estimate, job);
   return std::move(a.estimate);
 }

@@ -6,12 +6,15 @@
 #include <oomplan/oomplan.hpp>
 
 #include "catalog/catalog.hpp"
+#include "estimate/assemble.hpp"
 #include "estimate/process_store.hpp"
 #include "estimate/tape_store.hpp"
 #include "program/allocator.hpp"
 
 namespace oomplan {
 
+/// Every process of every class replayed, and the classes' figures set by it. `lists`: what is live, and the curve.
+void replay_classes(Assembled&, const Job&, bool lists);
 /// estimate() with the class of GPUs that needs most written down and replayed; the others keep the fold's figures.
 Estimate explain_worst(const Job&, const Catalog&, TapeStore&);
 /// The same, or nothing as soon as the replay shows that the class needs more than its GPUs have: then that estimate does not

@@ -25,6 +25,8 @@ class ProcessReading {
   const std::vector<PhaseLedger>& ledgers() const { return ledgers_; }
   /// What lives at the highest moment; found at the first call.
   const std::vector<LiveTensor>& live();
+  /// What lives at the highest moment of a phase.
+  std::vector<LiveTensor> live_in(std::string_view phase) const { return live_in_phase(program_, phase); }
 
  private:
   Program program_, history_;

@@ -63,7 +63,7 @@ ServerAnswer describe(const ServerPlan& p, std::string_view role, std::int64_t a
   out.role = role;
   out.weights = p.weights;
   out.kv_pool = p.kv_pool;
-  out.non_kv = p.non_kv;
+  out.non_kv = std::max<Bytes>(0, p.non_kv - p.weights);  // the engines count the weights in
   out.kv_tokens = p.kv_tokens;
   out.kv_bytes_per_token = p.token_bytes;
   out.tokens_per_request = tokens_per_request;

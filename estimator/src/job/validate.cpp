@@ -196,7 +196,8 @@ class Validator {
     const Trainer& t = role.trainer;
     const double tokens =
         static_cast<double>(role.serves() ? std::max(role.server.batched_tokens, role.server.max_model_len)
-                                          : std::max(t.tokens_per_micro_batch, t.logprob_tokens_per_micro_batch));
+                                          : std::max({t.tokens_per_micro_batch, t.logprob_tokens_per_micro_batch,
+                                                      t.sequences_per_micro_batch * t.sequence_tokens}));
     const std::int64_t longest = std::max(job_.prompt_tokens + job_.response_tokens, t.sequence_tokens);
     Factors f;
     f.tokens = std::max(tokens, 1.0);

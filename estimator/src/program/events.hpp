@@ -18,6 +18,9 @@ inline Events events_of(const Program& program) {
   return out;
 }
 
+/// How many events an expansion has, without one; `most` when there are more. REQUIRES: most > 0.
+std::int64_t count_events(const Program& program, std::int64_t most);
+
 /// As expand() over the program that the events are of.
 template <class See>
 void seen_again(const Events& events, const See& see) {

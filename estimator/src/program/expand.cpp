@@ -1,8 +1,10 @@
 // The expansion of a Program into events, and the matching of every free with its allocation.
+#include <algorithm>
 #include <array>
 
 #include <oomplan/program.hpp>
 
+#include "program/events.hpp"
 #include "program/live_table.hpp"
 
 namespace oomplan {
@@ -110,6 +112,25 @@ class Expander {
 };
 
 }  // namespace
+
+std::int64_t count_events(const Program& program, std::int64_t most) {
+  const auto times = [most](std::int64_t n, std::int64_t each) { return each > 0 && n > most / each ? most : n * each; };
+  const auto count = [&](const auto& self, const std::vector<Program::Op>& ops) -> std::int64_t {
+    std::vector<std::int64_t> factor{1};
+    std::int64_t sum = 0;
+    for (const auto& op : ops) {
+      if (op.kind == Program::Kind::loop)
+        factor.push_back(times(factor.back(), std::max<std::int64_t>(0, op.count)));
+      else if (op.kind == Program::Kind::end)
+        factor.pop_back();
+      else
+        sum += times(factor.back(), op.kind == Program::Kind::call ? self(self, program.definitions[op.site]) : 1);
+      if (sum >= most) return most;
+    }
+    return sum;
+  };
+  return count(count, program.ops);
+}
 
 void expand(const Program& program, const std::function<bool(const Event&)>& see) {
   Expander(program, see).run(program.ops, {0, 0});
