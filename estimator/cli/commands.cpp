@@ -20,7 +20,6 @@ constexpr OptionRow kRelease{"framework-version", "V",
                              "release of the framework whose file it is: 1.0.4 (default: the newest that reads it)"};
 constexpr OptionRow kGpu{"gpu", "KIND",
                          "kind of GPU where the file does not say it (default H100-80GB; `oomplan gpus` lists them)"};
-constexpr std::array<OptionRow, 2> kFile{{kRelease, kGpu}};
 constexpr std::array<OptionRow, 4> kAdvise{{
     kRelease,
     kGpu,

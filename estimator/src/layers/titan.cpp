@@ -143,7 +143,6 @@ Tensor run_titan_layer(Eager& g, const Architecture& a, const Layer& layer, cons
     g.prefix.resize(g.prefix.size() - 10);
   }
   Tensor hidden = add(g, x, std::move(half), "attention_residual");
-  half.reset();
   {
     g.prefix += "feed_forward.";
     Tensor normed = titan_norm(g, hidden, w.before_feed_forward, options, "norm");
