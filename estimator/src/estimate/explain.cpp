@@ -75,7 +75,12 @@ std::size_t put_ledgers(GpuAnswer& answer, const std::vector<PhaseLedger>& ledge
 /// is more than the GPU has, and was to be known only.
 bool put_needed(GpuAnswer& answer, ProcessReading& process, std::size_t worst, Explain what, std::size_t& at) {
   Replays& replays = process.replays();
-  const auto needed = replays.needed_capacity(what == Explain::all ? std::numeric_limits<Bytes>::max() : answer.usable);
+  Bytes beside = std::numeric_limits<Bytes>::max();  // at least what the others hold, whichever phase runs out
+  for (const auto& ledger : process.ledgers())
+    if (const std::size_t i = phase_at(answer, ledger.phase); i < answer.phases.size())
+      beside = std::min(beside, answer.phases[i].usage.capacity_needed - ledger.peak);
+  const Bytes most = what == Explain::all ? std::numeric_limits<Bytes>::max() : answer.usable - beside;
+  const auto needed = replays.needed_capacity(most);
   if (!needed) return false;
   if (*needed <= 0) return true;
   const Replay& short_of = replays.at(*needed - 2 * kMiB);
