@@ -251,6 +251,9 @@ class Validator {
     check_optimizer(role);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
     if (t.framework == Framework::agilerl) check_agilerl(role);
+    if (t.head == LossHead::agilerl_fused && t.lora.rank == 0)
+      problem(key_of(role, "head"), "'agilerl_fused'", "another head, or lora.rank",
+              "not supported yet: AgileRL's head with an output layer that is trained");
     if (t.forward_prefetch && !t.reshard_last)
       problem(key_of(role, "forward_prefetch"), "true", "false",
               "not supported yet: prefetching what reshard_last leaves gathered");
