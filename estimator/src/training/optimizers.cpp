@@ -79,7 +79,8 @@ std::int64_t factored(const TrainedTensor& t) {
 }
 
 /// transformers' Adafactor: states in fp32, and one number; the step works on fp32 copies of gradient and parameter, makes the
-/// update and its negative, and holds the last tensor's update until the next one's is there.
+/// update and its negative, and holds the last tensor's update until the next one's is there; the two factors of a matrix are
+/// there while their product is made.
 OptimizerBytes adafactor(const std::vector<TrainedTensor>& tensors) {
   OptimizerBytes out;
   std::int64_t before = 0;
@@ -90,6 +91,7 @@ OptimizerBytes adafactor(const std::vector<TrainedTensor>& tensors) {
       out.transient = std::max(out.transient, kFp32 * (tensors_made * t.elements + last));
     };
     step(before);
+    if (t.shape.size() > 1) step(factored(t));
     if (t.copies > 1) step(t.elements);
     before = t.elements;
   }
