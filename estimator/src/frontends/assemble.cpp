@@ -116,6 +116,19 @@ class Assembler {
               {fmt::format("{} or later", framework_text(t.framework, oldest_version(t.framework))),
                {},
                "the defaults of older versions are not known"});
+    else
+      note_unknown_release(t);
+  }
+
+  /// A release after the last that was read is answered as that one.
+  void note_unknown_release(const Trainer& t) {
+    const std::string_view last = last_known_version(t.framework);
+    if (last.empty() || compare_versions(t.framework_version, last) <= 0 ||
+        t.framework_version.starts_with(fmt::format("{}.", last)))
+      return;
+    out_.notes.push_back({Note::Level::warning, job().origins["framework"].place,
+                          fmt::format("{} is not known; answered as {}, the newest that is",
+                                      framework_text(t.framework, t.framework_version), framework_text(t.framework, last))});
   }
 
   void apply_engines() {

@@ -153,6 +153,7 @@ const std::vector<DefaultRow>& default_rows() {
 
 std::string_view newest_version(Framework f) { return f == kAreal ? "1.0.4" : f == kVerl ? "0.9.0" : f == kAgile ? "2.8" : ""; }
 std::string_view oldest_version(Framework f) { return f == kAreal ? "0.4" : f == kVerl ? "0.7" : f == kAgile ? "2.8" : ""; }
+std::string_view last_known_version(Framework f) { return f == kAreal ? "2.0.0" : newest_version(f); }
 
 namespace {
 

@@ -32,6 +32,8 @@ const std::vector<DefaultRow>& default_rows();
 /// The version that a job file without one means, and the oldest one whose defaults the rows know. "" for torch.
 std::string_view newest_version(Framework);
 std::string_view oldest_version(Framework);
+/// The last release whose defaults were read: what comes later is answered as this one, with a warning.
+std::string_view last_known_version(Framework);
 /// The version of a server that the framework brings along, or the newest one that models/engines knows.
 std::string server_version(Framework, std::string_view version, EngineKind, const Facts&);
 /// "AReaL 1.0.4".
