@@ -313,7 +313,8 @@ def markdown(groups: list[Row], corpora: list[Path]) -> str:
     return "\n".join(lines) + "\n"
 
 
-LIKE = {
+# Whose evidence the figures of a group are: engine, words, and the jobs that they speak of alone.
+LIKE: dict[tuple[str, str, str], tuple[Any, ...]] = {
     ("oracle", "fsdp2", "peak"): (
         "fsdp2",
         "allocated peaks of FSDP2 training steps that PyTorch executed on fake tensors, no real GPU",
@@ -330,22 +331,33 @@ LIKE = {
         "single",
         "allocated peaks of training steps on one device that PyTorch executed on fake tensors, no real GPU",
     ),
+    ("measured_training", "torchtitan", "reserved"): (
+        "fsdp2",
+        "reserved peaks that torchtitan published, of real GPUs",
+        {"kernels": "torchtitan"},
+    ),
+    ("measured_rl", "training", "device"): (
+        "single",
+        "device peaks of AgileRL's training beside a sleeping vLLM, of real GPUs",
+        {"framework": "agilerl"},
+    ),
     ("measured_inference", "vllm", "non_kv"): ("vllm", "vLLM servers that logged what they hold beside the cache"),
     ("measured_inference", "sglang", "kv_tokens"): ("sglang", "SGLang servers that logged the tokens of their cache"),
 }
 
 
 def evidence_table(groups: list[Row]) -> str:
-    """models/accuracy.json: one row an engine."""
+    """models/accuracy.json: a row an engine, or what `only_for` says of its jobs; the last one that holds is quoted."""
     rows = []
     for g in groups:
         about = LIKE.get((g["schema"], g["group"], g["metric"]))
         if about is None or not g["expressible"]:
             continue
-        engine, like = about
+        engine, like, *only_for = about
         rows.append(
             {
                 "engine": engine,
+                **({"only_for": only_for[0]} if only_for else {}),
                 "like": like,
                 "measurements": g["expressible"],
                 "error_p50_percent": round(g["median_percent"], 3),
