@@ -174,21 +174,23 @@ def adapted(model: Any) -> Any:
         return peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", r=RANK, target_modules="all-linear"))
 
 
-def make_model(config: Row, checkpointing: bool, adapters: bool) -> Any:
+def make_model(config: Row, checkpointing: bool, adapters: bool, attention: str = "eager") -> Any:
     fields = {key: value for key, value in config.items() if key != "model_type"}
     settings = transformers.AutoConfig.for_model(config["model_type"], **fields)
     settings.use_cache = False
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16, attn_implementation="eager")
+        model = transformers.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16, attn_implementation=attention)
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return adapted(model) if adapters else model
 
 
-def execute(config: Row, sequences: int, tokens: int, checkpointing: bool, adapters: bool = False) -> tuple[Row, list[list[Any]]]:
+def execute(
+    config: Row, sequences: int, tokens: int, checkpointing: bool, adapters: bool = False, attention: str = "eager"
+) -> tuple[Row, list[list[Any]]]:
     """The highest level of forward and backward, in bytes, and what the middle layer saves: [dtype, shape, count]."""
-    model = make_model(config, checkpointing, adapters)
+    model = make_model(config, checkpointing, adapters, attention)
     layers = next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == config["num_hidden_layers"])
     gc.collect()
     gc.disable()  # storages die by reference counts, as in a training loop

@@ -82,7 +82,7 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (!latent && m.rotary_dim != 0 && m.rotary_dim != m.head_dim && !code.rotary.splits_head)
     return "this partial rotary position";
   if (code.norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none) return "the norm of queries and keys";
-  if (sdpa && (m.sinks || latent || code.fused_qkv == FusedQkv::multi_query)) return "SDPA";
+  if (sdpa && (m.sinks || (latent && options.sdpa_math) || code.fused_qkv == FusedQkv::multi_query)) return "SDPA";
   if (const std::string form = unsupported_form(code, layer); !form.empty()) return form;
   if (const std::string split = unsupported_split(code, layer, options); !split.empty()) return split;
   if (adapts_experts(code, layer, options.adapters)) return "LoRA beside experts";

@@ -65,7 +65,7 @@ Tensor efficient(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, co
     sv = g.save(v);
     if (bias) sb = g.save(bias);
   }
-  Tensor out = g.make("attention.out", q.shape, q.dtype);
+  Tensor out = g.make("attention.out", with_last(q.shape, v.shape.back()), q.dtype);
   Tensor lse = g.make("attention.lse", {q.shape[0], q.shape[1], q.shape[2]}, DType::fp32);
   Tensor seed = g.make("attention.rng", {}, DType::int64), offset = g.make("attention.rng", {}, DType::int64);
   out.shape = std::move(out_shape);
@@ -186,7 +186,8 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
 }
 
 /// sdpa_attention_forward with PyTorch's choice of kernel (aten sdp_utils.cpp, 2.13): flash for 16-bit without a mask, with
-/// grouped queries natively; memory-efficient with a mask or in fp32 (k, v repeated first); math for fp32 grouped queries.
+/// grouped queries natively; memory-efficient with a mask, in fp32, or with values narrower than keys (k, v repeated first); math
+/// for fp32 grouped queries.
 /// Flash's output lies as q does, and transpose(1, 2).contiguous() copies one that lies by head.
 Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   Tensor &q = in.query, &k = in.key, &v = in.value;
@@ -197,13 +198,13 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   }
   const bool grouped = q.shape[1] != k.shape[1];
   if (options.sdpa_math || (q.dtype == DType::fp32 && grouped && !in.mask)) return math(g, q, k, v, in.mask, in.out_shape);
-  if (q.dtype != DType::fp32 && !in.mask) {
+  if (q.dtype != DType::fp32 && !in.mask && v.shape.back() == q.shape.back()) {
     Tensor out = flash(g, q, k, v, in.out_shape, options, true);
     return in.by_head ? copy(g, std::move(out), in.out_shape, "attention.out_contiguous") : out;
   }
   const Shape expanded{q.shape[0], q.shape[1], k.shape[2], k.shape[3]};
   k = repeat_kv(g, std::move(k), expanded, "attention.k_expanded");
-  v = repeat_kv(g, std::move(v), expanded, "attention.v_expanded");
+  v = repeat_kv(g, std::move(v), with_last(expanded, v.shape.back()), "attention.v_expanded");
   return efficient(g, q, k, v, in.mask, in.out_shape);
 }
 
