@@ -13,6 +13,7 @@
 #include "job/knobs.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
+#include "layers/families.hpp"
 #include "layout/letters.hpp"
 
 namespace oomplan {
@@ -359,12 +360,20 @@ class Assembler {
       auto [it, fresh] = found.emplace(role.model, nullptr);
       if (fresh) it->second = find(role);
       role.architecture = it->second;
+      if (role.architecture != nullptr) leave_sdpa(role);
       if (role.architecture == nullptr || !role.architecture->tied || role.serves()) continue;
       if (role.trainer.framework != Framework::torch && role.trainer.framework != Framework::agilerl) {
         derive(key_of(role, "wrap_embedding"), "false", "tied embeddings belong to the root unit");
         derive(key_of(role, "wrap_head"), "false", "tied embeddings belong to the root unit");
       }
     }
+  }
+  /// What transformers does when no attention was asked for and the model's code has no SDPA.
+  void leave_sdpa(const Role& role) {
+    const FamilyCode* code = role.serves() ? nullptr : find_family_code(role.architecture->family);
+    if (code != nullptr && code->no_sdpa && role.trainer.kernels == Kernels::hf_sdpa)
+      derive(key_of(role, "kernels"), "hf_eager", fmt::format("transformers has no SDPA of '{}'", code->family),
+             "transformers/modeling_utils.py");
   }
   std::shared_ptr<const Architecture> find(const Role& role) {
     try {

@@ -98,6 +98,8 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
 std::string unsupported(const Architecture& a, const KernelOptions& options) {
   const FamilyCode* code = find_family_code(a.family);
   if (code == nullptr) return "training of the family '" + a.family + "' is not supported yet";
+  if (options.kernels == Kernels::hf_sdpa && code->no_sdpa)
+    return "transformers has no SDPA of '" + a.family + "': kernels are hf_eager, which it takes by itself, or hf_flash";
   if (options.liger.any() && code->liger != LigerPatch::modules)
     return "Liger kernels of '" + a.family + "' are not supported yet";
   if (options.kernels == Kernels::torchtitan)

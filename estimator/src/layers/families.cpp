@@ -21,7 +21,8 @@ constexpr FamilyCode kCodes[] = {
      .router_first = true,
      .returns_router_weights = true,
      .linear_adapters_alone = true,
-     .masks_by_span = true},
+     .masks_by_span = true,
+     .no_sdpa = true},
     {.family = "deepseek_v2", .rotary = {.form = RotaryForm::complex}, .adapts_experts = true},
     {.family = "deepseek_v3", .rotary = {.form = RotaryForm::pairs}},
     {.family = "glm4_moe_lite", .rotary = {.form = RotaryForm::pairs}},
@@ -85,7 +86,8 @@ constexpr FamilyCode kCodes[] = {
      .norm = NormCode::rms_plus_one,
      .scales_in_module = true,
      .scales_embedding = true,
-     .masks_by_span = true},
+     .masks_by_span = true,
+     .no_sdpa = true},
     {.family = "cohere", .norm = NormCode::layer_by_hand, .rotary = {.casts_first = true}, .scales_logits = true},
 };
 

@@ -86,6 +86,7 @@ struct FamilyCode {
   bool scales_embedding = false, scales_residual = false, scales_logits = false;
   bool tables_by_span = false;  ///< windowed and full layers have cos, sin of their own
   bool masks_by_span = false;   ///< both masks are made, whichever layers there are
+  bool no_sdpa = false;         ///< transformers refuses SDPA and takes eager attention when nothing is asked for
 };
 
 /// nullptr: no kernel set describes the family.
