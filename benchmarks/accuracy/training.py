@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
-from operators import operator_call
+from operators import left_over, operator_call
 from torchtitan import titan_job
 
 PHASES = ("forward", "backward", "optimizer")
@@ -477,6 +477,7 @@ def operator_cases(row: Row) -> list[Case]:
     why_not, call = "", {}
     try:
         call = operator_call(row)
+        measured -= left_over(row)
     except CannotExpress as reason:
         why_not = str(reason)
     return [Case(row["id"], "allocated", measured, "operator", call, "", "allocated", why_not)]

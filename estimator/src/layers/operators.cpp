@@ -1,7 +1,6 @@
 #include "layers/operators.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "catalog/facts.hpp"
@@ -9,6 +8,9 @@
 #include "layers/liger.hpp"
 #include "layers/mlp.hpp"
 #include "layers/norms.hpp"
+#include "layers/operators_moe.hpp"
+#include "layers/operators_preference.hpp"
+#include "layers/operators_setup.hpp"
 #include "layers/operators_tiled.hpp"
 #include "layers/ops.hpp"
 
@@ -17,44 +19,8 @@ namespace {
 
 using namespace ops;
 
-/// Makes what the operator is called with, and gives the call.
-using Forward = std::function<Tensor()>;
-
-struct Setup {
-  Eager& g;
-  const OperatorCall& call;
-  std::int64_t multiprocessors;
-  LigerCode code;
-
-  std::int64_t size(std::string_view name) const { return call.sizes.find(name)->second; }
-  /// Of Liger-Kernel.
-  std::string_view release() const {
-    const auto space = call.by.find(' ');
-    return space == std::string::npos ? kNewestLiger : std::string_view(call.by).substr(space + 1);
-  }
-  bool is(std::string_view by) const { return without_release(call.by) == by; }
-  KernelOptions kernels() const {
-    const bool on = is("liger");
-    KernelOptions k;
-    k.liger = {on, on, on, code, multiprocessors};
-    return k;
-  }
-  /// A tensor that wants a gradient, which stays: later ones are added into it.
-  Tensor input(const std::string& name, Shape shape, DType dtype) const {
-    Tensor x = g.make(name, std::move(shape), dtype, Category::inputs);
-    auto kept = std::make_shared<Tensor>();
-    auto collector = std::make_shared<Node>();
-    collector->name = "AccumulateGrad";
-    collector->sequence = kAccumulates;
-    collector->apply = [kept](Gradients given) {
-      if (!*kept) *kept = std::move(given[0]);
-      return Gradients{};
-    };
-    x.grad_fn = std::move(collector);
-    return x;
-  }
-  int weight(const std::string& name, Shape shape) const { return g.parameter(name, std::move(shape), call.weights); }
-};
+using Setup = OperatorSetup;
+using Forward = OperatorSetup::Forward;
 
 GatedLeaves mlp_weights(const Setup& s) {
   const std::int64_t hidden = s.size("hidden"), width = s.size("width");
@@ -160,7 +126,8 @@ struct Row {
 };
 
 const OperatorSize kTokens{"tokens", "tokens of the call", 0}, kHidden{"hidden", "width of the model", 0},
-    kWidth{"width", "width of the feed-forward block", 0}, kVocab{"vocab", "vocabulary", 0};
+    kWidth{"width", "width of the feed-forward block", 0}, kVocab{"vocab", "vocabulary", 0},
+    kSequences{"sequences", "sequences of the call", 0}, kEach{"tokens", "tokens of a sequence", 0};
 
 const std::vector<Row>& rows() {
   static const std::vector<Row> all{
@@ -184,6 +151,44 @@ const std::vector<Row>& rows() {
         {"liger", "huggingface", "torch"},
         {kTokens, kHidden, kVocab}},
        head,
+       true,
+       true,
+       true},
+      {{"fused_moe",
+        "experts of a layer; huggingface: the loop over experts, which makes gradients of all experts' weights for each of them",
+        {"liger", "huggingface"},
+        {kTokens,
+         kHidden,
+         {"width", "width of an expert", 0},
+         {"experts", "experts of the layer", 0},
+         {"top_k", "experts of a token", 0},
+         {"from_leaves", "the weights are parameters (1) or products of parameters and a number (0)", 1}}},
+       fused_moe_operator,
+       false,
+       true,
+       true},
+      {{"fused_linear_preference",
+        "output layer and a loss of pairs (CPO, SimPO, ORPO); huggingface: as in TRL's trainers, liger: compiled, pair after "
+        "pair",
+        {"liger", "huggingface"},
+        {kSequences, kEach, kHidden, kVocab, {"nll", "liger: with the likelihood loss of the chosen (1) or without (0)", 1}}},
+       preference_operator,
+       true,
+       true,
+       true},
+      {{"fused_linear_grpo",
+        "output layers of policy and reference, and GRPO's loss; liger: compiled, sequence after sequence",
+        {"liger", "torch"},
+        {kSequences, kEach, kHidden, kVocab}},
+       grpo_operator,
+       true,
+       true,
+       true},
+      {{"fused_linear_jsd",
+        "output layers of student and teacher, and the Jensen-Shannon divergence of the two",
+        {"liger", "torch"},
+        {kTokens, kHidden, kVocab}},
+       jsd_operator,
        true,
        true,
        true},
