@@ -187,11 +187,22 @@ class TrainerProgram {
     mark_(PhaseKind::forward);
     core_.before_forward();
     stretch(passes().forward, [&] { core_.forward(*train_, micro); });
+    drop_kept_inputs();
     mark_(PhaseKind::backward);
     if (learns_at_once() && !std::exchange(has_workspace_, true)) r_.alloc(workspace_);  // at autograd's first matrix product
     const bool reduces = last || run_.plan.sync_every;
     reduced_ = reduced_ || reduces;
-    stretch(passes().backward[(first ? 1 : 0) + (reduces ? 2 : 0)], [&] { core_.backward(*train_, micro, first, last); });
+    auto& known = passes().backward[(first ? 1 : 0) + (reduces ? 2 : 0)];
+    if (!learns_at_once()) return stretch(known, [&] { core_.backward(*train_, micro, first, last); });
+    stretch(known, [&] { core_.backward_keeping_inputs(*train_, micro); });
+    kept_inputs_ = micro;
+  }
+  /// learn() holds the KL divergence of an update until the next _loss() has returned. Its graph ends at the embedding's output,
+  /// which wants a gradient: both stay (agilerl/algorithms/grpo.py, 2.8).
+  void drop_kept_inputs() {
+    if (!kept_inputs_) return;
+    core_.drop_inputs(*train_, *kept_inputs_);
+    kept_inputs_.reset();
   }
   /// DDP cuts its buckets anew behind the first backward pass that reduced.
   void before_micro_batch(bool first) {
@@ -253,11 +264,12 @@ class TrainerProgram {
   }
   /// Every micro-batch is an update of its own: the first one of all runs before there are states.
   void train_step_by_step(std::int64_t n) {
-    const auto update = [&] {
-      micro_batch(Index(0), true, true);
+    const auto update = [&](Index i) {
+      micro_batch(i, true, true);
       optimizer_step();
     };
-    for (std::int64_t i = 0; i < std::min(n, inner_ + 2); ++i) update();  // those behind the second are like it
+    for (std::int64_t i = 0; i < std::min(n, inner_ + 2); ++i) update(Index(i % 2));  // those behind the second are like it
+    drop_kept_inputs();
     doze();
   }
 
@@ -273,6 +285,7 @@ class TrainerProgram {
   PassSpans passes_;
   SiteRef context_, nccl_, workspace_, full_, first_shard_, flattened_, host_load_;
   bool states_ = false;
+  std::optional<Index> kept_inputs_;        ///< of the update before
   bool has_workspace_ = false;              ///< of autograd's thread, in a server's process
   bool stays_ = false;                      ///< parameters that lie on the host between phases are there from the phase before
   bool reduced_ = false, rebuilt_ = false;  ///< DDP's buckets

@@ -99,6 +99,7 @@ void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   if (role.server.concurrency > 0 && job.samples_per_prompt > 0 && role.engine == EngineKind::vllm) {
     const std::int64_t prompts = ceil_div(run.point.sequences, job.samples_per_prompt);
     run.point.step_tokens = prompts * job.prompt_tokens + (run.point.sequences - prompts) * run.facts.page_tokens;
+    run.point.flight_tokens = prompts * job.prompt_tokens + run.point.sequences * job.response_tokens;
   }
 }
 

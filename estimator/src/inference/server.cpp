@@ -138,15 +138,20 @@ class Planner {
     p_.weights += s.adapters;
   }
 
-  /// The highest moment of a forward pass over fewer tokens than a batch can have.
+  /// The highest moment of a forward pass over fewer tokens than a batch can have. Requests that the cache cannot hold together
+  /// are preempted one by one and lose their pages; when those that ran to their end give theirs back, as many as fit come again
+  /// in one step, from their first token on (vllm/v1/core/sched/scheduler.py schedule and _preempt_request, 0.23).
   void step(const Stage& stage) {
-    if (at_.step_tokens <= 0 || at_.step_tokens >= p_.batched_tokens) return;
+    if (at_.step_tokens <= 0) return;
+    const bool preempts = at_.flight_tokens > p_.kv_tokens;
+    const std::int64_t tokens = preempts ? std::max(at_.step_tokens, p_.kv_tokens) : at_.step_tokens;
+    if (tokens >= p_.batched_tokens) return;
     ServerPlan small;
     ServerPoint at = at_;
     at.step_tokens = 0;
     Planner planner(m_, f_, at, small);
     planner.settings();
-    planner.transients(stage, at_.step_tokens);
+    planner.transients(stage, tokens);
     PeakRecorder peak;
     const ServerSites sites = make_sites(peak, small);
     server_program::forward(server_program::Hand<PeakRecorder>{peak, sites}, small);

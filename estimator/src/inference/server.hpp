@@ -32,9 +32,10 @@ struct ServerPoint {
   std::int64_t stage = 0;  ///< of the pipeline
   double fraction = 0;     ///< mem_fraction_static, gpu_memory_utilization
   std::int64_t max_running = 0, max_model_len = 0, batched_tokens = 0;
-  std::int64_t sequences = 0;    ///< in flight at once, for the transients of generation; 0: max_running
-  std::int64_t step_tokens = 0;  ///< most that one forward pass of generation computes; 0: batched_tokens
-  Bytes occupied = 0;            ///< on the device before this process starts: other processes, other jobs
+  std::int64_t sequences = 0;      ///< in flight at once, for the transients of generation; 0: max_running
+  std::int64_t step_tokens = 0;    ///< most that one forward pass of generation computes; 0: batched_tokens
+  std::int64_t flight_tokens = 0;  ///< of all requests in flight when they end; 0: unstated
+  Bytes occupied = 0;              ///< on the device before this process starts: other processes, other jobs
   bool eager = false;
   bool logprobs = false;  ///< requests ask for the log-probabilities of what they sample (RL does)
   std::int64_t sleep_level = 0;

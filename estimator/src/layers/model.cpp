@@ -25,7 +25,9 @@ class Runner {
     kernels_.softcap = a.runs.front().layer.mixer.softcap;
     kernels_.attention_dropout = o.training && a.attention_dropout > 0;
     g.low_rank_dropout = o.training && o.kernels.adapters.dropout;
-    g.low_rank_apart = o.kernels.framework == Framework::agilerl;
+    // routed while nothing is recorded; GRPO's gradient pass goes through peft's own forward (grpo.py _loss, base.py
+    // _get_logprobs)
+    g.low_rank_apart = o.kernels.framework == Framework::agilerl && !o.training;
   }
 
   ModelRun run() {

@@ -60,6 +60,9 @@ class TrainEngine {
   void backward(Player<R>& player, Index micro, bool first, bool last) {
     on([&](auto& e) { e.backward(player, micro, first, last); });
   }
+  /// One device: the backward pass without its end, in which the inputs go and what was recorded at them.
+  void backward_keeping_inputs(Player<R>& player, Index micro) { fsdp2_->backward(player, micro, true, true, true); }
+  void drop_inputs(Player<R>& player, Index micro) { fsdp2_->drop_inputs(player, micro); }
   void optimizer_step() {
     on([](auto& e) { e.optimizer_step(); });
   }

@@ -109,8 +109,8 @@ class Fsdp2 : EngineSites<R> {
   }
 
   /// Backward pass of one micro-batch. `first`: no gradients are there yet. `last`: gradients are reduced (always, unless
-  /// synchronisation is deferred).
-  void backward(Player<R>& player, Index micro, bool first, bool last) {
+  /// synchronisation is deferred). `inputs_stay`: someone holds the graph's leaves until drop_inputs().
+  void backward(Player<R>& player, Index micro, bool first, bool last, bool inputs_stay = false) {
     remember(micro_, micro);
     first_ = first;
     last_ = last || plan_.sync_every;
@@ -130,7 +130,10 @@ class Fsdp2 : EngineSites<R> {
     }
     if (plan_.sharded) finish_backward(player);
     held_ = false;
-    player.play(station(tape, StationPlace::inputs), true, Unit::first, Index(0), micro);
+    if (!inputs_stay) drop_inputs(player, micro);
+  }
+  void drop_inputs(Player<R>& player, Index micro) {
+    player.play(station(player.tape(), StationPlace::inputs), true, Unit::first, Index(0), micro);
   }
 
   /// Clipping adds scalars only; the step holds what the optimizer's form needs.
@@ -145,8 +148,9 @@ class Fsdp2 : EngineSites<R> {
     const Tape& tape = player.tape();
     if (plan_.bucket_views) return;  // they lie in the buckets, which stay
     if (!plan_.sharded) {
+      const Index made_by = plan_.step_every ? micro_ : Index(0);  // later micro-batches add to those of the first
       for (std::size_t s = tape.stations.size(); s-- > 0;)
-        player.each_unit(s, true, [&](Unit u, Index at) { player.free_gradients(s, u, at, Index(0)); });
+        player.each_unit(s, true, [&](Unit u, Index at) { player.free_gradients(s, u, at, made_by); });
       return;
     }
     for (std::size_t s = 0; s < tape.stations.size(); ++s)
