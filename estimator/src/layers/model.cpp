@@ -26,6 +26,7 @@ class Runner {
     kernels_.attention_dropout = o.training && a.attention_dropout > 0;
     g.low_rank_dropout = o.training && o.kernels.adapters.dropout;
     g.low_rank_apart = o.kernels.framework == Framework::agilerl;
+    g.packed = o.kernels.packed;
   }
 
   ModelRun run() {
