@@ -25,6 +25,7 @@ class Runner {
     kernels_.softcap = a.runs.front().layer.mixer.softcap;
     kernels_.attention_dropout = o.training && a.attention_dropout > 0;
     g.low_rank_dropout = o.training && o.kernels.adapters.dropout;
+    g.offload_checkpoints = o.kernels.offload_checkpoints;
     g.low_rank_apart = o.kernels.framework == Framework::agilerl;
   }
 
@@ -136,6 +137,7 @@ class Runner {
     g_.record(out, "EmbeddingBackward0", {&w}, [this, shape](Gradients in) {
       return Gradients{g_.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
     });
+    g_.leave(embedding_);
     out = reduce_tokens(g_, std::move(out), kernels_, "embedding.reduced");
     const bool collects = o_.training && kernels_.adapters.input_gradients;
     if (collects && !code_.scales_in_module) collect_gradient(out);
