@@ -142,6 +142,21 @@ struct Lora {
   bool operator==(const Lora&) const = default;
 };
 
+/// DeepSpeed's `zero_optimization`, with its defaults. Numbers of elements, as in its file.
+struct Zero {
+  std::int64_t stage = 3;
+  std::int64_t reduce_bucket = 500'000'000, allgather_bucket = 500'000'000;
+  std::int64_t prefetch_bucket = 50'000'000;        ///< stage 3: gathered ahead with every module
+  std::int64_t persistence_threshold = 100'000;     ///< stage 3: smaller parameters stay gathered
+  std::int64_t max_live = 1'000'000'000;            ///< stage 3: nothing is gathered ahead above so many gathered elements
+  std::int64_t max_reuse_distance = 1'000'000'000;  ///< stage 3: what is used again within so many stays gathered
+  std::int64_t sub_group = 1'000'000'000;           ///< stage 3: the step goes through shards in groups of so many
+  bool overlap_comm = false;                        ///< stages 1 and 2: a second bucket
+  bool contiguous_gradients = true;
+  bool offload_optimizer = false, offload_parameters = false;  ///< between uses they lie on the host
+  bool operator==(const Zero&) const = default;
+};
+
 /// Settings of a role that trains, or that only computes log-probs or values with a training engine.
 struct Trainer {
   Layout layout;
@@ -190,6 +205,9 @@ struct Trainer {
   bool sdpa_math = false;                           ///< SDPA is forced to its math kernel
   RmsNorm rms_norm = RmsNorm::fused;                ///< of torchtitan's models
   bool repeat_kv = false;                           ///< torchtitan: keys and values are copied to all heads before attention
+  Zero zero;                                        ///< engine deepspeed
+  bool offload_checkpoints = false;    ///< ArcticTraining: inputs of checkpointed layers lie on the host until backward
+  bool tiled_mlp = false;              ///< DeepSpeed's TiledMLP: feed-forward blocks run over about `hidden` tokens at a time
   bool memory_efficient_load = false;  ///< AReaL: rank 0 loads on the host and sends, instead of every GPU the whole model
   bool kernel_internals = true;        ///< count buffers inside fused kernels (off to compare with tools that cannot see them)
   bool operator==(const Trainer&) const = default;

@@ -192,12 +192,12 @@ std::vector<RoleRun> resolve_roles(const Job& job, const Catalog& catalog, TapeS
     if (role.serves())
       resolve_server(runs[i], job, catalog);
     else if (role.engine == EngineKind::fsdp2 || role.engine == EngineKind::fsdp1 || role.engine == EngineKind::ddp ||
-             role.engine == EngineKind::single)
+             role.engine == EngineKind::single || role.engine == EngineKind::deepspeed)
       resolve_trainer(runs[i], job, catalog, store);
     else
       throw InputError(Problem{{"", 0, 0, role.name + ".engine"},
                                std::string(spelling(role.engine)),
-                               "fsdp2, fsdp1, ddp, single, sglang or vllm",
+                               "fsdp2, fsdp1, ddp, deepspeed, single, sglang or vllm",
                                "",
                                "this engine is not supported yet"});
   }

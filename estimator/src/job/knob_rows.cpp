@@ -137,7 +137,7 @@ std::string get_engine(const Job&, const Role* r) {
 Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
   const auto [name, version] = split(text);
   const bool should_serve = r->kind == RoleKind::rollout || r->kind == RoleKind::server;
-  const std::string expected = should_serve ? "sglang or vllm" : "fsdp2, fsdp1, ddp or single";
+  const std::string expected = should_serve ? "sglang or vllm" : "fsdp2, fsdp1, ddp, deepspeed or single";
   if (auto why = unsupported_value("engine", name); !why.empty()) return {expected, {}, std::move(why)};
   if (name == "fsdp" && !should_serve) return {expected, "fsdp2", "AReaL calls FSDP2 fsdp, verl calls FSDP1 so"};
   const auto engine = parse<EngineKind>(name);
@@ -348,8 +348,8 @@ std::vector<Knob> role_rows() {
   return {
       row("model", of, text, {get_model, set_model}, semantics, "model of this role"),
       one_of(row("engine", of, text, {get_engine, set_engine}, semantics,
-                 "fsdp2, fsdp1, ddp, single, sglang or vllm; servers with a version"),
-             {"fsdp2", "fsdp1", "ddp", "single", "sglang", "vllm"}),
+                 "fsdp2, fsdp1, ddp, deepspeed, single, sglang or vllm; servers with a version"),
+             {"fsdp2", "fsdp1", "ddp", "deepspeed", "single", "sglang", "vllm"}),
       row("beside", of, text, {get_beside, set_beside}, semantics, "role whose GPUs it shares, or none"),
       row("in_process", of, flag, knob::flag<&Role::in_process>(), semantics,
           "with beside: shares the process too, so one CUDA context and one caching allocator"),
@@ -506,6 +506,55 @@ std::vector<Knob> trainer_rows() {
               "HSDP: shard groups that each hold all parameters; 1: the parameters are split over all ranks; FSDP1: as many as "
               "ranks are NO_SHARD"),
           kGpuLimit, "groups"),
+      within(saves(row("zero.stage", of, count, knob::count<&Zero::stage>(), speed,
+                       "DeepSpeed's ZeRO: 1 splits optimizer states, 2 gradients too, 3 parameters too"),
+                   "splits more over the ranks; more communication"),
+             {1, 3}),
+      saves(within(row("zero.reduce_bucket", learner, count, knob::count<&Zero::reduce_bucket>(), speed,
+                       "reduce_bucket_size: elements of gradients that are reduced at once"),
+                   kZeroBucketLimit, "elements"),
+            "a smaller bucket of gradients; more, smaller reductions"),
+      within(row("zero.allgather_bucket", of, count, knob::count<&Zero::allgather_bucket>(), speed,
+                 "allgather_bucket_size: updated parameters that stages 1 and 2 gather at once, in place"),
+             kZeroBucketLimit, "elements"),
+      saves(within(row("zero.prefetch_bucket", of, count, knob::count<&Zero::prefetch_bucket>(), speed,
+                       "stage3_prefetch_bucket_size: elements of parameters that every module gathers ahead"),
+                   {0, kZeroBucketLimit.most}, "elements"),
+            "fewer parameters are gathered ahead; modules wait for their own"),
+      within(row("zero.persistence_threshold", of, count, knob::count<&Zero::persistence_threshold>(), speed,
+                 "stage3_param_persistence_threshold: parameters of at most so many elements stay gathered"),
+             {0, kZeroBucketLimit.most}, "elements"),
+      saves(within(row("zero.max_live", of, count, knob::count<&Zero::max_live>(), speed,
+                       "stage3_max_live_parameters: nothing is gathered ahead above so many gathered elements"),
+                   {0, kZeroBucketLimit.most}, "elements"),
+            "fewer parameters are gathered at once; modules wait for their own"),
+      saves(within(row("zero.max_reuse_distance", of, count, knob::count<&Zero::max_reuse_distance>(), speed,
+                       "stage3_max_reuse_distance: what is used again within so many elements of parameters stays gathered"),
+                   {0, kZeroBucketLimit.most}, "elements"),
+            "parameters go as soon as a module ends, and are gathered again"),
+      saves(within(row("zero.sub_group", learner, count, knob::count<&Zero::sub_group>(), speed,
+                       "sub_group_size: the optimizer's step goes through a rank's parameters in groups of so many elements"),
+                   kZeroBucketLimit, "elements"),
+            "a smaller part of the gradients is fp32 at once; a slightly longer step"),
+      row("zero.overlap_comm", learner, flag, knob::flag<&Zero::overlap_comm>(), speed,
+          "stages 1 and 2: overlap_comm, gradients are reduced from a second bucket while they are computed"),
+      row("zero.contiguous_gradients", learner, flag, knob::flag<&Zero::contiguous_gradients>(), speed,
+          "contiguous_gradients: gradients are copied into the bucket as they come"),
+      saves(row("zero.offload_optimizer", learner, flag, knob::flag<&Zero::offload_optimizer>(), speed,
+                "offload_optimizer to the CPU: masters, states and the step (DeepSpeedCPUAdam) are the host's"),
+            "masters and states lie on the host, where the optimizer steps: slow"),
+      saves(row("zero.offload_parameters", of, flag, knob::flag<&Zero::offload_parameters>(), speed,
+                "stage 3: offload_param to the CPU, shards come when they are gathered"),
+            "shards of parameters lie on the host; every gather crosses the bus"),
+      saves(
+          row("offload_checkpoints", learner, flag, knob::flag<&Trainer::offload_checkpoints>(), speed,
+              "ArcticTraining's activation_checkpoint_cpu_offload: inputs of checkpointed layers lie on the host until backward"),
+          "inputs of layers lie on the host until the backward pass; two copies across the bus"),
+      saves(row("tiled_mlp", of, flag, knob::flag<&Trainer::tiled_mlp>(), speed,
+                "DeepSpeed's TiledMLP as ArcticTraining calls it: feed-forward blocks run over about `hidden` tokens at a time, "
+                "and "
+                "once more in backward"),
+            "the feed-forward block's wide tensors exist for a few thousand tokens at a time"),
       saves(row("memory_efficient_load", of, flag, knob::flag<&Trainer::memory_efficient_load>(), free,
                 "AReaL: rank 0 loads the model on the host and sends it; without it every GPU loads the whole model"),
             "loads the model on the host of rank 0; the start takes longer"),

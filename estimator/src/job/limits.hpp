@@ -23,8 +23,9 @@ constexpr std::int64_t pow2(int n) { return std::int64_t{1} << n; }
 // Job and roles.
 inline constexpr Limit64 kGpuLimit{1, pow2(17)};
 inline constexpr Limit64 kGpusPerNodeLimit{1, pow2(8)};
-inline constexpr Limit64 kBucketLimit{1, pow2(20)};  ///< MiB of a bucket of DDP
-inline constexpr Limit64 kTokenLimit{1, pow2(24)};   ///< of a micro-batch, a sequence, a prefill chunk
+inline constexpr Limit64 kBucketLimit{1, pow2(20)};      ///< MiB of a bucket of DDP
+inline constexpr Limit64 kTokenLimit{1, pow2(24)};       ///< of a micro-batch, a sequence, a prefill chunk
+inline constexpr Limit64 kZeroBucketLimit{1, pow2(40)};  ///< elements of a bucket or group of ZeRO
 inline constexpr Limit64 kAdapterRankLimit{1, pow2(10)};
 inline constexpr Limit64 kSequenceLimit{1, pow2(24)};  ///< of a step, a micro-batch
 inline constexpr Limit64 kMicroBatchLimit{1, pow2(20)};

@@ -23,9 +23,8 @@ constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 21> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 20> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "archon", "Archon"},
-                                            {"engine", "deepspeed", "DeepSpeed"},
                                             {"engine", "veomni", "VeOmni"},
                                             {"engine", "torchtitan", "torchtitan"},
                                             {"engine", "trtllm", "TensorRT-LLM"},

@@ -15,6 +15,7 @@
 #include "job/names.hpp"
 #include "job/placement.hpp"
 #include "job/validate_base.hpp"
+#include "job/validate_zero.hpp"
 #include "layout/letters.hpp"
 #include "layout/rules.hpp"
 
@@ -261,6 +262,10 @@ class Validator {
               "not supported yet: prefetching what reshard_last leaves gathered");
     if (t.layout.tensor > 1) check_split(role);
     if (role.engine == EngineKind::ddp) check_ddp(role);
+    for (const ZeroObjection& o : zero_objections(job_, role)) {
+      const std::string key = key_of(role, o.knob);
+      problem(key, get(job_, key), o.expected, o.why);
+    }
     if (role.engine == EngineKind::fsdp1) return check_fsdp1(role);
     if (t.backward_prefetch != BackwardPrefetch::pre) not_its_own(role, "backward_prefetch", "pre", "it is FSDP1's");
     if (t.use_orig_params) not_its_own(role, "use_orig_params", "false", "it is FSDP1's");

@@ -41,6 +41,9 @@ struct KernelOptions {
   bool sdpa_math = false;                                  ///< force SDPA's math kernel
   bool several_sequences = false;                          ///< B may be greater than 1: some reshapes must then copy
   std::int64_t ulysses = 1;                                ///< ranks that share one sequence
+  bool ulysses_deepspeed = false;                          ///< DeepSpeed's exchange of them
+  bool tiled_mlp = false;                                  ///< a feed-forward block runs tile by tile of tokens
+  bool offload_checkpoints = false;                        ///< a reentrant checkpoint's input lies on the host until backward
   std::int64_t tensor = 1;                                 ///< ranks that split every layer and, between its halves, the tokens
   RmsNorm rms_norm = RmsNorm::fused;                       ///< torchtitan, as in Trainer
   bool repeat_kv = false;                                  ///< the same

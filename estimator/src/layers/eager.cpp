@@ -151,11 +151,13 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
     out = body(x);
     grad_enabled = grad;
   }
-  Saved input = save(x);
+  Saved input = offload_checkpoints ? Saved() : save(x);
   const bool was_autocast = autocast;
-  record(out, "CheckpointFunctionBackward", {&x}, [this, input, body, was_autocast, begun](Gradients g) {
+  const Shape shape = x.shape;
+  const DType dtype = x.dtype;
+  record(out, "CheckpointFunctionBackward", {&x}, [this, input, shape, dtype, body, was_autocast, begun](Gradients g) {
     // A detached input whose gradient is collected as a leaf's: its first gradient is kept as it is.
-    Tensor detached = input.get();
+    Tensor detached = offload_checkpoints ? make("input_from_host", shape, dtype) : input.get();
     Tensor collected;
     auto collector = std::make_shared<Node>();
     collector->name = "AccumulateGrad";
@@ -201,6 +203,7 @@ void Eager::add_low_rank(int matrix, std::int64_t rank, Dim in, Dim out, DType d
 }
 
 Tensor Eager::leaf(int number) {
+  uses.push_back({events.size(), number, place(), in_backward, true});
   Tensor t;
   t.eager_ = this;
   t.leaf = number;
@@ -266,6 +269,12 @@ std::shared_ptr<Node> Eager::accumulator(int number) {
     l.accumulate->sequence = kAccumulates;
     l.accumulate->scope = l.scope;
     l.accumulate->apply = [this, number](Gradients g) {
+      if (tiles != nullptr) {
+        Tensor& sum = tiles->kept[number];
+        if (!sum) sum = std::move(g[0]);
+        if (!tiles->last) return Gradients{};
+        g[0] = std::exchange(sum, {});
+      }
       const int storage = g[0].storage();
       storages[static_cast<std::size_t>(storage)].category = Category::gradients;
       storages[static_cast<std::size_t>(storage)].name = leaves[static_cast<std::size_t>(number)].name + ".grad";
@@ -287,6 +296,8 @@ bool Eager::record(Tensor& out, const char* name, const std::vector<const Tensor
   node->scope = scope;
   node->outputs = outputs;
   node->distributed = distributed;
+  for (const Tensor* input : inputs)
+    if (input->leaf >= 0 && node->leaf < 0) node->leaf = input->leaf;
   node->apply = std::move(apply);
   for (const Tensor* input : inputs) {
     Node::Edge edge;
@@ -346,7 +357,9 @@ void Eager::backward(const Tensor& root, Tensor gradient) {
     Gradients in = std::move(tasks[node.get()].buffer);
     in.resize(node->outputs);
     if (node->sequence != kAccumulates) scope = node->scope;
+    if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, true, true});
     Gradients out = node->apply(std::move(in));
+    if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, false, true});
     if (!retain_graph && node->sequence != kAccumulates) node->apply = nullptr;  // release_variables
     for (std::size_t i = 0; i < node->next.size(); ++i) {
       const auto& edge = node->next[i];

@@ -14,6 +14,7 @@
 #pragma once
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -111,6 +112,7 @@ struct Node {
   std::int64_t sequence = 0;
   int scope = 0;
   std::size_t outputs = 1;
+  int leaf = -1;             ///< parameter that it works with; -1: none
   bool distributed = false;  ///< its outputs are DTensors: autograd adds their gradients out of place (input_buffer.cpp)
   std::function<Gradients(Gradients)> apply;  ///< holds the saved variables; dropped after it has run
   struct Edge {
@@ -138,29 +140,50 @@ struct EagerEvent {
   int leaf = -1;
 };
 
+/// An operator, or its node in backward, begins or ends its work with a parameter.
+struct EagerUse {
+  std::size_t event = 0;  ///< number of the event behind it
+  int leaf = -1;
+  int scope = 0;
+  bool backward = false;
+  bool enters = true;
+  bool derives = false;  ///< a node of the graph, not the operator
+};
+/// Gradients of parameters of a block that runs tile by tile in backward: added up tile by tile, handed on with the last one's.
+struct TiledGradients {
+  std::map<int, Tensor> kept;
+  bool last = false;
+};
+
 class Eager {
  public:
   std::vector<Storage> storages;
   std::vector<Leaf> leaves;
   std::vector<EagerEvent> events;
+  std::vector<EagerUse> uses;
   std::vector<std::size_t> nested_ends;  ///< of reentrant checkpoints: number of the event behind the nested backward pass
 
   // ---- state of the interpreter
   bool grad_enabled = true;
-  bool retain_graph = false;      ///< backward(retain_graph=True): nodes keep what they have saved
-  bool autocast = false;          ///< torch.autocast(bfloat16) is on
-  bool low_rank_dropout = false;  ///< in front of every low-rank pair
-  bool low_rank_apart = false;    ///< a pair's product is made by a function of its own, whose names are gone before the sum
-  PackedOptions packed;           ///< how the base's linear layers are stored
-  bool distributed = false;       ///< what is recorded now works on DTensors
-  int scope = 0;                  ///< where we are: events and nodes belong to it
+  bool retain_graph = false;         ///< backward(retain_graph=True): nodes keep what they have saved
+  bool autocast = false;             ///< torch.autocast(bfloat16) is on
+  bool low_rank_dropout = false;     ///< in front of every low-rank pair
+  bool low_rank_apart = false;       ///< a pair's product is made by a function of its own, whose names are gone before the sum
+  PackedOptions packed;              ///< how the base's linear layers are stored
+  bool distributed = false;          ///< what is recorded now works on DTensors
+  bool offload_checkpoints = false;  ///< a reentrant checkpoint keeps its input on the host
+  TiledGradients* tiles = nullptr;   ///< the block that runs tile by tile just now
+  int scope = 0;                     ///< where we are: events and nodes belong to it
   bool in_backward = false;
   std::string prefix;  ///< of names: "layer.self_attn."
 
   int parameter(std::string name, Shape shape, DType dtype, bool trainable = true);
   /// Puts a trainable pair of rank `rank` beside the matrix, whose sides are `in` and `out`.
   void add_low_rank(int matrix, std::int64_t rank, Dim in, Dim out, DType dtype);
+  /// The parameter, of which a use begins.
   Tensor leaf(int number);
+  /// The use is over.
+  void leave(int number) { uses.push_back({events.size(), number, place(), in_backward, false}); }
 
   /// A new storage.
   Tensor make(std::string name, Shape shape, DType dtype, Category category = Category::activations);

@@ -3,6 +3,7 @@
 #include "layers/liger.hpp"
 #include "layers/ops.hpp"
 #include "layers/tensor_parallel.hpp"
+#include "layers/tiled_mlp.hpp"
 
 namespace oomplan {
 namespace {
@@ -76,6 +77,14 @@ Tensor liger_product(Eager& g, const Tensor& x, const Shape& rows, Dim width, co
 
 Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, const GatedLeaves& w, const std::string& name,
                  const KernelOptions& options) {
+  if (options.tiled_mlp) {  // TiledMLP's body is the modeling file's own line
+    KernelOptions plain = options;
+    plain.tiled_mlp = plain.liger.glu = false;
+    const auto body = [&g, hidden, width, w, name, plain](const Tensor& part) {
+      return gated_mlp(g, part, {part.shape[0], part.shape[1]}, hidden, width, w, name, plain);
+    };
+    return tiled_over_tokens(g, x, body);
+  }
   const auto run = w.gate_up >= 0 ? &fused_product : options.liger.glu ? &liger_product : &product;
   Tensor wide = run(g, x, rows, width, w, name);
   const Dim count = elements(rows);

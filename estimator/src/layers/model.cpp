@@ -29,6 +29,7 @@ class Runner {
     // _get_logprobs)
     g.low_rank_apart = o.kernels.framework == Framework::agilerl && !o.training;
     g.packed = o.kernels.packed;
+    g.offload_checkpoints = o.kernels.offload_checkpoints;
   }
 
   ModelRun run() {
@@ -139,6 +140,7 @@ class Runner {
     g_.record(out, "EmbeddingBackward0", {&w}, [this, shape](Gradients in) {
       return Gradients{g_.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
     });
+    g_.leave(embedding_);
     out = reduce_tokens(g_, std::move(out), kernels_, "embedding.reduced");
     const bool collects = o_.training && kernels_.adapters.input_gradients;
     if (collects && !code_.scales_in_module) collect_gradient(out);

@@ -55,7 +55,9 @@ Tensor bare_linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out
     return packed_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name);
   Tensor b = matrix(g, bias), w = matrix(g, weight);
   if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
-  return product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, category);
+  Tensor out = product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, category);
+  g.leave(weight);
+  return out;
 }
 
 Tensor bare_conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {

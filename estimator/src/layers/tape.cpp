@@ -36,6 +36,7 @@ class Builder {
     number_storages(stretches);
     for (const auto& s : stretches) add(s);
     check_inner();
+    for (const auto& use : g_.uses) add(use);
     for (auto& station : tape_.stations)
       for (int u = 0; u < 3; ++u) {
         for (Segment* segment : {&station.forward[u], &station.backward[u]}) {
@@ -101,7 +102,19 @@ class Builder {
         t.all_inner = true;
       }
       events.push_back(t);
+      numbers_[{station, s.backward, unit}].push_back(static_cast<std::size_t>(e - g_.events.data()));
     }
+  }
+  /// Behind the events of its unit that came before. The leaf is still the simulator's.
+  void add(const EagerUse& use) {
+    const auto station = static_cast<std::size_t>(station_of(use.scope));
+    const int unit = unit_of(use.scope), last = tape_.stations[station].simulated - 1;
+    if (unit > 1 && unit != last) return;  // the first inner unit stands for all
+    const auto& before = numbers_[{station, use.backward, unit}];
+    const auto at = std::lower_bound(before.begin(), before.end(), use.event) - before.begin();
+    const int segment = unit == 0 ? 0 : unit == last ? 2 : 1;
+    auto& segments = use.backward ? tape_.stations[station].backward : tape_.stations[station].forward;
+    segments[segment].uses.push_back({static_cast<std::size_t>(at), use.leaf, use.enters, use.derives});
   }
 
   /// The real number of a simulated unit, for references from other stations: only first and last can be meant.
@@ -204,7 +217,8 @@ class Builder {
   Tape tape_;
   std::vector<Born> born_;
   std::map<std::pair<std::size_t, bool>, std::vector<std::vector<TapeEvent>>> units_;
-  std::map<std::pair<std::size_t, int>, std::size_t> nested_ends_;  ///< by station and unit
+  std::map<std::tuple<std::size_t, bool, int>, std::vector<std::size_t>> numbers_;  ///< of the simulator's events, by unit
+  std::map<std::pair<std::size_t, int>, std::size_t> nested_ends_;                  ///< by station and unit
 };
 
 }  // namespace
@@ -237,6 +251,17 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
       if (tape->leaves[i].name == name && (tape->leaves[i].station == site.station || !in_layers(site.station)))
         site.leaf = static_cast<int>(i);
   }
+  for (auto& station : tape->stations)
+    for (int unit = 0; unit < 3; ++unit)
+      for (Segment* segment : {&station.forward[unit], &station.backward[unit]})
+        for (auto& use : segment->uses) {
+          const Leaf& used = g.leaves[static_cast<std::size_t>(use.leaf)];
+          use.leaf = -1;
+          for (std::size_t i = 0; i < tape->leaves.size(); ++i)
+            if (tape->leaves[i].name == used.name &&
+                tape->leaves[i].station == static_cast<std::size_t>(used.scope / kUnitsPerStation))
+              use.leaf = static_cast<int>(i);
+        }
   for (auto& station : tape->stations)
     for (auto& segment : station.backward)
       for (const auto& e : segment.events)

@@ -56,8 +56,17 @@ struct LeftGradient {
   int leaf = -1;  ///< index into Tape::leaves
   Bytes bytes = 0;
 };
+/// A module begins or ends its work with a parameter.
+struct TapeUse {
+  std::size_t at = 0;  ///< events in front of it
+  int leaf = -1;       ///< index into Tape::leaves
+  bool enters = true;
+  bool derives = false;  ///< its backward pass, not its forward pass or a recomputation of that
+  bool operator==(const TapeUse&) const = default;
+};
 struct Segment {
   std::vector<TapeEvent> events;
+  std::vector<TapeUse> uses;
   std::vector<LeftGradient> gradients;
   Bytes gradient_bytes = 0;    ///< of all of them
   std::uint32_t number = 0;    ///< among the tape's segments that have events

@@ -30,11 +30,62 @@ Tensor all_to_all(Eager& g, const Tensor& x, Shape out_shape, bool to_tokens, bo
   return out;
 }
 
+Gradients as_it_came(Gradients in) { return in; }
+
+/// UlyssesSPAttentionHF._combine_local_sequences for one of q, k, v: chunks by rank, what is received, and its copy with heads in
+/// front, unless there is but one of them. In backward the gradient of that copy is copied too.
+Tensor deepspeed_to_heads(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
+  const Shape in_shape = x.shape;
+  const DType dtype = x.dtype;
+  const bool several = out_shape[1].coefficient > 1;
+  Tensor chunks = g.make(name + ".chunks", in_shape, dtype, Category::communication);
+  g.record(chunks, "CloneBackward0", {&x}, as_it_came);
+  x.reset();
+  Tensor received = g.make(several ? name + ".received" : name, out_shape, dtype);
+  g.record(received, "_DimZeroAllToAllBackward", {&chunks}, [=, &g](Gradients in) {
+    Tensor copied = several ? g.make(name + "_backward.chunks", in[0].shape, in[0].dtype, Category::communication) : Tensor();
+    return Gradients{g.make(name + "_backward", in_shape, in[0].dtype)};
+  });
+  chunks.reset();
+  if (!several) return received;
+  Tensor out = g.make(name, std::move(out_shape), dtype);
+  g.record(out, "CloneBackward0", {&received}, as_it_came);
+  return out;
+}
+/// _partition_global_sequence: what is received lies by rank; its copy by token.
+Tensor deepspeed_to_tokens(Eager& g, const Tensor& x, Shape out_shape, const std::string& name) {
+  const Shape in_shape = x.shape;
+  Tensor received = g.make(name + ".received", out_shape, x.dtype, Category::communication);
+  g.record(received, "_DimZeroAllToAllBackward", {&x}, [=, &g](Gradients in) {
+    Tensor chunks = g.make(name + "_backward.chunks", in[0].shape, in[0].dtype, Category::communication);
+    return Gradients{g.make(name + "_backward", in_shape, in[0].dtype)};
+  });
+  Tensor out = g.make(name, std::move(out_shape), x.dtype);
+  g.record(out, "CloneBackward0", {&received}, as_it_came);
+  return out;
+}
+
+/// deepspeedai/DeepSpeed 0.19.6, runtime/sequence_parallel/ulysses_sp.py (UlyssesSPAttentionHF.forward).
+Tensor deepspeed_around(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t n, const Kernel& kernel) {
+  const Dim width = q.shape[3], batch = q.shape[0], local = q.shape[2];
+  const std::int64_t heads = q.shape[1].coefficient, kv = k.shape[1].coefficient, shared = std::max(kv, n);
+  const Dim all = local * Dim(n);
+  const auto keyed = [&](const Tensor& x, const std::string& name) {
+    Tensor repeated = shared == kv ? x : ops::repeat_kv(g, x, {batch, shared, local, width}, name + "_repeated");
+    return deepspeed_to_heads(g, std::move(repeated), {batch, shared / n, all, width}, name + "_exchanged");
+  };
+  Tensor query = deepspeed_to_heads(g, q, {batch, heads / n, all, width}, "q_exchanged");
+  Tensor keys = keyed(k, "k"), values = keyed(v, "v");
+  Tensor out = kernel(query, keys, values, {batch, all, Dim(heads / n), width});
+  return deepspeed_to_tokens(g, out, {batch, local, Dim(heads), width}, "attention_exchanged");
+}
+
 }  // namespace
 
 Tensor exchange_around(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const KernelOptions& options,
                        const Kernel& kernel) {
   const std::int64_t n = options.ulysses;
+  if (options.ulysses_deepspeed) return deepspeed_around(g, q, k, v, n, kernel);
   const bool flat = options.framework == Framework::areal;
   const Dim width = q.shape[3], batch = q.shape[0], local = q.shape[2];
   const std::int64_t heads = q.shape[1].coefficient, kv = k.shape[1].coefficient;

@@ -62,8 +62,12 @@ std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const 
     case EngineKind::fsdp1:
       fsdp_rules(l, engine, shape, out);
       break;
-    case EngineKind::ddp:
     case EngineKind::deepspeed:
+      if (l.world() != l.data * l.context || l.expert > 1 || l.hybrid)
+        out.push_back("not supported yet: DeepSpeed with more than data parallelism (d) and Ulysses (c)");
+      heads_rule('c', l.context, shape, ulysses_degrees(l.world(), shape), out);
+      break;
+    case EngineKind::ddp:
       if (l.world() != l.data) out.push_back("this engine has only data parallelism (d)");
       break;
     case EngineKind::megatron:

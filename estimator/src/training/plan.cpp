@@ -114,6 +114,9 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.sdpa_math = t.sdpa_math;
   k.several_sequences = t.sequences_per_micro_batch > 1;
   k.ulysses = t.layout.context;
+  k.ulysses_deepspeed = engine == EngineKind::deepspeed;
+  k.tiled_mlp = t.tiled_mlp;
+  k.offload_checkpoints = t.offload_checkpoints;
   k.tensor = t.layout.tensor;
   k.rms_norm = t.rms_norm;
   k.repeat_kv = t.repeat_kv;
@@ -152,6 +155,14 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
     p.step_transient = 0;
 }
 
+/// Under DeepSpeed everything else of the plan is that of one device.
+void make_zero(TrainPlan& p, const Architecture& a, const Tape& tape, const Trainer& t) {
+  ZeroPlan zero = zero_plan(tape, t, p.storage, p.trains, p.micro_batches);
+  if (t.offload_checkpoints) zero.checkpoint = bytes_of(p.train_counts.counts.b * p.train_counts.counts.s * a.hidden, t.compute);
+  p.optimizer = zero.states;
+  p.zero = std::make_shared<const ZeroPlan>(std::move(zero));
+}
+
 std::size_t station_of(const Tape& tape, StationPlace place) {
   std::size_t s = 0;
   while (tape.stations[s].place != place) ++s;
@@ -183,6 +194,8 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, con
   const std::int64_t chunk = parts > 0                          ? p.counts.b * ceil_div(p.counts.k, parts)
                              : head == LossHead::liger_fused_ce ? liger::fused_head_rows(rows, a.hidden, a.vocab)
                                                                 : chunk_rows(head, a.vocab);
+  const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(p.counts.s, a.hidden));  // ArcticTraining: tiled_compute.py
+  p.counts.m = t.tiled_mlp ? ceil_div(p.counts.s, tiles) : 1;
   p.chunks = chunk > 0 ? ceil_div(rows, chunk) : 1;
   p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
   p.counts.n = p.chunks;
@@ -297,6 +310,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     p.step_transient = cost.transient;
   }
   if (p.flattened) flatten(p, tape, t);
+  if (engine == EngineKind::deepspeed) make_zero(p, a, tape, t);
   p.full_compute = bytes_of(parameters, t.compute);
   p.largest_tensor = bytes_of(largest, t.compute);
   if (t.kernels == Kernels::torchtitan) {

@@ -13,6 +13,7 @@
 #include "catalog/architecture.hpp"
 #include "layers/tape.hpp"
 #include "training/flat_units.hpp"
+#include "training/zero_plan.hpp"
 
 namespace oomplan {
 
@@ -74,20 +75,21 @@ struct TrainPlan {
   std::vector<bool> wrapped;  ///< the station is a unit of its own; otherwise its parameters belong to the root
   UnitBytes root;
   FlatUnits flat;
-  Bytes resident = 0;              ///< all parameters on this rank
-  std::int64_t frozen_copies = 0;  ///< of the adapters, in `resident`
-  bool states_by_tensor = false;   ///< the optimizer's states and temporaries are many small tensors: they are written one by one
-  Bytes state_bytes_of = 0;        ///< with states_by_tensor: states of one byte of a trained parameter
-  bool step_every = false;         ///< an optimizer step behind each micro-batch
-  Bytes gradients = 0;             ///< all sharded (or whole) gradients
-  Bytes optimizer = 0;             ///< states
-  Bytes optimizer_managed = 0;     ///< states in unified memory: paged optimizers
-  Bytes optimizer_steps = 0;       ///< step counters on the device (fused)
-  Bytes buckets = 0;               ///< DDP: of the reduction, all together
-  Bytes step_transient = 0;        ///< what the optimizer step holds above parameters, gradients and states
-  Bytes buffers = 0;               ///< inv_freq and its original
-  Bytes full_compute = 0;          ///< all parameters in the compute dtype, unsharded
-  Bytes largest_tensor = 0;        ///< largest unsharded parameter in the compute dtype
+  std::shared_ptr<const ZeroPlan> zero;  ///< DeepSpeed
+  Bytes resident = 0;                    ///< all parameters on this rank
+  std::int64_t frozen_copies = 0;        ///< of the adapters, in `resident`
+  bool states_by_tensor = false;  ///< the optimizer's states and temporaries are many small tensors: they are written one by one
+  Bytes state_bytes_of = 0;       ///< with states_by_tensor: states of one byte of a trained parameter
+  bool step_every = false;        ///< an optimizer step behind each micro-batch
+  Bytes gradients = 0;            ///< all sharded (or whole) gradients
+  Bytes optimizer = 0;            ///< states
+  Bytes optimizer_managed = 0;    ///< states in unified memory: paged optimizers
+  Bytes optimizer_steps = 0;      ///< step counters on the device (fused)
+  Bytes buckets = 0;              ///< DDP: of the reduction, all together
+  Bytes step_transient = 0;       ///< what the optimizer step holds above parameters, gradients and states
+  Bytes buffers = 0;              ///< inv_freq and its original
+  Bytes full_compute = 0;         ///< all parameters in the compute dtype, unsharded
+  Bytes largest_tensor = 0;       ///< largest unsharded parameter in the compute dtype
   std::int64_t micro_batches = 1;
   bool reshard_layers = true, reshard_root = true;
   bool reshard_last = true;        ///< of the last layer, and of the output layer where it is a unit

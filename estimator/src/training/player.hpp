@@ -67,6 +67,19 @@ class Player {
     play_part(segment, middle, n, at, micro_batch, gradients);
   }
 
+  /// Events `from` to `to` of a unit's segment.
+  void play_events(const Segment& segment, std::size_t from, std::size_t to, Index at, Index micro_batch,
+                   LeafGradients gradients = LeafGradients::keep) {
+    play_part(segment, from, to, at, micro_batch, gradients);
+  }
+  /// Frees one of the gradients that a unit's backward pass has left.
+  void free_gradient(const LeftGradient& gradient, Index at, Index micro_batch) {
+    if constexpr (R::kWrites)
+      r_.free(refs_[gradient.event.site], gradient.event.relative ? at : resolve(gradient.event), micro_batch);
+    else
+      r_.free(gradient.bytes);
+  }
+
   /// Frees the gradients that the unit's backward pass has left (they have been reduced).
   void free_gradients(std::size_t station, Unit unit, Index at, Index micro_batch, Which which = Which::all, int last_leaf = -1) {
     const Segment& segment = tape_.stations[station].segment(true, unit);

@@ -1,0 +1,110 @@
+#include "job/validate_zero.hpp"
+
+#include <algorithm>
+
+#include "catalog/architecture.hpp"
+
+namespace oomplan {
+namespace {
+
+bool has_experts(const Architecture& a) {
+  return std::any_of(a.runs.begin(), a.runs.end(), [](const LayerRun& r) { return r.layer.feed_forward.experts > 0; });
+}
+/// Feed-forward blocks with a gate, whose line ArcticTraining puts TiledMLP around.
+bool all_gated(const Architecture& a) {
+  return std::all_of(a.runs.begin(), a.runs.end(),
+                     [](const LayerRun& r) { return r.layer.feed_forward.kind == FeedForwardKind::gated; });
+}
+
+class Objections {
+ public:
+  Objections(const Job& job, const Role& role) : job_(job), role_(role), t_(role.trainer) {}
+
+  std::vector<ZeroObjection> run() {
+    role_.engine == EngineKind::deepspeed ? of_deepspeed() : of_others();
+    return std::move(out_);
+  }
+
+ private:
+  void object(std::string knob, std::string expected, std::string why) {
+    out_.push_back({std::move(knob), std::move(expected), std::move(why)});
+  }
+  void of_others() {
+    constexpr auto kWhy = "it is DeepSpeed's";
+    if (t_.zero != Zero{}) object("engine", "deepspeed", "the settings under zero are DeepSpeed's");
+    if (t_.offload_checkpoints)
+      object("offload_checkpoints", "false", "not supported yet: offload of activations outside of DeepSpeed");
+    if (t_.tiled_mlp) object("tiled_mlp", "false", kWhy);
+  }
+  void of_deepspeed() {
+    if (t_.framework != Framework::torch || job_.kind == JobKind::rl)
+      object("engine", "fsdp2", "not supported yet: DeepSpeed under an RL framework");
+    formats();
+    engines_of_others();
+    stages();
+    checkpoints();
+    if (role_.architecture == nullptr) return;
+    if (t_.zero.stage == 3 && has_experts(*role_.architecture))
+      object("zero.stage", "1 or 2", "not supported yet: a mixture of experts under ZeRO stage 3");
+    if (t_.tiled_mlp && (has_experts(*role_.architecture) || !all_gated(*role_.architecture)))
+      object("tiled_mlp", "false", "not supported yet: TiledMLP around anything but a dense gated block");
+  }
+  void formats() {
+    if (t_.storage == DType::fp32)
+      object("precision.storage", "bf16 or fp16",
+             "not supported yet: DeepSpeed without its 16-bit mode, or under torch_autocast");
+    if (t_.compute != t_.storage)
+      object("precision.compute", std::string("the format of the parameters"),
+             "DeepSpeed computes with the parameters as they are");
+    if (t_.reduce != t_.storage)
+      object("precision.reduce", std::string("the format of the parameters"),
+             "not supported yet: communication_data_type and grad_accum_dtype of their own");
+    if (t_.autocast) object("autocast", "false", "not supported yet: torch_autocast of DeepSpeed");
+    if (t_.lora.rank > 0 && t_.lora.format == AdapterFormat::fp32)
+      object("lora.format", "storage", "DeepSpeed's 16-bit mode casts adapters too");
+    const bool by_element = t_.optimizer == OptimizerKind::adamw || t_.optimizer == OptimizerKind::adam;
+    if (!by_element) object("optimizer", "adamw or adam", "not supported yet: this optimizer under DeepSpeed");
+    if (t_.optimizer_form == OptimizerForm::loop)
+      object("optimizer_form", "fused (FusedAdam) or foreach", "not supported yet: a loop over ZeRO's partitions");
+  }
+  void engines_of_others() {
+    if (t_.cpu_offload_policy) object("cpu_offload_policy", "false", "it is FSDP's; DeepSpeed has zero.offload_optimizer");
+    if (t_.offload_parameters || t_.offload_optimizer)
+      object("offload", "[]", "not supported yet: offload_states; zero.offload_optimizer keeps states on the host for good");
+    if (t_.replicas > 1) object("replicas", "1", "not supported yet: zero_hpz_partition_size and MiCS");
+    if (!t_.gradient_sync_every_micro_batch)
+      object("gradient_sync_every_micro_batch", "true", "not supported yet: no_sync of DeepSpeed");
+    if (t_.step_every_micro_batch) object("step_every_micro_batch", "false", "not supported yet under DeepSpeed");
+    if (t_.kernels == Kernels::torchtitan)
+      object("kernels", "those of transformers", "not supported yet: torchtitan under DeepSpeed");
+  }
+  void stages() {
+    if (t_.zero.stage < 3 && t_.zero.offload_parameters)
+      object("zero.offload_parameters", "false", "DeepSpeed offloads parameters in stage 3 only");
+    if (!t_.zero.contiguous_gradients && t_.zero.stage < 3)
+      object("zero.contiguous_gradients", "true", "not supported yet: stages 1 and 2 without contiguous_gradients");
+    if (t_.zero.stage == 1 && t_.zero.offload_optimizer)
+      object("zero.stage", "2 or 3", "not supported yet: offload of the optimizer in stage 1");
+    if (t_.zero.stage < 3 && t_.layout.context > 1)
+      object("zero.stage", "3", "not supported yet: Ulysses with stages 1 and 2, whose reductions become fp32");
+    if (t_.zero.stage < 3 && t_.zero.offload_optimizer && t_.micro_batches != 1)
+      object("micro_batches", "1", "not supported yet: gradients that add up on the host in stage 2");
+  }
+  void checkpoints() {
+    if (!t_.offload_checkpoints) return;
+    if (t_.recompute != Recompute::full || !t_.reentrant)
+      object("offload_checkpoints", "recompute: full with reentrant: true",
+             "ArcticTraining replaces torch's reentrant checkpoint");
+  }
+
+  const Job& job_;
+  const Role& role_;
+  const Trainer& t_;
+  std::vector<ZeroObjection> out_;
+};
+
+}  // namespace
+
+std::vector<ZeroObjection> zero_objections(const Job& job, const Role& role) { return Objections(job, role).run(); }
+
+}  // namespace oomplan

@@ -1,0 +1,181 @@
+// ZeRO's gradients: the bucket that they are collected in, what a reduction makes, and the fp32 gradients of the optimizer's
+// step.
+#pragma once
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "training/engine_sites.hpp"
+#include "training/plan.hpp"
+#include "training/player.hpp"
+
+namespace oomplan {
+
+template <class R>
+class ZeroGradients : EngineSites<R> {
+  using EngineSites<R>::site;
+
+ public:
+  /// REQUIRES: the plan has a ZeroPlan.
+  ZeroGradients(R& r, const TrainPlan& plan, std::string_view role)
+      : EngineSites<R>(r, role), r_(r), plan_(plan), zero_(*plan.zero) {
+    const auto local = [this](std::string_view name, Bytes bytes, Category category) {
+      return site("", name, bytes, category, Holder::communication, kStream);
+    };
+    bucket_ = local("gradient_bucket", zero_.bucket, Category::communication);
+    shards_ = local("sharded_gradients", zero_.gradients, Category::gradients);
+    staging_ = local("gradient_staging", zero_.gpu_staging, Category::communication);
+    piece_ = local("gradients_of_the_partition", zero_.in_partition, Category::gradients);
+    next_piece_ = local("gradients_of_the_partition.added", zero_.in_partition, Category::gradients);
+    norm_ = site("", "gradient_as_double", zero_.norm, Category::temporaries, Holder::local);
+    if constexpr (R::kWrites)
+      for (const std::int64_t n : zero_.sub_groups) steps_.push_back(step_sites(n));
+  }
+
+  void load() {
+    if (zero_.stage == 3) r_.alloc(bucket_);
+    r_.alloc(shards_);
+    r_.alloc(staging_);
+  }
+  void begin(bool first) {
+    first_ = first;
+    if (zero_.stage < 3 && !bucket_there_) r_.alloc(bucket_);
+    bucket_there_ = true;
+    piece_there_ = false;
+  }
+  /// A gradient of unit `number`, which lies at `at`, is complete.
+  void take(Player<R>& player, const LeftGradient& gradient, Index at, std::int64_t number, Index micro) {
+    const std::int64_t n = gradient.bytes / zero_.element;
+    if (elements_ + n > zero_.bucket_elements && elements_ > 0) reduce(player, micro);
+    if (zero_.contiguous && elements_ + n <= zero_.bucket_elements)
+      player.free_gradient(gradient, at, micro);  // copied into the bucket
+    else
+      apart_.push_back({&gradient, at});
+    elements_ += n;
+    ++parameters_;
+    const std::int64_t shard = ceil_div(n, zero_.ranks);
+    largest_ = std::max(largest_, shard);
+    padded_ += shard * zero_.ranks;
+    unequal_ = unequal_ || n % zero_.ranks != 0;
+    if (zero_.stage == 3) return;
+    const auto leaf = static_cast<std::size_t>(gradient.leaf);
+    const std::int64_t start = zero_.offset[leaf] + number * zero_.stride[leaf];
+    lowest_ = parameters_ == 1 ? start : std::min(lowest_, start);
+    highest_ = std::max(highest_, start + n);
+  }
+  void end(Player<R>& player, Index micro, bool last) {
+    if (zero_.buckets_at_end && !last) return;  // the bucket stays until the last micro-batch
+    reduce(player, micro);
+    if (zero_.stage == 3) return;
+    r_.free(bucket_);
+    bucket_there_ = false;
+    if (piece_there_ && accumulates()) r_.free(next_piece_);  // added to what is there
+  }
+  /// The gradients become fp32 sub-group by sub-group, then the optimizer steps. With offload it does so on the host.
+  void step() {
+    if (zero_.offloads_optimizer) return;
+    r_.alloc(norm_);
+    r_.free(norm_);
+    for (std::size_t i = 0; i < zero_.sub_groups.size(); ++i) {
+      const Step s = step_of(i);
+      const Index at(static_cast<std::int64_t>(i));
+      r_.alloc(s.flat, at);
+      r_.alloc(s.fp32, at);
+      r_.free(s.flat, at);
+      if (zero_.stage < 3) r_.free(piece_);
+      r_.alloc(s.temporaries, at);
+      r_.free(s.temporaries, at);
+      r_.free(s.fp32, at);
+    }
+  }
+
+ private:
+  static constexpr std::uint8_t kStream = 2;  ///< reduce_and_partition_stream
+  static constexpr Bytes kFp32 = 4;
+  struct Step {
+    SiteRef flat, fp32, temporaries;
+  };
+  struct Apart {
+    const LeftGradient* gradient;
+    Index at;
+  };
+  Step step_sites(std::int64_t n) {
+    Step s;
+    s.flat = transient("sub_group.gradients_flat", n * zero_.element);
+    s.fp32 = transient("sub_group.gradients_fp32", n * kFp32);
+    s.temporaries = transient("optimizer.temporaries", n * kFp32 * zero_.optimizer_form_copies);
+    return s;
+  }
+  Step step_of(std::size_t i) {
+    if constexpr (R::kWrites)
+      return steps_[i];
+    else
+      return step_sites(zero_.sub_groups[i]);
+  }
+  /// One site for every size.
+  SiteRef transient(const std::string& name, Bytes bytes) {
+    if constexpr (R::kWrites) {
+      const auto [known, fresh] = sizes_.try_emplace({name, bytes});
+      if (fresh) known->second = site("", name, bytes, Category::temporaries, Holder::local, kStream);
+      return known->second;
+    } else {
+      (void)name;
+      return {0, bytes, Pool::torch};
+    }
+  }
+  void pass(const SiteRef& s) {
+    r_.alloc(s);
+    r_.free(s);
+  }
+  bool accumulates() const { return !first_ && !zero_.buckets_at_end; }
+
+  void reduce(Player<R>& player, Index micro) {
+    if (parameters_ == 0) return;
+    zero_.stage == 3 ? scatter() : average();
+    for (const Apart& one : apart_) player.free_gradient(*one.gradient, one.at, micro);
+    apart_.clear();
+    elements_ = parameters_ = largest_ = padded_ = lowest_ = highest_ = 0;
+    unequal_ = false;
+  }
+  /// reduce_scatter_coalesced: the gradients rank by rank in a buffer of their own, unless there is but one. A shard on its way
+  /// to the host comes back for its norm and as fp32.
+  void scatter() {
+    const SiteRef together = transient("gradients_by_rank", parameters_ > 1 || unequal_ ? padded_ * zero_.element : 0);
+    r_.alloc(together);
+    if (zero_.offloads_optimizer) {
+      const SiteRef one = transient("gradient_shard", largest_ * zero_.element);
+      r_.alloc(one);
+      pass(transient("gradient_shard_as_double", std::min(zero_.norm, largest_ * 2 * kFp32)));
+      pass(transient("gradient_shard_fp32", largest_ * kFp32));
+      r_.free(one);
+    }
+    r_.free(together);
+  }
+  /// average_tensor: pieces of several ranks are reduced in a copy. Then this rank's are copied into a tensor of their own, which
+  /// is made with the first.
+  void average() {
+    const std::int64_t piece = zero_.sub_groups.front();
+    pass(transient("bucket_of_several_ranks", lowest_ / piece != (highest_ - 1) / piece ? elements_ * zero_.element : 0));
+    if (zero_.offloads_optimizer) {
+      pass(transient("gradient_piece_as_double", std::min(largest_whole(), piece) * 2 * kFp32));
+      return pass(transient("gradient_piece_fp32", std::min(largest_whole(), piece) * kFp32));
+    }
+    if (!piece_there_) r_.alloc(accumulates() ? next_piece_ : piece_);
+    piece_there_ = true;
+  }
+  std::int64_t largest_whole() const { return largest_ * zero_.ranks; }
+
+  R& r_;
+  const TrainPlan& plan_;
+  const ZeroPlan& zero_;
+  SiteRef bucket_, shards_, staging_, piece_, next_piece_, norm_;
+  std::vector<Step> steps_;                                 ///< only when a program is written
+  std::map<std::pair<std::string, Bytes>, SiteRef> sizes_;  ///< the same
+  std::vector<Apart> apart_;                                ///< gradients in the bucket that keep their own memory
+  std::int64_t elements_ = 0, parameters_ = 0, largest_ = 0, padded_ = 0, lowest_ = 0, highest_ = 0;
+  bool unequal_ = false, first_ = true, bucket_there_ = false, piece_there_ = false;
+};
+
+}  // namespace oomplan

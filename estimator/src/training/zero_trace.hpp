@@ -1,0 +1,44 @@
+// Which parameters ZeRO stage 3 has gathered, call by call: DeepSpeed's coordinator, replayed.
+//
+// deepspeedai/DeepSpeed 0.19.6, runtime/zero/partitioned_param_coordinator.py (PartitionedParameterCoordinator) with a complete
+// trace, which it has from the third pass on. Every module calls it: fetch in front of its forward and of its backward pass,
+// release behind.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include <oomplan/job.hpp>
+
+namespace oomplan {
+
+struct ZeroParameter {
+  std::int64_t elements = 0;
+  bool stays = false;  ///< gathered for good: below the persistence threshold
+};
+/// A module begins (a fetch) or ends. One without parameters of its own calls too, and something is gathered ahead.
+struct ZeroCall {
+  bool enters = true;
+  int module = 0;               ///< two modules may have one parameter
+  std::vector<int> parameters;  ///< numbers
+};
+struct ZeroAction {
+  enum class Kind : std::uint8_t {
+    gather,           ///< a parameter alone, into its own buffer
+    gather_together,  ///< a group, into one buffer
+    copy_out,         ///< a parameter of a group gets a buffer of its own
+    drop_together,    ///< the group's buffer goes: the last one of it was asked for
+    release           ///< the parameter's own buffer
+  };
+  Kind kind = Kind::gather;
+  int of = 0;  ///< number of the parameter or of the group
+};
+struct ZeroTrace {
+  std::vector<std::vector<ZeroAction>> actions;  ///< of every call
+  std::vector<ZeroAction> at_end;                ///< what is left is released with the step
+  std::vector<std::vector<int>> groups;          ///< parameters of each
+};
+
+/// `calls` of one forward and one backward pass. `one_by_one`: nothing is gathered together (a single rank).
+ZeroTrace trace_gathers(const std::vector<ZeroParameter>&, const std::vector<ZeroCall>& calls, const Zero&, bool one_by_one);
+
+}  // namespace oomplan
