@@ -4,6 +4,7 @@
 
 #include "layers/attention.hpp"
 #include "layers/families.hpp"
+#include "layers/litgpt.hpp"
 #include "layers/mla.hpp"
 #include "layers/mlp.hpp"
 #include "layers/moe.hpp"
@@ -98,6 +99,7 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
 std::string unsupported(const Architecture& a, const KernelOptions& options) {
   const FamilyCode* code = find_family_code(a.family);
   if (code == nullptr) return "training of the family '" + a.family + "' is not supported yet";
+  if (is_litgpt(options.kernels)) return unsupported_litgpt(a, options);
   if (options.liger.any() && code->liger != LigerPatch::modules)
     return "Liger kernels of '" + a.family + "' are not supported yet";
   if (options.kernels == Kernels::torchtitan)
