@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
+from litgpt import litgpt_config, litgpt_job
 from operators import left_over, operator_call
 from torchtitan import titan_job
 
@@ -293,8 +294,6 @@ def refuse_framework(row: Row) -> None:
         ("simumax", "Megatron"),
         ("deepspeed", "DeepSpeed"),
         ("torchtune", "the kernel set of torchtune"),
-        ("lit-gpt", "the kernel set of LitGPT"),
-        ("litgpt", "the kernel set of LitGPT"),
         ("nemo", "the kernel set of NeMo Automodel"),
         ("timm", "the kernel set of timm"),
         ("unsloth", "the kernel set of Unsloth"),
@@ -396,11 +395,17 @@ def measured_sharding(row: Row, gpus: int) -> Row:
     return out
 
 
+def is_litgpt(row: Row) -> bool:
+    return any(word in text(row, "framework") for word in ("lit-gpt", "litgpt"))
+
+
 def measured_job(row: Row) -> Row:
     if not isinstance(row.get("value_gib"), (int, float)):
         raise CannotExpress("no value: a fit or no-fit label")
     if "torchtitan" in text(row, "framework") and "component" not in text(row, "phase"):
         return titan_job(row)
+    if is_litgpt(row):
+        return litgpt_job(row)
     refuse_framework(row)
     refuse_settings(row)
     lora = measured_lora(row)
@@ -492,7 +497,7 @@ def measured_cases(row: Row, corpus: Path) -> list[Case]:
     why_not, config = "", ""
     try:
         job = measured_job(row)
-        config = json.dumps(measured_config(row, corpus))
+        config = litgpt_config(row, corpus) if is_litgpt(row) else json.dumps(measured_config(row, corpus))
     except CannotExpress as reason:
         why_not = str(reason)
     kind: Any = "training" if metric == "allocated" else "whole"

@@ -26,7 +26,8 @@ enum class EngineKind : std::uint8_t { single, fsdp2, fsdp1, ddp, deepspeed, meg
 /// Which framework drives the engine: it decides wrapping, precision, loss head and what is freed between phases.
 enum class Framework : std::uint8_t { torch, areal, verl, agilerl };
 /// Implementation of the operators; decides what is saved for backward (layers/).
-enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager, torchtitan };
+/// LitGPT has two: its norm changed with release 0.4.6.
+enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager, torchtitan, litgpt, litgpt_0_4_5 };
 /// Of every layer in backward: nothing, all of it, or all but what costs most to compute again (torchtitan's per-operator
 /// choice).
 enum class Recompute : std::uint8_t { none, full, selective };
@@ -92,6 +93,7 @@ enum class LossHead : std::uint8_t {
   value,                  ///< critic: a linear layer h -> 1
   liger_ce,               ///< hf_loss with Liger's cross-entropy: the gradient is written into the fp32 logits
   liger_fused_ce,         ///< Liger's output layer and cross-entropy in one, by chunks: no logits of all tokens
+  litgpt,                 ///< LitGPT: cross-entropy of fp32 logits, 128 tokens at a time; the training loop holds the logits
 };
 /// How new weights reach the servers.
 enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU

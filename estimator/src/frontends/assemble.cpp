@@ -291,7 +291,14 @@ class Assembler {
         }
         if (!titan && !written(key_of(role, "precision.storage")))
           missing(key_of(role, "precision.storage"), "fp32 or bf16", "PyTorch alone has no default for it");
-        if (!titan && role.kind == RoleKind::trainer) derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
+        const bool litgpt = t.kernels == Kernels::litgpt || t.kernels == Kernels::litgpt_0_4_5;
+        if (litgpt) {
+          derive(key_of(role, "head"), "litgpt", "LitGPT's loss", "Lightning-AI/litgpt litgpt/utils.py");
+          derive(key_of(role, "lora.format"), "storage", "adapters are made in the format of the model",
+                 "Lightning-AI/litgpt litgpt/finetune/lora.py");
+        }
+        if (!titan && !litgpt && role.kind == RoleKind::trainer)
+          derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
       }
       if (t.framework == Framework::agilerl && !role.beside.empty())
         derive(key_of(role, "in_process"), "true", "AgileRL trains and generates in one process",

@@ -250,7 +250,7 @@ Refusal set_bitsandbytes(const Knob&, Job&, Role* r, std::string_view text) {
 /// Modules that LoRA can stand beside; families whose own names differ (GPT-2's c_attn) are described with these.
 std::vector<std::string> adapter_targets() {
   return {"all-linear", "q_proj", "k_proj",       "v_proj",   "o_proj",   "qkv_proj",           "gate_proj", "up_proj",
-          "down_proj",  "fc1",    "gate_up_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
+          "down_proj",  "fc1",    "gate_up_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "lm_head"};
 }
 /// Those that a server can have room beside.
 std::vector<std::string> slot_targets() {
@@ -399,7 +399,8 @@ std::vector<Knob> trainer_rows() {
                    "keeps only the input of each layer; the backward pass computes the layer again (about a third more compute)"),
              spellings<Recompute>()),
       row("reentrant", of, flag, knob::flag<&Trainer::reentrant>(), speed, "the checkpoint's use_reentrant"),
-      one_of(row("kernels", of, choice, knob::choice<&Trainer::kernels>(), speed, "implementation of the operators"),
+      one_of(row("kernels", of, choice, knob::choice<&Trainer::kernels>(), speed,
+                 "implementation of the operators; litgpt: LitGPT from 0.4.6 on, litgpt_0_4_5: up to then"),
              spellings<Kernels>()),
       one_of(saves(row("liger", of, items, {get_liger, set_liger}, speed,
                        "operators of Liger-Kernel in the layers: [rope, rms_norm, swiglu]; its losses are heads"),

@@ -36,10 +36,12 @@ inline constexpr std::array<std::pair<Framework, std::string_view>, 4> kNames<Fr
     {{Framework::areal, "areal"}, {Framework::verl, "verl"}, {Framework::agilerl, "agilerl"}, {Framework::torch, "torch"}}};
 
 template <>
-inline constexpr std::array<std::pair<Kernels, std::string_view>, 4> kNames<Kernels>{{{Kernels::hf_flash, "hf_flash"},
+inline constexpr std::array<std::pair<Kernels, std::string_view>, 6> kNames<Kernels>{{{Kernels::hf_flash, "hf_flash"},
                                                                                       {Kernels::hf_sdpa, "hf_sdpa"},
                                                                                       {Kernels::hf_eager, "hf_eager"},
-                                                                                      {Kernels::torchtitan, "torchtitan"}}};
+                                                                                      {Kernels::torchtitan, "torchtitan"},
+                                                                                      {Kernels::litgpt, "litgpt"},
+                                                                                      {Kernels::litgpt_0_4_5, "litgpt_0_4_5"}}};
 
 template <>
 inline constexpr std::array<std::pair<Recompute, std::string_view>, 3> kNames<Recompute>{
@@ -83,7 +85,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 4> kNames<B
     {{BaseFormat::full, "full"}, {BaseFormat::nf4, "nf4"}, {BaseFormat::fp4, "fp4"}, {BaseFormat::int8, "int8"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 28> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 29> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -111,7 +113,8 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 28> kNames<Lo
      {LossHead::cross_entropy_chunked, "cross_entropy_chunked"},
      {LossHead::value, "value"},
      {LossHead::liger_ce, "liger_ce"},
-     {LossHead::liger_fused_ce, "liger_fused_ce"}}};
+     {LossHead::liger_fused_ce, "liger_fused_ce"},
+     {LossHead::litgpt, "litgpt"}}};
 
 template <>
 inline constexpr std::array<std::pair<SyncBy, std::string_view>, 4> kNames<SyncBy>{

@@ -12,6 +12,7 @@
 #include "catalog/parameters.hpp"
 #include "job/knobs.hpp"
 #include "job/limits.hpp"
+#include "job/litgpt_rules.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
 #include "job/validate_base.hpp"
@@ -251,6 +252,7 @@ class Validator {
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     check_liger(role);
     for (const BaseProblem& p : base_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    for (auto& clash : litgpt_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     check_optimizer(role);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
     if (t.framework == Framework::agilerl) check_agilerl(role);

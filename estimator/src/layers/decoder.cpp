@@ -4,6 +4,7 @@
 
 #include "layers/attention.hpp"
 #include "layers/families.hpp"
+#include "layers/litgpt.hpp"
 #include "layers/mla.hpp"
 #include "layers/mlp.hpp"
 #include "layers/moe.hpp"
@@ -101,6 +102,7 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
   if (code == nullptr) return "training of the family '" + a.family + "' is not supported yet";
   if (options.kernels == Kernels::hf_sdpa && code->no_sdpa)
     return "transformers has no SDPA of '" + a.family + "': kernels are hf_eager, which it takes by itself, or hf_flash";
+  if (is_litgpt(options.kernels)) return unsupported_litgpt(a, options);
   if (options.liger.any() && code->liger != LigerPatch::modules)
     return "Liger kernels of '" + a.family + "' are not supported yet";
   if (options.kernels == Kernels::torchtitan)

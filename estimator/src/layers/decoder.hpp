@@ -60,6 +60,7 @@ struct KernelOptions {
 /// Parameters of one layer, as leaves; -1: the layer has no such parameter.
 struct LayerLeaves {
   int q = -1, q_bias = -1, k = -1, k_bias = -1, v = -1, v_bias = -1, o = -1, o_bias = -1, qkv = -1, qkv_bias = -1, sinks = -1;
+  int qkv_lora_a = -1, qkv_lora_b = -1;  ///< LitGPT's pair beside `qkv`: ranks of its parts one behind another
   NormLeaf q_norm, k_norm;
   int q_a = -1, q_a_bias = -1, kv_a = -1, kv_a_bias = -1, kv_b = -1;  ///< latent attention; its q_b is `q`
   NormLeaf q_a_norm, kv_a_norm;

@@ -255,6 +255,8 @@ Attended attend(Eager& g, const Attention& in, const KernelOptions& options) {
       return eager(g, in, options);
     case Kernels::hf_sdpa:
     case Kernels::torchtitan:
+    case Kernels::litgpt:
+    case Kernels::litgpt_0_4_5:
       return {sdpa(g, in, options), {}};
     case Kernels::hf_flash:
       break;

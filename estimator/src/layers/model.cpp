@@ -6,6 +6,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "layers/heads_verl.hpp"
+#include "layers/litgpt.hpp"
 #include "layers/ops.hpp"
 #include "layers/preamble.hpp"
 #include "layers/tensor_parallel.hpp"
@@ -20,7 +21,12 @@ using axis::B, axis::C, axis::K, axis::S, axis::T, axis::TK;
 class Runner {
  public:
   Runner(Eager& g, const Architecture& a, const PassOptions& o)
-      : g_(g), a_(part_of(a, o.kernels.tensor)), o_(o), code_(family_code(a.family)), kernels_(o.kernels), vocabulary_(a.vocab) {
+      : g_(g),
+        a_(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a) : part_of(a, o.kernels.tensor)),
+        o_(o),
+        code_(family_code(a.family)),
+        kernels_(o.kernels),
+        vocabulary_(a.vocab) {
     kernels_.hidden_dropout = o.training && a.hidden_dropout > 0;
     kernels_.softcap = a.runs.front().layer.mixer.softcap;
     kernels_.attention_dropout = o.training && a.attention_dropout > 0;
@@ -104,7 +110,8 @@ class Runner {
       for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
-        layers_.push_back(declare_layer(g_, a_, a_.runs[r].layer, dtype, kernels_.adapters));
+        const auto declare_one = is_litgpt(kernels_.kernels) ? &declare_litgpt_layer : &declare_layer;
+        layers_.push_back(declare_one(g_, a_, a_.runs[r].layer, dtype, kernels_.adapters));
       }
     }
     g_.prefix.clear();
@@ -116,6 +123,7 @@ class Runner {
     else
       head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, a_.hidden}, dtype);
     if (!o_.critic && a_.head_bias) head_bias_ = g_.parameter("lm_head.bias", {a_.vocab}, dtype);
+    if (is_litgpt(kernels_.kernels)) adapt_litgpt_head(g_, a_, head_, kernels_.adapters);
     if (kernels_.adapters.rank > 0) freeze();
   }
 
@@ -124,6 +132,9 @@ class Runner {
     std::vector<bool> adapter(g_.leaves.size());
     for (const auto& leaf : g_.leaves)
       for (const int pair : {leaf.low_rank_in, leaf.low_rank_out})
+        if (pair >= 0) adapter[static_cast<std::size_t>(pair)] = true;
+    for (const auto& layer : layers_)
+      for (const int pair : {layer.qkv_lora_a, layer.qkv_lora_b})
         if (pair >= 0) adapter[static_cast<std::size_t>(pair)] = true;
     for (std::size_t i = 0; i < adapter.size(); ++i) g_.leaves[i].trainable = adapter[i];
     if (std::find(adapter.begin(), adapter.end(), true) == adapter.end())
@@ -201,6 +212,7 @@ class Runner {
     const LayerContext given = arguments(context);
     const auto body = [this, &layer, &leaves, given](const Tensor& in) {
       if (kernels_.kernels == Kernels::torchtitan) return run_titan_layer(g_, a_, layer, leaves, kernels_, in);
+      if (is_litgpt(kernels_.kernels)) return run_litgpt_layer(g_, a_, layer, leaves, kernels_, in);
       return run_layer(g_, a_, layer, leaves, kernels_, given, in);
     };
     if (!o_.training || o_.recompute == Recompute::none) return body(x);
@@ -210,7 +222,7 @@ class Runner {
     return g_.checkpoint_reentrant(x, body);
   }
 
-  /// Transformer.forward of torchtitan: one name, rebound.
+  /// Transformer.forward of torchtitan, GPT.forward of LitGPT: one name, rebound.
   Tensor titan_decoder() {
     Tensor hidden = embed();  // between the halves of a layer tensors are local
     std::size_t number = 0;
@@ -223,13 +235,14 @@ class Runner {
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
-    hidden = titan_norm(g_, hidden, norm_, kernels_, "norm");
+    hidden = is_litgpt(kernels_.kernels) ? litgpt_norm(g_, a_.final_norm, hidden, norm_, kernels_, "norm")
+                                         : titan_norm(g_, hidden, norm_, kernels_, "norm");
     return hidden;
   }
 
   /// LlamaModel.forward: inputs_embeds stays a local variable to the end.
   Tensor decoder() {
-    if (kernels_.kernels == Kernels::torchtitan) return titan_decoder();
+    if (kernels_.kernels == Kernels::torchtitan || is_litgpt(kernels_.kernels)) return titan_decoder();
     const DistributedGuard dtensors(g_, kernels_.tensor > 1);
     Tensor inputs_embeds = embed();
     Tensor hidden = inputs_embeds, position_embeds;
@@ -328,6 +341,13 @@ class Runner {
       else
         enter(StationPlace::finish);
     };
+    if (head.head == LossHead::litgpt) {
+      Tensor hidden = decoder();
+      enter(StationPlace::head);
+      Tensor loss = litgpt_loss(g_, std::move(hidden), {head_, head_bias_, kernels_.adapters.rank > 0, a_, head}, kept_outputs_);
+      enter(StationPlace::finish);
+      return loss;
+    }
     if (takes_hidden(head.head)) return inside_model(head.head) ? hidden_loss_inside(head, scope) : hidden_loss(head, scope);
     Tensor output, loss;
     {
@@ -396,6 +416,9 @@ std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
   const bool titans = o.head == LossHead::cross_entropy || o.head == LossHead::cross_entropy_chunked;
   if (titan && (o.critic || o.slice_hidden || o.keep_outputs || !titans))
     return "this head of torchtitan's models is not supported yet";
+  if (is_litgpt(o.kernels.kernels) != (o.head == LossHead::litgpt) ||
+      (o.head == LossHead::litgpt && (o.critic || o.slice_hidden)))
+    return "LitGPT's models and its head without each other are not supported yet";
   if (o.recompute == Recompute::selective && (!titan || o.reentrant))
     return "selective recomputation of models other than torchtitan's is not supported yet";
   if (o.kernels.tensor == 1) return {};

@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "layers/litgpt.hpp"
 #include "layers/model.hpp"
 
 namespace oomplan {
@@ -269,7 +270,7 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
           segment.gradients.push_back({e, tape->sites[e.site].leaf, tape->sites[e.site].bytes.coefficient});
           segment.gradient_bytes += segment.gradients.back().bytes;
         }
-  tape->tied = a.tied && !options.critic;
+  tape->tied = a.tied && !options.critic && !is_litgpt(options.kernels.kernels);
   return tape;
 }
 

@@ -4,6 +4,7 @@
 
 #include "layers/families.hpp"
 #include "layers/liger.hpp"
+#include "layers/litgpt.hpp"
 #include "layers/titan.hpp"
 #include "training/optimizers.hpp"
 
@@ -86,7 +87,7 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   o.dtype = !casts && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.compute;
   o.dropout = t.lora.dropout > 0;
   o.dora = t.lora.dora;
-  o.input_gradients = t.recompute != Recompute::none || t.framework != Framework::torch;
+  o.input_gradients = !is_litgpt(t.kernels) && (t.recompute != Recompute::none || t.framework != Framework::torch);
   return o;
 }
 
@@ -191,12 +192,13 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, con
     p.counts.k = std::max<std::int64_t>(1, tokens_of_head - 1);  // the last one has no next token
   const std::int64_t rows = p.counts.b * p.counts.k;
   const std::int64_t parts = chunks_of_sequence(head);
-  const std::int64_t chunk = parts > 0                          ? p.counts.b * ceil_div(p.counts.k, parts)
+  const std::int64_t chunk = head == LossHead::litgpt           ? litgpt_chunk_rows(t.lora.rank > 0, p.counts.b)
+                             : parts > 0                        ? p.counts.b * ceil_div(p.counts.k, parts)
                              : head == LossHead::liger_fused_ce ? liger::fused_head_rows(rows, a.hidden, a.vocab)
                                                                 : chunk_rows(head, a.vocab);
   const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(p.counts.s, a.hidden));  // ArcticTraining: tiled_compute.py
   p.counts.m = t.tiled_mlp ? ceil_div(p.counts.s, tiles) : 1;
-  p.chunks = chunk > 0 ? ceil_div(rows, chunk) : 1;
+  p.chunks = chunk > 0 && runs_in_chunks(head) ? ceil_div(rows, chunk) : 1;
   p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
   p.counts.n = p.chunks;
   return p;
@@ -315,6 +317,10 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.largest_tensor = bytes_of(largest, t.compute);
   if (t.kernels == Kernels::torchtitan) {
     p.buffers = titan_buffers(a, t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch);
+    return p;
+  }
+  if (is_litgpt(t.kernels)) {
+    p.buffers = litgpt_buffers(a, t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch);
     return p;
   }
   std::int64_t rotary = 0;

@@ -1,0 +1,127 @@
+"""Measured rows of LitGPT as native jobs: its fine-tuning scripts and the files of its config hub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from corpus import CannotExpress, Row, config_from_arch, find_config, find_gpu
+
+# A norm that multiplies by its weight in front of the cast, and Gemma 2, came with 0.4.6 (Lightning-AI/litgpt #1545); the config hub
+# measured these models after it and the others before.
+SINCE_0_4_6 = ("gemma2", "gemma-2-", "llama-3.1", "llama-3.2")
+NAMES = {
+    "tiny-llama": "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+    "phi-3": "microsoft/Phi-3-mini-4k-instruct",
+    "llama 2 7 b": "meta-llama/Llama-2-7b-hf",
+    "gemma2-2b": "google/gemma-2-2b",
+    "gemma2b": "google/gemma-2-2b",
+    "gemma2-9b": "google/gemma-2-9b",
+    "mistral-7b-v0.2": "mistralai/Mistral-7B-Instruct-v0.2",
+    "falcon-7b": "tiiuae/falcon-7b-instruct",
+}
+# stabilityai/stablelm-base-alpha-3b, config.json
+STABLELM_ALPHA: Row = {
+    "model_type": "gpt_neox",
+    "num_hidden_layers": 16,
+    "hidden_size": 4096,
+    "intermediate_size": 16384,
+    "num_attention_heads": 32,
+    "vocab_size": 50688,
+    "rotary_pct": 0.25,
+    "use_parallel_residual": True,
+    "tie_word_embeddings": False,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 4096,
+}
+# LitGPT's switches by the names of transformers' modules
+TARGETS = {
+    "query": ["q_proj"],
+    "key": ["k_proj"],
+    "value": ["v_proj"],
+    "projection": ["o_proj"],
+    "mlp": ["gate_proj", "up_proj", "down_proj"],
+    "head": ["lm_head"],
+}
+SHORT = {"q": "query", "k": "key", "v": "value"}
+DROPOUT = 0.05  # of the files of the hub and of the scripts; the rate itself changes no size
+
+
+def not_yet(what: str) -> CannotExpress:
+    return CannotExpress(f"{what} is not supported yet")
+
+
+def said(row: Row, key: str) -> str:
+    return str(row.get(key) or "").lower()
+
+
+def refuse(row: Row) -> None:
+    if "below its own static states" in said(row, "notes"):
+        raise CannotExpress("less than the parameters and states themselves: the settings are not those that are stated")
+    if "adapter" in said(row, "phase"):
+        raise not_yet("LitGPT's adapters other than LoRA")
+    if (row.get("lora") or {}).get("quant"):
+        raise not_yet("a quantised model under LitGPT's adapters")
+    if not said(row, "dtype_policy").startswith("bf16-true"):
+        raise not_yet("a precision of LitGPT other than bf16-true")
+    if "deepspeed" in said(row, "notes") or (row.get("parallelism") or {}).get("zero"):
+        raise not_yet("DeepSpeed")
+    if row.get("compile") not in (False, None) or row.get("offload"):
+        raise not_yet("torch.compile or offload under LitGPT")
+    if "adamw" not in said(row, "optimizer") or "bnb" in said(row, "optimizer"):
+        raise not_yet("the optimizer")
+    if not isinstance(row.get("micro_batch"), int) or not isinstance(row.get("seq_len"), int):
+        raise CannotExpress("the batch or the length is not stated")
+
+
+def lora(row: Row) -> Row | None:
+    given = row.get("lora")
+    if not given:
+        if "lora" in said(row, "phase"):
+            raise CannotExpress("the rank of the adapters is not stated")
+        return None
+    words = given["targets"].split(",") if isinstance(given["targets"], str) else given["targets"]
+    names = [name for word in words for name in TARGETS[SHORT.get(str(word).strip(), str(word).strip())]]
+    return {"rank": given["r"], "targets": names, "dropout": given.get("dropout", DROPOUT), "format": "storage"}
+
+
+def sharding(row: Row, gpus: int) -> Row:
+    if gpus == 1:
+        return {"engine": "single", "recompute": "none"}
+    if row.get("lora"):
+        raise not_yet("flat parameters of frozen layers and adapters together")
+    # finetune/full.py: FSDPStrategy(auto_wrap_policy={Block}, activation_checkpointing_policy={Block}); Fabric asks for
+    # use_orig_params since PyTorch 2.0 (lightning/fabric/strategies/fsdp.py)
+    return {"engine": "fsdp1", "recompute": "full", "use_orig_params": True}
+
+
+def litgpt_job(row: Row) -> Row:
+    refuse(row)
+    gpus = int(row.get("n_gpus") or 1)
+    adapters = lora(row)
+    trainer: Row = {
+        **sharding(row, gpus),
+        "layout": f"d{gpus}",
+        "kernels": "litgpt" if said(row, "model").startswith(SINCE_0_4_6) else "litgpt_0_4_5",
+        "precision": {"storage": "bf16"},
+        "optimizer": "adamw",
+        "optimizer_form": "foreach",
+        "head": "litgpt",
+        "sequences_per_micro_batch": row["micro_batch"],
+        "sequence_tokens": row["seq_len"],
+        "micro_batches": max(1, int(row.get("global_batch") or 1) // gpus // row["micro_batch"]),
+    }
+    if adapters is not None:
+        trainer["lora"] = adapters
+    gpu = find_gpu(row.get("gpu"))
+    return {"framework": "torch", "gpus": f"{gpus} x {gpu}", "model": str(row.get("model")), "trainer": trainer}
+
+
+def litgpt_config(row: Row, corpus: Path) -> str:
+    model = said(row, "model")
+    if model in ("stablelm alpha", "stablelm-base-alpha-3b"):
+        return json.dumps(STABLELM_ALPHA)
+    try:
+        return json.dumps(find_config(NAMES.get(model, row.get("model")), corpus))
+    except CannotExpress:
+        return json.dumps(config_from_arch(row.get("arch")))

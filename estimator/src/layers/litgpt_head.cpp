@@ -1,0 +1,76 @@
+// LitGPT's output layer and loss: litgpt/finetune/lora.py and full.py, litgpt/utils.py chunked_cross_entropy.
+//
+// The logits of all tokens exist, in 16 bits and, as Fabric gives them back, in fp32. What a chunk of them makes in backward is
+// one chunk's; everything else is written for all rows at once, which reaches the same heights.
+#include "layers/litgpt.hpp"
+#include "layers/ops.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace ops;
+using axis::B, axis::C, axis::K, axis::TK;
+
+constexpr std::int64_t kTokensOfChunk = 128;
+
+Tensor capped_logits(Eager& g, const Tensor& logits) {
+  Tensor divided = scale(g, logits, "logits.divided", Category::logits);
+  Tensor bounded = tanh(g, std::move(divided), "logits.tanh");
+  return scale(g, std::move(bounded), "logits.capped", Category::logits);
+}
+
+/// Cross-entropy by chunks. `collects`: the chunks' gradients wait until one cat puts them together; otherwise each goes down its
+/// own chunk of the output layer, and no gradient of all logits exists: what flows back then is a tensor without a storage.
+Tensor chunk_losses(Eager& g, const Tensor& logits, Dim vocabulary, const Tensor& labels, bool collects) {
+  Tensor log_probs = g.make("log_probs", logits.shape, logits.dtype, Category::logits);
+  Tensor loss = g.make("loss", {}, DType::fp32);
+  if (!g.will_record({&logits})) return loss;
+  Saved saved = g.save(log_probs), target = g.save(labels);
+  g.record(loss, "ChunkedCrossEntropyBackward", {&logits}, [&g, saved, target, vocabulary, collects](Gradients) {
+    const Tensor& self = saved.get();
+    (void)target.get();
+    {
+      Tensor dense = g.make("nll_loss_backward", {C, vocabulary}, self.dtype, Category::logits);
+      Tensor chunk = g.make("log_softmax_backward", {C, vocabulary}, self.dtype, Category::logits);
+    }
+    if (collects) return Gradients{g.make("logits.chunk_gradients", self.shape, self.dtype, Category::logits)};
+    Tensor passed_on = g.scalar(self.dtype);
+    passed_on.shape = self.shape;
+    return Gradients{passed_on};
+  });
+  return loss;
+}
+
+/// The rows without each sequence's last token, cut into chunks of 128: the split's gradient is a cat of those of the chunks.
+Tensor whole_loss(Eager& g, const Tensor& logits, const LitgptHead& o, Dim vocabulary) {
+  Tensor shifted = slice(g, logits, logits.shape);
+  Tensor rows = o.options.several_sequences ? copy(g, shifted, {TK, vocabulary}, "logits.rows") : shifted;
+  const std::vector<Tensor> parts = split(g, rows, {rows.shape});
+  return chunk_losses(g, parts[0], vocabulary, o.options.labels, true);
+}
+
+}  // namespace
+
+Tensor litgpt_loss(Eager& g, Tensor hidden, const LitgptHead& o, Tensor& kept) {
+  const Dim vocabulary(o.options.vocab);
+  Tensor logits = linear(g, hidden, o.weight, o.bias, TK, {B, K, vocabulary}, "logits", Category::logits);
+  if (o.architecture.final_softcap && !o.split) {  // lora.py has no cap up to 0.5.3
+    Tensor capped = capped_logits(g, logits);
+    logits = std::move(capped);
+  }
+  hidden.reset();
+  Tensor wide = to(g, logits, DType::fp32, "logits_fp32");
+  logits.reset();
+  kept = wide;
+  if (o.split) {
+    // the last chunk loses its last token, so its rows of several sequences are no block
+    Tensor last =
+        o.options.several_sequences ? g.make("logits.last_rows", {C, vocabulary}, wide.dtype, Category::logits) : Tensor();
+    return chunk_losses(g, wide, vocabulary, o.options.labels, false);
+  }
+  return whole_loss(g, wide, o, vocabulary);
+}
+
+std::int64_t litgpt_chunk_rows(bool adapters, std::int64_t sequences) { return kTokensOfChunk * (adapters ? sequences : 1); }
+
+}  // namespace oomplan
