@@ -115,6 +115,20 @@ struct Liger {
   bool operator==(const Liger&) const = default;
 };
 
+/// How the linear layers of a frozen base are stored: as all else, or as bitsandbytes packs them.
+enum class BaseFormat : std::uint8_t { full, nf4, fp4, int8 };
+
+/// A frozen base that bitsandbytes has quantised (transformers' BitsAndBytesConfig); its output layer, embeddings and norms are
+/// not.
+struct QuantisedBase {
+  BaseFormat format = BaseFormat::full;
+  bool double_quant = false;    ///< 4 bits: the scales of the blocks are quantised themselves
+  DType compute = DType::fp32;  ///< 4 bits: what its matrix products compute in
+  bool prepare_kbit = false;    ///< peft's prepare_model_for_kbit_training: what is not packed is cast to fp32
+  std::string version;          ///< release of bitsandbytes; empty: the newest that is described
+  bool operator==(const QuantisedBase&) const = default;
+};
+
 /// Low-rank adapters (LoRA, as huggingface/peft runs them) beside linear layers. What they stand beside is frozen.
 struct Lora {
   std::int64_t rank = 0;             ///< 0: none, and all parameters are trained
@@ -123,6 +137,8 @@ struct Lora {
   double dropout = 0;                ///< rate in front of the adapters
   AdapterFormat format = AdapterFormat::fp32;
   std::int64_t frozen_copies = 0;  ///< adapters beside the trained ones that get no gradient: AgileRL's reference policy
+  bool dora = false;               ///< weight-decomposed: a trained magnitude for every row of the matrix
+  QuantisedBase base;
   bool operator==(const Lora&) const = default;
 };
 
@@ -132,6 +148,7 @@ struct Trainer {
   Framework framework = Framework::areal;
   std::string framework_version;
   Kernels kernels = Kernels::hf_flash;
+  std::string transformers_version;  ///< whose layers and loss the kernel sets hf_* are; empty: the newest that is described
   Liger liger;
   DType storage = DType::fp32;  ///< of parameters (and so of gradients and optimizer states) between steps
   DType compute = DType::bf16;

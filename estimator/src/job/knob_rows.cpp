@@ -236,6 +236,17 @@ Refusal set_liger_version(const Knob&, Job&, Role* r, std::string_view text) {
   return {};
 }
 
+std::string get_bitsandbytes(const Job&, const Role* r) {
+  const std::string& version = r->trainer.lora.base.version;
+  return version.empty() ? "newest" : version;
+}
+Refusal set_bitsandbytes(const Knob&, Job&, Role* r, std::string_view text) {
+  if (text == "newest") return r->trainer.lora.base.version.clear(), Refusal{};
+  if (!is_version(text)) return {"a release of bitsandbytes such as 0.49.2, or newest", {}, {}};
+  r->trainer.lora.base.version = text;
+  return {};
+}
+
 /// Modules that LoRA can stand beside; families whose own names differ (GPT-2's c_attn) are described with these.
 std::vector<std::string> adapter_targets() {
   return {"all-linear", "q_proj", "k_proj",       "v_proj",   "o_proj",   "qkv_proj",           "gate_proj", "up_proj",
@@ -434,6 +445,19 @@ std::vector<Knob> trainer_rows() {
       within(row("lora.frozen_copies", learner, count, knob::count<&Lora::frozen_copies>(), semantics,
                  "adapters of the same size that are not trained: AgileRL's reference policy"),
              {0, 8}),
+      one_of(saves(row("lora.base", learner, choice, knob::choice<&QuantisedBase::format>(), numerics,
+                       "linear layers of the frozen base: full, or as bitsandbytes packs them (QLoRA: nf4)"),
+                   "packs the frozen matrices; each is unpacked for its products"),
+             spellings<BaseFormat>()),
+      row("lora.base_double_quant", learner, flag, knob::flag<&QuantisedBase::double_quant>(), numerics,
+          "4 bits: the scales of blocks are quantised too (bnb_4bit_use_double_quant)"),
+      one_of(row("lora.base_compute", learner, choice, knob::choice<&QuantisedBase::compute>(), numerics,
+                 "4 bits: format of the matrix products (bnb_4bit_compute_dtype)"),
+             {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
+      row("lora.prepare_kbit", learner, flag, knob::flag<&QuantisedBase::prepare_kbit>(), numerics,
+          "peft's prepare_model_for_kbit_training: embeddings, norms and output layer are cast to fp32"),
+      row("lora.bitsandbytes", learner, text, {get_bitsandbytes, set_bitsandbytes}, semantics,
+          "release of bitsandbytes that packs the base: 0.49.2, or newest"),
       one_of(saves(row("offload", of, items, {get_offload, set_offload}, speed,
                        "what lies in host memory while other phases run: [parameters, optimizer]"),
                    "moves states to the host between phases; each phase begins and ends with a copy"),

@@ -79,6 +79,10 @@ inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kName
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 
 template <>
+inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 4> kNames<BaseFormat>{
+    {{BaseFormat::full, "full"}, {BaseFormat::nf4, "nf4"}, {BaseFormat::fp4, "fp4"}, {BaseFormat::int8, "int8"}}};
+
+template <>
 inline constexpr std::array<std::pair<LossHead, std::string_view>, 28> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},

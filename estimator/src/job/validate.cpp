@@ -14,6 +14,7 @@
 #include "job/limits.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
+#include "job/validate_base.hpp"
 #include "layout/letters.hpp"
 #include "layout/rules.hpp"
 
@@ -248,6 +249,7 @@ class Validator {
     if (values && t.lora.rank > 0)
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     check_liger(role);
+    for (const BaseProblem& p : base_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     check_optimizer(role);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
     if (t.framework == Framework::agilerl) check_agilerl(role);

@@ -8,6 +8,7 @@
 #include "layers/mlp.hpp"
 #include "layers/moe.hpp"
 #include "layers/ops.hpp"
+#include "layers/packed_linear.hpp"
 #include "layers/tensor_parallel.hpp"
 #include "layers/titan.hpp"
 
@@ -102,6 +103,7 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
     return "Liger kernels of '" + a.family + "' are not supported yet";
   if (options.kernels == Kernels::torchtitan)
     if (std::string why = unsupported_titan(a, options); !why.empty()) return why;
+  if (std::string why = unsupported_packed(a, *code, options); !why.empty()) return why;
   for (const auto& run : a.runs) {
     const std::string why = unsupported_layer(*code, run.layer, options);
     if (!why.empty()) return why + " of '" + a.family + "' is not supported yet";

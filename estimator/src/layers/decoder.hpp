@@ -25,6 +25,7 @@ struct AdapterOptions {
   std::vector<std::string> targets;  ///< last words of modules' names; empty: every linear layer but the head
   DType dtype = DType::fp32;         ///< as the forward pass sees them
   bool dropout = false;              ///< with a rate above 0
+  bool dora = false;                 ///< with magnitudes
   bool input_gradients = false;      ///< enable_input_require_grads: the embedding's output is a leaf that collects a gradient
   bool operator==(const AdapterOptions&) const = default;
 };
@@ -47,6 +48,7 @@ struct KernelOptions {
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
   bool casts_layer_inputs = false;  ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
   AdapterOptions adapters;
+  PackedOptions packed;
   LigerOptions liger;
   bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
   bool operator==(const KernelOptions&) const = default;

@@ -188,7 +188,7 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
 // ---- Storages -----------------------------------------------------------------------------------------------------------------
 
 int Eager::parameter(std::string name, Shape shape, DType dtype, bool trainable) {
-  leaves.push_back({prefix + std::move(name), std::move(shape), dtype, trainable, scope, -1, -1, nullptr, false});
+  leaves.push_back({prefix + std::move(name), std::move(shape), dtype, trainable, scope, -1, -1, nullptr, false, {}});
   return static_cast<int>(leaves.size()) - 1;
 }
 

@@ -21,6 +21,7 @@
 
 #include <oomplan/program.hpp>
 
+#include "layers/packed.hpp"
 #include "layers/shape.hpp"
 
 namespace oomplan {
@@ -55,6 +56,9 @@ struct Leaf {
   int low_rank_in = -1, low_rank_out = -1;  ///< leaves of the low-rank pair beside a matrix: [r, in] and [out, r]
   std::shared_ptr<Node> accumulate;         ///< AccumulateGrad of the graph being built
   bool replicated = false;                  ///< tensor parallelism leaves it whole on every rank
+  Shape unpacked;                           ///< of a matrix that bitsandbytes packed: as it is multiplied with; empty: it is not
+  PackedLeaf packed = PackedLeaf::none;
+  int magnitude = -1;  ///< DoRA: leaf of the magnitudes of a matrix's rows
 };
 
 class Tensor {
@@ -119,6 +123,9 @@ struct Node {
     DType dtype = DType::bf16;
   };
   std::vector<Metadata> wanted;  ///< of each input: its gradient is summed and cast to this when the node has run
+  /// What a Python function's ctx has as attributes: not saved variables, so they stay as long as the node, and checkpoints keep
+  /// them.
+  std::vector<Tensor> attributes;
 };
 
 /// What happened, in order.
@@ -144,6 +151,7 @@ class Eager {
   bool autocast = false;          ///< torch.autocast(bfloat16) is on
   bool low_rank_dropout = false;  ///< in front of every low-rank pair
   bool low_rank_apart = false;    ///< a pair's product is made by a function of its own, whose names are gone before the sum
+  PackedOptions packed;           ///< how the base's linear layers are stored
   bool distributed = false;       ///< what is recorded now works on DTensors
   int scope = 0;                  ///< where we are: events and nodes belong to it
   bool in_backward = false;

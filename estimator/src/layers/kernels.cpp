@@ -140,6 +140,15 @@ void soft_cap(Eager& g, Tensor& scores) {
   scores = std::move(next);
 }
 
+/// torch.matmul under autocast: what is wider is cast, the last argument first.
+Tensor product(Eager& g, Tensor a, Tensor b, Shape out_shape, const std::string& name) {
+  if (g.autocast) {
+    b = to(g, std::move(b), DType::bf16, name + ".right_bf16");
+    a = to(g, std::move(a), DType::bf16, name + ".left_bf16");
+  }
+  return matmul(g, std::move(a), std::move(b), std::move(out_shape), name);
+}
+
 /// eager_attention_forward of the modeling files. matmul folds batch and heads into one axis: a transposed tensor of several
 /// sequences has to be copied for that; one that lies by head, or was repeated to all heads, need not.
 Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
@@ -159,7 +168,8 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   {
     Tensor q = folded(query, in.by_head, query.shape, "attention.q_contiguous");
     Tensor k = folded(keys, repeated || in.by_head, transposed, "attention.k_contiguous");
-    scores = matmul(g, std::move(q), std::move(k), scores_shape(query, key), "attention.scores");
+    if (g.autocast) k.shape = transposed;  // a cast is made of it as it is multiplied with
+    scores = product(g, std::move(q), std::move(k), scores_shape(query, key), "attention.scores");
   }
   scores = scale(g, std::move(scores), "attention.scaled");
   if (options.softcap) soft_cap(g, scores);
@@ -180,8 +190,8 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   }
   if (in.expands_late) expand_values();
   Tensor v = folded(values, repeated, values.shape, "attention.v_contiguous");
-  Tensor product = matmul(g, out.weights, std::move(v), with_last(query.shape, value.shape.back()), "attention.out_heads");
-  out.output = copy(g, std::move(product), in.out_shape, "attention.out");
+  Tensor heads = product(g, out.weights, std::move(v), with_last(query.shape, value.shape.back()), "attention.out_heads");
+  out.output = copy(g, std::move(heads), in.out_shape, "attention.out");
   return out;
 }
 

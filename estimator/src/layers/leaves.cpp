@@ -20,6 +20,7 @@ struct Declarer {
   /// The weight of a linear layer, and the adapters that this layer gets.
   int matrix(const char* name, std::int64_t out, std::int64_t in) const {
     const int weight = g.parameter(name, code.conv1d ? Shape{in, out} : Shape{out, in}, dtype);
+    if (g.packed.any()) pack(g, weight);
     if (adapters.rank > 0 && is_target(name)) g.add_low_rank(weight, adapters.rank, in, out, adapters.dtype);
     return weight;
   }

@@ -28,6 +28,7 @@ class Runner {
     // routed while nothing is recorded; GRPO's gradient pass goes through peft's own forward (grpo.py _loss, base.py
     // _get_logprobs)
     g.low_rank_apart = o.kernels.framework == Framework::agilerl && !o.training;
+    g.packed = o.kernels.packed;
   }
 
   ModelRun run() {

@@ -1,5 +1,6 @@
 // Operators that work on matrices or pick elements: products with weights, batched products, top-k, indexing.
 #include "layers/ops.hpp"
+#include "layers/packed_linear.hpp"
 
 namespace oomplan::ops {
 namespace {
@@ -50,6 +51,8 @@ Tensor matrix(Eager& g, int number) {
 
 Tensor bare_linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name,
                    Category category = Category::activations) {
+  if (g.leaves[static_cast<std::size_t>(weight)].packed == PackedLeaf::weight)
+    return packed_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name);
   Tensor b = matrix(g, bias), w = matrix(g, weight);
   if (g.autocast && x.dtype == DType::fp32) x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
   return product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, category);
@@ -79,6 +82,7 @@ Tensor low_rank_delta(Eager& g, const Tensor& given, const Shape& out_shape, con
 /// result + lora_B(lora_A(dropout(x))) * scaling in the format of the pair, cast back (huggingface/peft,
 /// src/peft/tuners/lora/layer.py, 0.21.2). `x` is rebound to its cast; `result` to the sum, and to the sum's cast.
 Tensor with_low_rank(Eager& g, Tensor result, const Tensor& given, const Leaf& base, Dim rows, const std::string& name) {
+  if (base.packed == PackedLeaf::weight) return packed_low_rank(g, std::move(result), given, base, rows, name);
   const int in = base.low_rank_in, out = base.low_rank_out;
   const DType back = result.dtype;
   const Dim rank = g.leaves[static_cast<std::size_t>(in)].shape[0];

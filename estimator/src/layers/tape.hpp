@@ -84,7 +84,8 @@ struct TapeLeaf {
   DType dtype = DType::bf16;
   std::size_t station = 0;  ///< that owns it
   bool trainable = true;
-  std::int64_t parts = 1;  ///< ranks that hold a part of it each, under tensor parallelism
+  std::int64_t parts = 1;                ///< ranks that hold a part of it each, under tensor parallelism
+  PackedLeaf packed = PackedLeaf::none;  ///< stored in `dtype` whatever the job says
   std::int64_t elements() const;
 };
 

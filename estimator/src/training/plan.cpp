@@ -34,7 +34,9 @@ UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks
 
 /// Adapters have a format of their own; gradients and states follow what they belong to.
 DType storage_of(const TapeLeaf& leaf, const Trainer& t) {
+  if (leaf.packed != PackedLeaf::none) return leaf.dtype;
   const bool adapter = t.lora.rank > 0 && leaf.trainable;
+  if (!adapter && t.lora.base.prepare_kbit) return DType::fp32;
   return adapter && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
 }
 
@@ -83,6 +85,7 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   const bool casts = engine == EngineKind::fsdp2 || (engine == EngineKind::fsdp1 && t.compute != t.storage);
   o.dtype = !casts && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.compute;
   o.dropout = t.lora.dropout > 0;
+  o.dora = t.lora.dora;
   o.input_gradients = t.recompute != Recompute::none || t.framework != Framework::torch;
   return o;
 }
@@ -103,7 +106,8 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.positions_by_row = t.framework == Framework::agilerl;  // _position_ids_from_mask
   k.kernels = t.kernels;
   k.framework = t.framework;
-  k.parameters = t.compute;
+  k.parameters = t.lora.base.prepare_kbit ? DType::fp32 : t.compute;
+  k.packed = packed_options(t.lora.base, t.storage);
   k.autocast = t.autocast;
   k.casts_layer_inputs = engine != EngineKind::fsdp1 && t.compute != t.storage;
   k.padding_mask = t.padding_mask;

@@ -1,0 +1,31 @@
+#include "job/validate_base.hpp"
+
+#include <fmt/format.h>
+
+#include "catalog/facts.hpp"
+#include "job/names.hpp"
+
+namespace oomplan {
+
+std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
+  const QuantisedBase& base = t.lora.base;
+  std::vector<BaseProblem> out;
+  const std::string format = fmt::format("'{}'", spelling(base.format));
+  if (base.format == BaseFormat::full) {
+    if (base.prepare_kbit)
+      out.push_back({"lora.prepare_kbit", "true", "false, or lora.base: nf4", "it prepares a quantised base"});
+    return out;
+  }
+  const auto refuse = [&](std::string why) { out.push_back({"lora.base", format, "full", std::move(why)}); };
+  if (t.lora.rank == 0)
+    out.push_back({"lora.rank", "none", "a rank", "a quantised base is frozen: it is trained through adapters"});
+  if (base.format == BaseFormat::int8) refuse("not supported yet: an 8-bit base");
+  if (engine != EngineKind::single && engine != EngineKind::ddp) refuse("not supported yet: a quantised base that is sharded");
+  if (t.layout.tensor > 1) refuse("not supported yet: tensor parallelism of a quantised base");
+  if (!base.version.empty() && compare_versions(base.version, "0.42.0") < 0)
+    out.push_back(
+        {"lora.bitsandbytes", fmt::format("'{}'", base.version), "0.42.0 or later", "not supported yet: older releases"});
+  return out;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,124 @@
+// A frozen base that bitsandbytes packed, on one tiny model, every tensor written out; executed steps are compared in
+// training_oracle.cpp.
+//
+// Legend: T = 4 tokens of one sequence, h = 8 hidden, A = 8 (two query heads of d = 4), K = 4 (one key/value head), F = 12, V =
+// 1000, r = 2.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "estimate/figures.hpp"
+#include "job/validate_base.hpp"
+#include "layers/packed.hpp"
+#include "layers/tape.hpp"
+#include "training/plan.hpp"
+
+namespace {
+
+using namespace oomplan;
+
+constexpr Bytes T = 4, h = 8, heads = 2, d = 4, A = heads * d, K = d, F = 12, V = 1000, r = 2, layers = 2;
+constexpr Bytes kAdapters = layers * r * (2 * (h + A) + 2 * (h + K) + 3 * (h + F));
+constexpr Bytes kUnpacked = 2 * V * h + h + layers * 2 * h;  // embedding, output layer, norms
+
+QuantisedBase of_format(BaseFormat format, bool nested = false, std::string version = {}) {
+  QuantisedBase base;
+  base.format = format;
+  base.double_quant = nested;
+  base.compute = DType::bf16;
+  base.version = std::move(version);
+  return base;
+}
+
+TrainingCase packed(const QuantisedBase& base) {
+  TrainingCase c;
+  c.architecture = std::make_shared<const Architecture>(
+      read_config(R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 12,
+                      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 1000,
+                      "max_position_embeddings": 64, "tie_word_embeddings": false})",
+                  "tiny"));
+  Trainer& t = c.trainer;
+  t.framework = Framework::torch;
+  t.kernels = Kernels::hf_flash;
+  t.kernel_internals = false;
+  t.storage = t.compute = t.reduce = DType::bf16;
+  t.recompute = Recompute::none;
+  t.head = LossHead::hf_loss;
+  t.sequences_per_micro_batch = 1;
+  t.sequence_tokens = T;
+  t.wrap_embedding = t.wrap_head = false;
+  t.lora.rank = r;
+  t.lora.base = base;
+  c.engine = EngineKind::single;
+  return c;
+}
+
+/// Of one layer's seven matrices: `one(elements)`.
+template <class One>
+Bytes of_matrices(One&& one) {
+  return one(A * h) + 2 * one(K * h) + one(h * A) + 3 * one(F * h);
+}
+
+TEST_CASE("a base of 4 bits by hand: half a byte an element, a scale for each 64, tables") {
+  const Bytes plain = of_matrices([](Bytes n) { return n / 2 + 4 * ceil_div(n, 64) + 4 * 16; });
+  CHECK(training_figures(packed(of_format(BaseFormat::nf4))).parameters == layers * plain + 2 * kUnpacked + 4 * kAdapters);
+  // scales of one byte with one fp32 for 256 of them, their table, their mean
+  const Bytes nested = of_matrices([](Bytes n) { return n / 2 + ceil_div(n, 64) + 4 + 4 * 256 + 4 + 4 * 16; });
+  CHECK(training_figures(packed(of_format(BaseFormat::fp4, true))).parameters == layers * nested + 2 * kUnpacked + 4 * kAdapters);
+}
+
+TEST_CASE("prepare_model_for_kbit_training makes fp32 of what is not packed") {
+  const QuantisedBase plain = of_format(BaseFormat::nf4);
+  QuantisedBase prepared = plain;
+  prepared.prepare_kbit = true;
+  CHECK(training_figures(packed(prepared)).parameters == training_figures(packed(plain)).parameters + 2 * kUnpacked);
+}
+
+TEST_CASE("a packed matrix is unpacked in forward and in backward, its scales before it") {
+  const TrainingCase c = packed(of_format(BaseFormat::nf4, true, "0.49.2"));
+  const auto tape = make_tape(*c.architecture, train_pass(c.trainer, c.engine, *c.architecture, false, T, false));
+  const auto bytes = [&](const std::string& name) {
+    const auto at = std::find_if(tape->sites.begin(), tape->sites.end(), [&](const auto& s) { return s.name == name; });
+    return at == tape->sites.end() ? Bytes{-1} : at->bytes.coefficient;
+  };
+  CHECK(bytes("layer.mlp.gate.dequantised") == 2 * F * h);
+  CHECK(bytes("layer.mlp.gate.absmax") == 4 * ceil_div(F * h, 64));
+  CHECK(std::count_if(tape->sites.begin(), tape->sites.end(),
+                      [](const auto& s) { return s.name.ends_with("gate.backward.dequantised"); }) >= 1);
+}
+
+TEST_CASE("releases of bitsandbytes: what each keeps") {
+  CHECK(packed_code("0.43.2")->keeps_input);
+  CHECK_FALSE(packed_code("0.43.3")->keeps_input);
+  CHECK(packed_code("0.45.5")->shares_code);
+  CHECK_FALSE(packed_code("0.46.0")->shares_code);
+  CHECK(packed_code("0.46.1")->computes_as_given);
+  CHECK_FALSE(packed_code("")->computes_as_given);
+  CHECK(packed_code("")->dequantises_by_hand);
+  CHECK_FALSE(packed_code("0.49.2")->dequantises_by_hand);
+  CHECK_FALSE(packed_code("0.41.3").has_value());
+  // 0.43.2: every matrix product's input stays as long as the graph, beside what the adapters save
+  QuantisedBase old = of_format(BaseFormat::nf4, false, "0.43.2");
+  const Bytes keeps = training_figures(packed(old)).backward;
+  old.version = "0.43.3";
+  CHECK(keeps > training_figures(packed(old)).backward);
+}
+
+TEST_CASE("what a quantised base cannot be combined with is said by name") {
+  Trainer t = packed(of_format(BaseFormat::nf4)).trainer;
+  CHECK(base_problems(t, EngineKind::single).empty());
+  t.lora.rank = 0;
+  REQUIRE(base_problems(t, EngineKind::single).size() == 1);
+  CHECK(base_problems(t, EngineKind::single)[0].knob == "lora.rank");
+  t.lora.rank = r;
+  t.lora.base.version = "0.41.0";
+  CHECK(base_problems(t, EngineKind::single)[0].knob == "lora.bitsandbytes");
+  t.lora.base = {};
+  t.lora.base.prepare_kbit = true;
+  CHECK(base_problems(t, EngineKind::single)[0].knob == "lora.prepare_kbit");
+}
+
+}  // namespace
