@@ -165,6 +165,15 @@ def lora_of(given: Row) -> Row:
     }
 
 
+KERNELS = {
+    "fa2": "hf_flash",
+    "eager": "hf_eager",
+    "sdpa": "hf_sdpa",
+    "sdpa:math": "hf_sdpa",
+    "none (no attention layers)": "hf_sdpa",
+}
+
+
 def oracle_job(row: Row) -> Row:
     """The settings of an executed row. Kernel-internal buffers are left out: the execution could not see them."""
     if row.get("experts") not in (None, "grouped_mm"):
@@ -178,7 +187,7 @@ def oracle_job(row: Row) -> Row:
     if storage is None:
         raise not_yet(f"the format {dtype}")
     attention = str(row["attention"])
-    kernels = {"fa2": "hf_flash", "eager": "hf_eager", "sdpa": "hf_sdpa", "sdpa:math": "hf_sdpa"}.get(attention)
+    kernels = KERNELS.get(attention)
     if kernels is None:
         raise not_yet(f"attention '{attention}'")
     checkpointing = str(row["checkpointing"])

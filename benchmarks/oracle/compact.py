@@ -81,6 +81,21 @@ FIELDS = (
     "final_logit_softcapping",
     "use_qk_norm",
     "text_config",
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "linear_key_head_dim",
+    "linear_value_head_dim",
+    "linear_conv_kernel_dim",
+    "full_attention_interval",
+    "state_size",
+    "conv_kernel",
+    "expand",
+    "time_step_rank",
+    "use_conv_bias",
+    "residual_in_fp32",
+    "num_heads",
+    "n_groups",
+    "chunk_size",
 )
 SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64", "uint64": "int64"}
 

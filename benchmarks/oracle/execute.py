@@ -97,7 +97,7 @@ RANK = 16
 
 # What `accumulate` of torch/csrc/autograd/input_buffer.cpp (2.13) adds in place: a gradient that nobody else holds. Seen from inside
 # a dispatch mode, under which the engine never adds in place, these are its counts of references: tensor, storage, Python object.
-UNSHARED = (3, 2, 4)
+UNSHARED = {(3, 2, 4), (4, 2, 3)}  # CPython 3.12, 3.11
 IN_PLACE = {
     aten.index_put.default: aten.index_put_.default,
     aten.scatter.src: aten.scatter_.src,
@@ -145,7 +145,7 @@ class Storages(TorchDispatchMode):
             both = func is aten.add.Tensor and all(isinstance(x, torch.Tensor) for x in args[:2])
             if both and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype:
                 storage = torch._C._storage_Use_Count(args[0].untyped_storage()._cdata)
-                if (args[0]._use_count(), storage, sys.getrefcount(args[0])) == UNSHARED:
+                if (args[0]._use_count(), storage, sys.getrefcount(args[0])) in UNSHARED:
                     func = aten.add_.Tensor
         out = func(*args, **kwargs)
         for leaf in tree_leaves(out):

@@ -84,6 +84,7 @@ struct Mixer {
   // linear attention and state space: d_inner = linear_value_heads * linear_value_dim where split in heads
   std::int64_t linear_key_heads = 0, linear_key_dim = 0, linear_value_heads = 0, linear_value_dim = 0;
   std::int64_t conv_kernel = 0, state_size = 0, groups = 0, inner = 0, dt_rank = 0;
+  std::int64_t chunk = 0;  ///< tokens that a scan takes at a time (Mamba-2)
   bool conv_bias = false, ssm_norms = false;
   bool operator==(const Mixer&) const = default;
 
@@ -124,6 +125,7 @@ struct Layer {
   FeedForward feed_forward;
   NormKind norm = NormKind::rms;
   NormPlace norm_place = NormPlace::pre;
+  bool wide_residual = false;        ///< the residual is added up in fp32 (Mamba)
   std::int64_t layer_scalars = 0;    ///< further learned elements of the layer that belong to no block
   std::int64_t per_layer_input = 0;  ///< Gemma 3n/4: width of the per-layer embedding that joins here
   std::int64_t laurel_rank = 0;      ///< Gemma 3n: rank of the learned augmented residual

@@ -16,8 +16,18 @@ using axis::B;
 /// What the projections give: [B, heads, S, d] each; `fused` is the name of the fused product, which the module keeps. S are
 /// the tokens of the module's input: all of a sequence, also where the layer holds a part of them outside of its halves.
 struct Projected {
-  Tensor fused, query, key, value;
+  Tensor fused, query, key, value, gate;
 };
+
+/// Qwen3-Next: q_proj gives a query and a gate for each head; the gate is copied to lie by token.
+Tensor gated_query(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const Tensor& x, Tensor& gate) {
+  const Dim tokens = x.shape[1];
+  Tensor both = project(g, code, x, w.q, w.q_bias, {B, tokens, Dim(2 * m.q_width())}, "q");
+  const Shape half{B, tokens, Dim(m.heads), Dim(m.head_dim)};
+  std::vector<Tensor> parts = split(g, both, {half, half});
+  gate = copy(g, parts[1], {B, tokens, Dim(m.q_width())}, "gate");
+  return parts[0];
+}
 
 /// Falcon's one key or value: fused[..., [i], :], a copy. The index is saved.
 Tensor one_head(Eager& g, const Mixer& m, const Tensor& fused, const std::string& name) {
@@ -84,7 +94,8 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
                                    : normed_heads(g, code, std::move(t), norm, split, name);
       return t;
     };
-    out.query = normed(projected(w.q, w.q_bias, m.q_width(), "q"), m.heads, w.q_norm, "q");
+    Tensor query = m.output_gate ? gated_query(g, code, m, w, x, out.gate) : projected(w.q, w.q_bias, m.q_width(), "q");
+    out.query = normed(std::move(query), m.heads, w.q_norm, "q");
     out.key = normed(projected(w.k, w.k_bias, m.k_width(), "k"), m.kv_heads, w.k_norm, "k");
     out.value = projected(w.v, w.v_bias, m.v_width(), "v");
   }
@@ -161,6 +172,11 @@ Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::in
     out = attend(g, in, options);
   }
   out.output.shape = {B, tokens, Dim(m.out_width())};
+  if (m.output_gate) {
+    Tensor open = sigmoid(g, p.gate, "gate.sigmoid");
+    Tensor gated = mul(g, out.output, std::move(open), "gated");
+    out.output = std::move(gated);
+  }
   Tensor projected = project(g, code, out.output, w.o, w.o_bias, {B, tokens, Dim(hidden)}, "o");
   projected = reduce_tokens(g, std::move(projected), options, "o.reduced");
   out.output = std::move(projected);

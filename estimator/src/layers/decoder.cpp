@@ -3,8 +3,12 @@
 #include <algorithm>
 
 #include "layers/attention.hpp"
+#include "layers/bloom.hpp"
+#include "layers/delta.hpp"
 #include "layers/families.hpp"
 #include "layers/litgpt.hpp"
+#include "layers/mamba.hpp"
+#include "layers/mamba2.hpp"
 #include "layers/mla.hpp"
 #include "layers/mlp.hpp"
 #include "layers/moe.hpp"
@@ -73,14 +77,26 @@ bool adapts_experts(const FamilyCode& code, const Layer& layer, const AdapterOpt
          });
 }
 
+/// A state in place of keys and values, made by a loop over the sequence.
+bool keeps_state(const Mixer& m) {
+  return m.kind == MixerKind::gated_delta || m.kind == MixerKind::mamba1 || m.kind == MixerKind::mamba2;
+}
+
 std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const KernelOptions& options) {
   const Mixer& m = layer.mixer;
   const NormPlace place = layer.norm_place;
   const bool latent = m.kind == MixerKind::mla && m.index_heads == 0, sdpa = options.kernels == Kernels::hf_sdpa;
-  if ((m.kind != MixerKind::attention && !latent) || m.clip ||
+  const bool state = keeps_state(m);
+  if (state && (options.padding_mask || options.ulysses > 1)) return "a padding mask or Ulysses under linear attention";
+  if ((m.kind != MixerKind::attention && !latent && !state) || m.clip ||
       (place != NormPlace::pre && place != NormPlace::post && place != NormPlace::pre_and_post &&
-       place != NormPlace::parallel_one && place != NormPlace::parallel_two))
+       place != NormPlace::parallel_one && place != NormPlace::parallel_two && !(state && place == NormPlace::single)))
     return "training of this layer";
+  if ((m.kind == MixerKind::mamba1 || m.kind == MixerKind::mamba2) && (m.ssm_norms || place != NormPlace::single))
+    return "this form of a state space";
+  if (state && options.liger.any()) return "Liger's modules beside linear attention";
+  if (code.alibi && (options.kernels != Kernels::hf_eager || place != NormPlace::pre))
+    return "another attention than the eager one";
   if (!latent && m.rotary_dim != 0 && m.rotary_dim != m.head_dim && !code.rotary.splits_head)
     return "this partial rotary position";
   if (code.norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none) return "the norm of queries and keys";
@@ -96,6 +112,10 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
 }
 
 }  // namespace
+
+bool scans(const Architecture& a) {
+  return std::any_of(a.runs.begin(), a.runs.end(), [](const LayerRun& r) { return keeps_state(r.layer.mixer); });
+}
 
 std::string unsupported(const Architecture& a, const KernelOptions& options) {
   const FamilyCode* code = find_family_code(a.family);
@@ -114,7 +134,7 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
     if (a.hidden_dropout > 0 && (run.layer.norm_place != NormPlace::pre || code->keeps_normed))
       return "dropout in this layer of '" + a.family + "' is not supported yet";
   }
-  if (a.embedding_width > 0 || a.embedding_norm || a.final_norm == NormKind::none)
+  if (a.embedding_width > 0 || a.embedding_norm != code->alibi || a.final_norm == NormKind::none)
     return "this embedding or final norm of '" + a.family + "' is not supported yet";
   const bool wide = options.parameters == DType::fp32 && !options.autocast;
   if (a.attention_dropout > 0 && options.kernels == Kernels::hf_sdpa && (options.sdpa_math || wide))
@@ -148,7 +168,9 @@ struct LayerRunner {
     const auto run = layer.mixer.kind == MixerKind::mla ? &run_latent_attention : &run_attention;
     Tensor whole = gather_tokens(g, x, options, "gathered");
     Attended out;
-    {
+    if (layer.mixer.kind == MixerKind::gated_delta) {
+      out.output = run_gated_delta(g, layer.mixer, a.hidden, w, options, whole);
+    } else {
       const DistributedGuard local(g, false);
       out = run(g, code, layer.mixer, a.hidden, w, options, context, whole);
     }
@@ -181,6 +203,23 @@ struct LayerRunner {
     hidden = mlp(Tensor(hidden), weights);
     if (behind) hidden = norm(Tensor(hidden), w.after_feed_forward, "post_feedforward_layernorm");
     return join(residual, hidden, "output");
+  }
+
+  /// MambaBlock.forward
+  Tensor single(const Tensor& x) const {
+    const Leaf& weight = g.leaves[static_cast<std::size_t>(w.before_attention.weight)];
+    Tensor residual = x, hidden;
+    {
+      Tensor cast = to(g, x, weight.dtype, "input_cast");
+      hidden = norm(cast, w.before_attention, "input_layernorm");
+    }
+    if (layer.wide_residual) residual = to(g, Tensor(residual), DType::fp32, "residual_fp32");
+    g.prefix += "mixer.";
+    const auto run = layer.mixer.kind == MixerKind::mamba2 ? &run_mamba2 : &run_mamba;
+    Tensor mixed = run(g, layer.mixer, a.hidden, w, options, hidden);
+    g.prefix.resize(g.prefix.size() - 6);
+    hidden = std::move(mixed);
+    return add(g, residual, hidden, "output");
   }
 
   /// OPT: dropout in the layer; the second half is written out here, on rows of all sequences.
@@ -237,6 +276,13 @@ Tensor run_layer(Eager& g, const Architecture& a, const Layer& layer, const Laye
                  const LayerContext& context, const Tensor& x) {
   const FamilyCode& code = family_code(a.family);
   const LayerRunner runner{g, a, code, layer, w, options, context};
+  if (code.alibi) {
+    Tensor weights;
+    Tensor out = run_bloom_layer(g, a, layer, w, options, context, x, weights);
+    if (context.returned != nullptr && !g.in_backward) *context.returned = std::move(weights);
+    return out;
+  }
+  if (layer.norm_place == NormPlace::single) return runner.single(x);
   if (layer.norm_place == NormPlace::parallel_one || layer.norm_place == NormPlace::parallel_two) return runner.parallel(x);
   return code.flat_rows ? runner.flat(x) : runner.sequential(x);
 }

@@ -49,12 +49,22 @@ struct KernelOptions {
   bool repeat_kv = false;                                  ///< the same
   bool hidden_dropout = false, attention_dropout = false;  ///< in training mode, with a rate above 0
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
+  std::int64_t scan_tokens = 0;     ///< of one sequence, where a mixer loops over them: a tape for each number; 0: none does
   bool casts_layer_inputs = false;  ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
   AdapterOptions adapters;
   PackedOptions packed;
   LigerOptions liger;
   bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
   bool operator==(const KernelOptions&) const = default;
+};
+
+/// Parameters of a mixer that keeps a state in place of keys and values; -1: it has no such parameter.
+struct StateLeaves {
+  int in = -1, in_bias = -1;                        ///< in_proj, in_proj_qkvz, in_proj_qkv
+  int in_ba = -1, in_z = -1, in_b = -1, in_a = -1;  ///< further projections of a gated delta rule
+  int conv = -1, conv_bias = -1, dt_bias = -1, a_log = -1, d = -1;
+  int x = -1, dt = -1, dt_proj_bias = -1;  ///< Mamba-1
+  int norm = -1, out = -1, out_bias = -1;
 };
 
 /// Parameters of one layer, as leaves; -1: the layer has no such parameter.
@@ -68,18 +78,23 @@ struct LayerLeaves {
   int gate = -1, gate_bias = -1, up = -1, up_bias = -1, gate_up = -1, down = -1, down_bias = -1;
   int router = -1, router_bias = -1, experts_gate_up = -1, experts_gate_up_bias = -1, experts_down = -1, experts_down_bias = -1;
   int shared_gate = -1, shared_up = -1, shared_down = -1, shared_router = -1;
+  StateLeaves state;
 };
 
 /// Why this architecture cannot be run by the kernel sets; "" when it can.
 std::string unsupported(const Architecture&, const KernelOptions&);
+
+/// A mixer of the architecture loops over the tokens of a sequence: KernelOptions::scan_tokens must be given.
+bool scans(const Architecture&);
 
 /// Declares the layer's parameters with the names of transformers' modules (fused experts are one 3-D parameter).
 LayerLeaves declare_layer(Eager& g, const Architecture&, const Layer&, DType dtype, const AdapterOptions&);
 
 /// What every layer gets besides its input.
 struct LayerContext {
-  Tensor cos, sin;  ///< [1, S, d] each; one complex table [1, S, d/2, 2] in `cos` for RotaryForm::complex
-  Tensor mask;      ///< bool or additive [B, 1, S, S]; absent without padding
+  Tensor cos, sin;             ///< [1, S, d] each; one complex table [1, S, d/2, 2] in `cos` for RotaryForm::complex
+  Tensor mask;                 ///< bool or additive [B, 1, S, S]; absent without padding
+  Tensor* returned = nullptr;  ///< BLOOM: where the model's name for what the layer returns beside its output is
 };
 /// The layer's forward pass: x is `hidden_states`, held by the caller.
 Tensor run_layer(Eager& g, const Architecture&, const Layer&, const LayerLeaves&, const KernelOptions&, const LayerContext&,

@@ -36,6 +36,7 @@ struct RotaryCode {
   bool table_in_fp32 = false;  ///< cos and sin are not cast to the compute dtype
   bool casts_first = false;    ///< q and k are fp32 from the start
   bool casts_terms = false;    ///< q, k and their rotated halves are cast to fp32 one by one
+  bool by_axis = false;        ///< positions have three rows, of which one table is put together for each sequence (Qwen3.5)
   bool before_norm = false;    ///< the q/k norms stand behind the rotation
   bool scales_query = false;   ///< a factor for each position multiplies the rotated query
 };
@@ -84,6 +85,9 @@ struct FamilyCode {
   bool scales_in_module = false;        ///< the embedding's own module multiplies: hooks see the product (Gemma)
   bool tensor_parallel = false;         ///< executed under tensor parallelism
   bool scales_embedding = false, scales_residual = false, scales_logits = false;
+  bool delta_apart = false;     ///< the gated delta rule has a projection for each of qkv, z, b and a (Qwen3.5)
+  bool logits_in_fp32 = false;  ///< the model returns a copy of the logits in fp32 (Mamba)
+  bool alibi = false;           ///< distances are added to the scores of attention (BLOOM)
   bool tables_by_span = false;  ///< windowed and full layers have cos, sin of their own
   bool masks_by_span = false;   ///< both masks are made, whichever layers there are
   bool no_sdpa = false;         ///< transformers refuses SDPA and takes eager attention when nothing is asked for

@@ -54,8 +54,9 @@ struct Declarer {
       if (!out_first) output(m);
       return;
     }
-    w.q = matrix("self_attn.q_proj.weight", m.q_width(), h);
-    if (m.q_bias) w.q_bias = vector("self_attn.q_proj.bias", m.q_width());
+    const std::int64_t queries = m.q_width() * (m.output_gate ? 2 : 1);
+    w.q = matrix("self_attn.q_proj.weight", queries, h);
+    if (m.q_bias) w.q_bias = vector("self_attn.q_proj.bias", queries);
     w.k = matrix("self_attn.k_proj.weight", m.k_width(), h);
     if (m.k_bias) w.k_bias = vector("self_attn.k_proj.bias", m.k_width());
     w.v = matrix("self_attn.v_proj.weight", m.v_width(), h);
@@ -82,6 +83,60 @@ struct Declarer {
     w.kv_a_norm.weight = vector("self_attn.kv_a_layernorm.weight", m.kv_lora_rank);
     w.kv_b = matrix("self_attn.kv_b_proj.weight", m.heads * (m.nope_head_dim + m.value_head_dim), m.kv_lora_rank);
     output(m);
+  }
+
+  void gated_delta(const Mixer& m) const {
+    StateLeaves& s = w.state;
+    const std::int64_t keys = m.linear_key_heads * m.linear_key_dim, values = m.linear_value_heads * m.linear_value_dim;
+    const auto rest = [&] {
+      s.norm = vector("linear_attn.norm.weight", m.linear_value_dim);
+      s.out = matrix("linear_attn.out_proj.weight", h, values);
+    };
+    // parameters of the module itself come first
+    s.dt_bias = vector("linear_attn.dt_bias", m.linear_value_heads);
+    s.a_log = vector("linear_attn.A_log", m.linear_value_heads);
+    s.conv = g.parameter("linear_attn.conv1d.weight", {2 * keys + values, 1, m.conv_kernel}, dtype);
+    if (code.delta_apart) {
+      rest();
+      s.in = matrix("linear_attn.in_proj_qkv.weight", 2 * keys + values, h);
+      s.in_z = matrix("linear_attn.in_proj_z.weight", values, h);
+      s.in_b = matrix("linear_attn.in_proj_b.weight", m.linear_value_heads, h);
+      s.in_a = matrix("linear_attn.in_proj_a.weight", m.linear_value_heads, h);
+      return;
+    }
+    s.in = matrix("linear_attn.in_proj_qkvz.weight", 2 * keys + 2 * values, h);
+    s.in_ba = matrix("linear_attn.in_proj_ba.weight", 2 * m.linear_value_heads, h);
+    rest();
+  }
+
+  void mamba(const Mixer& m) const {
+    StateLeaves& s = w.state;
+    s.a_log = g.parameter("mixer.A_log", {m.inner, m.state_size}, dtype);
+    s.d = vector("mixer.D", m.inner);
+    s.conv = g.parameter("mixer.conv1d.weight", {m.inner, 1, m.conv_kernel}, dtype);
+    if (m.conv_bias) s.conv_bias = vector("mixer.conv1d.bias", m.inner);
+    s.in = matrix("mixer.in_proj.weight", 2 * m.inner, h);
+    if (m.q_bias) s.in_bias = vector("mixer.in_proj.bias", 2 * m.inner);
+    s.x = matrix("mixer.x_proj.weight", m.dt_rank + 2 * m.state_size, m.inner);
+    s.dt = matrix("mixer.dt_proj.weight", m.inner, m.dt_rank);
+    s.dt_proj_bias = vector("mixer.dt_proj.bias", m.inner);
+    s.out = matrix("mixer.out_proj.weight", h, m.inner);
+    if (m.out_bias) s.out_bias = vector("mixer.out_proj.bias", h);
+  }
+
+  void mamba2(const Mixer& m) const {
+    StateLeaves& s = w.state;
+    const std::int64_t convolved = m.inner + 2 * m.groups * m.state_size, heads = m.linear_value_heads;
+    s.dt_bias = vector("mixer.dt_bias", heads);
+    s.a_log = vector("mixer.A_log", heads);
+    s.d = vector("mixer.D", heads);
+    s.conv = g.parameter("mixer.conv1d.weight", {convolved, 1, m.conv_kernel}, dtype);
+    if (m.conv_bias) s.conv_bias = vector("mixer.conv1d.bias", convolved);
+    s.in = matrix("mixer.in_proj.weight", m.inner + convolved + heads, h);
+    if (m.q_bias) s.in_bias = vector("mixer.in_proj.bias", m.inner + convolved + heads);
+    s.norm = vector("mixer.norm.weight", m.inner);
+    s.out = matrix("mixer.out_proj.weight", h, m.inner);
+    if (m.out_bias) s.out_bias = vector("mixer.out_proj.bias", h);
   }
 
   void dense(const FeedForward& ff) const {
@@ -134,11 +189,17 @@ LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, D
   const Declarer declare{g, family_code(a.family), a.hidden, dtype, w, adapters};
   if (layer.mixer.kind == MixerKind::mla)
     declare.latent_attention(layer.mixer);
+  else if (layer.mixer.kind == MixerKind::gated_delta)
+    declare.gated_delta(layer.mixer);
+  else if (layer.mixer.kind == MixerKind::mamba1)
+    declare.mamba(layer.mixer);
+  else if (layer.mixer.kind == MixerKind::mamba2)
+    declare.mamba2(layer.mixer);
   else
     declare.attention(layer.mixer);
   if (layer.feed_forward.kind == FeedForwardKind::moe)
     declare.experts(layer.feed_forward);
-  else
+  else if (layer.feed_forward.kind != FeedForwardKind::none)
     declare.dense(layer.feed_forward);
   const auto norm = [&](const char* name) { return declare_norm(g, layer.norm, name, a.hidden, dtype); };
   if (layer.norm_place != NormPlace::post) w.before_attention = norm("input_layernorm");

@@ -2,6 +2,7 @@
 
 #include "layers/norms.hpp"
 #include "layers/ops.hpp"
+#include "layers/ops_state.hpp"
 #include "layers/rotary.hpp"
 
 namespace oomplan {
@@ -23,22 +24,6 @@ Tensor project_query(Eager& g, const FamilyCode& code, const Mixer& m, const Lay
   }
   query.shape = {B, Dim(m.heads), S, Dim(m.head_dim)};
   return query;
-}
-
-/// whole[..., i:j].copy_(part): CopySlices of torch/csrc/autograd/functions/tensor.cpp copies the whole gradient, and the part of
-/// it twice: once to hand on, once more as zeros where the tensor had a gradient already.
-Tensor copy_into(Eager& g, const Tensor& whole, const Tensor& part, const Shape& part_shape) {
-  Tensor filled = whole.alias(whole.shape);
-  filled.grad_fn = whole.grad_fn;
-  const bool written = whole.needs_grad();
-  g.record(filled, "CopySlices", {&whole, &part}, [&g, part_shape, written](Gradients in) {
-    Gradients grads(2);
-    grads[0] = g.make("copy_slices_backward", in[0].shape, in[0].dtype, Category::temporaries);
-    grads[1] = g.make("copy_slices_backward.part", part_shape, in[0].dtype, Category::temporaries);
-    Tensor zeros = written ? g.make("copy_slices_backward.zeros", part_shape, in[0].dtype, Category::temporaries) : Tensor();
-    return grads;
-  });
-  return filled;
 }
 
 struct Expanded {

@@ -5,6 +5,7 @@
 
 #include <oomplan/units/errors.hpp>
 
+#include "layers/bloom.hpp"
 #include "layers/heads_verl.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/ops.hpp"
@@ -106,6 +107,7 @@ class Runner {
     embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, a_.hidden}, dtype);
     if (a_.position_rows > 0)
       position_table_ = g_.parameter("model.embed_positions.weight", {a_.position_rows, a_.hidden}, dtype);
+    if (a_.embedding_norm) embedding_norm_ = declare_norm(g_, NormKind::layer, "model.embed_norm", a_.hidden, dtype);
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
       for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
@@ -189,10 +191,16 @@ class Runner {
     return out;
   }
 
+  /// Neither a distance nor a state needs numbers of positions.
+  bool counts_positions() const {
+    const bool single = a_.runs.front().layer.norm_place == NormPlace::single;
+    return !code_.alibi && !single;
+  }
+
   /// Positions, masks, cos and sin.
   Preamble preamble(DType dtype) {
     enter(StationPlace::preamble);
-    if (!positions_)
+    if (!positions_ && counts_positions())
       positions_ = g_.make("position_ids", {o_.kernels.positions_by_row ? B : Dim(1), all_}, DType::int64, Category::inputs);
     return make_preamble(g_, a_, o_.kernels, dtype);
   }
@@ -209,7 +217,8 @@ class Runner {
     const Layer& layer = a_.runs[r].layer;
     const LayerLeaves& leaves = layers_[number];
     // transformers 5.23 checkpoints `forward`: FSDP2's hooks stay outside, and a checkpoint keeps the arguments that they cast
-    const LayerContext given = arguments(context);
+    LayerContext given = arguments(context);
+    if (layer.mixer.kind != MixerKind::attention && layer.mixer.kind != MixerKind::mla) given.mask.reset();
     const auto body = [this, &layer, &leaves, given](const Tensor& in) {
       if (kernels_.kernels == Kernels::torchtitan) return run_titan_layer(g_, a_, layer, leaves, kernels_, in);
       if (is_litgpt(kernels_.kernels)) return run_litgpt_layer(g_, a_, layer, leaves, kernels_, in);
@@ -255,7 +264,14 @@ class Runner {
       Tensor dropped = dropout(g_, hidden, "embedding.dropped");
       hidden = std::move(dropped);
     }
-    const Preamble shared = preamble(inputs_embeds.dtype);
+    Tensor slopes, alibi, returned;
+    if (code_.alibi) {
+      Tensor normed = run_norm(g_, code_.norm, hidden, embedding_norm_, "embedding_norm");
+      hidden = std::move(normed);
+      alibi = make_alibi(g_, a_.runs.front().layer.mixer.heads, hidden.dtype, slopes);
+    }
+    Preamble shared = preamble(inputs_embeds.dtype);
+    shared.full.returned = &returned;
     std::size_t number = 0;
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
       for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
@@ -267,6 +283,7 @@ class Runner {
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
+    const Tensor output = code_.alibi ? hidden : Tensor();  // `outputs` of the last layer is a name of the model
     hidden = run_norm(g_, code_.norm, hidden, norm_, "norm", o_.kernels.liger);
     return hidden;
   }
@@ -302,12 +319,14 @@ class Runner {
     // rows of several sequences are no longer one block: the matrix product needs a copy
     if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(a_.hidden)}, "hidden_kept");
     const Dim width = o_.critic ? 1 : a_.vocab;
+    if (code_.logits_in_fp32) kept = to(g_, std::move(kept), g_.leaves[static_cast<std::size_t>(head_)].dtype, "hidden_cast");
     Tensor out = linear(g_, kept, head_, head_bias_, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
     if (code_.scales_logits && !o_.critic) {
       Tensor scaled = scale(g_, out, "logits.scaled", Category::logits);
       out = std::move(scaled);
     }
     if (a_.final_softcap && !o_.critic) soft_cap(out);
+    if (code_.logits_in_fp32) out = to(g_, std::move(out), DType::fp32, "logits.fp32");
     return out;
   }
 
@@ -395,7 +414,7 @@ class Runner {
   ModelRun out_;
   int embedding_ = -1, position_table_ = -1, head_ = -1, head_bias_ = -1;
   const Dim all_{Dim(kernels_.tensor) * S};  ///< tokens of a whole sequence
-  NormLeaf norm_;
+  NormLeaf norm_, embedding_norm_;
   std::vector<LayerLeaves> layers_;
   Tensor input_ids_, labels_, positions_, kept_outputs_, input_leaf_, input_gradient_;
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.

@@ -39,9 +39,24 @@ void complex_table(Eager& g, LayerContext& context, Dim tokens, std::int64_t wid
   context.cos = g.make("rotary.table", pairs, DType::fp32, Category::buffers);
 }
 
+/// Qwen3.5: cos and sin of three rows of positions, put together in the first row's place; a table for each sequence.
+void tables_by_axis(Eager& g, LayerContext& context, Dim tokens, std::int64_t width, DType dtype) {
+  const Shape axes{Dim(3), B, tokens, Dim(width / 2)}, whole{B, tokens, Dim(width)};
+  Tensor freqs = g.make("rotary.freqs", axes, DType::fp32, Category::buffers);
+  Tensor cos = g.make("rotary.cos_axes", axes, DType::fp32, Category::buffers);
+  Tensor sin = g.make("rotary.sin_axes", axes, DType::fp32, Category::buffers);
+  Tensor joined = g.make("rotary.sin_fp32", whole, DType::fp32, Category::buffers);
+  sin = std::move(joined);
+  joined = g.make("rotary.cos_fp32", whole, DType::fp32, Category::buffers);
+  cos = std::move(joined);
+  context.cos = to(g, cos, dtype, "rotary.cos");
+  context.sin = to(g, sin, dtype, "rotary.sin");
+}
+
 /// `rows`: of position numbers.
 void tables(Eager& g, const RotaryCode& code, LayerContext& context, Dim rows, Dim tokens, std::int64_t width, DType dtype) {
   if (code.form == RotaryForm::complex) return complex_table(g, context, tokens, width);
+  if (code.by_axis) return tables_by_axis(g, context, tokens, width, dtype);
   if (code.form == RotaryForm::halves) width /= 2;
   const Shape whole{rows, tokens, Dim(width)};
   Tensor emb;
@@ -63,6 +78,12 @@ bool has_span(const Architecture& a, bool windowed) {
                      [&](const LayerRun& r) { return (r.layer.mixer.span != AttentionSpan::full) == windowed; });
 }
 
+bool has_attention(const Architecture& a) {
+  return std::any_of(a.runs.begin(), a.runs.end(), [](const LayerRun& r) {
+    return r.layer.mixer.kind == MixerKind::attention || r.layer.mixer.kind == MixerKind::mla;
+  });
+}
+
 std::int64_t rotary_width(const Architecture& a) {
   for (const auto& run : a.runs)
     if (run.layer.mixer.rotary_dim > 0) return run.layer.mixer.rotary_dim;
@@ -76,7 +97,7 @@ Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& opt
   Preamble out;
   const bool grad = std::exchange(g.grad_enabled, false);
   const bool windows = has_span(a, true), both = windows && has_span(a, false);
-  out.full.mask = mask(g, options, dtype);
+  if (has_attention(a)) out.full.mask = mask(g, options, dtype);
   if (code.masks_by_span || both)
     out.windowed.mask = mask(g, options, dtype);
   else

@@ -214,7 +214,9 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.head = critic ? LossHead::value : t.head;
   o.keep_outputs = t.keep_outputs;
   o.slice_hidden = t.logits_to_keep > 0;
-  o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass_counts(t, tokens, o.head, a).chunks));
+  const PassCounts pass = pass_counts(t, tokens, o.head, a);
+  o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
+  if (scans(a)) o.kernels.scan_tokens = pass.counts.s;
   o.critic = critic;
   return o;
 }

@@ -78,7 +78,10 @@ constexpr Traits kQwenNext{
     .qk_norm = QkNorm::head,
     .norm = NormKind::rms_plus_one,
     .rotary_fraction = 0.25,
-    .moe = {.layers = MoeLayers::sparse_step, .shared_width = "shared_expert_intermediate_size", .shared_gate = true},
+    .moe = {.layers = MoeLayers::sparse_step,
+            .shared_width = "shared_expert_intermediate_size",
+            .shared_gate = true,
+            .normalise_top_k = by("norm_topk_prob", true)},
     .is_moe = true,
     .mixer = qwen_hybrid_mixer,
     .finish = qwen_next_mtp,
@@ -88,6 +91,7 @@ constexpr Traits qwen35_moe() {
   Traits t = kQwenNext;
   t.family = "qwen3_5_moe";
   t.moe.layers = MoeLayers::all;
+  t.moe.normalise_top_k = kAlways;
   t.moe.fused_experts = true;
   t.finish = qwen35_mtp;
   return t;

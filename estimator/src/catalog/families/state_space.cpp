@@ -17,7 +17,12 @@ Mixer pure_mamba1(const Fields& fields, const Traits& traits, std::int64_t) {
   return mamba1_mixer(fields, read_hidden(fields, traits), kMamba1Keys);
 }
 Mixer pure_mamba2(const Fields& fields, const Traits& traits, std::int64_t) {
-  return mamba2_mixer(fields, read_hidden(fields, traits), kMamba2Keys);
+  Mixer mixer = mamba2_mixer(fields, read_hidden(fields, traits), kMamba2Keys);
+  mixer.chunk = fields.integer_or("chunk_size", 256, {1, 65536});
+  return mixer;
+}
+void wide_residual(const Fields& fields, const Traits&, std::int64_t, Layer& layer) {
+  layer.wide_residual = flag_of(fields, "residual_in_fp32", true);
 }
 FeedForward nothing(const Fields&, const Traits&, std::int64_t) { return {}; }
 
@@ -30,6 +35,7 @@ constexpr Traits kMamba{
     .norm_place = NormPlace::single,
     .mixer = pure_mamba1,
     .feed_forward = nothing,
+    .adjust = wide_residual,
 };
 
 constexpr Traits mamba2() {

@@ -1,0 +1,357 @@
+#include "layers/delta.hpp"
+
+#include <array>
+
+#include "layers/ops.hpp"
+#include "layers/ops_state.hpp"
+#include "layers/state_parts.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace ops;
+using axis::B, axis::S, axis::T;
+
+/// Tokens that torch_chunk_gated_delta_rule takes at a time.
+constexpr std::int64_t kChunk = 64;
+
+/// Sizes of one mixer: heads of keys and values, their dims, values' heads for each of keys'.
+struct Sizes {
+  Dim key_heads, key_dim, value_heads, value_dim, keys, values;
+  bool grouped, several_key_heads, several_value_heads;
+  explicit Sizes(const Mixer& m)
+      : key_heads(m.linear_key_heads),
+        key_dim(m.linear_key_dim),
+        value_heads(m.linear_value_heads),
+        value_dim(m.linear_value_dim),
+        keys(m.linear_key_heads * m.linear_key_dim),
+        values(m.linear_value_heads * m.linear_value_dim),
+        grouped(m.linear_value_heads != m.linear_key_heads),
+        several_key_heads(m.linear_key_heads > 1),
+        several_value_heads(m.linear_value_heads > 1) {}
+  Dim both() const { return Dim(2 * keys.coefficient + values.coefficient); }
+};
+
+/// What the projections give. `wide` and `narrow` are names for in_proj_qkvz's and in_proj_ba's results.
+struct Projections {
+  Tensor wide, narrow, mixed, query, key, value, z, b, a;
+};
+
+/// A reshape that copies, where `copies`.
+Tensor reshaped(Eager& g, const Tensor& x, Shape as, bool copies, const std::string& name) {
+  return copies ? copy(g, x, std::move(as), name) : view(x, std::move(as));
+}
+
+/// A part of a row, seen by heads. Its gradient comes with heads in front of tokens and is copied to be rows again.
+Tensor by_heads(Eager& g, const Tensor& x, Shape as, bool copied_back, const std::string& name) {
+  return copied_back ? view_copied_back(g, x, std::move(as), name + ".gradient_rows") : view(x, std::move(as));
+}
+
+/// Qwen3-Next: two projections, ordered by key heads. Parts of one row lie apart where there are several key heads.
+Projections ordered_by_head(Eager& g, const Sizes& n, const LayerLeaves& w, const Tensor& x) {
+  Projections out;
+  const Dim wide(2 * n.keys.coefficient + 2 * n.values.coefficient), narrow(2 * n.value_heads.coefficient);
+  out.wide = linear(g, x, w.state.in, -1, T, {B, S, wide}, "qkvz");
+  out.narrow = linear(g, x, w.state.in_ba, -1, T, {B, S, narrow}, "ba");
+  const Shape keys{B, S, n.keys}, values{B, S, n.values}, heads{B, S, n.value_heads};
+  const bool apart = n.several_key_heads && n.grouped;
+  {
+    std::vector<Tensor> parts = split(g, out.wide, {keys, keys, values, values});
+    std::vector<Tensor> rates = split(g, out.narrow, {heads, heads});
+    out.value = reshaped(g, parts[2], values, apart, "v_copied");
+    out.z = reshaped(g, parts[3], values, apart, "z_copied");
+    out.b = reshaped(g, rates[0], heads, apart, "b_copied");
+    out.a = reshaped(g, rates[1], heads, apart, "a_copied");
+    out.query = reshaped(g, parts[0], keys, n.several_key_heads, "q_copied");
+    out.key = reshaped(g, parts[1], keys, n.several_key_heads, "k_copied");
+  }
+  Tensor value = reshaped(g, out.value, values, n.several_key_heads && !n.grouped, "v_copied");
+  out.value = std::move(value);
+  out.mixed = cat(g, {out.query, out.key, out.value}, {B, S, n.both()}, "qkv");
+  return out;
+}
+
+/// Qwen3.5: a projection each.
+Projections apart(Eager& g, const Sizes& n, const LayerLeaves& w, const Tensor& x) {
+  Projections out;
+  out.mixed = linear(g, x, w.state.in, -1, T, {B, S, n.both()}, "qkv");
+  out.z = linear(g, x, w.state.in_z, -1, T, {B, S, n.values}, "z");
+  out.b = linear(g, x, w.state.in_b, -1, T, {B, S, n.value_heads}, "b");
+  out.a = linear(g, x, w.state.in_a, -1, T, {B, S, n.value_heads}, "a");
+  return out;
+}
+
+/// -A_log.float().exp() * softplus(a.float() + dt_bias)
+Tensor log_decay(Eager& g, const LayerLeaves& w, const Tensor& a) {
+  Tensor rate = negative_rate(g, w.state.a_log);
+  Tensor soft;
+  {
+    Tensor wide = to(g, a, DType::fp32, "a_fp32");
+    Tensor shifted = add(g, std::move(wide), g.leaf(w.state.dt_bias), "a_shifted");
+    soft = softplus(g, std::move(shifted), "a_softplus");
+  }
+  return mul(g, std::move(rate), std::move(soft), "log_decay");
+}
+
+/// x * rsqrt((x * x).sum(dim=-1) + eps)
+Tensor l2norm(Eager& g, const Tensor& x, const std::string& name) {
+  Tensor inverse;
+  {
+    Tensor squares = mul(g, x, x, name + ".squares");
+    Tensor total = sum(g, std::move(squares), with_last(x.shape, 1), name + ".total");
+    Tensor shifted = add_scalar(g, std::move(total), name + ".shifted");
+    inverse = rsqrt(g, std::move(shifted), name + ".inverse");
+  }
+  return mul(g, x, inverse, name);
+}
+
+/// a @ b, in 16 bits under autocast.
+Tensor product(Eager& g, Tensor a, Tensor b, Shape out, const std::string& name) {
+  if (g.autocast) {
+    b = to(g, std::move(b), DType::bf16, name + ".right_bf16");
+    a = to(g, std::move(a), DType::bf16, name + ".left_bf16");
+  }
+  return matmul(g, std::move(a), std::move(b), std::move(out), name);
+}
+
+/// torch_chunk_gated_delta_rule, one name a line.
+struct ChunkRule {
+  Eager& g;
+  const Sizes& n;
+  const std::int64_t chunks;
+  const Dim padded{chunks * kChunk};
+  const bool whole;   ///< no token is padded
+  const DType dtype;  ///< of the result
+  Tensor query, key, value, decay, beta;
+  Tensor corrected = {}, between = {};  ///< names of the scan's last turn live until the function returns
+
+  Shape by_token(Dim width) const { return {B, n.value_heads, S, width}; }
+  Shape by_chunk(Dim width) const { return {B, n.value_heads, Dim(chunks), Dim(kChunk), width}; }
+  Shape rates() const { return {B, n.value_heads, Dim(chunks), Dim(kChunk)}; }
+  Shape one_chunk(Dim width) const { return {B, n.value_heads, Dim(kChunk), width}; }
+
+  /// fp32, heads in front of tokens, queries and keys normed, for all heads, padded to whole chunks.
+  void prepare() {
+    if (n.grouped) {
+      const Shape repeated{B, S, n.value_heads, n.key_dim};
+      Tensor wide = repeat_interleave(g, query, repeated, "q_repeated");
+      query = std::move(wide);
+      wide = repeat_interleave(g, key, repeated, "k_repeated");
+      key = std::move(wide);
+    }
+    {
+      std::array<Tensor, 5> wide;
+      wide[0] = to(g, view(query, by_token(n.key_dim)), DType::fp32, "q_fp32");
+      wide[1] = to(g, view(key, by_token(n.key_dim)), DType::fp32, "k_fp32");
+      wide[2] = to(g, view(value, by_token(n.value_dim)), DType::fp32, "v_fp32");
+      wide[3] = to(g, view(beta, {B, n.value_heads, S}), DType::fp32, "beta_fp32");
+      wide[4] = view(decay, {B, n.value_heads, S});
+      query = wide[0];
+      key = wide[1];
+      value = wide[2];
+      beta = wide[3];
+      decay = wide[4];
+    }
+    Tensor next = l2norm(g, query, "q_normed");
+    query = std::move(next);
+    next = l2norm(g, key, "k_normed");
+    key = std::move(next);
+    next = scale(g, query, "q_scaled");
+    query = std::move(next);
+    pad_all();
+  }
+
+  void pad_all() {
+    {
+      Tensor q = pad(g, query, {B, n.value_heads, padded, n.key_dim}, "q_padded");
+      Tensor k = pad(g, key, {B, n.value_heads, padded, n.key_dim}, "k_padded");
+      Tensor v = pad(g, value, {B, n.value_heads, padded, n.value_dim}, "v_padded");
+      query = std::move(q);
+      key = std::move(k);
+      value = std::move(v);
+    }
+    Tensor rate = pad(g, beta, {B, n.value_heads, padded}, "beta_padded");
+    Tensor log = pad(g, decay, {B, n.value_heads, padded}, "decay_padded");
+    beta = std::move(rate);
+    decay = std::move(log);
+  }
+
+  Tensor in_chunks(const Tensor& x, Dim width, const std::string& name) const {
+    return chunks > 1 ? view_copied_back(g, x, by_chunk(width), name + ".gradient_rows") : view(x, by_chunk(width));
+  }
+
+  /// exp(cum_i - cum_j) for all pairs of a chunk, zero above the diagonal. `mask` is a name of the function.
+  Tensor pairs(const Tensor& cumulated, const Tensor& mask) const {
+    Shape column = rates(), row = rates();
+    column.emplace_back(1);
+    row.insert(row.end() - 1, Dim(1));
+    Tensor out = difference(g, view(cumulated, column), view(cumulated, row), by_chunk(kChunk), "pairs.difference");
+    Tensor filled = masked_fill(g, out, mask, "pairs.masked");
+    out = std::move(filled);
+    return exp(g, out, "pairs.decay");
+  }
+
+  /// x * exp(cumulated)[..., None]
+  Tensor decayed(const Tensor& x, const Tensor& exponent, const std::string& name) const {
+    Tensor factor = exp(g, exponent, name + ".factor");
+    Shape column = rates();
+    column.emplace_back(1);
+    return outer(g, x, view(std::move(factor), column), x.shape, name);
+  }
+
+  Tensor run() {
+    prepare();
+    Tensor v_beta = outer(g, value, view(beta, {B, n.value_heads, padded, Dim(1)}), value.shape, "v_beta");
+    Tensor k_beta = outer(g, key, view(beta, {B, n.value_heads, padded, Dim(1)}), key.shape, "k_beta");
+    query = view(std::move(query), by_chunk(n.key_dim));
+    key = view(std::move(key), by_chunk(n.key_dim));
+    // the solver's gradients lie column by column: those of several chunks are copied
+    k_beta = in_chunks(k_beta, n.key_dim, "k_beta");
+    v_beta = in_chunks(v_beta, n.value_dim, "v_beta");
+    decay = view(std::move(decay), rates());
+    Tensor mask;
+    {
+      Tensor ones = g.make("chunk.ones", {Dim(kChunk), Dim(kChunk)}, DType::boolean);
+      mask = g.make("chunk.mask", {Dim(kChunk), Dim(kChunk)}, DType::boolean);
+    }
+    const Tensor cumulated = cumsum(g, decay, "decay_cumulated");
+    const Tensor pairwise = pairs(cumulated, mask);
+    Tensor system, within;
+    {
+      const Shape flat{B * n.value_heads * Dim(chunks), Dim(kChunk), Dim(kChunk)};
+      Tensor scores = view(product(g, k_beta, key, flat, "system.scores"), by_chunk(kChunk));
+      system = mul(g, std::move(scores), pairwise, "system");
+      scores = view(product(g, query, key, flat, "within.scores"), by_chunk(kChunk));
+      within = mul(g, std::move(scores), pairwise, "within");
+    }
+    const Tensor decayed_k_beta = decayed(k_beta, cumulated, "k_beta_decayed");
+    const Tensor new_values = solve_triangular(g, system, v_beta, "new_values");
+    const Tensor k_decayed = solve_triangular(g, system, decayed_k_beta, "k_cumulated");
+    Tensor state = g.make("state", {B, n.value_heads, n.key_dim, n.value_dim}, DType::fp32);
+    Tensor out = g.make("core", by_chunk(n.value_dim), DType::fp32);
+    Tensor next = decayed(query, cumulated, "q_decayed");
+    query = std::move(next);
+    {
+      Tensor last = slice(g, cumulated, {B, n.value_heads, Dim(chunks), Dim(1)});
+      Tensor rest = difference(g, std::move(last), cumulated, rates(), "rest");
+      next = decayed(key, std::move(rest), "k_decayed");
+    }
+    key = std::move(next);
+    Tensor last = slice(g, cumulated, {B, n.value_heads, Dim(chunks)});
+    const Tensor chunk_decay = exp(g, std::move(last), "chunk_decay");
+    scan(out, std::move(state), new_values, k_decayed, within, chunk_decay);
+    return finish(std::move(out));
+  }
+
+  void scan(Tensor& out, Tensor state, const Tensor& new_values, const Tensor& k_decayed, const Tensor& within,
+            const Tensor& chunk_decay) {
+    const Shape state_shape = state.shape, rows = one_chunk(n.value_dim);
+    for (std::int64_t i = 0; i < chunks; ++i) {
+      {
+        Tensor fresh = slice(g, new_values, rows), keys = slice(g, k_decayed, one_chunk(n.key_dim));
+        Tensor known = product(g, std::move(keys), state, rows, "scan.known");
+        Tensor difference = sub(g, std::move(fresh), std::move(known), "scan.v_new");
+        corrected = std::move(difference);
+      }
+      {
+        Tensor read = product(g, slice(g, query, one_chunk(n.key_dim)), state, rows, "scan.between");
+        between = std::move(read);
+      }
+      {
+        Tensor inside = product(g, slice(g, within, one_chunk(kChunk)), corrected, rows, "scan.within");
+        Tensor both = add(g, between, std::move(inside), "scan.sum");
+        Tensor filled = copy_into(g, out, both, rows);
+        out = std::move(filled);
+      }
+      Tensor factor = slice(g, chunk_decay, {B, n.value_heads, Dim(1), Dim(1)});
+      Tensor old = outer(g, state, std::move(factor), state_shape, "scan.state_decayed");
+      Tensor update = product(g, slice(g, key, one_chunk(n.key_dim)), corrected, state_shape, "scan.update");
+      Tensor sum = add(g, std::move(old), std::move(update), "scan.state");
+      state = std::move(sum);
+    }
+  }
+
+  /// The solver's results lie column by column, and so does what is made like them: the reshape of several chunks
+  /// copies.
+  Tensor finish(Tensor out) const {
+    Tensor flat = reshaped(g, out, {B, n.value_heads, padded, n.value_dim}, chunks > 1, "core.flat");
+    out = std::move(flat);
+    if (!whole) out = slice(g, out, by_token(n.value_dim));
+    return to(g, view(std::move(out), {B, S, n.value_heads, n.value_dim}), dtype, "core.cast");
+  }
+};
+
+/// Qwen3NextRMSNormGated.
+Tensor gated_norm(Eager& g, const Tensor& x, const Tensor& gate, int weight) {
+  const DType dtype = x.dtype;
+  Tensor hidden = to(g, x, DType::fp32, "norm.fp32");
+  Tensor variance;
+  {
+    Tensor squares = pow2(g, hidden);
+    variance = mean_last(g, std::move(squares));
+  }
+  {
+    Tensor shifted = add_scalar(g, variance, "norm.variance");
+    Tensor root = rsqrt(g, std::move(shifted), "norm.rstd");
+    Tensor next = mul(g, hidden, std::move(root), "norm.normed_fp32");
+    hidden = std::move(next);
+  }
+  {
+    Tensor cast = to(g, hidden, dtype, "norm.normed");
+    Tensor next = mul(g, g.leaf(weight), std::move(cast), "norm.weighted");
+    hidden = std::move(next);
+  }
+  {
+    Tensor wide = to(g, gate, DType::fp32, "norm.gate_fp32");
+    Tensor open = activation(g, std::move(wide), "norm.gate_act");
+    Tensor next = mul(g, hidden, std::move(open), "norm.gated");
+    hidden = std::move(next);
+  }
+  return to(g, hidden, dtype, "norm.output");
+}
+
+}  // namespace
+
+Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const LayerLeaves& w, const KernelOptions& options,
+                       const Tensor& x) {
+  const Sizes n(m);
+  const bool by_head = w.state.in_ba >= 0;
+  Projections p = by_head ? ordered_by_head(g, n, w, x) : apart(g, n, w, x);
+  const DType dtype = p.mixed.dtype;
+  {
+    Tensor convolved = causal_conv(g, p.mixed, {w.state.conv, -1, n.both(), m.conv_kernel, options.scan_tokens});
+    p.mixed = std::move(convolved);
+  }
+  {
+    std::vector<Tensor> parts = split(g, p.mixed, {{B, S, n.keys}, {B, S, n.keys}, {B, S, n.values}});
+    p.query = by_heads(g, parts[0], {B, S, n.key_heads, n.key_dim}, !n.grouped && n.several_key_heads, "q");
+    p.key = by_heads(g, parts[1], {B, S, n.key_heads, n.key_dim}, !n.grouped && n.several_key_heads, "k");
+    p.value = by_heads(g, parts[2], {B, S, n.value_heads, n.value_dim}, n.several_value_heads, "v");
+  }
+  const Tensor beta = sigmoid(g, p.b, "beta");
+  const Tensor decay = log_decay(g, w, p.a);
+  const std::int64_t chunks = (options.scan_tokens + kChunk - 1) / kChunk;
+  const Shape rows{T * n.value_heads, n.value_dim};
+  Tensor core;
+  {
+    ChunkRule rule{.g = g,
+                   .n = n,
+                   .chunks = chunks,
+                   .whole = chunks * kChunk == options.scan_tokens,
+                   .dtype = dtype,
+                   .query = p.query,
+                   .key = p.key,
+                   .value = p.value,
+                   .decay = decay,
+                   .beta = beta};
+    core = rule.run();
+  }
+  core = reshaped(g, core, rows, dtype == DType::fp32, "core.rows");
+  const bool z_apart = by_head && n.several_value_heads && !(n.several_key_heads && n.grouped);
+  p.z = reshaped(g, p.z, rows, z_apart, "z_rows");
+  Tensor normed = gated_norm(g, core, p.z, w.state.norm);
+  core = view(std::move(normed), {B, S, n.values});
+  return linear(g, core, w.state.out, -1, T, {B, S, Dim(hidden)}, "out");
+}
+
+}  // namespace oomplan

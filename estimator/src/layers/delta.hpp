@@ -1,0 +1,12 @@
+// The gated delta rule of Qwen3-Next and Qwen3.5: linear attention with a state for each head, in chunks of 64 tokens.
+#pragma once
+#include "layers/attention.hpp"
+
+namespace oomplan {
+
+/// Qwen3NextGatedDeltaNet.forward with transformers' own functions in place of flash-linear-attention's and causal-conv1d's
+/// kernels; x is its input, held by the caller.
+/// REQUIRES: KernelOptions::scan_tokens is the number of tokens of a sequence.
+Tensor run_gated_delta(Eager& g, const Mixer&, std::int64_t hidden, const LayerLeaves&, const KernelOptions&, const Tensor& x);
+
+}  // namespace oomplan
