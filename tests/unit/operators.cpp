@@ -249,7 +249,7 @@ TEST_CASE("losses of preference and distillation take what was measured") {
   CHECK(divergence("torch", 8192) + kOfTwoHopperWorkspaces == doctest::Approx(56368.0156).epsilon(1e-3));
 }
 
-// The scripts' own functions, executed by PyTorch 2.13 on the meta device: highest level of the third call, tensors rounded to
+// The scripts' own functions, executed by benchmarks/oracle/execute_operators.py: highest level of the third call, tensors rounded to
 // 512 bytes, no workspaces.
 TEST_CASE("references of preference losses take what PyTorch executes") {
   OperatorCall c = call("fused_linear_preference", "huggingface",
