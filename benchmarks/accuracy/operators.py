@@ -50,6 +50,34 @@ SCRIPTS: dict[str, Row] = {
         "fixed": {"in_place": 0},
         "by": {"megatron": "torch"},
     },
+    "rope": {
+        "name": "rope",
+        "sizes": {
+            "tokens": ("seq_len|T",),
+            "hidden": ("hidden_size|H",),
+            "heads": ("num_q_heads",),
+            "key_heads": ("num_kv_heads",),
+        },
+        "retain_graph": True,
+    },
+    "fused_add_rms_norm": {
+        "name": "fused_add_rms_norm",
+        "sizes": {"tokens": ("M",), "hidden": ("H",)},
+        "dtype": "fp32",
+        "weights": "fp32",
+        "by": {"liger_fused_add_rms_norm": "liger"},
+    },
+    "megatron_swiglu": {
+        "name": "gated_activation",
+        "sizes": {"tokens": ("S", "B"), "width": ("ffn_local",)},
+        "gradient_held": False,
+    },
+    "megatron_cross_entropy": {
+        "name": "vocab_parallel_cross_entropy",
+        "sizes": {"tokens": ("S", "B"), "vocab": ("V",)},
+        "gradient_held": False,
+        "by": {"megatron-unfused": "megatron"},
+    },
     "fused_moe": {
         "name": "fused_moe",
         "sizes": {
@@ -141,12 +169,12 @@ def operator_call(row: Row) -> Row:
     if script is None:
         raise CannotExpress(f"the operator {kernel} is not supported yet")
     provider = provider_of(row)
+    if provider == "megatron-fused":
+        raise CannotExpress("TorchScript's fusion of Megatron's loss is not described")
     by = script.get("by", {}).get(provider, provider)
     if by == "liger":
         release = framework.split()[-1]
         by = f"liger {script.get('release', {}).get(release, release)}"
-        if kernel == "rms_norm" and framework.split()[-1] < "0.4":
-            raise CannotExpress("the buffer of the reduction over rows inside torch.sum is not described")
     sizes = {name: size_of(row, keys) for name, keys in script["sizes"].items()}
     sizes |= script.get("fixed", {})
     call: dict[str, Any] = {

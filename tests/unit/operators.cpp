@@ -8,6 +8,7 @@
 
 #include "catalog/catalog.hpp"
 #include "layers/liger.hpp"
+#include "layers/reduction.hpp"
 
 namespace {
 
@@ -79,6 +80,9 @@ TEST_CASE("losses and norms take what was measured") {
     c.weights = DType::fp32;
     return mebibytes(c);
   };
+  CHECK(norm("liger 0.2.1", 1024) == doctest::Approx(36.0239).epsilon(2e-4));
+  CHECK(norm("liger 0.2.1", 16384) == doctest::Approx(432.2583).epsilon(2e-4));
+  CHECK(norm("liger 0.2.1", 32768) == doctest::Approx(752.5088).epsilon(2e-4));
   CHECK(norm("huggingface", 1024) == doctest::Approx(80.0195).epsilon(1e-4));
   CHECK(norm("huggingface", 32768) == doctest::Approx(2560.3828).epsilon(1e-4));
   const auto layer = [](const char* by, std::int64_t hidden) {
@@ -147,6 +151,57 @@ TEST_CASE("the experts of a layer take what was measured") {
   CHECK(experts("huggingface", 32768, 128, full) == doctest::Approx(10711.8594).epsilon(2e-2));
 }
 
+TEST_CASE("pieces of a layer take what was measured") {
+  using enum OperatorPass;
+  const auto rotary = [](const char* by, std::int64_t tokens, std::int64_t hidden) {
+    return mebibytes(call("rope", by, {{"tokens", tokens}, {"hidden", hidden}, {"heads", 32}, {"key_heads", 8}}, full));
+  };
+  CHECK(rotary("liger 0.2.1", 2048, 512) == doctest::Approx(13.2661).epsilon(1e-4));
+  CHECK(rotary("liger 0.2.1", 16384, 8192) == doctest::Approx(664.2505).epsilon(1e-4));
+  CHECK(rotary("huggingface", 2048, 512) == doctest::Approx(22.2661).epsilon(1e-4));
+  CHECK(rotary("huggingface", 16384, 8192) == doctest::Approx(1816.2505).epsilon(1e-4));
+  const auto on_hopper = [](OperatorCall c, DType dtype) {
+    c.retain_graph = false;
+    c.gradient_held = dtype == DType::fp32;
+    c.dtype = c.weights = dtype;
+    c.gpu = "H100-80GB";
+    return mebibytes(c);
+  };
+  const auto residual = [&](const char* by, std::int64_t hidden) {
+    return on_hopper(call("fused_add_rms_norm", by, {{"tokens", 2048}, {"hidden", hidden}}, full), DType::fp32);
+  };
+  CHECK(residual("liger 0.7.0", 1024) == doctest::Approx(72.5469).epsilon(2e-4));
+  CHECK(residual("liger 0.7.0", 32768) == doctest::Approx(2321.2578).epsilon(2e-4));
+  CHECK(residual("huggingface", 4096) == doctest::Approx(416.1021).epsilon(2e-4));
+  // the sum of the outer weight's gradient over rows has a buffer in global memory, smaller where there are more columns
+  CHECK(residual("liger_rms_norm", 1024) == doctest::Approx(104.0356).epsilon(2e-4));
+  CHECK(residual("liger_rms_norm", 16384) == doctest::Approx(1544.4458).epsilon(2e-4));
+  CHECK(residual("liger_rms_norm", 32768) == doctest::Approx(2960.8838).epsilon(2e-4));
+  const auto gate = [&](const char* by) {
+    return on_hopper(call("gated_activation", by, {{"tokens", 8192}, {"width", 4096}}, full), DType::bf16);
+  };
+  CHECK(gate("liger") == doctest::Approx(384.001).epsilon(1e-5));
+  CHECK(gate("liger_in_place") == doctest::Approx(256.001).epsilon(1e-5));
+  CHECK(gate("torch") == doctest::Approx(448.001).epsilon(1e-5));
+  CHECK(gate("megatron") == doctest::Approx(320.001).epsilon(1e-5));
+  const auto loss = [&](const char* by) {
+    return on_hopper(call("vocab_parallel_cross_entropy", by, {{"tokens", 8192}, {"vocab", 32768}}, full), DType::bf16);
+  };
+  CHECK(loss("liger") == doctest::Approx(2048.1577).epsilon(1e-4));
+  CHECK(loss("megatron") == doctest::Approx(2048.1655).epsilon(1e-4));
+}
+
+// pytorch/pytorch aten/src/ATen/native/cuda/Reduce.cuh by hand, on 132 multiprocessors of 2048 threads: blocks of 32 by 4
+// threads, 4 columns each; 512 rows for a thread are divided among 512 / 16 = 32 blocks, or as many as fill the GPU.
+TEST_CASE("the sum over rows has a buffer where few blocks would have much to add") {
+  constexpr std::int64_t kThreads = 132 * 2048;
+  CHECK(row_sum_buffer(2048, 1024, kThreads) == 4 * 1024 * 32 * (32 * 4));
+  CHECK(row_sum_buffer(2048, 16384, kThreads) == 4 * 16384 * 17 * (32 * 4));  // 2112 blocks for 128
+  CHECK(row_sum_buffer(2048, 32768, kThreads) == 4 * 32768 * 9 * (32 * 4));   // ... for 256
+  CHECK(row_sum_buffer(132, 4096, kThreads) == 0);                            // 33 rows for a thread are few
+  CHECK(row_sum_buffer(1 << 20, 1 << 20, kThreads) == 0);                     // more blocks than the GPU has room for
+}
+
 TEST_CASE("weights that are parameters stand once") {
   OperatorCall c = call("fused_moe", "liger", {{"tokens", 128}, {"hidden", 2048}, {"width", 768}, {"experts", 128}, {"top_k", 8}},
                         OperatorPass::forward);
@@ -194,7 +249,7 @@ TEST_CASE("losses of preference and distillation take what was measured") {
   CHECK(divergence("torch", 8192) + kOfTwoHopperWorkspaces == doctest::Approx(56368.0156).epsilon(1e-3));
 }
 
-// The scripts' own functions, executed by PyTorch 2.13 on the meta device: highest level of the third call, tensors rounded to
+// The scripts' own functions, executed by benchmarks/oracle/execute_operators.py: highest level of the third call, tensors rounded to
 // 512 bytes, no workspaces.
 TEST_CASE("references of preference losses take what PyTorch executes") {
   OperatorCall c = call("fused_linear_preference", "huggingface",

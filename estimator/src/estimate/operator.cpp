@@ -71,6 +71,12 @@ OperatorCall checked(OperatorCall call) {
   return call;
 }
 
+/// CUDA C++ programming guide, technical specifications per compute capability: resident threads of a multiprocessor.
+std::int64_t threads_of_a_multiprocessor(std::string_view sm) {
+  if (sm == "sm75") return 1024;
+  return sm == "sm86" || sm == "sm87" || sm == "sm89" || sm == "sm120" ? 1536 : 2048;
+}
+
 /// The run as a program: what is there before, then the calls.
 class Writer {
  public:
@@ -154,6 +160,7 @@ OperatorAnswer ask(const OperatorCall& asked, const Catalog& catalog) {
   const OperatorCall call = checked(asked);
   const Gpu& gpu = catalog.gpu(call.gpu);
   OperatorRun run;
+  run.eager.resident_threads = gpu.sms * threads_of_a_multiprocessor(gpu.sm);
   run_operator(run, call, gpu.sms);
   const FactQuery query{"", gpu.sm, {}};
   const auto workspace = static_cast<Bytes>(catalog.facts().find("torch", "cublas_workspace_bytes", query).value);

@@ -5,6 +5,8 @@
 #include <queue>
 #include <unordered_map>
 
+#include "layers/reduction.hpp"
+
 namespace oomplan {
 
 // ---- Tensor -----------------------------------------------------------------------------------------------------------------
@@ -247,6 +249,16 @@ Tensor Eager::autocast_weight(const Tensor& weight) {
   return copy;
 }
 
+Tensor Eager::row_sum(const Tensor& x, Shape shape, const std::string& name, Category category) {
+  const bool along_rows = !shape.empty() && elements({shape.back()}) == elements({x.shape.back()});
+  const std::int64_t columns = along_rows ? elements(shape).coefficient : 0;
+  Tensor out = make(name, std::move(shape), x.dtype, category);
+  if (resident_threads == 0 || columns == 0) return out;
+  const Bytes buffer = row_sum_buffer(elements(x.shape).coefficient / columns, columns, resident_threads);
+  if (buffer > 0) make(name + ".buffer", {buffer / 4}, DType::fp32, Category::workspace);
+  return out;
+}
+
 void Eager::reference(int storage) { ++storages[static_cast<std::size_t>(storage)].references; }
 
 void Eager::release(int storage) {
@@ -360,6 +372,14 @@ void Eager::backward(const Tensor& root, Tensor gradient) {
     if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, true, true});
     Gradients out = node->apply(std::move(in));
     if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, false, true});
+    // validate_outputs: a broadcast input's gradient is summed to the input's shape, then cast to its dtype
+    for (std::size_t i = 0; i < std::min(out.size(), node->next.size()); ++i) {
+      Tensor& g = out[i];
+      const auto& wanted = node->wanted[i];
+      if (!node->next[i].node || !g || g.storage() < 0) continue;
+      if (!wanted.shape.empty() && elements(g.shape) != elements(wanted.shape)) g = row_sum(g, wanted.shape, "sum_to");
+      if (g.dtype != wanted.dtype) g = make("cast", g.shape, wanted.dtype, Category::temporaries);
+    }
     if (!retain_graph && node->sequence != kAccumulates) node->apply = nullptr;  // release_variables
     for (std::size_t i = 0; i < node->next.size(); ++i) {
       const auto& edge = node->next[i];
@@ -368,12 +388,6 @@ void Eager::backward(const Tensor& root, Tensor gradient) {
       task.buffer.resize(std::max(task.buffer.size(), edge.node->outputs));
       if (i < out.size() && out[i]) {
         Tensor g = std::move(out[i]);
-        const bool small = g.storage() < 0;
-        // validate_outputs: a broadcast input's gradient is summed to the input's shape, then cast to its dtype
-        const auto& wanted = node->wanted[i];
-        if (!small && !wanted.shape.empty() && elements(g.shape) != elements(wanted.shape))
-          g = make("sum_to", wanted.shape, g.dtype, Category::temporaries);
-        if (!small && g.dtype != wanted.dtype) g = make("cast", g.shape, wanted.dtype, Category::temporaries);
         Tensor& waiting = task.buffer[edge.slot];
         if (!waiting) {
           waiting = std::move(g);

@@ -165,15 +165,16 @@ class Eager {
 
   // ---- state of the interpreter
   bool grad_enabled = true;
-  bool retain_graph = false;         ///< backward(retain_graph=True): nodes keep what they have saved
-  bool autocast = false;             ///< torch.autocast(bfloat16) is on
-  bool low_rank_dropout = false;     ///< in front of every low-rank pair
-  bool low_rank_apart = false;       ///< a pair's product is made by a function of its own, whose names are gone before the sum
-  PackedOptions packed;              ///< how the base's linear layers are stored
-  bool distributed = false;          ///< what is recorded now works on DTensors
-  bool offload_checkpoints = false;  ///< a reentrant checkpoint keeps its input on the host
-  TiledGradients* tiles = nullptr;   ///< the block that runs tile by tile just now
-  int scope = 0;                     ///< where we are: events and nodes belong to it
+  bool retain_graph = false;          ///< backward(retain_graph=True): nodes keep what they have saved
+  bool autocast = false;              ///< torch.autocast(bfloat16) is on
+  bool low_rank_dropout = false;      ///< in front of every low-rank pair
+  bool low_rank_apart = false;        ///< a pair's product is made by a function of its own, whose names are gone before the sum
+  PackedOptions packed;               ///< how the base's linear layers are stored
+  bool distributed = false;           ///< what is recorded now works on DTensors
+  bool offload_checkpoints = false;   ///< a reentrant checkpoint keeps its input on the host
+  TiledGradients* tiles = nullptr;    ///< the block that runs tile by tile just now
+  std::int64_t resident_threads = 0;  ///< of the GPU, where the buffer of a sum over rows counts; 0: it does not
+  int scope = 0;                      ///< where we are: events and nodes belong to it
   bool in_backward = false;
   std::string prefix;  ///< of names: "layer.self_attn."
 
@@ -217,6 +218,9 @@ class Eager {
 
   /// loss.backward() with `gradient` for `root`. Gradients of leaves are reported as events.
   void backward(const Tensor& root, Tensor gradient);
+
+  /// A sum over the rows of `x`: its result, beside which its buffer is there for a moment.
+  Tensor row_sum(const Tensor& x, Shape shape, const std::string& name, Category category = Category::temporaries);
 
   void reference(int storage);
   void release(int storage);

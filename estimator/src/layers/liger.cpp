@@ -26,7 +26,7 @@ Tensor rms_norm(Eager& g, const Tensor& x, int weight, const Norm& norm, const s
         g.make(name + ".weight_gradients", parts, by_row && !norm.in_fp32 ? format : DType::fp32, Category::temporaries);
     grads[0] = norm.in_place || by_row ? in[0].alias(in[0].shape)
                                        : g.make(name + ".backward", in[0].shape, in[0].dtype, Category::temporaries);
-    Tensor sum = g.make(name + ".weight_gradient", width, every.dtype, Category::gradients);
+    Tensor sum = g.row_sum(every, width, name + ".weight_gradient", Category::gradients);
     if (for_w) grads[1] = ops::to(g, std::move(sum), format, name + ".weight_gradient");
     return grads;
   });
@@ -56,8 +56,9 @@ Tensor layer_norm(Eager& g, const Tensor& x, int weight, int bias, LayerNormSum 
       return grads;
     }
     grads[1] =
-        ops::to(g, g.make(name + ".weight_gradient", width, inner, Category::gradients), format, name + ".weight_gradient");
-    grads[2] = ops::to(g, g.make(name + ".bias_gradient", width, inner, Category::gradients), format, name + ".bias_gradient");
+        ops::to(g, g.row_sum(weights, width, name + ".weight_gradient", Category::gradients), format, name + ".weight_gradient");
+    grads[2] =
+        ops::to(g, g.row_sum(biases, width, name + ".bias_gradient", Category::gradients), format, name + ".bias_gradient");
     return grads;
   });
   return out;

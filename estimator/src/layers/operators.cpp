@@ -8,6 +8,8 @@
 #include "layers/liger.hpp"
 #include "layers/mlp.hpp"
 #include "layers/norms.hpp"
+#include "layers/operators_layer.hpp"
+#include "layers/operators_megatron.hpp"
 #include "layers/operators_moe.hpp"
 #include "layers/operators_preference.hpp"
 #include "layers/operators_setup.hpp"
@@ -123,6 +125,7 @@ struct Row {
   OperatorRow row;
   Forward (*prepare)(const Setup&);
   bool loss = false, multiplies_forward = false, multiplies_backward = false;
+  bool gradient_stays = false;  ///< a held gradient of the output is the same in all calls
 };
 
 const OperatorSize kTokens{"tokens", "tokens of the call", 0}, kHidden{"hidden", "width of the model", 0},
@@ -135,7 +138,11 @@ const std::vector<Row>& rows() {
         "RMSNorm; torch: nn.RMSNorm's fused kernel",
         {"huggingface", "liger", "torch"},
         {kTokens, kHidden, {"in_place", "liger: the gradient of x is written into the output's one (1) or not (0)", 1}}},
-       rms},
+       rms,
+       false,
+       false,
+       false,
+       true},
       {{"layer_norm", "LayerNorm with weight and bias", {"torch", "liger"}, {kTokens, kHidden}}, layer_norm},
       {{"swiglu",
         "gated MLP: down(silu(gate(x)) * up(x)); geglu is the same with another activation",
@@ -153,6 +160,30 @@ const std::vector<Row>& rows() {
        head,
        true,
        true,
+       true},
+      {{"rope",
+        "rotary positions of queries and keys; gradients are the caller's",
+        {"huggingface", "liger"},
+        {kTokens, kHidden, {"heads", "query heads", 0}, {"key_heads", "key heads", 0}}},
+       rope_operator,
+       false,
+       true},
+      {{"fused_add_rms_norm",
+        "a residual's sum and its RMSNorm, both of which go on; liger_rms_norm: Liger's norm between torch's sum and product",
+        {"liger", "huggingface", "liger_rms_norm"},
+        {kTokens, kHidden}},
+       add_rms_norm_operator},
+      {{"gated_activation",
+        "silu(gate) * up of one tensor, whose gradient goes with each call; megatron: fused_bias_swiglu",
+        {"liger", "liger_in_place", "torch", "megatron"},
+        {kTokens, {"width", "width of gate and of up on this rank", 0}}},
+       gated_activation_operator,
+       true},
+      {{"vocab_parallel_cross_entropy",
+        "losses of logits on one rank, whose gradient goes with each call; megatron: without cross_entropy_loss_fusion",
+        {"liger", "megatron"},
+        {kTokens, {"vocab", "vocabulary on this rank", 0}}},
+       vocab_parallel_loss_operator,
        true},
       {{"fused_moe",
         "experts of a layer; huggingface: the loop over experts, which makes gradients of all experts' weights for each of them",
@@ -214,10 +245,11 @@ void go_back(Eager& g, const Tensor& out, Tensor gradient) {
 }
 
 /// One call; the output's gradient is the caller's, or made for the call.
-void call_once(Eager& g, const Forward& forward, const OperatorCall& call, const Row& row) {
+void call_once(Eager& g, const Forward& forward, const OperatorCall& call, const Row& row, Tensor& stays) {
   Tensor out = forward();
   if (call.pass == OperatorPass::forward) return;
-  Tensor gradient = gradient_of(g, out, call, row);
+  Tensor gradient = stays ? stays : gradient_of(g, out, call, row);
+  if (row.gradient_stays && call.gradient_held) stays = gradient;
   const Tensor held = call.gradient_held ? gradient : Tensor();
   go_back(g, out, std::move(gradient));
 }
@@ -257,10 +289,11 @@ void run_operator(OperatorRun& run, const OperatorCall& call, std::int64_t multi
       run.end = g.events.size();
     } else {
       g.retain_graph = call.retain_graph;
+      Tensor stays;
       run.first_call = g.events.size();
-      call_once(g, forward, call, row);
+      call_once(g, forward, call, row, stays);
       run.later_call = g.events.size();
-      call_once(g, forward, call, row);
+      call_once(g, forward, call, row, stays);
       run.end = g.events.size();
     }
   }

@@ -33,19 +33,27 @@ struct OperatorSetup {
     k.liger = {on, on, on, code, multiprocessors};
     return k;
   }
-  /// A tensor that wants a gradient, which stays: later ones are added into it.
-  Tensor input(const std::string& name, Shape shape, DType dtype) const {
+  /// A tensor that wants a gradient, which stays in `kept`: later ones are added into it. `copies`: the gradient comes as a
+  /// tensor that another input gets too, so that accumulate_grad.hpp makes one of its own; views of what others hold it takes.
+  Tensor input(const std::string& name, Shape shape, DType dtype, std::shared_ptr<Tensor> kept = std::make_shared<Tensor>(),
+               bool copies = false) const {
     Tensor x = g.make(name, std::move(shape), dtype, Category::inputs);
-    auto kept = std::make_shared<Tensor>();
     auto collector = std::make_shared<Node>();
     collector->name = "AccumulateGrad";
     collector->sequence = kAccumulates;
-    collector->apply = [kept](Gradients given) {
-      if (!*kept) *kept = std::move(given[0]);
+    collector->apply = [kept, copies, eager = &g, name](Gradients given) {
+      if (!*kept)
+        *kept = copies ? eager->make(name + ".grad", given[0].shape, given[0].dtype, Category::gradients) : std::move(given[0]);
       return Gradients{};
     };
     x.grad_fn = std::move(collector);
     return x;
+  }
+  /// torch.autograd.backward((a, b), (gradient of the call, gradient_b)): what backward begins with.
+  Tensor both(const Tensor& a, const Tensor& b, const Tensor& gradient_b) const {
+    Tensor root = a.alias(a.shape);
+    g.record(root, "GraphRoot", {&a, &b}, [gradient_b](const Gradients& in) { return Gradients{in[0], gradient_b}; });
+    return root;
   }
   int weight(const std::string& name, Shape shape) const { return g.parameter(name, std::move(shape), call.weights); }
 };
