@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from alst import alst_job
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
 from operators import operator_call
 from torchtitan import titan_job
@@ -401,6 +402,8 @@ def measured_job(row: Row) -> Row:
         raise CannotExpress("no value: a fit or no-fit label")
     if "torchtitan" in text(row, "framework") and "component" not in text(row, "phase"):
         return titan_job(row)
+    if row.get("group") == "arctic-alst":
+        return alst_job(row)
     refuse_framework(row)
     refuse_settings(row)
     lora = measured_lora(row)

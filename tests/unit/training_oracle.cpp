@@ -49,6 +49,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_parallel.jsonl", out);
     read_rows("executed_liger.jsonl", out);
     read_rows("executed_optimizers.jsonl", out);
+    read_rows("executed_zero.jsonl", out);
     return out;
   }();
   return rows;
