@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from alst import alst_job
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
 from litgpt import litgpt_config, litgpt_job
 from operators import left_over, operator_call
@@ -415,6 +416,8 @@ def measured_job(row: Row) -> Row:
         return titan_job(row)
     if is_litgpt(row):
         return litgpt_job(row)
+    if row.get("group") == "arctic-alst":
+        return alst_job(row)
     refuse_framework(row)
     refuse_settings(row)
     lora = measured_lora(row)

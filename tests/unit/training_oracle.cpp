@@ -53,6 +53,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_optimizers.jsonl", out);
     read_rows("executed_packed.jsonl", out);
     read_rows("executed_states.jsonl", out);
+    read_rows("executed_zero.jsonl", out);
     return out;
   }();
   return rows;

@@ -168,7 +168,10 @@ TrainingFigures training_figures(const TrainingCase& c) {
   // the first micro-batch makes the gradients, the second adds to them, and every further one but the last is like the second
   for (std::int64_t m = 0; m < passes; ++m) {
     if (m > 2 && m < passes - 1) continue;
-    stretch(out.forward, [&] { engine.forward(player, Index(0)); });
+    stretch(out.forward, [&] {
+      engine.before_forward();
+      engine.forward(player, Index(0));
+    });
     if (c.forward_only) break;
     stretch(out.backward, [&] { engine.backward(player, Index(0), m == 0, m == passes - 1); });
   }

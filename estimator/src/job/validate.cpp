@@ -203,7 +203,8 @@ class Validator {
                                                       t.sequences_per_micro_batch * t.sequence_tokens}));
     const std::int64_t longest = std::max(job_.prompt_tokens + job_.response_tokens, t.sequence_tokens);
     Factors f;
-    f.tokens = std::max(tokens, 1.0);
+    // Ulysses splits the tokens, and where it has them all the heads
+    f.tokens = std::max(role.serves() ? tokens : tokens / static_cast<double>(std::max<std::int64_t>(1, t.layout.context)), 1.0);
     f.sequence = static_cast<double>(role.serves() ? std::max(role.server.max_model_len, longest)
                                      : longest > 0 ? longest
                                                    : t.tokens_per_micro_batch);

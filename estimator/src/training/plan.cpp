@@ -160,7 +160,10 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
 void make_zero(TrainPlan& p, const Architecture& a, const Tape& tape, const Trainer& t) {
   ZeroPlan zero = zero_plan(tape, t, p.storage, p.trains, p.micro_batches);
   if (t.offload_checkpoints) zero.checkpoint = bytes_of(p.train_counts.counts.b * p.train_counts.counts.s * a.hidden, t.compute);
+  p.resident = zero.parameters + zero.persistent + zero.master + zero.gradients + zero.gpu_staging;
+  if (zero.stage == 3) p.resident += zero.bucket;
   p.optimizer = zero.states;
+  p.optimizer_steps = 0;
   p.zero = std::make_shared<const ZeroPlan>(std::move(zero));
 }
 

@@ -94,7 +94,7 @@ class ZeroEngine : EngineSites<R> {
         if (keeps_inputs(tape.stations[s])) r_.free(checkpoint_, at + checkpoints_before(tape, s));
       });
     if (zero_.buckets_at_end && last) reduce_all(player);
-    gradients_.end(player, micro_, last);
+    gradients_.end(player, zero_.buckets_at_end ? Index(0) : micro_, last);
     act(zero_.at_end);
   }
 
@@ -218,10 +218,12 @@ class ZeroEngine : EngineSites<R> {
       from = to;
     };
     for (std::size_t i = 0; i < segment.events.size(); ++i) {
-      const bool is_gradient = reduces && segment.events[i].kind == TapeEvent::Kind::gradient;
+      const bool cut = backward && (reduces || !gradients_.has_bucket());
+      const bool is_gradient = cut && segment.events[i].kind == TapeEvent::Kind::gradient;
       if (is_gradient) {
         play_to(i + 1);
-        gradients_.take(player, segment.gradients[gradient++], at, number, micro_);
+        gradients_.make_bucket();
+        if (reduces) gradients_.take(player, segment.gradients[gradient++], at, number, micro_);
       }
       if (stop == stops.size() || stops[stop].at != i) continue;
       play_to(is_gradient ? i + 1 : i);
@@ -234,10 +236,11 @@ class ZeroEngine : EngineSites<R> {
   void reduce_all(Player<R>& player) {
     const Tape& tape = player.tape();
     for (std::size_t s = 0; s < tape.stations.size(); ++s)
-      each_unit(player, s, false, [&](Unit u, Index at, std::int64_t number) {
-        for (const LeftGradient& g : tape.stations[s].segment(true, u).gradients)
-          gradients_.take(player, g, at, number, Index(0));
-      });
+      if (tape.stations[s].count > 0)
+        each_unit(player, s, false, [&](Unit u, Index at, std::int64_t number) {
+          for (const LeftGradient& g : tape.stations[s].segment(true, u).gradients)
+            gradients_.take(player, g, at, number, Index(0));
+        });
   }
   void remember(Index now) {
     if constexpr (R::kWrites)

@@ -41,9 +41,14 @@ class ZeroGradients : EngineSites<R> {
   }
   void begin(bool first) {
     first_ = first;
-    if (zero_.stage < 3 && !bucket_there_) r_.alloc(bucket_);
-    bucket_there_ = true;
     piece_there_ = false;
+  }
+  /// setup_buckets: with the first gradient of a backward pass.
+  bool has_bucket() const { return zero_.stage == 3 || bucket_there_; }
+  void make_bucket() {
+    if (has_bucket()) return;
+    r_.alloc(bucket_);
+    bucket_there_ = true;
   }
   /// A gradient of unit `number`, which lies at `at`, is complete.
   void take(Player<R>& player, const LeftGradient& gradient, Index at, std::int64_t number, Index micro) {
@@ -69,7 +74,7 @@ class ZeroGradients : EngineSites<R> {
     if (zero_.buckets_at_end && !last) return;  // the bucket stays until the last micro-batch
     reduce(player, micro);
     if (zero_.stage == 3) return;
-    r_.free(bucket_);
+    if (bucket_there_) r_.free(bucket_);
     bucket_there_ = false;
     if (piece_there_ && accumulates()) r_.free(next_piece_);  // added to what is there
   }

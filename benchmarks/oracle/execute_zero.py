@@ -1,0 +1,192 @@
+"""Makes tests/data/executed_zero.jsonl: training steps under DeepSpeed's ZeRO, executed by DeepSpeed itself.
+
+    python benchmarks/oracle/execute_zero.py [--output tests/data/executed_zero.jsonl]
+
+Needs torch, transformers and deepspeed; no GPU. Rank 0 of eight on PyTorch's fake process group, a small Llama in bf16 on the CPU,
+SGD. The third step is judged: the coordinator of stage 3 then has its trace. Attention is a node that saves and makes what
+flash-attention does. A dispatch mode follows the life of every storage; what lives when the engine has been made is counted by
+looking for tensors. Every run has a process of its own, because DeepSpeed keeps its groups. Lines are those of execute.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+Row = dict[str, Any]
+RANKS = 8
+TOKENS = 512
+CONFIG: Row = {
+    "model_type": "llama",
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 4096,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}
+# Small enough that a model of 13.6 million parameters is gathered, kept and released as a large one.
+SMALL: Row = {
+    "reduce_bucket": 2_500_000,
+    "prefetch_bucket": 300_000,
+    "max_live": 1_500_000,
+    "max_reuse_distance": 1_000_000,
+    "persistence_threshold": 1_000,
+    "sub_group": 500_000,
+}
+SPELLINGS = {
+    "stage": "stage",
+    "overlap_comm": "overlap_comm",
+    "reduce_bucket": "reduce_bucket_size",
+    "prefetch_bucket": "stage3_prefetch_bucket_size",
+    "max_live": "stage3_max_live_parameters",
+    "max_reuse_distance": "stage3_max_reuse_distance",
+    "persistence_threshold": "stage3_param_persistence_threshold",
+    "sub_group": "sub_group_size",
+}
+# checkpointing, settings of zero, micro-batches
+RUNS: list[tuple[str, Row, int]] = [
+    ("none", {"stage": 3, **SMALL}, 1),
+    ("reentrant", {"stage": 3, **SMALL}, 1),
+    ("nonreentrant", {"stage": 3, **SMALL}, 1),
+    ("none", {"stage": 3, **SMALL, "prefetch_bucket": 0, "max_reuse_distance": 0}, 1),
+    ("none", {"stage": 2, "reduce_bucket": 2_500_000}, 1),
+    ("none", {"stage": 2, "reduce_bucket": 2_500_000, "overlap_comm": True}, 1),
+    ("none", {"stage": 1, "reduce_bucket": 2_500_000}, 1),
+]
+
+
+def make_engine(checkpointing: str, zero: Row, micro_batches: int) -> Any:
+    import deepspeed
+    import torch
+    import transformers
+    import transformers.masking_utils
+    from execute_parallel import attend
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # would be compiled
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
+    transformers.AttentionInterface.register("executed", attend)
+    transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["executed"] = lambda *_, **__: None
+    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    fields = {key: value for key, value in CONFIG.items() if key != "model_type"}
+    settings = transformers.AutoConfig.for_model(CONFIG["model_type"], **fields, use_cache=False)
+    model = transformers.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16, attn_implementation="executed")
+    model.train()
+    if checkpointing != "none":
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": checkpointing == "reentrant"})
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": micro_batches,
+        "bf16": {"enabled": True},
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {SPELLINGS[key]: value for key, value in zero.items()},
+    }
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+    return deepspeed.initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)[0]
+
+
+def residents(storages: Any) -> None:
+    """Storages that are there already."""
+    import torch
+
+    for found in gc.get_objects():
+        try:
+            if not isinstance(found, torch.Tensor):
+                continue
+            storage = found.untyped_storage()
+        except ReferenceError:
+            continue
+        if storage._cdata in storages.known:
+            continue
+        storages.known[storage._cdata] = {}, int(storage.nbytes())
+        storages.live += int(storage.nbytes())
+        weakref.finalize(storage, storages.died, storage._cdata)
+
+
+def execute(checkpointing: str, zero: Row, micro_batches: int) -> Row:
+    import torch
+    from execute import Storages
+
+    engine = make_engine(checkpointing, zero, micro_batches)
+    gc.collect()
+    gc.disable()
+    storages = Storages()
+    residents(storages)
+    peaks = {"forward": 0, "backward": 0}
+    for _ in range(3):
+        peaks = dict.fromkeys(peaks, 0)
+        for _ in range(micro_batches):
+            with storages:
+                ids = torch.zeros(1, TOKENS, dtype=torch.int64)
+                labels = torch.zeros_like(ids)
+                storages.highest = storages.live
+                loss = engine(input_ids=ids, labels=labels).loss
+                peaks["forward"] = max(peaks["forward"], storages.highest)
+                storages.highest = storages.live
+                engine.backward(loss)
+                peaks["backward"] = max(peaks["backward"], storages.highest)
+                del loss, ids, labels
+                engine.step()
+    return peaks
+
+
+def job_of(checkpointing: str, zero: Row, micro_batches: int) -> Row:
+    trainer: Row = {
+        "engine": "deepspeed",
+        "layout": f"d{RANKS}",
+        "kernels": "hf_flash",
+        "precision": {"storage": "bf16", "compute": "bf16", "reduce": "bf16"},
+        "recompute": "none" if checkpointing == "none" else "full",
+        "reentrant": checkpointing == "reentrant",
+        "optimizer": "sgd",
+        "head": "hf_loss",
+        "sequences_per_micro_batch": 1,
+        "sequence_tokens": TOKENS,
+        "micro_batches": micro_batches,
+        "kernel_internals": False,
+        "zero": zero,
+    }
+    return {"framework": "torch", "trainer": trainer, "apart": {"forward_only": False}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_zero.jsonl")
+    parser.add_argument("--run", type=int, help="execute one run and print its peaks")
+    options = parser.parse_args()
+    if options.run is not None:
+        print("peaks " + json.dumps(execute(*RUNS[options.run])))
+        return
+    from importlib import metadata
+
+    versions = ", ".join(f"{name} {metadata.version(name).split('+')[0]}" for name in ("deepspeed", "torch", "transformers"))
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS), "DS_ACCELERATOR": "cpu"}
+    place |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29999"}
+    lines: list[Row] = [{"config": "llama", "fields": CONFIG}]
+    for number, run in enumerate(RUNS):
+        command = [sys.executable, __file__, "--run", str(number)]
+        told = subprocess.run(command, env=os.environ | place, capture_output=True, text=True, check=True).stdout
+        peaks = json.loads(next(line for line in told.splitlines() if line.startswith("peaks "))[6:])
+        checkpointing, zero, micro_batches = run
+        name = "/".join([f"zero{zero['stage']}", *(f"{key}={value}" for key, value in zero.items() if key != "stage"), checkpointing])
+        row = {"id": f"{name}/{micro_batches}", "config": "llama", "job": job_of(*run)}
+        lines.append(row | {"source": f"{versions} executed on the fake process group", "peaks": peaks})
+        print(name, peaks, flush=True)
+        with options.output.open("w", encoding="utf-8") as file:
+            for line in lines:
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()
