@@ -17,6 +17,7 @@ NAMES = {
     "gemma2-2b": "google/gemma-2-2b",
     "gemma2b": "google/gemma-2-2b",
     "gemma2-9b": "google/gemma-2-9b",
+    "mistral-7b": "mistralai/Mistral-7B-v0.1",
     "mistral-7b-v0.2": "mistralai/Mistral-7B-Instruct-v0.2",
     "falcon-7b": "tiiuae/falcon-7b-instruct",
 }
@@ -92,7 +93,8 @@ def sharding(row: Row, gpus: int) -> Row:
         raise not_yet("flat parameters of frozen layers and adapters together")
     # finetune/full.py: FSDPStrategy(auto_wrap_policy={Block}, activation_checkpointing_policy={Block}); Fabric asks for
     # use_orig_params since PyTorch 2.0 (lightning/fabric/strategies/fsdp.py)
-    return {"engine": "fsdp1", "recompute": "full", "use_orig_params": True}
+    # and the loops synchronise gradients in the last micro-batch alone: fabric.no_backward_sync
+    return {"engine": "fsdp1", "recompute": "full", "use_orig_params": True, "gradient_sync_every_micro_batch": False}
 
 
 def litgpt_job(row: Row) -> Row:

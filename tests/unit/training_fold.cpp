@@ -196,6 +196,44 @@ TEST_CASE("training: fold equals trace under tensor parallelism and for torchtit
   MESSAGE(programs << " programs");
 }
 
+TEST_CASE("training: fold equals trace for LitGPT's models") {
+  int programs = 0;
+  for (const auto kernels : {Kernels::litgpt, Kernels::litgpt_0_4_5})
+    for (const std::int64_t rank : {0, 8})
+      for (const auto engine : {EngineKind::single, EngineKind::fsdp1})
+        for (const auto recompute : {Recompute::none, Recompute::full})
+          for (const std::int64_t sequences : {1, 2})
+            for (const std::int64_t layers : {1, 2, 5}) {
+              if (rank > 0 && engine == EngineKind::fsdp1) continue;
+              Setting s = usual();
+              Architecture a = *s.architecture;
+              a.runs[0].count = layers;
+              a.tied = layers == 5;
+              a.family = "llama";
+              a.runs[0].layer.mixer.qk_norm = QkNorm::none;
+              s.architecture = std::make_shared<const Architecture>(a);
+              s.engine = engine;
+              s.trainer.storage = s.trainer.compute = s.trainer.reduce = DType::bf16;
+              s.trainer.wrap_embedding = s.trainer.wrap_head = false;
+              s.trainer.kernels = kernels;
+              s.trainer.head = LossHead::litgpt;
+              s.trainer.lora.rank = rank;
+              s.trainer.lora.format = AdapterFormat::storage;
+              if (layers == 5) s.trainer.lora.targets = {"q_proj", "down_proj", "lm_head"};
+              s.trainer.recompute = recompute;
+              s.trainer.sequences_per_micro_batch = sequences;
+              s.micro_batches = 2;
+              CAPTURE(static_cast<int>(kernels));
+              CAPTURE(rank);
+              CAPTURE(static_cast<int>(engine));
+              CAPTURE(sequences);
+              CAPTURE(layers);
+              check(s);
+              ++programs;
+            }
+  MESSAGE(programs << " programs");
+}
+
 TEST_CASE("training: fold equals trace for every way of DDP to hold gradients") {
   int programs = 0;
   for (const auto& architecture : {dense(false), dense(true), experts()})

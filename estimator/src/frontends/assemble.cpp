@@ -269,6 +269,17 @@ class Assembler {
              "pytorch/torchtitan torchtitan/config/job_config.py, torchtitan/models/llama3/infra/parallelize.py, 0.2.2");
   }
 
+  /// What LitGPT's fine-tuning scripts set.
+  void derive_litgpt(const Role& role) {
+    derive(key_of(role, "head"), "litgpt", "LitGPT's loss", "Lightning-AI/litgpt litgpt/utils.py");
+    constexpr std::string_view kScripts = "Lightning-AI/litgpt litgpt/finetune/full.py, litgpt/finetune/lora.py";
+    derive(key_of(role, "lora.format"), "storage", "adapters are made in the format of the model", std::string(kScripts));
+    if (role.engine != EngineKind::fsdp1) return;
+    derive(key_of(role, "recompute"), "full", "LitGPT checkpoints its layers under FSDP", std::string(kScripts));
+    derive(key_of(role, "gradient_sync_every_micro_batch"), "false", "fabric.no_backward_sync", std::string(kScripts));
+    derive(key_of(role, "use_orig_params"), "true", "Fabric asks for it", "lightning/fabric/strategies/fsdp.py");
+  }
+
   void derive_settings() {
     for (auto& role : job().roles) {
       Trainer& t = role.trainer;
@@ -292,11 +303,7 @@ class Assembler {
         if (!titan && !written(key_of(role, "precision.storage")))
           missing(key_of(role, "precision.storage"), "fp32 or bf16", "PyTorch alone has no default for it");
         const bool litgpt = t.kernels == Kernels::litgpt || t.kernels == Kernels::litgpt_0_4_5;
-        if (litgpt) {
-          derive(key_of(role, "head"), "litgpt", "LitGPT's loss", "Lightning-AI/litgpt litgpt/utils.py");
-          derive(key_of(role, "lora.format"), "storage", "adapters are made in the format of the model",
-                 "Lightning-AI/litgpt litgpt/finetune/lora.py");
-        }
+        if (litgpt) derive_litgpt(role);
         if (!titan && !litgpt && role.kind == RoleKind::trainer)
           derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
       }
