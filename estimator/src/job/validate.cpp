@@ -249,6 +249,9 @@ class Validator {
     if (values && t.lora.rank > 0)
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     check_liger(role);
+    if (!t.transformers_version.empty() && compare_versions(t.transformers_version, "4.37") < 0)
+      problem(key_of(role, "transformers"), fmt::format("'{}'", t.transformers_version), "4.37 or later",
+              "not supported yet: older releases");
     for (const BaseProblem& p : base_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     check_optimizer(role);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");

@@ -317,6 +317,7 @@ class Runner {
                            .slice_hidden = o_.slice_hidden,
                            .weight = head_,
                            .liger = kernels_.liger.code,
+                           .copies_shifted = kernels_.release.copies_shifted,
                            .labels = labels_};
     const auto scope = [this](int chunk) {
       if (chunk >= 0)
@@ -329,6 +330,10 @@ class Runner {
     {
       Tensor hidden = decoder();
       output = logits(hidden);
+      if (kernels_.release.widens_logits) {
+        Tensor wide = to(g_, output, DType::fp32, "logits_fp32");
+        output = std::move(wide);
+      }
       if (inside_model(head.head)) {
         enter(StationPlace::loss);
         loss = run_head(g_, output, head, scope);
