@@ -123,6 +123,17 @@ TEST_CASE("two ranks of FSDP1 share the packed matrices, each has all of what un
   CHECK(base_problems(c.trainer, EngineKind::fsdp2).size() == 1);
 }
 
+TEST_CASE("DoRA trains a magnitude for every row beside the pair") {
+  TrainingCase c = packed({});
+  const Bytes plain = training_figures(c).parameters;
+  c.trainer.lora.dora = true;
+  const Bytes rows = layers * (A + 2 * K + h + 2 * F + h);
+  CHECK(training_figures(c).parameters == plain + 4 * rows);
+  CHECK(training_figures(c).states == 2 * 4 * (kAdapters + rows));
+  REQUIRE(base_problems(c.trainer, EngineKind::fsdp2).size() == 1);
+  CHECK(base_problems(c.trainer, EngineKind::fsdp2)[0].knob == "lora.dora");
+}
+
 TEST_CASE("what a quantised base cannot be combined with is said by name") {
   Trainer t = packed(of_format(BaseFormat::nf4)).trainer;
   CHECK(base_problems(t, EngineKind::single).empty());

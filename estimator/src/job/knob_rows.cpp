@@ -456,6 +456,8 @@ std::vector<Knob> trainer_rows() {
       within(row("lora.frozen_copies", learner, count, knob::count<&Lora::frozen_copies>(), semantics,
                  "adapters of the same size that are not trained: AgileRL's reference policy"),
              {0, 8}),
+      row("lora.dora", learner, flag, knob::flag<&Lora::dora>(), semantics,
+          "DoRA: the adapters' product is scaled by a trained magnitude for each row"),
       one_of(saves(row("lora.base", learner, choice, knob::choice<&QuantisedBase::format>(), numerics,
                        "linear layers of the frozen base: full, or as bitsandbytes packs them (QLoRA: nf4)"),
                    "packs the frozen matrices; each is unpacked for its products"),

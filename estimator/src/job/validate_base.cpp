@@ -10,6 +10,13 @@ namespace oomplan {
 std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
   const QuantisedBase& base = t.lora.base;
   std::vector<BaseProblem> out;
+  if (t.lora.dora) {
+    const auto refuse = [&](std::string why) { out.push_back({"lora.dora", "true", "false", std::move(why)}); };
+    if (t.lora.rank == 0) refuse("it is a form of LoRA: lora.rank");
+    if (engine != EngineKind::single && engine != EngineKind::ddp) refuse("not supported yet: DoRA on sharded parameters");
+    if (t.framework == Framework::agilerl) refuse("AgileRL's fused adapters refuse it");
+    if (base.format != BaseFormat::full) refuse("not supported yet: DoRA beside a quantised base");
+  }
   const std::string format = fmt::format("'{}'", spelling(base.format));
   if (base.format == BaseFormat::full) {
     if (base.prepare_kbit)

@@ -120,7 +120,7 @@ class Runner {
   void freeze() {
     std::vector<bool> adapter(g_.leaves.size());
     for (const auto& leaf : g_.leaves)
-      for (const int pair : {leaf.low_rank_in, leaf.low_rank_out})
+      for (const int pair : {leaf.low_rank_in, leaf.low_rank_out, leaf.magnitude})
         if (pair >= 0) adapter[static_cast<std::size_t>(pair)] = true;
     for (std::size_t i = 0; i < adapter.size(); ++i) g_.leaves[i].trainable = adapter[i];
     if (std::find(adapter.begin(), adapter.end(), true) == adapter.end())
