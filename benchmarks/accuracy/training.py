@@ -366,6 +366,41 @@ def precision_of(row: Row) -> tuple[Row, bool]:
     raise CannotExpress("the precision is not understood")
 
 
+# foundation-model-stack/fms-acceleration, scripts/benchmarks/refs*/requirements*.txt: a release for each file of results.
+FMS_TRANSFORMERS = {
+    "a100_80gb": "4.48.1",
+    "a100_80gb_liger": "4.45.2",
+    "a100_80gb_granite": "4.45.2",
+    "a100_80gb_pf": "4.44.2",
+    "a100_80gb_moe": "4.52.4",
+}
+
+
+def releases(row: Row) -> Row:
+    """Whose loss it was, and whether the training loop holds what the model gave it."""
+    if row.get("group") == "fms-acceleration":
+        return {"transformers": FMS_TRANSFORMERS.get(str(row["id"]).split("/")[1], "newest")}
+    if row.get("group") == "fsdp_qlora":  # its README: neither 4.38 nor 4.39; train.py keeps `output` until the step is over
+        return {"transformers": "4.37.2", "keep_outputs": True}
+    return {}
+
+
+def packed_base(row: Row, quant: str) -> Row:
+    """A base that bitsandbytes packed. Both kits leave what is not packed in 16 bits."""
+    if "gptq" in quant.lower():
+        raise not_yet("a GPTQ base under adapters")
+    four = {"base": "nf4", "base_double_quant": True, "base_compute": "bf16"}
+    if row.get("group") == "fsdp_qlora":  # Linear4bit's own default compresses the scales
+        return {**four, "bitsandbytes": "0.43.0"}
+    if row.get("group") == "fms-acceleration":  # plugins/accelerated-peft, framework_plugin_bnb.py
+        if "-foak" in text(row, "notes"):
+            raise not_yet("fused adapters (fms-acceleration's fast kernels)")
+        if "baseline-peft" in text(row, "notes"):
+            raise not_yet("the base that TRL prepared")
+        return {**four, "bitsandbytes": "0.43.3"}
+    raise CannotExpress("how the base under the adapters is packed is not stated")
+
+
 def measured_lora(row: Row) -> Row | None:
     """Adapters as huggingface/peft makes them, in fp32. None: everything is trained."""
     given = row.get("lora")
@@ -373,18 +408,19 @@ def measured_lora(row: Row) -> Row | None:
         return None
     if not isinstance(given, dict) or not isinstance(given.get("r"), int):
         raise CannotExpress("the rank of the adapters is not stated")
-    if given.get("quant"):
-        raise not_yet("a quantised model under adapters")
+    base = packed_base(row, str(given["quant"])) if given.get("quant") else {}
     if str(given.get("type") or "LORA").upper() != "LORA" or given.get("dora"):
         raise not_yet("adapters other than LoRA")
     targets = given.get("targets") or given.get("target_modules")
     words = targets.split() if isinstance(targets, str) else targets
     if words in (["all", "linear"], ["all-linear"]):
         words = ["all-linear"]
+    if isinstance(words, list) and len(words) > 1:
+        words = [word for word in words if word != "c_attn"]  # GPT-2's, named for all models alike
     if not isinstance(words, list) or not all(str(word).endswith(("_proj", "all-linear")) for word in words):
         raise CannotExpress("the modules with adapters are not stated by name")
     form = "storage" if "lora bf16" in text(row, "dtype_policy") else "fp32"
-    return {"rank": given["r"], "targets": words, "dropout": given.get("dropout") or 0, "format": form}
+    return {"rank": given["r"], "targets": words, "dropout": given.get("dropout") or 0, "format": form, **base}
 
 
 def measured_sharding(row: Row, gpus: int) -> Row:
@@ -466,7 +502,7 @@ def measured_job(row: Row) -> Row:
     }
     if "reentrant" in recompute and not re.search(r"non-?reentrant", recompute):
         trainer["reentrant"] = True
-    trainer |= fms_kernels(row)
+    trainer |= fms_kernels(row) | releases(row)
     if lora is not None:
         trainer["lora"] = lora
     return {

@@ -76,7 +76,7 @@ def by_hand(
     absmax_8bit = named.get("absmax_8bit", absmax_8bit)
     if absmax_8bit is not None:
         scales = torch.empty_like(absmax_8bit, dtype=torch.float32)
-        absmax = scales + named["absmax_offset"]
+        absmax = scales + named["absmax_offset"]  # noqa: F841 (held, as there)
     whole = torch.empty(shape, dtype=a.dtype, device=a.device)
     return LINEAR(a, whole, bias)
 

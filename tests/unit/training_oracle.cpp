@@ -54,6 +54,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_packed.jsonl", out);
     read_rows("executed_states.jsonl", out);
     read_rows("executed_zero.jsonl", out);
+    read_rows("executed_dora.jsonl", out);
     return out;
   }();
   return rows;

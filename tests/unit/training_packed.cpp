@@ -107,6 +107,33 @@ TEST_CASE("releases of bitsandbytes: what each keeps") {
   CHECK(keeps > training_figures(packed(old)).backward);
 }
 
+TEST_CASE("two ranks of FSDP1 share the packed matrices, each has all of what unpacks them") {
+  TrainingCase c = packed(of_format(BaseFormat::nf4));
+  c.engine = EngineKind::fsdp1;
+  c.trainer.layout.data = 2;
+  c.trainer.lora.format = AdapterFormat::storage;
+  TrainTapes tapes;
+  tapes.train = make_tape(*c.architecture, train_pass(c.trainer, c.engine, *c.architecture, false, T, false));
+  const TrainPlan p = make_plan(*c.architecture, c.trainer, c.engine, false, true, tapes, 1);
+  const Bytes matrices = of_matrices([](Bytes n) { return n / 2; });
+  CHECK(p.resident == (layers * matrices + 2 * kUnpacked + 2 * kAdapters) / 2);
+  const Bytes statistics = of_matrices([](Bytes n) { return 4 * ceil_div(n, 64) + 4 * 16; });
+  CHECK(p.buffers == layers * statistics + 2 * (d / 2) * 4);
+  CHECK(base_problems(c.trainer, EngineKind::fsdp1).empty());
+  CHECK(base_problems(c.trainer, EngineKind::fsdp2).size() == 1);
+}
+
+TEST_CASE("DoRA trains a magnitude for every row beside the pair") {
+  TrainingCase c = packed({});
+  const Bytes plain = training_figures(c).parameters;
+  c.trainer.lora.dora = true;
+  const Bytes rows = layers * (A + 2 * K + h + 2 * F + h);
+  CHECK(training_figures(c).parameters == plain + 4 * rows);
+  CHECK(training_figures(c).states == 2 * 4 * (kAdapters + rows));
+  REQUIRE(base_problems(c.trainer, EngineKind::fsdp2).size() == 1);
+  CHECK(base_problems(c.trainer, EngineKind::fsdp2)[0].knob == "lora.dora");
+}
+
 TEST_CASE("what a quantised base cannot be combined with is said by name") {
   Trainer t = packed(of_format(BaseFormat::nf4)).trainer;
   CHECK(base_problems(t, EngineKind::single).empty());

@@ -236,6 +236,15 @@ Refusal set_liger_version(const Knob&, Job&, Role* r, std::string_view text) {
   return {};
 }
 
+std::string get_transformers(const Job&, const Role* r) {
+  return r->trainer.transformers_version.empty() ? "newest" : r->trainer.transformers_version;
+}
+Refusal set_transformers(const Knob&, Job&, Role* r, std::string_view text) {
+  if (text == "newest") return r->trainer.transformers_version.clear(), Refusal{};
+  if (!is_version(text)) return {"a release of transformers such as 4.46.3, or newest", {}, {}};
+  r->trainer.transformers_version = text;
+  return {};
+}
 std::string get_bitsandbytes(const Job&, const Role* r) {
   const std::string& version = r->trainer.lora.base.version;
   return version.empty() ? "newest" : version;
@@ -406,6 +415,8 @@ std::vector<Knob> trainer_rows() {
                        "operators of Liger-Kernel in the layers: [rope, rms_norm, swiglu]; its losses are heads"),
                    "fused operators keep fewer tensors for the backward pass"),
              {"rope", "rms_norm", "swiglu"}),
+      row("transformers", of, text, {get_transformers, set_transformers}, semantics,
+          "release of transformers whose loss and SDPA call hf_* are: newest, or such as 4.46.3"),
       row("liger_version", of, text, {get_liger_version, set_liger_version}, semantics,
           "release of Liger-Kernel: newest, or such as 0.5.10"),
       one_of(saves(row("precision.storage", of, choice, knob::choice<&Trainer::storage>(), numerics,
@@ -446,6 +457,8 @@ std::vector<Knob> trainer_rows() {
       within(row("lora.frozen_copies", learner, count, knob::count<&Lora::frozen_copies>(), semantics,
                  "adapters of the same size that are not trained: AgileRL's reference policy"),
              {0, 8}),
+      row("lora.dora", learner, flag, knob::flag<&Lora::dora>(), semantics,
+          "DoRA: the adapters' product is scaled by a trained magnitude for each row"),
       one_of(saves(row("lora.base", learner, choice, knob::choice<&QuantisedBase::format>(), numerics,
                        "linear layers of the frozen base: full, or as bitsandbytes packs them (QLoRA: nf4)"),
                    "packs the frozen matrices; each is unpacked for its products"),

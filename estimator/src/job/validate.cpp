@@ -252,6 +252,9 @@ class Validator {
     if (values && t.lora.rank > 0)
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     check_liger(role);
+    if (!t.transformers_version.empty() && compare_versions(t.transformers_version, "4.37") < 0)
+      problem(key_of(role, "transformers"), fmt::format("'{}'", t.transformers_version), "4.37 or later",
+              "not supported yet: older releases");
     for (const BaseProblem& p : base_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (auto& clash : litgpt_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     check_optimizer(role);

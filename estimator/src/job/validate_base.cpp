@@ -10,6 +10,13 @@ namespace oomplan {
 std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
   const QuantisedBase& base = t.lora.base;
   std::vector<BaseProblem> out;
+  if (t.lora.dora) {
+    const auto refuse = [&](std::string why) { out.push_back({"lora.dora", "true", "false", std::move(why)}); };
+    if (t.lora.rank == 0) refuse("it is a form of LoRA: lora.rank");
+    if (engine != EngineKind::single && engine != EngineKind::ddp) refuse("not supported yet: DoRA on sharded parameters");
+    if (t.framework == Framework::agilerl) refuse("AgileRL's fused adapters refuse it");
+    if (base.format != BaseFormat::full) refuse("not supported yet: DoRA beside a quantised base");
+  }
   const std::string format = fmt::format("'{}'", spelling(base.format));
   if (base.format == BaseFormat::full) {
     if (base.prepare_kbit)
@@ -20,7 +27,9 @@ std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
   if (t.lora.rank == 0)
     out.push_back({"lora.rank", "none", "a rank", "a quantised base is frozen: it is trained through adapters"});
   if (base.format == BaseFormat::int8) refuse("not supported yet: an 8-bit base");
-  if (engine != EngineKind::single && engine != EngineKind::ddp) refuse("not supported yet: a quantised base that is sharded");
+  if (engine == EngineKind::fsdp2) refuse("not supported yet: a quantised base under FSDP2");
+  if (engine == EngineKind::fsdp1 && (t.compute != t.storage || base.prepare_kbit))
+    refuse("not supported yet: FSDP1 of a quantised base whose other parameters have another format");
   if (t.layout.tensor > 1) refuse("not supported yet: tensor parallelism of a quantised base");
   if (!base.version.empty() && compare_versions(base.version, "0.42.0") < 0)
     out.push_back(

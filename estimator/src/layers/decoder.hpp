@@ -16,6 +16,7 @@
 #include "layers/eager.hpp"
 #include "layers/liger_code.hpp"
 #include "layers/norms.hpp"
+#include "layers/transformers_code.hpp"
 
 namespace oomplan {
 
@@ -53,6 +54,7 @@ struct KernelOptions {
   bool casts_layer_inputs = false;  ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
   AdapterOptions adapters;
   PackedOptions packed;
+  TransformersCode release;
   LigerOptions liger;
   bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
   bool operator==(const KernelOptions&) const = default;

@@ -43,8 +43,14 @@ Tensor mean_loss(Eager& g, Tensor per_token) {
 }
 
 /// ForCausalLMLoss (transformers loss/loss_utils.py); with Liger's cross-entropy in place of torch's.
-Tensor hf_loss(Eager& g, const Tensor& logits, bool fused) {
+Tensor hf_loss(Eager& g, const Tensor& logits, bool fused, bool copies_shifted) {
   Tensor full = to(g, logits, DType::fp32, "logits_fp32");
+  if (copies_shifted) {  // logits[..., :-1, :].contiguous(), here with the last token; the labels the same
+    Tensor part = slice(g, full, full.shape);
+    Tensor shifted = copy(g, std::move(part), full.shape, "logits.shifted");
+    Tensor labels = g.make("labels.shifted", {B, K}, DType::int64);
+    return fused ? liger::cross_entropy(g, shifted, labels) : cross_entropy(g, shifted, labels);
+  }
   Tensor padded = g.make("labels.padded", {B, K}, DType::int64);
   Tensor shifted = g.make("labels.shifted", {B, K}, DType::int64);
   padded.reset();
@@ -270,7 +276,7 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
   switch (o.head) {
     case LossHead::hf_loss:
     case LossHead::liger_ce:
-      return hf_loss(g, logits, o.head == LossHead::liger_ce);
+      return hf_loss(g, logits, o.head == LossHead::liger_ce, o.copies_shifted);
     case LossHead::logprob_fp32: {
       Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
       return mean_loss(g, gathered(g, std::move(full)));

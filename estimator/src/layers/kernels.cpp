@@ -206,6 +206,11 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
     k = to(g, std::move(k), DType::bf16, "attention.k_bf16");
     v = to(g, std::move(v), DType::bf16, "attention.v_bf16");
   }
+  if (options.release.expands_keys) {
+    const Shape all_heads{q.shape[0], q.shape[1], k.shape[2], k.shape[3]};
+    k = repeat_kv(g, std::move(k), all_heads, "attention.k_expanded");
+    v = repeat_kv(g, std::move(v), all_heads, "attention.v_expanded");
+  }
   const bool grouped = q.shape[1] != k.shape[1];
   if (options.sdpa_math || (q.dtype == DType::fp32 && grouped && !in.mask)) return math(g, q, k, v, in.mask, in.out_shape);
   if (q.dtype != DType::fp32 && !in.mask && v.shape.back() == q.shape.back()) {

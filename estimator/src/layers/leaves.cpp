@@ -1,5 +1,6 @@
 // Parameters of a decoder layer, in the order in which its modules register them.
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 #include "layers/decoder.hpp"
@@ -21,8 +22,15 @@ struct Declarer {
   int matrix(const char* name, std::int64_t out, std::int64_t in) const {
     const int weight = g.parameter(name, code.conv1d ? Shape{in, out} : Shape{out, in}, dtype);
     if (g.packed.any()) pack(g, weight);
-    if (adapters.rank > 0 && is_target(name)) g.add_low_rank(weight, adapters.rank, in, out, adapters.dtype);
+    if (adapters.rank > 0 && is_target(name)) add_pair(weight, name, out, in);
     return weight;
+  }
+  void add_pair(int weight, std::string module, std::int64_t out, std::int64_t in) const {
+    g.add_low_rank(weight, adapters.rank, in, out, adapters.dtype);
+    if (!adapters.dora) return;
+    module.resize(module.size() - std::string_view(".weight").size());
+    const int magnitude = g.parameter(module + ".lora_magnitude_vector.weight", {out}, adapters.dtype);
+    g.leaves[static_cast<std::size_t>(weight)].magnitude = magnitude;
   }
   bool is_target(std::string_view name) const {
     if (adapters.targets.empty()) return !of_experts(name);

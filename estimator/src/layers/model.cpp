@@ -133,7 +133,7 @@ class Runner {
   void freeze() {
     std::vector<bool> adapter(g_.leaves.size());
     for (const auto& leaf : g_.leaves)
-      for (const int pair : {leaf.low_rank_in, leaf.low_rank_out})
+      for (const int pair : {leaf.low_rank_in, leaf.low_rank_out, leaf.magnitude})
         if (pair >= 0) adapter[static_cast<std::size_t>(pair)] = true;
     for (const auto& layer : layers_)
       for (const int pair : {layer.qkv_lora_a, layer.qkv_lora_b})
@@ -353,6 +353,7 @@ class Runner {
                            .slice_hidden = o_.slice_hidden,
                            .weight = head_,
                            .liger = kernels_.liger.code,
+                           .copies_shifted = kernels_.release.copies_shifted,
                            .labels = labels_};
     const auto scope = [this](int chunk) {
       if (chunk >= 0)
@@ -372,6 +373,10 @@ class Runner {
     {
       Tensor hidden = decoder();
       output = logits(hidden);
+      if (kernels_.release.widens_logits) {
+        Tensor wide = to(g_, output, DType::fp32, "logits_fp32");
+        output = std::move(wide);
+      }
       if (inside_model(head.head)) {
         enter(StationPlace::loss);
         loss = run_head(g_, output, head, scope);

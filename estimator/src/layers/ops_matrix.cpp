@@ -1,4 +1,5 @@
 // Operators that work on matrices or pick elements: products with weights, batched products, top-k, indexing.
+#include "layers/dora.hpp"
 #include "layers/ops.hpp"
 #include "layers/packed_linear.hpp"
 
@@ -107,6 +108,7 @@ Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shap
   const Leaf& base = g.leaves[static_cast<std::size_t>(weight)];
   if (base.low_rank_in < 0) return bare_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category);
   Tensor result = bare_linear(g, x, weight, bias, rows, std::move(out_shape), name, category);
+  if (base.magnitude >= 0) return with_dora(g, std::move(result), x, weight, bias, rows, name);
   if (!g.low_rank_apart) return with_low_rank(g, std::move(result), x, base, rows, name);
   Tensor delta = low_rank_delta(g, x, result.shape, base, rows, name);
   Tensor cast = to(g, std::move(delta), result.dtype, name + ".lora_cast");

@@ -9,6 +9,13 @@
 namespace oomplan {
 
 std::string unsupported_packed(const Architecture& a, const FamilyCode& code, const KernelOptions& options) {
+  if (options.adapters.dora) {
+    const auto experts = [](const auto& run) { return run.layer.feed_forward.kind == FeedForwardKind::moe; };
+    if (options.packed.any()) return "DoRA beside a quantised base is not supported yet";
+    if (options.autocast) return "DoRA under autocast is not supported yet";
+    if (code.conv1d || std::any_of(a.runs.begin(), a.runs.end(), experts))
+      return "DoRA of '" + a.family + "' is not supported yet";
+  }
   if (!options.packed.any()) return {};
   if (options.packed.format == BaseFormat::int8) return "an 8-bit base under adapters is not supported yet";
   if (code.conv1d) return "a quantised base of '" + a.family + "' is not supported yet";

@@ -81,8 +81,15 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
   const bool lora = t.lora.rank > 0;
   std::vector<Flat> flats(stations + 1, Flat(t, ranks));  // the root comes last
   const auto unit_of = [&](const TapeLeaf& leaf) { return wrapped[leaf.station] ? leaf.station : stations; };
-  for (std::size_t i = 0; i < tape.leaves.size(); ++i)
-    if (const auto& leaf = tape.leaves[i]; !lora || !leaf.trainable) flats[unit_of(leaf)].put(leaf.elements(), storage[i]);
+  for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
+    const auto& leaf = tape.leaves[i];
+    if ((lora && leaf.trainable) || leaf.packed == PackedLeaf::statistics) continue;
+    // a packed matrix is stored in the format of the others (bnb_4bit_quant_storage): one flat parameter has one
+    if (leaf.packed == PackedLeaf::weight)
+      flats[unit_of(leaf)].put(ceil_div(8 * leaf.elements(), row(t.storage).bits), t.storage);
+    else
+      flats[unit_of(leaf)].put(leaf.elements(), storage[i]);
+  }
 
   FlatUnits out;
   out.units.resize(stations);

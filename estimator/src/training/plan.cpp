@@ -108,6 +108,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.kernels = t.kernels;
   k.framework = t.framework;
   k.parameters = t.lora.base.prepare_kbit ? DType::fp32 : t.compute;
+  k.release = transformers_code(t.transformers_version).value_or(TransformersCode{});
   k.packed = packed_options(t.lora.base, t.storage);
   k.autocast = t.autocast;
   k.casts_layer_inputs = engine != EngineKind::fsdp1 && t.compute != t.storage;
@@ -171,6 +172,14 @@ std::size_t station_of(const Tape& tape, StationPlace place) {
   std::size_t s = 0;
   while (tape.stations[s].place != place) ++s;
   return s;
+}
+
+/// What is needed to unpack a base: FSDP1 neither flattens it nor takes it to the host.
+Bytes packed_statistics(const Tape& tape) {
+  Bytes all = 0;
+  for (const auto& leaf : tape.leaves)
+    if (leaf.packed == PackedLeaf::statistics) all += bytes_of(leaf.elements(), leaf.dtype) * tape.stations[leaf.station].count;
+  return all;
 }
 
 /// torch/nn/parallel/distributed.py, 2.13: _BucketConfig; the first bucket is small only where no size is given
@@ -290,9 +299,12 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const DType storage = storage_of(leaf, t);
     p.storage.push_back(storage);
     const std::size_t unit = unit_of(leaf);
-    put(p.wrapped[unit] ? units[unit] : root, leaf, storage, t.compute, p.ranks, p.reshard_ranks);
+    if (leaf.packed != PackedLeaf::statistics)
+      put(p.wrapped[unit] ? units[unit] : root, leaf, storage, t.compute, p.ranks, p.reshard_ranks);
     const std::int64_t copies = tape.stations[leaf.station].count;
-    const Bytes bytes = bytes_of(shard_elements(leaf, p.ranks), storage) * copies;
+    // QuantState's tensors are no parameters: nothing shards them
+    const std::int64_t held = leaf.packed == PackedLeaf::statistics ? leaf.elements() : shard_elements(leaf, p.ranks);
+    const Bytes bytes = bytes_of(held, storage) * copies;
     p.resident += bytes * (leaf.trainable ? 1 + t.lora.frozen_copies : 1);
     parameters += leaf.elements() * copies;
     if (leaf.trainable) {
@@ -331,6 +343,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   std::int64_t rotary = 0;
   for (const auto& run : a.runs) rotary = std::max(rotary, run.layer.mixer.rotary_dim);
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
+  if (p.flattened) p.buffers += packed_statistics(tape);
   return p;
 }
 
