@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
+from megatron import simumax_job
 from operators import operator_call
 from torchtitan import titan_job
 
@@ -254,17 +255,6 @@ def device_cases(row: Row, job: Row, config: str, why_not: str) -> list[Case]:
     return [Case(row["id"], name, int(value), "whole", job, config, name, why_not) for name, value in figures.items() if value]
 
 
-def megatron_cases(row: Row, _corpus: Path) -> list[Case]:
-    measured = {
-        name: figure if isinstance(figure, int) else figure.get("bytes")
-        for name, figure in row["peaks_by_phase"].items()
-        if name in PHASES
-    }
-    measured["peak"] = row.get("peak_bytes")
-    why = "Megatron is not supported yet"
-    return [Case(row["id"], name, int(value), why_not=why) for name, value in measured.items() if value]
-
-
 # ---- measured
 
 
@@ -399,6 +389,8 @@ def measured_sharding(row: Row, gpus: int) -> Row:
 def measured_job(row: Row) -> Row:
     if not isinstance(row.get("value_gib"), (int, float)):
         raise CannotExpress("no value: a fit or no-fit label")
+    if row.get("group") == "simumax-b200":
+        return simumax_job(row)
     if "torchtitan" in text(row, "framework") and "component" not in text(row, "phase"):
         return titan_job(row)
     refuse_framework(row)

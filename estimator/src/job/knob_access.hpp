@@ -24,6 +24,7 @@ inline const Sync& owner(const Job& j, const Role*, const Sync*) { return j.sync
 inline const Role& owner(const Job&, const Role* r, const Role*) { return *r; }
 inline const Trainer& owner(const Job&, const Role* r, const Trainer*) { return r->trainer; }
 inline const Lora& owner(const Job&, const Role* r, const Lora*) { return r->trainer.lora; }
+inline const Megatron& owner(const Job&, const Role* r, const Megatron*) { return r->trainer.megatron; }
 inline const Server& owner(const Job&, const Role* r, const Server*) { return r->server; }
 inline const AdapterSlots& owner(const Job&, const Role* r, const AdapterSlots*) { return r->server.lora; }
 

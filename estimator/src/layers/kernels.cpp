@@ -244,6 +244,7 @@ Attended attend(Eager& g, const Attention& in, const KernelOptions& options) {
       return eager(g, in, options);
     case Kernels::hf_sdpa:
     case Kernels::torchtitan:
+    case Kernels::transformer_engine:  // layers of its own
       return {sdpa(g, in, options), {}};
     case Kernels::hf_flash:
       break;
