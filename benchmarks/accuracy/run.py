@@ -24,9 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from colocated import rl_cases
 from corpus import CannotExpress, Case, Row, gpu_table, rows_of, schema_of
 from counts import model_cases
+from megatron import megatron_cases
 from serving import inference_cases
 from snapshots import replay_figures, snapshot_cases
-from training import measured_cases, megatron_cases, oracle_cases
+from training import measured_cases, oracle_cases
 
 MAPPERS: dict[str, Callable[[Row, Path], list[Case]]] = {
     "oracle": oracle_cases,

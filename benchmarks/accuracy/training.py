@@ -10,6 +10,7 @@ from typing import Any
 from alst import alst_job
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
 from litgpt import litgpt_config, litgpt_job
+from megatron import simumax_job
 from operators import left_over, operator_call
 from torchtitan import titan_job
 
@@ -265,17 +266,6 @@ def device_cases(row: Row, job: Row, config: str, why_not: str) -> list[Case]:
     return [Case(row["id"], name, int(value), "whole", job, config, name, why_not) for name, value in figures.items() if value]
 
 
-def megatron_cases(row: Row, _corpus: Path) -> list[Case]:
-    measured = {
-        name: figure if isinstance(figure, int) else figure.get("bytes")
-        for name, figure in row["peaks_by_phase"].items()
-        if name in PHASES
-    }
-    measured["peak"] = row.get("peak_bytes")
-    why = "Megatron is not supported yet"
-    return [Case(row["id"], name, int(value), why_not=why) for name, value in measured.items() if value]
-
-
 # ---- measured
 
 
@@ -448,6 +438,8 @@ def is_litgpt(row: Row) -> bool:
 def measured_job(row: Row) -> Row:
     if not isinstance(row.get("value_gib"), (int, float)):
         raise CannotExpress("no value: a fit or no-fit label")
+    if row.get("group") == "simumax-b200":
+        return simumax_job(row)
     if "torchtitan" in text(row, "framework") and "component" not in text(row, "phase"):
         return titan_job(row)
     if is_litgpt(row):

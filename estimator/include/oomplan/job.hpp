@@ -27,7 +27,7 @@ enum class EngineKind : std::uint8_t { single, fsdp2, fsdp1, ddp, deepspeed, meg
 enum class Framework : std::uint8_t { torch, areal, verl, agilerl };
 /// Implementation of the operators; decides what is saved for backward (layers/).
 /// LitGPT has two: its norm changed with release 0.4.6.
-enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager, torchtitan, litgpt, litgpt_0_4_5 };
+enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager, torchtitan, litgpt, litgpt_0_4_5, transformer_engine };
 /// Of every layer in backward: nothing, all of it, or all but what costs most to compute again (torchtitan's per-operator
 /// choice).
 enum class Recompute : std::uint8_t { none, full, selective };
@@ -108,6 +108,36 @@ struct Layout {
   bool hybrid = false;  ///< written as attn:...|ffn:...
   constexpr std::int64_t world() const { return data * tensor * pipeline * context; }
   bool operator==(const Layout&) const = default;
+};
+
+/// Megatron: which attention Transformer Engine runs: cuDNN's, flash-attention 2, or matrix products and a softmax of its own.
+enum class TeAttention : std::uint8_t { fused, flash, unfused };
+/// Megatron's full recomputation: runs of layers one after another, or the first layers of a stage alone.
+enum class RecomputeMethod : std::uint8_t { uniform, block };
+/// Megatron's cross-entropy: Transformer Engine's, Megatron's own compiled one (native), or its autograd function (unfused).
+enum class MegatronLoss : std::uint8_t { te, native, unfused };
+/// Megatron: how ranks of one context exchange keys and values (ring) or heads (Ulysses).
+enum class ContextExchange : std::uint8_t { p2p, a2a };
+
+/// Settings of Megatron-core alone.
+struct Megatron {
+  bool sequence_parallel = false;
+  std::int64_t virtual_stages = 1;                             ///< chunks of layers on every pipeline stage
+  std::int64_t first_stage_layers = 0, last_stage_layers = 0;  ///< 0: as the others
+  bool embedding_in_split = false, loss_in_split = false;      ///< the embedding, the loss count as a layer of the split
+  TeAttention attention = TeAttention::fused;
+  RecomputeMethod recompute_method = RecomputeMethod::uniform;
+  std::int64_t recompute_layers = 1;           ///< of a run (uniform), of a stage (block)
+  std::vector<std::string> recompute_modules;  ///< with selective recomputation
+  MegatronLoss loss = MegatronLoss::unfused;
+  ContextExchange context_exchange = ContextExchange::p2p;
+  bool gradient_accumulation_fusion = true;  ///< weight gradients are added to the fp32 ones inside of the matrix product
+  bool distributed_optimizer = true;
+  bool deallocate_outputs = true;  ///< a stage's output is freed once it has been sent
+  double expert_capacity = 0;      ///< capacity factor of every expert, padded; 0: all tokens are kept, and evenly routed
+  bool permute_fusion = true;
+  DType router = DType::bf16;  ///< format of the router's arithmetic
+  bool operator==(const Megatron&) const = default;
 };
 
 /// Operators of linkedin/Liger-Kernel in place of the modeling file's.
@@ -211,6 +241,7 @@ struct Trainer {
   bool offload_checkpoints = false;    ///< ArcticTraining: inputs of checkpointed layers lie on the host until backward
   bool tiled_mlp = false;              ///< DeepSpeed's TiledMLP: feed-forward blocks run over about `hidden` tokens at a time
   bool memory_efficient_load = false;  ///< AReaL: rank 0 loads on the host and sends, instead of every GPU the whole model
+  Megatron megatron;                   ///< engine megatron
   bool kernel_internals = true;        ///< count buffers inside fused kernels (off to compare with tools that cannot see them)
   bool operator==(const Trainer&) const = default;
 };

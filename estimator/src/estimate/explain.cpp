@@ -8,6 +8,7 @@
 #include "estimate/assemble.hpp"
 #include "estimate/curve.hpp"
 #include "estimate/explain.hpp"
+#include "estimate/megatron_program.hpp"
 #include "estimate/process_store.hpp"
 
 namespace oomplan {
@@ -167,6 +168,7 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
   std::size_t marks = 0;
   std::vector<std::unique_ptr<TrainerProgram<ProgramWriter>>> trainers(cls.seats.size());
   std::vector<std::unique_ptr<ServerProgram<ProgramWriter>>> servers(cls.seats.size());
+  std::vector<std::unique_ptr<MegatronProgram<ProgramWriter>>> megatrons(cls.seats.size());
   for (std::size_t i = 0; i < cls.seats.size(); ++i) {
     const auto& seat = cls.seats[i];
     const RoleRun& run = a.runs[seat.role];
@@ -179,6 +181,8 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
     if (run.role->serves())
       servers[i] = std::make_unique<ServerProgram<ProgramWriter>>(w, *a.folds[c].servers[seat.role],
                                                                   run.receive ? &*run.receive : nullptr, mark);
+    else if (!run.megatron.empty())
+      megatrons[i] = std::make_unique<MegatronProgram<ProgramWriter>>(w, run, seat.seat, mark);
     else
       trainers[i] =
           std::make_unique<TrainerProgram<ProgramWriter>>(w, run, seat.seat, run.send[rank] ? &*run.send[rank] : nullptr,
@@ -189,6 +193,7 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
       if (cls.seats[i].role != s.role) continue;
       if (trainers[i]) trainers[i]->step(s.kind);
       if (servers[i]) servers[i]->step(s.kind);
+      if (megatrons[i]) megatrons[i]->step(s.kind);
     }
   };
   for (const auto& s : a.timeline.init) play(s);

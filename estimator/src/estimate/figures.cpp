@@ -6,6 +6,7 @@
 
 #include <oomplan/units/errors.hpp>
 
+#include "estimate/megatron_run.hpp"
 #include "job/knobs.hpp"
 #include "training/engine.hpp"
 
@@ -115,7 +116,10 @@ TrainingCase read_training_case(std::string_view text, std::string_view config, 
   const Json given = parsed(text);
   Job job = job_with(RoleKind::trainer, "trainer", EngineKind::fsdp2);
   if (given.contains("framework")) set(job, "framework", text_of("framework", given["framework"]));
-  set_all(job, "trainer", given.value("trainer", Json::object()));
+  const Json settings = given.value("trainer", Json::object());
+  if (settings.is_object() && settings.contains("engine"))  // first: other knobs depend on it
+    set(job, "trainer.engine", text_of("trainer.engine", settings["engine"]));
+  set_all(job, "trainer", settings);
   const Role& role = job.roles[0];
   TrainingCase out;
   out.architecture = architecture_of(given, config, catalog);
@@ -124,8 +128,14 @@ TrainingCase read_training_case(std::string_view text, std::string_view config, 
   out.micro_batches = std::max<std::int64_t>(1, role.trainer.micro_batches);
   Apart apart(given);
   out.forward_only = apart.flag("forward_only", false);
-  apart.done();
   const Layout& l = out.trainer.layout;
+  if (out.engine == EngineKind::megatron) {
+    out.stage = apart.count("stage", 1) - 1;
+    if (out.stage >= l.pipeline) throw wrong("apart.stage", std::to_string(out.stage + 1), "a stage of the pipeline, from 1");
+    apart.done();
+    return out;
+  }
+  apart.done();
   if (l.pipeline > 1 || l.expert > 1)
     throw wrong("trainer.layout", "pipeline or expert parallelism", "data, context and tensor parallelism");
   if (l.data * l.context % out.trainer.replicas != 0)
@@ -134,6 +144,7 @@ TrainingCase read_training_case(std::string_view text, std::string_view config, 
 }
 
 TrainingFigures training_figures(const TrainingCase& c) {
+  if (c.engine == EngineKind::megatron) return megatron_figures(c);
   const Architecture& a = *c.architecture;
   const Trainer& t = c.trainer;
   TrainTapes tapes;

@@ -25,6 +25,7 @@ struct TrainingCase {
   EngineKind engine = EngineKind::fsdp2;
   bool forward_only = false;  ///< a log-prob pass without gradients and optimizer
   std::int64_t micro_batches = 1;
+  std::int64_t stage = 0;  ///< Megatron: of the pipeline
 };
 
 /// Highest level of torch's allocations in each phase of the second step (optimizer states exist), inputs included.
@@ -35,7 +36,8 @@ struct TrainingFigures {
 TrainingFigures training_figures(const TrainingCase&);
 
 /// `job`: JSON {"model": name, "trainer": {knob: value}, "apart": {...}}; values are numbers, flags, words, or maps of them
-/// ("precision"). Key of `apart`: forward_only. `config`: text of a config.json that stands for the model; empty: the model is
+/// ("precision"). Keys of `apart`: forward_only,
+/// stage (Megatron). `config`: text of a config.json that stands for the model; empty: the model is
 /// looked up. Throws InputError.
 TrainingCase read_training_case(std::string_view job, std::string_view config, const Catalog&);
 

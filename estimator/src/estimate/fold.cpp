@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "estimate/megatron_program.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -26,6 +28,7 @@ class ClassFolder {
     known_.resize(c.seats.size() * kStepKinds);
     out_.servers.resize(runs.size());
     trainers_.resize(c.seats.size());
+    megatrons_.resize(c.seats.size());
     servers_.resize(c.seats.size());
   }
 
@@ -70,6 +73,9 @@ class ClassFolder {
     if (run.role->serves()) {
       if (!servers_[i]) make_server(i, run, seat, mark);
       servers_[i]->step(kind);
+    } else if (!run.megatron.empty()) {
+      if (!megatrons_[i]) megatrons_[i] = std::make_unique<MegatronProgram<PeakRecorder>>(cutter.recorder, run, seat.seat, mark);
+      megatrons_[i]->step(kind);
     } else {
       const std::size_t rank = seat.seat.sender ? 0 : 1;
       if (!trainers_[i])
@@ -138,6 +144,7 @@ class ClassFolder {
   std::vector<std::vector<std::pair<PhaseKind, Span>>> known_;  ///< per seat and kind of step: a turn that was folded before
   FoldedTapes tapes_;
   std::vector<std::unique_ptr<TrainerProgram<PeakRecorder>>> trainers_;
+  std::vector<std::unique_ptr<MegatronProgram<PeakRecorder>>> megatrons_;
   std::vector<std::unique_ptr<ServerProgram<PeakRecorder>>> servers_;
   Bytes need_ = 0;  ///< highest since the last visit
   ClassFold out_;

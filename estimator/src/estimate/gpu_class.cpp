@@ -17,10 +17,13 @@ std::vector<SeatOnGpu> seats_of(const Job& job, const std::vector<RoleRun>& runs
     const std::int64_t rank = gpu - ranges[i].first;
     SeatOnGpu s;
     s.role = i;
-    s.seat.sender = !role.serves() && rank == 0;
+    const bool megatron = role.engine == EngineKind::megatron;
+    s.seat.sender = !role.serves() && !megatron && rank == 0;
     const Layout& l = role.layout();
     const std::int64_t in_stage = std::max<std::int64_t>(1, role.serves() ? l.tensor : l.world());
     s.seat.stage = role.serves() ? rank % (in_stage * l.pipeline) / in_stage : 0;
+    // megatron/core/parallel_state.py (0.16.1), order tp-cp-ep-dp-pp: the stages are blocks of ranks
+    if (megatron) s.seat.stage = rank / (l.world() / l.pipeline);
     s.process = processes;
     if (role.in_process && !role.serves()) {
       for (const auto& other : out)

@@ -19,7 +19,7 @@ using Mark = std::function<void(PhaseKind)>;
 struct Seat {
   bool sender = false;       ///< rank 0 of the trainer: fills buckets, keeps the files' copy on the host
   bool owns_process = true;  ///< false: lives in another role's process
-  std::int64_t stage = 0;    ///< of a server's pipeline
+  std::int64_t stage = 0;    ///< of a server's or of Megatron's pipeline
   bool operator==(const Seat&) const = default;
 };
 

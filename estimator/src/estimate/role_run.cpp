@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <string>
 
+#include "estimate/megatron_run.hpp"
 #include "estimate/timeline.hpp"
 #include "job/names.hpp"
 
@@ -24,6 +25,7 @@ std::int64_t communicators(const Job& job, const Role& role) {
   std::int64_t n = 1;
   if (t.layout.context > 1) ++n;
   if (t.layout.tensor > 1) ++n;
+  if (t.layout.pipeline > 1) ++n;
   if (t.replicas > 1) ++n;
   if (job.sync.by == SyncBy::nccl && role.kind == RoleKind::actor) ++n;
   return n;
@@ -56,7 +58,7 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
 }
 
 /// What a tape cannot describe is told with the place where the model is named.
-void update_named_trainer(RoleRun& run, const Job& job, TapeStore& store) try {
+void update_named_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeStore& store) try {
   // Trainers load the whole model. The tower's parameters are trained, or kept, and images go through it: nothing of that is
   // described; the kernel sets describe its language model.
   const Architecture& model = *run.role->architecture;
@@ -67,6 +69,7 @@ void update_named_trainer(RoleRun& run, const Job& job, TapeStore& store) try {
                 "a model that the kernel sets describe",
                 {},
                 fmt::format("training of a model with a vision tower ('{}') is not supported yet", model.tower.kind)});
+  if (run.role->engine == EngineKind::megatron) return resolve_megatron(run, job, catalog);
   update_trainer(run, job, store);
 } catch (InputError& e) {
   std::vector<Problem> problems = e.problems;
@@ -82,8 +85,9 @@ void update_named_trainer(RoleRun& run, const Job& job, TapeStore& store) try {
 void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeStore& store) {
   run.trains = learns(*run.role);
   run.critic = is_critic(*run.role);
-  update_named_trainer(run, job, store);
+  update_named_trainer(run, job, catalog, store);
   run.constants = process_constants(job, *run.role, catalog);
+  if (run.role->engine == EngineKind::megatron) return;
   resolve_save(run, catalog);
 }
 
@@ -192,12 +196,12 @@ std::vector<RoleRun> resolve_roles(const Job& job, const Catalog& catalog, TapeS
     if (role.serves())
       resolve_server(runs[i], job, catalog);
     else if (role.engine == EngineKind::fsdp2 || role.engine == EngineKind::fsdp1 || role.engine == EngineKind::ddp ||
-             role.engine == EngineKind::single || role.engine == EngineKind::deepspeed)
+             role.engine == EngineKind::single || role.engine == EngineKind::deepspeed || role.engine == EngineKind::megatron)
       resolve_trainer(runs[i], job, catalog, store);
     else
       throw InputError(Problem{{"", 0, 0, role.name + ".engine"},
                                std::string(spelling(role.engine)),
-                               "fsdp2, fsdp1, ddp, deepspeed, single, sglang or vllm",
+                               "fsdp2, fsdp1, ddp, deepspeed, single, megatron, sglang or vllm",
                                "",
                                "this engine is not supported yet"});
   }

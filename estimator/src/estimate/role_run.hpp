@@ -12,6 +12,7 @@
 #include "estimate/tape_store.hpp"
 #include "inference/server.hpp"
 #include "sync/sync.hpp"
+#include "training/megatron_plan.hpp"
 #include "training/plan.hpp"
 
 namespace oomplan {
@@ -37,9 +38,10 @@ struct RoleRun {
   bool trains = false, critic = false;
   TrainTapes tapes;
   TrainPlan plan;
-  Bytes full_storage = 0;       ///< all parameters unsharded, as stored
-  bool loads_full = false;      ///< every rank loads the whole model before it is sharded
-  PassSpans* passes = nullptr;  ///< where a fold keeps its passes for the next one with equal passes; null: in itself
+  std::vector<MegatronStage> megatron;  ///< by pipeline stage; empty for other engines
+  Bytes full_storage = 0;               ///< all parameters unsharded, as stored
+  bool loads_full = false;              ///< every rank loads the whole model before it is sharded
+  PassSpans* passes = nullptr;          ///< where a fold keeps its passes for the next one with equal passes; null: in itself
   ProcessConstants constants;
   // servers
   ServerModel model;

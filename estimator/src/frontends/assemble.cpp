@@ -280,6 +280,17 @@ class Assembler {
     derive(key_of(role, "use_orig_params"), "true", "Fabric asks for it", "lightning/fabric/strategies/fsdp.py");
   }
 
+  /// Megatron with --bf16 and what follows from it.
+  void derive_megatron(const Role& role) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSettings{{{"kernels", "transformer_engine"},
+                                                                                      {"precision.storage", "bf16"},
+                                                                                      {"precision.compute", "bf16"},
+                                                                                      {"precision.reduce", "fp32"}}};
+    for (const auto& [knob, text] : kSettings)
+      derive(key_of(role, knob), std::string(text), "Megatron runs so",
+             "NVIDIA/Megatron-LM megatron/training/arguments.py, 0.16.1");
+  }
+
   void derive_settings() {
     for (auto& role : job().roles) {
       Trainer& t = role.trainer;
@@ -291,6 +302,10 @@ class Assembler {
                "verl's budget counts the tokens of one GPU: times the Ulysses degree", "verl/workers/engine/utils.py");
       if (t.sequences_per_micro_batch > 0 && t.sequence_tokens > 0)
         derive(budget, fmt::format("{}", t.sequences_per_micro_batch * t.sequence_tokens), "sequences times their length");
+      if (role.engine == EngineKind::megatron) {
+        derive_megatron(role);
+        continue;
+      }
       const bool titan = t.framework == Framework::torch && role.engine == EngineKind::fsdp2 && t.kernels == Kernels::torchtitan;
       if (titan) derive_titan(role);
       if (t.framework == Framework::torch) {

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "job/knob_access.hpp"
+#include "job/megatron_rows.hpp"
 #include "job/unsupported.hpp"
 
 namespace oomplan {
@@ -138,7 +139,8 @@ Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
   const auto [name, version] = split(text);
   const bool should_serve = r->kind == RoleKind::rollout || r->kind == RoleKind::server;
   const std::string expected = should_serve ? "sglang or vllm" : "fsdp2, fsdp1, ddp, deepspeed or single";
-  if (auto why = unsupported_value("engine", name); !why.empty()) return {expected, {}, std::move(why)};
+  const bool megatron = name == "megatron" && r->kind == RoleKind::trainer;  // of the RL frameworks not yet
+  if (auto why = unsupported_value("engine", name); !megatron && !why.empty()) return {expected, {}, std::move(why)};
   if (name == "fsdp" && !should_serve) return {expected, "fsdp2", "AReaL calls FSDP2 fsdp, verl calls FSDP1 so"};
   const auto engine = parse<EngineKind>(name);
   if (!engine) return {expected, nearest(name, k.choices), {}};
@@ -357,7 +359,7 @@ std::vector<Knob> role_rows() {
   return {
       row("model", of, text, {get_model, set_model}, semantics, "model of this role"),
       one_of(row("engine", of, text, {get_engine, set_engine}, semantics,
-                 "fsdp2, fsdp1, ddp, deepspeed, single, sglang or vllm; servers with a version"),
+                 "fsdp2, fsdp1, ddp, deepspeed, single, megatron (trainer), sglang or vllm; servers with a version"),
              {"fsdp2", "fsdp1", "ddp", "deepspeed", "single", "sglang", "vllm"}),
       row("beside", of, text, {get_beside, set_beside}, semantics, "role whose GPUs it shares, or none"),
       row("in_process", of, flag, knob::flag<&Role::in_process>(), semantics,
@@ -653,7 +655,7 @@ std::vector<Knob> server_rows() {
 
 std::vector<Knob> all_rows() {
   std::vector<Knob> out;
-  for (auto* rows : {job_rows, role_rows, trainer_rows, server_rows})
+  for (auto* rows : {job_rows, role_rows, trainer_rows, megatron_rows, server_rows})
     for (auto& k : rows()) out.push_back(std::move(k));
   return out;
 }

@@ -40,7 +40,7 @@ std::string same_knob_here(std::string_view key, const Role& role) {
   for (const auto& other : knobs()) {
     if (other.key != key || !other.engine) continue;
     for (const auto& knob : knobs())
-      if (knob.engine && applies(knob, role)) return std::string(knob.key);
+      if (knob.engine && knob.of == other.of && applies(knob, role)) return std::string(knob.key);
   }
   return {};
 }

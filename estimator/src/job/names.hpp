@@ -36,12 +36,30 @@ inline constexpr std::array<std::pair<Framework, std::string_view>, 4> kNames<Fr
     {{Framework::areal, "areal"}, {Framework::verl, "verl"}, {Framework::agilerl, "agilerl"}, {Framework::torch, "torch"}}};
 
 template <>
-inline constexpr std::array<std::pair<Kernels, std::string_view>, 6> kNames<Kernels>{{{Kernels::hf_flash, "hf_flash"},
-                                                                                      {Kernels::hf_sdpa, "hf_sdpa"},
-                                                                                      {Kernels::hf_eager, "hf_eager"},
-                                                                                      {Kernels::torchtitan, "torchtitan"},
-                                                                                      {Kernels::litgpt, "litgpt"},
-                                                                                      {Kernels::litgpt_0_4_5, "litgpt_0_4_5"}}};
+inline constexpr std::array<std::pair<Kernels, std::string_view>, 7> kNames<Kernels>{
+    {{Kernels::hf_flash, "hf_flash"},
+     {Kernels::hf_sdpa, "hf_sdpa"},
+     {Kernels::hf_eager, "hf_eager"},
+     {Kernels::torchtitan, "torchtitan"},
+     {Kernels::litgpt, "litgpt"},
+     {Kernels::litgpt_0_4_5, "litgpt_0_4_5"},
+     {Kernels::transformer_engine, "transformer_engine"}}};
+
+template <>
+inline constexpr std::array<std::pair<TeAttention, std::string_view>, 3> kNames<TeAttention>{
+    {{TeAttention::fused, "fused"}, {TeAttention::flash, "flash"}, {TeAttention::unfused, "unfused"}}};
+
+template <>
+inline constexpr std::array<std::pair<RecomputeMethod, std::string_view>, 2> kNames<RecomputeMethod>{
+    {{RecomputeMethod::uniform, "uniform"}, {RecomputeMethod::block, "block"}}};
+
+template <>
+inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 3> kNames<MegatronLoss>{
+    {{MegatronLoss::te, "te"}, {MegatronLoss::native, "native"}, {MegatronLoss::unfused, "unfused"}}};
+
+template <>
+inline constexpr std::array<std::pair<ContextExchange, std::string_view>, 2> kNames<ContextExchange>{
+    {{ContextExchange::p2p, "p2p"}, {ContextExchange::a2a, "a2a"}}};
 
 template <>
 inline constexpr std::array<std::pair<Recompute, std::string_view>, 3> kNames<Recompute>{

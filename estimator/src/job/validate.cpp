@@ -16,6 +16,7 @@
 #include "job/names.hpp"
 #include "job/placement.hpp"
 #include "job/validate_base.hpp"
+#include "job/validate_megatron.hpp"
 #include "job/validate_zero.hpp"
 #include "layout/letters.hpp"
 #include "layout/rules.hpp"
@@ -225,6 +226,13 @@ class Validator {
 
   void check_trainer(const Role& role) {
     const Trainer& t = role.trainer;
+    if (role.engine == EngineKind::megatron) {
+      for (auto& p : megatron_problems(job_, role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+      return;
+    }
+    if (t.kernels == Kernels::transformer_engine && !follows_actor(role, "kernels"))
+      problem(key_of(role, "kernels"), "'transformer_engine'", "hf_flash, hf_sdpa, hf_eager or torchtitan",
+              "not supported yet: Transformer Engine outside of Megatron");
     const bool padded = t.sequences_per_micro_batch > 0;
     if (padded && t.sequence_tokens == 0) missing(key_of(role, "sequence_tokens"), "tokens of a padded sequence");
     if (!padded && t.tokens_per_micro_batch == 0 && !follows_actor(role, "tokens_per_micro_batch"))

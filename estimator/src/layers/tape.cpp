@@ -6,6 +6,7 @@
 
 #include "layers/litgpt.hpp"
 #include "layers/model.hpp"
+#include "layers/tape_builder.hpp"
 
 namespace oomplan {
 namespace {
@@ -230,10 +231,12 @@ std::int64_t TapeLeaf::elements() const {
   return n;
 }
 
+std::shared_ptr<Tape> build_tape(const Eager& g, const ModelRun& run) { return std::make_shared<Tape>(Builder(g, run).build()); }
+
 std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& options) {
   Eager g;
   const ModelRun run = run_model(g, a, options);
-  auto tape = std::make_shared<Tape>(Builder(g, run).build());
+  auto tape = build_tape(g, run);
   for (const auto& leaf : g.leaves) {
     TapeLeaf t{leaf.name, {}, leaf.dtype, static_cast<std::size_t>(leaf.scope / kUnitsPerStation), leaf.trainable};
     if (leaf.scope % kUnitsPerStation != 0) continue;  // one unit of a run stands for all

@@ -421,6 +421,9 @@ Found search_admitted(const Job& job, const Space& space, int keep, const Catalo
   const auto refuse = [](const Role& role, std::string found, std::string expected, std::string why) {
     throw InputError(Problem{{"", 0, 0, role.name}, std::move(found), std::move(expected), "", std::move(why)});
   };
+  for (const auto& r : job.roles)
+    if (r.engine == EngineKind::megatron)
+      refuse(r, "engine megatron", "another engine", "a search over Megatron's settings is not supported yet");
   if (anchors.size() > 1)
     refuse(*anchors[1], "training roles on several groups of GPUs", "training roles that share their GPUs",
            "a search over several groups is not supported yet");

@@ -252,9 +252,30 @@ constexpr Traits kPhi{
     .adjust = phi_layer,
 };
 
+/// Megatron-LM's own GPT (megatron/training/arguments.py, 0.16.1) where nothing is asked for: LayerNorm, biases, GELU, a learned table of
+/// positions, untied. No checkpoint of transformers is so: a config.json with these keys describes it.
+void megatron_positions(const Fields&, const Traits&, Architecture& out) { out.position_rows = out.max_positions; }
+
+constexpr Traits kMegatronGpt{
+    .family = "megatron_gpt",
+    .q_bias = by("add_bias_linear", true),
+    .kv_bias = by("add_bias_linear", true),
+    .out_bias = by("add_bias_linear", true),
+    .mlp_bias = by("add_bias_linear", true),
+    .norm = NormKind::layer,
+    .gated = false,
+    .fused_qkv = true,
+    .activation_otherwise = "gelu",
+    .rotary = false,
+    .hidden_dropout_otherwise = 0.1,
+    .attention_dropout_otherwise = 0.1,
+    .finish = megatron_positions,
+};
+
 constexpr Family kGptLikeFamilies[] = {
     {"gpt2", "", gpt2()},    {"gptj", "", kGptJ}, {"gpt_neox", "", kNeoX},         {"opt", "", kOpt}, {"bloom", "", kBloom},
     {"falcon", "", kFalcon}, {"mpt", "", mpt()},  {"starcoder2", "", kStarcoder2}, {"phi", "", kPhi},
+    {"megatron_gpt", "", kMegatronGpt},
 };
 
 }  // namespace

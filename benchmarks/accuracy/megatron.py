@@ -1,0 +1,186 @@
+"""Rows of Megatron-core as native jobs: steps executed on fake tensors, and what SimuMax measured on B200s."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from corpus import CannotExpress, Case, Row
+
+PHASES = ("forward", "backward", "optimizer")
+# what a row may say that no setting of a job says
+NOT_YET = {
+    "te": "GroupedLinear before Transformer Engine 2.10",
+    "imbalance": "uneven routing of Megatron's experts",
+    "precision_aware": "Megatron's precision-aware optimizer",
+    "mtp": "Megatron's multi-token prediction",
+    "attention_mask": "an attention mask given to Megatron",
+    "overrides": "Megatron without fused bias and dropout",
+    "rope_fusion": "Megatron without fused rotary positions",
+    "moe_capacity": "a capacity of Megatron's experts",
+}
+
+
+def not_yet(what: str) -> CannotExpress:
+    return CannotExpress(f"{what} is not supported yet")
+
+
+def experts_of(arch: Row) -> Row:
+    """Keys of a config.json for the experts. Megatron's softmax behind the choice of the top k is a division by their sum."""
+    given = arch["moe"]
+    if given.get("groups"):
+        raise not_yet("Megatron's router with groups of experts")
+    return {
+        "num_experts": given["experts"],
+        "n_routed_experts": given["experts"],
+        "num_experts_per_tok": given["topk"],
+        "moe_intermediate_size": given["ffn"],
+        "n_shared_experts": (given.get("shared") or 0) // given["ffn"],
+        "first_k_dense_replace": given.get("dense_layers") or 0,
+        "norm_topk_prob": not given.get("pre_softmax", False),
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "n_group": 1,
+        "topk_group": 1,
+        "topk_method": "greedy",
+    }
+
+
+def latents_of(arch: Row) -> Row:
+    given = arch["mla"]
+    return {
+        "q_lora_rank": given["q_lora"],
+        "kv_lora_rank": given["kv_lora"],
+        "qk_nope_head_dim": given["qk_head"],
+        "qk_rope_head_dim": given["rope_head"],
+        "v_head_dim": given["v_head"],
+    }
+
+
+def config_of(arch: Row, seq: int, dropout: float) -> Row:
+    """A config.json from the arguments that a row states."""
+    heads = arch["heads"]
+    learned = arch.get("position") == "learned_absolute"
+    plain = arch.get("gated") is False
+    if learned != plain or plain != (arch.get("norm") == "LayerNorm") or plain != bool(arch.get("bias")):
+        raise CannotExpress("the model is neither Megatron's own GPT nor one of Llama's kin")
+    kind = "megatron_gpt" if plain else "qwen3" if arch.get("qk_norm") else "llama"
+    config: Row = {
+        "model_type": kind,
+        "num_hidden_layers": arch["layers"],
+        "hidden_size": arch["hidden"],
+        "intermediate_size": arch["ffn"],
+        "num_attention_heads": heads,
+        "num_key_value_heads": arch.get("groups") or heads,
+        "head_dim": arch.get("kv_channels") or arch["hidden"] // heads,
+        "vocab_size": arch["vocab"],
+        "tie_word_embeddings": bool(arch.get("tied")),
+        "torch_dtype": "bfloat16",
+        "max_position_embeddings": seq,
+        "hidden_dropout": dropout,
+        "attention_dropout": dropout,
+    }
+    if arch.get("moe"):
+        config |= experts_of(arch)
+        config["model_type"] = "deepseek_v2" if arch.get("mla") else "qwen3_moe"
+    if arch.get("mla"):
+        config |= latents_of(arch)
+        del config["head_dim"]
+    return config
+
+
+def layout_of(row: Row) -> str:
+    letters = {"d": row["dp"], "t": row["tp"], "p": row["pp"], "c": row["cp"]}
+    degrees = "".join(f"{k}{n}" for k, n in letters.items() if k == "d" or n > 1)
+    expert = int(row.get("ep") or 1)
+    split = int(row.get("etp") or 1)
+    if expert == 1 and not row["arch"].get("moe"):
+        return degrees
+    if split == 1:
+        return degrees + (f"e{expert}" if expert > 1 else "")
+    pipeline = f"p{row['pp']}" if row["pp"] > 1 else ""
+    return f"attn:{degrees}|ffn:{pipeline}t{split}e{expert}"
+
+
+def recompute_of(given: Any) -> Row:
+    if not given:
+        return {"recompute": "none"}
+    if given["granularity"] == "selective":
+        return {"recompute": "selective", "recompute_modules": given["modules"]}
+    return {"recompute": "full", "recompute_method": given["method"], "recompute_layers": given["num_layers"]}
+
+
+def executed_job(row: Row) -> Row:
+    for key, what in NOT_YET.items():
+        if key in row:
+            raise not_yet(what)
+    if row["arch"].get("tied"):
+        raise not_yet("Megatron with tied embeddings")
+    recompute = recompute_of(row["recompute"])
+    if recompute["recompute"] == "selective":
+        raise not_yet("Megatron's selective recomputation")
+    if row["attention"] == "unfused":
+        raise not_yet("Megatron's unfused attention")
+    if row["arch"].get("moe") and not row.get("permute_fusion"):
+        raise not_yet("Megatron's experts without the fused permutation")
+    trainer: Row = {
+        "engine": "megatron",
+        "kernels": "transformer_engine",
+        "layout": layout_of(row),
+        "precision": {"storage": "bf16", "compute": "bf16", "reduce": row["grads"]},
+        "sequences_per_micro_batch": row["micro_batch"],
+        "sequence_tokens": row["seq"],
+        "micro_batches": row["micro_batches"],
+        "sequence_parallel": row["sp"],
+        "virtual_stages": row["vpp"] or 1,
+        "attention": row["attention"],
+        "cross_entropy": row["cross_entropy"] or "unfused",
+        "gradient_accumulation_fusion": row["gradient_accumulation_fusion"],
+        "distributed_optimizer": row["distributed_optimizer"],
+        "deallocate_outputs": row.get("deallocate_outputs", True),
+        "context_exchange": row.get("cp_comm", "p2p"),
+        "router_dtype": row.get("router_dtype") or "bf16",
+        **recompute,
+    }
+    return {"framework": "torch", "model": row["model"], "trainer": trainer, "apart": {"stage": row["stage"] + 1}}
+
+
+def simumax_job(row: Row) -> Row:
+    """SimuMax's measurements on B200s: the highest of all ranks, of which a row lists each."""
+    parallel = row["parallelism"]
+    if parallel.get("ep", 1) > 1:
+        raise not_yet("a capacity of Megatron's experts")
+    ranks = row["extra_values"]["per_rank_max_alloc_gib"]
+    stage = ranks.index(max(ranks)) * int(parallel["pp"]) // len(ranks)
+    degrees = {"dp": parallel["dp"], "tp": parallel["tp"], "pp": parallel["pp"], "cp": parallel["cp"], "arch": {}}
+    trainer: Row = {
+        "engine": "megatron",
+        "kernels": "transformer_engine",
+        "layout": layout_of(degrees),
+        "precision": {"storage": "bf16", "compute": "bf16", "reduce": "fp32"},
+        "recompute": "none",
+        "sequences_per_micro_batch": row["micro_batch"],
+        "sequence_tokens": row["seq_len"],
+        "micro_batches": row["grad_accum"],
+        "sequence_parallel": bool(parallel["sp"]),
+        "cross_entropy": "te",
+        "context_exchange": "a2a",
+    }
+    return {"framework": "torch", "model": row["model"], "trainer": trainer, "apart": {"stage": stage + 1}}
+
+
+def megatron_cases(row: Row, _corpus: Path) -> list[Case]:
+    measured = {
+        name: figure if isinstance(figure, int) else figure.get("bytes")
+        for name, figure in row["peaks_by_phase"].items()
+        if name in PHASES
+    }
+    measured["peak"] = row.get("peak_bytes")
+    why, job, config = "", {}, ""
+    try:
+        config = json.dumps(config_of(row["arch"], int(row["seq"]), float(row["dropout"])))
+        job = executed_job(row)
+    except CannotExpress as reason:
+        why, job, config = str(reason), {}, ""
+    return [Case(row["id"], name, int(value), "training", job, config, name, why) for name, value in measured.items() if value]

@@ -1,0 +1,69 @@
+// A role on Megatron-core as a memory program, turn by turn. `mark` is told of every phase as it begins.
+#pragma once
+#include <algorithm>
+
+#include "estimate/role_program.hpp"
+#include "training/megatron.hpp"
+
+namespace oomplan {
+
+template <class R>
+class MegatronProgram {
+ public:
+  MegatronProgram(R& r, const RoleRun& run, const Seat& seat, Mark mark)
+      : r_(r),
+        stage_(run.megatron[static_cast<std::size_t>(seat.stage)]),
+        mark_(std::move(mark)),
+        sites_(r, run.role->name),
+        engine_(r, stage_, run.role->name) {
+    context_ = site("context", run.constants.context, Category::context, Pool::driver);
+    nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
+    workspace_ = site("cublas_workspaces", run.constants.workspace, Category::workspace, Pool::torch);
+  }
+
+  void step(StepKind kind) {
+    if (kind == StepKind::load) return load();
+    if (kind == StepKind::train) return train();
+  }
+
+ private:
+  SiteRef site(std::string_view name, Bytes bytes, Category category, Pool pool) {
+    if constexpr (R::kWrites) {
+      Site row;
+      row.name = sites_.named("", name);
+      row.bytes = bytes;
+      row.category = category;
+      row.pool = pool;
+      row.holder = Holder::resident;
+      return r_.site(std::move(row));
+    } else {
+      (void)name;
+      (void)category;
+      return {0, bytes, pool};
+    }
+  }
+  void load() {
+    mark_(PhaseKind::load);
+    r_.alloc(context_);
+    r_.alloc(nccl_);
+    r_.alloc(workspace_);
+    engine_.load();
+  }
+  void train() {
+    mark_(PhaseKind::forward);
+    const auto chunks = static_cast<std::int64_t>(stage_.chunks.size());
+    const std::int64_t played = played_micro_batches(stage_.micro_batches, stage_.stages, chunks);
+    engine_.passes(played, [this](bool backward) { mark_(backward ? PhaseKind::backward : PhaseKind::forward); });
+    mark_(PhaseKind::optimizer);
+    engine_.optimizer_step();
+  }
+
+  R& r_;
+  const MegatronStage& stage_;
+  Mark mark_;
+  EngineSites<R> sites_;
+  MegatronEngine<R> engine_;
+  SiteRef context_, nccl_, workspace_;
+};
+
+}  // namespace oomplan

@@ -1,0 +1,125 @@
+#include "job/validate_megatron.hpp"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "job/follow.hpp"
+#include "job/knobs.hpp"
+#include "job/limits.hpp"
+#include "job/names.hpp"
+#include "layout/letters.hpp"
+
+namespace oomplan {
+namespace {
+
+/// Knobs of other training engines, or of what is not described with this one.
+constexpr std::array<std::string_view, 31> kForeign{"reshard_after_forward",
+                                                    "root_reshard",
+                                                    "reshard_ranks",
+                                                    "forward_prefetch",
+                                                    "backward_prefetch",
+                                                    "use_orig_params",
+                                                    "wrap_embedding",
+                                                    "wrap_head",
+                                                    "wrap_norm",
+                                                    "reshard_last",
+                                                    "gradient_sync_every_micro_batch",
+                                                    "step_every_micro_batch",
+                                                    "gradient_as_bucket_view",
+                                                    "bucket_cap_mb",
+                                                    "replicas",
+                                                    "memory_efficient_load",
+                                                    "head",
+                                                    "logits_to_keep",
+                                                    "padding_mask",
+                                                    "keep_outputs",
+                                                    "sdpa_math",
+                                                    "rms_norm",
+                                                    "repeat_kv",
+                                                    "cpu_offload_policy",
+                                                    "autocast",
+                                                    "liger",
+                                                    "lora.rank",
+                                                    "offload",
+                                                    "amsgrad",
+                                                    "optimizer_form",
+                                                    "logprob_tokens_per_micro_batch"};
+
+class Checker {
+ public:
+  Checker(const Job& job, const Role& role) : job_(job), role_(role) {}
+
+  std::vector<MegatronProblem> run() {
+    const Trainer& t = role_.trainer;
+    if (t.framework != Framework::torch)
+      add("engine", "megatron", "fsdp2", fmt::format("not supported yet: Megatron under {}", spelling(t.framework)));
+    if (role_.kind != RoleKind::trainer) add("engine", "megatron", "fsdp2", "not supported yet: Megatron");
+    for (const std::string_view key : kForeign)
+      if (const std::string full = fmt::format("{}.{}", role_.name, key);
+          find_knob(job_, full).knob != nullptr && written(job_, full))
+        add(key, get(job_, full), "nothing", "it is a setting of other training engines, or not supported yet with Megatron");
+    check_formats();
+    check_batch();
+    check_pipeline();
+    return std::move(out_);
+  }
+
+ private:
+  void add(std::string_view knob, std::string found, std::string expected, std::string why) {
+    out_.push_back({std::string(knob), std::move(found), std::move(expected), std::move(why)});
+  }
+  void check_formats() {
+    const Trainer& t = role_.trainer;
+    constexpr std::string_view kWhy = "not supported yet: Megatron in other formats than bf16 with fp32 masters";
+    if (t.storage != DType::bf16) add("precision.storage", std::string(spelling(t.storage)), "bf16", std::string(kWhy));
+    if (t.compute != DType::bf16) add("precision.compute", std::string(spelling(t.compute)), "bf16", std::string(kWhy));
+    if (t.reduce != DType::bf16 && t.reduce != DType::fp32)
+      add("precision.reduce", std::string(spelling(t.reduce)), "fp32 or bf16", "the flat gradient buffer has one of these");
+    if (t.optimizer != OptimizerKind::adamw && t.optimizer != OptimizerKind::adam)
+      add("optimizer", std::string(spelling(t.optimizer)), "adamw or adam", "not supported yet: other optimizers of Megatron");
+    if (t.kernels != Kernels::transformer_engine)
+      add("kernels", std::string(spelling(t.kernels)), "transformer_engine", "Megatron's layers are Transformer Engine's");
+  }
+  void check_batch() {
+    const Trainer& t = role_.trainer;
+    if (t.sequences_per_micro_batch > 0 && t.sequence_tokens == 0)
+      add("sequence_tokens", "nothing", "tokens of a padded sequence", "");
+    if (t.sequences_per_micro_batch == 0 && t.tokens_per_micro_batch == 0)
+      add("tokens_per_micro_batch", "nothing", "tokens of a rank in one micro-batch, such as 8k", "");
+    if (t.tokens_per_micro_batch > 0 && !kTokenLimit.holds(t.tokens_per_micro_batch))
+      add("tokens_per_micro_batch", fmt::format("{}", t.tokens_per_micro_batch),
+          fmt::format("{} to {} tokens", kTokenLimit.least, kTokenLimit.most), "");
+    if (t.micro_batches > 0 && !kMicroBatchLimit.holds(t.micro_batches))
+      add("micro_batches", fmt::format("{}", t.micro_batches),
+          fmt::format("{} to {} micro-batches", kMicroBatchLimit.least, kMicroBatchLimit.most), "");
+    const std::int64_t tokens = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch;
+    if (t.megatron.sequence_parallel && tokens % t.layout.tensor != 0)
+      add("sequence_parallel", "true", fmt::format("sequences that {} ranks can split", t.layout.tensor),
+          "Megatron splits every sequence evenly");
+  }
+  void check_pipeline() {
+    const Trainer& t = role_.trainer;
+    const std::int64_t p = t.layout.pipeline;
+    if (p == 1) {
+      if (t.megatron.virtual_stages > 1)
+        add("virtual_stages", fmt::format("{}", t.megatron.virtual_stages), "1", "the layout has no pipeline");
+      return;
+    }
+    if (t.micro_batches == 0 && job_.sequences_per_step == 0)
+      add("micro_batches", "nothing", "micro-batches of a step", "how many are in flight on a stage depends on it");
+    if (t.megatron.virtual_stages > 1 && t.micro_batches % p != 0)
+      add("micro_batches", fmt::format("{}", t.micro_batches), fmt::format("a multiple of {}", p),
+          "not supported yet: the interleaved schedule with another number of micro-batches");
+  }
+
+  const Job& job_;
+  const Role& role_;
+  std::vector<MegatronProblem> out_;
+};
+
+}  // namespace
+
+std::vector<MegatronProblem> megatron_problems(const Job& job, const Role& role) { return Checker(job, role).run(); }
+
+}  // namespace oomplan

@@ -1,0 +1,48 @@
+// Megatron-core's GPTModel on Transformer Engine, operator by operator: one chunk of it, as a pipeline stage holds it.
+//
+// Read at megatron-core 0.16.1: megatron/core/{models/gpt/gpt_model,transformer/transformer_layer,transformer/attention,
+// transformer/mlp,tensor_parallel/layers,tensor_parallel/cross_entropy,fusions/*}.py. Legend as in te.hpp; f feed-forward width,
+// V rows of the (padded) vocabulary.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layers/tape.hpp"
+#include "layers/te.hpp"
+
+namespace oomplan {
+
+/// One chunk: which layers, and what stands before and behind them.
+struct ChunkOptions {
+  std::vector<int> layers;  ///< of each layer its run in the Architecture
+  bool first = true;        ///< the embedding is there; otherwise hidden states come from another chunk
+  bool last = true;         ///< final norm, output layer and loss are there; otherwise hidden states are handed on
+  TeOptions te;
+  Recompute recompute = Recompute::none;
+  Megatron settings;
+  std::int64_t padded_vocab = 0;
+  std::int64_t expert = 1, expert_tensor = 1;
+  bool operator==(const ChunkOptions&) const = default;
+};
+
+/// Why the model cannot be run so; "" when it can.
+std::string unsupported_chunk(const Architecture&, const ChunkOptions&);
+
+/// A forward and a backward pass of the chunk. The hidden states that come in, and their gradient once it has been sent, are not
+/// in the tape: they live as long as the schedule says. Throws InputError for what is not described.
+std::shared_ptr<const Tape> make_chunk_tape(const Architecture&, const ChunkOptions&);
+
+/// Storages that one layer of the chunk saves for backward, without recomputation: bytes as sites.
+std::vector<TapeSite> saved_of_chunk_layer(const Architecture&, const ChunkOptions&, std::size_t layer);
+
+/// TransformerLayer.forward: x is held by the caller.
+Tensor run_megatron_layer(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
+/// The norm in front of latent attention and MLASelfAttention.forward.
+Tensor run_megatron_mla(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
+/// The norm in front of the experts and MoELayer.forward.
+Tensor run_megatron_moe(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
+/// Output layer and loss, from the normed hidden states.
+Tensor run_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden);
+
+}  // namespace oomplan

@@ -1,0 +1,295 @@
+// One chunk of Megatron-core's GPTModel in the simulator: its stations, and how full recomputation groups its layers.
+#include <algorithm>
+
+#include <oomplan/units/errors.hpp>
+
+#include "layers/megatron.hpp"
+#include "layers/model.hpp"
+#include "layers/ops.hpp"
+#include "layers/tape_builder.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace ops;
+using axis::B, axis::S;
+
+/// Layers that run as one: a run of a checkpoint, or one layer.
+struct Group {
+  std::vector<int> layers;
+  bool checkpoint = false;
+  bool operator==(const Group&) const = default;
+};
+
+/// TransformerBlock._checkpointed_forward (megatron/core/transformer/transformer_block.py, 0.16.1).
+std::vector<Group> groups_of(const ChunkOptions& o) {
+  std::vector<Group> out;
+  const bool full = o.recompute == Recompute::full;
+  const auto n = static_cast<std::size_t>(o.settings.recompute_layers);
+  const bool uniform = full && o.settings.recompute_method == RecomputeMethod::uniform;
+  for (std::size_t i = 0; i < o.layers.size(); ++i) {
+    if (uniform && i % n != 0) {
+      out.back().layers.push_back(o.layers[i]);
+      continue;
+    }
+    out.push_back({{o.layers[i]}, full && (uniform || i < n)});
+  }
+  return out;
+}
+
+class ChunkRunner {
+ public:
+  ChunkRunner(Eager& g, const Architecture& a, const ChunkOptions& o) : g_(g), a_(a), o_(o) {}
+
+  ModelRun run() {
+    plan_stations();
+    Tensor out = forward();
+    const std::shared_ptr<Node> node = out.grad_fn;
+    const Shape shape = out.shape;
+    enter(StationPlace::finish);
+    inputs_.clear();
+    // a stage's output goes once it has been sent; its node stays
+    if (!o_.last && o_.settings.deallocate_outputs) out.reset();
+    backward(node, shape);
+    g_.in_backward = true;
+    enter(StationPlace::inputs);
+    out.reset();
+    output_gradient_.reset();
+    input_gradient_.reset();
+    return std::move(out_);
+  }
+
+ private:
+  void single(StationPlace p) {
+    Station s;
+    s.place = p;
+    out_.stations.push_back(s);
+  }
+  void plan_stations() {
+    single(StationPlace::inputs);
+    single(StationPlace::embedding);
+    for (auto& group : groups_of(o_)) {
+      if (runs_.empty() || runs_.back().first != group) {
+        Station s;
+        s.place = StationPlace::layers;
+        s.run = static_cast<int>(runs_.size());
+        s.count = 0;
+        out_.stations.push_back(s);
+        runs_.emplace_back(std::move(group), out_.stations.size() - 1);
+      }
+      Station& s = out_.stations[runs_.back().second];
+      ++s.count;
+      s.simulated = static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, s.count));
+    }
+    single(StationPlace::norm);
+    single(StationPlace::head);
+    single(StationPlace::finish);
+  }
+  void enter(StationPlace place, int run = -1, int unit = 0) {
+    for (std::size_t i = 0; i < out_.stations.size(); ++i)
+      if (out_.stations[i].place == place && out_.stations[i].run == run)
+        g_.scope = static_cast<int>(i) * kUnitsPerStation + unit;
+  }
+
+  /// A gradient that somebody else takes when it is there.
+  Tensor needing_gradient(Tensor x, bool keeps) {
+    auto node = std::make_shared<Node>();
+    node->name = "AccumulateGrad";
+    node->sequence = kAccumulates;
+    node->scope = g_.scope;
+    node->apply = [this, keeps](Gradients in) {
+      if (keeps) input_gradient_ = std::move(in[0]);
+      return Gradients{};
+    };
+    x.grad_fn = std::move(node);
+    return x;
+  }
+
+  /// LanguageModelEmbedding.forward on a split table.
+  Tensor embed() {
+    const TeOptions& te = o_.te;
+    const bool split = te.tensor > 1, sequence = te.sequence_parallel && split, positions = a_.position_rows > 0;
+    const Dim tokens = te.whole();
+    const Shape whole{tokens, B, Dim(a_.hidden)}, local{S, B, Dim(a_.hidden)};
+    Tensor weight = needing_gradient(g_.scalar(DType::bf16), false);
+    Tensor masked, mask;
+    if (split) {
+      mask = g_.make("embedding.mask", {B, tokens}, DType::boolean);
+      masked = g_.make("embedding.input", {B, tokens}, DType::int64);
+    }
+    Tensor x = g_.make("embedding", whole, DType::bf16);
+    Saved index = g_.save(split ? masked : inputs_.front());
+    const std::int64_t rows = o_.padded_vocab / te.tensor, hidden = a_.hidden;
+    g_.record(x, "EmbeddingBackward0", {&weight}, [this, index, rows, hidden](Gradients in) {
+      if (in[0].storage() < 0) return Gradients{};
+      return Gradients{g_.make("embedding.weight_gradient", {Dim(rows), Dim(hidden)}, DType::bf16, Category::gradients)};
+    });
+    if (split) {  // rows of other ranks are set to zero: their gradient too, in a copy
+      Tensor zeroed = x.alias(x.shape);
+      Saved saved_mask = g_.save(mask);
+      g_.record(zeroed, "IndexPutBackward0", {&x}, [this, saved_mask](Gradients in) {
+        (void)saved_mask.get();
+        return Gradients{g_.make("embedding_backward.zeroed", in[0].shape, DType::bf16, Category::temporaries)};
+      });
+      x = std::move(zeroed);
+    }
+    if (positions) {
+      Tensor rows_of_positions = g_.make("position_embedding", whole, DType::bf16);
+      Tensor sum = g_.make("embedding.with_positions", whole, DType::bf16);
+      g_.record(sum, "AddBackward0", {&x}, [](Gradients in) { return in; });
+      x = std::move(sum);
+    }
+    if (te.several_sequences) x = te_contiguous(g_, x, "embedding.by_token");
+    if (sequence) {
+      Tensor scattered;
+      if (positions) {  // a view of this rank's rows
+        scattered = x.alias(local);
+      } else {
+        scattered = g_.make("embedding.scattered", local, DType::bf16);
+      }
+      g_.record(scattered, "ScatterToSequenceParallelRegion", {&x}, [this, whole](Gradients) {
+        return Gradients{g_.make("embedding_backward.gathered", whole, DType::bf16, Category::temporaries)};
+      });
+      x = te_contiguous(g_, scattered, "embedding.cloned");
+    }
+    if (a_.hidden_dropout > 0) x = dropout(g_, x, "embedding.dropped");
+    return x;
+  }
+
+  Tensor run_group(const Group& group, const Tensor& x) {
+    const auto body = [this, &group](const Tensor& in) {
+      Tensor hidden = in;
+      for (const int run : group.layers)
+        hidden = run_megatron_layer(g_, a_, a_.runs[static_cast<std::size_t>(run)].layer, o_, hidden);
+      return hidden;
+    };
+    return group.checkpoint ? g_.checkpoint_reentrant(x, body) : body(x);
+  }
+
+  Tensor forward() {
+    enter(StationPlace::inputs);
+    const Shape rows{B, o_.te.whole()};
+    if (o_.first || o_.last) {  // a stage between them reads no batch
+      for (const char* name : {"tokens", "labels", "position_ids"})
+        inputs_.push_back(g_.make(name, rows, DType::int64, Category::inputs));
+      inputs_.push_back(g_.make("loss_mask", rows, DType::fp32, Category::inputs));
+    }
+    enter(StationPlace::embedding);
+    Tensor hidden;
+    if (o_.first) {
+      hidden = embed();
+    } else {
+      hidden = g_.scalar(DType::bf16);
+      hidden.shape = {S, B, Dim(a_.hidden)};
+      hidden = needing_gradient(std::move(hidden), true);
+    }
+    const Tensor decoder_input = hidden;
+    for (const auto& [group, station] : runs_) {
+      for (int u = 0; u < out_.stations[station].simulated; ++u) {
+        enter(StationPlace::layers, out_.stations[station].run, u);
+        g_.prefix = "layer.";
+        Tensor next = run_group(group, hidden);
+        hidden = std::move(next);
+      }
+    }
+    g_.prefix.clear();
+    if (!o_.last) return hidden;
+    enter(StationPlace::norm);
+    Tensor normed = te_norm(g_, hidden, a_.final_norm, "final_layernorm");
+    hidden = std::move(normed);
+    enter(StationPlace::head);
+    Tensor loss = run_megatron_head(g_, a_, o_, hidden);
+    return loss;
+  }
+
+  /// Begins in the last station. The gradient that the next chunk has sent is a name of the schedule until the next one comes.
+  void backward(const std::shared_ptr<Node>& node, const Shape& shape) {
+    Tensor root = g_.scalar(DType::bf16);
+    root.grad_fn = node;
+    root.shape = shape;
+    g_.in_backward = true;
+    Tensor gradient = o_.last ? g_.make("loss.gradient", shape, DType::fp32, Category::temporaries)
+                              : g_.make("output_gradient", shape, DType::bf16, Category::temporaries);
+    if (!o_.last) output_gradient_ = gradient;
+    g_.in_backward = false;
+    g_.backward(root, std::move(gradient));
+  }
+
+  Eager& g_;
+  const Architecture& a_;
+  const ChunkOptions& o_;
+  ModelRun out_;
+  std::vector<std::pair<Group, std::size_t>> runs_;  ///< with their stations
+  std::vector<Tensor> inputs_;
+  Tensor input_gradient_, output_gradient_;
+};
+
+std::string unsupported_experts(const FeedForward& f, const ChunkOptions& o) {
+  if (o.te.tensor > 1 && !o.te.sequence_parallel)
+    return "Megatron itself asks for sequence parallelism where experts meet tensor parallelism";
+  if (!o.settings.permute_fusion) return "Megatron's experts without the fused permutation are not supported yet";
+  if (o.settings.expert_capacity > 0) return "a capacity of Megatron's experts is not supported yet";
+  if (f.score != RouterScore::softmax && f.score != RouterScore::softmax_of_top_k)
+    return "Megatron's sigmoid router is not supported yet";
+  if (f.router_groups > 1) return "Megatron's router with groups of experts is not supported yet";
+  if (f.shared_gate || f.latent_width > 0 || !f.experts_gated || f.expert_bias || f.router_bias)
+    return "these experts under Megatron are not supported yet";
+  return {};
+}
+
+void refuse_unsupported(const Architecture& a, const ChunkOptions& o) {
+  const std::string why = unsupported_chunk(a, o);
+  if (!why.empty()) throw InputError(Problem{{}, a.name, "a model and settings that Megatron's layers describe", "", why});
+}
+
+}  // namespace
+
+std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
+  if (a.tied) return "Megatron with tied embeddings is not supported yet";
+  if (o.recompute == Recompute::selective) return "Megatron's selective recomputation is not supported yet";
+  if (o.te.attention == TeAttention::unfused) return "Megatron's unfused attention is not supported yet";
+  if (o.te.context > 1 && o.te.attention != TeAttention::fused)
+    return "Megatron's context parallelism without the fused attention is not supported yet";
+  for (const auto& run : a.runs) {
+    const Mixer& m = run.layer.mixer;
+    const FeedForward& f = run.layer.feed_forward;
+    if (m.kind == MixerKind::mla && m.index_heads > 0) return "Megatron with a sparse-attention indexer is not supported yet";
+    if (m.kind != MixerKind::attention && m.kind != MixerKind::mla)
+      return "Megatron with layers other than attention is not supported yet";
+    if (f.kind == FeedForwardKind::moe) {
+      if (std::string why = unsupported_experts(f, o); !why.empty()) return why;
+    } else if (f.kind != FeedForwardKind::gated && f.kind != FeedForwardKind::plain) {
+      return "this feed-forward under Megatron is not supported yet";
+    }
+    if (run.layer.norm_place != NormPlace::pre || m.span != AttentionSpan::full || m.sinks || m.output_gate || m.softcap ||
+        (m.qk_norm != QkNorm::none && m.qk_norm != QkNorm::head))
+      return "this architecture under Megatron is not supported yet";
+    if (run.layer.norm != NormKind::rms && run.layer.norm != NormKind::layer)
+      return "this norm under Megatron is not supported yet";
+  }
+  return {};
+}
+
+std::shared_ptr<const Tape> make_chunk_tape(const Architecture& a, const ChunkOptions& o) {
+  refuse_unsupported(a, o);
+  Eager g;
+  const ModelRun run = ChunkRunner(g, a, o).run();
+  return build_tape(g, run);
+}
+
+std::vector<TapeSite> saved_of_chunk_layer(const Architecture& a, const ChunkOptions& o, std::size_t layer) {
+  refuse_unsupported(a, o);
+  Eager g;
+  ChunkOptions one = o;
+  one.first = false;  // what comes in belongs to the layer
+  one.layers = {o.layers[layer], o.layers[layer], o.layers[layer]};
+  const ModelRun run = ChunkRunner(g, a, one).run();
+  std::vector<TapeSite> out;
+  constexpr int kMiddle = 2 * kUnitsPerStation + 1;
+  for (const auto& s : g.storages)
+    if (s.scope == kMiddle && !s.backward && s.saved)
+      out.push_back({s.name, s.shape, s.dtype, s.category, true, elements(s.shape) * Dim(row(s.dtype).bits / 8), 2, -1, false});
+  return out;
+}
+
+}  // namespace oomplan

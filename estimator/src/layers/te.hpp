@@ -1,0 +1,52 @@
+// Operators of Transformer Engine as Megatron-core calls them: what each allocates, saves for backward and holds while it runs.
+//
+// Read in NVIDIA/TransformerEngine
+// transformer_engine/pytorch/{module/layernorm_linear,module/linear,attention/dot_product_attention} (2.9) and megatron-core
+// 0.16.1 (megatron/core/extensions/transformer_engine.py). Weights are not tensors here: their gradients are added to the flat
+// fp32 buffer inside of the matrix product, or (without that fusion) live as long as the product's node runs.
+//
+// Legend: B sequences, S tokens of one that this rank holds between a layer's halves, t ranks of tensor parallelism. Under
+// sequence parallelism a half sees t S tokens, otherwise S. h hidden, a query heads, g key/value heads, k width of a head.
+#pragma once
+#include <string>
+
+#include "catalog/architecture.hpp"
+#include "layers/decoder.hpp"
+
+namespace oomplan {
+
+/// How the modules run.
+struct TeOptions {
+  std::int64_t tensor = 1;
+  bool sequence_parallel = false;
+  bool fused_gradients = true;  ///< weight gradients are added up inside of the product
+  bool several_sequences = false;
+  TeAttention attention = TeAttention::fused;
+  std::int64_t context = 1;
+  ContextExchange exchange = ContextExchange::p2p;
+  bool operator==(const TeOptions&) const = default;
+  /// Tokens of a sequence inside of a layer's halves.
+  Dim whole() const { return Dim(sequence_parallel ? tensor : 1) * axis::S; }
+};
+
+/// RMSNorm or LayerNorm; saves its input and one or two fp32 numbers a row.
+Tensor te_norm(Eager&, const Tensor& x, NormKind, const std::string& name);
+/// A linear layer [.., in] -> [.., out] whose output is split over the ranks; under sequence parallelism its input is gathered
+/// for the product, and again in backward. `out`: columns of this rank.
+Tensor te_column_linear(Eager&, const Tensor& x, std::int64_t out, const TeOptions&, const std::string& name);
+/// The norm and the layer in one module, which saves the norm's input and output.
+Tensor te_norm_column_linear(Eager&, const Tensor& x, NormKind, std::int64_t out, const TeOptions&, const std::string& name);
+/// A linear layer whose input is split over the ranks: partial sums are reduced, under sequence parallelism scattered too.
+Tensor te_row_linear(Eager&, const Tensor& x, std::int64_t out, const TeOptions&, const std::string& name);
+/// A linear layer that every rank computes alike (the down-projections of latent attention).
+Tensor te_duplicated_linear(Eager&, const Tensor& x, std::int64_t out, const TeOptions&, const std::string& name);
+
+/// DotProductAttention over [S, B, heads, k]. Arguments stay with the caller: its names hold them. `view`: the values are a view
+/// of a joint projection, and are copied. Dropout is inside of the kernels.
+Tensor te_attention(Eager&, const Tensor& query, const Tensor& key, const Tensor& value, bool view, const TeOptions&);
+/// Rotary positions in one kernel, which saves the table alone. x may be a view.
+Tensor te_rotary(Eager&, const Tensor& x, const std::string& name);
+/// .contiguous() of a view: a copy.
+Tensor te_contiguous(Eager&, const Tensor& view, const std::string& name);
+
+}  // namespace oomplan

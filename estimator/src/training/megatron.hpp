@@ -1,0 +1,301 @@
+// A rank of Megatron-core: flat buffers, the pipeline's schedule, and the optimizer's step.
+//
+// megatron-core 0.16.1, megatron/core/pipeline_parallel/schedules.py. What the schedule's names hold is written as names here: a
+// Held is a tensor that lives as long as somebody has it.
+#pragma once
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <oomplan/program.hpp>
+
+#include "training/engine_sites.hpp"
+#include "training/megatron_plan.hpp"
+#include "training/megatron_schedule.hpp"
+#include "training/player.hpp"
+
+namespace oomplan {
+
+template <class R>
+class MegatronEngine {
+ public:
+  using Told = std::function<void(bool backward)>;  ///< of every pass as it begins
+
+  /// `role` stands before the names of sites. REQUIRES: `r` and `stage` outlive this.
+  MegatronEngine(R& r, const MegatronStage& stage, std::string_view role) : r_(r), stage_(stage), sites_(r, role) {
+    for (std::size_t c = 0; c < stage.chunks.size(); ++c) {
+      const std::string name = sites_.prefix() + (stage.chunks.size() > 1 ? "chunk" + std::to_string(c) : "stage");
+      players_.push_back(std::make_unique<Player<R>>(r, *stage.chunks[c], stage.counts, 1, name));
+      chunks_.emplace_back();
+    }
+    const auto resident = [&](std::string_view name, Bytes bytes, Category category) {
+      return sites_.site("", name, bytes, category, Holder::resident);
+    };
+    weights_ = resident("parameter_buffer", stage.weights, Category::weights);
+    gradients_ = resident("gradient_buffer", stage.gradients, Category::gradients);
+    masters_ = resident("masters", stage.masters, Category::optimizer);
+    wide_gradients_ = resident("fp32_gradient_shards", stage.wide_gradients, Category::gradients);
+    states_ = resident("optimizer_states", stage.states, Category::optimizer);
+    workspace_ = resident("te_workspaces", stage.workspace * stage.workspaces, Category::workspace);
+    routing_ = resident("routing_of_the_last_tokens", stage.routing, Category::buffers);
+    for (const Bytes maps : stage.permutations)
+      permutations_.push_back(resident("permutation_of_the_last_tokens", maps, Category::buffers));
+    gathered_ = resident("output_layer_gather_buffer", stage.gathered, Category::communication);
+    tables_ = resident("rotary_tables", stage.tables, Category::buffers);
+    placeholders_ = resident("placeholder_gradients", stage.placeholders, Category::gradients);
+    input_ = sites_.site("", "stage_input", stage.hidden, Category::communication, Holder::communication);
+    input_gradient_ = sites_.site("", "stage_input_gradient", stage.hidden, Category::gradients, Holder::autograd);
+    output_ = sites_.site("", "stage_output", stage.hidden, Category::activations, Holder::local);
+    output_gradient_ = sites_.site("", "stage_output_gradient", stage.hidden, Category::gradients, Holder::communication);
+  }
+  MegatronEngine(const MegatronEngine&) = delete;
+  MegatronEngine& operator=(const MegatronEngine&) = delete;
+  ~MegatronEngine() { closing_ = true; }
+
+  void load() {
+    r_.alloc(weights_);
+    r_.alloc(gradients_);
+    r_.alloc(masters_);
+  }
+  /// All micro-batches of a step. `micro_batches`: how many of them are played (see played_micro_batches).
+  void passes(std::int64_t micro_batches, const Told& told) {
+    told_ = &told;
+    micro_batches_ = micro_batches;
+    if (std::exchange(has_wide_gradients_, false)) r_.free(wide_gradients_);
+    if (stage_.stages == 1)
+      one_after_another();
+    else if (stage_.chunks.size() == 1)
+      one_forward_one_backward();
+    else
+      interleaved();
+    told_ = nullptr;
+  }
+  /// Masters and states are there for ever; the step works in place on the flat buffers. Gradients that are not fp32 are copied.
+  void optimizer_step() {
+    r_.alloc(wide_gradients_);
+    has_wide_gradients_ = true;
+    if (!has_states_) r_.alloc(states_);
+    has_states_ = true;
+  }
+
+ private:
+  /// A tensor of the schedule.
+  class Tensor {
+   public:
+    Tensor(MegatronEngine& engine, SiteRef site, Index number) : engine_(engine), site_(site), number_(number) {
+      engine_.r_.alloc(site_, number_);
+    }
+    Tensor(const Tensor&) = delete;
+    Tensor& operator=(const Tensor&) = delete;
+    ~Tensor() {
+      gradient.reset();
+      if (!engine_.closing_) engine_.r_.free(site_, number_);
+    }
+    std::shared_ptr<Tensor> gradient;  ///< .grad
+
+   private:
+    MegatronEngine& engine_;
+    SiteRef site_;
+    Index number_;
+  };
+  using Held = std::shared_ptr<Tensor>;
+  Held make(SiteRef site) { return std::make_shared<Tensor>(*this, site, Index(number_++)); }
+  /// What recv_forward and recv_backward give; nothing where there is no neighbour.
+  Held received(SiteRef site, bool comes) { return comes ? make(site) : nullptr; }
+
+  struct Chunk {
+    Held decoder_input;  ///< TransformerBlock.input_tensor: the last one stays
+    std::deque<Held> inputs, output_gradients;
+    std::int64_t released = 0;  ///< inputs that are gone
+    std::int64_t in_flight = 0;
+    bool keeps_permutation = false;
+  };
+
+  /// forward_step: the block takes the new input before it computes.
+  void forward(std::size_t chunk, const Held& input, std::int64_t micro) {
+    (*told_)(false);
+    chunks_[chunk].decoder_input = input;
+    if (!started_) start();
+    ++chunks_[chunk].in_flight;
+    if (std::exchange(chunks_[chunk].keeps_permutation, false)) r_.free(permutations_[chunk]);
+    const auto& stations = stage_.chunks[chunk]->stations;
+    for (std::size_t s = 0; s < stations.size(); ++s) players_[chunk]->play_all(s, false, Index(micro));
+  }
+  /// backward_step: the gradient of what the chunk received stays with it. The pass itself allocates the gradient that came in
+  /// and what it gives: here they only live on.
+  Held backward(std::size_t chunk, const Held& input, std::int64_t micro) {
+    (*told_)(true);
+    const auto& stations = stage_.chunks[chunk]->stations;
+    for (std::size_t s = stations.size(); s-- > 0;) players_[chunk]->play_all(s, true, Index(micro));
+    if (--chunks_[chunk].in_flight == 0) {  // the dispatchers have the last one still
+      r_.alloc(permutations_[chunk]);
+      chunks_[chunk].keeps_permutation = true;
+    }
+    if (!has_placeholders_) r_.alloc(placeholders_);
+    has_placeholders_ = true;
+    if (input == nullptr) return nullptr;
+    input->gradient = make(input_gradient_);
+    return input->gradient;
+  }
+  void start() {
+    started_ = true;
+    r_.alloc(workspace_);
+    r_.alloc(gathered_);
+    r_.alloc(tables_);
+    r_.alloc(routing_);
+  }
+
+  void one_after_another() {
+    for (std::int64_t m = 0; m < micro_batches_; ++m) {
+      forward(0, nullptr, m);
+      backward(0, nullptr, m);
+    }
+  }
+  void one_forward_one_backward();
+  void interleaved();
+  struct Neighbour {
+    bool sends = false;
+    std::size_t chunk = 0;  ///< that it sends for
+  };
+  Neighbour next_from_neighbour(const std::vector<VirtualBatch>& order, std::int64_t number, bool forward) const;
+
+  R& r_;
+  const MegatronStage& stage_;
+  EngineSites<R> sites_;
+  std::vector<std::unique_ptr<Player<R>>> players_;
+  std::vector<Chunk> chunks_;
+  SiteRef weights_, gradients_, wide_gradients_, masters_, states_, workspace_, gathered_, tables_, placeholders_;
+  SiteRef routing_;
+  std::vector<SiteRef> permutations_;
+  SiteRef input_, input_gradient_, output_, output_gradient_;
+  const Told* told_ = nullptr;
+  std::int64_t micro_batches_ = 1, number_ = 0;
+  bool has_states_ = false, has_wide_gradients_ = false, has_placeholders_ = false, started_ = false, closing_ = false;
+};
+
+/// forward_backward_pipelining_without_interleaving. A gradient that comes in is allocated by the pass that it starts; from the
+/// end of that pass on it is held here, until the name gets the next one.
+template <class R>
+void MegatronEngine<R>::one_forward_one_backward() {
+  const std::int64_t warmup = std::min(stage_.stages - stage_.stage - 1, micro_batches_);
+  const bool receives = stage_.receives[0], hands_on = stage_.hands_on[0];
+  std::deque<Held>& inputs = chunks_[0].inputs;
+  Held input, input_gradient, output_gradient;
+  Held input_of_output;  ///< the output of the last backward pass is still a name: its graph's leaf is the stage's input
+  std::int64_t back = 0;
+  for (std::int64_t m = 0; m < warmup; ++m) {
+    input = received(input_, receives);
+    forward(0, input, m);
+    inputs.push_back(input);
+  }
+  const auto take_back = [&] {
+    input = std::move(inputs.front());
+    inputs.pop_front();
+    input_of_output = input;
+    output_gradient.reset();
+    Held gradient = backward(0, input, back++);  // the gradient of the pass before is a name until this one returns
+    input_gradient = std::move(gradient);
+    output_gradient = received(output_gradient_, hands_on);
+  };
+  if (warmup < micro_batches_) input = received(input_, receives);
+  for (std::int64_t m = warmup; m < micro_batches_; ++m) {
+    forward(0, input, m);
+    inputs.push_back(input);
+    take_back();
+    if (m + 1 < micro_batches_) input = received(input_, receives);
+  }
+  input.reset();
+  while (!inputs.empty()) take_back();
+}
+
+/// recv_tensor_from_previous_stage: what comes while virtual micro-batch `number` is sent, and for which chunk.
+template <class R>
+typename MegatronEngine<R>::Neighbour MegatronEngine<R>::next_from_neighbour(const std::vector<VirtualBatch>& order,
+                                                                             std::int64_t number, bool forward) const {
+  const auto chunks = static_cast<std::int64_t>(stage_.chunks.size());
+  const auto chunk_of = [&](std::int64_t k) {
+    const std::int64_t c = order[static_cast<std::size_t>(std::min<std::int64_t>(k, std::ssize(order) - 1))].chunk;
+    return forward ? c : chunks - 1 - c;
+  };
+  const bool leads = stage_.stage == (forward ? 0 : stage_.stages - 1);
+  if (!leads) return {true, static_cast<std::size_t>(chunk_of(number + 1))};
+  const bool early = number < stage_.stages - 1;
+  const std::int64_t next = early ? chunk_of(number + 1) : chunk_of(number - (stage_.stages - 1));
+  const bool sends = !early && next != (forward ? chunks - 1 : 0);
+  return {sends, static_cast<std::size_t>(std::clamp<std::int64_t>(next + (forward ? 1 : -1), 0, chunks - 1))};
+}
+
+/// forward_backward_pipelining_with_interleaving with overlap_p2p_comm, its default: what the next forward pass needs is received
+/// in front of the backward pass, whose own output is freed behind it.
+template <class R>
+void MegatronEngine<R>::interleaved() {
+  const auto chunks = static_cast<std::int64_t>(stage_.chunks.size());
+  const std::vector<VirtualBatch> order = interleaved_order(micro_batches_, chunks, stage_.stages);
+  const std::int64_t total = std::ssize(order);
+  const std::int64_t warmup = std::min(total, 2 * (stage_.stages - stage_.stage - 1) + (chunks - 1) * stage_.stages);
+  Held input, output_gradient, input_gradient, output;
+  const auto run_forward = [&](std::int64_t k) {
+    const VirtualBatch at = order[static_cast<std::size_t>(k)];
+    const auto c = static_cast<std::size_t>(at.chunk);
+    Chunk& chunk = chunks_[c];
+    forward(c, stage_.receives[c] ? chunk.inputs[static_cast<std::size_t>(at.micro - chunk.released)] : nullptr, at.micro);
+    if (stage_.hands_on[c] && stage_.deallocates) output = make(output_);
+  };
+  const auto run_backward = [&](std::int64_t k) {
+    const VirtualBatch at = order[static_cast<std::size_t>(k)];
+    const auto c = static_cast<std::size_t>(chunks - 1 - at.chunk);
+    Chunk& chunk = chunks_[c];
+    Held given;
+    if (stage_.receives[c]) {
+      given = std::move(chunk.inputs.front());
+      chunk.inputs.pop_front();
+    }
+    ++chunk.released;
+    if (stage_.hands_on[c]) {  // from here on it belongs to the pass
+      if (output_gradient == chunk.output_gradients.front()) output_gradient.reset();
+      chunk.output_gradients.pop_front();
+    }
+    Held gradient = backward(c, given, at.micro);
+    input_gradient = std::move(gradient);
+  };
+  const auto receive_input = [&](std::int64_t k, bool comes) {
+    const Neighbour from = next_from_neighbour(order, k, true);
+    input = received(input_, comes && from.sends);
+    if (input) chunks_[from.chunk].inputs.push_back(input);
+  };
+  const auto receive_gradient = [&](const Neighbour& from) {
+    output_gradient = received(output_gradient_, from.sends);
+    if (output_gradient) chunks_[from.chunk].output_gradients.push_back(output_gradient);
+  };
+  const Neighbour first_back{stage_.hands_on.back(), static_cast<std::size_t>(chunks - 1)};
+  for (Chunk& c : chunks_) c.released = 0;
+  if (stage_.receives[0]) chunks_[0].inputs.push_back(received(input_, true));
+  for (std::int64_t k = 0; k < warmup; ++k) {
+    run_forward(k);
+    receive_input(k, k < total - 1);
+    if (k == warmup - 1 && warmup < total) receive_gradient(first_back);
+    output.reset();
+  }
+  for (std::int64_t k = 0; k < total - warmup; ++k) {
+    run_forward(k + warmup);
+    receive_input(k + warmup, k < total - warmup - 1);
+    run_backward(k);
+    receive_gradient(next_from_neighbour(order, k, false));
+    output.reset();
+  }
+  input.reset();
+  if (warmup == total) receive_gradient(first_back);
+  for (std::int64_t k = total - warmup; k < total; ++k) {
+    run_backward(k);
+    if (k < total - 1)
+      receive_gradient(next_from_neighbour(order, k, false));
+    else
+      output_gradient.reset();
+  }
+}
+
+}  // namespace oomplan

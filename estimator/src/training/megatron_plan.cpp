@@ -1,0 +1,283 @@
+#include "training/megatron_plan.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include <oomplan/units/errors.hpp>
+
+namespace oomplan {
+namespace {
+
+InputError cannot_split(const std::string& found, const std::string& why) {
+  return InputError(Problem{{}, found, "layers that the pipeline's chunks can share out evenly", {}, why});
+}
+
+/// A share of `layers` for each of `parts`, or the reason why not.
+std::int64_t share(std::int64_t layers, std::int64_t parts) {
+  if (parts == 0) return 0;
+  if (layers < 0 || layers % parts != 0)
+    throw cannot_split(fmt::format("{} layers on {} chunks", layers, parts), "Megatron itself refuses layers that do not divide");
+  return layers / parts;
+}
+
+/// Where a chunk's layers begin and how many it has.
+struct Extent {
+  std::int64_t first = 0, count = 0;
+};
+Extent extent_of(std::int64_t layers, const Trainer& t, std::int64_t stage, std::int64_t chunk) {
+  const Megatron& m = t.megatron;
+  const std::int64_t p = t.layout.pipeline, v = m.virtual_stages;
+  if (p == 1) return {0, layers};
+  if (m.first_stage_layers > 0 || m.last_stage_layers > 0) {
+    const bool uneven_first = m.first_stage_layers > 0, uneven_last = m.last_stage_layers > 0;
+    const std::int64_t rest = layers - m.first_stage_layers - m.last_stage_layers;
+    const std::int64_t stages = p - (uneven_first ? 1 : 0) - (uneven_last ? 1 : 0);
+    const std::int64_t inner = share(share(rest, stages), v);
+    const std::int64_t first = uneven_first ? share(m.first_stage_layers, v) : inner;
+    const std::int64_t last = uneven_last ? share(m.last_stage_layers, v) : inner;
+    const std::int64_t in_all = first + inner * std::max<std::int64_t>(0, p - 2) + last;
+    const std::int64_t offset = chunk * in_all + (stage == 0 ? 0 : first + (stage - 1) * inner);
+    return {offset, stage == 0 ? first : stage == p - 1 ? last : inner};
+  }
+  const std::int64_t counted = layers + (m.embedding_in_split ? 1 : 0) + (m.loss_in_split ? 1 : 0);
+  const std::int64_t each = share(share(counted, p), v);
+  Extent e{chunk * (counted / v) + stage * each, each};
+  const bool first = stage == 0 && chunk == 0, last = stage == p - 1 && chunk == v - 1;
+  if (m.embedding_in_split) (first ? e.count : e.first) -= 1;
+  if (m.loss_in_split && last) e.count -= 1;
+  return e;
+}
+
+/// Parameters of one layer on a rank, and the shapes of its matrices.
+class Counter {
+ public:
+  Counter(const Architecture& a, const ChunkOptions& o) : a_(a), o_(o) {}
+  MegatronParameters out;
+  std::set<std::pair<std::int64_t, std::int64_t>> shapes;
+
+  void matrix(std::int64_t rows, std::int64_t columns) {
+    out.dense += rows * columns;
+    shapes.insert({rows, columns});
+  }
+  void norm(NormKind kind, std::int64_t width) { out.dense += kind == NormKind::layer ? 2 * width : width; }
+  void layer(const Layer& l) {
+    attention(l);
+    feed_forward(l);
+  }
+
+ private:
+  void attention(const Layer& l) {
+    const Mixer& m = l.mixer;
+    const std::int64_t t = o_.te.tensor;
+    if (m.kind == MixerKind::mla) return latent_attention(l);
+    const std::int64_t projected = (m.heads + 2 * m.kv_heads) * m.head_dim / t;
+    norm(l.norm, a_.hidden);
+    matrix(projected, a_.hidden);
+    if (m.q_bias) out.dense += projected;
+    matrix(a_.hidden, m.heads * m.head_dim / t);
+    if (m.out_bias) out.dense += a_.hidden;
+    if (m.qk_norm == QkNorm::head) {
+      norm(l.norm, m.head_dim);
+      norm(l.norm, m.head_dim);
+    }
+  }
+  /// Down-projections are on every rank.
+  void latent_attention(const Layer& l) {
+    const Mixer& m = l.mixer;
+    const std::int64_t heads = m.heads / o_.te.tensor, width = m.nope_head_dim + m.rope_head_dim;
+    norm(l.norm, a_.hidden);
+    if (m.q_lora_rank > 0) {
+      matrix(m.q_lora_rank, a_.hidden);
+      norm(l.norm, m.q_lora_rank);
+    }
+    matrix(heads * width, m.q_lora_rank > 0 ? m.q_lora_rank : a_.hidden);
+    matrix(m.kv_lora_rank + m.rope_head_dim, a_.hidden);
+    norm(l.norm, m.kv_lora_rank);
+    matrix(heads * (m.nope_head_dim + m.value_head_dim), m.kv_lora_rank);
+    matrix(a_.hidden, heads * m.value_head_dim);
+  }
+  void feed_forward(const Layer& l) {
+    const FeedForward& f = l.feed_forward;
+    norm(l.norm, a_.hidden);
+    if (f.kind == FeedForwardKind::moe) return experts(f);
+    const std::int64_t width = f.width / o_.te.tensor, inner = f.kind == FeedForwardKind::gated ? 2 * width : width;
+    matrix(inner, a_.hidden);
+    matrix(a_.hidden, width);
+    if (f.bias) out.dense += inner + a_.hidden;
+  }
+
+  void experts(const FeedForward& f) {
+    const std::int64_t width = f.expert_width / o_.expert_tensor, local = f.experts / o_.expert;
+    out.dense += f.experts * a_.hidden;  // the router's matrix has a gradient of its own
+    out.experts += local * 3 * width * a_.hidden;
+    shapes.insert({2 * width, a_.hidden});
+    shapes.insert({a_.hidden, width});
+    if (f.shared_width == 0) return;
+    matrix(2 * f.shared_width / o_.te.tensor, a_.hidden);
+    matrix(a_.hidden, f.shared_width / o_.te.tensor);
+  }
+
+  const Architecture& a_;
+  const ChunkOptions& o_;
+};
+
+bool has_experts(const Architecture& a, int run) {
+  return a.runs[static_cast<std::size_t>(run)].layer.feed_forward.kind == FeedForwardKind::moe;
+}
+
+/// Checkpoints of a chunk with experts inside.
+std::int64_t recomputed_runs(const Architecture& a, const ChunkOptions& o) {
+  const auto n = static_cast<std::size_t>(std::max<std::int64_t>(1, o.settings.recompute_layers));
+  std::int64_t out = 0;
+  if (o.settings.recompute_method == RecomputeMethod::block) {
+    for (std::size_t i = 0; i < std::min(static_cast<std::size_t>(o.settings.recompute_layers), o.layers.size()); ++i)
+      out += has_experts(a, o.layers[i]) ? 1 : 0;
+    return out;
+  }
+  for (std::size_t first = 0; first < o.layers.size(); first += n) {
+    bool any = false;
+    for (std::size_t i = first; i < std::min(first + n, o.layers.size()); ++i) any = any || has_experts(a, o.layers[i]);
+    out += any ? 1 : 0;
+  }
+  return out;
+}
+
+/// The model's table of angles, one for each chunk; with latent attention every layer has cosines and sines of its own.
+Bytes rotary_tables(const Architecture& a, const ChunkOptions& o, std::int64_t tokens) {
+  std::int64_t shared = 0, own = 0;
+  for (const auto& run : a.runs)
+    if (run.layer.mixer.kind == MixerKind::attention) shared = std::max(shared, run.layer.mixer.rotary_dim);
+  for (const int run : o.layers) {
+    const Mixer& m = a.runs[static_cast<std::size_t>(run)].layer.mixer;
+    if (m.kind == MixerKind::mla) own += 2 * m.rope_head_dim;
+  }
+  return bytes_of(tokens * (shared + own), DType::fp32);
+}
+
+}  // namespace
+
+std::int64_t megatron_vocab(const Architecture& a, const Trainer& t) {
+  const std::int64_t unit = 128 * t.layout.tensor;
+  return (a.vocab + unit - 1) / unit * unit;
+}
+
+std::vector<std::vector<int>> megatron_layers(const Architecture& a, const Trainer& t, std::int64_t stage) {
+  std::vector<int> runs;
+  for (std::size_t r = 0; r < a.runs.size(); ++r)
+    runs.insert(runs.end(), static_cast<std::size_t>(a.runs[r].count), static_cast<int>(r));
+  std::vector<std::vector<int>> out;
+  const std::int64_t chunks = t.layout.pipeline > 1 ? t.megatron.virtual_stages : 1;
+  for (std::int64_t c = 0; c < chunks; ++c) {
+    const Extent e = extent_of(static_cast<std::int64_t>(runs.size()), t, stage, c);
+    if (e.count < 1) throw cannot_split(fmt::format("a chunk of {} layers", e.count), "not supported yet: chunks without layers");
+    out.emplace_back(runs.begin() + e.first, runs.begin() + e.first + e.count);
+  }
+  return out;
+}
+
+std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& t, std::int64_t stage) {
+  std::vector<ChunkOptions> out;
+  const auto layers = megatron_layers(a, t, stage);
+  for (std::size_t c = 0; c < layers.size(); ++c) {
+    ChunkOptions o;
+    o.layers = layers[c];
+    o.first = stage == 0 && c == 0;
+    o.last = stage == t.layout.pipeline - 1 && c == layers.size() - 1;
+    o.te.tensor = t.layout.tensor;
+    o.te.sequence_parallel = t.megatron.sequence_parallel && t.layout.tensor > 1;
+    o.te.fused_gradients = t.megatron.gradient_accumulation_fusion;
+    o.te.several_sequences = t.sequences_per_micro_batch > 1;
+    o.te.attention = t.megatron.attention;
+    o.te.context = t.layout.context;
+    o.te.exchange = t.megatron.context_exchange;
+    o.recompute = t.recompute;
+    o.settings = t.megatron;
+    o.padded_vocab = megatron_vocab(a, t);
+    o.expert = t.layout.expert;
+    o.expert_tensor = t.layout.expert_tensor;
+    out.push_back(std::move(o));
+  }
+  return out;
+}
+
+MegatronParameters megatron_parameters(const Architecture& a, const std::vector<ChunkOptions>& chunks) {
+  Counter counter(a, chunks.front());
+  for (const auto& chunk : chunks) {
+    for (const int run : chunk.layers) counter.layer(a.runs[static_cast<std::size_t>(run)].layer);
+    const std::int64_t rows = chunk.padded_vocab / chunk.te.tensor;
+    if (chunk.first) counter.out.dense += rows * a.hidden + a.position_rows * a.hidden;
+    if (chunk.last) {
+      counter.norm(a.final_norm, a.hidden);
+      counter.matrix(rows, a.hidden);
+    }
+  }
+  if (chunks.front().te.fused_gradients)
+    for (const auto& [rows, columns] : counter.shapes) counter.out.placeholders += bytes_of(rows * columns, DType::bf16);
+  return counter.out;
+}
+
+MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::int64_t stage, std::int64_t micro_batches) {
+  const auto chunks = megatron_chunks(a, t, stage);
+  MegatronStage s;
+  s.stage = stage;
+  s.stages = t.layout.pipeline;
+  s.micro_batches = std::max<std::int64_t>(1, micro_batches);
+  s.deallocates = t.megatron.deallocate_outputs;
+  const TeOptions& te = chunks.front().te;
+  s.counts.b = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
+  const std::int64_t tokens = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch;
+  const std::int64_t whole = ceil_div(tokens, t.layout.context);
+  s.counts.s = ceil_div(whole, te.sequence_parallel ? te.tensor : 1);
+  s.hidden = bytes_of(s.counts.b * s.counts.s * a.hidden, DType::bf16);
+  for (const auto& chunk : chunks) {
+    s.chunks.push_back(make_chunk_tape(a, chunk));
+    s.receives.push_back(!chunk.first);
+    s.hands_on.push_back(!chunk.last);
+    s.tables += rotary_tables(a, chunk, whole);
+    if (chunk.last && te.sequence_parallel) s.gathered = bytes_of(s.counts.b * whole * a.hidden, DType::bf16);
+  }
+  const MegatronParameters n = megatron_parameters(a, chunks);
+  const Layout& l = t.layout;
+  const auto split = [&](std::int64_t ranks) { return t.megatron.distributed_optimizer ? ranks : 1; };
+  const std::int64_t dense_ranks = split(l.data * l.context);
+  const std::int64_t expert_ranks = split(std::max<std::int64_t>(1, l.world() / (l.expert_tensor * l.expert * l.pipeline)));
+  const auto held = [&](DType format) {
+    return bytes_of(ceil_div(n.dense, dense_ranks), format) + bytes_of(ceil_div(n.experts, expert_ranks), format);
+  };
+  s.weights = bytes_of(n.dense + n.experts, DType::bf16);
+  s.gradients = bytes_of(n.dense + n.experts, t.reduce);
+  s.masters = held(DType::fp32);
+  s.states = 2 * held(DType::fp32);
+  s.wide_gradients = t.reduce == DType::fp32 ? 0 : held(DType::fp32);
+  s.placeholders = n.placeholders;
+  // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes, sm90 and later
+  s.workspace = 32 * kMiB + kKiB;
+  bool grouped = false;
+  for (const auto& chunk : chunks) {
+    Bytes maps = 0;
+    for (const int run : chunk.layers) {
+      if (!has_experts(a, run)) continue;
+      grouped = true;
+      const FeedForward& f = a.runs[static_cast<std::size_t>(run)].layer.feed_forward;
+      const std::int64_t routed = s.counts.b * s.counts.s;
+      // MoEAlltoAllTokenDispatcher keeps the last probabilities, the routing map and the map of the permutation
+      s.routing += bytes_of(routed * f.experts, t.megatron.router) + bytes_of(routed * f.experts, DType::boolean);
+      maps += bytes_of(routed * (2 * f.experts + 1), DType::fp32);
+    }
+    // under a checkpoint nothing else keeps the map; and the probabilities of the last recomputation keep its graph, whose leaf
+    // is the checkpoint's input, with a gradient
+    const bool full = t.recompute == Recompute::full;
+    const std::int64_t recomputed = full ? recomputed_runs(a, chunk) : 0;
+    s.routing += full ? maps : 0;
+    s.permutations.push_back(full ? 2 * s.hidden * recomputed : maps);
+  }
+  // one more for each stream of the grouped product (transformer_engine/pytorch/module/base.py:
+  // get_multi_stream_cublas_workspace)
+  constexpr int kStreams = 4;
+  s.workspaces = grouped ? 1 + kStreams : 1;
+  return s;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,56 @@
+// What a rank of one pipeline stage of Megatron-core holds and does, resolved.
+//
+// megatron-core 0.16.1: megatron/core/distributed/param_and_grad_buffer.py, optimizer/distrib_optimizer.py,
+// transformer/transformer_layer.py (get_transformer_layer_offset), transformer/transformer_block.py (get_num_layers_to_build).
+//
+// Legend: N parameters of the rank, D ranks that share masters and states: data x context, of experts those that hold the same
+// ones.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include <oomplan/job.hpp>
+
+#include "catalog/architecture.hpp"
+#include "layers/megatron.hpp"
+
+namespace oomplan {
+
+/// Rows of a split vocabulary: a multiple of 128 for every rank (make_vocab_size_divisible_by).
+std::int64_t megatron_vocab(const Architecture&, const Trainer&);
+
+/// Layers of every chunk of a stage, as runs of the Architecture. Throws InputError when they cannot be dealt out.
+std::vector<std::vector<int>> megatron_layers(const Architecture&, const Trainer&, std::int64_t stage);
+
+/// The options of every chunk of a stage.
+std::vector<ChunkOptions> megatron_chunks(const Architecture&, const Trainer&, std::int64_t stage);
+
+struct MegatronParameters {
+  std::int64_t dense = 0, experts = 0;  ///< of this rank
+  Bytes placeholders = 0;  ///< one 16-bit gradient for each shape of a matrix: what autograd is handed with fused sums
+};
+MegatronParameters megatron_parameters(const Architecture&, const std::vector<ChunkOptions>&);
+
+/// One stage: what lives from step to step, and its passes.
+struct MegatronStage {
+  std::int64_t stage = 0, stages = 1;
+  std::vector<std::shared_ptr<const Tape>> chunks;
+  std::vector<bool> receives;  ///< the chunk's input comes from another chunk
+  std::vector<bool> hands_on;  ///< its output goes to another chunk
+  TokenCounts counts;
+  std::int64_t micro_batches = 1;
+  Bytes weights = 0, gradients = 0, masters = 0, states = 0;
+  Bytes placeholders = 0;
+  Bytes workspace = 0;              ///< of Transformer Engine's matrix products
+  int workspaces = 1;               ///< how many: grouped products have their own
+  Bytes routing = 0;                ///< what the dispatchers of all layers keep of the last tokens: probabilities and map
+  std::vector<Bytes> permutations;  ///< of each chunk: what its dispatchers keep of the last micro-batch when none is in flight
+  Bytes gathered = 0;               ///< the buffer in which output layers gather their input
+  Bytes tables = 0;                 ///< rotary tables, one for each chunk
+  Bytes hidden = 0;                 ///< hidden states between two stages
+  Bytes wide_gradients = 0;         ///< with 16-bit gradients: their fp32 shards, from the step to the next zero_grad
+  bool deallocates = true;
+};
+MegatronStage make_megatron_stage(const Architecture&, const Trainer&, std::int64_t stage, std::int64_t micro_batches);
+
+}  // namespace oomplan
