@@ -56,6 +56,8 @@ double tolerance(const TrainingCase& c, const std::string& phase) {
     return t.megatron.virtual_stages > 1 ? 0.45 : 0.002;
   }
   if (t.layout.context > 1 && last.mixer.kind == MixerKind::mla) return 0.4;
+  if (last.mixer.kind == MixerKind::mla && t.megatron.attention == TeAttention::unfused) return phase == "forward" ? 0.27 : 0.01;
+  if (last.mixer.kind == MixerKind::mla && t.recompute == Recompute::selective) return 0.01;
   return t.recompute == Recompute::full && last.feed_forward.kind == FeedForwardKind::moe ? 0.11 : 0.005;
 }
 
@@ -81,7 +83,7 @@ TEST_CASE("megatron: every phase of an executed step") {
     const MegatronParameters n = megatron_parameters(*made.architecture, chunks);
     CHECK(n.dense + n.experts == row["parameters"].get<std::int64_t>());
   }
-  CHECK(executed_stages().size() >= 150);
+  CHECK(executed_stages().size() >= 172);
   MESSAGE(executed_stages().size() << " rows, worst peak " << worst << " % (" << worst_row << ")");
 }
 
@@ -99,7 +101,7 @@ TEST_CASE("megatron: a layer saves the tensors that were saved") {
     CHECK(want == got);
     ++compared;
   }
-  CHECK(compared >= 104);
+  CHECK(compared >= 118);
 }
 
 /// The first executed row with so many stages and chunks, its settings changed.
@@ -230,7 +232,11 @@ TEST_CASE("megatron: what is not described is refused by name") {
   };
   CHECK(why([](TrainingCase&) {}).empty());
   CHECK(why([](TrainingCase& c) { c.trainer.recompute = Recompute::selective; }) ==
-        "Megatron's selective recomputation is not supported yet");
+        "selective recomputation without recompute_modules is Megatron's core_attn: not supported yet");
+  CHECK(why([](TrainingCase& c) {
+          c.trainer.recompute = Recompute::selective;
+          c.trainer.megatron.recompute_modules = {"mlp", "moe_act"};
+        }) == "Megatron's recomputation of moe_act is not supported yet");
   const auto with = [&](auto&& edit) {
     return why([&](TrainingCase& c) {
       Architecture a = *c.architecture;
@@ -238,7 +244,7 @@ TEST_CASE("megatron: what is not described is refused by name") {
       c.architecture = std::make_shared<const Architecture>(std::move(a));
     });
   };
-  CHECK(with([](Architecture& a) { a.tied = true; }) == "Megatron with tied embeddings is not supported yet");
+  CHECK(with([](Architecture& a) { a.tied = true; }).empty());  // the first and the last stage have a copy each
   CHECK(with([](Architecture& a) { a.runs[0].layer.mixer.kind = MixerKind::mamba2; }) ==
         "Megatron with layers other than attention is not supported yet");
   CHECK(with([](Architecture& a) { a.runs[0].layer.norm_place = NormPlace::post; }) ==
