@@ -12,6 +12,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "estimate/figures.hpp"
+#include "job/knobs.hpp"
 #include "training/megatron.hpp"
 
 namespace {
@@ -249,6 +250,42 @@ TEST_CASE("megatron: what is not described is refused by name") {
         "Megatron with layers other than attention is not supported yet");
   CHECK(with([](Architecture& a) { a.runs[0].layer.norm_place = NormPlace::post; }) ==
         "this architecture under Megatron is not supported yet");
+}
+
+TEST_CASE("megatron: its settings are read and written by name, and belong to it alone") {
+  Job job;
+  job.kind = JobKind::sft;
+  job.roles.emplace_back();
+  job.roles[0].name = "trainer";
+  job.roles[0].kind = RoleKind::trainer;
+  const std::vector<std::pair<std::string, std::string>> settings{{"sequence_parallel", "true"},
+                                                                  {"virtual_stages", "4"},
+                                                                  {"first_stage_layers", "3"},
+                                                                  {"last_stage_layers", "2"},
+                                                                  {"embedding_in_split", "true"},
+                                                                  {"loss_in_split", "true"},
+                                                                  {"attention", "flash"},
+                                                                  {"recompute_method", "block"},
+                                                                  {"recompute_layers", "2"},
+                                                                  {"recompute_modules", "[layernorm, mlp]"},
+                                                                  {"cross_entropy", "te"},
+                                                                  {"context_exchange", "a2a"},
+                                                                  {"gradient_accumulation_fusion", "false"},
+                                                                  {"distributed_optimizer", "false"},
+                                                                  {"deallocate_outputs", "false"},
+                                                                  {"expert_capacity", "1.5"},
+                                                                  {"permute_fusion", "false"},
+                                                                  {"router_dtype", "fp32"}};
+  CHECK_THROWS_AS(set(job, "trainer.sequence_parallel", "true"), InputError);  // the role runs FSDP2
+  job.roles[0].engine = EngineKind::megatron;
+  for (const auto& [key, value] : settings) {
+    CAPTURE(key);
+    CHECK(get(job, "trainer." + key) != value);
+    set(job, "trainer." + key, value);
+    CHECK(get(job, "trainer." + key) == value);
+    CHECK_THROWS_AS(set(job, "trainer." + key, "[x"), InputError);
+  }
+  CHECK(settings.size() == 18);
 }
 
 }  // namespace
