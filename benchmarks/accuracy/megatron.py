@@ -115,13 +115,14 @@ def executed_job(row: Row) -> Row:
     for key, what in NOT_YET.items():
         if key in row:
             raise not_yet(what)
-    if row["arch"].get("tied"):
-        raise not_yet("Megatron with tied embeddings")
+    if row["arch"].get("tied") and row["pp"] == 1:
+        raise not_yet("Megatron with tied embeddings on one stage")
     recompute = recompute_of(row["recompute"])
-    if recompute["recompute"] == "selective":
-        raise not_yet("Megatron's selective recomputation")
-    if row["attention"] == "unfused":
-        raise not_yet("Megatron's unfused attention")
+    modules = set(recompute.get("recompute_modules", []))
+    for module in sorted(modules & {"core_attn", "moe_act", "mla_up_proj"}):
+        raise not_yet(f"Megatron's recomputation of {module}")
+    if "layernorm" in modules and (row["arch"].get("moe") or row["arch"].get("mla")):
+        raise not_yet("Megatron's recomputation of norms that stand alone")
     if row["arch"].get("moe") and not row.get("permute_fusion"):
         raise not_yet("Megatron's experts without the fused permutation")
     trainer: Row = {

@@ -12,6 +12,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "estimate/figures.hpp"
+#include "job/knobs.hpp"
 #include "training/megatron.hpp"
 
 namespace {
@@ -56,6 +57,8 @@ double tolerance(const TrainingCase& c, const std::string& phase) {
     return t.megatron.virtual_stages > 1 ? 0.45 : 0.002;
   }
   if (t.layout.context > 1 && last.mixer.kind == MixerKind::mla) return 0.4;
+  if (last.mixer.kind == MixerKind::mla && t.megatron.attention == TeAttention::unfused) return phase == "forward" ? 0.27 : 0.01;
+  if (last.mixer.kind == MixerKind::mla && t.recompute == Recompute::selective) return 0.01;
   return t.recompute == Recompute::full && last.feed_forward.kind == FeedForwardKind::moe ? 0.11 : 0.005;
 }
 
@@ -81,7 +84,7 @@ TEST_CASE("megatron: every phase of an executed step") {
     const MegatronParameters n = megatron_parameters(*made.architecture, chunks);
     CHECK(n.dense + n.experts == row["parameters"].get<std::int64_t>());
   }
-  CHECK(executed_stages().size() >= 150);
+  CHECK(executed_stages().size() >= 172);
   MESSAGE(executed_stages().size() << " rows, worst peak " << worst << " % (" << worst_row << ")");
 }
 
@@ -99,7 +102,7 @@ TEST_CASE("megatron: a layer saves the tensors that were saved") {
     CHECK(want == got);
     ++compared;
   }
-  CHECK(compared >= 104);
+  CHECK(compared >= 118);
 }
 
 /// The first executed row with so many stages and chunks, its settings changed.
@@ -230,7 +233,11 @@ TEST_CASE("megatron: what is not described is refused by name") {
   };
   CHECK(why([](TrainingCase&) {}).empty());
   CHECK(why([](TrainingCase& c) { c.trainer.recompute = Recompute::selective; }) ==
-        "Megatron's selective recomputation is not supported yet");
+        "selective recomputation without recompute_modules is Megatron's core_attn: not supported yet");
+  CHECK(why([](TrainingCase& c) {
+          c.trainer.recompute = Recompute::selective;
+          c.trainer.megatron.recompute_modules = {"mlp", "moe_act"};
+        }) == "Megatron's recomputation of moe_act is not supported yet");
   const auto with = [&](auto&& edit) {
     return why([&](TrainingCase& c) {
       Architecture a = *c.architecture;
@@ -238,11 +245,47 @@ TEST_CASE("megatron: what is not described is refused by name") {
       c.architecture = std::make_shared<const Architecture>(std::move(a));
     });
   };
-  CHECK(with([](Architecture& a) { a.tied = true; }) == "Megatron with tied embeddings is not supported yet");
+  CHECK(with([](Architecture& a) { a.tied = true; }).empty());  // the first and the last stage have a copy each
   CHECK(with([](Architecture& a) { a.runs[0].layer.mixer.kind = MixerKind::mamba2; }) ==
         "Megatron with layers other than attention is not supported yet");
   CHECK(with([](Architecture& a) { a.runs[0].layer.norm_place = NormPlace::post; }) ==
         "this architecture under Megatron is not supported yet");
+}
+
+TEST_CASE("megatron: its settings are read and written by name, and belong to it alone") {
+  Job job;
+  job.kind = JobKind::sft;
+  job.roles.emplace_back();
+  job.roles[0].name = "trainer";
+  job.roles[0].kind = RoleKind::trainer;
+  const std::vector<std::pair<std::string, std::string>> settings{{"sequence_parallel", "true"},
+                                                                  {"virtual_stages", "4"},
+                                                                  {"first_stage_layers", "3"},
+                                                                  {"last_stage_layers", "2"},
+                                                                  {"embedding_in_split", "true"},
+                                                                  {"loss_in_split", "true"},
+                                                                  {"attention", "flash"},
+                                                                  {"recompute_method", "block"},
+                                                                  {"recompute_layers", "2"},
+                                                                  {"recompute_modules", "[layernorm, mlp]"},
+                                                                  {"cross_entropy", "te"},
+                                                                  {"context_exchange", "a2a"},
+                                                                  {"gradient_accumulation_fusion", "false"},
+                                                                  {"distributed_optimizer", "false"},
+                                                                  {"deallocate_outputs", "false"},
+                                                                  {"expert_capacity", "1.5"},
+                                                                  {"permute_fusion", "false"},
+                                                                  {"router_dtype", "fp32"}};
+  CHECK_THROWS_AS(set(job, "trainer.sequence_parallel", "true"), InputError);  // the role runs FSDP2
+  job.roles[0].engine = EngineKind::megatron;
+  for (const auto& [key, value] : settings) {
+    CAPTURE(key);
+    CHECK(get(job, "trainer." + key) != value);
+    set(job, "trainer." + key, value);
+    CHECK(get(job, "trainer." + key) == value);
+    CHECK_THROWS_AS(set(job, "trainer." + key, "[x"), InputError);
+  }
+  CHECK(settings.size() == 18);
 }
 
 }  // namespace

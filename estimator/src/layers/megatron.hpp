@@ -6,6 +6,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "layers/tape.hpp"
@@ -25,6 +26,9 @@ struct ChunkOptions {
   std::int64_t expert = 1, expert_tensor = 1;
   bool operator==(const ChunkOptions&) const = default;
 };
+
+/// Is the module named among those whose inside is computed again?
+bool recomputes(const ChunkOptions&, std::string_view module);
 
 /// Why the model cannot be run so; "" when it can.
 std::string unsupported_chunk(const Architecture&, const ChunkOptions&);

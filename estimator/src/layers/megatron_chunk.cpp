@@ -244,15 +244,25 @@ void refuse_unsupported(const Architecture& a, const ChunkOptions& o) {
 
 }  // namespace
 
+bool recomputes(const ChunkOptions& o, std::string_view module) {
+  const auto& names = o.settings.recompute_modules;
+  return o.recompute == Recompute::selective && std::find(names.begin(), names.end(), module) != names.end();
+}
+
 std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
-  if (a.tied) return "Megatron with tied embeddings is not supported yet";
-  if (o.recompute == Recompute::selective) return "Megatron's selective recomputation is not supported yet";
-  if (o.te.attention == TeAttention::unfused) return "Megatron's unfused attention is not supported yet";
+  if (a.tied && o.first && o.last) return "Megatron with tied embeddings on one stage is not supported yet";
   if (o.te.context > 1 && o.te.attention != TeAttention::fused)
     return "Megatron's context parallelism without the fused attention is not supported yet";
+  if (o.recompute == Recompute::selective && o.settings.recompute_modules.empty())
+    return "selective recomputation without recompute_modules is Megatron's core_attn: not supported yet";
+  for (const std::string_view module : {"core_attn", "moe_act", "mla_up_proj"})
+    if (recomputes(o, module)) return "Megatron's recomputation of " + std::string(module) + " is not supported yet";
   for (const auto& run : a.runs) {
     const Mixer& m = run.layer.mixer;
     const FeedForward& f = run.layer.feed_forward;
+    // dense layers have their norms inside of the first products, which nothing discards
+    if (recomputes(o, "layernorm") && (m.kind == MixerKind::mla || f.kind == FeedForwardKind::moe))
+      return "Megatron's recomputation of norms that stand alone is not supported yet";
     if (m.kind == MixerKind::mla && m.index_heads > 0) return "Megatron with a sparse-attention indexer is not supported yet";
     if (m.kind != MixerKind::attention && m.kind != MixerKind::mla)
       return "Megatron with layers other than attention is not supported yet";

@@ -94,7 +94,10 @@ Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, c
     hidden = bias_dropout_add(g, out, x, drops, "self_attn_bda");
   }
   const bool moe = layer.feed_forward.kind == FeedForwardKind::moe;
-  const Tensor out = moe ? run_megatron_moe(g, a, layer, o, hidden) : mlp(g, a, layer, o, hidden);
+  const auto dense = [&](const Tensor& in) { return mlp(g, a, layer, o, in); };
+  const Tensor out = moe                    ? run_megatron_moe(g, a, layer, o, hidden)
+                     : recomputes(o, "mlp") ? g.checkpoint_reentrant(hidden, dense)
+                                            : dense(hidden);
   return bias_dropout_add(g, out, hidden, drops, "mlp_bda");
 }
 

@@ -225,12 +225,15 @@ Tensor run_megatron_moe(Eager& g, const Architecture& a, const Layer& layer, con
   const FeedForward& f = layer.feed_forward;
   const Sizes s = sizes_of(a, f, o);
   const Tensor normed = te_norm(g, x, layer.norm, "pre_mlp_layernorm");
-  Tensor shared;
-  if (f.shared_width > 0) shared = shared_experts(g, a, f, o, normed);
-  Routing routing = route(g, f, o, s, normed);
-  Tensor output = routed(g, s, o, normed, std::move(routing.probabilities));
-  if (!shared) return output;
-  return add(g, output, shared, "with_shared_experts");
+  const auto body = [&g, &a, &f, &o, s](const Tensor& in) {  // runs again in backward
+    Tensor shared;
+    const auto always = [&g, &a, &f, &o](const Tensor& given) { return shared_experts(g, a, f, o, given); };
+    if (f.shared_width > 0) shared = recomputes(o, "shared_experts") ? g.checkpoint_reentrant(in, always) : always(in);
+    Routing routing = route(g, f, o, s, in);
+    Tensor output = routed(g, s, o, in, std::move(routing.probabilities));
+    return shared ? add(g, output, shared, "with_shared_experts") : output;
+  };
+  return recomputes(o, "moe") ? g.checkpoint_reentrant(normed, body) : body(normed);
 }
 
 }  // namespace oomplan

@@ -22,6 +22,7 @@ struct TeOptions {
   bool fused_gradients = true;  ///< weight gradients are added up inside of the product
   bool several_sequences = false;
   TeAttention attention = TeAttention::fused;
+  bool attention_dropout = false;
   std::int64_t context = 1;
   ContextExchange exchange = ContextExchange::p2p;
   bool operator==(const TeOptions&) const = default;

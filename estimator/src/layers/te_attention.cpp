@@ -88,6 +88,61 @@ Tensor exchanged(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, co
   return back;
 }
 
+/// A copy whose gradient has the shape of what was copied.
+Tensor copied(Eager& g, const Tensor& x, Shape shape, const std::string& name) {
+  Tensor y = g.make(name, std::move(shape), x.dtype);
+  const Shape before = x.shape;
+  g.record(y, "Copy", {&x},
+           [&g, before, name](Gradients) { return Gradients{gradient(g, (name + "_backward").c_str(), before, DType::bf16)}; });
+  return y;
+}
+
+/// UnfusedDotProductAttention: keys and values of all heads, scores, probabilities; the mask is inside of the softmax's kernel,
+/// whose backward pass works in place.
+Tensor unfused(Eager& g, const Tensor& query, const Tensor& key, const Tensor& value, const TeOptions& o) {
+  const Dim tokens = query.shape[0], heads = query.shape[2];
+  const Shape square{B, heads, tokens, tokens};
+  Tensor k = key, v = value;
+  if (!(key.shape[2] == heads)) {
+    k = copied(g, key, {tokens, B, heads, key.shape[3]}, "attention.k_repeated");
+    v = copied(g, value, {tokens, B, heads, value.shape[3]}, "attention.v_repeated");
+  }
+  Tensor scores;
+  {
+    Tensor empty = g.make("attention.scores_empty", square, DType::bf16, Category::temporaries);
+    scores = g.make("attention.scores", square, DType::bf16);
+  }
+  if (g.will_record({&query, &k})) {
+    Saved sq = g.save(query), sk = g.save(k);
+    g.record(scores, "BaddbmmBackward0", {&query, &k}, [&g, sq, sk](Gradients) {
+      Gradients grads;
+      grads.push_back(gradient(g, "attention_backward.q", sq.get().shape, DType::bf16));
+      grads.push_back(gradient(g, "attention_backward.k", sk.get().shape, DType::bf16));
+      return grads;
+    });
+  }
+  Tensor probabilities = g.make("attention.probabilities", square, DType::bf16);
+  if (g.will_record({&scores})) {
+    Saved saved = g.save(probabilities);
+    g.record(probabilities, "ScaledUpperTriangMaskedSoftmax", {&scores}, [saved](Gradients in) {
+      (void)saved.get();
+      return in;
+    });
+  }
+  if (o.attention_dropout) probabilities = dropout(g, std::move(probabilities), "attention.dropped");
+  Tensor product = g.make("attention.product", {B, heads, tokens, value.shape[3]}, DType::bf16);
+  if (g.will_record({&probabilities, &v})) {
+    Saved sp = g.save(probabilities), sv = g.save(v);
+    g.record(product, "BmmBackward0", {&probabilities, &v}, [&g, sp, sv](Gradients) {
+      Gradients grads;
+      grads.push_back(gradient(g, "attention_backward.probabilities", sp.get().shape, DType::bf16));
+      grads.push_back(gradient(g, "attention_backward.v", sv.get().shape, DType::bf16));
+      return grads;
+    });
+  }
+  return copied(g, product, {tokens, B, heads, value.shape[3]}, "attention.out");
+}
+
 }  // namespace
 
 Tensor te_attention(Eager& g, const Tensor& query, const Tensor& key, const Tensor& value, bool view, const TeOptions& o) {
@@ -98,6 +153,7 @@ Tensor te_attention(Eager& g, const Tensor& query, const Tensor& key, const Tens
     const Tensor v = view ? te_contiguous(g, value, "v_contiguous") : value;
     return exchanged(g, query, key, v, out_shape);
   }
+  if (o.attention == TeAttention::unfused) return unfused(g, query, key, value, o);
   if (o.attention == TeAttention::flash) {
     // flash-attention 2 has one width for all: values are padded to it, the output is cut
     const bool pads = !(width == query.shape[3]);

@@ -127,6 +127,10 @@ bool has_experts(const Architecture& a, int run) {
   return a.runs[static_cast<std::size_t>(run)].layer.feed_forward.kind == FeedForwardKind::moe;
 }
 
+std::int64_t expert_layers(const Architecture& a, const ChunkOptions& o) {
+  return std::count_if(o.layers.begin(), o.layers.end(), [&](int run) { return has_experts(a, run); });
+}
+
 /// Checkpoints of a chunk with experts inside.
 std::int64_t recomputed_runs(const Architecture& a, const ChunkOptions& o) {
   const auto n = static_cast<std::size_t>(std::max<std::int64_t>(1, o.settings.recompute_layers));
@@ -190,6 +194,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.te.fused_gradients = t.megatron.gradient_accumulation_fusion;
     o.te.several_sequences = t.sequences_per_micro_batch > 1;
     o.te.attention = t.megatron.attention;
+    o.te.attention_dropout = a.attention_dropout > 0;
     o.te.context = t.layout.context;
     o.te.exchange = t.megatron.context_exchange;
     o.recompute = t.recompute;
@@ -268,8 +273,9 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     }
     // under a checkpoint nothing else keeps the map; and the probabilities of the last recomputation keep its graph, whose leaf
     // is the checkpoint's input, with a gradient
-    const bool full = t.recompute == Recompute::full;
-    const std::int64_t recomputed = full ? recomputed_runs(a, chunk) : 0;
+    const bool alone = recomputes(chunk, "moe");
+    const bool full = t.recompute == Recompute::full || alone;
+    const std::int64_t recomputed = alone ? expert_layers(a, chunk) : full ? recomputed_runs(a, chunk) : 0;
     s.routing += full ? maps : 0;
     s.permutations.push_back(full ? 2 * s.hidden * recomputed : maps);
   }

@@ -252,8 +252,8 @@ constexpr Traits kPhi{
     .adjust = phi_layer,
 };
 
-/// Megatron-LM's own GPT (megatron/training/arguments.py, 0.16.1) where nothing is asked for: LayerNorm, biases, GELU, a learned table of
-/// positions, untied. No checkpoint of transformers is so: a config.json with these keys describes it.
+/// Megatron-LM's own GPT (megatron/training/arguments.py, 0.16.1) where nothing is asked for: LayerNorm, biases, GELU, a learned
+/// table of positions, untied. No checkpoint of transformers is so: a config.json with these keys describes it.
 void megatron_positions(const Fields&, const Traits&, Architecture& out) { out.position_rows = out.max_positions; }
 
 constexpr Traits kMegatronGpt{
@@ -273,9 +273,11 @@ constexpr Traits kMegatronGpt{
 };
 
 constexpr Family kGptLikeFamilies[] = {
-    {"gpt2", "", gpt2()},    {"gptj", "", kGptJ}, {"gpt_neox", "", kNeoX},         {"opt", "", kOpt}, {"bloom", "", kBloom},
-    {"falcon", "", kFalcon}, {"mpt", "", mpt()},  {"starcoder2", "", kStarcoder2}, {"phi", "", kPhi},
-    {"megatron_gpt", "", kMegatronGpt},
+    {"gpt2", "", gpt2()},    {"gptj", "", kGptJ},
+    {"gpt_neox", "", kNeoX}, {"opt", "", kOpt},
+    {"bloom", "", kBloom},   {"falcon", "", kFalcon},
+    {"mpt", "", mpt()},      {"starcoder2", "", kStarcoder2},
+    {"phi", "", kPhi},       {"megatron_gpt", "", kMegatronGpt},
 };
 
 }  // namespace
