@@ -41,7 +41,11 @@ def alst_job(row: Row) -> Row:
         "sequences_per_micro_batch": row["micro_batch"],
         "sequence_tokens": row["seq_len"],
         "micro_batches": 1,
-        "zero": {"stage": 3, "offload_optimizer": "optimizer states to cpu" in offload, "offload_parameters": "params to cpu" in offload},
+        "zero": {
+            "stage": 3,
+            "offload_optimizer": "optimizer states to cpu" in offload,
+            "offload_parameters": "params to cpu" in offload,
+        },
     }
     if "liger" in words(row, "loss_kernel"):
         # model type liger: swiglu is left out where the MLP is tiled (arctic_training/model/liger_factory.py)

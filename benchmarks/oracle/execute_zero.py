@@ -102,7 +102,7 @@ def residents(storages: Any) -> None:
 
     for found in gc.get_objects():
         try:
-            if not isinstance(found, torch.Tensor):
+            if not isinstance(found, torch.Tensor) or found.device.type == "meta":
                 continue
             storage = found.untyped_storage()
         except ReferenceError:
@@ -179,7 +179,9 @@ def main() -> None:
         told = subprocess.run(command, env=os.environ | place, capture_output=True, text=True, check=True).stdout
         peaks = json.loads(next(line for line in told.splitlines() if line.startswith("peaks "))[6:])
         checkpointing, zero, micro_batches = run
-        name = "/".join([f"zero{zero['stage']}", *(f"{key}={value}" for key, value in zero.items() if key != "stage"), checkpointing])
+        name = "/".join(
+            [f"zero{zero['stage']}", *(f"{key}={value}" for key, value in zero.items() if key != "stage"), checkpointing]
+        )
         row = {"id": f"{name}/{micro_batches}", "config": "llama", "job": job_of(*run)}
         lines.append(row | {"source": f"{versions} executed on the fake process group", "peaks": peaks})
         print(name, peaks, flush=True)
