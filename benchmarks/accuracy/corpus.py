@@ -46,6 +46,8 @@ def schema_of(row: Row) -> str:
         return "measured_training"
     if isinstance(row.get("measured"), dict) and "engine" in row:
         return "measured_inference"
+    if "numbers_bytes" in row and "raw_message" in row:
+        return "oom_incidents"
     if "peak_reserved" in row and "segment_events" in row:
         return "snapshot"
     if "device_peak_bytes" in row and isinstance(row.get("knobs"), dict):

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from colocated import rl_cases
 from corpus import CannotExpress, Case, Row, gpu_table, rows_of, schema_of
 from counts import model_cases
+from incidents import PRINTED, incident_cases
 from megatron import megatron_cases
 from serving import inference_cases
 from snapshots import replay_figures, snapshot_cases
@@ -35,6 +36,7 @@ MAPPERS: dict[str, Callable[[Row, Path], list[Case]]] = {
     "measured_training": measured_cases,
     "measured_inference": inference_cases,
     "measured_rl": rl_cases,
+    "oom_incidents": incident_cases,
     "models": model_cases,
     "snapshot": snapshot_cases,
 }
@@ -73,6 +75,7 @@ def group_of(schema: str, row: Row, field: str | None) -> str:
         "measured_training": "group",
         "measured_inference": "engine",
         "measured_rl": "phase",
+        "oom_incidents": "framework",
         "models": "kind",
         "oracle_megatron": "impl",
     }
@@ -149,7 +152,7 @@ class Library:
         except ValueError as error:
             raise CannotExpress(reason_of(error)) from error
         refusal = figures.get("refusal")
-        if refusal and case.metric != "weights":
+        if refusal and case.metric not in ("weights", *PRINTED):
             raise CannotExpress("the engine would refuse to start: " + str(refusal).split(":", maxsplit=1)[0])
         return int(figures[case.figure])
 
@@ -275,6 +278,7 @@ TITLES = {
     "measured_training": "Published measurements of training",
     "measured_inference": "Servers: what they logged at start-up",
     "measured_rl": "RL on one GPU",
+    "oom_incidents": "Servers that refused to start: what they printed",
     "models": "Parameter counts",
     "snapshot": "Recorded runs of the CUDA caching allocator, requests replayed",
 }

@@ -18,50 +18,126 @@ VLLM = {
 }
 SGLANG = {"weights": ("weights_gb", GIB), "kv_tokens": ("max_total_num_tokens", 1)}
 
+# Dates of the releases' tags, for logs that name a day: the newest release of that day. sgl-project/sglang; vllm-project/vllm up
+# to 0.10.0, after that the first log of a release.
+RELEASES = {
+    "sglang": (("2025-07-05", "0.4.9"), ("2025-09-11", "0.5.2"), ("2025-10-23", "0.5.4"), ("2026-05-16", "0.5.12"),
+               ("2026-06-10", "0.5.13"), ("2026-06-25", "0.5.14"), ("2026-07-09", "0.5.15"), ("2026-07-24", "0.5.16"),
+               ("2026-08-20", "0.5.18")),
+    "vllm": (("2024-10-14", "0.6.3"), ("2024-12-17", "0.6.5"), ("2025-02-20", "0.7.3"), ("2026-07-06", "0.24.0")),
+}  # fmt: skip
+
 
 def version_of(row: Row) -> str:
-    """The first release that is named: "0.19.0", the one before a development build, the older one of two."""
+    """The first release that is named ("0.19.0"; the older one of two), else the newest of the day that is named."""
     said = str(row.get("engine_version") or "")
     if any(word in said.lower() for word in ("fork", "ktransformers")):
         raise CannotExpress("a fork of the engine is not supported yet")
     found = re.search(r"(?<![\d.])(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)(?![\d])", said)
-    if not found:
-        raise CannotExpress("the engine's version is not stated")
-    return found.group(1)
+    if found:
+        return found.group(1)
+    day = re.search(r"20\d\d-\d\d(-\d\d)?", said)
+    if day:
+        date = day.group(0) if day.group(1) else f"{day.group(0)}-01"
+        older = [release for since, release in RELEASES[str(row.get("engine"))] if since <= date]
+        if older and (
+            older[-1] != RELEASES[str(row.get("engine"))][-1][1] or row.get("engine") == "sglang" or date > "2026-07-06"
+        ):
+            return older[-1]
+    raise CannotExpress("the engine's version is not stated")
 
 
-def weight_format(row: Row) -> str:
-    quantisation = " ".join(str(row.get(key) or "") for key in ("quantization", "model", "notes")).lower()
+def scheme(bits: int, kind: str, **more: Any) -> Row:
+    weights = {"num_bits": bits, "type": kind, **more}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
+
+
+# Words of a row's quantisation and of its model's name, and the quantization_config that checkpoints of that name have.
+SCHEMES: tuple[tuple[tuple[str, ...], Row], ...] = (
+    (("mxfp4",), {"quant_method": "mxfp4"}),
+    (("fp8 block",), {"quant_method": "fp8", "weight_block_size": [128, 128]}),
+    (("gptq",), {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True}),
+    (("compressed-tensors", "fp8-dynamic"), scheme(8, "float", strategy="channel")),
+    (("compressed-tensors", "w8a8"), scheme(8, "int", strategy="channel")),
+)
+
+
+# Words by which a row names the quant_method of a config.json: a name of the model can lead to the file of another checkpoint.
+OWN_WORDS = {
+    "fp8": ("fp8",),
+    "modelopt": ("nvfp4", "fp4"),
+    "compressed-tensors": ("compressed-tensors",),
+    "mxfp4": ("mxfp4",),
+    "awq": ("awq",),
+    "gptq": ("gptq",),
+}
+
+
+def with_quantization(config: Row, row: Row) -> Row:
+    """The config.json with the formats that the row names, where the file that is known has none."""
+    inner = config.get("text_config")
+    own = config.get("quantization_config") or (inner.get("quantization_config") if isinstance(inner, dict) else None)
     if not row.get("quantization"):
-        return {"float16": "fp16", "float32": "fp32"}.get(str(row.get("dtype")), "bf16")
-    if "awq" in quantisation:
-        raise CannotExpress("which parts an AWQ checkpoint leaves in 16 bits is not stated")
-    for words, name in (
-        (("mxfp4",), "mxfp4"),
-        (("nvfp4", "fp4"), "nvfp4"),
-        (("w8a8", "fp8"), "fp8"),
-        (("w4a16", "gptq", "int4"), "int4"),
-    ):
-        if any(word in quantisation for word in words):
-            return name
+        said = f"{row.get('model')} {row.get('notes')}".lower()
+        if any(word in said for word in ("4-bit", "4bit", "low-bit", "awq", "nvfp4")):
+            raise CannotExpress("the quantisation is not understood")
+        if own and row.get("dtype") is not None and "fp8" not in said:
+            return without_quantization(config)
+        return config
+    words = " ".join(str(row.get(key) or "") for key in ("quantization", "model")).lower()
+    if own and any(word in words for word in OWN_WORDS.get(str(own.get("quant_method") or own.get("quant_algo")), ())):
+        if any(isinstance(value, dict) and "_first" in value for value in own.values()):
+            if own.get("quant_method") != "fp8":
+                raise CannotExpress("the list of modules in 16 bits is cut short")
+            own = {key: value for key, value in own.items() if not (isinstance(value, dict) and "_first" in value)}
+        return {**without_quantization(config), "quantization_config": own}
+    for needed, answer in SCHEMES:
+        if all(word in words for word in needed):
+            return {**without_quantization(config), "quantization_config": answer}
+    if "awq" in words or "w4a16" in words or "int4" in words:
+        raise CannotExpress("which parts a 4-bit checkpoint leaves in 16 bits is not stated")
     raise CannotExpress("the quantisation is not understood")
 
 
-def server_job(row: Row) -> Row:
+def without_quantization(config: Row) -> Row:
+    out = {key: value for key, value in config.items() if key != "quantization_config"}
+    if isinstance(out.get("text_config"), dict):
+        out["text_config"] = {key: value for key, value in out["text_config"].items() if key != "quantization_config"}
+    return out
+
+
+def flag_of(row: Row, name: str) -> str:
+    """The value of "name=value" or "--name value" in the row's flags; "" when it is not there."""
+    found = re.search(rf"\b{name.replace('_', '[-_]')}[= ]([^\s\],;]+)", str(row.get("flags") or ""))
+    return found.group(1) if found else ""
+
+
+def drafts(row: Row) -> Row:
+    """The tokens that are guessed ahead, by the model's own blocks only."""
+    said = str(row.get("speculative") or "")
+    if not said or said == "None":
+        return {}
+    found = re.fullmatch(r"(?:mtp|nextn)[- ]?(\d*)", said.lower())
+    if not found:
+        raise CannotExpress(f"speculative decoding with {said} is not supported yet")
+    return {"draft_tokens": int(found.group(1) or 1)}
+
+
+def server_of(row: Row) -> Row:
     engine = str(row.get("engine"))
     if engine not in ("vllm", "sglang"):
         raise CannotExpress(f"the engine {engine} is not supported yet")
-    if engine == "vllm" and row.get("engine_gen") == "V0":
-        raise CannotExpress("vLLM V0 is not supported yet")
-    if row.get("speculative"):
-        raise CannotExpress("speculative decoding is not supported yet")
+    flags = str(row.get("flags") or "").lower()
+    if "patched" in flags:
+        raise CannotExpress("a patched build of the engine is not supported yet")
     if (row.get("dp") or 1) != 1:
         raise CannotExpress("data-parallel attention is not supported yet")
-    server: Row = {"engine": f"{engine} {version_of(row)}"}
-    if "swa" in str(row.get("flags") or "") and "ratio" in str(row.get("flags")):
-        raise CannotExpress("swa-full-tokens-ratio is not supported yet")
+    if "decode-context-parallel" in flags:
+        raise CannotExpress("decode context parallelism is not supported yet")
     tensor, pipeline = int(row.get("tp") or 1), int(row.get("pp") or 1)
-    server["layout"] = f"t{tensor}" + (f"p{pipeline}" if pipeline > 1 else "")
+    expert = int(row.get("ep") or 1) if not isinstance(row.get("ep"), bool) else 1
+    server: Row = {"engine": f"{engine} {version_of(row)}", **drafts(row)}
+    server["layout"] = f"t{tensor}" + (f"p{pipeline}" if pipeline > 1 else "") + (f"e{expert}" if expert > 1 else "")
     names = {"max_model_len": "max_model_len", "max_num_batched_tokens": "batched_tokens", "max_num_seqs": "max_running_requests"}
     for theirs, ours in names.items():
         if isinstance(row.get(theirs), int):
@@ -69,50 +145,88 @@ def server_job(row: Row) -> Row:
     fraction = "gpu_memory_utilization" if engine == "vllm" else "mem_fraction_static"
     if row.get(fraction) is not None:
         server[fraction] = row[fraction]
+    if engine == "sglang":
+        if ratio := flag_of(row, "swa_full_tokens_ratio"):
+            server["swa_full_tokens_ratio"] = float(ratio)
+        if page := flag_of(row, "page_size"):
+            server["page_tokens"] = int(page)
     server["enforce_eager"] = bool(row.get("enforce_eager"))
-    apart: Row = {"weights": weight_format(row)}
-    kv = str(row.get("kv_cache_dtype") or "auto")
-    if kv.startswith("fp8"):
+    return server
+
+
+def server_job(row: Row, figure_needs_gpu: bool) -> Row:
+    apart: Row = {}
+    if str(row.get("dtype")) in ("float16", "float32"):
+        apart["weights"] = {"float16": "fp16", "float32": "fp32"}[str(row["dtype"])]
+    if str(row.get("kv_cache_dtype") or "auto").startswith("fp8"):
         apart["kv"] = "fp8"
     total = row.get("gpu_total_gib")
     if isinstance(total, (int, float)):
         apart["total_bytes"] = round(total * GIB)
-    return {
-        "gpus": f"{tensor * pipeline} x {find_gpu(row.get('gpu'))}",
-        "model": str(row.get("model")),
-        "server": server,
-        "apart": apart,
-    }
+    server = server_of(row)
+    gpus = int(row.get("tp") or 1) * int(row.get("pp") or 1)
+    try:
+        gpu = find_gpu(row.get("gpu"))
+    except CannotExpress:
+        if figure_needs_gpu:
+            raise
+        gpu = "H100-80GB"  # bytes of weights and of a token are the same on every card
+    return {"gpus": f"{gpus} x {gpu}", "model": str(row.get("model")), "server": server, "apart": apart}
 
 
-def unstated(row: Row) -> str:
+def model_of(row: Row) -> str:
+    """The model's name without the remarks that stand beside it."""
+    name = str(row.get("model") or "").split(" (")[0].split("; ")[0].strip()
+    return re.sub(r"^(GLM-[\d.]+) .*$", r"zai-org/\1", re.sub(r" (NVFP4|class|family|FP4)$", "", name))
+
+
+def config_of(row: Row, corpus: Path) -> Row:
+    if not row.get("model"):
+        raise CannotExpress("the model is not named")
+    return find_config(model_of(row), corpus)
+
+
+def unstated(row: Row, metric: str) -> str:
     """What the cache depends on and the row does not say; "" when it says all."""
     if row.get("completeness") == "full":
         return ""
-    needed = [
-        "gpu_memory_utilization" if row.get("engine") == "vllm" else "mem_fraction_static",
-        "max_model_len",
-        "max_num_batched_tokens",
-    ]
-    missing = [key for key in needed if row.get(key) is None]
+    first = row.get("engine_gen") == "V0"  # its batch follows from the context
+    needed = ["gpu_memory_utilization" if row.get("engine") == "vllm" else "mem_fraction_static", "max_model_len"]
+    if row.get("engine") == "vllm" and not first:
+        needed.append("max_num_batched_tokens")
+    missing = [key for key in needed if row.get(key) is None and not (key == "max_model_len" and row.get("engine") == "sglang")]
     return f"{missing[0]} is not stated" if missing else ""
+
+
+def case_of(row: Row, corpus: Path, metric: str, value: int) -> Case:
+    figure = "kv_tokens" if metric == "tokens_of_pool" else metric
+    try:
+        missing = unstated(row, metric) if metric not in ("weights", "tokens_of_pool") else ""
+        job = server_job(row, metric not in ("weights", "tokens_of_pool"))
+        config = config_of(row, corpus)
+        if metric == "tokens_of_pool":
+            config = without_quantization(config)
+            job["server"]["kv_cache_memory"] = f"{round(row['measured']['available_kv_gib'] * GIB)}B"
+        else:
+            if "offload" in str(row.get("flags") or "").lower():
+                raise CannotExpress("weights in host memory are not supported yet")
+            config = with_quantization(config, row)
+            if missing:
+                raise CannotExpress(missing)
+    except CannotExpress as reason:
+        return Case(row["id"], metric, value, "serving", {}, "", figure, str(reason))
+    return Case(row["id"], metric, value, "serving", job, json.dumps(config), figure)
 
 
 def inference_cases(row: Row, corpus: Path) -> list[Case]:
     measured = row["measured"]
     table = VLLM if row.get("engine") == "vllm" else SGLANG
-    job: Row = {}
-    why_not, config = "", ""
-    try:
-        job = server_job(row)
-        config = json.dumps(find_config(row.get("model"), corpus))
-    except CannotExpress as reason:
-        why_not = str(reason)
     out = []
     for metric, (key, unit) in table.items():
         value: Any = measured.get(key)
-        if not isinstance(value, (int, float)) or value <= 0:
-            continue
-        reason_here = why_not or (unstated(row) if metric != "weights" else "")
-        out.append(Case(row["id"], metric, round(value * unit), "serving", job, config, metric, reason_here))
+        if isinstance(value, (int, float)) and value > 0:
+            out.append(case_of(row, corpus, metric, round(value * unit)))
+    pool = measured.get("available_kv_gib")
+    if row.get("engine") == "vllm" and isinstance(pool, (int, float)) and pool > 0 and measured.get("kv_tokens"):
+        out.append(case_of(row, corpus, "tokens_of_pool", int(measured["kv_tokens"])))
     return out

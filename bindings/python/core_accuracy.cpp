@@ -34,6 +34,9 @@ void bind_accuracy(py::module_& module) {
         out["kv_tokens"] = f.kv_tokens;
         out["profile_peak"] = f.profile_peak;
         out["graphs"] = f.graphs;
+        out["requested"] = f.requested;
+        out["request_bytes"] = f.request_bytes;
+        out["longest"] = f.longest;
         out["refusal"] = f.refusal;
         out["device"] = all.device;
         return out;

@@ -71,6 +71,7 @@ int run_read(const Call&);
 int run_snapshot(const Call&);
 int run_model(const Call&);
 int run_op(const Call&);
+int run_serve(const Call&);
 int run_gpus(const Call&);
 int run_facts(const Call&);
 int run_version(const Call&);

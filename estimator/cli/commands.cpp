@@ -67,11 +67,15 @@ constexpr std::array<OptionRow, 6> kOp{{
     {"retain-graph", "", "backward(retain_graph=True)"},
     {"gpu", "KIND", "kind of GPU (default H100-80GB): workspaces and some buffers depend on it"},
 }};
+constexpr std::array<OptionRow, 2> kServe{{
+    {"engine-version", "V", "release of the engine: 0.19.1 (default: the newest that is known)"},
+    {"gpu", "KIND", "kind of GPU (default H100-80GB; `oomplan gpus` lists them)"},
+}};
 constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for this version of the engine"}}};
 
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
-constexpr std::array<Command, 12> kCommands{{
+constexpr std::array<Command, 13> kCommands{{
     {"estimate", "FILE [key=value ...]", "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
      "Exit status: 0 fits, 1 does not fit, 2 the input is wrong.\n\n"
@@ -119,6 +123,13 @@ constexpr std::array<Command, 12> kCommands{{
      "  oomplan model qwen2.5-7b\n"
      "  oomplan model ./my-model/config.json --parameters\n",
      kModel, 1, run_model},
+    {"serve", "[--gpu KIND] -- vllm serve MODEL ...", "what a server would log when it starts, from its own command line",
+     "Behind -- stands the command as it would be typed, variables in front included: vllm serve, or python -m\n"
+     "sglang.launch_server. Nothing is started. Where it does not fit, changed commands that do are printed.\n"
+     "Exit status: 0 starts and fits, 1 does not, 2 the command is wrong or has what is not supported yet.\n\n"
+     "  oomplan serve --gpu h100 -- vllm serve Qwen/Qwen3-32B -tp 2 --max-model-len 32k\n"
+     "  oomplan serve --engine-version 0.5.10 -- python -m sglang.launch_server --model-path Qwen/Qwen3-8B\n",
+     kServe, kAny, run_serve},
     {"op", "[NAME size=number ...]", "what one operator takes by itself: a norm, an MLP, a loss",
      "Called again and again, as a benchmark does; gradients stay. Without NAME: the operators, who implements them, their "
      "sizes.\n\n"

@@ -13,7 +13,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("OOMPLAN_PROGRAM", str(ROOT / "build" / "oomplan"))
 JOB = ROOT / "examples" / "grpo.yaml"
-COMMANDS = ["estimate", "explain", "advise", "search", "read", "snapshot", "model", "op", "gpus", "facts", "version", "help"]
+COMMANDS = [
+    "estimate",
+    "explain",
+    "advise",
+    "search",
+    "read",
+    "snapshot",
+    "model",
+    "serve",
+    "op",
+    "gpus",
+    "facts",
+    "version",
+    "help",
+]
 
 
 def run(*arguments: str, text: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -265,8 +265,16 @@ struct Server {
   std::int64_t max_model_len = 0;   ///< context length; 0: the model's
   std::int64_t batched_tokens = 0;  ///< chunked_prefill_size, max_num_batched_tokens; 0: the engine's own
   DType weights = DType::bf16, kv = DType::bf16;
-  bool eager = false;            ///< no CUDA graphs
-  std::int64_t sleep_level = 0;  ///< released between phases on shared GPUs: 0 never, 1, 2
+  bool as_stored = true;          ///< a quantised checkpoint is served as it lies, `weights` is what the rest has
+  bool eager = false;             ///< no CUDA graphs
+  double swa_ratio = 0;           ///< swa_full_tokens_ratio; 0: the engine's own
+  double state_ratio = 0;         ///< mamba_full_memory_ratio; 0: the engine's own
+  bool uniform_windows = false;   ///< sliding-window layers keep all tokens: disable_hybrid_kv_cache_manager, .._swa_memory
+  Bytes kv_cache_bytes = 0;       ///< kv_cache_memory_bytes: the cache, whatever the share; 0: the share decides
+  std::int64_t page_tokens = 0;   ///< block_size, page_size; 0: the engine's own
+  std::int64_t graph_batch = 0;   ///< largest captured batch: cuda_graph_max_bs, max_cudagraph_capture_size; 0: the engine's own
+  std::int64_t draft_tokens = 0;  ///< guessed ahead by the model's own MTP blocks: num_speculative_tokens; 0: none
+  std::int64_t sleep_level = 0;   ///< released between phases on shared GPUs: 0 never, 1, 2
   AdapterSlots lora;
   bool operator==(const Server&) const = default;
 };

@@ -15,6 +15,7 @@
 
 #include <oomplan/units/dtype.hpp>
 
+#include "catalog/quantization.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan {
@@ -178,7 +179,7 @@ struct Architecture {
   Mtp mtp;
   Tower tower;
   DType dtype = DType::bf16;  ///< of the checkpoint
-  std::string quantization;   ///< quantization_config.quant_method; "" when none
+  Quantization quantization;  ///< how the checkpoint stores its matrices; method "": not quantised
   double attention_dropout = 0, hidden_dropout = 0, embedding_dropout = 0;
   bool operator==(const Architecture&) const = default;
 

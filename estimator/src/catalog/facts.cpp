@@ -182,4 +182,11 @@ std::vector<std::string> Facts::known_versions(std::string_view engine) const {
   return {out.begin(), out.end()};
 }
 
+std::string Facts::answering(std::string_view engine, std::string_view version) const {
+  for (const Fact& row : rows_)
+    if (row.engine == engine && row.fact == "budget_rule" && version_matches(version, row.versions)) return std::string(version);
+  const auto known = known_versions(engine);
+  return !known.empty() && version_matches(version, ">" + known.back()) ? known.back() : std::string();
+}
+
 }  // namespace oomplan

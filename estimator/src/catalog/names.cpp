@@ -188,6 +188,7 @@ constexpr Names kLeafNames[] = {
     {.model_type = "mistral3", .stem = "language_model.model.", .head = "language_model.lm_head"},
     {.model_type = "ministral3", .stem = "language_model.model.", .head = "language_model.lm_head"},
     {.model_type = "internvl_chat", .stem = "language_model.model.", .head = "language_model.lm_head"},
+    {.model_type = "kimi_vl", .stem = "language_model.model.", .head = "language_model.lm_head"},
     {.model_type = "kimi_k25", .stem = "language_model.model.", .head = "language_model.lm_head"},
     {.model_type = "llama4",
      .stem = "language_model.model.",

@@ -53,10 +53,16 @@ DType dtype_of(const Fields& fields, DType otherwise) {
   fields.refuse(key, list_of(valid), "", nearest(text, valid));
 }
 
-std::string quantization_of(const Fields& fields) {
+Quantization quantization_of(const Fields& fields) {
   const auto quantization = fields.object_if("quantization_config");
-  if (!quantization) return "";
-  return quantization->text_or(present_key(*quantization, "quant_method|quant_algo"), "unnamed");
+  Quantization out = quantization ? read_quantization(*quantization) : Quantization{};
+  if (fields.text_or("expert_dtype", "") == "fp4" && !out.parts.empty()) {  // DeepSeek V4: e2m1 with a ue8m0 scale for 32
+    WeightFormat experts{DType::mxfp4};
+    experts.group = 32;
+    experts.scale_bits = 8;
+    out.parts.push_back({experts, {"experts"}});
+  }
+  return out;
 }
 
 /// The outer tie_word_embeddings is the one that transformers applies to a model of two halves.
@@ -78,7 +84,7 @@ Architecture read_wrapped(const Fields& outer, const Wrapper& wrapper) {
   out.dtype = dtype_of(outer, dtype_of(text, out.dtype));
   read_outer_tie(outer, out);
   out.quantization = quantization_of(outer);
-  if (out.quantization.empty()) out.quantization = quantization_of(text);
+  if (out.quantization.method.empty()) out.quantization = quantization_of(text);
   const auto tower = wrapper.tower_key.empty() ? std::nullopt : outer.object_if(wrapper.tower_key);
   if (tower && wrapper.tower != nullptr) out.tower = wrapper.tower(*tower, outer);
   return out;

@@ -224,7 +224,7 @@ ServingFigures serving_figures(const ServingCase& c, const Catalog& catalog) {
   const ServerModel model = server_model(*c.architecture, c.engine, c.server);
   ServerPoint point = point_of(c.server);
   point.logprobs = c.logprobs;
-  const ServerPlan server = plan(model, resolve(catalog.facts(), c.engine, c.server.version, c.gpu, model), point);
+  const ServerPlan server = plan(model, resolve(catalog.facts(), c.engine, c.server, c.gpu, model), point);
   PeakRecorder r;
   const ServerSites sites = make_sites(r, server);
   for (const ServerPhase phase : {ServerPhase::load, ServerPhase::start, ServerPhase::generate}) record(r, server, sites, phase);

@@ -93,8 +93,10 @@ void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeS
 
 void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   const Role& role = *run.role;
-  run.model = server_model(*role.architecture, role.engine, role.server);
-  run.facts = resolve(catalog.facts(), role.engine, role.server.version, catalog.gpu(job.cluster.gpu), run.model);
+  Server server = role.server;
+  server.as_stored = server.as_stored && role.kind == RoleKind::server;  // a rollout gets its trainer's weights
+  run.model = server_model(*role.architecture, role.engine, server);
+  run.facts = resolve(catalog.facts(), role.engine, server, catalog.gpu(job.cluster.gpu), run.model);
   run.point = point_of(role.server);
   run.point.logprobs = job.kind == JobKind::rl;
   const std::int64_t replicas = std::max<std::int64_t>(1, role.server.layout.data);

@@ -5,6 +5,7 @@
 
 #include <oomplan/oomplan.hpp>
 
+#include "catalog/catalog.hpp"
 #include "frontends/assemble.hpp"
 
 namespace oomplan {
@@ -17,5 +18,7 @@ struct NativeText {
 };
 /// Throws InputError when the text is no YAML; everything else is collected.
 NativeText read_native(const Source&);
+/// The job that a framework's own command line or file says, already in our spelling. Throws InputError with all problems.
+Reading reading_of(NativeText, const std::string& file, const Catalog&);
 
 }  // namespace oomplan

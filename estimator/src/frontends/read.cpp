@@ -84,7 +84,7 @@ Reading finish(NativeText text, const std::string& file, const Catalog& catalog,
   stop_at(std::move(text.problems));
   stop_at(problems(made.job, catalog, framework ? &notes : nullptr));
   for (auto& note : made.notes) notes.push_back(std::move(note));
-  for (auto& note : remarks(made.job)) notes.push_back(std::move(note));
+  for (auto& note : remarks(made.job, catalog.facts())) notes.push_back(std::move(note));
   return {std::move(made.job), std::move(notes)};
 }
 
@@ -216,6 +216,10 @@ std::string facts_json(const Source& source) {
                              {},
                              "facts are read from frameworks' files"});
   return areal::facts_json(areal::read_areal(source));
+}
+
+Reading reading_of(NativeText text, const std::string& file, const Catalog& catalog) {
+  return finish(std::move(text), file, catalog, true);
 }
 
 Reading default_job(std::string_view model, std::int64_t gpus, std::string_view gpu, const Catalog* given) {

@@ -118,15 +118,20 @@ void add_adapter_slots(ServerModel& m, const Architecture& a, const Server& serv
   const Slots slots(a, m.engine, server);
   const Bytes one = bytes_of(lora.slots * lora.rank, m.compute);  // of an element of every slot
   std::size_t at = 0;
-  std::int64_t left = m.runs.empty() ? 0 : m.runs[0].count;
+  std::int64_t left = 0;  // layers of the model's run `at` that are not looked at yet
   for (const LayerRun& run : a.runs) {
     const Widths w = slots.of(run.layer);
-    ServerLayer& kind = m.kinds[static_cast<std::size_t>(m.runs[at].kind)];
-    kind.adapters_replicated = one * w.whole;
-    kind.adapters = one * w.split;
-    kind.adapters_kv_head = one * w.kv_head;
-    left -= run.count;
-    if (left == 0 && ++at < m.runs.size()) left = m.runs[at].count;
+    for (std::int64_t layers = run.count; layers > 0 && at < m.runs.size();) {
+      if (left == 0) left = m.runs[at].count;
+      ServerLayer& kind = m.kinds[static_cast<std::size_t>(m.runs[at].kind)];
+      kind.adapters_replicated = one * w.whole;
+      kind.adapters = one * w.split;
+      kind.adapters_kv_head = one * w.kv_head;
+      const std::int64_t step = std::min(layers, left);
+      layers -= step;
+      left -= step;
+      if (left == 0) ++at;
+    }
   }
   const Bytes table = one * (a.vocab + a.hidden);
   if (slots.table("embed_tokens")) m.adapters_embedding = table;

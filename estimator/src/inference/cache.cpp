@@ -45,9 +45,34 @@ std::int64_t group_size(const Stage& s, double ratio) {
   return static_cast<double>(most) < ratio * static_cast<double>(least) ? most : least;
 }
 
+bool keeps_all(const CacheBucket& b) { return b.kind == CacheKind::full || b.kind == CacheKind::latent; }
+
+/// Layers that all keep every token are one group, however wide each is (UniformTypeKVCacheSpecs, 0.11 to 0.24): a page has room
+/// for its tokens in all of them. Sparse attention's indexers make such layers.
+Pages one_group(const Stage& s, std::int64_t tokens) {
+  Pages out;
+  out.tokens = tokens;
+  out.count = 1;
+  out.all_groups = 1;
+  Group& g = out.groups[0];
+  g.bucket = s.buckets[0];
+  g.bucket.layers = 1;
+  g.bucket.token = 0;
+  g.page_tokens = tokens;
+  g.groups = 1;
+  for (int i = 0; i < s.bucket_count; ++i) {
+    const CacheBucket& b = s.buckets[static_cast<std::size_t>(i)];
+    g.bucket.token += b.layers * b.token;
+  }
+  out.page = tokens * g.bucket.token;
+  return out;
+}
+
 Pages pages_of(const Stage& s, const ServerFacts& f) {
   Pages out;
   out.tokens = page_tokens_of(s, f);
+  if (s.bucket_count > 1 && std::all_of(s.buckets.begin(), s.buckets.begin() + s.bucket_count, keeps_all))
+    return one_group(s, out.tokens);
   for (int i = 0; i < s.bucket_count; ++i) {
     const CacheBucket& b = s.buckets[static_cast<std::size_t>(i)];
     out.page = std::max(out.page, b.kind == CacheKind::state ? b.conv + b.recurrent : out.tokens * b.token);
@@ -65,14 +90,15 @@ Pages pages_of(const Stage& s, const ServerFacts& f) {
 }
 
 /// Pages that one request of S tokens holds at its worst moment, in every group of its kind.
-std::int64_t request_pages(const Group& g, std::int64_t S, std::int64_t T) {
+std::int64_t request_pages(const Group& g, const CacheAsk& ask) {
+  const std::int64_t S = std::max<std::int64_t>(1, ask.max_model_len), T = ask.batched_tokens;
   switch (g.bucket.kind) {
     case CacheKind::sliding:
       return ceil_div(std::min(g.bucket.window - 1 + T, S), g.page_tokens) + 1;
     case CacheKind::chunked:
       return ceil_div(std::min(g.bucket.window + T, S), g.page_tokens);
     case CacheKind::state:
-      return 1;
+      return 1 + ask.draft_tokens;
     default:
       return ceil_div(S, g.page_tokens);
   }
@@ -108,7 +134,7 @@ CachePool vllm_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& as
   std::int64_t per_request = 0;
   for (int i = 0; i < p.count; ++i) {
     const Group& g = p.groups[static_cast<std::size_t>(i)];
-    per_request += g.groups * request_pages(g, std::max<std::int64_t>(1, ask.max_model_len), ask.batched_tokens);
+    per_request += g.groups * request_pages(g, ask);
     const bool grows = g.bucket.kind == CacheKind::full || g.bucket.kind == CacheKind::latent;
     if (grows) out.token += g.groups * p.size * p.page / g.page_tokens;
   }
@@ -122,6 +148,16 @@ CachePool vllm_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& as
                                            static_cast<double>(ask.max_model_len));
   } else {
     out.tokens = out.pages / p.all_groups * p.tokens;
+  }
+  return out;
+}
+
+Bytes request_of_all_layers(const Stage& all, const ServerFacts& f, const CacheAsk& ask) {
+  const Pages p = pages_of(f.uniform_swa ? without_windows(all) : all, f);
+  Bytes out = 0;
+  for (int i = 0; i < p.count; ++i) {
+    const Group& g = p.groups[static_cast<std::size_t>(i)];
+    out += g.bucket.layers * request_pages(g, ask) * p.page;
   }
   return out;
 }

@@ -19,10 +19,13 @@ struct CachePool {
 struct CacheAsk {
   Bytes budget = 0;
   std::int64_t max_model_len = 0, max_running = 0, batched_tokens = 0;
+  std::int64_t draft_tokens = 0;  ///< guessed ahead; each keeps a state of its own
 };
 
 /// vLLM: groups of layers share pages (vllm/v1/core/kv_cache_utils.py, 0.10 to 0.24).
 CachePool vllm_pool(const Stage&, const ServerFacts&, const CacheAsk&);
+/// vLLM up to 0.15: bytes that one request of ask.max_model_len is said to need, layer by layer. `all`: a stage of all layers.
+Bytes request_of_all_layers(const Stage& all, const ServerFacts&, const CacheAsk& ask);
 /// SGLang: one pool, or one for full and one for sliding-window layers, or one beside recurrent states
 /// (sglang/srt/model_executor/model_runner_kv_cache_mixin.py, 0.5.10).
 CachePool sglang_pool(const Stage&, const ServerFacts&, const CacheAsk&);

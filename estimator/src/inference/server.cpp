@@ -54,9 +54,17 @@ class Planner {
     p_.max_model_len = at_.max_model_len > 0 ? at_.max_model_len : m_.max_positions;
     p_.batched_tokens = at_.batched_tokens != 0 ? at_.batched_tokens : f_.batched_tokens;
     if (p_.batched_tokens < 0) p_.batched_tokens = f_.prefill_tokens;  // chunked prefill is off
+    if (at_.batched_tokens == 0 && f_.budget == BudgetRule::first_engine) p_.batched_tokens = whole_prompts();
     p_.max_running = at_.max_running > 0 ? at_.max_running : f_.max_running;
     p_.fraction = at_.fraction > 0 ? at_.fraction : own_fraction();
     p_.page_tokens = f_.page_tokens;
+  }
+
+  /// vLLM V0 prefills in chunks above 32,768 positions only, and images never; else a batch holds the longest prompt
+  /// (vllm/engine/arg_utils.py create_engine_config, vllm/config.py SchedulerConfig, 0.6.6).
+  std::int64_t whole_prompts() const {
+    if (p_.max_model_len > 32768 && !m_.multimodal) return f_.batched_tokens;
+    return std::max<std::int64_t>(p_.max_model_len, m_.multimodal ? 5120 : f_.batched_tokens);
   }
 
   /// SGLang's automatic mem_fraction_static. REQUIRES: facts of that engine, or a default fraction.
@@ -124,8 +132,10 @@ class Planner {
 
   void weights(const Stage& s) {
     set(T::embedding, s.embedding, {s.embedding / std::max<Bytes>(1, m_.row), m_.hidden, 0});
-    set(T::head, s.head, {s.head / std::max<Bytes>(1, m_.row), m_.hidden, 0});
-    set(T::mixers, s.mixers);
+    set(T::head, s.head, {s.head / std::max<Bytes>(1, m_.head_row), m_.hidden, 0});
+    // SGLang takes the difference of free memory, rounded segments included, and sizes its pool by it; vLLM counts tensors
+    const Bytes slack = m_.engine == EngineKind::sglang ? s.slack : 0;
+    set(T::mixers, s.mixers + slack);
     set(T::absorbed, s.absorbed);
     set(T::feed_forwards, s.feed_forwards);
     set(T::experts, s.experts);
@@ -134,7 +144,7 @@ class Planner {
     set(T::rope, m_.rope_elements * f_.rope_bits / 8);
     set(T::adapters, s.adapters);
     for (const T t : server_program::kWeights) p_.weights += p_[t];
-    if (at_.sleep_level == 1) set(T::host_weights, p_.weights + (server_program::adapters_sleep(p_) ? s.adapters : 0));
+    if (at_.sleep_level == 1) set(T::host_weights, p_.weights - slack + (server_program::adapters_sleep(p_) ? s.adapters : 0));
     p_.weights += s.adapters;
   }
 
@@ -241,6 +251,10 @@ class Planner {
         charged += p_[T::context] + p_[T::nccl] + at_.occupied;
         free_at_check = f_.total;
         break;
+      case BudgetRule::first_engine:
+        charged += p_[T::nccl];
+        free_at_check = f_.total;
+        break;
       case BudgetRule::nccl_counts:
         charged += p_[T::nccl];
         free_at_check = free + p_[T::nccl];
@@ -252,14 +266,14 @@ class Planner {
       case BudgetRule::static_of_free:
         break;
     }
-    p_.kv_pool = p_.budget - charged;
-    if (free_at_check < p_.budget) refuse(ServerRefusal::not_enough_free, p_.budget - free_at_check);
+    p_.kv_pool = f_.fixed_cache > 0 ? f_.fixed_cache : p_.budget - charged;
+    if (f_.fixed_cache == 0 && free_at_check < p_.budget) refuse(ServerRefusal::not_enough_free, p_.budget - free_at_check);
   }
 
   /// Of every stage the least count of pages or tokens is in force on all.
   void pool(const Stage& stage) {
     const bool vllm = m_.engine == EngineKind::vllm;
-    const CacheAsk ask{p_.kv_pool, p_.max_model_len, p_.max_running, p_.batched_tokens};
+    const CacheAsk ask{p_.kv_pool, p_.max_model_len, p_.max_running, p_.batched_tokens, m_.draft_tokens};
     const CachePool found = vllm ? vllm_pool(stage, f_, ask) : sglang_pool(stage, f_, ask);
     p_.kv_tokens = found.tokens;
     p_.kv_pages = found.pages;
@@ -272,7 +286,30 @@ class Planner {
     set(T::state_cache, found.state, {found.state_slots, 0, 0});
     other_stages();
     if (p_.kv_pool <= 0 || p_.kv_tokens <= 0) refuse(ServerRefusal::no_cache, std::max<Bytes>(found.token, -p_.kv_pool));
-    if (vllm && p_.request_bytes > p_.kv_pool) refuse(ServerRefusal::request_too_long, p_.request_bytes - p_.kv_pool);
+    if (vllm) one_request(stage, ask);
+  }
+
+  /// vLLM compares one request of max_model_len with the pool, and says how long one could be.
+  void one_request(const Stage& stage, const CacheAsk& ask) {
+    const bool all = f_.request_rule == RequestRule::all_layers;
+    const Stage model = all && at_.pipeline > 1 ? stage_of(m_, f_, at_.tensor, 1, at_.expert, 0) : stage;
+    const auto needs = [&](std::int64_t tokens) {
+      CacheAsk one = ask;
+      one.max_model_len = tokens;
+      return all ? request_of_all_layers(model, f_, one) : vllm_pool(stage, f_, one).request;
+    };
+    if (all) p_.request_bytes = needs(p_.max_model_len);
+    if (p_.request_bytes <= p_.kv_pool) return;
+    refuse(ServerRefusal::request_too_long, p_.request_bytes - p_.kv_pool);
+    for (std::int64_t low = 1, high = p_.max_model_len; low <= high;) {
+      const std::int64_t middle = low + (high - low) / 2;
+      if (needs(middle) <= p_.kv_pool) {
+        p_.longest = middle;
+        low = middle + 1;
+      } else {
+        high = middle - 1;
+      }
+    }
   }
 
   void other_stages() {

@@ -127,7 +127,8 @@ struct ServerPlan {
   Bytes budget = 0;            ///< what the engine may use: the requested share
   Bytes kv_pool = 0;           ///< what it finds for the cache
   Bytes token_bytes = 0;       ///< of one token of a long request, on this GPU
-  Bytes request_bytes = 0;     ///< of one request of max_model_len
+  Bytes request_bytes = 0;     ///< of one request of max_model_len, as the engine counts it when it starts
+  std::int64_t longest = 0;    ///< where such a request does not fit: the tokens of the longest that would; vLLM says so
   std::int64_t kv_tokens = 0;  ///< of one replica, as the engine logs it
   std::int64_t kv_pages = 0;
   std::int64_t full_requests = 0;  ///< of max_model_len, at once
@@ -171,6 +172,8 @@ struct ServerFigures {
   Bytes weights = 0, largest_weights = 0, non_kv = 0, kv_pool = 0;
   std::int64_t kv_tokens = 0;
   Bytes profile_peak = 0, graphs = 0;
+  Bytes requested = 0, request_bytes = 0;  ///< the share of the card; one request of max_model_len
+  std::int64_t longest = 0;                ///< ServerPlan::longest
   std::string refusal;
 };
 ServerFigures serve(const Architecture&, EngineKind, const Server&, const Gpu&, const Facts&);

@@ -52,8 +52,9 @@ std::string to_text(const ServerPlan& p) {
           gib(p.missing), p.fraction);
     case ServerRefusal::request_too_long:
       return fmt::format(
-          "the engine refuses to start: one request of {} tokens needs {:.2f} GiB of cache, the pool has {:.2f} GiB",
-          p.max_model_len, gib(p.request_bytes), gib(p.kv_pool));
+          "the engine refuses to start: one request of {} tokens needs {:.2f} GiB of cache, the pool has {:.2f} GiB{}",
+          p.max_model_len, gib(p.request_bytes), gib(p.kv_pool),
+          p.longest > 0 ? fmt::format("; the longest that fits has {} tokens", p.longest) : "");
   }
   return "";
 }
@@ -87,12 +88,20 @@ ServerAnswer describe(const ServerPlan& p, std::string_view role, std::int64_t a
 ServerFigures serve(const Architecture& architecture, EngineKind engine, const Server& server, const Gpu& gpu,
                     const Facts& facts) {
   const ServerModel model = server_model(architecture, engine, server);
-  const ServerFacts known = resolve(facts, engine, server.version, gpu, model);
+  const ServerFacts known = resolve(facts, engine, server, gpu, model);
   ServerPoint point = point_of(server);
   const ServerPlan first = plan(model, known, point);
-  ServerFigures out{
-      first.weights, first.weights, first.non_kv, first.kv_pool, first.kv_tokens, first.profile_peak, first[ServerTensor::graphs],
-      to_text(first)};
+  ServerFigures out{first.weights,
+                    first.weights,
+                    first.non_kv,
+                    first.kv_pool,
+                    first.kv_tokens,
+                    first.profile_peak,
+                    first[ServerTensor::graphs],
+                    first.budget,
+                    first.request_bytes,
+                    first.longest,
+                    to_text(first)};
   for (point.stage = 1; point.stage < point.pipeline; ++point.stage)
     out.largest_weights = std::max(out.largest_weights, plan(model, known, point).weights);
   return out;

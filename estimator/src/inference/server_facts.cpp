@@ -46,6 +46,7 @@ void vllm(ServerFacts& f, const Reader& read) {
   f.sampler_sorts = read.flag("sampler_sorts");
   f.moe_chunk_tokens = read.whole("moe_chunk_tokens");
   f.uniform_swa = read.flag("uniform_sliding_window");
+  f.request_rule = static_cast<RequestRule>(read.whole("request_rule"));
   f.group_ratio = read.number("group_ratio");
   f.growth = by_group(read, "growth_bytes", {{"split", "tensor"}});
   f.growth_pipeline = by_group(read, "growth_bytes", {{"split", "pipeline"}});
@@ -80,22 +81,31 @@ void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
   f.reserve_prefill_graphs_latent = read.number("reserve_mib_prefill_graphs_latent");
 }
 
-void check_version(const Facts& facts, std::string_view engine, std::string_view version) {
+[[noreturn]] void refuse_version(const Facts& facts, std::string_view engine, std::string_view version) {
   std::string known;
-  for (const Fact& row : facts.rows()) {
-    if (row.engine != engine || row.fact != "budget_rule") continue;
-    if (version_matches(version, row.versions)) return;
-    known += (known.empty() ? "" : " or ") + row.versions;
-  }
+  for (const Fact& row : facts.rows())
+    if (row.engine == engine && row.fact == "budget_rule") known += (known.empty() ? "" : " or ") + row.versions;
   throw InputError(
       Problem{{}, std::string(engine) + " " + std::string(version), std::string(engine) + " " + known, "", "not supported yet"});
 }
 
 }  // namespace
 
-ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view version, const Gpu& gpu, const ServerModel& model) {
+ServerFacts resolve(const Facts& facts, EngineKind engine, const Server& server, const Gpu& gpu, const ServerModel& model) {
+  ServerFacts f = resolve(facts, engine, server.version, gpu, model);
+  if (server.swa_ratio > 0) f.swa_ratio = server.swa_ratio;
+  if (server.state_ratio > 0) f.state_ratio = server.state_ratio;
+  f.uniform_swa = f.uniform_swa || server.uniform_windows;
+  f.fixed_cache = server.kv_cache_bytes;
+  if (server.page_tokens > 0) f.page_tokens = server.page_tokens;
+  if (server.graph_batch > 0) f.graph_batch = {server.graph_batch, server.graph_batch};
+  return f;
+}
+
+ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view asked, const Gpu& gpu, const ServerModel& model) {
   const std::string_view name = engine == EngineKind::vllm ? "vllm" : "sglang";
-  check_version(facts, name, version);
+  const std::string version = facts.answering(name, asked);
+  if (version.empty()) refuse_version(facts, name, asked);
   const Reader read(facts, name, version, gpu.sm);
   const Conditions about{{"moe", model.moe ? "true" : "false"}, {"family", model.family}};
   ServerFacts f;

@@ -22,6 +22,13 @@ enum class BudgetRule : std::uint8_t {
   nccl_counts = 2,         ///< vLLM 0.9, 0.10: snapshot before NCCL, behind the context
   only_growth_counts = 3,  ///< vLLM 0.11 to 0.20: snapshot behind NCCL
   growth_and_graphs = 4,   ///< vLLM 0.21 and later: also the estimate of the graphs
+  first_engine = 5,        ///< vLLM V0: NCCL counts, the context does not, and nothing is checked beforehand
+};
+/// What one request of max_model_len is said to need when vLLM compares it with the pool; the fact `request_rule`.
+enum class RequestRule : std::uint8_t {
+  tokens = 0,      ///< V0: the pool's tokens are compared with max_model_len
+  all_layers = 1,  ///< V1 up to 0.15: every layer of the model by itself, also where a stage has some of them only
+  groups = 2,      ///< since 0.16: the stage's groups of layers, padded as they are allocated
 };
 /// How SGLang chooses mem_fraction_static; the fact `fraction_rule` has these numbers.
 enum class FractionRule : std::uint8_t { given = 0, table = 1, reserve_gib = 2, reserve_mib = 3 };
@@ -66,12 +73,17 @@ struct ServerFacts {
   double reserve_prefill_graph = 0;          ///< of one captured prefill size; 0: prefill is not captured
   double reserve_prefill_graphs_latent = 0;  ///< of all of them together for MLA
   double swa_ratio = 0.8, state_ratio = 0.9;
-  double group_ratio = 1.5;      ///< vLLM: kinds of layers that differ by less share one group size, the larger
-  bool uniform_swa = false;      ///< sliding-window layers get full-length cells
+  double group_ratio = 1.5;  ///< vLLM: kinds of layers that differ by less share one group size, the larger
+  bool uniform_swa = false;  ///< sliding-window layers get full-length cells
+  RequestRule request_rule = RequestRule::groups;
+  Bytes fixed_cache = 0;         ///< the cache that was asked for, whatever the share; 0: the share decides
   bool saver_covers_swa = true;  ///< the pool of sliding-window layers can be released
 };
 
-/// Throws InputError for a version that is not supported yet, by name, with those that are.
+/// A version that is newer than all that are known is answered by the newest (Facts::answering). Throws InputError for an older
+/// one, with those that are known.
 ServerFacts resolve(const Facts&, EngineKind, std::string_view version, const Gpu&, const ServerModel&);
+/// The same with what the server was told in place of the engine's own choices.
+ServerFacts resolve(const Facts&, EngineKind, const Server&, const Gpu&, const ServerModel&);
 
 }  // namespace oomplan

@@ -1,8 +1,11 @@
 #include "inference/server_model.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <string_view>
 
+#include <fmt/format.h>
 #include <oomplan/units/errors.hpp>
 
 #include "catalog/parameters.hpp"
@@ -50,20 +53,44 @@ bool is_linear(const Parameter& p) {
   return in_block && p.shape.size() == 2 && p.shape[0] > 1;
 }
 
+/// "model.layers.{l}.mlp.experts.{e}.up_proj.weight" of layer 3 as the name of its module, of the first expert.
+std::string module_of(std::string name, std::int64_t layer) {
+  for (const auto& [hole, number] : {std::pair{"{l}", layer}, std::pair{"{e}", std::int64_t{0}}})
+    if (const std::size_t at = name.find(hole); at != std::string::npos) name.replace(at, 3, std::to_string(number));
+  if (name.ends_with(".weight")) name.resize(name.size() - 7);
+  return name;
+}
+
+/// Layers that are built as one: a run of the architecture, or one layer where the checkpoint's formats may differ by layer.
+struct Built {
+  ServerLayer layer;
+  std::size_t run = 0;
+  std::int64_t first = 0, count = 0;
+};
+
 class Builder {
  public:
-  Builder(const Architecture& architecture, EngineKind engine, DType weights, DType kv) : a_(architecture) {
+  Builder(const Architecture& architecture, EngineKind engine, DType weights, DType kv, std::int64_t draft_tokens = 0)
+      : a_(architecture) {
     m_.engine = engine;
     m_.weights = weights;
     m_.kv = kv;
     m_.compute = quantised(weights) ? (a_.dtype == DType::fp16 ? DType::fp16 : DType::bf16) : weights;
+    m_.draft_tokens = draft_tokens;
   }
+  /// Every matrix in the format that the checkpoint has it in.
+  void as_stored() { stored_.emplace(a_.quantization); }
 
   ServerModel build() {
     sizes();
-    for (const LayerRun& run : a_.runs) layers_.push_back(shape_of(run.layer));
+    std::int64_t first = 0;
+    for (std::size_t run = 0; run < a_.runs.size(); ++run) {
+      const std::int64_t count = a_.runs[run].count, step = stored_ ? 1 : count;
+      for (std::int64_t i = 0; i < count; i += step) layers_.push_back({shape_of(a_.runs[run].layer), run, first + i, step});
+      first += count;
+    }
     for (const Parameter& p : parameters(a_)) add(p);
-    for (std::size_t i = 0; i < layers_.size(); ++i) merge(layers_[i], a_.runs[i].count);
+    for (const Built& b : layers_) merge(b.layer, b.count);
     return std::move(m_);
   }
 
@@ -77,7 +104,7 @@ class Builder {
     m_.tied = a_.tied;
     m_.multimodal = !a_.tower.kind.empty();
     const std::int64_t width = a_.embedding_width > 0 ? a_.embedding_width : a_.hidden;
-    m_.row = bytes_of(width, m_.compute);
+    m_.row = m_.head_row = bytes_of(width, m_.compute);
     bool sliding = false, full = false;
     for (const LayerRun& run : a_.runs) {
       m_.moe = m_.moe || run.layer.feed_forward.kind == FeedForwardKind::moe;
@@ -153,18 +180,17 @@ class Builder {
       case MixerKind::kimi_delta:
         out.kind = CacheKind::state;
         out.state_conv = bytes_of(
-            (m.conv_kernel - 1) * (2 * m.linear_key_heads * m.linear_key_dim + m.linear_value_heads * m.linear_value_dim),
-            m_.compute);
+            conv_steps(m) * (2 * m.linear_key_heads * m.linear_key_dim + m.linear_value_heads * m.linear_value_dim), m_.compute);
         out.state_recurrent = bytes_of(m.linear_value_heads * m.linear_value_dim * m.linear_key_dim, DType::fp32);
         return out;
       case MixerKind::mamba1:
         out.kind = CacheKind::state;
-        out.state_conv = bytes_of((m.conv_kernel - 1) * m.inner, m_.compute);
+        out.state_conv = bytes_of(conv_steps(m) * m.inner, m_.compute);
         out.state_recurrent = bytes_of(m.inner * m.state_size, state_dtype());
         return out;
       case MixerKind::mamba2:
         out.kind = CacheKind::state;
-        out.state_conv = bytes_of((m.conv_kernel - 1) * (m.inner + 2 * m.groups * m.state_size), m_.compute);
+        out.state_conv = bytes_of(conv_steps(m) * (m.inner + 2 * m.groups * m.state_size), m_.compute);
         out.state_recurrent = bytes_of(m.inner * m.state_size, state_dtype());
         return out;
       case MixerKind::lightning:
@@ -173,7 +199,7 @@ class Builder {
         return out;
       case MixerKind::short_conv:
         out.kind = CacheKind::state;
-        out.state_conv = bytes_of((m.conv_kernel - 1) * a_.hidden, m_.compute);
+        out.state_conv = bytes_of(conv_steps(m) * a_.hidden, m_.compute);
         return out;
       case MixerKind::none:
       case MixerKind::linear:
@@ -181,6 +207,9 @@ class Builder {
     }
     return out;
   }
+
+  /// Inputs that a convolution remembers: tokens that are guessed ahead may be taken back (mamba_utils.py, 0.19).
+  std::int64_t conv_steps(const Mixer& m) const { return m.conv_kernel - 1 + m_.draft_tokens; }
 
   /// SGLang keeps recurrent states in fp32; vLLM in the model's dtype unless the model asks for fp32.
   DType state_dtype() const { return m_.engine == EngineKind::sglang ? DType::fp32 : m_.compute; }
@@ -192,10 +221,11 @@ class Builder {
     out.heads = 1;
     const std::int64_t width = m.kv_lora_rank + m.rope_head_dim;
     out.token_head = bytes_of(width, m_.kv);
-    if (m.index_heads > 0) {
-      if (m_.kv == DType::fp8) out.token_head = m.kv_lora_rank + m.kv_lora_rank / 128 * 4 + 2 * m.rope_head_dim;
-      out.token_head += m.index_head_dim + m.index_head_dim / 128 * 4;
-    }
+    // layers that share an earlier layer's indexer (GLM-5.2) have the sparse layout without an indexer's own cache
+    const bool sparse =
+        std::any_of(a_.runs.begin(), a_.runs.end(), [](const LayerRun& r) { return r.layer.mixer.index_heads > 0; });
+    if (sparse && m_.kv == DType::fp8) out.token_head = m.kv_lora_rank + m.kv_lora_rank / 128 * 4 + 2 * m.rope_head_dim;
+    if (m.index_heads > 0) out.token_head += m.index_head_dim + m.index_head_dim / 128 * 4;
     return out;
   }
 
@@ -205,31 +235,48 @@ class Builder {
     return plain;
   }
 
-  Bytes bytes(const Parameter& p) const {
+  Bytes bytes(const Parameter& p, std::int64_t layer) {
     const std::int64_t elements = p.elements();
-    if (!quantised(m_.weights) || !is_linear(p)) return bytes_of(elements, m_.compute);
+    if (!is_linear(p)) return bytes_of(elements, m_.compute);
     const bool stacked = p.shape.size() == 3;
-    const std::int64_t rows = stacked ? p.shape[0] * p.shape[2] : p.shape[0];
-    return linear_bytes(elements, rows, m_.weights);
+    if (stored_) {
+      const bool expert = p.part == ParameterPart::experts;
+      const WeightFormat* const format = stored_->of(module_of(p.name, layer), expert, false);
+      if (format == nullptr) return bytes_of(elements, m_.compute);
+      if (expert && format->dtype == DType::mxfp4) m_.weights = DType::mxfp4;
+      if (!stacked) return stored_bytes(*format, p.shape[0], p.shape[1]);
+      return p.shape[0] * stored_bytes(*format, p.shape[2], p.shape[1]);
+    }
+    if (!quantised(m_.weights)) return bytes_of(elements, m_.compute);
+    return linear_bytes(elements, stacked ? p.shape[0] * p.shape[2] : p.shape[0], m_.weights);
   }
 
   void add(const Parameter& p) {
-    if (p.part == ParameterPart::mtp) return;  // not served unless asked
+    if (p.part == ParameterPart::mtp) return;  // drafts()
     m_.largest_tensor = std::max(m_.largest_tensor, bytes_of(p.elements(), m_.compute));
     if (p.part == ParameterPart::tower) {
       m_.tower += bytes_of(p.total(), m_.compute);
       return;
     }
+    if (p.part == ParameterPart::head && p.shape.size() == 2) head(p);
     if (p.part == ParameterPart::embedding || (p.part == ParameterPart::head && p.shape.size() == 2)) return;  // ServerModel::row
     if (p.run < 0) {
       m_.outside += bytes_of(p.total(), m_.compute);
       return;
     }
-    in_layer(p, layers_[static_cast<std::size_t>(p.run)], a_.runs[static_cast<std::size_t>(p.run)].layer.mixer);
+    for (Built& b : layers_)
+      if (b.run == static_cast<std::size_t>(p.run)) in_layer(p, b, a_.runs[b.run].layer.mixer);
   }
 
-  void in_layer(const Parameter& p, ServerLayer& to, const Mixer& mixer) {
-    const Bytes one = bytes(p) * p.copies;
+  void head(const Parameter& p) {
+    const WeightFormat* const format = stored_ && !m_.tied ? stored_->of(module_of(p.name, 0), false, true) : nullptr;
+    if (format != nullptr) m_.head_row = stored_bytes(*format, p.shape[0], p.shape[1]) / p.shape[0];
+  }
+
+  void in_layer(const Parameter& p, Built& built, const Mixer& mixer) {
+    ServerLayer& to = built.layer;
+    const Bytes one = bytes(p, built.first) * p.copies;
+    if (is_linear(p)) allocated(to, p, one, mixer);
     switch (p.part) {
       case ParameterPart::experts:
         to.expert += one;
@@ -261,7 +308,37 @@ class Builder {
     }
   }
 
+  /// Into which of the engine's matrices the parameter goes; replicated ones are small and left out.
+  static void allocated(ServerLayer& to, const Parameter& p, Bytes one, const Mixer& mixer) {
+    const bool up = p.split == SplitAxis::rows || p.split == SplitAxis::kv_rows;
+    const auto add = [&](Fused first, Fused second) -> FusedMatrix& {
+      return to.matrices[static_cast<std::size_t>(up ? first : second)];
+    };
+    if (p.part == ParameterPart::experts) {
+      const bool down = p.name.find("down") != std::string::npos || p.name.find("w2") != std::string::npos;
+      to.matrices[static_cast<std::size_t>(down ? Fused::experts_down : Fused::experts_up)].split += one;
+    } else if (p.split == SplitAxis::none) {
+      return;
+    } else if (p.part == ParameterPart::feed_forward) {
+      add(Fused::gate_up, Fused::down).split += one;
+    } else if (p.part == ParameterPart::shared_experts) {
+      add(Fused::shared_gate_up, Fused::shared_down).split += one;
+    } else if (p.split == SplitAxis::kv_rows) {
+      add(Fused::qkv, Fused::out).kv_head += one;
+    } else if (mixer.kind == MixerKind::mla && p.name.find("kv_b") != std::string::npos) {
+      to.matrices[static_cast<std::size_t>(Fused::latent)].split += one;
+    } else {
+      add(Fused::qkv, Fused::out).split += one;
+    }
+  }
+
   void merge(ServerLayer layer, std::int64_t count) {
+    for (FusedMatrix& matrix : layer.matrices)
+      if (layer.kv_heads > 0) matrix.kv_head = ceil_div(matrix.kv_head, layer.kv_heads);
+    for (const Fused experts : {Fused::experts_up, Fused::experts_down}) {
+      Bytes& all = layer.matrices[static_cast<std::size_t>(experts)].split;
+      if (layer.experts > 0) all = ceil_div(all, layer.experts);
+    }
     if (layer.experts > 0) layer.expert = ceil_div(layer.expert, layer.experts);
     if (m_.weights == DType::mxfp4 && layer.expert_width > 0) {  // vllm/model_executor/layers/quantization/mxfp4.py, 0.16
       layer.expert = layer.expert / m_.hidden * round_up(m_.hidden, 256);
@@ -284,8 +361,27 @@ class Builder {
 
   const Architecture& a_;
   ServerModel m_;
-  std::vector<ServerLayer> layers_;
+  std::optional<ModuleFormats> stored_;
+  std::vector<Built> layers_;
 };
+
+/// The checkpoint's MTP blocks as a model of their own, to be built like one; nothing where there are none.
+Architecture drafts_of(const Architecture& a) {
+  Architecture out = a;
+  out.runs = a.mtp.layers;
+  out.mtp = {};
+  out.tower = {};
+  return out;
+}
+
+/// vLLM loads one set of MTP blocks beside the model and shares embedding and head with it (vllm/v1/spec_decode/eagle.py, 0.19):
+/// per block a projection 2h -> h and three norms, then a layer with a cache of its own.
+void add_drafts(ServerModel& m, const Architecture& a, ServerModel drafts) {
+  const auto kinds = static_cast<int>(m.kinds.size());
+  for (ServerLayer& kind : drafts.kinds) m.kinds.push_back(kind);
+  for (const ServerLayerRun& run : drafts.totals) m.drafts.push_back({run.kind + kinds, run.count});
+  m.draft_outside = bytes_of(a.mtp.projections * 2 * a.hidden * a.hidden + a.mtp.norms * a.hidden, m.compute);
+}
 
 void check(const Architecture& a, EngineKind engine, DType weights, DType kv) {
   std::vector<Problem> problems;
@@ -321,7 +417,25 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, DT
 }
 
 ServerModel server_model(const Architecture& architecture, EngineKind engine, const Server& server) {
-  ServerModel out = server_model(architecture, engine, server.weights, server.kv);
+  check(architecture, engine, server.weights, server.kv);
+  const bool stored = server.as_stored && !quantised(server.weights) && !architecture.quantization.method.empty();
+  if (stored && architecture.quantization.parts.empty())
+    throw InputError(Problem{{}, architecture.quantization.method, "", "", "not supported yet: weights stored in this format"});
+  for (const LayerRun& run : architecture.runs)
+    if (run.layer.mixer.compress_ratio > 0)
+      throw InputError(Problem{{}, architecture.name, "", "", "not supported yet: a cache of compressed entries"});
+  const std::int64_t ahead = server.draft_tokens;
+  if (ahead > 0 && engine == EngineKind::sglang)
+    throw InputError(Problem{{}, fmt::format("{} tokens guessed ahead", ahead), "none", "", "not supported yet with SGLang"});
+  if (ahead > 0 && architecture.mtp.layers.empty())
+    throw InputError(Problem{{}, architecture.name, "a model with MTP blocks", "", "other drafts are not supported yet"});
+  const auto build = [&](const Architecture& of) {
+    Builder builder(of, engine, server.weights, server.kv, ahead);
+    if (stored) builder.as_stored();
+    return builder.build();
+  };
+  ServerModel out = build(architecture);
+  if (ahead > 0) add_drafts(out, architecture, build(drafts_of(architecture)));
   add_adapter_slots(out, architecture, server);
   return out;
 }

@@ -5,6 +5,7 @@
 //
 // Legend: h hidden, V vocabulary, K key/value heads, E experts, tp tensor-, pp pipeline-, ep expert-parallel degree.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -36,6 +37,16 @@ struct LayerCache {
   bool operator==(const LayerCache&) const = default;
 };
 
+/// A matrix as the engines allocate it: q, k, v as one, gate and up as one, all experts of a rank as one. The same bytes as in
+/// ServerLayer, seen by allocation.
+struct FusedMatrix {
+  Bytes split = 0;    ///< divided by tp; of experts: of one expert
+  Bytes kv_head = 0;  ///< of one key/value head
+  bool operator==(const FusedMatrix&) const = default;
+};
+enum class Fused : std::uint8_t { qkv, latent, out, gate_up, down, shared_gate_up, shared_down, experts_up, experts_down, count };
+inline constexpr std::size_t kFusedCount = static_cast<std::size_t>(Fused::count);
+
 /// One kind of layer. Weight bytes are those of one whole layer on one device.
 struct ServerLayer {
   Bytes norms = 0, router = 0;  ///< on every rank
@@ -53,6 +64,7 @@ struct ServerLayer {
   std::int64_t attention_width = 0;  ///< elements of the mixer's output, all heads
   std::int64_t context_width = 0;    ///< MLA: elements a token of the context projected up, all heads
   LayerCache cache;
+  std::array<FusedMatrix, kFusedCount> matrices{};
   Bytes adapters_replicated = 0;  ///< LoRA slots: what every rank keeps whole
   Bytes adapters = 0;             ///< LoRA slots: divided by tp
   Bytes adapters_kv_head = 0;     ///< of the slots: rows of one key/value head
@@ -71,7 +83,8 @@ struct ServerModel {
   bool tied = false, moe = false, mla = false, multimodal = false;
   DType weights = DType::bf16, kv = DType::bf16;
   DType compute = DType::bf16;                        ///< of activations and of what is not quantised
-  Bytes row = 0;                                      ///< of one row of embedding or head: h elements
+  Bytes row = 0;                                      ///< of one row of the embedding: h elements
+  Bytes head_row = 0;                                 ///< of one row of the head
   Bytes outside = 0;                                  ///< final norm, position table, head bias: on every rank
   Bytes tower = 0;                                    ///< of a vision tower, replicated
   std::int64_t rope_elements = 0;                     ///< of all cos/sin tables: positions * rotary dimension each
@@ -82,6 +95,9 @@ struct ServerModel {
   std::vector<ServerLayer> kinds;
   std::vector<ServerLayerRun> runs;    ///< in order
   std::vector<ServerLayerRun> totals;  ///< of each kind, for a model on one stage
+  std::vector<ServerLayerRun> drafts;  ///< MTP blocks that guess ahead, on the last stage
+  Bytes draft_outside = 0;             ///< their projections and norms, on every rank
+  std::int64_t draft_tokens = 0;       ///< guessed ahead
 };
 
 /// Throws InputError when the engine cannot serve the architecture, or a number format is not described.

@@ -32,9 +32,29 @@ void add_cache(Stage& out, const LayerCache& cache, std::int64_t tp, std::int64_
   out.buckets[static_cast<std::size_t>(at)].layers += count;
 }
 
+/// An allocation of 10 MiB or more has a segment of its own, in steps of 2 MiB (c10/cuda/CUDACachingAllocator.cpp, 2.9,
+/// kMinLargeAlloc and kRoundLarge); smaller ones share segments.
+Bytes slack_of(Bytes allocation) {
+  constexpr Bytes kOwnSegment = Bytes{10} << 20, kStep = Bytes{2} << 20;
+  return allocation < kOwnSegment ? 0 : round_up(allocation, kStep) - allocation;
+}
+
+Bytes slack_of(const ServerLayer& l, std::int64_t tp, std::int64_t ep) {
+  Bytes out = 0;
+  for (std::size_t i = 0; i < kFusedCount; ++i) {
+    const FusedMatrix& m = l.matrices[i];
+    if (i == static_cast<std::size_t>(Fused::experts_up) || i == static_cast<std::size_t>(Fused::experts_down))
+      out += slack_of(ceil_div(ceil_div(l.experts, ep) * m.split, std::max<std::int64_t>(1, tp / ep)));
+    else
+      out += slack_of(ceil_div(m.split, tp) + std::max<std::int64_t>(1, l.kv_heads / tp) * m.kv_head);
+  }
+  return out;
+}
+
 void add_layers(Stage& out, const ServerLayer& l, std::int64_t tp, std::int64_t ep, std::int64_t count) {
   const std::int64_t kv_heads = std::max<std::int64_t>(1, l.kv_heads / tp);
   out.layers += count;
+  out.slack += count * slack_of(l, tp, ep);
   out.norms += count * l.norms;
   out.mixers += count * (l.mixer_replicated + ceil_div(l.mixer, tp) + kv_heads * l.kv_head);
   out.absorbed += count * ceil_div(l.absorbed, tp);
@@ -80,10 +100,11 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std:
   Stage out;
   out.first = index == 0;
   out.last = index == pp - 1;
-  const Bytes table = vocab_rows(m.vocab, f.vocab_padding, tp) * m.row;
-  if (out.first || (out.last && m.tied)) out.embedding = table;
-  if (out.last && !m.tied) out.head = table;
-  out.outside = m.outside;
+  const std::int64_t rows = vocab_rows(m.vocab, f.vocab_padding, tp);
+  if (out.first || (out.last && m.tied)) out.embedding = rows * m.row;
+  if (out.last && !m.tied) out.head = rows * m.head_row;
+  out.slack = slack_of(out.embedding) + slack_of(out.head);
+  out.outside = m.outside + (out.last ? m.draft_outside : 0);
   out.adapters = (out.first ? m.adapters_embedding : 0) + (out.last ? m.adapters_head : 0);
   const StageLayers range = stage_layers(m.layers, pp, index, f.extra_layers);
   std::int64_t at = 0;
@@ -92,6 +113,8 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std:
     if (to > from) add_layers(out, m.kinds[static_cast<std::size_t>(run.kind)], tp, ep, to - from);
     at += run.count;
   }
+  if (out.last)
+    for (const ServerLayerRun& run : m.drafts) add_layers(out, m.kinds[static_cast<std::size_t>(run.kind)], tp, ep, run.count);
   return out;
 }
 

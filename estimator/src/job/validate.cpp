@@ -416,7 +416,9 @@ class Validator {
         role.architecture->max_positions == 0)
       missing(key_of(role, "max_model_len"), "tokens of the longest request", "the model's config names no limit");
     const auto known = catalog_.facts().known_versions(spelling(role.engine));
-    if (!known.empty() && !knows_version(catalog_.facts(), spelling(role.engine), s.version))
+    const std::string answering = catalog_.facts().answering(spelling(role.engine), s.version);
+    const bool newer = !answering.empty() && answering != s.version;  // remarks() says so
+    if (!newer && !known.empty() && !knows_version(catalog_.facts(), spelling(role.engine), s.version))
       problem(key_of(role, "engine"), fmt::format("'{} {}'", spelling(role.engine), s.version),
               fmt::format("{} {} to {}", spelling(role.engine), known.front(), known.back()),
               "other versions have not been read");
@@ -486,7 +488,7 @@ std::vector<Problem> problems(const Job& job, const Catalog& catalog, std::vecto
   return Validator(job, catalog, lengths).run();
 }
 
-std::vector<Note> remarks(const Job& job) {
+std::vector<Note> remarks(const Job& job, const Facts& facts) {
   std::vector<Note> out;
   const auto warn = [&](const std::string& key, std::string text) {
     const auto it = job.origins.find(key);
@@ -504,6 +506,10 @@ std::vector<Note> remarks(const Job& job) {
                                           role.serves() ? role.server.max_model_len : role.trainer.sequence_tokens);
     if (positions > 0 && longest > positions)
       warn(role.name, fmt::format("sequences of {} tokens, but {} was made for {}", longest, role.model, positions));
+    const std::string answering = role.serves() ? facts.answering(spelling(role.engine), role.server.version) : "";
+    if (!answering.empty() && answering != role.server.version)
+      warn(role.name + ".engine", fmt::format("{} {} has not been read: answered as {}, the newest that is known",
+                                              spelling(role.engine), role.server.version, answering));
     if (role.serves() && role.server.sleep_level > 0 && role.beside.empty() &&
         std::none_of(job.roles.begin(), job.roles.end(), [&](const Role& other) { return other.beside == role.name; }))
       warn(role.name + ".sleep", "the server sleeps although it has its GPUs alone");

@@ -9,9 +9,11 @@
 
 namespace oomplan {
 
+class Facts;
+
 /// `lengths`: where to tell that the limits of lengths contradict each other, instead of refusing the job. In a framework's file
 /// they are bounds of single settings, and sequences that long need not occur.
 std::vector<Problem> problems(const Job&, const Catalog&, std::vector<Note>* lengths = nullptr);
-std::vector<Note> remarks(const Job&);
+std::vector<Note> remarks(const Job&, const Facts&);
 
 }  // namespace oomplan

@@ -204,7 +204,8 @@ std::string model_card_text(const Architecture& model, bool colour) {
   card.line("hidden size", with_separators(model.hidden));
   card.line("vocabulary", with_separators(model.vocab));
   if (model.max_positions > 0) card.line("positions", with_separators(model.max_positions));
-  card.line("stored as", std::string(name(model.dtype)) + (model.quantization.empty() ? "" : ", " + model.quantization));
+  card.line("stored as",
+            std::string(name(model.dtype)) + (model.quantization.method.empty() ? "" : ", " + model.quantization.method));
   add_cache(card, model);
   const char* label = "layers by kind";
   for (const LayerRun& run : kinds_of(model)) {
@@ -224,7 +225,7 @@ std::string model_card_json(const Architecture& model, bool with_parameters) {
   out["model_type"] = model.model_type;
   out["family"] = model.family;
   out["dtype"] = name(model.dtype);
-  out["quantization"] = model.quantization;
+  out["quantization"] = model.quantization.method;
   out["dims"] = {{"hidden", model.hidden},
                  {"vocab", model.vocab},
                  {"layers", model.layers()},

@@ -105,10 +105,11 @@ Tower internvit(const Fields& tower, const Fields& outer) {
 Tower moonvit(const Fields& tower, const Fields&) {
   Tower out;
   out.kind = "moonvit";
-  out.layers = tower.integer("vt_num_hidden_layers", kLayerLimits);
-  out.hidden = tower.integer("vt_hidden_size", kHiddenLimits);
-  out.heads = tower.integer("vt_num_attention_heads", kHeadLimits);
-  out.width = tower.integer("vt_intermediate_size", kWidthLimits);
+  const std::string prefix = tower.has("vt_hidden_size") ? "vt_" : "";  // Kimi-VL writes the plain keys
+  out.layers = tower.integer(prefix + "num_hidden_layers", kLayerLimits);
+  out.hidden = tower.integer(prefix + "hidden_size", kHiddenLimits);
+  out.heads = tower.integer(prefix + "num_attention_heads", kHeadLimits);
+  out.width = tower.integer(prefix + "intermediate_size", kWidthLimits);
   out.patch = tower.integer("patch_size", kPatchLimits);
   out.positions = tower.integer("init_pos_emb_height", kPatchLimits) * tower.integer("init_pos_emb_width", kPatchLimits);
   out.merge = 2;
@@ -155,6 +156,7 @@ constexpr Wrapper kWrappers[] = {
     {"llama4", "text_config", "llama4_text", "vision_config", llama4},
     {"internvl_chat", "llm_config", "qwen2", "vision_config", internvit},
     {"kimi_k25", "text_config", "kimi_k2", "vision_config", moonvit},
+    {"kimi_vl", "text_config", "deepseek_v3", "vision_config", moonvit},
     {"kimi_k3", "text_config", "kimi_linear", "vision_config", nullptr},
     {"minimax_m3_vl", "text_config", "minimax_m3_vl_text", "vision_config", minimax_m3},
     {"phi3_v", "text_config", "phi3", "", nullptr},

@@ -1,0 +1,48 @@
+// Flags of `vllm serve` and `python -m sglang.launch_server` that decide about memory, as rows, and those that do not.
+//
+// Sources: vllm/engine/arg_utils.py, 0.19 and August 2026; sglang/srt/server_args.py, 0.5.10 and 0.5.18.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <oomplan/job.hpp>
+
+namespace oomplan {
+
+/// What stands behind a flag and what it becomes.
+enum class FlagMeans : std::uint8_t {
+  text,    ///< the knob's value as it is
+  tokens,  ///< a count that may be written 32k (thousands) or 32K (1024s); -1 and auto: the engine's own
+  bytes,   ///< the same, of bytes
+  tensor,  ///< degrees of the layout
+  pipeline,
+  data,
+  expert,
+  all_experts,  ///< a switch: as many expert ranks as there are tensor ranks
+  on,           ///< a switch: the knob is true
+  sleeps,       ///< a switch: the server sleeps between phases
+  dtype,        ///< of what is not quantised
+  kv_dtype,
+  quantization,  ///< fp8 converts while loading; other words only name what the checkpoint says itself
+  speculative,   ///< vLLM's JSON
+  lora,          ///< a switch: room for adapters
+  one,           ///< refused unless 1
+  none,          ///< refused unless 0 or empty
+  never,         ///< a switch that is refused
+  model,
+  ignored,  ///< takes a value, which memory does not depend on
+  ignored_switch,
+};
+
+struct FlagRow {
+  std::string_view flags;  ///< spellings without dashes, joined by '|', the usual one first
+  FlagMeans means;
+  std::string_view key;  ///< of our knob; of a refused flag what it is
+};
+
+std::span<const FlagRow> serve_flags(EngineKind);
+/// Does the flag take no value?
+bool is_switch(FlagMeans);
+
+}  // namespace oomplan
