@@ -1,4 +1,4 @@
-"""Makes tests/data/executed_states.jsonl: training steps of models with a state in place of keys and values, and of BLOOM.
+"""Makes tests/data/executed_states.jsonl: training steps of models with a state in place of keys and values, and of further forms.
 
     python benchmarks/oracle/execute_states.py [--only NAME...] [--output tests/data/executed_states.jsonl]
 
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional
 import transformers
 import transformers.masking_utils
-from execute import ROOT, SMALL, Row, execute, half_to_float, job_of
+from execute import ROOT, SMALL, WINDOWS, Row, execute, half_to_float, job_of
 
 HYBRID: Row = {
     **SMALL,
@@ -40,6 +40,8 @@ STATES: Row = {
     "use_bias": False,
     "use_conv_bias": True,
 }
+FALCON: Row = {**SMALL, "new_decoder_architecture": True, "num_kv_heads": 4, "bias": False}
+OPT: Row = {**SMALL, "ffn_dim": 1024, "dropout": 0.0, "do_layer_norm_before": False, "word_embed_proj_dim": 512}
 LONG = ((1, 512, False), (1, 512, True), (2, 250, False), (2, 250, True))
 SHORT = ((1, 96, False), (1, 96, True), (2, 48, False), (2, 48, True))
 MODELS: dict[str, tuple[Row, tuple[tuple[int, int, bool], ...]]] = {
@@ -89,6 +91,13 @@ MODELS: dict[str, tuple[Row, tuple[tuple[int, int, bool], ...]]] = {
         },
         LONG,
     ),
+    "falcon_mamba": ({"model_type": "falcon_mamba", **STATES}, SHORT),
+    "falcon of 40 billion": ({"model_type": "falcon", **FALCON}, LONG),
+    "falcon of 11 billion": ({"model_type": "falcon", **FALCON, "num_ln_in_parallel_attn": 1}, LONG),
+    "opt with norms behind": ({"model_type": "opt", **OPT}, LONG),
+    "opt with a narrow embedding": ({"model_type": "opt", **OPT, "word_embed_proj_dim": 256}, LONG),
+    "olmo with clipped projections": ({"model_type": "olmo", **SMALL, "clip_qkv": 8.0}, LONG),
+    "cohere2 without head_dim": ({"model_type": "cohere2", **SMALL, **WINDOWS, "pad_token_id": 0}, LONG),
     "bloom": (
         {"model_type": "bloom", "hidden_size": 512, "n_layer": 4, "num_hidden_layers": 4, "n_head": 8, "vocab_size": 4096},
         LONG,
@@ -112,7 +121,8 @@ def main() -> None:
             peaks, saved = execute(config, sequences, tokens, checkpointing)
             row: Row = {"id": f"{name}/b{sequences}s{tokens}" + ("/checkpointed" if checkpointing else ""), "config": name}
             row |= {"job": job_of(sequences, tokens, checkpointing), "source": source, "peaks": peaks}
-            if not checkpointing and name != "mamba2":  # whose einsums save their operands under other shapes
+            # Mamba-2's einsums save their operands under other shapes; Falcon's lists as indices are tensors of the host here
+            if not checkpointing and config["model_type"] not in ("mamba2", "falcon"):
                 row |= {"layer": config["num_hidden_layers"] // 2, "saved": saved}
             lines.append(row)
     with options.output.open("w", encoding="utf-8") as file:

@@ -3,6 +3,7 @@
 #include "layers/liger.hpp"
 #include "layers/mlp.hpp"
 #include "layers/ops.hpp"
+#include "layers/ops_state.hpp"
 #include "layers/rotary.hpp"
 #include "layers/tensor_parallel.hpp"
 #include "layers/ulysses.hpp"
@@ -38,6 +39,23 @@ Tensor one_head(Eager& g, const Mixer& m, const Tensor& fused, const std::string
   return index_rows(g, std::move(by_head), index, {B, tokens, Dim(1), Dim(m.head_dim)}, name);
 }
 
+/// Falcon of 40 billion: groups of queries with one key and one value each, which are indexed, broadcast and made flat: copies
+/// for all heads.
+void grouped_heads(Eager& g, const Mixer& m, Projected& out) {
+  const Dim tokens = out.fused.shape[1], groups = m.kv_heads;
+  const Shape one{B, tokens, groups, Dim(1), Dim(m.head_dim)}, all{B, tokens, Dim(m.heads), Dim(m.head_dim)};
+  Tensor query = slice(g, out.fused, all);
+  const auto indexed = [&](const std::string& name) {
+    Tensor index = g.make(name + ".index", {Dim(1)}, DType::int64);
+    return index_rows(g, out.fused, index, one, name);
+  };
+  Tensor key = indexed("k"), value = indexed("v");
+  Tensor flat_query = copy(g, query, all, "q_flat");
+  out.key = repeat_interleave(g, key, all, "k_flat");
+  out.value = repeat_interleave(g, value, all, "v_flat");
+  out.query = std::move(flat_query);
+}
+
 Projected project_fused(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const Tensor& x) {
   const Dim tokens = x.shape[1];
   Projected out;
@@ -48,6 +66,10 @@ Projected project_fused(Eager& g, const FamilyCode& code, const Mixer& m, const 
     out.query = std::move(parts[0]);
     out.key = std::move(parts[1]);
     out.value = std::move(parts[2]);
+    return out;
+  }
+  if (code.fused_qkv == FusedQkv::multi_query && m.kv_heads > 1) {
+    grouped_heads(g, m, out);
     return out;
   }
   if (code.fused_qkv == FusedQkv::multi_query) {
@@ -98,10 +120,18 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
     out.query = normed(std::move(query), m.heads, w.q_norm, "q");
     out.key = normed(projected(w.k, w.k_bias, m.k_width(), "k"), m.kv_heads, w.k_norm, "k");
     out.value = projected(w.v, w.v_bias, m.v_width(), "v");
+    if (m.clip) {
+      for (Tensor* part : {&out.query, &out.key, &out.value}) {
+        Tensor clipped = clamp_in_place(g, *part, "clipped");
+        *part = std::move(clipped);
+      }
+    }
   }
   if (code.scales_projection) out.query = scale(g, std::move(out.query), "q_scaled");
   out.query.shape = {B, Dim(m.heads), tokens, Dim(m.head_dim)};
-  out.key.shape = out.value.shape = {B, Dim(m.kv_heads), tokens, Dim(m.head_dim)};
+  const bool for_all = m.fused_qkv && code.fused_qkv == FusedQkv::multi_query && m.kv_heads > 1;  // made so above
+  const Dim held = for_all ? m.heads : m.kv_heads;
+  out.key.shape = out.value.shape = {B, held, tokens, Dim(m.head_dim)};
   return out;
 }
 

@@ -58,10 +58,10 @@ bool one_kernel(Activation a) { return a == Activation::silu || a == Activation:
 std::string unsupported_form(const FamilyCode& code, const Layer& layer) {
   const Mixer& m = layer.mixer;
   const FeedForward& ff = layer.feed_forward;
-  if (code.fused_qkv == FusedQkv::multi_query &&
-      (m.kv_heads != 1 || m.rotary_dim == 0 || m.q_bias || layer.norm_place != NormPlace::parallel_one))
+  if (code.fused_qkv == FusedQkv::multi_query && (m.rotary_dim == 0 || m.q_bias || layer.norm_place == NormPlace::pre))
     return "this form of attention";
-  if (code.flat_rows && layer.norm_place != NormPlace::pre) return "norms behind the halves";
+  if (code.flat_rows && layer.norm_place != NormPlace::pre && layer.norm_place != NormPlace::post)
+    return "this place of the norms";
   if (ff.kind == FeedForwardKind::plain ? ff.activation == Activation::relu_squared : !one_kernel(ff.activation))
     return "this activation";
   return {};
@@ -87,12 +87,15 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   const NormPlace place = layer.norm_place;
   const bool latent = m.kind == MixerKind::mla && m.index_heads == 0, sdpa = options.kernels == Kernels::hf_sdpa;
   const bool state = keeps_state(m);
+  if ((state && options.parameters == DType::fp32) || ((state || code.alibi) && options.autocast))
+    return "fp32 or autocast under linear attention, or autocast under ALiBi,";
   if (state && (options.padding_mask || options.ulysses > 1)) return "a padding mask or Ulysses under linear attention";
-  if ((m.kind != MixerKind::attention && !latent && !state) || m.clip ||
+  if ((m.kind != MixerKind::attention && !latent && !state) || (m.clip && (m.fused_qkv || m.qk_norm != QkNorm::none)) ||
       (place != NormPlace::pre && place != NormPlace::post && place != NormPlace::pre_and_post &&
        place != NormPlace::parallel_one && place != NormPlace::parallel_two && !(state && place == NormPlace::single)))
     return "training of this layer";
-  if ((m.kind == MixerKind::mamba1 || m.kind == MixerKind::mamba2) && (m.ssm_norms || place != NormPlace::single))
+  if ((m.kind == MixerKind::mamba1 || m.kind == MixerKind::mamba2) &&
+      (place != NormPlace::single || (m.ssm_norms && !code.norms_scan)))
     return "this form of a state space";
   if (state && options.liger.any()) return "Liger's modules beside linear attention";
   if (code.alibi && (options.kernels != Kernels::hf_eager || place != NormPlace::pre))
@@ -131,10 +134,12 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
   for (const auto& run : a.runs) {
     const std::string why = unsupported_layer(*code, run.layer, options);
     if (!why.empty()) return why + " of '" + a.family + "' is not supported yet";
-    if (a.hidden_dropout > 0 && (run.layer.norm_place != NormPlace::pre || code->keeps_normed))
+    if (a.hidden_dropout > 0 && (run.layer.norm_place != NormPlace::pre || code->keeps_normed) && !code->flat_rows)
       return "dropout in this layer of '" + a.family + "' is not supported yet";
   }
-  if (a.embedding_width > 0 || a.embedding_norm != code->alibi || a.final_norm == NormKind::none)
+  const bool narrow = a.embedding_width > 0;
+  if ((narrow && (!code->flat_rows || options.adapters.rank > 0)) || a.embedding_norm != code->alibi ||
+      (a.final_norm == NormKind::none && !code->flat_rows))
     return "this embedding or final norm of '" + a.family + "' is not supported yet";
   const bool wide = options.parameters == DType::fp32 && !options.autocast;
   if (a.attention_dropout > 0 && options.kernels == Kernels::hf_sdpa && (options.sdpa_math || wide))
@@ -216,7 +221,7 @@ struct LayerRunner {
     if (layer.wide_residual) residual = to(g, Tensor(residual), DType::fp32, "residual_fp32");
     g.prefix += "mixer.";
     const auto run = layer.mixer.kind == MixerKind::mamba2 ? &run_mamba2 : &run_mamba;
-    Tensor mixed = run(g, layer.mixer, a.hidden, w, options, hidden);
+    Tensor mixed = run(g, code, layer.mixer, a.hidden, w, options, hidden);
     g.prefix.resize(g.prefix.size() - 6);
     hidden = std::move(mixed);
     return add(g, residual, hidden, "output");
@@ -224,22 +229,28 @@ struct LayerRunner {
 
   /// OPT: dropout in the layer; the second half is written out here, on rows of all sequences.
   Tensor flat(const Tensor& x) const {
+    const bool before = layer.norm_place == NormPlace::pre;
     Tensor residual = x;
-    Tensor hidden = norm(x, w.before_attention, "input_layernorm");
+    Tensor hidden = before ? norm(x, w.before_attention, "input_layernorm") : x;
     Attended attended = attention(hidden);
     hidden = std::move(attended.output);
     drop(hidden);
     Tensor sum = add(g, residual, hidden, "attention_residual");
     hidden = std::move(sum);
+    if (!before) hidden = norm(Tensor(hidden), w.after_attention, "post_attention_layernorm");
     hidden.shape = {T, Dim(a.hidden)};
     residual = hidden;
-    Tensor normed = norm(hidden, w.before_feed_forward, "pre_feedforward_layernorm");
-    hidden = std::move(normed);
+    if (before) {
+      Tensor normed = norm(hidden, w.before_feed_forward, "pre_feedforward_layernorm");
+      hidden = std::move(normed);
+    }
     hidden = plain_mlp(g, code, std::move(hidden), {T}, a.hidden, layer.feed_forward, w);
     drop(hidden);
     sum = add(g, residual, hidden, "output");
     sum.shape = {B, S, Dim(a.hidden)};
-    return sum;
+    if (before) return sum;
+    hidden = std::move(sum);
+    return norm(hidden, w.after_feed_forward, "post_feedforward_layernorm");
   }
   void drop(Tensor& hidden) const {
     if (!options.hidden_dropout) return;
@@ -251,12 +262,16 @@ struct LayerRunner {
   Tensor parallel(const Tensor& x) const {
     const bool two = layer.norm_place == NormPlace::parallel_two;
     Attended attended;
-    Tensor hidden = norm(x, w.before_attention, "input_layernorm");
+    Tensor hidden = norm(x, w.before_attention, "input_layernorm"), fed_in;
+    const bool ahead = two && code.parallel_sum == ParallelSum::in_place;  // both norms stand in front, and keep their names
+    if (ahead) fed_in = norm(x, w.before_feed_forward, "pre_feedforward_layernorm");
     attended = attention(hidden);
-    if (two) hidden.reset();
-    if (two) hidden = norm(x, w.before_feed_forward, "pre_feedforward_layernorm");
-    Tensor fed = mlp(hidden, attended.weights);
-    if (two) hidden.reset();
+    if (two && !ahead) {
+      hidden.reset();
+      hidden = norm(x, w.before_feed_forward, "pre_feedforward_layernorm");
+    }
+    Tensor fed = mlp(ahead ? fed_in : hidden, attended.weights);
+    if (two && !ahead) hidden.reset();
     if (code.parallel_sum == ParallelSum::residual_first) {
       Tensor sum = add(g, x, attended.output, "attention_residual");
       return add(g, std::move(sum), fed, "output");

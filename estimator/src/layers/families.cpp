@@ -26,6 +26,7 @@ constexpr FamilyCode kCodes[] = {
      .delta_apart = true},
     {.family = "mamba", .logits_in_fp32 = true},
     {.family = "mamba2", .logits_in_fp32 = true},
+    {.family = "falcon_mamba", .logits_in_fp32 = true, .norms_scan = true},
     {.family = "bloom", .norm = NormCode::layer, .alibi = true},
     {.family = "mixtral", .router_first = true},
     {.family = "olmoe", .liger = LigerPatch::none, .router_first = true, .adapts_experts = true},

@@ -45,7 +45,7 @@ struct RotaryCode {
 enum class FusedQkv : std::uint8_t {
   slices,       ///< three slices, each with a gradient of the whole (Phi-3)
   split,        ///< one split, whose gradients one cat puts together (GPT-2, GPT-NeoX)
-  multi_query,  ///< queries a slice, the one key and the one value by an index, which copies (Falcon)
+  multi_query,  ///< queries a slice, keys and values by an index, which copies; one for all heads or for a group (Falcon)
 };
 
 /// How attention and feed-forward of a parallel layer join the residual.
@@ -87,6 +87,7 @@ struct FamilyCode {
   bool scales_embedding = false, scales_residual = false, scales_logits = false;
   bool delta_apart = false;     ///< the gated delta rule has a projection for each of qkv, z, b and a (Qwen3.5)
   bool logits_in_fp32 = false;  ///< the model returns a copy of the logits in fp32 (Mamba)
+  bool norms_scan = false;      ///< step, input and output of a state space are normed without weights (Falcon-Mamba)
   bool alibi = false;           ///< distances are added to the scores of attention (BLOOM)
   bool tables_by_span = false;  ///< windowed and full layers have cos, sin of their own
   bool masks_by_span = false;   ///< both masks are made, whichever layers there are

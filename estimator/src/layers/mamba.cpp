@@ -18,6 +18,19 @@ Tensor project_step(Eager& g, const Tensor& step, int weight, Dim inner, bool se
   return copy(g, std::move(rows), {B, inner, S}, "step");
 }
 
+/// FalconMambaWeightlessRMSNorm
+Tensor weightless(Eager& g, const Tensor& x, const std::string& name) {
+  Tensor wide = to(g, x, DType::fp32, name + ".fp32"), root;
+  {
+    Tensor squares = pow2(g, wide);
+    Tensor variance = mean_last(g, std::move(squares));
+    Tensor shifted = add_scalar(g, std::move(variance), name + ".variance");
+    root = rsqrt(g, std::move(shifted), name + ".rstd");
+  }
+  Tensor normed = mul(g, wide, std::move(root), name + ".normed_fp32");
+  return to(g, std::move(normed), x.dtype, name + ".normed");
+}
+
 /// mamba_selective_scan: what it discretises is there for all tokens, the state is scanned one token after another.
 struct Scan {
   Eager& g;
@@ -78,8 +91,8 @@ struct Scan {
 
 }  // namespace
 
-Tensor run_mamba(Eager& g, const Mixer& m, std::int64_t hidden, const LayerLeaves& leaves, const KernelOptions& options,
-                 const Tensor& x) {
+Tensor run_mamba(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& leaves,
+                 const KernelOptions& options, const Tensor& x) {
   const StateLeaves& w = leaves.state;
   const Dim inner = m.inner, states = m.state_size, rank = m.dt_rank;
   const bool several = options.several_sequences;
@@ -109,6 +122,12 @@ Tensor run_mamba(Eager& g, const Mixer& m, std::int64_t hidden, const LayerLeave
   }
   std::vector<Tensor> parts = split(g, parameters, {{B, S, rank}, {B, S, states}, {B, S, states}});
   parameters.reset();
+  if (code.norms_scan) {
+    for (const auto& [at, name] : {std::pair(0, "dt_norm"), std::pair(1, "b_norm"), std::pair(2, "c_norm")}) {
+      Tensor normed = weightless(g, parts[static_cast<std::size_t>(at)], name);
+      parts[static_cast<std::size_t>(at)] = std::move(normed);
+    }
+  }
   const Tensor step = project_step(g, parts[0], w.dt, inner, several);
   parts[0].reset();
   const Tensor bias = to(g, g.leaf(w.dt_proj_bias), DType::fp32, "dt_bias_fp32");

@@ -235,8 +235,8 @@ Tensor gated_norm(Eager& g, const Tensor& x, const Tensor& gate, int weight, std
 
 }  // namespace
 
-Tensor run_mamba2(Eager& g, const Mixer& m, std::int64_t hidden, const LayerLeaves& leaves, const KernelOptions& options,
-                  const Tensor& x) {
+Tensor run_mamba2(Eager& g, const FamilyCode&, const Mixer& m, std::int64_t hidden, const LayerLeaves& leaves,
+                  const KernelOptions& options, const Tensor& x) {
   const StateLeaves& w = leaves.state;
   const std::int64_t chunks = (options.scan_tokens + m.chunk - 1) / m.chunk;
   const Sizes n(m, options, chunks);

@@ -104,9 +104,13 @@ class Runner {
   void declare() {
     const DType dtype = o_.kernels.parameters;
     enter(StationPlace::embedding);
-    embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, a_.hidden}, dtype);
+    embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, width_}, dtype);
     if (a_.position_rows > 0)
       position_table_ = g_.parameter("model.embed_positions.weight", {a_.position_rows, a_.hidden}, dtype);
+    if (a_.embedding_width > 0) {
+      project_out_ = g_.parameter("model.project_out.weight", {width_, a_.hidden}, dtype);
+      project_in_ = g_.parameter("model.project_in.weight", {a_.hidden, width_}, dtype);
+    }
     if (a_.embedding_norm) embedding_norm_ = declare_norm(g_, NormKind::layer, "model.embed_norm", a_.hidden, dtype);
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
       for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
@@ -121,9 +125,9 @@ class Runner {
     norm_ = declare_norm(g_, a_.final_norm, "model.norm", a_.hidden, dtype);
     enter(StationPlace::head);
     if (o_.critic)
-      head_ = g_.parameter("score.weight", {1, a_.hidden}, dtype);
+      head_ = g_.parameter("score.weight", {1, width_}, dtype);
     else
-      head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, a_.hidden}, dtype);
+      head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, width_}, dtype);
     if (!o_.critic && a_.head_bias) head_bias_ = g_.parameter("lm_head.bias", {a_.vocab}, dtype);
     if (is_litgpt(kernels_.kernels)) adapt_litgpt_head(g_, a_, head_, kernels_.adapters);
     if (kernels_.adapters.rank > 0) freeze();
@@ -148,8 +152,8 @@ class Runner {
   Tensor embed() {
     enter(StationPlace::embedding);
     Tensor w = g_.leaf(embedding_);
-    Tensor out = g_.make("embedding", {B, all_, Dim(a_.hidden)}, w.dtype);
-    const Shape shape = w.shape = {vocabulary_, a_.hidden};
+    Tensor out = g_.make("embedding", {B, all_, Dim(width_)}, w.dtype);
+    const Shape shape = w.shape = {vocabulary_, width_};
     g_.record(out, "EmbeddingBackward0", {&w}, [this, shape](Gradients in) {
       return Gradients{g_.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
     });
@@ -254,6 +258,10 @@ class Runner {
     if (kernels_.kernels == Kernels::torchtitan || is_litgpt(kernels_.kernels)) return titan_decoder();
     const DistributedGuard dtensors(g_, kernels_.tensor > 1);
     Tensor inputs_embeds = embed();
+    if (project_in_ >= 0) {
+      Tensor wide = linear(g_, inputs_embeds, project_in_, -1, T, {B, all_, Dim(a_.hidden)}, "embedding.projected");
+      inputs_embeds = std::move(wide);
+    }
     Tensor hidden = inputs_embeds, position_embeds;
     if (position_table_ >= 0) {
       position_embeds = position_rows();
@@ -284,7 +292,10 @@ class Runner {
     g_.prefix.clear();
     enter(StationPlace::norm);
     const Tensor output = code_.alibi ? hidden : Tensor();  // `outputs` of the last layer is a name of the model
-    hidden = run_norm(g_, code_.norm, hidden, norm_, "norm", o_.kernels.liger);
+    if (a_.final_norm != NormKind::none) hidden = run_norm(g_, code_.norm, hidden, norm_, "norm", o_.kernels.liger);
+    if (project_out_ < 0) return hidden;
+    Tensor narrow = linear(g_, hidden, project_out_, -1, T, {B, all_, Dim(width_)}, "hidden_projected");
+    hidden = std::move(narrow);
     return hidden;
   }
 
@@ -310,14 +321,14 @@ class Runner {
   }
 
   Tensor logits(const Tensor& hidden) {
-    Tensor kept = o_.slice_hidden ? slice(g_, hidden, {B, K, Dim(a_.hidden)}) : hidden;
+    Tensor kept = o_.slice_hidden ? slice(g_, hidden, {B, K, Dim(width_)}) : hidden;
     enter(StationPlace::head);
     {
       const DistributedGuard dtensors(g_, kernels_.tensor > 1);
       kept = gather_tokens(g_, kept, kernels_, "hidden_gathered");
     }
     // rows of several sequences are no longer one block: the matrix product needs a copy
-    if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(a_.hidden)}, "hidden_kept");
+    if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(width_)}, "hidden_kept");
     const Dim width = o_.critic ? 1 : a_.vocab;
     if (code_.logits_in_fp32) kept = to(g_, std::move(kept), g_.leaves[static_cast<std::size_t>(head_)].dtype, "hidden_cast");
     Tensor out = linear(g_, kept, head_, head_bias_, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
@@ -417,6 +428,8 @@ class Runner {
   KernelOptions kernels_;    ///< of o_, and whether dropout acts
   std::int64_t vocabulary_;  ///< whole
   ModelRun out_;
+  const std::int64_t width_ = a_.embedding_width > 0 ? a_.embedding_width : a_.hidden;  ///< of the embedding and the head
+  int project_in_ = -1, project_out_ = -1;
   int embedding_ = -1, position_table_ = -1, head_ = -1, head_bias_ = -1;
   const Dim all_{Dim(kernels_.tensor) * S};  ///< tokens of a whole sequence
   NormLeaf norm_, embedding_norm_;

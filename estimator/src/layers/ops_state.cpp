@@ -148,6 +148,20 @@ Tensor solve_triangular(Eager& g, Tensor matrix, Tensor right, const std::string
   return out;
 }
 
+Tensor clamp_in_place(Eager& g, const Tensor& x, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Saved before = recorded ? g.save(g.make(name + ".before", x.shape, x.dtype)) : Saved();
+  Tensor out = x.alias(x.shape);
+  if (!recorded) return out;
+  g.record(out, "ClampBackward1", {&x}, [&g, before](Gradients in) {
+    (void)before.get();
+    Tensor low = gradient(g, "clamp_backward.mask", in[0].shape, DType::boolean);
+    Tensor high = gradient(g, "clamp_backward.mask", in[0].shape, DType::boolean);
+    return Gradients{gradient(g, "clamp_backward", in[0].shape, in[0].dtype)};
+  });
+  return out;
+}
+
 /// CopySlices of torch/csrc/autograd/functions/tensor.cpp copies the whole gradient, and the part of it twice: once to hand on,
 /// once more as zeros where the tensor had a gradient already.
 Tensor copy_into(Eager& g, const Tensor& whole, const Tensor& part, const Shape& part_shape) {

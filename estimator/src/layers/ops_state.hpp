@@ -29,6 +29,8 @@ Tensor solve_triangular(Eager& g, Tensor matrix, Tensor right, const std::string
 Tensor copy_into(Eager& g, const Tensor& whole, const Tensor& part, const Shape& part_shape);
 /// A view whose gradient does not lie as the view's input does: it is copied.
 Tensor view_copied_back(Eager& g, const Tensor& x, Shape as, const std::string& name);
+/// x.clamp_(min, max): what x was is saved as a copy.
+Tensor clamp_in_place(Eager& g, const Tensor& x, const std::string& name);
 /// A view with another shape that keeps its place in the graph.
 Tensor view(Tensor x, Shape as);
 
