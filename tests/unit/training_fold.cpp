@@ -405,6 +405,38 @@ TEST_CASE("training: fold equals trace for every family that was executed") {
   MESSAGE(programs << " programs");
 }
 
+TEST_CASE("training: fold equals trace for packed bases, DoRA and losses of older transformers") {
+  int programs = 0;
+  for (const auto& architecture : families())
+    for (const auto engine : {EngineKind::single, EngineKind::fsdp1})
+      for (const char* release : {"", "0.43.0"})
+        for (const int form : {0, 1, 2}) {
+          Setting s = usual();
+          s.architecture = architecture;
+          s.trainer.kernels = Kernels::hf_eager;
+          s.trainer.reentrant = form == 1;
+          s.engine = engine;
+          s.trainer.lora.rank = 4;
+          s.trainer.storage = s.trainer.compute = DType::bf16;
+          s.trainer.lora.dora = form == 2;
+          s.trainer.lora.base.format = form == 2 ? BaseFormat::full : BaseFormat::nf4;
+          s.trainer.lora.base.double_quant = form == 1;
+          s.trainer.lora.base.compute = DType::bf16;
+          s.trainer.lora.base.version = release;
+          if (*release != 0) s.trainer.transformers_version = "4.45.2";
+          if (form == 2 && engine != EngineKind::single) continue;
+          if (!unsupported(*architecture, train_pass(s.trainer, engine, *architecture, false, 4096).kernels).empty()) continue;
+          CAPTURE(architecture->name);
+          CAPTURE(static_cast<int>(engine));
+          CAPTURE(release);
+          CAPTURE(form);
+          check(s);
+          ++programs;
+        }
+  CHECK(programs >= 48);
+  MESSAGE(programs << " programs");
+}
+
 TEST_CASE("training: fold equals trace for adapters beside every family that can have them") {
   int programs = 0;
   for (const auto& architecture : families())
