@@ -120,6 +120,27 @@ TEST_CASE("a shortage of cache queues or preempts, it is not a lack of memory") 
   CHECK(describe(sglang, "rollout", 5000, 32768).shortage.find("queue") != std::string::npos);
 }
 
+TEST_CASE("what is preempted comes again in one step, as many tokens as the cache has") {
+  ServerPoint point;
+  point.fraction = 0.255;
+  point.max_model_len = 8192;
+  point.batched_tokens = 32768;
+  point.step_tokens = 1000;
+  point.flight_tokens = 8192;  // they fit
+  const auto step = [&] {
+    return plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", point)[ServerTensor::step_activations];
+  };
+  const ServerPlan p = plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", point);
+  REQUIRE(p.kv_tokens > 8192);
+  REQUIRE(p.kv_tokens < point.batched_tokens);
+  const Bytes first = step();
+  point.flight_tokens = p.kv_tokens + 1;
+  CHECK(step() == first / 1000 * p.kv_tokens);
+  point.flight_tokens = std::int64_t{1} << 40;
+  point.batched_tokens = 8192;  // the step is cut: a whole batch
+  CHECK(step() == 0);
+}
+
 TEST_CASE("SGLang's own fraction follows the version") {
   ServerPoint point;
   point.max_model_len = 32768;

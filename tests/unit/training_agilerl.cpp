@@ -185,6 +185,42 @@ TEST_CASE("AgileRL: the first update of all runs without optimizer states, every
   CHECK(at_backward("actor.micro_batches=2", 1) == doctest::Approx(static_cast<double>(at_backward(one, 2))).epsilon(1e-4));
 }
 
+/// What happens to a tensor, with the phases around it: "forward", "+embedding", "backward", ...
+std::vector<std::string> story_of(const Job& job, const std::vector<std::string>& tensors) {
+  const Program p = program(job, "actor");
+  std::vector<std::string> out;
+  expand(p, [&](const Event& e) {
+    if (e.kind == Program::Kind::mark) {
+      const std::string& label = p.labels[e.site];
+      if (label.starts_with("actor.") && (out.empty() || out.back() != label.substr(6))) out.push_back(label.substr(6));
+    } else if (e.kind == Program::Kind::alloc || e.kind == Program::Kind::free) {
+      if (e.a == 0 && std::find(tensors.begin(), tensors.end(), p.sites[e.site].name) != tensors.end())
+        out.push_back((e.kind == Program::Kind::alloc ? "+" : "-") + p.sites[e.site].name.substr(6));
+    }
+    return true;
+  });
+  return out;
+}
+
+TEST_CASE("AgileRL: what an update's graph ends at lives until the next forward pass is over") {
+  const Job job = job_of(kJob, {"actor.micro_batches=2"});
+  const auto story = story_of(job, {"actor.embedding"});
+  const std::vector<std::string> two{"forward",    "+embedding", "backward", "optimizer", "forward",
+                                     "+embedding", "-embedding", "backward", "optimizer", "-embedding"};
+  CHECK(std::search(story.begin(), story.end(), two.begin(), two.end()) != story.end());
+}
+
+TEST_CASE("AgileRL: peft's forward pass holds the fp32 input until the sum is made, the routed one until the product is") {
+  const auto story =
+      story_of(job_of(kJob, {"actor.micro_batches=1"}), {"actor.layer.mlp.down.lora_input", "actor.layer.mlp.down.lora_sum"});
+  const std::vector<std::string> routed{"+layer.mlp.down.lora_input", "-layer.mlp.down.lora_input", "+layer.mlp.down.lora_sum"};
+  const std::vector<std::string> own{"forward", "+layer.mlp.down.lora_input", "+layer.mlp.down.lora_sum",
+                                     "-layer.mlp.down.lora_input"};
+  const auto forward = std::find(story.begin(), story.end(), "forward");
+  CHECK(std::search(story.begin(), forward, routed.begin(), routed.end()) != forward);
+  CHECK(std::search(forward, story.end(), own.begin(), own.end()) != story.end());
+}
+
 TEST_CASE("AgileRL on several GPUs, and without adapters, is refused by name") {
   CHECK_THROWS_AS((void)job_of(kJob, {"actor.lora.rank=none"}), InputError);
   CHECK_THROWS_AS((void)job_of(kJob, {"actor.engine=fsdp2"}), InputError);

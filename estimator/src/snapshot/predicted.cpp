@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 
 namespace oomplan::snapshot {
 namespace {
 
-constexpr Bytes kPausableBase = Bytes{1} << 46;  // far from the segments of the allocator
+constexpr int kPausable = 1;  // the private pool (0, 1)
 
 class Recorder {
  public:
@@ -29,14 +30,14 @@ class Recorder {
     if (e.kind == trim) allocator_.empty_cache();
     if (e.kind == alloc && e.bytes > 0 && e.pool == Pool::torch) return allocate(e);
     if (e.kind == free && e.bytes > 0 && e.pool == Pool::torch) release(e.tensor);
-    if (e.pool == Pool::pausable && e.bytes > 0) play_pausable(e);
+    if (e.pool == Pool::pausable && e.bytes > 0 && !play_pausable(e)) return false;
     flush(0);
     return true;
   }
 
   Snapshot take() {
     for (const auto& s : allocator_.state()) {
-      Segment segment{0, s.address, s.bytes, s.stream, s.small, s.expandable, {0, 0}, {}};
+      Segment segment{0, s.address, s.bytes, s.stream, s.small, s.expandable, {0, s.pool}, {}};
       Bytes at = s.address;
       for (const auto& b : s.blocks) {
         const auto stack = stacks_at_.find(at);
@@ -46,10 +47,6 @@ class Recorder {
       }
       out_.segments.push_back(std::move(segment));
     }
-    for (const auto& [tensor, p] : pausable_)
-      if (p.mapped)
-        out_.segments.push_back(
-            {0, p.address, p.bytes, 0, false, false, {0, 1}, {{p.address, p.bytes, p.bytes, BlockState::active, p.stack}}});
     put(Action::snapshot, 0, allocator_.counters().allocated, 0, 0);
     return std::move(out_);
   }
@@ -61,11 +58,8 @@ class Recorder {
     int stream = 0;
     StackId stack = 0;
   };
-  struct Pausable {
-    Bytes address = 0, bytes = 0;
-    StackId stack = 0;
-    bool mapped = true;
-  };
+  /// Of a tensor that can be unmapped: which one, whatever its life.
+  using Identity = std::tuple<std::uint32_t, std::int64_t, std::int64_t>;
 
   void put(Action action, Bytes address, Bytes bytes, int stream, StackId stack) {
     out_.traces[0].push_back({action, address, bytes, stream, 0, stack});
@@ -79,18 +73,24 @@ class Recorder {
   }
 
   bool allocate(const oomplan::Event& e) {
-    Tensor t{nullptr, e.bytes, program_.sites[e.site].stream, stack_of(e)};
-    t.block = allocator_.allocate(t.bytes, t.stream);
-    flush(t.stack);
-    if (t.block == nullptr) {
+    const int stream = program_.sites[e.site].stream;
+    CachingAllocator::Block* block = placed(e, stream, 0);
+    if (block != nullptr) tensors_[e.tensor] = {block, e.bytes, stream, stack_of(e)};
+    return block != nullptr;
+  }
+  /// nullptr: no memory.
+  CachingAllocator::Block* placed(const oomplan::Event& e, int stream, int pool) {
+    const StackId stack = stack_of(e);
+    CachingAllocator::Block* block = allocator_.allocate(e.bytes, stream, pool);
+    flush(stack);
+    if (block == nullptr) {
       const Bytes left = settings_.device_limit - allocator_.counters().reserved - allocator_.outside();
-      put(Action::oom, std::max<Bytes>(0, left), allocator_.rounded(t.bytes), t.stream, t.stack);
-      return false;
+      put(Action::oom, std::max<Bytes>(0, left), allocator_.rounded(e.bytes), stream, stack);
+      return nullptr;
     }
-    put(Action::alloc, CachingAllocator::address(t.block), t.bytes, t.stream, t.stack);
-    stacks_at_[CachingAllocator::address(t.block)] = t.stack;
-    tensors_[e.tensor] = t;
-    return true;
+    put(Action::alloc, CachingAllocator::address(block), e.bytes, stream, stack);
+    stacks_at_[CachingAllocator::address(block)] = stack;
+    return block;
   }
   void release(std::int64_t tensor) {
     const auto found = tensors_.find(tensor);
@@ -103,40 +103,13 @@ class Recorder {
     tensors_.erase(found);
   }
 
-  void play_pausable(const oomplan::Event& e) {
-    switch (e.kind) {
-      case Program::Kind::alloc: {
-        const Pausable p{next_, e.bytes, stack_of(e), true};
-        next_ += round_up(e.bytes, 2 * kMiB);
-        map(pausable_.emplace(e.tensor, p).first->second);
-        break;
-      }
-      case Program::Kind::free: {
-        const auto found = pausable_.find(e.tensor);
-        unmap(found->second);
-        pausable_.erase(found);
-        break;
-      }
-      case Program::Kind::pause:
-        for (auto& [tensor, p] : pausable_) unmap(p);
-        break;
-      case Program::Kind::resume:
-        for (auto& [tensor, p] : pausable_) map(p);
-        break;
-      default:
-        break;
-    }
-  }
-  void map(Pausable& p) {
-    p.mapped = true;
-    put(Action::segment_alloc, p.address, p.bytes, 0, p.stack);
-    put(Action::alloc, p.address, p.bytes, 0, p.stack);
-  }
-  void unmap(Pausable& p) {
-    p.mapped = false;
-    put(Action::free_requested, p.address, p.bytes, 0, p.stack);
-    put(Action::free_completed, p.address, p.bytes, 0, p.stack);
-    put(Action::segment_free, p.address, p.bytes, 0, p.stack);
+  /// PyTorch sees a tensor of such a pool once. That its pages go and come back happens below it: the device has room meanwhile.
+  bool play_pausable(const oomplan::Event& e) {
+    const Bytes sign = e.kind == Program::Kind::free || e.kind == Program::Kind::pause ? 1 : -1;
+    const bool is_new = e.kind == Program::Kind::alloc && pausable_.emplace(e.site, e.a, e.b).second;
+    if (is_new) return placed(e, program_.sites[e.site].stream, kPausable) != nullptr;
+    allocator_.set_outside(allocator_.outside() - sign * e.bytes);
+    return true;
   }
 
   StackId stack_of(const oomplan::Event& e) {
@@ -160,9 +133,8 @@ class Recorder {
   std::uint32_t phase_ = 0;  // label number + 1
   std::unordered_map<std::int64_t, Tensor> tensors_;
   std::unordered_map<Bytes, StackId> stacks_at_;
-  std::map<std::int64_t, Pausable> pausable_;
+  std::set<Identity> pausable_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::int64_t>, StackId> stacks_;
-  Bytes next_ = kPausableBase;
 };
 
 }  // namespace

@@ -1,9 +1,10 @@
 // The run that oomplan predicts, as the snapshot that PyTorch would write of it: one device, recorded from the first byte on.
 //
-// Tensors of Pool::torch go through the allocator's replay. Those of Pool::pausable are segments of the private pool (0, 1), each
-// a block of its own; a pause gives the segments back and a resume takes them again. What PyTorch does not record (context, NCCL,
-// graphs, host memory) is not in it. A block's innermost frame is its tensor: the function "mlp.gate bf16[4096,18944]", the file
-// the phase, the line the layer (or another index) of it; the second frame says what it is for and who holds it.
+// Tensors of Pool::torch go through the allocator's replay, those of Pool::pausable too, in the private pool (0, 1). An engine
+// that sleeps unmaps the pages of that pool below PyTorch, which goes on counting them (vllm/device_allocator/cumem.py, 0.23):
+// nothing is recorded of it. What PyTorch does not record (context, NCCL, graphs, host memory) is not in it. A block's innermost
+// frame is its tensor: the function "mlp.gate bf16[4096,18944]", the file the phase, the line the layer (or another index) of it;
+// the second frame says what it is for and who holds it.
 #pragma once
 #include <oomplan/program.hpp>
 
