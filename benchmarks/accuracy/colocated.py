@@ -33,8 +33,9 @@ def job_of(row: Row) -> Row:
     versions = row.get("versions") or {}
     if not versions.get("vllm"):
         raise CannotExpress("the engine's version is not stated")
-    if row.get("quantization") not in (None, "none"):
-        raise CannotExpress("bitsandbytes weights are not supported yet")
+    quantization = row.get("quantization") or "none"
+    if quantization not in ("none", "nf4"):
+        raise CannotExpress(f"{quantization} weights are not supported yet")
     if row.get("phase") == "training" and (row.get("nvml_polled_bytes") or 0) < row["device_peak_bytes"]:
         # the device gave back while torch took: the rig opened the row before an earlier process was gone
         raise CannotExpress("another process left the device during the measurement")
@@ -45,6 +46,8 @@ def job_of(row: Row) -> Row:
     sequences = min(whole(knobs.get("micro_batch"), "micro_batch"), group)
     prompt = max(tokens // 4, 8)
     lora: Row = {"rank": rank}
+    if quantization == "nf4":  # of the trainer alone: the rig hands no quantisation to the engine
+        lora |= {"base": "nf4", "base_double_quant": True, "base_compute": "bf16", "prepare_kbit": True}
     targets = str(knobs.get("lora_target_modules") or "all-linear")
     if targets != "all-linear":
         lora["targets"] = [target.strip() for target in targets.split(",")]

@@ -30,9 +30,13 @@ Timeline timeline_of(const Job& job) {
       if (share_gpus(job, job.roles[server], job.roles[i])) return true;
     return false;
   };
-  // AgileRL starts its engine before it loads what it trains (agilerl/algorithms/core/base.py, 2.8)
-  const auto agilerl = [&](std::size_t trainer) { return job.roles[trainer].trainer.framework == Framework::agilerl; };
-  const bool server_first = std::any_of(trainers.begin(), trainers.end(), agilerl);
+  // AgileRL starts its engine before it loads what it trains, unless bitsandbytes has to pack that on the GPU
+  // (agilerl/algorithms/core/base.py _initialize_colocated_vllm_and_actors, 2.8)
+  const auto waits = [&](std::size_t trainer) {
+    const Trainer& trains = job.roles[trainer].trainer;
+    return trains.framework == Framework::agilerl && trains.lora.base.format == BaseFormat::full;
+  };
+  const bool server_first = std::any_of(trainers.begin(), trainers.end(), waits);
   const auto load_trainers = [&] {
     for (const auto i : trainers) t.init.push_back({i, StepKind::load});
   };

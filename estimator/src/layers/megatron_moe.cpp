@@ -47,12 +47,12 @@ Tensor step(Eager& g, const Tensor& x, Shape shape, const std::string& name, DTy
   return y;
 }
 
-struct Routing {
+struct ScatteredRouting {
   Tensor probabilities;  ///< [T, E], scattered
 };
 
 /// TopKRouter.forward with an auxiliary loss: its scores are a softmax of their own.
-Routing route(Eager& g, const FeedForward& f, const ChunkOptions& o, const Sizes& s, const Tensor& x) {
+ScatteredRouting route_scattered(Eager& g, const FeedForward& f, const ChunkOptions& o, const Sizes& s, const Tensor& x) {
   const DType dtype = o.settings.router;
   const Shape all{s.tokens, Dim(s.experts)}, top{s.tokens, Dim(s.top)};
   Tensor logits = g.make("router.logits", all, dtype);
@@ -75,7 +75,7 @@ Routing route(Eager& g, const FeedForward& f, const ChunkOptions& o, const Sizes
     Tensor probabilities = softmax(g, std::move(best), DType::fp32, "router.top_probabilities");
     chosen = dtype == DType::fp32 ? std::move(probabilities) : to(g, std::move(probabilities), dtype, "router.top_cast");
   }
-  Routing out;
+  ScatteredRouting out;
   out.probabilities = step(g, chosen, all, "router.probabilities", dtype);
   {  // scores of the auxiliary loss
     Tensor scores = softmax(g, logits, DType::fp32, "router.aux_scores");
@@ -229,7 +229,7 @@ Tensor run_megatron_moe(Eager& g, const Architecture& a, const Layer& layer, con
     Tensor shared;
     const auto always = [&g, &a, &f, &o](const Tensor& given) { return shared_experts(g, a, f, o, given); };
     if (f.shared_width > 0) shared = recomputes(o, "shared_experts") ? g.checkpoint_reentrant(in, always) : always(in);
-    Routing routing = route(g, f, o, s, in);
+    ScatteredRouting routing = route_scattered(g, f, o, s, in);
     Tensor output = routed(g, s, o, in, std::move(routing.probabilities));
     return shared ? add(g, output, shared, "with_shared_experts") : output;
   };

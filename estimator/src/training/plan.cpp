@@ -88,6 +88,9 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   o.dropout = t.lora.dropout > 0;
   o.dora = t.lora.dora;
   o.input_gradients = !is_litgpt(t.kernels) && (t.recompute != Recompute::none || t.framework != Framework::torch);
+  // peft asks for none when the base is quantised, nor does prepare_model_for_kbit_training without reentry, as AgileRL has it
+  // (huggingface/peft src/peft/peft_model.py _prepare_model_for_gradient_checkpointing, src/peft/utils/other.py, 0.19.1)
+  if (t.framework == Framework::agilerl && t.lora.base.format != BaseFormat::full) o.input_gradients = false;
   return o;
 }
 
