@@ -699,10 +699,18 @@ std::vector<Knob> server_rows() {
   };
 }
 
+/// Settings that one training engine alone has, by how their keys begin.
+constexpr std::pair<std::string_view, EngineKind> kOfOneEngine[] = {
+    {"zero.", EngineKind::deepspeed}, {"bucket_cap_mb", EngineKind::ddp}, {"gradient_as_bucket_view", EngineKind::ddp}};
+
 std::vector<Knob> all_rows() {
   std::vector<Knob> out;
   for (auto* rows : {job_rows, role_rows, trainer_rows, megatron_rows, server_rows})
-    for (auto& k : rows()) out.push_back(std::move(k));
+    for (auto& k : rows()) {
+      for (const auto& [beginning, engine] : kOfOneEngine)
+        if (k.key.starts_with(beginning)) k.engine = engine;
+      out.push_back(std::move(k));
+    }
   return out;
 }
 

@@ -38,7 +38,7 @@ std::string whose(std::string_view key, const Role& role) {
 /// mem_fraction_static on vLLM is gpu_memory_utilization, and the other way round.
 std::string same_knob_here(std::string_view key, const Role& role) {
   for (const auto& other : knobs()) {
-    if (other.key != key || !other.engine) continue;
+    if (other.key != key || !other.engine || other.of != KnobOf::serves) continue;
     for (const auto& knob : knobs())
       if (knob.engine && knob.of == other.of && applies(knob, role)) return std::string(knob.key);
   }
