@@ -336,6 +336,16 @@ LIKE: dict[tuple[str, str, str], tuple[Any, ...]] = {
         "single",
         "allocated peaks of training steps on one device that PyTorch executed on fake tensors, no real GPU",
     ),
+    ("oracle_megatron", "te", "peak"): (
+        "megatron",
+        "allocated peaks of Megatron-core steps executed on fake tensors, no real GPU",
+    ),
+    ("measured_training", "arctic-alst", "device"): ("deepspeed", "device peaks that ArcticTraining published, of real GPUs"),
+    ("measured_training", "litgpt-config-hub", "allocated"): (
+        "single",
+        "allocated peaks that LitGPT published, of real GPUs",
+        {"kernels": "litgpt"},
+    ),
     ("measured_training", "torchtitan", "reserved"): (
         "fsdp2",
         "reserved peaks that torchtitan published, of real GPUs",

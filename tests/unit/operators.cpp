@@ -249,8 +249,8 @@ TEST_CASE("losses of preference and distillation take what was measured") {
   CHECK(divergence("torch", 8192) + kOfTwoHopperWorkspaces == doctest::Approx(56368.0156).epsilon(1e-3));
 }
 
-// The scripts' own functions, executed by benchmarks/oracle/execute_operators.py: highest level of the third call, tensors rounded to
-// 512 bytes, no workspaces.
+// The scripts' own functions, executed by benchmarks/oracle/execute_operators.py: highest level of the third call, tensors
+// rounded to 512 bytes, no workspaces.
 TEST_CASE("references of preference losses take what PyTorch executes") {
   OperatorCall c = call("fused_linear_preference", "huggingface",
                         {{"sequences", 4}, {"tokens", 1024}, {"hidden", 4096}, {"vocab", 128256}}, OperatorPass::full);

@@ -25,7 +25,7 @@ std::string get_modules(const Job&, const Role* r) {
 }
 /// "[mlp, layernorm]" or "mlp", put in the order of the table.
 Refusal set_modules(const Knob& k, Job&, Role* r, std::string_view text) {
-  const Refusal refusal{fmt::format("a list of {}", fmt::join(k.choices, ", ")), {}, {}};
+  Refusal refusal{fmt::format("a list of {}", fmt::join(k.choices, ", ")), {}, {}};
   if (text.starts_with('[') != text.ends_with(']')) return refusal;
   if (text.starts_with('[')) text = text.substr(1, text.size() - 2);
   std::vector<std::string> given;

@@ -31,7 +31,7 @@ struct Bloom {
     Saved saved_query = recorded ? g.save(query) : Saved(), saved_key = recorded ? g.save(key) : Saved();
     Tensor out = g.make("attention.scores", {B, Dim(m.heads), S, S}, query.dtype);
     if (!recorded) return out;
-    g.record(out, "BaddbmmBackward0", {&query, &key}, [=, this, &gg = g](Gradients in) {
+    g.record(out, "BaddbmmBackward0", {&query, &key}, [saved_query, saved_key, &gg = g](Gradients in) {
       Gradients grads(2);
       for (std::size_t i = 0; i < 2; ++i) {
         const Tensor& of = i == 0 ? saved_query.get() : saved_key.get();

@@ -234,7 +234,7 @@ struct ChunkRule {
     {
       Tensor last = slice(g, cumulated, {B, n.value_heads, Dim(chunks), Dim(1)});
       Tensor rest = difference(g, std::move(last), cumulated, rates(), "rest");
-      next = decayed(key, std::move(rest), "k_decayed");
+      next = decayed(key, rest, "k_decayed");
     }
     key = std::move(next);
     Tensor last = slice(g, cumulated, {B, n.value_heads, Dim(chunks)});

@@ -206,20 +206,19 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
     k = to(g, std::move(k), DType::bf16, "attention.k_bf16");
     v = to(g, std::move(v), DType::bf16, "attention.v_bf16");
   }
-  if (options.release.expands_keys) {
-    const Shape all_heads{q.shape[0], q.shape[1], k.shape[2], k.shape[3]};
-    k = repeat_kv(g, std::move(k), all_heads, "attention.k_expanded");
-    v = repeat_kv(g, std::move(v), all_heads, "attention.v_expanded");
-  }
+  const auto expand = [&] {
+    const Shape keys{q.shape[0], q.shape[1], k.shape[2], k.shape[3]}, values = with_last(keys, v.shape.back());
+    k = repeat_kv(g, std::move(k), keys, "attention.k_expanded");
+    v = repeat_kv(g, std::move(v), values, "attention.v_expanded");
+  };
+  if (options.release.expands_keys) expand();
   const bool grouped = q.shape[1] != k.shape[1];
   if (options.sdpa_math || (q.dtype == DType::fp32 && grouped && !in.mask)) return math(g, q, k, v, in.mask, in.out_shape);
   if (q.dtype != DType::fp32 && !in.mask && v.shape.back() == q.shape.back()) {
     Tensor out = flash(g, q, k, v, in.out_shape, options, true);
     return in.by_head ? copy(g, std::move(out), in.out_shape, "attention.out_contiguous") : out;
   }
-  const Shape expanded{q.shape[0], q.shape[1], k.shape[2], k.shape[3]};
-  k = repeat_kv(g, std::move(k), expanded, "attention.k_expanded");
-  v = repeat_kv(g, std::move(v), with_last(expanded, v.shape.back()), "attention.v_expanded");
+  expand();
   return efficient(g, q, k, v, in.mask, in.out_shape);
 }
 
