@@ -58,7 +58,8 @@ OPTIMIZERS: dict[str, tuple[Row, Callable[[Any], list[torch.optim.Optimizer]]]] 
 }
 
 
-def execute(config: Row, make: Callable[[Any], list[torch.optim.Optimizer]], wide: bool) -> Row:
+def execute(config: Row, make: Callable[[Any], list[torch.optim.Optimizer]], wide: bool, keep: bool = False) -> Row:
+    """Highest levels of the second step; with `keep` gradients are filled with zeros in front of it, not dropped."""
     model = make_model(config, False, False)
     if wide:
         model = model.float()
@@ -71,14 +72,19 @@ def execute(config: Row, make: Callable[[Any], list[torch.optim.Optimizer]], wid
         ids = torch.empty(1, TOKENS, dtype=torch.int64, device="meta")
         labels = torch.empty_like(ids)
         for _ in range(2):
-            model(input_ids=ids, labels=labels).loss.backward()
             storages.highest = storages.live
+            loss = model(input_ids=ids, labels=labels).loss
+            forward, storages.highest = storages.highest, storages.live
+            loss.backward()
+            del loss
+            backward, storages.highest = storages.highest, storages.live
             for optimizer in optimizers:
                 optimizer.step()
             highest = storages.highest
-            model.zero_grad()
+            model.zero_grad(set_to_none=not keep)
     gc.enable()
-    return {"optimizer": resident + highest}
+    peaks = {"forward": resident + forward, "backward": resident + backward} if keep else {}
+    return peaks | {"optimizer": resident + highest}
 
 
 def main() -> None:
@@ -100,6 +106,12 @@ def main() -> None:
                     job["trainer"]["precision"] = dict.fromkeys(("storage", "compute", "reduce"), "fp32")
                 row = {"id": f"{name}/{optimizer}/{'fp32' if wide else 'bf16'}", "config": name, "job": job, "source": by}
                 lines.append({**row, "peaks": execute(config, make, wide)})
+        for optimizer in ("adamw", "sgd_momentum"):
+            settings, make = OPTIMIZERS[optimizer]
+            job = job_of(1, TOKENS, False)
+            job["trainer"] |= settings | {"keep_gradients": True}
+            row = {"id": f"{name}/{optimizer}/bf16/kept", "config": name, "job": job, "source": by}
+            lines.append({**row, "peaks": execute(config, make, False, keep=True)})
     with options.output.open("w", encoding="utf-8") as file:
         for line in lines:
             file.write(json.dumps(line, separators=(",", ":")) + "\n")

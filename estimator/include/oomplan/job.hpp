@@ -219,6 +219,7 @@ struct Trainer {
   bool reshard_last = true;                     ///< false: the last layer (and what is behind it) stays gathered until backward
   bool gradient_sync_every_micro_batch = true;  ///< false: set_requires_gradient_sync(False), no_sync but for the last
   bool step_every_micro_batch = false;          ///< an optimizer step behind each micro-batch, nothing is accumulated
+  bool keep_gradients = false;                  ///< zero_grad(set_to_none=False): gradients stay from step to step
   bool gradient_as_bucket_view = false;         ///< DDP: gradients lie in the buckets
   std::int64_t bucket_cap_mb = 0;               ///< DDP: MiB of a bucket; 0: 25, the first one 1
   bool offload_parameters = false;              ///< to the host between phases

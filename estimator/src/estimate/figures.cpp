@@ -163,6 +163,7 @@ TrainingFigures training_figures(const TrainingCase& c) {
   }
   // whatever is offloaded between phases is back for the step
   Bytes level = plan.buffers + plan.buckets + out.parameters + out.states;
+  if (plan.keep_gradients && !c.forward_only) level += plan.gradients;
   PeakRecorder r;
   TrainEngine<PeakRecorder> engine(r, plan, "");
   Player<PeakRecorder> player(r, tape, pass.counts, pass.chunks, "");
@@ -184,7 +185,7 @@ TrainingFigures training_figures(const TrainingCase& c) {
       engine.forward(player, Index(0));
     });
     if (c.forward_only) break;
-    stretch(out.backward, [&] { engine.backward(player, Index(0), m == 0, m == passes - 1); });
+    stretch(out.backward, [&] { engine.backward(player, Index(0), m == 0 && !plan.keep_gradients, m == passes - 1); });
   }
   if (!c.forward_only) {
     // the last micro-batch's input_ids and labels are names of the loop that calls step()

@@ -237,8 +237,8 @@ class TrainerProgram {
     stays_ = false;
     if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
     if (run_.plan.step_every) return train_step_by_step(n);
-    before_micro_batch(true);
-    micro_batch(Index(0), true, n == 1);
+    before_micro_batch(!kept_);
+    micro_batch(Index(0), !kept_, n == 1);
     if (n > 2) {
       before_micro_batch(false);
       // The micro-batches in between end where they began: one of them stands for all, but for the allocator's history.
@@ -260,7 +260,8 @@ class TrainerProgram {
     if (!states_) core_.make_states();
     states_ = true;
     core_.optimizer_step();
-    core_.drop_gradients(*train_);
+    kept_ = run_.plan.keep_gradients;
+    if (!kept_) core_.drop_gradients(*train_);
   }
   /// Every micro-batch is an update of its own: the first one of all runs before there are states.
   void train_step_by_step(std::int64_t n) {
@@ -285,6 +286,7 @@ class TrainerProgram {
   PassSpans passes_;
   SiteRef context_, nccl_, workspace_, full_, first_shard_, flattened_, host_load_;
   bool states_ = false;
+  bool kept_ = false;                       ///< gradients of the step before are there
   std::optional<Index> kept_inputs_;        ///< of the update before
   bool has_workspace_ = false;              ///< of autograd's thread, in a server's process
   bool stays_ = false;                      ///< parameters that lie on the host between phases are there from the phase before

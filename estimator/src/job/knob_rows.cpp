@@ -523,6 +523,8 @@ std::vector<Knob> trainer_rows() {
       saves(row("gradient_sync_every_micro_batch", learner, flag, knob::flag<&Trainer::gradient_sync_every_micro_batch>(), speed,
                 "gradients are reduced in every micro-batch, not only in the last"),
             "keeps only the shard of the gradients between micro-batches; more communication"),
+      row("keep_gradients", learner, flag, knob::flag<&Trainer::keep_gradients>(), free,
+          "zero_grad(set_to_none=False): gradients stay from step to step, filled with zeros"),
       row("step_every_micro_batch", learner, flag, knob::flag<&Trainer::step_every_micro_batch>(), semantics,
           "an optimizer step behind each micro-batch: no gradients are accumulated"),
       saves(row("gradient_as_bucket_view", learner, flag, knob::flag<&Trainer::gradient_as_bucket_view>(), free,

@@ -346,6 +346,11 @@ class Validator {
     if (sharded && !by_element)
       problem(key_of(role, "optimizer"), fmt::format("'{}'", spelling(t.optimizer)), "adamw, adam, sgd or sgd_momentum",
               "not supported yet: this optimizer on sharded parameters");
+    const bool accumulates = role.engine == EngineKind::single || role.engine == EngineKind::ddp ||
+                             (role.engine == EngineKind::fsdp2 && t.gradient_sync_every_micro_batch && !t.cpu_offload_policy);
+    if (t.keep_gradients && (!accumulates || t.framework == Framework::agilerl || t.step_every_micro_batch))
+      problem(key_of(role, "keep_gradients"), "true", "false",
+              "not supported yet: gradients that stay, beyond one device, DDP and FSDP2 that reduces in every micro-batch");
     if (!by_element && t.offload_optimizer)
       problem(key_of(role, "offload"), "[optimizer]", "[]", "not supported yet: the offload of this optimizer's states");
   }

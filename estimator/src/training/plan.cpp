@@ -318,6 +318,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   }
   p.frozen_copies = t.lora.frozen_copies;
   p.step_every = t.step_every_micro_batch;
+  p.keep_gradients = t.keep_gradients;
   p.states_by_tensor = trains && t.lora.rank > 0 && !p.sharded && !t.cpu_offload_policy && element_by_element(t.optimizer);
   p.state_bytes_of = states_per_element(t);
   for (const auto& u : units) p.units.push_back(bytes_of_unit(u, t, p.ranks));

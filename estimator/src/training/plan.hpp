@@ -81,6 +81,7 @@ struct TrainPlan {
   bool states_by_tensor = false;  ///< the optimizer's states and temporaries are many small tensors: they are written one by one
   Bytes state_bytes_of = 0;       ///< with states_by_tensor: states of one byte of a trained parameter
   bool step_every = false;        ///< an optimizer step behind each micro-batch
+  bool keep_gradients = false;    ///< zero_grad(set_to_none=False)
   Bytes gradients = 0;            ///< all sharded (or whole) gradients
   Bytes optimizer = 0;            ///< states
   Bytes optimizer_managed = 0;    ///< states in unified memory: paged optimizers
