@@ -124,6 +124,17 @@ TEST_CASE("lists that a family reads must have an entry for each layer") {
   CHECK(error_of(config.dump()).find("num_experts_per_tok: found 5, expected an integer from 1 to 4") != std::string::npos);
 }
 
+TEST_CASE("Gemma 2's soft caps: the family's when nothing is said, none when null is") {
+  Json config = llama();
+  config["model_type"] = "gemma2";
+  CHECK(read_config(config.dump(), "c").runs.at(0).layer.mixer.softcap);
+  CHECK(read_config(config.dump(), "c").final_softcap);
+  config["attn_logit_softcapping"] = nullptr;
+  CHECK_FALSE(read_config(config.dump(), "c").runs.at(0).layer.mixer.softcap);
+  config["final_logit_softcapping"] = nullptr;
+  CHECK_FALSE(read_config(config.dump(), "c").final_softcap);
+}
+
 TEST_CASE("windows follow layer_types, or the family's rule") {
   const auto spans = [](Json extra, const char* model_type) {
     Json config = llama();

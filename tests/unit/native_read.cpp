@@ -171,6 +171,14 @@ TEST_CASE("the short form is a job that can run") {
   CHECK_THROWS_AS(default_job("qwen3-8b", 8, "no such GPU"), InputError);
 }
 
+TEST_CASE("a job of Megatron, written down, has none of the settings that it must not have") {
+  const Job job = job_of(
+      "oomplan: 1\nframework: torch\ngpus: 8 x H100-80GB\nmodel: Qwen/Qwen3-8B\ntrainer: {engine: megatron, layout: d1t2p4, "
+      "sequence_parallel: true, sequences_per_micro_batch: 1, sequence_tokens: 4k, micro_batches: 8}\n");
+  CHECK(same_settings(job_of(to_annotated_yaml(job)), job));
+  CHECK(to_annotated_yaml(job).find("reshard_after_forward") == std::string::npos);
+}
+
 TEST_CASE("the examples read, and both written forms read back to the same job") {
   REQUIRE(examples().size() >= 6);
   for (const auto& path : examples()) {

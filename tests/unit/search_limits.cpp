@@ -125,7 +125,8 @@ TEST_CASE("what cannot be maximised is said") {
   space.maximise = "speed";
   CHECK_THROWS_AS(search(default_job("qwen-7b", 8).job, space), InputError);
   space.maximise = "fraction";
-  CHECK_THROWS_AS(search(job_of(example_jobs().at(3).text), space), InputError);  // no server
+  for (const NamedJob& job : example_jobs())
+    if (job.name == "sft_torch.yaml") CHECK_THROWS_AS(search(job_of(job.text), space), InputError);  // no server
 }
 
 TEST_CASE("a job that the search cannot change is refused by name") {

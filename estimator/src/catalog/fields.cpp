@@ -251,6 +251,10 @@ const Fields::Value& Fields::need(std::string_view key, std::string_view expecte
 }
 
 bool Fields::has(std::string_view key) const { return find(key) != nullptr; }
+bool Fields::is_null(std::string_view key) const {
+  return std::any_of(here_->object.begin(), here_->object.end(),
+                     [&](const auto& entry) { return entry.first == key && entry.second.kind == Value::Kind::null; });
+}
 bool Fields::is_text(std::string_view key) const { return has(key) && find(key)->kind == Value::Kind::text; }
 bool Fields::is_list(std::string_view key) const { return has(key) && find(key)->kind == Value::Kind::list; }
 bool Fields::is_object(std::string_view key) const { return has(key) && find(key)->kind == Value::Kind::object; }

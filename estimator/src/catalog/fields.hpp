@@ -31,6 +31,8 @@ class Fields {
   static std::vector<Fields> parse_array(std::string_view text, const std::string& file);
 
   bool has(std::string_view key) const;
+  /// The key is there, and its value is null: for settings that null turns off.
+  bool is_null(std::string_view key) const;
   bool is_text(std::string_view key) const;
   bool is_list(std::string_view key) const;
   bool is_object(std::string_view key) const;

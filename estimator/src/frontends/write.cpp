@@ -11,6 +11,7 @@
 #include "frontends/assemble.hpp"
 #include "job/knobs.hpp"
 #include "job/names.hpp"
+#include "job/validate_megatron.hpp"
 #include "units/sizes.hpp"
 
 namespace oomplan {
@@ -21,7 +22,10 @@ constexpr std::array<std::string_view, 3> kAlwaysOfARole{"engine", "beside", "la
 std::string key_of(const Role* role, std::string_view knob) {
   return role == nullptr ? std::string(knob) : fmt::format("{}.{}", role->name, knob);
 }
-bool has(const Knob& knob, const Role* role) { return role == nullptr ? knob.of == KnobOf::job : applies(knob, *role); }
+bool has(const Knob& knob, const Role* role) {
+  if (role == nullptr) return knob.of == KnobOf::job;
+  return applies(knob, *role) && !(role->engine == EngineKind::megatron && foreign_to_megatron(knob.key));
+}
 bool trains(const Job& job) {
   return std::any_of(job.roles.begin(), job.roles.end(), [](const Role& r) { return !r.serves(); });
 }

@@ -4,7 +4,7 @@
 
 #include <fmt/ranges.h>
 
-#include "job/knob_access.hpp"
+#include "job/knob_table.hpp"
 
 namespace oomplan {
 namespace {
@@ -27,16 +27,10 @@ std::string get_modules(const Job&, const Role* r) {
 Refusal set_modules(const Knob& k, Job&, Role* r, std::string_view text) {
   Refusal refusal{fmt::format("a list of {}", fmt::join(k.choices, ", ")), {}, {}};
   if (text.starts_with('[') != text.ends_with(']')) return refusal;
-  if (text.starts_with('[')) text = text.substr(1, text.size() - 2);
   std::vector<std::string> given;
-  while (!text.empty()) {
-    const auto comma = std::min(text.find(','), text.size());
-    std::string_view item = text.substr(0, comma);
-    while (item.starts_with(' ')) item.remove_prefix(1);
-    while (item.ends_with(' ')) item.remove_suffix(1);
+  for (const std::string_view item : knob::items_of(text)) {
     if (std::find(modules().begin(), modules().end(), item) == modules().end()) return refusal;
     given.emplace_back(item);
-    text.remove_prefix(std::min(text.size(), comma + 1));
   }
   std::vector<std::string> ordered;
   for (const auto& name : modules())
@@ -59,13 +53,13 @@ Knob setting(std::string_view key, KnobType type, Access access, Effect effect, 
   k.remedy = remedy;
   return k;
 }
-Knob within(Knob k, Limit64 limits, std::string_view unit, std::string_view zero = {}) {
+Knob bounded(Knob k, Limit64 limits, std::string_view unit, std::string_view zero = {}) {
   k.limits = limits;
   k.unit = unit;
   k.zero = zero;
   return k;
 }
-Knob one_of(Knob k, std::vector<std::string> choices) {
+Knob chosen_from(Knob k, std::vector<std::string> choices) {
   k.choices = std::move(choices);
   return k;
 }
@@ -88,38 +82,38 @@ std::vector<Knob> megatron_rows() {
       setting("sequence_parallel", flag, knob::flag<&Megatron::sequence_parallel>(), speed,
               "Megatron: norms, dropouts and residuals are split over the tensor-parallel ranks too",
               "splits what tensor parallelism leaves whole over its ranks; the same communication"),
-      within(setting("virtual_stages", count, knob::count<&Megatron::virtual_stages>(), speed,
-                     "Megatron: chunks of layers on every pipeline stage (interleaved schedule)"),
-             kChunkLimit, "chunks"),
-      within(setting("first_stage_layers", count, knob::count_or_auto<&Megatron::first_stage_layers>(), speed,
-                     "Megatron: layers of the first pipeline stage; auto: as many as the others"),
-             kStageLayerLimit, "layers", "auto"),
-      within(setting("last_stage_layers", count, knob::count_or_auto<&Megatron::last_stage_layers>(), speed,
-                     "Megatron: layers of the last pipeline stage; auto: as many as the others"),
-             kStageLayerLimit, "layers", "auto"),
+      bounded(setting("virtual_stages", count, knob::count<&Megatron::virtual_stages>(), speed,
+                      "Megatron: chunks of layers on every pipeline stage (interleaved schedule)"),
+              kChunkLimit, "chunks"),
+      bounded(setting("first_stage_layers", count, knob::count_or_auto<&Megatron::first_stage_layers>(), speed,
+                      "Megatron: layers of the first pipeline stage; auto: as many as the others"),
+              kStageLayerLimit, "layers", "auto"),
+      bounded(setting("last_stage_layers", count, knob::count_or_auto<&Megatron::last_stage_layers>(), speed,
+                      "Megatron: layers of the last pipeline stage; auto: as many as the others"),
+              kStageLayerLimit, "layers", "auto"),
       setting("embedding_in_split", flag, knob::flag<&Megatron::embedding_in_split>(), speed,
               "Megatron: the embedding counts as a layer where layers are dealt to stages"),
       setting("loss_in_split", flag, knob::flag<&Megatron::loss_in_split>(), speed,
               "Megatron: the output layer and loss count as a layer where layers are dealt to stages"),
-      one_of(setting("attention", choice, knob::choice<&Megatron::attention>(), speed,
-                     "Megatron: attention of Transformer Engine: fused (cuDNN), flash (flash-attention 2) or unfused"),
-             spellings<TeAttention>()),
-      one_of(setting("recompute_method", choice, knob::choice<&Megatron::recompute_method>(), speed,
-                     "Megatron, recompute full: uniform (runs of recompute_layers) or block (the first recompute_layers)"),
-             spellings<RecomputeMethod>()),
-      within(setting("recompute_layers", count, knob::count<&Megatron::recompute_layers>(), speed,
-                     "Megatron, recompute full: layers of a run (uniform) or of a stage's chunk (block)"),
-             kStageLayerLimit, "layers"),
-      one_of(setting("recompute_modules", items, {get_modules, set_modules}, speed,
-                     "Megatron, recompute selective: modules whose inside is computed again"),
-             modules()),
-      one_of(setting("cross_entropy", choice, knob::choice<&Megatron::loss>(), numerics,
-                     "Megatron: cross-entropy of Transformer Engine (te), the compiled one (native) or the unfused one",
-                     "Transformer Engine's writes the gradient into the logits: no fp32 logits"),
-             spellings<MegatronLoss>()),
-      one_of(setting("context_exchange", choice, knob::choice<&Megatron::context_exchange>(), speed,
-                     "Megatron: context parallelism by a ring (p2p) or by exchanging heads (a2a)"),
-             spellings<ContextExchange>()),
+      chosen_from(setting("attention", choice, knob::choice<&Megatron::attention>(), speed,
+                          "Megatron: attention of Transformer Engine: fused (cuDNN), flash (flash-attention 2) or unfused"),
+                  spellings<TeAttention>()),
+      chosen_from(setting("recompute_method", choice, knob::choice<&Megatron::recompute_method>(), speed,
+                          "Megatron, recompute full: uniform (runs of recompute_layers) or block (the first recompute_layers)"),
+                  spellings<RecomputeMethod>()),
+      bounded(setting("recompute_layers", count, knob::count<&Megatron::recompute_layers>(), speed,
+                      "Megatron, recompute full: layers of a run (uniform) or of a stage's chunk (block)"),
+              kStageLayerLimit, "layers"),
+      chosen_from(setting("recompute_modules", items, {get_modules, set_modules}, speed,
+                          "Megatron, recompute selective: modules whose inside is computed again"),
+                  modules()),
+      chosen_from(setting("cross_entropy", choice, knob::choice<&Megatron::loss>(), numerics,
+                          "Megatron: cross-entropy of Transformer Engine (te), the compiled one (native) or the unfused one",
+                          "Transformer Engine's writes the gradient into the logits: no fp32 logits"),
+                  spellings<MegatronLoss>()),
+      chosen_from(setting("context_exchange", choice, knob::choice<&Megatron::context_exchange>(), speed,
+                          "Megatron: context parallelism by a ring (p2p) or by exchanging heads (a2a)"),
+                  spellings<ContextExchange>()),
       setting("gradient_accumulation_fusion", flag, knob::flag<&Megatron::gradient_accumulation_fusion>(), speed,
               "Megatron: weight gradients are added up inside of the matrix product"),
       setting("distributed_optimizer", flag, knob::flag<&Megatron::distributed_optimizer>(), speed,
@@ -130,7 +124,7 @@ std::vector<Knob> megatron_rows() {
       capacity(),
       setting("permute_fusion", flag, knob::flag<&Megatron::permute_fusion>(), speed,
               "Megatron: tokens are sorted by expert with Transformer Engine's kernel"),
-      one_of(
+      chosen_from(
           setting("router_dtype", choice, knob::choice<&Megatron::router>(), numerics, "Megatron: format of the router's logits"),
           {"bf16", "fp32", "bfloat16", "float32"}),
   };

@@ -1,5 +1,6 @@
 #include "job/validate_megatron.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -119,6 +120,8 @@ class Checker {
 };
 
 }  // namespace
+
+bool foreign_to_megatron(std::string_view knob) { return std::find(kForeign.begin(), kForeign.end(), knob) != kForeign.end(); }
 
 std::vector<MegatronProblem> megatron_problems(const Job& job, const Role& role) { return Checker(job, role).run(); }
 

@@ -1,6 +1,7 @@
 // What of a role's settings Megatron-core refuses, or is not described.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <oomplan/job.hpp>
@@ -10,6 +11,8 @@ namespace oomplan {
 struct MegatronProblem {
   std::string knob, found, expected, why;
 };
+/// A setting of other training engines, or one that is not described with Megatron: it must not be written.
+bool foreign_to_megatron(std::string_view knob);
 /// REQUIRES: the role's engine is megatron.
 std::vector<MegatronProblem> megatron_problems(const Job&, const Role&);
 

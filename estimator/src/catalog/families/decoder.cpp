@@ -104,6 +104,11 @@ std::int64_t shared_width_of(const Fields& fields, const MoeTraits& moe, std::in
   return (fields.has(key) ? integer_or_list(fields, key, kFewLimits) : moe.shared_otherwise) * expert_width;
 }
 
+/// A soft cap that configs leave out is the family's; null turns it off.
+bool capped(const Fields& fields, std::string_view key, double otherwise) {
+  return !fields.is_null(key) && fields.number_or(key, otherwise, 0, 1e9) > 0;
+}
+
 }  // namespace
 
 void read_span(const Fields& fields, const Traits& traits, std::int64_t layer, Mixer& mixer) {
@@ -136,7 +141,7 @@ Mixer attention_mixer(const Fields& fields, const Traits& traits, std::int64_t l
   mixer.k_bias = mixer.v_bias = chosen(fields, traits.kv_bias);
   mixer.out_bias = chosen(fields, traits.out_bias);
   mixer.qk_norm = chosen(fields, traits.qk_norm_present) ? traits.qk_norm : QkNorm::none;
-  mixer.softcap = traits.softcap && fields.number_or("attn_logit_softcapping", 50, 0, 1e9) > 0;
+  mixer.softcap = traits.softcap && capped(fields, "attn_logit_softcapping", 50);
   mixer.clip = fields.has("clip_qkv");
   mixer.sinks = traits.sinks;
   mixer.output_gate = traits.output_gate;
@@ -213,7 +218,7 @@ Architecture read_decoder(const Fields& fields, const Traits& traits) {
     out.max_positions = fields.integer(present_key(fields, traits.positions), {1, 1 << 24});
     out.position_rows = out.max_positions + traits.position_rows_extra;
   }
-  out.final_softcap = traits.softcap && fields.number_or("final_logit_softcapping", 30, 0, 1e9) > 0;
+  out.final_softcap = traits.softcap && capped(fields, "final_logit_softcapping", 30);
   out.embedding_dropout =
       fields.number_or(present_key(fields, "embd_pdrop|embedding_dropout"), traits.embedding_dropout_otherwise, 0, 1);
   out.hidden_dropout = fields.number_or(present_key(fields, traits.hidden_dropout), traits.hidden_dropout_otherwise, 0, 1);

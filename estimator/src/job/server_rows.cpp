@@ -1,0 +1,121 @@
+// Settings of servers.
+#include "job/knob_table.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace knob;
+
+std::string get_weights(const Job&, const Role* r) {
+  const bool stored = r->server.as_stored && r->kind == RoleKind::server;
+  return stored && r->server.weights == DType::bf16 ? "auto" : std::string(name(r->server.weights));
+}
+Refusal set_weights(const Knob& k, Job& job, Role* r, std::string_view text) {
+  if (text == "auto") {
+    r->server.as_stored = true;
+    r->server.weights = DType::bf16;
+    return {};
+  }
+  const Refusal result = knob::choice<&Server::weights>().set(k, job, r, text);
+  if (!result.refused() && r->kind == RoleKind::server) r->server.as_stored = false;  // a rollout is never as stored
+  return result;
+}
+
+/// Those that a server can have room beside.
+std::vector<std::string> slot_targets() {
+  return {"all-linear", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "embed_tokens", "lm_head"};
+}
+
+}  // namespace
+
+std::vector<Knob> server_rows() {
+  using enum KnobType;
+  using enum Effect;
+  const auto of = KnobOf::serves;
+  const auto fraction = [&](std::string_view key, EngineKind engine, std::string_view help) {
+    return only_for(zero_is(between(saves(row(key, of, number, number_or_auto<&Server::memory_fraction>(), speed, help),
+                                          "leaves more to others on the GPU; a smaller KV cache, so fewer requests at once"),
+                                    0.01, 0.99),
+                            "auto"),
+                    engine);
+  };
+  return {
+      fraction("mem_fraction_static", EngineKind::sglang, "share of the memory free at the start for weights and KV cache"),
+      fraction("gpu_memory_utilization", EngineKind::vllm, "share of the whole GPU that the engine may use"),
+      zero_is(within(row("concurrency", of, count, count_or_auto<&Server::concurrency>(), speed,
+                         "requests in flight that the job asks of all replicas together; auto: unstated"),
+                     kRequestLimit, "requests"),
+              "auto"),
+      saves(zero_is(within(row("max_running_requests", of, count, count_or_auto<&Server::max_running>(), speed,
+                               "most requests in one batch of a replica: max_running_requests, max_num_seqs"),
+                           kRequestLimit, "requests"),
+                    "auto"),
+            "smaller batches: fewer and smaller CUDA graphs, less state"),
+      zero_is(within(row("max_model_len", of, count, count_or_auto<&Server::max_model_len>(), semantics,
+                         "longest request: context_length, max_model_len; auto: the model's"),
+                     kTokenLimit, "tokens"),
+              "auto"),
+      saves(zero_is(within(row("batched_tokens", of, count, count_or_auto<&Server::batched_tokens>(), speed,
+                               "most tokens of one forward pass: chunked_prefill_size, max_num_batched_tokens"),
+                           kTokenLimit, "tokens"),
+                    "auto"),
+            "smaller prefill chunks: fewer activations; a longer prefill"),
+      one_of(row("weights", of, choice, {get_weights, set_weights}, numerics,
+                 "format of the weights; auto: as the checkpoint stores them (quantization_config), else its 16 bits"),
+             {"auto", "bf16", "fp16", "fp32", "fp8", "bfloat16", "float16", "float32"}),
+      one_of(saves(row("kv", of, choice, knob::choice<&Server::kv>(), numerics, "format of the KV cache"),
+                   "half the bytes per token of the KV cache; attention reads rounded keys and values"),
+             {"bf16", "fp16", "fp32", "fp8", "bfloat16", "float16", "float32"}),
+      only_for(zero_is(between(row("swa_full_tokens_ratio", of, number, number_or_auto<&Server::swa_ratio>(), speed,
+                                   "tokens of the sliding-window pool for one of the full-attention pool"),
+                               0.001, 1),
+                       "auto"),
+               EngineKind::sglang),
+      only_for(zero_is(between(row("mamba_full_memory_ratio", of, number, number_or_auto<&Server::state_ratio>(), speed,
+                                   "memory of the recurrent states for that of the KV cache"),
+                               0.001, 100),
+                       "auto"),
+               EngineKind::sglang),
+      row("uniform_windows", of, flag, knob::flag<&Server::uniform_windows>(), speed,
+          "sliding-window layers keep all tokens: disable_hybrid_kv_cache_manager, disable_hybrid_swa_memory"),
+      only_for(zero_is(within(row("kv_cache_memory", of, KnobType::bytes, bytes_or_auto<&Server::kv_cache_bytes>(), speed,
+                                  "the KV cache, whatever gpu_memory_utilization says: kv_cache_memory_bytes"),
+                              kMemoryLimit, "bytes"),
+                       "auto"),
+               EngineKind::vllm),
+      zero_is(within(row("page_tokens", of, count, count_or_auto<&Server::page_tokens>(), speed,
+                         "tokens of one page of the KV cache: block_size, page_size"),
+                     {1, pow2(20)}, "tokens"),
+              "auto"),
+      saves(zero_is(within(row("graph_batch", of, count, count_or_auto<&Server::graph_batch>(), speed,
+                               "largest batch that CUDA graphs are captured for: cuda_graph_max_bs, max_cudagraph_capture_size"),
+                           kRequestLimit, "requests"),
+                    "auto"),
+            "fewer and smaller CUDA graphs; larger batches run without one"),
+      zero_is(within(row("draft_tokens", of, count, {none_or<&Server::draft_tokens>, knob::count<&Server::draft_tokens>().set},
+                         semantics, "tokens that the model's own MTP blocks guess ahead: num_speculative_tokens; vLLM only"),
+                     {1, 64}, "tokens"),
+              "none"),
+      saves(row("enforce_eager", of, flag, knob::flag<&Server::eager>(), speed, "no CUDA graphs"),
+            "no CUDA graphs and no memory for them; slower decoding"),
+      saves(within(row("sleep", of, count, knob::count<&Server::sleep_level>(), speed,
+                       "what is given back between phases on shared GPUs: 0 nothing, 1 KV cache, weights go to the host, 2 both "
+                       "are dropped"),
+                   {0, 2}),
+            "gives the memory of the server back while others run; waking up takes time"),
+      zero_is(
+          within(row("lora.slots", of, count, {none_or<&AdapterSlots::slots>, knob::count<&AdapterSlots::slots>().set}, semantics,
+                     "LoRA adapters that one batch can use: max_loras_per_batch, max_loras; none: the server takes none"),
+                 {1, pow2(10)}),
+          "none"),
+      zero_is(within(row("lora.rank", of, count, {none_or<&AdapterSlots::rank>, knob::count<&AdapterSlots::rank>().set},
+                         semantics, "largest rank that a slot has room for: max_lora_rank"),
+                     kAdapterRankLimit),
+              "none"),
+      one_of(row("lora.targets", of, items, adapter_targets_access(), semantics,
+                 "SGLang: modules that have slots; vLLM makes them beside every linear layer"),
+             slot_targets()),
+  };
+}
+
+}  // namespace oomplan

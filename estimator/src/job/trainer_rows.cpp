@@ -1,0 +1,325 @@
+// Settings of training engines.
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "job/knob_table.hpp"
+#include "job/unsupported.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace knob;
+
+std::string get_offload(const Job&, const Role* r) {
+  const Trainer& t = r->trainer;
+  if (t.offload_parameters && t.offload_optimizer) return "[parameters, optimizer]";
+  return t.offload_parameters ? "[parameters]" : t.offload_optimizer ? "[optimizer]" : "[]";
+}
+/// "[parameters, optimizer]", "parameters", "[]", "none".
+Refusal set_offload(const Knob& k, Job&, Role* r, std::string_view text) {
+  bool parameters = false, optimizer = false;
+  for (const std::string_view item : items_of(text)) {
+    if (item != "parameters" && item != "optimizer") {
+      auto refusal = refuse_choice(k, item == "weights" ? "parameters" : item);
+      refusal.nearest = item == "weights" ? "parameters" : refusal.nearest;
+      return refusal;
+    }
+    (item == "parameters" ? parameters : optimizer) = true;
+  }
+  r->trainer.offload_parameters = parameters;
+  r->trainer.offload_optimizer = optimizer;
+  return {};
+}
+
+std::string get_liger(const Job&, const Role* r) {
+  const Liger& fused = r->trainer.liger;
+  std::vector<std::string_view> names;
+  if (fused.rope) names.emplace_back("rope");
+  if (fused.rms_norm) names.emplace_back("rms_norm");
+  if (fused.swiglu) names.emplace_back("swiglu");
+  return fmt::format("[{}]", fmt::join(names, ", "));
+}
+/// "[rope, rms_norm]", "swiglu", "[]", "none".
+Refusal set_liger(const Knob& k, Job&, Role* r, std::string_view text) {
+  Liger fused;
+  fused.version = r->trainer.liger.version;
+  for (const std::string_view item : items_of(text)) {
+    if (item == "rope")
+      fused.rope = true;
+    else if (item == "rms_norm")
+      fused.rms_norm = true;
+    else if (item == "swiglu")
+      fused.swiglu = true;
+    else
+      return refuse_choice(k, item);
+  }
+  r->trainer.liger = fused;
+  return {};
+}
+std::string get_liger_version(const Job&, const Role* r) {
+  return r->trainer.liger.version.empty() ? "newest" : r->trainer.liger.version;
+}
+Refusal set_liger_version(const Knob&, Job&, Role* r, std::string_view text) {
+  if (text == "newest") return r->trainer.liger.version.clear(), Refusal{};
+  if (!is_version(text)) return {"a release of Liger-Kernel such as 0.8.2, or newest", {}, {}};
+  r->trainer.liger.version = text;
+  return {};
+}
+
+std::string get_transformers(const Job&, const Role* r) {
+  return r->trainer.transformers_version.empty() ? "newest" : r->trainer.transformers_version;
+}
+Refusal set_transformers(const Knob&, Job&, Role* r, std::string_view text) {
+  if (text == "newest") return r->trainer.transformers_version.clear(), Refusal{};
+  if (!is_version(text)) return {"a release of transformers such as 4.46.3, or newest", {}, {}};
+  r->trainer.transformers_version = text;
+  return {};
+}
+std::string get_bitsandbytes(const Job&, const Role* r) {
+  const std::string& version = r->trainer.lora.base.version;
+  return version.empty() ? "newest" : version;
+}
+Refusal set_bitsandbytes(const Knob&, Job&, Role* r, std::string_view text) {
+  if (text == "newest") return r->trainer.lora.base.version.clear(), Refusal{};
+  if (!is_version(text)) return {"a release of bitsandbytes such as 0.49.2, or newest", {}, {}};
+  r->trainer.lora.base.version = text;
+  return {};
+}
+
+/// Modules that LoRA can stand beside; families whose own names differ (GPT-2's c_attn) are described with these.
+std::vector<std::string> adapter_targets() {
+  return {"all-linear", "q_proj", "k_proj",       "v_proj",   "o_proj",   "qkv_proj",           "gate_proj", "up_proj",
+          "down_proj",  "fc1",    "gate_up_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "lm_head"};
+}
+std::string get_dropout(const Job&, const Role* r) { return number_text(r->trainer.lora.dropout); }
+
+std::vector<std::string> supported_heads() {
+  auto out = spellings<LossHead>();
+  std::erase_if(out, [](const std::string& head) { return !unsupported_value("head", head).empty(); });
+  return out;
+}
+
+}  // namespace
+
+std::vector<Knob> trainer_rows() {
+  using enum KnobType;
+  using enum Effect;
+  const auto of = KnobOf::trains, learner = KnobOf::learns;
+  return {
+      saves(within(row("tokens_per_micro_batch", of, count, knob::count<&Trainer::tokens_per_micro_batch>(), speed,
+                       "packed tokens of a data-parallel rank in one micro-batch, before Ulysses divides them"),
+                   kTokenLimit, "tokens"),
+            "smaller micro-batches: fewer activations and logits; more micro-batches, so a longer step"),
+      saves(zero_is(
+                within(row("logprob_tokens_per_micro_batch", of, count, count_or_auto<&Trainer::logprob_tokens_per_micro_batch>(),
+                           speed, "the same in forward-only passes; auto: tokens_per_micro_batch"),
+                       kTokenLimit, "tokens"),
+                "auto"),
+            "smaller forward-only micro-batches: fewer logits at once; a longer log-prob pass"),
+      zero_is(within(row("sequence_tokens", of, count, count_or_auto<&Trainer::sequence_tokens>(), semantics,
+                         "longest sequence; with sequences_per_micro_batch the length to which all are padded"),
+                     kTokenLimit, "tokens"),
+              "auto"),
+      saves(zero_is(within(row("sequences_per_micro_batch", of, count, count_or_auto<&Trainer::sequences_per_micro_batch>(),
+                               speed, "padded sequences of a rank in one micro-batch; auto: sequences are packed"),
+                           kSequenceLimit, "sequences"),
+                    "auto"),
+            "fewer sequences at once: fewer activations and logits; more micro-batches, so a longer step"),
+      zero_is(within(row("micro_batches", of, count, count_or_auto<&Trainer::micro_batches>(), semantics,
+                         "micro-batches of a rank in one step; auto: from the batch"),
+                     kMicroBatchLimit, "micro-batches"),
+              "auto"),
+      one_of(saves(row("recompute", of, choice, knob::choice<&Trainer::recompute>(), speed,
+                       "full: every layer keeps only its input and is computed again in the backward pass; selective: "
+                       "torchtitan's choice by operator, which keeps attention's result and every second matrix product"),
+                   "keeps only the input of each layer; the backward pass computes the layer again (about a third more compute)"),
+             spellings<Recompute>()),
+      row("reentrant", of, flag, knob::flag<&Trainer::reentrant>(), speed, "the checkpoint's use_reentrant"),
+      one_of(row("kernels", of, choice, knob::choice<&Trainer::kernels>(), speed,
+                 "implementation of the operators; litgpt: LitGPT from 0.4.6 on, litgpt_0_4_5: up to then"),
+             spellings<Kernels>()),
+      one_of(saves(row("liger", of, items, {get_liger, set_liger}, speed,
+                       "operators of Liger-Kernel in the layers: [rope, rms_norm, swiglu]; its losses are heads"),
+                   "fused operators keep fewer tensors for the backward pass"),
+             {"rope", "rms_norm", "swiglu"}),
+      row("transformers", of, text, {get_transformers, set_transformers}, semantics,
+          "release of transformers whose loss and SDPA call hf_* are: newest, or such as 4.46.3"),
+      row("liger_version", of, text, {get_liger_version, set_liger_version}, semantics,
+          "release of Liger-Kernel: newest, or such as 0.5.10"),
+      one_of(saves(row("precision.storage", of, choice, knob::choice<&Trainer::storage>(), numerics,
+                       "format in which parameters, gradients and optimizer states lie between steps"),
+                   "halves parameters, gradients and optimizer states; small updates are lost to rounding"),
+             {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
+      one_of(row("precision.compute", of, choice, knob::choice<&Trainer::compute>(), numerics,
+                 "format of the forward and backward pass"),
+             {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
+      one_of(saves(row("precision.reduce", of, choice, knob::choice<&Trainer::reduce>(), numerics,
+                       "format of the gradients while they are summed over the ranks"),
+                   "halves the buffers of the gradient reduction; sums are rounded"),
+             {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
+      row("autocast", of, flag, knob::flag<&Trainer::autocast>(), numerics, "torch.autocast around the forward pass"),
+      one_of(row("optimizer", learner, choice, knob::choice<&Trainer::optimizer>(), semantics, "optimizer"),
+             spellings<OptimizerKind>()),
+      one_of(saves(row("optimizer_form", learner, choice, knob::choice<&Trainer::optimizer_form>(), speed,
+                       "torch.optim's implementation: foreach, fused, or a loop over the parameters"),
+                   "the fused step makes no temporary copies"),
+             spellings<OptimizerForm>()),
+      row("amsgrad", learner, flag, knob::flag<&Trainer::amsgrad>(), semantics, "Adam and AdamW: amsgrad, a third state"),
+      row("clip", learner, flag, knob::flag<&Trainer::clip>(), semantics, "gradients are clipped by their norm"),
+      zero_is(within(row("lora.rank", learner, count, {none_or<&Lora::rank>, knob::count<&Lora::rank>().set}, semantics,
+                         "LoRA: rank of the adapters; everything else is frozen. none: all parameters are trained"),
+                     kAdapterRankLimit),
+              "none"),
+      one_of(row("lora.targets", learner, items, adapter_targets_access(), semantics,
+                 "modules with adapters: all-linear (all but the output layer), or [q_proj, v_proj, ...]"),
+             adapter_targets()),
+      within(row("lora.alpha", learner, count, knob::count<&Lora::alpha>(), semantics, "the adapters' factor is alpha / rank"),
+             {1, pow2(20)}),
+      between(row("lora.dropout", learner, number, {get_dropout, number_or_auto<&Lora::dropout>().set}, semantics,
+                  "rate of the dropout in front of the adapters"),
+              0, 0.99),
+      one_of(row("lora.format", learner, choice, knob::choice<&Lora::format>(), numerics,
+                 "format of the adapters, their gradients and states: fp32, or precision.storage like the frozen parameters"),
+             spellings<AdapterFormat>()),
+      within(row("lora.frozen_copies", learner, count, knob::count<&Lora::frozen_copies>(), semantics,
+                 "adapters of the same size that are not trained: AgileRL's reference policy"),
+             {0, 8}),
+      row("lora.dora", learner, flag, knob::flag<&Lora::dora>(), semantics,
+          "DoRA: the adapters' product is scaled by a trained magnitude for each row"),
+      one_of(saves(row("lora.base", learner, choice, knob::choice<&QuantisedBase::format>(), numerics,
+                       "linear layers of the frozen base: full, or as bitsandbytes packs them (QLoRA: nf4)"),
+                   "packs the frozen matrices; each is unpacked for its products"),
+             spellings<BaseFormat>()),
+      row("lora.base_double_quant", learner, flag, knob::flag<&QuantisedBase::double_quant>(), numerics,
+          "4 bits: the scales of blocks are quantised too (bnb_4bit_use_double_quant)"),
+      one_of(row("lora.base_compute", learner, choice, knob::choice<&QuantisedBase::compute>(), numerics,
+                 "4 bits: format of the matrix products (bnb_4bit_compute_dtype)"),
+             {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
+      row("lora.prepare_kbit", learner, flag, knob::flag<&QuantisedBase::prepare_kbit>(), numerics,
+          "peft's prepare_model_for_kbit_training: embeddings, norms and output layer are cast to fp32"),
+      row("lora.bitsandbytes", learner, text, {get_bitsandbytes, set_bitsandbytes}, semantics,
+          "release of bitsandbytes that packs the base: 0.49.2, or newest"),
+      one_of(saves(row("offload", of, items, {get_offload, set_offload}, speed,
+                       "what lies in host memory while other phases run: [parameters, optimizer]"),
+                   "moves states to the host between phases; each phase begins and ends with a copy"),
+             {"parameters", "optimizer"}),
+      saves(row("cpu_offload_policy", of, flag, knob::flag<&Trainer::cpu_offload_policy>(), speed,
+                "FSDP2's CPUOffloadPolicy, FSDP1's CPUOffload: parameters, gradients and optimizer states live on the host"),
+            "keeps only gathered layers on the GPU; every layer crosses the bus and the optimizer runs on the CPU"),
+      saves(row("reshard_after_forward", of, flag, knob::flag<&Trainer::reshard_after_forward>(), speed,
+                "the layers' gathered parameters are freed after the forward pass"),
+            "frees gathered parameters after the forward pass; the backward pass gathers them again"),
+      row("root_reshard", of, flag, knob::flag<&Trainer::root_reshard>(), speed, "the same for the root unit"),
+      zero_is(within(row("reshard_ranks", of, count, count_or_auto<&Trainer::reshard_ranks>(), speed,
+                         "what is resharded after the forward pass is split over so many ranks until backward; auto: over all"),
+                     kGpuLimit, "ranks"),
+              "auto"),
+      row("forward_prefetch", of, flag, knob::flag<&Trainer::forward_prefetch>(), speed,
+          "every layer gathers the next one's parameters: set_modules_to_forward_prefetch, FSDP1's forward_prefetch"),
+      one_of(
+          saves(row("backward_prefetch", learner, choice, knob::choice<&Trainer::backward_prefetch>(), speed,
+                    "FSDP1: when the backward pass gathers the next unit: before this one computes (pre), behind it (post), or "
+                    "when it is its turn (none)"),
+                "one unit less is gathered in the backward pass, which waits for every gather"),
+          spellings<BackwardPrefetch>()),
+      row("use_orig_params", learner, flag, knob::flag<&Trainer::use_orig_params>(), free,
+          "FSDP1: the optimizer sees parameters, not flat ones; zero_grad then frees no gradients"),
+      row("wrap_embedding", of, flag, knob::flag<&Trainer::wrap_embedding>(), speed, "the embedding is an FSDP unit of its own"),
+      row("wrap_head", of, flag, knob::flag<&Trainer::wrap_head>(), speed, "the output layer is an FSDP unit of its own"),
+      row("wrap_norm", of, flag, knob::flag<&Trainer::wrap_norm>(), speed,
+          "with wrap_head: the final norm shares the unit of the output layer"),
+      row("reshard_last", of, flag, knob::flag<&Trainer::reshard_last>(), speed,
+          "false: what is last (the output layer's unit, or else the last layer) stays gathered from forward to backward"),
+      saves(row("gradient_sync_every_micro_batch", learner, flag, knob::flag<&Trainer::gradient_sync_every_micro_batch>(), speed,
+                "gradients are reduced in every micro-batch, not only in the last"),
+            "keeps only the shard of the gradients between micro-batches; more communication"),
+      row("keep_gradients", learner, flag, knob::flag<&Trainer::keep_gradients>(), free,
+          "zero_grad(set_to_none=False): gradients stay from step to step, filled with zeros"),
+      row("step_every_micro_batch", learner, flag, knob::flag<&Trainer::step_every_micro_batch>(), semantics,
+          "an optimizer step behind each micro-batch: no gradients are accumulated"),
+      saves(row("gradient_as_bucket_view", learner, flag, knob::flag<&Trainer::gradient_as_bucket_view>(), free,
+                "DDP: gradients are views of the buckets of the reduction"),
+            "gradients lie in the buckets of the reduction, not beside them"),
+      zero_is(within(row("bucket_cap_mb", learner, count, count_or_auto<&Trainer::bucket_cap_mb>(), speed,
+                         "DDP: MiB of gradients that are reduced at once; auto: 25, the first time 1"),
+                     kBucketLimit, "MiB"),
+              "auto"),
+      within(
+          row("replicas", of, count, knob::count<&Trainer::replicas>(), speed,
+              "HSDP: shard groups that each hold all parameters; 1: the parameters are split over all ranks; FSDP1: as many as "
+              "ranks are NO_SHARD"),
+          kGpuLimit, "groups"),
+      within(saves(row("zero.stage", of, count, knob::count<&Zero::stage>(), speed,
+                       "DeepSpeed's ZeRO: 1 splits optimizer states, 2 gradients too, 3 parameters too"),
+                   "splits more over the ranks; more communication"),
+             {1, 3}),
+      saves(within(row("zero.reduce_bucket", learner, count, knob::count<&Zero::reduce_bucket>(), speed,
+                       "reduce_bucket_size: elements of gradients that are reduced at once"),
+                   kZeroBucketLimit, "elements"),
+            "a smaller bucket of gradients; more, smaller reductions"),
+      within(row("zero.allgather_bucket", of, count, knob::count<&Zero::allgather_bucket>(), speed,
+                 "allgather_bucket_size: updated parameters that stages 1 and 2 gather at once, in place"),
+             kZeroBucketLimit, "elements"),
+      saves(within(row("zero.prefetch_bucket", of, count, knob::count<&Zero::prefetch_bucket>(), speed,
+                       "stage3_prefetch_bucket_size: elements of parameters that every module gathers ahead"),
+                   {0, kZeroBucketLimit.most}, "elements"),
+            "fewer parameters are gathered ahead; modules wait for their own"),
+      within(row("zero.persistence_threshold", of, count, knob::count<&Zero::persistence_threshold>(), speed,
+                 "stage3_param_persistence_threshold: parameters of at most so many elements stay gathered"),
+             {0, kZeroBucketLimit.most}, "elements"),
+      saves(within(row("zero.max_live", of, count, knob::count<&Zero::max_live>(), speed,
+                       "stage3_max_live_parameters: nothing is gathered ahead above so many gathered elements"),
+                   {0, kZeroBucketLimit.most}, "elements"),
+            "fewer parameters are gathered at once; modules wait for their own"),
+      saves(within(row("zero.max_reuse_distance", of, count, knob::count<&Zero::max_reuse_distance>(), speed,
+                       "stage3_max_reuse_distance: what is used again within so many elements of parameters stays gathered"),
+                   {0, kZeroBucketLimit.most}, "elements"),
+            "parameters go as soon as a module ends, and are gathered again"),
+      saves(within(row("zero.sub_group", learner, count, knob::count<&Zero::sub_group>(), speed,
+                       "sub_group_size: the optimizer's step goes through a rank's parameters in groups of so many elements"),
+                   kZeroBucketLimit, "elements"),
+            "a smaller part of the gradients is fp32 at once; a slightly longer step"),
+      row("zero.overlap_comm", learner, flag, knob::flag<&Zero::overlap_comm>(), speed,
+          "stages 1 and 2: overlap_comm, gradients are reduced from a second bucket while they are computed"),
+      row("zero.contiguous_gradients", learner, flag, knob::flag<&Zero::contiguous_gradients>(), speed,
+          "contiguous_gradients: gradients are copied into the bucket as they come"),
+      saves(row("zero.offload_optimizer", learner, flag, knob::flag<&Zero::offload_optimizer>(), speed,
+                "offload_optimizer to the CPU: masters, states and the step (DeepSpeedCPUAdam) are the host's"),
+            "masters and states lie on the host, where the optimizer steps: slow"),
+      saves(row("zero.offload_parameters", of, flag, knob::flag<&Zero::offload_parameters>(), speed,
+                "stage 3: offload_param to the CPU, shards come when they are gathered"),
+            "shards of parameters lie on the host; every gather crosses the bus"),
+      saves(
+          row("offload_checkpoints", learner, flag, knob::flag<&Trainer::offload_checkpoints>(), speed,
+              "ArcticTraining's activation_checkpoint_cpu_offload: inputs of checkpointed layers lie on the host until backward"),
+          "inputs of layers lie on the host until the backward pass; two copies across the bus"),
+      saves(row("tiled_mlp", of, flag, knob::flag<&Trainer::tiled_mlp>(), speed,
+                "DeepSpeed's TiledMLP as ArcticTraining calls it: feed-forward blocks run over about `hidden` tokens at a time, "
+                "and "
+                "once more in backward"),
+            "the feed-forward block's wide tensors exist for a few thousand tokens at a time"),
+      saves(row("memory_efficient_load", of, flag, knob::flag<&Trainer::memory_efficient_load>(), free,
+                "AReaL: rank 0 loads the model on the host and sends it; without it every GPU loads the whole model"),
+            "loads the model on the host of rank 0; the start takes longer"),
+      one_of(row("head", of, choice, knob::choice<&Trainer::head>(), numerics, "what follows the last hidden state"),
+             supported_heads()),
+      zero_is(within(row("logits_to_keep", of, count, count_or_auto<&Trainer::logits_to_keep>(), semantics,
+                         "only so many tokens reach the output layer; auto: all"),
+                     kTokenLimit, "tokens"),
+              "auto"),
+      row("padding_mask", of, flag, knob::flag<&Trainer::padding_mask>(), semantics, "batches carry a 2-D attention mask"),
+      row("keep_outputs", of, flag, knob::flag<&Trainer::keep_outputs>(), semantics,
+          "the training loop keeps the model's output through the backward pass"),
+      row("sdpa_math", of, flag, knob::flag<&Trainer::sdpa_math>(), numerics, "SDPA is forced to its math kernel"),
+      one_of(row("rms_norm", of, choice, knob::choice<&Trainer::rms_norm>(), speed,
+                 "torchtitan's RMSNorm: fused (nn.RMSNorm from PyTorch 2.9 on) or by_hand (written out in fp32)"),
+             spellings<RmsNorm>()),
+      row("repeat_kv", of, flag, knob::flag<&Trainer::repeat_kv>(), speed,
+          "torchtitan up to 0.2.1: keys and values are copied to all heads in front of attention"),
+      row("kernel_internals", of, flag, knob::flag<&Trainer::kernel_internals>(), semantics,
+          "buffers inside fused kernels are counted (false: to compare with tools that cannot see them)"),
+  };
+}
+
+}  // namespace oomplan
