@@ -112,25 +112,18 @@ for tiled in ("tiled_swiglu", "tiled_geglu"):
         },
         "retain_graph": True,
     }
-# Both providers of these three scripts, and all sizes, show the same 2084 MiB above what the call takes: an output layer's weight and
-# its gradient, and five tensors as large as the input of two sequences. That is what the process's first call of the compiled loss
-# had, which torch.compile still holds. Read off the measurements, not off a source.
-LEFT_BY_COMPILE = {"weights": 2, "inputs": 5, "sequences": 2}
 for level in ("token", "sequence"):
     SCRIPTS[f"fused_linear_grpo_loss_{level}"] = {
         "name": "fused_linear_grpo",
         "sizes": {"sequences": ("B",), "tokens": ("T",), "hidden": ("H",), "vocab": ("V",)},
         "modules": 2,
     }
-for preference, likelihood in (("orpo", 1), ("cpo", 1), ("simpo", 0)):
-    SCRIPTS[f"fused_linear_{preference}_loss"] = {
-        "name": "fused_linear_preference",
-        "sizes": {"sequences": ("B",), "tokens": ("T",), "hidden": ("H",), "vocab": ("V",)},
-        "fixed": {"nll": likelihood},
-        "modules": 2,
-        "left": LEFT_BY_COMPILE,
-    }
+# Both providers of orpo, cpo and simpo, at all sizes, show the same 2084 MiB above what the call takes; no source says whose it is.
+HELD = "the process held 2 GiB above the tensors of the call, which torch.compile may have kept of its first one"
 NOT_DESCRIBED = {
+    "fused_linear_orpo_loss": HELD,
+    "fused_linear_cpo_loss": HELD,
+    "fused_linear_simpo_loss": HELD,
     "embedding": "the process held what earlier measurements had left: 12 GiB above the tensors of the call",
     "distill_jsd_loss": "a loss compiled by torch.compile, or a test's reference of it",
     "kto_loss": "a loss compiled by torch.compile, or a test's reference of it",
@@ -189,14 +182,3 @@ def operator_call(row: Row) -> Row:
         "modules": script.get("modules", 1),
     }
     return {**call, "gpu": find_gpu(row["gpu"])}
-
-
-def left_over(row: Row) -> int:
-    """Bytes that the measuring process held beside the call."""
-    script = SCRIPTS.get(str(row.get("model")), {})
-    left = script.get("left")
-    if left is None:
-        return 0
-    sizes = {name: size_of(row, keys) for name, keys in script["sizes"].items()}
-    weight, token = 2 * sizes["vocab"] * sizes["hidden"], 2 * sizes["hidden"]
-    return int(left["weights"] * weight + left["inputs"] * left["sequences"] * sizes["tokens"] * token)

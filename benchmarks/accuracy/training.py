@@ -11,7 +11,7 @@ from alst import alst_job
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
 from litgpt import litgpt_config, litgpt_job
 from megatron import simumax_job
-from operators import left_over, operator_call
+from operators import operator_call
 from torchtitan import titan_job
 
 PHASES = ("forward", "backward", "optimizer")
@@ -522,7 +522,6 @@ def operator_cases(row: Row) -> list[Case]:
     why_not, call = "", {}
     try:
         call = operator_call(row)
-        measured -= left_over(row)
     except CannotExpress as reason:
         why_not = str(reason)
     return [Case(row["id"], "allocated", measured, "operator", call, "", "allocated", why_not)]
