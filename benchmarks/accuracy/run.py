@@ -1,6 +1,6 @@
 """How far oomplan is from what others executed and measured.
 
-    python benchmarks/accuracy/run.py --corpus FILE... [--json OUT] [--markdown OUT] [--table OUT] [--group-by FIELD]
+    python benchmarks/accuracy/run.py --corpus FILE... [--json OUT] [--markdown OUT] [--table OUT] [--errors OUT] [--group-by FIELD]
 
 Takes files of rows in the schemas that README.md lists. Prints per group: rows, how many can be expressed as a job and why the
 rest cannot, median and 95th percentile of the absolute error, bias, and false fits.
@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from colocated import rl_cases
 from corpus import CannotExpress, Case, Row, gpu_table, rows_of, schema_of
 from counts import model_cases
+from errors import Figure, calibration_text, errors_table
 from incidents import PRINTED, incident_cases
 from megatron import megatron_cases
 from serving import inference_cases
@@ -284,7 +285,15 @@ TITLES = {
 }
 
 
-def markdown(groups: list[Row], corpora: list[Path]) -> str:
+def figures_of(results: list[Result]) -> list[Figure]:
+    return [
+        Figure(r.schema, r.group, r.case.metric, r.case.measured, r.predicted)
+        for r in results
+        if r.predicted is not None and r.predicted > 0 and r.case.measured > 0
+    ]
+
+
+def markdown(groups: list[Row], results: list[Result], corpora: list[Path]) -> str:
     names = ", ".join(f"`{c.parent.name}/{c.name}`" if c.name == "index.jsonl" else f"`{c.name}`" for c in corpora)
     lines = [
         "# Accuracy",
@@ -315,6 +324,7 @@ def markdown(groups: list[Row], corpora: list[Path]) -> str:
         if reasons:
             lines += ["", "Figures that cannot be expressed:", "", "| why | figures |", "|---|---|"]
             lines += [f"| {reason.replace('|', '/')} | {n} |" for reason, n in reasons.most_common()]
+    lines += calibration_text(figures_of(results))
     return "\n".join(lines) + "\n"
 
 
@@ -388,6 +398,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write every figure and the groups")
     parser.add_argument("--markdown", type=Path, help="write docs/accuracy.md")
     parser.add_argument("--table", type=Path, help="write models/accuracy.json")
+    parser.add_argument("--errors", type=Path, help="write models/measured_errors.json, which P(fit) rests on")
     parser.add_argument("--group-by", metavar="FIELD", help="a field of the rows, dotted: model, sharding.world")
     options = parser.parse_args()
     results = run(options.corpus, options.group_by)
@@ -406,9 +417,11 @@ def main() -> None:
         ]
         options.json.write_text(json.dumps({"rows": rows, "groups": groups}, indent=1) + "\n", encoding="utf-8")
     if options.markdown:
-        options.markdown.write_text(markdown(groups, options.corpus), encoding="utf-8")
+        options.markdown.write_text(markdown(groups, results, options.corpus), encoding="utf-8")
     if options.table:
         options.table.write_text(evidence_table(groups), encoding="utf-8")
+    if options.errors:
+        options.errors.write_text(errors_table(figures_of(results)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -82,6 +82,7 @@ void bind_parts(py::module_& module) {
       .def_property_readonly(
           "worst", [](const GpuAnswer& g) { return g.phases.empty() ? py::object(py::none()) : py::cast(g.phases[g.worst]); })
       .def_property_readonly("fits", &GpuAnswer::fits)
+      .def_readonly("fit_probability", &GpuAnswer::fit_probability)
       .def("__repr__", [](const GpuAnswer& g) { return "<GpuAnswer " + g.ranks + (g.fits() ? " fits>" : " does not fit>"); });
   py::class_<HostAnswer>(module, "HostAnswer")
       .def_readonly("nodes", &HostAnswer::nodes)
@@ -134,6 +135,7 @@ void bind_answers(py::module_& module) {
   py::class_<Answer>(module, "Estimate")
       .def_property_readonly("fits", [](const Answer& a) { return a.estimate.fits(); })
       .def_property_readonly("verdict", [](const Answer& a) { return verdict(a.estimate); })
+      .def_property_readonly("fit_probability", part(&Estimate::fit_probability))
       .def_property_readonly("worst", worst)
       .def_property_readonly("worst_gpus",
                              [](const Answer& a) {

@@ -97,6 +97,8 @@ Estimate overflowing() {
       "256 requests of full length need 2,359,296 cached tokens, the pool holds 898,779: the rest waits in the queue.";
   e.servers = {server};
   e.evidence = {"fsdp2 train step", 41, 0.8, 2.7};
+  e.fit_probability = 0.03;
+  e.gpus[0].fit_probability = 0.03;
   e.notes = {{Note::Level::warning,
               {"gsm8k.yaml", 31, 5, "actor.max_token_per_mb"},
               "unknown key is ignored (did you mean 'max_tokens_per_mb'?)"},
@@ -116,6 +118,7 @@ Estimate fitting() {
   e.notes.clear();
   e.hosts.clear();
   e.evidence = {};
+  e.fit_probability.reset();
   return e;
 }
 

@@ -83,6 +83,8 @@ struct GpuAnswer {
   std::vector<Moment> phases;  ///< in the job's order
   std::size_t worst = 0;       ///< index into phases
   std::vector<Stretch> curve;  ///< filled by explain(): the process of the worst phase, its second iteration
+  /// P(the worst moment fits), from errors measured on real GPUs; nullopt: not replayed, or nothing was measured.
+  std::optional<double> fit_probability = {};
   bool fits() const { return phases.empty() || phases[worst].usage.capacity_needed <= usable; }
 };
 struct HostAnswer {
@@ -103,7 +105,7 @@ struct ServerAnswer {
   bool refused = false;  ///< the engine itself would not start; `shortage` says why
   std::string shortage;  ///< "" or one sentence
 };
-/// How good such numbers were on measured cases (the accuracy table). In place of a probability until there is one.
+/// How good such numbers were on measured cases (the accuracy table).
 struct Evidence {
   std::string like;  ///< "fsdp2 train step"
   int measurements = 0;
@@ -134,6 +136,8 @@ struct Estimate {
   std::vector<HostAnswer> hosts;
   std::vector<ServerAnswer> servers;
   Evidence evidence;
+  /// The least of the GPUs' (see docs/estimate.md); 0 where a server or a host refuses.
+  std::optional<double> fit_probability = {};
   std::vector<Note> notes;
   std::vector<Remedy> remedies;  ///< filled by advise() and explain()
   bool explained = false;

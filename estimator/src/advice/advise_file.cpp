@@ -7,6 +7,7 @@
 #include "advice/causes.hpp"
 #include "advice/trial.hpp"
 #include "estimate/explain.hpp"
+#include "estimate/fit_probability.hpp"
 #include "frontends/areal/guide.hpp"
 #include "job/knobs.hpp"
 #include "job/placement.hpp"
@@ -35,6 +36,7 @@ class FileAdviser {
     out.causes = causes_of(assembled, job_, words_);
     out.estimate = std::move(assembled.estimate);
     worst_first(out.estimate, job_);
+    if (out.estimate.replayed) judge_probability(out.estimate, job_, false);
     seconds_ = step_seconds(job_, catalog_, store_);
     consider(nullptr, out);
     for (const auto& role : job_.roles) consider(&role, out);

@@ -8,6 +8,7 @@
 #include "estimate/assemble.hpp"
 #include "estimate/curve.hpp"
 #include "estimate/explain.hpp"
+#include "estimate/fit_probability.hpp"
 #include "estimate/megatron_program.hpp"
 #include "estimate/process_store.hpp"
 
@@ -224,6 +225,7 @@ Estimate replay_all(const Job& job, const Catalog* catalog, bool lists) {
   Assembled a = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared());
   replay_classes(a, job, lists);
   worst_first(a.estimate, job);
+  if (a.estimate.replayed) judge_probability(a.estimate, job, false);
   return std::move(a.estimate);
 }
 
@@ -249,6 +251,7 @@ Estimate explain_worst(const Job& job, const Catalog& catalog, TapeStore& store)
   ProcessStore processes;
   if (const auto worst = fullest(a); worst >= 0) explain_class(a, static_cast<std::size_t>(worst), job, processes);
   worst_first(a.estimate, job);
+  judge_probability(a.estimate, job, true);
   return std::move(a.estimate);
 }
 
@@ -258,6 +261,7 @@ std::optional<Estimate> explain_worst_if_it_fits(const Job& job, const Catalog& 
   if (const auto worst = fullest(a); worst >= 0)
     if (!explain_class(a, static_cast<std::size_t>(worst), job, processes, Explain::if_it_fits)) return std::nullopt;
   worst_first(a.estimate, job);
+  judge_probability(a.estimate, job, true);
   return std::move(a.estimate);
 }
 

@@ -35,6 +35,18 @@ std::string grouped(std::int64_t n) {
   return digits;
 }
 
+std::string probability_text(double probability) {
+  if (probability >= 0.995) return "more than 99 %";
+  if (probability < 0.005) return "less than 1 %";
+  return fmt::format("{:.0f} %", 100 * probability);
+}
+
+std::string short_probability(double probability) {
+  if (probability >= 0.995) return ">99 %";
+  if (probability < 0.005) return "<1 %";
+  return probability_text(probability);
+}
+
 std::string percent_text(Bytes part, Bytes whole) {
   if (whole <= 0) return "-";
   const double percent = 100.0 * static_cast<double>(part) / static_cast<double>(whole);

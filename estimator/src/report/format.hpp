@@ -18,6 +18,10 @@ namespace oomplan {
 std::string grouped(std::int64_t);
 /// "115 %", of whole > 0; "-" otherwise.
 std::string percent_text(Bytes part, Bytes whole);
+/// "97 %"; never "0 %" or "100 %", which no measurement can say.
+std::string probability_text(double probability);
+/// The same in a table: ">99 %".
+std::string short_probability(double probability);
 /// `text` with control characters and broken UTF-8 replaced by '?', so that no input can steer a terminal.
 std::string printable(std::string_view text);
 /// Characters (code points) of a UTF-8 text.

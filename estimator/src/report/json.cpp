@@ -16,6 +16,9 @@ using Json = nlohmann::ordered_json;
 std::string dumped(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+void put_probability(Json& out, const std::optional<double>& probability) {
+  out["fit_probability"] = probability ? number(*probability) : Json(nullptr);
+}
 
 /// Keys are left out when they are unknown.
 void put_place(Json& to, const Place& place) {
@@ -69,6 +72,7 @@ Json gpu_json(const GpuAnswer& gpu, bool explained) {
   out["gpus"] = gpu.gpus;
   out["usable_bytes"] = gpu.usable;
   out["fits"] = gpu.fits();
+  put_probability(out, gpu.fit_probability);
   if (!gpu.phases.empty()) {
     const Moment& worst = gpu.phases[gpu.worst];
     out["headroom_bytes"] = gpu.usable - worst.usage.capacity_needed;
@@ -150,6 +154,7 @@ Json note_json(const Note& note) {
 Json estimate_json(const Estimate& estimate) {
   Json out;
   out["fits"] = estimate.fits();
+  put_probability(out, estimate.fit_probability);
   out["verdict"] = verdict(estimate);
   Json evidence;
   evidence["like"] = estimate.evidence.like;
@@ -231,6 +236,7 @@ std::string to_json(const Advice& advice) {
   Json out = heading("oomplan.advice/1");
   out["job"] = advice.reading.job.name;
   out["fits"] = advice.estimate.fits();
+  put_probability(out, advice.estimate.fit_probability);
   out["verdict"] = verdict(advice.estimate);
   const GpuAnswer* gpu = tightest(advice.estimate);
   out["worst"] = gpu == nullptr ? Json(nullptr) : Json(gpu->phases[gpu->worst].phase);

@@ -59,6 +59,8 @@ std::string to_text(const ServeAnswer& a, const ServeCommand& c, const TextStyle
   out += "\n" + paint(a.fits() ? "starts and " : "does not start or does not fit: ", a.fits() ? Colour::good : Colour::bad,
                       style.colour);
   out += (a.figures.refusal.empty() ? verdict(a.estimate) : printable(a.figures.refusal)) + "\n";
+  if (a.estimate.fit_probability && a.figures.refusal.empty())
+    out += "it fits with a probability of " + probability_text(*a.estimate.fit_probability) + "\n";
   const std::size_t width = style.width > 0 ? static_cast<std::size_t>(style.width) : 100;
   for (const ServeChange& change : a.changes) {
     std::vector<std::string> words;
@@ -92,6 +94,7 @@ std::string to_json(const ServeAnswer& a, const ServeCommand& c) {
       {"gpu", job.cluster.gpu},
       {"gpus", job.cluster.gpus},
       {"fits", a.fits()},
+      {"fit_probability", a.estimate.fit_probability ? Json(*a.estimate.fit_probability) : Json(nullptr)},
       {"refusal", f.refusal},
       {"weights_bytes", f.weights},
       {"profile_peak_bytes", f.profile_peak},

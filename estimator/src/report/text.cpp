@@ -180,6 +180,13 @@ std::string remedies(const Estimate& estimate, const TextStyle& style) {
   return out + told;
 }
 
+std::string probability(const Estimate& estimate, const TextStyle& style) {
+  if (!estimate.fit_probability) return {};
+  const double p = *estimate.fit_probability;
+  const Colour colour = p >= 0.9 ? Colour::good : p >= 0.1 ? Colour::near : Colour::bad;
+  return paint("it fits with a probability of " + probability_text(p), colour, style.colour) + "\n";
+}
+
 std::string evidence(const Estimate& estimate) {
   const Evidence& e = estimate.evidence;
   if (e.measurements <= 0) return "\nEvidence: no measured case is like this job yet.\n";
@@ -246,6 +253,7 @@ std::int64_t tokens_of(const Job& job) {
 
 std::string to_text(const Estimate& estimate, const Job& job, const TextStyle& style) {
   std::string out = paint(verdict(estimate), estimate.fits() ? Colour::good : Colour::bad, style.colour) + "\n";
+  out += probability(estimate, style);
   if (!estimate.gpus.empty()) out += "\n" + phase_table(estimate, style);
   const GpuAnswer* worst = tightest(estimate);
   for (const auto& gpu : estimate.gpus) {
@@ -286,9 +294,10 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
                            grouped(static_cast<std::int64_t>(found.best.size()))),
                Colour::good, style.colour) +
          "\n\n";
-  Table table({Align::right, Align::right, Align::right, Align::left, Align::right, Align::right, Align::left});
+  Table table({Align::right, Align::right, Align::right, Align::left, Align::right, Align::right, Align::right, Align::left});
   const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
-  table.row({head("#"), head("step time"), head("needed"), head(""), head("of usable"), head("tokens"), head("what to change")});
+  table.row({head("#"), head("step time"), head("needed"), head(""), head("of usable"), head("P(fit)"), head("tokens"),
+             head("what to change")});
   for (std::size_t i = 0; i < found.best.size(); ++i) {
     const Candidate& candidate = found.best[i];
     const GpuAnswer* gpu = tightest(candidate.estimate);
@@ -300,6 +309,7 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
                bytes_text(needed),
                {bar(needed, usable, 12, style.unicode), colour_of(needed, usable)},
                percent_text(needed, usable),
+               candidate.estimate.fit_probability ? short_probability(*candidate.estimate.fit_probability) : "-",
                tokens > 0 ? grouped(tokens) : "-",
                changes_text(candidate.changes)});
   }
