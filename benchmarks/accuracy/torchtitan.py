@@ -13,6 +13,9 @@ FUSED_ADAMW = "2025-02-24"  # torchtitan #881: before it foreach was the default
 GROUPED_UNITS = "2025-07-28"  # torchtitan #1094: embedding a unit, norm and output layer another, every layer resharded
 FUSED_NORM = "2025-08"  # PyTorch 2.9 brings nn.RMSNorm's kernel; before it, and in torchtitan's own norm, operators in fp32
 NO_REPEATED_KV = "2026-01-27"  # torchtitan #2259
+# Up to 512 GPUs, which run_train.sh cannot start (it meets at localhost); multinode_trainer.slurm, which can, sets no options of the
+# allocator (torchtitan 3f20451bc). Its runs are met so on 8 and on 128 GPUs, and on neither with expandable segments.
+OF_MANY_NODES = "llama3_h100_202412"
 FLOATS_OF_8_BITS = re.compile(r"float8|\bf8-|fp8|fp4")
 
 
@@ -112,4 +115,5 @@ def titan_job(row: Row) -> Row:
         **resharding(date, said(row, "notes")),
     }
     job: dict[str, Any] = {"framework": "torch", "gpus": f"{row['n_gpus']} x {gpu(row)}", "model": str(row.get("model"))}
-    return job | {"expandable_segments": True, "trainer": trainer}  # run_train.sh sets them
+    expandable = OF_MANY_NODES not in said(row, "source")  # run_train.sh sets them
+    return job | {"expandable_segments": expandable, "trainer": trainer}

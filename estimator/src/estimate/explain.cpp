@@ -46,6 +46,16 @@ void put_replay(GpuAnswer& answer, const ClassFold& fold, const std::vector<Phas
   }
 }
 
+/// A process alone on its GPU that gives cached blocks back there: what it keeps is what this GPU lets it keep.
+void put_limited(GpuAnswer& answer, const ClassFold& fold, const Replay& here) {
+  for (const auto& phase : here.phases) {
+    const std::size_t i = phase_at(answer, phase.phase);
+    if (i == answer.phases.size()) continue;
+    answer.phases[i].usage.reserved = phase.reserved_peak;
+    answer.phases[i].usage.device = std::max(fold.phases[i].device, phase.device_peak);
+  }
+}
+
 /// How far a class is explained.
 enum class Explain : std::uint8_t {
   all,
@@ -118,7 +128,9 @@ bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& pr
     for (const auto& ledger : process.ledgers())
       if (const std::size_t i = phase_at(answer, ledger.phase); i < answer.phases.size())
         others = std::max(others, fold.phases[i].others);
-    const std::int64_t retries = process.replays().at(std::max<Bytes>(0, answer.usable - others)).retries;
+    const Replay& here = process.replays().at(std::max<Bytes>(0, answer.usable - others));
+    const std::int64_t retries = here.retries;
+    if (here.ok && retries > 0 && a.classes[c].processes == 1) put_limited(answer, fold, here);
     if (at != worst) answer.phases[at].live = process.live_in(answer.phases[at].phase);
     answer.phases[worst].live = process.live();
     for (const std::size_t i : {worst, at}) {
