@@ -63,9 +63,6 @@ class TrainerProgram {
     workspace_ = site("cublas_workspaces", run.constants.workspace, Category::workspace, Pool::torch);
     full_ = site("full_model_at_load", run.loads_full ? run.full_storage : 0, Category::weights, Pool::torch);
     first_shard_ = site("first_unit_sharded_at_load", run.loads_full ? largest_unit() : 0, Category::weights, Pool::torch);
-    // FSDP1 with a device_id wraps layers first, then the root: a unit's parameters come to the device, are copied into one flat
-    // parameter, and both are there until it has been cut (torch/distributed/fsdp/_init_utils.py, _flat_param.py 2.13)
-    flattened_ = site("root_flattened_at_load", run.plan.flat.at_load, Category::weights, Pool::torch);
     host_load_ = site("full_model_at_load_on_host", !run.loads_full && seat.sender ? run.full_storage : 0, Category::host_copy,
                       Pool::pageable);
   }
@@ -137,8 +134,6 @@ class TrainerProgram {
     if (!sends_state) r_.free(full_);
     core_.load();
     if (sends_state) r_.free(full_);
-    r_.alloc(flattened_);
-    r_.free(flattened_);
     r_.free(host_load_);
     empty_cache();
     doze();
@@ -284,7 +279,7 @@ class TrainerProgram {
   TrainEngine<R> core_;
   std::optional<Player<R>> train_, log_probs_;
   PassSpans passes_;
-  SiteRef context_, nccl_, workspace_, full_, first_shard_, flattened_, host_load_;
+  SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_;
   bool states_ = false;
   bool kept_ = false;                       ///< gradients of the step before are there
   std::optional<Index> kept_inputs_;        ///< of the update before

@@ -2,14 +2,14 @@
 #pragma once
 #include <string_view>
 
-#include "training/flat_sites.hpp"
+#include "training/flat_load.hpp"
 #include "training/player.hpp"
 
 namespace oomplan {
 
 template <class R>
-class FlatResidents : public FlatSites<R> {
-  using Base = FlatSites<R>;
+class FlatResidents : public FlatLoad<R> {
+  using Base = FlatLoad<R>;
 
  protected:
   using UnitSites = typename Base::UnitSites;
@@ -32,11 +32,10 @@ class FlatResidents : public FlatSites<R> {
 
   /// Parameters and buffers of this rank. CPUOffload leaves them on the host, with room for the gradients.
   void load() {
+    Base::build_units();
     if (plan_.cpu_offload) {
       r_.alloc(host_parameters_);
       r_.alloc(host_gradients_);
-    } else {
-      place_parameters();
     }
     r_.alloc(buffers_);
   }

@@ -14,12 +14,14 @@ class Flat {
     starts_.push_back(n_);
     n_ += elements;
     storage_ = storage;
+    originals_ += bytes_of(elements, storage);
   }
   void end() {
     if (t_.use_orig_params) n_ = round_up(n_, ranks_);
   }
   bool empty() const { return starts_.empty(); }
   std::int64_t elements() const { return n_; }
+  Bytes originals() const { return originals_; }
   std::int64_t shard() const { return ceil_div(n_, ranks_); }
   DType storage() const { return storage_; }
   /// Parameters of which rank 0 has a piece.
@@ -33,6 +35,7 @@ class Flat {
   const Trainer& t_;
   std::int64_t ranks_;
   std::int64_t n_ = 0;
+  Bytes originals_ = 0;
   std::vector<std::int64_t> starts_;
   DType storage_ = DType::fp32;
 };
@@ -42,6 +45,8 @@ FlatBytes bytes_of_flat(const Flat& f, const Trainer& t, std::int64_t ranks, boo
   const std::int64_t n = f.elements(), s = f.shard();
   const bool casts = f.storage() != t.compute;
   b.resident = bytes_of(s, f.storage());
+  b.originals = f.originals();
+  b.flat = bytes_of(n, f.storage());
   if (ranks > 1) {
     b.upload = t.cpu_offload_policy ? b.resident : 0;
     b.low_precision = casts ? bytes_of(s, t.compute) : 0;
@@ -80,18 +85,20 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
   const std::size_t stations = tape.stations.size();
   const bool lora = t.lora.rank > 0;
   std::vector<Flat> flats(stations + 1, Flat(t, ranks));  // the root comes last
+  FlatUnits out;
+  out.originals.resize(tape.leaves.size());
   const auto unit_of = [&](const TapeLeaf& leaf) { return wrapped[leaf.station] ? leaf.station : stations; };
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
     if ((lora && leaf.trainable) || leaf.packed == PackedLeaf::statistics) continue;
     // a packed matrix is stored in the format of the others (bnb_4bit_quant_storage): one flat parameter has one
-    if (leaf.packed == PackedLeaf::weight)
-      flats[unit_of(leaf)].put(ceil_div(8 * leaf.elements(), row(t.storage).bits), t.storage);
-    else
-      flats[unit_of(leaf)].put(leaf.elements(), storage[i]);
+    const bool packed = leaf.packed == PackedLeaf::weight;
+    const std::int64_t elements = packed ? ceil_div(8 * leaf.elements(), row(t.storage).bits) : leaf.elements();
+    const DType format = packed ? t.storage : storage[i];
+    flats[unit_of(leaf)].put(elements, format);
+    out.originals[i] = bytes_of(elements, format);
   }
 
-  FlatUnits out;
   out.units.resize(stations);
   Loop loop;
   const auto finish = [&](std::size_t u) {
@@ -99,7 +106,6 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     if (flat.empty()) return;
     flat.end();
     (u == stations ? out.root : out.units[u]) = bytes_of_flat(flat, t, ranks, !lora);
-    if (u == stations) out.at_load = 2 * bytes_of(flat.elements(), flat.storage());
     if (lora) return;
     const std::int64_t times = u == stations ? 1 : tape.stations[u].count;
     out.shards += times * (t.use_orig_params ? flat.begun() : 1);

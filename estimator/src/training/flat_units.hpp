@@ -27,13 +27,15 @@ struct FlatBytes {
   Bytes adapter_gradients = 0;  ///< w s: of adapters inside of the unit
   Bytes adapter_unsharded = 0;  ///< c s N: what adapters inside of the unit compute with
   Bytes adapter_fresh = 0;      ///< c n: theirs without synchronisation
+  Bytes originals = 0;          ///< of its parameters as the model was loaded, while the unit is built
+  Bytes flat = 0;               ///< w n: all of the flat parameter, before it is cut
 };
 
 struct FlatUnits {
   std::vector<FlatBytes> units;  ///< one entry per station; wrapped stations only
+  std::vector<Bytes> originals;  ///< of every leaf of the tape, whole and as stored; 0: an adapter, or not a parameter
   FlatBytes root;
   std::int64_t shards = 0;  ///< trained tensors that the optimizer sees on rank 0
-  Bytes at_load = 0;        ///< 2 w n of the root: its parameters on the device and their flat copy, before it is cut
   Bytes loop = 0;           ///< what an optimizer that goes from tensor to tensor holds at most
 };
 

@@ -1,0 +1,46 @@
+// How FSDP1 is built, by hand.
+#include <doctest/doctest.h>
+
+#include "estimate_jobs.hpp"
+
+using namespace oomplan;
+
+namespace {
+
+const Moment& loading(const Estimate& e) {
+  for (const Moment& m : e.gpus.at(0).phases)
+    if (m.phase == "trainer.load") return m;
+  FAIL("there is no phase of loading");
+  return e.gpus[0].phases[0];
+}
+
+std::string job_on(int gpus, const std::string& settings) {
+  return "oomplan: 1\nmodel: qwen2.5-0.5b\nframework: torch\ngpus: " + std::to_string(gpus) +
+         " x H100-80GB\ntrainer: {engine: fsdp1, layout: d" + std::to_string(gpus) +
+         ", sequences_per_micro_batch: 1, sequence_tokens: 64, micro_batches: 1, precision: {storage: bf16, compute: bf16, "
+         "reduce: bf16}" +
+         settings + "}\n";
+}
+
+}  // namespace
+
+TEST_CASE("load: FSDP1's root comes last, whole, flat and cut at once") {
+  // Qwen2.5 0.5B: 494,032,768 parameters, of which the tied embedding (151,936 x 896) and the last norm are the root's
+  constexpr Bytes kAll = 494'032'768, kRoot = 151'936 * 896 + 896;
+  const Estimate e = explain(job_of(job_on(2, "")));
+  const Moment& load = loading(e);
+  const Bytes workspace = load.usage.by_category[static_cast<std::size_t>(Category::workspace)];
+  // two bytes each: half of all on this rank, and the root twice
+  CHECK(load.usage.allocated == kAll + 2 * 2 * kRoot + workspace);
+  // what came and went stays reserved: the flat root, its originals and its broadcast in one bucket
+  CHECK(load.usage.reserved >= kAll + 3 * 2 * kRoot + workspace);
+}
+
+TEST_CASE("load: on one rank the flat parameter stays, and CPUOffload leaves none") {
+  constexpr Bytes kAll = 494'032'768, kRoot = 151'936 * 896 + 896;
+  const Estimate whole = explain(job_of(job_on(1, "")));
+  const Bytes workspace = loading(whole).usage.by_category[static_cast<std::size_t>(Category::workspace)];
+  CHECK(loading(whole).usage.allocated == 2 * kAll + 2 * kRoot + workspace);
+  const Estimate offloaded = explain(job_of(job_on(2, ", cpu_offload_policy: true")));
+  CHECK(loading(offloaded).usage.allocated == 2 * 2 * kRoot + kRoot + workspace);
+}
