@@ -32,12 +32,12 @@ class FlatResidents : public FlatLoad<R> {
 
   /// Parameters and buffers of this rank. CPUOffload leaves them on the host, with room for the gradients.
   void load() {
+    r_.alloc(buffers_);  // they come with their units, those of a packed base too
     Base::build_units();
     if (plan_.cpu_offload) {
       r_.alloc(host_parameters_);
       r_.alloc(host_gradients_);
     }
-    r_.alloc(buffers_);
   }
   void place_parameters() {
     each_shard([&](const SiteRef& s, Index at) { r_.alloc(s, at); });
