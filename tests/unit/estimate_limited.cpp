@@ -20,10 +20,9 @@ Bytes most_of(const Estimate& e, Bytes Usage::* figure) {
 
 TEST_CASE("limited: where blocks must be given back, reserved and device are those of this GPU") {
   Job job = job_of(
-      "oomplan: 1\nmodel: qwen2.5-0.5b\nframework: torch\ngpus: 1 x H100-80GB\n"
-      "trainer: {engine: single, layout: d1, sequences_per_micro_batch: 4, sequence_tokens: 1024, micro_batches: 2, precision: "
-      "{storage: bf16, "
-      "compute: bf16, reduce: bf16}}\n");
+      "oomplan: 1\nmodel: qwen2.5-0.5b\nframework: torch\ngpus: 2 x H100-80GB\n"
+      "trainer: {engine: fsdp2, layout: d2, sequences_per_micro_batch: 4, sequence_tokens: 512, micro_batches: 2, "
+      "precision: {storage: bf16, compute: bf16, reduce: bf16}}\n");
   const Estimate roomy = estimate_replayed(job);
   const Bytes device = most_of(roomy, &Usage::device), needed = most_of(roomy, &Usage::capacity_needed);
   REQUIRE(device > needed + 64 * kMiB);

@@ -16,9 +16,10 @@ const Moment& loading(const Estimate& e) {
 
 /// Levels of parameters alone: without workspaces and buffers.
 Bytes parameters_at_load(const Job& job) {
-  const auto& held = loading(explain(job)).usage.by_category;
-  return loading(estimate(job)).usage.allocated - held[static_cast<std::size_t>(Category::workspace)] -
-         held[static_cast<std::size_t>(Category::buffers)];
+  Bytes level = loading(estimate(job)).usage.allocated;
+  for (const Site& site : program(job, "trainer").sites)
+    if (site.name == "trainer.cublas_workspaces" || site.name == "trainer.buffers") level -= site.bytes;
+  return level;
 }
 
 std::string job_on(int gpus, const std::string& settings) {
