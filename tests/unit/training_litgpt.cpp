@@ -11,6 +11,7 @@
 
 #include "catalog/catalog.hpp"
 #include "estimate/figures.hpp"
+#include "job/litgpt_rules.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/tape.hpp"
 #include "training/plan.hpp"
@@ -79,6 +80,50 @@ TEST_CASE("by hand: LitGPT ties no output layer, and its loop holds the fp32 log
   CHECK(f.backward < parameters + tables + 8 * T * V + 8 * 128 * V + 100 * layers * T * (h + A + F));
   CHECK(litgpt_chunk_rows(true, 3) == 3 * 128);
   CHECK(litgpt_chunk_rows(false, 3) == 128);
+}
+
+TrainingCase tiny_packed() {
+  TrainingCase c = tiny_litgpt();
+  c.trainer.lora.base.format = BaseFormat::nf4;
+  c.trainer.lora.base.compute = DType::bf16;
+  c.trainer.lora.base.version = "0.42.0";
+  return c;
+}
+
+TEST_CASE("by hand: LitGPT packs every matrix, its output layer among them, and leaves norms and the embedding") {
+  TrainingCase c = tiny_packed();
+  const TrainingFigures packed = training_figures(c), plain = training_figures(tiny_litgpt());
+  const Bytes matrices = V * h + layers * ((A + 2 * K) * h + A * h + 3 * F * h);
+  const auto statistics = [](Bytes elements) { return 4 * ceil_div(elements, 64) + 64; };  // a scale for 64, and the codes
+  const Bytes scales = statistics(V * h) + layers * (statistics((A + 2 * K) * h) + statistics(A * h) + 3 * statistics(F * h));
+  // in forward unpacking is over when the logits are made fp32; what stays are the layers' inputs: the first layer's has no
+  // gradient
+  const Bytes inputs = 2 * T * ((A + h + F) + (h + A + h + F) + h);
+  CHECK(packed.forward - plain.forward == matrices / 2 + scales + inputs - 2 * matrices);
+}
+
+TEST_CASE("by hand: what a batch before leaves of itself until its successor's logits are there") {
+  TrainingCase c = tiny_packed();
+  const Bytes alone = training_figures(c).forward;
+  c.trainer.keep_outputs = true;
+  const Bytes inputs = 2 * T * ((A + h + F) + (h + A + h + F));
+  // three times the logits, new ones in 16 bits and in fp32 and old ones in fp32, where alone two of fp32 and the loss are
+  // highest
+  CHECK(training_figures(c).forward - alone == 2 * T * V + inputs - 8);
+}
+
+TEST_CASE("LitGPT's packed models go without what peft does to a base") {
+  Role role;
+  role.engine = EngineKind::single;
+  role.trainer = tiny_packed().trainer;
+  CHECK(litgpt_clashes(role).empty());
+  role.trainer.lora.base.prepare_kbit = true;
+  REQUIRE(litgpt_clashes(role).size() == 1);
+  CHECK(litgpt_clashes(role)[0].knob == "lora.prepare_kbit");
+  role.trainer.lora.base.prepare_kbit = false;
+  role.trainer.lora.dora = true;
+  REQUIRE(litgpt_clashes(role).size() == 1);
+  CHECK(litgpt_clashes(role)[0].knob == "lora.dora");
 }
 
 TEST_CASE("LitGPT's models that are not described are refused by name") {

@@ -274,6 +274,8 @@ class Assembler {
     derive(key_of(role, "head"), "litgpt", "LitGPT's loss", "Lightning-AI/litgpt litgpt/utils.py");
     constexpr std::string_view kScripts = "Lightning-AI/litgpt litgpt/finetune/full.py, litgpt/finetune/lora.py";
     derive(key_of(role, "lora.format"), "storage", "adapters are made in the format of the model", std::string(kScripts));
+    if (role.trainer.lora.base.format != BaseFormat::full)
+      derive(key_of(role, "lora.bitsandbytes"), "0.42.0", "LitGPT supports this release alone", std::string(kScripts));
     if (role.engine != EngineKind::fsdp1) return;
     derive(key_of(role, "recompute"), "full", "LitGPT checkpoints its layers under FSDP", std::string(kScripts));
     derive(key_of(role, "gradient_sync_every_micro_batch"), "false", "fabric.no_backward_sync", std::string(kScripts));

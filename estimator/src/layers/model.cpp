@@ -225,7 +225,7 @@ class Runner {
     if (layer.mixer.kind != MixerKind::attention && layer.mixer.kind != MixerKind::mla) given.mask.reset();
     const auto body = [this, &layer, &leaves, given](const Tensor& in) {
       if (kernels_.kernels == Kernels::torchtitan) return run_titan_layer(g_, a_, layer, leaves, kernels_, in);
-      if (is_litgpt(kernels_.kernels)) return run_litgpt_layer(g_, a_, layer, leaves, kernels_, in);
+      if (is_litgpt(kernels_.kernels)) return run_litgpt_layer(g_, a_, layer, leaves, kernels_, in, before_);
       return run_layer(g_, a_, layer, leaves, kernels_, given, in);
     };
     if (!o_.training || o_.recompute == Recompute::none) return body(x);
@@ -373,9 +373,11 @@ class Runner {
         enter(StationPlace::finish);
     };
     if (head.head == LossHead::litgpt) {
+      before_.there = o_.training && o_.keep_outputs;
       Tensor hidden = decoder();
       enter(StationPlace::head);
-      Tensor loss = litgpt_loss(g_, std::move(hidden), {head_, head_bias_, kernels_.adapters.rank > 0, a_, head}, kept_outputs_);
+      Tensor loss =
+          litgpt_loss(g_, std::move(hidden), {head_, head_bias_, kernels_.adapters.rank > 0, a_, head, before_}, kept_outputs_);
       enter(StationPlace::finish);
       return loss;
     }
@@ -434,6 +436,7 @@ class Runner {
   const Dim all_{Dim(kernels_.tensor) * S};  ///< tokens of a whole sequence
   NormLeaf norm_, embedding_norm_;
   std::vector<LayerLeaves> layers_;
+  LitgptBefore before_;
   Tensor input_ids_, labels_, positions_, kept_outputs_, input_leaf_, input_gradient_;
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
   struct Arguments {

@@ -112,7 +112,8 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.framework = t.framework;
   k.parameters = t.lora.base.prepare_kbit ? DType::fp32 : t.compute;
   k.release = transformers_code(t.transformers_version).value_or(TransformersCode{});
-  k.packed = packed_options(t.lora.base, t.storage);
+  // Fabric packs every matrix from fp16 (lightning/fabric/plugins/precision/bitsandbytes.py quantize, 2.2)
+  k.packed = packed_options(t.lora.base, is_litgpt(t.kernels) ? DType::fp16 : t.storage);
   k.autocast = t.autocast;
   k.casts_layer_inputs = engine != EngineKind::fsdp1 && t.compute != t.storage;
   k.padding_mask = t.padding_mask;
