@@ -137,7 +137,8 @@ std::vector<Knob> trainer_rows() {
              spellings<Recompute>()),
       row("reentrant", of, flag, knob::flag<&Trainer::reentrant>(), speed, "the checkpoint's use_reentrant"),
       one_of(row("kernels", of, choice, knob::choice<&Trainer::kernels>(), speed,
-                 "implementation of the operators; litgpt: LitGPT from 0.4.6 on, litgpt_0_4_5: up to then"),
+                 "implementation of the operators; litgpt: LitGPT from 0.4.6 on, litgpt_0_4_5: up to then; torchtune_packed: "
+                 "with packed samples"),
              spellings<Kernels>()),
       one_of(saves(row("liger", of, items, {get_liger, set_liger}, speed,
                        "operators of Liger-Kernel in the layers: [rope, rms_norm, swiglu]; its losses are heads"),

@@ -12,6 +12,7 @@
 #include "layers/preamble.hpp"
 #include "layers/tensor_parallel.hpp"
 #include "layers/titan.hpp"
+#include "layers/torchtune.hpp"
 
 namespace oomplan {
 namespace {
@@ -226,6 +227,7 @@ class Runner {
     const auto body = [this, &layer, &leaves, given](const Tensor& in) {
       if (kernels_.kernels == Kernels::torchtitan) return run_titan_layer(g_, a_, layer, leaves, kernels_, in);
       if (is_litgpt(kernels_.kernels)) return run_litgpt_layer(g_, a_, layer, leaves, kernels_, in, before_);
+      if (is_torchtune(kernels_.kernels)) return run_torchtune_layer(g_, a_, layer, leaves, kernels_, in);
       return run_layer(g_, a_, layer, leaves, kernels_, given, in);
     };
     if (!o_.training || o_.recompute == Recompute::none) return body(x);
@@ -235,7 +237,7 @@ class Runner {
     return g_.checkpoint_reentrant(x, body);
   }
 
-  /// Transformer.forward of torchtitan, GPT.forward of LitGPT: one name, rebound.
+  /// Transformer.forward of torchtitan, GPT.forward of LitGPT, TransformerDecoder.forward of torchtune: one name, rebound.
   Tensor titan_decoder() {
     Tensor hidden = embed();  // between the halves of a layer tensors are local
     std::size_t number = 0;
@@ -248,6 +250,7 @@ class Runner {
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
+    if (is_torchtune(kernels_.kernels)) return hidden = torchtune_norm(g_, hidden, norm_, "norm");
     hidden = is_litgpt(kernels_.kernels) ? litgpt_norm(g_, a_.final_norm, hidden, norm_, kernels_, "norm")
                                          : titan_norm(g_, hidden, norm_, kernels_, "norm");
     return hidden;
@@ -255,7 +258,8 @@ class Runner {
 
   /// LlamaModel.forward: inputs_embeds stays a local variable to the end.
   Tensor decoder() {
-    if (kernels_.kernels == Kernels::torchtitan || is_litgpt(kernels_.kernels)) return titan_decoder();
+    if (kernels_.kernels == Kernels::torchtitan || is_litgpt(kernels_.kernels) || is_torchtune(kernels_.kernels))
+      return titan_decoder();
     const DistributedGuard dtensors(g_, kernels_.tensor > 1);
     Tensor inputs_embeds = embed();
     if (project_in_ >= 0) {
@@ -381,6 +385,13 @@ class Runner {
       enter(StationPlace::finish);
       return loss;
     }
+    if (is_torchtune(head.head)) {
+      Tensor hidden = decoder();
+      enter(StationPlace::head);
+      Tensor loss = torchtune_loss(g_, std::move(hidden), head_, head);
+      enter(StationPlace::finish);
+      return loss;
+    }
     if (takes_hidden(head.head)) return inside_model(head.head) ? hidden_loss_inside(head, scope) : hidden_loss(head, scope);
     Tensor output, loss;
     {
@@ -459,6 +470,9 @@ std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
   if (is_litgpt(o.kernels.kernels) != (o.head == LossHead::litgpt) ||
       (o.head == LossHead::litgpt && (o.critic || o.slice_hidden)))
     return "LitGPT's models and its head without each other are not supported yet";
+  if (is_torchtune(o.kernels.kernels) != is_torchtune(o.head) ||
+      (is_torchtune(o.head) && (o.critic || o.slice_hidden || o.keep_outputs)))
+    return "torchtune's models and its losses without each other are not supported yet";
   if (o.recompute == Recompute::selective && (!titan || o.reentrant))
     return "selective recomputation of models other than torchtitan's is not supported yet";
   if (o.kernels.tensor == 1) return {};

@@ -6,6 +6,7 @@
 #include "layers/liger.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/titan.hpp"
+#include "layers/torchtune.hpp"
 #include "training/optimizers.hpp"
 
 namespace oomplan {
@@ -87,7 +88,8 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   o.dtype = !casts && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.compute;
   o.dropout = t.lora.dropout > 0;
   o.dora = t.lora.dora;
-  o.input_gradients = !is_litgpt(t.kernels) && (t.recompute != Recompute::none || t.framework != Framework::torch);
+  o.input_gradients =
+      !is_litgpt(t.kernels) && !is_torchtune(t.kernels) && (t.recompute != Recompute::none || t.framework != Framework::torch);
   // peft asks for none when the base is quantised, nor does prepare_model_for_kbit_training without reentry, as AgileRL has it
   // (huggingface/peft src/peft/peft_model.py _prepare_model_for_gradient_checkpointing, src/peft/utils/other.py, 0.19.1)
   if (t.framework == Framework::agilerl && t.lora.base.format != BaseFormat::full) o.input_gradients = false;
@@ -339,6 +341,10 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.largest_tensor = bytes_of(largest, t.compute);
   if (t.kernels == Kernels::torchtitan) {
     p.buffers = titan_buffers(a, t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch);
+    return p;
+  }
+  if (is_torchtune(t.kernels)) {
+    p.buffers = torchtune_buffers(a);
     return p;
   }
   if (is_litgpt(t.kernels)) {
