@@ -61,8 +61,8 @@ def refuse(row: Row) -> None:
         raise CannotExpress("less than the parameters and states themselves: the settings are not those that are stated")
     if "adapter" in said(row, "phase"):
         raise not_yet("LitGPT's adapters other than LoRA")
-    if not said(row, "dtype_policy").startswith("bf16-true"):
-        raise not_yet("a precision of LitGPT other than bf16-true")
+    if not said(row, "dtype_policy").startswith(("bf16-true", "bf16-mixed")):
+        raise not_yet("a precision of LitGPT other than bf16-true and bf16-mixed")
     if "deepspeed" in said(row, "notes") or (row.get("parallelism") or {}).get("zero"):
         raise not_yet("DeepSpeed")
     if row.get("compile") not in (False, None) or row.get("offload"):
@@ -108,11 +108,13 @@ def litgpt_job(row: Row) -> Row:
     refuse(row)
     gpus = int(row.get("n_gpus") or 1)
     adapters = lora(row)
+    mixed = said(row, "dtype_policy").startswith("bf16-mixed")
     trainer: Row = {
         **sharding(row, gpus),
         "layout": f"d{gpus}",
         "kernels": "litgpt" if said(row, "model").startswith(SINCE_0_4_6) else "litgpt_0_4_5",
-        "precision": {"storage": "bf16"},
+        "precision": {"storage": "fp32", "compute": "fp32"} if mixed else {"storage": "bf16"},
+        "autocast": mixed,
         # a packed model gets bitsandbytes' PagedAdamW, whatever the file says (litgpt/utils.py instantiate_bnb_optimizer)
         "optimizer": "paged_adamw_32bit" if (row.get("lora") or {}).get("quant") else "adamw",
         "optimizer_form": "foreach",

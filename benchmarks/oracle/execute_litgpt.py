@@ -61,7 +61,8 @@ PEFT: dict[str, list[str]] = {
     "head": ["lm_head"],
 }
 BITSANDBYTES = "0.42.0"
-# targets (none: everything is trained), sequences, tokens of one, recomputation, dropout, how the model is packed
+# targets (none: everything is trained), sequences, tokens of one, recomputation, dropout, how the model is packed; "mixed" is
+# precision bf16-mixed
 SHAPES = [
     (SOME, 1, 512, "none", 0.05, ""),
     (ALL, 2, 1024, "none", 0.05, ""),
@@ -72,6 +73,8 @@ SHAPES = [
     (ALL, 2, 1024, "none", 0.05, "nf4-dq"),
     (ALL, 1, 1024, "none", 0.0, "nf4"),
     (SOME, 2, 1024, "none", 0.05, "nf4-dq"),
+    (SOME, 1, 1024, "none", 0.05, "mixed"),
+    ([], 2, 1024, "none", 0.0, "mixed"),
 ]
 
 
@@ -114,10 +117,11 @@ def chunked_cross_entropy(logits: Any, targets: torch.Tensor) -> torch.Tensor:
     return torch.cat(losses).sum() / (targets != -100).sum()
 
 
-def forward(model: Any, ids: torch.Tensor, adapters: bool) -> Any:
-    """Fabric's: the default format is the model's inside, and what comes out is made fp32."""
-    torch.set_default_dtype(torch.bfloat16)
-    output = model(ids, lm_head_chunk_size=128) if adapters else model(ids)
+def forward(model: Any, ids: torch.Tensor, adapters: bool, mixed: bool) -> Any:
+    """Fabric's: the default format is the model's inside, or autocast is on, and what comes out is made fp32."""
+    torch.set_default_dtype(torch.float32 if mixed else torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        output = model(ids, lm_head_chunk_size=128) if adapters else model(ids)
     torch.set_default_dtype(torch.float32)
     output = [part.float() for part in output] if adapters else output.float()
     return output
@@ -125,10 +129,13 @@ def forward(model: Any, ids: torch.Tensor, adapters: bool) -> Any:
 
 def execute(root: Path, config: Row, run: Any, product: Any) -> Row:
     targets, sequences, tokens, mode, rate, base = run
+    mixed = base == "mixed"
     lives, fake = Lives(), FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
-        model = litgpt_model(root, config, tokens, RANK if targets else 0, targets, rate)
-        if base:
+        model = litgpt_model(
+            root, config, tokens, RANK if targets else 0, targets, rate, torch.float32 if mixed else torch.bfloat16
+        )
+        if base and not mixed:
             pack(model, base.endswith("-dq"), product)
         if mode == "full":
             for number, block in enumerate(list(model.transformer.h)):
@@ -139,7 +146,7 @@ def execute(root: Path, config: Row, run: Any, product: Any) -> Row:
     with fake, lives:
         ids = torch.empty(sequences, tokens, dtype=torch.int64)
         labels = torch.empty_like(ids)
-        logits = forward(model, ids, bool(targets))
+        logits = forward(model, ids, bool(targets), mixed)
         if targets:
             logits[-1] = logits[-1][..., :-1, :]
             loss = chunked_cross_entropy(logits, labels[..., 1:])
@@ -170,7 +177,9 @@ def job_of(kernels: str, run: Any) -> Row:
     if targets:
         names = [name for target in targets for name in PEFT[target]]
         trainer["lora"] = {"rank": RANK, "targets": names, "dropout": rate, "format": "storage"}
-    if base:
+    if base == "mixed":
+        trainer |= {"precision": {"storage": "fp32", "compute": "fp32"}, "autocast": True}
+    elif base:
         packed = {"base": "nf4", "base_double_quant": base.endswith("-dq"), "base_compute": "bf16"}
         trainer["lora"] |= packed | {"bitsandbytes": BITSANDBYTES}
     return {"framework": "torch", "trainer": trainer, "apart": {"forward_only": False}}
@@ -199,7 +208,7 @@ def main() -> None:
                     row: Row = {"id": f"{kernels}/{name}/{what}/{run[1]}x{run[2]}/{run[3]}", "config": name}
                     row |= {"job": job_of(kernels, run)}
                     by = f"torch {torch.__version__.split('+')[0]}, litgpt {release} executed on fake tensors"
-                    by += f", bitsandbytes {BITSANDBYTES}" if run[5] else ""
+                    by += f", bitsandbytes {BITSANDBYTES}" if run[5].startswith("nf4") else ""
                     lines.append(row | {"source": by, "peaks": peaks})
                     print(row["id"], peaks)
     with options.output.open("w", encoding="utf-8") as file:

@@ -127,8 +127,8 @@ def pack(model: torch.nn.Module, nested: bool, product: Any) -> None:
             setattr(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], Packed(layer, nested, product))
 
 
-def litgpt_model(root: Path, config: Row, tokens: int, rank: int, targets: list[str], dropout: float) -> Any:
-    """In bf16, as `precision: bf16-true` makes it; with adapters of that rank, or all of it trained."""
+def litgpt_model(root: Path, config: Row, tokens: int, rank: int, targets: list[str], dropout: float, dtype: Any) -> Any:
+    """In bf16, as `precision: bf16-true` makes it, or in fp32; with adapters of that rank, or all of it trained."""
     plain, adapted = modules(root)
     fields = fields_of(config)
     code = adapted if rank else plain
@@ -136,7 +136,7 @@ def litgpt_model(root: Path, config: Row, tokens: int, rank: int, targets: list[
         fields |= {"lora_r": rank, "lora_alpha": 16, "lora_dropout": dropout, **{f"lora_{name}": True for name in targets}}
     settings = sys.modules["litgpt.lora" if rank else "litgpt.config"].__dict__["Config"](**fields)
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_dtype(dtype)
     model = code.GPT(settings)
     torch.set_default_dtype(before)
     model.max_seq_length = tokens  # the loops set it; the tables are made again, in fp32

@@ -112,6 +112,23 @@ TEST_CASE("by hand: what a batch before leaves of itself until its successor's l
   CHECK(training_figures(c).forward - alone == 2 * T * V + inputs - 8);
 }
 
+TEST_CASE("by hand: under autocast every 128 tokens have a 16-bit copy of LitGPT's frozen output layer of their own") {
+  TrainingCase c = tiny_litgpt();
+  c.trainer.storage = c.trainer.compute = c.trainer.reduce = DType::fp32;
+  c.trainer.autocast = true;
+  const auto copies = [&](std::int64_t tokens) {
+    c.trainer.sequence_tokens = c.trainer.tokens_per_micro_batch = tokens;
+    const auto tape = make_tape(*c.architecture, train_pass(c.trainer, c.engine, *c.architecture, false, tokens, false));
+    Bytes out = 0;
+    for (const auto& site : tape->sites)
+      if (site.name == "logits.weight_copies" || site.name == "lm_head.weight.bf16") out += site.bytes.coefficient;
+    return out / (2 * V * h);
+  };
+  CHECK(copies(128) == 1);
+  CHECK(copies(129) == 2);
+  CHECK(copies(1000) == 8);
+}
+
 TEST_CASE("LitGPT's packed models go without what peft does to a base") {
   Role role;
   role.engine = EngineKind::single;
@@ -142,6 +159,13 @@ TEST_CASE("LitGPT's models that are not described are refused by name") {
   c = tiny_litgpt();
   c.trainer.liger.rms_norm = true;
   CHECK(why(c).find("Liger") != std::string::npos);
+  c = tiny_packed();
+  c.trainer.autocast = true;
+  CHECK(why(c).find("packed models under autocast") != std::string::npos);
+  c = tiny_litgpt();
+  c.trainer.autocast = true;
+  c.trainer.lora.targets = {"q_proj", "o_proj"};
+  CHECK(why(c).find("under autocast are not supported yet") != std::string::npos);
 }
 
 }  // namespace

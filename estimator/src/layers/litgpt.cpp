@@ -240,9 +240,14 @@ std::string unsupported_litgpt(const Architecture& a, const KernelOptions& optio
                                                       "phi3",  "gpt_neox", "falcon", "qwen2"};
   if (std::find(kFamilies.begin(), kFamilies.end(), a.family) == kFamilies.end())
     return "LitGPT's model of '" + a.family + "' is not supported yet";
-  if (options.liger.any() || options.autocast || options.padding_mask || options.ulysses > 1 || options.tensor > 1)
-    return "Liger, autocast, padding masks, Ulysses and tensor parallelism are not supported yet with LitGPT's models";
-  if (options.parameters == DType::fp32) return "LitGPT's models computed in fp32 are not supported yet";
+  if (options.liger.any() || options.padding_mask || options.ulysses > 1 || options.tensor > 1)
+    return "Liger, padding masks, Ulysses and tensor parallelism are not supported yet with LitGPT's models";
+  const auto joint = [](const std::string& target) { return target == "q_proj" || target == "k_proj" || target == "v_proj"; };
+  const auto& targets = options.adapters.targets;
+  if (options.autocast && options.adapters.rank > 0 && (targets.empty() || !std::all_of(targets.begin(), targets.end(), joint)))
+    return "adapters of LitGPT but those of queries, keys and values under autocast are not supported yet";
+  if (options.autocast && options.packed.any()) return "LitGPT's packed models under autocast are not supported yet";
+  if (options.parameters == DType::fp32 && !options.autocast) return "LitGPT's models computed in fp32 are not supported yet";
   if (a.hidden_dropout > 0 || a.attention_dropout > 0 || a.embedding_dropout > 0 || a.position_rows > 0 || a.embedding_width > 0)
     return "this embedding or dropout is none of LitGPT's";
   for (const auto& run : a.runs)

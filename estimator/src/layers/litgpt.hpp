@@ -44,6 +44,7 @@ struct LitgptHead {
   const Architecture& architecture;
   const HeadOptions& options;
   LitgptBefore& before;
+  std::int64_t sequence_tokens = 0;  ///< under autocast, whose copies of a frozen output layer are one for each chunk
 };
 /// `kept`: the loop's name for the logits, which it holds through the backward pass.
 Tensor litgpt_loss(Eager& g, Tensor hidden, const LitgptHead&, Tensor& kept);

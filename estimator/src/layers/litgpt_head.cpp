@@ -50,6 +50,23 @@ void unpack_for_last_chunk(Eager& g, int weight, DType dtype) {
   Tensor cast = g.make("logits.dequantised_cast", head.unpacked, dtype, Category::temporaries);
 }
 
+/// Autocast keeps no copy of a frozen weight: every chunk's product makes one of its own, and they wait for backward. The product
+/// of all rows has made the first.
+Tensor with_other_chunks_copies(Eager& g, Tensor logits, const LitgptHead& o) {
+  const Leaf& head = g.leaves[static_cast<std::size_t>(o.weight)];
+  const std::int64_t others = ceil_div(o.sequence_tokens, kTokensOfChunk) - 1;
+  if (!g.autocast || !o.split || head.trainable || others < 1) return logits;
+  Tensor copies = g.make("logits.weight_copies", {Dim(others), head.shape[0], head.shape[1]}, DType::bf16, Category::weights);
+  if (!g.will_record({&logits})) return logits;
+  Saved saved = g.save(copies);
+  Tensor out = logits.alias(logits.shape);
+  g.record(out, "SplitBackward0", {&logits}, [saved](Gradients in) {
+    (void)saved.get();
+    return in;
+  });
+  return out;
+}
+
 /// The rows without each sequence's last token, cut into chunks of 128: the split's gradient is a cat of those of the chunks.
 Tensor whole_loss(Eager& g, const Tensor& logits, const LitgptHead& o, Dim vocabulary) {
   Tensor shifted = slice(g, logits, logits.shape);
@@ -66,11 +83,14 @@ Tensor litgpt_loss(Eager& g, Tensor hidden, const LitgptHead& o, Tensor& kept) {
   if (o.before.there) logits_before = g.make("logits.before", {B, K, vocabulary}, DType::fp32, Category::logits);
   Tensor logits = litgpt_linear(g, hidden, o.weight, o.bias, TK, {B, K, vocabulary}, "logits", Category::logits);
   unpack_for_last_chunk(g, o.weight, logits.dtype);
+  logits = with_other_chunks_copies(g, std::move(logits), o);
   if (o.architecture.final_softcap && !o.split) {  // lora.py has no cap up to 0.5.3
     Tensor capped = capped_logits(g, logits);
     logits = std::move(capped);
   }
   hidden.reset();
+  g.leave_autocast();  // Fabric's forward pass is over
+  g.autocast = false;
   Tensor wide = to(g, logits, DType::fp32, "logits_fp32");
   logits.reset();
   kept = wide;

@@ -17,13 +17,16 @@ bool targets(const AdapterOptions& adapters, std::string_view module) {
 }
 
 /// F.conv1d with a kernel of one token: saves input and weight.
-Tensor convolution(Eager& g, const Tensor& x, const Tensor& weight, Dim width, const std::string& name) {
+Tensor convolution(Eager& g, const Tensor& x, const Tensor& given, Dim width, const std::string& name) {
+  // a view of the parameter, of which autocast keeps no copy
+  const Tensor weight = g.autocast ? to(g, given, DType::bf16, name + ".weight_bf16") : given;
   const bool recorded = g.will_record({&x, &weight});
-  Saved saved = recorded ? g.save(x) : Saved();
+  Saved saved = recorded ? g.save(x) : Saved(), saved_weight = recorded ? g.save(weight) : Saved();
   Tensor out = g.make(name, {B, width, S}, x.dtype);
   if (recorded) {
     const Shape weights = weight.shape;
-    g.record(out, "ConvolutionBackward0", {&x, &weight}, [&g, saved, weights](Gradients in) {
+    g.record(out, "ConvolutionBackward0", {&x, &weight}, [&g, saved, saved_weight, weights](Gradients in) {
+      (void)saved_weight.get();
       Tensor for_x = gradient(g, "convolution_backward", saved.get().shape, in[0].dtype);
       return Gradients{for_x, g.make("convolution.weight_gradient", weights, in[0].dtype, Category::gradients)};
     });

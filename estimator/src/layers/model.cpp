@@ -381,7 +381,8 @@ class Runner {
       Tensor hidden = decoder();
       enter(StationPlace::head);
       Tensor loss =
-          litgpt_loss(g_, std::move(hidden), {head_, head_bias_, kernels_.adapters.rank > 0, a_, head, before_}, kept_outputs_);
+          litgpt_loss(g_, std::move(hidden),
+                      {head_, head_bias_, kernels_.adapters.rank > 0, a_, head, before_, o_.kernels.scan_tokens}, kept_outputs_);
       enter(StationPlace::finish);
       return loss;
     }

@@ -234,7 +234,8 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.slice_hidden = t.logits_to_keep > 0;
   const PassCounts pass = pass_counts(t, tokens, o.head, a);
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
-  if (scans(a)) o.kernels.scan_tokens = pass.counts.s;
+  // LitGPT's output layer takes chunks, of which each keeps a copy of its own under autocast
+  if (scans(a) || (is_litgpt(t.kernels) && t.autocast)) o.kernels.scan_tokens = pass.counts.s;
   o.critic = critic;
   return o;
 }
