@@ -61,18 +61,24 @@ def refuse(row: Row) -> None:
         raise CannotExpress("less than the parameters and states themselves: the settings are not those that are stated")
     if "adapter" in said(row, "phase"):
         raise not_yet("LitGPT's adapters other than LoRA")
-    if (row.get("lora") or {}).get("quant"):
-        raise not_yet("a quantised model under LitGPT's adapters")
-    if not said(row, "dtype_policy").startswith("bf16-true"):
-        raise not_yet("a precision of LitGPT other than bf16-true")
+    if not said(row, "dtype_policy").startswith(("bf16-true", "bf16-mixed")):
+        raise not_yet("a precision of LitGPT other than bf16-true and bf16-mixed")
     if "deepspeed" in said(row, "notes") or (row.get("parallelism") or {}).get("zero"):
         raise not_yet("DeepSpeed")
     if row.get("compile") not in (False, None) or row.get("offload"):
         raise not_yet("torch.compile or offload under LitGPT")
-    if "adamw" not in said(row, "optimizer") or "bnb" in said(row, "optimizer"):
+    if "adamw" not in said(row, "optimizer"):
         raise not_yet("the optimizer")
     if not isinstance(row.get("micro_batch"), int) or not isinstance(row.get("seq_len"), int):
         raise CannotExpress("the batch or the length is not stated")
+
+
+def packed_base(quant: str) -> Row:
+    """Fabric's BitsandbytesPrecision in the model's format; LitGPT asks for bitsandbytes 0.42.0, whose product is 0.41's."""
+    form, _, nested = quant.removeprefix("bnb.").partition("-")
+    if form not in ("nf4", "fp4"):
+        raise not_yet(f"a base packed by {quant}")
+    return {"base": form, "base_double_quant": nested == "dq", "base_compute": "bf16", "bitsandbytes": "0.42.0"}
 
 
 def lora(row: Row) -> Row | None:
@@ -83,7 +89,8 @@ def lora(row: Row) -> Row | None:
         return None
     words = given["targets"].split(",") if isinstance(given["targets"], str) else given["targets"]
     names = [name for word in words for name in TARGETS[SHORT.get(str(word).strip(), str(word).strip())]]
-    return {"rank": given["r"], "targets": names, "dropout": given.get("dropout", DROPOUT), "format": "storage"}
+    base = packed_base(str(given["quant"])) if given.get("quant") else {}
+    return {"rank": given["r"], "targets": names, "dropout": given.get("dropout", DROPOUT), "format": "storage", **base}
 
 
 def sharding(row: Row, gpus: int) -> Row:
@@ -101,14 +108,19 @@ def litgpt_job(row: Row) -> Row:
     refuse(row)
     gpus = int(row.get("n_gpus") or 1)
     adapters = lora(row)
+    mixed = said(row, "dtype_policy").startswith("bf16-mixed")
     trainer: Row = {
         **sharding(row, gpus),
         "layout": f"d{gpus}",
         "kernels": "litgpt" if said(row, "model").startswith(SINCE_0_4_6) else "litgpt_0_4_5",
-        "precision": {"storage": "bf16"},
-        "optimizer": "adamw",
+        "precision": {"storage": "fp32", "compute": "fp32"} if mixed else {"storage": "bf16"},
+        "autocast": mixed,
+        # a packed model gets bitsandbytes' PagedAdamW, whatever the file says (litgpt/utils.py instantiate_bnb_optimizer)
+        "optimizer": "paged_adamw_32bit" if (row.get("lora") or {}).get("quant") else "adamw",
         "optimizer_form": "foreach",
         "head": "litgpt",
+        # samples cut to one length follow one another; the longest of a data set seldom follows one as long
+        "keep_outputs": "truncation" in said(row, "seq_note"),
         "sequences_per_micro_batch": row["micro_batch"],
         "sequence_tokens": row["seq_len"],
         "micro_batches": max(1, int(row.get("global_batch") or 1) // gpus // row["micro_batch"]),

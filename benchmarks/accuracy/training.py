@@ -13,6 +13,7 @@ from litgpt import litgpt_config, litgpt_job
 from megatron import simumax_job
 from operators import operator_call
 from torchtitan import titan_job
+from torchtune import is_torchtune, torchtune_job
 
 PHASES = ("forward", "backward", "optimizer")
 HEADS = {
@@ -293,7 +294,6 @@ def refuse_framework(row: Row) -> None:
         ("megatron", "Megatron"),
         ("simumax", "Megatron"),
         ("deepspeed", "DeepSpeed"),
-        ("torchtune", "the kernel set of torchtune"),
         ("nemo", "the kernel set of NeMo Automodel"),
         ("timm", "the kernel set of timm"),
         ("unsloth", "the kernel set of Unsloth"),
@@ -444,6 +444,8 @@ def measured_job(row: Row) -> Row:
         return titan_job(row)
     if is_litgpt(row):
         return litgpt_job(row)
+    if is_torchtune(row):
+        return torchtune_job(row)
     if row.get("group") == "arctic-alst":
         return alst_job(row)
     refuse_framework(row)

@@ -1,8 +1,9 @@
 """Makes tests/data/executed_litgpt.jsonl: LitGPT's models, executed by PyTorch on fake tensors.
 
-    python benchmarks/oracle/execute_litgpt.py LITGPT [--output tests/data/executed_litgpt.jsonl]
+    python benchmarks/oracle/execute_litgpt.py LITGPT BITSANDBYTES [--output tests/data/executed_litgpt.jsonl]
 
-LITGPT is a clone of Lightning-AI/litgpt with its tags: model code is read from it at two releases and run as it is. What only a
+LITGPT is a clone of Lightning-AI/litgpt with its tags: model code is read from it at two releases and run as it is. BITSANDBYTES is
+one of bitsandbytes-foundation/bitsandbytes: a packed model multiplies by the MatMul4Bit of the release that LitGPT asks for. What only a
 CUDA build has is replaced: SDPA by its flash operator, dropout by its fused one. Around the model stands what the fine-tuning loops
 do: Fabric makes every output fp32, the loop's name holds the logits through the backward pass, and the loss is
 chunked_cross_entropy (litgpt/utils.py), whose greatest of one and a count is left out, as a fake count has no value. Lines are
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from execute import ROOT, SMALL, Row, Storages, half_to_float
-from litgpt_code import litgpt_model, unpack
+from litgpt_code import litgpt_model, pack, product_of_packed, unpack
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils._pytree import tree_leaves
@@ -59,13 +60,21 @@ PEFT: dict[str, list[str]] = {
     "mlp": ["gate_proj", "up_proj", "down_proj"],
     "head": ["lm_head"],
 }
-# targets (none: everything is trained), sequences, tokens of one, recomputation, dropout
+BITSANDBYTES = "0.42.0"
+# targets (none: everything is trained), sequences, tokens of one, recomputation, dropout, how the model is packed; "mixed" is
+# precision bf16-mixed
 SHAPES = [
-    (SOME, 1, 512, "none", 0.05),
-    (ALL, 2, 1024, "none", 0.05),
-    (ALL, 1, 1024, "none", 0.0),
-    ([], 1, 512, "none", 0.0),
-    ([], 2, 1024, "full", 0.0),
+    (SOME, 1, 512, "none", 0.05, ""),
+    (ALL, 2, 1024, "none", 0.05, ""),
+    (ALL, 1, 1024, "none", 0.0, ""),
+    ([], 1, 512, "none", 0.0, ""),
+    ([], 2, 1024, "full", 0.0, ""),
+    (SOME, 1, 512, "none", 0.05, "nf4"),
+    (ALL, 2, 1024, "none", 0.05, "nf4-dq"),
+    (ALL, 1, 1024, "none", 0.0, "nf4"),
+    (SOME, 2, 1024, "none", 0.05, "nf4-dq"),
+    (SOME, 1, 1024, "none", 0.05, "mixed"),
+    ([], 2, 1024, "none", 0.0, "mixed"),
 ]
 
 
@@ -108,20 +117,26 @@ def chunked_cross_entropy(logits: Any, targets: torch.Tensor) -> torch.Tensor:
     return torch.cat(losses).sum() / (targets != -100).sum()
 
 
-def forward(model: Any, ids: torch.Tensor, adapters: bool) -> Any:
-    """Fabric's: the default format is the model's inside, and what comes out is made fp32."""
-    torch.set_default_dtype(torch.bfloat16)
-    output = model(ids, lm_head_chunk_size=128) if adapters else model(ids)
+def forward(model: Any, ids: torch.Tensor, adapters: bool, mixed: bool) -> Any:
+    """Fabric's: the default format is the model's inside, or autocast is on, and what comes out is made fp32."""
+    torch.set_default_dtype(torch.float32 if mixed else torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        output = model(ids, lm_head_chunk_size=128) if adapters else model(ids)
     torch.set_default_dtype(torch.float32)
     output = [part.float() for part in output] if adapters else output.float()
     return output
 
 
-def execute(root: Path, config: Row, run: Any) -> Row:
-    targets, sequences, tokens, mode, rate = run
+def execute(root: Path, config: Row, run: Any, product: Any) -> Row:
+    targets, sequences, tokens, mode, rate, base = run
+    mixed = base == "mixed"
     lives, fake = Lives(), FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
-        model = litgpt_model(root, config, tokens, RANK if targets else 0, targets, rate)
+        model = litgpt_model(
+            root, config, tokens, RANK if targets else 0, targets, rate, torch.float32 if mixed else torch.bfloat16
+        )
+        if base and not mixed:
+            pack(model, base.endswith("-dq"), product)
         if mode == "full":
             for number, block in enumerate(list(model.transformer.h)):
                 model.transformer.h[number] = checkpoint_wrapper(block, preserve_rng_state=False)
@@ -131,7 +146,7 @@ def execute(root: Path, config: Row, run: Any) -> Row:
     with fake, lives:
         ids = torch.empty(sequences, tokens, dtype=torch.int64)
         labels = torch.empty_like(ids)
-        logits = forward(model, ids, bool(targets))
+        logits = forward(model, ids, bool(targets), mixed)
         if targets:
             logits[-1] = logits[-1][..., :-1, :]
             loss = chunked_cross_entropy(logits, labels[..., 1:])
@@ -147,7 +162,7 @@ def execute(root: Path, config: Row, run: Any) -> Row:
 
 
 def job_of(kernels: str, run: Any) -> Row:
-    targets, sequences, tokens, mode, rate = run
+    targets, sequences, tokens, mode, rate, base = run
     trainer: Row = {
         "engine": "single",
         "kernels": kernels,
@@ -162,16 +177,23 @@ def job_of(kernels: str, run: Any) -> Row:
     if targets:
         names = [name for target in targets for name in PEFT[target]]
         trainer["lora"] = {"rank": RANK, "targets": names, "dropout": rate, "format": "storage"}
+    if base == "mixed":
+        trainer |= {"precision": {"storage": "fp32", "compute": "fp32"}, "autocast": True}
+    elif base:
+        packed = {"base": "nf4", "base_double_quant": base.endswith("-dq"), "base_compute": "bf16"}
+        trainer["lora"] |= packed | {"bitsandbytes": BITSANDBYTES}
     return {"framework": "torch", "trainer": trainer, "apart": {"forward_only": False}}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("litgpt", type=Path)
+    parser.add_argument("bitsandbytes", type=Path)
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_litgpt.jsonl")
     options = parser.parse_args()
     F.scaled_dot_product_attention, F.dropout = flash, fused_dropout
     F.softmax = half_to_float(F.softmax)
+    product = product_of_packed(options.bitsandbytes, BITSANDBYTES)
     lines: list[Row] = [{"config": name, "fields": fields} for name, fields in MODELS.items()]
     with tempfile.TemporaryDirectory() as folder:
         for kernels, release in RELEASES.items():
@@ -180,11 +202,13 @@ def main() -> None:
                 if name == "gemma2" and kernels != "litgpt":
                     continue  # came with 0.4.6
                 for run in SHAPES:
-                    peaks = execute(root, config, run)
+                    peaks = execute(root, config, run, product)
                     what = f"{len(run[0])} targets" if run[0] else "everything"
+                    what += f", {run[5]}" if run[5] else ""
                     row: Row = {"id": f"{kernels}/{name}/{what}/{run[1]}x{run[2]}/{run[3]}", "config": name}
                     row |= {"job": job_of(kernels, run)}
                     by = f"torch {torch.__version__.split('+')[0]}, litgpt {release} executed on fake tensors"
+                    by += f", bitsandbytes {BITSANDBYTES}" if run[5].startswith("nf4") else ""
                     lines.append(row | {"source": by, "peaks": peaks})
                     print(row["id"], peaks)
     with options.output.open("w", encoding="utf-8") as file:

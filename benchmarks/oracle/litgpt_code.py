@@ -80,8 +80,55 @@ def fields_of(config: Row) -> Row:
     return out
 
 
-def litgpt_model(root: Path, config: Row, tokens: int, rank: int, targets: list[str], dropout: float) -> Any:
-    """In bf16, as `precision: bf16-true` makes it; with adapters of that rank, or all of it trained."""
+def product_of_packed(clone: Path, release: str) -> Any:
+    """bitsandbytes' own MatMul4Bit; unpacking a matrix is a CUDA kernel, of which what it allocates is left."""
+
+    def dequantize_4bit(_packed: torch.Tensor, state: Any) -> torch.Tensor:
+        absmax = state.absmax
+        if state.nested:
+            absmax = torch.empty(absmax.shape)  # held while the matrix is made, as there
+        return torch.empty(state.shape, dtype=torch.float16).t()  # what is packed came transposed
+
+    functional = types.ModuleType("bitsandbytes.functional")
+    functional.__dict__.update({"QuantState": object, "dequantize_4bit": dequantize_4bit, "get_special_format_str": str})
+    sys.modules |= {"bitsandbytes": types.ModuleType("bitsandbytes"), "bitsandbytes.functional": functional}
+    sys.modules["bitsandbytes"].__dict__["functional"] = functional
+    path = f"{release}:bitsandbytes/autograd/_functions.py"
+    text = subprocess.run(["git", "-C", clone, "show", path], check=True, capture_output=True, text=True).stdout
+    code = types.ModuleType("bitsandbytes.autograd._functions")
+    sys.modules[code.__name__] = code
+    exec(compile(text, path, "exec"), code.__dict__)
+    return code.__dict__["MatMul4Bit"]
+
+
+class Packed(torch.nn.Module):
+    """Linear4bit as Fabric makes it of a linear layer, its statistics as buffers."""
+
+    def __init__(self, layer: torch.nn.Linear, nested: bool, product: Any) -> None:
+        super().__init__()
+        count = layer.weight.numel()
+        blocks = -(-count // 64)
+        self.product, self.nested, self.shape, self.out_features = product, nested, layer.weight.shape, layer.out_features
+        self.weight = torch.nn.Parameter(torch.empty((count + 1) // 2, 1, dtype=torch.uint8), requires_grad=False)
+        self.bias = layer.bias
+        self.register_buffer("absmax", torch.empty(blocks, dtype=torch.uint8 if nested else torch.float32))
+        self.register_buffer("code", torch.empty(16))
+        if nested:
+            self.register_buffer("second_absmax", torch.empty(-(-blocks // 256)))
+            self.register_buffer("offset", torch.empty(()))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.product.apply(x, self.weight.t(), None, self.bias, self)
+
+
+def pack(model: torch.nn.Module, nested: bool, product: Any) -> None:
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, torch.nn.Linear):
+            setattr(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], Packed(layer, nested, product))
+
+
+def litgpt_model(root: Path, config: Row, tokens: int, rank: int, targets: list[str], dropout: float, dtype: Any) -> Any:
+    """In bf16, as `precision: bf16-true` makes it, or in fp32; with adapters of that rank, or all of it trained."""
     plain, adapted = modules(root)
     fields = fields_of(config)
     code = adapted if rank else plain
@@ -89,7 +136,7 @@ def litgpt_model(root: Path, config: Row, tokens: int, rank: int, targets: list[
         fields |= {"lora_r": rank, "lora_alpha": 16, "lora_dropout": dropout, **{f"lora_{name}": True for name in targets}}
     settings = sys.modules["litgpt.lora" if rank else "litgpt.config"].__dict__["Config"](**fields)
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_dtype(dtype)
     model = code.GPT(settings)
     torch.set_default_dtype(before)
     model.max_seq_length = tokens  # the loops set it; the tables are made again, in fp32

@@ -11,6 +11,7 @@
 
 #include "catalog/catalog.hpp"
 #include "estimate/figures.hpp"
+#include "job/litgpt_rules.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/tape.hpp"
 #include "training/plan.hpp"
@@ -81,6 +82,67 @@ TEST_CASE("by hand: LitGPT ties no output layer, and its loop holds the fp32 log
   CHECK(litgpt_chunk_rows(false, 3) == 128);
 }
 
+TrainingCase tiny_packed() {
+  TrainingCase c = tiny_litgpt();
+  c.trainer.lora.base.format = BaseFormat::nf4;
+  c.trainer.lora.base.compute = DType::bf16;
+  c.trainer.lora.base.version = "0.42.0";
+  return c;
+}
+
+TEST_CASE("by hand: LitGPT packs every matrix, its output layer among them, and leaves norms and the embedding") {
+  TrainingCase c = tiny_packed();
+  const TrainingFigures packed = training_figures(c), plain = training_figures(tiny_litgpt());
+  const Bytes matrices = V * h + layers * ((A + 2 * K) * h + A * h + 3 * F * h);
+  const auto statistics = [](Bytes elements) { return 4 * ceil_div(elements, 64) + 64; };  // a scale for 64, and the codes
+  const Bytes scales = statistics(V * h) + layers * (statistics((A + 2 * K) * h) + statistics(A * h) + 3 * statistics(F * h));
+  // in forward unpacking is over when the logits are made fp32; what stays are the layers' inputs: the first layer's has no
+  // gradient
+  const Bytes inputs = 2 * T * ((A + h + F) + (h + A + h + F) + h);
+  CHECK(packed.forward - plain.forward == matrices / 2 + scales + inputs - 2 * matrices);
+}
+
+TEST_CASE("by hand: what a batch before leaves of itself until its successor's logits are there") {
+  TrainingCase c = tiny_packed();
+  const Bytes alone = training_figures(c).forward;
+  c.trainer.keep_outputs = true;
+  const Bytes inputs = 2 * T * ((A + h + F) + (h + A + h + F));
+  // three times the logits, new ones in 16 bits and in fp32 and old ones in fp32, where alone two of fp32 and the loss are
+  // highest
+  CHECK(training_figures(c).forward - alone == 2 * T * V + inputs - 8);
+}
+
+TEST_CASE("by hand: under autocast every 128 tokens have a 16-bit copy of LitGPT's frozen output layer of their own") {
+  TrainingCase c = tiny_litgpt();
+  c.trainer.storage = c.trainer.compute = c.trainer.reduce = DType::fp32;
+  c.trainer.autocast = true;
+  const auto copies = [&](std::int64_t tokens) {
+    c.trainer.sequence_tokens = c.trainer.tokens_per_micro_batch = tokens;
+    const auto tape = make_tape(*c.architecture, train_pass(c.trainer, c.engine, *c.architecture, false, tokens, false));
+    Bytes out = 0;
+    for (const auto& site : tape->sites)
+      if (site.name == "logits.weight_copies" || site.name == "lm_head.weight.bf16") out += site.bytes.coefficient;
+    return out / (2 * V * h);
+  };
+  CHECK(copies(128) == 1);
+  CHECK(copies(129) == 2);
+  CHECK(copies(1000) == 8);
+}
+
+TEST_CASE("LitGPT's packed models go without what peft does to a base") {
+  Role role;
+  role.engine = EngineKind::single;
+  role.trainer = tiny_packed().trainer;
+  CHECK(litgpt_clashes(role).empty());
+  role.trainer.lora.base.prepare_kbit = true;
+  REQUIRE(litgpt_clashes(role).size() == 1);
+  CHECK(litgpt_clashes(role)[0].knob == "lora.prepare_kbit");
+  role.trainer.lora.base.prepare_kbit = false;
+  role.trainer.lora.dora = true;
+  REQUIRE(litgpt_clashes(role).size() == 1);
+  CHECK(litgpt_clashes(role)[0].knob == "lora.dora");
+}
+
 TEST_CASE("LitGPT's models that are not described are refused by name") {
   const auto why = [](const TrainingCase& c) {
     try {
@@ -97,6 +159,13 @@ TEST_CASE("LitGPT's models that are not described are refused by name") {
   c = tiny_litgpt();
   c.trainer.liger.rms_norm = true;
   CHECK(why(c).find("Liger") != std::string::npos);
+  c = tiny_packed();
+  c.trainer.autocast = true;
+  CHECK(why(c).find("packed models under autocast") != std::string::npos);
+  c = tiny_litgpt();
+  c.trainer.autocast = true;
+  c.trainer.lora.targets = {"q_proj", "o_proj"};
+  CHECK(why(c).find("under autocast are not supported yet") != std::string::npos);
 }
 
 }  // namespace

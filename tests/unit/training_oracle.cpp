@@ -49,6 +49,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_fsdp1.jsonl", out);
     read_rows("executed_parallel.jsonl", out);
     read_rows("executed_litgpt.jsonl", out);
+    read_rows("executed_torchtune.jsonl", out);
     read_rows("executed_liger.jsonl", out);
     read_rows("executed_optimizers.jsonl", out);
     read_rows("executed_packed.jsonl", out);

@@ -26,8 +26,18 @@ enum class EngineKind : std::uint8_t { single, fsdp2, fsdp1, ddp, deepspeed, meg
 /// Which framework drives the engine: it decides wrapping, precision, loss head and what is freed between phases.
 enum class Framework : std::uint8_t { torch, areal, verl, agilerl };
 /// Implementation of the operators; decides what is saved for backward (layers/).
-/// LitGPT has two: its norm changed with release 0.4.6.
-enum class Kernels : std::uint8_t { hf_flash, hf_sdpa, hf_eager, torchtitan, litgpt, litgpt_0_4_5, transformer_engine };
+/// LitGPT has two: its norm changed with release 0.4.6. torchtune has two: packed samples run under flex_attention.
+enum class Kernels : std::uint8_t {
+  hf_flash,
+  hf_sdpa,
+  hf_eager,
+  torchtitan,
+  litgpt,
+  litgpt_0_4_5,
+  transformer_engine,
+  torchtune,
+  torchtune_packed
+};
 /// Of every layer in backward: nothing, all of it, or all but what costs most to compute again (torchtitan's per-operator
 /// choice).
 enum class Recompute : std::uint8_t { none, full, selective };
@@ -94,6 +104,8 @@ enum class LossHead : std::uint8_t {
   liger_ce,               ///< hf_loss with Liger's cross-entropy: the gradient is written into the fp32 logits
   liger_fused_ce,         ///< Liger's output layer and cross-entropy in one, by chunks: no logits of all tokens
   litgpt,                 ///< LitGPT: cross-entropy of fp32 logits, 128 tokens at a time; the training loop holds the logits
+  torchtune,              ///< torchtune: cross-entropy of the logits that its model makes fp32
+  torchtune_chunked,      ///< CEWithChunkedOutputLoss: logits of eight parts of every sequence, each made fp32 for its own loss
 };
 /// How new weights reach the servers.
 enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU

@@ -274,10 +274,20 @@ class Assembler {
     derive(key_of(role, "head"), "litgpt", "LitGPT's loss", "Lightning-AI/litgpt litgpt/utils.py");
     constexpr std::string_view kScripts = "Lightning-AI/litgpt litgpt/finetune/full.py, litgpt/finetune/lora.py";
     derive(key_of(role, "lora.format"), "storage", "adapters are made in the format of the model", std::string(kScripts));
+    if (role.trainer.lora.base.format != BaseFormat::full)
+      derive(key_of(role, "lora.bitsandbytes"), "0.42.0", "LitGPT supports this release alone", std::string(kScripts));
     if (role.engine != EngineKind::fsdp1) return;
     derive(key_of(role, "recompute"), "full", "LitGPT checkpoints its layers under FSDP", std::string(kScripts));
     derive(key_of(role, "gradient_sync_every_micro_batch"), "false", "fabric.no_backward_sync", std::string(kScripts));
     derive(key_of(role, "use_orig_params"), "true", "Fabric asks for it", "lightning/fabric/strategies/fsdp.py");
+  }
+
+  /// What torchtune's recipes set.
+  void derive_torchtune(const Role& role) {
+    derive(key_of(role, "head"), "torchtune_chunked", "torchtune's configurations name this loss",
+           "pytorch/torchtune recipes/configs, 0.4.0");
+    derive(key_of(role, "lora.format"), "storage", "adapters are made in the format of the model",
+           "pytorch/torchtune torchtune/modules/peft/lora.py, 0.4.0");
   }
 
   /// Megatron with --bf16 and what follows from it.
@@ -319,7 +329,9 @@ class Assembler {
           missing(key_of(role, "precision.storage"), "fp32 or bf16", "PyTorch alone has no default for it");
         const bool litgpt = t.kernels == Kernels::litgpt || t.kernels == Kernels::litgpt_0_4_5;
         if (litgpt) derive_litgpt(role);
-        if (!titan && !litgpt && role.kind == RoleKind::trainer)
+        const bool torchtune = t.kernels == Kernels::torchtune || t.kernels == Kernels::torchtune_packed;
+        if (torchtune) derive_torchtune(role);
+        if (!titan && !litgpt && !torchtune && role.kind == RoleKind::trainer)
           derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
       }
       if (t.framework == Framework::agilerl && !role.beside.empty())

@@ -25,6 +25,9 @@ std::vector<Clash> litgpt_clashes(const Role& role) {
     out.push_back({"engine", "single", "not supported yet: flat parameters of frozen layers and adapters together"});
   if (t.lora.rank > 0 && t.lora.format != AdapterFormat::storage)
     out.push_back({"lora.format", "storage", "LitGPT makes adapters in the format of the model"});
+  if (t.lora.dora) out.push_back({"lora.dora", "false", "LitGPT has no magnitudes beside its adapters"});
+  if (t.lora.base.prepare_kbit)
+    out.push_back({"lora.prepare_kbit", "false", "LitGPT leaves norms and embeddings in the model's format"});
   if (t.reentrant && t.recompute != Recompute::none)
     out.push_back({"reentrant", "false", "not supported yet: LitGPT's layers under a reentrant checkpoint"});
   return out;

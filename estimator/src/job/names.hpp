@@ -36,14 +36,16 @@ inline constexpr std::array<std::pair<Framework, std::string_view>, 4> kNames<Fr
     {{Framework::areal, "areal"}, {Framework::verl, "verl"}, {Framework::agilerl, "agilerl"}, {Framework::torch, "torch"}}};
 
 template <>
-inline constexpr std::array<std::pair<Kernels, std::string_view>, 7> kNames<Kernels>{
+inline constexpr std::array<std::pair<Kernels, std::string_view>, 9> kNames<Kernels>{
     {{Kernels::hf_flash, "hf_flash"},
      {Kernels::hf_sdpa, "hf_sdpa"},
      {Kernels::hf_eager, "hf_eager"},
      {Kernels::torchtitan, "torchtitan"},
      {Kernels::litgpt, "litgpt"},
      {Kernels::litgpt_0_4_5, "litgpt_0_4_5"},
-     {Kernels::transformer_engine, "transformer_engine"}}};
+     {Kernels::transformer_engine, "transformer_engine"},
+     {Kernels::torchtune, "torchtune"},
+     {Kernels::torchtune_packed, "torchtune_packed"}}};
 
 template <>
 inline constexpr std::array<std::pair<TeAttention, std::string_view>, 3> kNames<TeAttention>{
@@ -103,7 +105,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 4> kNames<B
     {{BaseFormat::full, "full"}, {BaseFormat::nf4, "nf4"}, {BaseFormat::fp4, "fp4"}, {BaseFormat::int8, "int8"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 29> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 31> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -132,7 +134,9 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 29> kNames<Lo
      {LossHead::value, "value"},
      {LossHead::liger_ce, "liger_ce"},
      {LossHead::liger_fused_ce, "liger_fused_ce"},
-     {LossHead::litgpt, "litgpt"}}};
+     {LossHead::litgpt, "litgpt"},
+     {LossHead::torchtune, "torchtune"},
+     {LossHead::torchtune_chunked, "torchtune_chunked"}}};
 
 template <>
 inline constexpr std::array<std::pair<SyncBy, std::string_view>, 4> kNames<SyncBy>{

@@ -137,7 +137,8 @@ std::vector<Knob> trainer_rows() {
              spellings<Recompute>()),
       row("reentrant", of, flag, knob::flag<&Trainer::reentrant>(), speed, "the checkpoint's use_reentrant"),
       one_of(row("kernels", of, choice, knob::choice<&Trainer::kernels>(), speed,
-                 "implementation of the operators; litgpt: LitGPT from 0.4.6 on, litgpt_0_4_5: up to then"),
+                 "implementation of the operators; litgpt: LitGPT from 0.4.6 on, litgpt_0_4_5: up to then; torchtune_packed: "
+                 "with packed samples"),
              spellings<Kernels>()),
       one_of(saves(row("liger", of, items, {get_liger, set_liger}, speed,
                        "operators of Liger-Kernel in the layers: [rope, rms_norm, swiglu]; its losses are heads"),
@@ -310,7 +311,8 @@ std::vector<Knob> trainer_rows() {
               "auto"),
       row("padding_mask", of, flag, knob::flag<&Trainer::padding_mask>(), semantics, "batches carry a 2-D attention mask"),
       row("keep_outputs", of, flag, knob::flag<&Trainer::keep_outputs>(), semantics,
-          "the training loop keeps the model's output through the backward pass"),
+          "the training loop keeps the model's output through the backward pass; LitGPT's does so in any case, and with this "
+          "through the forward pass of a next batch as long as this one"),
       row("sdpa_math", of, flag, knob::flag<&Trainer::sdpa_math>(), numerics, "SDPA is forced to its math kernel"),
       one_of(row("rms_norm", of, choice, knob::choice<&Trainer::rms_norm>(), speed,
                  "torchtitan's RMSNorm: fused (nn.RMSNorm from PyTorch 2.9 on) or by_hand (written out in fp32)"),

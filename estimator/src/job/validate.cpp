@@ -15,6 +15,7 @@
 #include "job/litgpt_rules.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
+#include "job/torchtune_rules.hpp"
 #include "job/validate_base.hpp"
 #include "job/validate_megatron.hpp"
 #include "job/validate_zero.hpp"
@@ -265,6 +266,7 @@ class Validator {
               "not supported yet: older releases");
     for (const BaseProblem& p : base_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (auto& clash : litgpt_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
+    for (auto& clash : torchtune_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     check_optimizer(role);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
     if (t.framework == Framework::agilerl) check_agilerl(role);

@@ -16,6 +16,7 @@
 #include "layers/packed_linear.hpp"
 #include "layers/tensor_parallel.hpp"
 #include "layers/titan.hpp"
+#include "layers/torchtune.hpp"
 
 namespace oomplan {
 namespace {
@@ -126,6 +127,7 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
   if (options.kernels == Kernels::hf_sdpa && code->no_sdpa)
     return "transformers has no SDPA of '" + a.family + "': kernels are hf_eager, which it takes by itself, or hf_flash";
   if (is_litgpt(options.kernels)) return unsupported_litgpt(a, options);
+  if (is_torchtune(options.kernels)) return unsupported_torchtune(a, options);
   if (options.liger.any() && code->liger != LigerPatch::modules)
     return "Liger kernels of '" + a.family + "' are not supported yet";
   if (options.kernels == Kernels::torchtitan)

@@ -244,7 +244,9 @@ bool splits_vocabulary(LossHead head) {
   return head == LossHead::areal_compiled || head == LossHead::areal_eager || head == LossHead::cross_entropy;
 }
 
-std::int64_t chunks_of_sequence(LossHead head) { return head == LossHead::cross_entropy_chunked ? 8 : 0; }
+std::int64_t chunks_of_sequence(LossHead head) {
+  return head == LossHead::cross_entropy_chunked || head == LossHead::torchtune_chunked ? 8 : 0;
+}
 
 std::int64_t chunk_rows(LossHead head, std::int64_t vocab) {
   switch (head) {
@@ -264,7 +266,10 @@ std::int64_t chunk_rows(LossHead head, std::int64_t vocab) {
   }
 }
 
-bool runs_in_chunks(LossHead head) { return takes_hidden(head) || chunks_of_sequence(head) > 0 || chunk_rows(head, 1) > 0; }
+bool runs_in_chunks(LossHead head) {
+  if (head == LossHead::torchtune_chunked) return false;  // its eight chunks are written out
+  return takes_hidden(head) || chunks_of_sequence(head) > 0 || chunk_rows(head, 1) > 0;
+}
 
 bool inside_model(LossHead head) {
   return head == LossHead::hf_loss || head == LossHead::liger_ce || head == LossHead::liger_fused_ce;

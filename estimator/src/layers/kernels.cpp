@@ -261,6 +261,8 @@ Attended attend(Eager& g, const Attention& in, const KernelOptions& options) {
     case Kernels::torchtitan:
     case Kernels::litgpt:
     case Kernels::litgpt_0_4_5:
+    case Kernels::torchtune:
+    case Kernels::torchtune_packed:
     case Kernels::transformer_engine:  // layers of its own
       return {sdpa(g, in, options), {}};
     case Kernels::hf_flash:

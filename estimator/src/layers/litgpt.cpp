@@ -92,6 +92,13 @@ struct LitgptRunner {
   const Layer& layer;
   const LayerLeaves& w;
   const KernelOptions& options;
+  LitgptBefore& before;
+
+  /// x goes into packed layers.
+  void remember(const Tensor& x, const char* name) const {
+    if (before.there && g.packed.any() && g.packed.code.keeps_input && x.needs_grad())
+      before.inputs.push_back(g.make(name, x.shape, x.dtype));
+  }
 
   Tensor norm(const Tensor& x, const NormLeaf& leaf, const char* name) const {
     return litgpt_norm(g, layer.norm, x, leaf, options, name);
@@ -151,7 +158,8 @@ struct LitgptRunner {
       y = attend(g, {.query = q, .key = k, .value = v, .by_head = true, .out_shape = out_shape}, options).output;
     }
     y.shape = {B, S, Dim(m.out_width())};
-    return linear(g, y, w.o, w.o_bias, T, {B, S, Dim(a.hidden)}, "proj");
+    remember(y, "attention_before");
+    return litgpt_linear(g, y, w.o, w.o_bias, T, {B, S, Dim(a.hidden)}, "proj");
   }
 
   /// LLaMAMLP, GemmaMLP and GptNeoxMLP.
@@ -159,24 +167,27 @@ struct LitgptRunner {
     const FeedForward& ff = layer.feed_forward;
     const Shape wide{B, S, Dim(ff.width)}, narrow{B, S, Dim(a.hidden)};
     if (ff.kind == FeedForwardKind::plain) {
-      Tensor x = linear(g, given, w.up, w.up_bias, T, wide, "fc");
+      Tensor x = litgpt_linear(g, given, w.up, w.up_bias, T, wide, "fc");
       Tensor active = activation(g, x, "act");
       x = std::move(active);
-      return linear(g, x, w.down, w.down_bias, T, narrow, "mlp_proj");
+      remember(x, "mlp_before");
+      return litgpt_linear(g, x, w.down, w.down_bias, T, narrow, "mlp_proj");
     }
-    Tensor gate = linear(g, given, w.gate, w.gate_bias, T, wide, "fc_1");
-    Tensor up = linear(g, given, w.up, w.up_bias, T, wide, "fc_2");
+    Tensor gate = litgpt_linear(g, given, w.gate, w.gate_bias, T, wide, "fc_1");
+    Tensor up = litgpt_linear(g, given, w.up, w.up_bias, T, wide, "fc_2");
     Tensor x;
     {
       Tensor active = activation(g, gate, "act");
       x = mul(g, std::move(active), up, "product");
     }
-    return linear(g, x, w.down, w.down_bias, T, narrow, "mlp_proj");
+    remember(x, "mlp_before");
+    return litgpt_linear(g, x, w.down, w.down_bias, T, narrow, "mlp_proj");
   }
 
   Tensor run(const Tensor& x) const {
     const bool behind = layer.norm_place == NormPlace::pre_and_post;
     Tensor normed = norm(x, w.before_attention, "norm_1");
+    remember(normed, "norm_1_before");
     Tensor attended = attention(normed);
     if (behind) {
       Tensor again = norm(attended, w.after_attention, "post_attention_norm");
@@ -186,6 +197,7 @@ struct LitgptRunner {
       if (layer.norm_place == NormPlace::parallel_two) {
         Tensor second = norm(x, w.before_feed_forward, "norm_2");
         normed = std::move(second);
+        remember(normed, "norm_2_before");
       }
       Tensor fed = mlp(normed);
       Tensor halves = add(g, std::move(fed), attended, "halves");
@@ -195,6 +207,7 @@ struct LitgptRunner {
     Tensor fed;
     {
       Tensor second = norm(hidden, w.before_feed_forward, "norm_2");
+      remember(second, "norm_2_before");
       fed = mlp(second);
     }
     if (behind) {
@@ -227,9 +240,14 @@ std::string unsupported_litgpt(const Architecture& a, const KernelOptions& optio
                                                       "phi3",  "gpt_neox", "falcon", "qwen2"};
   if (std::find(kFamilies.begin(), kFamilies.end(), a.family) == kFamilies.end())
     return "LitGPT's model of '" + a.family + "' is not supported yet";
-  if (options.liger.any() || options.autocast || options.padding_mask || options.ulysses > 1 || options.tensor > 1)
-    return "Liger, autocast, padding masks, Ulysses and tensor parallelism are not supported yet with LitGPT's models";
-  if (options.parameters == DType::fp32) return "LitGPT's models computed in fp32 are not supported yet";
+  if (options.liger.any() || options.padding_mask || options.ulysses > 1 || options.tensor > 1)
+    return "Liger, padding masks, Ulysses and tensor parallelism are not supported yet with LitGPT's models";
+  const auto joint = [](const std::string& target) { return target == "q_proj" || target == "k_proj" || target == "v_proj"; };
+  const auto& targets = options.adapters.targets;
+  if (options.autocast && options.adapters.rank > 0 && (targets.empty() || !std::all_of(targets.begin(), targets.end(), joint)))
+    return "adapters of LitGPT but those of queries, keys and values under autocast are not supported yet";
+  if (options.autocast && options.packed.any()) return "LitGPT's packed models under autocast are not supported yet";
+  if (options.parameters == DType::fp32 && !options.autocast) return "LitGPT's models computed in fp32 are not supported yet";
   if (a.hidden_dropout > 0 || a.attention_dropout > 0 || a.embedding_dropout > 0 || a.position_rows > 0 || a.embedding_width > 0)
     return "this embedding or dropout is none of LitGPT's";
   for (const auto& run : a.runs)
@@ -271,8 +289,8 @@ Tensor litgpt_norm(Eager& g, NormKind kind, const Tensor& x, const NormLeaf& lea
 }
 
 Tensor run_litgpt_layer(Eager& g, const Architecture& a, const Layer& layer, const LayerLeaves& w, const KernelOptions& options,
-                        const Tensor& x) {
-  return LitgptRunner{g, a, layer, w, options}.run(x);
+                        const Tensor& x, LitgptBefore& before) {
+  return LitgptRunner{g, a, layer, w, options, before}.run(x);
 }
 
 Bytes litgpt_buffers(const Architecture& a, std::int64_t sequence_tokens) {

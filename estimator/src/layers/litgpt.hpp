@@ -6,6 +6,7 @@
 // Legend as in decoder.hpp; G groups of queries, which share a key and a value.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "layers/decoder.hpp"
 #include "layers/heads.hpp"
@@ -25,8 +26,16 @@ void adapt_litgpt_head(Eager& g, const Architecture&, int head, const AdapterOpt
 
 /// nn.LayerNorm, or LitGPT's RMSNorm in fp32.
 Tensor litgpt_norm(Eager& g, NormKind, const Tensor& x, const NormLeaf&, const KernelOptions&, const std::string& name);
+/// What is left of a batch before that was as long: the loop's name for its logits goes on to new ones when the next forward pass
+/// is over, and until then there are the logits in fp32 and, on the nodes of their graph, the inputs that packed layers have as
+/// attributes.
+struct LitgptBefore {
+  std::vector<Tensor> inputs;
+  bool there = false;  ///< in the forward pass, of a batch that had one before
+};
 /// Block.forward: x is held by the caller.
-Tensor run_litgpt_layer(Eager& g, const Architecture&, const Layer&, const LayerLeaves&, const KernelOptions&, const Tensor& x);
+Tensor run_litgpt_layer(Eager& g, const Architecture&, const Layer&, const LayerLeaves&, const KernelOptions&, const Tensor& x,
+                        LitgptBefore&);
 
 /// Output layer and loss of the fine-tuning loops.
 struct LitgptHead {
@@ -34,6 +43,8 @@ struct LitgptHead {
   bool split = false;  ///< with adapters the output layer takes 128 tokens of every sequence at a time
   const Architecture& architecture;
   const HeadOptions& options;
+  LitgptBefore& before;
+  std::int64_t sequence_tokens = 0;  ///< under autocast, whose copies of a frozen output layer are one for each chunk
 };
 /// `kept`: the loop's name for the logits, which it holds through the backward pass.
 Tensor litgpt_loss(Eager& g, Tensor hidden, const LitgptHead&, Tensor& kept);

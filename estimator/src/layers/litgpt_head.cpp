@@ -3,6 +3,7 @@
 // The logits of all tokens exist, in 16 bits and, as Fabric gives them back, in fp32. What a chunk of them makes in backward is
 // one chunk's; everything else is written for all rows at once, which reaches the same heights.
 #include "layers/litgpt.hpp"
+#include "layers/litgpt_lora.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -41,6 +42,31 @@ Tensor chunk_losses(Eager& g, const Tensor& logits, Dim vocabulary, const Tensor
   return loss;
 }
 
+/// What the last chunk's product unpacks, when the logits of those before it are there; its own are counted too.
+void unpack_for_last_chunk(Eager& g, int weight, DType dtype) {
+  const Leaf& head = g.leaves[static_cast<std::size_t>(weight)];
+  if (head.packed != PackedLeaf::weight) return;
+  Tensor whole = g.make("logits.dequantised", head.unpacked, g.packed.dequantised, Category::temporaries);
+  Tensor cast = g.make("logits.dequantised_cast", head.unpacked, dtype, Category::temporaries);
+}
+
+/// Autocast keeps no copy of a frozen weight: every chunk's product makes one of its own, and they wait for backward. The product
+/// of all rows has made the first.
+Tensor with_other_chunks_copies(Eager& g, Tensor logits, const LitgptHead& o) {
+  const Leaf& head = g.leaves[static_cast<std::size_t>(o.weight)];
+  const std::int64_t others = ceil_div(o.sequence_tokens, kTokensOfChunk) - 1;
+  if (!g.autocast || !o.split || head.trainable || others < 1) return logits;
+  Tensor copies = g.make("logits.weight_copies", {Dim(others), head.shape[0], head.shape[1]}, DType::bf16, Category::weights);
+  if (!g.will_record({&logits})) return logits;
+  Saved saved = g.save(copies);
+  Tensor out = logits.alias(logits.shape);
+  g.record(out, "SplitBackward0", {&logits}, [saved](Gradients in) {
+    (void)saved.get();
+    return in;
+  });
+  return out;
+}
+
 /// The rows without each sequence's last token, cut into chunks of 128: the split's gradient is a cat of those of the chunks.
 Tensor whole_loss(Eager& g, const Tensor& logits, const LitgptHead& o, Dim vocabulary) {
   Tensor shifted = slice(g, logits, logits.shape);
@@ -53,15 +79,23 @@ Tensor whole_loss(Eager& g, const Tensor& logits, const LitgptHead& o, Dim vocab
 
 Tensor litgpt_loss(Eager& g, Tensor hidden, const LitgptHead& o, Tensor& kept) {
   const Dim vocabulary(o.options.vocab);
-  Tensor logits = linear(g, hidden, o.weight, o.bias, TK, {B, K, vocabulary}, "logits", Category::logits);
+  Tensor logits_before;
+  if (o.before.there) logits_before = g.make("logits.before", {B, K, vocabulary}, DType::fp32, Category::logits);
+  Tensor logits = litgpt_linear(g, hidden, o.weight, o.bias, TK, {B, K, vocabulary}, "logits", Category::logits);
+  unpack_for_last_chunk(g, o.weight, logits.dtype);
+  logits = with_other_chunks_copies(g, std::move(logits), o);
   if (o.architecture.final_softcap && !o.split) {  // lora.py has no cap up to 0.5.3
     Tensor capped = capped_logits(g, logits);
     logits = std::move(capped);
   }
   hidden.reset();
+  g.leave_autocast();  // Fabric's forward pass is over
+  g.autocast = false;
   Tensor wide = to(g, logits, DType::fp32, "logits_fp32");
   logits.reset();
   kept = wide;
+  o.before = {};
+  logits_before.reset();
   if (o.split) {
     // the last chunk loses its last token, so its rows of several sequences are no block
     Tensor last =

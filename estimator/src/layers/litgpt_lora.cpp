@@ -4,6 +4,7 @@
 
 #include "layers/litgpt.hpp"
 #include "layers/ops.hpp"
+#include "layers/packed_linear.hpp"
 
 namespace oomplan {
 namespace {
@@ -16,13 +17,16 @@ bool targets(const AdapterOptions& adapters, std::string_view module) {
 }
 
 /// F.conv1d with a kernel of one token: saves input and weight.
-Tensor convolution(Eager& g, const Tensor& x, const Tensor& weight, Dim width, const std::string& name) {
+Tensor convolution(Eager& g, const Tensor& x, const Tensor& given, Dim width, const std::string& name) {
+  // a view of the parameter, of which autocast keeps no copy
+  const Tensor weight = g.autocast ? to(g, given, DType::bf16, name + ".weight_bf16") : given;
   const bool recorded = g.will_record({&x, &weight});
-  Saved saved = recorded ? g.save(x) : Saved();
+  Saved saved = recorded ? g.save(x) : Saved(), saved_weight = recorded ? g.save(weight) : Saved();
   Tensor out = g.make(name, {B, width, S}, x.dtype);
   if (recorded) {
     const Shape weights = weight.shape;
-    g.record(out, "ConvolutionBackward0", {&x, &weight}, [&g, saved, weights](Gradients in) {
+    g.record(out, "ConvolutionBackward0", {&x, &weight}, [&g, saved, saved_weight, weights](Gradients in) {
+      (void)saved_weight.get();
       Tensor for_x = gradient(g, "convolution_backward", saved.get().shape, in[0].dtype);
       return Gradients{for_x, g.make("convolution.weight_gradient", weights, in[0].dtype, Category::gradients)};
     });
@@ -59,7 +63,32 @@ Tensor padded(Eager& g, const Tensor& x, Dim width) {
   return out;
 }
 
+/// Fabric's BitsandbytesPrecision replaces every nn.Linear, the output layer among them (lightning/fabric/plugins/precision/
+/// bitsandbytes.py, 2.2).
+int packed_matrix(Eager& g, std::string name, Shape shape, DType dtype) {
+  const int weight = g.parameter(std::move(name), std::move(shape), dtype);
+  if (g.packed.any()) pack(g, weight);
+  return weight;
+}
+
 }  // namespace
+
+Tensor litgpt_linear(Eager& g, const Tensor& x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name,
+                     Category category) {
+  const Leaf base = g.leaves[static_cast<std::size_t>(weight)];
+  if (base.packed != PackedLeaf::weight || base.low_rank_in < 0)
+    return linear(g, x, weight, bias, rows, std::move(out_shape), name, category);
+  Tensor pretrained = packed_linear(g, x, weight, bias, rows, std::move(out_shape), name);
+  const Dim rank = g.leaves[static_cast<std::size_t>(base.low_rank_in)].shape[0];
+  Tensor low;
+  {
+    Tensor dropped = g.low_rank_dropout ? dropout(g, x, name + ".lora_dropout") : x;
+    low = linear(g, std::move(dropped), base.low_rank_in, -1, rows, with_last(x.shape, rank), name + ".lora_A");
+  }
+  Tensor high = linear(g, std::move(low), base.low_rank_out, -1, rows, pretrained.shape, name + ".lora_B");
+  Tensor scaled = scale(g, std::move(high), name + ".lora_scaled");
+  return add(g, pretrained, std::move(scaled), name + ".lora_sum");
+}
 
 LitgptParts litgpt_parts(const AdapterOptions& adapters) {
   if (adapters.rank == 0) return {};
@@ -93,7 +122,7 @@ LayerLeaves declare_litgpt_layer(Eager& g, const Architecture& a, const Layer& l
   const FeedForward& ff = layer.feed_forward;
   const bool every = adapters.rank > 0 && adapters.targets.empty();
   const auto matrix = [&](const char* module, std::int64_t out, std::int64_t in, std::string_view target) {
-    const int weight = g.parameter(std::string(module) + ".weight", {out, in}, dtype);
+    const int weight = packed_matrix(g, std::string(module) + ".weight", {out, in}, dtype);
     if (adapters.rank > 0 && (every || targets(adapters, target))) g.add_low_rank(weight, adapters.rank, in, out, adapters.dtype);
     return weight;
   };
@@ -103,7 +132,7 @@ LayerLeaves declare_litgpt_layer(Eager& g, const Architecture& a, const Layer& l
   const auto norm = [&](const char* name) { return declare_norm(g, layer.norm, name, a.hidden, dtype); };
   const std::int64_t qkv = m.q_width() + m.k_width() + m.v_width();
   w.before_attention = norm("norm_1");
-  w.qkv = g.parameter("attn.attn.weight", {qkv, a.hidden}, dtype);
+  w.qkv = packed_matrix(g, "attn.attn.weight", {qkv, a.hidden}, dtype);
   w.qkv_bias = bias(m.q_bias, "attn.attn", qkv);
   if (const LitgptParts parts = litgpt_parts(adapters); parts.count() > 0) {
     const std::int64_t out = (parts.q ? m.q_width() : 0) + (parts.k ? m.k_width() : 0) + (parts.v ? m.v_width() : 0);
@@ -130,6 +159,7 @@ LayerLeaves declare_litgpt_layer(Eager& g, const Architecture& a, const Layer& l
 }
 
 void adapt_litgpt_head(Eager& g, const Architecture& a, int head, const AdapterOptions& adapters) {
+  if (g.packed.any()) pack(g, head);
   if (adapters.rank > 0 && targets(adapters, "lm_head")) g.add_low_rank(head, adapters.rank, a.hidden, a.vocab, adapters.dtype);
 }
 

@@ -12,6 +12,7 @@
 #include "layers/preamble.hpp"
 #include "layers/tensor_parallel.hpp"
 #include "layers/titan.hpp"
+#include "layers/torchtune.hpp"
 
 namespace oomplan {
 namespace {
@@ -225,7 +226,8 @@ class Runner {
     if (layer.mixer.kind != MixerKind::attention && layer.mixer.kind != MixerKind::mla) given.mask.reset();
     const auto body = [this, &layer, &leaves, given](const Tensor& in) {
       if (kernels_.kernels == Kernels::torchtitan) return run_titan_layer(g_, a_, layer, leaves, kernels_, in);
-      if (is_litgpt(kernels_.kernels)) return run_litgpt_layer(g_, a_, layer, leaves, kernels_, in);
+      if (is_litgpt(kernels_.kernels)) return run_litgpt_layer(g_, a_, layer, leaves, kernels_, in, before_);
+      if (is_torchtune(kernels_.kernels)) return run_torchtune_layer(g_, a_, layer, leaves, kernels_, in);
       return run_layer(g_, a_, layer, leaves, kernels_, given, in);
     };
     if (!o_.training || o_.recompute == Recompute::none) return body(x);
@@ -235,7 +237,7 @@ class Runner {
     return g_.checkpoint_reentrant(x, body);
   }
 
-  /// Transformer.forward of torchtitan, GPT.forward of LitGPT: one name, rebound.
+  /// Transformer.forward of torchtitan, GPT.forward of LitGPT, TransformerDecoder.forward of torchtune: one name, rebound.
   Tensor titan_decoder() {
     Tensor hidden = embed();  // between the halves of a layer tensors are local
     std::size_t number = 0;
@@ -248,6 +250,7 @@ class Runner {
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
+    if (is_torchtune(kernels_.kernels)) return hidden = torchtune_norm(g_, hidden, norm_, "norm");
     hidden = is_litgpt(kernels_.kernels) ? litgpt_norm(g_, a_.final_norm, hidden, norm_, kernels_, "norm")
                                          : titan_norm(g_, hidden, norm_, kernels_, "norm");
     return hidden;
@@ -255,7 +258,8 @@ class Runner {
 
   /// LlamaModel.forward: inputs_embeds stays a local variable to the end.
   Tensor decoder() {
-    if (kernels_.kernels == Kernels::torchtitan || is_litgpt(kernels_.kernels)) return titan_decoder();
+    if (kernels_.kernels == Kernels::torchtitan || is_litgpt(kernels_.kernels) || is_torchtune(kernels_.kernels))
+      return titan_decoder();
     const DistributedGuard dtensors(g_, kernels_.tensor > 1);
     Tensor inputs_embeds = embed();
     if (project_in_ >= 0) {
@@ -373,9 +377,19 @@ class Runner {
         enter(StationPlace::finish);
     };
     if (head.head == LossHead::litgpt) {
+      before_.there = o_.training && o_.keep_outputs;
       Tensor hidden = decoder();
       enter(StationPlace::head);
-      Tensor loss = litgpt_loss(g_, std::move(hidden), {head_, head_bias_, kernels_.adapters.rank > 0, a_, head}, kept_outputs_);
+      Tensor loss =
+          litgpt_loss(g_, std::move(hidden),
+                      {head_, head_bias_, kernels_.adapters.rank > 0, a_, head, before_, o_.kernels.scan_tokens}, kept_outputs_);
+      enter(StationPlace::finish);
+      return loss;
+    }
+    if (is_torchtune(head.head)) {
+      Tensor hidden = decoder();
+      enter(StationPlace::head);
+      Tensor loss = torchtune_loss(g_, std::move(hidden), head_, head);
       enter(StationPlace::finish);
       return loss;
     }
@@ -434,6 +448,7 @@ class Runner {
   const Dim all_{Dim(kernels_.tensor) * S};  ///< tokens of a whole sequence
   NormLeaf norm_, embedding_norm_;
   std::vector<LayerLeaves> layers_;
+  LitgptBefore before_;
   Tensor input_ids_, labels_, positions_, kept_outputs_, input_leaf_, input_gradient_;
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
   struct Arguments {
@@ -456,6 +471,9 @@ std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
   if (is_litgpt(o.kernels.kernels) != (o.head == LossHead::litgpt) ||
       (o.head == LossHead::litgpt && (o.critic || o.slice_hidden)))
     return "LitGPT's models and its head without each other are not supported yet";
+  if (is_torchtune(o.kernels.kernels) != is_torchtune(o.head) ||
+      (is_torchtune(o.head) && (o.critic || o.slice_hidden || o.keep_outputs)))
+    return "torchtune's models and its losses without each other are not supported yet";
   if (o.recompute == Recompute::selective && (!titan || o.reentrant))
     return "selective recomputation of models other than torchtitan's is not supported yet";
   if (o.kernels.tensor == 1) return {};

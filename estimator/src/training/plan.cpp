@@ -6,6 +6,7 @@
 #include "layers/liger.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/titan.hpp"
+#include "layers/torchtune.hpp"
 #include "training/optimizers.hpp"
 
 namespace oomplan {
@@ -87,7 +88,8 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   o.dtype = !casts && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.compute;
   o.dropout = t.lora.dropout > 0;
   o.dora = t.lora.dora;
-  o.input_gradients = !is_litgpt(t.kernels) && (t.recompute != Recompute::none || t.framework != Framework::torch);
+  o.input_gradients =
+      !is_litgpt(t.kernels) && !is_torchtune(t.kernels) && (t.recompute != Recompute::none || t.framework != Framework::torch);
   // peft asks for none when the base is quantised, nor does prepare_model_for_kbit_training without reentry, as AgileRL has it
   // (huggingface/peft src/peft/peft_model.py _prepare_model_for_gradient_checkpointing, src/peft/utils/other.py, 0.19.1)
   if (t.framework == Framework::agilerl && t.lora.base.format != BaseFormat::full) o.input_gradients = false;
@@ -112,7 +114,8 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.framework = t.framework;
   k.parameters = t.lora.base.prepare_kbit ? DType::fp32 : t.compute;
   k.release = transformers_code(t.transformers_version).value_or(TransformersCode{});
-  k.packed = packed_options(t.lora.base, t.storage);
+  // Fabric packs every matrix from fp16 (lightning/fabric/plugins/precision/bitsandbytes.py quantize, 2.2)
+  k.packed = packed_options(t.lora.base, is_litgpt(t.kernels) ? DType::fp16 : t.storage);
   k.autocast = t.autocast;
   k.casts_layer_inputs = engine != EngineKind::fsdp1 && t.compute != t.storage;
   k.padding_mask = t.padding_mask;
@@ -231,7 +234,8 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.slice_hidden = t.logits_to_keep > 0;
   const PassCounts pass = pass_counts(t, tokens, o.head, a);
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
-  if (scans(a)) o.kernels.scan_tokens = pass.counts.s;
+  // LitGPT's output layer takes chunks, of which each keeps a copy of its own under autocast
+  if (scans(a) || (is_litgpt(t.kernels) && t.autocast)) o.kernels.scan_tokens = pass.counts.s;
   o.critic = critic;
   return o;
 }
@@ -338,6 +342,10 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.largest_tensor = bytes_of(largest, t.compute);
   if (t.kernels == Kernels::torchtitan) {
     p.buffers = titan_buffers(a, t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch);
+    return p;
+  }
+  if (is_torchtune(t.kernels)) {
+    p.buffers = torchtune_buffers(a);
     return p;
   }
   if (is_litgpt(t.kernels)) {
