@@ -99,11 +99,14 @@ inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kName
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 
 template <>
-inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 4> kNames<BaseFormat>{
-    {{BaseFormat::full, "full"}, {BaseFormat::nf4, "nf4"}, {BaseFormat::fp4, "fp4"}, {BaseFormat::int8, "int8"}}};
+inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<BaseFormat>{{{BaseFormat::full, "full"},
+                                                                                            {BaseFormat::nf4, "nf4"},
+                                                                                            {BaseFormat::fp4, "fp4"},
+                                                                                            {BaseFormat::int8, "int8"},
+                                                                                            {BaseFormat::gptq, "gptq"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 29> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 30> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -132,6 +135,7 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 29> kNames<Lo
      {LossHead::value, "value"},
      {LossHead::liger_ce, "liger_ce"},
      {LossHead::liger_fused_ce, "liger_fused_ce"},
+     {LossHead::foak_ce, "foak_ce"},
      {LossHead::litgpt, "litgpt"}}};
 
 template <>

@@ -16,6 +16,7 @@
 #include "job/names.hpp"
 #include "job/placement.hpp"
 #include "job/validate_base.hpp"
+#include "job/validate_foak.hpp"
 #include "job/validate_megatron.hpp"
 #include "job/validate_zero.hpp"
 #include "layout/letters.hpp"
@@ -264,6 +265,7 @@ class Validator {
       problem(key_of(role, "transformers"), fmt::format("'{}'", t.transformers_version), "4.37 or later",
               "not supported yet: older releases");
     for (const BaseProblem& p : base_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    for (const BaseProblem& p : foak_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (auto& clash : litgpt_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     check_optimizer(role);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
