@@ -62,10 +62,12 @@ def base(row: Row, quant: str) -> Row:
 
 
 def precision(row: Row) -> tuple[Row, bool] | None:
-    """Under FSDP its fused adapters are left whole and in fp32, the base in 16 bits; others would be cast as they are gathered."""
+    """Under FSDP the base stays in 16 bits, and so do its fused adapters in fp32, whole on every rank. Adapters of a base that is not
+    quantised are cast as they are gathered, which autocast would do to them as well. Without its plugins a run is not expressed: what
+    FSDP holds behind checkpoints is described beside its operators alone."""
     policy = str(row.get("dtype_policy") or "").lower()
     found = re.search(r"trainer (bf16|fp16) flag; quantised/frozen base", policy)
-    if not found or not fused_adapters(row):
+    if not found or "foak" not in plugin(row):
         return None
     return {key: found.group(1) for key in ("storage", "compute", "reduce")}, True
 
