@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import fms
 from alst import alst_job
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
 from litgpt import litgpt_config, litgpt_job
@@ -303,17 +304,6 @@ def refuse_framework(row: Row) -> None:
             raise not_yet(name)
 
 
-# foundation-model-stack/fms-acceleration, plugins/fused-ops-and-kernels: RMSNorm and RoPE (Unsloth's) hold what Liger's do: x and one
-# number a row, nothing. Its fused loss is a copy of Liger's of 2024. Its other one runs behind the loss of transformers 4.45, which
-# copies the logits without the last token; that is not described.
-FMS_KERNELS = {"liger fused linear ce": "liger_fused_ce"}
-
-
-def fms_kernels(row: Row) -> Row:
-    head = FMS_KERNELS.get(text(row, "loss_kernel"))
-    return {} if head is None else {"head": head, "liger": ["rms_norm", "rope"], "liger_version": "0.3.0"}
-
-
 def refuse_settings(row: Row) -> None:
     parallel = row.get("parallelism") or {}
     sharding = str(parallel.get("fsdp") or "").lower()
@@ -329,7 +319,7 @@ def refuse_settings(row: Row) -> None:
     if offload not in ("", "none") and not ("fsdp1" in sharding and offload.startswith("fsdp cpu offload")):
         raise not_yet("this offload")
     loss = text(row, "loss_kernel")
-    known = row.get("group") == "fms-acceleration" and loss in FMS_KERNELS
+    known = fms.is_fms(row) and fms.head(row) is not None
     if not known and any(word in loss for word in ("liger", "foak", "fused", "cut", "chunk", "apple")):
         raise not_yet("a fused or chunked loss kernel")
     if "scattermoe" in text(row, "notes"):
@@ -343,6 +333,10 @@ def precision_of(row: Row) -> tuple[Row, bool]:
     pure = next((short for long, short in DTYPES.items() if f"pure {long}" in policy), None)
     if pure:
         return {"storage": pure, "compute": pure, "reduce": pure}, False
+    if fms.is_fms(row) and (of_plugin := fms.precision(row)):
+        return of_plugin
+    if "autocast over float16" in policy:
+        return {"storage": "fp16", "compute": "fp16", "reduce": "fp16"}, True
     if "autocast over bf" in policy:
         return {"storage": "bf16", "compute": "bf16", "reduce": "bf16"}, True
     if "accelerate fsdp keeps fp32 shards" in policy:  # its MixedPrecision reduces in bf16 too, and it runs under autocast
@@ -356,20 +350,10 @@ def precision_of(row: Row) -> tuple[Row, bool]:
     raise CannotExpress("the precision is not understood")
 
 
-# foundation-model-stack/fms-acceleration, scripts/benchmarks/refs*/requirements*.txt: a release for each file of results.
-FMS_TRANSFORMERS = {
-    "a100_80gb": "4.48.1",
-    "a100_80gb_liger": "4.45.2",
-    "a100_80gb_granite": "4.45.2",
-    "a100_80gb_pf": "4.44.2",
-    "a100_80gb_moe": "4.52.4",
-}
-
-
 def releases(row: Row) -> Row:
     """Whose loss it was, and whether the training loop holds what the model gave it."""
-    if row.get("group") == "fms-acceleration":
-        return {"transformers": FMS_TRANSFORMERS.get(str(row["id"]).split("/")[1], "newest")}
+    if fms.is_fms(row):
+        return fms.releases(row)
     if row.get("group") == "fsdp_qlora":  # its README: neither 4.38 nor 4.39; train.py keeps `output` until the step is over
         return {"transformers": "4.37.2", "keep_outputs": True}
     return {}
@@ -377,17 +361,13 @@ def releases(row: Row) -> Row:
 
 def packed_base(row: Row, quant: str) -> Row:
     """A base that bitsandbytes packed. Both kits leave what is not packed in 16 bits."""
+    if fms.is_fms(row):
+        return fms.base(row, quant)
     if "gptq" in quant.lower():
         raise not_yet("a GPTQ base under adapters")
     four = {"base": "nf4", "base_double_quant": True, "base_compute": "bf16"}
     if row.get("group") == "fsdp_qlora":  # Linear4bit's own default compresses the scales
         return {**four, "bitsandbytes": "0.43.0"}
-    if row.get("group") == "fms-acceleration":  # plugins/accelerated-peft, framework_plugin_bnb.py
-        if "-foak" in text(row, "notes"):
-            raise not_yet("fused adapters (fms-acceleration's fast kernels)")
-        if "baseline-peft" in text(row, "notes"):
-            raise not_yet("the base that TRL prepared")
-        return {**four, "bitsandbytes": "0.43.3"}
     raise CannotExpress("how the base under the adapters is packed is not stated")
 
 
@@ -426,7 +406,7 @@ def measured_sharding(row: Row, gpus: int) -> Row:
     if "no_shard" in words:
         out["replicas"] = gpus
     out["cpu_offload_policy"] = text(row, "offload").startswith("fsdp cpu offload")
-    if row.get("group") == "fms-acceleration":
+    if fms.is_fms(row):
         out["use_orig_params"] = True  # accelerate 1.0.1 unless its file says otherwise; that file does not
     return out
 
@@ -496,7 +476,7 @@ def measured_job(row: Row) -> Row:
     }
     if "reentrant" in recompute and not re.search(r"non-?reentrant", recompute):
         trainer["reentrant"] = True
-    trainer |= fms_kernels(row) | releases(row)
+    trainer |= (fms.kernels(row) if fms.is_fms(row) else {}) | releases(row)
     if lora is not None:
         trainer["lora"] = lora
     return {
@@ -509,7 +489,7 @@ def measured_job(row: Row) -> Row:
 
 def measured_config(row: Row, corpus: Path) -> Row:
     try:
-        return find_config(row.get("model"), corpus)
+        return find_config(fms.model(row.get("model")), corpus)
     except CannotExpress:
         return config_from_arch(row.get("arch"))
 

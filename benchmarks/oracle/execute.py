@@ -158,7 +158,7 @@ def half_to_float(softmax: Any) -> Any:
     """On CUDA a softmax of 16 bits with a result in fp32 is one kernel; elsewhere the input is cast first."""
 
     def replaced(x: torch.Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> torch.Tensor:
-        if dtype == torch.float32 and x.dtype == torch.bfloat16:
+        if dtype == torch.float32 and x.dtype in (torch.bfloat16, torch.float16):
             return aten._softmax(x, dim, True)
         return softmax(x, dim, dtype=dtype)
 

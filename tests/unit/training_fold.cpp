@@ -330,7 +330,8 @@ TEST_CASE("training: fold equals trace for every head, kernel set and architectu
                                     LossHead::areal_compiled,
                                     LossHead::areal_eager,
                                     LossHead::liger_ce,
-                                    LossHead::liger_fused_ce};
+                                    LossHead::liger_fused_ce,
+                                    LossHead::foak_ce};
   int programs = 0;
   for (const auto& architecture : {dense(false), dense(true), experts()})
     for (const auto head : heads)
@@ -434,6 +435,45 @@ TEST_CASE("training: fold equals trace for packed bases, DoRA and losses of olde
           ++programs;
         }
   CHECK(programs >= 48);
+  MESSAGE(programs << " programs");
+}
+
+TEST_CASE("training: fold equals trace for fms-acceleration's operators and GPTQ bases") {
+  int programs = 0;
+  const auto all = families();
+  const auto llama = std::find_if(all.begin(), all.end(), [](const auto& a) { return a->family == "llama"; });
+  REQUIRE(llama != all.end());
+  for (const auto kernels : {Kernels::hf_flash, Kernels::hf_eager})
+    for (const auto engine : {EngineKind::single, EngineKind::fsdp1})
+      for (const auto format : {BaseFormat::full, BaseFormat::nf4, BaseFormat::gptq})
+        for (const bool fused : {false, true})
+          for (const bool reentrant : {false, true}) {
+            Setting s = usual();
+            s.architecture = *llama;
+            s.engine = engine;
+            Trainer& t = s.trainer;
+            t.kernels = kernels;
+            t.reentrant = reentrant;
+            t.head = LossHead::foak_ce;
+            t.storage = t.compute = format == BaseFormat::gptq ? DType::fp16 : DType::bf16;
+            t.foak = {fused, fused, fused && format != BaseFormat::full};
+            if (format != BaseFormat::full) {
+              t.autocast = true;
+              t.lora.rank = 4;
+              t.lora.dropout = 0.1;
+              t.lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
+              t.lora.base.format = format;
+              t.lora.base.double_quant = format == BaseFormat::nf4;
+              t.lora.base.compute = DType::bf16;
+            }
+            CAPTURE(static_cast<int>(kernels));
+            CAPTURE(static_cast<int>(engine));
+            CAPTURE(static_cast<int>(format));
+            CAPTURE(fused);
+            CAPTURE(reentrant);
+            check(s);
+            ++programs;
+          }
   MESSAGE(programs << " programs");
 }
 

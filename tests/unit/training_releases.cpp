@@ -13,7 +13,7 @@ using namespace oomplan;
 
 constexpr Bytes kTokens = 512, kVocab = 200'000;
 
-TrainingFigures with_release(const char* version, bool keep_outputs) {
+TrainingFigures with_release(const char* version, bool keep_outputs, std::int64_t sequences = 2) {
   TrainingCase c;
   c.architecture = std::make_shared<const Architecture>(
       read_config(R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 8,
@@ -28,8 +28,8 @@ TrainingFigures with_release(const char* version, bool keep_outputs) {
   t.recompute = Recompute::none;
   t.optimizer = OptimizerKind::sgd;
   t.head = LossHead::hf_loss;
-  t.sequences_per_micro_batch = 1;
-  t.sequence_tokens = kTokens;
+  t.sequences_per_micro_batch = sequences;
+  t.sequence_tokens = kTokens / sequences;
   t.wrap_embedding = t.wrap_head = false;
   t.transformers_version = version;
   t.keep_outputs = keep_outputs;
@@ -48,6 +48,9 @@ TEST_CASE("the loss of transformers 4.37 widens the logits and copies them witho
   // log-probs, nll_loss's gradient, log_softmax's; the fp32 logits too when the loop holds the output
   const TrainingFigures kept = with_release("4.37.2", true);
   CHECK(multiples(kept.backward, kept) - multiples(old.backward, old) == doctest::Approx(4).epsilon(0.02));
+  // of one sequence the logits without the last token lie as a block: no copy
+  const TrainingFigures one = with_release("4.37.2", false, 1);
+  CHECK(multiples(one.forward, one) == doctest::Approx(8).epsilon(0.01));
   // 4.46: 16-bit logits beside the three
   const TrainingFigures inside = with_release("4.46.3", false);
   CHECK(multiples(inside.forward, inside) == doctest::Approx(14).epsilon(0.01));

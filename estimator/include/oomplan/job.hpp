@@ -103,6 +103,7 @@ enum class LossHead : std::uint8_t {
   value,                  ///< critic: a linear layer h -> 1
   liger_ce,               ///< hf_loss with Liger's cross-entropy: the gradient is written into the fp32 logits
   liger_fused_ce,         ///< Liger's output layer and cross-entropy in one, by chunks: no logits of all tokens
+  foak_ce,                ///< hf_loss with fms-acceleration's cross-entropy: the gradient is written into the shifted fp32 logits
   litgpt,                 ///< LitGPT: cross-entropy of fp32 logits, 128 tokens at a time; the training loop holds the logits
   torchtune,              ///< torchtune: cross-entropy of the logits that its model makes fp32
   torchtune_chunked,      ///< CEWithChunkedOutputLoss: logits of eight parts of every sequence, each made fp32 for its own loss
@@ -159,16 +160,25 @@ struct Liger {
   bool operator==(const Liger&) const = default;
 };
 
-/// How the linear layers of a frozen base are stored: as all else, or as bitsandbytes packs them.
-enum class BaseFormat : std::uint8_t { full, nf4, fp4, int8 };
+/// Fused operators of foundation-model-stack/fms-acceleration in place of the modeling file's and peft's.
+struct Foak {
+  bool rope = false, rms_norm = false;
+  bool lora = false;  ///< one function for the products of queries, keys and values with their adapters, one for the output's
+  bool operator==(const Foak&) const = default;
+};
 
-/// A frozen base that bitsandbytes has quantised (transformers' BitsAndBytesConfig); its output layer, embeddings and norms are
-/// not.
+/// How the linear layers of a frozen base are stored: as all else, as bitsandbytes packs them, or as GPTQ does.
+enum class BaseFormat : std::uint8_t { full, nf4, fp4, int8, gptq };
+
+/// A frozen base whose linear layers are quantised (transformers' BitsAndBytesConfig, or a GPTQ checkpoint); its output layer,
+/// embeddings and norms are not.
 struct QuantisedBase {
   BaseFormat format = BaseFormat::full;
   bool double_quant = false;    ///< 4 bits: the scales of the blocks are quantised themselves
   DType compute = DType::fp32;  ///< 4 bits: what its matrix products compute in
   bool prepare_kbit = false;    ///< peft's prepare_model_for_kbit_training: what is not packed is cast to fp32
+  std::int64_t bits = 4;        ///< GPTQ
+  std::int64_t group = 128;     ///< GPTQ: inputs that share a scale and a zero; 0: all of a layer
   std::string version;          ///< release of bitsandbytes; empty: the newest that is described
   bool operator==(const QuantisedBase&) const = default;
 };
@@ -209,6 +219,7 @@ struct Trainer {
   Kernels kernels = Kernels::hf_flash;
   std::string transformers_version;  ///< whose layers and loss the kernel sets hf_* are; empty: the newest that is described
   Liger liger;
+  Foak foak;
   DType storage = DType::fp32;  ///< of parameters (and so of gradients and optimizer states) between steps
   DType compute = DType::bf16;
   DType reduce = DType::fp32;  ///< of the gradient reduction

@@ -40,6 +40,7 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "kernels",
                                                    "liger",
                                                    "liger_version",
+                                                   "foak",
                                                    "precision.storage",
                                                    "precision.compute",
                                                    "precision.reduce",

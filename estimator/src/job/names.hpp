@@ -101,11 +101,14 @@ inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kName
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 
 template <>
-inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 4> kNames<BaseFormat>{
-    {{BaseFormat::full, "full"}, {BaseFormat::nf4, "nf4"}, {BaseFormat::fp4, "fp4"}, {BaseFormat::int8, "int8"}}};
+inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<BaseFormat>{{{BaseFormat::full, "full"},
+                                                                                            {BaseFormat::nf4, "nf4"},
+                                                                                            {BaseFormat::fp4, "fp4"},
+                                                                                            {BaseFormat::int8, "int8"},
+                                                                                            {BaseFormat::gptq, "gptq"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 31> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 32> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -136,7 +139,8 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 31> kNames<Lo
      {LossHead::liger_fused_ce, "liger_fused_ce"},
      {LossHead::litgpt, "litgpt"},
      {LossHead::torchtune, "torchtune"},
-     {LossHead::torchtune_chunked, "torchtune_chunked"}}};
+     {LossHead::torchtune_chunked, "torchtune_chunked"},
+     {LossHead::foak_ce, "foak_ce"}}};
 
 template <>
 inline constexpr std::array<std::pair<SyncBy, std::string_view>, 4> kNames<SyncBy>{

@@ -57,6 +57,29 @@ Refusal set_liger(const Knob& k, Job&, Role* r, std::string_view text) {
   r->trainer.liger = fused;
   return {};
 }
+std::string get_foak(const Job&, const Role* r) {
+  const Foak& fused = r->trainer.foak;
+  std::vector<std::string_view> names;
+  if (fused.rope) names.emplace_back("rope");
+  if (fused.rms_norm) names.emplace_back("rms_norm");
+  if (fused.lora) names.emplace_back("lora");
+  return fmt::format("[{}]", fmt::join(names, ", "));
+}
+Refusal set_foak(const Knob& k, Job&, Role* r, std::string_view text) {
+  Foak fused;
+  for (const std::string_view item : items_of(text)) {
+    if (item == "rope")
+      fused.rope = true;
+    else if (item == "rms_norm")
+      fused.rms_norm = true;
+    else if (item == "lora")
+      fused.lora = true;
+    else
+      return refuse_choice(k, item);
+  }
+  r->trainer.foak = fused;
+  return {};
+}
 std::string get_liger_version(const Job&, const Role* r) {
   return r->trainer.liger.version.empty() ? "newest" : r->trainer.liger.version;
 }
@@ -144,6 +167,10 @@ std::vector<Knob> trainer_rows() {
                        "operators of Liger-Kernel in the layers: [rope, rms_norm, swiglu]; its losses are heads"),
                    "fused operators keep fewer tensors for the backward pass"),
              {"rope", "rms_norm", "swiglu"}),
+      one_of(saves(row("foak", of, items, {get_foak, set_foak}, speed,
+                       "operators of fms-acceleration in the layers: [rope, rms_norm, lora]; its loss is a head"),
+                   "fused operators keep fewer tensors for the backward pass"),
+             {"rope", "rms_norm", "lora"}),
       row("transformers", of, text, {get_transformers, set_transformers}, semantics,
           "release of transformers whose loss and SDPA call hf_* are: newest, or such as 4.46.3"),
       row("liger_version", of, text, {get_liger_version, set_liger_version}, semantics,
@@ -189,7 +216,7 @@ std::vector<Knob> trainer_rows() {
       row("lora.dora", learner, flag, knob::flag<&Lora::dora>(), semantics,
           "DoRA: the adapters' product is scaled by a trained magnitude for each row"),
       one_of(saves(row("lora.base", learner, choice, knob::choice<&QuantisedBase::format>(), numerics,
-                       "linear layers of the frozen base: full, or as bitsandbytes packs them (QLoRA: nf4)"),
+                       "linear layers of the frozen base: full, as bitsandbytes packs them (QLoRA: nf4), or gptq"),
                    "packs the frozen matrices; each is unpacked for its products"),
              spellings<BaseFormat>()),
       row("lora.base_double_quant", learner, flag, knob::flag<&QuantisedBase::double_quant>(), numerics,
@@ -199,6 +226,14 @@ std::vector<Knob> trainer_rows() {
              {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
       row("lora.prepare_kbit", learner, flag, knob::flag<&QuantisedBase::prepare_kbit>(), numerics,
           "peft's prepare_model_for_kbit_training: embeddings, norms and output layer are cast to fp32"),
+      within(row("lora.base_bits", learner, count, knob::count<&QuantisedBase::bits>(), numerics,
+                 "gptq: bits of an element: 2, 4 or 8"),
+             {2, 8}),
+      zero_is(within(row("lora.base_group", learner, count,
+                         {none_or<&QuantisedBase::group>, knob::count<&QuantisedBase::group>().set}, numerics,
+                         "gptq: inputs that share a scale; none: all of a layer"),
+                     kGroupLimit),
+              "none"),
       row("lora.bitsandbytes", learner, text, {get_bitsandbytes, set_bitsandbytes}, semantics,
           "release of bitsandbytes that packs the base: 0.49.2, or newest"),
       one_of(saves(row("offload", of, items, {get_offload, set_offload}, speed,

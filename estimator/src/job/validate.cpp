@@ -17,6 +17,7 @@
 #include "job/placement.hpp"
 #include "job/torchtune_rules.hpp"
 #include "job/validate_base.hpp"
+#include "job/validate_foak.hpp"
 #include "job/validate_megatron.hpp"
 #include "job/validate_zero.hpp"
 #include "layout/letters.hpp"
@@ -265,6 +266,7 @@ class Validator {
       problem(key_of(role, "transformers"), fmt::format("'{}'", t.transformers_version), "4.37 or later",
               "not supported yet: older releases");
     for (const BaseProblem& p : base_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    for (const BaseProblem& p : foak_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (auto& clash : litgpt_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     for (auto& clash : torchtune_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     check_optimizer(role);

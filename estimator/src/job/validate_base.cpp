@@ -6,6 +6,21 @@
 #include "job/names.hpp"
 
 namespace oomplan {
+namespace {
+
+/// AutoGPTQ's triton_v2 kernels: what they unpack is fp16.
+void check_gptq(const Trainer& t, std::vector<BaseProblem>& out) {
+  const QuantisedBase& base = t.lora.base;
+  if (t.storage != DType::fp16)
+    out.push_back({"precision.storage", fmt::format("'{}'", spelling(t.storage)), "fp16",
+                   "GPTQ's kernels that train unpack to fp16: not supported yet with other formats"});
+  if (base.bits != 2 && base.bits != 4 && base.bits != 8)
+    out.push_back({"lora.base_bits", fmt::format("{}", base.bits), "2, 4 or 8", "the bits that GPTQ's kernels unpack"});
+  if (base.double_quant) out.push_back({"lora.base_double_quant", "true", "false", "it is a setting of bitsandbytes"});
+  if (base.prepare_kbit) out.push_back({"lora.prepare_kbit", "true", "false", "peft casts nothing of a GPTQ base"});
+}
+
+}  // namespace
 
 std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
   const QuantisedBase& base = t.lora.base;
@@ -27,6 +42,7 @@ std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
   if (t.lora.rank == 0)
     out.push_back({"lora.rank", "none", "a rank", "a quantised base is frozen: it is trained through adapters"});
   if (base.format == BaseFormat::int8) refuse("not supported yet: an 8-bit base");
+  if (base.format == BaseFormat::gptq) check_gptq(t, out);
   if (engine == EngineKind::fsdp2) refuse("not supported yet: a quantised base under FSDP2");
   if (engine == EngineKind::fsdp1 && (t.compute != t.storage || base.prepare_kbit))
     refuse("not supported yet: FSDP1 of a quantised base whose other parameters have another format");

@@ -1,5 +1,7 @@
 #include "layers/attention.hpp"
 
+#include "layers/foak.hpp"
+#include "layers/foak_lora.hpp"
 #include "layers/liger.hpp"
 #include "layers/mlp.hpp"
 #include "layers/ops.hpp"
@@ -116,10 +118,17 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
                                    : normed_heads(g, code, std::move(t), norm, split, name);
       return t;
     };
-    Tensor query = m.output_gate ? gated_query(g, code, m, w, x, out.gate) : projected(w.q, w.q_bias, m.q_width(), "q");
-    out.query = normed(std::move(query), m.heads, w.q_norm, "q");
-    out.key = normed(projected(w.k, w.k_bias, m.k_width(), "k"), m.kv_heads, w.k_norm, "k");
-    out.value = projected(w.v, w.v_bias, m.v_width(), "v");
+    if (options.foak.lora && foak::adapted(g, w.q)) {
+      foak::Projections fused = foak::low_rank_qkv(g, x, w.q, w.k, w.v);
+      out.query = std::move(fused.query);
+      out.key = std::move(fused.key);
+      out.value = std::move(fused.value);
+    } else {
+      Tensor query = m.output_gate ? gated_query(g, code, m, w, x, out.gate) : projected(w.q, w.q_bias, m.q_width(), "q");
+      out.query = normed(std::move(query), m.heads, w.q_norm, "q");
+      out.key = normed(projected(w.k, w.k_bias, m.k_width(), "k"), m.kv_heads, w.k_norm, "k");
+      out.value = projected(w.v, w.v_bias, m.v_width(), "v");
+    }
     if (m.clip) {
       for (Tensor* part : {&out.query, &out.key, &out.value}) {
         Tensor clipped = clamp_in_place(g, *part, "clipped");
@@ -156,6 +165,9 @@ void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& 
     liger::Pair rotated = liger::rope(g, p.query, p.key, context.cos, context.sin, gradients_by_head(options));
     p.query = std::move(rotated.query);
     p.key = std::move(rotated.key);
+  } else if (m.rotary_dim > 0 && options.foak.rope) {
+    p.query = foak::rope(g, p.query, context.cos, context.sin, gradients_by_head(options));
+    p.key = foak::rope(g, p.key, context.cos, context.sin, gradients_by_head(options));
   } else if (m.rotary_dim > 0) {
     Rotated rotated = apply_rotary(g, code.rotary, context, p.query, p.key);
     p.query = std::move(rotated.query);
@@ -183,6 +195,7 @@ Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::in
                         .by_head = m.rotary_dim > 0 && joins,
                         .softmax_in_dtype = code.softmax_in_dtype,
                         .expands_late = code.fused_qkv == FusedQkv::multi_query,
+                        .flash_repeats = code.flash_repeats,
                         .out_shape = {B, tokens, Dim(m.heads), Dim(m.head_dim)}};
   if (options.ulysses > 1) {
     const auto inner = [&](const Tensor& q, const Tensor& k, const Tensor& v, Shape shape) {
@@ -207,7 +220,9 @@ Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::in
     Tensor gated = mul(g, out.output, std::move(open), "gated");
     out.output = std::move(gated);
   }
-  Tensor projected = project(g, code, out.output, w.o, w.o_bias, {B, tokens, Dim(hidden)}, "o");
+  Tensor projected = options.foak.lora && foak::adapted(g, w.o)
+                         ? foak::low_rank_output(g, out.output, w.o)
+                         : project(g, code, out.output, w.o, w.o_bias, {B, tokens, Dim(hidden)}, "o");
   projected = reduce_tokens(g, std::move(projected), options, "o.reduced");
   out.output = std::move(projected);
   if (options.hidden_dropout && !code.flat_rows) {

@@ -6,6 +6,7 @@
 #include "layers/bloom.hpp"
 #include "layers/delta.hpp"
 #include "layers/families.hpp"
+#include "layers/foak.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/mamba.hpp"
 #include "layers/mamba2.hpp"
@@ -130,6 +131,7 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
   if (is_torchtune(options.kernels)) return unsupported_torchtune(a, options);
   if (options.liger.any() && code->liger != LigerPatch::modules)
     return "Liger kernels of '" + a.family + "' are not supported yet";
+  if (std::string why = unsupported_foak(a, options); !why.empty()) return why;
   if (options.kernels == Kernels::torchtitan)
     if (std::string why = unsupported_titan(a, options); !why.empty()) return why;
   if (std::string why = unsupported_packed(a, *code, options); !why.empty()) return why;
@@ -162,6 +164,7 @@ struct LayerRunner {
   const LayerContext& context;
 
   Tensor norm(const Tensor& x, const NormLeaf& leaf, const char* name) const {
+    if (options.foak.rms_norm) return foak::rms_norm(g, x, leaf.weight, name);
     return run_norm(g, code.norm, x, leaf, name, options.liger);
   }
   /// `residual + hidden_states`, times a number in some families.

@@ -14,6 +14,7 @@
 
 #include "catalog/architecture.hpp"
 #include "layers/eager.hpp"
+#include "layers/foak_options.hpp"
 #include "layers/liger_code.hpp"
 #include "layers/norms.hpp"
 #include "layers/transformers_code.hpp"
@@ -56,6 +57,11 @@ struct KernelOptions {
   PackedOptions packed;
   TransformersCode release;
   LigerOptions liger;
+  FoakOptions foak;
+  /// FSDP1 with frozen layers inside of checkpoints: the hook on a layer's inputs that reshards it holds a reentrant checkpoint's
+  /// detached input, and so that one's gradient, until the backward pass is over (torch/distributed/fsdp/_runtime_utils.py, 2.4
+  /// to 2.13: _register_post_backward_reshard_only_hook, whose handle _finalize_params removes)
+  bool keeps_checkpoints = false;
   bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
   bool operator==(const KernelOptions&) const = default;
 };

@@ -184,6 +184,8 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
     nested_ends.push_back(events.size());
     grad_enabled = grad;
     scope = begun;
+    if (keeps_checkpoints)
+      for (const Tensor* one : {&detached, &collected}) kept_checkpoints_.push_back(one->alias(one->shape));
     return Gradients{collected};
   });
   return out;

@@ -171,6 +171,7 @@ class Eager {
   bool low_rank_apart = false;        ///< a pair's product is made by a function of its own, whose names are gone before the sum
   PackedOptions packed;               ///< how the base's linear layers are stored
   bool distributed = false;           ///< what is recorded now works on DTensors
+  bool keeps_checkpoints = false;     ///< reentrant ones' detached inputs and those gradients stay until they are let go
   bool offload_checkpoints = false;   ///< a reentrant checkpoint keeps its input on the host
   TiledGradients* tiles = nullptr;    ///< the block that runs tile by tile just now
   std::int64_t resident_threads = 0;  ///< of the GPU, where the buffer of a sum over rows counts; 0: it does not
@@ -216,6 +217,9 @@ class Eager {
   /// scopes; what follows the nested pass is where the body began.
   Tensor checkpoint_reentrant(const Tensor& x, const Function& body);
 
+  /// What ended the life of what `keeps_checkpoints` kept.
+  void let_checkpoints_go() { kept_checkpoints_.clear(); }
+
   /// loss.backward() with `gradient` for `root`. Gradients of leaves are reported as events.
   void backward(const Tensor& root, Tensor gradient);
 
@@ -233,6 +237,7 @@ class Eager {
   friend class Saved;
   struct StopRecompute {};
   std::vector<std::pair<int, Tensor>> casts_;
+  std::vector<Tensor> kept_checkpoints_;
   std::shared_ptr<Saved::Frame> recording_;  ///< frame whose forward runs now
   std::shared_ptr<Saved::Frame> refilling_;  ///< frame that is being recomputed now
   std::shared_ptr<Node> accumulator(int leaf);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr FamilyCode kCodes[] = {
     {.family = "llama", .liger = LigerPatch::modules, .tensor_parallel = true},
-    {.family = "mistral", .liger = LigerPatch::modules, .tensor_parallel = true},
+    {.family = "mistral", .liger = LigerPatch::modules, .tensor_parallel = true, .flash_repeats = true},
     {.family = "qwen2", .liger = LigerPatch::modules, .tensor_parallel = true},
     {.family = "qwen3", .liger = LigerPatch::modules, .tensor_parallel = true},
     {.family = "qwen2_moe", .router_first = true, .linear_adapters_alone = true},

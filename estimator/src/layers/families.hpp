@@ -90,6 +90,7 @@ struct FamilyCode {
   bool norms_scan = false;      ///< step, input and output of a state space are normed without weights (Falcon-Mamba)
   bool alibi = false;           ///< distances are added to the scores of attention (BLOOM)
   bool tables_by_span = false;  ///< windowed and full layers have cos, sin of their own
+  bool flash_repeats = false;   ///< up to transformers 4.47 flash-attention got keys and values of all heads, as SDPA did
   bool masks_by_span = false;   ///< both masks are made, whichever layers there are
   bool no_sdpa = false;         ///< transformers refuses SDPA and takes eager attention when nothing is asked for
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/foak.hpp"
 #include "layers/heads_parallel.hpp"
 #include "layers/heads_verl.hpp"
 #include "layers/liger.hpp"
@@ -42,19 +43,26 @@ Tensor mean_loss(Eager& g, Tensor per_token) {
   return loss;
 }
 
-/// ForCausalLMLoss (transformers loss/loss_utils.py); with Liger's cross-entropy in place of torch's.
-Tensor hf_loss(Eager& g, const Tensor& logits, bool fused, bool copies_shifted) {
+/// torch's, Liger's or fms-acceleration's.
+Tensor cross_entropy_of(Eager& g, const Tensor& logits, const Tensor& labels, LossHead head) {
+  if (head == LossHead::foak_ce) return foak::cross_entropy(g, logits, labels);
+  return head == LossHead::liger_ce ? liger::cross_entropy(g, logits, labels) : cross_entropy(g, logits, labels);
+}
+
+/// ForCausalLMLoss (transformers loss/loss_utils.py); with another cross-entropy in place of torch's.
+Tensor hf_loss(Eager& g, const Tensor& logits, LossHead head, bool copies_shifted, bool several) {
   Tensor full = to(g, logits, DType::fp32, "logits_fp32");
-  if (copies_shifted) {  // logits[..., :-1, :].contiguous(), here with the last token; the labels the same
+  if (copies_shifted) {  // logits[..., :-1, :].contiguous(), here with the last token; the labels the same. Of one sequence: a
+                         // view
     Tensor part = slice(g, full, full.shape);
-    Tensor shifted = copy(g, std::move(part), full.shape, "logits.shifted");
+    Tensor shifted = several ? copy(g, std::move(part), full.shape, "logits.shifted") : std::move(part);
     Tensor labels = g.make("labels.shifted", {B, K}, DType::int64);
-    return fused ? liger::cross_entropy(g, shifted, labels) : cross_entropy(g, shifted, labels);
+    return cross_entropy_of(g, shifted, labels, head);
   }
   Tensor padded = g.make("labels.padded", {B, K}, DType::int64);
   Tensor shifted = g.make("labels.shifted", {B, K}, DType::int64);
   padded.reset();
-  return fused ? liger::cross_entropy(g, full, shifted) : cross_entropy(g, full, shifted);
+  return cross_entropy_of(g, full, shifted, head);
 }
 
 /// log_softmax(logits) -> gather.
@@ -272,7 +280,7 @@ bool runs_in_chunks(LossHead head) {
 }
 
 bool inside_model(LossHead head) {
-  return head == LossHead::hf_loss || head == LossHead::liger_ce || head == LossHead::liger_fused_ce;
+  return head == LossHead::hf_loss || head == LossHead::liger_ce || head == LossHead::liger_fused_ce || head == LossHead::foak_ce;
 }
 
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::function<void(int)>& scope) {
@@ -281,7 +289,8 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
   switch (o.head) {
     case LossHead::hf_loss:
     case LossHead::liger_ce:
-      return hf_loss(g, logits, o.head == LossHead::liger_ce, o.copies_shifted);
+    case LossHead::foak_ce:  // its own ForCausalLMLoss is that of transformers up to 4.48, whatever the release
+      return hf_loss(g, logits, o.head, o.copies_shifted || o.head == LossHead::foak_ce, o.several_sequences);
     case LossHead::logprob_fp32: {
       Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
       return mean_loss(g, gathered(g, std::move(full)));

@@ -140,11 +140,16 @@ void soft_cap(Eager& g, Tensor& scores) {
   scores = std::move(next);
 }
 
+/// Autocast's own format, 16 bits: what has 16 bits has it already.
+Tensor narrowed(Eager& g, Tensor x, const std::string& name) {
+  return x.dtype == DType::fp32 ? to(g, std::move(x), DType::bf16, name) : x;
+}
+
 /// torch.matmul under autocast: what is wider is cast, the last argument first.
 Tensor product(Eager& g, Tensor a, Tensor b, Shape out_shape, const std::string& name) {
   if (g.autocast) {
-    b = to(g, std::move(b), DType::bf16, name + ".right_bf16");
-    a = to(g, std::move(a), DType::bf16, name + ".left_bf16");
+    b = narrowed(g, std::move(b), name + ".right_bf16");
+    a = narrowed(g, std::move(a), name + ".left_bf16");
   }
   return matmul(g, std::move(a), std::move(b), std::move(out_shape), name);
 }
@@ -202,9 +207,9 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
 Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   Tensor &q = in.query, &k = in.key, &v = in.value;
   if (g.autocast) {
-    q = to(g, std::move(q), DType::bf16, "attention.q_bf16");
-    k = to(g, std::move(k), DType::bf16, "attention.k_bf16");
-    v = to(g, std::move(v), DType::bf16, "attention.v_bf16");
+    q = narrowed(g, std::move(q), "attention.q_bf16");
+    k = narrowed(g, std::move(k), "attention.k_bf16");
+    v = narrowed(g, std::move(v), "attention.v_bf16");
   }
   const auto expand = [&] {
     const Shape keys{q.shape[0], q.shape[1], k.shape[2], k.shape[3]}, values = with_last(keys, v.shape.back());
@@ -232,7 +237,14 @@ Tensor cast_by_token(Eager& g, const Tensor& x, const std::string& name) {
 }
 
 /// flash_attention_forward: values are padded to the width of queries, the output is cut back.
-Tensor flash_forward(Eager& g, const Attention& in, const KernelOptions& options) {
+Tensor flash_forward(Eager& g, const Attention& given, const KernelOptions& options) {
+  Attention in = given;
+  if (in.flash_repeats && options.release.expands_keys) {
+    in.key =
+        repeat_kv(g, given.key, {in.query.shape[0], in.query.shape[1], in.key.shape[2], in.key.shape[3]}, "attention.k_expanded");
+    in.value = repeat_kv(g, given.value, {in.query.shape[0], in.query.shape[1], in.value.shape[2], in.value.shape[3]},
+                         "attention.v_expanded");
+  }
   const Dim width = in.query.shape.back(), narrow = in.value.shape.back();
   Tensor v = in.value;
   if (narrow != width) v = pad_values(g, in.value, width);

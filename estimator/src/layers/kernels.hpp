@@ -10,8 +10,9 @@ struct Attention {
   int sinks = -1;        ///< the leaf with one logit a head; -1: none
   bool by_head = false;  ///< query and key are contiguous with heads in front of tokens: a cat made them so
   bool softmax_in_dtype = false;
-  bool expands_late = false;  ///< the one value head is expanded inside the product, not in front of all (Falcon)
-  Shape out_shape = {};       ///< [B, S, heads, d of values]
+  bool expands_late = false;   ///< the one value head is expanded inside the product, not in front of all (Falcon)
+  bool flash_repeats = false;  ///< flash-attention gets keys and values of all heads (FamilyCode)
+  Shape out_shape = {};        ///< [B, S, heads, d of values]
 };
 
 struct Attended {

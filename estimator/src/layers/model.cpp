@@ -6,6 +6,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "layers/bloom.hpp"
+#include "layers/foak.hpp"
 #include "layers/heads_verl.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/ops.hpp"
@@ -38,6 +39,7 @@ class Runner {
     g.low_rank_apart = o.kernels.framework == Framework::agilerl && !o.training;
     g.packed = o.kernels.packed;
     g.offload_checkpoints = o.kernels.offload_checkpoints;
+    g.keeps_checkpoints = o.kernels.keeps_checkpoints;
   }
 
   ModelRun run() {
@@ -53,6 +55,7 @@ class Runner {
       g_.backward(loss, std::move(one));
       g_.in_backward = true;
       enter(StationPlace::inputs);
+      g_.let_checkpoints_go();
     }
     // The loss and what the caller kept go last.
     kept_outputs_.reset();
@@ -296,7 +299,9 @@ class Runner {
     g_.prefix.clear();
     enter(StationPlace::norm);
     const Tensor output = code_.alibi ? hidden : Tensor();  // `outputs` of the last layer is a name of the model
-    if (a_.final_norm != NormKind::none) hidden = run_norm(g_, code_.norm, hidden, norm_, "norm", o_.kernels.liger);
+    if (a_.final_norm != NormKind::none)
+      hidden = o_.kernels.foak.rms_norm ? foak::rms_norm(g_, hidden, norm_.weight, "norm")
+                                        : run_norm(g_, code_.norm, hidden, norm_, "norm", o_.kernels.liger);
     if (project_out_ < 0) return hidden;
     Tensor narrow = linear(g_, hidden, project_out_, -1, T, {B, all_, Dim(width_)}, "hidden_projected");
     hidden = std::move(narrow);

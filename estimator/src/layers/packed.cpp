@@ -2,6 +2,7 @@
 
 #include "catalog/facts.hpp"
 #include "layers/eager.hpp"
+#include "layers/gptq.hpp"
 
 namespace oomplan {
 
@@ -21,7 +22,9 @@ PackedOptions packed_options(const QuantisedBase& base, DType loaded) {
   PackedOptions out;
   if (base.format == BaseFormat::full) return out;
   out.format = base.format;
-  out.nested = base.double_quant && base.format != BaseFormat::int8;
+  out.nested = base.double_quant && base.format != BaseFormat::int8 && base.format != BaseFormat::gptq;
+  out.bits = base.bits;
+  out.group = base.group;
   out.compute = base.compute;
   out.dequantised = loaded;
   out.code = packed_code(base.version).value_or(PackedCode{});
@@ -31,6 +34,7 @@ PackedOptions packed_options(const QuantisedBase& base, DType loaded) {
 std::vector<PackedTensor> packed_tensors(const PackedOptions& o, std::int64_t elements, std::int64_t rows) {
   constexpr std::int64_t kCodes = 16, kNestedCodes = 256;
   if (o.format == BaseFormat::int8) return {{"", elements, DType::int8}, {"SCB", rows, DType::fp32}};
+  if (o.format == BaseFormat::gptq) return gptq::tensors(o, elements / rows, rows);
   const std::int64_t blocks = ceil_div(elements, kPackedBlock);
   std::vector<PackedTensor> out{{"", ceil_div(elements, 2), DType::int8}};
   if (!o.nested) {
@@ -58,7 +62,7 @@ void pack(Eager& g, int matrix) {
   for (std::size_t i = 1; i < tensors.size(); ++i) {
     const PackedTensor& t = tensors[i];
     const int number = g.parameter(module + "." + std::string(t.name), {Dim(t.elements)}, t.dtype, false);
-    g.leaves[static_cast<std::size_t>(number)].packed = PackedLeaf::statistics;
+    g.leaves[static_cast<std::size_t>(number)].packed = t.kind;
   }
 }
 

@@ -1,4 +1,4 @@
-// Linear layers of a frozen base as bitsandbytes stores them: which tensors take a matrix's place, by format and release.
+// Linear layers of a frozen base as bitsandbytes and GPTQ store them: which tensors take a matrix's place, by format and release.
 //
 // Source: bitsandbytes-foundation/bitsandbytes, bitsandbytes/functional.py (quantize_4bit, QuantState) and nn/modules.py
 // (Params4bit, Linear4bit), read at the releases 0.42.0 to 0.50.2.
@@ -40,6 +40,7 @@ struct PackedOptions {
   DType compute = DType::bf16;      ///< of the matrix products
   DType dequantised = DType::bf16;  ///< format that the matrices had when they were packed, and have again when they are unpacked
   PackedCode code;
+  std::int64_t bits = 4, group = 0;  ///< GPTQ; group 0: all inputs of a layer
   bool any() const { return format != BaseFormat::full; }
   bool operator==(const PackedOptions&) const = default;
 };
@@ -51,6 +52,7 @@ struct PackedTensor {
   std::string_view name;  ///< behind the matrix's own, as in a state dict; empty: the packed matrix
   std::int64_t elements = 0;
   DType dtype = DType::int8;
+  PackedLeaf kind = PackedLeaf::statistics;
 };
 std::vector<PackedTensor> packed_tensors(const PackedOptions&, std::int64_t elements, std::int64_t rows);
 

@@ -5,6 +5,7 @@
 
 #include "layers/decoder.hpp"
 #include "layers/families.hpp"
+#include "layers/gptq.hpp"
 
 namespace oomplan {
 
@@ -82,6 +83,7 @@ Tensor matmul_4bit(Eager& g, const Tensor& x, int weight, Dim rows, Shape out_sh
 }  // namespace
 
 Tensor packed_linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {
+  if (g.packed.format == BaseFormat::gptq) return gptq::linear(g, x, weight, bias, rows, std::move(out_shape), name);
   const DType given = x.dtype;
   const DType compute = g.packed.code.computes_as_given && given != DType::fp16 ? given : g.packed.compute;
   x = to(g, std::move(x), compute, name + ".input_cast");
@@ -92,6 +94,7 @@ Tensor packed_linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape o
 
 /// huggingface/peft, src/peft/tuners/lora/bnb.py Linear4bit.forward, 0.21.2. Under autocast the input is not cast by hand.
 Tensor packed_low_rank(Eager& g, Tensor result, const Tensor& given, const Leaf& base, Dim rows, const std::string& name) {
+  if (g.packed.format == BaseFormat::gptq) return gptq::low_rank(g, std::move(result), given, base, rows, name);
   const int in = base.low_rank_in, out = base.low_rank_out;
   const DType back = result.dtype;
   Tensor cloned = copy(g, result, result.shape, name + ".cloned");

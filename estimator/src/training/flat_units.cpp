@@ -118,7 +118,9 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
     if (!lora || !leaf.trainable) continue;
-    Flat flat(t, ranks);
+    // fms-acceleration has FSDP ignore its fused adapters: they are whole on every rank (fms_acceleration_foak/utils.py, 0.6.1)
+    const std::int64_t across = t.foak.lora ? 1 : ranks;
+    Flat flat(t, across);
     flat.put(leaf.elements(), storage[i]);
     flat.end();
     FlatBytes& unit = unit_of(leaf) == stations ? out.root : out.units[leaf.station];
@@ -127,7 +129,7 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     unit.adapter_gradients += shard;
     const DType compute = t.compute != t.storage ? t.compute : storage[i];
     unit.adapter_fresh += bytes_of(flat.elements(), compute);
-    unit.adapter_unsharded += ranks > 1 ? bytes_of(flat.shard() * ranks, compute) : 0;
+    unit.adapter_unsharded += across > 1 ? bytes_of(flat.shard() * across, compute) : 0;
     out.shards += tape.stations[leaf.station].count;
     loop.step(shard);
   }

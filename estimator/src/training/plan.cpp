@@ -109,6 +109,7 @@ LigerOptions liger_options(const Trainer& t, const Architecture& a, bool interna
 KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architecture& a, bool internals) {
   KernelOptions k;
   k.liger = liger_options(t, a, internals);
+  k.foak = {t.foak.rope, t.foak.rms_norm, t.foak.lora};
   k.positions_by_row = t.framework == Framework::agilerl;  // _position_ids_from_mask
   k.kernels = t.kernels;
   k.framework = t.framework;
@@ -124,6 +125,8 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.ulysses = t.layout.context;
   k.ulysses_deepspeed = engine == EngineKind::deepspeed;
   k.tiled_mlp = t.tiled_mlp;
+  // fms-acceleration runs transformers' Trainer, whose FSDP units were inside of the checkpoints
+  k.keeps_checkpoints = engine == EngineKind::fsdp1 && t.lora.rank > 0 && k.foak.any() && k.release.checkpoints_units;
   k.offload_checkpoints = t.offload_checkpoints;
   k.tensor = t.layout.tensor;
   k.rms_norm = t.rms_norm;

@@ -1,0 +1,81 @@
+"""Rows of foundation-model-stack/fms-acceleration (scripts/benchmarks): which of its plugins a run had, and whose releases.
+
+Read at November 2025: sample-configurations, plugins/fused-ops-and-kernels, plugins/accelerated-peft.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from corpus import CannotExpress, Row
+
+HEADS = {"foak fast ce kernel": "foak_ce", "liger fused linear ce": "liger_fused_ce"}
+# scripts/benchmarks/refs*/requirements*.txt: a release for each file of results
+TRANSFORMERS = {
+    "a100_80gb": "4.48.1",
+    "a100_80gb_liger": "4.45.2",
+    "a100_80gb_granite": "4.45.2",
+    "a100_80gb_pf": "4.44.2",
+    "a100_80gb_moe": "4.52.4",
+}
+
+
+def is_fms(row: Row) -> bool:
+    return row.get("group") == "fms-acceleration"
+
+
+def plugin(row: Row) -> str:
+    """The name of the sample configuration: accelerated-peft-bnb-foak-liger."""
+    found = re.match(r"framework_config=([\w-]+)", str(row.get("notes") or ""))
+    return found.group(1) if found else ""
+
+
+def head(row: Row) -> str | None:
+    return HEADS.get(re.sub(r"\s*\(.*", "", str(row.get("loss_kernel") or "").lower()).strip())
+
+
+def quantised(row: Row) -> bool:
+    return bool((row.get("lora") or {}).get("quant"))
+
+
+def fused_adapters(row: Row) -> bool:
+    """Configurations for a quantised base fuse its adapters; without such a base the rule is left out."""
+    return "foak" in plugin(row) and quantised(row)
+
+
+def kernels(row: Row) -> Row:
+    """The loss, and the operators. Some configurations misspell fast_rms_layernorm, which was on unless told otherwise."""
+    if "foak" not in plugin(row):
+        return {}
+    out: Row = {"head": head(row), "foak": ["rope", "rms_norm"] + (["lora"] if fused_adapters(row) else [])}
+    return out | ({"liger_version": "0.3.0"} if "liger" in plugin(row) else {})  # its copy of Liger's fused loss is of 2024
+
+
+def base(row: Row, quant: str) -> Row:
+    """Its plugins prepare a base themselves, and cast nothing. What is not packed stays in 16 bits."""
+    if "gptq" in quant.lower():
+        return {"base": "gptq", "base_bits": 4, "base_group": 128}
+    if "baseline-peft" in plugin(row):
+        raise CannotExpress("the base that TRL prepared is not supported yet")
+    return {"base": "nf4", "base_double_quant": True, "base_compute": "bf16", "bitsandbytes": "0.43.3"}
+
+
+def precision(row: Row) -> tuple[Row, bool] | None:
+    """Under FSDP the base stays in 16 bits, and so do its fused adapters in fp32, whole on every rank. Adapters of a base that is not
+    quantised are cast as they are gathered, which autocast would do to them as well. Without its plugins a run is not expressed: what
+    FSDP holds behind checkpoints is described beside its operators alone."""
+    policy = str(row.get("dtype_policy") or "").lower()
+    found = re.search(r"trainer (bf16|fp16) flag; quantised/frozen base", policy)
+    if not found or "foak" not in plugin(row):
+        return None
+    return {key: found.group(1) for key in ("storage", "compute", "reduce")}, True
+
+
+def releases(row: Row) -> Row:
+    return {"transformers": TRANSFORMERS.get(str(row["id"]).split("/")[1], "newest")}
+
+
+def model(name: Any) -> Any:
+    """A GPTQ checkpoint has the sizes of what was quantised."""
+    return re.sub(r"^[^/]*/(.*)-GPTQ$", r"\1", name) if isinstance(name, str) else name
