@@ -103,7 +103,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 4> kNames<B
     {{BaseFormat::full, "full"}, {BaseFormat::nf4, "nf4"}, {BaseFormat::fp4, "fp4"}, {BaseFormat::int8, "int8"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 29> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 34> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -132,7 +132,16 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 29> kNames<Lo
      {LossHead::value, "value"},
      {LossHead::liger_ce, "liger_ce"},
      {LossHead::liger_fused_ce, "liger_fused_ce"},
-     {LossHead::litgpt, "litgpt"}}};
+     {LossHead::litgpt, "litgpt"},
+     {LossHead::trl_dpo, "trl_dpo"},
+     {LossHead::trl_simpo, "trl_simpo"},
+     {LossHead::trl_orpo, "trl_orpo"},
+     {LossHead::trl_grpo, "trl_grpo"},
+     {LossHead::reward_pairs, "reward_pairs"}}};
+
+template <>
+inline constexpr std::array<std::pair<ReferencePass, std::string_view>, 3> kNames<ReferencePass>{
+    {{ReferencePass::none, "none"}, {ReferencePass::model, "model"}, {ReferencePass::adapters_off, "adapters_off"}}};
 
 template <>
 inline constexpr std::array<std::pair<SyncBy, std::string_view>, 4> kNames<SyncBy>{

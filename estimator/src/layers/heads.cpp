@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layers/heads_parallel.hpp"
+#include "layers/heads_trl.hpp"
 #include "layers/heads_verl.hpp"
 #include "layers/liger.hpp"
 #include "layers/ops.hpp"
@@ -264,7 +265,9 @@ std::int64_t chunk_rows(LossHead head, std::int64_t vocab) {
   }
 }
 
-bool runs_in_chunks(LossHead head) { return takes_hidden(head) || chunks_of_sequence(head) > 0 || chunk_rows(head, 1) > 0; }
+bool runs_in_chunks(LossHead head) {
+  return takes_hidden(head) || takes_sequences(head) || chunks_of_sequence(head) > 0 || chunk_rows(head, 1) > 0;
+}
 
 bool inside_model(LossHead head) {
   return head == LossHead::hf_loss || head == LossHead::liger_ce || head == LossHead::liger_fused_ce;
@@ -273,6 +276,8 @@ bool inside_model(LossHead head) {
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::function<void(int)>& scope) {
   if (const auto steps = verl_steps(o.head))
     return mean_loss(g, verl_objective(g, std::move(logits), *steps, {o.vocab, o.chunks, scope}));
+  if (takes_sequences(o.head))
+    return mean_loss(g, trl_objective(g, logits, o.head, {o.several_sequences, o.metrics}, {o.vocab, o.chunks, scope}));
   switch (o.head) {
     case LossHead::hf_loss:
     case LossHead::liger_ce:
@@ -322,8 +327,10 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
       Tensor full = to(g, std::move(logits), DType::fp32, "values_fp32");
       return mean_loss(g, std::move(full));
     }
+    case LossHead::reward_pairs:
+      return mean_loss(g, last_tokens(g, logits));
     default:
-      break;  // verl's, above
+      break;  // verl's and TRL's, above
   }
   return {};
 }
