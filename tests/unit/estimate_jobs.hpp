@@ -92,6 +92,7 @@ inline std::vector<NamedJob> job_matrix() {
            beside + "}\ncritic: {beside: actor, micro_batches: 2, offload: [parameters, optimizer]}\nsync: {by: ipc}\n"},
       {"sft, recompute", sft + ", recompute: full, micro_batches: 3}\n"},
       {"sft, one micro-batch", sft + ", recompute: none, micro_batches: 1}\n"},
+      {"sft, DPO beside a reference model", sft + ", head: trl_dpo, reference: model, root_reshard: true, micro_batches: 3}\n"},
       {"sft, one device",
        "oomplan: 1\nframework: torch\ngpus: 1 x A100-80GB\nmodel: qwen2.5-0.5b\ntrainer: {engine: single, layout: d1, precision: "
        "{storage: bf16}, sequence_tokens: 2k, sequences_per_micro_batch: 2, micro_batches: 3}\n"},

@@ -107,7 +107,15 @@ enum class LossHead : std::uint8_t {
   litgpt,                 ///< LitGPT: cross-entropy of fp32 logits, 128 tokens at a time; the training loop holds the logits
   torchtune,              ///< torchtune: cross-entropy of the logits that its model makes fp32
   torchtune_chunked,      ///< CEWithChunkedOutputLoss: logits of eight parts of every sequence, each made fp32 for its own loss
+  trl_dpo,                ///< TRL: log-probs of chosen and rejected sequences, one after another, against a reference
+  trl_simpo,              ///< the same without a reference: CPO's trainer with SimPO's loss
+  trl_orpo,               ///< with the likelihood loss of the chosen half
+  trl_grpo,               ///< TRL: temperature out of place, log-probs of one sequence after another, entropy as a metric
+  reward_pairs,           ///< reward model: a linear layer h -> 1, each sequence's last token, Bradley-Terry of the pairs
 };
+/// The forward pass of a reference model in the step of a preference loss, between the policy's forward and backward pass: none
+/// (its log-probs come with the batch), of a second model on the same GPUs, or of the policy without its adapters.
+enum class ReferencePass : std::uint8_t { none, model, adapters_off };
 /// How new weights reach the servers.
 enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU
 /// What a change of a knob does besides memory.
@@ -249,6 +257,7 @@ struct Trainer {
   bool offload_optimizer = false;
   bool cpu_offload_policy = false;  ///< FSDP2's CPUOffloadPolicy, FSDP1's CPUOffload: parameters, states and step are the host's
   LossHead head = LossHead::areal_compiled;
+  ReferencePass reference = ReferencePass::none;
   std::int64_t tokens_per_micro_batch = 16384;  ///< packed tokens of one data-parallel rank, before Ulysses divides them
   std::int64_t sequences_per_micro_batch = 0;   ///< > 0: padded batches of sequence_tokens instead of packing
   std::int64_t sequence_tokens = 0;

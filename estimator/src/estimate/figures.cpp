@@ -8,7 +8,7 @@
 
 #include "estimate/megatron_run.hpp"
 #include "job/knobs.hpp"
-#include "training/engine.hpp"
+#include "training/reference_run.hpp"
 
 namespace oomplan {
 namespace {
@@ -152,6 +152,8 @@ TrainingFigures training_figures(const TrainingCase& c) {
     tapes.log_probs = make_tape(a, log_prob_pass(t, c.engine, a, false, t.tokens_per_micro_batch, t.kernel_internals));
   else
     tapes.train = make_tape(a, train_pass(t, c.engine, a, false, t.tokens_per_micro_batch, t.kernel_internals));
+  if (!c.forward_only && t.reference != ReferencePass::none)
+    tapes.reference = make_tape(a, reference_pass(t, c.engine, a, t.kernel_internals));
   const TrainPlan plan = make_plan(a, t, c.engine, false, !c.forward_only, tapes, c.micro_batches);
   const Tape& tape = c.forward_only ? *plan.log_probs : *plan.train;
   const PassCounts& pass = c.forward_only ? plan.log_prob_counts : plan.train_counts;
@@ -162,11 +164,14 @@ TrainingFigures training_figures(const TrainingCase& c) {
     out.states = c.forward_only ? 0 : plan.optimizer + plan.optimizer_steps;
   }
   // whatever is offloaded between phases is back for the step
+  if (plan.reference != nullptr && plan.reference->apart && !plan.cpu_offload) out.parameters += plan.reference->plan.resident;
   Bytes level = plan.buffers + plan.buckets + out.parameters + out.states;
+  if (plan.reference != nullptr && plan.reference->apart) level += plan.reference->plan.buffers;
   if (plan.keep_gradients && !c.forward_only) level += plan.gradients;
   PeakRecorder r;
   TrainEngine<PeakRecorder> engine(r, plan, "");
   Player<PeakRecorder> player(r, tape, pass.counts, pass.chunks, "");
+  ReferenceRun<PeakRecorder> reference(r, plan, "", engine);
   const auto stretch = [&](Bytes& highest, const auto& record) {
     r = {};
     record();
@@ -183,6 +188,7 @@ TrainingFigures training_figures(const TrainingCase& c) {
     stretch(out.forward, [&] {
       engine.before_forward();
       engine.forward(player, Index(0));
+      reference.forward();
     });
     if (c.forward_only) break;
     stretch(out.backward, [&] { engine.backward(player, Index(0), m == 0 && !plan.keep_gradients, m == passes - 1); });

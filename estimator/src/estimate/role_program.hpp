@@ -9,7 +9,7 @@
 
 #include "estimate/role_run.hpp"
 #include "estimate/timeline.hpp"
-#include "training/engine.hpp"
+#include "training/reference_run.hpp"
 
 namespace oomplan {
 
@@ -50,7 +50,8 @@ class TrainerProgram {
         save_(save),
         mark_(std::move(mark)),
         inner_(inner_micro_batches),
-        core_(r, run.plan, run.role->name) {
+        core_(r, run.plan, run.role->name),
+        reference_(r, run.plan, run.role->name, core_) {
     const auto play = [&](std::optional<Player<R>>& player, const Tape* tape, const PassCounts& pass) {
       if (tape == nullptr) return;
       FoldedTape* folded = tapes != nullptr ? &tapes->of(*tape, pass.counts) : nullptr;
@@ -134,6 +135,7 @@ class TrainerProgram {
     if (!sends_state) r_.free(full_);
     core_.load();
     if (sends_state) r_.free(full_);
+    reference_.load();
     r_.free(host_load_);
     empty_cache();
     doze();
@@ -181,7 +183,10 @@ class TrainerProgram {
   void micro_batch(Index micro, bool first, bool last) {
     mark_(PhaseKind::forward);
     core_.before_forward();
-    stretch(passes().forward, [&] { core_.forward(*train_, micro); });
+    stretch(passes().forward, [&] {
+      core_.forward(*train_, micro);
+      reference_.forward();
+    });
     drop_kept_inputs();
     mark_(PhaseKind::backward);
     if (learns_at_once() && !std::exchange(has_workspace_, true)) r_.alloc(workspace_);  // at autograd's first matrix product
@@ -277,6 +282,7 @@ class TrainerProgram {
   Mark mark_;
   std::int64_t inner_;
   TrainEngine<R> core_;
+  ReferenceRun<R> reference_;
   std::optional<Player<R>> train_, log_probs_;
   PassSpans passes_;
   SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_;

@@ -165,6 +165,8 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   if (job.kind == JobKind::rl || !run.trains)
     run.tapes.log_probs = store.get(
         role.architecture, log_prob_pass(t, role.engine, *role.architecture, run.critic, log_prob_tokens, t.kernel_internals));
+  if (run.trains && t.reference != ReferencePass::none)
+    run.tapes.reference = store.get(role.architecture, reference_pass(t, role.engine, *role.architecture, t.kernel_internals));
   run.plan = make_plan(*role.architecture, t, role.engine, run.critic, run.trains, run.tapes, micro_batches_of(job, t));
   const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
   run.full_storage = 0;

@@ -108,7 +108,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<B
                                                                                             {BaseFormat::gptq, "gptq"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 32> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 37> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -140,7 +140,16 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 32> kNames<Lo
      {LossHead::litgpt, "litgpt"},
      {LossHead::torchtune, "torchtune"},
      {LossHead::torchtune_chunked, "torchtune_chunked"},
-     {LossHead::foak_ce, "foak_ce"}}};
+     {LossHead::foak_ce, "foak_ce"},
+     {LossHead::trl_dpo, "trl_dpo"},
+     {LossHead::trl_simpo, "trl_simpo"},
+     {LossHead::trl_orpo, "trl_orpo"},
+     {LossHead::trl_grpo, "trl_grpo"},
+     {LossHead::reward_pairs, "reward_pairs"}}};
+
+template <>
+inline constexpr std::array<std::pair<ReferencePass, std::string_view>, 3> kNames<ReferencePass>{
+    {{ReferencePass::none, "none"}, {ReferencePass::model, "model"}, {ReferencePass::adapters_off, "adapters_off"}}};
 
 template <>
 inline constexpr std::array<std::pair<SyncBy, std::string_view>, 4> kNames<SyncBy>{

@@ -340,6 +340,10 @@ std::vector<Knob> trainer_rows() {
             "loads the model on the host of rank 0; the start takes longer"),
       one_of(row("head", of, choice, knob::choice<&Trainer::head>(), numerics, "what follows the last hidden state"),
              supported_heads()),
+      one_of(row("reference", learner, choice, knob::choice<&Trainer::reference>(), semantics,
+                 "forward pass of a reference model between forward and backward: of a second model on the same GPUs, of the "
+                 "policy with its adapters_off, or none (its log-probs come with the batch)"),
+             spellings<ReferencePass>()),
       zero_is(within(row("logits_to_keep", of, count, count_or_auto<&Trainer::logits_to_keep>(), semantics,
                          "only so many tokens reach the output layer; auto: all"),
                      kTokenLimit, "tokens"),

@@ -23,7 +23,7 @@ constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 20> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 24> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "archon", "Archon"},
                                             {"engine", "veomni", "VeOmni"},
                                             {"engine", "torchtitan", "torchtitan"},
@@ -35,6 +35,10 @@ constexpr std::array<ValueRow, 20> kValues{{{"engine", "megatron", "Megatron"},
                                             {"framework", "trl", "TRL"},
                                             {"framework", "megatron", "Megatron"},
                                             {"kernels", "transformer_engine", "Transformer Engine"},
+                                            {"head", "trl_kto", "KTO: how many completions are desirable decides what it copies"},
+                                            {"head", "trl_fused", "TRL's fused output layer (1.16)"},
+                                            {"head", "liger_fused_dpo", "Liger's preference losses in a job (torch.compile)"},
+                                            {"head", "liger_fused_grpo", "Liger's GRPO loss in a job (torch.compile)"},
                                             {"optimizer", "adam_bf16", "AnyPrecisionAdamW"},
                                             {"optimizer", "lion", "Lion outside of bitsandbytes"},
                                             {"optimizer", "galore", "GaLore"},

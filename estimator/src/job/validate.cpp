@@ -10,6 +10,7 @@
 #include "catalog/catalog.hpp"
 #include "catalog/facts.hpp"
 #include "catalog/parameters.hpp"
+#include "job/head_rules.hpp"
 #include "job/knobs.hpp"
 #include "job/limits.hpp"
 #include "job/litgpt_rules.hpp"
@@ -269,6 +270,7 @@ class Validator {
     for (const BaseProblem& p : foak_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (auto& clash : litgpt_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     for (auto& clash : torchtune_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
+    for (auto& clash : head_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     check_optimizer(role);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
     if (t.framework == Framework::agilerl) check_agilerl(role);

@@ -4,6 +4,7 @@
 
 #include "layers/foak.hpp"
 #include "layers/heads_parallel.hpp"
+#include "layers/heads_trl.hpp"
 #include "layers/heads_verl.hpp"
 #include "layers/liger.hpp"
 #include "layers/ops.hpp"
@@ -276,7 +277,7 @@ std::int64_t chunk_rows(LossHead head, std::int64_t vocab) {
 
 bool runs_in_chunks(LossHead head) {
   if (head == LossHead::torchtune_chunked) return false;  // its eight chunks are written out
-  return takes_hidden(head) || chunks_of_sequence(head) > 0 || chunk_rows(head, 1) > 0;
+  return takes_hidden(head) || takes_sequences(head) || chunks_of_sequence(head) > 0 || chunk_rows(head, 1) > 0;
 }
 
 bool inside_model(LossHead head) {
@@ -286,6 +287,8 @@ bool inside_model(LossHead head) {
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::function<void(int)>& scope) {
   if (const auto steps = verl_steps(o.head))
     return mean_loss(g, verl_objective(g, std::move(logits), *steps, {o.vocab, o.chunks, scope}));
+  if (takes_sequences(o.head))
+    return mean_loss(g, trl_objective(g, logits, o.head, {o.several_sequences, o.metrics}, {o.vocab, o.chunks, scope}));
   switch (o.head) {
     case LossHead::hf_loss:
     case LossHead::liger_ce:
@@ -336,8 +339,10 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
       Tensor full = to(g, std::move(logits), DType::fp32, "values_fp32");
       return mean_loss(g, std::move(full));
     }
+    case LossHead::reward_pairs:
+      return mean_loss(g, last_tokens(g, logits));
     default:
-      break;  // verl's, above
+      break;  // verl's and TRL's, above
   }
   return {};
 }

@@ -23,6 +23,7 @@ struct HeadOptions {
   LigerCode liger = {};
   bool copies_shifted = false;  ///< hf_loss: of the logits, without the last token
   Tensor labels = {};           ///< as the training loop has them
+  bool metrics = false;         ///< TRL: the entropy is computed behind this pass
 };
 
 /// Rows of a chunk of the head, 0 when it is not chunked. AReaL areal/utils/functional/vocab_parallel.py: 1024; verl

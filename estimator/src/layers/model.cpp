@@ -7,6 +7,7 @@
 
 #include "layers/bloom.hpp"
 #include "layers/foak.hpp"
+#include "layers/heads_trl.hpp"
 #include "layers/heads_verl.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/ops.hpp"
@@ -51,6 +52,7 @@ class Runner {
     g_.autocast = false;
     if (o_.training) {
       enter(StationPlace::finish);
+      leave_step();
       Tensor one = g_.make("loss.gradient", {}, DType::fp32, Category::temporaries);
       g_.backward(loss, std::move(one));
       g_.in_backward = true;
@@ -58,6 +60,7 @@ class Runner {
       g_.let_checkpoints_go();
     }
     // The loss and what the caller kept go last.
+    leave_step();
     kept_outputs_.reset();
     loss.reset();
     input_leaf_.reset();
@@ -69,6 +72,14 @@ class Runner {
   }
 
  private:
+  /// What the function that computes the loss names goes when it returns: in front of the backward pass, behind a reference's.
+  void leave_step() {
+    const bool outer = std::exchange(g_.in_backward, o_.training);
+    step_names_.reset();
+    g_.leave_autocast();
+    g_.in_backward = outer;
+  }
+
   void plan_stations() {
     const auto single = [&](StationPlace p) {
       Station s;
@@ -135,6 +146,8 @@ class Runner {
     if (!o_.critic && a_.head_bias) head_bias_ = g_.parameter("lm_head.bias", {a_.vocab}, dtype);
     if (is_litgpt(kernels_.kernels)) adapt_litgpt_head(g_, a_, head_, kernels_.adapters);
     if (kernels_.adapters.rank > 0) freeze();
+    if (o_.adapters_off)
+      for (Leaf& leaf : g_.leaves) leaf.trainable = false;
   }
 
   /// All parameters but the adapters.
@@ -364,7 +377,7 @@ class Runner {
     enter(StationPlace::inputs);
     input_ids_ = g_.make("input_ids", {B, all_}, DType::int64, Category::inputs);
     labels_ = g_.make("labels", {B, all_}, DType::int64, Category::inputs);
-    const HeadOptions head{.head = o_.critic ? LossHead::value : o_.head,
+    const HeadOptions head{.head = o_.critic && o_.head != LossHead::reward_pairs ? LossHead::value : o_.head,
                            .keep_outputs = o_.keep_outputs,
                            .vocab = a_.vocab,
                            .chunks = o_.chunks,
@@ -374,7 +387,8 @@ class Runner {
                            .weight = head_,
                            .liger = kernels_.liger.code,
                            .copies_shifted = kernels_.release.copies_shifted,
-                           .labels = labels_};
+                           .labels = labels_,
+                           .metrics = computes_metrics(o_.head)};
     const auto scope = [this](int chunk) {
       if (chunk >= 0)
         enter(StationPlace::chunks, -1, chunk);
@@ -415,6 +429,11 @@ class Runner {
       }
       positions_.reset();
     }
+    if (takes_sequences(head.head) && g_.autocast) {
+      // accelerate/utils/operations.py, 1.14: convert_outputs_to_fp32 wraps the forward pass under mixed precision
+      Tensor wide = to(g_, output, DType::fp32, "logits_fp32");
+      output = std::move(wide);
+    }
     if (o_.keep_outputs || keeps_logits(head.head)) kept_outputs_ = output;
     if (inside_model(head.head)) return loss;
     enter(StationPlace::loss);
@@ -422,6 +441,10 @@ class Runner {
       // the step's local variable `output` (verl), `pred` (torchtitan) holds the logits until it returns
       loss = run_head(g_, output, head, scope);
       enter(StationPlace::finish);
+      if (is_preference(head.head)) {
+        step_names_ = std::move(output);
+        return loss;  // autocast is left with the function
+      }
       output.reset();
     } else {
       loss = run_head(g_, std::move(output), head, scope);
@@ -433,9 +456,14 @@ class Runner {
 
   /// verl's step holds what the model gave it, unless that was made fp32; torchtitan's does in any case.
   static bool holds_logits(LossHead h) {
-    if (h == LossHead::cross_entropy || h == LossHead::cross_entropy_chunked) return true;
+    if (h == LossHead::cross_entropy || h == LossHead::cross_entropy_chunked || takes_sequences(h)) return true;
     const auto steps = verl_steps(h);
     return steps && !steps->fp32;
+  }
+  /// TRL's entropy of the policy's logits: DPO computes it behind the reference's pass, GRPO where it trains.
+  bool computes_metrics(LossHead h) const {
+    if (h == LossHead::trl_grpo) return o_.training;
+    return h == LossHead::trl_dpo && (o_.reference || (o_.training && !o_.refers));
   }
   /// AReaL's `outputs` and `logits` stay referenced through the backward pass.
   static bool keeps_logits(LossHead h) { return h == LossHead::areal_compiled || h == LossHead::areal_eager; }
@@ -454,7 +482,7 @@ class Runner {
   NormLeaf norm_, embedding_norm_;
   std::vector<LayerLeaves> layers_;
   LitgptBefore before_;
-  Tensor input_ids_, labels_, positions_, kept_outputs_, input_leaf_, input_gradient_;
+  Tensor input_ids_, labels_, positions_, kept_outputs_, input_leaf_, input_gradient_, step_names_;
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
   struct Arguments {
     LayerContext context;

@@ -130,6 +130,9 @@ struct PassOptions {
   bool slice_hidden = false;  ///< logits_to_keep: only the last tokens reach the head
   int chunks = 1;             ///< min(chunks of the head, 4)
   bool critic = false;        ///< a value head in place of lm_head
+  bool refers = false;        ///< a reference's forward pass comes between forward and backward
+  bool reference = false;     ///< this is that pass
+  bool adapters_off = false;  ///< of the policy without its adapters: nothing of it is trained
   bool operator==(const PassOptions&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layers/families.hpp"
+#include "layers/heads_trl.hpp"
 #include "layers/liger.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/titan.hpp"
@@ -191,6 +192,22 @@ Bytes packed_statistics(const Tape& tape) {
   return all;
 }
 
+/// A model without adapters, of which nothing is trained, sharded as the policy is.
+std::shared_ptr<const ReferencePlan> reference_plan(const Architecture& a, const Trainer& t, EngineKind engine,
+                                                    const std::shared_ptr<const Tape>& tape) {
+  Trainer alone = t;
+  alone.lora.rank = 0;
+  alone.reference = ReferencePass::none;
+  alone.logprob_tokens_per_micro_batch = 0;
+  TrainTapes tapes;
+  tapes.log_probs = tape;
+  auto out = std::make_shared<ReferencePlan>();
+  out->plan = make_plan(a, alone, engine, false, false, tapes, 1);
+  out->tape = tape;
+  out->apart = t.reference == ReferencePass::model;
+  return out;
+}
+
 /// torch/nn/parallel/distributed.py, 2.13: _BucketConfig; the first bucket is small only where no size is given
 void bucket_rules(TrainPlan& p, const Trainer& t) {
   constexpr std::int64_t kDefault = 25;
@@ -211,6 +228,12 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, con
   p.counts.k = t.logits_to_keep > 0 ? std::min(tokens_of_head, t.logits_to_keep) : tokens_of_head;
   if (head == LossHead::agilerl_fused)
     p.counts.k = std::max<std::int64_t>(1, tokens_of_head - 1);  // the last one has no next token
+  if (takes_sequences(head)) {
+    p.counts.e = std::max<std::int64_t>(1, p.counts.k - 1);
+    p.counts.m = rows_together(head, p.counts.b, p.counts.e);
+    p.chunks = p.counts.n = p.counts.b;
+    return p;
+  }
   const std::int64_t rows = p.counts.b * p.counts.k;
   const std::int64_t parts = chunks_of_sequence(head);
   const std::int64_t chunk = head == LossHead::litgpt           ? litgpt_chunk_rows(t.lora.rank > 0, p.counts.b)
@@ -233,13 +256,14 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.recompute = t.recompute;
   o.reentrant = t.reentrant;
   o.head = critic ? LossHead::value : t.head;
+  o.refers = t.reference != ReferencePass::none;
   o.keep_outputs = t.keep_outputs;
   o.slice_hidden = t.logits_to_keep > 0;
   const PassCounts pass = pass_counts(t, tokens, o.head, a);
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
   // LitGPT's output layer takes chunks, of which each keeps a copy of its own under autocast
   if (scans(a) || (is_litgpt(t.kernels) && t.autocast)) o.kernels.scan_tokens = pass.counts.s;
-  o.critic = critic;
+  o.critic = critic || o.head == LossHead::value || o.head == LossHead::reward_pairs;
   return o;
 }
 
@@ -249,6 +273,15 @@ PassOptions log_prob_pass(const Trainer& t, EngineKind engine, const Architectur
   o.training = false;
   o.recompute = Recompute::none;
   o.reentrant = false;
+  o.refers = false;
+  return o;
+}
+
+PassOptions reference_pass(const Trainer& t, EngineKind engine, const Architecture& a, bool internals) {
+  PassOptions o = log_prob_pass(t, engine, a, false, t.tokens_per_micro_batch, internals);
+  o.reference = true;
+  o.adapters_off = t.reference == ReferencePass::adapters_off;
+  o.kernels.adapters = {};
   return o;
 }
 
@@ -341,6 +374,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   }
   if (p.flattened) flatten(p, tape, t);
   if (engine == EngineKind::deepspeed) make_zero(p, a, tape, t);
+  if (trains && tapes.reference != nullptr) p.reference = reference_plan(a, t, engine, tapes.reference);
   p.full_compute = bytes_of(parameters, t.compute);
   p.largest_tensor = bytes_of(largest, t.compute);
   if (t.kernels == Kernels::torchtitan) {

@@ -47,6 +47,7 @@ struct UnitBytes {
 /// The tapes of a role: they depend on the architecture and on how it runs, not on sizes of batches or shards.
 struct TrainTapes {
   std::shared_ptr<const Tape> train, log_probs;
+  std::shared_ptr<const Tape> reference = nullptr;  ///< of the forward pass inside of a preference loss
 };
 /// Which tapes a trainer needs: the key under which they can be kept.
 PassOptions train_pass(const Trainer&, EngineKind, const Architecture&, bool critic, std::int64_t kept_tokens,
@@ -54,12 +55,17 @@ PassOptions train_pass(const Trainer&, EngineKind, const Architecture&, bool cri
 PassOptions log_prob_pass(const Trainer&, EngineKind, const Architecture&, bool critic, std::int64_t kept_tokens,
                           bool internals = true);
 
+/// REQUIRES: the trainer's reference is not none.
+PassOptions reference_pass(const Trainer&, EngineKind, const Architecture&, bool internals = true);
+
 struct PassCounts {
   TokenCounts counts;
   std::int64_t chunks = 1;
 };
 /// Token counts of a pass from tokens of one data-parallel rank: divided by Ulysses, cut into chunks.
 PassCounts pass_counts(const Trainer&, std::int64_t tokens, LossHead head, const Architecture&);
+
+struct ReferencePlan;
 
 struct TrainPlan {
   const Tape* train = nullptr;  ///< null: this role only runs log-probs
@@ -75,9 +81,10 @@ struct TrainPlan {
   std::vector<bool> wrapped;  ///< the station is a unit of its own; otherwise its parameters belong to the root
   UnitBytes root;
   FlatUnits flat;
-  std::shared_ptr<const ZeroPlan> zero;  ///< DeepSpeed
-  Bytes resident = 0;                    ///< all parameters on this rank
-  std::int64_t frozen_copies = 0;        ///< of the adapters, in `resident`
+  std::shared_ptr<const ZeroPlan> zero;            ///< DeepSpeed
+  std::shared_ptr<const ReferencePlan> reference;  ///< of a preference loss; null: it makes no forward pass
+  Bytes resident = 0;                              ///< all parameters on this rank
+  std::int64_t frozen_copies = 0;                  ///< of the adapters, in `resident`
   bool states_by_tensor = false;  ///< the optimizer's states and temporaries are many small tensors: they are written one by one
   Bytes state_bytes_of = 0;       ///< with states_by_tensor: states of one byte of a trained parameter
   bool step_every = false;        ///< an optimizer step behind each micro-batch
@@ -110,6 +117,13 @@ struct TrainPlan {
   std::vector<int> last_leaf;    ///< of every wrapped station: its last parameter
   int root_last_leaf = -1;
   std::vector<DType> storage;  ///< of every leaf of the tape
+};
+
+/// The reference of a preference loss.
+struct ReferencePlan {
+  TrainPlan plan;  ///< trains nothing
+  std::shared_ptr<const Tape> tape;
+  bool apart = false;  ///< parameters of its own; false: the policy's, without its adapters
 };
 
 /// REQUIRES: tapes made from train_pass / log_prob_pass of the same trainer. `trains` false: no gradients, no optimizer.

@@ -1,0 +1,53 @@
+#include "job/head_rules.hpp"
+
+#include "layers/heads_trl.hpp"
+
+namespace oomplan {
+namespace {
+
+bool of_transformers(Kernels k) { return k == Kernels::hf_flash || k == Kernels::hf_sdpa || k == Kernels::hf_eager; }
+
+void check_batch(const Role& role, std::vector<Clash>& out) {
+  const Trainer& t = role.trainer;
+  const bool pairs = is_preference(t.head) || t.head == LossHead::reward_pairs;
+  if (t.framework != Framework::torch) out.push_back({"head", "a head of the framework", "TRL's trainers are PyTorch's alone"});
+  if (!of_transformers(t.kernels)) out.push_back({"kernels", "hf_flash, hf_sdpa or hf_eager", "TRL trains transformers' models"});
+  if (t.sequences_per_micro_batch == 0)
+    out.push_back(
+        {"sequences_per_micro_batch", "padded sequences", "TRL pads its batches: chosen and rejected ones count as two"});
+  else if (pairs && t.sequences_per_micro_batch % 2 != 0)
+    out.push_back({"sequences_per_micro_batch", "an even number", "a pair is two sequences, a chosen and a rejected one"});
+  if (t.layout.tensor > 1 || t.layout.context > 1)
+    out.push_back({"layout", "data parallelism alone", "not supported yet: this head on split sequences or vocabularies"});
+  if (t.tiled_mlp) out.push_back({"tiled_mlp", "false", "not supported yet: TiledMLP with this head"});
+  if (t.keep_outputs) out.push_back({"keep_outputs", "false", "the trainer keeps them as it does"});
+  if (pairs && t.logits_to_keep > 0) out.push_back({"logits_to_keep", "auto", "the trainer asks for all logits"});
+  if (role.engine == EngineKind::deepspeed)
+    out.push_back({"head", "another head", "not supported yet: TRL's losses under DeepSpeed"});
+}
+
+void check_reference(const Role& role, std::vector<Clash>& out) {
+  const Trainer& t = role.trainer;
+  const auto refuse = [&](std::string why) { out.push_back({"reference", "none", std::move(why)}); };
+  if (t.head != LossHead::trl_dpo)
+    return refuse(t.head == LossHead::trl_grpo ? "GRPO's reference has a pass of its own: a role ref"
+                                               : "this loss has no reference inside of its step");
+  if (t.reference == ReferencePass::adapters_off && t.lora.rank == 0)
+    refuse("without adapters the policy is no reference: lora.rank, or reference: model");
+  if (role.engine == EngineKind::fsdp1) refuse("not supported yet: a reference's pass under FSDP1");
+  if (t.cpu_offload_policy || t.offload_parameters) refuse("not supported yet: a reference beside parameters on the host");
+}
+
+}  // namespace
+
+std::vector<Clash> head_clashes(const Role& role) {
+  const Trainer& t = role.trainer;
+  std::vector<Clash> out;
+  if (takes_sequences(t.head) || t.head == LossHead::reward_pairs) check_batch(role, out);
+  if (t.reference != ReferencePass::none) check_reference(role, out);
+  if (t.head == LossHead::reward_pairs && t.lora.rank > 0)
+    out.push_back({"lora.rank", "none", "not supported yet: LoRA of a value model"});
+  return out;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,118 @@
+#include "layers/heads_trl.hpp"
+
+#include <algorithm>
+
+#include "layers/heads.hpp"
+#include "layers/ops.hpp"
+
+namespace oomplan {
+
+using namespace ops;
+using axis::B, axis::C, axis::K, axis::M;
+
+namespace {
+
+/// The loop unbinds its tensor, whose gradient is then a stack of the rows' gradients.
+std::vector<Tensor> unbound(Eager& g, const Tensor& x, const HeadChunks& chunks) {
+  return split(g, x, std::vector<Shape>(static_cast<std::size_t>(chunks.simulated), Shape{C, Dim(chunks.vocab)}));
+}
+
+/// 16 bits: log_softmax and gather of each sequence. Names of the loop outlive their turn.
+Tensor by_log_softmax(Eager& g, const Tensor& x, const HeadChunks& chunks) {
+  const Tensor index;  // a view of the input's tokens
+  const std::vector<Tensor> rows = unbound(g, x, chunks);
+  std::vector<Tensor> tokens;
+  Tensor log_probs;
+  for (int i = 0; i < chunks.simulated; ++i) {
+    chunks.scope(i);
+    Tensor next = log_softmax(g, rows[static_cast<std::size_t>(i)], "row.log_probs");
+    log_probs = std::move(next);
+    tokens.push_back(gather(g, log_probs, index, {C, 1}, "row.token"));
+  }
+  chunks.scope(-1);
+  return cat(g, std::move(tokens), {B, C}, "token_log_probs");
+}
+
+/// gather of the logits themselves: it saves its input for the shape of the gradient (tools/autograd/derivatives.yaml, 2.13), so
+/// that they stay until it has run, behind all rows.
+Tensor chosen_logits(Eager& g, const Tensor& x) {
+  const bool recorded = g.will_record({&x});
+  const Saved saved = recorded ? g.save(x) : Saved();
+  Tensor out = g.make("token_logits", {B, C}, x.dtype);
+  if (!recorded) return out;
+  g.record(out, "GatherBackward0", {&x}, [&g, saved](const Gradients&) {
+    const Tensor& self = saved.get();
+    return Gradients{g.make("gather_backward", self.shape, self.dtype, Category::logits)};
+  });
+  return out;
+}
+
+/// fp32: what is chosen minus logsumexp of each sequence.
+Tensor by_row_logsumexp(Eager& g, const Tensor& x, const HeadChunks& chunks) {
+  Tensor chosen = chosen_logits(g, x);
+  const std::vector<Tensor> rows = unbound(g, x, chunks);
+  std::vector<Tensor> parts;
+  for (int i = 0; i < chunks.simulated; ++i) {
+    chunks.scope(i);
+    parts.push_back(logsumexp(g, rows[static_cast<std::size_t>(i)], {C, 1}, "row.logsumexp"));
+  }
+  chunks.scope(-1);
+  Tensor totals = cat(g, std::move(parts), {B, C}, "logsumexp");
+  Tensor negative = neg(g, std::move(totals), "negative");
+  return add(g, std::move(chosen), std::move(negative), "token_log_probs");
+}
+
+Tensor selective_log_softmax(Eager& g, const Tensor& x, const HeadChunks& chunks) {
+  return x.dtype == DType::fp32 ? by_row_logsumexp(g, x, chunks) : by_log_softmax(g, x, chunks);
+}
+
+/// entropy_from_logits of logits that need no gradient: reshape copies the shifted ones of several sequences, then 128 rows at a
+/// time log-probs, probabilities and their product.
+void entropy_metric(Eager& g, const Tensor& x, bool copies, std::int64_t vocab) {
+  const Tensor flat = copies ? g.make("entropy.logits", x.shape, x.dtype, Category::logits) : Tensor();
+  const auto part = [&](const char* name) { return g.make(name, {M, Dim(vocab)}, x.dtype, Category::logits); };
+  const Tensor log_probs = part("entropy.log_probs"), probabilities = part("entropy.probabilities");
+  const Tensor product = part("entropy.product");
+}
+
+/// cross_entropy_loss of the chosen half in the format of the logits: a copy without each sequence's last token.
+Tensor chosen_likelihood(Eager& g, const Tensor& logits, std::int64_t vocab) {
+  const Shape half{M, C, Dim(vocab)};
+  Tensor chosen = slice(g, logits, {M, K, Dim(vocab)});
+  Tensor shifted = slice(g, chosen, half);
+  Tensor dense = copy(g, std::move(shifted), half, "chosen.logits");
+  Tensor labels = g.make("chosen.labels", {M, C}, DType::int64);
+  return cross_entropy(g, dense, labels);
+}
+
+}  // namespace
+
+bool is_preference(LossHead head) {
+  return head == LossHead::trl_dpo || head == LossHead::trl_simpo || head == LossHead::trl_orpo;
+}
+
+bool takes_sequences(LossHead head) { return is_preference(head) || head == LossHead::trl_grpo; }
+
+std::int64_t rows_together(LossHead head, std::int64_t sequences, std::int64_t rows) {
+  constexpr std::int64_t kEntropyRows = 128;
+  if (head == LossHead::trl_orpo) return std::max<std::int64_t>(1, sequences / 2);
+  return std::min(kEntropyRows, sequences * rows);
+}
+
+Tensor trl_objective(Eager& g, const Tensor& logits, LossHead head, const TrlStep& step, const HeadChunks& chunks) {
+  const Shape shape{B, C, Dim(chunks.vocab)};
+  Tensor likelihood = head == LossHead::trl_orpo ? chosen_likelihood(g, logits, chunks.vocab) : Tensor();
+  Tensor shifted = slice(g, logits, shape);
+  const bool tempered = head == LossHead::trl_grpo;  // `logits = logits / temperature`
+  if (tempered) shifted = scale(g, std::move(shifted), "logits_scaled", Category::logits);
+  Tensor tokens = selective_log_softmax(g, shifted, chunks);
+  if (step.metrics) entropy_metric(g, shifted, step.several_sequences && !tempered, chunks.vocab);
+  return likelihood ? add(g, std::move(tokens), std::move(likelihood), "objective") : std::move(tokens);
+}
+
+Tensor last_tokens(Eager& g, const Tensor& scores) {
+  const Tensor index = g.make("last_non_pad_token", {B}, DType::int64);
+  return index_rows(g, scores, index, {B, 1}, "rewards");
+}
+
+}  // namespace oomplan

@@ -1,0 +1,40 @@
+// The forward pass of a preference loss's reference, between the policy's forward and backward pass: of a second model that is
+// sharded as the policy is, or of the policy without its adapters (huggingface/trl trl/trainer/dpo_trainer.py
+// _compute_loss, 1.12).
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "training/engine.hpp"
+
+namespace oomplan {
+
+template <class R>
+class ReferenceRun {
+ public:
+  /// Nothing where the plan has no reference. REQUIRES: `r`, `plan` and `policy` outlive this.
+  ReferenceRun(R& r, const TrainPlan& plan, std::string_view role, TrainEngine<R>& policy) : policy_(policy) {
+    if (plan.reference == nullptr) return;
+    const ReferencePlan& own = *plan.reference;
+    const std::string name = role.empty() ? "reference" : std::string(role) + ".reference";
+    if (own.apart) engine_.emplace(r, own.plan, name);
+    player_.emplace(r, *own.tape, own.plan.log_prob_counts.counts, own.plan.log_prob_counts.chunks, name);
+  }
+  /// The second model's parameters.
+  void load() {
+    if (engine_) engine_->load();
+  }
+  void forward() {
+    if (!player_) return;
+    if (engine_) engine_->before_forward();
+    (engine_ ? *engine_ : policy_).forward(*player_, Index(0));
+  }
+
+ private:
+  TrainEngine<R>& policy_;
+  std::optional<TrainEngine<R>> engine_;
+  std::optional<Player<R>> player_;
+};
+
+}  // namespace oomplan
