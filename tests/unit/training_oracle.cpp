@@ -55,6 +55,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_states.jsonl", out);
     read_rows("executed_zero.jsonl", out);
     read_rows("executed_dora.jsonl", out);
+    read_rows("executed_knobs.jsonl", out);
     return out;
   }();
   return rows;

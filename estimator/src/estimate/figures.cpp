@@ -163,7 +163,8 @@ TrainingFigures training_figures(const TrainingCase& c) {
   }
   // whatever is offloaded between phases is back for the step
   Bytes level = plan.buffers + plan.buckets + out.parameters + out.states;
-  if (plan.keep_gradients && !c.forward_only) level += plan.gradients;
+  // views of DDP's buckets are there with these
+  if (plan.keep_gradients && !plan.bucket_views && !c.forward_only) level += plan.gradients;
   PeakRecorder r;
   TrainEngine<PeakRecorder> engine(r, plan, "");
   Player<PeakRecorder> player(r, tape, pass.counts, pass.chunks, "");

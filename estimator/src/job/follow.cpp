@@ -46,6 +46,7 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "autocast",
                                                    "recompute",
                                                    "reentrant",
+                                                   "recompute_every",
                                                    "optimizer",
                                                    "optimizer_form",
                                                    "amsgrad",
@@ -69,6 +70,8 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "gradient_sync_every_micro_batch",
                                                    "gradient_as_bucket_view",
                                                    "bucket_cap_mb",
+                                                   "static_graph",
+                                                   "find_unused_parameters",
                                                    "replicas",
                                                    "memory_efficient_load"};
   return knobs;
