@@ -105,6 +105,43 @@ def checkpoint_rows() -> Iterator[Row]:
             yield row | {"peaks": checkpointed(config, every, offload, reentrant, sequences)}
 
 
+FLAT = [
+    ({}, 2, False, False),
+    ({}, 3, False, True),
+    ({}, 2, True, False),
+    ({}, 1, True, False),
+    ({}, 1, True, True),
+    ({"strategy": "SHARD_GRAD_OP"}, 2, True, True),
+    ({"backward_prefetch": "post"}, 2, False, False),
+    ({"backward_prefetch": "none"}, 3, False, False),
+    ({"micro_batches": 3, "no_sync": True}, 2, False, False),
+]
+
+
+def flat_checkpoint_rows() -> Iterator[Row]:
+    """The same under FSDP1, whose units are gathered for a layer's recomputation as for its backward pass."""
+    name = "llama, 7 layers"
+    made = execute_fsdp1.make_model
+    for changes, every, offload, reentrant in FLAT:
+        case = execute_fsdp1.USUAL | changes
+
+        def with_checkpoints(
+            config: Row, case: Row, every: int = every, offload: bool = offload, reentrant: bool = reentrant
+        ) -> Any:
+            model = made(config, case)
+            model.module.activation_checkpointing_enable({"use_reentrant": reentrant}, every_n_layers=every, offload=offload)
+            return model
+
+        execute_fsdp1.make_model = with_checkpoints
+        words = f"every {every}" + ("/offload" if offload else "") + ("/reentrant" if reentrant else "")
+        job = execute_fsdp1.job_of(case | {"recompute": "reentrant" if reentrant else "nonreentrant"})
+        job["trainer"] |= {"recompute_every": every, "offload_checkpoints": offload}
+        said = "/".join(f"{key}={value}" for key, value in changes.items())
+        row = {"id": "/".join(filter(None, ["fsdp1", words, said])), "config": name, "job": job}
+        yield row | {"peaks": execute_fsdp1.execute(CONFIGS[name], case)}
+    execute_fsdp1.make_model = made
+
+
 # ---- optimizers on shards
 
 RANKS = 4
@@ -341,7 +378,7 @@ def main() -> None:
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
     by = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__} executed without a device"
     lines: list[Row] = [{"config": name, "fields": config} for name, config in CONFIGS.items()]
-    for rows in (checkpoint_rows(), optimizer_rows(), ddp_rows()):
+    for rows in (checkpoint_rows(), flat_checkpoint_rows(), optimizer_rows(), ddp_rows()):
         for row in rows:
             lines.append({**row, "source": by})
             print(json.dumps(lines[-1], separators=(",", ":")), flush=True)

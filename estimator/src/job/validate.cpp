@@ -304,7 +304,8 @@ class Validator {
 
   void not_its_own(const Role& role, std::string_view knob, std::string expected, std::string_view whose) {
     const std::string key = key_of(role, knob);
-    problem(key, get(job_, key), std::move(expected), std::string(whose));
+    const bool listed = find_knob(job_, key).knob != nullptr;  // a job made by hand may have it on any engine
+    problem(key, listed ? get(job_, key) : "a value", std::move(expected), std::string(whose));
   }
 
   /// What FSDP2 alone has, and what of FSDP1 is not described.
