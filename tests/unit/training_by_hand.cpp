@@ -292,4 +292,17 @@ TEST_CASE("by hand: a checkpoint on the host is a layer's input") {
   CHECK(r.span().host_net == 0);
 }
 
+TEST_CASE("by hand: on FSDP1's flat shards bitsandbytes has blocks of shards, and nothing is factored") {
+  TrainingCase c = tiny();
+  c.engine = EngineKind::fsdp1;
+  c.trainer.layout.data = 2;
+  const Bytes root = kRoot / 2, layer = kLayer / 2;  // 8004 and 248 numbers: the layers' are too few to be quantised
+  c.trainer.optimizer = OptimizerKind::adamw_8bit;
+  CHECK(training_figures(c).states == 2 * (root + 4 * 32 + 4 * 256) + layers * 2 * 4 * layer);
+  c.trainer.optimizer = OptimizerKind::adafactor;
+  CHECK(training_figures(c).states == 4 * (root + 1) + layers * 4 * (layer + 1));
+  c.trainer.optimizer = OptimizerKind::torch_adafactor;
+  CHECK(training_figures(c).states == 2 * root + 4 + layers * (2 * layer + 4));
+}
+
 }  // namespace
