@@ -55,12 +55,20 @@ def layout(row: Row) -> str:
     return f"d{data}" + (f"t{tensor}" if tensor > 1 else "")
 
 
+def every_nth(mode: str) -> int:
+    """selective_ac_option of a number: the last of so many layers is checkpointed."""
+    stated = re.fullmatch(r"selective,? (?:every )?(\d+)(?:nd|rd|th)?(?: layers?)?", mode)
+    return int(stated[1]) if stated else 1
+
+
 def recompute(row: Row) -> str:
     mode = said(row, "recompute")
     if mode.startswith(("none", "full")):
         return mode[:4]
     if mode == "selective per-op":
         return "selective"
+    if every_nth(mode) > 1:
+        return "full"
     raise CannotExpress("recomputation is not stated") if not mode else not_yet("selective recomputation of whole layers")
 
 
@@ -104,6 +112,7 @@ def titan_job(row: Row) -> Row:
         "kernels": "torchtitan",
         "precision": {"storage": "fp32", "compute": "bf16", "reduce": "fp32"},
         "recompute": recompute(row),
+        "recompute_every": every_nth(said(row, "recompute")),
         "optimizer": "adamw",
         "optimizer_form": "fused" if date >= FUSED_ADAMW else "foreach",
         "head": head(row),

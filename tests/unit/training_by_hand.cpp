@@ -5,10 +5,13 @@
 #include <doctest/doctest.h>
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "estimate/figures.hpp"
 #include "layers/tape.hpp"
 #include "training/ddp_buckets.hpp"
+#include "training/engine.hpp"
 #include "training/plan.hpp"
 
 namespace {
@@ -250,6 +253,56 @@ TEST_CASE("by hand: buckets are filled in the order in which gradients come, the
   CHECK(buckets(1) == std::vector<Bytes>{table, between + table});
   CHECK(buckets(2) == std::vector<Bytes>{table, between + table});
   CHECK(buckets(3) == std::vector<Bytes>{table + between + table});
+}
+
+TEST_CASE("by hand: buckets that are never cut anew follow the order of the parameters, the last ones first") {
+  TrainingCase c = tiny();
+  c.engine = EngineKind::ddp;
+  Architecture wide = *c.architecture;
+  wide.vocab = kLargeVocabulary;
+  c.architecture = std::make_shared<const Architecture>(wide);
+  const auto plan = [&](bool finds, bool fixed) {
+    c.trainer.find_unused_parameters = finds;
+    c.trainer.static_graph = fixed;
+    TrainTapes tapes;
+    tapes.train = make_tape(*c.architecture, train_pass(c.trainer, c.engine, *c.architecture, false, T, false));
+    const TrainPlan p = make_plan(*c.architecture, c.trainer, c.engine, false, true, tapes, 1);
+    return std::pair(p.rebuilds_buckets, constructed_buckets(p));
+  };
+  const Bytes table = 2 * kLargeVocabulary * h, between = 2 * (layers * kLayer + h);
+  CHECK(plan(true, false) == std::pair(false, std::vector<Bytes>{between + table, table}));
+  CHECK(plan(false, false).first);
+  CHECK(plan(true, true).first);
+}
+
+TEST_CASE("by hand: a checkpoint on the host is a layer's input") {
+  TrainingCase c = tiny();
+  c.trainer.recompute = Recompute::full;
+  c.trainer.offload_checkpoints = true;
+  TrainTapes tapes;
+  tapes.train = make_tape(*c.architecture, train_pass(c.trainer, c.engine, *c.architecture, false, T, false));
+  const TrainPlan p = make_plan(*c.architecture, c.trainer, c.engine, false, true, tapes, 1);
+  CHECK(p.host_checkpoint == 2 * T * h);
+  PeakRecorder r;
+  TrainEngine<PeakRecorder> engine(r, p, "");
+  Player<PeakRecorder> player(r, *p.train, p.train_counts.counts, p.train_counts.chunks, "");
+  engine.forward(player, Index(0));
+  CHECK(r.span().host_net == layers * 2 * T * h);
+  engine.backward(player, Index(0), true, true);
+  CHECK(r.span().host_net == 0);
+}
+
+TEST_CASE("by hand: on FSDP1's flat shards bitsandbytes has blocks of shards, and nothing is factored") {
+  TrainingCase c = tiny();
+  c.engine = EngineKind::fsdp1;
+  c.trainer.layout.data = 2;
+  const Bytes root = kRoot / 2, layer = kLayer / 2;  // 8004 and 248 numbers: the layers' are too few to be quantised
+  c.trainer.optimizer = OptimizerKind::adamw_8bit;
+  CHECK(training_figures(c).states == 2 * (root + 4 * 32 + 4 * 256) + layers * 2 * 4 * layer);
+  c.trainer.optimizer = OptimizerKind::adafactor;
+  CHECK(training_figures(c).states == 4 * (root + 1) + layers * 4 * (layer + 1));
+  c.trainer.optimizer = OptimizerKind::torch_adafactor;
+  CHECK(training_figures(c).states == 2 * root + 4 + layers * (2 * layer + 4));
 }
 
 }  // namespace

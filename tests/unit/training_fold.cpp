@@ -264,6 +264,34 @@ TEST_CASE("training: fold equals trace for every way of DDP to hold gradients") 
   MESSAGE(programs << " programs");
 }
 
+TEST_CASE("training: fold equals trace for checkpoints of every n-th layer, on the device and on the host") {
+  int programs = 0;
+  for (const auto& architecture : {dense(false), dense(true), experts()})
+    for (const auto engine : {EngineKind::single, EngineKind::ddp, EngineKind::fsdp1, EngineKind::fsdp2})
+      for (const std::int64_t every : {1, 2, 3, 9})
+        for (const bool host : {false, true})
+          for (const bool reentrant : {false, true}) {
+            Setting s = usual();
+            s.architecture = architecture;
+            s.engine = engine;
+            s.trainer.storage = s.trainer.compute = s.trainer.reduce = DType::bf16;
+            s.trainer.recompute = Recompute::full;
+            s.trainer.recompute_every = every;
+            s.trainer.offload_checkpoints = host;
+            s.trainer.reentrant = reentrant;
+            s.trainer.find_unused_parameters = reentrant;
+            s.micro_batches = 2;
+            CAPTURE(architecture->name);
+            CAPTURE(static_cast<int>(engine));
+            CAPTURE(every);
+            CAPTURE(host);
+            CAPTURE(reentrant);
+            check(s);
+            ++programs;
+          }
+  MESSAGE(programs << " programs");
+}
+
 TEST_CASE("training: fold equals trace for every way of FSDP1 to gather, to keep and to reduce") {
   int programs = 0;
   for (const auto& architecture : {dense(false), dense(true), experts()})

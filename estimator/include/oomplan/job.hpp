@@ -233,7 +233,8 @@ struct Trainer {
   DType reduce = DType::fp32;  ///< of the gradient reduction
   bool autocast = false;       ///< torch.autocast around the forward pass
   Recompute recompute = Recompute::full;
-  bool reentrant = false;  ///< of the checkpoint
+  bool reentrant = false;            ///< of the checkpoint
+  std::int64_t recompute_every = 1;  ///< one layer of so many is checkpointed, the others keep what they save
   OptimizerKind optimizer = OptimizerKind::adamw;
   OptimizerForm optimizer_form = OptimizerForm::foreach;
   bool amsgrad = false;  ///< Adam and AdamW: the largest second moment so far is a third state
@@ -253,6 +254,8 @@ struct Trainer {
   bool keep_gradients = false;                  ///< zero_grad(set_to_none=False): gradients stay from step to step
   bool gradient_as_bucket_view = false;         ///< DDP: gradients lie in the buckets
   std::int64_t bucket_cap_mb = 0;               ///< DDP: MiB of a bucket; 0: 25, the first one 1
+  bool static_graph = false;                    ///< DDP
+  bool find_unused_parameters = false;          ///< DDP: buckets stay as the constructor cut them
   bool offload_parameters = false;              ///< to the host between phases
   bool offload_optimizer = false;
   bool cpu_offload_policy = false;  ///< FSDP2's CPUOffloadPolicy, FSDP1's CPUOffload: parameters, states and step are the host's
@@ -271,7 +274,7 @@ struct Trainer {
   RmsNorm rms_norm = RmsNorm::fused;                ///< of torchtitan's models
   bool repeat_kv = false;                           ///< torchtitan: keys and values are copied to all heads before attention
   Zero zero;                                        ///< engine deepspeed
-  bool offload_checkpoints = false;    ///< ArcticTraining: inputs of checkpointed layers lie on the host until backward
+  bool offload_checkpoints = false;                 ///< inputs of checkpointed layers lie on the host until backward
   bool tiled_mlp = false;              ///< DeepSpeed's TiledMLP: feed-forward blocks run over about `hidden` tokens at a time
   bool memory_efficient_load = false;  ///< AReaL: rank 0 loads on the host and sends, instead of every GPU the whole model
   Megatron megatron;                   ///< engine megatron

@@ -167,7 +167,8 @@ TrainingFigures training_figures(const TrainingCase& c) {
   if (plan.reference != nullptr && plan.reference->apart && !plan.cpu_offload) out.parameters += plan.reference->plan.resident;
   Bytes level = plan.buffers + plan.buckets + out.parameters + out.states;
   if (plan.reference != nullptr && plan.reference->apart) level += plan.reference->plan.buffers;
-  if (plan.keep_gradients && !c.forward_only) level += plan.gradients;
+  // views of DDP's buckets are there with these
+  if (plan.keep_gradients && !plan.bucket_views && !c.forward_only) level += plan.gradients;
   PeakRecorder r;
   TrainEngine<PeakRecorder> engine(r, plan, "");
   Player<PeakRecorder> player(r, tape, pass.counts, pass.chunks, "");

@@ -47,6 +47,7 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "autocast",
                                                    "recompute",
                                                    "reentrant",
+                                                   "recompute_every",
                                                    "optimizer",
                                                    "optimizer_form",
                                                    "amsgrad",
@@ -70,6 +71,8 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "gradient_sync_every_micro_batch",
                                                    "gradient_as_bucket_view",
                                                    "bucket_cap_mb",
+                                                   "static_graph",
+                                                   "find_unused_parameters",
                                                    "replicas",
                                                    "memory_efficient_load"};
   return knobs;

@@ -186,8 +186,11 @@ std::vector<Knob> role_rows() {
 namespace {
 
 /// Settings that one training engine alone has, by how their keys begin.
-constexpr std::pair<std::string_view, EngineKind> kOfOneEngine[] = {
-    {"zero.", EngineKind::deepspeed}, {"bucket_cap_mb", EngineKind::ddp}, {"gradient_as_bucket_view", EngineKind::ddp}};
+constexpr std::pair<std::string_view, EngineKind> kOfOneEngine[] = {{"zero.", EngineKind::deepspeed},
+                                                                    {"bucket_cap_mb", EngineKind::ddp},
+                                                                    {"gradient_as_bucket_view", EngineKind::ddp},
+                                                                    {"static_graph", EngineKind::ddp},
+                                                                    {"find_unused_parameters", EngineKind::ddp}};
 
 std::vector<Knob> all_rows() {
   std::vector<Knob> out;

@@ -2,6 +2,7 @@
 #include "job/knobs.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -21,10 +22,22 @@ const Knob* row_of(std::string_view key, const Role* role) {
   return nullptr;
 }
 
+/// Settings of FSDP that mean nothing to DDP, whose ranks hold all parameters, and to DeepSpeed, which splits them in its own
+/// way.
+constexpr std::array<std::string_view, 10> kOfShards{
+    "reshard_after_forward", "root_reshard",   "reshard_ranks", "forward_prefetch", "backward_prefetch",
+    "use_orig_params",       "wrap_embedding", "wrap_head",     "wrap_norm",        "reshard_last"};
+bool means_nothing(std::string_view key, EngineKind engine) {
+  const bool whole = engine == EngineKind::ddp || engine == EngineKind::deepspeed;
+  return whole && std::find(kOfShards.begin(), kOfShards.end(), key) != kOfShards.end();
+}
+
 /// A knob that roles have, only not this one: say whose it is.
 std::string whose(std::string_view key, const Role& role) {
   for (const auto& knob : knobs()) {
     if (knob.key != key) continue;
+    if (means_nothing(key, role.engine))
+      return fmt::format("'{}' is a setting of FSDP; {} runs {}", key, role.name, spelling(role.engine));
     if (knob.engine)
       return fmt::format("'{}' is a setting of {}; {} runs {}", key, spelling(*knob.engine), role.name, spelling(role.engine));
     if (knob.of == KnobOf::job) return fmt::format("'{}' is a setting of the whole job: write it without a role", key);
@@ -60,7 +73,7 @@ KnobAt unknown(std::string_view key, const Role* role) {
 }  // namespace
 
 bool applies(const Knob& knob, const Role& role) {
-  if (knob.engine && *knob.engine != role.engine) return false;
+  if ((knob.engine && *knob.engine != role.engine) || means_nothing(knob.key, role.engine)) return false;
   switch (knob.of) {
     case KnobOf::job:
       return false;

@@ -159,6 +159,10 @@ std::vector<Knob> trainer_rows() {
                    "keeps only the input of each layer; the backward pass computes the layer again (about a third more compute)"),
              spellings<Recompute>()),
       row("reentrant", of, flag, knob::flag<&Trainer::reentrant>(), speed, "the checkpoint's use_reentrant"),
+      within(row("recompute_every", of, count, knob::count<&Trainer::recompute_every>(), speed,
+                 "recompute full: one layer of so many is checkpointed; transformers takes the first of them (every_n_layers), "
+                 "torchtitan the last (selective_ac_option)"),
+             {1, kLayerLimit.most}, "layers"),
       one_of(row("kernels", of, choice, knob::choice<&Trainer::kernels>(), speed,
                  "implementation of the operators; litgpt: LitGPT from 0.4.6 on, litgpt_0_4_5: up to then; torchtune_packed: "
                  "with packed samples"),
@@ -281,6 +285,9 @@ std::vector<Knob> trainer_rows() {
                          "DDP: MiB of gradients that are reduced at once; auto: 25, the first time 1"),
                      kBucketLimit, "MiB"),
               "auto"),
+      row("static_graph", learner, flag, knob::flag<&Trainer::static_graph>(), free, "DDP: the graph is the same in every step"),
+      row("find_unused_parameters", learner, flag, knob::flag<&Trainer::find_unused_parameters>(), speed,
+          "DDP: looks for parameters without a gradient; buckets are not cut anew in the order of the gradients"),
       within(
           row("replicas", of, count, knob::count<&Trainer::replicas>(), speed,
               "HSDP: shard groups that each hold all parameters; 1: the parameters are split over all ranks; FSDP1: as many as "
@@ -326,10 +333,11 @@ std::vector<Knob> trainer_rows() {
       saves(row("zero.offload_parameters", of, flag, knob::flag<&Zero::offload_parameters>(), speed,
                 "stage 3: offload_param to the CPU, shards come when they are gathered"),
             "shards of parameters lie on the host; every gather crosses the bus"),
-      saves(
-          row("offload_checkpoints", learner, flag, knob::flag<&Trainer::offload_checkpoints>(), speed,
-              "ArcticTraining's activation_checkpoint_cpu_offload: inputs of checkpointed layers lie on the host until backward"),
-          "inputs of layers lie on the host until the backward pass; two copies across the bus"),
+      saves(row("offload_checkpoints", learner, flag, knob::flag<&Trainer::offload_checkpoints>(), speed,
+                "inputs of checkpointed layers lie on the host until backward: transformers' offload in pinned memory, "
+                "ArcticTraining's "
+                "activation_checkpoint_cpu_offload"),
+            "inputs of layers lie on the host until the backward pass; two copies across the bus"),
       saves(row("tiled_mlp", of, flag, knob::flag<&Trainer::tiled_mlp>(), speed,
                 "DeepSpeed's TiledMLP as ArcticTraining calls it: feed-forward blocks run over about `hidden` tokens at a time, "
                 "and "

@@ -8,7 +8,7 @@ namespace {
 struct KeyRow {
   std::string_view key, what;
 };
-constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights"},
+constexpr std::array<KeyRow, 14> kKeys{{{"quantize", "quantised training weights"},
                                         {"quantization", "quantised training weights"},
                                         {"speculative", "speculative decoding"},
                                         {"draft", "speculative decoding"},
@@ -18,7 +18,15 @@ constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights
                                         {"teacher", "distillation with a teacher"},
                                         {"tree_training", "tree training"},
                                         {"keep_low_precision_grads", "FSDP1's keep_low_precision_grads"},
+                                        {"enable_activation_offload", "verl's offload of activations"},
+                                        {"activation_offload", "offload of activations other than offload_checkpoints"},
+                                        {"activation_offloading",
+                                         "offload of activations by TRL and torchtune: TRL leaves on the GPU what lies at an "
+                                         "address that was used before"},
+                                        {"save_on_cpu", "offload of everything that backward needs"},
                                         {"vision", "training of a vision tower"}}};
+
+constexpr std::string_view kGalore = "GaLore, whose singular value decompositions take a workspace that cuSOLVER alone knows";
 
 struct ValueRow {
   std::string_view key, value, what;
@@ -41,7 +49,11 @@ constexpr std::array<ValueRow, 24> kValues{{{"engine", "megatron", "Megatron"},
                                             {"head", "liger_fused_grpo", "Liger's GRPO loss in a job (torch.compile)"},
                                             {"optimizer", "adam_bf16", "AnyPrecisionAdamW"},
                                             {"optimizer", "lion", "Lion outside of bitsandbytes"},
-                                            {"optimizer", "galore", "GaLore"},
+                                            {"optimizer", "galore", kGalore},
+                                            {"optimizer", "galore_adamw", kGalore},
+                                            {"optimizer", "galore_adamw_8bit", kGalore},
+                                            {"optimizer", "galore_adafactor", kGalore},
+                                            {"optimizer", "apollo_adamw", "APOLLO"},
                                             {"offload", "gradients", "offload of gradients alone"},
                                             {"offload", "activations", "offload of activations"},
                                             {"sync.by", "awex", "the weight update by awex"},

@@ -20,6 +20,8 @@
 #include "job/validate_base.hpp"
 #include "job/validate_foak.hpp"
 #include "job/validate_megatron.hpp"
+#include "job/validate_optimizer.hpp"
+#include "job/validate_recompute.hpp"
 #include "job/validate_zero.hpp"
 #include "layout/letters.hpp"
 #include "layout/rules.hpp"
@@ -271,7 +273,9 @@ class Validator {
     for (auto& clash : litgpt_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     for (auto& clash : torchtune_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     for (auto& clash : head_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
-    check_optimizer(role);
+    for (const KnobProblem& p : optimizer_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    for (const KnobProblem& p : recompute_problems(t, role.engine))
+      if (!follows_actor(role, p.knob)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
     if (t.framework == Framework::agilerl) check_agilerl(role);
     if (t.head == LossHead::agilerl_fused && t.lora.rank == 0)
@@ -306,7 +310,8 @@ class Validator {
 
   void not_its_own(const Role& role, std::string_view knob, std::string expected, std::string_view whose) {
     const std::string key = key_of(role, knob);
-    problem(key, get(job_, key), std::move(expected), std::string(whose));
+    const bool listed = find_knob(job_, key).knob != nullptr;  // a job made by hand may have it on any engine
+    problem(key, listed ? get(job_, key) : "a value", std::move(expected), std::string(whose));
   }
 
   /// What FSDP2 alone has, and what of FSDP1 is not described.
@@ -342,23 +347,6 @@ class Validator {
     if (t.lora.dropout > 0)
       problem(key_of(role, "lora.dropout"), fmt::format("{}", t.lora.dropout), "0",
               "not supported yet: dropout of AgileRL's adapters");
-  }
-
-  /// Optimizers that look at a parameter's shape, and bitsandbytes' kernels, have not been run on shards (DTensor).
-  void check_optimizer(const Role& role) {
-    const Trainer& t = role.trainer;
-    const bool by_element = element_by_element(t.optimizer);
-    const bool sharded = role.engine == EngineKind::fsdp2 || role.engine == EngineKind::fsdp1;
-    if (sharded && !by_element)
-      problem(key_of(role, "optimizer"), fmt::format("'{}'", spelling(t.optimizer)), "adamw, adam, sgd or sgd_momentum",
-              "not supported yet: this optimizer on sharded parameters");
-    const bool accumulates = role.engine == EngineKind::single || role.engine == EngineKind::ddp ||
-                             (role.engine == EngineKind::fsdp2 && t.gradient_sync_every_micro_batch && !t.cpu_offload_policy);
-    if (t.keep_gradients && (!accumulates || t.framework == Framework::agilerl || t.step_every_micro_batch))
-      problem(key_of(role, "keep_gradients"), "true", "false",
-              "not supported yet: gradients that stay, beyond one device, DDP and FSDP2 that reduces in every micro-batch");
-    if (!by_element && t.offload_optimizer)
-      problem(key_of(role, "offload"), "[optimizer]", "[]", "not supported yet: the offload of this optimizer's states");
   }
 
   void check_liger(const Role& role) {

@@ -15,7 +15,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 32> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 36> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
@@ -28,6 +28,10 @@ constexpr std::array<std::string_view, 32> kForeign{"reshard_after_forward",
                                                     "gradient_sync_every_micro_batch",
                                                     "step_every_micro_batch",
                                                     "gradient_as_bucket_view",
+                                                    "recompute_every",
+                                                    "offload_checkpoints",
+                                                    "tiled_mlp",
+                                                    "keep_gradients",
                                                     "bucket_cap_mb",
                                                     "replicas",
                                                     "memory_efficient_load",

@@ -32,8 +32,6 @@ class Objections {
   void of_others() {
     constexpr auto kWhy = "it is DeepSpeed's";
     if (t_.zero != Zero{}) object("engine", "deepspeed", "the settings under zero are DeepSpeed's");
-    if (t_.offload_checkpoints)
-      object("offload_checkpoints", "false", "not supported yet: offload of activations outside of DeepSpeed");
     if (t_.tiled_mlp) object("tiled_mlp", "false", kWhy);
   }
   void of_deepspeed() {

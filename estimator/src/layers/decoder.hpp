@@ -45,7 +45,7 @@ struct KernelOptions {
   std::int64_t ulysses = 1;                                ///< ranks that share one sequence
   bool ulysses_deepspeed = false;                          ///< DeepSpeed's exchange of them
   bool tiled_mlp = false;                                  ///< a feed-forward block runs tile by tile of tokens
-  bool offload_checkpoints = false;                        ///< a reentrant checkpoint's input lies on the host until backward
+  bool offload_checkpoints = false;                        ///< a checkpoint's input lies on the host until backward
   std::int64_t tensor = 1;                                 ///< ranks that split every layer and, between its halves, the tokens
   RmsNorm rms_norm = RmsNorm::fused;                       ///< torchtitan, as in Trainer
   bool repeat_kv = false;                                  ///< the same

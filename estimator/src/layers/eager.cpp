@@ -77,7 +77,10 @@ const Tensor& Saved::get() const {
     f.refill_at = 0;
     f.products = f.next_result = 0;
     try {
-      Tensor again = f.body(f.input);
+      Tensor input = f.offloaded ? e.make("input_from_host", f.input.shape, f.input.dtype) : f.input;
+      input.grad_fn = f.input.grad_fn;
+      input.output = f.input.output;
+      Tensor again = f.body(input);
     } catch (const Eager::StopRecompute&) {
       // the last saved variable is there: what follows is not needed
     }
@@ -130,8 +133,16 @@ Tensor Eager::checkpoint(const Tensor& x, const Function& body, bool selective) 
   if (!grad_enabled) return body(x);
   auto frame = std::make_shared<Saved::Frame>();
   frame->eager = this;
-  frame->input = x;
-  if (x.storage() >= 0) storages[static_cast<std::size_t>(x.storage())].saved = true;
+  frame->offloaded = offload_checkpoints;
+  if (offload_checkpoints) {
+    frame->input.shape = x.shape;
+    frame->input.dtype = x.dtype;
+    frame->input.grad_fn = x.grad_fn;
+    frame->input.output = x.output;
+  } else {
+    frame->input = x;
+    if (x.storage() >= 0) storages[static_cast<std::size_t>(x.storage())].saved = true;
+  }
   frame->body = body;
   frame->autocast = autocast;
   frame->scope = scope;

@@ -172,7 +172,7 @@ class Eager {
   PackedOptions packed;               ///< how the base's linear layers are stored
   bool distributed = false;           ///< what is recorded now works on DTensors
   bool keeps_checkpoints = false;     ///< reentrant ones' detached inputs and those gradients stay until they are let go
-  bool offload_checkpoints = false;   ///< a reentrant checkpoint keeps its input on the host
+  bool offload_checkpoints = false;   ///< checkpoints keep their input on the host
   TiledGradients* tiles = nullptr;    ///< the block that runs tile by tile just now
   std::int64_t resident_threads = 0;  ///< of the GPU, where the buffer of a sum over rows counts; 0: it does not
   int scope = 0;                      ///< where we are: events and nodes belong to it
@@ -247,7 +247,7 @@ class Eager {
 /// The frame of one non-reentrant checkpoint.
 struct Saved::Frame {
   Eager* eager = nullptr;
-  Tensor input;
+  Tensor input;  ///< without storage when it lies on the host
   Eager::Function body;
   std::size_t packed = 0;  ///< variables saved by the original forward
   std::vector<Tensor> refilled;
@@ -257,7 +257,7 @@ struct Saved::Frame {
   bool distributed = false;
   int scope = 0;
   std::string prefix;
-  bool selective = false;
+  bool selective = false, offloaded = false;
   std::size_t products = 0;                  ///< matrix products of the body so far
   std::vector<std::vector<Tensor>> results;  ///< that are kept, in order
   std::size_t next_result = 0;

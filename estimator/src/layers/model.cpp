@@ -6,6 +6,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "layers/bloom.hpp"
+#include "layers/every_nth.hpp"
 #include "layers/foak.hpp"
 #include "layers/heads_trl.hpp"
 #include "layers/heads_verl.hpp"
@@ -26,7 +27,8 @@ class Runner {
  public:
   Runner(Eager& g, const Architecture& a, const PassOptions& o)
       : g_(g),
-        a_(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a) : part_of(a, o.kernels.tensor)),
+        spaced_(spaced_runs(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a) : part_of(a, o.kernels.tensor),
+                            o.recompute_every, o.kernels.kernels == Kernels::torchtitan)),
         o_(o),
         code_(family_code(a.family)),
         kernels_(o.kernels),
@@ -94,6 +96,7 @@ class Runner {
       s.place = StationPlace::layers;
       s.run = static_cast<int>(r);
       s.count = a_.runs[r].count;
+      s.checkpointed = o_.training && o_.recompute == Recompute::full && spaced_.checkpointed[r];
       s.simulated = static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, s.count));
       out_.stations.push_back(s);
     }
@@ -246,7 +249,7 @@ class Runner {
       if (is_torchtune(kernels_.kernels)) return run_torchtune_layer(g_, a_, layer, leaves, kernels_, in);
       return run_layer(g_, a_, layer, leaves, kernels_, given, in);
     };
-    if (!o_.training || o_.recompute == Recompute::none) return body(x);
+    if (!o_.training || o_.recompute == Recompute::none || !spaced_.checkpointed[r]) return body(x);
     if (o_.recompute == Recompute::selective) return g_.checkpoint_selective(x, body);
     if (!o_.reentrant) return g_.checkpoint(x, body);
     arguments_ = {given, positions_};
@@ -469,7 +472,8 @@ class Runner {
   static bool keeps_logits(LossHead h) { return h == LossHead::areal_compiled || h == LossHead::areal_eager; }
 
   Eager& g_;
-  const Architecture a_;  ///< as this rank holds it
+  const SpacedRuns spaced_;
+  const Architecture& a_ = spaced_.architecture;  ///< as this rank holds it
   const PassOptions& o_;
   const FamilyCode& code_;
   KernelOptions kernels_;    ///< of o_, and whether dropout acts
@@ -507,6 +511,8 @@ std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
   if (is_torchtune(o.kernels.kernels) != is_torchtune(o.head) ||
       (is_torchtune(o.head) && (o.critic || o.slice_hidden || o.keep_outputs)))
     return "torchtune's models and its losses without each other are not supported yet";
+  if (o.recompute_every > 1 && o.recompute == Recompute::full && is_litgpt(o.kernels.kernels))
+    return "LitGPT checkpoints every block";
   if (o.recompute == Recompute::selective && (!titan || o.reentrant))
     return "selective recomputation of models other than torchtitan's is not supported yet";
   if (o.kernels.tensor == 1) return {};

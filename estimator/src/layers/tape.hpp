@@ -82,6 +82,7 @@ struct Station {
   int run = -1;            ///< layers: index into Architecture::runs
   std::int64_t count = 1;  ///< units; chunks: 0, the plan knows
   int simulated = 1;
+  bool checkpointed = false;  ///< layers that are computed again in backward
   Segment forward[3], backward[3];
   const Segment& segment(bool back, Unit u) const { return back ? backward[static_cast<int>(u)] : forward[static_cast<int>(u)]; }
 };
@@ -125,6 +126,7 @@ struct PassOptions {
   bool training = true;  ///< false: forward only, under no_grad
   Recompute recompute = Recompute::full;
   bool reentrant = false;
+  std::int64_t recompute_every = 1;  ///< as in Trainer
   LossHead head = LossHead::hf_loss;
   bool keep_outputs = false;
   bool slice_hidden = false;  ///< logits_to_keep: only the last tokens reach the head

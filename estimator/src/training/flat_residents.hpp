@@ -25,6 +25,7 @@ class FlatResidents : public FlatLoad<R> {
     optimizer_ = site("optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
     host_parameters_ = host_site("parameters on the host", plan.resident);
     host_optimizer_ = host_site("optimizer states on the host", plan.optimizer);
+    managed_ = host_site("optimizer states in unified memory", plan.optimizer_managed);
     host_gradients_ = host_site("gradients on the host", plan.cpu_offload ? plan.gradients : 0);
     buffers_ = site("buffers", plan.buffers, Category::buffers, Holder::resident);
     transient_ = site("optimizer.temporaries", plan.step_transient, Category::temporaries, Holder::local);
@@ -54,7 +55,10 @@ class FlatResidents : public FlatLoad<R> {
     place_parameters();
     r_.free(host_parameters_);
   }
-  void make_states() { r_.alloc(plan_.cpu_offload ? host_optimizer_ : optimizer_); }
+  void make_states() {
+    r_.alloc(plan_.cpu_offload ? host_optimizer_ : optimizer_);
+    if (plan_.optimizer_managed > 0) r_.alloc(managed_);
+  }
   void offload_states() {
     r_.alloc(host_optimizer_);
     r_.free(optimizer_);
@@ -118,7 +122,7 @@ class FlatResidents : public FlatLoad<R> {
       act(parameters_, Index(0));
   }
 
-  SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_, host_gradients_;
+  SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_, host_gradients_, managed_;
   bool left_ = false;  ///< flat gradients of the step before are still there
 };
 

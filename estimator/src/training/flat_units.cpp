@@ -109,6 +109,7 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     if (lora) return;
     const std::int64_t times = u == stations ? 1 : tape.stations[u].count;
     out.shards += times * (t.use_orig_params ? flat.begun() : 1);
+    out.tensors.push_back({{flat.shard()}, flat.shard(), flat.storage(), times});
     for (std::int64_t i = 0; i < std::min<std::int64_t>(times, 2); ++i) loop.step(bytes_of(flat.shard(), flat.storage()));
   };
   finish(stations);  // the root's is the first that parameters() gives
@@ -131,6 +132,7 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     unit.adapter_fresh += bytes_of(flat.elements(), compute);
     unit.adapter_unsharded += across > 1 ? bytes_of(flat.shard() * across, compute) : 0;
     out.shards += tape.stations[leaf.station].count;
+    out.tensors.push_back({{flat.shard()}, flat.shard(), storage[i], tape.stations[leaf.station].count});
     loop.step(shard);
   }
   out.loop = loop.most;

@@ -9,6 +9,7 @@
 #include <oomplan/job.hpp>
 
 #include "layers/tape.hpp"
+#include "training/optimizers.hpp"
 
 namespace oomplan {
 
@@ -35,8 +36,9 @@ struct FlatUnits {
   std::vector<FlatBytes> units;  ///< one entry per station; wrapped stations only
   std::vector<Bytes> originals;  ///< of every leaf of the tape, whole and as stored; 0: an adapter, or not a parameter
   FlatBytes root;
-  std::int64_t shards = 0;  ///< trained tensors that the optimizer sees on rank 0
-  Bytes loop = 0;           ///< what an optimizer that goes from tensor to tensor holds at most
+  std::int64_t shards = 0;             ///< trained tensors that the optimizer sees on rank 0
+  Bytes loop = 0;                      ///< what an optimizer that goes from tensor to tensor holds at most
+  std::vector<TrainedTensor> tensors;  ///< as the optimizer sees them without use_orig_params: one axis each
 };
 
 /// `wrapped`: of every station, whether it is a unit of its own. `storage`: of every leaf.

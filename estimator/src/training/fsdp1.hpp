@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "training/flat_residents.hpp"
+#include "training/host_checkpoints.hpp"
 
 namespace oomplan {
 
@@ -25,7 +26,8 @@ class Fsdp1 : public FlatResidents<R> {
 
  public:
   /// `role` stands before the names of sites.
-  Fsdp1(R& r, const TrainPlan& plan, std::string_view role) : Base(r, plan, role), micro_(Index(0)) {}
+  Fsdp1(R& r, const TrainPlan& plan, std::string_view role)
+      : Base(r, plan, role), micro_(Index(0)), checkpoints_(r, plan, role) {}
 
   /// Forward pass of one micro-batch; `player` plays the tape of the pass.
   void forward(Player<R>& player, Index micro) {
@@ -117,6 +119,7 @@ class Fsdp1 : public FlatResidents<R> {
     if (hooked && !plan_.forward_prefetch) gather(sites(s), at);
     if (hooked && plan_.forward_prefetch) gather_next(player.tape(), s, u, at);
     player.play(s, false, u, at, micro_);
+    checkpoints_.keep(player.tape(), s, at);
     if (!hooked) return;
     if (returned_after_forward())
       r_.free(sites(s).unsharded, at);
@@ -172,6 +175,7 @@ class Fsdp1 : public FlatResidents<R> {
     if (prefetches(BackwardPrefetch::pre)) gather_target(tape, tape.stations.size(), Unit::first, Index(0));
   }
   void backward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
+    checkpoints_.drop(player.tape(), s, at);
     if (!plan_.wrapped[s]) return player.play(s, true, u, at, micro_);
     const Tape& tape = player.tape();
     if (returned_after_forward() && !gathered_by_another(tape, s, u)) gather(sites(s), at);
@@ -296,6 +300,7 @@ class Fsdp1 : public FlatResidents<R> {
   }
 
   Index micro_;
+  HostCheckpoints<R> checkpoints_;
   Waiting waiting_;  ///< under forward_prefetch: the unit before, in backward order
   bool first_ = true, last_ = true;
   bool root_held_ = false, layers_held_ = false;  ///< gathered by an earlier pass

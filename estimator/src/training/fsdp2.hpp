@@ -15,6 +15,7 @@
 
 #include "training/ddp_buckets.hpp"
 #include "training/engine_sites.hpp"
+#include "training/host_checkpoints.hpp"
 #include "training/plan.hpp"
 #include "training/player.hpp"
 
@@ -27,7 +28,7 @@ class Fsdp2 : EngineSites<R> {
  public:
   /// `role` stands before the names of sites.
   Fsdp2(R& r, const TrainPlan& plan, std::string_view role)
-      : EngineSites<R>(r, role), r_(r), plan_(plan), micro_(Index(0)), buckets_(r, plan, role) {
+      : EngineSites<R>(r, role), r_(r), plan_(plan), micro_(Index(0)), buckets_(r, plan, role), checkpoints_(r, plan, role) {
     if constexpr (R::kWrites) {
       const Tape& any = plan.train != nullptr ? *plan.train : *plan.log_probs;
       units_.resize(any.stations.size());
@@ -363,6 +364,7 @@ class Fsdp2 : EngineSites<R> {
       if (chained) prefetch_forward(player.tape(), s, u, at);
     }
     player.play(s, false, u, at, micro_);
+    checkpoints_.keep(player.tape(), s, at);
     if (hooked && closes(player.tape(), s) && again) reshard(sites(owner), at);
   }
   /// The station whose unit has the parameters of station s.
@@ -434,6 +436,7 @@ class Fsdp2 : EngineSites<R> {
   }
   void backward_unit(Player<R>& player, std::size_t s, Unit u, Index at, LeafGradients policy) {
     const Tape& tape = player.tape();
+    checkpoints_.drop(tape, s, at);
     const std::size_t owner = owner_of(tape, s);
     if (!plan_.sharded || !plan_.wrapped[owner]) return player.play(s, true, u, at, micro_, policy);
     const UnitSites& unit = sites(owner);
@@ -537,6 +540,7 @@ class Fsdp2 : EngineSites<R> {
   std::vector<Sites> units_;  ///< of the stations; only when a program is written
   Sites root_;
   DdpBuckets<R> buckets_;
+  HostCheckpoints<R> checkpoints_;
   SiteRef parameters_, optimizer_, steps_, buffers_, transient_, embedding_part_, host_parameters_, host_optimizer_, managed_;
   std::vector<SiteRef> parameter_sites_, state_sites_, transient_sites_;
   const UnitSites* before_ = nullptr;  ///< whose all-gather output is still held in forward

@@ -157,6 +157,14 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
   p.resident = sum(&FlatBytes::resident);
   if (!p.trains) return;
   p.gradients = sum(&FlatBytes::gradient) + sum(&FlatBytes::adapter_gradients);
+  if (!element_by_element(t.optimizer)) {
+    const OptimizerBytes cost = optimizer_bytes(t, p.flat.tensors);
+    p.optimizer = cost.states;
+    p.optimizer_managed = cost.managed;
+    p.optimizer_steps = cost.steps;
+    p.step_transient = cost.transient;
+    return;
+  }
   p.optimizer = p.gradients * states_per_element(t);
   p.optimizer_steps = adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * p.flat.shards : 0;
   if (t.cpu_offload_policy)
@@ -214,6 +222,7 @@ void bucket_rules(TrainPlan& p, const Trainer& t) {
   p.bucket_views = t.gradient_as_bucket_view;
   p.bucket_cap = (t.bucket_cap_mb > 0 ? t.bucket_cap_mb : kDefault) * kMiB;
   p.first_bucket_cap = t.bucket_cap_mb > 0 ? p.bucket_cap : kMiB;
+  p.rebuilds_buckets = t.static_graph || !t.find_unused_parameters;  // reducer.hpp: should_rebuild_buckets
 }
 
 }  // namespace
@@ -255,6 +264,7 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.training = true;
   o.recompute = t.recompute;
   o.reentrant = t.reentrant;
+  o.recompute_every = t.recompute == Recompute::full ? t.recompute_every : 1;
   o.head = critic ? LossHead::value : t.head;
   o.refers = t.reference != ReferencePass::none;
   o.keep_outputs = t.keep_outputs;
@@ -359,6 +369,10 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.frozen_copies = t.lora.frozen_copies;
   p.step_every = t.step_every_micro_batch;
   p.keep_gradients = t.keep_gradients;
+  if (t.offload_checkpoints && trains && engine != EngineKind::deepspeed) {
+    const DType hidden = t.lora.base.prepare_kbit ? DType::fp32 : t.compute;
+    p.host_checkpoint = bytes_of(p.train_counts.counts.b * p.train_counts.counts.s * a.hidden, hidden);
+  }
   p.states_by_tensor = trains && t.lora.rank > 0 && !p.sharded && !t.cpu_offload_policy && element_by_element(t.optimizer);
   p.state_bytes_of = states_per_element(t);
   for (const auto& u : units) p.units.push_back(bytes_of_unit(u, t, p.ranks));

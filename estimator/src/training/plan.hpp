@@ -75,6 +75,7 @@ struct TrainPlan {
   bool flattened = false;                      ///< FSDP1: `flat` has its units
   bool bucket_views = false;                   ///< DDP: gradients are views of the buckets
   Bytes bucket_cap = 0, first_bucket_cap = 0;  ///< DDP: a bucket that has reached it is full
+  bool rebuilds_buckets = true;                ///< DDP: behind the first backward pass
   std::int64_t ranks = 1;                      ///< N
   // one entry per station of the tape (layers: per run); wrapped stations only
   std::vector<UnitBytes> units;
@@ -96,6 +97,7 @@ struct TrainPlan {
   Bytes buckets = 0;              ///< DDP: of the reduction, all together
   Bytes step_transient = 0;       ///< what the optimizer step holds above parameters, gradients and states
   Bytes buffers = 0;              ///< inv_freq and its original
+  Bytes host_checkpoint = 0;      ///< a checkpointed layer's input, where it lies on the host until backward
   Bytes full_compute = 0;         ///< all parameters in the compute dtype, unsharded
   Bytes largest_tensor = 0;       ///< largest unsharded parameter in the compute dtype
   std::int64_t micro_batches = 1;

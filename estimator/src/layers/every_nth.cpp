@@ -1,0 +1,33 @@
+#include "layers/every_nth.hpp"
+
+#include <utility>
+
+namespace oomplan {
+
+SpacedRuns spaced_runs(const Architecture& a, std::int64_t every, bool ends_with) {
+  SpacedRuns out{a, {}};
+  if (every == 1) {
+    out.checkpointed.assign(a.runs.size(), true);
+    return out;
+  }
+  out.architecture.runs.clear();
+  const std::int64_t chosen = ends_with ? every - 1 : 0;
+  std::int64_t number = 0;  // of the layer, over all runs
+  for (const LayerRun& run : a.runs) {
+    bool begins = true;
+    for (std::int64_t i = 0; i < run.count; ++i, ++number) {
+      const bool checkpointed = number % every == chosen;
+      if (begins || out.checkpointed.back() != checkpointed) {
+        LayerRun part = run;
+        part.count = 0;
+        out.architecture.runs.push_back(std::move(part));
+        out.checkpointed.push_back(checkpointed);
+        begins = false;
+      }
+      ++out.architecture.runs.back().count;
+    }
+  }
+  return out;
+}
+
+}  // namespace oomplan
