@@ -12,6 +12,7 @@ std::optional<TransformersCode> transformers_code(std::string_view version) {
   code.widens_logits = before("4.46.0");
   code.copies_shifted = before("4.49.0");
   code.expands_keys = before("4.48.0");
+  code.expert_modules = before("5.0.0");
   return code;
 }
 

@@ -12,6 +12,7 @@ struct TransformersCode {
   bool widens_logits = false;   ///< forward makes the logits fp32, and those are what the caller gets (up to 4.45)
   bool copies_shifted = false;  ///< the loss takes a contiguous copy of the logits without the last token (up to 4.48)
   bool expands_keys = false;    ///< SDPA gets keys and values of all heads (up to 4.47 without further copies)
+  bool expert_modules = false;  ///< experts are modules of their own, one after another (up to 4, gpt-oss aside)
   bool operator==(const TransformersCode&) const = default;
 };
 /// Nothing for releases before 4.37 and for what is no version. Empty: the newest.

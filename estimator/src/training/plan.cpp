@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/experts.hpp"
 #include "layers/families.hpp"
 #include "layers/liger.hpp"
 #include "layers/litgpt.hpp"
@@ -232,6 +233,7 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   const PassCounts pass = pass_counts(t, tokens, o.head, a);
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
   if (scans(a)) o.kernels.scan_tokens = pass.counts.s;
+  choose_experts(o.kernels, t.experts, a, pass.counts.b * pass.counts.s);
   o.critic = critic;
   return o;
 }
