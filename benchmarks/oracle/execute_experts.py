@@ -43,6 +43,8 @@ NEWEST = int(transformers.__version__.split(".")[0]) >= 5
 class Spread:
     """Answers the two questions whose answer is data: which experts are hit, and where an expert's tokens are."""
 
+    device = "meta"
+
     def __init__(self) -> None:
         self.expert = self.experts = self.rows = 0
         nonzero, where = torch.Tensor.nonzero, torch.where
@@ -52,9 +54,9 @@ class Spread:
 
     def one_hot(self, index: torch.Tensor, num_classes: int) -> torch.Tensor:
         self.expert, self.rows = 0, index.numel()
-        return torch.empty(*index.shape, num_classes, dtype=torch.int64, device="meta")
+        return torch.empty(*index.shape, num_classes, dtype=torch.int64, device=self.device)
 
-    def hit(self) -> torch.Tensor:
+    def hit(self) -> Any:
         hit = torch.arange(self.experts)[:, None]
         vars(hit)["on_the_device"] = torch.empty(self.experts, 1, dtype=torch.int64, device="meta")
         return hit
@@ -62,7 +64,7 @@ class Spread:
     def tokens_of_the_next(self) -> tuple[torch.Tensor, ...]:
         rows = self.rows // self.experts + (self.expert < self.rows % self.experts)
         self.expert += 1
-        return torch.empty(2, rows, dtype=torch.int64, device="meta").unbind(0)
+        return torch.empty(2, rows, dtype=torch.int64, device=self.device).unbind(0)
 
 
 class OnTheDevice(execute.Storages):

@@ -27,12 +27,17 @@ Tensor add_to_view(Eager& g, const Tensor& out, const Tensor& x) {
   return sum;
 }
 
-/// _batched_linear: bmm is an operator that autocast casts for, each time anew.
-Tensor batched_linear(Eager& g, Tensor x, Tensor stack, const Tensor& biases, Shape out, bool input_first,
-                      const std::string& name) {
+/// _batched_linear: bmm is an operator that autocast casts for, each time anew and the last argument first. `in`: shape of
+/// the rows as they are multiplied, with an axis of one.
+Tensor batched_linear(Eager& g, const Tensor& rows, Tensor stack, const Tensor& biases, const Shape& in, Shape out,
+                      bool input_first, const std::string& name) {
+  Tensor x = rows;
   if (g.autocast) {
+    x.shape = in;
+    const auto cast_x = [&] { x = to(g, std::move(x), DType::bf16, name + ".input_bf16"); };
+    if (!input_first) cast_x();
     stack = to(g, std::move(stack), DType::bf16, name + ".weight_bf16");
-    x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
+    if (input_first) cast_x();
   }
   Tensor product = input_first ? matmul(g, std::move(x), std::move(stack), std::move(out), name)
                                : matmul(g, std::move(stack), std::move(x), std::move(out), name);
@@ -57,14 +62,14 @@ Tensor batched_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
   const Tensor selected = repeat_rows(g, x, k, hidden);
   Tensor stack = stack_of(w.experts_gate_up, both, hidden, "experts.gate_up_of_rows");
   Tensor biases = biases_of(w.experts_gate_up_bias, both, "experts.gate_up_bias");
-  Tensor projected = batched_linear(g, selected, stack, biases, of_row(both), input_first, "experts.gate_up");
+  Tensor projected = batched_linear(g, selected, stack, biases, of_row(hidden), of_row(both), input_first, "experts.gate_up");
   Tensor next = expert_gate(g, ff, projected, {rows, width});
   projected = std::move(next);
   next = stack_of(w.experts_down, hidden, width, "experts.down_of_rows");
   stack = std::move(next);
   next = biases_of(w.experts_down_bias, hidden, "experts.down_bias");
   biases = std::move(next);
-  next = batched_linear(g, projected, stack, biases, of_row(hidden), input_first, "experts.down");
+  next = batched_linear(g, projected, stack, biases, of_row(width), of_row(hidden), input_first, "experts.down");
   projected = std::move(next);
   Tensor weighted;
   {
