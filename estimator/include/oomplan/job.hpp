@@ -43,6 +43,8 @@ enum class Kernels : std::uint8_t {
 enum class Recompute : std::uint8_t { none, full, selective };
 /// How torchtitan's RMSNorm runs: as one kernel (nn.RMSNorm from PyTorch 2.9 on), or written out in fp32.
 enum class RmsNorm : std::uint8_t { fused, by_hand };
+/// transformers 5: how the routed rows go through the experts (experts_implementation). automatic: as the release does by itself.
+enum class Experts : std::uint8_t { automatic, grouped_mm, batched_mm, eager };
 enum class OptimizerKind : std::uint8_t {
   adamw,
   adam,
@@ -226,6 +228,7 @@ struct Trainer {
   std::string framework_version;
   Kernels kernels = Kernels::hf_flash;
   std::string transformers_version;  ///< whose layers and loss the kernel sets hf_* are; empty: the newest that is described
+  Experts experts = Experts::automatic;
   Liger liger;
   Foak foak;
   DType storage = DType::fp32;  ///< of parameters (and so of gradients and optimizer states) between steps

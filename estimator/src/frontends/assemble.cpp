@@ -402,6 +402,7 @@ class Assembler {
       if (fresh) it->second = find(role);
       role.architecture = it->second;
       if (role.architecture != nullptr) leave_sdpa(role);
+      if (role.architecture != nullptr) loop_over_experts(role);
       if (role.architecture == nullptr || !role.architecture->tied || role.serves()) continue;
       if (role.trainer.framework != Framework::torch && role.trainer.framework != Framework::agilerl) {
         derive(key_of(role, "wrap_embedding"), "false", "tied embeddings belong to the root unit");
@@ -415,6 +416,16 @@ class Assembler {
     if (code != nullptr && code->no_sdpa && role.trainer.kernels == Kernels::hf_sdpa)
       derive(key_of(role, "kernels"), "hf_eager", fmt::format("transformers has no SDPA of '{}'", code->family),
              "transformers/modeling_utils.py");
+  }
+  /// A release of an RL framework that ran on transformers 4 has its loop over experts.
+  void loop_over_experts(const Role& role) {
+    const Framework framework = role.trainer.framework;
+    if (role.serves() || role.engine == EngineKind::megatron) return;
+    if (framework != Framework::areal && framework != Framework::verl) return;
+    const auto routed = [](const LayerRun& r) { return r.layer.feed_forward.kind == FeedForwardKind::moe; };
+    const auto& runs = role.architecture->runs;
+    if (std::none_of(runs.begin(), runs.end(), routed) || fact(role.trainer, "experts_fused") != 0) return;
+    derive(key_of(role, "transformers"), "4.57.1", "this release of the framework runs on transformers 4");
   }
   std::shared_ptr<const Architecture> find(const Role& role) {
     try {

@@ -38,6 +38,7 @@ void follow_within(Job& job, Role& role, std::string_view knob, std::int64_t con
 const std::vector<std::string_view>& knobs_like_the_actor() {
   static const std::vector<std::string_view> knobs{"layout",
                                                    "kernels",
+                                                   "experts",
                                                    "liger",
                                                    "liger_version",
                                                    "foak",

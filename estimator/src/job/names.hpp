@@ -72,6 +72,12 @@ inline constexpr std::array<std::pair<RmsNorm, std::string_view>, 2> kNames<RmsN
     {{RmsNorm::fused, "fused"}, {RmsNorm::by_hand, "by_hand"}}};
 
 template <>
+inline constexpr std::array<std::pair<Experts, std::string_view>, 4> kNames<Experts>{{{Experts::automatic, "auto"},
+                                                                                      {Experts::grouped_mm, "grouped_mm"},
+                                                                                      {Experts::batched_mm, "batched_mm"},
+                                                                                      {Experts::eager, "eager"}}};
+
+template <>
 inline constexpr std::array<std::pair<OptimizerKind, std::string_view>, 14> kNames<OptimizerKind>{
     {{OptimizerKind::adamw, "adamw"},
      {OptimizerKind::adam, "adam"},

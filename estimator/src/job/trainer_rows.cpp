@@ -167,6 +167,10 @@ std::vector<Knob> trainer_rows() {
                  "implementation of the operators; litgpt: LitGPT from 0.4.6 on, litgpt_0_4_5: up to then; torchtune_packed: "
                  "with packed samples"),
              spellings<Kernels>()),
+      one_of(row("experts", of, choice, knob::choice<&Trainer::experts>(), speed,
+                 "transformers' experts_implementation; auto: grouped_mm, and the loop over experts up to release 4. The loop is "
+                 "described with tokens spread evenly over the experts"),
+             spellings<Experts>()),
       one_of(saves(row("liger", of, items, {get_liger, set_liger}, speed,
                        "operators of Liger-Kernel in the layers: [rope, rms_norm, swiglu]; its losses are heads"),
                    "fused operators keep fewer tensors for the backward pass"),

@@ -265,6 +265,10 @@ class Validator {
     if (values && t.lora.rank > 0)
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     check_liger(role);
+    if (t.experts != Experts::automatic && t.experts != Experts::eager && !t.transformers_version.empty() &&
+        compare_versions(t.transformers_version, "5.0") < 0)
+      problem(key_of(role, "experts"), fmt::format("'{}'", spelling(t.experts)), "auto or eager",
+              "up to release 4 of transformers there is the loop over experts alone");
     if (!t.transformers_version.empty() && compare_versions(t.transformers_version, "4.37") < 0)
       problem(key_of(role, "transformers"), fmt::format("'{}'", t.transformers_version), "4.37 or later",
               "not supported yet: older releases");

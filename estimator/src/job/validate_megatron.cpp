@@ -15,7 +15,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 36> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 37> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
@@ -46,6 +46,7 @@ constexpr std::array<std::string_view, 36> kForeign{"reshard_after_forward",
                                                     "autocast",
                                                     "liger",
                                                     "foak",
+                                                    "experts",
                                                     "lora.rank",
                                                     "offload",
                                                     "amsgrad",

@@ -5,6 +5,7 @@
 #include "layers/attention.hpp"
 #include "layers/bloom.hpp"
 #include "layers/delta.hpp"
+#include "layers/experts.hpp"
 #include "layers/families.hpp"
 #include "layers/foak.hpp"
 #include "layers/litgpt.hpp"
@@ -33,9 +34,9 @@ Tensor feed_forward(Eager& g, const FamilyCode& code, const FeedForward& ff, Dim
   g.prefix += "mlp.";
   Tensor out;
   if (ff.kind == FeedForwardKind::moe) {
-    Mixed mixed = moe_block(g, ff, hidden.coefficient, x, w);
+    Mixed mixed = moe_block(g, ff, hidden.coefficient, x, w, options);
     out = std::move(mixed.output);
-    if (code.returns_router_weights) weights = std::move(mixed.weights);
+    if (code.returns_router_weights || !w.expert_modules.empty()) weights = std::move(mixed.weights);
   } else if (ff.kind == FeedForwardKind::plain) {
     out = plain_mlp(g, code, x, {B, x.shape[1]}, hidden, ff, w);
   } else {
@@ -109,6 +110,7 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (const std::string form = unsupported_form(code, layer); !form.empty()) return form;
   if (const std::string split = unsupported_split(code, layer, options); !split.empty()) return split;
   if (adapts_experts(code, layer, options.adapters)) return "LoRA beside experts";
+  if (const std::string experts = unsupported_experts(code, layer, options); !experts.empty()) return experts;
   if (options.ulysses == 1) return {};
   if (m.heads % options.ulysses != 0) return "Ulysses that does not divide the heads";
   if (options.kernels != Kernels::hf_flash) return "Ulysses with another kernel set than hf_flash";

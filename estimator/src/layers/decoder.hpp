@@ -32,6 +32,9 @@ struct AdapterOptions {
   bool operator==(const AdapterOptions&) const = default;
 };
 
+/// How the routed rows go through the experts: transformers 5's implementations (integrations/moe.py), or release 4's loop.
+enum class ExpertsCode : std::uint8_t { grouped_mm, batched_mm, loop, loop_of_4 };
+
 /// Everything that decides how a layer runs, besides the architecture.
 struct KernelOptions {
   Kernels kernels = Kernels::hf_flash;
@@ -51,7 +54,9 @@ struct KernelOptions {
   bool repeat_kv = false;                                  ///< the same
   bool hidden_dropout = false, attention_dropout = false;  ///< in training mode, with a rate above 0
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
-  std::int64_t scan_tokens = 0;     ///< of one sequence, where a mixer loops over them: a tape for each number; 0: none does
+  std::int64_t scan_tokens = 0;  ///< of one sequence, where a mixer loops over them: a tape for each number; 0: none does
+  ExpertsCode experts = ExpertsCode::grouped_mm;
+  std::int64_t routed_tokens = 0;   ///< of the micro-batch, where a loop over experts divides them: a tape for each number
   bool casts_layer_inputs = false;  ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
   AdapterOptions adapters;
   PackedOptions packed;
@@ -85,6 +90,10 @@ struct LayerLeaves {
   NormLeaf before_attention, after_attention, before_feed_forward, after_feed_forward;
   int gate = -1, gate_bias = -1, up = -1, up_bias = -1, gate_up = -1, down = -1, down_bias = -1;
   int router = -1, router_bias = -1, experts_gate_up = -1, experts_gate_up_bias = -1, experts_down = -1, experts_down_bias = -1;
+  struct Expert {
+    int gate = -1, up = -1, down = -1;
+  };
+  std::vector<Expert> expert_modules;  ///< release 4
   int shared_gate = -1, shared_up = -1, shared_down = -1, shared_router = -1;
   StateLeaves state;
 };
@@ -96,7 +105,8 @@ std::string unsupported(const Architecture&, const KernelOptions&);
 bool scans(const Architecture&);
 
 /// Declares the layer's parameters with the names of transformers' modules (fused experts are one 3-D parameter).
-LayerLeaves declare_layer(Eager& g, const Architecture&, const Layer&, DType dtype, const AdapterOptions&);
+/// `expert_modules`: every expert has three of its own.
+LayerLeaves declare_layer(Eager& g, const Architecture&, const Layer&, DType dtype, const AdapterOptions&, bool expert_modules);
 
 /// What every layer gets besides its input.
 struct LayerContext {

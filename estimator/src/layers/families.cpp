@@ -11,7 +11,7 @@ constexpr FamilyCode kCodes[] = {
     {.family = "mistral", .liger = LigerPatch::modules, .tensor_parallel = true, .flash_repeats = true},
     {.family = "qwen2", .liger = LigerPatch::modules, .tensor_parallel = true},
     {.family = "qwen3", .liger = LigerPatch::modules, .tensor_parallel = true},
-    {.family = "qwen2_moe", .router_first = true, .linear_adapters_alone = true},
+    {.family = "qwen2_moe", .router_first = true, .linear_adapters_alone = true, .masks_by_span = true},
     {.family = "qwen3_moe", .adapts_experts = true},
     {.family = "qwen3_next",
      .norm = NormCode::rms_plus_one,

@@ -17,6 +17,7 @@ struct Declarer {
   DType dtype;
   LayerLeaves& w;
   const AdapterOptions& adapters;
+  bool expert_modules = false;
 
   /// The weight of a linear layer, and the adapters that this layer gets.
   int matrix(const char* name, std::int64_t out, std::int64_t in) const {
@@ -174,6 +175,12 @@ struct Declarer {
   void experts(const FeedForward& ff) const {
     const std::int64_t e = ff.experts, width = ff.expert_width;
     if (code.router_first) router(ff);
+    if (expert_modules) {
+      modules(ff);
+      if (!code.router_first) router(ff);
+      shared(ff);
+      return;
+    }
     w.experts_gate_up = g.parameter("mlp.experts.gate_up_proj", {e, 2 * width, h}, dtype);
     // two matrices in one: twice the rank
     if (adapts_experts()) g.add_low_rank(w.experts_gate_up, 2 * adapters.rank * e, h, 2 * width, adapters.dtype);
@@ -182,6 +189,22 @@ struct Declarer {
     if (adapts_experts()) g.add_low_rank(w.experts_down, adapters.rank * e, width, h, adapters.dtype);
     if (ff.expert_bias) w.experts_down_bias = g.parameter("mlp.experts.down_proj_bias", {e, h}, dtype);
     if (!code.router_first) router(ff);
+    shared(ff);
+  }
+
+  /// Release 4: a module for each expert.
+  void modules(const FeedForward& ff) const {
+    for (std::int64_t e = 0; e < ff.experts; ++e) {
+      const std::string at = "mlp.experts." + std::to_string(e) + ".";
+      LayerLeaves::Expert one;
+      one.gate = g.parameter(at + "gate_proj.weight", {ff.expert_width, h}, dtype);
+      one.up = g.parameter(at + "up_proj.weight", {ff.expert_width, h}, dtype);
+      one.down = g.parameter(at + "down_proj.weight", {h, ff.expert_width}, dtype);
+      w.expert_modules.push_back(one);
+    }
+  }
+
+  void shared(const FeedForward& ff) const {
     if (ff.shared_width == 0) return;
     w.shared_gate = matrix("mlp.shared_expert.gate_proj.weight", ff.shared_width, h);
     w.shared_up = matrix("mlp.shared_expert.up_proj.weight", ff.shared_width, h);
@@ -192,9 +215,10 @@ struct Declarer {
 
 }  // namespace
 
-LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, DType dtype, const AdapterOptions& adapters) {
+LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, DType dtype, const AdapterOptions& adapters,
+                          bool expert_modules) {
   LayerLeaves w;
-  const Declarer declare{g, family_code(a.family), a.hidden, dtype, w, adapters};
+  const Declarer declare{g, family_code(a.family), a.hidden, dtype, w, adapters, expert_modules};
   if (layer.mixer.kind == MixerKind::mla)
     declare.latent_attention(layer.mixer);
   else if (layer.mixer.kind == MixerKind::gated_delta)

@@ -7,6 +7,7 @@
 
 #include "layers/bloom.hpp"
 #include "layers/every_nth.hpp"
+#include "layers/experts.hpp"
 #include "layers/foak.hpp"
 #include "layers/heads_trl.hpp"
 #include "layers/heads_verl.hpp"
@@ -134,8 +135,10 @@ class Runner {
       for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
-        const auto declare_one = is_litgpt(kernels_.kernels) ? &declare_litgpt_layer : &declare_layer;
-        layers_.push_back(declare_one(g_, a_, a_.runs[r].layer, dtype, kernels_.adapters));
+        const Layer& layer = a_.runs[r].layer;
+        layers_.push_back(is_litgpt(kernels_.kernels)
+                              ? declare_litgpt_layer(g_, a_, layer, dtype, kernels_.adapters)
+                              : declare_layer(g_, a_, layer, dtype, kernels_.adapters, expert_modules(kernels_, code_)));
       }
     }
     g_.prefix.clear();

@@ -1,5 +1,6 @@
 #include "layers/moe.hpp"
 
+#include "layers/experts.hpp"
 #include "layers/folded.hpp"
 #include "layers/mlp.hpp"
 #include "layers/ops.hpp"
@@ -40,31 +41,6 @@ Tensor bias_of_rows(Eager& g, int bias, const Tensor& expert_ids, Shape out, con
   return bias < 0 ? Tensor() : index_rows(g, g.leaf(bias), expert_ids, std::move(out), name);
 }
 
-/// act_fn(gate) * up
-Tensor gate(Eager& g, const Tensor& projected, const Shape& half) {
-  std::vector<Tensor> halves = split(g, projected, {half, half});
-  Tensor gate = std::move(halves[0]), up = std::move(halves[1]);
-  Tensor active = activation(g, gate, "experts.act");
-  return mul(g, std::move(active), up, "experts.product");
-}
-
-/// gpt-oss: every other column, clamped; gate * sigmoid(gate * alpha) * (up + 1).
-Tensor clamped_gate(Eager& g, const Tensor& projected, const Shape& half) {
-  Tensor gate = slice(g, projected, half), up = slice(g, projected, half);
-  Tensor clamped = clamp(g, gate, 1, "experts.gate");
-  gate = std::move(clamped);
-  clamped = clamp(g, up, 2, "experts.up");
-  up = std::move(clamped);
-  Tensor glu;
-  {
-    Tensor scaled = scale(g, gate, "experts.gate_scaled");
-    Tensor open = sigmoid(g, std::move(scaled), "experts.sigmoid");
-    glu = mul(g, gate, std::move(open), "experts.glu");
-  }
-  Tensor shifted = add_scalar(g, up, "experts.up_plus_one");
-  return mul(g, std::move(shifted), glu, "experts.product");
-}
-
 /// grouped_mm_experts_forward: rows sorted by expert, two grouped products, weighted, put back, summed over k.
 Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x_TH, const Routing& routing,
                        const LayerLeaves& w) {
@@ -87,7 +63,7 @@ Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
   const Tensor gate_up = folded_stack(g, w.experts_gate_up, gate_up_factors);
   Tensor projected = grouped_linear(g, selected, gate_up, offsets, both, "experts.gate_up");
   if (biases) projected = add_in_place(g, projected, biases);
-  Tensor product = ff.expert_bias ? clamped_gate(g, projected, half) : gate(g, projected, half);
+  Tensor product = expert_gate(g, ff, projected, half);
   projected = std::move(product);
   Tensor down_biases = bias_of_rows(g, w.experts_down_bias, expert_ids, {rows, hidden}, "experts.down_bias");
   biases = std::move(down_biases);
@@ -124,20 +100,28 @@ Tensor gated_shared_expert(Eager& g, const Tensor& x_TH, Tensor shared, int gate
 
 }  // namespace
 
-Mixed moe_block(Eager& g, const FeedForward& ff, std::int64_t hidden, const Tensor& x, const LayerLeaves& w) {
+Mixed moe_block(Eager& g, const FeedForward& given, std::int64_t hidden, const Tensor& x, const LayerLeaves& w,
+                const KernelOptions& options) {
+  const bool of_4 = options.experts == ExpertsCode::loop_of_4;
+  FeedForward ff = given;
+  if (of_4) ff.weights_in_fp32 = false;  // release 4 casts Mixtral's too
   Tensor x_TH = x.alias({T, Dim(hidden)});
   x_TH.grad_fn = x.grad_fn;
   x_TH.output = x.output;
-  // a gated shared expert stands in front of the router, one without a gate behind the experts
+  // view's node adds up what the routed half gives; a shared expert without a gate takes x itself
+  g.record(x_TH, "ViewBackward0", {&x}, [shape = x.shape](const Gradients& in) { return Gradients{in[0].alias(shape)}; });
+  // a gated shared expert stands in front of the router, one without a gate behind the experts; release 4 has both behind
   Tensor shared;
-  if (ff.shared_gate) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
-  Routing routing = route(g, ff, x_TH, w.router, w.router_bias);
-  Tensor out = grouped_experts(g, ff, hidden, x_TH, routing, w);
+  if (ff.shared_gate && !of_4) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
+  Routing routing = route(g, ff, x_TH, w.router, w.router_bias, of_4);
+  Tensor out = options.experts == ExpertsCode::grouped_mm ? grouped_experts(g, ff, hidden, x_TH, routing, w)
+                                                          : run_experts(g, ff, hidden, x_TH, routing, w, options);
+  if (ff.shared_gate && of_4) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
   if (ff.shared_gate) shared = gated_shared_expert(g, x_TH, std::move(shared), w.shared_router);
   if (!ff.shared_gate && ff.shared_width > 0) shared = shared_expert(g, ff, hidden, x, {B, S}, w);
   if (shared) out = add(g, std::move(out), shared, "moe.output");
   out.shape = {B, S, Dim(hidden)};
-  return {std::move(out), std::move(routing.weights)};
+  return {std::move(out), w.expert_modules.empty() ? std::move(routing.weights) : std::move(routing.logits)};
 }
 
 }  // namespace oomplan

@@ -1,4 +1,4 @@
-// Mixture-of-experts blocks of the modeling files, with grouped_mm over all experts (integrations/moe.py).
+// Mixture-of-experts blocks of the modeling files; here grouped_mm over all experts (integrations/moe.py), the rest in experts.
 #pragma once
 #include "layers/decoder.hpp"
 
@@ -6,8 +6,8 @@ namespace oomplan {
 
 struct Mixed {
   Tensor output;   ///< [B, S, H]
-  Tensor weights;  ///< of the router: some modules return them
+  Tensor weights;  ///< of the router, release 4: its logits; some modules return them
 };
-Mixed moe_block(Eager& g, const FeedForward&, std::int64_t hidden, const Tensor& x, const LayerLeaves&);
+Mixed moe_block(Eager& g, const FeedForward&, std::int64_t hidden, const Tensor& x, const LayerLeaves&, const KernelOptions&);
 
 }  // namespace oomplan

@@ -13,7 +13,7 @@ namespace {
 using namespace ops;
 
 /// Legend: T tokens, H hidden, W width of an expert, E experts, K of them a token, TK = T * K.
-struct Experts {
+struct ExpertSizes {
   std::int64_t T, H, W, E, K;
   std::int64_t TK() const { return T * K; }
 };
@@ -25,7 +25,7 @@ struct ExpertInputs {
   std::vector<Tensor> sources;
 };
 
-ExpertInputs make_inputs(const OperatorSetup& s, const Experts& n) {
+ExpertInputs make_inputs(const OperatorSetup& s, const ExpertSizes& n) {
   ExpertInputs in;
   const auto weight = [&](const char* name, Shape shape) {
     if (s.size("from_leaves") != 0) return s.input(name, std::move(shape), s.call.weights);
@@ -41,7 +41,7 @@ ExpertInputs make_inputs(const OperatorSetup& s, const Experts& n) {
 }
 
 /// compute_routing_metadata: whose tokens lie where, and the tiles of 64 rows.
-std::vector<Tensor> liger_routing(Eager& g, const Experts& n) {
+std::vector<Tensor> liger_routing(Eager& g, const ExpertSizes& n) {
   const std::int64_t rows_of_block =
       std::max<std::int64_t>(1, 1024 / static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n.K))));
   const std::int64_t tiles = n.E * ceil_div(ceil_div(n.TK(), n.E), 64);
@@ -59,7 +59,7 @@ std::vector<Tensor> liger_routing(Eager& g, const Experts& n) {
 
 /// linkedin/Liger-Kernel src/liger_kernel/ops/fused_moe.py LigerFusedMoEFunction (0.8.0 to 0.8.2): keeps what goes into the
 /// activation, not what comes out of the experts; backward makes the gradient of every token's copies at once.
-Tensor liger_experts(Eager& g, const ExpertInputs& in, const Experts& n) {
+Tensor liger_experts(Eager& g, const ExpertInputs& in, const ExpertSizes& n) {
   const DType dtype = in.x.dtype;
   const bool grad = std::exchange(g.grad_enabled, false);
   std::vector<Tensor> routing = liger_routing(g, n);
@@ -88,7 +88,7 @@ Tensor liger_experts(Eager& g, const ExpertInputs& in, const Experts& n) {
 }
 
 /// One expert of transformers' loop (models/mixtral/modeling_mixtral.py MixtralExperts, 5.x) on `rows` of the copies.
-Tensor loop_turn(Eager& g, const ExpertInputs& in, const Experts& n, const Tensor& final, std::int64_t rows) {
+Tensor loop_turn(Eager& g, const ExpertInputs& in, const ExpertSizes& n, const Tensor& final, std::int64_t rows) {
   Tensor places = g.make("expert.positions", {2, rows}, DType::int64);  // top_k_pos and token_idx are views
   Tensor current = index_rows(g, in.x, places, {rows, n.H}, "expert.input");
   Tensor both = linear_by(g, current, slice(g, in.gate_up, {2 * n.W, n.H}), rows, {rows, 2 * n.W}, "expert.gate_up");
@@ -113,7 +113,7 @@ Tensor loop_turn(Eager& g, const ExpertInputs& in, const Experts& n, const Tenso
   return sum;
 }
 
-Tensor loop_of_experts(Eager& g, const ExpertInputs& in, const Experts& n) {
+Tensor loop_of_experts(Eager& g, const ExpertInputs& in, const ExpertSizes& n) {
   Tensor final = g.make("output", {n.T, n.H}, in.x.dtype);
   Tensor mask;
   {
@@ -131,7 +131,7 @@ Tensor loop_of_experts(Eager& g, const ExpertInputs& in, const Experts& n) {
 }  // namespace
 
 OperatorSetup::Forward fused_moe_operator(const OperatorSetup& s) {
-  const Experts n{s.size("tokens"), s.size("hidden"), s.size("width"), s.size("experts"), s.size("top_k")};
+  const ExpertSizes n{s.size("tokens"), s.size("hidden"), s.size("width"), s.size("experts"), s.size("top_k")};
   const ExpertInputs in = make_inputs(s, n);
   if (s.is("liger")) return [&g = s.g, in, n] { return liger_experts(g, in, n); };
   return [&g = s.g, in, n] { return loop_of_experts(g, in, n); };

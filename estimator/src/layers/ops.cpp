@@ -171,7 +171,9 @@ std::vector<Tensor> split(Eager& g, const Tensor& x, const std::vector<Shape>& p
 }
 
 Tensor cat(Eager& g, std::vector<Tensor> parts, Shape whole, const std::string& name) {
-  Tensor out = g.make(name, std::move(whole), parts[0].dtype);
+  DType dtype = parts[0].dtype;  // promoted: under autocast a rotated part is wider than one that was not
+  for (const auto& p : parts) dtype = higher(dtype, p.dtype);
+  Tensor out = g.make(name, std::move(whole), dtype);
   std::vector<const Tensor*> inputs;
   std::vector<Shape> shapes;
   for (const auto& p : parts) {

@@ -45,13 +45,29 @@ Routing softmax_first(Eager& g, const FeedForward& ff, const Tensor& x, int weig
   return out;
 }
 
+/// zeros.scatter_(1, index, values): saves the index.
+Tensor scatter(Eager& g, const Tensor& values, const Tensor& index, Shape out_shape, const std::string& name) {
+  Tensor out = g.make(name, std::move(out_shape), values.dtype);
+  if (!g.will_record({&values})) return out;
+  Saved saved = g.save(index);
+  g.record(out, "ScatterBackward0", {&values}, [&g, saved, shape = values.shape](const Gradients& in) {
+    (void)saved.get();
+    return Gradients{g.make("scatter_backward", shape, in[0].dtype, Category::temporaries)};
+  });
+  return out;
+}
+
 /// gpt-oss: top-k of the logits, then a softmax over those in the compute dtype.
-Routing top_k_first(Eager& g, const FeedForward& ff, const Tensor& x, int weight, int bias) {
+Routing top_k_first(Eager& g, const FeedForward& ff, const Tensor& x, int weight, int bias, bool of_4) {
   Routing out;
   out.logits = linear(g, x, weight, bias, T, {T, Dim(ff.experts)}, "router.logits");
   TopK chosen = topk(g, out.logits, {T, Dim(ff.experts_per_token)}, "router.top");
   out.indices = std::move(chosen.indices);
   out.weights = softmax(g, chosen.values, chosen.values.dtype, "router.weights");
+  if (of_4) {  // release 4: zeros_like(logits).scatter_(1, indices, weights)
+    Tensor scores = scatter(g, out.weights, out.indices, {T, Dim(ff.experts)}, "router.scores");
+    out.weights = std::move(scores);
+  }
   return out;
 }
 
@@ -124,11 +140,12 @@ Routing deepseek_v2(Eager& g, const FeedForward& ff, const Tensor& x, int weight
 }
 
 /// DeepSeek V3, GLM-4.5, dots: sigmoid, a correction that only chooses, the best groups, top-k, normalised, times a number.
-Routing deepseek_v3(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
+Routing deepseek_v3(Eager& g, const FeedForward& ff, const Tensor& x, int weight, bool of_4) {
   const Dim groups = ff.router_groups, top = ff.experts_per_token;
   Routing out;
   out.logits = logits_in_fp32(g, ff, x, weight);
   Tensor scores = sigmoid(g, out.logits, "router.scores");
+  const bool grad = std::exchange(g.grad_enabled, g.grad_enabled && !of_4);  // get_topk_indices of release 4: no_grad
   Tensor corrected = add_scalar(g, scores, "router.corrected");
   Tensor group_scores;
   {
@@ -139,6 +156,11 @@ Routing deepseek_v3(Eager& g, const FeedForward& ff, const Tensor& x, int weight
   {
     TopK chosen = topk(g, corrected, {T, top}, "router.top");
     out.indices = std::move(chosen.indices);
+  }
+  g.grad_enabled = grad;
+  if (of_4) {
+    corrected.reset();
+    chosen_groups = {};
   }
   Tensor values = gather(g, scores, out.indices, {T, top}, "router.values");
   Tensor total;
@@ -176,10 +198,10 @@ Routing sigmoid_first(Eager& g, const FeedForward& ff, const Tensor& x, int weig
 
 }  // namespace
 
-Routing route(Eager& g, const FeedForward& ff, const Tensor& x, int weight, int bias) {
-  if (ff.score == RouterScore::softmax_of_top_k) return top_k_first(g, ff, x, weight, bias);
+Routing route(Eager& g, const FeedForward& ff, const Tensor& x, int weight, int bias, bool of_4) {
+  if (ff.score == RouterScore::softmax_of_top_k) return top_k_first(g, ff, x, weight, bias, of_4);
   if (ff.score == RouterScore::sigmoid)
-    return ff.router_groups > 0 ? deepseek_v3(g, ff, x, weight) : sigmoid_first(g, ff, x, weight);
+    return ff.router_groups > 0 ? deepseek_v3(g, ff, x, weight, of_4) : sigmoid_first(g, ff, x, weight);
   return ff.router_in_fp32 ? deepseek_v2(g, ff, x, weight) : softmax_first(g, ff, x, weight);
 }
 

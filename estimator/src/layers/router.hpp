@@ -10,6 +10,7 @@ struct Routing {
   Tensor logits, weights, indices;
 };
 /// x of shape [T, H], held by the caller; `weight`, `bias`: leaves (-1: none).
-Routing route(Eager& g, const FeedForward&, const Tensor& x, int weight, int bias);
+/// `of_4`: as release 4 of transformers writes it.
+Routing route(Eager& g, const FeedForward&, const Tensor& x, int weight, int bias, bool of_4 = false);
 
 }  // namespace oomplan

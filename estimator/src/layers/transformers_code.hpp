@@ -15,6 +15,7 @@ struct TransformersCode {
   bool expands_keys = false;    ///< SDPA gets keys and values of all heads (up to 4.47 without further copies)
   bool checkpoints_units =
       false;  ///< a model checkpoints the call of a layer, which is FSDP's unit; later a layer its own (up to 4.51)
+  bool expert_modules = false;  ///< experts are modules of their own, one after another (up to 4, gpt-oss aside)
   bool operator==(const TransformersCode&) const = default;
 };
 /// Nothing for releases before 4.37 and for what is no version. Empty: the newest.

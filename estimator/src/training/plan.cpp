@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/experts.hpp"
 #include "layers/families.hpp"
 #include "layers/heads_trl.hpp"
 #include "layers/liger.hpp"
@@ -273,6 +274,7 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
   // LitGPT's output layer takes chunks, of which each keeps a copy of its own under autocast
   if (scans(a) || (is_litgpt(t.kernels) && t.autocast)) o.kernels.scan_tokens = pass.counts.s;
+  choose_experts(o.kernels, t.experts, a, pass.counts.b * pass.counts.s);
   o.critic = critic || o.head == LossHead::value || o.head == LossHead::reward_pairs;
   return o;
 }
