@@ -89,11 +89,12 @@ enum class LossHead : std::uint8_t {
   areal_eager,     ///< the same without torch.compile, as AReaL runs it on NPUs
   agilerl_fused,   ///< AgileRL: log-probs from hidden states, compiled chunks of 256 MiB of fp32 logits, recomputed in backward
   cross_entropy,   ///< F.cross_entropy(logits.float()) in the training loop; under tensor parallelism with loss_parallel
-  cross_entropy_chunked,  ///< ... of eight parts of every sequence, one after another
-  value,                  ///< critic: a linear layer h -> 1
-  liger_ce,               ///< hf_loss with Liger's cross-entropy: the gradient is written into the fp32 logits
-  liger_fused_ce,         ///< Liger's output layer and cross-entropy in one, by chunks: no logits of all tokens
-  litgpt,                 ///< LitGPT: cross-entropy of fp32 logits, 128 tokens at a time; the training loop holds the logits
+  cross_entropy_chunked,   ///< ... of eight parts of every sequence, one after another
+  cross_entropy_compiled,  ///< cross_entropy under torch.compile, as torchtitan has it since April 2025
+  value,                   ///< critic: a linear layer h -> 1
+  liger_ce,                ///< hf_loss with Liger's cross-entropy: the gradient is written into the fp32 logits
+  liger_fused_ce,          ///< Liger's output layer and cross-entropy in one, by chunks: no logits of all tokens
+  litgpt,                  ///< LitGPT: cross-entropy of fp32 logits, 128 tokens at a time; the training loop holds the logits
 };
 /// How new weights reach the servers.
 enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU
@@ -238,6 +239,7 @@ struct Trainer {
   bool sdpa_math = false;                           ///< SDPA is forced to its math kernel
   RmsNorm rms_norm = RmsNorm::fused;                ///< of torchtitan's models
   bool repeat_kv = false;                           ///< torchtitan: keys and values are copied to all heads before attention
+  bool compile = false;                             ///< torchtitan: every TransformerBlock under torch.compile
   Zero zero;                                        ///< engine deepspeed
   bool offload_checkpoints = false;    ///< ArcticTraining: inputs of checkpointed layers lie on the host until backward
   bool tiled_mlp = false;              ///< DeepSpeed's TiledMLP: feed-forward blocks run over about `hidden` tokens at a time

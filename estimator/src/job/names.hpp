@@ -103,7 +103,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 4> kNames<B
     {{BaseFormat::full, "full"}, {BaseFormat::nf4, "nf4"}, {BaseFormat::fp4, "fp4"}, {BaseFormat::int8, "int8"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 29> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 30> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -129,6 +129,7 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 29> kNames<Lo
      {LossHead::agilerl_fused, "agilerl_fused"},
      {LossHead::cross_entropy, "cross_entropy"},
      {LossHead::cross_entropy_chunked, "cross_entropy_chunked"},
+     {LossHead::cross_entropy_compiled, "cross_entropy_compiled"},
      {LossHead::value, "value"},
      {LossHead::liger_ce, "liger_ce"},
      {LossHead::liger_fused_ce, "liger_fused_ce"},

@@ -8,17 +8,15 @@ namespace {
 struct KeyRow {
   std::string_view key, what;
 };
-constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights"},
-                                        {"quantization", "quantised training weights"},
-                                        {"speculative", "speculative decoding"},
-                                        {"draft", "speculative decoding"},
-
-                                        {"compile", "torch.compile of the model"},
-                                        {"virtual_pipeline", "virtual pipeline stages"},
-                                        {"teacher", "distillation with a teacher"},
-                                        {"tree_training", "tree training"},
-                                        {"keep_low_precision_grads", "FSDP1's keep_low_precision_grads"},
-                                        {"vision", "training of a vision tower"}}};
+constexpr std::array<KeyRow, 9> kKeys{{{"quantize", "quantised training weights"},
+                                       {"quantization", "quantised training weights"},
+                                       {"speculative", "speculative decoding"},
+                                       {"draft", "speculative decoding"},
+                                       {"virtual_pipeline", "virtual pipeline stages"},
+                                       {"teacher", "distillation with a teacher"},
+                                       {"tree_training", "tree training"},
+                                       {"keep_low_precision_grads", "FSDP1's keep_low_precision_grads"},
+                                       {"vision", "training of a vision tower"}}};
 
 struct ValueRow {
   std::string_view key, value, what;
