@@ -29,7 +29,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 aten = torch.ops.aten
 SOURCES = [("2025-02", "llama", "by_hand", True), ("2025-09", "llama", "fused", True), ("0.2.2", "llama", "fused", False)]
-SOURCES += [("2025-09", "qwen3", "fused", True)]
+SOURCES += [("2025-09", "qwen3", "fused", True), ("0.2.2", "qwen3", "fused", False)]
 SEQUENCES, TOKENS, HIDDEN, HEAD, KV, WIDE = 3, 6144, 2560, 128, 4, 6912
 HEADS = {"llama": 20, "qwen3": 24}
 LEAVES = {"wq": "q", "wk": "k", "wv": "v", "wo": "o"}

@@ -32,6 +32,7 @@ RUNS = [
     *(("2025-09", "llama", 1024, 1, mode, 1, 4096, "cross_entropy") for mode in MODES),
     *(("0.2.2", "llama", 1024, 1, mode, 1, 4096, "cross_entropy") for mode in MODES),
     *(("2025-09", "qwen3", 1024, 1, mode, 1, 4096, "cross_entropy") for mode in MODES),
+    *(("0.2.2", "qwen3", 1024, 1, mode, 1, 4096, "cross_entropy") for mode in MODES),
     *(("2025-02", "llama", 1024, 1, mode, 4, 2048, "cross_entropy") for mode in MODES),
     *(("2025-09", "qwen3", 1024, 1, mode, 4, 2048, "cross_entropy") for mode in MODES),
     ("2025-02", "llama", 32768, 1, "selective", 2, 4096, "cross_entropy"),
