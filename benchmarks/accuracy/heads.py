@@ -46,6 +46,7 @@ HEADS = {
     "areal_eager": "AReaL without torch.compile",
     "cross_entropy": "F.cross_entropy on fp32 logits in the training loop",
     "cross_entropy_chunked": "the same, eight parts of every sequence one after another",
+    "cross_entropy_compiled": "the same under torch.compile",
 }
 
 

@@ -12,6 +12,7 @@ FIRST = "2024-12"  # what is described here
 FUSED_ADAMW = "2025-02-24"  # torchtitan #881: before it foreach was the default
 GROUPED_UNITS = "2025-07-28"  # torchtitan #1094: embedding a unit, norm and output layer another, every layer resharded
 FUSED_NORM = "2025-08"  # PyTorch 2.9 brings nn.RMSNorm's kernel; before it, and in torchtitan's own norm, operators in fp32
+COMPILED_LOSS = "2025-04-02"  # torchtitan #1033: `compile` means the loss too
 NO_REPEATED_KV = "2026-01-27"  # torchtitan #2259
 # Up to 512 GPUs, which run_train.sh cannot start (it meets at localhost); multinode_trainer.slurm, which can, sets no options of the
 # allocator (torchtitan 3f20451bc). Its runs are met so on 8 and on 128 GPUs, and on neither with expandable segments.
@@ -29,8 +30,8 @@ def said(row: Row, key: str) -> str:
 
 def refuse(row: Row) -> None:
     sharding = str((row.get("parallelism") or {}).get("fsdp") or "").lower()
-    if row.get("compile") not in (False, None):
-        raise not_yet("torch.compile of the model")
+    if row.get("compile") not in (False, None, True):
+        raise not_yet("torchtitan's graph trainer")
     if "simplefsdp" in sharding:
         raise not_yet("SimpleFSDP")
     if "fsdp2" not in sharding:
@@ -51,6 +52,8 @@ def layout(row: Row) -> str:
         if (given.get(axis) or 1) != 1:
             raise not_yet(f"{name} parallelism of torchtitan")
     tensor = int(given.get("tp") or 1)
+    if tensor > 1 and row.get("compile"):
+        raise not_yet("torch.compile under tensor parallelism")
     data = int(given.get("dp") or int(row["n_gpus"]) // tensor)
     return f"d{data}" + (f"t{tensor}" if tensor > 1 else "")
 
@@ -74,10 +77,12 @@ def recompute(row: Row) -> str:
 
 def head(row: Row) -> str:
     loss = said(row, "loss_kernel")
-    if "chunkedceloss" in loss or "compiled" in loss:
-        raise not_yet("a fused or compiled loss")
+    if "chunkedceloss" in loss:
+        raise not_yet("torchtitan's fused loss of 2026")
     if not loss:
         raise CannotExpress("the loss is not stated")
+    if loss.startswith("compiled") or (row.get("compile") is True and said(row, "date") >= COMPILED_LOSS):
+        return "cross_entropy_compiled"
     return "cross_entropy_chunked" if loss.startswith("chunked") else "cross_entropy"
 
 
@@ -121,6 +126,7 @@ def titan_job(row: Row) -> Row:
         "micro_batches": int(row.get("grad_accum") or 1),
         "rms_norm": "fused" if date >= FUSED_NORM else "by_hand",
         "repeat_kv": date < NO_REPEATED_KV,
+        "compile": row.get("compile") is True,
         **resharding(date, said(row, "notes")),
     }
     job: dict[str, Any] = {"framework": "torch", "gpus": f"{row['n_gpus']} x {gpu(row)}", "model": str(row.get("model"))}

@@ -49,7 +49,7 @@ def titan_modules(root: Path) -> None:
         del sys.modules[name]
     for folder in ("", "models", "models/llama", "models/llama3", "models/llama3/model", "experiments"):
         module(".".join(["torchtitan", *folder.split("/")]).rstrip("."), root / folder)
-    for folder in ("experiments/qwen3", "experiments/qwen3/model"):
+    for folder in ("experiments/qwen3", "experiments/qwen3/model", "models/qwen3", "models/qwen3/model"):
         module("torchtitan." + folder.replace("/", "."), root / folder)
     names = """create_attention_mask create_varlen_metadata_for_document FlexAttentionWrapper get_causal_mask_mod VarlenMetadata
     get_document_mask_mod VarlenAttentionWrapper BaseTokenizer trunc_normal_ AttentionMasksType JobConfig logger MoE MoEArgs
@@ -74,7 +74,8 @@ def titan_model(root: Path, config: Row, tokens: int) -> Any:
     sizes = {"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads"}
     sizes |= {"n_kv_heads": "num_key_value_heads", "vocab_size": "vocab_size"}
     qwen = config["model_type"] == "qwen3"
-    name = "torchtitan.experiments.qwen3.model" if qwen else f"torchtitan.models.{'llama3.model' if newer(root) else 'llama'}"
+    home = "models" if (root / "models/qwen3").exists() else "experiments"  # since October 2025
+    name = f"torchtitan.{home}.qwen3.model" if qwen else f"torchtitan.models.{'llama3.model' if newer(root) else 'llama'}"
     code = importlib.import_module(f"{name}.model")
     arguments = getattr(code, "Qwen3ModelArgs" if qwen else "TransformerModelArgs" if newer(root) else "ModelArgs")()
     fields: Row = {ours: config[theirs] for ours, theirs in sizes.items()} | {"max_seq_len": tokens}

@@ -61,6 +61,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_scaler.jsonl", out);
     read_rows("executed_knobs.jsonl", out);
     read_rows("executed_experts.jsonl", out);
+    read_rows("executed_compiled.jsonl", out);
     return out;
   }();
   return rows;

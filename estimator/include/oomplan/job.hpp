@@ -101,19 +101,20 @@ enum class LossHead : std::uint8_t {
   areal_eager,     ///< the same without torch.compile, as AReaL runs it on NPUs
   agilerl_fused,   ///< AgileRL: log-probs from hidden states, compiled chunks of 256 MiB of fp32 logits, recomputed in backward
   cross_entropy,   ///< F.cross_entropy(logits.float()) in the training loop; under tensor parallelism with loss_parallel
-  cross_entropy_chunked,  ///< ... of eight parts of every sequence, one after another
-  value,                  ///< critic: a linear layer h -> 1
-  liger_ce,               ///< hf_loss with Liger's cross-entropy: the gradient is written into the fp32 logits
-  liger_fused_ce,         ///< Liger's output layer and cross-entropy in one, by chunks: no logits of all tokens
-  foak_ce,                ///< hf_loss with fms-acceleration's cross-entropy: the gradient is written into the shifted fp32 logits
-  litgpt,                 ///< LitGPT: cross-entropy of fp32 logits, 128 tokens at a time; the training loop holds the logits
-  torchtune,              ///< torchtune: cross-entropy of the logits that its model makes fp32
-  torchtune_chunked,      ///< CEWithChunkedOutputLoss: logits of eight parts of every sequence, each made fp32 for its own loss
-  trl_dpo,                ///< TRL: log-probs of chosen and rejected sequences, one after another, against a reference
-  trl_simpo,              ///< the same without a reference: CPO's trainer with SimPO's loss
-  trl_orpo,               ///< with the likelihood loss of the chosen half
-  trl_grpo,               ///< TRL: temperature out of place, log-probs of one sequence after another, entropy as a metric
-  reward_pairs,           ///< reward model: a linear layer h -> 1, each sequence's last token, Bradley-Terry of the pairs
+  cross_entropy_chunked,   ///< ... of eight parts of every sequence, one after another
+  cross_entropy_compiled,  ///< cross_entropy under torch.compile, as torchtitan has it since April 2025
+  value,                   ///< critic: a linear layer h -> 1
+  liger_ce,                ///< hf_loss with Liger's cross-entropy: the gradient is written into the fp32 logits
+  liger_fused_ce,          ///< Liger's output layer and cross-entropy in one, by chunks: no logits of all tokens
+  foak_ce,            ///< hf_loss with fms-acceleration's cross-entropy: the gradient is written into the shifted fp32 logits
+  litgpt,             ///< LitGPT: cross-entropy of fp32 logits, 128 tokens at a time; the training loop holds the logits
+  torchtune,          ///< torchtune: cross-entropy of the logits that its model makes fp32
+  torchtune_chunked,  ///< CEWithChunkedOutputLoss: logits of eight parts of every sequence, each made fp32 for its own loss
+  trl_dpo,            ///< TRL: log-probs of chosen and rejected sequences, one after another, against a reference
+  trl_simpo,          ///< the same without a reference: CPO's trainer with SimPO's loss
+  trl_orpo,           ///< with the likelihood loss of the chosen half
+  trl_grpo,           ///< TRL: temperature out of place, log-probs of one sequence after another, entropy as a metric
+  reward_pairs,       ///< reward model: a linear layer h -> 1, each sequence's last token, Bradley-Terry of the pairs
 };
 /// The forward pass of a reference model in the step of a preference loss, between the policy's forward and backward pass: none
 /// (its log-probs come with the batch), of a second model on the same GPUs, or of the policy without its adapters.
@@ -276,6 +277,7 @@ struct Trainer {
   bool sdpa_math = false;                           ///< SDPA is forced to its math kernel
   RmsNorm rms_norm = RmsNorm::fused;                ///< of torchtitan's models
   bool repeat_kv = false;                           ///< torchtitan: keys and values are copied to all heads before attention
+  bool compile = false;                             ///< torchtitan: every TransformerBlock under torch.compile
   Zero zero;                                        ///< engine deepspeed
   bool offload_checkpoints = false;                 ///< inputs of checkpointed layers lie on the host until backward
   bool tiled_mlp = false;              ///< DeepSpeed's TiledMLP: feed-forward blocks run over about `hidden` tokens at a time

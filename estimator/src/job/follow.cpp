@@ -65,6 +65,7 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "reshard_last",
                                                    "rms_norm",
                                                    "repeat_kv",
+                                                   "compile",
                                                    "tokens_per_micro_batch",
                                                    "logprob_tokens_per_micro_batch",
                                                    "sequences_per_micro_batch",

@@ -114,7 +114,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<B
                                                                                             {BaseFormat::gptq, "gptq"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 37> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 38> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -140,6 +140,7 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 37> kNames<Lo
      {LossHead::agilerl_fused, "agilerl_fused"},
      {LossHead::cross_entropy, "cross_entropy"},
      {LossHead::cross_entropy_chunked, "cross_entropy_chunked"},
+     {LossHead::cross_entropy_compiled, "cross_entropy_compiled"},
      {LossHead::value, "value"},
      {LossHead::liger_ce, "liger_ce"},
      {LossHead::liger_fused_ce, "liger_fused_ce"},

@@ -370,6 +370,8 @@ std::vector<Knob> trainer_rows() {
              spellings<RmsNorm>()),
       row("repeat_kv", of, flag, knob::flag<&Trainer::repeat_kv>(), speed,
           "torchtitan up to 0.2.1: keys and values are copied to all heads in front of attention"),
+      row("compile", of, flag, knob::flag<&Trainer::compile>(), speed,
+          "torchtitan: every TransformerBlock under torch.compile, as one graph with its checkpoint inside"),
       row("kernel_internals", of, flag, knob::flag<&Trainer::kernel_internals>(), semantics,
           "buffers inside fused kernels are counted (false: to compare with tools that cannot see them)"),
   };

@@ -8,12 +8,10 @@ namespace {
 struct KeyRow {
   std::string_view key, what;
 };
-constexpr std::array<KeyRow, 14> kKeys{{{"quantize", "quantised training weights"},
+constexpr std::array<KeyRow, 13> kKeys{{{"quantize", "quantised training weights"},
                                         {"quantization", "quantised training weights"},
                                         {"speculative", "speculative decoding"},
                                         {"draft", "speculative decoding"},
-
-                                        {"compile", "torch.compile of the model"},
                                         {"virtual_pipeline", "virtual pipeline stages"},
                                         {"teacher", "distillation with a teacher"},
                                         {"tree_training", "tree training"},

@@ -262,6 +262,9 @@ class Validator {
     if (values != (t.head == LossHead::value))
       problem(key_of(role, "head"), fmt::format("'{}'", spelling(t.head)), values ? "value" : "a head over the vocabulary",
               fmt::format("{} {}", role.name, values ? "gives one number a token" : "gives log-probs"));
+    if (t.compile && role.engine != EngineKind::single && role.engine != EngineKind::fsdp2)
+      problem(key_of(role, "compile"), "true", "false",
+              "not supported yet: torch.compile under other engines than fsdp2 and single");
     if (values && t.lora.rank > 0)
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     check_liger(role);

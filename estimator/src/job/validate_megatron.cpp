@@ -15,7 +15,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 37> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 38> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
@@ -42,6 +42,7 @@ constexpr std::array<std::string_view, 37> kForeign{"reshard_after_forward",
                                                     "sdpa_math",
                                                     "rms_norm",
                                                     "repeat_kv",
+                                                    "compile",
                                                     "cpu_offload_policy",
                                                     "autocast",
                                                     "liger",

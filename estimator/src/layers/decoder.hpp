@@ -52,6 +52,7 @@ struct KernelOptions {
   std::int64_t tensor = 1;                                 ///< ranks that split every layer and, between its halves, the tokens
   RmsNorm rms_norm = RmsNorm::fused;                       ///< torchtitan, as in Trainer
   bool repeat_kv = false;                                  ///< the same
+  bool compile = false;                                    ///< torchtitan: a layer is one compiled graph
   bool hidden_dropout = false, attention_dropout = false;  ///< in training mode, with a rate above 0
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
   std::int64_t scan_tokens = 0;  ///< of one sequence, where a mixer loops over them: a tape for each number; 0: none does

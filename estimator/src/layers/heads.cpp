@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/compiled_layer.hpp"
 #include "layers/foak.hpp"
 #include "layers/heads_parallel.hpp"
 #include "layers/heads_trl.hpp"
@@ -335,6 +336,8 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
     }
     case LossHead::cross_entropy_chunked:
       return chunked_cross_entropy(g, logits, o, scope);
+    case LossHead::cross_entropy_compiled:
+      return compiled_cross_entropy(g, std::move(logits), o.labels);
     case LossHead::value: {
       Tensor full = to(g, std::move(logits), DType::fp32, "values_fp32");
       return mean_loss(g, std::move(full));

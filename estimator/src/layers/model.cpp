@@ -6,6 +6,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "layers/bloom.hpp"
+#include "layers/compiled_layer.hpp"
 #include "layers/every_nth.hpp"
 #include "layers/experts.hpp"
 #include "layers/foak.hpp"
@@ -246,6 +247,7 @@ class Runner {
     // transformers 5.23 checkpoints `forward`: FSDP2's hooks stay outside, and a checkpoint keeps the arguments that they cast
     LayerContext given = arguments(context);
     if (layer.mixer.kind != MixerKind::attention && layer.mixer.kind != MixerKind::mla) given.mask.reset();
+    if (kernels_.compile) return run_compiled_layer(g_, a_, layer, leaves, kernels_, o_.recompute, x);
     const auto body = [this, &layer, &leaves, given](const Tensor& in) {
       if (kernels_.kernels == Kernels::torchtitan) return run_titan_layer(g_, a_, layer, leaves, kernels_, in);
       if (is_litgpt(kernels_.kernels)) return run_litgpt_layer(g_, a_, layer, leaves, kernels_, in, before_);
@@ -462,7 +464,9 @@ class Runner {
 
   /// verl's step holds what the model gave it, unless that was made fp32; torchtitan's does in any case.
   static bool holds_logits(LossHead h) {
-    if (h == LossHead::cross_entropy || h == LossHead::cross_entropy_chunked || takes_sequences(h)) return true;
+    if (h == LossHead::cross_entropy || h == LossHead::cross_entropy_chunked || h == LossHead::cross_entropy_compiled ||
+        takes_sequences(h))
+      return true;
     const auto steps = verl_steps(h);
     return steps && !steps->fp32;
   }
@@ -505,7 +509,8 @@ namespace {
 /// What depends on the pass as a whole.
 std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
   const bool titan = o.kernels.kernels == Kernels::torchtitan;
-  const bool titans = o.head == LossHead::cross_entropy || o.head == LossHead::cross_entropy_chunked;
+  const bool titans = o.head == LossHead::cross_entropy || o.head == LossHead::cross_entropy_chunked ||
+                      o.head == LossHead::cross_entropy_compiled;
   if (titan && (o.critic || o.slice_hidden || o.keep_outputs || !titans))
     return "this head of torchtitan's models is not supported yet";
   if (is_litgpt(o.kernels.kernels) != (o.head == LossHead::litgpt) ||
@@ -518,6 +523,11 @@ std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
     return "LitGPT checkpoints every block";
   if (o.recompute == Recompute::selective && (!titan || o.reentrant))
     return "selective recomputation of models other than torchtitan's is not supported yet";
+  if (o.kernels.compile) {
+    if (std::string why = unsupported_compiled(a, o.kernels, o.recompute); !why.empty()) return why;
+    if (!o.training) return "a forward-only pass under torch.compile is not supported yet";
+    if (o.reentrant) return "a reentrant checkpoint under torch.compile is not supported yet";
+  }
   if (o.kernels.tensor == 1) return {};
   if (o.critic) return "tensor parallelism of a value model is not supported yet";
   if (a.tied) return "tensor parallelism of a model with tied embeddings is not supported yet";

@@ -133,6 +133,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.tensor = t.layout.tensor;
   k.rms_norm = t.rms_norm;
   k.repeat_kv = t.repeat_kv;
+  k.compile = t.compile;
   k.adapters = adapter_options(t, engine);
   k.kernel_internals = internals;
   return k;

@@ -1,0 +1,187 @@
+#include "layers/compiled_layer.hpp"
+
+#include <array>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "layers/compiled_graphs.hpp"
+#include "layers/titan.hpp"
+
+namespace oomplan {
+namespace {
+
+using Buffers = std::map<std::string, Tensor, std::less<>>;
+
+const CompiledGraph* graph_of(const Architecture& a, const KernelOptions& o, Recompute recompute) {
+  const Mixer& m = a.runs.front().layer.mixer;
+  return find_compiled_graph(a.family, o.rms_norm, o.repeat_kv && m.kv_heads < m.heads, recompute);
+}
+
+/// What the words of a program stand for.
+struct CompiledWords {
+  const Architecture& a;
+  const Layer& layer;
+
+  Dim dim(char letter) const {
+    const Mixer& m = layer.mixer;
+    switch (letter) {
+      case 'T':
+        return axis::T;
+      case 'S':
+        return axis::S;
+      case 'H':
+        return a.hidden;
+      case 'A':
+        return m.q_width();
+      case 'K':
+        return m.k_width();
+      case 'F':
+        return layer.feed_forward.width;
+      case 'a':
+        return m.heads;
+      case 'g':
+        return m.kv_heads;
+      default:
+        return m.head_dim;
+    }
+  }
+
+  /// "T.F": [T, F]; "P.H": as many numbers as ceil(H / 128) for every token.
+  Shape shape(std::string_view words) const {
+    Shape out;
+    const bool partial = words.front() == 'P';
+    for (const char letter : words) {
+      if (letter == '.') continue;
+      out.push_back(letter == 'P' ? axis::T : dim(letter));
+    }
+    if (partial) out.back() = Dim((out.back().coefficient + 127) / 128);
+    return out;
+  }
+};
+
+/// Calls `each` with every word.
+template <class Each>
+void for_words(std::string_view program, const Each& each) {
+  while (!program.empty()) {
+    const std::size_t end = program.find(' ');
+    if (const std::string_view word = program.substr(0, end); !word.empty()) each(word);
+    program.remove_prefix(end == std::string_view::npos ? program.size() : end + 1);
+  }
+}
+
+/// Buffers that attention's backward kernel has for itself (kernels.cpp, flash-attention 2).
+void attention_internals(Eager& g, const Mixer& m, bool grouped, DType dtype) {
+  const Shape whole{axis::T, Dim(m.q_width())};
+  Tensor dq = g.make("attention.dq_accum", whole, DType::fp32, Category::workspace);
+  Tensor d = g.make("attention.softmax_d", {axis::T, Dim(m.heads)}, DType::fp32, Category::workspace);
+  if (!grouped) return;
+  Tensor dk = g.make("attention.dk_expanded", whole, dtype, Category::workspace);
+  Tensor dv = g.make("attention.dv_expanded", whole, dtype, Category::workspace);
+}
+
+struct CompiledPlay {
+  Eager& g;
+  const CompiledWords words;
+  DType dtype;
+  bool internals, grouped;
+
+  void operator()(std::string_view program, std::string_view name, Category category, Buffers& buffers) const {
+    for_words(program, [&](std::string_view word) {
+      if (word == "!") {
+        if (internals) attention_internals(g, words.layer.mixer, grouped, dtype);
+        return;
+      }
+      const std::size_t is = word.find('=');
+      const std::string buffer(word.substr(1, is - 1));
+      if (word.front() == '-') {
+        buffers.erase(buffer);
+        return;
+      }
+      std::string_view size = word.substr(is + 1);
+      const bool wide = size.ends_with(":4");
+      if (wide) size.remove_suffix(2);
+      buffers[buffer] = g.make(std::string(name) + buffer, words.shape(size), wide ? DType::fp32 : dtype, category);
+    });
+  }
+};
+
+/// The leaf that a word of CompiledGraph::gradients names.
+int leaf_of(const LayerLeaves& w, std::string_view name) {
+  const std::array<std::pair<std::string_view, int>, 11> leaves{{{"attention_norm", w.before_attention.weight},
+                                                                 {"ffn_norm", w.before_feed_forward.weight},
+                                                                 {"q", w.q},
+                                                                 {"k", w.k},
+                                                                 {"v", w.v},
+                                                                 {"o", w.o},
+                                                                 {"q_norm", w.q_norm.weight},
+                                                                 {"k_norm", w.k_norm.weight},
+                                                                 {"w1", w.gate},
+                                                                 {"w3", w.up},
+                                                                 {"w2", w.down}}};
+  for (const auto& [known, leaf] : leaves)
+    if (known == name) return leaf;
+  return -1;
+}
+
+}  // namespace
+
+std::string unsupported_compiled(const Architecture& a, const KernelOptions& o, Recompute recompute) {
+  if (o.kernels != Kernels::torchtitan) return "torch.compile of models other than torchtitan's is not supported yet";
+  if (o.tensor > 1) return "torch.compile under tensor parallelism is not supported yet";
+  if (o.parameters != DType::bf16 && o.parameters != DType::fp16) return "torch.compile in fp32 is not supported yet";
+  if (graph_of(a, o, recompute) == nullptr)
+    return "torch.compile of this model with this rms_norm and repeat_kv is not supported yet";
+  return {};
+}
+
+Tensor run_compiled_layer(Eager& g, const Architecture& a, const Layer& layer, const LayerLeaves& w, const KernelOptions& options,
+                          Recompute recompute, const Tensor& x) {
+  const CompiledGraph& graph = *graph_of(a, options, recompute);
+  const bool grouped = !options.repeat_kv && layer.mixer.kv_heads < layer.mixer.heads;
+  const CompiledPlay play{g, {a, layer}, x.dtype, options.kernel_internals, grouped};
+
+  std::vector<Tensor> inputs{x};
+  std::vector<std::string> gradients;
+  for_words(graph.gradients, [&](std::string_view word) {
+    const std::size_t is = word.find('=');
+    gradients.emplace_back(word.substr(is + 1));
+    if (const int leaf = leaf_of(w, word.substr(0, is)); leaf >= 0) inputs.push_back(g.leaf(leaf));
+  });
+  Buffers buffers;
+  play(graph.forward, "buf", Category::activations, buffers);
+  Tensor out = std::move(buffers.find(std::to_string(graph.output))->second);
+  out.shape = x.shape;
+  for (std::size_t i = 1; i < inputs.size(); ++i) g.leave(inputs[i].leaf);
+
+  auto saved = std::make_shared<std::map<std::string, Saved, std::less<>>>();
+  for_words(graph.kept, [&](std::string_view word) {
+    if (word == "x")
+      saved->emplace(word, g.save(x));
+    else
+      saved->emplace("f" + std::string(word), g.save(buffers.find(word)->second));
+  });
+  buffers.clear();
+  std::vector<const Tensor*> wants;
+  for (const Tensor& input : inputs) wants.push_back(&input);
+  std::vector<Shape> shapes;
+  for (const Tensor& input : inputs) shapes.push_back(input.shape);
+  // CompiledFunction.backward gives what was saved to the program, which drops it; the gradient that came in is held by the
+  // caller
+  g.record(out, "CompiledFunctionBackward", wants, [=, &graph, &layer, &a, &g](Gradients in) {
+    Buffers held;
+    for (const auto& [name, tensor] : *saved) held.emplace(name, tensor.get());
+    saved->clear();
+    const CompiledPlay again{g, {a, layer}, in[0].dtype, play.internals, play.grouped};
+    again(graph.backward, "backward.buf", Category::temporaries, held);
+    Gradients made;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      made.push_back(std::move(held.find(gradients[i])->second));
+      made.back().shape = shapes[i];
+    }
+    return made;
+  });
+  return out;
+}
+
+}  // namespace oomplan
