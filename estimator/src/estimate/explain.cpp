@@ -130,12 +130,13 @@ ProcessRun fullest_run(const Job& job, const Catalog& catalog, TapeStore& store)
 
 namespace {
 
-/// The fullest class, and the fullest of those that several processes share: there levels are furthest from what is reserved.
+/// The fullest class. Of those that several processes share the fullest, too, when it does not run through: there levels are
+/// furthest from what is reserved.
 bool explain_fullest(Assembled& a, const Job& job, ProcessStore& processes, Explain what) {
-  const auto worst = fullest(a, false), shared = fullest(a, true);
-  for (const auto c : {worst, shared == worst ? -1 : shared})
-    if (c >= 0 && !explain_class(a, static_cast<std::size_t>(c), job, processes, what)) return false;
-  return true;
+  const auto worst = fullest(a), shared = fullest(a, true);
+  if (worst >= 0 && !explain_class(a, static_cast<std::size_t>(worst), job, processes, what)) return false;
+  if (shared < 0 || shared == worst || runs_through(a, static_cast<std::size_t>(shared), job)) return true;
+  return what == Explain::all && explain_class(a, static_cast<std::size_t>(shared), job, processes, what);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <utility>
 
@@ -27,21 +28,15 @@ Bytes highest_level(const std::vector<PhaseLedger>& ledgers, std::string_view la
 
 void raise(Bytes& figure, Bytes to) { figure = std::max(figure, to); }
 
-/// The programs of the class, and which process is at work when. What is not replayed has a note.
-GpuSource source_of(Assembled& a, std::size_t c) {
+/// The programs of the class, and which process is at work when. `levels`: also those without the allocator's history.
+GpuSource source_of(const Assembled& a, std::size_t c, bool levels) {
   const ClassFold& fold = a.folds[c];
   const std::size_t processes = a.classes[c].processes;
   GpuSource out;
   for (std::size_t p = 0; p < processes; ++p) {
     const auto written = [&](std::int64_t inner) { return write_process(a, c, p, inner, 2, nullptr, processes > 1); };
-    GpuSource::Process process{written(1), written(kReplayedMicroBatches)};
+    GpuSource::Process process{levels ? written(1) : Program{}, written(kReplayedMicroBatches)};
     if (count_events(process.history, kMostReplayedEvents) >= kMostReplayedEvents) {
-      a.estimate.replayed = false;
-      a.estimate.notes.push_back({Note::Level::info,
-                                  {},
-                                  fmt::format("{}: a process with {} million allocations and frees is not replayed; what is "
-                                              "reserved and needed there are lower bounds",
-                                              a.estimate.gpus[c].ranks, kMostReplayedEvents / 1'000'000)});
       process = {Program{}, Program{}, false, {}};
       for (const TurnFigure& turn : fold.turns)
         if (turn.process == p) process.held.push_back(turn.held);
@@ -52,6 +47,8 @@ GpuSource source_of(Assembled& a, std::size_t c) {
   if (out.turns.empty()) out.turns.push_back(0);
   return out;
 }
+
+bool replayed(const GpuSource::Process& p) { return p.replayed; }
 
 /// Sets what the phases take on a device of any size.
 void put_roomy(GpuAnswer& answer, const ClassFold& fold, const SharedReplay& roomy) {
@@ -119,11 +116,31 @@ AllocatorSettings settings_of(const Job& job, const GpuAnswer& answer) {
   return settings;
 }
 
+bool runs_through(const Assembled& a, std::size_t c, const Job& job) {
+  const GpuAnswer& answer = a.estimate.gpus[c];
+  const GpuSource source = source_of(a, c, false);
+  std::deque<FlatProgram> programs;
+  SharedGpu gpu{{}, source.turns};
+  for (const auto& p : source.processes)
+    gpu.processes.push_back({p.replayed ? &programs.emplace_back(p.history) : nullptr, p.held});
+  AllocatorSettings settings = settings_of(job, answer);
+  settings.device_limit = answer.usable;
+  return replay(gpu, settings).ok;
+}
+
 bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Explain what) {
   GpuAnswer& answer = a.estimate.gpus[c];
   const ClassFold& fold = a.folds[c];
-  GpuSource source = source_of(a, c);
-  if (std::none_of(source.processes.begin(), source.processes.end(), [](const auto& p) { return p.replayed; })) return true;
+  GpuSource source = source_of(a, c, true);
+  if (!std::all_of(source.processes.begin(), source.processes.end(), replayed)) {
+    a.estimate.replayed = false;
+    a.estimate.notes.push_back({Note::Level::info,
+                                {},
+                                fmt::format("{}: a process with {} million allocations and frees is not replayed; what is "
+                                            "reserved and needed there are lower bounds",
+                                            answer.ranks, kMostReplayedEvents / 1'000'000)});
+  }
+  if (std::none_of(source.processes.begin(), source.processes.end(), replayed)) return true;
   GpuReading& reading = processes.get(std::move(source), settings_of(job, answer));
   put_roomy(answer, fold, reading.replays().roomy());
   const std::size_t several = a.classes[c].processes;

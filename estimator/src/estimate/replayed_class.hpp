@@ -15,6 +15,9 @@ enum class Explain : std::uint8_t {
 /// What a process of these GPUs starts with, on a device without a limit.
 AllocatorSettings settings_of(const Job&, const GpuAnswer&);
 
+/// Do the processes of the class run out of memory nowhere on their GPU? One replay; nothing is set.
+bool runs_through(const Assembled&, std::size_t gpu_class, const Job&);
+
 /// False: it was to be explained if it fits, and does not.
 bool explain_class(Assembled&, std::size_t gpu_class, const Job&, ProcessStore&, Explain = Explain::all);
 
