@@ -2,6 +2,7 @@
 #include "estimate/assemble.hpp"
 #include "estimate_jobs.hpp"
 #include "program/events.hpp"
+#include "program/replay.hpp"
 
 using namespace oomplan;
 
@@ -43,7 +44,53 @@ TEST_CASE("a server that wakes twice is not charged with its cache and the train
   const Bytes added = phase(replayed, "rollout.wake").usage.capacity_needed - phase(levels, "rollout.wake").usage.capacity_needed;
   CHECK(added >= 0);
   CHECK(added < 4 * kGiB);
-  CHECK(phase(replayed, "rollout.wake").usage.device < phase(levels, "rollout.wake").usage.device + 4 * kGiB);
+  // the weights' wake finds what the trainer keeps reserved, the cache's wake finds it emptied
+  const Bytes trainer =
+      std::max(phase(replayed, "actor.forward").usage.reserved, phase(replayed, "actor.backward").usage.reserved);
+  const Bytes weights = phase(replayed, "rollout.load").usage.capacity_needed - phase(replayed, "ref.load").usage.capacity_needed;
+  CHECK(phase(replayed, "rollout.wake").usage.device < trainer + weights + 4 * kGiB);
+}
+
+TEST_CASE("what an idle process keeps with its gaps stands beside the one that works") {
+  const Job job = job_of(kVerl);
+  TapeStore store;
+  const Assembled a = assemble(job, Catalog::builtin(), store);
+  const ClassFold& fold = a.folds.at(0);
+  REQUIRE(a.classes[0].processes == 2);
+  REQUIRE(estimate(job).gpus.front().ranks == a.estimate.gpus[0].ranks);
+  std::vector<FlatProgram> programs;
+  SharedGpu gpu;
+  for (std::size_t p = 0; p < 2; ++p) programs.emplace_back(write_process(a, 0, p, kReplayedMicroBatches, 2, nullptr, true));
+  for (const auto& program : programs) gpu.processes.push_back({&program});
+  for (const auto& turn : fold.turns) gpu.turns.push_back(turn.process);
+  const SharedReplay roomy = replay(gpu, {});
+  REQUIRE(roomy.turns.size() == fold.turns.size());
+  // behind each turn the replay holds at least what the fold says; the trainer's gaps add something
+  std::vector<Bytes> held(2);
+  Bytes gaps = 0;
+  for (std::size_t i = 0; i < fold.turns.size(); ++i) {
+    const std::size_t p = fold.turns[i].process;
+    CHECK(roomy.turns[i].beside >= held[1 - p]);
+    gaps = std::max(gaps, roomy.turns[i].beside - held[1 - p]);
+    held[p] = fold.turns[i].held;
+  }
+  CHECK(gaps > 0);
+  // every phase takes what its highest turn takes, and no two turns of it are added up
+  const Estimate levels = estimate(job), replayed = estimate_replayed(job);
+  std::vector<Bytes> device(fold.phases.size()), needed(fold.phases.size());
+  for (const PhaseInTurn& p : fold.in_turns) {
+    const Moment& m = a.estimate.gpus[0].phases[p.phase];
+    for (const auto& row : roomy.turns[p.turn].phases)
+      if (row.phase == m.phase) device[p.phase] = std::max(device[p.phase], row.device_peak + roomy.turns[p.turn].beside);
+    needed[p.phase] = std::max(needed[p.phase], p.level + roomy.turns[p.turn].beside);
+  }
+  for (std::size_t i = 0; i < fold.phases.size(); ++i) {
+    const Moment& m = a.estimate.gpus[0].phases[i];
+    CAPTURE(m.phase);
+    CHECK(phase(replayed, m.phase).usage.device == std::max(device[i], phase(levels, m.phase).usage.device));
+    CHECK(phase(replayed, m.phase).usage.capacity_needed >= phase(levels, m.phase).usage.capacity_needed);
+    CHECK(phase(replayed, m.phase).usage.capacity_needed <= std::max(needed[i], phase(replayed, m.phase).usage.device));
+  }
 }
 
 TEST_CASE("a process with millions of allocations is answered by levels, and says so") {

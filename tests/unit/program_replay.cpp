@@ -232,7 +232,7 @@ TEST_CASE("needed capacity holds at the limit found, a page above, and not much 
     for (int i = 0; i < 40; ++i) {
       s.device_limit = p.peak - 20 * kMiB + static_cast<Bytes>(random() % static_cast<std::uint64_t>(need - p.peak + 60 * kMiB));
       const Replay fresh = replay(p, s);
-      const Replay& told = replays.at(s.device_limit);
+      const Replay& told = replays.at(s.device_limit).processes.front();
       CHECK(told.ok == fresh.ok);
       CHECK(told.failed_event == fresh.failed_event);
       CHECK(told.failed_bytes == fresh.failed_bytes);

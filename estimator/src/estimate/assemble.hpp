@@ -24,7 +24,8 @@ inline constexpr std::int64_t kReplayedMicroBatches = 6;
 /// The program of one process of a class: init and two iterations (the second has optimizer states from its beginning). Of the
 /// micro-batches between the first and the last `inner` are written: levels need one (each of them ends where it began), the
 /// allocator's history more. `last`: becomes the number of the mark that the last iteration begins with, the first one being 0.
+/// `ends_turns`: the mark kTurnEnd behind every turn of the process.
 Program write_process(const Assembled&, std::size_t gpu_class, std::size_t process, std::int64_t inner, int iterations = 2,
-                      std::size_t* last = nullptr);
+                      std::size_t* last = nullptr, bool ends_turns = false);
 
 }  // namespace oomplan

@@ -1,8 +1,5 @@
 // explain() and program(): the same turns written down as Programs, one per process, then traced and replayed.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "estimate/assemble.hpp"
@@ -11,138 +8,10 @@
 #include "estimate/fit_probability.hpp"
 #include "estimate/megatron_program.hpp"
 #include "estimate/process_store.hpp"
+#include "estimate/replayed_class.hpp"
 
 namespace oomplan {
 namespace {
-
-constexpr std::size_t kLiveRows = 40;
-/// Events of a process that are replayed within about a second. Only a head that works row by row makes more.
-constexpr std::int64_t kMostReplayedEvents = 2'000'000;
-
-/// Index of the phase with this label; the number of phases when there is none.
-std::size_t phase_at(const GpuAnswer& answer, std::string_view label) {
-  const auto found = std::find_if(answer.phases.begin(), answer.phases.end(), [&](const Moment& m) { return m.phase == label; });
-  return static_cast<std::size_t>(found - answer.phases.begin());
-}
-
-Bytes highest_level(const std::vector<PhaseLedger>& ledgers, std::string_view label) {
-  for (const auto& ledger : ledgers)
-    if (ledger.phase == label) return ledger.peak;
-  return 0;
-}
-
-/// What the replay of one process says, put into the moments of its phases. A server wakes twice in an iteration, with and
-/// without its cache, and the others do not hold the same both times: what the allocator adds to the process's own level is
-/// added to the highest of the sums, which the fold knows.
-void put_replay(GpuAnswer& answer, const ClassFold& fold, const std::vector<PhaseLedger>& ledgers, const Replay& r) {
-  for (const auto& phase : r.phases) {
-    const std::size_t i = phase_at(answer, phase.phase);
-    if (i == answer.phases.size()) continue;
-    Usage& usage = answer.phases[i].usage;
-    const Bytes added = std::max<Bytes>(0, phase.device_peak - highest_level(ledgers, phase.phase));
-    usage.device = std::max(usage.device, std::min(phase.device_peak + fold.phases[i].others, usage.device + added));
-    usage.allocated = phase.allocated_peak;
-    usage.reserved = phase.reserved_peak;
-  }
-}
-
-/// A process alone on its GPU that gives cached blocks back there: what it keeps is what this GPU lets it keep.
-void put_limited(GpuAnswer& answer, const ClassFold& fold, const Replay& here) {
-  for (const auto& phase : here.phases) {
-    const std::size_t i = phase_at(answer, phase.phase);
-    if (i == answer.phases.size()) continue;
-    answer.phases[i].usage.reserved = phase.reserved_peak;
-    answer.phases[i].usage.device = std::max(fold.phases[i].device, phase.device_peak);
-  }
-}
-
-/// How far a class is explained.
-enum class Explain : std::uint8_t {
-  all,
-  if_it_fits,  ///< the class that does not fit is left half explained
-};
-
-/// On a device without a limit.
-AllocatorSettings settings_of(const Job& job, const GpuAnswer& answer) {
-  AllocatorSettings settings;
-  settings.expandable_segments = job.expandable_segments;
-  settings.device_total = answer.usable;
-  return settings;
-}
-
-/// Categories of the process's phases; which of them needs most. The number of phases when it has none of them.
-std::size_t put_ledgers(GpuAnswer& answer, const std::vector<PhaseLedger>& ledgers) {
-  std::size_t worst = answer.phases.size();
-  for (const auto& ledger : ledgers) {
-    const std::size_t i = phase_at(answer, ledger.phase);
-    if (i == answer.phases.size()) continue;
-    answer.phases[i].usage.by_category = ledger.by_category;
-    if (worst == answer.phases.size() || answer.phases[i].usage.capacity_needed > answer.phases[worst].usage.capacity_needed)
-      worst = i;
-  }
-  return worst;
-}
-
-/// What the allocator adds to the levels counts in the phase that runs out on a smaller device, which `at` becomes. False: that
-/// is more than the GPU has, and was to be known only.
-bool put_needed(GpuAnswer& answer, ProcessReading& process, std::size_t worst, Explain what, std::size_t& at) {
-  Replays& replays = process.replays();
-  Bytes beside = std::numeric_limits<Bytes>::max();  // at least what the others hold, whichever phase runs out
-  for (const auto& ledger : process.ledgers())
-    if (const std::size_t i = phase_at(answer, ledger.phase); i < answer.phases.size())
-      beside = std::min(beside, answer.phases[i].usage.capacity_needed - ledger.peak);
-  const Bytes most = what == Explain::all ? std::numeric_limits<Bytes>::max() : answer.usable - beside;
-  const auto needed = replays.needed_capacity(most);
-  if (!needed) return false;
-  if (*needed <= 0) return true;
-  const Replay& short_of = replays.at(*needed - 2 * kMiB);
-  at = short_of.ok ? worst : phase_at(answer, short_of.failed_phase);
-  if (at == answer.phases.size()) at = worst;
-  Moment& m = answer.phases[at];
-  m.usage.capacity_needed += std::max<Bytes>(0, *needed - highest_level(process.ledgers(), m.phase));
-  return what == Explain::all || m.usage.capacity_needed <= answer.usable;
-}
-
-/// False: it was to be explained if it fits, and does not.
-bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Explain what = Explain::all) {
-  GpuAnswer& answer = a.estimate.gpus[c];
-  const ClassFold& fold = a.folds[c];
-  for (std::size_t p = 0; p < a.classes[c].processes; ++p) {
-    Program program = write_process(a, c, p, 1), history = write_process(a, c, p, kReplayedMicroBatches);
-    if (count_events(history, kMostReplayedEvents) >= kMostReplayedEvents) {
-      a.estimate.replayed = false;
-      a.estimate.notes.push_back({Note::Level::info,
-                                  {},
-                                  fmt::format("{}: a process with {} million allocations and frees is not replayed; what is "
-                                              "reserved and needed there are lower bounds",
-                                              answer.ranks, kMostReplayedEvents / 1'000'000)});
-      continue;
-    }
-    ProcessReading& process = processes.get(std::move(program), std::move(history), settings_of(job, answer));
-    put_replay(answer, fold, process.ledgers(), process.replays().roomy());
-    const std::size_t worst = put_ledgers(answer, process.ledgers());
-    if (worst == answer.phases.size()) continue;
-    std::size_t at = worst;
-    if (!put_needed(answer, process, worst, what, at)) return false;
-    Bytes others = 0;
-    for (const auto& ledger : process.ledgers())
-      if (const std::size_t i = phase_at(answer, ledger.phase); i < answer.phases.size())
-        others = std::max(others, fold.phases[i].others);
-    const Replay& here = process.replays().at(std::max<Bytes>(0, answer.usable - others));
-    const std::int64_t retries = here.retries;
-    if (here.ok && retries > 0 && a.classes[c].processes == 1) put_limited(answer, fold, here);
-    if (at != worst) answer.phases[at].live = process.live_in(answer.phases[at].phase);
-    answer.phases[worst].live = process.live();
-    for (const std::size_t i : {worst, at}) {
-      Moment& m = answer.phases[i];
-      m.allocator_retries = retries;
-      if (m.live.size() > kLiveRows) m.live.resize(kLiveRows);
-    }
-  }
-  for (std::size_t i = 0; i < answer.phases.size(); ++i)
-    if (answer.phases[i].usage.capacity_needed > answer.phases[answer.worst].usage.capacity_needed) answer.worst = i;
-  return true;
-}
 
 /// The process of a role on the GPUs of a class.
 std::size_t process_of(const GpuClass& cls, const Job& job, const std::string& role) {
@@ -160,22 +29,24 @@ void draw_curve(Assembled& a, std::size_t c, const Job& job) {
   answer.curve = stretches(run, second);
 }
 
-/// The class that lacks most, or has least left; -1 when there is none.
-std::ptrdiff_t fullest(const Assembled& a) {
+/// The class that lacks most, or has least left; -1 when there is none. `shared`: of those with several processes.
+std::ptrdiff_t fullest(const Assembled& a, bool shared = false) {
   const auto short_of = [&](std::ptrdiff_t c) {
     const GpuAnswer& g = a.estimate.gpus[static_cast<std::size_t>(c)];
     return g.phases.empty() ? -g.usable : g.phases[g.worst].usage.capacity_needed - g.usable;
   };
-  std::ptrdiff_t worst = a.classes.empty() ? -1 : 0;
-  for (std::ptrdiff_t c = 1; c < std::ssize(a.classes); ++c)
-    if (short_of(c) > short_of(worst)) worst = c;
+  std::ptrdiff_t worst = -1;
+  for (std::ptrdiff_t c = 0; c < std::ssize(a.classes); ++c) {
+    if (shared && a.classes[static_cast<std::size_t>(c)].processes < 2) continue;
+    if (worst < 0 || short_of(c) > short_of(worst)) worst = c;
+  }
   return worst;
 }
 
 }  // namespace
 
 Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner, int iterations,
-                      std::size_t* last) {
+                      std::size_t* last, bool ends_turns) {
   const GpuClass& cls = a.classes[c];
   ProgramWriter w;
   std::size_t marks = 0;
@@ -207,6 +78,7 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
       if (trainers[i]) trainers[i]->step(s.kind);
       if (servers[i]) servers[i]->step(s.kind);
       if (megatrons[i]) megatrons[i]->step(s.kind);
+      if (ends_turns && cls.seats[i].process == process) w.mark(kTurnEnd);
     }
   };
   for (const auto& s : a.timeline.init) play(s);
@@ -258,10 +130,23 @@ ProcessRun fullest_run(const Job& job, const Catalog& catalog, TapeStore& store)
   return {ranks_text(job, alone), write_process(a, c, process, kReplayedMicroBatches), settings_of(job, answer)};
 }
 
+namespace {
+
+/// The fullest class. Of those that several processes share the fullest, too, when it does not run through: there levels are
+/// furthest from what is reserved.
+bool explain_fullest(Assembled& a, const Job& job, ProcessStore& processes, Explain what) {
+  const auto worst = fullest(a), shared = fullest(a, true);
+  if (worst >= 0 && !explain_class(a, static_cast<std::size_t>(worst), job, processes, what)) return false;
+  if (shared < 0 || shared == worst || runs_through(a, static_cast<std::size_t>(shared), job)) return true;
+  return what == Explain::all && explain_class(a, static_cast<std::size_t>(shared), job, processes, what);
+}
+
+}  // namespace
+
 Estimate explain_worst(const Job& job, const Catalog& catalog, TapeStore& store) {
   Assembled a = assemble(job, catalog, store);
   ProcessStore processes;
-  if (const auto worst = fullest(a); worst >= 0) explain_class(a, static_cast<std::size_t>(worst), job, processes);
+  explain_fullest(a, job, processes, Explain::all);
   worst_first(a.estimate, job);
   judge_probability(a.estimate, job, true);
   return std::move(a.estimate);
@@ -270,8 +155,7 @@ Estimate explain_worst(const Job& job, const Catalog& catalog, TapeStore& store)
 std::optional<Estimate> explain_worst_if_it_fits(const Job& job, const Catalog& catalog, TapeStore& store,
                                                  ProcessStore& processes) {
   Assembled a = assemble(job, catalog, store);
-  if (const auto worst = fullest(a); worst >= 0)
-    if (!explain_class(a, static_cast<std::size_t>(worst), job, processes, Explain::if_it_fits)) return std::nullopt;
+  if (!explain_fullest(a, job, processes, Explain::if_it_fits)) return std::nullopt;
   worst_first(a.estimate, job);
   judge_probability(a.estimate, job, true);
   return std::move(a.estimate);

@@ -15,9 +15,10 @@ namespace oomplan {
 
 /// Every process of every class replayed, and the classes' figures set by it. `lists`: what is live, and the curve.
 void replay_classes(Assembled&, const Job&, bool lists);
-/// estimate() with the class of GPUs that needs most written down and replayed; the others keep the fold's figures.
+/// estimate() with the class of GPUs that needs most written down and replayed; of those that several processes share the one
+/// that needs most, too, if it runs out of memory. The others keep the fold's figures.
 Estimate explain_worst(const Job&, const Catalog&, TapeStore&);
-/// The same, or nothing as soon as the replay shows that the class needs more than its GPUs have: then that estimate does not
+/// The same, or nothing as soon as the replay shows that one of them needs more than its GPUs have: then that estimate does not
 /// fit.
 std::optional<Estimate> explain_worst_if_it_fits(const Job&, const Catalog&, TapeStore&, ProcessStore&);
 

@@ -47,6 +47,8 @@ class ClassFolder {
     for (std::size_t i = 0; i < class_.seats.size(); ++i) {
       if (class_.seats[i].role != s.role) continue;
       play(i, s.kind);
+      const std::size_t process = class_.seats[i].process;
+      if (states_.size() > 1) out_.turns.push_back({process, states_[process].held()});
       seated = true;
     }
     if (!seated) visit();
@@ -122,18 +124,22 @@ class ClassFolder {
     f.host = host;
     s.pass(span);
     need_ = std::max(need_, f.needed);
-    remember(f);
+    const std::size_t index = remember(f);
+    if (states_.size() > 1) out_.in_turns.push_back({out_.turns.size(), index, f.needed - f.others, f.device - f.others});
   }
-  void remember(const PhaseFigure& f) {
+  /// Index of the phase.
+  std::size_t remember(const PhaseFigure& f) {
     const auto known = std::find_if(out_.phases.begin(), out_.phases.end(),
                                     [&](const PhaseFigure& p) { return p.phase == f.phase && p.role == f.role; });
+    const auto index = static_cast<std::size_t>(known - out_.phases.begin());
     if (known == out_.phases.end()) {
       out_.phases.push_back(f);
-      return;
+      return index;
     }
     const Bytes host = std::max(known->host, f.host);
     if (f.needed > known->needed || (f.needed == known->needed && f.device > known->device)) *known = f;
     known->host = host;
+    return index;
   }
 
   const Job& job_;

@@ -47,10 +47,26 @@ struct Visit {
   Bytes need = 0;  ///< highest need of the class since the visit before
 };
 
+/// A turn of one of several processes that share the class's GPUs.
+struct TurnFigure {
+  std::size_t process = 0;
+  Bytes held = 0;  ///< by the process behind the turn, without what fragmentation adds
+};
+/// What a phase takes in one of those turns: a server wakes twice in an iteration, and the others do not hold the same both
+/// times.
+struct PhaseInTurn {
+  std::size_t turn = 0;   ///< index into ClassFold::turns
+  std::size_t phase = 0;  ///< index into ClassFold::phases
+  Bytes level = 0;        ///< the process's own highest one
+  Bytes device = 0;       ///< the same with what its allocator keeps
+};
+
 struct ClassFold {
   std::vector<PhaseFigure> phases;                 ///< in the order of first occurrence
   std::vector<std::optional<ServerPlan>> servers;  ///< by role, for the servers of the class
   Bytes held = 0;                                  ///< by all processes behind the last turn
+  std::vector<TurnFigure> turns;                   ///< in order; empty where the class has one process
+  std::vector<PhaseInTurn> in_turns;               ///< likewise
   std::vector<Visit> visits;  ///< one for every turn of a role without a seat here, and one behind the last turn
 };
 /// Init and two iterations. `others`: device memory that other programs hold. REQUIRES: timeline_of(job).

@@ -6,15 +6,22 @@
 #include "program/trace.hpp"
 
 namespace oomplan {
+namespace {
 
-ProcessReading::ProcessReading(Program program, Program history, const AllocatorSettings& settings)
-    : program_(std::move(program)),
-      history_(std::move(history)),
-      settings_(settings),
-      events_(events_of(program_)),
-      ledgers_(ledger_by_phase(program_, events_)),
-      flat_(history_ == program_ ? FlatProgram(program_, events_) : FlatProgram(history_)),
-      replays_(flat_, settings_) {}
+std::vector<std::unique_ptr<ProcessReading>> readings(const GpuSource& source) {
+  std::vector<std::unique_ptr<ProcessReading>> out;
+  for (const auto& p : source.processes)
+    out.push_back(p.replayed ? std::make_unique<ProcessReading>(p.program, p.history) : nullptr);
+  return out;
+}
+
+}  // namespace
+
+ProcessReading::ProcessReading(const Program& program, const Program& history)
+    : program_(program),
+      events_(events_of(program)),
+      ledgers_(ledger_by_phase(program, events_)),
+      flat_(history == program ? FlatProgram(program, events_) : FlatProgram(history)) {}
 
 const std::vector<LiveTensor>& ProcessReading::live() {
   if (!live_known_) live_ = trace(program_, events_).live;
@@ -23,15 +30,25 @@ const std::vector<LiveTensor>& ProcessReading::live() {
   return live_;
 }
 
-ProcessReading& ProcessStore::get(Program program, Program history, const AllocatorSettings& settings) {
-  const auto known =
-      std::find_if(known_.begin(), known_.end(), [&](const ProcessReading& r) { return r.is_of(program, history, settings); });
+GpuReading::GpuReading(GpuSource source, const AllocatorSettings& settings)
+    : source_(std::move(source)), settings_(settings), processes_(readings(source_)), replays_(shared(), settings_) {}
+
+SharedGpu GpuReading::shared() const {
+  SharedGpu out;
+  for (std::size_t p = 0; p < processes_.size(); ++p)
+    out.processes.push_back({processes_[p] ? &processes_[p]->flat() : nullptr, source_.processes[p].held});
+  out.turns = source_.turns;
+  return out;
+}
+
+GpuReading& ProcessStore::get(GpuSource source, const AllocatorSettings& settings) {
+  const auto known = std::find_if(known_.begin(), known_.end(), [&](const GpuReading& r) { return r.is_of(source, settings); });
   if (known != known_.end()) {
     known_.splice(known_.begin(), known_, known);
     return known_.front();
   }
   if (known_.size() >= kMost) known_.pop_back();
-  return known_.emplace_front(std::move(program), std::move(history), settings);
+  return known_.emplace_front(std::move(source), settings);
 }
 
 }  // namespace oomplan

@@ -1,9 +1,11 @@
-// Processes that were read through the allocator, kept: candidates of a search often differ in GPUs other than the fullest.
+// GPUs whose processes were read through the allocator, kept: candidates of a search often differ in GPUs other than the fullest.
 //
 // A store answers equal questions with the same reading. What it holds never changes an answer. It belongs to one search, and
 // keeps the last few: a reading takes some megabytes.
 #pragma once
 #include <list>
+#include <memory>
+#include <vector>
 
 #include "program/ledger.hpp"
 #include "program/replay.hpp"
@@ -13,15 +15,12 @@ namespace oomplan {
 /// One process of a GPU: its levels and its history in the allocator.
 class ProcessReading {
  public:
-  /// `history`: the same process with the micro-batches that the allocator's history needs.
-  ProcessReading(Program program, Program history, const AllocatorSettings& settings);
+  /// `history`: the same process with the micro-batches that the allocator's history needs. REQUIRES: both outlive this.
+  ProcessReading(const Program& program, const Program& history);
   ProcessReading(const ProcessReading&) = delete;
   ProcessReading& operator=(const ProcessReading&) = delete;
 
-  bool is_of(const Program& program, const Program& history, const AllocatorSettings& settings) const {
-    return settings == settings_ && history == history_ && program == program_;
-  }
-  Replays& replays() { return replays_; }
+  const FlatProgram& flat() const { return flat_; }
   const std::vector<PhaseLedger>& ledgers() const { return ledgers_; }
   /// What lives at the highest moment; found at the first call.
   const std::vector<LiveTensor>& live();
@@ -29,24 +28,53 @@ class ProcessReading {
   std::vector<LiveTensor> live_in(std::string_view phase) const { return live_in_phase(program_, phase); }
 
  private:
-  Program program_, history_;
-  AllocatorSettings settings_;
+  const Program& program_;
   Events events_;  ///< of program_; empty once `live` is known
   bool live_known_ = false;
   std::vector<LiveTensor> live_;
   std::vector<PhaseLedger> ledgers_;
   FlatProgram flat_;
+};
+
+/// What there is to read of a GPU.
+struct GpuSource {
+  struct Process {
+    Program program, history;  ///< as for ProcessReading
+    bool replayed = true;
+    std::vector<Bytes> held = {};  ///< behind each of its turns, when it is not replayed
+    bool operator==(const Process&) const = default;
+  };
+  std::vector<Process> processes;
+  std::vector<std::size_t> turns;  ///< numbers of processes, in order
+  bool operator==(const GpuSource&) const = default;
+};
+
+class GpuReading {
+ public:
+  GpuReading(GpuSource source, const AllocatorSettings& settings);
+  bool is_of(const GpuSource& source, const AllocatorSettings& settings) const {
+    return settings == settings_ && source == source_;
+  }
+  /// nullptr: it is not replayed.
+  ProcessReading* process(std::size_t p) { return processes_[p].get(); }
+  Replays& replays() { return replays_; }
+
+ private:
+  SharedGpu shared() const;
+  GpuSource source_;
+  AllocatorSettings settings_;
+  std::vector<std::unique_ptr<ProcessReading>> processes_;
   Replays replays_;
 };
 
 class ProcessStore {
  public:
   /// The reference is good until the next call.
-  ProcessReading& get(Program program, Program history, const AllocatorSettings& settings);
+  GpuReading& get(GpuSource source, const AllocatorSettings& settings);
 
  private:
   static constexpr std::size_t kMost = 8;
-  std::list<ProcessReading> known_;  ///< last used first
+  std::list<GpuReading> known_;  ///< last used first
 };
 
 }  // namespace oomplan

@@ -16,6 +16,7 @@ std::string why_not_spaced(const Trainer& t) {
   if (t.framework != Framework::torch) return "the RL frameworks checkpoint every layer";
   if (!of_transformers(t.kernels) && t.kernels != Kernels::torchtitan) return "LitGPT checkpoints every block";
   if (of_transformers(t.kernels) && too_old(t)) return "that release of transformers checkpoints every layer";
+  if (t.compile) return "not supported yet: torch.compile of blocks of which some are checkpointed";
   return {};
 }
 

@@ -306,6 +306,11 @@ bool CachingAllocator::set_outside(Bytes bytes) {
   return true;
 }
 
+void CachingAllocator::set_device_limit(Bytes limit) {
+  settings_.device_limit = limit;
+  counters_.refused = std::numeric_limits<Bytes>::max();
+}
+
 Bytes CachingAllocator::place(Bytes bytes) {
   if (where_) return where_(bytes);
   if (settings_.rising_addresses) return std::exchange(next_address_, next_address_ + bytes);

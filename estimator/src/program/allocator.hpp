@@ -115,6 +115,8 @@ class CachingAllocator {
   /// False, and nothing changes, when they do not fit beside what is reserved.
   bool set_outside(Bytes bytes);
   Bytes outside() const { return outside_; }
+  /// From now on the device is this large; Counters::refused starts again. What is reserved stays.
+  void set_device_limit(Bytes limit);
 
   const Counters& counters() const { return counters_; }
   /// torch.cuda.reset_peak_memory_stats(): peaks start again from the present levels.

@@ -1,168 +1,12 @@
 #include "program/replay.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
+#include <memory>
+#include <numeric>
 #include <utility>
 
 namespace oomplan {
-
-namespace {
-
-constexpr std::size_t kLongTurn = 500;  // events; a state costs about as much as that many to look at
-constexpr std::int64_t kManyTurns = 4;
-
-/// Events that ops[begin, end) expand to.
-std::int64_t expanded(const Program& program, const std::vector<Program::Op>& ops, std::size_t begin, std::size_t end) {
-  std::int64_t count = 0, times = 1;
-  std::vector<std::int64_t> around;
-  for (std::size_t i = begin; i < end; ++i) {
-    const auto& op = ops[i];
-    if (op.kind == Program::Kind::loop) {
-      around.push_back(times);
-      times *= std::max<std::int64_t>(0, op.count);
-    } else if (op.kind == Program::Kind::end) {
-      times = around.back();
-      around.pop_back();
-    } else if (op.kind == Program::Kind::call) {
-      const auto& body = program.definitions[op.site];
-      count += times * expanded(program, body, 0, body.size());
-    } else {
-      count += times;
-    }
-  }
-  return count;
-}
-
-std::vector<FlatProgram::Loop> outermost_loops(const Program& program) {
-  std::vector<FlatProgram::Loop> loops;
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < program.ops.size();) {
-    const bool loop = program.ops[i].kind == Program::Kind::loop;
-    std::size_t end = i + 1;
-    for (int depth = loop; depth > 0; ++end)
-      depth += program.ops[end].kind == Program::Kind::loop ? 1 : program.ops[end].kind == Program::Kind::end ? -1 : 0;
-    const auto count = static_cast<std::size_t>(expanded(program, program.ops, i, end));
-    const std::int64_t turns = program.ops[i].count;
-    if (loop && turns >= kManyTurns && count / static_cast<std::size_t>(turns) >= kLongTurn)
-      loops.push_back({at, count / static_cast<std::size_t>(turns), turns, turns - 1});
-    at += count;
-    i = end;
-  }
-  return loops;
-}
-
-/// Numbers that are handed out and come back, one bit each; the lowest goes first.
-class Slots {
- public:
-  std::int32_t take() {
-    while (lowest_ < words_.size() && words_[lowest_] == 0) ++lowest_;
-    if (lowest_ == words_.size()) words_.push_back(~std::uint64_t{0});
-    const int bit = std::countr_zero(words_[lowest_]);
-    words_[lowest_] &= words_[lowest_] - 1;
-    const auto slot = static_cast<std::int32_t>(lowest_ * 64) + bit;
-    count_ = std::max(count_, slot + 1);
-    return slot;
-  }
-  void give_back(std::int32_t slot) {
-    const auto word = static_cast<std::size_t>(slot) / 64;
-    words_[word] |= std::uint64_t{1} << (slot % 64);
-    lowest_ = std::min(lowest_, word);
-  }
-  /// How many were ever in use at once.
-  std::int32_t count() const { return count_; }
-
- private:
-  std::vector<std::uint64_t> words_;  // set bits: not in use
-  std::size_t lowest_ = 0;            // no word before it has a set bit
-  std::int32_t count_ = 0;
-};
-
-}  // namespace
-
-/// `each`: hands every event of the program to a function, until it says false.
-template <class Each>
-void FlatProgram::flatten(const Program& program, const Each& each) {
-  std::vector<std::int32_t> slot_of;  // by tensor number
-  const auto count = static_cast<std::size_t>(expanded(program, program.ops, 0, program.ops.size()));
-  events.reserve(count);
-  slot_of.reserve(count / 2 + 1);
-  // The lowest unused slot is taken: it depends on what lives alone, so turns that leave nothing new behind take equal slots.
-  Slots unused;
-  Bytes level = 0;
-  const auto rounded = [](Bytes bytes) { return bytes == 0 ? 0 : round_up(bytes, 512); };
-  each([&](const oomplan::Event& e) {
-    Event flat;
-    flat.bytes = e.bytes;
-    switch (e.kind) {
-      case Program::Kind::alloc:
-        slot_of.push_back(-1);
-        if (!on_device(e.pool) || e.bytes == 0) break;
-        if (e.pool != Pool::torch) {
-          flat.op = e.pool == Pool::driver ? Op::driver_alloc : Op::pausable_alloc;
-          level += e.bytes;
-          break;
-        }
-        flat.op = Op::torch_alloc;
-        flat.slot = slot_of.back() = unused.take();
-        flat.stream = program.sites[e.site].stream;
-        level += rounded(e.bytes);
-        break;
-      case Program::Kind::free:
-        if (!on_device(e.pool) || e.bytes == 0) break;
-        flat.op = Op::device_free;
-        if (e.pool == Pool::torch) {
-          flat.op = Op::torch_free;
-          flat.slot = slot_of[static_cast<std::size_t>(e.tensor)];
-          unused.give_back(flat.slot);
-          level -= rounded(e.bytes);
-        } else {
-          level -= e.bytes;
-        }
-        break;
-      case Program::Kind::pause:
-        flat.op = Op::device_free;
-        level -= e.bytes;
-        break;
-      case Program::Kind::resume:
-        flat.op = Op::resume;
-        level += e.bytes;
-        break;
-      case Program::Kind::trim:
-        flat.op = Op::trim;
-        break;
-      case Program::Kind::mark:
-        flat.op = Op::mark;
-        flat.slot = static_cast<std::int32_t>(e.site);
-        break;
-      default:
-        return true;
-    }
-    peak = std::max(peak, level);
-    events.push_back(flat);
-    return true;
-  });
-  slots = unused.count();
-}
-
-void FlatProgram::find_steady_turns() {
-  for (auto& loop : loops) {
-    const auto turn = [&](std::int64_t n) {
-      return events.begin() + static_cast<std::ptrdiff_t>(loop.first + loop.period * static_cast<std::size_t>(n));
-    };
-    while (loop.steady > 0 && std::equal(turn(loop.steady - 1), turn(loop.steady), turn(loop.steady))) --loop.steady;
-  }
-}
-
-FlatProgram::FlatProgram(const Program& program) : loops(outermost_loops(program)), labels(program.labels) {
-  flatten(program, [&](const auto& see) { expand(program, see); });
-  find_steady_turns();
-}
-FlatProgram::FlatProgram(const Program& program, const Events& expanded_already)
-    : loops(outermost_loops(program)), labels(program.labels) {
-  flatten(program, [&](const auto& see) { seen_again(expanded_already, see); });
-  find_steady_turns();
-}
 
 namespace {
 
@@ -174,31 +18,44 @@ class Player {
         blocks_(static_cast<std::size_t>(program.slots)),
         ages_(settings.garbage_collection_threshold > 0) {}
 
-  Replay run() {
-    const auto& events = program_.events;
-    std::size_t at = 0;
-    for (const auto& loop : program_.loops) {
-      at = play_until(at, loop.first);
-      if (out_.ok && !ages_) at = play_loop(loop);
-      if (!out_.ok) break;
+  /// Plays to the next end of a turn, on a device of which others hold `beside`. What the turn shows: `phases` of its own.
+  TurnReplay turn(Bytes device_limit, Bytes beside) {
+    turn_ = {};
+    turn_.beside = beside;
+    allocator_.set_device_limit(device_limit - beside);
+    const std::size_t end = program_.turn_ends[turns_++];
+    for (; out_.ok && loop_ < program_.loops.size() && program_.loops[loop_].first < end; ++loop_) {
+      at_ = play_until(at_, program_.loops[loop_].first);
+      if (out_.ok && !ages_) at_ = play_loop(program_.loops[loop_]);
     }
-    if (out_.ok) at = play_until(at, events.size());
-    if (!out_.ok) {
-      out_.failed_event = std::count_if(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(at),
-                                        [](const auto& e) { return e.op != Op::mark && e.op != Op::trim; });
-      out_.failed_phase = phase_ < 0 ? "" : program_.labels[static_cast<std::size_t>(phase_)];
-      out_.failed_bytes = events[at].bytes;
-    }
+    if (out_.ok) at_ = play_until(at_, end);
+    if (!out_.ok) say_where();
     leave_phase();
-    const auto& c = allocator_.counters();
-    out_.reserved_end = c.reserved;
+    phase_ = -1;
+    if (const Bytes refused = allocator_.counters().refused; refused != std::numeric_limits<Bytes>::max())
+      out_.refused = out_.refused == 0 ? refused + beside : std::min(out_.refused, refused + beside);
+    return std::move(turn_);
+  }
+  bool ok() const { return out_.ok; }
+  /// What the process holds of the device.
+  Bytes held() const { return allocator_.counters().reserved + allocator_.outside(); }
+
+  Replay take() {
+    out_.reserved_end = allocator_.counters().reserved;
     out_.outside_end = allocator_.outside();
-    out_.refused = c.refused == std::numeric_limits<Bytes>::max() ? 0 : c.refused;
     return std::move(out_);
   }
 
  private:
   using Op = FlatProgram::Op;
+
+  void say_where() {
+    const auto& events = program_.events;
+    out_.failed_event = std::count_if(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(at_),
+                                      [](const auto& e) { return e.op != Op::mark && e.op != Op::trim; });
+    out_.failed_phase = phase_ < 0 ? "" : program_.labels[static_cast<std::size_t>(phase_)];
+    out_.failed_bytes = events[at_].bytes;
+  }
 
   /// Plays events [at, end). Stops at the one for which there is no memory; returns where it stopped.
   std::size_t play_until(std::size_t at, std::size_t end) {
@@ -268,6 +125,7 @@ class Player {
         allocator_.empty_cache();
         return true;
       case Op::mark:
+        if (program_.labels[static_cast<std::size_t>(e.slot)] == kTurnEnd) return true;
         leave_phase();
         phase_ = e.slot;
         return true;
@@ -289,14 +147,20 @@ class Player {
     out_.device_peak = std::max(out_.device_peak, c.device_peak);
     if (phase_ >= 0 || c.device_peak > 0) {
       const std::string& label = phase_ < 0 ? kBefore : program_.labels[static_cast<std::size_t>(phase_)];
-      auto row = std::find_if(out_.phases.begin(), out_.phases.end(), [&](const PhaseReplay& p) { return p.phase == label; });
-      if (row == out_.phases.end()) row = out_.phases.insert(row, PhaseReplay{label, 0, 0, 0, 0});
-      row->allocated_peak = std::max(row->allocated_peak, c.allocated_peak);
-      row->reserved_peak = std::max(row->reserved_peak, c.reserved_peak);
-      row->device_peak = std::max(row->device_peak, c.device_peak);
-      row->retries += retries;
+      book(out_.phases, label, retries);
+      book(turn_.phases, label, retries);
     }
     allocator_.reset_peaks();
+  }
+
+  void book(std::vector<PhaseReplay>& phases, const std::string& label, std::int64_t retries) const {
+    const auto& c = allocator_.counters();
+    auto row = std::find_if(phases.begin(), phases.end(), [&](const PhaseReplay& p) { return p.phase == label; });
+    if (row == phases.end()) row = phases.insert(row, PhaseReplay{label, 0, 0, 0, 0});
+    row->allocated_peak = std::max(row->allocated_peak, c.allocated_peak);
+    row->reserved_peak = std::max(row->reserved_peak, c.reserved_peak);
+    row->device_peak = std::max(row->device_peak, c.device_peak);
+    row->retries += retries;
   }
 
   inline static const std::string kBefore;
@@ -304,37 +168,82 @@ class Player {
   CachingAllocator allocator_;
   std::vector<CachingAllocator::Block*> blocks_;
   Replay out_;
-  bool ages_;  // garbage collection looks at them, so a state is more than its shape
+  TurnReplay turn_;
+  std::size_t at_ = 0, loop_ = 0, turns_ = 0;  // where it stands: the next event, loop and turn
+  bool ages_;                                  // garbage collection looks at them, so a state is more than its shape
   std::int32_t phase_ = -1;
   std::int64_t own_retries_ = 0, booked_retries_ = 0;
 };
 
 }  // namespace
 
-Replay replay(const FlatProgram& program, const AllocatorSettings& settings) { return Player(program, settings).run(); }
+Replay replay(const FlatProgram& program, const AllocatorSettings& settings) {
+  return std::move(replay(SharedGpu{{{&program}}, {0}}, settings).processes.front());
+}
 Replay replay(const Program& program, const AllocatorSettings& settings) { return replay(FlatProgram(program), settings); }
+
+SharedReplay replay(const SharedGpu& gpu, const AllocatorSettings& settings) {
+  const std::size_t processes = gpu.processes.size();
+  std::vector<std::unique_ptr<Player>> players(processes);
+  for (std::size_t p = 0; p < processes; ++p)
+    if (gpu.processes[p].program != nullptr) players[p] = std::make_unique<Player>(*gpu.processes[p].program, settings);
+  SharedReplay out;
+  std::vector<std::size_t> next(processes);
+  std::vector<Bytes> held(processes);
+  const auto refuse = [&out](Bytes level) { out.refused = out.refused == 0 ? level : std::min(out.refused, level); };
+  for (const std::size_t p : gpu.turns) {
+    const Bytes beside = std::accumulate(held.begin(), held.end(), Bytes{0}) - held[p];
+    if (Player* player = players[p].get()) {
+      out.turns.push_back(player->turn(settings.device_limit, beside));
+      out.ok = player->ok();
+      held[p] = player->held();
+    } else {
+      out.turns.push_back({p, beside, {}});
+      const Bytes behind = gpu.processes[p].held[next[p]++];
+      out.ok = beside + behind <= settings.device_limit;
+      if (out.ok)
+        held[p] = behind;
+      else
+        refuse(beside + behind);
+    }
+    TurnReplay& turn = out.turns.back();
+    turn.process = p;
+    out.device_peak = std::max(out.device_peak, beside + held[p]);
+    for (const PhaseReplay& phase : turn.phases) out.device_peak = std::max(out.device_peak, beside + phase.device_peak);
+    if (out.ok) continue;
+    out.failed_process = p;
+    break;
+  }
+  for (const auto& player : players) {
+    out.processes.push_back(player ? player->take() : Replay{});
+    if (const Bytes refused = out.processes.back().refused; refused > 0) refuse(refused);
+  }
+  return out;
+}
 
 // A run says more than what happens at its own limit. The device granted levels up to `device_peak` and refused those from
 // `refused` on, so the run goes the same way at every limit from the one up to below the other: what was granted still is, what
 // was refused still is. This holds for runs that failed as well.
-const Replay& Replays::at(Bytes limit) {
-  for (const Replay& r : known_)
+const SharedReplay& Replays::at(Bytes limit) {
+  for (const SharedReplay& r : known_)
     if (r.device_peak <= limit && (r.refused == 0 || limit < r.refused)) return r;
   settings_.device_limit = limit;
-  return known_.emplace_back(replay(program_, settings_));
+  return known_.emplace_back(replay(gpu_, settings_));
 }
 
 // Both ends of the search move to levels that occur. What is found lies above `low` at every moment: `low` fails.
-std::optional<Bytes> Replays::needed_capacity(Bytes most) {
+std::optional<Bytes> Replays::needed_capacity(Bytes most, Bytes fails) {
   constexpr Bytes kPage = 2 * kMiB;
-  const Replay& roomy = this->roomy();
+  const SharedReplay& roomy = this->roomy();
   if (!roomy.ok) return -1;
-  Bytes low = program_.peak - 1;  // does not do
+  Bytes low = fails;  // does not do
+  for (const auto& process : gpu_.processes)
+    if (process.program != nullptr) low = std::max(low, process.program->peak - 1);
   while (true) {
     Bytes high = roomy.device_peak;  // does
     while (high - low > kPage) {
       const Bytes middle = low + (high - low) / 2;
-      const Replay& r = at(middle);
+      const SharedReplay& r = at(middle);
       (r.ok ? high : low) = r.ok ? r.device_peak : r.refused - 1;
       if (low >= most) return std::nullopt;
     }

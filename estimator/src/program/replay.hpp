@@ -4,55 +4,22 @@
 // Tensors of Pool::torch go to the allocator, on the stream of their site. Pool::driver and Pool::pausable take their bytes from
 // the device directly. A request of a pausable pool that does not fit empties the cache and is tried once more, as torch does for
 // a pool with an allocator of its own; the driver's own requests (context, NCCL, graphs) and a resume are not tried again.
+//
+// Several processes on one GPU take turns. Each has an allocator of its own, and one that is not at work keeps what its allocator
+// has reserved, gaps included: nobody can make it give that back.
 #pragma once
 #include <cstdint>
 #include <deque>
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <oomplan/program.hpp>
-
 #include "program/allocator.hpp"
-#include "program/events.hpp"
+#include "program/flat_program.hpp"
 
 namespace oomplan {
-
-/// A Program expanded once, as a dense list of events, to be replayed many times. 16 bytes an event.
-class FlatProgram {
- public:
-  /// Throws what expand() throws.
-  explicit FlatProgram(const Program&);
-  /// The same, of a program that is expanded already.
-  FlatProgram(const Program&, const Events&);
-
-  enum class Op : std::uint8_t { torch_alloc, torch_free, driver_alloc, pausable_alloc, resume, device_free, trim, mark, host };
-  struct Event {
-    Bytes bytes = 0;         ///< device_free: also a pause
-    std::int32_t slot = -1;  ///< torch: where its block is kept while it lives, reused; mark: number of the label
-    Op op = Op::host;
-    std::uint8_t stream = 0;
-    friend bool operator==(const Event&, const Event&) = default;
-  };
-  /// A long loop of the program's outermost level. Its turns are equal, event for event and slot for slot, from `steady` on.
-  struct Loop {
-    std::size_t first = 0;   ///< index of the first turn's first event
-    std::size_t period = 0;  ///< events a turn
-    std::int64_t turns = 0;
-    std::int64_t steady = 0;
-  };
-  std::vector<Loop> loops;
-  std::vector<Event> events;  ///< in order; marks and trims are not counted as events by Span
-  std::vector<std::string> labels;
-  std::int32_t slots = 0;
-  Bytes peak = 0;  ///< highest level of the device, tensors rounded to 512 bytes: no device below it can do
-
- private:
-  template <class Each>
-  void flatten(const Program&, const Each&);
-  void find_steady_turns();
-};
 
 /// What a replay shows of a stretch between two marks.
 struct PhaseReplay {
@@ -83,25 +50,54 @@ struct Replay {
 Replay replay(const FlatProgram&, const AllocatorSettings&);
 Replay replay(const Program&, const AllocatorSettings&);
 
-/// Replays of one program on devices of different sizes. Runs that must go alike are played once.
+/// Processes that take turns on one GPU.
+struct SharedGpu {
+  struct Process {
+    const FlatProgram* program = nullptr;  ///< nullptr: not replayed
+    std::vector<Bytes> held = {};          ///< then: what it holds behind each of its turns
+  };
+  std::vector<Process> processes;
+  std::vector<std::size_t> turns;  ///< numbers of processes, in order
+};
+struct TurnReplay {
+  std::size_t process = 0;
+  Bytes beside = 0;                 ///< what the other processes hold all the while
+  std::vector<PhaseReplay> phases;  ///< of this turn, without `beside`; none of a process that is not replayed
+};
+struct SharedReplay {
+  bool ok = true;
+  std::size_t failed_process = 0;
+  Bytes device_peak = 0;          ///< of all processes together
+  Bytes refused = 0;              ///< likewise; 0: nothing was refused
+  std::vector<Replay> processes;  ///< each on its own: figures without the others, but for `refused`
+  std::vector<TurnReplay> turns;  ///< those that were begun
+};
+/// settings.device_limit is that of the GPU. REQUIRES: as many turns of each process as its program has ends of turns, or as it
+/// has figures of what it holds.
+SharedReplay replay(const SharedGpu&, const AllocatorSettings&);
+
+/// Replays of the same programs on devices of different sizes. Runs that must go alike are played once.
 class Replays {
  public:
-  /// settings.device_limit is not looked at. REQUIRES: the program outlives this.
-  Replays(const FlatProgram& program, const AllocatorSettings& settings) : program_(program), settings_(settings) {}
+  /// settings.device_limit is not looked at. REQUIRES: the programs outlive this.
+  Replays(SharedGpu gpu, const AllocatorSettings& settings) : gpu_(std::move(gpu)), settings_(settings) {}
+  /// One process.
+  Replays(const FlatProgram& program, const AllocatorSettings& settings) : Replays(SharedGpu{{{&program}}, {0}}, settings) {}
 
   /// The replay on a device of any size.
-  const Replay& roomy() { return at(AllocatorSettings{}.device_limit); }
+  const SharedReplay& roomy() { return at(AllocatorSettings{}.device_limit); }
   /// The replay on a device of this size. The reference stays valid.
-  const Replay& at(Bytes device_limit);
+  const SharedReplay& at(Bytes device_limit);
   /// The smallest device limit at which the replay does not run out, and neither does it one page of 2 MiB above: the allocator
   /// is not strictly monotone in the limit. -1 when no device is large enough because memory_fraction refuses. Nothing as soon as
-  /// it is known to be more than `most`.
-  std::optional<Bytes> needed_capacity(Bytes most = std::numeric_limits<Bytes>::max());
+  /// it is known to be more than `most`. `fails`: only sizes above this one, at which the replay runs out. A larger device can
+  /// fail where a smaller one does not: nothing made an idle process give its cache back.
+  std::optional<Bytes> needed_capacity(Bytes most = std::numeric_limits<Bytes>::max(), Bytes fails = -1);
 
  private:
-  const FlatProgram& program_;
+  SharedGpu gpu_;
   AllocatorSettings settings_;
-  std::deque<Replay> known_;
+  std::deque<SharedReplay> known_;
 };
 Bytes needed_capacity(const FlatProgram&, const AllocatorSettings&);
 Bytes needed_capacity(const Program&, const AllocatorSettings&);

@@ -1,0 +1,179 @@
+#include "estimate/replayed_class.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <utility>
+
+namespace oomplan {
+namespace {
+
+constexpr std::size_t kLiveRows = 40;
+/// Events of a process that are replayed within about a second. Only a head that works row by row makes more.
+constexpr std::int64_t kMostReplayedEvents = 2'000'000;
+
+/// Index of the phase with this label; the number of phases when there is none.
+std::size_t phase_at(const GpuAnswer& answer, std::string_view label) {
+  const auto found = std::find_if(answer.phases.begin(), answer.phases.end(), [&](const Moment& m) { return m.phase == label; });
+  return static_cast<std::size_t>(found - answer.phases.begin());
+}
+
+Bytes highest_level(const std::vector<PhaseLedger>& ledgers, std::string_view label) {
+  for (const auto& ledger : ledgers)
+    if (ledger.phase == label) return ledger.peak;
+  return 0;
+}
+
+void raise(Bytes& figure, Bytes to) { figure = std::max(figure, to); }
+
+/// The programs of the class, and which process is at work when. `levels`: also those without the allocator's history.
+GpuSource source_of(const Assembled& a, std::size_t c, bool levels) {
+  const ClassFold& fold = a.folds[c];
+  const std::size_t processes = a.classes[c].processes;
+  GpuSource out;
+  for (std::size_t p = 0; p < processes; ++p) {
+    const auto written = [&](std::int64_t inner) { return write_process(a, c, p, inner, 2, nullptr, processes > 1); };
+    GpuSource::Process process{levels ? written(1) : Program{}, written(kReplayedMicroBatches)};
+    if (count_events(process.history, kMostReplayedEvents) >= kMostReplayedEvents) {
+      process = {Program{}, Program{}, false, {}};
+      for (const TurnFigure& turn : fold.turns)
+        if (turn.process == p) process.held.push_back(turn.held);
+    }
+    out.processes.push_back(std::move(process));
+  }
+  for (const TurnFigure& turn : fold.turns) out.turns.push_back(turn.process);
+  if (out.turns.empty()) out.turns.push_back(0);
+  return out;
+}
+
+bool replayed(const GpuSource::Process& p) { return p.replayed; }
+
+/// Sets what the phases take on the device of a replay.
+void put_held(GpuAnswer& answer, const ClassFold& fold, const SharedReplay& replay) {
+  for (const Replay& process : replay.processes)
+    for (const PhaseReplay& phase : process.phases)
+      if (const std::size_t i = phase_at(answer, phase.phase); i < answer.phases.size()) {
+        answer.phases[i].usage.allocated = phase.allocated_peak;
+        answer.phases[i].usage.reserved = phase.reserved_peak;
+      }
+  for (const TurnReplay& turn : replay.turns)
+    for (const PhaseReplay& phase : turn.phases)
+      if (const std::size_t i = phase_at(answer, phase.phase); i < answer.phases.size())
+        raise(answer.phases[i].usage.device, phase.device_peak + turn.beside);
+  for (const PhaseInTurn& p : fold.in_turns)
+    if (p.turn < replay.turns.size()) raise(answer.phases[p.phase].usage.device, p.device + replay.turns[p.turn].beside);
+}
+
+/// Processes that go through on this GPU, but only by giving cached blocks back: what they keep is what it lets them keep.
+void put_limited(GpuAnswer& answer, const ClassFold& fold, const SharedReplay& here) {
+  if (!here.ok || std::none_of(here.processes.begin(), here.processes.end(), [](const Replay& r) { return r.retries > 0; }))
+    return;
+  for (std::size_t i = 0; i < answer.phases.size(); ++i) answer.phases[i].usage.device = fold.phases[i].device;
+  put_held(answer, fold, here);
+}
+
+/// Of the process's phases the one that needs most; the number of phases when it has none.
+std::size_t worst_of(const GpuAnswer& answer, const std::vector<PhaseLedger>& ledgers) {
+  std::size_t worst = answer.phases.size();
+  for (const auto& ledger : ledgers) {
+    const std::size_t i = phase_at(answer, ledger.phase);
+    if (i == answer.phases.size()) continue;
+    if (worst == answer.phases.size() || answer.phases[i].usage.capacity_needed > answer.phases[worst].usage.capacity_needed)
+      worst = i;
+  }
+  return worst;
+}
+
+/// Sets what the phases need: the level of each, beside what the other processes keep on the smallest device that does; and the
+/// whole of that device in the phase that runs out on a smaller one. False: it is known that the GPU is too small, and nothing
+/// else was asked.
+bool put_needed(GpuAnswer& answer, const ClassFold& fold, Replays& replays, Explain what) {
+  const Bytes most = what == Explain::all ? std::numeric_limits<Bytes>::max() : answer.usable;
+  auto needed = replays.needed_capacity(most);
+  if (needed && *needed <= answer.usable && !replays.at(answer.usable).ok) needed = replays.needed_capacity(most, answer.usable);
+  if (!needed) return false;
+  if (*needed <= 0 || answer.phases.empty()) return true;
+  const SharedReplay& enough = replays.at(*needed);
+  for (const PhaseInTurn& p : fold.in_turns)
+    if (p.turn < enough.turns.size()) raise(answer.phases[p.phase].usage.capacity_needed, p.level + enough.turns[p.turn].beside);
+  const SharedReplay& short_of = replays.at(*needed - 2 * kMiB);
+  std::size_t at = answer.phases.size();
+  if (!short_of.ok) at = phase_at(answer, short_of.processes[short_of.failed_process].failed_phase);
+  if (at == answer.phases.size()) at = answer.worst;
+  raise(answer.phases[at].usage.capacity_needed, *needed);
+  return what == Explain::all || answer.phases[at].usage.capacity_needed <= answer.usable;
+}
+
+/// What lives at the highest moment of a phase of the process.
+void put_live(Moment& m, ProcessReading& process, std::int64_t retries) {
+  Bytes highest = 0;
+  for (const auto& ledger : process.ledgers()) raise(highest, ledger.peak);
+  m.live = highest_level(process.ledgers(), m.phase) == highest ? process.live() : process.live_in(m.phase);
+  if (m.live.size() > kLiveRows) m.live.resize(kLiveRows);
+  m.allocator_retries = retries;
+}
+
+}  // namespace
+
+AllocatorSettings settings_of(const Job& job, const GpuAnswer& answer) {
+  AllocatorSettings settings;
+  settings.expandable_segments = job.expandable_segments;
+  settings.device_total = answer.usable;
+  return settings;
+}
+
+bool runs_through(const Assembled& a, std::size_t c, const Job& job) {
+  const GpuAnswer& answer = a.estimate.gpus[c];
+  const GpuSource source = source_of(a, c, false);
+  std::deque<FlatProgram> programs;
+  SharedGpu gpu{{}, source.turns};
+  for (const auto& p : source.processes)
+    gpu.processes.push_back({p.replayed ? &programs.emplace_back(p.history) : nullptr, p.held});
+  AllocatorSettings settings = settings_of(job, answer);
+  settings.device_limit = answer.usable;
+  return replay(gpu, settings).ok;
+}
+
+bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Explain what) {
+  GpuAnswer& answer = a.estimate.gpus[c];
+  const ClassFold& fold = a.folds[c];
+  GpuSource source = source_of(a, c, true);
+  if (!std::all_of(source.processes.begin(), source.processes.end(), replayed)) {
+    a.estimate.replayed = false;
+    a.estimate.notes.push_back({Note::Level::info,
+                                {},
+                                fmt::format("{}: a process with {} million allocations and frees is not replayed; what is "
+                                            "reserved and needed there are lower bounds",
+                                            answer.ranks, kMostReplayedEvents / 1'000'000)});
+  }
+  if (std::none_of(source.processes.begin(), source.processes.end(), replayed)) return true;
+  GpuReading& reading = processes.get(std::move(source), settings_of(job, answer));
+  put_held(answer, fold, reading.replays().roomy());
+  const std::size_t several = a.classes[c].processes;
+  std::vector<std::size_t> by_level(several, answer.phases.size());  // the worst phases of the processes before the replay
+  for (std::size_t p = 0; p < several; ++p) {
+    const ProcessReading* process = reading.process(p);
+    if (process == nullptr) continue;
+    by_level[p] = worst_of(answer, process->ledgers());
+    for (const auto& ledger : process->ledgers())
+      if (const std::size_t i = phase_at(answer, ledger.phase); i < answer.phases.size())
+        answer.phases[i].usage.by_category = ledger.by_category;
+  }
+  if (!put_needed(answer, fold, reading.replays(), what)) return false;
+  put_limited(answer, fold, reading.replays().at(answer.usable));
+  for (std::size_t p = 0; p < several; ++p) {
+    ProcessReading* process = reading.process(p);
+    if (process == nullptr || by_level[p] == answer.phases.size()) continue;
+    const std::int64_t retries = reading.replays().at(answer.usable).processes[p].retries;
+    put_live(answer.phases[by_level[p]], *process, retries);
+    if (const std::size_t worst = worst_of(answer, process->ledgers()); worst != by_level[p])
+      put_live(answer.phases[worst], *process, retries);
+  }
+  for (std::size_t i = 0; i < answer.phases.size(); ++i)
+    if (answer.phases[i].usage.capacity_needed > answer.phases[answer.worst].usage.capacity_needed) answer.worst = i;
+  return what == Explain::all || answer.phases.empty() || answer.phases[answer.worst].usage.capacity_needed <= answer.usable;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,24 @@
+// The processes of one class of GPUs, replayed beside each other, and the class's figures set by it.
+#pragma once
+#include "estimate/assemble.hpp"
+#include "estimate/process_store.hpp"
+#include "program/allocator.hpp"
+
+namespace oomplan {
+
+/// How far a class is explained.
+enum class Explain : std::uint8_t {
+  all,
+  if_it_fits,  ///< the class that does not fit is left half explained
+};
+
+/// What a process of these GPUs starts with, on a device without a limit.
+AllocatorSettings settings_of(const Job&, const GpuAnswer&);
+
+/// Do the processes of the class run out of memory nowhere on their GPU? One replay; nothing is set.
+bool runs_through(const Assembled&, std::size_t gpu_class, const Job&);
+
+/// False: it was to be explained if it fits, and does not.
+bool explain_class(Assembled&, std::size_t gpu_class, const Job&, ProcessStore&, Explain = Explain::all);
+
+}  // namespace oomplan

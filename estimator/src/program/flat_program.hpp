@@ -1,0 +1,53 @@
+// A Program as the replay plays it: expanded once, every tensor with the place where its block is kept.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <oomplan/program.hpp>
+
+#include "program/events.hpp"
+
+namespace oomplan {
+
+/// Label of the mark behind a turn of a process that leaves the GPU to others. REQUIRES: no such mark is in a loop.
+inline constexpr std::string_view kTurnEnd = "turn end";
+
+/// A Program expanded once, as a dense list of events, to be replayed many times. 16 bytes an event.
+class FlatProgram {
+ public:
+  /// Throws what expand() throws.
+  explicit FlatProgram(const Program&);
+  /// The same, of a program that is expanded already.
+  FlatProgram(const Program&, const Events&);
+
+  enum class Op : std::uint8_t { torch_alloc, torch_free, driver_alloc, pausable_alloc, resume, device_free, trim, mark, host };
+  struct Event {
+    Bytes bytes = 0;         ///< device_free: also a pause
+    std::int32_t slot = -1;  ///< torch: where its block is kept while it lives, reused; mark: number of the label
+    Op op = Op::host;
+    std::uint8_t stream = 0;
+    friend bool operator==(const Event&, const Event&) = default;
+  };
+  /// A long loop of the program's outermost level. Its turns are equal, event for event and slot for slot, from `steady` on.
+  struct Loop {
+    std::size_t first = 0;   ///< index of the first turn's first event
+    std::size_t period = 0;  ///< events a turn
+    std::int64_t turns = 0;
+    std::int64_t steady = 0;
+  };
+  std::vector<Loop> loops;
+  std::vector<Event> events;           ///< in order; marks and trims are not counted as events by Span
+  std::vector<std::size_t> turn_ends;  ///< numbers of events: behind each mark that says kTurnEnd, and of all
+  std::vector<std::string> labels;
+  std::int32_t slots = 0;
+  Bytes peak = 0;  ///< highest level of the device, tensors rounded to 512 bytes: no device below it can do
+
+ private:
+  template <class Each>
+  void flatten(const Program&, const Each&);
+  void find_steady_turns();
+};
+
+}  // namespace oomplan
