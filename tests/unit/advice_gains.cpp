@@ -39,7 +39,7 @@ TEST_CASE("the gain of every remedy is confirmed to the byte by an estimate of t
   for (const auto& j : tight_jobs()) {
     INFO(j.name);
     const Job job = job_of(j.text);
-    const Estimate before = estimate(job);
+    const Estimate before = estimate_replayed(job);
     CHECK_FALSE(before.fits());
     for (const Effect allow : {Effect::free, Effect::speed, Effect::numerics, Effect::semantics}) {
       const auto remedies = advise(job, allow);
@@ -54,7 +54,7 @@ TEST_CASE("the gain of every remedy is confirmed to the byte by an estimate of t
         CHECK(r.from == get(job, r.key));
         CHECK(keys.insert(r.key).second);
         if (i > 0) CHECK(std::pair(remedies[i - 1].fits, remedies[i - 1].gain) >= std::pair(r.fits, r.gain));
-        const Estimate after = estimate(job_of(j.text, {r.key + "=" + r.to}));
+        const Estimate after = estimate_replayed(job_of(j.text, {r.key + "=" + r.to}));
         CHECK(excess(before) - excess(after) == r.gain);
         CHECK(after.fits() == r.fits);
       }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "advice/trial.hpp"
+#include "estimate/explain.hpp"
 #include "job/knobs.hpp"
 
 namespace oomplan {
@@ -9,7 +10,10 @@ namespace oomplan {
 std::vector<Remedy> advise(const Job& job, Effect allow, const Catalog* given) {
   const Catalog& catalog = given != nullptr ? *given : Catalog::builtin();
   TapeStore& store = TapeStore::shared();
-  const Bytes before = excess(assemble(job, catalog, store).estimate);
+  Assembled assembled = assemble(job, catalog, store);
+  const Estimate levels = assembled.estimate;
+  replay_classes(assembled, job, false);
+  const Before before = before_of(levels, assembled.estimate);
   std::vector<Remedy> out;
   const auto change = [&](const Settings& settings) { return change_natively(job, settings, catalog); };
   const auto consider = [&](const Role* role) {

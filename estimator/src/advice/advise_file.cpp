@@ -31,8 +31,9 @@ class FileAdviser {
     Advice out;
     out.reading = words_.reading();
     Assembled assembled = assemble(job_, catalog_, store_);
-    before_ = excess(assembled.estimate);  // what a change gains is judged by levels, before and after
+    const Estimate levels = assembled.estimate;
     replay_classes(assembled, job_, false);
+    before_ = before_of(levels, assembled.estimate);
     out.causes = causes_of(assembled, job_, words_);
     out.estimate = std::move(assembled.estimate);
     worst_first(out.estimate, job_);
@@ -183,7 +184,7 @@ class FileAdviser {
   const Catalog& catalog_;
   std::vector<std::string> known_;  ///< what is wrong with the job already
   TapeStore& store_ = TapeStore::shared();
-  Bytes before_ = 0;
+  Before before_;
   std::optional<double> seconds_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "estimate/explain.hpp"
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/validate.hpp"
@@ -30,11 +31,26 @@ std::vector<std::string> layouts(const Role& role) {
 
 }  // namespace
 
-Bytes excess(const Estimate& e) {
+Bytes excess(const Estimate& e, std::string_view role) {
   Bytes most = -(Bytes{1} << 60);
-  for (const auto& g : e.gpus)
-    if (!g.phases.empty()) most = std::max(most, g.phases[g.worst].usage.capacity_needed - g.usable);
+  for (const auto& g : e.gpus) {
+    const auto runs = [&](const Moment& m) { return role.empty() || m.role == role; };
+    if (std::any_of(g.phases.begin(), g.phases.end(), runs))
+      most = std::max(most, g.phases[g.worst].usage.capacity_needed - g.usable);
+  }
   return most;
+}
+
+Before before_of(const Estimate& levels, const Estimate& replayed) {
+  Before out;
+  for (const auto& g : replayed.gpus)
+    if (!g.phases.empty() && g.phases[g.worst].usage.capacity_needed - g.usable == excess(replayed)) {
+      out.role = g.phases[g.worst].role;
+      break;
+    }
+  out.levels = excess(levels, out.role);
+  out.replayed = excess(replayed);
+  return out;
 }
 
 std::vector<std::string> values_of(const Job& job, const Role* role, const Knob& k) {
@@ -98,12 +114,15 @@ Changed change_natively(const Job& job, const Settings& settings, const Catalog&
   return out;
 }
 
-std::optional<Judged> judge(Changed changed, Bytes before, const Catalog& catalog, TapeStore& store) {
+namespace {
+
+/// By levels: what the GPUs that lack most gain. Nothing when that is not worth a replay.
+std::optional<Judged> sift(Changed changed, const Before& before, const Catalog& catalog, TapeStore& store) {
   if (!changed.job || changed.words.changes.empty()) return std::nullopt;
   Judged out;
   try {
     const Estimate e = assemble(*changed.job, catalog, store).estimate;
-    out.remedy.gain = before - excess(e);
+    out.remedy.gain = before.levels - excess(e, before.role);
     out.remedy.fits = e.fits();
   } catch (const InputError&) {
     return std::nullopt;  // not supported yet: not a remedy
@@ -118,21 +137,50 @@ std::optional<Judged> judge(Changed changed, Bytes before, const Catalog& catalo
   return out;
 }
 
-std::optional<Judged> best_of(const Job& job, const Role* role, const Knob& k, Bytes before, const Catalog& catalog,
+/// By the replay, as an estimate of the changed job says it.
+std::optional<Judged> confirm(Judged judged, const Before& before, const Catalog& catalog, TapeStore& store) {
+  const Job& job = *judged.changed.job;
+  Assembled a = assemble(job, catalog, store);
+  replay_classes(a, job, false);
+  judged.remedy.gain = before.replayed - excess(a.estimate);
+  judged.remedy.fits = a.estimate.fits();
+  if (judged.remedy.gain < kWorthSaying) return std::nullopt;
+  return judged;
+}
+
+}  // namespace
+
+std::optional<Judged> judge(Changed changed, const Before& before, const Catalog& catalog, TapeStore& store) {
+  auto sifted = sift(std::move(changed), before, catalog, store);
+  return sifted ? confirm(std::move(*sifted), before, catalog, store) : std::nullopt;
+}
+
+std::optional<Judged> best_of(const Job& job, const Role* role, const Knob& k, const Before& before, const Catalog& catalog,
                               TapeStore& store, const Changer& change, std::string* refused) {
   std::optional<Judged> best;
+  Bytes most = 0;  // by levels
+  bool sure = false;
   const std::string key = role == nullptr ? std::string(k.key) : role->name + "." + std::string(k.key);
   for (const auto& value : values_of(job, role, k)) {
     Changed changed = change({{key, value}});
     if (refused != nullptr && !changed.why.empty()) *refused = changed.why;
     if (changed.job && get(*changed.job, key) == get(job, key)) continue;
-    auto judged = judge(std::move(changed), before, catalog, store);
+    auto judged = sift(std::move(changed), before, catalog, store);
     if (!judged) continue;
-    judged->remedy.effect = k.effect;
-    judged->remedy.text = std::string(k.remedy);
-    if (best && best->remedy.fits) break;
-    if (!best || judged->remedy.gain > best->remedy.gain || judged->remedy.fits) best = std::move(judged);
+    const Bytes gain = judged->remedy.gain;
+    const bool may_fit = judged->remedy.fits;
+    if (!may_fit && gain <= most) continue;
+    if (may_fit) judged = confirm(std::move(*judged), before, catalog, store);
+    if (!judged || (!judged->remedy.fits && gain <= most)) continue;
+    most = gain;
+    best = std::move(judged);
+    sure = may_fit;
+    if (sure && best->remedy.fits) break;
   }
+  if (best && !sure) best = confirm(std::move(*best), before, catalog, store);
+  if (!best) return best;
+  best->remedy.effect = k.effect;
+  best->remedy.text = std::string(k.remedy);
   return best;
 }
 

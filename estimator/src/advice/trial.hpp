@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,22 +25,31 @@ struct Changed {
 };
 using Changer = std::function<Changed(const Settings&)>;
 
-/// How far the fullest GPU is above (or below) what it has.
-Bytes excess(const Estimate&);
+/// How far the fullest GPU is above (or below) what it has; `role`: of the GPUs on which this role runs.
+Bytes excess(const Estimate&, std::string_view role = {});
+
+/// The job as it is, which changes are compared with.
+struct Before {
+  std::string role;    ///< of the worst moment
+  Bytes levels = 0;    ///< excess of that role's GPUs by levels: a change that does not lower it is not replayed
+  Bytes replayed = 0;  ///< excess of all
+};
+/// `levels` and `replayed`: the estimate of the same job without and with the replay.
+Before before_of(const Estimate& levels, const Estimate& replayed);
 
 /// The values to try for a knob, from mild to strong; `role` is null for a job's knob.
 std::vector<std::string> values_of(const Job&, const Role*, const Knob&);
 
-/// The change of one knob that gains most; the mildest of those that are enough by themselves. `refused` gets the reason when
-/// the file cannot say any of them.
+/// The change of one knob that gains most by levels; the mildest of those that are enough by themselves. What it gains, and
+/// whether it is enough, a replay says. `refused` gets the reason when the file cannot say any of them.
 struct Judged {
   Remedy remedy;
   Changed changed;
 };
-std::optional<Judged> best_of(const Job&, const Role*, const Knob&, Bytes before, const Catalog&, TapeStore&, const Changer&,
+std::optional<Judged> best_of(const Job&, const Role*, const Knob&, const Before&, const Catalog&, TapeStore&, const Changer&,
                               std::string* refused = nullptr);
 /// A change that is given, judged. Nothing when it gains nothing worth saying.
-std::optional<Judged> judge(Changed, Bytes before, const Catalog&, TapeStore&);
+std::optional<Judged> judge(Changed, const Before&, const Catalog&, TapeStore&);
 
 /// Settings changed by the rules of a job file of ours.
 Changed change_natively(const Job&, const Settings&, const Catalog&);
