@@ -99,13 +99,14 @@ void note_assumptions(const Job& job, Assembled& a) {
     note(r.role->name + ": the number of micro-batches follows from sequences_per_step, which is not stated; " +
          std::to_string(r.plan.micro_batches) + " are assumed");
   }
-  for (const auto& r : a.runs)
+  for (const auto& r : a.runs) {
     if (!r.role->serves() && r.role->engine != EngineKind::megatron)
       if (std::string routing = routing_assumption(*r.role); !routing.empty()) note(std::move(routing));
     if (!r.role->serves() && r.trains && r.role->trainer.compile)
       note(r.role->name +
            ": what torch.compile keeps and allocates is that of PyTorch 2.13's graphs for an H100; other releases may "
            "divide or order them differently");
+  }
   for (const auto& c : a.classes)
     if (meets_server(job, c)) {
       note("where a trainer and a server move weights at the same time on one GPU, the sum of both is an upper bound (<=)");

@@ -29,7 +29,7 @@ constexpr std::string_view kGalore = "GaLore, whose singular value decomposition
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 24> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 28> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "archon", "Archon"},
                                             {"engine", "veomni", "VeOmni"},
                                             {"engine", "torchtitan", "torchtitan"},

@@ -15,11 +15,11 @@ using axis::B, axis::S, axis::T;
 /// Tokens that torch_chunk_gated_delta_rule takes at a time.
 constexpr std::int64_t kChunk = 64;
 
-/// Sizes of one mixer: heads of keys and values, their dims, values' heads for each of keys'.
-struct Sizes {
+/// DeltaSizes of one mixer: heads of keys and values, their dims, values' heads for each of keys'.
+struct DeltaSizes {
   Dim key_heads, key_dim, value_heads, value_dim, keys, values;
   bool grouped, several_key_heads, several_value_heads;
-  explicit Sizes(const Mixer& m)
+  explicit DeltaSizes(const Mixer& m)
       : key_heads(m.linear_key_heads),
         key_dim(m.linear_key_dim),
         value_heads(m.linear_value_heads),
@@ -48,7 +48,7 @@ Tensor by_heads(Eager& g, const Tensor& x, Shape as, bool copied_back, const std
 }
 
 /// Qwen3-Next: two projections, ordered by key heads. Parts of one row lie apart where there are several key heads.
-Projections ordered_by_head(Eager& g, const Sizes& n, const LayerLeaves& w, const Tensor& x) {
+Projections ordered_by_head(Eager& g, const DeltaSizes& n, const LayerLeaves& w, const Tensor& x) {
   Projections out;
   const Dim wide(2 * n.keys.coefficient + 2 * n.values.coefficient), narrow(2 * n.value_heads.coefficient);
   out.wide = linear(g, x, w.state.in, -1, T, {B, S, wide}, "qkvz");
@@ -72,7 +72,7 @@ Projections ordered_by_head(Eager& g, const Sizes& n, const LayerLeaves& w, cons
 }
 
 /// Qwen3.5: a projection each.
-Projections apart(Eager& g, const Sizes& n, const LayerLeaves& w, const Tensor& x) {
+Projections apart(Eager& g, const DeltaSizes& n, const LayerLeaves& w, const Tensor& x) {
   Projections out;
   out.mixed = linear(g, x, w.state.in, -1, T, {B, S, n.both()}, "qkv");
   out.z = linear(g, x, w.state.in_z, -1, T, {B, S, n.values}, "z");
@@ -117,7 +117,7 @@ Tensor product(Eager& g, Tensor a, Tensor b, Shape out, const std::string& name)
 /// torch_chunk_gated_delta_rule, one name a line.
 struct ChunkRule {
   Eager& g;
-  const Sizes& n;
+  const DeltaSizes& n;
   const std::int64_t chunks;
   const Dim padded{chunks * kChunk};
   const bool whole;   ///< no token is padded
@@ -314,7 +314,7 @@ Tensor gated_norm(Eager& g, const Tensor& x, const Tensor& gate, int weight) {
 
 Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const LayerLeaves& w, const KernelOptions& options,
                        const Tensor& x) {
-  const Sizes n(m);
+  const DeltaSizes n(m);
   const bool by_head = w.state.in_ba >= 0;
   Projections p = by_head ? ordered_by_head(g, n, w, x) : apart(g, n, w, x);
   const DType dtype = p.mixed.dtype;

@@ -28,11 +28,11 @@ Tensor einsum(Eager& g, const Operand& left, const Operand& right, Shape out, bo
   return copied_back ? view_copied_back(g, product, product.shape, name + ".gradient_matrix") : product;
 }
 
-/// Sizes of one mixer.
-struct Sizes {
+/// Mamba2Sizes of one mixer.
+struct Mamba2Sizes {
   Dim heads, width, groups, states, chunks, length, padded;
   bool several, many, pads;  ///< sequences, chunks, tokens at the end
-  Sizes(const Mixer& m, const KernelOptions& o, std::int64_t count)
+  Mamba2Sizes(const Mixer& m, const KernelOptions& o, std::int64_t count)
       : heads(m.linear_value_heads),
         width(m.linear_value_dim),
         groups(m.groups),
@@ -52,7 +52,7 @@ struct Sizes {
 /// mamba2_chunk_scan: every name lives until it returns.
 struct ChunkScan {
   Eager& g;
-  const Sizes n;
+  const Mamba2Sizes n;
   Tensor hidden, step, rate, input, output;  ///< hidden_states, dt, A, B, C
   Tensor skipped = {}, cumulated = {}, decay = {}, scores = {}, mixed = {}, diagonal = {}, decay_states = {}, decayed = {},
          previous = {}, states = {}, decay_chunk = {}, new_states = {}, decay_out = {}, read = {}, between = {};
@@ -239,7 +239,7 @@ Tensor run_mamba2(Eager& g, const FamilyCode&, const Mixer& m, std::int64_t hidd
                   const KernelOptions& options, const Tensor& x) {
   const StateLeaves& w = leaves.state;
   const std::int64_t chunks = (options.scan_tokens + m.chunk - 1) / m.chunk;
-  const Sizes n(m, options, chunks);
+  const Mamba2Sizes n(m, options, chunks);
   const std::int64_t states = m.groups * m.state_size;
   const Dim inner = m.inner, group = states, channels = m.inner + 2 * states;
   const Dim all = m.inner + channels.coefficient + m.linear_value_heads;

@@ -15,14 +15,14 @@ namespace {
 using namespace ops;
 using axis::B;
 
-struct Sizes {
+struct RoutedSizes {
   Dim tokens, routed, rows;  ///< T, T k, R
   std::int64_t experts = 0, local = 0, top = 0, width = 0, hidden = 0;
   bool gathers = false;  ///< several ranks split an expert
   bool exchanges = false;
 };
-Sizes sizes_of(const Architecture& a, const FeedForward& f, const ChunkOptions& o) {
-  Sizes s;
+RoutedSizes sizes_of(const Architecture& a, const FeedForward& f, const ChunkOptions& o) {
+  RoutedSizes s;
   s.tokens = B * axis::S;
   s.routed = s.tokens * Dim(f.experts_per_token);
   s.rows = s.routed * Dim(o.expert_tensor);
@@ -52,7 +52,7 @@ struct ScatteredRouting {
 };
 
 /// TopKRouter.forward with an auxiliary loss: its scores are a softmax of their own.
-ScatteredRouting route_scattered(Eager& g, const FeedForward& f, const ChunkOptions& o, const Sizes& s, const Tensor& x) {
+ScatteredRouting route_scattered(Eager& g, const FeedForward& f, const ChunkOptions& o, const RoutedSizes& s, const Tensor& x) {
   const DType dtype = o.settings.router;
   const Shape all{s.tokens, Dim(s.experts)}, top{s.tokens, Dim(s.top)};
   Tensor logits = g.make("router.logits", all, dtype);
@@ -141,7 +141,7 @@ Tensor grouped_linear(Eager& g, const Tensor& x, std::int64_t out, std::int64_t 
 }
 
 /// TEGroupedMLP: the probabilities are a factor of the activation.
-Tensor experts(Eager& g, const Rows& in, const Sizes& s, const ChunkOptions& o) {
+Tensor experts(Eager& g, const Rows& in, const RoutedSizes& s, const ChunkOptions& o) {
   Tensor inner = grouped_linear(g, in.tokens, 2 * s.width, s.local, o.te, "experts.linear_fc1");
   Tensor active = g.make("experts.activation", {s.rows, Dim(s.width)}, DType::bf16);
   if (g.will_record({&inner, &in.weights})) {
@@ -158,7 +158,7 @@ Tensor experts(Eager& g, const Rows& in, const Sizes& s, const ChunkOptions& o) 
 
 /// MoELayer.forward's own frame: what was permuted and what was exchanged stay names of it until the tokens are put together
 /// again.
-Tensor routed(Eager& g, const Sizes& s, const ChunkOptions& o, const Tensor& x, Tensor probabilities) {
+Tensor routed(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const Tensor& x, Tensor probabilities) {
   Tensor map = g.make("permutation_map", {s.tokens, Dim(2 * s.experts + 1)}, DType::fp32);
   const Rows permuted = moved(g, {x, std::move(probabilities)}, s.routed, s.hidden, map, "permuted");
   const Rows arrived = s.exchanges ? moved(g, permuted, s.routed, s.hidden, {}, "exchanged") : permuted;
@@ -223,7 +223,7 @@ Tensor shared_experts(Eager& g, const Architecture& a, const FeedForward& f, con
 
 Tensor run_megatron_moe(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x) {
   const FeedForward& f = layer.feed_forward;
-  const Sizes s = sizes_of(a, f, o);
+  const RoutedSizes s = sizes_of(a, f, o);
   const Tensor normed = te_norm(g, x, layer.norm, "pre_mlp_layernorm");
   const auto body = [&g, &a, &f, &o, s](const Tensor& in) {  // runs again in backward
     Tensor shared;

@@ -41,7 +41,7 @@ Tensor rope(Eager& g, const Tensor& x, const KernelOptions& options, const std::
 
 /// MultiHeadAttention.forward. flex_attention keeps what flash-attention keeps; its backward kernel adds queries' gradients up in
 /// place, without a copy in fp32.
-Tensor attention(Eager& g, const Architecture& a, const Mixer& m, const LayerLeaves& w, const KernelOptions& options,
+Tensor torchtune_attention(Eager& g, const Architecture& a, const Mixer& m, const LayerLeaves& w, const KernelOptions& options,
                  const Tensor& x) {
   const auto heads = [&](int weight, int bias, std::int64_t n, const char* name) {
     Tensor t = linear(g, x, weight, bias, T, {B, S, Dim(n * m.head_dim)}, name);
@@ -125,7 +125,7 @@ Tensor torchtune_norm(Eager& g, const Tensor& x, const NormLeaf& leaf, const std
 Tensor run_torchtune_layer(Eager& g, const Architecture& a, const Layer& layer, const LayerLeaves& w,
                            const KernelOptions& options, const Tensor& x) {
   Tensor h = torchtune_norm(g, x, w.before_attention, "sa_norm");
-  const Tensor attended = attention(g, a, layer.mixer, w, options, h);
+  const Tensor attended = torchtune_attention(g, a, layer.mixer, w, options, h);
   Tensor sum = add(g, attended, x, "attention_residual");
   h = std::move(sum);
   Tensor fed;
