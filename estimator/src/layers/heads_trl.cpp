@@ -87,12 +87,6 @@ Tensor chosen_likelihood(Eager& g, const Tensor& logits, std::int64_t vocab) {
 
 }  // namespace
 
-bool is_preference(LossHead head) {
-  return head == LossHead::trl_dpo || head == LossHead::trl_simpo || head == LossHead::trl_orpo;
-}
-
-bool takes_sequences(LossHead head) { return is_preference(head) || head == LossHead::trl_grpo; }
-
 std::int64_t rows_together(LossHead head, std::int64_t sequences, std::int64_t rows) {
   constexpr std::int64_t kEntropyRows = 128;
   if (head == LossHead::trl_orpo) return std::max<std::int64_t>(1, sequences / 2);

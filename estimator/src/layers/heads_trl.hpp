@@ -5,14 +5,11 @@
 // C = K - 1 of them that have a next token, V vocabulary, M rows of an entropy that are looked at together (128), or ORPO's
 // chosen sequences.
 #pragma once
+#include "job/head_rules.hpp"
 #include "layers/heads_verl.hpp"
 
 namespace oomplan {
 
-/// The head goes through its sequences one by one: a chunk is one of them.
-bool takes_sequences(LossHead);
-/// The batch is pairs, chosen and rejected; names of the step hold the logits until the backward pass begins.
-bool is_preference(LossHead);
 /// What M stands for, of `sequences` with `rows` each.
 std::int64_t rows_together(LossHead, std::int64_t sequences, std::int64_t rows);
 
