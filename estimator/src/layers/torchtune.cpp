@@ -42,7 +42,7 @@ Tensor rope(Eager& g, const Tensor& x, const KernelOptions& options, const std::
 /// MultiHeadAttention.forward. flex_attention keeps what flash-attention keeps; its backward kernel adds queries' gradients up in
 /// place, without a copy in fp32.
 Tensor torchtune_attention(Eager& g, const Architecture& a, const Mixer& m, const LayerLeaves& w, const KernelOptions& options,
-                 const Tensor& x) {
+                           const Tensor& x) {
   const auto heads = [&](int weight, int bias, std::int64_t n, const char* name) {
     Tensor t = linear(g, x, weight, bias, T, {B, S, Dim(n * m.head_dim)}, name);
     t.shape = {B, S, Dim(n), Dim(m.head_dim)};
