@@ -20,7 +20,7 @@ SpacedRuns spaced_runs(const Architecture& a, std::int64_t every, bool ends_with
       if (begins || out.checkpointed.back() != checkpointed) {
         LayerRun part = run;
         part.count = 0;
-        out.architecture.runs.push_back(std::move(part));
+        out.architecture.runs.push_back(part);
         out.checkpointed.push_back(checkpointed);
         begins = false;
       }

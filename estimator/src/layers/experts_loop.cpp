@@ -126,13 +126,13 @@ Tensor loop_over_modules(Eager& g, const FeedForward& ff, Dim hidden, const Tens
     n.state = std::move(next);
     const GatedLeaves leaves{.gate = expert.gate, .up = expert.up, .down = expert.down};
     next = gated_mlp(g, n.state, {rows}, hidden, ff.expert_width, leaves, "expert.");
-    if (wide) n.current = std::move(next);
-    Tensor output = wide ? n.current : std::move(next);
-    Tensor column;
+    Tensor output, column;
     if (wide) {
+      output = n.current = std::move(next);
       column = share.alias({rows, Dim(1)});
       column.grad_fn = share.grad_fn;
     } else {
+      output = std::move(next);
       column = share_of_rows(g, routing.weights, n.places, rows, false);
     }
     next = mul(g, std::move(output), std::move(column), "expert.weighted");
