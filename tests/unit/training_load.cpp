@@ -39,7 +39,7 @@ TEST_CASE("load: FSDP1's root comes last, whole, flat and cut at once") {
   // two bytes each: half of all on this rank, and the root twice
   CHECK(parameters_at_load(job) == kAll + 2 * 2 * kRoot);
   // a layer's 29.8 MB came and went, whole and flat; the root's tensors are too large for what that left
-  const Usage& usage = loading(explain(job)).usage;
+  const Usage usage = loading(explain(job)).usage;
   CHECK(usage.reserved > usage.allocated + 3 * (kAll - kRoot) / 24);
 }
 
