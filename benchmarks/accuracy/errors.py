@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -58,38 +59,13 @@ def errors_table(figures: Iterable[Figure]) -> str:
     return '{"rows": [\n' + ",\n".join("  " + json.dumps(row) for row in rows) + "\n]}\n"
 
 
-def student_t_below(t: float, degrees: int) -> float:
-    """As estimator/src/estimate/student_t.hpp."""
-    odd = degrees % 2 == 1
-    angle = math.atan2(t, math.sqrt(degrees))
-    cosine, sine = math.cos(angle), math.sin(angle)
-    term, total = (cosine if odd else 1.0), 0.0
-    for k in range(1 if odd else 0, (degrees + 1) // 2):
-        total += term
-        term *= cosine * cosine * (2 * k / (2 * k + 1) if odd else (2 * k + 1) / (2 * k + 2))
-    return 0.5 + 0.5 * (2 / math.pi * (angle + sine * total) if odd else sine * total)
-
-
 def fit_probability(errors: list[float], headroom: float) -> float:
-    """As MeasuredErrors of estimator/src/estimate/fit_probability.hpp; headroom: ln(usable / needed)."""
-    n = len(errors)
-    mean = statistics.fmean(errors)
-    scale = statistics.stdev(errors) * math.sqrt(1 + 1 / n)
+    """headroom: ln(usable / needed)."""
+    import oomplan
 
-    def tail(edge: float) -> float:
-        sign = -1 if edge > mean else 1
-        at_edge = student_t_below(sign * (edge - mean) / scale, n - 1)
-        if at_edge < 1e-12:
-            return 1.0
-        return min(1.0, max(0.0, student_t_below(sign * (headroom - mean) / scale, n - 1) / at_edge))
-
-    covered = sum(e <= headroom for e in errors)
-    outside = 0.5 / (n + 1)
-    if covered == 0:
-        return outside * tail(min(errors))
-    if covered == n:
-        return 1 - outside * tail(max(errors))
-    return (covered + 0.5) / (n + 1)
+    core: Any = oomplan._core
+    needed = 10**12
+    return float(core.fit_probability(errors, needed, round(needed * math.exp(headroom))))
 
 
 HEADROOMS = [step / 200 for step in range(-40, 41)]  # cards from 18 % below the prediction to 22 % above it

@@ -2,6 +2,7 @@
 #include "catalog/parameters.hpp"
 #include "core.hpp"
 #include "estimate/figures.hpp"
+#include "estimate/fit_probability.hpp"
 
 namespace oomplan::python {
 
@@ -75,6 +76,12 @@ void bind_accuracy(py::module_& module) {
         return out;
       },
       py::arg("config"), py::arg("name") = "model");
+  module.def(
+      "fit_probability",
+      [](const std::vector<double>& log_ratios, Bytes needed, Bytes usable) {
+        return MeasuredErrors(log_ratios).fit_probability(needed, usable);
+      },
+      py::arg("log_ratios"), py::arg("needed_bytes"), py::arg("usable_bytes"));
 }
 
 }  // namespace oomplan::python

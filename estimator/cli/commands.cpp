@@ -78,6 +78,7 @@ constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 constexpr std::array<Command, 13> kCommands{{
     {"estimate", "FILE [key=value ...]", "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
+     "The second line says how likely it is to fit, by the errors of such figures on real GPUs (docs/estimate.md).\n"
      "Exit status: 0 fits, 1 does not fit, 2 the input is wrong.\n\n"
      "  oomplan estimate examples/grpo.yaml\n"
      "  oomplan estimate examples/grpo.yaml actor.tokens_per_micro_batch=8k --json\n"

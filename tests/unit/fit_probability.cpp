@@ -46,6 +46,12 @@ TEST_CASE("P(fit): within the measured cases their share, outside it Student's t
   CHECK(probability(errors, -0.0301) == doctest::Approx(0.1).epsilon(1e-2));
 }
 
+TEST_CASE("P(fit): equal errors have no tail") {
+  const MeasuredErrors equal({0.01, 0.01, 0.01});
+  CHECK(probability(equal, 0) == doctest::Approx(0.5 / 4));
+  CHECK(probability(equal, 0.5) == doctest::Approx(3.5 / 4));
+}
+
 TEST_CASE("P(fit): it grows with the card and stays a probability") {
   const MeasuredErrors far_out({-0.001, 0.0, 0.0005, 0.001, 0.002, 0.7}), few({-0.05, 0.15});
   for (const auto* errors : {&far_out, &few}) {

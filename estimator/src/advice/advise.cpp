@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "advice/trial.hpp"
-#include "estimate/explain.hpp"
 #include "job/knobs.hpp"
 
 namespace oomplan {
@@ -11,9 +10,7 @@ std::vector<Remedy> advise(const Job& job, Effect allow, const Catalog* given) {
   const Catalog& catalog = given != nullptr ? *given : Catalog::builtin();
   TapeStore& store = TapeStore::shared();
   Assembled assembled = assemble(job, catalog, store);
-  const Estimate levels = assembled.estimate;
-  replay_classes(assembled, job, false);
-  const Before before = before_of(levels, assembled.estimate);
+  const Before before = replayed_before(assembled, job);
   std::vector<Remedy> out;
   const auto change = [&](const Settings& settings) { return change_natively(job, settings, catalog); };
   const auto consider = [&](const Role* role) {

@@ -31,9 +31,7 @@ class FileAdviser {
     Advice out;
     out.reading = words_.reading();
     Assembled assembled = assemble(job_, catalog_, store_);
-    const Estimate levels = assembled.estimate;
-    replay_classes(assembled, job_, false);
-    before_ = before_of(levels, assembled.estimate);
+    before_ = replayed_before(assembled, job_);
     out.causes = causes_of(assembled, job_, words_);
     out.estimate = std::move(assembled.estimate);
     worst_first(out.estimate, job_);

@@ -41,15 +41,18 @@ Bytes excess(const Estimate& e, std::string_view role) {
   return most;
 }
 
-Before before_of(const Estimate& levels, const Estimate& replayed) {
+Before replayed_before(Assembled& assembled, const Job& job) {
+  const Estimate levels = assembled.estimate;
+  replay_classes(assembled, job, false);
+  const Estimate& replayed = assembled.estimate;
   Before out;
+  out.replayed = excess(replayed);
   for (const auto& g : replayed.gpus)
-    if (!g.phases.empty() && g.phases[g.worst].usage.capacity_needed - g.usable == excess(replayed)) {
+    if (!g.phases.empty() && g.phases[g.worst].usage.capacity_needed - g.usable == out.replayed) {
       out.role = g.phases[g.worst].role;
       break;
     }
   out.levels = excess(levels, out.role);
-  out.replayed = excess(replayed);
   return out;
 }
 

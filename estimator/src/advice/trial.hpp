@@ -34,8 +34,8 @@ struct Before {
   Bytes levels = 0;    ///< excess of that role's GPUs by levels: a change that does not lower it is not replayed
   Bytes replayed = 0;  ///< excess of all
 };
-/// `levels` and `replayed`: the estimate of the same job without and with the replay.
-Before before_of(const Estimate& levels, const Estimate& replayed);
+/// Replays the classes of `assembled`, whose levels it looks at first.
+Before replayed_before(Assembled& assembled, const Job&);
 
 /// The values to try for a knob, from mild to strong; `role` is null for a job's knob.
 std::vector<std::string> values_of(const Job&, const Role*, const Knob&);

@@ -61,6 +61,7 @@ MeasuredErrors::MeasuredErrors(std::vector<double> log_ratios) : log_ratios_(std
 }
 
 double MeasuredErrors::tail(double log_ratio, double edge) const {
+  if (scale_ <= 0) return 1;  // equal errors have no tail
   const int degrees = static_cast<int>(log_ratios_.size()) - 1;
   const double sign = edge > mean_ ? -1 : 1;  // the tail to the right is that of -t to the left
   const double at_edge = student_t_below(sign * (edge - mean_) / scale_, degrees);

@@ -10,7 +10,7 @@ namespace oomplan {
 /// ln(measured / predicted) of a group of cases, where measured is what the allocator had reserved or the driver saw.
 class MeasuredErrors {
  public:
-  /// REQUIRES: at least two, not all equal.
+  /// REQUIRES: at least two.
   explicit MeasuredErrors(std::vector<double> log_ratios);
 
   /// P(measured <= usable) where `needed` bytes are predicted. Within what was measured it is the share of the cases that the
