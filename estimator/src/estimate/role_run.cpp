@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <string>
 
+#include "estimate/communicators.hpp"
 #include "estimate/megatron_run.hpp"
 #include "estimate/timeline.hpp"
 #include "job/names.hpp"
@@ -16,19 +17,6 @@ bool is_critic(const Role& r) { return r.kind == RoleKind::critic || r.kind == R
 
 Bytes fact_bytes(const Facts& facts, std::string_view engine, std::string_view fact, const FactQuery& q) {
   return static_cast<Bytes>(facts.find(engine, fact, q).value);
-}
-
-/// Process groups that exist on the GPU: one for the shards, one for Ulysses, one more for replicas, one for the weight update.
-std::int64_t communicators(const Job& job, const Role& role) {
-  const Trainer& t = role.trainer;
-  if (t.layout.world() <= 1) return 0;
-  std::int64_t n = 1;
-  if (t.layout.context > 1) ++n;
-  if (t.layout.tensor > 1) ++n;
-  if (t.layout.pipeline > 1) ++n;
-  if (t.replicas > 1) ++n;
-  if (job.sync.by == SyncBy::nccl && role.kind == RoleKind::actor) ++n;
-  return n;
 }
 
 /// Weights are saved tensor by tensor, gathered on every rank, kept on the host of rank 0.
@@ -143,14 +131,12 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
 ProcessConstants process_constants(const Job& job, const Role& role, const Catalog& catalog) {
   const Gpu& gpu = catalog.gpu(job.cluster.gpu);
   ProcessConstants c;
-  FactQuery q{"", gpu.sm, {}};
+  const FactQuery q{"", gpu.sm, {}};
   c.context = fact_bytes(catalog.facts(), "torch", "context_bytes", q);
   // one for the thread of the forward pass, one for autograd's; in a server's process the first is there
   const Role* host = role.in_process ? job.role(role.beside) : nullptr;
   c.workspace = (host != nullptr && host->serves() ? 1 : 2) * fact_bytes(catalog.facts(), "torch", "cublas_workspace_bytes", q);
-  const std::int64_t world = role.trainer.layout.world();
-  q.conditions["gpus"] = std::to_string(std::min(world, job.cluster.gpus_per_node));
-  c.nccl = communicators(job, role) * fact_bytes(catalog.facts(), "nccl", "communicator_bytes", q);
+  for (const ProcessGroup& group : process_groups(job, role)) c.nccl += communicator_bytes(group, job.cluster, catalog);
   return c;
 }
 

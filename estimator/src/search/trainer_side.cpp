@@ -116,7 +116,7 @@ const SyncPlan* TrainerSide::receive(DType storage) {
 }
 
 const ProcessConstants& TrainerSide::constants(std::size_t i, std::int64_t world) {
-  const std::int64_t context = roles_[i].trainer.layout.context > 1 ? 2 : 1;
+  const std::int64_t context = roles_[i].trainer.layout.context;
   for (const auto& k : known_)
     if (k.role == i && k.world == world && k.context == context) return k.constants;
   known_.push_back({i, world, context, process_constants(job_, roles_[i], catalog_)});

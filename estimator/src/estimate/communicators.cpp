@@ -1,0 +1,48 @@
+#include "estimate/communicators.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace oomplan {
+namespace {
+
+/// Ring attention passes keys and values to the next rank; DeepSpeed's, verl's, AReaL's and Megatron's Ulysses send heads to all.
+Exchange exchange_of_context(const Role& role) {
+  const bool ring = role.engine == EngineKind::megatron && role.trainer.megatron.context_exchange == ContextExchange::p2p;
+  return ring ? Exchange::neighbours : Exchange::all;
+}
+
+}  // namespace
+
+std::vector<ProcessGroup> process_groups(const Job& job, const Role& role) {
+  const Trainer& t = role.trainer;
+  const Layout& l = t.layout;
+  const std::int64_t world = l.world();
+  if (world <= 1) return {};
+  std::vector<ProcessGroup> groups{{world, 1, Exchange::none}};
+  if (l.context > 1) groups.push_back({l.context, l.tensor, exchange_of_context(role)});
+  if (l.tensor > 1) groups.push_back({l.tensor, 1, Exchange::none});
+  if (l.pipeline > 1) groups.push_back({l.pipeline, world / l.pipeline, Exchange::neighbours});
+  if (l.expert > 1) groups.push_back({l.expert, l.expert_tensor, Exchange::all});
+  if (t.replicas > 1) groups.push_back({t.replicas, world / t.replicas, Exchange::none});
+  if (job.sync.by == SyncBy::nccl && role.kind == RoleKind::actor) groups.push_back({world, 1, Exchange::none});
+  return groups;
+}
+
+Bytes communicator_bytes(const ProcessGroup& group, const Cluster& cluster, const Catalog& catalog) {
+  const std::int64_t here = std::clamp<std::int64_t>(cluster.gpus_per_node / group.stride, 1, group.size);
+  const bool remote = here < group.size;
+  FactQuery q{"", catalog.gpu(cluster.gpu).sm, {}};
+  const auto fact = [&](std::string_view name) { return static_cast<Bytes>(catalog.facts().find("nccl", name, q).value); };
+  q.conditions["nodes"] = remote ? "2" : "1";
+  // a ring that crosses machines has buffers for its two neighbours like one inside of a machine
+  q.conditions["gpus"] = std::to_string(remote ? std::max<std::int64_t>(here, 2) : here);
+  Bytes bytes = fact("communicator_bytes");
+  if (group.exchange == Exchange::none) return bytes;
+  const std::int64_t peers = group.exchange == Exchange::all ? here - 1 : std::min<std::int64_t>(here - 1, 2);
+  bytes += peers * fact("p2p_channels") * fact("ring_channel_bytes");
+  if (remote) bytes += 2 * fact("p2p_pool_bytes");
+  return bytes;
+}
+
+}  // namespace oomplan
