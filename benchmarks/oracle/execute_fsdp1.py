@@ -175,7 +175,7 @@ def make_model(config: Row, case: Row) -> Any:
     if case["recompute"] != "none":
         reentrant = case["recompute"] == "reentrant"
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
-    layers = {type(model.model.layers[0])}
+    layers = {type(next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))[0])}
     return FullyShardedDataParallel(
         model,
         auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=layers),

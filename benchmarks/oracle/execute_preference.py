@@ -52,6 +52,9 @@ CASES: list[Case] = [
     *(("trl_dpo", "llama", f, 4, 512, c, "model", 0) for f in FORMATS for c in (False, True)),
     *(("trl_dpo", "llama", f, 4, 512, c, "adapters_off", 0) for f in ("bf16", "autocast") for c in (False, True)),
     *(("trl_dpo", "llama", f, 4, 512, False, "model-lora", 0) for f in ("bf16", "autocast")),
+    *(("trl_kto", "narrow", f, b, s, False, r, 0) for f in FORMATS for b, s in SIZES for r in ("none", "model")),
+    *(("trl_kto", "llama", f, 4, 512, c, "model", 0) for f in FORMATS for c in (False, True)),
+    *(("trl_kto", "llama", f, 4, 512, c, "adapters_off", 0) for f in ("bf16", "autocast") for c in (False, True)),
 ]
 
 
@@ -123,6 +126,13 @@ def step(made: Any, head: str, model: Any, ids: torch.Tensor, kept: int) -> torc
         if made.precompute_ref_logps:
             batch |= {key: torch.empty(len(ids) // 2) for key in ("ref_chosen_logps", "ref_rejected_logps")}
         return made._compute_loss(model, batch, False)
+    if head == "trl_kto":
+        half = torch.empty(len(ids))
+        batch = {"input_ids": ids, "attention_mask": ones, "completion_mask": ones, "label": half}
+        batch |= {f"KL_{key}": batch[key].clone() for key in ("input_ids", "attention_mask", "completion_mask")}
+        if made.precompute_ref_logps:
+            batch |= {key: torch.empty(len(ids)) for key in ("ref_logps", "ref_KL_logps")}
+        return made._compute_loss(model, batch, False)
     if head == "reward_pairs":
         return made.compute_loss(model, {"input_ids": ids, "attention_mask": ones})
     if head == "trl_grpo":
@@ -149,6 +159,9 @@ def settings_of(made: Any, head: str, kept: int) -> None:
         made.__dict__.update(epsilon_low=0.2, epsilon_high=0.2, use_vllm=False, _entropy_bonus_enabled=False, temperature=0.7)
         made.__dict__.update(current_gradient_accumulation_steps=1, max_completion_length=kept)
         made.model_kwarg_keys = {"logits_to_keep"}
+    elif head == "trl_kto":
+        made.__dict__.update(calculate_KL=True, use_liger_kernel=False, loss_type="kto", desirable_weight=1.0)
+        made.__dict__.update(undesirable_weight=1.0)
     elif head in ("trl_simpo", "trl_orpo"):
         made.__dict__.update(loss_type="simpo", alpha=0.0, simpo_gamma=0.5, cpo_alpha=0.0, pad_token_id=0, padding_value=0)
 
@@ -210,6 +223,7 @@ def patch() -> None:
             return self.reshape(-1, *self.shape[index.ndim :]).clone()
         return plain(self, index)
 
+    torch.nonzero = lambda x, **_: torch.empty(len(x) // 2, 1, dtype=torch.int64)  # KTO's labels: half of them
     torch.Tensor.__getitem__ = selected  # type: ignore[method-assign]
     torch.nn.Module.to = lambda module, *_, **__: module  # type: ignore[method-assign,assignment]
     peft.tuners.tuners_utils.BaseTunerLayer._move_adapter_to_device_of_base_layer = lambda *_, **__: None

@@ -49,6 +49,7 @@ def use_adapter(model: Any, adapter_name: str | None) -> Any:
 TRAINERS: dict[str, tuple[str, str, set[str]]] = {
     "trl_dpo": ("trainer/dpo_trainer.py", "DPOTrainer", {"_compute_loss"}),
     "trl_grpo": ("trainer/grpo_trainer.py", "GRPOTrainer", {"_compute_loss", "_get_per_token_logps_and_entropies"}),
+    "trl_kto": ("trainer/kto_trainer.py", "KTOTrainer", {"_compute_loss", "_compute_kl_logps"}),
     "reward_pairs": ("trainer/reward_trainer.py", "RewardTrainer", {"compute_loss"}),
     "trl_simpo": (
         "experimental/cpo/cpo_trainer.py",

@@ -295,6 +295,35 @@ TEST_CASE("training: fold equals trace for checkpoints of every n-th layer, on t
   MESSAGE(programs << " programs");
 }
 
+TEST_CASE("training: fold equals trace for activations on the host") {
+  using enum OffloadActivations;
+  int programs = 0;
+  for (const auto& architecture : {dense(false), dense(true), experts()})
+    for (const auto engine : {EngineKind::single, EngineKind::ddp, EngineKind::fsdp1, EngineKind::fsdp2})
+      for (const auto how : {verl, save_on_cpu, save_on_cpu_pinned, offload_wrapper})
+        for (const auto recompute : {Recompute::none, Recompute::full}) {
+          const bool units = engine == EngineKind::fsdp1 || engine == EngineKind::fsdp2;
+          if (units != (how == verl)) continue;
+          if (recompute == Recompute::full && how == offload_wrapper) continue;
+          Setting s = usual();
+          s.architecture = architecture;
+          s.engine = engine;
+          s.trainer.storage = s.trainer.compute = s.trainer.reduce = DType::bf16;
+          s.trainer.kernels = Kernels::hf_flash;
+          s.trainer.recompute = recompute;
+          s.trainer.reentrant = how == verl;
+          s.trainer.offload_activations = how;
+          s.micro_batches = 2;
+          CAPTURE(architecture->name);
+          CAPTURE(static_cast<int>(engine));
+          CAPTURE(static_cast<int>(how));
+          CAPTURE(static_cast<int>(recompute));
+          check(s);
+          ++programs;
+        }
+  CHECK(programs == 3 * (2 * 2 + 2 * 5));
+}
+
 TEST_CASE("training: fold equals trace for every way of FSDP1 to gather, to keep and to reduce") {
   int programs = 0;
   for (const auto& architecture : {dense(false), dense(true), experts()})

@@ -73,6 +73,16 @@ TEST_CASE("by hand: ORPO keeps the chosen half's log-probs as well, GRPO holds t
   near(grpo.forward - grpo.parameters, 2 * B * K * V + 2 * 2 * B * C * V + 3 * 2 * 128 * V);
 }
 
+TEST_CASE("by hand: KTO copies the desirable completions' logits and the others', and either half once more") {
+  TrainingCase c = tiny_policy(LossHead::trl_kto);
+  const Bytes sequences = 16;
+  c.trainer.sequences_per_micro_batch = sequences;
+  const TrainingFigures f = training_figures(c);
+  const Bytes above = f.forward - f.parameters, logits = 2 * sequences * K * V, shifted = 2 * sequences * C * V;
+  CHECK(above >= logits + 2 * shifted + shifted / 2);
+  CHECK(above < logits + 2 * shifted + shifted / 2 + 200 * sequences * K);
+}
+
 TEST_CASE("a reward model has a row in place of an output layer") {
   const TrainingFigures model = training_figures(tiny_policy(LossHead::trl_simpo));
   const TrainingFigures scores = training_figures(tiny_policy(LossHead::reward_pairs));
@@ -101,11 +111,13 @@ TEST_CASE("what preference losses do not go with is refused by name") {
   const std::string pairs = "sequences_per_micro_batch: 2, ";
   CHECK(refusal(pairs + "head: trl_dpo, reference: model").empty());
   CHECK(refusal(pairs + "head: trl_dpo, reference: adapters_off, lora: {rank: 8}").empty());
+  CHECK(refusal(pairs + "head: trl_kto, reference: model").empty());
   CHECK(refusal(pairs + "head: reward_pairs").empty());
   told(refusal(pairs + "head: trl_dpo, reference: adapters_off"), "without adapters the policy is no reference");
   told(refusal(pairs + "head: trl_simpo, reference: model"), "this loss has no reference inside of its step");
   told(refusal(pairs + "head: trl_grpo, reference: model"), "a role ref");
   told(refusal("sequences_per_micro_batch: 3, head: trl_orpo"), "a pair is two sequences");
+  told(refusal("sequences_per_micro_batch: 3, head: trl_kto"), "half of the completions are taken as desirable");
   told(refusal("head: trl_dpo, tokens_per_micro_batch: 4k"), "TRL pads its batches");
   told(refusal(pairs + "head: trl_dpo, logits_to_keep: 64"), "asks for all logits");
   told(refusal(pairs + "engine: fsdp1, head: trl_dpo, reference: model"), "under FSDP1");
@@ -113,7 +125,7 @@ TEST_CASE("what preference losses do not go with is refused by name") {
   told(refusal(pairs + "head: trl_dpo, reference: model, cpu_offload_policy: true"), "parameters on the host");
   told(refusal(pairs + "head: reward_pairs, lora: {rank: 8}"), "LoRA of a value model");
   told(refusal(pairs + "head: trl_dpo", "framework: verl 0.9.0\n"), "PyTorch's alone");
-  for (const char* head : {"trl_kto", "trl_fused", "liger_fused_dpo", "liger_fused_grpo"})
+  for (const char* head : {"trl_fused", "liger_fused_dpo", "liger_fused_grpo"})
     told(refusal(pairs + "head: " + head), "not supported yet");
 }
 

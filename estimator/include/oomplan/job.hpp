@@ -41,6 +41,10 @@ enum class Kernels : std::uint8_t {
 /// Of every layer in backward: nothing, all of it, or all but what costs most to compute again (torchtitan's per-operator
 /// choice).
 enum class Recompute : std::uint8_t { none, full, selective };
+/// What backward needs lies on the host from a layer's forward pass to its backward pass: nothing; what layers save, by verl's
+/// enable_activation_offload; what the model's forward pass saves, by torch.autograd.graph.save_on_cpu, in pageable or pinned
+/// memory; what layers save, by torch's offload_wrapper around each.
+enum class OffloadActivations : std::uint8_t { none, verl, save_on_cpu, save_on_cpu_pinned, offload_wrapper };
 /// How torchtitan's RMSNorm runs: as one kernel (nn.RMSNorm from PyTorch 2.9 on), or written out in fp32.
 enum class RmsNorm : std::uint8_t { fused, by_hand };
 /// transformers 5: how the routed rows go through the experts (experts_implementation). automatic: as the release does by itself.
@@ -114,6 +118,7 @@ enum class LossHead : std::uint8_t {
   trl_simpo,          ///< the same without a reference: CPO's trainer with SimPO's loss
   trl_orpo,           ///< with the likelihood loss of the chosen half
   trl_grpo,           ///< TRL: temperature out of place, log-probs of one sequence after another, entropy as a metric
+  trl_kto,            ///< TRL: log-probs of desirable and undesirable completions, and a KL term of pairs that do not match
   reward_pairs,       ///< reward model: a linear layer h -> 1, each sequence's last token, Bradley-Terry of the pairs
 };
 /// The forward pass of a reference model in the step of a preference loss, between the policy's forward and backward pass: none
@@ -280,6 +285,7 @@ struct Trainer {
   bool compile = false;                             ///< torchtitan: every TransformerBlock under torch.compile
   Zero zero;                                        ///< engine deepspeed
   bool offload_checkpoints = false;                 ///< inputs of checkpointed layers lie on the host until backward
+  OffloadActivations offload_activations = OffloadActivations::none;
   bool tiled_mlp = false;              ///< DeepSpeed's TiledMLP: feed-forward blocks run over about `hidden` tokens at a time
   bool memory_efficient_load = false;  ///< AReaL: rank 0 loads on the host and sends, instead of every GPU the whole model
   Megatron megatron;                   ///< engine megatron

@@ -14,9 +14,13 @@ void check_batch(const Role& role, std::vector<Clash>& out) {
     out.push_back(
         {"sequences_per_micro_batch", "padded sequences", "TRL pads its batches: chosen and rejected ones count as two"});
   else if (pairs && t.sequences_per_micro_batch % 2 != 0)
-    out.push_back({"sequences_per_micro_batch", "an even number", "a pair is two sequences, a chosen and a rejected one"});
+    out.push_back({"sequences_per_micro_batch", "an even number",
+                   t.head == LossHead::trl_kto ? "half of the completions are taken as desirable"
+                                               : "a pair is two sequences, a chosen and a rejected one"});
   if (t.layout.tensor > 1 || t.layout.context > 1)
     out.push_back({"layout", "data parallelism alone", "not supported yet: this head on split sequences or vocabularies"});
+  if (t.head == LossHead::trl_kto && t.sequences_per_micro_batch * (t.sequence_tokens - 1) < 128)
+    out.push_back({"sequence_tokens", "longer sequences", "not supported yet: KTO of fewer than 128 tokens"});
   if (t.tiled_mlp) out.push_back({"tiled_mlp", "false", "not supported yet: TiledMLP with this head"});
   if (t.keep_outputs) out.push_back({"keep_outputs", "false", "the trainer keeps them as it does"});
   if (pairs && t.logits_to_keep > 0) out.push_back({"logits_to_keep", "auto", "the trainer asks for all logits"});
@@ -27,7 +31,7 @@ void check_batch(const Role& role, std::vector<Clash>& out) {
 void check_reference(const Role& role, std::vector<Clash>& out) {
   const Trainer& t = role.trainer;
   const auto refuse = [&](std::string why) { out.push_back({"reference", "none", std::move(why)}); };
-  if (t.head != LossHead::trl_dpo)
+  if (t.head != LossHead::trl_dpo && t.head != LossHead::trl_kto)
     return refuse(t.head == LossHead::trl_grpo ? "GRPO's reference has a pass of its own: a role ref"
                                                : "this loss has no reference inside of its step");
   if (t.reference == ReferencePass::adapters_off && t.lora.rank == 0)
@@ -39,7 +43,7 @@ void check_reference(const Role& role, std::vector<Clash>& out) {
 }  // namespace
 
 bool is_preference(LossHead head) {
-  return head == LossHead::trl_dpo || head == LossHead::trl_simpo || head == LossHead::trl_orpo;
+  return head == LossHead::trl_dpo || head == LossHead::trl_kto || head == LossHead::trl_simpo || head == LossHead::trl_orpo;
 }
 
 bool takes_sequences(LossHead head) { return is_preference(head) || head == LossHead::trl_grpo; }

@@ -68,6 +68,14 @@ inline constexpr std::array<std::pair<Recompute, std::string_view>, 3> kNames<Re
     {{Recompute::none, "none"}, {Recompute::full, "full"}, {Recompute::selective, "selective"}}};
 
 template <>
+inline constexpr std::array<std::pair<OffloadActivations, std::string_view>, 5> kNames<OffloadActivations>{
+    {{OffloadActivations::none, "none"},
+     {OffloadActivations::verl, "verl"},
+     {OffloadActivations::save_on_cpu, "save_on_cpu"},
+     {OffloadActivations::save_on_cpu_pinned, "save_on_cpu_pinned"},
+     {OffloadActivations::offload_wrapper, "offload_wrapper"}}};
+
+template <>
 inline constexpr std::array<std::pair<RmsNorm, std::string_view>, 2> kNames<RmsNorm>{
     {{RmsNorm::fused, "fused"}, {RmsNorm::by_hand, "by_hand"}}};
 
@@ -114,7 +122,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<B
                                                                                             {BaseFormat::gptq, "gptq"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 38> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 39> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -152,6 +160,7 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 38> kNames<Lo
      {LossHead::trl_simpo, "trl_simpo"},
      {LossHead::trl_orpo, "trl_orpo"},
      {LossHead::trl_grpo, "trl_grpo"},
+     {LossHead::trl_kto, "trl_kto"},
      {LossHead::reward_pairs, "reward_pairs"}}};
 
 template <>

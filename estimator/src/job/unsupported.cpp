@@ -8,7 +8,7 @@ namespace {
 struct KeyRow {
   std::string_view key, what;
 };
-constexpr std::array<KeyRow, 13> kKeys{{{"quantize", "quantised training weights"},
+constexpr std::array<KeyRow, 10> kKeys{{{"quantize", "quantised training weights"},
                                         {"quantization", "quantised training weights"},
                                         {"speculative", "speculative decoding"},
                                         {"draft", "speculative decoding"},
@@ -16,12 +16,9 @@ constexpr std::array<KeyRow, 13> kKeys{{{"quantize", "quantised training weights
                                         {"teacher", "distillation with a teacher"},
                                         {"tree_training", "tree training"},
                                         {"keep_low_precision_grads", "FSDP1's keep_low_precision_grads"},
-                                        {"enable_activation_offload", "verl's offload of activations"},
-                                        {"activation_offload", "offload of activations other than offload_checkpoints"},
                                         {"activation_offloading",
-                                         "offload of activations by TRL and torchtune: TRL leaves on the GPU what lies at an "
-                                         "address that was used before"},
-                                        {"save_on_cpu", "offload of everything that backward needs"},
+                                         "offload of activations by TRL and torchtune, which keeps the last five variables "
+                                         "(offload_activations is verl's and torch's)"},
                                         {"vision", "training of a vision tower"}}};
 
 constexpr std::string_view kGalore = "GaLore, whose singular value decompositions take a workspace that cuSOLVER alone knows";
@@ -29,7 +26,7 @@ constexpr std::string_view kGalore = "GaLore, whose singular value decomposition
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 28> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 27> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "archon", "Archon"},
                                             {"engine", "veomni", "VeOmni"},
                                             {"engine", "torchtitan", "torchtitan"},
@@ -41,7 +38,6 @@ constexpr std::array<ValueRow, 28> kValues{{{"engine", "megatron", "Megatron"},
                                             {"framework", "trl", "TRL"},
                                             {"framework", "megatron", "Megatron"},
                                             {"kernels", "transformer_engine", "Transformer Engine"},
-                                            {"head", "trl_kto", "KTO: how many completions are desirable decides what it copies"},
                                             {"head", "trl_fused", "TRL's fused output layer (1.16)"},
                                             {"head", "liger_fused_dpo", "Liger's preference losses in a job (torch.compile)"},
                                             {"head", "liger_fused_grpo", "Liger's GRPO loss in a job (torch.compile)"},
@@ -53,7 +49,7 @@ constexpr std::array<ValueRow, 28> kValues{{{"engine", "megatron", "Megatron"},
                                             {"optimizer", "galore_adafactor", kGalore},
                                             {"optimizer", "apollo_adamw", "APOLLO"},
                                             {"offload", "gradients", "offload of gradients alone"},
-                                            {"offload", "activations", "offload of activations"},
+                                            {"offload", "activations", "activations between phases"},
                                             {"sync.by", "awex", "the weight update by awex"},
                                             {"sync.by", "lora", "the weight update of LoRA adapters"},
                                             {"weights", "int4", "int4 weights of a server"}}};

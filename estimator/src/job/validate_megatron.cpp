@@ -15,7 +15,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 38> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 39> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
@@ -30,6 +30,7 @@ constexpr std::array<std::string_view, 38> kForeign{"reshard_after_forward",
                                                     "gradient_as_bucket_view",
                                                     "recompute_every",
                                                     "offload_checkpoints",
+                                                    "offload_activations",
                                                     "tiled_mlp",
                                                     "keep_gradients",
                                                     "bucket_cap_mb",

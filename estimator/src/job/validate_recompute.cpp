@@ -22,7 +22,7 @@ std::string why_not_spaced(const Trainer& t) {
 
 std::string why_not_on_the_host(const Trainer& t) {
   if (t.recompute != Recompute::full) return "without checkpoints (recompute: full) there is no input that waits";
-  if (t.framework == Framework::verl) return "not supported yet: verl's enable_activation_offload";
+  if (t.framework == Framework::verl) return "verl has offload_activations: verl";
   if (t.framework != Framework::torch) return "not supported yet: offload of activations under an RL framework";
   if (!of_transformers(t.kernels)) return "it is transformers' (offload) and ArcticTraining's";
   if (too_old(t)) return "that release of transformers has no offload of checkpoints";

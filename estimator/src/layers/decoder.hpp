@@ -61,6 +61,7 @@ struct KernelOptions {
   bool casts_layer_inputs = false;  ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
   AdapterOptions adapters;
   PackedOptions packed;
+  OffloadActivations offload_activations = OffloadActivations::none;
   TransformersCode release;
   LigerOptions liger;
   FoakOptions foak;

@@ -18,6 +18,7 @@ Tensor::Tensor(const Tensor& o)
       grad_fn(o.grad_fn),
       output(o.output),
       transposed(o.transposed),
+      part(o.part),
       eager_(o.eager_),
       storage_(o.storage_) {
   if (storage_ >= 0) eager_->reference(storage_);
@@ -29,6 +30,7 @@ Tensor::Tensor(Tensor&& o) noexcept
       grad_fn(std::move(o.grad_fn)),
       output(o.output),
       transposed(o.transposed),
+      part(o.part),
       eager_(std::exchange(o.eager_, nullptr)),
       storage_(std::exchange(o.storage_, -1)) {}
 Tensor& Tensor::operator=(Tensor o) noexcept {
@@ -38,6 +40,7 @@ Tensor& Tensor::operator=(Tensor o) noexcept {
   std::swap(grad_fn, o.grad_fn);
   std::swap(output, o.output);
   std::swap(transposed, o.transposed);
+  std::swap(part, o.part);
   std::swap(eager_, o.eager_);
   std::swap(storage_, o.storage_);
   return *this;
@@ -63,6 +66,13 @@ Tensor Tensor::alias(Shape as) const {
 // ---- Saved variables and checkpoints ------------------------------------------------------------------------------------------
 
 const Tensor& Saved::get() const {
+  if (packed_) {
+    if (!packed_->unpacked) {
+      packed_->unpacked = packed_->unpack();
+      packed_->eager->unpacked_.push_back(packed_);
+    }
+    return packed_->unpacked;
+  }
   if (!frame_ || taken_) return kept_;
   Frame& f = *frame_;
   if (!f.done) {
@@ -77,7 +87,9 @@ const Tensor& Saved::get() const {
     f.refill_at = 0;
     f.products = f.next_result = 0;
     try {
-      Tensor input = f.offloaded ? e.make("input_from_host", f.input.shape, f.input.dtype) : f.input;
+      Tensor input = f.packed_input ? f.packed_input->unpack()
+                     : f.offloaded  ? e.make("input_from_host", f.input.shape, f.input.dtype)
+                                    : f.input;
       input.grad_fn = f.input.grad_fn;
       input.output = f.input.output;
       Tensor again = f.body(input);
@@ -113,6 +125,8 @@ Saved Eager::save(const Tensor& x) {
     s.index_ = recording_->packed++;
     return s;
   }
+  if (hooks != nullptr)
+    if ((s.packed_ = hooks->pack(x))) return s;
   s.kept_ = x;
   s.kept_.grad_fn = nullptr;  // the graph does not keep itself alive through its saved inputs
   return s;
@@ -133,8 +147,9 @@ Tensor Eager::checkpoint(const Tensor& x, const Function& body, bool selective) 
   if (!grad_enabled) return body(x);
   auto frame = std::make_shared<Saved::Frame>();
   frame->eager = this;
-  frame->offloaded = offload_checkpoints;
-  if (offload_checkpoints) {
+  if (hooks != nullptr && !recording_) frame->packed_input = hooks->pack(x);
+  frame->offloaded = offload_checkpoints || frame->packed_input != nullptr;
+  if (frame->offloaded) {
     frame->input.shape = x.shape;
     frame->input.dtype = x.dtype;
     frame->input.grad_fn = x.grad_fn;
@@ -155,7 +170,7 @@ Tensor Eager::checkpoint(const Tensor& x, const Function& body, bool selective) 
   return out;
 }
 
-Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
+Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body, const std::vector<Tensor>& also) {
   if (!grad_enabled) return body(x);
   const int begun = scope;
   Tensor out;
@@ -165,13 +180,16 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body) {
     grad_enabled = grad;
   }
   Saved input = offload_checkpoints ? Saved() : save(x);
+  std::vector<Saved> others;
+  for (const Tensor& one : also) others.push_back(save(one));
   const bool was_autocast = autocast;
   const Shape shape = x.shape;
   const DType dtype = x.dtype;
-  record(out, "CheckpointFunctionBackward", {&x}, [this, input, shape, dtype, body, was_autocast, begun](Gradients g) {
+  record(out, "CheckpointFunctionBackward", {&x}, [this, input, others, shape, dtype, body, was_autocast, begun](Gradients g) {
     // A detached input whose gradient is collected as a leaf's: its first gradient is kept as it is.
     Tensor detached = offload_checkpoints ? make("input_from_host", shape, dtype) : input.get();
     Tensor collected;
+    for (const Saved& one : others) (void)one.get();
     auto collector = std::make_shared<Node>();
     collector->name = "AccumulateGrad";
     collector->sequence = kAccumulates;
@@ -383,7 +401,10 @@ void Eager::backward(const Tensor& root, Tensor gradient) {
     in.resize(node->outputs);
     if (node->sequence != kAccumulates) scope = node->scope;
     if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, true, true});
+    auto outer_unpacked = std::exchange(unpacked_, {});
     Gradients out = node->apply(std::move(in));
+    for (const auto& one : unpacked_) one->unpacked.reset();  // names of the node's function
+    unpacked_ = std::move(outer_unpacked);
     if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, false, true});
     // validate_outputs: a broadcast input's gradient is summed to the input's shape, then cast to its dtype
     for (std::size_t i = 0; i < std::min(out.size(), node->next.size()); ++i) {

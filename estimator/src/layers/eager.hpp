@@ -29,6 +29,7 @@ namespace oomplan {
 
 class Eager;
 struct Node;
+struct PackedVariable;
 
 /// Sequence number of a node that collects a leaf's gradient: it runs as soon as it can.
 inline constexpr std::int64_t kAccumulates = std::numeric_limits<std::int64_t>::max();
@@ -45,6 +46,9 @@ struct Storage {
   bool saved = false;    ///< a node keeps it for backward
   int gradient_of = -1;  ///< leaf whose gradient it became
   int column = -1;       ///< storage of one more entry of the last axis: S + 1 is no monomial, so such a tensor has two
+
+  Pool pool = Pool::torch;
+  std::uint8_t stream = 0;  ///< of the caching allocator
 };
 
 /// A parameter as the forward pass sees it. Its own memory belongs to the engine, not to the simulator.
@@ -79,6 +83,7 @@ class Tensor {
   std::shared_ptr<Node> grad_fn;  ///< null: no gradient needed, or a leaf
   std::size_t output = 0;         ///< which output of grad_fn it is
   bool transposed = false;        ///< a gradient that reached us as a transposed view: cannot be added to in place
+  int part = 0;                   ///< number of the slice of its storage that it is; 0: it begins where that begins
   bool needs_grad() const;
   int storage() const { return storage_; }
   /// The same storage seen with another shape, without autograd.
@@ -102,7 +107,21 @@ class Saved {
   mutable Tensor kept_;
   mutable bool taken_ = false;  ///< out of the frame; the frame itself stays until this variable goes
   std::shared_ptr<Frame> frame_;
+  std::shared_ptr<PackedVariable> packed_;
   std::size_t index_ = 0;
+};
+
+/// A variable that a hook took away (torch.autograd.graph.saved_tensors_hooks).
+struct PackedVariable {
+  Eager* eager = nullptr;
+  std::function<Tensor()> unpack;
+  Tensor unpacked;  ///< while the node that needs it runs
+};
+class SavedHooks {
+ public:
+  virtual ~SavedHooks() = default;
+  /// Null: the variable is saved as it is.
+  virtual std::shared_ptr<PackedVariable> pack(const Tensor&) = 0;
 };
 
 using Gradients = std::vector<Tensor>;
@@ -173,6 +192,7 @@ class Eager {
   bool distributed = false;           ///< what is recorded now works on DTensors
   bool keeps_checkpoints = false;     ///< reentrant ones' detached inputs and those gradients stay until they are let go
   bool offload_checkpoints = false;   ///< checkpoints keep their input on the host
+  SavedHooks* hooks = nullptr;        ///< in force for what is saved now
   TiledGradients* tiles = nullptr;    ///< the block that runs tile by tile just now
   std::int64_t resident_threads = 0;  ///< of the GPU, where the buffer of a sum over rows counts; 0: it does not
   int scope = 0;                      ///< where we are: events and nodes belong to it
@@ -215,7 +235,8 @@ class Eager {
   Results kept(bool matrix_product, const std::function<Results()>& run);
   /// use_reentrant=True: no graph in forward, the whole body and a nested backward pass in backward. A body may go through
   /// scopes; what follows the nested pass is where the body began.
-  Tensor checkpoint_reentrant(const Tensor& x, const Function& body);
+  /// `also`: further arguments that are tensors.
+  Tensor checkpoint_reentrant(const Tensor& x, const Function& body, const std::vector<Tensor>& also = {});
 
   /// What ended the life of what `keeps_checkpoints` kept.
   void let_checkpoints_go() { kept_checkpoints_.clear(); }
@@ -229,6 +250,7 @@ class Eager {
   void reference(int storage);
   void release(int storage);
   std::int64_t sequence = 0;
+  int parts = 0;  ///< slices made so far
 
  private:
   /// Where events belong: a recomputation happens at its checkpoint's place, whatever it runs.
@@ -238,6 +260,8 @@ class Eager {
   struct StopRecompute {};
   std::vector<std::pair<int, Tensor>> casts_;
   std::vector<Tensor> kept_checkpoints_;
+  std::vector<std::shared_ptr<PackedVariable>> unpacked_;
+
   std::shared_ptr<Saved::Frame> recording_;  ///< frame whose forward runs now
   std::shared_ptr<Saved::Frame> refilling_;  ///< frame that is being recomputed now
   std::shared_ptr<Node> accumulator(int leaf);
@@ -248,6 +272,7 @@ class Eager {
 struct Saved::Frame {
   Eager* eager = nullptr;
   Tensor input;  ///< without storage when it lies on the host
+  std::shared_ptr<PackedVariable> packed_input;
   Eager::Function body;
   std::size_t packed = 0;  ///< variables saved by the original forward
   std::vector<Tensor> refilled;

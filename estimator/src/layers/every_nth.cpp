@@ -30,4 +30,15 @@ SpacedRuns spaced_runs(const Architecture& a, std::int64_t every, bool ends_with
   return out;
 }
 
+SpacedRuns first_apart(SpacedRuns given) {
+  auto& runs = given.architecture.runs;
+  if (runs.front().count == 1) return given;
+  LayerRun first = runs.front();
+  first.count = 1;
+  --runs.front().count;
+  runs.insert(runs.begin(), std::move(first));
+  given.checkpointed.insert(given.checkpointed.begin(), given.checkpointed.front());
+  return given;
+}
+
 }  // namespace oomplan

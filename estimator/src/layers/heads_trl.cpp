@@ -68,9 +68,9 @@ Tensor selective_log_softmax(Eager& g, const Tensor& x, const HeadChunks& chunks
 
 /// entropy_from_logits of logits that need no gradient: reshape copies the shifted ones of several sequences, then 128 rows at a
 /// time log-probs, probabilities and their product.
-void entropy_metric(Eager& g, const Tensor& x, bool copies, std::int64_t vocab) {
+void entropy_metric(Eager& g, const Tensor& x, bool copies, Dim rows, std::int64_t vocab) {
   const Tensor flat = copies ? g.make("entropy.logits", x.shape, x.dtype, Category::logits) : Tensor();
-  const auto part = [&](const char* name) { return g.make(name, {M, Dim(vocab)}, x.dtype, Category::logits); };
+  const auto part = [&](const char* name) { return g.make(name, {rows, Dim(vocab)}, x.dtype, Category::logits); };
   const Tensor log_probs = part("entropy.log_probs"), probabilities = part("entropy.probabilities");
   const Tensor product = part("entropy.product");
 }
@@ -85,11 +85,13 @@ Tensor chosen_likelihood(Eager& g, const Tensor& logits, std::int64_t vocab) {
   return cross_entropy(g, dense, labels);
 }
 
+/// Of so many rows an entropy is made at a time.
+constexpr std::int64_t kEntropyRows = 128;
+
 }  // namespace
 
 std::int64_t rows_together(LossHead head, std::int64_t sequences, std::int64_t rows) {
-  constexpr std::int64_t kEntropyRows = 128;
-  if (head == LossHead::trl_orpo) return std::max<std::int64_t>(1, sequences / 2);
+  if (head == LossHead::trl_orpo || head == LossHead::trl_kto) return std::max<std::int64_t>(1, sequences / 2);
   return std::min(kEntropyRows, sequences * rows);
 }
 
@@ -100,8 +102,18 @@ Tensor trl_objective(Eager& g, const Tensor& logits, LossHead head, const TrlSte
   const bool tempered = head == LossHead::trl_grpo;  // `logits = logits / temperature`
   if (tempered) shifted = scale(g, std::move(shifted), "logits_scaled", Category::logits);
   Tensor tokens = selective_log_softmax(g, shifted, chunks);
-  if (step.metrics) entropy_metric(g, shifted, step.several_sequences && !tempered, chunks.vocab);
+  const Dim entropy_rows = head == LossHead::trl_kto ? Dim(kEntropyRows) : M;
+  if (step.metrics) entropy_metric(g, shifted, step.several_sequences && !tempered, entropy_rows, chunks.vocab);
   return likelihood ? add(g, std::move(tokens), std::move(likelihood), "objective") : std::move(tokens);
+}
+
+std::vector<Tensor> kto_copies(Eager& g, const Tensor& logits, std::int64_t vocab) {
+  const Shape half{M, C, Dim(vocab)};
+  std::vector<Tensor> out;
+  for (const char* name : {"desirable.logits", "undesirable.logits"})
+    out.push_back(g.make(name, half, logits.dtype, Category::logits));
+  for (int i = 0; i < 2; ++i) g.make("completion.logits", half, logits.dtype, Category::logits);
+  return out;
 }
 
 Tensor last_tokens(Eager& g, const Tensor& scores) {

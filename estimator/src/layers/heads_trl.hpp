@@ -2,8 +2,8 @@
 // selective_log_softmax, 1.12), and what DPO, SimPO, ORPO, GRPO and reward models put around them.
 //
 // Legend: B sequences (a preference loss: the chosen ones, then as many rejected ones), K tokens of one that have logits,
-// C = K - 1 of them that have a next token, V vocabulary, M rows of an entropy that are looked at together (128), or ORPO's
-// chosen sequences.
+// C = K - 1 of them that have a next token, V vocabulary, M rows of an entropy that are looked at together (128), or half
+// of the sequences: ORPO's chosen, KTO's desirable ones.
 #pragma once
 #include "job/head_rules.hpp"
 #include "layers/heads_verl.hpp"
@@ -19,6 +19,11 @@ struct TrlStep {
 };
 /// From logits [B, K, V], which the caller holds, to one number a token [B, C]. REQUIRES: takes_sequences(head).
 Tensor trl_objective(Eager& g, const Tensor& logits, LossHead head, const TrlStep&, const HeadChunks&);
+
+/// What KTO's step makes of logits [B, K, V] to log their means (trl/trainer/kto_trainer.py _compute_loss, 1.12): a copy of the
+/// desirable completions' and one of the others', which are names until it returns, and for a moment the rows that belong to a
+/// completion, of the ones and then of the others. Half of the sequences are taken as desirable.
+std::vector<Tensor> kto_copies(Eager& g, const Tensor& logits, std::int64_t vocab);
 
 /// From [B, K, 1] to the value of each sequence's last token (transformers modeling_layers.py GenericForSequenceClassification).
 Tensor last_tokens(Eager& g, const Tensor& scores);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include <oomplan/units/errors.hpp>
 
+#include "layers/activation_offload.hpp"
 #include "layers/bloom.hpp"
 #include "layers/compiled_layer.hpp"
 #include "layers/every_nth.hpp"
@@ -28,13 +30,7 @@ using axis::B, axis::C, axis::K, axis::S, axis::T, axis::TK;
 class Runner {
  public:
   Runner(Eager& g, const Architecture& a, const PassOptions& o)
-      : g_(g),
-        spaced_(spaced_runs(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a) : part_of(a, o.kernels.tensor),
-                            o.recompute_every, o.kernels.kernels == Kernels::torchtitan)),
-        o_(o),
-        code_(family_code(a.family)),
-        kernels_(o.kernels),
-        vocabulary_(a.vocab) {
+      : g_(g), spaced_(runs_of(a, o)), o_(o), code_(family_code(a.family)), kernels_(o.kernels), vocabulary_(a.vocab) {
     kernels_.hidden_dropout = o.training && a.hidden_dropout > 0;
     kernels_.softcap = a.runs.front().layer.mixer.softcap;
     kernels_.attention_dropout = o.training && a.attention_dropout > 0;
@@ -52,7 +48,11 @@ class Runner {
     declare();
     g_.autocast = o_.kernels.autocast;
     g_.grad_enabled = o_.training;
+    if (o_.training && o_.kernels.offload_activations != OffloadActivations::none)
+      offload_.emplace(g_, o_.kernels.offload_activations, simulated_layers());
+    if (offload_ && offload_->around_model()) g_.hooks = &*offload_;
     Tensor loss = forward();
+    g_.hooks = nullptr;
     g_.autocast = false;
     if (o_.training) {
       enter(StationPlace::finish);
@@ -62,6 +62,7 @@ class Runner {
       g_.in_backward = true;
       enter(StationPlace::inputs);
       g_.let_checkpoints_go();
+      offload_.reset();
     }
     // The loss and what the caller kept go last.
     leave_step();
@@ -76,8 +77,21 @@ class Runner {
   }
 
  private:
+  static SpacedRuns runs_of(const Architecture& a, const PassOptions& o) {
+    SpacedRuns runs = spaced_runs(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a) : part_of(a, o.kernels.tensor),
+                                  o.recompute_every, o.kernels.kernels == Kernels::torchtitan);
+    return o.kernels.offload_activations == OffloadActivations::verl ? first_apart(std::move(runs)) : runs;
+  }
+  int simulated_layers() const {
+    int all = 0;
+    for (const Station& s : out_.stations)
+      if (s.place == StationPlace::layers) all += s.simulated;
+    return all;
+  }
+
   /// What the function that computes the loss names goes when it returns: in front of the backward pass, behind a reference's.
   void leave_step() {
+    logged_.clear();
     const bool outer = std::exchange(g_.in_backward, o_.training);
     step_names_.reset();
     g_.leave_autocast();
@@ -178,7 +192,9 @@ class Runner {
     Tensor w = g_.leaf(embedding_);
     Tensor out = g_.make("embedding", {B, all_, Dim(width_)}, w.dtype);
     const Shape shape = w.shape = {vocabulary_, width_};
-    g_.record(out, "EmbeddingBackward0", {&w}, [this, shape](Gradients in) {
+    const Saved ids = g_.hooks != nullptr ? g_.save(input_ids_) : Saved();  // otherwise held by the caller in any case
+    g_.record(out, "EmbeddingBackward0", {&w}, [this, shape, ids](Gradients in) {
+      (void)ids.get();
       return Gradients{g_.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
     });
     g_.leave(embedding_);
@@ -213,7 +229,9 @@ class Runner {
     Tensor w = g_.leaf(position_table_);
     Tensor out = g_.make("position_embedding", {positions_.shape[0], S, Dim(a_.hidden)}, w.dtype);
     const Shape shape = w.shape;
-    g_.record(out, "EmbeddingBackward0", {&w}, [this, shape](Gradients in) {
+    const Saved ids = g_.hooks != nullptr ? g_.save(positions_) : Saved();
+    g_.record(out, "EmbeddingBackward0", {&w}, [this, shape, ids](Gradients in) {
+      (void)ids.get();
       return Gradients{g_.make("position_embedding_backward", shape, in[0].dtype, Category::gradients)};
     });
     return out;
@@ -242,6 +260,14 @@ class Runner {
   }
 
   Tensor run_one(std::size_t r, std::size_t number, const LayerContext& context, const Tensor& x) {
+    if (!offload_ || offload_->around_model()) return run_unhooked(r, number, context, x);
+    g_.hooks = &*offload_;
+    Tensor out = offload_->commit(run_unhooked(r, number, context, x));
+    g_.hooks = nullptr;
+    return out;
+  }
+
+  Tensor run_unhooked(std::size_t r, std::size_t number, const LayerContext& context, const Tensor& x) {
     const Layer& layer = a_.runs[r].layer;
     const LayerLeaves& leaves = layers_[number];
     // transformers 5.23 checkpoints `forward`: FSDP2's hooks stay outside, and a checkpoint keeps the arguments that they cast
@@ -257,6 +283,11 @@ class Runner {
     if (!o_.training || o_.recompute == Recompute::none || !spaced_.checkpointed[r]) return body(x);
     if (o_.recompute == Recompute::selective) return g_.checkpoint_selective(x, body);
     if (!o_.reentrant) return g_.checkpoint(x, body);
+    if (offload_ && offload_->in_groups()) {
+      // verl flattens a layer's arguments: tensors among them are saved, (cos, sin) is an attribute (_ckpt_forward)
+      arguments_ = {given, {}};
+      return g_.checkpoint_reentrant(x, body, positions_ ? std::vector<Tensor>{positions_} : std::vector<Tensor>{});
+    }
     arguments_ = {given, positions_};
     return g_.checkpoint_reentrant(x, body);
   }
@@ -341,6 +372,7 @@ class Runner {
   }
   Tensor hidden_loss(const HeadOptions& head, const std::function<void(int)>& scope) {
     Tensor hidden = decoder();
+    g_.hooks = nullptr;
     positions_.reset();
     g_.leave_autocast();
     const bool autocast = std::exchange(g_.autocast, false);  // only the model's own forward pass ran under it
@@ -436,6 +468,7 @@ class Runner {
         enter(StationPlace::finish);
       }
       positions_.reset();
+      g_.hooks = nullptr;
     }
     if (takes_sequences(head.head) && g_.autocast) {
       // accelerate/utils/operations.py, 1.14: convert_outputs_to_fp32 wraps the forward pass under mixed precision
@@ -450,6 +483,7 @@ class Runner {
       loss = run_head(g_, output, head, scope);
       enter(StationPlace::finish);
       if (is_preference(head.head)) {
+        if (head.head == LossHead::trl_kto && head.metrics) logged_ = kto_copies(g_, output, a_.vocab);
         step_names_ = std::move(output);
         return loss;  // autocast is left with the function
       }
@@ -470,10 +504,10 @@ class Runner {
     const auto steps = verl_steps(h);
     return steps && !steps->fp32;
   }
-  /// TRL's entropy of the policy's logits: DPO computes it behind the reference's pass, GRPO where it trains.
+  /// TRL's entropy of the policy's logits: DPO and KTO compute it behind the reference's pass, GRPO where it trains.
   bool computes_metrics(LossHead h) const {
     if (h == LossHead::trl_grpo) return o_.training;
-    return h == LossHead::trl_dpo && (o_.reference || (o_.training && !o_.refers));
+    return (h == LossHead::trl_dpo || h == LossHead::trl_kto) && (o_.reference || (o_.training && !o_.refers));
   }
   /// AReaL's `outputs` and `logits` stay referenced through the backward pass.
   static bool keeps_logits(LossHead h) { return h == LossHead::areal_compiled || h == LossHead::areal_eager; }
@@ -493,6 +527,8 @@ class Runner {
   NormLeaf norm_, embedding_norm_;
   std::vector<LayerLeaves> layers_;
   LitgptBefore before_;
+  std::vector<Tensor> logged_;  ///< names of the step like step_names_
+  std::optional<ActivationOffload> offload_;
   Tensor input_ids_, labels_, positions_, kept_outputs_, input_leaf_, input_gradient_, step_names_;
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
   struct Arguments {
@@ -519,6 +555,7 @@ std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
   if (is_torchtune(o.kernels.kernels) != is_torchtune(o.head) ||
       (is_torchtune(o.head) && (o.critic || o.slice_hidden || o.keep_outputs)))
     return "torchtune's models and its losses without each other are not supported yet";
+  if (std::string why = unsupported_offload(a, o); !why.empty()) return why;
   if (o.recompute_every > 1 && o.recompute == Recompute::full && is_litgpt(o.kernels.kernels))
     return "LitGPT checkpoints every block";
   if (o.recompute == Recompute::selective && (!titan || o.reentrant))

@@ -16,7 +16,10 @@ using axis::B, axis::S, axis::T;
 Tensor grouped_linear(Eager& g, Tensor x, const Tensor& w, const Tensor& offsets, Shape out_shape, const std::string& name) {
   const bool recorded = g.will_record({&x, &w});
   Saved saved_x = recorded && w.needs_grad() ? g.save(x) : Saved();
-  Saved saved_w = recorded && x.needs_grad() ? g.save(w) : Saved();
+  Tensor used = w;
+  used.transposed = true;
+  Saved saved_w = recorded && x.needs_grad() ? g.save(used) : Saved();
+  used.reset();
   Saved saved_offsets = recorded ? g.save(offsets) : Saved();
   Tensor out = g.make(name, std::move(out_shape), x.dtype);
   if (!recorded) return out;

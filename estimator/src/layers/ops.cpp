@@ -141,6 +141,7 @@ Tensor neg(Eager& g, Tensor x, const std::string& name) {
 
 Tensor slice(Eager& g, const Tensor& x, Shape part) {
   Tensor out = x.alias(std::move(part));
+  out.part = ++g.parts;
   const Shape whole = x.shape;
   const DType dtype = x.dtype;
   g.record(out, "SliceBackward0", {&x}, [&g, whole, dtype](Gradients) {
@@ -151,7 +152,10 @@ Tensor slice(Eager& g, const Tensor& x, Shape part) {
 
 std::vector<Tensor> split(Eager& g, const Tensor& x, const std::vector<Shape>& parts) {
   std::vector<Tensor> out;
-  for (const Shape& part : parts) out.push_back(x.alias(part));
+  for (const Shape& part : parts) {
+    out.push_back(x.alias(part));
+    out.back().part = ++g.parts;
+  }
   const Shape whole = x.shape;
   Tensor all = x.alias(whole);
   const auto backward = [&g, whole, parts](Gradients in) {

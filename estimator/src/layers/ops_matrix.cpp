@@ -14,7 +14,10 @@ Tensor product_with(Eager& g, Tensor x, Tensor w, Tensor b, Dim rows, Shape out_
   const bool recorded = g.will_record(inputs);
   const bool for_x = recorded && x.needs_grad(), for_w = recorded && w.needs_grad();
   Saved saved_x = for_w ? g.save(x) : Saved();
-  Saved saved_w = for_x ? g.save(w) : Saved();
+  Tensor used = w;
+  used.transposed = transposed;
+  Saved saved_w = for_x ? g.save(used) : Saved();
+  used.reset();
   const Dim width = out_shape.back();
   const auto run = [&] { return Eager::Results{g.make(name, {rows, width}, x.dtype, category)}; };
   Tensor out = std::move((b ? run() : g.kept(true, run))[0]);  // addmm is not among what a selective checkpoint keeps

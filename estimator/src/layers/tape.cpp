@@ -42,6 +42,8 @@ class Builder {
     for (auto& station : tape_.stations)
       for (int u = 0; u < 3; ++u) {
         for (Segment* segment : {&station.forward[u], &station.backward[u]}) {
+          segment->on_host = std::any_of(segment->events.begin(), segment->events.end(),
+                                         [&](const TapeEvent& e) { return tape_.sites[e.site].pool != Pool::torch; });
           segment->summary = summarise(*segment, false);
           segment->summary_adding = summarise(*segment, true);
           if (segment->events.empty()) continue;
@@ -78,7 +80,7 @@ class Builder {
         if (fresh)
           tape_.sites.push_back({storage.name, storage.shape, storage.dtype, storage.category, storage.saved,
                                  elements(storage.shape) * Dim(row(storage.dtype).bits / 8), static_cast<std::size_t>(station),
-                                 storage.gradient_of, storage.column >= 0});
+                                 storage.gradient_of, storage.column >= 0, storage.pool, storage.stream});
         born_[static_cast<std::size_t>(e->storage)] = {at->second, station, unit_of(owner)};
       }
     }
@@ -170,6 +172,7 @@ class Builder {
     Polynomial level;
     std::vector<High> highs;
     bool rising = false;
+    std::int32_t last_up = 0;
     const auto keep = [&](std::int32_t event) {
       for (const auto& h : highs)
         if (level.dominated_by(h.level)) return;
@@ -178,14 +181,19 @@ class Builder {
     };
     for (const auto& e : segment.events) {
       if (e.kind == TapeEvent::Kind::gradient && !adding) continue;
+      if (tape_.sites[e.site].pool != Pool::torch) {  // no change of the device's level
+        ++out.events;
+        continue;
+      }
       const Dim& bytes = tape_.sites[e.site].bytes;
       const bool up = e.kind == TapeEvent::Kind::alloc;
-      if (rising && !up) keep(out.events - 1);
+      if (rising && !up) keep(last_up);
+      if (up) last_up = out.events;
       add(level, e, up ? bytes.coefficient : -bytes.coefficient);
       rising = up;
       ++out.events;
     }
-    if (rising) keep(out.events - 1);
+    if (rising) keep(last_up);
     out.net = flat(level);
     for (const auto& h : highs) out.highs.push_back({flat(h.level), h.event});
     return out;
@@ -298,7 +306,9 @@ std::vector<std::pair<TapeSite, int>> saved_of_layer(const Architecture& a, cons
                           elements(storage.shape) * Dim(row(storage.dtype).bits / 8),
                           s,
                           -1,
-                          storage.column >= 0};
+                          storage.column >= 0,
+                          storage.pool,
+                          storage.stream};
       const auto at = std::find_if(out.begin(), out.end(), [&](const auto& p) {
         return p.first.shape == site.shape && p.first.dtype == site.dtype && p.first.one_more == site.one_more;
       });

@@ -29,6 +29,9 @@ struct TapeSite {
   std::size_t station = 0;  ///< where it is allocated
   int leaf = -1;            ///< index into Tape::leaves, of a parameter's gradient
   bool one_more = false;    ///< the last axis has one more entry, whose bytes are a site of their own (Storage::column)
+
+  Pool pool = Pool::torch;
+  std::uint8_t stream = 0;
 };
 struct TapeEvent {
   enum class Kind : std::uint8_t { alloc, free, gradient };
@@ -70,6 +73,7 @@ struct Segment {
   std::vector<LeftGradient> gradients;
   Bytes gradient_bytes = 0;    ///< of all of them
   std::uint32_t number = 0;    ///< among the tape's segments that have events
+  bool on_host = false;        ///< some of its tensors are the host's
   std::size_t nested_end = 0;  ///< events up to the end of a reentrant checkpoint's own backward pass; 0: there is none
   Summary summary;             ///< a leaf's gradient stays
   Summary summary_adding;      ///< a leaf's gradient is added into the one that is there, and freed

@@ -41,10 +41,28 @@ class FoldedTape {
       const bool gradient = e.kind == TapeEvent::Kind::gradient;
       if (gradient && gradients == LeafGradients::keep) continue;
       const TapeSite& site = tape_->sites[e.site];
+      if (site.pool != Pool::torch) {
+        put(0);
+        continue;
+      }
       const std::int64_t units = tape_->stations[site.station].count;
       const Bytes bytes = site.bytes.value(counts_) * (e.all_inner ? (units > 0 ? units : counts_.n) - 2 : 1);
       put(e.kind == TapeEvent::Kind::alloc ? bytes : -bytes);
       if (gradient && gradients == LeafGradients::move) put(-bytes);
+    }
+    return span;
+  }
+
+  /// What events `from` to `to` of a segment do to the host's memory: their number is that of segment() or part().
+  Span host(const Segment& s, std::size_t from, std::size_t to) const {
+    Span span;
+    for (std::size_t i = from; i < to; ++i) {
+      const TapeEvent& e = s.events[i];
+      const TapeSite& site = tape_->sites[e.site];
+      if (site.pool == Pool::torch) continue;
+      const Bytes bytes = site.bytes.value(counts_);
+      span.host_net += e.kind == TapeEvent::Kind::alloc ? bytes : -bytes;
+      span.host_peak = std::max(span.host_peak, span.host_net);
     }
     return span;
   }

@@ -130,6 +130,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   // fms-acceleration runs transformers' Trainer, whose FSDP units were inside of the checkpoints
   k.keeps_checkpoints = engine == EngineKind::fsdp1 && t.lora.rank > 0 && k.foak.any() && k.release.checkpoints_units;
   k.offload_checkpoints = t.offload_checkpoints;
+  k.offload_activations = t.offload_activations;
   k.tensor = t.layout.tensor;
   k.rms_norm = t.rms_norm;
   k.repeat_kv = t.repeat_kv;

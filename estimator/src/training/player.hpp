@@ -52,6 +52,8 @@ class Player {
         r_.call(folded_.segment_moving(segment));
       else
         r_.call(folded_.segment(segment));
+      if (segment.on_host) [[unlikely]]
+        r_.call(folded_.host(segment, 0, segment.events.size()));
     }
   }
 
@@ -120,8 +122,11 @@ class Player {
   void play_part(const Segment& segment, std::size_t from, std::size_t to, Index at, Index micro_batch, LeafGradients gradients) {
     if constexpr (R::kWrites)
       for (std::size_t i = from; i < to; ++i) write(segment.events[i], at, micro_batch, gradients);
-    else
+    else {
       r_.call(folded_.part(segment, from, to, gradients));
+      if (segment.on_host) [[unlikely]]
+        r_.call(folded_.host(segment, from, to));
+    }
   }
   /// The event that makes it; 0 when there is none.
   std::size_t last_gradient(const Segment& segment) const {
@@ -137,7 +142,12 @@ class Player {
       row.dtype = s.dtype;
       row.bytes = s.bytes.value(counts_);
       row.category = s.category;
-      row.holder = s.saved ? Holder::saved_for_backward : s.category == Category::gradients ? Holder::autograd : Holder::local;
+      row.pool = s.pool;
+      row.stream = s.stream;
+      row.holder = s.pool != Pool::torch               ? Holder::resident
+                   : s.saved                           ? Holder::saved_for_backward
+                   : s.category == Category::gradients ? Holder::autograd
+                                                       : Holder::local;
       refs_.push_back(r_.site(std::move(row)));
     }
   }

@@ -1,0 +1,53 @@
+#include "job/validate_offload.hpp"
+
+#include "job/names.hpp"
+
+namespace oomplan {
+namespace {
+
+bool takes_hooks(Kernels k) { return k == Kernels::hf_flash || k == Kernels::hf_sdpa || k == Kernels::hf_eager; }
+
+/// verl/utils/activation_offload.py: enable_activation_offloading.
+std::string why_not_verl(const Trainer& t, EngineKind engine) {
+  if (t.framework != Framework::verl) return "it is verl's";
+  if (engine != EngineKind::fsdp1 && engine != EngineKind::fsdp2) return "verl has it under FSDP alone";
+  if (t.recompute == Recompute::full && !t.reentrant)
+    return "verl takes transformers' checkpoints off and puts reentrant ones around the layers: say reentrant: true";
+  if (t.recompute == Recompute::full && t.kernels == Kernels::hf_eager)
+    return "not supported yet: the mask of eager attention, which verl's checkpoints save";
+  if (t.wrap_head) return "not supported yet: an output layer that is a unit, and so a group";
+  return {};
+}
+
+std::string why_not_torch(const Trainer& t, EngineKind engine) {
+  if (t.framework != Framework::torch) return "not supported yet under an RL framework";
+  if (t.recompute != Recompute::none && t.offload_activations == OffloadActivations::offload_wrapper)
+    return "not supported yet: checkpoints inside of torch's offload_wrapper";
+  if (engine == EngineKind::fsdp2 || engine == EngineKind::fsdp1)
+    return "not supported yet: copies of gathered parameters on the host";
+  if (engine != EngineKind::single && engine != EngineKind::ddp) return "not supported yet under this engine";
+  return {};
+}
+
+std::string why_not(const Trainer& t, EngineKind engine) {
+  if (!takes_hooks(t.kernels)) return "not supported yet beside kernels other than transformers'";
+  if (t.offload_checkpoints) return "offload_checkpoints is another offload of the same tensors";
+  if (t.layout.tensor > 1) return "not supported yet: offload of activations under tensor parallelism";
+  if (t.padding_mask) return "not supported yet: offload of activations with a padding mask";
+  if (t.lora.base.format != BaseFormat::full) return "not supported yet: offload of activations beside a quantised base";
+  if (t.lora.dora) return "not supported yet: offload of activations beside DoRA";
+  if (t.foak.rope || t.foak.rms_norm || t.foak.lora)
+    return "not supported yet: offload of activations of fms-acceleration's operators";
+  return t.offload_activations == OffloadActivations::verl ? why_not_verl(t, engine) : why_not_torch(t, engine);
+}
+
+}  // namespace
+
+std::vector<KnobProblem> offload_problems(const Trainer& t, EngineKind engine) {
+  if (t.offload_activations == OffloadActivations::none) return {};
+  std::string why = why_not(t, engine);
+  if (why.empty()) return {};
+  return {{"offload_activations", std::string(spelling(t.offload_activations)), "none", std::move(why)}};
+}
+
+}  // namespace oomplan
