@@ -8,7 +8,7 @@ namespace {
 struct KeyRow {
   std::string_view key, what;
 };
-constexpr std::array<KeyRow, 13> kKeys{{{"quantize", "quantised training weights"},
+constexpr std::array<KeyRow, 12> kKeys{{{"quantize", "quantised training weights"},
                                         {"quantization", "quantised training weights"},
                                         {"speculative", "speculative decoding"},
                                         {"draft", "speculative decoding"},
@@ -21,8 +21,7 @@ constexpr std::array<KeyRow, 13> kKeys{{{"quantize", "quantised training weights
                                         {"activation_offloading",
                                          "offload of activations by TRL and torchtune: TRL leaves on the GPU what lies at an "
                                          "address that was used before"},
-                                        {"save_on_cpu", "offload of everything that backward needs"},
-                                        {"vision", "training of a vision tower"}}};
+                                        {"save_on_cpu", "offload of everything that backward needs"}}};
 
 constexpr std::string_view kGalore = "GaLore, whose singular value decompositions take a workspace that cuSOLVER alone knows";
 
