@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "catalog/catalog.hpp"
+#include "job/names.hpp"
 #include "sampled.hpp"
 #include "training/engine.hpp"
 
@@ -464,6 +465,46 @@ TEST_CASE("training: fold equals trace for every family that was executed") {
         }
   CHECK(programs >= 100);
   MESSAGE(programs << " programs");
+}
+
+TEST_CASE("training: fold equals trace for a vision tower, trained and frozen") {
+  const auto model = std::make_shared<const Architecture>(read_config(
+      R"({"model_type": "qwen2_5_vl",
+          "text_config": {"model_type": "qwen2_5_vl_text", "num_hidden_layers": 5, "hidden_size": 64, "intermediate_size": 96,
+                          "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000,
+                          "max_position_embeddings": 4096},
+          "vision_config": {"depth": 7, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 64,
+                            "patch_size": 14, "fullatt_block_indexes": [5], "window_size": 56}})",
+      "tiny tower"));
+  for (const auto engine : {EngineKind::single, EngineKind::ddp, EngineKind::fsdp2})
+    for (const auto train : {TowerTraining::all, TowerTraining::projector, TowerTraining::none})
+      for (const auto recompute : {Recompute::none, Recompute::full})
+        for (const std::int64_t micro_batches : {1, 2})
+          for (const bool sync : {true, false})
+            for (const bool wrap : {true, false})
+              for (const int reshard : {0, 1, 2}) {
+                if (engine == EngineKind::single && (!sync || !wrap || reshard > 0)) continue;
+                if (engine == EngineKind::ddp && (!wrap || reshard > 0)) continue;
+                Setting s = usual();
+                s.architecture = model;
+                s.engine = engine;
+                s.trainer.layout.data = engine == EngineKind::single ? 1 : 4;
+                if (engine != EngineKind::fsdp2) s.trainer.storage = s.trainer.compute = s.trainer.reduce = DType::bf16;
+                s.trainer.kernels = reshard == 1 ? Kernels::hf_eager : Kernels::hf_sdpa;
+                s.trainer.vision = {2, 84, 112, train};
+                s.trainer.recompute = recompute;
+                s.trainer.gradient_sync_every_micro_batch = sync;
+                s.trainer.wrap_embedding = wrap;
+                s.trainer.reshard_after_forward = reshard != 2;
+                s.trainer.root_reshard = reshard == 0;
+                s.micro_batches = micro_batches;
+                CAPTURE(static_cast<int>(engine));
+                CAPTURE(spelling(train));
+                CAPTURE(text(recompute, false));
+                CAPTURE(micro_batches);
+                CAPTURE(reshard);
+                check(s);
+              }
 }
 
 TEST_CASE("training: fold equals trace for packed bases, DoRA and losses of older transformers") {

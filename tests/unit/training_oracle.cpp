@@ -11,6 +11,7 @@
 
 #include "estimate/figures.hpp"
 #include "layers/tape.hpp"
+#include "layers/vision.hpp"
 #include "sampled.hpp"
 #include "training/plan.hpp"
 
@@ -64,6 +65,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_offload.jsonl", out);
     read_rows("executed_experts.jsonl", out);
     read_rows("executed_compiled.jsonl", out);
+    read_rows("executed_vision.jsonl", out);
     return out;
   }();
   return rows;
@@ -91,12 +93,20 @@ int run_of(const Architecture& a, std::int64_t layer) {
   return run;
 }
 
-Multiset predicted(const TrainingCase& c, std::int64_t layer) {
+/// The run of a block of the vision tower: they come behind those of the layers.
+int run_of_block(const Architecture& a, std::int64_t block) {
+  const std::vector<TowerRun> runs = tower_runs(a.tower);
+  std::size_t run = 0;
+  for (; block >= runs.at(run).count; ++run) block -= runs[run].count;
+  return static_cast<int>(a.runs.size() + run);
+}
+
+Multiset predicted(const TrainingCase& c, int run) {
   const PassOptions options =
       train_pass(c.trainer, c.engine, *c.architecture, false, c.trainer.tokens_per_micro_batch, c.trainer.kernel_internals);
   const PassCounts pass = pass_counts(c.trainer, c.trainer.tokens_per_micro_batch, c.trainer.head, *c.architecture);
   Multiset out;
-  for (const auto& [site, times] : saved_of_layer(*c.architecture, options, run_of(*c.architecture, layer))) {
+  for (const auto& [site, times] : saved_of_layer(*c.architecture, options, run)) {
     std::vector<std::int64_t> shape;
     for (const auto& d : site.shape) shape.push_back(d.value(pass.counts));
     if (site.one_more) ++shape.back();
@@ -141,7 +151,9 @@ TEST_CASE("the tensors that a layer saves have the shapes, formats and numbers t
   for (const auto& [row, made] : executed()) {
     if (!row.contains("saved") || looked_at++ % kEveryCase != 0) continue;
     CAPTURE(row["id"].get<std::string>());
-    const Multiset want = expected(row["saved"]), got = predicted(made, row["layer"].get<std::int64_t>());
+    const int run = row.contains("block") ? run_of_block(*made.architecture, row["block"].get<std::int64_t>())
+                                          : run_of(*made.architecture, row["layer"].get<std::int64_t>());
+    const Multiset want = expected(row["saved"]), got = predicted(made, run);
     CAPTURE(text(want));
     CAPTURE(text(got));
     CHECK(want == got);

@@ -124,6 +124,8 @@ enum class LossHead : std::uint8_t {
 /// The forward pass of a reference model in the step of a preference loss, between the policy's forward and backward pass: none
 /// (its log-probs come with the batch), of a second model on the same GPUs, or of the policy without its adapters.
 enum class ReferencePass : std::uint8_t { none, model, adapters_off };
+/// What of a vision tower is trained: all of it, what hands its features to the language model (merger, projector), or nothing.
+enum class TowerTraining : std::uint8_t { all, projector, none };
 /// How new weights reach the servers.
 enum class SyncBy : std::uint8_t { none, nccl, disk, ipc };  // ipc: CUDA IPC, only between processes of one GPU
 /// What a change of a knob does besides memory.
@@ -228,6 +230,14 @@ struct Zero {
 };
 
 /// Settings of a role that trains, or that only computes log-probs or values with a training engine.
+/// Images in the batches of a model with a vision tower. All have one size.
+struct Vision {
+  std::int64_t images = 0;             ///< of a sequence, or of a packed micro-batch; 0: unstated
+  std::int64_t height = 0, width = 0;  ///< pixels, as the processor hands them on
+  TowerTraining train = TowerTraining::all;
+  bool operator==(const Vision&) const = default;
+};
+
 struct Trainer {
   Layout layout;
   Framework framework = Framework::areal;
@@ -289,6 +299,7 @@ struct Trainer {
   bool tiled_mlp = false;              ///< DeepSpeed's TiledMLP: feed-forward blocks run over about `hidden` tokens at a time
   bool memory_efficient_load = false;  ///< AReaL: rank 0 loads on the host and sends, instead of every GPU the whole model
   Megatron megatron;                   ///< engine megatron
+  Vision vision;                       ///< of a model with a vision tower
   bool kernel_internals = true;        ///< count buffers inside fused kernels (off to compare with tools that cannot see them)
   bool operator==(const Trainer&) const = default;
 };

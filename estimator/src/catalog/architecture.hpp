@@ -158,6 +158,9 @@ struct Tower {
   std::int64_t out_hidden = 0, deepstack = 0;
   std::int64_t head_dim = 0, projector_width = 0;
   bool projector_bias = false;
+  std::int64_t window = 0;                     ///< pixels of a window's side, where blocks attend by windows; 0: none does
+  std::vector<std::int64_t> full_blocks;       ///< of those: blocks that attend to the whole image
+  std::vector<std::int64_t> deepstack_blocks;  ///< whose output layers of the language model get too
   bool operator==(const Tower&) const = default;
 };
 

@@ -9,6 +9,7 @@
 #include "estimate/megatron_run.hpp"
 #include "estimate/timeline.hpp"
 #include "job/names.hpp"
+#include "layers/vision.hpp"
 
 namespace oomplan {
 namespace {
@@ -45,18 +46,21 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
   }
 }
 
+std::string undescribed_tower(const Architecture& model, const Trainer& t) {
+  if (model.tower.kind.empty()) return {};
+  if (std::string why = unsupported_tower(model.tower); !why.empty()) return why;
+  if (t.vision.images > 0) return {};
+  return fmt::format("training of a model with a vision tower ('{}') is not supported yet without images: vision.images",
+                     model.tower.kind);
+}
+
 /// What a tape cannot describe is told with the place where the model is named.
 void update_named_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeStore& store) try {
-  // Trainers load the whole model. The tower's parameters are trained, or kept, and images go through it: nothing of that is
-  // described; the kernel sets describe its language model.
+  // Trainers load the whole model. The tower's parameters are trained, or kept, and images go through it: without their number
+  // there is no answer.
   const Architecture& model = *run.role->architecture;
-  if (!model.tower.kind.empty())
-    throw InputError(
-        Problem{{},
-                model.name,
-                "a model that the kernel sets describe",
-                {},
-                fmt::format("training of a model with a vision tower ('{}') is not supported yet", model.tower.kind)});
+  if (std::string why = undescribed_tower(model, run.role->trainer); !why.empty())
+    throw InputError(Problem{{}, model.name, "a model that the kernel sets describe", {}, std::move(why)});
   if (run.role->engine == EngineKind::megatron) return resolve_megatron(run, job, catalog);
   update_trainer(run, job, store);
 } catch (InputError& e) {

@@ -26,6 +26,7 @@ inline const Trainer& owner(const Job&, const Role* r, const Trainer*) { return 
 inline const Lora& owner(const Job&, const Role* r, const Lora*) { return r->trainer.lora; }
 inline const QuantisedBase& owner(const Job&, const Role* r, const QuantisedBase*) { return r->trainer.lora.base; }
 inline const Zero& owner(const Job&, const Role* r, const Zero*) { return r->trainer.zero; }
+inline const Vision& owner(const Job&, const Role* r, const Vision*) { return r->trainer.vision; }
 inline const Megatron& owner(const Job&, const Role* r, const Megatron*) { return r->trainer.megatron; }
 inline const Server& owner(const Job&, const Role* r, const Server*) { return r->server; }
 inline const AdapterSlots& owner(const Job&, const Role* r, const AdapterSlots*) { return r->server.lora; }

@@ -166,6 +166,9 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 39> kNames<Lo
 template <>
 inline constexpr std::array<std::pair<ReferencePass, std::string_view>, 3> kNames<ReferencePass>{
     {{ReferencePass::none, "none"}, {ReferencePass::model, "model"}, {ReferencePass::adapters_off, "adapters_off"}}};
+template <>
+inline constexpr std::array<std::pair<TowerTraining, std::string_view>, 3> kNames<TowerTraining>{
+    {{TowerTraining::all, "all"}, {TowerTraining::projector, "projector"}, {TowerTraining::none, "none"}}};
 
 template <>
 inline constexpr std::array<std::pair<SyncBy, std::string_view>, 4> kNames<SyncBy>{

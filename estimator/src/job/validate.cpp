@@ -23,6 +23,7 @@
 #include "job/validate_offload.hpp"
 #include "job/validate_optimizer.hpp"
 #include "job/validate_recompute.hpp"
+#include "job/validate_vision.hpp"
 #include "job/validate_zero.hpp"
 #include "layout/letters.hpp"
 #include "layout/rules.hpp"
@@ -286,6 +287,7 @@ class Validator {
       if (!follows_actor(role, p.knob)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const KnobProblem& p : recompute_problems(t, role.engine))
       if (!follows_actor(role, p.knob)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    for (const KnobProblem& p : vision_problems(role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
     if (t.framework == Framework::agilerl) check_agilerl(role);
     if (t.head == LossHead::agilerl_fused && t.lora.rank == 0)

@@ -18,6 +18,7 @@
 #include "layers/liger_code.hpp"
 #include "layers/norms.hpp"
 #include "layers/transformers_code.hpp"
+#include "layers/vision_pass.hpp"
 
 namespace oomplan {
 
@@ -63,6 +64,7 @@ struct KernelOptions {
   PackedOptions packed;
   OffloadActivations offload_activations = OffloadActivations::none;
   TransformersCode release;
+  VisionPass vision;
   LigerOptions liger;
   FoakOptions foak;
   /// FSDP1 with frozen layers inside of checkpoints: the hook on a layer's inputs that reshards it holds a reentrant checkpoint's

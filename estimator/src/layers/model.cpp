@@ -20,6 +20,7 @@
 #include "layers/tensor_parallel.hpp"
 #include "layers/titan.hpp"
 #include "layers/torchtune.hpp"
+#include "layers/vision.hpp"
 
 namespace oomplan {
 namespace {
@@ -53,6 +54,7 @@ class Runner {
     if (offload_ && offload_->around_model()) g_.hooks = &*offload_;
     Tensor loss = forward();
     g_.hooks = nullptr;
+    tower_.leave_forward();
     g_.autocast = false;
     if (o_.training) {
       enter(StationPlace::finish);
@@ -73,6 +75,7 @@ class Runner {
     arguments_ = {};
     input_ids_.reset();
     labels_.reset();
+    tower_.leave_inputs();
     return std::move(out_);
   }
 
@@ -106,7 +109,9 @@ class Runner {
     };
     single(StationPlace::inputs);
     single(StationPlace::embedding);
+    tower_.plan(out_.stations, a_.runs.size());
     single(StationPlace::preamble);
+    first_run_ = out_.stations.size();
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
       Station s;
       s.place = StationPlace::layers;
@@ -137,6 +142,7 @@ class Runner {
 
   void declare() {
     const DType dtype = o_.kernels.parameters;
+    tower_.declare();
     enter(StationPlace::embedding);
     embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, width_}, dtype);
     if (a_.position_rows > 0)
@@ -147,7 +153,7 @@ class Runner {
     }
     if (a_.embedding_norm) embedding_norm_ = declare_norm(g_, NormKind::layer, "model.embed_norm", a_.hidden, dtype);
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
-      for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
+      for (int u = 0; u < out_.stations[first_run_ + r].simulated; ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         const Layer& layer = a_.runs[r].layer;
@@ -240,7 +246,7 @@ class Runner {
   /// Neither a distance nor a state needs numbers of positions.
   bool counts_positions() const {
     const bool single = a_.runs.front().layer.norm_place == NormPlace::single;
-    return !code_.alibi && !single;
+    return !code_.alibi && !single && !kernels_.vision.by_axis;  // which come with the images
   }
 
   /// Positions, masks, cos and sin.
@@ -297,7 +303,7 @@ class Runner {
     Tensor hidden = embed();  // between the halves of a layer tensors are local
     std::size_t number = 0;
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
-      for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
+      for (int u = 0; u < out_.stations[first_run_ + r].simulated; ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         hidden = run_one(r, number++, {}, hidden);
@@ -317,6 +323,8 @@ class Runner {
       return titan_decoder();
     const DistributedGuard dtensors(g_, kernels_.tensor > 1);
     Tensor inputs_embeds = embed();
+    VisionNames images;  // of the model around the language model, which returns behind it
+    if (tower_.there()) tower_.merge(inputs_embeds, images);
     if (project_in_ >= 0) {
       Tensor wide = linear(g_, inputs_embeds, project_in_, -1, T, {B, all_, Dim(a_.hidden)}, "embedding.projected");
       inputs_embeds = std::move(wide);
@@ -341,7 +349,7 @@ class Runner {
     shared.full.returned = &returned;
     std::size_t number = 0;
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
-      for (int u = 0; u < out_.stations[3 + r].simulated; ++u) {
+      for (int u = 0; u < out_.stations[first_run_ + r].simulated; ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         const bool windowed = a_.runs[r].layer.mixer.span != AttentionSpan::full;
@@ -417,6 +425,7 @@ class Runner {
     enter(StationPlace::inputs);
     input_ids_ = g_.make("input_ids", {B, all_}, DType::int64, Category::inputs);
     labels_ = g_.make("labels", {B, all_}, DType::int64, Category::inputs);
+    tower_.enter_inputs();
     const HeadOptions head{.head = o_.critic && o_.head != LossHead::reward_pairs ? LossHead::value : o_.head,
                            .keep_outputs = o_.keep_outputs,
                            .vocab = a_.vocab,
@@ -520,6 +529,8 @@ class Runner {
   KernelOptions kernels_;    ///< of o_, and whether dropout acts
   std::int64_t vocabulary_;  ///< whole
   ModelRun out_;
+  std::size_t first_run_ = 0;  ///< station of the first run of layers
+  VisionTower tower_{g_, a_, o_, out_.stations};
   const std::int64_t width_ = a_.embedding_width > 0 ? a_.embedding_width : a_.hidden;  ///< of the embedding and the head
   int project_in_ = -1, project_out_ = -1;
   int embedding_ = -1, position_table_ = -1, head_ = -1, head_bias_ = -1;
@@ -577,6 +588,7 @@ std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
 ModelRun run_model(Eager& g, const Architecture& a, const PassOptions& options) {
   std::string why = unsupported(a, options.kernels);
   if (why.empty()) why = unsupported_pass(a, options);
+  if (why.empty()) why = unsupported_with_images(options);
   if (!why.empty()) throw InputError(Problem{{}, a.name, "a model that the kernel sets describe", "", why});
   return Runner(g, a, options).run();
 }

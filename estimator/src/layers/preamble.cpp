@@ -104,7 +104,9 @@ Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& opt
     out.windowed.mask = out.full.mask;
   if (const std::int64_t width = rotary_width(a); width > 0) {
     const Dim rows = options.positions_by_row ? B : Dim(1), all = all_tokens(options);
-    tables(g, code.rotary, out.full, rows, all, width, dtype);
+    RotaryCode rotary = code.rotary;
+    rotary.by_axis = rotary.by_axis || options.vision.by_axis;
+    tables(g, rotary, out.full, rows, all, width, dtype);
     out.windowed.cos = out.full.cos;
     out.windowed.sin = out.full.sin;
     if (code.tables_by_span && both) tables(g, code.rotary, out.windowed, rows, all, width, dtype);

@@ -424,6 +424,36 @@ class Fsdp2 : EngineSites<R> {
     }
     return nullptr;
   }
+  /// The units of a frozen tower: autograd does not reach them, so their backward hooks never run.
+  bool idle(const Tape& tape, std::size_t s) const {
+    const Station& at = tape.stations[s];
+    return plan_.wrapped[s] && at.place == StationPlace::layers && at.backward[0].events.empty();
+  }
+  /// Gathers ahead of the backward pass. For an idle unit nothing waits; what was gathered stays until the final callback
+  /// (_fsdp_param_group.py, finalize_backward: "a mistargeted unshard").
+  void gather_ahead(const Tape& tape, const UnitSites& target, Index at) {
+    gather(target, at, keeps());
+    for (std::size_t k = 0; k < tape.stations.size(); ++k)
+      if (idle(tape, k) && &target == &sites(k)) {
+        stray_ = &target;
+        remember(stray_at_, at);
+      }
+  }
+  /// The unit behind this one in the forward pass was idle: it has gathered nothing ahead.
+  bool left_alone(const Tape& tape, std::size_t s) const {
+    for (std::size_t k = s + 1; k < tape.stations.size(); ++k)
+      if (plan_.wrapped[k]) return idle(tape, k);
+    return false;
+  }
+  /// What the final callback drops of units whose backward pass did not run.
+  void drop_idle(Player<R>& player) {
+    if (stray_ != nullptr) r_.free(stray_->gathered, stray_at_);
+    stray_ = nullptr;
+    const Tape& tape = player.tape();
+    for (std::size_t k = 0; k < tape.stations.size(); ++k)
+      if (idle(tape, k) && !plan_.reshard_layers)
+        player.each_unit(k, true, [&](Unit, Index at) { r_.free(sites(k).unsharded, at); });
+  }
   void enter_root(const Tape& tape) {
     if (plan_.reshard_root) {
       gather(root(), Index(0), keeps());
@@ -432,7 +462,7 @@ class Fsdp2 : EngineSites<R> {
     }
     Index at(0);
     const UnitSites* target = plan_.reshard_layers ? earlier(tape, tape.stations.size(), at) : nullptr;
-    if (target != nullptr) gather(*target, at, keeps());
+    if (target != nullptr) gather_ahead(tape, *target, at);
   }
   void backward_unit(Player<R>& player, std::size_t s, Unit u, Index at, LeafGradients policy) {
     const Tape& tape = player.tape();
@@ -440,8 +470,10 @@ class Fsdp2 : EngineSites<R> {
     const std::size_t owner = owner_of(tape, s);
     if (!plan_.sharded || !plan_.wrapped[owner]) return player.play(s, true, u, at, micro_, policy);
     const UnitSites& unit = sites(owner);
+    if (idle(tape, s)) return;
     if (plan_.reshard_layers && closes(tape, s)) {  // in backward the last station comes first
       if (resharded(tape, owner, u)) {
+        if (u == Unit::first && left_alone(tape, owner)) gather(unit, at, keeps());
         copy_out(unit, at, keeps());
         r_.free(unit.gathered, at);
       }
@@ -451,12 +483,12 @@ class Fsdp2 : EngineSites<R> {
         target = earlier(tape, s, before);
       else
         before = at - 1;
-      if (target != nullptr) gather(*target, before, keeps());
+      if (target != nullptr) gather_ahead(tape, *target, before);
     }
     player.play(s, true, u, at, micro_, policy);
     // A module whose input needs no gradient is reduced by the root's final callback.
     if (tape.stations[s].place == StationPlace::embedding || !opens(tape, s)) return;
-    if (last_ && u != Unit::last && tape.stations[s].count > 1) {
+    if (last_ && trained(unit) && u != Unit::last && tape.stations[s].count > 1) {
       reducing_ = &unit;
       remember(reducing_at_, at + 1);
     }
@@ -521,6 +553,7 @@ class Fsdp2 : EngineSites<R> {
         }
       }
     });
+    drop_idle(player);
     if (wrapped) {
       take_embedding_part(player, embedding);
       reduce(sites(embedding), Index(0), [&](Which which) {
@@ -547,6 +580,8 @@ class Fsdp2 : EngineSites<R> {
   Index before_at_;
   const UnitSites* reducing_ = nullptr;  ///< whose reduce-scatter input is still held in backward
   Index reducing_at_;
+  const UnitSites* stray_ = nullptr;  ///< of a frozen tower, gathered ahead for nothing
+  Index stray_at_;
   bool first_ = true, last_ = true;
   bool held_ = false;  ///< a forward pass without a backward pass came before
 };

@@ -9,6 +9,7 @@
 #include "layers/litgpt.hpp"
 #include "layers/titan.hpp"
 #include "layers/torchtune.hpp"
+#include "layers/vision.hpp"
 #include "training/optimizers.hpp"
 
 namespace oomplan {
@@ -136,6 +137,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.repeat_kv = t.repeat_kv;
   k.compile = t.compile;
   k.adapters = adapter_options(t, engine);
+  k.vision = vision_pass(t, engine, a);
   k.kernel_internals = internals;
   return k;
 }
@@ -410,6 +412,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   std::int64_t rotary = 0;
   for (const auto& run : a.runs) rotary = std::max(rotary, run.layer.mixer.rotary_dim);
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
+  p.buffers += tower_buffers(a.tower);
   if (p.flattened) p.buffers += packed_statistics(tape);
   return p;
 }

@@ -57,13 +57,21 @@ Tower qwen2_vl(const Fields& tower, const Fields&) {
   return out;
 }
 
-Tower qwen2_5_vl(const Fields& tower, const Fields&) { return qwen_tower(tower, "qwen2_5_vl"); }
+Tower qwen2_5_vl(const Fields& tower, const Fields&) {
+  Tower out = qwen_tower(tower, "qwen2_5_vl");
+  out.window = tower.integer_or("window_size", 112, kHiddenLimits);
+  if (tower.has("fullatt_block_indexes"))
+    out.full_blocks = tower.integers("fullatt_block_indexes", kFewLimits);
+  else
+    out.full_blocks = {7, 15, 23, 31};
+  return out;
+}
 
 Tower qwen3_vl(const Fields& tower, const Fields&) {
   Tower out = qwen_tower(tower, "qwen3_vl");
   out.positions = tower.integer_or("num_position_embeddings", 2304, kVocabLimits);
-  if (tower.has("deepstack_visual_indexes"))
-    out.deepstack = static_cast<std::int64_t>(tower.integers("deepstack_visual_indexes", kFewLimits).size());
+  if (tower.has("deepstack_visual_indexes")) out.deepstack_blocks = tower.integers("deepstack_visual_indexes", kFewLimits);
+  out.deepstack = static_cast<std::int64_t>(out.deepstack_blocks.size());
   return out;
 }
 

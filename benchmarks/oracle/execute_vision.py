@@ -1,0 +1,329 @@
+"""Makes tests/data/executed_vision.jsonl: training steps of models with a vision tower, executed by PyTorch.
+
+    python benchmarks/oracle/execute_vision.py [--only WORD] [--output tests/data/executed_vision.jsonl]
+
+One device: transformers' own code on the meta device, as execute.py. FSDP2: fully_shard around every decoder layer, every block of
+the tower and the model (and the embedding, where it is not tied), on fake CPU tensors and PyTorch's fake process group, as rank 0.
+SDPA is its flash operator. What reads the images' sizes runs on real CPU tensors, whose index tensors are copied to the device
+when they are used, as on a GPU. Lines are those of execute.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import math
+import unittest.mock
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import sharded
+import torch
+import torch.nn.functional
+import transformers
+import transformers.masking_utils
+from execute import ROOT, SMALL, Row, Storages, half_to_float, job_of
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import _disable_current_modes
+
+aten = torch.ops.aten
+FORMATS = {"bf16": torch.bfloat16, "fp32": torch.float32}
+TOWER: Row = {
+    "depth": 5,
+    "hidden_size": 256,
+    "num_heads": 4,
+    "intermediate_size": 640,
+    "patch_size": 14,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+}
+IDS: Row = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7, "vision_end_token_id": 8}
+SECTIONS: Row = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [8, 12, 12]}
+BLOCK = 1  # of the tower, whose saved tensors are listed
+TEXT: Row = {**SMALL, "vocab_size": 1024, "rope_parameters": SECTIONS}
+CONFIGS: dict[str, Row] = {
+    "qwen2_5_vl": {
+        "model_type": "qwen2_5_vl",
+        "text_config": {**TEXT, "model_type": "qwen2_5_vl_text"},
+        "vision_config": {**TOWER, "out_hidden_size": 512, "fullatt_block_indexes": [2], "window_size": 112},
+        **IDS,
+    },
+    "qwen2_vl": {
+        "model_type": "qwen2_vl",
+        "text_config": {**TEXT, "model_type": "qwen2_vl_text", "num_key_value_heads": 2},
+        "vision_config": {"depth": 5, "embed_dim": 320, "hidden_size": 512, "num_heads": 4, "mlp_ratio": 3},
+        **IDS,
+    },
+    "qwen2_5_vl, tied": {
+        "model_type": "qwen2_5_vl",
+        "text_config": {**TEXT, "model_type": "qwen2_5_vl_text"},
+        "vision_config": {**TOWER, "out_hidden_size": 512, "fullatt_block_indexes": [1, 2], "window_size": 56},
+        "tie_word_embeddings": True,
+        **IDS,
+    },
+}
+
+
+def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: Any) -> torch.Tensor:
+    return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, False, False)[0]
+
+
+class OnTheDevice(Storages):
+    def born(self, tensor: torch.Tensor) -> None:
+        if tensor.device.type == "meta":
+            super().born(tensor)
+
+
+def model_of(config: Row, kernels: str, dtype: torch.dtype) -> Any:
+    fields = {key: value for key, value in config.items() if key != "model_type"}
+    settings = transformers.AutoConfig.for_model(config["model_type"], **json.loads(json.dumps(fields)))
+    settings.use_cache = settings.text_config.use_cache = False
+    model = transformers.AutoModelForImageTextToText.from_config(settings, dtype=dtype, attn_implementation=kernels)
+    model.train()
+    return model
+
+
+def freeze(model: Any, train: str) -> None:
+    tower = model.model.visual
+    for name, parameter in tower.named_parameters():
+        trains = train == "all" or (train == "projector" and "merger" in name)
+        parameter.requires_grad_(trains)
+
+
+def grid_of(case: Row) -> OnTheHost:
+    return OnTheHost([[1, *case["grid"]]] * (case["images"] * case["sequences"]))
+
+
+def inputs_of(case: Row, device: str) -> Row:
+    h, w = case["grid"]
+    images = case["images"] * case["sequences"]
+    ids = torch.empty(case["sequences"], case["tokens"], dtype=torch.int64, device=device)
+    pixels = torch.empty(images * h * w, 3 * 2 * 14 * 14, dtype=torch.float32, device=device)
+    batch = {"input_ids": ids, "labels": torch.empty_like(ids), "mm_token_type_ids": torch.empty_like(ids)}
+    return batch | {"pixel_values": pixels}
+
+
+class OnTheHost(list[Any]):
+    """Numbers of the images that the model reads on the host; under a mode of fake tensors a tensor would have none."""
+
+    def tolist(self) -> list[Any]:
+        return list(self)
+
+    def prod(self, _axis: int) -> OnTheHost:
+        return OnTheHost(math.prod(row) for row in self)
+
+    def __getitem__(self, part: Any) -> Any:
+        return OnTheHost(super().__getitem__(part)) if isinstance(part, slice) else super().__getitem__(part)
+
+    def __sub__(self, other: OnTheHost) -> OnTheHost:
+        return OnTheHost(a - b for a, b in zip(self, other, strict=True))
+
+    def __floordiv__(self, number: int) -> OnTheHost:
+        return OnTheHost(n // number for n in self)
+
+
+def by_the_host(function: Any, finish: Any) -> Any:
+    """Runs outside of every mode, on the values."""
+
+    def run(grid: OnTheHost, *args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return finish(function(torch.tensor(grid.tolist()), *args, **kwargs))
+
+    return run
+
+
+@contextmanager
+def standing_in(module: Any, device: str) -> Iterator[None]:
+    """What is computed from the images' sizes on the device arrives there; three rows of positions, whose values nothing reads."""
+
+    def three_rows(_model: Any, input_ids: torch.Tensor, **_: Any) -> Any:
+        return torch.zeros(3, *input_ids.shape, dtype=torch.int64, device=input_ids.device), None
+
+    shape_of = by_the_host(module.get_vision_position_ids, lambda rows: (rows.shape, rows.dtype))
+
+    def positions(*args: Any, **kwargs: Any) -> torch.Tensor:
+        shape, dtype = shape_of(*args, **kwargs)
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    def host(ends: torch.Tensor) -> OnTheHost:
+        return OnTheHost(ends.tolist())
+
+    changes: Row = {
+        "get_vision_position_ids": positions,
+        "get_vision_attention_seqlens": by_the_host(module.get_vision_attention_seqlens, lambda x: (host(x[0]), x[1])),
+        "torch_compilable_check": lambda *_, **__: None,
+    }
+    if hasattr(module, "get_vision_window_index"):
+        changes["get_vision_window_index"] = by_the_host(module.get_vision_window_index, lambda x: (x[0], host(x[1])))
+        changes["get_max_seqlen"] = lambda *_, **__: None
+    with ExitStack() as stack:
+        for name, change in changes.items():
+            stack.enter_context(unittest.mock.patch.object(module, name, change))
+        for name in dir(module):
+            if hasattr(getattr(module, name), "get_rope_index"):
+                stack.enter_context(unittest.mock.patch.object(getattr(module, name), "get_rope_index", three_rows))
+        yield
+
+
+def execute(config: Row, case: Row) -> Row:
+    with torch.device("meta"):
+        model = model_of(config, case["kernels"], FORMATS[case["storage"]])
+    freeze(model, case["train"])
+    if case["checkpointing"]:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    gc.collect()
+    gc.disable()
+    storages = OnTheDevice()
+    resident = sum(storages.own(t) for t in [*model.parameters(), *model.buffers()])
+    saved: dict[int, Row] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        made = storages.known.get(tensor.untyped_storage()._cdata, ({}, 0))[0]
+        if made.get("in_layer"):
+            saved[id(made)] = made
+        return tensor
+
+    def enter(*_: Any) -> None:
+        storages.in_layer = True
+
+    def leave(*_: Any) -> None:
+        storages.in_layer = False
+
+    block = model.model.visual.blocks[BLOCK]
+    block.register_forward_pre_hook(enter)
+    block.register_forward_hook(leave)
+    grid = grid_of(case)
+    with storages:
+        given = inputs_of(case, "meta")
+        with saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = model(**given, image_grid_thw=grid).loss
+        forward = storages.highest
+        storages.highest = storages.live
+        loss.backward()
+    gc.enable()
+    counted = Counter(json.dumps([made["dtype"].replace("uint", "int"), made["shape"]]) for made in saved.values())
+    peaks = {"forward": resident + forward, "backward": resident + storages.highest}
+    if case["checkpointing"] or case["train"] != "all":
+        return {"peaks": peaks}
+    return {"peaks": peaks, "block": BLOCK, "saved": [[*json.loads(key), count] for key, count in sorted(counted.items())]}
+
+
+def execute_sharded(config: Row, case: Row) -> Row:
+    def build() -> tuple[Any, list[Any]]:
+        with torch.device("meta"):
+            model = model_of(config, case["kernels"], FORMATS[case["storage"]])
+        freeze(model, case["train"])
+        if case["checkpointing"]:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        text = model.model.language_model
+        tied = model.lm_head.weight is text.embed_tokens.weight
+        return model, [*model.model.visual.blocks, *text.layers, *([] if tied else [text.embed_tokens])]
+
+    grid = grid_of(case)
+    peaks = sharded.two_steps(build, lambda: inputs_of(case, "cpu") | {"image_grid_thw": grid}, case, FORMATS)
+    if peaks.pop("left") != 0:
+        raise SystemExit("a step left something behind")
+    return {"peaks": peaks}
+
+
+USUAL: Row = {
+    "grid": (24, 36),
+    "images": 1,
+    "sequences": 1,
+    "tokens": 512,
+    "kernels": "sdpa",
+    "storage": "bf16",
+    "train": "all",
+    "checkpointing": False,
+}
+ONE_DEVICE: list[Row] = [
+    {},
+    {"train": "projector"},
+    {"train": "none"},
+    {"kernels": "eager"},
+    {"kernels": "eager", "train": "none"},
+    {"kernels": "eager", "storage": "fp32"},
+    {"checkpointing": True},
+    {"checkpointing": True, "train": "projector"},
+    {"checkpointing": True, "train": "none"},
+    {"checkpointing": True, "kernels": "eager"},
+    {"grid": (48, 64), "tokens": 1024},
+    {"grid": (48, 64), "tokens": 1024, "checkpointing": True},
+    {"grid": (48, 64), "tokens": 1024, "train": "none"},
+    {"grid": (20, 26), "images": 2, "sequences": 2},
+    {"grid": (20, 26), "images": 2, "sequences": 2, "checkpointing": True},
+    {"grid": (20, 26), "images": 2, "sequences": 2, "train": "none", "kernels": "eager"},
+    {"grid": (6, 4), "images": 3},
+]
+FSDP2: Row = {"ranks": 4, "storage": "fp32", "compute": "bf16", "reduce": "fp32", "root_reshard": True}
+SHARDED: list[Row] = [
+    {},
+    {"train": "projector"},
+    {"train": "none"},
+    {"checkpointing": True},
+    {"checkpointing": True, "train": "none"},
+    {"root_reshard": False, "train": "none", "kernels": "eager"},
+    {"storage": "bf16", "reduce": "bf16"},
+    {"storage": "bf16", "train": "none", "ranks": 8},
+    {"grid": (48, 64), "tokens": 1024, "checkpointing": True, "ranks": 64},
+    {"grid": (20, 26), "images": 2, "sequences": 2, "train": "projector", "checkpointing": True},
+    {"grid": (48, 64), "tokens": 1024, "train": "none", "ranks": 1},
+]
+
+
+def job_with_images(config: Row, case: Row) -> Row:
+    job = job_of(case["sequences"], case["tokens"], case["checkpointing"])
+    patch = config["vision_config"].get("patch_size", 14)
+    h, w = (patch * side for side in case["grid"])
+    precision = {kind: case.get(kind, case["storage"]) for kind in ("storage", "compute", "reduce")}
+    job["trainer"] |= {"kernels": "hf_" + case["kernels"], "precision": precision}
+    job["trainer"]["vision"] = {"images": case["images"], "height": h, "width": w, "train": case["train"]}
+    if "ranks" in case:
+        job["trainer"] |= {"engine": "fsdp2", "layout": f"d{case['ranks']}", "root_reshard": case["root_reshard"]}
+        job["trainer"]["wrap_embedding"] = True
+    return job
+
+
+def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
+    module = importlib.import_module(f"transformers.models.{config['model_type']}.modeling_{config['model_type']}")
+    with standing_in(module, "meta"):
+        for changes in ONE_DEVICE if name == "qwen2_5_vl" else ONE_DEVICE[::3]:
+            yield row_of(name, config, USUAL | changes, changes, by) | execute(config, USUAL | changes)
+    with standing_in(module, "cpu"):
+        for changes in SHARDED if name == "qwen2_5_vl" else SHARDED[::3]:
+            case = USUAL | FSDP2 | changes
+            yield row_of(name, config, case, {"fsdp2": case["ranks"], **changes}, by) | execute_sharded(config, case)
+
+
+def row_of(name: str, config: Row, case: Row, changes: Row, by: str) -> Row:
+    words = "/".join(f"{key}={value}" for key, value in changes.items()) or "usual"
+    return {"id": f"{name}/{words}", "config": name, "job": job_with_images(config, case), "source": by}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=list(CONFIGS))
+    parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_vision.jsonl")
+    options = parser.parse_args()
+    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
+    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    torch.nn.functional.scaled_dot_product_attention = flash
+    sharded.follow_resizing()
+    by = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__} executed without a device"
+    rows = 0
+    with options.output.open("w", encoding="utf-8") as file:
+        for name in options.only:
+            file.write(json.dumps({"config": name, "fields": CONFIGS[name]}, separators=(",", ":")) + "\n")
+            for row in rows_of(name, CONFIGS[name], by):
+                file.write(json.dumps(row, separators=(",", ":")) + "\n")
+                rows += 1
+    print(f"{rows} rows, {len(options.only)} configs: {options.output}")
+
+
+if __name__ == "__main__":
+    main()

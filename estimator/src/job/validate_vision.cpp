@@ -1,0 +1,101 @@
+#include "job/validate_vision.hpp"
+
+#include <fmt/format.h>
+
+#include "catalog/architecture.hpp"
+#include "job/limits.hpp"
+#include "job/names.hpp"
+#include "layers/vision.hpp"
+#include "layout/letters.hpp"
+
+namespace oomplan {
+namespace {
+
+class VisionObjections {
+ public:
+  explicit VisionObjections(const Role& role) : role_(role), t_(role.trainer) {}
+
+  std::vector<KnobProblem> run() {
+    check_engine();
+    check_kernels();
+    check_pass();
+    check_images();
+    return std::move(out_);
+  }
+
+ private:
+  void add(std::string_view knob, std::string found, std::string expected, std::string why) {
+    out_.push_back({std::string(knob), std::move(found), std::move(expected), std::move(why)});
+  }
+
+  void check_engine() {
+    const EngineKind e = role_.engine;
+    if (e != EngineKind::single && e != EngineKind::ddp && e != EngineKind::fsdp2)
+      add("engine", fmt::format("'{}'", spelling(e)), "single, ddp or fsdp2",
+          "not supported yet: a vision tower under this engine");
+    if (t_.framework != Framework::torch)
+      add("framework", fmt::format("'{}'", spelling(t_.framework)), "torch",
+          "not supported yet: a vision tower in an RL framework");
+    if (t_.layout.tensor > 1 || t_.layout.context > 1)
+      add("layout", fmt::format("'{}'", letters(t_.layout)), "a layout of data parallelism alone",
+          "not supported yet: a vision tower whose language model is split");
+  }
+
+  void check_kernels() {
+    if (t_.kernels != Kernels::hf_flash && t_.kernels != Kernels::hf_sdpa && t_.kernels != Kernels::hf_eager)
+      add("kernels", fmt::format("'{}'", spelling(t_.kernels)), "hf_flash, hf_sdpa or hf_eager",
+          "not supported yet: a vision tower of these kernels");
+    if (t_.liger.rope || t_.liger.rms_norm || t_.liger.swiglu)
+      add("liger", "Liger's modules", "[]", "not supported yet: Liger beside a vision tower");
+    if (!t_.transformers_version.empty())
+      add("transformers", fmt::format("'{}'", t_.transformers_version), "newest",
+          "not supported yet: towers of older releases of transformers");
+  }
+
+  void check_pass() {
+    if (t_.autocast) add("autocast", "true", "false", "not supported yet: autocast of a vision tower");
+    if (t_.lora.rank > 0)
+      add("lora.rank", fmt::format("{}", t_.lora.rank), "none", "not supported yet: LoRA beside a vision tower");
+    if (t_.recompute != Recompute::none && t_.reentrant)
+      add("reentrant", "true", "false", "not supported yet: reentrant checkpoints beside a vision tower");
+    if (t_.recompute_every > 1)
+      add("recompute_every", fmt::format("{}", t_.recompute_every), "1",
+          "not supported yet: checkpoints of some layers beside a vision tower");
+    if (t_.offload_checkpoints)
+      add("offload_checkpoints", "true", "false", "not supported yet: checkpoints on the host beside a vision tower");
+    if (t_.reference != ReferencePass::none)
+      add("reference", fmt::format("'{}'", spelling(t_.reference)), "none", "not supported yet: preference losses with images");
+  }
+
+  void check_images() {
+    if (t_.vision.height < 1 || t_.vision.width < 1)
+      return add(t_.vision.height < 1 ? "vision.height" : "vision.width", "0", "pixels of the images", "");
+    if (role_.architecture == nullptr) return;
+    const Tower& tower = role_.architecture->tower;
+    if (tower.kind.empty())
+      return add("vision.images", fmt::format("{}", t_.vision.images), "none", "the model has no vision tower");
+    if (!unsupported_tower(tower).empty()) return;  // told where the model is named
+    const VisionPass pass = vision_pass(t_, role_.engine, *role_.architecture);
+    if (pass.patches() > kPatchLimit.most)
+      add("vision.images", fmt::format("{} patches of a micro-batch", pass.patches()),
+          fmt::format("at most {}", kPatchLimit.most), "");
+    const std::int64_t tokens = t_.sequences_per_micro_batch > 0 ? t_.sequence_tokens : t_.tokens_per_micro_batch;
+    const std::int64_t taken = t_.vision.images * image_tokens(tower, pass);
+    if (tokens > 0 && taken > tokens)
+      add("vision.images", fmt::format("{} tokens of images", taken), fmt::format("at most the {} tokens of a sequence", tokens),
+          "an image's features stand in the place of tokens");
+  }
+
+  const Role& role_;
+  const Trainer& t_;
+  std::vector<KnobProblem> out_;
+};
+
+}  // namespace
+
+std::vector<KnobProblem> vision_problems(const Role& role) {
+  if (role.trainer.vision.images == 0) return {};
+  return VisionObjections(role).run();
+}
+
+}  // namespace oomplan

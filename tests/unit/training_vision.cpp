@@ -1,0 +1,200 @@
+// Vision towers beside a language model: what they are made of, what they keep, by hand, and what is refused.
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <oomplan/units/errors.hpp>
+
+#include "catalog/catalog.hpp"
+#include "catalog/parameters.hpp"
+#include "estimate/figures.hpp"
+#include "job/validate_vision.hpp"
+#include "layers/vision.hpp"
+#include "training/plan.hpp"
+
+namespace {
+
+using namespace oomplan;
+
+Role with_images(const std::string& model) {
+  Role role;
+  role.name = "trainer";
+  role.kind = RoleKind::trainer;
+  role.engine = EngineKind::single;
+  role.architecture = Catalog::builtin().model(model).architecture;
+  Trainer& t = role.trainer;
+  t.framework = Framework::torch;
+  t.kernels = Kernels::hf_sdpa;
+  t.storage = t.compute = t.reduce = DType::bf16;
+  t.recompute = Recompute::none;
+  t.head = LossHead::hf_loss;
+  t.sequences_per_micro_batch = 1;
+  t.sequence_tokens = 2048;
+  t.vision = {2, 448, 672, TowerTraining::all};
+  return role;
+}
+
+PassOptions pass_of(const Role& role) {
+  return train_pass(role.trainer, role.engine, *role.architecture, false, role.trainer.tokens_per_micro_batch, false);
+}
+
+/// Bytes that an inner block of the tower's first run keeps for backward.
+Bytes kept_by_a_block(const Role& role) {
+  Bytes all = 0;
+  for (const auto& [site, times] :
+       saved_of_layer(*role.architecture, pass_of(role), static_cast<int>(role.architecture->runs.size())))
+    all += site.bytes.value({}) * times;
+  return all;
+}
+
+TEST_CASE("vision: the tape has the parameters of the catalog, and of the tower what is trained") {
+  for (const char* model : {"Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct",
+                            "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-72B-Instruct"}) {
+    CAPTURE(model);
+    Role role = with_images(model);
+    std::int64_t all = 0, tower = 0, merger = 0;
+    for (const Parameter& p : parameters(*role.architecture)) {
+      all += p.total();
+      if (p.part != ParameterPart::tower) continue;
+      tower += p.total();
+      if (p.name.find("merger") != std::string::npos) merger += p.total();
+    }
+    CHECK(merger > 0);
+    for (const auto& [train, expected] : {std::pair(TowerTraining::all, all),
+                                          {TowerTraining::projector, all - tower + merger},
+                                          {TowerTraining::none, all - tower}}) {
+      role.trainer.vision.train = train;
+      const auto tape = make_tape(*role.architecture, pass_of(role));
+      std::int64_t held = 0, trained = 0;
+      for (const TapeLeaf& leaf : tape->leaves) {
+        const std::int64_t elements = leaf.elements() * tape->stations[leaf.station].count;
+        held += elements;
+        trained += leaf.trainable ? elements : 0;
+      }
+      CHECK(held == all);
+      CHECK(trained == expected);
+    }
+  }
+}
+
+TEST_CASE("vision: blocks of Qwen2.5-VL attend by windows but for four, those of Qwen2-VL never") {
+  const auto runs = tower_runs(with_images("Qwen/Qwen2.5-VL-7B-Instruct").architecture->tower);
+  REQUIRE(runs.size() == 8);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    CHECK(runs[i].windowed == (i % 2 == 0));
+    CHECK(runs[i].count == (i % 2 == 0 ? 7 : 1));
+  }
+  const auto plain = tower_runs(with_images("Qwen/Qwen2-VL-7B-Instruct").architecture->tower);
+  REQUIRE(plain.size() == 1);
+  CHECK(plain[0].count == 32);
+}
+
+TEST_CASE("vision: images are made multiples of a merged patch, halves to the even one") {
+  Role role = with_images("Qwen/Qwen2.5-VL-7B-Instruct");
+  const auto grid = [&](std::int64_t height, std::int64_t width) {
+    role.trainer.vision.height = height;
+    role.trainer.vision.width = width;
+    const VisionPass pass = vision_pass(role.trainer, role.engine, *role.architecture);
+    return std::pair(pass.rows, pass.columns);
+  };
+  CHECK(grid(448, 672) == std::pair<std::int64_t, std::int64_t>(32, 48));
+  CHECK(grid(41, 43) == std::pair<std::int64_t, std::int64_t>(2, 4));  // 1.46 and 1.54 of 28
+  CHECK(grid(42, 70) == std::pair<std::int64_t, std::int64_t>(4, 4));  // 1.5 and 2.5
+  CHECK(grid(1, 13) == std::pair<std::int64_t, std::int64_t>(2, 2));
+  const VisionPass pass{.images = 2, .rows = 32, .columns = 48};
+  CHECK(image_tokens(role.architecture->tower, pass) == 384);
+}
+
+TEST_CASE("vision: what a block keeps, by hand") {
+  Role role = with_images("Qwen/Qwen2.5-VL-7B-Instruct");
+  const std::int64_t patches = 2 * 32 * 48, v = 1280, f = 3420, heads = 16, windows = 2 * 4 * 6;
+  const std::int64_t flash = patches * (28 * v + 8 * f + 8 + 4 * heads);
+  CHECK(kept_by_a_block(role) == flash + 2 * patches * v + 24 * windows);
+  role.trainer.kernels = Kernels::hf_flash;
+  CHECK(kept_by_a_block(role) == flash + 16);
+  role.trainer.vision.train = TowerTraining::none;
+  CHECK(kept_by_a_block(role) == 0);
+}
+
+TEST_CASE("vision: a frozen tower costs less, checkpoints take most of that away") {
+  Role role = with_images("Qwen/Qwen2.5-VL-7B-Instruct");
+  const auto forward = [&](TowerTraining train, Recompute recompute) {
+    TrainingCase c;
+    c.architecture = role.architecture;
+    c.trainer = role.trainer;
+    c.trainer.vision.train = train;
+    c.trainer.recompute = recompute;
+    c.engine = EngineKind::single;
+    return training_figures(c).forward;
+  };
+  CHECK(forward(TowerTraining::none, Recompute::none) < forward(TowerTraining::all, Recompute::none));
+  CHECK(forward(TowerTraining::none, Recompute::none) <= forward(TowerTraining::projector, Recompute::none));
+  CHECK(forward(TowerTraining::none, Recompute::full) <= forward(TowerTraining::all, Recompute::full));
+}
+
+TEST_CASE("vision: what is not described is refused with the knob's name") {
+  struct Case {
+    const char* knob;
+    std::function<void(Role&)> change;
+  };
+  const Case cases[] = {
+      {"engine", [](Role& r) { r.engine = EngineKind::fsdp1; }},
+      {"engine", [](Role& r) { r.engine = EngineKind::deepspeed; }},
+      {"framework", [](Role& r) { r.trainer.framework = Framework::verl; }},
+      {"layout", [](Role& r) { r.trainer.layout.tensor = 2; }},
+      {"layout", [](Role& r) { r.trainer.layout.context = 2; }},
+      {"kernels", [](Role& r) { r.trainer.kernels = Kernels::torchtitan; }},
+      {"liger", [](Role& r) { r.trainer.liger.rope = true; }},
+      {"transformers", [](Role& r) { r.trainer.transformers_version = "4.57.1"; }},
+      {"autocast", [](Role& r) { r.trainer.autocast = true; }},
+      {"lora.rank", [](Role& r) { r.trainer.lora.rank = 8; }},
+      {"reentrant",
+       [](Role& r) {
+         r.trainer.recompute = Recompute::full;
+         r.trainer.reentrant = true;
+       }},
+      {"recompute_every", [](Role& r) { r.trainer.recompute_every = 2; }},
+      {"offload_checkpoints", [](Role& r) { r.trainer.offload_checkpoints = true; }},
+      {"reference", [](Role& r) { r.trainer.reference = ReferencePass::model; }},
+      {"vision.height", [](Role& r) { r.trainer.vision.height = 0; }},
+      {"vision.width", [](Role& r) { r.trainer.vision.width = 0; }},
+      {"vision.images", [](Role& r) { r.trainer.vision.images = 6; }},  // 384 tokens each, of 2048
+      {"vision.images", [](Role& r) { r.architecture = Catalog::builtin().model("qwen2.5-7b").architecture; }},
+  };
+  CHECK(vision_problems(with_images("Qwen/Qwen2.5-VL-7B-Instruct")).empty());
+  for (const Case& c : cases) {
+    Role role = with_images("Qwen/Qwen2.5-VL-7B-Instruct");
+    c.change(role);
+    CAPTURE(c.knob);
+    const auto problems = vision_problems(role);
+    REQUIRE(problems.size() == 1);
+    CHECK(problems[0].knob == c.knob);
+  }
+  CHECK(unsupported_tower(Catalog::builtin().model("Qwen/Qwen3-VL-8B-Instruct").architecture->tower) ==
+        "training of a model with a vision tower ('qwen3_vl') is not supported yet");
+}
+
+TEST_CASE("vision: a pass that cannot be run throws, whoever asks for it") {
+  const auto refused = [](const std::function<void(PassOptions&)>& change) {
+    const Role role = with_images("Qwen/Qwen2.5-VL-7B-Instruct");
+    PassOptions pass = pass_of(role);
+    change(pass);
+    try {
+      (void)make_tape(*role.architecture, pass);
+    } catch (const InputError& e) {
+      return e.problems.at(0).why.find("not supported yet") != std::string::npos;
+    }
+    return false;
+  };
+  CHECK(refused([](PassOptions& o) { o.kernels.autocast = true; }));
+  CHECK(refused([](PassOptions& o) { o.kernels.ulysses = 2; }));
+  CHECK(refused([](PassOptions& o) {
+    o.recompute = Recompute::full;
+    o.reentrant = true;
+  }));
+  CHECK_FALSE(refused([](PassOptions&) {}));
+}
+
+}  // namespace
