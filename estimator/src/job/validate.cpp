@@ -18,6 +18,7 @@
 #include "job/placement.hpp"
 #include "job/torchtune_rules.hpp"
 #include "job/validate_base.hpp"
+#include "job/validate_float8.hpp"
 #include "job/validate_foak.hpp"
 #include "job/validate_megatron.hpp"
 #include "job/validate_optimizer.hpp"
@@ -281,6 +282,7 @@ class Validator {
     for (auto& clash : torchtune_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     for (auto& clash : head_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     for (const KnobProblem& p : optimizer_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    for (const KnobProblem& p : float8_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const KnobProblem& p : recompute_problems(t, role.engine))
       if (!follows_actor(role, p.knob)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
