@@ -17,7 +17,13 @@ NO_REPEATED_KV = "2026-01-27"  # torchtitan #2259
 # Up to 512 GPUs, which run_train.sh cannot start (it meets at localhost); multinode_trainer.slurm, which can, sets no options of the
 # allocator (torchtitan 3f20451bc). Its runs are met so on 8 and on 128 GPUs, and on neither with expandable segments.
 OF_MANY_NODES = "llama3_h100_202412"
+# Since torchtitan e629fe58a (2025-08-15) run_train.sh sets PYTORCH_ALLOC_CONF, which PyTorch 2.9 ignores for CUDA (pytorch/pytorch
+# #183387). The lines of torchtitan #1690 begin with "[rank" on one host, where that script ran; with "[trainer" elsewhere.
+OF_IGNORED_SETTINGS = "#1690"
+# benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md: torchrun itself, without that script.
+OF_TORCHRUN = "trainy"
 FLOATS_OF_8_BITS = re.compile(r"float8|\bf8-|fp8|fp4")
+OTHER_FORMATS = re.compile(r"mxfp8|nvfp4")
 
 
 def not_yet(what: str) -> CannotExpress:
@@ -36,8 +42,6 @@ def refuse(row: Row) -> None:
         raise not_yet("SimpleFSDP")
     if "fsdp2" not in sharding:
         raise CannotExpress("the sharding is not stated")
-    if FLOATS_OF_8_BITS.search(f"{row['id']} {said(row, 'notes')} {said(row, 'dtype_policy')}"):
-        raise not_yet("training in float8")
     if said(row, "date") < FIRST:
         raise not_yet("torchtitan before December 2024")
     if "abnormal" in said(row, "notes"):
@@ -52,8 +56,8 @@ def layout(row: Row) -> str:
         if (given.get(axis) or 1) != 1:
             raise not_yet(f"{name} parallelism of torchtitan")
     tensor = int(given.get("tp") or 1)
-    if tensor > 1 and row.get("compile"):
-        raise not_yet("torch.compile under tensor parallelism")
+    if re.search(r"async tp on", said(row, "notes")):
+        raise not_yet("asynchronous tensor parallelism")
     data = int(given.get("dp") or int(row["n_gpus"]) // tensor)
     return f"d{data}" + (f"t{tensor}" if tensor > 1 else "")
 
@@ -106,6 +110,27 @@ def resharding(date: str, notes: str) -> Row:
     }
 
 
+def expandable(row: Row) -> bool:
+    """run_train.sh sets them."""
+    source = said(row, "source")
+    if OF_MANY_NODES in source or OF_TORCHRUN in source:
+        return False
+    return not (OF_IGNORED_SETTINGS in source and int(row["n_gpus"]) <= 8)
+
+
+def float8(row: Row) -> Row:
+    """torchao's way, as the row says it; its configuration without a word is tensorwise."""
+    text = f"{row['id']} {said(row, 'notes')}".lower()
+    if not FLOATS_OF_8_BITS.search(f"{text} {said(row, 'dtype_policy')}"):
+        return {}
+    if OTHER_FORMATS.search(text):
+        raise not_yet("training in mxfp8 and nvfp4")
+    if "abs in the per-op save list" in text:
+        raise CannotExpress("a release that kept absolute values of weights, mended two days later")
+    gathered = bool(re.search(r"fsdp float8 all-gather(?!, not restated)", text))
+    return {"float8": "rowwise" if "rowwise" in text else "tensorwise", "float8_all_gather": gathered}
+
+
 def titan_job(row: Row) -> Row:
     refuse(row)
     if not isinstance(row.get("micro_batch"), int) or not isinstance(row.get("seq_len"), int):
@@ -127,8 +152,8 @@ def titan_job(row: Row) -> Row:
         "rms_norm": "fused" if date >= FUSED_NORM else "by_hand",
         "repeat_kv": date < NO_REPEATED_KV,
         "compile": row.get("compile") is True,
+        **float8(row),
         **resharding(date, said(row, "notes")),
     }
     job: dict[str, Any] = {"framework": "torch", "gpus": f"{row['n_gpus']} x {gpu(row)}", "model": str(row.get("model"))}
-    expandable = OF_MANY_NODES not in said(row, "source")  # run_train.sh sets them
-    return job | {"expandable_segments": expandable, "trainer": trainer}
+    return job | {"expandable_segments": expandable(row), "trainer": trainer}

@@ -26,6 +26,7 @@ from execute_parallel import COMMITS, flash_sdpa
 from inductor_program import Inductor, runnable
 from titan_code import unpack
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.tensor import DTensor
 
 aten = torch.ops.aten
 SOURCES = [("2025-02", "llama", "by_hand", True), ("2025-09", "llama", "fused", True), ("0.2.2", "llama", "fused", False)]
@@ -34,6 +35,7 @@ SEQUENCES, TOKENS, HIDDEN, HEAD, KV, WIDE = 3, 6144, 2560, 128, 4, 6912
 HEADS = {"llama": 20, "qwen3": 24}
 LEAVES = {"wq": "q", "wk": "k", "wv": "v", "wo": "o"}
 PIECES = 128  # tokens of one row of partial sums, about
+LOCAL_TOKENS = TOKENS  # of one sequence on one rank
 WIDTH = 128  # of a line
 
 
@@ -75,10 +77,11 @@ class Graphs(Inductor):
     def __init__(self) -> None:
         super().__init__()
         self.graphs: list[tuple[list[str], Any]] = []
-        self.inputs: list[str] = []
+        self.inputs: list[tuple[str, Any]] = []
 
     def __call__(self, graph: Any, inputs: Any) -> Any:
-        self.inputs = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+        names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+        self.inputs = [(name, getattr(x, "shape", ())) for name, x in zip(names, inputs, strict=True)]
         return super().__call__(graph, inputs)
 
     def compile(self, graph: Any, inputs: Any, **options: Any) -> Any:
@@ -103,8 +106,9 @@ def products(family: str) -> dict[int, str]:
 
 def word(event: tuple[Any, ...], sizes: dict[int, str]) -> str:
     _plus, name, count, dtype = event
-    numbers = count // (2 if dtype == torch.bfloat16 else 4)  # a complex number is two of 32 bits
-    wide = "" if dtype == torch.bfloat16 else ":4"
+    size = min(dtype.itemsize, 4)  # a complex number is two of 32 bits
+    numbers = count // size
+    wide = "" if size == 2 else f":{size}"
     if numbers in sizes:
         return f"+{name}={sizes[numbers]}{wide}"
     rows, rest = divmod(numbers, HIDDEN)
@@ -115,19 +119,25 @@ def word(event: tuple[Any, ...], sizes: dict[int, str]) -> str:
     raise ValueError(f"{numbers} numbers of {dtype}")
 
 
+def is_tensor(x: Any) -> bool:
+    """DTensor's mesh is an input too."""
+    return isinstance(x, torch.Tensor)
+
+
 def play(family: str, names: list[str], inputs: Any, program: Any, mode: Any) -> tuple[list[tuple[Any, ...]], list[str]]:
     life = Life()
     run = runnable(program)
     gc.collect()
     gc.disable()
     with mode, torch.no_grad():
-        arguments = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype) for x in inputs]
+        arguments = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype) if is_tensor(x) else None for x in inputs]
         for name, x in zip(names, arguments, strict=True):
-            life.called(x, name)
+            if x is not None:
+                life.called(x, name)
         del x
         with life:
             results = run(arguments)
-        named = ["" if x is None else life.names[x.untyped_storage()._cdata] for x in results]
+        named = [life.names[x.untyped_storage()._cdata] if is_tensor(x) else "" for x in results]
         events = list(life.events)
     gc.enable()
     return events, named
@@ -158,22 +168,23 @@ def describe(root: Path, family: str, mode: str, graphs: Graphs) -> Row:
     torch._dynamo.reset()
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     config: Row = {"model_type": family, "hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": HEADS[family]}
+    wide = [SEQUENCES, LOCAL_TOKENS, HIDDEN]
     config |= {"num_key_value_heads": KV, "head_dim": HEAD, "intermediate_size": WIDE, "vocab_size": 1024}
     with fake:
         model = compiled_model(root, family, config, mode, TOKENS, graphs)
         ids = torch.empty(SEQUENCES, TOKENS, dtype=torch.int64)
         masks = "attention_masks" in inspect.signature(type(model).forward).parameters
-        (model(ids, attention_masks=None) if masks else model(ids)).sum().backward()
+        out = model(ids, attention_masks=None) if masks else model(ids)
+        (out.to_local() if isinstance(out, DTensor) else out).sum().backward()
     (names, inputs), (backward_names, backward_inputs) = graphs.graphs
     forward, results = play(family, names, inputs, graphs.programs[0], fake)
-    weights = {f"primals_{i}": leaf(name) for i, name in enumerate(graphs.inputs, 1) if "weight" in name}
-    x = next(name for name, at in zip(names, inputs, strict=True) if list(at.shape) == [SEQUENCES, TOKENS, HIDDEN])
+    of = [leaf(name) if "weight" in name else "x" if list(shape) == wide else "" for name, shape in graphs.inputs]
+    x = next(name for name, at in zip(names, inputs, strict=True) if is_tensor(at) and list(at.shape) == wide)
     kept = dict(zip(backward_names, results[1:], strict=False))  # the tangent is behind them
     renamed = {name: "x" if made == x else "f" + made for name, made in kept.items() if made.isdigit() or made == x}
     backward, gradients = play(family, backward_names, backward_inputs, graphs.programs[1], fake)
-    order = [f"primals_{i}" for i in range(1, len(gradients) + 1)]
-    of = {**weights, x: "x"}
-    found = sorted((of[name] != "x", f"{of[name]}={made}") for name, made in zip(order, gradients, strict=True) if made)
+    differentiated = zip([name for name in of if name], [made for made in gradients if made], strict=True)
+    found = sorted((name != "x", f"{name}={made}") for name, made in differentiated)
     first = text(forward, {}, family)
     seen = [made for made in renamed.values() if made == "x" or f"+{made[1:]}=" in first]
     return {

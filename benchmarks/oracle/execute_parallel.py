@@ -205,25 +205,26 @@ def split_transformers(model: Any, mesh: DeviceMesh) -> None:
     parallelize_module(model, mesh, {"lm_head": ColwiseParallel(input_layouts=Shard(1), use_local_output=False)})
 
 
-def split_titan(model: Any, family: str, mesh: DeviceMesh) -> None:
+def split_titan(model: Any, family: str, mesh: DeviceMesh, styles: Any = None) -> None:
     """torchtitan's plan: plain tensors between modules, but DTensors inside of Qwen3's attention."""
     qwen = family == "qwen3"
     output = ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False)
     table = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1))
     parallelize_module(model, mesh, {"tok_embeddings": table, "norm": SequenceParallel(), "output": output})
+    column, row, enters = styles or (ColwiseParallel, RowwiseParallel, PrepareModuleInput)
     for block in model.layers.values():
         others = len(inspect.signature(block.attention.forward).parameters) - 2
         position = (Replicate() if qwen else None,)
-        enter = PrepareModuleInput(
+        enter = enters(
             input_layouts=(Shard(1), *position, *(None,) * others),
             desired_input_layouts=(Replicate(), *position, *(None,) * others),
         )
-        plan: dict[str, ParallelStyle] = {f"attention.w{name}": ColwiseParallel(use_local_output=not qwen) for name in "qkv"}
+        plan: dict[str, ParallelStyle] = {f"attention.w{name}": column(use_local_output=not qwen) for name in "qkv"}
         plan |= {f"attention.{name}_norm": Whole(local=False) for name in "qk" if qwen}
-        plan |= {"feed_forward.w1": ColwiseParallel(), "feed_forward.w3": ColwiseParallel(), "attention": enter}
-        plan |= {name: RowwiseParallel(output_layouts=Shard(1)) for name in ("attention.wo", "feed_forward.w2")}
+        plan |= {"feed_forward.w1": column(), "feed_forward.w3": column(), "attention": enter}
+        plan |= {name: row(output_layouts=Shard(1)) for name in ("attention.wo", "feed_forward.w2")}
         plan |= {"attention_norm": SequenceParallel(), "ffn_norm": SequenceParallel()}
-        plan["feed_forward"] = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+        plan["feed_forward"] = enters(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
         parallelize_module(block, mesh, plan)
 
 

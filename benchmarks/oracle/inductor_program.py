@@ -25,6 +25,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map
 
 aten = torch.ops.aten
+DTYPES = ("bfloat16", "float32", "float64", "complex64", "int64", "uint64", "int32", "bool", "uint8")
+DTYPES += ("float8_e4m3fn", "float8_e5m2")
 
 
 class Hopper:
@@ -156,7 +158,7 @@ def runnable(program: Program) -> Callable[[list[Any]], Any]:
     """The generated function, whose kernels are nothing and whose tensors are the CPU's: it holds and drops what it does on a GPU."""
     names: dict[str, Any] = defaultdict(Nothing)
     shim = type("torch", (), {"ops": torch.ops, "cuda": Nothing()})
-    for dtype in ("bfloat16", "float32", "float64", "complex64", "int64", "uint64", "int32", "bool", "uint8"):
+    for dtype in DTYPES:
         setattr(shim, dtype, getattr(torch, dtype))
     names |= {"torch": shim, "empty_strided_cuda": on_cpu, "reinterpret_tensor": reinterpret, "args": None}
     names["copy_if_misaligned"] = lambda x: x

@@ -89,7 +89,11 @@ TEST_CASE("torch.compile of what is not described is refused by name") {
     return false;
   };
   CHECK(refuses([](TrainingCase& c) { c.trainer.kernels = Kernels::hf_flash; }));
-  CHECK(refuses([](TrainingCase& c) { c.trainer.layout.tensor = 2; }));
+  CHECK(refuses([](TrainingCase& c) {
+    c.trainer.layout.tensor = 2;
+    c.trainer.head = LossHead::cross_entropy;
+    c.trainer.repeat_kv = false;
+  }));
   CHECK(refuses([](TrainingCase& c) { c.trainer.repeat_kv = false; }));  // and the norm written out: no release has both
   CHECK(refuses([](TrainingCase& c) { c.trainer.storage = c.trainer.compute = c.trainer.reduce = DType::fp32; }));
 }

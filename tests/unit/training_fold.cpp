@@ -706,6 +706,12 @@ TEST_CASE("training: fold equals trace for precisions, Ulysses, replicas, offloa
       a.runs[0].count = layers;
       s.architecture = std::make_shared<const Architecture>(a);
     });
+  for (const bool last : {false, true})
+    add("matrices gathered in 8 bits", [&](Setting& s) {
+      s.trainer.float8_all_gather = true;
+      s.trainer.storage = s.trainer.reduce = DType::fp32;
+      s.trainer.reshard_last = last;
+    });
   for (const auto& [name, setting] : settings) {
     CAPTURE(name);
     check(setting);

@@ -47,6 +47,8 @@ enum class Recompute : std::uint8_t { none, full, selective };
 enum class OffloadActivations : std::uint8_t { none, verl, save_on_cpu, save_on_cpu_pinned, offload_wrapper };
 /// How torchtitan's RMSNorm runs: as one kernel (nn.RMSNorm from PyTorch 2.9 on), or written out in fp32.
 enum class RmsNorm : std::uint8_t { fused, by_hand };
+/// torchao's float8 training of a layer's matrices: not at all, or with a scale for every tensor or every row (and column).
+enum class Float8 : std::uint8_t { none, tensorwise, rowwise };
 /// transformers 5: how the routed rows go through the experts (experts_implementation). automatic: as the release does by itself.
 enum class Experts : std::uint8_t { automatic, grouped_mm, batched_mm, eager };
 enum class OptimizerKind : std::uint8_t {
@@ -293,6 +295,8 @@ struct Trainer {
   RmsNorm rms_norm = RmsNorm::fused;                ///< of torchtitan's models
   bool repeat_kv = false;                           ///< torchtitan: keys and values are copied to all heads before attention
   bool compile = false;                             ///< torchtitan: every TransformerBlock under torch.compile
+  Float8 float8 = Float8::none;                     ///< torchtitan: matrices of every TransformerBlock multiply in 8 bits
+  bool float8_all_gather = false;                   ///< FSDP2 gathers those matrices in 8 bits (tensorwise alone)
   Zero zero;                                        ///< engine deepspeed
   bool offload_checkpoints = false;                 ///< inputs of checkpointed layers lie on the host until backward
   OffloadActivations offload_activations = OffloadActivations::none;

@@ -66,6 +66,8 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "rms_norm",
                                                    "repeat_kv",
                                                    "compile",
+                                                   "float8",
+                                                   "float8_all_gather",
                                                    "tokens_per_micro_batch",
                                                    "logprob_tokens_per_micro_batch",
                                                    "sequences_per_micro_batch",

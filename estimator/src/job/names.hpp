@@ -80,6 +80,10 @@ inline constexpr std::array<std::pair<RmsNorm, std::string_view>, 2> kNames<RmsN
     {{RmsNorm::fused, "fused"}, {RmsNorm::by_hand, "by_hand"}}};
 
 template <>
+inline constexpr std::array<std::pair<Float8, std::string_view>, 3> kNames<Float8>{
+    {{Float8::none, "none"}, {Float8::tensorwise, "tensorwise"}, {Float8::rowwise, "rowwise"}}};
+
+template <>
 inline constexpr std::array<std::pair<Experts, std::string_view>, 4> kNames<Experts>{{{Experts::automatic, "auto"},
                                                                                       {Experts::grouped_mm, "grouped_mm"},
                                                                                       {Experts::batched_mm, "batched_mm"},

@@ -393,6 +393,12 @@ std::vector<Knob> trainer_rows() {
           "torchtitan up to 0.2.1: keys and values are copied to all heads in front of attention"),
       row("compile", of, flag, knob::flag<&Trainer::compile>(), speed,
           "torchtitan: every TransformerBlock under torch.compile, as one graph with its checkpoint inside"),
+      one_of(row("float8", of, choice, knob::choice<&Trainer::float8>(), numerics,
+                 "torchtitan: matrices of every TransformerBlock multiply in 8 bits (torchao), with a scale for each tensor "
+                 "(tensorwise) or for each row and column (rowwise)"),
+             spellings<Float8>()),
+      row("float8_all_gather", of, flag, knob::flag<&Trainer::float8_all_gather>(), speed,
+          "FSDP2 gathers those matrices in 8 bits (tensorwise alone)"),
       row("kernel_internals", of, flag, knob::flag<&Trainer::kernel_internals>(), semantics,
           "buffers inside fused kernels are counted (false: to compare with tools that cannot see them)"),
   };

@@ -18,6 +18,7 @@
 #include "job/placement.hpp"
 #include "job/torchtune_rules.hpp"
 #include "job/validate_base.hpp"
+#include "job/validate_float8.hpp"
 #include "job/validate_foak.hpp"
 #include "job/validate_megatron.hpp"
 #include "job/validate_offload.hpp"
@@ -285,6 +286,7 @@ class Validator {
     for (const KnobProblem& p : optimizer_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const KnobProblem& p : offload_problems(t, role.engine))
       if (!follows_actor(role, p.knob)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    for (const KnobProblem& p : float8_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const KnobProblem& p : recompute_problems(t, role.engine))
       if (!follows_actor(role, p.knob)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const KnobProblem& p : vision_problems(role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);

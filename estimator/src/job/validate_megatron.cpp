@@ -15,7 +15,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 39> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 41> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
@@ -44,6 +44,8 @@ constexpr std::array<std::string_view, 39> kForeign{"reshard_after_forward",
                                                     "rms_norm",
                                                     "repeat_kv",
                                                     "compile",
+                                                    "float8",
+                                                    "float8_all_gather",
                                                     "cpu_offload_policy",
                                                     "autocast",
                                                     "liger",

@@ -5,7 +5,9 @@
 #include <memory>
 #include <utility>
 
+#include "layers/compiled_float8.hpp"
 #include "layers/compiled_graphs.hpp"
+#include "layers/compiled_split.hpp"
 #include "layers/titan.hpp"
 
 namespace oomplan {
@@ -15,13 +17,17 @@ using Buffers = std::map<std::string, Tensor, std::less<>>;
 
 const CompiledGraph* graph_of(const Architecture& a, const KernelOptions& o, Recompute recompute) {
   const Mixer& m = a.runs.front().layer.mixer;
-  return find_compiled_graph(a.family, o.rms_norm, o.repeat_kv && m.kv_heads < m.heads, recompute);
+  const bool repeats = o.repeat_kv && m.kv_heads < m.heads;
+  if (o.tensor > 1) return find_split_graph(a.family, o.rms_norm, repeats, recompute, o.float8, o.several_sequences);
+  if (o.float8 != Float8::none) return find_float8_graph(a.family, o.rms_norm, repeats, recompute, o.float8, o.float8_gathered);
+  return find_compiled_graph(a.family, o.rms_norm, repeats, recompute);
 }
 
 /// What the words of a program stand for.
 struct CompiledWords {
   const Architecture& a;
   const Layer& layer;
+  std::int64_t ranks;  ///< that divide the layer
 
   Dim dim(char letter) const {
     const Mixer& m = layer.mixer;
@@ -30,6 +36,10 @@ struct CompiledWords {
         return axis::T;
       case 'S':
         return axis::S;
+      case 'W':
+        return Dim(ranks) * axis::T;
+      case 'Z':
+        return Dim(ranks) * axis::S;
       case 'H':
         return a.hidden;
       case 'A':
@@ -71,10 +81,10 @@ void for_words(std::string_view program, const Each& each) {
 }
 
 /// Buffers that attention's backward kernel has for itself (kernels.cpp, flash-attention 2).
-void attention_internals(Eager& g, const Mixer& m, bool grouped, DType dtype) {
-  const Shape whole{axis::T, Dim(m.q_width())};
+void attention_internals(Eager& g, const Mixer& m, Dim tokens, bool grouped, DType dtype) {
+  const Shape whole{tokens, Dim(m.q_width())};
   Tensor dq = g.make("attention.dq_accum", whole, DType::fp32, Category::workspace);
-  Tensor d = g.make("attention.softmax_d", {axis::T, Dim(m.heads)}, DType::fp32, Category::workspace);
+  Tensor d = g.make("attention.softmax_d", {tokens, Dim(m.heads)}, DType::fp32, Category::workspace);
   if (!grouped) return;
   Tensor dk = g.make("attention.dk_expanded", whole, dtype, Category::workspace);
   Tensor dv = g.make("attention.dv_expanded", whole, dtype, Category::workspace);
@@ -89,7 +99,7 @@ struct CompiledPlay {
   void operator()(std::string_view program, std::string_view name, Category category, Buffers& buffers) const {
     for_words(program, [&](std::string_view word) {
       if (word == "!") {
-        if (internals) attention_internals(g, words.layer.mixer, grouped, dtype);
+        if (internals) attention_internals(g, words.layer.mixer, words.dim('W'), grouped, dtype);
         return;
       }
       const std::size_t is = word.find('=');
@@ -99,9 +109,9 @@ struct CompiledPlay {
         return;
       }
       std::string_view size = word.substr(is + 1);
-      const bool wide = size.ends_with(":4");
-      if (wide) size.remove_suffix(2);
-      buffers[buffer] = g.make(std::string(name) + buffer, words.shape(size), wide ? DType::fp32 : dtype, category);
+      const DType format = size.ends_with(":4") ? DType::fp32 : size.ends_with(":1") ? DType::fp8 : dtype;
+      if (format != dtype) size.remove_suffix(2);
+      buffers[buffer] = g.make(std::string(name) + buffer, words.shape(size), format, category);
     });
   }
 };
@@ -128,10 +138,15 @@ int leaf_of(const LayerLeaves& w, std::string_view name) {
 
 std::string unsupported_compiled(const Architecture& a, const KernelOptions& o, Recompute recompute) {
   if (o.kernels != Kernels::torchtitan) return "torch.compile of models other than torchtitan's is not supported yet";
-  if (o.tensor > 1) return "torch.compile under tensor parallelism is not supported yet";
+  const Mixer& m = a.runs.front().layer.mixer;
+  if (o.tensor > 1 && m.q_width() != a.hidden)
+    return "torch.compile under tensor parallelism with queries wider than hidden states is not supported yet";
+  if (o.tensor > 1 && o.float8_gathered) return "a float8 all-gather under tensor parallelism is not supported yet";
   if (o.parameters != DType::bf16 && o.parameters != DType::fp16) return "torch.compile in fp32 is not supported yet";
   if (graph_of(a, o, recompute) == nullptr)
-    return "torch.compile of this model with this rms_norm and repeat_kv is not supported yet";
+    return o.tensor > 1 ? "torch.compile of this model under tensor parallelism with this rms_norm, repeat_kv and float8 is not "
+                          "supported yet"
+                        : "torch.compile of this model with this rms_norm, repeat_kv and float8 is not supported yet";
   return {};
 }
 
@@ -139,7 +154,7 @@ Tensor run_compiled_layer(Eager& g, const Architecture& a, const Layer& layer, c
                           Recompute recompute, const Tensor& x) {
   const CompiledGraph& graph = *graph_of(a, options, recompute);
   const bool grouped = !options.repeat_kv && layer.mixer.kv_heads < layer.mixer.heads;
-  const CompiledPlay play{g, {a, layer}, x.dtype, options.kernel_internals, grouped};
+  const CompiledPlay play{g, {a, layer, options.tensor}, x.dtype, options.kernel_internals, grouped};
 
   std::vector<Tensor> inputs{x};
   std::vector<std::string> gradients;
@@ -172,7 +187,7 @@ Tensor run_compiled_layer(Eager& g, const Architecture& a, const Layer& layer, c
     Buffers held;
     for (const auto& [name, tensor] : *saved) held.emplace(name, tensor.get());
     saved->clear();
-    const CompiledPlay again{g, {a, layer}, in[0].dtype, play.internals, play.grouped};
+    const CompiledPlay again{g, {a, layer, play.words.ranks}, in[0].dtype, play.internals, play.grouped};
     again(graph.backward, "backward.buf", Category::temporaries, held);
     Gradients made;
     for (std::size_t i = 0; i < gradients.size(); ++i) {

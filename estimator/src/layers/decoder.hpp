@@ -54,6 +54,8 @@ struct KernelOptions {
   RmsNorm rms_norm = RmsNorm::fused;                       ///< torchtitan, as in Trainer
   bool repeat_kv = false;                                  ///< the same
   bool compile = false;                                    ///< torchtitan: a layer is one compiled graph
+  Float8 float8 = Float8::none;                            ///< torchtitan, as in Trainer
+  bool float8_gathered = false;                            ///< a layer's matrices come in 8 bits
   bool hidden_dropout = false, attention_dropout = false;  ///< in training mode, with a rate above 0
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
   std::int64_t scan_tokens = 0;  ///< of one sequence, where a mixer loops over them: a tape for each number; 0: none does

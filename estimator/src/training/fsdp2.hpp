@@ -162,7 +162,7 @@ class Fsdp2 : EngineSites<R> {
 
  private:
   struct Sites {
-    SiteRef upload, cast, gathered, unsharded, reduce_input, reduce_output, gradient, accumulated, kept_ahead, kept_rest;
+    SiteRef upload, scaled, cast, gathered, unsharded, reduce_input, reduce_output, gradient, accumulated, kept_ahead, kept_rest;
   };
   /// What a pass knows of a unit: its sites, or for a fold their sizes alone, as the plan has them.
   using UnitSites = std::conditional_t<R::kWrites, Sites, UnitBytes>;
@@ -193,6 +193,14 @@ class Fsdp2 : EngineSites<R> {
       return u.cast > 0;
   }
 
+  /// Its matrices are gathered in 8 bits.
+  static bool scales(const UnitSites& u) {
+    if constexpr (R::kWrites)
+      return u.scaled.bytes > 0;
+    else
+      return u.scaled > 0;
+  }
+
   /// Nothing of a frozen unit is reduced: post_backward returns when no parameter of it has a gradient.
   static bool trained(const UnitSites& u) {
     if constexpr (R::kWrites)
@@ -207,6 +215,7 @@ class Fsdp2 : EngineSites<R> {
   Sites sites_of(const UnitBytes& b, std::string_view unit) {
     Sites s;
     s.upload = site(unit, "shard_from_host", b.upload, Category::communication, Holder::communication, 1);
+    if (b.scaled > 0) s.scaled = site(unit, "shard_scaled", b.scaled, Category::communication, Holder::communication, 1);
     s.cast = site(unit, "shard_cast", b.cast, Category::communication, Holder::communication, 1);
     s.gathered = site(unit, "all_gather_output", b.gathered, Category::communication, Holder::communication, 1);
     s.unsharded = site(unit, "unsharded_parameters", b.unsharded, Category::weights, Holder::communication);
@@ -322,6 +331,7 @@ class Fsdp2 : EngineSites<R> {
   void gather(const UnitSites& u, Index at, bool kept) {
     if (kept) return r_.alloc(u.gathered, at);
     if (plan_.cpu_offload) r_.alloc(u.upload, at);
+    if (scales(u)) r_.alloc(u.scaled, at), r_.free(u.scaled, at);
     r_.alloc(u.cast, at);
     if (plan_.cpu_offload && casts(u)) r_.free(u.upload, at);
     r_.alloc(u.gathered, at);

@@ -25,8 +25,9 @@ UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks
   UnitBytes b;
   b.resident = u.resident;
   b.upload = t.cpu_offload_policy ? b.resident : 0;
-  b.unsharded = bytes_of(u.shard * ranks, t.compute);
-  b.cast = bytes_of(ranks > 1 ? u.cast : u.largest_cast, t.compute);
+  b.unsharded = bytes_of((u.shard - u.float8) * ranks, t.compute) + u.float8 * ranks;
+  b.cast = bytes_of(ranks > 1 ? u.cast - u.float8 : u.largest_cast, t.compute) + u.float8;
+  b.scaled = 2 * bytes_of(u.largest_float8, DType::fp32);  // _ToFloat8ConstrFunc: tensor.to(float32) * scale, and that clamped
   b.gathered = ranks > 1 ? b.unsharded : 0;
   b.reduce_input = bytes_of(u.trained_shard * ranks, t.reduce);
   b.reduce_output = ranks > 1 ? bytes_of(u.trained_shard, t.reduce) : 0;
@@ -43,6 +44,13 @@ DType storage_of(const TapeLeaf& leaf, const Trainer& t) {
   const bool adapter = t.lora.rank > 0 && leaf.trainable;
   if (!adapter && t.lora.base.prepare_kbit) return DType::fp32;
   return adapter && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
+}
+
+/// torchao's WeightWithDynamicFloat8CastTensor (torchao/float8/fsdp_utils.py): what its fsdp_pre_all_gather hands to FSDP2.
+void put_float8(ShardUnit& u, const TapeLeaf& leaf, std::int64_t ranks) {
+  const std::int64_t shard = shard_elements(leaf, ranks);
+  u.float8 += shard;
+  u.largest_float8 = std::max(u.largest_float8, shard);
 }
 
 void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, DType compute, std::int64_t ranks, std::int64_t reshard_ranks) {
@@ -136,6 +144,8 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.rms_norm = t.rms_norm;
   k.repeat_kv = t.repeat_kv;
   k.compile = t.compile;
+  k.float8 = t.float8;
+  k.float8_gathered = t.float8_all_gather;
   k.adapters = adapter_options(t, engine);
   k.vision = vision_pass(t, engine, a);
   k.kernel_internals = internals;
@@ -360,6 +370,8 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const std::size_t unit = unit_of(leaf);
     if (leaf.packed != PackedLeaf::statistics)
       put(p.wrapped[unit] ? units[unit] : root, leaf, storage, t.compute, p.ranks, p.reshard_ranks);
+    if (t.float8_all_gather && tape.stations[leaf.station].place == StationPlace::layers && leaf.shape.size() == 2)
+      put_float8(units[unit], leaf, p.ranks);
     const std::int64_t copies = tape.stations[leaf.station].count;
     // QuantState's tensors are no parameters: nothing shards them
     const std::int64_t held = leaf.packed == PackedLeaf::statistics ? leaf.elements() : shard_elements(leaf, p.ranks);

@@ -25,8 +25,10 @@ struct ShardUnit {
   std::int64_t trained = 0;        ///< unsharded elements that are trained
   std::int64_t trained_shard = 0;  ///< of `shard`: elements that are trained
   std::int64_t sliced = 0;         ///< slices that stay behind the forward pass, over fewer ranks
-  std::int64_t ahead = 0;          ///< most elements of slices above those of the parameters that are still to be freed
-  Bytes resident = 0;              ///< of the shard, as stored
+  std::int64_t float8 = 0;         ///< of `shard`: elements that are gathered in 8 bits
+  std::int64_t largest_float8 = 0;
+  std::int64_t ahead = 0;  ///< most elements of slices above those of the parameters that are still to be freed
+  Bytes resident = 0;      ///< of the shard, as stored
   Bytes trained_resident = 0;
 };
 /// Sizes of a unit in bytes.
@@ -34,6 +36,7 @@ struct UnitBytes {
   Bytes resident = 0;   ///< sharded parameters as stored
   Bytes upload = 0;     ///< the shard copied from the host, under CPUOffloadPolicy
   Bytes cast = 0;       ///< the shard in the compute dtype, while it is copied in; 0 when it is stored so
+  Bytes scaled = 0;     ///< the largest of the parameters that are gathered in 8 bits, while it is scaled and clamped in fp32
   Bytes gathered = 0;   ///< output of the all-gather; 0 on one rank
   Bytes unsharded = 0;  ///< the parameters that the forward pass uses
   Bytes reduce_input = 0, reduce_output = 0;
