@@ -9,17 +9,6 @@ from typing import Any
 from corpus import CannotExpress, Case, Row
 
 PHASES = ("forward", "backward", "optimizer")
-# what a row may say that no setting of a job says
-NOT_YET = {
-    "te": "GroupedLinear before Transformer Engine 2.10",
-    "imbalance": "uneven routing of Megatron's experts",
-    "precision_aware": "Megatron's precision-aware optimizer",
-    "mtp": "Megatron's multi-token prediction",
-    "attention_mask": "an attention mask given to Megatron",
-    "overrides": "Megatron without fused bias and dropout",
-    "rope_fusion": "Megatron without fused rotary positions",
-    "moe_capacity": "a capacity of Megatron's experts",
-}
 
 
 def not_yet(what: str) -> CannotExpress:
@@ -29,8 +18,7 @@ def not_yet(what: str) -> CannotExpress:
 def experts_of(arch: Row) -> Row:
     """Keys of a config.json for the experts. Megatron's softmax behind the choice of the top k is a division by their sum."""
     given = arch["moe"]
-    if given.get("groups"):
-        raise not_yet("Megatron's router with groups of experts")
+    groups = given.get("groups") or 1
     return {
         "num_experts": given["experts"],
         "n_routed_experts": given["experts"],
@@ -41,9 +29,9 @@ def experts_of(arch: Row) -> Row:
         "norm_topk_prob": not given.get("pre_softmax", False),
         "decoder_sparse_step": 1,
         "mlp_only_layers": [],
-        "n_group": 1,
-        "topk_group": 1,
-        "topk_method": "greedy",
+        "n_group": groups,
+        "topk_group": given.get("group_topk") or 1,
+        "topk_method": "group_limited_greedy" if groups > 1 else "greedy",
     }
 
 
@@ -111,20 +99,24 @@ def recompute_of(given: Any) -> Row:
     return {"recompute": "full", "recompute_method": given["method"], "recompute_layers": given["num_layers"]}
 
 
+def optimizer_of(aware: Row | None) -> Row:
+    if not aware:
+        return {}
+    if aware["main_params_dtype"] != "float32" or aware["main_grads_dtype"] != "float32":
+        raise not_yet("masters and gradients of Megatron's optimizer in other formats")
+    formats = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "uint8": "fp8"}
+    return {
+        "precision_aware_optimizer": True,
+        "exp_avg_dtype": formats[aware["exp_avg_dtype"]],
+        "exp_avg_sq_dtype": formats[aware["exp_avg_sq_dtype"]],
+    }
+
+
 def executed_job(row: Row) -> Row:
-    for key, what in NOT_YET.items():
-        if key in row:
-            raise not_yet(what)
-    if row["arch"].get("tied") and row["pp"] == 1:
-        raise not_yet("Megatron with tied embeddings on one stage")
-    recompute = recompute_of(row["recompute"])
-    modules = set(recompute.get("recompute_modules", []))
-    for module in sorted(modules & {"core_attn", "moe_act", "mla_up_proj"}):
-        raise not_yet(f"Megatron's recomputation of {module}")
-    if "layernorm" in modules and (row["arch"].get("moe") or row["arch"].get("mla")):
-        raise not_yet("Megatron's recomputation of norms that stand alone")
-    if row["arch"].get("moe") and not row.get("permute_fusion"):
-        raise not_yet("Megatron's experts without the fused permutation")
+    if set(row.get("overrides") or {}) - {"bias_dropout_fusion"}:  # without dropout the kernel's inputs are the same
+        raise not_yet("an override of Megatron's configuration")
+    if row.get("overrides") and row["dropout"] > 0:
+        raise not_yet("Megatron without fused bias and dropout")
     trainer: Row = {
         "engine": "megatron",
         "kernels": "transformer_engine",
@@ -142,7 +134,15 @@ def executed_job(row: Row) -> Row:
         "deallocate_outputs": row.get("deallocate_outputs", True),
         "context_exchange": row.get("cp_comm", "p2p"),
         "router_dtype": row.get("router_dtype") or "bf16",
-        **recompute,
+        "permute_fusion": bool(row.get("permute_fusion")) or not row["arch"].get("moe"),
+        "expert_capacity": row.get("moe_capacity") or "auto",
+        "expert_imbalance": row.get("imbalance") or 1,
+        "rotary_fusion": row.get("rope_fusion", True),
+        "attention_mask": bool(row.get("attention_mask")),
+        "mtp_layers": row.get("mtp") or 0,
+        "te_release": "2.9" if row.get("te") == "2.9" else "2.11",
+        **optimizer_of(row.get("precision_aware")),
+        **recompute_of(row["recompute"]),
     }
     return {"framework": "torch", "model": row["model"], "trainer": trainer, "apart": {"stage": row["stage"] + 1}}
 

@@ -115,7 +115,19 @@ class Library:
             return replay_figures(case.config)
         if case.kind == "colocated":
             return self.colocated(case)
+        if case.kind == "last_stage":
+            return self.last_stage(case)
         return self.whole(case)
+
+    def last_stage(self, case: Case) -> Row:
+        """What torch has allocated on the last stage of a pipeline: at most, and when a step is over."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "config.json"
+            path.write_text(case.config, encoding="utf-8")
+            apart = case.job.get("apart") or {}
+            job = {"oomplan": 1, **{key: value for key, value in case.job.items() if key != "apart"}, "model": str(path)}
+            phases = self.oomplan.estimate(job).explain().gpus[-1].phases
+        return {"peak": max(p.allocated_bytes for p in phases) + int(apart.get("added_bytes") or 0)}
 
     def colocated(self, case: Case) -> Row:
         """The first iteration of a job of one process: what NVML and torch show of its training and of its generation."""

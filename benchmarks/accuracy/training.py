@@ -12,6 +12,7 @@ from alst import alst_job
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
 from litgpt import litgpt_config, litgpt_job
 from megatron import simumax_job
+from megatron_golden import golden_config, golden_job, is_golden
 from operators import operator_call
 from torchtitan import titan_job
 from torchtune import is_torchtune, torchtune_job
@@ -509,7 +510,21 @@ def operator_cases(row: Row) -> list[Case]:
     return [Case(row["id"], "allocated", measured, "operator", call, "", "allocated", why_not)]
 
 
+def golden_cases(row: Row) -> list[Case]:
+    """A step's highest level, printed by the last rank."""
+    job: Row = {}
+    why_not, config = "", ""
+    try:
+        job = golden_job(row)
+        config = json.dumps(golden_config(row))
+    except CannotExpress as reason:
+        why_not = str(reason)
+    return [Case(row["id"], "allocated", round(row["value_gib"] * GIB), "last_stage", job, config, "peak", why_not)]
+
+
 def measured_cases(row: Row, corpus: Path) -> list[Case]:
+    if is_golden(row):
+        return golden_cases(row)
     if "component" in text(row, "phase"):
         return operator_cases(row)
     metric, value = metric_of(row), row.get("value_gib")

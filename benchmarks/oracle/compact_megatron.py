@@ -33,8 +33,8 @@ def compacted(row: Row, config: str) -> Row:
     if not row["recompute"] and not row["vpp"]:
         saved: Counter[int] = Counter()
         for tensor in row["saved_in_layer"]["tensors"]:
-            if row["arch"].get("mla") and tensor["shape"][1:-1] == [1, 1]:
-                continue  # cosines and sines of latent attention: they stay from step to step
+            if row["arch"].get("mla") and row.get("rope_fusion", True) and tensor["shape"][1:-1] == [1, 1]:
+                continue  # cosines and sines of fused latent attention: they stay from step to step
             saved[tensor["bytes"]] += tensor["count"]
         out["saved"] = sorted(saved.items())
     return out

@@ -152,6 +152,9 @@ enum class MegatronLoss : std::uint8_t { te, native, unfused };
 /// Megatron: how ranks of one context exchange keys and values (ring) or heads (Ulysses).
 enum class ContextExchange : std::uint8_t { p2p, a2a };
 
+/// Transformer Engine before release 2.10, and from there on: what is described of each is that of 2.9 and 2.11.
+enum class TeRelease : std::uint8_t { v2_9, v2_11 };
+
 /// Settings of Megatron-core alone.
 struct Megatron {
   bool sequence_parallel = false;
@@ -166,10 +169,19 @@ struct Megatron {
   ContextExchange context_exchange = ContextExchange::p2p;
   bool gradient_accumulation_fusion = true;  ///< weight gradients are added to the fp32 ones inside of the matrix product
   bool distributed_optimizer = true;
-  bool deallocate_outputs = true;  ///< a stage's output is freed once it has been sent
-  double expert_capacity = 0;      ///< capacity factor of every expert, padded; 0: all tokens are kept, and evenly routed
+  std::int64_t optimizer_instances = 1;  ///< of the distributed optimizer: each has a part of the data-parallel ranks
+  bool deallocate_outputs = true;        ///< a stage's output is freed once it has been sent
+  double expert_capacity = 0;            ///< capacity factor of every expert, padded; 0: all tokens are kept, and evenly routed
   bool permute_fusion = true;
-  DType router = DType::bf16;  ///< format of the router's arithmetic
+  DType router = DType::bf16;   ///< format of the router's arithmetic
+  double expert_imbalance = 1;  ///< rows of a rank's experts over those of even routing
+  bool router_aux_loss = true;  ///< a loss that balances the experts
+  bool rotary_fusion = true;
+  bool attention_mask = false;  ///< the batch brings a mask along
+  std::int64_t mtp_layers = 0;  ///< blocks of multi-token prediction
+  TeRelease te_release = TeRelease::v2_11;
+  bool precision_aware = false;                           ///< the optimizer keeps what a 16-bit parameter lacks of its master
+  DType exp_avg = DType::fp32, exp_avg_sq = DType::fp32;  ///< Adam's states, with precision_aware
   bool operator==(const Megatron&) const = default;
 };
 

@@ -100,7 +100,7 @@ void note_assumptions(const Job& job, Assembled& a) {
          std::to_string(r.plan.micro_batches) + " are assumed");
   }
   for (const auto& r : a.runs) {
-    if (!r.role->serves() && r.role->engine != EngineKind::megatron)
+    if (!r.role->serves())
       if (std::string routing = routing_assumption(*r.role); !routing.empty()) note(std::move(routing));
     if (!r.role->serves() && r.trains && r.role->trainer.compile)
       note(r.role->name +

@@ -9,7 +9,30 @@
 
 namespace oomplan {
 
+namespace {
+
+/// Megatron's dispatcher sends rows to the ranks that hold their experts: how many arrive is data.
+std::string megatron_routing(const Role& role) {
+  const Megatron& m = role.trainer.megatron;
+  const auto& runs = role.architecture->runs;
+  if (std::none_of(runs.begin(), runs.end(), [](const LayerRun& r) { return r.layer.feed_forward.kind == FeedForwardKind::moe; }))
+    return {};
+  if (m.expert_capacity > 0)
+    return fmt::format("{}: every expert has the rows of its capacity factor {}, whatever the routing", role.name,
+                       m.expert_capacity);
+  if (role.trainer.layout.expert == 1) return {};
+  if (m.expert_imbalance > 1)
+    return fmt::format("{}: the rank that is described gets {} times the rows of even routing, as expert_imbalance states",
+                       role.name, m.expert_imbalance);
+  return fmt::format(
+      "{}: tokens are taken to be spread evenly over the ranks with experts; expert_imbalance states the fullest rank's share",
+      role.name);
+}
+
+}  // namespace
+
 std::string routing_assumption(const Role& role) {
+  if (role.engine == EngineKind::megatron) return megatron_routing(role);
   const Trainer& t = role.trainer;
   const Architecture& a = *role.architecture;
   const PassOptions pass = train_pass(t, role.engine, a, role.kind == RoleKind::critic, t.tokens_per_micro_batch, true);

@@ -64,18 +64,16 @@ Knob chosen_from(Knob k, std::vector<std::string> choices) {
   return k;
 }
 Knob capacity() {
-  Knob k =
-      setting("expert_capacity", KnobType::number, knob::number_or_auto<&Megatron::expert_capacity>(), Effect::semantics,
-              "Megatron: capacity factor of every expert, padded to it; auto: no token is dropped, routing is taken as even");
+  Knob k = setting(
+      "expert_capacity", KnobType::number, knob::number_or_auto<&Megatron::expert_capacity>(), Effect::semantics,
+      "Megatron: capacity factor of every expert, padded to it (--moe-expert-capacity-factor); auto: no token is dropped");
   k.least = 0.01;
   k.most = 1000;
   k.zero = "auto";
   return k;
 }
 
-}  // namespace
-
-std::vector<Knob> megatron_rows() {
+std::vector<Knob> first_megatron_rows() {
   using enum KnobType;
   using enum Effect;
   return {
@@ -128,6 +126,54 @@ std::vector<Knob> megatron_rows() {
           setting("router_dtype", choice, knob::choice<&Megatron::router>(), numerics, "Megatron: format of the router's logits"),
           {"bf16", "fp32", "bfloat16", "float32"}),
   };
+}
+
+/// What was added to the settings later, each under Megatron's own flag.
+std::vector<Knob> more_megatron_rows() {
+  using enum KnobType;
+  using enum Effect;
+  Knob imbalance = setting("expert_imbalance", number, knob::number_or_auto<&Megatron::expert_imbalance>(), semantics,
+                           "Megatron: rows of the fullest rank's experts over those of even routing, as measured; 1: even");
+  imbalance.least = 1;
+  imbalance.most = 1024;
+  const std::vector<std::string> states{"fp32", "fp16", "bf16", "fp8"};
+  return {
+      std::move(imbalance),
+      bounded(setting("optimizer_instances", count, knob::count<&Megatron::optimizer_instances>(), speed,
+                      "Megatron: instances of the distributed optimizer, each with a part of the data-parallel ranks "
+                      "(--num-distributed-optimizer-instances)"),
+              {1, 65536}, "instances"),
+      setting("router_aux_loss", flag, knob::flag<&Megatron::router_aux_loss>(), semantics,
+              "Megatron: a loss balances the experts (--moe-router-load-balancing-type, --moe-aux-loss-coeff)"),
+      setting("rotary_fusion", flag, knob::flag<&Megatron::rotary_fusion>(), speed,
+              "Megatron: rotary positions in one kernel; false is --no-rope-fusion"),
+      setting("attention_mask", flag, knob::flag<&Megatron::attention_mask>(), free,
+              "Megatron: the batch brings a mask along; false is --no-create-attention-mask-in-dataloader"),
+      bounded(setting("mtp_layers", count, knob::count<&Megatron::mtp_layers>(), semantics,
+                      "Megatron: blocks of multi-token prediction on the last stage (--mtp-num-layers)"),
+              {0, 64}, "blocks"),
+      chosen_from(setting("te_release", choice, knob::choice<&Megatron::te_release>(), speed,
+                          "release of Transformer Engine: 2.9 stands for those before 2.10, 2.11 for those from there on"),
+                  spellings<TeRelease>()),
+      setting("precision_aware_optimizer", flag, knob::flag<&Megatron::precision_aware>(), numerics,
+              "Megatron: 16 bits of a master beside its parameter, states in exp_avg_dtype and exp_avg_sq_dtype "
+              "(--use-precision-aware-optimizer)",
+              "2 bytes fewer for each parameter of a rank's share, and narrower states"),
+      chosen_from(setting("exp_avg_dtype", choice, knob::choice<&Megatron::exp_avg>(), numerics,
+                          "Megatron, precision_aware_optimizer: format of Adam's first state (--exp-avg-dtype)"),
+                  states),
+      chosen_from(setting("exp_avg_sq_dtype", choice, knob::choice<&Megatron::exp_avg_sq>(), numerics,
+                          "Megatron, precision_aware_optimizer: format of Adam's second state (--exp-avg-sq-dtype)"),
+                  states),
+  };
+}
+
+}  // namespace
+
+std::vector<Knob> megatron_rows() {
+  std::vector<Knob> rows = first_megatron_rows();
+  for (Knob& row : more_megatron_rows()) rows.push_back(std::move(row));
+  return rows;
 }
 
 }  // namespace oomplan

@@ -56,6 +56,10 @@ inline constexpr std::array<std::pair<RecomputeMethod, std::string_view>, 2> kNa
     {{RecomputeMethod::uniform, "uniform"}, {RecomputeMethod::block, "block"}}};
 
 template <>
+inline constexpr std::array<std::pair<TeRelease, std::string_view>, 2> kNames<TeRelease>{
+    {{TeRelease::v2_9, "2.9"}, {TeRelease::v2_11, "2.11"}}};
+
+template <>
 inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 3> kNames<MegatronLoss>{
     {{MegatronLoss::te, "te"}, {MegatronLoss::native, "native"}, {MegatronLoss::unfused, "unfused"}}};
 

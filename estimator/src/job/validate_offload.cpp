@@ -33,6 +33,7 @@ std::string why_not(const Trainer& t, EngineKind engine) {
   if (!takes_hooks(t.kernels)) return "not supported yet beside kernels other than transformers'";
   if (t.offload_checkpoints) return "offload_checkpoints is another offload of the same tensors";
   if (t.layout.tensor > 1) return "not supported yet: offload of activations under tensor parallelism";
+  if (t.vision.images > 0) return "not supported yet: offload of activations beside a vision tower";
   if (t.padding_mask) return "not supported yet: offload of activations with a padding mask";
   if (t.lora.base.format != BaseFormat::full) return "not supported yet: offload of activations beside a quantised base";
   if (t.lora.dora) return "not supported yet: offload of activations beside DoRA";

@@ -290,10 +290,36 @@ Tensor Eager::row_sum(const Tensor& x, Shape shape, const std::string& name, Cat
   return out;
 }
 
-void Eager::reference(int storage) { ++storages[static_cast<std::size_t>(storage)].references; }
+int Eager::standing_for(int storage) const {
+  while (storages[static_cast<std::size_t>(storage)].instead >= 0) storage = storages[static_cast<std::size_t>(storage)].instead;
+  return storage;
+}
+
+void Eager::discard(const Tensor& x) {
+  const int storage = standing_for(x.storage_);
+  storages[static_cast<std::size_t>(storage)].discarded = true;
+  storages[static_cast<std::size_t>(storage)].saved = false;
+  events.push_back({EagerEvent::Kind::free, storage, place(), in_backward, -1});
+}
+
+void Eager::restore(const Tensor& x) {
+  const int empty = standing_for(x.storage_), full = static_cast<int>(storages.size());
+  Storage again = storages[static_cast<std::size_t>(empty)];
+  again.name += ".restored";
+  again.scope = scope;
+  again.backward = in_backward;
+  again.discarded = false;
+  storages[static_cast<std::size_t>(empty)].instead = full;
+  storages.push_back(std::move(again));
+  events.push_back({EagerEvent::Kind::alloc, full, place(), in_backward, -1});
+}
+
+void Eager::reference(int storage) { ++storages[static_cast<std::size_t>(standing_for(storage))].references; }
 
 void Eager::release(int storage) {
+  storage = standing_for(storage);
   if (--storages[static_cast<std::size_t>(storage)].references > 0) return;
+  if (storages[static_cast<std::size_t>(storage)].discarded) return;
   events.push_back({EagerEvent::Kind::free, storage, place(), in_backward, -1});
   if (const int column = storages[static_cast<std::size_t>(storage)].column; column >= 0) release(column);
 }

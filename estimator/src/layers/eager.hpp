@@ -43,9 +43,11 @@ struct Storage {
   int scope = 0;  ///< where it was made; what a checkpoint's recomputation makes belongs to what is recomputed
   bool backward = false;
   int references = 0;
-  bool saved = false;    ///< a node keeps it for backward
-  int gradient_of = -1;  ///< leaf whose gradient it became
-  int column = -1;       ///< storage of one more entry of the last axis: S + 1 is no monomial, so such a tensor has two
+  bool saved = false;      ///< a node keeps it for backward
+  int gradient_of = -1;    ///< leaf whose gradient it became
+  int column = -1;         ///< storage of one more entry of the last axis: S + 1 is no monomial, so such a tensor has two
+  bool discarded = false;  ///< its bytes went although something refers to it still
+  int instead = -1;        ///< the storage that it got its bytes back in
 
   Pool pool = Pool::torch;
   std::uint8_t stream = 0;  ///< of the caching allocator
@@ -247,6 +249,11 @@ class Eager {
   /// A sum over the rows of `x`: its result, beside which its buffer is there for a moment.
   Tensor row_sum(const Tensor& x, Shape shape, const std::string& name, Category category = Category::temporaries);
 
+  /// x.untyped_storage().resize_(0): whoever refers to it refers to an empty storage from here on.
+  void discard(const Tensor& x);
+  /// The discarded storage gets its bytes back, for all who refer to it.
+  void restore(const Tensor& x);
+
   void reference(int storage);
   void release(int storage);
   std::int64_t sequence = 0;
@@ -256,6 +263,7 @@ class Eager {
   /// Where events belong: a recomputation happens at its checkpoint's place, whatever it runs.
   int place() const { return recomputing_at_ >= 0 ? recomputing_at_ : scope; }
   int recomputing_at_ = -1;
+  int standing_for(int storage) const;
   friend class Saved;
   struct StopRecompute {};
   std::vector<std::pair<int, Tensor>> casts_;

@@ -4,6 +4,7 @@
 // transformer/mlp,tensor_parallel/layers,tensor_parallel/cross_entropy,fusions/*}.py. Legend as in te.hpp; f feed-forward width,
 // V rows of the (padded) vocabulary.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,8 +25,18 @@ struct ChunkOptions {
   Megatron settings;
   std::int64_t padded_vocab = 0;
   std::int64_t expert = 1, expert_tensor = 1;
+  std::int64_t mtp = 0;  ///< blocks of multi-token prediction behind the last layer
   bool operator==(const ChunkOptions&) const = default;
 };
+
+/// A matrix whose gradients several nodes make.
+struct SharedWeight {
+  Tensor weight;       ///< its node collects them
+  Tensor placeholder;  ///< what a product with fused sums hands on: somebody else's
+};
+
+/// Layers of the chunk with those of its blocks of multi-token prediction, which are like the model's last one.
+std::vector<int> all_layers(const Architecture&, const ChunkOptions&);
 
 /// Is the module named among those whose inside is computed again?
 bool recomputes(const ChunkOptions&, std::string_view module);
@@ -46,7 +57,22 @@ Tensor run_megatron_layer(Eager&, const Architecture&, const Layer&, const Chunk
 Tensor run_megatron_mla(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The norm in front of the experts and MoELayer.forward.
 Tensor run_megatron_moe(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
-/// Output layer and loss, from the normed hidden states.
-Tensor run_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden);
+/// The attention itself, under a checkpoint where that is asked for.
+Tensor run_megatron_core(Eager&, const Tensor& query, const Tensor& key, const Tensor& value, AttentionViews,
+                         const ChunkOptions&);
+/// Rotary positions of the last `width` columns without a kernel of their own: cosines and sines are made and kept for every
+/// call. `interleaved`: the columns are put apart first, as latent attention has them.
+Tensor megatron_rotary(Eager&, const Tensor& x, Dim width, bool interleaved, const std::string& name);
+
+/// Output layer and loss, from the normed hidden states. `weight`: where several products or the embedding share the matrix, so
+/// that its gradients meet; empty otherwise.
+Tensor run_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight);
+
+/// Multi-token prediction (megatron/core/transformer/multi_token_prediction.py): the blocks, from the normed hidden states on.
+/// The result holds the hidden states of the decoder and of every block. `embed`: of the tokens that are one further each time.
+Tensor run_megatron_mtp(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden,
+                        const std::function<Tensor()>& embed);
+/// What run_megatron_mtp gave, its losses and the decoder's own.
+Tensor run_megatron_heads(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight);
 
 }  // namespace oomplan

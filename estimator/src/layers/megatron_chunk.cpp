@@ -48,14 +48,17 @@ class ChunkRunner {
     const Shape shape = out.shape;
     enter(StationPlace::finish);
     inputs_.clear();
+    if (o_.recompute != Recompute::full && !recomputes(o_, "core_attn")) mask_.reset();  // checkpoints keep it
     // a stage's output goes once it has been sent; its node stays
     if (!o_.last && o_.settings.deallocate_outputs) out.reset();
     backward(node, shape);
     g_.in_backward = true;
     enter(StationPlace::inputs);
     out.reset();
+    mask_.reset();
     output_gradient_.reset();
     input_gradient_.reset();
+    embedding_ = output_ = {};
     return std::move(out_);
   }
 
@@ -106,19 +109,19 @@ class ChunkRunner {
   }
 
   /// LanguageModelEmbedding.forward on a split table.
-  Tensor embed() {
+  Tensor embed(const Tensor& ids) {
     const TeOptions& te = o_.te;
     const bool split = te.tensor > 1, sequence = te.sequence_parallel && split, positions = a_.position_rows > 0;
     const Dim tokens = te.whole();
     const Shape whole{tokens, B, Dim(a_.hidden)}, local{S, B, Dim(a_.hidden)};
-    Tensor weight = needing_gradient(g_.scalar(DType::bf16), false);
+    const Tensor weight = embedding_.weight ? embedding_.weight : needing_gradient(g_.scalar(DType::bf16), false);
     Tensor masked, mask;
     if (split) {
       mask = g_.make("embedding.mask", {B, tokens}, DType::boolean);
       masked = g_.make("embedding.input", {B, tokens}, DType::int64);
     }
     Tensor x = g_.make("embedding", whole, DType::bf16);
-    Saved index = g_.save(split ? masked : inputs_.front());
+    Saved index = g_.save(split ? masked : ids);
     const std::int64_t rows = o_.padded_vocab / te.tensor, hidden = a_.hidden;
     g_.record(x, "EmbeddingBackward0", {&weight}, [this, index, rows, hidden](Gradients in) {
       if (in[0].storage() < 0) return Gradients{};
@@ -156,6 +159,30 @@ class ChunkRunner {
     return x;
   }
 
+  /// With several nodes that make gradients of one matrix these wait for each other: tied embeddings on one stage, and
+  /// multi-token prediction, which embeds and predicts once more a block.
+  void share_weights() {
+    const bool tied = a_.tied && ((o_.first && o_.last) || o_.mtp > 0);
+    if (!tied && o_.mtp == 0) return;
+    const Shape shape{Dim(o_.padded_vocab / o_.te.tensor), Dim(a_.hidden)};
+    const auto shared = [&] {
+      SharedWeight out;
+      out.weight = needing_gradient(g_.scalar(DType::bf16), false);
+      if (o_.te.fused_gradients) out.placeholder = g_.make("placeholder_gradient", {Dim(0)}, DType::bf16).alias(shape);
+      return out;
+    };
+    embedding_ = shared();
+    output_ = tied ? embedding_ : shared();
+  }
+
+  /// The tokens and positions that a block of multi-token prediction looks ahead to.
+  Tensor embed_next() {
+    const Shape rows{B, o_.te.whole()};
+    Tensor ids = g_.make("mtp.tokens", rows, DType::int64, Category::inputs);
+    next_ids_ = {ids, g_.make("mtp.position_ids", rows, DType::int64, Category::inputs)};
+    return embed(ids);
+  }
+
   Tensor run_group(const Group& group, const Tensor& x) {
     const auto body = [this, &group](const Tensor& in) {
       Tensor hidden = in;
@@ -173,11 +200,15 @@ class ChunkRunner {
       for (const char* name : {"tokens", "labels", "position_ids"})
         inputs_.push_back(g_.make(name, rows, DType::int64, Category::inputs));
       inputs_.push_back(g_.make("loss_mask", rows, DType::fp32, Category::inputs));
+      if (o_.settings.attention_mask)
+        mask_ =
+            g_.make("attention_mask", {B, o_.te.whole(), Dim(o_.te.context) * o_.te.whole()}, DType::boolean, Category::inputs);
     }
+    share_weights();
     enter(StationPlace::embedding);
     Tensor hidden;
     if (o_.first) {
-      hidden = embed();
+      hidden = embed(inputs_.front());
     } else {
       hidden = g_.scalar(DType::bf16);
       hidden.shape = {S, B, Dim(a_.hidden)};
@@ -197,8 +228,13 @@ class ChunkRunner {
     enter(StationPlace::norm);
     Tensor normed = te_norm(g_, hidden, a_.final_norm, "final_layernorm");
     hidden = std::move(normed);
+    if (o_.mtp > 0) {
+      Tensor all = run_megatron_mtp(g_, a_, o_, hidden, [this] { return embed_next(); });
+      next_ids_.clear();
+      hidden = std::move(all);
+    }
     enter(StationPlace::head);
-    Tensor loss = run_megatron_head(g_, a_, o_, hidden);
+    Tensor loss = o_.mtp > 0 ? run_megatron_heads(g_, a_, o_, hidden, output_) : run_megatron_head(g_, a_, o_, hidden, output_);
     return loss;
   }
 
@@ -220,22 +256,11 @@ class ChunkRunner {
   const ChunkOptions& o_;
   ModelRun out_;
   std::vector<std::pair<Group, std::size_t>> runs_;  ///< with their stations
-  std::vector<Tensor> inputs_;
+  std::vector<Tensor> inputs_, next_ids_;
+  Tensor mask_;
+  SharedWeight embedding_, output_;
   Tensor input_gradient_, output_gradient_;
 };
-
-std::string unsupported_experts(const FeedForward& f, const ChunkOptions& o) {
-  if (o.te.tensor > 1 && !o.te.sequence_parallel)
-    return "Megatron itself asks for sequence parallelism where experts meet tensor parallelism";
-  if (!o.settings.permute_fusion) return "Megatron's experts without the fused permutation are not supported yet";
-  if (o.settings.expert_capacity > 0) return "a capacity of Megatron's experts is not supported yet";
-  if (f.score != RouterScore::softmax && f.score != RouterScore::softmax_of_top_k)
-    return "Megatron's sigmoid router is not supported yet";
-  if (f.router_groups > 1) return "Megatron's router with groups of experts is not supported yet";
-  if (f.shared_gate || f.latent_width > 0 || !f.experts_gated || f.expert_bias || f.router_bias)
-    return "these experts under Megatron are not supported yet";
-  return {};
-}
 
 void refuse_unsupported(const Architecture& a, const ChunkOptions& o) {
   const std::string why = unsupported_chunk(a, o);
@@ -244,40 +269,17 @@ void refuse_unsupported(const Architecture& a, const ChunkOptions& o) {
 
 }  // namespace
 
-bool recomputes(const ChunkOptions& o, std::string_view module) {
-  const auto& names = o.settings.recompute_modules;
-  return o.recompute == Recompute::selective && std::find(names.begin(), names.end(), module) != names.end();
+std::vector<int> all_layers(const Architecture& a, const ChunkOptions& o) {
+  std::vector<int> out = o.layers;
+  out.insert(out.end(), static_cast<std::size_t>(o.mtp), static_cast<int>(a.runs.size()) - 1);
+  return out;
 }
 
-std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
-  if (a.tied && o.first && o.last) return "Megatron with tied embeddings on one stage is not supported yet";
-  if (o.te.context > 1 && o.te.attention != TeAttention::fused)
-    return "Megatron's context parallelism without the fused attention is not supported yet";
-  if (o.recompute == Recompute::selective && o.settings.recompute_modules.empty())
-    return "selective recomputation without recompute_modules is Megatron's core_attn: not supported yet";
-  for (const std::string_view module : {"core_attn", "moe_act", "mla_up_proj"})
-    if (recomputes(o, module)) return "Megatron's recomputation of " + std::string(module) + " is not supported yet";
-  for (const auto& run : a.runs) {
-    const Mixer& m = run.layer.mixer;
-    const FeedForward& f = run.layer.feed_forward;
-    // dense layers have their norms inside of the first products, which nothing discards
-    if (recomputes(o, "layernorm") && (m.kind == MixerKind::mla || f.kind == FeedForwardKind::moe))
-      return "Megatron's recomputation of norms that stand alone is not supported yet";
-    if (m.kind == MixerKind::mla && m.index_heads > 0) return "Megatron with a sparse-attention indexer is not supported yet";
-    if (m.kind != MixerKind::attention && m.kind != MixerKind::mla)
-      return "Megatron with layers other than attention is not supported yet";
-    if (f.kind == FeedForwardKind::moe) {
-      if (std::string why = unsupported_experts(f, o); !why.empty()) return why;
-    } else if (f.kind != FeedForwardKind::gated && f.kind != FeedForwardKind::plain) {
-      return "this feed-forward under Megatron is not supported yet";
-    }
-    if (run.layer.norm_place != NormPlace::pre || m.span != AttentionSpan::full || m.sinks || m.output_gate || m.softcap ||
-        (m.qk_norm != QkNorm::none && m.qk_norm != QkNorm::head))
-      return "this architecture under Megatron is not supported yet";
-    if (run.layer.norm != NormKind::rms && run.layer.norm != NormKind::layer)
-      return "this norm under Megatron is not supported yet";
-  }
-  return {};
+bool recomputes(const ChunkOptions& o, std::string_view module) {
+  const auto& names = o.settings.recompute_modules;
+  // TransformerConfig.__post_init__: nothing named is core_attn
+  if (names.empty()) return o.recompute == Recompute::selective && module == "core_attn";
+  return o.recompute == Recompute::selective && std::find(names.begin(), names.end(), module) != names.end();
 }
 
 std::shared_ptr<const Tape> make_chunk_tape(const Architecture& a, const ChunkOptions& o) {
@@ -292,6 +294,7 @@ std::vector<TapeSite> saved_of_chunk_layer(const Architecture& a, const ChunkOpt
   Eager g;
   ChunkOptions one = o;
   one.first = false;  // what comes in belongs to the layer
+  one.mtp = 0;
   one.layers = {o.layers[layer], o.layers[layer], o.layers[layer]};
   const ModelRun run = ChunkRunner(g, a, one).run();
   std::vector<TapeSite> out;

@@ -9,22 +9,28 @@ using namespace ops;
 using axis::B;
 
 /// ColumnParallelLinear (megatron/core/tensor_parallel/layers.py): gathers into the buffer that all of them share.
-Tensor output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden) {
+Tensor output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden, const SharedWeight& shared) {
   const TeOptions& te = o.te;
   const std::int64_t columns = o.padded_vocab / te.tensor;
   Tensor logits = g.make("logits", {te.whole(), B, Dim(columns)}, DType::bf16, Category::logits);
   Saved saved = g.save(hidden);
   const std::int64_t width = a.hidden;
-  g.record(logits, "LinearWithGradAccumulation", {&hidden}, [&g, saved, te, columns, width](Gradients in) {
+  std::vector<const Tensor*> inputs{&hidden};
+  if (shared.weight) inputs.push_back(&shared.weight);
+  const Tensor placeholder = shared.weight && te.fused_gradients ? shared.placeholder : Tensor();
+  g.record(logits, "LinearWithGradAccumulation", inputs, [&g, saved, te, columns, width, placeholder](Gradients in) {
     (void)in;
     const Tensor& input = saved.get();
     Tensor whole = gradient(g, "output_layer_backward", {te.whole(), B, Dim(width)}, DType::bf16);
     Tensor scattered;
     if (te.sequence_parallel && te.tensor > 1)
       scattered = gradient(g, "output_layer_backward.scattered", input.shape, DType::bf16);
-    const Tensor weight =
-        te.fused_gradients ? Tensor() : gradient(g, "output_layer.weight_gradient", {Dim(columns), Dim(width)}, DType::bf16);
-    return Gradients{scattered ? std::move(scattered) : std::move(whole)};
+    Tensor weight =
+        te.fused_gradients ? placeholder : gradient(g, "output_layer.weight_gradient", {Dim(columns), Dim(width)}, DType::bf16);
+    Gradients grads;
+    grads.push_back(scattered ? std::move(scattered) : std::move(whole));
+    grads.push_back(std::move(weight));
+    return grads;
   });
   return logits;
 }
@@ -61,11 +67,33 @@ Tensor te_loss(Eager& g, const Tensor& logits) {
   return loss;
 }
 
+Tensor loss_of(Eager& g, const ChunkOptions& o, const Tensor& logits) {
+  return o.settings.loss == MegatronLoss::te ? te_loss(g, logits) : own_loss(g, logits);
+}
+
 }  // namespace
 
-Tensor run_megatron_head(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden) {
-  Tensor logits = output_layer(g, a, o, hidden);
-  return o.settings.loss == MegatronLoss::te ? te_loss(g, logits) : own_loss(g, logits);
+Tensor run_megatron_head(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
+                         const SharedWeight& weight) {
+  const Tensor logits = output_layer(g, a, o, hidden, weight);
+  return loss_of(g, o, logits);
+}
+
+Tensor run_megatron_heads(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& all, const SharedWeight& weight) {
+  const Shape one{axis::S, B, Dim(a.hidden)};
+  std::vector<Tensor> hidden = split(g, all, std::vector<Shape>(static_cast<std::size_t>(o.mtp) + 1, one));
+  Tensor logits;  // of the last block: a name until the function returns
+  for (std::size_t block = 1; block < hidden.size(); ++block) {
+    Tensor next = output_layer(g, a, o, hidden[block], weight);
+    logits = std::move(next);
+    const Tensor loss = loss_of(g, o, logits);
+    Tensor carried = hidden[0].alias(one);
+    g.record(carried, "MTPLossAutoScaler", {&hidden[0], &loss},
+             [&g](Gradients in) { return Gradients{in[0], g.scalar(DType::fp32)}; });
+    hidden[0] = std::move(carried);
+  }
+  const Tensor own = output_layer(g, a, o, hidden[0], weight);
+  return loss_of(g, o, own);
 }
 
 }  // namespace oomplan

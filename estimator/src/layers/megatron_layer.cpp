@@ -1,5 +1,6 @@
 // TransformerLayer of Megatron-core: self-attention and feed-forward with their residual sums.
 #include "layers/megatron.hpp"
+#include "layers/megatron_recompute.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -20,17 +21,31 @@ struct Heads {
   Tensor query, key, value;
 };
 
+/// Views whose gradients are views of one block too: Transformer Engine's SplitAlongDim hands that on.
+std::vector<Tensor> split_joint(Eager& g, const Tensor& x, const std::vector<Shape>& shapes) {
+  std::vector<Tensor> out;
+  for (const Shape& shape : shapes) out.push_back(x.alias(shape));
+  Tensor all = x.alias(x.shape);
+  const auto backward = [whole = x.shape](Gradients in) { return Gradients{in[0].alias(whole)}; };
+  if (!g.record(all, "SplitAlongDim", {&x}, backward, shapes.size())) return out;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i].grad_fn = all.grad_fn;
+    out[i].output = i;
+  }
+  return out;
+}
+
 /// SelfAttention.get_query_key_value_tensors: views of the fused projection, of which the query is copied into a block of its
 /// own.
-Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor& x) {
+Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor& x, bool joint) {
   const Mixer& m = layer.mixer;
   const std::int64_t heads = m.heads / o.te.tensor, groups = std::max<std::int64_t>(1, m.kv_heads / o.te.tensor);
   const Dim tokens = o.te.whole();
   Tensor mixed = te_norm_column_linear(g, x, layer.norm, (heads + 2 * groups) * m.head_dim, o.te, "linear_qkv");
-  std::vector<Tensor> parts = split(g, mixed,
-                                    {{tokens, B, Dim(heads), Dim(m.head_dim)},
-                                     {tokens, B, Dim(groups), Dim(m.head_dim)},
-                                     {tokens, B, Dim(groups), Dim(m.head_dim)}});
+  const std::vector<Shape> shapes{{tokens, B, Dim(heads), Dim(m.head_dim)},
+                                  {tokens, B, Dim(groups), Dim(m.head_dim)},
+                                  {tokens, B, Dim(groups), Dim(m.head_dim)}};
+  std::vector<Tensor> parts = joint ? split_joint(g, mixed, shapes) : split(g, mixed, shapes);
   Heads out;
   // one head in a group: the slice is cut as the heads are, and the query stays a view
   out.query = heads == groups ? std::move(parts[0]) : te_contiguous(g, parts[0], "q");
@@ -48,16 +63,21 @@ Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor&
 /// Attention.forward: its caller's tuple and its names hold queries, keys and values until it returns.
 Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x) {
   const Mixer& m = layer.mixer;
-  const Heads projected = project(g, layer, o, x);
+  const bool key_view = m.rotary_dim == 0 && m.qk_norm == QkNorm::none;
+  const bool joint = key_view && m.heads == m.kv_heads && o.te.attention == TeAttention::fused && o.te.context == 1;
+  const AttentionViews views{key_view, true, joint};
+  const Heads projected = project(g, layer, o, x, joint);
   Heads placed = projected;
   if (m.rotary_dim > 0) {
-    placed.query = te_rotary(g, projected.query, "q_rotary");
-    placed.key = te_rotary(g, projected.key, "k_rotary");
+    const auto rotary = [&](const Tensor& part, const std::string& name) {
+      return o.settings.rotary_fusion ? te_rotary(g, part, name) : megatron_rotary(g, part, Dim(m.rotary_dim), false, name);
+    };
+    placed.query = rotary(projected.query, "q_rotary");
+    placed.key = rotary(projected.key, "k_rotary");
   } else {
-    if (m.heads != m.kv_heads) placed.query = projected.query;
-    placed.key = te_contiguous(g, projected.key, "k_contiguous");
+    placed.query = projected.query;
   }
-  Tensor out = te_attention(g, placed.query, placed.key, placed.value, true, o.te);
+  const Tensor out = run_megatron_core(g, placed.query, placed.key, placed.value, views, o);
   Tensor flat = out.alias({out.shape[0], B, out.shape[2] * out.shape[3]});
   flat.grad_fn = out.grad_fn;
   return te_row_linear(g, flat, a.hidden, o.te, "linear_proj");
@@ -84,6 +104,14 @@ Tensor mlp(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptio
 }
 
 }  // namespace
+
+Tensor run_megatron_core(Eager& g, const Tensor& query, const Tensor& key, const Tensor& value, AttentionViews views,
+                         const ChunkOptions& o) {
+  const auto attend = [&g, views, te = o.te](const std::vector<Tensor>& in) {
+    return std::vector<Tensor>{te_attention(g, in[0], in[1], in[2], views, te)};
+  };
+  return recomputes(o, "core_attn") ? checkpoint_several(g, {query, key, value}, attend) : attend({query, key, value})[0];
+}
 
 Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x) {
   const bool drops = a.hidden_dropout > 0;

@@ -1,8 +1,9 @@
-// MLASelfAttention of Megatron-core with fused rotary kernels: megatron/core/transformer/multi_latent_attention.py and
-// megatron/core/fusions/fused_mla_yarn_rope_apply.py, 0.16.1.
+// MLASelfAttention of Megatron-core, with and without fused rotary kernels: megatron/core/transformer/multi_latent_attention.py
+// and megatron/core/fusions/fused_mla_yarn_rope_apply.py, 0.16.1.
 //
 // Legend: rq, rkv ranks of the latents, n and r the parts of a head without and with positions, v width of a value.
 #include "layers/megatron.hpp"
+#include "layers/megatron_recompute.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -16,7 +17,7 @@ struct Latents {
   Tensor query, key_value, positions;
 };
 
-Latents compress(Eager& g, const Mixer& m, const ChunkOptions& o, const Layer& layer, const Tensor& x) {
+Latents compress(Eager& g, const Mixer& m, const ChunkOptions& o, const Tensor& x) {
   const TeOptions& te = o.te;
   Latents out;
   Tensor query;
@@ -33,48 +34,89 @@ Latents compress(Eager& g, const Mixer& m, const ChunkOptions& o, const Layer& l
     out.positions = std::move(whole);
   }
   out.query = std::move(query);
-  (void)layer;
   return out;
+}
+
+/// What the rotary kernels make of both projections: queries in place, keys and values as blocks of their own.
+std::vector<Tensor> place_fused(Eager& g, const Mixer& m, const ChunkOptions& o, const Tensor& q, const Tensor& kv,
+                                const Tensor& positions) {
+  const std::int64_t heads = m.heads / o.te.tensor, n = m.nope_head_dim, r = m.rope_head_dim, v = m.value_head_dim;
+  const Dim tokens = o.te.whole();
+  Tensor query = q.alias({tokens, B, Dim(heads), Dim(n + r)});
+  g.record(query, "ApplyMLARotaryEmbQ", {&q}, [](Gradients in) { return in; });
+  Tensor key = g.make("k", {tokens, B, Dim(heads), Dim(n + r)}, DType::bf16);
+  Tensor value = g.make("v", {tokens, B, Dim(heads), Dim(v)}, DType::bf16);
+  const Shape joint = kv.shape, shared = positions.shape;
+  Tensor both = key.alias(key.shape);
+  g.record(
+      both, "ApplyMLARotaryEmbKV", {&kv, &positions},
+      [&g, joint, shared](Gradients) {
+        Gradients grads;
+        grads.push_back(gradient(g, "kv_backward", joint, DType::bf16));
+        grads.push_back(gradient(g, "k_pos_emb_backward", shared, DType::bf16));
+        return grads;
+      },
+      2);
+  key.grad_fn = value.grad_fn = both.grad_fn;
+  value.output = 1;
+  return {query, key, value};
+}
+
+/// Without them: split, turned, put together; values are copied out of the joint projection.
+std::vector<Tensor> place_unfused(Eager& g, const Mixer& m, const ChunkOptions& o, const Tensor& q, const Tensor& kv,
+                                  const Tensor& positions) {
+  const std::int64_t n = m.nope_head_dim, r = m.rope_head_dim, v = m.value_head_dim;
+  const Dim tokens = o.te.whole(), heads = m.heads / o.te.tensor;
+  const Shape plain{tokens, B, heads, Dim(n)}, turned{tokens, B, heads, Dim(r)}, whole{tokens, B, heads, Dim(n + r)};
+  std::vector<Tensor> queries = split(g, q, {plain, turned});
+  std::vector<Tensor> keys = split(g, kv, {plain, {tokens, B, heads, Dim(v)}});
+  queries[1] = megatron_rotary(g, queries[1], Dim(r), true, "q_rotary");
+  Tensor one = positions.alias({tokens, B, Dim(1), Dim(r)});
+  one.grad_fn = positions.grad_fn;
+  one.output = positions.output;
+  Tensor position = megatron_rotary(g, one, Dim(r), true, "k_rotary");
+  Tensor query = cat(g, {queries[0], queries[1]}, whole, "q");
+  Tensor wide = position.alias(turned);  // expand: its gradient is summed over the heads
+  const Shape narrow = position.shape;
+  g.record(wide, "ExpandBackward0", {&position},
+           [&g, narrow](Gradients) { return Gradients{gradient(g, "k_pos_emb_backward.sum", narrow, DType::bf16)}; });
+  Tensor key = cat(g, {keys[0], wide}, whole, "k");
+  Tensor value = te_contiguous(g, keys[1], "v");
+  return {query, key, value};
 }
 
 }  // namespace
 
 Tensor run_megatron_mla(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& given) {
-  const Mixer& m = layer.mixer;
   const TeOptions& te = o.te;
-  const std::int64_t heads = m.heads / te.tensor, n = m.nope_head_dim, r = m.rope_head_dim, v = m.value_head_dim;
-  const Dim tokens = te.whole();
-  const Tensor x = te_norm(g, given, layer.norm, "input_layernorm");
-  Tensor query, key, value;
+  const bool norm_again = recomputes(o, "layernorm"), up_again = recomputes(o, "mla_up_proj");
+  const auto norm = [&g, kind = layer.norm](const std::vector<Tensor>& in) {
+    return std::vector<Tensor>{te_norm(g, in[0], kind, "input_layernorm")};
+  };
+  // qkv_up_proj_and_rope_apply: the norms of the latents are part of the up-projections
+  const auto up = [&g, &layer, &o, &te](const std::vector<Tensor>& in) {
+    const Mixer& m = layer.mixer;
+    const std::int64_t heads = m.heads / te.tensor, n = m.nope_head_dim, r = m.rope_head_dim, v = m.value_head_dim;
+    const Tensor q = m.q_lora_rank > 0 ? te_norm_column_linear(g, in[0], layer.norm, heads * (n + r), te, "linear_q_up_proj")
+                                       : te_column_linear(g, in[0], heads * (n + r), te, "linear_q_proj");
+    const Tensor kv = te_norm_column_linear(g, in[1], layer.norm, heads * (n + v), te, "linear_kv_up_proj");
+    return o.settings.rotary_fusion ? place_fused(g, m, o, q, kv, in[2]) : place_unfused(g, m, o, q, kv, in[2]);
+  };
+  DiscardedOutputs input_norm, projections;
+  const Tensor x = norm_again ? input_norm.run(g, {given}, norm)[0] : norm({given})[0];
+  std::vector<Tensor> placed;
   {
-    const Latents latents = compress(g, m, o, layer, x);
-    // the norms of the latents are part of the up-projections
-    Tensor q = m.q_lora_rank > 0 ? te_norm_column_linear(g, latents.query, layer.norm, heads * (n + r), te, "linear_q_up_proj")
-                                 : te_column_linear(g, x, heads * (n + r), te, "linear_q_proj");
-    Tensor kv = te_norm_column_linear(g, latents.key_value, layer.norm, heads * (n + v), te, "linear_kv_up_proj");
-    // in place in both directions
-    query = q.alias({tokens, B, Dim(heads), Dim(n + r)});
-    g.record(query, "ApplyMLARotaryEmbQ", {&q}, [](Gradients in) { return in; });
-    key = g.make("k", {tokens, B, Dim(heads), Dim(n + r)}, DType::bf16);
-    value = g.make("v", {tokens, B, Dim(heads), Dim(v)}, DType::bf16);
-    const Shape joint = kv.shape, positions = latents.positions.shape;
-    Tensor both = key.alias(key.shape);
-    g.record(
-        both, "ApplyMLARotaryEmbKV", {&kv, &latents.positions},
-        [&g, joint, positions](Gradients) {
-          Gradients grads;
-          grads.push_back(gradient(g, "kv_backward", joint, DType::bf16));
-          grads.push_back(gradient(g, "k_pos_emb_backward", positions, DType::bf16));
-          return grads;
-        },
-        2);
-    key.grad_fn = value.grad_fn = both.grad_fn;
-    value.output = 1;
+    const Latents latents = compress(g, layer.mixer, o, x);
+    const std::vector<Tensor> in{layer.mixer.q_lora_rank > 0 ? latents.query : x, latents.key_value, latents.positions};
+    placed = up_again ? projections.run(g, in, up) : up(in);
   }
-  Tensor out = te_attention(g, query, key, value, false, te);
+  const Tensor out = run_megatron_core(g, placed[0], placed[1], placed[2], {}, o);
+  if (up_again) projections.discard(out);
   Tensor flat = out.alias({out.shape[0], B, out.shape[2] * out.shape[3]});
   flat.grad_fn = out.grad_fn;
-  return te_row_linear(g, flat, a.hidden, te, "linear_proj");
+  Tensor result = te_row_linear(g, flat, a.hidden, te, "linear_proj");
+  if (norm_again) input_norm.discard(result);
+  return result;
 }
 
 }  // namespace oomplan

@@ -42,9 +42,14 @@ Tensor te_row_linear(Eager&, const Tensor& x, std::int64_t out, const TeOptions&
 /// A linear layer that every rank computes alike (the down-projections of latent attention).
 Tensor te_duplicated_linear(Eager&, const Tensor& x, std::int64_t out, const TeOptions&, const std::string& name);
 
-/// DotProductAttention over [S, B, heads, k]. Arguments stay with the caller: its names hold them. `view`: the values are a view
-/// of a joint projection, and are copied. Dropout is inside of the kernels.
-Tensor te_attention(Eager&, const Tensor& query, const Tensor& key, const Tensor& value, bool view, const TeOptions&);
+/// Which arguments of the attention are views of a joint projection: kernels that want blocks copy them.
+struct AttentionViews {
+  bool key = false, value = false;
+  bool joint = false;  ///< all three are, head by head, which cuDNN's kernels take as it is
+};
+/// DotProductAttention over [S, B, heads, k]. Arguments stay with the caller: its names hold them. Dropout is inside of the
+/// kernels.
+Tensor te_attention(Eager&, const Tensor& query, const Tensor& key, const Tensor& value, AttentionViews, const TeOptions&);
 /// Rotary positions in one kernel, which saves the table alone. x may be a view.
 Tensor te_rotary(Eager&, const Tensor& x, const std::string& name);
 /// .contiguous() of a view: a copy.

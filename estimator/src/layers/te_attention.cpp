@@ -20,19 +20,25 @@ Tensor resized(Eager& g, const Tensor& x, Dim width, const std::string& name) {
   return y;
 }
 
-/// One kernel that saves q, k, v, its output and the log-sum-exp.
-Tensor one_kernel(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const Shape& out_shape) {
+/// One kernel that saves q, k, v, its output and the log-sum-exp. `joint`: gradients are views of one block, as q, k and v are.
+Tensor one_kernel(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const Shape& out_shape, bool joint = false) {
   Tensor out = g.make("attention.out", out_shape, q.dtype);
   Tensor lse = g.make("attention.lse", {B, q.shape[2], q.shape[0], Dim(1)}, DType::fp32);
   if (!g.will_record({&q, &k, &v})) return out;
   Saved sq = g.save(q), sk = g.save(k), sv = g.save(v), so = g.save(out), sl = g.save(lse);
-  g.record(out, "FusedAttnFunc", {&q, &k, &v}, [&g, sq, sk, sv, so, sl](Gradients) {
+  g.record(out, "FusedAttnFunc", {&q, &k, &v}, [&g, sq, sk, sv, so, sl, joint](Gradients) {
     (void)so.get();
     (void)sl.get();
+    const Tensor &query = sq.get(), &key = sk.get(), &value = sv.get();
     Gradients grads;
-    grads.push_back(gradient(g, "attention_backward.q", sq.get().shape, DType::bf16));
-    grads.push_back(gradient(g, "attention_backward.k", sk.get().shape, DType::bf16));
-    grads.push_back(gradient(g, "attention_backward.v", sv.get().shape, DType::bf16));
+    if (joint) {
+      const Tensor block = gradient(g, "attention_backward.qkv", with_last(query.shape, Dim(3) * query.shape[3]), DType::bf16);
+      for (const Tensor* part : {&query, &key, &value}) grads.push_back(block.alias(part->shape));
+      return grads;
+    }
+    grads.push_back(gradient(g, "attention_backward.q", query.shape, DType::bf16));
+    grads.push_back(gradient(g, "attention_backward.k", key.shape, DType::bf16));
+    grads.push_back(gradient(g, "attention_backward.v", value.shape, DType::bf16));
     return grads;
   });
   return out;
@@ -145,13 +151,15 @@ Tensor unfused(Eager& g, const Tensor& query, const Tensor& key, const Tensor& v
 
 }  // namespace
 
-Tensor te_attention(Eager& g, const Tensor& query, const Tensor& key, const Tensor& value, bool view, const TeOptions& o) {
+Tensor te_attention(Eager& g, const Tensor& query, const Tensor& key, const Tensor& value, AttentionViews views,
+                    const TeOptions& o) {
   const Dim width = value.shape[3];
   Shape out_shape{query.shape[0], B, query.shape[2], width};
-  if (o.context > 1) {
-    if (o.exchange == ContextExchange::p2p) return ring(g, query, key, value, out_shape, o.context);
-    const Tensor v = view ? te_contiguous(g, value, "v_contiguous") : value;
-    return exchanged(g, query, key, v, out_shape);
+  const auto block = [&g](const Tensor& x, bool view, const char* name) { return view ? te_contiguous(g, x, name) : x; };
+  if (o.context > 1 && o.attention == TeAttention::fused) {
+    const Tensor k = block(key, views.key, "k_contiguous");
+    if (o.exchange == ContextExchange::p2p) return ring(g, query, k, value, out_shape, o.context);
+    return exchanged(g, query, k, block(value, views.value, "v_contiguous"), out_shape);
   }
   if (o.attention == TeAttention::unfused) return unfused(g, query, key, value, o);
   if (o.attention == TeAttention::flash) {
@@ -162,15 +170,20 @@ Tensor te_attention(Eager& g, const Tensor& query, const Tensor& key, const Tens
     if (o.several_sequences) {  // it wants sequences in front: each of them is copied, and so is its output back
       q = te_contiguous(g, query, "attention.q_by_sequence");
       k = te_contiguous(g, key, "attention.k_by_sequence");
+    } else {
+      k = block(key, views.key, "k_contiguous");
     }
-    if (!pads && (o.several_sequences || view)) v = te_contiguous(g, value, "attention.v_by_sequence");
-    Tensor out = one_kernel(g, q, k, v, out_shape);
+    if (!pads && (o.several_sequences || views.value)) v = te_contiguous(g, value, "attention.v_by_sequence");
+    Tensor out = o.context > 1 && o.exchange == ContextExchange::p2p ? ring(g, q, k, v, out_shape, o.context)
+                 : o.context > 1                                     ? exchanged(g, q, k, v, out_shape)
+                                                                     : one_kernel(g, q, k, v, out_shape);
     if (pads) return resized(g, out, width, "attention.out_cut");
     return o.several_sequences ? te_contiguous(g, out, "attention.out_by_token") : out;
   }
-  // the kernels take views of the fused projection only where all three lie in it: v is copied
-  const Tensor v = view ? te_contiguous(g, value, "v_contiguous") : value;
-  return one_kernel(g, query, key, v, out_shape);
+  if (views.joint) return one_kernel(g, query, key, value, out_shape, true);
+  // the kernels take views of the fused projection only where all three lie in it head by head: k and v are copied
+  const Tensor k = block(key, views.key, "k_contiguous");
+  return one_kernel(g, query, k, block(value, views.value, "v_contiguous"), out_shape);
 }
 
 }  // namespace oomplan

@@ -40,6 +40,7 @@ class MegatronEngine {
     masters_ = resident("masters", stage.masters, Category::optimizer);
     wide_gradients_ = resident("fp32_gradient_shards", stage.wide_gradients, Category::gradients);
     states_ = resident("optimizer_states", stage.states, Category::optimizer);
+    widened_ = resident("fp32_states_of_the_step", stage.widened_states, Category::optimizer);
     workspace_ = resident("te_workspaces", stage.workspace * stage.workspaces, Category::workspace);
     routing_ = resident("routing_of_the_last_tokens", stage.routing, Category::buffers);
     for (const Bytes maps : stage.permutations)
@@ -80,6 +81,8 @@ class MegatronEngine {
     has_wide_gradients_ = true;
     if (!has_states_) r_.alloc(states_);
     has_states_ = true;
+    r_.alloc(widened_);
+    r_.free(widened_);
   }
 
  private:
@@ -168,7 +171,7 @@ class MegatronEngine {
   EngineSites<R> sites_;
   std::vector<std::unique_ptr<Player<R>>> players_;
   std::vector<Chunk> chunks_;
-  SiteRef weights_, gradients_, wide_gradients_, masters_, states_, workspace_, gathered_, tables_, placeholders_;
+  SiteRef weights_, gradients_, wide_gradients_, masters_, states_, widened_, workspace_, gathered_, tables_, placeholders_;
   SiteRef routing_;
   std::vector<SiteRef> permutations_;
   SiteRef input_, input_gradient_, output_, output_gradient_;

@@ -1,11 +1,12 @@
 #include "training/megatron_plan.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 
 #include <oomplan/units/errors.hpp>
+
+#include "layers/megatron_moe.hpp"
 
 namespace oomplan {
 namespace {
@@ -50,85 +51,21 @@ Extent extent_of(std::int64_t layers, const Trainer& t, std::int64_t stage, std:
   return e;
 }
 
-/// Parameters of one layer on a rank, and the shapes of its matrices.
-class Counter {
- public:
-  Counter(const Architecture& a, const ChunkOptions& o) : a_(a), o_(o) {}
-  MegatronParameters out;
-  std::set<std::pair<std::int64_t, std::int64_t>> shapes;
-
-  void matrix(std::int64_t rows, std::int64_t columns) {
-    out.dense += rows * columns;
-    shapes.insert({rows, columns});
-  }
-  void norm(NormKind kind, std::int64_t width) { out.dense += kind == NormKind::layer ? 2 * width : width; }
-  void layer(const Layer& l) {
-    attention(l);
-    feed_forward(l);
-  }
-
- private:
-  void attention(const Layer& l) {
-    const Mixer& m = l.mixer;
-    const std::int64_t t = o_.te.tensor;
-    if (m.kind == MixerKind::mla) return latent_attention(l);
-    const std::int64_t projected = (m.heads + 2 * m.kv_heads) * m.head_dim / t;
-    norm(l.norm, a_.hidden);
-    matrix(projected, a_.hidden);
-    if (m.q_bias) out.dense += projected;
-    matrix(a_.hidden, m.heads * m.head_dim / t);
-    if (m.out_bias) out.dense += a_.hidden;
-    if (m.qk_norm == QkNorm::head) {
-      norm(l.norm, m.head_dim);
-      norm(l.norm, m.head_dim);
-    }
-  }
-  /// Down-projections are on every rank.
-  void latent_attention(const Layer& l) {
-    const Mixer& m = l.mixer;
-    const std::int64_t heads = m.heads / o_.te.tensor, width = m.nope_head_dim + m.rope_head_dim;
-    norm(l.norm, a_.hidden);
-    if (m.q_lora_rank > 0) {
-      matrix(m.q_lora_rank, a_.hidden);
-      norm(l.norm, m.q_lora_rank);
-    }
-    matrix(heads * width, m.q_lora_rank > 0 ? m.q_lora_rank : a_.hidden);
-    matrix(m.kv_lora_rank + m.rope_head_dim, a_.hidden);
-    norm(l.norm, m.kv_lora_rank);
-    matrix(heads * (m.nope_head_dim + m.value_head_dim), m.kv_lora_rank);
-    matrix(a_.hidden, heads * m.value_head_dim);
-  }
-  void feed_forward(const Layer& l) {
-    const FeedForward& f = l.feed_forward;
-    norm(l.norm, a_.hidden);
-    if (f.kind == FeedForwardKind::moe) return experts(f);
-    const std::int64_t width = f.width / o_.te.tensor, inner = f.kind == FeedForwardKind::gated ? 2 * width : width;
-    matrix(inner, a_.hidden);
-    matrix(a_.hidden, width);
-    if (f.bias) out.dense += inner + a_.hidden;
-  }
-
-  void experts(const FeedForward& f) {
-    const std::int64_t width = f.expert_width / o_.expert_tensor, local = f.experts / o_.expert;
-    out.dense += f.experts * a_.hidden;  // the router's matrix has a gradient of its own
-    out.experts += local * 3 * width * a_.hidden;
-    shapes.insert({2 * width, a_.hidden});
-    shapes.insert({a_.hidden, width});
-    if (f.shared_width == 0) return;
-    matrix(2 * f.shared_width / o_.te.tensor, a_.hidden);
-    matrix(a_.hidden, f.shared_width / o_.te.tensor);
-  }
-
-  const Architecture& a_;
-  const ChunkOptions& o_;
-};
-
 bool has_experts(const Architecture& a, int run) {
   return a.runs[static_cast<std::size_t>(run)].layer.feed_forward.kind == FeedForwardKind::moe;
 }
 
 std::int64_t expert_layers(const Architecture& a, const ChunkOptions& o) {
-  return std::count_if(o.layers.begin(), o.layers.end(), [&](int run) { return has_experts(a, run); });
+  const std::vector<int> layers = all_layers(a, o);
+  return std::count_if(layers.begin(), layers.end(), [&](int run) { return has_experts(a, run); });
+}
+
+/// FusedAdam.step makes narrow states fp32, those of all `elements` of one optimizer at once; experts have an optimizer of their
+/// own (pytorch/optimizers/fused_adam.py: get_unscaled_state, 2.9 and 2.11; later releases leave two in bf16 as they are).
+Bytes widened_states(const Megatron& m, std::int64_t elements) {
+  Bytes out = 0;
+  for (const DType state : {m.exp_avg, m.exp_avg_sq}) out += state == DType::fp32 ? 0 : bytes_of(elements, DType::fp32);
+  return out;
 }
 
 /// Checkpoints of a chunk with experts inside.
@@ -145,17 +82,18 @@ std::int64_t recomputed_runs(const Architecture& a, const ChunkOptions& o) {
     for (std::size_t i = first; i < std::min(first + n, o.layers.size()); ++i) any = any || has_experts(a, o.layers[i]);
     out += any ? 1 : 0;
   }
-  return out;
+  return out + (has_experts(a, static_cast<int>(a.runs.size()) - 1) ? o.mtp : 0);
 }
 
-/// The model's table of angles, one for each chunk; with latent attention every layer has cosines and sines of its own.
+/// The model's table of angles, one for each chunk; with latent attention every layer has its own, with fused rotary positions as
+/// cosines and sines.
 Bytes rotary_tables(const Architecture& a, const ChunkOptions& o, std::int64_t tokens) {
   std::int64_t shared = 0, own = 0;
   for (const auto& run : a.runs)
     if (run.layer.mixer.kind == MixerKind::attention) shared = std::max(shared, run.layer.mixer.rotary_dim);
-  for (const int run : o.layers) {
+  for (const int run : all_layers(a, o)) {
     const Mixer& m = a.runs[static_cast<std::size_t>(run)].layer.mixer;
-    if (m.kind == MixerKind::mla) own += 2 * m.rope_head_dim;
+    if (m.kind == MixerKind::mla) own += (o.settings.rotary_fusion ? 2 : 1) * m.rope_head_dim;
   }
   return bytes_of(tokens * (shared + own), DType::fp32);
 }
@@ -175,7 +113,8 @@ std::vector<std::vector<int>> megatron_layers(const Architecture& a, const Train
   const std::int64_t chunks = t.layout.pipeline > 1 ? t.megatron.virtual_stages : 1;
   for (std::int64_t c = 0; c < chunks; ++c) {
     const Extent e = extent_of(static_cast<std::int64_t>(runs.size()), t, stage, c);
-    if (e.count < 1) throw cannot_split(fmt::format("a chunk of {} layers", e.count), "not supported yet: chunks without layers");
+    // the embedding or the loss may have taken the place of a chunk's only layer
+    if (e.count < 0) throw cannot_split(fmt::format("a chunk of {} layers", e.count), "Megatron itself refuses it");
     out.emplace_back(runs.begin() + e.first, runs.begin() + e.first + e.count);
   }
   return out;
@@ -202,25 +141,10 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.padded_vocab = megatron_vocab(a, t);
     o.expert = t.layout.expert;
     o.expert_tensor = t.layout.expert_tensor;
+    o.mtp = o.last ? t.megatron.mtp_layers : 0;
     out.push_back(std::move(o));
   }
   return out;
-}
-
-MegatronParameters megatron_parameters(const Architecture& a, const std::vector<ChunkOptions>& chunks) {
-  Counter counter(a, chunks.front());
-  for (const auto& chunk : chunks) {
-    for (const int run : chunk.layers) counter.layer(a.runs[static_cast<std::size_t>(run)].layer);
-    const std::int64_t rows = chunk.padded_vocab / chunk.te.tensor;
-    if (chunk.first) counter.out.dense += rows * a.hidden + a.position_rows * a.hidden;
-    if (chunk.last) {
-      counter.norm(a.final_norm, a.hidden);
-      counter.matrix(rows, a.hidden);
-    }
-  }
-  if (chunks.front().te.fused_gradients)
-    for (const auto& [rows, columns] : counter.shapes) counter.out.placeholders += bytes_of(rows * columns, DType::bf16);
-  return counter.out;
 }
 
 MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::int64_t stage, std::int64_t micro_batches) {
@@ -236,6 +160,9 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   const std::int64_t whole = ceil_div(tokens, t.layout.context);
   s.counts.s = ceil_div(whole, te.sequence_parallel ? te.tensor : 1);
   s.hidden = bytes_of(s.counts.b * s.counts.s * a.hidden, DType::bf16);
+  for (const auto& run : a.runs)  // all experts of a model are alike
+    if (run.layer.feed_forward.kind == FeedForwardKind::moe)
+      s.counts.e = arriving_rows(run.layer.feed_forward, t.megatron, t.layout.expert, s.counts.b * s.counts.s);
   for (const auto& chunk : chunks) {
     s.chunks.push_back(make_chunk_tape(a, chunk));
     s.receives.push_back(!chunk.first);
@@ -245,7 +172,9 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   }
   const MegatronParameters n = megatron_parameters(a, chunks);
   const Layout& l = t.layout;
-  const auto split = [&](std::int64_t ranks) { return t.megatron.distributed_optimizer ? ranks : 1; };
+  const auto split = [&](std::int64_t ranks) {
+    return t.megatron.distributed_optimizer ? std::max<std::int64_t>(1, ranks / t.megatron.optimizer_instances) : 1;
+  };
   const std::int64_t dense_ranks = split(l.data * l.context);
   const std::int64_t expert_ranks = split(std::max<std::int64_t>(1, l.world() / (l.expert_tensor * l.expert * l.pipeline)));
   const auto held = [&](DType format) {
@@ -253,23 +182,34 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   };
   s.weights = bytes_of(n.dense + n.experts, DType::bf16);
   s.gradients = bytes_of(n.dense + n.experts, t.reduce);
-  s.masters = held(DType::fp32);
-  s.states = 2 * held(DType::fp32);
-  s.wide_gradients = t.reduce == DType::fp32 ? 0 : held(DType::fp32);
+  const Megatron& m = t.megatron;
+  const auto half = [&] { return held(DType::bf16); };
+  if (m.precision_aware) {
+    // Transformer Engine's FusedAdam with store_param_remainders: of a master the 16 bits that the parameter lacks, with the
+    // states
+    s.states = half() + held(m.exp_avg) + held(m.exp_avg_sq);
+    s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
+  } else {
+    s.masters = held(DType::fp32);
+    s.states = 2 * held(DType::fp32);
+    s.wide_gradients = t.reduce == DType::fp32 ? 0 : held(DType::fp32);
+  }
   s.placeholders = n.placeholders;
   // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes, sm90 and later
   s.workspace = 32 * kMiB + kKiB;
   bool grouped = false;
   for (const auto& chunk : chunks) {
     Bytes maps = 0;
-    for (const int run : chunk.layers) {
+    for (const int run : all_layers(a, chunk)) {
       if (!has_experts(a, run)) continue;
       grouped = true;
       const FeedForward& f = a.runs[static_cast<std::size_t>(run)].layer.feed_forward;
       const std::int64_t routed = s.counts.b * s.counts.s;
       // MoEAlltoAllTokenDispatcher keeps the last probabilities, the routing map and the map of the permutation
-      s.routing += bytes_of(routed * f.experts, t.megatron.router) + bytes_of(routed * f.experts, DType::boolean);
-      maps += bytes_of(routed * (2 * f.experts + 1), DType::fp32);
+      s.routing += bytes_of(routed * f.experts, t.megatron.router);
+      (t.megatron.expert_capacity > 0 ? maps : s.routing) += bytes_of(routed * f.experts, DType::boolean);  // padded: kept, too
+      const std::int64_t rows = t.megatron.expert_capacity > 0 ? s.counts.e : routed * f.experts_per_token;
+      maps += t.megatron.permute_fusion ? bytes_of(routed * (2 * f.experts + 1), DType::int32) : bytes_of(rows, DType::int64);
     }
     // under a checkpoint nothing else keeps the map; and the probabilities of the last recomputation keep its graph, whose leaf
     // is the checkpoint's input, with a gradient

@@ -49,6 +49,7 @@ struct MegatronStage {
   Bytes tables = 0;                 ///< rotary tables, one for each chunk
   Bytes hidden = 0;                 ///< hidden states between two stages
   Bytes wide_gradients = 0;         ///< with 16-bit gradients: their fp32 shards, from the step to the next zero_grad
+  Bytes widened_states = 0;         ///< narrow states as the step has them
   bool deallocates = true;
 };
 MegatronStage make_megatron_stage(const Architecture&, const Trainer&, std::int64_t stage, std::int64_t micro_batches);

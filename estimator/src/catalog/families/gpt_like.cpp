@@ -253,8 +253,35 @@ constexpr Traits kPhi{
 };
 
 /// Megatron-LM's own GPT (megatron/training/arguments.py, 0.16.1) where nothing is asked for: LayerNorm, biases, GELU, a learned
-/// table of positions, untied. No checkpoint of transformers is so: a config.json with these keys describes it.
-void megatron_positions(const Fields&, const Traits&, Architecture& out) { out.position_rows = out.max_positions; }
+/// table of positions, untied. No checkpoint of transformers is so: a config.json with these keys describes it, and with those of
+/// Megatron's arguments what is asked for otherwise: position_embedding_type rope (rotary_percent), swiglu, normalization
+/// RMSNorm, qk_layernorm.
+bool megatron_rotary_positions(const Fields& fields) {
+  const std::string kind = fields.text_or("position_embedding_type", "learned_absolute");
+  if (kind != "learned_absolute" && kind != "rope")
+    fields.refuse("position_embedding_type", "learned_absolute or rope", "other positions of Megatron are not described");
+  return kind == "rope";
+}
+NormKind megatron_norm(const Fields& fields) {
+  const std::string kind = fields.text_or("normalization", "LayerNorm");
+  if (kind != "LayerNorm" && kind != "RMSNorm")
+    fields.refuse("normalization", "LayerNorm or RMSNorm", "other norms are not described");
+  return kind == "RMSNorm" ? NormKind::rms : NormKind::layer;
+}
+void megatron_layer(const Fields& fields, const Traits&, std::int64_t, Layer& layer) {
+  layer.norm = megatron_norm(fields);
+  if (megatron_rotary_positions(fields))
+    layer.mixer.rotary_dim =
+        static_cast<std::int64_t>(static_cast<double>(layer.mixer.head_dim) * fields.number_or("rotary_percent", 1, 0.01, 1));
+  if (fields.flag_or("qk_layernorm", false)) layer.mixer.qk_norm = QkNorm::head;
+  if (!fields.flag_or("swiglu", false)) return;
+  layer.feed_forward.kind = FeedForwardKind::gated;
+  layer.feed_forward.activation = Activation::silu;
+}
+void megatron_positions(const Fields& fields, const Traits&, Architecture& out) {
+  out.final_norm = megatron_norm(fields);
+  out.position_rows = megatron_rotary_positions(fields) ? 0 : out.max_positions;
+}
 
 constexpr Traits kMegatronGpt{
     .family = "megatron_gpt",
@@ -269,6 +296,7 @@ constexpr Traits kMegatronGpt{
     .rotary = false,
     .hidden_dropout_otherwise = 0.1,
     .attention_dropout_otherwise = 0.1,
+    .adjust = megatron_layer,
     .finish = megatron_positions,
 };
 

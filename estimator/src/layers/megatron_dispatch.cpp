@@ -1,0 +1,141 @@
+// MoEAlltoAllTokenDispatcher of Megatron-core, with Transformer Engine's permutation, without it, and padded to a capacity.
+#include <cmath>
+
+#include "layers/megatron_moe.hpp"
+#include "layers/ops.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace ops;
+using axis::B;
+
+/// What stays of a way of the rows: it is kept for backward.
+using Maps = std::vector<Tensor>;
+
+std::vector<Saved> save_all(Eager& g, const Maps& maps) {
+  std::vector<Saved> out;
+  for (const Tensor& map : maps) out.push_back(g.save(map));
+  return out;
+}
+
+/// One function with two outputs, whose gradients are tensors of the inputs' shapes.
+RoutedRows moved(Eager& g, const RoutedRows& in, Dim rows, std::int64_t hidden, const Maps& maps, const std::string& name) {
+  RoutedRows out{g.make(name, {rows, Dim(hidden)}, DType::bf16), g.make(name + ".probabilities", {rows}, in.weights.dtype)};
+  if (!g.will_record({&in.tokens, &in.weights})) return out;
+  const Shape tokens = in.tokens.shape, weights = in.weights.shape;
+  const DType format = in.weights.dtype;
+  Tensor joint = out.tokens.alias(out.tokens.shape);
+  g.record(
+      joint, name.c_str(), {&in.tokens, &in.weights},
+      [&g, saved = save_all(g, maps), tokens, weights, format, name](Gradients) {
+        for (const Saved& map : saved) (void)map.get();
+        Gradients grads;
+        grads.push_back(gradient(g, (name + "_backward").c_str(), tokens, DType::bf16));
+        grads.push_back(gradient(g, (name + "_backward.probabilities").c_str(), weights, format));
+        return grads;
+      },
+      2);
+  out.tokens.grad_fn = out.weights.grad_fn = joint.grad_fn;
+  out.weights.output = 1;
+  return out;
+}
+
+/// The same for rows alone.
+Tensor moved(Eager& g, const Tensor& x, Shape shape, const Maps& maps, DType dtype, const std::string& name) {
+  Tensor y = g.make(name, std::move(shape), dtype);
+  if (!g.will_record({&x})) return y;
+  const Shape before = x.shape;
+  const DType format = x.dtype;
+  g.record(y, "Backward", {&x}, [&g, saved = save_all(g, maps), name, before, format](Gradients) {
+    for (const Saved& map : saved) (void)map.get();
+    return Gradients{gradient(g, (name + "_backward").c_str(), before, format)};
+  });
+  return y;
+}
+
+/// A row map that a fused sort makes and keeps; copies of chunks need none.
+Maps sort_map(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const std::string& name) {
+  if (s.padded || !o.settings.permute_fusion) return {};
+  return {g.make(name, {s.rows}, DType::int32)};
+}
+
+/// moe_utils.permute. Without the kernel: the map on its side, the indices, and the probabilities on their side, of which those
+/// of the map are taken.
+struct Permuted {
+  RoutedRows rows;
+  Tensor map;  ///< of the way back
+};
+Permuted permuted(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const Tensor& x, Tensor probabilities) {
+  Permuted out;
+  if (o.settings.permute_fusion) {
+    out.map = g.make("permutation_map", {s.tokens, Dim(2 * s.experts + 1)}, DType::int32);
+    out.rows = moved(g, {x, std::move(probabilities)}, s.routed, s.hidden, {out.map}, "permuted");
+    return out;
+  }
+  const Tensor chosen = g.make("permutation.chosen", {Dim(s.experts), s.tokens}, DType::boolean);
+  out.map = g.make("permutation.indices", {s.routed}, DType::int64);
+  const Tensor turned = g.make("permutation.probabilities", {Dim(s.experts), s.tokens}, probabilities.dtype);
+  const Maps maps = s.padded ? Maps{out.map} : Maps{out.map, chosen, turned};
+  out.rows = moved(g, {x, std::move(probabilities)}, s.routed, s.hidden, maps, "permuted");
+  return out;
+}
+
+}  // namespace
+
+RoutedSizes routed_sizes(const Architecture& a, const FeedForward& f, const ChunkOptions& o) {
+  RoutedSizes s;
+  s.tokens = B * axis::S;
+  s.padded = o.settings.expert_capacity > 0;
+  s.routed = s.padded ? axis::C : s.tokens * Dim(f.experts_per_token);
+  const bool uneven = o.settings.expert_imbalance > 1 && o.expert > 1;
+  s.arrived = s.padded || uneven ? axis::C : s.routed;
+  s.rows = s.arrived * Dim(o.expert_tensor);
+  s.experts = f.experts;
+  s.local = f.experts / o.expert;
+  s.top = f.experts_per_token;
+  s.width = f.expert_width / o.expert_tensor;
+  s.hidden = a.hidden;
+  s.gathers = o.expert_tensor > 1;
+  s.exchanges = o.expert > 1;
+  return s;
+}
+
+std::int64_t arriving_rows(const FeedForward& f, const Megatron& m, std::int64_t expert_ranks, std::int64_t tokens) {
+  const double sent = static_cast<double>(tokens * f.experts_per_token);
+  if (m.expert_capacity > 0)  // get_capacity
+    return f.experts * static_cast<std::int64_t>(std::ceil(sent / static_cast<double>(f.experts) * m.expert_capacity));
+  if (m.expert_imbalance > 1 && expert_ranks > 1) return static_cast<std::int64_t>(std::llround(sent * m.expert_imbalance));
+  return 1;
+}
+
+/// MoELayer.forward's own frame: what was permuted and what was exchanged stay names of it until the tokens are put together
+/// again.
+Tensor dispatch_megatron(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const Tensor& x, Tensor probabilities,
+                         const std::function<Tensor(const RoutedRows&)>& experts) {
+  const Permuted sent = permuted(g, s, o, x, std::move(probabilities));
+  const RoutedRows arrived = s.exchanges ? moved(g, sent.rows, s.arrived, s.hidden, {}, "exchanged") : sent.rows;
+  Tensor output;
+  {
+    RoutedRows local = s.gathers ? moved(g, arrived, s.rows, s.hidden, {}, "gathered") : arrived;
+    if (s.local > 1) local = moved(g, local, s.rows, s.hidden, sort_map(g, s, o, "sort_map"), "sorted");
+    Tensor computed = experts(local);
+    output = computed;
+    if (s.local > 1) {
+      const Maps order = sort_map(g, s, o, "restore_map");
+      Tensor restored = moved(g, computed, computed.shape, order, DType::bf16, "restored");
+      output = std::move(restored);
+    }
+    if (s.gathers) {  // in the router's format
+      const DType format = o.settings.router;
+      Tensor wide = to(g, output, format, "scatter_input");
+      Tensor scattered = moved(g, wide, {s.arrived, Dim(s.hidden)}, {}, format, "scattered");
+      wide.reset();
+      output = to(g, std::move(scattered), DType::bf16, "scattered_cast");
+    }
+  }
+  if (s.exchanges) output = moved(g, output, {s.routed, Dim(s.hidden)}, {}, DType::bf16, "combined");
+  return moved(g, output, x.shape, {sent.map}, DType::bf16, "unpermuted");
+}
+
+}  // namespace oomplan

@@ -1,0 +1,38 @@
+// MoELayer of Megatron-core in parts: router, alltoall dispatcher, grouped experts.
+//
+// megatron/core/transformer/moe/{moe_layer,router,moe_utils,token_dispatcher,experts,shared_experts}.py, 0.16.1; permutation and
+// grouped products are Transformer Engine's (pytorch/permutation.py, pytorch/module/grouped_linear.py, 2.11).
+//
+// Legend: T tokens of this rank, E experts, k experts a token, w width of an expert, h hidden. A rank sends `routed` rows to the
+// ranks with the experts, gets `arrived` ones from them and, with what the ranks that split an expert have got, works on `rows`.
+#pragma once
+#include <functional>
+
+#include "layers/megatron.hpp"
+
+namespace oomplan {
+
+struct RoutedSizes {
+  Dim tokens, routed, arrived, rows;
+  std::int64_t experts = 0, local = 0, top = 0, width = 0, hidden = 0;
+  bool gathers = false;  ///< several ranks split an expert
+  bool exchanges = false;
+  bool padded = false;  ///< every expert has its capacity of rows, from every rank
+};
+/// Where the rows do not follow from the tokens alone, `arrived` is axis::C, and with a capacity `routed` too.
+RoutedSizes routed_sizes(const Architecture&, const FeedForward&, const ChunkOptions&);
+/// The value of axis::C for T tokens; 1 where it is not used.
+std::int64_t arriving_rows(const FeedForward&, const Megatron&, std::int64_t expert_ranks, std::int64_t tokens);
+
+/// TopKRouter.forward: probabilities [T, E], scattered.
+Tensor route_megatron(Eager&, const FeedForward&, const ChunkOptions&, const RoutedSizes&, const Tensor& x);
+
+/// Rows and their probabilities move together.
+struct RoutedRows {
+  Tensor tokens, weights;
+};
+/// Dispatch, `experts`, and the way back. x: [S, B, h].
+Tensor dispatch_megatron(Eager&, const RoutedSizes&, const ChunkOptions&, const Tensor& x, Tensor probabilities,
+                         const std::function<Tensor(const RoutedRows&)>& experts);
+
+}  // namespace oomplan

@@ -1,0 +1,42 @@
+// What of an architecture and of its settings Megatron's layers do not describe.
+#include "layers/megatron.hpp"
+
+namespace oomplan {
+namespace {
+
+std::string unsupported_experts(const FeedForward& f, const ChunkOptions& o) {
+  if (o.te.tensor > 1 && !o.te.sequence_parallel)
+    return "Megatron itself asks for sequence parallelism where experts meet tensor parallelism";
+  if (f.score == RouterScore::sqrt_softplus) return "this router under Megatron is not supported yet";
+  if (f.shared_gate || f.latent_width > 0 || !f.experts_gated || f.expert_bias || f.router_bias)
+    return "these experts under Megatron are not supported yet";
+  return {};
+}
+
+}  // namespace
+
+std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
+  if (o.te.context > 1 && o.te.attention == TeAttention::unfused)
+    return "Megatron's context parallelism without a kernel for attention is not supported yet";
+  if (o.mtp > 0 && a.position_rows > 0) return "Megatron's multi-token prediction with learned positions is not supported yet";
+  for (const auto& run : a.runs) {
+    const Mixer& m = run.layer.mixer;
+    const FeedForward& f = run.layer.feed_forward;
+    if (m.kind == MixerKind::mla && m.index_heads > 0) return "Megatron with a sparse-attention indexer is not supported yet";
+    if (m.kind != MixerKind::attention && m.kind != MixerKind::mla)
+      return "Megatron with layers other than attention is not supported yet";
+    if (f.kind == FeedForwardKind::moe) {
+      if (std::string why = unsupported_experts(f, o); !why.empty()) return why;
+    } else if (f.kind != FeedForwardKind::gated && f.kind != FeedForwardKind::plain) {
+      return "this feed-forward under Megatron is not supported yet";
+    }
+    if (run.layer.norm_place != NormPlace::pre || m.span != AttentionSpan::full || m.sinks || m.output_gate || m.softcap ||
+        (m.qk_norm != QkNorm::none && m.qk_norm != QkNorm::head))
+      return "this architecture under Megatron is not supported yet";
+    if (run.layer.norm != NormKind::rms && run.layer.norm != NormKind::layer)
+      return "this norm under Megatron is not supported yet";
+  }
+  return {};
+}
+
+}  // namespace oomplan
