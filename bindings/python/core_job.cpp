@@ -40,12 +40,14 @@ void bind_job(py::module_& module) {
   module.def(
       "read",
       [](const std::string& text, const std::string& name, const std::string& dialect, const std::vector<std::string>& overrides,
-         const CatalogHandle& catalog) {
-        Reading reading = freed([&] { return read(Source{text, name, dialect, overrides}, catalog.get()); });
+         const CatalogHandle& catalog, const std::string& gpu) {
+        Source source{text, name, dialect, overrides};
+        source.gpu = gpu;
+        Reading reading = freed([&] { return read(source, catalog.get()); });
         return JobHandle{std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)};
       },
       py::arg("text"), py::arg("name") = "", py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(),
-      py::arg("catalog") = CatalogHandle());
+      py::arg("catalog") = CatalogHandle(), py::arg("gpu") = "");
   module.def(
       "read_file",
       [](const std::string& path, const std::string& dialect, const std::vector<std::string>& overrides,

@@ -4,6 +4,12 @@
 namespace oomplan::cli {
 
 int run_advise(const Call& call) {
+  if (is_command(call))
+    throw InputError(Problem{{"", 0, 0, "--"},
+                             "a command line",
+                             "oomplan explain -- COMMAND",
+                             {},
+                             "explain tells which changes would help; advise writes them into files"});
   const Effect allow = effects_of(call);
   const std::int64_t show = call.number("diff", 1, 1000, 0);
   const Advice advice = advise(source_of(call), allow, call.catalog);

@@ -31,6 +31,7 @@ struct Call {
   const Catalog* catalog = nullptr;
   TextStyle style;
   bool json = false;
+  std::optional<std::size_t> behind;  ///< so many of `positional` stand behind `--`; nullopt: there is no `--`
   bool has(std::string_view option) const { return options.contains(option); }
   std::string_view text(std::string_view option) const;
   /// The option as a whole number within limits, `otherwise` when it is not given. Throws InputError.

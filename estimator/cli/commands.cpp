@@ -20,25 +20,33 @@ constexpr OptionRow kRelease{"framework-version", "V",
                              "release of the framework whose file it is: 1.0.4 (default: the newest that reads it)"};
 constexpr OptionRow kGpu{"gpu", "KIND",
                          "kind of GPU where the file does not say it (default H100-80GB; `oomplan gpus` lists them)"};
+constexpr OptionRow kGpus{"gpus", "N", "number of GPUs where the command line behind -- does not say it"};
+constexpr OptionRow kNamed{"model", "NAME", "the model, in place of the shape that the command line's flags say"};
 constexpr std::array<OptionRow, 4> kAdvise{{
     kRelease,
     kGpu,
     {"allow", "EFFECTS", "what may change besides speed: numerics, semantics, separated by commas"},
     {"diff", "N", "print the N-th change as a diff of FILE in place of the table"},
 }};
-constexpr std::array<OptionRow, 3> kEstimate{{
+constexpr std::array<OptionRow, 5> kEstimate{{
     kRelease,
     kGpu,
+    kGpus,
+    kNamed,
     {"quick", "", "do not replay the allocator: what is reserved and needed are then lower bounds"},
 }};
-constexpr std::array<OptionRow, 3> kExplain{{
+constexpr std::array<OptionRow, 5> kExplain{{
     kRelease,
     kGpu,
+    kGpus,
+    kNamed,
     {"save-snapshot", "F", "write the run of the fullest GPU as a memory snapshot that pytorch.org/memory_viz opens"},
 }};
-constexpr std::array<OptionRow, 3> kRead{{
+constexpr std::array<OptionRow, 5> kRead{{
     kRelease,
     kGpu,
+    kGpus,
+    kNamed,
     {"facts", "", "what a framework's file means, fact by fact, with who says so (JSON)"},
 }};
 constexpr std::array<OptionRow, 11> kSearch{{
@@ -76,15 +84,20 @@ constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
 constexpr std::array<Command, 13> kCommands{{
-    {"estimate", "FILE [key=value ...]", "does the job fit, and what does every GPU need in every phase?",
+    {"estimate", "FILE [key=value ...] | -- COMMAND", "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
+     "COMMAND is a launch of Megatron-LM as it would be typed (docs/engines/megatron.md); nothing is started, and what Megatron\n"
+     "itself would refuse is told with its reason, all at once.\n"
      "The second line says how likely it is to fit, by the errors of such figures on real GPUs (docs/estimate.md).\n"
      "Exit status: 0 fits, 1 does not fit, 2 the input is wrong.\n\n"
      "  oomplan estimate examples/grpo.yaml\n"
      "  oomplan estimate examples/grpo.yaml actor.tokens_per_micro_batch=8k --json\n"
-     "  oomplan estimate job.yaml >/dev/null && sbatch job.sh\n",
+     "  oomplan estimate job.yaml >/dev/null && sbatch job.sh\n"
+     "  oomplan estimate --gpu h100 -- torchrun --nproc-per-node 8 --nnodes 4 pretrain_gpt.py --tensor-model-parallel-size 4 "
+     "...\n",
      kEstimate, kAny, run_estimate},
-    {"explain", "FILE [key=value ...]", "which tensors are alive at the worst moment, and what the allocator makes of it",
+    {"explain", "FILE [key=value ...] | -- COMMAND",
+     "which tensors are alive at the worst moment, and what the allocator makes of it",
      "The figures of estimate, and behind them: the largest tensors with shape, number and holder, how memory rises and falls "
      "in\n"
      "an iteration, the allocator's retries, every default that was taken, and what would help.\n\n"
@@ -100,7 +113,7 @@ constexpr std::array<Command, 13> kCommands{{
      "  oomplan advise examples/areal/grpo_7b.yaml --framework-version 1.0.4 actor.mb_spec.max_tokens_per_mb=65536\n"
      "  oomplan advise job.yaml --diff 1 | patch job.yaml\n",
      kAdvise, kAny, run_advise},
-    {"search", "[FILE [key=value ...] | --model NAME --gpus N]", "configurations that fit, fastest first",
+    {"search", "[FILE [key=value ...] | --model NAME --gpus N | -- COMMAND]", "configurations that fit, fastest first",
      "Changes layout, micro-batches, recompute, offload and memory fractions; nothing that changes the result of training\n"
      "unless --allow says so. When nothing fits, it tells what stops each axis. Ctrl-C ends the search with what was found.\n\n"
      "  oomplan search --gpus 8 --model qwen2.5-7b\n"
@@ -108,7 +121,7 @@ constexpr std::array<Command, 13> kCommands{{
      "  oomplan search examples/grpo.yaml --allow numerics --keep 3 --json\n"
      "  oomplan search examples/grpo.yaml --job 1 > better.yaml\n",
      kSearch, kAny, run_search},
-    {"read", "FILE [key=value ...]", "the job as oomplan understood it, every value filled in",
+    {"read", "FILE [key=value ...] | -- COMMAND", "the job as oomplan understood it, every value filled in",
      "Prints a job file that reads back to the same job; notes about defaults and ignored keys go to standard error.\n\n"
      "  oomplan read examples/grpo.yaml\n"
      "  oomplan read examples/grpo.yaml --json\n",

@@ -5,12 +5,43 @@
 #include <optional>
 #include <system_error>
 
+#include "frontends/megatron/command.hpp"
 #include "frontends/read_file.hpp"
 #include "job/names.hpp"
 
 namespace oomplan::cli {
+namespace {
+
+/// A framework's own command line; what it does not say stands in front of the `--`.
+Source command_of(const Call& call) {
+  const auto first = call.positional.end() - static_cast<std::ptrdiff_t>(std::min(*call.behind, call.positional.size()));
+  Source source;
+  source.name = "command line";
+  source.dialect = "megatron";
+  source.text = megatron::shell_text({first, call.positional.end()});
+  source.gpu = call.text("gpu");
+  source.overrides.assign(call.positional.begin(), first);
+  for (const char* const option : {"gpus", "model"})
+    if (call.has(option)) source.overrides.push_back(std::string(option) + "=" + std::string(call.text(option)));
+  return source;
+}
+
+}  // namespace
+
+void refuse_without_command(const Call& call) {
+  std::vector<Problem> problems;
+  for (const char* const option : {"gpus", "model"})
+    if (call.has(option))
+      problems.push_back({{"", 0, 0, std::string("--") + option},
+                          "a job file",
+                          "an override behind it, such as gpus=\"64 x H100-80GB\"",
+                          {},
+                          "the option is for a command line behind --"});
+  if (!problems.empty()) throw InputError(std::move(problems));
+}
 
 Source source_of(const Call& call) {
+  if (is_command(call)) return command_of(call);
   const auto& positional = call.positional;
   Problem problem;
   if (positional.empty()) {

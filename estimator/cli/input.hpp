@@ -8,8 +8,13 @@
 
 namespace oomplan::cli {
 
-/// First argument the file, the others overrides. Files that it names are looked for beside it. Throws InputError.
+/// First argument the file, the others overrides. Files that it names are looked for beside it. With `--` what stands behind it
+/// is a command line of Megatron, and in front of it are overrides. Throws InputError.
 Source source_of(const Call&);
+/// Is the job a command line behind `--`?
+inline bool is_command(const Call& call) { return call.behind.has_value(); }
+/// Refuses the options that only such a command line needs. Throws InputError.
+void refuse_without_command(const Call&);
 /// The strongest effect that --allow names; speed without it. Throws InputError.
 Effect effects_of(const Call&);
 /// A list with commas.

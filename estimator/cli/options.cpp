@@ -124,9 +124,10 @@ Call understand(const Command& command, const std::vector<std::string>& argument
     problem.why = error.what();
     problems.push_back(problem);
   }
+  if (const auto bar = std::find(arguments.begin(), arguments.end(), "--"); bar != arguments.end())
+    call.behind = static_cast<std::size_t>(arguments.end() - bar) - 1;
   for (const auto& word : call.positional)
-    if (word.size() > 1 && word[0] == '-' && word.find('=') == std::string::npos &&
-        std::find(arguments.begin(), arguments.end(), "--") == arguments.end())
+    if (word.size() > 1 && word[0] == '-' && word.find('=') == std::string::npos && !call.behind)
       problems.push_back(unknown("option", word, spellings));
   call.json = call.has("json");
   const std::vector<std::string> when{"always", "never", "auto"};

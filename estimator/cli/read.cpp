@@ -8,6 +8,7 @@
 namespace oomplan::cli {
 
 int run_read(const Call& call) {
+  if (!is_command(call)) refuse_without_command(call);
   if (call.has("facts")) {
     print(facts_json(source_of(call)) + "\n");
     return kFits;

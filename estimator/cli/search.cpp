@@ -11,6 +11,7 @@ namespace {
 
 /// Without a file: the default job for --model and --gpus.
 std::optional<Job> default_of(const Call& call, std::vector<Problem>& problems) {
+  if (is_command(call)) return std::nullopt;
   if (!call.positional.empty() || !call.has("model")) {
     if (call.has("model"))
       problems.push_back({.place = {"", 0, 0, "--model"},
@@ -67,7 +68,7 @@ int run_search(const Call& call) {
   show = number("job", 10'000, 0);
   space.threads = static_cast<int>(number("threads", 256, 1));
   const std::int64_t gpus = number("gpus", std::int64_t{1} << 17, 0);
-  if (gpus > 0) space.gpus = gpus;
+  if (gpus > 0 && !is_command(call)) space.gpus = gpus;  // of a command line it is part of the job
 
   const std::int64_t diff = number("diff", 10'000, 0);
   const std::optional<Job> start = default_of(call, problems);

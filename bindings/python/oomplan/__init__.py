@@ -81,6 +81,7 @@ __all__ = [
     "op",
     "program",
     "read",
+    "read_megatron",
     "search",
 ]
 
@@ -128,6 +129,38 @@ def read(
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
         return _core.read(source, "<text>", dialect, list(overrides), catalog)
     return _core.read_file(str(source), dialect, list(overrides), framework_version, gpu, catalog)
+
+
+def read_megatron(
+    command: str | list[str] | tuple[str, ...] | dict[str, Any],
+    *overrides: str,
+    gpus: int | None = None,
+    gpu: str = "",
+    model: str = "",
+    catalog: Catalog | None = None,
+) -> _Job:
+    """The Job of a launch of Megatron-LM: its command line, as text or words, or a dict of its arguments.
+
+    read_megatron("torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 ..."); read_megatron({"num_layers": 32, ...},
+    gpus=64). `gpus` where the command does not say it, `gpu` their kind, `model` a known model in place of the arguments of its
+    shape. Raises InputError with everything that Megatron would refuse. See docs/engines/megatron.md.
+    """
+    if isinstance(command, dict):
+        import json
+
+        text = json.dumps(command)
+    elif isinstance(command, str):
+        text = command
+    else:
+        import shlex
+
+        text = shlex.join(command)
+    said = list(overrides)
+    if gpus is not None:
+        said.append(f"gpus={gpus} x {gpu}" if gpu else f"gpus={gpus}")
+    if model:
+        said.append(f"model={model}")
+    return _core.read(text, "command line", "megatron", said, catalog, gpu)
 
 
 def config_facts(path: str | os.PathLike[str], *overrides: str, framework_version: str = "") -> dict[str, Any]:

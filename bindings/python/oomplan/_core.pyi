@@ -287,7 +287,12 @@ class Program:
 
 def refusal(file: str, found: str, expected: str) -> InputError: ...
 def read(
-    text: str | bytes, name: str = "", dialect: str = "", overrides: Sequence[str] = ..., catalog: Catalog | None = None
+    text: str | bytes,
+    name: str = "",
+    dialect: str = "",
+    overrides: Sequence[str] = ...,
+    catalog: Catalog | None = None,
+    gpu: str = "",
 ) -> Job: ...
 def read_file(
     path: str,

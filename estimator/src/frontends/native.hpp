@@ -1,5 +1,6 @@
 // Our own job file (docs/job_file.md): a text becomes roles and settings, which frontends/assemble makes into a Job.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,7 @@ struct NativeText {
 NativeText read_native(const Source&);
 /// The job that a framework's own command line or file says, already in our spelling. Throws InputError with all problems.
 Reading reading_of(NativeText, const std::string& file, const Catalog&);
+/// The same with a model that the framework's own settings describe, in place of a look-up by name.
+Reading reading_of(NativeText, const std::string& file, const Catalog&, std::shared_ptr<const Architecture>);
 
 }  // namespace oomplan

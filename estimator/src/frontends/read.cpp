@@ -10,6 +10,7 @@
 #include "frontends/areal/areal.hpp"
 #include "frontends/areal/facts_json.hpp"
 #include "frontends/areal/wording.hpp"
+#include "frontends/megatron/command.hpp"
 #include "frontends/native.hpp"
 #include "frontends/rewrite.hpp"
 #include "job/limits.hpp"
@@ -36,8 +37,8 @@ void stop_at(std::vector<Problem> all) {
 }
 
 void check_dialect(const std::string& dialect) {
-  const std::vector<std::string> known{"oomplan", "areal"};
-  if (dialect.empty() || dialect == "oomplan" || dialect == "areal") return;
+  const std::vector<std::string> known{"oomplan", "areal", "megatron"};
+  if (dialect.empty() || std::find(known.begin(), known.end(), dialect) != known.end()) return;
   for (const std::string_view later : {"verl", "relax", "oumi"})
     if (dialect == later)
       throw InputError(
@@ -68,10 +69,12 @@ ModelFound find_by_folder(const std::string& name, const Catalog& catalog, std::
   }
 }
 
-/// `framework`: the text is a framework's own file, not ours.
-Reading finish(NativeText text, const std::string& file, const Catalog& catalog, bool framework = false) {
+/// `framework`: the text is a framework's own file, not ours. `model`: described by the text itself.
+Reading finish(NativeText text, const std::string& file, const Catalog& catalog, bool framework = false,
+               const std::shared_ptr<const Architecture>& model = nullptr) {
   std::vector<Note> notes;
   const FindModel find_model = [&](const std::string& name) {
+    if (model != nullptr) return model;
     auto found = framework ? find_by_folder(name, catalog, notes, file) : catalog.model(name);
     if (!found.also.empty())
       notes.push_back({Note::Level::info,
@@ -192,6 +195,10 @@ Reading reading_of(const areal::ArealText& text, const std::string& file, const 
 
 FileReading read_file_words(const Source& source, const Catalog& catalog, areal::ReadingStore& store) {
   check_dialect(source.dialect);
+  if (source.dialect == "megatron") {
+    check_gpu(source, catalog);
+    return {megatron::read_command(source, catalog), nullptr};
+  }
   if (!is_areal(source)) {
     refuse_framework_options(source);
     return {finish(read_native(source), source.name, catalog), nullptr};
@@ -220,6 +227,10 @@ std::string facts_json(const Source& source) {
 
 Reading reading_of(NativeText text, const std::string& file, const Catalog& catalog) {
   return finish(std::move(text), file, catalog, true);
+}
+
+Reading reading_of(NativeText text, const std::string& file, const Catalog& catalog, std::shared_ptr<const Architecture> model) {
+  return finish(std::move(text), file, catalog, true, model);
 }
 
 Reading default_job(std::string_view model, std::int64_t gpus, std::string_view gpu, const Catalog* given) {

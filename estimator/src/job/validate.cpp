@@ -62,6 +62,9 @@ Model model_of(const Architecture& a) {
   Model out;
   out.layers = a.layers();
   for (const auto& run : a.runs) take_layer(a, run, out);
+  std::int64_t experts = 0;  // of the layers that have some: dense layers beside them do not count
+  for (const auto& shape : out.shapes) experts = std::max(experts, shape.experts);
+  for (auto& shape : out.shapes) shape.experts = experts;
   for (const auto& parameter : parameters(a)) out.parameters += parameter.total();
   out.pairs += 2 * static_cast<double>(a.vocab + a.hidden);
   return out;

@@ -1,0 +1,86 @@
+// What Megatron runs and the engine does not describe yet.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "frontends/megatron/flag_table.hpp"
+#include "frontends/megatron/run.hpp"
+#include "frontends/megatron/settings.hpp"
+
+namespace oomplan::megatron {
+namespace {
+
+void refuse(const Arguments& a, std::string_view name, std::string expected, std::string_view what, Complaints& out) {
+  const auto& v = a.value(name);
+  std::string found = v.is_null() || v.is_boolean() ? "the flag" : v.is_string() ? fmt::format("'{}'", a.text(name)) : v.dump();
+  if (!a.given(name)) found = v.is_null() || v == false ? "nothing" : fmt::format("the default, {}", found);
+  out.add(a.place(name), std::move(found), std::move(expected), fmt::format("not supported yet: {}", what));
+}
+
+/// Arguments that the engine may have a setting for.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kSettings{
+    {{"mtp_num_layers", "mtp_layers"},
+     {"apply_rope_fusion", "rotary_fusion"},
+     {"use_precision_aware_optimizer", "precision_aware_optimizer"}}};
+
+bool has_setting(std::string_view argument) {
+  return std::any_of(kSettings.begin(), kSettings.end(),
+                     [&](const auto& s) { return s.first == argument && engine_has(s.second); });
+}
+
+/// Rows of the table that name what is not described.
+void refuse_rows(const Arguments& a, Complaints& out) {
+  for (const Flag& flag : flags()) {
+    if (flag.memory.empty() || flag.memory == "read" || !a.given(flag.name) || has_setting(flag.name)) continue;
+    const auto& v = a.value(flag.name);
+    const bool nothing = flag.otherwise.is_null() && (v.is_null() || v == false || v == 0);
+    if (v == flag.otherwise || nothing) continue;
+    refuse(a, flag.name, "nothing", flag.memory, out);
+  }
+}
+
+void refuse_experts(const Arguments& a, Complaints& out) {
+  if (!a.on("num_experts")) return;
+  if (a.text("moe_token_dispatcher_type") != "alltoall")
+    refuse(a, "moe_token_dispatcher_type", "alltoall", "other dispatchers of tokens", out);
+  if (!a.on("moe_grouped_gemm")) refuse(a, "moe_grouped_gemm", "the flag", "experts one after another", out);
+  if (a.text("moe_router_dtype") == "fp64") refuse(a, "moe_router_dtype", "fp32 or nothing", "a router in fp64", out);
+  if (a.on("moe_shared_expert_overlap"))
+    refuse(a, "moe_shared_expert_overlap", "nothing", "shared experts beside the exchange", out);
+  const auto kinds = a.items("moe_router_load_balancing_type");
+  const bool described = kinds.size() == 1 && (kinds[0] == "aux_loss" || kinds[0] == "seq_aux_loss" || kinds[0] == "none");
+  if (!described)
+    return refuse(a, "moe_router_load_balancing_type", "aux_loss, seq_aux_loss or none", "other ways of balancing", out);
+  if (!balances(a) && !engine_has("router_aux_loss"))
+    refuse(a, "moe_aux_loss_coeff", "a coefficient above 0", "a router without an auxiliary loss", out);
+}
+
+}  // namespace
+
+void refuse_unsupported(const Arguments& a, const Run& r, Complaints& out) {
+  refuse_rows(a, out);
+  refuse_experts(a, out);
+  if (!a.on("bf16")) refuse(a, a.on("fp16") ? "fp16" : "bf16", "--bf16", "other formats than bf16 with fp32 masters", out);
+  if (a.text("optimizer") != "adam") refuse(a, "optimizer", "adam", "other optimizers", out);
+  for (const char* const name : {"use_precision_aware_optimizer", "optimizer_cpu_offload"})
+    if (a.on(name) && !has_setting(name)) refuse(a, name, "nothing", "this form of the optimizer", out);
+  if (a.has("pipeline_model_parallel_layout"))
+    refuse(a, "pipeline_model_parallel_layout", "even stages, or the layers of the first and last one", "stages by a layout",
+           out);
+  if (a.on("distribute_saved_activations")) refuse(a, "distribute_saved_activations", "nothing", "distributed inputs", out);
+  if (a.whole_or("make_vocab_size_divisible_by", 128) != 128)
+    refuse(a, "make_vocab_size_divisible_by", "128", "another padding of the vocabulary", out);
+  if (r.chunks > 1 && !a.on("overlap_p2p_comm"))
+    refuse(a, "overlap_p2p_comm", "nothing", "the interleaved schedule without overlapped communication", out);
+  if (r.chunks > 1 && a.whole_or("microbatch_group_size_per_vp_stage", r.pipeline) != r.pipeline)
+    refuse(a, "microbatch_group_size_per_vp_stage", fmt::format("{}", r.pipeline), "other groups of micro-batches", out);
+  const std::string attention = a.text("attention_backend");
+  if (attention == "local") refuse(a, "attention_backend", "auto, flash, fused or unfused", "Megatron's own attention", out);
+  const auto exchange = a.items("cp_comm_type");
+  if (r.context > 1 && (exchange.size() != 1 || (exchange[0] != "p2p" && exchange[0] != "a2a")))
+    refuse(a, "cp_comm_type", "p2p or a2a", "other exchanges of a context", out);
+}
+
+}  // namespace oomplan::megatron
