@@ -28,7 +28,7 @@ RELEASES = {
 }  # fmt: skip
 
 
-def version_of(row: Row) -> str:
+def version_of(row: Row, metric: str = "") -> str:
     """The first release that is named ("0.19.0"; the older one of two), else the newest of the day that is named."""
     said = str(row.get("engine_version") or "")
     if any(word in said.lower() for word in ("fork", "ktransformers")):
@@ -44,6 +44,8 @@ def version_of(row: Row) -> str:
             older[-1] != RELEASES[str(row.get("engine"))][-1][1] or row.get("engine") == "sglang" or date > "2026-07-06"
         ):
             return older[-1]
+    if metric == "weights" and row.get("engine_gen") == "V0":
+        return "0.7.3"  # they are the same in all of them
     raise CannotExpress("the engine's version is not stated")
 
 
@@ -60,6 +62,43 @@ SCHEMES: tuple[tuple[tuple[str, ...], Row], ...] = (
     (("compressed-tensors", "fp8-dynamic"), scheme(8, "float", strategy="channel")),
     (("compressed-tensors", "w8a8"), scheme(8, "int", strategy="channel")),
 )
+
+
+# What is known of checkpoints whose config.json is not beside the corpus: words of the model's name, and how they are stored.
+EXPERTS_ONLY = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]
+TOWERS = ["model.vision_tower", "model.embed_vision"]
+
+
+def awq(group: int) -> Row:
+    return {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "modules_to_not_convert": TOWERS}
+
+
+CHECKPOINTS: tuple[tuple[str, Row], ...] = (
+    # mattbucci/2x-3090-GA102-300-A1-sglang-inference 84aca72, scripts/quantize/convert_gemma4_{26b,31b}_ct_to_awq.py
+    ("gemma-4-26b-awq", awq(32)),
+    ("gemma-4-31b-awq", awq(128)),
+    # its config.json: routed experts in groups of 32; shared experts, attention, dense block and head in 16 bits
+    ("kimi-k2-thinking", {**scheme(4, "int", strategy="group", group_size=32, symmetric=True), "ignore": EXPERTS_ONLY}),
+    # Qwen's FP8 checkpoints of this family: head, gates and the two narrow projections of linear attention in 16 bits
+    (
+        "qwen3.8-27b-fp8",
+        {
+            "quant_method": "fp8",
+            "weight_block_size": [128, 128],
+            "modules_to_not_convert": ["lm_head", "in_proj_a", "in_proj_b", "in_proj_ba", "visual"],
+        },
+    ),
+)
+
+# What a source says of all its runs, and a row does not repeat.
+SOURCES: dict[str, Row] = {
+    # scripts/common.sh exports PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    "mattbucci/2x-3090-GA102-300-A1-sglang-inference": {"expandable_segments": True},
+}
+
+# Published values where the stored mirror of a config.json has others: google/gemma-3-* names no positions, which is
+# Gemma3TextConfig's default (transformers 5.23).
+PUBLISHED: dict[str, Row] = {f"google/gemma-3-{size}-it": {"max_position_embeddings": 131072} for size in ("4b", "12b", "27b")}
 
 
 # Words by which a row names the quant_method of a config.json: a name of the model can lead to the file of another checkpoint.
@@ -91,6 +130,9 @@ def with_quantization(config: Row, row: Row) -> Row:
                 raise CannotExpress("the list of modules in 16 bits is cut short")
             own = {key: value for key, value in own.items() if not (isinstance(value, dict) and "_first" in value)}
         return {**without_quantization(config), "quantization_config": own}
+    for name, answer in CHECKPOINTS:
+        if name in words:
+            return {**without_quantization(config), "quantization_config": answer}
     for needed, answer in SCHEMES:
         if all(word in words for word in needed):
             return {**without_quantization(config), "quantization_config": answer}
@@ -123,20 +165,18 @@ def drafts(row: Row) -> Row:
     return {"draft_tokens": int(found.group(1) or 1)}
 
 
-def server_of(row: Row) -> Row:
+def server_of(row: Row, metric: str = "") -> Row:
     engine = str(row.get("engine"))
     if engine not in ("vllm", "sglang"):
         raise CannotExpress(f"the engine {engine} is not supported yet")
     flags = str(row.get("flags") or "").lower()
-    if "patched" in flags:
-        raise CannotExpress("a patched build of the engine is not supported yet")
+    if "patched" in flags:  # how many experts stay on the GPU, and the tokens of the cache, are that run's own
+        raise CannotExpress("a build that places experts by a plan of its own is not supported yet")
     if (row.get("dp") or 1) != 1:
         raise CannotExpress("data-parallel attention is not supported yet")
-    if "decode-context-parallel" in flags:
-        raise CannotExpress("decode context parallelism is not supported yet")
     tensor, pipeline = int(row.get("tp") or 1), int(row.get("pp") or 1)
     expert = int(row.get("ep") or 1) if not isinstance(row.get("ep"), bool) else 1
-    server: Row = {"engine": f"{engine} {version_of(row)}", **drafts(row)}
+    server: Row = {"engine": f"{engine} {version_of(row, metric)}", **drafts(row)}
     server["layout"] = f"t{tensor}" + (f"p{pipeline}" if pipeline > 1 else "") + (f"e{expert}" if expert > 1 else "")
     names = {"max_model_len": "max_model_len", "max_num_batched_tokens": "batched_tokens", "max_num_seqs": "max_running_requests"}
     for theirs, ours in names.items():
@@ -150,11 +190,16 @@ def server_of(row: Row) -> Row:
             server["swa_full_tokens_ratio"] = float(ratio)
         if page := flag_of(row, "page_size"):
             server["page_tokens"] = int(page)
+    if offload := flag_of(row, "cpu_offload_gb"):
+        server["cpu_offload"] = f"{float(offload):g}GiB"
+    if parts := flag_of(row, "decode_context_parallel_size"):
+        server["decode_context"] = int(parts)
+    server |= SOURCES.get(str((row.get("source") or {}).get("repo")), {})
     server["enforce_eager"] = bool(row.get("enforce_eager"))
     return server
 
 
-def server_job(row: Row, figure_needs_gpu: bool) -> Row:
+def server_job(row: Row, metric: str) -> Row:
     apart: Row = {}
     if str(row.get("dtype")) in ("float16", "float32"):
         apart["weights"] = {"float16": "fp16", "float32": "fp32"}[str(row["dtype"])]
@@ -163,12 +208,12 @@ def server_job(row: Row, figure_needs_gpu: bool) -> Row:
     total = row.get("gpu_total_gib")
     if isinstance(total, (int, float)):
         apart["total_bytes"] = round(total * GIB)
-    server = server_of(row)
+    server = server_of(row, metric)
     gpus = int(row.get("tp") or 1) * int(row.get("pp") or 1)
     try:
         gpu = find_gpu(row.get("gpu"))
     except CannotExpress:
-        if figure_needs_gpu:
+        if metric not in ("weights", "tokens_of_pool"):
             raise
         gpu = "H100-80GB"  # bytes of weights and of a token are the same on every card
     return {"gpus": f"{gpus} x {gpu}", "model": str(row.get("model")), "server": server, "apart": apart}
@@ -183,7 +228,17 @@ def model_of(row: Row) -> str:
 def config_of(row: Row, corpus: Path) -> Row:
     if not row.get("model"):
         raise CannotExpress("the model is not named")
-    return find_config(model_of(row), corpus)
+    try:
+        config = find_config(model_of(row), corpus)
+    except CannotExpress:  # "Lingshu-32B (Qwen2.5-VL-32B)": trained from the model in brackets
+        base = re.search(r" \(([\w.-]+)\)$", str(row["model"]))
+        if not base:
+            raise
+        config = find_config(base.group(1), corpus)
+    published = PUBLISHED.get(model_of(row), {})
+    if published and isinstance(config.get("text_config"), dict):
+        config = {**config, "text_config": {**config["text_config"], **published}}
+    return config
 
 
 def unstated(row: Row, metric: str) -> str:
@@ -202,13 +257,13 @@ def case_of(row: Row, corpus: Path, metric: str, value: int) -> Case:
     figure = "kv_tokens" if metric == "tokens_of_pool" else metric
     try:
         missing = unstated(row, metric) if metric not in ("weights", "tokens_of_pool") else ""
-        job = server_job(row, metric not in ("weights", "tokens_of_pool"))
+        job = server_job(row, metric)
         config = config_of(row, corpus)
         if metric == "tokens_of_pool":
             config = without_quantization(config)
             job["server"]["kv_cache_memory"] = f"{round(row['measured']['available_kv_gib'] * GIB)}B"
         else:
-            if "offload" in str(row.get("flags") or "").lower():
+            if "offload" in str(row.get("flags") or "").lower() and not job["server"].get("cpu_offload"):
                 raise CannotExpress("weights in host memory are not supported yet")
             config = with_quantization(config, row)
             if missing:

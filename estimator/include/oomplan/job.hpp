@@ -349,6 +349,9 @@ struct Server {
   std::int64_t graph_batch = 0;   ///< largest captured batch: cuda_graph_max_bs, max_cudagraph_capture_size; 0: the engine's own
   std::int64_t draft_tokens = 0;  ///< guessed ahead by the model's own MTP blocks: num_speculative_tokens; 0: none
   std::int64_t sleep_level = 0;   ///< released between phases on shared GPUs: 0 never, 1, 2
+  Bytes offloaded_weights = 0;    ///< cpu_offload_gb: weights of the layers that every GPU leaves in host memory; 0: none
+  bool expandable_segments = false;  ///< PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True of the engine's processes
+  std::int64_t decode_context = 1;   ///< decode_context_parallel_size: ranks of a tensor group that share a request's cache
   AdapterSlots lora;
   bool operator==(const Server&) const = default;
 };

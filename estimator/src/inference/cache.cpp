@@ -100,7 +100,7 @@ std::int64_t request_pages(const Group& g, const CacheAsk& ask) {
     case CacheKind::state:
       return 1 + ask.draft_tokens;
     default:
-      return ceil_div(S, g.page_tokens);
+      return ceil_div(ceil_div(S, ask.context_parts), g.page_tokens);  // FullAttentionSpec.max_memory_usage_bytes
   }
 }
 
@@ -147,8 +147,9 @@ CachePool vllm_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& as
     out.tokens = static_cast<std::int64_t>(static_cast<double>(out.pages) / static_cast<double>(per_request) *
                                            static_cast<double>(ask.max_model_len));
   } else {
-    out.tokens = out.pages / p.all_groups * p.tokens;
+    out.tokens = out.pages / p.all_groups * p.tokens * ask.context_parts;
   }
+  out.token = ceil_div(out.token, ask.context_parts);
   return out;
 }
 

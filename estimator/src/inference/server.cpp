@@ -116,7 +116,10 @@ class Planner {
   bool divides() {
     const bool heads = m_.heads == 0 || m_.heads % at_.tensor == 0;
     const bool kv = m_.kv_heads == 0 || m_.kv_heads % at_.tensor == 0 || at_.tensor % m_.kv_heads == 0;
-    if (heads && kv && at_.pipeline <= m_.layers) return true;
+    // ranks that would hold the same heads share their tokens (vllm/config/model.py verify_with_parallel_config, 0.12)
+    const bool shared = at_.decode_context == 1 ||
+                        (at_.tensor % at_.decode_context == 0 && (m_.mla || at_.tensor >= m_.kv_heads * at_.decode_context));
+    if (heads && kv && shared && at_.pipeline <= m_.layers) return true;
     p_.refusal = ServerRefusal::cannot_split;
     return false;
   }
@@ -133,18 +136,26 @@ class Planner {
   void weights(const Stage& s) {
     set(T::embedding, s.embedding, {s.embedding / std::max<Bytes>(1, m_.row), m_.hidden, 0});
     set(T::head, s.head, {s.head / std::max<Bytes>(1, m_.head_row), m_.hidden, 0});
-    // SGLang takes the difference of free memory, rounded segments included, and sizes its pool by it; vLLM counts tensors
-    const Bytes slack = m_.engine == EngineKind::sglang ? s.slack : 0;
-    set(T::mixers, s.mixers + slack);
+    // SGLang logs the difference of free memory, rounded segments included, and sizes its pool by it; vLLM whole blocks
+    const Bytes slack = s.slack;
+    Bytes away = s.offloaded;  // in host memory; of which kind is for the books only
+    const auto stays = [&away](Bytes bytes) {
+      const Bytes gone = std::min(bytes, away);
+      away -= gone;
+      return bytes - gone;
+    };
+    set(T::experts, stays(s.experts));
+    set(T::feed_forwards, stays(s.feed_forwards));
+    set(T::mixers, stays(s.mixers) + slack);
     set(T::absorbed, s.absorbed);
-    set(T::feed_forwards, s.feed_forwards);
-    set(T::experts, s.experts);
     set(T::norms, s.norms + s.outside);
-    set(T::tower, s.first ? ceil_div(m_.tower, at_.tensor) : 0);
+    set(T::tower, s.first ? ceil_div(m_.tower, at_.tensor) + m_.tower_whole : 0);
     set(T::rope, m_.rope_elements * f_.rope_bits / 8);
     set(T::adapters, s.adapters);
     for (const T t : server_program::kWeights) p_.weights += p_[t];
-    if (at_.sleep_level == 1) set(T::host_weights, p_.weights - slack + (server_program::adapters_sleep(p_) ? s.adapters : 0));
+    // copied in whole segments (vllm/device_allocator/cumem.py, 0.19; torch_memory_saver)
+    if (at_.sleep_level == 1)
+      set(T::host_weights, p_.weights + s.offloaded + (server_program::adapters_sleep(p_) ? s.adapters : 0));
     p_.weights += s.adapters;
   }
 
@@ -273,7 +284,7 @@ class Planner {
   /// Of every stage the least count of pages or tokens is in force on all.
   void pool(const Stage& stage) {
     const bool vllm = m_.engine == EngineKind::vllm;
-    const CacheAsk ask{p_.kv_pool, p_.max_model_len, p_.max_running, p_.batched_tokens, m_.draft_tokens};
+    const CacheAsk ask{p_.kv_pool, p_.max_model_len, p_.max_running, p_.batched_tokens, m_.draft_tokens, at_.decode_context};
     const CachePool found = vllm ? vllm_pool(stage, f_, ask) : sglang_pool(stage, f_, ask);
     p_.kv_tokens = found.tokens;
     p_.kv_pages = found.pages;
@@ -406,6 +417,7 @@ ServerPoint point_of(const Server& s) {
   out.tensor = s.layout.tensor;
   out.pipeline = s.layout.pipeline;
   out.expert = s.layout.expert;
+  out.decode_context = s.decode_context;
   out.fraction = s.memory_fraction;
   out.max_running = s.max_running;
   out.max_model_len = s.max_model_len;

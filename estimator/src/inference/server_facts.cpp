@@ -96,6 +96,8 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, const Server& server,
   if (server.swa_ratio > 0) f.swa_ratio = server.swa_ratio;
   if (server.state_ratio > 0) f.state_ratio = server.state_ratio;
   f.uniform_swa = f.uniform_swa || server.uniform_windows;
+  f.expandable_segments = server.expandable_segments;
+  f.offloaded_weights = server.offloaded_weights;
   f.fixed_cache = server.kv_cache_bytes;
   if (server.page_tokens > 0) f.page_tokens = server.page_tokens;
   if (server.graph_batch > 0) f.graph_batch = {server.graph_batch, server.graph_batch};
@@ -122,6 +124,11 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view aske
   f.context = read.torch("context_bytes");
   f.blas = read.torch("cublas_workspace_bytes");
   f.nccl = by_group(read, "nccl_bytes", {{"moe", about.at("moe")}});
+  f.load_max_split = read.whole("load_max_split_bytes");
+  f.mxfp4_width_step = read.whole("mxfp4_width_step");
+  f.mxfp4_hidden_step = read.whole("mxfp4_hidden_step");
+  f.mxfp4_keeps_scales = read.flag("mxfp4_keeps_scales");
+  f.shared_expert_replicas = read.flag("shared_expert_replicas");
   f.graph_base = read.whole("graph_base_bytes");
   f.graph_layer = read.whole("graph_layer_bytes");
   f.graph_hidden = read.whole("graph_hidden_bytes");

@@ -66,6 +66,13 @@ struct ServerFacts {
   std::array<Bytes, kGroupSizes> growth_pipeline{};  ///< the same where the GPUs are pipeline stages
   Bytes late_growth = 0;                             ///< vLLM: outside torch behind the profile run, so outside of the budget
   Bytes attention_workspace = 0;
+  Bytes load_max_split = 0;             ///< max_split_size while weights are loaded; 0: none
+  bool expandable_segments = false;     ///< of the engine's processes
+  Bytes offloaded_weights = 0;          ///< Server::offloaded_weights
+  bool shared_expert_replicas = false;  ///< SGLang: DeepSeek V3's shared expert is stored once for every rank
+  // the kernel of mxfp4 experts: what it pads to, and whether it leaves the scales beside its own
+  std::int64_t mxfp4_width_step = 128, mxfp4_hidden_step = 256;
+  bool mxfp4_keeps_scales = false;
   Bytes graph_base = 0, graph_layer = 0, graph_moe = 0, graph_hidden = 0;  ///< graphs = base + layer*L + hidden*h + [MoE]
   std::int64_t adapter_graph_sets = 1;  ///< how often every size is captured where there are LoRA slots
   // SGLang's automatic fraction, MiB

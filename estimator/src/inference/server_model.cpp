@@ -46,8 +46,21 @@ constexpr ImageTokens kImageTokens[] = {{"siglip", 256}};
 
 bool quantised(DType d) { return row(d).bits <= 8; }
 
+/// Families whose embedding is a plain nn.Embedding in SGLang, with all rows on every rank (sglang/srt/models/gemma3_causal.py
+/// Gemma3TextScaledWordEmbedding, 0.4.6 to 0.5.18; gemma4_causal.py, 0.5.12).
+constexpr std::string_view kWholeEmbeddings[] = {"gemma3", "gemma3n", "gemma4"};
+
+/// Matrices of a tower that are cut by tp: those of its blocks, and of merging layers, which are column- and row-parallel
+/// (vllm/model_executor/models/{qwen2_vl,mllama4,moonvit}.py, 0.19). Patches, positions and other projectors are on every rank
+/// (kimi_vl.py KimiVLMultiModalProjector, gemma3_mm.py).
+bool is_cut(const Parameter& tower) {
+  if (tower.shape.size() != 2) return false;
+  return tower.name.find(".blocks.") != std::string::npos || tower.name.find("merger") != std::string::npos ||
+         tower.name.find("vision_adapter") != std::string::npos;
+}
+
 bool is_linear(const Parameter& p) {
-  if (p.part == ParameterPart::experts) return p.shape.size() >= 2;
+  if (p.part == ParameterPart::experts) return p.shape.size() >= 2 && !p.name.ends_with("bias");
   const bool in_block =
       p.part == ParameterPart::mixer || p.part == ParameterPart::feed_forward || p.part == ParameterPart::shared_experts;
   return in_block && p.shape.size() == 2 && p.shape[0] > 1;
@@ -105,6 +118,8 @@ class Builder {
     m_.multimodal = !a_.tower.kind.empty();
     const std::int64_t width = a_.embedding_width > 0 ? a_.embedding_width : a_.hidden;
     m_.row = m_.head_row = bytes_of(width, m_.compute);
+    m_.whole_embedding = m_.engine == EngineKind::sglang && std::find(std::begin(kWholeEmbeddings), std::end(kWholeEmbeddings),
+                                                                      a_.family) != std::end(kWholeEmbeddings);
     bool sliding = false, full = false;
     for (const LayerRun& run : a_.runs) {
       m_.moe = m_.moe || run.layer.feed_forward.kind == FeedForwardKind::moe;
@@ -124,7 +139,10 @@ class Builder {
     std::vector<std::int64_t> dims;
     for (const LayerRun& run : a_.runs) {
       const Mixer& m = run.layer.mixer;
-      const std::int64_t dim = m.kind == MixerKind::mla ? m.rope_head_dim : m.rotary_dim;
+      std::int64_t dim = m.kind == MixerKind::mla ? m.rope_head_dim : m.rotary_dim;
+      // Gemma 4 turns a part of a head, with zeros for the rest in the table (vllm/model_executor/layers/rotary_embedding/
+      // gemma4_rope.py, August 2026; sglang/srt/layers/rotary_embedding/rope_variant.py, 0.5.12)
+      if (a_.family == "gemma4" && dim > 0) dim = m.head_dim;
       if (dim > 0 && std::find(dims.begin(), dims.end(), dim) == dims.end()) dims.push_back(dim);
     }
     for (const std::int64_t dim : dims) m_.rope_elements += a_.max_positions * dim;
@@ -235,27 +253,37 @@ class Builder {
     return plain;
   }
 
-  Bytes bytes(const Parameter& p, std::int64_t layer) {
+  /// Of one parameter: its elements, and what a quantised matrix has beside them.
+  struct Stored {
+    Bytes elements = 0, scales = 0;
+    Bytes all() const { return elements + scales; }
+  };
+
+  Stored stored(const Parameter& p, std::int64_t layer) {
     const std::int64_t elements = p.elements();
-    if (!is_linear(p)) return bytes_of(elements, m_.compute);
+    const Stored plain{bytes_of(elements, m_.compute), 0};
+    if (!is_linear(p)) return plain;
     const bool stacked = p.shape.size() == 3;
     if (stored_) {
       const bool expert = p.part == ParameterPart::experts;
       const WeightFormat* const format = stored_->of(module_of(p.name, layer), expert, false);
-      if (format == nullptr) return bytes_of(elements, m_.compute);
+      if (format == nullptr) return plain;
       if (expert && format->dtype == DType::mxfp4) m_.weights = DType::mxfp4;
-      if (!stacked) return stored_bytes(*format, p.shape[0], p.shape[1]);
-      return p.shape[0] * stored_bytes(*format, p.shape[2], p.shape[1]);
+      const Bytes all =
+          stacked ? p.shape[0] * stored_bytes(*format, p.shape[2], p.shape[1]) : stored_bytes(*format, p.shape[0], p.shape[1]);
+      const Bytes bare = bytes_of(elements, format->dtype);
+      return {bare, all - bare};
     }
-    if (!quantised(m_.weights)) return bytes_of(elements, m_.compute);
-    return linear_bytes(elements, stacked ? p.shape[0] * p.shape[2] : p.shape[0], m_.weights);
+    if (!quantised(m_.weights)) return plain;
+    const Bytes bare = bytes_of(elements, m_.weights);
+    return {bare, linear_bytes(elements, stacked ? p.shape[0] * p.shape[2] : p.shape[0], m_.weights) - bare};
   }
 
   void add(const Parameter& p) {
     if (p.part == ParameterPart::mtp) return;  // drafts()
     m_.largest_tensor = std::max(m_.largest_tensor, bytes_of(p.elements(), m_.compute));
     if (p.part == ParameterPart::tower) {
-      m_.tower += bytes_of(p.total(), m_.compute);
+      (is_cut(p) ? m_.tower : m_.tower_whole) += bytes_of(p.total(), m_.compute);
       return;
     }
     if (p.part == ParameterPart::head && p.shape.size() == 2) head(p);
@@ -275,12 +303,17 @@ class Builder {
 
   void in_layer(const Parameter& p, Built& built, const Mixer& mixer) {
     ServerLayer& to = built.layer;
-    const Bytes one = bytes(p, built.first) * p.copies;
-    if (is_linear(p)) allocated(to, p, one, mixer);
+    const Stored each = stored(p, built.first);
+    const Bytes one = each.all() * p.copies;
+    if (is_linear(p)) {
+      allocated(to.matrices, p, each.elements * p.copies, mixer);
+      allocated(to.scales, p, each.scales * p.copies, mixer);
+    }
     switch (p.part) {
       case ParameterPart::experts:
-        to.expert += one;
-        return;  // divided by the number of experts in merge()
+        to.expert += one;  // divided by the number of experts in merge()
+        if (!is_linear(p)) to.expert_bias += one;
+        return;
       case ParameterPart::router:
         to.router += one;
         return;
@@ -295,7 +328,7 @@ class Builder {
         break;
     }
     if (p.split == SplitAxis::kv_rows) {
-      to.kv_head += one;
+      to.kv_head += keys_as_values(mixer) * one;
     } else if (p.split == SplitAxis::none) {
       to.mixer_replicated += one;
     } else if (mixer.fused_qkv && p.split == SplitAxis::rows && mixer.kv_heads > 0 &&
@@ -308,41 +341,45 @@ class Builder {
     }
   }
 
-  /// Into which of the engine's matrices the parameter goes; replicated ones are small and left out.
-  static void allocated(ServerLayer& to, const Parameter& p, Bytes one, const Mixer& mixer) {
+  /// Both engines make rows for values too where keys are the values, and load the keys twice (vllm/model_executor/models/
+  /// gemma4.py, August 2026; sglang/srt/models/gemma4_causal.py, 0.5.12).
+  static std::int64_t keys_as_values(const Mixer& mixer) { return mixer.key_is_value ? 2 : 1; }
+
+  /// Into which of the engine's matrices the parameter goes.
+  static void allocated(std::array<FusedMatrix, kFusedCount>& to, const Parameter& p, Bytes one, const Mixer& mixer) {
     const bool up = p.split == SplitAxis::rows || p.split == SplitAxis::kv_rows;
-    const auto add = [&](Fused first, Fused second) -> FusedMatrix& {
-      return to.matrices[static_cast<std::size_t>(up ? first : second)];
-    };
+    const auto at = [&](Fused matrix) -> FusedMatrix& { return to[static_cast<std::size_t>(matrix)]; };
+    const auto add = [&](Fused first, Fused second) -> FusedMatrix& { return at(up ? first : second); };
     if (p.part == ParameterPart::experts) {
       const bool down = p.name.find("down") != std::string::npos || p.name.find("w2") != std::string::npos;
-      to.matrices[static_cast<std::size_t>(down ? Fused::experts_down : Fused::experts_up)].split += one;
+      at(down ? Fused::experts_down : Fused::experts_up).split += one;
     } else if (p.split == SplitAxis::none) {
-      return;
+      if (p.part == ParameterPart::mixer) at(Fused::latent_down).whole += one;
     } else if (p.part == ParameterPart::feed_forward) {
       add(Fused::gate_up, Fused::down).split += one;
     } else if (p.part == ParameterPart::shared_experts) {
       add(Fused::shared_gate_up, Fused::shared_down).split += one;
     } else if (p.split == SplitAxis::kv_rows) {
-      add(Fused::qkv, Fused::out).kv_head += one;
+      add(Fused::qkv, Fused::out).kv_head += keys_as_values(mixer) * one;
     } else if (mixer.kind == MixerKind::mla && p.name.find("kv_b") != std::string::npos) {
-      to.matrices[static_cast<std::size_t>(Fused::latent)].split += one;
+      at(Fused::latent).split += one;
     } else {
       add(Fused::qkv, Fused::out).split += one;
     }
   }
 
   void merge(ServerLayer layer, std::int64_t count) {
-    for (FusedMatrix& matrix : layer.matrices)
-      if (layer.kv_heads > 0) matrix.kv_head = ceil_div(matrix.kv_head, layer.kv_heads);
-    for (const Fused experts : {Fused::experts_up, Fused::experts_down}) {
-      Bytes& all = layer.matrices[static_cast<std::size_t>(experts)].split;
-      if (layer.experts > 0) all = ceil_div(all, layer.experts);
+    for (auto* tensors : {&layer.matrices, &layer.scales}) {
+      for (FusedMatrix& matrix : *tensors)
+        if (layer.kv_heads > 0) matrix.kv_head = ceil_div(matrix.kv_head, layer.kv_heads);
+      for (const Fused experts : {Fused::experts_up, Fused::experts_down}) {
+        Bytes& all = (*tensors)[static_cast<std::size_t>(experts)].split;
+        if (layer.experts > 0) all = ceil_div(all, layer.experts);
+      }
     }
-    if (layer.experts > 0) layer.expert = ceil_div(layer.expert, layer.experts);
-    if (m_.weights == DType::mxfp4 && layer.expert_width > 0) {  // vllm/model_executor/layers/quantization/mxfp4.py, 0.16
-      layer.expert = layer.expert / m_.hidden * round_up(m_.hidden, 256);
-      layer.expert = layer.expert / layer.expert_width * round_up(layer.expert_width, 128);
+    if (layer.experts > 0) {
+      layer.expert = ceil_div(layer.expert, layer.experts);
+      layer.expert_bias = ceil_div(layer.expert_bias, layer.experts);
     }
     if (layer.kv_heads > 0) layer.kv_head = ceil_div(layer.kv_head, layer.kv_heads);
     auto found = std::find(m_.kinds.begin(), m_.kinds.end(), layer);

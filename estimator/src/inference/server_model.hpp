@@ -42,9 +42,23 @@ struct LayerCache {
 struct FusedMatrix {
   Bytes split = 0;    ///< divided by tp; of experts: of one expert
   Bytes kv_head = 0;  ///< of one key/value head
+  Bytes whole = 0;    ///< on every rank
   bool operator==(const FusedMatrix&) const = default;
 };
-enum class Fused : std::uint8_t { qkv, latent, out, gate_up, down, shared_gate_up, shared_down, experts_up, experts_down, count };
+/// In the order in which a layer makes them.
+enum class Fused : std::uint8_t {
+  latent_down,
+  qkv,
+  latent,
+  out,
+  gate_up,
+  down,
+  shared_gate_up,
+  shared_down,
+  experts_up,
+  experts_down,
+  count
+};
 inline constexpr std::size_t kFusedCount = static_cast<std::size_t>(Fused::count);
 
 /// One kind of layer. Weight bytes are those of one whole layer on one device.
@@ -56,7 +70,8 @@ struct ServerLayer {
   Bytes absorbed = 0;           ///< MLA: 16-bit copies made after loading, divided by tp
   Bytes feed_forward = 0;       ///< dense or shared experts, divided by tp
   Bytes feed_forward_replicated = 0;
-  Bytes expert = 0;  ///< of one routed expert
+  Bytes expert = 0;       ///< of one routed expert
+  Bytes expert_bias = 0;  ///< in it: what is no matrix
   std::int64_t experts = 0, experts_per_token = 0, expert_width = 0;
   std::int64_t width = 0;  ///< of the dense block or of all shared experts together
   bool gated = true, experts_gated = true;
@@ -64,10 +79,11 @@ struct ServerLayer {
   std::int64_t attention_width = 0;  ///< elements of the mixer's output, all heads
   std::int64_t context_width = 0;    ///< MLA: elements a token of the context projected up, all heads
   LayerCache cache;
-  std::array<FusedMatrix, kFusedCount> matrices{};
-  Bytes adapters_replicated = 0;  ///< LoRA slots: what every rank keeps whole
-  Bytes adapters = 0;             ///< LoRA slots: divided by tp
-  Bytes adapters_kv_head = 0;     ///< of the slots: rows of one key/value head
+  std::array<FusedMatrix, kFusedCount> matrices{};  ///< elements; plain 16-bit matrices are these alone
+  std::array<FusedMatrix, kFusedCount> scales{};  ///< what stands beside the elements of a quantised matrix, a tensor of its own
+  Bytes adapters_replicated = 0;                  ///< LoRA slots: what every rank keeps whole
+  Bytes adapters = 0;                             ///< LoRA slots: divided by tp
+  Bytes adapters_kv_head = 0;                     ///< of the slots: rows of one key/value head
   bool operator==(const ServerLayer&) const = default;
 };
 
@@ -86,7 +102,9 @@ struct ServerModel {
   Bytes row = 0;                                      ///< of one row of the embedding: h elements
   Bytes head_row = 0;                                 ///< of one row of the head
   Bytes outside = 0;                                  ///< final norm, position table, head bias: on every rank
-  Bytes tower = 0;                                    ///< of a vision tower, replicated
+  bool whole_embedding = false;                       ///< every rank keeps all rows of the embedding
+  Bytes tower = 0;                                    ///< of a vision tower: divided by tp
+  Bytes tower_whole = 0;                              ///< of a vision tower: on every rank
   std::int64_t rope_elements = 0;                     ///< of all cos/sin tables: positions * rotary dimension each
   std::int64_t image_tokens = 0, image_elements = 0;  ///< of one image of the tower's fixed size; 0: not described
   Bytes adapters_embedding = 0, adapters_head = 0;    ///< LoRA slots beside the tables, whole on every rank

@@ -1,9 +1,17 @@
 #include "inference/stage.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <span>
+
+#include "inference/layer_tensors.hpp"
+#include "inference/weight_blocks.hpp"
 
 namespace oomplan {
 namespace {
+
+/// Runs of layers of a stage whose allocations are followed; more than models have.
+constexpr std::size_t kMostRuns = 256;
 
 /// Rows of embedding and head on one rank: padded to the engine's step, then cut in tp equal parts. SGLang pads to tp steps when
 /// one step does not divide (sglang/srt/layers/vocab_parallel_embedding.py, 0.5.10).
@@ -32,35 +40,63 @@ void add_cache(Stage& out, const LayerCache& cache, std::int64_t tp, std::int64_
   out.buckets[static_cast<std::size_t>(at)].layers += count;
 }
 
-/// An allocation of 10 MiB or more has a segment of its own, in steps of 2 MiB (c10/cuda/CUDACachingAllocator.cpp, 2.9,
-/// kMinLargeAlloc and kRoundLarge); smaller ones share segments.
-Bytes slack_of(Bytes allocation) {
-  constexpr Bytes kOwnSegment = Bytes{10} << 20, kStep = Bytes{2} << 20;
-  return allocation < kOwnSegment ? 0 : round_up(allocation, kStep) - allocation;
+Bytes smallest_large(const LayerTensors& tensors, Bytes least) {
+  for (const Bytes tensor : tensors.all())
+    if (tensor > kMiB) least = std::min(least, tensor);
+  return least;
 }
 
-Bytes slack_of(const ServerLayer& l, std::int64_t tp, std::int64_t ep) {
+/// What the log shows of the stage's weights beyond their bytes: vLLM torch.cuda.memory_allocated, SGLang the difference of free
+/// memory. Layers of a kind are taken together, as the runs of `runs` name them.
+Bytes allocator_slack(const Stage& s, const ServerModel& m, const ServerFacts& f, const Cut& cut,
+                      std::span<const ServerLayerRun> runs) {
+  if (f.expandable_segments) return 0;  // cut at 512 bytes
+  const Bytes rope = m.rope_elements * f.rope_bits / 8;
+  Bytes least = std::numeric_limits<Bytes>::max();
+  for (const ServerLayerRun& run : runs)
+    least = smallest_large(layer_tensors(m, m.kinds[static_cast<std::size_t>(run.kind)], f, cut), least);
+  WeightBlocks blocks(least, f.load_max_split);
+  blocks.take(s.embedding);
+  for (const ServerLayerRun& run : runs)
+    blocks.layers(layer_tensors(m, m.kinds[static_cast<std::size_t>(run.kind)], f, cut).all(), run.count);
+  blocks.take(rope);
+  blocks.take(s.head);
+  for (const ServerLayerRun& run : runs) {  // made when the weights are there: kv_b in two parts
+    const Bytes half = ceil_div(m.kinds[static_cast<std::size_t>(run.kind)].absorbed, cut.tensor) / 2;
+    const std::array<Bytes, 2> parts{half, half};
+    blocks.layers(parts, run.count);
+  }
+  const WeightBlocks::Totals& totals = blocks.totals();
+  return (m.engine == EngineKind::vllm ? totals.counted : totals.reserved) - totals.asked;
+}
+
+/// Parameters of the layers go to the host one by one, first layer first, until the budget is reached (vllm/model_executor/
+/// offloader/uva.py, August 2026; sglang/srt/utils/offloader.py OffloaderV1, 0.5.18).
+Bytes offloaded(const ServerModel& m, const ServerFacts& f, const Cut& cut, std::span<const ServerLayerRun> runs) {
   Bytes out = 0;
-  for (std::size_t i = 0; i < kFusedCount; ++i) {
-    const FusedMatrix& m = l.matrices[i];
-    if (i == static_cast<std::size_t>(Fused::experts_up) || i == static_cast<std::size_t>(Fused::experts_down))
-      out += slack_of(ceil_div(ceil_div(l.experts, ep) * m.split, std::max<std::int64_t>(1, tp / ep)));
-    else
-      out += slack_of(ceil_div(m.split, tp) + std::max<std::int64_t>(1, l.kv_heads / tp) * m.kv_head);
+  for (const ServerLayerRun& run : runs) {
+    const LayerTensors tensors = layer_tensors(m, m.kinds[static_cast<std::size_t>(run.kind)], f, cut);
+    for (std::int64_t layer = 0; layer < run.count; ++layer)
+      for (const Bytes tensor : tensors.all()) {
+        if (out >= f.offloaded_weights) return out;
+        out += tensor;
+      }
   }
   return out;
 }
 
-void add_layers(Stage& out, const ServerLayer& l, std::int64_t tp, std::int64_t ep, std::int64_t count) {
+void add_layers(Stage& out, const ServerModel& m, const ServerFacts& f, const ServerLayerRun& run, const Cut& cut) {
+  const ServerLayer& l = m.kinds[static_cast<std::size_t>(run.kind)];
+  const std::int64_t tp = cut.tensor, count = run.count;
   const std::int64_t kv_heads = std::max<std::int64_t>(1, l.kv_heads / tp);
   out.layers += count;
-  out.slack += count * slack_of(l, tp, ep);
   out.norms += count * l.norms;
   out.mixers += count * (l.mixer_replicated + ceil_div(l.mixer, tp) + kv_heads * l.kv_head);
   out.absorbed += count * ceil_div(l.absorbed, tp);
   out.feed_forwards += count * (l.router + l.feed_forward_replicated + ceil_div(l.feed_forward, tp));
-  const std::int64_t width_parts = std::max<std::int64_t>(1, tp / ep);
-  out.experts += count * ceil_div(ceil_div(l.experts, ep) * l.expert, width_parts);
+  out.feed_forwards += count * shared_expert_replicas(m, l, f, cut);
+  const std::int64_t width_parts = std::max<std::int64_t>(1, tp / cut.expert);
+  if (l.experts > 0) out.experts += count * expert_tensors(m, l, f, cut).all();
   out.adapters += count * (l.adapters_replicated + ceil_div(l.adapters, tp) + kv_heads * l.adapters_kv_head);
   add_cache(out, l.cache, tp, count);
   const std::int64_t width = ceil_div(l.width, tp), expert = ceil_div(l.expert_width, width_parts);
@@ -100,21 +136,30 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std:
   Stage out;
   out.first = index == 0;
   out.last = index == pp - 1;
+  const Cut cut{tp, ep};
   const std::int64_t rows = vocab_rows(m.vocab, f.vocab_padding, tp);
-  if (out.first || (out.last && m.tied)) out.embedding = rows * m.row;
+  if (out.first || (out.last && m.tied)) out.embedding = (m.whole_embedding ? m.vocab : rows) * m.row;
   if (out.last && !m.tied) out.head = rows * m.head_row;
-  out.slack = slack_of(out.embedding) + slack_of(out.head);
   out.outside = m.outside + (out.last ? m.draft_outside : 0);
   out.adapters = (out.first ? m.adapters_embedding : 0) + (out.last ? m.adapters_head : 0);
   const StageLayers range = stage_layers(m.layers, pp, index, f.extra_layers);
+  std::array<ServerLayerRun, kMostRuns> here{};
+  std::size_t count = 0;
+  const auto add = [&](const ServerLayerRun& run) {
+    add_layers(out, m, f, run, cut);
+    if (count < here.size()) here[count++] = run;
+  };
   std::int64_t at = 0;
   for (const ServerLayerRun& run : pp == 1 ? m.totals : m.runs) {
     const std::int64_t from = std::max(at, range.first), to = std::min(at + run.count, range.first + range.count);
-    if (to > from) add_layers(out, m.kinds[static_cast<std::size_t>(run.kind)], tp, ep, to - from);
+    if (to > from) add({run.kind, to - from});
     at += run.count;
   }
   if (out.last)
-    for (const ServerLayerRun& run : m.drafts) add_layers(out, m.kinds[static_cast<std::size_t>(run.kind)], tp, ep, run.count);
+    for (const ServerLayerRun& run : m.drafts) add(run);
+  const std::span<const ServerLayerRun> runs(here.data(), count);
+  out.slack = allocator_slack(out, m, f, cut, runs);
+  if (f.offloaded_weights > 0) out.offloaded = offloaded(m, f, cut, runs);
   return out;
 }
 

@@ -22,7 +22,8 @@ struct Stage {
   bool first = false, last = false;
   Bytes embedding = 0, head = 0, outside = 0;
   Bytes norms = 0, mixers = 0, absorbed = 0, feed_forwards = 0, experts = 0, adapters = 0;
-  Bytes slack = 0;  ///< what rounding large allocations to 2 MiB costs, of all matrices
+  Bytes slack = 0;      ///< what the allocator makes of all matrices beyond their bytes, as the engine's log counts it
+  Bytes offloaded = 0;  ///< weights of the layers that lie in host memory
   std::array<CacheBucket, kMostBuckets> buckets{};
   int bucket_count = 0;
   // of the widest layer, elements a token on this rank

@@ -21,6 +21,10 @@ Refusal set_weights(const Knob& k, Job& job, Role* r, std::string_view text) {
   return result;
 }
 
+std::string get_offload(const Job&, const Role* r) {
+  return r->server.offloaded_weights == 0 ? "none" : exact_bytes_text(r->server.offloaded_weights);
+}
+
 /// Those that a server can have room beside.
 std::vector<std::string> slot_targets() {
   return {"all-linear", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "embed_tokens", "lm_head"};
@@ -96,6 +100,17 @@ std::vector<Knob> server_rows() {
                          semantics, "tokens that the model's own MTP blocks guess ahead: num_speculative_tokens; vLLM only"),
                      {1, 64}, "tokens"),
               "none"),
+      saves(zero_is(within(row("cpu_offload", of, KnobType::bytes, {get_offload, bytes_or_auto<&Server::offloaded_weights>().set},
+                               speed, "weights of the layers that every GPU leaves in host memory: cpu_offload_gb"),
+                           kMemoryLimit, "bytes"),
+                    "none"),
+            "weights of the first layers stay in host memory and are read through the bus"),
+      only_for(within(row("decode_context", of, count, knob::count<&Server::decode_context>(), speed,
+                          "ranks of a tensor-parallel group that share the tokens of the KV cache: decode_context_parallel_size"),
+                      {1, 1024}),
+               EngineKind::vllm),
+      row("expandable_segments", of, flag, knob::flag<&Server::expandable_segments>(), free,
+          "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True for the engine's processes"),
       saves(row("enforce_eager", of, flag, knob::flag<&Server::eager>(), speed, "no CUDA graphs"),
             "no CUDA graphs and no memory for them; slower decoding"),
       saves(within(row("sleep", of, count, knob::count<&Server::sleep_level>(), speed,
