@@ -3,7 +3,7 @@
     python benchmarks/oracle/execute_offload.py VERL [--output tests/data/executed_offload.jsonl]
 
 VERL is a clone of volcengine/verl (b178a3cd): its own verl/utils/activation_offload.py runs, under FSDP1's own code
-(execute_fsdp1.py). torch's save_on_cpu, around the model and (offload_wrapper) around each layer, runs on one device. Tensors are those of
+(execute_fsdp1.py). torch's save_on_cpu, around the model and (offload_wrapper) around each layer, runs on one device and there. Tensors are those of
 the meta device; copies on the host are stand-ins that hold shapes and count bytes, addresses are numbers of storages. What the copy of
 a tensor that is not one block takes on the device is made too, where save_on_cpu pins memory. Lines are those of execute.py, with
 the highest level of the host. Needs peft for the rows with LoRA.
@@ -107,12 +107,12 @@ def save_on_cpu(pinned: bool) -> Iterator[None]:
         yield
 
 
-def around(module: Any) -> None:
+def around(module: Any, pinned: bool = True) -> None:
     """torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py: OffloadWrapper.forward."""
     forward = module.forward
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with save_on_cpu(pinned=True):
+        with save_on_cpu(pinned):
             return forward(*args, **kwargs)
 
     module.forward = wrapped
@@ -184,6 +184,47 @@ def adapted_rows() -> Iterator[Row]:
         job["trainer"] |= {"offload_activations": how, "lora": {"rank": RANK}}
         peaks, highest = one_device(CONFIGS[name], how, 1, "none", "eager", adapters=True)
         yield {"id": f"{name}/{how}/lora", "config": name, "job": job, "peaks": peaks, "host": highest}
+
+
+# ---- torch's under FSDP1
+
+FLAT: list[tuple[str, str, Row]] = [
+    ("llama, 6 layers", "offload_wrapper", {}),
+    ("llama, 6 layers", "offload_wrapper", {"strategy": "SHARD_GRAD_OP"}),
+    ("llama, 6 layers", "offload_wrapper", {"storage": "bf16", "reduce": "bf16", "micro_batches": 2}),
+    ("llama, 6 layers", "save_on_cpu_pinned", {}),
+    ("llama, 6 layers", "save_on_cpu", {"use_orig_params": True}),
+    ("llama, large vocabulary", "save_on_cpu", {"recompute": "nonreentrant"}),
+    ("llama, large vocabulary", "save_on_cpu_pinned", {"recompute": "reentrant"}),
+    ("mixtral, 5 layers", "offload_wrapper", {}),
+    ("gpt2, 6 layers", "offload_wrapper", {}),
+    ("llama, large vocabulary", "offload_wrapper", {"ranks": 1, "strategy": "NO_SHARD"}),
+]
+
+
+def flat_rows() -> Iterator[Row]:
+    made = execute_fsdp1.make_model
+    execute_fsdp1.TOKENS = TOKENS
+    for name, how, changes in FLAT:
+
+        def make(config: Row, case: Row, how: str = how) -> Any:
+            model = made(config, case)
+            if how == "offload_wrapper":
+                for layer in next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList)):
+                    around(layer._fsdp_wrapped_module)
+            else:
+                around(model, how == "save_on_cpu_pinned")
+            return model
+
+        case = execute_fsdp1.USUAL | changes
+        execute_fsdp1.make_model = make
+        job = execute_fsdp1.job_of(case)
+        job["trainer"] |= {"offload_activations": how, "sequence_tokens": TOKENS}
+        words = "/".join(f"{key}={value}" for key, value in changes.items()) or "usual"
+        host.highest = host.live = 0
+        peaks = execute_fsdp1.execute(CONFIGS[name], case)
+        yield {"id": f"{name}/fsdp1/{how}/{words}", "config": name, "job": job, "peaks": peaks, "host": host.highest}
+    execute_fsdp1.make_model = made
 
 
 # ---- verl
@@ -276,6 +317,7 @@ def main() -> None:
     for rows, source in (
         (torch_rows(), by),
         (adapted_rows(), f"{by}, peft 0.21.2"),
+        (flat_rows(), by),
         (verl_rows(options.verl), f"{by}, verl b178a3cd"),
     ):
         for row in rows:

@@ -89,11 +89,13 @@ TEST_CASE("activations on the host: what does not go together is refused by name
   const std::string on_cpu = "engine: ddp, layout: d2, offload_activations: save_on_cpu";
   CHECK(refusal("verl 0.9.0", verl).empty());
   CHECK(refusal("torch", on_cpu).empty());
-  CHECK(refusal("torch", "engine: ddp, layout: d2, offload_activations: offload_wrapper").empty());
+  for (const char* engine : {"ddp", "fsdp1"})
+    CHECK(refusal("torch", std::string("engine: ") + engine + ", layout: d2, offload_activations: offload_wrapper").empty());
   told(refusal("torch", verl), "it is verl's");
   told(refusal("verl 0.9.0", on_cpu), "under an RL framework");
   told(refusal("verl 0.9.0", verl + ", wrap_head: true"), "an output layer that is a unit");
-  told(refusal("torch", "engine: fsdp2, layout: d2, offload_activations: save_on_cpu_pinned"), "copies of gathered parameters");
+  told(refusal("torch", "engine: fsdp2, layout: d2, offload_activations: save_on_cpu_pinned"),
+       "copies of its gathered parameters");
   told(refusal("torch", on_cpu + ", padding_mask: true"), "with a padding mask");
   told(refusal("torch", on_cpu + ", lora: {rank: 8, base: nf4}"), "beside a quantised base");
 }

@@ -23,9 +23,10 @@ std::string why_not_torch(const Trainer& t, EngineKind engine) {
   if (t.framework != Framework::torch) return "not supported yet under an RL framework";
   if (t.recompute != Recompute::none && t.offload_activations == OffloadActivations::offload_wrapper)
     return "not supported yet: checkpoints inside of torch's offload_wrapper";
-  if (engine == EngineKind::fsdp2 || engine == EngineKind::fsdp1)
-    return "not supported yet: copies of gathered parameters on the host";
-  if (engine != EngineKind::single && engine != EngineKind::ddp) return "not supported yet under this engine";
+  if (engine == EngineKind::fsdp2) return "not supported yet under FSDP2: copies of its gathered parameters on the host";
+  if (engine == EngineKind::fsdp1 && t.cpu_offload_policy) return "not supported yet beside FSDP1's CPUOffload";
+  if (engine != EngineKind::single && engine != EngineKind::ddp && engine != EngineKind::fsdp1)
+    return "not supported yet under this engine";
   return {};
 }
 
