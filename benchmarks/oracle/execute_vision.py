@@ -24,6 +24,7 @@ from typing import Any
 
 import sharded
 import torch
+import torch.distributed as dist
 import torch.nn.functional
 import transformers
 import transformers.masking_utils
@@ -231,6 +232,39 @@ def execute_sharded(config: Row, case: Row) -> Row:
     return {"peaks": peaks}
 
 
+def execute_replicated(config: Row, case: Row) -> Row:
+    """Highest levels of the third step of DistributedDataParallel, which has had its buckets cut anew: computed on the CPU."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # buckets do not depend on the number of ranks
+    model = model_of(config, case["kernels"], FORMATS[case["storage"]])
+    freeze(model, case["train"])
+    grid = grid_of(case)
+    gc.collect()
+    gc.disable()
+    storages = Storages()
+    resident = sum(storages.own(tensor) for tensor in [*model.parameters(), *model.buffers()])
+    peaks: Row = {}
+    with storages:
+        options = {"gradient_as_bucket_view": case.get("gradient_as_bucket_view", False)}
+        wrapped = torch.nn.parallel.DistributedDataParallel(model, **options)
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], foreach=True)
+        for _ in range(3):
+            given = {name: torch.zeros_like(tensor) for name, tensor in inputs_of(case, "cpu").items()}
+            storages.highest = storages.live
+            loss = wrapped(**given, image_grid_thw=grid).loss
+            peaks["forward"] = storages.highest
+            storages.highest = storages.live
+            loss.backward()
+            peaks["backward"] = storages.highest
+            del given, loss
+            storages.highest = storages.live
+            optimizer.step()
+            peaks["optimizer"] = storages.highest
+            optimizer.zero_grad()
+    gc.enable()
+    dist.destroy_process_group()
+    return {"peaks": {phase: resident + level for phase, level in peaks.items()}}
+
+
 USUAL: Row = {
     "grid": (24, 36),
     "images": 1,
@@ -274,6 +308,7 @@ SHARDED: list[Row] = [
     {"grid": (20, 26), "images": 2, "sequences": 2, "train": "projector", "checkpointing": True},
     {"grid": (48, 64), "tokens": 1024, "train": "none", "ranks": 1},
 ]
+REPLICATED: list[Row] = [{}, {"train": "none"}, {"train": "projector", "gradient_as_bucket_view": True}]
 
 
 def job_with_images(config: Row, case: Row) -> Row:
@@ -286,6 +321,9 @@ def job_with_images(config: Row, case: Row) -> Row:
     if "ranks" in case:
         job["trainer"] |= {"engine": "fsdp2", "layout": f"d{case['ranks']}", "root_reshard": case["root_reshard"]}
         job["trainer"]["wrap_embedding"] = True
+    if case.get("ddp"):
+        job["trainer"] |= {"engine": "ddp", "layout": "d2", "optimizer": "adamw"}
+        job["trainer"]["gradient_as_bucket_view"] = case.get("gradient_as_bucket_view", False)
     return job
 
 
@@ -298,6 +336,9 @@ def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
         for changes in SHARDED if name == "qwen2_5_vl" else SHARDED[::3]:
             case = USUAL | FSDP2 | changes
             yield row_of(name, config, case, {"fsdp2": case["ranks"], **changes}, by) | execute_sharded(config, case)
+        for changes in REPLICATED if name == "qwen2_5_vl" else []:
+            case = USUAL | {"ddp": True, "storage": "fp32", "kernels": "eager", "tokens": 64, "grid": (8, 12)} | changes
+            yield row_of(name, config, case, {"ddp": True, **changes}, by) | execute_replicated(config, case)
 
 
 def row_of(name: str, config: Row, case: Row, changes: Row, by: str) -> Row:
