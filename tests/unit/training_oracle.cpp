@@ -63,6 +63,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_knobs.jsonl", out);
     read_rows("executed_experts.jsonl", out);
     read_rows("executed_compiled.jsonl", out);
+    read_rows("executed_float8.jsonl", out);
     return out;
   }();
   return rows;
