@@ -29,9 +29,6 @@ RUNS = [
     ("rowwise", ("2025-02", "llama", 1024, 1, "selective", 2, 2048, "cross_entropy")),
     ("tensorwise", ("2025-02", "llama", 1024, 1, "none", 1, 4096, "cross_entropy")),
     ("rowwise", ("2025-02", "llama", 32768, 1, "full", 1, 4096, "cross_entropy")),
-    ("tensorwise", ("2025-02", "llama", 1024, 1, "full", 1, 4096, "cross_entropy")),
-    ("rowwise", ("2025-02", "llama", 1024, 1, "none", 1, 4096, "cross_entropy")),
-    ("tensorwise", ("2025-09", "llama", 1024, 1, "selective", 1, 4096, "cross_entropy")),
 ]
 
 
