@@ -150,11 +150,10 @@ def executed_job(row: Row) -> Row:
 def simumax_job(row: Row) -> Row:
     """SimuMax's measurements on B200s: the highest of all ranks, of which a row lists each."""
     parallel = row["parallelism"]
-    if parallel.get("ep", 1) > 1:
-        raise not_yet("a capacity of Megatron's experts")
+    experts = bool(row["arch"].get("experts"))
     ranks = row["extra_values"]["per_rank_max_alloc_gib"]
     stage = ranks.index(max(ranks)) * int(parallel["pp"]) // len(ranks)
-    degrees = {"dp": parallel["dp"], "tp": parallel["tp"], "pp": parallel["pp"], "cp": parallel["cp"], "arch": {}}
+    degrees = {axis: parallel[axis] for axis in ("dp", "tp", "pp", "cp", "ep")} | {"arch": {"moe": experts}}
     trainer: Row = {
         "engine": "megatron",
         "kernels": "transformer_engine",
@@ -167,8 +166,26 @@ def simumax_job(row: Row) -> Row:
         "sequence_parallel": bool(parallel["sp"]),
         "cross_entropy": "te",
         "context_exchange": "a2a",
+        "expert_capacity": 1 if experts else "auto",  # as the notes of the rows with experts say
     }
     return {"framework": "torch", "model": row["model"], "trainer": trainer, "apart": {"stage": stage + 1}}
+
+
+def simumax_config(row: Row) -> Row:
+    """Of the models with experts, whose sizes a row states."""
+    given = row["arch"]
+    latents = {
+        "q_lora": "q_lora",
+        "kv_lora": "kv_lora",
+        "qk_head": "qk_head_dim",
+        "rope_head": "qk_rope_dim",
+        "v_head": "v_head_dim",
+    }
+    moe = {"experts": "experts", "topk": "topk", "ffn": "moe_ffn", "shared": "shared_ffn", "dense_layers": "dense_layers"}
+    arch = {key: given[key] for key in ("layers", "hidden", "heads", "vocab")} | {"ffn": given["dense_ffn"]}
+    arch["mla"] = {name: given[key] for name, key in latents.items()}
+    arch["moe"] = {name: given[key] for name, key in moe.items()} | {"pre_softmax": True}
+    return config_of(arch, int(row["seq_len"]), 0.0)
 
 
 def megatron_cases(row: Row, _corpus: Path) -> list[Case]:

@@ -90,6 +90,8 @@ def check(row: Row, flags: Row) -> None:
         raise CannotExpress(f"Megatron's {unknown[0]} is not supported yet")
     if row.get("completeness") != "full":
         raise CannotExpress("the settings of the test are not stated in full")
+    if "modelopt_distill" in str(row["id"]):
+        raise CannotExpress("the test trains beside a teacher")
     if "reshard" in str(row["id"]):
         raise CannotExpress("the test goes on in another layout")
 

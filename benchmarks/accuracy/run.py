@@ -126,8 +126,10 @@ class Library:
             path.write_text(case.config, encoding="utf-8")
             apart = case.job.get("apart") or {}
             job = {"oomplan": 1, **{key: value for key, value in case.job.items() if key != "apart"}, "model": str(path)}
-            phases = self.oomplan.estimate(job).explain().gpus[-1].phases
-        return {"peak": max(p.allocated_bytes for p in phases) + int(apart.get("added_bytes") or 0)}
+            last = max(self.oomplan.estimate(job).explain().gpus, key=lambda gpu: max(gpu.gpus))
+        added = int(apart.get("added_bytes") or 0)
+        stepped = [p.allocated_bytes for p in last.phases if p.phase.endswith("optimizer")]
+        return {"peak": max(p.allocated_bytes for p in last.phases) + added, "resident": max(stepped) + added}
 
     def colocated(self, case: Case) -> Row:
         """The first iteration of a job of one process: what NVML and torch show of its training and of its generation."""

@@ -11,7 +11,7 @@ import fms
 from alst import alst_job
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
 from litgpt import litgpt_config, litgpt_job
-from megatron import simumax_job
+from megatron import simumax_config, simumax_job
 from megatron_golden import golden_config, golden_job, is_golden
 from operators import operator_call
 from torchtitan import titan_job
@@ -290,11 +290,28 @@ def text(row: Row, key: str) -> str:
     return str(row.get(key) or "").lower()
 
 
+def refuse_megatron(row: Row) -> None:
+    """Kits on Megatron: none of their rows states what its figure depends on."""
+    framework = text(row, "framework")
+    if "megatron" not in framework and "simumax" not in framework:
+        return
+    if any(kit in framework for kit in ("verl", "areal")):
+        raise not_yet(f"Megatron under {framework.split()[0]}")
+    if row.get("lora") or "lora" in text(row, "phase"):
+        raise not_yet("adapters under Megatron")
+    if "fp8" in text(row, "dtype_policy"):
+        raise not_yet("fp8 under Megatron")
+    if unnamed(row):
+        raise CannotExpress("the metric is not named")
+    if row.get("completeness") != "full":
+        raise CannotExpress("the settings are not stated in full")
+    raise CannotExpress("the release of Transformer Engine and the routing are not stated")
+
+
 def refuse_framework(row: Row) -> None:
+    refuse_megatron(row)
     framework = text(row, "framework")
     for word, name in (
-        ("megatron", "Megatron"),
-        ("simumax", "Megatron"),
         ("deepspeed", "DeepSpeed"),
         ("nemo", "the kernel set of NeMo Automodel"),
         ("timm", "the kernel set of timm"),
@@ -489,6 +506,8 @@ def measured_job(row: Row) -> Row:
 
 
 def measured_config(row: Row, corpus: Path) -> Row:
+    if row.get("group") == "simumax-b200" and row["arch"].get("experts"):
+        return simumax_config(row)
     try:
         return find_config(fms.model(row.get("model")), corpus)
     except CannotExpress:
@@ -511,7 +530,7 @@ def operator_cases(row: Row) -> list[Case]:
 
 
 def golden_cases(row: Row) -> list[Case]:
-    """A step's highest level, printed by the last rank."""
+    """A step's highest level and what is left of it, printed by the last rank."""
     job: Row = {}
     why_not, config = "", ""
     try:
@@ -519,7 +538,12 @@ def golden_cases(row: Row) -> list[Case]:
         config = json.dumps(golden_config(row))
     except CannotExpress as reason:
         why_not = str(reason)
-    return [Case(row["id"], "allocated", round(row["value_gib"] * GIB), "last_stage", job, config, "peak", why_not)]
+    left = row["extra_values"].get("current_alloc_last_gib")
+    figures = [("allocated", "peak", row["value_gib"])] + ([("resident", "resident", left)] if left else [])
+    return [
+        Case(row["id"], metric, round(value * GIB), "last_stage", job, config, figure, why_not)
+        for metric, figure, value in figures
+    ]
 
 
 def measured_cases(row: Row, corpus: Path) -> list[Case]:

@@ -73,6 +73,8 @@ class Checker {
     check_formats();
     check_batch();
     check_pipeline();
+    check_optimizer();
+    check_experts();
     return std::move(out_);
   }
 
@@ -122,6 +124,32 @@ class Checker {
     if (t.megatron.virtual_stages > 1 && t.micro_batches % p != 0)
       add("micro_batches", fmt::format("{}", t.micro_batches), fmt::format("a multiple of {}", p),
           "not supported yet: the interleaved schedule with another number of micro-batches");
+  }
+
+  void check_optimizer() {
+    const Megatron& m = role_.trainer.megatron;
+    if (m.precision_aware && !m.distributed_optimizer)
+      add("precision_aware_optimizer", "true", "distributed_optimizer: true", "Megatron itself asks for it");
+    const auto state = [&](std::string_view knob, DType format) {
+      if (!m.precision_aware && format != DType::fp32)
+        add(knob, std::string(spelling(format)), "fp32", "other formats of Adam's states belong to precision_aware_optimizer");
+    };
+    state("exp_avg_dtype", m.exp_avg);
+    state("exp_avg_sq_dtype", m.exp_avg_sq);
+    const std::int64_t ranks = role_.trainer.layout.data * role_.trainer.layout.context;
+    if (ranks % m.optimizer_instances != 0)
+      add("optimizer_instances", fmt::format("{}", m.optimizer_instances), fmt::format("a number that divides {} ranks", ranks),
+          "");
+  }
+  void check_experts() {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    if (m.expert_capacity > 0 && m.expert_imbalance > 1)
+      add("expert_imbalance", fmt::format("{}", m.expert_imbalance), "1", "with expert_capacity every expert has as many rows");
+    if (m.mtp_layers > 0 && t.recompute == Recompute::full && m.recompute_method == RecomputeMethod::uniform &&
+        m.recompute_layers != 1)
+      add("recompute_layers", fmt::format("{}", m.recompute_layers), "1",
+          "Megatron itself asks for it with multi-token prediction");
   }
 
   const Job& job_;
