@@ -63,6 +63,8 @@ const std::vector<Executed>& executed() {
     read_rows("executed_knobs.jsonl", out);
     read_rows("executed_experts.jsonl", out);
     read_rows("executed_compiled.jsonl", out);
+    read_rows("executed_mixed.jsonl", out);
+    read_rows("executed_vectors.jsonl", out);
     return out;
   }();
   return rows;

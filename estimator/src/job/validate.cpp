@@ -17,11 +17,13 @@
 #include "job/names.hpp"
 #include "job/placement.hpp"
 #include "job/torchtune_rules.hpp"
+#include "job/validate_adapters.hpp"
 #include "job/validate_base.hpp"
 #include "job/validate_foak.hpp"
 #include "job/validate_megatron.hpp"
 #include "job/validate_optimizer.hpp"
 #include "job/validate_recompute.hpp"
+#include "job/validate_units.hpp"
 #include "job/validate_zero.hpp"
 #include "layout/letters.hpp"
 #include "layout/rules.hpp"
@@ -281,6 +283,8 @@ class Validator {
     for (auto& clash : torchtune_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     for (auto& clash : head_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     for (const KnobProblem& p : optimizer_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    for (const KnobProblem& p : adapter_problems(t, role.engine)) not_its_own(role, p.knob, p.expected, p.why);
+    for (const KnobProblem& p : unit_problems(t, role.engine)) not_its_own(role, p.knob, p.expected, p.why);
     for (const KnobProblem& p : recompute_problems(t, role.engine))
       if (!follows_actor(role, p.knob)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
