@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from corpus import CannotExpress, Row
+from corpus import Row
 
 HEADS = {"foak fast ce kernel": "foak_ce", "liger fused linear ce": "liger_fused_ce"}
 # scripts/benchmarks/refs*/requirements*.txt: a release for each file of results
@@ -53,23 +53,31 @@ def kernels(row: Row) -> Row:
 
 
 def base(row: Row, quant: str) -> Row:
-    """Its plugins prepare a base themselves, and cast nothing. What is not packed stays in 16 bits."""
+    """Its plugins prepare a base themselves, and cast nothing: what is not packed stays in 16 bits. The baseline's is prepared by TRL
+    (trl/trainer/sft_trainer.py, 0.12), which leaves a base alone that FSDP will bring to the GPU."""
     if "gptq" in quant.lower():
         return {"base": "gptq", "base_bits": 4, "base_group": 128}
-    if "baseline-peft" in plugin(row):
-        raise CannotExpress("the base that TRL prepared is not supported yet")
-    return {"base": "nf4", "base_double_quant": True, "base_compute": "bf16", "bitsandbytes": "0.43.3"}
+    prepared = {"prepare_kbit": True, "casts_heads": True} if "baseline-peft" in plugin(row) and not sharded(row) else {}
+    return {"base": "nf4", "base_double_quant": True, "base_compute": "bf16", "bitsandbytes": "0.43.3", **prepared}
+
+
+def sharded(row: Row) -> bool:
+    return bool((row.get("parallelism") or {}).get("fsdp"))
 
 
 def precision(row: Row) -> tuple[Row, bool] | None:
     """Under FSDP the base stays in 16 bits, and so do its fused adapters in fp32, whole on every rank. Adapters of a base that is not
-    quantised are cast as they are gathered, which autocast would do to them as well. Without its plugins a run is not expressed: what
-    FSDP holds behind checkpoints is described beside its operators alone."""
+    quantised are cast as they are gathered, which autocast would do to them as well."""
     policy = str(row.get("dtype_policy") or "").lower()
     found = re.search(r"trainer (bf16|fp16) flag; quantised/frozen base", policy)
-    if not found or "foak" not in plugin(row):
+    if not found:
         return None
     return {key: found.group(1) for key in ("storage", "compute", "reduce")}, True
+
+
+def checkpoints(row: Row) -> Row:
+    """The Trainer of its releases checkpoints the call of a layer, which is FSDP's unit."""
+    return {"checkpoint_units": True} if sharded(row) and row.get("lora") else {}
 
 
 def releases(row: Row) -> Row:

@@ -45,6 +45,7 @@ TARGETS = {
     "head": ["lm_head"],
 }
 SHORT = {"q": "query", "k": "key", "v": "value"}
+PREFIX = 10  # Config.adapter_prompt_length (litgpt/adapter.py)
 DROPOUT = 0.05  # of the files of the hub and of the scripts; the rate itself changes no size
 
 
@@ -59,8 +60,6 @@ def said(row: Row, key: str) -> str:
 def refuse(row: Row) -> None:
     if "below its own static states" in said(row, "notes"):
         raise CannotExpress("less than the parameters and states themselves: the settings are not those that are stated")
-    if "adapter" in said(row, "phase"):
-        raise not_yet("LitGPT's adapters other than LoRA")
     if not said(row, "dtype_policy").startswith(("bf16-true", "bf16-mixed")):
         raise not_yet("a precision of LitGPT other than bf16-true and bf16-mixed")
     if "deepspeed" in said(row, "notes") or (row.get("parallelism") or {}).get("zero"):
@@ -87,6 +86,9 @@ def lora(row: Row) -> Row | None:
         if "lora" in said(row, "phase"):
             raise CannotExpress("the rank of the adapters is not stated")
         return None
+    if str(given.get("type")) in ("adapter", "adapter_v2"):
+        base = packed_base(str(given["quant"])) if given.get("quant") else {}
+        return {"kind": given["type"], "rank": PREFIX, "format": "storage", **base}
     words = given["targets"].split(",") if isinstance(given["targets"], str) else given["targets"]
     names = [name for word in words for name in TARGETS[SHORT.get(str(word).strip(), str(word).strip())]]
     base = packed_base(str(given["quant"])) if given.get("quant") else {}
@@ -96,8 +98,6 @@ def lora(row: Row) -> Row | None:
 def sharding(row: Row, gpus: int) -> Row:
     if gpus == 1:
         return {"engine": "single", "recompute": "none"}
-    if row.get("lora"):
-        raise not_yet("flat parameters of frozen layers and adapters together")
     # finetune/full.py: FSDPStrategy(auto_wrap_policy={Block}, activation_checkpointing_policy={Block}); Fabric asks for
     # use_orig_params since PyTorch 2.0 (lightning/fabric/strategies/fsdp.py)
     # and the loops synchronise gradients in the last micro-batch alone: fabric.no_backward_sync
@@ -126,7 +126,7 @@ def litgpt_job(row: Row) -> Row:
         "micro_batches": max(1, int(row.get("global_batch") or 1) // gpus // row["micro_batch"]),
     }
     if adapters is not None:
-        trainer["lora"] = adapters
+        trainer["lora"] = adapters | ({"own_units": False} if gpus > 1 else {})
     gpu = find_gpu(row.get("gpu"))
     return {"framework": "torch", "gpus": f"{gpus} x {gpu}", "model": str(row.get("model")), "trainer": trainer}
 

@@ -113,6 +113,11 @@ def set_fsdp1(row: Row, given: Row, trainer: Row) -> None:
             raise not_yet(f"{key} of FSDP1")
 
 
+# what one device has no use for
+OF_SEVERAL = ("replicas", "reshard_after_forward", "root_reshard", "reshard_ranks", "forward_prefetch", "wrap_embedding")
+OF_SEVERAL += ("wrap_head", "cpu_offload_policy", "gradient_sync_every_micro_batch")
+
+
 def set_sharding(row: Row, trainer: Row) -> None:
     sharding = row.get("sharding")
     if not sharding:
@@ -155,8 +160,10 @@ def set_sharding(row: Row, trainer: Row) -> None:
     for key, value in given.items():
         if value not in (None, False):
             raise not_yet(f"{key} of FSDP2")
-    if tensor == world and not mixed:
-        trainer["engine"] = "single"  # nothing is sharded: tensor parallelism alone
+    if tensor == world and not mixed:  # nothing is sharded: tensor parallelism alone
+        for key in OF_SEVERAL:
+            trainer.pop(key, None)
+        trainer["engine"] = "single"
 
 
 def lora_of(given: Row) -> Row:
@@ -389,6 +396,10 @@ def packed_base(row: Row, quant: str) -> Row:
     raise CannotExpress("how the base under the adapters is packed is not stated")
 
 
+# what its train.py means by "all"
+FSDP_QLORA_ALL = ["k_proj", "q_proj", "v_proj", "up_proj", "down_proj", "gate_proj"]
+
+
 def measured_lora(row: Row) -> Row | None:
     """Adapters as huggingface/peft makes them, in fp32. None: everything is trained."""
     given = row.get("lora")
@@ -402,7 +413,7 @@ def measured_lora(row: Row) -> Row | None:
     targets = given.get("targets") or given.get("target_modules")
     words = targets.split() if isinstance(targets, str) else targets
     if words in (["all", "linear"], ["all-linear"]):
-        words = ["all-linear"]
+        words = FSDP_QLORA_ALL if row.get("group") == "fsdp_qlora" else ["all-linear"]
     if isinstance(words, list) and len(words) > 1:
         words = [word for word in words if word != "c_attn"]  # GPT-2's, named for all models alike
     if not isinstance(words, list) or not all(str(word).endswith(("_proj", "all-linear")) for word in words):
@@ -494,7 +505,7 @@ def measured_job(row: Row) -> Row:
     }
     if "reentrant" in recompute and not re.search(r"non-?reentrant", recompute):
         trainer["reentrant"] = True
-    trainer |= (fms.kernels(row) if fms.is_fms(row) else {}) | releases(row)
+    trainer |= (fms.kernels(row) | fms.checkpoints(row) if fms.is_fms(row) else {}) | releases(row)
     if lora is not None:
         trainer["lora"] = lora
     return {

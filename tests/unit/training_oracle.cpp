@@ -65,7 +65,10 @@ const std::vector<Executed>& executed() {
     read_rows("executed_offload.jsonl", out);
     read_rows("executed_experts.jsonl", out);
     read_rows("executed_compiled.jsonl", out);
+    read_rows("executed_vision.jsonl", out);
     read_rows("executed_float8.jsonl", out);
+    read_rows("executed_mixed.jsonl", out);
+    read_rows("executed_vectors.jsonl", out);
     return out;
   }();
   return rows;

@@ -75,6 +75,9 @@ TEST_CASE("prepare_model_for_kbit_training makes fp32 of what is not packed") {
   QuantisedBase prepared = plain;
   prepared.prepare_kbit = true;
   CHECK(training_figures(packed(prepared)).parameters == training_figures(packed(plain)).parameters + 2 * kUnpacked);
+  prepared.casts_heads = true;  // TRL: of these the norms stay
+  const Bytes norms = kUnpacked - 2 * V * h;
+  CHECK(training_figures(packed(prepared)).parameters == training_figures(packed(plain)).parameters + 2 * norms);
 }
 
 TEST_CASE("a packed matrix is unpacked in forward and in backward, its scales before it") {

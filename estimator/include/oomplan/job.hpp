@@ -81,6 +81,9 @@ enum class BackwardPrefetch : std::uint8_t {
 };
 /// In which format LoRA's adapters lie: peft makes them fp32 unless autocast_adapter_dtype is false.
 enum class AdapterFormat : std::uint8_t { fp32, storage };
+/// What is trained beside a frozen model: pairs of matrices (LoRA), vectors around one frozen pair (VeRA), factors (IA3), all of
+/// huggingface/peft; LitGPT's prefixes with gates (adapter), and these with factors and offsets of every matrix and the norms.
+enum class AdapterKind : std::uint8_t { lora, vera, ia3, adapter, adapter_v2 };
 /// What follows the last hidden state in training, and in forward-only log-prob passes (layers/heads).
 enum class LossHead : std::uint8_t {
   hf_loss,       ///< transformers' cross-entropy on fp32 logits
@@ -209,6 +212,7 @@ struct QuantisedBase {
   bool double_quant = false;    ///< 4 bits: the scales of the blocks are quantised themselves
   DType compute = DType::fp32;  ///< 4 bits: what its matrix products compute in
   bool prepare_kbit = false;    ///< peft's prepare_model_for_kbit_training: what is not packed is cast to fp32
+  bool casts_heads = false;     ///< TRL behind it: embeddings and output layer are bf16 again, norms stay fp32
   std::int64_t bits = 4;        ///< GPTQ
   std::int64_t group = 128;     ///< GPTQ: inputs that share a scale and a zero; 0: all of a layer
   std::string version;          ///< release of bitsandbytes; empty: the newest that is described
@@ -217,13 +221,15 @@ struct QuantisedBase {
 
 /// Low-rank adapters (LoRA, as huggingface/peft runs them) beside linear layers. What they stand beside is frozen.
 struct Lora {
-  std::int64_t rank = 0;             ///< 0: none, and all parameters are trained
+  AdapterKind kind = AdapterKind::lora;
+  std::int64_t rank = 0;             ///< 0: none, and all parameters are trained; of LitGPT's prefixes: their tokens; of IA3: 1
   std::vector<std::string> targets;  ///< last words of modules' names, such as q_proj; empty: every linear layer but the head
   std::int64_t alpha = 16;           ///< the factor is alpha / rank: no memory
   double dropout = 0;                ///< rate in front of the adapters
   AdapterFormat format = AdapterFormat::fp32;
   std::int64_t frozen_copies = 0;  ///< adapters beside the trained ones that get no gradient: AgileRL's reference policy
   bool dora = false;               ///< weight-decomposed: a trained magnitude for every row of the matrix
+  bool own_units = true;           ///< FSDP1: every adapter is a unit; false: a part of its layer's flat parameter
   QuantisedBase base;
   bool operator==(const Lora&) const = default;
 };
@@ -267,6 +273,7 @@ struct Trainer {
   bool autocast = false;       ///< torch.autocast around the forward pass
   Recompute recompute = Recompute::full;
   bool reentrant = false;            ///< of the checkpoint
+  bool checkpoint_units = false;     ///< FSDP1: it stands around the call of a unit, not inside of the unit
   std::int64_t recompute_every = 1;  ///< one layer of so many is checkpointed, the others keep what they save
   OptimizerKind optimizer = OptimizerKind::adamw;
   OptimizerForm optimizer_form = OptimizerForm::foreach;

@@ -190,7 +190,9 @@ constexpr std::pair<std::string_view, EngineKind> kOfOneEngine[] = {{"zero.", En
                                                                     {"bucket_cap_mb", EngineKind::ddp},
                                                                     {"gradient_as_bucket_view", EngineKind::ddp},
                                                                     {"static_graph", EngineKind::ddp},
-                                                                    {"find_unused_parameters", EngineKind::ddp}};
+                                                                    {"find_unused_parameters", EngineKind::ddp},
+                                                                    {"checkpoint_units", EngineKind::fsdp1},
+                                                                    {"lora.own_units", EngineKind::fsdp1}};
 
 std::vector<Knob> all_rows() {
   std::vector<Knob> out;

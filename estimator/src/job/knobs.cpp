@@ -22,14 +22,18 @@ const Knob* row_of(std::string_view key, const Role* role) {
   return nullptr;
 }
 
-/// Settings of FSDP that mean nothing to DDP, whose ranks hold all parameters, and to DeepSpeed, which splits them in its own
-/// way.
+/// Settings of FSDP that mean nothing to DDP, whose ranks hold all parameters, to DeepSpeed, which splits them in its own way,
+/// and to one device.
 constexpr std::array<std::string_view, 10> kOfShards{
     "reshard_after_forward", "root_reshard",   "reshard_ranks", "forward_prefetch", "backward_prefetch",
     "use_orig_params",       "wrap_embedding", "wrap_head",     "wrap_norm",        "reshard_last"};
+/// And one device has nobody to share with.
+constexpr std::array<std::string_view, 3> kOfRanks{"cpu_offload_policy", "replicas", "gradient_sync_every_micro_batch"};
 bool means_nothing(std::string_view key, EngineKind engine) {
-  const bool whole = engine == EngineKind::ddp || engine == EngineKind::deepspeed;
-  return whole && std::find(kOfShards.begin(), kOfShards.end(), key) != kOfShards.end();
+  const auto one_of = [key](const auto& keys) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
+  if (engine == EngineKind::single && one_of(kOfRanks)) return true;
+  const bool whole = engine == EngineKind::ddp || engine == EngineKind::deepspeed || engine == EngineKind::single;
+  return whole && one_of(kOfShards);
 }
 
 /// A knob that roles have, only not this one: say whose it is.
@@ -37,7 +41,9 @@ std::string whose(std::string_view key, const Role& role) {
   for (const auto& knob : knobs()) {
     if (knob.key != key) continue;
     if (means_nothing(key, role.engine))
-      return fmt::format("'{}' is a setting of FSDP; {} runs {}", key, role.name, spelling(role.engine));
+      return role.engine == EngineKind::single
+                 ? fmt::format("'{}' is a setting of several ranks; {} runs on one device", key, role.name)
+                 : fmt::format("'{}' is a setting of FSDP; {} runs {}", key, role.name, spelling(role.engine));
     if (knob.engine)
       return fmt::format("'{}' is a setting of {}; {} runs {}", key, spelling(*knob.engine), role.name, spelling(role.engine));
     if (knob.of == KnobOf::job) return fmt::format("'{}' is a setting of the whole job: write it without a role", key);

@@ -21,8 +21,10 @@ std::vector<Clash> litgpt_clashes(const Role& role) {
   if (t.framework != Framework::torch) out.push_back({"kernels", "hf_flash", "the framework does not run LitGPT's models"});
   if (role.engine != EngineKind::single && role.engine != EngineKind::fsdp1)
     out.push_back({"engine", "single or fsdp1", "not supported yet: LitGPT on this engine"});
-  if (t.lora.rank > 0 && role.engine != EngineKind::single)
-    out.push_back({"engine", "single", "not supported yet: flat parameters of frozen layers and adapters together"});
+  if (t.lora.rank > 0 && role.engine == EngineKind::fsdp1 && t.lora.own_units)
+    out.push_back({"lora.own_units", "false", "LitGPT's FSDPStrategy wraps blocks alone"});
+  if (t.lora.base.format != BaseFormat::full && role.engine == EngineKind::fsdp1)
+    out.push_back({"lora.base", "full", "LitGPT packs a model on one device alone"});
   if (t.lora.rank > 0 && t.lora.format != AdapterFormat::storage)
     out.push_back({"lora.format", "storage", "LitGPT makes adapters in the format of the model"});
   if (t.lora.dora) out.push_back({"lora.dora", "false", "LitGPT has no magnitudes beside its adapters"});

@@ -119,6 +119,13 @@ inline constexpr std::array<std::pair<BackwardPrefetch, std::string_view>, 3> kN
     {{BackwardPrefetch::pre, "pre"}, {BackwardPrefetch::post, "post"}, {BackwardPrefetch::none, "none"}}};
 
 template <>
+inline constexpr std::array<std::pair<AdapterKind, std::string_view>, 5> kNames<AdapterKind>{
+    {{AdapterKind::lora, "lora"},
+     {AdapterKind::vera, "vera"},
+     {AdapterKind::ia3, "ia3"},
+     {AdapterKind::adapter, "adapter"},
+     {AdapterKind::adapter_v2, "adapter_v2"}}};
+template <>
 inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kNames<AdapterFormat>{
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 

@@ -159,6 +159,9 @@ std::vector<Knob> trainer_rows() {
                    "keeps only the input of each layer; the backward pass computes the layer again (about a third more compute)"),
              spellings<Recompute>()),
       row("reentrant", of, flag, knob::flag<&Trainer::reentrant>(), speed, "the checkpoint's use_reentrant"),
+      row("checkpoint_units", learner, flag, knob::flag<&Trainer::checkpoint_units>(), free,
+          "FSDP1: a checkpoint stands around the call of a unit, as transformers' Trainer had it up to 4.51; false: inside of "
+          "it"),
       within(row("recompute_every", of, count, knob::count<&Trainer::recompute_every>(), speed,
                  "recompute full: one layer of so many is checkpointed; transformers takes the first of them (every_n_layers), "
                  "torchtitan the last (selective_ac_option)"),
@@ -203,8 +206,14 @@ std::vector<Knob> trainer_rows() {
              spellings<OptimizerForm>()),
       row("amsgrad", learner, flag, knob::flag<&Trainer::amsgrad>(), semantics, "Adam and AdamW: amsgrad, a third state"),
       row("clip", learner, flag, knob::flag<&Trainer::clip>(), semantics, "gradients are clipped by their norm"),
+      one_of(
+          row("lora.kind", learner, choice, knob::choice<&Lora::kind>(), semantics,
+              "what the adapters are: lora, peft's vera or ia3, LitGPT's adapter (prefixes with gates) or adapter_v2 (factors, "
+              "offsets and norms too)"),
+          spellings<AdapterKind>()),
       zero_is(within(row("lora.rank", learner, count, {none_or<&Lora::rank>, knob::count<&Lora::rank>().set}, semantics,
-                         "LoRA: rank of the adapters; everything else is frozen. none: all parameters are trained"),
+                         "rank of the adapters (tokens of LitGPT's prefixes; 1 for ia3); everything else is frozen. none: all "
+                         "parameters are trained"),
                      kAdapterRankLimit),
               "none"),
       one_of(row("lora.targets", learner, items, adapter_targets_access(), semantics,
@@ -223,6 +232,10 @@ std::vector<Knob> trainer_rows() {
              {0, 8}),
       row("lora.dora", learner, flag, knob::flag<&Lora::dora>(), semantics,
           "DoRA: the adapters' product is scaled by a trained magnitude for each row"),
+      row("lora.own_units", learner, flag, knob::flag<&Lora::own_units>(), speed,
+          "FSDP1: every adapter is a unit of its own (peft's fsdp_auto_wrap_policy); false: a part of its layer's flat "
+          "parameter, of "
+          "which all gets gradients"),
       one_of(saves(row("lora.base", learner, choice, knob::choice<&QuantisedBase::format>(), numerics,
                        "linear layers of the frozen base: full, as bitsandbytes packs them (QLoRA: nf4), or gptq"),
                    "packs the frozen matrices; each is unpacked for its products"),
@@ -234,6 +247,8 @@ std::vector<Knob> trainer_rows() {
              {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
       row("lora.prepare_kbit", learner, flag, knob::flag<&QuantisedBase::prepare_kbit>(), numerics,
           "peft's prepare_model_for_kbit_training: embeddings, norms and output layer are cast to fp32"),
+      row("lora.casts_heads", learner, flag, knob::flag<&QuantisedBase::casts_heads>(), numerics,
+          "with lora.prepare_kbit: TRL casts embeddings and output layer to bf16 again (peft_module_casting_to_bf16)"),
       within(row("lora.base_bits", learner, count, knob::count<&QuantisedBase::bits>(), numerics,
                  "gptq: bits of an element: 2, 4 or 8"),
              {2, 8}),

@@ -22,10 +22,12 @@ constexpr std::array<KeyRow, 9> kKeys{{{"quantize", "quantised training weights"
 
 constexpr std::string_view kGalore = "GaLore, whose singular value decompositions take a workspace that cuSOLVER alone knows";
 
+constexpr std::string_view kPeft = "this kind of peft's adapters";
+
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 27> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 44> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "archon", "Archon"},
                                             {"engine", "veomni", "VeOmni"},
                                             {"engine", "torchtitan", "torchtitan"},
@@ -51,7 +53,24 @@ constexpr std::array<ValueRow, 27> kValues{{{"engine", "megatron", "Megatron"},
                                             {"offload", "activations", "activations between phases"},
                                             {"sync.by", "awex", "the weight update by awex"},
                                             {"sync.by", "lora", "the weight update of LoRA adapters"},
-                                            {"weights", "int4", "int4 weights of a server"}}};
+                                            {"weights", "int4", "int4 weights of a server"},
+                                            {"lora.kind", "adalora", kPeft},
+                                            {"lora.kind", "oft", kPeft},
+                                            {"lora.kind", "boft", kPeft},
+                                            {"lora.kind", "loha", kPeft},
+                                            {"lora.kind", "lokr", kPeft},
+                                            {"lora.kind", "prompt_tuning", kPeft},
+                                            {"lora.kind", "prefix_tuning", kPeft},
+                                            {"lora.kind", "p_tuning", kPeft},
+                                            {"lora.kind", "adaption_prompt", kPeft},
+                                            {"lora.kind", "fourierft", kPeft},
+                                            {"lora.kind", "ln_tuning", kPeft},
+                                            {"lora.kind", "poly", kPeft},
+                                            {"lora.kind", "hra", kPeft},
+                                            {"lora.kind", "bone", kPeft},
+                                            {"lora.kind", "randlora", kPeft},
+                                            {"lora.kind", "c3a", kPeft},
+                                            {"lora.kind", "shira", kPeft}}};
 
 std::string sentence(std::string_view what) { return "not supported yet: " + std::string(what); }
 

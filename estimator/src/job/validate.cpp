@@ -17,6 +17,7 @@
 #include "job/names.hpp"
 #include "job/placement.hpp"
 #include "job/torchtune_rules.hpp"
+#include "job/validate_adapters.hpp"
 #include "job/validate_base.hpp"
 #include "job/validate_float8.hpp"
 #include "job/validate_foak.hpp"
@@ -24,6 +25,7 @@
 #include "job/validate_offload.hpp"
 #include "job/validate_optimizer.hpp"
 #include "job/validate_recompute.hpp"
+#include "job/validate_units.hpp"
 #include "job/validate_vision.hpp"
 #include "job/validate_zero.hpp"
 #include "layout/letters.hpp"
@@ -290,6 +292,8 @@ class Validator {
     for (const KnobProblem& p : offload_problems(t, role.engine))
       if (!follows_actor(role, p.knob)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const KnobProblem& p : float8_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    for (const KnobProblem& p : adapter_problems(t, role.engine)) not_its_own(role, p.knob, p.expected, p.why);
+    for (const KnobProblem& p : unit_problems(t, role.engine)) not_its_own(role, p.knob, p.expected, p.why);
     for (const KnobProblem& p : recompute_problems(t, role.engine))
       if (!follows_actor(role, p.knob)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const KnobProblem& p : vision_problems(role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);

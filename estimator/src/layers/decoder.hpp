@@ -22,14 +22,16 @@
 
 namespace oomplan {
 
-/// Low-rank adapters (LoRA) beside linear layers; everything else is frozen.
+/// Adapters beside linear layers; everything else is frozen.
 struct AdapterOptions {
+  AdapterKind kind = AdapterKind::lora;
   std::int64_t rank = 0;             ///< 0: none
   std::vector<std::string> targets;  ///< last words of modules' names; empty: every linear layer but the head
   DType dtype = DType::fp32;         ///< as the forward pass sees them
   bool dropout = false;              ///< with a rate above 0
   bool dora = false;                 ///< with magnitudes
   bool input_gradients = false;      ///< enable_input_require_grads: the embedding's output is a leaf that collects a gradient
+  bool joint = false;                ///< a flat parameter holds them and what is frozen beside them: gradients of all of it
   bool operator==(const AdapterOptions&) const = default;
 };
 
@@ -41,6 +43,7 @@ struct KernelOptions {
   Kernels kernels = Kernels::hf_flash;
   Framework framework = Framework::torch;  ///< whose Ulysses exchange is used
   DType parameters = DType::bf16;          ///< as the forward pass sees them (after FSDP's cast)
+  bool casts_heads = false;                ///< embeddings and output layer are bf16 whatever the others are
   bool autocast = false;
   bool positions_by_row = false;                           ///< every sequence has a row of position numbers, so of cos and sin
   bool padding_mask = false;                               ///< a 2-D attention mask is given: a 4-D one is built
@@ -90,6 +93,7 @@ struct StateLeaves {
 struct LayerLeaves {
   int q = -1, q_bias = -1, k = -1, k_bias = -1, v = -1, v_bias = -1, o = -1, o_bias = -1, qkv = -1, qkv_bias = -1, sinks = -1;
   int qkv_lora_a = -1, qkv_lora_b = -1;  ///< LitGPT's pair beside `qkv`: ranks of its parts one behind another
+  int gates = -1;                        ///< LitGPT's factors of what heads read from a prefix
   NormLeaf q_norm, k_norm;
   int q_a = -1, q_a_bias = -1, kv_a = -1, kv_a_bias = -1, kv_b = -1;  ///< latent attention; its q_b is `q`
   NormLeaf q_a_norm, kv_a_norm;

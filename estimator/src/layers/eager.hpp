@@ -66,6 +66,12 @@ struct Leaf {
   Shape unpacked;                           ///< of a matrix that bitsandbytes packed: as it is multiplied with; empty: it is not
   PackedLeaf packed = PackedLeaf::none;
   int magnitude = -1;  ///< DoRA: leaf of the magnitudes of a matrix's rows
+  // vectors that a matrix's result is multiplied by, or its input (IA3), and added to it; of VeRA's frozen pair the result
+  // between
+  int scale = -1, shift = -1, inner_scale = -1;
+  bool scales_input = false;
+  int shared_in = -1, shared_out = -1;  ///< VeRA: the frozen pair, one for all matrices
+  bool passive = false;                 ///< gets a gradient as a part of a flat parameter; no optimizer sees it
 };
 
 class Tensor {

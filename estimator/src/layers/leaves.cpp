@@ -5,6 +5,7 @@
 
 #include "layers/decoder.hpp"
 #include "layers/families.hpp"
+#include "layers/vectors.hpp"
 
 namespace oomplan {
 namespace {
@@ -27,6 +28,7 @@ struct Declarer {
     return weight;
   }
   void add_pair(int weight, std::string module, std::int64_t out, std::int64_t in) const {
+    if (adapters.kind != AdapterKind::lora) return add_vectors(g, weight, module, out, in, adapters);
     g.add_low_rank(weight, adapters.rank, in, out, adapters.dtype);
     if (!adapters.dora) return;
     module.resize(module.size() - std::string_view(".weight").size());

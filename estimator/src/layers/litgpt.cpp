@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "layers/kernels.hpp"
 #include "layers/litgpt_lora.hpp"
+#include "layers/litgpt_prefix.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -154,6 +156,11 @@ struct LitgptRunner {
     if (m.softcap) {
       Tensor heads = capped_attention(g, q, k, v, mask);
       y = copy(g, std::move(heads), out_shape, "attention.out");
+    } else if (w.gates >= 0) {
+      Tensor own = attend(g, {.query = q, .key = k, .value = v, .by_head = false, .out_shape = out_shape}, options).output;
+      Tensor both = with_prefix(g, own, q, w.gates, out_shape, options.adapters.rank);
+      own.reset();
+      y = copy(g, std::move(both), out_shape, "attention.out_contiguous");
     } else {
       y = attend(g, {.query = q, .key = k, .value = v, .by_head = true, .out_shape = out_shape}, options).output;
     }
@@ -248,6 +255,7 @@ std::string unsupported_litgpt(const Architecture& a, const KernelOptions& optio
     return "adapters of LitGPT but those of queries, keys and values under autocast are not supported yet";
   if (options.autocast && options.packed.any()) return "LitGPT's packed models under autocast are not supported yet";
   if (options.parameters == DType::fp32 && !options.autocast) return "LitGPT's models computed in fp32 are not supported yet";
+  if (std::string why = unsupported_prefix(a, options); !why.empty()) return why;
   if (a.hidden_dropout > 0 || a.attention_dropout > 0 || a.embedding_dropout > 0 || a.position_rows > 0 || a.embedding_width > 0)
     return "this embedding or dropout is none of LitGPT's";
   for (const auto& run : a.runs)
@@ -256,9 +264,9 @@ std::string unsupported_litgpt(const Architecture& a, const KernelOptions& optio
   return {};
 }
 
-Architecture litgpt_architecture(Architecture a) {
+Architecture litgpt_architecture(Architecture a, AdapterKind kind) {
   a.tied = false;
-  return a;
+  return has_prefixes(kind) ? with_runs_of_prefixes(std::move(a)) : a;
 }
 
 Tensor litgpt_norm(Eager& g, NormKind kind, const Tensor& x, const NormLeaf& leaf, const KernelOptions& options,

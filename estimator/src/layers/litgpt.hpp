@@ -17,10 +17,13 @@ constexpr bool is_litgpt(Kernels k) { return k == Kernels::litgpt || k == Kernel
 
 /// Why LitGPT's model file does not describe this architecture; "" when it does.
 std::string unsupported_litgpt(const Architecture&, const KernelOptions&);
-/// What LitGPT makes of a model: the output layer is a matrix of its own in any case.
-Architecture litgpt_architecture(Architecture);
+/// What LitGPT makes of a model: the output layer is a matrix of its own in any case. With prefixes, which the first layers go
+/// without, the others are runs of their own.
+Architecture litgpt_architecture(Architecture, AdapterKind);
 
-LayerLeaves declare_litgpt_layer(Eager& g, const Architecture&, const Layer&, DType dtype, const AdapterOptions&);
+/// `number`: of the first layer of its run.
+LayerLeaves declare_litgpt_layer(Eager& g, const Architecture&, const Layer&, DType dtype, const AdapterOptions&,
+                                 std::int64_t number);
 /// `lm_head` among the adapters' targets is LitGPT's lora_head.
 void adapt_litgpt_head(Eager& g, const Architecture&, int head, const AdapterOptions&);
 

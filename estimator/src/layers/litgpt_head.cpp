@@ -42,6 +42,33 @@ Tensor chunk_losses(Eager& g, const Tensor& logits, Dim vocabulary, const Tensor
   return loss;
 }
 
+/// adapter_scale * (logits + adapter_bias), chunk by chunk: the sums of all of them stay, what backward makes is one chunk's.
+Tensor scaled_logits(Eager& g, Tensor plain, const Leaf& head) {
+  Tensor sum = g.make("logits.shifted", plain.shape, plain.dtype, Category::logits);
+  const Tensor scale = g.leaf(head.scale), shift = g.leaf(head.shift);
+  const bool recorded = g.will_record({&plain, &scale});
+  Saved saved = recorded ? g.save(sum) : Saved();
+  Tensor out = g.make("logits.scaled", plain.shape, plain.dtype, Category::logits);
+  if (!recorded) return out;
+  g.record(out, "MulBackward0", {&plain, &scale, &shift}, [&g, saved, width = scale.shape](Gradients in) {
+    const DType dtype = saved.get().dtype;
+    Tensor scaled = g.make("logits.chunk_scaled", {C, width.back()}, dtype, Category::logits);
+    Tensor for_plain = g.make("logits.chunk_gradient", {C, width.back()}, dtype, Category::logits);
+    return Gradients{in[0], g.make("logits.scale_gradient", width, dtype, Category::gradients),
+                     g.make("logits.shift_gradient", width, dtype, Category::gradients)};
+  });
+  return out;
+}
+
+/// With vectors beside it the output layer is the bare matrix first.
+Tensor head_product(Eager& g, const Tensor& hidden, const LitgptHead& o) {
+  const Leaf head = g.leaves[static_cast<std::size_t>(o.weight)];
+  const Shape shape{B, K, Dim(o.options.vocab)};
+  if (head.shift < 0) return litgpt_linear(g, hidden, o.weight, o.bias, TK, shape, "logits", Category::logits);
+  Tensor plain = linear(g, hidden, o.weight, o.bias, TK, shape, "logits", Category::logits);
+  return scaled_logits(g, std::move(plain), head);
+}
+
 /// What the last chunk's product unpacks, when the logits of those before it are there; its own are counted too.
 void unpack_for_last_chunk(Eager& g, int weight, DType dtype) {
   const Leaf& head = g.leaves[static_cast<std::size_t>(weight)];
@@ -81,7 +108,7 @@ Tensor litgpt_loss(Eager& g, Tensor hidden, const LitgptHead& o, Tensor& kept) {
   const Dim vocabulary(o.options.vocab);
   Tensor logits_before;
   if (o.before.there) logits_before = g.make("logits.before", {B, K, vocabulary}, DType::fp32, Category::logits);
-  Tensor logits = litgpt_linear(g, hidden, o.weight, o.bias, TK, {B, K, vocabulary}, "logits", Category::logits);
+  Tensor logits = head_product(g, hidden, o);
   unpack_for_last_chunk(g, o.weight, logits.dtype);
   logits = with_other_chunks_copies(g, std::move(logits), o);
   if (o.architecture.final_softcap && !o.split) {  // lora.py has no cap up to 0.5.3

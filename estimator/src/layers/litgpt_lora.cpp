@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "layers/litgpt.hpp"
+#include "layers/litgpt_prefix.hpp"
 #include "layers/ops.hpp"
 #include "layers/packed_linear.hpp"
+#include "layers/vectors.hpp"
 
 namespace oomplan {
 namespace {
@@ -76,8 +78,10 @@ int packed_matrix(Eager& g, std::string name, Shape shape, DType dtype) {
 Tensor litgpt_linear(Eager& g, const Tensor& x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name,
                      Category category) {
   const Leaf base = g.leaves[static_cast<std::size_t>(weight)];
-  if (base.packed != PackedLeaf::weight || base.low_rank_in < 0)
-    return linear(g, x, weight, bias, rows, std::move(out_shape), name, category);
+  if (base.packed != PackedLeaf::weight || base.low_rank_in < 0) {
+    Tensor plain = linear(g, x, weight, bias, rows, std::move(out_shape), name, category);
+    return scaled_and_shifted(g, std::move(plain), base, name);
+  }
   Tensor pretrained = packed_linear(g, x, weight, bias, rows, std::move(out_shape), name);
   const Dim rank = g.leaves[static_cast<std::size_t>(base.low_rank_in)].shape[0];
   Tensor low;
@@ -91,14 +95,14 @@ Tensor litgpt_linear(Eager& g, const Tensor& x, int weight, int bias, Dim rows, 
 }
 
 LitgptParts litgpt_parts(const AdapterOptions& adapters) {
-  if (adapters.rank == 0) return {};
+  if (adapters.rank == 0 || adapters.kind != AdapterKind::lora) return {};
   const bool all = adapters.targets.empty();
   return {all || targets(adapters, "q_proj"), all || targets(adapters, "k_proj"), all || targets(adapters, "v_proj")};
 }
 
 Tensor litgpt_qkv(Eager& g, const Tensor& x, const Mixer& m, const LayerLeaves& w, const KernelOptions& options) {
   const Dim width(m.q_width() + m.k_width() + m.v_width());
-  Tensor pretrained = linear(g, x, w.qkv, w.qkv_bias, T, {B, S, width}, "qkv");
+  Tensor pretrained = litgpt_linear(g, x, w.qkv, w.qkv_bias, T, {B, S, width}, "qkv");
   if (w.qkv_lora_a < 0) return pretrained;
   const LitgptParts parts = litgpt_parts(options.adapters);
   const Dim ranks = g.leaves[static_cast<std::size_t>(w.qkv_lora_a)].shape[0];
@@ -115,15 +119,17 @@ Tensor litgpt_qkv(Eager& g, const Tensor& x, const Mixer& m, const LayerLeaves& 
   return add(g, pretrained, update, "adapted");
 }
 
-LayerLeaves declare_litgpt_layer(Eager& g, const Architecture& a, const Layer& layer, DType dtype,
-                                 const AdapterOptions& adapters) {
+LayerLeaves declare_litgpt_layer(Eager& g, const Architecture& a, const Layer& layer, DType dtype, const AdapterOptions& adapters,
+                                 std::int64_t number) {
   LayerLeaves w;
   const Mixer& m = layer.mixer;
   const FeedForward& ff = layer.feed_forward;
-  const bool every = adapters.rank > 0 && adapters.targets.empty();
+  const bool pairs = adapters.rank > 0 && adapters.kind == AdapterKind::lora, every = pairs && adapters.targets.empty();
+  const bool scaled = adapters.rank > 0 && adapters.kind == AdapterKind::adapter_v2;
   const auto matrix = [&](const char* module, std::int64_t out, std::int64_t in, std::string_view target) {
     const int weight = packed_matrix(g, std::string(module) + ".weight", {out, in}, dtype);
-    if (adapters.rank > 0 && (every || targets(adapters, target))) g.add_low_rank(weight, adapters.rank, in, out, adapters.dtype);
+    if (scaled) add_vectors(g, weight, std::string(module) + ".weight", out, in, adapters);
+    if (pairs && (every || targets(adapters, target))) g.add_low_rank(weight, adapters.rank, in, out, adapters.dtype);
     return weight;
   };
   const auto bias = [&](bool has, const char* name, std::int64_t width) {
@@ -133,7 +139,12 @@ LayerLeaves declare_litgpt_layer(Eager& g, const Architecture& a, const Layer& l
   const std::int64_t qkv = m.q_width() + m.k_width() + m.v_width();
   w.before_attention = norm("norm_1");
   w.qkv = packed_matrix(g, "attn.attn.weight", {qkv, a.hidden}, dtype);
+  if (scaled) add_vectors(g, w.qkv, "attn.attn.weight", qkv, a.hidden, adapters);
   w.qkv_bias = bias(m.q_bias, "attn.attn", qkv);
+  if (has_prefixes(adapters.kind) && adapters.rank > 0 && number >= kLayersWithoutPrefix) {
+    g.parameter("attn.adapter_wte.weight", {adapters.rank, a.hidden}, dtype);
+    w.gates = g.parameter("attn.gating_factor", {1, 1, m.heads, 1}, adapters.dtype);
+  }
   if (const LitgptParts parts = litgpt_parts(adapters); parts.count() > 0) {
     const std::int64_t out = (parts.q ? m.q_width() : 0) + (parts.k ? m.k_width() : 0) + (parts.v ? m.v_width() : 0);
     w.qkv_lora_a = g.parameter("attn.attn.lora_A", {adapters.rank * parts.count(), a.hidden}, adapters.dtype);
@@ -160,7 +171,10 @@ LayerLeaves declare_litgpt_layer(Eager& g, const Architecture& a, const Layer& l
 
 void adapt_litgpt_head(Eager& g, const Architecture& a, int head, const AdapterOptions& adapters) {
   if (g.packed.any()) pack(g, head);
-  if (adapters.rank > 0 && targets(adapters, "lm_head")) g.add_low_rank(head, adapters.rank, a.hidden, a.vocab, adapters.dtype);
+  if (adapters.rank == 0) return;
+  if (adapters.kind == AdapterKind::adapter_v2) add_vectors(g, head, "lm_head.weight", a.vocab, a.hidden, adapters);
+  if (adapters.kind == AdapterKind::lora && targets(adapters, "lm_head"))
+    g.add_low_rank(head, adapters.rank, a.hidden, a.vocab, adapters.dtype);
 }
 
 }  // namespace oomplan

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include <oomplan/units/errors.hpp>
 
@@ -20,6 +21,7 @@
 #include "layers/tensor_parallel.hpp"
 #include "layers/titan.hpp"
 #include "layers/torchtune.hpp"
+#include "layers/vectors.hpp"
 #include "layers/vision.hpp"
 
 namespace oomplan {
@@ -81,8 +83,9 @@ class Runner {
 
  private:
   static SpacedRuns runs_of(const Architecture& a, const PassOptions& o) {
-    SpacedRuns runs = spaced_runs(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a) : part_of(a, o.kernels.tensor),
-                                  o.recompute_every, o.kernels.kernels == Kernels::torchtitan);
+    SpacedRuns runs =
+        spaced_runs(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a, o.kernels.adapters.kind) : part_of(a, o.kernels.tensor),
+                    o.recompute_every, o.kernels.kernels == Kernels::torchtitan);
     return o.kernels.offload_activations == OffloadActivations::verl ? first_apart(std::move(runs)) : runs;
   }
   int simulated_layers() const {
@@ -141,24 +144,26 @@ class Runner {
   }
 
   void declare() {
-    const DType dtype = o_.kernels.parameters;
+    const DType dtype = o_.kernels.parameters, outer = o_.kernels.casts_heads ? DType::bf16 : dtype;
     tower_.declare();
     enter(StationPlace::embedding);
-    embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, width_}, dtype);
+    embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, width_}, outer);
     if (a_.position_rows > 0)
-      position_table_ = g_.parameter("model.embed_positions.weight", {a_.position_rows, a_.hidden}, dtype);
+      position_table_ = g_.parameter("model.embed_positions.weight", {a_.position_rows, a_.hidden}, outer);
     if (a_.embedding_width > 0) {
       project_out_ = g_.parameter("model.project_out.weight", {width_, a_.hidden}, dtype);
       project_in_ = g_.parameter("model.project_in.weight", {a_.hidden, width_}, dtype);
     }
     if (a_.embedding_norm) embedding_norm_ = declare_norm(g_, NormKind::layer, "model.embed_norm", a_.hidden, dtype);
-    for (std::size_t r = 0; r < a_.runs.size(); ++r) {
+    if (kernels_.adapters.kind == AdapterKind::vera && kernels_.adapters.rank > 0) declare_vera_pair(g_, a_, kernels_.adapters);
+    std::int64_t number = 0;  // of a run's first layer
+    for (std::size_t r = 0; r < a_.runs.size(); number += a_.runs[r++].count) {
       for (int u = 0; u < out_.stations[first_run_ + r].simulated; ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         const Layer& layer = a_.runs[r].layer;
         layers_.push_back(is_litgpt(kernels_.kernels)
-                              ? declare_litgpt_layer(g_, a_, layer, dtype, kernels_.adapters)
+                              ? declare_litgpt_layer(g_, a_, layer, dtype, kernels_.adapters, number)
                               : declare_layer(g_, a_, layer, dtype, kernels_.adapters, expert_modules(kernels_, code_)));
       }
     }
@@ -169,7 +174,7 @@ class Runner {
     if (o_.critic)
       head_ = g_.parameter("score.weight", {1, width_}, dtype);
     else
-      head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, width_}, dtype);
+      head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, width_}, outer);
     if (!o_.critic && a_.head_bias) head_bias_ = g_.parameter("lm_head.bias", {a_.vocab}, dtype);
     if (is_litgpt(kernels_.kernels)) adapt_litgpt_head(g_, a_, head_, kernels_.adapters);
     if (kernels_.adapters.rank > 0) freeze();
@@ -181,14 +186,41 @@ class Runner {
   void freeze() {
     std::vector<bool> adapter(g_.leaves.size());
     for (const auto& leaf : g_.leaves)
-      for (const int pair : {leaf.low_rank_in, leaf.low_rank_out, leaf.magnitude})
+      for (const int pair : {leaf.low_rank_in, leaf.low_rank_out, leaf.magnitude, leaf.scale, leaf.shift, leaf.inner_scale})
         if (pair >= 0) adapter[static_cast<std::size_t>(pair)] = true;
     for (const auto& layer : layers_)
-      for (const int pair : {layer.qkv_lora_a, layer.qkv_lora_b})
+      for (const int pair : {layer.qkv_lora_a, layer.qkv_lora_b, layer.gates})
         if (pair >= 0) adapter[static_cast<std::size_t>(pair)] = true;
+    if (kernels_.adapters.kind == AdapterKind::adapter_v2) choose_norms(adapter);
     for (std::size_t i = 0; i < adapter.size(); ++i) g_.leaves[i].trainable = adapter[i];
+    if (kernels_.adapters.joint) train_whole_units(adapter);
     if (std::find(adapter.begin(), adapter.end(), true) == adapter.end())
       throw InputError(Problem{{}, a_.name, "a model with one of the adapters' targets", "", "no linear layer has such a name"});
+  }
+
+  /// LitGPT's second adapter trains the norms too, but for those behind a half (adapter_v2.py adapter_filter).
+  void choose_norms(std::vector<bool>& adapter) const {
+    std::vector<NormLeaf> norms{norm_};
+    for (const auto& layer : layers_) norms.insert(norms.end(), {layer.before_attention, layer.before_feed_forward});
+    for (const NormLeaf& norm : norms)
+      for (const int leaf : {norm.weight, norm.bias})
+        if (leaf >= 0) adapter[static_cast<std::size_t>(leaf)] = true;
+  }
+
+  /// FSDP1 with use_orig_params: views of a flat parameter ask for gradients if any part of it does
+  /// (torch/distributed/fsdp/_flat_param.py _use_unsharded_views, 2.13). A layer is a unit, the root has the rest.
+  void train_whole_units(const std::vector<bool>& adapter) {
+    const auto unit_of = [&](const Leaf& leaf) {
+      const int station = leaf.scope / kUnitsPerStation;
+      return out_.stations[static_cast<std::size_t>(station)].place == StationPlace::layers ? station : -1;
+    };
+    std::set<int> units;
+    for (std::size_t i = 0; i < adapter.size(); ++i)
+      if (adapter[i]) units.insert(unit_of(g_.leaves[i]));
+    for (std::size_t i = 0; i < adapter.size(); ++i) {
+      if (adapter[i] || !units.contains(unit_of(g_.leaves[i]))) continue;
+      g_.leaves[i].trainable = g_.leaves[i].passive = true;
+    }
   }
 
   /// A split vocabulary: rows of other ranks' tokens are zeros, the sum over the ranks is scattered. The gradient is made of the

@@ -51,6 +51,8 @@ Tensor dropout(Eager& g, Tensor x, const std::string& name);
 /// F.linear on a tensor of at least two axes; `rows`: x's leading axes multiplied. bias < 0: none.
 Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out, const std::string& name,
               Category category = Category::activations);
+/// F.linear with the matrix alone, whatever adapters stand beside it.
+Tensor linear_alone(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out, const std::string& name, Category category);
 /// torch.addmm(bias, x, weight) with a weight that lies as [in, out] (Conv1D).
 Tensor conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out, const std::string& name);
 /// ... with a weight that is no parameter itself, but a cast one; no bias.

@@ -2,6 +2,7 @@
 #include "layers/dora.hpp"
 #include "layers/ops.hpp"
 #include "layers/packed_linear.hpp"
+#include "layers/vectors.hpp"
 
 namespace oomplan::ops {
 namespace {
@@ -109,6 +110,8 @@ Tensor with_low_rank(Eager& g, Tensor result, const Tensor& given, const Leaf& b
 
 Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name, Category category) {
   const Leaf& base = g.leaves[static_cast<std::size_t>(weight)];
+  if (has_peft_vectors(base))
+    return linear_with_vectors(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category);
   if (base.low_rank_in < 0) return bare_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category);
   Tensor result = bare_linear(g, x, weight, bias, rows, std::move(out_shape), name, category);
   if (base.magnitude >= 0) return with_dora(g, std::move(result), x, weight, bias, rows, name);
@@ -116,6 +119,11 @@ Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shap
   Tensor delta = low_rank_delta(g, x, result.shape, base, rows, name);
   Tensor cast = to(g, std::move(delta), result.dtype, name + ".lora_cast");
   return add(g, result, std::move(cast), name + ".lora_sum");
+}
+
+Tensor linear_alone(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name,
+                    Category category) {
+  return bare_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category);
 }
 
 Tensor conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {

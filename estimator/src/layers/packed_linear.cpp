@@ -17,6 +17,11 @@ std::string unsupported_packed(const Architecture& a, const FamilyCode& code, co
     if (code.conv1d || std::any_of(a.runs.begin(), a.runs.end(), experts))
       return "DoRA of '" + a.family + "' is not supported yet";
   }
+  if (options.adapters.rank > 0 && options.adapters.kind != AdapterKind::lora) {
+    const auto routed = [](const auto& run) { return run.layer.feed_forward.kind == FeedForwardKind::moe; };
+    if (code.conv1d || std::any_of(a.runs.begin(), a.runs.end(), routed))
+      return "adapters of '" + a.family + "' other than LoRA are not supported yet";
+  }
   if (!options.packed.any()) return {};
   if (options.packed.format == BaseFormat::int8) return "an 8-bit base under adapters is not supported yet";
   if (code.conv1d) return "a quantised base of '" + a.family + "' is not supported yet";

@@ -101,6 +101,7 @@ struct TapeLeaf {
   bool trainable = true;
   std::int64_t parts = 1;                ///< ranks that hold a part of it each, under tensor parallelism
   PackedLeaf packed = PackedLeaf::none;  ///< stored in `dtype` whatever the job says
+  bool passive = false;                  ///< frozen, with a gradient: as in Leaf
   std::int64_t elements() const;
 };
 

@@ -50,6 +50,7 @@ class FlatLoad : public FlatSites<R> {
 
   void build(std::size_t unit, const UnitSites& u, Index at) {
     if constexpr (R::kWrites) {
+      for (const auto& adapter : u.adapters) build_adapter(adapter, at);
       const Raw& raw = raw_[unit];
       for (const auto& tensor : raw.originals) r_.alloc(tensor, at);
       for (std::size_t i = 0; i < raw.buckets.size(); ++i) {
@@ -60,13 +61,25 @@ class FlatLoad : public FlatSites<R> {
         r_.free(raw.buckets[i], at);
       cut(raw.flat, u.parameter, at);
       for (const auto& tensor : raw.originals) r_.free(tensor, at);
-      if (plan_.cpu_offload) r_.free(u.parameter, at);
+      if (!plan_.cpu_offload) return;
+      for (const auto& adapter : u.adapters) r_.free(adapter.shard, at);
+      r_.free(u.parameter, at);
     } else {
       r_.alloc(u.originals, at);
       cut(u.flat, u.resident, at);
       r_.free(u.originals, at);
       if (plan_.cpu_offload) r_.free(u.resident, at);
     }
+  }
+  /// Units of their own, which are wrapped before the one around them. One that FSDP ignores is only moved.
+  template <class Adapter>
+  void build_adapter(const Adapter& a, Index at) {
+    if (a.flat.bytes == 0) return r_.alloc(a.shard, at);
+    r_.alloc(a.original, at);
+    r_.alloc(a.bucket, at);
+    r_.free(a.bucket, at);
+    cut(a.flat, a.shard, at);
+    r_.free(a.original, at);
   }
   /// On one rank the flat parameter stays as it is.
   template <class Size>

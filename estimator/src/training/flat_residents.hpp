@@ -23,6 +23,7 @@ class FlatResidents : public FlatLoad<R> {
     const auto host_site = [this](std::string_view name, Bytes bytes) { return Base::host_site("", name, bytes); };
     parameters_ = site("parameters", plan.resident, Category::weights, Holder::resident);
     optimizer_ = site("optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
+    if (plan.states_by_tensor) steps_ = site("optimizer.steps", plan.optimizer_steps, Category::optimizer, Holder::resident);
     host_parameters_ = host_site("parameters on the host", plan.resident);
     host_optimizer_ = host_site("optimizer states on the host", plan.optimizer);
     managed_ = host_site("optimizer states in unified memory", plan.optimizer_managed);
@@ -56,15 +57,18 @@ class FlatResidents : public FlatLoad<R> {
     r_.free(host_parameters_);
   }
   void make_states() {
-    r_.alloc(plan_.cpu_offload ? host_optimizer_ : optimizer_);
+    if (plan_.cpu_offload)
+      r_.alloc(host_optimizer_);
+    else
+      each_state([&](const SiteRef& s, Index at) { r_.alloc(s, at); });
     if (plan_.optimizer_managed > 0) r_.alloc(managed_);
   }
   void offload_states() {
     r_.alloc(host_optimizer_);
-    r_.free(optimizer_);
+    each_state([&](const SiteRef& s, Index at) { r_.free(s, at); });
   }
   void reload_states() {
-    r_.alloc(optimizer_);
+    each_state([&](const SiteRef& s, Index at) { r_.alloc(s, at); });
     r_.free(host_optimizer_);
   }
 
@@ -108,7 +112,7 @@ class FlatResidents : public FlatLoad<R> {
   void free_gradients() {
     each_unit_of_the_model([&](const UnitSites& u, Index at) {
       if (size(u.gradient) > 0) r_.free(u.gradient, at);
-      if (size(u.adapter_gradients) > 0) r_.free(u.adapter_gradients, at);
+      if (size(u.adapter_gradients) > 0) Base::each_adapter_gradient(u, [&](const auto& g) { r_.free(g, at); });
     });
   }
 
@@ -117,12 +121,29 @@ class FlatResidents : public FlatLoad<R> {
   template <class Do>
   void each_shard(Do&& act) {
     if constexpr (R::kWrites)
-      each_unit_of_the_model([&](const UnitSites& u, Index at) { act(u.parameter, at); });
+      each_unit_of_the_model([&](const UnitSites& u, Index at) {
+        for (const auto& adapter : u.adapters) act(adapter.shard, at);
+        act(u.parameter, at);
+      });
     else
       act(parameters_, Index(0));
   }
+  /// States of adapters one by one when a program is written: many small tensors.
+  template <class Do>
+  void each_state(Do&& act) {
+    if constexpr (R::kWrites) {
+      if (plan_.states_by_tensor) {
+        each_unit_of_the_model([&](const UnitSites& u, Index at) {
+          for (const auto& adapter : u.adapters)
+            for (const SiteRef& state : adapter.states) act(state, at);
+        });
+        return act(steps_, Index(0));
+      }
+    }
+    act(optimizer_, Index(0));
+  }
 
-  SiteRef parameters_, optimizer_, buffers_, transient_, host_parameters_, host_optimizer_, host_gradients_, managed_;
+  SiteRef parameters_, optimizer_, steps_, buffers_, transient_, host_parameters_, host_optimizer_, host_gradients_, managed_;
   bool left_ = false;  ///< flat gradients of the step before are still there
 };
 

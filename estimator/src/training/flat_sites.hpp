@@ -17,15 +17,21 @@ class FlatSites : public EngineSites<R> {
       const Tape& any = tape();
       units_.resize(any.stations.size());
       for (std::size_t s = 0; s < any.stations.size(); ++s)
-        if (plan.wrapped[s]) units_[s] = sites_of(plan.flat.units[s], "layer");
-      root_ = sites_of(plan.flat.root, "root");
+        if (plan.wrapped[s]) units_[s] = sites_of(plan.flat.units[s], s, "layer");
+      root_ = sites_of(plan.flat.root, any.stations.size(), "root");
     }
   }
 
  protected:
+  struct Adapter {
+    SiteRef original, bucket, flat, shard, gradient;
+    std::vector<SiteRef> states;
+  };
   struct Sites {
-    SiteRef parameter, upload, low_precision, unsharded, fresh, reduced, padded, output, gradient, adapter_gradients,
-        adapter_fresh, adapter_unsharded;
+    SiteRef parameter, upload, low_precision, unsharded, fresh, reduced, padded, output, gradient, adapter_fresh,
+        adapter_unsharded;
+    std::vector<Adapter> adapters;
+    Bytes adapter_gradients = 0;
     SiteRef whole, piece;    ///< what state_dict() reads, and what it keeps
     SiteRef unsynchronised;  ///< fresh, of earlier micro-batches
     SiteRef cast_sum;        ///< gradient, beside one that is there
@@ -63,6 +69,15 @@ class FlatSites : public EngineSites<R> {
     else
       return u.resident;
   }
+  /// Gradients of the adapters inside of a unit: one by one when a program is written.
+  template <class Do>
+  static void each_adapter_gradient(const UnitSites& u, Do&& act) {
+    if constexpr (R::kWrites) {
+      for (const Adapter& a : u.adapters) act(a.gradient);
+    } else {
+      act(u.adapter_gradients);
+    }
+  }
   static Bytes size(const SiteRef& s) { return s.bytes; }
   static Bytes size(Bytes bytes) { return bytes; }
   static bool trained(const UnitSites& u) { return size(u.fresh) > 0; }
@@ -83,13 +98,20 @@ class FlatSites : public EngineSites<R> {
   const TrainPlan& plan_;
 
  private:
-  Sites sites_of(const FlatBytes& b, std::string_view unit) {
+  Sites sites_of(const FlatBytes& b, std::size_t home, std::string_view unit) {
     // streams of the caching allocator: 1 all-gathers, 2 reductions, 3 what comes before an all-gather (_init_streams)
     const auto row = [this, unit](std::string_view name, Bytes bytes, Category category, Holder holder, std::uint8_t stream) {
       return this->site(unit, name, bytes, category, holder, stream);
     };
     Sites s;
-    s.parameter = row("flat_parameter", b.resident, Category::weights, Holder::resident, 0);
+    Bytes of_adapters = 0;
+    for (const AdapterFlat& a : plan_.flat.adapters) {
+      if (a.home != home) continue;
+      of_adapters += a.shard;
+      s.adapters.push_back(adapter_sites(a, unit));
+    }
+    s.adapter_gradients = b.adapter_gradients;
+    s.parameter = row("flat_parameter", b.resident - of_adapters, Category::weights, Holder::resident, 0);
     s.upload = row("shard_from_host", b.upload, Category::communication, Holder::communication, 3);
     s.low_precision = row("shard_cast", b.low_precision, Category::communication, Holder::communication, 3);
     s.unsharded = row("unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1);
@@ -102,10 +124,23 @@ class FlatSites : public EngineSites<R> {
     s.output = row("reduce_scatter_output", b.output, Category::communication, Holder::communication, 2);
     s.cast_sum = row("sharded_gradient_cast", b.gradient, Category::communication, Holder::communication, 2);
     s.gradient = row("sharded_gradient", b.gradient, Category::gradients, Holder::autograd, 2);
-    s.adapter_gradients = row("adapters.sharded_gradients", b.adapter_gradients, Category::gradients, Holder::autograd, 2);
     s.adapter_unsharded =
         row("adapters.unsharded_flat_parameters", b.adapter_unsharded, Category::weights, Holder::communication, 1);
     s.adapter_fresh = row("adapters.flat_gradients", b.adapter_fresh, Category::gradients, Holder::autograd, 0);
+    return s;
+  }
+  Adapter adapter_sites(const AdapterFlat& a, std::string_view unit) {
+    const auto row = [this, unit](std::string_view name, Bytes bytes, Category category, Holder holder, std::uint8_t stream) {
+      return this->site(unit, name, bytes, category, holder, stream);
+    };
+    Adapter s;
+    s.original = row("adapter", a.original, Category::weights, Holder::local, 0);
+    s.bucket = row("adapter.broadcast_bucket", a.original, Category::weights, Holder::communication, 0);
+    s.flat = row("adapter.flat_parameter_uncut", a.flat, Category::weights, Holder::local, 0);
+    s.shard = row("adapter.flat_parameter", a.shard, Category::weights, Holder::resident, 0);
+    s.gradient = row("adapter.sharded_gradient", a.shard, Category::gradients, Holder::autograd, 2);
+    for (std::int64_t n = 0; plan_.states_by_tensor && n < plan_.state_bytes_of; ++n)
+      s.states.push_back(row("adapter.optimizer.state", a.shard, Category::optimizer, Holder::resident, 0));
     return s;
   }
 

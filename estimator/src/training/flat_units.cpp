@@ -9,9 +9,9 @@ namespace {
 class Flat {
  public:
   Flat(const Trainer& t, std::int64_t ranks) : t_(t), ranks_(ranks) {}
-  void put(std::int64_t elements, DType storage) {
+  void put(std::int64_t elements, DType storage, bool trained) {
     if (t_.use_orig_params) n_ = round_up(n_, kAlignment / bytes_of(1, t_.compute));
-    starts_.push_back(n_);
+    parts_.push_back({n_, elements, trained});
     n_ += elements;
     storage_ = storage;
     originals_ += bytes_of(elements, storage);
@@ -19,14 +19,24 @@ class Flat {
   void end() {
     if (t_.use_orig_params) n_ = round_up(n_, ranks_);
   }
-  bool empty() const { return starts_.empty(); }
+  bool empty() const { return parts_.empty(); }
+  /// With a trained part all of it gets gradients.
+  bool trained() const {
+    return std::any_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.trained; });
+  }
   std::int64_t elements() const { return n_; }
   Bytes originals() const { return originals_; }
   std::int64_t shard() const { return ceil_div(n_, ranks_); }
   DType storage() const { return storage_; }
-  /// Parameters of which rank 0 has a piece.
+  /// Trained parameters of which rank 0 has a piece, and the elements of those pieces.
   std::int64_t begun() const {
-    return std::count_if(starts_.begin(), starts_.end(), [&](std::int64_t at) { return at < shard(); });
+    return std::count_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.trained && p.at < shard(); });
+  }
+  std::int64_t trained_here() const {
+    std::int64_t n = 0;
+    for (const Part& p : parts_)
+      if (p.trained && p.at < shard()) n += std::min(p.elements, shard() - p.at);
+    return n;
   }
 
  private:
@@ -34,13 +44,17 @@ class Flat {
   static constexpr std::int64_t kAlignment = 16;
   const Trainer& t_;
   std::int64_t ranks_;
+  struct Part {
+    std::int64_t at, elements;
+    bool trained;
+  };
   std::int64_t n_ = 0;
   Bytes originals_ = 0;
-  std::vector<std::int64_t> starts_;
+  std::vector<Part> parts_;
   DType storage_ = DType::fp32;
 };
 
-FlatBytes bytes_of_flat(const Flat& f, const Trainer& t, std::int64_t ranks, bool trained) {
+FlatBytes bytes_of_flat(const Flat& f, const Trainer& t, std::int64_t ranks) {
   FlatBytes b;
   const std::int64_t n = f.elements(), s = f.shard();
   const bool casts = f.storage() != t.compute;
@@ -56,7 +70,7 @@ FlatBytes bytes_of_flat(const Flat& f, const Trainer& t, std::int64_t ranks, boo
     b.upload = t.cpu_offload_policy && casts ? b.resident : 0;
     b.unsharded = t.cpu_offload_policy || casts ? bytes_of(n, t.compute) : 0;
   }
-  if (!trained) return b;
+  if (!f.trained()) return b;
   b.fresh = bytes_of(n, t.compute);
   b.reduced = t.compute != t.reduce ? bytes_of(n, t.reduce) : 0;
   if (ranks > 1) {
@@ -83,19 +97,19 @@ struct Loop {
 FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>& wrapped, const std::vector<DType>& storage,
                      std::int64_t ranks) {
   const std::size_t stations = tape.stations.size();
-  const bool lora = t.lora.rank > 0;
+  const bool lora = t.lora.rank > 0, apart = lora && t.lora.own_units;
   std::vector<Flat> flats(stations + 1, Flat(t, ranks));  // the root comes last
   FlatUnits out;
   out.originals.resize(tape.leaves.size());
   const auto unit_of = [&](const TapeLeaf& leaf) { return wrapped[leaf.station] ? leaf.station : stations; };
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
-    if ((lora && leaf.trainable) || leaf.packed == PackedLeaf::statistics) continue;
+    if ((apart && leaf.trainable) || leaf.packed == PackedLeaf::statistics) continue;
     // a packed matrix is stored in the format of the others (bnb_4bit_quant_storage): one flat parameter has one
     const bool packed = leaf.packed == PackedLeaf::weight;
     const std::int64_t elements = packed ? ceil_div(8 * leaf.elements(), row(t.storage).bits) : leaf.elements();
     const DType format = packed ? t.storage : storage[i];
-    flats[unit_of(leaf)].put(elements, format);
+    flats[unit_of(leaf)].put(elements, format, leaf.trainable && !leaf.passive);
     out.originals[i] = bytes_of(elements, format);
   }
 
@@ -105,10 +119,11 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     Flat& flat = flats[u];
     if (flat.empty()) return;
     flat.end();
-    (u == stations ? out.root : out.units[u]) = bytes_of_flat(flat, t, ranks, !lora);
-    if (lora) return;
+    (u == stations ? out.root : out.units[u]) = bytes_of_flat(flat, t, ranks);
+    if (!flat.trained()) return;
     const std::int64_t times = u == stations ? 1 : tape.stations[u].count;
     out.shards += times * (t.use_orig_params ? flat.begun() : 1);
+    out.trained += times * bytes_of(lora ? flat.trained_here() : flat.shard(), flat.storage());
     out.tensors.push_back({{flat.shard()}, flat.shard(), flat.storage(), times});
     for (std::int64_t i = 0; i < std::min<std::int64_t>(times, 2); ++i) loop.step(bytes_of(flat.shard(), flat.storage()));
   };
@@ -118,14 +133,17 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
   // (peft/utils/other.py fsdp_auto_wrap_policy, verl/utils/fsdp_utils.py get_fsdp_wrap_policy).
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
-    if (!lora || !leaf.trainable) continue;
+    if (!apart || !leaf.trainable) continue;
     // fms-acceleration has FSDP ignore its fused adapters: they are whole on every rank (fms_acceleration_foak/utils.py, 0.6.1)
     const std::int64_t across = t.foak.lora ? 1 : ranks;
     Flat flat(t, across);
-    flat.put(leaf.elements(), storage[i]);
+    flat.put(leaf.elements(), storage[i], true);
     flat.end();
     FlatBytes& unit = unit_of(leaf) == stations ? out.root : out.units[leaf.station];
     const Bytes shard = bytes_of(flat.shard(), storage[i]);
+    const Bytes whole = t.foak.lora ? 0 : bytes_of(flat.elements(), storage[i]);
+    out.adapters.push_back({unit_of(leaf), flat.originals(), whole, shard});
+    out.trained += shard * tape.stations[leaf.station].count;
     unit.resident += shard;
     unit.adapter_gradients += shard;
     const DType compute = t.compute != t.storage ? t.compute : storage[i];

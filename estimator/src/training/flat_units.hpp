@@ -32,11 +32,21 @@ struct FlatBytes {
   Bytes flat = 0;               ///< w n: all of the flat parameter, before it is cut
 };
 
+/// An adapter inside of a unit: a flat parameter of its own.
+struct AdapterFlat {
+  std::size_t home = 0;  ///< station of the unit; as many as there are stations: the root
+  Bytes original = 0;    ///< as the model was loaded, while the unit is built
+  Bytes flat = 0;        ///< before it is cut; 0: FSDP ignores it
+  Bytes shard = 0;       ///< and its gradient
+};
+
 struct FlatUnits {
   std::vector<FlatBytes> units;  ///< one entry per station; wrapped stations only
   std::vector<Bytes> originals;  ///< of every leaf of the tape, whole and as stored; 0: an adapter, or not a parameter
   FlatBytes root;
+  std::vector<AdapterFlat> adapters;   ///< of one unit per station, as their modules stand
   std::int64_t shards = 0;             ///< trained tensors that the optimizer sees on rank 0
+  Bytes trained = 0;                   ///< of them
   Bytes loop = 0;                      ///< what an optimizer that goes from tensor to tensor holds at most
   std::vector<TrainedTensor> tensors;  ///< as the optimizer sees them without use_orig_params: one axis each
 };

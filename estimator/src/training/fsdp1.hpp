@@ -209,10 +209,10 @@ class Fsdp1 : public FlatResidents<R> {
   }
   void reduce_adapters(const UnitSites& unit, Index at) {
     if (!returned_after_forward() && last_ && size(unit.adapter_unsharded) > 0) r_.free(unit.adapter_unsharded, at);
-    if (first_) return r_.alloc(last_ ? unit.adapter_gradients : unit.adapter_fresh, at);
-    if (!last_ || plan_.sync_every) return;
-    r_.alloc(unit.adapter_gradients, at);
-    r_.free(unit.adapter_fresh, at);
+    if (first_ && !last_) return r_.alloc(unit.adapter_fresh, at);
+    if (!first_ && (!last_ || plan_.sync_every)) return;
+    Base::each_adapter_gradient(unit, [&](const auto& gradient) { r_.alloc(gradient, at); });
+    if (!first_) r_.free(unit.adapter_fresh, at);
   }
   void release(const UnitSites& unit, Index at) {
     if (returned_after_backward()) r_.free(unit.unsharded, at);

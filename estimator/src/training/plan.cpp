@@ -7,6 +7,7 @@
 #include "layers/heads_trl.hpp"
 #include "layers/liger.hpp"
 #include "layers/litgpt.hpp"
+#include "layers/litgpt_prefix.hpp"
 #include "layers/titan.hpp"
 #include "layers/torchtune.hpp"
 #include "layers/vision.hpp"
@@ -41,8 +42,8 @@ UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks
 /// Adapters have a format of their own; gradients and states follow what they belong to.
 DType storage_of(const TapeLeaf& leaf, const Trainer& t) {
   if (leaf.packed != PackedLeaf::none) return leaf.dtype;
-  const bool adapter = t.lora.rank > 0 && leaf.trainable;
-  if (!adapter && t.lora.base.prepare_kbit) return DType::fp32;
+  const bool adapter = t.lora.rank > 0 && leaf.trainable && !leaf.passive;
+  if (!adapter && t.lora.base.prepare_kbit) return t.lora.base.casts_heads ? leaf.dtype : DType::fp32;
   return adapter && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
 }
 
@@ -98,7 +99,9 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   const bool casts = engine == EngineKind::fsdp2 || (engine == EngineKind::fsdp1 && t.compute != t.storage);
   o.dtype = !casts && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.compute;
   o.dropout = t.lora.dropout > 0;
+  o.kind = t.lora.kind;
   o.dora = t.lora.dora;
+  o.joint = engine == EngineKind::fsdp1 && !t.lora.own_units;
   o.input_gradients =
       !is_litgpt(t.kernels) && !is_torchtune(t.kernels) && (t.recompute != Recompute::none || t.framework != Framework::torch);
   // peft asks for none when the base is quantised, nor does prepare_model_for_kbit_training without reentry, as AgileRL has it
@@ -125,6 +128,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.kernels = t.kernels;
   k.framework = t.framework;
   k.parameters = t.lora.base.prepare_kbit ? DType::fp32 : t.compute;
+  k.casts_heads = t.lora.base.casts_heads;
   k.release = transformers_code(t.transformers_version).value_or(TransformersCode{});
   // Fabric packs every matrix from fp16 (lightning/fabric/plugins/precision/bitsandbytes.py quantize, 2.2)
   k.packed = packed_options(t.lora.base, is_litgpt(t.kernels) ? DType::fp16 : t.storage);
@@ -137,7 +141,8 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.ulysses_deepspeed = engine == EngineKind::deepspeed;
   k.tiled_mlp = t.tiled_mlp;
   // fms-acceleration runs transformers' Trainer, whose FSDP units were inside of the checkpoints
-  k.keeps_checkpoints = engine == EngineKind::fsdp1 && t.lora.rank > 0 && k.foak.any() && k.release.checkpoints_units;
+  k.keeps_checkpoints =
+      engine == EngineKind::fsdp1 && t.lora.rank > 0 && (t.checkpoint_units || (k.foak.any() && k.release.checkpoints_units));
   k.offload_checkpoints = t.offload_checkpoints;
   k.offload_activations = t.offload_activations;
   k.tensor = t.layout.tensor;
@@ -180,12 +185,13 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
     p.step_transient = cost.transient;
     return;
   }
-  p.optimizer = p.gradients * states_per_element(t);
+  p.optimizer = p.flat.trained * states_per_element(t);
+  p.states_by_tensor = !p.flat.adapters.empty() && !t.cpu_offload_policy;
   p.optimizer_steps = adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * p.flat.shards : 0;
   if (t.cpu_offload_policy)
     p.step_transient = t.clip ? kClipScalars : 0;
   else if (adam(t.optimizer) && t.optimizer_form != OptimizerForm::fused)
-    p.step_transient = t.optimizer_form == OptimizerForm::foreach ? p.gradients : p.flat.loop;
+    p.step_transient = t.optimizer_form == OptimizerForm::foreach ? p.flat.trained : p.flat.loop;
   else
     p.step_transient = 0;
 }
@@ -388,6 +394,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.step_every = t.step_every_micro_batch;
   p.keep_gradients = t.keep_gradients;
   if (t.offload_checkpoints && trains && engine != EngineKind::deepspeed) {
+    // behind TRL's casts the first layer's comes from the embedding in bf16; those of all others are fp32
     const DType hidden = t.lora.base.prepare_kbit ? DType::fp32 : t.compute;
     p.host_checkpoint = bytes_of(p.train_counts.counts.b * p.train_counts.counts.s * a.hidden, hidden);
   }
@@ -419,6 +426,9 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   }
   if (is_litgpt(t.kernels)) {
     p.buffers = litgpt_buffers(a, t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch);
+    // Fabric's FSDPPrecision casts the tables too (lightning/fabric/plugins/precision/fsdp.py, 2.2)
+    if (p.flattened) p.buffers = p.buffers * bytes_of(1, t.compute) / bytes_of(1, DType::fp32);
+    if (t.lora.rank > 0 && has_prefixes(t.lora.kind)) p.buffers += prefix_cache(a, t.lora.rank);
     return p;
   }
   std::int64_t rotary = 0;

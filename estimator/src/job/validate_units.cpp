@@ -1,0 +1,47 @@
+#include "job/validate_units.hpp"
+
+#include <string>
+
+namespace oomplan {
+namespace {
+
+/// Adapters inside of their layer's flat parameter.
+void check_joint(const Trainer& t, std::vector<KnobProblem>& out) {
+  const auto wants = [&](std::string knob, std::string found, std::string expected, std::string why) {
+    out.push_back({std::move(knob), std::move(found), std::move(expected), std::move(why)});
+  };
+  if (t.lora.rank == 0) return wants("lora.own_units", "false", "true", "there are no adapters");
+  if (!t.use_orig_params)
+    wants("use_orig_params", "false", "true",
+          "a flat parameter of trained and frozen parts needs it: FSDP1 refuses it otherwise");
+  if (t.lora.format != AdapterFormat::storage && t.storage != DType::fp32)
+    wants("lora.format", "fp32", "storage", "a flat parameter has one format");
+  if (t.lora.base.format != BaseFormat::full)
+    wants("lora.own_units", "false", "true", "not supported yet: packed matrices in a flat parameter that is trained");
+}
+
+/// torch/distributed/fsdp/_runtime_utils.py, 2.13: frozen units alone hang their hook on the checkpoint's input.
+void check_checkpointed_units(const Trainer& t, std::vector<KnobProblem>& out) {
+  const auto refuse = [&](std::string why) { out.push_back({"checkpoint_units", "true", "false", std::move(why)}); };
+  if (t.recompute != Recompute::full || !t.reentrant)
+    return refuse("not supported yet: units inside of other checkpoints than reentrant ones (recompute: full, reentrant: true)");
+  if (t.lora.rank == 0 || !t.lora.own_units) refuse("not supported yet: units of trained parameters inside of checkpoints");
+}
+
+}  // namespace
+
+std::vector<KnobProblem> unit_problems(const Trainer& t, EngineKind engine) {
+  std::vector<KnobProblem> out;
+  if (engine == EngineKind::fsdp1) {
+    if (!t.lora.own_units) check_joint(t, out);
+    if (t.checkpoint_units) check_checkpointed_units(t, out);
+  }
+  if (!t.lora.base.casts_heads) return out;
+  if (!t.lora.base.prepare_kbit)
+    out.push_back({"lora.casts_heads", "true", "false, or lora.prepare_kbit: true", "it casts back what was prepared"});
+  if (!t.autocast)
+    out.push_back({"lora.casts_heads", "true", "false, or autocast: true", "TRL casts where training is under bf16 autocast"});
+  return out;
+}
+
+}  // namespace oomplan
