@@ -99,7 +99,8 @@ TEST_CASE("megatron flags: a command becomes a job") {
   CHECK(said("precision.reduce") == "bf16");
   CHECK(said("precision.storage") == "bf16");
   CHECK(said("sequence_tokens") == "4k");
-  CHECK(said("micro_batches") == "64");  // 64 sequences / (1 x 1 data rank)
+  CHECK(get(job, "sequences_per_step") == "64");
+  CHECK(said("micro_batches") == "auto");  // as the layout has it
   const Architecture& a = *job.roles[0].architecture;
   CHECK(a.layers() == 32);
   CHECK(a.vocab == 128256);  // NullTokenizer adds its end of document
@@ -128,7 +129,7 @@ TEST_CASE("megatron flags: what Megatron derives") {
   // without --global-batch-size one micro-batch of each data-parallel rank
   flags = kDense;
   flags.replace(flags.find("--global-batch-size 64 "), 23, "");
-  CHECK(get(read(launch(flags)).job, "trainer.micro_batches") == "1");
+  CHECK(get(read(launch(flags)).job, "sequences_per_step") == "8");
   // sequence parallelism without tensor parallelism is turned off
   CHECK(get(read(launch(kDense + "--sequence-parallel")).job, "trainer.sequence_parallel") == "false");
   CHECK(all_notes(launch(kDense + "--sequence-parallel")).find("--sequence-parallel: Megatron turns it off") !=
