@@ -2,6 +2,7 @@
 #include <benchmark/benchmark.h>
 
 #include "estimate/assemble.hpp"
+#include "search/megatron_search.hpp"
 #include "search/server_side.hpp"
 #include "search/trainer_side.hpp"
 #include "training/fsdp2.hpp"
@@ -82,5 +83,33 @@ void servers_judged(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(e.servers.judge(choices[i++ % choices.size()], 0, nullptr));
 }
 BENCHMARK(servers_judged)->Unit(benchmark::kMicrosecond);
+
+/// 1,024 GPUs of a DeepSeek-V3 (with a router that the engine describes): every point of all axes, bounded.
+void megatron_judged(benchmark::State& state) {
+  Source source;
+  source.text =
+      "oomplan: 1\nframework: torch\ngpus: 1024 x H100-80GB\nmodel: deepseek-ai/DeepSeek-V3\nsequences_per_step: 4096\ntrainer: "
+      "{engine: megatron, layout: "
+      "d64p16e64, first_stage_layers: 4, last_stage_layers: 1, sequences_per_micro_batch: 1, sequence_tokens: 4k, "
+      "router_dtype: fp32, cross_entropy: te, recompute: full}\n";
+  Job job = read(source).job;
+  Architecture model = *job.roles[0].architecture;
+  for (auto& run : model.runs) {
+    run.layer.feed_forward.score = RouterScore::softmax;
+    run.layer.feed_forward.router_groups = run.layer.feed_forward.router_top_groups = 0;
+    run.layer.feed_forward.correction_bias = false;
+  }
+  job.roles[0].architecture = std::make_shared<const Architecture>(std::move(model));
+  const Bytes usable = Catalog::builtin().gpu("h100").usable;
+  std::int64_t points = 0;
+  for (auto _ : state) {
+    MegatronBound bound(job, job.roles[0], Catalog::builtin());
+    points = judge_megatron(megatron_axes(job, job.roles[0], {}), bound, job.cluster.gpus, megatron_batch(job, job.roles[0], {}),
+                            usable, {})
+                 .points;
+  }
+  state.counters["points"] = static_cast<double>(points);
+}
+BENCHMARK(megatron_judged)->Unit(benchmark::kMillisecond);
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "command.hpp"
+#include "frontends/megatron/words.hpp"
 #include "input.hpp"
 #include "job/names.hpp"
 #include "progress.hpp"
@@ -74,12 +75,14 @@ int run_search(const Call& call) {
   const std::optional<Job> start = default_of(call, problems);
   const std::optional<Source> source = start ? std::nullopt : std::optional(source_of(call));
   const Job job = start ? *start : read(*source, call.catalog).job;
-  const Found found = [&] {
+  Found found = [&] {
     const Progress progress("searching");
     const int most = static_cast<int>(std::max({keep, show, diff}));
     return source ? search(*source, space, most, call.catalog, progress.token())
                   : search(job, space, most, call.catalog, progress.token());
   }();
+  if (is_command(call))  // in the words of the command
+    for (auto& candidate : found.best) candidate.overrides = megatron::words_of_change(job, candidate.job);
   for (const auto& [option, n] : {std::pair("--job", show), std::pair("--diff", diff)}) {
     if (n == 0) continue;
     const auto refuse = [&](std::string expected) {

@@ -205,3 +205,32 @@ def test_op_answers_for_one_operator() -> None:
         oomplan.op("swiglu", tokens=1, hidden=1)
     with pytest.raises(oomplan.InputError, match="pass"):
         oomplan.op("swiglu", pass_="sideways", tokens=1, hidden=1, width=1)
+
+
+MEGATRON = {
+    "num_layers": 16,
+    "hidden_size": 2048,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 4096,
+    "seq_length": 4096,
+    "micro_batch_size": 1,
+    "global_batch_size": 64,
+    "bf16": True,
+    "untie_embeddings_and_output_weights": True,
+}
+
+
+def test_megatron_launches_and_dicts_are_the_same_job() -> None:
+    flags = [
+        word for key, value in MEGATRON.items() for word in ([f"--{key.replace('_', '-')}"] + [str(value)] * (value is not True))
+    ]
+    words = ["torchrun", "--nproc-per-node", "8", "pretrain_gpt.py", *flags]
+    by_words = oomplan.read_megatron(words, gpu="h200")
+    assert oomplan.read_megatron(" ".join(words), gpu="h200").to_yaml() == by_words.to_yaml()
+    by_dict = oomplan.read_megatron(MEGATRON, "gpus_per_node=8", gpus=8, gpu="H200-141GB")
+    assert by_dict.to_dict()["roles"] == by_words.to_dict()["roles"]
+    assert oomplan.estimate(by_words).fits
+    with pytest.raises(oomplan.InputError) as refused:
+        oomplan.read_megatron({**MEGATRON, "tensor_model_parallel_size": 3, "recompute_granularity": "full"}, gpus=8)
+    text = str(refused.value)
+    assert "the world size is not divisible" in text and "full recomputation needs a method" in text

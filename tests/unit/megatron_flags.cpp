@@ -14,6 +14,7 @@
 #include "frontends/megatron/command.hpp"
 #include "frontends/megatron/flag_table.hpp"
 #include "frontends/megatron/run.hpp"
+#include "frontends/megatron/words.hpp"
 #include "job/knobs.hpp"
 
 namespace oomplan {
@@ -99,7 +100,8 @@ TEST_CASE("megatron flags: a command becomes a job") {
   CHECK(said("precision.reduce") == "bf16");
   CHECK(said("precision.storage") == "bf16");
   CHECK(said("sequence_tokens") == "4k");
-  CHECK(said("micro_batches") == "64");  // 64 sequences / (1 x 1 data rank)
+  CHECK(get(job, "sequences_per_step") == "64");
+  CHECK(said("micro_batches") == "auto");  // as the layout has it
   const Architecture& a = *job.roles[0].architecture;
   CHECK(a.layers() == 32);
   CHECK(a.vocab == 128256);  // NullTokenizer adds its end of document
@@ -128,7 +130,7 @@ TEST_CASE("megatron flags: what Megatron derives") {
   // without --global-batch-size one micro-batch of each data-parallel rank
   flags = kDense;
   flags.replace(flags.find("--global-batch-size 64 "), 23, "");
-  CHECK(get(read(launch(flags)).job, "trainer.micro_batches") == "1");
+  CHECK(get(read(launch(flags)).job, "sequences_per_step") == "8");
   // sequence parallelism without tensor parallelism is turned off
   CHECK(get(read(launch(kDense + "--sequence-parallel")).job, "trainer.sequence_parallel") == "false");
   CHECK(all_notes(launch(kDense + "--sequence-parallel")).find("--sequence-parallel: Megatron turns it off") !=
@@ -213,6 +215,28 @@ TEST_CASE("megatron flags: a dict of arguments is the same job as the flags") {
   const std::string told = all_problems(s);
   CHECK(told.find("bf16: found 1") != std::string::npos);
   CHECK(told.find("seq_length: found \"4k\"") != std::string::npos);
+}
+
+TEST_CASE("megatron flags: a change in the words of the command line starts the changed job") {
+  const Job from = read(launch(kDense)).job;
+  const auto words = [&](const Job& a, const Job& b) {
+    std::string out;
+    for (const auto& w : megatron::words_of_change(a, b)) out += w + " ";
+    return out;
+  };
+  const std::string more =
+      "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --sequence-parallel "
+      "--num-virtual-stages-per-pipeline-rank 2 "
+      "--recompute-granularity full --recompute-method block --recompute-num-layers 3 ";
+  const Job to = read(launch(kDense + more)).job;
+  CHECK(words(from, to) == more);
+  CHECK(to_yaml(read(launch(kDense + words(from, to))).job) == to_yaml(to));
+  CHECK(words(from, from).empty());
+  CHECK(words(to, from) ==
+        "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 (without --sequence-parallel) "
+        "--num-virtual-stages-per-pipeline-rank 1 (without --recompute-granularity) ");
+  const Job part = read(launch(kDense + "--recompute-granularity selective --recompute-modules mlp")).job;
+  CHECK(words(from, part) == "--recompute-granularity selective --recompute-modules mlp ");
 }
 
 TEST_CASE("megatron flags: words of a shell") {

@@ -121,9 +121,17 @@ class Checker {
     }
     if (t.micro_batches == 0 && job_.sequences_per_step == 0)
       add("micro_batches", "nothing", "micro-batches of a step", "how many are in flight on a stage depends on it");
-    if (t.megatron.virtual_stages > 1 && t.micro_batches % p != 0)
-      add("micro_batches", fmt::format("{}", t.micro_batches), fmt::format("a multiple of {}", p),
+    if (t.megatron.virtual_stages > 1 && micro_batches() % p != 0)
+      add("micro_batches", fmt::format("{}", micro_batches()), fmt::format("a multiple of {}", p),
           "not supported yet: the interleaved schedule with another number of micro-batches");
+  }
+  /// Of a step on one data-parallel rank: as given, or from the batch of the job.
+  std::int64_t micro_batches() const {
+    const Trainer& t = role_.trainer;
+    if (t.micro_batches > 0) return t.micro_batches;
+    const std::int64_t sequences = ceil_div(job_.sequences_per_step, std::max<std::int64_t>(1, t.layout.data));
+    if (t.sequences_per_micro_batch > 0) return ceil_div(sequences, t.sequences_per_micro_batch);
+    return ceil_div(sequences * (job_.prompt_tokens + job_.response_tokens), std::max<std::int64_t>(1, t.tokens_per_micro_batch));
   }
 
   void check_optimizer() {

@@ -17,6 +17,7 @@
 #include "job/validate.hpp"
 #include "search/admit.hpp"
 #include "search/limits.hpp"
+#include "search/megatron_search.hpp"
 #include "search/server_side.hpp"
 #include "search/solve.hpp"
 #include "search/trainer_side.hpp"
@@ -410,6 +411,7 @@ Found search(const Job& job, const Space& space, int keep, const Catalog* catalo
 
 Found search_admitted(const Job& job, const Space& space, int keep, const Catalog& c, const std::stop_token& stop,
                       const Admit& admit) {
+  if (job.roles.size() == 1 && job.roles[0].engine == EngineKind::megatron) return search_megatron(job, space, keep, c, stop);
   if (!space.maximise.empty()) return solve(job, space, keep, c, stop, admit);
   std::vector<const Role*> anchors, servers;
   for (const auto& r : job.roles) {
@@ -423,7 +425,7 @@ Found search_admitted(const Job& job, const Space& space, int keep, const Catalo
   };
   for (const auto& r : job.roles)
     if (r.engine == EngineKind::megatron)
-      refuse(r, "engine megatron", "another engine", "a search over Megatron's settings is not supported yet");
+      refuse(r, "engine megatron", "another engine", "a search over Megatron beside other roles is not supported yet");
   if (anchors.size() > 1)
     refuse(*anchors[1], "training roles on several groups of GPUs", "training roles that share their GPUs",
            "a search over several groups is not supported yet");

@@ -180,6 +180,9 @@ class CommandReader {
     put("gpus", fmt::format("{} x {}", world, catalog_.gpu(kind).name), "--gpu");
     if (launch_.per_node) put("gpus_per_node", fmt::format("{}", *launch_.per_node), "--nproc-per-node");
     if (launch_.expandable_segments) put("expandable_segments", "true", "PYTORCH_CUDA_ALLOC_CONF");
+    // the batch is the whole job's: micro-batches of a rank follow from it in any layout
+    std::erase_if(said.settings, [](const Setting& x) { return x.key.ends_with(".micro_batches"); });
+    put("sequences_per_step", fmt::format("{}", r.micro_batches * r.micro_batch * r.data), "--global-batch-size");
     put("model", model_.empty() ? model->name : model_, "");
     text.settings.insert(text.settings.end(), said.settings.begin(), said.settings.end());
     text.settings.insert(text.settings.end(), extra_.begin(), extra_.end());

@@ -1,0 +1,173 @@
+#include "search/megatron_search.hpp"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <oomplan/units/errors.hpp>
+
+#include "estimate/explain.hpp"
+#include "job/follow.hpp"
+#include "job/knobs.hpp"
+#include "job/validate.hpp"
+#include "layout/letters.hpp"
+#include "search/admit.hpp"
+#include "search/solve.hpp"
+
+namespace oomplan {
+namespace {
+
+constexpr int kTriesOfALayout = 3;  ///< estimates of one layout before the next one has its turn
+constexpr int kTriesInAll = 48;     ///< an estimate takes milliseconds a stage
+
+Job on_gpus(const Job& job, const Space& space) {
+  Job out = job;
+  if (!space.gpus) return out;
+  out.cluster.gpus = *space.gpus;
+  if (!written(job, "gpus_per_node")) out.cluster.gpus_per_node = std::min<std::int64_t>(8, *space.gpus);
+  return out;
+}
+
+class MegatronSearcher {
+ public:
+  MegatronSearcher(const Job& from, const Space& space, const Catalog& catalog, const std::stop_token& stop)
+      : from_(from),
+        job_(on_gpus(from, space)),
+        catalog_(catalog),
+        stop_(stop),
+        role_(job_.roles.front()),
+        bound_(job_, role_, catalog),
+        axes_(megatron_axes(job_, role_, space)),
+        batch_(megatron_batch(job_, role_, space)),
+        usable_(catalog.gpu(job_.cluster.gpu).usable - job_.cluster.others) {}
+
+  Found run(int keep) {
+    const MegatronJudged judged = judge_megatron(axes_, bound_, job_.cluster.gpus, batch_, usable_, stop_);
+    Found found;
+    found.judged = judged.points;
+    take_best(judged.candidates, keep, found);
+    if (found.best.empty()) explain_nothing(judged, found);
+    return found;
+  }
+
+ private:
+  Job job_of(const MegatronCandidate& c) const {
+    Job out = job_;
+    put_megatron(axes_.splits[c.split], axes_.ranks[c.ranks], axes_.recompute[c.recompute], c.data, batch_,
+                 out.roles.front().trainer);
+    return out;
+  }
+  /// Fastest first; a layout that was taken, or failed often enough, makes room for the others.
+  void take_best(const std::vector<MegatronCandidate>& candidates, int keep, Found& found) {
+    using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+    std::map<Shape, int> tries;
+    std::set<Shape> taken;
+    int all = 0;
+    for (const auto& c : candidates) {
+      if (static_cast<int>(found.best.size()) >= keep || all >= kTriesInAll || stop_.stop_requested()) return;
+      const MegatronRanks& r = axes_.ranks[c.ranks];
+      const Shape layout{r.tensor, r.context, r.expert, r.expert_tensor, axes_.splits[c.split].pipeline};
+      if (taken.contains(layout) || tries[layout] >= kTriesOfALayout) continue;
+      ++tries[layout];
+      ++all;
+      if (take(c, found)) taken.insert(layout);
+    }
+  }
+  bool take(const MegatronCandidate& c, Found& found) {
+    Candidate out;
+    out.job = job_of(c);
+    try {
+      if (!problems(out.job, catalog_).empty()) return false;
+      auto e = explain_worst_if_it_fits(out.job, catalog_, store_, processes_);
+      if (!e || !e->fits()) return false;
+      out.estimate = *std::move(e);
+    } catch (const InputError&) {  // what the layers themselves refuse
+      return false;
+    }
+    ++found.fitting;
+    describe_changes(from_, out);
+    if (found.best.empty()) fastest_ = c.seconds;
+    out.relative_step_time = fastest_ > 0 ? c.seconds / fastest_ : 1;
+    found.best.push_back(std::move(out));
+    return true;
+  }
+  void explain_nothing(const MegatronJudged& judged, Found& found) const {
+    const std::string key = role_.name + ".layout";
+    if (judged.points == 0) {
+      found.limits.push_back(
+          {"", key, 0,
+           "no layout of these GPUs divides the layers, heads, experts and batch as Megatron asks, or none that "
+           "the engine describes"});
+      return;
+    }
+    const Bytes missing = judged.smallest.least - usable_;
+    const std::string layout = letters(job_of(judged.smallest).roles.front().trainer.layout);
+    const double gib = static_cast<double>(judged.smallest.least) / static_cast<double>(kGiB);
+    found.limits.push_back({role_.name + ".backward", key, std::max<Bytes>(0, missing),
+                            missing > 0 ? fmt::format("{} needs least, and at least {:.2f} GiB", layout, gib)
+                                        : fmt::format("{} needs at least {:.2f} GiB, but no estimate of the fastest {} fits",
+                                                      layout, gib, kTriesInAll)});
+  }
+
+  const Job& from_;
+  Job job_;
+  const Catalog& catalog_;
+  const std::stop_token& stop_;
+  const Role& role_;
+  MegatronBound bound_;
+  MegatronAxes axes_;
+  MegatronBatch batch_;
+  Bytes usable_;
+  TapeStore store_;
+  ProcessStore processes_;
+  double fastest_ = 0;
+};
+
+}  // namespace
+
+MegatronJudged judge_megatron(const MegatronAxes& axes, MegatronBound& bound, std::int64_t gpus, const MegatronBatch& batch,
+                              Bytes usable, const std::stop_token& stop) {
+  MegatronJudged out;
+  out.smallest.least = Bytes{1} << 60;
+  for (std::size_t k = 0; k < axes.ranks.size() && !stop.stop_requested(); ++k)
+    for (std::size_t i = 0; i < axes.splits.size(); ++i) {
+      const auto& ranks = axes.ranks[k];
+      const auto& split = axes.splits[i];
+      const std::int64_t data = megatron_data(split, ranks, gpus, batch);
+      const auto* stages = data > 0 ? bound.stages(split) : nullptr;
+      if (stages == nullptr) continue;
+      for (std::size_t r = 0; r < axes.recompute.size(); ++r) {
+        const auto& recompute = axes.recompute[r];
+        // more layers than a chunk has are all of them
+        if (recompute.what == Recompute::full && recompute.layers > 1 && recompute.layers > stages->smallest.front()) continue;
+        const auto& layers =
+            bound.layers(ranks, recompute.what == Recompute::selective ? recompute.modules : std::vector<std::string>{});
+        if (!layers.possible) continue;
+        ++out.points;
+        const std::int64_t micro_batches = batch.sequences / (data * batch.micro_batch);
+        MegatronCandidate c{i, k, r, data, bound.need(split, *stages, ranks, recompute, layers, data, micro_batches), 0};
+        if (c.least < out.smallest.least) out.smallest = c;
+        if (c.least > usable) continue;
+        c.seconds = bound.seconds(split, ranks, recompute, data, micro_batches);
+        out.candidates.push_back(c);
+      }
+    }
+  std::sort(out.candidates.begin(), out.candidates.end(), [](const MegatronCandidate& a, const MegatronCandidate& b) {
+    return std::tuple(a.seconds, a.least, a.ranks, a.split, a.recompute) <
+           std::tuple(b.seconds, b.least, b.ranks, b.split, b.recompute);
+  });
+  return out;
+}
+
+Found search_megatron(const Job& job, const Space& space, int keep, const Catalog& catalog, const std::stop_token& stop) {
+  if (!space.maximise.empty())
+    throw InputError(Problem{{"", 0, 0, "--max"},
+                             fmt::format("'{}'", space.maximise),
+                             "nothing",
+                             "",
+                             "not supported yet: the largest value of a setting of Megatron"});
+  return MegatronSearcher(job, space, catalog, stop).run(keep);
+}
+
+}  // namespace oomplan
