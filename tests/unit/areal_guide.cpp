@@ -94,7 +94,8 @@ TEST_CASE("areal guide: tensor parallelism of servers shares weights and cache, 
   const Estimate d4 = judged({}), d2t2 = judged({"rollout.backend=sglang:d2t2"}), t4 = judged({"rollout.backend=sglang:d1t4"});
   // everything but the norms is divided
   CHECK(server(d2t2).weights < server(d4).weights * 51 / 100);
-  CHECK(server(t4).weights < server(d4).weights * 26 / 100);
+  // a quarter, and what smaller matrices leave over in segments of 20 MiB
+  CHECK(server(t4).weights < server(d4).weights * 27 / 100);
   // 4 KV heads of 128, keys and values, 28 layers, 2 bytes; t4 leaves one head on each GPU
   CHECK(server(d4).kv_bytes_per_token == 28 * 2 * 4 * 128 * 2);
   CHECK(server(d2t2).kv_bytes_per_token == server(d4).kv_bytes_per_token / 2);

@@ -159,6 +159,26 @@ TEST_CASE("weights of the first layers lie in host memory until the budget is re
   CHECK(none.weights < 2 * Bytes{151936} * 4096 * 2 + 100 * kMiB);
 }
 
+TEST_CASE("what is left on the host is pinned there") {
+  const Catalog& catalog = Catalog::builtin();
+  const auto model = catalog.model("Qwen/Qwen3-8B");
+  Server s = of_version("0.23.0");
+  s.offloaded_weights = kGiB;
+  s.memory_fraction = 0.5;
+  s.max_model_len = 8192;
+  const ServerModel m = server_model(*model.architecture, EngineKind::vllm, s);
+  const ServerPlan p = plan(m, resolve(catalog.facts(), EngineKind::vllm, s, catalog.gpu("H100-80GB"), m), point_of(s));
+  PeakRecorder recorder;
+  const ServerSites sites = make_sites(recorder, p);
+  record(recorder, p, sites, ServerPhase::load);
+  const Span held = recorder.span();
+  CHECK(held.host_net >= kGiB);
+  CHECK(held.host_net < kGiB + 2 * 4096 * 12288 * 2);
+  s.offloaded_weights = 0;
+  const ServerPlan all = plan(m, resolve(catalog.facts(), EngineKind::vllm, s, catalog.gpu("H100-80GB"), m), point_of(s));
+  CHECK(all.weights - p.weights == held.host_net);
+}
+
 TEST_CASE("ranks that share the tokens of the cache hold as many times more") {
   Server s = of_version("0.12.0", 8);
   s.kv_cache_bytes = 50251117363;  // 46.8 GiB

@@ -148,14 +148,14 @@ class Planner {
     set(T::feed_forwards, stays(s.feed_forwards));
     set(T::mixers, stays(s.mixers) + slack);
     set(T::absorbed, s.absorbed);
+    set(T::host_offloaded, s.offloaded);
     set(T::norms, s.norms + s.outside);
     set(T::tower, s.first ? ceil_div(m_.tower, at_.tensor) + m_.tower_whole : 0);
     set(T::rope, m_.rope_elements * f_.rope_bits / 8);
     set(T::adapters, s.adapters);
     for (const T t : server_program::kWeights) p_.weights += p_[t];
     // copied in whole segments (vllm/device_allocator/cumem.py, 0.19; torch_memory_saver)
-    if (at_.sleep_level == 1)
-      set(T::host_weights, p_.weights + s.offloaded + (server_program::adapters_sleep(p_) ? s.adapters : 0));
+    if (at_.sleep_level == 1) set(T::host_weights, p_.weights + (server_program::adapters_sleep(p_) ? s.adapters : 0));
     p_.weights += s.adapters;
   }
 

@@ -61,6 +61,7 @@ enum class ServerTensor : std::uint8_t {
   adapters,
   buffers,
   host_weights,
+  host_offloaded,
   blas,
   forward_workspace13,
   forward_workspace2,

@@ -134,6 +134,7 @@ void load(Hand<R> h) {
   h.alloc(ServerTensor::buffers);
   for (const ServerTensor t : kWeights) h.alloc(t);
   h.alloc(ServerTensor::adapters);
+  h.alloc(ServerTensor::host_offloaded);
   h.r.trim();
 }
 

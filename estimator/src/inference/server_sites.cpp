@@ -28,6 +28,7 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::adapters, "LoRA slots", Category::weights, Pool::pausable, kStays},
     {T::buffers, "input buffers", Category::buffers, Pool::torch, kStays},
     {T::host_weights, "weights on the host", Category::host_copy, Pool::pinned, kStays},
+    {T::host_offloaded, "weights left on the host", Category::host_copy, Pool::pinned, kStays},
     {T::blas, "cuBLAS workspace", Category::workspace, Pool::torch, kStays},
     {T::forward_workspace13, "experts' workspace 1", Category::workspace, Pool::torch, Holder::local},
     {T::forward_workspace2, "experts' workspace 2", Category::workspace, Pool::torch, Holder::local},
