@@ -316,6 +316,7 @@ struct Server {
   std::int64_t graph_batch = 0;   ///< largest captured batch: cuda_graph_max_bs, max_cudagraph_capture_size; 0: the engine's own
   std::int64_t draft_tokens = 0;  ///< guessed ahead by the model's own MTP blocks: num_speculative_tokens; 0: none
   std::int64_t sleep_level = 0;   ///< released between phases on shared GPUs: 0 never, 1, 2
+  bool share_prompts = true;      ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache
   AdapterSlots lora;
   bool operator==(const Server&) const = default;
 };

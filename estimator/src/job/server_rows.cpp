@@ -96,6 +96,8 @@ std::vector<Knob> server_rows() {
                          semantics, "tokens that the model's own MTP blocks guess ahead: num_speculative_tokens; vLLM only"),
                      {1, 64}, "tokens"),
               "none"),
+      row("share_prompts", of, flag, knob::flag<&Server::share_prompts>(), speed,
+          "responses to one prompt hold its pages once: enable_prefix_caching, false with disable_radix_cache"),
       saves(row("enforce_eager", of, flag, knob::flag<&Server::eager>(), speed, "no CUDA graphs"),
             "no CUDA graphs and no memory for them; slower decoding"),
       saves(within(row("sleep", of, count, knob::count<&Server::sleep_level>(), speed,

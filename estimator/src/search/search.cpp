@@ -18,6 +18,7 @@
 #include "search/admit.hpp"
 #include "search/limits.hpp"
 #include "search/server_side.hpp"
+#include "search/serving.hpp"
 #include "search/solve.hpp"
 #include "search/trainer_side.hpp"
 #include "units/sizes.hpp"
@@ -411,6 +412,7 @@ Found search(const Job& job, const Space& space, int keep, const Catalog* catalo
 Found search_admitted(const Job& job, const Space& space, int keep, const Catalog& c, const std::stop_token& stop,
                       const Admit& admit) {
   if (!space.maximise.empty()) return solve(job, space, keep, c, stop, admit);
+  if (serves_alone(job)) return search_serving(job, space, keep, c, stop, admit);
   std::vector<const Role*> anchors, servers;
   for (const auto& r : job.roles) {
     if (r.serves())
