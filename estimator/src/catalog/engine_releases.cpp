@@ -99,7 +99,9 @@ AnsweringVersion answering_version(const Facts& facts, std::string_view engine, 
   }
   if (nearest.empty()) return {};
   const bool newer = compare_versions(asked.numbers, known.back()) > 0;
-  return {nearest, fmt::format("{} {} has not been read: answered as {}, the {} that is known", engine, text, nearest,
+  const std::string_view shown =
+      text.substr(text.starts_with(engine) ? std::min(text.find_first_of("0123456789"), text.size()) : 0);
+  return {nearest, fmt::format("{} {} has not been read: answered as {}, the {} that is known", engine, shown, nearest,
                                newer ? "newest" : "nearest older one")};
 }
 
