@@ -92,6 +92,19 @@ void bind_parts(py::module_& module) {
       .def_property_readonly("phases_bytes", [](const HostAnswer& h) { return py::dict(py::cast(h.phases)); })
       .def_property_readonly("worst",
                              [](const HostAnswer& h) { return h.phases.empty() ? std::string() : h.phases[h.worst].first; });
+  py::class_<InService>(module, "InService")
+      .def_readonly("prompt_tokens", &InService::prompt)
+      .def_readonly("response_tokens", &InService::response)
+      .def_readonly("samples_per_prompt", &InService::samples)
+      .def_readonly("shared_tokens", &InService::shared_tokens)
+      .def_readonly("at_once", &InService::at_once)
+      .def_readonly("to_the_end", &InService::to_the_end)
+      .def_readonly("given_up", &InService::given_up)
+      .def_readonly("waiting", &InService::waiting)
+      .def_readonly("full_at_token", &InService::full_at)
+      .def_readonly("recomputed_tokens", &InService::recomputed_tokens)
+      .def_readonly("tokens_wanted", &InService::tokens_wanted)
+      .def_readonly("cause", &InService::cause);
   py::class_<ServerAnswer>(module, "ServerAnswer")
       .def_readonly("role", &ServerAnswer::role)
       .def_readonly("weights_bytes", &ServerAnswer::weights)
@@ -102,6 +115,7 @@ void bind_parts(py::module_& module) {
       .def_readonly("tokens_per_request", &ServerAnswer::tokens_per_request)
       .def_readonly("requests_of_full_length_per_replica", &ServerAnswer::requests_of_full_length)
       .def_readonly("requests_asked_per_replica", &ServerAnswer::requests_asked)
+      .def_readonly("in_service", &ServerAnswer::in_service)
       .def_readonly("refused", &ServerAnswer::refused)
       .def_readonly("shortage", &ServerAnswer::shortage);
   py::class_<Evidence>(module, "Evidence")

@@ -102,7 +102,8 @@ void bind_calls(py::module_& module) {
       .def_readonly("changes", &Candidate::changes)
       .def_readonly("overrides", &Candidate::overrides)
       .def_readonly("job_file", &Candidate::job_file)
-      .def_readonly("relative_step_time", &Candidate::relative_step_time);
+      .def_readonly("relative_step_time", &Candidate::relative_step_time)
+      .def_readonly("relative_throughput", &Candidate::relative_throughput);
   py::class_<FoundHandle>(module, "Found")
       .def_property_readonly("best", [](const FoundHandle& f) { return f.found->best; })
       .def_property_readonly("judged", [](const FoundHandle& f) { return f.found->judged; })

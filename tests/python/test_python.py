@@ -234,3 +234,19 @@ def test_megatron_launches_and_dicts_are_the_same_job() -> None:
         oomplan.read_megatron({**MEGATRON, "tensor_model_parallel_size": 3, "recompute_granularity": "full"}, gpus=8)
     text = str(refused.value)
     assert "the world size is not divisible" in text and "full recomputation needs a method" in text
+
+
+def test_in_service() -> None:
+    answer = oomplan.estimate(str(FILE), quick=True)
+    service = answer.servers[0].in_service
+    assert service is not None and service.at_once + service.waiting == answer.servers[0].requests_asked_per_replica
+    assert service.to_the_end <= service.at_once or service.given_up == 0
+    fewer = oomplan.estimate(str(FILE), "rollout.concurrency=4", quick=True).servers[0].in_service
+    assert fewer is not None and fewer.waiting == 0 and fewer.given_up == 0 and fewer.cause == ""
+    assert oomplan.estimate(str(FILE), "rollout.concurrency=auto", quick=True).servers[0].in_service is None
+
+
+def test_search_of_a_server() -> None:
+    found = oomplan.search(str(ROOT / "examples" / "serving.yaml"), keep=3)
+    assert found.best[0].relative_throughput == 1
+    assert all(0 < candidate.relative_throughput <= 1 for candidate in found.best)

@@ -93,6 +93,22 @@ struct HostAnswer {
   std::vector<std::pair<std::string, Bytes>> phases;
   std::size_t worst = 0;
 };
+/// What happens to the requests of one replica when all of them are asked for at once and every response grows to its full length
+/// (docs/serve.md, "In service"). Tokens are those of one replica.
+struct InService {
+  std::int64_t prompt = 0, response = 0;  ///< tokens of one request
+  std::int64_t samples = 1;               ///< responses to one prompt
+  std::int64_t shared_tokens = 0;         ///< of a prompt: held once for all of its responses
+  std::int64_t at_once = 0;               ///< let in before the first one ends
+  std::int64_t to_the_end = 0;            ///< that many could end together without giving anything up
+  std::int64_t given_up = 0;              ///< preempted (vLLM) or retracted (SGLang) at least once, of the first ones let in
+  std::int64_t waiting = 0;               ///< asked for and not let in at once
+  std::int64_t full_at = 0;               ///< token of the responses at which the pool is full; 0: never
+  std::int64_t recomputed_tokens = 0;     ///< prompts and responses that are computed again
+  std::int64_t tokens_wanted = 0;         ///< that those let in would hold at their ends, prompts shared
+  std::string cause;  ///< what makes the first one wait or give up: "max_running_requests", "kv_pool", "state_slots", "reserve";
+                      ///< "": nobody
+};
 /// What a server's memory holds against what the job asks of it. A shortage queues or preempts requests; it is not OOM.
 struct ServerAnswer {
   std::string role;
@@ -102,8 +118,9 @@ struct ServerAnswer {
   std::int64_t requests_of_full_length = 0;    ///< that one replica holds at once
   std::int64_t requests_asked = 0;             ///< of one replica; 0: unstated
   std::int64_t tokens_per_request = 0;
-  bool refused = false;  ///< the engine itself would not start; `shortage` says why
-  std::string shortage;  ///< "" or one sentence
+  std::optional<InService> in_service = {};  ///< where lengths and the number of requests are stated
+  bool refused = false;                      ///< the engine itself would not start; `shortage` says why
+  std::string shortage;                      ///< "" or one sentence
 };
 /// How good such numbers were on measured cases (the accuracy table).
 struct Evidence {
@@ -198,6 +215,7 @@ struct Candidate {
   std::string job_file;                ///< native YAML; of a framework's file that file, changed, "" when it cannot be edited so
   std::string diff;                    ///< of search(Source)
   double relative_step_time = 1;       ///< best = 1
+  double relative_throughput = 0;      ///< of a server by itself: tokens it writes in a second, best = 1; 0: another job
 };
 /// What stopped an axis when nothing fits, and by how much.
 struct Limit {

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <oomplan/units/errors.hpp>
 
+#include "catalog/engine_releases.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -183,10 +185,7 @@ std::vector<std::string> Facts::known_versions(std::string_view engine) const {
 }
 
 std::string Facts::answering(std::string_view engine, std::string_view version) const {
-  for (const Fact& row : rows_)
-    if (row.engine == engine && row.fact == "budget_rule" && version_matches(version, row.versions)) return std::string(version);
-  const auto known = known_versions(engine);
-  return !known.empty() && version_matches(version, ">" + known.back()) ? known.back() : std::string();
+  return answering_version(*this, engine, version).version;
 }
 
 }  // namespace oomplan

@@ -54,8 +54,7 @@ class Facts {
   const Fact& find(std::string_view engine, std::string_view fact, const FactQuery&) const;
   /// Versions of an engine that the facts know, oldest first.
   std::vector<std::string> known_versions(std::string_view engine) const;
-  /// The version whose rows answer for a server's `version`: itself where its budget is described, the newest that is for one
-  /// that is newer than all, "" for others.
+  /// The version whose rows answer for a server's `version`, "" when none does: answering_version (catalog/engine_releases.hpp).
   std::string answering(std::string_view engine, std::string_view version) const;
 
  private:

@@ -3,6 +3,7 @@
 
 #include "estimate/assemble.hpp"
 #include "estimate/routing.hpp"
+#include "inference/in_service.hpp"
 
 namespace oomplan {
 namespace {
@@ -75,7 +76,7 @@ std::vector<HostAnswer> hosts_of(const Job& job, const std::vector<GpuClass>& cl
   return out;
 }
 
-std::vector<ServerAnswer> servers_of(const Job& job, const std::vector<ClassFold>& folds) {
+std::vector<ServerAnswer> servers_of(const Job& job, const std::vector<ClassFold>& folds, const std::vector<RoleRun>& runs) {
   std::vector<ServerAnswer> out;
   for (std::size_t i = 0; i < job.roles.size(); ++i) {
     const Role& role = job.roles[i];
@@ -86,7 +87,13 @@ std::vector<ServerAnswer> servers_of(const Job& job, const std::vector<ClassFold
     if (smallest == nullptr) continue;
     const std::int64_t replicas = std::max<std::int64_t>(1, role.server.layout.data);
     const std::int64_t tokens = job.prompt_tokens + job.response_tokens;
-    out.push_back(describe(*smallest, role.name, ceil_div(role.server.concurrency, replicas), tokens));
+    const std::int64_t asked = ceil_div(role.server.concurrency, replicas);
+    out.push_back(describe(*smallest, role.name, asked, tokens));
+    for (const auto& r : runs)
+      if (r.index == i)
+        out.back().in_service =
+            in_service(r.model, r.facts, r.point, *smallest,
+                       {asked, job.prompt_tokens, job.response_tokens, job.samples_per_prompt, role.server.share_prompts});
   }
   return out;
 }
@@ -133,7 +140,7 @@ Assembled assemble(const Job& job, const Catalog& catalog, TapeStore& store) {
   const Gpu& gpu = catalog.gpu(job.cluster.gpu);
   for (std::size_t c = 0; c < a.classes.size(); ++c) a.estimate.gpus.push_back(answer_of(job, a.classes[c], a.folds[c], gpu));
   a.estimate.hosts = hosts_of(job, a.classes, a.folds);
-  a.estimate.servers = servers_of(job, a.folds);
+  a.estimate.servers = servers_of(job, a.folds, a.runs);
   note_assumptions(job, a);
   return a;
 }

@@ -94,7 +94,7 @@ void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   const std::int64_t replicas = std::max<std::int64_t>(1, role.server.layout.data);
   if (role.server.concurrency > 0) run.point.sequences = ceil_div(role.server.concurrency, replicas);
   // responses to one prompt share its pages: the first one computes them, the others their last page
-  if (role.server.concurrency > 0 && job.samples_per_prompt > 0 && role.engine == EngineKind::vllm) {
+  if (role.server.concurrency > 0 && job.samples_per_prompt > 0 && role.server.share_prompts && role.engine == EngineKind::vllm) {
     const std::int64_t prompts = ceil_div(run.point.sequences, job.samples_per_prompt);
     run.point.step_tokens = prompts * job.prompt_tokens + (run.point.sequences - prompts) * run.facts.page_tokens;
     run.point.flight_tokens = prompts * job.prompt_tokens + run.point.sequences * job.response_tokens;

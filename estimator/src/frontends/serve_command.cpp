@@ -2,100 +2,93 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
-#include <cmath>
-#include <optional>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <oomplan/units/errors.hpp>
 
+#include "catalog/engine_releases.hpp"
 #include "frontends/native.hpp"
+#include "frontends/serve_draft.hpp"
 #include "frontends/serve_flags.hpp"
+#include "frontends/serve_known_flags.hpp"
 #include "job/names.hpp"
 #include "units/enums.hpp"
-#include "units/sizes.hpp"
 
 namespace oomplan {
 namespace {
 
-constexpr const char* kFile = "command line";
+std::string_view usual_of(const FlagRow& row) { return row.flags.substr(0, row.flags.find('|')); }
 
-/// vLLM's counts: "32k" is 32,000 and "32K" 32,768; both engines take plain numbers. Nothing for what is no count.
-std::optional<std::int64_t> count_of(std::string_view text) {
-  double scale = 1;
-  if (!text.empty()) {
-    const char last = text.back();
-    const auto step = std::string_view("kmgt").find(static_cast<char>(std::tolower(static_cast<unsigned char>(last))));
-    if (step != std::string_view::npos) {
-      const double base = std::isupper(static_cast<unsigned char>(last)) != 0 ? 1024 : 1000;
-      scale = std::pow(base, static_cast<double>(step + 1));
-      text.remove_suffix(1);
+const FlagRow* row_of(EngineKind engine, std::string_view name) {
+  for (const FlagRow& row : serve_flags(engine)) {
+    std::string_view left = row.flags;
+    while (!left.empty()) {
+      const std::string_view one = left.substr(0, left.find('|'));
+      if (one == name) return &row;
+      left.remove_prefix(std::min(one.size() + 1, left.size()));
     }
   }
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !(std::abs(value * scale) < 1e15)) return std::nullopt;
-  return static_cast<std::int64_t>(std::llround(value * scale));
+  return nullptr;
 }
 
-/// One flag as it was written.
-struct Flag {
-  std::string written;  ///< "--max-model-len"
-  std::string name;     ///< without dashes, '_' as '-'
-  std::optional<std::string> value;
-  std::size_t at = 0, value_at = 0;  ///< in the words; equal for --flag=value
-};
+std::vector<std::string> names_of(EngineKind engine) {
+  std::vector<std::string> out = known_flags(engine);
+  for (const FlagRow& row : serve_flags(engine)) out.emplace_back(usual_of(row));
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
 
-class Reader {
+class CommandReader {
  public:
-  Reader(const std::vector<std::string>& words, std::string_view version, std::string_view gpu, const Catalog& catalog)
-      : words_(words), version_(version), gpu_(gpu), catalog_(catalog) {}
+  CommandReader(const std::vector<std::string>& words, const ServeOptions& options, const Catalog& catalog)
+      : words_(words), options_(options), catalog_(catalog) {}
 
   ServeCommand read() {
     out_.words = words_;
     const std::size_t first = program();
-    const auto rows = serve_flags(out_.engine);
-    for (std::size_t i = first; i < words_.size();) i = word(i, rows);
-    if (model_.empty()) complain("", "no model", "the model behind the program, or its flag");
-    if (!problems_.empty()) throw InputError(problems_);
+    release();
+    read_variables(d_);
+    line_ = serve_words(words_, first, d_, options_.open);
+    for (std::size_t i = 0; i < line_.size();) i = word(i);
+    meanings();
+    if (model_.empty()) d_.complain({kCommandLine, 0, 0, ""}, "no model", "the model behind the program, or its flag");
+    if (!d_.problems.empty()) throw InputError(d_.problems);
+    const auto architecture = catalog_.model(model_).architecture;  // tells what is wrong with the model
+    check_together(d_, layout_, architecture.get(), compute_);
+    if (!d_.problems.empty()) throw InputError(d_.problems);
     finish();
+    out_.engine = d_.engine;
+    out_.place = d_.place;
     return std::move(out_);
   }
 
  private:
-  void complain(std::string where, std::string found, std::string expected, std::string why = {}, std::string near = {}) {
-    problems_.push_back(
-        {{kFile, 0, 0, std::move(where)}, std::move(found), std::move(expected), std::move(near), std::move(why)});
-  }
-  void remark(Note::Level level, const std::string& where, std::string text) {
-    notes_.push_back({level, {kFile, 0, 0, where}, std::move(text)});
-  }
-  void set(std::string_view key, std::string text, const Flag& flag) {
-    settings_.push_back(
-        {"server." + std::string(key), std::move(text), {Origin::Kind::override_, {kFile, 0, 0, flag.written}, {}, {}}});
-    out_.place[std::string(key)] = flag.at;
-  }
-
   /// Variables, then the program; where its arguments begin.
   std::size_t program() {
     std::size_t i = 0;
-    for (; i < words_.size() && is_variable(words_[i]); ++i) variable(words_[i]);
+    int column = 1;
+    for (; i < words_.size() && is_variable(words_[i]); ++i) {
+      const std::string name = words_[i].substr(0, words_[i].find('='));
+      d_.variables[name] = {words_[i].substr(name.size() + 1), {kCommandLine, 1, column, name}, i};
+      column += static_cast<int>(words_[i].size()) + 1;
+    }
     const auto at = [&](std::size_t n) { return i + n < words_.size() ? std::string_view(words_[i + n]) : std::string_view(); };
     const std::string_view name = at(0).substr(at(0).rfind('/') == std::string_view::npos ? 0 : at(0).rfind('/') + 1);
-    if (name == "vllm" && at(1) == "serve") return out_.engine = EngineKind::vllm, i + 2;
-    if (name == "sglang" && at(1) == "serve") return out_.engine = EngineKind::sglang, i + 2;
+    const auto is = [&](EngineKind engine, std::size_t words) { return d_.engine = engine, i + words; };
+    if (name == "vllm" && at(1) == "serve") return is(EngineKind::vllm, 2);
+    if (name == "sglang" && at(1) == "serve") return is(EngineKind::sglang, 2);
     if (name.starts_with("python") && at(1) == "-m") {
-      if (at(2) == "sglang.launch_server") return out_.engine = EngineKind::sglang, i + 3;
-      if (at(2) == "vllm.entrypoints.openai.api_server") return out_.engine = EngineKind::vllm, i + 3;
+      if (at(2) == "sglang.launch_server") return is(EngineKind::sglang, 3);
+      if (at(2) == "vllm.entrypoints.openai.api_server" || at(2) == "vllm.entrypoints.api_server") return is(EngineKind::vllm, 3);
     }
-    complain("",
-             fmt::format("'{}'", fmt::join(std::vector<std::string>(
-                                               words_.begin() + static_cast<std::ptrdiff_t>(std::min(i, words_.size())),
-                                               words_.begin() + static_cast<std::ptrdiff_t>(std::min(i + 3, words_.size()))),
-                                           " ")),
-             "vllm serve MODEL ..., or python -m sglang.launch_server --model-path MODEL ...");
-    throw InputError(problems_);
+    const auto begin = words_.begin() + static_cast<std::ptrdiff_t>(std::min(i, words_.size()));
+    const auto end = words_.begin() + static_cast<std::ptrdiff_t>(std::min(i + 3, words_.size()));
+    throw InputError(Problem{{kCommandLine, 1, column, ""},
+                             fmt::format("'{}'", fmt::join(begin, end, " ")),
+                             "vllm serve MODEL ..., or python -m sglang.launch_server --model-path MODEL ...",
+                             at(2).empty() ? "" : nearest(at(2), {"sglang.launch_server", "vllm.entrypoints.openai.api_server"}),
+                             {}});
   }
 
   static bool is_variable(std::string_view word) {
@@ -105,95 +98,147 @@ class Reader {
                        [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
   }
 
-  void variable(const std::string& word) {
-    const std::string name = word.substr(0, word.find('=')), value = word.substr(name.size() + 1);
-    if (name == "VLLM_USE_V1" && value == "0")
-      complain(name, "0", "1", "not supported yet: the first engine in a release that has the second; name an older release");
-    else if (name.starts_with("VLLM_") || name.starts_with("SGLANG_") || name == "PYTORCH_CUDA_ALLOC_CONF")
-      remark(Note::Level::info, name, "not looked at");
+  /// What a flag means depends on the release.
+  void release() {
+    const Place place{kCommandLine, 0, 0, "--engine-version"};
+    const std::string_view engine = spelling(d_.engine);
+    const auto known = known_releases(catalog_.facts(), engine);
+    if (options_.version.empty()) {
+      d_.version = known.empty() ? "" : known.back();
+      return d_.remark(Note::Level::info, place, fmt::format("not said: {}", d_.version));
+    }
+    const AnsweringVersion answer = answering_version(catalog_.facts(), engine, options_.version);
+    if (answer.version.empty())
+      throw InputError(
+          Problem{place,
+                  fmt::format("'{}'", options_.version),
+                  known.empty() ? "a version" : fmt::format("{} {} to {}", engine, known.front(), known.back()),
+                  {},
+                  asked_version(options_.version).valid ? "older versions have not been read" : "that is no version"});
+    d_.version = answer.version;
+    if (!answer.remark.empty()) d_.remark(Note::Level::warning, place, answer.remark);
   }
 
-  std::size_t word(std::size_t i, std::span<const FlagRow> rows) {
-    const std::string& text = words_[i];
-    if (text.size() < 2 || text[0] != '-') {
-      if (model_.empty() && out_.engine == EngineKind::vllm)
-        model_ = text;
+  bool is_flag(std::size_t i) const {
+    const std::string& text = line_[i].text;
+    return text.size() >= 2 && text[0] == '-' && !count_of(text);
+  }
+
+  std::size_t word(std::size_t i) {
+    const Word& word = line_[i];
+    if (!is_flag(i)) {
+      if (model_.empty() && d_.engine == EngineKind::vllm)
+        model_ = word.text;
       else
-        complain("", fmt::format("'{}'", text), "a flag");
+        d_.complain({word.place.file, word.place.line, word.place.column, ""}, fmt::format("'{}'", word.text), "a flag");
       return i + 1;
     }
     Flag flag;
-    flag.at = flag.value_at = i;
-    flag.written = text.substr(0, text.find('='));
+    flag.at = word.at;
+    flag.place = word.place;
+    flag.written = word.text.substr(0, word.text.find('='));
     flag.name = flag.written.substr(flag.written.starts_with("--") ? 2 : 1);
     std::replace(flag.name.begin(), flag.name.end(), '_', '-');
-    if (flag.written.size() < text.size()) flag.value = text.substr(flag.written.size() + 1);
-    const FlagRow* const row = find(rows, flag.name);
-    const bool follows =
-        i + 1 < words_.size() && (words_[i + 1].size() < 2 || words_[i + 1][0] != '-' || is_number(words_[i + 1]));
-    const bool takes = row == nullptr ? follows : !is_switch(row->means);
-    if (!flag.value && takes && follows) {
-      flag.value = words_[i + 1];
-      flag.value_at = i + 1;
-    }
-    const std::size_t next = std::max(flag.at, flag.value_at) + 1;
+    if (flag.written.size() < word.text.size()) flag.value = word.text.substr(flag.written.size() + 1);
+    const FlagRow* const row = find(flag);
+    std::size_t next = i + 1;
+    const bool takes = row != nullptr ? !is_switch(row->means) : !known_switch(d_.engine, flag.name).value_or(false);
+    if (!flag.value && takes && next < line_.size() && !is_flag(next)) flag.value = line_[next++].text;
+    while (row != nullptr && takes_several(row->means) && next < line_.size() && !is_flag(next))
+      flag.more.push_back(line_[next++].text);
     if (row == nullptr) {
-      unknown_flag(flag, rows);
-    } else if (takes && !flag.value) {
-      complain(flag.written, "nothing behind it", "a value");
+      not_described(flag);
+    } else if (takes && (!flag.value || flag.value->empty())) {
+      d_.complain(flag.place, "nothing behind it", "a value");
     } else {
-      understand(flag, *row);
+      keep(std::move(flag), *row);
     }
     return next;
   }
 
-  static bool is_number(std::string_view text) { return count_of(text).has_value(); }
-
-  static const FlagRow* find(std::span<const FlagRow> rows, std::string_view name) {
-    for (const FlagRow& row : rows) {
-      std::string_view left = row.flags;
-      while (!left.empty()) {
-        const std::string_view one = left.substr(0, left.find('|'));
-        if (one == name) return &row;
-        left.remove_prefix(std::min(one.size() + 1, left.size()));
-      }
+  /// The row of a flag as it is spelt, as --no-SWITCH, or as the beginning of one name only, which Python's argparse takes too.
+  const FlagRow* find(Flag& flag) {
+    if (const FlagRow* row = row_of(d_.engine, flag.name)) return row;
+    if (flag.name.starts_with("no-")) {
+      const FlagRow* row = row_of(d_.engine, flag.name.substr(3));
+      if (row != nullptr && is_switch(row->means)) return row;
     }
-    return nullptr;
+    if (flag.name.size() < 4 || !flag.written.starts_with("--") || known_switch(d_.engine, flag.name)) return nullptr;
+    std::vector<std::string> longer;
+    for (const std::string& name : names_of(d_.engine))
+      if (name.starts_with(flag.name)) longer.push_back(name);
+    const FlagRow* row = longer.size() == 1 ? row_of(d_.engine, longer[0]) : nullptr;
+    if (row == nullptr) return nullptr;
+    d_.remark(Note::Level::info, flag.place, fmt::format("taken as --{}", longer[0]));
+    flag.name = longer[0];
+    return row;
   }
 
-  void unknown_flag(const Flag& flag, std::span<const FlagRow> rows) {
-    std::vector<std::string> names;
-    for (const FlagRow& row : rows) names.emplace_back(row.flags.substr(0, row.flags.find('|')));
-    const std::string near = nearest(flag.name, names);
-    remark(Note::Level::warning, flag.written,
-           "not known: taken as without effect on memory" + (near.empty() ? "" : fmt::format("; did you mean --{}?", near)));
+  void not_described(const Flag& flag) {
+    if (known_switch(d_.engine, flag.name))
+      return d_.remark(Note::Level::warning, flag.place, "not described: taken as without effect on memory");
+    const std::string near = nearest(flag.name, names_of(d_.engine));
+    d_.remark(Note::Level::warning, flag.place,
+              "not known: taken as without effect on memory" + (near.empty() ? "" : fmt::format("; did you mean --{}?", near)));
+  }
+
+  /// The last one of a name counts, as in both engines.
+  void keep(Flag flag, const FlagRow& row) {
+    const std::string usual(usual_of(row));
+    d_.off[usual] = flag.name.starts_with("no-") && !usual.starts_with("no-");
+    if (d_.given.contains(usual) && d_.given[usual].at != kNotInCommand)
+      d_.remark(Note::Level::warning, flag.place, "given twice: the last one counts");
+    std::erase(order_, usual);
+    order_.push_back(usual);
+    d_.given[usual] = std::move(flag);
+  }
+
+  void meanings() {
+    for (const std::string& usual : order_) {
+      const FlagRow* row = row_of(d_.engine, usual);
+      const Flag flag = d_.given[usual];
+      if (d_.off[usual]) {
+        d_.given.erase(usual);
+        if (row->means == FlagMeans::shares) d_.set("share_prompts", "false", flag);
+        continue;
+      }
+      understand(flag, *row);
+    }
+    if (d_.engine == EngineKind::vllm && version_matches(d_.version, "<0.8") && !d_.find("enable-prefix-caching"))
+      d_.settings["share_prompts"] = {"server.share_prompts", "false", {Origin::Kind::default_, {}, {}, {}}};
   }
 
   void understand(const Flag& flag, const FlagRow& row) {
-    const std::string value = flag.value.value_or("");
-    const auto number = count_of(value);
+    const std::string value = flag.value.value_or(""), key(row.key);
+    const auto number = count_of(value, d_.engine);
     switch (row.means) {
       case FlagMeans::text:
-        return set(row.key, value, flag);
+        return d_.set(key, value, flag);
       case FlagMeans::tokens:
         if (value == "auto" || (number && *number == -1 && row.key == "max_model_len")) return;
-        if (!number) return complain(flag.written, fmt::format("'{}'", value), "a count such as 8192 or 32K");
-        return set(row.key, std::to_string(*number), flag);
+        if (!number)
+          return d_.complain(flag.place, fmt::format("'{}'", value),
+                             d_.engine == EngineKind::vllm ? "a count such as 8192 or 32K" : "a count such as 8192");
+        return d_.set(key, std::to_string(*number), flag);
       case FlagMeans::bytes:
-        if (!number) return complain(flag.written, fmt::format("'{}'", value), "bytes such as 25G");
-        return set(row.key, fmt::format("{}B", *number), flag);
+        if (!number) return d_.complain(flag.place, fmt::format("'{}'", value), "bytes such as 25G");
+        return d_.set(key, fmt::format("{}B", *number), flag);
       case FlagMeans::tensor:
       case FlagMeans::pipeline:
       case FlagMeans::data:
       case FlagMeans::expert:
         return degree(flag, row, value, number);
       case FlagMeans::all_experts:
-        all_experts_ = true;
+        layout_.all_experts = true;
         return;
       case FlagMeans::on:
-        return set(row.key, "true", flag);
+        return d_.set(key, "true", flag);
+      case FlagMeans::shares:
+        return d_.set(key, "true", flag);
+      case FlagMeans::shares_not:
+        return d_.set(key, "false", flag);
       case FlagMeans::sleeps:
-        return set(row.key, "1", flag);
+        return d_.set(key, "1", flag);
       case FlagMeans::dtype:
         return dtype(flag, value);
       case FlagMeans::kv_dtype:
@@ -201,8 +246,16 @@ class Reader {
       case FlagMeans::quantization:
         if (value == "fp8") online_fp8_ = true;
         return;
+      case FlagMeans::sizes:
+        return sizes(flag);
+      case FlagMeans::compilation:
+        return read_compilation(d_, flag);
+      case FlagMeans::level:
+        return read_optimization_level(d_, flag);
       case FlagMeans::speculative:
-        return speculative(flag, value);
+        return read_speculative(d_, flag);
+      case FlagMeans::json:
+        return check_json(d_, flag);
       case FlagMeans::lora:
         lora_ = flag;
         return;
@@ -211,12 +264,13 @@ class Reader {
         if (number && *number == (row.means == FlagMeans::one ? 1 : 0)) return;
         [[fallthrough]];
       case FlagMeans::never:
-        return complain(flag.written, value.empty() ? "the flag" : fmt::format("'{}'", value), "none",
-                        fmt::format("not supported yet: {}", row.key));
+        return d_.complain(flag.place, value.empty() ? "the flag" : fmt::format("'{}'", value), "none",
+                           fmt::format("not supported yet: {}", row.key));
       case FlagMeans::model:
         model_ = value;
         return;
       case FlagMeans::ignored:
+      case FlagMeans::ignored_several:
       case FlagMeans::ignored_switch:
         return;
     }
@@ -224,14 +278,28 @@ class Reader {
 
   void degree(const Flag& flag, const FlagRow& row, const std::string& value, std::optional<std::int64_t> number) {
     if (!number || *number < 1 || *number > 4096)
-      return complain(flag.written, fmt::format("'{}'", value), "a number of GPUs from 1 to 4096");
-    std::int64_t& to = row.means == FlagMeans::tensor     ? tensor_
-                       : row.means == FlagMeans::pipeline ? pipeline_
-                       : row.means == FlagMeans::data     ? data_
-                                                          : expert_;
+      return d_.complain(flag.place, fmt::format("'{}'", value), "a number of GPUs from 1 to 4096");
+    std::int64_t& to = row.means == FlagMeans::tensor     ? layout_.tensor
+                       : row.means == FlagMeans::pipeline ? layout_.pipeline
+                       : row.means == FlagMeans::data     ? layout_.data
+                                                          : layout_.expert;
     to = *number;
-    out_.place[row.means == FlagMeans::tensor ? "tensor" : "layout"] = flag.at;
-    layout_ = flag;
+    d_.place[row.means == FlagMeans::tensor ? "tensor" : "layout"] = flag.at;
+    layout_place_ = flag.place;
+  }
+
+  void sizes(const Flag& flag) {
+    std::int64_t most = 0;
+    std::vector<std::string> all = flag.more;
+    all.insert(all.begin(), *flag.value);
+    for (const std::string& one : all) {
+      const auto number = count_of(one, d_.engine);
+      if (!number || *number < 1) return d_.complain(flag.place, fmt::format("'{}'", one), "batches such as 1 2 4 8");
+      most = std::max(most, *number);
+    }
+    d_.set("graph_batch", std::to_string(most), flag);
+    d_.remark(Note::Level::info, flag.place,
+              "graphs are counted for all usual batches up to the largest one: a bound from above");
   }
 
   void dtype(const Flag& flag, const std::string& value) {
@@ -241,92 +309,83 @@ class Reader {
     else if (value == "float" || value == "float32")
       compute_ = DType::fp32;
     else
-      complain(flag.written, fmt::format("'{}'", value), "auto, half, float16, bfloat16, float or float32");
+      d_.complain(flag.place, fmt::format("'{}'", value), "auto, half, float16, bfloat16, float or float32", {},
+                  nearest(value, {"auto", "half", "float16", "bfloat16", "float", "float32"}));
   }
 
   void kv(const Flag& flag, const std::string& value) {
     if (value == "auto") return;
-    if (value.starts_with("fp8")) return set("kv", "fp8", flag);
-    if (value == "bfloat16" || value == "bf16") return set("kv", "bf16", flag);
-    if (value == "float16") return set("kv", "fp16", flag);
-    complain(flag.written, fmt::format("'{}'", value), "auto, fp8, fp8_e4m3, fp8_e5m2, bfloat16 or float16",
-             "not supported yet: other formats of the cache");
-  }
-
-  void speculative(const Flag& flag, const std::string& value) {
-    const auto config = nlohmann::json::parse(value, nullptr, false);
-    const auto method = config.is_object() && config.contains("method") && config["method"].is_string()
-                            ? config["method"].get<std::string>()
-                            : std::string();
-    if (method != "mtp" && !method.ends_with("_mtp"))
-      return complain(flag.written, fmt::format("'{}'", value), R"({"method": "mtp", "num_speculative_tokens": 1})",
-                      "not supported yet: drafts that are not the model's own MTP blocks");
-    const auto ahead = config.contains("num_speculative_tokens") ? config["num_speculative_tokens"] : nlohmann::json(1);
-    if (!ahead.is_number_integer()) return complain(flag.written, ahead.dump(), "num_speculative_tokens as a whole number");
-    set("draft_tokens", ahead.dump(), flag);
+    if (value == "fp8" || value == "fp8_e4m3" || value == "fp8_e5m2") return d_.set("kv", "fp8", flag);
+    if (value == "bfloat16" || value == "bf16") return d_.set("kv", "bf16", flag);
+    if (value == "float16") return d_.set("kv", "fp16", flag);
+    d_.complain(flag.place, fmt::format("'{}'", value), "auto, fp8, fp8_e4m3, fp8_e5m2, bfloat16 or float16",
+                "not supported yet: other formats of the cache", nearest(value, {"fp8", "fp8_e4m3", "fp8_e5m2", "bfloat16"}));
   }
 
   void finish() {
-    const Flag shell{"", "", {}, 0, 0};
-    const auto known = catalog_.facts().known_versions(spelling(out_.engine));
-    const std::string version = version_.empty() && !known.empty() ? known.back() : std::string(version_);
-    if (version_.empty()) remark(Note::Level::info, "--engine-version", fmt::format("not said: {}", version));
     std::vector<Setting> first;
-    const auto put = [&](std::string key, std::string text, const std::string& where) {
-      first.push_back({std::move(key), std::move(text), {Origin::Kind::override_, {kFile, 0, 0, where}, {}, {}}});
+    const auto put = [&](std::string key, std::string text, Place place) {
+      first.push_back({std::move(key), std::move(text), {Origin::Kind::override_, std::move(place), {}, {}}});
     };
-    put("gpus", fmt::format("{} x {}", tensor_ * pipeline_ * data_, catalog_.gpu(gpu_.empty() ? "H100-80GB" : gpu_).name),
-        "--gpu");
-    put("model", model_, "");
-    put("server.engine", fmt::format("{} {}", spelling(out_.engine), version), "--engine-version");
-    std::string layout = fmt::format("d{}t{}", data_, tensor_);
-    if (pipeline_ > 1) layout += fmt::format("p{}", pipeline_);
-    const std::int64_t experts = all_experts_ ? tensor_ : expert_;
-    if (experts > 1) layout += fmt::format("e{}", experts);
-    put("server.layout", layout, layout_.written);
+    const auto outside = [](const char* path) { return Place{kCommandLine, 0, 0, path}; };
+    put("gpus",
+        fmt::format("{} x {}", layout_.tensor * layout_.pipeline * layout_.data,
+                    catalog_.gpu(options_.gpu.empty() ? "H100-80GB" : options_.gpu).name),
+        outside("--gpu"));
+    put("model", model_, outside(""));
+    if (options_.prompt > 0) put("prompt_tokens", std::to_string(options_.prompt), outside("--prompt"));
+    if (options_.response > 0) put("response_tokens", std::to_string(options_.response), outside("--response"));
+    if (options_.samples > 0) put("samples_per_prompt", std::to_string(options_.samples), outside("--samples"));
+    put("server.engine", fmt::format("{} {}", spelling(d_.engine), d_.version), outside("--engine-version"));
+    std::string letters = fmt::format("d{}t{}", layout_.data, layout_.tensor);
+    if (layout_.pipeline > 1) letters += fmt::format("p{}", layout_.pipeline);
+    const std::int64_t experts = layout_.all_experts ? layout_.tensor : layout_.expert;
+    if (experts > 1) letters += fmt::format("e{}", experts);
+    put("server.layout", letters, layout_place_);
+    if (options_.requests > 0) put("server.concurrency", std::to_string(options_.requests), outside("--requests"));
     if (lora_) lora(*lora_);
-    first.insert(first.end(), settings_.begin(), settings_.end());
+    for (const auto& [key, setting] : d_.settings) first.push_back(setting);
     NativeText text;
-    text.roles = {{RoleKind::server, {kFile, 0, 0, "server"}}};
+    text.roles = {{RoleKind::server, {kCommandLine, 0, 0, "server"}}};
     text.settings = std::move(first);
-    out_.reading = reading_of(std::move(text), kFile, catalog_);
+    out_.reading = reading_of(std::move(text), kCommandLine, catalog_);
     Role& role = out_.reading.job.roles.at(0);
     role.server.weights = compute_;
     if (online_fp8_ && role.architecture->quantization.method.empty()) role.server.weights = DType::fp8;
-    out_.reading.notes.insert(out_.reading.notes.begin(), notes_.begin(), notes_.end());
+    out_.reading.notes.insert(out_.reading.notes.begin(), d_.notes.begin(), d_.notes.end());
   }
 
   /// Room for adapters, with each engine's own numbers where the command line has none.
   void lora(const Flag& flag) {
-    const bool vllm = out_.engine == EngineKind::vllm;
-    if (!out_.place.contains("lora.slots")) set("lora.slots", vllm ? "1" : "8", flag);
-    if (out_.place.contains("lora.rank")) return;
+    const bool vllm = d_.engine == EngineKind::vllm;
+    if (!d_.place.contains("lora.slots")) d_.set("lora.slots", vllm ? "1" : "8", flag);
+    if (d_.place.contains("lora.rank")) return;
     if (vllm)
-      set("lora.rank", "16", flag);
+      d_.set("lora.rank", "16", flag);
     else
-      throw InputError(Problem{{kFile, 0, 0, "--max-lora-rank"}, "nothing", "a rank", "", "SGLang reads it from the adapters"});
+      throw InputError(
+          Problem{{kCommandLine, 0, 0, "--max-lora-rank"}, "nothing", "a rank", "", "SGLang reads it from the adapters"});
   }
 
   const std::vector<std::string>& words_;
-  std::string_view version_, gpu_;
+  const ServeOptions& options_;
   const Catalog& catalog_;
   ServeCommand out_;
+  ServeDraft d_;
+  std::vector<Word> line_;
+  std::vector<std::string> order_;  ///< usual spellings, as their last ones come
   std::string model_;
-  std::int64_t tensor_ = 1, pipeline_ = 1, data_ = 1, expert_ = 1;
-  bool all_experts_ = false, online_fp8_ = false;
+  ServeLayout layout_;
+  Place layout_place_{kCommandLine, 0, 0, "layout"};
+  bool online_fp8_ = false;
   DType compute_ = DType::bf16;
-  Flag layout_;
   std::optional<Flag> lora_;
-  std::vector<Setting> settings_;
-  std::vector<Problem> problems_;
-  std::vector<Note> notes_;
 };
 
 }  // namespace
 
-ServeCommand read_serve_command(const std::vector<std::string>& words, std::string_view version, std::string_view gpu,
-                                const Catalog& catalog) {
-  return Reader(words, version, gpu, catalog).read();
+ServeCommand read_serve_command(const std::vector<std::string>& words, const ServeOptions& options, const Catalog& catalog) {
+  return CommandReader(words, options, catalog).read();
 }
 
 std::vector<std::string> with_flag(const ServeCommand& command, std::string_view key, std::string_view value) {
@@ -336,9 +395,9 @@ std::vector<std::string> with_flag(const ServeCommand& command, std::string_view
     return r.key == key || (key == "tensor" && r.means == FlagMeans::tensor);
   });
   if (row == rows.end()) return {};
-  const std::string flag = "--" + std::string(row->flags.substr(0, row->flags.find('|')));
+  const std::string flag = "--" + std::string(usual_of(*row));
   const auto given = command.place.find(std::string(key));
-  if (given == command.place.end()) {
+  if (given == command.place.end() || given->second == kNotInCommand) {
     out.push_back(flag);
     if (!is_switch(row->means)) out.emplace_back(value);
     return out;

@@ -4,7 +4,9 @@
 // Nothing is started. Flags that memory depends on become settings of a job whose places are the flags themselves, so that what
 // is wrong is told by the user's own words. Flags that are not known are told with the nearest one that is.
 #pragma once
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,10 +24,20 @@ struct ServeCommand {
   EngineKind engine = EngineKind::vllm;
 };
 
-/// `words`: variables (NAME=value), the program and its arguments. `version` of the engine; "": the newest that is known. `gpu`:
-/// kind of the GPUs. Throws InputError with all that is wrong or not supported yet.
-ServeCommand read_serve_command(const std::vector<std::string>& words, std::string_view version, std::string_view gpu,
-                                const Catalog&);
+/// What stands beside the command: what it cannot say.
+struct ServeOptions {
+  std::string version = {};  ///< of the engine; "": the newest that is known
+  std::string gpu = {};      ///< kind of the GPUs; "": H100-80GB
+  // in service: what is asked of all replicas together; 0: unstated
+  std::int64_t requests = 0, prompt = 0, response = 0;
+  std::int64_t samples = 0;  ///< responses to one prompt
+  /// Text of the file that --config names; nullopt: there is none. Empty: no file is opened.
+  std::function<std::optional<std::string>(const std::string& path)> open = {};
+};
+
+/// `words`: variables (NAME=value), the program and its arguments. Throws InputError with all that is wrong, contradicts itself
+/// or is not supported yet.
+ServeCommand read_serve_command(const std::vector<std::string>& words, const ServeOptions&, const Catalog&);
 
 /// The words with `key` (a knob of the server) set to `value`: the flag's value in place, or the flag behind them. Empty when
 /// the engine has no flag for it.

@@ -24,6 +24,12 @@ enum class FlagMeans : std::uint8_t {
   sleeps,       ///< a switch: the server sleeps between phases
   dtype,        ///< of what is not quantised
   kv_dtype,
+  shares,      ///< a switch: responses to one prompt share its pages
+  shares_not,  ///< a switch: they do not
+  sizes,       ///< several batches, for which graphs are captured
+  compilation,
+  level,         ///< of optimisation
+  json,          ///< must be JSON, memory does not depend on it
   quantization,  ///< fp8 converts while loading; other words only name what the checkpoint says itself
   speculative,   ///< vLLM's JSON
   lora,          ///< a switch: room for adapters
@@ -32,6 +38,7 @@ enum class FlagMeans : std::uint8_t {
   never,         ///< a switch that is refused
   model,
   ignored,  ///< takes a value, which memory does not depend on
+  ignored_several,
   ignored_switch,
 };
 
@@ -42,7 +49,8 @@ struct FlagRow {
 };
 
 std::span<const FlagRow> serve_flags(EngineKind);
-/// Does the flag take no value?
+/// Does the flag take no value? Several?
 bool is_switch(FlagMeans);
+bool takes_several(FlagMeans);
 
 }  // namespace oomplan

@@ -1,4 +1,5 @@
 // The rows. Their order is the order in which a job file is written.
+#include "catalog/engine_releases.hpp"
 #include "job/knob_table.hpp"
 #include "job/megatron_rows.hpp"
 #include "job/unsupported.hpp"
@@ -87,7 +88,7 @@ Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
   if (serving(*engine) != should_serve) return {expected, {}, fmt::format("{} {}", r->name, should_serve ? "serves" : "trains")};
   if (!version.empty() && !serving(*engine))
     return {fmt::format("{} without a version", name), {}, "a training engine has the version of 'framework'"};
-  if (!version.empty() && !is_version(version)) return {"a version behind the name, such as vllm 0.11.0", {}, {}};
+  if (!version.empty() && !asked_version(version).valid) return {"a version behind the name, such as vllm 0.11.0", {}, {}};
   r->engine = *engine;
   r->server.version = version;
   return {};

@@ -111,6 +111,8 @@ std::vector<Knob> server_rows() {
                EngineKind::vllm),
       row("expandable_segments", of, flag, knob::flag<&Server::expandable_segments>(), free,
           "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True for the engine's processes"),
+      row("share_prompts", of, flag, knob::flag<&Server::share_prompts>(), speed,
+          "responses to one prompt hold its pages once: enable_prefix_caching, false with disable_radix_cache"),
       saves(row("enforce_eager", of, flag, knob::flag<&Server::eager>(), speed, "no CUDA graphs"),
             "no CUDA graphs and no memory for them; slower decoding"),
       saves(within(row("sleep", of, count, knob::count<&Server::sleep_level>(), speed,

@@ -8,6 +8,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/catalog.hpp"
+#include "catalog/engine_releases.hpp"
 #include "catalog/facts.hpp"
 #include "catalog/parameters.hpp"
 #include "job/head_rules.hpp"
@@ -436,9 +437,9 @@ class Validator {
         role.architecture->max_positions == 0)
       missing(key_of(role, "max_model_len"), "tokens of the longest request", "the model's config names no limit");
     const auto known = catalog_.facts().known_versions(spelling(role.engine));
-    const std::string answering = catalog_.facts().answering(spelling(role.engine), s.version);
-    const bool newer = !answering.empty() && answering != s.version;  // remarks() says so
-    if (!newer && !known.empty() && !knows_version(catalog_.facts(), spelling(role.engine), s.version))
+    const AnsweringVersion answering = answering_version(catalog_.facts(), spelling(role.engine), s.version);
+    // of an unknown one remarks() says whose answer it is
+    if (answering.remark.empty() && !known.empty() && !knows_version(catalog_.facts(), spelling(role.engine), answering.version))
       problem(key_of(role, "engine"), fmt::format("'{} {}'", spelling(role.engine), s.version),
               fmt::format("{} {} to {}", spelling(role.engine), known.front(), known.back()),
               "other versions have not been read");
@@ -526,10 +527,9 @@ std::vector<Note> remarks(const Job& job, const Facts& facts) {
                                           role.serves() ? role.server.max_model_len : role.trainer.sequence_tokens);
     if (positions > 0 && longest > positions)
       warn(role.name, fmt::format("sequences of {} tokens, but {} was made for {}", longest, role.model, positions));
-    const std::string answering = role.serves() ? facts.answering(spelling(role.engine), role.server.version) : "";
-    if (!answering.empty() && answering != role.server.version)
-      warn(role.name + ".engine", fmt::format("{} {} has not been read: answered as {}, the newest that is known",
-                                              spelling(role.engine), role.server.version, answering));
+    if (!role.serves()) continue;
+    if (std::string remark = answering_version(facts, spelling(role.engine), role.server.version).remark; !remark.empty())
+      warn(role.name + ".engine", std::move(remark));
     if (role.serves() && role.server.sleep_level > 0 && role.beside.empty() &&
         std::none_of(job.roles.begin(), job.roles.end(), [&](const Role& other) { return other.beside == role.name; }))
       warn(role.name + ".sleep", "the server sleeps although it has its GPUs alone");

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "job/names.hpp"
+#include "report/in_service.hpp"
 #include "report/report.hpp"
 
 namespace oomplan {
@@ -111,6 +112,7 @@ Json server_json(const ServerAnswer& server) {
   out["tokens_per_request"] = server.tokens_per_request;
   out["requests_of_full_length_per_replica"] = server.requests_of_full_length;
   out["requests_asked_per_replica"] = server.requests_asked > 0 ? Json(server.requests_asked) : Json(nullptr);
+  out["in_service"] = server.in_service ? in_service_json(*server.in_service) : Json(nullptr);
   out["refused"] = server.refused;
   out["shortage"] = server.shortage.empty() ? Json(nullptr) : Json(server.shortage);
   return out;
@@ -213,6 +215,7 @@ std::string to_json(const Found& found, const Job& job) {
   for (const auto& candidate : found.best) {
     Json row;
     row["relative_step_time"] = number(candidate.relative_step_time);
+    row["relative_throughput"] = candidate.relative_throughput > 0 ? number(candidate.relative_throughput) : Json(nullptr);
     Json changes = Json::array();
     for (const auto& change : candidate.changes)
       changes.push_back(

@@ -54,6 +54,31 @@ bool put(Job& job, const Try& t) {
   }
 }
 
+/// Where no single change is enough: the best candidate of a search on the same number of GPUs, said in the command's own flags.
+void several(const ServeCommand& c, const Catalog& catalog, ServeAnswer& out) {
+  const Found found = search(c.reading.job, {}, 1, &catalog);
+  if (found.best.empty()) return;
+  const Server& s = found.best[0].job.roles.at(0).server;
+  const Server& own = c.reading.job.roles.at(0).server;
+  if (s.layout.data != own.layout.data || s.layout.pipeline != own.layout.pipeline || s.layout.expert != own.layout.expert)
+    return;
+  ServeCommand command = c;
+  std::string what;
+  const auto put = [&](const char* key, const std::string& value) {
+    command.words = with_flag(command, key, value);  // what is new goes behind: places stay
+    what += fmt::format("{}{} {}", what.empty() ? "" : ", ", key, value);
+  };
+  const bool vllm = c.engine == EngineKind::vllm;
+  if (s.layout.tensor != own.layout.tensor) put("tensor", std::to_string(s.layout.tensor));
+  if (s.memory_fraction != own.memory_fraction)
+    put(vllm ? "gpu_memory_utilization" : "mem_fraction_static", fmt::format("{}", s.memory_fraction));
+  if (s.max_running != own.max_running) put("max_running_requests", std::to_string(s.max_running));
+  if (s.batched_tokens != own.batched_tokens) put("batched_tokens", std::to_string(s.batched_tokens));
+  if (s.max_model_len != own.max_model_len) put("max_model_len", std::to_string(s.max_model_len));
+  if (s.eager != own.eager) put("enforce_eager", "true");
+  if (!what.empty()) out.changes.push_back({std::move(what), std::move(command.words)});
+}
+
 }  // namespace
 
 ServeAnswer answer(const ServeCommand& c, const Catalog& catalog) {
@@ -84,6 +109,7 @@ ServeAnswer answer(const ServeCommand& c, const Catalog& catalog) {
     done.push_back(t.key);
     out.changes.push_back({fmt::format("{} {}", t.key, t.value), std::move(words)});
   }
+  if (out.changes.empty()) several(c, catalog, out);
   return out;
 }
 

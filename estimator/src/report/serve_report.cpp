@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "report/format.hpp"
+#include "report/in_service.hpp"
 #include "report/report.hpp"
 
 namespace oomplan {
@@ -56,12 +57,15 @@ std::string to_text(const ServeAnswer& a, const ServeCommand& c, const TextStyle
   if (const GpuAnswer* worst = tightest(a.estimate); worst != nullptr && !worst->phases.empty())
     out += line("most that the device needs",
                 fmt::format("{:.2f} of {:.2f} GiB", gib(worst->phases[worst->worst].usage.capacity_needed), gib(worst->usable)));
+  const std::size_t columns_wide = style.width > 0 ? static_cast<std::size_t>(style.width) : 100;
+  if (!a.estimate.servers.empty() && a.estimate.servers.front().in_service)
+    out += in_service_lines(*a.estimate.servers.front().in_service, 2, columns_wide);
   out += "\n" + paint(a.fits() ? "starts and " : "does not start or does not fit: ", a.fits() ? Colour::good : Colour::bad,
                       style.colour);
   out += (a.figures.refusal.empty() ? verdict(a.estimate) : printable(a.figures.refusal)) + "\n";
   if (a.estimate.fit_probability && a.figures.refusal.empty())
     out += "probability that it fits: " + probability_text(*a.estimate.fit_probability) + "\n";
-  const std::size_t width = style.width > 0 ? static_cast<std::size_t>(style.width) : 100;
+  const std::size_t width = columns_wide;
   for (const ServeChange& change : a.changes) {
     std::vector<std::string> words;
     for (const std::string& word : change.words) words.push_back(printable(word));
@@ -109,6 +113,9 @@ std::string to_json(const ServeAnswer& a, const ServeCommand& c) {
       {"max_running_requests", a.plan.max_running},
       {"device_bytes", known ? worst->phases[worst->worst].usage.capacity_needed : 0},
       {"usable_bytes", known ? worst->usable : 0},
+      {"in_service", a.estimate.servers.empty() || !a.estimate.servers.front().in_service
+                         ? Json(nullptr)
+                         : in_service_json(*a.estimate.servers.front().in_service)},
       {"changes", changes},
       {"notes", notes},
   };

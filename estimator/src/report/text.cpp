@@ -6,8 +6,10 @@
 #include "job/names.hpp"
 #include "report/curve_text.hpp"
 #include "report/format.hpp"
+#include "report/in_service.hpp"
 #include "report/live_table.hpp"
 #include "report/report.hpp"
+#include "report/serving_table.hpp"
 
 namespace oomplan {
 namespace {
@@ -136,6 +138,7 @@ std::string servers(const Estimate& estimate, const TextStyle& style) {
              paint(server.refused ? "does not start" : "short of KV memory", server.refused ? Colour::bad : Colour::near,
                    style.colour) +
              ": " + wrapped(printable(server.shortage), static_cast<std::size_t>(std::max(40, style.width)), 6) + "\n";
+    if (server.in_service) out += in_service_lines(*server.in_service, 4, static_cast<std::size_t>(std::max(40, style.width)));
   }
   return out;
 }
@@ -294,6 +297,7 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
                            grouped(static_cast<std::int64_t>(found.best.size()))),
                Colour::good, style.colour) +
          "\n\n";
+  if (found.best.front().relative_throughput > 0) return out + serving_table(found, style);
   Table table({Align::right, Align::right, Align::right, Align::left, Align::right, Align::right, Align::right, Align::left});
   const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row({head("#"), head("step time"), head("needed"), head(""), head("of usable"), head("P(fit)"), head("tokens"),

@@ -19,6 +19,7 @@
 #include "search/limits.hpp"
 #include "search/megatron_search.hpp"
 #include "search/server_side.hpp"
+#include "search/serving.hpp"
 #include "search/solve.hpp"
 #include "search/trainer_side.hpp"
 #include "units/sizes.hpp"
@@ -413,6 +414,7 @@ Found search_admitted(const Job& job, const Space& space, int keep, const Catalo
                       const Admit& admit) {
   if (job.roles.size() == 1 && job.roles[0].engine == EngineKind::megatron) return search_megatron(job, space, keep, c, stop);
   if (!space.maximise.empty()) return solve(job, space, keep, c, stop, admit);
+  if (serves_alone(job)) return search_serving(job, space, keep, c, stop, admit);
   std::vector<const Role*> anchors, servers;
   for (const auto& r : job.roles) {
     if (r.serves())
