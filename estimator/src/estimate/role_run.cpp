@@ -9,7 +9,7 @@
 #include "estimate/megatron_run.hpp"
 #include "estimate/timeline.hpp"
 #include "job/names.hpp"
-#include "layers/vision.hpp"
+#include "job/vision_pass.hpp"
 
 namespace oomplan {
 namespace {

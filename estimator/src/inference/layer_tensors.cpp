@@ -34,7 +34,7 @@ ExpertTensors padded(std::int64_t experts, std::int64_t width, std::int64_t hidd
 
 }  // namespace
 
-ExpertTensors expert_tensors(const ServerModel& m, const ServerLayer& l, const ServerFacts& f, const Cut& cut) {
+ExpertTensors expert_tensors(const ServerModel& m, const ServerLayer& l, const ServerFacts& f, const RankShare& cut) {
   const std::int64_t parts = std::max<std::int64_t>(1, cut.tensor / cut.expert), experts = ceil_div(l.experts, cut.expert);
   if (m.weights == DType::mxfp4 && l.experts > 0) return padded(experts, ceil_div(l.expert_width, parts), m.hidden, l, f);
   const auto share = [&](Bytes one) { return ceil_div(experts * one, parts); };
@@ -47,7 +47,7 @@ ExpertTensors expert_tensors(const ServerModel& m, const ServerLayer& l, const S
   return out;
 }
 
-LayerTensors layer_tensors(const ServerModel& m, const ServerLayer& l, const ServerFacts& f, const Cut& cut) {
+LayerTensors layer_tensors(const ServerModel& m, const ServerLayer& l, const ServerFacts& f, const RankShare& cut) {
   LayerTensors out;
   for (std::size_t i = 0; i < kUp; ++i) {
     out.add(on_rank(l.matrices[i], l, cut.tensor));
@@ -60,7 +60,7 @@ LayerTensors layer_tensors(const ServerModel& m, const ServerLayer& l, const Ser
   return out;
 }
 
-Bytes shared_expert_replicas(const ServerModel& m, const ServerLayer& l, const ServerFacts& f, const Cut& cut) {
+Bytes shared_expert_replicas(const ServerModel& m, const ServerLayer& l, const ServerFacts& f, const RankShare& cut) {
   if (!f.shared_expert_replicas || l.experts != kRoutedOfDeepSeekV3 || !m.mla) return 0;
   Bytes shared = 0;
   for (const Fused matrix : {Fused::shared_gate_up, Fused::shared_down})

@@ -12,7 +12,7 @@
 namespace oomplan {
 
 /// How a layer is cut.
-struct Cut {
+struct RankShare {
   std::int64_t tensor = 1, expert = 1;
 };
 
@@ -26,7 +26,7 @@ struct ExpertTensors {
 };
 
 /// mxfp4: padded as the kernel of this engine, version and GPU wants them.
-ExpertTensors expert_tensors(const ServerModel&, const ServerLayer&, const ServerFacts&, const Cut&);
+ExpertTensors expert_tensors(const ServerModel&, const ServerLayer&, const ServerFacts&, const RankShare&);
 
 /// In order of allocation; zeros are left out.
 struct LayerTensors {
@@ -37,10 +37,10 @@ struct LayerTensors {
   }
   std::span<const Bytes> all() const { return {bytes.data(), count}; }
 };
-LayerTensors layer_tensors(const ServerModel&, const ServerLayer&, const ServerFacts&, const Cut&);
+LayerTensors layer_tensors(const ServerModel&, const ServerLayer&, const ServerFacts&, const RankShare&);
 
 /// What replicas of the shared expert take beyond its share: SGLang 0.4.5 and 0.4.6 put it among the routed experts of DeepSeek
 /// V3, once for every rank (sglang/srt/models/deepseek_v2.py determine_n_share_experts_fusion, 0.4.6).
-Bytes shared_expert_replicas(const ServerModel&, const ServerLayer&, const ServerFacts&, const Cut&);
+Bytes shared_expert_replicas(const ServerModel&, const ServerLayer&, const ServerFacts&, const RankShare&);
 
 }  // namespace oomplan

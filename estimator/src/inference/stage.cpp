@@ -48,7 +48,7 @@ Bytes smallest_large(const LayerTensors& tensors, Bytes least) {
 
 /// What the log shows of the stage's weights beyond their bytes: vLLM torch.cuda.memory_allocated, SGLang the difference of free
 /// memory. Layers of a kind are taken together, as the runs of `runs` name them.
-Bytes allocator_slack(const Stage& s, const ServerModel& m, const ServerFacts& f, const Cut& cut,
+Bytes allocator_slack(const Stage& s, const ServerModel& m, const ServerFacts& f, const RankShare& cut,
                       std::span<const ServerLayerRun> runs) {
   if (f.expandable_segments) return 0;  // cut at 512 bytes
   const Bytes rope = m.rope_elements * f.rope_bits / 8;
@@ -72,7 +72,7 @@ Bytes allocator_slack(const Stage& s, const ServerModel& m, const ServerFacts& f
 
 /// Parameters of the layers go to the host one by one, first layer first, until the budget is reached (vllm/model_executor/
 /// offloader/uva.py, August 2026; sglang/srt/utils/offloader.py OffloaderV1, 0.5.18).
-Bytes offloaded(const ServerModel& m, const ServerFacts& f, const Cut& cut, std::span<const ServerLayerRun> runs) {
+Bytes offloaded(const ServerModel& m, const ServerFacts& f, const RankShare& cut, std::span<const ServerLayerRun> runs) {
   Bytes out = 0;
   for (const ServerLayerRun& run : runs) {
     const LayerTensors tensors = layer_tensors(m, m.kinds[static_cast<std::size_t>(run.kind)], f, cut);
@@ -85,7 +85,7 @@ Bytes offloaded(const ServerModel& m, const ServerFacts& f, const Cut& cut, std:
   return out;
 }
 
-void add_layers(Stage& out, const ServerModel& m, const ServerFacts& f, const ServerLayerRun& run, const Cut& cut) {
+void add_layers(Stage& out, const ServerModel& m, const ServerFacts& f, const ServerLayerRun& run, const RankShare& cut) {
   const ServerLayer& l = m.kinds[static_cast<std::size_t>(run.kind)];
   const std::int64_t tp = cut.tensor, count = run.count;
   const std::int64_t kv_heads = std::max<std::int64_t>(1, l.kv_heads / tp);
@@ -136,7 +136,7 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std:
   Stage out;
   out.first = index == 0;
   out.last = index == pp - 1;
-  const Cut cut{tp, ep};
+  const RankShare cut{tp, ep};
   const std::int64_t rows = vocab_rows(m.vocab, f.vocab_padding, tp);
   if (out.first || (out.last && m.tied)) out.embedding = (m.whole_embedding ? m.vocab : rows) * m.row;
   if (out.last && !m.tied) out.head = rows * m.head_row;

@@ -5,7 +5,7 @@
 #include "catalog/architecture.hpp"
 #include "job/limits.hpp"
 #include "job/names.hpp"
-#include "layers/vision.hpp"
+#include "job/vision_pass.hpp"
 #include "layout/letters.hpp"
 
 namespace oomplan {

@@ -13,12 +13,12 @@
 #include <oomplan/job.hpp>
 
 #include "catalog/architecture.hpp"
+#include "job/vision_pass.hpp"
 #include "layers/eager.hpp"
 #include "layers/foak_options.hpp"
 #include "layers/liger_code.hpp"
 #include "layers/norms.hpp"
 #include "layers/transformers_code.hpp"
-#include "layers/vision_pass.hpp"
 
 namespace oomplan {
 

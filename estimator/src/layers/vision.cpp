@@ -17,14 +17,6 @@ bool gated(const Tower& t) { return t.kind == "qwen2_5_vl"; }
 std::int64_t unit_of(const Tower& t) { return t.merge * t.merge; }
 constexpr std::int64_t kChannels = 3;
 
-/// Python's round(n / step) * step, at least one step: halves go to the even one.
-std::int64_t nearest_multiple(std::int64_t n, std::int64_t step) {
-  std::int64_t times = n / step;
-  const std::int64_t twice = 2 * (n % step);
-  if (twice > step || (twice == step && times % 2 == 1)) ++times;
-  return std::max<std::int64_t>(1, times) * step;
-}
-
 /// What of the kernels' options is the language model's alone.
 KernelOptions of_tower(KernelOptions k) {
   k.several_sequences = k.padding_mask = k.softcap = k.hidden_dropout = k.attention_dropout = k.tiled_mlp = false;
@@ -33,19 +25,6 @@ KernelOptions of_tower(KernelOptions k) {
 }
 
 }  // namespace
-
-VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& a) {
-  VisionPass out;
-  if (t.vision.images == 0 || a.tower.kind.empty() || a.tower.patch == 0 || a.tower.merge == 0) return out;
-  out.images = t.vision.images * std::max<std::int64_t>(1, t.sequences_per_micro_batch);
-  const std::int64_t side = a.tower.patch * a.tower.merge;
-  out.rows = nearest_multiple(t.vision.height, side) / a.tower.patch;
-  out.columns = nearest_multiple(t.vision.width, side) / a.tower.patch;
-  out.train = t.vision.train;
-  out.by_axis = a.tower.kind.starts_with("qwen");
-  out.casts_inputs = engine == EngineKind::fsdp2;
-  return out;
-}
 
 std::vector<TowerRun> tower_runs(const Tower& t) {
   std::vector<TowerRun> out;
@@ -56,12 +35,6 @@ std::vector<TowerRun> tower_runs(const Tower& t) {
     ++out.back().count;
   }
   return out;
-}
-
-std::string unsupported_tower(const Tower& t) {
-  if (t.kind != "qwen2_vl" && t.kind != "qwen2_5_vl")
-    return "training of a model with a vision tower ('" + t.kind + "') is not supported yet";
-  return {};
 }
 
 std::string unsupported_with_images(const PassOptions& o) {
@@ -75,8 +48,6 @@ std::string unsupported_with_images(const PassOptions& o) {
   const bool spaced = o.recompute == Recompute::full && (o.reentrant || o.recompute_every > 1 || k.offload_checkpoints);
   return spaced ? "such checkpoints beside a vision tower are not supported yet" : std::string();
 }
-
-std::int64_t image_tokens(const Tower& t, const VisionPass& pass) { return pass.rows * pass.columns / unit_of(t); }
 
 Bytes tower_buffers(const Tower& t) {
   if (!unsupported_tower(t).empty() || t.heads == 0) return 0;

@@ -19,12 +19,8 @@ struct TowerRun {
 };
 std::vector<TowerRun> tower_runs(const Tower&);
 
-/// Why this tower cannot be run; "" when it can.
-std::string unsupported_tower(const Tower&);
 /// Why a pass with images cannot be run; "" when it can, or has none.
 std::string unsupported_with_images(const PassOptions&);
-/// Tokens of the language model that an image takes the place of.
-std::int64_t image_tokens(const Tower&, const VisionPass&);
 /// Buffers of the tower's rotary positions: inv_freq and a copy of it, fp32. 0 for towers that are not described.
 Bytes tower_buffers(const Tower&);
 

@@ -1,12 +1,14 @@
 // The images of a micro-batch as a vision tower sees them. A tape belongs to one number of images and one size.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include <oomplan/job.hpp>
 
 namespace oomplan {
 
 struct Architecture;
+struct Tower;
 
 struct VisionPass {
   std::int64_t images = 0;             ///< of the micro-batch; 0: no tower runs
@@ -22,5 +24,10 @@ struct VisionPass {
 /// Of a trainer's knobs; empty without images or without a tower. Images are made multiples of a merged patch, as the processors
 /// do (transformers 5.23, models/qwen2_vl/image_processing_qwen2_vl.py: smart_resize, within its limits).
 VisionPass vision_pass(const Trainer&, EngineKind, const Architecture&);
+
+/// Why this tower cannot be trained; "" when it can.
+std::string unsupported_tower(const Tower&);
+/// Tokens of the language model that an image takes the place of.
+std::int64_t image_tokens(const Tower&, const VisionPass&);
 
 }  // namespace oomplan

@@ -1,0 +1,41 @@
+#include "job/vision_pass.hpp"
+
+#include <algorithm>
+
+#include "catalog/architecture.hpp"
+
+namespace oomplan {
+namespace {
+
+/// Python's round(n / step) * step, at least one step: halves go to the even one.
+std::int64_t nearest_multiple(std::int64_t n, std::int64_t step) {
+  std::int64_t times = n / step;
+  const std::int64_t twice = 2 * (n % step);
+  if (twice > step || (twice == step && times % 2 == 1)) ++times;
+  return std::max<std::int64_t>(1, times) * step;
+}
+
+}  // namespace
+
+VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& a) {
+  VisionPass out;
+  if (t.vision.images == 0 || a.tower.kind.empty() || a.tower.patch == 0 || a.tower.merge == 0) return out;
+  out.images = t.vision.images * std::max<std::int64_t>(1, t.sequences_per_micro_batch);
+  const std::int64_t side = a.tower.patch * a.tower.merge;
+  out.rows = nearest_multiple(t.vision.height, side) / a.tower.patch;
+  out.columns = nearest_multiple(t.vision.width, side) / a.tower.patch;
+  out.train = t.vision.train;
+  out.by_axis = a.tower.kind.starts_with("qwen");
+  out.casts_inputs = engine == EngineKind::fsdp2;
+  return out;
+}
+
+std::string unsupported_tower(const Tower& t) {
+  if (t.kind != "qwen2_vl" && t.kind != "qwen2_5_vl")
+    return "training of a model with a vision tower ('" + t.kind + "') is not supported yet";
+  return {};
+}
+
+std::int64_t image_tokens(const Tower& t, const VisionPass& pass) { return pass.rows * pass.columns / (t.merge * t.merge); }
+
+}  // namespace oomplan
