@@ -127,8 +127,8 @@ TEST_CASE("areal guide: Ulysses divides the ranks and the heads") {
   };
   for (const int c : {1, 2, 4, 8}) CHECK(refusal(with(c)).empty());
   for (const int c : {16, 32}) CHECK(refusal(with(c)).find("heads") != std::string::npos);
-  // each GPU computes on its part of the tokens: at the loss three tensors of 8192 x 152,064 less; the group of two H100 that exchange
-  // has 342 MiB of a communicator, and 32 channels of 12 MiB
+  // each GPU computes on its part of the tokens: at the loss three tensors of 8192 x 152,064 less; the group of two H100 that
+  // exchange has 342 MiB of a communicator, and 32 channels of 12 MiB
   const Estimate whole = judged({}), halves = judged({"actor.backend=fsdp:d2c2"});
   CHECK(need(whole, "actor.backward") - need(halves, "actor.backward") > Bytes{3} * 2 * 8192 * 152'064 - (342 + 32 * 12) * kMiB);
 }

@@ -359,7 +359,7 @@ struct Server {
   Bytes offloaded_weights = 0;    ///< cpu_offload_gb: weights of the layers that every GPU leaves in host memory; 0: none
   bool expandable_segments = false;  ///< PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True of the engine's processes
   std::int64_t decode_context = 1;   ///< decode_context_parallel_size: ranks of a tensor group that share a request's cache
-  bool share_prompts = true;      ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache
+  bool share_prompts = true;         ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache
   AdapterSlots lora;
   bool operator==(const Server&) const = default;
 };

@@ -227,6 +227,7 @@ struct Limit {
 struct Found {
   std::vector<Candidate> best;
   std::int64_t judged = 0, fitting = 0;
+  std::int64_t estimated = 0;  ///< of the judged, where the others were looked at by a lower bound alone (Megatron); 0: all
   std::vector<Limit> limits;
   std::optional<std::int64_t> smallest_gpus;  ///< that would fit, when nothing does
 };

@@ -292,8 +292,9 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
     }
     return out;
   }
-  out += paint(fmt::format("{} judged, {} fit; the best {}, fastest first",
-                           sum_text(found.judged, "configuration", "configurations"), grouped(found.fitting),
+  const std::string how = found.estimated > 0 ? fmt::format(" by a lower bound, {} estimated, ", grouped(found.estimated)) : ", ";
+  out += paint(fmt::format("{} judged{}{} fit; the best {}, fastest first",
+                           sum_text(found.judged, "configuration", "configurations"), how, grouped(found.fitting),
                            grouped(static_cast<std::int64_t>(found.best.size()))),
                Colour::good, style.colour) +
          "\n\n";

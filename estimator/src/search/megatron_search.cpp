@@ -63,14 +63,13 @@ class MegatronSearcher {
     using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
     std::map<Shape, int> tries;
     std::set<Shape> taken;
-    int all = 0;
     for (const auto& c : candidates) {
-      if (static_cast<int>(found.best.size()) >= keep || all >= kTriesInAll || stop_.stop_requested()) return;
+      if (static_cast<int>(found.best.size()) >= keep || found.estimated >= kTriesInAll || stop_.stop_requested()) return;
       const MegatronRanks& r = axes_.ranks[c.ranks];
       const Shape layout{r.tensor, r.context, r.expert, r.expert_tensor, axes_.splits[c.split].pipeline};
       if (taken.contains(layout) || tries[layout] >= kTriesOfALayout) continue;
       ++tries[layout];
-      ++all;
+      ++found.estimated;
       if (take(c, found)) taken.insert(layout);
     }
   }
