@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 #include <fmt/format.h>
+#include <oomplan/units/bytes.hpp>
 #include <oomplan/units/errors.hpp>
 
 #include "catalog/engine_releases.hpp"
@@ -223,6 +225,8 @@ class CommandReader {
       case FlagMeans::bytes:
         if (!number) return d_.complain(flag.place, fmt::format("'{}'", value), "bytes such as 25G");
         return d_.set(key, fmt::format("{}B", *number), flag);
+      case FlagMeans::gib:
+        return gib(flag, key, value);
       case FlagMeans::tensor:
       case FlagMeans::pipeline:
       case FlagMeans::data:
@@ -274,6 +278,14 @@ class CommandReader {
       case FlagMeans::ignored_switch:
         return;
     }
+  }
+
+  void gib(const Flag& flag, const std::string& key, const std::string& value) {
+    double number = -1;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc{} || end != value.data() + value.size() || !(number >= 0 && number <= 65536))
+      return d_.complain(flag.place, fmt::format("'{}'", value), "GiB, such as 4");
+    if (number > 0) d_.set(key, fmt::format("{}B", static_cast<Bytes>(number * static_cast<double>(kGiB))), flag);
   }
 
   void degree(const Flag& flag, const FlagRow& row, const std::string& value, std::optional<std::int64_t> number) {

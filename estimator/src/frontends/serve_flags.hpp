@@ -15,6 +15,7 @@ enum class FlagMeans : std::uint8_t {
   text,    ///< the knob's value as it is
   tokens,  ///< a count that may be written 32k (thousands) or 32K (1024s); -1 and auto: the engine's own
   bytes,   ///< the same, of bytes
+  gib,     ///< a number of GiB, with or without decimals
   tensor,  ///< degrees of the layout
   pipeline,
   data,

@@ -15,7 +15,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 41> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 47> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
@@ -52,6 +52,12 @@ constexpr std::array<std::string_view, 41> kForeign{"reshard_after_forward",
                                                     "foak",
                                                     "experts",
                                                     "lora.rank",
+                                                    "lora.kind",
+                                                    "lora.casts_heads",
+                                                    "vision.images",
+                                                    "vision.height",
+                                                    "vision.width",
+                                                    "vision.train",
                                                     "offload",
                                                     "amsgrad",
                                                     "optimizer_form",
