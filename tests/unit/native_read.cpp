@@ -115,6 +115,8 @@ critic: {beside: actor}
   CHECK(actor.tokens_per_micro_batch == 32768);  // 16384 a GPU, two of them share a sequence
   CHECK_FALSE(actor.gradient_sync_every_micro_batch);
   CHECK(job_of(verl, {"framework=verl 0.8.0"}).role("actor")->trainer.gradient_sync_every_micro_batch);
+  CHECK(job_of(verl, {"framework=verl 0.8.0", "actor.engine=fsdp2"}).role("actor")->trainer.wrap_head);
+  CHECK_FALSE(job_of(verl, {"framework=verl 0.7.0", "actor.engine=fsdp2"}).role("actor")->trainer.wrap_head);
   CHECK(job.role("ref")->trainer.cpu_offload_policy);
   CHECK(job.role("ref")->in_process);
   CHECK(job.role("critic")->trainer.head == LossHead::value);

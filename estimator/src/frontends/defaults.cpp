@@ -75,7 +75,8 @@ std::vector<DefaultRow> make_rows() {
       {kVerl, "", For::trains, "reshard_after_forward", "true", kVerlEngine},
       {kVerl, "", For::unit_by_unit, "root_reshard", "true", kVerlFsdp},
       {kVerl, "", For::unit_by_unit, "wrap_embedding", "true", kVerlFsdp},
-      {kVerl, "", For::unit_by_unit, "wrap_head", "true", kVerlFsdp},
+      {kVerl, "<0.7.1", For::unit_by_unit, "wrap_head", "false", kVerlFsdp},  // until #5516 of March 2026
+      {kVerl, ">=0.7.1", For::unit_by_unit, "wrap_head", "true", kVerlFsdp},
       {kVerl, "", For::flat, "root_reshard", "false", kFlat},
       {kVerl, "", For::flat, "wrap_embedding", "false", kWrap},
       {kVerl, "", For::flat, "wrap_head", "false", kWrap},
