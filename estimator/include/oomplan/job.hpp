@@ -59,6 +59,7 @@ enum class OptimizerKind : std::uint8_t {
   adafactor,        ///< transformers' own, as its Trainer calls it
   torch_adafactor,  ///< torch.optim.Adafactor
   muon,             ///< torch.optim.Muon for matrices of the layers, AdamW for all else
+  apollo_adamw,     ///< apollo_torch: matrices of the layers through random projections, AdamW for all else
   adamw_8bit,       ///< this and the rest: bitsandbytes
   paged_adamw_8bit,
   paged_adamw_32bit,
@@ -277,7 +278,8 @@ struct Trainer {
   std::int64_t recompute_every = 1;  ///< one layer of so many is checkpointed, the others keep what they save
   OptimizerKind optimizer = OptimizerKind::adamw;
   OptimizerForm optimizer_form = OptimizerForm::foreach;
-  bool amsgrad = false;  ///< Adam and AdamW: the largest second moment so far is a third state
+  std::int64_t optimizer_rank = 128;  ///< APOLLO: of the projections
+  bool amsgrad = false;               ///< Adam and AdamW: the largest second moment so far is a third state
   bool clip = true;
   Lora lora;
   bool reshard_after_forward = true;  ///< of the layers; of the root too unless root_reshard is false

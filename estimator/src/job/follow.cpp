@@ -51,6 +51,7 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "recompute_every",
                                                    "optimizer",
                                                    "optimizer_form",
+                                                   "optimizer_rank",
                                                    "amsgrad",
                                                    "clip",
                                                    "reshard_after_forward",

@@ -94,7 +94,7 @@ inline constexpr std::array<std::pair<Experts, std::string_view>, 4> kNames<Expe
                                                                                       {Experts::eager, "eager"}}};
 
 template <>
-inline constexpr std::array<std::pair<OptimizerKind, std::string_view>, 14> kNames<OptimizerKind>{
+inline constexpr std::array<std::pair<OptimizerKind, std::string_view>, 15> kNames<OptimizerKind>{
     {{OptimizerKind::adamw, "adamw"},
      {OptimizerKind::adam, "adam"},
      {OptimizerKind::sgd, "sgd"},
@@ -102,6 +102,7 @@ inline constexpr std::array<std::pair<OptimizerKind, std::string_view>, 14> kNam
      {OptimizerKind::adafactor, "adafactor"},
      {OptimizerKind::torch_adafactor, "torch_adafactor"},
      {OptimizerKind::muon, "muon"},
+     {OptimizerKind::apollo_adamw, "apollo_adamw"},
      {OptimizerKind::adamw_8bit, "adamw_8bit"},
      {OptimizerKind::paged_adamw_8bit, "paged_adamw_8bit"},
      {OptimizerKind::paged_adamw_32bit, "paged_adamw_32bit"},

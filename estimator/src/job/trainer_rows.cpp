@@ -204,6 +204,9 @@ std::vector<Knob> trainer_rows() {
                        "torch.optim's implementation: foreach, fused, or a loop over the parameters"),
                    "the fused step makes no temporary copies"),
              spellings<OptimizerForm>()),
+      within(row("optimizer_rank", learner, count, knob::count<&Trainer::optimizer_rank>(), semantics,
+                 "apollo_adamw: rank of the projections of the layers' matrices"),
+             kAdapterRankLimit),
       row("amsgrad", learner, flag, knob::flag<&Trainer::amsgrad>(), semantics, "Adam and AdamW: amsgrad, a third state"),
       row("clip", learner, flag, knob::flag<&Trainer::clip>(), semantics, "gradients are clipped by their norm"),
       one_of(

@@ -27,7 +27,7 @@ constexpr std::string_view kPeft = "this kind of peft's adapters";
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 44> kValues{{{"engine", "megatron", "Megatron"},
+constexpr std::array<ValueRow, 43> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "archon", "Archon"},
                                             {"engine", "veomni", "VeOmni"},
                                             {"engine", "torchtitan", "torchtitan"},
@@ -48,7 +48,6 @@ constexpr std::array<ValueRow, 44> kValues{{{"engine", "megatron", "Megatron"},
                                             {"optimizer", "galore_adamw", kGalore},
                                             {"optimizer", "galore_adamw_8bit", kGalore},
                                             {"optimizer", "galore_adafactor", kGalore},
-                                            {"optimizer", "apollo_adamw", "APOLLO"},
                                             {"offload", "gradients", "offload of gradients alone"},
                                             {"offload", "activations", "activations between phases"},
                                             {"sync.by", "awex", "the weight update by awex"},

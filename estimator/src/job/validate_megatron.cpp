@@ -15,7 +15,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 47> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 48> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
@@ -59,6 +59,7 @@ constexpr std::array<std::string_view, 47> kForeign{"reshard_after_forward",
                                                     "vision.width",
                                                     "vision.train",
                                                     "offload",
+                                                    "optimizer_rank",
                                                     "amsgrad",
                                                     "optimizer_form",
                                                     "logprob_tokens_per_micro_batch"};

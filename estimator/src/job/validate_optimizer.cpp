@@ -15,6 +15,8 @@ std::string fails_on_dtensors(OptimizerKind kind) {
       return "torch.optim.Adafactor fails on FSDP2's DTensors: norms over the ranks cannot be squared in place";
     case OptimizerKind::muon:
       return "not supported yet: Muon on DTensors, whose products gather or reduce as DTensor's estimate of their cost has it";
+    case OptimizerKind::apollo_adamw:
+      return "not supported yet: APOLLO on DTensors, whose projections were not run";
     default:
       return "bitsandbytes' kernels take no DTensors, which FSDP2's parameters are";
   }
@@ -23,6 +25,7 @@ std::string fails_on_dtensors(OptimizerKind kind) {
 /// FSDP1's have one axis: a flat shard, or with use_orig_params a flat piece of a parameter.
 std::string fails_on_flat_shards(const Trainer& t) {
   if (t.optimizer == OptimizerKind::muon) return "torch.optim.Muon takes matrices alone, and FSDP1's parameters are flat";
+  if (t.optimizer == OptimizerKind::apollo_adamw) return "APOLLO projects matrices, and FSDP1's parameters are flat";
   if (t.use_orig_params) return "not supported yet: this optimizer on the pieces of parameters that a rank of FSDP1 has";
   if (t.cpu_offload_policy) return "not supported yet: this optimizer on the host";
   return {};

@@ -130,6 +130,65 @@ OptimizerBytes muon(const Trainer& t, const std::vector<TrainedTensor>& tensors)
   return out;
 }
 
+/// apollo_torch's AdamW, whose loop leaves the names of one parameter to the next: Adam's square root, and the update, which for
+/// a projected matrix is first of the low rank and then the gradient's size.
+class Apollo {
+ public:
+  explicit Apollo(std::int64_t rank) : rank_(rank) {}
+  OptimizerBytes run(const std::vector<TrainedTensor>& tensors) {
+    for (const bool matrices : {false, true}) {  // transformers' Trainer: what is projected is a group behind all else
+      std::vector<const TrainedTensor*> group;
+      for (const TrainedTensor& t : tensors)
+        if (t.matrix_of_a_layer == matrices) group.push_back(&t);
+      for (const int round : {0, 1})  // the first of a layer meets what the last of the layer before has left
+        for (const TrainedTensor* t : group)
+          if (round == 0 || t->copies > 1) matrices ? project(*t, round == 0) : step(*t, round == 0);
+    }
+    return out_;
+  }
+
+ private:
+  void reach(Bytes more) {
+    out_.transient = std::max(out_.transient, root_ + factors_ + scaled_ + (shared_ ? 0 : update_) + more);
+  }
+
+  void step(const TrainedTensor& t, bool first) {
+    const Bytes own = bytes_of(t.elements, t.storage);
+    if (first) out_.states += 2 * own * t.copies;
+    reach(own);
+    root_ = own;
+    reach(own);
+    update_ = own;
+  }
+  /// With new projections, which every 200th step makes, of an fp32 copy of the gradient and in fp32.
+  void project(const TrainedTensor& t, bool first) {
+    const std::int64_t narrow = std::min(t.shape[0], t.shape[1]), broad = std::max(t.shape[0], t.shape[1]);
+    const bool wide = t.storage == DType::fp32;
+    const Bytes own = bytes_of(t.elements, t.storage), low = bytes_of(broad * rank_, t.storage);
+    const Bytes projection = bytes_of(narrow * rank_, t.storage), in_fp32 = kFp32 * narrow * rank_;
+    if (first) out_.states += (2 * low + projection) * t.copies;
+    const Bytes copy = wide ? 0 : kFp32 * t.elements;
+    reach(copy + 2 * in_fp32);
+    if (!wide) reach(copy + in_fp32 + projection);
+    reach(2 * low);  // the projected gradient and its square root
+    root_ = low;
+    reach(2 * low);
+    update_ = low;
+    shared_ = false;
+    factors_ = bytes_of(broad, t.storage);  // one for each row or column
+    reach(low + own);
+    scaled_ = own;
+    reach(low + own);  // behind the limiter
+    update_ = own;
+    shared_ = true;
+  }
+
+  std::int64_t rank_;
+  Bytes root_ = 0, update_ = 0, factors_ = 0, scaled_ = 0;
+  bool shared_ = false;  ///< the update is the scaled gradient
+  OptimizerBytes out_;
+};
+
 }  // namespace
 
 bool adam(OptimizerKind kind) { return kind == OptimizerKind::adamw || kind == OptimizerKind::adam; }
@@ -148,6 +207,8 @@ OptimizerBytes optimizer_bytes(const Trainer& t, const std::vector<TrainedTensor
       return torch_adafactor(tensors);
     case OptimizerKind::muon:
       return muon(t, tensors);
+    case OptimizerKind::apollo_adamw:
+      return Apollo(t.optimizer_rank).run(tensors);
     default:
       return elementwise(t, tensors);
   }

@@ -2,7 +2,7 @@
 //
 // Read in pytorch/pytorch torch/optim (2.13), huggingface/transformers src/transformers/optimization.py (5.23) and
 // bitsandbytes-foundation/bitsandbytes bitsandbytes/optim (0.50); the first two executed on the meta device
-// (tests/data/executed_optimizers.jsonl).
+// (tests/data/executed_optimizers.jsonl), as was apollo_torch (zhuhanqing/APOLLO, 76b3472; tests/data/executed_apollo.jsonl).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,7 +17,7 @@ struct TrainedTensor {
   std::int64_t elements = 0;
   DType storage = DType::fp32;
   std::int64_t copies = 1;         ///< equal ones, of equal layers
-  bool matrix_of_a_layer = false;  ///< two axes, inside of a decoder layer: Muon's part
+  bool matrix_of_a_layer = false;  ///< two axes, inside of a decoder layer: Muon's part, and APOLLO's
   bool embedding = false;          ///< an nn.Embedding's weight: transformers keeps its states in fp32
 };
 
