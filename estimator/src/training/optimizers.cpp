@@ -140,9 +140,12 @@ class Apollo {
       std::vector<const TrainedTensor*> group;
       for (const TrainedTensor& t : tensors)
         if (t.matrix_of_a_layer == matrices) group.push_back(&t);
-      for (const int round : {0, 1})  // the first of a layer meets what the last of the layer before has left
-        for (const TrainedTensor* t : group)
-          if (round == 0 || t->copies > 1) matrices ? project(*t, round == 0) : step(*t, round == 0);
+      for (std::size_t from = 0, to = 0; from < group.size(); from = to) {
+        while (to < group.size() && group[to]->copies == group[from]->copies) ++to;
+        // of equal layers two: the first tensor of a layer meets what the last one of the layer before has left
+        for (int layer = 0; layer < std::min<std::int64_t>(2, group[from]->copies); ++layer)
+          for (std::size_t i = from; i < to; ++i) matrices ? project(*group[i], layer == 0) : step(*group[i], layer == 0);
+      }
     }
     return out_;
   }
