@@ -66,12 +66,12 @@ def test_flags_that_are_not_known_are_told_with_the_nearest() -> None:
 
 
 def test_what_is_not_supported_is_refused_by_name() -> None:
-    done = serve(*VLLM, "--cpu-offload-gb", "10", "--max-num-seqs", "many")
+    done = serve(*VLLM, "--kv-offloading-size", "10", "--max-num-seqs", "many")
     assert done.returncode == 2
-    assert "--cpu-offload-gb" in done.stderr and "not supported yet" in done.stderr and "'many'" in done.stderr
+    assert "--kv-offloading-size" in done.stderr and "not supported yet" in done.stderr and "'many'" in done.stderr
     assert serve("--", "trtllm-serve", "x").returncode == 2
     assert serve().returncode == 2
-    assert answer(*VLLM, "--cpu-offload-gb=1", status=2)["schema"] == "oomplan.error/1"
+    assert answer(*VLLM, "--kv-offloading-size=1", status=2)["schema"] == "oomplan.error/1"
 
 
 def test_sglang() -> None:
