@@ -114,7 +114,14 @@ def set_fsdp1(row: Row, given: Row, trainer: Row) -> None:
 
 
 # what one device has no use for
-OF_SEVERAL = ("replicas", "reshard_after_forward", "root_reshard", "reshard_ranks", "forward_prefetch", "wrap_embedding")
+OF_SEVERAL: tuple[str, ...] = (
+    "replicas",
+    "reshard_after_forward",
+    "root_reshard",
+    "reshard_ranks",
+    "forward_prefetch",
+    "wrap_embedding",
+)
 OF_SEVERAL += ("wrap_head", "cpu_offload_policy", "gradient_sync_every_micro_batch")
 
 
