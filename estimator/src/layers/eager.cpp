@@ -125,8 +125,10 @@ Saved Eager::save(const Tensor& x) {
     s.index_ = recording_->packed++;
     return s;
   }
-  if (hooks != nullptr)
-    if ((s.packed_ = hooks->pack(x))) return s;
+  if (hooks != nullptr) {
+    s.packed_ = hooks->pack(x);
+    if (s.packed_) return s;
+  }
   s.kept_ = x;
   s.kept_.grad_fn = nullptr;  // the graph does not keep itself alive through its saved inputs
   return s;

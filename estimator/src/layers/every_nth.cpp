@@ -36,7 +36,7 @@ SpacedRuns first_apart(SpacedRuns given) {
   LayerRun first = runs.front();
   first.count = 1;
   --runs.front().count;
-  runs.insert(runs.begin(), std::move(first));
+  runs.insert(runs.begin(), first);
   given.checkpointed.insert(given.checkpointed.begin(), given.checkpointed.front());
   return given;
 }

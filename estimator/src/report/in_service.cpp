@@ -1,6 +1,7 @@
 #include "report/in_service.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "report/format.hpp"
 

@@ -132,7 +132,7 @@ Bytes MegatronBound::need(const MegatronSplit& s, const Stages& at, const Megatr
   constexpr std::int64_t kMasterAndStates = 12;
   Bytes most = 0;
   for (std::int64_t stage = 0; stage < s.pipeline; ++stage) {
-    std::int64_t dense = 0, experts = 0, layers = 0;
+    std::int64_t dense = 0, experts = 0;
     Bytes saved = 0, least = 0;
     const auto& counts = at.layers[static_cast<std::size_t>(stage)];
     for (std::size_t run = 0; run < counts.size(); ++run) {
@@ -140,7 +140,6 @@ Bytes MegatronBound::need(const MegatronSplit& s, const Stages& at, const Megatr
       dense += counts[run] * l.runs[run].dense;
       experts += counts[run] * l.runs[run].experts;
       saved += counts[run] * l.runs[run].saved;
-      layers += counts[run];
       least = least == 0 ? l.runs[run].saved : std::min(least, l.runs[run].saved);
     }
     if (stage == 0) dense += l.first;

@@ -95,7 +95,7 @@ class ServingSearch {
       if (plan_here.refusal != ServerRefusal::none)
         return refused(out, std::max<Bytes>(1, plan_here.missing), to_text(plan_here));
       if (const Bytes need = need_of(plan_here); need > usable_) return refused(out, need - usable_, "the device is too small");
-      if (at.stage == 0 || plan_here.kv_tokens < smallest.kv_tokens) smallest = std::move(plan_here);
+      if (at.stage == 0 || plan_here.kv_tokens < smallest.kv_tokens) smallest = plan_here;
     }
     at.stage = 0;
     out.fits = true;

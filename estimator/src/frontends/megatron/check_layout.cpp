@@ -12,7 +12,6 @@ namespace oomplan::megatron {
 namespace {
 
 constexpr const char* kTensor = "tensor_model_parallel_size";
-constexpr const char* kPipeline = "pipeline_model_parallel_size";
 constexpr const char* kContext = "context_parallel_size";
 constexpr const char* kExpert = "expert_model_parallel_size";
 
