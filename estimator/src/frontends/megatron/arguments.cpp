@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
 #include <oomplan/units/errors.hpp>
@@ -148,7 +149,7 @@ class WordReader {
   }
 
   void take(const Flag& flag, const std::string& written, const std::vector<std::string>& values) {
-    out_.set(flag.name, flag.otherwise, written);  // where the value is wrong, nothing else is said about it
+    out_.set(flag.name, *flag.otherwise, written);  // where the value is wrong, nothing else is said about it
     const auto exact = whole_of(flag.many);
     if (values.empty() && flag.many != "*") return complaints_.add(written, "nothing behind it", kind_of(flag), "");
     if (exact && values.size() != static_cast<std::size_t>(*exact))
@@ -183,10 +184,10 @@ std::string Arguments::place(std::string_view name) const {
 }
 const Json& Arguments::value(std::string_view name) const {
   const auto found = given_.find(name);
-  if (found != given_.end()) return found->second.value;
+  if (found != given_.end()) return *found->second.value;
   const Flag* const flag = flag_named(name);
   if (flag == nullptr) throw Defect("no argument of Megatron: " + std::string(name));
-  return flag->otherwise;
+  return *flag->otherwise;
 }
 bool Arguments::on(std::string_view name) const {
   const Json& v = value(name);
@@ -216,8 +217,9 @@ std::vector<std::string> Arguments::items(std::string_view name) const {
     add(v);
   return out;
 }
-void Arguments::set(const std::string& name, Json value, std::string written) {
-  given_[name] = {std::move(value), std::move(written)};
+bool Arguments::has(std::string_view name) const { return !value(name).is_null(); }
+void Arguments::set(const std::string& name, const Json& value, std::string written) {
+  given_[name] = {std::make_shared<const Json>(value), std::move(written)};
 }
 
 Arguments read_words(std::span<const std::string> words, Complaints& complaints) { return WordReader(words, complaints).run(); }

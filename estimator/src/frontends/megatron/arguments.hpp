@@ -5,13 +5,14 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <oomplan/oomplan.hpp>
 
 namespace oomplan::megatron {
@@ -32,7 +33,7 @@ class Arguments {
   std::string place(std::string_view name) const;
   /// The value; null where Megatron has None.
   const nlohmann::json& value(std::string_view name) const;
-  bool has(std::string_view name) const { return !value(name).is_null(); }
+  bool has(std::string_view name) const;
   /// Python's truth of it.
   bool on(std::string_view name) const;
   std::optional<std::int64_t> whole(std::string_view name) const;
@@ -42,11 +43,11 @@ class Arguments {
   /// A list, or the one value.
   std::vector<std::string> items(std::string_view name) const;
 
-  void set(const std::string& name, nlohmann::json value, std::string written);
+  void set(const std::string& name, const nlohmann::json& value, std::string written);
 
  private:
   struct Given {
-    nlohmann::json value;
+    std::shared_ptr<const nlohmann::json> value;
     std::string written;
   };
   std::map<std::string, Given, std::less<>> given_;

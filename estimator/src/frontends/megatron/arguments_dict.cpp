@@ -8,6 +8,8 @@
 #include "frontends/megatron/flag_table.hpp"
 #include "units/enums.hpp"
 
+#include <nlohmann/json.hpp>
+
 namespace oomplan::megatron {
 namespace {
 

@@ -6,6 +6,8 @@
 
 #include "frontends/megatron/run.hpp"
 
+#include <nlohmann/json.hpp>
+
 namespace oomplan::megatron {
 namespace {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include <oomplan/units/errors.hpp>
@@ -30,7 +31,7 @@ Flag flag_of(const nlohmann::json& row) {
   if (known == kValues.end()) throw Defect("megatron_flags.json: type " + word);
   f.value = known->second;
   if (row.contains("nargs")) f.many = row["nargs"].is_number() ? row["nargs"].dump() : row["nargs"].get<std::string>();
-  f.otherwise = row.value("default", nlohmann::json());
+  f.otherwise = std::make_shared<const nlohmann::json>(row.value("default", nlohmann::json()));
   f.choices = row.value("choices", std::vector<std::string>());
   f.memory = row.value("memory", std::string());
   return f;

@@ -2,11 +2,12 @@
 // parser says (benchmarks/oracle/megatron_flags.py), with a word on memory beside each.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace oomplan::megatron {
 
@@ -26,8 +27,8 @@ struct Flag {
   std::vector<std::string> spellings;  ///< with dashes, the usual one first
   std::string name;                    ///< of the argument: "tensor_model_parallel_size"
   FlagValue value = FlagValue::text;
-  std::string many;  ///< "": one value; "+", "*": a list; "3": so many
-  nlohmann::json otherwise;
+  std::string many;                                 ///< "": one value; "+", "*": a list; "3": so many
+  std::shared_ptr<const nlohmann::json> otherwise;  ///< its default, never a null pointer
   std::vector<std::string> choices;
   std::string memory;  ///< "read"; what is not supported yet when it is not the default; "": no effect on a training step
 };

@@ -1,6 +1,7 @@
 #include "frontends/megatron/model.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
 #include <oomplan/units/errors.hpp>

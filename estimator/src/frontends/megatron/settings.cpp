@@ -1,6 +1,7 @@
 #include "frontends/megatron/settings.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
 

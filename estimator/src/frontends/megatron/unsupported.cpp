@@ -9,6 +9,8 @@
 #include "frontends/megatron/run.hpp"
 #include "frontends/megatron/settings.hpp"
 
+#include <nlohmann/json.hpp>
+
 namespace oomplan::megatron {
 namespace {
 
@@ -35,8 +37,8 @@ void refuse_rows(const Arguments& a, Complaints& out) {
   for (const Flag& flag : flags()) {
     if (flag.memory.empty() || flag.memory == "read" || !a.given(flag.name) || has_setting(flag.name)) continue;
     const auto& v = a.value(flag.name);
-    const bool nothing = flag.otherwise.is_null() && (v.is_null() || v == false || v == 0);
-    if (v == flag.otherwise || nothing) continue;
+    const bool nothing = flag.otherwise->is_null() && (v.is_null() || v == false || v == 0);
+    if (v == *flag.otherwise || nothing) continue;
     refuse(a, flag.name, "nothing", flag.memory, out);
   }
 }
