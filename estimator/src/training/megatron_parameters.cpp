@@ -68,9 +68,10 @@ class Counter {
   void experts(const FeedForward& f) {
     const std::int64_t width = f.expert_width / o_.expert_tensor, local = f.experts / o_.expert;
     out.dense += f.experts * a_.hidden;  // the router's matrix has a gradient of its own
-    out.experts += local * 3 * width * a_.hidden;
-    if (o_.settings.te_release != TeRelease::v2_9) {
-      shapes.insert({2 * width, a_.hidden});
+    const std::int64_t inner = (f.experts_gated ? 2 : 1) * width;
+    out.experts += local * (inner + width) * a_.hidden;
+    if (o_.settings.te_release != TeRelease::v2_9 || !o_.settings.grouped_experts) {
+      shapes.insert({inner, a_.hidden});
       shapes.insert({a_.hidden, width});
     }
     if (f.shared_width == 0) return;
