@@ -36,7 +36,7 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::attention_workspace, "attention workspace", Category::workspace, Pool::torch, kStays},
     {T::kv_cache, "KV cache", Category::kv_cache, Pool::pausable, kStays},
     {T::state_cache, "recurrent states", Category::kv_cache, Pool::pausable, kStays},
-    {T::request_table, "request to token table", Category::buffers, Pool::torch, kStays},
+    {T::request_table, "tables of requests", Category::buffers, Pool::torch, kStays},
     {T::graphs, "CUDA graphs", Category::graphs, Pool::driver, kStays},
     {T::graph_logits, "logits of the CUDA graphs", Category::logits, Pool::torch, kStays},
     {T::image_pixels, "dummy images", Category::inputs, Pool::torch, Holder::local},
