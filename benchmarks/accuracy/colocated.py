@@ -3,6 +3,10 @@
 Its rig (tools/memory_profiling/harness.py of the branch memory/profiling-rig) makes an agent, generates one group of responses
 to one prompt of a quarter of the context, puts the engine to sleep and trains on the group once. The figures are peaks of the
 whole device as NVML sees it, and torch's own statistics, in which a sleeping engine's weights and cache count as allocated.
+
+The rig makes every response as long as it may be (min_output_tokens, since its commit c02e7ac8 of 30 July 2026), so that no row is
+padded: `padding_mask: false`. The sweeps of SmolLM2, nf4 and longctx are older and sampled their lengths; which of their rows were
+padded is not stated, and they are mapped alike: docs/agilerl.md says what the other choice would do.
 """
 
 from __future__ import annotations
@@ -71,6 +75,7 @@ def job_of(row: Row) -> Row:
             "sequences_per_micro_batch": sequences,
             "sequence_tokens": tokens,
             "micro_batches": math.ceil(group / sequences),
+            "padding_mask": False,
             "lora": lora,
         },
     }

@@ -22,7 +22,8 @@ namespace {
 using namespace oomplan;
 using Json = nlohmann::json;
 
-Job job_of(const Json& row) {
+/// `padded`: a response ended before the others. Since 30 July 2026 the rig makes all of them equally long.
+Job job_of(const Json& row, bool padded) {
   const auto sequence = row["sequence"].get<std::int64_t>(), group = row["group"].get<std::int64_t>();
   const std::int64_t prompt = std::max<std::int64_t>(8, sequence / 4);  // the rig's prompts
   const std::int64_t together = std::min(group, row["micro_batch"].get<std::int64_t>());
@@ -33,12 +34,13 @@ Job job_of(const Json& row) {
       "rollout: {{engine: vllm {vllm}, gpu_memory_utilization: {fraction}, max_running_requests: {group}, concurrency: {group}, "
       "lora: {{rank: {rank}}}}}\n"
       "actor: {{engine: single, beside: rollout, sequences_per_micro_batch: {together}, sequence_tokens: {sequence}, "
-      "micro_batches: {updates}, lora: {{rank: {rank}, targets: [{targets}]}}}}\n",
+      "micro_batches: {updates}, padding_mask: {padded}, lora: {{rank: {rank}, targets: [{targets}]}}}}\n",
       fmt::arg("gpu", row["gpu"].get<std::string>()), fmt::arg("model", row["model"].get<std::string>()),
       fmt::arg("prompt", prompt), fmt::arg("response", sequence - prompt), fmt::arg("group", group),
       fmt::arg("vllm", row["vllm"].get<std::string>()), fmt::arg("fraction", row["fraction"].get<double>()),
       fmt::arg("rank", row["rank"].get<std::int64_t>()), fmt::arg("together", together), fmt::arg("sequence", sequence),
-      fmt::arg("updates", (group + together - 1) / together), fmt::arg("targets", row["targets"].get<std::string>()));
+      fmt::arg("updates", (group + together - 1) / together), fmt::arg("padded", padded),
+      fmt::arg("targets", row["targets"].get<std::string>()));
   return read({text, "job.yaml", {}, {}}).job;
 }
 
@@ -46,8 +48,8 @@ struct Predicted {
   Bytes training = 0, allocated = 0, generation = 0, asleep = 0;
 };
 /// As NVML tells it: with what the driver keeps back.
-Predicted predicted(const Json& row) {
-  const ColocatedFigures f = colocated_figures(job_of(row), 1, Catalog::builtin());
+Predicted predicted(const Json& row, bool padded = false) {
+  const ColocatedFigures f = colocated_figures(job_of(row, padded), 1, Catalog::builtin());
   Predicted out;
   out.asleep = f.asleep + f.kept_back;
   for (const ColocatedPhase& p : f.phases) {
@@ -89,13 +91,28 @@ TEST_CASE("a trainer and a sleeping server take what was measured of the device"
     errors["allocated"].add(p.allocated, row["allocated"]);
   }
   // 256 MiB of segments that hang on the order of a few requests are the largest errors of training: docs/agilerl.md
-  CHECK(errors["training"].quantile(0.5) < 0.8);
+  CHECK(errors["training"].quantile(0.5) < 0.4);
   CHECK(errors["training"].quantile(0.9) < 3);
-  CHECK(errors["training"].quantile(1) < 11);
-  CHECK(errors["asleep"].quantile(0.5) < 4);
+  CHECK(errors["training"].quantile(1) < 10);
+  CHECK(errors["asleep"].quantile(0.5) < 2);
+  CHECK(errors["asleep"].quantile(0.95) < 6);
   CHECK(errors["allocated"].quantile(0.5) < 1.5);
-  CHECK(errors["generation"].quantile(0.5) < 1.5);
-  CHECK(errors["generation"].quantile(1) < 6);
+  CHECK(errors["generation"].quantile(0.5) < 1);
+  CHECK(errors["generation"].quantile(1) < 5);
+}
+
+TEST_CASE("a response that ended early brought the mask that is expected of AgileRL's batches") {
+  std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/colocated_rows.jsonl");
+  int met = 0;
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line);
+    const std::string id = row.value("id", "");
+    if (id != "SmolLM2-1.7B-Instruct@NVIDIA-L4/25" && id != "SmolLM2-1.7B-Instruct@NVIDIA-L4/29") continue;
+    CHECK(static_cast<double>(predicted(row, true).training) == doctest::Approx(row["device"].get<double>()).epsilon(0.01));
+    CHECK(static_cast<double>(predicted(row).training) < 0.95 * row["device"].get<double>());
+    ++met;
+  }
+  CHECK(met == 2);
 }
 
 }  // namespace

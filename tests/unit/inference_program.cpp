@@ -75,8 +75,8 @@ TEST_CASE("sleep level 1 leaves context, NCCL, graphs and workspaces; the weight
   const ServerPhase phases[] = {ServerPhase::load, ServerPhase::start, ServerPhase::sleep};
   const Both b = run(p, phases);
   using T = ServerTensor;
-  CHECK(b.fold.net == p[T::context] + p[T::nccl] + p[T::growth] + p[T::late_growth] + p[T::graphs] + p[T::buffers] + p[T::blas] +
-                          p[T::topk_buffer]);
+  CHECK(b.fold.net == p[T::context] + p[T::nccl] + p[T::growth] + p[T::late_growth] + p[T::graphs] + p[T::buffers] +
+                          p[T::request_table] + p[T::blas] + p[T::topk_buffer]);
   CHECK(b.fold.host_net == p.weights);
   point.sleep_level = 2;
   const Both two = run(plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", point), phases);

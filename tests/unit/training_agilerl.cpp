@@ -158,6 +158,7 @@ TEST_CASE("AgileRL's defaults: the engine's budget of tokens, its slots and the 
   CHECK(actor->in_process);
   CHECK(actor->trainer.lora.frozen_copies == 1);
   CHECK(actor->trainer.step_every_micro_batch);
+  CHECK(actor->trainer.padding_mask);  // responses end where they end
   CHECK(actor->trainer.liger == Liger{true, true, true, "0.8.1"});
   CHECK(actor->trainer.offload_parameters);
   CHECK(job.sync.by == SyncBy::none);

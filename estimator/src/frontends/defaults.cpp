@@ -109,6 +109,8 @@ std::vector<DefaultRow> make_rows() {
       {kAgile, "", For::trains, "clip", "true", kAgileBase},
       {kAgile, "", For::trains, "lora.frozen_copies", "1", kAgileBase},
       {kAgile, "", For::trains, "step_every_micro_batch", "true", "agilerl/algorithms/grpo.py"},
+      // responses that end early are padded; the mask goes to every forward pass, and SDPA makes a square of it
+      {kAgile, "", For::trains, "padding_mask", "true", kAgileBase},
       {kAgile, "", For::trains, "offload", "[parameters]", kAgileBase},
       {kAgile, "", For::trains, "cpu_offload_policy", "false", kAgileBase},
       {kAgile, "", For::policy, "head", "agilerl_fused", "agilerl/algorithms/core/llm_ops/fused_logprobs.py"},

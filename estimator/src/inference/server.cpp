@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "inference/cache.hpp"
+#include "inference/captured_graphs.hpp"
 #include "inference/rank_share.hpp"
 #include "inference/stage.hpp"
 
@@ -341,7 +342,7 @@ class Planner {
         free_at_check = free + p_[T::nccl];
         break;
       case BudgetRule::growth_and_graphs:
-        charged += p_[T::graphs];
+        if (!f_.second_runner) charged += p_[T::graphs];  // whose profile_cudagraph_memory says 0
         break;
       case BudgetRule::only_growth_counts:
       case BudgetRule::static_of_free:
@@ -433,7 +434,10 @@ class Planner {
   void derived(const Stage& stage) {
     if (m_.engine == EngineKind::vllm) {
       // tables of page numbers, one per request and group, and the inputs of one step (int64 ids and positions, int64 slots)
-      set(T::buffers, p_.max_running * ceil_div(p_.max_model_len, p_.page_tokens) * 4 + p_.batched_tokens * 24);
+      set(T::request_table, p_.max_running * ceil_div(p_.max_model_len, p_.page_tokens) * 4 + p_.batched_tokens * 24);
+      // embedded inputs, whether they are used or not (vllm/v1/worker/gpu_model_runner.py GPUModelRunner.__init__, 0.11 to 0.23)
+      if (f_.embeds_buffer)
+        set(T::buffers, bytes_of(p_.batched_tokens * m_.hidden, m_.compute), {p_.batched_tokens, m_.hidden, 0});
       return;
     }
     const std::int64_t by_tokens = static_cast<std::int64_t>(
@@ -462,27 +466,13 @@ class Planner {
     return false;
   }
 
-  /// Batches that vLLM captures: 1, 2, 4, every 8 up to 256, every 16 beyond (vllm/config/vllm.py _set_cudagraph_sizes, 0.23).
-  static std::int64_t captured_sizes(std::int64_t most) {
-    std::int64_t n = 0;
-    for (const std::int64_t small : {1, 2, 4})
-      if (small <= most) ++n;
-    n += std::min<std::int64_t>(most, 255) / 8;
-    if (most >= 256) n += (most - 256) / 16 + 1;
-    return n;
-  }
-
   void graphs(const Stage& s) {
     if (at_.eager) return;
-    Bytes nodes = f_.graph_base + f_.graph_layer * s.layers;
-    Bytes pool = f_.graph_hidden * m_.hidden + (m_.moe ? f_.graph_moe : 0);
-    if (m_.engine == EngineKind::vllm) {  // measured with all sizes up to graph_max_batch: kernels a size, tensors of the largest
-      const std::int64_t all = f_.graph_batch[0], most = std::min({2 * p_.max_running, p_.batched_tokens, all});
-      nodes = nodes / captured_sizes(all) * captured_sizes(most);
-      pool = pool / all * most;
+    if (m_.engine == EngineKind::vllm) {
+      set(T::graphs, captured_graphs(m_, f_, s, {at_.tensor, p_.max_running, p_.batched_tokens}));
+      return;
     }
-    const Bytes once = nodes + pool;
-    set(T::graphs, s.adapters > 0 ? once * f_.adapter_graph_sets : once);
+    set(T::graphs, f_.graph_base + f_.graph_layer * s.layers + f_.graph_hidden * m_.hidden + (m_.moe ? f_.graph_moe : 0));
   }
 
   const ServerModel& m_;

@@ -1,5 +1,6 @@
 #include "inference/server_facts.hpp"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -41,7 +42,16 @@ std::array<Bytes, kGroupSizes> by_group(const Reader& read, std::string_view fac
   return out;
 }
 
-void vllm(ServerFacts& f, const Reader& read) {
+/// vllm/config/vllm.py _is_default_v2_model_runner_model, 0.23: some classes, with weights in 16 bits.
+bool takes_second_runner(const Reader& read, const ServerModel& model) {
+  const auto has_scales = [](const ServerLayer& l) {
+    return std::any_of(l.scales.begin(), l.scales.end(), [](const FusedMatrix& m) { return m.split + m.kv_head + m.whole > 0; });
+  };
+  const bool packed = row(model.weights).bits < 16 || std::any_of(model.kinds.begin(), model.kinds.end(), has_scales);
+  return !packed && !model.moe && read.number("second_runner", {{"family", model.family}}) != 0;
+}
+
+void vllm(ServerFacts& f, const Reader& read, const ServerModel& model) {
   f.tokens_by_request = read.flag("kv_tokens_by_request");
   f.sampler_sorts = read.flag("sampler_sorts");
   f.moe_chunk_tokens = read.whole("moe_chunk_tokens");
@@ -58,6 +68,13 @@ void vllm(ServerFacts& f, const Reader& read) {
   f.adapter_graph_sets = read.whole("graph_sets_with_adapters");
   f.last_rank_takes_rest = read.flag("last_rank_takes_rest_of_experts");
   f.experts_split_tokens = read.flag("experts_split_tokens");
+  f.graph_experts = read.whole("graph_experts_bytes");
+  f.graph_shared_experts = read.whole("graph_shared_experts_bytes");
+  f.graph_modes = read.whole("graph_modes");
+  f.graph_wide_step = read.whole("graph_wide_step");
+  f.graph_splits = read.whole("graph_splits");
+  f.second_runner = takes_second_runner(read, model);
+  f.embeds_buffer = !f.second_runner && read.flag("inputs_embeds_buffer");
 }
 
 void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
@@ -69,6 +86,9 @@ void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
   f.prefill_tokens = read.whole("max_prefill_tokens");
   f.max_running = read.whole("max_running_requests");
   f.attention_workspace = read.whole("attention_workspace_bytes");
+  f.graph_base = read.whole("graph_base_bytes");
+  f.graph_hidden = read.whole("graph_hidden_bytes");
+  f.graph_moe = read.whole("graph_moe_bytes");
   f.swa_ratio = read.number("swa_full_tokens_ratio");
   f.state_ratio = read.number("mamba_full_memory_ratio");
   f.uniform_swa = read.number("uniform_sliding_window", model) != 0;
@@ -141,12 +161,9 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view aske
   f.mxfp4_hidden_step = read.whole("mxfp4_hidden_step");
   f.mxfp4_keeps_scales = read.flag("mxfp4_keeps_scales");
   f.shared_expert_replicas = read.flag("shared_expert_replicas");
-  f.graph_base = read.whole("graph_base_bytes");
   f.graph_layer = read.whole("graph_layer_bytes");
-  f.graph_hidden = read.whole("graph_hidden_bytes");
-  f.graph_moe = read.whole("graph_moe_bytes");
   if (engine == EngineKind::vllm) {
-    vllm(f, read);
+    vllm(f, read, model);
   } else {
     sglang(f, read, about);
   }

@@ -77,8 +77,15 @@ struct ServerFacts {
   // the kernel of mxfp4 experts: what it pads to, and whether it leaves the scales beside its own
   std::int64_t mxfp4_width_step = 128, mxfp4_hidden_step = 256;
   bool mxfp4_keeps_scales = false;
-  Bytes graph_base = 0, graph_layer = 0, graph_moe = 0, graph_hidden = 0;  ///< graphs = base + layer*L + hidden*h + [MoE]
+  Bytes graph_base = 0, graph_moe = 0, graph_hidden = 0;  ///< SGLang: graphs = base + layer*L + hidden*h + [MoE]
+  Bytes graph_layer = 0;                                  ///< of one layer: SGLang in all graphs, vLLM in one graph
+  Bytes graph_experts = 0, graph_shared_experts = 0;      ///< vLLM: of a layer with (shared) experts, in one graph, besides
+  std::int64_t graph_modes = 1;         ///< vLLM: 2: decoding is captured whole besides the pieces of a forward pass
+  std::int64_t graph_wide_step = 8;     ///< vLLM: between captured sizes from 256 on
+  std::int64_t graph_splits = 0;        ///< vLLM: of attention in a captured decoding step; 0: its kernel has no such bound
   std::int64_t adapter_graph_sets = 1;  ///< how often every size is captured where there are LoRA slots
+  bool second_runner = false;           ///< vLLM: "model runner V2" drives the model
+  bool embeds_buffer = false;           ///< vLLM: a buffer of embedded inputs of a whole batch
   // SGLang's automatic fraction, MiB
   double reserve_base = 0, reserve_token = 0, reserve_graph = 0, reserve_gpu = 0, reserve_floor = 0;
   double reserve_prefill_graph = 0;          ///< of one captured prefill size; 0: prefill is not captured

@@ -179,6 +179,7 @@ class Builder {
     const std::int64_t v = m.value_head_dim ? m.value_head_dim : m.nope_head_dim;
     out.context_width = m.heads * (m.nope_head_dim + m.rope_head_dim + v);
     out.absorbed = bytes_of(m.heads * m.kv_lora_rank * (m.nope_head_dim + v), m_.compute);
+    m_.latent = m.kv_lora_rank;
   }
 
   LayerCache cache_of(const Mixer& m) {

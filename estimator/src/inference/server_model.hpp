@@ -110,6 +110,7 @@ struct ServerModel {
   Bytes adapters_embedding = 0, adapters_head = 0;    ///< LoRA slots beside the tables, whole on every rank
   Bytes largest_tensor = 0;                           ///< unsharded, 16-bit: what a weight update must hold at least
   std::int64_t heads = 0, kv_heads = 0;               ///< smallest over the attention layers, for divisibility
+  std::int64_t latent = 0;                            ///< MLA: elements a token of the latent vector
   std::vector<ServerLayer> kinds;
   std::vector<ServerLayerRun> runs;    ///< in order
   std::vector<ServerLayerRun> totals;  ///< of each kind, for a model on one stage

@@ -39,7 +39,7 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::kv_cache, "KV cache", Category::kv_cache, Pool::pausable, kStays},
     {T::state_cache, "recurrent states", Category::kv_cache, Pool::pausable, kStays},
     {T::draft_cache, "KV cache of the drafts", Category::kv_cache, Pool::torch, kStays},
-    {T::request_table, "request to token table", Category::buffers, Pool::torch, kStays},
+    {T::request_table, "tables of requests", Category::buffers, Pool::torch, kStays},
     {T::draft_tables, "page tables of the drafts' graphs", Category::buffers, Pool::torch, kStays},
     {T::graphs, "CUDA graphs", Category::graphs, Pool::driver, kStays},
     {T::graph_logits, "logits of the CUDA graphs", Category::logits, Pool::torch, kStays},
