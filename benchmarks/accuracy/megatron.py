@@ -129,6 +129,7 @@ def executed_job(row: Row) -> Row:
         "virtual_stages": row["vpp"] or 1,
         "attention": row["attention"],
         "cross_entropy": row["cross_entropy"] or "unfused",
+        **({"jit_fuser": False} if row["cross_entropy"] == "native" else {}),  # fake tensors ran uncompiled
         "gradient_accumulation_fusion": row["gradient_accumulation_fusion"],
         "distributed_optimizer": row["distributed_optimizer"],
         "deallocate_outputs": row.get("deallocate_outputs", True),

@@ -129,7 +129,8 @@ class Library:
             last = max(self.oomplan.estimate(job).explain().gpus, key=lambda gpu: max(gpu.gpus))
         added = int(apart.get("added_bytes") or 0)
         stepped = [p.allocated_bytes for p in last.phases if p.phase.endswith("optimizer")]
-        return {"peak": max(p.allocated_bytes for p in last.phases) + added, "resident": max(stepped) + added}
+        left = int(apart.get("left_bytes") or 0)
+        return {"peak": max(p.allocated_bytes for p in last.phases) + added, "resident": max(stepped) + added + left}
 
     def colocated(self, case: Case) -> Row:
         """The first iteration of a job of one process: what NVML and torch show of its training and of its generation."""

@@ -155,6 +155,18 @@ TEST_CASE("megatron flags: experts, and the layers that have them") {
   CHECK(a.runs[1].layer.feed_forward.shared_width == 2048);
   CHECK(get(job, "trainer.layout") == "d8e4");
   CHECK(get(job, "trainer.router_dtype") == "fp32");
+  CHECK(get(job, "trainer.dispatcher") == "alltoall");
+  CHECK(get(job, "trainer.grouped_experts") == "true");
+  // Megatron's defaults: all tokens are gathered, experts run one after another; without a gate they have no kernel of their own
+  const Job plain =
+      read(launch("--num-layers 4 --hidden-size 512 --num-attention-heads 8 --max-position-embeddings 1024 --seq-length 1024 "
+                  "--micro-batch-size 1 --global-batch-size 8 --bf16 --disable-bias-linear --no-bias-gelu-fusion "
+                  "--vocab-size 50257 --num-experts 8 --moe-router-topk 1 --moe-router-load-balancing-type sinkhorn "))
+          .job;
+  CHECK(get(plain, "trainer.dispatcher") == "allgather");
+  CHECK(get(plain, "trainer.grouped_experts") == "false");
+  CHECK(get(plain, "trainer.sinkhorn") == "true");
+  CHECK_FALSE(plain.roles[0].architecture->runs[0].layer.feed_forward.experts_gated);
   // expert tensor parallelism follows tensor parallelism unless it is said
   s.text += " --tensor-model-parallel-size 2 --sequence-parallel";
   CHECK(get(read(s).job, "trainer.layout") == "attn:d4t2|ffn:t2e4");

@@ -160,6 +160,31 @@ TEST_CASE("megatron: fold equals trace with every kind of recomputation, routing
   CHECK(compared >= 35);
 }
 
+TEST_CASE("megatron: fold equals trace with every dispatcher, grouped or not, gated or not") {
+  int compared = 0;
+  for (const auto& [row, made] : executed_stages()) {
+    if (made.architecture->runs.back().layer.feed_forward.kind != FeedForwardKind::moe) continue;
+    if (made.trainer.layout.pipeline > 1 || made.trainer.recompute != Recompute::none || made.trainer.megatron.mtp_layers > 0)
+      continue;
+    if (made.trainer.megatron.expert_capacity > 0 || ++compared > 6) continue;
+    CAPTURE(row["id"].get<std::string>());
+    for (const TokenDispatcher dispatcher : {TokenDispatcher::alltoall, TokenDispatcher::allgather})
+      for (const bool gated : {false, true}) {
+        Trainer t = made.trainer;
+        t.megatron.dispatcher = dispatcher;
+        t.megatron.grouped_experts = gated;
+        t.megatron.sinkhorn = !gated;
+        Architecture a = *made.architecture;
+        for (auto& run : a.runs) {
+          run.layer.feed_forward.experts_gated = gated;
+          if (!gated) run.layer.feed_forward.shared_width = 0;
+        }
+        folds_as_it_expands(make_megatron_stage(a, t, 0, 2), 2);
+      }
+  }
+  CHECK(compared > 6);
+}
+
 /// The highest level of the backward pass above what stays, of few tokens: the embedding's gradient makes it.
 Bytes above_what_stays(bool tied, std::int64_t mtp) {
   const TrainingCase c = pipeline_case(1, 1, [&](TrainingCase& one) {
@@ -242,6 +267,20 @@ TEST_CASE("megatron: a steady schedule repeats, so few micro-batches stand for m
         CHECK(peak(played) == peak(all));
       }
     }
+  for (const std::int64_t stage : {0, 3}) {  // in groups of five
+    const TrainingCase c = pipeline_case(4, 2, [](TrainingCase& one) { one.trainer.megatron.virtual_group = 5; });
+    const MegatronStage plan = make_megatron_stage(*c.architecture, c.trainer, stage, 1);
+    const auto peak = [&](std::int64_t micro_batches) {
+      PeakRecorder r;
+      MegatronEngine<PeakRecorder> engine(r, plan, "");
+      engine.load();
+      for (int step = 0; step < 2; ++step) engine.passes(micro_batches, [](bool) {});
+      return r.span().peak;
+    };
+    CHECK(played_micro_batches(100, 4, 2, plan.group) == 25);
+    CHECK(peak(25) == peak(100));
+    CHECK(peak(25) > peak(5) - 1);
+  }
   CHECK(played_micro_batches(1000, 1, 1) == 3);
   CHECK(played_micro_batches(2, 4, 1) == 2);
 }
@@ -250,6 +289,9 @@ TEST_CASE("megatron: the interleaved order by hand: two stages, two chunks, four
   std::string text;
   for (const auto& [micro, chunk] : interleaved_order(4, 2, 2)) text += std::to_string(chunk) + std::to_string(micro) + " ";
   CHECK(text == "00 01 10 11 02 03 12 13 ");
+  text.clear();  // the table that the source's own comment has: PP2 N3M5 with VP2
+  for (const auto& [micro, chunk] : interleaved_order(5, 2, 3)) text += std::to_string(chunk) + std::to_string(micro) + " ";
+  CHECK(text == "00 01 02 10 11 12 03 04 13 14 ");
 }
 
 TEST_CASE("megatron: layers are dealt to stages and chunks as it deals them") {

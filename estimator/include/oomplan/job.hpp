@@ -159,6 +159,9 @@ enum class ContextExchange : std::uint8_t { p2p, a2a };
 /// Transformer Engine before release 2.10, and from there on: what is described of each is that of 2.9 and 2.11.
 enum class TeRelease : std::uint8_t { v2_9, v2_11 };
 
+/// Megatron: how tokens reach their experts: sent to the ranks that have them, or all tokens to all ranks.
+enum class TokenDispatcher : std::uint8_t { alltoall, allgather };
+
 /// Settings of Megatron-core alone.
 struct Megatron {
   bool sequence_parallel = false;
@@ -177,9 +180,14 @@ struct Megatron {
   bool deallocate_outputs = true;        ///< a stage's output is freed once it has been sent
   double expert_capacity = 0;            ///< capacity factor of every expert; 0: all tokens are kept, and evenly routed
   bool permute_fusion = true;
-  DType router = DType::bf16;   ///< format of the router's arithmetic
-  double expert_imbalance = 1;  ///< rows of a rank's experts over those of even routing
-  bool router_aux_loss = true;  ///< a loss that balances the experts
+  DType router = DType::bf16;  ///< format of the router's arithmetic
+  TokenDispatcher dispatcher = TokenDispatcher::alltoall;
+  bool grouped_experts = true;     ///< one grouped product for all experts of a rank; otherwise one expert after another
+  bool sinkhorn = false;           ///< the router's choice is balanced by sinkhorn
+  bool jit_fuser = true;           ///< small functions go through torch.compile
+  std::int64_t virtual_group = 0;  ///< consecutive micro-batches of a chunk in the interleaved schedule; 0: as many as stages
+  double expert_imbalance = 1;     ///< rows of a rank's experts over those of even routing
+  bool router_aux_loss = true;     ///< a loss that balances the experts
   bool rotary_fusion = true;
   bool attention_mask = false;  ///< the batch brings a mask along
   std::int64_t mtp_layers = 0;  ///< blocks of multi-token prediction

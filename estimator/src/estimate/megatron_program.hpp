@@ -52,7 +52,7 @@ class MegatronProgram {
   void train() {
     mark_(PhaseKind::forward);
     const auto chunks = static_cast<std::int64_t>(stage_.chunks.size());
-    const std::int64_t played = played_micro_batches(stage_.micro_batches, stage_.stages, chunks);
+    const std::int64_t played = played_micro_batches(stage_.micro_batches, stage_.stages, chunks, stage_.group);
     engine_.passes(played, [this](bool backward) { mark_(backward ? PhaseKind::backward : PhaseKind::forward); });
     mark_(PhaseKind::optimizer);
     engine_.optimizer_step();

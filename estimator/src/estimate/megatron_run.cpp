@@ -36,7 +36,7 @@ TrainingFigures megatron_figures(const TrainingCase& c) {
     r = PeakRecorder();
     highest = next;
   };
-  const std::int64_t played = played_micro_batches(stage.micro_batches, stage.stages, std::ssize(stage.chunks));
+  const std::int64_t played = played_micro_batches(stage.micro_batches, stage.stages, std::ssize(stage.chunks), stage.group);
   engine.load();
   for (const bool second : {false, true}) {
     engine.passes(played, [&](bool backward) { cut(!second ? nullptr : backward ? &out.backward : &out.forward); });

@@ -60,6 +60,10 @@ inline constexpr std::array<std::pair<TeRelease, std::string_view>, 2> kNames<Te
     {{TeRelease::v2_9, "2.9"}, {TeRelease::v2_11, "2.11"}}};
 
 template <>
+inline constexpr std::array<std::pair<TokenDispatcher, std::string_view>, 2> kNames<TokenDispatcher>{
+    {{TokenDispatcher::alltoall, "alltoall"}, {TokenDispatcher::allgather, "allgather"}}};
+
+template <>
 inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 3> kNames<MegatronLoss>{
     {{MegatronLoss::te, "te"}, {MegatronLoss::native, "native"}, {MegatronLoss::unfused, "unfused"}}};
 

@@ -128,9 +128,20 @@ class Checker {
     }
     if (t.micro_batches == 0 && job_.sequences_per_step == 0)
       add("micro_batches", "nothing", "micro-batches of a step", "how many are in flight on a stage depends on it");
-    if (t.megatron.virtual_stages > 1 && micro_batches() % p != 0)
-      add("micro_batches", fmt::format("{}", micro_batches()), fmt::format("a multiple of {}", p),
-          "not supported yet: the interleaved schedule with another number of micro-batches");
+    if (t.megatron.virtual_stages > 1) check_groups(p);
+  }
+  /// forward_backward_pipelining_with_interleaving refuses other groups itself.
+  void check_groups(std::int64_t stages) {
+    const std::int64_t all = micro_batches(), given = role_.trainer.megatron.virtual_group;
+    const std::int64_t group = given > 0 ? given : stages;
+    if (given > 0 && (given < stages || given > all))
+      add("virtual_group", fmt::format("{}", given), fmt::format("{} to {}, stages to micro-batches", stages, all),
+          "Megatron itself asks for it");
+    else if (all % group > 0 && all % group < stages)
+      add("micro_batches", fmt::format("{}", all),
+          given > 0 ? fmt::format("a multiple of {}, or at least {} more", given, stages)
+                    : fmt::format("a multiple of {}", group),
+          "Megatron itself refuses a last group of fewer micro-batches than stages");
   }
   /// Of a step on one data-parallel rank: as given, or from the batch of the job.
   std::int64_t micro_batches() const {
@@ -164,6 +175,14 @@ class Checker {
   void check_experts() {
     const Trainer& t = role_.trainer;
     const Megatron& m = t.megatron;
+    if (m.dispatcher == TokenDispatcher::allgather && m.expert_capacity > 0)
+      add("dispatcher", "allgather", "alltoall", "not supported yet: a capacity of the experts with this dispatcher");
+    if (m.dispatcher == TokenDispatcher::allgather && t.recompute != Recompute::none)
+      add("dispatcher", "allgather", "alltoall", "not supported yet: recomputation with this dispatcher");
+    if (!m.grouped_experts && t.recompute == Recompute::selective &&
+        std::find(m.recompute_modules.begin(), m.recompute_modules.end(), "moe_act") != m.recompute_modules.end())
+      add("grouped_experts", "false", "true", "Megatron itself recomputes this activation of grouped experts only");
+    if (m.sinkhorn && m.expert_capacity > 0) add("sinkhorn", "true", "false", "Megatron itself drops no tokens with it");
     if (m.expert_capacity > 0 && m.expert_imbalance > 1)
       add("expert_imbalance", fmt::format("{}", m.expert_imbalance), "1", "with expert_capacity every expert has as many rows");
     if (m.expert_capacity == 0 && written(job_, fmt::format("{}.pad_expert_input", role_.name)))

@@ -41,19 +41,6 @@ RoutedRows moved(Eager& g, const RoutedRows& in, Dim rows, std::int64_t hidden, 
   return out;
 }
 
-/// The same for rows alone.
-Tensor moved(Eager& g, const Tensor& x, Shape shape, const Maps& maps, DType dtype, const std::string& name) {
-  Tensor y = g.make(name, std::move(shape), dtype);
-  if (!g.will_record({&x})) return y;
-  const Shape before = x.shape;
-  const DType format = x.dtype;
-  g.record(y, "Backward", {&x}, [&g, saved = save_all(g, maps), name, before, format](Gradients) {
-    for (const Saved& map : saved) (void)map.get();
-    return Gradients{gradient(g, (name + "_backward").c_str(), before, format)};
-  });
-  return y;
-}
-
 /// A row map that a fused sort makes and keeps; copies of chunks need none.
 Maps sort_map(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const std::string& name) {
   if (s.padded || !o.settings.permute_fusion) return {};
@@ -85,6 +72,18 @@ Permuted permuted(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const T
 
 bool capacity_is_reached(const Megatron& m) { return m.expert_capacity > 0 && (m.pads_experts || m.expert_capacity < 1); }
 
+Tensor moved_rows(Eager& g, const Tensor& x, Shape shape, const Maps& maps, DType dtype, const std::string& name) {
+  Tensor y = g.make(name, std::move(shape), dtype);
+  if (!g.will_record({&x})) return y;
+  const Shape before = x.shape;
+  const DType format = x.dtype;
+  g.record(y, "Backward", {&x}, [&g, saved = save_all(g, maps), name, before, format](Gradients) {
+    for (const Saved& map : saved) (void)map.get();
+    return Gradients{gradient(g, (name + "_backward").c_str(), before, format)};
+  });
+  return y;
+}
+
 RoutedSizes routed_sizes(const Architecture& a, const FeedForward& f, const ChunkOptions& o) {
   RoutedSizes s;
   s.tokens = B * axis::S;
@@ -100,6 +99,7 @@ RoutedSizes routed_sizes(const Architecture& a, const FeedForward& f, const Chun
   s.top = f.experts_per_token;
   s.width = f.expert_width / o.expert_tensor;
   s.hidden = a.hidden;
+  s.gated = f.experts_gated;
   s.gathers = o.expert_tensor > 1;
   s.exchanges = o.expert > 1;
   return s;
@@ -127,19 +127,19 @@ Tensor dispatch_megatron(Eager& g, const RoutedSizes& s, const ChunkOptions& o, 
     output = computed;
     if (s.local > 1) {
       const Maps order = sort_map(g, s, o, "restore_map");
-      Tensor restored = moved(g, computed, computed.shape, order, DType::bf16, "restored");
+      Tensor restored = moved_rows(g, computed, computed.shape, order, DType::bf16, "restored");
       output = std::move(restored);
     }
     if (s.gathers) {  // in the router's format
       const DType format = o.settings.router;
       Tensor wide = to(g, output, format, "scatter_input");
-      Tensor scattered = moved(g, wide, {s.arrived, Dim(s.hidden)}, {}, format, "scattered");
+      Tensor scattered = moved_rows(g, wide, {s.arrived, Dim(s.hidden)}, {}, format, "scattered");
       wide.reset();
       output = to(g, std::move(scattered), DType::bf16, "scattered_cast");
     }
   }
-  if (s.exchanges) output = moved(g, output, {s.routed, Dim(s.hidden)}, {}, DType::bf16, "combined");
-  return moved(g, output, x.shape, {sent.map}, DType::bf16, "unpermuted");
+  if (s.exchanges) output = moved_rows(g, output, {s.routed, Dim(s.hidden)}, {}, DType::bf16, "combined");
+  return moved_rows(g, output, x.shape, {sent.map}, DType::bf16, "unpermuted");
 }
 
 }  // namespace oomplan

@@ -44,17 +44,21 @@ Targets targets(Eager& g, const Shape& rows) {
 }
 
 /// Megatron's own: fp32 logits in which everything else happens, up to their gradient. Unfused it leaves as fp32 and is cast by
-/// autograd, fused it is cast inside; both are 16 bits beside 32.
-Tensor own_loss(Eager& g, const Tensor& logits) {
+/// autograd, fused it is cast inside; both are 16 bits beside 32. `compiled`: torch.compile makes a function of the gradient, in
+/// which the subtraction at the targets is no longer in place: a second fp32 tensor beside the first and the result (Inductor's
+/// code for fused_cross_entropy.calculate_gradients, PyTorch 2.13).
+Tensor own_loss(Eager& g, const Tensor& logits, bool compiled) {
   const Shape rows{logits.shape[0], B};
   Tensor wide = g.make("logits.fp32", logits.shape, DType::fp32, Category::logits);
   Tensor loss = g.make("loss", rows, DType::fp32);
   const Targets kept = targets(g, rows);
   Saved softmax = g.save(wide), mask = g.save(kept.mask), numbers = g.save(kept.numbers);
-  g.record(loss, "VocabParallelCrossEntropy", {&logits}, [softmax, mask, numbers](Gradients) {
+  g.record(loss, "VocabParallelCrossEntropy", {&logits}, [&g, softmax, mask, numbers, compiled](Gradients) {
     (void)mask.get();
     (void)numbers.get();
-    return Gradients{softmax.get()};
+    if (!compiled) return Gradients{softmax.get()};
+    const Tensor copied = gradient(g, "loss_backward.fp32", softmax.get().shape, DType::fp32);
+    return Gradients{gradient(g, "loss_backward", softmax.get().shape, DType::bf16)};
   });
   return loss;
 }
@@ -68,7 +72,8 @@ Tensor te_loss(Eager& g, const Tensor& logits) {
 }
 
 Tensor loss_of(Eager& g, const ChunkOptions& o, const Tensor& logits) {
-  return o.settings.loss == MegatronLoss::te ? te_loss(g, logits) : own_loss(g, logits);
+  if (o.settings.loss == MegatronLoss::te) return te_loss(g, logits);
+  return own_loss(g, logits, o.settings.loss == MegatronLoss::native && o.settings.jit_fuser);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// MoELayer of Megatron-core in parts: router, alltoall dispatcher, grouped experts.
+// MoELayer of Megatron-core in parts: router, dispatchers, experts.
 //
 // megatron/core/transformer/moe/{moe_layer,router,moe_utils,token_dispatcher,experts,shared_experts}.py, 0.16.1; permutation and
 // grouped products are Transformer Engine's (pytorch/permutation.py, pytorch/module/grouped_linear.py, 2.11).
@@ -17,6 +17,7 @@ struct RoutedSizes {
   std::int64_t experts = 0, local = 0, top = 0, width = 0, hidden = 0;
   bool gathers = false;  ///< several ranks split an expert
   bool exchanges = false;
+  bool gated = true;     ///< gate, up, down; otherwise up, down
   bool padded = false;   ///< every expert has its capacity of rows, from every rank
   bool dropped = false;  ///< every expert has at most its capacity of rows
 };
@@ -37,5 +38,14 @@ struct RoutedRows {
 /// Dispatch, `experts`, and the way back. x: [S, B, h].
 Tensor dispatch_megatron(Eager&, const RoutedSizes&, const ChunkOptions&, const Tensor& x, Tensor probabilities,
                          const std::function<Tensor(const RoutedRows&)>& experts);
+
+/// The same by MoEAllGatherTokenDispatcher.
+Tensor gather_megatron(Eager&, const RoutedSizes&, const ChunkOptions&, const Tensor& x, Tensor probabilities,
+                       const std::function<Tensor(const RoutedRows&)>& experts);
+/// TEGroupedMLP or SequentialMLP.
+Tensor run_megatron_experts(Eager&, const RoutedRows&, const RoutedSizes&, const ChunkOptions&);
+
+/// Rows on their way: another shape. `maps` are kept for the way back, whose gradient is of x's shape.
+Tensor moved_rows(Eager&, const Tensor& x, Shape shape, const std::vector<Tensor>& maps, DType, const std::string& name);
 
 }  // namespace oomplan

@@ -132,11 +132,34 @@ Tensor with_auxiliary_loss(Eager& g, const FeedForward& f, const Tensor& logits,
   return carried;
 }
 
+/// sinkhorn_load_balancing: the choice is made without a graph, the scores are cut by its map.
+Tensor sinkhorn_probabilities(Eager& g, const RoutedSizes& s, const Tensor& logits) {
+  Tensor map;
+  {
+    const Tensor wide = g.make("router.cost", logits.shape, DType::fp32);
+    const Tensor cost = g.make("router.sinkhorn", logits.shape, DType::fp32);
+    const Tensor weighted = g.make("router.sinkhorn.weighted", logits.shape, DType::fp32);
+  }
+  Tensor scores;
+  if (s.top == 1) {
+    scores = sigmoid(g, logits, "router.scores");
+  } else {
+    scores = softmax(g, logits, DType::fp32, "router.scores_fp32");
+    scores = to(g, std::move(scores), logits.dtype, "router.scores");
+  }
+  {
+    const Tensor numbers = g.make("router.map_int32", logits.shape, DType::int32);
+    map = g.make("router.map", logits.shape, DType::boolean);
+  }
+  return keeping(g, scores, map, logits.shape, logits.dtype, "router.probabilities");
+}
+
 }  // namespace
 
 Tensor route_megatron(Eager& g, const FeedForward& f, const ChunkOptions& o, const RoutedSizes& s, const Tensor& x) {
   const Shape all{s.tokens, Dim(s.experts)}, top{s.tokens, Dim(s.top)};
   const Tensor logits = gating(g, x, all, o.settings.router);
+  if (o.settings.sinkhorn) return sinkhorn_probabilities(g, s, logits);
   const Tensor chosen = probabilities_of_top(g, f, s, logits, top);
   Tensor probabilities = keeping(g, chosen, {}, all, logits.dtype, "router.probabilities");
   if (s.dropped) probabilities = dropped(g, s, probabilities);

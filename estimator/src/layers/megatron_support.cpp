@@ -8,7 +8,7 @@ std::string unsupported_experts(const FeedForward& f, const ChunkOptions& o) {
   if (o.te.tensor > 1 && !o.te.sequence_parallel)
     return "Megatron itself asks for sequence parallelism where experts meet tensor parallelism";
   if (f.score == RouterScore::sqrt_softplus) return "this router under Megatron is not supported yet";
-  if (f.shared_gate || f.latent_width > 0 || !f.experts_gated || f.expert_bias || f.router_bias)
+  if (f.shared_gate || f.latent_width > 0 || (!f.experts_gated && f.shared_width > 0) || f.expert_bias || f.router_bias)
     return "these experts under Megatron are not supported yet";
   return {};
 }

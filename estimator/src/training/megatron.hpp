@@ -267,9 +267,9 @@ typename MegatronEngine<R>::Neighbour MegatronEngine<R>::next_from_neighbour(con
 template <class R>
 void MegatronEngine<R>::interleaved() {
   const auto chunks = static_cast<std::int64_t>(stage_.chunks.size());
-  const std::vector<VirtualBatch> order = interleaved_order(micro_batches_, chunks, stage_.stages);
+  const std::vector<VirtualBatch> order = interleaved_order(micro_batches_, chunks, stage_.group);
   const std::int64_t total = std::ssize(order);
-  const std::int64_t warmup = std::min(total, 2 * (stage_.stages - stage_.stage - 1) + (chunks - 1) * stage_.stages);
+  const std::int64_t warmup = std::min(total, 2 * (stage_.stages - stage_.stage - 1) + (chunks - 1) * stage_.group);
   Held input, output_gradient, input_gradient, output;
   const auto run_forward = [&](std::int64_t k) {
     const VirtualBatch at = order[static_cast<std::size_t>(k)];

@@ -73,10 +73,13 @@ class Counter {
   void experts(const FeedForward& f) {
     const std::int64_t width = f.expert_width / o_.expert_tensor, local = f.experts / o_.expert;
     const std::int64_t inner = (f.experts_gated ? 2 : 1) * width;
-    dense.push_back({f.experts * a_.hidden});  // the router's matrix has a gradient of its own
-    for (std::int64_t e = 0; e < local; ++e) of_experts.push_back({inner * a_.hidden});
-    for (std::int64_t e = 0; e < local; ++e) of_experts.push_back({width * a_.hidden});
-    if (o_.settings.te_release != TeRelease::v2_9) {
+    dense.push_back({f.experts * a_.hidden});                               // the router's matrix has a gradient of its own
+    const std::int64_t together = o_.settings.grouped_experts ? local : 1;  // first products of so many, then their second ones
+    for (std::int64_t e = 0; e < local; e += together) {
+      for (std::int64_t i = 0; i < together; ++i) of_experts.push_back({inner * a_.hidden});
+      for (std::int64_t i = 0; i < together; ++i) of_experts.push_back({width * a_.hidden});
+    }
+    if (o_.settings.te_release != TeRelease::v2_9 || !o_.settings.grouped_experts) {
       shapes.insert({inner, a_.hidden});
       shapes.insert({a_.hidden, width});
     }

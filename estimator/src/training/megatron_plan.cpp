@@ -133,6 +133,19 @@ Bytes rotary_tables(const Architecture& a, const ChunkOptions& o, std::int64_t t
   return bytes_of(tokens * (shared + own), DType::fp32);
 }
 
+/// What MoEAllGatherTokenDispatcher leaves: the tokens of all ranks in the shared buffer, and of every layer's last tokens the
+/// map of its own experts, the way back and the rows' probabilities.
+void gathered_experts(MegatronStage& s, Bytes& maps, const FeedForward& f, const Trainer& t, std::int64_t hidden) {
+  const Megatron& m = t.megatron;
+  const Layout& l = t.layout;
+  const std::int64_t own = s.counts.b * s.counts.s, all = own * l.expert * l.expert_tensor, local = f.experts / l.expert;
+  const std::int64_t rows = (s.counts.e > 1 ? s.counts.e : own * f.experts_per_token) * l.expert_tensor;
+  if (all > own) s.gathered = std::max(s.gathered, bytes_of(all * hidden, DType::bf16));
+  s.routing += bytes_of(all * local, DType::boolean);
+  maps += m.permute_fusion ? bytes_of(all * (2 * local + 1), DType::int32) : bytes_of(rows, DType::int64);
+  maps += bytes_of(rows, m.router);
+}
+
 }  // namespace
 
 std::int64_t megatron_vocab(const Architecture& a, const Trainer& t) {
@@ -187,6 +200,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   MegatronStage s;
   s.stage = stage;
   s.stages = t.layout.pipeline;
+  s.group = t.megatron.virtual_group > 0 ? t.megatron.virtual_group : s.stages;
   s.micro_batches = std::max<std::int64_t>(1, micro_batches);
   s.deallocates = t.megatron.deallocate_outputs;
   const TeOptions& te = chunks.front().te;
@@ -239,8 +253,12 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     Bytes maps = 0;
     for (const int run : all_layers(a, chunk)) {
       if (!has_experts(a, run)) continue;
-      grouped = true;
+      grouped = t.megatron.grouped_experts;
       const FeedForward& f = a.runs[static_cast<std::size_t>(run)].layer.feed_forward;
+      if (t.megatron.dispatcher == TokenDispatcher::allgather) {
+        gathered_experts(s, maps, f, t, a.hidden);
+        continue;
+      }
       const std::int64_t routed = s.counts.b * s.counts.s;
       // MoEAlltoAllTokenDispatcher keeps the last probabilities, the routing map and the map of the permutation
       s.routing += bytes_of(routed * f.experts, t.megatron.router);

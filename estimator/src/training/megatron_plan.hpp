@@ -42,6 +42,7 @@ MegatronParameters megatron_parameters(const Architecture&, const std::vector<Ch
 /// One stage: what lives from step to step, and its passes.
 struct MegatronStage {
   std::int64_t stage = 0, stages = 1;
+  std::int64_t group = 1;  ///< consecutive micro-batches of a chunk in the interleaved schedule
   std::vector<std::shared_ptr<const Tape>> chunks;
   std::vector<bool> receives;  ///< the chunk's input comes from another chunk
   std::vector<bool> hands_on;  ///< its output goes to another chunk

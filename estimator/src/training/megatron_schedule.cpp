@@ -4,10 +4,10 @@
 
 namespace oomplan {
 
-std::int64_t played_micro_batches(std::int64_t micro_batches, std::int64_t stages, std::int64_t chunks) {
+std::int64_t played_micro_batches(std::int64_t micro_batches, std::int64_t stages, std::int64_t chunks, std::int64_t group) {
   if (stages == 1) return std::min<std::int64_t>(micro_batches, 3);
-  const std::int64_t most = (chunks + 3) * stages;
-  return micro_batches <= most ? micro_batches : most + (micro_batches - most) % stages;
+  const std::int64_t together = std::max(group, stages), most = (chunks + 3) * together;
+  return micro_batches <= most ? micro_batches : most + (micro_batches - most) % together;
 }
 
 std::vector<VirtualBatch> interleaved_order(std::int64_t micro_batches, std::int64_t chunks, std::int64_t group) {

@@ -6,7 +6,7 @@
 namespace oomplan {
 
 /// How many of `micro_batches` have to be played for every level to occur: the steady part repeats.
-std::int64_t played_micro_batches(std::int64_t micro_batches, std::int64_t stages, std::int64_t chunks);
+std::int64_t played_micro_batches(std::int64_t micro_batches, std::int64_t stages, std::int64_t chunks, std::int64_t group = 0);
 
 /// A chunk's pass in the order of the interleaved schedule.
 struct VirtualBatch {

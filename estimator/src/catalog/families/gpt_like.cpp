@@ -255,7 +255,8 @@ constexpr Traits kPhi{
 /// Megatron-LM's own GPT (megatron/training/arguments.py, 0.16.1) where nothing is asked for: LayerNorm, biases, GELU, a learned
 /// table of positions, untied. No checkpoint of transformers is so: a config.json with these keys describes it, and with those of
 /// Megatron's arguments what is asked for otherwise: position_embedding_type rope (rotary_percent), swiglu, normalization
-/// RMSNorm, qk_layernorm.
+/// RMSNorm, qk_layernorm. With num_experts, layers from first_k_dense_replace on have experts: moe_router_topk,
+/// moe_ffn_hidden_size and so on under the names that other models have for them.
 bool megatron_rotary_positions(const Fields& fields) {
   const std::string kind = fields.text_or("position_embedding_type", "learned_absolute");
   if (kind != "learned_absolute" && kind != "rope")
@@ -274,9 +275,18 @@ void megatron_layer(const Fields& fields, const Traits&, std::int64_t, Layer& la
     layer.mixer.rotary_dim =
         static_cast<std::int64_t>(static_cast<double>(layer.mixer.head_dim) * fields.number_or("rotary_percent", 1, 0.01, 1));
   if (fields.flag_or("qk_layernorm", false)) layer.mixer.qk_norm = QkNorm::head;
-  if (!fields.flag_or("swiglu", false)) return;
+  if (!fields.flag_or("swiglu", false) || layer.feed_forward.kind == FeedForwardKind::moe) return;
   layer.feed_forward.kind = FeedForwardKind::gated;
   layer.feed_forward.activation = Activation::silu;
+}
+FeedForward megatron_feed_forward(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  if (!fields.has("num_experts") || layer < fields.integer_or("first_k_dense_replace", 0, {0, kLayerLimits.most}))
+    return dense_feed_forward(fields, traits);
+  FeedForward out = moe_feed_forward(fields, traits);
+  out.experts_gated = fields.flag_or("swiglu", false);
+  out.expert_bias = out.bias;
+  if (fields.text_or("moe_router_score_function", "softmax") == "sigmoid") out.score = RouterScore::sigmoid;
+  return out;
 }
 void megatron_positions(const Fields& fields, const Traits&, Architecture& out) {
   out.final_norm = megatron_norm(fields);
@@ -296,6 +306,8 @@ constexpr Traits kMegatronGpt{
     .rotary = false,
     .hidden_dropout_otherwise = 0.1,
     .attention_dropout_otherwise = 0.1,
+    .moe = {.shared_width = "moe_shared_expert_intermediate_size", .correction_bias = by("moe_router_enable_expert_bias")},
+    .feed_forward = megatron_feed_forward,
     .adjust = megatron_layer,
     .finish = megatron_positions,
 };

@@ -75,6 +75,10 @@ class ModelReader {
     return m;
   }
 
+  void refuse_activations() {
+    if (a_.on("squared_relu")) not_yet("squared_relu", "the flag", "--swiglu or GELU", "this activation");
+    if (a_.on("quick_geglu")) not_yet("quick_geglu", "the flag", "--swiglu or GELU", "this activation");
+  }
   FeedForward dense() {
     FeedForward f;
     const bool gated = a_.on("swiglu");
@@ -83,8 +87,7 @@ class ModelReader {
     f.fused_gate_up = gated;
     f.width = width();
     f.bias = a_.on("add_bias_linear");
-    if (a_.on("squared_relu")) not_yet("squared_relu", "the flag", "--swiglu or GELU", "this activation");
-    if (a_.on("quick_geglu")) not_yet("quick_geglu", "the flag", "--swiglu or GELU", "this activation");
+    refuse_activations();
     if (gated && f.bias) not_yet("swiglu", "the flag", "--disable-bias-linear beside it", "SwiGLU with biases");
     if (gated && !a_.on("bias_swiglu_fusion"))
       not_yet("bias_swiglu_fusion", "the flag", "nothing", "SwiGLU without its fused kernel");
@@ -101,7 +104,7 @@ class ModelReader {
   FeedForward experts() {
     FeedForward f;
     f.kind = FeedForwardKind::moe;
-    f.activation = Activation::silu;
+    f.activation = a_.on("swiglu") ? Activation::silu : Activation::gelu;
     f.experts = a_.whole_or("num_experts", 0);
     f.experts_per_token = a_.whole_or("moe_router_topk", 2);
     f.expert_width = a_.whole_or("moe_ffn_hidden_size", width());
@@ -115,7 +118,9 @@ class ModelReader {
     f.normalise_top_k = f.score != RouterScore::softmax;
     f.experts_gated = a_.on("swiglu");
     if (a_.on("add_bias_linear")) not_yet("num_experts", "biases", "--disable-bias-linear beside it", "experts with biases");
-    if (!f.experts_gated) not_yet("num_experts", "GELU", "--swiglu beside it", "experts that are not gated");
+    if (!f.experts_gated && f.shared_width > 0)
+      not_yet("moe_shared_expert_intermediate_size", "GELU", "--swiglu beside it", "shared experts that are not gated");
+    refuse_activations();
     return f;
   }
 

@@ -69,6 +69,8 @@ class Writer {
     put("virtual_stages", fmt::format("{}", r_.chunks),
         a_.has("num_virtual_stages_per_pipeline_rank") ? "num_virtual_stages_per_pipeline_rank"
                                                        : "num_layers_per_virtual_pipeline_stage");
+    if (r_.chunks > 1 && a_.has("microbatch_group_size_per_vp_stage"))
+      put("virtual_group", a_.value("microbatch_group_size_per_vp_stage").dump(), "microbatch_group_size_per_vp_stage");
     if (a_.has("decoder_first_pipeline_num_layers"))
       put("first_stage_layers", a_.value("decoder_first_pipeline_num_layers").dump(), "decoder_first_pipeline_num_layers");
     if (a_.has("decoder_last_pipeline_num_layers"))
@@ -104,10 +106,14 @@ class Writer {
     put("cross_entropy", a_.on("cross_entropy_loss_fusion") ? a_.text("cross_entropy_fusion_impl") : "unfused",
         a_.on("cross_entropy_loss_fusion") ? "cross_entropy_fusion_impl" : "cross_entropy_loss_fusion");
     if (r_.context > 1) put("context_exchange", a_.items("cp_comm_type").front(), "cp_comm_type");
+    put("jit_fuser", word(!a_.on("disable_jit_fuser")), "disable_jit_fuser");
     put_if("rotary_fusion", word(a_.on("apply_rope_fusion")), "apply_rope_fusion");
     put_if("attention_mask", word(a_.on("create_attention_mask_in_dataloader")), "create_attention_mask_in_dataloader");
     put_if("mtp_layers", fmt::format("{}", a_.whole_or("mtp_num_layers", 0)), "mtp_num_layers");
     if (!a_.on("num_experts")) return;
+    put("dispatcher", a_.text("moe_token_dispatcher_type"), "moe_token_dispatcher_type");
+    put("grouped_experts", word(a_.on("moe_grouped_gemm")), "moe_grouped_gemm");
+    put("sinkhorn", word(a_.items("moe_router_load_balancing_type").front() == "sinkhorn"), "moe_router_load_balancing_type");
     put_if("router_aux_loss", word(balances(a_)), "moe_aux_loss_coeff");
     put("permute_fusion", word(a_.on("moe_permute_fusion")), "moe_permute_fusion");
     put("router_dtype", a_.has("moe_router_dtype") ? a_.text("moe_router_dtype") : "bf16", "moe_router_dtype");
@@ -147,7 +153,8 @@ bool engine_has(std::string_view knob) {
 
 bool balances(const Arguments& a) {
   const auto kinds = a.items("moe_router_load_balancing_type"), coefficients = a.items("moe_aux_loss_coeff");
-  return !kinds.empty() && kinds[0] != "none" && !coefficients.empty() && std::stod(coefficients[0]) > 0;
+  return !kinds.empty() && kinds[0] != "none" && kinds[0] != "sinkhorn" && !coefficients.empty() &&
+         std::stod(coefficients[0]) > 0;
 }
 
 RoleSettings settings_of(const Arguments& a, const Run& r, std::string_view role, const Complaints& told) {

@@ -39,22 +39,25 @@ void refuse_rows(const Arguments& a, Complaints& out) {
     const auto& v = a.value(flag.name);
     const bool nothing = flag.otherwise->is_null() && (v.is_null() || v == false || v == 0);
     if (v == *flag.otherwise || nothing) continue;
+    if (flag.name == "bias_gelu_fusion" && !a.on("add_bias_linear")) continue;  // there is no bias
     refuse(a, flag.name, "nothing", flag.memory, out);
   }
 }
 
 void refuse_experts(const Arguments& a, Complaints& out) {
   if (!a.on("num_experts")) return;
-  if (a.text("moe_token_dispatcher_type") != "alltoall")
-    refuse(a, "moe_token_dispatcher_type", "alltoall", "other dispatchers of tokens", out);
-  if (!a.on("moe_grouped_gemm")) refuse(a, "moe_grouped_gemm", "the flag", "experts one after another", out);
+  const std::string dispatcher = a.text("moe_token_dispatcher_type");
+  if (dispatcher != "alltoall" && dispatcher != "allgather")
+    refuse(a, "moe_token_dispatcher_type", "alltoall or allgather", "other dispatchers of tokens", out);
   if (a.text("moe_router_dtype") == "fp64") refuse(a, "moe_router_dtype", "fp32 or nothing", "a router in fp64", out);
   if (a.on("moe_shared_expert_overlap") && a.whole_or("moe_shared_expert_intermediate_size", 0) > 0)
     refuse(a, "moe_shared_expert_overlap", "nothing", "shared experts beside the exchange", out);
   const auto kinds = a.items("moe_router_load_balancing_type");
-  const bool described = kinds.size() == 1 && (kinds[0] == "aux_loss" || kinds[0] == "seq_aux_loss" || kinds[0] == "none");
+  const bool described =
+      kinds.size() == 1 && (kinds[0] == "aux_loss" || kinds[0] == "seq_aux_loss" || kinds[0] == "sinkhorn" || kinds[0] == "none");
   if (!described)
-    return refuse(a, "moe_router_load_balancing_type", "aux_loss, seq_aux_loss or none", "other ways of balancing", out);
+    return refuse(a, "moe_router_load_balancing_type", "aux_loss, seq_aux_loss, sinkhorn or none", "other ways of balancing",
+                  out);
   if (!balances(a) && !engine_has("router_aux_loss"))
     refuse(a, "moe_aux_loss_coeff", "a coefficient above 0", "a router without an auxiliary loss", out);
 }
@@ -77,8 +80,6 @@ void refuse_unsupported(const Arguments& a, const Run& r, Complaints& out) {
     refuse(a, "make_vocab_size_divisible_by", "128", "another padding of the vocabulary", out);
   if (r.chunks > 1 && !a.on("overlap_p2p_comm"))
     refuse(a, "overlap_p2p_comm", "nothing", "the interleaved schedule without overlapped communication", out);
-  if (r.chunks > 1 && a.whole_or("microbatch_group_size_per_vp_stage", r.pipeline) != r.pipeline)
-    refuse(a, "microbatch_group_size_per_vp_stage", fmt::format("{}", r.pipeline), "other groups of micro-batches", out);
   const std::string attention = a.text("attention_backend");
   if (attention == "local") refuse(a, "attention_backend", "auto, flash, fused or unfused", "Megatron's own attention", out);
   const auto exchange = a.items("cp_comm_type");

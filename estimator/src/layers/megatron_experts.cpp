@@ -1,0 +1,121 @@
+// Experts of Megatron-core's MoELayer: one grouped product for all of a rank, or one expert after another.
+#include "layers/megatron_moe.hpp"
+#include "layers/megatron_recompute.hpp"
+#include "layers/ops.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace ops;
+
+/// A matrix [out, in] of `count` experts as a module of Transformer Engine.
+struct Matrices {
+  std::int64_t out = 0, in = 0, count = 1;
+  bool fresh_gradients = false;  ///< no cached tensor stands for their gradients
+  std::string name;
+};
+
+/// TELinear or GroupedLinear over rows. `shape`: of the result.
+Tensor product(Eager& g, const Tensor& x, const Shape& shape, const Matrices& m) {
+  Tensor y = g.make(m.name, shape, DType::bf16);
+  if (!g.will_record({&x})) return y;
+  g.record(y, "GroupedLinear", {&x}, [&g, saved = g.save(x), m](Gradients) {
+    const Tensor& input = saved.get();
+    Tensor result = gradient(g, (m.name + "_backward").c_str(), input.shape, DType::bf16);
+    const Tensor weights = m.fresh_gradients ? gradient(g, (m.name + ".weight_gradients").c_str(),
+                                                        {Dim(m.count), Dim(m.out), Dim(m.in)}, DType::bf16)
+                                             : Tensor();
+    return Gradients{std::move(result)};
+  });
+  return y;
+}
+
+/// weighted_bias_swiglu_impl: the probabilities are a factor of the activation.
+Tensor weighted_swiglu(Eager& g, const Tensor& inner, const Tensor& weights, const Shape& shape) {
+  Tensor active = g.make("experts.activation", shape, DType::bf16);
+  if (!g.will_record({&inner, &weights})) return active;
+  Saved product = g.save(inner), factors = g.save(weights);
+  g.record(active, "WeightedSwiGLU", {&inner, &weights}, [&g, product, factors](Gradients) {
+    Gradients grads;
+    grads.push_back(gradient(g, "experts.activation_backward", product.get().shape, DType::bf16));
+    grads.push_back(gradient(g, "experts.probabilities_backward", factors.get().shape, factors.get().dtype));
+    return grads;
+  });
+  return active;
+}
+
+/// Without a gate nothing is fused: the activation, times the probabilities in their format, and back.
+Tensor weighted_activation(Eager& g, const Tensor& inner, const Tensor& weights) {
+  Tensor active = activation(g, inner, "experts.activation");
+  Tensor factors = weights.alias({weights.shape[0], Dim(1)});
+  factors.grad_fn = weights.grad_fn;
+  factors.output = weights.output;
+  Tensor weighted = mul(g, std::move(active), std::move(factors), "experts.weighted");
+  return to(g, std::move(weighted), DType::bf16, "experts.weighted_cast");
+}
+
+Tensor weighted(Eager& g, const RoutedSizes& s, const Tensor& inner, const Tensor& weights, const Shape& shape) {
+  return s.gated ? weighted_swiglu(g, inner, weights, shape) : weighted_activation(g, inner, weights);
+}
+
+/// TEGroupedMLP.forward.
+Tensor grouped(Eager& g, const RoutedRows& in, const RoutedSizes& s, const ChunkOptions& o) {
+  // before Transformer Engine 2.10 every expert's placeholder gradient is a new one
+  const bool fresh = !o.te.fused_gradients || o.settings.te_release == TeRelease::v2_9;
+  const std::int64_t inner_width = (s.gated ? 2 : 1) * s.width;
+  const Matrices first{inner_width, s.hidden, s.local, fresh, "experts.linear_fc1"};
+  const Matrices second{s.hidden, s.width, s.local, fresh, "experts.linear_fc2"};
+  const Tensor inner = product(g, in.tokens, {s.rows, Dim(inner_width)}, first);
+  const Shape shape{s.rows, Dim(s.width)}, result{s.rows, Dim(s.hidden)};
+  if (!recomputes(o, "moe_act")) return product(g, weighted(g, s, inner, in.weights, shape), result, second);
+  DiscardedOutputs activation;
+  const auto again = [&g, s, shape](const std::vector<Tensor>& x) {
+    return std::vector<Tensor>{weighted(g, s, x[0], x[1], shape)};
+  };
+  const std::vector<Tensor> active = activation.run(g, {inner, in.weights}, again);
+  Tensor out = product(g, active[0], result, second);
+  activation.discard(out);
+  return out;
+}
+
+/// Rows of one of several experts, evenly. A count of rows that does not divide is shared out as columns: the same bytes.
+struct Share {
+  Dim rows;
+  std::int64_t columns = 1;
+  Shape of(std::int64_t width) const { return {rows, Dim(ceil_div(width, columns))}; }
+};
+Share share_of(const RoutedSizes& s) {
+  if (s.rows.coefficient % s.local != 0) return {s.rows, s.local};
+  Share out{s.rows, 1};
+  out.rows.coefficient /= s.local;
+  return out;
+}
+
+/// SequentialMLP.forward: views of the rows, one MLP after another, and their results put together.
+Tensor one_after_another(Eager& g, const RoutedRows& in, const RoutedSizes& s, const ChunkOptions& o) {
+  const std::int64_t inner_width = (s.gated ? 2 : 1) * s.width;
+  const bool fresh = !o.te.fused_gradients;
+  const Share share = share_of(s);
+  const auto count = static_cast<std::size_t>(s.local);
+  const bool several = s.local > 1;
+  const std::vector<Tensor> tokens =
+      several ? split(g, in.tokens, std::vector<Shape>(count, share.of(s.hidden))) : std::vector<Tensor>{in.tokens};
+  const std::vector<Tensor> weights =
+      several ? split(g, in.weights, std::vector<Shape>(count, Shape{share.rows})) : std::vector<Tensor>{in.weights};
+  std::vector<Tensor> results;
+  for (std::size_t e = 0; e < count; ++e) {
+    Tensor inner = product(g, tokens[e], share.of(inner_width), {inner_width, s.hidden, 1, fresh, "experts.linear_fc1"});
+    Tensor active = weighted(g, s, inner, weights[e], share.of(s.width));
+    inner.reset();
+    results.push_back(product(g, active, share.of(s.hidden), {s.hidden, s.width, 1, fresh, "experts.linear_fc2"}));
+  }
+  return several ? cat(g, std::move(results), {s.rows, Dim(s.hidden)}, "experts.joined") : results[0];
+}
+
+}  // namespace
+
+Tensor run_megatron_experts(Eager& g, const RoutedRows& in, const RoutedSizes& s, const ChunkOptions& o) {
+  return o.settings.grouped_experts ? grouped(g, in, s, o) : one_after_another(g, in, s, o);
+}
+
+}  // namespace oomplan
