@@ -172,12 +172,19 @@ def server_of(row: Row, metric: str = "") -> Row:
     flags = str(row.get("flags") or "").lower()
     if "patched" in flags:  # how many experts stay on the GPU, and the tokens of the cache, are that run's own
         raise CannotExpress("a build that places experts by a plan of its own is not supported yet")
-    if (row.get("dp") or 1) != 1:
-        raise CannotExpress("data-parallel attention is not supported yet")
-    tensor, pipeline = int(row.get("tp") or 1), int(row.get("pp") or 1)
-    expert = int(row.get("ep") or 1) if not isinstance(row.get("ep"), bool) else 1
+    tensor, pipeline, data = (int(row.get(key) or 1) for key in ("tp", "pp", "dp"))
     server: Row = {"engine": f"{engine} {version_of(row, metric)}", **drafts(row)}
-    server["layout"] = f"t{tensor}" + (f"p{pipeline}" if pipeline > 1 else "") + (f"e{expert}" if expert > 1 else "")
+    inside = engine == "sglang" and "dp-attention" in flags  # groups of the tensor-parallel ranks
+    if data > 1 and inside:
+        if "deepep" in flags or "ep deployment" in flags:
+            raise CannotExpress("which experts are copied is not stated, and buffers of DeepEP are not supported yet")
+        server["attention_data"] = data
+    elif data > 1 and engine == "vllm" and (row.get("ep") or "expert" in flags):
+        server["attention_data"] = data
+    all_ranks = tensor * (data if engine == "vllm" else 1)
+    expert = (all_ranks if row["ep"] else 1) if isinstance(row.get("ep"), bool) else int(row.get("ep") or 1)
+    parts = {"d": 1 if inside else data, "t": tensor, "p": pipeline, "e": expert}
+    server["layout"] = "".join(f"{letter}{n}" for letter, n in parts.items() if n > 1 or letter == "t")
     names = {"max_model_len": "max_model_len", "max_num_batched_tokens": "batched_tokens", "max_num_seqs": "max_running_requests"}
     for theirs, ours in names.items():
         if isinstance(row.get(theirs), int):
@@ -209,7 +216,8 @@ def server_job(row: Row, metric: str) -> Row:
     if isinstance(total, (int, float)):
         apart["total_bytes"] = round(total * GIB)
     server = server_of(row, metric)
-    gpus = int(row.get("tp") or 1) * int(row.get("pp") or 1)
+    replicas = 1 if "attention_data" in server and row.get("engine") == "sglang" else int(row.get("dp") or 1)
+    gpus = int(row.get("tp") or 1) * int(row.get("pp") or 1) * replicas
     try:
         gpu = find_gpu(row.get("gpu"))
     except CannotExpress:

@@ -75,13 +75,17 @@ constexpr std::array<OptionRow, 6> kOp{{
     {"retain-graph", "", "backward(retain_graph=True)"},
     {"gpu", "KIND", "kind of GPU (default H100-80GB): workspaces and some buffers depend on it"},
 }};
-constexpr std::array<OptionRow, 6> kServe{{
+constexpr std::array<OptionRow, 10> kServe{{
     {"engine-version", "V", "release of the engine: 0.19.1 (default: the newest that is known)"},
     {"gpu", "KIND", "kind of GPU (default H100-80GB; `oomplan gpus` lists them)"},
     {"requests", "N", "requests at once, of all replicas together, with --prompt and --response"},
     {"prompt", "N", "tokens of a prompt"},
     {"response", "N", "tokens of the longest response"},
     {"samples", "N", "responses to one prompt, which share its pages unless the command says no"},
+    {"search", "", "which other settings fit on the same GPUs: whole commands, best first"},
+    {"keep", "N", "how many of them to show (default 5)"},
+    {"allow", "EFFECTS", "what they may change besides layout and speed: numerics, semantics, separated by commas"},
+    {"fix", "KEYS", "keys that stay as they are, separated by commas: layout, max_running_requests"},
 }};
 constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for this version of the engine"}}};
 
@@ -147,7 +151,8 @@ constexpr std::array<Command, 13> kCommands{{
      "Exit status: 0 starts and fits, 1 does not, 2 the command is wrong or has what is not supported yet.\n\n"
      "  oomplan serve --gpu h100 -- vllm serve Qwen/Qwen3-32B -tp 2 --max-model-len 32k\n"
      "  oomplan serve --requests 512 --prompt 1024 --response 8192 --samples 8 -- vllm serve Qwen/Qwen3-8B\n"
-     "  oomplan serve --engine-version 0.5.10 -- python -m sglang.launch_server --model-path Qwen/Qwen3-8B\n",
+     "  oomplan serve --engine-version 0.5.10 -- python -m sglang.launch_server --model-path Qwen/Qwen3-8B\n"
+     "  oomplan serve --search --keep 3 -- vllm serve Qwen/Qwen3-30B-A3B -tp 4 --max-model-len 32k\n",
      kServe, kAny, run_serve},
     {"op", "[NAME size=number ...]", "what one operator takes by itself: a norm, an MLP, a loss",
      "Called again and again, as a benchmark does; gradients stay. Without NAME: the operators, who implements them, their "

@@ -1,8 +1,10 @@
 #include "catalog/catalog.hpp"
 #include "command.hpp"
 #include "frontends/read_file.hpp"
+#include "input.hpp"
 #include "job/limits.hpp"
 #include "report/serve_report.hpp"
+#include "report/serve_search.hpp"
 
 namespace oomplan::cli {
 namespace {
@@ -19,6 +21,29 @@ ServeOptions options_of(const Call& call) {
   return out;
 }
 
+int run_search_of(const Call& call, const ServeCommand& command) {
+  Space space;
+  space.allow = effects_of(call);
+  space.fixed = pieces(call.text("fix"));
+  const ServeFound found = search_command(command, space, static_cast<int>(call.number("keep", 1, 1000, 5)), *call.catalog);
+  print(call.json ? to_json(found, command) : to_text(found, command, call.style));
+  return found.found.best.empty() ? kDoesNotFit : kFits;
+}
+
+/// Words of a search that is not asked for.
+void refuse_alone(const Call& call) {
+  std::vector<Problem> problems;
+  for (const char* const option : {"keep", "allow", "fix"})
+    if (call.has(option)) {
+      Problem problem;
+      problem.place.path = std::string("--") + option;
+      problem.found = "without --search";
+      problem.expected = "both or neither";
+      problems.push_back(problem);
+    }
+  if (!problems.empty()) throw InputError(problems);
+}
+
 }  // namespace
 
 int run_serve(const Call& call) {
@@ -29,6 +54,8 @@ int run_serve(const Call& call) {
     throw InputError(problem);
   }
   const ServeCommand command = read_serve_command(call.positional, options_of(call), *call.catalog);
+  if (call.has("search")) return run_search_of(call, command);
+  refuse_alone(call);
   const ServeAnswer found = answer(command, *call.catalog);
   print(call.json ? to_json(found, command) : to_text(found, command, call.style));
   return found.fits() ? kFits : kDoesNotFit;

@@ -84,3 +84,54 @@ def test_sglang() -> None:
 def test_a_newer_release_is_answered_with_a_warning() -> None:
     found = answer("--engine-version", "0.99.0", "--", "vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "8192")
     assert any(note["level"] == "warning" and "newest" in note["text"] for note in found["notes"])
+
+
+def searched(*words: str, status: int = 0) -> dict[str, Any]:
+    done = serve("--search", "--json", *words)
+    assert done.returncode == status, done.stderr + done.stdout
+    found: dict[str, Any] = json.loads(done.stdout)
+    schema = json.loads((ROOT / "docs" / "schema" / "serve_search.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(found)
+    return found
+
+
+EXPERTS = ("vllm", "serve", "Qwen/Qwen3-30B-A3B", "-tp", "2", "-dp", "2", "-ep", "--max-model-len", "8192")
+
+
+def test_a_search_prints_commands_that_do_what_it_promised() -> None:
+    for engine, command in (
+        ("0.19.1", EXPERTS),
+        (
+            "0.5.10",
+            ("python", "-m", "sglang.launch_server", "--model-path=Qwen/Qwen3-30B-A3B", "--tp=4", "--context-length=8192"),
+        ),
+    ):
+        release = ("--engine-version", engine, "--gpu", "h100")
+        found = searched("--keep", "12", *release, "--", *command)
+        assert found["gpus"] == 4 and len(found["best"]) >= 6
+        assert found["best"][0]["relative_throughput"] == 1
+        for row in found["best"]:
+            again = answer(*release, "--", *row["command"])
+            groups = row["kv_tokens"] // again["kv_tokens"]
+            assert row["kv_tokens"] == groups * again["kv_tokens"] and groups in (1, 2, 4)
+            assert row["servers"] * again["gpus"] == 4
+    assert any(
+        "no all_experts" in row["change"]
+        for row in searched("--keep", "40", "--engine-version", "0.19.1", "--", *EXPERTS)["best"]
+    )
+
+
+def test_what_is_fixed_stays_in_a_search() -> None:
+    found = searched("--fix", "layout,attention_data", "--engine-version", "0.19.1", "--gpu", "h100", "--", *EXPERTS)
+    for row in found["best"]:
+        assert row["command"][:8] == list(EXPERTS[:8]) and row["servers"] == 1
+
+
+def test_a_search_where_nothing_fits_says_how_many_gpus_would() -> None:
+    found = searched("--gpu", "rtx3090", "--engine-version", "0.19.1", "--", "vllm", "serve", "Qwen/Qwen3-32B", status=1)
+    assert found["best"] == [] and found["limits"] and found["smallest_gpus"] >= 4
+
+
+def test_words_of_a_search_alone_are_refused() -> None:
+    done = serve("--keep", "3", *VLLM)
+    assert done.returncode == 2 and "--keep" in done.stderr and "--search" in done.stderr

@@ -91,7 +91,7 @@ TEST_CASE("MTP blocks are loaded beside the model and have a cache of their own"
   CHECK(with.token_bytes == without.token_bytes / 61 * 62);  // 61 layers and one block
   CHECK(with.weights > without.weights);
   CHECK_THROWS_AS(server_model(*catalog.model("Qwen/Qwen3-8B").architecture, EngineKind::vllm, s), InputError);
-  CHECK_THROWS_AS(server_model(a, EngineKind::sglang, s), InputError);
+  CHECK_THROWS_AS(server_model(*catalog.model("Qwen/Qwen3-8B").architecture, EngineKind::sglang, s), InputError);
 }
 
 TEST_CASE("a quantised checkpoint is served as it lies") {

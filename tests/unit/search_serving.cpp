@@ -64,6 +64,30 @@ TEST_CASE("what is fixed stays") {
   }
 }
 
+TEST_CASE("a model with experts has candidates with whole experts on a rank, and with ranks that share them") {
+  for (const char* const engine : {"vllm 0.19.1", "sglang 0.5.10"}) {
+    Source source;
+    source.text = std::string("oomplan: 1\ngpus: 4 x H100-80GB\nmodel: qwen3-30b-a3b\nserver: {max_model_len: 8k, engine: ") +
+                  engine + "}\n";
+    source.name = "server.yaml";
+    const Found found = search(read(source).job, {}, 60);
+    const auto has = [&](auto&& what) {
+      return std::any_of(found.best.begin(), found.best.end(), [&](const Candidate& c) { return what(c.job.roles[0].server); });
+    };
+    CHECK(
+        has([](const Server& s) { return s.layout.expert == s.layout.tensor && s.layout.tensor > 1 && s.attention_data == 1; }));
+    CHECK(has([](const Server& s) { return s.attention_data > 1 && s.layout.expert > 1; }));
+    CHECK(has([](const Server& s) { return s.attention_data > 1 && s.layout.expert == 1; }));
+    for (const Candidate& c : found.best) {
+      CHECK(c.job.roles[0].server.layout.world() == 4);
+      Source again;
+      again.text = c.job_file;
+      again.name = "candidate.yaml";
+      CHECK(estimate(read(again).job).servers.at(0).kv_tokens == c.estimate.servers.at(0).kv_tokens);
+    }
+  }
+}
+
 TEST_CASE("where nothing fits it is said why, and how many GPUs would do") {
   Source source;
   source.text = "oomplan: 1\ngpus: 1 x RTX3090-24GB\nmodel: qwen3-32b\nserver: {engine: vllm 0.19.1, max_model_len: 8k}\n";

@@ -58,6 +58,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_packed.jsonl", out);
     read_rows("executed_states.jsonl", out);
     read_rows("executed_zero.jsonl", out);
+    read_rows("executed_alst.jsonl", out);
     read_rows("executed_dora.jsonl", out);
     read_rows("executed_foak.jsonl", out);
     read_rows("executed_preference.jsonl", out);

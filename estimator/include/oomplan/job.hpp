@@ -373,7 +373,15 @@ struct Server {
   Bytes offloaded_weights = 0;    ///< cpu_offload_gb: weights of the layers that every GPU leaves in host memory; 0: none
   bool expandable_segments = false;  ///< PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True of the engine's processes
   std::int64_t decode_context = 1;   ///< decode_context_parallel_size: ranks of a tensor group that share a request's cache
-  bool share_prompts = true;         ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache
+  /// Groups of one server's GPUs that attend to requests of their own and share the experts: vLLM data_parallel_size of a model
+  /// with experts, of which layout.data is a multiple; SGLang dp_size under enable_dp_attention, which divides layout.tensor
+  std::int64_t attention_data = 1;
+  std::int64_t redundant_experts = 0;  ///< ep_num_redundant_experts: copies of experts, of all ranks together
+  bool whole_dense = false;            ///< moe_dense_tp_size=1: every rank has dense blocks whole; SGLang
+  bool head_by_attention = false;      ///< enable_dp_lm_head: the head is divided as attention is; SGLang
+  std::int64_t draft_steps = 0;        ///< speculative_num_steps; 0: the engine's own; SGLang
+  std::int64_t draft_branches = 0;     ///< speculative_eagle_topk; 0: the engine's own; SGLang
+  bool share_prompts = true;           ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache
   AdapterSlots lora;
   bool operator==(const Server&) const = default;
 };
@@ -391,6 +399,11 @@ struct Role {
   constexpr bool serves() const { return engine == EngineKind::sglang || engine == EngineKind::vllm; }
   const Layout& layout() const { return serves() ? server.layout : trainer.layout; }
   Layout& layout() { return serves() ? server.layout : trainer.layout; }
+  /// Of a server: groups of GPUs with requests and a cache of their own.
+  constexpr std::int64_t cache_groups() const {
+    const std::int64_t groups = server.layout.data * (engine == EngineKind::sglang ? server.attention_data : 1);
+    return groups > 1 ? groups : 1;
+  }
 };
 
 struct Cluster {

@@ -85,7 +85,7 @@ std::vector<ServerAnswer> servers_of(const Job& job, const std::vector<ClassFold
     for (const auto& f : folds)
       if (f.servers[i] && (smallest == nullptr || f.servers[i]->kv_tokens < smallest->kv_tokens)) smallest = &*f.servers[i];
     if (smallest == nullptr) continue;
-    const std::int64_t replicas = std::max<std::int64_t>(1, role.server.layout.data);
+    const std::int64_t replicas = role.cache_groups();
     const std::int64_t tokens = job.prompt_tokens + job.response_tokens;
     const std::int64_t asked = ceil_div(role.server.concurrency, replicas);
     out.push_back(describe(*smallest, role.name, asked, tokens));

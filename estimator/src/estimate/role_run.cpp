@@ -91,7 +91,7 @@ void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   run.facts = resolve(catalog.facts(), role.engine, server, catalog.gpu(job.cluster.gpu), run.model);
   run.point = point_of(role.server);
   run.point.logprobs = job.kind == JobKind::rl;
-  const std::int64_t replicas = std::max<std::int64_t>(1, role.server.layout.data);
+  const std::int64_t replicas = role.cache_groups();
   if (role.server.concurrency > 0) run.point.sequences = ceil_div(role.server.concurrency, replicas);
   // responses to one prompt share its pages: the first one computes them, the others their last page
   if (role.server.concurrency > 0 && job.samples_per_prompt > 0 && role.server.share_prompts && role.engine == EngineKind::vllm) {

@@ -73,7 +73,7 @@ class Checks {
     const std::int64_t nodes = number("nnodes").value_or(1);
     if (nodes < 1) return refuse("nnodes", text("nnodes"), "at least 1", "a number of machines");
     const bool vllm = d_.engine == EngineKind::vllm;
-    const std::int64_t world = l_.tensor * l_.pipeline * (vllm ? l_.data : 1);
+    const std::int64_t world = vllm ? l_.world() : l_.tensor * l_.pipeline;
     if (world % nodes != 0)
       refuse("nnodes", fmt::format("{} for {} GPUs", nodes, world), "a number that divides them",
              vllm ? "vllm/engine/arg_utils.py create_engine_config, August 2026"

@@ -41,6 +41,24 @@ std::vector<std::string> names_of(EngineKind engine) {
   return out;
 }
 
+/// By what with_flag() names a degree of the layout; "" of what is none.
+std::string_view degree_name(FlagMeans means) {
+  switch (means) {
+    case FlagMeans::tensor:
+      return "tensor";
+    case FlagMeans::pipeline:
+      return "pipeline";
+    case FlagMeans::data:
+      return "data";
+    case FlagMeans::expert:
+      return "expert";
+    case FlagMeans::all_experts:
+      return "all_experts";
+    default:
+      return "";
+  }
+}
+
 class CommandReader {
  public:
   CommandReader(const std::vector<std::string>& words, const ServeOptions& options, const Catalog& catalog)
@@ -54,10 +72,12 @@ class CommandReader {
     line_ = serve_words(words_, first, d_, options_.open);
     for (std::size_t i = 0; i < line_.size();) i = word(i);
     meanings();
+    drafts();
     if (model_.empty()) d_.complain({kCommandLine, 0, 0, ""}, "no model", "the model behind the program, or its flag");
     if (!d_.problems.empty()) throw InputError(d_.problems);
     const auto architecture = catalog_.model(model_).architecture;  // tells what is wrong with the model
     check_together(d_, layout_, architecture.get(), compute_);
+    exchange();
     if (!d_.problems.empty()) throw InputError(d_.problems);
     finish();
     out_.engine = d_.engine;
@@ -234,6 +254,25 @@ class CommandReader {
         return degree(flag, row, value, number);
       case FlagMeans::all_experts:
         layout_.all_experts = true;
+        d_.place["all_experts"] = flag.at;
+        return;
+      case FlagMeans::attention:
+        layout_.attention = true;
+        d_.place["attention_data"] = flag.at;
+        return;
+      case FlagMeans::dense:
+        if (number && *number == 1) return d_.set(key, "true", flag);
+        return d_.complain(flag.place, fmt::format("'{}'", value), "1 or no flag",
+                           "the engine itself refuses it (sglang/srt/server_args.py check_server_args, 0.5.10)");
+      case FlagMeans::copies:
+        if (!number) return d_.complain(flag.place, fmt::format("'{}'", value), "a number of experts");
+        if (*number > 0) d_.set(key, std::to_string(*number), flag);
+        return;
+      case FlagMeans::exchange:
+        exchange_ = flag;
+        return;
+      case FlagMeans::drafts:
+        drafts_ = flag;
         return;
       case FlagMeans::on:
         return d_.set(key, "true", flag);
@@ -296,7 +335,7 @@ class CommandReader {
                        : row.means == FlagMeans::data     ? layout_.data
                                                           : layout_.expert;
     to = *number;
-    d_.place[row.means == FlagMeans::tensor ? "tensor" : "layout"] = flag.at;
+    d_.place[std::string(degree_name(row.means))] = flag.at;
     layout_place_ = flag.place;
   }
 
@@ -340,20 +379,21 @@ class CommandReader {
       first.push_back({std::move(key), std::move(text), {Origin::Kind::override_, std::move(place), {}, {}}});
     };
     const auto outside = [](const char* path) { return Place{kCommandLine, 0, 0, path}; };
-    put("gpus",
-        fmt::format("{} x {}", layout_.tensor * layout_.pipeline * layout_.data,
-                    catalog_.gpu(options_.gpu.empty() ? "H100-80GB" : options_.gpu).name),
+    put("gpus", fmt::format("{} x {}", layout_.world(), catalog_.gpu(options_.gpu.empty() ? "H100-80GB" : options_.gpu).name),
         outside("--gpu"));
     put("model", model_, outside(""));
     if (options_.prompt > 0) put("prompt_tokens", std::to_string(options_.prompt), outside("--prompt"));
     if (options_.response > 0) put("response_tokens", std::to_string(options_.response), outside("--response"));
     if (options_.samples > 0) put("samples_per_prompt", std::to_string(options_.samples), outside("--samples"));
     put("server.engine", fmt::format("{} {}", spelling(d_.engine), d_.version), outside("--engine-version"));
-    std::string letters = fmt::format("d{}t{}", layout_.data, layout_.tensor);
+    const std::int64_t groups = attention_groups();
+    std::string letters = fmt::format("d{}t{}", layout_.attention ? 1 : layout_.data, layout_.tensor);
     if (layout_.pipeline > 1) letters += fmt::format("p{}", layout_.pipeline);
-    const std::int64_t experts = layout_.all_experts ? layout_.tensor : layout_.expert;
+    const bool vllm = d_.engine == EngineKind::vllm;
+    const std::int64_t experts = layout_.all_experts ? layout_.tensor * (vllm ? groups : 1) : layout_.expert;
     if (experts > 1) letters += fmt::format("e{}", experts);
     put("server.layout", letters, layout_place_);
+    if (groups > 1) put("server.attention_data", std::to_string(groups), layout_place_);
     if (options_.requests > 0) put("server.concurrency", std::to_string(options_.requests), outside("--requests"));
     if (lora_) lora(*lora_);
     for (const auto& [key, setting] : d_.settings) first.push_back(setting);
@@ -365,6 +405,61 @@ class CommandReader {
     role.server.weights = compute_;
     if (online_fp8_ && role.architecture->quantization.method.empty()) role.server.weights = DType::fp8;
     out_.reading.notes.insert(out_.reading.notes.begin(), d_.notes.begin(), d_.notes.end());
+  }
+
+  /// Steps and tokens of drafts count with an algorithm alone; where it has none of its own numbers, SGLang takes three steps and
+  /// verifies four tokens, and without branches one token more than steps (sglang/srt/server_args.py
+  /// _handle_speculative_decoding and auto_choose_speculative_params, 0.5.10).
+  void drafts() {
+    if (d_.engine != EngineKind::sglang) return;
+    const std::string method = drafts_ ? drafts_->value.value_or("") : "None";
+    if (method == "None" || method.empty()) {
+      for (const char* const key : {"draft_tokens", "draft_steps", "draft_branches"})
+        if (const auto found = d_.settings.find(key); found != d_.settings.end()) {
+          d_.remark(Note::Level::warning, found->second.origin.place, "without --speculative-algorithm it has no effect");
+          d_.settings.erase(found);
+        }
+      return;
+    }
+    if (method != "EAGLE" && method != "NEXTN")
+      return d_.complain(drafts_->place, fmt::format("'{}'", method), "NEXTN or EAGLE with the model's own MTP blocks",
+                         "not supported yet: drafts that are not the model's own MTP blocks");
+    const auto number = [&](const char* key) {
+      const auto found = d_.settings.find(key);
+      return found == d_.settings.end() ? std::int64_t{0} : count_of(found->second.text, d_.engine).value_or(0);
+    };
+    const std::int64_t steps = number("draft_steps") > 0 ? number("draft_steps") : 3;
+    const bool branches = number("draft_branches") > 1;
+    if (!branches || number("draft_tokens") == 0) d_.set("draft_tokens", std::to_string(steps + 1), *drafts_);
+  }
+
+  /// Groups that share the experts: vLLM's data-parallel ranks of a model that has some, SGLang's of its attention.
+  std::int64_t attention_groups() const {
+    if (d_.engine == EngineKind::sglang) return layout_.attention ? layout_.data : 1;
+    return has_experts() ? layout_.data : 1;
+  }
+  bool has_experts() const {
+    try {
+      const auto model = catalog_.model(model_).architecture;
+      return std::any_of(model->runs.begin(), model->runs.end(),
+                         [](const LayerRun& run) { return run.layer.feed_forward.experts > 0; });
+    } catch (const InputError&) {
+      return false;  // told elsewhere
+    }
+  }
+
+  /// Buffers of DeepEP, pplx, MoRI, NIXL and FlashInfer are theirs to size. vLLM uses them where data-parallel ranks share whole
+  /// experts (vllm/model_executor/layers/fused_moe/config.py use_all2all_kernels, 0.9.2), SGLang wherever one is named.
+  void exchange() {
+    const bool vllm = d_.engine == EngineKind::vllm;
+    const auto variable = d_.variables.find("VLLM_ALL2ALL_BACKEND");
+    const bool set = vllm && variable != d_.variables.end();
+    if (!exchange_ && !set) return;
+    const std::string value = exchange_ ? exchange_->value.value_or("") : variable->second.text;
+    if (value == "none" || value == "naive" || value == "allgather_reducescatter") return;
+    if (vllm && (attention_groups() == 1 || !layout_.all_experts)) return;
+    d_.complain(exchange_ ? exchange_->place : variable->second.place, fmt::format("'{}'", value),
+                vllm ? "allgather_reducescatter" : "none", fmt::format("not supported yet: buffers of {}", value));
   }
 
   /// Room for adapters, with each engine's own numbers where the command line has none.
@@ -391,7 +486,7 @@ class CommandReader {
   Place layout_place_{kCommandLine, 0, 0, "layout"};
   bool online_fp8_ = false;
   DType compute_ = DType::bf16;
-  std::optional<Flag> lora_;
+  std::optional<Flag> lora_, exchange_, drafts_;
 };
 
 }  // namespace
@@ -400,12 +495,22 @@ ServeCommand read_serve_command(const std::vector<std::string>& words, const Ser
   return CommandReader(words, options, catalog).read();
 }
 
+std::vector<std::string> without_switches(const ServeCommand& command, const std::vector<std::string>& keys) {
+  std::vector<std::size_t> places;
+  for (const std::string& key : keys)
+    if (const auto given = command.place.find(key); given != command.place.end() && given->second != kNotInCommand)
+      places.push_back(given->second);
+  std::sort(places.rbegin(), places.rend());
+  std::vector<std::string> out = command.words;
+  for (const std::size_t place : places) out.erase(out.begin() + static_cast<std::ptrdiff_t>(place));
+  return out;
+}
+
 std::vector<std::string> with_flag(const ServeCommand& command, std::string_view key, std::string_view value) {
   std::vector<std::string> out = command.words;
   const auto rows = serve_flags(command.engine);
-  const auto row = std::find_if(rows.begin(), rows.end(), [&](const FlagRow& r) {
-    return r.key == key || (key == "tensor" && r.means == FlagMeans::tensor);
-  });
+  const auto row =
+      std::find_if(rows.begin(), rows.end(), [&](const FlagRow& r) { return r.key == key || degree_name(r.means) == key; });
   if (row == rows.end()) return {};
   const std::string flag = "--" + std::string(usual_of(*row));
   const auto given = command.place.find(std::string(key));

@@ -39,8 +39,10 @@ struct ServeOptions {
 /// or is not supported yet.
 ServeCommand read_serve_command(const std::vector<std::string>& words, const ServeOptions&, const Catalog&);
 
-/// The words with `key` (a knob of the server) set to `value`: the flag's value in place, or the flag behind them. Empty when
-/// the engine has no flag for it.
+/// The words with `key` (a knob of the server, or tensor, pipeline, data, expert, all_experts) set to `value`: the flag's value
+/// in place, or the flag behind them. Empty when the engine has no flag for it.
 std::vector<std::string> with_flag(const ServeCommand&, std::string_view key, std::string_view value);
+/// The words without the switches of these keys. What stood behind them moves.
+std::vector<std::string> without_switches(const ServeCommand&, const std::vector<std::string>& keys);
 
 }  // namespace oomplan

@@ -79,6 +79,9 @@ void check_json(ServeDraft&, const Flag&);
 struct ServeLayout {
   std::int64_t tensor = 1, pipeline = 1, data = 1, expert = 1;
   bool all_experts = false;
+  bool attention = false;  ///< SGLang: data is groups of attention inside of the tensor-parallel ranks
+  /// GPUs of all ranks.
+  std::int64_t world() const { return tensor * pipeline * (attention ? 1 : data); }
 };
 /// What the engine itself refuses of flags that contradict each other, or the model. Each with the engine's source.
 void check_together(ServeDraft&, const ServeLayout&, const Architecture*, DType compute);

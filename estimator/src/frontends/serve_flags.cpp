@@ -68,7 +68,7 @@ constexpr FlagRow kVllm[] = {
     {"default-chat-template-kwargs", M::json, ""},
     {"attention-backend", M::ignored, ""},
     {"moe-backend", M::ignored, ""},
-    {"all2all-backend", M::ignored, ""},
+    {"all2all-backend", M::exchange, "layout"},
     {"scheduling-policy", M::ignored, ""},
     {"max-logprobs", M::ignored, ""},
     {"max-log-len", M::ignored, ""},
@@ -160,16 +160,23 @@ constexpr FlagRow kSglang[] = {
     {"max-lora-rank", M::tokens, "lora.rank"},
     {"max-total-tokens", M::none, "a stated number of tokens"},
     {"cpu-offload-gb", M::gib, "cpu_offload"},
-    {"speculative-algorithm|speculative-algo", M::none, "speculative decoding with SGLang"},
-    {"enable-dp-attention", M::never, "data-parallel attention"},
+    {"speculative-algorithm|speculative-algo", M::drafts, "draft_tokens"},
+    {"speculative-num-draft-tokens", M::tokens, "draft_tokens"},
+    {"speculative-num-steps", M::tokens, "draft_steps"},
+    {"speculative-eagle-topk", M::tokens, "draft_branches"},
+    {"enable-dp-attention", M::attention, "attention_data"},
+    {"enable-dp-lm-head", M::on, "head_by_attention"},
+    {"moe-dense-tp-size", M::dense, "whole_dense"},
+    {"enable-ep-moe", M::all_experts, "layout"},
+    {"enable-deepep-moe", M::never, "buffers of DeepEP"},
     {"enable-hierarchical-cache", M::never, "a hierarchical cache"},
     {"json-model-override-args", M::none, "another config.json"},
     {"attention-context-parallel-size|attn-cp-size", M::one, "context parallelism"},
     {"moe-data-parallel-size|moe-dp-size", M::one, "several groups of experts"},
-    {"moe-a2a-backend", M::none, "buffers of an all-to-all"},
+    {"moe-a2a-backend", M::exchange, "layout"},
     {"enable-symm-mem", M::never, "memory that all ranks map"},
     {"enable-eplb", M::never, "copies of experts that are asked for most"},
-    {"ep-num-redundant-experts", M::none, "copies of experts that are asked for most"},
+    {"ep-num-redundant-experts", M::copies, "redundant_experts"},
     {"disaggregation-mode", M::none, "a server of prefill or decode alone"},
     {"enable-two-batch-overlap", M::never, "two batches at once"},
     {"enable-hisparse", M::never, "a cache on the host"},
@@ -240,6 +247,7 @@ std::span<const FlagRow> serve_flags(EngineKind engine) {
 bool is_switch(FlagMeans means) {
   switch (means) {
     case M::all_experts:
+    case M::attention:
     case M::on:
     case M::sleeps:
     case M::lora:

@@ -20,7 +20,11 @@ enum class FlagMeans : std::uint8_t {
   pipeline,
   data,
   expert,
-  all_experts,  ///< a switch: as many expert ranks as there are tensor ranks
+  all_experts,  ///< a switch: as many expert ranks as a server has
+  attention,    ///< a switch: the replicas are groups of data-parallel attention
+  dense,        ///< 1: dense blocks are whole on every rank
+  copies,       ///< of experts; 0: none
+  exchange,     ///< how ranks exchange the experts' tokens
   on,           ///< a switch: the knob is true
   sleeps,       ///< a switch: the server sleeps between phases
   dtype,        ///< of what is not quantised
@@ -33,6 +37,7 @@ enum class FlagMeans : std::uint8_t {
   json,          ///< must be JSON, memory does not depend on it
   quantization,  ///< fp8 converts while loading; other words only name what the checkpoint says itself
   speculative,   ///< vLLM's JSON
+  drafts,        ///< SGLang's algorithm
   lora,          ///< a switch: room for adapters
   one,           ///< refused unless 1
   none,          ///< refused unless 0 or empty

@@ -32,6 +32,7 @@ using V = VariableMeans;
 // vllm/envs.py, 0.9.2 and August 2026; sglang/srt/environ.py, 0.5.10 and 0.5.18.
 constexpr VariableRow kVariables[] = {
     {"CUDA_VISIBLE_DEVICES", V::asked_later, "", "", ""},
+    {"VLLM_ALL2ALL_BACKEND", V::asked_later, "", "", ""},
     {"VLLM_ALLOW_LONG_MAX_MODEL_LEN", V::asked_later, "", "", ""},
     {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", V::asked_later, "", "", ""},
     {"VLLM_USE_V1", V::not_yet, "0", "<0.8", "the engine that is not the release's own; name a release that has it"},

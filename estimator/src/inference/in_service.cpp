@@ -19,11 +19,7 @@ constexpr std::int64_t kShareSteps = 600, kMostReserved = 4096;
 class RequestPages {
  public:
   RequestPages(const ServerModel& m, const ServerFacts& f, const ServerPoint& at, const ServerPlan& p, const ServiceLoad& load)
-      : stage_(stage_of(m, f, at.tensor, at.pipeline, at.expert, at.stage)),
-        f_(f),
-        plan_(p),
-        draft_(m.draft_tokens),
-        load_(load) {
+      : stage_(stage_of(m, f, share_of(m, f, at), at.pipeline, at.stage)), f_(f), plan_(p), draft_(m.draft_tokens), load_(load) {
     const CachePool all = found(p.max_model_len);
     page_bytes_ = all.pages > 0 ? std::max<Bytes>(1, all.kv / all.pages) : 1;
     const bool first_engine = f.budget == BudgetRule::first_engine;

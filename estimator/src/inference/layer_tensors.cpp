@@ -8,8 +8,22 @@ namespace {
 constexpr std::size_t kUp = static_cast<std::size_t>(Fused::experts_up), kDown = static_cast<std::size_t>(Fused::experts_down);
 constexpr std::int64_t kRoutedOfDeepSeekV3 = 256;
 
-Bytes on_rank(const FusedMatrix& m, const ServerLayer& l, std::int64_t tp) {
-  return m.whole + ceil_div(m.split, tp) + std::max<std::int64_t>(1, l.kv_heads / tp) * m.kv_head;
+Bytes on_rank(const FusedMatrix& m, const ServerLayer& l, std::int64_t tp, std::int64_t split_over) {
+  return m.whole + ceil_div(m.split, split_over) + std::max<std::int64_t>(1, l.kv_heads / tp) * m.kv_head;
+}
+
+/// Ranks that the matrix is divided over.
+std::int64_t ranks_of(std::size_t matrix, const RankShare& cut) {
+  switch (static_cast<Fused>(matrix)) {
+    case Fused::gate_up:
+    case Fused::down:
+      return RankShare::ranks(cut.dense, cut.tensor);
+    case Fused::shared_gate_up:
+    case Fused::shared_down:
+      return RankShare::ranks(cut.shared, cut.tensor);
+    default:
+      return cut.tensor;
+  }
 }
 
 /// Elements of half a byte and a scale of one byte for 32 of them. Triton's kernels for Hopper swizzle scales in rows of 256 and
@@ -34,8 +48,13 @@ ExpertTensors padded(std::int64_t experts, std::int64_t width, std::int64_t hidd
 
 }  // namespace
 
+std::int64_t experts_of_rank(const ServerLayer& l, const ServerFacts& f, const RankShare& cut) {
+  const std::int64_t all = l.experts + f.redundant_experts, rest = all % cut.expert;
+  return all / cut.expert + (f.last_rank_takes_rest ? rest : std::min<std::int64_t>(rest, 1));
+}
+
 ExpertTensors expert_tensors(const ServerModel& m, const ServerLayer& l, const ServerFacts& f, const RankShare& cut) {
-  const std::int64_t parts = std::max<std::int64_t>(1, cut.tensor / cut.expert), experts = ceil_div(l.experts, cut.expert);
+  const std::int64_t parts = cut.expert_width_parts(), experts = experts_of_rank(l, f, cut);
   if (m.weights == DType::mxfp4 && l.experts > 0) return padded(experts, ceil_div(l.expert_width, parts), m.hidden, l, f);
   const auto share = [&](Bytes one) { return ceil_div(experts * one, parts); };
   ExpertTensors out;
@@ -50,8 +69,8 @@ ExpertTensors expert_tensors(const ServerModel& m, const ServerLayer& l, const S
 LayerTensors layer_tensors(const ServerModel& m, const ServerLayer& l, const ServerFacts& f, const RankShare& cut) {
   LayerTensors out;
   for (std::size_t i = 0; i < kUp; ++i) {
-    out.add(on_rank(l.matrices[i], l, cut.tensor));
-    out.add(on_rank(l.scales[i], l, cut.tensor));
+    out.add(on_rank(l.matrices[i], l, cut.tensor, ranks_of(i, cut)));
+    out.add(on_rank(l.scales[i], l, cut.tensor, ranks_of(i, cut)));
   }
   out.add(l.router);
   if (l.experts == 0) return out;
@@ -65,7 +84,7 @@ Bytes shared_expert_replicas(const ServerModel& m, const ServerLayer& l, const S
   Bytes shared = 0;
   for (const Fused matrix : {Fused::shared_gate_up, Fused::shared_down})
     shared += l.matrices[static_cast<std::size_t>(matrix)].split + l.scales[static_cast<std::size_t>(matrix)].split;
-  return shared - ceil_div(shared, cut.tensor);
+  return shared - ceil_div(shared, RankShare::ranks(cut.shared, cut.tensor));
 }
 
 }  // namespace oomplan

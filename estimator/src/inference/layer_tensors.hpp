@@ -6,15 +6,11 @@
 #include <cstddef>
 #include <span>
 
+#include "inference/rank_share.hpp"
 #include "inference/server_facts.hpp"
 #include "inference/server_model.hpp"
 
 namespace oomplan {
-
-/// How a layer is cut.
-struct RankShare {
-  std::int64_t tensor = 1, expert = 1;
-};
 
 /// The routed experts of one rank.
 struct ExpertTensors {
@@ -24,6 +20,10 @@ struct ExpertTensors {
   Bytes left = 0;  ///< scales as they were loaded, which the kernel's own ones did not replace
   Bytes all() const { return up + down + up_scales + down_scales + biases + left; }
 };
+
+/// The most that one rank has: where their number does not divide, the first ranks have one more (vllm/model_executor/layers/
+/// fused_moe/layer.py determine_expert_map, October 2025), or the last one all that is left over (0.9.2).
+std::int64_t experts_of_rank(const ServerLayer&, const ServerFacts&, const RankShare&);
 
 /// mxfp4: padded as the kernel of this engine, version and GPU wants them.
 ExpertTensors expert_tensors(const ServerModel&, const ServerLayer&, const ServerFacts&, const RankShare&);

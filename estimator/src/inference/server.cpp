@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "inference/cache.hpp"
+#include "inference/rank_share.hpp"
 #include "inference/stage.hpp"
 
 namespace oomplan {
@@ -20,12 +21,13 @@ std::size_t group_index(std::int64_t gpus) {
 class Planner {
  public:
   /// Fills `out`, which is as ServerPlan begins.
-  Planner(const ServerModel& m, const ServerFacts& f, const ServerPoint& at, ServerPlan& out) : m_(m), f_(f), at_(at), p_(out) {}
+  Planner(const ServerModel& m, const ServerFacts& f, const ServerPoint& at, ServerPlan& out)
+      : m_(m), f_(f), at_(at), p_(out), share_(share_of(m, f, at)) {}
 
   void plan() {
     settings();
     if (!divides()) return;
-    const Stage stage = stage_of(m_, f_, at_.tensor, at_.pipeline, at_.expert, at_.stage);
+    const Stage stage = stage_of(m_, f_, share_, at_.pipeline, at_.stage);
     fixed();
     weights(stage);
     transients(stage, p_.batched_tokens);
@@ -56,8 +58,25 @@ class Planner {
     if (p_.batched_tokens < 0) p_.batched_tokens = f_.prefill_tokens;  // chunked prefill is off
     if (at_.batched_tokens == 0 && f_.budget == BudgetRule::first_engine) p_.batched_tokens = whole_prompts();
     p_.max_running = at_.max_running > 0 ? at_.max_running : f_.max_running;
+    if (drafts() && at_.max_running == 0) p_.max_running = f_.draft_running;
     p_.fraction = at_.fraction > 0 ? at_.fraction : own_fraction();
+    if (m_.engine == EngineKind::sglang && at_.attention_data > 1) of_one_group();
     p_.page_tokens = f_.page_tokens;
+  }
+
+  /// SGLang guesses ahead with a worker of its own; vLLM has the draft blocks among its layers.
+  bool drafts() const { return m_.engine == EngineKind::sglang && m_.draft_tokens > 0; }
+  /// What a request of a step computes: the last token, and with drafts all that are verified.
+  std::int64_t tokens_of_request() const { return drafts() ? m_.draft_tokens : 1; }
+  std::int64_t draft_steps() const { return at_.draft_steps > 0 ? at_.draft_steps : 3; }  // auto_choose_speculative_params
+  std::int64_t draft_branches() const { return at_.draft_branches > 0 ? at_.draft_branches : 1; }
+
+  /// Chunks and requests are shared out over the groups of data-parallel attention, once the fraction is chosen
+  /// (sglang/srt/server_args.py _handle_data_parallelism and model_runner_kv_cache_mixin.py _resolve_max_num_reqs, 0.5.10).
+  void of_one_group() {
+    const bool chunked = at_.batched_tokens >= 0;
+    if (chunked) p_.batched_tokens = std::max<std::int64_t>(1, p_.batched_tokens / at_.attention_data);
+    if (at_.max_running > 0 || drafts()) p_.max_running = std::max<std::int64_t>(1, p_.max_running / at_.attention_data);
   }
 
   /// vLLM V0 prefills in chunks above 32,768 positions only, and images never; else a batch holds the longest prompt
@@ -80,8 +99,10 @@ class Planner {
         return out;
       }
       case FractionRule::reserve_gib: {  // 0.4.9 to 0.5.2
-        const double reserve =
+        double reserve =
             gpu < 35 * 1024 ? 2.8 + gpus / 10 : (gpu < 90 * 1024 ? 9.5 + gpus / 2 : (gpu < 160 * 1024 ? 12 + gpus / 2 : 32));
+        if (at_.attention_data > 1) reserve += f_.reserve_attention_data_gib;
+        if (drafts()) reserve += f_.reserve_drafts / 1024;
         return std::round((gpu - reserve * 1024) / gpu * 1000) / 1000;
       }
       case FractionRule::reserve_mib:
@@ -90,16 +111,22 @@ class Planner {
     const double graph = static_cast<double>(f_.graph_batch[at_.tensor < 4 ? 0 : 1]);
     double reserve = f_.reserve_base + f_.reserve_token * static_cast<double>(std::max<std::int64_t>(2048, p_.batched_tokens)) +
                      f_.reserve_graph * graph + f_.reserve_gpu * gpus;
+    if (at_.attention_data > 1) {
+      const double each = f_.reserve_attention_data + (graph > 300 ? f_.reserve_attention_data_large : 0);
+      reserve += each * graph * static_cast<double>(at_.attention_data);
+    }
     if (captures_prefill())
       reserve += m_.mla ? f_.reserve_prefill_graphs_latent
                         : f_.reserve_prefill_graph * static_cast<double>(prefill_sizes(p_.batched_tokens));
     if (gpu > 60 * 1024) reserve = std::max(reserve, f_.reserve_floor);
+    if (drafts()) reserve += f_.reserve_drafts;
     return std::round((gpu - reserve) / gpu * 1000) / 1000;
   }
 
-  /// Off where the engine cannot: pipelines, vision, memory saver (sglang/srt/server_args.py, 0.5.10).
+  /// Off where the engine cannot: pipelines, vision, memory saver, data-parallel attention (sglang/srt/server_args.py, 0.5.10).
   bool captures_prefill() const {
-    return f_.reserve_prefill_graph > 0 && at_.pipeline == 1 && !m_.multimodal && at_.sleep_level == 0 && !at_.eager;
+    return f_.reserve_prefill_graph > 0 && at_.pipeline == 1 && !m_.multimodal && at_.sleep_level == 0 && !at_.eager &&
+           at_.attention_data == 1 && !drafts();
   }
 
   /// How many token counts up to `most` are captured: steps of 4, 16, 32, 64, 256, 512 that widen with the count.
@@ -114,21 +141,30 @@ class Planner {
 
   /// Both engines refuse heads that tp does not divide; KV heads are either divided or replicated.
   bool divides() {
-    const bool heads = m_.heads == 0 || m_.heads % at_.tensor == 0;
-    const bool kv = m_.kv_heads == 0 || m_.kv_heads % at_.tensor == 0 || at_.tensor % m_.kv_heads == 0;
+    const std::int64_t ranks = share_.tensor, together = RankShare::ranks(share_.all, ranks);
+    const bool heads = m_.heads == 0 || m_.heads % ranks == 0;
+    const bool kv = m_.kv_heads == 0 || m_.kv_heads % ranks == 0 || ranks % m_.kv_heads == 0;
+    const bool experts = together % share_.expert == 0 && (m_.engine == EngineKind::vllm || !uneven_experts());
     // ranks that would hold the same heads share their tokens (vllm/config/model.py verify_with_parallel_config, 0.12)
     const bool shared = at_.decode_context == 1 ||
                         (at_.tensor % at_.decode_context == 0 && (m_.mla || at_.tensor >= m_.kv_heads * at_.decode_context));
-    if (heads && kv && shared && at_.pipeline <= m_.layers) return true;
+    if (heads && kv && experts && shared && at_.pipeline <= m_.layers) return true;
     p_.refusal = ServerRefusal::cannot_split;
     return false;
   }
 
+  /// SGLang wants as many experts on every rank (sglang/srt/layers/moe/fused_moe_triton/layer.py, 0.5.10).
+  bool uneven_experts() const {
+    return std::any_of(m_.kinds.begin(), m_.kinds.end(), [&](const ServerLayer& l) {
+      return l.experts > 0 && (l.experts + f_.redundant_experts) % share_.expert != 0;
+    });
+  }
+
   void fixed() {
-    const std::size_t group = group_index(at_.tensor * at_.pipeline);
+    const std::size_t group = group_index(std::max(at_.tensor, RankShare::ranks(share_.all, 1)) * at_.pipeline);
     set(T::context, f_.context);
     set(T::nccl, f_.nccl[group]);
-    set(T::growth, at_.tensor > 1 ? f_.growth[group_index(at_.tensor)] : f_.growth_pipeline[group]);
+    set(T::growth, at_.tensor > 1 ? f_.growth[group_index(at_.tensor)] : f_.growth_pipeline[group_index(at_.pipeline)]);
     set(T::late_growth, f_.late_growth);
     set(T::blas, f_.blas);
   }
@@ -157,7 +193,35 @@ class Planner {
     // copied in whole segments (vllm/device_allocator/cumem.py, 0.19; torch_memory_saver)
     if (at_.sleep_level == 1) set(T::host_weights, p_.weights + (server_program::adapters_sleep(p_) ? s.adapters : 0));
     p_.weights += s.adapters;
+    if (drafts() && s.last) draft_weights();
   }
+
+  void draft_weights() {
+    drafts_ = drafts_of(m_, f_, share_);
+    set(T::drafts, drafts_.norms + drafts_.outside + drafts_.mixers + drafts_.absorbed + drafts_.feed_forwards + drafts_.experts +
+                       drafts_.slack);
+    for (int i = 0; i < drafts_.bucket_count; ++i) {
+      const CacheBucket& b = drafts_.buckets[static_cast<std::size_t>(i)];
+      draft_token_ += b.layers * b.token;
+    }
+  }
+
+  /// The drafts' pool has as many tokens as the model's; their graphs, as those that verify, have a table of every request's
+  /// pages for each kind of step (sglang/srt/layers/attention/flashattention_backend.py init_cuda_graph_state, 0.5.2 to 0.5.18:
+  /// four, one more with several branches, of which the model's own graphs have one in any case; a backend for each step but one,
+  /// and one to extend the draft).
+  void draft_pool(const Stage& stage) {
+    if (!drafts() || !stage.last) return;
+    set(T::draft_cache, (p_.kv_tokens + p_.page_tokens) * draft_token_, {p_.kv_tokens, 0, 0});
+    if (at_.eager || !f_.draft_page_tables) return;
+    const std::int64_t captured = captured_requests(), pages = ceil_div(p_.max_model_len, p_.page_tokens);
+    const std::int64_t tables = draft_branches() > 1 ? 5 : 4, backends = draft_steps() + 1;
+    const Bytes table = bytes_of(captured * pages, DType::int32);
+    set(T::draft_tables, (tables * backends - 1) * table, {tables * backends - 1, captured, pages});
+    // the model's logits of what is verified, and the drafts' own of one token
+    tensor(T::graph_logits, captured * (m_.draft_tokens + 1), m_.vocab, DType::fp32);
+  }
+  std::int64_t captured_requests() const { return std::min(f_.graph_batch[at_.tensor < 4 ? 0 : 1], p_.max_running); }
 
   /// The highest moment of a forward pass over fewer tokens than a batch can have. Requests that the cache cannot hold together
   /// are preempted one by one and lose their pages; when those that ran to their end give theirs back, as many as fit come again
@@ -186,11 +250,15 @@ class Planner {
     tensor(T::residual, tokens, m_.hidden, d);
     tensor(T::attention_output, tokens, s.attention, d);
     tensor(T::projected, tokens, m_.hidden, d);
-    tensor(T::gate_up, tokens, s.gate_up, d);
-    tensor(T::activation, tokens, s.activation, d);
+    // SGLang's dense and shared blocks see the tokens of all groups, unless every rank has them whole
+    const bool together = share_.data > 1 && m_.engine == EngineKind::sglang && (m_.moe || share_.dense > 1);
+    const std::int64_t met = tokens * share_.data;
+    tensor(T::gate_up, together ? met : tokens, s.gate_up, d);
+    tensor(T::activation, together ? met : tokens, s.activation, d);
+    if (share_.data > 1) tensor(T::gathered, met, m_.hidden, d);
     tensor(T::layer_output, tokens, m_.hidden, d);
     if (s.context > 0) tensor(T::context_projected, tokens, s.context, d);
-    const std::int64_t moe = f_.moe_chunk_tokens > 0 ? std::min(tokens, f_.moe_chunk_tokens) : tokens;
+    const std::int64_t moe = f_.moe_chunk_tokens > 0 ? std::min(met, f_.moe_chunk_tokens) : met;
     if (s.workspace2 > 0 && m_.weights != DType::mxfp4) {  // the mxfp4 kernels write into their own small buffers
       const std::int64_t experts_h = s.workspace2 > 0 ? top_k() * m_.hidden : 0;
       tensor(T::forward_workspace13, moe, std::max(s.workspace13, experts_h), d);
@@ -213,10 +281,12 @@ class Planner {
 
   /// One row per request of a step. vLLM's profile run takes max_running rows; generation as many as run at once.
   void sampler(bool fp32) {
-    const std::int64_t rows = std::min(sampler_rows(), p_.batched_tokens), V = m_.vocab;
+    const std::int64_t rows = std::min(sampler_rows() * tokens_of_request(), p_.batched_tokens), V = m_.vocab;
     const std::int64_t padded = round_up(V, f_.vocab_padding);
-    tensor(T::sampled_hidden, rows, m_.hidden, m_.compute);
-    tensor(T::logits, rows, padded, m_.compute);
+    // a head that is divided over all ranks computes the logits of all groups (sglang/srt/layers/logits_processor.py, 0.5.10)
+    const bool gathers = m_.engine == EngineKind::sglang && share_.data > 1 && !at_.head_by_attention;
+    tensor(T::sampled_hidden, gathers ? rows * share_.data : rows, m_.hidden, m_.compute);
+    tensor(T::logits, gathers ? rows * share_.data : rows, padded, m_.compute);
     if (!fp32) tensor(T::logits_fp32, rows, V, DType::fp32);
     tensor(T::probabilities, rows, V, DType::fp32);
     tensor(T::noise, rows, V, DType::fp32);
@@ -245,7 +315,7 @@ class Planner {
     const Bytes free = f_.total - at_.occupied - p_[T::context] - p_[T::nccl];  // behind the communicators
     if (m_.engine == EngineKind::sglang) {
       p_.budget = static_cast<Bytes>(static_cast<double>(free) * p_.fraction);
-      p_.kv_pool = p_.budget - p_.weights;
+      p_.kv_pool = p_.budget - p_.weights - (f_.drafts_before_pool ? p_[T::drafts] : 0);
       return;
     }
     PeakRecorder peak;
@@ -284,7 +354,8 @@ class Planner {
   /// Of every stage the least count of pages or tokens is in force on all.
   void pool(const Stage& stage) {
     const bool vllm = m_.engine == EngineKind::vllm;
-    const CacheAsk ask{p_.kv_pool, p_.max_model_len, p_.max_running, p_.batched_tokens, m_.draft_tokens, at_.decode_context};
+    const CacheAsk ask{pool_of_model(stage), p_.max_model_len, p_.max_running,
+                       p_.batched_tokens,    m_.draft_tokens,  at_.decode_context};
     const CachePool found = vllm ? vllm_pool(stage, f_, ask) : sglang_pool(stage, f_, ask);
     p_.kv_tokens = found.tokens;
     p_.kv_pages = found.pages;
@@ -300,10 +371,20 @@ class Planner {
     if (vllm) one_request(stage, ask);
   }
 
+  /// The drafts' cache is a share of the pool: a token takes as many layers more (sglang/srt/model_executor/pool_configurator.py,
+  /// 0.5.14).
+  Bytes pool_of_model(const Stage& stage) const {
+    if (!drafts() || !f_.drafts_before_pool || stage.layers == 0) return p_.kv_pool;
+    std::int64_t more = 0;
+    for (const ServerLayerRun& run : m_.drafts) more += run.count;
+    const double all = static_cast<double>(stage.layers + more);
+    return static_cast<Bytes>(static_cast<double>(p_.kv_pool) * static_cast<double>(stage.layers) / all);
+  }
+
   /// vLLM compares one request of max_model_len with the pool, and says how long one could be.
   void one_request(const Stage& stage, const CacheAsk& ask) {
     const bool all = f_.request_rule == RequestRule::all_layers;
-    const Stage model = all && at_.pipeline > 1 ? stage_of(m_, f_, at_.tensor, 1, at_.expert, 0) : stage;
+    const Stage model = all && at_.pipeline > 1 ? stage_of(m_, f_, share_, 1, 0) : stage;
     const auto needs = [&](std::int64_t tokens) {
       CacheAsk one = ask;
       one.max_model_len = tokens;
@@ -358,12 +439,13 @@ class Planner {
     const std::int64_t by_tokens = static_cast<std::int64_t>(
         static_cast<double>(p_.kv_tokens) / static_cast<double>(std::max<std::int64_t>(1, p_.max_model_len)) * 512);
     const std::int64_t most = std::clamp<std::int64_t>(by_tokens, 2048, 4096);
-    p_.max_running = at_.max_running > 0 ? std::min(at_.max_running, most) : std::min(most, p_.kv_tokens / 2);
-    tensor(T::request_table, p_.max_running, p_.max_model_len + 4, DType::int32);
+    const bool stated = at_.max_running > 0 || drafts();
+    p_.max_running = stated ? std::min(p_.max_running, most) : std::min(most, p_.kv_tokens / 2);
+    tensor(T::request_table, p_.max_running, p_.max_model_len + 4 + (drafts() ? m_.draft_tokens : 0), DType::int32);
     set(T::attention_workspace, f_.attention_workspace);
     graphs(stage);
-    const std::int64_t captured = std::min(f_.graph_batch[at_.tensor < 4 ? 0 : 1], p_.max_running);
-    if (stage.last && !at_.eager) tensor(T::graph_logits, captured, m_.vocab, DType::fp32);
+    if (stage.last && !at_.eager) tensor(T::graph_logits, captured_requests(), m_.vocab, DType::fp32);
+    draft_pool(stage);
     p_.non_kv = f_.total - at_.occupied - p_[T::context] - p_[T::nccl] - p_.kv_pool;
     p_.cache_released = f_.saver_covers_swa || !has_windows(stage);
     if (stage.last) clip_sampler();
@@ -407,6 +489,9 @@ class Planner {
   const ServerFacts& f_;
   const ServerPoint& at_;
   ServerPlan& p_;
+  RankShare share_;
+  Stage drafts_;
+  Bytes draft_token_ = 0;  ///< of the drafts' cache
   bool alone_ = false;
 };
 
@@ -417,6 +502,11 @@ ServerPoint point_of(const Server& s) {
   out.tensor = s.layout.tensor;
   out.pipeline = s.layout.pipeline;
   out.expert = s.layout.expert;
+  out.attention_data = s.attention_data;
+  out.draft_steps = s.draft_steps;
+  out.draft_branches = s.draft_branches;
+  out.whole_dense = s.whole_dense;
+  out.head_by_attention = s.head_by_attention;
   out.decode_context = s.decode_context;
   out.fraction = s.memory_fraction;
   out.max_running = s.max_running;

@@ -29,9 +29,12 @@ namespace oomplan {
 /// What may vary in a search. Zero: the engine's own choice.
 struct ServerPoint {
   std::int64_t tensor = 1, pipeline = 1, expert = 1;
-  std::int64_t decode_context = 1;  ///< ranks of a tensor group that share a request's cache; vLLM
-  std::int64_t stage = 0;           ///< of the pipeline
-  double fraction = 0;              ///< mem_fraction_static, gpu_memory_utilization
+  std::int64_t attention_data = 1;  ///< Server::attention_data
+  bool whole_dense = false, head_by_attention = false;
+  std::int64_t draft_steps = 0, draft_branches = 0;  ///< SGLang; 0: the engine's own
+  std::int64_t decode_context = 1;                   ///< ranks of a tensor group that share a request's cache; vLLM
+  std::int64_t stage = 0;                            ///< of the pipeline
+  double fraction = 0;                               ///< mem_fraction_static, gpu_memory_utilization
   std::int64_t max_running = 0, max_model_len = 0, batched_tokens = 0;
   std::int64_t sequences = 0;      ///< in flight at once, for the transients of generation; 0: max_running
   std::int64_t step_tokens = 0;    ///< most that one forward pass of generation computes; 0: batched_tokens
@@ -59,17 +62,21 @@ enum class ServerTensor : std::uint8_t {
   tower,
   rope,
   adapters,
+  drafts,
   buffers,
   host_weights,
   host_offloaded,
   blas,
   forward_workspace13,
   forward_workspace2,
+  gathered,
   topk_buffer,
   attention_workspace,
   kv_cache,
   state_cache,
+  draft_cache,
   request_table,
+  draft_tables,
   graphs,
   graph_logits,
   image_pixels,

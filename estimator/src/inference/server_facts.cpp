@@ -56,6 +56,8 @@ void vllm(ServerFacts& f, const Reader& read) {
   f.max_running = read.whole("max_num_seqs", gpu);
   f.graph_batch = {read.whole("graph_max_batch"), read.whole("graph_max_batch")};
   f.adapter_graph_sets = read.whole("graph_sets_with_adapters");
+  f.last_rank_takes_rest = read.flag("last_rank_takes_rest_of_experts");
+  f.experts_split_tokens = read.flag("experts_split_tokens");
 }
 
 void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
@@ -71,12 +73,20 @@ void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
   f.state_ratio = read.number("mamba_full_memory_ratio");
   f.uniform_swa = read.number("uniform_sliding_window", model) != 0;
   f.saver_covers_swa = read.flag("saver_covers_sliding_window");
+  f.attention_data_repeats_embedding = read.number("attention_data_repeats_embedding", model) != 0;
+  f.reserve_drafts = read.number("reserve_mib_drafts");
+  f.drafts_before_pool = read.flag("drafts_before_pool");
+  f.draft_running = read.whole("draft_running_requests");
+  f.draft_page_tables = read.flag("draft_page_tables");
+  f.reserve_attention_data_gib = read.number("reserve_gib_attention_data");
   if (f.fraction_rule != FractionRule::reserve_mib) return;
   f.reserve_base = read.number("reserve_base_mib");
   f.reserve_token = read.number("reserve_mib_per_token");
   f.reserve_graph = read.number("reserve_mib_per_graph_batch");
   f.reserve_gpu = read.number("reserve_mib_per_gpu");
   f.reserve_floor = read.number("reserve_floor_mib");
+  f.reserve_attention_data = read.number("reserve_mib_per_graph_batch_and_group");
+  f.reserve_attention_data_large = read.number("reserve_mib_per_large_graph_batch_and_group");
   f.reserve_prefill_graph = read.number("reserve_mib_per_prefill_graph");
   f.reserve_prefill_graphs_latent = read.number("reserve_mib_prefill_graphs_latent");
 }
@@ -100,6 +110,7 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, const Server& server,
   f.offloaded_weights = server.offloaded_weights;
   f.fixed_cache = server.kv_cache_bytes;
   if (server.page_tokens > 0) f.page_tokens = server.page_tokens;
+  f.redundant_experts = server.redundant_experts;
   if (server.graph_batch > 0) f.graph_batch = {server.graph_batch, server.graph_batch};
   return f;
 }
@@ -109,7 +120,8 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view aske
   const std::string version = facts.answering(name, asked);
   if (version.empty()) refuse_version(facts, name, asked);
   const Reader read(facts, name, version, gpu.sm);
-  const Conditions about{{"moe", model.moe ? "true" : "false"}, {"family", model.family}};
+  const Conditions about{
+      {"moe", model.moe ? "true" : "false"}, {"family", model.family}, {"latent", model.mla ? "true" : "false"}};
   ServerFacts f;
   f.engine = engine;
   f.total = gpu.usable;

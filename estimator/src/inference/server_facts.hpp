@@ -66,10 +66,14 @@ struct ServerFacts {
   std::array<Bytes, kGroupSizes> growth_pipeline{};  ///< the same where the GPUs are pipeline stages
   Bytes late_growth = 0;                             ///< vLLM: outside torch behind the profile run, so outside of the budget
   Bytes attention_workspace = 0;
-  Bytes load_max_split = 0;             ///< max_split_size while weights are loaded; 0: none
-  bool expandable_segments = false;     ///< of the engine's processes
-  Bytes offloaded_weights = 0;          ///< Server::offloaded_weights
-  bool shared_expert_replicas = false;  ///< SGLang: DeepSeek V3's shared expert is stored once for every rank
+  Bytes load_max_split = 0;            ///< max_split_size while weights are loaded; 0: none
+  bool expandable_segments = false;    ///< of the engine's processes
+  Bytes offloaded_weights = 0;         ///< Server::offloaded_weights
+  std::int64_t redundant_experts = 0;  ///< Server::redundant_experts
+  bool last_rank_takes_rest = false;   ///< where ep does not divide the experts; else the first ranks take one more
+  bool experts_split_tokens = false;   ///< vLLM: under data and tensor parallelism each rank sends a part of the tokens
+  bool attention_data_repeats_embedding = false;  ///< SGLang: data-parallel attention has the whole embedding on every rank
+  bool shared_expert_replicas = false;            ///< SGLang: DeepSeek V3's shared expert is stored once for every rank
   // the kernel of mxfp4 experts: what it pads to, and whether it leaves the scales beside its own
   std::int64_t mxfp4_width_step = 128, mxfp4_hidden_step = 256;
   bool mxfp4_keeps_scales = false;
@@ -79,6 +83,13 @@ struct ServerFacts {
   double reserve_base = 0, reserve_token = 0, reserve_graph = 0, reserve_gpu = 0, reserve_floor = 0;
   double reserve_prefill_graph = 0;          ///< of one captured prefill size; 0: prefill is not captured
   double reserve_prefill_graphs_latent = 0;  ///< of all of them together for MLA
+  double reserve_attention_data = 0;         ///< of one captured batch and one group of data-parallel attention
+  double reserve_attention_data_large = 0;   ///< the same beside it where more than 300 are captured
+  double reserve_attention_data_gib = 0;     ///< once
+  double reserve_drafts = 0;                 ///< behind the floor, where tokens are guessed ahead
+  bool drafts_before_pool = false;           ///< SGLang: draft weights and the drafts' cache come out of the pool
+  std::int64_t draft_running = 0;            ///< SGLang's max_running_requests where tokens are guessed ahead
+  bool draft_page_tables = false;            ///< the attention kernel's graphs have tables of every request's pages
   double swa_ratio = 0.8, state_ratio = 0.9;
   double group_ratio = 1.5;  ///< vLLM: kinds of layers that differ by less share one group size, the larger
   bool uniform_swa = false;  ///< sliding-window layers get full-length cells

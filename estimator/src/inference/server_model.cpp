@@ -411,8 +411,9 @@ Architecture drafts_of(const Architecture& a) {
   return out;
 }
 
-/// vLLM loads one set of MTP blocks beside the model and shares embedding and head with it (vllm/v1/spec_decode/eagle.py, 0.19):
-/// per block a projection 2h -> h and three norms, then a layer with a cache of its own.
+/// Both engines load one set of MTP blocks beside the model and share embedding and head with it (vllm/v1/spec_decode/eagle.py,
+/// 0.19; sglang/srt/models/deepseek_nextn.py and srt/speculative/eagle_worker.py set_embed_and_head, 0.5.10): per block a
+/// projection 2h -> h and three norms, then a layer with a cache of its own.
 void add_drafts(ServerModel& m, const Architecture& a, ServerModel drafts) {
   const auto kinds = static_cast<int>(m.kinds.size());
   for (ServerLayer& kind : drafts.kinds) m.kinds.push_back(kind);
@@ -462,8 +463,6 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
     if (run.layer.mixer.compress_ratio > 0)
       throw InputError(Problem{{}, architecture.name, "", "", "not supported yet: a cache of compressed entries"});
   const std::int64_t ahead = server.draft_tokens;
-  if (ahead > 0 && engine == EngineKind::sglang)
-    throw InputError(Problem{{}, fmt::format("{} tokens guessed ahead", ahead), "none", "", "not supported yet with SGLang"});
   if (ahead > 0 && architecture.mtp.layers.empty())
     throw InputError(Problem{{}, architecture.name, "a model with MTP blocks", "", "other drafts are not supported yet"});
   const auto build = [&](const Architecture& of) {

@@ -45,14 +45,23 @@ void forward(Hand<R> h, const ServerPlan& p) {
   h.free(T::gate_up);
   h.alloc(T::layer_output);
   h.free(T::activation);
+  if (p[T::gathered] > 0) {  // the attention output is gone when the groups' tokens meet
+    h.free(T::projected);
+    h.free(T::attention_output);
+    h.alloc(T::gathered);
+  }
   if (workspace_per_call) {
     h.alloc(T::forward_workspace13);
     h.alloc(T::forward_workspace2);
     h.free(T::forward_workspace2);
     h.free(T::forward_workspace13);
   }
-  h.free(T::projected);
-  h.free(T::attention_output);
+  if (p[T::gathered] > 0) {
+    h.free(T::gathered);
+  } else {
+    h.free(T::projected);
+    h.free(T::attention_output);
+  }
   h.free(T::layer_output);
   h.free(T::residual);
 }
@@ -149,6 +158,9 @@ void start(R& r, const ServerPlan& p, const ServerSites& sites) {
   }
   for (const ServerTensor t : kCache) h.alloc(t);
   h.alloc(T::request_table);
+  h.alloc(T::drafts);
+  h.alloc(T::draft_cache);
+  h.alloc(T::draft_tables);
   h.alloc(T::attention_workspace);
   if (p.engine == EngineKind::sglang) {
     h.alloc(T::blas);

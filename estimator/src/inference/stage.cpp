@@ -93,13 +93,13 @@ void add_layers(Stage& out, const ServerModel& m, const ServerFacts& f, const Se
   out.norms += count * l.norms;
   out.mixers += count * (l.mixer_replicated + ceil_div(l.mixer, tp) + kv_heads * l.kv_head);
   out.absorbed += count * ceil_div(l.absorbed, tp);
-  out.feed_forwards += count * (l.router + l.feed_forward_replicated + ceil_div(l.feed_forward, tp));
+  const std::int64_t block = RankShare::ranks(l.experts > 0 ? cut.shared : cut.dense, tp);
+  out.feed_forwards += count * (l.router + l.feed_forward_replicated + ceil_div(l.feed_forward, block));
   out.feed_forwards += count * shared_expert_replicas(m, l, f, cut);
-  const std::int64_t width_parts = std::max<std::int64_t>(1, tp / cut.expert);
   if (l.experts > 0) out.experts += count * expert_tensors(m, l, f, cut).all();
   out.adapters += count * (l.adapters_replicated + ceil_div(l.adapters, tp) + kv_heads * l.adapters_kv_head);
   add_cache(out, l.cache, tp, count);
-  const std::int64_t width = ceil_div(l.width, tp), expert = ceil_div(l.expert_width, width_parts);
+  const std::int64_t width = ceil_div(l.width, block), expert = ceil_div(l.expert_width, cut.expert_width_parts());
   out.attention = std::max(out.attention, ceil_div(l.attention_width, tp));
   out.context = std::max(out.context, ceil_div(l.context_width, tp));
   out.gate_up = std::max(out.gate_up, width * (l.gated ? 2 : 1));
@@ -133,14 +133,29 @@ StageLayers stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t 
 
 Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std::int64_t pp, std::int64_t ep,
                std::int64_t index) {
+  RankShare cut;
+  cut.tensor = tp;
+  cut.expert = ep;
+  return stage_of(m, f, cut, pp, index);
+}
+
+Stage drafts_of(const ServerModel& m, const ServerFacts& f, const RankShare& cut) {
+  Stage out;
+  out.outside = m.draft_outside;
+  for (const ServerLayerRun& run : m.drafts) add_layers(out, m, f, run, cut);
+  out.slack = allocator_slack(out, m, f, cut, m.drafts);
+  return out;
+}
+
+Stage stage_of(const ServerModel& m, const ServerFacts& f, const RankShare& cut, std::int64_t pp, std::int64_t index) {
   Stage out;
   out.first = index == 0;
   out.last = index == pp - 1;
-  const RankShare cut{tp, ep};
-  const std::int64_t rows = vocab_rows(m.vocab, f.vocab_padding, tp);
-  if (out.first || (out.last && m.tied)) out.embedding = (m.whole_embedding ? m.vocab : rows) * m.row;
-  if (out.last && !m.tied) out.head = rows * m.head_row;
-  out.outside = m.outside + (out.last ? m.draft_outside : 0);
+  const auto rows = [&](std::int64_t ranks) { return vocab_rows(m.vocab, f.vocab_padding, RankShare::ranks(ranks, cut.tensor)); };
+  if (out.first || (out.last && m.tied)) out.embedding = (m.whole_embedding ? m.vocab : rows(cut.table)) * m.row;
+  if (out.last && !m.tied) out.head = rows(cut.head) * m.head_row;
+  const bool drafts = out.last && m.engine == EngineKind::vllm;  // SGLang has them in a worker of their own: drafts_of()
+  out.outside = m.outside + (drafts ? m.draft_outside : 0);
   out.adapters = (out.first ? m.adapters_embedding : 0) + (out.last ? m.adapters_head : 0);
   const StageLayers range = stage_layers(m.layers, pp, index, f.extra_layers);
   std::array<ServerLayerRun, kMostRuns> here{};
@@ -155,7 +170,7 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std:
     if (to > from) add({run.kind, to - from});
     at += run.count;
   }
-  if (out.last)
+  if (drafts)
     for (const ServerLayerRun& run : m.drafts) add(run);
   const std::span<const ServerLayerRun> runs(here.data(), count);
   out.slack = allocator_slack(out, m, f, cut, runs);

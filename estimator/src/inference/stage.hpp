@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 
+#include "inference/rank_share.hpp"
 #include "inference/server_facts.hpp"
 #include "inference/server_model.hpp"
 
@@ -37,7 +38,11 @@ struct StageLayers {
 };
 StageLayers stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t index, ExtraLayers extra);
 
-/// REQUIRES: tp, pp, ep >= 1 and index < pp.
+/// REQUIRES: pp >= 1 and index < pp.
+Stage stage_of(const ServerModel&, const ServerFacts&, const RankShare&, std::int64_t pp, std::int64_t index);
+/// The draft blocks alone, as SGLang's second worker has them.
+Stage drafts_of(const ServerModel&, const ServerFacts&, const RankShare&);
+/// The same where everything is divided over tp ranks, and the experts' numbers over ep of them.
 Stage stage_of(const ServerModel&, const ServerFacts&, std::int64_t tp, std::int64_t pp, std::int64_t ep, std::int64_t index);
 
 }  // namespace oomplan

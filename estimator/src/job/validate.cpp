@@ -26,6 +26,7 @@
 #include "job/validate_offload.hpp"
 #include "job/validate_optimizer.hpp"
 #include "job/validate_recompute.hpp"
+#include "job/validate_server.hpp"
 #include "job/validate_units.hpp"
 #include "job/validate_vision.hpp"
 #include "job/validate_zero.hpp"
@@ -202,6 +203,8 @@ class Validator {
     std::vector<ModelShape> shapes{{}};
     if (role.architecture != nullptr) shapes = model_of(*role.architecture).shapes;
     if (shapes.empty()) shapes.push_back({});
+    if (role.serves())
+      for (auto& shape : shapes) shape.attention_data = role.server.attention_data;
     for (const auto& shape : shapes)
       for (auto& why : broken_rules(role.layout(), role.engine, shape))
         if (said.insert(why).second) problem(key, fmt::format("'{}'", letters(role.layout())), {}, std::move(why));
@@ -436,6 +439,9 @@ class Validator {
     if (job_.kind == JobKind::serving && s.max_model_len == 0 && role.architecture != nullptr &&
         role.architecture->max_positions == 0)
       missing(key_of(role, "max_model_len"), "tokens of the longest request", "the model's config names no limit");
+    for (const Gpu& gpu : catalog_.gpus())
+      if (gpu.name == job_.cluster.gpu)
+        for (const KnobProblem& p : server_problems(role, gpu)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     const auto known = catalog_.facts().known_versions(spelling(role.engine));
     const AnsweringVersion answering = answering_version(catalog_.facts(), spelling(role.engine), s.version);
     // of an unknown one remarks() says whose answer it is

@@ -1,6 +1,7 @@
 #include "layers/ulysses.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "layers/ops.hpp"
 
@@ -74,6 +75,11 @@ Tensor deepspeed_around(Eager& g, const Tensor& q, const Tensor& k, const Tensor
     Tensor repeated = shared == kv ? x : ops::repeat_kv(g, x, {batch, shared, local, width}, name + "_repeated");
     return deepspeed_to_heads(g, std::move(repeated), {batch, shared / n, all, width}, name + "_exchanged");
   };
+  // every rank's positions, each a tensor of its own, and their concatenation are names of the function
+  std::vector<Tensor> parts;
+  for (std::int64_t rank = 0; rank < n; ++rank)
+    parts.push_back(g.make("positions.received", {Dim(1), local}, DType::int64, Category::communication));
+  Tensor positions = g.make("positions.gathered", {Dim(1), all}, DType::int64, Category::communication);
   Tensor query = deepspeed_to_heads(g, q, {batch, heads / n, all, width}, "q_exchanged");
   Tensor keys = keyed(k, "k"), values = keyed(v, "v");
   Tensor out = kernel(query, keys, values, {batch, all, Dim(heads / n), width});

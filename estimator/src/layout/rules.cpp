@@ -42,12 +42,42 @@ void fsdp_rules(const Layout& l, EngineKind engine, const ModelShape& shape, std
   heads_rule('c', l.context, shape, ulysses_degrees(l.world(), shape), out);
 }
 
-void server_rules(const Layout& l, const ModelShape& shape, std::vector<std::string>& out) {
+/// vLLM has whole experts on all ranks of a server or on none (vllm/model_executor/layers/fused_moe/config.py
+/// FusedMoEParallelConfig.make, 0.9.2 to August 2026); SGLang divides the experts' numbers by e and their width by t / e
+/// (sglang/srt/distributed/parallel_state.py initialize_model_parallel, 0.5.10).
+void expert_rules(const Layout& l, bool vllm, const ModelShape& shape, std::vector<std::string>& out) {
+  if (l.hybrid) out.push_back("a list of its own for the experts is for training: write e behind the letters");
+  if (l.expert == 1) return;
+  if (shape.experts == 0 && shape.layers > 0) return out.push_back(fmt::format("e{}: the model has no experts", l.expert));
+  const std::int64_t all = l.tensor * shape.attention_data;
+  if (vllm && l.expert != all)
+    out.push_back(fmt::format("e{}: vLLM's enable_expert_parallel divides the experts over all {} ranks of a server: e{}",
+                              l.expert, all, all));
+  if (!vllm && !divides(l.expert, l.tensor)) out.push_back(fmt::format("e{} does not divide t{}", l.expert, l.tensor));
+}
+
+void attention_rules(const Layout& l, bool vllm, const ModelShape& shape, std::vector<std::string>& out) {
+  const std::int64_t groups = shape.attention_data;
+  if (groups == 1) return;
+  if (vllm && shape.experts == 0 && shape.layers > 0)
+    out.push_back(
+        fmt::format("attention_data {}: data-parallel ranks of a model without experts are replicas: d{}", groups, groups));
+  if (vllm && !divides(groups, l.data)) out.push_back(fmt::format("attention_data {} does not divide d{}", groups, l.data));
+  if (!vllm && !divides(groups, l.tensor)) out.push_back(fmt::format("attention_data {} does not divide t{}", groups, l.tensor));
+}
+
+void server_rules(const Layout& l, bool vllm, const ModelShape& shape, std::vector<std::string>& out) {
   if (l.context > 1) out.push_back(fmt::format("c{}: context parallelism is for training", l.context));
-  if (l.expert > 1 || l.hybrid) out.push_back("e: expert parallelism of a server is not supported yet");
+  expert_rules(l, vllm, shape, out);
+  attention_rules(l, vllm, shape, out);
   if (shape.layers > 0 && l.pipeline > shape.layers)
     out.push_back(fmt::format("p{}: the model has {} layers", l.pipeline, shape.layers));
-  heads_rule('t', l.tensor, shape, tensor_degrees(l.world(), shape), out);
+  const std::int64_t groups = vllm || !divides(shape.attention_data, l.tensor) ? 1 : shape.attention_data;
+  if (groups == 1) return heads_rule('t', l.tensor, shape, tensor_degrees(l.world(), shape), out);
+  const std::int64_t ranks = l.tensor / groups;
+  if (!divides(ranks, shape.heads) || !kv_splits(ranks, shape.kv_heads))
+    out.push_back(fmt::format("t{} in {} groups: {} ranks do not divide the {} attention heads and {} key/value heads", l.tensor,
+                              groups, ranks, shape.heads, shape.kv_heads));
 }
 
 }  // namespace
@@ -82,7 +112,7 @@ std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const 
       break;
     case EngineKind::sglang:
     case EngineKind::vllm:
-      server_rules(l, shape, out);
+      server_rules(l, engine == EngineKind::vllm, shape, out);
       break;
   }
   return out;

@@ -14,6 +14,7 @@ namespace oomplan {
 struct ModelShape {
   std::int64_t heads = 0, kv_heads = 0;
   std::int64_t experts = 0, layers = 0;
+  std::int64_t attention_data = 1;  ///< of a server: Server::attention_data
 };
 
 /// One sentence a broken rule; empty when the engine takes the layout for this model.

@@ -7,6 +7,7 @@
 
 #include "job/knobs.hpp"
 #include "report/serve_report.hpp"
+#include "report/serve_search.hpp"
 
 namespace oomplan {
 namespace {
@@ -46,7 +47,8 @@ bool put(Job& job, const Try& t) {
     }
     Layout& layout = job.roles.at(0).server.layout;
     layout.tensor = std::stoll(t.value);
-    if (layout.expert > 1) layout.expert = layout.tensor;
+    const Role& role = job.roles.at(0);
+    if (layout.expert > 1) layout.expert = layout.tensor * (role.engine == EngineKind::vllm ? role.server.attention_data : 1);
     job.cluster.gpus = layout.data * layout.tensor * layout.pipeline;
     return true;
   } catch (const InputError&) {
@@ -58,25 +60,9 @@ bool put(Job& job, const Try& t) {
 void several(const ServeCommand& c, const Catalog& catalog, ServeAnswer& out) {
   const Found found = search(c.reading.job, {}, 1, &catalog);
   if (found.best.empty()) return;
-  const Server& s = found.best[0].job.roles.at(0).server;
-  const Server& own = c.reading.job.roles.at(0).server;
-  if (s.layout.data != own.layout.data || s.layout.pipeline != own.layout.pipeline || s.layout.expert != own.layout.expert)
-    return;
-  ServeCommand command = c;
-  std::string what;
-  const auto put = [&](const char* key, const std::string& value) {
-    command.words = with_flag(command, key, value);  // what is new goes behind: places stay
-    what += fmt::format("{}{} {}", what.empty() ? "" : ", ", key, value);
-  };
-  const bool vllm = c.engine == EngineKind::vllm;
-  if (s.layout.tensor != own.layout.tensor) put("tensor", std::to_string(s.layout.tensor));
-  if (s.memory_fraction != own.memory_fraction)
-    put(vllm ? "gpu_memory_utilization" : "mem_fraction_static", fmt::format("{}", s.memory_fraction));
-  if (s.max_running != own.max_running) put("max_running_requests", std::to_string(s.max_running));
-  if (s.batched_tokens != own.batched_tokens) put("batched_tokens", std::to_string(s.batched_tokens));
-  if (s.max_model_len != own.max_model_len) put("max_model_len", std::to_string(s.max_model_len));
-  if (s.eager != own.eager) put("enforce_eager", "true");
-  if (!what.empty()) out.changes.push_back({std::move(what), std::move(command.words)});
+  ServeRewrite changed = rewritten(c, found.best[0].job);
+  if (!changed.what.empty() && !changed.words.empty() && changed.servers == 1)
+    out.changes.push_back({std::move(changed.what), std::move(changed.words)});
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ std::string serving_table(const Found& found, const TextStyle& style) {
     const GpuAnswer* gpu = tightest(c.estimate);
     const Layout& layout = c.job.roles.at(0).server.layout;
     const ServerAnswer* server = c.estimate.servers.empty() ? nullptr : &c.estimate.servers.front();
-    const std::int64_t replicas = std::max<std::int64_t>(1, layout.data);
+    const std::int64_t replicas = c.job.roles.at(0).cache_groups();
     const bool stated = server != nullptr && server->in_service.has_value();
     table.row({std::to_string(i + 1), fmt::format("{:.2f}", c.relative_throughput),
                server == nullptr ? "-" : grouped(server->kv_tokens * replicas),

@@ -57,7 +57,8 @@ Axes axes_of(const Job& job, const Space& space, const Role* trainer, const Role
   }
   if (server != nullptr) {
     const Server& s = server->server;
-    a.server_layout_held = held(space, server, "layout");
+    // ranks that share experts or requests stay as the job has them
+    a.server_layout_held = held(space, server, "layout") || server->server.layout.expert > 1 || server->server.attention_data > 1;
     a.fractions = {s.memory_fraction};
     const std::string_view key = server->engine == EngineKind::vllm ? "gpu_memory_utilization" : "mem_fraction_static";
     if (speed && !held(space, server, key))

@@ -55,7 +55,8 @@ ServerVerdict ServerSide::judge(const ServerChoice& c, Bytes occupied, const Syn
   const Server& own = run_->role->server;
   const std::int64_t stages = std::max<std::int64_t>(1, own.layout.pipeline);
   const std::int64_t replicas = std::max<std::int64_t>(1, c.gpus / (c.tensor * stages));
-  const std::int64_t asked = ceil_div(own.concurrency, replicas);
+  const std::int64_t groups = replicas * run_->role->cache_groups() / std::max<std::int64_t>(1, own.layout.data);
+  const std::int64_t asked = ceil_div(own.concurrency, groups);
   ServerPoint point = run_->point;
   point.tensor = c.tensor;
   point.fraction = c.fraction;
@@ -83,7 +84,7 @@ ServerVerdict ServerSide::judge(const ServerChoice& c, Bytes occupied, const Syn
   const std::int64_t running = std::max<std::int64_t>(1, std::min(v.requests, p.max_running));
   v.shortage = asked > running;
   GenerateLoad load;
-  load.replicas = replicas;
+  load.replicas = groups;
   load.tensor = c.tensor;
   load.sequences = std::max<std::int64_t>(1, job_.sequences_per_step);
   load.prompt = job_.prompt_tokens;

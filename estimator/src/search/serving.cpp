@@ -79,13 +79,14 @@ class ServingSearch {
     at.tensor = p.tensor;
     at.pipeline = p.pipeline;
     at.expert = p.expert;
+    at.attention_data = p.attention_data;
     at.fraction = p.fraction;
     at.max_running = p.max_running;
     at.max_model_len = p.max_model_len;
     at.batched_tokens = p.batched;
     at.eager = p.eager;
     at.occupied = job_.cluster.others;
-    const std::int64_t asked = ceil_div(own_.concurrency, p.data);
+    const std::int64_t asked = ceil_div(own_.concurrency, p.groups);
     at.sequences = asked;
     Judged out;
     out.point = p;
@@ -99,7 +100,7 @@ class ServingSearch {
     }
     at.stage = 0;
     out.fits = true;
-    out.tokens = smallest.kv_tokens * p.data;
+    out.tokens = smallest.kv_tokens * p.groups;
     out.changes = points_.changes_of(p);
     rate(p, v, at, smallest, asked, out);
     return out;
@@ -138,8 +139,9 @@ class ServingSearch {
     const std::int64_t held_together = service ? std::max<std::int64_t>(1, std::min(service->at_once, service->to_the_end)) : 1;
     out.waits = asked > 0 && (!service || service->waiting > 0 || service->given_up > 0);
     ServingRateLoad l;
-    l.replicas = p.data;
-    l.tensor = p.tensor;
+    l.replicas = p.groups;
+    l.tensor = std::max<std::int64_t>(1, p.tensor * p.data / p.groups);
+    l.meets = p.attention_data > 1;
     l.pipeline = p.pipeline;
     l.layers = role_.architecture->layers();
     l.running = held_together;

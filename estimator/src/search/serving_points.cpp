@@ -4,6 +4,7 @@
 
 #include <oomplan/units/errors.hpp>
 
+#include "job/validate_server.hpp"
 #include "layout/rules.hpp"
 #include "search/axes.hpp"
 
@@ -18,7 +19,7 @@ void include_value(std::vector<T>& values, const T& value) {
 }  // namespace
 
 ServingPoints::ServingPoints(const Job& job, const Space& space, const Catalog& catalog)
-    : job_(job), space_(space), role_(job.roles[0]), own_(role_.server) {
+    : job_(job), space_(space), role_(job.roles[0]), own_(role_.server), gpu_(catalog.gpu(job.cluster.gpu)) {
   make_variants(catalog);
 }
 
@@ -64,6 +65,7 @@ Job ServingPoints::job_of(const ServingPoint& p) const {
   s.layout.pipeline = p.pipeline;
   s.layout.expert = p.expert;
   s.layout.data = p.data;
+  s.attention_data = p.attention_data;
   out.cluster.gpus = p.tensor * p.pipeline * p.data;
   s.memory_fraction = p.fraction;
   s.max_running = p.max_running;
@@ -79,7 +81,10 @@ Job ServingPoints::job_of(const ServingPoint& p) const {
 int ServingPoints::changes_of(const ServingPoint& p) const {
   const Layout& l = own_.layout;
   return variants_[p.variant].changes +
-         (p.tensor != l.tensor || p.pipeline != l.pipeline || p.expert != l.expert || p.data != l.data ? 1 : 0) +
+         (p.tensor != l.tensor || p.pipeline != l.pipeline || p.expert != l.expert || p.data != l.data ||
+                  p.attention_data != own_.attention_data
+              ? 1
+              : 0) +
          (p.fraction != own_.memory_fraction ? 1 : 0) + (p.max_running != own_.max_running ? 1 : 0) +
          (p.batched != own_.batched_tokens ? 1 : 0) + (p.max_model_len != own_.max_model_len ? 1 : 0) +
          (p.eager != own_.eager ? 1 : 0);
@@ -94,16 +99,19 @@ bool ServingPoints::free_to(Effect effect, const char* knob) const {
 
 std::vector<ServingPoint> ServingPoints::layouts(std::int64_t gpus) const {
   std::vector<ServingPoint> out;
-  const auto put = [&](std::int64_t tensor, std::int64_t pipeline, std::int64_t expert) {
+  const bool vllm = role_.engine == EngineKind::vllm;
+  const auto put = [&](std::int64_t tensor, std::int64_t pipeline, std::int64_t expert, std::int64_t attention_data) {
     ServingPoint p;
     p.tensor = tensor;
     p.pipeline = pipeline;
     p.expert = expert;
     p.data = gpus / (tensor * pipeline);
-    out.push_back(p);
+    p.attention_data = attention_data;
+    p.groups = p.data * (vllm ? 1 : attention_data);
+    if (runs(p)) out.push_back(p);
   };
   if (held(space_, &role_, "layout")) {
-    put(own_.layout.tensor, own_.layout.pipeline, own_.layout.expert);
+    put(own_.layout.tensor, own_.layout.pipeline, own_.layout.expert, own_.attention_data);
     return out;
   }
   const Mixer& m = role_.architecture->runs.front().layer.mixer;
@@ -112,10 +120,27 @@ std::vector<ServingPoint> ServingPoints::layouts(std::int64_t gpus) const {
   for (const auto tensor : tensor_degrees(std::min(gpus, node), shape))
     for (std::int64_t pipeline = 1; pipeline <= std::min<std::int64_t>(8, role_.architecture->layers()); pipeline *= 2) {
       if (gpus % (tensor * pipeline) != 0) continue;
-      put(tensor, pipeline, 1);
-      if (variants_[0].model.moe && tensor > 1) put(tensor, pipeline, tensor);
+      put(tensor, pipeline, 1, 1);
+      if (!variants_[0].model.moe) continue;
+      if (tensor > 1) put(tensor, pipeline, tensor, 1);
+      if (held(space_, &role_, "attention_data")) continue;
+      const std::int64_t groups = vllm ? gpus / (tensor * pipeline) : tensor;  // all replicas one server; one rank a group
+      if (groups == 1) continue;
+      put(tensor, pipeline, 1, groups);
+      put(tensor, pipeline, vllm ? tensor * groups : tensor, groups);
     }
   return out;
+}
+
+/// What the engine itself refuses of the layout is no candidate.
+bool ServingPoints::runs(const ServingPoint& p) const {
+  Role role = role_;
+  role.server.layout.tensor = p.tensor;
+  role.server.layout.pipeline = p.pipeline;
+  role.server.layout.expert = p.expert;
+  role.server.layout.data = p.data;
+  role.server.attention_data = p.attention_data;
+  return server_problems(role, gpu_).empty();
 }
 
 std::vector<bool> ServingPoints::eagers() const {
@@ -133,11 +158,12 @@ std::vector<std::int64_t> ServingPoints::lengths() const {
     for (std::int64_t n = full / 2; n >= std::max<std::int64_t>(asked, 2048); n /= 2) include_value(out, n);
   return out;
 }
-std::vector<std::int64_t> ServingPoints::runnings(std::int64_t data) const {
+/// SGLang's setting is of all groups of data-parallel attention together.
+std::vector<std::int64_t> ServingPoints::runnings(const ServingPoint& layout) const {
   std::vector<std::int64_t> out{own_.max_running};
   if (!free_to(Effect::speed, "max_running_requests")) return out;
   for (const std::int64_t n : {16, 64, 256, 1024}) include_value(out, n);
-  if (own_.concurrency > 0) include_value(out, ceil_div(own_.concurrency, data));
+  if (own_.concurrency > 0) include_value(out, ceil_div(own_.concurrency, layout.groups) * layout.groups / layout.data);
   return out;
 }
 std::vector<std::int64_t> ServingPoints::batches() const {

@@ -22,11 +22,13 @@ struct ServingVariant {
 struct ServingPoint {
   std::size_t variant = 0;
   std::int64_t tensor = 1, pipeline = 1, expert = 1, data = 1;
+  std::int64_t attention_data = 1;
+  std::int64_t groups = 1;  ///< with requests and a cache of their own: Role::cache_groups()
   std::int64_t max_running = 0, batched = 0, max_model_len = 0;
   double fraction = 0;
   bool eager = false;
   /// Points of one shape differ only in how much of the card and of a batch they take.
-  auto shape() const { return std::tuple(variant, tensor, pipeline, expert, eager, max_model_len); }
+  auto shape() const { return std::tuple(variant, tensor, pipeline, expert, attention_data, eager, max_model_len); }
 };
 
 class ServingPoints {
@@ -41,7 +43,7 @@ class ServingPoints {
       for (std::size_t v = 0; v < variants_.size(); ++v)
         for (const bool eager : eagers())
           for (const auto length : lengths())
-            for (const auto running : runnings(layout.data))
+            for (const auto running : runnings(layout))
               for (const auto batched : batches()) {
                 ServingPoint p = layout;
                 p.variant = v;
@@ -66,14 +68,16 @@ class ServingPoints {
   std::vector<ServingPoint> layouts(std::int64_t gpus) const;
   std::vector<bool> eagers() const;
   std::vector<std::int64_t> lengths() const;
-  std::vector<std::int64_t> runnings(std::int64_t data) const;
+  std::vector<std::int64_t> runnings(const ServingPoint& layout) const;
   std::vector<std::int64_t> batches() const;
   bool allowed(const ServingPoint&) const;
+  bool runs(const ServingPoint&) const;
 
   const Job& job_;
   const Space& space_;
   const Role& role_;
   const Server& own_;
+  const Gpu& gpu_;
   std::vector<ServingVariant> variants_;
 };
 

@@ -20,7 +20,7 @@ double tokens_per_second(const ModelCost& m, const ServingRateLoad& l, const Gpu
   const double computing = group * 2 * m.active / gpus / gpu.bf16_flops;
   const double layers = static_cast<double>(l.layers) / stages;
   double step = std::max(reading, computing);
-  if (l.tensor > 1) step += 2 * layers * kSmallReduce;
+  if (l.tensor > 1 || l.meets) step += 2 * layers * kSmallReduce;
   if (l.eager) step += layers * kLayerLaunch;
   const double prefill = static_cast<double>(l.prompt) * 2 * m.active / gpus / gpu.bf16_flops /
                          static_cast<double>(std::max<std::int64_t>(1, l.response) * std::max<std::int64_t>(1, l.samples));

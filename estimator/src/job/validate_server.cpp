@@ -1,0 +1,89 @@
+#include "job/validate_server.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "catalog/architecture.hpp"
+#include "catalog/facts.hpp"
+
+namespace oomplan {
+namespace {
+
+/// Families whose attention SGLang cuts by data-parallel groups; the others' still spans all ranks (sglang/srt/models, those that
+/// read get_attention_tp_size, 0.5.2 and 0.5.10).
+constexpr std::string_view kAttentionData[] = {
+    "deepseek_v2", "deepseek_v3", "deepseek_v32",  "glm4_moe",  "glm4_moe_lite", "glm_moe_dsa", "gpt_oss",    "kimi_k2",
+    "llama4",      "llama4_text", "longcat_flash", "qwen2_moe", "qwen3",         "qwen3_moe",   "qwen3_next", "qwen3_5_moe",
+};
+
+class Problems {
+ public:
+  Problems(const Role& role, const Gpu& gpu) : role_(role), s_(role.server), gpu_(gpu) {}
+
+  std::vector<KnobProblem> run() {
+    if (s_.attention_data > 1) attention_data();
+    if (s_.head_by_attention && s_.attention_data == 1)
+      add("head_by_attention", "true", "false", "enable_dp_lm_head needs enable_dp_attention");
+    experts();
+    if (role_.engine == EngineKind::sglang && s_.draft_tokens > 0) drafts();
+    if (s_.draft_tokens == 0 && (s_.draft_steps > 0 || s_.draft_branches > 0))
+      add("draft_tokens", "none", "a number of tokens", "steps and branches of a draft without one");
+    return std::move(out_);
+  }
+
+ private:
+  void add(std::string knob, std::string found, std::string expected, std::string why) {
+    out_.push_back({std::move(knob), std::move(found), std::move(expected), std::move(why)});
+  }
+  void attention_data() {
+    const std::string found = fmt::format("{}", s_.attention_data);
+    if (s_.lora.slots > 0) add("attention_data", found, "1", "not supported yet: LoRA slots beside data-parallel attention");
+    if (s_.decode_context > 1)
+      add("attention_data", found, "1", "not supported yet: shared tokens of the cache beside data-parallel attention");
+    if (role_.engine != EngineKind::sglang || role_.architecture == nullptr) return;
+    const std::string& type = role_.architecture->model_type;
+    if (std::find(std::begin(kAttentionData), std::end(kAttentionData), type) == std::end(kAttentionData))
+      add("attention_data", found, "1", fmt::format("not supported yet: data-parallel attention of {}", type));
+  }
+
+  /// What SGLang's second worker holds is described for the model's own MTP blocks and FlashAttention's tables.
+  void drafts() {
+    const auto refuse = [&](std::string why) {
+      add("draft_tokens", fmt::format("{}", s_.draft_tokens), "none", "not supported yet: " + std::move(why));
+    };
+    if (!s_.version.empty() && compare_versions(s_.version, "0.5.2") < 0) refuse("drafts of SGLang before 0.5.2");
+    if (gpu_.sm != "sm90" && !s_.eager)
+      refuse(fmt::format("graphs of SGLang's drafts on {}, whose attention kernel has other tables", gpu_.name));
+    if (s_.sleep_level > 0) refuse("an SGLang server that sleeps with drafts");
+    if (role_.architecture == nullptr) return;
+    for (const LayerRun& run : role_.architecture->runs)
+      if (run.layer.mixer.linear_value_heads > 0 || run.layer.mixer.inner > 0)
+        return refuse("SGLang's drafts beside recurrent states");
+  }
+
+  void experts() {
+    if (role_.architecture == nullptr) return;
+    std::int64_t experts = 0;
+    for (const LayerRun& run : role_.architecture->runs) experts = std::max(experts, run.layer.feed_forward.experts);
+    const std::int64_t all = experts + s_.redundant_experts;
+    if (s_.redundant_experts > 0 && experts == 0)
+      add("redundant_experts", fmt::format("{}", s_.redundant_experts), "none", "the model has no experts");
+    if (experts > 0 && role_.engine == EngineKind::sglang && all % s_.layout.expert != 0)
+      add("redundant_experts", s_.redundant_experts == 0 ? "none" : fmt::format("{}", s_.redundant_experts),
+          fmt::format("as many as make {} a multiple of {}", all, s_.layout.expert),
+          "SGLang puts as many experts on every rank (sglang/srt/layers/moe/fused_moe_triton/layer.py, 0.5.10)");
+  }
+
+  const Role& role_;
+  const Server& s_;
+  const Gpu& gpu_;
+  std::vector<KnobProblem> out_;
+};
+
+}  // namespace
+
+std::vector<KnobProblem> server_problems(const Role& role, const Gpu& gpu) { return Problems(role, gpu).run(); }
+
+}  // namespace oomplan
