@@ -172,6 +172,39 @@ TEST_CASE("megatron flags: experts, and the layers that have them") {
   CHECK(get(read(s).job, "trainer.layout") == "attn:d4t2|ffn:t2e4");
 }
 
+TEST_CASE("megatron flags: how many tokens reach their experts") {
+  const std::string experts =
+      kDense +
+      "--num-experts 16 --moe-ffn-hidden-size 1024 --moe-router-topk 4 --moe-grouped-gemm --moe-aux-loss-coeff 1e-2 "
+      "--moe-token-dispatcher-type alltoall ";
+  const auto said = [&](const std::string& more, const char* knob) {
+    return get(read(launch(experts + more)).job, std::string("trainer.") + knob);
+  };
+  CHECK(said("--moe-expert-capacity-factor 1.5", "expert_capacity") == "1.5");
+  CHECK(said("--moe-expert-capacity-factor 1.5", "pad_expert_input") == "false");
+  CHECK(said("--moe-expert-capacity-factor 1.5 --moe-pad-expert-input-to-capacity", "pad_expert_input") == "true");
+  // nothing to overlap without shared experts
+  CHECK(said("--moe-shared-expert-overlap", "layout") == "d8");
+  CHECK(all_problems(launch(experts + "--moe-shared-expert-overlap --moe-shared-expert-intermediate-size 1024"))
+            .find("not supported yet: shared experts beside the exchange") != std::string::npos);
+}
+
+TEST_CASE("megatron flags: an optimizer on the host") {
+  const auto job = [](const std::string& more) {
+    return read(launch(kDense + "--optimizer-cpu-offload --use-precision-aware-optimizer " + more)).job;
+  };
+  CHECK(get(job(""), "trainer.optimizer_cpu_offload") == "true");
+  CHECK(get(job(""), "trainer.optimizer_offload_fraction") == "1");
+  CHECK(get(job("--optimizer-offload-fraction 0.25"), "trainer.optimizer_offload_fraction") == "0.25");
+  CHECK(get(job(""), "trainer.overlap_grad_reduce") == "false");
+  CHECK(get(job("--overlap-grad-reduce --overlap-cpu-optimizer-d2h-h2d --no-pin-cpu-grads"), "trainer.overlap_grad_reduce") ==
+        "true");
+  CHECK(all_problems(launch(kDense + "--optimizer-cpu-offload")).find("--use-precision-aware-optimizer beside it") !=
+        std::string::npos);
+  CHECK(all_problems(launch(kDense + "--optimizer-cpu-offload --use-precision-aware-optimizer --optimizer-offload-fraction 2"))
+            .find("optimizer-offload-fraction: found '2'") != std::string::npos);
+}
+
 TEST_CASE("megatron flags: spellings") {
   CHECK(all_notes(launch(kDense + "--tensor_model_parallel_size 2")).find("read as --tensor-model-parallel-size") !=
         std::string::npos);

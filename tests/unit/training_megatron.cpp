@@ -223,6 +223,11 @@ TEST_CASE("megatron: what comes to a rank with experts") {
   CHECK(arriving_rows(f, m, 1, 4096) == 1);  // nothing is exchanged
   m.expert_capacity = 1;
   CHECK(arriving_rows(f, m, 8, 4096) == 160 * 154);
+  m.expert_imbalance = 1;
+  m.pads_experts = false;
+  CHECK(arriving_rows(f, m, 8, 4096) == 1);  // evenly routed, none is dropped
+  m.expert_capacity = 0.5;
+  CHECK(arriving_rows(f, m, 8, 4096) == 160 * 77);
 }
 
 TEST_CASE("megatron: fold equals trace on every stage, also with chunks and recomputation") {
@@ -381,7 +386,11 @@ TEST_CASE("megatron: its settings are read and written by name, and belong to it
                                                                   {"te_release", "2.9"},
                                                                   {"precision_aware_optimizer", "true"},
                                                                   {"exp_avg_dtype", "fp8"},
-                                                                  {"exp_avg_sq_dtype", "bf16"}};
+                                                                  {"exp_avg_sq_dtype", "bf16"},
+                                                                  {"optimizer_cpu_offload", "true"},
+                                                                  {"optimizer_offload_fraction", "0.5"},
+                                                                  {"overlap_grad_reduce", "true"},
+                                                                  {"pad_expert_input", "false"}};
   CHECK_THROWS_AS(set(job, "trainer.sequence_parallel", "true"), InputError);  // the role runs FSDP2
   job.roles[0].engine = EngineKind::megatron;
   for (const auto& [key, value] : settings) {
@@ -391,7 +400,7 @@ TEST_CASE("megatron: its settings are read and written by name, and belong to it
     CHECK(get(job, "trainer." + key) == value);
     CHECK_THROWS_AS(set(job, "trainer." + key, "[x"), InputError);
   }
-  CHECK(settings.size() == 27);
+  CHECK(settings.size() == 31);
 }
 
 }  // namespace

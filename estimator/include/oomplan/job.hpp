@@ -178,7 +178,7 @@ struct Megatron {
   bool distributed_optimizer = true;
   std::int64_t optimizer_instances = 1;  ///< of the distributed optimizer: each has a part of the data-parallel ranks
   bool deallocate_outputs = true;        ///< a stage's output is freed once it has been sent
-  double expert_capacity = 0;            ///< capacity factor of every expert, padded; 0: all tokens are kept, and evenly routed
+  double expert_capacity = 0;            ///< capacity factor of every expert; 0: all tokens are kept, and evenly routed
   bool permute_fusion = true;
   DType router = DType::bf16;  ///< format of the router's arithmetic
   TokenDispatcher dispatcher = TokenDispatcher::alltoall;
@@ -194,6 +194,10 @@ struct Megatron {
   TeRelease te_release = TeRelease::v2_11;
   bool precision_aware = false;                           ///< the optimizer keeps what a 16-bit parameter lacks of its master
   DType exp_avg = DType::fp32, exp_avg_sq = DType::fp32;  ///< Adam's states, with precision_aware
+  bool host_optimizer = false;                            ///< masters and states lie on the host, where the step is made
+  double host_fraction = 1;                               ///< with host_optimizer: of a rank's share, by numbers of elements
+  bool overlap_grad_reduce = false;  ///< gradients are reduced bucket by bucket; otherwise a buffer is one bucket
+  bool pads_experts = true;          ///< with expert_capacity: experts with fewer rows are filled up to it
   bool operator==(const Megatron&) const = default;
 };
 

@@ -39,6 +39,11 @@ Refusal set_modules(const Knob& k, Job&, Role* r, std::string_view text) {
   return {};
 }
 
+std::string get_fraction(const Job&, const Role* r) { return number_text(r->trainer.megatron.host_fraction); }
+Refusal set_fraction(const Knob& k, Job&, Role* r, std::string_view text) {
+  return knob::check_number(k, text, r->trainer.megatron.host_fraction);
+}
+
 Knob setting(std::string_view key, KnobType type, Access access, Effect effect, std::string_view help,
              std::string_view remedy = {}) {
   Knob k;
@@ -64,9 +69,8 @@ Knob chosen_from(Knob k, std::vector<std::string> choices) {
   return k;
 }
 Knob capacity() {
-  Knob k = setting(
-      "expert_capacity", KnobType::number, knob::number_or_auto<&Megatron::expert_capacity>(), Effect::semantics,
-      "Megatron: capacity factor of every expert, padded to it (--moe-expert-capacity-factor); auto: no token is dropped");
+  Knob k = setting("expert_capacity", KnobType::number, knob::number_or_auto<&Megatron::expert_capacity>(), Effect::semantics,
+                   "Megatron: capacity factor of every expert (--moe-expert-capacity-factor); auto: no token is dropped");
   k.least = 0.01;
   k.most = 1000;
   k.zero = "auto";
@@ -140,6 +144,11 @@ std::vector<Knob> more_megatron_rows() {
                            "Megatron: rows of the fullest rank's experts over those of even routing, as measured; 1: even");
   imbalance.least = 1;
   imbalance.most = 1024;
+  Knob offloaded = setting("optimizer_offload_fraction", number, {get_fraction, set_fraction}, speed,
+                           "Megatron, optimizer_cpu_offload: part of a rank's share that lies on the host, whole parameters "
+                           "until it is reached (--optimizer-offload-fraction)");
+  offloaded.least = 0;
+  offloaded.most = 1;
   const std::vector<std::string> states{"fp32", "fp16", "bf16", "fp8"};
   return {
       std::move(imbalance),
@@ -179,6 +188,15 @@ std::vector<Knob> more_megatron_rows() {
       chosen_from(setting("exp_avg_sq_dtype", choice, knob::choice<&Megatron::exp_avg_sq>(), numerics,
                           "Megatron, precision_aware_optimizer: format of Adam's second state (--exp-avg-sq-dtype)"),
                   states),
+      setting("optimizer_cpu_offload", flag, knob::flag<&Megatron::host_optimizer>(), speed,
+              "Megatron: masters and states lie on the host, where the step is made (--optimizer-cpu-offload)",
+              "takes masters and states of the offloaded parameters off the GPU; the host makes the step"),
+      std::move(offloaded),
+      setting("overlap_grad_reduce", flag, knob::flag<&Megatron::overlap_grad_reduce>(), speed,
+              "Megatron: gradients are reduced in buckets of 40 million numbers or more (--overlap-grad-reduce), which decides "
+              "whose parts a rank's share has"),
+      setting("pad_expert_input", flag, knob::flag<&Megatron::pads_experts>(), semantics,
+              "Megatron, expert_capacity: experts with fewer tokens are filled up (--moe-pad-expert-input-to-capacity)"),
   };
 }
 

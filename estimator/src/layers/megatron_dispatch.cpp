@@ -70,6 +70,8 @@ Permuted permuted(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const T
 
 }  // namespace
 
+bool capacity_is_reached(const Megatron& m) { return m.expert_capacity > 0 && (m.pads_experts || m.expert_capacity < 1); }
+
 Tensor moved_rows(Eager& g, const Tensor& x, Shape shape, const Maps& maps, DType dtype, const std::string& name) {
   Tensor y = g.make(name, std::move(shape), dtype);
   if (!g.will_record({&x})) return y;
@@ -85,10 +87,12 @@ Tensor moved_rows(Eager& g, const Tensor& x, Shape shape, const Maps& maps, DTyp
 RoutedSizes routed_sizes(const Architecture& a, const FeedForward& f, const ChunkOptions& o) {
   RoutedSizes s;
   s.tokens = B * axis::S;
-  s.padded = o.settings.expert_capacity > 0;
-  s.routed = s.padded ? axis::C : s.tokens * Dim(f.experts_per_token);
+  s.dropped = o.settings.expert_capacity > 0;
+  s.padded = s.dropped && o.settings.pads_experts;
+  const bool reached = capacity_is_reached(o.settings);
+  s.routed = reached ? axis::C : s.tokens * Dim(f.experts_per_token);
   const bool uneven = o.settings.expert_imbalance > 1 && o.expert > 1;
-  s.arrived = s.padded || uneven ? axis::C : s.routed;
+  s.arrived = reached || uneven ? axis::C : s.routed;
   s.rows = s.arrived * Dim(o.expert_tensor);
   s.experts = f.experts;
   s.local = f.experts / o.expert;
@@ -103,7 +107,7 @@ RoutedSizes routed_sizes(const Architecture& a, const FeedForward& f, const Chun
 
 std::int64_t arriving_rows(const FeedForward& f, const Megatron& m, std::int64_t expert_ranks, std::int64_t tokens) {
   const double sent = static_cast<double>(tokens * f.experts_per_token);
-  if (m.expert_capacity > 0)  // get_capacity
+  if (capacity_is_reached(m))  // get_capacity
     return f.experts * static_cast<std::int64_t>(std::ceil(sent / static_cast<double>(f.experts) * m.expert_capacity));
   if (m.expert_imbalance > 1 && expert_ranks > 1) return static_cast<std::int64_t>(std::llround(sent * m.expert_imbalance));
   return 1;

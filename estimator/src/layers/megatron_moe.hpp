@@ -17,10 +17,13 @@ struct RoutedSizes {
   std::int64_t experts = 0, local = 0, top = 0, width = 0, hidden = 0;
   bool gathers = false;  ///< several ranks split an expert
   bool exchanges = false;
-  bool gated = true;    ///< gate, up, down; otherwise up, down
-  bool padded = false;  ///< every expert has its capacity of rows, from every rank
+  bool gated = true;     ///< gate, up, down; otherwise up, down
+  bool padded = false;   ///< every expert has its capacity of rows, from every rank
+  bool dropped = false;  ///< every expert has at most its capacity of rows
 };
-/// Where the rows do not follow from the tokens alone, `arrived` is axis::C, and with a capacity `routed` too.
+/// Every expert has its capacity of rows: it is padded to it, or evenly routed tokens are more.
+bool capacity_is_reached(const Megatron&);
+/// Where the rows do not follow from the tokens alone, `arrived` is axis::C, and with a capacity that is reached `routed` too.
 RoutedSizes routed_sizes(const Architecture&, const FeedForward&, const ChunkOptions&);
 /// The value of axis::C for T tokens; 1 where it is not used.
 std::int64_t arriving_rows(const FeedForward&, const Megatron&, std::int64_t expert_ranks, std::int64_t tokens);

@@ -99,7 +99,7 @@ Tensor probabilities_of_top(Eager& g, const FeedForward& f, const RoutedSizes& s
   return to(g, std::move(probabilities), dtype, "router.top_cast");
 }
 
-/// apply_router_token_dropping, padded: of every expert as many tokens as its capacity, those that did not choose it too.
+/// apply_router_token_dropping: of every expert as many tokens as its capacity; padded those that did not choose it too.
 Tensor dropped(Eager& g, const RoutedSizes& s, const Tensor& probabilities) {
   Tensor mask;
   {
@@ -107,6 +107,8 @@ Tensor dropped(Eager& g, const RoutedSizes& s, const Tensor& probabilities) {
     const Tensor ones = g.make("router.capacity_mask", probabilities.shape, probabilities.dtype);
     mask = g.make("router.final_map", probabilities.shape, DType::boolean);
   }
+  const Tensor capacity = mask;  // a name of the function
+  if (!s.padded) mask = g.make("router.kept_map", probabilities.shape, DType::boolean);
   return keeping(g, probabilities, mask, probabilities.shape, probabilities.dtype, "router.final_probabilities");
 }
 
@@ -160,7 +162,7 @@ Tensor route_megatron(Eager& g, const FeedForward& f, const ChunkOptions& o, con
   if (o.settings.sinkhorn) return sinkhorn_probabilities(g, s, logits);
   const Tensor chosen = probabilities_of_top(g, f, s, logits, top);
   Tensor probabilities = keeping(g, chosen, {}, all, logits.dtype, "router.probabilities");
-  if (s.padded) probabilities = dropped(g, s, probabilities);
+  if (s.dropped) probabilities = dropped(g, s, probabilities);
   if (o.settings.router_aux_loss) probabilities = with_auxiliary_loss(g, f, logits, top, probabilities);
   return probabilities;
 }

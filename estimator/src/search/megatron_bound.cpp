@@ -20,6 +20,12 @@ std::int64_t passes_in_flight(const MegatronSplit& s, std::int64_t stage, std::i
   return std::min(2 * (s.pipeline - stage - 1) + (s.chunks - 1) * s.pipeline + 1, micro_batches * s.chunks);
 }
 
+/// Bytes of masters and states on the GPU for a number of a rank's share, at least.
+std::int64_t least_of_optimizer(const Megatron& m) {
+  if (m.host_optimizer) return m.precision_aware ? 0 : 4;
+  return m.precision_aware ? 2 + row(m.exp_avg).bits / 8 + row(m.exp_avg_sq).bits / 8 : 12;
+}
+
 /// The role's settings on one stage with these ranks.
 Trainer one_stage(const Trainer& t, const MegatronRanks& r) {
   Trainer out = t;
@@ -129,7 +135,7 @@ Bytes MegatronBound::need(const MegatronSplit& s, const Stages& at, const Megatr
   const std::int64_t expert_ranks =
       distributed ? std::max<std::int64_t>(1, world / (r.expert_tensor * r.expert * s.pipeline)) : 1;
   const std::int64_t flat = 2 + row(t.reduce).bits / 8;  // parameters and gradients
-  constexpr std::int64_t kMasterAndStates = 12;
+  const std::int64_t share = least_of_optimizer(t.megatron);
   Bytes most = 0;
   for (std::int64_t stage = 0; stage < s.pipeline; ++stage) {
     std::int64_t dense = 0, experts = 0;
@@ -152,7 +158,7 @@ Bytes MegatronBound::need(const MegatronSplit& s, const Stages& at, const Megatr
       const std::int64_t whole = c.method == RecomputeMethod::uniform ? 0 : of_chunk - kept;
       pass = kept * l.hidden + whole * least;
     }
-    Bytes level = constants_ + (dense + experts) * flat + kMasterAndStates * (dense / dense_ranks + experts / expert_ranks) +
+    Bytes level = constants_ + (dense + experts) * flat + share * (dense / dense_ranks + experts / expert_ranks) +
                   passes_in_flight(s, stage, micro_batches) * pass;
     if (stage == s.pipeline - 1) level += l.logits;
     most = std::max(most, level);

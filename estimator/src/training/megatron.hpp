@@ -40,6 +40,12 @@ class MegatronEngine {
     masters_ = resident("masters", stage.masters, Category::optimizer);
     wide_gradients_ = resident("fp32_gradient_shards", stage.wide_gradients, Category::gradients);
     states_ = resident("optimizer_states", stage.states, Category::optimizer);
+    passing_ = resident("parameter_on_the_way", stage.host.passing, Category::optimizer);
+    copies_ = resident("copies_of_whole_parameters", stage.host.device_copies, Category::optimizer);
+    host_masters_ = on_host("masters_on_host", stage.host.masters);
+    host_states_ = on_host("optimizer_states_on_host", stage.host.states);
+    host_copies_ = on_host("whole_parameters_on_host", stage.host.copies);
+    host_gradients_ = sites_.host_site("", "gradients_on_host", stage.host.gradients);
     widened_ = resident("fp32_states_of_the_step", stage.widened_states, Category::optimizer);
     workspace_ = resident("te_workspaces", stage.workspace * stage.workspaces, Category::workspace);
     routing_ = resident("routing_of_the_last_tokens", stage.routing, Category::buffers);
@@ -60,13 +66,19 @@ class MegatronEngine {
   void load() {
     r_.alloc(weights_);
     r_.alloc(gradients_);
+    // with the optimizer on the host it is first made of whole parameters, and these copies go when Python's collector finds them
+    r_.alloc(copies_);
+    r_.alloc(host_copies_);
     r_.alloc(masters_);
+    r_.alloc(host_masters_);
+    r_.free(copies_);
+    r_.free(host_copies_);
   }
   /// All micro-batches of a step. `micro_batches`: how many of them are played (see played_micro_batches).
   void passes(std::int64_t micro_batches, const Told& told) {
     told_ = &told;
     micro_batches_ = micro_batches;
-    if (std::exchange(has_wide_gradients_, false)) r_.free(wide_gradients_);
+    if (!stage_.keeps_wide_gradients && std::exchange(has_wide_gradients_, false)) r_.free(wide_gradients_);
     if (stage_.stages == 1)
       one_after_another();
     else if (stage_.chunks.size() == 1)
@@ -77,12 +89,16 @@ class MegatronEngine {
   }
   /// Masters and states are there for ever; the step works in place on the flat buffers. Gradients that are not fp32 are copied.
   void optimizer_step() {
-    r_.alloc(wide_gradients_);
-    has_wide_gradients_ = true;
-    if (!has_states_) r_.alloc(states_);
-    has_states_ = true;
+    if (!std::exchange(has_wide_gradients_, true)) r_.alloc(wide_gradients_);
+    if (!std::exchange(has_states_, true)) {
+      r_.alloc(states_);
+      r_.alloc(host_states_);
+      r_.alloc(host_gradients_);
+    }
     r_.alloc(widened_);
     r_.free(widened_);
+    r_.alloc(passing_);
+    r_.free(passing_);
   }
 
  private:
@@ -144,6 +160,20 @@ class MegatronEngine {
     input->gradient = make(input_gradient_);
     return input->gradient;
   }
+  SiteRef on_host(std::string_view name, Bytes bytes) {
+    if constexpr (R::kWrites) {
+      Site row;
+      row.name = sites_.named("", name);
+      row.bytes = bytes;
+      row.category = Category::host_copy;
+      row.pool = Pool::pageable;
+      row.holder = Holder::resident;
+      return r_.site(std::move(row));
+    } else {
+      (void)name;
+      return {0, bytes, Pool::pageable};
+    }
+  }
   void start() {
     started_ = true;
     r_.alloc(workspace_);
@@ -172,7 +202,7 @@ class MegatronEngine {
   std::vector<std::unique_ptr<Player<R>>> players_;
   std::vector<Chunk> chunks_;
   SiteRef weights_, gradients_, wide_gradients_, masters_, states_, widened_, workspace_, gathered_, tables_, placeholders_;
-  SiteRef routing_;
+  SiteRef routing_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
   std::vector<SiteRef> permutations_;
   SiteRef input_, input_gradient_, output_, output_gradient_;
   const Told* told_ = nullptr;

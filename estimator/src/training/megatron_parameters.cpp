@@ -7,18 +7,22 @@
 namespace oomplan {
 namespace {
 
-/// Parameters of one layer on a rank, and the shapes of its matrices.
+/// Parameters of a chunk's layers on a rank in the order in which its modules register them, and the shapes of its matrices.
 class Counter {
  public:
   Counter(const Architecture& a, const ChunkOptions& o) : a_(a), o_(o) {}
-  MegatronParameters out;
+  std::vector<MegatronTensor> dense, of_experts;
   std::set<std::pair<std::int64_t, std::int64_t>> shapes;
 
   void matrix(std::int64_t rows, std::int64_t columns) {
-    out.dense += rows * columns;
+    dense.push_back({rows * columns});
     shapes.insert({rows, columns});
   }
-  void norm(NormKind kind, std::int64_t width) { out.dense += kind == NormKind::layer ? 2 * width : width; }
+  void vector(std::int64_t width) { dense.push_back({width, false}); }
+  void norm(NormKind kind, std::int64_t width) {
+    vector(width);
+    if (kind == NormKind::layer) vector(width);
+  }
   void layer(const Layer& l) {
     attention(l);
     feed_forward(l);
@@ -30,11 +34,11 @@ class Counter {
     const std::int64_t t = o_.te.tensor;
     if (m.kind == MixerKind::mla) return latent_attention(l);
     const std::int64_t projected = (m.heads + 2 * m.kv_heads) * m.head_dim / t;
+    matrix(a_.hidden, m.heads * m.head_dim / t);
+    if (m.out_bias) vector(a_.hidden);
     norm(l.norm, a_.hidden);
     matrix(projected, a_.hidden);
-    if (m.q_bias) out.dense += projected;
-    matrix(a_.hidden, m.heads * m.head_dim / t);
-    if (m.out_bias) out.dense += a_.hidden;
+    if (m.q_bias) vector(projected);
     if (m.qk_norm == QkNorm::head) {
       norm(l.norm, m.head_dim);
       norm(l.norm, m.head_dim);
@@ -45,6 +49,7 @@ class Counter {
     const Mixer& m = l.mixer;
     const std::int64_t heads = m.heads / o_.te.tensor, width = m.nope_head_dim + m.rope_head_dim;
     norm(l.norm, a_.hidden);
+    matrix(a_.hidden, heads * m.value_head_dim);
     if (m.q_lora_rank > 0) {
       matrix(m.q_lora_rank, a_.hidden);
       norm(l.norm, m.q_lora_rank);
@@ -53,7 +58,6 @@ class Counter {
     matrix(m.kv_lora_rank + m.rope_head_dim, a_.hidden);
     norm(l.norm, m.kv_lora_rank);
     matrix(heads * (m.nope_head_dim + m.value_head_dim), m.kv_lora_rank);
-    matrix(a_.hidden, heads * m.value_head_dim);
   }
   void feed_forward(const Layer& l) {
     const FeedForward& f = l.feed_forward;
@@ -61,15 +65,20 @@ class Counter {
     if (f.kind == FeedForwardKind::moe) return experts(f);
     const std::int64_t width = f.width / o_.te.tensor, inner = f.kind == FeedForwardKind::gated ? 2 * width : width;
     matrix(inner, a_.hidden);
+    if (f.bias) vector(inner);
     matrix(a_.hidden, width);
-    if (f.bias) out.dense += inner + a_.hidden;
+    if (f.bias) vector(a_.hidden);
   }
 
   void experts(const FeedForward& f) {
     const std::int64_t width = f.expert_width / o_.expert_tensor, local = f.experts / o_.expert;
-    out.dense += f.experts * a_.hidden;  // the router's matrix has a gradient of its own
     const std::int64_t inner = (f.experts_gated ? 2 : 1) * width;
-    out.experts += local * (inner + width) * a_.hidden;
+    dense.push_back({f.experts * a_.hidden});                               // the router's matrix has a gradient of its own
+    const std::int64_t together = o_.settings.grouped_experts ? local : 1;  // first products of so many, then their second ones
+    for (std::int64_t e = 0; e < local; e += together) {
+      for (std::int64_t i = 0; i < together; ++i) of_experts.push_back({inner * a_.hidden});
+      for (std::int64_t i = 0; i < together; ++i) of_experts.push_back({width * a_.hidden});
+    }
     if (o_.settings.te_release != TeRelease::v2_9 || !o_.settings.grouped_experts) {
       shapes.insert({inner, a_.hidden});
       shapes.insert({a_.hidden, width});
@@ -83,28 +92,51 @@ class Counter {
   const ChunkOptions& o_;
 };
 
+/// All of a chunk.
+void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
+  const std::int64_t rows = chunk.padded_vocab / chunk.te.tensor;
+  const bool embeds = chunk.first || chunk.mtp > 0;
+  const bool alone = chunk.first && chunk.last;
+  if (embeds) {
+    to.dense.push_back({rows * a.hidden, true, !alone && (a.tied || chunk.settings.mtp_layers > 0)});
+    if (a.position_rows > 0) to.dense.push_back({a.position_rows * a.hidden});
+  }
+  for (const int run : chunk.layers) to.layer(a.runs[static_cast<std::size_t>(run)].layer);
+  if (chunk.last) to.norm(a.final_norm, a.hidden);
+  for (std::int64_t block = 0; block < chunk.mtp; ++block) {  // of both inputs and the output
+    for (int n = 0; n < 2; ++n) to.norm(a.runs.back().layer.norm, a.hidden);
+    to.matrix(a.hidden / chunk.te.tensor, 2 * a.hidden);
+    to.layer(a.runs.back().layer);
+    to.norm(a.final_norm, a.hidden);
+  }
+  if (!chunk.last) return;
+  to.shapes.insert({rows, a.hidden});
+  if (!a.tied || !embeds) to.dense.push_back({rows * a.hidden, true, a.tied});
+}
+
+std::int64_t sum_of(const std::vector<MegatronTensor>& tensors) {
+  std::int64_t out = 0;
+  for (const MegatronTensor& t : tensors) out += t.elements;
+  return out;
+}
+
 }  // namespace
 
 MegatronParameters megatron_parameters(const Architecture& a, const std::vector<ChunkOptions>& chunks) {
-  Counter counter(a, chunks.front());
+  MegatronParameters out;
+  std::set<std::pair<std::int64_t, std::int64_t>> shapes;
   for (const auto& chunk : chunks) {
-    for (const int run : all_layers(a, chunk)) counter.layer(a.runs[static_cast<std::size_t>(run)].layer);
-    const std::int64_t rows = chunk.padded_vocab / chunk.te.tensor;
-    const bool embeds = chunk.first || chunk.mtp > 0;
-    if (embeds) counter.out.dense += rows * a.hidden + a.position_rows * a.hidden;
-    for (std::int64_t block = 0; block < chunk.mtp; ++block) {  // of both inputs and the output
-      counter.matrix(a.hidden / chunk.te.tensor, 2 * a.hidden);
-      for (int n = 0; n < 2; ++n) counter.norm(a.runs.back().layer.norm, a.hidden);
-      counter.norm(a.final_norm, a.hidden);
-    }
-    if (!chunk.last) continue;
-    counter.norm(a.final_norm, a.hidden);
-    counter.matrix(rows, a.hidden);
-    if (a.tied && embeds) counter.out.dense -= rows * a.hidden;
+    Counter counter(a, chunk);
+    count(a, chunk, counter);
+    out.dense += sum_of(counter.dense);
+    out.experts += sum_of(counter.of_experts);
+    out.dense_tensors.push_back(std::move(counter.dense));
+    out.expert_tensors.push_back(std::move(counter.of_experts));
+    shapes.insert(counter.shapes.begin(), counter.shapes.end());
   }
   if (chunks.front().te.fused_gradients)
-    for (const auto& [rows, columns] : counter.shapes) counter.out.placeholders += bytes_of(rows * columns, DType::bf16);
-  return counter.out;
+    for (const auto& [rows, columns] : shapes) out.placeholders += bytes_of(rows * columns, DType::bf16);
+  return out;
 }
 
 }  // namespace oomplan

@@ -7,6 +7,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "layers/megatron_moe.hpp"
+#include "training/megatron_host.hpp"
 
 namespace oomplan {
 namespace {
@@ -66,6 +67,40 @@ Bytes widened_states(const Megatron& m, std::int64_t elements) {
   Bytes out = 0;
   for (const DType state : {m.exp_avg, m.exp_avg_sq}) out += state == DType::fp32 ? 0 : bytes_of(elements, DType::fp32);
   return out;
+}
+
+/// How many ranks share masters and states.
+struct Sharing {
+  std::int64_t dense = 1, experts = 1;
+};
+
+/// HybridDeviceOptimizer (see megatron_host.hpp): one for the dense parameters, one for the experts. `share`: of the rank, in
+/// fp32. With the precision-aware optimizer what stays on the GPU has its masters there in fp32 with states and, where gradients
+/// are narrower, fp32 copies of them that stay. Without it all masters stay on the GPU.
+void put_on_host(MegatronStage& s, const Trainer& t, const MegatronParameters& n, const Sharing& by, Bytes share) {
+  const Megatron& m = t.megatron;
+  // DistributedDataParallel: several buckets on the first stage's first chunk
+  std::vector<std::int64_t> buckets(n.dense_tensors.size(), 0);
+  if (m.overlap_grad_reduce && s.stage == 0) buckets[0] = std::max(std::int64_t{40'000'000}, 1'000'000 * t.layout.data);
+  Bytes kept = 0;
+  for (const auto& [tensors, ranks] : {std::pair{&n.dense_tensors, by.dense}, {&n.expert_tensors, by.experts}}) {
+    const HostShare part = fullest_share(host_shares(*tensors, buckets, ranks, m.host_fraction));
+    kept += bytes_of(part.kept, DType::fp32);
+    s.host.masters += bytes_of(part.offloaded, DType::fp32);
+    s.host.gradients += part.pinned;
+    s.host.copies += bytes_of(part.whole_offloaded, DType::fp32);
+    s.host.device_copies += bytes_of(part.whole_kept, DType::fp32);
+    // aten/src/ATen/native/cuda/Copy.cu: what changes its format on the way to or from the host is first copied on the GPU; and
+    // of 16-bit gradients that stay a new fp32 copy is there beside the last step's
+    const std::int64_t once = t.reduce == DType::fp32 ? part.largest : std::max(part.largest, part.largest_kept);
+    if (m.precision_aware) s.host.passing = std::max(s.host.passing, bytes_of(once, DType::fp32));
+  }
+  const bool wide = t.reduce == DType::fp32;
+  s.host.states = 2 * s.host.masters;
+  s.states = 2 * kept;
+  s.masters = m.precision_aware ? kept : share;
+  s.wide_gradients = wide ? 0 : s.masters;
+  s.keeps_wide_gradients = m.precision_aware;
 }
 
 /// Checkpoints of a chunk with experts inside.
@@ -198,7 +233,9 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   s.gradients = bytes_of(n.dense + n.experts, t.reduce);
   const Megatron& m = t.megatron;
   const auto half = [&] { return held(DType::bf16); };
-  if (m.precision_aware) {
+  if (m.host_optimizer) {
+    put_on_host(s, t, n, {dense_ranks, expert_ranks}, held(DType::fp32));
+  } else if (m.precision_aware) {
     // Transformer Engine's FusedAdam with store_param_remainders: of a master the 16 bits that the parameter lacks, with the
     // states
     s.states = half() + held(m.exp_avg) + held(m.exp_avg_sq);
@@ -225,8 +262,8 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
       const std::int64_t routed = s.counts.b * s.counts.s;
       // MoEAlltoAllTokenDispatcher keeps the last probabilities, the routing map and the map of the permutation
       s.routing += bytes_of(routed * f.experts, t.megatron.router);
-      (t.megatron.expert_capacity > 0 ? maps : s.routing) += bytes_of(routed * f.experts, DType::boolean);  // padded: kept, too
-      const std::int64_t rows = t.megatron.expert_capacity > 0 ? s.counts.e : routed * f.experts_per_token;
+      (t.megatron.expert_capacity > 0 ? maps : s.routing) += bytes_of(routed * f.experts, DType::boolean);  // dropped: kept, too
+      const std::int64_t rows = capacity_is_reached(t.megatron) ? s.counts.e : routed * f.experts_per_token;
       maps += t.megatron.permute_fusion ? bytes_of(routed * (2 * f.experts + 1), DType::int32) : bytes_of(rows, DType::int64);
     }
     // under a checkpoint nothing else keeps the map; and the probabilities of the last recomputation keep its graph, whose leaf

@@ -25,8 +25,16 @@ std::vector<std::vector<int>> megatron_layers(const Architecture&, const Trainer
 /// The options of every chunk of a stage.
 std::vector<ChunkOptions> megatron_chunks(const Architecture&, const Trainer&, std::int64_t stage);
 
+/// A parameter of a rank, as the flat buffers see it.
+struct MegatronTensor {
+  std::int64_t elements = 0;
+  bool decays = true;       ///< a matrix: biases and norms are a group of the optimizer's own
+  bool own_bucket = false;  ///< an embedding that two stages share
+};
+
 struct MegatronParameters {
-  std::int64_t dense = 0, experts = 0;  ///< of this rank
+  std::int64_t dense = 0, experts = 0;                                     ///< of this rank
+  std::vector<std::vector<MegatronTensor>> dense_tensors, expert_tensors;  ///< of each chunk, in the order of its modules
   Bytes placeholders = 0;  ///< one 16-bit gradient for each shape of a matrix: what autograd is handed with fused sums
 };
 MegatronParameters megatron_parameters(const Architecture&, const std::vector<ChunkOptions>&);
@@ -42,15 +50,23 @@ struct MegatronStage {
   std::int64_t micro_batches = 1;
   Bytes weights = 0, gradients = 0, masters = 0, states = 0;
   Bytes placeholders = 0;
-  Bytes workspace = 0;              ///< of Transformer Engine's matrix products
-  int workspaces = 1;               ///< how many: grouped products have their own
-  Bytes routing = 0;                ///< what the dispatchers of all layers keep of the last tokens: probabilities and map
-  std::vector<Bytes> permutations;  ///< of each chunk: what its dispatchers keep of the last micro-batch when none is in flight
-  Bytes gathered = 0;               ///< the buffer in which output layers gather their input
-  Bytes tables = 0;                 ///< rotary tables, one for each chunk
-  Bytes hidden = 0;                 ///< hidden states between two stages
-  Bytes wide_gradients = 0;         ///< with 16-bit gradients: their fp32 shards, from the step to the next zero_grad
-  Bytes widened_states = 0;         ///< narrow states as the step has them
+  Bytes workspace = 0;                ///< of Transformer Engine's matrix products
+  int workspaces = 1;                 ///< how many: grouped products have their own
+  Bytes routing = 0;                  ///< what the dispatchers of all layers keep of the last tokens: probabilities and map
+  std::vector<Bytes> permutations;    ///< of each chunk: what its dispatchers keep of the last micro-batch when none is in flight
+  Bytes gathered = 0;                 ///< the buffer in which output layers gather their input
+  Bytes tables = 0;                   ///< rotary tables, one for each chunk
+  Bytes hidden = 0;                   ///< hidden states between two stages
+  Bytes wide_gradients = 0;           ///< with 16-bit gradients: their fp32 shards, from the step to the next zero_grad
+  Bytes widened_states = 0;           ///< narrow states as the step has them
+  bool keeps_wide_gradients = false;  ///< they stay until the next step makes new ones
+  struct OnHost {
+    Bytes masters = 0, states = 0;  ///< pageable, the states from the first step on
+    Bytes gradients = 0;            ///< pinned, from the first step on
+    Bytes copies = 0;               ///< while it is made
+    Bytes device_copies = 0;        ///< the same on the GPU
+    Bytes passing = 0;              ///< on the GPU for a moment: a part of a parameter in fp32
+  } host;
   bool deallocates = true;
 };
 MegatronStage make_megatron_stage(const Architecture&, const Trainer&, std::int64_t stage, std::int64_t micro_batches);

@@ -117,8 +117,10 @@ class Writer {
     put_if("router_aux_loss", word(balances(a_)), "moe_aux_loss_coeff");
     put("permute_fusion", word(a_.on("moe_permute_fusion")), "moe_permute_fusion");
     put("router_dtype", a_.has("moe_router_dtype") ? a_.text("moe_router_dtype") : "bf16", "moe_router_dtype");
-    if (a_.number("moe_expert_capacity_factor") > 0)
+    if (a_.number("moe_expert_capacity_factor") > 0) {
       put("expert_capacity", fmt::format("{}", a_.number("moe_expert_capacity_factor")), "moe_expert_capacity_factor");
+      put("pad_expert_input", word(a_.on("moe_pad_expert_input_to_capacity")), "moe_pad_expert_input_to_capacity");
+    }
   }
   void put_optimizer() {
     put("optimizer", "adamw", "optimizer");  // Megatron's adam decouples its weight decay
@@ -127,6 +129,11 @@ class Writer {
     put_if("precision_aware_optimizer", word(a_.on("use_precision_aware_optimizer")), "use_precision_aware_optimizer");
     put_if("exp_avg_dtype", a_.text("exp_avg_dtype"), "exp_avg_dtype");
     put_if("exp_avg_sq_dtype", a_.text("exp_avg_sq_dtype"), "exp_avg_sq_dtype");
+    if (a_.on("optimizer_cpu_offload")) {
+      put("optimizer_cpu_offload", "true", "optimizer_cpu_offload");
+      put("optimizer_offload_fraction", fmt::format("{}", a_.number("optimizer_offload_fraction")), "optimizer_offload_fraction");
+      put("overlap_grad_reduce", word(a_.on("overlap_grad_reduce")), "overlap_grad_reduce");
+    }
     // validate_args: with --bf16 gradients are fp32 unless --grad-reduce-in-bf16
     put("precision.reduce", a_.on("grad_reduce_in_bf16") ? "bf16" : "fp32", "grad_reduce_in_bf16");
   }

@@ -50,7 +50,7 @@ void refuse_experts(const Arguments& a, Complaints& out) {
   if (dispatcher != "alltoall" && dispatcher != "allgather")
     refuse(a, "moe_token_dispatcher_type", "alltoall or allgather", "other dispatchers of tokens", out);
   if (a.text("moe_router_dtype") == "fp64") refuse(a, "moe_router_dtype", "fp32 or nothing", "a router in fp64", out);
-  if (a.on("moe_shared_expert_overlap"))
+  if (a.on("moe_shared_expert_overlap") && a.whole_or("moe_shared_expert_intermediate_size", 0) > 0)
     refuse(a, "moe_shared_expert_overlap", "nothing", "shared experts beside the exchange", out);
   const auto kinds = a.items("moe_router_load_balancing_type");
   const bool described =
@@ -69,8 +69,9 @@ void refuse_unsupported(const Arguments& a, const Run& r, Complaints& out) {
   refuse_experts(a, out);
   if (!a.on("bf16")) refuse(a, a.on("fp16") ? "fp16" : "bf16", "--bf16", "other formats than bf16 with fp32 masters", out);
   if (a.text("optimizer") != "adam") refuse(a, "optimizer", "adam", "other optimizers", out);
-  for (const char* const name : {"use_precision_aware_optimizer", "optimizer_cpu_offload"})
-    if (a.on(name) && !has_setting(name)) refuse(a, name, "nothing", "this form of the optimizer", out);
+  if (a.on("optimizer_cpu_offload") && !a.on("use_distributed_optimizer"))
+    refuse(a, "optimizer_cpu_offload", "--use-distributed-optimizer beside it",
+           "an optimizer on the host that is not distributed", out);
   if (a.has("pipeline_model_parallel_layout"))
     refuse(a, "pipeline_model_parallel_layout", "even stages, or the layers of the first and last one", "stages by a layout",
            out);
