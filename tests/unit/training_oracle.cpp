@@ -71,6 +71,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_float8.jsonl", out);
     read_rows("executed_mixed.jsonl", out);
     read_rows("executed_vectors.jsonl", out);
+    read_rows("executed_fuzz.jsonl", out);
     return out;
   }();
   return rows;

@@ -203,6 +203,7 @@ Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::in
       one.query = q;
       one.key = k;
       one.value = v;
+      one.by_head = false;  // what is exchanged comes by token
       one.out_shape = std::move(shape);
       return attend(g, one, options).output;
     };

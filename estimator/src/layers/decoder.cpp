@@ -301,6 +301,7 @@ Tensor run_layer(Eager& g, const Architecture& a, const Layer& layer, const Laye
   if (code.alibi) {
     Tensor weights;
     Tensor out = run_bloom_layer(g, a, layer, w, options, context, x, weights);
+    if (g.second_output != nullptr) *g.second_output = weights;
     if (context.returned != nullptr && !g.in_backward) *context.returned = std::move(weights);
     return out;
   }

@@ -47,8 +47,10 @@ struct KernelOptions {
   bool autocast = false;
   bool positions_by_row = false;                           ///< every sequence has a row of position numbers, so of cos and sin
   bool padding_mask = false;                               ///< a 2-D attention mask is given: a 4-D one is built
+  bool window_mask = false;                                ///< SDPA: sequences reach past the layers' window, which takes a mask
   bool sdpa_math = false;                                  ///< force SDPA's math kernel
   bool several_sequences = false;                          ///< B may be greater than 1: some reshapes must then copy
+  bool narrow_tables = false;                              ///< LitGPT under FSDP: Fabric casts the tables of positions to 16 bits
   std::int64_t ulysses = 1;                                ///< ranks that share one sequence
   bool ulysses_deepspeed = false;                          ///< DeepSpeed's exchange of them
   bool tiled_mlp = false;                                  ///< a feed-forward block runs tile by tile of tokens

@@ -175,19 +175,26 @@ Tensor Eager::checkpoint(const Tensor& x, const Function& body, bool selective) 
 Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body, const std::vector<Tensor>& also) {
   if (!grad_enabled) return body(x);
   const int begun = scope;
-  Tensor out;
+  Tensor out, second;
   {
     const bool grad = std::exchange(grad_enabled, false);
+    second_output = &second;
     out = body(x);
+    second_output = nullptr;
     grad_enabled = grad;
   }
+  const bool returns_two = second.storage() >= 0;
+  const Shape shape_of_second = second.shape;
+  second.reset();
   Saved input = offload_checkpoints ? Saved() : save(x);
   std::vector<Saved> others;
   for (const Tensor& one : also) others.push_back(save(one));
   const bool was_autocast = autocast;
   const Shape shape = x.shape;
   const DType dtype = x.dtype;
-  record(out, "CheckpointFunctionBackward", {&x}, [this, input, others, shape, dtype, body, was_autocast, begun](Gradients g) {
+  const auto backward_pass = [=, this](Gradients g) {
+    // what nothing reads has a gradient of zeros all the same (materialize_grads)
+    Tensor zeros = returns_two ? make("checkpoint.zeros", shape_of_second, dtype, Category::temporaries) : Tensor();
     // A detached input whose gradient is collected as a leaf's: its first gradient is kept as it is.
     Tensor detached = offload_checkpoints ? make("input_from_host", shape, dtype) : input.get();
     Tensor collected;
@@ -205,20 +212,25 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body, const 
     const bool cast = std::exchange(autocast, was_autocast);
     auto casts = std::exchange(casts_, {});
     recomputing_at_ = scope;
+    Tensor second_again;
+    second_output = &second_again;
     Tensor again = body(detached);
+    second_output = nullptr;
     recomputing_at_ = -1;
     casts_ = std::move(casts);
     autocast = cast;
     grad_enabled = false;
-    Tensor seed = g[0];
-    backward(again, std::move(seed));
+    std::vector<Root> roots{{&again, g[0]}};
+    if (returns_two) roots.emplace_back(&second_again, zeros);
+    backward(std::move(roots));
     nested_ends.push_back(events.size());
     grad_enabled = grad;
     scope = begun;
     if (keeps_checkpoints)
       for (const Tensor* one : {&detached, &collected}) kept_checkpoints_.push_back(one->alias(one->shape));
     return Gradients{collected};
-  });
+  };
+  record(out, "CheckpointFunctionBackward", {&x}, backward_pass);
   return out;
 }
 
@@ -394,8 +406,8 @@ struct Waiting {
 };
 
 void count_dependencies(const std::shared_ptr<Node>& root, std::unordered_map<Node*, Waiting>& tasks) {
+  if (!tasks.try_emplace(root.get()).second) return;
   std::vector<Node*> open{root.get()};
-  tasks[root.get()].missing = 0;
   while (!open.empty()) {
     Node* at = open.back();
     open.pop_back();
@@ -411,17 +423,27 @@ void count_dependencies(const std::shared_ptr<Node>& root, std::unordered_map<No
 }  // namespace
 
 void Eager::backward(const Tensor& root, Tensor gradient) {
+  std::vector<Root> roots;
+  roots.emplace_back(&root, std::move(gradient));  // nobody else may hold the gradient
+  backward(std::move(roots));
+}
+
+void Eager::backward(std::vector<Root> roots) {
   const bool outer_backward = std::exchange(in_backward, true);
   const bool outer_grad = std::exchange(grad_enabled, false);
   const int outer_scope = scope;
   std::unordered_map<Node*, Waiting> tasks;
-  count_dependencies(root.grad_fn, tasks);
+  for (const auto& [root, gradient] : roots) count_dependencies(root->grad_fn, tasks);
   using Ready = std::pair<std::int64_t, std::shared_ptr<Node>>;
   const auto later = [](const Ready& a, const Ready& b) { return a.first < b.first; };
   std::priority_queue<Ready, std::vector<Ready>, decltype(later)> ready(later);
-  tasks[root.grad_fn.get()].buffer.resize(root.grad_fn->outputs);
-  tasks[root.grad_fn.get()].buffer[root.output] = std::move(gradient);
-  ready.emplace(root.grad_fn->sequence, root.grad_fn);
+  for (auto& [root, gradient] : roots) {
+    auto& task = tasks[root->grad_fn.get()];
+    task.buffer.resize(root->grad_fn->outputs);
+    task.buffer[root->output] = std::move(gradient);
+    if (task.missing == 0) ready.emplace(root->grad_fn->sequence, root->grad_fn);
+  }
+  roots.clear();
   while (!ready.empty()) {
     const std::shared_ptr<Node> node = ready.top().second;
     ready.pop();

@@ -203,6 +203,7 @@ class Eager {
   SavedHooks* hooks = nullptr;        ///< in force for what is saved now
   TiledGradients* tiles = nullptr;    ///< the block that runs tile by tile just now
   std::int64_t resident_threads = 0;  ///< of the GPU, where the buffer of a sum over rows counts; 0: it does not
+  Tensor* second_output = nullptr;    ///< where a checkpointed layer leaves what it returns beside its output
   int scope = 0;                      ///< where we are: events and nodes belong to it
   bool in_backward = false;
   std::string prefix;  ///< of names: "layer.self_attn."
@@ -251,6 +252,8 @@ class Eager {
 
   /// loss.backward() with `gradient` for `root`. Gradients of leaves are reported as events.
   void backward(const Tensor& root, Tensor gradient);
+  using Root = std::pair<const Tensor*, Tensor>;
+  void backward(std::vector<Root> roots);
 
   /// A sum over the rows of `x`: its result, beside which its buffer is there for a moment.
   Tensor row_sum(const Tensor& x, Shape shape, const std::string& name, Category category = Category::temporaries);

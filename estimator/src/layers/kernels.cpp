@@ -94,25 +94,35 @@ Tensor pad_values(Eager& g, const Tensor& v, Dim width) {
 
 Shape scores_shape(const Tensor& q, const Tensor& k) { return {q.shape[0], q.shape[1], q.shape[2], k.shape[2]}; }
 
-/// SDPA's math kernel. Sixteen-bit inputs are computed in fp32 throughout.
-Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Tensor& mask, Shape out_shape) {
+/// SDPA's math kernel (aten/src/ATen/native/transformers/attention.cpp, 2.13: _scaled_dot_product_attention_math). Sixteen-bit
+/// inputs are computed in fp32 throughout; the casts, the scaled queries, the keys and values for all heads and the mask are
+/// names of the function. matmul folds batch and heads: queries of several sequences are copied for that.
+Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Tensor& mask, Shape out_shape,
+            bool folds_queries) {
   const DType dtype = q_in.dtype;
   const Shape expanded{q_in.shape[0], q_in.shape[1], k_in.shape[2], k_in.shape[3]};
-  Tensor q = to(g, q_in, DType::fp32, "attention.q_fp32");
-  Tensor k = to(g, k_in, DType::fp32, "attention.k_fp32");
-  Tensor v = to(g, v_in, DType::fp32, "attention.v_fp32");
-  q = scale(g, std::move(q), "attention.q_scaled");
-  k = repeat_kv(g, std::move(k), expanded, "attention.k_expanded");
-  v = repeat_kv(g, std::move(v), expanded, "attention.v_expanded");
-  std::swap(k.shape[2], k.shape[3]);
-  k = scale(g, std::move(k), "attention.k_scaled");  // of the transposed keys
-  Tensor scores = matmul(g, std::move(q), std::move(k), scores_shape(q_in, k_in), "attention.scores");
+  Tensor out;
   {
-    Tensor causal = g.make("attention.causal", {q_in.shape[2], k_in.shape[2]}, DType::fp32, Category::temporaries);
+    const Tensor wide_q = to(g, q_in, DType::fp32, "attention.q_fp32");
+    const Tensor wide_k = to(g, k_in, DType::fp32, "attention.k_fp32");
+    const Tensor wide_v = to(g, v_in, DType::fp32, "attention.v_fp32");
+    const Tensor q = scale(g, wide_q, "attention.q_scaled");
+    const Tensor causal =
+        mask ? Tensor() : g.make("attention.causal", {q_in.shape[2], k_in.shape[2]}, DType::fp32, Category::temporaries);
+    const Tensor keys = repeat_kv(g, wide_k, expanded, "attention.k_expanded");
+    const Tensor values = repeat_kv(g, wide_v, expanded, "attention.v_expanded");
+    Tensor scores;
+    {
+      Tensor k = keys;
+      std::swap(k.shape[2], k.shape[3]);
+      k = scale(g, std::move(k), "attention.k_scaled");  // of the transposed keys
+      Tensor folded = folds_queries ? copy(g, q, q.shape, "attention.q_contiguous") : q;
+      scores = matmul(g, std::move(folded), std::move(k), scores_shape(q_in, k_in), "attention.scores");
+    }
+    if (mask) scores = add(g, std::move(scores), mask, "attention.masked");
+    Tensor probabilities = softmax(g, std::move(scores), DType::fp32, "attention.probabilities");
+    out = matmul(g, std::move(probabilities), values, q_in.shape, "attention.out_fp32");
   }
-  if (mask) scores = add(g, std::move(scores), mask, "attention.masked");
-  Tensor probabilities = softmax(g, std::move(scores), DType::fp32, "attention.probabilities");
-  Tensor out = matmul(g, std::move(probabilities), std::move(v), q_in.shape, "attention.out_fp32");
   out = to(g, std::move(out), dtype, "attention.out_cast");
   return copy(g, std::move(out), std::move(out_shape), "attention.out");  // transpose(1, 2).contiguous()
 }
@@ -218,7 +228,8 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   };
   if (options.release.expands_keys) expand();
   const bool grouped = q.shape[1] != k.shape[1];
-  if (options.sdpa_math || (q.dtype == DType::fp32 && grouped && !in.mask)) return math(g, q, k, v, in.mask, in.out_shape);
+  if (options.sdpa_math || (q.dtype == DType::fp32 && grouped && !in.mask))
+    return math(g, q, k, v, in.mask, in.out_shape, options.several_sequences && !in.by_head);
   if (q.dtype != DType::fp32 && !in.mask && v.shape.back() == q.shape.back()) {
     Tensor out = flash(g, q, k, v, in.out_shape, options, true);
     return in.by_head ? copy(g, std::move(out), in.out_shape, "attention.out_contiguous") : out;
@@ -258,7 +269,9 @@ Tensor flash_forward(Eager& g, const Attention& given, const KernelOptions& opti
     Tensor v16 = cast_by_token(g, v, "attention.v_bf16");
     out = flash(g, q16, k16, v16, with_last(in.out_shape, width), options, false);
   }
-  if (narrow == width) return out;
+  // flash's result lies as its queries do (flash_api.cpp, 2.8: empty_like); the layer's reshape copies one that lies by head
+  if (narrow == width)
+    return in.by_head && options.kernel_internals ? copy(g, std::move(out), in.out_shape, "attention.out_flat") : out;
   Tensor cut = slice(g, out, in.out_shape);
   return cut;
 }

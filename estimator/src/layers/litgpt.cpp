@@ -19,9 +19,9 @@ bool parallel(const Layer& layer) {
   return layer.norm_place == NormPlace::parallel_one || layer.norm_place == NormPlace::parallel_two;
 }
 
-/// apply_rope: the table is fp32, so both products are.
-Tensor rope(Eager& g, const Tensor& x, const std::string& name) {
-  Tensor cos = g.scalar(DType::fp32), sin = g.scalar(DType::fp32);  // slices of the model's buffers
+/// apply_rope: where the table is fp32, both products are. `table`: its format.
+Tensor rope(Eager& g, const Tensor& x, DType table, const std::string& name) {
+  Tensor cos = g.scalar(table), sin = g.scalar(table);  // slices of the model's buffers
   cos.shape = sin.shape = {S, x.shape.back()};
   const Shape half = with_last(x.shape, Dim(x.shape.back().coefficient / 2));
   const Tensor first = slice(g, x, half), second = slice(g, x, half);
@@ -142,8 +142,9 @@ struct LitgptRunner {
       Tensor expanded = repeat_kv(g, *t, all, t == &k ? "k" : "v");
       *t = std::move(expanded);
     }
-    const Tensor turned_q = rope(g, leading(g, q, m.rotary_dim), "q_rotary");
-    const Tensor turned_k = rope(g, leading(g, k, m.rotary_dim), "k_rotary");
+    const DType table = options.narrow_tables ? options.parameters : DType::fp32;
+    const Tensor turned_q = rope(g, leading(g, q, m.rotary_dim), table, "q_rotary");
+    const Tensor turned_k = rope(g, leading(g, k, m.rotary_dim), table, "k_rotary");
     q = with_rest(g, turned_q, q, "q_joined");
     k = with_rest(g, turned_k, k, "k_joined");
     Tensor mask, bias;  // names of the function; SDPA makes its own mask from a flag

@@ -15,7 +15,8 @@ using axis::B;
 /// Tokens of a whole sequence on this rank.
 Dim all_tokens(const KernelOptions& options) { return Dim(options.tensor) * axis::S; }
 
-Tensor mask(Eager& g, const KernelOptions& options, DType dtype) {
+/// `windowed`: of layers with a window that the sequences reach past. Without padding one mask serves all sequences.
+Tensor mask(Eager& g, const KernelOptions& options, DType dtype, bool windowed) {
   const Dim tokens = all_tokens(options);
   const Shape shape{B, Dim(1), tokens, tokens};
   if (options.kernels == Kernels::hf_eager) {
@@ -24,6 +25,11 @@ Tensor mask(Eager& g, const KernelOptions& options, DType dtype) {
   }
   if (options.padding_mask && options.kernels == Kernels::hf_sdpa)
     return g.make("mask.bool", shape, DType::boolean, Category::buffers);
+  if (windowed && options.window_mask) {
+    Tensor once = g.make("mask.window", {Dim(1), Dim(1), tokens, tokens}, DType::boolean, Category::buffers);
+    once.shape = shape;
+    return once;
+  }
   return {};
 }
 
@@ -97,9 +103,9 @@ Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& opt
   Preamble out;
   const bool grad = std::exchange(g.grad_enabled, false);
   const bool windows = has_span(a, true), both = windows && has_span(a, false);
-  if (has_attention(a)) out.full.mask = mask(g, options, dtype);
-  if (code.masks_by_span || both)
-    out.windowed.mask = mask(g, options, dtype);
+  if (has_attention(a)) out.full.mask = mask(g, options, dtype, false);
+  if (code.masks_by_span || both || options.window_mask)
+    out.windowed.mask = mask(g, options, dtype, true);
   else
     out.windowed.mask = out.full.mask;
   if (const std::int64_t width = rotary_width(a); width > 0) {

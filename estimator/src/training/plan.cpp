@@ -136,6 +136,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.casts_layer_inputs = engine != EngineKind::fsdp1 && t.compute != t.storage;
   k.padding_mask = t.padding_mask;
   k.sdpa_math = t.sdpa_math;
+  k.narrow_tables = is_litgpt(t.kernels) && engine == EngineKind::fsdp1 && !t.autocast;
   k.several_sequences = t.sequences_per_micro_batch > 1;
   k.ulysses = t.layout.context;
   k.ulysses_deepspeed = engine == EngineKind::deepspeed;
@@ -205,6 +206,14 @@ void make_zero(TrainPlan& p, const Architecture& a, const Tape& tape, const Trai
   p.optimizer = zero.states;
   p.optimizer_steps = 0;
   p.zero = std::make_shared<const ZeroPlan>(std::move(zero));
+}
+
+/// SDPA has no window of its own: transformers 5.23 masking_utils.py, _ignore_causal_mask_sdpa.
+bool reaches_past_windows(const KernelOptions& k, const Architecture& a, std::int64_t tokens) {
+  if (k.kernels != Kernels::hf_sdpa || k.padding_mask) return false;
+  return std::any_of(a.runs.begin(), a.runs.end(), [&](const LayerRun& r) {
+    return r.layer.mixer.span != AttentionSpan::full && tokens >= r.layer.mixer.window;
+  });
 }
 
 std::size_t station_of(const Tape& tape, StationPlace place) {
@@ -291,6 +300,7 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.keep_outputs = t.keep_outputs;
   o.slice_hidden = t.logits_to_keep > 0;
   const PassCounts pass = pass_counts(t, tokens, o.head, a);
+  o.kernels.window_mask = reaches_past_windows(o.kernels, a, pass.counts.s * t.layout.tensor);
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
   // LitGPT's output layer takes chunks, of which each keeps a copy of its own under autocast
   if (scans(a) || (is_litgpt(t.kernels) && t.autocast)) o.kernels.scan_tokens = pass.counts.s;
@@ -337,7 +347,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   const bool fewer = t.reshard_after_forward && t.reshard_ranks > 1 && t.reshard_ranks < p.ranks;
   p.reshard_ranks = fewer ? t.reshard_ranks : 0;
   p.forward_prefetch = t.forward_prefetch && p.ranks > 1;
-  p.sync_every = t.gradient_sync_every_micro_batch;
+  p.sync_every = t.gradient_sync_every_micro_batch || micro_batches <= 1;
   p.offload_parameters = t.offload_parameters;
   p.offload_optimizer = t.offload_optimizer;
   p.cpu_offload = t.cpu_offload_policy;

@@ -1,0 +1,192 @@
+"""FSDP1 and FSDP2 for fuzz.py: what is drawn of their settings, and the second step under them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import random
+from typing import Any
+
+import execute_fsdp1
+import sharded
+import torch
+import torch.distributed as dist
+from execute import Row
+from execute_fsdp1 import PREFETCH, Resized
+from fuzz_models import flag, some
+from sharded import ResizedParts, on_fake_tensors
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, ShardingStrategy, fully_shard
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+__all__ = ["clean_up", "draw", "execute", "on_fake_tensors", "settings_of", "stand_in"]
+FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+def stand_in() -> None:
+    execute_fsdp1.stand_in()
+    sharded.follow_resizing()
+
+
+def clean_up() -> None:
+    """Behind a step that failed."""
+    Resized.now = ResizedParts.now = None
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def draw(rng: random.Random, case: Row, engine: str) -> Row:
+    out: Row = {
+        "dtype": some(rng, "fp32", "fp32", "bf16"),
+        "compute": some(rng, "bf16", "bf16", "fp16"),
+        "reduce": some(rng, "fp32", "bf16"),
+        "ranks": some(rng, 2, 3, 4, 8),
+        "deferred": flag(rng) and case["micro_batches"] > 1,
+        "forward_prefetch": rng.random() < 0.2,
+        "lora": None,
+        "every": 1,
+    }
+    if out["reduce"] == "bf16":
+        out["reduce"] = out["compute"]
+    if engine == "fsdp1":
+        out |= {
+            "strategy": some(rng, "FULL_SHARD", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"),
+            "backward_prefetch": some(rng, "pre", "pre", "post", "none"),
+            "use_orig_params": flag(rng),
+        }
+        if case["optimizer"].startswith("adam") and out["use_orig_params"]:
+            out["use_orig_params"] = False
+    else:
+        out |= {"reshard": flag(rng), "root_reshard": flag(rng), "wrap_embedding": flag(rng), "wrap_head": flag(rng)}
+    return out
+
+
+def settings_of(case: Row) -> Row:
+    out: Row = {
+        "layout": f"d{case['ranks']}",
+        "precision": {"storage": case["dtype"], "compute": case["compute"], "reduce": case["reduce"]},
+        "gradient_sync_every_micro_batch": not case["deferred"],
+        "forward_prefetch": case["forward_prefetch"],
+    }
+    if case["engine"] == "fsdp1":
+        return out | {
+            "replicas": case["ranks"] if case["strategy"] == "NO_SHARD" else 1,
+            "reshard_after_forward": case["strategy"] != "SHARD_GRAD_OP",
+            "backward_prefetch": case["backward_prefetch"],
+            "use_orig_params": case["use_orig_params"],
+        }
+    out |= {"reshard_after_forward": case["reshard"], "root_reshard": case["root_reshard"]}
+    return out | {"wrap_embedding": case["wrap_embedding"], "wrap_head": case["wrap_head"]}
+
+
+def layers_of(model: Any) -> list[Any]:
+    return list(next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList)))
+
+
+def formats_of(case: Row) -> Row:
+    """What is as stored is left out: FSDP2 casts a layer's arguments to a format that is named."""
+    out = {}
+    if case["compute"] != case["dtype"]:
+        out["param_dtype"] = FORMATS[case["compute"]]
+    if case["reduce"] != case["compute"]:
+        out["reduce_dtype"] = FORMATS[case["reduce"]]
+    return out
+
+
+def flat(model: Any, case: Row) -> Any:
+    layers = {type(layer) for layer in layers_of(model)}
+    return FullyShardedDataParallel(
+        model,
+        auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=layers),
+        sharding_strategy=getattr(ShardingStrategy, case["strategy"]),
+        mixed_precision=MixedPrecision(**formats_of(case)),
+        backward_prefetch=PREFETCH[case["backward_prefetch"]],
+        forward_prefetch=case["forward_prefetch"],
+        use_orig_params=case["use_orig_params"],
+    )
+
+
+def split(model: Any, case: Row, mesh: Any) -> Any:
+    """fully_shard of layers, of what is wrapped beside them, and of the model."""
+    policy = MixedPrecisionPolicy(**formats_of(case))
+    layers = layers_of(model)
+    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    if case["wrap_embedding"] and not tied:
+        fully_shard(model.get_input_embeddings(), mesh=mesh, mp_policy=policy, reshard_after_forward=case["reshard"])
+    for layer in layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=case["reshard"])
+    if case["wrap_head"] and not tied:
+        fully_shard(model.get_output_embeddings(), mesh=mesh, mp_policy=policy, reshard_after_forward=case["reshard"])
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=case["root_reshard"])
+    if case["forward_prefetch"]:
+        for layer, following in zip(layers, layers[1:], strict=False):
+            layer.set_modules_to_forward_prefetch([following])
+    return model
+
+
+def step(model: Any, case: Row, lives: Any, optimizer: Any, device: str, loss_of: Any, inputs_of: Any) -> Row:
+    peaks = {"forward": 0, "backward": 0, "optimizer": 0}
+    for number in range(case["micro_batches"]):
+        given = inputs_of(case, device)
+        labels = torch.empty_like(given["input_ids"])
+        lives.highest = lives.live
+        last = number == case["micro_batches"] - 1
+        context: Any = contextlib.nullcontext()
+        if case["deferred"] and case["engine"] == "fsdp1" and not last:
+            context = model.no_sync()
+        if case["engine"] == "fsdp2" and case["deferred"]:
+            model.set_requires_gradient_sync(last)
+        with context:
+            loss, kept = loss_of(model, case, given, labels)
+            peaks["forward"] = max(peaks["forward"], lives.highest)
+            lives.highest = lives.live
+            loss.backward()
+        peaks["backward"] = max(peaks["backward"], lives.highest)
+        del loss, kept
+    lives.highest = lives.live
+    optimizer.step()
+    peaks["optimizer"] = lives.highest
+    optimizer.zero_grad()
+    return peaks
+
+
+def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of: Any, inputs_of: Any) -> Row:
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=case["ranks"])
+    flattened = case["engine"] == "fsdp1"
+    model = make_model(config, case)
+    peaks: Row = {}
+    if flattened:
+        model = flat(model, case)
+        fake: Any = contextlib.nullcontext()
+        lives: Any = Resized()
+    else:
+        mesh = init_device_mesh("cpu", (case["ranks"],))
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        lives = ResizedParts()
+        lives.pause_propagation()
+    with fake:
+        if not flattened:
+            on_fake_tensors(model)
+            split(model, case, mesh)
+        optimizer = optimizer_of(case["optimizer"], [p for p in model.parameters() if p.requires_grad])
+        gc.collect()
+        gc.disable()
+        tensors = [*model.parameters(), *model.buffers()]
+        tensors = [t.to_local() if isinstance(t, DTensor) else t for t in tensors]
+        own = [t for t in tensors if t.untyped_storage().nbytes() > 0]
+        resident = sum(lives.own(t) for t in own)
+        held = [] if flattened else [t.untyped_storage() for t in own]
+        del own, tensors
+        (Resized if flattened else ResizedParts).now = lives
+        with lives:
+            for _ in range(2):
+                peaks = step(model, case, lives, optimizer, "meta" if flattened else "cpu", loss_of, inputs_of)
+        Resized.now = ResizedParts.now = None
+        gc.enable()
+    del held
+    dist.destroy_process_group()
+    return {phase: resident + level for phase, level in peaks.items()}
