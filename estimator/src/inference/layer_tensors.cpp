@@ -43,7 +43,7 @@ ExpertTensors expert_tensors(const ServerModel& m, const ServerLayer& l, const S
   out.down = share(l.matrices[kDown].split);
   out.up_scales = share(l.scales[kUp].split);
   out.down_scales = share(l.scales[kDown].split);
-  out.biases = share(l.expert) - out.all();  // and what rounding to bytes leaves
+  out.biases = share(l.expert - l.expert_whole) - out.all() + experts * l.expert_whole;  // and what rounding to bytes leaves
   return out;
 }
 

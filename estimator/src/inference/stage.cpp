@@ -22,9 +22,10 @@ std::int64_t vocab_rows(std::int64_t vocab, std::int64_t padding, std::int64_t t
 
 void add_cache(Stage& out, const LayerCache& cache, std::int64_t tp, std::int64_t count) {
   if (cache.kind == CacheKind::none) return;
-  CacheBucket bucket{
-      cache.kind, cache.window, 0, cache.token_head, ceil_div(cache.state_conv, tp), ceil_div(cache.state_recurrent, tp)};
-  if (cache.kind != CacheKind::latent) bucket.token *= std::max<std::int64_t>(1, cache.heads / tp);
+  const std::int64_t heads = std::max<std::int64_t>(1, cache.heads / tp);
+  const Bytes conv = ceil_div(cache.state_conv, tp) + heads * cache.state_group;
+  CacheBucket bucket{cache.kind, cache.window, 0, cache.token_head, conv, ceil_div(cache.state_recurrent, tp)};
+  if (cache.kind != CacheKind::latent) bucket.token *= heads;
   int at = 0;
   for (; at < out.bucket_count; ++at) {
     const CacheBucket& b = out.buckets[static_cast<std::size_t>(at)];
@@ -139,6 +140,8 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std:
   const RankShare cut{tp, ep};
   const std::int64_t rows = vocab_rows(m.vocab, f.vocab_padding, tp);
   if (out.first || (out.last && m.tied)) out.embedding = (m.whole_embedding ? m.vocab : rows) * m.row;
+  if (out.first && m.layer_vocab > 0)
+    out.embedding += (m.whole_embedding ? m.layer_vocab : vocab_rows(m.layer_vocab, f.vocab_padding, tp)) * m.layer_row;
   if (out.last && !m.tied) out.head = rows * m.head_row;
   out.outside = m.outside + (out.last ? m.draft_outside : 0);
   out.adapters = (out.first ? m.adapters_embedding : 0) + (out.last ? m.adapters_head : 0);
