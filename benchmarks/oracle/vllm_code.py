@@ -140,7 +140,7 @@ class OnMeta(TorchFunctionMode):
             if name == "cuda":
                 return args[0]
             if name in ("item", "tolist", "__bool__"):
-                return 1 if name != "tolist" else [1] * args[0].numel()
+                return {"item": 1, "tolist": [1] * args[0].numel(), "__bool__": True}[name]
         return func(*args, **kwargs)
 
 

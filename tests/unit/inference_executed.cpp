@@ -57,7 +57,7 @@ Json bytes_of_rank(const Rank& r, std::int64_t tensor, std::int64_t batched_toke
   Json out;
   out["embedding"] = s.embedding;
   out["head"] = s.head;
-  out["tower"] = s.first ? ceil_div(r.model.tower, tensor) + r.model.tower_whole : 0;
+  out["tower"] = ceil_div(r.model.tower, tensor) + r.model.tower_whole;
   out["tables"] = r.model.rope_elements * r.facts.rope_bits / 8;
   out["layers"] = s.outside + s.norms + s.mixers + s.absorbed + s.feed_forwards + s.experts +
                   (s.first ? bytes_of(r.model.input_elements * batched_tokens, r.model.compute) : 0);

@@ -151,7 +151,9 @@ class Planner {
     set(T::host_offloaded, s.offloaded);
     set(T::norms, s.norms + s.outside);
     const Bytes inputs = bytes_of(m_.input_elements * p_.batched_tokens, m_.compute);
-    set(T::tower, s.first ? ceil_div(m_.tower, at_.tensor) + m_.tower_whole + inputs : 0);
+    // vLLM builds the tower on every stage (vllm/model_executor/models/gemma3_mm.py, 0.19)
+    const Bytes tower = s.first || m_.engine == EngineKind::vllm ? ceil_div(m_.tower, at_.tensor) + m_.tower_whole : 0;
+    set(T::tower, tower + (s.first ? inputs : 0));
     set(T::rope, m_.rope_elements * f_.rope_bits / 8);
     set(T::adapters, s.adapters);
     for (const T t : server_program::kWeights) p_.weights += p_[t];
