@@ -167,7 +167,39 @@ TEST_CASE("a latent cache is the same on every rank") {
   const ServerFacts f = plain_facts();
   CHECK(stage_of(m, f, 1, 1, 1, 0).buckets[0].token == (16 + 4) * 2);
   CHECK(stage_of(m, f, 4, 1, 1, 0).buckets[0].token == (16 + 4) * 2);
-  CHECK(stage_of(m, f, 1, 1, 1, 0).absorbed == 4 * 4 * 16 * (2 + 2) * 2);
+  // vLLM has views of a kv_b in 16 bits, and a copy in 16 bits of another; SGLang always a copy
+  const Bytes copy = 4 * 4 * 16 * (2 + 2) * 2;
+  CHECK(stage_of(m, f, 1, 1, 1, 0).absorbed == 0);
+  CHECK(stage_of(server_model(a, EngineKind::vllm, DType::fp8), f, 1, 1, 1, 0).absorbed == copy);
+  CHECK(stage_of(server_model(a, EngineKind::sglang), f, 1, 1, 1, 0).absorbed == copy);
+}
+
+TEST_CASE("a rank has at least one of Mamba-2's groups") {
+  Architecture a = tiny();
+  Mixer& x = a.runs[0].layer.mixer;
+  x = {};
+  x.kind = MixerKind::mamba2;
+  x.linear_value_heads = 4;
+  x.linear_value_dim = 4;
+  x.inner = 16;
+  x.state_size = 8;
+  x.groups = 1;
+  x.conv_kernel = 4;
+  const ServerModel m = server_model(a, EngineKind::vllm);
+  const ServerFacts f = plain_facts();
+  const Stage one = stage_of(m, f, 1, 1, 1, 0), two = stage_of(m, f, 2, 1, 1, 0);
+  CHECK(one.buckets[0].conv == 3 * (16 + 2 * 8) * 2);
+  CHECK(two.buckets[0].conv == 3 * (16 / 2 + 2 * 8) * 2);
+  const Bytes groups = 4 * 2 * 8 * (8 + 4) * 2;  // four layers: rows of the input projection (h = 8) and the convolution (4)
+  CHECK(two.mixers - groups == (one.mixers - groups) / 2);
+}
+
+TEST_CASE("scales of rows are whole where a matrix is cut along its columns") {
+  const ServerModel m = server_model(tiny(), EngineKind::vllm, DType::int8);
+  const ServerFacts f = plain_facts();
+  const Stage one = stage_of(m, f, 1, 1, 1, 0), two = stage_of(m, f, 2, 1, 1, 0);
+  const Bytes whole = 4 * 8 * 4;  // four layers: eight rows of down, 4 bytes each
+  CHECK(two.feed_forwards - whole == (one.feed_forwards - whole) / 2);
 }
 
 }  // namespace

@@ -68,9 +68,15 @@ Pages one_group(const Stage& s, std::int64_t tokens) {
   return out;
 }
 
-Pages pages_of(const Stage& s, const ServerFacts& f) {
+/// A model of recurrent states alone has pages of whole requests (vllm/model_executor/models/config.py MambaModelConfig, 0.19).
+bool only_states(const Stage& s) {
+  return s.bucket_count > 0 && std::all_of(s.buckets.begin(), s.buckets.begin() + s.bucket_count,
+                                           [](const CacheBucket& b) { return b.kind == CacheKind::state; });
+}
+
+Pages pages_of(const Stage& s, const ServerFacts& f, const CacheAsk& ask) {
   Pages out;
-  out.tokens = page_tokens_of(s, f);
+  out.tokens = only_states(s) ? std::max<std::int64_t>(1, ask.max_model_len) : page_tokens_of(s, f);
   if (s.bucket_count > 1 && std::all_of(s.buckets.begin(), s.buckets.begin() + s.bucket_count, keeps_all))
     return one_group(s, out.tokens);
   for (int i = 0; i < s.bucket_count; ++i) {
@@ -129,7 +135,7 @@ Stage without_windows(const Stage& s) {
 
 CachePool vllm_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& ask) {
   CachePool out;
-  const Pages p = pages_of(f.uniform_swa ? without_windows(stage) : stage, f);
+  const Pages p = pages_of(f.uniform_swa ? without_windows(stage) : stage, f, ask);
   if (p.page == 0) return out;
   std::int64_t per_request = 0;
   for (int i = 0; i < p.count; ++i) {
@@ -154,7 +160,7 @@ CachePool vllm_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& as
 }
 
 Bytes request_of_all_layers(const Stage& all, const ServerFacts& f, const CacheAsk& ask) {
-  const Pages p = pages_of(f.uniform_swa ? without_windows(all) : all, f);
+  const Pages p = pages_of(f.uniform_swa ? without_windows(all) : all, f, ask);
   Bytes out = 0;
   for (int i = 0; i < p.count; ++i) {
     const Group& g = p.groups[static_cast<std::size_t>(i)];

@@ -27,19 +27,22 @@ std::int64_t ranks_of(std::size_t matrix, const RankShare& cut) {
 }
 
 /// Elements of half a byte and a scale of one byte for 32 of them. Triton's kernels for Hopper swizzle scales in rows of 256 and
-/// keep those that were loaded (vllm/model_executor/layers/quantization/mxfp4.py process_weights_after_loading and utils/
+/// keep those that were loaded; their elements are padded along what is summed over, from 0.17 to 0.21 (hopper_value.py)
+/// (vllm/model_executor/layers/quantization/mxfp4.py process_weights_after_loading and utils/
 /// mxfp4_utils.py _swizzle_mxfp4, 0.14; triton_kernels/tensor_details/layout_details/hopper_scale.py; PR 46549 frees them).
 ExpertTensors padded(std::int64_t experts, std::int64_t width, std::int64_t hidden, const ServerLayer& l, const ServerFacts& f) {
-  const std::int64_t w = round_up(width, f.mxfp4_width_step), h = round_up(hidden, f.mxfp4_hidden_step);
+  const bool triton = f.mxfp4_keeps_scales;
+  const std::int64_t w = round_up(width, f.mxfp4_width_step), h = triton ? hidden : round_up(hidden, f.mxfp4_hidden_step);
   const std::int64_t rows = (l.experts_gated ? 2 : 1) * w;
   ExpertTensors out;
-  out.up = experts * rows * h / 2;
-  out.down = experts * h * w / 2;
+  const auto summed = [&](std::int64_t n) { return triton ? round_up(n, f.mxfp4_hidden_step) : n; };
+  out.up = experts * rows * summed(h) / 2;
+  out.down = experts * h * summed(w) / 2;
   const auto scales = [&](std::int64_t n, std::int64_t k) { return experts * n * ceil_div(k, 32); };
   out.up_scales = scales(rows, h);
   out.down_scales = scales(h, w);
   if (l.expert_bias > 0) out.biases = experts * (rows + h) * (f.mxfp4_keeps_scales ? 4 : 2);
-  if (!f.mxfp4_keeps_scales) return out;
+  if (!triton) return out;
   out.left = out.up_scales + out.down_scales;
   out.up_scales = scales(round_up(rows, 256), h);
   out.down_scales = scales(round_up(h, 256), w);
@@ -62,7 +65,7 @@ ExpertTensors expert_tensors(const ServerModel& m, const ServerLayer& l, const S
   out.down = share(l.matrices[kDown].split);
   out.up_scales = share(l.scales[kUp].split);
   out.down_scales = share(l.scales[kDown].split);
-  out.biases = share(l.expert) - out.all();  // and what rounding to bytes leaves
+  out.biases = share(l.expert - l.expert_whole) - out.all() + experts * l.expert_whole;  // and what rounding to bytes leaves
   return out;
 }
 

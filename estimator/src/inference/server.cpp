@@ -184,10 +184,13 @@ class Planner {
     set(T::experts, stays(s.experts));
     set(T::feed_forwards, stays(s.feed_forwards));
     set(T::mixers, stays(s.mixers) + slack);
-    set(T::absorbed, s.absorbed);
+    set(T::absorbed, s.absorbed + (m_.mla ? f_.latent_workspace : 0));
     set(T::host_offloaded, s.offloaded);
     set(T::norms, s.norms + s.outside);
-    set(T::tower, s.first ? ceil_div(m_.tower, at_.tensor) + m_.tower_whole : 0);
+    const Bytes inputs = bytes_of(m_.input_elements * p_.batched_tokens, m_.compute);
+    // vLLM builds the tower on every stage (vllm/model_executor/models/gemma3_mm.py, 0.19)
+    const Bytes tower = s.first || m_.engine == EngineKind::vllm ? ceil_div(m_.tower, at_.tensor) + m_.tower_whole : 0;
+    set(T::tower, tower + (s.first ? inputs : 0));
     set(T::rope, m_.rope_elements * f_.rope_bits / 8);
     set(T::adapters, s.adapters);
     for (const T t : server_program::kWeights) p_.weights += p_[t];

@@ -157,6 +157,7 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view aske
   f.blas = read.torch("cublas_workspace_bytes");
   f.nccl = by_group(read, "nccl_bytes", {{"moe", about.at("moe")}});
   f.load_max_split = read.whole("load_max_split_bytes");
+  f.latent_workspace = read.whole("latent_workspace_bytes");
   f.mxfp4_width_step = read.whole("mxfp4_width_step");
   f.mxfp4_hidden_step = read.whole("mxfp4_hidden_step");
   f.mxfp4_keeps_scales = read.flag("mxfp4_keeps_scales");

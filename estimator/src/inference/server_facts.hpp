@@ -66,6 +66,7 @@ struct ServerFacts {
   std::array<Bytes, kGroupSizes> growth_pipeline{};  ///< the same where the GPUs are pipeline stages
   Bytes late_growth = 0;                             ///< vLLM: outside torch behind the profile run, so outside of the budget
   Bytes attention_workspace = 0;
+  Bytes latent_workspace = 0;          ///< of MLA kernels, made with the model
   Bytes load_max_split = 0;            ///< max_split_size while weights are loaded; 0: none
   bool expandable_segments = false;    ///< of the engine's processes
   Bytes offloaded_weights = 0;         ///< Server::offloaded_weights

@@ -33,8 +33,8 @@ struct RopeFamily {
   std::string_view model_type;
   std::int64_t factor;
 };
-constexpr RopeFamily kTwoRopeBases[] = {{"gemma3", 8},       {"gemma3_text", 1}, {"gemma3n", 1},
-                                        {"gemma3n_text", 1}, {"gemma4", 1},      {"gemma4_text", 1}};
+constexpr RopeFamily kTwoRopeBases[] = {{"gemma3", 8}, {"gemma3_text", 1}, {"gemma3n", 1}, {"gemma3n_text", 1},
+                                        {"gemma4", 1}, {"gemma4_text", 1}, {"olmo3", 1}};
 
 /// Towers with images of one size: tokens that the language model sees of an image (mm_tokens_per_image of config.json). What a
 /// tower with images of any size takes in the profile run is not described.
@@ -46,18 +46,41 @@ constexpr ImageTokens kImageTokens[] = {{"siglip", 256}};
 
 bool quantised(DType d) { return row(d).bits <= 8; }
 
+template <std::size_t N>
+bool is_one_of(std::string_view name, const std::string_view (&names)[N]) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
 /// Families whose embedding is a plain nn.Embedding in SGLang, with all rows on every rank (sglang/srt/models/gemma3_causal.py
 /// Gemma3TextScaledWordEmbedding, 0.4.6 to 0.5.18; gemma4_causal.py, 0.5.12).
 constexpr std::string_view kWholeEmbeddings[] = {"gemma3", "gemma3n", "gemma4"};
 
 /// Matrices of a tower that are cut by tp: those of its blocks, and of merging layers, which are column- and row-parallel
 /// (vllm/model_executor/models/{qwen2_vl,mllama4,moonvit}.py, 0.19). Patches, positions and other projectors are on every rank
-/// (kimi_vl.py KimiVLMultiModalProjector, gemma3_mm.py).
-bool is_cut(const Parameter& tower) {
+/// (kimi_vl.py KimiVLMultiModalProjector, gemma3_mm.py). vLLM also cuts what Llama 4's and Mistral 3's projectors have; Gemma 4's
+/// tower is transformers' own class there (mllama4.py, mistral3.py, gemma4_mm.py, 0.19 to 0.24).
+bool is_cut(const Parameter& tower, std::string_view kind, EngineKind engine) {
   if (tower.shape.size() != 2) return false;
-  return tower.name.find(".blocks.") != std::string::npos || tower.name.find("merger") != std::string::npos ||
-         tower.name.find("vision_adapter") != std::string::npos;
+  const auto named = [&](std::string_view part) { return tower.name.find(part) != std::string::npos; };
+  if (engine == EngineKind::vllm) {
+    if (kind == "gemma4" || named("patch_merger")) return false;
+    if (kind == "llama4" && (named("multi_modal_projector") || named("patch_embed"))) return true;
+    if (kind == "pixtral" && named("projector.linear")) return true;
+  }
+  return named(".blocks.") || named("merger") || named("vision_adapter");
 }
+
+/// Towers whose models rotate by three axes at once: the cos/sin table has four times the positions (vllm/model_executor/layers/
+/// rotary_embedding/mrope.py, 0.9 to 0.24).
+constexpr std::string_view kThreeAxes[] = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl"};
+
+/// Families whose checkpoints ask for recurrent states in fp32, and vLLM does as they ask (vllm/model_executor/models/config.py,
+/// mamba_ssm_cache_dtype of Nemotron-H and mamba_ssm_dtype of Qwen3.5 in config.json, 0.14 to 0.24).
+constexpr std::string_view kFp32States[] = {"nemotron_h", "qwen3_5", "qwen3_5_moe"};
+
+/// Families whose router is an fp32 matrix in vLLM (vllm/model_executor/models/{glm4_moe,ernie45_moe,minimax_m2}.py, 0.10 to
+/// 0.24).
+constexpr std::string_view kFp32Routers[] = {"glm4_moe", "glm4_moe_lite", "ernie4_5_moe", "minimax_m2"};
 
 bool is_linear(const Parameter& p) {
   if (p.part == ParameterPart::experts) return p.shape.size() >= 2 && !p.name.ends_with("bias");
@@ -120,6 +143,7 @@ class Builder {
     m_.row = m_.head_row = bytes_of(width, m_.compute);
     m_.whole_embedding = m_.engine == EngineKind::sglang && std::find(std::begin(kWholeEmbeddings), std::end(kWholeEmbeddings),
                                                                       a_.family) != std::end(kWholeEmbeddings);
+    if (m_.engine == EngineKind::vllm) input_buffers();
     bool sliding = false, full = false;
     for (const LayerRun& run : a_.runs) {
       m_.moe = m_.moe || run.layer.feed_forward.kind == FeedForwardKind::moe;
@@ -135,6 +159,14 @@ class Builder {
     }
   }
 
+  /// What the language model gets beside the embeddings lies in buffers for a whole batch: the outputs of a tower's inner blocks
+  /// (vllm/model_executor/models/qwen3_vl.py deepstack_input_embeds, 0.11 to 0.24), the per-layer embeddings (gemma3n_mm.py,
+  /// gemma4_mm.py per_layer_embeddings).
+  void input_buffers() {
+    m_.input_elements = a_.tower.deepstack * a_.hidden;
+    if (a_.per_layer_vocab > 0 && !a_.runs.empty()) m_.input_elements += a_.layers() * a_.runs.front().layer.per_layer_input;
+  }
+
   void rope_tables(bool mixed_spans) {
     std::vector<std::int64_t> dims;
     for (const LayerRun& run : a_.runs) {
@@ -148,6 +180,9 @@ class Builder {
     for (const std::int64_t dim : dims) m_.rope_elements += a_.max_positions * dim;
     for (const RopeFamily& family : kTwoRopeBases)
       if (family.model_type == a_.model_type && mixed_spans && dims.size() == 1) m_.rope_elements *= 1 + family.factor;
+    if (m_.engine != EngineKind::vllm) return;
+    if (is_one_of(a_.tower.kind, kThreeAxes)) m_.rope_elements *= 4;
+    if (a_.family == "gpt_oss") m_.rope_elements *= 2;  // fp32: gpt_oss.py, 0.10 to 0.24
   }
 
   ServerLayer shape_of(const Layer& layer) {
@@ -155,7 +190,7 @@ class Builder {
     const Mixer& m = layer.mixer;
     const FeedForward& ff = layer.feed_forward;
     out.heads = m.heads;
-    out.kv_heads = m.kv_heads;
+    out.kv_heads = m.kind == MixerKind::mamba2 ? m.groups : m.kv_heads;
     out.attention_width =
         m.kind == MixerKind::mla ? m.heads * (m.value_head_dim ? m.value_head_dim : m.nope_head_dim) : m.out_width();
     if (m.linear_value_heads > 0) out.attention_width = m.linear_value_heads * m.linear_value_dim;
@@ -173,12 +208,14 @@ class Builder {
     return out;
   }
 
-  /// vLLM and SGLang keep a second kv_b in 16 bits for the absorbed products (vllm/model_executor/layers/attention/
-  /// mla_attention.py, process_weights_after_loading, 0.19; DeepSeek-V2-Lite's logged weights have room for it).
+  /// SGLang keeps a second kv_b in 16 bits for the absorbed products (sglang/srt/models/deepseek_v2.py, post_load_weights,
+  /// 0.5.10). vLLM has views of a kv_b in 16 bits and makes one of a quantised kv_b
+  /// (vllm/model_executor/layers/attention/mla_attention.py, process_weights_after_loading, 0.9 to 0.24).
   void mla(ServerLayer& out, const Mixer& m) {
     const std::int64_t v = m.value_head_dim ? m.value_head_dim : m.nope_head_dim;
     out.context_width = m.heads * (m.nope_head_dim + m.rope_head_dim + v);
-    out.absorbed = bytes_of(m.heads * m.kv_lora_rank * (m.nope_head_dim + v), m_.compute);
+    if (m_.engine == EngineKind::sglang || (!stored_ && quantised(m_.weights)))
+      out.absorbed = bytes_of(m.heads * m.kv_lora_rank * (m.nope_head_dim + v), m_.compute);
     m_.latent = m.kv_lora_rank;
   }
 
@@ -200,7 +237,8 @@ class Builder {
         out.kind = CacheKind::state;
         out.state_conv = bytes_of(
             conv_steps(m) * (2 * m.linear_key_heads * m.linear_key_dim + m.linear_value_heads * m.linear_value_dim), m_.compute);
-        out.state_recurrent = bytes_of(m.linear_value_heads * m.linear_value_dim * m.linear_key_dim, DType::fp32);
+        out.state_recurrent = bytes_of(m.linear_value_heads * m.linear_value_dim * m.linear_key_dim,
+                                       m.kind == MixerKind::kimi_delta ? DType::fp32 : state_dtype());
         return out;
       case MixerKind::mamba1:
         out.kind = CacheKind::state;
@@ -209,7 +247,9 @@ class Builder {
         return out;
       case MixerKind::mamba2:
         out.kind = CacheKind::state;
-        out.state_conv = bytes_of(conv_steps(m) * (m.inner + 2 * m.groups * m.state_size), m_.compute);
+        out.heads = m.groups;
+        out.state_conv = bytes_of(conv_steps(m) * m.inner, m_.compute);
+        out.state_group = bytes_of(conv_steps(m) * 2 * m.state_size, m_.compute);
         out.state_recurrent = bytes_of(m.inner * m.state_size, state_dtype());
         return out;
       case MixerKind::lightning:
@@ -231,7 +271,9 @@ class Builder {
   std::int64_t conv_steps(const Mixer& m) const { return m.conv_kernel - 1 + m_.draft_tokens; }
 
   /// SGLang keeps recurrent states in fp32; vLLM in the model's dtype unless the model asks for fp32.
-  DType state_dtype() const { return m_.engine == EngineKind::sglang ? DType::fp32 : m_.compute; }
+  DType state_dtype() const {
+    return m_.engine == EngineKind::sglang || is_one_of(a_.family, kFp32States) ? DType::fp32 : m_.compute;
+  }
 
   /// DeepSeek V3.2's sparse attention: 512 fp8 + 4 fp32 scales + 64 bf16 a token, and an indexer of 128 fp8 + one fp32 scale.
   LayerCache latent(const Mixer& m) const {
@@ -257,12 +299,20 @@ class Builder {
   /// Of one parameter: its elements, and what a quantised matrix has beside them.
   struct Stored {
     Bytes elements = 0, scales = 0;
+    bool per_row = false;  ///< the scales are those of output rows
     Bytes all() const { return elements + scales; }
   };
 
+  /// What is fp32 in a model of 16 bits (vllm/model_executor/layers/mamba/*.py, 0.19).
+  bool in_fp32(const Parameter& p) const {
+    if (m_.engine != EngineKind::vllm) return false;
+    if (p.name.ends_with("A_log")) return true;
+    return p.part == ParameterPart::router && p.shape.size() == 2 && is_one_of(a_.model_type, kFp32Routers);
+  }
+
   Stored stored(const Parameter& p, std::int64_t layer) {
     const std::int64_t elements = p.elements();
-    const Stored plain{bytes_of(elements, m_.compute), 0};
+    const Stored plain{bytes_of(elements, in_fp32(p) ? DType::fp32 : m_.compute), 0};
     if (!is_linear(p)) return plain;
     const bool stacked = p.shape.size() == 3;
     if (stored_) {
@@ -273,21 +323,26 @@ class Builder {
       const Bytes all =
           stacked ? p.shape[0] * stored_bytes(*format, p.shape[2], p.shape[1]) : stored_bytes(*format, p.shape[0], p.shape[1]);
       const Bytes bare = bytes_of(elements, format->dtype);
-      return {bare, all - bare};
+      return {bare, all - bare, format->per_row};
     }
     if (!quantised(m_.weights)) return plain;
     const Bytes bare = bytes_of(elements, m_.weights);
-    return {bare, linear_bytes(elements, stacked ? p.shape[0] * p.shape[2] : p.shape[0], m_.weights) - bare};
+    return {bare, linear_bytes(elements, stacked ? p.shape[0] * p.shape[2] : p.shape[0], m_.weights) - bare,
+            m_.weights == DType::int8};
   }
 
   void add(const Parameter& p) {
     if (p.part == ParameterPart::mtp) return;  // drafts()
     m_.largest_tensor = std::max(m_.largest_tensor, bytes_of(p.elements(), m_.compute));
     if (p.part == ParameterPart::tower) {
-      (is_cut(p) ? m_.tower : m_.tower_whole) += bytes_of(p.total(), m_.compute);
+      (is_cut(p, a_.tower.kind, m_.engine) ? m_.tower : m_.tower_whole) += bytes_of(p.total(), m_.compute);
       return;
     }
     if (p.part == ParameterPart::head && p.shape.size() == 2) head(p);
+    if (p.part == ParameterPart::embedding && a_.per_layer_vocab > 0 && p.name.find("per_layer") != std::string::npos) {
+      m_.layer_vocab = p.shape[0];
+      m_.layer_row = bytes_of(p.shape[1], m_.compute);
+    }
     if (p.part == ParameterPart::embedding || (p.part == ParameterPart::head && p.shape.size() == 2)) return;  // ServerModel::row
     if (p.run < 0) {
       m_.outside += bytes_of(p.total(), m_.compute);
@@ -305,15 +360,22 @@ class Builder {
   void in_layer(const Parameter& p, Built& built, const Mixer& mixer) {
     ServerLayer& to = built.layer;
     const Stored each = stored(p, built.first);
-    const Bytes one = each.all() * p.copies;
+    // a matrix that is cut along its columns has all its rows, and their scales, on every rank
+    const Bytes whole = each.per_row && p.split == SplitAxis::columns ? each.scales * p.copies : 0;
+    const Bytes one = each.all() * p.copies - whole;
+    if (m_.engine == EngineKind::vllm && stored_ && each.scales > 0 && mixer.kind == MixerKind::mla &&
+        p.name.find("kv_b") != std::string::npos)
+      to.absorbed = bytes_of(p.elements(), m_.compute);
     if (is_linear(p)) {
       allocated(to.matrices, p, each.elements * p.copies, mixer);
-      allocated(to.scales, p, each.scales * p.copies, mixer);
+      allocated(to.scales, p, each.scales * p.copies - whole, mixer);
     }
     switch (p.part) {
       case ParameterPart::experts:
-        to.expert += one;  // divided by the number of experts in merge()
+        to.expert += one + whole;  // divided by the number of experts in merge()
+        to.expert_whole += whole;
         if (!is_linear(p)) to.expert_bias += one;
+        if (!is_linear(p) && p.split == SplitAxis::none) to.expert_whole += one;
         return;
       case ParameterPart::router:
         to.router += one;
@@ -324,10 +386,12 @@ class Builder {
       case ParameterPart::feed_forward:
       case ParameterPart::shared_experts:
         (p.split == SplitAxis::none ? to.feed_forward_replicated : to.feed_forward) += one;
+        to.feed_forward_replicated += whole;
         return;
       default:
         break;
     }
+    to.mixer_replicated += whole;
     if (p.split == SplitAxis::kv_rows) {
       to.kv_head += keys_as_values(mixer) * one;
     } else if (p.split == SplitAxis::none) {
@@ -337,9 +401,19 @@ class Builder {
       const Bytes kv = one * (mixer.k_width() + mixer.v_width()) / p.shape[0];
       to.kv_head += kv;
       to.mixer += one - kv;
+    } else if (const Bytes groups = group_rows(p, one, mixer); groups > 0) {
+      to.kv_head += groups;
+      to.mixer += one - groups;
     } else {
       to.mixer += one;
     }
+  }
+
+  /// Of a Mamba-2 matrix: what its groups take, of which every rank has at least one (vllm/model_executor/layers/mamba/
+  /// mamba_utils.py extra_groups_for_head_shards, 0.9 to 0.24).
+  static Bytes group_rows(const Parameter& p, Bytes one, const Mixer& mixer) {
+    if (mixer.kind != MixerKind::mamba2 || p.shape[0] <= mixer.inner) return 0;
+    return one * 2 * mixer.groups * mixer.state_size / p.shape[0];
   }
 
   /// Both engines make rows for values too where keys are the values, and load the keys twice (vllm/model_executor/models/
@@ -365,7 +439,9 @@ class Builder {
     } else if (mixer.kind == MixerKind::mla && p.name.find("kv_b") != std::string::npos) {
       at(Fused::latent).split += one;
     } else {
-      add(Fused::qkv, Fused::out).split += one;
+      const Bytes groups = group_rows(p, one, mixer);
+      add(Fused::qkv, Fused::out).kv_head += groups;
+      add(Fused::qkv, Fused::out).split += one - groups;
     }
   }
 
@@ -381,6 +457,7 @@ class Builder {
     if (layer.experts > 0) {
       layer.expert = ceil_div(layer.expert, layer.experts);
       layer.expert_bias = ceil_div(layer.expert_bias, layer.experts);
+      layer.expert_whole = ceil_div(layer.expert_whole, layer.experts);
     }
     if (layer.kv_heads > 0) layer.kv_head = ceil_div(layer.kv_head, layer.kv_heads);
     auto found = std::find(m_.kinds.begin(), m_.kinds.end(), layer);

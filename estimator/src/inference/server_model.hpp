@@ -31,9 +31,10 @@ enum class CacheKind : std::uint8_t {
 struct LayerCache {
   CacheKind kind = CacheKind::none;
   std::int64_t window = 0;
-  std::int64_t heads = 0;                     ///< K; max(1, K/tp) of them on a rank
+  std::int64_t heads = 0;                     ///< K, or groups of a Mamba-2 state; max(1, K/tp) of them on a rank
   Bytes token_head = 0;                       ///< of one token and one head; latent: of one token
   Bytes state_conv = 0, state_recurrent = 0;  ///< of one request, all heads; divided by tp
+  Bytes state_group = 0;                      ///< of one request and one group, in the convolution's inputs
   bool operator==(const LayerCache&) const = default;
 };
 
@@ -66,12 +67,13 @@ struct ServerLayer {
   Bytes norms = 0, router = 0;  ///< on every rank
   Bytes mixer_replicated = 0;   ///< latent down-projections, biases of row-parallel matrices
   Bytes mixer = 0;              ///< divided by tp
-  Bytes kv_head = 0;            ///< of the rows of one key/value head; max(1, K/tp) of them on a rank
+  Bytes kv_head = 0;            ///< of the rows of one key/value head, or Mamba-2 group; max(1, K/tp) of them on a rank
   Bytes absorbed = 0;           ///< MLA: 16-bit copies made after loading, divided by tp
   Bytes feed_forward = 0;       ///< dense or shared experts, divided by tp
   Bytes feed_forward_replicated = 0;
-  Bytes expert = 0;       ///< of one routed expert
-  Bytes expert_bias = 0;  ///< in it: what is no matrix
+  Bytes expert = 0;        ///< of one routed expert
+  Bytes expert_bias = 0;   ///< in it: what is no matrix
+  Bytes expert_whole = 0;  ///< in it: on every rank that has the expert (biases behind the down-projection)
   std::int64_t experts = 0, experts_per_token = 0, expert_width = 0;
   std::int64_t width = 0;  ///< of the dense block or of all shared experts together
   bool gated = true, experts_gated = true;
@@ -101,6 +103,9 @@ struct ServerModel {
   DType compute = DType::bf16;                        ///< of activations and of what is not quantised
   Bytes row = 0;                                      ///< of one row of the embedding: h elements
   Bytes head_row = 0;                                 ///< of one row of the head
+  std::int64_t layer_vocab = 0;                       ///< rows of the table of per-layer embeddings (Gemma 3n, 4)
+  Bytes layer_row = 0;                                ///< of one of them
+  std::int64_t input_elements = 0;                    ///< of a token of a batch, in buffers that are made with the model
   Bytes outside = 0;                                  ///< final norm, position table, head bias: on every rank
   bool whole_embedding = false;                       ///< every rank keeps all rows of the embedding
   Bytes tower = 0;                                    ///< of a vision tower: divided by tp

@@ -18,7 +18,7 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::late_growth, "kernels loaded behind the profile run", Category::workspace, Pool::driver, kStays},
     {T::embedding, "embedding", Category::weights, Pool::pausable, kStays},
     {T::mixers, "attention weights", Category::weights, Pool::pausable, kStays},
-    {T::absorbed, "kv_b in 16 bits", Category::weights, Pool::pausable, kStays},
+    {T::absorbed, "latent attention: kv_b in 16 bits, workspace", Category::weights, Pool::pausable, kStays},
     {T::feed_forwards, "feed-forward weights", Category::weights, Pool::pausable, kStays},
     {T::experts, "expert weights", Category::weights, Pool::pausable, kStays},
     {T::norms, "norms", Category::weights, Pool::pausable, kStays},

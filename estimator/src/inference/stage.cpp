@@ -22,9 +22,10 @@ std::int64_t vocab_rows(std::int64_t vocab, std::int64_t padding, std::int64_t t
 
 void add_cache(Stage& out, const LayerCache& cache, std::int64_t tp, std::int64_t count) {
   if (cache.kind == CacheKind::none) return;
-  CacheBucket bucket{
-      cache.kind, cache.window, 0, cache.token_head, ceil_div(cache.state_conv, tp), ceil_div(cache.state_recurrent, tp)};
-  if (cache.kind != CacheKind::latent) bucket.token *= std::max<std::int64_t>(1, cache.heads / tp);
+  const std::int64_t heads = std::max<std::int64_t>(1, cache.heads / tp);
+  const Bytes conv = ceil_div(cache.state_conv, tp) + heads * cache.state_group;
+  CacheBucket bucket{cache.kind, cache.window, 0, cache.token_head, conv, ceil_div(cache.state_recurrent, tp)};
+  if (cache.kind != CacheKind::latent) bucket.token *= heads;
   int at = 0;
   for (; at < out.bucket_count; ++at) {
     const CacheBucket& b = out.buckets[static_cast<std::size_t>(at)];
@@ -151,9 +152,13 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, const RankShare& cut,
   Stage out;
   out.first = index == 0;
   out.last = index == pp - 1;
-  const auto rows = [&](std::int64_t ranks) { return vocab_rows(m.vocab, f.vocab_padding, RankShare::ranks(ranks, cut.tensor)); };
-  if (out.first || (out.last && m.tied)) out.embedding = (m.whole_embedding ? m.vocab : rows(cut.table)) * m.row;
-  if (out.last && !m.tied) out.head = rows(cut.head) * m.head_row;
+  const auto rows = [&](std::int64_t vocab, std::int64_t ranks) {
+    return vocab_rows(vocab, f.vocab_padding, RankShare::ranks(ranks, cut.tensor));
+  };
+  if (out.first || (out.last && m.tied)) out.embedding = (m.whole_embedding ? m.vocab : rows(m.vocab, cut.table)) * m.row;
+  if (out.first && m.layer_vocab > 0)
+    out.embedding += (m.whole_embedding ? m.layer_vocab : rows(m.layer_vocab, cut.table)) * m.layer_row;
+  if (out.last && !m.tied) out.head = rows(m.vocab, cut.head) * m.head_row;
   const bool drafts = out.last && m.engine == EngineKind::vllm;  // SGLang has them in a worker of their own: drafts_of()
   out.outside = m.outside + (drafts ? m.draft_outside : 0);
   out.adapters = (out.first ? m.adapters_embedding : 0) + (out.last ? m.adapters_head : 0);

@@ -1,0 +1,123 @@
+// Weights and caches of servers' own classes, run on the meta device by benchmarks/oracle/execute_servers.py:
+// tests/data/executed_servers.jsonl, without what an allocator adds. Every part of the weights is judged to 0.05 % of all (what
+// is left out: position ids, tables of towers), the cache exactly. A row with "open" is a finding.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "catalog/catalog.hpp"
+#include "catalog/fields.hpp"
+#include "catalog/quantization.hpp"
+#include "inference/cache.hpp"
+#include "inference/server.hpp"
+#include "inference/stage.hpp"
+
+namespace {
+
+using namespace oomplan;
+using Json = nlohmann::json;
+
+DType dtype_of(const std::string& text) {
+  for (const DTypeRow& r : kDTypes)
+    if (r.name == text) return r.value;
+  return DType::bf16;
+}
+
+struct Rank {
+  ServerModel model;
+  ServerFacts facts;
+  Stage stage;
+};
+
+Rank rank_of(const Json& row) {
+  const Catalog& catalog = Catalog::builtin();
+  const EngineKind engine = row["engine"] == "vllm" ? EngineKind::vllm : EngineKind::sglang;
+  Architecture a = *catalog.model(row["model"].get<std::string>()).architecture;
+  a.quantization = {};
+  if (row.contains("quantization")) a.quantization = read_quantization(Fields::parse(row["quantization"].dump(), "config.json"));
+  Server server;
+  server.weights = dtype_of(row.value("weights", "bf16"));
+  server.kv = dtype_of(row.value("kv", "bf16"));
+  Rank out;
+  out.model = server_model(a, engine, server);
+  out.facts =
+      resolve(catalog.facts(), engine, row["version"].get<std::string>(), catalog.gpu(row.value("gpu", "H100")), out.model);
+  out.stage =
+      stage_of(out.model, out.facts, row["tensor"], row.value("pipeline", 1), row.value("expert", 1), row.value("stage", 0));
+  return out;
+}
+
+Json bytes_of_rank(const Rank& r, std::int64_t tensor, std::int64_t batched_tokens) {
+  const Stage& s = r.stage;
+  Json out;
+  out["embedding"] = s.embedding;
+  out["head"] = s.head;
+  out["tower"] = ceil_div(r.model.tower, tensor) + r.model.tower_whole;
+  out["tables"] = r.model.rope_elements * r.facts.rope_bits / 8;
+  out["layers"] = s.outside + s.norms + s.mixers + s.absorbed + s.feed_forwards + s.experts +
+                  (s.first ? bytes_of(r.model.input_elements * batched_tokens, r.model.compute) : 0);
+  return out;
+}
+
+Json cache_of_rank(const Rank& r, const Json& asked) {
+  ServerFacts f = r.facts;
+  f.uniform_swa = f.uniform_swa || asked.value("uniform_windows", false);
+  f.page_tokens = asked.value("block_size", f.page_tokens);
+  CacheAsk ask;
+  ask.budget = asked["budget"];
+  ask.max_model_len = asked["max_model_len"];
+  ask.batched_tokens = asked["batched_tokens"];
+  ask.max_running = 256;
+  const CachePool pool = vllm_pool(r.stage, f, ask);
+  return {{"pages", pool.pages},
+          {"page_tokens", pool.page_tokens},
+          {"tokens", pool.tokens},
+          {"allocated", pool.kv},
+          {"full_requests", pool.full_requests}};
+}
+
+TEST_CASE("ranks of servers hold what the engines' own classes allocate") {
+  const char* other = std::getenv("OOMPLAN_EXECUTED_SERVERS");
+  std::ifstream in(other != nullptr ? other : OOMPLAN_SOURCE_DIR "/tests/data/executed_servers.jsonl");
+  REQUIRE(in.good());
+  int rows = 0;
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line);
+    ++rows;
+    Json ours;
+    try {
+      const Rank rank = rank_of(row);
+      ours["bytes"] = bytes_of_rank(rank, row["tensor"], row["batched_tokens"]);
+      if (row.contains("cache")) ours["cache"] = cache_of_rank(rank, row["cache"]);
+    } catch (const std::exception& e) {
+      FAIL_CHECK(row["id"].get<std::string>() << ": " << e.what());
+      continue;
+    }
+    std::int64_t weights = 0;
+    for (const Json& bytes : row["bytes"]) weights += bytes.get<std::int64_t>();
+    const bool open = row.contains("open");
+    bool met = true;
+    for (const char* part : {"bytes", "cache"}) {
+      if (!row.contains(part)) continue;
+      const std::int64_t tolerance = part == std::string_view("bytes") ? weights / 2000 : 0;
+      for (const auto& [key, value] : ours[part].items()) {
+        if (!row[part].contains(key)) continue;
+        const std::int64_t got = value, want = row[part][key];
+        met = met && std::abs(got - want) <= tolerance;
+        if (open) continue;
+        CHECK_MESSAGE(std::abs(got - want) <= tolerance, row["id"].get<std::string>(), " ", part, " ", key, ": ", got,
+                      ", executed ", want, ", ", got - want, ", ",
+                      want == 0 ? 0 : 100.0 * static_cast<double>(got - want) / static_cast<double>(want), "%");
+      }
+    }
+    if (open) CHECK_MESSAGE(!met, row["id"].get<std::string>(), " is met now");
+  }
+  CHECK(rows > 0);
+}
+
+}  // namespace
