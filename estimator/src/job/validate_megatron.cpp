@@ -159,7 +159,8 @@ class Checker {
     if (m.host_optimizer && !m.distributed_optimizer)
       add("optimizer_cpu_offload", "true", "distributed_optimizer: true",
           "not supported yet: an optimizer on the host that is not distributed");
-    if (!m.host_optimizer && written(job_, fmt::format("{}.optimizer_offload_fraction", role_.name)))
+    if (!m.host_optimizer && m.host_fraction != Megatron{}.host_fraction &&
+        written(job_, fmt::format("{}.optimizer_offload_fraction", role_.name)))
       add("optimizer_offload_fraction", fmt::format("{}", m.host_fraction), "optimizer_cpu_offload: true beside it", "");
     const auto state = [&](std::string_view knob, DType format) {
       if (!m.precision_aware && format != DType::fp32)
@@ -185,8 +186,9 @@ class Checker {
     if (m.sinkhorn && m.expert_capacity > 0) add("sinkhorn", "true", "false", "Megatron itself drops no tokens with it");
     if (m.expert_capacity > 0 && m.expert_imbalance > 1)
       add("expert_imbalance", fmt::format("{}", m.expert_imbalance), "1", "with expert_capacity every expert has as many rows");
-    if (m.expert_capacity == 0 && written(job_, fmt::format("{}.pad_expert_input", role_.name)))
-      add("pad_expert_input", m.pads_experts ? "true" : "false", "expert_capacity beside it", "there is no capacity to pad to");
+    if (m.expert_capacity == 0 && m.pads_experts != Megatron{}.pads_experts &&
+        written(job_, fmt::format("{}.pad_expert_input", role_.name)))
+      add("pad_expert_input", "false", "expert_capacity beside it", "there is no capacity to pad to");
     if (m.mtp_layers > 0 && t.recompute == Recompute::full && m.recompute_method == RecomputeMethod::uniform &&
         m.recompute_layers != 1)
       add("recompute_layers", fmt::format("{}", m.recompute_layers), "1",
