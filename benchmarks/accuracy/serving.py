@@ -199,8 +199,8 @@ def server_of(row: Row, metric: str = "") -> Row:
             server["page_tokens"] = int(page)
     if offload := flag_of(row, "cpu_offload_gb"):
         server["cpu_offload"] = f"{float(offload):g}GiB"
-    if parts := flag_of(row, "decode_context_parallel_size"):
-        server["decode_context"] = int(parts)
+    if groups := flag_of(row, "decode_context_parallel_size"):
+        server["decode_context"] = int(groups)
     server |= SOURCES.get(str((row.get("source") or {}).get("repo")), {})
     server["enforce_eager"] = bool(row.get("enforce_eager"))
     return server
