@@ -73,7 +73,8 @@ const Tensor& Saved::get() const {
     }
     return packed_->unpacked;
   }
-  if (!frame_ || taken_) return kept_;
+  if (recomputed_) return *recomputed_;
+  if (!frame_) return kept_;
   Frame& f = *frame_;
   if (!f.done) {
     Eager& e = *f.eager;
@@ -104,9 +105,9 @@ const Tensor& Saved::get() const {
     e.distributed = distributed;
     f.done = true;
   }
-  kept_ = std::move(f.refilled[index_]);
-  taken_ = true;
-  return kept_;
+  recomputed_ = std::make_shared<Tensor>(std::move(f.refilled[index_]));
+  f.eager->recomputed_.push_back(recomputed_);
+  return *recomputed_;
 }
 
 Saved Eager::save(const Tensor& x) {
@@ -452,9 +453,14 @@ void Eager::backward(std::vector<Root> roots) {
     if (node->sequence != kAccumulates) scope = node->scope;
     if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, true, true});
     auto outer_unpacked = std::exchange(unpacked_, {});
+    auto outer_recomputed = std::exchange(recomputed_, {});
+    Gradients held = node->sequence == kAccumulates ? Gradients{} : in;  // by call_function, until validate_outputs is done
     Gradients out = node->apply(std::move(in));
     for (const auto& one : unpacked_) one->unpacked.reset();  // names of the node's function
+    if (!retain_graph)
+      for (const auto& one : recomputed_) one->reset();  // the same
     unpacked_ = std::move(outer_unpacked);
+    recomputed_ = std::move(outer_recomputed);
     if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, false, true});
     // validate_outputs: a broadcast input's gradient is summed to the input's shape, then cast to its dtype
     for (std::size_t i = 0; i < std::min(out.size(), node->next.size()); ++i) {
@@ -464,6 +470,7 @@ void Eager::backward(std::vector<Root> roots) {
       if (!wanted.shape.empty() && elements(g.shape) != elements(wanted.shape)) g = row_sum(g, wanted.shape, "sum_to");
       if (g.dtype != wanted.dtype) g = make("cast", g.shape, wanted.dtype, Category::temporaries);
     }
+    held.clear();
     if (!retain_graph && node->sequence != kAccumulates) node->apply = nullptr;  // release_variables
     for (std::size_t i = 0; i < node->next.size(); ++i) {
       const auto& edge = node->next[i];

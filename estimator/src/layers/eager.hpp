@@ -8,7 +8,8 @@
 // tools/autograd/derivatives.yaml):
 //   - a storage lives as long as a Tensor refers to it: a name, a saved variable of a node, a gradient waiting in a buffer;
 //   - views share the storage; an operator makes a node when gradients are on and an input needs one;
-//   - backward runs the ready node that was made last; a node's saved variables go when it has run;
+//   - backward runs the ready node that was made last; what comes to it lives until its results have the shape and format that
+//     is wanted, what a checkpoint computed again for it until it has run; then its saved variables go;
 //   - a second gradient is added into the first in place when nobody else refers to the first one's storage;
 //   - a leaf's first gradient is kept as it is; further ones are added into it (Tape tells engines apart).
 #pragma once
@@ -113,7 +114,7 @@ class Saved {
   friend class Eager;
   struct Frame;
   mutable Tensor kept_;
-  mutable bool taken_ = false;  ///< out of the frame; the frame itself stays until this variable goes
+  mutable std::shared_ptr<Tensor> recomputed_;  ///< out of the frame, while the node that needs it runs; the frame itself stays
   std::shared_ptr<Frame> frame_;
   std::shared_ptr<PackedVariable> packed_;
   std::size_t index_ = 0;
@@ -278,6 +279,7 @@ class Eager {
   std::vector<std::pair<int, Tensor>> casts_;
   std::vector<Tensor> kept_checkpoints_;
   std::vector<std::shared_ptr<PackedVariable>> unpacked_;
+  std::vector<std::shared_ptr<Tensor>> recomputed_;  ///< what checkpoints computed again for the node that runs now
 
   std::shared_ptr<Saved::Frame> recording_;  ///< frame whose forward runs now
   std::shared_ptr<Saved::Frame> refilling_;  ///< frame that is being recomputed now
