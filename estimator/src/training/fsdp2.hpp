@@ -162,7 +162,8 @@ class Fsdp2 : EngineSites<R> {
 
  private:
   struct Sites {
-    SiteRef upload, scaled, cast, gathered, unsharded, reduce_input, reduce_output, gradient, accumulated, kept_ahead, kept_rest;
+    SiteRef upload, scaled, cast, gathered, unsharded, reduce_input, reduce_output, reduced, gradient, accumulated, kept_ahead,
+        kept_rest;
   };
   /// What a pass knows of a unit: its sites, or for a fold their sizes alone, as the plan has them.
   using UnitSites = std::conditional_t<R::kWrites, Sites, UnitBytes>;
@@ -184,6 +185,12 @@ class Fsdp2 : EngineSites<R> {
       return u.gradient;
     else
       return {0, u.gradient, plan_.cpu_offload ? Pool::pinned : Pool::torch};
+  }
+  SiteRef reduced(const UnitSites& u) const {
+    if constexpr (R::kWrites)
+      return u.reduced;
+    else
+      return {0, u.reduced, Pool::torch};
   }
   /// The shard in the compute dtype is a copy.
   static bool casts(const UnitSites& u) {
@@ -221,6 +228,8 @@ class Fsdp2 : EngineSites<R> {
     s.unsharded = site(unit, "unsharded_parameters", b.unsharded, Category::weights, Holder::communication);
     s.reduce_input = site(unit, "reduce_scatter_input", b.reduce_input, Category::communication, Holder::communication);
     s.reduce_output = site(unit, "reduce_scatter_output", b.reduce_output, Category::communication, Holder::communication, 2);
+    if (plan_.casts_gradients && (plan_.cpu_offload || plan_.sync_every))
+      s.reduced = site(unit, "reduced_gradients", b.reduced, Category::communication, Holder::communication, 2);
     s.gradient = plan_.cpu_offload ? host_site(unit, "sharded_gradients", b.gradient)
                                    : site(unit, "sharded_gradients", b.gradient, Category::gradients, Holder::autograd, 2);
     if (plan_.reshard_ranks > 0) {
@@ -420,11 +429,14 @@ class Fsdp2 : EngineSites<R> {
   /// DDP copies a gradient into its bucket as soon as it is there; with views nothing else of it is left. Those of earlier
   /// micro-batches that were not reduced are tensors of their own until then.
   LeafGradients leaf_gradients() const {
-    if (plan_.sharded) return LeafGradients::keep;
+    if (plan_.sharded) return adds_in_place() && !first_ ? LeafGradients::add : LeafGradients::keep;
     if (!plan_.bucket_views) return first_ ? LeafGradients::keep : LeafGradients::add;
     if (plan_.sync_every || (first_ && last_)) return LeafGradients::add;
     return first_ ? LeafGradients::keep : last_ ? LeafGradients::move : LeafGradients::add;
   }
+  /// Gradients that wait for a later micro-batch stay what they are (_fsdp_param.py, to_accumulated_grad_if_needed), and autograd
+  /// adds the later ones into them.
+  bool adds_in_place() const { return !plan_.sync_every && !plan_.casts_accumulated && plan_.embedding_part == 0; }
   /// The unit that ran before station s in forward order (what its backward prefetches), if any, and if it was resharded.
   const UnitSites* earlier(const Tape& tape, std::size_t s, Index& at) const {
     for (std::size_t k = s; k-- > 0;) {
@@ -513,12 +525,7 @@ class Fsdp2 : EngineSites<R> {
   template <class FreeFresh>
   void reduce(const UnitSites& unit, Index at, FreeFresh&& free_fresh) {
     if (!trained(unit)) return r_.free(unit.unsharded, at);
-    if (!plan_.sync_every) {
-      // unsharded gradients are cast to the reduce dtype and added up
-      free_fresh(Which::all_but_last);
-      if (first_) r_.alloc(unit.accumulated, at);
-      free_fresh(Which::last);
-    }
+    if (!plan_.sync_every) accumulate(unit, at, free_fresh);
     r_.free(unit.unsharded, at);
     if (!last_) return;
     if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
@@ -533,13 +540,29 @@ class Fsdp2 : EngineSites<R> {
     reducing_ = &unit;
     remember(reducing_at_, at);
   }
+  template <class FreeFresh>
+  void accumulate(const UnitSites& unit, Index at, FreeFresh& free_fresh) {
+    const bool in_place = adds_in_place();
+    if (in_place && !first_) return;
+    free_fresh(Which::all_but_last);
+    if (in_place) free_fresh(Which::last);  // the same memory under another name
+    if (first_) r_.alloc(unit.accumulated, at);
+    if (!in_place) free_fresh(Which::last);  // unsharded gradients are cast to the reduce dtype and added up
+  }
+  /// foreach_reduce: the output is cast to the format of what is stored; then it is the gradient (a view of it: the same memory
+  /// under another name), is added into the one of earlier micro-batches, or goes to the host.
   void shard_gradient(const UnitSites& unit, Index at) {
     const bool exists = plan_.sync_every && !first_;
-    if (exists) return r_.free(unit.reduce_output, at);  // added into the sharded gradient
-    const bool copies = plan_.casts_gradients || plan_.cpu_offload;
-    if (copies) r_.alloc(gradient(unit), at);
+    const bool passes = exists || plan_.cpu_offload;
+    if (plan_.casts_gradients) {
+      r_.alloc(passes ? reduced(unit) : gradient(unit), at);
+      r_.free(unit.reduce_output, at);
+    }
+    if (plan_.cpu_offload && !exists) r_.alloc(gradient(unit), at);
+    if (passes && plan_.casts_gradients) r_.free(reduced(unit), at);
+    if (plan_.casts_gradients) return;
     r_.free(unit.reduce_output, at);
-    if (!copies) r_.alloc(gradient(unit), at);  // a view of the output: the same memory under another name
+    if (!passes) r_.alloc(gradient(unit), at);
   }
   /// Under tensor parallelism the gradient of the whole table becomes a copy of this rank's part (_fsdp_param.py,
   /// _get_grad_inner_tensor: it is redistributed as the parameter is).

@@ -40,6 +40,7 @@ struct UnitBytes {
   Bytes gathered = 0;   ///< output of the all-gather; 0 on one rank
   Bytes unsharded = 0;  ///< the parameters that the forward pass uses
   Bytes reduce_input = 0, reduce_output = 0;
+  Bytes reduced = 0;      ///< reduce_output as stored, while it is added to a gradient that exists or copied to the host
   Bytes gradient = 0;     ///< sharded, as stored
   Bytes accumulated = 0;  ///< unsharded gradients in the reduce dtype (without gradient sync)
   // resharded over fewer ranks: copies of slices of the unsharded parameters, made one by one as those are freed
@@ -117,9 +118,10 @@ struct TrainPlan {
   bool loss_inside = true;                        ///< the loss is part of the root's forward pass
   StationPlace end_of_head = StationPlace::loss;  ///< its last station then
   bool trains = true;
-  Bytes embedding_part = 0;      ///< tensor parallelism: this rank's part of the embedding's gradient, which is made whole
-  bool casts_gradients = false;  ///< the reduced gradient is cast to the storage dtype of what is trained
-  std::vector<int> last_leaf;    ///< of every wrapped station: its last parameter
+  Bytes embedding_part = 0;        ///< tensor parallelism: this rank's part of the embedding's gradient, which is made whole
+  bool casts_accumulated = false;  ///< FSDP2: gradients that wait for a later micro-batch are copies in the reduce dtype
+  bool casts_gradients = false;    ///< the reduced gradient is cast to the storage dtype of what is trained
+  std::vector<int> last_leaf;      ///< of every wrapped station: its last parameter
   int root_last_leaf = -1;
   std::vector<DType> storage;  ///< of every leaf of the tape
 };
