@@ -185,7 +185,8 @@ class Fsdp1 : public FlatResidents<R> {
       return player.play_cut(s, u, at, micro_, Cut::nested_end, LeafGradients::keep, [&] { reduce_unit(player, {s, u, at}); });
     player.play(s, true, u, at, micro_);
     if (!waits()) return reduce_unit(player, {s, u, at});
-    const bool follows = u != Unit::last && tape.stations[s].count > 1;  // a unit of its own station
+    // an inner unit of its own station, or one that is as it; of two layers the first follows the last
+    const bool follows = u == Unit::inner || (u == Unit::first && tape.stations[s].count > 2);
     if (follows) {
       waiting_ = {s, Unit::inner, {}};
       remember(waiting_.at, at + 1);
