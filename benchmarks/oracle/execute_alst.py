@@ -18,10 +18,9 @@ import types
 from pathlib import Path
 from typing import Any
 
-from execute_zero import ROOT, residents
+from execute_zero import RANKS, ROOT, residents, stand_in
 
 Row = dict[str, Any]
-RANKS = 8
 TOKENS = 1024  # of one rank
 CONFIGS: dict[str, Row] = {
     name: {
@@ -64,13 +63,13 @@ def patched(arctic: Path) -> Any:
 
     patches = types.ModuleType("monkey_patches")
     text = source("monkey_patches.py")
-    for theirs, stand_in in (
+    for theirs, ours in (
         ('arg.detach().to("cpu")\n', 'arg.detach().to("meta")\n'),
         ("tensors[i].to(ctx.x_device)", "torch.empty_like(tensors[i], device=ctx.x_device)"),
     ):
         if text.count(theirs) != 1:
             raise SystemExit(f"ArcticTraining does not say {theirs!r} once")
-        text = text.replace(theirs, stand_in)
+        text = text.replace(theirs, ours)
     exec(compile(text, "monkey_patches.py", "exec"), patches.__dict__)
     tiles = types.ModuleType("tiled_compute")
     exec(compile(source("model/tiled_compute.py"), "tiled_compute.py", "exec"), tiles.__dict__)
@@ -81,17 +80,10 @@ def make_engine(arctic: Path, model_name: str, split: bool, host: bool, tiled: b
     import deepspeed
     import torch
     import transformers
-    import transformers.masking_utils
-    import transformers.modeling_utils
     from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
     from execute_parallel import attend
-    from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # would be compiled
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
-    transformers.AttentionInterface.register("executed", attend)
-    transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["executed"] = lambda *_, **__: None
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    stand_in(attend)
     config = CONFIGS[model_name]
     patches, tiles = patched(arctic)
     if host:

@@ -66,19 +66,28 @@ RUNS: list[tuple[str, Row, int]] = [
 ]
 
 
-def make_engine(checkpointing: str, zero: Row, micro_batches: int) -> Any:
-    import deepspeed
+def stand_in(attention: Any) -> None:
+    """The process group of rank 0, and transformers with `attention`."""
+    import deepspeed  # noqa: F401 - its modules are changed below
     import torch
     import transformers
     import transformers.masking_utils
-    from execute_parallel import attend
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # would be compiled
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
-    transformers.AttentionInterface.register("executed", attend)
+    transformers.AttentionInterface.register("executed", attention)
     transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["executed"] = lambda *_, **__: None
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+
+
+def make_engine(checkpointing: str, zero: Row, micro_batches: int) -> Any:
+    import deepspeed
+    import torch
+    import transformers
+    from execute_parallel import attend
+
+    stand_in(attend)
     fields = {key: value for key, value in CONFIG.items() if key != "model_type"}
     settings = transformers.AutoConfig.for_model(CONFIG["model_type"], **fields, use_cache=False)
     model = transformers.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16, attn_implementation="executed")

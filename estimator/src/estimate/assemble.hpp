@@ -19,8 +19,9 @@ Assembled assemble(const Job&, const Catalog&, TapeStore&);
 void worst_first(Estimate&, const Job&);
 
 /// Micro-batches between the first and the last that are written down for the replay. Equal micro-batches drive the allocator
-/// into a state that repeats after two or three of them; a test compares with all.
-inline constexpr std::int64_t kReplayedMicroBatches = 6;
+/// into a state that repeats after two or three of them, small tensors beside expandable segments after eleven; a test compares
+/// with all.
+inline constexpr std::int64_t kReplayedMicroBatches = 12;
 /// The program of one process of a class: init and two iterations (the second has optimizer states from its beginning). Of the
 /// micro-batches between the first and the last `inner` are written: levels need one (each of them ends where it began), the
 /// allocator's history more. `last`: becomes the number of the mark that the last iteration begins with, the first one being 0.

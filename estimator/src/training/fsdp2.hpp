@@ -14,28 +14,24 @@
 #include <vector>
 
 #include "training/ddp_buckets.hpp"
-#include "training/engine_sites.hpp"
 #include "training/host_checkpoints.hpp"
 #include "training/plan.hpp"
 #include "training/player.hpp"
+#include "training/shard_sites.hpp"
 
 namespace oomplan {
 
 template <class R>
-class Fsdp2 : EngineSites<R> {
-  using EngineSites<R>::site, EngineSites<R>::host_site, EngineSites<R>::prefix;
+class Fsdp2 : ShardSites<R> {
+  using Base = ShardSites<R>;
+  using Base::site, Base::host_site, Base::prefix, Base::sites, Base::root, Base::gradient, Base::reduced, Base::casts,
+      Base::scales, Base::trained;
+  using UnitSites = typename Base::UnitSites;
 
  public:
   /// `role` stands before the names of sites.
   Fsdp2(R& r, const TrainPlan& plan, std::string_view role)
-      : EngineSites<R>(r, role), r_(r), plan_(plan), micro_(Index(0)), buckets_(r, plan, role), checkpoints_(r, plan, role) {
-    if constexpr (R::kWrites) {
-      const Tape& any = plan.train != nullptr ? *plan.train : *plan.log_probs;
-      units_.resize(any.stations.size());
-      for (std::size_t s = 0; s < any.stations.size(); ++s)
-        if (plan.wrapped[s]) units_[s] = sites_of(plan.units[s], station_name(any.stations[s].place));
-      root_ = sites_of(plan.root, "root");
-    }
+      : Base(r, plan, role), r_(r), plan_(plan), micro_(Index(0)), buckets_(r, plan, role), checkpoints_(r, plan, role) {
     parameters_ = site("", "parameters", plan.resident, Category::weights, Holder::resident);
     optimizer_ = site("", "optimizer.states", plan.optimizer + plan.optimizer_steps, Category::optimizer, Holder::resident);
     host_parameters_ = host_site("", "parameters on the host", plan.resident);
@@ -161,84 +157,6 @@ class Fsdp2 : EngineSites<R> {
   }
 
  private:
-  struct Sites {
-    SiteRef upload, scaled, cast, gathered, unsharded, reduce_input, reduce_output, reduced, gradient, accumulated, kept_ahead,
-        kept_rest;
-  };
-  /// What a pass knows of a unit: its sites, or for a fold their sizes alone, as the plan has them.
-  using UnitSites = std::conditional_t<R::kWrites, Sites, UnitBytes>;
-  const UnitSites& sites(std::size_t station) const {
-    if constexpr (R::kWrites)
-      return units_[station];
-    else
-      return plan_.units[station];
-  }
-  const UnitSites& root() const {
-    if constexpr (R::kWrites)
-      return root_;
-    else
-      return plan_.root;
-  }
-  /// Lies where the optimizer steps.
-  SiteRef gradient(const UnitSites& u) const {
-    if constexpr (R::kWrites)
-      return u.gradient;
-    else
-      return {0, u.gradient, plan_.cpu_offload ? Pool::pinned : Pool::torch};
-  }
-  SiteRef reduced(const UnitSites& u) const {
-    if constexpr (R::kWrites)
-      return u.reduced;
-    else
-      return {0, u.reduced, Pool::torch};
-  }
-  /// The shard in the compute dtype is a copy.
-  static bool casts(const UnitSites& u) {
-    if constexpr (R::kWrites)
-      return u.cast.bytes > 0;
-    else
-      return u.cast > 0;
-  }
-
-  /// Its matrices are gathered in 8 bits.
-  static bool scales(const UnitSites& u) {
-    if constexpr (R::kWrites)
-      return u.scaled.bytes > 0;
-    else
-      return u.scaled > 0;
-  }
-
-  /// Nothing of a frozen unit is reduced: post_backward returns when no parameter of it has a gradient.
-  static bool trained(const UnitSites& u) {
-    if constexpr (R::kWrites)
-      return u.reduce_input.bytes > 0;
-    else
-      return u.reduce_input > 0;
-  }
-
-  static std::string_view station_name(StationPlace place) {
-    return place == StationPlace::embedding ? "embedding" : place == StationPlace::layers ? "layer" : "head";
-  }
-  Sites sites_of(const UnitBytes& b, std::string_view unit) {
-    Sites s;
-    s.upload = site(unit, "shard_from_host", b.upload, Category::communication, Holder::communication, 1);
-    if (b.scaled > 0) s.scaled = site(unit, "shard_scaled", b.scaled, Category::communication, Holder::communication, 1);
-    s.cast = site(unit, "shard_cast", b.cast, Category::communication, Holder::communication, 1);
-    s.gathered = site(unit, "all_gather_output", b.gathered, Category::communication, Holder::communication, 1);
-    s.unsharded = site(unit, "unsharded_parameters", b.unsharded, Category::weights, Holder::communication);
-    s.reduce_input = site(unit, "reduce_scatter_input", b.reduce_input, Category::communication, Holder::communication);
-    s.reduce_output = site(unit, "reduce_scatter_output", b.reduce_output, Category::communication, Holder::communication, 2);
-    if (plan_.casts_gradients && (plan_.cpu_offload || plan_.sync_every))
-      s.reduced = site(unit, "reduced_gradients", b.reduced, Category::communication, Holder::communication, 2);
-    s.gradient = plan_.cpu_offload ? host_site(unit, "sharded_gradients", b.gradient)
-                                   : site(unit, "sharded_gradients", b.gradient, Category::gradients, Holder::autograd, 2);
-    if (plan_.reshard_ranks > 0) {
-      s.kept_ahead = site(unit, "post_forward_shards", b.kept_ahead, Category::weights, Holder::communication);
-      s.kept_rest = site(unit, "post_forward_shards.rest", b.kept_rest, Category::weights, Holder::communication);
-    }
-    s.accumulated = site(unit, "unsharded_gradients", b.accumulated, Category::gradients, Holder::autograd);
-    return s;
-  }
   static std::size_t station(const Tape& tape, StationPlace place) {
     for (std::size_t s = 0; s < tape.stations.size(); ++s)
       if (tape.stations[s].place == place) return s;
@@ -603,8 +521,6 @@ class Fsdp2 : EngineSites<R> {
   R& r_;
   const TrainPlan& plan_;
   Index micro_;
-  std::vector<Sites> units_;  ///< of the stations; only when a program is written
-  Sites root_;
   DdpBuckets<R> buckets_;
   HostCheckpoints<R> checkpoints_;
   SiteRef parameters_, optimizer_, steps_, buffers_, transient_, embedding_part_, host_parameters_, host_optimizer_, managed_;

@@ -32,7 +32,7 @@ UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks
   b.gathered = ranks > 1 ? b.unsharded : 0;
   b.reduce_input = bytes_of(u.trained_shard * ranks, t.reduce);
   b.reduce_output = ranks > 1 ? bytes_of(u.trained_shard, t.reduce) : 0;
-  b.gradient = b.reduced = u.trained_resident;
+  b.gradient = u.trained_resident;
   b.accumulated = bytes_of(u.trained, t.reduce);
   b.kept_ahead = bytes_of(u.ahead, t.compute);
   b.kept_rest = bytes_of(u.sliced - u.ahead, t.compute);
@@ -356,7 +356,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.end_of_head = runs_in_chunks(head) ? StationPlace::chunks : StationPlace::loss;
   const DType trained_in = t.lora.rank > 0 && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
   p.casts_gradients = trained_in != t.reduce;
-  p.casts_accumulated = t.compute != t.reduce || t.lora.rank > 0;
+  p.casts_accumulated = t.compute != t.reduce;
 
   const Tape& tape = p.train != nullptr ? *p.train : *p.log_probs;
   std::vector<ShardUnit> units(tape.stations.size());

@@ -40,7 +40,6 @@ struct UnitBytes {
   Bytes gathered = 0;   ///< output of the all-gather; 0 on one rank
   Bytes unsharded = 0;  ///< the parameters that the forward pass uses
   Bytes reduce_input = 0, reduce_output = 0;
-  Bytes reduced = 0;      ///< reduce_output as stored, while it is added to a gradient that exists or copied to the host
   Bytes gradient = 0;     ///< sharded, as stored
   Bytes accumulated = 0;  ///< unsharded gradients in the reduce dtype (without gradient sync)
   // resharded over fewer ranks: copies of slices of the unsharded parameters, made one by one as those are freed
