@@ -121,7 +121,7 @@ def in_fp32_under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     """What CUDA's autocast computes in fp32 and the CPU's does not (aten/src/ATen/autocast_mode.h)."""
 
     def replaced(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        if isinstance(x, torch.Tensor) and x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             x = x.float()
             args = tuple(a.float() if isinstance(a, torch.Tensor) else a for a in args)
         return function(x, *args, **kwargs)
@@ -133,6 +133,8 @@ def stand_in() -> None:
     fuzz_fsdp.stand_in()
     F.softmax = half_to_float(in_fp32_under_autocast(PLAIN_SOFTMAX))
     F.layer_norm = in_fp32_under_autocast(F.layer_norm)
+    torch.pow = in_fp32_under_autocast(torch.pow)
+    torch.square = in_fp32_under_autocast(torch.square)
     F.scaled_dot_product_attention = sdpa
     F.dropout = fused_dropout
     torch.Tensor.item = lambda _self: item_of["number"]  # type: ignore[method-assign]
@@ -185,7 +187,7 @@ def draw_case(rng: random.Random, config: Row, engine: str) -> Row:
         case["tokens"] = some(rng, 32, 64, 96, 160, 320)
     if family == "gpt_oss":
         case["attention"] = "eager"
-    if family == "gemma2" and case["attention"] == "sdpa":
+    if family in ("gemma2", "vaultgemma") and case["attention"] == "sdpa":
         case["attention"] = "eager"
     if family == "bloom":
         case |= {"attention": "eager"}

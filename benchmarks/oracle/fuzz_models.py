@@ -28,8 +28,16 @@ OWN_WIDTH = [
     "glm4_moe",
     "qwen3_next",
     "qwen3_5_text",
+    "exaone4",
+    "cwm",
+    "arcee",
+    "hyperclovax",
+    "exaone_moe",
+    "mellum",
+    "solar_open",
+    "vaultgemma",
 ]
-MULTI_HEAD = ("phi", "gpt2", "gpt_neox", "opt", "bloom", "deepseek_v3", "glm4_moe_lite", "deepseek_v2")
+MULTI_HEAD = ("phi", "gpt2", "gpt_neox", "opt", "bloom", "deepseek_v3", "glm4_moe_lite", "deepseek_v2", "youtu")
 EXPERTS = [
     "gpt_oss",
     "deepseek_v2",
@@ -43,6 +51,10 @@ EXPERTS = [
     "glm4_moe",
     "glm4_moe_lite",
     "qwen3_next",
+    "exaone_moe",
+    "mellum",
+    "solar_open",
+    "flex_olmo",
 ]
 STATES = ("mamba", "mamba2", "falcon_mamba")
 
@@ -114,6 +126,32 @@ def of_family(family: str, rng: random.Random, layers: int, heads: int) -> Row:
             own = {"no_rope_layer_interval": some(rng, 2, 3, 4), "use_sliding_window": False}
             return bias | own
         return bias | own | windows(rng, layers)
+    if family == "exaone4":
+        return windows(rng, layers) if flag(rng) else {"sliding_window": None, "layer_types": ["full_attention"] * layers}
+    if family == "cwm":
+        return windows(rng, layers) | {"mlp_bias": flag(rng)}
+    if family in ("arcee", "jais2"):
+        return bias | {"mlp_bias": flag(rng)}
+    if family == "hyperclovax":
+        own = {"use_post_norm": flag(rng), "residual_multiplier": 0.22, "logits_scaling": some(rng, 1.0, 8.0)}
+        return bias | own | {"mlp_bias": flag(rng)}
+    if family == "youtu":
+        return latent(rng) | {"q_lora_rank": some(rng, 40, 72), "rope_theta": 10000.0}
+    if family == "vaultgemma":
+        return bias | {"query_pre_attn_scalar": 48} | windows(rng, layers)
+    if family == "exaone_moe":
+        own = {"num_shared_experts": rng.randint(1, 2), "first_k_dense_replace": rng.randint(0, 2)}
+        return windows(rng, layers) | sparse(rng) | own
+    if family == "mellum":
+        return windows(rng, layers) | sparse(rng) | bias
+    if family == "solar_open":
+        own = routed(rng) | bias
+        own.pop("first_k_dense_replace")
+        return own
+    if family == "flex_olmo":
+        own = sparse(rng) | bias
+        own.pop("moe_intermediate_size")
+        return own
     if family == "gpt_oss":
         return windows(rng, layers) | {"num_local_experts": some(rng, 4, 7), "num_experts_per_tok": rng.randint(1, 3)}
     if family == "deepseek_v2":
@@ -223,6 +261,17 @@ FAMILIES = [
     "mamba2",
     "falcon_mamba",
     "qwen3_next",
+    "exaone4",
+    "cwm",
+    "arcee",
+    "jais2",
+    "hyperclovax",
+    "youtu",
+    "vaultgemma",
+    "exaone_moe",
+    "mellum",
+    "solar_open",
+    "flex_olmo",
 ]
 
 

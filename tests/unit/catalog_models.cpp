@@ -185,3 +185,14 @@ TEST_CASE("a 671B model is a few dozen rows") {
 }
 
 }  // namespace
+
+TEST_CASE("every family has the elements that transformers' class of it has, by the config that transformers saves") {
+  std::ifstream file(OOMPLAN_SOURCE_DIR "/tests/data/counted_families.jsonl");
+  int families = 0;
+  for (std::string line; std::getline(file, line); ++families) {
+    const Json row = Json::parse(line);
+    CAPTURE(row["family"]);
+    CHECK(count(read_config(row["config"].dump(), "model")).language == row["elements"].get<std::int64_t>());
+  }
+  CHECK(families == 85);
+}

@@ -169,6 +169,14 @@ void lightning(const Mixer& m, std::int64_t h, Inventory& out) {
   out.linear(prefix + "out_proj", width, h, false, Part::mixer, Split::columns);
 }
 
+/// LFM2.
+void short_conv(const Mixer& m, std::int64_t h, Inventory& out) {
+  out.linear("conv.in_proj", h, 3 * h, m.q_bias, Part::mixer, Split::rows);
+  out.tensor("conv.conv.weight", {h, 1, m.conv_kernel}, Part::mixer, Split::rows);
+  if (m.conv_bias) out.tensor("conv.conv.bias", {h}, Part::mixer, Split::rows);
+  out.linear("conv.out_proj", h, h, m.out_bias, Part::mixer, Split::columns);
+}
+
 }  // namespace
 
 void mixer_parameters(const Mixer& m, std::int64_t h, NormKind norm, Inventory& out) {
@@ -189,8 +197,9 @@ void mixer_parameters(const Mixer& m, std::int64_t h, NormKind norm, Inventory& 
       return mamba2(m, h, out);
     case MixerKind::lightning:
       return lightning(m, h, out);
-    case MixerKind::kimi_delta:
     case MixerKind::short_conv:
+      return short_conv(m, h, out);
+    case MixerKind::kimi_delta:
       return;  // no family reads one
   }
 }

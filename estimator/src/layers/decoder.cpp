@@ -65,7 +65,7 @@ std::string unsupported_form(const FamilyCode& code, const Layer& layer) {
     return "this form of attention";
   if (code.flat_rows && layer.norm_place != NormPlace::pre && layer.norm_place != NormPlace::post)
     return "this place of the norms";
-  if (ff.kind == FeedForwardKind::plain ? ff.activation == Activation::relu_squared : !one_kernel(ff.activation))
+  if (ff.kind == FeedForwardKind::plain ? ff.activation == Activation::xielu : !one_kernel(ff.activation))
     return "this activation";
   return {};
 }

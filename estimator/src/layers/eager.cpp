@@ -286,13 +286,21 @@ Tensor Eager::scalar(DType dtype) {
 }
 
 Tensor Eager::autocast_weight(const Tensor& weight) {
-  for (const auto& [leaf, copy] : casts_)
+  for (const auto& [leaf, copy] : casts_.weights)
     if (leaf == weight.leaf) return copy;
   Tensor copy = make(leaves[static_cast<std::size_t>(weight.leaf)].name + ".bf16", weight.shape, DType::bf16, Category::weights);
   storages.back().name = leaves[static_cast<std::size_t>(weight.leaf)].name + ".bf16";
   record(copy, "ToCopyBackward0", {&weight}, [](Gradients g) { return g; });
-  if (weight.needs_grad()) casts_.emplace_back(weight.leaf, copy);
+  if (weight.needs_grad()) casts_.weights.emplace_back(weight.leaf, copy);
   return copy;
+}
+
+Tensor Eager::autocast_input(const Tensor& input, const std::function<Tensor()>& cast) {
+  const Node* leaf = input.grad_fn.get();
+  if (leaf == nullptr || leaf->sequence != kAccumulates) return cast();
+  for (const auto& [of, copy] : casts_.inputs)
+    if (of == leaf) return copy;
+  return casts_.inputs.emplace_back(leaf, cast()).second;
 }
 
 Tensor Eager::row_sum(const Tensor& x, Shape shape, const std::string& name, Category category) {

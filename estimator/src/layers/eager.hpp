@@ -225,7 +225,10 @@ class Eager {
   Tensor scalar(DType dtype);
   /// The bf16 copy of an fp32 weight under autocast: made at its first use, kept until autocast is left.
   Tensor autocast_weight(const Tensor& weight);
-  void leave_autocast() { casts_.clear(); }
+  /// The bf16 copy of an fp32 input under autocast, which keeps copies of leaves that need a gradient like those of weights: a
+  /// reentrant checkpoint's detached input is one (aten/src/ATen/autocast_mode.cpp, cached_cast, 2.13).
+  Tensor autocast_input(const Tensor& input, const std::function<Tensor()>& cast);
+  void leave_autocast() { casts_ = {}; }
 
   /// Keeps x for the backward pass.
   Saved save(const Tensor& x);
@@ -276,7 +279,12 @@ class Eager {
   int standing_for(int storage) const;
   friend class Saved;
   struct StopRecompute {};
-  std::vector<std::pair<int, Tensor>> casts_;
+  /// What autocast keeps until it is left: copies of parameters, and of other leaves by the node that collects their gradient.
+  struct Casts {
+    std::vector<std::pair<int, Tensor>> weights;
+    std::vector<std::pair<const Node*, Tensor>> inputs;
+  };
+  Casts casts_;
   std::vector<Tensor> kept_checkpoints_;
   std::vector<std::shared_ptr<PackedVariable>> unpacked_;
   std::vector<std::shared_ptr<Tensor>> recomputed_;  ///< what checkpoints computed again for the node that runs now

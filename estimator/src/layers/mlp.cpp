@@ -54,7 +54,15 @@ Tensor gelu_written_out(Eager& g, const Tensor& x) {
   return mul(g, std::move(half), std::move(shifted), "act");
 }
 
+/// torch.square(relu(x)): a power, which autocast computes in fp32.
+Tensor relu_squared(Eager& g, const Tensor& x) {
+  Tensor applied = relu(g, x, "act.relu");
+  Tensor base = g.autocast ? to(g, applied, DType::fp32, "act.fp32") : applied;
+  return pow2(g, std::move(base));
+}
+
 Tensor activate(Eager& g, Activation kind, const Tensor& x) {
+  if (kind == Activation::relu_squared) return relu_squared(g, x);
   if (kind == Activation::gelu_new) return gelu_written_out(g, x);
   return kind == Activation::relu ? relu(g, x, "act") : activation(g, x, "act");
 }

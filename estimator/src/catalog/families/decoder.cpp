@@ -48,12 +48,24 @@ bool windowed(const Fields& fields, const Traits& traits, std::int64_t layer) {
   return (layer + 1) % fields.integer_or(key, traits.span_period, kLayerLimits) != 0;
 }
 
+/// transformers 5 writes the kind of every feed-forward down when it saves a config.
+bool listed_as_moe(const Fields& fields, std::int64_t layer) {
+  const auto types = fields.texts("mlp_layer_types");
+  if (layer >= static_cast<std::int64_t>(types.size()))
+    fields.refuse("mlp_layer_types", fmt::format("an entry for each layer, {} at least", layer + 1));
+  const std::string& type = types[static_cast<std::size_t>(layer)];
+  if (type != "dense" && type != "sparse" && type != "moe" && type != "hash_moe")
+    fields.refuse("mlp_layer_types", "dense, sparse, moe or hash_moe", "layer type '" + type + "'");
+  return type != "dense";
+}
+
 bool is_moe_layer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  if (fields.has("mlp_layer_types")) return listed_as_moe(fields, layer);
   switch (traits.moe.layers) {
     case MoeLayers::all:
       return true;
     case MoeLayers::after_first_k:
-      return layer >= fields.integer_or("first_k_dense_replace", 0, kFewLimits);
+      return layer >= fields.integer_or(traits.moe.first_dense, traits.moe.first_dense_otherwise, kFewLimits);
     case MoeLayers::sparse_step: {
       const std::int64_t step = fields.integer_or("decoder_sparse_step", 1, kLayerLimits);
       if (fields.has("mlp_only_layers")) {

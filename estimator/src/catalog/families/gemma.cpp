@@ -1,5 +1,8 @@
 // Gemma 1 to 4. Norms multiply by (1 + w); embeddings are tied; layers alternate between a window and full attention.
 // Shapes and defaults: transformers 5.23, models/{gemma,gemma2,gemma3,gemma3n,gemma4}/{configuration,modeling}_*.py.
+#include <charconv>
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "catalog/families/traits.hpp"
@@ -28,6 +31,14 @@ constexpr Traits gemma2() {
   t.span = SpanRule::every_nth_full;
   t.span_period = 2;
   t.window_otherwise = 4096;
+  return t;
+}
+
+/// No norms behind the halves.
+constexpr Traits vaultgemma() {
+  Traits t = gemma2();
+  t.family = "vaultgemma";
+  t.norm_place = NormPlace::pre;
   return t;
 }
 
@@ -94,16 +105,33 @@ double full_rotary_fraction(const Fields& fields) {
   return full ? full->number_or("partial_rotary_factor", 0.25, 0, 1) : 0.25;
 }
 
+/// What transformers 5.23 writes beside a layer's number when its sizes are not those of the others.
+std::optional<Fields> own_sizes(const Fields& fields, std::int64_t layer) {
+  const auto all = fields.object_if("per_layer_config");
+  if (!all) return std::nullopt;
+  for (const std::string& key : all->keys()) {
+    std::int64_t number = -1;
+    const char* end = key.data() + key.size();
+    const auto read = std::from_chars(key.data(), end, number);
+    if (read.ec != std::errc() || read.ptr != end) all->refuse(key, "the number of a layer as its name");
+    if (number == layer) return all->object(key);
+  }
+  return std::nullopt;
+}
+
 Mixer gemma4_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
   Mixer mixer = attention_mixer(fields, traits, layer);
   mixer.shared_kv = shares_kv(fields, traits, layer, 0);
   mixer.rotary_dim = mixer.head_dim;
   if (mixer.span != AttentionSpan::full) return mixer;
-  mixer.head_dim = mixer.value_head_dim = fields.integer_or("global_head_dim", 512, kHeadDimLimits);
+  const std::optional<Fields> own = own_sizes(fields, layer);
+  mixer.head_dim = mixer.value_head_dim = own ? own->integer_or("head_dim", mixer.head_dim, kHeadDimLimits)
+                                              : fields.integer_or("global_head_dim", 512, kHeadDimLimits);
   mixer.rotary_dim = static_cast<std::int64_t>(full_rotary_fraction(fields) * static_cast<double>(mixer.head_dim));
   if (!fields.flag_or("attention_k_eq_v", false)) return mixer;
   mixer.key_is_value = true;
-  mixer.kv_heads = fields.integer_or("num_global_key_value_heads", mixer.kv_heads, {1, mixer.heads});
+  const std::string_view key = own ? "num_key_value_heads" : "num_global_key_value_heads";
+  mixer.kv_heads = (own ? *own : fields).integer_or(key, mixer.kv_heads, {1, mixer.heads});
   return mixer;
 }
 
@@ -135,8 +163,8 @@ constexpr Traits gemma4() {
 }
 
 constexpr Family kGemmaFamilies[] = {
-    {"gemma", "", kGemma},           {"gemma2", "", gemma2()},      {"gemma3_text", "", gemma3()},
-    {"gemma3n_text", "", gemma3n()}, {"gemma4_text", "", gemma4()},
+    {"gemma", "", kGemma},         {"gemma2", "", gemma2()},        {"vaultgemma", "", vaultgemma()},
+    {"gemma3_text", "", gemma3()}, {"gemma3n_text", "", gemma3n()}, {"gemma4_text", "", gemma4()},
 };
 
 }  // namespace

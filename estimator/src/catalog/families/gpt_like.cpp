@@ -43,6 +43,21 @@ constexpr Traits gpt2() {
   return t;
 }
 
+/// StarCoder 1: all heads share one key and value head.
+Mixer bigcode_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  Mixer mixer = attention_mixer(fields, traits, layer);
+  if (fields.flag_or("multi_query", true)) mixer.kv_heads = 1;
+  return mixer;
+}
+
+constexpr Traits gpt_bigcode() {
+  Traits t = gpt2();
+  t.family = "gpt_bigcode";
+  t.activation_otherwise = "gelu_pytorch_tanh";
+  t.mixer = bigcode_mixer;
+  return t;
+}
+
 constexpr Traits kGptJ{
     .family = "gptj",
     .hidden = "n_embd|hidden_size",
@@ -313,11 +328,17 @@ constexpr Traits kMegatronGpt{
 };
 
 constexpr Family kGptLikeFamilies[] = {
-    {"gpt2", "", gpt2()},    {"gptj", "", kGptJ},
-    {"gpt_neox", "", kNeoX}, {"opt", "", kOpt},
-    {"bloom", "", kBloom},   {"falcon", "", kFalcon},
-    {"mpt", "", mpt()},      {"starcoder2", "", kStarcoder2},
-    {"phi", "", kPhi},       {"megatron_gpt", "", kMegatronGpt},
+    {"gpt2", "", gpt2()},
+    {"gpt_bigcode", "", gpt_bigcode()},
+    {"gptj", "", kGptJ},
+    {"gpt_neox", "", kNeoX},
+    {"opt", "", kOpt},
+    {"bloom", "", kBloom},
+    {"falcon", "", kFalcon},
+    {"mpt", "", mpt()},
+    {"starcoder2", "", kStarcoder2},
+    {"phi", "", kPhi},
+    {"megatron_gpt", "", kMegatronGpt},
 };
 
 }  // namespace

@@ -108,9 +108,9 @@ constexpr Traits qwen35() {
 // Granite 4: every layer has a Mamba-2 or an attention mixer, experts (none in the small ones) and a shared block.
 Mixer granite_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
   const std::string type = listed(fields, present_key(fields, "layer_types|layers_block_type"), layer);
-  if (type == "mamba") return mamba2_mixer(fields, read_hidden(fields, traits), kGraniteMamba);
+  if (type == "mamba" || type == "linear_attention") return mamba2_mixer(fields, read_hidden(fields, traits), kGraniteMamba);
   if (type != "attention" && type != "full_attention")
-    fields.refuse("layer_types", "mamba or attention", "layer type '" + type + "'");
+    fields.refuse("layer_types", "mamba (or linear_attention) or attention", "layer type '" + type + "'");
   Mixer mixer = attention_mixer(fields, traits, layer);
   if (fields.text_or("position_embedding_type", "nope") != "rope") mixer.rotary_dim = 0;
   return mixer;

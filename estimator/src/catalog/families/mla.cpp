@@ -1,6 +1,8 @@
 // Decoders with multi-head latent attention: DeepSeek V2 and its relatives.
 // Shapes and defaults: transformers 5.23, models/{deepseek_v2,deepseek_v3,deepseek_v32,deepseek_v4,glm4_moe_lite,glm_moe_dsa,
 // mistral4}/{configuration,modeling}_*.py; MTP blocks: index of the DeepSeek-V3 and GLM-5 checkpoints.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "catalog/families/mtp.hpp"
@@ -17,7 +19,7 @@ void read_mtp(std::int64_t count, bool copies, Architecture& out) {
   out.mtp.own_embedding = out.mtp.own_head = copies;
 }
 
-Mixer mla_mixer(const Fields& fields, const Traits& traits, std::int64_t) {
+Mixer latent_mixer(const Fields& fields, const Traits& traits, std::int64_t value_head_dim) {
   Mixer mixer;
   mixer.kind = MixerKind::mla;
   mixer.heads = mixer.kv_heads = fields.integer(traits.heads, kHeadLimits);
@@ -26,11 +28,15 @@ Mixer mla_mixer(const Fields& fields, const Traits& traits, std::int64_t) {
   mixer.nope_head_dim = fields.integer("qk_nope_head_dim", kHeadDimLimits);
   mixer.rope_head_dim = mixer.rotary_dim = fields.integer("qk_rope_head_dim", kHeadDimLimits);
   mixer.head_dim = mixer.nope_head_dim + mixer.rope_head_dim;
-  mixer.value_head_dim = fields.integer("v_head_dim", kHeadDimLimits);
+  mixer.value_head_dim = value_head_dim;
   mixer.q_bias = chosen(fields, traits.q_bias);
   mixer.k_bias = chosen(fields, traits.kv_bias);
   mixer.out_bias = chosen(fields, traits.out_bias);
   return mixer;
+}
+
+Mixer mla_mixer(const Fields& fields, const Traits& traits, std::int64_t) {
+  return latent_mixer(fields, traits, fields.integer("v_head_dim", kHeadDimLimits));
 }
 
 /// The indexer of DeepSeek V3.2; in GLM-5.2 layers whose indexer_types entry is "shared" use an earlier layer's.
@@ -105,6 +111,30 @@ constexpr Traits glm_moe_dsa() {
   return t;
 }
 
+/// Youtu: DeepSeek's attention over dense layers.
+constexpr Traits youtu() {
+  Traits t = kDeepSeekV2;
+  t.family = "youtu";
+  t.tied = by("tie_word_embeddings", true);
+  t.is_moe = false;
+  t.finish = nullptr;
+  return t;
+}
+
+/// MiniCPM 3: the same; the width of a value is hidden / heads unless stated.
+Mixer minicpm3_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  if (fields.has("v_head_dim")) return mla_mixer(fields, traits, layer);
+  const std::int64_t heads = fields.integer(traits.heads, kHeadLimits), hidden = read_hidden(fields, traits);
+  if (hidden % heads != 0) fields.refuse(traits.hidden, fmt::format("a multiple of {} (heads)", heads));
+  return latent_mixer(fields, traits, hidden / heads);
+}
+constexpr Traits minicpm3() {
+  Traits t = youtu();
+  t.family = "minicpm3";
+  t.mixer = minicpm3_mixer;
+  return t;
+}
+
 constexpr Traits glm4_moe_lite() {
   Traits t = deepseek_v3();
   t.family = "glm4_moe_lite";
@@ -117,6 +147,33 @@ constexpr Traits mistral4() {
   t.family = "mistral4";
   t.moe.shared_otherwise = 1;
   return t;
+}
+
+/// How many tokens leave one entry: listed by compress_ratios, or by the layer's type as transformers 5 saves it.
+std::int64_t v4_ratio(const Fields& fields, std::int64_t layer) {
+  if (fields.has("compress_ratios") || !fields.has("layer_types")) {
+    const auto ratios = fields.integers("compress_ratios", kOptionalWidthLimits);
+    if (layer >= static_cast<std::int64_t>(ratios.size())) fields.refuse("compress_ratios", "an entry for each layer");
+    return ratios[static_cast<std::size_t>(layer)];
+  }
+  const auto types = fields.texts("layer_types");
+  if (layer >= static_cast<std::int64_t>(types.size())) fields.refuse("layer_types", "an entry for each layer");
+  const std::string& type = types[static_cast<std::size_t>(layer)];
+  if (type == "sliding_attention") return 0;
+  const bool sparse = type == "compressed_sparse_attention";
+  if (!sparse && type != "heavily_compressed_attention")
+    fields.refuse("layer_types", "sliding_attention, compressed_sparse_attention or heavily_compressed_attention",
+                  "layer type '" + type + "'");
+  const auto rates = fields.object_if("compress_rates");
+  const std::int64_t otherwise = sparse ? 4 : 128;
+  return rates ? rates->integer_or(type, otherwise, kOptionalWidthLimits) : otherwise;
+}
+
+/// How many layers, the first ones, route by a table of token ids.
+std::int64_t v4_hash_layers(const Fields& fields) {
+  if (!fields.has("mlp_layer_types") || fields.has("num_hash_layers")) return fields.integer_or("num_hash_layers", 0, kFewLimits);
+  const auto types = fields.texts("mlp_layer_types");
+  return std::count(types.begin(), types.end(), "hash_moe");
 }
 
 // DeepSeek V4: one shared k/v head, low-rank queries and grouped low-rank outputs, sinks; every layer attends to a window, most
@@ -136,9 +193,7 @@ Mixer v4_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
   mixer.sinks = true;
   mixer.span = AttentionSpan::sliding;
   mixer.window = fields.integer("sliding_window", kPositionLimits);
-  const auto ratios = fields.integers("compress_ratios", kOptionalWidthLimits);
-  if (layer >= static_cast<std::int64_t>(ratios.size())) fields.refuse("compress_ratios", "an entry for each layer");
-  mixer.compress_ratio = ratios[static_cast<std::size_t>(layer)];
+  mixer.compress_ratio = v4_ratio(fields, layer);
   if (mixer.compress_ratio != 4) return mixer;
   mixer.index_heads = fields.integer("index_n_heads", kHeadLimits);
   mixer.index_head_dim = fields.integer("index_head_dim", kHeadDimLimits);
@@ -147,7 +202,7 @@ Mixer v4_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
 
 /// The first num_hash_layers layers route by a table of token ids: no correction bias.
 void v4_layer(const Fields& fields, const Traits&, std::int64_t i, Layer& layer) {
-  if (i < fields.integer_or("num_hash_layers", 0, kFewLimits)) layer.feed_forward.correction_bias = false;
+  if (i < v4_hash_layers(fields)) layer.feed_forward.correction_bias = false;
   layer.streams = fields.integer("hc_mult", {1, 64});
 }
 
@@ -157,7 +212,9 @@ void v4_mtp(const Fields& fields, const Traits& traits, Architecture& out) {
   if (count == 0) return;
   const std::int64_t layers = out.layers();
   Layer layer = out.runs.back().layer;
-  const auto entries = static_cast<std::int64_t>(fields.integers("compress_ratios", kOptionalWidthLimits).size());
+  const auto entries = fields.has("compress_ratios")
+                           ? static_cast<std::int64_t>(fields.integers("compress_ratios", kOptionalWidthLimits).size())
+                           : layers;
   layer.mixer = v4_mixer(fields, traits, entries > layers ? layers : layers - 1);
   out.mtp.layers = {{layer, count}};
   out.mtp.projections = count;
@@ -186,6 +243,8 @@ constexpr Family kMlaFamilies[] = {
     {"glm_moe_dsa", "", glm_moe_dsa()},
     {"glm4_moe_lite", "", glm4_moe_lite()},
     {"mistral4", "", mistral4()},
+    {"youtu", "", youtu()},
+    {"minicpm3", "", minicpm3()},
     {"deepseek_v4", "", kDeepSeekV4},
     {"deepseek_ref", "DeepseekV4ForCausalLM", kDeepSeekV4},
 };

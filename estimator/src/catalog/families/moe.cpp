@@ -227,6 +227,7 @@ constexpr Traits kHunYuanMoe{
     .moe = {.per_token = "moe_topk|num_experts_per_tok",
             .width = "moe_intermediate_size|intermediate_size",
             .shared_count = "num_shared_expert",
+            .shared_otherwise = 1,
             .router_in_fp32 = true},
     .is_moe = true,
 };
@@ -309,17 +310,21 @@ constexpr Traits kDbrx{
 // MiMo-V2-Flash: hybrid_layer_pattern tells windowed layers (1), which have head counts and sinks of their own.
 Mixer mimo_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
   Mixer mixer = attention_mixer(fields, traits, layer);
-  const auto pattern = fields.integers("hybrid_layer_pattern", {0, 1});
-  if (layer >= static_cast<std::int64_t>(pattern.size())) fields.refuse("hybrid_layer_pattern", "an entry for each layer");
-  const bool windowed = pattern[static_cast<std::size_t>(layer)] == 1;
+  bool windowed = mixer.span == AttentionSpan::sliding;  // by layer_types, as transformers 5 writes it
+  if (fields.has("hybrid_layer_pattern") || !fields.has("layer_types")) {
+    const auto pattern = fields.integers("hybrid_layer_pattern", {0, 1});
+    if (layer >= static_cast<std::int64_t>(pattern.size())) fields.refuse("hybrid_layer_pattern", "an entry for each layer");
+    windowed = pattern[static_cast<std::size_t>(layer)] == 1;
+  }
   if (windowed) {
-    mixer.heads = fields.integer("swa_num_attention_heads", kHeadLimits);
-    mixer.kv_heads = fields.integer("swa_num_key_value_heads", kHeadLimits);
-    mixer.head_dim = fields.integer("swa_head_dim", kHeadDimLimits);
+    mixer.heads = fields.integer_or("swa_num_attention_heads", mixer.heads, kHeadLimits);
+    mixer.kv_heads = fields.integer_or("swa_num_key_value_heads", 2 * mixer.kv_heads, {1, mixer.heads});
+    mixer.head_dim = fields.integer_or("swa_head_dim", mixer.head_dim, kHeadDimLimits);
     mixer.span = AttentionSpan::sliding;
     mixer.window = fields.integer(present_key(fields, "sliding_window|sliding_window_size"), kPositionLimits);
   }
-  mixer.value_head_dim = fields.integer_or(windowed ? "swa_v_head_dim" : "v_head_dim", mixer.head_dim, kHeadDimLimits);
+  mixer.value_head_dim = fields.integer_or(windowed && fields.has("swa_v_head_dim") ? "swa_v_head_dim" : "v_head_dim",
+                                           mixer.head_dim, kHeadDimLimits);
   mixer.rotary_dim = read_rotary_dim(fields, traits, mixer.head_dim);
   mixer.sinks = fields.flag_or(windowed ? "add_swa_attention_sink_bias" : "add_full_attention_sink_bias", windowed);
   return mixer;

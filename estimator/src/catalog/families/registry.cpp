@@ -10,9 +10,9 @@
 namespace oomplan {
 namespace {
 
-std::array<std::span<const Family>, 7> groups() {
-  return {llama_like_families(), gpt_like_families(), moe_families(),        mla_families(),
-          gemma_families(),      hybrid_families(),   state_space_families()};
+std::array<std::span<const Family>, 9> groups() {
+  return {llama_like_families(), dense_recent_families(), gpt_like_families(), moe_families(),        moe_recent_families(),
+          mla_families(),        gemma_families(),        hybrid_families(),   state_space_families()};
 }
 
 /// Classes whose configs have been seen without a model_type.

@@ -71,11 +71,11 @@ Block block_of_letter(const Fields& fields, std::string_view key, char letter) {
 }
 
 Block block_of_word(const Fields& fields, std::string_view key, const std::string& word) {
-  if (word == "mamba") return Block::mamba;
+  if (word == "mamba" || word == "linear_attention") return Block::mamba;
   if (word == "attention" || word == "full_attention") return Block::attention;
   if (word == "mlp") return Block::dense;
   if (word == "moe") return Block::moe;
-  fields.refuse(key, "mamba, attention, mlp or moe", "block type '" + word + "'");
+  fields.refuse(key, "mamba (or linear_attention), attention, mlp or moe", "block type '" + word + "'");
 }
 
 std::vector<Block> blocks_of(const Fields& fields, std::string_view words_key, std::string_view letters_key) {

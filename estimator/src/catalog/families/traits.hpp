@@ -51,7 +51,7 @@ enum class SpanRule : std::uint8_t {
 /// Which layers are MoE layers.
 enum class MoeLayers : std::uint8_t {
   all,
-  after_first_k,  ///< from first_k_dense_replace on
+  after_first_k,  ///< from first_k_dense_replace (or `first_dense`) on
   sparse_step,    ///< (i + 1) % decoder_sparse_step == 0 and i not in mlp_only_layers
   list,           ///< moe_layer_freq[i] != 0
   range,          ///< ERNIE: from moe_layer_start_index to moe_layer_end_index, each moe_layer_interval-th
@@ -63,6 +63,8 @@ struct MoeTraits {
   std::string_view per_token = "num_experts_per_tok|num_experts_per_token|experts_per_token|moe_top_k|moe_k|top_k_experts";
   std::string_view width = "moe_intermediate_size";
   std::string_view dense_width = "intermediate_size";
+  std::string_view first_dense = "first_k_dense_replace";  ///< how many layers, the first ones, are dense (after_first_k)
+  std::int64_t first_dense_otherwise = 0;
   std::string_view shared_count = {};  ///< how many shared experts of the experts' width; "": none
   std::string_view shared_width = {};  ///< or their width in total
   std::int64_t shared_otherwise = 0;
@@ -121,6 +123,8 @@ struct Family {
 std::span<const Family> llama_like_families();
 std::span<const Family> gpt_like_families();
 std::span<const Family> moe_families();
+std::span<const Family> dense_recent_families();
+std::span<const Family> moe_recent_families();
 std::span<const Family> mla_families();
 std::span<const Family> gemma_families();
 std::span<const Family> hybrid_families();

@@ -18,6 +18,7 @@ constexpr ActivationRow kActivations[] = {
     {"situ", Activation::silu},         {"gelu", Activation::gelu},           {"gegelu", Activation::gelu},
     {"gelu_new", Activation::gelu_new}, {"gelu_fast", Activation::gelu_tanh}, {"gelu_pytorch_tanh", Activation::gelu_tanh},
     {"quick_gelu", Activation::gelu},   {"relu", Activation::relu},           {"relu2", Activation::relu_squared},
+    {"xielu", Activation::xielu},
 };
 
 }  // namespace
