@@ -81,6 +81,9 @@ void neox_layer(const Fields& fields, const Traits&, std::int64_t, Layer& layer)
   if (!fields.flag_or("use_parallel_residual", true)) layer.norm_place = NormPlace::pre;
 }
 
+/// hidden_dropout stands behind the embedding too.
+void neox_dropout(const Fields&, const Traits&, Architecture& out) { out.embedding_dropout = out.hidden_dropout; }
+
 constexpr Traits kNeoX{
     .family = "gpt_neox",
     .kv_heads = "",
@@ -96,6 +99,7 @@ constexpr Traits kNeoX{
     .activation_otherwise = "gelu",
     .rotary_fraction = 0.25,
     .adjust = neox_layer,
+    .finish = neox_dropout,
 };
 
 /// The embedding may be narrower than the layers. OPT-350M is the only published one of 1024 x 24: its embedding is 512 wide,
