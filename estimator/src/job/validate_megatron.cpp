@@ -156,6 +156,8 @@ class Checker {
     const Megatron& m = role_.trainer.megatron;
     if (m.precision_aware && !m.distributed_optimizer)
       add("precision_aware_optimizer", "true", "distributed_optimizer: true", "Megatron itself asks for it");
+    if (m.fp32_masters && (!m.precision_aware || m.host_optimizer))
+      add("fp32_masters", "true", "precision_aware_optimizer: true beside it, on the GPU", "all other masters are in fp32 anyway");
     if (m.host_optimizer && !m.distributed_optimizer)
       add("optimizer_cpu_offload", "true", "distributed_optimizer: true",
           "not supported yet: an optimizer on the host that is not distributed");
@@ -183,6 +185,11 @@ class Checker {
     if (!m.grouped_experts && t.recompute == Recompute::selective &&
         std::find(m.recompute_modules.begin(), m.recompute_modules.end(), "moe_act") != m.recompute_modules.end())
       add("grouped_experts", "false", "true", "Megatron itself recomputes this activation of grouped experts only");
+    if (m.shared_expert_overlap && m.dispatcher != TokenDispatcher::alltoall)
+      add("shared_expert_overlap", "true", "dispatcher: alltoall", "the shared experts overlap with this dispatcher only");
+    if (m.shared_expert_overlap && t.recompute == Recompute::selective &&
+        std::ranges::find(m.recompute_modules, "shared_experts") != m.recompute_modules.end())
+      add("shared_expert_overlap", "true", "false", "Megatron itself refuses to recompute shared experts beside the exchange");
     if (m.sinkhorn && m.expert_capacity > 0) add("sinkhorn", "true", "false", "Megatron itself drops no tokens with it");
     if (m.expert_capacity > 0 && m.expert_imbalance > 1)
       add("expert_imbalance", fmt::format("{}", m.expert_imbalance), "1", "with expert_capacity every expert has as many rows");

@@ -62,8 +62,10 @@ std::int64_t expert_layers(const Architecture& a, const ChunkOptions& o) {
 }
 
 /// FusedAdam.step makes narrow states fp32, those of all `elements` of one optimizer at once; experts have an optimizer of their
-/// own (pytorch/optimizers/fused_adam.py: get_unscaled_state, 2.9 and 2.11; later releases leave two in bf16 as they are).
+/// own (pytorch/optimizers/fused_adam.py: get_unscaled_state, 2.9 and 2.11). From 2.14 on two states in bf16 stay as they are
+/// (fuse_unscale).
 Bytes widened_states(const Megatron& m, std::int64_t elements) {
+  if (m.te_release == TeRelease::v2_14 && m.exp_avg == DType::bf16 && m.exp_avg_sq == DType::bf16) return 0;
   Bytes out = 0;
   for (const DType state : {m.exp_avg, m.exp_avg_sq}) out += state == DType::fp32 ? 0 : bytes_of(elements, DType::fp32);
   return out;
@@ -237,8 +239,10 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     put_on_host(s, t, n, {dense_ranks, expert_ranks}, held(DType::fp32));
   } else if (m.precision_aware) {
     // Transformer Engine's FusedAdam with store_param_remainders: of a master the 16 bits that the parameter lacks, with the
-    // states
-    s.states = half() + held(m.exp_avg) + held(m.exp_avg_sq);
+    // states. Megatron's own masters: optimizer/optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8
+    s.states = (m.fp32_masters ? 0 : half()) + held(m.exp_avg) + held(m.exp_avg_sq);
+    if (m.fp32_masters) s.masters = held(DType::fp32);
+    if (m.fp32_masters && t.reduce != DType::fp32) s.wide_gradients = held(DType::fp32);
     s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
   } else {
     s.masters = held(DType::fp32);
