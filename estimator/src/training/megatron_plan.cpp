@@ -8,6 +8,7 @@
 
 #include "layers/megatron_moe.hpp"
 #include "training/megatron_host.hpp"
+#include "training/megatron_shares.hpp"
 
 namespace oomplan {
 namespace {
@@ -61,8 +62,8 @@ std::int64_t expert_layers(const Architecture& a, const ChunkOptions& o) {
   return std::count_if(layers.begin(), layers.end(), [&](int run) { return has_experts(a, run); });
 }
 
-/// FusedAdam.step makes narrow states fp32, those of all `elements` of one optimizer at once; experts have an optimizer of their
-/// own (pytorch/optimizers/fused_adam.py: get_unscaled_state, 2.9 and 2.11). From 2.14 on two states in bf16 stay as they are
+/// FusedAdam.step makes narrow states fp32, those of all of one optimizer at once; experts have an optimizer of their own
+/// (pytorch/optimizers/fused_adam.py: get_unscaled_state, 2.9 and 2.11). From 2.14 on two states in bf16 stay as they are
 /// (fuse_unscale).
 Bytes widened_states(const Megatron& m, std::int64_t elements) {
   if (m.te_release == TeRelease::v2_14 && m.exp_avg == DType::bf16 && m.exp_avg_sq == DType::bf16) return 0;
@@ -81,9 +82,7 @@ struct Sharing {
 /// are narrower, fp32 copies of them that stay. Without it all masters stay on the GPU.
 void put_on_host(MegatronStage& s, const Trainer& t, const MegatronParameters& n, const Sharing& by, Bytes share) {
   const Megatron& m = t.megatron;
-  // DistributedDataParallel: several buckets on the first stage's first chunk
-  std::vector<std::int64_t> buckets(n.dense_tensors.size(), 0);
-  if (m.overlap_grad_reduce && s.stage == 0) buckets[0] = std::max(std::int64_t{40'000'000}, 1'000'000 * t.layout.data);
+  const std::vector<std::int64_t> buckets = bucket_sizes(n.dense_tensors.size(), t, s.stage);
   Bytes kept = 0;
   for (const auto& [tensors, ranks] : {std::pair{&n.dense_tensors, by.dense}, {&n.expert_tensors, by.experts}}) {
     const HostShare part = fullest_share(host_shares(*tensors, buckets, ranks, m.host_fraction));
@@ -103,6 +102,26 @@ void put_on_host(MegatronStage& s, const Trainer& t, const MegatronParameters& n
   s.masters = m.precision_aware ? kept : share;
   s.wide_gradients = wide ? 0 : s.masters;
   s.keeps_wide_gradients = m.precision_aware;
+}
+
+/// Masters, states and fp32 copies of 16-bit gradients, a tensor of each for every part of the share. The precision-aware
+/// optimizer is Transformer Engine's FusedAdam with store_param_remainders: of a master the 16 bits that the parameter lacks, with
+/// the states; unless Megatron keeps the masters itself (optimizer/optimizer_config.py:
+/// use_precision_aware_optimizer_no_fp8_or_ds_fp8).
+void put_on_gpu(MegatronStage& s, const Trainer& t) {
+  const Megatron& m = t.megatron;
+  const bool remainders = m.precision_aware && !m.fp32_masters;
+  if (remainders)
+    s.state_formats = {m.exp_avg, m.exp_avg_sq, DType::bf16};
+  else if (m.precision_aware)
+    s.state_formats = {m.exp_avg, m.exp_avg_sq};
+  else
+    s.state_formats = {DType::fp32, DType::fp32};
+  if (!remainders) s.master_formats = {DType::fp32};
+  if (!remainders && t.reduce != DType::fp32) s.wide_formats = {DType::fp32};
+  s.masters = bytes_of_pieces(s.pieces, s.master_formats);
+  s.states = bytes_of_pieces(s.pieces, s.state_formats);
+  s.wide_gradients = bytes_of_pieces(s.pieces, s.wide_formats);
 }
 
 /// Checkpoints of a chunk with experts inside.
@@ -149,6 +168,13 @@ void gathered_experts(MegatronStage& s, Bytes& maps, const FeedForward& f, const
 }
 
 }  // namespace
+
+Bytes bytes_of_pieces(const std::vector<MegatronPiece>& pieces, const PieceFormats& formats) {
+  Bytes out = 0;
+  for (const DType format : formats)
+    for (const MegatronPiece& p : pieces) out += p.count * bytes_of(p.elements, format);
+  return out;
+}
 
 std::int64_t megatron_vocab(const Architecture& a, const Trainer& t) {
   const std::int64_t unit = 128 * t.layout.tensor;
@@ -234,20 +260,13 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   s.weights = bytes_of(n.dense + n.experts, DType::bf16);
   s.gradients = bytes_of(n.dense + n.experts, t.reduce);
   const Megatron& m = t.megatron;
-  const auto half = [&] { return held(DType::bf16); };
   if (m.host_optimizer) {
     put_on_host(s, t, n, {dense_ranks, expert_ranks}, held(DType::fp32));
-  } else if (m.precision_aware) {
-    // Transformer Engine's FusedAdam with store_param_remainders: of a master the 16 bits that the parameter lacks, with the
-    // states. Megatron's own masters: optimizer/optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8
-    s.states = (m.fp32_masters ? 0 : half()) + held(m.exp_avg) + held(m.exp_avg_sq);
-    if (m.fp32_masters) s.masters = held(DType::fp32);
-    if (m.fp32_masters && t.reduce != DType::fp32) s.wide_gradients = held(DType::fp32);
-    s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
   } else {
-    s.masters = held(DType::fp32);
-    s.states = 2 * held(DType::fp32);
-    s.wide_gradients = t.reduce == DType::fp32 ? 0 : held(DType::fp32);
+    s.pieces = fullest_pieces(n, bucket_sizes(chunks.size(), t, stage), dense_ranks, expert_ranks);
+    put_on_gpu(s, t);
+    if (m.precision_aware)
+      s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
   }
   s.placeholders = n.placeholders;
   // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes, sm90 and later

@@ -39,6 +39,14 @@ struct MegatronParameters {
 };
 MegatronParameters megatron_parameters(const Architecture&, const std::vector<ChunkOptions>&);
 
+/// Parts of parameters in a rank's share that have as many numbers each. Masters, states and fp32 gradients are tensors of a part.
+struct MegatronPiece {
+  std::int64_t elements = 0, count = 0;
+};
+/// Of the optimizer's tensors that live for as long: their formats, of every piece one of each.
+using PieceFormats = std::vector<DType>;
+Bytes bytes_of_pieces(const std::vector<MegatronPiece>&, const PieceFormats&);
+
 /// One stage: what lives from step to step, and its passes.
 struct MegatronStage {
   std::int64_t stage = 0, stages = 1;
@@ -49,6 +57,8 @@ struct MegatronStage {
   TokenCounts counts;
   std::int64_t micro_batches = 1;
   Bytes weights = 0, gradients = 0, masters = 0, states = 0;
+  std::vector<MegatronPiece> pieces;  ///< of the rank's share; empty with an optimizer on the host
+  PieceFormats master_formats, state_formats, wide_formats;  ///< what each of the figures is made of
   Bytes placeholders = 0;
   Bytes workspace = 0;                ///< of Transformer Engine's matrix products
   int workspaces = 1;                 ///< how many: grouped products have their own
