@@ -156,7 +156,8 @@ enum class MegatronLoss : std::uint8_t { te, native, unfused };
 /// Megatron: how ranks of one context exchange keys and values (ring) or heads (Ulysses).
 enum class ContextExchange : std::uint8_t { p2p, a2a };
 
-/// Transformer Engine before release 2.10, from there on, and from 2.14 on, whose step reads and writes states in bf16 as they are.
+/// Transformer Engine before release 2.10, from there on, and from 2.14 on, whose step reads and writes states in bf16 as they
+/// are.
 enum class TeRelease : std::uint8_t { v2_9, v2_11, v2_14 };
 
 /// Megatron: how tokens reach their experts: sent to the ranks that have them, or all tokens to all ranks.
@@ -182,13 +183,13 @@ struct Megatron {
   bool permute_fusion = true;
   DType router = DType::bf16;  ///< format of the router's arithmetic
   TokenDispatcher dispatcher = TokenDispatcher::alltoall;
-  bool grouped_experts = true;     ///< one grouped product for all experts of a rank; otherwise one expert after another
+  bool grouped_experts = true;         ///< one grouped product for all experts of a rank; otherwise one expert after another
   bool shared_expert_overlap = false;  ///< shared experts run beside the exchange of tokens
-  bool sinkhorn = false;           ///< the router's choice is balanced by sinkhorn
-  bool jit_fuser = true;           ///< small functions go through torch.compile
-  std::int64_t virtual_group = 0;  ///< consecutive micro-batches of a chunk in the interleaved schedule; 0: as many as stages
-  double expert_imbalance = 1;     ///< rows of a rank's experts over those of even routing
-  bool router_aux_loss = true;     ///< a loss that balances the experts
+  bool sinkhorn = false;               ///< the router's choice is balanced by sinkhorn
+  bool jit_fuser = true;               ///< small functions go through torch.compile
+  std::int64_t virtual_group = 0;      ///< consecutive micro-batches of a chunk in the interleaved schedule; 0: as many as stages
+  double expert_imbalance = 1;         ///< rows of a rank's experts over those of even routing
+  bool router_aux_loss = true;         ///< a loss that balances the experts
   bool rotary_fusion = true;
   bool attention_mask = false;  ///< the batch brings a mask along
   std::int64_t mtp_layers = 0;  ///< blocks of multi-token prediction

@@ -157,7 +157,8 @@ class Checker {
     if (m.precision_aware && !m.distributed_optimizer)
       add("precision_aware_optimizer", "true", "distributed_optimizer: true", "Megatron itself asks for it");
     if (m.fp32_masters && (!m.precision_aware || m.host_optimizer))
-      add("fp32_masters", "true", "precision_aware_optimizer: true beside it, on the GPU", "all other masters are in fp32 anyway");
+      add("fp32_masters", "true", "precision_aware_optimizer: true beside it, on the GPU",
+          "all other masters are in fp32 anyway");
     if (m.host_optimizer && !m.distributed_optimizer)
       add("optimizer_cpu_offload", "true", "distributed_optimizer: true",
           "not supported yet: an optimizer on the host that is not distributed");

@@ -35,11 +35,12 @@ class MegatronEngine {
     const auto resident = [&](std::string_view name, Bytes bytes, Category category) {
       return sites_.site("", name, bytes, category, Holder::resident);
     };
-    weights_ = resident("parameter_buffer", stage.weights, Category::weights);
-    gradients_ = resident("gradient_buffer", stage.gradients, Category::gradients);
-    masters_ = in_parts("masters", stage.masters, stage.master_formats, Category::optimizer);
-    wide_gradients_ = in_parts("fp32_gradient_shards", stage.wide_gradients, stage.wide_formats, Category::gradients);
-    states_ = in_parts("optimizer_states", stage.states, stage.state_formats, Category::optimizer);
+    weights_ = in_parts("parameter_buffer", stage.weights, stage.buffers, {DType::bf16}, Category::weights);
+    gradients_ = in_parts("gradient_buffer", stage.gradients, stage.buffers, {stage.gradient_format}, Category::gradients);
+    masters_ = in_parts("masters", stage.masters, stage.pieces, stage.master_formats, Category::optimizer);
+    wide_gradients_ =
+        in_parts("fp32_gradient_shards", stage.wide_gradients, stage.pieces, stage.wide_formats, Category::gradients);
+    states_ = in_parts("optimizer_states", stage.states, stage.pieces, stage.state_formats, Category::optimizer);
     passing_ = resident("parameter_on_the_way", stage.host.passing, Category::optimizer);
     copies_ = resident("copies_of_whole_parameters", stage.host.device_copies, Category::optimizer);
     host_masters_ = on_host("masters_on_host", stage.host.masters);
@@ -64,8 +65,8 @@ class MegatronEngine {
   ~MegatronEngine() { closing_ = true; }
 
   void load() {
-    r_.alloc(weights_);
-    r_.alloc(gradients_);
+    make(weights_);
+    make(gradients_);
     // with the optimizer on the host it is first made of whole parameters, and these copies go when Python's collector finds them
     r_.alloc(copies_);
     r_.alloc(host_copies_);
@@ -102,18 +103,19 @@ class MegatronEngine {
   }
 
  private:
-  /// Tensors of every part of the share. What is written out has them one by one, because the allocator hands some blocks out
-  /// whole; a sum needs no more than their bytes.
+  /// Buffers, or tensors of every part of the share. What is written out has them one by one, because the allocator hands some
+  /// blocks out whole; a sum needs no more than their bytes.
   struct OfParts {
     std::vector<std::pair<SiteRef, std::int64_t>> sites;  ///< with how many of each
   };
-  OfParts in_parts(std::string_view name, Bytes all, const PieceFormats& formats, Category category) {
+  OfParts in_parts(std::string_view name, Bytes all, const std::vector<MegatronPiece>& pieces, const PieceFormats& formats,
+                   Category category) {
     OfParts out;
-    if (!R::kWrites || stage_.pieces.empty()) {
+    if (!R::kWrites || pieces.empty()) {
       out.sites.emplace_back(sites_.site("", name, all, category, Holder::resident), 1);
       return out;
     }
-    for (const MegatronPiece& piece : stage_.pieces)
+    for (const MegatronPiece& piece : pieces)
       for (const DType format : formats)
         out.sites.emplace_back(sites_.site("", name, bytes_of(piece.elements, format), category, Holder::resident), piece.count);
     return out;
@@ -226,8 +228,8 @@ class MegatronEngine {
   EngineSites<R> sites_;
   std::vector<std::unique_ptr<Player<R>>> players_;
   std::vector<Chunk> chunks_;
-  OfParts masters_, states_, wide_gradients_;
-  SiteRef weights_, gradients_, widened_, workspace_, gathered_, tables_, placeholders_;
+  OfParts weights_, gradients_, masters_, states_, wide_gradients_;
+  SiteRef widened_, workspace_, gathered_, tables_, placeholders_;
   SiteRef routing_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
   std::vector<SiteRef> permutations_;
   SiteRef input_, input_gradient_, output_, output_gradient_;

@@ -114,13 +114,13 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
   if (!a.tied || !embeds) to.dense.push_back({rows * a.hidden, true, a.tied});
 }
 
+}  // namespace
+
 std::int64_t sum_of(const std::vector<MegatronTensor>& tensors) {
   std::int64_t out = 0;
   for (const MegatronTensor& t : tensors) out += t.elements;
   return out;
 }
-
-}  // namespace
 
 MegatronParameters megatron_parameters(const Architecture& a, const std::vector<ChunkOptions>& chunks) {
   MegatronParameters out;

@@ -105,8 +105,8 @@ void put_on_host(MegatronStage& s, const Trainer& t, const MegatronParameters& n
 }
 
 /// Masters, states and fp32 copies of 16-bit gradients, a tensor of each for every part of the share. The precision-aware
-/// optimizer is Transformer Engine's FusedAdam with store_param_remainders: of a master the 16 bits that the parameter lacks, with
-/// the states; unless Megatron keeps the masters itself (optimizer/optimizer_config.py:
+/// optimizer is Transformer Engine's FusedAdam with store_param_remainders: of a master the 16 bits that the parameter lacks,
+/// with the states; unless Megatron keeps the masters itself (optimizer/optimizer_config.py:
 /// use_precision_aware_optimizer_no_fp8_or_ds_fp8).
 void put_on_gpu(MegatronStage& s, const Trainer& t) {
   const Megatron& m = t.megatron;
@@ -259,6 +259,10 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   };
   s.weights = bytes_of(n.dense + n.experts, DType::bf16);
   s.gradients = bytes_of(n.dense + n.experts, t.reduce);
+  s.gradient_format = t.reduce;
+  for (const auto* chunks_of : {&n.dense_tensors, &n.expert_tensors})
+    for (const auto& tensors : *chunks_of)
+      if (const std::int64_t all = sum_of(tensors); all > 0) s.buffers.push_back({all, 1});
   const Megatron& m = t.megatron;
   if (m.host_optimizer) {
     put_on_host(s, t, n, {dense_ranks, expert_ranks}, held(DType::fp32));

@@ -37,9 +37,11 @@ struct MegatronParameters {
   std::vector<std::vector<MegatronTensor>> dense_tensors, expert_tensors;  ///< of each chunk, in the order of its modules
   Bytes placeholders = 0;  ///< one 16-bit gradient for each shape of a matrix: what autograd is handed with fused sums
 };
+std::int64_t sum_of(const std::vector<MegatronTensor>&);
 MegatronParameters megatron_parameters(const Architecture&, const std::vector<ChunkOptions>&);
 
-/// Parts of parameters in a rank's share that have as many numbers each. Masters, states and fp32 gradients are tensors of a part.
+/// Parts of parameters in a rank's share that have as many numbers each. Masters, states and fp32 gradients are tensors of a
+/// part.
 struct MegatronPiece {
   std::int64_t elements = 0, count = 0;
 };
@@ -57,7 +59,9 @@ struct MegatronStage {
   TokenCounts counts;
   std::int64_t micro_batches = 1;
   Bytes weights = 0, gradients = 0, masters = 0, states = 0;
-  std::vector<MegatronPiece> pieces;  ///< of the rank's share; empty with an optimizer on the host
+  std::vector<MegatronPiece> buffers;  ///< parameters of each chunk, dense ones and experts: a buffer each, as of gradients
+  DType gradient_format = DType::fp32;
+  std::vector<MegatronPiece> pieces;                         ///< of the rank's share; empty with an optimizer on the host
   PieceFormats master_formats, state_formats, wide_formats;  ///< what each of the figures is made of
   Bytes placeholders = 0;
   Bytes workspace = 0;                ///< of Transformer Engine's matrix products

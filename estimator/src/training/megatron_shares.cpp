@@ -77,8 +77,8 @@ std::vector<MegatronPiece> fullest_pieces(const MegatronParameters& n, const std
   std::vector<MegatronPiece> out;
   for (const auto& [tensors, ranks] : {std::pair{&n.dense_tensors, dense_ranks}, {&n.expert_tensors, expert_ranks}}) {
     const auto of_ranks = parts_of_ranks(*tensors, buckets, ranks);
-    const auto fullest = std::max_element(of_ranks.begin(), of_ranks.end(),
-                                          [](const auto& a, const auto& b) { return sum_of(a) < sum_of(b); });
+    const auto fullest =
+        std::max_element(of_ranks.begin(), of_ranks.end(), [](const auto& a, const auto& b) { return sum_of(a) < sum_of(b); });
     for (const MegatronPart& p : *fullest) {
       const auto same = std::find_if(out.begin(), out.end(), [&](const auto& o) { return o.elements == p.elements; });
       if (same == out.end())
