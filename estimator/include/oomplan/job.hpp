@@ -201,6 +201,8 @@ struct Megatron {
   double host_fraction = 1;                               ///< with host_optimizer: of a rank's share, by numbers of elements
   bool overlap_grad_reduce = false;  ///< gradients are reduced bucket by bucket; otherwise a buffer is one bucket
   bool pads_experts = true;          ///< with expert_capacity: experts with fewer rows are filled up to it
+  bool activation_fusion = true;     ///< gated activations are one kernel
+  bool input_regather = false;       ///< adapters keep this rank's part of the sequence and gather it again
   bool operator==(const Megatron&) const = default;
 };
 

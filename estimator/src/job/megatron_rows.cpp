@@ -200,6 +200,15 @@ std::vector<Knob> more_megatron_rows() {
       setting("overlap_grad_reduce", flag, knob::flag<&Megatron::overlap_grad_reduce>(), speed,
               "Megatron: gradients are reduced in buckets of 40 million numbers or more (--overlap-grad-reduce), which decides "
               "whose parts a rank's share has"),
+      setting("activation_fusion", flag, knob::flag<&Megatron::activation_fusion>(), speed,
+              "Megatron: gated activations are one kernel; false is --no-bias-swiglu-fusion, and Megatron-Bridge's default "
+              "(bias_activation_fusion)",
+              "one kernel keeps the first product alone"),
+      setting("sequence_parallel_input_regather", flag, knob::flag<&Megatron::input_regather>(), speed,
+              "Megatron, adapters under sequence parallelism: those of linear_qkv and linear_fc1 keep this rank's part of their "
+              "input "
+              "and gather it again in backward (Megatron-Bridge's LoRA)",
+              "keeps a part of the adapters' inputs; they are gathered once more in backward"),
       setting("pad_expert_input", flag, knob::flag<&Megatron::pads_experts>(), semantics,
               "Megatron, expert_capacity: experts with fewer tokens are filled up (--moe-pad-expert-input-to-capacity)"),
   };

@@ -15,7 +15,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 48> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 47> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
@@ -51,7 +51,6 @@ constexpr std::array<std::string_view, 48> kForeign{"reshard_after_forward",
                                                     "liger",
                                                     "foak",
                                                     "experts",
-                                                    "lora.rank",
                                                     "lora.kind",
                                                     "lora.casts_heads",
                                                     "vision.images",
@@ -82,6 +81,7 @@ class Checker {
     check_pipeline();
     check_optimizer();
     check_experts();
+    for (MegatronProblem& p : megatron_adapter_problems(role_)) out_.push_back(std::move(p));
     return std::move(out_);
   }
 

@@ -8,8 +8,10 @@ namespace {
 
 using namespace ops;
 
-/// bias_swiglu_impl.
-Tensor shared_activation(Eager& g, const Tensor& inner, std::int64_t width) {
+/// bias_swiglu_impl, or what stands for it.
+Tensor shared_activation(Eager& g, const ChunkOptions& o, const Tensor& inner, std::int64_t width) {
+  if (!o.settings.activation_fusion)
+    return unfused_glu(g, inner, width, !o.settings.shared_expert_overlap, "shared_experts.activation");
   Tensor active = g.make("shared_experts.activation", with_last(inner.shape, Dim(width)), DType::bf16);
   if (g.will_record({&inner})) {
     Saved saved = g.save(inner);
@@ -24,7 +26,7 @@ Tensor shared_activation(Eager& g, const Tensor& inner, std::int64_t width) {
 Tensor shared_experts(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOptions& o, const Tensor& x) {
   const std::int64_t width = f.shared_width / o.te.tensor;
   Tensor inner = te_column_linear(g, x, 2 * width, o.te, "shared_experts.linear_fc1");
-  Tensor active = shared_activation(g, inner, width);
+  Tensor active = shared_activation(g, o, inner, width);
   inner.reset();
   return te_row_linear(g, active, a.hidden, o.te, "shared_experts.linear_fc2");
 }
@@ -46,7 +48,7 @@ class SharedBeside {
   }
   void first() {
     Tensor inner = te_duplicated_linear(g_, kept_, 2 * width_, o_.te, "shared_experts.linear_fc1");
-    kept_ = shared_activation(g_, inner, width_);
+    kept_ = shared_activation(g_, o_, inner, width_);
   }
   void second() {
     Tensor out = te_duplicated_linear(g_, kept_, hidden_, o_.te, "shared_experts.linear_fc2");

@@ -35,8 +35,9 @@ class MegatronEngine {
     const auto resident = [&](std::string_view name, Bytes bytes, Category category) {
       return sites_.site("", name, bytes, category, Holder::resident);
     };
-    weights_ = in_parts("parameter_buffer", stage.weights, stage.buffers, {DType::bf16}, Category::weights);
-    gradients_ = in_parts("gradient_buffer", stage.gradients, stage.buffers, {stage.gradient_format}, Category::gradients);
+    weights_ = in_parts("parameter_buffer", stage.weights, stage.weight_blocks, {DType::bf16}, Category::weights);
+    gradients_ =
+        in_parts("gradient_buffer", stage.gradients, stage.gradient_blocks, {stage.gradient_format}, Category::gradients);
     masters_ = in_parts("masters", stage.masters, stage.pieces, stage.master_formats, Category::optimizer);
     wide_gradients_ =
         in_parts("fp32_gradient_shards", stage.wide_gradients, stage.pieces, stage.wide_formats, Category::gradients);

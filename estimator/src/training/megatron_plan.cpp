@@ -104,6 +104,31 @@ void put_on_host(MegatronStage& s, const Trainer& t, const MegatronParameters& n
   s.keeps_wide_gradients = m.precision_aware;
 }
 
+/// One block among those of its size.
+void add_block(std::vector<MegatronPiece>& blocks, std::int64_t elements) {
+  const auto same = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.elements == elements; });
+  if (same == blocks.end())
+    blocks.push_back({elements, 1});
+  else
+    ++same->count;
+}
+
+/// _ParamAndGradBuffer: gradients have a buffer for each chunk's dense parameters and experts; parameters only where the
+/// optimizer is distributed, and what is frozen not at all.
+void put_in_blocks(MegatronStage& s, const MegatronParameters& n, bool distributed) {
+  for (const auto* chunks : {&n.dense_tensors, &n.expert_tensors})
+    for (const auto& tensors : *chunks) {
+      const std::int64_t all = sum_of(tensors);
+      if (all == 0) continue;
+      add_block(s.gradient_blocks, all);
+      if (distributed)
+        add_block(s.weight_blocks, all);
+      else
+        for (const MegatronTensor& t : tensors) add_block(s.weight_blocks, t.elements);
+    }
+  for (const MegatronTensor& t : n.frozen) add_block(s.weight_blocks, t.elements);
+}
+
 /// Masters, states and fp32 copies of 16-bit gradients, a tensor of each for every part of the share. The precision-aware
 /// optimizer is Transformer Engine's FusedAdam with store_param_remainders: of a master the 16 bits that the parameter lacks,
 /// with the states; unless Megatron keeps the masters itself (optimizer/optimizer_config.py:
@@ -218,6 +243,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.expert = t.layout.expert;
     o.expert_tensor = t.layout.expert_tensor;
     o.mtp = o.last ? t.megatron.mtp_layers : 0;
+    o.adapters = megatron_adapters(t);
     out.push_back(std::move(o));
   }
   return out;
@@ -245,7 +271,10 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     s.receives.push_back(!chunk.first);
     s.hands_on.push_back(!chunk.last);
     s.tables += rotary_tables(a, chunk, whole);
-    if (chunk.last && te.sequence_parallel) s.gathered = bytes_of(s.counts.b * whole * a.hidden, DType::bf16);
+    // the output layer's, and that of adapters that gather their input again; a frozen output layer gathers without the buffer
+    const bool adapters = chunk.adapters.regathers && (chunk.adapters.qkv || chunk.adapters.fc1);
+    if (te.sequence_parallel && (chunk.adapters ? adapters : chunk.last))
+      s.gathered = bytes_of(s.counts.b * whole * a.hidden, DType::bf16);
   }
   const MegatronParameters n = megatron_parameters(a, chunks);
   const Layout& l = t.layout;
@@ -257,12 +286,12 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   const auto held = [&](DType format) {
     return bytes_of(ceil_div(n.dense, dense_ranks), format) + bytes_of(ceil_div(n.experts, expert_ranks), format);
   };
-  s.weights = bytes_of(n.dense + n.experts, DType::bf16);
+  std::int64_t frozen = 0;
+  for (const MegatronTensor& tensor : n.frozen) frozen += tensor.elements;
+  s.weights = bytes_of(n.dense + n.experts + frozen, DType::bf16);
   s.gradients = bytes_of(n.dense + n.experts, t.reduce);
   s.gradient_format = t.reduce;
-  for (const auto* chunks_of : {&n.dense_tensors, &n.expert_tensors})
-    for (const auto& tensors : *chunks_of)
-      if (const std::int64_t all = sum_of(tensors); all > 0) s.buffers.push_back({all, 1});
+  put_in_blocks(s, n, t.megatron.distributed_optimizer);
   const Megatron& m = t.megatron;
   if (m.host_optimizer) {
     put_on_host(s, t, n, {dense_ranks, expert_ranks}, held(DType::fp32));

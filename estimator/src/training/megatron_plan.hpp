@@ -35,6 +35,7 @@ struct MegatronTensor {
 struct MegatronParameters {
   std::int64_t dense = 0, experts = 0;                                     ///< of this rank
   std::vector<std::vector<MegatronTensor>> dense_tensors, expert_tensors;  ///< of each chunk, in the order of its modules
+  std::vector<MegatronTensor> frozen;  ///< what adapters stand beside: of all chunks, in no buffer
   Bytes placeholders = 0;  ///< one 16-bit gradient for each shape of a matrix: what autograd is handed with fused sums
 };
 std::int64_t sum_of(const std::vector<MegatronTensor>&);
@@ -59,7 +60,8 @@ struct MegatronStage {
   TokenCounts counts;
   std::int64_t micro_batches = 1;
   Bytes weights = 0, gradients = 0, masters = 0, states = 0;
-  std::vector<MegatronPiece> buffers;  ///< parameters of each chunk, dense ones and experts: a buffer each, as of gradients
+  std::vector<MegatronPiece> weight_blocks;    ///< parameters: a buffer for dense ones and experts of each chunk, or one by one
+  std::vector<MegatronPiece> gradient_blocks;  ///< buffers
   DType gradient_format = DType::fp32;
   std::vector<MegatronPiece> pieces;                         ///< of the rank's share; empty with an optimizer on the host
   PieceFormats master_formats, state_formats, wide_formats;  ///< what each of the figures is made of
