@@ -12,6 +12,7 @@ from alst import alst_job
 from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
 from litgpt import litgpt_config, litgpt_job
 from megatron import simumax_config, simumax_job
+from megatron_bridge import bridge_job, is_bridge
 from megatron_golden import golden_config, golden_job, is_golden
 from operators import operator_call
 from torchtitan import titan_job
@@ -564,9 +565,23 @@ def golden_cases(row: Row) -> list[Case]:
     ]
 
 
+def bridge_case(row: Row, corpus: Path) -> Case:
+    """max_memory_allocated, in the blocks that the allocator hands out."""
+    job: Row = {}
+    why_not, config = "", ""
+    try:
+        job = bridge_job(row)
+        config = json.dumps(find_config(job["model"], corpus))
+    except CannotExpress as reason:
+        why_not = str(reason)
+    return Case(row["id"], "allocated", round(row["value_gib"] * GIB), "last_stage", job, config, "peak", why_not)
+
+
 def measured_cases(row: Row, corpus: Path) -> list[Case]:
     if is_golden(row):
         return golden_cases(row)
+    if is_bridge(row):
+        return [bridge_case(row, corpus)]
     if "component" in text(row, "phase"):
         return operator_cases(row)
     metric, value = metric_of(row), row.get("value_gib")

@@ -390,7 +390,11 @@ TEST_CASE("megatron: its settings are read and written by name, and belong to it
                                                                   {"optimizer_cpu_offload", "true"},
                                                                   {"optimizer_offload_fraction", "0.5"},
                                                                   {"overlap_grad_reduce", "true"},
-                                                                  {"pad_expert_input", "false"}};
+                                                                  {"pad_expert_input", "false"},
+                                                                  {"fp32_masters", "true"},
+                                                                  {"shared_expert_overlap", "true"},
+                                                                  {"activation_fusion", "false"},
+                                                                  {"sequence_parallel_input_regather", "true"}};
   CHECK_THROWS_AS(set(job, "trainer.sequence_parallel", "true"), InputError);  // the role runs FSDP2
   job.roles[0].engine = EngineKind::megatron;
   for (const auto& [key, value] : settings) {
@@ -400,7 +404,7 @@ TEST_CASE("megatron: its settings are read and written by name, and belong to it
     CHECK(get(job, "trainer." + key) == value);
     CHECK_THROWS_AS(set(job, "trainer." + key, "[x"), InputError);
   }
-  CHECK(settings.size() == 31);
+  CHECK(settings.size() == 35);
 }
 
 }  // namespace

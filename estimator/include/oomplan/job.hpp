@@ -156,8 +156,9 @@ enum class MegatronLoss : std::uint8_t { te, native, unfused };
 /// Megatron: how ranks of one context exchange keys and values (ring) or heads (Ulysses).
 enum class ContextExchange : std::uint8_t { p2p, a2a };
 
-/// Transformer Engine before release 2.10, and from there on: what is described of each is that of 2.9 and 2.11.
-enum class TeRelease : std::uint8_t { v2_9, v2_11 };
+/// Transformer Engine before release 2.10, from there on, and from 2.14 on, whose step reads and writes states in bf16 as they
+/// are.
+enum class TeRelease : std::uint8_t { v2_9, v2_11, v2_14 };
 
 /// Megatron: how tokens reach their experts: sent to the ranks that have them, or all tokens to all ranks.
 enum class TokenDispatcher : std::uint8_t { alltoall, allgather };
@@ -182,22 +183,26 @@ struct Megatron {
   bool permute_fusion = true;
   DType router = DType::bf16;  ///< format of the router's arithmetic
   TokenDispatcher dispatcher = TokenDispatcher::alltoall;
-  bool grouped_experts = true;     ///< one grouped product for all experts of a rank; otherwise one expert after another
-  bool sinkhorn = false;           ///< the router's choice is balanced by sinkhorn
-  bool jit_fuser = true;           ///< small functions go through torch.compile
-  std::int64_t virtual_group = 0;  ///< consecutive micro-batches of a chunk in the interleaved schedule; 0: as many as stages
-  double expert_imbalance = 1;     ///< rows of a rank's experts over those of even routing
-  bool router_aux_loss = true;     ///< a loss that balances the experts
+  bool grouped_experts = true;         ///< one grouped product for all experts of a rank; otherwise one expert after another
+  bool shared_expert_overlap = false;  ///< shared experts run beside the exchange of tokens
+  bool sinkhorn = false;               ///< the router's choice is balanced by sinkhorn
+  bool jit_fuser = true;               ///< small functions go through torch.compile
+  std::int64_t virtual_group = 0;      ///< consecutive micro-batches of a chunk in the interleaved schedule; 0: as many as stages
+  double expert_imbalance = 1;         ///< rows of a rank's experts over those of even routing
+  bool router_aux_loss = true;         ///< a loss that balances the experts
   bool rotary_fusion = true;
   bool attention_mask = false;  ///< the batch brings a mask along
   std::int64_t mtp_layers = 0;  ///< blocks of multi-token prediction
   TeRelease te_release = TeRelease::v2_11;
   bool precision_aware = false;                           ///< the optimizer keeps what a 16-bit parameter lacks of its master
   DType exp_avg = DType::fp32, exp_avg_sq = DType::fp32;  ///< Adam's states, with precision_aware
+  bool fp32_masters = false;                              ///< with precision_aware: masters are Megatron's own, in fp32
   bool host_optimizer = false;                            ///< masters and states lie on the host, where the step is made
   double host_fraction = 1;                               ///< with host_optimizer: of a rank's share, by numbers of elements
   bool overlap_grad_reduce = false;  ///< gradients are reduced bucket by bucket; otherwise a buffer is one bucket
   bool pads_experts = true;          ///< with expert_capacity: experts with fewer rows are filled up to it
+  bool activation_fusion = true;     ///< gated activations are one kernel
+  bool input_regather = false;       ///< adapters keep this rank's part of the sequence and gather it again
   bool operator==(const Megatron&) const = default;
 };
 

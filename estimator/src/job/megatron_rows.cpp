@@ -164,6 +164,8 @@ std::vector<Knob> more_megatron_rows() {
                   spellings<TokenDispatcher>()),
       setting("grouped_experts", flag, knob::flag<&Megatron::grouped_experts>(), speed,
               "Megatron: one grouped product for all experts of a rank (--moe-grouped-gemm); false: one expert after another"),
+      setting("shared_expert_overlap", flag, knob::flag<&Megatron::shared_expert_overlap>(), speed,
+              "Megatron: shared experts run beside the exchange of tokens (--moe-shared-expert-overlap)"),
       setting("sinkhorn", flag, knob::flag<&Megatron::sinkhorn>(), semantics,
               "Megatron: sinkhorn balances the experts (--moe-router-load-balancing-type sinkhorn)"),
       setting("jit_fuser", flag, knob::flag<&Megatron::jit_fuser>(), speed,
@@ -176,7 +178,7 @@ std::vector<Knob> more_megatron_rows() {
                       "Megatron: blocks of multi-token prediction on the last stage (--mtp-num-layers)"),
               {0, 64}, "blocks"),
       chosen_from(setting("te_release", choice, knob::choice<&Megatron::te_release>(), speed,
-                          "release of Transformer Engine: 2.9 stands for those before 2.10, 2.11 for those from there on"),
+                          "release of Transformer Engine: 2.9 stands for those before 2.10, 2.11 for those before 2.14"),
                   spellings<TeRelease>()),
       setting("precision_aware_optimizer", flag, knob::flag<&Megatron::precision_aware>(), numerics,
               "Megatron: 16 bits of a master beside its parameter, states in exp_avg_dtype and exp_avg_sq_dtype "
@@ -188,6 +190,9 @@ std::vector<Knob> more_megatron_rows() {
       chosen_from(setting("exp_avg_sq_dtype", choice, knob::choice<&Megatron::exp_avg_sq>(), numerics,
                           "Megatron, precision_aware_optimizer: format of Adam's second state (--exp-avg-sq-dtype)"),
                   states),
+      setting("fp32_masters", flag, knob::flag<&Megatron::fp32_masters>(), numerics,
+              "Megatron, precision_aware_optimizer: masters are Megatron's own in fp32, 16-bit gradients are copied to fp32 for "
+              "the step; so it is with an --fp8-recipe other than delayed even where fp8 is off, as Megatron-Bridge has it"),
       setting("optimizer_cpu_offload", flag, knob::flag<&Megatron::host_optimizer>(), speed,
               "Megatron: masters and states lie on the host, where the step is made (--optimizer-cpu-offload)",
               "takes masters and states of the offloaded parameters off the GPU; the host makes the step"),
@@ -195,6 +200,15 @@ std::vector<Knob> more_megatron_rows() {
       setting("overlap_grad_reduce", flag, knob::flag<&Megatron::overlap_grad_reduce>(), speed,
               "Megatron: gradients are reduced in buckets of 40 million numbers or more (--overlap-grad-reduce), which decides "
               "whose parts a rank's share has"),
+      setting("activation_fusion", flag, knob::flag<&Megatron::activation_fusion>(), speed,
+              "Megatron: gated activations are one kernel; false is --no-bias-swiglu-fusion, and Megatron-Bridge's default "
+              "(bias_activation_fusion)",
+              "one kernel keeps the first product alone"),
+      setting("sequence_parallel_input_regather", flag, knob::flag<&Megatron::input_regather>(), speed,
+              "Megatron, adapters under sequence parallelism: those of linear_qkv and linear_fc1 keep this rank's part of their "
+              "input "
+              "and gather it again in backward (Megatron-Bridge's LoRA)",
+              "keeps a part of the adapters' inputs; they are gathered once more in backward"),
       setting("pad_expert_input", flag, knob::flag<&Megatron::pads_experts>(), semantics,
               "Megatron, expert_capacity: experts with fewer tokens are filled up (--moe-pad-expert-input-to-capacity)"),
   };

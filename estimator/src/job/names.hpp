@@ -56,8 +56,8 @@ inline constexpr std::array<std::pair<RecomputeMethod, std::string_view>, 2> kNa
     {{RecomputeMethod::uniform, "uniform"}, {RecomputeMethod::block, "block"}}};
 
 template <>
-inline constexpr std::array<std::pair<TeRelease, std::string_view>, 2> kNames<TeRelease>{
-    {{TeRelease::v2_9, "2.9"}, {TeRelease::v2_11, "2.11"}}};
+inline constexpr std::array<std::pair<TeRelease, std::string_view>, 3> kNames<TeRelease>{
+    {{TeRelease::v2_9, "2.9"}, {TeRelease::v2_11, "2.11"}, {TeRelease::v2_14, "2.14"}}};
 
 template <>
 inline constexpr std::array<std::pair<TokenDispatcher, std::string_view>, 2> kNames<TokenDispatcher>{

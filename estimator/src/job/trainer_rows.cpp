@@ -112,8 +112,9 @@ Refusal set_bitsandbytes(const Knob&, Job&, Role* r, std::string_view text) {
 
 /// Modules that LoRA can stand beside; families whose own names differ (GPT-2's c_attn) are described with these.
 std::vector<std::string> adapter_targets() {
-  return {"all-linear", "q_proj", "k_proj",       "v_proj",   "o_proj",   "qkv_proj",           "gate_proj", "up_proj",
-          "down_proj",  "fc1",    "gate_up_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "lm_head"};
+  return {"all-linear", "q_proj",    "k_proj",     "v_proj",       "o_proj",     "qkv_proj",  "gate_proj",
+          "up_proj",    "down_proj", "fc1",        "gate_up_proj", "q_a_proj",   "q_b_proj",  "kv_a_proj_with_mqa",
+          "kv_b_proj",  "lm_head",   "linear_qkv", "linear_proj",  "linear_fc1", "linear_fc2"};
 }
 std::string get_dropout(const Job&, const Role* r) { return number_text(r->trainer.lora.dropout); }
 

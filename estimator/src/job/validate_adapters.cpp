@@ -13,6 +13,10 @@ class AdapterRules {
   AdapterRules(const Trainer& t, EngineKind engine) : t_(t), engine_(engine) {}
 
   std::vector<KnobProblem> run() {
+    for (const std::string& target : t_.lora.targets)
+      if (engine_ != EngineKind::megatron && target.starts_with("linear_"))
+        object("lora.targets", "modules of transformers such as q_proj", "these are Megatron's linear layers");
+    if (!out_.empty()) return std::move(out_);
     if (t_.lora.kind == AdapterKind::lora) return {};
     if (t_.lora.rank == 0) object("lora.rank", "a rank", "the kind of adapters is given, but there are none");
     if (t_.lora.dora) object("lora.dora", "false", "it is a form of LoRA");

@@ -15,7 +15,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 48> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 47> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
@@ -51,7 +51,6 @@ constexpr std::array<std::string_view, 48> kForeign{"reshard_after_forward",
                                                     "liger",
                                                     "foak",
                                                     "experts",
-                                                    "lora.rank",
                                                     "lora.kind",
                                                     "lora.casts_heads",
                                                     "vision.images",
@@ -82,6 +81,7 @@ class Checker {
     check_pipeline();
     check_optimizer();
     check_experts();
+    for (MegatronProblem& p : megatron_adapter_problems(role_)) out_.push_back(std::move(p));
     return std::move(out_);
   }
 
@@ -156,6 +156,9 @@ class Checker {
     const Megatron& m = role_.trainer.megatron;
     if (m.precision_aware && !m.distributed_optimizer)
       add("precision_aware_optimizer", "true", "distributed_optimizer: true", "Megatron itself asks for it");
+    if (m.fp32_masters && (!m.precision_aware || m.host_optimizer))
+      add("fp32_masters", "true", "precision_aware_optimizer: true beside it, on the GPU",
+          "all other masters are in fp32 anyway");
     if (m.host_optimizer && !m.distributed_optimizer)
       add("optimizer_cpu_offload", "true", "distributed_optimizer: true",
           "not supported yet: an optimizer on the host that is not distributed");
@@ -183,6 +186,11 @@ class Checker {
     if (!m.grouped_experts && t.recompute == Recompute::selective &&
         std::find(m.recompute_modules.begin(), m.recompute_modules.end(), "moe_act") != m.recompute_modules.end())
       add("grouped_experts", "false", "true", "Megatron itself recomputes this activation of grouped experts only");
+    if (m.shared_expert_overlap && m.dispatcher != TokenDispatcher::alltoall)
+      add("shared_expert_overlap", "true", "dispatcher: alltoall", "the shared experts overlap with this dispatcher only");
+    if (m.shared_expert_overlap && t.recompute == Recompute::selective &&
+        std::ranges::find(m.recompute_modules, "shared_experts") != m.recompute_modules.end())
+      add("shared_expert_overlap", "true", "false", "Megatron itself refuses to recompute shared experts beside the exchange");
     if (m.sinkhorn && m.expert_capacity > 0) add("sinkhorn", "true", "false", "Megatron itself drops no tokens with it");
     if (m.expert_capacity > 0 && m.expert_imbalance > 1)
       add("expert_imbalance", fmt::format("{}", m.expert_imbalance), "1", "with expert_capacity every expert has as many rows");

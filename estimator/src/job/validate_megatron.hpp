@@ -16,4 +16,7 @@ bool foreign_to_megatron(std::string_view knob);
 /// REQUIRES: the role's engine is megatron.
 std::vector<MegatronProblem> megatron_problems(const Job&, const Role&);
 
+/// Of its adapters alone.
+std::vector<MegatronProblem> megatron_adapter_problems(const Role&);
+
 }  // namespace oomplan

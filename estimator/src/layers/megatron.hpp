@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "layers/megatron_lora.hpp"
 #include "layers/tape.hpp"
 #include "layers/te.hpp"
 
@@ -26,6 +27,7 @@ struct ChunkOptions {
   std::int64_t padded_vocab = 0;
   std::int64_t expert = 1, expert_tensor = 1;
   std::int64_t mtp = 0;  ///< blocks of multi-token prediction behind the last layer
+  MegatronAdapters adapters;
   bool operator==(const ChunkOptions&) const = default;
 };
 
@@ -63,6 +65,10 @@ Tensor run_megatron_core(Eager&, const Tensor& query, const Tensor& key, const T
 /// Rotary positions of the last `width` columns without a kernel of their own: cosines and sines are made and kept for every
 /// call. `interleaved`: the columns are put apart first, as latent attention has them.
 Tensor megatron_rotary(Eager&, const Tensor& x, Dim width, bool interleaved, const std::string& name);
+
+/// glu() of MLP and TEGroupedMLP without its kernel: silu(x_glu) * (x_linear + offset) over both halves of x, each of `width`.
+/// Shared experts beside the exchange have no offset.
+Tensor unfused_glu(Eager&, const Tensor& x, std::int64_t width, bool offset, const std::string& name);
 
 /// Output layer and loss, from the normed hidden states. `weight`: where several products or the embedding share the matrix, so
 /// that its gradients meet; empty otherwise.

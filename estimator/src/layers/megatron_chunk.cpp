@@ -114,14 +114,16 @@ class ChunkRunner {
     const bool split = te.tensor > 1, sequence = te.sequence_parallel && split, positions = a_.position_rows > 0;
     const Dim tokens = te.whole();
     const Shape whole{tokens, B, Dim(a_.hidden)}, local{S, B, Dim(a_.hidden)};
-    const Tensor weight = embedding_.weight ? embedding_.weight : needing_gradient(g_.scalar(DType::bf16), false);
+    const Tensor weight = o_.adapters         ? g_.scalar(DType::bf16)
+                          : embedding_.weight ? embedding_.weight
+                                              : needing_gradient(g_.scalar(DType::bf16), false);
     Tensor masked, mask;
     if (split) {
       mask = g_.make("embedding.mask", {B, tokens}, DType::boolean);
       masked = g_.make("embedding.input", {B, tokens}, DType::int64);
     }
     Tensor x = g_.make("embedding", whole, DType::bf16);
-    Saved index = g_.save(split ? masked : ids);
+    Saved index = g_.will_record({&weight}) ? g_.save(split ? masked : ids) : Saved();
     const std::int64_t rows = o_.padded_vocab / te.tensor, hidden = a_.hidden;
     g_.record(x, "EmbeddingBackward0", {&weight}, [this, index, rows, hidden](Gradients in) {
       if (in[0].storage() < 0) return Gradients{};
@@ -129,7 +131,7 @@ class ChunkRunner {
     });
     if (split) {  // rows of other ranks are set to zero: their gradient too, in a copy
       Tensor zeroed = x.alias(x.shape);
-      Saved saved_mask = g_.save(mask);
+      Saved saved_mask = g_.will_record({&x}) ? g_.save(mask) : Saved();
       g_.record(zeroed, "IndexPutBackward0", {&x}, [this, saved_mask](Gradients in) {
         (void)saved_mask.get();
         return Gradients{g_.make("embedding_backward.zeroed", in[0].shape, DType::bf16, Category::temporaries)};
@@ -162,6 +164,7 @@ class ChunkRunner {
   /// With several nodes that make gradients of one matrix these wait for each other: tied embeddings on one stage, and
   /// multi-token prediction, which embeds and predicts once more a block.
   void share_weights() {
+    if (o_.adapters) return;
     const bool tied = a_.tied && ((o_.first && o_.last) || o_.mtp > 0);
     if (!tied && o_.mtp == 0) return;
     const Shape shape{Dim(o_.padded_vocab / o_.te.tensor), Dim(a_.hidden)};

@@ -100,6 +100,7 @@ RoutedSizes routed_sizes(const Architecture& a, const FeedForward& f, const Chun
   s.width = f.expert_width / o.expert_tensor;
   s.hidden = a.hidden;
   s.gated = f.experts_gated;
+  s.fused = o.settings.activation_fusion;
   s.gathers = o.expert_tensor > 1;
   s.exchanges = o.expert > 1;
   return s;
@@ -116,9 +117,11 @@ std::int64_t arriving_rows(const FeedForward& f, const Megatron& m, std::int64_t
 /// MoELayer.forward's own frame: what was permuted and what was exchanged stay names of it until the tokens are put together
 /// again.
 Tensor dispatch_megatron(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const Tensor& x, Tensor probabilities,
-                         const std::function<Tensor(const RoutedRows&)>& experts) {
+                         const std::function<Tensor(const RoutedRows&)>& experts, const BesideExchange& beside) {
+  if (beside.gather) beside.gather();
   const Permuted sent = permuted(g, s, o, x, std::move(probabilities));
   const RoutedRows arrived = s.exchanges ? moved(g, sent.rows, s.arrived, s.hidden, {}, "exchanged") : sent.rows;
+  if (beside.first) beside.first();
   Tensor output;
   {
     RoutedRows local = s.gathers ? moved(g, arrived, s.rows, s.hidden, {}, "gathered") : arrived;
@@ -139,7 +142,9 @@ Tensor dispatch_megatron(Eager& g, const RoutedSizes& s, const ChunkOptions& o, 
     }
   }
   if (s.exchanges) output = moved_rows(g, output, {s.routed, Dim(s.hidden)}, {}, DType::bf16, "combined");
-  return moved_rows(g, output, x.shape, {sent.map}, DType::bf16, "unpermuted");
+  if (beside.second) beside.second();
+  Tensor unpermuted = moved_rows(g, output, x.shape, {sent.map}, DType::bf16, "unpermuted");
+  return beside.result ? add_in_place(g, unpermuted, beside.result()) : unpermuted;
 }
 
 }  // namespace oomplan

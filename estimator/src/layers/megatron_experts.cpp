@@ -12,6 +12,7 @@ using namespace ops;
 struct Matrices {
   std::int64_t out = 0, in = 0, count = 1;
   bool fresh_gradients = false;  ///< no cached tensor stands for their gradients
+  bool frozen = false;           ///< they have none, and their input is not kept
   std::string name;
 };
 
@@ -19,9 +20,9 @@ struct Matrices {
 Tensor product(Eager& g, const Tensor& x, const Shape& shape, const Matrices& m) {
   Tensor y = g.make(m.name, shape, DType::bf16);
   if (!g.will_record({&x})) return y;
-  g.record(y, "GroupedLinear", {&x}, [&g, saved = g.save(x), m](Gradients) {
-    const Tensor& input = saved.get();
-    Tensor result = gradient(g, (m.name + "_backward").c_str(), input.shape, DType::bf16);
+  g.record(y, "GroupedLinear", {&x}, [&g, saved = m.frozen ? Saved() : g.save(x), m, before = x.shape](Gradients) {
+    if (!m.frozen) (void)saved.get();
+    Tensor result = gradient(g, (m.name + "_backward").c_str(), before, DType::bf16);
     const Tensor weights = m.fresh_gradients ? gradient(g, (m.name + ".weight_gradients").c_str(),
                                                         {Dim(m.count), Dim(m.out), Dim(m.in)}, DType::bf16)
                                              : Tensor();
@@ -44,9 +45,10 @@ Tensor weighted_swiglu(Eager& g, const Tensor& inner, const Tensor& weights, con
   return active;
 }
 
-/// Without a gate nothing is fused: the activation, times the probabilities in their format, and back.
-Tensor weighted_activation(Eager& g, const Tensor& inner, const Tensor& weights) {
-  Tensor active = activation(g, inner, "experts.activation");
+/// Without a gate, or without the kernel, nothing is fused: the activation, times the probabilities in their format, and back.
+Tensor weighted_activation(Eager& g, const RoutedSizes& s, const Tensor& inner, const Tensor& weights) {
+  Tensor active =
+      s.gated ? unfused_glu(g, inner, s.width, true, "experts.activation") : activation(g, inner, "experts.activation");
   Tensor factors = weights.alias({weights.shape[0], Dim(1)});
   factors.grad_fn = weights.grad_fn;
   factors.output = weights.output;
@@ -55,16 +57,17 @@ Tensor weighted_activation(Eager& g, const Tensor& inner, const Tensor& weights)
 }
 
 Tensor weighted(Eager& g, const RoutedSizes& s, const Tensor& inner, const Tensor& weights, const Shape& shape) {
-  return s.gated ? weighted_swiglu(g, inner, weights, shape) : weighted_activation(g, inner, weights);
+  return s.gated && s.fused ? weighted_swiglu(g, inner, weights, shape) : weighted_activation(g, s, inner, weights);
 }
 
 /// TEGroupedMLP.forward.
 Tensor grouped(Eager& g, const RoutedRows& in, const RoutedSizes& s, const ChunkOptions& o) {
   // before Transformer Engine 2.10 every expert's placeholder gradient is a new one
-  const bool fresh = !o.te.fused_gradients || o.settings.te_release == TeRelease::v2_9;
+  const bool frozen = o.adapters.rank > 0;
+  const bool fresh = !frozen && (!o.te.fused_gradients || o.settings.te_release == TeRelease::v2_9);
   const std::int64_t inner_width = (s.gated ? 2 : 1) * s.width;
-  const Matrices first{inner_width, s.hidden, s.local, fresh, "experts.linear_fc1"};
-  const Matrices second{s.hidden, s.width, s.local, fresh, "experts.linear_fc2"};
+  const Matrices first{inner_width, s.hidden, s.local, fresh, frozen, "experts.linear_fc1"};
+  const Matrices second{s.hidden, s.width, s.local, fresh, frozen, "experts.linear_fc2"};
   const Tensor inner = product(g, in.tokens, {s.rows, Dim(inner_width)}, first);
   const Shape shape{s.rows, Dim(s.width)}, result{s.rows, Dim(s.hidden)};
   if (!recomputes(o, "moe_act")) return product(g, weighted(g, s, inner, in.weights, shape), result, second);
@@ -94,7 +97,7 @@ Share share_of(const RoutedSizes& s) {
 /// SequentialMLP.forward: views of the rows, one MLP after another, and their results put together.
 Tensor one_after_another(Eager& g, const RoutedRows& in, const RoutedSizes& s, const ChunkOptions& o) {
   const std::int64_t inner_width = (s.gated ? 2 : 1) * s.width;
-  const bool fresh = !o.te.fused_gradients;
+  const bool frozen = o.adapters.rank > 0, fresh = !frozen && !o.te.fused_gradients;
   const Share share = share_of(s);
   const auto count = static_cast<std::size_t>(s.local);
   const bool several = s.local > 1;
@@ -104,10 +107,10 @@ Tensor one_after_another(Eager& g, const RoutedRows& in, const RoutedSizes& s, c
       several ? split(g, in.weights, std::vector<Shape>(count, Shape{share.rows})) : std::vector<Tensor>{in.weights};
   std::vector<Tensor> results;
   for (std::size_t e = 0; e < count; ++e) {
-    Tensor inner = product(g, tokens[e], share.of(inner_width), {inner_width, s.hidden, 1, fresh, "experts.linear_fc1"});
+    Tensor inner = product(g, tokens[e], share.of(inner_width), {inner_width, s.hidden, 1, fresh, frozen, "experts.linear_fc1"});
     Tensor active = weighted(g, s, inner, weights[e], share.of(s.width));
     inner.reset();
-    results.push_back(product(g, active, share.of(s.hidden), {s.hidden, s.width, 1, fresh, "experts.linear_fc2"}));
+    results.push_back(product(g, active, share.of(s.hidden), {s.hidden, s.width, 1, fresh, frozen, "experts.linear_fc2"}));
   }
   return several ? cat(g, std::move(results), {s.rows, Dim(s.hidden)}, "experts.joined") : results[0];
 }

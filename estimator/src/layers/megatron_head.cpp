@@ -1,5 +1,6 @@
 // Output layer and cross-entropy of Megatron-core over a split vocabulary.
 #include "layers/megatron.hpp"
+#include "layers/megatron_moe.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -32,6 +33,19 @@ Tensor output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, cons
     grads.push_back(std::move(weight));
     return grads;
   });
+  return logits;
+}
+
+/// The same with its matrix frozen (linear_with_frozen_weight): the gathering is an operator of its own, and nothing is kept.
+Tensor frozen_output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden) {
+  const TeOptions& te = o.te;
+  const std::int64_t columns = o.padded_vocab / te.tensor;
+  const Shape whole{te.whole(), B, Dim(a.hidden)};
+  const bool gathers = te.sequence_parallel && te.tensor > 1;
+  const Tensor input = gathers ? moved_rows(g, hidden, whole, {}, DType::bf16, "output_layer.input_gathered") : hidden;
+  Tensor logits = g.make("logits", {te.whole(), B, Dim(columns)}, DType::bf16, Category::logits);
+  g.record(logits, "LinearWithFrozenWeight", {&input},
+           [&g, whole](Gradients) { return Gradients{gradient(g, "output_layer_backward", whole, DType::bf16)}; });
   return logits;
 }
 
@@ -80,7 +94,7 @@ Tensor loss_of(Eager& g, const ChunkOptions& o, const Tensor& logits) {
 
 Tensor run_megatron_head(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
                          const SharedWeight& weight) {
-  const Tensor logits = output_layer(g, a, o, hidden, weight);
+  const Tensor logits = o.adapters ? frozen_output_layer(g, a, o, hidden) : output_layer(g, a, o, hidden, weight);
   return loss_of(g, o, logits);
 }
 

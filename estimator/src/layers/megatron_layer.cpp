@@ -17,6 +17,29 @@ Tensor bias_dropout_add(Eager& g, const Tensor& x, const Tensor& residual, bool 
   return add(g, residual, std::move(dropped), name);
 }
 
+/// Fused with the bias that is not there, or not gated.
+Tensor fused_activation(Eager& g, const Tensor& inner, std::int64_t width) {
+  Tensor active = g.make("activation", with_last(inner.shape, Dim(width)), inner.dtype);
+  if (!g.will_record({&inner})) return active;
+  Saved saved = g.save(inner);
+  g.record(active, "BiasActivation", {&inner}, [&g, saved](Gradients) {
+    return Gradients{gradient(g, "activation_backward", saved.get().shape, saved.get().dtype)};
+  });
+  return active;
+}
+
+/// TELayerNormColumnParallelLinear, with an adapter beside it where the rest is frozen.
+Tensor norm_column(Eager& g, const Tensor& x, NormKind kind, std::int64_t columns, const ChunkOptions& o,
+                   const std::string& name) {
+  if (o.adapters) return adapted_norm_column(g, x, kind, columns, o.te, o.adapters, name);
+  return te_norm_column_linear(g, x, kind, columns, o.te, name);
+}
+/// TERowParallelLinear, likewise.
+Tensor row_parallel(Eager& g, const Tensor& x, std::int64_t columns, const ChunkOptions& o, const std::string& name) {
+  if (o.adapters) return adapted_row(g, x, columns, o.te, o.adapters, name);
+  return te_row_linear(g, x, columns, o.te, name);
+}
+
 struct Heads {
   Tensor query, key, value;
 };
@@ -41,7 +64,7 @@ Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor&
   const Mixer& m = layer.mixer;
   const std::int64_t heads = m.heads / o.te.tensor, groups = std::max<std::int64_t>(1, m.kv_heads / o.te.tensor);
   const Dim tokens = o.te.whole();
-  Tensor mixed = te_norm_column_linear(g, x, layer.norm, (heads + 2 * groups) * m.head_dim, o.te, "linear_qkv");
+  Tensor mixed = norm_column(g, x, layer.norm, (heads + 2 * groups) * m.head_dim, o, "linear_qkv");
   const std::vector<Shape> shapes{{tokens, B, Dim(heads), Dim(m.head_dim)},
                                   {tokens, B, Dim(groups), Dim(m.head_dim)},
                                   {tokens, B, Dim(groups), Dim(m.head_dim)}};
@@ -80,7 +103,7 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
   const Tensor out = run_megatron_core(g, placed.query, placed.key, placed.value, views, o);
   Tensor flat = out.alias({out.shape[0], B, out.shape[2] * out.shape[3]});
   flat.grad_fn = out.grad_fn;
-  return te_row_linear(g, flat, a.hidden, o.te, "linear_proj");
+  return row_parallel(g, flat, a.hidden, o, "linear_proj");
 }
 
 /// MLP.forward: the first product is a name until the second one takes the activation.
@@ -88,22 +111,22 @@ Tensor mlp(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptio
   const FeedForward& f = layer.feed_forward;
   const std::int64_t width = f.width / o.te.tensor;
   const bool gated = f.kind == FeedForwardKind::gated;
-  Tensor inner = te_norm_column_linear(g, x, layer.norm, gated ? 2 * width : width, o.te, "linear_fc1");
-  {
-    const Shape narrow = with_last(inner.shape, Dim(width));
-    Tensor active = g.make("activation", narrow, inner.dtype);
-    if (g.will_record({&inner})) {
-      Saved saved = g.save(inner);
-      g.record(active, "BiasActivation", {&inner}, [&g, saved](Gradients) {
-        return Gradients{gradient(g, "activation_backward", saved.get().shape, saved.get().dtype)};
-      });
-    }
-    inner = std::move(active);
-  }
-  return te_row_linear(g, inner, a.hidden, o.te, "linear_fc2");
+  Tensor inner = norm_column(g, x, layer.norm, gated ? 2 * width : width, o, "linear_fc1");
+  Tensor active = gated && !o.settings.activation_fusion ? unfused_glu(g, inner, width, true, "activation")
+                                                         : fused_activation(g, inner, width);
+  inner = std::move(active);
+  return row_parallel(g, inner, a.hidden, o, "linear_fc2");
 }
 
 }  // namespace
+
+Tensor unfused_glu(Eager& g, const Tensor& x, std::int64_t width, bool offset, const std::string& name) {
+  const Shape half = with_last(x.shape, Dim(width));
+  const std::vector<Tensor> parts = split(g, x, {half, half});
+  Tensor gate = activation(g, parts[0], name + ".gate");
+  Tensor linear = offset ? add_scalar(g, parts[1], name + ".offset") : parts[1];
+  return mul(g, std::move(gate), std::move(linear), name);
+}
 
 Tensor run_megatron_core(Eager& g, const Tensor& query, const Tensor& key, const Tensor& value, AttentionViews views,
                          const ChunkOptions& o) {

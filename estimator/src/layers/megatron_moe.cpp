@@ -8,10 +8,10 @@ namespace {
 
 using namespace ops;
 
-/// SharedExpertMLP without overlap: an MLP whose norm stands outside.
-Tensor shared_experts(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOptions& o, const Tensor& x) {
-  const std::int64_t width = f.shared_width / o.te.tensor;
-  Tensor inner = te_column_linear(g, x, 2 * width, o.te, "shared_experts.linear_fc1");
+/// bias_swiglu_impl, or what stands for it.
+Tensor shared_activation(Eager& g, const ChunkOptions& o, const Tensor& inner, std::int64_t width) {
+  if (!o.settings.activation_fusion)
+    return unfused_glu(g, inner, width, !o.settings.shared_expert_overlap, "shared_experts.activation");
   Tensor active = g.make("shared_experts.activation", with_last(inner.shape, Dim(width)), DType::bf16);
   if (g.will_record({&inner})) {
     Saved saved = g.save(inner);
@@ -19,9 +19,49 @@ Tensor shared_experts(Eager& g, const Architecture& a, const FeedForward& f, con
       return Gradients{gradient(g, "shared_experts.activation_backward", saved.get().shape, DType::bf16)};
     });
   }
+  return active;
+}
+
+/// SharedExpertMLP without overlap: an MLP whose norm stands outside.
+Tensor shared_experts(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOptions& o, const Tensor& x) {
+  const std::int64_t width = f.shared_width / o.te.tensor;
+  Tensor inner = te_column_linear(g, x, 2 * width, o.te, "shared_experts.linear_fc1");
+  Tensor active = shared_activation(g, o, inner, width);
   inner.reset();
   return te_row_linear(g, active, a.hidden, o.te, "shared_experts.linear_fc2");
 }
+
+/// SharedExpertMLP beside the exchange; what one part leaves to the next stays an attribute (cached_*) until that has run.
+class SharedBeside {
+ public:
+  SharedBeside(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOptions& o, const Tensor& x)
+      : g_(g), o_(o), hidden_(a.hidden), width_(f.shared_width / o.te.tensor), x_(x) {}
+  BesideExchange parts() {
+    return {[this] { gather(); }, [this] { first(); }, [this] { second(); }, [this] { return std::move(kept_); }};
+  }
+
+ private:
+  bool scatters() const { return o_.te.sequence_parallel && o_.te.tensor > 1; }
+  void gather() {
+    const Shape whole{o_.te.whole(), x_.shape[1], x_.shape[2]};
+    kept_ = scatters() ? moved_rows(g_, x_, whole, {}, DType::bf16, "shared_experts.gathered") : x_;
+  }
+  void first() {
+    Tensor inner = te_duplicated_linear(g_, kept_, 2 * width_, o_.te, "shared_experts.linear_fc1");
+    kept_ = shared_activation(g_, o_, inner, width_);
+  }
+  void second() {
+    Tensor out = te_duplicated_linear(g_, kept_, hidden_, o_.te, "shared_experts.linear_fc2");
+    kept_ = std::move(out);
+    if (scatters()) kept_ = moved_rows(g_, kept_, x_.shape, {}, DType::bf16, "shared_experts.scattered");
+  }
+
+  Eager& g_;
+  const ChunkOptions& o_;
+  std::int64_t hidden_, width_;
+  const Tensor& x_;
+  Tensor kept_;
+};
 
 /// MoELayer.forward behind its norm.
 Tensor moe(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOptions& o, const Tensor& normed) {
@@ -29,9 +69,14 @@ Tensor moe(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOpt
   const auto body = [&g, &a, &f, &o, s](const Tensor& in) {  // runs again in backward
     Tensor shared;
     const auto always = [&g, &a, &f, &o](const Tensor& given) { return shared_experts(g, a, f, o, given); };
-    if (f.shared_width > 0) shared = recomputes(o, "shared_experts") ? g.checkpoint_reentrant(in, always) : always(in);
+    const bool beside = f.shared_width > 0 && o.settings.shared_expert_overlap;
+    if (f.shared_width > 0 && !beside) shared = recomputes(o, "shared_experts") ? g.checkpoint_reentrant(in, always) : always(in);
     Tensor probabilities = route_megatron(g, f, o, s, in);
     const auto experts = [&g, &s, &o](const RoutedRows& rows) { return run_megatron_experts(g, rows, s, o); };
+    if (beside) {
+      SharedBeside parts(g, a, f, o, in);
+      return dispatch_megatron(g, s, o, in, std::move(probabilities), experts, parts.parts());
+    }
     Tensor output = o.settings.dispatcher == TokenDispatcher::allgather
                         ? gather_megatron(g, s, o, in, std::move(probabilities), experts)
                         : dispatch_megatron(g, s, o, in, std::move(probabilities), experts);

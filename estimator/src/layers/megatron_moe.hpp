@@ -18,6 +18,7 @@ struct RoutedSizes {
   bool gathers = false;  ///< several ranks split an expert
   bool exchanges = false;
   bool gated = true;     ///< gate, up, down; otherwise up, down
+  bool fused = true;     ///< a gated activation is one kernel with the probabilities
   bool padded = false;   ///< every expert has its capacity of rows, from every rank
   bool dropped = false;  ///< every expert has at most its capacity of rows
 };
@@ -35,9 +36,18 @@ Tensor route_megatron(Eager&, const FeedForward&, const ChunkOptions&, const Rou
 struct RoutedRows {
   Tensor tokens, weights;
 };
+/// Shared experts in parts that run beside the exchanges (moe_shared_expert_overlap); all empty without it. The gathering is
+/// theirs, and the products are Transformer Engine's without communication: the first one saves its input whole.
+struct BesideExchange {
+  std::function<void()> gather;    ///< pre_forward_comm: before the permutation
+  std::function<void()> first;     ///< linear_fc1_forward_and_act: behind the tokens' exchange
+  std::function<void()> second;    ///< linear_fc2_forward and post_forward_comm: behind the exchange back
+  std::function<Tensor()> result;  ///< get_output: added to the output in place
+};
+
 /// Dispatch, `experts`, and the way back. x: [S, B, h].
 Tensor dispatch_megatron(Eager&, const RoutedSizes&, const ChunkOptions&, const Tensor& x, Tensor probabilities,
-                         const std::function<Tensor(const RoutedRows&)>& experts);
+                         const std::function<Tensor(const RoutedRows&)>& experts, const BesideExchange& beside = {});
 
 /// The same by MoEAllGatherTokenDispatcher.
 Tensor gather_megatron(Eager&, const RoutedSizes&, const ChunkOptions&, const Tensor& x, Tensor probabilities,

@@ -22,6 +22,9 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
   for (const auto& run : a.runs) {
     const Mixer& m = run.layer.mixer;
     const FeedForward& f = run.layer.feed_forward;
+    if (o.adapters && m.kind == MixerKind::mla) return "adapters beside latent attention under Megatron are not supported yet";
+    if (o.adapters && f.kind == FeedForwardKind::moe && (o.adapters.fc1 || o.adapters.fc2 || f.shared_width > 0))
+      return "adapters of experts under Megatron are not supported yet: name linear_qkv and linear_proj in lora.targets";
     if (m.kind == MixerKind::mla && m.index_heads > 0) return "Megatron with a sparse-attention indexer is not supported yet";
     if (m.kind != MixerKind::attention && m.kind != MixerKind::mla)
       return "Megatron with layers other than attention is not supported yet";

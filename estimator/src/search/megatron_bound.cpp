@@ -23,7 +23,7 @@ std::int64_t passes_in_flight(const MegatronSplit& s, std::int64_t stage, std::i
 /// Bytes of masters and states on the GPU for a number of a rank's share, at least.
 std::int64_t least_of_optimizer(const Megatron& m) {
   if (m.host_optimizer) return m.precision_aware ? 0 : 4;
-  return m.precision_aware ? 2 + row(m.exp_avg).bits / 8 + row(m.exp_avg_sq).bits / 8 : 12;
+  return m.precision_aware ? (m.fp32_masters ? 4 : 2) + row(m.exp_avg).bits / 8 + row(m.exp_avg_sq).bits / 8 : 12;
 }
 
 /// The role's settings on one stage with these ranks.

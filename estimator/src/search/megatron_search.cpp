@@ -166,6 +166,12 @@ Found search_megatron(const Job& job, const Space& space, int keep, const Catalo
                              "nothing",
                              "",
                              "not supported yet: the largest value of a setting of Megatron"});
+  if (const Role& role = job.roles.front(); role.trainer.lora.rank > 0)
+    throw InputError(Problem{{"", 0, 0, role.name + ".lora.rank"},
+                             fmt::format("{}", role.trainer.lora.rank),
+                             "none",
+                             "",
+                             "not supported yet: a search over Megatron with adapters"});
   return MegatronSearcher(job, space, catalog, stop).run(keep);
 }
 

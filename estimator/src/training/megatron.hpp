@@ -35,11 +35,13 @@ class MegatronEngine {
     const auto resident = [&](std::string_view name, Bytes bytes, Category category) {
       return sites_.site("", name, bytes, category, Holder::resident);
     };
-    weights_ = resident("parameter_buffer", stage.weights, Category::weights);
-    gradients_ = resident("gradient_buffer", stage.gradients, Category::gradients);
-    masters_ = resident("masters", stage.masters, Category::optimizer);
-    wide_gradients_ = resident("fp32_gradient_shards", stage.wide_gradients, Category::gradients);
-    states_ = resident("optimizer_states", stage.states, Category::optimizer);
+    weights_ = in_parts("parameter_buffer", stage.weights, stage.weight_blocks, {DType::bf16}, Category::weights);
+    gradients_ =
+        in_parts("gradient_buffer", stage.gradients, stage.gradient_blocks, {stage.gradient_format}, Category::gradients);
+    masters_ = in_parts("masters", stage.masters, stage.pieces, stage.master_formats, Category::optimizer);
+    wide_gradients_ =
+        in_parts("fp32_gradient_shards", stage.wide_gradients, stage.pieces, stage.wide_formats, Category::gradients);
+    states_ = in_parts("optimizer_states", stage.states, stage.pieces, stage.state_formats, Category::optimizer);
     passing_ = resident("parameter_on_the_way", stage.host.passing, Category::optimizer);
     copies_ = resident("copies_of_whole_parameters", stage.host.device_copies, Category::optimizer);
     host_masters_ = on_host("masters_on_host", stage.host.masters);
@@ -64,12 +66,12 @@ class MegatronEngine {
   ~MegatronEngine() { closing_ = true; }
 
   void load() {
-    r_.alloc(weights_);
-    r_.alloc(gradients_);
+    make(weights_);
+    make(gradients_);
     // with the optimizer on the host it is first made of whole parameters, and these copies go when Python's collector finds them
     r_.alloc(copies_);
     r_.alloc(host_copies_);
-    r_.alloc(masters_);
+    make(masters_);
     r_.alloc(host_masters_);
     r_.free(copies_);
     r_.free(host_copies_);
@@ -78,7 +80,7 @@ class MegatronEngine {
   void passes(std::int64_t micro_batches, const Told& told) {
     told_ = &told;
     micro_batches_ = micro_batches;
-    if (!stage_.keeps_wide_gradients && std::exchange(has_wide_gradients_, false)) r_.free(wide_gradients_);
+    if (!stage_.keeps_wide_gradients && std::exchange(has_wide_gradients_, false)) drop(wide_gradients_);
     if (stage_.stages == 1)
       one_after_another();
     else if (stage_.chunks.size() == 1)
@@ -89,9 +91,9 @@ class MegatronEngine {
   }
   /// Masters and states are there for ever; the step works in place on the flat buffers. Gradients that are not fp32 are copied.
   void optimizer_step() {
-    if (!std::exchange(has_wide_gradients_, true)) r_.alloc(wide_gradients_);
+    if (!std::exchange(has_wide_gradients_, true)) make(wide_gradients_);
     if (!std::exchange(has_states_, true)) {
-      r_.alloc(states_);
+      make(states_);
       r_.alloc(host_states_);
       r_.alloc(host_gradients_);
     }
@@ -102,6 +104,32 @@ class MegatronEngine {
   }
 
  private:
+  /// Buffers, or tensors of every part of the share. What is written out has them one by one, because the allocator hands some
+  /// blocks out whole; a sum needs no more than their bytes.
+  struct OfParts {
+    std::vector<std::pair<SiteRef, std::int64_t>> sites;  ///< with how many of each
+  };
+  OfParts in_parts(std::string_view name, Bytes all, const std::vector<MegatronPiece>& pieces, const PieceFormats& formats,
+                   Category category) {
+    OfParts out;
+    if (!R::kWrites || pieces.empty()) {
+      out.sites.emplace_back(sites_.site("", name, all, category, Holder::resident), 1);
+      return out;
+    }
+    for (const MegatronPiece& piece : pieces)
+      for (const DType format : formats)
+        out.sites.emplace_back(sites_.site("", name, bytes_of(piece.elements, format), category, Holder::resident), piece.count);
+    return out;
+  }
+  void make(const OfParts& tensors) {
+    for (const auto& [site, count] : tensors.sites)
+      for (std::int64_t i = 0; i < count; ++i) r_.alloc(site, Index(i));
+  }
+  void drop(const OfParts& tensors) {
+    for (const auto& [site, count] : tensors.sites)
+      for (std::int64_t i = 0; i < count; ++i) r_.free(site, Index(i));
+  }
+
   /// A tensor of the schedule.
   class Tensor {
    public:
@@ -201,7 +229,8 @@ class MegatronEngine {
   EngineSites<R> sites_;
   std::vector<std::unique_ptr<Player<R>>> players_;
   std::vector<Chunk> chunks_;
-  SiteRef weights_, gradients_, wide_gradients_, masters_, states_, widened_, workspace_, gathered_, tables_, placeholders_;
+  OfParts weights_, gradients_, masters_, states_, wide_gradients_;
+  SiteRef widened_, workspace_, gathered_, tables_, placeholders_;
   SiteRef routing_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
   std::vector<SiteRef> permutations_;
   SiteRef input_, input_gradient_, output_, output_gradient_;

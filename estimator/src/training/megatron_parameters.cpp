@@ -11,17 +11,33 @@ namespace {
 class Counter {
  public:
   Counter(const Architecture& a, const ChunkOptions& o) : a_(a), o_(o) {}
-  std::vector<MegatronTensor> dense, of_experts;
-  std::set<std::pair<std::int64_t, std::int64_t>> shapes;
+  std::vector<MegatronTensor> dense, of_experts, adapters;
+  std::set<std::pair<std::int64_t, std::int64_t>> shapes, adapter_shapes;
 
   void matrix(std::int64_t rows, std::int64_t columns) {
     dense.push_back({rows * columns});
     shapes.insert({rows, columns});
   }
+  /// An adapter's pair of matrices, of this rank.
+  void pair(std::int64_t rows_in, std::int64_t in, std::int64_t out, std::int64_t rank) {
+    for (const auto& [rows, columns] : {std::pair{rows_in, in}, {out, rank}}) {
+      adapters.push_back({rows * columns});
+      adapter_shapes.insert({rows, columns});
+    }
+  }
   void vector(std::int64_t width) { dense.push_back({width, false}); }
   void norm(NormKind kind, std::int64_t width) {
     vector(width);
     if (kind == NormKind::layer) vector(width);
+  }
+  /// All but the adapters goes to `frozen`.
+  void freeze(std::vector<MegatronTensor>& frozen) {
+    for (auto* all : {&dense, &of_experts}) {
+      frozen.insert(frozen.end(), all->begin(), all->end());
+      all->clear();
+    }
+    dense = std::move(adapters);
+    shapes = std::move(adapter_shapes);
   }
   void layer(const Layer& l) {
     attention(l);
@@ -38,6 +54,9 @@ class Counter {
     if (m.out_bias) vector(a_.hidden);
     norm(l.norm, a_.hidden);
     matrix(projected, a_.hidden);
+    const MegatronAdapters& beside = o_.adapters;
+    if (beside.qkv) pair(beside.rank / t, a_.hidden, projected, beside.rank);
+    if (beside.proj) pair(beside.rank, m.heads * m.head_dim / t, a_.hidden / t, beside.rank);
     if (m.q_bias) vector(projected);
     if (m.qk_norm == QkNorm::head) {
       norm(l.norm, m.head_dim);
@@ -67,6 +86,9 @@ class Counter {
     matrix(inner, a_.hidden);
     if (f.bias) vector(inner);
     matrix(a_.hidden, width);
+    const MegatronAdapters& beside = o_.adapters;
+    if (beside.fc1) pair(beside.rank / o_.te.tensor, a_.hidden, inner, beside.rank);
+    if (beside.fc2) pair(beside.rank, width, a_.hidden / o_.te.tensor, beside.rank);
     if (f.bias) vector(a_.hidden);
   }
 
@@ -114,13 +136,13 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
   if (!a.tied || !embeds) to.dense.push_back({rows * a.hidden, true, a.tied});
 }
 
+}  // namespace
+
 std::int64_t sum_of(const std::vector<MegatronTensor>& tensors) {
   std::int64_t out = 0;
   for (const MegatronTensor& t : tensors) out += t.elements;
   return out;
 }
-
-}  // namespace
 
 MegatronParameters megatron_parameters(const Architecture& a, const std::vector<ChunkOptions>& chunks) {
   MegatronParameters out;
@@ -128,6 +150,7 @@ MegatronParameters megatron_parameters(const Architecture& a, const std::vector<
   for (const auto& chunk : chunks) {
     Counter counter(a, chunk);
     count(a, chunk, counter);
+    if (chunk.adapters) counter.freeze(out.frozen);
     out.dense += sum_of(counter.dense);
     out.experts += sum_of(counter.of_experts);
     out.dense_tensors.push_back(std::move(counter.dense));

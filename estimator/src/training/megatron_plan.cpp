@@ -8,6 +8,7 @@
 
 #include "layers/megatron_moe.hpp"
 #include "training/megatron_host.hpp"
+#include "training/megatron_shares.hpp"
 
 namespace oomplan {
 namespace {
@@ -61,9 +62,11 @@ std::int64_t expert_layers(const Architecture& a, const ChunkOptions& o) {
   return std::count_if(layers.begin(), layers.end(), [&](int run) { return has_experts(a, run); });
 }
 
-/// FusedAdam.step makes narrow states fp32, those of all `elements` of one optimizer at once; experts have an optimizer of their
-/// own (pytorch/optimizers/fused_adam.py: get_unscaled_state, 2.9 and 2.11; later releases leave two in bf16 as they are).
+/// FusedAdam.step makes narrow states fp32, those of all of one optimizer at once; experts have an optimizer of their own
+/// (pytorch/optimizers/fused_adam.py: get_unscaled_state, 2.9 and 2.11). From 2.14 on two states in bf16 stay as they are
+/// (fuse_unscale).
 Bytes widened_states(const Megatron& m, std::int64_t elements) {
+  if (m.te_release == TeRelease::v2_14 && m.exp_avg == DType::bf16 && m.exp_avg_sq == DType::bf16) return 0;
   Bytes out = 0;
   for (const DType state : {m.exp_avg, m.exp_avg_sq}) out += state == DType::fp32 ? 0 : bytes_of(elements, DType::fp32);
   return out;
@@ -79,9 +82,7 @@ struct Sharing {
 /// are narrower, fp32 copies of them that stay. Without it all masters stay on the GPU.
 void put_on_host(MegatronStage& s, const Trainer& t, const MegatronParameters& n, const Sharing& by, Bytes share) {
   const Megatron& m = t.megatron;
-  // DistributedDataParallel: several buckets on the first stage's first chunk
-  std::vector<std::int64_t> buckets(n.dense_tensors.size(), 0);
-  if (m.overlap_grad_reduce && s.stage == 0) buckets[0] = std::max(std::int64_t{40'000'000}, 1'000'000 * t.layout.data);
+  const std::vector<std::int64_t> buckets = bucket_sizes(n.dense_tensors.size(), t, s.stage);
   Bytes kept = 0;
   for (const auto& [tensors, ranks] : {std::pair{&n.dense_tensors, by.dense}, {&n.expert_tensors, by.experts}}) {
     const HostShare part = fullest_share(host_shares(*tensors, buckets, ranks, m.host_fraction));
@@ -101,6 +102,51 @@ void put_on_host(MegatronStage& s, const Trainer& t, const MegatronParameters& n
   s.masters = m.precision_aware ? kept : share;
   s.wide_gradients = wide ? 0 : s.masters;
   s.keeps_wide_gradients = m.precision_aware;
+}
+
+/// One block among those of its size.
+void add_block(std::vector<MegatronPiece>& blocks, std::int64_t elements) {
+  const auto same = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.elements == elements; });
+  if (same == blocks.end())
+    blocks.push_back({elements, 1});
+  else
+    ++same->count;
+}
+
+/// _ParamAndGradBuffer: gradients have a buffer for each chunk's dense parameters and experts; parameters only where the
+/// optimizer is distributed, and what is frozen not at all.
+void put_in_blocks(MegatronStage& s, const MegatronParameters& n, bool distributed) {
+  for (const auto* chunks : {&n.dense_tensors, &n.expert_tensors})
+    for (const auto& tensors : *chunks) {
+      const std::int64_t all = sum_of(tensors);
+      if (all == 0) continue;
+      add_block(s.gradient_blocks, all);
+      if (distributed)
+        add_block(s.weight_blocks, all);
+      else
+        for (const MegatronTensor& t : tensors) add_block(s.weight_blocks, t.elements);
+    }
+  for (const MegatronTensor& t : n.frozen) add_block(s.weight_blocks, t.elements);
+}
+
+/// Masters, states and fp32 copies of 16-bit gradients, a tensor of each for every part of the share. The precision-aware
+/// optimizer is Transformer Engine's FusedAdam with store_param_remainders: of a master the 16 bits that the parameter lacks,
+/// with the states; unless Megatron keeps the masters itself (optimizer/optimizer_config.py:
+/// use_precision_aware_optimizer_no_fp8_or_ds_fp8).
+void put_on_gpu(MegatronStage& s, const Trainer& t) {
+  const Megatron& m = t.megatron;
+  const bool remainders = m.precision_aware && !m.fp32_masters;
+  if (remainders)
+    s.state_formats = {m.exp_avg, m.exp_avg_sq, DType::bf16};
+  else if (m.precision_aware)
+    s.state_formats = {m.exp_avg, m.exp_avg_sq};
+  else
+    s.state_formats = {DType::fp32, DType::fp32};
+  if (!remainders) s.master_formats = {DType::fp32};
+  if (!remainders && t.reduce != DType::fp32) s.wide_formats = {DType::fp32};
+  s.masters = bytes_of_pieces(s.pieces, s.master_formats);
+  s.states = bytes_of_pieces(s.pieces, s.state_formats);
+  s.wide_gradients = bytes_of_pieces(s.pieces, s.wide_formats);
 }
 
 /// Checkpoints of a chunk with experts inside.
@@ -148,6 +194,13 @@ void gathered_experts(MegatronStage& s, Bytes& maps, const FeedForward& f, const
 
 }  // namespace
 
+Bytes bytes_of_pieces(const std::vector<MegatronPiece>& pieces, const PieceFormats& formats) {
+  Bytes out = 0;
+  for (const DType format : formats)
+    for (const MegatronPiece& p : pieces) out += p.count * bytes_of(p.elements, format);
+  return out;
+}
+
 std::int64_t megatron_vocab(const Architecture& a, const Trainer& t) {
   const std::int64_t unit = 128 * t.layout.tensor;
   return (a.vocab + unit - 1) / unit * unit;
@@ -190,6 +243,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.expert = t.layout.expert;
     o.expert_tensor = t.layout.expert_tensor;
     o.mtp = o.last ? t.megatron.mtp_layers : 0;
+    o.adapters = megatron_adapters(t);
     out.push_back(std::move(o));
   }
   return out;
@@ -217,7 +271,10 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     s.receives.push_back(!chunk.first);
     s.hands_on.push_back(!chunk.last);
     s.tables += rotary_tables(a, chunk, whole);
-    if (chunk.last && te.sequence_parallel) s.gathered = bytes_of(s.counts.b * whole * a.hidden, DType::bf16);
+    // the output layer's, and that of adapters that gather their input again; a frozen output layer gathers without the buffer
+    const bool adapters = chunk.adapters.regathers && (chunk.adapters.qkv || chunk.adapters.fc1);
+    if (te.sequence_parallel && (chunk.adapters ? adapters : chunk.last))
+      s.gathered = bytes_of(s.counts.b * whole * a.hidden, DType::bf16);
   }
   const MegatronParameters n = megatron_parameters(a, chunks);
   const Layout& l = t.layout;
@@ -229,21 +286,20 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   const auto held = [&](DType format) {
     return bytes_of(ceil_div(n.dense, dense_ranks), format) + bytes_of(ceil_div(n.experts, expert_ranks), format);
   };
-  s.weights = bytes_of(n.dense + n.experts, DType::bf16);
+  std::int64_t frozen = 0;
+  for (const MegatronTensor& tensor : n.frozen) frozen += tensor.elements;
+  s.weights = bytes_of(n.dense + n.experts + frozen, DType::bf16);
   s.gradients = bytes_of(n.dense + n.experts, t.reduce);
+  s.gradient_format = t.reduce;
+  put_in_blocks(s, n, t.megatron.distributed_optimizer);
   const Megatron& m = t.megatron;
-  const auto half = [&] { return held(DType::bf16); };
   if (m.host_optimizer) {
     put_on_host(s, t, n, {dense_ranks, expert_ranks}, held(DType::fp32));
-  } else if (m.precision_aware) {
-    // Transformer Engine's FusedAdam with store_param_remainders: of a master the 16 bits that the parameter lacks, with the
-    // states
-    s.states = half() + held(m.exp_avg) + held(m.exp_avg_sq);
-    s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
   } else {
-    s.masters = held(DType::fp32);
-    s.states = 2 * held(DType::fp32);
-    s.wide_gradients = t.reduce == DType::fp32 ? 0 : held(DType::fp32);
+    s.pieces = fullest_pieces(n, bucket_sizes(chunks.size(), t, stage), dense_ranks, expert_ranks);
+    put_on_gpu(s, t);
+    if (m.precision_aware)
+      s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
   }
   s.placeholders = n.placeholders;
   // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes, sm90 and later

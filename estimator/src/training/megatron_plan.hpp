@@ -35,9 +35,20 @@ struct MegatronTensor {
 struct MegatronParameters {
   std::int64_t dense = 0, experts = 0;                                     ///< of this rank
   std::vector<std::vector<MegatronTensor>> dense_tensors, expert_tensors;  ///< of each chunk, in the order of its modules
+  std::vector<MegatronTensor> frozen;  ///< what adapters stand beside: of all chunks, in no buffer
   Bytes placeholders = 0;  ///< one 16-bit gradient for each shape of a matrix: what autograd is handed with fused sums
 };
+std::int64_t sum_of(const std::vector<MegatronTensor>&);
 MegatronParameters megatron_parameters(const Architecture&, const std::vector<ChunkOptions>&);
+
+/// Parts of parameters in a rank's share that have as many numbers each. Masters, states and fp32 gradients are tensors of a
+/// part.
+struct MegatronPiece {
+  std::int64_t elements = 0, count = 0;
+};
+/// Of the optimizer's tensors that live for as long: their formats, of every piece one of each.
+using PieceFormats = std::vector<DType>;
+Bytes bytes_of_pieces(const std::vector<MegatronPiece>&, const PieceFormats&);
 
 /// One stage: what lives from step to step, and its passes.
 struct MegatronStage {
@@ -49,6 +60,11 @@ struct MegatronStage {
   TokenCounts counts;
   std::int64_t micro_batches = 1;
   Bytes weights = 0, gradients = 0, masters = 0, states = 0;
+  std::vector<MegatronPiece> weight_blocks;    ///< parameters: a buffer for dense ones and experts of each chunk, or one by one
+  std::vector<MegatronPiece> gradient_blocks;  ///< buffers
+  DType gradient_format = DType::fp32;
+  std::vector<MegatronPiece> pieces;                         ///< of the rank's share; empty with an optimizer on the host
+  PieceFormats master_formats, state_formats, wide_formats;  ///< what each of the figures is made of
   Bytes placeholders = 0;
   Bytes workspace = 0;                ///< of Transformer Engine's matrix products
   int workspaces = 1;                 ///< how many: grouped products have their own

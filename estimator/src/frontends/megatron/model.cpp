@@ -89,8 +89,6 @@ class ModelReader {
     f.bias = a_.on("add_bias_linear");
     refuse_activations();
     if (gated && f.bias) not_yet("swiglu", "the flag", "--disable-bias-linear beside it", "SwiGLU with biases");
-    if (gated && !a_.on("bias_swiglu_fusion"))
-      not_yet("bias_swiglu_fusion", "the flag", "nothing", "SwiGLU without its fused kernel");
     if (!gated && !f.bias) not_yet("add_bias_linear", "no biases", "biases, or --swiglu", "GELU without biases");
     return f;
   }

@@ -106,12 +106,16 @@ class Writer {
     put("cross_entropy", a_.on("cross_entropy_loss_fusion") ? a_.text("cross_entropy_fusion_impl") : "unfused",
         a_.on("cross_entropy_loss_fusion") ? "cross_entropy_fusion_impl" : "cross_entropy_loss_fusion");
     if (r_.context > 1) put("context_exchange", a_.items("cp_comm_type").front(), "cp_comm_type");
+    put_if("activation_fusion", word(!a_.on("swiglu") || a_.on("bias_swiglu_fusion")), "bias_swiglu_fusion");
     put("jit_fuser", word(!a_.on("disable_jit_fuser")), "disable_jit_fuser");
     put_if("rotary_fusion", word(a_.on("apply_rope_fusion")), "apply_rope_fusion");
     put_if("attention_mask", word(a_.on("create_attention_mask_in_dataloader")), "create_attention_mask_in_dataloader");
     put_if("mtp_layers", fmt::format("{}", a_.whole_or("mtp_num_layers", 0)), "mtp_num_layers");
     if (!a_.on("num_experts")) return;
     put("dispatcher", a_.text("moe_token_dispatcher_type"), "moe_token_dispatcher_type");
+    put_if("shared_expert_overlap",
+           word(a_.on("moe_shared_expert_overlap") && a_.whole_or("moe_shared_expert_intermediate_size", 0) > 0),
+           "moe_shared_expert_overlap");
     put("grouped_experts", word(a_.on("moe_grouped_gemm")), "moe_grouped_gemm");
     put("sinkhorn", word(a_.items("moe_router_load_balancing_type").front() == "sinkhorn"), "moe_router_load_balancing_type");
     put_if("router_aux_loss", word(balances(a_)), "moe_aux_loss_coeff");
@@ -129,6 +133,10 @@ class Writer {
     put_if("precision_aware_optimizer", word(a_.on("use_precision_aware_optimizer")), "use_precision_aware_optimizer");
     put_if("exp_avg_dtype", a_.text("exp_avg_dtype"), "exp_avg_dtype");
     put_if("exp_avg_sq_dtype", a_.text("exp_avg_sq_dtype"), "exp_avg_sq_dtype");
+    // OptimizerConfig: use_precision_aware_optimizer_no_fp8_or_ds_fp8
+    put_if("fp32_masters",
+           word(a_.on("use_precision_aware_optimizer") && !a_.on("optimizer_cpu_offload") && a_.text("fp8_recipe") != "delayed"),
+           "fp8_recipe");
     if (a_.on("optimizer_cpu_offload")) {
       put("optimizer_cpu_offload", "true", "optimizer_cpu_offload");
       put("optimizer_offload_fraction", fmt::format("{}", a_.number("optimizer_offload_fraction")), "optimizer_offload_fraction");

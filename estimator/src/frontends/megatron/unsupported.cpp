@@ -50,8 +50,6 @@ void refuse_experts(const Arguments& a, Complaints& out) {
   if (dispatcher != "alltoall" && dispatcher != "allgather")
     refuse(a, "moe_token_dispatcher_type", "alltoall or allgather", "other dispatchers of tokens", out);
   if (a.text("moe_router_dtype") == "fp64") refuse(a, "moe_router_dtype", "fp32 or nothing", "a router in fp64", out);
-  if (a.on("moe_shared_expert_overlap") && a.whole_or("moe_shared_expert_intermediate_size", 0) > 0)
-    refuse(a, "moe_shared_expert_overlap", "nothing", "shared experts beside the exchange", out);
   const auto kinds = a.items("moe_router_load_balancing_type");
   const bool described =
       kinds.size() == 1 && (kinds[0] == "aux_loss" || kinds[0] == "seq_aux_loss" || kinds[0] == "sinkhorn" || kinds[0] == "none");
