@@ -88,10 +88,12 @@ class OnMeta(TorchFunctionMode):
         args = tuple(META if str(a).startswith("cuda") and isinstance(a, str | torch.device) else a for a in args)
         name = getattr(func, "__name__", "")
         if args and isinstance(args[0], torch.Tensor) and args[0].is_meta:
-            if name == "cuda":
+            if name in ("cuda", "cpu") or (name == "to" and "cpu" in [str(a) for a in args[1:]]):
                 return args[0]
             if name in ("item", "tolist", "__bool__"):
-                return {"item": 1, "tolist": [1] * args[0].numel(), "__bool__": True}[name]
+                one = 1.0 if args[0].dtype.is_floating_point else 1
+                listed = [one] * args[0].numel() if args[0].dim() else one
+                return {"item": 1, "tolist": listed, "__bool__": True}[name]
         return func(*args, **kwargs)
 
 
@@ -107,7 +109,13 @@ def part_of(name: str) -> str:
     tables = ("embed_tokens", "embeddings.", "wte.", "word_embeddings.", "tok_embeddings", "embed_in.", ".embedding.")
     if "layers." not in name and any(t in name for t in tables):
         return "embedding"
-    if name.startswith("lm_head") or ".lm_head" in name or "embed_out" in name or name.endswith("output_layer.weight"):
+    if (
+        name.startswith("lm_head")
+        or ".lm_head" in name
+        or "embed_out" in name
+        or name.endswith("output_layer.weight")
+        or name == "output.weight"
+    ):
         return "head"
     return "layers"
 

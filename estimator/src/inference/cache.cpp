@@ -181,13 +181,16 @@ CachePool sglang_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& 
   Bytes rest = std::max<Bytes>(0, ask.budget);
   if (state > 0) {  // the share of the states is cut in slots first
     out.state_slots = static_cast<std::int64_t>(static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio)) / state;
-    out.state = out.state_slots * state;
-    rest -= out.state;
+    rest -= out.state_slots * state;
+    out.state = (out.state_slots + 1) * state;  // one more takes what padded requests write (mem_cache/memory_pool.py MambaPool)
   }
   const double ratio = full > 0 ? f.swa_ratio : 1;
   const double cell = static_cast<double>(full) + ratio * static_cast<double>(sliding);
   if (cell <= 0) return out;
-  const std::int64_t capacity = static_cast<std::int64_t>(static_cast<double>(rest) / cell);
+  // the tokens of cells of all layers first, then what their bytes give in two pools (_resolve_hybrid_swa_tokens)
+  const Bytes both = full + sliding;
+  const Bytes room = rest / both * both;
+  const std::int64_t capacity = static_cast<std::int64_t>(static_cast<double>(room) / cell);
   out.page_tokens = f.page_tokens;
   out.tokens = round_down(capacity, f.page_tokens);
   const std::int64_t windowed =

@@ -52,7 +52,7 @@ Bytes smallest_large(const LayerTensors& tensors, Bytes least) {
 Bytes allocator_slack(const Stage& s, const ServerModel& m, const ServerFacts& f, const RankShare& cut,
                       std::span<const ServerLayerRun> runs) {
   if (f.expandable_segments) return 0;  // cut at 512 bytes
-  const Bytes rope = m.rope_elements * f.rope_bits / 8;
+  const Bytes rope = rope_bytes(m, f);
   Bytes least = std::numeric_limits<Bytes>::max();
   for (const ServerLayerRun& run : runs)
     least = smallest_large(layer_tensors(m, m.kinds[static_cast<std::size_t>(run.kind)], f, cut), least);
@@ -95,7 +95,8 @@ void add_layers(Stage& out, const ServerModel& m, const ServerFacts& f, const Se
   out.mixers += count * (l.mixer_replicated + ceil_div(l.mixer, tp) + kv_heads * l.kv_head);
   out.absorbed += count * ceil_div(l.absorbed, tp);
   const std::int64_t block = RankShare::ranks(l.experts > 0 ? cut.shared : cut.dense, tp);
-  out.feed_forwards += count * (l.router + l.feed_forward_replicated + ceil_div(l.feed_forward, block));
+  const Bytes router = m.compute == DType::fp32 ? l.router : l.router * f.router_bits / 16;
+  out.feed_forwards += count * (router + l.feed_forward_replicated + ceil_div(l.feed_forward, block));
   out.feed_forwards += count * shared_expert_replicas(m, l, f, cut);
   if (l.experts > 0) out.experts += count * expert_tensors(m, l, f, cut).all();
   out.adapters += count * (l.adapters_replicated + ceil_div(l.adapters, tp) + kv_heads * l.adapters_kv_head);
@@ -131,6 +132,13 @@ StageLayers stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t 
   }
   return out;
 }
+
+Bytes tower_bytes(const ServerModel& m, const ServerFacts& f, std::int64_t tp) {
+  if (f.tower_off) return 0;
+  return ceil_div(m.tower, tp) + m.tower_whole + ceil_div(m.tower_positions, f.tower_positions_cut ? tp : 1);
+}
+
+Bytes rope_bytes(const ServerModel& m, const ServerFacts& f) { return f.rope_tables * m.rope_elements * f.rope_bits / 8; }
 
 Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std::int64_t pp, std::int64_t ep,
                std::int64_t index) {

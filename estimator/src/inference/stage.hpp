@@ -38,6 +38,10 @@ struct StageLayers {
 };
 StageLayers stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t index, ExtraLayers extra);
 
+/// Of a vision tower, and of the cos/sin tables: what a rank has where it has them.
+Bytes tower_bytes(const ServerModel&, const ServerFacts&, std::int64_t tp);
+Bytes rope_bytes(const ServerModel&, const ServerFacts&);
+
 /// REQUIRES: pp >= 1 and index < pp.
 Stage stage_of(const ServerModel&, const ServerFacts&, const RankShare&, std::int64_t pp, std::int64_t index);
 /// The draft blocks alone, as SGLang's second worker has them.
