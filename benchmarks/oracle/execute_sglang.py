@@ -18,12 +18,18 @@ BUDGET = 60 * GIB
 # what is not met, docs/findings.md
 NO_POSITIONS = "cos/sin table: the built-in sizes leave out the positions"
 FREQUENCIES = "two tables of the tower's frequencies, 6 MB"
+BEYOND = "of layers with windows and without, the first of the next stage is counted too"
+STAGES = ((2, 0), (2, 1), (3, 1))
 LONG = "cos/sin table: a second one of short contexts (longrope)"
 SHARED = "this release makes an indexer in every layer, and a cache for it"
 OPEN: dict[str, str] = {
     "Qwen/Qwen2-57B-A14B tp=4": NO_POSITIONS,
     "MiniMaxAI/MiniMax-M2 tp=8": NO_POSITIONS,
     "ibm-granite/granite-3.3-8b-instruct tp=8": NO_POSITIONS,
+    "MiniMaxAI/MiniMax-M2 tp=2 pp=3 stage=1": NO_POSITIONS,
+    **{f"mistralai/Mistral-Small-3.2-24B-Instruct-2506 tp=2 pp={p} stage=1": FREQUENCIES for p in (2, 3)},
+    **{f"openai/gpt-oss-20b tp=2 pp={p} stage={i}": BEYOND for p, i in ((2, 0), (3, 1))},
+    **{f"zai-org/{m} tp=2 pp={p} stage={i}": NO_POSITIONS for m in ("GLM-4-9B-0414", "GLM-4.7-Flash") for p, i in STAGES},
     **{f"mistralai/Mistral-Small-3.2-24B-Instruct-2506 tp={t}": FREQUENCIES for t in (4, 8)},
     **{f"microsoft/{m}-mini-instruct tp={t}": LONG for m in ("Phi-3.5", "Phi-4") for t in (4, 8)},
     **{f"internlm/internlm2_5-7b-chat tp={t}": "cos/sin table: doubled by dynamic scaling" for t in (1, 2, 4, 8)},

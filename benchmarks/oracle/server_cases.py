@@ -52,20 +52,64 @@ FORMATS: dict[str, Row] = {
     "int4": compressed("pack-quantized", numbers(4, "int", "group", 128)),
 }
 QUANTISED = ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B", "mistralai/Mixtral-8x7B-v0.1", "zai-org/GLM-4.5-Air"]
-# of every class one, on two stages
-STAGED = """
-meta-llama/Llama-3.1-8B Qwen/Qwen3-0.6B google/gemma-3-27b-it deepseek-ai/DeepSeek-V2-Lite ai21labs/AI21-Jamba-Mini-1.5 allenai/OLMo-7B-hf
-allenai/OLMo-2-1124-7B allenai/OLMoE-1B-7B-0125 baidu/ERNIE-4.5-21B-A3B-PT bigcode/starcoder2-3b bigscience/bloom-7b1 CohereLabs/aya-23-8B
-EleutherAI/pythia-6.9b facebook/opt-6.7b google/gemma-2b google/gemma-2-2b ibm-granite/granite-3.3-8b-instruct
-ibm-granite/granite-3.1-1b-a400m-instruct ibm-granite/granite-4.0-h-small inclusionAI/Ling-mini-2.0 internlm/internlm2-7b microsoft/phi-2
-microsoft/phi-4 microsoft/Phi-3.5-MoE-instruct MiniMaxAI/MiniMax-M2 mistralai/Mistral-7B-v0.1 mistralai/Mixtral-8x7B-v0.1
-mistralai/Mistral-Small-3.2-24B-Instruct-2506 moonshotai/Moonlight-16B-A3B nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 openai/gpt-oss-20b
-openai-community/gpt2-large Qwen/Qwen1.5-MoE-A2.7B Qwen/Qwen2.5-7B-Instruct Qwen/Qwen2.5-VL-7B-Instruct Qwen/Qwen3-30B-A3B
-Qwen/Qwen3-Next-80B-A3B-Instruct Qwen/Qwen3-VL-8B-Instruct Qwen/Qwen3.5-27B Qwen/Qwen3.5-35B-A3B rednote-hilab/dots.llm1.inst
-stabilityai/stablelm-2-zephyr-1_6b state-spaces/mamba-2.8b-hf tencent/Hunyuan-7B-Instruct tencent/Hunyuan-A13B-Instruct tiiuae/falcon-7b-instruct
-XiaomiMiMo/MiMo-7B-Base zai-org/GLM-4-9B-0414 zai-org/GLM-4.5-Air zai-org/GLM-4.7-Flash meta-llama/Llama-4-Scout-17B-16E-Instruct
-google/gemma-4-E4B google/gemma-3n-E4B-it ByteDance-Seed/Seed-OSS-36B-Instruct THUDM/glm-4-9b-chat
-""".split()
+# of every class one, on stages of a pipeline
+STAGED = [
+    "meta-llama/Llama-3.1-8B",
+    "Qwen/Qwen3-0.6B",
+    "google/gemma-3-27b-it",
+    "deepseek-ai/DeepSeek-V2-Lite",
+    "ai21labs/AI21-Jamba-Mini-1.5",
+    "allenai/OLMo-7B-hf",
+    "allenai/OLMo-2-1124-7B",
+    "allenai/OLMoE-1B-7B-0125",
+    "baidu/ERNIE-4.5-21B-A3B-PT",
+    "bigcode/starcoder2-3b",
+    "bigscience/bloom-7b1",
+    "CohereLabs/aya-23-8B",
+    "EleutherAI/pythia-6.9b",
+    "facebook/opt-6.7b",
+    "google/gemma-2b",
+    "google/gemma-2-2b",
+    "ibm-granite/granite-3.3-8b-instruct",
+    "ibm-granite/granite-3.1-1b-a400m-instruct",
+    "ibm-granite/granite-4.0-h-small",
+    "inclusionAI/Ling-mini-2.0",
+    "internlm/internlm2-7b",
+    "microsoft/phi-2",
+    "microsoft/phi-4",
+    "microsoft/Phi-3.5-MoE-instruct",
+    "MiniMaxAI/MiniMax-M2",
+    "mistralai/Mistral-7B-v0.1",
+    "mistralai/Mixtral-8x7B-v0.1",
+    "mistralai/Mistral-Small-3.2-24B-Instruct-2506",
+    "moonshotai/Moonlight-16B-A3B",
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "openai/gpt-oss-20b",
+    "openai-community/gpt2-large",
+    "Qwen/Qwen1.5-MoE-A2.7B",
+    "Qwen/Qwen2.5-7B-Instruct",
+    "Qwen/Qwen2.5-VL-7B-Instruct",
+    "Qwen/Qwen3-30B-A3B",
+    "Qwen/Qwen3-Next-80B-A3B-Instruct",
+    "Qwen/Qwen3-VL-8B-Instruct",
+    "Qwen/Qwen3.5-27B",
+    "Qwen/Qwen3.5-35B-A3B",
+    "rednote-hilab/dots.llm1.inst",
+    "stabilityai/stablelm-2-zephyr-1_6b",
+    "state-spaces/mamba-2.8b-hf",
+    "tencent/Hunyuan-7B-Instruct",
+    "tencent/Hunyuan-A13B-Instruct",
+    "tiiuae/falcon-7b-instruct",
+    "XiaomiMiMo/MiMo-7B-Base",
+    "zai-org/GLM-4-9B-0414",
+    "zai-org/GLM-4.5-Air",
+    "zai-org/GLM-4.7-Flash",
+    "meta-llama/Llama-4-Scout-17B-16E-Instruct",
+    "google/gemma-4-E4B",
+    "google/gemma-3n-E4B-it",
+    "ByteDance-Seed/Seed-OSS-36B-Instruct",
+    "THUDM/glm-4-9b-chat",
+]
 
 
 def text_of(config: Row) -> Row:
@@ -116,7 +160,10 @@ def cases(configs: Path, only: str, degrees: list[int]) -> list[Row]:
             plain = {"model": model, "config": config, "tensor": tensor, "max_model_len": longest(config)}
             out.append({**plain, "id": f"{model} tp={tensor}"})
             if model in STAGED and tensor == 2:
-                out += [{**plain, "id": f"{model} tp=2 pp=2 stage={i}", "pipeline": 2, "stage": i} for i in range(2)]
+                out += [
+                    {**plain, "id": f"{model} tp=2 pp={pp} stage={i}", "pipeline": pp, "stage": i}
+                    for pp, i in ((2, 0), (2, 1), (3, 1))  # the first, the last and one between
+                ]
             for name, form in FORMATS.items() if model in QUANTISED else ():
                 of = {"quantization": form, "config": {**config, "quantization_config": form}}
                 out.append({**plain, **of, "id": f"{model} {name} tp={tensor}"})

@@ -189,7 +189,7 @@ class Planner {
     set(T::norms, s.norms + s.outside);
     const Bytes inputs = bytes_of(m_.input_elements * p_.batched_tokens, m_.compute);
     // vLLM builds the tower on every stage (vllm/model_executor/models/gemma3_mm.py, 0.19)
-    const Bytes tower = s.first || m_.engine == EngineKind::vllm ? tower_bytes(m_, f_, at_.tensor) : 0;
+    const Bytes tower = tower_bytes(m_, f_, at_.tensor, s.first);
     set(T::tower, tower + (s.first ? inputs : 0));
     set(T::rope, rope_bytes(m_, f_));
     set(T::adapters, s.adapters);

@@ -92,6 +92,7 @@ void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
   f.swa_ratio = read.number("swa_full_tokens_ratio");
   f.state_ratio = read.number("mamba_full_memory_ratio");
   f.uniform_swa = read.number("uniform_sliding_window", model) != 0;
+  f.stages_cache_all_layers = read.number("stages_cache_all_layers", model) != 0;
   f.rope_tables = static_cast<std::int64_t>(read.number("rope_tables", model));
   f.router_bits = static_cast<std::int64_t>(read.number("router_bits", model));
   f.tower_off = read.number("tower_off", model) != 0;
@@ -160,6 +161,9 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view aske
   f.vocab_padding = read.whole("vocab_padding");
   f.extra_layers = static_cast<ExtraLayers>(read.whole("extra_layers"));
   f.rope_bits = read.whole("rope_table_bits", {{"latent", model.mla ? "true" : "false"}});
+  const auto tables = static_cast<int>(read.number("tables_on_every_stage", {{"family", model.family}}));
+  f.embedding_every_stage = (tables & 1) != 0;
+  f.head_every_stage = (tables & 2) != 0;
   f.context = read.torch("context_bytes");
   f.blas = read.torch("cublas_workspace_bytes");
   f.nccl = by_group(read, "nccl_bytes", {{"moe", about.at("moe")}});
