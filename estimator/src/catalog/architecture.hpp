@@ -170,6 +170,7 @@ struct Architecture {
   std::string family;      ///< our key for kernel sets: "llama", "qwen2", "qwen3", "qwen3_moe", ...
   std::int64_t hidden = 0, vocab = 0;
   std::int64_t max_positions = 0;
+  bool yarn = false;  ///< positions are stretched by YaRN (rope_scaling)
   bool tied = false;  ///< the head is the embedding
   bool head_bias = false;
   bool final_softcap = false;        ///< tanh soft cap of the logits (Gemma 2)

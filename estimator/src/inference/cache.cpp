@@ -179,15 +179,19 @@ CachePool sglang_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& 
     state += b.layers * (b.conv + b.recurrent);
   }
   Bytes rest = std::max<Bytes>(0, ask.budget);
-  if (state > 0) {  // the share of the states is cut in slots first
-    out.state_slots = static_cast<std::int64_t>(static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio)) / state;
-    out.state = out.state_slots * state;
-    rest -= out.state;
+  if (state > 0) {  // the share of the states is cut in slots first, on a stage of a pipeline too by the states of all layers
+    const Bytes counted = std::max(state, stage.states_of_model);
+    out.state_slots = static_cast<std::int64_t>(static_cast<double>(rest) * f.state_ratio / (1 + f.state_ratio)) / counted;
+    rest -= out.state_slots * counted;
+    out.state = (out.state_slots + 1) * state;  // one more takes what padded requests write (mem_cache/memory_pool.py MambaPool)
   }
   const double ratio = full > 0 ? f.swa_ratio : 1;
   const double cell = static_cast<double>(full) + ratio * static_cast<double>(sliding);
   if (cell <= 0) return out;
-  const std::int64_t capacity = static_cast<std::int64_t>(static_cast<double>(rest) / cell);
+  // the tokens of cells of all layers first, then what their bytes give in two pools (_resolve_hybrid_swa_tokens)
+  const Bytes both = full + sliding;
+  const Bytes room = rest / both * both;
+  const std::int64_t capacity = static_cast<std::int64_t>(static_cast<double>(room) / cell);
   out.page_tokens = f.page_tokens;
   out.tokens = round_down(capacity, f.page_tokens);
   const std::int64_t windowed =

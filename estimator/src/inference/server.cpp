@@ -189,9 +189,9 @@ class Planner {
     set(T::norms, s.norms + s.outside);
     const Bytes inputs = bytes_of(m_.input_elements * p_.batched_tokens, m_.compute);
     // vLLM builds the tower on every stage (vllm/model_executor/models/gemma3_mm.py, 0.19)
-    const Bytes tower = s.first || m_.engine == EngineKind::vllm ? ceil_div(m_.tower, at_.tensor) + m_.tower_whole : 0;
+    const Bytes tower = tower_bytes(m_, f_, at_.tensor, s.first);
     set(T::tower, tower + (s.first ? inputs : 0));
-    set(T::rope, m_.rope_elements * f_.rope_bits / 8);
+    set(T::rope, rope_bytes(m_, f_));
     set(T::adapters, s.adapters);
     for (const T t : server_program::kWeights) p_.weights += p_[t];
     // copied in whole segments (vllm/device_allocator/cumem.py, 0.19; torch_memory_saver)

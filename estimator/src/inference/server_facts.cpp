@@ -92,6 +92,11 @@ void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
   f.swa_ratio = read.number("swa_full_tokens_ratio");
   f.state_ratio = read.number("mamba_full_memory_ratio");
   f.uniform_swa = read.number("uniform_sliding_window", model) != 0;
+  f.stages_cache_all_layers = read.number("stages_cache_all_layers", model) != 0;
+  f.rope_tables = static_cast<std::int64_t>(read.number("rope_tables", model));
+  f.router_bits = static_cast<std::int64_t>(read.number("router_bits", model));
+  f.tower_off = read.number("tower_off", model) != 0;
+  f.tower_positions_cut = read.number("tower_positions_cut", model) != 0;
   f.saver_covers_swa = read.flag("saver_covers_sliding_window");
   f.attention_data_repeats_embedding = read.number("attention_data_repeats_embedding", model) != 0;
   f.reserve_drafts = read.number("reserve_mib_drafts");
@@ -140,8 +145,10 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view aske
   const std::string version = facts.answering(name, asked);
   if (version.empty()) refuse_version(facts, name, asked);
   const Reader read(facts, name, version, gpu.sm);
-  const Conditions about{
-      {"moe", model.moe ? "true" : "false"}, {"family", model.family}, {"latent", model.mla ? "true" : "false"}};
+  const Conditions about{{"moe", model.moe ? "true" : "false"},
+                         {"family", model.family},
+                         {"latent", model.mla ? "true" : "false"},
+                         {"latent_yarn", model.latent_yarn ? "true" : "false"}};
   ServerFacts f;
   f.engine = engine;
   f.total = gpu.usable;
@@ -149,10 +156,14 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view aske
   f.sms = gpu.sms;
   f.budget = static_cast<BudgetRule>(read.whole("budget_rule"));
   f.fraction = read.number("memory_fraction");
-  f.page_tokens = read.whole("page_tokens", {{"latent", model.mla ? "true" : "false"}});
+  f.page_tokens =
+      read.whole("page_tokens", {{"latent", model.mla ? "true" : "false"}, {"sparse", model.sparse ? "true" : "false"}});
   f.vocab_padding = read.whole("vocab_padding");
   f.extra_layers = static_cast<ExtraLayers>(read.whole("extra_layers"));
   f.rope_bits = read.whole("rope_table_bits", {{"latent", model.mla ? "true" : "false"}});
+  const auto tables = static_cast<int>(read.number("tables_on_every_stage", {{"family", model.family}}));
+  f.embedding_every_stage = (tables & 1) != 0;
+  f.head_every_stage = (tables & 2) != 0;
   f.context = read.torch("context_bytes");
   f.blas = read.torch("cublas_workspace_bytes");
   f.nccl = by_group(read, "nccl_bytes", {{"moe", about.at("moe")}});

@@ -56,10 +56,17 @@ struct ServerFacts {
   std::array<std::int64_t, 2> graph_batch{};  ///< largest captured batch: tp < 4, tp >= 4
   bool sampler_sorts = false;
   ExtraLayers extra_layers = ExtraLayers::before_last;
-  bool tokens_by_request = false;     ///< vLLM: the logged KV tokens are full requests times their length
-  std::int64_t rope_bits = 16;        ///< of an element of the cos/sin table
-  std::int64_t topk_rows = 0;         ///< of the Triton top-k/top-p buffer: min(SMs, requests) rounded; 0: no such buffer
-  std::int64_t moe_chunk_tokens = 0;  ///< bound of the tokens in a MoE workspace; 0: none
+  bool tokens_by_request = false;        ///< vLLM: the logged KV tokens are full requests times their length
+  std::int64_t rope_bits = 16;           ///< of an element of the cos/sin table
+  bool embedding_every_stage = false;    ///< of a pipeline; else the first has it, and the last where it is the head too
+  bool head_every_stage = false;         ///< of a pipeline; else the last
+  bool stages_cache_all_layers = false;  ///< SGLang: a stage's cache has the other stages' layers as well
+  std::int64_t rope_tables = 1;          ///< SGLang: how many of the model's cos/sin tables its classes keep
+  std::int64_t router_bits = 16;         ///< SGLang: of an element of a router in a model of 16 bits
+  bool tower_off = false;                ///< SGLang: the vision tower is not loaded unless it is asked for
+  bool tower_positions_cut = false;      ///< SGLang: a tower's table of positions is divided
+  std::int64_t topk_rows = 0;            ///< of the Triton top-k/top-p buffer: min(SMs, requests) rounded; 0: no such buffer
+  std::int64_t moe_chunk_tokens = 0;     ///< bound of the tokens in a MoE workspace; 0: none
   Bytes context = 0, blas = 0;
   std::array<Bytes, kGroupSizes> nccl{};             ///< communicators, for the model's kind (MoE has one more)
   std::array<Bytes, kGroupSizes> growth{};           ///< outside torch between the snapshot and the end of the profile run

@@ -33,8 +33,10 @@ struct RopeFamily {
   std::string_view model_type;
   std::int64_t factor;
 };
+/// SGLang's Gemma 3 leaves the factor out, and had no tables at all before 0.5.10 (sglang/srt/models/gemma3_causal.py: the fact
+/// rope_tables).
 constexpr RopeFamily kTwoRopeBases[] = {{"gemma3", 8}, {"gemma3_text", 1}, {"gemma3n", 1}, {"gemma3n_text", 1},
-                                        {"gemma4", 1}, {"gemma4_text", 1}, {"olmo3", 1}};
+                                        {"gemma4", 1}, {"gemma4_text", 1}, {"olmo3", 1},   {"mimo_v2_flash", 1}};
 
 /// Towers with images of one size: tokens that the language model sees of an image (mm_tokens_per_image of config.json). What a
 /// tower with images of any size takes in the profile run is not described.
@@ -62,6 +64,8 @@ constexpr std::string_view kWholeEmbeddings[] = {"gemma3", "gemma3n", "gemma4"};
 bool is_cut(const Parameter& tower, std::string_view kind, EngineKind engine) {
   if (tower.shape.size() != 2) return false;
   const auto named = [&](std::string_view part) { return tower.name.find(part) != std::string::npos; };
+  // sglang/srt/models/{kimi_k25,pixtral}.py, 0.5.10: matrices behind attention, and the merging one, are plain there
+  if (engine == EngineKind::sglang && ((kind == "moonvit" && named("mlp.")) || named("patch_merger"))) return false;
   if (engine == EngineKind::vllm) {
     if (kind == "gemma4" || named("patch_merger")) return false;
     if (kind == "llama4" && (named("multi_modal_projector") || named("patch_embed"))) return true;
@@ -69,6 +73,18 @@ bool is_cut(const Parameter& tower, std::string_view kind, EngineKind engine) {
   }
   return named(".blocks.") || named("merger") || named("vision_adapter");
 }
+
+/// Towers whose table of positions SGLang divides like a vocabulary, the fact tower_positions_cut
+/// (sglang/srt/models/siglip.py, 0.4.7 to 0.5.18; qwen3_vl.py, 0.5.8 to 0.5.18).
+constexpr std::string_view kPositionsCut[] = {"siglip", "qwen3_vl"};
+
+/// Towers that rotate by a table of 8,192 positions and half a head, and the engines whose classes have it
+/// (vllm/model_executor/models/{qwen2_vl,qwen2_5_vl,qwen3_vl}.py, 0.19; sglang/srt/models/qwen3_vl.py, 0.5.7 to 0.5.18).
+constexpr std::string_view kTowerTables[] = {"qwen3_vl", "qwen2_vl", "qwen2_5_vl"};
+constexpr std::int64_t kTowerPositions = 8192;
+
+/// Families that SGLang serves by transformers' own classes, which have no cos/sin table (sglang/srt/models, 0.5.10).
+constexpr std::string_view kOfTransformers[] = {"seed_oss", "ernie4_5", "gpt_neox", "smollm3", "dots1"};
 
 /// Towers whose models rotate by three axes at once: the cos/sin table has four times the positions (vllm/model_executor/layers/
 /// rotary_embedding/mrope.py, 0.9 to 0.24).
@@ -148,9 +164,11 @@ class Builder {
     for (const LayerRun& run : a_.runs) {
       m_.moe = m_.moe || run.layer.feed_forward.kind == FeedForwardKind::moe;
       m_.mla = m_.mla || run.layer.mixer.kind == MixerKind::mla;
+      m_.sparse = m_.sparse || run.layer.mixer.index_heads > 0;
       sliding = sliding || run.layer.mixer.span != AttentionSpan::full;
       full = full || run.layer.mixer.span == AttentionSpan::full;
     }
+    m_.latent_yarn = m_.mla && a_.yarn;
     rope_tables(sliding && full);
     for (const ImageTokens& image : kImageTokens) {
       if (image.tower != a_.tower.kind) continue;
@@ -178,11 +196,24 @@ class Builder {
       if (dim > 0 && std::find(dims.begin(), dims.end(), dim) == dims.end()) dims.push_back(dim);
     }
     for (const std::int64_t dim : dims) m_.rope_elements += a_.max_positions * dim;
+    const bool unscaled = m_.engine == EngineKind::sglang && a_.family == "gemma3";
     for (const RopeFamily& family : kTwoRopeBases)
-      if (family.model_type == a_.model_type && mixed_spans && dims.size() == 1) m_.rope_elements *= 1 + family.factor;
-    if (m_.engine != EngineKind::vllm) return;
+      if (family.model_type == a_.model_type && mixed_spans && dims.size() == 1)
+        m_.rope_elements *= 1 + (unscaled ? 1 : family.factor);
+    if (m_.engine != EngineKind::vllm) {
+      if (is_one_of(a_.model_type, kOfTransformers)) m_.rope_elements = 0;
+      // an indexer that turns halves where attention turns pairs (sglang/srt/layers/attention/nsa/nsa_indexer.py, 0.5.10)
+      if (a_.model_type == "deepseek_v32") m_.rope_elements *= 2;
+      if (a_.tower.kind == kTowerTables[0]) tower_table();
+      return;
+    }
     if (is_one_of(a_.tower.kind, kThreeAxes)) m_.rope_elements *= 4;
     if (a_.family == "gpt_oss") m_.rope_elements *= 2;  // fp32: gpt_oss.py, 0.10 to 0.24
+    if (is_one_of(a_.tower.kind, kTowerTables)) tower_table();
+  }
+
+  void tower_table() {
+    if (a_.tower.heads > 0) m_.rope_elements += kTowerPositions * (a_.tower.hidden / a_.tower.heads / 2);
   }
 
   ServerLayer shape_of(const Layer& layer) {
@@ -303,9 +334,11 @@ class Builder {
     Bytes all() const { return elements + scales; }
   };
 
-  /// What is fp32 in a model of 16 bits (vllm/model_executor/layers/mamba/*.py, 0.19).
+  /// What is fp32 in a model of 16 bits (vllm/model_executor/layers/mamba/*.py, 0.19; sglang/srt/layers/quantization/unquant.py
+  /// UnquantizedFusedMoEMethod: biases of experts, 0.5.10; its routers: ServerFacts::router_bits).
   bool in_fp32(const Parameter& p) const {
-    if (m_.engine != EngineKind::vllm) return false;
+    if (m_.engine != EngineKind::vllm)
+      return p.part == ParameterPart::experts && p.name.ends_with("bias") && !stored_ && !quantised(m_.weights);
     if (p.name.ends_with("A_log")) return true;
     return p.part == ParameterPart::router && p.shape.size() == 2 && is_one_of(a_.model_type, kFp32Routers);
   }
@@ -334,6 +367,11 @@ class Builder {
   void add(const Parameter& p) {
     if (p.part == ParameterPart::mtp) return;  // drafts()
     m_.largest_tensor = std::max(m_.largest_tensor, bytes_of(p.elements(), m_.compute));
+    if (p.part == ParameterPart::tower && m_.engine == EngineKind::sglang && is_one_of(a_.tower.kind, kPositionsCut) &&
+        p.name.ends_with("position_embedding")) {
+      m_.tower_positions += bytes_of(p.total(), m_.compute);
+      return;
+    }
     if (p.part == ParameterPart::tower) {
       (is_cut(p, a_.tower.kind, m_.engine) ? m_.tower : m_.tower_whole) += bytes_of(p.total(), m_.compute);
       return;

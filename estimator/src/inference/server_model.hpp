@@ -110,7 +110,10 @@ struct ServerModel {
   bool whole_embedding = false;                       ///< every rank keeps all rows of the embedding
   Bytes tower = 0;                                    ///< of a vision tower: divided by tp
   Bytes tower_whole = 0;                              ///< of a vision tower: on every rank
+  Bytes tower_positions = 0;                          ///< of a vision tower: its table of positions, where releases cut it
   std::int64_t rope_elements = 0;                     ///< of all cos/sin tables: positions * rotary dimension each
+  bool latent_yarn = false;                           ///< MLA with positions that are stretched by YaRN
+  bool sparse = false;                                ///< attention to what an indexer chooses (DeepSeek V3.2, GLM-5)
   std::int64_t image_tokens = 0, image_elements = 0;  ///< of one image of the tower's fixed size; 0: not described
   Bytes adapters_embedding = 0, adapters_head = 0;    ///< LoRA slots beside the tables, whole on every rank
   Bytes largest_tensor = 0;                           ///< unsharded, 16-bit: what a weight update must hold at least

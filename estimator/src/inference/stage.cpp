@@ -41,6 +41,17 @@ void add_cache(Stage& out, const LayerCache& cache, std::int64_t tp, std::int64_
   out.buckets[static_cast<std::size_t>(at)].layers += count;
 }
 
+Bytes states_of(const ServerModel& m, std::int64_t tp) {
+  Stage all;
+  for (const ServerLayerRun& run : m.totals) add_cache(all, m.kinds[static_cast<std::size_t>(run.kind)].cache, tp, run.count);
+  Bytes out = 0;
+  for (int i = 0; i < all.bucket_count; ++i) {
+    const CacheBucket& b = all.buckets[static_cast<std::size_t>(i)];
+    out += b.layers * (b.conv + b.recurrent);
+  }
+  return out;
+}
+
 Bytes smallest_large(const LayerTensors& tensors, Bytes least) {
   for (const Bytes tensor : tensors.all())
     if (tensor > kMiB) least = std::min(least, tensor);
@@ -52,7 +63,7 @@ Bytes smallest_large(const LayerTensors& tensors, Bytes least) {
 Bytes allocator_slack(const Stage& s, const ServerModel& m, const ServerFacts& f, const RankShare& cut,
                       std::span<const ServerLayerRun> runs) {
   if (f.expandable_segments) return 0;  // cut at 512 bytes
-  const Bytes rope = m.rope_elements * f.rope_bits / 8;
+  const Bytes rope = rope_bytes(m, f);
   Bytes least = std::numeric_limits<Bytes>::max();
   for (const ServerLayerRun& run : runs)
     least = smallest_large(layer_tensors(m, m.kinds[static_cast<std::size_t>(run.kind)], f, cut), least);
@@ -95,7 +106,8 @@ void add_layers(Stage& out, const ServerModel& m, const ServerFacts& f, const Se
   out.mixers += count * (l.mixer_replicated + ceil_div(l.mixer, tp) + kv_heads * l.kv_head);
   out.absorbed += count * ceil_div(l.absorbed, tp);
   const std::int64_t block = RankShare::ranks(l.experts > 0 ? cut.shared : cut.dense, tp);
-  out.feed_forwards += count * (l.router + l.feed_forward_replicated + ceil_div(l.feed_forward, block));
+  const Bytes router = m.compute == DType::fp32 ? l.router : l.router * f.router_bits / 16;
+  out.feed_forwards += count * (router + l.feed_forward_replicated + ceil_div(l.feed_forward, block));
   out.feed_forwards += count * shared_expert_replicas(m, l, f, cut);
   if (l.experts > 0) out.experts += count * expert_tensors(m, l, f, cut).all();
   out.adapters += count * (l.adapters_replicated + ceil_div(l.adapters, tp) + kv_heads * l.adapters_kv_head);
@@ -132,6 +144,14 @@ StageLayers stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t 
   return out;
 }
 
+Bytes tower_bytes(const ServerModel& m, const ServerFacts& f, std::int64_t tp, bool first) {
+  if (f.tower_off) return 0;
+  const Bytes positions = ceil_div(m.tower_positions, f.tower_positions_cut ? tp : 1);
+  return ceil_div(m.tower, tp) + m.tower_whole + (first ? positions : 0);
+}
+
+Bytes rope_bytes(const ServerModel& m, const ServerFacts& f) { return f.rope_tables * m.rope_elements * f.rope_bits / 8; }
+
 Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std::int64_t pp, std::int64_t ep,
                std::int64_t index) {
   RankShare cut;
@@ -155,10 +175,11 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, const RankShare& cut,
   const auto rows = [&](std::int64_t vocab, std::int64_t ranks) {
     return vocab_rows(vocab, f.vocab_padding, RankShare::ranks(ranks, cut.tensor));
   };
-  if (out.first || (out.last && m.tied)) out.embedding = (m.whole_embedding ? m.vocab : rows(m.vocab, cut.table)) * m.row;
-  if (out.first && m.layer_vocab > 0)
+  const bool embeds = out.first || f.embedding_every_stage || (out.last && m.tied);
+  if (embeds) out.embedding = (m.whole_embedding ? m.vocab : rows(m.vocab, cut.table)) * m.row;
+  if ((out.first || f.embedding_every_stage) && m.layer_vocab > 0)
     out.embedding += (m.whole_embedding ? m.layer_vocab : rows(m.layer_vocab, cut.table)) * m.layer_row;
-  if (out.last && !m.tied) out.head = rows(m.vocab, cut.head) * m.head_row;
+  if ((out.last || f.head_every_stage) && !m.tied) out.head = rows(m.vocab, cut.head) * m.head_row;
   const bool drafts = out.last && m.engine == EngineKind::vllm;  // SGLang has them in a worker of their own: drafts_of()
   out.outside = m.outside + (drafts ? m.draft_outside : 0);
   out.adapters = (out.first ? m.adapters_embedding : 0) + (out.last ? m.adapters_head : 0);
@@ -177,6 +198,12 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, const RankShare& cut,
   }
   if (drafts)
     for (const ServerLayerRun& run : m.drafts) add(run);
+  out.states_of_model = states_of(m, cut.tensor);
+  if (f.stages_cache_all_layers) {
+    out.bucket_count = 0;
+    for (const ServerLayerRun& run : m.totals)
+      add_cache(out, m.kinds[static_cast<std::size_t>(run.kind)].cache, cut.tensor, run.count);
+  }
   const std::span<const ServerLayerRun> runs(here.data(), count);
   out.slack = allocator_slack(out, m, f, cut, runs);
   if (f.offloaded_weights > 0) out.offloaded = offloaded(m, f, cut, runs);

@@ -27,6 +27,7 @@ struct Stage {
   Bytes offloaded = 0;  ///< weights of the layers that lie in host memory
   std::array<CacheBucket, kMostBuckets> buckets{};
   int bucket_count = 0;
+  Bytes states_of_model = 0;  ///< of one request, over the layers of all stages
   // of the widest layer, elements a token on this rank
   std::int64_t attention = 0, context = 0, gate_up = 0, activation = 0, workspace13 = 0, workspace2 = 0;
 };
@@ -37,6 +38,10 @@ struct StageLayers {
   std::int64_t first = 0, count = 0;
 };
 StageLayers stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t index, ExtraLayers extra);
+
+/// Of a vision tower, and of the cos/sin tables: what a rank has where it has them.
+Bytes tower_bytes(const ServerModel&, const ServerFacts&, std::int64_t tp, bool first);
+Bytes rope_bytes(const ServerModel&, const ServerFacts&);
 
 /// REQUIRES: pp >= 1 and index < pp.
 Stage stage_of(const ServerModel&, const ServerFacts&, const RankShare&, std::int64_t pp, std::int64_t index);

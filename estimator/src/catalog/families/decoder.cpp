@@ -216,12 +216,22 @@ std::vector<LayerRun> runs_of(const std::vector<Layer>& layers) {
   return out;
 }
 
+/// Of config.json: `rope_scaling` (type or rope_type), or `rope_parameters` of transformers 5.
+bool by_yarn(const Fields& fields) {
+  for (const char* place : {"rope_scaling", "rope_parameters"})
+    if (const std::optional<Fields> scaling = fields.object_if(place))
+      for (const char* kind : {"type", "rope_type"})
+        if (scaling->is_text(kind) && scaling->text(kind) == "yarn") return true;
+  return false;
+}
+
 Architecture read_decoder(const Fields& fields, const Traits& traits) {
   Architecture out;
   out.family = traits.family;
   out.hidden = read_hidden(fields, traits);
   out.vocab = fields.integer(present_key(fields, traits.vocab), kVocabLimits);
   out.max_positions = fields.integer_or(present_key(fields, traits.positions), 0, kPositionLimits);
+  out.yarn = by_yarn(fields);
   out.tied = chosen(fields, traits.tied);
   out.head_bias = chosen(fields, traits.head_bias);
   out.embedding_norm = traits.embedding_norm;
