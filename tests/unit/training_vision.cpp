@@ -51,15 +51,17 @@ Bytes kept_by_a_block(const Role& role) {
 
 TEST_CASE("vision: the tape has the parameters of the catalog, and of the tower what is trained") {
   for (const char* model : {"Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct",
-                            "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-72B-Instruct"}) {
+                            "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-72B-Instruct", "Qwen/Qwen3-VL-2B-Instruct",
+                            "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-VL-30B-A3B-Instruct", "Qwen/Qwen3.5-27B"}) {
     CAPTURE(model);
     Role role = with_images(model);
     std::int64_t all = 0, tower = 0, merger = 0;
     for (const Parameter& p : parameters(*role.architecture)) {
+      if (p.part == ParameterPart::mtp) continue;  // transformers leaves them out
       all += p.total();
       if (p.part != ParameterPart::tower) continue;
       tower += p.total();
-      if (p.name.find("merger") != std::string::npos) merger += p.total();
+      if (p.name.find("merger") != std::string::npos || p.name.find("deepstack") != std::string::npos) merger += p.total();
     }
     CHECK(merger > 0);
     for (const auto& [train, expected] : {std::pair(TowerTraining::all, all),
@@ -79,7 +81,39 @@ TEST_CASE("vision: the tape has the parameters of the catalog, and of the tower 
   }
 }
 
-TEST_CASE("vision: blocks of Qwen2.5-VL attend by windows but for four, those of Qwen2-VL never") {
+TEST_CASE("vision: towers, projectors and language models have transformers' numbers of parameters") {
+  // transformers 5.23: the models built on the meta device
+  struct Counted {
+    const char* model;
+    std::int64_t tower, projector, language;
+  };
+  for (const Counted& c : {Counted{"Qwen/Qwen2-VL-7B-Instruct", 631183360, 44575744, 7615616512},
+                           {"Qwen/Qwen2.5-VL-7B-Instruct", 631975680, 44574464, 7615616512},
+                           {"Qwen/Qwen3-VL-2B-Instruct", 306242560, 100714496, 1720574976},
+                           {"Qwen/Qwen3-VL-8B-Instruct", 415891440, 160496896, 8190735360},
+                           {"Qwen/Qwen3-VL-30B-A3B-Instruct", 415891440, 122739968, 30532122624},
+                           {"Qwen/Qwen3.5-27B", 415891440, 44838656, 26895998464},
+                           {"Qwen/Qwen3.5-35B-A3B", 415891440, 30679808, 34660610688}}) {
+    CAPTURE(c.model);
+    const Role role = with_images(c.model);
+    const auto held = [&](auto&& belongs) {
+      const auto tape = make_tape(*role.architecture, pass_of(role));
+      std::int64_t all = 0;
+      for (const TapeLeaf& leaf : tape->leaves)
+        if (belongs(leaf.name)) all += leaf.elements() * tape->stations[leaf.station].count;
+      return all;
+    };
+    const auto projects = [](const std::string& name) {
+      return name.starts_with("visual.merger") || name.starts_with("visual.deepstack");
+    };
+    CHECK(held([&](const std::string& name) { return name.starts_with("visual.") && !projects(name); }) == c.tower);
+    CHECK(held(projects) == c.projector);
+    CHECK(held([](const std::string& name) { return !name.starts_with("visual."); }) == c.language);
+  }
+}
+
+TEST_CASE(
+    "vision: blocks of Qwen2.5-VL attend by windows but for four, those of Qwen2-VL never, and three of Qwen3-VL feed layers") {
   const auto runs = tower_runs(with_images("Qwen/Qwen2.5-VL-7B-Instruct").architecture->tower);
   REQUIRE(runs.size() == 8);
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -89,6 +123,13 @@ TEST_CASE("vision: blocks of Qwen2.5-VL attend by windows but for four, those of
   const auto plain = tower_runs(with_images("Qwen/Qwen2-VL-7B-Instruct").architecture->tower);
   REQUIRE(plain.size() == 1);
   CHECK(plain[0].count == 32);
+  const auto deep = tower_runs(with_images("Qwen/Qwen3-VL-8B-Instruct").architecture->tower);
+  REQUIRE(deep.size() == 4);
+  for (std::size_t i = 0; i < deep.size(); ++i) {
+    CHECK(deep[i].feeds_layers == (i < 3));
+    CHECK(deep[i].count == (i == 0 ? 9 : i < 3 ? 8 : 2));
+  }
+  CHECK(first_tower_run(*with_images("Qwen/Qwen3-VL-8B-Instruct").architecture) == 4);
 }
 
 TEST_CASE("vision: images are made multiples of a merged patch, halves to the even one") {
@@ -150,11 +191,6 @@ TEST_CASE("vision: what is not described is refused with the knob's name") {
       {"transformers", [](Role& r) { r.trainer.transformers_version = "4.57.1"; }},
       {"autocast", [](Role& r) { r.trainer.autocast = true; }},
       {"lora.rank", [](Role& r) { r.trainer.lora.rank = 8; }},
-      {"reentrant",
-       [](Role& r) {
-         r.trainer.recompute = Recompute::full;
-         r.trainer.reentrant = true;
-       }},
       {"recompute_every", [](Role& r) { r.trainer.recompute_every = 2; }},
       {"offload_checkpoints", [](Role& r) { r.trainer.offload_checkpoints = true; }},
       {"reference", [](Role& r) { r.trainer.reference = ReferencePass::model; }},
@@ -172,8 +208,8 @@ TEST_CASE("vision: what is not described is refused with the knob's name") {
     REQUIRE(problems.size() == 1);
     CHECK(problems[0].knob == c.knob);
   }
-  CHECK(unsupported_tower(Catalog::builtin().model("Qwen/Qwen3-VL-8B-Instruct").architecture->tower) ==
-        "training of a model with a vision tower ('qwen3_vl') is not supported yet");
+  CHECK(unsupported_tower(Catalog::builtin().model("google/gemma-3-4b-it").architecture->tower) ==
+        "training of a model with a vision tower ('siglip') is not supported yet");
 }
 
 TEST_CASE("vision: a pass that cannot be run throws, whoever asks for it") {
@@ -192,7 +228,7 @@ TEST_CASE("vision: a pass that cannot be run throws, whoever asks for it") {
   CHECK(refused([](PassOptions& o) { o.kernels.ulysses = 2; }));
   CHECK(refused([](PassOptions& o) {
     o.recompute = Recompute::full;
-    o.reentrant = true;
+    o.recompute_every = 2;
   }));
   CHECK_FALSE(refused([](PassOptions&) {}));
 }

@@ -56,8 +56,6 @@ class VisionObjections {
     if (t_.autocast) add("autocast", "true", "false", "not supported yet: autocast of a vision tower");
     if (t_.lora.rank > 0)
       add("lora.rank", fmt::format("{}", t_.lora.rank), "none", "not supported yet: LoRA beside a vision tower");
-    if (t_.recompute != Recompute::none && t_.reentrant)
-      add("reentrant", "true", "false", "not supported yet: reentrant checkpoints beside a vision tower");
     if (t_.recompute_every > 1)
       add("recompute_every", fmt::format("{}", t_.recompute_every), "1",
           "not supported yet: checkpoints of some layers beside a vision tower");

@@ -31,7 +31,7 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
 }
 
 std::string unsupported_tower(const Tower& t) {
-  if (t.kind != "qwen2_vl" && t.kind != "qwen2_5_vl")
+  if (t.kind != "qwen2_vl" && t.kind != "qwen2_5_vl" && t.kind != "qwen3_vl")
     return "training of a model with a vision tower ('" + t.kind + "') is not supported yet";
   return {};
 }

@@ -23,6 +23,7 @@
 #include "layers/torchtune.hpp"
 #include "layers/vectors.hpp"
 #include "layers/vision.hpp"
+#include "layers/vision_ops.hpp"
 
 namespace oomplan {
 namespace {
@@ -86,6 +87,7 @@ class Runner {
     SpacedRuns runs =
         spaced_runs(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a, o.kernels.adapters.kind) : part_of(a, o.kernels.tensor),
                     o.recompute_every, o.kernels.kernels == Kernels::torchtitan);
+    if (o.kernels.vision.images > 0) return first_apart(std::move(runs), a.tower.deepstack);
     return o.kernels.offload_activations == OffloadActivations::verl ? first_apart(std::move(runs)) : runs;
   }
   int simulated_layers() const {
@@ -114,7 +116,6 @@ class Runner {
     single(StationPlace::embedding);
     tower_.plan(out_.stations, a_.runs.size());
     single(StationPlace::preamble);
-    first_run_ = out_.stations.size();
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
       Station s;
       s.place = StationPlace::layers;
@@ -123,6 +124,9 @@ class Runner {
       s.checkpointed = o_.training && o_.recompute == Recompute::full && spaced_.checkpointed[r];
       s.simulated = static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, s.count));
       out_.stations.push_back(s);
+      if (r >= tower_.deepstack_layers()) continue;
+      single(StationPlace::deepstack);
+      out_.stations.back().run = s.run;
     }
     single(StationPlace::norm);
     single(StationPlace::head);
@@ -136,6 +140,9 @@ class Runner {
     }
     single(StationPlace::finish);
   }
+
+  /// Layers of a run that are simulated.
+  int units(std::size_t run) const { return static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, a_.runs[run].count)); }
 
   void enter(StationPlace place, int run = -1, int unit = 0) {
     for (std::size_t i = 0; i < out_.stations.size(); ++i)
@@ -158,7 +165,7 @@ class Runner {
     if (kernels_.adapters.kind == AdapterKind::vera && kernels_.adapters.rank > 0) declare_vera_pair(g_, a_, kernels_.adapters);
     std::int64_t number = 0;  // of a run's first layer
     for (std::size_t r = 0; r < a_.runs.size(); number += a_.runs[r++].count) {
-      for (int u = 0; u < out_.stations[first_run_ + r].simulated; ++u) {
+      for (int u = 0; u < units(r); ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         const Layer& layer = a_.runs[r].layer;
@@ -297,6 +304,14 @@ class Runner {
     return given;
   }
 
+  /// _deepstack_process.
+  void add_features(Tensor& hidden, const VisionNames& images, std::size_t layer) {
+    enter(StationPlace::deepstack, static_cast<int>(layer));
+    g_.prefix = "deepstack.";
+    Tensor sum = vision_ops::add_at(g_, hidden, images.image_mask, images.deepstack[layer], kernels_.kernel_internals);
+    hidden = std::move(sum);
+  }
+
   Tensor run_one(std::size_t r, std::size_t number, const LayerContext& context, const Tensor& x) {
     if (!offload_ || offload_->around_model()) return run_unhooked(r, number, context, x);
     g_.hooks = &*offload_;
@@ -335,7 +350,7 @@ class Runner {
     Tensor hidden = embed();  // between the halves of a layer tensors are local
     std::size_t number = 0;
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
-      for (int u = 0; u < out_.stations[first_run_ + r].simulated; ++u) {
+      for (int u = 0; u < units(r); ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         hidden = run_one(r, number++, {}, hidden);
@@ -380,13 +395,16 @@ class Runner {
     Preamble shared = preamble(inputs_embeds.dtype);
     shared.full.returned = &returned;
     std::size_t number = 0;
+    Tensor layer_outputs;  // Qwen3-VL's model has a name for what a layer returned, beside what features are added to
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
-      for (int u = 0; u < out_.stations[first_run_ + r].simulated; ++u) {
+      for (int u = 0; u < units(r); ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         const bool windowed = a_.runs[r].layer.mixer.span != AttentionSpan::full;
         hidden = run_one(r, number++, windowed ? shared.windowed : shared.full, hidden);
+        if (tower_.deepstack_layers() > 0) layer_outputs = hidden;
       }
+      if (r < tower_.deepstack_layers()) add_features(hidden, images, r);
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
@@ -561,7 +579,6 @@ class Runner {
   KernelOptions kernels_;    ///< of o_, and whether dropout acts
   std::int64_t vocabulary_;  ///< whole
   ModelRun out_;
-  std::size_t first_run_ = 0;  ///< station of the first run of layers
   VisionTower tower_{g_, a_, o_, out_.stations};
   const std::int64_t width_ = a_.embedding_width > 0 ? a_.embedding_width : a_.hidden;  ///< of the embedding and the head
   int project_in_ = -1, project_out_ = -1;

@@ -1,8 +1,10 @@
 #include "layers/vision.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <utility>
 
+#include "layers/every_nth.hpp"
 #include "layers/mlp.hpp"
 #include "layers/model.hpp"
 #include "layers/ops.hpp"
@@ -13,6 +15,7 @@ namespace {
 
 using axis::B, axis::S;
 
+bool learned_positions(const Tower& t) { return t.kind == "qwen3_vl"; }
 bool gated(const Tower& t) { return t.kind == "qwen2_5_vl"; }
 std::int64_t unit_of(const Tower& t) { return t.merge * t.merge; }
 constexpr std::int64_t kChannels = 3;
@@ -28,13 +31,20 @@ KernelOptions of_tower(KernelOptions k) {
 
 std::vector<TowerRun> tower_runs(const Tower& t) {
   std::vector<TowerRun> out;
+  const auto among = [](const std::vector<std::int64_t>& blocks, std::int64_t block) {
+    return std::find(blocks.begin(), blocks.end(), block) != blocks.end();
+  };
   for (std::int64_t block = 0; block < t.layers; ++block) {
-    const bool full = std::find(t.full_blocks.begin(), t.full_blocks.end(), block) != t.full_blocks.end();
-    const bool windowed = t.window > 0 && !full;
-    if (out.empty() || out.back().windowed != windowed) out.push_back({windowed, 0});
+    const bool windowed = t.window > 0 && !among(t.full_blocks, block);
+    if (out.empty() || out.back().windowed != windowed || out.back().feeds_layers) out.push_back({windowed, 0});
     ++out.back().count;
+    out.back().feeds_layers = among(t.deepstack_blocks, block);
   }
   return out;
+}
+
+int first_tower_run(const Architecture& a) {
+  return static_cast<int>(first_apart(spaced_runs(a, 1, false), a.tower.deepstack).architecture.runs.size());
 }
 
 std::string unsupported_with_images(const PassOptions& o) {
@@ -45,7 +55,7 @@ std::string unsupported_with_images(const PassOptions& o) {
   if (k.tensor > 1 || k.ulysses > 1) return "a vision tower whose language model is split is not supported yet";
   if (k.autocast || k.adapters.rank > 0 || k.liger.any() || k.foak.any())
     return "autocast, LoRA or fused modules beside a vision tower are not supported yet";
-  const bool spaced = o.recompute == Recompute::full && (o.reentrant || o.recompute_every > 1 || k.offload_checkpoints);
+  const bool spaced = o.recompute == Recompute::full && (o.recompute_every > 1 || k.offload_checkpoints);
   return spaced ? "such checkpoints beside a vision tower are not supported yet" : std::string();
 }
 
@@ -76,6 +86,11 @@ void VisionTower::plan(std::vector<Station>& stations, std::size_t first_run) {
     blocks.count = runs_[r].count;
     blocks.simulated = static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, blocks.count));
     stations.push_back(blocks);
+    if (!runs_[r].feeds_layers) continue;
+    Station merger;
+    merger.place = StationPlace::deepstack;
+    merger.run = blocks.run;
+    stations.push_back(merger);
   }
   s.place = StationPlace::merge;
   stations.push_back(s);
@@ -107,6 +122,17 @@ VisionTower::Block VisionTower::declare_block() {
   return w;
 }
 
+/// `merged_norm`: over what a merged patch has, not over each of its patches.
+VisionTower::Merger VisionTower::declare_merger(bool merged_norm) {
+  const std::int64_t width = unit_of(t_) * t_.hidden;
+  Merger w;
+  w.norm = declare_norm(g_, gated(t_) ? NormKind::rms : NormKind::layer, "norm", merged_norm ? width : t_.hidden,
+                        o_.kernels.parameters);
+  w.fc1 = matrix("fc1", width, width, true);
+  w.fc2 = matrix("fc2", width, t_.out_hidden, true);
+  return w;
+}
+
 void VisionTower::train_only(std::size_t from, std::size_t to, bool trains) {
   for (std::size_t i = from; i < to; ++i) g_.leaves[i].trainable = trains;
 }
@@ -114,28 +140,35 @@ void VisionTower::train_only(std::size_t from, std::size_t to, bool trains) {
 void VisionTower::declare() {
   if (!there()) return;
   const DType dtype = o_.kernels.parameters;
-  const std::size_t begin = g_.leaves.size();
+  const bool all = pass_.train == TowerTraining::all, mergers = pass_.train != TowerTraining::none;
+  const auto declare_part = [&](bool trains, const auto& part) {
+    const std::size_t begin = g_.leaves.size();
+    part();
+    train_only(begin, g_.leaves.size(), trains);
+  };
   enter(StationPlace::vision);
   g_.prefix = "visual.";
-  patch_.weight = g_.parameter("patch_embed.proj.weight", {t_.hidden, kChannels, t_.temporal_patch, t_.patch, t_.patch}, dtype);
+  declare_part(all, [&] {
+    patch_.weight = g_.parameter("patch_embed.proj.weight", {t_.hidden, kChannels, t_.temporal_patch, t_.patch, t_.patch}, dtype);
+    if (learned_positions(t_)) patch_.bias = g_.parameter("patch_embed.proj.bias", {t_.hidden}, dtype);
+    if (learned_positions(t_)) positions_ = g_.parameter("pos_embed.weight", {t_.positions, t_.hidden}, dtype);
+  });
   for (std::size_t r = 0; r < runs_.size(); ++r) {
-    const std::int64_t units = std::min<std::int64_t>(kSimulatedUnits, runs_[r].count);
-    for (int u = 0; u < units; ++u) {
-      enter(StationPlace::layers, static_cast<int>(first_run_ + r), u);
+    const int run = static_cast<int>(first_run_ + r);
+    for (int u = 0; u < std::min<std::int64_t>(kSimulatedUnits, runs_[r].count); ++u) {
+      enter(StationPlace::layers, run, u);
       g_.prefix = "visual.block.";
-      blocks_.push_back(declare_block());
+      declare_part(all, [&] { blocks_.push_back(declare_block()); });
     }
+    if (!runs_[r].feeds_layers) continue;
+    enter(StationPlace::deepstack, run);
+    g_.prefix = fmt::format("visual.deepstack.{}.", deepstack_.size());
+    declare_part(mergers, [&] { deepstack_.push_back(declare_merger(true)); });
   }
-  const std::size_t merger = g_.leaves.size();
   enter(StationPlace::merge);
   g_.prefix = "visual.merger.";
-  const std::int64_t width = unit_of(t_) * t_.hidden;
-  merger_norm_ = declare_norm(g_, gated(t_) ? NormKind::rms : NormKind::layer, "ln_q", t_.hidden, dtype);
-  fc1_ = matrix("mlp.0", width, width, true);
-  fc2_ = matrix("mlp.2", width, t_.out_hidden, true);
+  declare_part(mergers, [&] { merger_ = declare_merger(false); });
   g_.prefix.clear();
-  train_only(begin, merger, pass_.train == TowerTraining::all);
-  train_only(merger, g_.leaves.size(), pass_.train != TowerTraining::none);
 }
 
 void VisionTower::enter_inputs() {
@@ -149,6 +182,7 @@ void VisionTower::enter_inputs() {
 void VisionTower::leave_inputs() {
   input_leaf_.reset();
   input_gradient_.reset();
+  arguments_.clear();
   token_types_.reset();
   pixels_.reset();
 }
@@ -176,13 +210,13 @@ std::vector<std::int64_t> VisionTower::lengths(bool windowed) const {
 /// Conv3d of every patch by itself.
 Tensor VisionTower::embed_patches(const Tensor& pixels) {
   Tensor out = vision_ops::patch_convolution(g_, pixels, patch_.weight, patch_.bias, {patches_, Dim(t_.hidden)});
-  const bool checkpoints = o_.training && o_.recompute != Recompute::none;
-  if (checkpoints && pass_.train != TowerTraining::all) collect_gradient(out);
+  if (checkpoints() && pass_.train != TowerTraining::all && !learned_positions(t_)) collect_gradient(out);
   return out;
 }
 
 /// Checkpoints make the output of every embedding layer want a gradient, the tower's too (transformers 5.23, modeling_utils.py:
 /// activation_checkpointing_enable calls enable_input_require_grads): a frozen tower is in the graph, and this a leaf of it.
+/// Qwen3-VL's tower names no such layer (_input_embed_layer): it stays out.
 void VisionTower::collect_gradient(Tensor& hidden) {
   input_leaf_ = hidden;
   g_.storages[static_cast<std::size_t>(hidden.storage())].saved = true;
@@ -195,6 +229,18 @@ void VisionTower::collect_gradient(Tensor& hidden) {
     return Gradients{};
   };
   hidden.grad_fn = std::move(collector);
+}
+
+/// Four rows of the table for every patch, weighted in fp32. The taps' indices and weights are names of the tower, and the sum
+/// is.
+Tensor VisionTower::with_positions(Tensor hidden) {
+  {
+    Tensor rows = vision_ops::embedding(g_, taps_, positions_, {patches_, Dim(4), Dim(t_.hidden)}, "pos_embed.taps");
+    Tensor weighted = ops::mul(g_, std::move(rows), tap_weights_, "pos_embed.weighted");
+    position_rows_ = ops::sum(g_, std::move(weighted), {patches_, Dim(t_.hidden)}, "pos_embed");
+  }
+  Tensor cast = ops::to(g_, position_rows_, hidden.dtype, "pos_embed.cast");
+  return ops::add(g_, std::move(hidden), std::move(cast), "with_positions");
 }
 
 /// input_tensor.reshape(m, merge^2, -1)[window_index]: the index lies on the host, so nothing of it is saved on the device.
@@ -267,7 +313,8 @@ Tensor VisionTower::mlp(const Block& w, Tensor x) {
     return gated_mlp(g_, x, {patches_}, Dim(t_.hidden), Dim(t_.width), leaves, "mlp.", kernels_);
   }
   Tensor wide = linear(x, w.up, patches_, Dim(t_.width), "mlp.fc1");
-  Tensor active = vision_ops::quick_gelu(g_, std::move(wide));
+  Tensor active =
+      learned_positions(t_) ? ops::activation(g_, std::move(wide), "mlp.act") : vision_ops::quick_gelu(g_, std::move(wide));
   return linear(std::move(active), w.down, patches_, Dim(t_.hidden), "mlp.fc2");
 }
 
@@ -281,7 +328,7 @@ Tensor VisionTower::run_block(const Block& w, const Table& table, const std::vec
   return ops::add(g_, hidden, std::move(transformed), "output");
 }
 
-Tensor VisionTower::run_blocks(Tensor hidden, const Table& table) {
+Tensor VisionTower::run_blocks(Tensor hidden, const Table& table, VisionNames& names) {
   std::size_t number = 0;
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     const std::vector<std::int64_t> parts = lengths(runs_[r].windowed);
@@ -296,23 +343,32 @@ Tensor VisionTower::run_blocks(Tensor hidden, const Table& table) {
       }
       const Block& w = blocks_[number++];
       const auto body = [this, &w, given, parts](const Tensor& in) { return run_block(w, given, parts, in); };
-      Tensor next = o_.training && o_.recompute == Recompute::full ? g_.checkpoint(hidden, body) : body(hidden);
+      Tensor next = checkpoints() && o_.reentrant ? g_.checkpoint_reentrant(hidden, body)
+                    : checkpoints()               ? g_.checkpoint(hidden, body)
+                                                  : body(hidden);
       hidden = std::move(next);
+      if (checkpoints() && o_.reentrant && hidden.needs_grad()) arguments_.push_back(std::move(given));
     }
+    if (!runs_[r].feeds_layers) continue;
+    enter(StationPlace::deepstack, static_cast<int>(first_run_ + r));
+    g_.prefix = "visual.deepstack.";
+    names.features.push_back(merged(hidden, deepstack_[names.features.size()], true));
   }
   g_.prefix.clear();
   return hidden;
 }
 
 /// Norm, two matrices with GELU between; merge^2 patches are one row.
-Tensor VisionTower::merged(const Tensor& hidden) {
+Tensor VisionTower::merged(const Tensor& hidden, const Merger& w, bool merged_norm) {
   const Dim rows(patches_.coefficient / unit_of(t_)), width(unit_of(t_) * t_.hidden);
-  Tensor normed = run_norm(g_, norm_, hidden, merger_norm_, "norm");
+  Tensor in = hidden;
+  if (merged_norm) in.shape = {rows, width};
+  Tensor normed = run_norm(g_, norm_, in, w.norm, "norm");
   normed.shape = {rows, width};
-  Tensor x = linear(normed, fc1_, rows, width, "fc1");
+  Tensor x = linear(normed, w.fc1, rows, width, "fc1");
   Tensor active = ops::activation(g_, x, "act");
   x = std::move(active);
-  Tensor out = linear(x, fc2_, rows, Dim(t_.out_hidden), "fc2");
+  Tensor out = linear(x, w.fc2, rows, Dim(t_.out_hidden), "fc2");
   return out;
 }
 
@@ -321,17 +377,26 @@ Tensor VisionTower::features(VisionNames& names) {
   enter(StationPlace::vision);
   g_.prefix = "visual.";
   const Tensor pixels = cast_pixels_ ? cast_pixels_ : ops::to(g_, pixels_, kernels_.parameters, "pixels");
+  if (learned_positions(t_)) {
+    taps_ = g_.make("pos_embed.indices", {patches_, Dim(4)}, DType::int64, Category::buffers);
+    tap_weights_ = g_.make("pos_embed.weights", {patches_, Dim(4), Dim(1)}, DType::fp32, Category::buffers);
+  }
   const Tensor positions = g_.make("position_ids", {patches_, Dim(2)}, DType::int64, Category::buffers);
   Tensor hidden = embed_patches(pixels);
+  if (learned_positions(t_)) {
+    Tensor sum = with_positions(hidden);
+    hidden = std::move(sum);
+  }
   if (t_.window > 0) {
     Tensor by_window = permuted(hidden, hidden.shape, "by_window");
     hidden = std::move(by_window);
   }
   const Table table = tables();
-  hidden = run_blocks(std::move(hidden), table);
+  hidden = run_blocks(std::move(hidden), table, names);
   enter(StationPlace::merge);
   g_.prefix = "visual.merger.";
-  Tensor out = merged(hidden);
+  Tensor out = merged(hidden, merger_, false);
+  for (Tensor* one : {&taps_, &tap_weights_, &position_rows_}) one->reset();
   if (t_.window > 0) {
     Tensor in_order = permuted(out, out.shape, "in_order");
     out = std::move(in_order);
@@ -341,17 +406,22 @@ Tensor VisionTower::features(VisionNames& names) {
   return out;
 }
 
+/// Features split by image and joined again: a copy, and a cat of the gradients.
+Tensor VisionTower::joined_images(const Tensor& features, const std::string& name) {
+  const Shape of_image{Dim(image_tokens(t_, pass_)), Dim(t_.out_hidden)};
+  std::vector<Tensor> parts = ops::split(g_, features, std::vector<Shape>(static_cast<std::size_t>(pass_.images), of_image));
+  return ops::cat(g_, std::move(parts), features.shape, name);
+}
+
 void VisionTower::merge(Tensor& embeds, VisionNames& names) {
   names.pooled = features(names);
   enter(StationPlace::merge);
-  const Dim width(t_.out_hidden);
-  const Shape of_image{Dim(image_tokens(t_, pass_)), width};
-  std::vector<Tensor> parts = ops::split(g_, names.pooled, std::vector<Shape>(static_cast<std::size_t>(pass_.images), of_image));
-  names.embeds = ops::cat(g_, std::move(parts), names.pooled.shape, "image_embeds");
+  names.embeds = joined_images(names.pooled, "image_embeds");
   names.image_mask = g_.make("image_mask", {B, S}, DType::boolean, Category::buffers);
   names.video_mask = g_.make("video_mask", {B, S}, DType::boolean, Category::buffers);
   Tensor joint = vision_ops::masked_scatter(g_, embeds, names.image_mask, names.embeds, o_.kernels.kernel_internals);
   embeds = std::move(joint);
+  for (const Tensor& one : names.features) names.deepstack.push_back(joined_images(one, "deepstack_embeds"));
   if (pass_.by_axis) names.positions = g_.make("position_ids", {Dim(3), B, S}, DType::int64, Category::inputs);
 }
 
