@@ -50,9 +50,10 @@ Bytes kept_by_a_block(const Role& role) {
 }
 
 TEST_CASE("vision: the tape has the parameters of the catalog, and of the tower what is trained") {
-  for (const char* model : {"Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct",
-                            "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-72B-Instruct", "Qwen/Qwen3-VL-2B-Instruct",
-                            "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-VL-30B-A3B-Instruct", "Qwen/Qwen3.5-27B"}) {
+  for (const char* model :
+       {"Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct",
+        "Qwen/Qwen2.5-VL-72B-Instruct", "Qwen/Qwen3-VL-2B-Instruct", "Qwen/Qwen3-VL-8B-Instruct",
+        "Qwen/Qwen3-VL-30B-A3B-Instruct", "Qwen/Qwen3.5-27B", "google/gemma-3-4b-it"}) {
     CAPTURE(model);
     Role role = with_images(model);
     std::int64_t all = 0, tower = 0, merger = 0;
@@ -61,7 +62,8 @@ TEST_CASE("vision: the tape has the parameters of the catalog, and of the tower 
       all += p.total();
       if (p.part != ParameterPart::tower) continue;
       tower += p.total();
-      if (p.name.find("merger") != std::string::npos || p.name.find("deepstack") != std::string::npos) merger += p.total();
+      const auto has = [&p](const char* word) { return p.name.find(word) != std::string::npos; };
+      if (has("merger") || has("deepstack") || has("mm_")) merger += p.total();
     }
     CHECK(merger > 0);
     for (const auto& [train, expected] : {std::pair(TowerTraining::all, all),
@@ -93,7 +95,9 @@ TEST_CASE("vision: towers, projectors and language models have transformers' num
                            {"Qwen/Qwen3-VL-8B-Instruct", 415891440, 160496896, 8190735360},
                            {"Qwen/Qwen3-VL-30B-A3B-Instruct", 415891440, 122739968, 30532122624},
                            {"Qwen/Qwen3.5-27B", 415891440, 44838656, 26895998464},
-                           {"Qwen/Qwen3.5-35B-A3B", 415891440, 30679808, 34660610688}}) {
+                           {"Qwen/Qwen3.5-35B-A3B", 415891440, 30679808, 34660610688},
+                           {"google/gemma-3-4b-it", 416866032, 2950272, 3880263168},
+                           {"google/gemma-3-27b-it", 416866032, 6194304, 27009346304}}) {
     CAPTURE(c.model);
     const Role role = with_images(c.model);
     const auto held = [&](auto&& belongs) {
@@ -104,7 +108,7 @@ TEST_CASE("vision: towers, projectors and language models have transformers' num
       return all;
     };
     const auto projects = [](const std::string& name) {
-      return name.starts_with("visual.merger") || name.starts_with("visual.deepstack");
+      return name.starts_with("visual.merger") || name.starts_with("visual.deepstack") || name.starts_with("visual.projector");
     };
     CHECK(held([&](const std::string& name) { return name.starts_with("visual.") && !projects(name); }) == c.tower);
     CHECK(held(projects) == c.projector);
@@ -144,6 +148,11 @@ TEST_CASE("vision: images are made multiples of a merged patch, halves to the ev
   CHECK(grid(41, 43) == std::pair<std::int64_t, std::int64_t>(2, 4));  // 1.46 and 1.54 of 28
   CHECK(grid(42, 70) == std::pair<std::int64_t, std::int64_t>(4, 4));  // 1.5 and 2.5
   CHECK(grid(1, 13) == std::pair<std::int64_t, std::int64_t>(2, 2));
+  const Role gemma = with_images("google/gemma-3-4b-it");  // images are made as large as the table of positions
+  const VisionPass fixed = vision_pass(gemma.trainer, gemma.engine, *gemma.architecture);
+  CHECK(fixed.rows == 64);
+  CHECK(fixed.columns == 64);
+  CHECK(image_tokens(gemma.architecture->tower, fixed) == 256);
   const VisionPass pass{.images = 2, .rows = 32, .columns = 48};
   CHECK(image_tokens(role.architecture->tower, pass) == 384);
 }
@@ -208,8 +217,8 @@ TEST_CASE("vision: what is not described is refused with the knob's name") {
     REQUIRE(problems.size() == 1);
     CHECK(problems[0].knob == c.knob);
   }
-  CHECK(unsupported_tower(Catalog::builtin().model("google/gemma-3-4b-it").architecture->tower) ==
-        "training of a model with a vision tower ('siglip') is not supported yet");
+  CHECK(unsupported_tower(Catalog::builtin().model("meta-llama/Llama-4-Scout-17B-16E-Instruct").architecture->tower) ==
+        "training of a model with a vision tower ('llama4') is not supported yet");
 }
 
 TEST_CASE("vision: a pass that cannot be run throws, whoever asks for it") {

@@ -57,7 +57,7 @@ class Runner {
     if (offload_ && offload_->around_model()) g_.hooks = &*offload_;
     Tensor loss = forward();
     g_.hooks = nullptr;
-    tower_.leave_forward();
+    if (tower_) tower_->leave_forward();
     g_.autocast = false;
     if (o_.training) {
       enter(StationPlace::finish);
@@ -75,10 +75,10 @@ class Runner {
     loss.reset();
     input_leaf_.reset();
     input_gradient_.reset();
-    arguments_ = {};
+    arguments_.clear();
     input_ids_.reset();
     labels_.reset();
-    tower_.leave_inputs();
+    if (tower_) tower_->leave_inputs();
     return std::move(out_);
   }
 
@@ -114,7 +114,7 @@ class Runner {
     };
     single(StationPlace::inputs);
     single(StationPlace::embedding);
-    tower_.plan(out_.stations, a_.runs.size());
+    if (tower_) tower_->plan(out_.stations, a_.runs.size());
     single(StationPlace::preamble);
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
       Station s;
@@ -124,7 +124,7 @@ class Runner {
       s.checkpointed = o_.training && o_.recompute == Recompute::full && spaced_.checkpointed[r];
       s.simulated = static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, s.count));
       out_.stations.push_back(s);
-      if (r >= tower_.deepstack_layers()) continue;
+      if (r >= deepstack_layers_) continue;
       single(StationPlace::deepstack);
       out_.stations.back().run = s.run;
     }
@@ -152,7 +152,7 @@ class Runner {
 
   void declare() {
     const DType dtype = o_.kernels.parameters, outer = o_.kernels.casts_heads ? DType::bf16 : dtype;
-    tower_.declare();
+    if (tower_) tower_->declare();
     enter(StationPlace::embedding);
     embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, width_}, outer);
     if (a_.position_rows > 0)
@@ -338,10 +338,10 @@ class Runner {
     if (!o_.reentrant) return g_.checkpoint(x, body);
     if (offload_ && offload_->in_groups()) {
       // verl flattens a layer's arguments: tensors among them are saved, (cos, sin) is an attribute (_ckpt_forward)
-      arguments_ = {given, {}};
+      arguments_.push_back({given, {}});
       return g_.checkpoint_reentrant(x, body, positions_ ? std::vector<Tensor>{positions_} : std::vector<Tensor>{});
     }
-    arguments_ = {given, positions_};
+    arguments_.push_back({given, positions_});
     return g_.checkpoint_reentrant(x, body);
   }
 
@@ -371,7 +371,7 @@ class Runner {
     const DistributedGuard dtensors(g_, kernels_.tensor > 1);
     Tensor inputs_embeds = embed();
     VisionNames images;  // of the model around the language model, which returns behind it
-    if (tower_.there()) tower_.merge(inputs_embeds, images);
+    if (tower_) tower_->merge(inputs_embeds, images);
     if (project_in_ >= 0) {
       Tensor wide = linear(g_, inputs_embeds, project_in_, -1, T, {B, all_, Dim(a_.hidden)}, "embedding.projected");
       inputs_embeds = std::move(wide);
@@ -402,9 +402,9 @@ class Runner {
         g_.prefix = "layer.";
         const bool windowed = a_.runs[r].layer.mixer.span != AttentionSpan::full;
         hidden = run_one(r, number++, windowed ? shared.windowed : shared.full, hidden);
-        if (tower_.deepstack_layers() > 0) layer_outputs = hidden;
+        if (deepstack_layers_ > 0) layer_outputs = hidden;
       }
-      if (r < tower_.deepstack_layers()) add_features(hidden, images, r);
+      if (r < deepstack_layers_) add_features(hidden, images, r);
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
@@ -475,7 +475,7 @@ class Runner {
     enter(StationPlace::inputs);
     input_ids_ = g_.make("input_ids", {B, all_}, DType::int64, Category::inputs);
     labels_ = g_.make("labels", {B, all_}, DType::int64, Category::inputs);
-    tower_.enter_inputs();
+    if (tower_) tower_->enter_inputs();
     const HeadOptions head{.head = o_.critic && o_.head != LossHead::reward_pairs ? LossHead::value : o_.head,
                            .keep_outputs = o_.keep_outputs,
                            .vocab = a_.vocab,
@@ -579,7 +579,8 @@ class Runner {
   KernelOptions kernels_;    ///< of o_, and whether dropout acts
   std::int64_t vocabulary_;  ///< whole
   ModelRun out_;
-  VisionTower tower_{g_, a_, o_, out_.stations};
+  const std::unique_ptr<VisionTower> tower_ = make_tower(g_, a_, o_, out_.stations);
+  const std::size_t deepstack_layers_ = tower_ ? static_cast<std::size_t>(a_.tower.deepstack) : 0;
   const std::int64_t width_ = a_.embedding_width > 0 ? a_.embedding_width : a_.hidden;  ///< of the embedding and the head
   int project_in_ = -1, project_out_ = -1;
   int embedding_ = -1, position_table_ = -1, head_ = -1, head_bias_ = -1;
@@ -595,7 +596,7 @@ class Runner {
     LayerContext context;
     Tensor positions;
   };
-  Arguments arguments_;
+  std::vector<Arguments> arguments_;  ///< of every layer: those of windowed and full ones differ
 };
 
 }  // namespace

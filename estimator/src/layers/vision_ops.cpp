@@ -189,6 +189,15 @@ Tensor add_at(Eager& g, const Tensor& x, const Tensor& mask, const Tensor& rows,
   return put_rows(g, whole, mask, sum, internals);
 }
 
+Tensor average_pool(Eager& g, const Tensor& x, Shape out_shape) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(x) : Saved();
+  Tensor out = g.make("pooled", std::move(out_shape), x.dtype);
+  g.record(out, "AvgPool2DBackward0", {&x},
+           [&g, saved](Gradients in) { return Gradients{gradient(g, "pool_backward", saved.get().shape, in[0].dtype)}; });
+  return out;
+}
+
 Tensor quick_gelu(Eager& g, Tensor x) {
   Tensor open;
   {

@@ -75,9 +75,12 @@ Tower qwen3_vl(const Fields& tower, const Fields&) {
   return out;
 }
 
-Tower siglip(const Fields& tower, const Fields&) {
+/// SigLIP as Gemma 3 has it: squares of patches are averaged until mm_tokens_per_image are left.
+Tower siglip(const Fields& tower, const Fields& outer) {
   Tower out = common_tower(tower, "siglip");
   out.positions = patches(tower, out.patch);
+  const std::int64_t tokens = outer.integer_or("mm_tokens_per_image", 256, kVocabLimits);
+  for (out.merge = 1; (out.merge + 1) * (out.merge + 1) * tokens <= out.positions;) ++out.merge;
   return out;
 }
 
