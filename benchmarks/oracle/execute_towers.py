@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ import torch.nn.functional
 import transformers
 import transformers.masking_utils
 from execute import ROOT, SMALL, WINDOWS, Row, Storages, half_to_float, job_of
-from execute_vision import FORMATS, FSDP2, USUAL, Features, select_by_mask
+from execute_vision import ADAPTED, FORMATS, FSDP2, USUAL, adapted, adapters_of, select_by_mask, words_of
 from fuzz import sdpa
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -37,7 +38,31 @@ SIGLIP: Row = {
     "vision_use_head": False,
     "hidden_act": "gelu_pytorch_tanh",
 }
+INTERN: Row = {
+    "model_type": "internvl_vision",
+    "num_hidden_layers": 5,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "intermediate_size": 640,
+    "patch_size": [14, 14],
+    "image_size": [224, 224],
+    "attention_bias": True,
+}
 CONFIGS: dict[str, Row] = {
+    "internvl": {
+        "model_type": "internvl",
+        "text_config": {**SMALL, "vocab_size": 1024, "model_type": "qwen2"},
+        "vision_config": INTERN,
+        "image_token_id": 5,
+        "tie_word_embeddings": False,
+    },
+    "internvl, qwen3": {
+        "model_type": "internvl",
+        "text_config": {**SMALL, "vocab_size": 1024, "head_dim": 64, "model_type": "qwen3"},
+        "vision_config": {**INTERN, "num_hidden_layers": 6, "image_size": [448, 448]},
+        "image_token_id": 5,
+        "tie_word_embeddings": True,
+    },
     "gemma3": {
         "model_type": "gemma3",
         "text_config": {**SMALL, **WINDOWS, "vocab_size": 1024, "head_dim": 64, "model_type": "gemma3_text"},
@@ -68,6 +93,16 @@ CONFIGS: dict[str, Row] = {
 }
 
 
+def side_of(config: Row) -> int:
+    side = config["vision_config"]["image_size"]
+    return side[0] if isinstance(side, list) else side
+
+
+def blocks_of(model: Any) -> Any:
+    encoder = model.model.vision_tower.encoder
+    return encoder.layers if hasattr(encoder, "layers") else encoder.layer
+
+
 def model_of(config: Row, case: Row) -> Any:
     fields = json.loads(json.dumps({key: value for key, value in config.items() if key != "model_type"}))
     settings = transformers.AutoConfig.for_model(config["model_type"], **fields)
@@ -86,11 +121,12 @@ def model_of(config: Row, case: Row) -> Any:
 
 
 def inputs_of(config: Row, case: Row, device: str) -> Row:
-    side = config["vision_config"]["image_size"]
+    side = side_of(config)
     images = case["images"] * case["sequences"]
     ids = torch.empty(case["sequences"], case["tokens"], dtype=torch.int64, device=device)
     pixels = torch.empty(images, 3, side, side, dtype=torch.float32, device=device)
-    return {"input_ids": ids, "labels": torch.empty_like(ids), "token_type_ids": torch.empty_like(ids), "pixel_values": pixels}
+    kinds = {"token_type_ids": torch.empty_like(ids)} if config["model_type"] == "gemma3" else {}
+    return {"input_ids": ids, "labels": torch.empty_like(ids), "pixel_values": pixels, **kinds}
 
 
 class OnTheDevice(Storages):
@@ -101,6 +137,8 @@ class OnTheDevice(Storages):
 
 def execute(config: Row, case: Row) -> Row:
     model = model_of(config, case)
+    block = blocks_of(model)[BLOCK]
+    model = adapted(model, case)
     gc.collect()
     gc.disable()
     storages = OnTheDevice()
@@ -119,7 +157,6 @@ def execute(config: Row, case: Row) -> Row:
     def leave(*_: Any) -> None:
         storages.in_layer = False
 
-    block = model.model.vision_tower.encoder.layers[BLOCK]
     block.register_forward_pre_hook(enter)
     block.register_forward_hook(leave)
     with storages:
@@ -142,7 +179,9 @@ def execute_sharded(config: Row, case: Row) -> Row:
         model = model_of(config, case)
         text, tower = model.model.language_model, model.model.vision_tower
         tied = model.lm_head.weight is text.embed_tokens.weight
-        return model, [tower.embeddings, *tower.encoder.layers, *text.layers, *([] if tied else [text.embed_tokens])]
+        front = [tower.embeddings] if config["model_type"] == "gemma3" else []
+        units = [*front, *blocks_of(model), *text.layers, *([] if tied else [text.embed_tokens])]
+        return adapted(model, case), units
 
     peaks = sharded.two_steps(build, lambda: inputs_of(config, case, "cpu"), case, FORMATS)
     if peaks.pop("left") != 0:
@@ -183,29 +222,35 @@ SHARDED: list[Row] = [
     {"checkpointing": True, "reentrant": True},
 ]
 FEW = slice(None, None, 3)
+ALL_CASES = ("gemma3", "internvl")
 
 
 def job_with_images(config: Row, case: Row) -> Row:
     job = job_of(case["sequences"], case["tokens"], case["checkpointing"])
-    side = config["vision_config"]["image_size"]
+    side = side_of(config)
     precision = {kind: case.get(kind, case["storage"]) for kind in ("storage", "compute", "reduce")}
     job["trainer"] |= {"kernels": "hf_" + case["kernels"], "precision": precision, "reentrant": case["reentrant"]}
     job["trainer"]["vision"] = {"images": case["images"], "height": side, "width": side, "train": case["train"]}
+    job["trainer"] |= adapters_of(case)
     if "ranks" in case:
         job["trainer"] |= {"engine": "fsdp2", "layout": f"d{case['ranks']}", "root_reshard": case["root_reshard"]}
         job["trainer"]["wrap_embedding"] = True
     return job
 
 
-def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
-    first = name == "gemma3"
+def cases_of(name: str) -> Iterator[tuple[str, Row]]:
+    """What is told of a case, and the case."""
+    first = name in ALL_CASES
     for changes in [*(ONE_DEVICE if first else ONE_DEVICE[FEW]), *(FSDP2 | one for one in (SHARDED if first else SHARDED[FEW]))]:
-        case = USUAL | changes
-        Features.rows = case["images"] * case["sequences"] * config["mm_tokens_per_image"]
+        told = {key: value for key, value in changes.items() if key == "ranks" or FSDP2.get(key) != value}
+        yield "/".join(f"{key}={value}" for key, value in told.items()) or "usual", USUAL | changes
+    for changes in ADAPTED if first else []:
+        yield "/".join(f"{key}={value}" for key, value in words_of(changes).items()), USUAL | changes | {"train": "none"}
+
+
+def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
+    for words, case in cases_of(name):
         run = execute_sharded if "ranks" in case else execute
-        words = (
-            "/".join(f"{key}={value}" for key, value in changes.items() if FSDP2.get(key) != value or key == "ranks") or "usual"
-        )
         yield {"id": f"{name}/{words}", "config": name, "job": job_with_images(config, case), "source": by} | run(config, case)
 
 
@@ -216,7 +261,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
-    transformers.models.gemma3.modeling_gemma3.torch_compilable_check = lambda *_, **__: None  # counts the images' tokens
+    for family in ("gemma3", "internvl"):
+        module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+        module.torch_compilable_check = lambda *_, **__: None  # counts the images' tokens
     torch.nn.functional.scaled_dot_product_attention = sdpa
     sharded.follow_resizing()
     select_by_mask(Storages)

@@ -28,7 +28,7 @@ import torch.distributed as dist
 import torch.nn.functional
 import transformers
 import transformers.masking_utils
-from execute import ROOT, SMALL, Row, Storages, half_to_float, job_of
+from execute import RANK, ROOT, SMALL, Row, Storages, half_to_float, job_of
 from execute_states import HYBRID
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import _disable_current_modes
@@ -162,6 +162,23 @@ def freeze(model: Any, train: str) -> None:
         parameter.requires_grad_(trains)
 
 
+def adapted(model: Any, case: Row) -> Any:
+    """With adapters in fp32 where the case has some; everything else is frozen then. peft casts nothing on the meta device."""
+    if "lora" not in case:
+        return model
+    import peft
+
+    with torch.device("meta"):
+        settings = peft.LoraConfig(task_type="CAUSAL_LM", r=RANK, target_modules=case["lora"])
+        return peft.get_peft_model(model, settings)
+
+
+def adapters_of(case: Row) -> Row:
+    if "lora" not in case:
+        return {}
+    return {"lora": {"rank": RANK, "targets": case["lora"]}}
+
+
 def grid_of(case: Row) -> OnTheHost:
     return OnTheHost([[1, *case["grid"]]] * (case["images"] * case["sequences"]))
 
@@ -250,6 +267,8 @@ def execute(config: Row, case: Row) -> Row:
     freeze(model, case["train"])
     if case["checkpointing"]:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": case["reentrant"]})
+    block = model.model.visual.blocks[BLOCK]
+    model = adapted(model, case)
     gc.collect()
     gc.disable()
     storages = OnTheDevice()
@@ -268,7 +287,6 @@ def execute(config: Row, case: Row) -> Row:
     def leave(*_: Any) -> None:
         storages.in_layer = False
 
-    block = model.model.visual.blocks[BLOCK]
     block.register_forward_pre_hook(enter)
     block.register_forward_hook(leave)
     grid = grid_of(case)
@@ -296,7 +314,8 @@ def execute_sharded(config: Row, case: Row) -> Row:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": case["reentrant"]})
         text = model.model.language_model
         tied = model.lm_head.weight is text.embed_tokens.weight
-        return model, [*model.model.visual.blocks, *text.layers, *([] if tied else [text.embed_tokens])]
+        units = [*model.model.visual.blocks, *text.layers, *([] if tied else [text.embed_tokens])]
+        return adapted(model, case), units
 
     grid = grid_of(case)
     peaks = sharded.two_steps(build, lambda: inputs_of(case, "cpu") | {"image_grid_thw": grid}, case, FORMATS)
@@ -387,6 +406,28 @@ SHARDED: list[Row] = [
     {"checkpointing": True, "reentrant": True},
     {"checkpointing": True, "reentrant": True, "train": "none"},
 ]
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+MOST = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]  # of Qwen2.5-VL's tower too
+LATE = ["o_proj", "up_proj"]  # behind the rotation: the first layer keeps no tables of positions
+ADAPTED: list[Row] = [
+    {"lora": LATE},
+    {"lora": LATE, **FSDP2},
+    {"lora": ATTENTION},
+    {"lora": ATTENTION, "checkpointing": True},
+    {"lora": ATTENTION, "checkpointing": True, "reentrant": True},
+    {"lora": ATTENTION, "kernels": "eager", "grid": (20, 26), "images": 2, "sequences": 2},
+    {"lora": MOST},
+    {"lora": MOST, "checkpointing": True},
+    {"lora": "all-linear"},
+    {"lora": "all-linear", "checkpointing": True},
+    {"lora": "all-linear", "checkpointing": True, "reentrant": True, "kernels": "eager"},
+    {"lora": "all-linear", "grid": (20, 26), "images": 2, "sequences": 2},
+    {"lora": ATTENTION, **FSDP2},
+    {"lora": ATTENTION, **FSDP2, "checkpointing": True},
+    {"lora": "all-linear", **FSDP2},
+    {"lora": "all-linear", **FSDP2, "checkpointing": True, "ranks": 8},
+]
+WITH_ADAPTERS = ("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "qwen3_vl, tied", "qwen3_5")
 REPLICATED: list[Row] = [{}, {"train": "none"}, {"train": "projector", "gradient_as_bucket_view": True}]
 
 
@@ -397,6 +438,7 @@ def job_with_images(config: Row, case: Row) -> Row:
     precision = {kind: case.get(kind, case["storage"]) for kind in ("storage", "compute", "reduce")}
     job["trainer"] |= {"kernels": "hf_" + case["kernels"], "precision": precision, "reentrant": case["reentrant"]}
     job["trainer"]["vision"] = {"images": case["images"], "height": h, "width": w, "train": case["train"]}
+    job["trainer"] |= adapters_of(case)
     if "ranks" in case:
         job["trainer"] |= {"engine": "fsdp2", "layout": f"d{case['ranks']}", "root_reshard": case["root_reshard"]}
         job["trainer"]["wrap_embedding"] = True
@@ -421,13 +463,28 @@ def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
         for changes in ONE_DEVICE if name in ALL_CASES else ONE_DEVICE[::3]:
             case = case_of(config, changes)
             yield row_of(name, config, case, changes, by) | execute(config, case)
+        for changes in ADAPTED if name in WITH_ADAPTERS else []:
+            if "ranks" not in changes:
+                case = case_of(config, {**changes, "train": "none"})
+                yield row_of(name, config, case, words_of(changes), by) | execute(config, case)
     with standing_in(module, "cpu"):
         for changes in SHARDED if name in ALL_CASES else SHARDED[::3]:
             case = case_of(config, FSDP2 | changes)
             yield row_of(name, config, case, {"fsdp2": case["ranks"], **changes}, by) | execute_sharded(config, case)
+        for changes in ADAPTED if name in WITH_ADAPTERS else []:
+            if "ranks" in changes:
+                case = case_of(config, {**changes, "train": "none"})
+                yield row_of(name, config, case, words_of(changes), by) | execute_sharded(config, case)
         for changes in REPLICATED if name in ALL_CASES else []:
             case = case_of(config, {"ddp": True, "storage": "fp32", "kernels": "eager", "tokens": 64, "grid": (8, 12)} | changes)
             yield row_of(name, config, case, {"ddp": True, **changes}, by) | execute_replicated(config, case)
+
+
+def words_of(changes: Row) -> Row:
+    """What is told of a case with adapters: what FSDP2's cases have in common is not."""
+    told = {key: value for key, value in changes.items() if key == "ranks" or FSDP2.get(key) != value}
+    targets = changes["lora"] if isinstance(changes["lora"], str) else f"{len(changes['lora'])} names"
+    return {**told, "lora": targets}
 
 
 def row_of(name: str, config: Row, case: Row, changes: Row, by: str) -> Row:

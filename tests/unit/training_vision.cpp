@@ -9,6 +9,7 @@
 
 #include "catalog/catalog.hpp"
 #include "catalog/parameters.hpp"
+#include "catalog/read_config.hpp"
 #include "estimate/figures.hpp"
 #include "job/validate_vision.hpp"
 #include "layers/vision.hpp"
@@ -38,6 +39,12 @@ Role with_images(const std::string& model) {
 
 PassOptions pass_of(const Role& role) {
   return train_pass(role.trainer, role.engine, *role.architecture, false, role.trainer.tokens_per_micro_batch, false);
+}
+
+Lora& with_adapters(Role& role) {
+  role.trainer.lora.rank = 8;
+  role.trainer.vision.train = TowerTraining::none;
+  return role.trainer.lora;
 }
 
 /// Bytes that an inner block of the tower's first run keeps for backward.
@@ -184,6 +191,27 @@ TEST_CASE("vision: a frozen tower costs less, checkpoints take most of that away
   CHECK(forward(TowerTraining::none, Recompute::full) <= forward(TowerTraining::all, Recompute::full));
 }
 
+TEST_CASE("vision: adapters reach into the tower where its modules have the targets' names") {
+  Role role = with_images("Qwen/Qwen2.5-VL-7B-Instruct");
+  Lora& lora = with_adapters(role);
+  const auto in_tower = [&] {
+    const auto tape = make_tape(*role.architecture, pass_of(role));
+    std::int64_t pairs = 0;
+    for (const TapeLeaf& leaf : tape->leaves) {
+      const bool adapter = leaf.name.find(".lora_A.") != std::string::npos;
+      CHECK(leaf.trainable == (leaf.name.find(".lora_") != std::string::npos));
+      if (adapter && leaf.name.starts_with("visual.")) pairs += tape->stations[leaf.station].count;
+    }
+    return pairs;
+  };
+  lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
+  CHECK(in_tower() == 0);
+  lora.targets = {"q_proj", "gate_proj", "down_proj"};
+  CHECK(in_tower() == 32 * 2);
+  lora.targets = {};  // all-linear: five matrices a block, two of the merger
+  CHECK(in_tower() == 32 * 5 + 2);
+}
+
 TEST_CASE("vision: what is not described is refused with the knob's name") {
   struct Case {
     const char* knob;
@@ -199,7 +227,16 @@ TEST_CASE("vision: what is not described is refused with the knob's name") {
       {"liger", [](Role& r) { r.trainer.liger.rope = true; }},
       {"transformers", [](Role& r) { r.trainer.transformers_version = "4.57.1"; }},
       {"autocast", [](Role& r) { r.trainer.autocast = true; }},
-      {"lora.rank", [](Role& r) { r.trainer.lora.rank = 8; }},
+      {"vision.train", [](Role& r) { r.trainer.lora.rank = 8; }},
+      {"lora.dora", [](Role& r) { with_adapters(r).dora = true; }},
+      {"lora.kind", [](Role& r) { with_adapters(r).kind = AdapterKind::vera; }},
+      {"lora.base", [](Role& r) { with_adapters(r).base.format = BaseFormat::nf4; }},
+      {"lora.targets", [](Role& r) { with_adapters(r).targets = {"q_proj", "proj"}; }},
+      {"lora.rank",
+       [](Role& r) {
+         with_adapters(r);
+         r.architecture = Catalog::builtin().model("Qwen/Qwen3-VL-30B-A3B-Instruct").architecture;
+       }},
       {"recompute_every", [](Role& r) { r.trainer.recompute_every = 2; }},
       {"offload_checkpoints", [](Role& r) { r.trainer.offload_checkpoints = true; }},
       {"reference", [](Role& r) { r.trainer.reference = ReferencePass::model; }},

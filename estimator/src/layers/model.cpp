@@ -87,8 +87,20 @@ class Runner {
     SpacedRuns runs =
         spaced_runs(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a, o.kernels.adapters.kind) : part_of(a, o.kernels.tensor),
                     o.recompute_every, o.kernels.kernels == Kernels::torchtitan);
-    if (o.kernels.vision.images > 0) return first_apart(std::move(runs), a.tower.deepstack);
+    const std::int64_t apart =
+        std::max<std::int64_t>(begins_late(o) ? 1 : 0, o.kernels.vision.images > 0 ? a.tower.deepstack : 0);
+    if (apart > 0) return first_apart(std::move(runs), apart);
     return o.kernels.offload_activations == OffloadActivations::verl ? first_apart(std::move(runs)) : runs;
+  }
+  /// The graph begins behind the first layer's rotation: the tables of positions go with the second layer then.
+  static bool begins_late(const PassOptions& o) {
+    const AdapterOptions& adapters = o.kernels.adapters;
+    if (adapters.rank == 0 || adapters.input_gradients || adapters.targets.empty()) return false;
+    const auto rotated = [](const std::string& target) {
+      return target.find("q_") == 0 || target.find("k_") == 0 || target.find("kv_") == 0 || target.find("qkv") == 0 ||
+             target == "query_key_value" || target == "c_attn";
+    };
+    return std::none_of(adapters.targets.begin(), adapters.targets.end(), rotated);
   }
   int simulated_layers() const {
     int all = 0;

@@ -15,6 +15,23 @@ namespace {
 
 using axis::B, axis::S;
 
+/// peft's "all-linear", or names that end as a target does.
+bool is_target(const AdapterOptions& adapters, const std::string& module) {
+  if (adapters.targets.empty()) return true;
+  return std::any_of(adapters.targets.begin(), adapters.targets.end(),
+                     [&](const std::string& target) { return ("." + module).ends_with("." + target); });
+}
+
+/// Adapters behind the rotation alone: the first block keeps no tables of positions, which go with the second one then.
+std::vector<TowerRun> runs_of(const Tower& t, const PassOptions& o) {
+  std::vector<TowerRun> runs = tower_runs(t);
+  const AdapterOptions& adapters = o.kernels.adapters;
+  if (adapters.rank == 0 || is_target(adapters, "attn.qkv") || runs.front().count == 1) return runs;
+  runs.insert(runs.begin(), {runs.front().windowed, 1});
+  --runs[1].count;
+  return runs;
+}
+
 /// What of the kernels' options is the language model's alone.
 KernelOptions of_tower(KernelOptions k) {
   k.several_sequences = k.padding_mask = k.softcap = k.hidden_dropout = k.attention_dropout = k.tiled_mlp = false;
@@ -42,7 +59,7 @@ int first_tower_run(const Architecture& a) {
   return static_cast<int>(first_apart(spaced_runs(a, 1, false), a.tower.deepstack).architecture.runs.size());
 }
 
-bool has_front_unit(const Tower& t) { return is_image_tower(t); }
+bool has_front_unit(const Tower& t) { return t.kind == "siglip"; }
 
 std::string unsupported_with_images(const PassOptions& o) {
   const KernelOptions& k = o.kernels;
@@ -50,15 +67,17 @@ std::string unsupported_with_images(const PassOptions& o) {
   if (k.kernels != Kernels::hf_flash && k.kernels != Kernels::hf_sdpa && k.kernels != Kernels::hf_eager)
     return "a vision tower of these kernels is not supported yet";
   if (k.tensor > 1 || k.ulysses > 1) return "a vision tower whose language model is split is not supported yet";
-  if (k.autocast || k.adapters.rank > 0 || k.liger.any() || k.foak.any())
-    return "autocast, LoRA or fused modules beside a vision tower are not supported yet";
+  if (k.autocast || k.liger.any() || k.foak.any()) return "autocast or fused modules beside a vision tower are not supported yet";
+  const bool plain = k.adapters.kind == AdapterKind::lora && !k.adapters.dora && !k.packed.any();
+  if (k.adapters.rank > 0 && (!plain || k.vision.train != TowerTraining::none))
+    return "adapters other than LoRA, packed bases or a trained tower beside LoRA are not supported yet";
   const bool spaced = o.recompute == Recompute::full && (o.recompute_every > 1 || k.offload_checkpoints);
   return spaced ? "such checkpoints beside a vision tower are not supported yet" : std::string();
 }
 
 Bytes tower_buffers(const Tower& t) {
   if (!unsupported_tower(t).empty() || t.heads == 0) return 0;
-  if (is_image_tower(t)) return 8 * t.positions;
+  if (is_image_tower(t)) return t.kind == "siglip" ? 8 * t.positions : 0;
   return 2 * (t.hidden / t.heads / 4) * 4;
 }
 
@@ -70,7 +89,7 @@ std::unique_ptr<VisionTower> make_tower(Eager& g, const Architecture& a, const P
 }
 
 VisionTower::VisionTower(Eager& g, const Architecture& a, const PassOptions& o, const std::vector<Station>& stations)
-    : g_(g), a_(a), o_(o), stations_(stations), kernels_(of_tower(o.kernels)) {}
+    : g_(g), a_(a), o_(o), stations_(stations), kernels_(of_tower(o.kernels)), runs_(runs_of(a.tower, o)) {}
 
 void VisionTower::plan(std::vector<Station>& stations, std::size_t first_run) {
   first_run_ = first_run;
@@ -102,6 +121,8 @@ void VisionTower::enter(StationPlace place, int run, int unit) {
 MatrixLeaf VisionTower::matrix(const std::string& name, std::int64_t in, std::int64_t out, bool bias) {
   MatrixLeaf leaf;
   leaf.weight = g_.parameter(name + ".weight", {out, in}, o_.kernels.parameters);
+  const AdapterOptions& adapters = o_.kernels.adapters;
+  if (adapters.rank > 0 && is_target(adapters, name)) g_.add_low_rank(leaf.weight, adapters.rank, in, out, adapters.dtype);
   if (bias) leaf.bias = g_.parameter(name + ".bias", {out}, o_.kernels.parameters);
   return leaf;
 }
@@ -135,7 +156,7 @@ void VisionTower::declare() {
 }
 
 void VisionTower::enter_inputs() {
-  token_types_ = g_.make("mm_token_type_ids", {B, S}, DType::int64, Category::inputs);
+  if (t_.kind != "internvl") token_types_ = g_.make("mm_token_type_ids", {B, S}, DType::int64, Category::inputs);
   const Dim pixels{kChannels * std::max<std::int64_t>(1, t_.temporal_patch) * t_.patch * t_.patch};
   pixels_ = g_.make("pixel_values", {patches_, pixels}, DType::fp32, Category::inputs);
   if (pass_.casts_inputs) cast_pixels_ = ops::to(g_, pixels_, kernels_.parameters, "pixel_values.cast");

@@ -90,7 +90,7 @@ class VisionTower {
   const std::vector<Station>& stations_;
   const VisionPass& pass_ = o_.kernels.vision;
   KernelOptions kernels_ = o_.kernels;  ///< of the tower: what acts on the language model alone is off
-  const std::vector<TowerRun> runs_ = tower_runs(t_);
+  const std::vector<TowerRun> runs_;
   const Dim patches_{pass_.patches()};
   MatrixLeaf patch_;
   int positions_ = -1;  ///< table of learned positions

@@ -189,6 +189,18 @@ Tensor add_at(Eager& g, const Tensor& x, const Tensor& mask, const Tensor& rows,
   return put_rows(g, whole, mask, sum, internals);
 }
 
+Tensor expanded(Eager& g, int parameter, Shape as) {
+  Tensor w = g.leaf(parameter);
+  Tensor out = w;
+  out.shape = std::move(as);
+  const Shape from = w.shape;
+  if (g.record(out, "ExpandBackward0", {&w},
+               [&g, from](Gradients in) { return Gradients{g.make("expand_backward", from, in[0].dtype, Category::gradients)}; }))
+    out.leaf = -1;
+  g.leave(parameter);
+  return out;
+}
+
 Tensor average_pool(Eager& g, const Tensor& x, Shape out_shape) {
   const bool recorded = g.will_record({&x});
   Saved saved = recorded ? g.save(x) : Saved();

@@ -40,8 +40,8 @@ void QwenTower::declare_block() {
   w.qkv = matrix("attn.qkv", t_.hidden, 3 * t_.hidden, true);
   w.proj = matrix("attn.proj", t_.hidden, t_.hidden, true);
   if (gated(t_)) w.gate = matrix("mlp.gate_proj", t_.hidden, t_.width, true);
-  w.up = matrix(gated(t_) ? "mlp.up_proj" : "mlp.fc1", t_.hidden, t_.width, true);
-  w.down = matrix(gated(t_) ? "mlp.down_proj" : "mlp.fc2", t_.width, t_.hidden, true);
+  w.up = matrix(gated(t_) ? "mlp.up_proj" : learned_positions(t_) ? "mlp.linear_fc1" : "mlp.fc1", t_.hidden, t_.width, true);
+  w.down = matrix(gated(t_) ? "mlp.down_proj" : learned_positions(t_) ? "mlp.linear_fc2" : "mlp.fc2", t_.width, t_.hidden, true);
   blocks_.push_back(w);
 }
 
@@ -51,8 +51,8 @@ QwenTower::Merger QwenTower::new_merger(bool merged_norm) {
   Merger w;
   w.norm = declare_norm(g_, gated(t_) ? NormKind::rms : NormKind::layer, "norm", merged_norm ? width : t_.hidden,
                         o_.kernels.parameters);
-  w.fc1 = matrix("fc1", width, width, true);
-  w.fc2 = matrix("fc2", width, t_.out_hidden, true);
+  w.fc1 = matrix(learned_positions(t_) ? "linear_fc1" : "mlp.0", width, width, true);
+  w.fc2 = matrix(learned_positions(t_) ? "linear_fc2" : "mlp.2", width, t_.out_hidden, true);
   return w;
 }
 
