@@ -28,7 +28,8 @@ import torch.distributed as dist
 import torch.nn.functional
 import transformers
 import transformers.masking_utils
-from execute import ROOT, SMALL, Row, Storages, half_to_float, job_of
+from execute import RANK, ROOT, SMALL, Row, Storages, half_to_float, job_of
+from execute_states import HYBRID
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -47,6 +48,19 @@ IDS: Row = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7
 SECTIONS: Row = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [8, 12, 12]}
 BLOCK = 1  # of the tower, whose saved tensors are listed
 TEXT: Row = {**SMALL, "vocab_size": 1024, "rope_parameters": SECTIONS}
+DEEP_TOWER: Row = {
+    "depth": 7,
+    "hidden_size": 256,
+    "num_heads": 4,
+    "intermediate_size": 640,
+    "patch_size": 16,
+    "out_hidden_size": 512,
+    "num_position_embeddings": 576,
+    "deepstack_visual_indexes": [1, 3, 4],
+}
+DEEP_TEXT: Row = {**TEXT, "num_hidden_layers": 6, "head_dim": 64}
+DEEP_EXPERTS: Row = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256}
+HYBRID_TEXT: Row = {**HYBRID, "vocab_size": 1024, "rope_parameters": {**SECTIONS, "partial_rotary_factor": 1.0}}
 CONFIGS: dict[str, Row] = {
     "qwen2_5_vl": {
         "model_type": "qwen2_5_vl",
@@ -58,6 +72,31 @@ CONFIGS: dict[str, Row] = {
         "model_type": "qwen2_vl",
         "text_config": {**TEXT, "model_type": "qwen2_vl_text", "num_key_value_heads": 2},
         "vision_config": {"depth": 5, "embed_dim": 320, "hidden_size": 512, "num_heads": 4, "mlp_ratio": 3},
+        **IDS,
+    },
+    "qwen3_vl": {
+        "model_type": "qwen3_vl",
+        "text_config": {**DEEP_TEXT, "model_type": "qwen3_vl_text"},
+        "vision_config": DEEP_TOWER,
+        **IDS,
+    },
+    "qwen3_vl_moe": {
+        "model_type": "qwen3_vl_moe",
+        "text_config": {**DEEP_TEXT, **DEEP_EXPERTS, "model_type": "qwen3_vl_moe_text"},
+        "vision_config": {**DEEP_TOWER, "depth": 6, "deepstack_visual_indexes": [1, 3]},
+        **IDS,
+    },
+    "qwen3_vl, tied": {
+        "model_type": "qwen3_vl",
+        "text_config": {**DEEP_TEXT, "num_hidden_layers": 4, "model_type": "qwen3_vl_text", "tie_word_embeddings": True},
+        "vision_config": {**DEEP_TOWER, "deepstack_visual_indexes": [0, 1, 4]},
+        "tie_word_embeddings": True,
+        **IDS,
+    },
+    "qwen3_5": {
+        "model_type": "qwen3_5",
+        "text_config": {**HYBRID_TEXT, "model_type": "qwen3_5_text"},
+        "vision_config": {**DEEP_TOWER, "deepstack_visual_indexes": []},
         **IDS,
     },
     "qwen2_5_vl, tied": {
@@ -72,6 +111,33 @@ CONFIGS: dict[str, Row] = {
 
 def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: Any) -> torch.Tensor:
     return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, False, False)[0]
+
+
+INDEXED = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
+
+
+class Features:
+    """How many rows a mask of images selects, which PyTorch would count on the device."""
+
+    rows = 0
+
+
+def select_by_mask(mode: Any) -> None:
+    """x[mask] and x[mask] = rows, which fake tensors cannot run. In backward sums into zeros are in place, as without a mode."""
+    plain = mode.__torch_dispatch__
+
+    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in INDEXED or args[1][0].dtype != torch.bool:
+            return plain(self, func, types, args, kwargs)
+        if func is aten.index.Tensor:
+            out = args[0].new_empty(Features.rows, args[0].shape[-1])
+        else:
+            accumulates = len(args) > 3 and args[3]
+            out = args[0] if accumulates or func is aten.index_put_.default else torch.empty_like(args[0])
+        self.born(out)
+        return out
+
+    mode.__torch_dispatch__ = dispatch
 
 
 class OnTheDevice(Storages):
@@ -96,6 +162,23 @@ def freeze(model: Any, train: str) -> None:
         parameter.requires_grad_(trains)
 
 
+def adapted(model: Any, case: Row) -> Any:
+    """With adapters in fp32 where the case has some; everything else is frozen then. peft casts nothing on the meta device."""
+    if "lora" not in case:
+        return model
+    import peft
+
+    with torch.device("meta"):
+        settings = peft.LoraConfig(task_type="CAUSAL_LM", r=RANK, target_modules=case["lora"])
+        return peft.get_peft_model(model, settings)
+
+
+def adapters_of(case: Row) -> Row:
+    if "lora" not in case:
+        return {}
+    return {"lora": {"rank": RANK, "targets": case["lora"]}}
+
+
 def grid_of(case: Row) -> OnTheHost:
     return OnTheHost([[1, *case["grid"]]] * (case["images"] * case["sequences"]))
 
@@ -104,7 +187,7 @@ def inputs_of(case: Row, device: str) -> Row:
     h, w = case["grid"]
     images = case["images"] * case["sequences"]
     ids = torch.empty(case["sequences"], case["tokens"], dtype=torch.int64, device=device)
-    pixels = torch.empty(images * h * w, 3 * 2 * 14 * 14, dtype=torch.float32, device=device)
+    pixels = torch.empty(images * h * w, 3 * 2 * case["patch"] ** 2, dtype=torch.float32, device=device)
     batch = {"input_ids": ids, "labels": torch.empty_like(ids), "mm_token_type_ids": torch.empty_like(ids)}
     return batch | {"pixel_values": pixels}
 
@@ -159,6 +242,13 @@ def standing_in(module: Any, device: str) -> Iterator[None]:
         "get_vision_attention_seqlens": by_the_host(module.get_vision_attention_seqlens, lambda x: (host(x[0]), x[1])),
         "torch_compilable_check": lambda *_, **__: None,
     }
+    if hasattr(module, "get_vision_interpolation_indices_and_weights"):
+        taps = by_the_host(
+            module.get_vision_interpolation_indices_and_weights, lambda made: [(one.shape, one.dtype) for one in made]
+        )
+        changes["get_vision_interpolation_indices_and_weights"] = lambda *args, **kwargs: tuple(
+            torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in taps(*args, **kwargs)
+        )
     if hasattr(module, "get_vision_window_index"):
         changes["get_vision_window_index"] = by_the_host(module.get_vision_window_index, lambda x: (x[0], host(x[1])))
         changes["get_max_seqlen"] = lambda *_, **__: None
@@ -176,7 +266,9 @@ def execute(config: Row, case: Row) -> Row:
         model = model_of(config, case["kernels"], FORMATS[case["storage"]])
     freeze(model, case["train"])
     if case["checkpointing"]:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": case["reentrant"]})
+    block = model.model.visual.blocks[BLOCK]
+    model = adapted(model, case)
     gc.collect()
     gc.disable()
     storages = OnTheDevice()
@@ -195,7 +287,6 @@ def execute(config: Row, case: Row) -> Row:
     def leave(*_: Any) -> None:
         storages.in_layer = False
 
-    block = model.model.visual.blocks[BLOCK]
     block.register_forward_pre_hook(enter)
     block.register_forward_hook(leave)
     grid = grid_of(case)
@@ -220,10 +311,11 @@ def execute_sharded(config: Row, case: Row) -> Row:
             model = model_of(config, case["kernels"], FORMATS[case["storage"]])
         freeze(model, case["train"])
         if case["checkpointing"]:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": case["reentrant"]})
         text = model.model.language_model
         tied = model.lm_head.weight is text.embed_tokens.weight
-        return model, [*model.model.visual.blocks, *text.layers, *([] if tied else [text.embed_tokens])]
+        units = [*model.model.visual.blocks, *text.layers, *([] if tied else [text.embed_tokens])]
+        return adapted(model, case), units
 
     grid = grid_of(case)
     peaks = sharded.two_steps(build, lambda: inputs_of(case, "cpu") | {"image_grid_thw": grid}, case, FORMATS)
@@ -274,6 +366,7 @@ USUAL: Row = {
     "storage": "bf16",
     "train": "all",
     "checkpointing": False,
+    "reentrant": False,
 }
 ONE_DEVICE: list[Row] = [
     {},
@@ -293,6 +386,9 @@ ONE_DEVICE: list[Row] = [
     {"grid": (20, 26), "images": 2, "sequences": 2, "checkpointing": True},
     {"grid": (20, 26), "images": 2, "sequences": 2, "train": "none", "kernels": "eager"},
     {"grid": (6, 4), "images": 3},
+    {"checkpointing": True, "reentrant": True},
+    {"checkpointing": True, "reentrant": True, "train": "projector", "kernels": "eager"},
+    {"checkpointing": True, "reentrant": True, "train": "none", "grid": (20, 26), "images": 2, "sequences": 2},
 ]
 FSDP2: Row = {"ranks": 4, "storage": "fp32", "compute": "bf16", "reduce": "fp32", "root_reshard": True}
 SHARDED: list[Row] = [
@@ -307,7 +403,31 @@ SHARDED: list[Row] = [
     {"grid": (48, 64), "tokens": 1024, "checkpointing": True, "ranks": 64},
     {"grid": (20, 26), "images": 2, "sequences": 2, "train": "projector", "checkpointing": True},
     {"grid": (48, 64), "tokens": 1024, "train": "none", "ranks": 1},
+    {"checkpointing": True, "reentrant": True},
+    {"checkpointing": True, "reentrant": True, "train": "none"},
 ]
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+MOST = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]  # of Qwen2.5-VL's tower too
+LATE = ["o_proj", "up_proj"]  # behind the rotation: the first layer keeps no tables of positions
+ADAPTED: list[Row] = [
+    {"lora": LATE},
+    {"lora": LATE, **FSDP2},
+    {"lora": ATTENTION},
+    {"lora": ATTENTION, "checkpointing": True},
+    {"lora": ATTENTION, "checkpointing": True, "reentrant": True},
+    {"lora": ATTENTION, "kernels": "eager", "grid": (20, 26), "images": 2, "sequences": 2},
+    {"lora": MOST},
+    {"lora": MOST, "checkpointing": True},
+    {"lora": "all-linear"},
+    {"lora": "all-linear", "checkpointing": True},
+    {"lora": "all-linear", "checkpointing": True, "reentrant": True, "kernels": "eager"},
+    {"lora": "all-linear", "grid": (20, 26), "images": 2, "sequences": 2},
+    {"lora": ATTENTION, **FSDP2},
+    {"lora": ATTENTION, **FSDP2, "checkpointing": True},
+    {"lora": "all-linear", **FSDP2},
+    {"lora": "all-linear", **FSDP2, "checkpointing": True, "ranks": 8},
+]
+WITH_ADAPTERS = ("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "qwen3_vl, tied", "qwen3_5")
 REPLICATED: list[Row] = [{}, {"train": "none"}, {"train": "projector", "gradient_as_bucket_view": True}]
 
 
@@ -316,8 +436,9 @@ def job_with_images(config: Row, case: Row) -> Row:
     patch = config["vision_config"].get("patch_size", 14)
     h, w = (patch * side for side in case["grid"])
     precision = {kind: case.get(kind, case["storage"]) for kind in ("storage", "compute", "reduce")}
-    job["trainer"] |= {"kernels": "hf_" + case["kernels"], "precision": precision}
+    job["trainer"] |= {"kernels": "hf_" + case["kernels"], "precision": precision, "reentrant": case["reentrant"]}
     job["trainer"]["vision"] = {"images": case["images"], "height": h, "width": w, "train": case["train"]}
+    job["trainer"] |= adapters_of(case)
     if "ranks" in case:
         job["trainer"] |= {"engine": "fsdp2", "layout": f"d{case['ranks']}", "root_reshard": case["root_reshard"]}
         job["trainer"]["wrap_embedding"] = True
@@ -327,18 +448,43 @@ def job_with_images(config: Row, case: Row) -> Row:
     return job
 
 
+def case_of(config: Row, changes: Row) -> Row:
+    case = USUAL | {"patch": config["vision_config"].get("patch_size", 14)} | changes
+    Features.rows = case["images"] * case["sequences"] * math.prod(case["grid"]) // 4
+    return case
+
+
+ALL_CASES = ("qwen2_5_vl", "qwen3_vl")
+
+
 def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
     module = importlib.import_module(f"transformers.models.{config['model_type']}.modeling_{config['model_type']}")
     with standing_in(module, "meta"):
-        for changes in ONE_DEVICE if name == "qwen2_5_vl" else ONE_DEVICE[::3]:
-            yield row_of(name, config, USUAL | changes, changes, by) | execute(config, USUAL | changes)
+        for changes in ONE_DEVICE if name in ALL_CASES else ONE_DEVICE[::3]:
+            case = case_of(config, changes)
+            yield row_of(name, config, case, changes, by) | execute(config, case)
+        for changes in ADAPTED if name in WITH_ADAPTERS else []:
+            if "ranks" not in changes:
+                case = case_of(config, {**changes, "train": "none"})
+                yield row_of(name, config, case, words_of(changes), by) | execute(config, case)
     with standing_in(module, "cpu"):
-        for changes in SHARDED if name == "qwen2_5_vl" else SHARDED[::3]:
-            case = USUAL | FSDP2 | changes
+        for changes in SHARDED if name in ALL_CASES else SHARDED[::3]:
+            case = case_of(config, FSDP2 | changes)
             yield row_of(name, config, case, {"fsdp2": case["ranks"], **changes}, by) | execute_sharded(config, case)
-        for changes in REPLICATED if name == "qwen2_5_vl" else []:
-            case = USUAL | {"ddp": True, "storage": "fp32", "kernels": "eager", "tokens": 64, "grid": (8, 12)} | changes
+        for changes in ADAPTED if name in WITH_ADAPTERS else []:
+            if "ranks" in changes:
+                case = case_of(config, {**changes, "train": "none"})
+                yield row_of(name, config, case, words_of(changes), by) | execute_sharded(config, case)
+        for changes in REPLICATED if name in ALL_CASES else []:
+            case = case_of(config, {"ddp": True, "storage": "fp32", "kernels": "eager", "tokens": 64, "grid": (8, 12)} | changes)
             yield row_of(name, config, case, {"ddp": True, **changes}, by) | execute_replicated(config, case)
+
+
+def words_of(changes: Row) -> Row:
+    """What is told of a case with adapters: what FSDP2's cases have in common is not."""
+    told = {key: value for key, value in changes.items() if key == "ranks" or FSDP2.get(key) != value}
+    targets = changes["lora"] if isinstance(changes["lora"], str) else f"{len(changes['lora'])} names"
+    return {**told, "lora": targets}
 
 
 def row_of(name: str, config: Row, case: Row, changes: Row, by: str) -> Row:
@@ -355,6 +501,8 @@ def main() -> None:
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
     torch.nn.functional.scaled_dot_product_attention = flash
     sharded.follow_resizing()
+    select_by_mask(Storages)
+    select_by_mask(sharded.LivesOfParts)
     by = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__} executed without a device"
     rows = 0
     with options.output.open("w", encoding="utf-8") as file:

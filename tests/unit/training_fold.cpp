@@ -467,15 +467,32 @@ TEST_CASE("training: fold equals trace for every family that was executed") {
   MESSAGE(programs << " programs");
 }
 
-TEST_CASE("training: fold equals trace for a vision tower, trained and frozen") {
-  const auto model = std::make_shared<const Architecture>(read_config(
-      R"({"model_type": "qwen2_5_vl",
+std::vector<std::shared_ptr<const Architecture>> with_towers() {
+  std::vector<std::shared_ptr<const Architecture>> out;
+  for (const char* config : {
+           R"({"model_type": "qwen2_5_vl",
           "text_config": {"model_type": "qwen2_5_vl_text", "num_hidden_layers": 5, "hidden_size": 64, "intermediate_size": 96,
                           "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000,
                           "max_position_embeddings": 4096},
           "vision_config": {"depth": 7, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 64,
                             "patch_size": 14, "fullatt_block_indexes": [5], "window_size": 56}})",
-      "tiny tower"));
+           R"({"model_type": "qwen3_vl",
+          "text_config": {"model_type": "qwen3_vl_text", "num_hidden_layers": 6, "hidden_size": 64, "intermediate_size": 96,
+                          "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000,
+                          "max_position_embeddings": 4096},
+          "vision_config": {"depth": 7, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 64,
+                            "patch_size": 16, "num_position_embeddings": 16, "deepstack_visual_indexes": [1, 4]}})",
+           R"({"model_type": "gemma3", "mm_tokens_per_image": 4,
+          "text_config": {"model_type": "gemma3_text", "num_hidden_layers": 5, "hidden_size": 64, "intermediate_size": 96,
+                          "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000,
+                          "sliding_window": 16, "sliding_window_pattern": 3, "max_position_embeddings": 4096},
+          "vision_config": {"num_hidden_layers": 5, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48,
+                            "patch_size": 14, "image_size": 56}})"})
+    out.push_back(std::make_shared<const Architecture>(read_config(config, "tiny tower")));
+  return out;
+}
+
+void check_tower(const std::shared_ptr<const Architecture>& model) {
   for (const auto engine : {EngineKind::single, EngineKind::ddp, EngineKind::fsdp2})
     for (const auto train : {TowerTraining::all, TowerTraining::projector, TowerTraining::none})
       for (const auto recompute : {Recompute::none, Recompute::full})
@@ -505,6 +522,13 @@ TEST_CASE("training: fold equals trace for a vision tower, trained and frozen") 
                 CAPTURE(reshard);
                 check(s);
               }
+}
+
+TEST_CASE("training: fold equals trace for a vision tower, trained and frozen") {
+  for (const auto& model : with_towers()) {
+    CAPTURE(model->tower.kind);
+    check_tower(model);
+  }
 }
 
 TEST_CASE("training: fold equals trace for packed bases, DoRA and losses of older transformers") {

@@ -9,6 +9,7 @@
 
 #include "catalog/catalog.hpp"
 #include "catalog/parameters.hpp"
+#include "catalog/read_config.hpp"
 #include "estimate/figures.hpp"
 #include "job/validate_vision.hpp"
 #include "layers/vision.hpp"
@@ -40,6 +41,12 @@ PassOptions pass_of(const Role& role) {
   return train_pass(role.trainer, role.engine, *role.architecture, false, role.trainer.tokens_per_micro_batch, false);
 }
 
+Lora& with_adapters(Role& role) {
+  role.trainer.lora.rank = 8;
+  role.trainer.vision.train = TowerTraining::none;
+  return role.trainer.lora;
+}
+
 /// Bytes that an inner block of the tower's first run keeps for backward.
 Bytes kept_by_a_block(const Role& role) {
   Bytes all = 0;
@@ -50,16 +57,20 @@ Bytes kept_by_a_block(const Role& role) {
 }
 
 TEST_CASE("vision: the tape has the parameters of the catalog, and of the tower what is trained") {
-  for (const char* model : {"Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct",
-                            "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-72B-Instruct"}) {
+  for (const char* model :
+       {"Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct",
+        "Qwen/Qwen2.5-VL-72B-Instruct", "Qwen/Qwen3-VL-2B-Instruct", "Qwen/Qwen3-VL-8B-Instruct",
+        "Qwen/Qwen3-VL-30B-A3B-Instruct", "Qwen/Qwen3.5-27B", "google/gemma-3-4b-it"}) {
     CAPTURE(model);
     Role role = with_images(model);
     std::int64_t all = 0, tower = 0, merger = 0;
     for (const Parameter& p : parameters(*role.architecture)) {
+      if (p.part == ParameterPart::mtp) continue;  // transformers leaves them out
       all += p.total();
       if (p.part != ParameterPart::tower) continue;
       tower += p.total();
-      if (p.name.find("merger") != std::string::npos) merger += p.total();
+      const auto has = [&p](const char* word) { return p.name.find(word) != std::string::npos; };
+      if (has("merger") || has("deepstack") || has("mm_")) merger += p.total();
     }
     CHECK(merger > 0);
     for (const auto& [train, expected] : {std::pair(TowerTraining::all, all),
@@ -79,7 +90,41 @@ TEST_CASE("vision: the tape has the parameters of the catalog, and of the tower 
   }
 }
 
-TEST_CASE("vision: blocks of Qwen2.5-VL attend by windows but for four, those of Qwen2-VL never") {
+TEST_CASE("vision: towers, projectors and language models have transformers' numbers of parameters") {
+  // transformers 5.23: the models built on the meta device
+  struct Counted {
+    const char* model;
+    std::int64_t tower, projector, language;
+  };
+  for (const Counted& c : {Counted{"Qwen/Qwen2-VL-7B-Instruct", 631183360, 44575744, 7615616512},
+                           {"Qwen/Qwen2.5-VL-7B-Instruct", 631975680, 44574464, 7615616512},
+                           {"Qwen/Qwen3-VL-2B-Instruct", 306242560, 100714496, 1720574976},
+                           {"Qwen/Qwen3-VL-8B-Instruct", 415891440, 160496896, 8190735360},
+                           {"Qwen/Qwen3-VL-30B-A3B-Instruct", 415891440, 122739968, 30532122624},
+                           {"Qwen/Qwen3.5-27B", 415891440, 44838656, 26895998464},
+                           {"Qwen/Qwen3.5-35B-A3B", 415891440, 30679808, 34660610688},
+                           {"google/gemma-3-4b-it", 416866032, 2950272, 3880263168},
+                           {"google/gemma-3-27b-it", 416866032, 6194304, 27009346304}}) {
+    CAPTURE(c.model);
+    const Role role = with_images(c.model);
+    const auto held = [&](auto&& belongs) {
+      const auto tape = make_tape(*role.architecture, pass_of(role));
+      std::int64_t all = 0;
+      for (const TapeLeaf& leaf : tape->leaves)
+        if (belongs(leaf.name)) all += leaf.elements() * tape->stations[leaf.station].count;
+      return all;
+    };
+    const auto projects = [](const std::string& name) {
+      return name.starts_with("visual.merger") || name.starts_with("visual.deepstack") || name.starts_with("visual.projector");
+    };
+    CHECK(held([&](const std::string& name) { return name.starts_with("visual.") && !projects(name); }) == c.tower);
+    CHECK(held(projects) == c.projector);
+    CHECK(held([](const std::string& name) { return !name.starts_with("visual."); }) == c.language);
+  }
+}
+
+TEST_CASE(
+    "vision: blocks of Qwen2.5-VL attend by windows but for four, those of Qwen2-VL never, and three of Qwen3-VL feed layers") {
   const auto runs = tower_runs(with_images("Qwen/Qwen2.5-VL-7B-Instruct").architecture->tower);
   REQUIRE(runs.size() == 8);
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -89,6 +134,13 @@ TEST_CASE("vision: blocks of Qwen2.5-VL attend by windows but for four, those of
   const auto plain = tower_runs(with_images("Qwen/Qwen2-VL-7B-Instruct").architecture->tower);
   REQUIRE(plain.size() == 1);
   CHECK(plain[0].count == 32);
+  const auto deep = tower_runs(with_images("Qwen/Qwen3-VL-8B-Instruct").architecture->tower);
+  REQUIRE(deep.size() == 4);
+  for (std::size_t i = 0; i < deep.size(); ++i) {
+    CHECK(deep[i].feeds_layers == (i < 3));
+    CHECK(deep[i].count == (i == 0 ? 9 : i < 3 ? 8 : 2));
+  }
+  CHECK(first_tower_run(*with_images("Qwen/Qwen3-VL-8B-Instruct").architecture) == 4);
 }
 
 TEST_CASE("vision: images are made multiples of a merged patch, halves to the even one") {
@@ -103,6 +155,11 @@ TEST_CASE("vision: images are made multiples of a merged patch, halves to the ev
   CHECK(grid(41, 43) == std::pair<std::int64_t, std::int64_t>(2, 4));  // 1.46 and 1.54 of 28
   CHECK(grid(42, 70) == std::pair<std::int64_t, std::int64_t>(4, 4));  // 1.5 and 2.5
   CHECK(grid(1, 13) == std::pair<std::int64_t, std::int64_t>(2, 2));
+  const Role gemma = with_images("google/gemma-3-4b-it");  // images are made as large as the table of positions
+  const VisionPass fixed = vision_pass(gemma.trainer, gemma.engine, *gemma.architecture);
+  CHECK(fixed.rows == 64);
+  CHECK(fixed.columns == 64);
+  CHECK(image_tokens(gemma.architecture->tower, fixed) == 256);
   const VisionPass pass{.images = 2, .rows = 32, .columns = 48};
   CHECK(image_tokens(role.architecture->tower, pass) == 384);
 }
@@ -134,6 +191,27 @@ TEST_CASE("vision: a frozen tower costs less, checkpoints take most of that away
   CHECK(forward(TowerTraining::none, Recompute::full) <= forward(TowerTraining::all, Recompute::full));
 }
 
+TEST_CASE("vision: adapters reach into the tower where its modules have the targets' names") {
+  Role role = with_images("Qwen/Qwen2.5-VL-7B-Instruct");
+  Lora& lora = with_adapters(role);
+  const auto in_tower = [&] {
+    const auto tape = make_tape(*role.architecture, pass_of(role));
+    std::int64_t pairs = 0;
+    for (const TapeLeaf& leaf : tape->leaves) {
+      const bool adapter = leaf.name.find(".lora_A.") != std::string::npos;
+      CHECK(leaf.trainable == (leaf.name.find(".lora_") != std::string::npos));
+      if (adapter && leaf.name.starts_with("visual.")) pairs += tape->stations[leaf.station].count;
+    }
+    return pairs;
+  };
+  lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
+  CHECK(in_tower() == 0);
+  lora.targets = {"q_proj", "gate_proj", "down_proj"};
+  CHECK(in_tower() == 32 * 2);
+  lora.targets = {};  // all-linear: five matrices a block, two of the merger
+  CHECK(in_tower() == 32 * 5 + 2);
+}
+
 TEST_CASE("vision: what is not described is refused with the knob's name") {
   struct Case {
     const char* knob;
@@ -149,11 +227,15 @@ TEST_CASE("vision: what is not described is refused with the knob's name") {
       {"liger", [](Role& r) { r.trainer.liger.rope = true; }},
       {"transformers", [](Role& r) { r.trainer.transformers_version = "4.57.1"; }},
       {"autocast", [](Role& r) { r.trainer.autocast = true; }},
-      {"lora.rank", [](Role& r) { r.trainer.lora.rank = 8; }},
-      {"reentrant",
+      {"vision.train", [](Role& r) { r.trainer.lora.rank = 8; }},
+      {"lora.dora", [](Role& r) { with_adapters(r).dora = true; }},
+      {"lora.kind", [](Role& r) { with_adapters(r).kind = AdapterKind::vera; }},
+      {"lora.base", [](Role& r) { with_adapters(r).base.format = BaseFormat::nf4; }},
+      {"lora.targets", [](Role& r) { with_adapters(r).targets = {"q_proj", "proj"}; }},
+      {"lora.rank",
        [](Role& r) {
-         r.trainer.recompute = Recompute::full;
-         r.trainer.reentrant = true;
+         with_adapters(r);
+         r.architecture = Catalog::builtin().model("Qwen/Qwen3-VL-30B-A3B-Instruct").architecture;
        }},
       {"recompute_every", [](Role& r) { r.trainer.recompute_every = 2; }},
       {"offload_checkpoints", [](Role& r) { r.trainer.offload_checkpoints = true; }},
@@ -172,8 +254,8 @@ TEST_CASE("vision: what is not described is refused with the knob's name") {
     REQUIRE(problems.size() == 1);
     CHECK(problems[0].knob == c.knob);
   }
-  CHECK(unsupported_tower(Catalog::builtin().model("Qwen/Qwen3-VL-8B-Instruct").architecture->tower) ==
-        "training of a model with a vision tower ('qwen3_vl') is not supported yet");
+  CHECK(unsupported_tower(Catalog::builtin().model("meta-llama/Llama-4-Scout-17B-16E-Instruct").architecture->tower) ==
+        "training of a model with a vision tower ('llama4') is not supported yet");
 }
 
 TEST_CASE("vision: a pass that cannot be run throws, whoever asks for it") {
@@ -192,7 +274,7 @@ TEST_CASE("vision: a pass that cannot be run throws, whoever asks for it") {
   CHECK(refused([](PassOptions& o) { o.kernels.ulysses = 2; }));
   CHECK(refused([](PassOptions& o) {
     o.recompute = Recompute::full;
-    o.reentrant = true;
+    o.recompute_every = 2;
   }));
   CHECK_FALSE(refused([](PassOptions&) {}));
 }

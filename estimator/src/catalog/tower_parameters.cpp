@@ -177,8 +177,9 @@ struct TowerRow {
   void (*parameters)(const Tower&, std::int64_t, Inventory&);
 };
 constexpr TowerRow kTowers[] = {
-    {"qwen2_vl", qwen2_vl}, {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl", qwen3_vl}, {"siglip", siglip}, {"pixtral", pixtral},
-    {"llama4", llama4},     {"internvit", internvit},   {"moonvit", moonvit},   {"gemma4", gemma4}, {"minimax_m3", minimax_m3},
+    {"qwen2_vl", qwen2_vl}, {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl", qwen3_vl},     {"siglip", siglip},
+    {"pixtral", pixtral},   {"llama4", llama4},         {"internvit", internvit},   {"internvl", internvit},
+    {"moonvit", moonvit},   {"gemma4", gemma4},         {"minimax_m3", minimax_m3},
 };
 
 }  // namespace

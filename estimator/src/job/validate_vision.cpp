@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "catalog/architecture.hpp"
 #include "job/limits.hpp"
 #include "job/names.hpp"
@@ -54,10 +56,7 @@ class VisionObjections {
 
   void check_pass() {
     if (t_.autocast) add("autocast", "true", "false", "not supported yet: autocast of a vision tower");
-    if (t_.lora.rank > 0)
-      add("lora.rank", fmt::format("{}", t_.lora.rank), "none", "not supported yet: LoRA beside a vision tower");
-    if (t_.recompute != Recompute::none && t_.reentrant)
-      add("reentrant", "true", "false", "not supported yet: reentrant checkpoints beside a vision tower");
+    if (t_.lora.rank > 0) check_adapters();
     if (t_.recompute_every > 1)
       add("recompute_every", fmt::format("{}", t_.recompute_every), "1",
           "not supported yet: checkpoints of some layers beside a vision tower");
@@ -65,6 +64,28 @@ class VisionObjections {
       add("offload_checkpoints", "true", "false", "not supported yet: checkpoints on the host beside a vision tower");
     if (t_.reference != ReferencePass::none)
       add("reference", fmt::format("'{}'", spelling(t_.reference)), "none", "not supported yet: preference losses with images");
+  }
+
+  void check_adapters() {
+    const Lora& lora = t_.lora;
+    if (lora.kind != AdapterKind::lora)
+      add("lora.kind", fmt::format("'{}'", spelling(lora.kind)), "lora",
+          "not supported yet: these adapters beside a vision tower");
+    if (lora.dora) add("lora.dora", "true", "false", "not supported yet: DoRA beside a vision tower");
+    if (lora.base.format != BaseFormat::full)
+      add("lora.base", fmt::format("'{}'", spelling(lora.base.format)), "full",
+          "not supported yet: a packed base beside a vision tower");
+    if (t_.vision.train != TowerTraining::none)
+      add("vision.train", fmt::format("'{}'", spelling(t_.vision.train)), "none", "peft freezes all but the adapters");
+    for (const std::string& target : lora.targets)
+      if (target == "proj" || target == "patch_embedding")
+        add("lora.targets", fmt::format("'{}'", target), "names of linear layers alone",
+            "not supported yet: adapters of the patch embedding, whose convolution has this name too");
+    const auto routed = [](const LayerRun& run) { return run.layer.feed_forward.kind == FeedForwardKind::moe; };
+    if (role_.architecture == nullptr) return;
+    const auto& runs = role_.architecture->runs;
+    if (std::any_of(runs.begin(), runs.end(), routed))
+      add("lora.rank", fmt::format("{}", lora.rank), "none", "not supported yet: LoRA of experts beside a vision tower");
   }
 
   void check_images() {

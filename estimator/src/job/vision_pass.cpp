@@ -15,6 +15,12 @@ std::int64_t nearest_multiple(std::int64_t n, std::int64_t step) {
   return std::max<std::int64_t>(1, times) * step;
 }
 
+std::int64_t side_of_square(std::int64_t n) {
+  std::int64_t side = 0;
+  while ((side + 1) * (side + 1) <= n) ++side;
+  return side;
+}
+
 }  // namespace
 
 VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& a) {
@@ -22,8 +28,14 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
   if (t.vision.images == 0 || a.tower.kind.empty() || a.tower.patch == 0 || a.tower.merge == 0) return out;
   out.images = t.vision.images * std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   const std::int64_t side = a.tower.patch * a.tower.merge;
-  out.rows = nearest_multiple(t.vision.height, side) / a.tower.patch;
-  out.columns = nearest_multiple(t.vision.width, side) / a.tower.patch;
+  if (a.tower.kind == "siglip" ||
+      a.tower.kind == "internvl") {  // whatever the images are, the processor makes them as large as the table of positions
+    out.rows = out.columns = side_of_square(a.tower.positions);
+    out.sees_itself = a.tower.kind == "siglip";
+  } else {
+    out.rows = nearest_multiple(t.vision.height, side) / a.tower.patch;
+    out.columns = nearest_multiple(t.vision.width, side) / a.tower.patch;
+  }
   out.train = t.vision.train;
   out.by_axis = a.tower.kind.starts_with("qwen");
   out.casts_inputs = engine == EngineKind::fsdp2;
@@ -31,7 +43,7 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
 }
 
 std::string unsupported_tower(const Tower& t) {
-  if (t.kind != "qwen2_vl" && t.kind != "qwen2_5_vl")
+  if (t.kind != "qwen2_vl" && t.kind != "qwen2_5_vl" && t.kind != "qwen3_vl" && t.kind != "siglip" && t.kind != "internvl")
     return "training of a model with a vision tower ('" + t.kind + "') is not supported yet";
   return {};
 }

@@ -15,6 +15,7 @@ struct VisionPass {
   std::int64_t rows = 0, columns = 0;  ///< patches of an image
   TowerTraining train = TowerTraining::all;
   bool by_axis = false;       ///< the language model's positions have three rows: time, height, width
+  bool sees_itself = false;   ///< tokens of an image attend to all of it, which takes masks (Gemma 3)
   bool casts_inputs = false;  ///< FSDP2: fp32 arguments of the model and of a block are cast to the compute dtype
   bool operator==(const VisionPass&) const = default;
 

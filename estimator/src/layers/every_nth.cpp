@@ -30,14 +30,16 @@ SpacedRuns spaced_runs(const Architecture& a, std::int64_t every, bool ends_with
   return out;
 }
 
-SpacedRuns first_apart(SpacedRuns given) {
+SpacedRuns first_apart(SpacedRuns given, std::int64_t layers) {
   auto& runs = given.architecture.runs;
-  if (runs.front().count == 1) return given;
-  LayerRun first = runs.front();
-  first.count = 1;
-  --runs.front().count;
-  runs.insert(runs.begin(), first);
-  given.checkpointed.insert(given.checkpointed.begin(), given.checkpointed.front());
+  for (std::size_t r = 0; r < static_cast<std::size_t>(layers) && r < runs.size(); ++r) {
+    if (runs[r].count == 1) continue;
+    LayerRun first = runs[r];
+    first.count = 1;
+    --runs[r].count;
+    runs.insert(runs.begin() + static_cast<std::ptrdiff_t>(r), first);
+    given.checkpointed.insert(given.checkpointed.begin() + static_cast<std::ptrdiff_t>(r), given.checkpointed[r]);
+  }
   return given;
 }
 

@@ -18,7 +18,7 @@ struct SpacedRuns {
 /// `ends_with`: the last of n layers is checkpointed, not the first. REQUIRES: every >= 1.
 SpacedRuns spaced_runs(const Architecture&, std::int64_t every, bool ends_with);
 
-/// The very first layer as a run of its own, where its neighbours' events are not those of an inner layer.
-SpacedRuns first_apart(SpacedRuns);
+/// Each of the first layers as a run of its own, where its neighbours' events are not those of an inner layer.
+SpacedRuns first_apart(SpacedRuns, std::int64_t layers = 1);
 
 }  // namespace oomplan

@@ -23,6 +23,7 @@
 #include "layers/torchtune.hpp"
 #include "layers/vectors.hpp"
 #include "layers/vision.hpp"
+#include "layers/vision_ops.hpp"
 
 namespace oomplan {
 namespace {
@@ -56,7 +57,7 @@ class Runner {
     if (offload_ && offload_->around_model()) g_.hooks = &*offload_;
     Tensor loss = forward();
     g_.hooks = nullptr;
-    tower_.leave_forward();
+    if (tower_) tower_->leave_forward();
     g_.autocast = false;
     if (o_.training) {
       enter(StationPlace::finish);
@@ -74,10 +75,10 @@ class Runner {
     loss.reset();
     input_leaf_.reset();
     input_gradient_.reset();
-    arguments_ = {};
+    arguments_.clear();
     input_ids_.reset();
     labels_.reset();
-    tower_.leave_inputs();
+    if (tower_) tower_->leave_inputs();
     return std::move(out_);
   }
 
@@ -86,7 +87,20 @@ class Runner {
     SpacedRuns runs =
         spaced_runs(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a, o.kernels.adapters.kind) : part_of(a, o.kernels.tensor),
                     o.recompute_every, o.kernels.kernels == Kernels::torchtitan);
+    const std::int64_t apart =
+        std::max<std::int64_t>(begins_late(o) ? 1 : 0, o.kernels.vision.images > 0 ? a.tower.deepstack : 0);
+    if (apart > 0) return first_apart(std::move(runs), apart);
     return o.kernels.offload_activations == OffloadActivations::verl ? first_apart(std::move(runs)) : runs;
+  }
+  /// The graph begins behind the first layer's rotation: the tables of positions go with the second layer then.
+  static bool begins_late(const PassOptions& o) {
+    const AdapterOptions& adapters = o.kernels.adapters;
+    if (adapters.rank == 0 || adapters.input_gradients || adapters.targets.empty()) return false;
+    const auto rotated = [](const std::string& target) {
+      return target.find("q_") == 0 || target.find("k_") == 0 || target.find("kv_") == 0 || target.find("qkv") == 0 ||
+             target == "query_key_value" || target == "c_attn";
+    };
+    return std::none_of(adapters.targets.begin(), adapters.targets.end(), rotated);
   }
   int simulated_layers() const {
     int all = 0;
@@ -112,9 +126,8 @@ class Runner {
     };
     single(StationPlace::inputs);
     single(StationPlace::embedding);
-    tower_.plan(out_.stations, a_.runs.size());
+    if (tower_) tower_->plan(out_.stations, a_.runs.size());
     single(StationPlace::preamble);
-    first_run_ = out_.stations.size();
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
       Station s;
       s.place = StationPlace::layers;
@@ -123,6 +136,9 @@ class Runner {
       s.checkpointed = o_.training && o_.recompute == Recompute::full && spaced_.checkpointed[r];
       s.simulated = static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, s.count));
       out_.stations.push_back(s);
+      if (r >= deepstack_layers_) continue;
+      single(StationPlace::deepstack);
+      out_.stations.back().run = s.run;
     }
     single(StationPlace::norm);
     single(StationPlace::head);
@@ -137,6 +153,9 @@ class Runner {
     single(StationPlace::finish);
   }
 
+  /// Layers of a run that are simulated.
+  int units(std::size_t run) const { return static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, a_.runs[run].count)); }
+
   void enter(StationPlace place, int run = -1, int unit = 0) {
     for (std::size_t i = 0; i < out_.stations.size(); ++i)
       if (out_.stations[i].place == place && out_.stations[i].run == run)
@@ -145,7 +164,7 @@ class Runner {
 
   void declare() {
     const DType dtype = o_.kernels.parameters, outer = o_.kernels.casts_heads ? DType::bf16 : dtype;
-    tower_.declare();
+    if (tower_) tower_->declare();
     enter(StationPlace::embedding);
     embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, width_}, outer);
     if (a_.position_rows > 0)
@@ -158,7 +177,7 @@ class Runner {
     if (kernels_.adapters.kind == AdapterKind::vera && kernels_.adapters.rank > 0) declare_vera_pair(g_, a_, kernels_.adapters);
     std::int64_t number = 0;  // of a run's first layer
     for (std::size_t r = 0; r < a_.runs.size(); number += a_.runs[r++].count) {
-      for (int u = 0; u < out_.stations[first_run_ + r].simulated; ++u) {
+      for (int u = 0; u < units(r); ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         const Layer& layer = a_.runs[r].layer;
@@ -297,6 +316,14 @@ class Runner {
     return given;
   }
 
+  /// _deepstack_process.
+  void add_features(Tensor& hidden, const VisionNames& images, std::size_t layer) {
+    enter(StationPlace::deepstack, static_cast<int>(layer));
+    g_.prefix = "deepstack.";
+    Tensor sum = vision_ops::add_at(g_, hidden, images.image_mask, images.deepstack[layer], kernels_.kernel_internals);
+    hidden = std::move(sum);
+  }
+
   Tensor run_one(std::size_t r, std::size_t number, const LayerContext& context, const Tensor& x) {
     if (!offload_ || offload_->around_model()) return run_unhooked(r, number, context, x);
     g_.hooks = &*offload_;
@@ -323,10 +350,10 @@ class Runner {
     if (!o_.reentrant) return g_.checkpoint(x, body);
     if (offload_ && offload_->in_groups()) {
       // verl flattens a layer's arguments: tensors among them are saved, (cos, sin) is an attribute (_ckpt_forward)
-      arguments_ = {given, {}};
+      arguments_.push_back({given, {}});
       return g_.checkpoint_reentrant(x, body, positions_ ? std::vector<Tensor>{positions_} : std::vector<Tensor>{});
     }
-    arguments_ = {given, positions_};
+    arguments_.push_back({given, positions_});
     return g_.checkpoint_reentrant(x, body);
   }
 
@@ -335,7 +362,7 @@ class Runner {
     Tensor hidden = embed();  // between the halves of a layer tensors are local
     std::size_t number = 0;
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
-      for (int u = 0; u < out_.stations[first_run_ + r].simulated; ++u) {
+      for (int u = 0; u < units(r); ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         hidden = run_one(r, number++, {}, hidden);
@@ -356,7 +383,7 @@ class Runner {
     const DistributedGuard dtensors(g_, kernels_.tensor > 1);
     Tensor inputs_embeds = embed();
     VisionNames images;  // of the model around the language model, which returns behind it
-    if (tower_.there()) tower_.merge(inputs_embeds, images);
+    if (tower_) tower_->merge(inputs_embeds, images);
     if (project_in_ >= 0) {
       Tensor wide = linear(g_, inputs_embeds, project_in_, -1, T, {B, all_, Dim(a_.hidden)}, "embedding.projected");
       inputs_embeds = std::move(wide);
@@ -380,13 +407,16 @@ class Runner {
     Preamble shared = preamble(inputs_embeds.dtype);
     shared.full.returned = &returned;
     std::size_t number = 0;
+    Tensor layer_outputs;  // Qwen3-VL's model has a name for what a layer returned, beside what features are added to
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
-      for (int u = 0; u < out_.stations[first_run_ + r].simulated; ++u) {
+      for (int u = 0; u < units(r); ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         const bool windowed = a_.runs[r].layer.mixer.span != AttentionSpan::full;
         hidden = run_one(r, number++, windowed ? shared.windowed : shared.full, hidden);
+        if (deepstack_layers_ > 0) layer_outputs = hidden;
       }
+      if (r < deepstack_layers_) add_features(hidden, images, r);
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
@@ -457,7 +487,7 @@ class Runner {
     enter(StationPlace::inputs);
     input_ids_ = g_.make("input_ids", {B, all_}, DType::int64, Category::inputs);
     labels_ = g_.make("labels", {B, all_}, DType::int64, Category::inputs);
-    tower_.enter_inputs();
+    if (tower_) tower_->enter_inputs();
     const HeadOptions head{.head = o_.critic && o_.head != LossHead::reward_pairs ? LossHead::value : o_.head,
                            .keep_outputs = o_.keep_outputs,
                            .vocab = a_.vocab,
@@ -561,8 +591,8 @@ class Runner {
   KernelOptions kernels_;    ///< of o_, and whether dropout acts
   std::int64_t vocabulary_;  ///< whole
   ModelRun out_;
-  std::size_t first_run_ = 0;  ///< station of the first run of layers
-  VisionTower tower_{g_, a_, o_, out_.stations};
+  const std::unique_ptr<VisionTower> tower_ = make_tower(g_, a_, o_, out_.stations);
+  const std::size_t deepstack_layers_ = tower_ ? static_cast<std::size_t>(a_.tower.deepstack) : 0;
   const std::int64_t width_ = a_.embedding_width > 0 ? a_.embedding_width : a_.hidden;  ///< of the embedding and the head
   int project_in_ = -1, project_out_ = -1;
   int embedding_ = -1, position_table_ = -1, head_ = -1, head_bias_ = -1;
@@ -578,7 +608,7 @@ class Runner {
     LayerContext context;
     Tensor positions;
   };
-  Arguments arguments_;
+  std::vector<Arguments> arguments_;  ///< of every layer: those of windowed and full ones differ
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ Tensor mask(Eager& g, const KernelOptions& options, DType dtype, bool windowed) 
     Tensor allowed = g.make("mask.bool", shape, DType::boolean, Category::buffers);
     return g.make("mask.additive", shape, dtype, Category::buffers);
   }
-  if (options.padding_mask && options.kernels == Kernels::hf_sdpa)
+  if ((options.padding_mask || options.vision.sees_itself) && options.kernels == Kernels::hf_sdpa)
     return g.make("mask.bool", shape, DType::boolean, Category::buffers);
   if (windowed && options.window_mask) {
     Tensor once = g.make("mask.window", {Dim(1), Dim(1), tokens, tokens}, DType::boolean, Category::buffers);

@@ -17,7 +17,21 @@ namespace oomplan {
 
 /// Where in the model: the order of the forward pass.
 /// A vision tower's blocks are `layers` between `vision`, its patch embedding, and `merge`, which joins images and text.
-enum class StationPlace : std::uint8_t { inputs, embedding, vision, merge, preamble, layers, norm, head, loss, chunks, finish };
+/// `deepstack` behind some of them merges an inner block's output, and behind the language model's first layers adds it.
+enum class StationPlace : std::uint8_t {
+  inputs,
+  embedding,
+  vision,
+  merge,
+  preamble,
+  layers,
+  deepstack,
+  norm,
+  head,
+  loss,
+  chunks,
+  finish
+};
 
 /// A kind of tensor that a tape allocates.
 struct TapeSite {
@@ -84,7 +98,7 @@ enum class Unit : std::uint8_t { first, inner, last };
 
 struct Station {
   StationPlace place = StationPlace::inputs;
-  int run = -1;            ///< layers: index into Architecture::runs, behind them into those of the tower's blocks
+  int run = -1;  ///< layers: index into Architecture::runs, behind them into those of the tower's blocks; deepstack: the same
   std::int64_t count = 1;  ///< units; chunks: 0, the plan knows
   int simulated = 1;
   bool checkpointed = false;  ///< layers that are computed again in backward

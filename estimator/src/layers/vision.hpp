@@ -1,10 +1,9 @@
-// Vision towers of transformers' models in the simulator: patch embedding, blocks, merger, and how images join the text.
-//
-// After transformers 5.23, models/{qwen2_vl,qwen2_5_vl}/modeling_*.py, line by line.
+// Vision towers of transformers' models in the simulator: patch embedding, blocks, projector, and how images join the text.
 //
 // Legend: P patches of all images, v hidden size of the tower, m merged patches (P / merge^2).
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,17 +15,26 @@ namespace oomplan {
 struct TowerRun {
   bool windowed = false;  ///< attention within windows of an image
   std::int64_t count = 0;
+  bool feeds_layers = false;  ///< the last block's output is merged by itself, for a layer of the language model (deepstack)
 };
 std::vector<TowerRun> tower_runs(const Tower&);
+/// Number of the tower's first run of blocks: behind those of the language model, whose first layers stand apart under deepstack.
+int first_tower_run(const Architecture&);
+
+/// Patch embedding and positions are an FSDP2 unit of their own (_no_split_modules).
+bool has_front_unit(const Tower&);
 
 /// Why a pass with images cannot be run; "" when it can, or has none.
 std::string unsupported_with_images(const PassOptions&);
-/// Buffers of the tower's rotary positions: inv_freq and a copy of it, fp32. 0 for towers that are not described.
+/// Buffers of the tower: of rotary positions inv_freq and a copy of it, fp32; of learned ones their numbers. 0 for towers that
+/// are not described.
 Bytes tower_buffers(const Tower&);
 
 /// Names of the model around the language model, which go when it returns.
 struct VisionNames {
   Tensor last_hidden, pooled, embeds, image_mask, video_mask, positions;
+  std::vector<Tensor> features;   ///< of inner blocks, as the tower returns them
+  std::vector<Tensor> deepstack;  ///< the same, images joined: what the language model's first layers get
 };
 
 /// Parameters of a matrix.
@@ -34,48 +42,47 @@ struct MatrixLeaf {
   int weight = -1, bias = -1;
 };
 
+/// What all towers have in common; one class for each code of transformers.
 class VisionTower {
  public:
-  /// REQUIRES: all outlive this. `stations`: of the run that it is part of.
+  /// REQUIRES: all outlive this; the pass has images. `stations`: of the run that it is part of.
   VisionTower(Eager& g, const Architecture& a, const PassOptions& o, const std::vector<Station>& stations);
-  bool there() const { return pass_.images > 0; }
+  VisionTower(const VisionTower&) = delete;
+  VisionTower& operator=(const VisionTower&) = delete;
+  virtual ~VisionTower() = default;
   /// Adds the tower's stations. `first_run`: number of its first run of blocks.
   void plan(std::vector<Station>& stations, std::size_t first_run);
   void declare();
   /// Images and the kinds of tokens come with the batch.
   void enter_inputs();
   /// The model's forward pass is over.
-  void leave_forward() { cast_pixels_.reset(); }
-  void leave_inputs();
+  void leave_forward();
+  virtual void leave_inputs();
   /// inputs_embeds, rebound to what has the images' features in it.
-  void merge(Tensor& embeds, VisionNames& names);
+  virtual void merge(Tensor& embeds, VisionNames& names) = 0;
 
- private:
-  struct Block {
-    NormLeaf norm1, norm2;
-    MatrixLeaf qkv, proj, gate, up, down;  ///< without a gate: up is fc1, down fc2
-  };
-  struct Table {
-    Tensor cos, sin;
-  };
+ protected:
+  /// Parameters in front of the blocks, of one block, of the merger behind a run, of the projector behind all.
+  virtual void declare_front() = 0;
+  virtual void declare_block() = 0;
+  virtual void declare_inner_merger() {}
+  virtual void declare_last() {}  ///< what of the tower itself stands behind the blocks
+  virtual void declare_merger() = 0;
+  /// The forward pass of a simulated block; asked for where that is run, with what goes in.
+  virtual Eager::Function block(std::size_t run, std::size_t number, const Tensor& hidden) = 0;
+  /// A run is over whose last block feeds layers of the language model.
+  virtual void merge_inner(const Tensor&) {}
+
+  bool checkpoints() const { return o_.training && o_.recompute != Recompute::none; }
   void enter(StationPlace place, int run = -1, int unit = 0);
   MatrixLeaf matrix(const std::string& name, std::int64_t in, std::int64_t out, bool bias);
-  Block declare_block();
-  void train_only(std::size_t from, std::size_t to, bool trains);
-  Tensor features(VisionNames& names);
-  Tensor embed_patches(const Tensor& pixels);
+  /// The images as the tower's code gets them, in the compute dtype.
+  Tensor pixels();
   void collect_gradient(Tensor& hidden);
-  Table tables();
-  Tensor joined(const std::string& name);
-  Tensor permuted(Tensor x, Shape shape, const std::string& name);
-  Tensor run_blocks(Tensor hidden, const Table& table);
-  Tensor run_block(const Block& w, const Table& table, const std::vector<std::int64_t>& lengths, const Tensor& x);
-  Tensor attention(const Block& w, const Table& table, const std::vector<std::int64_t>& lengths, Tensor x);
-  Tensor mlp(const Block& w, Tensor x);
-  Tensor merged(const Tensor& hidden);
-  Tensor linear(Tensor x, const MatrixLeaf& w, Dim rows, Dim width, const std::string& name);
-  std::vector<std::int64_t> lengths(bool windowed) const;
+  Tensor run_blocks(Tensor hidden);
+  Tensor masks_and_scatter(const Tensor& embeds, VisionNames& names, bool videos);
 
+  static constexpr std::int64_t kChannels = 3;
   Eager& g_;
   const Architecture& a_;
   const Tower& t_ = a_.tower;
@@ -84,14 +91,20 @@ class VisionTower {
   const VisionPass& pass_ = o_.kernels.vision;
   KernelOptions kernels_ = o_.kernels;  ///< of the tower: what acts on the language model alone is off
   const std::vector<TowerRun> runs_;
-  std::size_t first_run_ = 0;
   const Dim patches_{pass_.patches()};
-  const NormCode norm_;
-  MatrixLeaf patch_, fc1_, fc2_;
-  NormLeaf merger_norm_;
-  std::vector<Block> blocks_;  ///< the simulated ones
+  MatrixLeaf patch_;
+  int positions_ = -1;  ///< table of learned positions
+  Tensor returned_;     ///< what the model's output holds beside the logits
+
+ private:
+  void declare_part(bool trains, void (VisionTower::*part)());
+  std::size_t first_run_ = 0;
   Tensor pixels_, cast_pixels_, token_types_;
   Tensor input_leaf_, input_gradient_;  ///< of a frozen patch embedding under checkpoints
 };
+
+/// nullptr: the pass has no images.
+std::unique_ptr<VisionTower> make_tower(Eager& g, const Architecture& a, const PassOptions& o,
+                                        const std::vector<Station>& stations);
 
 }  // namespace oomplan

@@ -110,6 +110,106 @@ Tensor attend_by_parts(Eager& g, const Tensor& query, const Tensor& key, const T
   return cat(g, outputs, {Dim(1), rows, heads, width}, "attn.joined");
 }
 
+Tensor embedding(Eager& g, const Tensor& indices, int table, Shape out_shape, const std::string& name) {
+  Tensor w = g.leaf(table);
+  const bool recorded = g.will_record({&w});
+  Saved saved = recorded ? g.save(indices) : Saved();
+  Tensor out = g.make(name, std::move(out_shape), w.dtype);
+  const Shape shape = w.shape;
+  g.record(out, "EmbeddingBackward0", {&w}, [&g, shape, saved](Gradients in) {
+    (void)saved.get();
+    return Gradients{g.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
+  });
+  g.leave(table);
+  return out;
+}
+
+namespace {
+
+/// x[mask]. pytorch aten/src/ATen/native/IndexingUtils.h, 2.13 (expandTensors): the kernels take the mask's nonzero(), two
+/// numbers for each row; with accumulation they sort the rows' numbers (native/cuda/Indexing.cu, index_put_with_sort_kernel).
+Tensor take_rows(Eager& g, const Tensor& x, const Tensor& mask, const Shape& rows, bool internals) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(mask) : Saved();
+  const auto places = [&g, rows, internals](std::int64_t numbers) {
+    return internals ? g.make("index.places", {rows[0], Dim(numbers)}, DType::int64, Category::workspace) : Tensor();
+  };
+  Tensor out;
+  {
+    const Tensor inside = places(2);
+    out = g.make("features.rows", rows, x.dtype);
+  }
+  const Shape whole = x.shape;
+  g.record(out, "IndexBackward0", {&x}, [&g, saved, whole, places](Gradients in) {
+    (void)saved.get();
+    Tensor zeros = gradient(g, "index_backward", whole, in[0].dtype);
+    const Tensor inside = places(5);
+    return Gradients{zeros};
+  });
+  return out;
+}
+
+/// x[mask] = rows, in place.
+Tensor put_rows(Eager& g, const Tensor& x, const Tensor& mask, const Tensor& rows, bool internals) {
+  const bool recorded = g.will_record({&x, &rows});
+  Saved saved = recorded ? g.save(mask) : Saved();
+  const Shape part = rows.shape;
+  const bool for_x = recorded && x.needs_grad(), for_rows = recorded && rows.needs_grad();
+  const auto places = [&g, part, internals] {
+    return internals ? g.make("index.places", {part[0], Dim(2)}, DType::int64, Category::workspace) : Tensor();
+  };
+  (void)places();
+  Tensor out = x.alias(x.shape);
+  g.record(out, "IndexPutBackward0", {&x, &rows}, [=, &g](Gradients in) {
+    (void)saved.get();
+    Gradients grads(2);
+    if (for_x) {
+      Tensor zeros = gradient(g, "index_put_backward.zeros", part, in[0].dtype);
+      grads[0] = gradient(g, "index_put_backward", in[0].shape, in[0].dtype);
+      const Tensor inside = places();
+    }
+    if (for_rows) {
+      const Tensor inside = places();
+      grads[1] = gradient(g, "index_put_backward.rows", part, in[0].dtype);
+    }
+    return grads;
+  });
+  return out;
+}
+
+}  // namespace
+
+Tensor add_at(Eager& g, const Tensor& x, const Tensor& mask, const Tensor& rows, bool internals) {
+  Tensor whole = copy(g, x, x.shape, "hidden");
+  Tensor sum;
+  {
+    Tensor taken = take_rows(g, whole, mask, rows.shape, internals);
+    sum = add(g, std::move(taken), rows, "features.sum");
+  }
+  return put_rows(g, whole, mask, sum, internals);
+}
+
+Tensor expanded(Eager& g, int parameter, Shape as) {
+  Tensor w = g.leaf(parameter);
+  Tensor out = w;
+  out.shape = std::move(as);
+  const Shape from = w.shape;
+  if (g.record(out, "ExpandBackward0", {&w},
+               [&g, from](Gradients in) { return Gradients{g.make("expand_backward", from, in[0].dtype, Category::gradients)}; }))
+    out.leaf = -1;
+  g.leave(parameter);
+  return out;
+}
+
+Tensor average_pool(Eager& g, const Tensor& x, Shape out_shape) {
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(x) : Saved();
+  Tensor out = g.make("pooled", std::move(out_shape), x.dtype);
+  g.record(out, "AvgPool2DBackward0", {&x},
+           [&g, saved](Gradients in) { return Gradients{gradient(g, "pool_backward", saved.get().shape, in[0].dtype)}; });
+  return out;
+}
+
 Tensor quick_gelu(Eager& g, Tensor x) {
   Tensor open;
   {

@@ -24,6 +24,14 @@ Pair rotate(Eager& g, const Tensor& query, const Tensor& key, const Tensor& cos,
 /// values are [1, heads, rows, d].
 Tensor attend_by_parts(Eager& g, const Tensor& query, const Tensor& key, const Tensor& value,
                        const std::vector<std::int64_t>& lengths, const KernelOptions&);
+/// Rows of a table: the gradient is as large as the table.
+Tensor embedding(Eager& g, const Tensor& indices, int table, Shape out, const std::string& name);
+/// parameter.expand(...): a view whose gradient is summed.
+Tensor expanded(Eager& g, int parameter, Shape as);
+/// nn.AvgPool2d over squares of patches: saves its input.
+Tensor average_pool(Eager& g, const Tensor& x, Shape out);
+/// x.clone(), then x[mask] = x[mask] + rows. `internals`: what the kernels make inside.
+Tensor add_at(Eager& g, const Tensor& x, const Tensor& mask, const Tensor& rows, bool internals);
 /// x * sigmoid(1.702 * x).
 Tensor quick_gelu(Eager& g, Tensor x);
 /// x.masked_scatter(mask, source) with a mask for each row of x. `internals`: what the kernels make inside.

@@ -364,10 +364,15 @@ class Fsdp2 : ShardSites<R> {
     }
     return nullptr;
   }
+  /// Ids or pixels come in: the module's input needs no gradient.
+  static bool begins(const Tape& tape, std::size_t s) {
+    return tape.stations[s].place == StationPlace::embedding || tape.stations[s].place == StationPlace::vision;
+  }
   /// The units of a frozen tower: autograd does not reach them, so their backward hooks never run.
   bool idle(const Tape& tape, std::size_t s) const {
     const Station& at = tape.stations[s];
-    return plan_.wrapped[s] && at.place == StationPlace::layers && at.backward[0].events.empty();
+    const bool of_tower = at.place == StationPlace::layers || at.place == StationPlace::vision;
+    return plan_.wrapped[s] && of_tower && at.backward[0].events.empty();
   }
   /// Gathers ahead of the backward pass. For an idle unit nothing waits; what was gathered stays until the final callback
   /// (_fsdp_param_group.py, finalize_backward: "a mistargeted unshard").
@@ -427,7 +432,7 @@ class Fsdp2 : ShardSites<R> {
     }
     player.play(s, true, u, at, micro_, policy);
     // A module whose input needs no gradient is reduced by the root's final callback.
-    if (tape.stations[s].place == StationPlace::embedding || !opens(tape, s)) return;
+    if (begins(tape, s) || !opens(tape, s)) return;
     if (last_ && trained(unit) && u != Unit::last && tape.stations[s].count > 1) {
       reducing_ = &unit;
       remember(reducing_at_, at + 1);
@@ -505,6 +510,10 @@ class Fsdp2 : ShardSites<R> {
       }
     });
     drop_idle(player);
+    for (std::size_t s = 0; s < tape.stations.size(); ++s)
+      if (tape.stations[s].place == StationPlace::vision && plan_.wrapped[s] && !idle(tape, s))
+        reduce(sites(s), Index(0),
+               [&](Which which) { player.free_gradients(s, Unit::first, Index(0), micro_, which, plan_.last_leaf[s]); });
     if (wrapped) {
       take_embedding_part(player, embedding);
       reduce(sites(embedding), Index(0), [&](Which which) {

@@ -367,7 +367,8 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     // a tied embedding stays in the root, where the head can reach it (verl utils/fsdp_utils.py apply_fsdp2; AReaL the same);
     // FSDP1's policies name the layers alone (torch/distributed/fsdp/wrap.py: transformer_auto_wrap_policy)
     const bool apart = !tape.tied && !p.flattened;
-    p.wrapped[s] = place == StationPlace::layers || (apart && place == StationPlace::embedding && t.wrap_embedding) ||
+    p.wrapped[s] = place == StationPlace::layers || (place == StationPlace::vision && !p.flattened && has_front_unit(a.tower)) ||
+                   (apart && place == StationPlace::embedding && t.wrap_embedding) ||
                    (apart && place == StationPlace::head && t.wrap_head);
   }
   p.norm_with_head = t.wrap_norm && t.wrap_head && !tape.tied;

@@ -58,6 +58,7 @@ constexpr Traits qwen3_vl_moe() {
   t.kv_heads_otherwise = 16;
   t.head_dim_otherwise = 128;
   t.moe.fused_experts = true;
+  t.moe.normalise_top_k = kAlways;  // whatever norm_topk_prob says (modeling_qwen3_vl_moe.py, the router)
   return t;
 }
 

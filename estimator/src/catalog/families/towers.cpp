@@ -75,9 +75,12 @@ Tower qwen3_vl(const Fields& tower, const Fields&) {
   return out;
 }
 
-Tower siglip(const Fields& tower, const Fields&) {
+/// SigLIP as Gemma 3 has it: squares of patches are averaged until mm_tokens_per_image are left.
+Tower siglip(const Fields& tower, const Fields& outer) {
   Tower out = common_tower(tower, "siglip");
   out.positions = patches(tower, out.patch);
+  const std::int64_t tokens = outer.integer_or("mm_tokens_per_image", 256, kVocabLimits);
+  for (out.merge = 1; (out.merge + 1) * (out.merge + 1) * tokens <= out.positions;) ++out.merge;
   return out;
 }
 
@@ -105,6 +108,33 @@ Tower internvit(const Fields& tower, const Fields& outer) {
   if (!tower.flag_or("qkv_bias", true)) tower.refuse("qkv_bias", "true", "a tower without it is not described");
   if (tower.flag_or("qk_normalization", false)) tower.refuse("qk_normalization", "false", "a tower with it is not described");
   out.positions = patches(tower, out.patch) + 1;
+  const double ratio = outer.number_or("downsample_ratio", 0.5, 0.01, 1);
+  out.merge = static_cast<std::int64_t>(1 / ratio + 0.5);
+  return out;
+}
+
+/// A number, or two equal ones for both axes.
+std::int64_t of_both_axes(const Fields& tower, const char* key, Limits limits) {
+  if (!tower.is_list(key)) return tower.integer(key, limits);
+  const auto pair = tower.integers(key, limits);
+  if (pair.size() != 2 || pair[0] != pair[1]) tower.refuse(key, "two equal integers");
+  return pair[0];
+}
+
+/// InternVL in transformers' own format, whose towers of 0.3 billion have biases, LayerNorm and no norms of queries.
+Tower internvl(const Fields& tower, const Fields& outer) {
+  Tower out;
+  out.kind = "internvl";
+  out.layers = tower.integer_or("num_hidden_layers", 24, kLayerLimits);
+  out.hidden = tower.integer_or("hidden_size", 1024, kHiddenLimits);
+  out.heads = tower.integer_or("num_attention_heads", 16, kHeadLimits);
+  out.width = tower.integer_or("intermediate_size", 4096, kWidthLimits);
+  out.patch = tower.has("patch_size") ? of_both_axes(tower, "patch_size", kPatchLimits) : 14;
+  const std::int64_t side = (tower.has("image_size") ? of_both_axes(tower, "image_size", {1, 1 << 16}) : 448) / out.patch;
+  out.positions = side * side + 1;  // and the class token
+  if (!tower.flag_or("attention_bias", false)) tower.refuse("attention_bias", "true", "a tower without it is not described");
+  if (tower.flag_or("use_qk_norm", false)) tower.refuse("use_qk_norm", "false", "a tower with it is not described");
+  if (!tower.flag_or("use_mean_pooling", true)) tower.refuse("use_mean_pooling", "true", "a tower without it is not described");
   const double ratio = outer.number_or("downsample_ratio", 0.5, 0.01, 1);
   out.merge = static_cast<std::int64_t>(1 / ratio + 0.5);
   return out;
@@ -163,6 +193,7 @@ constexpr Wrapper kWrappers[] = {
     {"ministral3", "text_config", "ministral3", "vision_config", pixtral},
     {"llama4", "text_config", "llama4_text", "vision_config", llama4},
     {"internvl_chat", "llm_config", "qwen2", "vision_config", internvit},
+    {"internvl", "text_config", "qwen2", "vision_config", internvl},
     {"kimi_k25", "text_config", "kimi_k2", "vision_config", moonvit},
     {"kimi_vl", "text_config", "deepseek_v3", "vision_config", moonvit},
     {"kimi_k3", "text_config", "kimi_linear", "vision_config", nullptr},
