@@ -16,15 +16,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import flash_stub
 import sharded
 import torch
 import torch.nn.functional
 import transformers
 import transformers.masking_utils
 from execute import ROOT, SMALL, WINDOWS, Row, Storages, half_to_float, job_of
-from execute_vision import ADAPTED, FORMATS, FSDP2, USUAL, adapted, adapters_of, select_by_mask, words_of
+from execute_vision import ADAPTED, FLASH, FORMATS, FSDP2, USUAL, adapted, adapters_of, words_of
 from fuzz import sdpa
 from torch.autograd.graph import saved_tensors_hooks
+from vision_code import select_by_mask
 
 BLOCK = 1  # of the tower, whose saved tensors are listed
 SIGLIP: Row = {
@@ -109,7 +111,8 @@ def model_of(config: Row, case: Row) -> Any:
     settings.use_cache = settings.text_config.use_cache = False
     with torch.device("meta"):
         dtype = FORMATS[case["storage"]]
-        model = transformers.AutoModelForImageTextToText.from_config(settings, dtype=dtype, attn_implementation=case["kernels"])
+        kernels = "flash_attention_2" if case["kernels"] == "flash" else case["kernels"]
+        model = transformers.AutoModelForImageTextToText.from_config(settings, dtype=dtype, attn_implementation=kernels)
     model.train()
     for name, parameter in model.model.named_parameters():
         projects = "projector" in name
@@ -241,7 +244,11 @@ def job_with_images(config: Row, case: Row) -> Row:
 def cases_of(name: str) -> Iterator[tuple[str, Row]]:
     """What is told of a case, and the case."""
     first = name in ALL_CASES
-    for changes in [*(ONE_DEVICE if first else ONE_DEVICE[FEW]), *(FSDP2 | one for one in (SHARDED if first else SHARDED[FEW]))]:
+    for changes in [
+        *(ONE_DEVICE if first else ONE_DEVICE[FEW]),
+        *FLASH,
+        *(FSDP2 | one for one in (SHARDED if first else SHARDED[FEW])),
+    ]:
         told = {key: value for key, value in changes.items() if key == "ranks" or FSDP2.get(key) != value}
         yield "/".join(f"{key}={value}" for key, value in told.items()) or "usual", USUAL | changes
     for changes in ADAPTED if first else []:
@@ -265,6 +272,7 @@ def main() -> None:
         module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
         module.torch_compilable_check = lambda *_, **__: None  # counts the images' tokens
     torch.nn.functional.scaled_dot_product_attention = sdpa
+    flash_stub.stand_in()
     sharded.follow_resizing()
     select_by_mask(Storages)
     select_by_mask(sharded.LivesOfParts)
