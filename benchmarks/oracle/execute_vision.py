@@ -15,7 +15,7 @@ import importlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -228,11 +228,15 @@ def execute_sharded(config: Row, case: Row) -> Row:
 
 
 def execute_replicated(config: Row, case: Row) -> Row:
-    """Highest levels of the third step of DistributedDataParallel, which has had its buckets cut anew: computed on the CPU."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # buckets do not depend on the number of ranks
     model = model_of(config, case["kernels"], FORMATS[case["storage"]])
     freeze(model, case["train"])
     grid = grid_of(case)
+    return replicated_steps(model, lambda: inputs_of(case, "cpu"), case, {"image_grid_thw": grid})
+
+
+def replicated_steps(model: Any, inputs: Callable[[], Row], case: Row, also: Row) -> Row:
+    """Highest levels of the third step of DistributedDataParallel, which has had its buckets cut anew: computed on the CPU."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # buckets do not depend on the number of ranks
     gc.collect()
     gc.disable()
     storages = Storages()
@@ -243,9 +247,9 @@ def execute_replicated(config: Row, case: Row) -> Row:
         wrapped = torch.nn.parallel.DistributedDataParallel(model, **options)
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], foreach=True)
         for _ in range(3):
-            given = {name: torch.zeros_like(tensor) for name, tensor in inputs_of(case, "cpu").items()}
+            given = {name: torch.zeros_like(tensor) for name, tensor in inputs().items()}
             storages.highest = storages.live
-            loss = wrapped(**given, image_grid_thw=grid).loss
+            loss = wrapped(**given, **also).loss
             peaks["forward"] = storages.highest
             storages.highest = storages.live
             loss.backward()
@@ -340,6 +344,13 @@ FLASH: list[Row] = [
 REPLICATED: list[Row] = [{}, {"train": "none"}, {"train": "projector", "gradient_as_bucket_view": True}]
 
 
+def replicas_of(case: Row) -> Row:
+    if not case.get("ddp"):
+        return {}
+    views = case.get("gradient_as_bucket_view", False)
+    return {"engine": "ddp", "layout": "d2", "optimizer": "adamw", "gradient_as_bucket_view": views}
+
+
 def job_with_images(config: Row, case: Row) -> Row:
     job = job_of(case["sequences"], case["tokens"], case["checkpointing"])
     patch = config["vision_config"].get("patch_size", 14)
@@ -351,9 +362,7 @@ def job_with_images(config: Row, case: Row) -> Row:
     if "ranks" in case:
         job["trainer"] |= {"engine": "fsdp2", "layout": f"d{case['ranks']}", "root_reshard": case["root_reshard"]}
         job["trainer"]["wrap_embedding"] = True
-    if case.get("ddp"):
-        job["trainer"] |= {"engine": "ddp", "layout": "d2", "optimizer": "adamw"}
-        job["trainer"]["gradient_as_bucket_view"] = case.get("gradient_as_bucket_view", False)
+    job["trainer"] |= replicas_of(case)
     return job
 
 
