@@ -16,15 +16,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import flash_stub
 import sharded
 import torch
 import torch.nn.functional
 import transformers
 import transformers.masking_utils
 from execute import ROOT, SMALL, WINDOWS, Row, Storages, half_to_float, job_of
-from execute_vision import ADAPTED, FORMATS, FSDP2, USUAL, adapted, adapters_of, select_by_mask, words_of
+from execute_vision import (
+    ADAPTED,
+    FLASH,
+    FORMATS,
+    FSDP2,
+    REPLICATED,
+    USUAL,
+    adapted,
+    adapters_of,
+    replicas_of,
+    replicated_steps,
+    words_of,
+)
 from fuzz import sdpa
 from torch.autograd.graph import saved_tensors_hooks
+from vision_code import select_by_mask
 
 BLOCK = 1  # of the tower, whose saved tensors are listed
 SIGLIP: Row = {
@@ -103,13 +117,14 @@ def blocks_of(model: Any) -> Any:
     return encoder.layers if hasattr(encoder, "layers") else encoder.layer
 
 
-def model_of(config: Row, case: Row) -> Any:
+def model_of(config: Row, case: Row, device: str = "meta") -> Any:
     fields = json.loads(json.dumps({key: value for key, value in config.items() if key != "model_type"}))
     settings = transformers.AutoConfig.for_model(config["model_type"], **fields)
     settings.use_cache = settings.text_config.use_cache = False
-    with torch.device("meta"):
+    with torch.device(device):
         dtype = FORMATS[case["storage"]]
-        model = transformers.AutoModelForImageTextToText.from_config(settings, dtype=dtype, attn_implementation=case["kernels"])
+        kernels = "flash_attention_2" if case["kernels"] == "flash" else case["kernels"]
+        model = transformers.AutoModelForImageTextToText.from_config(settings, dtype=dtype, attn_implementation=kernels)
     model.train()
     for name, parameter in model.model.named_parameters():
         projects = "projector" in name
@@ -189,6 +204,10 @@ def execute_sharded(config: Row, case: Row) -> Row:
     return {"peaks": peaks}
 
 
+def execute_replicated(config: Row, case: Row) -> Row:
+    return replicated_steps(model_of(config, case, "cpu"), lambda: inputs_of(config, case, "cpu"), case, {})
+
+
 ONE_DEVICE: list[Row] = [
     {},
     {"train": "projector"},
@@ -231,7 +250,7 @@ def job_with_images(config: Row, case: Row) -> Row:
     precision = {kind: case.get(kind, case["storage"]) for kind in ("storage", "compute", "reduce")}
     job["trainer"] |= {"kernels": "hf_" + case["kernels"], "precision": precision, "reentrant": case["reentrant"]}
     job["trainer"]["vision"] = {"images": case["images"], "height": side, "width": side, "train": case["train"]}
-    job["trainer"] |= adapters_of(case)
+    job["trainer"] |= adapters_of(case) | replicas_of(case)
     if "ranks" in case:
         job["trainer"] |= {"engine": "fsdp2", "layout": f"d{case['ranks']}", "root_reshard": case["root_reshard"]}
         job["trainer"]["wrap_embedding"] = True
@@ -241,16 +260,24 @@ def job_with_images(config: Row, case: Row) -> Row:
 def cases_of(name: str) -> Iterator[tuple[str, Row]]:
     """What is told of a case, and the case."""
     first = name in ALL_CASES
-    for changes in [*(ONE_DEVICE if first else ONE_DEVICE[FEW]), *(FSDP2 | one for one in (SHARDED if first else SHARDED[FEW]))]:
-        told = {key: value for key, value in changes.items() if key == "ranks" or FSDP2.get(key) != value}
+    for changes in [
+        *(ONE_DEVICE if first else ONE_DEVICE[FEW]),
+        *FLASH,
+        *(FSDP2 | one for one in (SHARDED if first else SHARDED[FEW])),
+    ]:
+        usual = FSDP2 if "ranks" in changes else {}
+        told = {key: value for key, value in changes.items() if key == "ranks" or usual.get(key) != value}
         yield "/".join(f"{key}={value}" for key, value in told.items()) or "usual", USUAL | changes
+    for changes in REPLICATED if first else []:
+        told = "/".join(f"{key}={value}" for key, value in {"ddp": True, **changes}.items())
+        yield told, USUAL | {"ddp": True, "storage": "fp32", "kernels": "eager", "images": 2, "tokens": 160} | changes
     for changes in ADAPTED if first else []:
         yield "/".join(f"{key}={value}" for key, value in words_of(changes).items()), USUAL | changes | {"train": "none"}
 
 
 def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
     for words, case in cases_of(name):
-        run = execute_sharded if "ranks" in case else execute
+        run = execute_sharded if "ranks" in case else execute_replicated if case.get("ddp") else execute
         yield {"id": f"{name}/{words}", "config": name, "job": job_with_images(config, case), "source": by} | run(config, case)
 
 
@@ -265,6 +292,7 @@ def main() -> None:
         module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
         module.torch_compilable_check = lambda *_, **__: None  # counts the images' tokens
     torch.nn.functional.scaled_dot_product_attention = sdpa
+    flash_stub.stand_in()
     sharded.follow_resizing()
     select_by_mask(Storages)
     select_by_mask(sharded.LivesOfParts)

@@ -4,8 +4,7 @@
 
 One device: transformers' own code on the meta device, as execute.py. FSDP2: fully_shard around every decoder layer, every block of
 the tower and the model (and the embedding, where it is not tied), on fake CPU tensors and PyTorch's fake process group, as rank 0.
-SDPA is its flash operator. What reads the images' sizes runs on real CPU tensors, whose index tensors are copied to the device
-when they are used, as on a GPU. Lines are those of execute.py.
+SDPA is its flash operator. Lines are those of execute.py.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ import gc
 import importlib
 import json
 import math
-import unittest.mock
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import flash_stub
 import sharded
 import torch
 import torch.distributed as dist
@@ -31,7 +29,7 @@ import transformers.masking_utils
 from execute import RANK, ROOT, SMALL, Row, Storages, half_to_float, job_of
 from execute_states import HYBRID
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._python_dispatch import _disable_current_modes
+from vision_code import Features, OnTheHost, select_by_mask, standing_in
 
 aten = torch.ops.aten
 FORMATS = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -113,33 +111,6 @@ def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: Any) -> torch.
     return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, False, False)[0]
 
 
-INDEXED = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
-
-
-class Features:
-    """How many rows a mask of images selects, which PyTorch would count on the device."""
-
-    rows = 0
-
-
-def select_by_mask(mode: Any) -> None:
-    """x[mask] and x[mask] = rows, which fake tensors cannot run. In backward sums into zeros are in place, as without a mode."""
-    plain = mode.__torch_dispatch__
-
-    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in INDEXED or args[1][0].dtype != torch.bool:
-            return plain(self, func, types, args, kwargs)
-        if func is aten.index.Tensor:
-            out = args[0].new_empty(Features.rows, args[0].shape[-1])
-        else:
-            accumulates = len(args) > 3 and args[3]
-            out = args[0] if accumulates or func is aten.index_put_.default else torch.empty_like(args[0])
-        self.born(out)
-        return out
-
-    mode.__torch_dispatch__ = dispatch
-
-
 class OnTheDevice(Storages):
     def born(self, tensor: torch.Tensor) -> None:
         if tensor.device.type == "meta":
@@ -150,6 +121,7 @@ def model_of(config: Row, kernels: str, dtype: torch.dtype) -> Any:
     fields = {key: value for key, value in config.items() if key != "model_type"}
     settings = transformers.AutoConfig.for_model(config["model_type"], **json.loads(json.dumps(fields)))
     settings.use_cache = settings.text_config.use_cache = False
+    kernels = "flash_attention_2" if kernels == "flash" else kernels
     model = transformers.AutoModelForImageTextToText.from_config(settings, dtype=dtype, attn_implementation=kernels)
     model.train()
     return model
@@ -192,75 +164,6 @@ def inputs_of(case: Row, device: str) -> Row:
     return batch | {"pixel_values": pixels}
 
 
-class OnTheHost(list[Any]):
-    """Numbers of the images that the model reads on the host; under a mode of fake tensors a tensor would have none."""
-
-    def tolist(self) -> list[Any]:
-        return list(self)
-
-    def prod(self, _axis: int) -> OnTheHost:
-        return OnTheHost(math.prod(row) for row in self)
-
-    def __getitem__(self, part: Any) -> Any:
-        return OnTheHost(super().__getitem__(part)) if isinstance(part, slice) else super().__getitem__(part)
-
-    def __sub__(self, other: OnTheHost) -> OnTheHost:
-        return OnTheHost(a - b for a, b in zip(self, other, strict=True))
-
-    def __floordiv__(self, number: int) -> OnTheHost:
-        return OnTheHost(n // number for n in self)
-
-
-def by_the_host(function: Any, finish: Any) -> Any:
-    """Runs outside of every mode, on the values."""
-
-    def run(grid: OnTheHost, *args: Any, **kwargs: Any) -> Any:
-        with _disable_current_modes():
-            return finish(function(torch.tensor(grid.tolist()), *args, **kwargs))
-
-    return run
-
-
-@contextmanager
-def standing_in(module: Any, device: str) -> Iterator[None]:
-    """What is computed from the images' sizes on the device arrives there; three rows of positions, whose values nothing reads."""
-
-    def three_rows(_model: Any, input_ids: torch.Tensor, **_: Any) -> Any:
-        return torch.zeros(3, *input_ids.shape, dtype=torch.int64, device=input_ids.device), None
-
-    shape_of = by_the_host(module.get_vision_position_ids, lambda rows: (rows.shape, rows.dtype))
-
-    def positions(*args: Any, **kwargs: Any) -> torch.Tensor:
-        shape, dtype = shape_of(*args, **kwargs)
-        return torch.empty(shape, dtype=dtype, device=device)
-
-    def host(ends: torch.Tensor) -> OnTheHost:
-        return OnTheHost(ends.tolist())
-
-    changes: Row = {
-        "get_vision_position_ids": positions,
-        "get_vision_attention_seqlens": by_the_host(module.get_vision_attention_seqlens, lambda x: (host(x[0]), x[1])),
-        "torch_compilable_check": lambda *_, **__: None,
-    }
-    if hasattr(module, "get_vision_interpolation_indices_and_weights"):
-        taps = by_the_host(
-            module.get_vision_interpolation_indices_and_weights, lambda made: [(one.shape, one.dtype) for one in made]
-        )
-        changes["get_vision_interpolation_indices_and_weights"] = lambda *args, **kwargs: tuple(
-            torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in taps(*args, **kwargs)
-        )
-    if hasattr(module, "get_vision_window_index"):
-        changes["get_vision_window_index"] = by_the_host(module.get_vision_window_index, lambda x: (x[0], host(x[1])))
-        changes["get_max_seqlen"] = lambda *_, **__: None
-    with ExitStack() as stack:
-        for name, change in changes.items():
-            stack.enter_context(unittest.mock.patch.object(module, name, change))
-        for name in dir(module):
-            if hasattr(getattr(module, name), "get_rope_index"):
-                stack.enter_context(unittest.mock.patch.object(getattr(module, name), "get_rope_index", three_rows))
-        yield
-
-
 def execute(config: Row, case: Row) -> Row:
     with torch.device("meta"):
         model = model_of(config, case["kernels"], FORMATS[case["storage"]])
@@ -300,7 +203,7 @@ def execute(config: Row, case: Row) -> Row:
     gc.enable()
     counted = Counter(json.dumps([made["dtype"].replace("uint", "int"), made["shape"]]) for made in saved.values())
     peaks = {"forward": resident + forward, "backward": resident + storages.highest}
-    if case["checkpointing"] or case["train"] != "all":
+    if case["checkpointing"] or case["train"] != "all" or case["kernels"] == "flash":  # which flattens the batch
         return {"peaks": peaks}
     return {"peaks": peaks, "block": BLOCK, "saved": [[*json.loads(key), count] for key, count in sorted(counted.items())]}
 
@@ -325,11 +228,15 @@ def execute_sharded(config: Row, case: Row) -> Row:
 
 
 def execute_replicated(config: Row, case: Row) -> Row:
-    """Highest levels of the third step of DistributedDataParallel, which has had its buckets cut anew: computed on the CPU."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # buckets do not depend on the number of ranks
     model = model_of(config, case["kernels"], FORMATS[case["storage"]])
     freeze(model, case["train"])
     grid = grid_of(case)
+    return replicated_steps(model, lambda: inputs_of(case, "cpu"), case, {"image_grid_thw": grid})
+
+
+def replicated_steps(model: Any, inputs: Callable[[], Row], case: Row, also: Row) -> Row:
+    """Highest levels of the third step of DistributedDataParallel, which has had its buckets cut anew: computed on the CPU."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # buckets do not depend on the number of ranks
     gc.collect()
     gc.disable()
     storages = Storages()
@@ -340,9 +247,9 @@ def execute_replicated(config: Row, case: Row) -> Row:
         wrapped = torch.nn.parallel.DistributedDataParallel(model, **options)
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], foreach=True)
         for _ in range(3):
-            given = {name: torch.zeros_like(tensor) for name, tensor in inputs_of(case, "cpu").items()}
+            given = {name: torch.zeros_like(tensor) for name, tensor in inputs().items()}
             storages.highest = storages.live
-            loss = wrapped(**given, image_grid_thw=grid).loss
+            loss = wrapped(**given, **also).loss
             peaks["forward"] = storages.highest
             storages.highest = storages.live
             loss.backward()
@@ -428,7 +335,20 @@ ADAPTED: list[Row] = [
     {"lora": "all-linear", **FSDP2, "checkpointing": True, "ranks": 8},
 ]
 WITH_ADAPTERS = ("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "qwen3_vl, tied", "qwen3_5")
+FLASH: list[Row] = [
+    {"kernels": "flash"},
+    {"kernels": "flash", "train": "none", "grid": (20, 26), "images": 2, "sequences": 2},
+    {"kernels": "flash", "checkpointing": True},
+    {"kernels": "flash", "checkpointing": True, "reentrant": True, "train": "projector"},
+]
 REPLICATED: list[Row] = [{}, {"train": "none"}, {"train": "projector", "gradient_as_bucket_view": True}]
+
+
+def replicas_of(case: Row) -> Row:
+    if not case.get("ddp"):
+        return {}
+    views = case.get("gradient_as_bucket_view", False)
+    return {"engine": "ddp", "layout": "d2", "optimizer": "adamw", "gradient_as_bucket_view": views}
 
 
 def job_with_images(config: Row, case: Row) -> Row:
@@ -442,9 +362,7 @@ def job_with_images(config: Row, case: Row) -> Row:
     if "ranks" in case:
         job["trainer"] |= {"engine": "fsdp2", "layout": f"d{case['ranks']}", "root_reshard": case["root_reshard"]}
         job["trainer"]["wrap_embedding"] = True
-    if case.get("ddp"):
-        job["trainer"] |= {"engine": "ddp", "layout": "d2", "optimizer": "adamw"}
-        job["trainer"]["gradient_as_bucket_view"] = case.get("gradient_as_bucket_view", False)
+    job["trainer"] |= replicas_of(case)
     return job
 
 
@@ -460,7 +378,7 @@ ALL_CASES = ("qwen2_5_vl", "qwen3_vl")
 def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
     module = importlib.import_module(f"transformers.models.{config['model_type']}.modeling_{config['model_type']}")
     with standing_in(module, "meta"):
-        for changes in ONE_DEVICE if name in ALL_CASES else ONE_DEVICE[::3]:
+        for changes in [*(ONE_DEVICE if name in ALL_CASES else ONE_DEVICE[::3]), *FLASH]:
             case = case_of(config, changes)
             yield row_of(name, config, case, changes, by) | execute(config, case)
         for changes in ADAPTED if name in WITH_ADAPTERS else []:
@@ -500,6 +418,7 @@ def main() -> None:
     torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
     torch.nn.functional.scaled_dot_product_attention = flash
+    flash_stub.stand_in()
     sharded.follow_resizing()
     select_by_mask(Storages)
     select_by_mask(sharded.LivesOfParts)
