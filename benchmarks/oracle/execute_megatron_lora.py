@@ -92,7 +92,9 @@ def execute(ranks: int, sequence: bool, layer: str, regathers: bool) -> Row:
     one = adapter_of(ranks, sequence, layer, regathers)
     row = layer in ("linear_proj", "linear_fc2")
     part = TOKENS // ranks if sequence else TOKENS
-    x = torch.zeros(part if regathers else TOKENS, 1, COLUMNS // ranks if row else HIDDEN, dtype=torch.bfloat16, requires_grad=True)
+    x = torch.zeros(
+        part if regathers else TOKENS, 1, COLUMNS // ranks if row else HIDDEN, dtype=torch.bfloat16, requires_grad=True
+    )
     own = torch.zeros(part if row else TOKENS, 1, HIDDEN if row else COLUMNS // ranks, dtype=torch.bfloat16, requires_grad=True)
     storages = Storages()
     outside = [x, own, *one.parameters()]
