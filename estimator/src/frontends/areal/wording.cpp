@@ -42,7 +42,7 @@ std::optional<FactValue> attention(std::string_view text) {
                               : std::nullopt;
 }
 std::optional<FactValue> format(std::string_view text) {
-  const auto type = parse<DType>(text);
+  const auto type = oomplan::parse<DType>(text);
   if (!type) return std::nullopt;
   if (*type == DType::fp32) return "float32";
   return *type == DType::bf16   ? std::optional<FactValue>("bfloat16")
