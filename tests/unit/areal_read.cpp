@@ -5,6 +5,7 @@
 #include "frontends/areal/areal.hpp"
 #include "frontends/areal/facts_json.hpp"
 #include "frontends/areal/patch.hpp"
+#include "frontends/areal/wording.hpp"
 #include "layout/rules.hpp"
 
 using namespace oomplan;
@@ -175,6 +176,12 @@ TEST_CASE("areal: a server of SGLang shares experts and attention as its keys sa
   CHECK(groups.layout.tensor == 4);
   CHECK(groups.layout.expert == 4);
   CHECK(groups.attention_data == 2);
+  const auto words = areal::wording_of("rollout.layout", "d1t8e8",
+                                       areal::read_areal(source("grpo_7b.yaml", "1.0.4", {"rollout.backend=sglang:d1t4"})));
+  REQUIRE_MESSAGE(words.edits.size() == 2, words.refusal);
+  CHECK((words.edits[0].value == areal::FactValue("sglang:t8")));
+  CHECK(words.edits[1].path == "sglang.ep_size");
+  CHECK((words.edits[1].value == areal::FactValue(8)));
   // SGLang switches it off where there is one group
   CHECK(rollout({"+sglang.enable_dp_attention=true"}).attention_data == 1);
   const std::string uneven = refusal(source("grpo_7b.yaml", "1.0.4",
