@@ -5,6 +5,7 @@
 #include "frontends/areal/areal.hpp"
 #include "frontends/areal/facts_json.hpp"
 #include "frontends/areal/patch.hpp"
+#include "frontends/areal/wording.hpp"
 #include "layout/rules.hpp"
 
 using namespace oomplan;
@@ -153,9 +154,40 @@ TEST_CASE("areal: what cannot be estimated yet is refused by name") {
   says({"actor.backend=archon:d4"}, "Archon");
   says({"+actor.enable_tree_training=true"}, "tree training");
   says({"actor.optimizer.type=adam_bf16"}, "AnyPrecisionAdamW");
-  says({"+sglang.enable_dp_attention=true"}, "attention by data parallelism");
+  says({"+sglang.dp_size=2"}, "data parallelism inside SGLang");
   const std::string awex = refusal(source("grpo_7b.yaml", "main", {"+actor.weight_update_mode=awex"}));
   CHECK(awex.find("not supported yet: the weight update by awex") != std::string::npos);
+}
+
+TEST_CASE("areal: a server of SGLang shares experts and attention as its keys say") {
+  const std::string moe = "Qwen/Qwen3-30B-A3B";
+  const auto rollout = [&](std::vector<std::string> more) {
+    std::vector<std::string> keys{"rollout.backend=sglang:d1t4", "actor.path=" + moe, "cluster.n_gpus_per_node=8"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    return read(source("grpo_7b.yaml", "1.0.4", std::move(keys))).job.role("rollout")->server;
+  };
+  const Server plain = rollout({});
+  CHECK(plain.layout.tensor == 4);
+  CHECK(plain.layout.expert == 1);
+  CHECK(plain.attention_data == 1);
+  CHECK(rollout({"+sglang.ep_size=4"}).layout.expert == 4);
+  CHECK(rollout({"+sglang.ep_size=2"}).layout.expert == 2);
+  const Server groups = rollout({"+sglang.ep_size=4", "+sglang.dp_size=2", "+sglang.enable_dp_attention=true"});
+  CHECK(groups.layout.tensor == 4);
+  CHECK(groups.layout.expert == 4);
+  CHECK(groups.attention_data == 2);
+  const auto words = areal::wording_of("rollout.layout", "d1t8e8",
+                                       areal::read_areal(source("grpo_7b.yaml", "1.0.4", {"rollout.backend=sglang:d1t4"})));
+  REQUIRE_MESSAGE(words.edits.size() == 2, words.refusal);
+  CHECK((words.edits[0].value == areal::FactValue("sglang:t8")));
+  CHECK(words.edits[1].path == "sglang.ep_size");
+  CHECK((words.edits[1].value == areal::FactValue(8)));
+  // SGLang switches it off where there is one group
+  CHECK(rollout({"+sglang.enable_dp_attention=true"}).attention_data == 1);
+  const std::string uneven = refusal(source("grpo_7b.yaml", "1.0.4",
+                                            {"rollout.backend=sglang:d1t4", "actor.path=" + moe, "+sglang.dp_size=3",
+                                             "+sglang.enable_dp_attention=true", "cluster.n_gpus_per_node=8"}));
+  CHECK_MESSAGE(uneven.find("attention_data") != std::string::npos, uneven);
 }
 
 TEST_CASE("areal: tensor parallelism of FSDP splits the trainer from 0.5.0 on") {

@@ -9,6 +9,7 @@
 
 #include "frontends/areal/lora.hpp"
 #include "frontends/areal/ranges.hpp"
+#include "frontends/areal/server_groups.hpp"
 #include "frontends/areal/teller.hpp"
 #include "job/limits.hpp"
 #include "layout/letters.hpp"
@@ -166,11 +167,9 @@ class Translator {
   }
   void refuse_of_server(const BuiltRole& r) {
     if (r.part.backend == Backend::sglang) {
-      for (const auto& [path, what] : {std::pair{"sglang.dp_size", "data parallelism inside SGLang"},
-                                       std::pair{"sglang.ep_size", "expert parallelism of SGLang"},
-                                       std::pair{"sglang.cpu_offload_gb", "weights of a server on the host"}})
-        if (above(path, std::string_view(path).ends_with("_gb") ? 0 : 1)) refuse_key(path, what);
-      if (flag("sglang.enable_dp_attention")) refuse_key("sglang.enable_dp_attention", "attention by data parallelism");
+      if (above("sglang.cpu_offload_gb", 0)) refuse_key("sglang.cpu_offload_gb", "weights of a server on the host");
+      if (above("sglang.dp_size", 1) && !flag("sglang.enable_dp_attention"))
+        refuse_key("sglang.dp_size", "data parallelism inside SGLang");
     } else {
       if (above("vllm.cpu_offload_gb", 0)) refuse_key("vllm.cpu_offload_gb", "weights of a server on the host");
     }
@@ -274,7 +273,11 @@ class Translator {
     Place place = r.allocation.place;
     place.path = r.path;
     out_.roles.push_back({kind_of(r), place});
-    set(r.name + ".layout", letters(r.part.layout), r.allocation);
+    const ServerGroups groups = groups_of_server(root_, r);
+    const bool experts = groups.experts > 1;
+    set(r.name + ".layout", letters(r.part.layout) + (experts ? fmt::format("e{}", groups.experts) : ""),
+        experts ? groups.experts_origin : r.allocation);
+    for (const LoraSetting& s : groups.settings) set(fmt::format("{}.{}", r.name, s.knob), s.text, s.origin);
     if (!r.beside.empty())
       set(r.name + ".beside", r.beside, r.allocation);
     else

@@ -42,7 +42,7 @@ std::optional<FactValue> attention(std::string_view text) {
                               : std::nullopt;
 }
 std::optional<FactValue> format(std::string_view text) {
-  const auto type = parse<DType>(text);
+  const auto type = oomplan::parse<DType>(text);
   if (!type) return std::nullopt;
   if (*type == DType::fp32) return "float32";
   return *type == DType::bf16   ? std::optional<FactValue>("bfloat16")
@@ -172,10 +172,24 @@ class Wordsmith {
     return no_key();
   }
 
+  /// Of a server of SGLang the experts' degree has a key of its own, and an allocation has no letter for it.
   Wording layout(const BuiltRole& r) const {
+    constexpr std::string_view degree = "sglang.ep_size";
+    const auto wanted = read_letters(text_);
+    if (r.name != "rollout" || r.part.backend != Backend::sglang || !wanted || wanted.layout->hybrid) return layout(r, text_);
+    const auto* now = areal_.root.at(degree);
+    const bool set = now != nullptr && now->kind == compose::Node::Kind::integer && now->integer > 1;
+    if (!set && wanted.layout->expert <= 1) return layout(r, text_);
+    if (!knows(degree)) return refuse(fmt::format("{} has no {}", release(), degree));
+    const auto& l = *wanted.layout;
+    Wording out = layout(r, fmt::format("d{}p{}t{}", l.data, l.pipeline, l.tensor));
+    if (out.refusal.empty()) out.edits.push_back({std::string(degree), l.expert});
+    return out;
+  }
+  Wording layout(const BuiltRole& r, std::string_view letters) const {
     const std::string key = layout_key(r, m_);
     const auto* n = areal_.root.at(key);
-    const auto wanted = read_letters(text_);
+    const auto wanted = read_letters(letters);
     if (n == nullptr || n->kind != compose::Node::Kind::text || !wanted) return no_key();
     if (!own_strings(m_) && r.name != m_.roles.front().name && r.part == m_.roles.front().part && r.part.layout != *wanted.layout)
       return refuse(fmt::format("{} has no part of its own in allocation_mode", r.name));
