@@ -53,7 +53,8 @@ enum class NormPlace : std::uint8_t {
   single,        ///< 1: the layer has only one half (Nemotron-H)
 };
 enum class FeedForwardKind : std::uint8_t { none, gated, plain, moe, linear };
-/// xielu: has two learned numbers (Apertus). gelu_new: GELU's tanh form written out operator by operator, where gelu_tanh is one kernel.
+/// xielu: has two learned numbers (Apertus). gelu_new: GELU's tanh form written out operator by operator, where gelu_tanh is one
+/// kernel.
 enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, relu, relu_squared, xielu };
 enum class RouterScore : std::uint8_t { softmax, sigmoid, softmax_of_top_k, sqrt_softplus };
 
