@@ -8,10 +8,8 @@ As execute_vision.py, whose cases these are. FSDP2: fully_shard around what the 
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import json
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ import transformers.masking_utils
 from execute import ROOT, SMALL, WINDOWS, Row, Storages, half_to_float, job_of
 from execute_vision import (
     ADAPTED,
+    BLOCK,
     FLASH,
     FORMATS,
     FSDP2,
@@ -32,15 +31,14 @@ from execute_vision import (
     USUAL,
     adapted,
     adapters_of,
+    one_step,
     replicas_of,
     replicated_steps,
     words_of,
 )
 from fuzz import sdpa
-from torch.autograd.graph import saved_tensors_hooks
 from vision_code import select_by_mask
 
-BLOCK = 1  # of the tower, whose saved tensors are listed
 SIGLIP: Row = {
     "model_type": "siglip_vision_model",
     "num_hidden_layers": 5,
@@ -144,49 +142,11 @@ def inputs_of(config: Row, case: Row, device: str) -> Row:
     return {"input_ids": ids, "labels": torch.empty_like(ids), "pixel_values": pixels, **kinds}
 
 
-class OnTheDevice(Storages):
-    def born(self, tensor: torch.Tensor) -> None:
-        if tensor.device.type == "meta":
-            super().born(tensor)
-
-
 def execute(config: Row, case: Row) -> Row:
     model = model_of(config, case)
     block = blocks_of(model)[BLOCK]
-    model = adapted(model, case)
-    gc.collect()
-    gc.disable()
-    storages = OnTheDevice()
-    resident = sum(storages.own(t) for t in [*model.parameters(), *model.buffers()])
-    saved: dict[int, Row] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        made = storages.known.get(tensor.untyped_storage()._cdata, ({}, 0))[0]
-        if made.get("in_layer"):
-            saved[id(made)] = made
-        return tensor
-
-    def enter(*_: Any) -> None:
-        storages.in_layer = True
-
-    def leave(*_: Any) -> None:
-        storages.in_layer = False
-
-    block.register_forward_pre_hook(enter)
-    block.register_forward_hook(leave)
-    with storages:
-        given = inputs_of(config, case, "meta")
-        with saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = model(**given).loss
-        forward = storages.highest
-        storages.highest = storages.live
-        loss.backward()
-    gc.enable()
-    counted = Counter(json.dumps([made["dtype"].replace("uint", "int"), made["shape"]]) for made in saved.values())
-    peaks = {"forward": resident + forward, "backward": resident + storages.highest}
-    if case["checkpointing"] or case["train"] != "all":
-        return {"peaks": peaks}
-    return {"peaks": peaks, "block": BLOCK, "saved": [[*json.loads(key), count] for key, count in sorted(counted.items())]}
+    tells = not case["checkpointing"] and case["train"] == "all"
+    return one_step(adapted(model, case), block, lambda: inputs_of(config, case, "meta"), {}, tells)
 
 
 def execute_sharded(config: Row, case: Row) -> Row:

@@ -164,14 +164,8 @@ def inputs_of(case: Row, device: str) -> Row:
     return batch | {"pixel_values": pixels}
 
 
-def execute(config: Row, case: Row) -> Row:
-    with torch.device("meta"):
-        model = model_of(config, case["kernels"], FORMATS[case["storage"]])
-    freeze(model, case["train"])
-    if case["checkpointing"]:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": case["reentrant"]})
-    block = model.model.visual.blocks[BLOCK]
-    model = adapted(model, case)
+def one_step(model: Any, block: Any, inputs: Callable[[], Row], also: Row, tells_saved: bool) -> Row:
+    """Highest levels of a step on one device, and where it is told what `block` saves."""
     gc.collect()
     gc.disable()
     storages = OnTheDevice()
@@ -192,20 +186,31 @@ def execute(config: Row, case: Row) -> Row:
 
     block.register_forward_pre_hook(enter)
     block.register_forward_hook(leave)
-    grid = grid_of(case)
     with storages:
-        given = inputs_of(case, "meta")
+        given = inputs()
         with saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = model(**given, image_grid_thw=grid).loss
+            loss = model(**given, **also).loss
         forward = storages.highest
         storages.highest = storages.live
         loss.backward()
     gc.enable()
     counted = Counter(json.dumps([made["dtype"].replace("uint", "int"), made["shape"]]) for made in saved.values())
     peaks = {"forward": resident + forward, "backward": resident + storages.highest}
-    if case["checkpointing"] or case["train"] != "all" or case["kernels"] == "flash":  # which flattens the batch
+    if not tells_saved:
         return {"peaks": peaks}
     return {"peaks": peaks, "block": BLOCK, "saved": [[*json.loads(key), count] for key, count in sorted(counted.items())]}
+
+
+def execute(config: Row, case: Row) -> Row:
+    with torch.device("meta"):
+        model = model_of(config, case["kernels"], FORMATS[case["storage"]])
+    freeze(model, case["train"])
+    if case["checkpointing"]:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": case["reentrant"]})
+    block = model.model.visual.blocks[BLOCK]
+    tells = not case["checkpointing"] and case["train"] == "all" and case["kernels"] != "flash"  # which flattens the batch
+    also = {"image_grid_thw": grid_of(case)}
+    return one_step(adapted(model, case), block, lambda: inputs_of(case, "meta"), also, tells)
 
 
 def execute_sharded(config: Row, case: Row) -> Row:
