@@ -78,6 +78,7 @@ from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase  
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase  # noqa: E402
 from vllm.utils.torch_utils import set_default_torch_dtype  # noqa: E402
 from vllm.v1.core import kv_cache_utils  # noqa: E402
+from vllm.v1.spec_decode.eagle import SpecDecodeBaseProposer  # noqa: E402
 
 registry._LazyRegisteredModel.inspect_model_cls = lambda self: registry._ModelInfo.from_model_cls(self.load_model_cls())
 loader.record_metadata_for_reloading = lambda model: None  # keeps meta tensors, which are no memory on a GPU
@@ -96,6 +97,12 @@ def groups(tensor: int, pipeline: int, stage: int) -> None:
 
 def configuration(case: Row, folder: Path) -> Any:
     (folder / "config.json").write_text(json.dumps(case["config"]))
+    options = dict(case.get("engine_options", {}))
+    if draft := case.get("draft"):
+        (folder / "draft").mkdir()
+        (folder / "draft/config.json").write_text(json.dumps(draft["config"]))
+        of = {"model": str(folder / "draft"), "method": draft["method"], "num_speculative_tokens": draft["tokens"]}
+        options["speculative_config"] = of
     world = case["tensor"] * case.get("pipeline", 1)
     return EngineArgs(
         model=str(folder),
@@ -105,7 +112,7 @@ def configuration(case: Row, folder: Path) -> Any:
         tensor_parallel_size=case["tensor"],
         pipeline_parallel_size=case.get("pipeline", 1),
         distributed_executor_backend="external_launcher" if world > 1 else None,
-        **case.get("engine_options", {}),
+        **options,
     ).create_engine_config()
 
 
@@ -117,6 +124,31 @@ def finish(model: torch.nn.Module, dtype: torch.dtype) -> None:
     for module in model.modules():
         if isinstance(module, Attention | MLAAttention):
             module.process_weights_after_loading(dtype)
+
+
+class Proposer:
+    """vLLM's own methods decide on the tables that a draft shares; its checkpoint has no embedding of the model's width, and no head
+    but EAGLE-3's. Tables of other sizes are never equal, which tensors on the meta device cannot be asked."""
+
+    use_local_argmax_reduction = False
+    _maybe_share_embeddings = SpecDecodeBaseProposer._maybe_share_embeddings
+    _maybe_share_lm_head = SpecDecodeBaseProposer._maybe_share_lm_head
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.model.has_own_embed_tokens = self.model.has_own_lm_head = False
+
+
+def with_draft(model: torch.nn.Module, config: Any, draft: Row) -> torch.nn.Module:
+    head = loader.initialize_model(vllm_config=config, model_config=config.speculative_config.draft_model_config)
+    finish(head, config.model_config.dtype)
+    proposer = Proposer(head)
+    table = getattr(model.model, "embed_tokens", None) or model.model.embedding
+    if head.model.embed_tokens.weight.shape == table.weight.shape:
+        proposer._maybe_share_embeddings(model)
+    if draft["method"] == "eagle":
+        proposer._maybe_share_lm_head(model)
+    return torch.nn.ModuleDict({"model": model, "draft": head})
 
 
 def cache(config: Any, budget: int) -> Row | None:
@@ -144,7 +176,7 @@ def cache(config: Any, budget: int) -> Row | None:
 
 
 def execute(case: Row, budget: int) -> Row:
-    """case: config, tensor, pipeline, stage, max_model_len, engine_options, capability."""
+    """case: config, tensor, pipeline, stage, max_model_len, engine_options, capability, draft (method, config, tokens)."""
     Capability.now = case.get("capability", 90)
     with tempfile.TemporaryDirectory() as folder:
         config = configuration(case, Path(folder))
@@ -155,6 +187,8 @@ def execute(case: Row, budget: int) -> Row:
     with set_default_torch_dtype(dtype), META, OnMeta(), torch.no_grad(), set_current_vllm_config(config):
         model = loader.initialize_model(vllm_config=config)
         finish(model, dtype)
+        if draft := case.get("draft"):
+            model = with_draft(model, config, draft)
     row: Row = {"bytes": weights_of(model), "batched_tokens": config.scheduler_config.max_num_batched_tokens}
     if case.get("pipeline", 1) == 1 and (found := cache(config, budget)):
         row["cache"] = found

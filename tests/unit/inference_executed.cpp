@@ -1,7 +1,7 @@
 // Weights and caches of servers' own classes, run on the meta device by benchmarks/oracle/execute_servers.py (vLLM) and
-// execute_sglang.py: tests/data/executed_servers.jsonl and executed_sglang.jsonl, without what an allocator adds. Every part of
-// the weights is judged to 0.05 % of all (what is left out: position ids, tables of towers), the cache exactly. A row with "open"
-// is a finding.
+// execute_sglang.py, and with a draft's by execute_drafts.py: tests/data/executed_{servers,sglang,drafts}.jsonl, without what an
+// allocator adds. Every part of the weights is judged to 0.05 % of all (what is left out: position ids, tables of towers), the
+// cache exactly. A row with "open" is a finding.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -45,6 +45,13 @@ Rank rank_of(const Json& row) {
   Server server;
   server.weights = dtype_of(row.value("weights", "bf16"));
   server.kv = dtype_of(row.value("kv", "bf16"));
+  if (row.contains("draft")) {
+    const Json& draft = row["draft"];
+    server.draft_tokens = draft["tokens"];
+    server.draft_model = "config.json";
+    server.draft_method = draft["method"] == "eagle3" ? DraftMethod::eagle3 : DraftMethod::eagle;
+    server.draft.architecture = std::make_shared<const Architecture>(read_config(draft["config"].dump(), "config.json"));
+  }
   Rank out;
   out.model = server_model(a, engine, server);
   out.facts =
@@ -61,8 +68,9 @@ Json bytes_of_rank(const Rank& r, std::int64_t tensor, std::int64_t batched_toke
   out["embedding"] = s.embedding + (r.model.tied ? s.head : 0);
   out["head"] = r.model.tied ? 0 : s.head;
   out["tower"] = tower_bytes(r.model, r.facts, tensor, s.first);
-  out["tables"] = rope_bytes(r.model, r.facts);
-  out["layers"] = s.outside + s.norms + s.mixers + s.absorbed + s.feed_forwards + s.experts +
+  const Bytes draft_table = s.last ? r.facts.rope_tables * r.model.draft.rope_elements * r.facts.rope_bits / 8 : 0;
+  out["tables"] = rope_bytes(r.model, r.facts) + draft_table;
+  out["layers"] = s.outside - draft_table + s.norms + s.mixers + s.absorbed + s.feed_forwards + s.experts +
                   (s.first ? bytes_of(r.model.input_elements * batched_tokens, r.model.compute) : 0);
   return out;
 }
@@ -143,6 +151,7 @@ TEST_CASE("ranks of servers hold what the engines' own classes allocate") {
   if (other != nullptr) return judge(other);
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_servers.jsonl");
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_sglang.jsonl");
+  judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_drafts.jsonl");
 }
 
 }  // namespace

@@ -354,6 +354,15 @@ struct AdapterSlots {
   bool operator==(const AdapterSlots&) const = default;
 };
 
+/// What guesses tokens ahead: the model's own MTP blocks, or a head of another checkpoint.
+enum class DraftMethod : std::uint8_t { auto_, mtp, eagle, eagle3 };
+
+/// A draft's architecture once it was looked up; its name tells drafts apart.
+struct FoundDraft {
+  std::shared_ptr<const Architecture> architecture;
+  bool operator==(const FoundDraft&) const { return true; }
+};
+
 /// Settings of a generation or serving engine.
 struct Server {
   Layout layout;  ///< data: replicas of the server
@@ -373,7 +382,7 @@ struct Server {
   Bytes kv_cache_bytes = 0;       ///< kv_cache_memory_bytes: the cache, whatever the share; 0: the share decides
   std::int64_t page_tokens = 0;   ///< block_size, page_size; 0: the engine's own
   std::int64_t graph_batch = 0;   ///< largest captured batch: cuda_graph_max_bs, max_cudagraph_capture_size; 0: the engine's own
-  std::int64_t draft_tokens = 0;  ///< guessed ahead by the model's own MTP blocks: num_speculative_tokens; 0: none
+  std::int64_t draft_tokens = 0;  ///< guessed ahead: num_speculative_tokens; 0: none
   std::int64_t sleep_level = 0;   ///< released between phases on shared GPUs: 0 never, 1, 2
   Bytes offloaded_weights = 0;    ///< cpu_offload_gb: weights of the layers that every GPU leaves in host memory; 0: none
   bool expandable_segments = false;  ///< PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True of the engine's processes
@@ -386,7 +395,10 @@ struct Server {
   bool head_by_attention = false;      ///< enable_dp_lm_head: the head is divided as attention is; SGLang
   std::int64_t draft_steps = 0;        ///< speculative_num_steps; 0: the engine's own; SGLang
   std::int64_t draft_branches = 0;     ///< speculative_eagle_topk; 0: the engine's own; SGLang
-  bool share_prompts = true;           ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache
+  std::string draft_model;             ///< a head that guesses ahead, as the user wrote it; "": the model's own MTP blocks
+  DraftMethod draft_method = DraftMethod::auto_;
+  FoundDraft draft;           ///< of draft_model
+  bool share_prompts = true;  ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache
   AdapterSlots lora;
   bool operator==(const Server&) const = default;
 };

@@ -88,6 +88,7 @@ struct Mixer {
   std::int64_t conv_kernel = 0, state_size = 0, groups = 0, inner = 0, dt_rank = 0;
   std::int64_t chunk = 0;  ///< tokens that a scan takes at a time (Mamba-2)
   bool conv_bias = false, ssm_norms = false;
+  std::int64_t input_width = 0;  ///< of what queries, keys and values are made of, where it is not h (EAGLE-3: 2h); 0: h
   bool operator==(const Mixer&) const = default;
 
   std::int64_t q_width() const { return heads * head_dim; }     // "A"
@@ -152,6 +153,16 @@ struct Mtp {
   bool operator==(const Mtp&) const = default;
 };
 
+/// What the config.json of a head that drafts for another model says beside its layers (EAGLE, EAGLE-3).
+struct DraftHead {
+  std::string class_name;               ///< of `architectures`, where it names a draft
+  std::int64_t vocab = 0;               ///< draft_vocab_size: rows of its own head; 0: unstated
+  std::int64_t target_hidden = 0;       ///< target_hidden_size: width of the states that it reads; 0: its own
+  std::int64_t states = 3;              ///< of how many layers it reads them; 0: of the last one alone (use_aux_hidden_state)
+  bool norm_before_projection = false;  ///< norm_before_fc
+  bool operator==(const DraftHead&) const = default;
+};
+
 /// The vision (or other modality) tower and its projector. What the kernel sets do not describe yet is only counted.
 struct Tower {
   std::string kind;  ///< a row of tower_parameters.cpp: "qwen3_vl", "siglip", ...; "" when the model has none
@@ -182,6 +193,7 @@ struct Architecture {
   NormKind final_norm = NormKind::rms;
   std::vector<LayerRun> runs;
   Mtp mtp;
+  DraftHead draft;
   Tower tower;
   DType dtype = DType::bf16;  ///< of the checkpoint
   Quantization quantization;  ///< how the checkpoint stores its matrices; method "": not quantised

@@ -37,8 +37,9 @@ void query(const Mixer& m, std::int64_t h, std::int64_t width, Inventory& out) {
   out.linear(joined(names.attention, "wq"), m.query_group_width, width, m.q_bias, Part::mixer, Split::rows);
 }
 
-void attention(const Mixer& m, std::int64_t h, NormKind norm, Inventory& out) {
+void attention(const Mixer& m, std::int64_t hidden, NormKind norm, Inventory& out) {
   const Names& names = out.names;
+  const std::int64_t h = m.input_width > 0 ? m.input_width : hidden;
   const std::int64_t q_width = m.q_width() * (m.output_gate ? 2 : 1);
   const auto linear = [&](std::string_view name, std::int64_t in, std::int64_t width, bool bias, Split split) {
     out.linear(joined(names.attention, name), in, width, bias, Part::mixer, split);
@@ -52,7 +53,7 @@ void attention(const Mixer& m, std::int64_t h, NormKind norm, Inventory& out) {
     linear(names.k, h, m.k_width(), m.k_bias, Split::kv_rows);
     if (!m.key_is_value) linear(names.v, h, m.v_width(), m.v_bias, Split::kv_rows);
   }
-  linear(names.out, m.out_width(), h, m.out_bias, Split::columns);
+  linear(names.out, m.out_width(), hidden, m.out_bias, Split::columns);
   if (m.head_gate) linear("g_proj", h, m.heads, false, Split::rows);
   if (m.sinks) out.tensor(joined(names.attention, names.sinks), {m.heads}, Part::mixer, Split::rows);
   qk_norms(out, m, norm == NormKind::none || norm == NormKind::non_parametric ? NormKind::rms : norm);

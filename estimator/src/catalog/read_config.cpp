@@ -65,6 +65,25 @@ Quantization quantization_of(const Fields& fields) {
   return out;
 }
 
+/// Fields of heads that draft for another model (SafeAILab/EAGLE eagle/model/configs.py; vllm/model_executor/models/
+/// llama_eagle3.py, 0.9 to 0.24).
+DraftHead draft_of(const Fields& fields) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 24;
+  DraftHead out;
+  if (const std::string name = class_of(fields); name.find("agle") != std::string::npos) out.class_name = name;
+  if (!fields.is_null("draft_vocab_size")) out.vocab = fields.integer_or("draft_vocab_size", 0, {1, kMost});
+  if (!fields.is_null("target_hidden_size")) out.target_hidden = fields.integer_or("target_hidden_size", 0, {1, kMost});
+  if (!fields.is_null("num_aux_hidden_states")) out.states = fields.integer_or("num_aux_hidden_states", out.states, {1, 64});
+  const auto nested = fields.object_if("eagle_config");
+  for (const Fields* from : {&fields, nested ? &*nested : nullptr})
+    if (from != nullptr && from->is_list("eagle_aux_hidden_state_layer_ids"))
+      if (const auto read = from->integers("eagle_aux_hidden_state_layer_ids", {0, 4096}); !read.empty())
+        out.states = static_cast<std::int64_t>(read.size());
+  if (nested && !nested->flag_or("use_aux_hidden_state", true)) out.states = 0;
+  out.norm_before_projection = fields.flag_or("norm_before_fc", false);
+  return out;
+}
+
 /// The outer tie_word_embeddings is the one that transformers applies to a model of two halves.
 void read_outer_tie(const Fields& outer, Architecture& out) { out.tied = outer.flag_or("tie_word_embeddings", out.tied); }
 
@@ -115,6 +134,7 @@ Architecture read_architecture(const Fields& fields, const std::string& name) {
   }
   out.name = name;
   out.model_type = model_type;
+  out.draft = draft_of(fields);
   check_size(fields, out);
   return out;
 }

@@ -400,8 +400,10 @@ class Assembler {
         continue;
       }
       auto [it, fresh] = found.emplace(role.model, nullptr);
-      if (fresh) it->second = find(role);
+      if (fresh) it->second = find(role, role.model, "model");
       role.architecture = it->second;
+      if (role.serves() && !role.server.draft_model.empty())
+        role.server.draft.architecture = find(role, role.server.draft_model, "draft_model");
       if (role.architecture != nullptr) leave_sdpa(role);
       if (role.architecture != nullptr) loop_over_experts(role);
       if (role.architecture == nullptr || !role.architecture->tied || role.serves()) continue;
@@ -428,11 +430,11 @@ class Assembler {
     if (std::none_of(runs.begin(), runs.end(), routed) || fact(role.trainer, "experts_fused") != 0) return;
     derive(key_of(role, "transformers"), "4.57.1", "this release of the framework runs on transformers 4");
   }
-  std::shared_ptr<const Architecture> find(const Role& role) {
+  std::shared_ptr<const Architecture> find(const Role& role, const std::string& name, std::string_view knob) {
     try {
-      return find_model_(role.model);
+      return find_model_(name);
     } catch (const InputError& e) {
-      const std::string own = key_of(role, "model");
+      const std::string own = key_of(role, knob);
       const auto it = job().origins.find(job().origins.contains(own) ? own : "model");
       for (auto p : e.problems) {
         if (p.place.file.empty() && it != job().origins.end()) p.place = it->second.place;

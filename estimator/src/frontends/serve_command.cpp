@@ -274,6 +274,8 @@ class CommandReader {
       case FlagMeans::drafts:
         drafts_ = flag;
         return;
+      case FlagMeans::draft:
+        return d_.set(key, value, flag);
       case FlagMeans::on:
         return d_.set(key, "true", flag);
       case FlagMeans::shares:
@@ -414,16 +416,24 @@ class CommandReader {
     if (d_.engine != EngineKind::sglang) return;
     const std::string method = drafts_ ? drafts_->value.value_or("") : "None";
     if (method == "None" || method.empty()) {
-      for (const char* const key : {"draft_tokens", "draft_steps", "draft_branches"})
+      for (const char* const key : {"draft_tokens", "draft_steps", "draft_branches", "draft_model"})
         if (const auto found = d_.settings.find(key); found != d_.settings.end()) {
           d_.remark(Note::Level::warning, found->second.origin.place, "without --speculative-algorithm it has no effect");
           d_.settings.erase(found);
         }
       return;
     }
-    if (method != "EAGLE" && method != "NEXTN")
-      return d_.complain(drafts_->place, fmt::format("'{}'", method), "NEXTN or EAGLE with the model's own MTP blocks",
-                         "not supported yet: drafts that are not the model's own MTP blocks");
+    const bool head = method == "EAGLE3" || (method == "EAGLE" && d_.settings.contains("draft_model"));
+    if (!head && method != "EAGLE" && method != "NEXTN")
+      return d_.complain(drafts_->place, fmt::format("'{}'", method), "NEXTN, EAGLE or EAGLE3",
+                         "not supported yet: whole models as drafts, and drafts that are looked up in the prompt");
+    if (!head && d_.settings.contains("draft_model"))
+      return d_.complain(drafts_->place, "'NEXTN' with a draft's checkpoint", "NEXTN alone, or EAGLE or EAGLE3",
+                         "not supported yet: MTP blocks of another checkpoint");
+    if (head && !d_.settings.contains("draft_model"))
+      return d_.complain(drafts_->place, fmt::format("'{}'", method), "--speculative-draft-model-path beside it",
+                         "EAGLE-3 drafts with a checkpoint of its own");
+    if (head) d_.set("draft_method", method == "EAGLE3" ? "eagle3" : "eagle", *drafts_);
     const auto number = [&](const char* key) {
       const auto found = d_.settings.find(key);
       return found == d_.settings.end() ? std::int64_t{0} : count_of(found->second.text, d_.engine).value_or(0);

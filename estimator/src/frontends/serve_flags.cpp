@@ -180,7 +180,7 @@ constexpr FlagRow kSglang[] = {
     {"disaggregation-mode", M::none, "a server of prefill or decode alone"},
     {"enable-two-batch-overlap", M::never, "two batches at once"},
     {"enable-hisparse", M::never, "a cache on the host"},
-    {"speculative-draft-model-path", M::none, "drafts of another model"},
+    {"speculative-draft-model-path|speculative-draft-model", M::draft, "draft_model"},
     {"cuda-graph-bs", M::sizes, "graph_batch"},
     {"lora-paths", M::ignored_several, ""},
     {"lora-target-modules", M::ignored_several, ""},

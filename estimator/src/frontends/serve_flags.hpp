@@ -38,6 +38,7 @@ enum class FlagMeans : std::uint8_t {
   quantization,  ///< fp8 converts while loading; other words only name what the checkpoint says itself
   speculative,   ///< vLLM's JSON
   drafts,        ///< SGLang's algorithm
+  draft,         ///< SGLang's checkpoint of a draft
   lora,          ///< a switch: room for adapters
   one,           ///< refused unless 1
   none,          ///< refused unless 0 or empty

@@ -140,14 +140,65 @@ void read_optimization_level(ServeDraft& draft, const Flag& flag) {
   draft.complain(flag.place, fmt::format("'{}'", level), "a level from 0 to 3");
 }
 
+namespace {
+
+/// Drafts that this program describes, and what it says of the others.
+void refuse_method(ServeDraft& draft, const Flag& flag, const std::string& method) {
+  const char* const what = method == "ngram" || method == "suffix" ? "drafts that are looked up in the prompt"
+                           : method == "medusa" || method == "mlp_speculator" || method == "dflash"
+                               ? "drafts by further heads (Medusa, MLP speculators, DFlash)"
+                               : "whole models as drafts";
+  draft.complain(flag.place, fmt::format("'{}'", *flag.value),
+                 R"({"method": "mtp", ...}, or "eagle" or "eagle3" with a "model", and "num_speculative_tokens")",
+                 fmt::format("not supported yet: {}", what));
+}
+
+/// The method that vLLM takes where none is said: by the draft's name (vllm/config/speculative.py __post_init__, 0.19).
+std::string method_of(const FlagJson& config) {
+  const auto text = [&](const char* key) {
+    return config.contains(key) && config[key].is_string() ? config[key].get<std::string>() : std::string();
+  };
+  const std::string method = text("method");
+  if (!method.empty() && method != "draft_model") return method;
+  std::string model = text("model");
+  std::transform(model.begin(), model.end(), model.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (model == "ngram" || model == "[ngram]") return "ngram";
+  return model.find("eagle-") != std::string::npos   ? "eagle"
+         : model.find("eagle3") != std::string::npos ? "eagle3"
+                                                     : "draft_model";
+}
+
+/// Another checkpoint's head: its keys beside method and number.
+bool read_head(ServeDraft& draft, const Flag& flag, const FlagJson& config, const std::string& method) {
+  if (!config.contains("model") || !config["model"].is_string()) {
+    draft.complain(flag.place, fmt::format("'{}'", *flag.value), "a \"model\"", fmt::format("{} drafts with a head", method));
+    return false;
+  }
+  if (config.contains("draft_tensor_parallel_size") && config["draft_tensor_parallel_size"].is_number_integer()) {
+    const Flag* const tensor = draft.find("tensor-parallel-size");
+    const auto degree = tensor == nullptr ? 1 : count_of(tensor->value.value_or("1")).value_or(1);
+    if (config["draft_tensor_parallel_size"].get<std::int64_t>() != degree)
+      not_yet(draft, flag, "draft_tensor_parallel_size", config["draft_tensor_parallel_size"], std::to_string(degree),
+              "a draft that is divided otherwise than its model");
+  }
+  for (const char* const key : {"quantization", "speculative_token_tree", "parallel_drafting"})
+    if (config.contains(key) && !config[key].is_null() && config[key] != false)
+      not_yet(draft, flag, key, config[key], "none", "such drafts");
+  draft.set("draft_model", config["model"].get<std::string>(), flag);
+  draft.set("draft_method", method, flag);
+  return true;
+}
+
+}  // namespace
+
 void read_speculative(ServeDraft& draft, const Flag& flag) {
   const FlagJson config = object_of(draft, flag);
   if (config.is_null() || !fields_are_known(draft, flag, config, kSpeculative)) return;
-  const auto method = config.contains("method") && config["method"].is_string() ? config["method"].get<std::string>() : "";
-  if (method != "mtp" && !method.ends_with("_mtp"))
-    return draft.complain(flag.place, fmt::format("'{}'", *flag.value), R"({"method": "mtp", "num_speculative_tokens": 1})",
-                          "not supported yet: drafts that are not the model's own MTP blocks");
-  const auto ahead = config.contains("num_speculative_tokens") ? config["num_speculative_tokens"] : FlagJson(1);
+  const std::string method = method_of(config);
+  const bool head = method == "eagle" || method == "eagle3";
+  if (!head && method != "mtp" && !method.ends_with("_mtp")) return refuse_method(draft, flag, method);
+  if (head && !read_head(draft, flag, config, method)) return;
+  const auto ahead = config.contains("num_speculative_tokens") ? config["num_speculative_tokens"] : FlagJson(head ? 0 : 1);
   if (!ahead.is_number_integer() || ahead.get<std::int64_t>() < 1)
     return draft.complain(flag.place, fmt::format("\"num_speculative_tokens\": {}", ahead.dump()), "a whole number above 0");
   draft.set("draft_tokens", ahead.dump(), flag);

@@ -81,6 +81,8 @@ class Shortest {
     const FindModel find = [this](const std::string& name) -> std::shared_ptr<const Architecture> {
       for (const auto& role : job_.roles)
         if (role.model == name) return role.architecture;
+      for (const auto& role : job_.roles)
+        if (role.server.draft_model == name) return role.server.draft.architecture;
       return nullptr;
     };
     const Job made = assemble(roles_of(job_), settings_, find, Catalog::builtin().facts(), {}).job;

@@ -202,8 +202,8 @@ class Planner {
 
   void draft_weights() {
     drafts_ = drafts_of(m_, f_, share_);
-    set(T::drafts, drafts_.norms + drafts_.outside + drafts_.mixers + drafts_.absorbed + drafts_.feed_forwards + drafts_.experts +
-                       drafts_.slack);
+    set(T::drafts, drafts_.embedding + drafts_.head + drafts_.norms + drafts_.outside + drafts_.mixers + drafts_.absorbed +
+                       drafts_.feed_forwards + drafts_.experts + drafts_.slack);
     for (int i = 0; i < drafts_.bucket_count; ++i) {
       const CacheBucket& b = drafts_.buckets[static_cast<std::size_t>(i)];
       draft_token_ += b.layers * b.token;
@@ -441,6 +441,7 @@ class Planner {
       // embedded inputs, whether they are used or not (vllm/v1/worker/gpu_model_runner.py GPUModelRunner.__init__, 0.11 to 0.23)
       if (f_.embeds_buffer)
         set(T::buffers, bytes_of(p_.batched_tokens * m_.hidden, m_.compute), {p_.batched_tokens, m_.hidden, 0});
+      draft_buffers();
       return;
     }
     const std::int64_t by_tokens = static_cast<std::int64_t>(
@@ -456,6 +457,14 @@ class Planner {
     p_.non_kv = f_.total - at_.occupied - p_[T::context] - p_[T::nccl] - p_.kv_pool;
     p_.cache_released = f_.saver_covers_swa || !has_windows(stage);
     if (stage.last) clip_sampler();
+  }
+
+  /// What vLLM hands a draft of another checkpoint lies in buffers for a whole batch: the states, and since 0.10 their embeddings
+  /// (vllm/v1/spec_decode/eagle.py hidden_states, inputs_embeds, 0.9.2 to 0.19).
+  void draft_buffers() {
+    if (m_.draft.hidden == 0) return;
+    const Bytes each = bytes_of(p_.batched_tokens * m_.draft.hidden, m_.compute);
+    set(T::buffers, p_[T::buffers] + each * (f_.embeds_buffer ? 2 : 1), {});
   }
 
   void clip_sampler() {

@@ -10,6 +10,7 @@
 
 #include "catalog/parameters.hpp"
 #include "inference/adapter_slots.hpp"
+#include "inference/server_draft.hpp"
 
 namespace oomplan {
 namespace {
@@ -579,15 +580,21 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
     if (run.layer.mixer.compress_ratio > 0)
       throw InputError(Problem{{}, architecture.name, "", "", "not supported yet: a cache of compressed entries"});
   const std::int64_t ahead = server.draft_tokens;
-  if (ahead > 0 && architecture.mtp.layers.empty())
-    throw InputError(Problem{{}, architecture.name, "a model with MTP blocks", "", "other drafts are not supported yet"});
+  const bool other = ahead > 0 && !server.draft_model.empty();
+  if (ahead > 0 && !other && architecture.mtp.layers.empty())
+    throw InputError(Problem{{}, architecture.name, "a model with MTP blocks, or a draft_model", "", "it has none"});
   const auto build = [&](const Architecture& of) {
     Builder builder(of, engine, server.weights, server.kv, ahead);
     if (stored) builder.as_stored();
     return builder.build();
   };
   ServerModel out = build(architecture);
-  if (ahead > 0) add_drafts(out, architecture, build(drafts_of(architecture)));
+  if (other) {
+    const Architecture draft = draft_as_built(server);
+    add_draft(out, draft, draft_method(server), Builder(draft, engine, out.compute, server.kv, ahead).build());
+  } else if (ahead > 0) {
+    add_drafts(out, architecture, build(drafts_of(architecture)));
+  }
   add_adapter_slots(out, architecture, server);
   return out;
 }

@@ -94,6 +94,15 @@ struct ServerLayerRun {
   std::int64_t count = 0;
 };
 
+/// Tables of a draft of another checkpoint (server_draft.cpp); all zero for MTP blocks, which have the model's.
+struct ServerDraft {
+  std::int64_t hidden = 0, vocab = 0;  ///< of its embedding
+  bool own_embedding = false;          ///< which is not the model's
+  std::int64_t head_rows = 0;          ///< of its own head; 0: the model's
+  Bytes row = 0;                       ///< of one row of either
+  std::int64_t rope_elements = 0;      ///< of its own cos/sin table
+};
+
 struct ServerModel {
   EngineKind engine = EngineKind::sglang;
   std::int64_t hidden = 0, vocab = 0, layers = 0, max_positions = 0;
@@ -122,8 +131,9 @@ struct ServerModel {
   std::vector<ServerLayer> kinds;
   std::vector<ServerLayerRun> runs;    ///< in order
   std::vector<ServerLayerRun> totals;  ///< of each kind, for a model on one stage
-  std::vector<ServerLayerRun> drafts;  ///< MTP blocks that guess ahead, on the last stage
+  std::vector<ServerLayerRun> drafts;  ///< layers that guess ahead, MTP blocks or a draft's, on the last stage
   Bytes draft_outside = 0;             ///< their projections and norms, on every rank
+  ServerDraft draft;                   ///< what a draft of another checkpoint has beside
   std::int64_t draft_tokens = 0;       ///< guessed ahead
 };
 

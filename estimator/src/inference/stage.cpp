@@ -68,11 +68,13 @@ Bytes allocator_slack(const Stage& s, const ServerModel& m, const ServerFacts& f
   for (const ServerLayerRun& run : runs)
     least = smallest_large(layer_tensors(m, m.kinds[static_cast<std::size_t>(run.kind)], f, cut), least);
   WeightBlocks blocks(least, f.load_max_split);
-  blocks.take(s.embedding);
+  blocks.take(s.embedding - s.draft_embedding);
   for (const ServerLayerRun& run : runs)
     blocks.layers(layer_tensors(m, m.kinds[static_cast<std::size_t>(run.kind)], f, cut).all(), run.count);
   blocks.take(rope);
-  blocks.take(s.head);
+  blocks.take(s.head - s.draft_head);
+  blocks.take(s.draft_embedding);
+  blocks.take(s.draft_head);
   for (const ServerLayerRun& run : runs) {  // made when the weights are there: kv_b in two parts
     const Bytes half = ceil_div(m.kinds[static_cast<std::size_t>(run.kind)].absorbed, cut.tensor) / 2;
     const std::array<Bytes, 2> parts{half, half};
@@ -121,6 +123,20 @@ void add_layers(Stage& out, const ServerModel& m, const ServerFacts& f, const Se
   out.workspace2 = std::max(out.workspace2, l.experts_per_token * expert);
 }
 
+/// A draft's own tables. The embedding is the model's where both are of one width, for a checkpoint without one, or with the
+/// model's (vllm/v1/spec_decode/eagle.py _maybe_share_embeddings, 0.19; sglang/srt/models/llama.py set_embed, 0.5.10).
+void add_draft_tables(Stage& out, const ServerModel& m, const ServerFacts& f, const RankShare& cut) {
+  const auto rows = [&](std::int64_t vocab, std::int64_t ranks) {
+    return vocab_rows(vocab, f.vocab_padding, RankShare::ranks(ranks, cut.tensor));
+  };
+  const ServerDraft& d = m.draft;
+  if (d.own_embedding) out.draft_embedding = rows(d.vocab, cut.table) * d.row;
+  if (d.head_rows > 0) out.draft_head = rows(d.head_rows, cut.head) * d.row;
+  out.embedding += out.draft_embedding;
+  out.head += out.draft_head;
+  out.outside += m.draft_outside + f.rope_tables * d.rope_elements * f.rope_bits / 8;
+}
+
 }  // namespace
 
 StageLayers stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t index, ExtraLayers extra) {
@@ -162,7 +178,7 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std:
 
 Stage drafts_of(const ServerModel& m, const ServerFacts& f, const RankShare& cut) {
   Stage out;
-  out.outside = m.draft_outside;
+  add_draft_tables(out, m, f, cut);
   for (const ServerLayerRun& run : m.drafts) add_layers(out, m, f, run, cut);
   out.slack = allocator_slack(out, m, f, cut, m.drafts);
   return out;
@@ -181,7 +197,8 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, const RankShare& cut,
     out.embedding += (m.whole_embedding ? m.layer_vocab : rows(m.layer_vocab, cut.table)) * m.layer_row;
   if ((out.last || f.head_every_stage) && !m.tied) out.head = rows(m.vocab, cut.head) * m.head_row;
   const bool drafts = out.last && m.engine == EngineKind::vllm;  // SGLang has them in a worker of their own: drafts_of()
-  out.outside = m.outside + (drafts ? m.draft_outside : 0);
+  out.outside = m.outside;
+  if (drafts) add_draft_tables(out, m, f, cut);
   out.adapters = (out.first ? m.adapters_embedding : 0) + (out.last ? m.adapters_head : 0);
   const StageLayers range = stage_layers(m.layers, pp, index, f.extra_layers);
   std::array<ServerLayerRun, kMostRuns> here{};

@@ -135,6 +135,10 @@ inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kName
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 
 template <>
+inline constexpr std::array<std::pair<DraftMethod, std::string_view>, 4> kNames<DraftMethod>{
+    {{DraftMethod::auto_, "auto"}, {DraftMethod::mtp, "mtp"}, {DraftMethod::eagle, "eagle"}, {DraftMethod::eagle3, "eagle3"}}};
+
+template <>
 inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<BaseFormat>{{{BaseFormat::full, "full"},
                                                                                             {BaseFormat::nf4, "nf4"},
                                                                                             {BaseFormat::fp4, "fp4"},

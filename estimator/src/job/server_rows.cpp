@@ -25,6 +25,16 @@ std::string get_offload(const Job&, const Role* r) {
   return r->server.offloaded_weights == 0 ? "none" : exact_bytes_text(r->server.offloaded_weights);
 }
 
+std::string get_draft_model(const Job&, const Role* r) { return r->server.draft_model.empty() ? "none" : r->server.draft_model; }
+Refusal set_draft_model(const Knob&, Job&, Role* r, std::string_view text) {
+  constexpr std::size_t kLongest = 4096;
+  if (text.empty() || text.size() > kLongest) return {"a model's name, hub id, directory or config.json, or none", {}, {}};
+  const std::string name(text == "none" ? std::string_view() : text);
+  if (r->server.draft_model != name) r->server.draft = {};
+  r->server.draft_model = name;
+  return {};
+}
+
 /// Those that a server can have room beside.
 std::vector<std::string> slot_targets() {
   return {"all-linear", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "embed_tokens", "lm_head"};
@@ -98,10 +108,17 @@ std::vector<Knob> server_rows() {
             "fewer and smaller CUDA graphs; larger batches run without one"),
       zero_is(within(row("draft_tokens", of, count, {none_or<&Server::draft_tokens>, knob::count<&Server::draft_tokens>().set},
                          semantics,
-                         "tokens that the model's own MTP blocks guess ahead: num_speculative_tokens; SGLang: "
+                         "tokens that the model's own MTP blocks, or draft_model, guess ahead: num_speculative_tokens; SGLang: "
                          "speculative_num_draft_tokens, which are verified together"),
                      {1, 64}, "tokens"),
               "none"),
+      row("draft_model", of, text, {get_draft_model, set_draft_model}, semantics,
+          "a head of another checkpoint that guesses ahead, a name, folder or config.json as for model; none: the model's own "
+          "MTP "
+          "blocks: speculative_config's model, speculative_draft_model_path"),
+      one_of(row("draft_method", of, choice, knob::choice<&Server::draft_method>(), semantics,
+                 "what guesses ahead; auto: as the draft's config.json says, mtp without a draft_model"),
+             {"auto", "mtp", "eagle", "eagle3"}),
       only_for(zero_is(within(row("draft_steps", of, count, count_or_auto<&Server::draft_steps>(), semantics,
                                   "steps of the drafts for them: speculative_num_steps"),
                               {1, 64}, "steps"),

@@ -7,6 +7,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
+#include "job/validate_draft.hpp"
 
 namespace oomplan {
 namespace {
@@ -30,6 +31,7 @@ class Problems {
     if (role_.engine == EngineKind::sglang && s_.draft_tokens > 0) drafts();
     if (s_.draft_tokens == 0 && (s_.draft_steps > 0 || s_.draft_branches > 0))
       add("draft_tokens", "none", "a number of tokens", "steps and branches of a draft without one");
+    for (KnobProblem& p : draft_problems(role_)) out_.push_back(std::move(p));
     return std::move(out_);
   }
 
