@@ -220,9 +220,10 @@ TEST_CASE("megatron flags: spellings") {
 TEST_CASE("megatron flags: what is not described is refused by name, together with what is wrong") {
   const std::string told = all_problems(launch(kDense + "--fp8-format hybrid --optimizer sgd "
                                                         "--num-layers 30 --pipeline-model-parallel-size 4"));
-  for (const char* const part : {"--fp8-format: found 'hybrid', expected nothing: not supported yet: fp8",
-                                 "--optimizer: found 'sgd', expected adam: not supported yet: other optimizers",
-                                 "--num-layers: found 30, expected a multiple of 4"}) {
+  for (const char* const part :
+       {"--fp8-recipe: found the default, 'delayed', expected tensorwise: not supported yet: fp8 with other recipes",
+        "--optimizer: found 'sgd', expected adam: not supported yet: other optimizers",
+        "--num-layers: found 30, expected a multiple of 4"}) {
     CAPTURE(part);
     CHECK_MESSAGE(told.find(part) != std::string::npos, told);
   }
