@@ -229,6 +229,20 @@ TEST_CASE("megatron flags: what is not described is refused by name, together wi
   }
 }
 
+TEST_CASE("megatron flags: products in 8 bits") {
+  const std::string flags = kDense + "--fp8-format hybrid --fp8-recipe tensorwise ";
+  const Job job = read(launch(flags + "--fp8-param-gather")).job;
+  CHECK(get(job, "trainer.fp8_recipe") == "tensorwise");
+  CHECK(get(job, "trainer.fp8_param_gather") == "true");
+  CHECK(get(read(launch(flags)).job, "trainer.fp8_param_gather") == "false");
+  // without --fp8-format a recipe is none
+  CHECK(get(read(launch(kDense + "--fp8-recipe tensorwise")).job, "trainer.fp8_recipe") == "none");
+  for (const char* const more : {"--first-last-layers-bf16", "--no-fp8-wgrad"}) {
+    CAPTURE(more);
+    CHECK(all_problems(launch(flags + more)).find("not supported yet") != std::string::npos);
+  }
+}
+
 TEST_CASE("megatron flags: launchers and GPUs") {
   const auto gpus = [](const std::string& front, std::vector<std::string> overrides = {}) {
     Source s = launch(kDense + "--global-batch-size 512", front);
