@@ -78,8 +78,10 @@ def bridge_trainer(row: Row) -> Row:
     name = str(row["id"]).split("/")[1]
     if name == "moonlight16b":
         return moonlight(row)
-    if "fp8" in str(row.get("dtype_policy")).lower():
-        raise not_yet("fp8 under Megatron")
+    if name == "llama3-70b-sft-fp8":
+        # scripts/performance/configs/llama/llama3_workload_base_configs.py at 0026ec187, the change that published it: its feed-forwards
+        # are CUDA graphs (cuda_graph_impl transformer_engine, scope mlp)
+        raise not_yet("a step in CUDA graphs")
     if name == "nemotron3nano":
         raise not_yet("layers of state spaces under Megatron")
     if row.get("lora") and row.get("seq_len"):

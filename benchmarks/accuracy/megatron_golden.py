@@ -19,6 +19,8 @@ from corpus import CannotExpress, Row, find_gpu
 from megatron_golden_experts import EXPERTS_SAID, experts_settings, layout_with_experts, with_experts
 
 MIB = 2**20
+# pytorch/cpp_extensions/gemm.py of Transformer Engine 2.17.1: get_cublas_workspace, for products that overlap with communication
+OVERLAP_STREAMS = 3
 # flags that change no tensor that is alive at the peak
 NO_MEMORY = {
     "seed",
@@ -50,6 +52,10 @@ NO_MEMORY = {
     "moe-router-bias-update-rate",
     "moe-router-topk-scaling-factor",
     "mtp-loss-scaling-factor",
+    # buffers of overlapped tensor parallelism are not PyTorch's: what is gathered there is counted as if it were
+    "tp-comm-overlap",
+    "tp-comm-overlap-cfg",
+    "fp8-format",
 }
 # flags that a job or the model says
 SAID = {
@@ -87,6 +93,8 @@ SAID = {
     "account-for-loss-in-pipeline-split",
     "microbatch-group-size-per-virtual-pipeline-stage",
     "make-vocab-size-divisible-by",
+    "fp8-recipe",
+    "fp8-param-gather",
 }
 
 
@@ -198,14 +206,15 @@ def recipes() -> Row:
 
 
 def workspaces(row: Row, flags: Row, gpu: str, day: str) -> int:
-    """What both cuBLAS workspaces have more than the card's own: 32 MiB, or 8320 KiB before Hopper.
+    """What both cuBLAS workspaces have more than the card's own: 32 MiB, or 8320 KiB before Hopper; and those of overlapped products.
 
     PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize knew Hopper alone before Blackwell was added.
     """
+    overlapped = OVERLAP_STREAMS * (32 * MIB + 1024) if flags.get("tp-comm-overlap") else 0
     difference = 2 * (32 * MIB - 8320 * 1024)
     if flags.get("deterministic-mode") or test_of(row).rsplit("/", 1)[0] in recipes()["large_workspaces"]:
-        return difference if gpu.startswith("A100") else 0
-    return -difference if "B200" in gpu and day < "2026-05-07" else 0
+        return (difference if gpu.startswith("A100") else 0) + overlapped
+    return (-difference if "B200" in gpu and day < "2026-05-07" else 0) + overlapped
 
 
 def kept_batches(row: Row, flags: Row, day: str, micro_batches: int) -> tuple[int, int]:
@@ -221,6 +230,14 @@ def kept_batches(row: Row, flags: Row, day: str, micro_batches: int) -> tuple[in
     mask = 0 if flags.get("no-create-attention-mask-in-dataloader") else sequence * sequence
     batch = sequences * (sequence * (3 * 8 + 4) + mask)
     return (micro_batches - 1) * batch, micro_batches * batch
+
+
+def fp8_settings(flags: Row) -> Row:
+    """Only what the engine describes; --fp8-recipe is delayed unless said (megatron/training/arguments.py)."""
+    recipe = flags.get("fp8-recipe") or "delayed"
+    if recipe != "tensorwise":
+        raise CannotExpress(f"fp8 ({recipe}) under Megatron is not supported yet")
+    return {"fp8_recipe": recipe, "fp8_param_gather": bool(flags.get("fp8-param-gather"))}
 
 
 def golden_job(row: Row) -> Row:
@@ -257,6 +274,8 @@ def golden_job(row: Row) -> Row:
         "rotary_fusion": not flags.get("no-rope-fusion"),
         "recompute": "none",
     }
+    if flags.get("fp8-format"):
+        trainer |= fp8_settings(flags)
     if isinstance(recompute, dict):
         trainer |= {
             "recompute": recompute["granularity"],

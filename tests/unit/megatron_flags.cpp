@@ -220,11 +220,26 @@ TEST_CASE("megatron flags: spellings") {
 TEST_CASE("megatron flags: what is not described is refused by name, together with what is wrong") {
   const std::string told = all_problems(launch(kDense + "--fp8-format hybrid --optimizer sgd "
                                                         "--num-layers 30 --pipeline-model-parallel-size 4"));
-  for (const char* const part : {"--fp8-format: found 'hybrid', expected nothing: not supported yet: fp8",
-                                 "--optimizer: found 'sgd', expected adam: not supported yet: other optimizers",
-                                 "--num-layers: found 30, expected a multiple of 4"}) {
+  for (const char* const part :
+       {"--fp8-recipe: found the default, 'delayed', expected tensorwise: not supported yet: fp8 with other recipes",
+        "--optimizer: found 'sgd', expected adam: not supported yet: other optimizers",
+        "--num-layers: found 30, expected a multiple of 4"}) {
     CAPTURE(part);
     CHECK_MESSAGE(told.find(part) != std::string::npos, told);
+  }
+}
+
+TEST_CASE("megatron flags: products in 8 bits") {
+  const std::string flags = kDense + "--fp8-format hybrid --fp8-recipe tensorwise ";
+  const Job job = read(launch(flags + "--fp8-param-gather")).job;
+  CHECK(get(job, "trainer.fp8_recipe") == "tensorwise");
+  CHECK(get(job, "trainer.fp8_param_gather") == "true");
+  CHECK(get(read(launch(flags)).job, "trainer.fp8_param_gather") == "false");
+  // without --fp8-format a recipe is none
+  CHECK(get(read(launch(kDense + "--fp8-recipe tensorwise")).job, "trainer.fp8_recipe") == "none");
+  for (const char* const more : {"--first-last-layers-bf16", "--no-fp8-wgrad"}) {
+    CAPTURE(more);
+    CHECK(all_problems(launch(flags + more)).find("not supported yet") != std::string::npos);
   }
 }
 

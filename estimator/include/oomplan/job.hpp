@@ -163,6 +163,10 @@ enum class TeRelease : std::uint8_t { v2_9, v2_11, v2_14 };
 /// Megatron: how tokens reach their experts: sent to the ranks that have them, or all tokens to all ranks.
 enum class TokenDispatcher : std::uint8_t { alltoall, allgather };
 
+/// Megatron: how products of Transformer Engine run in 8 bits (--fp8-recipe with --fp8-format); tensorwise scales every tensor by
+/// its own largest number.
+enum class Fp8Recipe : std::uint8_t { none, tensorwise };
+
 /// Settings of Megatron-core alone.
 struct Megatron {
   bool sequence_parallel = false;
@@ -203,6 +207,9 @@ struct Megatron {
   bool pads_experts = true;          ///< with expert_capacity: experts with fewer rows are filled up to it
   bool activation_fusion = true;     ///< gated activations are one kernel
   bool input_regather = false;       ///< adapters keep this rank's part of the sequence and gather it again
+  Fp8Recipe fp8 = Fp8Recipe::none;
+  bool fp8_parameters = false;  ///< matrices of the layers are parameters in 8 bits
+  bool fp8_transposes = true;   ///< the GPU multiplies 8 bits only with both factors along the sum: follows from the GPU, no knob
   bool operator==(const Megatron&) const = default;
 };
 

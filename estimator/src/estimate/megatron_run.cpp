@@ -2,9 +2,34 @@
 
 #include <algorithm>
 
+#include <oomplan/units/errors.hpp>
+
+#include "job/names.hpp"
 #include "training/megatron.hpp"
 
 namespace oomplan {
+namespace {
+
+int compute_capability(const std::string& sm) { return sm.starts_with("sm") ? std::stoi(sm.substr(2)) : 0; }
+
+/// transformer_engine/common/transformer_engine.cpp (2.17.1): nvte_is_non_tn_fp8_gemm_supported
+bool needs_transposes(int capability) { return capability < 100 || (capability >= 120 && capability < 130); }
+
+/// The role's settings as this GPU runs them (pytorch/quantization.py: check_fp8_support).
+Trainer on_gpu(const Role& role, const std::string& gpu, const std::string& sm) {
+  Trainer out = role.trainer;
+  const int capability = compute_capability(sm);
+  if (out.megatron.fp8 != Fp8Recipe::none && capability < 89)
+    throw InputError(Problem{{"", 0, 0, role.name + ".fp8_recipe"},
+                             std::string(spelling(out.megatron.fp8)) + " on " + gpu,
+                             "none, or a GPU from Ada on",
+                             "",
+                             "Transformer Engine itself refuses it: products in 8 bits need compute capability 8.9"});
+  out.megatron.fp8_transposes = needs_transposes(capability);
+  return out;
+}
+
+}  // namespace
 
 void resolve_megatron(RoleRun& run, const Job& job, const Catalog& catalog) {
   const Role& role = *run.role;
@@ -15,8 +40,9 @@ void resolve_megatron(RoleRun& run, const Job& job, const Catalog& catalog) {
   const std::string& sm = catalog.gpu(job.cluster.gpu).sm;
   const bool before_hopper = sm.starts_with("sm7") || sm.starts_with("sm8");
   constexpr Bytes kBefore = 4 * kMiB;
-  for (std::int64_t stage = 0; stage < role.trainer.layout.pipeline; ++stage) {
-    run.megatron.push_back(make_megatron_stage(*role.architecture, role.trainer, stage, run.plan.micro_batches));
+  const Trainer trainer = on_gpu(role, job.cluster.gpu, sm);
+  for (std::int64_t stage = 0; stage < trainer.layout.pipeline; ++stage) {
+    run.megatron.push_back(make_megatron_stage(*role.architecture, trainer, stage, run.plan.micro_batches));
     if (before_hopper) run.megatron.back().workspace = kBefore;
   }
 }
@@ -24,7 +50,7 @@ void resolve_megatron(RoleRun& run, const Job& job, const Catalog& catalog) {
 TrainingFigures megatron_figures(const TrainingCase& c) {
   const MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, c.stage, c.micro_batches);
   TrainingFigures out;
-  out.parameters = stage.weights;
+  out.parameters = stage.weights + stage.weights_in_8_bits;
   out.states = stage.masters + stage.states;
   PeakRecorder r;
   MegatronEngine<PeakRecorder> engine(r, stage, "");

@@ -209,6 +209,16 @@ std::vector<Knob> more_megatron_rows() {
               "input "
               "and gather it again in backward (Megatron-Bridge's LoRA)",
               "keeps a part of the adapters' inputs; they are gathered once more in backward"),
+      chosen_from(
+          setting("fp8_recipe", choice, knob::choice<&Megatron::fp8>(), numerics,
+                  "Megatron: products of the layers in 8 bits (--fp8-format), every tensor scaled by its own largest number "
+                  "(--fp8-recipe tensorwise)",
+                  "what products keep for backward takes 8 bits a number"),
+          spellings<Fp8Recipe>()),
+      setting(
+          "fp8_param_gather", flag, knob::flag<&Megatron::fp8_parameters>(), numerics,
+          "Megatron, fp8_recipe: matrices of the layers are parameters in 8 bits (--fp8-param-gather); false: copies in 8 bits "
+          "stay beside those in 16 bits"),
       setting("pad_expert_input", flag, knob::flag<&Megatron::pads_experts>(), semantics,
               "Megatron, expert_capacity: experts with fewer tokens are filled up (--moe-pad-expert-input-to-capacity)"),
   };

@@ -81,6 +81,7 @@ class Checker {
     check_pipeline();
     check_optimizer();
     check_experts();
+    check_fp8();
     for (MegatronProblem& p : megatron_adapter_problems(role_)) out_.push_back(std::move(p));
     return std::move(out_);
   }
@@ -175,6 +176,18 @@ class Checker {
     if (ranks % m.optimizer_instances != 0)
       add("optimizer_instances", fmt::format("{}", m.optimizer_instances), fmt::format("a number that divides {} ranks", ranks),
           "");
+  }
+  void check_fp8() {
+    const Megatron& m = role_.trainer.megatron;
+    if (m.fp8_parameters && m.fp8 == Fp8Recipe::none)
+      add("fp8_param_gather", "true", "fp8_recipe beside it", "parameters in 8 bits belong to products in 8 bits");
+    if (m.fp8 == Fp8Recipe::none) return;
+    if (m.fp8_parameters && !m.distributed_optimizer)
+      add("fp8_param_gather", "true", "distributed_optimizer: true", "Megatron itself asks for it");
+    if (m.host_optimizer)
+      add("fp8_recipe", std::string(spelling(m.fp8)), "none", "not supported yet: fp8 with the optimizer on the host");
+    if (m.precision_aware && !m.fp32_masters)
+      add("fp32_masters", "false", "true", "with this fp8_recipe Megatron keeps fp32 masters itself");
   }
   void check_experts() {
     const Trainer& t = role_.trainer;

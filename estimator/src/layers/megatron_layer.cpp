@@ -2,6 +2,7 @@
 #include "layers/megatron.hpp"
 #include "layers/megatron_recompute.hpp"
 #include "layers/ops.hpp"
+#include "layers/te_fp8.hpp"
 
 namespace oomplan {
 namespace {
@@ -32,11 +33,13 @@ Tensor fused_activation(Eager& g, const Tensor& inner, std::int64_t width) {
 Tensor norm_column(Eager& g, const Tensor& x, NormKind kind, std::int64_t columns, const ChunkOptions& o,
                    const std::string& name) {
   if (o.adapters) return adapted_norm_column(g, x, kind, columns, o.te, o.adapters, name);
+  if (o.te.fp8 != Fp8Recipe::none) return te_fp8_norm_column_linear(g, x, kind, columns, o.te, name);
   return te_norm_column_linear(g, x, kind, columns, o.te, name);
 }
-/// TERowParallelLinear, likewise.
-Tensor row_parallel(Eager& g, const Tensor& x, std::int64_t columns, const ChunkOptions& o, const std::string& name) {
+/// TERowParallelLinear, likewise. `kept`: what made the input keeps it for backward.
+Tensor row_parallel(Eager& g, const Tensor& x, std::int64_t columns, bool kept, const ChunkOptions& o, const std::string& name) {
   if (o.adapters) return adapted_row(g, x, columns, o.te, o.adapters, name);
+  if (o.te.fp8 != Fp8Recipe::none) return te_fp8_row_linear(g, x, columns, kept, o.te, name);
   return te_row_linear(g, x, columns, o.te, name);
 }
 
@@ -103,7 +106,7 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
   const Tensor out = run_megatron_core(g, placed.query, placed.key, placed.value, views, o);
   Tensor flat = out.alias({out.shape[0], B, out.shape[2] * out.shape[3]});
   flat.grad_fn = out.grad_fn;
-  return row_parallel(g, flat, a.hidden, o, "linear_proj");
+  return row_parallel(g, flat, a.hidden, true, o, "linear_proj");
 }
 
 /// MLP.forward: the first product is a name until the second one takes the activation.
@@ -115,7 +118,7 @@ Tensor mlp(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptio
   Tensor active = gated && !o.settings.activation_fusion ? unfused_glu(g, inner, width, true, "activation")
                                                          : fused_activation(g, inner, width);
   inner = std::move(active);
-  return row_parallel(g, inner, a.hidden, o, "linear_fc2");
+  return row_parallel(g, inner, a.hidden, false, o, "linear_fc2");
 }
 
 }  // namespace

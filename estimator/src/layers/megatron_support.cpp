@@ -13,12 +13,29 @@ std::string unsupported_experts(const FeedForward& f, const ChunkOptions& o) {
   return {};
 }
 
+/// Rows and columns of 8-bit products are multiples of 8 and 16 (pytorch/utils.py: assert_dim_for_fp8_exec).
+std::string unsupported_fp8(const Architecture& a, const ChunkOptions& o) {
+  constexpr std::int64_t kUnit = 16;
+  if (o.adapters) return "adapters with fp8 under Megatron are not supported yet";
+  if (o.mtp > 0) return "multi-token prediction with fp8 under Megatron is not supported yet";
+  for (const auto& run : a.runs) {
+    if (run.layer.feed_forward.kind == FeedForwardKind::moe) return "experts with fp8 under Megatron are not supported yet";
+    if (run.layer.mixer.kind == MixerKind::mla) return "latent attention with fp8 under Megatron is not supported yet";
+    const Mixer& m = run.layer.mixer;
+    for (const std::int64_t width : {a.hidden, run.layer.feed_forward.width / o.te.tensor, m.heads * m.head_dim / o.te.tensor})
+      if (width % kUnit != 0) return "Transformer Engine itself asks for widths that are multiples of 16 with fp8";
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
   if (o.te.context > 1 && o.te.attention == TeAttention::unfused)
     return "Megatron's context parallelism without a kernel for attention is not supported yet";
   if (o.mtp > 0 && a.position_rows > 0) return "Megatron's multi-token prediction with learned positions is not supported yet";
+  if (o.te.fp8 != Fp8Recipe::none)
+    if (std::string why = unsupported_fp8(a, o); !why.empty()) return why;
   for (const auto& run : a.runs) {
     const Mixer& m = run.layer.mixer;
     const FeedForward& f = run.layer.feed_forward;

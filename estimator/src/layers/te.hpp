@@ -25,6 +25,8 @@ struct TeOptions {
   bool attention_dropout = false;
   std::int64_t context = 1;
   ContextExchange exchange = ContextExchange::p2p;
+  Fp8Recipe fp8 = Fp8Recipe::none;
+  bool fp8_transposes = true;  ///< a matrix that is needed along its other side is kept transposed
   bool operator==(const TeOptions&) const = default;
   /// Tokens of a sequence inside of a layer's halves.
   Dim whole() const { return Dim(sequence_parallel ? tensor : 1) * axis::S; }

@@ -10,6 +10,7 @@
 #include "estimate/explain.hpp"
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
+#include "job/names.hpp"
 #include "job/validate.hpp"
 #include "layout/letters.hpp"
 #include "search/admit.hpp"
@@ -166,6 +167,12 @@ Found search_megatron(const Job& job, const Space& space, int keep, const Catalo
                              "nothing",
                              "",
                              "not supported yet: the largest value of a setting of Megatron"});
+  if (const Role& role = job.roles.front(); role.trainer.megatron.fp8 != Fp8Recipe::none)
+    throw InputError(Problem{{"", 0, 0, role.name + ".fp8_recipe"},
+                             std::string(spelling(role.trainer.megatron.fp8)),
+                             "none",
+                             "",
+                             "not supported yet: a search over Megatron with fp8"});
   if (const Role& role = job.roles.front(); role.trainer.lora.rank > 0)
     throw InputError(Problem{{"", 0, 0, role.name + ".lora.rank"},
                              fmt::format("{}", role.trainer.lora.rank),

@@ -36,6 +36,8 @@ class MegatronEngine {
       return sites_.site("", name, bytes, category, Holder::resident);
     };
     weights_ = in_parts("parameter_buffer", stage.weights, stage.weight_blocks, {DType::bf16}, Category::weights);
+    in_8_bits_ =
+        in_parts("parameters_in_8_bits", stage.weights_in_8_bits, stage.blocks_in_8_bits, {DType::fp8}, Category::weights);
     gradients_ =
         in_parts("gradient_buffer", stage.gradients, stage.gradient_blocks, {stage.gradient_format}, Category::gradients);
     masters_ = in_parts("masters", stage.masters, stage.pieces, stage.master_formats, Category::optimizer);
@@ -67,6 +69,7 @@ class MegatronEngine {
 
   void load() {
     make(weights_);
+    if (!stage_.copies_in_8_bits) make(in_8_bits_);
     make(gradients_);
     // with the optimizer on the host it is first made of whole parameters, and these copies go when Python's collector finds them
     r_.alloc(copies_);
@@ -204,6 +207,7 @@ class MegatronEngine {
   }
   void start() {
     started_ = true;
+    if (stage_.copies_in_8_bits) make(in_8_bits_);
     r_.alloc(workspace_);
     r_.alloc(gathered_);
     r_.alloc(tables_);
@@ -229,7 +233,7 @@ class MegatronEngine {
   EngineSites<R> sites_;
   std::vector<std::unique_ptr<Player<R>>> players_;
   std::vector<Chunk> chunks_;
-  OfParts weights_, gradients_, masters_, states_, wide_gradients_;
+  OfParts weights_, in_8_bits_, gradients_, masters_, states_, wide_gradients_;
   SiteRef widened_, workspace_, gathered_, tables_, placeholders_;
   SiteRef routing_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
   std::vector<SiteRef> permutations_;

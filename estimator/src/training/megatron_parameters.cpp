@@ -16,6 +16,8 @@ class Counter {
 
   void matrix(std::int64_t rows, std::int64_t columns) {
     dense.push_back({rows * columns});
+    dense.back().multiplied_in_8_bits = o_.te.fp8 != Fp8Recipe::none;
+    dense.back().stored_in_8_bits = dense.back().multiplied_in_8_bits && o_.settings.fp8_parameters;
     shapes.insert({rows, columns});
   }
   /// An adapter's pair of matrices, of this rank.

@@ -114,19 +114,43 @@ void add_block(std::vector<MegatronPiece>& blocks, std::int64_t elements) {
 }
 
 /// _ParamAndGradBuffer: gradients have a buffer for each chunk's dense parameters and experts; parameters only where the
-/// optimizer is distributed, and what is frozen not at all.
+/// optimizer is distributed, and what is frozen not at all. Parameters in 8 bits have buffers of their own.
 void put_in_blocks(MegatronStage& s, const MegatronParameters& n, bool distributed) {
   for (const auto* chunks : {&n.dense_tensors, &n.expert_tensors})
-    for (const auto& tensors : *chunks) {
-      const std::int64_t all = sum_of(tensors);
-      if (all == 0) continue;
-      add_block(s.gradient_blocks, all);
-      if (distributed)
-        add_block(s.weight_blocks, all);
-      else
-        for (const MegatronTensor& t : tensors) add_block(s.weight_blocks, t.elements);
-    }
+    for (const auto& tensors : *chunks)
+      for (const bool stored : {true, false}) {
+        std::int64_t all = 0;
+        std::vector<MegatronPiece>& blocks = stored ? s.blocks_in_8_bits : s.weight_blocks;
+        for (const MegatronTensor& t : tensors) {
+          if (t.stored_in_8_bits != stored) continue;
+          all += t.elements;
+          if (!distributed) add_block(blocks, t.elements);
+        }
+        if (all == 0) continue;
+        add_block(s.gradient_blocks, all);
+        if (distributed) add_block(blocks, all);
+      }
   for (const MegatronTensor& t : n.frozen) add_block(s.weight_blocks, t.elements);
+}
+
+/// Matrices in 8 bits beside those buffers: transposed copies, made by post_all_gather_processing
+/// (pytorch/tensor/utils.py, Transformer Engine 2.17.1) of parameters in 8 bits; and of parameters in 16 bits all of it, which
+/// the modules keep for the next micro-batches (pytorch/module/base.py: quantize_weight with a workspace).
+void put_copies_in_blocks(MegatronStage& s, const MegatronParameters& n, const Megatron& m) {
+  s.copies_in_8_bits = !m.fp8_parameters;
+  const int copies = (m.fp8_parameters ? 0 : 1) + (m.fp8_transposes ? 1 : 0);
+  for (const auto& tensors : n.dense_tensors)
+    for (const MegatronTensor& t : tensors)
+      for (int copy = 0; t.multiplied_in_8_bits && copy < copies; ++copy) add_block(s.blocks_in_8_bits, t.elements);
+  s.weights_in_8_bits = bytes_of_pieces(s.blocks_in_8_bits, {DType::fp8});
+}
+
+/// Numbers that are parameters in 8 bits.
+std::int64_t stored_in_8_bits(const MegatronParameters& n) {
+  std::int64_t out = 0;
+  for (const auto& tensors : n.dense_tensors)
+    for (const MegatronTensor& t : tensors) out += t.stored_in_8_bits ? t.elements : 0;
+  return out;
 }
 
 /// Masters, states and fp32 copies of 16-bit gradients, a tensor of each for every part of the share. The precision-aware
@@ -237,6 +261,8 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.te.attention_dropout = a.attention_dropout > 0;
     o.te.context = t.layout.context;
     o.te.exchange = t.megatron.context_exchange;
+    o.te.fp8 = t.megatron.fp8;
+    o.te.fp8_transposes = t.megatron.fp8_transposes;
     o.recompute = t.recompute;
     o.settings = t.megatron;
     o.padded_vocab = megatron_vocab(a, t);
@@ -288,10 +314,11 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   };
   std::int64_t frozen = 0;
   for (const MegatronTensor& tensor : n.frozen) frozen += tensor.elements;
-  s.weights = bytes_of(n.dense + n.experts + frozen, DType::bf16);
+  s.weights = bytes_of(n.dense + n.experts + frozen - stored_in_8_bits(n), DType::bf16);
   s.gradients = bytes_of(n.dense + n.experts, t.reduce);
   s.gradient_format = t.reduce;
   put_in_blocks(s, n, t.megatron.distributed_optimizer);
+  if (te.fp8 != Fp8Recipe::none) put_copies_in_blocks(s, n, t.megatron);
   const Megatron& m = t.megatron;
   if (m.host_optimizer) {
     put_on_host(s, t, n, {dense_ranks, expert_ranks}, held(DType::fp32));

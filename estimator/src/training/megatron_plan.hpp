@@ -28,8 +28,10 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture&, const Trainer&, s
 /// A parameter of a rank, as the flat buffers see it.
 struct MegatronTensor {
   std::int64_t elements = 0;
-  bool decays = true;       ///< a matrix: biases and norms are a group of the optimizer's own
-  bool own_bucket = false;  ///< an embedding that two stages share
+  bool decays = true;                 ///< a matrix: biases and norms are a group of the optimizer's own
+  bool own_bucket = false;            ///< an embedding that two stages share
+  bool multiplied_in_8_bits = false;  ///< a matrix of a layer with an fp8_recipe
+  bool stored_in_8_bits = false;      ///< and that is the parameter itself
 };
 
 struct MegatronParameters {
@@ -60,6 +62,9 @@ struct MegatronStage {
   TokenCounts counts;
   std::int64_t micro_batches = 1;
   Bytes weights = 0, gradients = 0, masters = 0, states = 0;
+  Bytes weights_in_8_bits = 0;  ///< matrices of the layers in 8 bits, with transposed copies
+  std::vector<MegatronPiece> blocks_in_8_bits;
+  bool copies_in_8_bits = false;               ///< they stand beside parameters in 16 bits, from the first pass on
   std::vector<MegatronPiece> weight_blocks;    ///< parameters: a buffer for dense ones and experts of each chunk, or one by one
   std::vector<MegatronPiece> gradient_blocks;  ///< buffers
   DType gradient_format = DType::fp32;

@@ -58,9 +58,12 @@ std::vector<MegatronParts> parts_of_ranks(const std::vector<std::vector<Megatron
                                           const std::vector<std::int64_t>& buckets, std::int64_t ranks) {
   std::vector<MegatronParts> out(static_cast<std::size_t>(ranks));
   for (std::size_t c = 0; c < chunks.size(); ++c) {
-    Buffer buffer(out, buckets[c]);
-    for (auto t = chunks[c].rbegin(); t != chunks[c].rend(); ++t) buffer.add(*t);
-    buffer.close();
+    for (const bool stored : {true, false}) {  // parameters in 8 bits have a buffer of their own
+      Buffer buffer(out, buckets[c]);
+      for (auto t = chunks[c].rbegin(); t != chunks[c].rend(); ++t)
+        if (t->stored_in_8_bits == stored) buffer.add(*t);
+      buffer.close();
+    }
   }
   return out;
 }

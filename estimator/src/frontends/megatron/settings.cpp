@@ -137,6 +137,10 @@ class Writer {
     put_if("fp32_masters",
            word(a_.on("use_precision_aware_optimizer") && !a_.on("optimizer_cpu_offload") && a_.text("fp8_recipe") != "delayed"),
            "fp8_recipe");
+    if (a_.has("fp8")) {
+      put("fp8_recipe", a_.text("fp8_recipe"), "fp8_recipe");
+      put("fp8_param_gather", word(a_.on("fp8_param_gather")), "fp8_param_gather");
+    }
     if (a_.on("optimizer_cpu_offload")) {
       put("optimizer_cpu_offload", "true", "optimizer_cpu_offload");
       put("optimizer_offload_fraction", fmt::format("{}", a_.number("optimizer_offload_fraction")), "optimizer_offload_fraction");

@@ -44,6 +44,15 @@ void refuse_rows(const Arguments& a, Complaints& out) {
   }
 }
 
+/// Which layers are in 8 bits, and how.
+void refuse_fp8(const Arguments& a, Complaints& out) {
+  if (!a.has("fp8")) return;
+  if (a.text("fp8_recipe") != "tensorwise") refuse(a, "fp8_recipe", "tensorwise", "fp8 with other recipes", out);
+  if (a.on("first_last_layers_bf16"))
+    refuse(a, "first_last_layers_bf16", "nothing", "first and last layers in bf16 beside fp8", out);
+  if (!a.on("fp8_wgrad")) refuse(a, "fp8_wgrad", "nothing", "weight gradients in higher precision beside fp8", out);
+}
+
 void refuse_experts(const Arguments& a, Complaints& out) {
   if (!a.on("num_experts")) return;
   const std::string dispatcher = a.text("moe_token_dispatcher_type");
@@ -65,6 +74,7 @@ void refuse_experts(const Arguments& a, Complaints& out) {
 void refuse_unsupported(const Arguments& a, const Run& r, Complaints& out) {
   refuse_rows(a, out);
   refuse_experts(a, out);
+  refuse_fp8(a, out);
   if (!a.on("bf16")) refuse(a, a.on("fp16") ? "fp16" : "bf16", "--bf16", "other formats than bf16 with fp32 masters", out);
   if (a.text("optimizer") != "adam") refuse(a, "optimizer", "adam", "other optimizers", out);
   if (a.on("optimizer_cpu_offload") && !a.on("use_distributed_optimizer"))

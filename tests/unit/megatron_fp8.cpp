@@ -1,0 +1,126 @@
+// Megatron's layers in 8 bits with a scale for every tensor: what is kept, what stands for parameters, what is refused.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include <oomplan/units/errors.hpp>
+
+#include "estimate/figures.hpp"
+#include "estimate_jobs.hpp"
+#include "job/knobs.hpp"
+#include "layers/megatron.hpp"
+#include "training/megatron_plan.hpp"
+
+namespace {
+
+using namespace oomplan;
+using Json = nlohmann::json;
+
+constexpr std::int64_t kHidden = 1024, kWidth = 4096, kLayers = 3, kTokens = 512, kHeads = 8, kVocab = 1024;
+
+TrainingCase dense(const Json& settings, const Json& apart = Json::object(), std::int64_t tensor = 2) {
+  const Json config{{"model_type", "llama"},        {"hidden_size", kHidden},        {"intermediate_size", kWidth},
+                    {"num_hidden_layers", kLayers}, {"num_attention_heads", kHeads}, {"num_key_value_heads", kHeads},
+                    {"vocab_size", kVocab},         {"tie_word_embeddings", false},  {"torch_dtype", "bfloat16"}};
+  Json trainer{{"engine", "megatron"},
+               {"layout", "d1t" + std::to_string(tensor)},
+               {"sequence_parallel", tensor > 1},
+               {"sequences_per_micro_batch", 1},
+               {"sequence_tokens", kTokens},
+               {"micro_batches", 2},
+               {"recompute", "none"}};
+  trainer.update(settings);
+  const Json job{{"framework", "torch"}, {"model", "m"}, {"trainer", trainer}, {"apart", apart}};
+  return read_training_case(job.dump(), config.dump(), Catalog::builtin());
+}
+
+Bytes kept_by_a_layer(const TrainingCase& c) {
+  const MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, 0, 2);
+  Bytes out = 0;
+  for (const auto& site : saved_of_chunk_layer(*c.architecture, megatron_chunks(*c.architecture, c.trainer, 0).front(), 1))
+    out += site.bytes.value(stage.counts);
+  return out;
+}
+
+/// Numbers in the matrices of all layers of a rank.
+constexpr std::int64_t matrices(std::int64_t tensor) { return kLayers * (4 * kHidden * kHidden + 3 * kHidden * kWidth) / tensor; }
+
+TEST_CASE("megatron fp8: a layer keeps three inputs in 8 bits, and the attention's output as it is") {
+  for (const std::int64_t tensor : {std::int64_t{1}, std::int64_t{2}})
+    for (const bool transposes : {true, false}) {
+      CAPTURE(tensor);
+      CAPTURE(transposes);
+      const Json apart{{"fp8_transposes", transposes}};
+      const Bytes wide = kept_by_a_layer(dense(Json::object(), apart, tensor));
+      const Bytes narrow = kept_by_a_layer(dense({{"fp8_recipe", "tensorwise"}}, apart, tensor));
+      // what both norms gave, and what linear_fc2 takes: a byte less each number, and a scale
+      CHECK(wide - narrow == 2 * kTokens * kHidden / tensor + kTokens * kWidth / tensor - 3 * 4);
+    }
+}
+
+TEST_CASE("megatron fp8: matrices are parameters in 8 bits, or have copies in 8 bits beside them") {
+  const auto parameters = [](bool gather, bool transposes) {
+    return training_figures(dense({{"fp8_recipe", "tensorwise"}, {"fp8_param_gather", gather}}, {{"fp8_transposes", transposes}}))
+        .parameters;
+  };
+  const Bytes in_16_bits = training_figures(dense(Json::object())).parameters;
+  CHECK(parameters(true, false) == in_16_bits - matrices(2));
+  CHECK(parameters(true, true) == in_16_bits);
+  CHECK(parameters(false, false) == in_16_bits + matrices(2));
+  CHECK(parameters(false, true) == in_16_bits + 2 * matrices(2));
+}
+
+TEST_CASE("megatron fp8: masters and states are those of the same parameters") {
+  const auto states = [](const Json& settings) { return training_figures(dense(settings)).states; };
+  CHECK(states({{"fp8_recipe", "tensorwise"}, {"fp8_param_gather", true}}) == states(Json::object()));
+}
+
+const std::string kQwen =
+    "oomplan: 1\nframework: torch\nmodel: Qwen/Qwen3-8B\ntrainer: {engine: megatron, layout: d1t2, sequence_parallel: true, "
+    "sequences_per_micro_batch: 1, sequence_tokens: 4k, micro_batches: 1, fp8_recipe: tensorwise, fp8_param_gather: true}\n";
+
+Bytes weights_on(const std::string& gpu) {
+  const Job job = job_of(kQwen + "gpus: 2 x " + gpu + "\n");
+  Bytes out = 0;
+  for (const auto& one : estimate_replayed(job).gpus)
+    for (const auto& moment : one.phases) out = std::max(out, moment.usage.allocated);
+  return out;
+}
+
+TEST_CASE("megatron fp8: the GPU decides on transposed copies") {
+  const Job job = job_of(kQwen + "gpus: 2 x H100-80GB\n");
+  const Role& role = job.roles.front();
+  std::int64_t stored = 0;
+  for (const auto& tensors :
+       megatron_parameters(*role.architecture, megatron_chunks(*role.architecture, role.trainer, 0)).dense_tensors)
+    for (const MegatronTensor& t : tensors) stored += t.stored_in_8_bits ? t.elements : 0;
+  CHECK(stored == std::int64_t{36} * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 12288) / 2);
+  const double fewer = static_cast<double>(weights_on("H200") - weights_on("B200"));
+  CHECK(std::abs(fewer / static_cast<double>(stored) - 1) < 0.02);
+  CHECK_THROWS_WITH_AS(weights_on("A100-80GB"), doctest::Contains("compute capability 8.9"), InputError);
+}
+
+TEST_CASE("megatron fp8: what is not described is refused by name") {
+  const auto problem = [](const std::string& more, const std::string& model = "Qwen/Qwen3-8B") {
+    try {
+      const Job job = job_of(kQwen + "gpus: 2 x H200\n", {"trainer." + more, "model=" + model});
+      (void)estimate_replayed(job);
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(problem("fp8_recipe=tensorwise").empty());
+  CHECK(problem("fp8_recipe=none").find("fp8_param_gather") != std::string::npos);
+  CHECK(problem("fp8_recipe=blockwise").find("fp8_recipe") != std::string::npos);
+  CHECK(problem("distributed_optimizer=false").find("fp8_param_gather") != std::string::npos);
+  CHECK(problem("optimizer_cpu_offload=true").find("not supported yet: fp8 with the optimizer on the host") != std::string::npos);
+  CHECK(problem("precision_aware_optimizer=true").find("fp32 masters itself") != std::string::npos);
+  CHECK(problem("mtp_layers=1").find("multi-token prediction with fp8") != std::string::npos);
+  CHECK(problem("micro_batches=1", "Qwen/Qwen3-30B-A3B").find("experts with fp8") != std::string::npos);
+}
+
+}  // namespace
