@@ -37,8 +37,8 @@ TrainingFigures training_figures(const TrainingCase&);
 
 /// `job`: JSON {"model": name, "trainer": {knob: value}, "apart": {...}}; values are numbers, flags, words, or maps of them
 /// ("precision"). Keys of `apart`: forward_only,
-/// stage (Megatron), fp8_transposes (Megatron: the GPU is older than Blackwell). `config`: text of a config.json that stands for the model; empty: the model is
-/// looked up. Throws InputError.
+/// stage (Megatron), fp8_transposes (Megatron: the GPU is older than Blackwell). `config`: text of a config.json that stands for
+/// the model; empty: the model is looked up. Throws InputError.
 TrainingCase read_training_case(std::string_view job, std::string_view config, const Catalog&);
 
 struct ServingCase {
