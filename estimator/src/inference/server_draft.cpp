@@ -36,15 +36,6 @@ std::int64_t head_rows(const ServerModel& m, const Architecture& draft, DraftMet
 
 }  // namespace
 
-DraftMethod draft_method(const Server& server) {
-  if (server.draft_method != DraftMethod::auto_) return server.draft_method;
-  if (server.draft_model.empty()) return DraftMethod::mtp;
-  const Architecture* const draft = server.draft.architecture.get();
-  const std::string_view name = draft == nullptr ? std::string_view() : std::string_view(draft->draft.class_name);
-  if (name.find("agle3") != std::string_view::npos) return DraftMethod::eagle3;
-  return name.empty() ? DraftMethod::auto_ : DraftMethod::eagle;
-}
-
 Architecture draft_as_built(const Server& server) {
   if (server.draft.architecture == nullptr)
     throw InputError(Problem{{}, "'" + server.draft_model + "'", "a draft_model that was looked up", "", ""});
