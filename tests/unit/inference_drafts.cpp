@@ -98,6 +98,20 @@ TEST_CASE("a draft's layers are layers of vLLM's cache, and its inputs lie in bu
   CHECK(with.plan.kv_tokens < without.plan.kv_tokens);
 }
 
+TEST_CASE("what a draft reads of the model lives through a step, and tables that it gives up are there while it loads") {
+  const Server s = with_draft(kEagle3);
+  const Drafted vllm = drafted(EngineKind::vllm, "0.19.1", s), without = drafted(EngineKind::vllm, "0.19.1", Server{});
+  const Bytes states = 2 * 3 * vllm.plan.batched_tokens * kHidden, table = Bytes{2} * 128256 * kHidden;
+  CHECK(vllm.plan[T::draft_states] == states);
+  CHECK(vllm.plan[T::draft_loaded] == table);
+  CHECK(vllm.plan.profile_peak - without.plan.profile_peak <= states);
+  CHECK(drafted(EngineKind::sglang, "0.5.10", s).plan[T::draft_loaded] == table);
+  CHECK(drafted(EngineKind::sglang, "0.5.18", s).plan[T::draft_loaded] == 0);  // loaded before the pool is made
+  const Server eagle = with_draft("", DraftMethod::eagle);
+  CHECK(drafted(EngineKind::vllm, "0.19.1", eagle).plan[T::draft_states] == 0);
+  CHECK(drafted(EngineKind::sglang, "0.5.10", eagle).plan[T::draft_loaded] == 2 * table);
+}
+
 TEST_CASE("a head of another width has an embedding of its own; SGLang's head without a vocabulary has the model's") {
   const Server s =
       with_draft(R"("architectures": ["LlamaForCausalLMEagle3"], "target_hidden_size": 4096)", DraftMethod::auto_, 2048);

@@ -193,6 +193,7 @@ class Planner {
     set(T::tower, tower + (s.first ? inputs : 0));
     set(T::rope, rope_bytes(m_, f_));
     set(T::adapters, s.adapters);
+    set(T::draft_loaded, s.draft_loaded);
     for (const T t : server_program::kWeights) p_.weights += p_[t];
     // copied in whole segments (vllm/device_allocator/cumem.py, 0.19; torch_memory_saver)
     if (at_.sleep_level == 1) set(T::host_weights, p_.weights + (server_program::adapters_sleep(p_) ? s.adapters : 0));
@@ -202,6 +203,7 @@ class Planner {
 
   void draft_weights() {
     drafts_ = drafts_of(m_, f_, share_);
+    if (!f_.drafts_before_pool) set(T::draft_loaded, drafts_.draft_loaded);  // else long gone when the pool is there
     set(T::drafts, drafts_.embedding + drafts_.head + drafts_.norms + drafts_.outside + drafts_.mixers + drafts_.absorbed +
                        drafts_.feed_forwards + drafts_.experts + drafts_.slack);
     for (int i = 0; i < drafts_.bucket_count; ++i) {
@@ -261,6 +263,10 @@ class Planner {
     tensor(T::activation, together ? met : tokens, s.activation, d);
     if (share_.data > 1) tensor(T::gathered, met, m_.hidden, d);
     tensor(T::layer_output, tokens, m_.hidden, d);
+    if (m_.draft.states > 0 && s.last) {
+      tensor(T::draft_states, tokens, m_.draft.states * m_.hidden, d);
+      tensor(T::draft_inputs, tokens, m_.draft.states * m_.hidden, d);
+    }
     if (s.context > 0) tensor(T::context_projected, tokens, s.context, d);
     const std::int64_t moe = f_.moe_chunk_tokens > 0 ? std::min(met, f_.moe_chunk_tokens) : met;
     if (s.workspace2 > 0 && m_.weights != DType::mxfp4) {  // the mxfp4 kernels write into their own small buffers

@@ -36,15 +36,6 @@ std::int64_t head_rows(const ServerModel& m, const Architecture& draft, DraftMet
 
 }  // namespace
 
-DraftMethod draft_method(const Server& server) {
-  if (server.draft_method != DraftMethod::auto_) return server.draft_method;
-  if (server.draft_model.empty()) return DraftMethod::mtp;
-  const Architecture* const draft = server.draft.architecture.get();
-  const std::string_view name = draft == nullptr ? std::string_view() : std::string_view(draft->draft.class_name);
-  if (name.find("agle3") != std::string_view::npos) return DraftMethod::eagle3;
-  return name.empty() ? DraftMethod::auto_ : DraftMethod::eagle;
-}
-
 Architecture draft_as_built(const Server& server) {
   if (server.draft.architecture == nullptr)
     throw InputError(Problem{{}, "'" + server.draft_model + "'", "a draft_model that was looked up", "", ""});
@@ -76,6 +67,10 @@ void add_draft(ServerModel& m, const Architecture& draft, DraftMethod method, co
   m.draft.row = bytes_of(draft.hidden, m.compute);
   // a table of the same rotary size, positions and base is the model's (get_rope of both engines keeps them by these)
   if (layers.rope_elements != m.rope_elements) m.draft.rope_elements = layers.rope_elements;
+  if (method == DraftMethod::eagle3) m.draft.states = m.engine == EngineKind::vllm ? draft.draft.states : 3;
+  m.draft.loads_embedding = !m.draft.own_embedding;
+  // vLLM's EAGLE class has no head before it gets the model's; SGLang's have one unless it is the embedding (llama_eagle.py)
+  m.draft.loads_head = m.engine == EngineKind::sglang && m.draft.head_rows == 0 && !draft.tied;
   m.heads = std::gcd(m.heads, layers.heads);
   m.kv_heads = std::gcd(m.kv_heads, layers.kv_heads);
 }

@@ -96,11 +96,13 @@ struct ServerLayerRun {
 
 /// Tables of a draft of another checkpoint (server_draft.cpp); all zero for MTP blocks, which have the model's.
 struct ServerDraft {
-  std::int64_t hidden = 0, vocab = 0;  ///< of its embedding
-  bool own_embedding = false;          ///< which is not the model's
-  std::int64_t head_rows = 0;          ///< of its own head; 0: the model's
-  Bytes row = 0;                       ///< of one row of either
-  std::int64_t rope_elements = 0;      ///< of its own cos/sin table
+  std::int64_t hidden = 0, vocab = 0;                ///< of its embedding
+  bool own_embedding = false;                        ///< which is not the model's
+  std::int64_t head_rows = 0;                        ///< of its own head; 0: the model's
+  Bytes row = 0;                                     ///< of one row of either
+  std::int64_t rope_elements = 0;                    ///< of its own cos/sin table
+  std::int64_t states = 0;                           ///< layers of the model that it reads beside the last
+  bool loads_embedding = false, loads_head = false;  ///< made with it, and given up for the model's
 };
 
 struct ServerModel {

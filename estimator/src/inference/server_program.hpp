@@ -29,12 +29,13 @@ inline constexpr ServerTensor kWeights[] = {ServerTensor::embedding,     ServerT
 inline constexpr ServerTensor kCache[] = {ServerTensor::kv_cache, ServerTensor::state_cache};
 
 /// One forward pass over `batched_tokens` tokens. The widest layer stands for all: no layer leaves anything behind but its
-/// output, which replaces the input. `hidden` stays.
+/// output, which replaces the input, and what a draft reads of it. `hidden` and `draft_states` stay.
 template <class R>
 void forward(Hand<R> h, const ServerPlan& p) {
   using T = ServerTensor;
   const bool workspace_per_call = p.engine == EngineKind::sglang;  // vLLM keeps one
   h.alloc(T::hidden);
+  h.alloc(T::draft_states);
   h.alloc(T::residual);
   h.alloc(T::context_projected);
   h.alloc(T::attention_output);
@@ -130,6 +131,7 @@ void profile(R& r, const ServerPlan& p, const ServerSites& sites) {
   h.alloc(T::forward_workspace2);
   h.alloc(T::intermediate);
   forward(h, p);
+  h.free(T::draft_states);
   sample_vllm(h, p, true);
   h.free(T::hidden);
   h.free(T::image_outputs);
@@ -137,11 +139,15 @@ void profile(R& r, const ServerPlan& p, const ServerSites& sites) {
 }
 
 template <class R>
-void load(Hand<R> h) {
+void load(Hand<R> h, const ServerPlan& p) {
   h.alloc(ServerTensor::context);
   h.alloc(ServerTensor::nccl);
   h.alloc(ServerTensor::buffers);
   for (const ServerTensor t : kWeights) h.alloc(t);
+  if (p.engine == EngineKind::vllm) {
+    h.alloc(ServerTensor::draft_loaded);
+    h.free(ServerTensor::draft_loaded);
+  }
   h.alloc(ServerTensor::adapters);
   h.alloc(ServerTensor::host_offloaded);
   h.r.trim();
@@ -159,6 +165,11 @@ void start(R& r, const ServerPlan& p, const ServerSites& sites) {
   for (const ServerTensor t : kCache) h.alloc(t);
   h.alloc(T::request_table);
   h.alloc(T::drafts);
+  if (p.engine == EngineKind::sglang && p[T::draft_loaded] > 0) {
+    h.alloc(T::draft_loaded);
+    h.free(T::draft_loaded);
+    r.trim();  // set_embed empties the cache
+  }
   h.alloc(T::draft_cache);
   h.alloc(T::draft_tables);
   h.alloc(T::attention_workspace);
@@ -183,6 +194,10 @@ void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
     h.free(ServerTensor::step_activations);
   } else {
     forward(h, p);
+    // vLLM joins them behind the sampler, SGLang in front of it (vllm/v1/worker/gpu_model_runner.py propose_draft_token_ids,
+    // 0.19; sglang/srt/layers/logits_processor.py, 0.5.10): either way the same are held throughout
+    h.alloc(ServerTensor::draft_inputs);
+    h.free(ServerTensor::draft_states);
     h.free(ServerTensor::hidden);
   }
   if (p.engine == EngineKind::vllm) {
@@ -190,6 +205,7 @@ void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
   } else {
     sample_sglang(h);
   }
+  if (p[ServerTensor::step_activations] == 0) h.free(ServerTensor::draft_inputs);
 }
 
 /// vLLM makes the slots while it loads the weights, in the same pool (vllm/v1/worker/gpu_model_runner.py load_model, 0.14);
@@ -229,7 +245,7 @@ void record(R& r, const ServerPlan& p, const ServerSites& sites, ServerPhase pha
   server_program::Hand<R> h{r, sites};
   switch (phase) {
     case ServerPhase::load:
-      server_program::load(h);
+      server_program::load(h, p);
       return;
     case ServerPhase::start:
       server_program::start(r, p, sites);

@@ -132,6 +132,8 @@ void add_draft_tables(Stage& out, const ServerModel& m, const ServerFacts& f, co
   const ServerDraft& d = m.draft;
   if (d.own_embedding) out.draft_embedding = rows(d.vocab, cut.table) * d.row;
   if (d.head_rows > 0) out.draft_head = rows(d.head_rows, cut.head) * d.row;
+  if (d.loads_embedding) out.draft_loaded += rows(d.vocab, cut.table) * d.row;
+  if (d.loads_head) out.draft_loaded += rows(d.vocab, cut.head) * d.row;
   out.embedding += out.draft_embedding;
   out.head += out.draft_head;
   out.outside += m.draft_outside + f.rope_tables * d.rope_elements * f.rope_bits / 8;

@@ -23,6 +23,7 @@ struct Stage {
   bool first = false, last = false;
   Bytes embedding = 0, head = 0, outside = 0;
   Bytes draft_embedding = 0, draft_head = 0;  ///< in embedding and head: those of a draft of another checkpoint
+  Bytes draft_loaded = 0;                     ///< that it had before it got the model's
   Bytes norms = 0, mixers = 0, absorbed = 0, feed_forwards = 0, experts = 0, adapters = 0;
   Bytes slack = 0;      ///< what the allocator makes of all matrices beyond their bytes, as the engine's log counts it
   Bytes offloaded = 0;  ///< weights of the layers that lie in host memory

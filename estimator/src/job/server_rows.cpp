@@ -21,7 +21,7 @@ Refusal set_weights(const Knob& k, Job& job, Role* r, std::string_view text) {
   return result;
 }
 
-std::string get_offload(const Job&, const Role* r) {
+std::string get_cpu_offload(const Job&, const Role* r) {
   return r->server.offloaded_weights == 0 ? "none" : exact_bytes_text(r->server.offloaded_weights);
 }
 
@@ -129,10 +129,11 @@ std::vector<Knob> server_rows() {
                               {1, 64}, "tokens"),
                        "auto"),
                EngineKind::sglang),
-      saves(zero_is(within(row("cpu_offload", of, KnobType::bytes, {get_offload, bytes_or_auto<&Server::offloaded_weights>().set},
-                               speed, "weights of the layers that every GPU leaves in host memory: cpu_offload_gb"),
-                           kMemoryLimit, "bytes"),
-                    "none"),
+      saves(zero_is(
+                within(row("cpu_offload", of, KnobType::bytes, {get_cpu_offload, bytes_or_auto<&Server::offloaded_weights>().set},
+                           speed, "weights of the layers that every GPU leaves in host memory: cpu_offload_gb"),
+                       kMemoryLimit, "bytes"),
+                "none"),
             "weights of the first layers stay in host memory and are read through the bus"),
       only_for(within(row("decode_context", of, count, knob::count<&Server::decode_context>(), speed,
                           "ranks of a tensor-parallel group that share the tokens of the KV cache: decode_context_parallel_size"),

@@ -9,7 +9,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
-#include "inference/server_draft.hpp"
+#include "job/draft_method.hpp"
 
 namespace oomplan {
 namespace {
@@ -19,9 +19,9 @@ namespace {
 constexpr std::string_view kClasses[] = {"", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM", "LlamaForCausalLMEagle3",
                                          "Eagle3LlamaForCausalLM"};
 
-class Problems {
+class DraftProblems {
  public:
-  explicit Problems(const Role& role) : role_(role), s_(role.server), vllm_(role.engine == EngineKind::vllm) {}
+  explicit DraftProblems(const Role& role) : role_(role), s_(role.server), vllm_(role.engine == EngineKind::vllm) {}
 
   std::vector<KnobProblem> run() {
     if (s_.draft_model.empty()) {
@@ -127,6 +127,15 @@ class Problems {
 
 }  // namespace
 
-std::vector<KnobProblem> draft_problems(const Role& role) { return Problems(role).run(); }
+DraftMethod draft_method(const Server& server) {
+  if (server.draft_method != DraftMethod::auto_) return server.draft_method;
+  if (server.draft_model.empty()) return DraftMethod::mtp;
+  const Architecture* const draft = server.draft.architecture.get();
+  const std::string_view name = draft == nullptr ? std::string_view() : std::string_view(draft->draft.class_name);
+  if (name.find("agle3") != std::string_view::npos) return DraftMethod::eagle3;
+  return name.empty() ? DraftMethod::auto_ : DraftMethod::eagle;
+}
+
+std::vector<KnobProblem> draft_problems(const Role& role) { return DraftProblems(role).run(); }
 
 }  // namespace oomplan
