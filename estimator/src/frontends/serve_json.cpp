@@ -158,7 +158,7 @@ std::string method_of(const FlagJson& config) {
   const auto text = [&](const char* key) {
     return config.contains(key) && config[key].is_string() ? config[key].get<std::string>() : std::string();
   };
-  const std::string method = text("method");
+  std::string method = text("method");
   if (!method.empty() && method != "draft_model") return method;
   std::string model = text("model");
   std::transform(model.begin(), model.end(), model.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

@@ -179,7 +179,7 @@ Tensor adapted_norm_column(Eager& g, const Tensor& x, NormKind kind, std::int64_
 
 Tensor adapted_row(Eager& g, const Tensor& x, std::int64_t columns, const TeOptions& o, const MegatronAdapters& a,
                    const std::string& name) {
-  const Tensor base = frozen_row(g, x, columns, o, name);
+  Tensor base = frozen_row(g, x, columns, o, name);
   if (!(name == "linear_proj" ? a.proj : a.fc2)) return base;
   const Tensor beside = row_adapter(g, x, columns, o, a, name + ".adapter");
   return add(g, base, beside, name + ".with_adapter");
