@@ -7,20 +7,17 @@ As execute_vision.py, whose cases these are. FSDP2: fully_shard around what the 
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import flash_stub
 import sharded
 import torch
 import torch.nn.functional
 import transformers
 import transformers.masking_utils
-from execute import ROOT, SMALL, WINDOWS, Row, Storages, half_to_float, job_of
+from execute import SMALL, WINDOWS, Row, job_of
 from execute_vision import (
     ADAPTED,
     BLOCK,
@@ -35,9 +32,9 @@ from execute_vision import (
     replicas_of,
     replicated_steps,
     words_of,
+    write_rows,
 )
 from fuzz import sdpa
-from vision_code import select_by_mask
 
 SIGLIP: Row = {
     "model_type": "siglip_vision_model",
@@ -242,29 +239,10 @@ def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=list(CONFIGS))
-    parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_towers.jsonl")
-    options = parser.parse_args()
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
     for family in ("gemma3", "internvl"):
         module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
         module.torch_compilable_check = lambda *_, **__: None  # counts the images' tokens
-    torch.nn.functional.scaled_dot_product_attention = sdpa
-    flash_stub.stand_in()
-    sharded.follow_resizing()
-    select_by_mask(Storages)
-    select_by_mask(sharded.LivesOfParts)
-    by = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__} executed without a device"
-    rows = 0
-    with options.output.open("w", encoding="utf-8") as file:
-        for name in options.only:
-            file.write(json.dumps({"config": name, "fields": CONFIGS[name]}, separators=(",", ":")) + "\n")
-            for row in rows_of(name, CONFIGS[name], by):
-                file.write(json.dumps(row, separators=(",", ":")) + "\n")
-                rows += 1
-    print(f"{rows} rows, {len(options.only)} configs: {options.output}")
+    write_rows(__doc__, "executed_towers.jsonl", CONFIGS, rows_of, sdpa)
 
 
 if __name__ == "__main__":

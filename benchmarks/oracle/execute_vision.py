@@ -415,28 +415,35 @@ def row_of(name: str, config: Row, case: Row, changes: Row, by: str) -> Row:
     return {"id": f"{name}/{words}", "config": name, "job": job_with_images(config, case), "source": by}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=list(CONFIGS))
-    parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_vision.jsonl")
+def write_rows(
+    about: str | None,
+    data: str,
+    configs: dict[str, Row],
+    rows: Callable[[str, Row, str], Iterator[Row]],
+    sdpa: Callable[..., Any],
+) -> None:
+    """Reads the command, puts `sdpa` and what else a GPU would do in place, and writes the rows of every config to tests/data."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=list(configs))
+    parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / data)
     options = parser.parse_args()
     torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
-    torch.nn.functional.scaled_dot_product_attention = flash
+    torch.nn.functional.scaled_dot_product_attention = sdpa
     flash_stub.stand_in()
     sharded.follow_resizing()
     select_by_mask(Storages)
     select_by_mask(sharded.LivesOfParts)
     by = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__} executed without a device"
-    rows = 0
+    count = 0
     with options.output.open("w", encoding="utf-8") as file:
         for name in options.only:
-            file.write(json.dumps({"config": name, "fields": CONFIGS[name]}, separators=(",", ":")) + "\n")
-            for row in rows_of(name, CONFIGS[name], by):
+            file.write(json.dumps({"config": name, "fields": configs[name]}, separators=(",", ":")) + "\n")
+            for row in rows(name, configs[name], by):
                 file.write(json.dumps(row, separators=(",", ":")) + "\n")
-                rows += 1
-    print(f"{rows} rows, {len(options.only)} configs: {options.output}")
+                count += 1
+    print(f"{count} rows, {len(options.only)} configs: {options.output}")
 
 
 if __name__ == "__main__":
-    main()
+    write_rows(__doc__, "executed_vision.jsonl", CONFIGS, rows_of, flash)
