@@ -28,7 +28,7 @@ OPEN = {
     "bigcode/starcoder2-3b tp=8": TABLES,
     **{f"{model} tp=2 pp={p} stage={i}": TABLES for model in SIZES for p, i in STAGES},
     **{f"mistralai/Mistral-Small-3.2-24B-Instruct-2506 tp=2 pp={p} stage={i}": FREQUENCIES for p, i in STAGES},
-    **{f"google/gemma-4-E4B tp=2 pp={p} stage={i}": LAYERS for p, i in STAGES},
+    **{f"google/gemma-4-E4B tp=2 pp={p} stage={i}": LAYERS for p, i in STAGES[1:]},
     "Qwen/Qwen3-30B-A3B int4 tp=4": GROUPS,
     "Qwen/Qwen3-30B-A3B int4 tp=8": GROUPS,
     "Qwen/Qwen3-30B-A3B fp8 in blocks tp=2": "a router that the configuration does not except is quantised",

@@ -181,7 +181,7 @@ def asked_for(description: str, output: str) -> argparse.Namespace:
 
 def write(asked: argparse.Namespace, cases: list[Row], head: Row, execute: Callable[[Row], Row], marks: dict[str, str]) -> None:
     """One line for each case that the engine takes. `marks`: findings by id, which the test expects to be missed."""
-    keys = ("model", "tensor", "pipeline", "stage", "expert", "attention_data", "quantization")
+    keys = ("model", "tensor", "pipeline", "stage", "expert", "attention_data", "quantization", "options", "gpu")
     with asked.output.open("w") as out:
         for case in cases:
             try:

@@ -36,6 +36,19 @@ struct Rank {
   Stage stage;
 };
 
+/// EngineArgs of vLLM.
+void ask(Server& server, const Json& options) {
+  const std::string format = options.value("quantization", "");
+  if (format == "fp8") server.weights = DType::fp8;
+  if (format == "mxfp8") server.online = OnlineFormat::mxfp8;
+  if (format == "experts_int8") server.online = OnlineFormat::experts_int8;
+  if (format == "bitsandbytes") server.online = OnlineFormat::bitsandbytes;
+  if (options.value("kv_cache_dtype", "") == "fp8") server.kv = DType::fp8;
+  server.text_only = options.value("language_model_only", false);
+  server.page_tokens = options.value("block_size", 0);
+  server.uniform_windows = options.value("disable_hybrid_kv_cache_manager", false);
+}
+
 Rank rank_of(const Json& row) {
   const Catalog& catalog = Catalog::builtin();
   const EngineKind engine = row["engine"] == "vllm" ? EngineKind::vllm : EngineKind::sglang;
@@ -45,6 +58,7 @@ Rank rank_of(const Json& row) {
   Server server;
   server.weights = dtype_of(row.value("weights", "bf16"));
   server.kv = dtype_of(row.value("kv", "bf16"));
+  if (row.contains("options")) ask(server, row["options"]);
   if (row.contains("draft")) {
     const Json& draft = row["draft"];
     server.draft_tokens = draft["tokens"];
@@ -54,8 +68,8 @@ Rank rank_of(const Json& row) {
   }
   Rank out;
   out.model = server_model(a, engine, server);
-  out.facts =
-      resolve(catalog.facts(), engine, row["version"].get<std::string>(), catalog.gpu(row.value("gpu", "H100")), out.model);
+  server.version = row["version"];
+  out.facts = resolve(catalog.facts(), engine, server, catalog.gpu(row.value("gpu", "H100")), out.model);
   out.stage =
       stage_of(out.model, out.facts, row["tensor"], row.value("pipeline", 1), row.value("expert", 1), row.value("stage", 0));
   return out;
@@ -89,15 +103,12 @@ Json pools_of_rank(const Rank& r, const Json& asked) {
 
 Json cache_of_rank(const Rank& r, const Json& asked) {
   if (r.model.engine == EngineKind::sglang) return pools_of_rank(r, asked);
-  ServerFacts f = r.facts;
-  f.uniform_swa = f.uniform_swa || asked.value("uniform_windows", false);
-  f.page_tokens = asked.value("block_size", f.page_tokens);
   CacheAsk ask;
   ask.budget = asked["budget"];
   ask.max_model_len = asked["max_model_len"];
   ask.batched_tokens = asked["batched_tokens"];
   ask.max_running = 256;
-  const CachePool pool = vllm_pool(r.stage, f, ask);
+  const CachePool pool = vllm_pool(r.stage, r.facts, ask);
   return {{"pages", pool.pages},
           {"page_tokens", pool.page_tokens},
           {"tokens", pool.tokens},
@@ -152,6 +163,7 @@ TEST_CASE("ranks of servers hold what the engines' own classes allocate") {
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_servers.jsonl");
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_sglang.jsonl");
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_drafts.jsonl");
+  judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_server_options.jsonl");
 }
 
 }  // namespace

@@ -362,6 +362,16 @@ struct AdapterSlots {
 };
 
 /// What guesses tokens ahead: the model's own MTP blocks, or a head of another checkpoint.
+/// What a server makes of a checkpoint in 16 bits while it loads it: --quantization. fp8 with one scale a matrix is `weights`.
+enum class OnlineFormat : std::uint8_t {
+  none,
+  fp8_per_block,    ///< squares of 128 x 128
+  fp8_per_channel,  ///< a scale for every row: SGLang's w8a8_fp8
+  mxfp8,            ///< a scale of 8 bits for 32 elements
+  experts_int8,     ///< experts alone: int8_per_channel_weight_only
+  bitsandbytes      ///< nf4 in blocks of 64
+};
+
 enum class DraftMethod : std::uint8_t { auto_, mtp, eagle, eagle3 };
 
 /// A draft's architecture once it was looked up; its name tells drafts apart.
@@ -381,6 +391,9 @@ struct Server {
   std::int64_t max_model_len = 0;   ///< context length; 0: the model's
   std::int64_t batched_tokens = 0;  ///< chunked_prefill_size, max_num_batched_tokens; 0: the engine's own
   DType weights = DType::bf16, kv = DType::bf16;
+  OnlineFormat online = OnlineFormat::none;
+  bool kv_token_scales = false;   ///< an fp32 scale for every token, head, and of keys and values: *_per_token_head of vLLM
+  bool text_only = false;         ///< a model's tower is not loaded: language_model_only, limit_mm_per_prompt; vLLM
   bool as_stored = true;          ///< a quantised checkpoint is served as it lies, `weights` is what the rest has
   bool eager = false;             ///< no CUDA graphs
   double swa_ratio = 0;           ///< swa_full_tokens_ratio; 0: the engine's own

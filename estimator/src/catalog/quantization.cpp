@@ -252,7 +252,8 @@ Bytes stored_bytes(const WeightFormat& f, std::int64_t rows, std::int64_t column
   Bytes out = bytes_of(rows * columns, f.dtype);
   if (row(f.dtype).bits > 8) return out;
   if (f.group > 0) {
-    const std::int64_t groups = rows * ceil_div(columns, f.group);
+    // bitsandbytes cuts a whole matrix into blocks, the others every row
+    const std::int64_t groups = f.dtype == DType::nf4 ? ceil_div(rows * columns, f.group) : rows * ceil_div(columns, f.group);
     return out + ceil_div(groups * (f.scale_bits + (f.zero_points ? row(f.dtype).bits : 0)), 8);
   }
   if (f.block > 0) return out + ceil_div(rows, f.block) * ceil_div(columns, f.block) * 4;

@@ -8,6 +8,7 @@
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
 #include "frontends/serve_draft.hpp"
+#include "frontends/serve_quantization.hpp"
 
 namespace oomplan {
 namespace {
@@ -139,10 +140,33 @@ class Checks {
   void quantization() {
     const std::string asked = text("quantization");
     const std::string own = model_ == nullptr ? "" : model_->quantization.method;
-    if (asked.empty() || asked == "None" || own.empty() || asked.starts_with(own) || own.starts_with(asked)) return;
+    if (asked.empty() || asked == "None" || model_ == nullptr) return;
+    if (own.empty()) return converted(asked);
+    if (d_.engine != EngineKind::vllm || asked.starts_with(own) || own.starts_with(asked)) return;
     if (asked.find("marlin") != std::string::npos || asked == "moe_wna16" || asked == "modelopt_fp4") return;
     refuse("quantization", fmt::format("'{}' for a checkpoint in {}", asked, own), fmt::format("'{}', or no flag", own),
            "vllm/config/model.py _verify_quantization, 0.19");
+  }
+
+  /// A checkpoint in 16 bits.
+  void converted(const std::string& asked) {
+    const bool vllm = d_.engine == EngineKind::vllm;
+    const std::vector<std::string> known = online_names(d_.engine, d_.version);
+    const std::string expected = fmt::format("no flag, {}", fmt::join(known, ", "));
+    if (std::find(known.begin(), known.end(), asked) == known.end()) {
+      if (names_checkpoint_format(asked))
+        return refuse("quantization", fmt::format("'{}' for a checkpoint in 16 bits", asked), expected,
+                      vllm ? "vllm/model_executor/model_loader/weight_utils.py get_quant_config, 0.19"
+                           : "sglang/srt/model_loader/weight_utils.py get_quant_config, 0.5.10");
+      const Flag* at = d_.find("quantization");
+      return d_.complain(at->place, fmt::format("'{}'", asked), expected,
+                         fmt::format("not supported yet: this format with {} {}", vllm ? "vLLM" : "SGLang", d_.version),
+                         nearest(asked, known));
+    }
+    const bool old = compare_versions(d_.version, "0.14") >= 0 && compare_versions(d_.version, "0.20") < 0;
+    if (vllm && asked == "experts_int8" && old && !has("allow-deprecated-quantization"))
+      refuse("quantization", "'experts_int8'", "--allow-deprecated-quantization beside it",
+             "vllm/config/model.py _verify_quantization, 0.14 to 0.19");
   }
 
   void visible_devices() {
@@ -171,6 +195,7 @@ class Checks {
       refuse("chunked-prefill-size", fmt::format("{} with --page-size {}", *chunk, *page), "a multiple of the page", args);
     longer_than_the_model("context-length", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
                           "sglang/srt/configs/model_config.py _derive_context_length, 0.5.10");
+    quantization();
     if (has("enable-hierarchical-cache") && has("disable-radix-cache"))
       refuse("disable-radix-cache", "the flag beside --enable-hierarchical-cache", "one of them",
              "sglang/srt/server_args.py _handle_cache_compatibility, 0.5.10");

@@ -1,4 +1,5 @@
 #include "frontends/serve_command.hpp"
+#include "frontends/serve_quantization.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -18,6 +19,11 @@
 
 namespace oomplan {
 namespace {
+
+/// What the engines write for their own choice; mm-encoder-tp-mode's is weights.
+bool is_default_word(std::string_view value) {
+  return value == "auto" || value == "none" || value == "None" || value == "null" || value == "{}" || value == "weights";
+}
 
 std::string_view usual_of(const FlagRow& row) { return row.flags.substr(0, row.flags.find('|')); }
 
@@ -289,7 +295,7 @@ class CommandReader {
       case FlagMeans::kv_dtype:
         return kv(flag, value);
       case FlagMeans::quantization:
-        if (value == "fp8") online_fp8_ = true;
+        online_ = online_name(d_.engine, value);
         return;
       case FlagMeans::sizes:
         return sizes(flag);
@@ -299,6 +305,9 @@ class CommandReader {
         return read_optimization_level(d_, flag);
       case FlagMeans::speculative:
         return read_speculative(d_, flag);
+      case FlagMeans::modalities:
+        limits_ = read_modalities(d_, flag);
+        return;
       case FlagMeans::json:
         return check_json(d_, flag);
       case FlagMeans::lora:
@@ -307,6 +316,7 @@ class CommandReader {
       case FlagMeans::one:
       case FlagMeans::none:
         if (number && *number == (row.means == FlagMeans::one ? 1 : 0)) return;
+        if (row.means == FlagMeans::none && is_default_word(value)) return;
         [[fallthrough]];
       case FlagMeans::never:
         return d_.complain(flag.place, value.empty() ? "the flag" : fmt::format("'{}'", value), "none",
@@ -371,8 +381,15 @@ class CommandReader {
     if (value == "fp8" || value == "fp8_e4m3" || value == "fp8_e5m2") return d_.set("kv", "fp8", flag);
     if (value == "bfloat16" || value == "bf16") return d_.set("kv", "bf16", flag);
     if (value == "float16") return d_.set("kv", "fp16", flag);
-    d_.complain(flag.place, fmt::format("'{}'", value), "auto, fp8, fp8_e4m3, fp8_e5m2, bfloat16 or float16",
-                "not supported yet: other formats of the cache", nearest(value, {"fp8", "fp8_e4m3", "fp8_e5m2", "bfloat16"}));
+    const bool vllm = d_.engine == EngineKind::vllm;
+    if (value == (vllm ? "nvfp4" : "fp4_e2m1")) return d_.set("kv", vllm ? "nvfp4" : "mxfp4", flag);
+    if (vllm && (value == "fp8_per_token_head" || value == "int8_per_token_head")) {
+      d_.set("kv_token_scales", "true", flag);
+      return d_.set("kv", "fp8", flag);
+    }
+    const std::vector<std::string> known{"auto", "fp8", "fp8_e4m3", "fp8_e5m2", "bfloat16", vllm ? "nvfp4" : "fp4_e2m1"};
+    d_.complain(flag.place, fmt::format("'{}'", value), fmt::format("{}", fmt::join(known, ", ")),
+                "not supported yet: other formats of the cache", nearest(value, known));
   }
 
   void finish() {
@@ -405,7 +422,11 @@ class CommandReader {
     out_.reading = reading_of(std::move(text), kCommandLine, catalog_);
     Role& role = out_.reading.job.roles.at(0);
     role.server.weights = compute_;
-    if (online_fp8_ && role.architecture->quantization.method.empty()) role.server.weights = DType::fp8;
+    if (limits_.none_for(role.architecture->tower.kind) && version_matches(d_.version, ">=0.16")) role.server.text_only = true;
+    if (online_ != nullptr && role.architecture->quantization.method.empty()) {
+      role.server.online = online_->format;
+      if (online_->format == OnlineFormat::none) role.server.weights = DType::fp8;
+    }
     out_.reading.notes.insert(out_.reading.notes.begin(), d_.notes.begin(), d_.notes.end());
   }
 
@@ -494,7 +515,8 @@ class CommandReader {
   std::string model_;
   ServeLayout layout_;
   Place layout_place_{kCommandLine, 0, 0, "layout"};
-  bool online_fp8_ = false;
+  Modalities limits_;
+  const OnlineName* online_ = nullptr;  ///< of --quantization
   DType compute_ = DType::bf16;
   std::optional<Flag> lora_, exchange_, drafts_;
 };

@@ -34,8 +34,9 @@ enum class FlagMeans : std::uint8_t {
   sizes,       ///< several batches, for which graphs are captured
   compilation,
   level,         ///< of optimisation
+  modalities,    ///< JSON: how many images and videos a prompt may have
   json,          ///< must be JSON, memory does not depend on it
-  quantization,  ///< fp8 converts while loading; other words only name what the checkpoint says itself
+  quantization,  ///< converts a checkpoint in 16 bits; of another it only names what that says itself
   speculative,   ///< vLLM's JSON
   drafts,        ///< SGLang's algorithm
   draft,         ///< SGLang's checkpoint of a draft

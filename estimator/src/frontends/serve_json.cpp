@@ -101,6 +101,22 @@ void capture_sizes(ServeDraft& draft, const Flag& flag, const FlagJson& value) {
 
 void check_json(ServeDraft& draft, const Flag& flag) { object_of(draft, flag); }
 
+Modalities read_modalities(ServeDraft& draft, const Flag& flag) {
+  Modalities out;
+  const std::string text = flag.value.value_or("");
+  if (text.find('=') != std::string::npos && text.find('{') == std::string::npos) return out;  // image=1, before 0.10
+  const FlagJson config = object_of(draft, flag);
+  if (config.is_null()) return out;
+  const auto none = [&](const char* key) {
+    if (!config.contains(key)) return false;
+    const FlagJson& limit = config[key];
+    return limit == 0 || (limit.is_object() && limit.contains("count") && limit["count"] == 0);
+  };
+  out.images = !none("image");
+  out.videos = !none("video");
+  return out;
+}
+
 void read_compilation(ServeDraft& draft, const Flag& flag) {
   if (flag.value && flag.value->size() == 1 && std::isdigit(static_cast<unsigned char>((*flag.value)[0])) != 0)
     return read_optimization_level(draft, flag);  // a number alone is a level
@@ -142,9 +158,22 @@ void read_optimization_level(ServeDraft& draft, const Flag& flag) {
 
 namespace {
 
+/// vllm/config/speculative.py SpeculativeMethod, 0.19; names that end with _mtp beside.
+constexpr const char* kMethods =
+    "mtp eagle eagle3 ngram ngram_gpu suffix medusa mlp_speculator dflash draft_model extract_hidden_states";
+
+bool is_method(const std::string& method) {
+  const auto known = split(kMethods);
+  return std::find(known.begin(), known.end(), method) != known.end();
+}
+
 /// Drafts that this program describes, and what it says of the others.
 void refuse_method(ServeDraft& draft, const Flag& flag, const std::string& method) {
-  const char* const what = method == "ngram" || method == "suffix" ? "drafts that are looked up in the prompt"
+  if (method != "draft_model" && !is_method(method))
+    return draft.complain(flag.place, fmt::format("\"method\": \"{}\"", method), fmt::format("one of {}", kMethods),
+                          "the engine has no such method (vllm/config/speculative.py, 0.19)", nearest(method, split(kMethods)));
+  const char* const what = method == "ngram" || method == "ngram_gpu" || method == "suffix"
+                               ? "drafts that are looked up in the prompt"
                            : method == "medusa" || method == "mlp_speculator" || method == "dflash"
                                ? "drafts by further heads (Medusa, MLP speculators, DFlash)"
                                : "whole models as drafts";

@@ -19,6 +19,10 @@ struct Pages {
   std::int64_t tokens = 16;  ///< of a page, as the engine reports it
 };
 
+/// Tokens by which pages grow, whatever was asked for (vllm/model_executor/models/config.py HybridAttentionMambaModelConfig,
+/// 0.19.1).
+constexpr std::int64_t kKernelTokens = 16, kLatentKernelTokens = 128;
+
 /// Pages are sized so that the largest state fits in one (vllm/platforms/interface.py update_block_size_for_backend).
 std::int64_t page_tokens_of(const Stage& s, const ServerFacts& f) {
   Bytes state = 0, token = 0;
@@ -30,8 +34,8 @@ std::int64_t page_tokens_of(const Stage& s, const ServerFacts& f) {
     latent = latent || b.kind == CacheKind::latent;
   }
   if (state == 0 || token == 0) return f.page_tokens;
-  const std::int64_t align = latent ? std::max<std::int64_t>(128, f.page_tokens) : f.page_tokens;
-  return align * ceil_div(state, align * token);
+  const std::int64_t align = latent ? kLatentKernelTokens : kKernelTokens;
+  return std::max(f.page_tokens, align * ceil_div(state, align * token));
 }
 
 /// How many layers share one page number: all of a kind, or the size of the smallest kind where kinds differ much.

@@ -156,8 +156,9 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view aske
   f.sms = gpu.sms;
   f.budget = static_cast<BudgetRule>(read.whole("budget_rule"));
   f.fraction = read.number("memory_fraction");
-  f.page_tokens =
-      read.whole("page_tokens", {{"latent", model.mla ? "true" : "false"}, {"sparse", model.sparse ? "true" : "false"}});
+  f.page_tokens = read.whole("page_tokens", {{"latent", model.mla ? "true" : "false"},
+                                             {"sparse", model.sparse ? "true" : "false"},
+                                             {"cache_fp8", model.kv == DType::fp8 ? "true" : "false"}});
   f.vocab_padding = read.whole("vocab_padding");
   f.extra_layers = static_cast<ExtraLayers>(read.whole("extra_layers"));
   f.rope_bits = read.whole("rope_table_bits", {{"latent", model.mla ? "true" : "false"}});

@@ -10,6 +10,7 @@
 
 #include "catalog/parameters.hpp"
 #include "inference/adapter_slots.hpp"
+#include "inference/online_formats.hpp"
 #include "inference/server_draft.hpp"
 
 namespace oomplan {
@@ -46,6 +47,9 @@ struct ImageTokens {
   std::int64_t tokens;
 };
 constexpr ImageTokens kImageTokens[] = {{"siglip", 256}};
+
+/// Of a token and head, of keys or values (vllm/v1/kv_cache_interface.py AttentionSpec.page_size_bytes, 0.20 to 0.24).
+constexpr Bytes kScale = 4;
 
 bool quantised(DType d) { return row(d).bits <= 8; }
 
@@ -106,6 +110,11 @@ bool is_linear(const Parameter& p) {
   return in_block && p.shape.size() == 2 && p.shape[0] > 1;
 }
 
+/// Gemma 3n's and 4's matrices of per-layer inputs.
+bool is_per_layer(const Parameter& p) {
+  return p.part == ParameterPart::other && p.shape.size() == 2 && p.name.find("per_layer") != std::string::npos;
+}
+
 /// "model.layers.{l}.mlp.experts.{e}.up_proj.weight" of layer 3 as the name of its module, of the first expert.
 std::string module_of(std::string name, std::int64_t layer) {
   for (const auto& [hole, number] : {std::pair{"{l}", layer}, std::pair{"{e}", std::int64_t{0}}})
@@ -133,6 +142,13 @@ class Builder {
   }
   /// Every matrix in the format that the checkpoint has it in.
   void as_stored() { stored_.emplace(a_.quantization); }
+  /// Every matrix as the engine converts it.
+  void converted(const Quantization& q) {
+    stored_.emplace(q);
+    online_ = true;
+  }
+  void token_scales() { token_scales_ = true; }
+  void without_tower() { text_only_ = true; }
 
   ServerModel build() {
     sizes();
@@ -142,12 +158,21 @@ class Builder {
       for (std::int64_t i = 0; i < count; i += step) layers_.push_back({shape_of(a_.runs[run].layer), run, first + i, step});
       first += count;
     }
-    for (const Parameter& p : parameters(a_)) add(p);
+    for (const Parameter& p : parameters(with_all_keys())) add(p);
     for (const Built& b : layers_) merge(b.layer, b.count);
     return std::move(m_);
   }
 
  private:
+  /// vLLM's Gemma 4 makes keys and values also in layers that read an earlier layer's cache (vllm/model_executor/models/gemma4.py
+  /// Gemma4Attention, 0.19.1).
+  Architecture with_all_keys() const {
+    Architecture out = a_;
+    if (m_.engine == EngineKind::vllm && a_.family == "gemma4")
+      for (LayerRun& run : out.runs) run.layer.mixer.shared_kv = false;
+    return out;
+  }
+
   void sizes() {
     m_.family = a_.model_type;
     m_.hidden = a_.hidden;
@@ -172,7 +197,7 @@ class Builder {
     m_.latent_yarn = m_.mla && a_.yarn;
     rope_tables(sliding && full);
     for (const ImageTokens& image : kImageTokens) {
-      if (image.tower != a_.tower.kind) continue;
+      if (image.tower != a_.tower.kind || text_only_) continue;
       m_.image_tokens = image.tokens;
       m_.image_elements = a_.tower.positions * a_.tower.patch * a_.tower.patch * 3;
     }
@@ -214,7 +239,7 @@ class Builder {
   }
 
   void tower_table() {
-    if (a_.tower.heads > 0) m_.rope_elements += kTowerPositions * (a_.tower.hidden / a_.tower.heads / 2);
+    if (!text_only_ && a_.tower.heads > 0) m_.rope_elements += kTowerPositions * (a_.tower.hidden / a_.tower.heads / 2);
   }
 
   ServerLayer shape_of(const Layer& layer) {
@@ -261,6 +286,7 @@ class Builder {
         out.window = m.window;
         out.heads = m.kv_heads;
         out.token_head = cache_bytes(m.head_dim + (m.value_head_dim ? m.value_head_dim : m.head_dim));
+        if (token_scales_) out.token_head += 2 * kScale;
         return out;
       case MixerKind::mla:
         return latent(m);
@@ -347,7 +373,8 @@ class Builder {
   Stored stored(const Parameter& p, std::int64_t layer) {
     const std::int64_t elements = p.elements();
     const Stored plain{bytes_of(elements, in_fp32(p) ? DType::fp32 : m_.compute), 0};
-    if (!is_linear(p)) return plain;
+    const bool router = p.part == ParameterPart::router && p.shape.size() == 2 && router_is_converted(m_.engine, a_.model_type);
+    if (!is_linear(p) && !(online_ && (router || is_per_layer(p)))) return plain;
     const bool stacked = p.shape.size() == 3;
     if (stored_) {
       const bool expert = p.part == ParameterPart::experts;
@@ -367,6 +394,7 @@ class Builder {
 
   void add(const Parameter& p) {
     if (p.part == ParameterPart::mtp) return;  // drafts()
+    if (p.part == ParameterPart::tower && text_only_) return;
     m_.largest_tensor = std::max(m_.largest_tensor, bytes_of(p.elements(), m_.compute));
     if (p.part == ParameterPart::tower && m_.engine == EngineKind::sglang && is_one_of(a_.tower.kind, kPositionsCut) &&
         p.name.ends_with("position_embedding")) {
@@ -374,7 +402,7 @@ class Builder {
       return;
     }
     if (p.part == ParameterPart::tower) {
-      (is_cut(p, a_.tower.kind, m_.engine) ? m_.tower : m_.tower_whole) += bytes_of(p.total(), m_.compute);
+      (is_cut(p, a_.tower.kind, m_.engine) ? m_.tower : m_.tower_whole) += p.total() / p.elements() * in_tower(p);
       return;
     }
     if (p.part == ParameterPart::head && p.shape.size() == 2) head(p);
@@ -384,11 +412,20 @@ class Builder {
     }
     if (p.part == ParameterPart::embedding || (p.part == ParameterPart::head && p.shape.size() == 2)) return;  // ServerModel::row
     if (p.run < 0) {
-      m_.outside += bytes_of(p.total(), m_.compute);
+      // vllm/model_executor/models/gemma4.py: a ColumnParallelLinear, 0.19.1
+      const bool cut = m_.engine == EngineKind::vllm && a_.family == "gemma4" && is_per_layer(p);
+      (cut ? m_.outside_cut : m_.outside) += p.total() / p.elements() * stored(p, 0).all();
       return;
     }
     for (Built& b : layers_)
       if (b.run == static_cast<std::size_t>(p.run)) in_layer(p, b, a_.runs[b.run].layer.mixer);
+  }
+
+  Bytes in_tower(const Parameter& p) {
+    const WeightFormat* const format = online_ ? stored_->of(module_of(p.name, 0), false, false) : nullptr;
+    if (format == nullptr || !tower_is_converted(m_.engine, a_.tower.kind, p, format->dtype))
+      return bytes_of(p.elements(), m_.compute);
+    return stored_bytes(*format, p.shape[0], p.shape[1]);
   }
 
   void head(const Parameter& p) {
@@ -516,6 +553,7 @@ class Builder {
   const Architecture& a_;
   ServerModel m_;
   std::optional<ModuleFormats> stored_;
+  bool online_ = false, token_scales_ = false, text_only_ = false;
   std::vector<Built> layers_;
 };
 
@@ -579,6 +617,7 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
   for (const LayerRun& run : architecture.runs)
     if (run.layer.mixer.compress_ratio > 0)
       throw InputError(Problem{{}, architecture.name, "", "", "not supported yet: a cache of compressed entries"});
+  const Quantization* const online = stored ? nullptr : online_quantization(engine, server);
   const std::int64_t ahead = server.draft_tokens;
   const bool other = ahead > 0 && !server.draft_model.empty();
   if (ahead > 0 && !other && architecture.mtp.layers.empty())
@@ -586,6 +625,9 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
   const auto build = [&](const Architecture& of) {
     Builder builder(of, engine, server.weights, server.kv, ahead);
     if (stored) builder.as_stored();
+    if (online != nullptr) builder.converted(*online);
+    if (server.kv_token_scales) builder.token_scales();
+    if (server.text_only) builder.without_tower();
     return builder.build();
   };
   ServerModel out = build(architecture);

@@ -199,7 +199,7 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, const RankShare& cut,
     out.embedding += (m.whole_embedding ? m.layer_vocab : rows(m.layer_vocab, cut.table)) * m.layer_row;
   if ((out.last || f.head_every_stage) && !m.tied) out.head = rows(m.vocab, cut.head) * m.head_row;
   const bool drafts = out.last && m.engine == EngineKind::vllm;  // SGLang has them in a worker of their own: drafts_of()
-  out.outside = m.outside;
+  out.outside = m.outside + ceil_div(m.outside_cut, cut.tensor);
   if (drafts) add_draft_tables(out, m, f, cut);
   out.adapters = (out.first ? m.adapters_embedding : 0) + (out.last ? m.adapters_head : 0);
   const StageLayers range = stage_layers(m.layers, pp, index, f.extra_layers);

@@ -139,6 +139,15 @@ inline constexpr std::array<std::pair<AdapterFormat, std::string_view>, 2> kName
     {{AdapterFormat::fp32, "fp32"}, {AdapterFormat::storage, "storage"}}};
 
 template <>
+inline constexpr std::array<std::pair<OnlineFormat, std::string_view>, 6> kNames<OnlineFormat>{
+    {{OnlineFormat::none, "none"},
+     {OnlineFormat::fp8_per_block, "fp8_per_block"},
+     {OnlineFormat::fp8_per_channel, "fp8_per_channel"},
+     {OnlineFormat::mxfp8, "mxfp8"},
+     {OnlineFormat::experts_int8, "experts_int8"},
+     {OnlineFormat::bitsandbytes, "bitsandbytes"}}};
+
+template <>
 inline constexpr std::array<std::pair<DraftMethod, std::string_view>, 4> kNames<DraftMethod>{
     {{DraftMethod::auto_, "auto"}, {DraftMethod::mtp, "mtp"}, {DraftMethod::eagle, "eagle"}, {DraftMethod::eagle3, "eagle3"}}};
 

@@ -28,6 +28,10 @@ class Problems {
     if (s_.head_by_attention && s_.attention_data == 1)
       add("head_by_attention", "true", "false", "enable_dp_lm_head needs enable_dp_attention");
     experts();
+    formats();
+    cache();
+    if (s_.text_only && before("0.16"))
+      add("text_only", "true", "false", "not supported yet: vLLM before 0.16 without its tower");
     if (role_.engine == EngineKind::sglang && s_.draft_tokens > 0) drafts();
     if (s_.draft_tokens == 0 && (s_.draft_steps > 0 || s_.draft_branches > 0))
       add("draft_tokens", "none", "a number of tokens", "steps and branches of a draft without one");
@@ -76,6 +80,63 @@ class Problems {
       add("redundant_experts", s_.redundant_experts == 0 ? "none" : fmt::format("{}", s_.redundant_experts),
           fmt::format("as many as make {} a multiple of {}", all, s_.layout.expert),
           "SGLang puts as many experts on every rank (sglang/srt/layers/moe/fused_moe_triton/layer.py, 0.5.10)");
+  }
+
+  bool before(const char* release) const { return !s_.version.empty() && compare_versions(s_.version, release) < 0; }
+  template <class Holds>
+  bool any_mixer(Holds holds) const {
+    return role_.architecture != nullptr && std::any_of(role_.architecture->runs.begin(), role_.architecture->runs.end(),
+                                                        [&](const LayerRun& r) { return holds(r.layer.mixer); });
+  }
+  bool latent() const {
+    return any_mixer([](const Mixer& m) { return m.kind == MixerKind::mla; });
+  }
+
+  /// Weights that are converted while they are loaded.
+  void formats() {
+    if (s_.online == OnlineFormat::none) return;
+    const std::string found(spelling(s_.online));
+    const auto refuse = [&](std::string expected, std::string why) {
+      add("online_quantization", found, std::move(expected), std::move(why));
+    };
+    if (s_.weights == DType::fp8) refuse("none", "weights that are fp8 already");
+    if (role_.architecture != nullptr && role_.kind == RoleKind::server && s_.as_stored &&
+        !role_.architecture->quantization.method.empty())
+      refuse("none", "the checkpoint is quantised");
+    const bool vllm = role_.engine == EngineKind::vllm;
+    if (!vllm && s_.online != OnlineFormat::bitsandbytes && s_.online != OnlineFormat::fp8_per_channel)
+      refuse("none, bitsandbytes or fp8_per_channel", "not supported yet with SGLang");
+    if (vllm && s_.online == OnlineFormat::mxfp8 && before("0.20") && !gpu_.sm.starts_with("sm10"))
+      refuse("none", "the engine itself refuses it below sm100 (vllm/model_executor/layers/quantization/mxfp8.py, 0.19)");
+    if (s_.online == OnlineFormat::bitsandbytes && latent())
+      refuse("none", "not supported yet: latent attention in blocks of bitsandbytes");
+    if (s_.online == OnlineFormat::bitsandbytes && vllm && before("0.10"))
+      refuse("none", "not supported yet: vLLM before 0.10, which kept the scales quantised too");
+  }
+
+  /// vllm/config/cache.py CacheDType and v1/kv_cache_interface.py, 0.20 to 0.24: windows have 4 bits from 0.21 on, and latent
+  /// attention has none of these. sglang/srt/model_executor/model_runner_kv_cache_mixin.py and mem_cache/memory_pool.py, 0.5.6 to
+  /// 0.5.10.
+  void cache() {
+    const bool vllm = role_.engine == EngineKind::vllm;
+    const bool windows = any_mixer([](const Mixer& m) { return m.span != AttentionSpan::full; });
+    const auto refuse = [&](const char* knob, std::string found, std::string expected, std::string why) {
+      add(knob, std::move(found), std::move(expected), std::move(why));
+    };
+    if (s_.kv_token_scales) {
+      if (!vllm || before("0.20")) refuse("kv_token_scales", "true", "false", "vLLM 0.20 and later have it alone");
+      if (s_.kv != DType::fp8) refuse("kv_token_scales", "true", "false", "it needs kv: fp8");
+      if (latent()) refuse("kv_token_scales", "true", "false", "not supported yet: latent attention with them");
+    }
+    if (s_.kv != DType::nvfp4 && s_.kv != DType::mxfp4) return;
+    const std::string found(oomplan::name(s_.kv));
+    if (vllm != (s_.kv == DType::nvfp4)) return refuse("kv", found, vllm ? "nvfp4" : "mxfp4", "the engine's cache of 4 bits");
+    if (vllm && before(windows ? "0.21" : "0.20"))
+      refuse("kv", found, "fp8 or bf16", "vLLM 0.20 and later have it, 0.21 for windows");
+    if (vllm && latent()) refuse("kv", found, "fp8 or bf16", "not supported yet: latent attention with a cache of 4 bits");
+    if (vllm && !gpu_.sm.starts_with("sm10")) refuse("kv", found, "fp8 or bf16", "the kernels for it run on sm100 alone");
+    if (!vllm && before("0.5.6")) refuse("kv", found, "fp8 or bf16", "SGLang 0.5.6 and later have it");
+    if (!vllm && windows) refuse("kv", found, "fp8 or bf16", "not supported yet: windows with a cache of 4 bits");
   }
 
   const Role& role_;
