@@ -1,4 +1,4 @@
-// Megatron's layers in 8 bits with a scale for every tensor: what is kept, what stands for parameters, what is refused.
+// Megatron's layers in 8 bits: what is kept, what stands for parameters, what is refused.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -73,6 +73,39 @@ TEST_CASE("megatron fp8: matrices are parameters in 8 bits, or have copies in 8 
   CHECK(parameters(false, true) == in_16_bits + 2 * matrices(2));
 }
 
+TEST_CASE("megatron fp8: in blocks there are a scale for 128 numbers, and both sides of every matrix on every GPU") {
+  const Bytes wide = kept_by_a_layer(dense(Json::object())), narrow = kept_by_a_layer(dense({{"fp8_recipe", "blockwise"}}));
+  const std::int64_t numbers = 2 * kTokens * kHidden / 2 + kTokens * kWidth / 2;  // both norms, linear_fc2
+  CHECK(wide - narrow == numbers - numbers / 32);
+  const Bytes in_16_bits = training_figures(dense(Json::object())).parameters;
+  for (const bool gather : {true, false})
+    for (const bool transposes : {true, false}) {
+      const Bytes all =
+          training_figures(dense({{"fp8_recipe", "blockwise"}, {"fp8_param_gather", gather}}, {{"fp8_transposes", transposes}}))
+              .parameters;
+      const Bytes scales = all - in_16_bits - (gather ? 0 : 2 * matrices(2));
+      CHECK(scales == 2 * matrices(2) / (128 * 128) * 4);
+    }
+}
+
+TEST_CASE("megatron fp8: delayed scaling keeps the attention's output in 8 bits, too") {
+  const Bytes tensorwise = kept_by_a_layer(dense({{"fp8_recipe", "tensorwise"}}));
+  CHECK(kept_by_a_layer(dense({{"fp8_recipe", "delayed"}})) == tensorwise + kTokens * kHidden / 2 + 4);
+}
+
+TEST_CASE("megatron fp8: first and last layers stay in 16 bits") {
+  const auto parameters = [](int first, int last) {
+    return training_figures(dense({{"fp8_recipe", "tensorwise"}, {"bf16_layers_at_start", first}, {"bf16_layers_at_end", last}}))
+        .parameters;
+  };
+  const Bytes layer = 2 * matrices(2) / kLayers;
+  CHECK(parameters(0, 0) - parameters(1, 0) == layer);
+  CHECK(parameters(0, 0) - parameters(1, 1) == 2 * layer);
+  CHECK(parameters(2, 2) == training_figures(dense(Json::object())).parameters);
+  const auto peak = [](const Json& settings) { return training_figures(dense(settings)).peak; };
+  CHECK(peak({{"fp8_recipe", "tensorwise"}, {"bf16_layers_at_start", 3}}) == peak(Json::object()));
+}
+
 TEST_CASE("megatron fp8: masters and states are those of the same parameters") {
   const auto states = [](const Json& settings) { return training_figures(dense(settings)).states; };
   CHECK(states({{"fp8_recipe", "tensorwise"}, {"fp8_param_gather", true}}) == states(Json::object()));
@@ -115,12 +148,16 @@ TEST_CASE("megatron fp8: what is not described is refused by name") {
   };
   CHECK(problem("fp8_recipe=tensorwise").empty());
   CHECK(problem("fp8_recipe=none").find("fp8_param_gather") != std::string::npos);
-  CHECK(problem("fp8_recipe=blockwise").find("fp8_recipe") != std::string::npos);
+  CHECK(problem("fp8_recipe=blockwise").empty());
+  CHECK(problem("fp8_recipe=custom").find("fp8_recipe") != std::string::npos);
+  CHECK(problem("fp8_recipe=mxfp8").find("parameters in mxfp8") != std::string::npos);
+  CHECK(problem("router_padding=true").empty());
   CHECK(problem("distributed_optimizer=false").find("fp8_param_gather") != std::string::npos);
   CHECK(problem("optimizer_cpu_offload=true").find("not supported yet: fp8 with the optimizer on the host") != std::string::npos);
   CHECK(problem("precision_aware_optimizer=true").find("fp32 masters itself") != std::string::npos);
-  CHECK(problem("mtp_layers=1").find("multi-token prediction with fp8") != std::string::npos);
-  CHECK(problem("micro_batches=1", "Qwen/Qwen3-30B-A3B").find("experts with fp8") != std::string::npos);
+  CHECK(problem("mtp_layers=1").empty());
+  CHECK(problem("micro_batches=1", "Qwen/Qwen3-30B-A3B").empty());
+  CHECK(problem("grouped_experts=false", "Qwen/Qwen3-30B-A3B").find("experts one after another with fp8") != std::string::npos);
 }
 
 }  // namespace

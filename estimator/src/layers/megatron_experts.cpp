@@ -2,6 +2,7 @@
 #include "layers/megatron_moe.hpp"
 #include "layers/megatron_recompute.hpp"
 #include "layers/ops.hpp"
+#include "layers/te_fp8.hpp"
 
 namespace oomplan {
 namespace {
@@ -68,17 +69,31 @@ Tensor grouped(Eager& g, const RoutedRows& in, const RoutedSizes& s, const Chunk
   const std::int64_t inner_width = (s.gated ? 2 : 1) * s.width;
   const Matrices first{inner_width, s.hidden, s.local, fresh, frozen, "experts.linear_fc1"};
   const Matrices second{s.hidden, s.width, s.local, fresh, frozen, "experts.linear_fc2"};
-  const Tensor inner = product(g, in.tokens, {s.rows, Dim(inner_width)}, first);
-  const Shape shape{s.rows, Dim(s.width)}, result{s.rows, Dim(s.hidden)};
-  if (!recomputes(o, "moe_act")) return product(g, weighted(g, s, inner, in.weights, shape), result, second);
+  const bool again_in_8_bits = recomputes(o, "moe_act");  // set_save_original_input(linear_fc2)
+  const auto multiplied = [&](const Tensor& x, const Shape& shape, const Matrices& m, bool original) {
+    if (o.te.fp8 == Fp8Recipe::none) return product(g, x, shape, m);
+    return te_fp8_grouped_linear(g, x, shape, {m.out, m.in, m.count, m.fresh_gradients}, original, o.te, m.name);
+  };
+  const Tensor inner = multiplied(in.tokens, {s.padded_rows, Dim(inner_width)}, first, false);
+  const Shape shape{s.padded_rows, Dim(s.width)}, result{s.padded_rows, Dim(s.hidden)};
+  if (!again_in_8_bits) return multiplied(weighted(g, s, inner, in.weights, shape), result, second, false);
   DiscardedOutputs activation;
   const auto again = [&g, s, shape](const std::vector<Tensor>& x) {
     return std::vector<Tensor>{weighted(g, s, x[0], x[1], shape)};
   };
   const std::vector<Tensor> active = activation.run(g, {inner, in.weights}, again);
-  Tensor out = product(g, active[0], result, second);
+  Tensor out = multiplied(active[0], result, second, true);
   activation.discard(out);
   return out;
+}
+
+/// Fp8Padding and Fp8Unpadding around the experts: copies of rows and their probabilities, and of what comes out.
+Tensor padded(Eager& g, const RoutedRows& in, const RoutedSizes& s, const ChunkOptions& o) {
+  RoutedRows rows;
+  rows.tokens = moved_rows(g, in.tokens, {s.padded_rows, Dim(s.hidden)}, {}, DType::bf16, "experts.padded");
+  rows.weights = moved_rows(g, in.weights, {s.padded_rows}, {}, in.weights.dtype, "experts.padded.probabilities");
+  const Tensor out = grouped(g, rows, s, o);
+  return moved_rows(g, out, {s.rows, Dim(s.hidden)}, {}, DType::bf16, "experts.cut");
 }
 
 /// Rows of one of several experts, evenly. A count of rows that does not divide is shared out as columns: the same bytes.
@@ -118,6 +133,7 @@ Tensor one_after_another(Eager& g, const RoutedRows& in, const RoutedSizes& s, c
 }  // namespace
 
 Tensor run_megatron_experts(Eager& g, const RoutedRows& in, const RoutedSizes& s, const ChunkOptions& o) {
+  if (s.copied) return padded(g, in, s, o);
   return o.settings.grouped_experts ? grouped(g, in, s, o) : one_after_another(g, in, s, o);
 }
 
