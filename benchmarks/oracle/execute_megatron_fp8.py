@@ -48,11 +48,11 @@ class Counted(Storages):
         super().born(tensor)
 
 
-def make(module: str, ranks: int, group: Any) -> Any:
+def make(module: str, ranks: int, group: Any, fused: bool) -> Any:
     from transformer_engine.pytorch.module import GroupedLinear, LayerNormLinear, Linear
 
     split: Row = {"tp_group": group, "tp_size": ranks, "sequence_parallel": ranks > 1} if ranks > 1 else {}
-    common: Row = {"bias": False, "params_dtype": torch.bfloat16, "fuse_wgrad_accumulation": True, "device": "meta"}
+    common: Row = {"bias": False, "params_dtype": torch.bfloat16, "fuse_wgrad_accumulation": fused, "device": "meta"}
     if module == "norm_column":
         return LayerNormLinear(IN, OUT, normalization="RMSNorm", parallel_mode="column" if split else None, **split, **common)
     if module == "column":
@@ -62,8 +62,12 @@ def make(module: str, ranks: int, group: Any) -> Any:
     if module == "duplicated":
         return Linear(IN, OUT, **common)
     if module.startswith("grouped"):
-        return GroupedLinear(int(module.removeprefix("grouped")), IN, OUT, **common)
+        return GroupedLinear(experts_of(module), IN, OUT, **common)
     raise ValueError(module)
+
+
+def experts_of(module: str) -> int:
+    return int(module.removeprefix("grouped").removesuffix("_original"))
 
 
 def recipe_of(name: str) -> Any:
@@ -85,11 +89,11 @@ def rows_of(module: str, ranks: int) -> list[int]:
 class Run:
     """One module, micro-batch after micro-batch."""
 
-    def __init__(self, module: str, recipe: str, ranks: int, group: Any) -> None:
+    def __init__(self, module: str, recipe: str, ranks: int, group: Any, fused: bool) -> None:
         from transformer_engine.pytorch.quantization import autocast
 
         self.name, self.recipe, self.ranks = module, recipe, ranks
-        self.layer = make(module, ranks, group)
+        self.layer = make(module, ranks, group, fused)
         self.layer.save_original_input = module.endswith("_original")
         self.context = lambda: autocast(enabled=True, recipe=recipe_of(recipe))
         self.storages = Counted()
@@ -117,7 +121,7 @@ class Run:
         self.storages.highest = before
         splits: tuple[Any, ...] = ()
         if self.name.startswith("grouped"):
-            experts = int(self.name.removeprefix("grouped"))
+            experts = experts_of(self.name)
             splits = ([x.shape[0] // experts] * experts,)
         with self.storages, torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             with self.context():
@@ -141,7 +145,7 @@ def copies_of(layer: Any) -> list[int]:
     ]
 
 
-def execute(module: str, recipe: str, capability: list[int], ranks: int) -> Row:
+def execute(module: str, recipe: str, capability: list[int], ranks: int, fused: bool = True) -> Row:
     from transformer_engine.pytorch.quantization import FP8GlobalStateManager
 
     te_stub.on_gpu(capability)
@@ -150,7 +154,7 @@ def execute(module: str, recipe: str, capability: list[int], ranks: int) -> Row:
     if ranks > 1:
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
         group = dist.group.WORLD
-    run = Run(module, recipe, ranks, group)
+    run = Run(module, recipe, ranks, group, fused)
     gc.collect()
     gc.disable()
     run.step(True)
@@ -160,11 +164,15 @@ def execute(module: str, recipe: str, capability: list[int], ranks: int) -> Row:
     if ranks > 1:
         dist.destroy_process_group()
     sizes = {"module": module, "recipe": recipe, "blackwell": capability == BLACKWELL, "ranks": ranks, "in": IN, "out": OUT}
-    return {**sizes, "tokens": TOKENS, "copies": sorted(copies.items()), "saved": saved, "highest": highest}
+    return {**sizes, "fused": fused, "tokens": TOKENS, "copies": sorted(copies.items()), "saved": saved, "highest": highest}
 
 
-def cases() -> list[tuple[str, str, list[int], int]]:
-    out: list[tuple[str, str, list[int], int]] = []
+Case = tuple[str, str, list[int], int, bool]
+
+
+def cases() -> list[Case]:
+    """`fused`: gradients of weights are added up inside of the product."""
+    out: list[Case] = []
     for recipe in RECIPES:
         for capability in (HOPPER, BLACKWELL):
             if recipe == "mxfp8" and capability == HOPPER:
@@ -172,8 +180,13 @@ def cases() -> list[tuple[str, str, list[int], int]]:
             for module in ("norm_column", "column", "row", "row_original"):
                 if module == "row_original" and recipe == "delayed":
                     continue  # Transformer Engine itself refuses it
-                out += [(module, recipe, capability, ranks) for ranks in (1, 2)]
-            out += [(module, recipe, capability, 1) for module in ("grouped1", "grouped4")]
+                out += [(module, recipe, capability, ranks, True) for ranks in (1, 2)]
+            grouped = ("grouped1", "grouped4") if recipe == "delayed" else ("grouped1", "grouped4", "grouped4_original")
+            out += [(module, recipe, capability, 1, True) for module in grouped]
+    for recipe in ("tensorwise", "blockwise"):
+        for module in ("norm_column", "column", "row"):
+            out += [(module, recipe, HOPPER, ranks, False) for ranks in (1, 2)]
+        out += [("grouped4", recipe, HOPPER, 1, False)]
     return out
 
 

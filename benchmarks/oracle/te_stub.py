@@ -217,9 +217,14 @@ def rows_of(x: Any) -> int:
     return int(torch.Size(x.size()[:-1]).numel())
 
 
+def columns_of(x: Any) -> int:
+    turned = getattr(x, "_transpose", None)
+    return int(turned.shape[0] if turned is not None else x.size()[-1])
+
+
 def result_shape(a: Any, transa: bool, b: Any, transb: bool) -> Shape:
     """getGemmOutputShape."""
-    a_rows, a_columns, b_columns = rows_of(a), a.size()[-1], b.size()[-1]
+    a_rows, a_columns, b_columns = rows_of(a), columns_of(a), columns_of(b)
     if transb:
         return [b_columns, a_rows if transa else a_columns]
     return [*b.size()[:-1], a_rows if transa else a_columns]

@@ -153,10 +153,27 @@ TEST_CASE("megatron fp8: what is not described is refused by name") {
   CHECK(problem("fp8_recipe=mxfp8").find("parameters in mxfp8") != std::string::npos);
   CHECK(problem("router_padding=true").empty());
   CHECK(problem("distributed_optimizer=false").find("fp8_param_gather") != std::string::npos);
-  CHECK(problem("optimizer_cpu_offload=true").find("not supported yet: fp8 with the optimizer on the host") != std::string::npos);
+  CHECK(problem("optimizer_cpu_offload=true").find("Megatron itself refuses it with the optimizer on the host") !=
+        std::string::npos);
+  CHECK(problem("sequence_tokens=4160").find("a multiple of 128, not 2080") == std::string::npos);
   CHECK(problem("precision_aware_optimizer=true").find("fp32 masters itself") != std::string::npos);
   CHECK(problem("mtp_layers=1").empty());
   CHECK(problem("micro_batches=1", "Qwen/Qwen3-30B-A3B").empty());
+  const auto problem_of_recipe = [](const std::string& recipe, const std::string& more) {
+    try {
+      (void)job_of(kQwen + "gpus: 2 x H200\n",
+                   {"trainer.fp8_recipe=" + recipe, "trainer." + more, "trainer.fp8_param_gather=false"});
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(problem_of_recipe("blockwise", "sequence_tokens=4160").find("a multiple of 128, not 2080") != std::string::npos);
+  CHECK(problem_of_recipe("mxfp8", "sequence_tokens=4128").find("a multiple of 32, not 2064") != std::string::npos);
+  CHECK(problem_of_recipe("delayed", "bf16_layers_at_end=1").find("Megatron itself has no first and last") != std::string::npos);
+  CHECK(problem_of_recipe("none", "bf16_layers_at_end=1").find("fp8_recipe beside it") != std::string::npos);
+  CHECK(problem_of_recipe("none", "router_padding=true").find("fp8_recipe beside it") != std::string::npos);
+  CHECK(problem_of_recipe("delayed", "optimizer_cpu_offload=true").empty());
   CHECK(problem("grouped_experts=false", "Qwen/Qwen3-30B-A3B").find("experts one after another with fp8") != std::string::npos);
 }
 

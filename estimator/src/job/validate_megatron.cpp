@@ -191,9 +191,11 @@ class Checker {
     check_recipe();
     if (m.fp8_parameters && !m.distributed_optimizer)
       add("fp8_param_gather", "true", "distributed_optimizer: true", "Megatron itself asks for it");
-    if (m.host_optimizer)
-      add("fp8_recipe", std::string(spelling(m.fp8)), "none", "not supported yet: fp8 with the optimizer on the host");
-    if (m.fp8 != Fp8Recipe::delayed && m.precision_aware && !m.fp32_masters)
+    if (m.host_optimizer && m.fp8_parameters)
+      add("fp8_param_gather", "true", "false",
+          m.fp8 == Fp8Recipe::delayed ? "not supported yet: parameters in 8 bits with the optimizer on the host"
+                                      : "Megatron itself refuses it with the optimizer on the host");
+    if (m.fp8 != Fp8Recipe::delayed && m.precision_aware && !m.fp32_masters && !m.host_optimizer)
       add("fp32_masters", "false", "true", "with this fp8_recipe Megatron keeps fp32 masters itself");
   }
   /// What TransformerConfig.__post_init__ refuses (megatron-core 0.16.1), and what is not described of a recipe.
@@ -209,8 +211,10 @@ class Checker {
         add("fp8_recipe", recipe, "another recipe", "Megatron itself recomputes no moe_act and layernorm with delayed scaling");
       if (m.fp8_wide_first + m.fp8_wide_last > 0)
         add("fp8_recipe", recipe, "another recipe", "Megatron itself has no first and last layers in bf16 with delayed scaling");
-      if (m.precision_aware)
-        add("fp8_recipe", recipe, "another recipe", "not supported yet: delayed scaling with precision_aware_optimizer");
+      if (m.precision_aware && m.fp8_parameters)
+        add("fp8_param_gather", "true", "false",
+            "not supported yet: delayed scaling's parameters with precision_aware_optimizer");
+      if (m.fp32_masters) add("fp32_masters", "true", "false", "with delayed scaling Megatron keeps no fp32 masters itself");
     }
     if (m.fp8 == Fp8Recipe::mxfp8 && m.fp8_parameters)
       add("fp8_param_gather", "true", "false", "not supported yet: parameters in mxfp8");

@@ -109,6 +109,9 @@ void check_fp8(const Arguments& a, const Run& r, Complaints& out) {
     if (a.text("moe_token_dispatcher_type") == "allgather")
       out.add(a.place(name), "the allgather dispatcher", "another one", "it pads no rows");
   }
+  if (a.on("optimizer_cpu_offload") && a.on("fp8_param_gather") && !delayed)
+    out.add(a.place("fp8_param_gather"), "the flag", "--fp8-recipe delayed beside it",
+            "an optimizer on the host has parameters in 8 bits with it only");
   if (!narrow || !a.on("first_last_layers_bf16")) return;
   if (delayed) out.add(a.place("first_last_layers_bf16"), "delayed scaling", "another --fp8-recipe", "it runs in all layers");
   const std::int64_t most = r.layers / std::max<std::int64_t>(1, r.pipeline);
