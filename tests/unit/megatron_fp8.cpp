@@ -106,6 +106,51 @@ TEST_CASE("megatron fp8: first and last layers stay in 16 bits") {
   CHECK(peak({{"fp8_recipe", "tensorwise"}, {"bf16_layers_at_start", 3}}) == peak(Json::object()));
 }
 
+/// Bytes that a layer's experts keep under names of their own.
+Bytes kept_by_experts(const Json& settings) {
+  const Json config{{"model_type", "qwen3_moe"},
+                    {"hidden_size", kHidden},
+                    {"intermediate_size", kWidth},
+                    {"moe_intermediate_size", 256},
+                    {"num_experts", 8},
+                    {"num_experts_per_tok", 2},
+                    {"num_hidden_layers", 1},
+                    {"num_attention_heads", kHeads},
+                    {"num_key_value_heads", kHeads},
+                    {"head_dim", 64},
+                    {"vocab_size", kVocab},
+                    {"norm_topk_prob", true},
+                    {"decoder_sparse_step", 1},
+                    {"mlp_only_layers", Json::array()},
+                    {"max_position_embeddings", 4096}};
+  Json trainer{{"engine", "megatron"}, {"layout", "d1"},      {"sequences_per_micro_batch", 1}, {"sequence_tokens", kTokens},
+               {"micro_batches", 1},   {"recompute", "none"}, {"router_dtype", "fp32"}};
+  trainer.update(settings);
+  const Json job{{"framework", "torch"}, {"model", "m"}, {"trainer", trainer}};
+  const TrainingCase c = read_training_case(job.dump(), config.dump(), Catalog::builtin());
+  const MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, 0, 1);
+  Bytes out = 0;
+  for (const auto& site : saved_of_chunk_layer(*c.architecture, megatron_chunks(*c.architecture, c.trainer, 0).front(), 0))
+    if (site.name.find("experts.") != std::string::npos) out += site.bytes.value(stage.counts);
+  return out;
+}
+
+TEST_CASE("megatron fp8: experts keep both inputs in 8 bits, and rows are padded by half a unit an expert") {
+  constexpr std::int64_t kRows = 2 * kTokens, kInner = 256, kExperts = 8;
+  CHECK(kept_by_experts(Json::object()) == kRows * (2 * 2 * kInner + 2 * kInner));
+  // of a row: the first product in 16 bits, both inputs in 8 with their scales, and a copied probability
+  const auto in_blocks = [](std::int64_t rows, Bytes probability) {
+    return rows * (2 * 2 * kInner + (kHidden + kInner) * 33 / 32 + probability);
+  };
+  CHECK(kept_by_experts({{"fp8_recipe", "blockwise"}}) == in_blocks(kRows + 8 * kExperts, 4));
+  CHECK(kept_by_experts({{"fp8_recipe", "mxfp8"}}) == in_blocks(kRows + 16 * kExperts, 4));
+  CHECK(kept_by_experts({{"fp8_recipe", "blockwise"}, {"router_padding", true}}) == in_blocks(kRows + 8 * kExperts, 0));
+  const std::int64_t padded = kRows + 8 * kExperts;
+  CHECK(kept_by_experts({{"fp8_recipe", "tensorwise"}}) == padded * (2 * 2 * kInner + kHidden + kInner + 4) + 2 * 4 * kExperts);
+  const Json again{{"fp8_recipe", "blockwise"}, {"recompute", "selective"}, {"recompute_modules", {"moe_act"}}};
+  CHECK(kept_by_experts(again) == padded * (2 * 2 * kInner + kHidden * 33 / 32 + 4));
+}
+
 TEST_CASE("megatron fp8: masters and states are those of the same parameters") {
   const auto states = [](const Json& settings) { return training_figures(dense(settings)).states; };
   CHECK(states({{"fp8_recipe", "tensorwise"}, {"fp8_param_gather", true}}) == states(Json::object()));
