@@ -130,4 +130,31 @@ TEST_CASE("te fp8: linear layers save and hold what Transformer Engine's did") {
   CHECK(rows == 85);
 }
 
+/// Copies of a module's matrices in 8 bits: data along both sides where it needs both, and scales.
+std::map<Bytes, std::int64_t> copies_of(const Json& row) {
+  const TeOptions o = options_of(row);
+  const std::string module = row["module"];
+  const bool split_columns = module.starts_with("row");
+  const std::int64_t out = row["out"].get<std::int64_t>() / (split_columns ? 1 : o.tensor);
+  const std::int64_t in = row["in"].get<std::int64_t>() / (split_columns ? o.tensor : 1);
+  const std::int64_t matrices = module.starts_with("grouped") ? std::stoi(module.substr(7)) : 1;
+  std::map<Bytes, std::int64_t> copies;
+  copies[out * in] += matrices * (scaled_in_blocks(o) || o.fp8_transposes ? 2 : 1);
+  for (const bool columns : {false, true})
+    if (const Bytes scales = scales_of_matrix(out, in, columns, o.fp8); scales >= kSmallest) copies[scales] += matrices;
+  return copies;
+}
+
+TEST_CASE("te fp8: modules keep copies of their matrices as Transformer Engine's did") {
+  std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/executed_megatron_fp8.jsonl");
+  REQUIRE(in.good());
+  for (std::string line; std::getline(in, line);) {
+    CAPTURE(line);
+    const Json row = Json::parse(line);
+    std::map<Bytes, std::int64_t> want;
+    for (const auto& tensor : row["copies"]) want[tensor[0].get<Bytes>()] += tensor[1].get<std::int64_t>();
+    CHECK(copies_of(row) == want);
+  }
+}
+
 }  // namespace
