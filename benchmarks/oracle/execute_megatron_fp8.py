@@ -5,7 +5,7 @@
 Needs torch and the source of Transformer Engine 2.17.1 (its checkout's root), no GPU. Its own modules run with the autograd engine on
 the meta device; of its C++ extension stands what te_stub.py allocates in its place. Two micro-batches: the first one makes the
 copies of the weights in 8 bits, which stay; the second one is described. A line: the module, the recipe, the GPU's generation, sizes,
-`copies` as [bytes, count] of what the first micro-batch left, `saved` as [bytes, count] of storages that autograd keeps, without the
+`copies` as [bytes, count] of the matrices in 8 bits that it has from then on, `saved` as [bytes, count] of storages that autograd keeps, without the
 input and what stays, and `highest` levels above what lived before, forward and backward. Blocks of less than 64 bytes are left out.
 """
 
@@ -37,6 +37,13 @@ RECIPES = {
 }
 
 
+def parts_of(tensor: Any) -> list[torch.Tensor]:
+    """What a quantised tensor is made of; any other one by itself."""
+    if not hasattr(tensor, "_quantizer"):
+        return [tensor]
+    return [value for name, value in vars(tensor).items() if name != "main_grad" and isinstance(value, torch.Tensor)]
+
+
 class Counted(Storages):
     """Storages that matter."""
 
@@ -52,7 +59,7 @@ def make(module: str, ranks: int, group: Any, fused: bool) -> Any:
     from transformer_engine.pytorch.module import GroupedLinear, LayerNormLinear, Linear
 
     split: Row = {"tp_group": group, "tp_size": ranks, "sequence_parallel": ranks > 1} if ranks > 1 else {}
-    common: Row = {"bias": False, "params_dtype": torch.bfloat16, "fuse_wgrad_accumulation": fused, "device": "meta"}
+    common: Row = {"bias": False, "params_dtype": torch.bfloat16, "fuse_wgrad_accumulation": fused, "device": "cuda"}
     if module == "norm_column":
         return LayerNormLinear(IN, OUT, normalization="RMSNorm", parallel_mode="column" if split else None, **split, **common)
     if module == "column":
@@ -89,11 +96,12 @@ def rows_of(module: str, ranks: int) -> list[int]:
 class Run:
     """One module, micro-batch after micro-batch."""
 
-    def __init__(self, module: str, recipe: str, ranks: int, group: Any, fused: bool) -> None:
-        from transformer_engine.pytorch.quantization import autocast
+    def __init__(self, module: str, recipe: str, ranks: int, group: Any, fused: bool, primary: bool) -> None:
+        from transformer_engine.pytorch.quantization import autocast, quantized_model_init
 
         self.name, self.recipe, self.ranks = module, recipe, ranks
-        self.layer = make(module, ranks, group, fused)
+        with quantized_model_init(enabled=primary, recipe=recipe_of(recipe)):
+            self.layer = make(module, ranks, group, fused)
         self.layer.save_original_input = module.endswith("_original")
         self.context = lambda: autocast(enabled=True, recipe=recipe_of(recipe))
         self.storages = Counted()
@@ -102,8 +110,8 @@ class Run:
             parameter.main_grad = torch.empty(parameter.shape, dtype=torch.float32, device="meta")
             parameter.grad_added_to_main_grad = False
             parameter.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
-            self.storages.own(parameter)
-            self.storages.own(parameter.main_grad)
+            for tensor in (*parts_of(parameter), parameter.main_grad):
+                self.storages.own(tensor)
 
     def step(self, first: bool) -> tuple[list[list[int]], list[int]]:
         x = torch.empty(rows_of(self.name, self.ranks), dtype=torch.bfloat16, device="meta", requires_grad=True)
@@ -138,14 +146,12 @@ class Run:
 
 
 def copies_of(layer: Any) -> list[int]:
-    """Bytes of the copies of matrices in 8 bits that the module keeps."""
-    copies = layer._fp8_workspaces.values()
-    return [
-        value.untyped_storage().nbytes() for copy in copies for value in vars(copy).values() if isinstance(value, torch.Tensor)
-    ]
+    """Bytes of the matrices in 8 bits that the module keeps: copies, or its parameters."""
+    quantised = [p for p in layer.parameters() if hasattr(p, "_quantizer")] + list(layer._fp8_workspaces.values())
+    return [part.untyped_storage().nbytes() for one in quantised for part in parts_of(one)]
 
 
-def execute(module: str, recipe: str, capability: list[int], ranks: int, fused: bool = True) -> Row:
+def execute(module: str, recipe: str, capability: list[int], ranks: int, fused: bool = True, primary: bool = False) -> Row:
     from transformer_engine.pytorch.quantization import FP8GlobalStateManager
 
     te_stub.on_gpu(capability)
@@ -154,7 +160,7 @@ def execute(module: str, recipe: str, capability: list[int], ranks: int, fused: 
     if ranks > 1:
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
         group = dist.group.WORLD
-    run = Run(module, recipe, ranks, group, fused)
+    run = Run(module, recipe, ranks, group, fused, primary)
     gc.collect()
     gc.disable()
     run.step(True)
@@ -164,19 +170,28 @@ def execute(module: str, recipe: str, capability: list[int], ranks: int, fused: 
     if ranks > 1:
         dist.destroy_process_group()
     sizes = {"module": module, "recipe": recipe, "blackwell": capability == BLACKWELL, "ranks": ranks, "in": IN, "out": OUT}
-    return {**sizes, "fused": fused, "tokens": TOKENS, "copies": sorted(copies.items()), "saved": saved, "highest": highest}
+    return {
+        **sizes,
+        "fused": fused,
+        "primary": primary,
+        "tokens": TOKENS,
+        "copies": sorted(copies.items()),
+        "saved": saved,
+        "highest": highest,
+    }
 
 
-Case = tuple[str, str, list[int], int, bool]
+Case = tuple[Any, ...]  # as execute takes them
 
 
 def cases() -> list[Case]:
-    """`fused`: gradients of weights are added up inside of the product."""
+    """`fused`: gradients of weights are added up inside of the product. `primary`: parameters are in 8 bits themselves."""
     out: list[Case] = []
     for recipe in RECIPES:
         for capability in (HOPPER, BLACKWELL):
             if recipe == "mxfp8" and capability == HOPPER:
                 continue
+            out += [(module, recipe, capability, 1, True, True) for module in ("norm_column", "row", "grouped4")]
             for module in ("norm_column", "column", "row", "row_original"):
                 if module == "row_original" and recipe == "delayed":
                     continue  # Transformer Engine itself refuses it

@@ -396,8 +396,9 @@ def install(sources: Path) -> None:
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor", "all_reduce"):
         setattr(dist, name, collective)
     dist._coalescing_manager = coalesced  # type: ignore[attr-defined]
-    for name in ("empty", "zeros", "ones", "full", "tensor", "arange"):
+    for name in ("empty", "empty_like", "zeros", "ones", "full", "tensor", "arange"):
         setattr(torch, name, on_meta(getattr(torch, name)))
+    torch.Tensor.to = on_meta(torch.Tensor.to)  # type: ignore[method-assign,assignment]
     torch.Tensor.cuda = lambda self, *_, **__: self.to("meta")  # type: ignore[method-assign,assignment]
     torch.Tensor.is_cuda = property(lambda self: self.device.type == "meta")  # type: ignore[assignment]
     importlib.import_module("transformer_engine.pytorch.module")
