@@ -2,8 +2,8 @@
 
 Functions of `transformer_engine_torch` that modules call for linear layers allocate what the extension allocates and no more
 (NVIDIA/TransformerEngine 2.17.1, transformer_engine/pytorch/csrc: quantizer.cpp, extensions/{cast,gemm,normalization,swizzle,
-transpose,padding}.cpp). Workspaces of kernels are left out: the caching allocator's user does not see their sizes. Collectives are
-stood in for as well: they need one rank.
+transpose,padding}.cpp). Workspaces of kernels are left out. Collectives are stood in for as well:
+they need one rank.
 """
 
 from __future__ import annotations
