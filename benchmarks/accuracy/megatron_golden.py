@@ -95,6 +95,10 @@ SAID = {
     "make-vocab-size-divisible-by",
     "fp8-recipe",
     "fp8-param-gather",
+    "first-last-layers-bf16",
+    "num-layers-at-start-in-bf16",
+    "num-layers-at-end-in-bf16",
+    "moe-router-padding-for-quantization",
 }
 
 
@@ -233,11 +237,15 @@ def kept_batches(row: Row, flags: Row, day: str, micro_batches: int) -> tuple[in
 
 
 def fp8_settings(flags: Row) -> Row:
-    """Only what the engine describes; --fp8-recipe is delayed unless said (megatron/training/arguments.py)."""
-    recipe = flags.get("fp8-recipe") or "delayed"
-    if recipe != "tensorwise":
-        raise CannotExpress(f"fp8 ({recipe}) under Megatron is not supported yet")
-    return {"fp8_recipe": recipe, "fp8_param_gather": bool(flags.get("fp8-param-gather"))}
+    """--fp8-recipe is delayed unless said (megatron/training/arguments.py)."""
+    wide = bool(flags.get("first-last-layers-bf16"))
+    return {
+        "fp8_recipe": flags.get("fp8-recipe") or "delayed",
+        "fp8_param_gather": bool(flags.get("fp8-param-gather")),
+        "bf16_layers_at_start": int(flags.get("num-layers-at-start-in-bf16", 1)) if wide else 0,
+        "bf16_layers_at_end": int(flags.get("num-layers-at-end-in-bf16", 1)) if wide else 0,
+        "router_padding": bool(flags.get("moe-router-padding-for-quantization")),
+    }
 
 
 def golden_job(row: Row) -> Row:

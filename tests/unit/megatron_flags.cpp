@@ -218,12 +218,12 @@ TEST_CASE("megatron flags: spellings") {
 }
 
 TEST_CASE("megatron flags: what is not described is refused by name, together with what is wrong") {
-  const std::string told = all_problems(launch(kDense + "--fp8-format hybrid --optimizer sgd "
+  const std::string told = all_problems(launch(kDense + "--fp8-format hybrid --fp8-recipe custom --optimizer sgd "
                                                         "--num-layers 30 --pipeline-model-parallel-size 4"));
-  for (const char* const part :
-       {"--fp8-recipe: found the default, 'delayed', expected tensorwise: not supported yet: fp8 with other recipes",
-        "--optimizer: found 'sgd', expected adam: not supported yet: other optimizers",
-        "--num-layers: found 30, expected a multiple of 4"}) {
+  for (const char* const part : {"--fp8-recipe: found 'custom', expected delayed, tensorwise, blockwise or mxfp8: not supported "
+                                 "yet: quantizers of one's own",
+                                 "--optimizer: found 'sgd', expected adam: not supported yet: other optimizers",
+                                 "--num-layers: found 30, expected a multiple of 4"}) {
     CAPTURE(part);
     CHECK_MESSAGE(told.find(part) != std::string::npos, told);
   }
@@ -237,10 +237,17 @@ TEST_CASE("megatron flags: products in 8 bits") {
   CHECK(get(read(launch(flags)).job, "trainer.fp8_param_gather") == "false");
   // without --fp8-format a recipe is none
   CHECK(get(read(launch(kDense + "--fp8-recipe tensorwise")).job, "trainer.fp8_recipe") == "none");
-  for (const char* const more : {"--first-last-layers-bf16", "--no-fp8-wgrad"}) {
-    CAPTURE(more);
-    CHECK(all_problems(launch(flags + more)).find("not supported yet") != std::string::npos);
-  }
+  CHECK(get(read(launch(kDense + "--fp8-format e4m3")).job, "trainer.fp8_recipe") == "delayed");
+  CHECK(all_problems(launch(flags + "--no-fp8-wgrad")).find("not supported yet") != std::string::npos);
+  const Job ends = read(launch(flags + "--first-last-layers-bf16 --num-layers-at-end-in-bf16 3")).job;
+  CHECK(get(ends, "trainer.bf16_layers_at_start") == "1");
+  CHECK(get(ends, "trainer.bf16_layers_at_end") == "3");
+  CHECK(get(read(launch(flags + "--num-layers-at-end-in-bf16 3")).job, "trainer.bf16_layers_at_end") == "0");
+  const std::string told =
+      all_problems(launch(kDense + "--fp8-format e4m3 --first-last-layers-bf16 --num-layers-at-start-in-bf16 400"));
+  CHECK(told.find("--first-last-layers-bf16: found delayed scaling") != std::string::npos);
+  CHECK(told.find("--num-layers-at-start-in-bf16: found 400") != std::string::npos);
+  CHECK(all_problems(launch(kDense + "--moe-router-padding-for-fp8")).find("--fp8-format beside it") != std::string::npos);
 }
 
 TEST_CASE("megatron flags: launchers and GPUs") {

@@ -163,9 +163,9 @@ enum class TeRelease : std::uint8_t { v2_9, v2_11, v2_14 };
 /// Megatron: how tokens reach their experts: sent to the ranks that have them, or all tokens to all ranks.
 enum class TokenDispatcher : std::uint8_t { alltoall, allgather };
 
-/// Megatron: how products of Transformer Engine run in 8 bits (--fp8-recipe with --fp8-format); tensorwise scales every tensor by
-/// its own largest number.
-enum class Fp8Recipe : std::uint8_t { none, tensorwise };
+/// Megatron: how products of Transformer Engine run in 8 bits (--fp8-recipe with --fp8-format). A tensor is scaled by the largest
+/// number of its last passes (delayed), by its own (tensorwise), or there is a scale for 128 numbers (blockwise), for 32 (mxfp8).
+enum class Fp8Recipe : std::uint8_t { none, delayed, tensorwise, blockwise, mxfp8 };
 
 /// Settings of Megatron-core alone.
 struct Megatron {
@@ -210,6 +210,9 @@ struct Megatron {
   Fp8Recipe fp8 = Fp8Recipe::none;
   bool fp8_parameters = false;  ///< matrices of the layers are parameters in 8 bits
   bool fp8_transposes = true;   ///< the GPU multiplies 8 bits only with both factors along the sum: follows from the GPU, no knob
+  bool fp8_on_blackwell = false;                       ///< as it, no knob
+  std::int64_t fp8_wide_first = 0, fp8_wide_last = 0;  ///< layers of the model that stay in 16 bits
+  bool router_padding = false;  ///< experts' rows are padded for 8 bits by the router; otherwise by a copy in front of them
   bool operator==(const Megatron&) const = default;
 };
 

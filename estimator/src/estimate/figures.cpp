@@ -132,6 +132,7 @@ TrainingCase read_training_case(std::string_view text, std::string_view config, 
   if (out.engine == EngineKind::megatron) {
     out.stage = apart.count("stage", 1) - 1;
     out.trainer.megatron.fp8_transposes = apart.flag("fp8_transposes", true);
+    out.trainer.megatron.fp8_on_blackwell = !out.trainer.megatron.fp8_transposes;
     if (out.stage >= l.pipeline) throw wrong("apart.stage", std::to_string(out.stage + 1), "a stage of the pipeline, from 1");
     apart.done();
     return out;

@@ -12,20 +12,37 @@ namespace {
 
 int compute_capability(const std::string& sm) { return sm.starts_with("sm") ? std::stoi(sm.substr(2)) : 0; }
 
+/// pytorch/quantization.py: check_fp8_support, check_fp8_block_scaling_support, check_mxfp8_support (2.17.1).
+struct Capabilities {
+  int least = 89, below = 1000;
+  const char* words = "none, or a GPU from Ada on";
+  const char* why = "Transformer Engine itself refuses it: products in 8 bits need compute capability 8.9";
+};
+Capabilities needed_for(Fp8Recipe recipe) {
+  if (recipe == Fp8Recipe::blockwise)
+    return {90, 1000, "tensorwise, or a GPU from Hopper on", "Transformer Engine itself refuses it: compute capability 9.0"};
+  if (recipe == Fp8Recipe::mxfp8)
+    return {100, 120, "blockwise, or a Blackwell GPU of a data centre",
+            "Transformer Engine itself refuses it: compute capability 10.0 to 11.0"};
+  return {};
+}
+
 /// transformer_engine/common/transformer_engine.cpp (2.17.1): nvte_is_non_tn_fp8_gemm_supported
 bool needs_transposes(int capability) { return capability < 100 || (capability >= 120 && capability < 130); }
 
-/// The role's settings as this GPU runs them (pytorch/quantization.py: check_fp8_support).
+/// The role's settings as this GPU runs them.
 Trainer on_gpu(const Role& role, const std::string& gpu, const std::string& sm) {
   Trainer out = role.trainer;
   const int capability = compute_capability(sm);
-  if (out.megatron.fp8 != Fp8Recipe::none && capability < 89)
+  const Capabilities needed = needed_for(out.megatron.fp8);
+  if (out.megatron.fp8 != Fp8Recipe::none && (capability < needed.least || capability >= needed.below))
     throw InputError(Problem{{"", 0, 0, role.name + ".fp8_recipe"},
                              std::string(spelling(out.megatron.fp8)) + " on " + gpu,
-                             "none, or a GPU from Ada on",
+                             needed.words,
                              "",
-                             "Transformer Engine itself refuses it: products in 8 bits need compute capability 8.9"});
+                             needed.why});
   out.megatron.fp8_transposes = needs_transposes(capability);
+  out.megatron.fp8_on_blackwell = capability >= 100;
   return out;
 }
 

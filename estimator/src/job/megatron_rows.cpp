@@ -211,14 +211,25 @@ std::vector<Knob> more_megatron_rows() {
               "keeps a part of the adapters' inputs; they are gathered once more in backward"),
       chosen_from(
           setting("fp8_recipe", choice, knob::choice<&Megatron::fp8>(), numerics,
-                  "Megatron: products of the layers in 8 bits (--fp8-format), every tensor scaled by its own largest number "
-                  "(--fp8-recipe tensorwise)",
+                  "Megatron: products of the layers in 8 bits (--fp8-format), scaled by the largest number of a tensor's last "
+                  "passes, by its own, for every 128 numbers, or for every 32 (--fp8-recipe)",
                   "what products keep for backward takes 8 bits a number"),
           spellings<Fp8Recipe>()),
       setting(
           "fp8_param_gather", flag, knob::flag<&Megatron::fp8_parameters>(), numerics,
           "Megatron, fp8_recipe: matrices of the layers are parameters in 8 bits (--fp8-param-gather); false: copies in 8 bits "
           "stay beside those in 16 bits"),
+      bounded(setting("bf16_layers_at_start", count, knob::count<&Megatron::fp8_wide_first>(), numerics,
+                      "Megatron, fp8_recipe: first layers of the model that stay in bf16 (--first-last-layers-bf16, "
+                      "--num-layers-at-start-in-bf16)"),
+              {0, 4096}, "layers"),
+      bounded(setting("bf16_layers_at_end", count, knob::count<&Megatron::fp8_wide_last>(), numerics,
+                      "Megatron, fp8_recipe: last layers of the model that stay in bf16 (--num-layers-at-end-in-bf16)"),
+              {0, 4096}, "layers"),
+      setting("router_padding", flag, knob::flag<&Megatron::router_padding>(), semantics,
+              "Megatron, fp8_recipe: the router pads what every expert gets (--moe-router-padding-for-quantization); false: rows "
+              "are copied in front of the experts",
+              "experts' rows are not copied to be padded"),
       setting("pad_expert_input", flag, knob::flag<&Megatron::pads_experts>(), semantics,
               "Megatron, expert_capacity: experts with fewer tokens are filled up (--moe-pad-expert-input-to-capacity)"),
   };

@@ -181,13 +181,61 @@ class Checker {
     const Megatron& m = role_.trainer.megatron;
     if (m.fp8_parameters && m.fp8 == Fp8Recipe::none)
       add("fp8_param_gather", "true", "fp8_recipe beside it", "parameters in 8 bits belong to products in 8 bits");
+    if (m.router_padding && m.fp8 == Fp8Recipe::none)
+      add("router_padding", "true", "fp8_recipe beside it", "Megatron itself asks for it");
+    if (m.fp8_wide_first + m.fp8_wide_last > 0 && m.fp8 == Fp8Recipe::none)
+      add(m.fp8_wide_first > 0 ? "bf16_layers_at_start" : "bf16_layers_at_end",
+          fmt::format("{}", std::max(m.fp8_wide_first, m.fp8_wide_last)), "fp8_recipe beside it",
+          "all layers are in 16 bits anyway");
     if (m.fp8 == Fp8Recipe::none) return;
+    check_recipe();
     if (m.fp8_parameters && !m.distributed_optimizer)
       add("fp8_param_gather", "true", "distributed_optimizer: true", "Megatron itself asks for it");
-    if (m.host_optimizer)
-      add("fp8_recipe", std::string(spelling(m.fp8)), "none", "not supported yet: fp8 with the optimizer on the host");
-    if (m.precision_aware && !m.fp32_masters)
+    if (m.host_optimizer && m.fp8_parameters)
+      add("fp8_param_gather", "true", "false",
+          m.fp8 == Fp8Recipe::delayed ? "not supported yet: parameters in 8 bits with the optimizer on the host"
+                                      : "Megatron itself refuses it with the optimizer on the host");
+    if (m.fp8 != Fp8Recipe::delayed && m.precision_aware && !m.fp32_masters && !m.host_optimizer)
       add("fp32_masters", "false", "true", "with this fp8_recipe Megatron keeps fp32 masters itself");
+  }
+  /// What TransformerConfig.__post_init__ refuses (megatron-core 0.16.1), and what is not described of a recipe.
+  void check_recipe() {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    const std::string recipe(spelling(m.fp8));
+    const auto recomputed = [&](const char* module) {
+      return t.recompute == Recompute::selective && std::ranges::find(m.recompute_modules, module) != m.recompute_modules.end();
+    };
+    if (m.fp8 == Fp8Recipe::delayed) {
+      if (recomputed("moe_act") || recomputed("layernorm"))
+        add("fp8_recipe", recipe, "another recipe", "Megatron itself recomputes no moe_act and layernorm with delayed scaling");
+      if (m.fp8_wide_first + m.fp8_wide_last > 0)
+        add("fp8_recipe", recipe, "another recipe", "Megatron itself has no first and last layers in bf16 with delayed scaling");
+      if (m.precision_aware && m.fp8_parameters)
+        add("fp8_param_gather", "true", "false",
+            "not supported yet: delayed scaling's parameters with precision_aware_optimizer");
+      if (m.fp32_masters) add("fp32_masters", "true", "false", "with delayed scaling Megatron keeps no fp32 masters itself");
+    }
+    if (m.fp8 == Fp8Recipe::mxfp8 && m.fp8_parameters)
+      add("fp8_param_gather", "true", "false", "not supported yet: parameters in mxfp8");
+    if (m.router_padding && m.dispatcher == TokenDispatcher::allgather)
+      add("router_padding", "true", "dispatcher: alltoall", "Megatron itself asks for it");
+    check_tokens(recipe);
+  }
+  /// Rows of a product: Transformer Engine's own units, and those in which blocks are gathered in 8 bits.
+  void check_tokens(const std::string& recipe) {
+    const Trainer& t = role_.trainer;
+    const bool gathers = t.megatron.sequence_parallel && t.layout.tensor > 1;
+    const std::int64_t all =
+        t.sequences_per_micro_batch > 0 ? t.sequences_per_micro_batch * t.sequence_tokens : t.tokens_per_micro_batch;
+    const std::int64_t rows = all / std::max<std::int64_t>(1, t.layout.context * (gathers ? t.layout.tensor : 1));
+    const std::int64_t own = t.megatron.fp8 == Fp8Recipe::mxfp8 ? 32 : 8;
+    if (rows % own != 0)
+      add("fp8_recipe", recipe, fmt::format("tokens of a rank that are a multiple of {}, not {}", own, rows),
+          "Transformer Engine itself asks for it");
+    else if (t.megatron.fp8 == Fp8Recipe::blockwise && gathers && rows % 128 != 0)
+      add("fp8_recipe", recipe, fmt::format("tokens of a rank that are a multiple of 128, not {}", rows),
+          "not supported yet: what Transformer Engine gathers in 16 bits");
   }
   void check_experts() {
     const Trainer& t = role_.trainer;

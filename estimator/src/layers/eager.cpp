@@ -325,6 +325,12 @@ void Eager::discard(const Tensor& x) {
   events.push_back({EagerEvent::Kind::free, storage, place(), in_backward, -1});
 }
 
+void Eager::clear(const Tensor& x) {
+  const int storage = standing_for(x.storage_);
+  storages[static_cast<std::size_t>(storage)].discarded = true;
+  events.push_back({EagerEvent::Kind::free, storage, place(), in_backward, -1});
+}
+
 void Eager::restore(const Tensor& x) {
   const int empty = standing_for(x.storage_), full = static_cast<int>(storages.size());
   Storage again = storages[static_cast<std::size_t>(empty)];

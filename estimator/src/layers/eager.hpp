@@ -264,6 +264,8 @@ class Eager {
 
   /// x.untyped_storage().resize_(0): whoever refers to it refers to an empty storage from here on.
   void discard(const Tensor& x);
+  /// A node frees what it has saved before it is through (x.data = an empty tensor): the bytes go, whoever refers to them.
+  void clear(const Tensor& x);
   /// The discarded storage gets its bytes back, for all who refer to it.
   void restore(const Tensor& x);
 

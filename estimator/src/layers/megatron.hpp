@@ -18,9 +18,10 @@ namespace oomplan {
 
 /// One chunk: which layers, and what stands before and behind them.
 struct ChunkOptions {
-  std::vector<int> layers;  ///< of each layer its run in the Architecture
-  bool first = true;        ///< the embedding is there; otherwise hidden states come from another chunk
-  bool last = true;         ///< final norm, output layer and loss are there; otherwise hidden states are handed on
+  std::vector<int>
+      layers;         ///< of each layer its run in the Architecture; ~run: with products in 16 bits whatever the others have
+  bool first = true;  ///< the embedding is there; otherwise hidden states come from another chunk
+  bool last = true;   ///< final norm, output layer and loss are there; otherwise hidden states are handed on
   TeOptions te;
   Recompute recompute = Recompute::none;
   Megatron settings;
@@ -36,6 +37,10 @@ struct SharedWeight {
   Tensor weight;       ///< its node collects them
   Tensor placeholder;  ///< what a product with fused sums hands on: somebody else's
 };
+
+/// An entry of ChunkOptions::layers.
+constexpr std::size_t run_of(int layer) { return static_cast<std::size_t>(layer < 0 ? ~layer : layer); }
+constexpr bool stays_wide(int layer) { return layer < 0; }
 
 /// Layers of the chunk with those of its blocks of multi-token prediction, which are like the model's last one.
 std::vector<int> all_layers(const Architecture&, const ChunkOptions&);

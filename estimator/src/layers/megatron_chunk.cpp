@@ -39,7 +39,9 @@ std::vector<Group> groups_of(const ChunkOptions& o) {
 
 class ChunkRunner {
  public:
-  ChunkRunner(Eager& g, const Architecture& a, const ChunkOptions& o) : g_(g), a_(a), o_(o) {}
+  ChunkRunner(Eager& g, const Architecture& a, const ChunkOptions& o) : g_(g), a_(a), o_(o), wide_(o) {
+    wide_.te.fp8 = Fp8Recipe::none;
+  }
 
   ModelRun run() {
     plan_stations();
@@ -190,7 +192,7 @@ class ChunkRunner {
     const auto body = [this, &group](const Tensor& in) {
       Tensor hidden = in;
       for (const int run : group.layers)
-        hidden = run_megatron_layer(g_, a_, a_.runs[static_cast<std::size_t>(run)].layer, o_, hidden);
+        hidden = run_megatron_layer(g_, a_, a_.runs[run_of(run)].layer, stays_wide(run) ? wide_ : o_, hidden);
       return hidden;
     };
     return group.checkpoint ? g_.checkpoint_reentrant(x, body) : body(x);
@@ -257,6 +259,7 @@ class ChunkRunner {
   Eager& g_;
   const Architecture& a_;
   const ChunkOptions& o_;
+  ChunkOptions wide_;  ///< of layers with products in 16 bits
   ModelRun out_;
   std::vector<std::pair<Group, std::size_t>> runs_;  ///< with their stations
   std::vector<Tensor> inputs_, next_ids_;

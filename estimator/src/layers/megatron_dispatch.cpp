@@ -70,6 +70,11 @@ Permuted permuted(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const T
 
 }  // namespace
 
+namespace {
+/// What pads the rows of an expert, as many as fill half a unit: routing is never even to the row.
+std::int64_t half_a_unit(const Megatron& m) { return m.fp8 == Fp8Recipe::mxfp8 ? 16 : 8; }
+}  // namespace
+
 bool capacity_is_reached(const Megatron& m) { return m.expert_capacity > 0 && (m.pads_experts || m.expert_capacity < 1); }
 
 Tensor moved_rows(Eager& g, const Tensor& x, Shape shape, const Maps& maps, DType dtype, const std::string& name) {
@@ -90,10 +95,14 @@ RoutedSizes routed_sizes(const Architecture& a, const FeedForward& f, const Chun
   s.dropped = o.settings.expert_capacity > 0;
   s.padded = s.dropped && o.settings.pads_experts;
   const bool reached = capacity_is_reached(o.settings);
-  s.routed = reached ? axis::C : s.tokens * Dim(f.experts_per_token);
+  // layers in 16 bits beside those in 8 are padded as well: TEGroupedMLP and the dispatcher ask for the recipe alone
+  const bool narrow = o.settings.fp8 != Fp8Recipe::none, routed_padded = narrow && o.settings.router_padding;
+  s.routed = reached ? axis::C : routed_padded ? axis::M : s.tokens * Dim(f.experts_per_token);
   const bool uneven = o.settings.expert_imbalance > 1 && o.expert > 1;
   s.arrived = reached || uneven ? axis::C : s.routed;
   s.rows = s.arrived * Dim(o.expert_tensor);
+  s.copied = narrow && !routed_padded;
+  s.padded_rows = s.copied ? axis::M : s.rows;
   s.experts = f.experts;
   s.local = f.experts / o.expert;
   s.top = f.experts_per_token;
@@ -106,11 +115,21 @@ RoutedSizes routed_sizes(const Architecture& a, const FeedForward& f, const Chun
   return s;
 }
 
+std::int64_t padded_rows(const FeedForward& f, const Megatron& m, const Layout& l, std::int64_t tokens) {
+  if (m.fp8 == Fp8Recipe::none) return 1;
+  const std::int64_t sent = tokens * f.experts_per_token;
+  if (m.router_padding) return sent + half_a_unit(m) * f.experts;  // every expert's part of this rank's rows
+  const std::int64_t uneven = arriving_rows(f, m, l.expert, tokens);
+  return (uneven > 1 ? uneven : sent) * l.expert_tensor + half_a_unit(m) * (f.experts / l.expert);
+}
+
 std::int64_t arriving_rows(const FeedForward& f, const Megatron& m, std::int64_t expert_ranks, std::int64_t tokens) {
   const double sent = static_cast<double>(tokens * f.experts_per_token);
+  const std::int64_t padding = m.fp8 != Fp8Recipe::none && m.router_padding ? half_a_unit(m) * f.experts : 0;
   if (capacity_is_reached(m))  // get_capacity
     return f.experts * static_cast<std::int64_t>(std::ceil(sent / static_cast<double>(f.experts) * m.expert_capacity));
-  if (m.expert_imbalance > 1 && expert_ranks > 1) return static_cast<std::int64_t>(std::llround(sent * m.expert_imbalance));
+  if (m.expert_imbalance > 1 && expert_ranks > 1)
+    return static_cast<std::int64_t>(std::llround(sent * m.expert_imbalance)) + padding;
   return 1;
 }
 

@@ -2,6 +2,7 @@
 #include "layers/megatron_moe.hpp"
 #include "layers/megatron_recompute.hpp"
 #include "layers/ops.hpp"
+#include "layers/te_fp8.hpp"
 
 namespace oomplan {
 namespace {
@@ -60,25 +61,42 @@ Tensor weighted(Eager& g, const RoutedSizes& s, const Tensor& inner, const Tenso
   return s.gated && s.fused ? weighted_swiglu(g, inner, weights, shape) : weighted_activation(g, s, inner, weights);
 }
 
-/// TEGroupedMLP.forward.
-Tensor grouped(Eager& g, const RoutedRows& in, const RoutedSizes& s, const ChunkOptions& o) {
+/// Fp8Padding in front of the experts: copies of rows and their probabilities.
+RoutedRows padded(Eager& g, const RoutedRows& in, const RoutedSizes& s) {
+  return {moved_rows(g, in.tokens, {s.padded_rows, Dim(s.hidden)}, {}, DType::bf16, "experts.padded"),
+          moved_rows(g, in.weights, {s.padded_rows}, {}, in.weights.dtype, "experts.padded.probabilities")};
+}
+
+/// TEGroupedMLP.forward: its names hold what it has made until it returns.
+Tensor grouped(Eager& g, const RoutedRows& given, const RoutedSizes& s, const ChunkOptions& o) {
   // before Transformer Engine 2.10 every expert's placeholder gradient is a new one
   const bool frozen = o.adapters.rank > 0;
   const bool fresh = !frozen && (!o.te.fused_gradients || o.settings.te_release == TeRelease::v2_9);
   const std::int64_t inner_width = (s.gated ? 2 : 1) * s.width;
   const Matrices first{inner_width, s.hidden, s.local, fresh, frozen, "experts.linear_fc1"};
   const Matrices second{s.hidden, s.width, s.local, fresh, frozen, "experts.linear_fc2"};
-  const Tensor inner = product(g, in.tokens, {s.rows, Dim(inner_width)}, first);
-  const Shape shape{s.rows, Dim(s.width)}, result{s.rows, Dim(s.hidden)};
-  if (!recomputes(o, "moe_act")) return product(g, weighted(g, s, inner, in.weights, shape), result, second);
+  const auto multiplied = [&](const Tensor& x, const Shape& shape, const Matrices& m, bool original) {
+    if (o.te.fp8 == Fp8Recipe::none) return product(g, x, shape, m);
+    return te_fp8_grouped_linear(g, x, shape, {m.out, m.in, m.count, m.fresh_gradients}, original, o.te, m.name);
+  };
+  const RoutedRows in = s.copied ? padded(g, given, s) : given;
+  const Tensor inner = multiplied(in.tokens, {s.padded_rows, Dim(inner_width)}, first, false);
+  const Shape shape{s.padded_rows, Dim(s.width)}, result{s.padded_rows, Dim(s.hidden)};
+  const auto cut = [&](Tensor out) {
+    return s.copied ? moved_rows(g, out, {s.rows, Dim(s.hidden)}, {}, DType::bf16, "experts.cut") : out;
+  };
+  if (!recomputes(o, "moe_act")) {
+    const Tensor active = weighted(g, s, inner, in.weights, shape);
+    return cut(multiplied(active, result, second, false));
+  }
   DiscardedOutputs activation;
   const auto again = [&g, s, shape](const std::vector<Tensor>& x) {
     return std::vector<Tensor>{weighted(g, s, x[0], x[1], shape)};
   };
   const std::vector<Tensor> active = activation.run(g, {inner, in.weights}, again);
-  Tensor out = product(g, active[0], result, second);
+  Tensor out = multiplied(active[0], result, second, true);  // set_save_original_input(linear_fc2)
   activation.discard(out);
-  return out;
+  return cut(std::move(out));
 }
 
 /// Rows of one of several experts, evenly. A count of rows that does not divide is shared out as columns: the same bytes.

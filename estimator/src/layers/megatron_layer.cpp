@@ -2,7 +2,6 @@
 #include "layers/megatron.hpp"
 #include "layers/megatron_recompute.hpp"
 #include "layers/ops.hpp"
-#include "layers/te_fp8.hpp"
 
 namespace oomplan {
 namespace {
@@ -33,14 +32,12 @@ Tensor fused_activation(Eager& g, const Tensor& inner, std::int64_t width) {
 Tensor norm_column(Eager& g, const Tensor& x, NormKind kind, std::int64_t columns, const ChunkOptions& o,
                    const std::string& name) {
   if (o.adapters) return adapted_norm_column(g, x, kind, columns, o.te, o.adapters, name);
-  if (o.te.fp8 != Fp8Recipe::none) return te_fp8_norm_column_linear(g, x, kind, columns, o.te, name);
   return te_norm_column_linear(g, x, kind, columns, o.te, name);
 }
 /// TERowParallelLinear, likewise. `kept`: what made the input keeps it for backward.
 Tensor row_parallel(Eager& g, const Tensor& x, std::int64_t columns, bool kept, const ChunkOptions& o, const std::string& name) {
   if (o.adapters) return adapted_row(g, x, columns, o.te, o.adapters, name);
-  if (o.te.fp8 != Fp8Recipe::none) return te_fp8_row_linear(g, x, columns, kept, o.te, name);
-  return te_row_linear(g, x, columns, o.te, name);
+  return te_row_linear(g, x, columns, o.te, name, kept && keeps_shared_input(o.te));
 }
 
 struct Heads {

@@ -19,10 +19,11 @@ struct Latents {
 
 Latents compress(Eager& g, const Mixer& m, const ChunkOptions& o, const Tensor& x) {
   const TeOptions& te = o.te;
+  const bool original = recomputes(o, "layernorm");  // set_for_recompute_input_layernorm: what goes and comes back
   Latents out;
   Tensor query;
-  if (m.q_lora_rank > 0) query = te_duplicated_linear(g, x, m.q_lora_rank, te, "linear_q_down_proj");
-  Tensor joint = te_duplicated_linear(g, x, m.kv_lora_rank + m.rope_head_dim, te, "linear_kv_down_proj");
+  if (m.q_lora_rank > 0) query = te_duplicated_linear(g, x, m.q_lora_rank, te, "linear_q_down_proj", original);
+  Tensor joint = te_duplicated_linear(g, x, m.kv_lora_rank + m.rope_head_dim, te, "linear_kv_down_proj", original);
   std::vector<Tensor> parts = split(g, joint, {{S, B, Dim(m.kv_lora_rank)}, {S, B, Dim(m.rope_head_dim)}});
   out.key_value = std::move(parts[0]);
   out.positions = std::move(parts[1]);
@@ -114,7 +115,7 @@ Tensor run_megatron_mla(Eager& g, const Architecture& a, const Layer& layer, con
   if (up_again) projections.discard(out);
   Tensor flat = out.alias({out.shape[0], B, out.shape[2] * out.shape[3]});
   flat.grad_fn = out.grad_fn;
-  Tensor result = te_row_linear(g, flat, a.hidden, te, "linear_proj");
+  Tensor result = te_row_linear(g, flat, a.hidden, te, "linear_proj", keeps_shared_input(te));
   if (norm_again) input_norm.discard(result);
   return result;
 }

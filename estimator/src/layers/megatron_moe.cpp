@@ -22,10 +22,13 @@ Tensor shared_activation(Eager& g, const ChunkOptions& o, const Tensor& inner, s
   return active;
 }
 
+/// The router keeps the input of shared experts, too (SharedExpertMLP.__init__: save_original_input).
+bool shares_input(const ChunkOptions& o) { return keeps_shared_input(o.te) && !recomputes(o, "shared_experts"); }
+
 /// SharedExpertMLP without overlap: an MLP whose norm stands outside.
 Tensor shared_experts(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOptions& o, const Tensor& x) {
   const std::int64_t width = f.shared_width / o.te.tensor;
-  Tensor inner = te_column_linear(g, x, 2 * width, o.te, "shared_experts.linear_fc1");
+  Tensor inner = te_column_linear(g, x, 2 * width, o.te, "shared_experts.linear_fc1", shares_input(o));
   Tensor active = shared_activation(g, o, inner, width);
   inner.reset();
   return te_row_linear(g, active, a.hidden, o.te, "shared_experts.linear_fc2");
@@ -47,7 +50,7 @@ class SharedBeside {
     kept_ = scatters() ? moved_rows(g_, x_, whole, {}, DType::bf16, "shared_experts.gathered") : x_;
   }
   void first() {
-    Tensor inner = te_duplicated_linear(g_, kept_, 2 * width_, o_.te, "shared_experts.linear_fc1");
+    Tensor inner = te_duplicated_linear(g_, kept_, 2 * width_, o_.te, "shared_experts.linear_fc1", shares_input(o_));
     kept_ = shared_activation(g_, o_, inner, width_);
   }
   void second() {

@@ -21,11 +21,17 @@ struct RoutedSizes {
   bool fused = true;     ///< a gated activation is one kernel with the probabilities
   bool padded = false;   ///< every expert has its capacity of rows, from every rank
   bool dropped = false;  ///< every expert has at most its capacity of rows
+  bool copied = false;   ///< rows are copied to be padded for 8 bits, and what comes out is cut again
+  Dim padded_rows;       ///< `rows` with what pads them
 };
 /// Every expert has its capacity of rows: it is padded to it, or evenly routed tokens are more.
 bool capacity_is_reached(const Megatron&);
 /// Where the rows do not follow from the tokens alone, `arrived` is axis::C, and with a capacity that is reached `routed` too.
+/// Rows that are padded for 8 bits, by whomever, are axis::M.
 RoutedSizes routed_sizes(const Architecture&, const FeedForward&, const ChunkOptions&);
+/// The value of axis::M for T tokens: experts' rows are multiples of 16, of 32 with mxfp8, and half a unit more than what comes
+/// to an expert (megatron/core/fp8_utils.py: get_fp8_align_size).
+std::int64_t padded_rows(const FeedForward&, const Megatron&, const Layout&, std::int64_t tokens);
 /// The value of axis::C for T tokens; 1 where it is not used.
 std::int64_t arriving_rows(const FeedForward&, const Megatron&, std::int64_t expert_ranks, std::int64_t tokens);
 

@@ -13,17 +13,45 @@ std::string unsupported_experts(const FeedForward& f, const ChunkOptions& o) {
   return {};
 }
 
-/// Rows and columns of 8-bit products are multiples of 8 and 16 (pytorch/utils.py: assert_dim_for_fp8_exec).
+/// Columns of a layer's matrices on a rank.
+std::vector<std::int64_t> widths_of(const Architecture& a, const Layer& l, const ChunkOptions& o) {
+  const Mixer& m = l.mixer;
+  const FeedForward& f = l.feed_forward;
+  const std::int64_t t = o.te.tensor;
+  std::vector<std::int64_t> out{a.hidden};
+  if (m.kind == MixerKind::mla) {
+    out.insert(out.end(), {m.heads * m.value_head_dim / t, m.kv_lora_rank});
+    if (m.q_lora_rank > 0) out.push_back(m.q_lora_rank);
+  } else {
+    out.push_back(m.heads * m.head_dim / t);
+  }
+  if (f.kind != FeedForwardKind::moe) {
+    out.push_back(f.width / t);
+  } else {
+    out.push_back(f.expert_width / o.expert_tensor);
+    if (f.shared_width > 0) out.push_back(f.shared_width / t);
+  }
+  return out;
+}
+
+/// Transformer Engine asks for multiples of 16 (pytorch/utils.py: assert_dim_for_fp8_exec), of 32 with blocks of 32; what is
+/// gathered with a scale for 128 numbers is not in 8 bits unless it has as many (tensor/float8_blockwise_tensor.py:
+/// is_quantizable).
 std::string unsupported_fp8(const Architecture& a, const ChunkOptions& o) {
-  constexpr std::int64_t kUnit = 16;
   if (o.adapters) return "adapters with fp8 under Megatron are not supported yet";
-  if (o.mtp > 0) return "multi-token prediction with fp8 under Megatron is not supported yet";
+  const bool gathers = o.te.sequence_parallel && o.te.tensor > 1;
   for (const auto& run : a.runs) {
-    if (run.layer.feed_forward.kind == FeedForwardKind::moe) return "experts with fp8 under Megatron are not supported yet";
-    if (run.layer.mixer.kind == MixerKind::mla) return "latent attention with fp8 under Megatron is not supported yet";
-    const Mixer& m = run.layer.mixer;
-    for (const std::int64_t width : {a.hidden, run.layer.feed_forward.width / o.te.tensor, m.heads * m.head_dim / o.te.tensor})
-      if (width % kUnit != 0) return "Transformer Engine itself asks for widths that are multiples of 16 with fp8";
+    const bool moe = run.layer.feed_forward.kind == FeedForwardKind::moe;
+    if (moe && !o.settings.grouped_experts)
+      return "experts one after another with fp8 under Megatron are not supported yet: grouped_experts: true";
+    if (moe && o.settings.expert_capacity > 0) return "a capacity of the experts with fp8 under Megatron is not supported yet";
+    for (const std::int64_t width : widths_of(a, run.layer, o)) {
+      if (width % 16 != 0) return "Transformer Engine itself asks for widths that are multiples of 16 with fp8";
+      if (o.te.fp8 == Fp8Recipe::mxfp8 && width % 32 != 0)
+        return "Transformer Engine itself asks for widths that are multiples of 32 with mxfp8";
+      if (o.te.fp8 == Fp8Recipe::blockwise && gathers && width % 128 != 0)
+        return "blockwise fp8 under sequence parallelism is not supported yet with widths that are no multiples of 128";
+    }
   }
   return {};
 }

@@ -1,6 +1,7 @@
 #include "layers/te.hpp"
 
 #include "layers/ops.hpp"
+#include "layers/te_fp8.hpp"
 
 namespace oomplan {
 namespace {
@@ -65,7 +66,9 @@ Tensor te_norm(Eager& g, const Tensor& x, NormKind kind, const std::string& name
   return r.output;
 }
 
-Tensor te_column_linear(Eager& g, const Tensor& x, std::int64_t out, const TeOptions& o, const std::string& name) {
+Tensor te_column_linear(Eager& g, const Tensor& x, std::int64_t out, const TeOptions& o, const std::string& name,
+                        bool keeps_original) {
+  if (o.fp8 != Fp8Recipe::none) return te_fp8_column_linear(g, x, out, keeps_original, o, name);
   Tensor total = gathered(g, x, o, name + ".input_gathered");
   Tensor y = g.make(name, inside(o, Dim(out)), x.dtype);
   if (!g.will_record({&x})) return y;
@@ -77,6 +80,7 @@ Tensor te_column_linear(Eager& g, const Tensor& x, std::int64_t out, const TeOpt
 
 Tensor te_norm_column_linear(Eager& g, const Tensor& x, NormKind kind, std::int64_t out, const TeOptions& o,
                              const std::string& name) {
+  if (o.fp8 != Fp8Recipe::none) return te_fp8_norm_column_linear(g, x, kind, out, o, name);
   NormResult norm = norm_kernel(g, x, kind, name + ".norm");
   Tensor total = gathered(g, norm.output, o, name + ".input_gathered");
   Tensor y = g.make(name, inside(o, Dim(out)), x.dtype);
@@ -94,7 +98,9 @@ Tensor te_norm_column_linear(Eager& g, const Tensor& x, NormKind kind, std::int6
   return y;
 }
 
-Tensor te_row_linear(Eager& g, const Tensor& x, std::int64_t out, const TeOptions& o, const std::string& name) {
+Tensor te_row_linear(Eager& g, const Tensor& x, std::int64_t out, const TeOptions& o, const std::string& name,
+                     bool keeps_original) {
+  if (o.fp8 != Fp8Recipe::none) return te_fp8_row_linear(g, x, out, keeps_original, o, name);
   const bool scatters = o.sequence_parallel && o.tensor > 1;
   const Shape local{scatters ? axis::S : x.shape[0], B, Dim(out)};
   Tensor y;
@@ -114,7 +120,13 @@ Tensor te_row_linear(Eager& g, const Tensor& x, std::int64_t out, const TeOption
   return y;
 }
 
-Tensor te_duplicated_linear(Eager& g, const Tensor& x, std::int64_t out, const TeOptions& o, const std::string& name) {
+Tensor te_duplicated_linear(Eager& g, const Tensor& x, std::int64_t out, const TeOptions& o, const std::string& name,
+                            bool keeps_original) {
+  if (o.fp8 != Fp8Recipe::none) {
+    TeOptions alone = o;
+    alone.tensor = 1;
+    return te_fp8_column_linear(g, x, out, keeps_original, alone, name);
+  }
   Tensor y = g.make(name, {x.shape[0], B, Dim(out)}, x.dtype);
   if (!g.will_record({&x})) return y;
   Saved saved = g.save(x);

@@ -26,7 +26,8 @@ struct TeOptions {
   std::int64_t context = 1;
   ContextExchange exchange = ContextExchange::p2p;
   Fp8Recipe fp8 = Fp8Recipe::none;
-  bool fp8_transposes = true;  ///< a matrix that is needed along its other side is kept transposed
+  bool fp8_transposes = true;  ///< a tensor that is needed along its other side is kept transposed
+  bool fp8_on_blackwell = false;
   bool operator==(const TeOptions&) const = default;
   /// Tokens of a sequence inside of a layer's halves.
   Dim whole() const { return Dim(sequence_parallel ? tensor : 1) * axis::S; }
@@ -35,14 +36,21 @@ struct TeOptions {
 /// RMSNorm or LayerNorm; saves its input and one or two fp32 numbers a row.
 Tensor te_norm(Eager&, const Tensor& x, NormKind, const std::string& name);
 /// A linear layer [.., in] -> [.., out] whose output is split over the ranks; under sequence parallelism its input is gathered
-/// for the product, and again in backward. `out`: columns of this rank.
-Tensor te_column_linear(Eager&, const Tensor& x, std::int64_t out, const TeOptions&, const std::string& name);
+/// for the product, and again in backward. `out`: columns of this rank. `keeps_original`: with products in 8 bits the input is
+/// kept as it came all the same (save_original_input).
+Tensor te_column_linear(Eager&, const Tensor& x, std::int64_t out, const TeOptions&, const std::string& name,
+                        bool keeps_original = false);
 /// The norm and the layer in one module, which saves the norm's input and output.
 Tensor te_norm_column_linear(Eager&, const Tensor& x, NormKind, std::int64_t out, const TeOptions&, const std::string& name);
 /// A linear layer whose input is split over the ranks: partial sums are reduced, under sequence parallelism scattered too.
-Tensor te_row_linear(Eager&, const Tensor& x, std::int64_t out, const TeOptions&, const std::string& name);
+Tensor te_row_linear(Eager&, const Tensor& x, std::int64_t out, const TeOptions&, const std::string& name,
+                     bool keeps_original = false);
 /// A linear layer that every rank computes alike (the down-projections of latent attention).
-Tensor te_duplicated_linear(Eager&, const Tensor& x, std::int64_t out, const TeOptions&, const std::string& name);
+Tensor te_duplicated_linear(Eager&, const Tensor& x, std::int64_t out, const TeOptions&, const std::string& name,
+                            bool keeps_original = false);
+/// megatron-core keeps inputs as they came where another node keeps them anyway, but for delayed scaling
+/// (megatron/core/transformer/{attention,moe/shared_experts}.py, 0.16.1).
+inline bool keeps_shared_input(const TeOptions& o) { return o.fp8 != Fp8Recipe::none && o.fp8 != Fp8Recipe::delayed; }
 
 /// Which arguments of the attention are views of a joint projection: kernels that want blocks copy them.
 struct AttentionViews {

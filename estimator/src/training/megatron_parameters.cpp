@@ -2,6 +2,7 @@
 #include <set>
 #include <utility>
 
+#include "layers/te_fp8_tensors.hpp"
 #include "training/megatron_plan.hpp"
 
 namespace oomplan {
@@ -15,9 +16,7 @@ class Counter {
   std::set<std::pair<std::int64_t, std::int64_t>> shapes, adapter_shapes;
 
   void matrix(std::int64_t rows, std::int64_t columns) {
-    dense.push_back({rows * columns});
-    dense.back().multiplied_in_8_bits = o_.te.fp8 != Fp8Recipe::none;
-    dense.back().stored_in_8_bits = dense.back().multiplied_in_8_bits && o_.settings.fp8_parameters;
+    dense.push_back(multiplied(rows, columns));
     shapes.insert({rows, columns});
   }
   /// An adapter's pair of matrices, of this rank.
@@ -41,12 +40,25 @@ class Counter {
     dense = std::move(adapters);
     shapes = std::move(adapter_shapes);
   }
-  void layer(const Layer& l) {
+  /// `wide`: its products stay in 16 bits.
+  void layer(const Layer& l, bool wide) {
+    wide_ = wide;
     attention(l);
     feed_forward(l);
+    wide_ = false;
   }
 
  private:
+  /// A matrix of a layer.
+  MegatronTensor multiplied(std::int64_t rows, std::int64_t columns) const {
+    MegatronTensor out{rows * columns};
+    out.multiplied_in_8_bits = o_.te.fp8 != Fp8Recipe::none && !wide_;
+    out.stored_in_8_bits = out.multiplied_in_8_bits && o_.settings.fp8_parameters;
+    if (!out.multiplied_in_8_bits) return out;
+    out.row_scales = scales_of_matrix(rows, columns, false, o_.te.fp8);
+    out.column_scales = scales_of_matrix(rows, columns, true, o_.te.fp8);
+    return out;
+  }
   void attention(const Layer& l) {
     const Mixer& m = l.mixer;
     const std::int64_t t = o_.te.tensor;
@@ -100,8 +112,8 @@ class Counter {
     dense.push_back({f.experts * a_.hidden});                               // the router's matrix has a gradient of its own
     const std::int64_t together = o_.settings.grouped_experts ? local : 1;  // first products of so many, then their second ones
     for (std::int64_t e = 0; e < local; e += together) {
-      for (std::int64_t i = 0; i < together; ++i) of_experts.push_back({inner * a_.hidden});
-      for (std::int64_t i = 0; i < together; ++i) of_experts.push_back({width * a_.hidden});
+      for (std::int64_t i = 0; i < together; ++i) of_experts.push_back(multiplied(inner, a_.hidden));
+      for (std::int64_t i = 0; i < together; ++i) of_experts.push_back(multiplied(a_.hidden, width));
     }
     if (o_.settings.te_release != TeRelease::v2_9 || !o_.settings.grouped_experts) {
       shapes.insert({inner, a_.hidden});
@@ -114,6 +126,7 @@ class Counter {
 
   const Architecture& a_;
   const ChunkOptions& o_;
+  bool wide_ = false;
 };
 
 /// All of a chunk.
@@ -125,12 +138,12 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
     to.dense.push_back({rows * a.hidden, true, !alone && (a.tied || chunk.settings.mtp_layers > 0)});
     if (a.position_rows > 0) to.dense.push_back({a.position_rows * a.hidden});
   }
-  for (const int run : chunk.layers) to.layer(a.runs[static_cast<std::size_t>(run)].layer);
+  for (const int run : chunk.layers) to.layer(a.runs[run_of(run)].layer, stays_wide(run));
   if (chunk.last) to.norm(a.final_norm, a.hidden);
   for (std::int64_t block = 0; block < chunk.mtp; ++block) {  // of both inputs and the output
     for (int n = 0; n < 2; ++n) to.norm(a.runs.back().layer.norm, a.hidden);
     to.matrix(a.hidden / chunk.te.tensor, 2 * a.hidden);
-    to.layer(a.runs.back().layer);
+    to.layer(a.runs.back().layer, false);
     to.norm(a.final_norm, a.hidden);
   }
   if (!chunk.last) return;

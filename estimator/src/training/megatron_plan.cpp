@@ -53,9 +53,7 @@ Extent extent_of(std::int64_t layers, const Trainer& t, std::int64_t stage, std:
   return e;
 }
 
-bool has_experts(const Architecture& a, int run) {
-  return a.runs[static_cast<std::size_t>(run)].layer.feed_forward.kind == FeedForwardKind::moe;
-}
+bool has_experts(const Architecture& a, int run) { return a.runs[run_of(run)].layer.feed_forward.kind == FeedForwardKind::moe; }
 
 std::int64_t expert_layers(const Architecture& a, const ChunkOptions& o) {
   const std::vector<int> layers = all_layers(a, o);
@@ -135,21 +133,29 @@ void put_in_blocks(MegatronStage& s, const MegatronParameters& n, bool distribut
 
 /// Matrices in 8 bits beside those buffers: transposed copies, made by post_all_gather_processing
 /// (pytorch/tensor/utils.py, Transformer Engine 2.17.1) of parameters in 8 bits; and of parameters in 16 bits all of it, which
-/// the modules keep for the next micro-batches (pytorch/module/base.py: quantize_weight with a workspace).
+/// the modules keep for the next micro-batches (pytorch/module/base.py: quantize_weight with a workspace). Scales in blocks are
+/// others along the other side, which is there on every GPU.
 void put_copies_in_blocks(MegatronStage& s, const MegatronParameters& n, const Megatron& m) {
   s.copies_in_8_bits = !m.fp8_parameters;
-  const int copies = (m.fp8_parameters ? 0 : 1) + (m.fp8_transposes ? 1 : 0);
-  for (const auto& tensors : n.dense_tensors)
-    for (const MegatronTensor& t : tensors)
-      for (int copy = 0; t.multiplied_in_8_bits && copy < copies; ++copy) add_block(s.blocks_in_8_bits, t.elements);
+  const bool blocks = m.fp8 == Fp8Recipe::blockwise || m.fp8 == Fp8Recipe::mxfp8;
+  const int copies = (m.fp8_parameters ? 0 : 1) + (blocks || m.fp8_transposes ? 1 : 0);
+  for (const auto* chunks : {&n.dense_tensors, &n.expert_tensors})
+    for (const auto& tensors : *chunks)
+      for (const MegatronTensor& t : tensors) {
+        if (!t.multiplied_in_8_bits) continue;
+        for (int copy = 0; copy < copies; ++copy) add_block(s.blocks_in_8_bits, t.elements);
+        for (const Bytes scales : {t.row_scales, t.column_scales})
+          if (scales > 0) add_block(s.blocks_in_8_bits, scales);
+      }
   s.weights_in_8_bits = bytes_of_pieces(s.blocks_in_8_bits, {DType::fp8});
 }
 
 /// Numbers that are parameters in 8 bits.
 std::int64_t stored_in_8_bits(const MegatronParameters& n) {
   std::int64_t out = 0;
-  for (const auto& tensors : n.dense_tensors)
-    for (const MegatronTensor& t : tensors) out += t.stored_in_8_bits ? t.elements : 0;
+  for (const auto* chunks : {&n.dense_tensors, &n.expert_tensors})
+    for (const auto& tensors : *chunks)
+      for (const MegatronTensor& t : tensors) out += t.stored_in_8_bits ? t.elements : 0;
   return out;
 }
 
@@ -197,7 +203,7 @@ Bytes rotary_tables(const Architecture& a, const ChunkOptions& o, std::int64_t t
   for (const auto& run : a.runs)
     if (run.layer.mixer.kind == MixerKind::attention) shared = std::max(shared, run.layer.mixer.rotary_dim);
   for (const int run : all_layers(a, o)) {
-    const Mixer& m = a.runs[static_cast<std::size_t>(run)].layer.mixer;
+    const Mixer& m = a.runs[run_of(run)].layer.mixer;
     if (m.kind == MixerKind::mla) own += (o.settings.rotary_fusion ? 2 : 1) * m.rope_head_dim;
   }
   return bytes_of(tokens * (shared + own), DType::fp32);
@@ -241,6 +247,9 @@ std::vector<std::vector<int>> megatron_layers(const Architecture& a, const Train
     // the embedding or the loss may have taken the place of a chunk's only layer
     if (e.count < 0) throw cannot_split(fmt::format("a chunk of {} layers", e.count), "Megatron itself refuses it");
     out.emplace_back(runs.begin() + e.first, runs.begin() + e.first + e.count);
+    for (std::int64_t i = 0; i < e.count; ++i)  // is_first_last_bf16_layer: layers are counted over the whole model
+      if (e.first + i < t.megatron.fp8_wide_first || e.first + i >= std::ssize(runs) - t.megatron.fp8_wide_last)
+        out.back()[static_cast<std::size_t>(i)] = ~out.back()[static_cast<std::size_t>(i)];
   }
   return out;
 }
@@ -263,6 +272,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.te.exchange = t.megatron.context_exchange;
     o.te.fp8 = t.megatron.fp8;
     o.te.fp8_transposes = t.megatron.fp8_transposes;
+    o.te.fp8_on_blackwell = t.megatron.fp8_on_blackwell;
     o.recompute = t.recompute;
     o.settings = t.megatron;
     o.padded_vocab = megatron_vocab(a, t);
@@ -290,8 +300,10 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   s.counts.s = ceil_div(whole, te.sequence_parallel ? te.tensor : 1);
   s.hidden = bytes_of(s.counts.b * s.counts.s * a.hidden, DType::bf16);
   for (const auto& run : a.runs)  // all experts of a model are alike
-    if (run.layer.feed_forward.kind == FeedForwardKind::moe)
+    if (run.layer.feed_forward.kind == FeedForwardKind::moe) {
       s.counts.e = arriving_rows(run.layer.feed_forward, t.megatron, t.layout.expert, s.counts.b * s.counts.s);
+      s.counts.m = padded_rows(run.layer.feed_forward, t.megatron, t.layout, s.counts.b * s.counts.s);
+    }
   for (const auto& chunk : chunks) {
     s.chunks.push_back(make_chunk_tape(a, chunk));
     s.receives.push_back(!chunk.first);
@@ -337,7 +349,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     for (const int run : all_layers(a, chunk)) {
       if (!has_experts(a, run)) continue;
       grouped = t.megatron.grouped_experts;
-      const FeedForward& f = a.runs[static_cast<std::size_t>(run)].layer.feed_forward;
+      const FeedForward& f = a.runs[run_of(run)].layer.feed_forward;
       if (t.megatron.dispatcher == TokenDispatcher::allgather) {
         gathered_experts(s, maps, f, t, a.hidden);
         continue;
@@ -346,7 +358,8 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
       // MoEAlltoAllTokenDispatcher keeps the last probabilities, the routing map and the map of the permutation
       s.routing += bytes_of(routed * f.experts, t.megatron.router);
       (t.megatron.expert_capacity > 0 ? maps : s.routing) += bytes_of(routed * f.experts, DType::boolean);  // dropped: kept, too
-      const std::int64_t rows = capacity_is_reached(t.megatron) ? s.counts.e : routed * f.experts_per_token;
+      const bool padded = t.megatron.fp8 != Fp8Recipe::none && t.megatron.router_padding;
+      const std::int64_t rows = capacity_is_reached(t.megatron) ? s.counts.e : padded ? s.counts.m : routed * f.experts_per_token;
       maps += t.megatron.permute_fusion ? bytes_of(routed * (2 * f.experts + 1), DType::int32) : bytes_of(rows, DType::int64);
     }
     // under a checkpoint nothing else keeps the map; and the probabilities of the last recomputation keep its graph, whose leaf

@@ -28,10 +28,11 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture&, const Trainer&, s
 /// A parameter of a rank, as the flat buffers see it.
 struct MegatronTensor {
   std::int64_t elements = 0;
-  bool decays = true;                 ///< a matrix: biases and norms are a group of the optimizer's own
-  bool own_bucket = false;            ///< an embedding that two stages share
-  bool multiplied_in_8_bits = false;  ///< a matrix of a layer with an fp8_recipe
-  bool stored_in_8_bits = false;      ///< and that is the parameter itself
+  bool decays = true;                       ///< a matrix: biases and norms are a group of the optimizer's own
+  bool own_bucket = false;                  ///< an embedding that two stages share
+  bool multiplied_in_8_bits = false;        ///< a matrix of a layer with an fp8_recipe
+  bool stored_in_8_bits = false;            ///< and that is the parameter itself
+  Bytes row_scales = 0, column_scales = 0;  ///< with an fp8_recipe in blocks: what belongs to the matrix along each side
 };
 
 struct MegatronParameters {

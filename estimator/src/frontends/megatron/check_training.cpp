@@ -100,6 +100,26 @@ void check_optimizer(const Arguments& a, Complaints& out) {
       if (a.on(name)) out.add(a.place(name), "the flag", "nothing beside Muon", "Megatron's Muon does not run with it yet");
 }
 
+/// TransformerConfig.__post_init__ about fp8 (megatron-core 0.16.1).
+void check_fp8(const Arguments& a, const Run& r, Complaints& out) {
+  const bool narrow = a.has("fp8"), delayed = a.text("fp8_recipe") == "delayed";
+  for (const char* const name : {"moe_router_padding_for_quantization", "moe_router_padding_for_fp8"}) {
+    if (!a.on(name)) continue;
+    if (!narrow && !a.has("fp4")) out.add(a.place(name), "the flag", "--fp8-format beside it", "rows are padded for 8 bits");
+    if (a.text("moe_token_dispatcher_type") == "allgather")
+      out.add(a.place(name), "the allgather dispatcher", "another one", "it pads no rows");
+  }
+  if (a.on("optimizer_cpu_offload") && a.on("fp8_param_gather") && !delayed)
+    out.add(a.place("fp8_param_gather"), "the flag", "--fp8-recipe delayed beside it",
+            "an optimizer on the host has parameters in 8 bits with it only");
+  if (!narrow || !a.on("first_last_layers_bf16")) return;
+  if (delayed) out.add(a.place("first_last_layers_bf16"), "delayed scaling", "another --fp8-recipe", "it runs in all layers");
+  const std::int64_t most = r.layers / std::max<std::int64_t>(1, r.pipeline);
+  for (const char* const name : {"num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"})
+    if (const std::int64_t n = a.whole_or(name, 1); n < 0 || n > most)
+      out.add(a.place(name), fmt::format("{}", n), fmt::format("0 to {}, the layers of a pipeline stage", most), "");
+}
+
 void check_formats(const Arguments& a, Complaints& out) {
   if (a.on("bf16") && a.on("fp16")) out.add(a.place("fp16"), "beside --bf16", "one of them", "parameters have one 16-bit format");
   if (a.has("fp8") && a.has("fp4")) out.add(a.place("fp4"), "beside fp8", "one of them", "fp4 and fp8 exclude each other");

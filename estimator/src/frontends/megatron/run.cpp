@@ -70,6 +70,7 @@ void check(const Arguments& a, const Run& r, Built built, Complaints& out) {
   check_recompute(a, r, out);
   check_optimizer(a, out);
   check_formats(a, out);
+  check_fp8(a, r, out);
 }
 
 }  // namespace oomplan::megatron

@@ -33,6 +33,7 @@ void check_experts(const Arguments&, const Run&, Complaints&);
 void check_recompute(const Arguments&, const Run&, Complaints&);
 void check_optimizer(const Arguments&, Complaints&);
 void check_formats(const Arguments&, Complaints&);
+void check_fp8(const Arguments&, const Run&, Complaints&);
 /// All of them.
 void check(const Arguments&, const Run&, Built, Complaints&);
 

@@ -140,6 +140,13 @@ class Writer {
     if (a_.has("fp8")) {
       put("fp8_recipe", a_.text("fp8_recipe"), "fp8_recipe");
       put("fp8_param_gather", word(a_.on("fp8_param_gather")), "fp8_param_gather");
+      if (a_.on("first_last_layers_bf16")) {
+        put("bf16_layers_at_start", a_.value("num_layers_at_start_in_bf16").dump(), "num_layers_at_start_in_bf16");
+        put("bf16_layers_at_end", a_.value("num_layers_at_end_in_bf16").dump(), "num_layers_at_end_in_bf16");
+      }
+      if (a_.on("num_experts"))
+        put("router_padding", word(a_.on("moe_router_padding_for_quantization") || a_.on("moe_router_padding_for_fp8")),
+            "moe_router_padding_for_quantization");
     }
     if (a_.on("optimizer_cpu_offload")) {
       put("optimizer_cpu_offload", "true", "optimizer_cpu_offload");

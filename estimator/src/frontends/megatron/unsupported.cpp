@@ -47,9 +47,8 @@ void refuse_rows(const Arguments& a, Complaints& out) {
 /// Which layers are in 8 bits, and how.
 void refuse_fp8(const Arguments& a, Complaints& out) {
   if (!a.has("fp8")) return;
-  if (a.text("fp8_recipe") != "tensorwise") refuse(a, "fp8_recipe", "tensorwise", "fp8 with other recipes", out);
-  if (a.on("first_last_layers_bf16"))
-    refuse(a, "first_last_layers_bf16", "nothing", "first and last layers in bf16 beside fp8", out);
+  if (a.text("fp8_recipe") == "custom")
+    refuse(a, "fp8_recipe", "delayed, tensorwise, blockwise or mxfp8", "quantizers of one's own", out);
   if (!a.on("fp8_wgrad")) refuse(a, "fp8_wgrad", "nothing", "weight gradients in higher precision beside fp8", out);
 }
 
