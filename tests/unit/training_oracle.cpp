@@ -56,6 +56,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_optimizers.jsonl", out);
     read_rows("executed_apollo.jsonl", out);
     read_rows("executed_packed.jsonl", out);
+    read_rows("executed_int8.jsonl", out);
     read_rows("executed_states.jsonl", out);
     read_rows("executed_zero.jsonl", out);
     read_rows("executed_alst.jsonl", out);
