@@ -70,7 +70,7 @@ TEST_CASE("an 8-bit layer counts in int32 and unpacks its matrix for backward") 
   CHECK(bytes_of_tensor(c, "layer.mlp.gate.int32") == 4 * F);  // of a token
   CHECK(bytes_of_tensor(c, "layer.mlp.gate.CA") == h);
   CHECK(bytes_of_tensor(c, "layer.mlp.gate.subA") == -1);
-  CHECK(bytes_of_tensor(c, "mlp.gate.backward.dequantised") == 2 * F * h);
+  CHECK(bytes_of_tensor(c, "gate.backward.dequantised") == 2 * F * h);
   CHECK(bytes_of_tensor(in_8_bits(3), "layer.mlp.gate.subA") == 2 * 3);
   CHECK(bytes_of_tensor(in_8_bits(100), "layer.mlp.gate.subA") == 2 * h);  // all columns there are
 }
