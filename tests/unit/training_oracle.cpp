@@ -71,6 +71,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_vision.jsonl", out);
     read_rows("executed_towers.jsonl", out);
     read_rows("executed_llava.jsonl", out);
+    read_rows("executed_mistral3.jsonl", out);
     read_rows("executed_float8.jsonl", out);
     read_rows("executed_mixed.jsonl", out);
     read_rows("executed_vectors.jsonl", out);

@@ -31,6 +31,9 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
   if (a.tower.kind == "siglip" || a.tower.kind == "internvl" || a.tower.kind == "clip") {  // whatever the images are, the processor makes them as large as the table of positions
     out.rows = out.columns = side_of_square(a.tower.positions);
     out.sees_itself = a.tower.kind == "siglip";
+  } else if (a.tower.kind == "pixtral") {  // models/pixtral/image_processing_pixtral.py: upwards
+    out.rows = (t.vision.height + side - 1) / side * a.tower.merge;
+    out.columns = (t.vision.width + side - 1) / side * a.tower.merge;
   } else {
     out.rows = nearest_multiple(t.vision.height, side) / a.tower.patch;
     out.columns = nearest_multiple(t.vision.width, side) / a.tower.patch;
@@ -43,7 +46,7 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
 
 std::string unsupported_tower(const Tower& t) {
   if (t.kind != "qwen2_vl" && t.kind != "qwen2_5_vl" && t.kind != "qwen3_vl" && t.kind != "siglip" && t.kind != "internvl" &&
-      t.kind != "clip")
+      t.kind != "clip" && t.kind != "pixtral")
     return "training of a model with a vision tower ('" + t.kind + "') is not supported yet";
   return {};
 }

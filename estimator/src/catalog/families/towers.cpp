@@ -106,6 +106,8 @@ Tower pixtral(const Fields& tower, const Fields& outer) {
   out.head_dim = tower.integer_or("head_dim", out.hidden / out.heads, kHeadDimLimits);
   out.merge = outer.integer_or("spatial_merge_size", 2, {1, 16});
   out.projector_bias = outer.flag_or("multimodal_projector_bias", false);
+  if (outer.has("vision_feature_layer") && outer.integer("vision_feature_layer", {-1024, 1024}) != -1)
+    outer.refuse("vision_feature_layer", "-1", "features of another block are not described");
   return out;
 }
 
