@@ -136,7 +136,7 @@ def make_model(config: Row, lora: Row, kind: str, attention: str, checkpointing:
         if isinstance(module, torch.nn.Linear) and name != "lm_head":
             parent = model.get_submodule(name.rpartition(".")[0])
             setattr(parent, name.rpartition(".")[2], packed(module, kind, bool(lora.get("base_double_quant")), compute))
-    model.is_loaded_in_4bit = True
+    setattr(model, "is_loaded_in_8bit" if kind == "int8" else "is_loaded_in_4bit", True)
     model.quantization_method = "bitsandbytes"
     model.train()
     reentrant = {"use_reentrant": checkpointing == "reentrant"}
@@ -212,10 +212,8 @@ def packed_job(case: tuple[Row, bool, str, str, int], kind: str) -> Row:
     return job
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_packed.jsonl")
-    options = parser.parse_args()
+def patch() -> None:
+    """What a CPU and a fake tensor would do otherwise than a GPU."""
     torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None
     if hasattr(torch.ops.bitsandbytes, "gemm_4bit"):
@@ -231,8 +229,19 @@ def main() -> None:
     bitsandbytes.matmul_4bit = lambda a, b, quant_state, out=None, bias=None: multiply.apply(a, b, out, bias, quant_state)
     asked = torch.is_autocast_enabled
     torch.is_autocast_enabled = lambda *device: asked(*(device or ("cpu",)))  # without an argument it means CUDA's
+
+
+def versions() -> str:
     by = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, peft {metadata.version('peft')}"
-    by += f", bitsandbytes {RELEASE} executed on fake tensors"
+    return by + f", bitsandbytes {RELEASE} executed on fake tensors"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_packed.jsonl")
+    options = parser.parse_args()
+    patch()
+    by = versions()
     lines: list[Row] = [{"config": name, "fields": config} for name, config in CONFIGS.items()]
     if options.output.exists():
         old = [json.loads(line) for line in options.output.read_text(encoding="utf-8").splitlines()]

@@ -16,6 +16,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def one_step(model: Any, block: Any, inputs: Callable[[], Row], also: Row, tells
     block.register_forward_hook(leave)
     with storages:
         given = inputs()
-        with saved_tensors_hooks(pack, lambda tensor: tensor):
+        with saved_tensors_hooks(pack, lambda tensor: tensor) if tells_saved else nullcontext():
             loss = model(**given, **also).loss
         forward = storages.highest
         storages.highest = storages.live

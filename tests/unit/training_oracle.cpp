@@ -56,6 +56,7 @@ const std::vector<Executed>& executed() {
     read_rows("executed_optimizers.jsonl", out);
     read_rows("executed_apollo.jsonl", out);
     read_rows("executed_packed.jsonl", out);
+    read_rows("executed_int8.jsonl", out);
     read_rows("executed_states.jsonl", out);
     read_rows("executed_zero.jsonl", out);
     read_rows("executed_alst.jsonl", out);
@@ -69,6 +70,8 @@ const std::vector<Executed>& executed() {
     read_rows("executed_compiled.jsonl", out);
     read_rows("executed_vision.jsonl", out);
     read_rows("executed_towers.jsonl", out);
+    read_rows("executed_llava.jsonl", out);
+    read_rows("executed_mistral3.jsonl", out);
     read_rows("executed_float8.jsonl", out);
     read_rows("executed_mixed.jsonl", out);
     read_rows("executed_vectors.jsonl", out);

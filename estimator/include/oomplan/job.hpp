@@ -243,6 +243,7 @@ struct QuantisedBase {
   bool casts_heads = false;     ///< TRL behind it: embeddings and output layer are bf16 again, norms stay fp32
   std::int64_t bits = 4;        ///< GPTQ
   std::int64_t group = 128;     ///< GPTQ: inputs that share a scale and a zero; 0: all of a layer
+  std::int64_t outliers = 0;    ///< int8: columns of every input that have a number of 6 or more
   std::string version;          ///< release of bitsandbytes; empty: the newest that is described
   bool operator==(const QuantisedBase&) const = default;
 };

@@ -1,7 +1,8 @@
 // The parameter tensors of vision towers and their projectors, a function per kind.
 //
 // Legend: v hidden size of the tower, f its feed-forward width, h hidden size of the language model.
-// Shapes: transformers 5.23, models/{qwen2_vl,qwen2_5_vl,qwen3_vl,siglip,gemma3,pixtral,mistral3,llama4,kimi_k25,gemma4,
+// Shapes: transformers 5.23,
+// models/{qwen2_vl,qwen2_5_vl,qwen3_vl,siglip,gemma3,clip,llava,pixtral,mistral3,llama4,kimi_k25,gemma4,
 // minimax_m3_vl}/modeling_*.py;
 // InternViT: modeling_intern_vit.py beside the InternVL3 checkpoints.
 #include <string>
@@ -94,6 +95,19 @@ void siglip(const Tower& t, std::int64_t h, Inventory& out) {
   dense(out, "mm_input_projection", t.hidden, h, false);
 }
 
+void clip(const Tower& t, std::int64_t h, Inventory& out) {
+  patch(out, t, 1, false);
+  out.tensor("class_embedding", {t.hidden}, Part::tower);
+  positions(out, t);
+  norm(out, "pre_layrnorm", NormKind::layer, t.hidden);
+  in_blocks(out, t);
+  plain_block(out, t, NormKind::layer, true);
+  outside(out);
+  norm(out, "post_layernorm", NormKind::layer, t.hidden);
+  dense(out, "projector.linear_1", t.hidden, h, t.projector_bias);
+  dense(out, "projector.linear_2", h, h, t.projector_bias);
+}
+
 void pixtral(const Tower& t, std::int64_t h, Inventory& out) {
   patch(out, t, 1, false);
   norm(out, "ln_pre", NormKind::rms, t.hidden);
@@ -177,9 +191,9 @@ struct TowerRow {
   void (*parameters)(const Tower&, std::int64_t, Inventory&);
 };
 constexpr TowerRow kTowers[] = {
-    {"qwen2_vl", qwen2_vl}, {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl", qwen3_vl},     {"siglip", siglip},
-    {"pixtral", pixtral},   {"llama4", llama4},         {"internvit", internvit},   {"internvl", internvit},
-    {"moonvit", moonvit},   {"gemma4", gemma4},         {"minimax_m3", minimax_m3},
+    {"qwen2_vl", qwen2_vl},  {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl", qwen3_vl}, {"siglip", siglip},
+    {"clip", clip},          {"pixtral", pixtral},       {"llama4", llama4},     {"internvit", internvit},
+    {"internvl", internvit}, {"moonvit", moonvit},       {"gemma4", gemma4},     {"minimax_m3", minimax_m3},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "estimate/assemble.hpp"
+#include "estimate/outliers.hpp"
 #include "estimate/routing.hpp"
 #include "inference/in_service.hpp"
 
@@ -108,7 +109,8 @@ void note_assumptions(const Job& job, Assembled& a) {
   }
   for (const auto& r : a.runs) {
     if (!r.role->serves())
-      if (std::string routing = routing_assumption(*r.role); !routing.empty()) note(std::move(routing));
+      for (std::string assumed : {routing_assumption(*r.role), outlier_assumption(*r.role)})
+        if (!assumed.empty()) note(std::move(assumed));
     if (!r.role->serves() && r.trains && r.role->trainer.compile)
       note(r.role->name +
            ": what torch.compile keeps and allocates is that of PyTorch 2.13's graphs for an H100; other releases may "

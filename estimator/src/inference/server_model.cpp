@@ -614,6 +614,8 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
   const bool stored = server.as_stored && !quantised(server.weights) && !architecture.quantization.method.empty();
   if (stored && architecture.quantization.parts.empty())
     throw InputError(Problem{{}, architecture.quantization.method, "", "", "not supported yet: weights stored in this format"});
+  if (architecture.tower.kind == "clip")
+    throw InputError(Problem{{}, architecture.name, "", "", "not supported yet: a server of a model with CLIP's tower"});
   for (const LayerRun& run : architecture.runs)
     if (run.layer.mixer.compress_ratio > 0)
       throw InputError(Problem{{}, architecture.name, "", "", "not supported yet: a cache of compressed entries"});

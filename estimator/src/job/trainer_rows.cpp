@@ -240,10 +240,11 @@ std::vector<Knob> trainer_rows() {
           "FSDP1: every adapter is a unit of its own (peft's fsdp_auto_wrap_policy); false: a part of its layer's flat "
           "parameter, of "
           "which all gets gradients"),
-      one_of(saves(row("lora.base", learner, choice, knob::choice<&QuantisedBase::format>(), numerics,
-                       "linear layers of the frozen base: full, as bitsandbytes packs them (QLoRA: nf4), or gptq"),
-                   "packs the frozen matrices; each is unpacked for its products"),
-             spellings<BaseFormat>()),
+      one_of(
+          saves(row("lora.base", learner, choice, knob::choice<&QuantisedBase::format>(), numerics,
+                    "linear layers of the frozen base: full, as bitsandbytes packs them (QLoRA: nf4; LLM.int8: int8), or gptq"),
+                "packs the frozen matrices; each is unpacked for its products"),
+          spellings<BaseFormat>()),
       row("lora.base_double_quant", learner, flag, knob::flag<&QuantisedBase::double_quant>(), numerics,
           "4 bits: the scales of blocks are quantised too (bnb_4bit_use_double_quant)"),
       one_of(row("lora.base_compute", learner, choice, knob::choice<&QuantisedBase::compute>(), numerics,
@@ -261,6 +262,9 @@ std::vector<Knob> trainer_rows() {
                          "gptq: inputs that share a scale; none: all of a layer"),
                      kGroupLimit),
               "none"),
+      within(row("lora.base_outliers", learner, count, knob::count<&QuantisedBase::outliers>(), semantics,
+                 "int8: columns of a linear layer's input that have an outlier, a number of 6 or more: they are data"),
+             {0, kGroupLimit.most}),
       row("lora.bitsandbytes", learner, text, {get_bitsandbytes, set_bitsandbytes}, semantics,
           "release of bitsandbytes that packs the base: 0.49.2, or newest"),
       one_of(saves(row("offload", of, items, {get_offload, set_offload}, speed,

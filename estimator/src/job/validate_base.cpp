@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "catalog/facts.hpp"
+#include "job/int8_rules.hpp"
 #include "job/names.hpp"
 
 namespace oomplan {
@@ -32,6 +33,7 @@ std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
     if (t.framework == Framework::agilerl) refuse("AgileRL's fused adapters refuse it");
     if (base.format != BaseFormat::full) refuse("not supported yet: DoRA beside a quantised base");
   }
+  check_int8(t, engine, out);
   const std::string format = fmt::format("'{}'", spelling(base.format));
   if (base.format == BaseFormat::full) {
     if (base.prepare_kbit)
@@ -41,7 +43,6 @@ std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
   const auto refuse = [&](std::string why) { out.push_back({"lora.base", format, "full", std::move(why)}); };
   if (t.lora.rank == 0)
     out.push_back({"lora.rank", "none", "a rank", "a quantised base is frozen: it is trained through adapters"});
-  if (base.format == BaseFormat::int8) refuse("not supported yet: an 8-bit base");
   if (base.format == BaseFormat::gptq) check_gptq(t, out);
   if (engine == EngineKind::fsdp2) refuse("not supported yet: a quantised base under FSDP2");
   if (engine == EngineKind::fsdp1 && (t.compute != t.storage || base.prepare_kbit))

@@ -35,6 +35,12 @@ class VisionObjections {
     if (e != EngineKind::single && e != EngineKind::ddp && e != EngineKind::fsdp2)
       add("engine", fmt::format("'{}'", spelling(e)), "single, ddp or fsdp2",
           "not supported yet: a vision tower under this engine");
+    // a trained last block gets no gradient, which DistributedDataParallel refuses by itself
+    const bool clip = role_.architecture != nullptr &&
+                      (role_.architecture->tower.kind == "clip" || role_.architecture->tower.kind == "pixtral");
+    if (clip && e != EngineKind::single)
+      add("engine", fmt::format("'{}'", spelling(e)), "single",
+          "not supported yet: CLIP's or Pixtral's tower on several devices");
     if (t_.framework != Framework::torch)
       add("framework", fmt::format("'{}'", spelling(t_.framework)), "torch",
           "not supported yet: a vision tower in an RL framework");

@@ -28,10 +28,12 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
   if (t.vision.images == 0 || a.tower.kind.empty() || a.tower.patch == 0 || a.tower.merge == 0) return out;
   out.images = t.vision.images * std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   const std::int64_t side = a.tower.patch * a.tower.merge;
-  if (a.tower.kind == "siglip" ||
-      a.tower.kind == "internvl") {  // whatever the images are, the processor makes them as large as the table of positions
+  if (a.tower.kind == "siglip" || a.tower.kind == "internvl" || a.tower.kind == "clip") {  // whatever the images are, the processor makes them as large as the table of positions
     out.rows = out.columns = side_of_square(a.tower.positions);
     out.sees_itself = a.tower.kind == "siglip";
+  } else if (a.tower.kind == "pixtral") {  // models/pixtral/image_processing_pixtral.py: upwards
+    out.rows = (t.vision.height + side - 1) / side * a.tower.merge;
+    out.columns = (t.vision.width + side - 1) / side * a.tower.merge;
   } else {
     out.rows = nearest_multiple(t.vision.height, side) / a.tower.patch;
     out.columns = nearest_multiple(t.vision.width, side) / a.tower.patch;
@@ -43,7 +45,8 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
 }
 
 std::string unsupported_tower(const Tower& t) {
-  if (t.kind != "qwen2_vl" && t.kind != "qwen2_5_vl" && t.kind != "qwen3_vl" && t.kind != "siglip" && t.kind != "internvl")
+  if (t.kind != "qwen2_vl" && t.kind != "qwen2_5_vl" && t.kind != "qwen3_vl" && t.kind != "siglip" && t.kind != "internvl" &&
+      t.kind != "clip" && t.kind != "pixtral")
     return "training of a model with a vision tower ('" + t.kind + "') is not supported yet";
   return {};
 }

@@ -54,9 +54,18 @@ Tensor flash(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, Shape 
   return out;
 }
 
+/// What a mask becomes for the kernel: one of bools is converted, one of numbers padded where its rows are no multiple of 16.
+Tensor bias_of(Eager& g, const Tensor& mask, DType dtype) {
+  constexpr std::int64_t kAligned = 16;
+  if (!mask) return {};
+  if (mask.dtype != dtype) return g.make("attention.bias", mask.shape, dtype);
+  const std::int64_t last = mask.shape.back().coefficient, whole = ceil_div(last, kAligned) * kAligned;
+  return whole == last ? mask : g.make("attention.bias", with_last(mask.shape, Dim(whole)), dtype);
+}
+
 /// SDPA's memory-efficient kernel: k and v are copies for all heads, the mask is converted to the compute dtype in every layer.
 Tensor efficient(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, Shape out_shape) {
-  Tensor bias = mask ? g.make("attention.bias", mask.shape, q.dtype) : Tensor();
+  Tensor bias = bias_of(g, mask, q.dtype);
   const bool recorded = g.will_record({&q, &k, &v});
   Saved sq, sk, sv, sb;
   if (recorded) {

@@ -25,6 +25,7 @@ PackedOptions packed_options(const QuantisedBase& base, DType loaded) {
   out.nested = base.double_quant && base.format != BaseFormat::int8 && base.format != BaseFormat::gptq;
   out.bits = base.bits;
   out.group = base.group;
+  out.outliers = base.outliers;
   out.compute = base.compute;
   out.dequantised = loaded;
   out.code = packed_code(base.version).value_or(PackedCode{});

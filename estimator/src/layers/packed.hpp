@@ -41,6 +41,7 @@ struct PackedOptions {
   DType dequantised = DType::bf16;  ///< format that the matrices had when they were packed, and have again when they are unpacked
   PackedCode code;
   std::int64_t bits = 4, group = 0;  ///< GPTQ; group 0: all inputs of a layer
+  std::int64_t outliers = 0;         ///< int8: columns of every input
   bool any() const { return format != BaseFormat::full; }
   bool operator==(const PackedOptions&) const = default;
 };

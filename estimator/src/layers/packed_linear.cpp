@@ -6,6 +6,8 @@
 #include "layers/decoder.hpp"
 #include "layers/families.hpp"
 #include "layers/gptq.hpp"
+#include "layers/int8.hpp"
+#include "layers/litgpt.hpp"
 
 namespace oomplan {
 
@@ -23,7 +25,8 @@ std::string unsupported_packed(const Architecture& a, const FamilyCode& code, co
       return "adapters of '" + a.family + "' other than LoRA are not supported yet";
   }
   if (!options.packed.any()) return {};
-  if (options.packed.format == BaseFormat::int8) return "an 8-bit base under adapters is not supported yet";
+  if (options.packed.format == BaseFormat::int8 && is_litgpt(options.kernels))
+    return "an 8-bit base of LitGPT's models is not supported yet";
   if (code.conv1d) return "a quantised base of '" + a.family + "' is not supported yet";
   const auto routed = [](const auto& run) { return run.layer.feed_forward.kind == FeedForwardKind::moe; };
   if (std::any_of(a.runs.begin(), a.runs.end(), routed)) return "a quantised base with experts is not supported yet";
@@ -89,6 +92,7 @@ Tensor matmul_4bit(Eager& g, const Tensor& x, int weight, Dim rows, Shape out_sh
 
 Tensor packed_linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {
   if (g.packed.format == BaseFormat::gptq) return gptq::linear(g, x, weight, bias, rows, std::move(out_shape), name);
+  if (g.packed.format == BaseFormat::int8) return int8::linear(g, x, weight, bias, rows, std::move(out_shape), name);
   const DType given = x.dtype;
   const DType compute = g.packed.code.computes_as_given && given != DType::fp16 ? given : g.packed.compute;
   x = to(g, std::move(x), compute, name + ".input_cast");
@@ -98,12 +102,15 @@ Tensor packed_linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape o
 }
 
 /// huggingface/peft, src/peft/tuners/lora/bnb.py Linear4bit.forward, 0.21.2. Under autocast the input is not cast by hand.
+/// Linear8bitLt.forward there is the same without the clone.
 Tensor packed_low_rank(Eager& g, Tensor result, const Tensor& given, const Leaf& base, Dim rows, const std::string& name) {
   if (g.packed.format == BaseFormat::gptq) return gptq::low_rank(g, std::move(result), given, base, rows, name);
   const int in = base.low_rank_in, out = base.low_rank_out;
   const DType back = result.dtype;
-  Tensor cloned = copy(g, result, result.shape, name + ".cloned");
-  result = std::move(cloned);
+  if (g.packed.format != BaseFormat::int8) {
+    Tensor cloned = copy(g, result, result.shape, name + ".cloned");
+    result = std::move(cloned);
+  }
   const Leaf& first = g.leaves[static_cast<std::size_t>(in)];
   Tensor x = g.autocast ? given : to(g, given, first.dtype, name + ".lora_input");
   Tensor low;

@@ -6,8 +6,10 @@
 #include "layers/every_nth.hpp"
 #include "layers/model.hpp"
 #include "layers/ops.hpp"
+#include "layers/vision_clip.hpp"
 #include "layers/vision_images.hpp"
 #include "layers/vision_ops.hpp"
+#include "layers/vision_pixtral.hpp"
 #include "layers/vision_qwen.hpp"
 
 namespace oomplan {
@@ -52,6 +54,10 @@ std::vector<TowerRun> tower_runs(const Tower& t) {
     ++out.back().count;
     out.back().feeds_layers = among(t.deepstack_blocks, block);
   }
+  if (t.kind == "clip" && t.layers > 1) {  // what the last block gives is not used
+    --out.back().count;
+    out.push_back({false, 1});
+  }
   return out;
 }
 
@@ -77,13 +83,15 @@ std::string unsupported_with_images(const PassOptions& o) {
 
 Bytes tower_buffers(const Tower& t) {
   if (!unsupported_tower(t).empty() || t.heads == 0) return 0;
-  if (is_image_tower(t)) return t.kind == "siglip" ? 8 * t.positions : 0;
-  return 2 * (t.hidden / t.heads / 4) * 4;
+  if (is_image_tower(t)) return t.kind == "siglip" || t.kind == "clip" ? 8 * t.positions : 0;
+  return 2 * (t.hidden / t.heads / (t.kind == "pixtral" ? 2 : 4)) * 4;
 }
 
 std::unique_ptr<VisionTower> make_tower(Eager& g, const Architecture& a, const PassOptions& o,
                                         const std::vector<Station>& stations) {
   if (o.kernels.vision.images == 0) return nullptr;
+  if (a.tower.kind == "pixtral") return std::make_unique<PixtralTower>(g, a, o, stations);
+  if (a.tower.kind == "clip") return std::make_unique<ClipTower>(g, a, o, stations);
   if (is_image_tower(a.tower)) return std::make_unique<ImageTower>(g, a, o, stations);
   return std::make_unique<QwenTower>(g, a, o, stations);
 }
@@ -156,7 +164,8 @@ void VisionTower::declare() {
 }
 
 void VisionTower::enter_inputs() {
-  if (t_.kind != "internvl") token_types_ = g_.make("mm_token_type_ids", {B, S}, DType::int64, Category::inputs);
+  if (t_.kind != "internvl" && t_.kind != "clip" && t_.kind != "pixtral")
+    token_types_ = g_.make("mm_token_type_ids", {B, S}, DType::int64, Category::inputs);
   const Dim pixels{kChannels * std::max<std::int64_t>(1, t_.temporal_patch) * t_.patch * t_.patch};
   pixels_ = g_.make("pixel_values", {patches_, pixels}, DType::fp32, Category::inputs);
   if (pass_.casts_inputs) cast_pixels_ = ops::to(g_, pixels_, kernels_.parameters, "pixel_values.cast");

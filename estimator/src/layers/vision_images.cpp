@@ -8,12 +8,12 @@
 
 namespace oomplan {
 
-bool is_image_tower(const Tower& t) { return t.kind == "siglip" || t.kind == "internvl"; }
+bool is_image_tower(const Tower& t) { return t.kind == "siglip" || t.kind == "internvl" || t.kind == "clip"; }
 
 ImageTower::ImageTower(Eager& g, const Architecture& a, const PassOptions& o, const std::vector<Station>& stations)
     : VisionTower(g, a, o, stations),
       scales_(a.tower.kind == "internvl"),
-      tokens_(patches_of_image_ + (scales_ ? 1 : 0)),
+      tokens_(patches_of_image_ + (scales_ || a.tower.kind == "clip" ? 1 : 0)),
       rows_(pass_.images * tokens_.coefficient) {
   kernels_.several_sequences = pass_.images > 1;
 }
@@ -136,9 +136,11 @@ Tensor ImageTower::run_block(const Block& w, const Tensor& x) {
   return ops::add(g_, residual, std::move(hidden), "output");
 }
 
+Tensor ImageTower::activation(Tensor x) { return ops::activation(g_, std::move(x), "mlp.act"); }
+
 Tensor ImageTower::mlp(const Block& w, const Tensor& x) {
   Tensor wide = linear(x, w.fc1, t_.width, "mlp.fc1");
-  Tensor active = ops::activation(g_, std::move(wide), "mlp.act");
+  Tensor active = activation(std::move(wide));
   return linear(std::move(active), w.fc2, t_.hidden, "mlp.fc2");
 }
 

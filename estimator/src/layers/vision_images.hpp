@@ -1,4 +1,5 @@
-// Towers that see images of one size, each by itself: SigLIP as Gemma 3 has it, and InternVL's, whose images are tiles.
+// Towers that see images of one size, each by itself: SigLIP as Gemma 3 has it, and InternVL's, whose images are tiles. CLIP is
+// made of this one.
 //
 // After transformers 5.23, models/{siglip,gemma3,internvl}/modeling_*.py, line by line.
 #pragma once
@@ -16,7 +17,7 @@ class ImageTower : public VisionTower {
   ImageTower(Eager& g, const Architecture& a, const PassOptions& o, const std::vector<Station>& stations);
   void merge(Tensor& embeds, VisionNames& names) override;
 
- private:
+ protected:
   struct Block {
     NormLeaf norm1, norm2;
     MatrixLeaf q, k, v, out, fc1, fc2;
@@ -27,6 +28,17 @@ class ImageTower : public VisionTower {
   void declare_last() override;
   void declare_merger() override;
   Eager::Function block(std::size_t run, std::size_t number, const Tensor& hidden) override;
+  /// Between a block's two matrices.
+  virtual Tensor activation(Tensor x);
+
+  const bool scales_;  ///< InternVL
+  const std::int64_t patches_of_image_ = pass_.rows * pass_.columns;
+  const Dim images_{pass_.images}, tokens_, rows_;
+  NormLeaf post_norm_;
+  int class_token_ = -1;
+  MatrixLeaf projector1_, projector2_;
+
+ private:
   Tensor embeddings(const Tensor& images);
   Tensor attention(const Block& w, const Tensor& x, Tensor& weights);
   Tensor run_block(const Block& w, const Tensor& x);
@@ -39,12 +51,8 @@ class ImageTower : public VisionTower {
   Tensor projected_by_two(const Tensor& hidden);
   Tensor linear(Tensor x, const MatrixLeaf& w, std::int64_t width, const std::string& name);
 
-  const bool scales_;  ///< InternVL
-  const std::int64_t patches_of_image_ = pass_.rows * pass_.columns;
-  const Dim images_{pass_.images}, tokens_, rows_;
-  NormLeaf post_norm_, projector_norm_;
-  int projection_ = -1, class_token_ = -1;
-  MatrixLeaf projector1_, projector2_;
+  NormLeaf projector_norm_;
+  int projection_ = -1;
   std::vector<Block> blocks_;  ///< the simulated ones
 };
 

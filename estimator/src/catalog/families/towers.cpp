@@ -84,11 +84,30 @@ Tower siglip(const Fields& tower, const Fields& outer) {
   return out;
 }
 
+/// CLIP as LLaVA 1.5 has it: the output of the last block but one, without the class token.
+Tower clip(const Fields& tower, const Fields& outer) {
+  if (tower.text_or("model_type", "clip_vision_model") != "clip_vision_model")
+    tower.refuse("model_type", "clip_vision_model", "LLaVA with another tower is not described");
+  Tower out = common_tower(tower, "clip");
+  if (tower.text_or("hidden_act", "quick_gelu") != "quick_gelu")
+    tower.refuse("hidden_act", "quick_gelu", "a tower with another activation is not described");
+  out.positions = patches(tower, out.patch) + 1;  // and the class token
+  out.merge = 1;
+  out.projector_bias = outer.flag_or("multimodal_projector_bias", true);
+  if (outer.text_or("vision_feature_select_strategy", "default") != "default")
+    outer.refuse("vision_feature_select_strategy", "default", "features of the class token are not described");
+  if (outer.has("vision_feature_layer") && outer.integer("vision_feature_layer", {-1024, 1024}) != -2)
+    outer.refuse("vision_feature_layer", "-2", "features of another block are not described");
+  return out;
+}
+
 Tower pixtral(const Fields& tower, const Fields& outer) {
   Tower out = common_tower(tower, "pixtral");
   out.head_dim = tower.integer_or("head_dim", out.hidden / out.heads, kHeadDimLimits);
   out.merge = outer.integer_or("spatial_merge_size", 2, {1, 16});
   out.projector_bias = outer.flag_or("multimodal_projector_bias", false);
+  if (outer.has("vision_feature_layer") && outer.integer("vision_feature_layer", {-1024, 1024}) != -1)
+    outer.refuse("vision_feature_layer", "-1", "features of another block are not described");
   return out;
 }
 
@@ -191,6 +210,7 @@ constexpr Wrapper kWrappers[] = {
     {"gemma4", "text_config", "gemma4_text", "vision_config", gemma4},
     {"mistral3", "text_config", "mistral", "vision_config", pixtral},
     {"ministral3", "text_config", "ministral3", "vision_config", pixtral},
+    {"llava", "text_config", "llama", "vision_config", clip},
     {"llama4", "text_config", "llama4_text", "vision_config", llama4},
     {"internvl_chat", "llm_config", "qwen2", "vision_config", internvit},
     {"internvl", "text_config", "qwen2", "vision_config", internvl},
