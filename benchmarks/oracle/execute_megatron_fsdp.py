@@ -20,7 +20,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -147,7 +147,7 @@ def stand_in() -> Any:
 class Buffers:
     """GlobalMemoryBuffer of megatron/core/utils.py, whose tensors are on the current device."""
 
-    of: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+    of: ClassVar[dict[tuple[str, torch.dtype], torch.Tensor]] = {}
 
     def get_tensor(self, shape: list[int], dtype: torch.dtype, name: str, mem_alloc_context: Any = None) -> torch.Tensor:
         (size,) = shape
@@ -202,13 +202,13 @@ def micro_batch(model: Any, tokens: int, lives: ResizedParts, peaks: Row) -> Non
     ids, labels, positions = (torch.empty(1, tokens, dtype=torch.int64) for _ in range(3))
     mask = torch.empty(1, tokens, dtype=torch.float32)
     losses = model(ids)
+    del ids, labels, positions, mask  # forward_step has returned
     loss = losses.view(-1)[0]
     peaks["forward"] = max(peaks["forward"], lives.highest)
     lives.highest = lives.live
     loss.backward()
     peaks["backward"] = max(peaks["backward"], lives.highest)
     lives.highest = lives.live
-    del labels, positions, mask
 
 
 def step(model: Any, optimizer: Adam, case: Row, tokens: int, lives: ResizedParts) -> Row:
@@ -260,7 +260,9 @@ def execute(wrapper: Any, name: str, case: Row) -> Row:
             peaks = step(model, optimizer, case, TOKENS[name], lives)
         ResizedParts.now = None
         gc.enable()
-    groups = [[g.main_grad_buffer.bucket_index.size, g.fsdp_unit_id is not None] for g in model.param_and_grad_buffer.parameter_groups]
+    groups = [
+        [g.main_grad_buffer.bucket_index.size, g.fsdp_unit_id is not None] for g in model.param_and_grad_buffer.parameter_groups
+    ]
     Buffers.of.clear()
     del model, optimizer
     gc.collect()

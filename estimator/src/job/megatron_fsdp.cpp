@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "job/follow.hpp"
 #include "job/names.hpp"
 #include "job/validate_megatron.hpp"
 
@@ -13,13 +12,14 @@ namespace {
 
 class FsdpChecker {
  public:
-  FsdpChecker(const Job& job, const Role& role) : job_(job), role_(role), t_(role.trainer), m_(role.trainer.megatron) {}
+  explicit FsdpChecker(const Role& role) : t_(role.trainer), m_(role.trainer.megatron) {}
 
   std::vector<MegatronProblem> run() {
     if (m_.fsdp == MegatronFsdpStrategy::off) {
-      for (const char* const knob : {"communication_unit_size", "fsdp_double_buffer"})
-        if (written(job_, fmt::format("{}.{}", role_.name, knob)))
-          add(knob, "a value", "megatron_fsdp beside it", "it is a setting of Megatron-FSDP");
+      constexpr std::string_view kExpected = "megatron_fsdp beside it", kWhy = "it is a setting of Megatron-FSDP";
+      if (m_.communication_unit > 0)
+        add("communication_unit_size", fmt::format("{}", m_.communication_unit), std::string(kExpected), std::string(kWhy));
+      if (m_.fsdp_double_buffer) add("fsdp_double_buffer", "true", std::string(kExpected), std::string(kWhy));
       return std::move(out_);
     }
     check_optimizer();
@@ -60,8 +60,6 @@ class FsdpChecker {
             fmt::format("{}", m_.recompute_layers), "1", "runs of several layers");
   }
 
-  const Job& job_;
-  const Role& role_;
   const Trainer& t_;
   const Megatron& m_;
   std::vector<MegatronProblem> out_;
@@ -69,6 +67,6 @@ class FsdpChecker {
 
 }  // namespace
 
-std::vector<MegatronProblem> megatron_fsdp_problems(const Job& job, const Role& role) { return FsdpChecker(job, role).run(); }
+std::vector<MegatronProblem> megatron_fsdp_problems(const Role& role) { return FsdpChecker(role).run(); }
 
 }  // namespace oomplan

@@ -219,11 +219,12 @@ std::vector<Knob> more_megatron_rows() {
           "fp8_param_gather", flag, knob::flag<&Megatron::fp8_parameters>(), numerics,
           "Megatron, fp8_recipe: matrices of the layers are parameters in 8 bits (--fp8-param-gather); false: copies in 8 bits "
           "stay beside those in 16 bits"),
-      chosen_from(setting("megatron_fsdp", choice, knob::choice<&Megatron::fsdp>(), speed,
-                          "Megatron: Megatron-FSDP in place of its own data parallelism (--use-megatron-fsdp), and what its ranks "
-                          "split (--data-parallel-sharding-strategy)",
-                          "splits parameters and gradients over the data-parallel ranks too"),
-                  spellings<MegatronFsdpStrategy>()),
+      chosen_from(
+          setting("megatron_fsdp", choice, knob::choice<&Megatron::fsdp>(), speed,
+                  "Megatron: Megatron-FSDP in place of its own data parallelism (--use-megatron-fsdp), and what its ranks "
+                  "split (--data-parallel-sharding-strategy)",
+                  "splits parameters and gradients over the data-parallel ranks too"),
+          spellings<MegatronFsdpStrategy>()),
       bounded(setting("communication_unit_size", count, knob::count_or_auto<&Megatron::communication_unit>(), speed,
                       "Megatron, megatron_fsdp: elements of gradients that wait to be reduced; half as many parameters are "
                       "gathered ahead (--suggested-communication-unit-size); auto: at least a billion"),

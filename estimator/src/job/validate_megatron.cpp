@@ -83,7 +83,7 @@ class Checker {
     check_experts();
     check_fp8();
     for (MegatronProblem& p : megatron_adapter_problems(role_)) out_.push_back(std::move(p));
-    for (MegatronProblem& p : megatron_fsdp_problems(job_, role_)) out_.push_back(std::move(p));
+    for (MegatronProblem& p : megatron_fsdp_problems(role_)) out_.push_back(std::move(p));
     return std::move(out_);
   }
 

@@ -19,6 +19,6 @@ std::vector<MegatronProblem> megatron_problems(const Job&, const Role&);
 /// Of its adapters alone.
 std::vector<MegatronProblem> megatron_adapter_problems(const Role&);
 /// Of Megatron-FSDP alone.
-std::vector<MegatronProblem> megatron_fsdp_problems(const Job&, const Role&);
+std::vector<MegatronProblem> megatron_fsdp_problems(const Role&);
 
 }  // namespace oomplan
