@@ -25,14 +25,14 @@ FsdpModule module_of(std::string_view site) {
 /// Names of sites that only a backward pass makes.
 bool derived(std::string_view site) { return site.find("_backward") != std::string_view::npos || site.ends_with(kGradient); }
 
-FsdpStops stops_of(const Tape& tape, const Segment& segment, bool layers) {
+FsdpStops stops_of(const Tape& tape, const Segment& segment, bool again) {
   FsdpStops out;
   bool found = false;
   for (std::size_t i = 0; i < segment.events.size(); ++i) {
     const TapeEvent& e = segment.events[i];
     const std::string& site = tape.sites[e.site].name;
     const bool makes = e.kind == TapeEvent::Kind::alloc;
-    if (layers && makes && !found) {
+    if (again && makes && !found) {
       if (derived(site)) {
         out.derives = out.computes_again ? i : 0;
         found = true;
@@ -47,12 +47,12 @@ FsdpStops stops_of(const Tape& tape, const Segment& segment, bool layers) {
 
 }  // namespace
 
-FsdpStopsOfTape fsdp_stops(const Tape& tape) {
+FsdpStopsOfTape fsdp_stops(const Tape& tape, bool again) {
   FsdpStopsOfTape out;
   for (const Station& s : tape.stations) {
     out.stations.emplace_back();
     for (const Unit u : {Unit::first, Unit::inner, Unit::last})
-      out.stations.back()[static_cast<std::size_t>(u)] = stops_of(tape, s.segment(true, u), s.place == StationPlace::layers);
+      out.stations.back()[static_cast<std::size_t>(u)] = stops_of(tape, s.segment(true, u), again && s.place == StationPlace::layers);
   }
   return out;
 }
