@@ -42,6 +42,16 @@ MODELS: dict[str, Row] = {
         "head_dim": 64,
         "vocab_size": 4096,
     },
+    "tied": {
+        "num_hidden_layers": 5,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "vocab_size": 128256,
+        "tie_word_embeddings": True,
+    },
     # embedding and output layer are buckets of their own
     "8B, 12 layers": {
         "num_hidden_layers": 12,
@@ -62,7 +72,7 @@ MODELS: dict[str, Row] = {
         "vocab_size": 128256,
     },
 }
-TOKENS = {"small": 256, "8B, 12 layers": 4096, "70B, 5 layers": 2048}
+TOKENS = {"small": 256, "tied": 2048, "8B, 12 layers": 4096, "70B, 5 layers": 2048}
 USUAL: Row = {
     "strategy": "optim_grads_params",
     "ranks": 4,
@@ -94,6 +104,7 @@ CASES: dict[str, list[Row]] = {
         {"double_buffer": True, "micro_batches": 2, "reduce": "bf16"},
         {"double_buffer": True, "recomputed": 6, "micro_batches": 2},
     ],
+    "tied": [*[{"strategy": s, "micro_batches": 2} for s in STRATEGIES], {"unit_size": 2, "recomputed": 5}],
     "8B, 12 layers": [
         *[{"strategy": s, "ranks": 8} for s in STRATEGIES],
         {"ranks": 64},
@@ -304,7 +315,7 @@ def main() -> None:
     wrapper = stand_in()
     lines: list[Row] = []
     for name, cases in CASES.items():
-        config = {"model_type": "llama", **MODELS[name], "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
+        config = {"model_type": "llama", "tie_word_embeddings": False, **MODELS[name], "torch_dtype": "bfloat16"}
         lines.append({"config": name, "fields": config | {"max_position_embeddings": TOKENS[name]}})
         for changes in cases:
             words = "/".join(f"{key}={value}" for key, value in changes.items())

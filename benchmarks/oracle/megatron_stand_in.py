@@ -257,12 +257,12 @@ class Embedding(nn.Module):
 
 
 class Output(nn.Module):
-    def __init__(self, rows: int, width: int) -> None:
+    def __init__(self, rows: int, width: int, tied: bool) -> None:
         super().__init__()
-        self.weight = matrix(rows, width)
+        self.weight = None if tied else matrix(rows, width)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return OutputLayer.apply(x, self.weight)
+    def forward(self, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        return OutputLayer.apply(x, self.weight if weight is None else weight)
 
 
 class Gpt(nn.Module):
@@ -270,11 +270,12 @@ class Gpt(nn.Module):
         super().__init__()
         self.embedding = Embedding(fields["vocab_size"], fields["hidden_size"])
         self.decoder = Decoder(fields, recomputed)
-        self.output_layer = Output(fields["vocab_size"], fields["hidden_size"])
+        self.tied = bool(fields.get("tie_word_embeddings"))
+        self.output_layer = Output(fields["vocab_size"], fields["hidden_size"], self.tied)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         hidden = self.decoder(self.embedding(ids))
-        return self.loss(self.output_layer(hidden))
+        return self.loss(self.output_layer(hidden, self.embedding.word_embeddings.weight if self.tied else None))
 
     def loss(self, logits: torch.Tensor) -> torch.Tensor:
         return Loss.apply(logits)

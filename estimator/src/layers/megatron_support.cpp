@@ -37,7 +37,6 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
   if (o.te.fp8 != Fp8Recipe::none)
     if (std::string why = unsupported_fp8(a, o); !why.empty()) return why;
   const bool fsdp = o.settings.fsdp != MegatronFsdpStrategy::off;
-  if (fsdp && a.tied) return "tied embeddings under Megatron-FSDP are not supported yet";
   for (const auto& run : a.runs) {
     const Mixer& m = run.layer.mixer;
     const FeedForward& f = run.layer.feed_forward;

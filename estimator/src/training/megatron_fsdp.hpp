@@ -34,7 +34,7 @@ class MegatronFsdpEngine {
         tape_(*stage.chunks.front()),
         player_(r, tape_, stage.counts, 1, sites_.prefix() + "stage"),
         pipeline_(plan_),
-        stops_(fsdp_stops(tape_, plan_.computes_again)) {
+        stops_(fsdp_stops(tape_, plan_)) {
     for (const FsdpBucket& b : plan_.buckets) buckets_.push_back(sites_of(b));
     gradients_ = resident("gradient_buffer", gradient_bytes(), Category::gradients);
     workspace_ = resident("te_workspaces", stage.workspace * stage.workspaces, Category::workspace);

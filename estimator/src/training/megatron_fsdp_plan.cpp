@@ -31,7 +31,7 @@ class Lister {
     at_ = {kOutsideLayers, FsdpModule::norm};
     norm(a_.final_norm, a_.hidden);
     at_.second = FsdpModule::head;
-    matrix(rows, a_.hidden);
+    if (!a_.tied) matrix(rows, a_.hidden);
     return std::move(out_);
   }
 
@@ -200,6 +200,7 @@ MegatronFsdpPlan make_megatron_fsdp_plan(const Architecture& a, const Trainer& t
   out.reduces_in_backward = m.fsdp >= optim_grads || m.overlap_grad_reduce;
   out.double_buffer = m.fsdp_double_buffer;
   out.reduce = t.reduce;
+  out.tied = a.tied;
   out.computes_again = t.recompute == Recompute::full;
   // megatron/training/training.py: get_model
   const std::int64_t bucket = m.overlap_grad_reduce ? std::max<std::int64_t>(40'000'000, 1'000'000 * all_ranks) : 0;

@@ -47,12 +47,21 @@ FsdpStops stops_of(const Tape& tape, const Segment& segment, bool again) {
 
 }  // namespace
 
-FsdpStopsOfTape fsdp_stops(const Tape& tape, bool again) {
+FsdpStopsOfTape fsdp_stops(const Tape& tape, const MegatronFsdpPlan& plan) {
   FsdpStopsOfTape out;
   for (const Station& s : tape.stations) {
     out.stations.emplace_back();
-    for (const Unit u : {Unit::first, Unit::inner, Unit::last})
-      out.stations.back()[static_cast<std::size_t>(u)] = stops_of(tape, s.segment(true, u), again && s.place == StationPlace::layers);
+    for (const Unit u : {Unit::first, Unit::inner, Unit::last}) {
+      const bool again = plan.computes_again && s.place == StationPlace::layers;
+      FsdpStops stops = stops_of(tape, s.segment(true, u), again);
+      if (plan.tied && s.place != StationPlace::layers && !stops.gradients.empty()) {
+        // the last gradient that goes is the sum of both
+        const bool last = s.place == StationPlace::embedding;
+        stops.gradients = last ? std::vector{std::pair{stops.gradients.back().first, FsdpModule::embedding}}
+                               : std::vector<std::pair<std::size_t, FsdpModule>>{};
+      }
+      out.stations.back()[static_cast<std::size_t>(u)] = std::move(stops);
+    }
   }
   return out;
 }

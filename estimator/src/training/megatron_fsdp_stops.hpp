@@ -18,7 +18,7 @@ struct FsdpStopsOfTape {
   std::vector<std::array<FsdpStops, 3>> stations;
   const FsdpStops& of(std::size_t station, Unit unit) const { return stations[station][static_cast<std::size_t>(unit)]; }
 };
-/// `again`: layers are computed again as a whole, so that their forward hooks run once more.
-FsdpStopsOfTape fsdp_stops(const Tape&, bool again);
+/// Where layers are computed again as a whole, their forward hooks run once more.
+FsdpStopsOfTape fsdp_stops(const Tape&, const MegatronFsdpPlan&);
 
 }  // namespace oomplan
