@@ -95,6 +95,7 @@ SAID = {
     "make-vocab-size-divisible-by",
     "fp8-recipe",
     "fp8-param-gather",
+    "use-megatron-fsdp",
 }
 
 
@@ -130,6 +131,8 @@ def data_parallel(row: Row) -> int:
 
 def check(row: Row, flags: Row) -> None:
     name = str(row["id"]).split("/")[1]
+    if flags.get("use-megatron-fsdp") and flags.get("num-experts"):
+        raise CannotExpress("Megatron-FSDP of experts is not supported yet")
     if name not in ("gpt", "moe", "mixtral"):
         raise CannotExpress(f"Megatron's {name} models are not supported yet")
     if flags.get("transformer-impl") == "local":
@@ -240,6 +243,11 @@ def fp8_settings(flags: Row) -> Row:
     return {"fp8_recipe": recipe, "fp8_param_gather": bool(flags.get("fp8-param-gather"))}
 
 
+def fsdp_settings(row: Row) -> Row:
+    """parallelism.fsdp: "megatron-fsdp optim_grads_params (ZeRO-3)"."""
+    return {"megatron_fsdp": str(row["parallelism"]["fsdp"]).split()[1]}
+
+
 def golden_job(row: Row) -> Row:
     flags = flags_of(row)
     check(row, flags)
@@ -274,6 +282,8 @@ def golden_job(row: Row) -> Row:
         "rotary_fusion": not flags.get("no-rope-fusion"),
         "recompute": "none",
     }
+    if flags.get("use-megatron-fsdp"):
+        trainer |= fsdp_settings(row)
     if flags.get("fp8-format"):
         trainer |= fp8_settings(flags)
     if isinstance(recompute, dict):

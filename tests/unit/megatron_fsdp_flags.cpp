@@ -46,6 +46,8 @@ TEST_CASE("megatron-fsdp flags: a command becomes a job") {
   CHECK(said(all + "--suggested-communication-unit-size 400000000", "communication_unit_size") == "390625k");
   CHECK(said(all, "fsdp_double_buffer") == "false");
   CHECK(said(all + "--fsdp-double-buffer", "fsdp_double_buffer") == "true");
+  CHECK(said(all, "memory_efficient_load") == "false");
+  CHECK(said(all + "--init-model-with-meta-device", "memory_efficient_load") == "true");
   CHECK(said(all, "overlap_grad_reduce") == "false");
   CHECK(said("--overlap-grad-reduce --overlap-param-gather", "megatron_fsdp") == "no_shard");
   CHECK(said("--overlap-grad-reduce --overlap-param-gather", "overlap_grad_reduce") == "true");

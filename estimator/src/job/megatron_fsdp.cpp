@@ -19,6 +19,9 @@ class FsdpChecker {
       constexpr std::string_view kExpected = "megatron_fsdp beside it", kWhy = "it is a setting of Megatron-FSDP";
       if (m_.communication_unit > 0)
         add("communication_unit_size", fmt::format("{}", m_.communication_unit), std::string(kExpected), std::string(kWhy));
+      if (t_.memory_efficient_load)
+        add("memory_efficient_load", "true", std::string(kExpected),
+            "not supported yet: a model made on the meta device otherwise");
       if (m_.fsdp_double_buffer) add("fsdp_double_buffer", "true", std::string(kExpected), std::string(kWhy));
       return std::move(out_);
     }
@@ -53,6 +56,8 @@ class FsdpChecker {
     not_yet("layout", l.pipeline > 1, fmt::format("{} stages", l.pipeline), "one stage", "a pipeline");
   }
   void check_model() {
+    not_yet("memory_efficient_load", t_.memory_efficient_load && m_.fsdp == MegatronFsdpStrategy::no_shard, "true", "false",
+            "a model made on the meta device with no_shard");
     not_yet("mtp_layers", m_.mtp_layers > 0, fmt::format("{}", m_.mtp_layers), "0", "multi-token prediction");
     not_yet("lora.rank", t_.lora.rank > 0, fmt::format("{}", t_.lora.rank), "0", "adapters");
     not_yet("recompute_layers",

@@ -4,6 +4,7 @@
 // start_param_sync, finish_grad_sync; optimizer/distrib_optimizer.py: step_with_ready_grads. What happens between the hooks is
 // FsdpPipeline's.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <map>
@@ -46,7 +47,7 @@ class MegatronFsdpEngine {
 
   /// The model is there as it was built; bucket by bucket it moves into its buffers.
   void load() {
-    for (std::size_t b = 0; b < buckets_.size(); ++b) each(buckets_[b].built, b, [this](auto... at) { r_.alloc(at...); });
+    for (std::size_t b = 0; b < buckets_.size() && !plan_.from_meta; ++b) built(b, true);
     if (plan_.strategy == MegatronFsdpStrategy::no_shard)
       built_stay();
     else
@@ -119,7 +120,8 @@ class MegatronFsdpEngine {
     out.shard = one("parameter_buffer", bytes(kept, DType::bf16), Category::weights, Holder::resident, 0);
     const std::int64_t masters = plan_.splits_masters ? b.shard : b.elements;
     out.master = one("masters", bytes(masters, DType::fp32), Category::optimizer, Holder::resident, 0);
-    out.built = several(unit, "parameters_as_built", b.parameters, DType::bf16, Category::weights, 1);
+    const std::vector<std::int64_t> largest{*std::max_element(b.parameters.begin(), b.parameters.end())};
+    out.built = several(unit, "parameters_as_built", plan_.from_meta ? largest : b.parameters, DType::bf16, Category::weights, 1);
     out.states = several(unit, "optimizer_states", b.parts, DType::fp32, Category::optimizer, 2);
     out.wide = several(unit, "fp32_gradients", b.parts, DType::fp32, Category::gradients, 1);
     return out;
@@ -158,6 +160,14 @@ class MegatronFsdpEngine {
       });
   }
   static Index numbered(std::size_t bucket) { return Index(static_cast<std::int64_t>(bucket)); }
+  void built(std::size_t bucket, bool made) {
+    each(buckets_[bucket].built, bucket, [&](auto... at) {
+      if (made)
+        r_.alloc(at...);
+      else
+        r_.free(at...);
+    });
+  }
   void built_stay() {
     for (std::size_t b = 0; b < buckets_.size(); ++b) r_.alloc(buckets_[b].master, numbered(b));
   }
@@ -167,7 +177,8 @@ class MegatronFsdpEngine {
       r_.alloc(s.shard, numbered(b));
       act([&] { pipeline_.place(static_cast<int>(b), true); });
       r_.alloc(s.master, numbered(b));
-      each(s.built, b, [this](auto... at) { r_.free(at...); });
+      if (plan_.from_meta) built(b, true);
+      built(b, false);
       act([&] { pipeline_.place(static_cast<int>(b), false); });
     }
   }

@@ -201,6 +201,7 @@ MegatronFsdpPlan make_megatron_fsdp_plan(const Architecture& a, const Trainer& t
   out.double_buffer = m.fsdp_double_buffer;
   out.reduce = t.reduce;
   out.tied = a.tied;
+  out.from_meta = t.memory_efficient_load;
   out.computes_again = t.recompute == Recompute::full;
   // megatron/training/training.py: get_model
   const std::int64_t bucket = m.overlap_grad_reduce ? std::max<std::int64_t>(40'000'000, 1'000'000 * all_ranks) : 0;

@@ -37,6 +37,7 @@ struct MegatronFsdpPlan {
   bool reduces_in_backward = true;  ///< gradients that are not split: behind the last micro-batch's modules
   bool double_buffer = false;
   bool computes_again = false;  ///< layers as a whole
+  bool from_meta = false;       ///< the model is made on the meta device, and materialised module by module
   bool tied = false;            ///< the embedding's matrix is the output layer's: its gradient is there when both parts are
   DType reduce = DType::fp32;
   std::int64_t prefetch = 0;  ///< elements that are gathered ahead

@@ -152,6 +152,7 @@ class Writer {
   }
   void put_fsdp() {
     put("megatron_fsdp", a_.text("data_parallel_sharding_strategy"), "data_parallel_sharding_strategy");
+    put("memory_efficient_load", word(a_.on("init_model_with_meta_device")), "init_model_with_meta_device");
     put("fsdp_double_buffer", word(a_.on("fsdp_double_buffer")), "fsdp_double_buffer");
     if (a_.has("suggested_communication_unit_size"))
       put("communication_unit_size", fmt::format("{}", a_.whole_or("suggested_communication_unit_size", 0)),
