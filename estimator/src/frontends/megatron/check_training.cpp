@@ -100,8 +100,8 @@ void check_optimizer(const Arguments& a, Complaints& out) {
       if (a.on(name)) out.add(a.place(name), "the flag", "nothing beside Muon", "Megatron's Muon does not run with it yet");
 }
 
-/// validate_args and, what fails later, megatron/core/distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py: start_param_sync gathers
-/// the buffers of weights, which no_shard has not.
+/// validate_args and, what fails later, megatron/core/distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py: start_param_sync
+/// gathers the buffers of weights, which no_shard has not.
 void check_fsdp(const Arguments& a, Complaints& out) {
   const bool fsdp = a.on("use_megatron_fsdp");
   if (a.on("fsdp_manual_registration") && !(fsdp && a.on("nccl_ub")))
