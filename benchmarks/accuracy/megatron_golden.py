@@ -99,6 +99,7 @@ SAID = {
     "num-layers-at-start-in-bf16",
     "num-layers-at-end-in-bf16",
     "moe-router-padding-for-quantization",
+    "use-megatron-fsdp",
 }
 
 
@@ -134,6 +135,8 @@ def data_parallel(row: Row) -> int:
 
 def check(row: Row, flags: Row) -> None:
     name = str(row["id"]).split("/")[1]
+    if flags.get("use-megatron-fsdp") and flags.get("num-experts"):
+        raise CannotExpress("Megatron-FSDP of experts is not supported yet")
     if name not in ("gpt", "moe", "mixtral"):
         raise CannotExpress(f"Megatron's {name} models are not supported yet")
     if flags.get("transformer-impl") == "local":
@@ -248,6 +251,11 @@ def fp8_settings(flags: Row) -> Row:
     }
 
 
+def fsdp_settings(row: Row) -> Row:
+    """parallelism.fsdp: "megatron-fsdp optim_grads_params (ZeRO-3)"."""
+    return {"megatron_fsdp": str(row["parallelism"]["fsdp"]).split()[1]}
+
+
 def golden_job(row: Row) -> Row:
     flags = flags_of(row)
     check(row, flags)
@@ -282,6 +290,8 @@ def golden_job(row: Row) -> Row:
         "rotary_fusion": not flags.get("no-rope-fusion"),
         "recompute": "none",
     }
+    if flags.get("use-megatron-fsdp"):
+        trainer |= fsdp_settings(row)
     if flags.get("fp8-format"):
         trainer |= fp8_settings(flags)
     if isinstance(recompute, dict):

@@ -161,6 +161,8 @@ enum class ContextExchange : std::uint8_t { p2p, a2a };
 enum class TeRelease : std::uint8_t { v2_9, v2_11, v2_14 };
 
 /// Megatron: how tokens reach their experts: sent to the ranks that have them, or all tokens to all ranks.
+/// Megatron-FSDP: what the data-parallel ranks split (--data-parallel-sharding-strategy). The order is that of what is split.
+enum class MegatronFsdpStrategy : std::uint8_t { off, no_shard, optim, optim_grads, optim_grads_params };
 enum class TokenDispatcher : std::uint8_t { alltoall, allgather };
 
 /// Megatron: how products of Transformer Engine run in 8 bits (--fp8-recipe with --fp8-format). A tensor is scaled by the largest
@@ -207,6 +209,9 @@ struct Megatron {
   bool pads_experts = true;          ///< with expert_capacity: experts with fewer rows are filled up to it
   bool activation_fusion = true;     ///< gated activations are one kernel
   bool input_regather = false;       ///< adapters keep this rank's part of the sequence and gather it again
+  MegatronFsdpStrategy fsdp = MegatronFsdpStrategy::off;
+  std::int64_t communication_unit = 0;  ///< with fsdp: elements that are gathered ahead and wait to be reduced; 0: Megatron's own
+  bool fsdp_double_buffer = false;      ///< with fsdp: buckets of layers are two that stay
   Fp8Recipe fp8 = Fp8Recipe::none;
   bool fp8_parameters = false;  ///< matrices of the layers are parameters in 8 bits
   bool fp8_transposes = true;   ///< the GPU multiplies 8 bits only with both factors along the sum: follows from the GPU, no knob

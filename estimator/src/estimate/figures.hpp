@@ -31,6 +31,7 @@ struct TrainingCase {
 /// Highest level of torch's allocations in each phase of the second step (optimizer states exist), inputs included.
 struct TrainingFigures {
   Bytes forward = 0, backward = 0, optimizer = 0, peak = 0;
+  Bytes load = 0;                    ///< Megatron: while it is made
   Bytes parameters = 0, states = 0;  ///< resident: parameters and optimizer states of this rank
 };
 TrainingFigures training_figures(const TrainingCase&);

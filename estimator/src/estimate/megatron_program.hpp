@@ -1,9 +1,11 @@
 // A role on Megatron-core as a memory program, turn by turn. `mark` is told of every phase as it begins.
 #pragma once
 #include <algorithm>
+#include <optional>
 
 #include "estimate/role_program.hpp"
 #include "training/megatron.hpp"
+#include "training/megatron_fsdp.hpp"
 
 namespace oomplan {
 
@@ -11,11 +13,11 @@ template <class R>
 class MegatronProgram {
  public:
   MegatronProgram(R& r, const RoleRun& run, const Seat& seat, Mark mark)
-      : r_(r),
-        stage_(run.megatron[static_cast<std::size_t>(seat.stage)]),
-        mark_(std::move(mark)),
-        sites_(r, run.role->name),
-        engine_(r, stage_, run.role->name) {
+      : r_(r), stage_(run.megatron[static_cast<std::size_t>(seat.stage)]), mark_(std::move(mark)), sites_(r, run.role->name) {
+    if (stage_.fsdp != nullptr)
+      fsdp_.emplace(r, stage_, run.role->name);
+    else
+      engine_.emplace(r, stage_, run.role->name);
     context_ = site("context", run.constants.context, Category::context, Pool::driver);
     nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
     workspace_ = site("cublas_workspaces", run.constants.workspace, Category::workspace, Pool::torch);
@@ -42,27 +44,35 @@ class MegatronProgram {
       return {0, bytes, pool};
     }
   }
+  template <class Do>
+  void on(Do&& act) {
+    if (fsdp_)
+      act(*fsdp_);
+    else
+      act(*engine_);
+  }
   void load() {
     mark_(PhaseKind::load);
     r_.alloc(context_);
     r_.alloc(nccl_);
     r_.alloc(workspace_);
-    engine_.load();
+    on([](auto& e) { e.load(); });
   }
   void train() {
     mark_(PhaseKind::forward);
     const auto chunks = static_cast<std::int64_t>(stage_.chunks.size());
     const std::int64_t played = played_micro_batches(stage_.micro_batches, stage_.stages, chunks, stage_.group);
-    engine_.passes(played, [this](bool backward) { mark_(backward ? PhaseKind::backward : PhaseKind::forward); });
+    on([&](auto& e) { e.passes(played, [this](bool backward) { mark_(backward ? PhaseKind::backward : PhaseKind::forward); }); });
     mark_(PhaseKind::optimizer);
-    engine_.optimizer_step();
+    on([](auto& e) { e.optimizer_step(); });
   }
 
   R& r_;
   const MegatronStage& stage_;
   Mark mark_;
   EngineSites<R> sites_;
-  MegatronEngine<R> engine_;
+  std::optional<MegatronEngine<R>> engine_;
+  std::optional<MegatronFsdpEngine<R>> fsdp_;
   SiteRef context_, nccl_, workspace_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "job/names.hpp"
 #include "training/megatron.hpp"
+#include "training/megatron_fsdp.hpp"
 
 namespace oomplan {
 namespace {
@@ -64,15 +65,14 @@ void resolve_megatron(RoleRun& run, const Job& job, const Catalog& catalog) {
   }
 }
 
-TrainingFigures megatron_figures(const TrainingCase& c) {
-  const MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, c.stage, c.micro_batches);
-  TrainingFigures out;
-  out.parameters = stage.weights + stage.weights_in_8_bits;
-  out.states = stage.masters + stage.states;
+namespace {
+
+template <class Engine>
+void play_two_steps(const MegatronStage& stage, TrainingFigures& out) {
   PeakRecorder r;
-  MegatronEngine<PeakRecorder> engine(r, stage, "");
+  Engine engine(r, stage, "");
   Bytes level = 0;
-  Bytes* highest = nullptr;  // of the second step; the first one has no states
+  Bytes* highest = &out.load;  // then of the second step; the first one has no states
   const auto cut = [&](Bytes* next) {
     if (highest != nullptr) *highest = std::max(*highest, level + r.span().peak);
     level += r.span().net;
@@ -88,6 +88,19 @@ TrainingFigures megatron_figures(const TrainingCase& c) {
   }
   cut(nullptr);
   out.optimizer = std::max(out.optimizer, level);
+}
+
+}  // namespace
+
+TrainingFigures megatron_figures(const TrainingCase& c) {
+  const MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, c.stage, c.micro_batches);
+  TrainingFigures out;
+  out.parameters = stage.weights + stage.weights_in_8_bits;
+  out.states = stage.masters + stage.states;
+  if (stage.fsdp != nullptr)
+    play_two_steps<MegatronFsdpEngine<PeakRecorder>>(stage, out);
+  else
+    play_two_steps<MegatronEngine<PeakRecorder>>(stage, out);
   out.peak = std::max({out.forward, out.backward, out.optimizer});
   return out;
 }

@@ -230,6 +230,19 @@ std::vector<Knob> more_megatron_rows() {
               "Megatron, fp8_recipe: the router pads what every expert gets (--moe-router-padding-for-quantization); false: rows "
               "are copied in front of the experts",
               "experts' rows are not copied to be padded"),
+      chosen_from(
+          setting("megatron_fsdp", choice, knob::choice<&Megatron::fsdp>(), speed,
+                  "Megatron: Megatron-FSDP in place of its own data parallelism (--use-megatron-fsdp), and what its ranks "
+                  "split (--data-parallel-sharding-strategy)",
+                  "splits parameters and gradients over the data-parallel ranks too"),
+          spellings<MegatronFsdpStrategy>()),
+      bounded(setting("communication_unit_size", count, knob::count_or_auto<&Megatron::communication_unit>(), speed,
+                      "Megatron, megatron_fsdp: elements of gradients that wait to be reduced; half as many parameters are "
+                      "gathered ahead (--suggested-communication-unit-size); auto: at least a billion"),
+              {0, 1'000'000'000'000}, "elements", "auto"),
+      setting("fsdp_double_buffer", flag, knob::flag<&Megatron::fsdp_double_buffer>(), speed,
+              "Megatron, megatron_fsdp: two buffers that stay for gathered layers and two for their gradients "
+              "(--fsdp-double-buffer)"),
       setting("pad_expert_input", flag, knob::flag<&Megatron::pads_experts>(), semantics,
               "Megatron, expert_capacity: experts with fewer tokens are filled up (--moe-pad-expert-input-to-capacity)"),
   };

@@ -67,6 +67,13 @@ inline constexpr std::array<std::pair<Fp8Recipe, std::string_view>, 5> kNames<Fp
                                                                                           {Fp8Recipe::mxfp8, "mxfp8"}}};
 
 template <>
+inline constexpr std::array<std::pair<MegatronFsdpStrategy, std::string_view>, 5> kNames<MegatronFsdpStrategy>{
+    {{MegatronFsdpStrategy::off, "off"},
+     {MegatronFsdpStrategy::no_shard, "no_shard"},
+     {MegatronFsdpStrategy::optim, "optim"},
+     {MegatronFsdpStrategy::optim_grads, "optim_grads"},
+     {MegatronFsdpStrategy::optim_grads_params, "optim_grads_params"}}};
+template <>
 inline constexpr std::array<std::pair<TokenDispatcher, std::string_view>, 2> kNames<TokenDispatcher>{
     {{TokenDispatcher::alltoall, "alltoall"}, {TokenDispatcher::allgather, "allgather"}}};
 

@@ -376,7 +376,8 @@ std::vector<Knob> trainer_rows() {
                 "once more in backward"),
             "the feed-forward block's wide tensors exist for a few thousand tokens at a time"),
       saves(row("memory_efficient_load", of, flag, knob::flag<&Trainer::memory_efficient_load>(), free,
-                "AReaL: rank 0 loads the model on the host and sends it; without it every GPU loads the whole model"),
+                "AReaL: rank 0 loads the model on the host and sends it; Megatron-FSDP: it is made on the meta device "
+                "(--init-model-with-meta-device); without it every GPU has the whole model first"),
             "loads the model on the host of rank 0; the start takes longer"),
       zero_is(
           within(row("vision.images", of, count, {none_or<&Vision::images>, knob::count<&Vision::images>().set}, semantics,

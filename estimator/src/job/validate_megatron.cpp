@@ -15,7 +15,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 47> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 46> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
@@ -35,7 +35,6 @@ constexpr std::array<std::string_view, 47> kForeign{"reshard_after_forward",
                                                     "keep_gradients",
                                                     "bucket_cap_mb",
                                                     "replicas",
-                                                    "memory_efficient_load",
                                                     "head",
                                                     "logits_to_keep",
                                                     "padding_mask",
@@ -83,6 +82,7 @@ class Checker {
     check_experts();
     check_fp8();
     for (MegatronProblem& p : megatron_adapter_problems(role_)) out_.push_back(std::move(p));
+    for (MegatronProblem& p : megatron_fsdp_problems(role_)) out_.push_back(std::move(p));
     return std::move(out_);
   }
 

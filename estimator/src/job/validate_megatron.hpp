@@ -18,5 +18,7 @@ std::vector<MegatronProblem> megatron_problems(const Job&, const Role&);
 
 /// Of its adapters alone.
 std::vector<MegatronProblem> megatron_adapter_problems(const Role&);
+/// Of Megatron-FSDP alone.
+std::vector<MegatronProblem> megatron_fsdp_problems(const Role&);
 
 }  // namespace oomplan

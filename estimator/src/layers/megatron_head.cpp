@@ -17,7 +17,9 @@ Tensor output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, cons
   Saved saved = g.save(hidden);
   const std::int64_t width = a.hidden;
   std::vector<const Tensor*> inputs{&hidden};
+  const Tensor own = shared.weight || te.fused_gradients ? Tensor() : te_weight(g);
   if (shared.weight) inputs.push_back(&shared.weight);
+  if (own) inputs.push_back(&own);
   const Tensor placeholder = shared.weight && te.fused_gradients ? shared.placeholder : Tensor();
   g.record(logits, "LinearWithGradAccumulation", inputs, [&g, saved, te, columns, width, placeholder](Gradients in) {
     (void)in;

@@ -64,9 +64,12 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
   if (o.mtp > 0 && a.position_rows > 0) return "Megatron's multi-token prediction with learned positions is not supported yet";
   if (o.te.fp8 != Fp8Recipe::none)
     if (std::string why = unsupported_fp8(a, o); !why.empty()) return why;
+  const bool fsdp = o.settings.fsdp != MegatronFsdpStrategy::off;
   for (const auto& run : a.runs) {
     const Mixer& m = run.layer.mixer;
     const FeedForward& f = run.layer.feed_forward;
+    if (fsdp && (m.kind == MixerKind::mla || f.kind == FeedForwardKind::moe))
+      return "experts and latent attention under Megatron-FSDP are not supported yet";
     if (o.adapters && m.kind == MixerKind::mla) return "adapters beside latent attention under Megatron are not supported yet";
     if (o.adapters && f.kind == FeedForwardKind::moe && (o.adapters.fc1 || o.adapters.fc2 || f.shared_width > 0))
       return "adapters of experts under Megatron are not supported yet: name linear_qkv and linear_proj in lora.targets";

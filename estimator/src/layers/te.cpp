@@ -1,5 +1,9 @@
 #include "layers/te.hpp"
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "layers/ops.hpp"
 #include "layers/te_fp8.hpp"
 
@@ -12,10 +16,21 @@ using axis::B;
 /// Shape of a tensor inside of a half: [t S or S, B, width].
 Shape inside(const TeOptions& o, Dim width) { return {o.whole(), B, width}; }
 
-/// The gradient of a weight [out, in] that is no part of the product: its accumulation frees it at once.
+/// The gradient of a weight [out, in] that is no part of the product: autograd hands it to the weight's own node.
 Tensor weight_gradient(Eager& g, std::int64_t out, Dim in, const TeOptions& o, const std::string& name) {
   return o.fused_gradients ? Tensor() : gradient(g, (name + ".weight_gradient").c_str(), {Dim(out), in}, DType::bf16);
 }
+
+/// What a product is made of, with a weight whose gradient goes once it has been added up.
+struct Factors {
+  Factors(Eager& g, const Tensor& x, const TeOptions& o) : weight(o.fused_gradients ? Tensor() : te_weight(g)), all{&x} {
+    if (weight) all.push_back(&weight);
+  }
+  Factors(const Factors&) = delete;
+  Factors& operator=(const Factors&) = delete;
+  Tensor weight;
+  std::vector<const Tensor*> all;
+};
 
 struct NormResult {
   Tensor output, statistics, mean;
@@ -35,22 +50,32 @@ Tensor gathered(Eager& g, const Tensor& x, const TeOptions& o, const std::string
   return g.make(name, inside(o, x.shape.back()), x.dtype, Category::temporaries);
 }
 
-/// Backward of a column-parallel product up to the gradient of its (local) input.
-Tensor column_backward(Eager& g, const Tensor& grad, const Tensor& input, std::int64_t out, const TeOptions& o,
-                       const std::string& name) {
+/// Backward of a column-parallel product: the gradients of its (local) input and of its weight.
+Gradients column_backward(Eager& g, const Tensor& grad, const Tensor& input, std::int64_t out, const TeOptions& o,
+                          const std::string& name) {
   (void)grad;
   Tensor total = gathered(g, input, o, name + ".input_gathered");
   Tensor product = gradient(g, (name + "_backward").c_str(), inside(o, input.shape.back()), input.dtype);
   if (o.sequence_parallel && o.tensor > 1) {
     Tensor scattered = gradient(g, (name + "_backward.scattered").c_str(), input.shape, input.dtype);
-    const Tensor weight = weight_gradient(g, out, input.shape.back(), o, name);
-    return scattered;
+    return {std::move(scattered), weight_gradient(g, out, input.shape.back(), o, name)};
   }
-  const Tensor weight = weight_gradient(g, out, input.shape.back(), o, name);
-  return product;
+  Tensor weight = weight_gradient(g, out, input.shape.back(), o, name);
+  return {std::move(product), std::move(weight)};
 }
 
 }  // namespace
+
+Tensor te_weight(Eager& g) {
+  auto node = std::make_shared<Node>();
+  node->name = "AccumulateGrad";
+  node->sequence = kAccumulates;
+  node->scope = g.scope;
+  node->apply = [](Gradients) { return Gradients{}; };
+  Tensor out = g.scalar(DType::bf16);
+  out.grad_fn = std::move(node);
+  return out;
+}
 
 Tensor te_norm(Eager& g, const Tensor& x, NormKind kind, const std::string& name) {
   NormResult r = norm_kernel(g, x, kind, name);
@@ -73,8 +98,9 @@ Tensor te_column_linear(Eager& g, const Tensor& x, std::int64_t out, const TeOpt
   Tensor y = g.make(name, inside(o, Dim(out)), x.dtype);
   if (!g.will_record({&x})) return y;
   Saved saved = g.save(x);
-  g.record(y, "TELinear", {&x},
-           [&g, saved, out, o, name](Gradients in) { return Gradients{column_backward(g, in[0], saved.get(), out, o, name)}; });
+  const Factors factors(g, x, o);
+  g.record(y, "TELinear", factors.all,
+           [&g, saved, out, o, name](Gradients in) { return column_backward(g, in[0], saved.get(), out, o, name); });
   return y;
 }
 
@@ -88,12 +114,14 @@ Tensor te_norm_column_linear(Eager& g, const Tensor& x, NormKind kind, std::int6
   if (!g.will_record({&x})) return y;
   Saved input = g.save(x), normed = g.save(norm.output), statistics = g.save(norm.statistics),
         mean = norm.mean ? g.save(norm.mean) : Saved();
-  g.record(y, "LayerNormLinear", {&x}, [&g, input, normed, statistics, mean, out, o, name](Gradients in) {
+  const Factors factors(g, x, o);
+  g.record(y, "LayerNormLinear", factors.all, [&g, input, normed, statistics, mean, out, o, name](Gradients in) {
     const Tensor& before = input.get();
     (void)statistics.get();
     (void)mean.get();
-    Tensor grad = column_backward(g, in[0], normed.get(), out, o, name);
-    return Gradients{gradient(g, (name + ".norm_backward").c_str(), before.shape, before.dtype)};
+    Gradients grads = column_backward(g, in[0], normed.get(), out, o, name);
+    Tensor behind = std::exchange(grads[0], gradient(g, (name + ".norm_backward").c_str(), before.shape, before.dtype));
+    return grads;
   });
   return y;
 }
@@ -110,12 +138,13 @@ Tensor te_row_linear(Eager& g, const Tensor& x, std::int64_t out, const TeOption
   }
   if (!g.will_record({&x})) return y;
   Saved saved = g.save(x);
-  g.record(y, "TELinear", {&x}, [&g, saved, out, o, name](Gradients in) {
+  const Factors factors(g, x, o);
+  g.record(y, "TELinear", factors.all, [&g, saved, out, o, name](Gradients in) {
     const Tensor& input = saved.get();
     Tensor whole = gathered(g, in[0], o, name + ".gradient_gathered");
     Tensor product = gradient(g, (name + "_backward").c_str(), input.shape, input.dtype);
-    const Tensor weight = weight_gradient(g, out, input.shape.back(), o, name);
-    return Gradients{std::move(product)};
+    Tensor weight = weight_gradient(g, out, input.shape.back(), o, name);
+    return Gradients{std::move(product), std::move(weight)};
   });
   return y;
 }
@@ -130,11 +159,12 @@ Tensor te_duplicated_linear(Eager& g, const Tensor& x, std::int64_t out, const T
   Tensor y = g.make(name, {x.shape[0], B, Dim(out)}, x.dtype);
   if (!g.will_record({&x})) return y;
   Saved saved = g.save(x);
-  g.record(y, "TELinear", {&x}, [&g, saved, out, o, name](Gradients) {
+  const Factors factors(g, x, o);
+  g.record(y, "TELinear", factors.all, [&g, saved, out, o, name](Gradients) {
     const Tensor& input = saved.get();
     Tensor product = gradient(g, (name + "_backward").c_str(), input.shape, input.dtype);
-    const Tensor weight = weight_gradient(g, out, input.shape.back(), o, name);
-    return Gradients{std::move(product)};
+    Tensor weight = weight_gradient(g, out, input.shape.back(), o, name);
+    return Gradients{std::move(product), std::move(weight)};
   });
   return y;
 }

@@ -33,6 +33,10 @@ struct TeOptions {
   Dim whole() const { return Dim(sequence_parallel ? tensor : 1) * axis::S; }
 };
 
+/// A weight of which autograd gets a gradient (without gradient accumulation fusion): it lives until the node that made it is
+/// done.
+Tensor te_weight(Eager&);
+
 /// RMSNorm or LayerNorm; saves its input and one or two fp32 numbers a row.
 Tensor te_norm(Eager&, const Tensor& x, NormKind, const std::string& name);
 /// A linear layer [.., in] -> [.., out] whose output is split over the ranks; under sequence parallelism its input is gathered

@@ -167,6 +167,12 @@ Found search_megatron(const Job& job, const Space& space, int keep, const Catalo
                              "nothing",
                              "",
                              "not supported yet: the largest value of a setting of Megatron"});
+  if (const Role& role = job.roles.front(); role.trainer.megatron.fsdp != MegatronFsdpStrategy::off)
+    throw InputError(Problem{{"", 0, 0, role.name + ".megatron_fsdp"},
+                             std::string(spelling(role.trainer.megatron.fsdp)),
+                             "off",
+                             "",
+                             "not supported yet: a search over Megatron-FSDP"});
   if (const Role& role = job.roles.front(); role.trainer.megatron.fp8 != Fp8Recipe::none)
     throw InputError(Problem{{"", 0, 0, role.name + ".fp8_recipe"},
                              std::string(spelling(role.trainer.megatron.fp8)),

@@ -222,6 +222,19 @@ void gathered_experts(MegatronStage& s, Bytes& maps, const FeedForward& f, const
   maps += bytes_of(rows, m.router);
 }
 
+/// What stays is buckets' own.
+void put_under_fsdp(MegatronStage& s, const Architecture& a, const Trainer& t, const ChunkOptions& chunk) {
+  auto plan = std::make_shared<MegatronFsdpPlan>(make_megatron_fsdp_plan(a, t, chunk));
+  s.weights = s.gradients = s.masters = s.states = 0;
+  for (const FsdpBucket& b : plan->buckets) {
+    s.weights += bytes_of(plan->splits_weights ? b.shard : b.elements, DType::bf16);
+    s.gradients += bytes_of(plan->splits_gradients ? b.shard : b.elements, t.reduce);
+    s.masters += bytes_of(plan->splits_masters ? b.shard : b.elements, DType::fp32);
+    for (const std::int64_t part : b.parts) s.states += 2 * bytes_of(part, DType::fp32);
+  }
+  s.fsdp = std::move(plan);
+}
+
 }  // namespace
 
 Bytes bytes_of_pieces(const std::vector<MegatronPiece>& pieces, const PieceFormats& formats) {
@@ -340,6 +353,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     if (m.precision_aware)
       s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
   }
+  if (m.fsdp != MegatronFsdpStrategy::off) put_under_fsdp(s, a, t, chunks.front());
   s.placeholders = n.placeholders;
   // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes, sm90 and later
   s.workspace = 32 * kMiB + kKiB;

@@ -13,6 +13,7 @@
 
 #include "catalog/architecture.hpp"
 #include "layers/megatron.hpp"
+#include "training/megatron_fsdp_plan.hpp"
 
 namespace oomplan {
 
@@ -90,6 +91,7 @@ struct MegatronStage {
     Bytes passing = 0;              ///< on the GPU for a moment: a part of a parameter in fp32
   } host;
   bool deallocates = true;
+  std::shared_ptr<const MegatronFsdpPlan> fsdp;  ///< Megatron-FSDP; otherwise null
 };
 MegatronStage make_megatron_stage(const Architecture&, const Trainer&, std::int64_t stage, std::int64_t micro_batches);
 

@@ -120,7 +120,24 @@ void check_fp8(const Arguments& a, const Run& r, Complaints& out) {
       out.add(a.place(name), fmt::format("{}", n), fmt::format("0 to {}, the layers of a pipeline stage", most), "");
 }
 
+/// validate_args and, what fails later, megatron/core/distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py: start_param_sync
+/// gathers the buffers of weights, which no_shard has not.
+void check_fsdp(const Arguments& a, Complaints& out) {
+  const bool fsdp = a.on("use_megatron_fsdp");
+  if (a.on("fsdp_manual_registration") && !(fsdp && a.on("nccl_ub")))
+    out.add(a.place("fsdp_manual_registration"), "the flag", "--use-megatron-fsdp and --use-nccl-ub beside it", "");
+  if (!fsdp) return;
+  const std::string strategy = a.text("data_parallel_sharding_strategy");
+  if (strategy == "optim_grads_params" && a.has("check_weight_hash_across_dp_replicas_interval"))
+    out.add(a.place("check_weight_hash_across_dp_replicas_interval"), "a number of steps", "nothing",
+            "ranks that split parameters have no replicas to compare");
+  if (strategy == "no_shard" && !a.on("overlap_param_gather"))
+    out.add(a.place("use_megatron_fsdp"), "no_shard", "--overlap-param-gather and --overlap-grad-reduce beside it",
+            "without them Megatron-FSDP ends behind the first step: it gathers buffers that are not there");
+}
+
 void check_formats(const Arguments& a, Complaints& out) {
+  check_fsdp(a, out);
   if (a.on("bf16") && a.on("fp16")) out.add(a.place("fp16"), "beside --bf16", "one of them", "parameters have one 16-bit format");
   if (a.has("fp8") && a.has("fp4")) out.add(a.place("fp4"), "beside fp8", "one of them", "fp4 and fp8 exclude each other");
   if (a.on("fp4_param") && !a.has("fp4")) out.add(a.place("fp4_param"), "the flag", "--fp4-format beside it", "");

@@ -153,8 +153,18 @@ class Writer {
       put("optimizer_offload_fraction", fmt::format("{}", a_.number("optimizer_offload_fraction")), "optimizer_offload_fraction");
       put("overlap_grad_reduce", word(a_.on("overlap_grad_reduce")), "overlap_grad_reduce");
     }
+    if (a_.on("use_megatron_fsdp")) put_fsdp();
     // validate_args: with --bf16 gradients are fp32 unless --grad-reduce-in-bf16
     put("precision.reduce", a_.on("grad_reduce_in_bf16") ? "bf16" : "fp32", "grad_reduce_in_bf16");
+  }
+  void put_fsdp() {
+    put("megatron_fsdp", a_.text("data_parallel_sharding_strategy"), "data_parallel_sharding_strategy");
+    put("memory_efficient_load", word(a_.on("init_model_with_meta_device")), "init_model_with_meta_device");
+    put("fsdp_double_buffer", word(a_.on("fsdp_double_buffer")), "fsdp_double_buffer");
+    if (a_.has("suggested_communication_unit_size"))
+      put("communication_unit_size", fmt::format("{}", a_.whole_or("suggested_communication_unit_size", 0)),
+          "suggested_communication_unit_size");
+    if (!a_.on("optimizer_cpu_offload")) put("overlap_grad_reduce", word(a_.on("overlap_grad_reduce")), "overlap_grad_reduce");
   }
 
   const Arguments& a_;
