@@ -167,8 +167,15 @@ enum class TokenDispatcher : std::uint8_t { alltoall, allgather };
 /// its own largest number.
 enum class Fp8Recipe : std::uint8_t { none, tensorwise };
 
+/// Megatron: whose modules a layer is made of: Transformer Engine's, or Megatron-core's own.
+enum class TransformerImpl : std::uint8_t { transformer_engine, local };
+
 /// Settings of Megatron-core alone.
 struct Megatron {
+  TransformerImpl impl = TransformerImpl::transformer_engine;
+  bool masked_softmax_fusion = true;     ///< local: mask and softmax of the attention are one kernel
+  bool softmax_in_fp32 = false;          ///< local, without that kernel: the softmax is in fp32
+  bool query_key_layer_scaling = false;  ///< local: scores are divided by the layer's number, and the softmax is in fp32
   bool sequence_parallel = false;
   std::int64_t virtual_stages = 1;                             ///< chunks of layers on every pipeline stage
   std::int64_t first_stage_layers = 0, last_stage_layers = 0;  ///< 0: as the others

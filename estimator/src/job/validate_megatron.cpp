@@ -82,6 +82,7 @@ class Checker {
     check_optimizer();
     check_experts();
     check_fp8();
+    check_modules();
     for (MegatronProblem& p : megatron_adapter_problems(role_)) out_.push_back(std::move(p));
     return std::move(out_);
   }
@@ -188,6 +189,35 @@ class Checker {
       add("fp8_recipe", std::string(spelling(m.fp8)), "none", "not supported yet: fp8 with the optimizer on the host");
     if (m.precision_aware && !m.fp32_masters)
       add("fp32_masters", "false", "true", "with this fp8_recipe Megatron keeps fp32 masters itself");
+  }
+  /// Megatron-core's own modules (megatron/core/models/gpt/gpt_layer_specs.py: get_gpt_layer_local_spec).
+  void check_modules() {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    const auto belongs = [&](std::string_view knob, bool found, bool otherwise) {
+      if (found != otherwise)
+        add(knob, found ? "true" : "false", "transformer_impl: local beside it",
+            "Transformer Engine's attention has a softmax of its own");
+    };
+    if (m.impl != TransformerImpl::local) {
+      belongs("masked_softmax_fusion", m.masked_softmax_fusion, true);
+      belongs("attention_softmax_in_fp32", m.softmax_in_fp32, false);
+      belongs("query_key_layer_scaling", m.query_key_layer_scaling, false);
+      return;
+    }
+    if (t.layout.context > 1)
+      add("transformer_impl", "local", "transformer_engine",
+          "Megatron itself has context parallelism only with Transformer Engine's attention");
+    if (m.attention != TeAttention::fused)
+      add("attention", std::string(spelling(m.attention)), "nothing", "it chooses among Transformer Engine's kernels");
+    if (m.fp8 != Fp8Recipe::none)
+      add("fp8_recipe", std::string(spelling(m.fp8)), "none", "products in 8 bits are Transformer Engine's");
+    if (role_.trainer.lora.rank > 0)
+      add("lora.rank", fmt::format("{}", role_.trainer.lora.rank), "none",
+          "not supported yet: adapters beside Megatron's own modules");
+    if (m.mtp_layers > 0)
+      add("mtp_layers", fmt::format("{}", m.mtp_layers), "0",
+          "not supported yet: multi-token prediction of Megatron's own modules");
   }
   void check_experts() {
     const Trainer& t = role_.trainer;

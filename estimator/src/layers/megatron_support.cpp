@@ -28,6 +28,21 @@ std::string unsupported_fp8(const Architecture& a, const ChunkOptions& o) {
   return {};
 }
 
+/// Of Megatron-core's own modules. Its RMSNorm is PyTorch's, which knows no sequence parallelism.
+std::string unsupported_local(const Layer& l, const ChunkOptions& o) {
+  if (l.mixer.kind == MixerKind::mla) return "latent attention of Megatron's own modules is not supported yet";
+  if (l.norm == NormKind::rms && o.te.sequence_parallel)
+    return "Megatron itself refuses RMSNorm under sequence parallelism without Transformer Engine";
+  if (l.norm == NormKind::rms && l.mixer.qk_norm != QkNorm::none)
+    return "RMSNorm of queries and keys in Megatron's own modules is not supported yet";
+  if (l.feed_forward.kind != FeedForwardKind::moe) return {};
+  if (o.settings.grouped_experts)
+    return "grouped products of Megatron's own modules are not supported yet: grouped_experts false is one expert after another";
+  if (l.feed_forward.shared_width > 0) return "shared experts of Megatron's own modules are not supported yet";
+  if (o.recompute != Recompute::none) return "recomputation of experts in Megatron's own modules is not supported yet";
+  return {};
+}
+
 }  // namespace
 
 std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
@@ -39,6 +54,8 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
   for (const auto& run : a.runs) {
     const Mixer& m = run.layer.mixer;
     const FeedForward& f = run.layer.feed_forward;
+    if (is_local(o))
+      if (std::string why = unsupported_local(run.layer, o); !why.empty()) return why;
     if (o.adapters && m.kind == MixerKind::mla) return "adapters beside latent attention under Megatron are not supported yet";
     if (o.adapters && f.kind == FeedForwardKind::moe && (o.adapters.fc1 || o.adapters.fc2 || f.shared_width > 0))
       return "adapters of experts under Megatron are not supported yet: name linear_qkv and linear_proj in lora.targets";
