@@ -71,6 +71,7 @@ SAID = {
     "rotary-percent",
     "normalization",
     "swiglu",
+    "squared-relu",
     "qk-layernorm",
     "disable-bias-linear",
     "untie-embeddings-and-output-weights",
@@ -79,6 +80,7 @@ SAID = {
     "attention-dropout",
     "attention-backend",
     "no-gradient-accumulation-fusion",
+    "defer-embedding-wgrad-compute",
     "use-distributed-optimizer",
     "overlap-grad-reduce",
     "num-distributed-optimizer-instances",
@@ -166,6 +168,7 @@ def golden_config(row: Row) -> Row:
         "rotary_percent": float(flags.get("rotary-percent") or 1),
         "normalization": flags.get("normalization") or "LayerNorm",
         "swiglu": gated,
+        **({"squared_relu": True} if flags.get("squared-relu") else {}),
         "qk_layernorm": bool(flags.get("qk-layernorm")),
         "add_bias_linear": not flags.get("disable-bias-linear"),
         "tie_word_embeddings": not flags.get("untie-embeddings-and-output-weights"),
@@ -288,6 +291,9 @@ def golden_job(row: Row) -> Row:
     }
     if flags.get("transformer-impl") == "local":
         trainer |= local_settings(row, flags)
+    if flags.get("defer-embedding-wgrad-compute"):
+        limit = recipes()["wgrad_deferral_limit"].get(test_of(row).rsplit("/", 1)[0]) or "auto"
+        trainer |= {"defer_embedding_wgrad_compute": True, "wgrad_deferral_limit": limit}
     if flags.get("fp8-format"):
         trainer |= fp8_settings(flags)
     if isinstance(recompute, dict):

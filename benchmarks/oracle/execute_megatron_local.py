@@ -42,6 +42,7 @@ BASE: Row = {
     "tensor": 1,
     "sequence_parallel": False,
     "swiglu": False,
+    "squared_relu": False,
     "rope": False,
     "qk_norm": False,
     "mask": True,
@@ -68,6 +69,7 @@ RUNS: list[Row] = [
     {"swiglu": True},
     {"swiglu": True, "rope": True, "groups": 2},
     {"swiglu": True, "rope": True, "groups": 2, "tensor": 2, "sequence_parallel": True, "hidden_dropout": 0.0},
+    {"squared_relu": True},
     {"groups": 2},
     {"qk_norm": True},
     {"qk_norm": True, "groups": 2, "rope": True},
@@ -130,6 +132,26 @@ class BiasDropoutAdd(torch.autograd.Function):
 
 def bias_dropout_add(given: Any, residual: torch.Tensor, rate: float) -> Any:
     return BiasDropoutAdd.apply(given[0], given[1], residual, rate)
+
+
+class SquaredRelu(torch.autograd.Function):
+    """megatron/core/activations.py, compiled: what torch 2.13 keeps of it is its input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return torch.zeros_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        return torch.zeros_like(x)
+
+
+def activation_of(run: Row) -> Any:
+    if run["squared_relu"]:
+        return SquaredRelu.apply
+    return torch.nn.functional.silu if run["swiglu"] else torch.nn.functional.gelu
 
 
 class Kernel(types.ModuleType):
@@ -250,10 +272,10 @@ def config_of(run: Row) -> Any:
         bf16=True,
         use_cpu_initialization=True,
         perform_initialization=False,
-        add_bias_linear=not run["swiglu"],
+        add_bias_linear=not run["swiglu"] and not run["squared_relu"],
         gated_linear_unit=run["swiglu"],
-        activation_func=torch.nn.functional.silu if run["swiglu"] else torch.nn.functional.gelu,
-        bias_activation_fusion=True,
+        activation_func=activation_of(run),
+        bias_activation_fusion=not run["squared_relu"],
         bias_dropout_fusion=True,
         masked_softmax_fusion=run["softmax_kernel"],
         attention_softmax_in_fp32=run["softmax_fp32"] or run["layer_scaling"],

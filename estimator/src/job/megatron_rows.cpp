@@ -234,6 +234,12 @@ std::vector<Knob> more_megatron_rows() {
       setting("query_key_layer_scaling", flag, knob::flag<&Megatron::query_key_layer_scaling>(), numerics,
               "Megatron, transformer_impl local: scores are divided by the number of the layer, and the softmax is in fp32 "
               "(--apply-query-key-layer-scaling)"),
+      setting("defer_embedding_wgrad_compute", flag, knob::flag<&Megatron::defer_wgrad>(), speed,
+              "Megatron: the last stage makes the gradients of its output layer's matrix when a step's passes are over, from "
+              "logits' gradients that are kept until then (--defer-embedding-wgrad-compute)"),
+      bounded(setting("wgrad_deferral_limit", count, knob::count_or_auto<&Megatron::deferral_limit>(), speed,
+                      "Megatron, defer_embedding_wgrad_compute: of how many micro-batches (--wgrad-deferral-limit); auto: all"),
+              {0, 65536}, "micro-batches", "auto"),
   };
 }
 

@@ -83,6 +83,7 @@ class Checker {
     check_experts();
     check_fp8();
     check_modules();
+    check_deferral();
     for (MegatronProblem& p : megatron_adapter_problems(role_)) out_.push_back(std::move(p));
     return std::move(out_);
   }
@@ -218,6 +219,22 @@ class Checker {
     if (m.mtp_layers > 0)
       add("mtp_layers", fmt::format("{}", m.mtp_layers), "0",
           "not supported yet: multi-token prediction of Megatron's own modules");
+  }
+  /// megatron/core/model_parallel_config.py (__post_init__); Megatron's own linear layers look for the output layer's buffer.
+  void check_deferral() {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    const auto refuse = [&](std::string expected, std::string why) {
+      add("defer_embedding_wgrad_compute", "true", std::move(expected), std::move(why));
+    };
+    if (!m.defer_wgrad && m.deferral_limit > 0)
+      add("wgrad_deferral_limit", fmt::format("{}", m.deferral_limit), "defer_embedding_wgrad_compute: true beside it", "");
+    if (!m.defer_wgrad) return;
+    if (t.layout.pipeline == 1) refuse("a layout with a pipeline", "Megatron itself asks for it");
+    if (!m.gradient_accumulation_fusion) refuse("gradient_accumulation_fusion: true", "Megatron itself asks for it");
+    if (m.impl == TransformerImpl::local) refuse("false", "Megatron's own linear layers do not run with it");
+    if (m.mtp_layers > 0) refuse("false", "not supported yet: deferred gradients with multi-token prediction");
+    if (t.lora.rank > 0) refuse("false", "the output layer beside adapters has no gradient");
   }
   void check_experts() {
     const Trainer& t = role_.trainer;

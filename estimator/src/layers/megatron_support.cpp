@@ -13,6 +13,15 @@ std::string unsupported_experts(const FeedForward& f, const ChunkOptions& o) {
   return {};
 }
 
+/// torch.compile makes squared_relu (megatron/core/activations.py) one kernel that keeps its input; a bias is added in front.
+std::string unsupported_activation(const FeedForward& f, const ChunkOptions& o) {
+  if (f.activation != Activation::relu_squared) return {};
+  if (f.kind == FeedForwardKind::moe) return "experts with a squared ReLU under Megatron are not supported yet";
+  if (f.bias) return "a squared ReLU with biases under Megatron is not supported yet";
+  if (!o.settings.jit_fuser) return "a squared ReLU that is not compiled (jit_fuser false) is not supported yet";
+  return {};
+}
+
 /// Rows and columns of 8-bit products are multiples of 8 and 16 (pytorch/utils.py: assert_dim_for_fp8_exec).
 std::string unsupported_fp8(const Architecture& a, const ChunkOptions& o) {
   constexpr std::int64_t kUnit = 16;
@@ -67,6 +76,7 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
     } else if (f.kind != FeedForwardKind::gated && f.kind != FeedForwardKind::plain) {
       return "this feed-forward under Megatron is not supported yet";
     }
+    if (std::string why = unsupported_activation(f, o); !why.empty()) return why;
     if (run.layer.norm_place != NormPlace::pre || m.span != AttentionSpan::full || m.sinks || m.output_gate || m.softcap ||
         (m.qk_norm != QkNorm::none && m.qk_norm != QkNorm::head))
       return "this architecture under Megatron is not supported yet";

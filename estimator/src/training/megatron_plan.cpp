@@ -228,6 +228,16 @@ Bytes shared_buffer(const Architecture& a, const ChunkOptions& o, std::int64_t s
   return bytes_of(largest, DType::bf16);
 }
 
+/// drain_embedding_wgrad_compute (megatron/core/utils.py): gradients of the logits and the output layer's inputs wait in lists;
+/// gathered inputs go through two buffers of their own, which stay.
+void defer_gradients(MegatronStage& s, const Architecture& a, const ChunkOptions& o, Bytes gathered) {
+  const std::int64_t limit = o.settings.deferral_limit;
+  s.deferrals = limit > 0 ? std::min(limit, s.micro_batches) : s.micro_batches;
+  const std::int64_t sequence = s.counts.b * s.counts.s, all = sequence * (o.te.sequence_parallel ? o.te.tensor : 1);
+  s.deferred = bytes_of(all * (o.padded_vocab / o.te.tensor) + sequence * a.hidden, DType::bf16);
+  if (o.te.sequence_parallel) s.gathered += std::min<std::int64_t>(s.deferrals, 2) * gathered;
+}
+
 /// Of Megatron's own modules only the router's product is Transformer Engine's (transformer/moe/moe_utils.py:
 /// RouterGatingLinearFunction with te_general_gemm).
 bool multiplies_with_te(const Architecture& a, const std::vector<ChunkOptions>& chunks) {
@@ -330,6 +340,8 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     if (te.sequence_parallel && (chunk.adapters ? adapters : chunk.last))
       s.gathered = std::max(s.gathered, bytes_of(s.counts.b * whole * a.hidden, DType::bf16));
   }
+  if (t.megatron.defer_wgrad && chunks.back().last)
+    defer_gradients(s, a, chunks.back(), bytes_of(s.counts.b * whole * a.hidden, DType::bf16));
   const MegatronParameters n = megatron_parameters(a, chunks);
   const Layout& l = t.layout;
   const auto split = [&](std::int64_t ranks) {

@@ -139,6 +139,11 @@ class Writer {
     put("optimizer", "adamw", "optimizer");  // Megatron's adam decouples its weight decay
     put("distributed_optimizer", word(a_.on("use_distributed_optimizer")), "use_distributed_optimizer");
     put("gradient_accumulation_fusion", word(a_.on("gradient_accumulation_fusion")), "gradient_accumulation_fusion");
+    if (a_.on("defer_embedding_wgrad_compute")) {
+      put("defer_embedding_wgrad_compute", "true", "defer_embedding_wgrad_compute");
+      const std::int64_t limit = a_.whole_or("wgrad_deferral_limit", 0);
+      put("wgrad_deferral_limit", limit > 0 ? fmt::format("{}", limit) : "auto", "wgrad_deferral_limit");
+    }
     put_if("precision_aware_optimizer", word(a_.on("use_precision_aware_optimizer")), "use_precision_aware_optimizer");
     put_if("exp_avg_dtype", a_.text("exp_avg_dtype"), "exp_avg_dtype");
     put_if("exp_avg_sq_dtype", a_.text("exp_avg_sq_dtype"), "exp_avg_sq_dtype");
