@@ -4,8 +4,9 @@ The tests print what torch had allocated on the last rank: of a pipeline the las
 sets CUBLAS_WORKSPACE_CONFIG=:4096:8, which makes both cuBLAS workspaces 32 MiB on every card. Experts are taken as evenly routed.
 
 Some things a row's arguments leave open; megatron_golden_recipes.json has them from the suite's repository. Recipes that set the
-variable without deterministic mode; and the day on which a file of golden values was recorded: PyTorch before that of NGC's image
-26.04 has Ampere's workspaces on Blackwell, and for seven weeks of 2026 the loader of the batches kept those of a whole step.
+variable without deterministic mode, and those that divide the scores by the number of the layer; and the day on which a file of golden
+values was recorded: PyTorch before that of NGC's image 26.04 has Ampere's workspaces on Blackwell, and for seven weeks of 2026 the
+loader of the batches kept those of a whole step.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ SAID = {
     "rotary-percent",
     "normalization",
     "swiglu",
+    "squared-relu",
     "qk-layernorm",
     "disable-bias-linear",
     "untie-embeddings-and-output-weights",
@@ -78,6 +80,7 @@ SAID = {
     "attention-dropout",
     "attention-backend",
     "no-gradient-accumulation-fusion",
+    "defer-embedding-wgrad-compute",
     "use-distributed-optimizer",
     "overlap-grad-reduce",
     "num-distributed-optimizer-instances",
@@ -139,8 +142,6 @@ def check(row: Row, flags: Row) -> None:
         raise CannotExpress("Megatron-FSDP of experts is not supported yet")
     if name not in ("gpt", "moe", "mixtral"):
         raise CannotExpress(f"Megatron's {name} models are not supported yet")
-    if flags.get("transformer-impl") == "local":
-        raise CannotExpress("Megatron without Transformer Engine is not supported yet")
     unknown = sorted(set(flags) - NO_MEMORY - SAID - (EXPERTS_SAID if flags.get("num-experts") else set()))
     if unknown:
         raise CannotExpress(f"Megatron's {unknown[0]} is not supported yet")
@@ -174,6 +175,7 @@ def golden_config(row: Row) -> Row:
         "rotary_percent": float(flags.get("rotary-percent") or 1),
         "normalization": flags.get("normalization") or "LayerNorm",
         "swiglu": gated,
+        **({"squared_relu": True} if flags.get("squared-relu") else {}),
         "qk_layernorm": bool(flags.get("qk-layernorm")),
         "add_bias_linear": not flags.get("disable-bias-linear"),
         "tie_word_embeddings": not flags.get("untie-embeddings-and-output-weights"),
@@ -256,6 +258,19 @@ def fsdp_settings(row: Row) -> Row:
     return {"megatron_fsdp": str(row["parallelism"]["fsdp"]).split()[1]}
 
 
+def local_settings(row: Row, flags: Row) -> Row:
+    """Megatron's own modules. fp16 is as wide as bf16, but its gradients are not added up in fp32 unless a flag says so."""
+    out: Row = {
+        "transformer_impl": "local",
+        "attention": "fused",
+        "masked_softmax_fusion": not flags.get("no-masked-softmax-fusion"),
+        "query_key_layer_scaling": test_of(row).rsplit("/", 1)[0] in recipes()["query_key_layer_scaling"],
+    }
+    if str(row.get("dtype_policy")).startswith("fp16"):
+        out["precision"] = {"reduce": "bf16"}
+    return out
+
+
 def golden_job(row: Row) -> Row:
     flags = flags_of(row)
     check(row, flags)
@@ -292,6 +307,11 @@ def golden_job(row: Row) -> Row:
     }
     if flags.get("use-megatron-fsdp"):
         trainer |= fsdp_settings(row)
+    if flags.get("transformer-impl") == "local":
+        trainer |= local_settings(row, flags)
+    if flags.get("defer-embedding-wgrad-compute"):
+        limit = recipes()["wgrad_deferral_limit"].get(test_of(row).rsplit("/", 1)[0]) or "auto"
+        trainer |= {"defer_embedding_wgrad_compute": True, "wgrad_deferral_limit": limit}
     if flags.get("fp8-format"):
         trainer |= fp8_settings(flags)
     if isinstance(recompute, dict):

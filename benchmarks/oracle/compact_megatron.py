@@ -4,7 +4,7 @@
 
 ROWS is a file of executed steps (benchmarks/accuracy/README.md, schema `oracle_megatron`). A line of the output is either a config
 ({"config", "fields"}) or a row ({"id", "config", "job", "peaks", "parameters", "saved"}): peaks are bytes per phase, saved lists
-[bytes, count] of the tensors that one layer saves for backward, without recomputation. Sizes only, no text of others.
+[dtype, shape, count] of the tensors that one layer saves for backward, without recomputation; lengths of 1 are left out of shapes. Sizes only, no text of others.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "accuracy"))
 from corpus import ROOT, CannotExpress, Row
 from megatron import PHASES, config_of, executed_job
 
+SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
 
 def compacted(row: Row, config: str) -> Row:
     job = executed_job(row)
@@ -31,12 +33,13 @@ def compacted(row: Row, config: str) -> Row:
         "parameters": row["parameters_on_rank"],
     }
     if not row["recompute"] and not row["vpp"]:
-        saved: Counter[int] = Counter()
+        saved: Counter[tuple[str, tuple[int, ...]]] = Counter()
         for tensor in row["saved_in_layer"]["tensors"]:
             if row["arch"].get("mla") and row.get("rope_fusion", True) and tensor["shape"][1:-1] == [1, 1]:
                 continue  # cosines and sines of fused latent attention: they stay from step to step
-            saved[tensor["bytes"]] += tensor["count"]
-        out["saved"] = sorted(saved.items())
+            shape = tuple(length for length in tensor["shape"] if length > 1)
+            saved[SHORT.get(tensor["dtype"], tensor["dtype"]), shape] += tensor["count"]
+        out["saved"] = sorted([dtype, shape, count] for (dtype, shape), count in saved.items())
     return out
 
 

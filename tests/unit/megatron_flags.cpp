@@ -109,6 +109,33 @@ TEST_CASE("megatron flags: a command becomes a job") {
   CHECK(a.runs[0].layer.feed_forward.kind == FeedForwardKind::gated);
 }
 
+TEST_CASE("megatron flags: Megatron-core's own modules and deferred gradients") {
+  const Job job =
+      read(launch("--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 "
+                  "--micro-batch-size 4 --bf16 --transformer-impl local --attention-backend flash "
+                  "--no-masked-softmax-fusion --apply-query-key-layer-scaling"))
+          .job;
+  const auto said = [&](const char* knob) { return get(job, std::string("trainer.") + knob); };
+  CHECK(said("transformer_impl") == "local");
+  CHECK(said("masked_softmax_fusion") == "false");
+  CHECK(said("attention_softmax_in_fp32") == "false");
+  CHECK(said("query_key_layer_scaling") == "true");
+  CHECK(said("attention") == "fused");  // it has none of these kernels
+  CHECK(!estimate(job).gpus.empty());
+  const std::string problems = all_problems(launch(kDense + "--transformer-impl inference_optimized"));
+  CHECK(problems.find("not supported yet: layers that are made for inference") != std::string::npos);
+  std::string squared = kDense;
+  squared.replace(squared.find("--swiglu"), 8, "--squared-relu");
+  CHECK(read(launch(squared)).job.roles[0].architecture->runs[0].layer.feed_forward.activation == Activation::relu_squared);
+  CHECK(all_problems(launch(squared + "--disable-jit-fuser")).empty());
+  CHECK_THROWS_AS(estimate(read(launch(squared + "--disable-jit-fuser")).job), InputError);
+  const std::string waits = "--pipeline-model-parallel-size 2 --defer-embedding-wgrad-compute ";
+  const Job limited = read(launch(kDense + waits + "--wgrad-deferral-limit 3")).job;
+  CHECK(get(limited, "trainer.defer_embedding_wgrad_compute") == "true");
+  CHECK(get(limited, "trainer.wgrad_deferral_limit") == "3");
+  CHECK(get(read(launch(kDense + waits)).job, "trainer.wgrad_deferral_limit") == "auto");
+}
+
 TEST_CASE("megatron flags: the same model by flags and by name needs the same") {
   const std::string flags = kDense + "--vocab-size 128255 --tensor-model-parallel-size 2 --sequence-parallel";
   const Estimate by_flags = estimate(read(launch(flags)).job);

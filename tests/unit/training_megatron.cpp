@@ -89,23 +89,6 @@ TEST_CASE("megatron: every phase of an executed step") {
   MESSAGE(executed_stages().size() << " rows, worst peak " << worst << " % (" << worst_row << ")");
 }
 
-TEST_CASE("megatron: a layer saves the tensors that were saved") {
-  int compared = 0;
-  for (const auto& [row, made] : executed_stages()) {
-    if (!row.contains("saved")) continue;
-    CAPTURE(row["id"].get<std::string>());
-    std::map<Bytes, std::int64_t> want, got;
-    for (const auto& tensor : row["saved"]) want[tensor[0].get<Bytes>()] += tensor[1].get<std::int64_t>();
-    const MegatronStage stage = make_megatron_stage(*made.architecture, made.trainer, made.stage, made.micro_batches);
-    const auto chunks = megatron_chunks(*made.architecture, made.trainer, made.stage);
-    const auto saved = saved_of_chunk_layer(*made.architecture, chunks.front(), chunks.front().layers.size() - 1);
-    for (const auto& site : saved) ++got[site.bytes.value(stage.counts)];
-    CHECK(want == got);
-    ++compared;
-  }
-  CHECK(compared >= 118);
-}
-
 /// The first executed row with so many stages and chunks, its settings changed.
 template <class Change>
 TrainingCase pipeline_case(std::int64_t stages, std::int64_t chunks, Change&& change) {

@@ -169,8 +169,15 @@ enum class TokenDispatcher : std::uint8_t { alltoall, allgather };
 /// number of its last passes (delayed), by its own (tensorwise), or there is a scale for 128 numbers (blockwise), for 32 (mxfp8).
 enum class Fp8Recipe : std::uint8_t { none, delayed, tensorwise, blockwise, mxfp8 };
 
+/// Megatron: whose modules a layer is made of: Transformer Engine's, or Megatron-core's own.
+enum class TransformerImpl : std::uint8_t { transformer_engine, local };
+
 /// Settings of Megatron-core alone.
 struct Megatron {
+  TransformerImpl impl = TransformerImpl::transformer_engine;
+  bool masked_softmax_fusion = true;     ///< local: mask and softmax of the attention are one kernel
+  bool softmax_in_fp32 = false;          ///< local, without that kernel: the softmax is in fp32
+  bool query_key_layer_scaling = false;  ///< local: scores are divided by the layer's number, and the softmax is in fp32
   bool sequence_parallel = false;
   std::int64_t virtual_stages = 1;                             ///< chunks of layers on every pipeline stage
   std::int64_t first_stage_layers = 0, last_stage_layers = 0;  ///< 0: as the others
@@ -208,6 +215,8 @@ struct Megatron {
   bool overlap_grad_reduce = false;  ///< gradients are reduced bucket by bucket; otherwise a buffer is one bucket
   bool pads_experts = true;          ///< with expert_capacity: experts with fewer rows are filled up to it
   bool activation_fusion = true;     ///< gated activations are one kernel
+  bool defer_wgrad = false;          ///< gradients of the output layer's matrix are made at the end of a step
+  std::int64_t deferral_limit = 0;   ///< ... of so many micro-batches; 0: of all
   bool input_regather = false;       ///< adapters keep this rank's part of the sequence and gather it again
   MegatronFsdpStrategy fsdp = MegatronFsdpStrategy::off;
   std::int64_t communication_unit = 0;  ///< with fsdp: elements that are gathered ahead and wait to be reduced; 0: Megatron's own

@@ -61,7 +61,7 @@ void resolve_megatron(RoleRun& run, const Job& job, const Catalog& catalog) {
   const Trainer trainer = on_gpu(role, job.cluster.gpu, sm);
   for (std::int64_t stage = 0; stage < trainer.layout.pipeline; ++stage) {
     run.megatron.push_back(make_megatron_stage(*role.architecture, trainer, stage, run.plan.micro_batches));
-    if (before_hopper) run.megatron.back().workspace = kBefore;
+    if (before_hopper && run.megatron.back().workspace > 0) run.megatron.back().workspace = kBefore;
   }
 }
 

@@ -56,6 +56,7 @@ class FsdpChecker {
     not_yet("layout", l.pipeline > 1, fmt::format("{} stages", l.pipeline), "one stage", "a pipeline");
   }
   void check_model() {
+    not_yet("transformer_impl", m_.impl == TransformerImpl::local, "local", "transformer_engine", "Megatron's own modules");
     not_yet("memory_efficient_load", t_.memory_efficient_load && m_.fsdp == MegatronFsdpStrategy::no_shard, "true", "false",
             "a model made on the meta device with no_shard");
     not_yet("mtp_layers", m_.mtp_layers > 0, fmt::format("{}", m_.mtp_layers), "0", "multi-token prediction");

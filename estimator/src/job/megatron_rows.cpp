@@ -245,6 +245,25 @@ std::vector<Knob> more_megatron_rows() {
               "(--fsdp-double-buffer)"),
       setting("pad_expert_input", flag, knob::flag<&Megatron::pads_experts>(), semantics,
               "Megatron, expert_capacity: experts with fewer tokens are filled up (--moe-pad-expert-input-to-capacity)"),
+      chosen_from(setting("transformer_impl", choice, knob::choice<&Megatron::impl>(), speed,
+                          "Megatron: modules of a layer: Transformer Engine's or Megatron-core's own (--transformer-impl)"),
+                  spellings<TransformerImpl>()),
+      setting("masked_softmax_fusion", flag, knob::flag<&Megatron::masked_softmax_fusion>(), speed,
+              "Megatron, transformer_impl local: mask and softmax of the scores are one kernel; false is "
+              "--no-masked-softmax-fusion",
+              "one kernel writes no second tensor of the scores"),
+      setting("attention_softmax_in_fp32", flag, knob::flag<&Megatron::softmax_in_fp32>(), numerics,
+              "Megatron, transformer_impl local without the kernel of mask and softmax: the softmax is in fp32 "
+              "(--attention-softmax-in-fp32)"),
+      setting("query_key_layer_scaling", flag, knob::flag<&Megatron::query_key_layer_scaling>(), numerics,
+              "Megatron, transformer_impl local: scores are divided by the number of the layer, and the softmax is in fp32 "
+              "(--apply-query-key-layer-scaling)"),
+      setting("defer_embedding_wgrad_compute", flag, knob::flag<&Megatron::defer_wgrad>(), speed,
+              "Megatron: the last stage makes the gradients of its output layer's matrix when a step's passes are over, from "
+              "logits' gradients that are kept until then (--defer-embedding-wgrad-compute)"),
+      bounded(setting("wgrad_deferral_limit", count, knob::count_or_auto<&Megatron::deferral_limit>(), speed,
+                      "Megatron, defer_embedding_wgrad_compute: of how many micro-batches (--wgrad-deferral-limit); auto: all"),
+              {0, 65536}, "micro-batches", "auto"),
   };
 }
 

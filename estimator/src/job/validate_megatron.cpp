@@ -81,6 +81,8 @@ class Checker {
     check_optimizer();
     check_experts();
     check_fp8();
+    check_modules();
+    check_deferral();
     for (MegatronProblem& p : megatron_adapter_problems(role_)) out_.push_back(std::move(p));
     for (MegatronProblem& p : megatron_fsdp_problems(role_)) out_.push_back(std::move(p));
     return std::move(out_);
@@ -236,6 +238,51 @@ class Checker {
     else if (t.megatron.fp8 == Fp8Recipe::blockwise && gathers && rows % 128 != 0)
       add("fp8_recipe", recipe, fmt::format("tokens of a rank that are a multiple of 128, not {}", rows),
           "not supported yet: what Transformer Engine gathers in 16 bits");
+  }
+  /// Megatron-core's own modules (megatron/core/models/gpt/gpt_layer_specs.py: get_gpt_layer_local_spec).
+  void check_modules() {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    const auto belongs = [&](std::string_view knob, bool found, bool otherwise) {
+      if (found != otherwise)
+        add(knob, found ? "true" : "false", "transformer_impl: local beside it",
+            "Transformer Engine's attention has a softmax of its own");
+    };
+    if (m.impl != TransformerImpl::local) {
+      belongs("masked_softmax_fusion", m.masked_softmax_fusion, true);
+      belongs("attention_softmax_in_fp32", m.softmax_in_fp32, false);
+      belongs("query_key_layer_scaling", m.query_key_layer_scaling, false);
+      return;
+    }
+    if (t.layout.context > 1)
+      add("transformer_impl", "local", "transformer_engine",
+          "Megatron itself has context parallelism only with Transformer Engine's attention");
+    if (m.attention != TeAttention::fused)
+      add("attention", std::string(spelling(m.attention)), "nothing", "it chooses among Transformer Engine's kernels");
+    if (m.fp8 != Fp8Recipe::none)
+      add("fp8_recipe", std::string(spelling(m.fp8)), "none", "products in 8 bits are Transformer Engine's");
+    if (role_.trainer.lora.rank > 0)
+      add("lora.rank", fmt::format("{}", role_.trainer.lora.rank), "none",
+          "not supported yet: adapters beside Megatron's own modules");
+    if (m.mtp_layers > 0)
+      add("mtp_layers", fmt::format("{}", m.mtp_layers), "0",
+          "not supported yet: multi-token prediction of Megatron's own modules");
+  }
+  /// megatron/core/model_parallel_config.py (__post_init__); Megatron's own linear layers look for the output layer's buffer.
+  void check_deferral() {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    const auto refuse = [&](std::string expected, std::string why) {
+      add("defer_embedding_wgrad_compute", "true", std::move(expected), std::move(why));
+    };
+    if (!m.defer_wgrad && m.deferral_limit > 0)
+      add("wgrad_deferral_limit", fmt::format("{}", m.deferral_limit), "defer_embedding_wgrad_compute: true beside it", "");
+    if (!m.defer_wgrad) return;
+    if (t.layout.pipeline == 1) refuse("a layout with a pipeline", "Megatron itself asks for it");
+    if (!m.gradient_accumulation_fusion) refuse("gradient_accumulation_fusion: true", "Megatron itself asks for it");
+    if (m.impl == TransformerImpl::local) refuse("false", "Megatron's own linear layers do not run with it");
+    if (m.mtp_layers > 0) refuse("false", "not supported yet: deferred gradients with multi-token prediction");
+    if (t.lora.rank > 0) refuse("false", "the output layer beside adapters has no gradient");
   }
   void check_experts() {
     const Trainer& t = role_.trainer;

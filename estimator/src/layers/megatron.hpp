@@ -27,7 +27,8 @@ struct ChunkOptions {
   Megatron settings;
   std::int64_t padded_vocab = 0;
   std::int64_t expert = 1, expert_tensor = 1;
-  std::int64_t mtp = 0;  ///< blocks of multi-token prediction behind the last layer
+  bool softmax_kernel = true;  ///< transformer_impl local: the kernel of mask and softmax runs
+  std::int64_t mtp = 0;        ///< blocks of multi-token prediction behind the last layer
   MegatronAdapters adapters;
   bool operator==(const ChunkOptions&) const = default;
 };
@@ -45,6 +46,9 @@ constexpr bool stays_wide(int layer) { return layer < 0; }
 /// Layers of the chunk with those of its blocks of multi-token prediction, which are like the model's last one.
 std::vector<int> all_layers(const Architecture&, const ChunkOptions&);
 
+/// Layers of Megatron-core's own modules.
+bool is_local(const ChunkOptions&);
+
 /// Is the module named among those whose inside is computed again?
 bool recomputes(const ChunkOptions&, std::string_view module);
 
@@ -58,15 +62,16 @@ std::shared_ptr<const Tape> make_chunk_tape(const Architecture&, const ChunkOpti
 /// Storages that one layer of the chunk saves for backward, without recomputation: bytes as sites.
 std::vector<TapeSite> saved_of_chunk_layer(const Architecture&, const ChunkOptions&, std::size_t layer);
 
-/// TransformerLayer.forward: x is held by the caller.
-Tensor run_megatron_layer(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
+/// TransformerLayer.forward: x is held by the caller, and so is the mask of the batch, if there is one.
+Tensor run_megatron_layer(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x,
+                          const Tensor& mask = {});
 /// The norm in front of latent attention and MLASelfAttention.forward.
 Tensor run_megatron_mla(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The norm in front of the experts and MoELayer.forward.
 Tensor run_megatron_moe(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The attention itself, under a checkpoint where that is asked for.
-Tensor run_megatron_core(Eager&, const Tensor& query, const Tensor& key, const Tensor& value, AttentionViews,
-                         const ChunkOptions&);
+Tensor run_megatron_core(Eager&, const Tensor& query, const Tensor& key, const Tensor& value, AttentionViews, const ChunkOptions&,
+                         const Tensor& mask = {});
 /// Rotary positions of the last `width` columns without a kernel of their own: cosines and sines are made and kept for every
 /// call. `interleaved`: the columns are put apart first, as latent attention has them.
 Tensor megatron_rotary(Eager&, const Tensor& x, Dim width, bool interleaved, const std::string& name);

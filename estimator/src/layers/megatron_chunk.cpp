@@ -50,7 +50,9 @@ class ChunkRunner {
     const Shape shape = out.shape;
     enter(StationPlace::finish);
     inputs_.clear();
-    if (o_.recompute != Recompute::full && !recomputes(o_, "core_attn")) mask_.reset();  // checkpoints keep it
+    // checkpoints keep it, and so does what masks the scores in place
+    const bool masks = is_local(o_) && !o_.softmax_kernel;
+    if (o_.recompute != Recompute::full && !recomputes(o_, "core_attn") && !masks) mask_.reset();
     // a stage's output goes once it has been sent; its node stays
     if (!o_.last && o_.settings.deallocate_outputs) out.reset();
     backward(node, shape);
@@ -192,7 +194,7 @@ class ChunkRunner {
     const auto body = [this, &group](const Tensor& in) {
       Tensor hidden = in;
       for (const int run : group.layers)
-        hidden = run_megatron_layer(g_, a_, a_.runs[run_of(run)].layer, stays_wide(run) ? wide_ : o_, hidden);
+        hidden = run_megatron_layer(g_, a_, a_.runs[run_of(run)].layer, stays_wide(run) ? wide_ : o_, hidden, mask_);
       return hidden;
     };
     return group.checkpoint ? g_.checkpoint_reentrant(x, body) : body(x);
@@ -280,6 +282,8 @@ std::vector<int> all_layers(const Architecture& a, const ChunkOptions& o) {
   out.insert(out.end(), static_cast<std::size_t>(o.mtp), static_cast<int>(a.runs.size()) - 1);
   return out;
 }
+
+bool is_local(const ChunkOptions& o) { return o.settings.impl == TransformerImpl::local; }
 
 bool recomputes(const ChunkOptions& o, std::string_view module) {
   const auto& names = o.settings.recompute_modules;

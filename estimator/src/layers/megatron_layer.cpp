@@ -1,5 +1,6 @@
 // TransformerLayer of Megatron-core: self-attention and feed-forward with their residual sums.
 #include "layers/megatron.hpp"
+#include "layers/megatron_local.hpp"
 #include "layers/megatron_recompute.hpp"
 #include "layers/ops.hpp"
 
@@ -28,14 +29,17 @@ Tensor fused_activation(Eager& g, const Tensor& inner, std::int64_t width) {
   return active;
 }
 
-/// TELayerNormColumnParallelLinear, with an adapter beside it where the rest is frozen.
+/// TELayerNormColumnParallelLinear, with an adapter beside it where the rest is frozen; of Megatron's own modules the product
+/// alone.
 Tensor norm_column(Eager& g, const Tensor& x, NormKind kind, std::int64_t columns, const ChunkOptions& o,
                    const std::string& name) {
+  if (is_local(o)) return local_column_linear(g, x, columns, o.te, name);
   if (o.adapters) return adapted_norm_column(g, x, kind, columns, o.te, o.adapters, name);
   return te_norm_column_linear(g, x, kind, columns, o.te, name);
 }
 /// TERowParallelLinear, likewise. `kept`: what made the input keeps it for backward.
 Tensor row_parallel(Eager& g, const Tensor& x, std::int64_t columns, bool kept, const ChunkOptions& o, const std::string& name) {
+  if (is_local(o)) return local_row_linear(g, x, columns, o.te, name);
   if (o.adapters) return adapted_row(g, x, columns, o.te, o.adapters, name);
   return te_row_linear(g, x, columns, o.te, name, kept && keeps_shared_input(o.te));
 }
@@ -75,6 +79,7 @@ Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor&
   out.key = std::move(parts[1]);
   out.value = std::move(parts[2]);
   if (m.qk_norm == QkNorm::head) {
+    if (is_local(o) && heads == groups) out.query = te_contiguous(g, out.query, "q");  // Apex's kernel asks for it
     Tensor normed = te_norm(g, out.query, layer.norm, "q_layernorm");
     out.query = std::move(normed);
     Tensor block = te_contiguous(g, out.key, "k");
@@ -84,10 +89,12 @@ Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor&
 }
 
 /// Attention.forward: its caller's tuple and its names hold queries, keys and values until it returns.
-Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x) {
+Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x,
+                 const Tensor& mask) {
   const Mixer& m = layer.mixer;
   const bool key_view = m.rotary_dim == 0 && m.qk_norm == QkNorm::none;
-  const bool joint = key_view && m.heads == m.kv_heads && o.te.attention == TeAttention::fused && o.te.context == 1;
+  const bool joint =
+      key_view && m.heads == m.kv_heads && o.te.attention == TeAttention::fused && o.te.context == 1 && !is_local(o);
   const AttentionViews views{key_view, true, joint};
   const Heads projected = project(g, layer, o, x, joint);
   Heads placed = projected;
@@ -100,7 +107,7 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
   } else {
     placed.query = projected.query;
   }
-  const Tensor out = run_megatron_core(g, placed.query, placed.key, placed.value, views, o);
+  const Tensor out = run_megatron_core(g, placed.query, placed.key, placed.value, views, o, mask);
   Tensor flat = out.alias({out.shape[0], B, out.shape[2] * out.shape[3]});
   flat.grad_fn = out.grad_fn;
   return row_parallel(g, flat, a.hidden, true, o, "linear_proj");
@@ -129,26 +136,33 @@ Tensor unfused_glu(Eager& g, const Tensor& x, std::int64_t width, bool offset, c
 }
 
 Tensor run_megatron_core(Eager& g, const Tensor& query, const Tensor& key, const Tensor& value, AttentionViews views,
-                         const ChunkOptions& o) {
+                         const ChunkOptions& o, const Tensor& mask) {
+  if (is_local(o)) return run_local_core(g, {query, key, value}, o, mask);
   const auto attend = [&g, views, te = o.te](const std::vector<Tensor>& in) {
     return std::vector<Tensor>{te_attention(g, in[0], in[1], in[2], views, te)};
   };
   return recomputes(o, "core_attn") ? checkpoint_several(g, {query, key, value}, attend) : attend({query, key, value})[0];
 }
 
-Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x) {
-  const bool drops = a.hidden_dropout > 0;
+Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x,
+                          const Tensor& mask) {
+  const bool drops = a.hidden_dropout > 0, moe = layer.feed_forward.kind == FeedForwardKind::moe;
+  const auto attend = [&](const Tensor& in) { return attention(g, a, layer, o, in, mask); };
+  const auto dense = [&](const Tensor& in) {
+    const auto body = [&](const Tensor& inner) { return mlp(g, a, layer, o, inner); };
+    return recomputes(o, "mlp") ? g.checkpoint_reentrant(in, body) : body(in);
+  };
   Tensor hidden;
   {
     const bool latent = layer.mixer.kind == MixerKind::mla;
-    const Tensor out = latent ? run_megatron_mla(g, a, layer, o, x) : attention(g, a, layer, o, x);
+    const Tensor out = latent        ? run_megatron_mla(g, a, layer, o, x)
+                       : is_local(o) ? behind_norm(g, layer.norm, o, x, "input_layernorm", attend)
+                                     : attend(x);
     hidden = bias_dropout_add(g, out, x, drops, "self_attn_bda");
   }
-  const bool moe = layer.feed_forward.kind == FeedForwardKind::moe;
-  const auto dense = [&](const Tensor& in) { return mlp(g, a, layer, o, in); };
-  const Tensor out = moe                    ? run_megatron_moe(g, a, layer, o, hidden)
-                     : recomputes(o, "mlp") ? g.checkpoint_reentrant(hidden, dense)
-                                            : dense(hidden);
+  const Tensor out = moe           ? run_megatron_moe(g, a, layer, o, hidden)
+                     : is_local(o) ? behind_norm(g, layer.norm, o, hidden, "pre_mlp_layernorm", dense)
+                                   : dense(hidden);
   return bias_dropout_add(g, out, hidden, drops, "mlp_bda");
 }
 

@@ -34,6 +34,15 @@ std::vector<std::int64_t> widths_of(const Architecture& a, const Layer& l, const
   return out;
 }
 
+/// torch.compile makes squared_relu (megatron/core/activations.py) one kernel that keeps its input; a bias is added in front.
+std::string unsupported_activation(const FeedForward& f, const ChunkOptions& o) {
+  if (f.activation != Activation::relu_squared) return {};
+  if (f.kind == FeedForwardKind::moe) return "experts with a squared ReLU under Megatron are not supported yet";
+  if (f.bias) return "a squared ReLU with biases under Megatron is not supported yet";
+  if (!o.settings.jit_fuser) return "a squared ReLU that is not compiled (jit_fuser false) is not supported yet";
+  return {};
+}
+
 /// Transformer Engine asks for multiples of 16 (pytorch/utils.py: assert_dim_for_fp8_exec), of 32 with blocks of 32; what is
 /// gathered with a scale for 128 numbers is not in 8 bits unless it has as many (tensor/float8_blockwise_tensor.py:
 /// is_quantizable).
@@ -56,6 +65,21 @@ std::string unsupported_fp8(const Architecture& a, const ChunkOptions& o) {
   return {};
 }
 
+/// Of Megatron-core's own modules. Its RMSNorm is PyTorch's, which knows no sequence parallelism.
+std::string unsupported_local(const Layer& l, const ChunkOptions& o) {
+  if (l.mixer.kind == MixerKind::mla) return "latent attention of Megatron's own modules is not supported yet";
+  if (l.norm == NormKind::rms && o.te.sequence_parallel)
+    return "Megatron itself refuses RMSNorm under sequence parallelism without Transformer Engine";
+  if (l.norm == NormKind::rms && l.mixer.qk_norm != QkNorm::none)
+    return "RMSNorm of queries and keys in Megatron's own modules is not supported yet";
+  if (l.feed_forward.kind != FeedForwardKind::moe) return {};
+  if (o.settings.grouped_experts)
+    return "grouped products of Megatron's own modules are not supported yet: grouped_experts false is one expert after another";
+  if (l.feed_forward.shared_width > 0) return "shared experts of Megatron's own modules are not supported yet";
+  if (o.recompute != Recompute::none) return "recomputation of experts in Megatron's own modules is not supported yet";
+  return {};
+}
+
 }  // namespace
 
 std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
@@ -70,6 +94,8 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
     const FeedForward& f = run.layer.feed_forward;
     if (fsdp && (m.kind == MixerKind::mla || f.kind == FeedForwardKind::moe))
       return "experts and latent attention under Megatron-FSDP are not supported yet";
+    if (is_local(o))
+      if (std::string why = unsupported_local(run.layer, o); !why.empty()) return why;
     if (o.adapters && m.kind == MixerKind::mla) return "adapters beside latent attention under Megatron are not supported yet";
     if (o.adapters && f.kind == FeedForwardKind::moe && (o.adapters.fc1 || o.adapters.fc2 || f.shared_width > 0))
       return "adapters of experts under Megatron are not supported yet: name linear_qkv and linear_proj in lora.targets";
@@ -81,6 +107,7 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
     } else if (f.kind != FeedForwardKind::gated && f.kind != FeedForwardKind::plain) {
       return "this feed-forward under Megatron is not supported yet";
     }
+    if (std::string why = unsupported_activation(f, o); !why.empty()) return why;
     if (run.layer.norm_place != NormPlace::pre || m.span != AttentionSpan::full || m.sinks || m.output_gate || m.softcap ||
         (m.qk_norm != QkNorm::none && m.qk_norm != QkNorm::head))
       return "this architecture under Megatron is not supported yet";

@@ -58,6 +58,7 @@ class MegatronEngine {
     gathered_ = resident("output_layer_gather_buffer", stage.gathered, Category::communication);
     tables_ = resident("rotary_tables", stage.tables, Category::buffers);
     placeholders_ = resident("placeholder_gradients", stage.placeholders, Category::gradients);
+    deferred_ = sites_.site("", "deferred_logits_gradient", stage.deferred, Category::gradients, Holder::autograd);
     input_ = sites_.site("", "stage_input", stage.hidden, Category::communication, Holder::communication);
     input_gradient_ = sites_.site("", "stage_input_gradient", stage.hidden, Category::gradients, Holder::autograd);
     output_ = sites_.site("", "stage_output", stage.hidden, Category::activations, Holder::local);
@@ -82,6 +83,7 @@ class MegatronEngine {
   /// All micro-batches of a step. `micro_batches`: how many of them are played (see played_micro_batches).
   void passes(std::int64_t micro_batches, const Told& told) {
     told_ = &told;
+    deferring_ = 0;
     micro_batches_ = micro_batches;
     if (!stage_.keeps_wide_gradients && std::exchange(has_wide_gradients_, false)) drop(wide_gradients_);
     if (stage_.stages == 1)
@@ -91,6 +93,8 @@ class MegatronEngine {
     else
       interleaved();
     told_ = nullptr;
+    while (waiting_ > 0) r_.free(deferred_, Index(--waiting_));
+    waiting_inputs_.clear();
   }
   /// Masters and states are there for ever; the step works in place on the flat buffers. Gradients that are not fp32 are copied.
   void optimizer_step() {
@@ -180,7 +184,10 @@ class MegatronEngine {
   Held backward(std::size_t chunk, const Held& input, std::int64_t micro) {
     (*told_)(true);
     const auto& stations = stage_.chunks[chunk]->stations;
-    for (std::size_t s = stations.size(); s-- > 0;) players_[chunk]->play_all(s, true, Index(micro));
+    for (std::size_t s = stations.size(); s-- > 0;) {
+      players_[chunk]->play_all(s, true, Index(micro));
+      if (stations[s].place == StationPlace::head && chunk + 1 == chunks_.size()) defer(input);
+    }
     if (--chunks_[chunk].in_flight == 0) {  // the dispatchers have the last one still
       r_.alloc(permutations_[chunk]);
       chunks_[chunk].keeps_permutation = true;
@@ -190,6 +197,22 @@ class MegatronEngine {
     if (input == nullptr) return nullptr;
     input->gradient = make(input_gradient_);
     return input->gradient;
+  }
+  /// The output layer's gradient of this micro-batch waits for the end of the passes, and its input with the graph that made it,
+  /// whose leaf is what the stage has received. Those of micro-batches that are not played come with the first one, so that the
+  /// last pass finds all of them.
+  void defer(const Held& input) {
+    // passes that find all of them; of the second one the schedule names nothing that waits
+    const std::int64_t behind = std::min<std::int64_t>(2, stage_.micro_batches - stage_.deferrals);
+    const std::int64_t played = std::min(stage_.deferrals, micro_batches_ - behind);
+    if (deferring_ == played) return;
+    waiting_inputs_.push_back(input);
+    r_.alloc(deferred_, Index(waiting_++));
+    for (std::int64_t n = deferring_++ > 0 ? 0 : stage_.deferrals - played; n > 0; --n) {
+      r_.alloc(deferred_, Index(waiting_++));
+      waiting_inputs_.push_back(make(input_));
+      waiting_inputs_.back()->gradient = make(input_gradient_);
+    }
   }
   SiteRef on_host(std::string_view name, Bytes bytes) {
     if constexpr (R::kWrites) {
@@ -233,13 +256,14 @@ class MegatronEngine {
   EngineSites<R> sites_;
   std::vector<std::unique_ptr<Player<R>>> players_;
   std::vector<Chunk> chunks_;
+  std::vector<Held> waiting_inputs_;
   OfParts weights_, in_8_bits_, gradients_, masters_, states_, wide_gradients_;
   SiteRef widened_, workspace_, gathered_, tables_, placeholders_;
   SiteRef routing_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
   std::vector<SiteRef> permutations_;
-  SiteRef input_, input_gradient_, output_, output_gradient_;
+  SiteRef input_, input_gradient_, output_, output_gradient_, deferred_;
   const Told* told_ = nullptr;
-  std::int64_t micro_batches_ = 1, number_ = 0;
+  std::int64_t micro_batches_ = 1, number_ = 0, waiting_ = 0, deferring_ = 0;
   bool has_states_ = false, has_wide_gradients_ = false, has_placeholders_ = false, started_ = false, closing_ = false;
 };
 

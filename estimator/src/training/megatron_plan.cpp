@@ -6,6 +6,7 @@
 
 #include <oomplan/units/errors.hpp>
 
+#include "layers/megatron_local.hpp"
 #include "layers/megatron_moe.hpp"
 #include "training/megatron_host.hpp"
 #include "training/megatron_shares.hpp"
@@ -235,6 +236,40 @@ void put_under_fsdp(MegatronStage& s, const Architecture& a, const Trainer& t, c
   s.fsdp = std::move(plan);
 }
 
+/// transformer_impl local: the buffer that all attentions write their scores over and, under sequence parallelism, all products
+/// gather their input in; it has the size of the largest.
+Bytes shared_buffer(const Architecture& a, const ChunkOptions& o, std::int64_t sequences, std::int64_t tokens) {
+  std::int64_t largest = o.te.sequence_parallel ? sequences * tokens * a.hidden : 0;
+  for (const int run : o.layers) {
+    const std::int64_t heads = a.runs[run_of(run)].layer.mixer.heads / o.te.tensor;
+    largest = std::max(largest, sequences * heads * tokens * tokens);
+  }
+  return bytes_of(largest, DType::bf16);
+}
+
+/// drain_embedding_wgrad_compute (megatron/core/utils.py): gradients of the logits and the output layer's inputs wait in lists;
+/// gathered inputs go through two buffers of their own, which stay.
+void defer_gradients(MegatronStage& s, const Architecture& a, const ChunkOptions& o, Bytes gathered) {
+  const std::int64_t limit = o.settings.deferral_limit;
+  s.deferrals = limit > 0 ? std::min(limit, s.micro_batches) : s.micro_batches;
+  const std::int64_t sequence = s.counts.b * s.counts.s, all = sequence * (o.te.sequence_parallel ? o.te.tensor : 1);
+  s.deferred = bytes_of(all * (o.padded_vocab / o.te.tensor) + sequence * a.hidden, DType::bf16);
+  if (o.te.sequence_parallel) s.gathered += std::min<std::int64_t>(s.deferrals, 2) * gathered;
+}
+
+/// Of Megatron's own modules only the router's product is Transformer Engine's (transformer/moe/moe_utils.py:
+/// RouterGatingLinearFunction with te_general_gemm).
+bool multiplies_with_te(const Architecture& a, const std::vector<ChunkOptions>& chunks) {
+  return !is_local(chunks.front()) ||
+         std::ranges::any_of(chunks, [&](const ChunkOptions& chunk) { return expert_layers(a, chunk) > 0; });
+}
+
+bool takes_softmax_kernel(const Architecture& a, const Trainer& t, std::int64_t tokens) {
+  const std::int64_t sequences = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
+  return std::ranges::all_of(
+      a.runs, [&](const auto& run) { return local_softmax_kernel(sequences, run.layer.mixer.heads / t.layout.tensor, tokens); });
+}
+
 }  // namespace
 
 Bytes bytes_of_pieces(const std::vector<MegatronPiece>& pieces, const PieceFormats& formats) {
@@ -291,6 +326,8 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.padded_vocab = megatron_vocab(a, t);
     o.expert = t.layout.expert;
     o.expert_tensor = t.layout.expert_tensor;
+    const std::int64_t tokens = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch;
+    o.softmax_kernel = t.megatron.masked_softmax_fusion && takes_softmax_kernel(a, t, tokens);
     o.mtp = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
     out.push_back(std::move(o));
@@ -322,11 +359,14 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     s.receives.push_back(!chunk.first);
     s.hands_on.push_back(!chunk.last);
     s.tables += rotary_tables(a, chunk, whole);
+    if (is_local(chunk)) s.gathered = std::max(s.gathered, shared_buffer(a, chunk, s.counts.b, whole));
     // the output layer's, and that of adapters that gather their input again; a frozen output layer gathers without the buffer
     const bool adapters = chunk.adapters.regathers && (chunk.adapters.qkv || chunk.adapters.fc1);
     if (te.sequence_parallel && (chunk.adapters ? adapters : chunk.last))
-      s.gathered = bytes_of(s.counts.b * whole * a.hidden, DType::bf16);
+      s.gathered = std::max(s.gathered, bytes_of(s.counts.b * whole * a.hidden, DType::bf16));
   }
+  if (t.megatron.defer_wgrad && chunks.back().last)
+    defer_gradients(s, a, chunks.back(), bytes_of(s.counts.b * whole * a.hidden, DType::bf16));
   const MegatronParameters n = megatron_parameters(a, chunks);
   const Layout& l = t.layout;
   const auto split = [&](std::int64_t ranks) {
@@ -356,7 +396,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   if (m.fsdp != MegatronFsdpStrategy::off) put_under_fsdp(s, a, t, chunks.front());
   s.placeholders = n.placeholders;
   // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes, sm90 and later
-  s.workspace = 32 * kMiB + kKiB;
+  s.workspace = multiplies_with_te(a, chunks) ? 32 * kMiB + kKiB : 0;
   bool grouped = false;
   for (const auto& chunk : chunks) {
     Bytes maps = 0;

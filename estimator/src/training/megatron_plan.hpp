@@ -78,6 +78,8 @@ struct MegatronStage {
   Bytes routing = 0;                  ///< what the dispatchers of all layers keep of the last tokens: probabilities and map
   std::vector<Bytes> permutations;    ///< of each chunk: what its dispatchers keep of the last micro-batch when none is in flight
   Bytes gathered = 0;                 ///< the buffer in which output layers gather their input
+  Bytes deferred = 0;                 ///< of a micro-batch whose output layer's gradient waits: the logits' and the input
+  std::int64_t deferrals = 0;         ///< of how many micro-batches of a step
   Bytes tables = 0;                   ///< rotary tables, one for each chunk
   Bytes hidden = 0;                   ///< hidden states between two stages
   Bytes wide_gradients = 0;           ///< with 16-bit gradients: their fp32 shards, from the step to the next zero_grad

@@ -273,8 +273,8 @@ constexpr Traits kPhi{
 
 /// Megatron-LM's own GPT (megatron/training/arguments.py, 0.16.1) where nothing is asked for: LayerNorm, biases, GELU, a learned
 /// table of positions, untied. No checkpoint of transformers is so: a config.json with these keys describes it, and with those of
-/// Megatron's arguments what is asked for otherwise: position_embedding_type rope (rotary_percent), swiglu, normalization
-/// RMSNorm, qk_layernorm. With num_experts, layers from first_k_dense_replace on have experts: moe_router_topk,
+/// Megatron's arguments what is asked for otherwise: position_embedding_type rope (rotary_percent), swiglu, squared_relu,
+/// normalization RMSNorm, qk_layernorm. With num_experts, layers from first_k_dense_replace on have experts: moe_router_topk,
 /// moe_ffn_hidden_size and so on under the names that other models have for them.
 bool megatron_rotary_positions(const Fields& fields) {
   const std::string kind = fields.text_or("position_embedding_type", "learned_absolute");
@@ -294,6 +294,7 @@ void megatron_layer(const Fields& fields, const Traits&, std::int64_t, Layer& la
     layer.mixer.rotary_dim =
         static_cast<std::int64_t>(static_cast<double>(layer.mixer.head_dim) * fields.number_or("rotary_percent", 1, 0.01, 1));
   if (fields.flag_or("qk_layernorm", false)) layer.mixer.qk_norm = QkNorm::head;
+  if (fields.flag_or("squared_relu", false)) layer.feed_forward.activation = Activation::relu_squared;
   if (!fields.flag_or("swiglu", false) || layer.feed_forward.kind == FeedForwardKind::moe) return;
   layer.feed_forward.kind = FeedForwardKind::gated;
   layer.feed_forward.activation = Activation::silu;

@@ -69,6 +69,22 @@ void check_activation(const Arguments& a, Complaints& out) {
             "the fused bias and activation are GELU's and SwiGLU's");
 }
 
+/// What Megatron-core's own modules do not do: its attention, PyTorch's norm (megatron/core/transformer/dot_product_attention.py,
+/// torch_norm.py) and products in 8 bits.
+void check_local(const Arguments& a, const Run& r, Complaints& out) {
+  if (a.text("transformer_impl") != "local") return;
+  if (r.context > 1)
+    out.add(a.place("context_parallel_size"), fmt::format("{}", r.context), "1, or --transformer-impl transformer_engine",
+            "context parallelism is supported by Transformer Engine's attention only");
+  if (a.text("normalization") == "RMSNorm") {
+    if (!a.on("no_persist_layer_norm"))
+      out.add(a.place("normalization"), "'RMSNorm'", "--no-persist-layer-norm beside it", "PyTorch's norm has no such kernel");
+    if (r.sequence_parallel)
+      out.add(a.place("normalization"), "'RMSNorm'", "LayerNorm, or --transformer-impl transformer_engine",
+              "PyTorch's norm knows no sequence parallelism");
+  }
+}
+
 void check_router(const Arguments& a, Complaints& out) {
   const bool sigmoid = a.text("moe_router_score_function") == "sigmoid";
   const auto kinds = a.items("moe_router_load_balancing_type");
@@ -128,6 +144,7 @@ void check_model(const Arguments& a, const Run& r, Complaints& out) {
   check_positions(a, r, out);
   check_attention(a, r, out);
   check_activation(a, out);
+  check_local(a, r, out);
   const std::int64_t sources = (a.on("mock_data") ? 1 : 0) + (a.on("data_path") ? 1 : 0) +
                                (a.on("train_data_path") || a.on("valid_data_path") || a.on("test_data_path") ? 1 : 0);
   if (sources > 1) out.add(a.place("data_path"), "several sources of data", "one of them", "training has a single source");

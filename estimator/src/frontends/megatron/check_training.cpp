@@ -72,6 +72,19 @@ void check_recompute(const Arguments& a, const Run& r, Complaints& out) {
             "layers are offloaded or computed again");
 }
 
+/// ModelParallelConfig.__post_init__.
+void check_deferral(const Arguments& a, const Run& r, Complaints& out) {
+  if (!a.on("defer_embedding_wgrad_compute")) return;
+  if (r.pipeline == 1)
+    out.add(a.place("defer_embedding_wgrad_compute"), "the flag", "--pipeline-model-parallel-size above 1",
+            "gradients are deferred into the end of a pipeline's schedule");
+  if (!a.on("gradient_accumulation_fusion"))
+    out.add(a.place("defer_embedding_wgrad_compute"), "--no-gradient-accumulation-fusion", "one of them",
+            "deferred gradients are added up inside of their product");
+  if (a.whole_or("wgrad_deferral_limit", 0) < 0)
+    out.add(a.place("wgrad_deferral_limit"), a.value("wgrad_deferral_limit").dump(), "0 or more", "");
+}
+
 void check_optimizer(const Arguments& a, Complaints& out) {
   const bool distributed = a.on("use_distributed_optimizer"), fsdp = a.on("use_megatron_fsdp");
   const auto need = [&](const char* name, bool met, const char* expected, const char* why) {

@@ -76,20 +76,21 @@ class ModelReader {
   }
 
   void refuse_activations() {
-    if (a_.on("squared_relu")) not_yet("squared_relu", "the flag", "--swiglu or GELU", "this activation");
     if (a_.on("quick_geglu")) not_yet("quick_geglu", "the flag", "--swiglu or GELU", "this activation");
   }
   FeedForward dense() {
     FeedForward f;
     const bool gated = a_.on("swiglu");
     f.kind = gated ? FeedForwardKind::gated : FeedForwardKind::plain;
-    f.activation = gated ? Activation::silu : Activation::gelu;
+    const bool squared = a_.on("squared_relu");
+    f.activation = gated ? Activation::silu : squared ? Activation::relu_squared : Activation::gelu;
     f.fused_gate_up = gated;
     f.width = width();
     f.bias = a_.on("add_bias_linear");
     refuse_activations();
     if (gated && f.bias) not_yet("swiglu", "the flag", "--disable-bias-linear beside it", "SwiGLU with biases");
-    if (!gated && !f.bias) not_yet("add_bias_linear", "no biases", "biases, or --swiglu", "GELU without biases");
+    if (squared && f.bias) not_yet("squared_relu", "the flag", "--disable-bias-linear beside it", "a squared ReLU with biases");
+    if (!gated && !squared && !f.bias) not_yet("add_bias_linear", "no biases", "biases, or --swiglu", "GELU without biases");
     return f;
   }
   /// validate_args: 4 h, of a gated block two thirds of it, down to a multiple of 64.
@@ -115,6 +116,7 @@ class ModelReader {
     f.correction_bias = a_.on("moe_router_enable_expert_bias");
     f.normalise_top_k = f.score != RouterScore::softmax;
     f.experts_gated = a_.on("swiglu");
+    if (a_.on("squared_relu")) not_yet("squared_relu", "the flag", "--swiglu or GELU", "this activation of experts");
     if (a_.on("add_bias_linear")) not_yet("num_experts", "biases", "--disable-bias-linear beside it", "experts with biases");
     if (!f.experts_gated && f.shared_width > 0)
       not_yet("moe_shared_expert_intermediate_size", "GELU", "--swiglu beside it", "shared experts that are not gated");

@@ -31,6 +31,7 @@ void check_batch(const Arguments&, const Run&, Complaints&);
 void check_model(const Arguments&, const Run&, Complaints&);
 void check_experts(const Arguments&, const Run&, Complaints&);
 void check_recompute(const Arguments&, const Run&, Complaints&);
+void check_deferral(const Arguments&, const Run&, Complaints&);
 void check_optimizer(const Arguments&, Complaints&);
 void check_formats(const Arguments&, Complaints&);
 void check_fp8(const Arguments&, const Run&, Complaints&);

@@ -99,10 +99,19 @@ class Writer {
     if (a_.on("moe_layer_recompute")) modules.emplace_back("moe");
     put("recompute_modules", fmt::format("[{}]", fmt::join(modules, ", ")), "recompute_modules");
   }
+  /// core_transformer_config_from_args and TransformerConfig: dividing scores by the layer's number has the softmax in fp32.
+  void put_local_modules() {
+    put("transformer_impl", "local", "transformer_impl");
+    put("masked_softmax_fusion", word(a_.on("masked_softmax_fusion")), "masked_softmax_fusion");
+    put("attention_softmax_in_fp32", word(a_.on("attention_softmax_in_fp32")), "attention_softmax_in_fp32");
+    put("query_key_layer_scaling", word(a_.on("apply_query_key_layer_scaling")), "apply_query_key_layer_scaling");
+  }
   void put_kernels() {
     // auto: Transformer Engine prefers cuDNN's attention on Hopper and later, which is what the engine's default is
     const std::string attention = a_.text("attention_backend");
-    if (attention != "auto") put("attention", attention, "attention_backend");
+    const bool local = a_.text("transformer_impl") == "local";
+    if (local) put_local_modules();
+    if (attention != "auto" && !local) put("attention", attention, "attention_backend");
     put("cross_entropy", a_.on("cross_entropy_loss_fusion") ? a_.text("cross_entropy_fusion_impl") : "unfused",
         a_.on("cross_entropy_loss_fusion") ? "cross_entropy_fusion_impl" : "cross_entropy_loss_fusion");
     if (r_.context > 1) put("context_exchange", a_.items("cp_comm_type").front(), "cp_comm_type");
@@ -130,6 +139,11 @@ class Writer {
     put("optimizer", "adamw", "optimizer");  // Megatron's adam decouples its weight decay
     put("distributed_optimizer", word(a_.on("use_distributed_optimizer")), "use_distributed_optimizer");
     put("gradient_accumulation_fusion", word(a_.on("gradient_accumulation_fusion")), "gradient_accumulation_fusion");
+    if (a_.on("defer_embedding_wgrad_compute")) {
+      put("defer_embedding_wgrad_compute", "true", "defer_embedding_wgrad_compute");
+      const std::int64_t limit = a_.whole_or("wgrad_deferral_limit", 0);
+      put("wgrad_deferral_limit", limit > 0 ? fmt::format("{}", limit) : "auto", "wgrad_deferral_limit");
+    }
     put_if("precision_aware_optimizer", word(a_.on("use_precision_aware_optimizer")), "use_precision_aware_optimizer");
     put_if("exp_avg_dtype", a_.text("exp_avg_dtype"), "exp_avg_dtype");
     put_if("exp_avg_sq_dtype", a_.text("exp_avg_sq_dtype"), "exp_avg_sq_dtype");

@@ -87,6 +87,8 @@ void refuse_unsupported(const Arguments& a, const Run& r, Complaints& out) {
     refuse(a, "make_vocab_size_divisible_by", "128", "another padding of the vocabulary", out);
   if (r.chunks > 1 && !a.on("overlap_p2p_comm"))
     refuse(a, "overlap_p2p_comm", "nothing", "the interleaved schedule without overlapped communication", out);
+  if (a.text("transformer_impl") == "inference_optimized")
+    refuse(a, "transformer_impl", "transformer_engine or local", "layers that are made for inference", out);
   const std::string attention = a.text("attention_backend");
   if (attention == "local") refuse(a, "attention_backend", "auto, flash, fused or unfused", "Megatron's own attention", out);
   const auto exchange = a.items("cp_comm_type");
