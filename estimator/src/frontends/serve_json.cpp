@@ -170,7 +170,8 @@ bool is_method(const std::string& method) {
 /// Drafts that this program describes, and what it says of the others.
 void refuse_method(ServeDraft& draft, const Flag& flag, const std::string& method) {
   if (method != "draft_model" && !is_method(method))
-    return draft.complain(flag.place, fmt::format("\"method\": \"{}\"", method), fmt::format("one of {}", kMethods),
+    return draft.complain(flag.place, fmt::format("\"method\": \"{}\"", method),
+                          fmt::format("one of {}", fmt::join(split(kMethods), ", ")),
                           "the engine has no such method (vllm/config/speculative.py, 0.19)", nearest(method, split(kMethods)));
   const char* const what = method == "ngram" || method == "ngram_gpu" || method == "suffix"
                                ? "drafts that are looked up in the prompt"

@@ -260,6 +260,10 @@ class Planner {
     const bool together = share_.data > 1 && m_.engine == EngineKind::sglang && (m_.moe || share_.dense > 1);
     const std::int64_t met = tokens * share_.data;
     tensor(T::gate_up, together ? met : tokens, s.gate_up, d);
+    if (s.unpacked > 0) {
+      set(T::unpacked, s.unpacked);
+      tensor(T::unpacked_product, tokens, s.activation, d);
+    }
     tensor(T::activation, together ? met : tokens, s.activation, d);
     if (share_.data > 1) tensor(T::gathered, met, m_.hidden, d);
     tensor(T::layer_output, tokens, m_.hidden, d);

@@ -88,6 +88,8 @@ enum class ServerTensor : std::uint8_t {
   attention_output,
   projected,
   gate_up,
+  unpacked,
+  unpacked_product,
   activation,
   layer_output,
   context_projected,

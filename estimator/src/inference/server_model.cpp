@@ -384,6 +384,7 @@ class Builder {
       const Bytes all =
           stacked ? p.shape[0] * stored_bytes(*format, p.shape[2], p.shape[1]) : stored_bytes(*format, p.shape[0], p.shape[1]);
       const Bytes bare = bytes_of(elements, format->dtype);
+      m_.unpacks = m_.unpacks || format->dtype == DType::nf4;
       return {bare, all - bare, format->per_row};
     }
     if (!quantised(m_.weights)) return plain;

@@ -119,6 +119,7 @@ struct ServerModel {
   std::int64_t input_elements = 0;                    ///< of a token of a batch, in buffers that are made with the model
   Bytes outside = 0;                                  ///< final norm, position table, head bias: on every rank
   Bytes outside_cut = 0;                              ///< what stands outside of the layers and is divided by tp
+  bool unpacks = false;                               ///< bitsandbytes: a matrix is made in 16 bits for every product
   bool whole_embedding = false;                       ///< every rank keeps all rows of the embedding
   Bytes tower = 0;                                    ///< of a vision tower: divided by tp
   Bytes tower_whole = 0;                              ///< of a vision tower: on every rank

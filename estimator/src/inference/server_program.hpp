@@ -42,6 +42,10 @@ void forward(Hand<R> h, const ServerPlan& p) {
   h.free(T::context_projected);
   h.alloc(T::projected);
   h.alloc(T::gate_up);
+  h.alloc(T::unpacked);
+  h.alloc(T::unpacked_product);
+  h.free(T::unpacked_product);
+  h.free(T::unpacked);
   h.alloc(T::activation);
   h.free(T::gate_up);
   h.alloc(T::layer_output);

@@ -52,6 +52,8 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::attention_output, "attention output", Category::activations, Pool::torch, Holder::local},
     {T::projected, "output projection", Category::activations, Pool::torch, Holder::local},
     {T::gate_up, "gate and up", Category::activations, Pool::torch, Holder::local},
+    {T::unpacked, "matrices unpacked to 16 bits", Category::temporaries, Pool::torch, Holder::local},
+    {T::unpacked_product, "product of an unpacked matrix", Category::temporaries, Pool::torch, Holder::local},
     {T::activation, "activation", Category::activations, Pool::torch, Holder::local},
     {T::layer_output, "down projection", Category::activations, Pool::torch, Holder::local},
     {T::context_projected, "projected latent context", Category::activations, Pool::torch, Holder::local},

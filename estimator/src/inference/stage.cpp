@@ -119,6 +119,10 @@ void add_layers(Stage& out, const ServerModel& m, const ServerFacts& f, const Se
   out.context = std::max(out.context, ceil_div(l.context_width, tp));
   out.gate_up = std::max(out.gate_up, width * (l.gated ? 2 : 1));
   out.activation = std::max(out.activation, width);
+  if (m.unpacks) {
+    const std::int64_t held = experts_of_rank(l, f, cut) * expert * (l.experts_gated ? 3 : 2);
+    out.unpacked = std::max(out.unpacked, bytes_of((l.experts > 0 ? std::max(held, width) : width) * m.hidden, m.compute));
+  }
   out.workspace13 = std::max(out.workspace13, l.experts_per_token * expert * (l.experts_gated ? 2 : 1));
   out.workspace2 = std::max(out.workspace2, l.experts_per_token * expert);
 }

@@ -32,6 +32,7 @@ struct Stage {
   Bytes states_of_model = 0;  ///< of one request, over the layers of all stages
   // of the widest layer, elements a token on this rank
   std::int64_t attention = 0, context = 0, gate_up = 0, activation = 0, workspace13 = 0, workspace2 = 0;
+  Bytes unpacked = 0;  ///< bitsandbytes: the largest matrix of a product in 16 bits, or a layer's experts (BitsAndBytesMoEMethod)
 };
 
 /// How many layers stage `index` of `stages` gets, and the number of its first layer. Rule `extra`: where the remainder goes.

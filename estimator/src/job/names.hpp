@@ -238,10 +238,12 @@ inline constexpr std::array<std::pair<Origin::Kind, std::string_view>, 4> kNames
 
 /// Formats that a tensor of a training or serving role can have; the first spelling is ours, the second PyTorch's.
 template <>
-inline constexpr std::array<std::pair<DType, std::string_view>, 7> kNames<DType>{{{DType::bf16, "bf16"},
+inline constexpr std::array<std::pair<DType, std::string_view>, 9> kNames<DType>{{{DType::bf16, "bf16"},
                                                                                   {DType::fp32, "fp32"},
                                                                                   {DType::fp16, "fp16"},
                                                                                   {DType::fp8, "fp8"},
+                                                                                  {DType::nvfp4, "nvfp4"},
+                                                                                  {DType::mxfp4, "mxfp4"},
                                                                                   {DType::bf16, "bfloat16"},
                                                                                   {DType::fp32, "float32"},
                                                                                   {DType::fp16, "float16"}}};
