@@ -94,18 +94,6 @@ class Swiglu(torch.autograd.Function):
         return torch.empty_like(x)
 
 
-class OutputLayer(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(x, weight)
-        return x.new_empty(*x.shape[:-1], weight.shape[0])
-
-    @staticmethod
-    def backward(ctx: Any, *_gradients: torch.Tensor) -> Any:
-        x, weight = ctx.saved_tensors
-        return torch.empty_like(x), torch.empty_like(weight)
-
-
 class Loss(torch.autograd.Function):
     """The gradient is written into the logits in the forward pass."""
 
@@ -262,7 +250,7 @@ class Output(nn.Module):
         self.weight = None if tied else matrix(rows, width)
 
     def forward(self, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
-        return OutputLayer.apply(x, self.weight if weight is None else weight)
+        return Linear.apply(x, self.weight if weight is None else weight)
 
 
 class Gpt(nn.Module):

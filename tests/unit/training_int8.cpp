@@ -13,6 +13,7 @@
 #include "estimate/outliers.hpp"
 #include "job/validate_base.hpp"
 #include "layers/tape.hpp"
+#include "tiny_llama.hpp"
 #include "training/plan.hpp"
 
 namespace {
@@ -24,27 +25,11 @@ constexpr Bytes kAdapters = layers * r * (2 * (h + A) + 2 * (h + K) + 3 * (h + F
 constexpr Bytes kUnpacked = 2 * V * h + h + layers * 2 * h;  // embedding, output layer, norms
 
 TrainingCase in_8_bits(std::int64_t outliers = 0, std::string version = {}) {
-  TrainingCase c;
-  c.architecture = std::make_shared<const Architecture>(
-      read_config(R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 12,
-                      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 1000,
-                      "max_position_embeddings": 64, "tie_word_embeddings": false})",
-                  "tiny"));
-  Trainer& t = c.trainer;
-  t.framework = Framework::torch;
-  t.kernels = Kernels::hf_flash;
-  t.kernel_internals = false;
-  t.storage = t.compute = t.reduce = DType::bf16;
-  t.recompute = Recompute::none;
-  t.head = LossHead::hf_loss;
-  t.sequences_per_micro_batch = 1;
-  t.sequence_tokens = T;
-  t.wrap_embedding = t.wrap_head = false;
-  t.lora.rank = r;
-  t.lora.base.format = BaseFormat::int8;
-  t.lora.base.outliers = outliers;
-  t.lora.base.version = std::move(version);
-  c.engine = EngineKind::single;
+  TrainingCase c = tiny_llama(T, r);
+  QuantisedBase& base = c.trainer.lora.base;
+  base.format = BaseFormat::int8;
+  base.outliers = outliers;
+  base.version = std::move(version);
   return c;
 }
 

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,6 +11,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "estimate/figures.hpp"
+#include "executed_rows.hpp"
 #include "job/knobs.hpp"
 #include "layers/megatron_moe.hpp"
 #include "training/megatron.hpp"
@@ -21,29 +21,8 @@ namespace {
 using namespace oomplan;
 using Json = nlohmann::json;
 
-struct ExecutedStage {
-  Json row;
-  TrainingCase made;
-};
-
-const std::vector<ExecutedStage>& executed_stages() {
-  static const std::vector<ExecutedStage> rows = [] {
-    std::vector<ExecutedStage> out;
-    std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/executed_megatron.jsonl");
-    REQUIRE(in.good());
-    std::map<std::string, std::string> configs;
-    for (std::string line; std::getline(in, line);) {
-      Json row = Json::parse(line);
-      const std::string config = row["config"];
-      if (row.contains("fields")) {
-        configs[config] = row["fields"].dump();
-        continue;
-      }
-      TrainingCase made = read_training_case(row["job"].dump(), configs.at(config), Catalog::builtin());
-      out.push_back({std::move(row), std::move(made)});
-    }
-    return out;
-  }();
+const std::vector<ExecutedRow>& executed_stages() {
+  static const std::vector<ExecutedRow> rows = executed_rows("executed_megatron.jsonl");
   return rows;
 }
 

@@ -4,13 +4,13 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "estimate/figures.hpp"
+#include "executed_rows.hpp"
 #include "training/megatron_fsdp.hpp"
 
 namespace {
@@ -18,29 +18,8 @@ namespace {
 using namespace oomplan;
 using Json = nlohmann::json;
 
-struct FsdpStep {
-  Json row;
-  TrainingCase made;
-};
-
-const std::vector<FsdpStep>& fsdp_steps() {
-  static const std::vector<FsdpStep> rows = [] {
-    std::vector<FsdpStep> out;
-    std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/executed_megatron_fsdp.jsonl");
-    REQUIRE(in.good());
-    std::map<std::string, std::string> configs;
-    for (std::string line; std::getline(in, line);) {
-      Json row = Json::parse(line);
-      const std::string config = row["config"];
-      if (row.contains("fields")) {
-        configs[config] = row["fields"].dump();
-        continue;
-      }
-      TrainingCase made = read_training_case(row["job"].dump(), configs.at(config), Catalog::builtin());
-      out.push_back({std::move(row), std::move(made)});
-    }
-    return out;
-  }();
+const std::vector<ExecutedRow>& fsdp_steps() {
+  static const std::vector<ExecutedRow> rows = executed_rows("executed_megatron_fsdp.jsonl");
   return rows;
 }
 

@@ -3,13 +3,13 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "estimate/figures.hpp"
+#include "executed_rows.hpp"
 #include "layers/tape.hpp"
 #include "layers/vision.hpp"
 #include "sampled.hpp"
@@ -20,62 +20,41 @@ namespace {
 using namespace oomplan;
 using Json = nlohmann::json;
 
-struct Executed {
-  Json row;
-  TrainingCase made;
-};
-
-void read_rows(const std::string& name, std::vector<Executed>& out) {
-  std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/" + name);
-  REQUIRE(in.good());
-  std::map<std::string, std::string> configs;
-  for (std::string line; std::getline(in, line);) {
-    Json row = Json::parse(line);
-    const std::string config = row["config"];
-    if (row.contains("fields")) {
-      configs[config] = row["fields"].dump();
-      continue;
-    }
-    TrainingCase made = read_training_case(row["job"].dump(), configs.at(config), Catalog::builtin());
-    out.push_back({std::move(row), std::move(made)});
-  }
-}
-
-const std::vector<Executed>& executed() {
-  static const std::vector<Executed> rows = [] {
-    std::vector<Executed> out;
-    read_rows("oracle_rows.jsonl", out);
-    read_rows("executed_rows.jsonl", out);
-    read_rows("executed_sdpa.jsonl", out);
-    read_rows("executed_heads.jsonl", out);
-    read_rows("executed_fsdp1.jsonl", out);
-    read_rows("executed_parallel.jsonl", out);
-    read_rows("executed_litgpt.jsonl", out);
-    read_rows("executed_torchtune.jsonl", out);
-    read_rows("executed_liger.jsonl", out);
-    read_rows("executed_optimizers.jsonl", out);
-    read_rows("executed_apollo.jsonl", out);
-    read_rows("executed_packed.jsonl", out);
-    read_rows("executed_int8.jsonl", out);
-    read_rows("executed_states.jsonl", out);
-    read_rows("executed_zero.jsonl", out);
-    read_rows("executed_alst.jsonl", out);
-    read_rows("executed_dora.jsonl", out);
-    read_rows("executed_foak.jsonl", out);
-    read_rows("executed_preference.jsonl", out);
-    read_rows("executed_scaler.jsonl", out);
-    read_rows("executed_knobs.jsonl", out);
-    read_rows("executed_offload.jsonl", out);
-    read_rows("executed_experts.jsonl", out);
-    read_rows("executed_compiled.jsonl", out);
-    read_rows("executed_vision.jsonl", out);
-    read_rows("executed_towers.jsonl", out);
-    read_rows("executed_llava.jsonl", out);
-    read_rows("executed_mistral3.jsonl", out);
-    read_rows("executed_float8.jsonl", out);
-    read_rows("executed_mixed.jsonl", out);
-    read_rows("executed_vectors.jsonl", out);
-    read_rows("executed_fuzz.jsonl", out);
+const std::vector<ExecutedRow>& executed() {
+  static const std::vector<ExecutedRow> rows = [] {
+    std::vector<ExecutedRow> out;
+    read_executed("oracle_rows.jsonl", out);
+    read_executed("executed_rows.jsonl", out);
+    read_executed("executed_sdpa.jsonl", out);
+    read_executed("executed_heads.jsonl", out);
+    read_executed("executed_fsdp1.jsonl", out);
+    read_executed("executed_parallel.jsonl", out);
+    read_executed("executed_litgpt.jsonl", out);
+    read_executed("executed_torchtune.jsonl", out);
+    read_executed("executed_liger.jsonl", out);
+    read_executed("executed_optimizers.jsonl", out);
+    read_executed("executed_apollo.jsonl", out);
+    read_executed("executed_packed.jsonl", out);
+    read_executed("executed_int8.jsonl", out);
+    read_executed("executed_states.jsonl", out);
+    read_executed("executed_zero.jsonl", out);
+    read_executed("executed_alst.jsonl", out);
+    read_executed("executed_dora.jsonl", out);
+    read_executed("executed_foak.jsonl", out);
+    read_executed("executed_preference.jsonl", out);
+    read_executed("executed_scaler.jsonl", out);
+    read_executed("executed_knobs.jsonl", out);
+    read_executed("executed_offload.jsonl", out);
+    read_executed("executed_experts.jsonl", out);
+    read_executed("executed_compiled.jsonl", out);
+    read_executed("executed_vision.jsonl", out);
+    read_executed("executed_towers.jsonl", out);
+    read_executed("executed_llava.jsonl", out);
+    read_executed("executed_mistral3.jsonl", out);
+    read_executed("executed_float8.jsonl", out);
+    read_executed("executed_mixed.jsonl", out);
+    read_executed("executed_vectors.jsonl", out);
+    read_executed("executed_fuzz.jsonl", out);
     return out;
   }();
   return rows;

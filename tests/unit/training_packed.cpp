@@ -14,6 +14,7 @@
 #include "job/validate_base.hpp"
 #include "layers/packed.hpp"
 #include "layers/tape.hpp"
+#include "tiny_llama.hpp"
 #include "training/plan.hpp"
 
 namespace {
@@ -34,25 +35,8 @@ QuantisedBase of_format(BaseFormat format, bool nested = false, std::string vers
 }
 
 TrainingCase packed(const QuantisedBase& base) {
-  TrainingCase c;
-  c.architecture = std::make_shared<const Architecture>(
-      read_config(R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 12,
-                      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 1000,
-                      "max_position_embeddings": 64, "tie_word_embeddings": false})",
-                  "tiny"));
-  Trainer& t = c.trainer;
-  t.framework = Framework::torch;
-  t.kernels = Kernels::hf_flash;
-  t.kernel_internals = false;
-  t.storage = t.compute = t.reduce = DType::bf16;
-  t.recompute = Recompute::none;
-  t.head = LossHead::hf_loss;
-  t.sequences_per_micro_batch = 1;
-  t.sequence_tokens = T;
-  t.wrap_embedding = t.wrap_head = false;
-  t.lora.rank = r;
-  t.lora.base = base;
-  c.engine = EngineKind::single;
+  TrainingCase c = tiny_llama(T, r);
+  c.trainer.lora.base = base;
   return c;
 }
 
