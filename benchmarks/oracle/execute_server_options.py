@@ -3,7 +3,8 @@
     LD_LIBRARY_PATH=STUBS python benchmarks/oracle/execute_server_options.py CONFIGS [--only TEXT] [--tensor 1,2] [--output FILE]
 
 As execute_servers.py, with `options`, which are EngineArgs: weights that are quantised while they are loaded (`quantization`), the
-cache's format, its pages, windows that keep all tokens. Needs bitsandbytes beside vLLM. Operators that quantise write into tensors
+cache's format, its pages, windows that keep all tokens. Needs bitsandbytes beside vLLM (0.19.1; 0.24.0 for
+formats that came later, whose rows are the last ones of executed_servers_0_24.jsonl). Operators that quantise write into tensors
 that are there, and do nothing here. The scales of bitsandbytes are no parameters of the model; they are added as its own
 quantize_4bit gives them for a small matrix, behind what vLLM's loader makes of them.
 """
@@ -31,11 +32,16 @@ WEIGHTS: dict[str, Row] = {
     "mxfp8": {"quantization": "mxfp8"},
     "experts_int8": {"quantization": "experts_int8", "allow_deprecated_quantization": True},
     "bitsandbytes": {"quantization": "bitsandbytes"},
+    "fp8 by squares": {"quantization": "fp8_per_block"},
+    "fp8 by rows": {"quantization": "fp8_per_channel"},
+    "int8 experts": {"quantization": "int8_per_channel_weight_only"},
 }
 TEXT: dict[str, Row] = {"text only": {"language_model_only": True}}
 CACHES: dict[str, Row] = {
     "kv fp8": {"kv_cache_dtype": "fp8"},
     "kv fp8 in pages of 32": {"kv_cache_dtype": "fp8", "block_size": 32},
+    "kv in 4 bits": {"kv_cache_dtype": "nvfp4"},
+    "kv with token scales": {"kv_cache_dtype": "fp8_per_token_head"},
     "pages of 64": {"block_size": 64},
     "windows of all tokens": {"disable_hybrid_kv_cache_manager": True},
 }
@@ -75,6 +81,9 @@ OPEN = {
         for of in ("tp=4 experts_int8", "tp=4 fp8", "tp=4 bitsandbytes")
     },
 }
+SM100 = "experts in 16 bits on sm100: 8 MiB a layer of Qwen3 30B, divided by the ranks, not explained"
+OPEN |= {f"Qwen/Qwen3-30B-A3B tp={t} kv in 4 bits": SM100 for t in (1, 4)}
+OPEN |= {"Qwen/Qwen3-Next-80B-A3B-Instruct tp=1 kv in 4 bits": SM100}
 SCALES = block_scales()
 
 
@@ -84,8 +93,9 @@ def asked(case: Row) -> list[Row]:
     options = {**(TEXT if towers else {}), **(WEIGHTS if weights else {}), **(CACHES if case["model"] in PLAIN else {})}
     out = []
     for name, of in options.items():
-        capability = 100 if name == "mxfp8" else 90
-        gpu = {"gpu": "B200"} if name == "mxfp8" else {}
+        blackwell = name in ("mxfp8", "kv in 4 bits")
+        capability = 100 if blackwell else 90
+        gpu = {"gpu": "B200"} if blackwell else {}
         out.append({**case, **gpu, "id": f"{case['id']} {name}", "engine_options": of, "options": of, "capability": capability})
     return out
 

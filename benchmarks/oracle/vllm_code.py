@@ -16,7 +16,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-os.environ.update(VLLM_LOGGING_LEVEL="ERROR", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1")
+os.environ.update(VLLM_LOGGING_LEVEL="ERROR", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", TORCHDYNAMO_DISABLE="1")
 warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
@@ -163,13 +163,16 @@ def cache(config: Any, budget: int) -> Row | None:
         return None
     found = kv_cache_utils.get_kv_cache_configs(config, [specs], [budget])[0]
     page_tokens = min(group.kv_cache_spec.block_size for group in found.kv_cache_groups)
+    tokens = found.num_blocks // len(found.kv_cache_groups) * page_tokens
+    if capacity := getattr(kv_cache_utils, "get_kv_cache_capacity", None):  # 0.23.1 and later
+        tokens = int(capacity(config, found)[0])
     return {
         "budget": budget,
         "max_model_len": config.model_config.max_model_len,
         "batched_tokens": config.scheduler_config.max_num_batched_tokens,
         "pages": found.num_blocks,
         "page_tokens": page_tokens,
-        "tokens": found.num_blocks // len(found.kv_cache_groups) * page_tokens,
+        "tokens": tokens,
         "allocated": sum(tensor.size for tensor in found.kv_cache_tensors),
         "full_requests": int(kv_cache_utils.get_max_concurrency_for_kv_cache_config(config, found)),
     }

@@ -43,7 +43,13 @@ void ask(Server& server, const Json& options) {
   if (format == "mxfp8") server.online = OnlineFormat::mxfp8;
   if (format == "experts_int8") server.online = OnlineFormat::experts_int8;
   if (format == "bitsandbytes") server.online = OnlineFormat::bitsandbytes;
-  if (options.value("kv_cache_dtype", "") == "fp8") server.kv = DType::fp8;
+  if (format == "fp8_per_block") server.online = OnlineFormat::fp8_per_block;
+  if (format == "fp8_per_channel") server.online = OnlineFormat::fp8_per_channel;
+  if (format == "int8_per_channel_weight_only") server.online = OnlineFormat::experts_int8;
+  const std::string cache = options.value("kv_cache_dtype", "");
+  if (cache.starts_with("fp8")) server.kv = DType::fp8;
+  if (cache == "nvfp4") server.kv = DType::nvfp4;
+  server.kv_token_scales = cache == "fp8_per_token_head";
   server.text_only = options.value("language_model_only", false);
   server.page_tokens = options.value("block_size", 0);
   server.uniform_windows = options.value("disable_hybrid_kv_cache_manager", false);
@@ -161,6 +167,7 @@ TEST_CASE("ranks of servers hold what the engines' own classes allocate") {
   const char* other = std::getenv("OOMPLAN_EXECUTED_SERVERS");
   if (other != nullptr) return judge(other);
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_servers.jsonl");
+  judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_servers_0_24.jsonl");
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_sglang.jsonl");
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_drafts.jsonl");
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_server_options.jsonl");

@@ -19,8 +19,8 @@ struct Pages {
   std::int64_t tokens = 16;  ///< of a page, as the engine reports it
 };
 
-/// Tokens by which pages grow, whatever was asked for (vllm/model_executor/models/config.py HybridAttentionMambaModelConfig,
-/// 0.19.1).
+/// Tokens by which pages grow at least (vllm/model_executor/models/config.py HybridAttentionMambaModelConfig, 0.19.1;
+/// platforms/interface.py, 0.24.0).
 constexpr std::int64_t kKernelTokens = 16, kLatentKernelTokens = 128;
 
 /// Pages are sized so that the largest state fits in one (vllm/platforms/interface.py update_block_size_for_backend).
@@ -34,7 +34,8 @@ std::int64_t page_tokens_of(const Stage& s, const ServerFacts& f) {
     latent = latent || b.kind == CacheKind::latent;
   }
   if (state == 0 || token == 0) return f.page_tokens;
-  const std::int64_t align = latent ? kLatentKernelTokens : kKernelTokens;
+  const std::int64_t align =
+      std::max(latent ? kLatentKernelTokens : kKernelTokens, f.state_pages_as_asked ? f.page_tokens : std::int64_t{1});
   return std::max(f.page_tokens, align * ceil_div(state, align * token));
 }
 
@@ -153,7 +154,7 @@ CachePool vllm_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& as
   out.kv = out.pages * p.page * p.size;
   out.request = per_request * p.page * p.size;
   out.full_requests = out.pages / std::max<std::int64_t>(1, per_request);
-  if (f.tokens_by_request && p.all_groups > 1) {
+  if (f.tokens_by_request) {
     out.tokens = static_cast<std::int64_t>(static_cast<double>(out.pages) / static_cast<double>(per_request) *
                                            static_cast<double>(ask.max_model_len));
   } else {

@@ -53,6 +53,7 @@ bool takes_second_runner(const Reader& read, const ServerModel& model) {
 
 void vllm(ServerFacts& f, const Reader& read, const ServerModel& model) {
   f.tokens_by_request = read.flag("kv_tokens_by_request");
+  f.state_pages_as_asked = read.flag("state_pages_as_asked");
   f.sampler_sorts = read.flag("sampler_sorts");
   f.moe_chunk_tokens = read.whole("moe_chunk_tokens");
   f.uniform_swa = read.flag("uniform_sliding_window");

@@ -57,6 +57,7 @@ struct ServerFacts {
   bool sampler_sorts = false;
   ExtraLayers extra_layers = ExtraLayers::before_last;
   bool tokens_by_request = false;        ///< vLLM: the logged KV tokens are full requests times their length
+  bool state_pages_as_asked = false;     ///< vLLM: pages beside states grow by the pages asked for
   std::int64_t rope_bits = 16;           ///< of an element of the cos/sin table
   bool embedding_every_stage = false;    ///< of a pipeline; else the first has it, and the last where it is the head too
   bool head_every_stage = false;         ///< of a pipeline; else the last
