@@ -150,10 +150,7 @@ def main() -> None:
             if not settings[3]:
                 row |= {"layer": config["num_hidden_layers"] // 2, "saved": saved}
             lines.append(row)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    execute_packed.write_lines(options.output, lines)
 
 
 if __name__ == "__main__":

@@ -236,6 +236,13 @@ def versions() -> str:
     return by + f", bitsandbytes {RELEASE} executed on fake tensors"
 
 
+def write_lines(output: Path, lines: list[Row]) -> None:
+    with output.open("w", encoding="utf-8") as file:
+        for line in lines:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    print(f"{sum('peaks' in line for line in lines)} rows: {output}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_packed.jsonl")
@@ -255,10 +262,7 @@ def main() -> None:
             if not settings[3]:
                 row |= {"layer": config["num_hidden_layers"] // 2, "saved": saved}
             lines.append(row)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    write_lines(options.output, lines)
 
 
 if __name__ == "__main__":

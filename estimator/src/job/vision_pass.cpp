@@ -28,7 +28,8 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
   if (t.vision.images == 0 || a.tower.kind.empty() || a.tower.patch == 0 || a.tower.merge == 0) return out;
   out.images = t.vision.images * std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   const std::int64_t side = a.tower.patch * a.tower.merge;
-  if (a.tower.kind == "siglip" || a.tower.kind == "internvl" || a.tower.kind == "clip") {  // whatever the images are, the processor makes them as large as the table of positions
+  // whatever the images are, these processors make them as large as the table of positions
+  if (a.tower.kind == "siglip" || a.tower.kind == "internvl" || a.tower.kind == "clip") {
     out.rows = out.columns = side_of_square(a.tower.positions);
     out.sees_itself = a.tower.kind == "siglip";
   } else if (a.tower.kind == "pixtral") {  // models/pixtral/image_processing_pixtral.py: upwards
