@@ -37,8 +37,7 @@ constexpr std::string_view kOfCheckpoints[] = {"awq",          "awq_marlin",    
                                                "auto-round",   "blockwise_int8"};
 
 bool has(const OnlineName& row, const std::string& version) {
-  return compare_versions(version, std::string(row.from)) >= 0 &&
-         (row.until.empty() || compare_versions(version, std::string(row.until)) < 0);
+  return compare_versions(version, row.from) >= 0 && (row.until.empty() || compare_versions(version, row.until) < 0);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "layers/model.hpp"
 #include "layers/ops.hpp"
 #include "layers/vision_ops.hpp"
 

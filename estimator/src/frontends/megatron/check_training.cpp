@@ -4,6 +4,7 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "frontends/megatron/run.hpp"
 #include "units/enums.hpp"
