@@ -152,7 +152,10 @@ constexpr std::array<Command, 13> kCommands{{
      "  oomplan serve --gpu h100 -- vllm serve Qwen/Qwen3-32B -tp 2 --max-model-len 32k\n"
      "  oomplan serve --requests 512 --prompt 1024 --response 8192 --samples 8 -- vllm serve Qwen/Qwen3-8B\n"
      "  oomplan serve --engine-version 0.5.10 -- python -m sglang.launch_server --model-path Qwen/Qwen3-8B\n"
-     "  oomplan serve --search --keep 3 -- vllm serve Qwen/Qwen3-30B-A3B -tp 4 --max-model-len 32k\n",
+     "  oomplan serve --search --keep 3 -- vllm serve Qwen/Qwen3-30B-A3B -tp 4 --max-model-len 32k\n"
+     "  oomplan serve -- vllm serve Qwen/Qwen3-8B --quantization bitsandbytes --kv-cache-dtype fp8 --max-model-len 32k\n"
+     "  oomplan serve -- vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 32k \\\n"
+     "    --speculative-config '{\"method\": \"eagle3\", \"model\": \"HEAD/config.json\", \"num_speculative_tokens\": 3}'\n",
      kServe, kAny, run_serve},
     {"op", "[NAME size=number ...]", "what one operator takes by itself: a norm, an MLP, a loss",
      "Called again and again, as a benchmark does; gradients stay. Without NAME: the operators, who implements them, their "

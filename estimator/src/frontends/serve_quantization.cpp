@@ -12,7 +12,8 @@ constexpr EngineKind kV = EngineKind::vllm, kS = EngineKind::sglang;
 using F = OnlineFormat;
 
 // vllm/model_executor/layers/quantization/__init__.py of 0.9.2 to 0.24.0; bitsandbytes became a plugin behind 0.24 (073c510c91).
-// sglang/srt/server_args.py QUANTIZATION_CHOICES and srt/layers/quantization/{fp8,w8a8_fp8}.py, 0.5.10.
+// sglang/srt/server_args.py QUANTIZATION_CHOICES and srt/layers/quantization/{fp8,w8a8_fp8}.py, 0.5.10; w8a8_fp8 since 0dd6cda288
+// (9 March 2025).
 constexpr std::array<OnlineName, 11> kOnlineNames{{
     {kV, "fp8", F::none, "0", ""},
     {kV, "fp8_per_tensor", F::none, "0.20", ""},
