@@ -64,7 +64,8 @@ TEST_CASE("bitsandbytes unpacks a matrix for its product, and a layer's experts 
 
 TEST_CASE("formats of weights differ by their scales") {
   const auto gate_up = [](OnlineFormat f) {
-    const ServerLayer& l = model_of("Qwen/Qwen3-8B", asked(f)).kinds.front();
+    const ServerModel m = model_of("Qwen/Qwen3-8B", asked(f));
+    const ServerLayer& l = m.kinds.front();
     const auto at = static_cast<std::size_t>(Fused::gate_up);
     return std::pair{l.matrices[at].split, l.scales[at].split};
   };
