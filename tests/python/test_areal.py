@@ -36,5 +36,5 @@ def test_a_defaults_list_is_followed() -> None:
 
 
 def test_what_is_wrong_names_the_line() -> None:
-    with pytest.raises(oomplan.InputError, match=r"grpo_7b.yaml.*not supported yet: Megatron|command line.*Megatron"):
-        oomplan.read(EXAMPLES / "grpo_7b.yaml", "actor.backend=megatron:d4", framework_version="1.0.4")
+    with pytest.raises(oomplan.InputError, match=r"grpo_7b.yaml.*not supported yet: Archon|command line.*Archon"):
+        oomplan.read(EXAMPLES / "grpo_7b.yaml", "actor.backend=archon:d4", framework_version="1.0.4")

@@ -122,6 +122,11 @@ std::vector<Knob> first_megatron_rows() {
                   spellings<ContextExchange>()),
       setting("gradient_accumulation_fusion", flag, knob::flag<&Megatron::gradient_accumulation_fusion>(), speed,
               "Megatron: weight gradients are added up inside of the matrix product"),
+      setting("wrap_with_ddp", flag, knob::flag<&Megatron::wrap_with_ddp>(), free,
+              "AReaL's Megatron: a role without an optimizer is wrapped in DistributedDataParallel all the same, whose gradient "
+              "buffer "
+              "nothing uses (megatron.wrap_with_ddp)",
+              "a reference without it has no gradient buffer"),
       setting("distributed_optimizer", flag, knob::flag<&Megatron::distributed_optimizer>(), speed,
               "Megatron: masters and optimizer states are split over the data-parallel ranks",
               "splits the optimizer's states over the data-parallel ranks"),

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "catalog/architecture.hpp"
+#include "catalog/facts.hpp"
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/limits.hpp"
@@ -68,12 +70,15 @@ class Checker {
 
   std::vector<MegatronProblem> run() {
     const Trainer& t = role_.trainer;
-    if (t.framework != Framework::torch)
+    const bool areal = t.framework == Framework::areal;
+    if (t.framework != Framework::torch && !areal)
       add("engine", "megatron", "fsdp2", fmt::format("not supported yet: Megatron under {}", spelling(t.framework)));
-    if (role_.kind != RoleKind::trainer) add("engine", "megatron", "fsdp2", "not supported yet: Megatron");
+    if (role_.kind != RoleKind::trainer && (!areal || role_.kind == RoleKind::reward))
+      add("engine", "megatron", "fsdp2", "not supported yet: Megatron");
+    if (areal) check_areal();
     for (const std::string_view key : kForeign)
       if (const std::string full = fmt::format("{}.{}", role_.name, key);
-          find_knob(job_, full).knob != nullptr && written(job_, full))
+          find_knob(job_, full).knob != nullptr && written(job_, full) && !(areal && key == "offload"))
         add(key, get(job_, full), "nothing", "it is a setting of other training engines, or not supported yet with Megatron");
     check_formats();
     check_batch();
@@ -91,6 +96,39 @@ class Checker {
  private:
   void add(std::string_view knob, std::string found, std::string expected, std::string why) {
     out_.push_back({std::string(knob), std::move(found), std::move(expected), std::move(why)});
+  }
+  /// What of Megatron AReaL's engine does not have, and what of it is not described.
+  void check_areal() {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected, std::string_view what) {
+      if (found) add(knob, std::move(is), std::move(expected), fmt::format("not supported yet: {} under AReaL", what));
+    };
+    if (compare_versions(t.framework_version, "0.5.0") < 0)
+      add("engine", "megatron", "fsdp2", "not supported yet: Megatron before AReaL 0.5.0");
+    if (t.layout.context > 1 && compare_versions(t.framework_version, "1.0.4") < 0)
+      add("layout", letters(t.layout), "c1", "not supported yet: context parallelism of Megatron before AReaL 1.0.4");
+    if (t.sequences_per_micro_batch > 0)
+      add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
+          "AReaL's Megatron engine packs sequences");
+    if (m.sequence_parallel != (t.layout.tensor > 1))
+      add("sequence_parallel", m.sequence_parallel ? "true" : "false", t.layout.tensor > 1 ? "true" : "false",
+          "AReaL splits the sequence wherever it splits tensors");
+    if (m.first_stage_layers > 0 || m.last_stage_layers > 0 || m.embedding_in_split || m.loss_in_split)
+      add("first_stage_layers", "a split of the layers", "nothing", "AReaL splits the layers itself");
+    not_yet("cross_entropy", m.loss != MegatronLoss::unfused, "another loss", "nothing", "Megatron's own losses");
+    not_yet("transformer_impl", m.impl == TransformerImpl::local, "local", "transformer_engine", "Megatron's own modules");
+    not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none", "products in 8 bits");
+    not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing", "Megatron-FSDP");
+    not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0", "multi-token prediction");
+    not_yet("optimizer_cpu_offload", m.host_optimizer, "true", "false", "an optimizer on the host");
+    not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false", "deferred gradients");
+    not_yet("lora.rank", t.lora.rank > 0, fmt::format("{}", t.lora.rank), "none", "adapters of Megatron");
+    if (role_.architecture != nullptr && t.layout.pipeline > 1 && role_.architecture->runs[0].layer.mixer.kind == MixerKind::mla)
+      add("layout", letters(t.layout), "p1", "not supported yet: a pipeline of latent attention under AReaL");
+    if (role_.architecture != nullptr && role_.architecture->vocab % t.layout.tensor != 0)
+      add("layout", letters(t.layout), fmt::format("ranks that divide a vocabulary of {}", role_.architecture->vocab),
+          "AReaL's models have no padding of the vocabulary");
   }
   void check_formats() {
     const Trainer& t = role_.trainer;
@@ -129,7 +167,7 @@ class Checker {
         add("virtual_stages", fmt::format("{}", t.megatron.virtual_stages), "1", "the layout has no pipeline");
       return;
     }
-    if (t.micro_batches == 0 && job_.sequences_per_step == 0)
+    if (t.micro_batches == 0 && job_.sequences_per_step == 0 && t.framework != Framework::areal)
       add("micro_batches", "nothing", "micro-batches of a step", "how many are in flight on a stage depends on it");
     if (t.megatron.virtual_stages > 1) check_groups(p);
   }

@@ -45,7 +45,16 @@ class ChunkRunner {
 
   ModelRun run() {
     plan_stations();
+    g_.grad_enabled = !o_.forward_only;
     Tensor out = forward();
+    if (o_.forward_only) {
+      enter(StationPlace::finish);
+      inputs_.clear();
+      mask_.reset();
+      embedding_ = output_ = {};
+      out.reset();
+      return std::move(out_);
+    }
     const std::shared_ptr<Node> node = out.grad_fn;
     const Shape shape = out.shape;
     enter(StationPlace::finish);
@@ -90,6 +99,13 @@ class ChunkRunner {
     }
     single(StationPlace::norm);
     single(StationPlace::head);
+    if (o_.last && o_.areal.on && !o_.areal.value) {
+      Station s;
+      s.place = StationPlace::chunks;
+      s.count = 0;  // the stage knows
+      s.simulated = o_.areal.chunks;
+      out_.stations.push_back(s);
+    }
     single(StationPlace::finish);
   }
   void enter(StationPlace place, int run = -1, int unit = 0) {
@@ -241,6 +257,13 @@ class ChunkRunner {
       hidden = std::move(all);
     }
     enter(StationPlace::head);
+    if (o_.areal.on)
+      return run_areal_megatron_head(g_, a_, o_, hidden, output_, [this](int chunk) {
+        if (chunk >= 0)
+          enter(StationPlace::chunks, -1, chunk);
+        else
+          enter(StationPlace::finish);
+      });
     Tensor loss = o_.mtp > 0 ? run_megatron_heads(g_, a_, o_, hidden, output_) : run_megatron_head(g_, a_, o_, hidden, output_);
     return loss;
   }

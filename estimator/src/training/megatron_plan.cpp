@@ -1,6 +1,7 @@
 #include "training/megatron_plan.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -8,6 +9,7 @@
 
 #include "layers/megatron_local.hpp"
 #include "layers/megatron_moe.hpp"
+#include "training/megatron_areal_split.hpp"
 #include "training/megatron_host.hpp"
 #include "training/megatron_shares.hpp"
 
@@ -51,6 +53,13 @@ Extent extent_of(std::int64_t layers, const Trainer& t, std::int64_t stage, std:
   const bool first = stage == 0 && chunk == 0, last = stage == p - 1 && chunk == v - 1;
   if (m.embedding_in_split) (first ? e.count : e.first) -= 1;
   if (m.loss_in_split && last) e.count -= 1;
+  return e;
+}
+
+Extent extent_among(const std::vector<std::int64_t>& lengths, std::size_t number) {
+  Extent e;
+  for (std::size_t i = 0; i < number; ++i) e.first += lengths[i];
+  e.count = lengths[number];
   return e;
 }
 
@@ -257,11 +266,63 @@ void defer_gradients(MegatronStage& s, const Architecture& a, const ChunkOptions
   if (o.te.sequence_parallel) s.gathered += std::min<std::int64_t>(s.deferrals, 2) * gathered;
 }
 
+/// A model without an optimizer: parameters, and the flat gradient buffer where DDP wraps it all the same.
+void hold_no_states(MegatronStage& s, bool wrapped) {
+  s.masters = s.states = s.wide_gradients = s.widened_states = 0;
+  s.master_formats.clear();
+  s.state_formats.clear();
+  s.wide_formats.clear();
+  s.pieces.clear();
+  s.host = {};
+  if (wrapped) return;
+  s.gradients = 0;
+  s.gradient_blocks.clear();
+}
+
 /// Of Megatron's own modules only the router's product is Transformer Engine's (transformer/moe/moe_utils.py:
 /// RouterGatingLinearFunction with te_general_gemm).
 bool multiplies_with_te(const Architecture& a, const std::vector<ChunkOptions>& chunks) {
   return !is_local(chunks.front()) ||
          std::ranges::any_of(chunks, [&](const ChunkOptions& chunk) { return expert_layers(a, chunk) > 0; });
+}
+
+/// Tokens of a sequence, or of all packed ones.
+std::int64_t megatron_tokens(const Trainer& t) {
+  if (t.sequences_per_micro_batch > 0) return t.sequence_tokens;
+  return t.framework == Framework::areal ? areal_padded_tokens(t) : t.tokens_per_micro_batch;
+}
+
+/// How AReaL's loss takes the tokens of a micro-batch apart.
+struct ArealCut {
+  std::int64_t sequences = 1;  ///< that fill it
+  std::int64_t rows = 1;       ///< of a chunk
+  std::int64_t chunks = 1;
+};
+/// Shorter sequences than the longest fill a micro-batch, too. unpad_logits reaches most with three: so many at least.
+ArealCut areal_cut(const Trainer& t, const MegatronUse& use) {
+  constexpr std::int64_t kRows = 1024;  // logprobs_chunk_size
+  const std::int64_t tokens = std::max<std::int64_t>(1, ceil_div(megatron_tokens(t), t.layout.context));
+  ArealCut out;
+  if (t.sequences_per_micro_batch == 0)
+    out.sequences = std::max<std::int64_t>(3, use.sequence > 0 ? ceil_div(tokens, use.sequence) : 3);
+  else
+    out.sequences = t.sequences_per_micro_batch;
+  out.chunks = ceil_div(tokens, kRows);
+  out.rows = ceil_div(tokens, out.chunks);  // the last chunk is smaller; here all are alike and make as many rows in all
+  return out;
+}
+void count_areal_chunks(MegatronStage& s, const Trainer& t, const MegatronUse& use) {
+  const ArealCut cut = areal_cut(t, use);
+  s.head_chunks = cut.chunks;
+  s.counts.n = cut.chunks;
+  s.counts.m = cut.rows;
+  s.counts.k = ceil_div(ceil_div(megatron_tokens(t), t.layout.context), cut.sequences);
+}
+/// Nothing is kept for backward: checkpoints run their layers as they are.
+ChunkOptions without_gradients(ChunkOptions o) {
+  o.forward_only = true;
+  o.recompute = Recompute::none;
+  return o;
 }
 
 bool takes_softmax_kernel(const Architecture& a, const Trainer& t, std::int64_t tokens) {
@@ -279,7 +340,15 @@ Bytes bytes_of_pieces(const std::vector<MegatronPiece>& pieces, const PieceForma
   return out;
 }
 
+std::int64_t areal_padded_tokens(const Trainer& t) {
+  const Layout& l = t.layout;
+  const std::int64_t unit = l.context > 1 ? 2 * l.tensor * l.context : l.tensor;
+  constexpr std::int64_t kPage = 256;
+  return round_up(t.tokens_per_micro_batch, std::lcm(unit, kPage));
+}
+
 std::int64_t megatron_vocab(const Architecture& a, const Trainer& t) {
+  if (t.framework == Framework::areal) return a.vocab;
   const std::int64_t unit = 128 * t.layout.tensor;
   return (a.vocab + unit - 1) / unit * unit;
 }
@@ -290,8 +359,10 @@ std::vector<std::vector<int>> megatron_layers(const Architecture& a, const Train
     runs.insert(runs.end(), static_cast<std::size_t>(a.runs[r].count), static_cast<int>(r));
   std::vector<std::vector<int>> out;
   const std::int64_t chunks = t.layout.pipeline > 1 ? t.megatron.virtual_stages : 1;
+  const auto areal = t.framework == Framework::areal ? areal_stage_layers(a, t) : std::vector<std::int64_t>{};
   for (std::int64_t c = 0; c < chunks; ++c) {
-    const Extent e = extent_of(static_cast<std::int64_t>(runs.size()), t, stage, c);
+    const Extent e = areal.empty() ? extent_of(static_cast<std::int64_t>(runs.size()), t, stage, c)
+                                   : extent_among(areal, static_cast<std::size_t>(c * t.layout.pipeline + stage));
     // the embedding or the loss may have taken the place of a chunk's only layer
     if (e.count < 0) throw cannot_split(fmt::format("a chunk of {} layers", e.count), "Megatron itself refuses it");
     out.emplace_back(runs.begin() + e.first, runs.begin() + e.first + e.count);
@@ -302,7 +373,7 @@ std::vector<std::vector<int>> megatron_layers(const Architecture& a, const Train
   return out;
 }
 
-std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& t, std::int64_t stage) {
+std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& t, std::int64_t stage, const MegatronUse& use) {
   std::vector<ChunkOptions> out;
   const auto layers = megatron_layers(a, t, stage);
   for (std::size_t c = 0; c < layers.size(); ++c) {
@@ -326,18 +397,28 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.padded_vocab = megatron_vocab(a, t);
     o.expert = t.layout.expert;
     o.expert_tensor = t.layout.expert_tensor;
-    const std::int64_t tokens = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch;
+    const std::int64_t tokens = megatron_tokens(t);
     o.softmax_kernel = t.megatron.masked_softmax_fusion && takes_softmax_kernel(a, t, tokens);
     o.mtp = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
+    if (t.framework == Framework::areal) {
+      const ArealCut cut = areal_cut(t, use);
+      o.areal = {.on = true,
+                 .value = use.critic,
+                 .parts = t.layout.context > 1 ? 0 : std::min<std::int64_t>(3, cut.sequences),
+                 .chunks = static_cast<int>(std::min<std::int64_t>(4, cut.chunks))};
+    }
     out.push_back(std::move(o));
   }
   return out;
 }
 
-MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::int64_t stage, std::int64_t micro_batches) {
-  const auto chunks = megatron_chunks(a, t, stage);
+MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::int64_t stage, std::int64_t micro_batches,
+                                  const MegatronUse& use) {
+  const auto chunks = megatron_chunks(a, t, stage, use);
   MegatronStage s;
+  s.trains = use.trains;
+  s.pauses = t.offload_parameters;
   s.stage = stage;
   s.stages = t.layout.pipeline;
   s.group = t.megatron.virtual_group > 0 ? t.megatron.virtual_group : s.stages;
@@ -345,8 +426,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   s.deallocates = t.megatron.deallocate_outputs;
   const TeOptions& te = chunks.front().te;
   s.counts.b = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
-  const std::int64_t tokens = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch;
-  const std::int64_t whole = ceil_div(tokens, t.layout.context);
+  const std::int64_t whole = ceil_div(megatron_tokens(t), t.layout.context);
   s.counts.s = ceil_div(whole, te.sequence_parallel ? te.tensor : 1);
   s.hidden = bytes_of(s.counts.b * s.counts.s * a.hidden, DType::bf16);
   for (const auto& run : a.runs)  // all experts of a model are alike
@@ -354,8 +434,10 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
       s.counts.e = arriving_rows(run.layer.feed_forward, t.megatron, t.layout.expert, s.counts.b * s.counts.s);
       s.counts.m = padded_rows(run.layer.feed_forward, t.megatron, t.layout, s.counts.b * s.counts.s);
     }
+  if (t.framework == Framework::areal) count_areal_chunks(s, t, use);
   for (const auto& chunk : chunks) {
-    s.chunks.push_back(make_chunk_tape(a, chunk));
+    if (use.trains) s.chunks.push_back(make_chunk_tape(a, chunk));
+    if (use.log_probs) s.forward_chunks.push_back(make_chunk_tape(a, without_gradients(chunk)));
     s.receives.push_back(!chunk.first);
     s.hands_on.push_back(!chunk.last);
     s.tables += rotary_tables(a, chunk, whole);
@@ -393,6 +475,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     if (m.precision_aware)
       s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
   }
+  if (!use.trains) hold_no_states(s, t.megatron.wrap_with_ddp);
   if (m.fsdp != MegatronFsdpStrategy::off) put_under_fsdp(s, a, t, chunks.front());
   s.placeholders = n.placeholders;
   // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes, sm90 and later
