@@ -11,7 +11,7 @@
 
 #include "catalog/catalog.hpp"
 #include "layers/megatron.hpp"
-#include "training/megatron_areal_split.hpp"
+#include "training/megatron_areal.hpp"
 
 namespace {
 

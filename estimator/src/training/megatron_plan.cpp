@@ -1,7 +1,6 @@
 #include "training/megatron_plan.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -9,7 +8,7 @@
 
 #include "layers/megatron_local.hpp"
 #include "layers/megatron_moe.hpp"
-#include "training/megatron_areal_split.hpp"
+#include "training/megatron_areal.hpp"
 #include "training/megatron_host.hpp"
 #include "training/megatron_shares.hpp"
 
@@ -286,37 +285,11 @@ bool multiplies_with_te(const Architecture& a, const std::vector<ChunkOptions>& 
          std::ranges::any_of(chunks, [&](const ChunkOptions& chunk) { return expert_layers(a, chunk) > 0; });
 }
 
-/// Tokens of a sequence, or of all packed ones.
-std::int64_t megatron_tokens(const Trainer& t) {
-  if (t.sequences_per_micro_batch > 0) return t.sequence_tokens;
-  return t.framework == Framework::areal ? areal_padded_tokens(t) : t.tokens_per_micro_batch;
-}
-
-/// How AReaL's loss takes the tokens of a micro-batch apart.
-struct ArealCut {
-  std::int64_t sequences = 1;  ///< that fill it
-  std::int64_t rows = 1;       ///< of a chunk
-  std::int64_t chunks = 1;
-};
-/// Shorter sequences than the longest fill a micro-batch, too. unpad_logits reaches most with three: so many at least.
-ArealCut areal_cut(const Trainer& t, const MegatronUse& use) {
-  constexpr std::int64_t kRows = 1024;  // logprobs_chunk_size
-  const std::int64_t tokens = std::max<std::int64_t>(1, ceil_div(megatron_tokens(t), t.layout.context));
-  ArealCut out;
-  if (t.sequences_per_micro_batch == 0)
-    out.sequences = std::max<std::int64_t>(3, use.sequence > 0 ? ceil_div(tokens, use.sequence) : 3);
-  else
-    out.sequences = t.sequences_per_micro_batch;
-  out.chunks = ceil_div(tokens, kRows);
-  out.rows = ceil_div(tokens, out.chunks);  // the last chunk is smaller; here all are alike and make as many rows in all
-  return out;
-}
-void count_areal_chunks(MegatronStage& s, const Trainer& t, const MegatronUse& use) {
-  const ArealCut cut = areal_cut(t, use);
+void count_areal_chunks(MegatronStage& s, const ArealCut& cut) {
   s.head_chunks = cut.chunks;
   s.counts.n = cut.chunks;
   s.counts.m = cut.rows;
-  s.counts.k = ceil_div(ceil_div(megatron_tokens(t), t.layout.context), cut.sequences);
+  s.counts.k = cut.tokens;
 }
 /// Nothing is kept for backward: checkpoints run their layers as they are.
 ChunkOptions without_gradients(ChunkOptions o) {
@@ -338,13 +311,6 @@ Bytes bytes_of_pieces(const std::vector<MegatronPiece>& pieces, const PieceForma
   for (const DType format : formats)
     for (const MegatronPiece& p : pieces) out += p.count * bytes_of(p.elements, format);
   return out;
-}
-
-std::int64_t areal_padded_tokens(const Trainer& t) {
-  const Layout& l = t.layout;
-  const std::int64_t unit = l.context > 1 ? 2 * l.tensor * l.context : l.tensor;
-  constexpr std::int64_t kPage = 256;
-  return round_up(t.tokens_per_micro_batch, std::lcm(unit, kPage));
 }
 
 std::int64_t megatron_vocab(const Architecture& a, const Trainer& t) {
@@ -434,7 +400,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
       s.counts.e = arriving_rows(run.layer.feed_forward, t.megatron, t.layout.expert, s.counts.b * s.counts.s);
       s.counts.m = padded_rows(run.layer.feed_forward, t.megatron, t.layout, s.counts.b * s.counts.s);
     }
-  if (t.framework == Framework::areal) count_areal_chunks(s, t, use);
+  if (t.framework == Framework::areal) count_areal_chunks(s, areal_cut(t, use));
   for (const auto& chunk : chunks) {
     if (use.trains) s.chunks.push_back(make_chunk_tape(a, chunk));
     if (use.log_probs) s.forward_chunks.push_back(make_chunk_tape(a, without_gradients(chunk)));

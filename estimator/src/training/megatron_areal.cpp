@@ -1,7 +1,8 @@
-#include "training/megatron_areal_split.hpp"
+#include "training/megatron_areal.hpp"
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace oomplan {
 namespace {
@@ -77,6 +78,32 @@ std::vector<std::int64_t> areal_stage_layers(const Architecture& a, const Traine
     weights.insert(weights.end(), static_cast<std::size_t>(run.count), parameters_of(a, run.layer, t.layout));
   const double table = static_cast<double>(a.vocab) * static_cast<double>(a.hidden);
   return Partition(weights, table, table, static_cast<std::size_t>(stages)).lengths();
+}
+
+std::int64_t areal_padded_tokens(const Trainer& t) {
+  const Layout& l = t.layout;
+  const std::int64_t unit = l.context > 1 ? 2 * l.tensor * l.context : l.tensor;
+  constexpr std::int64_t kPage = 256;
+  return round_up(t.tokens_per_micro_batch, std::lcm(unit, kPage));
+}
+
+std::int64_t megatron_tokens(const Trainer& t) {
+  if (t.sequences_per_micro_batch > 0) return t.sequence_tokens;
+  return t.framework == Framework::areal ? areal_padded_tokens(t) : t.tokens_per_micro_batch;
+}
+
+ArealCut areal_cut(const Trainer& t, const MegatronUse& use) {
+  constexpr std::int64_t kRows = 1024;  // logprobs_chunk_size
+  const std::int64_t tokens = std::max<std::int64_t>(1, ceil_div(megatron_tokens(t), t.layout.context));
+  ArealCut out;
+  if (t.sequences_per_micro_batch == 0)
+    out.sequences = std::max<std::int64_t>(3, use.sequence > 0 ? ceil_div(tokens, use.sequence) : 3);
+  else
+    out.sequences = t.sequences_per_micro_batch;
+  out.tokens = ceil_div(tokens, out.sequences);
+  out.chunks = ceil_div(tokens, kRows);
+  out.rows = ceil_div(tokens, out.chunks);  // the last chunk is smaller; here all are alike and make as many rows in all
+  return out;
 }
 
 }  // namespace oomplan
