@@ -47,8 +47,9 @@ def levels(estimate: oomplan.Estimate, role: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for gpu in estimate.gpus:
         for moment in gpu.phases:
-            if moment.role == role:
-                found[moment.step] = max(found.get(moment.step, 0), moment.device_bytes)
+            name, _, step = moment.phase.partition(".")
+            if name == role:
+                found[step] = max(found.get(step, 0), moment.capacity_needed_bytes)
     return found
 
 
