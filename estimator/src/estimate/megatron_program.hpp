@@ -66,20 +66,23 @@ class MegatronProgram {
     on([](auto& e) { e.load(); });
     doze();
   }
-  bool naps() const { return run_.role->trainer.offload_parameters; }
-  /// torch_memory_saver puts all of a process's tensors on the host between its phases (AReaL's MegatronEngine.offload).
+  /// torch_memory_saver puts all of a process's tensors on the host between its phases (AReaL's MegatronEngine.offload); verl
+  /// moves what it is told to.
   void doze() {
-    if (!naps() || !engine_) return;
-    engine_->pause();
-    r_.trim();
+    if (!engine_) return;
+    if (stage_.pauses) engine_->pause();
+    engine_->park();
+    if (stage_.pauses || stage_.parks_parameters || stage_.parks_optimizer) r_.trim();
   }
-  void wake() {
-    if (naps() && engine_) engine_->resume();
+  void wake(bool trains) {
+    if (!engine_) return;
+    if (stage_.pauses) engine_->resume();
+    engine_->unpark(trains);
   }
   void log_probs() {
     if (stage_.forward_chunks.empty()) return;
     mark_(run_.critic ? PhaseKind::values : PhaseKind::log_probs);
-    wake();
+    wake(false);
     engine_->forward_passes(stage_.micro_batches);
     doze();
   }
@@ -87,13 +90,13 @@ class MegatronProgram {
   void send() {
     if (send_ == nullptr) return;
     mark_(PhaseKind::send_weights);
-    wake();
+    wake(false);
     record_send(r_, *send_);
     doze();
   }
   void train() {
     mark_(PhaseKind::forward);
-    wake();
+    wake(true);
     const auto chunks = static_cast<std::int64_t>(stage_.chunks.size());
     const std::int64_t played = played_micro_batches(stage_.micro_batches, stage_.stages, chunks, stage_.group);
     on([&](auto& e) { e.passes(played, [this](bool backward) { mark_(backward ? PhaseKind::backward : PhaseKind::forward); }); });

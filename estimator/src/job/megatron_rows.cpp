@@ -124,9 +124,10 @@ std::vector<Knob> first_megatron_rows() {
               "Megatron: weight gradients are added up inside of the matrix product"),
       setting("wrap_with_ddp", flag, knob::flag<&Megatron::wrap_with_ddp>(), free,
               "AReaL's Megatron: a role without an optimizer is wrapped in DistributedDataParallel all the same, whose gradient "
-              "buffer "
-              "nothing uses (megatron.wrap_with_ddp)",
+              "buffer nothing uses (megatron.wrap_with_ddp); verl's is not",
               "a reference without it has no gradient buffer"),
+      setting("entropy_loss", flag, knob::flag<&Megatron::entropy_loss>(), semantics,
+              "verl's Megatron: the entropy is part of the loss (entropy_coeff other than 0): logits twice and their softmax"),
       setting("distributed_optimizer", flag, knob::flag<&Megatron::distributed_optimizer>(), speed,
               "Megatron: masters and optimizer states are split over the data-parallel ranks",
               "splits the optimizer's states over the data-parallel ranks"),

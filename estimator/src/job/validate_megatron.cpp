@@ -70,15 +70,18 @@ class Checker {
 
   std::vector<MegatronProblem> run() {
     const Trainer& t = role_.trainer;
-    const bool areal = t.framework == Framework::areal;
-    if (t.framework != Framework::torch && !areal)
+    const bool areal = t.framework == Framework::areal, verl = t.framework == Framework::verl;
+    if (t.framework != Framework::torch && !areal && !verl)
       add("engine", "megatron", "fsdp2", fmt::format("not supported yet: Megatron under {}", spelling(t.framework)));
-    if (role_.kind != RoleKind::trainer && (!areal || role_.kind == RoleKind::reward))
+    if (role_.kind != RoleKind::trainer && ((!areal && !verl) || role_.kind == RoleKind::reward))
       add("engine", "megatron", "fsdp2", "not supported yet: Megatron");
     if (areal) check_areal();
+    if (verl) check_verl();
+    if (areal || verl) check_rl(areal ? "AReaL" : "verl");
+    if (t.megatron.entropy_loss && !verl) add("entropy_loss", "true", "false", "it is a setting of verl's Megatron");
     for (const std::string_view key : kForeign)
       if (const std::string full = fmt::format("{}.{}", role_.name, key);
-          find_knob(job_, full).knob != nullptr && written(job_, full) && !(areal && key == "offload"))
+          find_knob(job_, full).knob != nullptr && written(job_, full) && !((areal || verl) && key == "offload"))
         add(key, get(job_, full), "nothing", "it is a setting of other training engines, or not supported yet with Megatron");
     check_formats();
     check_batch();
@@ -101,21 +104,33 @@ class Checker {
   void check_areal() {
     const Trainer& t = role_.trainer;
     const Megatron& m = t.megatron;
-    const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected, std::string_view what) {
-      if (found) add(knob, std::move(is), std::move(expected), fmt::format("not supported yet: {} under AReaL", what));
-    };
     if (compare_versions(t.framework_version, "0.5.0") < 0)
       add("engine", "megatron", "fsdp2", "not supported yet: Megatron before AReaL 0.5.0");
     if (t.layout.context > 1 && compare_versions(t.framework_version, "1.0.4") < 0)
       add("layout", letters(t.layout), "c1", "not supported yet: context parallelism of Megatron before AReaL 1.0.4");
-    if (t.sequences_per_micro_batch > 0)
-      add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
-          "AReaL's Megatron engine packs sequences");
     if (m.sequence_parallel != (t.layout.tensor > 1))
       add("sequence_parallel", m.sequence_parallel ? "true" : "false", t.layout.tensor > 1 ? "true" : "false",
           "AReaL splits the sequence wherever it splits tensors");
     if (m.first_stage_layers > 0 || m.last_stage_layers > 0 || m.embedding_in_split || m.loss_in_split)
       add("first_stage_layers", "a split of the layers", "nothing", "AReaL splits the layers itself");
+    if (role_.architecture != nullptr && t.layout.pipeline > 1 && role_.architecture->runs[0].layer.mixer.kind == MixerKind::mla)
+      add("layout", letters(t.layout), "p1", "not supported yet: a pipeline of latent attention under AReaL");
+  }
+  /// From 0.9 on Megatron-Bridge makes the models (verl/trainer/config/engine/megatron.yaml: vanilla_mbridge).
+  void check_verl() {
+    const std::string& version = role_.trainer.framework_version;
+    if (compare_versions(version, "0.5") < 0 || compare_versions(version, "0.9") >= 0)
+      add("engine", "megatron", "fsdp2", fmt::format("not supported yet: Megatron of verl {}; of 0.5 to 0.8 it is", version));
+  }
+  void check_rl(std::string_view who) {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected, std::string_view what) {
+      if (found) add(knob, std::move(is), std::move(expected), fmt::format("not supported yet: {} under {}", what, who));
+    };
+    if (t.sequences_per_micro_batch > 0)
+      add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
+          fmt::format("{}'s Megatron engine packs sequences", who));
     not_yet("cross_entropy", m.loss != MegatronLoss::unfused, "another loss", "nothing", "Megatron's own losses");
     not_yet("transformer_impl", m.impl == TransformerImpl::local, "local", "transformer_engine", "Megatron's own modules");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none", "products in 8 bits");
@@ -124,11 +139,9 @@ class Checker {
     not_yet("optimizer_cpu_offload", m.host_optimizer, "true", "false", "an optimizer on the host");
     not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false", "deferred gradients");
     not_yet("lora.rank", t.lora.rank > 0, fmt::format("{}", t.lora.rank), "none", "adapters of Megatron");
-    if (role_.architecture != nullptr && t.layout.pipeline > 1 && role_.architecture->runs[0].layer.mixer.kind == MixerKind::mla)
-      add("layout", letters(t.layout), "p1", "not supported yet: a pipeline of latent attention under AReaL");
     if (role_.architecture != nullptr && role_.architecture->vocab % t.layout.tensor != 0)
       add("layout", letters(t.layout), fmt::format("ranks that divide a vocabulary of {}", role_.architecture->vocab),
-          "AReaL's models have no padding of the vocabulary");
+          fmt::format("{}'s models have no padding of the vocabulary", who));
   }
   void check_formats() {
     const Trainer& t = role_.trainer;

@@ -6,10 +6,12 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "layers/megatron_actor_losses.hpp"
 #include "layers/megatron_lora.hpp"
 #include "layers/tape.hpp"
 #include "layers/te.hpp"
@@ -40,6 +42,7 @@ struct ChunkOptions {
   std::int64_t mtp = 0;        ///< blocks of multi-token prediction behind the last layer
   MegatronAdapters adapters;
   ArealLoss areal;
+  std::optional<ActorLoss> actor;  ///< in place of Megatron's own loss
   bool forward_only = false;  ///< under no_grad
   bool operator==(const ChunkOptions&) const = default;
 };

@@ -264,6 +264,10 @@ class ChunkRunner {
         else
           enter(StationPlace::finish);
       });
+    if (o_.actor) {
+      Tensor logits = to(g_, megatron_output_layer(g_, a_, o_, hidden, output_), DType::fp32, "logits.fp32");
+      return actor_loss(g_, *o_.actor, std::move(logits), [](int) {});
+    }
     Tensor loss = o_.mtp > 0 ? run_megatron_heads(g_, a_, o_, hidden, output_) : run_megatron_head(g_, a_, o_, hidden, output_);
     return loss;
   }

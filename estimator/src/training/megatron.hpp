@@ -57,6 +57,9 @@ class MegatronEngine {
     const bool naps = stage.pauses;
     paused_ = on_host("paused_on_host", naps ? stage.weights + stage.gradients + stage.masters : 0);
     paused_states_ = on_host("paused_states_on_host", naps ? stage.states : 0);
+    parked_weights_ = on_host("parameters_on_host", stage.parks_parameters ? stage.weights : 0);
+    parked_masters_ = on_host("masters_between_steps", stage.parks_optimizer ? stage.masters : 0);
+    parked_states_ = on_host("states_between_steps", stage.parks_optimizer ? stage.states : 0);
     widened_ = resident("fp32_states_of_the_step", stage.widened_states, Category::optimizer);
     workspace_ = resident("te_workspaces", stage.workspace * stage.workspaces, Category::workspace);
     routing_ = resident("routing_of_the_last_tokens", stage.routing, Category::buffers);
@@ -113,6 +116,37 @@ class MegatronEngine {
     for (const OfParts* tensors : residents()) make(*tensors);
     if (has_states_) r_.free(paused_states_);
     r_.free(paused_);
+  }
+  /// verl's offload_megatron_model_to_cpu and offload_megatron_optimizer (verl/utils/megatron_utils.py, 0.7): parameters go to
+  /// pinned memory, the flat gradient buffer goes without a copy, masters and states to the host.
+  void park() {
+    if (stage_.parks_parameters && !std::exchange(weights_parked_, true)) {
+      drop(weights_);
+      r_.alloc(parked_weights_);
+      if (!std::exchange(gradients_gone_, true)) drop(gradients_);
+    }
+    if (!stage_.parks_optimizer || std::exchange(optimizer_parked_, true)) return;
+    drop(masters_);
+    r_.alloc(parked_masters_);
+    if (!has_states_) return;
+    drop(states_);
+    r_.alloc(parked_states_);
+    states_parked_ = true;
+  }
+  /// For a forward pass alone the parameters come back; for a step all do.
+  void unpark(bool trains) {
+    if (std::exchange(weights_parked_, false)) {
+      make(weights_);
+      r_.free(parked_weights_);
+    }
+    if (!trains) return;
+    if (std::exchange(gradients_gone_, false)) make(gradients_);
+    if (!std::exchange(optimizer_parked_, false)) return;
+    make(masters_);
+    r_.free(parked_masters_);
+    if (!std::exchange(states_parked_, false)) return;
+    make(states_);
+    r_.free(parked_states_);
   }
   /// forward_step for every micro-batch with forward_only: nothing waits for a backward pass, and what the stage hands on goes
   /// when the next one takes its name.
@@ -297,7 +331,8 @@ class MegatronEngine {
   std::vector<Held> waiting_inputs_;
   OfParts weights_, in_8_bits_, gradients_, masters_, states_, wide_gradients_;
   SiteRef widened_, workspace_, gathered_, tables_, placeholders_;
-  SiteRef paused_, paused_states_;
+  SiteRef paused_, paused_states_, parked_weights_, parked_masters_, parked_states_;
+  bool weights_parked_ = false, gradients_gone_ = false, optimizer_parked_ = false, states_parked_ = false;
   SiteRef routing_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
   std::vector<SiteRef> permutations_;
   SiteRef input_, input_gradient_, output_, output_gradient_, deferred_;

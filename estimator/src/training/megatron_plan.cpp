@@ -291,10 +291,12 @@ void count_areal_chunks(MegatronStage& s, const ArealCut& cut) {
   s.counts.m = cut.rows;
   s.counts.k = cut.tokens;
 }
-/// Nothing is kept for backward: checkpoints run their layers as they are.
-ChunkOptions without_gradients(ChunkOptions o) {
+/// Nothing is kept for backward: checkpoints run their layers as they are. verl computes the entropy of the actor's old log-probs,
+/// whatever its loss is made of, and not of the reference's (verl/workers/megatron_workers.py: compute_log_prob, 0.7).
+ChunkOptions without_gradients(ChunkOptions o, bool trains) {
   o.forward_only = true;
   o.recompute = Recompute::none;
+  if (o.actor) o.actor->entropy = trains;
   return o;
 }
 
@@ -314,7 +316,7 @@ Bytes bytes_of_pieces(const std::vector<MegatronPiece>& pieces, const PieceForma
 }
 
 std::int64_t megatron_vocab(const Architecture& a, const Trainer& t) {
-  if (t.framework == Framework::areal) return a.vocab;
+  if (t.framework == Framework::areal || t.framework == Framework::verl) return a.vocab;
   const std::int64_t unit = 128 * t.layout.tensor;
   return (a.vocab + unit - 1) / unit * unit;
 }
@@ -374,6 +376,9 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
                  .parts = t.layout.context > 1 ? 0 : std::min<std::int64_t>(3, cut.sequences),
                  .chunks = static_cast<int>(std::min<std::int64_t>(4, cut.chunks))};
     }
+    if (t.framework == Framework::verl && use.critic) o.areal = {.on = true, .value = true};  // the same value head
+    if (t.framework == Framework::verl && !use.critic)
+      o.actor = ActorLoss{.kind = ActorLossKind::verl, .entropy = t.megatron.entropy_loss};
     out.push_back(std::move(o));
   }
   return out;
@@ -384,7 +389,10 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   const auto chunks = megatron_chunks(a, t, stage, use);
   MegatronStage s;
   s.trains = use.trains;
-  s.pauses = t.offload_parameters;
+  const bool verl = t.framework == Framework::verl;
+  s.pauses = t.offload_parameters && !verl;
+  s.parks_parameters = t.offload_parameters && verl;
+  s.parks_optimizer = t.offload_optimizer && verl;
   s.stage = stage;
   s.stages = t.layout.pipeline;
   s.group = t.megatron.virtual_group > 0 ? t.megatron.virtual_group : s.stages;
@@ -403,7 +411,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   if (t.framework == Framework::areal) count_areal_chunks(s, areal_cut(t, use));
   for (const auto& chunk : chunks) {
     if (use.trains) s.chunks.push_back(make_chunk_tape(a, chunk));
-    if (use.log_probs) s.forward_chunks.push_back(make_chunk_tape(a, without_gradients(chunk)));
+    if (use.log_probs) s.forward_chunks.push_back(make_chunk_tape(a, without_gradients(chunk, use.trains)));
     s.receives.push_back(!chunk.first);
     s.hands_on.push_back(!chunk.last);
     s.tables += rotary_tables(a, chunk, whole);

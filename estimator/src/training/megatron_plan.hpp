@@ -76,6 +76,7 @@ struct MegatronStage {
   std::int64_t head_chunks = 1;                             ///< that the loss takes its tokens in
   bool trains = true;
   bool pauses = false;         ///< between its role's phases what lives from step to step lies on the host
+  bool parks_parameters = false, parks_optimizer = false;  ///< verl: these do; gradients are freed with the parameters
   std::vector<bool> receives;  ///< the chunk's input comes from another chunk
   std::vector<bool> hands_on;  ///< its output goes to another chunk
   TokenCounts counts;
