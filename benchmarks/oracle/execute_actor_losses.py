@@ -1,15 +1,26 @@
-"""Makes tests/data/executed_actor_losses.jsonl: the losses of verl's and slime's actors behind Megatron's output layer, executed.
+""
+    "Makes tests/data/executed_actor_losses.jsonl: the losses of verl's and slime's actors behind Megatron's output layer, executed.
 
-    python benchmarks/oracle/execute_actor_losses.py VERL SLIME MEGATRON [--output tests/data/executed_actor_losses.jsonl]
+    python benchmarks /
+    oracle /
+    execute_actor_losses
+        .py VERL SLIME MEGATRON[--output tests / data / executed_actor_losses.jsonl]
 
-The three are clones with their history (bare ones will do). Their own functions run as they are: verl's vocab_parallel_entropy and
-vocab_parallel_log_probs_from_logits (verl/utils/megatron/tensor_parallel.py) in the order of logits_processor
-(verl/workers/actor/megatron_actor.py), slime's calculate_log_probs_and_entropy (slime/utils/ppo_utils.py) behind get_log_probs_and_entropy
-(slime/backends/megatron_utils/loss.py), Megatron's vocab_parallel_cross_entropy. Before them stands Megatron's fp32 cast of the last
-stage's output (megatron/core/transformer/module.py: float16_to_fp32). Tensors are CPU ones that nothing is computed with; collectives
-those of PyTorch's fake process group. verl's compiled product with its sum is one kernel and makes the sum alone.
+    The three are clones with their
+    history(bare ones will do)
+        .Their own functions run as they are
+    : verl's vocab_parallel_entropy and vocab_parallel_log_probs_from_logits(verl / utils / megatron /
+                                                                             tensor_parallel.py) in the order of
+      logits_processor(verl / workers / actor / megatron_actor.py),
+    slime's calculate_log_probs_and_entropy (slime/utils/ppo_utils.py) behind get_log_probs_and_entropy (slime / backends /
+                                                                                                         megatron_utils /
+                                                                                                         loss.py),
+    Megatron 's vocab_parallel_cross_entropy. Before them stands Megatron' s fp32 cast of the last
+    stage's output (megatron/core/transformer/module.py: float16_to_fp32). Tensors are CPU ones that nothing is computed with; collectives those
+    of PyTorch 's fake process group. verl' s compiled product with its sum is one kernel and makes the sum alone.
 
-A line: whose loss, its settings; `forward` and `backward`, highest levels above the hidden states in front of the output layer, and
+    A line : whose loss,
+    its settings; `forward` and `backward`, highest levels above the hidden states in front of the output layer, and
 `kept`, what is alive between them.
 """
 
@@ -67,7 +78,9 @@ def module(name: str, text: str = "", **names: Any) -> Any:
 
 class Code:
     def __init__(self, verl: Path, slime: Path, megatron: Path) -> None:
-        ranges = types.SimpleNamespace(vocab_range_from_per_partition_vocab_size=lambda size, rank, _n: (rank * size, (rank + 1) * size))
+        ranges = types.SimpleNamespace(
+            vocab_range_from_per_partition_vocab_size=lambda size, rank, _n: (rank * size, (rank + 1) * size)
+        )
         state = {
             "get_tensor_model_parallel_group": lambda: dist.group.WORLD,
             "get_tensor_model_parallel_rank": lambda: 0,
@@ -107,7 +120,9 @@ def verl_loss(code: Code, logits: torch.Tensor, row: Row) -> torch.Tensor:
             torch.compile = real
         else:
             copied = logits
-        out["log_probs"] = code.verl.vocab_parallel_log_probs_from_logits(copied, torch.empty(1, logits.shape[1], dtype=torch.int64))
+        out["log_probs"] = code.verl.vocab_parallel_log_probs_from_logits(
+            copied, torch.empty(1, logits.shape[1], dtype=torch.int64)
+        )
         return out
 
     out = processed()
@@ -168,12 +183,25 @@ def run(code: Code, row: Row, storages: Any) -> Row:
 def rows() -> list[Row]:
     out: list[Row] = []
     for tokens in TOKENS:
-        base: Row = {"tokens": tokens, "vocab": VOCAB, "hidden": HIDDEN, "checkpoint": False, "chunk": -1, "entropy_gradient": False}
+        base: Row = {
+            "tokens": tokens,
+            "vocab": VOCAB,
+            "hidden": HIDDEN,
+            "checkpoint": False,
+            "chunk": -1,
+            "entropy_gradient": False,
+        }
         for entropy in (False, True):
             for forward_only in (False, True):
                 out.append(
                     base
-                    | {"loss": "verl", "entropy": entropy, "entropy_gradient": entropy, "temperature": 1.0, "forward_only": forward_only}
+                    | {
+                        "loss": "verl",
+                        "entropy": entropy,
+                        "entropy_gradient": entropy,
+                        "temperature": 1.0,
+                        "forward_only": forward_only,
+                    }
                 )
         for forward_only in (False, True):
             for temperature in (1.0, 0.8):
@@ -209,12 +237,18 @@ def main() -> None:
             gc.enable()
             line["source"] = f"{by}, verl {VERL.removeprefix('v')}" if row["loss"] == "verl" else f"{by}, slime {commit[:8]}"
             unit = 4 * line["tokens"] * VOCAB
-            print({k: v for k, v in row.items() if k not in ("vocab", "hidden")}, *(f"{k} {line[k] / unit:.4f}" for k in ("forward", "kept", "backward") if k in line))
+            print(
+                {
+k: v for k, v in row.items() if k not in ("vocab", "hidden")},
+                *(f"{k} {line[k] / unit:.4f}" for k in ("forward", "kept", "backward") if k in line),
+            )
             file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
 
 def source_commit(clone: Path) -> str:
-    return subprocess.run(["git", "-C", str(clone), "rev-parse", SLIME], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(clone), "rev-parse", SLIME], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 if __name__ == "__main__":

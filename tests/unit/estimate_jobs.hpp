@@ -115,6 +115,14 @@ inline std::vector<NamedJob> job_matrix() {
        "megatron, beside: rollout, layout: d2p2t2, virtual_stages: 2, recompute: full, offload: [parameters, optimizer], "
        "tokens_per_micro_batch: 8k}\nref: {engine: megatron, in_process: true, beside: actor, layout: d2p2t2, offload: "
        "[parameters], tokens_per_micro_batch: 8k}\n"},
+      {"torch, megatron, slime's loss",
+       "oomplan: 1\nframework: torch\ngpus: 8 x H100-80GB\nmodel: qwen2.5-1.5b\ntrainer: {engine: megatron, layout: d2p2t2, "
+       "cross_entropy: slime, log_probs_chunk_size: 1k, rollout_temperature: 0.8, entropy_loss: true, tokens_per_micro_batch: "
+       "8k, micro_batches: 4}\n"},
+      {"torch, megatron, slime's loss computed again",
+       "oomplan: 1\nframework: torch\ngpus: 8 x H100-80GB\nmodel: qwen2.5-1.5b\ntrainer: {engine: megatron, layout: d4t2, "
+       "cross_entropy: slime, log_probs_chunk_size: 1k, recompute_loss_function: true, tokens_per_micro_batch: 8k, "
+       "micro_batches: 2}\n"},
       {"serving, vllm",
        "oomplan: 1\ngpus: 2 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: t2, gpu_memory_utilization: "
        "0.9, max_model_len: 8k, concurrency: 32}\n"},

@@ -57,7 +57,8 @@ Levels predicted(const Json& row) {
   hidden.grad_fn->apply = [](const Gradients&) { return Gradients{}; };
   Tensor narrow = g.make("logits", {axis::S, axis::B, columns}, DType::bf16, Category::logits);
   const Shape in = hidden.shape;
-  g.record(narrow, "MmBackward0", {&hidden}, [&g, in](const Gradients&) { return Gradients{g.make("hidden_gradient", in, DType::bf16)}; });
+  g.record(narrow, "MmBackward0", {&hidden},
+           [&g, in](const Gradients&) { return Gradients{g.make("hidden_gradient", in, DType::bf16)}; });
   Tensor logits = ops::to(g, std::move(narrow), DType::fp32, "logits.fp32");
   Tensor loss = actor_loss(g, o, std::move(logits), [](int) {});
   if (g.grad_enabled) {

@@ -57,6 +57,31 @@ rollout: {engine: vllm 0.11.0, layout: d4t2, gpu_memory_utilization: 0.5}
 actor: {engine: megatron, beside: rollout, layout: d4t2, tokens_per_micro_batch: 8k, recompute: full%OFFLOAD}
 )";
 
+TrainingCase slime_case(Json more) {
+  Json trainer{{"engine", "megatron"},
+               {"layout", "d4t2"},
+               {"kernels", "transformer_engine"},
+               {"tokens_per_micro_batch", 8192},
+               {"precision", {{"storage", "bf16"}, {"compute", "bf16"}, {"reduce", "fp32"}}},
+               {"cross_entropy", "slime"},
+               {"recompute", "full"}};
+  trainer.update(more, true);
+  return read_training_case(Json{{"framework", "torch"}, {"model", "Qwen/Qwen3-8B"}, {"trainer", trainer}}.dump(), {},
+                            Catalog::builtin());
+}
+
+TEST_CASE("slime's loss: a softmax beside the fp32 logits; chunks of a loss that is computed again hold one chunk's alone") {
+  const double logits = 4.0 * 8192 * (151936 + 128 * 2 - 151936 % (128 * 2)) / 2;  // padded for two ranks
+  const auto forward = [](Json more) { return training_figures(slime_case(std::move(more))).forward; };
+  const Bytes whole = forward(Json::object());
+  const auto near = [&](Bytes more, double times) {
+    CHECK(static_cast<double>(more) == doctest::Approx(times * logits).epsilon(0.02));
+  };
+  near(forward({{"rollout_temperature", 0.8}}) - whole, 1);
+  // 2 times the logits in fp32, with chunks the 16-bit ones and their fp32 copy are the most: 1.5
+  near(whole - forward({{"log_probs_chunk_size", 1024}, {"recompute_loss_function", true}}), 0.5);
+}
+
 Bytes allocated(const char* offload, PhaseKind phase) {
   TapeStore store;
   std::string text = kJob;
@@ -74,8 +99,8 @@ TEST_CASE("verl's Megatron: what is on the host when log-probs are computed is n
   const Bytes rank = 7615616512 / 2;  // parameters of Qwen2.5 7B on two tensor-parallel ranks; four share the optimizer
   const Bytes all = allocated("", PhaseKind::log_probs), without = allocated(", offload: [parameters]", PhaseKind::log_probs),
               alone = allocated(", offload: [parameters, optimizer]", PhaseKind::log_probs);
-  near(all - without, 4 * rank);          // the flat gradient buffer
-  near(without - alone, 12 * rank / 4);   // masters and both moments
+  near(all - without, 4 * rank);         // the flat gradient buffer
+  near(without - alone, 12 * rank / 4);  // masters and both moments
   CHECK(allocated("", PhaseKind::optimizer) == allocated(", offload: [parameters, optimizer]", PhaseKind::optimizer));
 }
 

@@ -78,10 +78,10 @@ class Checker {
     if (areal) check_areal();
     if (verl) check_verl();
     if (areal || verl) check_rl(areal ? "AReaL" : "verl");
-    if (t.megatron.entropy_loss && !verl) add("entropy_loss", "true", "false", "it is a setting of verl's Megatron");
+    check_slime(verl);
     for (const std::string_view key : kForeign)
       if (const std::string full = fmt::format("{}.{}", role_.name, key);
-          find_knob(job_, full).knob != nullptr && written(job_, full) && !((areal || verl) && key == "offload"))
+          find_knob(job_, full).knob != nullptr && written(job_, full) && foreign_to_megatron(role_, key))
         add(key, get(job_, full), "nothing", "it is a setting of other training engines, or not supported yet with Megatron");
     check_formats();
     check_batch();
@@ -122,6 +122,36 @@ class Checker {
     if (compare_versions(version, "0.5") < 0 || compare_versions(version, "0.9") >= 0)
       add("engine", "megatron", "fsdp2", fmt::format("not supported yet: Megatron of verl {}; of 0.5 to 0.8 it is", version));
   }
+  void check_slime(bool verl) {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    const bool slime = m.loss == MegatronLoss::slime;
+    if (m.entropy_loss && !verl && !slime)
+      add("entropy_loss", "true", "false", "it is a setting of verl's Megatron, and of the loss of slime: cross_entropy: slime");
+    const auto of_slime = [&](std::string_view knob, bool set, std::string found, std::string expected) {
+      if (set && !slime)
+        add(knob, std::move(found), std::move(expected), "it is a setting of slime's loss: cross_entropy: slime");
+    };
+    of_slime("log_probs_chunk_size", m.log_probs_chunk > 0, fmt::format("{}", m.log_probs_chunk), "0");
+    of_slime("recompute_loss_function", m.recompute_loss, "true", "false");
+    of_slime("rollout_temperature", m.rollout_temperature > 0, fmt::format("{}", m.rollout_temperature), "auto");
+    if (!slime) return;
+    if (t.sequences_per_micro_batch > 0)
+      add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
+          "slime packs sequences");
+    const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected) {
+      if (found) add(knob, std::move(is), std::move(expected), "not supported yet: it with the loss of slime");
+    };
+    constexpr std::int64_t kMostChunks = 256;  // each is simulated
+    if (m.recompute_loss && m.log_probs_chunk > 0 && t.tokens_per_micro_batch / m.log_probs_chunk > kMostChunks)
+      add("log_probs_chunk_size", fmt::format("{}", m.log_probs_chunk), fmt::format("{} chunks at most", kMostChunks),
+          "not supported yet: more of them with recompute_loss_function");
+    not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0");
+    not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none");
+    not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none");
+    not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false");
+    not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing");
+  }
   void check_rl(std::string_view who) {
     const Trainer& t = role_.trainer;
     const Megatron& m = t.megatron;
@@ -136,6 +166,7 @@ class Checker {
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none", "products in 8 bits");
     not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing", "Megatron-FSDP");
     not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0", "multi-token prediction");
+    not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none", "a capacity of the experts");
     not_yet("optimizer_cpu_offload", m.host_optimizer, "true", "false", "an optimizer on the host");
     not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false", "deferred gradients");
     not_yet("lora.rank", t.lora.rank > 0, fmt::format("{}", t.lora.rank), "none", "adapters of Megatron");
@@ -369,7 +400,11 @@ class Checker {
 
 }  // namespace
 
-bool foreign_to_megatron(std::string_view knob) { return std::find(kForeign.begin(), kForeign.end(), knob) != kForeign.end(); }
+bool foreign_to_megatron(const Role& role, std::string_view knob) {
+  // RL frameworks put what Megatron has on the host between phases
+  if (knob == "offload" && role.trainer.framework != Framework::torch) return false;
+  return std::find(kForeign.begin(), kForeign.end(), knob) != kForeign.end();
+}
 
 std::vector<MegatronProblem> megatron_problems(const Job& job, const Role& role) { return Checker(job, role).run(); }
 

@@ -291,8 +291,28 @@ void count_areal_chunks(MegatronStage& s, const ArealCut& cut) {
   s.counts.m = cut.rows;
   s.counts.k = cut.tokens;
 }
-/// Nothing is kept for backward: checkpoints run their layers as they are. verl computes the entropy of the actor's old log-probs,
-/// whatever its loss is made of, and not of the reference's (verl/workers/megatron_workers.py: compute_log_prob, 0.7).
+/// Equal chunks of at most log_probs_chunk rows (torch.chunk).
+std::int64_t slime_chunks(const Trainer& t) {
+  const std::int64_t rows = ceil_div(megatron_tokens(t), t.layout.context);
+  return t.megatron.log_probs_chunk > 0 ? ceil_div(rows, t.megatron.log_probs_chunk) : 0;
+}
+ActorLoss slime_loss(const Trainer& t) {
+  const Megatron& m = t.megatron;
+  return {.kind = ActorLossKind::slime,
+          .entropy = true,  // at least as a metric
+          .entropy_gradient = m.entropy_loss,
+          .temperature = m.rollout_temperature > 0 && m.rollout_temperature != 1,
+          .checkpoint = m.recompute_loss,
+          .chunks = static_cast<int>(m.recompute_loss ? slime_chunks(t) : std::min<std::int64_t>(4, slime_chunks(t)))};
+}
+void count_slime_chunks(MegatronStage& s, const Trainer& t) {
+  const std::int64_t n = slime_chunks(t);
+  if (n == 0) return;
+  s.head_chunks = s.counts.n = n;
+  s.counts.m = ceil_div(ceil_div(megatron_tokens(t), t.layout.context), n);
+}
+/// Nothing is kept for backward: checkpoints run their layers as they are. verl computes the entropy of the actor's old
+/// log-probs, whatever its loss is made of, and not of the reference's (verl/workers/megatron_workers.py: compute_log_prob, 0.7).
 ChunkOptions without_gradients(ChunkOptions o, bool trains) {
   o.forward_only = true;
   o.recompute = Recompute::none;
@@ -376,6 +396,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
                  .parts = t.layout.context > 1 ? 0 : std::min<std::int64_t>(3, cut.sequences),
                  .chunks = static_cast<int>(std::min<std::int64_t>(4, cut.chunks))};
     }
+    if (t.megatron.loss == MegatronLoss::slime) o.actor = slime_loss(t);
     if (t.framework == Framework::verl && use.critic) o.areal = {.on = true, .value = true};  // the same value head
     if (t.framework == Framework::verl && !use.critic)
       o.actor = ActorLoss{.kind = ActorLossKind::verl, .entropy = t.megatron.entropy_loss};
@@ -409,6 +430,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
       s.counts.m = padded_rows(run.layer.feed_forward, t.megatron, t.layout, s.counts.b * s.counts.s);
     }
   if (t.framework == Framework::areal) count_areal_chunks(s, areal_cut(t, use));
+  if (t.megatron.loss == MegatronLoss::slime) count_slime_chunks(s, t);
   for (const auto& chunk : chunks) {
     if (use.trains) s.chunks.push_back(make_chunk_tape(a, chunk));
     if (use.log_probs) s.forward_chunks.push_back(make_chunk_tape(a, without_gradients(chunk, use.trains)));
