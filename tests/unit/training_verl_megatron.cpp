@@ -104,4 +104,24 @@ TEST_CASE("verl's Megatron: what is on the host when log-probs are computed is n
   CHECK(allocated("", PhaseKind::optimizer) == allocated(", offload: [parameters, optimizer]", PhaseKind::optimizer));
 }
 
+TEST_CASE("verl's Megatron: what is not described is refused by name") {
+  const auto refused = [](std::string_view from, std::string_view to) {
+    std::string text = kJob;
+    text.replace(text.find("%OFFLOAD"), 8, "");
+    text.replace(text.find(from), from.size(), to);
+    try {
+      (void)job_of(text);
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(refused("x", "x").empty());
+  CHECK(refused("verl 0.7", "verl 0.9").find("Megatron of verl 0.9") != std::string::npos);
+  CHECK(refused("tokens_per_micro_batch: 8k", "sequences_per_micro_batch: 2").find("packs sequences") != std::string::npos);
+  CHECK(refused("recompute: full", "recompute: full, expert_capacity: 2").find("a capacity of the experts") != std::string::npos);
+  CHECK(refused("recompute: full", "log_probs_chunk_size: 1k").find("slime's loss") != std::string::npos);
+  CHECK(refused("recompute: full", "cross_entropy: te").find("Megatron's own losses") != std::string::npos);
+}
+
 }  // namespace
