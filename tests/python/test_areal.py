@@ -36,5 +36,42 @@ def test_a_defaults_list_is_followed() -> None:
 
 
 def test_what_is_wrong_names_the_line() -> None:
-    with pytest.raises(oomplan.InputError, match=r"grpo_7b.yaml.*not supported yet: Megatron|command line.*Megatron"):
-        oomplan.read(EXAMPLES / "grpo_7b.yaml", "actor.backend=megatron:d4", framework_version="1.0.4")
+    with pytest.raises(oomplan.InputError, match=r"grpo_7b.yaml.*not supported yet: Archon|command line.*Archon"):
+        oomplan.read(EXAMPLES / "grpo_7b.yaml", "actor.backend=archon:d4", framework_version="1.0.4")
+
+
+MEGATRON = ("actor.backend=megatron:d2t2", "actor.path=Qwen/Qwen2.5-1.5B-Instruct")
+
+
+def levels(estimate: oomplan.Estimate, role: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for gpu in estimate.gpus:
+        for moment in gpu.phases:
+            name, _, step = moment.phase.partition(".")
+            if name == role:
+                found[step] = max(found.get(step, 0), moment.capacity_needed_bytes)
+    return found
+
+
+def test_megatron_is_answered_in_every_phase() -> None:
+    job = oomplan.read(EXAMPLES / "grpo_7b.yaml", *MEGATRON, framework_version="1.0.4")
+    found = levels(oomplan.estimate(job), "actor")
+    assert set(found) == {"load", "log_probs", "forward", "backward", "optimizer", "send_weights"}
+    assert found["log_probs"] < found["forward"] < found["backward"]
+    assert levels(oomplan.estimate(job.to_yaml()), "actor") == found
+
+
+def test_a_reference_and_a_critic_run_on_megatron() -> None:
+    def on_megatron(file: str) -> oomplan.Estimate:
+        return oomplan.estimate(oomplan.read(EXAMPLES / file, "actor.backend=megatron:d4", framework_version="1.0.4"))
+
+    reference = levels(on_megatron("grpo_1.5b_ref.yaml"), "ref")
+    assert set(reference) == {"load", "log_probs"}
+    critic = levels(on_megatron("ppo_critic.yaml"), "critic")
+    assert set(critic) == {"load", "values", "forward", "backward", "optimizer"}
+
+
+def test_search_over_megatron_under_areal_is_refused_by_name() -> None:
+    job = oomplan.read(EXAMPLES / "grpo_7b.yaml", *MEGATRON, framework_version="1.0.4")
+    with pytest.raises(oomplan.InputError, match="a search over Megatron"):
+        oomplan.search(job)

@@ -150,13 +150,61 @@ TEST_CASE("areal: what cannot be estimated yet is refused by name") {
     const std::string all = refusal(source("grpo_7b.yaml", "2.0.0", std::move(overrides)));
     CHECK_MESSAGE(all.find("not supported yet: " + words) != std::string::npos, all);
   };
-  says({"actor.backend=megatron:d4"}, "Megatron");
   says({"actor.backend=archon:d4"}, "Archon");
   says({"+actor.enable_tree_training=true"}, "tree training");
   says({"actor.optimizer.type=adam_bf16"}, "AnyPrecisionAdamW");
   says({"+sglang.dp_size=2"}, "data parallelism inside SGLang");
   const std::string awex = refusal(source("grpo_7b.yaml", "main", {"+actor.weight_update_mode=awex"}));
   CHECK(awex.find("not supported yet: the weight update by awex") != std::string::npos);
+}
+
+TEST_CASE("areal: an actor on Megatron has the settings of mbridge's models") {
+  const auto actor = [](std::string version, std::vector<std::string> overrides) {
+    return *read(source("grpo_7b.yaml", std::move(version), std::move(overrides))).job.role("actor");
+  };
+  const Role plain = actor("1.0.4", {"actor.backend=megatron:d4", "actor.gradient_checkpointing=false"});
+  CHECK(plain.engine == EngineKind::megatron);
+  CHECK(plain.trainer.kernels == Kernels::transformer_engine);
+  CHECK(plain.trainer.recompute == Recompute::none);
+  CHECK(plain.trainer.storage == DType::bf16);  // also from 2.0.0 on, where FSDP stores fp32
+  CHECK(actor("2.0.0", {"actor.backend=megatron:d4"}).trainer.storage == DType::bf16);
+  CHECK(plain.trainer.reduce == DType::fp32);
+  const Megatron& m = plain.trainer.megatron;
+  CHECK_FALSE(m.sequence_parallel);
+  CHECK_FALSE(m.gradient_accumulation_fusion);
+  CHECK_FALSE(m.deallocate_outputs);
+  CHECK_FALSE(m.rotary_fusion);
+  CHECK_FALSE(m.activation_fusion);
+  CHECK(m.distributed_optimizer);
+  const Role split = actor("1.0.4", {"actor.backend=megatron:d2t2", "+actor.megatron.ddp.grad_reduce_in_fp32=false",
+                                     "+actor.megatron.ddp.use_distributed_optimizer=false", "actor.gradient_checkpointing=true",
+                                     "+actor.megatron.recompute_num_layers=2"});
+  CHECK(split.trainer.megatron.sequence_parallel);
+  CHECK(split.trainer.reduce == DType::bf16);
+  CHECK_FALSE(split.trainer.megatron.distributed_optimizer);
+  CHECK(split.trainer.recompute == Recompute::full);
+  CHECK(split.trainer.megatron.recompute_layers == 2);
+  // adam_bf16 becomes Megatron's precision-aware optimizer, which keeps its masters as AReaL sets it too late
+  const Megatron narrow = actor("2.0.0", {"actor.backend=megatron:d4", "actor.optimizer.type=adam_bf16"}).trainer.megatron;
+  CHECK(narrow.precision_aware);
+  CHECK(narrow.exp_avg == DType::bf16);
+  CHECK(narrow.exp_avg_sq == DType::bf16);
+  CHECK(narrow.fp32_masters);
+}
+
+TEST_CASE("areal: what Megatron's engine does otherwise is refused by name") {
+  const auto says = [](const std::string& version, std::vector<std::string> overrides, const std::string& words) {
+    const std::string all = refusal(source("grpo_7b.yaml", version, std::move(overrides)));
+    CHECK_MESSAGE(all.find("not supported yet: " + words) != std::string::npos, all);
+  };
+  const std::string on = "actor.backend=megatron:d4";
+  says("1.0.3", {"actor.backend=megatron:d2c2"}, "context parallelism of Megatron before AReaL 1.0.4");
+  says("2.0.0", {on, "+actor.megatron.bridge_type=megatron-bridge"}, "models that mbridge does not make");
+  says("main", {on, "+actor.megatron.enable_chunked_logits=true"}, "logits that the loss overwrites");
+  says("main", {on, "+actor.megatron.lm_head_loss_chunk_size=128"}, "an output layer that runs in chunks");
+  says("main", {on, "+actor.megatron.enable_fp32_lm_head=true"}, "an output layer in fp32");
+  says("2.0.0", {on, "+actor.use_lora=true"}, "adapters of AReaL's Megatron engine");
+  says("2.0.0", {on, "+actor.megatron.fp8_config.mode=e4m3"}, "products in 8 bits under AReaL");
 }
 
 TEST_CASE("areal: a server of SGLang shares experts and attention as its keys say") {

@@ -96,6 +96,33 @@ inline std::vector<NamedJob> job_matrix() {
       {"sft, one device",
        "oomplan: 1\nframework: torch\ngpus: 1 x A100-80GB\nmodel: qwen2.5-0.5b\ntrainer: {engine: single, layout: d1, precision: "
        "{storage: bf16}, sequence_tokens: 2k, sequences_per_micro_batch: 2, micro_batches: 3}\n"},
+      {"areal, megatron, stages",
+       "oomplan: 1\nframework: areal 1.0.4\ngpus: 16 x H100-80GB\nmodel: qwen2.5-1.5b\nprompt_tokens: 1k\nresponse_tokens: "
+       "1k\nsequences_per_step: 64\nrollout: {engine: sglang 0.5.10, layout: d8}\nactor: {engine: megatron, layout: d2p2t2, "
+       "tokens_per_micro_batch: 4k}\nref: {engine: megatron, layout: d2p2t2, beside: actor, tokens_per_micro_batch: 4k}\n"},
+      {"areal, megatron, experts, offloaded",
+       "oomplan: 1\nframework: areal 1.0.4\ngpus: 8 x H100-80GB\nmodel: Qwen/Qwen3-30B-A3B\nprompt_tokens: 1k\nresponse_tokens: "
+       "1k\nsequences_per_step: 64\nrollout: {engine: sglang 0.5.10, layout: d2t4}\nactor: {engine: megatron, layout: "
+       "attn:d4t2|ffn:d1e8, beside: rollout, recompute: full, offload: [parameters, optimizer], tokens_per_micro_batch: 4k}\n"},
+      {"verl, megatron",
+       "oomplan: 1\nframework: verl 0.7\ngpus: 8 x H100-80GB\nmodel: qwen2.5-1.5b\nprompt_tokens: 1k\nresponse_tokens: "
+       "1k\nsequences_per_step: 64\nrollout: {engine: vllm 0.11.0, layout: d4t2, gpu_memory_utilization: 0.4}\nactor: {engine: "
+       "megatron, beside: rollout, layout: d4t2, entropy_loss: true, tokens_per_micro_batch: 8k}\ncritic: {engine: megatron, "
+       "beside: rollout, layout: d8, tokens_per_micro_batch: 8k}\n"},
+      {"verl, megatron, offloaded",
+       "oomplan: 1\nframework: verl 0.7\ngpus: 8 x H100-80GB\nmodel: qwen2.5-1.5b\nprompt_tokens: 1k\nresponse_tokens: "
+       "1k\nsequences_per_step: 64\nrollout: {engine: vllm 0.11.0, layout: d4t2, gpu_memory_utilization: 0.4}\nactor: {engine: "
+       "megatron, beside: rollout, layout: d2p2t2, virtual_stages: 2, recompute: full, offload: [parameters, optimizer], "
+       "tokens_per_micro_batch: 8k}\nref: {engine: megatron, in_process: true, beside: actor, layout: d2p2t2, offload: "
+       "[parameters], tokens_per_micro_batch: 8k}\n"},
+      {"torch, megatron, slime's loss",
+       "oomplan: 1\nframework: torch\ngpus: 8 x H100-80GB\nmodel: qwen2.5-1.5b\ntrainer: {engine: megatron, layout: d2p2t2, "
+       "cross_entropy: slime, log_probs_chunk_size: 1k, rollout_temperature: 0.8, entropy_loss: true, tokens_per_micro_batch: "
+       "8k, micro_batches: 4}\n"},
+      {"torch, megatron, slime's loss computed again",
+       "oomplan: 1\nframework: torch\ngpus: 8 x H100-80GB\nmodel: qwen2.5-1.5b\ntrainer: {engine: megatron, layout: d4t2, "
+       "cross_entropy: slime, log_probs_chunk_size: 1k, recompute_loss_function: true, tokens_per_micro_batch: 8k, "
+       "micro_batches: 2}\n"},
       {"serving, vllm",
        "oomplan: 1\ngpus: 2 x H100-80GB\nmodel: qwen2.5-7b\nserver: {engine: vllm 0.11.0, layout: t2, gpu_memory_utilization: "
        "0.9, max_model_len: 8k, concurrency: 32}\n"},

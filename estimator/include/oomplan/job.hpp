@@ -151,8 +151,9 @@ struct Layout {
 enum class TeAttention : std::uint8_t { fused, flash, unfused };
 /// Megatron's full recomputation: runs of layers one after another, or the first layers of a stage alone.
 enum class RecomputeMethod : std::uint8_t { uniform, block };
-/// Megatron's cross-entropy: Transformer Engine's, Megatron's own compiled one (native), or its autograd function (unfused).
-enum class MegatronLoss : std::uint8_t { te, native, unfused };
+/// Megatron's cross-entropy: Transformer Engine's, Megatron's own compiled one (native), or its autograd function (unfused); or
+/// the loss of slime's actors, log-probs with their entropy.
+enum class MegatronLoss : std::uint8_t { te, native, unfused, slime };
 /// Megatron: how ranks of one context exchange keys and values (ring) or heads (Ulysses).
 enum class ContextExchange : std::uint8_t { p2p, a2a };
 
@@ -190,6 +191,11 @@ struct Megatron {
   ContextExchange context_exchange = ContextExchange::p2p;
   bool gradient_accumulation_fusion = true;  ///< weight gradients are added to the fp32 ones inside of the matrix product
   bool distributed_optimizer = true;
+  bool wrap_with_ddp = true;             ///< of a role without an optimizer: the flat gradient buffer is there all the same
+  bool entropy_loss = false;             ///< verl, slime: the entropy of an actor's tokens is part of its loss
+  std::int64_t log_probs_chunk = 0;      ///< slime: rows of the logits that the loss takes at once; 0: all
+  bool recompute_loss = false;           ///< slime: the loss is computed again in backward
+  double rollout_temperature = 0;        ///< slime: divides the logits into a new tensor; 0 and 1: it does not
   std::int64_t optimizer_instances = 1;  ///< of the distributed optimizer: each has a part of the data-parallel ranks
   bool deallocate_outputs = true;        ///< a stage's output is freed once it has been sent
   double expert_capacity = 0;            ///< capacity factor of every expert; 0: all tokens are kept, and evenly routed

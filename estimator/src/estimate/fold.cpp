@@ -62,10 +62,10 @@ class ClassFolder {
     const SeatOnGpu& seat = class_.seats[i];
     const RoleRun& run = runs_[seat.role];
     Cutter& cutter = cutters_[i];
-    // AgileRL's log-probs leave the parameters on the device for the updates
-    const bool stays = !run.role->serves() && run.role->trainer.framework == Framework::agilerl;
-    const bool repeats = (kind == StepKind::log_probs && !stays) || kind == StepKind::send || kind == StepKind::save ||
-                         kind == StepKind::generate || kind == StepKind::receive;
+    // AgileRL's log-probs leave the parameters on the device for the updates, Megatron's first ones its workspaces
+    const bool stays = !run.role->serves() && (run.role->trainer.framework == Framework::agilerl || !run.megatron.empty());
+    const bool repeats = (kind == StepKind::log_probs && !stays) || (kind == StepKind::send && run.megatron.empty()) ||
+                         kind == StepKind::save || kind == StepKind::generate || kind == StepKind::receive;
     auto& known = known_[i * kStepKinds + static_cast<std::size_t>(kind)];
     if (repeats && !known.empty()) {
       for (const auto& [phase, span] : known) apply(seat, phase, span);

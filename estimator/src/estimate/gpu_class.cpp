@@ -24,6 +24,8 @@ std::vector<SeatOnGpu> seats_of(const Job& job, const std::vector<RoleRun>& runs
     s.seat.stage = role.serves() ? rank % (in_stage * l.pipeline) / in_stage : 0;
     // megatron/core/parallel_state.py (0.16.1), order tp-cp-ep-dp-pp: the stages are blocks of ranks
     if (megatron) s.seat.stage = rank / (l.world() / l.pipeline);
+    // AReaL: the first rank of every stage sends what the stage has (areal/engine/megatron_engine.py: is_pp_head)
+    if (megatron && role.kind == RoleKind::actor) s.seat.sender = rank % (l.world() / l.pipeline) == 0;
     s.process = processes;
     if (role.in_process && !role.serves()) {
       for (const auto& other : out)

@@ -13,7 +13,12 @@ template <class R>
 class MegatronProgram {
  public:
   MegatronProgram(R& r, const RoleRun& run, const Seat& seat, Mark mark)
-      : r_(r), stage_(run.megatron[static_cast<std::size_t>(seat.stage)]), mark_(std::move(mark)), sites_(r, run.role->name) {
+      : r_(r),
+        run_(run),
+        stage_(run.megatron[static_cast<std::size_t>(seat.stage)]),
+        send_(run.send[seat.sender ? 0 : 1] ? &*run.send[seat.sender ? 0 : 1] : nullptr),
+        mark_(std::move(mark)),
+        sites_(r, run.role->name) {
     if (stage_.fsdp != nullptr)
       fsdp_.emplace(r, stage_, run.role->name);
     else
@@ -26,6 +31,8 @@ class MegatronProgram {
   void step(StepKind kind) {
     if (kind == StepKind::load) return load();
     if (kind == StepKind::train) return train();
+    if (kind == StepKind::log_probs) return log_probs();
+    if (kind == StepKind::send) return send();
   }
 
  private:
@@ -57,18 +64,51 @@ class MegatronProgram {
     r_.alloc(nccl_);
     r_.alloc(workspace_);
     on([](auto& e) { e.load(); });
+    doze();
+  }
+  /// torch_memory_saver puts all of a process's tensors on the host between its phases (AReaL's MegatronEngine.offload); verl
+  /// moves what it is told to.
+  void doze() {
+    if (!engine_) return;
+    if (stage_.pauses) engine_->pause();
+    engine_->park();
+    if (stage_.pauses || stage_.parks_parameters || stage_.parks_optimizer) r_.trim();
+  }
+  void wake(bool trains) {
+    if (!engine_) return;
+    if (stage_.pauses) engine_->resume();
+    engine_->unpark(trains);
+  }
+  void log_probs() {
+    if (stage_.forward_chunks.empty()) return;
+    mark_(run_.critic ? PhaseKind::values : PhaseKind::log_probs);
+    wake(false);
+    engine_->forward_passes(stage_.micro_batches);
+    doze();
+  }
+  /// Buckets of whole tensors in the checkpoint's form.
+  void send() {
+    if (send_ == nullptr) return;
+    mark_(PhaseKind::send_weights);
+    wake(false);
+    record_send(r_, *send_);
+    doze();
   }
   void train() {
     mark_(PhaseKind::forward);
+    wake(true);
     const auto chunks = static_cast<std::int64_t>(stage_.chunks.size());
     const std::int64_t played = played_micro_batches(stage_.micro_batches, stage_.stages, chunks, stage_.group);
     on([&](auto& e) { e.passes(played, [this](bool backward) { mark_(backward ? PhaseKind::backward : PhaseKind::forward); }); });
     mark_(PhaseKind::optimizer);
     on([](auto& e) { e.optimizer_step(); });
+    doze();
   }
 
   R& r_;
+  const RoleRun& run_;
   const MegatronStage& stage_;
+  const SyncPlan* send_;
   Mark mark_;
   EngineSites<R> sites_;
   std::optional<MegatronEngine<R>> engine_;

@@ -52,15 +52,19 @@ Trainer on_gpu(const Role& role, const std::string& gpu, const std::string& sm) 
 void resolve_megatron(RoleRun& run, const Job& job, const Catalog& catalog) {
   const Role& role = *run.role;
   run.plan.micro_batches = micro_batches_of(job, role.trainer);
-  run.plan.trains = true;
+  run.plan.trains = run.trains;
   run.megatron.clear();
+  const MegatronUse use{.trains = run.trains,
+                        .log_probs = job.kind == JobKind::rl || !run.trains,
+                        .critic = run.critic,
+                        .sequence = job.prompt_tokens + job.response_tokens};
   // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes
   const std::string& sm = catalog.gpu(job.cluster.gpu).sm;
   const bool before_hopper = sm.starts_with("sm7") || sm.starts_with("sm8");
   constexpr Bytes kBefore = 4 * kMiB;
   const Trainer trainer = on_gpu(role, job.cluster.gpu, sm);
   for (std::int64_t stage = 0; stage < trainer.layout.pipeline; ++stage) {
-    run.megatron.push_back(make_megatron_stage(*role.architecture, trainer, stage, run.plan.micro_batches));
+    run.megatron.push_back(make_megatron_stage(*role.architecture, trainer, stage, run.plan.micro_batches, use));
     if (before_hopper && run.megatron.back().workspace > 0) run.megatron.back().workspace = kBefore;
   }
 }

@@ -46,6 +46,12 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
   }
 }
 
+/// What AReaL's Megatron engine sends: all tensors of the checkpoint one by one, in 16 bits.
+void resolve_megatron_sync(RoleRun& run) {
+  if (run.role->kind != RoleKind::actor) return;
+  run.sync_model = std::make_shared<SyncModel>(sync_model(*run.role->architecture, DType::bf16, DType::bf16, false));
+}
+
 std::string undescribed_tower(const Architecture& model, const Trainer& t) {
   if (model.tower.kind.empty()) return {};
   if (std::string why = unsupported_tower(model.tower); !why.empty()) return why;
@@ -79,7 +85,7 @@ void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeS
   run.critic = is_critic(*run.role);
   update_named_trainer(run, job, catalog, store);
   run.constants = process_constants(job, *run.role, catalog);
-  if (run.role->engine == EngineKind::megatron) return;
+  if (run.role->engine == EngineKind::megatron) return resolve_megatron_sync(run);
   resolve_save(run, catalog);
 }
 
@@ -168,7 +174,24 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
 }
 
-std::int64_t micro_batches_of(const Job& job, const Trainer& t) {
+namespace {
+
+/// AReaL's Megatron engine makes at least two micro-batches for every stage, and a multiple of the stages
+/// (areal/engine/megatron_engine.py: _prepare_mb_list, 1.0.4).
+std::int64_t for_pipeline(const Trainer& t, std::int64_t micro_batches) {
+  const std::int64_t stages = t.framework == Framework::areal ? t.layout.pipeline : 1;
+  return stages == 1 ? micro_batches : round_up(std::max(micro_batches, 2 * stages), stages);
+}
+
+std::int64_t micro_batches_of_batch(const Job& job, const Trainer& t);
+
+}  // namespace
+
+std::int64_t micro_batches_of(const Job& job, const Trainer& t) { return for_pipeline(t, micro_batches_of_batch(job, t)); }
+
+namespace {
+
+std::int64_t micro_batches_of_batch(const Job& job, const Trainer& t) {
   if (t.micro_batches > 0) return t.micro_batches;
   // Unstated: an RL step has several micro-batches, and the second one, beside the first one's gradients, is the one to plan for.
   if (job.sequences_per_step == 0) return job.kind == JobKind::rl ? 2 : 1;
@@ -178,6 +201,8 @@ std::int64_t micro_batches_of(const Job& job, const Trainer& t) {
   const std::int64_t tokens = sequences * (job.prompt_tokens + job.response_tokens);
   return std::max<std::int64_t>(1, ceil_div(tokens, std::max<std::int64_t>(1, t.tokens_per_micro_batch)));
 }
+
+}  // namespace
 
 std::vector<RoleRun> resolve_roles(const Job& job, const Catalog& catalog, TapeStore& store) {
   std::vector<RoleRun> runs(job.roles.size());

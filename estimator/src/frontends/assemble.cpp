@@ -302,6 +302,34 @@ class Assembler {
              "NVIDIA/Megatron-LM megatron/training/arguments.py, 0.16.1");
   }
 
+  /// What AReaL's and verl's engines and mbridge's models set, and else TransformerConfig's own defaults, where Megatron-LM's
+  /// arguments have others (mbridge/core/llm_bridge.py and mbridge/models, 0.15.1; verl/models/mcore/config_converter.py, 0.5 and
+  /// 0.7, sets the same; megatron/core/model_parallel_config.py and transformer/transformer_config.py, 0.16.0).
+  void derive_rl_megatron(const Role& role) {
+    const bool verl = role.trainer.framework == Framework::verl;
+    if (role.serves() || role.engine != EngineKind::megatron || (!verl && role.trainer.framework != Framework::areal)) return;
+    const std::string& family = role.architecture->family;
+    const bool fuses = family == "qwen2_moe" || family == "qwen3_moe" || family == "glm4_moe" || family == "deepseek_v3";
+    const bool overlaps = family == "qwen2_moe" || family == "glm4_moe" || family == "deepseek_v3";
+    const auto flag = [](bool on) { return std::string(on ? "true" : "false"); };
+    constexpr std::string_view kBridge = "mbridge/core/llm_bridge.py";
+    const auto set = [&](std::string_view knob, const std::string& text) {
+      derive(key_of(role, knob), text, verl ? "verl's models are made so" : "AReaL's models are made so", std::string(kBridge));
+    };
+    if (verl) {
+      set("wrap_with_ddp", "false");  // forward_only
+      set("recompute", "none");       // override_transformer_config.recompute_granularity
+      set("precision.storage", "bf16");
+    }
+    set("sequence_parallel", flag(role.trainer.layout.tensor > 1));
+    for (const char* knob : {"gradient_accumulation_fusion", "deallocate_outputs", "rotary_fusion", "permute_fusion"})
+      set(knob, "false");
+    set("activation_fusion", flag(fuses));
+    set("shared_expert_overlap", flag(overlaps));
+    set("router_aux_loss", flag(family == "glm4_moe"));
+    set("router_dtype", family == "glm4_moe" ? "fp32" : "bf16");
+  }
+
   void derive_settings() {
     for (auto& role : job().roles) {
       Trainer& t = role.trainer;
@@ -406,6 +434,7 @@ class Assembler {
         role.server.draft.architecture = find(role, role.server.draft_model, "draft_model");
       if (role.architecture != nullptr) leave_sdpa(role);
       if (role.architecture != nullptr) loop_over_experts(role);
+      if (role.architecture != nullptr) derive_rl_megatron(role);
       if (role.architecture == nullptr || !role.architecture->tied || role.serves()) continue;
       if (role.trainer.framework != Framework::torch && role.trainer.framework != Framework::agilerl) {
         derive(key_of(role, "wrap_embedding"), "false", "tied embeddings belong to the root unit");

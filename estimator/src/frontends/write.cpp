@@ -24,7 +24,7 @@ std::string key_of(const Role* role, std::string_view knob) {
 }
 bool has(const Knob& knob, const Role* role) {
   if (role == nullptr) return knob.of == KnobOf::job;
-  return applies(knob, *role) && !(role->engine == EngineKind::megatron && foreign_to_megatron(knob.key));
+  return applies(knob, *role) && !(role->engine == EngineKind::megatron && foreign_to_megatron(*role, knob.key));
 }
 bool trains(const Job& job) {
   return std::any_of(job.roles.begin(), job.roles.end(), [](const Role& r) { return !r.serves(); });

@@ -114,7 +114,8 @@ std::vector<Knob> first_megatron_rows() {
                           "Megatron, recompute selective: modules whose inside is computed again"),
                   modules()),
       chosen_from(setting("cross_entropy", choice, knob::choice<&Megatron::loss>(), numerics,
-                          "Megatron: cross-entropy of Transformer Engine (te), the compiled one (native) or the unfused one",
+                          "Megatron: cross-entropy of Transformer Engine (te), the compiled one (native) or the unfused one; the "
+                          "loss of an actor of slime or Relax (slime)",
                           "Transformer Engine's writes the gradient into the logits: no fp32 logits"),
                   spellings<MegatronLoss>()),
       chosen_from(setting("context_exchange", choice, knob::choice<&Megatron::context_exchange>(), speed,
@@ -122,6 +123,10 @@ std::vector<Knob> first_megatron_rows() {
                   spellings<ContextExchange>()),
       setting("gradient_accumulation_fusion", flag, knob::flag<&Megatron::gradient_accumulation_fusion>(), speed,
               "Megatron: weight gradients are added up inside of the matrix product"),
+      setting("wrap_with_ddp", flag, knob::flag<&Megatron::wrap_with_ddp>(), free,
+              "AReaL's Megatron: a role without an optimizer is wrapped in DistributedDataParallel all the same, whose gradient "
+              "buffer nothing uses (megatron.wrap_with_ddp); verl's is not",
+              "a reference without it has no gradient buffer"),
       setting("distributed_optimizer", flag, knob::flag<&Megatron::distributed_optimizer>(), speed,
               "Megatron: masters and optimizer states are split over the data-parallel ranks",
               "splits the optimizer's states over the data-parallel ranks"),
@@ -133,6 +138,26 @@ std::vector<Knob> first_megatron_rows() {
       chosen_from(
           setting("router_dtype", choice, knob::choice<&Megatron::router>(), numerics, "Megatron: format of the router's logits"),
           {"bf16", "fp32", "bfloat16", "float32"}),
+  };
+}
+
+/// Of losses that RL frameworks put behind Megatron's output layer.
+std::vector<Knob> actor_loss_rows() {
+  using enum KnobType;
+  using enum Effect;
+  Knob temperature = setting("rollout_temperature", number, knob::number_or_auto<&Megatron::rollout_temperature>(), semantics,
+                             "slime's loss: --rollout-temperature; other than 1 it divides the logits into a new tensor");
+  temperature.least = 0;
+  temperature.most = 1000;
+  return {
+      setting("entropy_loss", flag, knob::flag<&Megatron::entropy_loss>(), semantics,
+              "Megatron of verl and slime: the entropy is part of the loss (entropy_coeff, --entropy-coef other than 0)"),
+      bounded(setting("log_probs_chunk_size", count, knob::count<&Megatron::log_probs_chunk>(), speed,
+                      "slime's loss: rows of the logits at once (--log-probs-chunk-size); 0: all"),
+              {0, kTokenLimit.most}, "rows"),
+      setting("recompute_loss_function", flag, knob::flag<&Megatron::recompute_loss>(), speed,
+              "slime's loss is computed again in backward (--recompute-loss-function)"),
+      std::move(temperature),
   };
 }
 
@@ -271,6 +296,7 @@ std::vector<Knob> more_megatron_rows() {
 
 std::vector<Knob> megatron_rows() {
   std::vector<Knob> rows = first_megatron_rows();
+  for (Knob& row : actor_loss_rows()) rows.push_back(std::move(row));
   for (Knob& row : more_megatron_rows()) rows.push_back(std::move(row));
   return rows;
 }

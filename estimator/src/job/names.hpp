@@ -82,8 +82,11 @@ inline constexpr std::array<std::pair<TokenDispatcher, std::string_view>, 2> kNa
     {{TokenDispatcher::alltoall, "alltoall"}, {TokenDispatcher::allgather, "allgather"}}};
 
 template <>
-inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 3> kNames<MegatronLoss>{
-    {{MegatronLoss::te, "te"}, {MegatronLoss::native, "native"}, {MegatronLoss::unfused, "unfused"}}};
+inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 4> kNames<MegatronLoss>{
+    {{MegatronLoss::te, "te"},
+     {MegatronLoss::native, "native"},
+     {MegatronLoss::unfused, "unfused"},
+     {MegatronLoss::slime, "slime"}}};
 
 template <>
 inline constexpr std::array<std::pair<ContextExchange, std::string_view>, 2> kNames<ContextExchange>{

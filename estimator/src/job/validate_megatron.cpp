@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "catalog/architecture.hpp"
+#include "catalog/facts.hpp"
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/limits.hpp"
@@ -68,12 +70,18 @@ class Checker {
 
   std::vector<MegatronProblem> run() {
     const Trainer& t = role_.trainer;
-    if (t.framework != Framework::torch)
+    const bool areal = t.framework == Framework::areal, verl = t.framework == Framework::verl;
+    if (t.framework != Framework::torch && !areal && !verl)
       add("engine", "megatron", "fsdp2", fmt::format("not supported yet: Megatron under {}", spelling(t.framework)));
-    if (role_.kind != RoleKind::trainer) add("engine", "megatron", "fsdp2", "not supported yet: Megatron");
+    if (role_.kind != RoleKind::trainer && ((!areal && !verl) || role_.kind == RoleKind::reward))
+      add("engine", "megatron", "fsdp2", "not supported yet: Megatron");
+    if (areal) check_areal();
+    if (verl) check_verl();
+    if (areal || verl) check_rl(areal ? "AReaL" : "verl");
+    check_slime(verl);
     for (const std::string_view key : kForeign)
       if (const std::string full = fmt::format("{}.{}", role_.name, key);
-          find_knob(job_, full).knob != nullptr && written(job_, full))
+          find_knob(job_, full).knob != nullptr && written(job_, full) && foreign_to_megatron(role_, key))
         add(key, get(job_, full), "nothing", "it is a setting of other training engines, or not supported yet with Megatron");
     check_formats();
     check_batch();
@@ -91,6 +99,80 @@ class Checker {
  private:
   void add(std::string_view knob, std::string found, std::string expected, std::string why) {
     out_.push_back({std::string(knob), std::move(found), std::move(expected), std::move(why)});
+  }
+  /// What of Megatron AReaL's engine does not have, and what of it is not described.
+  void check_areal() {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    if (compare_versions(t.framework_version, "0.5.0") < 0)
+      add("engine", "megatron", "fsdp2", "not supported yet: Megatron before AReaL 0.5.0");
+    if (t.layout.context > 1 && compare_versions(t.framework_version, "1.0.4") < 0)
+      add("layout", letters(t.layout), "c1", "not supported yet: context parallelism of Megatron before AReaL 1.0.4");
+    if (m.sequence_parallel != (t.layout.tensor > 1))
+      add("sequence_parallel", m.sequence_parallel ? "true" : "false", t.layout.tensor > 1 ? "true" : "false",
+          "AReaL splits the sequence wherever it splits tensors");
+    if (m.first_stage_layers > 0 || m.last_stage_layers > 0 || m.embedding_in_split || m.loss_in_split)
+      add("first_stage_layers", "a split of the layers", "nothing", "AReaL splits the layers itself");
+    if (role_.architecture != nullptr && t.layout.pipeline > 1 && role_.architecture->runs[0].layer.mixer.kind == MixerKind::mla)
+      add("layout", letters(t.layout), "p1", "not supported yet: a pipeline of latent attention under AReaL");
+  }
+  /// From 0.9 on Megatron-Bridge makes the models (verl/trainer/config/engine/megatron.yaml: vanilla_mbridge).
+  void check_verl() {
+    const std::string& version = role_.trainer.framework_version;
+    if (compare_versions(version, "0.5") < 0 || compare_versions(version, "0.9") >= 0)
+      add("engine", "megatron", "fsdp2", fmt::format("not supported yet: Megatron of verl {}; of 0.5 to 0.8 it is", version));
+  }
+  void check_slime(bool verl) {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    const bool slime = m.loss == MegatronLoss::slime;
+    if (m.entropy_loss && !verl && !slime)
+      add("entropy_loss", "true", "false", "it is a setting of verl's Megatron, and of the loss of slime: cross_entropy: slime");
+    const auto of_slime = [&](std::string_view knob, bool set, std::string found, std::string expected) {
+      if (set && !slime)
+        add(knob, std::move(found), std::move(expected), "it is a setting of slime's loss: cross_entropy: slime");
+    };
+    of_slime("log_probs_chunk_size", m.log_probs_chunk > 0, fmt::format("{}", m.log_probs_chunk), "0");
+    of_slime("recompute_loss_function", m.recompute_loss, "true", "false");
+    of_slime("rollout_temperature", m.rollout_temperature > 0, fmt::format("{}", m.rollout_temperature), "auto");
+    if (!slime) return;
+    if (t.sequences_per_micro_batch > 0)
+      add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
+          "slime packs sequences");
+    const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected) {
+      if (found) add(knob, std::move(is), std::move(expected), "not supported yet: it with the loss of slime");
+    };
+    constexpr std::int64_t kMostChunks = 256;  // each is simulated
+    if (m.recompute_loss && m.log_probs_chunk > 0 && t.tokens_per_micro_batch / m.log_probs_chunk > kMostChunks)
+      add("log_probs_chunk_size", fmt::format("{}", m.log_probs_chunk), fmt::format("{} chunks at most", kMostChunks),
+          "not supported yet: more of them with recompute_loss_function");
+    not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0");
+    not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none");
+    not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none");
+    not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false");
+    not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing");
+  }
+  void check_rl(std::string_view who) {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected, std::string_view what) {
+      if (found) add(knob, std::move(is), std::move(expected), fmt::format("not supported yet: {} under {}", what, who));
+    };
+    if (t.sequences_per_micro_batch > 0)
+      add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
+          fmt::format("{}'s Megatron engine packs sequences", who));
+    not_yet("cross_entropy", m.loss != MegatronLoss::unfused, "another loss", "nothing", "Megatron's own losses");
+    not_yet("transformer_impl", m.impl == TransformerImpl::local, "local", "transformer_engine", "Megatron's own modules");
+    not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none", "products in 8 bits");
+    not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing", "Megatron-FSDP");
+    not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0", "multi-token prediction");
+    not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none", "a capacity of the experts");
+    not_yet("optimizer_cpu_offload", m.host_optimizer, "true", "false", "an optimizer on the host");
+    not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false", "deferred gradients");
+    not_yet("lora.rank", t.lora.rank > 0, fmt::format("{}", t.lora.rank), "none", "adapters of Megatron");
+    if (role_.architecture != nullptr && role_.architecture->vocab % t.layout.tensor != 0)
+      add("layout", letters(t.layout), fmt::format("ranks that divide a vocabulary of {}", role_.architecture->vocab),
+          fmt::format("{}'s models have no padding of the vocabulary", who));
   }
   void check_formats() {
     const Trainer& t = role_.trainer;
@@ -129,7 +211,7 @@ class Checker {
         add("virtual_stages", fmt::format("{}", t.megatron.virtual_stages), "1", "the layout has no pipeline");
       return;
     }
-    if (t.micro_batches == 0 && job_.sequences_per_step == 0)
+    if (t.micro_batches == 0 && job_.sequences_per_step == 0 && t.framework != Framework::areal)
       add("micro_batches", "nothing", "micro-batches of a step", "how many are in flight on a stage depends on it");
     if (t.megatron.virtual_stages > 1) check_groups(p);
   }
@@ -318,7 +400,11 @@ class Checker {
 
 }  // namespace
 
-bool foreign_to_megatron(std::string_view knob) { return std::find(kForeign.begin(), kForeign.end(), knob) != kForeign.end(); }
+bool foreign_to_megatron(const Role& role, std::string_view knob) {
+  // RL frameworks put what Megatron has on the host between phases
+  if (knob == "offload" && role.trainer.framework != Framework::torch) return false;
+  return std::find(kForeign.begin(), kForeign.end(), knob) != kForeign.end();
+}
 
 std::vector<MegatronProblem> megatron_problems(const Job& job, const Role& role) { return Checker(job, role).run(); }
 

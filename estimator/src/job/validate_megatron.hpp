@@ -12,7 +12,7 @@ struct MegatronProblem {
   std::string knob, found, expected, why;
 };
 /// A setting of other training engines, or one that is not described with Megatron: it must not be written.
-bool foreign_to_megatron(std::string_view knob);
+bool foreign_to_megatron(const Role&, std::string_view knob);
 /// REQUIRES: the role's engine is megatron.
 std::vector<MegatronProblem> megatron_problems(const Job&, const Role&);
 

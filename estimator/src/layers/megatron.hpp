@@ -6,15 +6,26 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "layers/megatron_actor_losses.hpp"
 #include "layers/megatron_lora.hpp"
 #include "layers/tape.hpp"
 #include "layers/te.hpp"
 
 namespace oomplan {
+
+/// The loss of AReaL's Megatron engine: log-probs of the next tokens and their entropy, in place of Megatron's own loss.
+struct ArealLoss {
+  bool on = false;
+  bool value = false;      ///< a critic: one number a token in place of the vocabulary
+  std::int64_t parts = 0;  ///< sequences that are copied out of the padding, at most three of them; 0: none are
+  int chunks = 1;          ///< of logprobs_chunk_size rows: as many as are simulated
+  bool operator==(const ArealLoss&) const = default;
+};
 
 /// One chunk: which layers, and what stands before and behind them.
 struct ChunkOptions {
@@ -30,6 +41,9 @@ struct ChunkOptions {
   bool softmax_kernel = true;  ///< transformer_impl local: the kernel of mask and softmax runs
   std::int64_t mtp = 0;        ///< blocks of multi-token prediction behind the last layer
   MegatronAdapters adapters;
+  ArealLoss areal;
+  std::optional<ActorLoss> actor;  ///< in place of Megatron's own loss
+  bool forward_only = false;  ///< under no_grad
   bool operator==(const ChunkOptions&) const = default;
 };
 
@@ -83,6 +97,12 @@ Tensor unfused_glu(Eager&, const Tensor& x, std::int64_t width, bool offset, con
 /// Output layer and loss, from the normed hidden states. `weight`: where several products or the embedding share the matrix, so
 /// that its gradients meet; empty otherwise.
 Tensor run_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight);
+
+/// AReaL's: the output layer and its log-probs, or a critic's value head. `scope` as in run_head.
+Tensor run_areal_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight,
+                               const std::function<void(int)>& scope);
+/// The output layer alone: logits of this rank's part of the vocabulary.
+Tensor megatron_output_layer(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight);
 
 /// Multi-token prediction (megatron/core/transformer/multi_token_prediction.py): the blocks, from the normed hidden states on.
 /// The result holds the hidden states of the decoder and of every block. `embed`: of the tokens that are one further each time.

@@ -45,7 +45,16 @@ class ChunkRunner {
 
   ModelRun run() {
     plan_stations();
+    g_.grad_enabled = !o_.forward_only;
     Tensor out = forward();
+    if (o_.forward_only) {
+      enter(StationPlace::finish);
+      inputs_.clear();
+      mask_.reset();
+      embedding_ = output_ = {};
+      out.reset();
+      return std::move(out_);
+    }
     const std::shared_ptr<Node> node = out.grad_fn;
     const Shape shape = out.shape;
     enter(StationPlace::finish);
@@ -90,7 +99,18 @@ class ChunkRunner {
     }
     single(StationPlace::norm);
     single(StationPlace::head);
+    if (const int chunks = chunks_of_loss(); o_.last && chunks > 0) {
+      Station s;
+      s.place = StationPlace::chunks;
+      s.count = 0;  // the stage knows
+      s.simulated = chunks;
+      out_.stations.push_back(s);
+    }
     single(StationPlace::finish);
+  }
+  int chunks_of_loss() const {
+    if (o_.actor) return o_.actor->checkpoint ? 0 : o_.actor->chunks;  // what a checkpoint runs again is one station
+    return o_.areal.on && !o_.areal.value ? o_.areal.chunks : 0;
   }
   void enter(StationPlace place, int run = -1, int unit = 0) {
     for (std::size_t i = 0; i < out_.stations.size(); ++i)
@@ -241,6 +261,18 @@ class ChunkRunner {
       hidden = std::move(all);
     }
     enter(StationPlace::head);
+    const auto chunk = [this](int number) {
+      if (chunks_of_loss() == 0) return;
+      if (number >= 0)
+        enter(StationPlace::chunks, -1, number);
+      else
+        enter(StationPlace::finish);
+    };
+    if (o_.areal.on) return run_areal_megatron_head(g_, a_, o_, hidden, output_, chunk);
+    if (o_.actor) {
+      Tensor logits = to(g_, megatron_output_layer(g_, a_, o_, hidden, output_), DType::fp32, "logits.fp32");
+      return actor_loss(g_, *o_.actor, std::move(logits), chunk);
+    }
     Tensor loss = o_.mtp > 0 ? run_megatron_heads(g_, a_, o_, hidden, output_) : run_megatron_head(g_, a_, o_, hidden, output_);
     return loss;
   }

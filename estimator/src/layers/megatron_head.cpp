@@ -94,9 +94,14 @@ Tensor loss_of(Eager& g, const ChunkOptions& o, const Tensor& logits) {
 
 }  // namespace
 
+Tensor megatron_output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
+                             const SharedWeight& weight) {
+  return o.adapters ? frozen_output_layer(g, a, o, hidden) : output_layer(g, a, o, hidden, weight);
+}
+
 Tensor run_megatron_head(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
                          const SharedWeight& weight) {
-  const Tensor logits = o.adapters ? frozen_output_layer(g, a, o, hidden) : output_layer(g, a, o, hidden, weight);
+  const Tensor logits = megatron_output_layer(g, a, o, hidden, weight);
   return loss_of(g, o, logits);
 }
 

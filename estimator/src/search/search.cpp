@@ -412,7 +412,9 @@ Found search(const Job& job, const Space& space, int keep, const Catalog* catalo
 
 Found search_admitted(const Job& job, const Space& space, int keep, const Catalog& c, const std::stop_token& stop,
                       const Admit& admit) {
-  if (job.roles.size() == 1 && job.roles[0].engine == EngineKind::megatron) return search_megatron(job, space, keep, c, stop);
+  const bool areal = !job.roles.empty() && job.roles[0].trainer.framework == Framework::areal;
+  if (!areal && job.roles.size() == 1 && job.roles[0].engine == EngineKind::megatron)
+    return search_megatron(job, space, keep, c, stop);
   if (!space.maximise.empty()) return solve(job, space, keep, c, stop, admit);
   if (serves_alone(job)) return search_serving(job, space, keep, c, stop, admit);
   std::vector<const Role*> anchors, servers;
@@ -427,7 +429,9 @@ Found search_admitted(const Job& job, const Space& space, int keep, const Catalo
   };
   for (const auto& r : job.roles)
     if (r.engine == EngineKind::megatron)
-      refuse(r, "engine megatron", "another engine", "a search over Megatron beside other roles is not supported yet");
+      refuse(r, "engine megatron", "another engine",
+             job.roles.size() == 1 ? "a search over Megatron under AReaL is not supported yet"
+                                   : "a search over Megatron beside other roles is not supported yet");
   if (anchors.size() > 1)
     refuse(*anchors[1], "training roles on several groups of GPUs", "training roles that share their GPUs",
            "a search over several groups is not supported yet");

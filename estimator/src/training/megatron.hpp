@@ -27,11 +27,15 @@ class MegatronEngine {
 
   /// `role` stands before the names of sites. REQUIRES: `r` and `stage` outlive this.
   MegatronEngine(R& r, const MegatronStage& stage, std::string_view role) : r_(r), stage_(stage), sites_(r, role) {
-    for (std::size_t c = 0; c < stage.chunks.size(); ++c) {
-      const std::string name = sites_.prefix() + (stage.chunks.size() > 1 ? "chunk" + std::to_string(c) : "stage");
-      players_.push_back(std::make_unique<Player<R>>(r, *stage.chunks[c], stage.counts, 1, name));
-      chunks_.emplace_back();
-    }
+    const auto play = [&](auto& players, const auto& tapes, const char* what) {
+      for (std::size_t c = 0; c < tapes.size(); ++c) {
+        const std::string name = sites_.prefix() + (tapes.size() > 1 ? "chunk" + std::to_string(c) : "stage") + what;
+        players.push_back(std::make_unique<Player<R>>(r, *tapes[c], stage.counts, stage.head_chunks, name));
+      }
+    };
+    play(players_, stage.chunks, "");
+    play(forward_players_, stage.forward_chunks, ".no_grad");
+    chunks_.resize(stage.receives.size());
     const auto resident = [&](std::string_view name, Bytes bytes, Category category) {
       return sites_.site("", name, bytes, category, Holder::resident);
     };
@@ -50,6 +54,12 @@ class MegatronEngine {
     host_states_ = on_host("optimizer_states_on_host", stage.host.states);
     host_copies_ = on_host("whole_parameters_on_host", stage.host.copies);
     host_gradients_ = sites_.host_site("", "gradients_on_host", stage.host.gradients);
+    const bool naps = stage.pauses;
+    paused_ = on_host("paused_on_host", naps ? stage.weights + stage.gradients + stage.masters : 0);
+    paused_states_ = on_host("paused_states_on_host", naps ? stage.states : 0);
+    parked_weights_ = on_host("parameters_on_host", stage.parks_parameters ? stage.weights : 0);
+    parked_masters_ = on_host("masters_between_steps", stage.parks_optimizer ? stage.masters : 0);
+    parked_states_ = on_host("states_between_steps", stage.parks_optimizer ? stage.states : 0);
     widened_ = resident("fp32_states_of_the_step", stage.widened_states, Category::optimizer);
     workspace_ = resident("te_workspaces", stage.workspace * stage.workspaces, Category::workspace);
     routing_ = resident("routing_of_the_last_tokens", stage.routing, Category::buffers);
@@ -96,6 +106,62 @@ class MegatronEngine {
     while (waiting_ > 0) r_.free(deferred_, Index(--waiting_));
     waiting_inputs_.clear();
   }
+  /// What lives from step to step goes to the host, and comes back.
+  void pause() {
+    for (const OfParts* tensors : residents()) drop(*tensors);
+    r_.alloc(paused_);
+    if (has_states_) r_.alloc(paused_states_);
+  }
+  void resume() {
+    for (const OfParts* tensors : residents()) make(*tensors);
+    if (has_states_) r_.free(paused_states_);
+    r_.free(paused_);
+  }
+  /// verl's offload_megatron_model_to_cpu and offload_megatron_optimizer (verl/utils/megatron_utils.py, 0.7): parameters go to
+  /// pinned memory, the flat gradient buffer goes without a copy, masters and states to the host.
+  void park() {
+    if (stage_.parks_parameters && !std::exchange(weights_parked_, true)) {
+      drop(weights_);
+      r_.alloc(parked_weights_);
+      if (!std::exchange(gradients_gone_, true)) drop(gradients_);
+    }
+    if (!stage_.parks_optimizer || std::exchange(optimizer_parked_, true)) return;
+    drop(masters_);
+    r_.alloc(parked_masters_);
+    if (!has_states_) return;
+    drop(states_);
+    r_.alloc(parked_states_);
+    states_parked_ = true;
+  }
+  /// For a forward pass alone the parameters come back; for a step all do.
+  void unpark(bool trains) {
+    if (std::exchange(weights_parked_, false)) {
+      make(weights_);
+      r_.free(parked_weights_);
+    }
+    if (!trains) return;
+    if (std::exchange(gradients_gone_, false)) make(gradients_);
+    if (!std::exchange(optimizer_parked_, false)) return;
+    make(masters_);
+    r_.free(parked_masters_);
+    if (!std::exchange(states_parked_, false)) return;
+    make(states_);
+    r_.free(parked_states_);
+  }
+  /// forward_step for every micro-batch with forward_only: nothing waits for a backward pass, and what the stage hands on goes
+  /// when the next one takes its name.
+  void forward_passes(std::int64_t micro_batches) {
+    if (!started_) start();
+    for (std::int64_t m = 0; m < std::min<std::int64_t>(2, micro_batches); ++m)
+      for (std::size_t c = 0; c < forward_players_.size(); ++c) {
+        chunks_[c].decoder_input = received(input_, stage_.receives[c]);
+        if (std::exchange(chunks_[c].keeps_permutation, false)) r_.free(permutations_[c]);
+        const auto& stations = stage_.forward_chunks[c]->stations;
+        for (std::size_t s = 0; s < stations.size(); ++s) forward_players_[c]->play_all(s, false, Index(m));
+        r_.alloc(permutations_[c]);
+        chunks_[c].keeps_permutation = true;
+      }
+  }
   /// Masters and states are there for ever; the step works in place on the flat buffers. Gradients that are not fp32 are copied.
   void optimizer_step() {
     if (!std::exchange(has_wide_gradients_, true)) make(wide_gradients_);
@@ -131,6 +197,12 @@ class MegatronEngine {
   void make(const OfParts& tensors) {
     for (const auto& [site, count] : tensors.sites)
       for (std::int64_t i = 0; i < count; ++i) r_.alloc(site, Index(i));
+  }
+  std::vector<const OfParts*> residents() const {
+    std::vector<const OfParts*> out{&weights_, &gradients_, &masters_};
+    if (has_states_) out.push_back(&states_);
+    if (has_wide_gradients_) out.push_back(&wide_gradients_);
+    return out;
   }
   void drop(const OfParts& tensors) {
     for (const auto& [site, count] : tensors.sites)
@@ -254,11 +326,13 @@ class MegatronEngine {
   R& r_;
   const MegatronStage& stage_;
   EngineSites<R> sites_;
-  std::vector<std::unique_ptr<Player<R>>> players_;
+  std::vector<std::unique_ptr<Player<R>>> players_, forward_players_;
   std::vector<Chunk> chunks_;
   std::vector<Held> waiting_inputs_;
   OfParts weights_, in_8_bits_, gradients_, masters_, states_, wide_gradients_;
   SiteRef widened_, workspace_, gathered_, tables_, placeholders_;
+  SiteRef paused_, paused_states_, parked_weights_, parked_masters_, parked_states_;
+  bool weights_parked_ = false, gradients_gone_ = false, optimizer_parked_ = false, states_parked_ = false;
   SiteRef routing_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
   std::vector<SiteRef> permutations_;
   SiteRef input_, input_gradient_, output_, output_gradient_, deferred_;

@@ -147,6 +147,10 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
     to.norm(a.final_norm, a.hidden);
   }
   if (!chunk.last) return;
+  if (chunk.areal.value) {
+    to.dense.push_back({a.hidden});
+    return;
+  }
   to.shapes.insert({rows, a.hidden});
   if (!a.tied || !embeds) to.dense.push_back({rows * a.hidden, true, a.tied});
 }

@@ -8,6 +8,7 @@
 
 #include "layers/megatron_local.hpp"
 #include "layers/megatron_moe.hpp"
+#include "training/megatron_areal.hpp"
 #include "training/megatron_host.hpp"
 #include "training/megatron_shares.hpp"
 
@@ -51,6 +52,13 @@ Extent extent_of(std::int64_t layers, const Trainer& t, std::int64_t stage, std:
   const bool first = stage == 0 && chunk == 0, last = stage == p - 1 && chunk == v - 1;
   if (m.embedding_in_split) (first ? e.count : e.first) -= 1;
   if (m.loss_in_split && last) e.count -= 1;
+  return e;
+}
+
+Extent extent_among(const std::vector<std::int64_t>& lengths, std::size_t number) {
+  Extent e;
+  for (std::size_t i = 0; i < number; ++i) e.first += lengths[i];
+  e.count = lengths[number];
   return e;
 }
 
@@ -257,11 +265,59 @@ void defer_gradients(MegatronStage& s, const Architecture& a, const ChunkOptions
   if (o.te.sequence_parallel) s.gathered += std::min<std::int64_t>(s.deferrals, 2) * gathered;
 }
 
+/// A model without an optimizer: parameters, and the flat gradient buffer where DDP wraps it all the same.
+void hold_no_states(MegatronStage& s, bool wrapped) {
+  s.masters = s.states = s.wide_gradients = s.widened_states = 0;
+  s.master_formats.clear();
+  s.state_formats.clear();
+  s.wide_formats.clear();
+  s.pieces.clear();
+  s.host = {};
+  if (wrapped) return;
+  s.gradients = 0;
+  s.gradient_blocks.clear();
+}
+
 /// Of Megatron's own modules only the router's product is Transformer Engine's (transformer/moe/moe_utils.py:
 /// RouterGatingLinearFunction with te_general_gemm).
 bool multiplies_with_te(const Architecture& a, const std::vector<ChunkOptions>& chunks) {
   return !is_local(chunks.front()) ||
          std::ranges::any_of(chunks, [&](const ChunkOptions& chunk) { return expert_layers(a, chunk) > 0; });
+}
+
+void count_areal_chunks(MegatronStage& s, const ArealCut& cut) {
+  s.head_chunks = cut.chunks;
+  s.counts.n = cut.chunks;
+  s.counts.m = cut.rows;
+  s.counts.k = cut.tokens;
+}
+/// Equal chunks of at most log_probs_chunk rows (torch.chunk).
+std::int64_t slime_chunks(const Trainer& t) {
+  const std::int64_t rows = ceil_div(megatron_tokens(t), t.layout.context);
+  return t.megatron.log_probs_chunk > 0 ? ceil_div(rows, t.megatron.log_probs_chunk) : 0;
+}
+ActorLoss slime_loss(const Trainer& t) {
+  const Megatron& m = t.megatron;
+  return {.kind = ActorLossKind::slime,
+          .entropy = true,  // at least as a metric
+          .entropy_gradient = m.entropy_loss,
+          .temperature = m.rollout_temperature > 0 && m.rollout_temperature != 1,
+          .checkpoint = m.recompute_loss,
+          .chunks = static_cast<int>(m.recompute_loss ? slime_chunks(t) : std::min<std::int64_t>(4, slime_chunks(t)))};
+}
+void count_slime_chunks(MegatronStage& s, const Trainer& t) {
+  const std::int64_t n = slime_chunks(t);
+  if (n == 0) return;
+  s.head_chunks = s.counts.n = n;
+  s.counts.m = ceil_div(ceil_div(megatron_tokens(t), t.layout.context), n);
+}
+/// Nothing is kept for backward: checkpoints run their layers as they are. verl computes the entropy of the actor's old
+/// log-probs, whatever its loss is made of, and not of the reference's (verl/workers/megatron_workers.py: compute_log_prob, 0.7).
+ChunkOptions without_gradients(ChunkOptions o, bool trains) {
+  o.forward_only = true;
+  o.recompute = Recompute::none;
+  if (o.actor) o.actor->entropy = trains;
+  return o;
 }
 
 bool takes_softmax_kernel(const Architecture& a, const Trainer& t, std::int64_t tokens) {
@@ -280,6 +336,7 @@ Bytes bytes_of_pieces(const std::vector<MegatronPiece>& pieces, const PieceForma
 }
 
 std::int64_t megatron_vocab(const Architecture& a, const Trainer& t) {
+  if (t.framework == Framework::areal || t.framework == Framework::verl) return a.vocab;
   const std::int64_t unit = 128 * t.layout.tensor;
   return (a.vocab + unit - 1) / unit * unit;
 }
@@ -290,8 +347,10 @@ std::vector<std::vector<int>> megatron_layers(const Architecture& a, const Train
     runs.insert(runs.end(), static_cast<std::size_t>(a.runs[r].count), static_cast<int>(r));
   std::vector<std::vector<int>> out;
   const std::int64_t chunks = t.layout.pipeline > 1 ? t.megatron.virtual_stages : 1;
+  const auto areal = t.framework == Framework::areal ? areal_stage_layers(a, t) : std::vector<std::int64_t>{};
   for (std::int64_t c = 0; c < chunks; ++c) {
-    const Extent e = extent_of(static_cast<std::int64_t>(runs.size()), t, stage, c);
+    const Extent e = areal.empty() ? extent_of(static_cast<std::int64_t>(runs.size()), t, stage, c)
+                                   : extent_among(areal, static_cast<std::size_t>(c * t.layout.pipeline + stage));
     // the embedding or the loss may have taken the place of a chunk's only layer
     if (e.count < 0) throw cannot_split(fmt::format("a chunk of {} layers", e.count), "Megatron itself refuses it");
     out.emplace_back(runs.begin() + e.first, runs.begin() + e.first + e.count);
@@ -302,7 +361,7 @@ std::vector<std::vector<int>> megatron_layers(const Architecture& a, const Train
   return out;
 }
 
-std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& t, std::int64_t stage) {
+std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& t, std::int64_t stage, const MegatronUse& use) {
   std::vector<ChunkOptions> out;
   const auto layers = megatron_layers(a, t, stage);
   for (std::size_t c = 0; c < layers.size(); ++c) {
@@ -326,18 +385,35 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.padded_vocab = megatron_vocab(a, t);
     o.expert = t.layout.expert;
     o.expert_tensor = t.layout.expert_tensor;
-    const std::int64_t tokens = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch;
+    const std::int64_t tokens = megatron_tokens(t);
     o.softmax_kernel = t.megatron.masked_softmax_fusion && takes_softmax_kernel(a, t, tokens);
     o.mtp = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
+    if (t.framework == Framework::areal) {
+      const ArealCut cut = areal_cut(t, use);
+      o.areal = {.on = true,
+                 .value = use.critic,
+                 .parts = t.layout.context > 1 ? 0 : std::min<std::int64_t>(3, cut.sequences),
+                 .chunks = static_cast<int>(std::min<std::int64_t>(4, cut.chunks))};
+    }
+    if (t.megatron.loss == MegatronLoss::slime) o.actor = slime_loss(t);
+    if (t.framework == Framework::verl && use.critic) o.areal = {.on = true, .value = true};  // the same value head
+    if (t.framework == Framework::verl && !use.critic)
+      o.actor = ActorLoss{.kind = ActorLossKind::verl, .entropy = t.megatron.entropy_loss};
     out.push_back(std::move(o));
   }
   return out;
 }
 
-MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::int64_t stage, std::int64_t micro_batches) {
-  const auto chunks = megatron_chunks(a, t, stage);
+MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::int64_t stage, std::int64_t micro_batches,
+                                  const MegatronUse& use) {
+  const auto chunks = megatron_chunks(a, t, stage, use);
   MegatronStage s;
+  s.trains = use.trains;
+  const bool verl = t.framework == Framework::verl;
+  s.pauses = t.offload_parameters && !verl;
+  s.parks_parameters = t.offload_parameters && verl;
+  s.parks_optimizer = t.offload_optimizer && verl;
   s.stage = stage;
   s.stages = t.layout.pipeline;
   s.group = t.megatron.virtual_group > 0 ? t.megatron.virtual_group : s.stages;
@@ -345,8 +421,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   s.deallocates = t.megatron.deallocate_outputs;
   const TeOptions& te = chunks.front().te;
   s.counts.b = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
-  const std::int64_t tokens = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch;
-  const std::int64_t whole = ceil_div(tokens, t.layout.context);
+  const std::int64_t whole = ceil_div(megatron_tokens(t), t.layout.context);
   s.counts.s = ceil_div(whole, te.sequence_parallel ? te.tensor : 1);
   s.hidden = bytes_of(s.counts.b * s.counts.s * a.hidden, DType::bf16);
   for (const auto& run : a.runs)  // all experts of a model are alike
@@ -354,8 +429,11 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
       s.counts.e = arriving_rows(run.layer.feed_forward, t.megatron, t.layout.expert, s.counts.b * s.counts.s);
       s.counts.m = padded_rows(run.layer.feed_forward, t.megatron, t.layout, s.counts.b * s.counts.s);
     }
+  if (t.framework == Framework::areal) count_areal_chunks(s, areal_cut(t, use));
+  if (t.megatron.loss == MegatronLoss::slime) count_slime_chunks(s, t);
   for (const auto& chunk : chunks) {
-    s.chunks.push_back(make_chunk_tape(a, chunk));
+    if (use.trains) s.chunks.push_back(make_chunk_tape(a, chunk));
+    if (use.log_probs) s.forward_chunks.push_back(make_chunk_tape(a, without_gradients(chunk, use.trains)));
     s.receives.push_back(!chunk.first);
     s.hands_on.push_back(!chunk.last);
     s.tables += rotary_tables(a, chunk, whole);
@@ -393,6 +471,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     if (m.precision_aware)
       s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
   }
+  if (!use.trains) hold_no_states(s, t.megatron.wrap_with_ddp);
   if (m.fsdp != MegatronFsdpStrategy::off) put_under_fsdp(s, a, t, chunks.front());
   s.placeholders = n.placeholders;
   // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes, sm90 and later

@@ -17,14 +17,27 @@
 
 namespace oomplan {
 
-/// Rows of a split vocabulary: a multiple of 128 for every rank (make_vocab_size_divisible_by).
+/// What a role does with the model.
+struct MegatronUse {
+  bool trains = true;         ///< false: forward passes alone, without an optimizer
+  bool log_probs = false;     ///< forward passes under no_grad as a phase of their own
+  bool critic = false;        ///< a value head in place of the output layer
+  std::int64_t sequence = 0;  ///< tokens of the longest sequence of a packed micro-batch; 0: not known
+};
+
+/// Rows of a split vocabulary: a multiple of 128 for every rank (make_vocab_size_divisible_by). mbridge, which makes AReaL's
+/// models, leaves it as it is (mbridge/core/llm_bridge.py, 0.15.1).
 std::int64_t megatron_vocab(const Architecture&, const Trainer&);
+
+/// Tokens of a packed micro-batch as AReaL pads it: every sequence to what the ranks can split, all to a multiple of 256 with
+/// that (areal/engine/megatron_engine.py: _prepare_mb_list, areal/utils/data.py: pad_packed_tensor_dict, 1.0.4).
+std::int64_t areal_padded_tokens(const Trainer&);
 
 /// Layers of every chunk of a stage, as runs of the Architecture. Throws InputError when they cannot be dealt out.
 std::vector<std::vector<int>> megatron_layers(const Architecture&, const Trainer&, std::int64_t stage);
 
 /// The options of every chunk of a stage.
-std::vector<ChunkOptions> megatron_chunks(const Architecture&, const Trainer&, std::int64_t stage);
+std::vector<ChunkOptions> megatron_chunks(const Architecture&, const Trainer&, std::int64_t stage, const MegatronUse& = {});
 
 /// A parameter of a rank, as the flat buffers see it.
 struct MegatronTensor {
@@ -59,6 +72,11 @@ struct MegatronStage {
   std::int64_t stage = 0, stages = 1;
   std::int64_t group = 1;  ///< consecutive micro-batches of a chunk in the interleaved schedule
   std::vector<std::shared_ptr<const Tape>> chunks;
+  std::vector<std::shared_ptr<const Tape>> forward_chunks;  ///< under no_grad; empty: there is no such phase
+  std::int64_t head_chunks = 1;                             ///< that the loss takes its tokens in
+  bool trains = true;
+  bool pauses = false;         ///< between its role's phases what lives from step to step lies on the host
+  bool parks_parameters = false, parks_optimizer = false;  ///< verl: these do; gradients are freed with the parameters
   std::vector<bool> receives;  ///< the chunk's input comes from another chunk
   std::vector<bool> hands_on;  ///< its output goes to another chunk
   TokenCounts counts;
@@ -95,6 +113,7 @@ struct MegatronStage {
   bool deallocates = true;
   std::shared_ptr<const MegatronFsdpPlan> fsdp;  ///< Megatron-FSDP; otherwise null
 };
-MegatronStage make_megatron_stage(const Architecture&, const Trainer&, std::int64_t stage, std::int64_t micro_batches);
+MegatronStage make_megatron_stage(const Architecture&, const Trainer&, std::int64_t stage, std::int64_t micro_batches,
+                                  const MegatronUse& = {});
 
 }  // namespace oomplan

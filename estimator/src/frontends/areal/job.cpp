@@ -8,6 +8,7 @@
 #include <oomplan/units/bytes.hpp>
 
 #include "frontends/areal/lora.hpp"
+#include "frontends/areal/megatron.hpp"
 #include "frontends/areal/ranges.hpp"
 #include "frontends/areal/server_groups.hpp"
 #include "frontends/areal/teller.hpp"
@@ -28,7 +29,9 @@ std::string granularity(const FactValue& v) {
   const FactValue* g = v.find("granularity");
   return g == nullptr ? "" : g->plain();
 }
-std::string optimizer(const FactValue& v) { return v == FactValue("adam") ? "adamw" : plain(v); }
+std::string optimizer(const FactValue& v) {
+  return v == FactValue("adam") || v == FactValue("adam_bf16") ? "adamw" : plain(v);  // the latter is refused but under Megatron
+}
 std::string between_phases(const FactValue& v) {
   return v == FactValue(true) ? "[parameters, optimizer]" : v == FactValue(false) ? "[]" : "";
 }
@@ -64,6 +67,12 @@ constexpr Row kTrainerRows[] = {
     {"param_offload", "cpu_offload_policy", plain},
     {"load_on_cpu_rank0", "memory_efficient_load", plain},
 };
+
+/// Settings that Megatron's engine has, too.
+bool of_every_engine(std::string_view knob) {
+  return knob == "model" || knob == "tokens_per_micro_batch" || knob == "recompute" || knob == "precision.storage" ||
+         knob == "precision.compute" || knob == "optimizer" || knob == "offload";
+}
 
 /// The key whose string lays the role out.
 std::string string_of(const BuiltRole& r, const Meaning& m) {
@@ -137,8 +146,7 @@ class Translator {
     for (const auto& r : m_.roles) {
       const std::string_view backend = spelling(r.part.backend);
       if (r.name == "teacher") refuse(r.allocation, r.path, "a teacher", "distillation with a teacher");
-      if (r.part.backend == Backend::megatron || r.part.backend == Backend::realhf)
-        refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", backend), "Megatron");
+      if (r.part.backend == Backend::megatron || r.part.backend == Backend::realhf) refuse_of_megatron(r);
       if (r.part.backend == Backend::archon) refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", backend), "Archon");
       if (r.name == "rollout")
         refuse_of_server(r);
@@ -146,13 +154,26 @@ class Translator {
         refuse_of_trainer(r);
     }
   }
+  /// Before 0.5.0 the log-probs of Megatron's engine are another function's, and until 1.0.4 context-parallel ranks gather all
+  /// logits.
+  void refuse_of_megatron(const BuiltRole& r) {
+    const auto whole = [&](std::string_view what) {
+      refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", spelling(r.part.backend)), what);
+    };
+    if (r.part.backend == Backend::realhf || m_.release < release_named("0.5.0")) return whole("Megatron before AReaL 0.5.0");
+    if (r.part.layout.context > 1 && m_.release < release_named("1.0.4"))
+      whole("context parallelism of Megatron before AReaL 1.0.4");
+    for (const MegatronRefusal& found : megatron_refusals(m_, root_, r)) refuse_key(found.path, found.what);
+  }
   void refuse_of_trainer(const BuiltRole& r) {
     const auto at = [&](std::string_view name) { return fmt::format("{}.{}", r.path, name); };
     // before #667 (0.5.0) every rank gathered the logits of the whole vocabulary
     if (r.part.backend == Backend::fsdp && r.part.layout.tensor > 1 && m_.release < release_named("0.5.0"))
       refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", letters(r.part.layout)),
              "tensor parallelism of FSDP before AReaL 0.5.0");
-    if (auto problem = lora_problem(root_, r)) out_.problems.push_back(std::move(*problem));
+    const bool megatron = r.part.backend == Backend::megatron;
+    if (!megatron)
+      if (auto problem = lora_problem(root_, r)) out_.problems.push_back(std::move(*problem));
     if (flag(at("enable_tree_training"))) refuse_key(at("enable_tree_training"), "tree training");
     if (flag(at("use_kernels"))) refuse_key(at("use_kernels"), "kernels of the hub (use_kernels)");
     if (flag(at("fsdp.per_layer_optim_step"))) refuse_key(at("fsdp.per_layer_optim_step"), "the optimizer step layer by layer");
@@ -160,7 +181,8 @@ class Translator {
     if (r.part.backend == Backend::fsdp && attention != nullptr && !known_attention(attention->text))
       refuse_key(at("attn_impl"), "this attention");
     const auto* type = root_.at(at("optimizer.type"));
-    if (type != nullptr && type->text == "adam_bf16") refuse_key(at("optimizer.type"), "AnyPrecisionAdamW (adam_bf16)");
+    if (!megatron && type != nullptr && type->text == "adam_bf16")
+      refuse_key(at("optimizer.type"), "AnyPrecisionAdamW (adam_bf16)");
     const auto* update = root_.at(at("weight_update_mode"));
     if (r.name == "actor" && update != nullptr && update->text == "awex")
       refuse_key(at("weight_update_mode"), "the weight update by awex");
@@ -317,17 +339,22 @@ class Translator {
                                          gpus == 1 ? "the one GPU" : fmt::format("the same {} GPUs", gpus))});
   }
   void trainer(const BuiltRole& r) {
-    set(r.name + ".engine", "fsdp2", r.allocation);
+    const bool megatron = r.part.backend == Backend::megatron;
+    set(r.name + ".engine", megatron ? "megatron" : "fsdp2", r.allocation);
     for (const auto& row : kTrainerRows) {
+      if (megatron && !of_every_engine(row.knob)) continue;
       const Fact* f = fact(fmt::format("roles.{}.{}", r.name, row.fact));
       if (f == nullptr || (row.knob == "optimizer" && f->value.is_null())) continue;
       set(fmt::format("{}.{}", r.name, row.knob), row.text(f->value), f->origin);
     }
+    if (megatron)
+      for (auto& s : megatron_of_trainer(m_, root_, r))
+        set(fmt::format("{}.{}", r.name, s.knob), std::move(s.text), std::move(s.origin));
     for (auto& s : lora_of_trainer(m_, root_, r))
       set(fmt::format("{}.{}", r.name, s.knob), std::move(s.text), std::move(s.origin));
     unlimited(r);
     more_micro_batches(r);
-    if (r.name == "trainer") sft(r);
+    if (r.name == "trainer" && !megatron) sft(r);
   }
   /// Without a budget everything a rank gets is one micro-batch.
   void unlimited(const BuiltRole& r) {

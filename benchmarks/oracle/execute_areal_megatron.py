@@ -1,0 +1,339 @@
+"""Makes tests/data/executed_areal_megatron.jsonl: the loss head of AReaL's Megatron engine, executed.
+
+    python benchmarks/oracle/execute_areal_megatron.py AREAL [--output tests/data/executed_areal_megatron.jsonl]
+
+AREAL is a clone of areal-project/AReaL with its history (a bare one will do). Its own functions are read at a tag and run as they are:
+gather_logprobs_entropy and gather_logprobs (areal/utils/functional/vocab_parallel.py), unpad_logits (areal/utils/data.py), and the
+partition of layers (areal/engine/megatron_utils/pipeline_parallel.py). Around them stands what the engine does between the output
+layer and the loss (areal/engine/megatron_engine.py: forward_backward_batch, _compute_logprobs_and_loss) with Megatron's fp32 cast of
+the last stage's output (megatron/core/transformer/module.py: float16_to_fp32, 0.17). Tensors are fake CPU ones, collectives those of
+PyTorch's fake process group, whose ranks allocate nothing. Without tensor parallelism the functions go through torch.compile: inductor
+writes its program for an H100 (inductor_program.py), which needs triton's names.
+
+A line of a head: the settings; `forward` and `backward`, highest levels above the hidden states in front of the output layer, and `kept`,
+what is alive between them. A line of a partition: its arguments, and the layers of every stage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gc
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from execute import ROOT, Row, Storages
+from inductor_program import Inductor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+TAG = "v1.0.4"
+HIDDEN, VOCAB = 8, 4096  # of a rank
+# tensor-parallel ranks, lengths of the sequences, tokens of padding behind them
+TRAINED: list[tuple[int, list[int], int]] = [
+    *(
+        (t, lengths, pad)
+        for t in (1, 2)
+        for lengths in ([4096], [2048] * 2, [1024] * 4, [512] * 8, [2048] * 3)
+        for pad in (0, 256)
+    ),
+    (4, [5120] * 2, 256),
+    (2, [1024], 0),
+    (1, [1024], 0),
+    (1, [512], 256),
+    (2, [512] * 2, 0),
+]
+FORWARD_ONLY: list[tuple[int, list[int], int]] = [(t, [2048] * 2, pad) for t in (1, 2) for pad in (0, 256)]
+# context parallelism: the head works on this rank's padded tokens
+LOCAL: list[tuple[int, list[int], int]] = [(t, [4096], 0) for t in (1, 2)]
+
+
+QWEN3_MOE: Row = {
+    "model_type": "qwen3_moe",
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "head_dim": 128,
+}
+# a model's own configuration: hidden states, feed-forward, layers, heads, groups, vocabulary, tied
+MODELS: dict[str, Row] = {
+    name: {"hidden_size": h, "intermediate_size": f, "num_hidden_layers": n, "num_attention_heads": a, "num_key_value_heads": g}
+    | {"vocab_size": v, "tie_word_embeddings": tied, "max_position_embeddings": 32768, **more}
+    for name, h, f, n, a, g, v, tied, more in [
+        ("qwen2.5-1.5b", 1536, 8960, 28, 12, 2, 151936, True, {"model_type": "qwen2"}),
+        ("qwen3-8b", 4096, 12288, 36, 32, 8, 151936, False, {"model_type": "qwen3", "head_dim": 128}),
+        ("llama-3.1-70b", 8192, 28672, 80, 64, 8, 128256, False, {"model_type": "llama"}),
+        (
+            "qwen3-30b-a3b",
+            2048,
+            6144,
+            48,
+            32,
+            4,
+            151936,
+            False,
+            QWEN3_MOE | {"moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8},
+        ),
+        (
+            "qwen3-235b-a22b",
+            4096,
+            12288,
+            94,
+            64,
+            4,
+            151936,
+            False,
+            QWEN3_MOE | {"moe_intermediate_size": 1536, "num_experts": 128, "num_experts_per_tok": 8},
+        ),
+    ]
+}
+# model, stages, chunks of a stage, expert-parallel ranks
+PARTITIONS = [
+    *(
+        (model, p, v, 1)
+        for model in ("qwen2.5-1.5b", "qwen3-8b", "llama-3.1-70b")
+        for p, v in ((2, 1), (3, 1), (4, 1), (8, 1), (2, 2), (4, 3))
+    ),
+    *(
+        (model, p, v, e)
+        for model in ("qwen3-30b-a3b", "qwen3-235b-a22b")
+        for p, v, e in ((2, 1, 1), (4, 1, 4), (6, 1, 1), (12, 1, 4), (4, 2, 8))
+    ),
+]
+
+
+class Lives(Storages):
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Dynamo leaves everything alone under any other mode."""
+        return True
+
+
+class Number(int):
+    def item(self) -> int:
+        return int(self)
+
+
+class Offsets:
+    """cu_seqlens without a tensor: where sequences begin."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.at = [0]
+        for length in lengths:
+            self.at.append(self.at[-1] + length)
+        self.shape = (len(self.at),)
+
+    def __getitem__(self, i: int) -> Number:
+        return Number(self.at[i])
+
+
+def source(areal: Path, path: str) -> str:
+    return subprocess.run(["git", "-C", str(areal), "show", f"{TAG}:{path}"], check=True, capture_output=True, text=True).stdout
+
+
+def load(text: str, name: str, folder: Path) -> Any:
+    """A module of the text, from a file, because torch.compile reads sources."""
+    path = folder / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def function(text: str, name: str) -> str:
+    tree = ast.parse(text)
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return "from __future__ import annotations\nimport torch\n\n" + ast.unparse(found[0])
+
+
+def stand_in(name: str, **names: Any) -> None:
+    module = types.ModuleType(name)
+    for key, value in names.items():
+        setattr(module, key, value)
+    sys.modules[name] = module
+    if "." in name and (parent := name.rpartition(".")[0]) not in sys.modules:
+        stand_in(parent)
+
+
+class Code:
+    """AReaL's functions."""
+
+    def __init__(self, areal: Path, folder: Path, inductor: Inductor) -> None:
+        stand_in("areal.infra.platforms", is_npu_available=False)
+        real = torch.compile
+        torch.compile = lambda fn: real(fn, backend=inductor, fullgraph=True)  # type: ignore[assignment]
+        functional = load(source(areal, "areal/utils/functional/vocab_parallel.py"), "areal_vocab_parallel", folder)
+        torch.compile = real
+        self.with_entropy, self.alone = functional.gather_logprobs_entropy, functional.gather_logprobs
+        self.unpad = load(function(source(areal, "areal/utils/data.py"), "unpad_logits"), "areal_data", folder).unpad_logits
+
+
+class OutputLayer(torch.autograd.Function):
+    """LinearWithGradAccumulation: keeps its input; the weight's gradient is added up inside of the product."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, columns: int) -> torch.Tensor:
+        ctx.save_for_backward(hidden)
+        return hidden.new_empty(*hidden.shape[:-1], columns)
+
+    @staticmethod
+    def backward(ctx: Any, *_gradients: torch.Tensor) -> Any:
+        return torch.empty_like(ctx.saved_tensors[0]), None
+
+
+def model(hidden: torch.Tensor) -> torch.Tensor:
+    """GPTModel without labels, in Float16Module."""
+
+    def gpt() -> torch.Tensor:
+        logits = OutputLayer.apply(hidden, VOCAB)
+        return logits.transpose(0, 1).contiguous()
+
+    outputs = gpt()
+    outputs = outputs.float()
+    return outputs
+
+
+def packed_forward(hidden: torch.Tensor) -> torch.Tensor:
+    output = model(hidden)
+    return output.squeeze(0)
+
+
+def forward_step(code: Code, hidden: torch.Tensor, lengths: list[int], padding: int, local: bool) -> torch.Tensor:
+    output = packed_forward(hidden)
+    if not local:
+        output = code.unpad(output, padding_length=padding, cu_seqlens=Offsets(lengths), old_cu_seqlens=Offsets(lengths))
+    return output
+
+
+def loss_of(code: Code, output: torch.Tensor, labels: torch.Tensor, group: Any) -> torch.Tensor:
+    logprobs, entropy = code.with_entropy(output, labels, temperature=1.0, tp_group=group)
+    lowest = output.detach().min(-1).values.float()
+    highest = output.detach().max(-1).values.float()
+    del lowest, highest
+    return (logprobs + entropy.detach()).mean()
+
+
+def run(code: Code, tensor: int, lengths: list[int], padding: int, forward_only: bool, local: bool, storages: Any) -> Row:
+    group = dist.group.WORLD if tensor > 1 else None
+    hidden = torch.empty(sum(lengths) + padding, 1, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
+    out: Row = {}
+    with storages:
+        storages.own(hidden)
+
+        def step() -> torch.Tensor:
+            output = forward_step(code, hidden, lengths, padding, local)
+            labels = torch.empty(len(output), dtype=torch.int64)
+            if forward_only:
+                return code.alone(output, labels, temperature=1.0, tp_group=group)  # type: ignore[no-any-return]
+            return loss_of(code, output, labels, group)
+
+        if forward_only:
+            with torch.no_grad():
+                loss = step()
+        else:
+            loss = step()
+        out["forward"] = storages.highest
+        if not forward_only:
+            out["kept"] = storages.live
+            storages.highest = storages.live
+            loss.backward()
+            out["backward"] = storages.highest
+    return out
+
+
+def execute_head(code: Code, row: Row) -> Row:
+    tensor, lengths, padding = row["tensor"], row["lengths"], row["padding"]
+    forward_only, local = row.get("forward_only", False), row.get("local", False)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=tensor)
+    torch._dynamo.reset()
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    gc.collect()
+    gc.disable()
+    try:
+        with fake:
+            if tensor == 1:  # Dynamo compiles where no other mode is on
+                run(
+                    code,
+                    tensor,
+                    lengths,
+                    padding,
+                    forward_only,
+                    local,
+                    type(
+                        "None_",
+                        (),
+                        {
+                            "__enter__": lambda s: s,
+                            "__exit__": lambda s, *_: None,
+                            "own": lambda s, _: 0,
+                            "highest": 0,
+                            "live": 0,
+                        },
+                    )(),
+                )
+                gc.collect()
+            return row | run(code, tensor, lengths, padding, forward_only, local, Lives())
+    finally:
+        gc.enable()
+        dist.destroy_process_group()
+
+
+def stage_layers(areal: Path, folder: Path) -> list[Row]:
+    stand_in("megatron.core.transformer", TransformerConfig=object)
+    stand_in("megatron.core.transformer.pipeline_parallel_layer_layout", PipelineParallelLayerLayout=object)
+    stand_in("areal.api", MegatronParallelStrategy=object)
+    stand_in("areal.utils.logging", getLogger=lambda _: None)
+    sys.modules["areal.utils"].logging = sys.modules["areal.utils.logging"]  # type: ignore[attr-defined]
+    code = load(source(areal, "areal/engine/megatron_utils/pipeline_parallel.py"), "areal_pipeline", folder)
+    out = []
+    for model, stages, chunks, experts in PARTITIONS:
+        config = MODELS[model]
+        hf = types.SimpleNamespace(**{key: value for key, value in config.items() if key != "model_type"})
+        tf = types.SimpleNamespace(num_layers=hf.num_hidden_layers, gated_linear_unit=True, expert_model_parallel_size=experts)
+        tf.num_moe_experts, tf.moe_ffn_hidden_size = getattr(hf, "num_experts", None), getattr(hf, "moe_intermediate_size", None)
+        layers, embedding, output = code.estimate_stage_parameter_buckets(hf, tf)
+        lengths = code._compute_stage_layer_lengths(layers, embedding, output, stages * chunks)
+        out.append({"model": model, "config": config, "stages": stages, "chunks": chunks, "experts": experts, "layers": lengths})
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("areal", type=Path)
+    parser.add_argument("--output", type=Path, default=ROOT / "tests/data/executed_areal_megatron.jsonl")
+    options = parser.parse_args()
+    by = f"torch {torch.__version__.split('+')[0]}, AReaL {TAG.removeprefix('v')} executed on fake tensors"
+    rows: list[Row] = [{"tensor": t, "lengths": lengths, "padding": pad} for t, lengths, pad in TRAINED]
+    rows += [{"tensor": t, "lengths": lengths, "padding": pad, "forward_only": True} for t, lengths, pad in FORWARD_ONLY]
+    rows += [{"tensor": t, "lengths": lengths, "padding": pad, "local": True} for t, lengths, pad in LOCAL]
+    lines: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        code = Code(options.areal, Path(folder), Inductor())
+        for row in rows:
+            lines.append(execute_head(code, {"vocab": VOCAB, "hidden": HIDDEN} | row) | {"source": by})
+            line = lines[-1]
+            unit = 4 * sum(line["lengths"]) * VOCAB
+            print(
+                {k: line[k] for k in ("tensor", "lengths", "padding")},
+                *(f"{k} {line[k] / unit:.4f}" for k in ("forward", "kept", "backward") if k in line),
+                flush=True,
+            )
+        lines += [line | {"source": by} for line in stage_layers(options.areal, Path(folder))]
+    with options.output.open("w", encoding="utf-8") as file:
+        for line in lines:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()

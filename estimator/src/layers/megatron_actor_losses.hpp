@@ -1,0 +1,24 @@
+// Losses that RL frameworks put behind Megatron's output layer.
+#pragma once
+#include <functional>
+
+#include "layers/tape.hpp"
+
+namespace oomplan {
+
+enum class ActorLossKind : std::uint8_t { verl, slime };
+
+struct ActorLoss {
+  ActorLossKind kind = ActorLossKind::verl;
+  bool entropy = false;           ///< it is computed
+  bool entropy_gradient = false;  ///< slime: it is part of the loss (entropy_coef); verl's always is
+  bool temperature = false;       ///< slime: other than 1, so that logits are divided into a new tensor
+  bool checkpoint = false;        ///< slime: --recompute-loss-function
+  int chunks = 0;                 ///< slime: of --log-probs-chunk-size rows, as many as are simulated; 0: all rows at once
+  bool operator==(const ActorLoss&) const = default;
+};
+
+/// From fp32 logits of this rank's part of the vocabulary to a scalar. `scope` as in run_head.
+Tensor actor_loss(Eager&, const ActorLoss&, Tensor logits, const std::function<void(int)>& scope);
+
+}  // namespace oomplan

@@ -1,0 +1,91 @@
+// Losses of verl's and slime's actors behind Megatron's output layer against what their own functions reached
+// (tests/data/executed_actor_losses.jsonl, made by benchmarks/oracle/execute_actor_losses.py).
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "layers/megatron_actor_losses.hpp"
+#include "layers/ops.hpp"
+
+namespace {
+
+using namespace oomplan;
+using Json = nlohmann::json;
+
+struct Levels {
+  Bytes forward = 0, kept = 0, backward = 0;
+};
+Levels levels_of(const Eager& g, const TokenCounts& counts) {
+  Levels out;
+  Bytes level = 0;
+  bool backward = false;
+  for (const EagerEvent& e : g.events) {
+    if (e.kind == EagerEvent::Kind::gradient) continue;
+    if (e.backward && !backward) out.kept = out.backward = level;
+    backward = backward || e.backward;
+    const Storage& s = g.storages[static_cast<std::size_t>(e.storage)];
+    const Bytes bytes = elements(s.shape).value(counts) * row(s.dtype).bits / 8;
+    level += e.kind == EagerEvent::Kind::alloc ? bytes : -bytes;
+    (backward ? out.backward : out.forward) = std::max(backward ? out.backward : out.forward, level);
+  }
+  return out;
+}
+
+Levels predicted(const Json& row) {
+  const auto tokens = row["tokens"].get<std::int64_t>(), chunk = row["chunk"].get<std::int64_t>();
+  ActorLoss o;
+  o.kind = row["loss"] == "verl" ? ActorLossKind::verl : ActorLossKind::slime;
+  o.entropy = row["entropy"];
+  o.entropy_gradient = row["entropy_gradient"];
+  o.temperature = row["temperature"].get<double>() != 1;
+  o.checkpoint = row["checkpoint"];
+  TokenCounts counts;
+  counts.s = tokens;
+  if (chunk > 0) {
+    o.chunks = static_cast<int>((tokens - 1) / chunk + 1);
+    counts.m = (tokens + o.chunks - 1) / o.chunks;
+  }
+  Eager g;
+  g.grad_enabled = !row["forward_only"].get<bool>();
+  const Dim columns(row["vocab"].get<std::int64_t>());
+  Tensor hidden = g.scalar(DType::bf16);
+  hidden.shape = {axis::S, axis::B, Dim(row["hidden"].get<std::int64_t>())};
+  hidden.grad_fn = std::make_shared<Node>();
+  hidden.grad_fn->apply = [](const Gradients&) { return Gradients{}; };
+  Tensor narrow = g.make("logits", {axis::S, axis::B, columns}, DType::bf16, Category::logits);
+  const Shape in = hidden.shape;
+  g.record(narrow, "MmBackward0", {&hidden},
+           [&g, in](const Gradients&) { return Gradients{g.make("hidden_gradient", in, DType::bf16)}; });
+  Tensor logits = ops::to(g, std::move(narrow), DType::fp32, "logits.fp32");
+  Tensor loss = actor_loss(g, o, std::move(logits), [](int) {});
+  if (g.grad_enabled) {
+    g.in_backward = true;
+    g.backward(loss, g.make("gradient", {}, DType::fp32));
+  }
+  return levels_of(g, counts);
+}
+
+TEST_CASE("losses of actors behind Megatron's output layer reach what their own functions reached") {
+  std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/executed_actor_losses.jsonl");
+  REQUIRE(in.good());
+  int judged = 0;
+  for (std::string line; std::getline(in, line); ++judged) {
+    const Json row = Json::parse(line);
+    CAPTURE(line);
+    const Levels got = predicted(row);
+    const auto near = [&](Bytes figure, const char* key) {
+      CAPTURE(key);
+      CHECK(static_cast<double>(figure) == doctest::Approx(row[key].get<double>()).epsilon(0.002));
+    };
+    near(got.forward, "forward");
+    if (!row.contains("backward")) continue;
+    near(got.kept, "kept");
+    near(got.backward, "backward");
+  }
+  CHECK(judged == 104);
+}
+
+}  // namespace

@@ -1,0 +1,74 @@
+// What a rank of AReaL's Megatron engine holds, against arithmetic by hand.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "estimate/figures.hpp"
+#include "training/megatron_plan.hpp"
+
+namespace {
+
+using namespace oomplan;
+using Json = nlohmann::json;
+
+TrainingCase case_of(const std::string& model, const std::string& layout, bool splits, Json more = Json::object()) {
+  Json trainer{{"engine", "megatron"},
+               {"layout", layout},
+               {"kernels", "transformer_engine"},
+               {"sequence_parallel", splits},
+               {"tokens_per_micro_batch", 8000},
+               {"precision", {{"storage", "bf16"}, {"compute", "bf16"}, {"reduce", "fp32"}}},
+               {"gradient_accumulation_fusion", false},
+               {"deallocate_outputs", false},
+               {"recompute", "full"}};
+  trainer.update(more, true);
+  const Json job{{"framework", "areal 1.0.4"}, {"model", model}, {"trainer", trainer}};
+  return read_training_case(job.dump(), {}, Catalog::builtin());
+}
+double gib(Bytes bytes) { return static_cast<double>(bytes) / static_cast<double>(kGiB); }
+
+// AReaL's pull request 1555: the fp32 copies of 16-bit gradients of this job took 14.22 GiB of every rank
+TEST_CASE("areal's Megatron: fp32 copies of 16-bit gradients are as large as AReaL measured them") {
+  const TrainingCase c =
+      case_of("Qwen/Qwen3-30B-A3B", "attn:d1c4t2|ffn:e8", true, {{"precision", {{"reduce", "bf16"}}}, {"router_dtype", "bf16"}});
+  const MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, 0, 1);
+  CHECK(gib(stage.wide_gradients) == doctest::Approx(14.22).epsilon(0.001));
+  CHECK(stage.masters == stage.wide_gradients);
+  CHECK(stage.states == 2 * stage.masters);
+}
+
+TEST_CASE("areal's Megatron: a vocabulary is split without padding, tokens are padded to what ranks can split") {
+  const TrainingCase c = case_of("Qwen/Qwen2.5-1.5B-Instruct", "d1c4t2", true);
+  CHECK(megatron_vocab(*c.architecture, c.trainer) == c.architecture->vocab);
+  CHECK(areal_padded_tokens(c.trainer) == 8192);
+  const MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, 0, 1);
+  CHECK(stage.counts.s == 8192 / 8);
+  CHECK(stage.head_chunks == 2);  // of the tokens of this context-parallel rank
+  const TrainingCase one = case_of("Qwen/Qwen2.5-1.5B-Instruct", "d4", false);
+  CHECK(areal_padded_tokens(one.trainer) == 8192);
+  CHECK(make_megatron_stage(*one.architecture, one.trainer, 0, 1).head_chunks == 8);
+}
+
+TEST_CASE("areal's Megatron: a reference has DDP's gradient buffer unless it is not wrapped") {
+  const MegatronUse reference{.trains = false, .log_probs = true};
+  TrainingCase c = case_of("Qwen/Qwen2.5-1.5B-Instruct", "d4", false);
+  const auto stage = [&] { return make_megatron_stage(*c.architecture, c.trainer, 0, 1, reference); };
+  const MegatronStage wrapped = stage();
+  CHECK(wrapped.masters + wrapped.states == 0);
+  CHECK(wrapped.gradients == 2 * wrapped.weights);
+  CHECK(wrapped.chunks.empty());
+  CHECK(wrapped.forward_chunks.size() == 1);
+  c.trainer.megatron.wrap_with_ddp = false;
+  CHECK(stage().gradients == 0);
+}
+
+TEST_CASE("areal's Megatron: a critic has one number a token in place of the vocabulary") {
+  const TrainingCase c = case_of("Qwen/Qwen3-8B", "d1p2t2", true);
+  const MegatronStage actor = make_megatron_stage(*c.architecture, c.trainer, 1, 4);
+  const MegatronStage critic = make_megatron_stage(*c.architecture, c.trainer, 1, 4, {.critic = true});
+  const Architecture& a = *c.architecture;
+  CHECK(actor.weights - critic.weights == 2 * (a.vocab / 2 * a.hidden - a.hidden));
+}
+
+}  // namespace
