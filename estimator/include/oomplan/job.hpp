@@ -190,7 +190,7 @@ struct Megatron {
   ContextExchange context_exchange = ContextExchange::p2p;
   bool gradient_accumulation_fusion = true;  ///< weight gradients are added to the fp32 ones inside of the matrix product
   bool distributed_optimizer = true;
-  bool wrap_with_ddp = true;  ///< of a role without an optimizer: the flat gradient buffer is there all the same
+  bool wrap_with_ddp = true;             ///< of a role without an optimizer: the flat gradient buffer is there all the same
   std::int64_t optimizer_instances = 1;  ///< of the distributed optimizer: each has a part of the data-parallel ranks
   bool deallocate_outputs = true;        ///< a stage's output is freed once it has been sent
   double expert_capacity = 0;            ///< capacity factor of every expert; 0: all tokens are kept, and evenly routed
