@@ -261,6 +261,7 @@ TEST_CASE("megatron: layers are dealt to stages and chunks as it deals them") {
     Architecture a;
     for (std::int64_t i = 0; i < layers; ++i) a.runs.push_back({Layer{}, 1});
     Trainer t;
+    t.framework = Framework::torch;
     t.layout.pipeline = stages;
     change(t.megatron);
     std::string text;
@@ -285,6 +286,7 @@ TEST_CASE("megatron: layers are dealt to stages and chunks as it deals them") {
 TEST_CASE("megatron: a vocabulary is padded to 128 rows a rank") {
   Architecture a;
   Trainer t;
+  t.framework = Framework::torch;
   a.vocab = 131073;
   CHECK(megatron_vocab(a, t) == 131200);
   t.layout.tensor = 4;

@@ -199,7 +199,8 @@ class Checker {
       add("micro_batches", fmt::format("{}", t.micro_batches),
           fmt::format("{} to {} micro-batches", kMicroBatchLimit.least, kMicroBatchLimit.most), "");
     const std::int64_t tokens = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch;
-    if (t.megatron.sequence_parallel && tokens % t.layout.tensor != 0)
+    const bool padded = t.framework == Framework::areal;  // to what the ranks can split
+    if (t.megatron.sequence_parallel && !padded && tokens % t.layout.tensor != 0)
       add("sequence_parallel", "true", fmt::format("sequences that {} ranks can split", t.layout.tensor),
           "Megatron splits every sequence evenly");
   }
