@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "inference/compressed_cache.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -139,6 +141,7 @@ Stage without_windows(const Stage& s) {
 }  // namespace
 
 CachePool vllm_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& ask) {
+  if (has_compressed(stage)) return compressed_pool(stage, f, ask);
   CachePool out;
   const Pages p = pages_of(f.uniform_swa ? without_windows(stage) : stage, f, ask);
   if (p.page == 0) return out;
