@@ -61,6 +61,7 @@ TEST_CASE("vLLM 0.20 logged the tokens of DeepSeek V4's smallest pages") {
 std::string refusal(const char* version, Server server, EngineKind engine = EngineKind::vllm) {
   const Catalog& catalog = Catalog::builtin();
   server.version = version;
+  server.kv = server.kv == DType::fp16 ? DType::bf16 : DType::fp8;
   try {
     const ServerModel model = server_model(*catalog.model("deepseek-ai/DeepSeek-V4-Flash").architecture, engine, server);
     resolve(catalog.facts(), engine, server, catalog.gpu("H100"), model);
@@ -74,6 +75,9 @@ TEST_CASE("what of DeepSeek V4 is not described is refused by name") {
   CHECK(refusal("0.24.0", {}) == "");
   CHECK(refusal("0.19.1", {}).find("0.20 or later") != std::string::npos);
   CHECK(refusal("0.5.10", {}, EngineKind::sglang).find("compressed entries") != std::string::npos);
+  Server wide;
+  wide.kv = DType::fp16;
+  CHECK(refusal("0.24.0", wide).find("--kv-cache-dtype fp8") != std::string::npos);
   Server stages;
   stages.layout.pipeline = 2;
   CHECK(refusal("0.24.0", stages).find("layout.pipeline") != std::string::npos);

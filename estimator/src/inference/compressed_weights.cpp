@@ -28,6 +28,12 @@ void check_compressed(const Architecture& a, EngineKind engine, const Server& se
   for (const LayerRun& run : a.runs)
     if (std::find(std::begin(kEntryRatios), std::end(kEntryRatios), run.layer.mixer.compress_ratio) == std::end(kEntryRatios))
       refuse_compressed(a, "compress_ratios", "vLLM has entries of 4 or 128 tokens");
+  if (server.kv != DType::fp8)
+    throw InputError(Problem{{},
+                             "kv: " + std::string(name(server.kv)),
+                             "fp8 (--kv-cache-dtype fp8)",
+                             "",
+                             "vLLM has no other cache for compressed entries: " + a.name});
   if (server.layout.pipeline > 1)
     refuse_compressed(a, "layout.pipeline", "not supported yet: stages of a model with compressed entries");
   if (server.decode_context > 1) refuse_compressed(a, "decode_context", "vLLM does not divide windows of tokens");

@@ -370,9 +370,12 @@ class Builder {
   /// What is fp32 in a model of 16 bits (vllm/model_executor/layers/mamba/*.py, 0.19; sglang/srt/layers/quantization/unquant.py
   /// UnquantizedFusedMoEMethod: biases of experts, 0.5.10; its routers: ServerFacts::router_bits).
   bool in_fp32(const Parameter& p) const {
+    // vllm/model_executor/layers/mamba/gdn/kimi_gdn_linear_attn.py, 0.24; sglang/srt/models/kimi_linear.py, 0.5.10
+    if (a_.family == "kimi_linear" &&
+        (p.name.ends_with("dt_bias") || p.name.ends_with("A_log") || p.name.find("_conv1d.") != std::string::npos))
+      return true;
     if (m_.engine != EngineKind::vllm)
       return p.part == ParameterPart::experts && p.name.ends_with("bias") && !stored_ && !quantised(m_.weights);
-    if (a_.family == "kimi_linear" && (p.name.ends_with("dt_bias") || p.name.find("_conv1d") != std::string::npos)) return true;
     if (p.name.ends_with("A_log") || (m_.compressed && compressed_in_fp32(p))) return true;
     return p.part == ParameterPart::router && p.shape.size() == 2 && is_one_of(a_.model_type, kFp32Routers);
   }
