@@ -48,6 +48,7 @@ def pretend_cuda() -> None:
     torch.cuda.synchronize = torch.cuda.empty_cache = lambda *a: None
     torch.cuda.Stream = torch.cuda.Event = Stream
     torch.cuda.current_stream = lambda *a: Stream()
+    torch.accelerator.current_device_index = lambda: 0
 
 
 class Communicator:
@@ -90,6 +91,8 @@ class OnMeta(TorchFunctionMode):
         if args and isinstance(args[0], torch.Tensor) and args[0].is_meta:
             if name in ("cuda", "cpu") or (name == "to" and "cpu" in [str(a) for a in args[1:]]):
                 return args[0]
+            if name == "allclose":
+                return True
             if name in ("item", "tolist", "__bool__"):
                 one = 1.0 if args[0].dtype.is_floating_point else 1
                 listed = [one] * args[0].numel() if args[0].dim() else one

@@ -28,6 +28,7 @@ MORE: dict[str, Row] = {
     "minimax_m2": {"rotary_dim": 64, "scoring_func": "sigmoid"},
     "dots1": {"moe_layer_freq": 1},
     "nemotron_h": {"mamba_ssm_cache_dtype": "float32"},
+    "kimi_linear": {"architectures": ["KimiLinearForCausalLM"], "rope_theta": 10000.0, "head_dim": 72},
     "qwen3_5": {"mamba_ssm_dtype": "float32"},
     "qwen3_5_moe": {"mamba_ssm_dtype": "float32"},
 }
@@ -81,6 +82,7 @@ STAGED = [
     "MiniMaxAI/MiniMax-M2",
     "mistralai/Mistral-7B-v0.1",
     "mistralai/Mixtral-8x7B-v0.1",
+    "moonshotai/Kimi-Linear-48B-A3B-Instruct",
     "mistralai/Mistral-Small-3.2-24B-Instruct-2506",
     "moonshotai/Moonlight-16B-A3B",
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",

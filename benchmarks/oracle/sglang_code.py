@@ -143,6 +143,8 @@ class Rank(runner.ModelRunner):
                     method.process_weights_after_loading(module)
             if hasattr(self.model, "post_load_weights"):
                 self.model.post_load_weights()
+            elif type(self.model).__name__ == "KimiLinearForCausalLM":
+                self.model.load_weights(())  # divides kv_b behind the last weight
         self.weights = weights_of(self.model)
         wide = wide_tables(self.model)  # of a rotation that did not register them
         self.weights["tables"] += wide

@@ -89,6 +89,23 @@ with META, OnMeta():  # allocates 128 MiB, once in a process: models/engines/vll
     importlib.import_module("vllm.v1.attention.backends.mla.flashinfer_mla")
 
 
+def scales_for_deep_gemm(sf: Any, mn: int, k: int, recipe: Any, num_groups: int = 1, **known: Any) -> Any:
+    """What DeepGEMM makes of a matrix's scales (csrc/apis/layout.hpp): on Hopper what they are; on Blackwell one byte for a row and
+    128 columns, four of them in an int32, rows rounded up to 16 bytes."""
+    if Capability.now < 100:
+        return sf
+    packed = -(-k // recipe[2] // 4)
+    return torch.empty((num_groups, packed, -(-mn // 4) * 4), dtype=torch.int32, device=META).transpose(1, 2)
+
+
+try:
+    import vllm.model_executor.layers.quantization.utils.fp8_utils as fp8_utils
+
+    fp8_utils.transform_sf_into_required_layout = scales_for_deep_gemm
+except ImportError:
+    pass
+
+
 def groups(tensor: int, pipeline: int, stage: int) -> None:
     parallel._TP, parallel._EP, parallel._EPLB = Group(tensor, 0), Group(tensor, 0), Group(tensor, 0)
     parallel._PP, parallel._DP, parallel._WORLD = Group(pipeline, stage), Group(1, 0), Group(tensor * pipeline, 0)
@@ -103,6 +120,8 @@ def configuration(case: Row, folder: Path) -> Any:
         (folder / "draft/config.json").write_text(json.dumps(draft["config"]))
         of = {"model": str(folder / "draft"), "method": draft["method"], "num_speculative_tokens": draft["tokens"]}
         options["speculative_config"] = of
+    if ahead := case.get("mtp"):
+        options["speculative_config"] = {"method": "mtp", "num_speculative_tokens": ahead}
     world = case["tensor"] * case.get("pipeline", 1)
     return EngineArgs(
         model=str(folder),
@@ -134,8 +153,8 @@ class Proposer:
     _maybe_share_embeddings = SpecDecodeBaseProposer._maybe_share_embeddings
     _maybe_share_lm_head = SpecDecodeBaseProposer._maybe_share_lm_head
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: torch.nn.Module, config: Any = None) -> None:
+        self.model, self.vllm_config = model, config
         self.model.has_own_embed_tokens = self.model.has_own_lm_head = False
 
 
@@ -151,6 +170,17 @@ def with_draft(model: torch.nn.Module, config: Any, draft: Row) -> torch.nn.Modu
     return torch.nn.ModuleDict({"model": model, "draft": head})
 
 
+def with_blocks(model: torch.nn.Module, config: Any) -> torch.nn.Module:
+    """The checkpoint's own MTP blocks, with the tables that vLLM's proposer gives them."""
+    blocks = loader.initialize_model(vllm_config=config, model_config=config.speculative_config.draft_model_config)
+    finish(blocks, config.model_config.dtype)
+    proposer = Proposer(blocks, config)
+    del blocks.has_own_embed_tokens, blocks.has_own_lm_head
+    proposer._maybe_share_embeddings(model)
+    proposer._maybe_share_lm_head(model)
+    return torch.nn.ModuleDict({"model": model, "draft": blocks})
+
+
 def cache(config: Any, budget: int) -> Row | None:
     Card.update_block_size_for_backend(config)
     specs = {}
@@ -162,7 +192,9 @@ def cache(config: Any, budget: int) -> Row | None:
     if not specs:
         return None
     found = kv_cache_utils.get_kv_cache_configs(config, [specs], [budget])[0]
-    page_tokens = min(group.kv_cache_spec.block_size for group in found.kv_cache_groups)
+    packed = found.kv_cache_tensors[0] if getattr(found.kv_cache_tensors[0], "block_stride", 0) else None
+    sizes = [group.kv_cache_spec.block_size for group in found.kv_cache_groups]
+    page_tokens = sizes[0] if packed else min(sizes)  # in front: layers that keep all tokens
     tokens = found.num_blocks // len(found.kv_cache_groups) * page_tokens
     if capacity := getattr(kv_cache_utils, "get_kv_cache_capacity", None):  # 0.23.1 and later
         tokens = int(capacity(config, found)[0])
@@ -173,7 +205,7 @@ def cache(config: Any, budget: int) -> Row | None:
         "pages": found.num_blocks,
         "page_tokens": page_tokens,
         "tokens": tokens,
-        "allocated": sum(tensor.size for tensor in found.kv_cache_tensors),
+        "allocated": packed.size if packed else sum(tensor.size for tensor in found.kv_cache_tensors),
         "full_requests": int(kv_cache_utils.get_max_concurrency_for_kv_cache_config(config, found)),
     }
 
@@ -192,6 +224,8 @@ def execute(case: Row, budget: int) -> Row:
         finish(model, dtype)
         if draft := case.get("draft"):
             model = with_draft(model, config, draft)
+        elif case.get("mtp"):
+            model = with_blocks(model, config)
     row: Row = {"bytes": weights_of(model), "batched_tokens": config.scheduler_config.max_num_batched_tokens}
     if case.get("pipeline", 1) == 1 and (found := cache(config, budget)):
         row["cache"] = found

@@ -59,12 +59,13 @@ Rank rank_of(const Json& row) {
   const Catalog& catalog = Catalog::builtin();
   const EngineKind engine = row["engine"] == "vllm" ? EngineKind::vllm : EngineKind::sglang;
   Architecture a = *catalog.model(row["model"].get<std::string>()).architecture;
-  a.quantization = {};
+  if (!row.value("as_published", false)) a.quantization = {};
   if (row.contains("quantization")) a.quantization = read_quantization(Fields::parse(row["quantization"].dump(), "config.json"));
   Server server;
   server.weights = dtype_of(row.value("weights", "bf16"));
   server.kv = dtype_of(row.value("kv", "bf16"));
   if (row.contains("options")) ask(server, row["options"]);
+  server.draft_tokens = row.value("mtp", 0);
   if (row.contains("draft")) {
     const Json& draft = row["draft"];
     server.draft_tokens = draft["tokens"];
@@ -168,6 +169,7 @@ TEST_CASE("ranks of servers hold what the engines' own classes allocate") {
   if (other != nullptr) return judge(other);
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_servers.jsonl");
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_servers_0_24.jsonl");
+  judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_compressed.jsonl");
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_sglang.jsonl");
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_drafts.jsonl");
   judge(OOMPLAN_SOURCE_DIR "/tests/data/executed_server_options.jsonl");

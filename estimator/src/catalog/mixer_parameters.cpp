@@ -131,6 +131,28 @@ void gated_delta(const Mixer& m, std::int64_t h, Inventory& out) {
   out.linear(prefix + "out_proj", values, h, false, Part::mixer, Split::columns);
 }
 
+/// Kimi Linear: as many keys as values; decay and output gate pass through one head's width (modeling_kimi.py of the checkpoint;
+/// vllm/model_executor/layers/mamba/gdn/kimi_gdn_linear_attn.py, 0.24).
+void kimi_delta(const Mixer& m, std::int64_t h, Inventory& out) {
+  const std::string prefix(out.names.attention);
+  const std::int64_t heads = m.linear_value_heads, dim = m.linear_value_dim, width = heads * dim;
+  const auto linear = [&](const char* name, std::int64_t in, std::int64_t to, Split split) {
+    out.linear(prefix + name, in, to, false, Part::mixer, split);
+  };
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) linear(name, h, width, Split::rows);
+  for (const char* name : {"q_conv1d", "k_conv1d", "v_conv1d"})
+    out.tensor(prefix + name + ".weight", {width, 1, m.conv_kernel}, Part::mixer, Split::rows);
+  out.tensor(prefix + "A_log", {heads}, Part::mixer, Split::rows);
+  linear("f_a_proj", h, dim, Split::none);
+  linear("f_b_proj", dim, width, Split::rows);
+  out.tensor(prefix + "dt_bias", {width}, Part::mixer, Split::rows);
+  linear("b_proj", h, heads, Split::rows);
+  linear("g_a_proj", h, dim, Split::none);
+  linear("g_b_proj", dim, width, Split::rows);
+  out.norm(prefix + "o_norm", NormKind::rms, dim);
+  linear("o_proj", width, h, Split::columns);
+}
+
 /// Mamba, Falcon-Mamba, Jamba.
 void mamba1(const Mixer& m, std::int64_t h, Inventory& out) {
   const std::string prefix(out.names.state);
@@ -201,7 +223,7 @@ void mixer_parameters(const Mixer& m, std::int64_t h, NormKind norm, Inventory& 
     case MixerKind::short_conv:
       return short_conv(m, h, out);
     case MixerKind::kimi_delta:
-      return;  // no family reads one
+      return kimi_delta(m, h, out);
   }
 }
 

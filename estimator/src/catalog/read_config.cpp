@@ -56,11 +56,20 @@ DType dtype_of(const Fields& fields, DType otherwise) {
 Quantization quantization_of(const Fields& fields) {
   const auto quantization = fields.object_if("quantization_config");
   Quantization out = quantization ? read_quantization(*quantization) : Quantization{};
-  if (fields.text_or("expert_dtype", "") == "fp4" && !out.parts.empty()) {  // DeepSeek V4: e2m1 with a ue8m0 scale for 32
-    WeightFormat experts{DType::mxfp4};
-    experts.group = 32;
+  if (fields.text_or("expert_dtype", "") == "fp4" && !out.parts.empty()) {      // DeepSeek V4: e2m1 with a ue8m0 scale for 32
+    const bool nvfp4 = quantization->text_or("moe_quant_algo", "") == "NVFP4";  // an e4m3 scale for 16
+    WeightFormat experts{nvfp4 ? DType::nvfp4 : DType::mxfp4};
+    experts.group = nvfp4 ? 16 : 32;
     experts.scale_bits = 8;
+    if (nvfp4) out.parts = {{{.dtype = DType::fp8, .block = 128}, {"Linear"}}};
     out.parts.push_back({experts, {"experts"}});
+  }
+  // compressors and the indexer's weights stay in 16 bits (vllm/models/deepseek_v4/{compressor,attention}.py, 0.24)
+  if (fields.has("compress_ratios") && !out.parts.empty()) {
+    if (out.method == "fp8") out.ignored.clear();
+    for (const char* module :
+         {"compressor.kv_proj", "compressor.gate_proj", "indexer.kv_proj", "indexer.gate_proj", "scorer.weights_proj"})
+      out.ignored.emplace_back(module);
   }
   return out;
 }

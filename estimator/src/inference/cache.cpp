@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "inference/compressed_cache.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -21,7 +23,7 @@ struct Pages {
 
 /// Tokens by which pages grow at least (vllm/model_executor/models/config.py HybridAttentionMambaModelConfig, 0.19.1;
 /// platforms/interface.py, 0.24.0).
-constexpr std::int64_t kKernelTokens = 16, kLatentKernelTokens = 128;
+constexpr std::int64_t kKernelTokens = 16, kLatentKernelTokens = 64;
 
 /// Pages are sized so that the largest state fits in one (vllm/platforms/interface.py update_block_size_for_backend).
 std::int64_t page_tokens_of(const Stage& s, const ServerFacts& f) {
@@ -34,8 +36,8 @@ std::int64_t page_tokens_of(const Stage& s, const ServerFacts& f) {
     latent = latent || b.kind == CacheKind::latent;
   }
   if (state == 0 || token == 0) return f.page_tokens;
-  const std::int64_t align =
-      std::max(latent ? kLatentKernelTokens : kKernelTokens, f.state_pages_as_asked ? f.page_tokens : std::int64_t{1});
+  const std::int64_t align = f.state_pages_as_asked ? std::max(kKernelTokens, f.page_tokens)  // latent or not
+                                                    : (latent ? kLatentKernelTokens : kKernelTokens);
   return std::max(f.page_tokens, align * ceil_div(state, align * token));
 }
 
@@ -139,6 +141,7 @@ Stage without_windows(const Stage& s) {
 }  // namespace
 
 CachePool vllm_pool(const Stage& stage, const ServerFacts& f, const CacheAsk& ask) {
+  if (has_compressed(stage)) return compressed_pool(stage, f, ask);
   CachePool out;
   const Pages p = pages_of(f.uniform_swa ? without_windows(stage) : stage, f, ask);
   if (p.page == 0) return out;

@@ -14,6 +14,7 @@ struct CachePool {
   Bytes token = 0;          ///< of one token of a long request
   Bytes request = 0;        ///< of one request of `max_model_len`
   std::int64_t pages = 0, tokens = 0, full_requests = 0, page_tokens = 1, state_slots = 0;
+  std::int64_t table_entries = 0;  ///< page numbers of one request in all groups, where groups have pages of their own
 };
 
 struct CacheAsk {

@@ -273,11 +273,13 @@ class Planner {
     }
     if (s.context > 0) tensor(T::context_projected, tokens, s.context, d);
     const std::int64_t moe = f_.moe_chunk_tokens > 0 ? std::min(met, f_.moe_chunk_tokens) : met;
-    if (s.workspace2 > 0 && m_.weights != DType::mxfp4) {  // the mxfp4 kernels write into their own small buffers
+    if (s.workspace2 > 0 &&
+        (m_.weights != DType::mxfp4 || m_.compressed)) {  // the mxfp4 kernels write into their own small buffers
       const std::int64_t experts_h = s.workspace2 > 0 ? top_k() * m_.hidden : 0;
       tensor(T::forward_workspace13, moe, std::max(s.workspace13, experts_h), d);
       tensor(T::forward_workspace2, moe, std::max(s.workspace2, m_.engine == EngineKind::vllm ? experts_h : 0), d);
     }
+    if (m_.compressed) of_streams(tokens);
     if (at_.pipeline > 1) set(T::intermediate, 2 * bytes_of(tokens * m_.hidden, d), {2, tokens, m_.hidden});
     if (m_.image_tokens > 0 && s.first && m_.engine == EngineKind::vllm) {
       const std::int64_t images = std::max<std::int64_t>(1, tokens / m_.image_tokens);
@@ -285,6 +287,24 @@ class Planner {
       tensor(T::image_outputs, images * m_.image_tokens, m_.hidden, d);
     }
     if (s.last) sampler(fp32);
+  }
+
+  /// DeepSeek V4: streams in front of a layer and behind its half, queries and output of as many heads as its kernel takes, and
+  /// what is gathered for them in the workspace that experts use too: entries and window in 16 bits for four requests, or keys of
+  /// the indexer (vllm/models/deepseek_v4/{attention,nvidia/flashmla}.py forward_mqa, v1/attention/backends/mla/indexer.py
+  /// get_max_prefill_buffer_size and model_executor/layers/sparse_attn_indexer.py, 0.24).
+  void of_streams(std::int64_t tokens) {
+    constexpr std::int64_t kHeads = 64, kRequests = 4, kPrefills = 40;
+    constexpr Bytes kScores = 512 * kMiB;  // VLLM_SPARSE_INDEXER_MAX_LOGITS_MB
+    const std::int64_t heads = round_up(ceil_div(m_.heads, share_.tensor), kHeads);
+    tensor(T::residual, 2 * tokens, m_.streams * m_.hidden, m_.compute);
+    tensor(T::attention_output, 2 * tokens, heads * m_.entry_width, m_.compute);
+    const std::int64_t read = ceil_div(p_.max_model_len, m_.entry_tokens) + m_.window + p_.batched_tokens;
+    const Bytes entries = bytes_of(kRequests * read * m_.entry_width, m_.compute);
+    const Bytes keys = m_.index_bytes * (kPrefills * p_.max_model_len / m_.entry_tokens);
+    if (m_.index_bytes > 0) set(T::index_scores, kScores);
+    const Bytes more = std::max(entries, keys) - p_[T::forward_workspace13] - p_[T::forward_workspace2];
+    if (more > 0) set(T::forward_workspace13, p_[T::forward_workspace13] + more);
   }
 
   std::int64_t top_k() const {
@@ -378,6 +398,7 @@ class Planner {
     p_.request_bytes = found.request;
     p_.full_requests = found.full_requests;
     p_.state_slots = found.state_slots;
+    table_entries_ = found.table_entries;
     set(T::kv_cache, found.kv, {found.pages, found.page_tokens, 0});
     set(T::state_cache, found.state, {found.state_slots, 0, 0});
     other_stages();
@@ -447,7 +468,8 @@ class Planner {
   void derived(const Stage& stage) {
     if (m_.engine == EngineKind::vllm) {
       // tables of page numbers, one per request and group, and the inputs of one step (int64 ids and positions, int64 slots)
-      set(T::request_table, p_.max_running * ceil_div(p_.max_model_len, p_.page_tokens) * 4 + p_.batched_tokens * 24);
+      const std::int64_t pages = table_entries_ > 0 ? table_entries_ : ceil_div(p_.max_model_len, p_.page_tokens);
+      set(T::request_table, p_.max_running * pages * 4 + p_.batched_tokens * 24);
       // embedded inputs, whether they are used or not (vllm/v1/worker/gpu_model_runner.py GPUModelRunner.__init__, 0.11 to 0.23)
       if (f_.embeds_buffer)
         set(T::buffers, bytes_of(p_.batched_tokens * m_.hidden, m_.compute), {p_.batched_tokens, m_.hidden, 0});
@@ -503,7 +525,8 @@ class Planner {
   ServerPlan& p_;
   RankShare share_;
   Stage drafts_;
-  Bytes draft_token_ = 0;  ///< of the drafts' cache
+  Bytes draft_token_ = 0;           ///< of the drafts' cache
+  std::int64_t table_entries_ = 0;  ///< page numbers of one request, where its groups have pages of their own
   bool alone_ = false;
 };
 

@@ -93,6 +93,7 @@ enum class ServerTensor : std::uint8_t {
   activation,
   layer_output,
   context_projected,
+  index_scores,
   draft_states,
   draft_inputs,
   step_activations,

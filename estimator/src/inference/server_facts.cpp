@@ -51,6 +51,19 @@ bool takes_second_runner(const Reader& read, const ServerModel& model) {
   return !packed && !model.moe && read.number("second_runner", {{"family", model.family}}) != 0;
 }
 
+/// DeepSeek V4 has kernels of its own: pages, experts in 4 bits, and no buffers of other latent attention.
+void compressed(ServerFacts& f, const Reader& read) {
+  f.compressed_cache = static_cast<CompressedCache>(read.whole("compressed_cache"));
+  if (f.compressed_cache == CompressedCache::none)
+    throw InputError(
+        Problem{{}, "a cache of compressed entries", "vLLM 0.20 or later", "", "older releases have no class for it"});
+  f.page_tokens = read.whole("compressed_page_tokens");
+  f.latent_workspace = 0;
+  f.mxfp4_width_step = read.whole("fp4_experts_width_step");
+  f.mxfp4_hidden_step = read.whole("fp4_experts_hidden_step");
+  f.mxfp4_keeps_scales = false;
+}
+
 void vllm(ServerFacts& f, const Reader& read, const ServerModel& model) {
   f.tokens_by_request = read.flag("kv_tokens_by_request");
   f.state_pages_as_asked = read.flag("state_pages_as_asked");
@@ -76,6 +89,7 @@ void vllm(ServerFacts& f, const Reader& read, const ServerModel& model) {
   f.graph_splits = read.whole("graph_splits");
   f.second_runner = takes_second_runner(read, model);
   f.embeds_buffer = !f.second_runner && read.flag("inputs_embeds_buffer");
+  if (model.compressed) compressed(f, read);
 }
 
 void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {

@@ -30,6 +30,12 @@ enum class RequestRule : std::uint8_t {
   all_layers = 1,  ///< V1 up to 0.15: every layer of the model by itself, also where a stage has some of them only
   groups = 2,      ///< since 0.16: the stage's groups of layers, padded as they are allocated
 };
+/// How vLLM lays out a cache of compressed entries; the fact `compressed_cache`.
+enum class CompressedCache : std::uint8_t {
+  none = 0,    ///< the release has no class for such a model
+  tuples = 1,  ///< a block has as many slots of every size
+  packed = 2,  ///< of every size as many as are used
+};
 /// How SGLang chooses mem_fraction_static; the fact `fraction_rule` has these numbers.
 enum class FractionRule : std::uint8_t { given = 0, table = 1, reserve_gib = 2, reserve_mib = 3 };
 
@@ -110,6 +116,7 @@ struct ServerFacts {
   double group_ratio = 1.5;  ///< vLLM: kinds of layers that differ by less share one group size, the larger
   bool uniform_swa = false;  ///< sliding-window layers get full-length cells
   RequestRule request_rule = RequestRule::groups;
+  CompressedCache compressed_cache = CompressedCache::none;
   Bytes fixed_cache = 0;         ///< the cache that was asked for, whatever the share; 0: the share decides
   bool saver_covers_swa = true;  ///< the pool of sliding-window layers can be released
 };

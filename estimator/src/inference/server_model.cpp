@@ -10,6 +10,8 @@
 
 #include "catalog/parameters.hpp"
 #include "inference/adapter_slots.hpp"
+#include "inference/compressed_cache.hpp"
+#include "inference/compressed_weights.hpp"
 #include "inference/online_formats.hpp"
 #include "inference/server_draft.hpp"
 
@@ -196,6 +198,9 @@ class Builder {
     }
     m_.latent_yarn = m_.mla && a_.yarn;
     rope_tables(sliding && full);
+    if (is_compressed(a_)) compressed_sizes(a_, m_);
+    if (is_compressed(a_) && stored_)  // vllm/models/deepseek_v4/nvidia/model.py DeepseekV4MLP, 0.24
+      for (const QuantizedModules& part : a_.quantization.parts) m_.shared_step = std::max(m_.shared_step, part.format.block);
     for (const ImageTokens& image : kImageTokens) {
       if (image.tower != a_.tower.kind || text_only_) continue;
       m_.image_tokens = image.tokens;
@@ -215,7 +220,7 @@ class Builder {
     std::vector<std::int64_t> dims;
     for (const LayerRun& run : a_.runs) {
       const Mixer& m = run.layer.mixer;
-      std::int64_t dim = m.kind == MixerKind::mla ? m.rope_head_dim : m.rotary_dim;
+      std::int64_t dim = m.rotary_dim;
       // Gemma 4 turns a part of a head, with zeros for the rest in the table (vllm/model_executor/layers/rotary_embedding/
       // gemma4_rope.py, August 2026; sglang/srt/layers/rotary_embedding/rope_variant.py, 0.5.12)
       if (a_.family == "gemma4" && dim > 0) dim = m.head_dim;
@@ -259,7 +264,8 @@ class Builder {
     out.expert_width = ff.expert_width;
     out.experts_gated = ff.experts_gated;
     out.cache = cache_of(m);
-    if (m.kind == MixerKind::mla) mla(out, m);
+    if (m.kind == MixerKind::mla && m.out_groups == 0) mla(out, m);
+    if (m.out_groups > 0) out.router += routing_table(ff, a_.vocab);
     if (m.heads > 0) m_.heads = m_.heads == 0 ? m.heads : std::min(m_.heads, m.heads);
     if (m.kv_heads > 0) m_.kv_heads = m_.kv_heads == 0 ? m.kv_heads : std::min(m_.kv_heads, m.kv_heads);
     return out;
@@ -289,7 +295,7 @@ class Builder {
         if (token_scales_) out.token_head += 2 * kScale;
         return out;
       case MixerKind::mla:
-        return latent(m);
+        return m.out_groups > 0 ? compressed_layer(m) : latent(m);
       case MixerKind::gated_delta:
       case MixerKind::kimi_delta:
         out.kind = CacheKind::state;
@@ -364,9 +370,13 @@ class Builder {
   /// What is fp32 in a model of 16 bits (vllm/model_executor/layers/mamba/*.py, 0.19; sglang/srt/layers/quantization/unquant.py
   /// UnquantizedFusedMoEMethod: biases of experts, 0.5.10; its routers: ServerFacts::router_bits).
   bool in_fp32(const Parameter& p) const {
+    // vllm/model_executor/layers/mamba/gdn/kimi_gdn_linear_attn.py, 0.24; sglang/srt/models/kimi_linear.py, 0.5.10
+    if (a_.family == "kimi_linear" &&
+        (p.name.ends_with("dt_bias") || p.name.ends_with("A_log") || p.name.find("_conv1d.") != std::string::npos))
+      return true;
     if (m_.engine != EngineKind::vllm)
       return p.part == ParameterPart::experts && p.name.ends_with("bias") && !stored_ && !quantised(m_.weights);
-    if (p.name.ends_with("A_log")) return true;
+    if (p.name.ends_with("A_log") || (m_.compressed && compressed_in_fp32(p))) return true;
     return p.part == ParameterPart::router && p.shape.size() == 2 && is_one_of(a_.model_type, kFp32Routers);
   }
 
@@ -617,9 +627,7 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
     throw InputError(Problem{{}, architecture.quantization.method, "", "", "not supported yet: weights stored in this format"});
   if (architecture.tower.kind == "clip")
     throw InputError(Problem{{}, architecture.name, "", "", "not supported yet: a server of a model with CLIP's tower"});
-  for (const LayerRun& run : architecture.runs)
-    if (run.layer.mixer.compress_ratio > 0)
-      throw InputError(Problem{{}, architecture.name, "", "", "not supported yet: a cache of compressed entries"});
+  if (is_compressed(architecture)) check_compressed(architecture, engine, server);
   const Quantization* const online = stored ? nullptr : online_quantization(engine, server);
   const std::int64_t ahead = server.draft_tokens;
   const bool other = ahead > 0 && !server.draft_model.empty();
@@ -639,6 +647,10 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
     add_draft(out, draft, draft_method(server), Builder(draft, engine, out.compute, server.kv, ahead).build());
   } else if (ahead > 0) {
     add_drafts(out, architecture, build(drafts_of(architecture)));
+    if (out.compressed) {
+      const ModuleFormats formats(architecture.quantization);
+      out.draft_outside = compressed_draft_outside(architecture, stored ? &formats : nullptr, out.compute);
+    }
   }
   add_adapter_slots(out, architecture, server);
   return out;

@@ -20,12 +20,20 @@ namespace oomplan {
 
 /// What a layer keeps of a request while it runs.
 enum class CacheKind : std::uint8_t {
-  none,     ///< nothing, or it reads an earlier layer's cache
-  full,     ///< keys and values of every token
-  sliding,  ///< of the last `window` tokens
-  chunked,  ///< of the chunk of `window` tokens
-  latent,   ///< MLA: one latent vector a token, the same on every tensor-parallel rank
-  state,    ///< linear attention and state space: a fixed size per request
+  none,        ///< nothing, or it reads an earlier layer's cache
+  full,        ///< keys and values of every token
+  sliding,     ///< of the last `window` tokens
+  chunked,     ///< of the chunk of `window` tokens
+  latent,      ///< MLA: one latent vector a token, the same on every tensor-parallel rank
+  state,       ///< linear attention and state space: a fixed size per request
+  compressed,  ///< DeepSeek V4: the last `window` tokens, and entries of several tokens each
+};
+
+/// DeepSeek V4: what a layer keeps beside its window. Bytes are those of one entry, and of one token of an entry in the making.
+struct Compression {
+  std::int64_t ratio = 0;  ///< tokens of an entry; 0: none
+  Bytes index_entry = 0, state = 0, index_state = 0;
+  bool operator==(const Compression&) const = default;
 };
 
 struct LayerCache {
@@ -35,6 +43,7 @@ struct LayerCache {
   Bytes token_head = 0;                       ///< of one token and one head; latent: of one token
   Bytes state_conv = 0, state_recurrent = 0;  ///< of one request, all heads; divided by tp
   Bytes state_group = 0;                      ///< of one request and one group, in the convolution's inputs
+  Compression compression;
   bool operator==(const LayerCache&) const = default;
 };
 
@@ -111,27 +120,32 @@ struct ServerModel {
   std::string family;  ///< model_type
   bool tied = false, moe = false, mla = false, multimodal = false;
   DType weights = DType::bf16, kv = DType::bf16;
-  DType compute = DType::bf16;                        ///< of activations and of what is not quantised
-  Bytes row = 0;                                      ///< of one row of the embedding: h elements
-  Bytes head_row = 0;                                 ///< of one row of the head
-  std::int64_t layer_vocab = 0;                       ///< rows of the table of per-layer embeddings (Gemma 3n, 4)
-  Bytes layer_row = 0;                                ///< of one of them
-  std::int64_t input_elements = 0;                    ///< of a token of a batch, in buffers that are made with the model
-  Bytes outside = 0;                                  ///< final norm, position table, head bias: on every rank
-  Bytes outside_cut = 0;                              ///< what stands outside of the layers and is divided by tp
-  bool unpacks = false;                               ///< bitsandbytes: a matrix is made in 16 bits for every product
-  bool whole_embedding = false;                       ///< every rank keeps all rows of the embedding
-  Bytes tower = 0;                                    ///< of a vision tower: divided by tp
-  Bytes tower_whole = 0;                              ///< of a vision tower: on every rank
-  Bytes tower_positions = 0;                          ///< of a vision tower: its table of positions, where releases cut it
-  std::int64_t rope_elements = 0;                     ///< of all cos/sin tables: positions * rotary dimension each
-  bool latent_yarn = false;                           ///< MLA with positions that are stretched by YaRN
-  bool sparse = false;                                ///< attention to what an indexer chooses (DeepSeek V3.2, GLM-5)
-  std::int64_t image_tokens = 0, image_elements = 0;  ///< of one image of the tower's fixed size; 0: not described
-  Bytes adapters_embedding = 0, adapters_head = 0;    ///< LoRA slots beside the tables, whole on every rank
-  Bytes largest_tensor = 0;                           ///< unsharded, 16-bit: what a weight update must hold at least
-  std::int64_t heads = 0, kv_heads = 0;               ///< smallest over the attention layers, for divisibility
-  std::int64_t latent = 0;                            ///< MLA: elements a token of the latent vector
+  DType compute = DType::bf16;      ///< of activations and of what is not quantised
+  Bytes row = 0;                    ///< of one row of the embedding: h elements
+  Bytes head_row = 0;               ///< of one row of the head
+  std::int64_t layer_vocab = 0;     ///< rows of the table of per-layer embeddings (Gemma 3n, 4)
+  Bytes layer_row = 0;              ///< of one of them
+  std::int64_t input_elements = 0;  ///< of a token of a batch, in buffers that are made with the model
+  Bytes outside = 0;                ///< final norm, position table, head bias: on every rank
+  Bytes outside_cut = 0;            ///< what stands outside of the layers and is divided by tp
+  bool unpacks = false;             ///< bitsandbytes: a matrix is made in 16 bits for every product
+  bool whole_embedding = false;     ///< every rank keeps all rows of the embedding
+  Bytes tower = 0;                  ///< of a vision tower: divided by tp
+  Bytes tower_whole = 0;            ///< of a vision tower: on every rank
+  Bytes tower_positions = 0;        ///< of a vision tower: its table of positions, where releases cut it
+  std::int64_t rope_elements = 0;   ///< of all cos/sin tables: positions * rotary dimension each
+  bool latent_yarn = false;         ///< MLA with positions that are stretched by YaRN
+  bool compressed = false;          ///< DeepSeek V4: a window and compressed entries
+  std::int64_t streams = 1;         ///< residual streams
+  std::int64_t entry_width = 0, entry_tokens = 0, window = 0;  ///< compressed: elements of an entry, its least tokens, the window
+  std::int64_t index_bytes = 0;                                ///< compressed: of an indexer's key
+  std::int64_t shared_step = 1;                                ///< columns of a shared expert on a rank are a multiple of it
+  bool sparse = false;                                         ///< attention to what an indexer chooses (DeepSeek V3.2, GLM-5)
+  std::int64_t image_tokens = 0, image_elements = 0;           ///< of one image of the tower's fixed size; 0: not described
+  Bytes adapters_embedding = 0, adapters_head = 0;             ///< LoRA slots beside the tables, whole on every rank
+  Bytes largest_tensor = 0;                                    ///< unsharded, 16-bit: what a weight update must hold at least
+  std::int64_t heads = 0, kv_heads = 0;                        ///< smallest over the attention layers, for divisibility
+  std::int64_t latent = 0;                                     ///< MLA: elements a token of the latent vector
   std::vector<ServerLayer> kinds;
   std::vector<ServerLayerRun> runs;    ///< in order
   std::vector<ServerLayerRun> totals;  ///< of each kind, for a model on one stage

@@ -39,6 +39,8 @@ void forward(Hand<R> h, const ServerPlan& p) {
   h.alloc(T::residual);
   h.alloc(T::context_projected);
   h.alloc(T::attention_output);
+  h.alloc(T::index_scores);
+  h.free(T::index_scores);
   h.free(T::context_projected);
   h.alloc(T::projected);
   h.alloc(T::gate_up);

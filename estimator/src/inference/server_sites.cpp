@@ -57,6 +57,7 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::activation, "activation", Category::activations, Pool::torch, Holder::local},
     {T::layer_output, "down projection", Category::activations, Pool::torch, Holder::local},
     {T::context_projected, "projected latent context", Category::activations, Pool::torch, Holder::local},
+    {T::index_scores, "scores of an indexer", Category::activations, Pool::torch, Holder::local},
     {T::draft_states, "hidden states of layers for the draft", Category::activations, Pool::torch, Holder::local},
     {T::draft_inputs, "the same side by side", Category::activations, Pool::torch, Holder::local},
     {T::step_activations, "activations of one step", Category::activations, Pool::torch, Holder::local},

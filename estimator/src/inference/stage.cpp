@@ -24,13 +24,13 @@ void add_cache(Stage& out, const LayerCache& cache, std::int64_t tp, std::int64_
   if (cache.kind == CacheKind::none) return;
   const std::int64_t heads = std::max<std::int64_t>(1, cache.heads / tp);
   const Bytes conv = ceil_div(cache.state_conv, tp) + heads * cache.state_group;
-  CacheBucket bucket{cache.kind, cache.window, 0, cache.token_head, conv, ceil_div(cache.state_recurrent, tp)};
-  if (cache.kind != CacheKind::latent) bucket.token *= heads;
+  CacheBucket bucket{cache.kind, cache.window, 0, cache.token_head, conv, ceil_div(cache.state_recurrent, tp), cache.compression};
+  if (cache.kind != CacheKind::latent && cache.kind != CacheKind::compressed) bucket.token *= heads;
   int at = 0;
   for (; at < out.bucket_count; ++at) {
     const CacheBucket& b = out.buckets[static_cast<std::size_t>(at)];
     if (b.kind == bucket.kind && b.window == bucket.window && b.token == bucket.token && b.conv == bucket.conv &&
-        b.recurrent == bucket.recurrent)
+        b.recurrent == bucket.recurrent && b.compression == bucket.compression)
       break;
   }
   if (at == kMostBuckets) at = kMostBuckets - 1;
@@ -110,6 +110,8 @@ void add_layers(Stage& out, const ServerModel& m, const ServerFacts& f, const Se
   const std::int64_t block = RankShare::ranks(l.experts > 0 ? cut.shared : cut.dense, tp);
   const Bytes router = m.compute == DType::fp32 ? l.router : l.router * f.router_bits / 16;
   out.feed_forwards += count * (router + l.feed_forward_replicated + ceil_div(l.feed_forward, block));
+  if (m.shared_step > 1 && l.width > 0)  // filled up with zeros, so that blocks of the format stay whole
+    out.feed_forwards += count * (l.feed_forward / l.width * (round_up(l.width, m.shared_step * block) - l.width) / block);
   out.feed_forwards += count * shared_expert_replicas(m, l, f, cut);
   if (l.experts > 0) out.experts += count * expert_tensors(m, l, f, cut).all();
   out.adapters += count * (l.adapters_replicated + ceil_div(l.adapters, tp) + kv_heads * l.adapters_kv_head);

@@ -36,6 +36,7 @@ std::int64_t state_bytes(const Mixer& m) {
   const std::int64_t keys = m.linear_key_heads * m.linear_key_dim, values = m.linear_value_heads * m.linear_value_dim;
   switch (m.kind) {
     case MixerKind::gated_delta:
+    case MixerKind::kimi_delta:
       return taps * (2 * keys + values) * kCacheBytes + values * m.linear_key_dim * kStateBytes;
     case MixerKind::mamba1:
       return taps * m.inner * kCacheBytes + m.inner * m.state_size * kStateBytes;

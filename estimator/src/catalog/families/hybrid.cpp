@@ -1,5 +1,8 @@
-// Decoders that mix softmax attention with linear attention or state-space layers: Qwen3-Next and 3.5, Granite 4, Jamba.
+// Decoders that mix softmax attention with linear attention or state-space layers: Qwen3-Next and 3.5, Granite 4, Jamba, Kimi
+// Linear.
 // Shapes and defaults: transformers 5.23, models/{qwen3_next,qwen3_5,qwen3_5_moe,granitemoehybrid,jamba}/*.py.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "catalog/families/state_space.hpp"
@@ -168,12 +171,57 @@ constexpr Traits kJamba{
     .feed_forward = jamba_feed_forward,
 };
 
+// Kimi Linear: Kimi's delta attention, with latent attention that rotates nothing on the layers of full_attn_layers (counted from
+// 1). Shapes: configuration_kimi.py and modeling_kimi.py of moonshotai/Kimi-Linear-48B-A3B-Instruct. Kimi K3 states the same
+// model_type and is another model.
+bool kimi_full(const Fields& fields, std::int64_t layer) {
+  const Fields linear = fields.object("linear_attn_config");
+  const auto listed = linear.integers("full_attn_layers", {1, kLayerLimits.most});
+  return std::find(listed.begin(), listed.end(), layer + 1) != listed.end();
+}
+
+Mixer kimi_latent(const Fields& fields, const Traits& traits) {
+  Mixer mixer;
+  mixer.kind = MixerKind::mla;
+  mixer.heads = mixer.kv_heads = fields.integer(traits.heads, kHeadLimits);
+  mixer.kv_lora_rank = fields.integer("kv_lora_rank", kWidthLimits);
+  mixer.nope_head_dim = fields.integer("qk_nope_head_dim", kHeadDimLimits);
+  mixer.rope_head_dim = fields.integer("qk_rope_head_dim", kHeadDimLimits);
+  mixer.head_dim = mixer.nope_head_dim + mixer.rope_head_dim;
+  mixer.value_head_dim = fields.integer("v_head_dim", kHeadDimLimits);
+  return mixer;
+}
+
+Mixer kimi_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  for (const char* key : {"attn_res_block_size", "mla_use_output_gate", "latent_moe_use_norm"})
+    if (fields.has(key)) fields.refuse(key, "a config without it", "not supported yet: Kimi K3");
+  if (kimi_full(fields, layer)) return kimi_latent(fields, traits);
+  const Fields linear = fields.object("linear_attn_config");
+  Mixer mixer;
+  mixer.kind = MixerKind::kimi_delta;
+  mixer.linear_key_heads = mixer.linear_value_heads = linear.integer("num_heads", kHeadLimits);
+  mixer.linear_key_dim = mixer.linear_value_dim = linear.integer("head_dim", kHeadDimLimits);
+  mixer.conv_kernel = linear.integer("short_conv_kernel_size", {1, 64});
+  return mixer;
+}
+
+constexpr Traits kKimiLinear{
+    .family = "kimi_linear",
+    .positions = "max_position_embeddings|model_max_length",
+    .rotary = false,
+    .moe = {.layers = MoeLayers::after_first_k,
+            .shared_count = "num_shared_experts",
+            .correction_bias = kAlways,
+            .normalise_top_k = by("moe_renormalize", true),
+            .score = RouterScore::sigmoid},
+    .is_moe = true,
+    .mixer = kimi_mixer,
+};
+
 constexpr Family kHybridFamilies[] = {
-    {"qwen3_next", "", kQwenNext},
-    {"qwen3_5_text", "", qwen35()},
-    {"qwen3_5_moe_text", "", qwen35_moe()},
-    {"granitemoehybrid", "", kGraniteHybrid},
-    {"jamba", "", kJamba},
+    {"kimi_linear", "", kKimiLinear},         {"qwen3_next", "", kQwenNext},
+    {"qwen3_5_text", "", qwen35()},           {"qwen3_5_moe_text", "", qwen35_moe()},
+    {"granitemoehybrid", "", kGraniteHybrid}, {"jamba", "", kJamba},
 };
 
 }  // namespace

@@ -197,6 +197,7 @@ Mixer v4_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
   if (mixer.compress_ratio != 4) return mixer;
   mixer.index_heads = fields.integer("index_n_heads", kHeadLimits);
   mixer.index_head_dim = fields.integer("index_head_dim", kHeadDimLimits);
+  mixer.index_chosen = fields.integer_or("index_topk", 512, kPositionLimits);
   return mixer;
 }
 
