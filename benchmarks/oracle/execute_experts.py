@@ -32,6 +32,7 @@ EXPERTS: dict[str, Row] = {
     "qwen2_moe": {**SPARSE, "shared_expert_intermediate_size": 384},
     "qwen3_moe": {**SPARSE, "norm_topk_prob": True, "head_dim": 64},
     "olmoe": {"num_experts": 16, "num_experts_per_tok": 4},
+    "granitemoe": {"num_local_experts": 16, "num_experts_per_tok": 4},
 }
 # rows that the experts do not divide
 UNEVEN = (1, 509, False), (2, 253, True)

@@ -90,14 +90,15 @@ def sdpa(
         q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
         attn_mask = attn_mask.to(q.dtype) if attn_mask is not None and attn_mask.dtype == torch.float32 else attn_mask
     width, half = q.shape[-1], q.dtype in (torch.bfloat16, torch.float16)
-    if attn_mask is None and half and width == v.shape[-1] <= 256:
+    same = enable_gqa or q.shape[1] == k.shape[1] == v.shape[1]  # check_batch_size_and_num_heads_dense
+    if same and attn_mask is None and half and width == v.shape[-1] <= 256:
         scale = scale or width**-0.5
         if width % 8:
             q, k, v = (F.pad(x, [0, 8 - width % 8]) for x in (q, k, v))
         out = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]
         return out[..., :width] if width % 8 else out
     step = 8 if half else 4
-    if not enable_gqa and width % step == 0 and v.shape[-1] % step == 0:
+    if same and not enable_gqa and width % step == 0 and v.shape[-1] % step == 0:
         if attn_mask is not None:
             if attn_mask.dtype == torch.bool:
                 attn_mask = torch.where(attn_mask, 0.0, torch.tensor(float("-inf"), dtype=q.dtype, device=q.device))
@@ -108,6 +109,8 @@ def sdpa(
         records = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
         call = aten._scaled_dot_product_efficient_attention
         return call(q, k, v, attn_mask, records, dropout_p, is_causal, scale=scale)[0]
+    if attn_mask is not None and attn_mask.dtype == torch.bool:  # convert_boolean_attn_mask
+        attn_mask = torch.where(attn_mask, 0.0, torch.tensor(float("-inf"), dtype=q.dtype, device=q.device))
     return aten._scaled_dot_product_attention_math(
         q, k, v, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )[0]

@@ -79,6 +79,8 @@ struct Mixer {
   bool head_gate = false;              ///< one sigmoid gate a head on the output (Step-3.7)
   // mla
   std::int64_t q_lora_rank = 0, kv_lora_rank = 0, nope_head_dim = 0, rope_head_dim = 0;
+  std::int64_t index_top = 0;                        ///< keys that the indexer chooses for a query
+  bool index_shared = false;                         ///< what an earlier layer's indexer chose
   std::int64_t index_heads = 0, index_head_dim = 0;  ///< sparse-attention indexer (DeepSeek V3.2, GLM-5, MiniMax-M3)
   std::int64_t index_chosen = 0;                     ///< entries that it chooses for a token (DeepSeek V4); 0: not read
   /// DeepSeek V4: keys and values are one shared head of head_dim; the output passes through out_groups projections of rank

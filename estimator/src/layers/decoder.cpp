@@ -8,6 +8,7 @@
 #include "layers/experts.hpp"
 #include "layers/families.hpp"
 #include "layers/foak.hpp"
+#include "layers/indexer.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/mamba.hpp"
 #include "layers/mamba2.hpp"
@@ -34,7 +35,7 @@ Tensor feed_forward(Eager& g, const FamilyCode& code, const FeedForward& ff, Dim
   g.prefix += "mlp.";
   Tensor out;
   if (ff.kind == FeedForwardKind::moe) {
-    Mixed mixed = moe_block(g, ff, hidden.coefficient, x, w, options);
+    Mixed mixed = moe_block(g, code, ff, hidden.coefficient, x, w, options);
     out = std::move(mixed.output);
     if (code.returns_router_weights || !w.expert_modules.empty()) weights = std::move(mixed.weights);
   } else if (ff.kind == FeedForwardKind::plain) {
@@ -65,8 +66,8 @@ std::string unsupported_form(const FamilyCode& code, const Layer& layer) {
     return "this form of attention";
   if (code.flat_rows && layer.norm_place != NormPlace::pre && layer.norm_place != NormPlace::post)
     return "this place of the norms";
-  if (ff.kind == FeedForwardKind::plain ? ff.activation == Activation::xielu : !one_kernel(ff.activation))
-    return "this activation";
+  const bool bare = ff.kind == FeedForwardKind::plain || (ff.kind == FeedForwardKind::moe && !ff.experts_gated);
+  if (bare ? ff.activation == Activation::xielu : !one_kernel(ff.activation)) return "this activation";
   return {};
 }
 
@@ -88,14 +89,20 @@ bool keeps_state(const Mixer& m) {
 std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const KernelOptions& options) {
   const Mixer& m = layer.mixer;
   const NormPlace place = layer.norm_place;
-  const bool latent = m.kind == MixerKind::mla && m.index_heads == 0, sdpa = options.kernels == Kernels::hf_sdpa;
+  const bool latent = m.kind == MixerKind::mla && (m.index_heads == 0 || code.forces_mask),
+             sdpa = options.kernels == Kernels::hf_sdpa;
   const bool state = keeps_state(m);
+  if (m.index_top > 0)
+    if (const std::string indexer = unsupported_indexer(options); !indexer.empty()) return indexer;
   if ((state && options.parameters == DType::fp32) || ((state || code.alibi) && options.autocast))
     return "fp32 or autocast under linear attention, or autocast under ALiBi,";
   if (state && (options.padding_mask || options.ulysses > 1)) return "a padding mask or Ulysses under linear attention";
-  if ((m.kind != MixerKind::attention && !latent && !state) || (m.clip && (m.fused_qkv || m.qk_norm != QkNorm::none)) ||
+  // Nemotron-H: a mixer or a feed-forward block alone in a layer
+  const bool alone = place == NormPlace::single && code.norm == NormCode::rms_wide_cast;
+  const bool bare = alone && m.kind == MixerKind::none;
+  if ((m.kind != MixerKind::attention && !latent && !state && !bare) || (m.clip && (m.fused_qkv || m.qk_norm != QkNorm::none)) ||
       (place != NormPlace::pre && place != NormPlace::post && place != NormPlace::pre_and_post &&
-       place != NormPlace::parallel_one && place != NormPlace::parallel_two && !(state && place == NormPlace::single)))
+       place != NormPlace::parallel_one && place != NormPlace::parallel_two && !(state && place == NormPlace::single) && !alone))
     return "training of this layer";
   if ((m.kind == MixerKind::mamba1 || m.kind == MixerKind::mamba2) &&
       (place != NormPlace::single || (m.ssm_norms && !code.norms_scan)))
@@ -106,7 +113,7 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (!latent && m.rotary_dim != 0 && m.rotary_dim != m.head_dim && !code.rotary.splits_head)
     return "this partial rotary position";
   if (code.norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none) return "the norm of queries and keys";
-  if (sdpa && (m.sinks || (latent && options.sdpa_math) || code.fused_qkv == FusedQkv::multi_query)) return "SDPA";
+  if (sdpa && (m.sinks || (latent && options.sdpa_math))) return "SDPA";
   if (const std::string form = unsupported_form(code, layer); !form.empty()) return form;
   if (const std::string split = unsupported_split(code, layer, options); !split.empty()) return split;
   if (adapts_experts(code, layer, options.adapters)) return "LoRA beside experts";
@@ -201,12 +208,14 @@ struct LayerRunner {
     Tensor residual = x, hidden = x, kept, kept_normed;
     if (before) hidden = norm(x, w.before_attention, "input_layernorm");
     if (code.keeps_normed) kept_normed = hidden;
-    Tensor weights;  // `hidden_states, _ = self.self_attn(...)`: eager's probabilities live as long as the layer runs
+    // `hidden_states, _ = self.self_attn(...)`: eager's probabilities live as long as the layer runs
+    Tensor weights, chosen;
     {
       Attended attended = attention(hidden);
       if (code.keeps_attention) kept = attended.output;
       hidden = std::move(attended.output);
       weights = std::move(attended.weights);
+      chosen = std::move(attended.chosen);
     }
     if (behind) hidden = norm(Tensor(hidden), w.after_attention, "post_attention_layernorm");
     hidden = join(residual, Tensor(hidden), "attention_residual");
@@ -214,7 +223,9 @@ struct LayerRunner {
     if (before) hidden = norm(Tensor(hidden), w.before_feed_forward, "pre_feedforward_layernorm");
     hidden = mlp(Tensor(hidden), weights);
     if (behind) hidden = norm(Tensor(hidden), w.after_feed_forward, "post_feedforward_layernorm");
-    return join(residual, hidden, "output");
+    Tensor out = join(residual, hidden, "output");
+    if (context.chosen_out != nullptr && !g.in_backward) *context.chosen_out = std::move(chosen);
+    return out;
   }
 
   /// MambaBlock.forward
@@ -226,12 +237,22 @@ struct LayerRunner {
       hidden = norm(cast, w.before_attention, "input_layernorm");
     }
     if (layer.wide_residual) residual = to(g, Tensor(residual), DType::fp32, "residual_fp32");
+    Tensor weights, mixed = one_half(hidden, weights);
+    hidden = std::move(mixed);
+    return add(g, residual, hidden, "output");
+  }
+  Tensor one_half(const Tensor& hidden, Tensor& weights) const {
+    if (layer.mixer.kind == MixerKind::none) return mlp(hidden, weights);
+    if (layer.mixer.kind == MixerKind::attention) {
+      Attended attended = attention(hidden);
+      weights = std::move(attended.weights);  // `hidden_states, _`
+      return std::move(attended.output);
+    }
     g.prefix += "mixer.";
     const auto run = layer.mixer.kind == MixerKind::mamba2 ? &run_mamba2 : &run_mamba;
     Tensor mixed = run(g, code, layer.mixer, a.hidden, w, options, hidden);
     g.prefix.resize(g.prefix.size() - 6);
-    hidden = std::move(mixed);
-    return add(g, residual, hidden, "output");
+    return mixed;
   }
 
   /// OPT: dropout in the layer; the second half is written out here, on rows of all sequences.
@@ -265,6 +286,13 @@ struct LayerRunner {
     hidden = std::move(dropped);
   }
 
+  /// `outputs = (output, attention_scores)`
+  void hand_over(Tensor weights) const {
+    if (!code.returns_attention || !weights) return;
+    if (g.second_output != nullptr) *g.second_output = weights;
+    if (context.returned != nullptr && !g.in_backward) *context.returned = std::move(weights);
+  }
+
   /// Both halves read the same normed input, or each its own norm of the same input.
   Tensor parallel(const Tensor& x) const {
     const bool two = layer.norm_place == NormPlace::parallel_two;
@@ -285,7 +313,9 @@ struct LayerRunner {
     }
     if (code.parallel_sum == ParallelSum::in_place) {
       Tensor sum = add_in_place(g, fed, attended.output);
-      return add(g, x, std::move(sum), "output");
+      Tensor out = add(g, x, std::move(sum), "output");
+      hand_over(std::move(attended.weights));
+      return out;
     }
     Tensor sum = two ? add(g, fed, attended.output, "halves") : add(g, attended.output, fed, "halves");
     return add(g, std::move(sum), x, "output");

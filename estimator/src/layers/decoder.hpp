@@ -45,6 +45,7 @@ struct KernelOptions {
   DType parameters = DType::bf16;          ///< as the forward pass sees them (after FSDP's cast)
   bool casts_heads = false;                ///< embeddings and output layer are bf16 whatever the others are
   bool autocast = false;
+  bool keeps_formats = false;                              ///< one device: parameters of another format than the model's keep it
   bool positions_by_row = false;                           ///< every sequence has a row of position numbers, so of cos and sin
   bool padding_mask = false;                               ///< a 2-D attention mask is given: a 4-D one is built
   bool window_mask = false;                                ///< SDPA: sequences reach past the layers' window, which takes a mask
@@ -63,6 +64,7 @@ struct KernelOptions {
   bool float8_gathered = false;                            ///< a layer's matrices come in 8 bits
   bool hidden_dropout = false, attention_dropout = false;  ///< in training mode, with a rate above 0
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
+  bool indexes_all = false;                                ///< indexers choose among fewer tokens than they may
   std::int64_t scan_tokens = 0;  ///< of one sequence, where a mixer loops over them: a tape for each number; 0: none does
   ExpertsCode experts = ExpertsCode::grouped_mm;
   std::int64_t routed_tokens = 0;   ///< of the micro-batch, where a loop over experts divides them: a tape for each number
@@ -97,6 +99,8 @@ struct LayerLeaves {
   int qkv_lora_a = -1, qkv_lora_b = -1;  ///< LitGPT's pair beside `qkv`: ranks of its parts one behind another
   int gates = -1;                        ///< LitGPT's factors of what heads read from a prefix
   NormLeaf q_norm, k_norm;
+  int index_q = -1, index_k = -1, index_weights = -1;  ///< of an indexer
+  NormLeaf index_k_norm;
   int q_a = -1, q_a_bias = -1, kv_a = -1, kv_a_bias = -1, kv_b = -1;  ///< latent attention; its q_b is `q`
   NormLeaf q_a_norm, kv_a_norm;
   NormLeaf before_attention, after_attention, before_feed_forward, after_feed_forward;
@@ -107,6 +111,7 @@ struct LayerLeaves {
   };
   std::vector<Expert> expert_modules;  ///< release 4
   int shared_gate = -1, shared_up = -1, shared_down = -1, shared_router = -1;
+  int latent_in = -1, latent_out = -1;  ///< Nemotron-H: around the experts
   StateLeaves state;
 };
 
@@ -122,9 +127,11 @@ LayerLeaves declare_layer(Eager& g, const Architecture&, const Layer&, DType dty
 
 /// What every layer gets besides its input.
 struct LayerContext {
-  Tensor cos, sin;             ///< [1, S, d] each; one complex table [1, S, d/2, 2] in `cos` for RotaryForm::complex
-  Tensor mask;                 ///< bool or additive [B, 1, S, S]; absent without padding
-  Tensor* returned = nullptr;  ///< BLOOM: where the model's name for what the layer returns beside its output is
+  Tensor cos, sin;               ///< [1, S, d] each; one complex table [1, S, d/2, 2] in `cos` for RotaryForm::complex
+  Tensor mask;                   ///< bool or additive [B, 1, S, S]; absent without padding
+  Tensor chosen;                 ///< GLM-5: by the indexer of the layer before
+  Tensor* chosen_out = nullptr;  ///< ... where this layer's goes
+  Tensor* returned = nullptr;    ///< BLOOM: where the model's name for what the layer returns beside its output is
 };
 /// The layer's forward pass: x is `hidden_states`, held by the caller.
 Tensor run_layer(Eager& g, const Architecture&, const Layer&, const LayerLeaves&, const KernelOptions&, const LayerContext&,

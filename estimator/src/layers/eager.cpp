@@ -117,13 +117,19 @@ Saved Eager::save(const Tensor& x) {
     auto& f = *refilling_;
     Tensor plain = x;
     plain.grad_fn = nullptr;
-    f.refilled[f.refill_at++] = std::move(plain);
+    const std::size_t at = f.refill_at++;
+    if (f.holders[at].expired())
+      s.kept_ = std::move(plain);  // as long as the node of the recomputation
+    else
+      f.refilled[at] = std::move(plain);
     if (f.refill_at == f.packed) throw StopRecompute{};
     return s;
   }
   if (recording_) {
     s.frame_ = recording_;
     s.index_ = recording_->packed++;
+    s.holder_ = std::make_shared<const char>('\0');
+    recording_->holders.push_back(s.holder_);
     return s;
   }
   if (hooks != nullptr) {

@@ -72,6 +72,7 @@ struct Leaf {
   int scale = -1, shift = -1, inner_scale = -1;
   bool scales_input = false;
   int shared_in = -1, shared_out = -1;  ///< VeRA: the frozen pair, one for all matrices
+  bool stored_as_is = false;            ///< in `dtype`, whatever format the job stores the others in
   bool passive = false;                 ///< gets a gradient as a part of a flat parameter; no optimizer sees it
 };
 
@@ -117,6 +118,7 @@ class Saved {
   mutable std::shared_ptr<Tensor> recomputed_;  ///< out of the frame, while the node that needs it runs; the frame itself stays
   std::shared_ptr<Frame> frame_;
   std::shared_ptr<PackedVariable> packed_;
+  std::shared_ptr<const char> holder_;  ///< goes with the last node that has the variable; the frame looks whether it is there
   std::size_t index_ = 0;
 };
 
@@ -195,6 +197,7 @@ class Eager {
   bool grad_enabled = true;
   bool retain_graph = false;          ///< backward(retain_graph=True): nodes keep what they have saved
   bool autocast = false;              ///< torch.autocast(bfloat16) is on
+  bool keeps_formats = false;         ///< parameters are seen as they are stored: nothing casts them
   bool low_rank_dropout = false;      ///< in front of every low-rank pair
   bool low_rank_apart = false;        ///< a pair's product is made by a function of its own, whose names are gone before the sum
   PackedOptions packed;               ///< how the base's linear layers are stored
@@ -304,6 +307,9 @@ struct Saved::Frame {
   std::shared_ptr<PackedVariable> packed_input;
   Eager::Function body;
   std::size_t packed = 0;  ///< variables saved by the original forward
+  /// One for each: what belongs to a node that nothing led back to is not kept when it is computed again
+  /// (torch/utils/checkpoint.py, 2.13: weak_holders)
+  std::vector<std::weak_ptr<const char>> holders;
   std::vector<Tensor> refilled;
   std::size_t refill_at = 0;
   bool done = false;

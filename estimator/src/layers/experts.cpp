@@ -71,6 +71,7 @@ bool expert_modules(const KernelOptions& k, const FamilyCode& code) {
 
 std::string unsupported_experts(const FamilyCode& code, const Layer& layer, const KernelOptions& k) {
   if (layer.feed_forward.kind != FeedForwardKind::moe || k.experts == ExpertsCode::grouped_mm) return {};
+  if (!layer.feed_forward.experts_gated) return "this experts_implementation";
   if (k.experts == ExpertsCode::loop_of_4 && std::find(kOfRelease4.begin(), kOfRelease4.end(), code.family) == kOfRelease4.end())
     return "the loop over experts of transformers 4";
   const bool folds = k.adapters.rank > 0 && k.adapters.targets.empty() && code.adapts_experts;

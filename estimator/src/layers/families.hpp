@@ -14,6 +14,7 @@ namespace oomplan {
 enum class NormCode : std::uint8_t {
   rms,            ///< in fp32, cast back, then times the weight (Llama)
   rms_cast_last,  ///< times the weight in fp32, then cast back (OLMo 2)
+  rms_wide_cast,  ///< the same, of an fp32 copy of the weight (Nemotron-H)
   rms_plus_one,   ///< times 1 + weight, in fp32, then cast back (Gemma)
   layer,          ///< the fused LayerNorm, in the format of its input
   layer_in_fp32,  ///< the fused LayerNorm of an fp32 copy, without parameters (OLMo)
@@ -63,6 +64,21 @@ enum class LigerPatch : std::uint8_t {
   none,     ///< nothing: it does not know the family
 };
 
+/// How the router's module is written, where its scores do not say it.
+enum class RouterCode : std::uint8_t {
+  by_score,
+  widened_logits,  ///< Granite: logits cast to fp32, top-k, softmax of those, cast back
+  ernie,           ///< fp32 throughout, chosen by corrected probabilities, divided by a clamped sum, cast back
+  hunyuan,         ///< fp32 throughout, the weights too, divided in place
+};
+
+/// Where a block computes what all tokens share.
+enum class SharedPlace : std::uint8_t {
+  by_gate,  ///< a gated one in front of the router, another behind the experts
+  first,    ///< in front of the view as rows (Hunyuan)
+  rows,     ///< behind that view, in front of the router (ERNIE)
+};
+
 struct FamilyCode {
   std::string_view family;
   LigerPatch liger = LigerPatch::undescribed;
@@ -70,6 +86,7 @@ struct FamilyCode {
   RotaryCode rotary = {};
   FusedQkv fused_qkv = FusedQkv::slices;
   ParallelSum parallel_sum = ParallelSum::residual_first;
+  bool weight_transposed = false;      ///< x @ weight.T: a view, whose copy autocast does not keep (Falcon)
   bool conv1d = false;                 ///< weights lie as [in, out] (GPT-2)
   bool softmax_in_dtype = false;       ///< eager's softmax is computed in the format of the scores
   bool scales_projection = false;      ///< the projected query is multiplied by a number (OPT)
@@ -79,20 +96,27 @@ struct FamilyCode {
   bool positions_by_sequence = false;  ///< positions are counted for each sequence, by its mask (OPT)
   bool flat_rows = false;     ///< the layer's second half runs on [B * S, H], written out in the layer; dropout there (OPT)
   bool router_first = false;  ///< the router is registered in front of the experts
+  RouterCode router = RouterCode::by_score;
+  SharedPlace shared = SharedPlace::by_gate;
+  bool router_in_fp32 = false;          ///< its matrix is made in fp32, whatever the model's format is
   bool returns_router_weights = false;  ///< the layer keeps a name for the router's weights to its end
   bool linear_adapters_alone = false;   ///< peft's "all-linear" leaves experts and router out
   bool adapts_experts = false;          ///< ... or adapts their parameters, and no gate, up or down projection at all
   bool scales_in_module = false;        ///< the embedding's own module multiplies: hooks see the product (Gemma)
   bool tensor_parallel = false;         ///< executed under tensor parallelism
   bool scales_embedding = false, scales_residual = false, scales_logits = false;
-  bool delta_apart = false;     ///< the gated delta rule has a projection for each of qkv, z, b and a (Qwen3.5)
-  bool logits_in_fp32 = false;  ///< the model returns a copy of the logits in fp32 (Mamba)
-  bool norms_scan = false;      ///< step, input and output of a state space are normed without weights (Falcon-Mamba)
-  bool alibi = false;           ///< distances are added to the scores of attention (BLOOM)
-  bool tables_by_span = false;  ///< windowed and full layers have cos, sin of their own
-  bool flash_repeats = false;   ///< up to transformers 4.47 flash-attention got keys and values of all heads, as SDPA did
-  bool masks_by_span = false;   ///< both masks are made, whichever layers there are
-  bool no_sdpa = false;         ///< transformers refuses SDPA and takes eager attention when nothing is asked for
+  bool delta_apart = false;        ///< the gated delta rule has a projection for each of qkv, z, b and a (Qwen3.5)
+  bool logits_in_fp32 = false;     ///< the model returns a copy of the logits in fp32 (Mamba)
+  bool norms_scan = false;         ///< step, input and output of a state space are normed without weights (Falcon-Mamba)
+  bool alibi = false;              ///< distances are added to the scores of attention (BLOOM)
+  bool tables_by_span = false;     ///< windowed and full layers have cos, sin of their own
+  bool flash_repeats = false;      ///< up to transformers 4.47 flash-attention got keys and values of all heads, as SDPA did
+  bool returns_attention = false;  ///< eager's probabilities, which the model keeps until the next layer's come (Falcon)
+  bool forces_mask = false;        ///< SDPA gets a mask of bools whatever the batch is
+  bool indexer_by_half = false;    ///< its indexer rotates as Llama does, where attention rotates pairs (DeepSeek V3.2)
+  bool returns_chosen = false;     ///< the layer returns what its indexer chose, which the next one gets (GLM-5)
+  bool masks_by_span = false;      ///< both masks are made, whichever layers there are
+  bool no_sdpa = false;            ///< transformers refuses SDPA and takes eager attention when nothing is asked for
 };
 
 /// nullptr: no kernel set describes the family.

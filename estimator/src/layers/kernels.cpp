@@ -106,8 +106,9 @@ Shape scores_shape(const Tensor& q, const Tensor& k) { return {q.shape[0], q.sha
 /// SDPA's math kernel (aten/src/ATen/native/transformers/attention.cpp, 2.13: _scaled_dot_product_attention_math). Sixteen-bit
 /// inputs are computed in fp32 throughout; the casts, the scaled queries, the keys and values for all heads and the mask are
 /// names of the function. matmul folds batch and heads: queries of several sequences are copied for that.
+/// `broadcast`: not grouped queries (enable_gqa), but one head that the products broadcast, each when it comes to it.
 Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Tensor& mask, Shape out_shape,
-            bool folds_queries) {
+            bool folds_queries, bool broadcast) {
   const DType dtype = q_in.dtype;
   const Shape expanded{q_in.shape[0], q_in.shape[1], k_in.shape[2], k_in.shape[3]};
   Tensor out;
@@ -118,18 +119,20 @@ Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in
     const Tensor q = scale(g, wide_q, "attention.q_scaled");
     const Tensor causal =
         mask ? Tensor() : g.make("attention.causal", {q_in.shape[2], k_in.shape[2]}, DType::fp32, Category::temporaries);
-    const Tensor keys = repeat_kv(g, wide_k, expanded, "attention.k_expanded");
-    const Tensor values = repeat_kv(g, wide_v, expanded, "attention.v_expanded");
+    const Tensor keys = broadcast ? wide_k : repeat_kv(g, wide_k, expanded, "attention.k_expanded");
+    Tensor values = broadcast ? wide_v : repeat_kv(g, wide_v, expanded, "attention.v_expanded");
     Tensor scores;
     {
       Tensor k = keys;
       std::swap(k.shape[2], k.shape[3]);
       k = scale(g, std::move(k), "attention.k_scaled");  // of the transposed keys
+      if (broadcast) k = repeat_kv(g, std::move(k), {expanded[0], expanded[1], expanded[3], expanded[2]}, "attention.k_expanded");
       Tensor folded = folds_queries ? copy(g, q, q.shape, "attention.q_contiguous") : q;
       scores = matmul(g, std::move(folded), std::move(k), scores_shape(q_in, k_in), "attention.scores");
     }
     if (mask) scores = add(g, std::move(scores), mask, "attention.masked");
     Tensor probabilities = softmax(g, std::move(scores), DType::fp32, "attention.probabilities");
+    if (broadcast) values = repeat_kv(g, std::move(values), expanded, "attention.v_expanded");
     out = matmul(g, std::move(probabilities), values, q_in.shape, "attention.out_fp32");
   }
   out = to(g, std::move(out), dtype, "attention.out_cast");
@@ -197,6 +200,7 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   }
   scores = scale(g, std::move(scores), "attention.scaled");
   if (options.softcap) soft_cap(g, scores);
+  Tensor unmasked = in.expands_late ? scores : Tensor();  // Falcon: softmax(attention_scores + attention_mask)
   if (in.mask) {
     Tensor masked = add(g, scores, in.mask, "attention.masked");
     scores = std::move(masked);
@@ -208,6 +212,7 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   else
     out.weights = probabilities_of(g, scores, query.dtype, in.softmax_in_dtype);
   scores.reset();
+  unmasked.reset();
   if (options.attention_dropout) {
     Tensor dropped = dropout(g, out.weights, "attention.dropped");
     out.weights = std::move(dropped);
@@ -237,8 +242,9 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   };
   if (options.release.expands_keys) expand();
   const bool grouped = q.shape[1] != k.shape[1];
-  if (options.sdpa_math || (q.dtype == DType::fp32 && grouped && !in.mask))
-    return math(g, q, k, v, in.mask, in.out_shape, options.several_sequences && !in.by_head);
+  const bool broadcast = grouped && in.expands_late;  // without enable_gqa: check_batch_size_and_num_heads_dense
+  if (options.sdpa_math || broadcast || (q.dtype == DType::fp32 && grouped && !in.mask))
+    return math(g, q, k, v, in.mask, in.out_shape, options.several_sequences && !in.by_head, broadcast);
   if (q.dtype != DType::fp32 && !in.mask && v.shape.back() == q.shape.back()) {
     Tensor out = flash(g, q, k, v, in.out_shape, options, true);
     return in.by_head ? copy(g, std::move(out), in.out_shape, "attention.out_contiguous") : out;
@@ -298,11 +304,11 @@ Attended attend(Eager& g, const Attention& in, const KernelOptions& options) {
     case Kernels::torchtune:
     case Kernels::torchtune_packed:
     case Kernels::transformer_engine:  // layers of its own
-      return {sdpa(g, in, options), {}};
+      return {sdpa(g, in, options), {}, {}};
     case Kernels::hf_flash:
       break;
   }
-  return {flash_forward(g, in, options), {}};
+  return {flash_forward(g, in, options), {}, {}};
 }
 
 }  // namespace oomplan

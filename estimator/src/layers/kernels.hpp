@@ -18,6 +18,7 @@ struct Attention {
 struct Attended {
   Tensor output;   ///< of the kernel, [B, S, heads, d]; the attention block puts o_proj's result here
   Tensor weights;  ///< eager only: the probabilities that the module returns
+  Tensor chosen;   ///< GLM-5: what the indexer chose, which the layer returns
 };
 Attended attend(Eager& g, const Attention&, const KernelOptions&);
 

@@ -94,6 +94,17 @@ struct Declarer {
     w.kv_a_norm.weight = vector("self_attn.kv_a_layernorm.weight", m.kv_lora_rank);
     w.kv_b = matrix("self_attn.kv_b_proj.weight", m.heads * (m.nope_head_dim + m.value_head_dim), m.kv_lora_rank);
     output(m);
+    if (m.index_heads > 0) indexer(m);
+  }
+
+  /// It runs without gradients: its parameters want some and get none.
+  void indexer(const Mixer& m) const {
+    const auto frozen = [&](const char* name, Shape shape) { return g.parameter(name, std::move(shape), dtype, false); };
+    w.index_q = frozen("self_attn.indexer.wq_b.weight", {m.index_heads * m.index_head_dim, m.q_lora_rank});
+    w.index_k = frozen("self_attn.indexer.wk.weight", {m.index_head_dim, h});
+    w.index_k_norm.weight = frozen("self_attn.indexer.k_norm.weight", {m.index_head_dim});
+    w.index_k_norm.bias = frozen("self_attn.indexer.k_norm.bias", {m.index_head_dim});
+    w.index_weights = frozen("self_attn.indexer.weights_proj.weight", {m.index_heads, h});
   }
 
   void gated_delta(const Mixer& m) const {
@@ -169,7 +180,9 @@ struct Declarer {
 
   void router(const FeedForward& ff) const {
     // a parameter of the router's own module in transformers 5: no linear layer
-    w.router = g.parameter("mlp.gate.weight", {ff.experts, h}, dtype);
+    const bool wide = code.router_in_fp32 && g.keeps_formats;
+    w.router = g.parameter("mlp.gate.weight", {ff.experts, h}, wide ? DType::fp32 : dtype);
+    g.leaves[static_cast<std::size_t>(w.router)].stored_as_is = wide;
     if (adapts_experts()) g.add_low_rank(w.router, adapters.rank, h, ff.experts, adapters.dtype);
     if (ff.router_bias) w.router_bias = vector("mlp.gate.bias", ff.experts);
   }
@@ -183,15 +196,20 @@ struct Declarer {
       shared(ff);
       return;
     }
-    w.experts_gate_up = g.parameter("mlp.experts.gate_up_proj", {e, 2 * width, h}, dtype);
+    const std::int64_t in = ff.latent_width > 0 ? ff.latent_width : h;
+    const char* name = ff.experts_gated ? "mlp.experts.gate_up_proj" : "mlp.experts.up_proj";
+    w.experts_gate_up = g.parameter(name, {e, (ff.experts_gated ? 2 : 1) * width, in}, dtype);
     // two matrices in one: twice the rank
     if (adapts_experts()) g.add_low_rank(w.experts_gate_up, 2 * adapters.rank * e, h, 2 * width, adapters.dtype);
     if (ff.expert_bias) w.experts_gate_up_bias = g.parameter("mlp.experts.gate_up_proj_bias", {e, 2 * width}, dtype);
-    w.experts_down = g.parameter("mlp.experts.down_proj", {e, h, width}, dtype);
+    w.experts_down = g.parameter("mlp.experts.down_proj", {e, in, width}, dtype);
     if (adapts_experts()) g.add_low_rank(w.experts_down, adapters.rank * e, width, h, adapters.dtype);
     if (ff.expert_bias) w.experts_down_bias = g.parameter("mlp.experts.down_proj_bias", {e, h}, dtype);
     if (!code.router_first) router(ff);
     shared(ff);
+    if (ff.latent_width == 0) return;
+    w.latent_in = matrix("mlp.fc1_latent_proj.weight", ff.latent_width, h);
+    w.latent_out = matrix("mlp.fc2_latent_proj.weight", h, ff.latent_width);
   }
 
   /// Release 4: a module for each expert.
@@ -208,7 +226,7 @@ struct Declarer {
 
   void shared(const FeedForward& ff) const {
     if (ff.shared_width == 0) return;
-    w.shared_gate = matrix("mlp.shared_expert.gate_proj.weight", ff.shared_width, h);
+    if (ff.experts_gated) w.shared_gate = matrix("mlp.shared_expert.gate_proj.weight", ff.shared_width, h);
     w.shared_up = matrix("mlp.shared_expert.up_proj.weight", ff.shared_width, h);
     w.shared_down = matrix("mlp.shared_expert.down_proj.weight", h, ff.shared_width);
     if (ff.shared_gate) w.shared_router = matrix("mlp.shared_expert_gate.weight", 1, h);
@@ -229,7 +247,7 @@ LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, D
     declare.mamba(layer.mixer);
   else if (layer.mixer.kind == MixerKind::mamba2)
     declare.mamba2(layer.mixer);
-  else
+  else if (layer.mixer.kind != MixerKind::none)
     declare.attention(layer.mixer);
   if (layer.feed_forward.kind == FeedForwardKind::moe)
     declare.experts(layer.feed_forward);

@@ -1,5 +1,6 @@
 #include "layers/mla.hpp"
 
+#include "layers/indexer.hpp"
 #include "layers/norms.hpp"
 #include "layers/ops.hpp"
 #include "layers/ops_state.hpp"
@@ -12,7 +13,8 @@ using namespace ops;
 using axis::B, axis::S, axis::T;
 
 /// q_proj(x), or q_b_proj(q_a_layernorm(q_a_proj(x))), as heads.
-Tensor project_query(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const Tensor& x) {
+/// `kept`: where an indexer's attention has a name for the normed latent.
+Tensor project_query(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& w, const Tensor& x, Tensor& kept) {
   Tensor query;
   if (w.q_a < 0) {
     query = linear(g, x, w.q, -1, T, {B, S, Dim(m.q_width())}, "q");
@@ -20,6 +22,7 @@ Tensor project_query(Eager& g, const FamilyCode& code, const Mixer& m, const Lay
     Tensor latent = linear(g, x, w.q_a, w.q_a_bias, T, {B, S, Dim(m.q_lora_rank)}, "q_a");
     Tensor normed = run_norm(g, code.norm, latent, w.q_a_norm, "q_a_layernorm");
     latent.reset();
+    if (m.index_top > 0) kept = normed;
     query = linear(g, std::move(normed), w.q, -1, T, {B, S, Dim(m.q_width())}, "q_b");
   }
   query.shape = {B, Dim(m.heads), S, Dim(m.head_dim)};
@@ -50,7 +53,8 @@ Expanded expand(Eager& g, const Mixer& m, const LayerLeaves& w, const Tensor& la
 Attended run_latent_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& w,
                               const KernelOptions& options, const LayerContext& context, const Tensor& x) {
   const Dim heads = m.heads, rope = m.rope_head_dim, rank = m.kv_lora_rank;
-  Tensor query = project_query(g, code, m, w, x);
+  Tensor query_latent;
+  Tensor query = project_query(g, code, m, w, x, query_latent);
   std::vector<Tensor> q = split(g, query, {{B, heads, S, Dim(m.nope_head_dim)}, {B, heads, S, rope}});
   Tensor compressed = linear(g, x, w.kv_a, w.kv_a_bias, T, {B, S, Dim(m.kv_lora_rank + m.rope_head_dim)}, "kv_a");
   std::vector<Tensor> kv = split(g, compressed, {{B, S, rank}, {B, S, rope}});
@@ -68,6 +72,11 @@ Attended run_latent_attention(Eager& g, const FamilyCode& code, const Mixer& m, 
     in.value = std::move(expanded.value);
   }
   in.mask = context.mask;
+  Tensor chosen, hidden_keys;  // names of the function
+  if (m.index_top > 0) {
+    chosen = m.index_shared ? context.chosen : choose_keys(g, code, m, w, options, context, query_latent, x);
+    in.mask = mask_of_chosen(g, context.mask, chosen, hidden_keys);
+  }
   in.by_head = true;
   in.out_shape = {B, S, heads, Dim(m.value_head_dim)};
   Attended out = attend(g, in, options);
@@ -79,6 +88,7 @@ Attended run_latent_attention(Eager& g, const FamilyCode& code, const Mixer& m, 
   out.output.shape = {B, S, Dim(m.out_width())};
   Tensor projected = linear(g, out.output, w.o, w.o_bias, T, {B, S, Dim(hidden)}, "o");
   out.output = std::move(projected);
+  if (code.returns_chosen) out.chosen = std::move(chosen);
   return out;
 }
 

@@ -61,11 +61,15 @@ Tensor relu_squared(Eager& g, const Tensor& x) {
   return pow2(g, std::move(base));
 }
 
+}  // namespace
+
 Tensor activate(Eager& g, Activation kind, const Tensor& x) {
   if (kind == Activation::relu_squared) return relu_squared(g, x);
   if (kind == Activation::gelu_new) return gelu_written_out(g, x);
   return kind == Activation::relu ? relu(g, x, "act") : activation(g, x, "act");
 }
+
+namespace {
 
 Tensor product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
   Tensor gate = linear(g, x, w.gate, w.gate_bias, elements(rows), rows_by(rows, width), name + "gate");
@@ -103,6 +107,11 @@ Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, c
 Tensor project(Eager& g, const FamilyCode& code, Tensor x, int weight, int bias, Shape out, const std::string& name) {
   const Dim rows = rows_of(out);
   if (code.conv1d) return conv1d(g, std::move(x), weight, bias, rows, std::move(out), name);
+  const Leaf& base = g.leaves[static_cast<std::size_t>(weight)];
+  if (code.weight_transposed && g.autocast && bias < 0 && base.low_rank_in < 0 && base.dtype == DType::fp32) {
+    Tensor cast = to(g, g.leaf(weight), DType::bf16, name + ".weight_bf16");
+    return linear_by(g, std::move(x), std::move(cast), rows, std::move(out), name);
+  }
   return linear(g, std::move(x), weight, bias, rows, std::move(out), name);
 }
 

@@ -43,6 +43,7 @@ class Runner {
     // _get_logprobs)
     g.low_rank_apart = o.kernels.framework == Framework::agilerl && !o.training;
     g.packed = o.kernels.packed;
+    g.keeps_formats = o.kernels.keeps_formats;
     g.offload_checkpoints = o.kernels.offload_checkpoints;
     g.keeps_checkpoints = o.kernels.keeps_checkpoints;
   }
@@ -407,13 +408,18 @@ class Runner {
     Preamble shared = preamble(inputs_embeds.dtype);
     shared.full.returned = &returned;
     std::size_t number = 0;
+    Tensor chosen, chosen_next;  // `hidden_states, topk_indices = decoder_layer(...)`
+    if (code_.returns_chosen) shared.full.chosen_out = &chosen_next;
     Tensor layer_outputs;  // Qwen3-VL's model has a name for what a layer returned, beside what features are added to
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
       for (int u = 0; u < units(r); ++u) {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         const bool windowed = a_.runs[r].layer.mixer.span != AttentionSpan::full;
+        shared.full.chosen = chosen;  // prev_topk_indices
         hidden = run_one(r, number++, windowed ? shared.windowed : shared.full, hidden);
+        shared.full.chosen.reset();
+        chosen = std::move(chosen_next);
         if (deepstack_layers_ > 0) layer_outputs = hidden;
       }
       if (r < deepstack_layers_) add_features(hidden, images, r);

@@ -48,7 +48,7 @@ Tensor bias_of_rows(Eager& g, int bias, const Tensor& expert_ids, Shape out, con
 Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x_TH, const Routing& routing,
                        const LayerLeaves& w) {
   const Dim rows = T * Dim(ff.experts_per_token);
-  const Shape half{rows, Dim(ff.expert_width)}, both{rows, Dim(2 * ff.expert_width)};
+  const Shape half{rows, Dim(ff.expert_width)}, both{rows, Dim((ff.experts_gated ? 2 : 1) * ff.expert_width)};
   const LowRankFactors gate_up_factors = low_rank_factors(g, w.experts_gate_up),
                        down_factors = low_rank_factors(g, w.experts_down);
   Tensor expert_ids = g.make("experts.sorted_ids", {rows}, DType::int64);
@@ -66,7 +66,7 @@ Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
   const Tensor gate_up = folded_stack(g, w.experts_gate_up, gate_up_factors);
   Tensor projected = grouped_linear(g, selected, gate_up, offsets, both, "experts.gate_up");
   if (biases) projected = add_in_place(g, projected, biases);
-  Tensor product = expert_gate(g, ff, projected, half);
+  Tensor product = ff.experts_gated ? expert_gate(g, ff, projected, half) : activate(g, ff.activation, projected);
   projected = std::move(product);
   Tensor down_biases = bias_of_rows(g, w.experts_down_bias, expert_ids, {rows, hidden}, "experts.down_bias");
   biases = std::move(down_biases);
@@ -90,8 +90,25 @@ Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
 }
 
 Tensor shared_expert(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, Shape rows, const LayerLeaves& w) {
+  if (!ff.experts_gated) {  // down_proj(act_fn(up_proj(x)))
+    const Dim count = elements(rows);
+    Tensor up = linear(g, x, w.shared_up, -1, count, {rows[0], rows[1], Dim(ff.shared_width)}, "shared.up");
+    Tensor active = activate(g, ff.activation, up);
+    up.reset();
+    return linear(g, std::move(active), w.shared_down, -1, count, {rows[0], rows[1], hidden}, "shared.down");
+  }
   return gated_mlp(g, x, std::move(rows), hidden, ff.shared_width,
                    {.gate = w.shared_gate, .up = w.shared_up, .down = w.shared_down}, "shared.");
+}
+
+/// Nemotron-H: experts that work on a projection of the rows; one name, rebound.
+Tensor latent_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x_TH, const Routing& routing,
+                      const LayerLeaves& w) {
+  const Dim narrow = ff.latent_width;
+  Tensor rows = linear(g, x_TH, w.latent_in, -1, T, {T, narrow}, "latent.in");
+  Tensor out = grouped_experts(g, ff, narrow, rows, routing, w);
+  rows = std::move(out);
+  return linear(g, rows, w.latent_out, -1, T, {T, hidden}, "latent.out");
 }
 
 /// Qwen2-MoE: sigmoid(gate(x)) * shared(x).
@@ -103,25 +120,29 @@ Tensor gated_shared_expert(Eager& g, const Tensor& x_TH, Tensor shared, int gate
 
 }  // namespace
 
-Mixed moe_block(Eager& g, const FeedForward& given, std::int64_t hidden, const Tensor& x, const LayerLeaves& w,
-                const KernelOptions& options) {
+Mixed moe_block(Eager& g, const FamilyCode& code, const FeedForward& given, std::int64_t hidden, const Tensor& x,
+                const LayerLeaves& w, const KernelOptions& options) {
   const bool of_4 = options.experts == ExpertsCode::loop_of_4;
   FeedForward ff = given;
   if (of_4) ff.weights_in_fp32 = false;  // release 4 casts Mixtral's too
+  // a gated shared expert stands in front of the router, one without a gate behind the experts, unless the family says otherwise;
+  // release 4 has both behind
+  Tensor shared;
+  if (code.shared == SharedPlace::first && ff.shared_width > 0) shared = shared_expert(g, ff, hidden, x, {B, S}, w);
   Tensor x_TH = x.alias({T, Dim(hidden)});
   x_TH.grad_fn = x.grad_fn;
   x_TH.output = x.output;
   // view's node adds up what the routed half gives; a shared expert without a gate takes x itself
   g.record(x_TH, "ViewBackward0", {&x}, [shape = x.shape](const Gradients& in) { return Gradients{in[0].alias(shape)}; });
-  // a gated shared expert stands in front of the router, one without a gate behind the experts; release 4 has both behind
-  Tensor shared;
-  if (ff.shared_gate && !of_4) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
-  Routing routing = route(g, ff, x_TH, w.router, w.router_bias, of_4);
-  Tensor out = options.experts == ExpertsCode::grouped_mm ? grouped_experts(g, ff, hidden, x_TH, routing, w)
-                                                          : run_experts(g, ff, hidden, x_TH, routing, w, options);
+  const bool ahead = ff.shared_gate ? !of_4 : code.shared == SharedPlace::rows && ff.shared_width > 0;
+  if (ahead) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
+  Routing routing = route(g, code.router, ff, x_TH, w.router, w.router_bias, of_4);
+  Tensor out = ff.latent_width > 0                          ? latent_experts(g, ff, hidden, x_TH, routing, w)
+               : options.experts == ExpertsCode::grouped_mm ? grouped_experts(g, ff, hidden, x_TH, routing, w)
+                                                            : run_experts(g, ff, hidden, x_TH, routing, w, options);
   if (ff.shared_gate && of_4) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
   if (ff.shared_gate) shared = gated_shared_expert(g, x_TH, std::move(shared), w.shared_router);
-  if (!ff.shared_gate && ff.shared_width > 0) shared = shared_expert(g, ff, hidden, x, {B, S}, w);
+  if (!ff.shared_gate && !shared && ff.shared_width > 0) shared = shared_expert(g, ff, hidden, x, {B, S}, w);
   if (shared) out = add(g, std::move(out), shared, "moe.output");
   out.shape = {B, S, Dim(hidden)};
   return {std::move(out), w.expert_modules.empty() ? std::move(routing.weights) : std::move(routing.logits)};

@@ -1,6 +1,7 @@
 // Mixture-of-experts blocks of the modeling files; here grouped_mm over all experts (integrations/moe.py), the rest in experts.
 #pragma once
 #include "layers/decoder.hpp"
+#include "layers/families.hpp"
 
 namespace oomplan {
 
@@ -8,6 +9,7 @@ struct Mixed {
   Tensor output;   ///< [B, S, H]
   Tensor weights;  ///< of the router, release 4: its logits; some modules return them
 };
-Mixed moe_block(Eager& g, const FeedForward&, std::int64_t hidden, const Tensor& x, const LayerLeaves&, const KernelOptions&);
+Mixed moe_block(Eager& g, const FamilyCode&, const FeedForward&, std::int64_t hidden, const Tensor& x, const LayerLeaves&,
+                const KernelOptions&);
 
 }  // namespace oomplan

@@ -35,9 +35,10 @@ Tensor rms(Eager& g, const Tensor& x, int weight, const std::string& name) {
   return mul(g, g.leaf(weight), std::move(cast), name + ".output");
 }
 
-Tensor rms_cast_last(Eager& g, const Tensor& x, int weight, const std::string& name) {
+Tensor rms_cast_last(Eager& g, const Tensor& x, int weight, const std::string& name, bool wide_weight) {
   Tensor hidden = rms_in_fp32(g, x, name);
-  Tensor weighted = mul(g, g.leaf(weight), hidden, name + ".weighted");
+  Tensor by = wide_weight ? to(g, g.leaf(weight), DType::fp32, name + ".weight_fp32") : g.leaf(weight);
+  Tensor weighted = mul(g, std::move(by), hidden, name + ".weighted");
   return to(g, std::move(weighted), x.dtype, name + ".output");
 }
 
@@ -164,7 +165,8 @@ Tensor run_norm(Eager& g, NormCode code, const Tensor& x, const NormLeaf& leaf, 
     case NormCode::rms:
       return rms(g, x, leaf.weight, name);
     case NormCode::rms_cast_last:
-      return rms_cast_last(g, x, leaf.weight, name);
+    case NormCode::rms_wide_cast:
+      return rms_cast_last(g, x, leaf.weight, name, code == NormCode::rms_wide_cast);
     case NormCode::rms_plus_one:
       return rms_plus_one(g, x, leaf.weight, name);
     case NormCode::layer:

@@ -16,7 +16,7 @@ using axis::B;
 Dim all_tokens(const KernelOptions& options) { return Dim(options.tensor) * axis::S; }
 
 /// `windowed`: of layers with a window that the sequences reach past. Without padding one mask serves all sequences.
-Tensor mask(Eager& g, const KernelOptions& options, DType dtype, bool windowed) {
+Tensor mask(Eager& g, const KernelOptions& options, DType dtype, bool windowed, bool forced) {
   const Dim tokens = all_tokens(options);
   const Shape shape{B, Dim(1), tokens, tokens};
   if (options.kernels == Kernels::hf_eager) {
@@ -25,7 +25,7 @@ Tensor mask(Eager& g, const KernelOptions& options, DType dtype, bool windowed) 
   }
   if ((options.padding_mask || options.vision.sees_itself) && options.kernels == Kernels::hf_sdpa)
     return g.make("mask.bool", shape, DType::boolean, Category::buffers);
-  if (windowed && options.window_mask) {
+  if ((windowed && options.window_mask) || (forced && options.kernels == Kernels::hf_sdpa)) {
     Tensor once = g.make("mask.window", {Dim(1), Dim(1), tokens, tokens}, DType::boolean, Category::buffers);
     once.shape = shape;
     return once;
@@ -103,9 +103,9 @@ Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& opt
   Preamble out;
   const bool grad = std::exchange(g.grad_enabled, false);
   const bool windows = has_span(a, true), both = windows && has_span(a, false);
-  if (has_attention(a)) out.full.mask = mask(g, options, dtype, false);
+  if (has_attention(a)) out.full.mask = mask(g, options, dtype, false, code.forces_mask);
   if (code.masks_by_span || both || options.window_mask)
-    out.windowed.mask = mask(g, options, dtype, true);
+    out.windowed.mask = mask(g, options, dtype, true, code.forces_mask);
   else
     out.windowed.mask = out.full.mask;
   if (const std::int64_t width = rotary_width(a); width > 0) {

@@ -196,9 +196,81 @@ Routing sigmoid_first(Eager& g, const FeedForward& ff, const Tensor& x, int weig
   return out;
 }
 
+/// GraniteMoeTopKRouter
+Routing widened_logits(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
+  Routing out;
+  Tensor narrow = linear_by(g, x, folded_matrix(g, weight), T, {T, Dim(ff.experts)}, "router.product");
+  out.logits = to(g, std::move(narrow), DType::fp32, "router.logits");
+  TopK chosen = topk(g, out.logits, {T, Dim(ff.experts_per_token)}, "router.top");
+  out.indices = std::move(chosen.indices);
+  Tensor weights = softmax(g, chosen.values, DType::fp32, "router.top_weights");
+  out.weights = to(g, std::move(weights), x.dtype, "router.weights");
+  return out;
+}
+
+/// Ernie4_5_MoeTopKRouter: autocast is off, the divisor is clamped.
+Routing ernie(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
+  const Dim top = ff.experts_per_token;
+  const bool autocast = std::exchange(g.autocast, false);
+  Routing out;
+  out.logits = logits_in_fp32(g, ff, x, weight);
+  Tensor weights = softmax(g, out.logits, DType::fp32, "router.probabilities");
+  TopK chosen;  // `_, selected_experts`: the values stay to the end
+  {
+    Tensor corrected = add_scalar(g, weights, "router.corrected");
+    chosen = topk(g, corrected, {T, top}, "router.top");
+  }
+  out.indices = chosen.indices;
+  Tensor next = gather(g, weights, out.indices, {T, top}, "router.values");
+  weights = std::move(next);
+  {
+    Tensor divisor;
+    {
+      Tensor total = sum(g, weights, {T, 1}, "router.total");
+      divisor = clamp(g, total, 1, "router.divisor");
+    }
+    next = div(g, weights, std::move(divisor), "router.normalised");
+  }
+  weights = std::move(next);
+  g.autocast = autocast;
+  out.weights = to(g, std::move(weights), x.dtype, "router.weights");
+  return out;
+}
+
+/// HunYuanMoEV1Gate
+Routing hunyuan(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
+  const Dim top = ff.experts_per_token;
+  Routing out;
+  const Tensor wide = to(g, x, g.leaves[static_cast<std::size_t>(weight)].dtype, "router.input");
+  out.logits = linear(g, wide, weight, -1, T, {T, Dim(ff.experts)}, "router.logits");
+  Tensor weights = softmax(g, out.logits, DType::fp32, "router.probabilities");
+  {
+    TopK chosen = topk(g, weights, {T, top}, "router.top");
+    weights = std::move(chosen.values);
+    out.indices = std::move(chosen.indices);
+  }
+  {
+    Tensor total = sum(g, weights, {T, 1}, "router.total");
+    Tensor divided = divide_in_place(g, weights, total);
+    weights = std::move(divided);
+  }
+  out.weights = to(g, std::move(weights), out.logits.dtype, "router.weights");
+  return out;
+}
+
 }  // namespace
 
-Routing route(Eager& g, const FeedForward& ff, const Tensor& x, int weight, int bias, bool of_4) {
+Routing route(Eager& g, RouterCode code, const FeedForward& ff, const Tensor& x, int weight, int bias, bool of_4) {
+  switch (code) {
+    case RouterCode::widened_logits:
+      return widened_logits(g, ff, x, weight);
+    case RouterCode::ernie:
+      return ernie(g, ff, x, weight);
+    case RouterCode::hunyuan:
+      return hunyuan(g, ff, x, weight);
+    case RouterCode::by_score:
+      break;
+  }
   if (ff.score == RouterScore::softmax_of_top_k) return top_k_first(g, ff, x, weight, bias, of_4);
   if (ff.score == RouterScore::sigmoid)
     return ff.router_groups > 0 ? deepseek_v3(g, ff, x, weight, of_4) : sigmoid_first(g, ff, x, weight);

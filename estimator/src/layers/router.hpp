@@ -2,6 +2,7 @@
 #pragma once
 #include "catalog/architecture.hpp"
 #include "layers/eager.hpp"
+#include "layers/families.hpp"
 
 namespace oomplan {
 
@@ -11,6 +12,6 @@ struct Routing {
 };
 /// x of shape [T, H], held by the caller; `weight`, `bias`: leaves (-1: none).
 /// `of_4`: as release 4 of transformers writes it.
-Routing route(Eager& g, const FeedForward&, const Tensor& x, int weight, int bias, bool of_4 = false);
+Routing route(Eager& g, RouterCode, const FeedForward&, const Tensor& x, int weight, int bias, bool of_4 = false);
 
 }  // namespace oomplan

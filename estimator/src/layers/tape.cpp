@@ -249,6 +249,7 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
     TapeLeaf t{leaf.name, {}, leaf.dtype, static_cast<std::size_t>(leaf.scope / kUnitsPerStation), leaf.trainable};
     if (leaf.scope % kUnitsPerStation != 0) continue;  // one unit of a run stands for all
     t.packed = leaf.packed;
+    t.stored_as_is = leaf.stored_as_is;
     t.passive = leaf.passive;
     t.parts = leaf.replicated ? 1 : options.kernels.tensor;
     for (const auto& d : leaf.shape) t.shape.push_back(d.coefficient);

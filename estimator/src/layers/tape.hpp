@@ -115,6 +115,7 @@ struct TapeLeaf {
   bool trainable = true;
   std::int64_t parts = 1;                ///< ranks that hold a part of it each, under tensor parallelism
   PackedLeaf packed = PackedLeaf::none;  ///< stored in `dtype` whatever the job says
+  bool stored_as_is = false;             ///< the same: as in Leaf
   bool passive = false;                  ///< frozen, with a gradient: as in Leaf
   std::int64_t elements() const;
 };

@@ -41,7 +41,7 @@ UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks
 
 /// Adapters have a format of their own; gradients and states follow what they belong to.
 DType storage_of(const TapeLeaf& leaf, const Trainer& t) {
-  if (leaf.packed != PackedLeaf::none) return leaf.dtype;
+  if (leaf.packed != PackedLeaf::none || leaf.stored_as_is) return leaf.dtype;
   const bool adapter = t.lora.rank > 0 && leaf.trainable && !leaf.passive;
   if (!adapter && t.lora.base.prepare_kbit) return t.lora.base.casts_heads ? leaf.dtype : DType::fp32;
   return adapter && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
@@ -133,6 +133,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   // Fabric packs every matrix from fp16 (lightning/fabric/plugins/precision/bitsandbytes.py quantize, 2.2)
   k.packed = packed_options(t.lora.base, is_litgpt(t.kernels) ? DType::fp16 : t.storage);
   k.autocast = t.autocast;
+  k.keeps_formats = engine == EngineKind::single && !t.lora.base.prepare_kbit;
   k.casts_layer_inputs = engine != EngineKind::fsdp1 && t.compute != t.storage;
   k.padding_mask = t.padding_mask;
   k.sdpa_math = t.sdpa_math;
@@ -301,6 +302,9 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.slice_hidden = t.logits_to_keep > 0;
   const PassCounts pass = pass_counts(t, tokens, o.head, a);
   o.kernels.window_mask = reaches_past_windows(o.kernels, a, pass.counts.s * t.layout.tensor);
+  o.kernels.indexes_all = std::all_of(a.runs.begin(), a.runs.end(), [&](const LayerRun& r) {
+    return pass.counts.s * t.layout.tensor <= r.layer.mixer.index_top;
+  });
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
   // LitGPT's output layer takes chunks, of which each keeps a copy of its own under autocast
   if (scans(a) || (is_litgpt(t.kernels) && t.autocast)) o.kernels.scan_tokens = pass.counts.s;

@@ -45,8 +45,10 @@ Mixer indexed_mixer(const Fields& fields, const Traits& traits, std::int64_t lay
   if (fields.has("indexer_types")) {
     const auto types = fields.texts("indexer_types");
     if (layer >= static_cast<std::int64_t>(types.size())) fields.refuse("indexer_types", "an entry for each layer");
-    if (types[static_cast<std::size_t>(layer)] == "shared") return mixer;
+    mixer.index_shared = types[static_cast<std::size_t>(layer)] == "shared";
   }
+  mixer.index_top = fields.integer_or("index_topk", 2048, kPositionLimits);
+  if (mixer.index_shared) return mixer;
   mixer.index_heads = fields.integer("index_n_heads", kHeadLimits);
   mixer.index_head_dim = fields.integer("index_head_dim", kHeadDimLimits);
   return mixer;
@@ -99,6 +101,7 @@ constexpr Traits deepseek_v32() {
 void glm5_mtp(const Fields& fields, const Traits& traits, Architecture& out) {
   read_deepseek_mtp_bare(fields, traits, out);
   for (LayerRun& run : out.mtp.layers) {
+    run.layer.mixer.index_shared = false;
     run.layer.mixer.index_heads = fields.integer("index_n_heads", kHeadLimits);
     run.layer.mixer.index_head_dim = fields.integer("index_head_dim", kHeadDimLimits);
   }

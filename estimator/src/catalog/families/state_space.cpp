@@ -113,6 +113,7 @@ Layer nemotron_layer(const Fields& fields, const Traits& traits, Block block) {
   switch (block) {
     case Block::mamba:
       layer.mixer = mamba2_mixer(fields, read_hidden(fields, traits), kNemotronMamba);
+      layer.mixer.chunk = fields.integer_or("chunk_size", 128, {1, 65536});
       break;
     case Block::attention:
       layer.mixer = attention_mixer(fields, traits, 0);
@@ -159,7 +160,9 @@ constexpr Traits kNemotronH{
             .experts_gated = false,
             .correction_bias = kAlways,
             .score = RouterScore::sigmoid,
-            .router_in_fp32 = true},
+            .router_in_fp32 = true,
+            .groups_otherwise = 1,
+            .top_groups_otherwise = 1},
     .is_moe = true,
     .layer_count = nemotron_layers,
     .mixer = nemotron_mixer,
