@@ -151,7 +151,11 @@ TEST_CASE("areal: what cannot be estimated yet is refused by name") {
     CHECK_MESSAGE(all.find("not supported yet: " + words) != std::string::npos, all);
   };
   says({"actor.backend=megatron:d4"}, "Megatron");
-  says({"actor.backend=archon:d4"}, "Archon");
+  says({"actor.backend=archon:d2p2"}, "pipelines of Archon");
+  says({"actor.backend=archon:d4", "+actor.archon.enable_compile=true"}, "torch.compile of Archon's blocks");
+  says({"actor.backend=archon:d4", "+actor.archon.offload_params=true"}, "Archon with its parameters on the host");
+  says({"actor.backend=archon:d4", "+actor.archon.attn_type=sdpa"}, "another attention of Archon than varlen");
+  says({"actor.backend=archon:d4", "+actor.archon.ac_mode=memory_budget"}, "a memory budget of compiled blocks");
   says({"+actor.enable_tree_training=true"}, "tree training");
   says({"actor.optimizer.type=adam_bf16"}, "AnyPrecisionAdamW");
   says({"+sglang.dp_size=2"}, "data parallelism inside SGLang");

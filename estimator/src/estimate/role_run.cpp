@@ -119,6 +119,10 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
     const bool same_gpu = share_gpus(job, *actor, *to.role);
     SyncPoint point =
         sync_point(catalog.facts(), t.framework, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
+    if (actor->engine == EngineKind::archon) {  // archon_weight_sync.py, 1.0.4: a bucket is sent before the next is filled
+      if (point.way == SyncWay::two_buckets) point.way = SyncWay::buckets;
+      point.casts = false;
+    }
     // through files AReaL gathers the whole state dict before peft picks the adapters from it
     point.adapters = from->adapters != nullptr && point.way != SyncWay::disk;
     const SyncModel& sent = point.adapters ? *from->adapters : *from->sync_model;
@@ -161,8 +165,9 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
   run.full_storage = 0;
   for (std::size_t i = 0; i < tape.leaves.size(); ++i)
-    run.full_storage += bytes_of(tape.leaves[i].elements(), run.plan.storage[i]) * tape.stations[tape.leaves[i].station].count *
-                        tape.leaves[i].parts;
+    if (!tape.leaves[i].shared)
+      run.full_storage += bytes_of(tape.leaves[i].elements(), run.plan.storage[i]) * tape.stations[tape.leaves[i].station].count *
+                          tape.leaves[i].parts;
   // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless
   // memory_efficient_load
   run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
@@ -189,13 +194,13 @@ std::vector<RoleRun> resolve_roles(const Job& job, const Catalog& catalog, TapeS
       throw InputError(Problem{{"", 0, 0, role.name + ".model"}, "'" + role.model + "'", "a model that was looked up", "", ""});
     if (role.serves())
       resolve_server(runs[i], job, catalog);
-    else if (role.engine == EngineKind::fsdp2 || role.engine == EngineKind::fsdp1 || role.engine == EngineKind::ddp ||
+    else if (shards_by_fsdp2(role.engine) || role.engine == EngineKind::fsdp1 || role.engine == EngineKind::ddp ||
              role.engine == EngineKind::single || role.engine == EngineKind::deepspeed || role.engine == EngineKind::megatron)
       resolve_trainer(runs[i], job, catalog, store);
     else
       throw InputError(Problem{{"", 0, 0, role.name + ".engine"},
                                std::string(spelling(role.engine)),
-                               "fsdp2, fsdp1, ddp, deepspeed, single, megatron, sglang or vllm",
+                               "fsdp2, fsdp1, ddp, deepspeed, single, megatron, archon, sglang or vllm",
                                "",
                                "this engine is not supported yet"});
   }

@@ -118,7 +118,7 @@ Saved Eager::save(const Tensor& x) {
     Tensor plain = x;
     plain.grad_fn = nullptr;
     f.refilled[f.refill_at++] = std::move(plain);
-    if (f.refill_at == f.packed) throw StopRecompute{};
+    if (f.refill_at == f.packed && !recomputes_all) throw StopRecompute{};
     return s;
   }
   if (recording_) {

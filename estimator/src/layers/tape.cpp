@@ -250,6 +250,7 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
     if (leaf.scope % kUnitsPerStation != 0) continue;  // one unit of a run stands for all
     t.packed = leaf.packed;
     t.passive = leaf.passive;
+    t.shared = leaf.shared;
     t.parts = leaf.replicated ? 1 : options.kernels.tensor;
     for (const auto& d : leaf.shape) t.shape.push_back(d.coefficient);
     tape->leaves.push_back(std::move(t));
@@ -282,7 +283,7 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
           segment.gradients.push_back({e, tape->sites[e.site].leaf, tape->sites[e.site].bytes.coefficient});
           segment.gradient_bytes += segment.gradients.back().bytes;
         }
-  tape->tied = a.tied && !options.critic && !is_litgpt(options.kernels.kernels);
+  tape->tied = a.tied && !options.critic && !is_litgpt(options.kernels.kernels) && options.kernels.kernels != Kernels::archon;
   return tape;
 }
 

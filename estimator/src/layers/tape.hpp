@@ -116,6 +116,7 @@ struct TapeLeaf {
   std::int64_t parts = 1;                ///< ranks that hold a part of it each, under tensor parallelism
   PackedLeaf packed = PackedLeaf::none;  ///< stored in `dtype` whatever the job says
   bool passive = false;                  ///< frozen, with a gradient: as in Leaf
+  bool shared = false;                   ///< as in Leaf: its storage, gradient and states are counted with the other's
   std::int64_t elements() const;
 };
 
