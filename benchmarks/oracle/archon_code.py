@@ -54,9 +54,22 @@ def archon_modules(root: Path) -> None:
     sys.modules["areal.utils"].logging = logging  # type: ignore[attr-defined]
     module("areal.infra.platforms", is_npu_available=True)  # what is compiled elsewhere is not there
     module("areal.models.tree_attn.module_archon", TreeAttentionMeta=NotUsed, TreeAttentionWrapper=NotUsed)
-    module(f"{ARCHON}.moe", MoE=NotUsed, MoEArgs=NotUsed, grouped_experts=None)
+    module(f"{ARCHON}.moe.kernels", generate_permute_indices=permute_indices)
     names = dict.fromkeys(("ExpertParallel", "ExpertTensorParallel", "TensorParallel", "ReordererSequenceParallel"), NotUsed)
     module(f"{ARCHON}.expert_parallel", **names)
+
+
+def permute_indices(
+    counts: torch.Tensor, experts: int, ranks: int, rows: int, alignment: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What moe/kernels.py makes around its Triton kernel: indices of 32 bits, sizes and offsets of the experts' rows."""
+    starts = torch.cumsum(counts, 0) - counts
+    total = torch.clamp_min(counts.view(ranks, -1).sum(0), alignment)
+    sizes = ((total + alignment - 1) // alignment * alignment).to(torch.int32)
+    offsets = torch.cumsum(sizes, 0)
+    _written = offsets - sizes
+    del starts
+    return torch.full((rows,), -1, dtype=torch.int32), sizes, offsets.to(torch.int32)
 
 
 def code_of(name: str) -> Any:
@@ -72,17 +85,22 @@ class Settings:
 
 def archon_model(config: Row, critic: bool) -> Any:
     """As ArchonEngine makes it: on the meta device, then in 16 bits (archon_engine.py: _create_device_model)."""
-    family = config["model_type"]
+    family = config["model_type"].removesuffix("_moe")
     code, arguments = code_of(f"{ARCHON}.{family}.model.model"), code_of(f"{ARCHON}.{family}.model.args")
     name = family.capitalize()
-    given = getattr(arguments, f"{name}ModelArgs").from_hf_config(Settings(config), is_critic=critic, attn_type="varlen")
+    given = getattr(arguments, f"{name}ModelArgs").from_hf_config(
+        Settings(config), is_critic=critic, attn_type="varlen", router_dtype=torch.float32
+    )
     with torch.device("meta"):
         model = getattr(code, f"{name}Model")(given)
+    for part in model.modules():
+        if hasattr(part, "use_grouped_mm"):  # as on CUDA
+            part.use_grouped_mm = True
     return model.to(torch.bfloat16)
 
 
 def parallelize(model: Any, config: Row, dims: Any, checkpoints: Row | None, reshard: str) -> None:
-    family = config["model_type"]
+    family = config["model_type"].removesuffix("_moe")
     code = code_of(f"{ARCHON}.{family}.infra.parallelize")
     recomputation = code_of(f"{ARCHON}.activation_checkpoint").ActivationCheckpointConfig
     getattr(code, f"parallelize_{family}")(

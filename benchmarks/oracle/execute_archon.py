@@ -34,6 +34,8 @@ aten = torch.ops.aten
 RELEASE = "v1.0.4"
 SIZES: Row = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64}
 SIZES |= {"intermediate_size": 1408, "rms_norm_eps": 1e-6, "max_position_embeddings": 8192}
+EXPERTS: Row = {"num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 256, "norm_topk_prob": True}
+EXPERTS |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
 TIED = {"qwen2": True, "qwen3": False}
 
 # family, tied, vocabulary, d, c, t, recomputation, tokens of a rank's micro-batch, reshard policy, role
@@ -47,6 +49,8 @@ RUNS: list[tuple[Any, ...]] = [
     *((family, False, 2048, 2, 1, 2, mode, 4096, "default", "actor") for family in TIED for mode in ("none", "full", "op")),
     *((family, False, 2048, 2, 2, 2, mode, 8192, "default", "actor") for family in TIED for mode in ("none", "op")),
     ("qwen3", False, 16384, 2, 1, 4, "op", 8192, "default", "actor"),
+    *(("qwen3_moe", False, 2048, 2, 1, 1, mode, 4096, "default", "actor") for mode in ("none", "full", "op")),
+    *(("qwen3_moe", False, 2048, 2, 2, 1, mode, 4096, "default", "actor") for mode in ("none", "op")),
     *((family, False, 2048, 2, 1, 1, mode, 4096, "default", "critic") for family in TIED for mode in ("none", "op")),
 ]
 
@@ -54,7 +58,8 @@ RUNS: list[tuple[Any, ...]] = [
 def config_of(run: tuple[Any, ...]) -> Row:
     family, tied, vocabulary = run[:3]
     config = {"model_type": family, **SIZES, "vocab_size": vocabulary, "tie_word_embeddings": tied}
-    return config | ({"attention_bias": True} if family == "qwen2" else {"attention_bias": False})
+    config |= EXPERTS if family == "qwen3_moe" else {}
+    return config | {"attention_bias": family == "qwen2"}
 
 
 def checkpoints_of(mode: str) -> Row | None:
@@ -68,12 +73,14 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Lives(ResizedParts):
-    """A row of booleans that picks where a number is put is no index on CUDA, but masked_fill_."""
+    """What runs otherwise on CUDA: a row of booleans that picks where a number is put is no index, but masked_fill_."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (aten.index_put_.default, aten._index_put_impl_.default):
-            if any(i is not None and i.dtype == torch.bool for i in args[1]):
-                return args[0]
+        puts = func in (aten.index_put_.default, aten._index_put_impl_.default)
+        if puts and any(i is not None and i.dtype == torch.bool for i in args[1]):
+            return args[0]
+        if func is aten.histc.default:  # of integers on CUDA alone
+            func, args, kwargs = aten.new_empty.default, (args[0], [EXPERTS["num_experts"]]), {}
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
@@ -130,7 +137,7 @@ def meshes_are_real() -> None:
         with unset_fake_temporarily():
             return plain(meshes)
 
-    DeviceMesh._concatenate = staticmethod(concatenate)  # type: ignore[method-assign]
+    DeviceMesh._concatenate = staticmethod(concatenate)
 
 
 def watch_layer(model: Any, lives: ResizedParts, saved: dict[int, Row]) -> Any:

@@ -457,7 +457,7 @@ class Assembler {
   /// A release of an RL framework that ran on transformers 4 has its loop over experts.
   void loop_over_experts(const Role& role) {
     const Framework framework = role.trainer.framework;
-    if (role.serves() || role.engine == EngineKind::megatron) return;
+    if (role.serves() || role.engine == EngineKind::megatron || role.engine == EngineKind::archon) return;
     if (framework != Framework::areal && framework != Framework::verl) return;
     const auto routed = [](const LayerRun& r) { return r.layer.feed_forward.kind == FeedForwardKind::moe; };
     const auto& runs = role.architecture->runs;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/archon_experts.hpp"
 #include "layers/mlp.hpp"
 #include "layers/norms.hpp"
 #include "layers/ops.hpp"
@@ -142,10 +143,13 @@ Tensor attention(Eager& g, const Architecture& a, const Mixer& m, const LayerLea
   return reduce_tokens(g, std::move(projected), options, "o.reduced");
 }
 
-std::string unsupported_layer(const Architecture& a, const Layer& layer) {
+std::string unsupported_layer(const Architecture& a, const Layer& layer, const KernelOptions& options) {
   const Mixer& m = layer.mixer;
+  const FeedForward& ff = layer.feed_forward;
   const bool biased = m.q_bias && m.k_bias && m.v_bias;
-  if (layer.feed_forward.kind != FeedForwardKind::gated) return "not supported yet: experts of Archon";
+  if (ff.kind == FeedForwardKind::moe && (options.tensor > 1 || ff.shared_width > 0 || a.family != "qwen3_moe"))
+    return "not supported yet: experts of Archon under tensor parallelism or beside shared ones";
+  if (ff.kind != FeedForwardKind::gated && ff.kind != FeedForwardKind::moe) return "Archon has no such feed-forward block";
   // qwen2 has biases of queries, keys and values, or none; qwen3 norms of them (qk_norm of its arguments) and no biases
   if (m.out_bias || layer.feed_forward.bias || m.rotary_dim != m.head_dim || m.sinks ||
       (a.family == "qwen2" ? biased != (m.q_bias || m.k_bias || m.v_bias) : m.q_bias || m.k_bias || m.v_bias))
@@ -158,8 +162,7 @@ std::string unsupported_layer(const Architecture& a, const Layer& layer) {
 std::string unsupported_archon(const Architecture& a, const KernelOptions& options) {
   if (a.family == "qwen3_5" || a.family == "qwen3_5_moe" || a.family == "qwen3_5_text")
     return "not supported yet: Archon's models of Qwen3.5";
-  if (a.family == "qwen3_moe") return "not supported yet: experts of Archon";
-  if (a.family != "qwen2" && a.family != "qwen3")
+  if (a.family != "qwen2" && a.family != "qwen3" && a.family != "qwen3_moe")
     return "Archon has no model of '" + a.family + "': AReaL itself refuses it and names FSDP (archon_engine.py)";
   if (a.max_positions == 0) return "Archon's table of positions needs max_position_embeddings";
   if (options.liger.any()) return "Archon has no operators of Liger";
@@ -167,7 +170,7 @@ std::string unsupported_archon(const Architecture& a, const KernelOptions& optio
   if (options.autocast || options.padding_mask || options.several_sequences)
     return "Archon packs its sequences and computes without autocast";
   for (const auto& run : a.runs)
-    if (std::string why = unsupported_layer(a, run.layer); !why.empty()) return why;
+    if (std::string why = unsupported_layer(a, run.layer, options); !why.empty()) return why;
   return {};
 }
 
@@ -208,7 +211,9 @@ Tensor run_archon_layer(Eager& g, const Architecture& a, const Layer& layer, con
     {
       Tensor whole = gathered(normed, "gathered");
       const GatedLeaves leaves{w.gate, -1, w.up, -1, -1, w.down, -1};
-      half = gated_mlp(g, whole, {B, whole.shape[1]}, a.hidden, layer.feed_forward.width, leaves, "", options);
+      half = layer.feed_forward.kind == FeedForwardKind::moe
+                 ? archon_experts(g, layer.feed_forward, a.hidden, whole, w, options)
+                 : gated_mlp(g, whole, {B, whole.shape[1]}, a.hidden, layer.feed_forward.width, leaves, "", options);
     }
     g.prefix.resize(g.prefix.size() - 13);
   }

@@ -9,6 +9,7 @@
 
 #include "layers/activation_offload.hpp"
 #include "layers/archon.hpp"
+#include "layers/archon_experts.hpp"
 #include "layers/bloom.hpp"
 #include "layers/compiled_layer.hpp"
 #include "layers/every_nth.hpp"
@@ -184,6 +185,10 @@ class Runner {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         const Layer& layer = a_.runs[r].layer;
+        if (kernels_.kernels == Kernels::archon) {
+          layers_.push_back(declare_archon_layer(g_, a_, layer, dtype));
+          continue;
+        }
         layers_.push_back(is_litgpt(kernels_.kernels)
                               ? declare_litgpt_layer(g_, a_, layer, dtype, kernels_.adapters, number)
                               : declare_layer(g_, a_, layer, dtype, kernels_.adapters, expert_modules(kernels_, code_)));
