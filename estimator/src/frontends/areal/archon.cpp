@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "layout/letters.hpp"
+#include "units/sizes.hpp"
 
 namespace oomplan::areal {
 namespace {
@@ -80,6 +81,23 @@ std::vector<Problem> archon_problems(const Meaning& m, const compose::Node& root
     out.key("archon.ac_mode", "a memory budget of compiled blocks");
   if (word(root, at(r, "dtype"), "bfloat16") != "bfloat16") out.key("dtype", "Archon in another format than bfloat16");
   return out.take();
+}
+
+std::optional<Wording> archon_wording(const BuiltRole& r, std::string_view knob, std::string_view text) {
+  const std::string checkpoints = at(r, "gradient_checkpointing"), mode = at(r, "archon.ac_mode");
+  const std::string policy = at(r, "archon.reshard_after_forward_policy");
+  if (knob == "recompute" && text == "none") return Wording{{{checkpoints, false}}, {}};
+  if (knob == "recompute" && text == "full") return Wording{{{checkpoints, true}, {mode, "full"}}, {}};
+  if (knob == "recompute")
+    return Wording{{{checkpoints, true}, {mode, "selective"}, {at(r, "archon.selective_ac_option"), "op"}}, {}};
+  // without it a budget is padded to pages whose size the key cannot say
+  if (const auto budget = read_count(text); knob == "tokens_per_micro_batch" && budget)
+    return Wording{{{at(r, "mb_spec.max_tokens_per_mb"), *budget.value}, {at(r, "pad_to_maximum"), true}}, {}};
+  if (knob == "reshard_after_forward") return Wording{{{policy, text == "true" ? "default" : "never"}}, {}};
+  if (knob == "reshard_last") return Wording{{{policy, text == "true" ? "always" : "default"}}, {}};
+  if (knob == "kernels" || knob == "memory_efficient_load" || knob == "cpu_offload_policy" || knob.starts_with("precision."))
+    return Wording{{}, fmt::format("no key of Archon sets {}", knob)};
+  return std::nullopt;
 }
 
 std::vector<ArchonSetting> archon_settings(const Meaning&, const compose::Node& root, const BuiltRole& r) {
