@@ -38,7 +38,7 @@ EXPERTS: Row = {"num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_s
 EXPERTS |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
 TIED = {"qwen2": True, "qwen3": False}
 
-# family, tied, vocabulary, d, c, t, recomputation, tokens of a rank's micro-batch, reshard policy, role
+# family, tied, vocabulary, d, c, t, recomputation, tokens of a rank's micro-batch, reshard policy, role; micro-batches
 RUNS: list[tuple[Any, ...]] = [
     *((family, False, 2048, 2, 1, 1, mode, 4096, "default", "actor") for family in TIED for mode in ("none", "full", "op", "2")),
     *((family, True, 16384, 4, 1, 1, mode, 2048, "default", "actor") for family in TIED for mode in ("none", "op")),
@@ -48,6 +48,8 @@ RUNS: list[tuple[Any, ...]] = [
     ("qwen2", False, 2048, 1, 8, 1, "op", 8192, "default", "actor"),
     *((family, False, 2048, 2, 1, 2, mode, 4096, "default", "actor") for family in TIED for mode in ("none", "full", "op")),
     *((family, False, 2048, 2, 2, 2, mode, 8192, "default", "actor") for family in TIED for mode in ("none", "op")),
+    *((family, True, 16384, 2, 1, 2, "op", 4096, "default", "actor") for family in TIED),
+    *(("qwen2", tied, 16384, 2, 1, 1, "op", 2048, "default", "actor", 2) for tied in (True, False)),
     ("qwen3", False, 16384, 2, 1, 4, "op", 8192, "default", "actor"),
     *(("qwen3_moe", False, 2048, 2, 1, 1, mode, 4096, "default", "actor") for mode in ("none", "full", "op")),
     *(("qwen3_moe", False, 2048, 2, 2, 1, mode, 4096, "default", "actor") for mode in ("none", "op")),
@@ -60,6 +62,10 @@ def config_of(run: tuple[Any, ...]) -> Row:
     config = {"model_type": family, **SIZES, "vocab_size": vocabulary, "tie_word_embeddings": tied}
     config |= EXPERTS if family == "qwen3_moe" else {}
     return config | {"attention_bias": family == "qwen2"}
+
+
+def micro_batches_of(run: tuple[Any, ...]) -> int:
+    return run[10] if len(run) > 10 else 1
 
 
 def checkpoints_of(mode: str) -> Row | None:
@@ -89,7 +95,7 @@ class Engine:
 
     def __init__(self, run: tuple[Any, ...], fake: FakeTensorMode) -> None:
         self.critic, self.tokens = run[9] == "critic", run[7]
-        _family, _tied, _vocabulary, d, c, t, mode, _tokens, reshard, _role = run
+        _family, _tied, _vocabulary, d, c, t, mode, _tokens, reshard, _role = run[:10]
         dims = code_of("areal.experimental.models.archon.parallel_dims").ArchonParallelDims
         self.dims = dims(dp_shard=d, cp=c, tp=t, world_size=d * c * t, device_type="cpu")
         self.losses = code_of("areal.utils.functional.vocab_parallel")
@@ -184,14 +190,16 @@ def execute(run: tuple[Any, ...]) -> tuple[Row, list[list[Any]]]:
                 del logits, given
             for _ in range(2):
                 optimizer.zero_grad()
-                given = engine.micro_batch()
-                lives.highest = lives.live
-                logits = engine.forward(given)
-                loss = engine.loss(logits, given["labels"])
-                peaks["forward"] = resident + lives.highest
-                lives.highest = lives.live
-                loss.backward()
-                peaks["backward"] = resident + lives.highest
+                peaks |= {"forward": 0, "backward": 0}
+                for _micro_batch in range(micro_batches_of(run)):
+                    given = engine.micro_batch()
+                    lives.highest = lives.live
+                    logits = engine.forward(given)
+                    loss = engine.loss(logits, given["labels"])
+                    peaks["forward"] = max(peaks["forward"], resident + lives.highest)
+                    lives.highest = lives.live
+                    loss.backward()
+                    peaks["backward"] = max(peaks["backward"], resident + lives.highest)
                 del loss, given, logits
                 optimizer.step()
             with hooks:  # which make cycles of what a node saves of its own results
@@ -205,7 +213,7 @@ def execute(run: tuple[Any, ...]) -> tuple[Row, list[list[Any]]]:
 
 
 def job_of(run: tuple[Any, ...], forward_only: bool) -> Row:
-    _family, _tied, _vocabulary, d, c, t, mode, tokens, reshard, role = run
+    _family, _tied, _vocabulary, d, c, t, mode, tokens, reshard, role = run[:10]
     trainer: Row = {
         "engine": "archon",
         "kernels": "archon",
@@ -225,6 +233,8 @@ def job_of(run: tuple[Any, ...], forward_only: bool) -> Row:
     }
     if mode == "2":
         trainer["recompute_every"] = 2
+    if micro_batches_of(run) > 1:
+        trainer["micro_batches"] = micro_batches_of(run)
     return {"framework": "areal 1.0.4", "trainer": trainer, "apart": {"forward_only": forward_only}}
 
 
