@@ -150,7 +150,11 @@ TEST_CASE("areal: what cannot be estimated yet is refused by name") {
     const std::string all = refusal(source("grpo_7b.yaml", "2.0.0", std::move(overrides)));
     CHECK_MESSAGE(all.find("not supported yet: " + words) != std::string::npos, all);
   };
-  says({"actor.backend=archon:d4"}, "Archon");
+  says({"actor.backend=archon:d2p2"}, "pipelines of Archon");
+  says({"actor.backend=archon:d4", "+actor.archon.enable_compile=true"}, "torch.compile of Archon's blocks");
+  says({"actor.backend=archon:d4", "+actor.archon.offload_params=true"}, "Archon with its parameters on the host");
+  says({"actor.backend=archon:d4", "+actor.archon.attn_type=sdpa"}, "another attention of Archon than varlen");
+  says({"actor.backend=archon:d4", "+actor.archon.ac_mode=memory_budget"}, "a memory budget of compiled blocks");
   says({"+actor.enable_tree_training=true"}, "tree training");
   says({"actor.optimizer.type=adam_bf16"}, "AnyPrecisionAdamW");
   says({"+sglang.dp_size=2"}, "data parallelism inside SGLang");
@@ -205,6 +209,42 @@ TEST_CASE("areal: what Megatron's engine does otherwise is refused by name") {
   says("main", {on, "+actor.megatron.enable_fp32_lm_head=true"}, "an output layer in fp32");
   says("2.0.0", {on, "+actor.use_lora=true"}, "adapters of AReaL's Megatron engine");
   says("2.0.0", {on, "+actor.megatron.fp8_config.mode=e4m3"}, "products in 8 bits under AReaL");
+}
+
+TEST_CASE("areal: Archon is FSDP2 around models of its own") {
+  const auto actor = [&](std::vector<std::string> more, const char* release = "2.0.0") {
+    std::vector<std::string> keys{"actor.backend=archon:d4"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    const Reading reading = read(source("grpo_7b.yaml", release, std::move(keys)));
+    return *reading.job.role("actor");
+  };
+  const Role plain = actor({});
+  CHECK(plain.engine == EngineKind::archon);
+  CHECK(plain.trainer.kernels == Kernels::archon);
+  CHECK(plain.trainer.storage == DType::bf16);  // optimizer_dtype is FSDP's
+  CHECK(plain.trainer.reduce == DType::fp32);
+  CHECK((plain.trainer.wrap_embedding && plain.trainer.wrap_head && plain.trainer.wrap_norm));
+  CHECK_FALSE(plain.trainer.reshard_last);
+  CHECK(plain.trainer.recompute == Recompute::selective);
+  // 2 MiB / 3584 / 2 bytes are 292 tokens
+  CHECK(plain.trainer.tokens_per_micro_batch % 292 == 0);
+  const auto tokens = [&](std::vector<std::string> more) { return actor(std::move(more)).trainer.tokens_per_micro_batch; };
+  CHECK(tokens({"actor.mb_spec.max_tokens_per_mb=16384"}) == 57 * 292);
+  CHECK(tokens({"actor.mb_spec.max_tokens_per_mb=16384", "+actor.pad_to_maximum=true"}) == 16384);
+  CHECK(tokens({"actor.mb_spec.max_tokens_per_mb=16384", "actor.backend=archon:d1c4"}) == 29 * 584);  // lcm(292, 8)
+  CHECK(actor({"+actor.archon.ac_mode=full"}).trainer.recompute == Recompute::full);
+  CHECK(actor({"actor.gradient_checkpointing=false"}).trainer.recompute == Recompute::none);
+  const Trainer spaced = actor({"+actor.archon.selective_ac_option='2'"}).trainer;
+  CHECK(spaced.recompute == Recompute::full);
+  CHECK(spaced.recompute_every == 2);
+  CHECK(actor({"+actor.archon.reshard_after_forward_policy=always"}).trainer.reshard_last);
+  CHECK_FALSE(actor({"+actor.archon.reshard_after_forward_policy=never"}).trainer.reshard_after_forward);
+  // compiled by default up to 1.0.3
+  CHECK(refusal(source("grpo_7b.yaml", "1.0.3", {"actor.backend=archon:d4"})).find("torch.compile of Archon's blocks") !=
+        std::string::npos);
+  CHECK(actor({"+actor.archon.enable_compile=false"}, "1.0.3").engine == EngineKind::archon);
+  CHECK(refusal(source("grpo_7b.yaml", "2.0.0", {"actor.backend=archon:d4", "actor.path=meta-llama/Llama-3.1-8B-Instruct"}))
+            .empty());  // what has no model is told where a tape is made
 }
 
 TEST_CASE("areal: a server of SGLang shares experts and attention as its keys say") {

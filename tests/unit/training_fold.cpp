@@ -9,6 +9,7 @@
 
 #include "catalog/catalog.hpp"
 #include "job/names.hpp"
+#include "layout/letters.hpp"
 #include "sampled.hpp"
 #include "training/engine.hpp"
 
@@ -623,6 +624,41 @@ TEST_CASE("training: fold equals trace for adapters beside every family that can
       }
   CHECK(programs >= 48);
   MESSAGE(programs << " programs");
+}
+
+TEST_CASE("training: fold equals trace for Archon") {
+  int programs = 0;
+  for (const char* model : {"Qwen/Qwen3-1.7B", "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-30B-A3B"})
+    for (const auto recompute : {Recompute::none, Recompute::full, Recompute::selective})
+      for (const char* layout : {"d4", "d2c4", "d2t2"})
+        for (const int reshard : {0, 1, 2})
+          for (const std::int64_t micro_batches : {1, 2}) {
+            Setting s = usual();
+            s.architecture = Catalog::builtin().model(model).architecture;
+            s.engine = EngineKind::archon;
+            s.micro_batches = micro_batches;
+            Trainer& t = s.trainer;
+            t.framework = Framework::areal;
+            t.kernels = Kernels::archon;
+            t.storage = t.compute = DType::bf16;
+            t.reduce = DType::fp32;
+            t.head = LossHead::areal_compiled;
+            t.layout = *read_letters(layout).layout;
+            t.sequences_per_micro_batch = 0;
+            t.tokens_per_micro_batch = 4096;
+            t.recompute = recompute;
+            t.wrap_embedding = t.wrap_head = t.wrap_norm = true;
+            t.reshard_after_forward = reshard != 2;
+            t.reshard_last = reshard == 1;
+            if (!unsupported(*s.architecture, train_pass(t, s.engine, *s.architecture, false, 4096).kernels).empty()) continue;
+            CAPTURE(model);
+            CAPTURE(text(recompute, false));
+            CAPTURE(layout);
+            CAPTURE(reshard);
+            check(s);
+            ++programs;
+          }
+  CHECK(programs == 144);
 }
 
 TEST_CASE("training: fold equals trace for precisions, Ulysses, replicas, offload, padding and short runs of layers") {

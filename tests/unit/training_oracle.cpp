@@ -62,6 +62,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_float8.jsonl", out);
     read_executed("executed_mixed.jsonl", out);
     read_executed("executed_vectors.jsonl", out);
+    read_executed("executed_archon.jsonl", out);
     read_executed("executed_fuzz.jsonl", out);
     read_executed("executed_families.jsonl", out);
     return out;

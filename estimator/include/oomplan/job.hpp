@@ -23,6 +23,8 @@ enum class JobKind : std::uint8_t { rl, sft, serving };
 enum class RoleKind : std::uint8_t { actor, reference, critic, reward, trainer, rollout, server };
 /// What runs a role. `single` is one device without sharding.
 enum class EngineKind : std::uint8_t { single, fsdp2, fsdp1, ddp, deepspeed, megatron, archon, sglang, vllm };
+/// FSDP2 shards it: AReaL's Archon is a set of models and plans around FSDP2.
+constexpr bool shards_by_fsdp2(EngineKind e) { return e == EngineKind::fsdp2 || e == EngineKind::archon; }
 /// Which framework drives the engine: it decides wrapping, precision, loss head and what is freed between phases.
 enum class Framework : std::uint8_t { torch, areal, verl, agilerl };
 /// Implementation of the operators; decides what is saved for backward (layers/).
@@ -36,7 +38,8 @@ enum class Kernels : std::uint8_t {
   litgpt_0_4_5,
   transformer_engine,
   torchtune,
-  torchtune_packed
+  torchtune_packed,
+  archon
 };
 /// Of every layer in backward: nothing, all of it, or all but what costs most to compute again (torchtitan's per-operator
 /// choice).

@@ -20,10 +20,40 @@ Bytes fact_bytes(const Facts& facts, std::string_view engine, std::string_view f
   return static_cast<Bytes>(facts.find(engine, fact, q).value);
 }
 
+bool has_experts(const Architecture& a) {
+  return std::any_of(a.runs.begin(), a.runs.end(),
+                     [](const LayerRun& r) { return r.layer.feed_forward.kind == FeedForwardKind::moe; });
+}
+
+/// Archon saves, and updates through files, by distributed checkpoints: every rank brings its shards to the host and gathers
+/// nothing (areal/experimental/engine/archon_checkpoint.py save_model_to_hf, 0.5.3 to 2.0.0). Experts are sent as slices of three
+/// matrices of all experts (state_dict_adapter.py, convert_single_to_hf).
+void resolve_archon_save(RoleRun& run) {
+  const Trainer& t = run.role->trainer;
+  SyncModel shards = trained_model(*run.tapes.train, t.storage, t.storage);
+  SyncModel whole =
+      has_experts(*run.role->architecture) ? shards : sync_model(*run.role->architecture, t.storage, t.storage, true);
+  gather_twice(whole, t.layout.tensor);
+  run.sync_model = std::make_shared<SyncModel>(std::move(whole));
+  shards.total_sent = shards.largest_sent = shards.largest_stored = 0;
+  for (SyncTensor& tensor : shards.tensors) {
+    const std::int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
+    tensor.sent = tensor.sent / rows * ceil_div(rows, t.layout.data * t.layout.context);
+    tensor.stored = 0;
+    shards.largest_sent = std::max(shards.largest_sent, tensor.sent);
+  }
+  for (const SyncStep& step : shards.order) shards.total_sent += shards.tensors[step.tensor].sent;
+  run.adapters = std::make_shared<SyncModel>(std::move(shards));  // kept where LoRA's are, which Archon does not have
+  SyncPoint point;
+  point.way = SyncWay::disk;
+  run.save[0] = run.save[1] = plan_sync(*run.adapters, point);
+}
+
 /// Weights are saved tensor by tensor, gathered on every rank, kept on the host of rank 0.
 void resolve_save(RoleRun& run, const Catalog& catalog) {
   const Trainer& t = run.role->trainer;
   if (!run.trains) return;
+  if (run.role->engine == EngineKind::archon) return resolve_archon_save(run);
   // PyTorch alone saves what it trains: transformers 5 keeps fused experts, nothing is cast on the way.
   const bool plain = t.framework == Framework::torch || t.framework == Framework::agilerl;
   const DType wire = plain ? t.storage : wire_dtype(catalog.facts(), t.framework, t.framework_version, t.storage, t.compute);
@@ -113,6 +143,22 @@ const Role* sender_of(const Job& job) {
   return nullptr;
 }
 
+/// areal/experimental/engine/archon_weight_sync.py, 1.0.4: a bucket is sent before the next is filled, in the storage format.
+/// What arrives are the experts' matrices one by one.
+void send_from_archon(RoleRun& from, RoleRun& to, SyncPoint point) {
+  const bool disk = point.way == SyncWay::disk;
+  if (!disk) point.way = SyncWay::buckets;
+  point.casts = false;
+  const SyncModel& sent = disk ? *from.adapters : *from.sync_model;
+  to.sync_model =
+      std::make_shared<SyncModel>(sync_model(*from.role->architecture, from.sync_model->storage, from.sync_model->wire, false));
+  to.receive = plan_sync(*to.sync_model, point);
+  for (const bool first : {true, false}) {
+    point.sender = first || disk;
+    from.send[first ? 0 : 1] = plan_sync(sent, point);
+  }
+}
+
 void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& catalog) {
   const Role* actor = sender_of(job);
   if (actor == nullptr || job.sync.by == SyncBy::none) return;
@@ -125,6 +171,10 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
     const bool same_gpu = share_gpus(job, *actor, *to.role);
     SyncPoint point =
         sync_point(catalog.facts(), t.framework, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
+    if (actor->engine == EngineKind::archon) {
+      send_from_archon(*from, to, point);
+      continue;
+    }
     // through files AReaL gathers the whole state dict before peft picks the adapters from it
     point.adapters = from->adapters != nullptr && point.way != SyncWay::disk;
     const SyncModel& sent = point.adapters ? *from->adapters : *from->sync_model;
@@ -167,8 +217,9 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
   run.full_storage = 0;
   for (std::size_t i = 0; i < tape.leaves.size(); ++i)
-    run.full_storage += bytes_of(tape.leaves[i].elements(), run.plan.storage[i]) * tape.stations[tape.leaves[i].station].count *
-                        tape.leaves[i].parts;
+    if (!tape.leaves[i].shared)
+      run.full_storage += bytes_of(tape.leaves[i].elements(), run.plan.storage[i]) * tape.stations[tape.leaves[i].station].count *
+                          tape.leaves[i].parts;
   // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless
   // memory_efficient_load
   run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
@@ -214,13 +265,13 @@ std::vector<RoleRun> resolve_roles(const Job& job, const Catalog& catalog, TapeS
       throw InputError(Problem{{"", 0, 0, role.name + ".model"}, "'" + role.model + "'", "a model that was looked up", "", ""});
     if (role.serves())
       resolve_server(runs[i], job, catalog);
-    else if (role.engine == EngineKind::fsdp2 || role.engine == EngineKind::fsdp1 || role.engine == EngineKind::ddp ||
+    else if (shards_by_fsdp2(role.engine) || role.engine == EngineKind::fsdp1 || role.engine == EngineKind::ddp ||
              role.engine == EngineKind::single || role.engine == EngineKind::deepspeed || role.engine == EngineKind::megatron)
       resolve_trainer(runs[i], job, catalog, store);
     else
       throw InputError(Problem{{"", 0, 0, role.name + ".engine"},
                                std::string(spelling(role.engine)),
-                               "fsdp2, fsdp1, ddp, deepspeed, single, megatron, sglang or vllm",
+                               "fsdp2, fsdp1, ddp, deepspeed, single, megatron, archon, sglang or vllm",
                                "",
                                "this engine is not supported yet"});
   }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <set>
 
 #include <fmt/format.h>
+#include <oomplan/units/bytes.hpp>
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
@@ -269,6 +271,22 @@ class Assembler {
              "pytorch/torchtitan torchtitan/config/job_config.py, torchtitan/models/llama3/infra/parallelize.py, 0.2.2");
   }
 
+  /// What Archon sets whatever is configured; one format (dtype) is that of everything but the reductions.
+  void derive_archon(const Role& role) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kSettings{{{"kernels", "archon"},
+                                                                                      {"precision.storage", "bf16"},
+                                                                                      {"precision.reduce", "fp32"},
+                                                                                      {"wrap_embedding", "true"},
+                                                                                      {"wrap_head", "true"},
+                                                                                      {"wrap_norm", "true"},
+                                                                                      {"reshard_last", "false"}}};
+    for (const auto& [knob, text] : kSettings)
+      derive(key_of(role, knob), std::string(text), "Archon's models run so",
+             "areal/experimental/models/archon/qwen3/infra/parallelize.py, areal/experimental/engine/archon_engine.py, 1.0.4");
+    derive(key_of(role, "precision.compute"), std::string(name(role.trainer.storage)),
+           "Archon computes in the format of its parameters", "areal/experimental/engine/archon_engine.py, 1.0.4");
+  }
+
   /// What LitGPT's fine-tuning scripts set.
   void derive_litgpt(const Role& role) {
     derive(key_of(role, "head"), "litgpt", "LitGPT's loss", "Lightning-AI/litgpt litgpt/utils.py");
@@ -345,6 +363,7 @@ class Assembler {
         derive_megatron(role);
         continue;
       }
+      if (role.engine == EngineKind::archon) derive_archon(role);
       const bool titan = t.framework == Framework::torch && role.engine == EngineKind::fsdp2 && t.kernels == Kernels::torchtitan;
       if (titan) derive_titan(role);
       if (t.framework == Framework::torch) {
@@ -435,12 +454,27 @@ class Assembler {
       if (role.architecture != nullptr) leave_sdpa(role);
       if (role.architecture != nullptr) loop_over_experts(role);
       if (role.architecture != nullptr) derive_rl_megatron(role);
-      if (role.architecture == nullptr || !role.architecture->tied || role.serves()) continue;
+      if (role.architecture == nullptr || role.serves()) continue;
+      if (role.engine == EngineKind::archon) {
+        pad_to_pages(role);
+        continue;  // a tied embedding is in both units
+      }
+      if (!role.architecture->tied) continue;
       if (role.trainer.framework != Framework::torch && role.trainer.framework != Framework::agilerl) {
         derive(key_of(role, "wrap_embedding"), "false", "tied embeddings belong to the root unit");
         derive(key_of(role, "wrap_head"), "false", "tied embeddings belong to the root unit");
       }
     }
+  }
+  /// areal/experimental/engine/archon_engine.py, _prepare_mb_list, 0.5.2 to 2.0.0: a multiple of the tokens of a page and of
+  /// 2 t c, behind the multiple of 256 that every engine has (areal/utils/data.py, pad_mb_list).
+  void pad_to_pages(Role& role) {
+    Trainer& t = role.trainer;
+    const auto origin = job().origins.find(key_of(role, "tokens_per_micro_batch"));
+    if (origin == job().origins.end() || origin->second.because != kWholePages) return;
+    const std::int64_t page = std::max<std::int64_t>(1, 2 * kMiB / role.architecture->hidden / bytes_of(1, t.storage));
+    const std::int64_t multiple = std::lcm(page, 2 * t.layout.tensor * t.layout.context);
+    t.tokens_per_micro_batch = round_up(round_up(t.tokens_per_micro_batch, 256), multiple);
   }
   /// What transformers does when no attention was asked for and the model's code has no SDPA.
   void leave_sdpa(const Role& role) {
@@ -452,7 +486,7 @@ class Assembler {
   /// A release of an RL framework that ran on transformers 4 has its loop over experts.
   void loop_over_experts(const Role& role) {
     const Framework framework = role.trainer.framework;
-    if (role.serves() || role.engine == EngineKind::megatron) return;
+    if (role.serves() || role.engine == EngineKind::megatron || role.engine == EngineKind::archon) return;
     if (framework != Framework::areal && framework != Framework::verl) return;
     const auto routed = [](const LayerRun& r) { return r.layer.feed_forward.kind == FeedForwardKind::moe; };
     const auto& runs = role.architecture->runs;

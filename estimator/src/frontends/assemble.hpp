@@ -15,6 +15,10 @@
 
 namespace oomplan {
 
+/// Why a budget of tokens is made longer when the model is known: Archon pads micro-batches to pages of 2 MiB of hidden states
+/// (areal/experimental/engine/archon_engine.py, _prepare_mb_list).
+inline constexpr std::string_view kWholePages = "padded to whole pages of hidden states";
+
 struct Setting {
   std::string key;  ///< dotted, in our spelling: "actor.layout"
   std::string text;

@@ -36,7 +36,7 @@ inline constexpr std::array<std::pair<Framework, std::string_view>, 4> kNames<Fr
     {{Framework::areal, "areal"}, {Framework::verl, "verl"}, {Framework::agilerl, "agilerl"}, {Framework::torch, "torch"}}};
 
 template <>
-inline constexpr std::array<std::pair<Kernels, std::string_view>, 9> kNames<Kernels>{
+inline constexpr std::array<std::pair<Kernels, std::string_view>, 10> kNames<Kernels>{
     {{Kernels::hf_flash, "hf_flash"},
      {Kernels::hf_sdpa, "hf_sdpa"},
      {Kernels::hf_eager, "hf_eager"},
@@ -45,7 +45,8 @@ inline constexpr std::array<std::pair<Kernels, std::string_view>, 9> kNames<Kern
      {Kernels::litgpt_0_4_5, "litgpt_0_4_5"},
      {Kernels::transformer_engine, "transformer_engine"},
      {Kernels::torchtune, "torchtune"},
-     {Kernels::torchtune_packed, "torchtune_packed"}}};
+     {Kernels::torchtune_packed, "torchtune_packed"},
+     {Kernels::archon, "archon"}}};
 
 template <>
 inline constexpr std::array<std::pair<TeAttention, std::string_view>, 3> kNames<TeAttention>{

@@ -154,22 +154,24 @@ std::vector<Knob> trainer_rows() {
                          "micro-batches of a rank in one step; auto: from the batch"),
                      kMicroBatchLimit, "micro-batches"),
               "auto"),
-      one_of(saves(row("recompute", of, choice, knob::choice<&Trainer::recompute>(), speed,
-                       "full: every layer keeps only its input and is computed again in the backward pass; selective: "
-                       "torchtitan's choice by operator, which keeps attention's result and every second matrix product"),
-                   "keeps only the input of each layer; the backward pass computes the layer again (about a third more compute)"),
-             spellings<Recompute>()),
+      one_of(
+          saves(
+              row("recompute", of, choice, knob::choice<&Trainer::recompute>(), speed,
+                  "full: every layer keeps only its input and is computed again in the backward pass; selective: "
+                  "torchtitan's and Archon's choice by operator, which keeps attention's result and every second matrix product"),
+              "keeps only the input of each layer; the backward pass computes the layer again (about a third more compute)"),
+          spellings<Recompute>()),
       row("reentrant", of, flag, knob::flag<&Trainer::reentrant>(), speed, "the checkpoint's use_reentrant"),
       row("checkpoint_units", learner, flag, knob::flag<&Trainer::checkpoint_units>(), free,
           "FSDP1: a checkpoint stands around the call of a unit, as transformers' Trainer had it up to 4.51; false: inside of "
           "it"),
       within(row("recompute_every", of, count, knob::count<&Trainer::recompute_every>(), speed,
                  "recompute full: one layer of so many is checkpointed; transformers takes the first of them (every_n_layers), "
-                 "torchtitan the last (selective_ac_option)"),
+                 "torchtitan and Archon the last (selective_ac_option)"),
              {1, kLayerLimit.most}, "layers"),
       one_of(row("kernels", of, choice, knob::choice<&Trainer::kernels>(), speed,
                  "implementation of the operators; litgpt: LitGPT from 0.4.6 on, litgpt_0_4_5: up to then; torchtune_packed: "
-                 "with packed samples"),
+                 "with packed samples; archon: AReaL's Archon, as engine archon has it"),
              spellings<Kernels>()),
       one_of(row("experts", of, choice, knob::choice<&Trainer::experts>(), speed,
                  "transformers' experts_implementation; auto: grouped_mm, and the loop over experts up to release 4. The loop is "

@@ -27,8 +27,7 @@ constexpr std::string_view kPeft = "this kind of peft's adapters";
 struct ValueRow {
   std::string_view key, value, what;
 };
-constexpr std::array<ValueRow, 43> kValues{{{"engine", "megatron", "Megatron"},
-                                            {"engine", "archon", "Archon"},
+constexpr std::array<ValueRow, 42> kValues{{{"engine", "megatron", "Megatron"},
                                             {"engine", "veomni", "VeOmni"},
                                             {"engine", "torchtitan", "torchtitan"},
                                             {"engine", "trtllm", "TensorRT-LLM"},

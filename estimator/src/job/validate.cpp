@@ -11,6 +11,7 @@
 #include "catalog/engine_releases.hpp"
 #include "catalog/facts.hpp"
 #include "catalog/parameters.hpp"
+#include "job/archon_rules.hpp"
 #include "job/head_rules.hpp"
 #include "job/knobs.hpp"
 #include "job/limits.hpp"
@@ -274,7 +275,7 @@ class Validator {
     if (values != (t.head == LossHead::value))
       problem(key_of(role, "head"), fmt::format("'{}'", spelling(t.head)), values ? "value" : "a head over the vocabulary",
               fmt::format("{} {}", role.name, values ? "gives one number a token" : "gives log-probs"));
-    if (t.compile && role.engine != EngineKind::single && role.engine != EngineKind::fsdp2)
+    if (t.compile && role.engine != EngineKind::single && !shards_by_fsdp2(role.engine))
       problem(key_of(role, "compile"), "true", "false",
               "not supported yet: torch.compile under other engines than fsdp2 and single");
     if (values && t.lora.rank > 0)
@@ -289,6 +290,8 @@ class Validator {
               "not supported yet: older releases");
     for (const BaseProblem& p : base_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const BaseProblem& p : foak_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    for (auto& clash : archon_clashes(role))
+      if (!follows_actor(role, clash.knob)) not_its_own(role, clash.knob, clash.expected, clash.why);
     for (auto& clash : litgpt_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     for (auto& clash : torchtune_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
     for (auto& clash : head_clashes(role)) not_its_own(role, clash.knob, clash.expected, clash.why);
@@ -383,7 +386,7 @@ class Validator {
     if (t.autocast && t.compute == DType::fp32)
       problem(key_of(role, "autocast"), "true", "false",
               "not supported yet: Liger's fused head with fp32 weights under autocast");
-    if (role.engine == EngineKind::fsdp2 && t.wrap_head)
+    if (shards_by_fsdp2(role.engine) && t.wrap_head)
       problem(key_of(role, "wrap_head"), "true", "false",
               "Liger's fused head reads the output layer's weight, which is then not gathered");
   }

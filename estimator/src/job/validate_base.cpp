@@ -44,7 +44,7 @@ std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
   if (t.lora.rank == 0)
     out.push_back({"lora.rank", "none", "a rank", "a quantised base is frozen: it is trained through adapters"});
   if (base.format == BaseFormat::gptq) check_gptq(t, out);
-  if (engine == EngineKind::fsdp2) refuse("not supported yet: a quantised base under FSDP2");
+  if (shards_by_fsdp2(engine)) refuse("not supported yet: a quantised base under FSDP2");
   if (engine == EngineKind::fsdp1 && (t.compute != t.storage || base.prepare_kbit))
     refuse("not supported yet: FSDP1 of a quantised base whose other parameters have another format");
   if (t.layout.tensor > 1) refuse("not supported yet: tensor parallelism of a quantised base");

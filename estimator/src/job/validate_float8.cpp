@@ -9,7 +9,7 @@ namespace {
 
 std::string why_not_in_float8(const Trainer& t, EngineKind engine) {
   if (t.kernels != Kernels::torchtitan) return "not supported yet: training in float8 of models other than torchtitan's";
-  if (engine != EngineKind::single && engine != EngineKind::fsdp2)
+  if (engine != EngineKind::single && !shards_by_fsdp2(engine))
     return "not supported yet: training in float8 under other engines than fsdp2 and single";
   if (!t.compile) return "not supported yet: training in float8 without torch.compile";
   return {};
@@ -18,7 +18,7 @@ std::string why_not_in_float8(const Trainer& t, EngineKind engine) {
 /// torchao/float8/config.py: "float8 all-gather only supports tensorwise".
 std::string why_not_gathered(const Trainer& t, EngineKind engine) {
   if (t.float8 != Float8::tensorwise) return "torchao gathers matrices in 8 bits with a scale for each tensor alone";
-  if (engine != EngineKind::fsdp2) return "nothing is gathered without fsdp2";
+  if (!shards_by_fsdp2(engine)) return "nothing is gathered without fsdp2";
   if (t.reshard_ranks > 0 || t.cpu_offload_policy) return "not supported yet: with reshard_ranks or cpu_offload_policy";
   return {};
 }

@@ -10,7 +10,7 @@ bool takes_hooks(Kernels k) { return k == Kernels::hf_flash || k == Kernels::hf_
 /// verl/utils/activation_offload.py: enable_activation_offloading.
 std::string why_not_verl(const Trainer& t, EngineKind engine) {
   if (t.framework != Framework::verl) return "it is verl's";
-  if (engine != EngineKind::fsdp1 && engine != EngineKind::fsdp2) return "verl has it under FSDP alone";
+  if (engine != EngineKind::fsdp1 && !shards_by_fsdp2(engine)) return "verl has it under FSDP alone";
   if (t.recompute == Recompute::full && !t.reentrant)
     return "verl takes transformers' checkpoints off and puts reentrant ones around the layers: say reentrant: true";
   if (t.recompute == Recompute::full && t.kernels == Kernels::hf_eager)
@@ -23,7 +23,7 @@ std::string why_not_torch(const Trainer& t, EngineKind engine) {
   if (t.framework != Framework::torch) return "not supported yet under an RL framework";
   if (t.recompute != Recompute::none && t.offload_activations == OffloadActivations::offload_wrapper)
     return "not supported yet: checkpoints inside of torch's offload_wrapper";
-  if (engine == EngineKind::fsdp2) return "not supported yet under FSDP2: copies of its gathered parameters on the host";
+  if (shards_by_fsdp2(engine)) return "not supported yet under FSDP2: copies of its gathered parameters on the host";
   if (engine == EngineKind::fsdp1 && t.cpu_offload_policy) return "not supported yet beside FSDP1's CPUOffload";
   if (engine != EngineKind::single && engine != EngineKind::ddp && engine != EngineKind::fsdp1)
     return "not supported yet under this engine";

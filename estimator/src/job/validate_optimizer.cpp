@@ -36,14 +36,14 @@ std::string fails_on_flat_shards(const Trainer& t) {
 std::vector<KnobProblem> optimizer_problems(const Trainer& t, EngineKind engine) {
   std::vector<KnobProblem> out;
   const bool by_element = element_by_element(t.optimizer);
-  if (!by_element && (engine == EngineKind::fsdp2 || engine == EngineKind::fsdp1)) {
-    std::string why = engine == EngineKind::fsdp2 ? fails_on_dtensors(t.optimizer) : fails_on_flat_shards(t);
+  if (!by_element && (shards_by_fsdp2(engine) || engine == EngineKind::fsdp1)) {
+    std::string why = shards_by_fsdp2(engine) ? fails_on_dtensors(t.optimizer) : fails_on_flat_shards(t);
     if (!why.empty())
       out.push_back(
           {"optimizer", "'" + std::string(spelling(t.optimizer)) + "'", "adamw, adam, sgd or sgd_momentum", std::move(why)});
   }
   const bool accumulates = engine == EngineKind::single || engine == EngineKind::ddp ||
-                           (engine == EngineKind::fsdp2 && t.gradient_sync_every_micro_batch && !t.cpu_offload_policy);
+                           (shards_by_fsdp2(engine) && t.gradient_sync_every_micro_batch && !t.cpu_offload_policy);
   if (t.keep_gradients && (!accumulates || t.framework == Framework::agilerl || t.step_every_micro_batch))
     out.push_back({"keep_gradients", "true", "false",
                    "not supported yet: gradients that stay, beyond one device, DDP and FSDP2 that reduces in every micro-batch"});

@@ -41,7 +41,7 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
   }
   out.train = t.vision.train;
   out.by_axis = a.tower.kind.starts_with("qwen");
-  out.casts_inputs = engine == EngineKind::fsdp2;
+  out.casts_inputs = shards_by_fsdp2(engine);
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/archon.hpp"
 #include "layers/attention.hpp"
 #include "layers/bloom.hpp"
 #include "layers/delta.hpp"
@@ -143,6 +144,7 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
   if (std::string why = unsupported_foak(a, options); !why.empty()) return why;
   if (options.kernels == Kernels::torchtitan)
     if (std::string why = unsupported_titan(a, options); !why.empty()) return why;
+  if (options.kernels == Kernels::archon) return unsupported_archon(a, options);
   if (std::string why = unsupported_packed(a, *code, options); !why.empty()) return why;
   for (const auto& run : a.runs) {
     const std::string why = unsupported_layer(*code, run.layer, options);

@@ -122,7 +122,7 @@ Saved Eager::save(const Tensor& x) {
       s.kept_ = std::move(plain);  // as long as the node of the recomputation
     else
       f.refilled[at] = std::move(plain);
-    if (f.refill_at == f.packed) throw StopRecompute{};
+    if (f.refill_at == f.packed && !recomputes_all) throw StopRecompute{};
     return s;
   }
   if (recording_) {

@@ -74,6 +74,7 @@ struct Leaf {
   int shared_in = -1, shared_out = -1;  ///< VeRA: the frozen pair, one for all matrices
   bool stored_as_is = false;            ///< in `dtype`, whatever format the job stores the others in
   bool passive = false;                 ///< gets a gradient as a part of a flat parameter; no optimizer sees it
+  bool shared = false;                  ///< another module's parameter, which a unit of its own gathers and reduces
 };
 
 class Tensor {
@@ -204,6 +205,7 @@ class Eager {
   bool distributed = false;           ///< what is recorded now works on DTensors
   bool keeps_checkpoints = false;     ///< reentrant ones' detached inputs and those gradients stay until they are let go
   bool offload_checkpoints = false;   ///< checkpoints keep their input on the host
+  bool recomputes_all = false;        ///< checkpoints run their body to its end again (early_stop of torch.utils.checkpoint off)
   SavedHooks* hooks = nullptr;        ///< in force for what is saved now
   TiledGradients* tiles = nullptr;    ///< the block that runs tile by tile just now
   std::int64_t resident_threads = 0;  ///< of the GPU, where the buffer of a sum over rows counts; 0: it does not

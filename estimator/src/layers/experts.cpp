@@ -56,6 +56,10 @@ Spread::Spread(const FeedForward& ff, std::int64_t tokens)
 void choose_experts(KernelOptions& k, Experts wanted, const Architecture& a, std::int64_t tokens) {
   const auto routed = [](const LayerRun& r) { return r.layer.feed_forward.kind == FeedForwardKind::moe; };
   if (std::none_of(a.runs.begin(), a.runs.end(), routed)) return;
+  if (k.kernels == Kernels::archon) {
+    k.routed_tokens = tokens;
+    return;
+  }
   if (k.release.expert_modules)
     k.experts = ExpertsCode::loop_of_4;
   else if (wanted == Experts::eager)

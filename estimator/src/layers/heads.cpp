@@ -107,7 +107,8 @@ Tensor areal_chunk(Eager& g, const Tensor& logits, std::int64_t vocab) {
   return out;
 }
 
-/// The same chunk without torch.compile. The entropy is a metric: what its graph saved goes when the caller drops it.
+/// The same chunk without torch.compile. The entropy is a metric: what its graph saved goes when the caller drops it. A pass that
+/// asks for log-probs alone has none (gather_logprobs).
 struct ArealChunk {
   Tensor token, entropy;
 };
@@ -117,10 +118,13 @@ ArealChunk areal_eager_chunk(Eager& g, const Tensor& logits, std::int64_t vocab)
   Tensor full = to(g, std::move(part), DType::fp32, "chunk.logits_fp32");
   Tensor scaled = scale(g, std::move(full), "chunk.logits_scaled", Category::logits);
   Tensor log_probs = log_softmax(g, std::move(scaled), "chunk.log_probs");
-  Tensor probabilities = exp(g, log_probs, "chunk.probabilities");
-  Tensor product = mul(g, std::move(probabilities), log_probs, "chunk.product", Category::logits);
-  Tensor weighted = sum(g, std::move(product), one, "chunk.weighted");
-  Tensor entropy = neg(g, std::move(weighted), "chunk.entropy");
+  Tensor entropy;
+  if (g.grad_enabled) {
+    Tensor probabilities = exp(g, log_probs, "chunk.probabilities");
+    Tensor product = mul(g, std::move(probabilities), log_probs, "chunk.product", Category::logits);
+    Tensor weighted = sum(g, std::move(product), one, "chunk.weighted");
+    entropy = neg(g, std::move(weighted), "chunk.entropy");
+  }
   Tensor index = g.make("chunk.labels", one, DType::int64);
   Tensor token = gather(g, std::move(log_probs), index, one, "chunk.token");
   return {std::move(token), std::move(entropy)};

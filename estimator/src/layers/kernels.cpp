@@ -305,6 +305,7 @@ Attended attend(Eager& g, const Attention& in, const KernelOptions& options) {
     case Kernels::torchtune_packed:
     case Kernels::transformer_engine:  // layers of its own
       return {sdpa(g, in, options), {}, {}};
+    case Kernels::archon:  // attention of its own
     case Kernels::hf_flash:
       break;
   }

@@ -8,6 +8,8 @@
 #include <oomplan/units/errors.hpp>
 
 #include "layers/activation_offload.hpp"
+#include "layers/archon.hpp"
+#include "layers/archon_experts.hpp"
 #include "layers/bloom.hpp"
 #include "layers/compiled_layer.hpp"
 #include "layers/every_nth.hpp"
@@ -46,6 +48,7 @@ class Runner {
     g.keeps_formats = o.kernels.keeps_formats;
     g.offload_checkpoints = o.kernels.offload_checkpoints;
     g.keeps_checkpoints = o.kernels.keeps_checkpoints;
+    g.recomputes_all = o.kernels.kernels == Kernels::archon;
   }
 
   ModelRun run() {
@@ -79,6 +82,7 @@ class Runner {
     arguments_.clear();
     input_ids_.reset();
     labels_.reset();
+    packed_positions_.reset();
     if (tower_) tower_->leave_inputs();
     return std::move(out_);
   }
@@ -87,7 +91,7 @@ class Runner {
   static SpacedRuns runs_of(const Architecture& a, const PassOptions& o) {
     SpacedRuns runs =
         spaced_runs(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a, o.kernels.adapters.kind) : part_of(a, o.kernels.tensor),
-                    o.recompute_every, o.kernels.kernels == Kernels::torchtitan);
+                    o.recompute_every, o.kernels.kernels == Kernels::torchtitan || o.kernels.kernels == Kernels::archon);
     const std::int64_t apart =
         std::max<std::int64_t>(begins_late(o) ? 1 : 0, o.kernels.vision.images > 0 ? a.tower.deepstack : 0);
     if (apart > 0) return first_apart(std::move(runs), apart);
@@ -182,6 +186,10 @@ class Runner {
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         const Layer& layer = a_.runs[r].layer;
+        if (kernels_.kernels == Kernels::archon) {
+          layers_.push_back(declare_archon_layer(g_, a_, layer, dtype));
+          continue;
+        }
         layers_.push_back(is_litgpt(kernels_.kernels)
                               ? declare_litgpt_layer(g_, a_, layer, dtype, kernels_.adapters, number)
                               : declare_layer(g_, a_, layer, dtype, kernels_.adapters, expert_modules(kernels_, code_)));
@@ -191,10 +199,12 @@ class Runner {
     enter(StationPlace::norm);
     norm_ = declare_norm(g_, a_.final_norm, "model.norm", a_.hidden, dtype);
     enter(StationPlace::head);
+    const bool archon = kernels_.kernels == Kernels::archon;
     if (o_.critic)
       head_ = g_.parameter("score.weight", {1, width_}, dtype);
     else
-      head_ = a_.tied ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, width_}, outer);
+      head_ = a_.tied && !archon ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, width_}, outer);
+    if (archon && a_.tied && !o_.critic) g_.leaves.back().shared = true;
     if (!o_.critic && a_.head_bias) head_bias_ = g_.parameter("lm_head.bias", {a_.vocab}, dtype);
     if (is_litgpt(kernels_.kernels)) adapt_litgpt_head(g_, a_, head_, kernels_.adapters);
     if (kernels_.adapters.rank > 0) freeze();
@@ -337,11 +347,12 @@ class Runner {
     const Layer& layer = a_.runs[r].layer;
     const LayerLeaves& leaves = layers_[number];
     // transformers 5.23 checkpoints `forward`: FSDP2's hooks stay outside, and a checkpoint keeps the arguments that they cast
-    LayerContext given = arguments(context);
+    LayerContext given = kernels_.kernels == Kernels::archon ? archon_arguments(g_, a_, kernels_) : arguments(context);
     if (layer.mixer.kind != MixerKind::attention && layer.mixer.kind != MixerKind::mla) given.mask.reset();
     if (kernels_.compile) return run_compiled_layer(g_, a_, layer, leaves, kernels_, o_.recompute, x);
     const auto body = [this, &layer, &leaves, given](const Tensor& in) {
       if (kernels_.kernels == Kernels::torchtitan) return run_titan_layer(g_, a_, layer, leaves, kernels_, in);
+      if (kernels_.kernels == Kernels::archon) return run_archon_layer(g_, a_, layer, leaves, kernels_, given, in);
       if (is_litgpt(kernels_.kernels)) return run_litgpt_layer(g_, a_, layer, leaves, kernels_, in, before_);
       if (is_torchtune(kernels_.kernels)) return run_torchtune_layer(g_, a_, layer, leaves, kernels_, in);
       return run_layer(g_, a_, layer, leaves, kernels_, given, in);
@@ -358,7 +369,8 @@ class Runner {
     return g_.checkpoint_reentrant(x, body);
   }
 
-  /// Transformer.forward of torchtitan, GPT.forward of LitGPT, TransformerDecoder.forward of torchtune: one name, rebound.
+  /// Transformer.forward of torchtitan, GPT.forward of LitGPT, TransformerDecoder.forward of torchtune, Archon's models: one
+  /// name, rebound.
   Tensor titan_decoder() {
     Tensor hidden = embed();  // between the halves of a layer tensors are local
     std::size_t number = 0;
@@ -372,6 +384,7 @@ class Runner {
     g_.prefix.clear();
     enter(StationPlace::norm);
     if (is_torchtune(kernels_.kernels)) return hidden = torchtune_norm(g_, hidden, norm_, "norm");
+    if (kernels_.kernels == Kernels::archon) return hidden = archon_norm(g_, hidden, norm_, kernels_, "norm");
     hidden = is_litgpt(kernels_.kernels) ? litgpt_norm(g_, a_.final_norm, hidden, norm_, kernels_, "norm")
                                          : titan_norm(g_, hidden, norm_, kernels_, "norm");
     return hidden;
@@ -379,7 +392,8 @@ class Runner {
 
   /// LlamaModel.forward: inputs_embeds stays a local variable to the end.
   Tensor decoder() {
-    if (kernels_.kernels == Kernels::torchtitan || is_litgpt(kernels_.kernels) || is_torchtune(kernels_.kernels))
+    if (kernels_.kernels == Kernels::torchtitan || kernels_.kernels == Kernels::archon || is_litgpt(kernels_.kernels) ||
+        is_torchtune(kernels_.kernels))
       return titan_decoder();
     const DistributedGuard dtensors(g_, kernels_.tensor > 1);
     Tensor inputs_embeds = embed();
@@ -491,8 +505,12 @@ class Runner {
 
   Tensor forward() {
     enter(StationPlace::inputs);
-    input_ids_ = g_.make("input_ids", {B, all_}, DType::int64, Category::inputs);
-    labels_ = g_.make("labels", {B, all_}, DType::int64, Category::inputs);
+    // Archon's Ulysses slices are views of whole tensors (ulysses_slice_inputs), and positions come with the batch
+    const bool archon = kernels_.kernels == Kernels::archon;
+    const Dim given = archon ? Dim(kernels_.ulysses) * all_ : all_;
+    input_ids_ = g_.make("input_ids", {B, given}, DType::int64, Category::inputs);
+    labels_ = g_.make("labels", {B, given}, DType::int64, Category::inputs);
+    if (archon) packed_positions_ = g_.make("position_ids", {B, given}, DType::int64, Category::inputs);
     if (tower_) tower_->enter_inputs();
     const HeadOptions head{.head = o_.critic && o_.head != LossHead::reward_pairs ? LossHead::value : o_.head,
                            .keep_outputs = o_.keep_outputs,
@@ -608,7 +626,7 @@ class Runner {
   LitgptBefore before_;
   std::vector<Tensor> logged_;  ///< names of the step like step_names_
   std::optional<ActivationOffload> offload_;
-  Tensor input_ids_, labels_, positions_, kept_outputs_, input_leaf_, input_gradient_, step_names_;
+  Tensor input_ids_, labels_, packed_positions_, positions_, kept_outputs_, input_leaf_, input_gradient_, step_names_;
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
   struct Arguments {
     LayerContext context;
@@ -637,8 +655,10 @@ std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
   if (std::string why = unsupported_offload(a, o); !why.empty()) return why;
   if (o.recompute_every > 1 && o.recompute == Recompute::full && is_litgpt(o.kernels.kernels))
     return "LitGPT checkpoints every block";
-  if (o.recompute == Recompute::selective && (!titan || o.reentrant))
-    return "selective recomputation of models other than torchtitan's is not supported yet";
+  const bool archon = o.kernels.kernels == Kernels::archon;
+  if (archon && o.reentrant) return "Archon's checkpoints are not reentrant";
+  if (o.recompute == Recompute::selective && ((!titan && !archon) || o.reentrant))
+    return "selective recomputation of models other than torchtitan's and Archon's is not supported yet";
   if (o.kernels.compile) {
     if (std::string why = unsupported_compiled(a, o.kernels, o.recompute); !why.empty()) return why;
     if (!o.training) return "a forward-only pass under torch.compile is not supported yet";
@@ -646,7 +666,7 @@ std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
   }
   if (o.kernels.tensor == 1) return {};
   if (o.critic) return "tensor parallelism of a value model is not supported yet";
-  if (a.tied) return "tensor parallelism of a model with tied embeddings is not supported yet";
+  if (a.tied && !archon) return "tensor parallelism of a model with tied embeddings is not supported yet";
   if (o.slice_hidden || o.keep_outputs) return "tensor parallelism with logits_to_keep or keep_outputs is not supported yet";
   return splits_vocabulary(o.head) ? std::string() : "this head under tensor parallelism is not supported yet";
 }

@@ -251,6 +251,7 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
     t.packed = leaf.packed;
     t.stored_as_is = leaf.stored_as_is;
     t.passive = leaf.passive;
+    t.shared = leaf.shared;
     t.parts = leaf.replicated ? 1 : options.kernels.tensor;
     for (const auto& d : leaf.shape) t.shape.push_back(d.coefficient);
     tape->leaves.push_back(std::move(t));
@@ -283,7 +284,7 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
           segment.gradients.push_back({e, tape->sites[e.site].leaf, tape->sites[e.site].bytes.coefficient});
           segment.gradient_bytes += segment.gradients.back().bytes;
         }
-  tape->tied = a.tied && !options.critic && !is_litgpt(options.kernels.kernels);
+  tape->tied = a.tied && !options.critic && !is_litgpt(options.kernels.kernels) && options.kernels.kernels != Kernels::archon;
   return tape;
 }
 

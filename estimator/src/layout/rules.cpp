@@ -42,6 +42,23 @@ void fsdp_rules(const Layout& l, EngineKind engine, const ModelShape& shape, std
   heads_rule('c', l.context, shape, ulysses_degrees(l.world(), shape), out);
 }
 
+/// areal/experimental/models/archon/utils.py, 1.0.4: validate_tp_constraints, validate_cp_constraints.
+void archon_rules(const Layout& l, const ModelShape& shape, std::vector<std::string>& out) {
+  if (l.pipeline > 1) out.push_back(fmt::format("p{}: not supported yet: pipelines of Archon", l.pipeline));
+  if (l.expert > 1 || l.hybrid) out.push_back("not supported yet: expert parallelism of Archon");
+  if (shape.heads == 0) return;
+  const std::int64_t kv = shape.kv_heads == 0 ? shape.heads : shape.kv_heads;
+  if (!divides(l.tensor, shape.heads) || !divides(l.tensor, kv))
+    return out.push_back(fmt::format("t{} does not divide the {} attention heads and the {} key/value heads", l.tensor,
+                                     shape.heads, shape.kv_heads));
+  const std::int64_t heads = shape.heads / l.tensor, left = kv / l.tensor;
+  const bool repeats = left < l.context;
+  if (!divides(l.context, heads) ||
+      (repeats ? !divides(left, l.context) || !divides(l.context / left, shape.heads / kv) : !divides(l.context, left)))
+    out.push_back(fmt::format("c{} does not divide the {} attention heads and {} key/value heads that t{} leaves a rank",
+                              l.context, heads, left, l.tensor));
+}
+
 /// vLLM has whole experts on all ranks of a server or on none (vllm/model_executor/layers/fused_moe/config.py
 /// FusedMoEParallelConfig.make, 0.9.2 to August 2026); SGLang divides the experts' numbers by e and their width by t / e
 /// (sglang/srt/distributed/parallel_state.py initialize_model_parallel, 0.5.10).
@@ -100,8 +117,10 @@ std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const 
     case EngineKind::ddp:
       if (l.world() != l.data) out.push_back("this engine has only data parallelism (d)");
       break;
-    case EngineKind::megatron:
     case EngineKind::archon:
+      archon_rules(l, shape, out);
+      break;
+    case EngineKind::megatron:
       if (l.expert > 1 && shape.experts == 0 && shape.layers > 0)
         out.push_back(fmt::format("e{}: the model has no experts", l.expert));
       if (!divides(l.expert, shape.experts))

@@ -54,7 +54,7 @@ SyncModel trained_model(const Tape& tape, DType storage, DType wire) {
   for (std::size_t s = 0; s < tape.stations.size(); ++s) {
     const auto first = static_cast<std::uint32_t>(out.tensors.size());
     for (const TapeLeaf& leaf : tape.leaves) {
-      if (leaf.station != s || !leaf.trainable) continue;
+      if (leaf.station != s || !leaf.trainable || leaf.shared) continue;
       out.tensors.push_back({leaf.name, leaf.shape, bytes_of(leaf.elements(), storage), bytes_of(leaf.elements(), wire)});
       out.largest_stored = std::max(out.largest_stored, out.tensors.back().stored);
       out.largest_sent = std::max(out.largest_sent, out.tensors.back().sent);

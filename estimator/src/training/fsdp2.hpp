@@ -151,7 +151,7 @@ class Fsdp2 : ShardSites<R> {
       return;
     }
     for (std::size_t s = 0; s < tape.stations.size(); ++s)
-      if (plan_.wrapped[s] && trained(sites(s)))
+      if (plan_.wrapped[s] && trained(sites(s)) && !joins_head(tape, s))
         player.each_unit(s, false, [&](Unit, Index at) { r_.free(gradient(sites(s)), at); });
     if (trained(root())) r_.free(gradient(root()));
   }
@@ -184,7 +184,7 @@ class Fsdp2 : ShardSites<R> {
   void each_leaf_of(const Tape& tape, std::size_t station, std::int64_t units, Index at, Do&& act) {
     for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
       const TapeLeaf& leaf = tape.leaves[i];
-      if (leaf.station != station) continue;
+      if (leaf.station != station || leaf.shared) continue;
       act(parameter_sites_[i], at);
       for (std::int64_t copy = 1; leaf.trainable && copy <= plan_.frozen_copies; ++copy)
         act(parameter_sites_[i], at + copy * units);
@@ -218,7 +218,7 @@ class Fsdp2 : ShardSites<R> {
     std::size_t next = 0;
     for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
       const TapeLeaf& leaf = tape.leaves[i];
-      if (!leaf.trainable) continue;
+      if (!leaf.trainable || leaf.shared) continue;
       if (next == known.size())
         known.push_back(site(leaf.name, what, bytes_of(leaf.elements(), plan_.storage[i]), category, holder));
       const SiteRef& s = known[next++];
@@ -475,7 +475,7 @@ class Fsdp2 : ShardSites<R> {
   /// foreach_reduce: the output is cast to the format of what is stored; then it is the gradient (a view of it: the same memory
   /// under another name), is added into the one of earlier micro-batches, or goes to the host.
   void shard_gradient(const UnitSites& unit, Index at) {
-    const bool exists = plan_.sync_every && !first_;
+    const bool exists = (plan_.sync_every && !first_) || joins_;
     const bool passes = exists || plan_.cpu_offload;
     if (plan_.casts_gradients) {
       r_.alloc(passes ? reduced(unit) : gradient(unit), at);
@@ -486,6 +486,10 @@ class Fsdp2 : ShardSites<R> {
     if (plan_.casts_gradients) return;
     r_.free(unit.reduce_output, at);
     if (!passes) r_.alloc(gradient(unit), at);
+  }
+  /// The gradient of a table that is the output layer's matrix too: its sharded one is there when the embedding's comes.
+  bool joins_head(const Tape& tape, std::size_t s) const {
+    return plan_.tied_units && tape.stations[s].place == StationPlace::embedding;
   }
   /// Under tensor parallelism the gradient of the whole table becomes a copy of this rank's part (_fsdp_param.py,
   /// _get_grad_inner_tensor: it is redistributed as the parameter is).
@@ -516,12 +520,14 @@ class Fsdp2 : ShardSites<R> {
                [&](Which which) { player.free_gradients(s, Unit::first, Index(0), micro_, which, plan_.last_leaf[s]); });
     if (wrapped) {
       take_embedding_part(player, embedding);
+      joins_ = joins_head(tape, embedding);
       reduce(sites(embedding), Index(0), [&](Which which) {
         if (plan_.embedding_part == 0)
           player.free_gradients(embedding, Unit::first, Index(0), micro_, which, plan_.last_leaf[embedding]);
         else if (which == Which::last)
           r_.free(embedding_part_);
       });
+      joins_ = false;
     }
     if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
     reducing_ = nullptr;
@@ -541,7 +547,8 @@ class Fsdp2 : ShardSites<R> {
   const UnitSites* stray_ = nullptr;  ///< of a frozen tower, gathered ahead for nothing
   Index stray_at_;
   bool first_ = true, last_ = true;
-  bool held_ = false;  ///< a forward pass without a backward pass came before
+  bool joins_ = false;  ///< what is reduced now is added into a gradient that another unit's reduction made
+  bool held_ = false;   ///< a forward pass without a backward pass came before
 };
 
 }  // namespace oomplan

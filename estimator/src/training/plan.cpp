@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/archon.hpp"
 #include "layers/experts.hpp"
 #include "layers/families.hpp"
 #include "layers/heads_trl.hpp"
@@ -78,7 +79,7 @@ void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, DType compute, std::
 std::vector<TrainedTensor> trained_tensors(const Tape& tape, const Trainer& t, std::int64_t ranks) {
   std::vector<TrainedTensor> out;
   for (const auto& leaf : tape.leaves) {
-    if (!leaf.trainable) continue;
+    if (!leaf.trainable || leaf.shared) continue;
     const Station& station = tape.stations[leaf.station];
     TrainedTensor one{leaf.shape, shard_elements(leaf, ranks), storage_of(leaf, t), station.count};
     if (!one.shape.empty()) one.shape[0] = ceil_div(one.shape[0], ranks);
@@ -96,7 +97,7 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   if (t.lora.rank == 0) return o;
   o.rank = t.lora.rank;
   o.targets = t.lora.targets;
-  const bool casts = engine == EngineKind::fsdp2 || (engine == EngineKind::fsdp1 && t.compute != t.storage);
+  const bool casts = shards_by_fsdp2(engine) || (engine == EngineKind::fsdp1 && t.compute != t.storage);
   o.dtype = !casts && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.compute;
   o.dropout = t.lora.dropout > 0;
   o.kind = t.lora.kind;
@@ -341,7 +342,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.log_prob_counts =
       pass_counts(t, t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch, head, a);
   p.flattened = engine == EngineKind::fsdp1;
-  p.sharded = p.flattened || engine == EngineKind::fsdp2;
+  p.sharded = p.flattened || shards_by_fsdp2(engine);
   p.ranks = p.sharded ? t.layout.data * t.layout.context / std::max<std::int64_t>(1, t.replicas) : 1;
   p.trains = trains;
   p.micro_batches = std::max<std::int64_t>(1, micro_batches);
@@ -397,9 +398,10 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const std::int64_t copies = tape.stations[leaf.station].count;
     // QuantState's tensors are no parameters: nothing shards them
     const std::int64_t held = leaf.packed == PackedLeaf::statistics ? leaf.elements() : shard_elements(leaf, p.ranks);
-    const Bytes bytes = bytes_of(held, storage) * copies;
+    const Bytes bytes = leaf.shared ? 0 : bytes_of(held, storage) * copies;
+    p.tied_units = p.tied_units || leaf.shared;
     p.resident += bytes * (leaf.trainable ? 1 + t.lora.frozen_copies : 1);
-    parameters += leaf.elements() * copies;
+    if (!leaf.shared) parameters += leaf.elements() * copies;
     if (leaf.trainable) {
       (p.wrapped[unit] ? p.last_leaf[unit] : p.root_last_leaf) = static_cast<int>(i);
       trained += bytes;
@@ -432,6 +434,10 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   if (trains && tapes.reference != nullptr) p.reference = reference_plan(a, t, engine, tapes.reference);
   p.full_compute = bytes_of(parameters, t.compute);
   p.largest_tensor = bytes_of(largest, t.compute);
+  if (t.kernels == Kernels::archon) {
+    p.buffers = archon_buffers(a);
+    return p;
+  }
   if (t.kernels == Kernels::torchtitan) {
     p.buffers = titan_buffers(a, t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch);
     return p;

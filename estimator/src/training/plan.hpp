@@ -106,6 +106,7 @@ struct TrainPlan {
   std::int64_t micro_batches = 1;
   bool reshard_layers = true, reshard_root = true;
   bool reshard_last = true;        ///< of the last layer, and of the output layer where it is a unit
+  bool tied_units = false;         ///< the embedding's and the output layer's units have one parameter and its gradient
   bool norm_with_head = false;     ///< the final norm shares the unit of the output layer
   std::int64_t reshard_ranks = 0;  ///< what is resharded is split over so many ranks until backward; 0: over all
   bool forward_prefetch = false;   ///< a layer gathers the next one's parameters

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <oomplan/units/bytes.hpp>
 
+#include "frontends/areal/archon.hpp"
 #include "frontends/areal/lora.hpp"
 #include "frontends/areal/megatron.hpp"
 #include "frontends/areal/ranges.hpp"
@@ -147,7 +148,7 @@ class Translator {
       const std::string_view backend = spelling(r.part.backend);
       if (r.name == "teacher") refuse(r.allocation, r.path, "a teacher", "distillation with a teacher");
       if (r.part.backend == Backend::megatron || r.part.backend == Backend::realhf) refuse_of_megatron(r);
-      if (r.part.backend == Backend::archon) refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", backend), "Archon");
+      for (auto& p : archon_problems(m_, root_, r, string_of(r, m_))) out_.problems.push_back(std::move(p));
       if (r.name == "rollout")
         refuse_of_server(r);
       else
@@ -339,31 +340,46 @@ class Translator {
                                          gpus == 1 ? "the one GPU" : fmt::format("the same {} GPUs", gpus))});
   }
   void trainer(const BuiltRole& r) {
-    const bool megatron = r.part.backend == Backend::megatron;
-    set(r.name + ".engine", megatron ? "megatron" : "fsdp2", r.allocation);
+    const bool megatron = r.part.backend == Backend::megatron, archon = r.part.backend == Backend::archon;
+    set(r.name + ".engine", megatron ? "megatron" : archon ? "archon" : "fsdp2", r.allocation);
+    const std::vector<ArchonSetting> own = archon_settings(m_, root_, r);
     for (const auto& row : kTrainerRows) {
       if (megatron && !of_every_engine(row.knob)) continue;
       const Fact* f = fact(fmt::format("roles.{}.{}", r.name, row.fact));
       if (f == nullptr || (row.knob == "optimizer" && f->value.is_null())) continue;
+      if (archon && (row.knob == "kernels" || row.knob == "memory_efficient_load")) continue;
+      if (std::any_of(own.begin(), own.end(), [&](const ArchonSetting& s) { return s.knob == row.knob; })) continue;
+      if (archon && row.knob == "tokens_per_micro_batch") {
+        pages(r, f->value, f->origin);
+        continue;
+      }
       set(fmt::format("{}.{}", r.name, row.knob), row.text(f->value), f->origin);
     }
     if (megatron)
       for (auto& s : megatron_of_trainer(m_, root_, r))
         set(fmt::format("{}.{}", r.name, s.knob), std::move(s.text), std::move(s.origin));
+    for (const ArchonSetting& s : own) set(fmt::format("{}.{}", r.name, s.knob), s.text, s.origin);
     for (auto& s : lora_of_trainer(m_, root_, r))
       set(fmt::format("{}.{}", r.name, s.knob), std::move(s.text), std::move(s.origin));
     unlimited(r);
     more_micro_batches(r);
     if (r.name == "trainer" && !megatron) sft(r);
   }
+  /// Whole pages are padded to where the model is known (frontends/assemble).
+  void pages(const BuiltRole& r, const FactValue& budget, Origin origin) {
+    if (!budget.is_integer() || !kTokenLimit.holds(budget.integer())) return;
+    if (pads_to_pages(root_, r)) origin.because = kWholePages;
+    set(r.name + ".tokens_per_micro_batch", fmt::format("{}", budget.integer()), std::move(origin));
+  }
   /// Without a budget everything a rank gets is one micro-batch.
   void unlimited(const BuiltRole& r) {
     const Fact* f = fact(fmt::format("roles.{}.micro_batch.tokens_per_micro_batch", r.name));
     if (f != nullptr && !padded(f->value).empty()) return;
     const std::int64_t tokens = rank_tokens(r);
-    if (tokens > 0)
-      set(r.name + ".tokens_per_micro_batch", fmt::format("{}", round_up(tokens, 256)),
-          derived("mb_spec.max_tokens_per_mb is not set: all sequences of a rank are one micro-batch"));
+    if (tokens <= 0) return;
+    if (r.part.backend == Backend::archon) return pages(r, FactValue(tokens), derived(std::string(kWholePages)));
+    set(r.name + ".tokens_per_micro_batch", fmt::format("{}", round_up(tokens, 256)),
+        derived("mb_spec.max_tokens_per_mb is not set: all sequences of a rank are one micro-batch"));
   }
   std::int64_t rank_tokens(const BuiltRole& r) const {
     std::int64_t length = 0;

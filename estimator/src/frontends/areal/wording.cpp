@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "frontends/areal/archon.hpp"
 #include "frontends/areal/relayout.hpp"
 #include "frontends/areal/schema.hpp"
 #include "frontends/areal/teller.hpp"
@@ -154,6 +155,8 @@ class Wordsmith {
     if (knob == "layout") return layout(r);
     if (r.part.kind == PartKind::inference) return server(r, knob);
     if (knob == "offload") return offload(r);
+    if (r.part.backend == Backend::archon)
+      if (auto words = archon_wording(r, knob, text_)) return *std::move(words);
     if (knob.starts_with("precision.") && !knows(r.path + ".optimizer_dtype")) {
       if (knob == "precision.storage") return set(r.path + ".dtype", format);  // one key for both until 2.0.0
       if (knob == "precision.compute") return refuse(fmt::format("in {} dtype is the format of storage, too", release()));
