@@ -145,7 +145,6 @@ class Translator {
              m_.kind == "dpo" ? "DPO" : "training of a reward model");
     }
     for (const auto& r : m_.roles) {
-      const std::string_view backend = spelling(r.part.backend);
       if (r.name == "teacher") refuse(r.allocation, r.path, "a teacher", "distillation with a teacher");
       if (r.part.backend == Backend::megatron || r.part.backend == Backend::realhf) refuse_of_megatron(r);
       for (auto& p : archon_problems(m_, root_, r, string_of(r, m_))) out_.problems.push_back(std::move(p));
