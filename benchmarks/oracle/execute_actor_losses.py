@@ -1,26 +1,15 @@
-""
-    "Makes tests/data/executed_actor_losses.jsonl: the losses of verl's and slime's actors behind Megatron's output layer, executed.
+"""Makes tests/data/executed_actor_losses.jsonl: the losses of verl's and slime's actors behind Megatron's output layer, executed.
 
-    python benchmarks /
-    oracle /
-    execute_actor_losses
-        .py VERL SLIME MEGATRON[--output tests / data / executed_actor_losses.jsonl]
+    python benchmarks/oracle/execute_actor_losses.py VERL SLIME MEGATRON [--output tests/data/executed_actor_losses.jsonl]
 
-    The three are clones with their
-    history(bare ones will do)
-        .Their own functions run as they are
-    : verl's vocab_parallel_entropy and vocab_parallel_log_probs_from_logits(verl / utils / megatron /
-                                                                             tensor_parallel.py) in the order of
-      logits_processor(verl / workers / actor / megatron_actor.py),
-    slime's calculate_log_probs_and_entropy (slime/utils/ppo_utils.py) behind get_log_probs_and_entropy (slime / backends /
-                                                                                                         megatron_utils /
-                                                                                                         loss.py),
-    Megatron 's vocab_parallel_cross_entropy. Before them stands Megatron' s fp32 cast of the last
-    stage's output (megatron/core/transformer/module.py: float16_to_fp32). Tensors are CPU ones that nothing is computed with; collectives those
-    of PyTorch 's fake process group. verl' s compiled product with its sum is one kernel and makes the sum alone.
+The three are clones with their history (bare ones will do). Their own functions run as they are: verl's vocab_parallel_entropy and
+vocab_parallel_log_probs_from_logits (verl/utils/megatron/tensor_parallel.py) in the order of logits_processor
+(verl/workers/actor/megatron_actor.py), slime's calculate_log_probs_and_entropy (slime/utils/ppo_utils.py) behind get_log_probs_and_entropy
+(slime/backends/megatron_utils/loss.py), Megatron's vocab_parallel_cross_entropy. Before them stands Megatron's fp32 cast of the last
+stage's output (megatron/core/transformer/module.py: float16_to_fp32). Tensors are CPU ones that nothing is computed with; collectives
+those of PyTorch's fake process group. verl's compiled product with its sum is one kernel and makes the sum alone.
 
-    A line : whose loss,
-    its settings; `forward` and `backward`, highest levels above the hidden states in front of the output layer, and
+A line: whose loss, its settings; `forward` and `backward`, highest levels above the hidden states in front of the output layer, and
 `kept`, what is alive between them.
 """
 
@@ -238,8 +227,7 @@ def main() -> None:
             line["source"] = f"{by}, verl {VERL.removeprefix('v')}" if row["loss"] == "verl" else f"{by}, slime {commit[:8]}"
             unit = 4 * line["tokens"] * VOCAB
             print(
-                {
-k: v for k, v in row.items() if k not in ("vocab", "hidden")},
+                {k: v for k, v in row.items() if k not in ("vocab", "hidden")},
                 *(f"{k} {line[k] / unit:.4f}" for k in ("forward", "kept", "backward") if k in line),
             )
             file.write(json.dumps(line, separators=(",", ":")) + "\n")

@@ -198,7 +198,7 @@ struct Megatron {
   bool entropy_loss = false;             ///< verl, slime: the entropy of an actor's tokens is part of its loss
   std::int64_t log_probs_chunk = 0;      ///< slime: rows of the logits that the loss takes at once; 0: all
   bool recompute_loss = false;           ///< slime: the loss is computed again in backward
-  double rollout_temperature = 0;        ///< slime: divides the logits into a new tensor; 0 and 1: it does not
+  double rollout_temperature = 1;        ///< slime: other than 1 it divides the logits into a new tensor
   std::int64_t optimizer_instances = 1;  ///< of the distributed optimizer: each has a part of the data-parallel ranks
   bool deallocate_outputs = true;        ///< a stage's output is freed once it has been sent
   double expert_capacity = 0;            ///< capacity factor of every expert; 0: all tokens are kept, and evenly routed

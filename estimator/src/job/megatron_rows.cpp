@@ -147,7 +147,7 @@ std::vector<Knob> actor_loss_rows() {
   using enum Effect;
   Knob temperature = setting("rollout_temperature", number, knob::number_or_auto<&Megatron::rollout_temperature>(), semantics,
                              "slime's loss: --rollout-temperature; other than 1 it divides the logits into a new tensor");
-  temperature.least = 0;
+  temperature.least = 0.001;
   temperature.most = 1000;
   return {
       setting("entropy_loss", flag, knob::flag<&Megatron::entropy_loss>(), semantics,

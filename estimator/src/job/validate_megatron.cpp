@@ -134,7 +134,7 @@ class Checker {
     };
     of_slime("log_probs_chunk_size", m.log_probs_chunk > 0, fmt::format("{}", m.log_probs_chunk), "0");
     of_slime("recompute_loss_function", m.recompute_loss, "true", "false");
-    of_slime("rollout_temperature", m.rollout_temperature > 0, fmt::format("{}", m.rollout_temperature), "auto");
+    of_slime("rollout_temperature", m.rollout_temperature != 1, fmt::format("{}", m.rollout_temperature), "1");
     if (!slime) return;
     if (t.sequences_per_micro_batch > 0)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",

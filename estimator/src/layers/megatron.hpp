@@ -43,7 +43,7 @@ struct ChunkOptions {
   MegatronAdapters adapters;
   ArealLoss areal;
   std::optional<ActorLoss> actor;  ///< in place of Megatron's own loss
-  bool forward_only = false;  ///< under no_grad
+  bool forward_only = false;       ///< under no_grad
   bool operator==(const ChunkOptions&) const = default;
 };
 

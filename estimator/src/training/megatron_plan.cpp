@@ -301,7 +301,7 @@ ActorLoss slime_loss(const Trainer& t) {
   return {.kind = ActorLossKind::slime,
           .entropy = true,  // at least as a metric
           .entropy_gradient = m.entropy_loss,
-          .temperature = m.rollout_temperature > 0 && m.rollout_temperature != 1,
+          .temperature = m.rollout_temperature != 1,
           .checkpoint = m.recompute_loss,
           .chunks = static_cast<int>(m.recompute_loss ? slime_chunks(t) : std::min<std::int64_t>(4, slime_chunks(t)))};
 }
