@@ -27,6 +27,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from execute import ROOT, Row, Storages
+from execute_areal_megatron import OutputLayer
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
@@ -34,19 +35,6 @@ from torch.utils.checkpoint import checkpoint
 HIDDEN, VOCAB = 8, 4096  # of a rank
 TOKENS = (4096, 6144)
 VERL, SLIME, MEGATRON = "v0.7.0", "HEAD", "core_v0.9.0"
-
-
-class OutputLayer(torch.autograd.Function):
-    """LinearWithGradAccumulation: keeps its input; the weight's gradient is added up inside of the product."""
-
-    @staticmethod
-    def forward(ctx: Any, hidden: torch.Tensor, columns: int) -> torch.Tensor:
-        ctx.save_for_backward(hidden)
-        return hidden.new_empty(*hidden.shape[:-1], columns)
-
-    @staticmethod
-    def backward(ctx: Any, *_gradients: torch.Tensor) -> Any:
-        return torch.empty_like(ctx.saved_tensors[0]), None
 
 
 def source(clone: Path, tag: str, path: str) -> str:

@@ -2,11 +2,11 @@
 // (tests/data/executed_actor_losses.jsonl, made by benchmarks/oracle/execute_actor_losses.py).
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "eager_levels.hpp"
 #include "layers/megatron_actor_losses.hpp"
 #include "layers/ops.hpp"
 
@@ -14,25 +14,6 @@ namespace {
 
 using namespace oomplan;
 using Json = nlohmann::json;
-
-struct Levels {
-  Bytes forward = 0, kept = 0, backward = 0;
-};
-Levels levels_of(const Eager& g, const TokenCounts& counts) {
-  Levels out;
-  Bytes level = 0;
-  bool backward = false;
-  for (const EagerEvent& e : g.events) {
-    if (e.kind == EagerEvent::Kind::gradient) continue;
-    if (e.backward && !backward) out.kept = out.backward = level;
-    backward = backward || e.backward;
-    const Storage& s = g.storages[static_cast<std::size_t>(e.storage)];
-    const Bytes bytes = elements(s.shape).value(counts) * row(s.dtype).bits / 8;
-    level += e.kind == EagerEvent::Kind::alloc ? bytes : -bytes;
-    (backward ? out.backward : out.forward) = std::max(backward ? out.backward : out.forward, level);
-  }
-  return out;
-}
 
 Levels predicted(const Json& row) {
   const auto tokens = row["tokens"].get<std::int64_t>(), chunk = row["chunk"].get<std::int64_t>();

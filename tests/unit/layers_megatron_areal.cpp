@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "catalog/catalog.hpp"
+#include "eager_levels.hpp"
 #include "layers/megatron.hpp"
 #include "training/megatron_areal.hpp"
 
@@ -24,25 +25,6 @@ std::vector<Json> rows(const char* key) {
   std::vector<Json> out;
   for (std::string line; std::getline(in, line);)
     if (Json row = Json::parse(line); row.contains(key)) out.push_back(std::move(row));
-  return out;
-}
-
-struct Levels {
-  Bytes forward = 0, kept = 0, backward = 0;
-};
-Levels levels_of(const Eager& g, const TokenCounts& counts) {
-  Levels out;
-  Bytes level = 0;
-  bool backward = false;
-  for (const EagerEvent& e : g.events) {
-    if (e.kind == EagerEvent::Kind::gradient) continue;
-    if (e.backward && !backward) out.kept = out.backward = level;
-    backward = backward || e.backward;
-    const Storage& s = g.storages[static_cast<std::size_t>(e.storage)];
-    const Bytes bytes = elements(s.shape).value(counts) * row(s.dtype).bits / 8;
-    level += e.kind == EagerEvent::Kind::alloc ? bytes : -bytes;
-    (backward ? out.backward : out.forward) = std::max(backward ? out.backward : out.forward, level);
-  }
   return out;
 }
 
