@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <oomplan/units/errors.hpp>
 
@@ -433,7 +434,7 @@ class Runner {
         shared.full.chosen = chosen;  // prev_topk_indices
         hidden = run_one(r, number++, windowed ? shared.windowed : shared.full, hidden);
         shared.full.chosen.reset();
-        chosen = std::move(chosen_next);
+        chosen = std::exchange(chosen_next, {});
         if (deepstack_layers_ > 0) layer_outputs = hidden;
       }
       if (r < deepstack_layers_) add_features(hidden, images, r);
