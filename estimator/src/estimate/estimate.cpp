@@ -3,6 +3,7 @@
 
 #include "estimate/assemble.hpp"
 #include "estimate/outliers.hpp"
+#include "estimate/packing.hpp"
 #include "estimate/routing.hpp"
 #include "inference/in_service.hpp"
 
@@ -109,7 +110,8 @@ void note_assumptions(const Job& job, Assembled& a) {
   }
   for (const auto& r : a.runs) {
     if (!r.role->serves())
-      for (std::string assumed : {routing_assumption(*r.role), outlier_assumption(*r.role)})
+      for (std::string assumed : {routing_assumption(*r.role), outlier_assumption(*r.role),
+                                  r.trains ? packing_assumption(*r.role, job.prompt_tokens + job.response_tokens) : ""})
         if (!assumed.empty()) note(std::move(assumed));
     if (!r.role->serves() && r.trains && r.role->trainer.compile)
       note(r.role->name +

@@ -175,7 +175,8 @@ std::vector<Knob> role_rows() {
   return {
       row("model", of, text, {get_model, set_model}, semantics, "model of this role"),
       one_of(row("engine", of, text, {get_engine, set_engine}, semantics,
-                 "fsdp2, fsdp1, ddp, deepspeed, single, megatron (trainer), archon (areal), sglang or vllm; servers with a "
+                 "fsdp2, fsdp1, ddp, deepspeed, single, megatron (not of a reward model), archon (areal), sglang or vllm; "
+                 "servers with a "
                  "version"),
              {"fsdp2", "fsdp1", "ddp", "deepspeed", "single", "sglang", "vllm"}),
       row("beside", of, text, {get_beside, set_beside}, semantics, "role whose GPUs it shares, or none"),
