@@ -98,6 +98,7 @@ void update_named_trainer(RoleRun& run, const Job& job, const Catalog& catalog, 
   if (std::string why = undescribed_tower(model, run.role->trainer); !why.empty())
     throw InputError(Problem{{}, model.name, "a model that the kernel sets describe", {}, std::move(why)});
   if (run.role->engine == EngineKind::megatron) return resolve_megatron(run, job, catalog);
+  run.gpu = &catalog.gpu(job.cluster.gpu);
   update_trainer(run, job, store);
 } catch (InputError& e) {
   std::vector<Problem> problems = e.problems;
@@ -203,16 +204,17 @@ ProcessConstants process_constants(const Job& job, const Role& role, const Catal
 void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   const Role& role = *run.role;
   const Trainer& t = role.trainer;
+  const KernelInternals internals(t.kernel_internals, *run.gpu);
   const std::int64_t log_prob_tokens =
       t.logprob_tokens_per_micro_batch > 0 ? t.logprob_tokens_per_micro_batch : t.tokens_per_micro_batch;
   if (run.trains)
-    run.tapes.train = store.get(role.architecture, train_pass(t, role.engine, *role.architecture, run.critic,
-                                                              t.tokens_per_micro_batch, t.kernel_internals));
+    run.tapes.train = store.get(role.architecture,
+                                train_pass(t, role.engine, *role.architecture, run.critic, t.tokens_per_micro_batch, internals));
   if (job.kind == JobKind::rl || !run.trains)
-    run.tapes.log_probs = store.get(
-        role.architecture, log_prob_pass(t, role.engine, *role.architecture, run.critic, log_prob_tokens, t.kernel_internals));
+    run.tapes.log_probs =
+        store.get(role.architecture, log_prob_pass(t, role.engine, *role.architecture, run.critic, log_prob_tokens, internals));
   if (run.trains && t.reference != ReferencePass::none)
-    run.tapes.reference = store.get(role.architecture, reference_pass(t, role.engine, *role.architecture, t.kernel_internals));
+    run.tapes.reference = store.get(role.architecture, reference_pass(t, role.engine, *role.architecture, internals));
   run.plan = make_plan(*role.architecture, t, role.engine, run.critic, run.trains, run.tapes, micro_batches_of(job, t));
   const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
   run.full_storage = 0;

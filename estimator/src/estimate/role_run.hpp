@@ -34,6 +34,7 @@ struct PassSpans {
 struct RoleRun {
   const Role* role = nullptr;
   std::size_t index = 0;
+  const Gpu* gpu = nullptr;
   // training engines
   bool trains = false, critic = false;
   TrainTapes tapes;

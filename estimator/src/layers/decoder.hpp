@@ -18,6 +18,7 @@
 #include "layers/foak_options.hpp"
 #include "layers/liger_code.hpp"
 #include "layers/norms.hpp"
+#include "layers/split_keys.hpp"
 #include "layers/transformers_code.hpp"
 
 namespace oomplan {
@@ -81,6 +82,7 @@ struct KernelOptions {
   /// to 2.13: _register_post_backward_reshard_only_hook, whose handle _finalize_params removes)
   bool keeps_checkpoints = false;
   bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
+  SplitKeys split_keys;          ///< of SDPA's flash-attention; none without kernel_internals
   bool operator==(const KernelOptions&) const = default;
 };
 

@@ -8,6 +8,17 @@ namespace {
 
 using namespace ops;
 
+/// What parts of the keys came to, in fp32, while they are joined.
+void join_parts(Eager& g, const Tensor& q, const SplitKeys& keys) {
+  constexpr std::int64_t kRounded = 32, kWide = 128;
+  const std::int64_t parts = keys.parts(q.shape), width = q.shape[3].coefficient;
+  if (parts == 1) return;
+  Shape rows{Dim(parts), q.shape[0], q.shape[1], q.shape[2]};
+  Tensor lse = g.make("attention.lse_accum", rows, DType::fp32, Category::workspace);
+  rows.push_back(Dim(round_up(width, width <= kWide ? kRounded : 2 * kRounded)));
+  Tensor out = g.make("attention.out_accum", rows, DType::fp32, Category::workspace);
+}
+
 /// flash-attention 2: saves q, k, v, out, log-sum-exp and the state of the generator.
 /// Backward buffers inside the kernel: flash-attention csrc/flash_attn/flash_api.cpp mha_bwd (2.8): dq in fp32, one fp32 per
 /// row, and k, v gradients expanded to all heads under grouped queries.
@@ -30,6 +41,7 @@ Tensor flash(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, Shape 
   });
   Tensor out = std::move(results[0]), lse = std::move(results[1]), rng = std::move(results[2]);
   Tensor offset = sdpa ? std::move(results[3]) : Tensor();
+  if (sdpa) join_parts(g, q, options.split_keys);
   out.shape = std::move(out_shape);
   if (!recorded) return out;
   Saved so = g.save(out), sl = g.save(lse), sr = g.save(rng), sf = sdpa ? g.save(offset) : Saved();

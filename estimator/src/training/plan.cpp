@@ -113,15 +113,15 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
 
 /// Where Liger does not know a family, its modules stay transformers' own: transformers' Trainer (integrations/liger.py) and
 /// AgileRL (agilerl/algorithms/core/base.py _initialize_actors) go on without it.
-LigerOptions liger_options(const Trainer& t, const Architecture& a, bool internals) {
+LigerOptions liger_options(const Trainer& t, const Architecture& a, const KernelInternals& internals) {
   LigerOptions o{t.liger.rope, t.liger.rms_norm, t.liger.swiglu, liger_code(t.liger.version).value_or(LigerCode{})};
   if (const FamilyCode* code = find_family_code(a.family); code != nullptr && code->liger == LigerPatch::none)
     o.rope = o.rms_norm = o.glu = false;
-  if (!internals) o.multiprocessors = 1;  // what Liger takes a device without multiprocessors for
+  o.multiprocessors = internals.counted ? internals.multiprocessors : 1;  // what Liger takes a device without any for
   return o;
 }
 
-KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architecture& a, bool internals) {
+KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architecture& a, const KernelInternals& internals) {
   KernelOptions k;
   k.liger = liger_options(t, a, internals);
   k.foak = {t.foak.rope, t.foak.rms_norm, t.foak.lora};
@@ -156,7 +156,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.float8_gathered = t.float8_all_gather;
   k.adapters = adapter_options(t, engine);
   k.vision = vision_pass(t, engine, a);
-  k.kernel_internals = internals;
+  k.kernel_internals = internals.counted;
   return k;
 }
 
@@ -290,7 +290,7 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, con
 }
 
 PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& a, bool critic, std::int64_t tokens,
-                       bool internals) {
+                       KernelInternals internals) {
   PassOptions o;
   o.kernels = kernel_options(t, engine, a, internals);
   o.training = true;
@@ -306,6 +306,8 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.kernels.indexes_all = std::all_of(a.runs.begin(), a.runs.end(), [&](const LayerRun& r) {
     return pass.counts.s * t.layout.tensor <= r.layer.mixer.index_top;
   });
+  if (internals.counted)
+    o.kernels.split_keys = split_keys(a, internals.multiprocessors, t.layout.tensor * t.layout.context, pass.counts);
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
   // LitGPT's output layer takes chunks, of which each keeps a copy of its own under autocast
   if (scans(a) || (is_litgpt(t.kernels) && t.autocast)) o.kernels.scan_tokens = pass.counts.s;
@@ -315,7 +317,7 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
 }
 
 PassOptions log_prob_pass(const Trainer& t, EngineKind engine, const Architecture& a, bool critic, std::int64_t tokens,
-                          bool internals) {
+                          KernelInternals internals) {
   PassOptions o = train_pass(t, engine, a, critic, tokens, internals);
   o.training = false;
   o.recompute = Recompute::none;
@@ -324,7 +326,7 @@ PassOptions log_prob_pass(const Trainer& t, EngineKind engine, const Architectur
   return o;
 }
 
-PassOptions reference_pass(const Trainer& t, EngineKind engine, const Architecture& a, bool internals) {
+PassOptions reference_pass(const Trainer& t, EngineKind engine, const Architecture& a, KernelInternals internals) {
   PassOptions o = log_prob_pass(t, engine, a, false, t.tokens_per_micro_batch, internals);
   o.reference = true;
   o.adapters_off = t.reference == ReferencePass::adapters_off;

@@ -11,6 +11,7 @@
 #include <oomplan/job.hpp>
 
 #include "catalog/architecture.hpp"
+#include "catalog/gpus.hpp"
 #include "layers/tape.hpp"
 #include "training/flat_units.hpp"
 #include "training/zero_plan.hpp"
@@ -52,14 +53,22 @@ struct TrainTapes {
   std::shared_ptr<const Tape> train, log_probs;
   std::shared_ptr<const Tape> reference = nullptr;  ///< of the forward pass inside of a preference loss
 };
+/// Buffers inside of fused kernels: whether they are counted, and of which GPU.
+struct KernelInternals {
+  bool counted = true;
+  std::int64_t multiprocessors = 132;
+  KernelInternals(bool given = true) : counted(given) {}  // NOLINT: whether they are counted is most of what is asked for
+  KernelInternals(bool given, const Gpu& gpu) : counted(given), multiprocessors(gpu.sms) {}
+};
+
 /// Which tapes a trainer needs: the key under which they can be kept.
 PassOptions train_pass(const Trainer&, EngineKind, const Architecture&, bool critic, std::int64_t kept_tokens,
-                       bool internals = true);
+                       KernelInternals = {});
 PassOptions log_prob_pass(const Trainer&, EngineKind, const Architecture&, bool critic, std::int64_t kept_tokens,
-                          bool internals = true);
+                          KernelInternals = {});
 
 /// REQUIRES: the trainer's reference is not none.
-PassOptions reference_pass(const Trainer&, EngineKind, const Architecture&, bool internals = true);
+PassOptions reference_pass(const Trainer&, EngineKind, const Architecture&, KernelInternals = {});
 
 struct PassCounts {
   TokenCounts counts;
