@@ -98,7 +98,6 @@ void update_named_trainer(RoleRun& run, const Job& job, const Catalog& catalog, 
   if (std::string why = undescribed_tower(model, run.role->trainer); !why.empty())
     throw InputError(Problem{{}, model.name, "a model that the kernel sets describe", {}, std::move(why)});
   if (run.role->engine == EngineKind::megatron) return resolve_megatron(run, job, catalog);
-  run.gpu = &catalog.gpu(job.cluster.gpu);
   update_trainer(run, job, store);
 } catch (InputError& e) {
   std::vector<Problem> problems = e.problems;
@@ -112,6 +111,7 @@ void update_named_trainer(RoleRun& run, const Job& job, const Catalog& catalog, 
 }
 
 void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeStore& store) {
+  run.gpu = &catalog.gpu(job.cluster.gpu);
   run.trains = learns(*run.role);
   run.critic = is_critic(*run.role);
   update_named_trainer(run, job, catalog, store);

@@ -34,8 +34,8 @@ struct PassSpans {
 struct RoleRun {
   const Role* role = nullptr;
   std::size_t index = 0;
-  const Gpu* gpu = nullptr;
   // training engines
+  const Gpu* gpu = nullptr;
   bool trains = false, critic = false;
   TrainTapes tapes;
   TrainPlan plan;

@@ -57,9 +57,13 @@ class FlatLoad : public FlatSites<R> {
         if (i >= kInFlight) r_.free(raw.buckets[i - kInFlight], at);
         r_.alloc(raw.buckets[i], at);
       }
-      for (std::size_t i = raw.buckets.size() - std::min(kInFlight, raw.buckets.size()); i < raw.buckets.size(); ++i)
-        r_.free(raw.buckets[i], at);
+      const auto drop_buckets = [&] {
+        for (std::size_t i = raw.buckets.size() - std::min(kInFlight, raw.buckets.size()); i < raw.buckets.size(); ++i)
+          r_.free(raw.buckets[i], at);
+      };
+      if (!plan_.records_streams) drop_buckets();
       cut(raw.flat, u.parameter, at);
+      if (plan_.records_streams) drop_buckets();  // the GPU gets there while the next unit's tensors come from the host
       for (const auto& tensor : raw.originals) r_.free(tensor, at);
       if (!plan_.cpu_offload) return;
       for (const auto& adapter : u.adapters) r_.free(adapter.shard, at);

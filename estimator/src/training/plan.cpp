@@ -334,6 +334,21 @@ PassOptions reference_pass(const Trainer& t, EngineKind engine, const Architectu
   return o;
 }
 
+/// A model that is made from its config alone has tables in fp32: so must one whose packed matrices FSDP1 cuts, because
+/// from_pretrained could not make it before 4.39.
+Bytes rotary_tables(const Architecture& a, const Trainer& t, bool flattened) {
+  if (!registers_rotary_tables(t.transformers_version, a.family)) return 0;
+  std::int64_t width = 0;
+  for (const auto& run : a.runs) width = std::max(width, run.layer.mixer.rotary_dim);
+  const bool from_config = flattened && t.lora.base.format != BaseFormat::full;
+  return 2 * bytes_of(a.max_positions * width, from_config ? DType::fp32 : t.storage);
+}
+
+std::int64_t layer_count(const Architecture& a) {
+  return std::accumulate(a.runs.begin(), a.runs.end(), std::int64_t{0},
+                         [](std::int64_t sum, const LayerRun& run) { return sum + run.count; });
+}
+
 TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, bool critic, bool trains, const TrainTapes& tapes,
                     std::int64_t micro_batches) {
   const LossHead head = critic ? LossHead::value : t.head;
@@ -459,6 +474,8 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   for (const auto& run : a.runs) rotary = std::max(rotary, run.layer.mixer.rotary_dim);
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
   p.buffers += tower_buffers(a.tower);
+  p.rotary_tables = rotary_tables(a, t, p.flattened);
+  p.buffers += p.rotary_tables * layer_count(a);
   if (p.flattened) p.buffers += packed_statistics(tape);
   return p;
 }

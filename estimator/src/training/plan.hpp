@@ -84,6 +84,7 @@ struct TrainPlan {
   const Tape* log_probs = nullptr;
   PassCounts train_counts, log_prob_counts;
   bool sharded = true;                         ///< FSDP; false: one device or DDP, plain parameters
+  bool records_streams = false;                ///< a freed tensor of a collective waits for NCCL's stream: torch before 2.8
   bool flattened = false;                      ///< FSDP1: `flat` has its units
   bool bucket_views = false;                   ///< DDP: gradients are views of the buckets
   Bytes bucket_cap = 0, first_bucket_cap = 0;  ///< DDP: a bucket that has reached it is full
@@ -108,7 +109,8 @@ struct TrainPlan {
   Bytes optimizer_steps = 0;      ///< step counters on the device (fused)
   Bytes buckets = 0;              ///< DDP: of the reduction, all together
   Bytes step_transient = 0;       ///< what the optimizer step holds above parameters, gradients and states
-  Bytes buffers = 0;              ///< inv_freq and its original
+  Bytes buffers = 0;              ///< inv_freq and its original, `rotary_tables` of all layers
+  Bytes rotary_tables = 0;        ///< cos and sin of a layer that has its own, each half of it
   Bytes host_checkpoint = 0;      ///< a checkpointed layer's input, where it lies on the host until backward
   Bytes full_compute = 0;         ///< all parameters in the compute dtype, unsharded
   Bytes largest_tensor = 0;       ///< largest unsharded parameter in the compute dtype
