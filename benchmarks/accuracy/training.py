@@ -517,7 +517,7 @@ def measured_job(row: Row) -> Row:
     if lora is not None:
         trainer["lora"] = lora
     return {
-        "framework": "torch",
+        "framework": "torch 2.2" if row.get("group") == "fsdp_qlora" else "torch",  # train.py names it
         "gpus": f"{gpus} x {find_gpu(row.get('gpu'))}",
         "model": str(row.get("model")),
         "trainer": trainer,
@@ -530,7 +530,10 @@ def measured_config(row: Row, corpus: Path) -> Row:
     try:
         return find_config(fms.model(row.get("model")), corpus)
     except CannotExpress:
-        return config_from_arch(row.get("arch"))
+        config = config_from_arch(row.get("arch"))
+        if row.get("model") == "Mistral-7B-v0.2":  # "expanded the context window [...] to 32K tokens", benchmarks_03_2024.md
+            config |= {"model_type": "mistral", "max_position_embeddings": 32768, "sliding_window": None}
+        return config
 
 
 def operator_cases(row: Row) -> list[Case]:

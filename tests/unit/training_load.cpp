@@ -1,7 +1,12 @@
 // How FSDP1 is built, by hand.
 #include <doctest/doctest.h>
 
+#include <string>
+#include <vector>
+
 #include "estimate_jobs.hpp"
+#include "layers/transformers_code.hpp"
+#include "training/flat_units.hpp"
 
 using namespace oomplan;
 
@@ -47,4 +52,52 @@ TEST_CASE("load: on one rank the flat parameter stays, and CPUOffload leaves non
   constexpr Bytes kAll = 494'032'768, kRoot = 151'936 * 896 + 896;
   CHECK(parameters_at_load(job_of(job_on(1, ""))) == 2 * kAll + 2 * kRoot);
   CHECK(parameters_at_load(job_of(job_on(2, ", cpu_offload_policy: true"))) == 2 * 2 * kRoot + kRoot);
+}
+
+TEST_CASE("load: releases whose layers have tables of cos and sin of their own bring them with the layers") {
+  // Qwen2.5 0.5B: 32,768 positions of 64, cos and sin in 16 bits, 24 layers
+  constexpr Bytes kTables = 24 * 2 * 32'768 * 64 * 2;
+  for (const std::string engine : {"fsdp1", "fsdp2"}) {
+    const auto level = [&](const std::string& release) {
+      std::string text = job_on(2, ", transformers: " + release);
+      text.replace(text.find("fsdp1"), 5, engine);
+      const Estimate e = estimate(job_of(text));
+      return e.gpus.at(0).phases.back().usage.allocated;
+    };
+    CAPTURE(engine);
+    CHECK(level("4.44.2") - level("4.45.2") == kTables);
+    CHECK(level("4.45.2") == level("4.47.1"));
+  }
+}
+
+TEST_CASE("load: which releases' layers have tables of their own") {
+  CHECK(registers_rotary_tables("4.40.2", "llama"));
+  CHECK_FALSE(registers_rotary_tables("4.41.0", "llama"));
+  CHECK(registers_rotary_tables("4.41.2", "mistral"));
+  CHECK_FALSE(registers_rotary_tables("4.42.0", "mistral"));
+  CHECK(registers_rotary_tables("4.47.1", "mixtral"));
+  CHECK_FALSE(registers_rotary_tables("4.44.2", "gemma"));  // it never had any
+  CHECK_FALSE(registers_rotary_tables("", "llama"));        // the newest
+}
+
+TEST_CASE("load: tensors of a bucket are copied together, a single one is sent as it lies") {
+  constexpr Bytes kFull = 250 * kMiB;
+  using Buckets = std::vector<Bytes>;
+  CHECK(broadcast_buckets({}).empty());
+  CHECK(broadcast_buckets({5}) == Buckets{0});
+  CHECK(broadcast_buckets({5, 7}) == Buckets{12});
+  CHECK(broadcast_buckets({kFull, 5, 7}) == Buckets{0, 12});
+  CHECK(broadcast_buckets({5, kFull, 7, 9, kFull - 16, 3}) == Buckets{5 + kFull, kFull, 0});
+}
+
+TEST_CASE("load: before torch 2.8 a bucket waits for NCCL's stream while the unit is cut") {
+  // Every layer's 29.8 MB are copied into a bucket; the flat parameter cannot lie where the bucket was
+  const auto reserved = [](const std::string& framework) {
+    std::string text = job_on(2, "");
+    text.replace(text.find("framework: torch"), 16, "framework: " + framework);
+    return loading(explain(job_of(text))).usage.reserved;
+  };
+  const Bytes later = reserved("torch 2.8"), earlier = reserved("torch 2.7");
+  CHECK(earlier > later + 20 * kMiB);
+  CHECK(earlier < later + 40 * kMiB);
 }

@@ -29,9 +29,9 @@ struct LastTables {
 
 // models/*/modeling_*.py of 4.37.2 to 4.48.3: register_buffer("cos_cached") and ("_cos_cached")
 constexpr std::array kTables{
-    LastTables{"llama", "4.41.0"},     LastTables{"mistral", "4.42.0"},    LastTables{"mixtral", "4.48.0"},
-    LastTables{"qwen2", "4.45.0"},     LastTables{"qwen2_moe", "4.45.0"},  LastTables{"starcoder2", "4.45.0"},
-    LastTables{"stablelm", "4.45.0"},  LastTables{"phi", "4.45.0"},
+    LastTables{"llama", "4.41.0"},    LastTables{"mistral", "4.42.0"},   LastTables{"mixtral", "4.48.0"},
+    LastTables{"qwen2", "4.45.0"},    LastTables{"qwen2_moe", "4.45.0"}, LastTables{"starcoder2", "4.45.0"},
+    LastTables{"stablelm", "4.45.0"}, LastTables{"phi", "4.45.0"},
 };
 
 }  // namespace

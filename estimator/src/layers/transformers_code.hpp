@@ -21,8 +21,8 @@ struct TransformersCode {
 /// Nothing for releases before 4.37 and for what is no version. Empty: the newest.
 std::optional<TransformersCode> transformers_code(std::string_view version);
 
-/// Every layer has tables of cos and sin of its own, as long as the model's positions go: buffers, in the format in which the model
-/// was made (Llama's to 4.40, of which 4.38 to 4.40 read nothing; Mistral's to 4.41, Mixtral's to 4.47, of others to 4.44).
+/// Every layer has tables of cos and sin of its own, as long as the model's positions go: buffers, in the format in which the
+/// model was made (Llama's to 4.40, of which 4.38 to 4.40 read nothing; Mistral's to 4.41, Mixtral's to 4.47, of others to 4.44).
 bool registers_rotary_tables(std::string_view version, std::string_view family);
 
 }  // namespace oomplan

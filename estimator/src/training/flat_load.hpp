@@ -3,7 +3,7 @@
 //
 // torch 2.13, torch/distributed/fsdp/_init_utils.py (_init_param_handle_from_module), with a device_id and sync_module_states as
 // accelerate, verl and fsdp_qlora set them: layers first, the root last; the list of a unit's parameters lives until its handle
-// is made and cut. The broadcast goes in buckets that close at 250 MiB, two in flight (torch/csrc/distributed/c10d/comm.cpp).
+// is made and cut. The broadcast's buckets (flat_units.hpp) are two in flight.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -44,7 +44,7 @@ class FlatLoad : public FlatSites<R> {
 
  private:
   struct Raw {
-    std::vector<SiteRef> originals, buckets;
+    std::vector<SiteRef> originals, buckets, tables;
     SiteRef flat;
   };
 
@@ -53,25 +53,28 @@ class FlatLoad : public FlatSites<R> {
       for (const auto& adapter : u.adapters) build_adapter(adapter, at);
       const Raw& raw = raw_[unit];
       for (const auto& tensor : raw.originals) r_.alloc(tensor, at);
-      for (std::size_t i = 0; i < raw.buckets.size(); ++i) {
-        if (i >= kInFlight) r_.free(raw.buckets[i - kInFlight], at);
+      for (const auto& table : raw.tables) r_.alloc(table, at);
+      const std::size_t buckets = raw.buckets.size(), kept = buckets - std::min(kBucketsInFlight, buckets);
+      for (std::size_t i = 0; i < buckets; ++i) {
+        if (i >= kBucketsInFlight) r_.free(raw.buckets[i - kBucketsInFlight], at);
         r_.alloc(raw.buckets[i], at);
       }
       const auto drop_buckets = [&] {
-        for (std::size_t i = raw.buckets.size() - std::min(kInFlight, raw.buckets.size()); i < raw.buckets.size(); ++i)
-          r_.free(raw.buckets[i], at);
+        for (std::size_t i = kept; i < buckets; ++i) r_.free(raw.buckets[i], at);
       };
+      // NCCL's stream gets there while the next unit's tensors come from the host
       if (!plan_.records_streams) drop_buckets();
       cut(raw.flat, u.parameter, at);
-      if (plan_.records_streams) drop_buckets();  // the GPU gets there while the next unit's tensors come from the host
+      if (plan_.records_streams) drop_buckets();
       for (const auto& tensor : raw.originals) r_.free(tensor, at);
       if (!plan_.cpu_offload) return;
       for (const auto& adapter : u.adapters) r_.free(adapter.shard, at);
       r_.free(u.parameter, at);
     } else {
-      r_.alloc(u.originals, at);
+      r_.alloc(u.tables, at);
+      r_.alloc(u.originals + u.kept_buckets, at);
       cut(u.flat, u.resident, at);
-      r_.free(u.originals, at);
+      r_.free(u.originals + u.kept_buckets, at);
       if (plan_.cpu_offload) r_.free(u.resident, at);
     }
   }
@@ -80,8 +83,6 @@ class FlatLoad : public FlatSites<R> {
   void build_adapter(const Adapter& a, Index at) {
     if (a.flat.bytes == 0) return r_.alloc(a.shard, at);
     r_.alloc(a.original, at);
-    r_.alloc(a.bucket, at);
-    r_.free(a.bucket, at);
     cut(a.flat, a.shard, at);
     r_.free(a.original, at);
   }
@@ -100,26 +101,20 @@ class FlatLoad : public FlatSites<R> {
       return this->site(name, what, size, Category::weights, holder);
     };
     Raw out;
-    Bytes bucket = 0;
     for (std::size_t i = 0; i < t.leaves.size(); ++i) {
       const TapeLeaf& leaf = t.leaves[i];
       const std::size_t home = plan_.wrapped[leaf.station] ? leaf.station : t.stations.size();
       const Bytes size = plan_.flat.originals[i];
-      if (home != unit || size == 0) continue;
-      out.originals.push_back(row(leaf.name, size, Holder::local));
-      bucket += size;
-      if (bucket >= kBucket) {
-        out.buckets.push_back(row("broadcast_bucket", bucket, Holder::communication));
-        bucket = 0;
-      }
+      if (home == unit && size > 0) out.originals.push_back(row(leaf.name, size, Holder::local));
     }
-    if (bucket > 0) out.buckets.push_back(row("broadcast_bucket", bucket, Holder::communication));
+    for (const Bytes bucket : plan_.flat.buckets[unit])
+      out.buckets.push_back(row("broadcast_bucket", bucket, Holder::communication));
+    for (const char* table : {"rotary.cos_cached", "rotary.sin_cached"})
+      out.tables.push_back(this->site(name, table, bytes.tables / 2, Category::buffers, Holder::resident));
     out.flat = row("flat_parameter_uncut", bytes.flat, Holder::local);
     return out;
   }
 
-  static constexpr Bytes kBucket = 250 * kMiB;
-  static constexpr std::size_t kInFlight = 2;
   std::vector<Raw> raw_;  ///< of the stations, then the root; only when a program is written
 };
 

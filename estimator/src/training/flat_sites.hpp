@@ -24,7 +24,7 @@ class FlatSites : public EngineSites<R> {
 
  protected:
   struct Adapter {
-    SiteRef original, bucket, flat, shard, gradient;
+    SiteRef original, flat, shard, gradient;
     std::vector<SiteRef> states;
   };
   struct Sites {
@@ -135,7 +135,6 @@ class FlatSites : public EngineSites<R> {
     };
     Adapter s;
     s.original = row("adapter", a.original, Category::weights, Holder::local, 0);
-    s.bucket = row("adapter.broadcast_bucket", a.original, Category::weights, Holder::communication, 0);
     s.flat = row("adapter.flat_parameter_uncut", a.flat, Category::weights, Holder::local, 0);
     s.shard = row("adapter.flat_parameter", a.shard, Category::weights, Holder::resident, 0);
     s.gradient = row("adapter.sharded_gradient", a.shard, Category::gradients, Holder::autograd, 2);

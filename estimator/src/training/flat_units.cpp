@@ -94,6 +94,25 @@ struct Loop {
 
 }  // namespace
 
+std::vector<Bytes> broadcast_buckets(const std::vector<Bytes>& tensors) {
+  constexpr Bytes kFull = 250 * kMiB;
+  std::vector<Bytes> out;
+  Bytes sum = 0;
+  std::size_t together = 0;
+  const auto close = [&] {
+    out.push_back(together > 1 ? sum : 0);
+    sum = 0;
+    together = 0;
+  };
+  for (const Bytes tensor : tensors) {
+    sum += tensor;
+    ++together;
+    if (sum >= kFull) close();
+  }
+  if (together > 0) close();
+  return out;
+}
+
 FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>& wrapped, const std::vector<DType>& storage,
                      std::int64_t ranks) {
   const std::size_t stations = tape.stations.size();
@@ -101,6 +120,7 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
   std::vector<Flat> flats(stations + 1, Flat(t, ranks));  // the root comes last
   FlatUnits out;
   out.originals.resize(tape.leaves.size());
+  std::vector<std::vector<Bytes>> tensors(stations + 1);
   const auto unit_of = [&](const TapeLeaf& leaf) { return wrapped[leaf.station] ? leaf.station : stations; };
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
@@ -111,7 +131,9 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     const DType format = packed ? t.storage : storage[i];
     flats[unit_of(leaf)].put(elements, format, leaf.trainable && !leaf.passive);
     out.originals[i] = bytes_of(elements, format);
+    tensors[unit_of(leaf)].push_back(out.originals[i]);
   }
+  for (const auto& unit : tensors) out.buckets.push_back(broadcast_buckets(unit));
 
   out.units.resize(stations);
   Loop loop;

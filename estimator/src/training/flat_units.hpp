@@ -30,6 +30,8 @@ struct FlatBytes {
   Bytes adapter_fresh = 0;      ///< c n: theirs without synchronisation
   Bytes originals = 0;          ///< of its parameters as the model was loaded, while the unit is built
   Bytes flat = 0;               ///< w n: all of the flat parameter, before it is cut
+  Bytes kept_buckets = 0;       ///< of the broadcast, which are not free before it is cut: records_streams alone
+  Bytes tables = 0;             ///< cos and sin of an attention layer that has its own; they stay
 };
 
 /// An adapter inside of a unit: a flat parameter of its own.
@@ -44,12 +46,18 @@ struct FlatUnits {
   std::vector<FlatBytes> units;  ///< one entry per station; wrapped stations only
   std::vector<Bytes> originals;  ///< of every leaf of the tape, whole and as stored; 0: an adapter, or not a parameter
   FlatBytes root;
-  std::vector<AdapterFlat> adapters;   ///< of one unit per station, as their modules stand
-  std::int64_t shards = 0;             ///< trained tensors that the optimizer sees on rank 0
-  Bytes trained = 0;                   ///< of them
-  Bytes loop = 0;                      ///< what an optimizer that goes from tensor to tensor holds at most
-  std::vector<TrainedTensor> tensors;  ///< as the optimizer sees them without use_orig_params: one axis each
+  std::vector<std::vector<Bytes>> buckets;  ///< of every station, then of the root: what the broadcast copies together
+  std::vector<AdapterFlat> adapters;        ///< of one unit per station, as their modules stand
+  std::int64_t shards = 0;                  ///< trained tensors that the optimizer sees on rank 0
+  Bytes trained = 0;                        ///< of them
+  Bytes loop = 0;                           ///< what an optimizer that goes from tensor to tensor holds at most
+  std::vector<TrainedTensor> tensors;       ///< as the optimizer sees them without use_orig_params: one axis each
 };
+
+/// The broadcast goes in buckets that close at 250 MiB (torch/csrc/distributed/c10d/comm.cpp, 2.2 to 2.13). Several tensors are
+/// copied into one, a single one is sent as it lies: 0.
+std::vector<Bytes> broadcast_buckets(const std::vector<Bytes>& tensors);
+inline constexpr std::size_t kBucketsInFlight = 2;
 
 /// `wrapped`: of every station, whether it is a unit of its own. `storage`: of every leaf.
 FlatUnits flat_units(const Tape&, const Trainer&, const std::vector<bool>& wrapped, const std::vector<DType>& storage,

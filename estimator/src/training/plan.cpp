@@ -1,7 +1,9 @@
 #include "training/plan.hpp"
 
 #include <algorithm>
+#include <numeric>
 
+#include "catalog/facts.hpp"
 #include "layers/archon.hpp"
 #include "layers/experts.hpp"
 #include "layers/families.hpp"
@@ -163,6 +165,17 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
 /// FullyShardedDataParallel.clip_grad_norm_ brings the norm of the host's gradients to the device: four fp32 scalars at once.
 constexpr Bytes kClipScalars = 4 * 4;
 
+/// ProcessGroupNCCL recorded its stream on what it sent (TORCH_NCCL_AVOID_RECORD_STREAMS was off by default before 2.8,
+/// torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp): such a tensor is free for the CPU, and not yet for the allocator.
+bool records_streams(const Trainer& t) {
+  return t.framework == Framework::torch && !t.framework_version.empty() && compare_versions(t.framework_version, "2.8") < 0;
+}
+
+Bytes buckets_in_flight(const std::vector<Bytes>& buckets) {
+  const auto first = buckets.end() - static_cast<std::ptrdiff_t>(std::min(kBucketsInFlight, buckets.size()));
+  return std::accumulate(first, buckets.end(), Bytes{0});
+}
+
 /// What is different with flat parameters, once `p` is what it is under FSDP2.
 void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
   p.forward_prefetch = t.forward_prefetch;
@@ -172,6 +185,11 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
   p.reshard_ranks = 0;
   p.reshard_root = t.framework == Framework::verl;  // behind a forward-only pass, which torch does not
   p.flat = flat_units(tape, t, p.wrapped, p.storage, p.ranks);
+  p.records_streams = records_streams(t);
+  if (p.records_streams) {
+    for (std::size_t s = 0; s < tape.stations.size(); ++s) p.flat.units[s].kept_buckets = buckets_in_flight(p.flat.buckets[s]);
+    p.flat.root.kept_buckets = buckets_in_flight(p.flat.buckets.back());
+  }
   const auto sum = [&](Bytes FlatBytes::* member) {
     Bytes all = p.flat.root.*member;
     for (std::size_t s = 0; s < tape.stations.size(); ++s) all += p.flat.units[s].*member * tape.stations[s].count;
@@ -344,9 +362,18 @@ Bytes rotary_tables(const Architecture& a, const Trainer& t, bool flattened) {
   return 2 * bytes_of(a.max_positions * width, from_config ? DType::fp32 : t.storage);
 }
 
-std::int64_t layer_count(const Architecture& a) {
-  return std::accumulate(a.runs.begin(), a.runs.end(), std::int64_t{0},
-                         [](std::int64_t sum, const LayerRun& run) { return sum + run.count; });
+/// FSDP1 brings those of a layer with its unit.
+void put_rotary_tables(TrainPlan& p, const Tape& tape, Bytes of_layer) {
+  std::vector<bool> attends(tape.stations.size());
+  for (const TapeLeaf& leaf : tape.leaves)
+    if (leaf.name.find("self_attn.") != std::string::npos) attends[leaf.station] = true;
+  for (std::size_t s = 0; s < attends.size(); ++s) {
+    if (!attends[s]) continue;
+    if (p.flattened && p.wrapped[s])
+      p.flat.units[s].tables = of_layer;
+    else
+      p.buffers += of_layer * tape.stations[s].count;
+  }
 }
 
 TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, bool critic, bool trains, const TrainTapes& tapes,
@@ -474,8 +501,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   for (const auto& run : a.runs) rotary = std::max(rotary, run.layer.mixer.rotary_dim);
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
   p.buffers += tower_buffers(a.tower);
-  p.rotary_tables = rotary_tables(a, t, p.flattened);
-  p.buffers += p.rotary_tables * layer_count(a);
+  put_rotary_tables(p, tape, rotary_tables(a, t, p.flattened));
   if (p.flattened) p.buffers += packed_statistics(tape);
   return p;
 }

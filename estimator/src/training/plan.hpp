@@ -109,8 +109,7 @@ struct TrainPlan {
   Bytes optimizer_steps = 0;      ///< step counters on the device (fused)
   Bytes buckets = 0;              ///< DDP: of the reduction, all together
   Bytes step_transient = 0;       ///< what the optimizer step holds above parameters, gradients and states
-  Bytes buffers = 0;              ///< inv_freq and its original, `rotary_tables` of all layers
-  Bytes rotary_tables = 0;        ///< cos and sin of a layer that has its own, each half of it
+  Bytes buffers = 0;              ///< inv_freq and its original; tables of layers that no unit of FSDP1 brings
   Bytes host_checkpoint = 0;      ///< a checkpointed layer's input, where it lies on the host until backward
   Bytes full_compute = 0;         ///< all parameters in the compute dtype, unsharded
   Bytes largest_tensor = 0;       ///< largest unsharded parameter in the compute dtype
