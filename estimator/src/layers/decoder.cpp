@@ -95,8 +95,7 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   const bool state = keeps_state(m);
   if (m.index_top > 0)
     if (const std::string indexer = unsupported_indexer(options); !indexer.empty()) return indexer;
-  if ((state && options.parameters == DType::fp32) || ((state || code.alibi) && options.autocast))
-    return "fp32 or autocast under linear attention, or autocast under ALiBi,";
+  if (code.alibi && options.autocast) return "autocast under ALiBi";
   if (state && (options.padding_mask || options.ulysses > 1)) return "a padding mask or Ulysses under linear attention";
   // Nemotron-H: a mixer or a feed-forward block alone in a layer
   const bool alone = place == NormPlace::single && code.norm == NormCode::rms_wide_cast;
