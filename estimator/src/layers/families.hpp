@@ -40,6 +40,7 @@ struct RotaryCode {
   bool by_axis = false;        ///< positions have three rows, of which one table is put together for each sequence (Qwen3.5)
   bool before_norm = false;    ///< the q/k norms stand behind the rotation
   bool scales_query = false;   ///< a factor for each position multiplies the rotated query
+  bool always_tables = false;  ///< cos and sin are made although no layer may rotate
 };
 
 /// Where one matrix gives queries, keys and values.

@@ -187,6 +187,7 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   expand_keys();
   if (!in.expands_late) expand_values();
   const bool repeated = query.shape[1] != key.shape[1] && key.shape[1] != Dim(1);
+  const bool broadcast = query.shape[1] != key.shape[1] && !repeated;  // one head as a view of all
   const auto folded = [&](const Tensor& x, bool lies_by_head, Shape shape, const char* name) {
     return options.several_sequences && !lies_by_head ? copy(g, x, std::move(shape), name) : x;
   };
@@ -194,7 +195,7 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   Tensor scores;
   {
     Tensor q = folded(query, in.by_head, query.shape, "attention.q_contiguous");
-    Tensor k = folded(keys, repeated || in.by_head, transposed, "attention.k_contiguous");
+    Tensor k = folded(keys, repeated || (in.by_head && !broadcast), transposed, "attention.k_contiguous");
     if (g.autocast) k.shape = transposed;  // a cast is made of it as it is multiplied with
     scores = product(g, std::move(q), std::move(k), scores_shape(query, key), "attention.scores");
   }
@@ -206,14 +207,17 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
     scores = std::move(masked);
   }
   Attended out;
-  Tensor logits;  // with the column of the sinks: a name until the function returns
-  if (in.sinks >= 0)
-    out.weights = probabilities_with_sinks(g, scores, in.sinks, logits);
-  else
+  Tensor logits, wide;  // with the column of the sinks: names until the function returns
+  if (in.sinks >= 0) {
+    wide = probabilities_with_sinks(g, scores, in.sinks, logits);
+    Tensor dropped = options.attention_dropout ? dropout(g, wide, "attention.dropped") : wide;
+    out.weights = to(g, std::move(dropped), value.dtype, "attention.weights");
+  } else {
     out.weights = probabilities_of(g, scores, query.dtype, in.softmax_in_dtype);
+  }
   scores.reset();
   unmasked.reset();
-  if (options.attention_dropout) {
+  if (options.attention_dropout && in.sinks < 0) {
     Tensor dropped = dropout(g, out.weights, "attention.dropped");
     out.weights = std::move(dropped);
   }

@@ -9,6 +9,7 @@
 #include "layers/liger.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/litgpt_prefix.hpp"
+#include "layers/preamble.hpp"
 #include "layers/titan.hpp"
 #include "layers/torchtune.hpp"
 #include "layers/vision.hpp"
@@ -462,7 +463,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     if (t.lora.rank > 0 && has_prefixes(t.lora.kind)) p.buffers += prefix_cache(a, t.lora.rank);
     return p;
   }
-  std::int64_t rotary = 0;
+  std::int64_t rotary = rotary_width(a);
   for (const auto& run : a.runs) rotary = std::max(rotary, run.layer.mixer.rotary_dim);
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
   p.buffers += tower_buffers(a.tower);
