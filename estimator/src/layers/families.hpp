@@ -116,6 +116,7 @@ struct FamilyCode {
   bool forces_mask = false;        ///< SDPA gets a mask of bools whatever the batch is
   bool indexer_by_half = false;    ///< its indexer rotates as Llama does, where attention rotates pairs (DeepSeek V3.2)
   bool returns_chosen = false;     ///< the layer returns what its indexer chose, which the next one gets (GLM-5)
+  bool mask_by_position = false;   ///< a checkpoint gets the mask as a positional argument, a variable that it saves (GPT-2)
   bool masks_by_span = false;      ///< both masks are made, whichever layers there are
   bool no_sdpa = false;            ///< transformers refuses SDPA and takes eager attention when nothing is asked for
 };
