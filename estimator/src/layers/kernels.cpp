@@ -106,9 +106,10 @@ Shape scores_shape(const Tensor& q, const Tensor& k) { return {q.shape[0], q.sha
 /// SDPA's math kernel (aten/src/ATen/native/transformers/attention.cpp, 2.13: _scaled_dot_product_attention_math). Sixteen-bit
 /// inputs are computed in fp32 throughout; the casts, the scaled queries, the keys and values for all heads and the mask are
 /// names of the function. matmul folds batch and heads: queries of several sequences are copied for that.
-/// `broadcast`: not grouped queries (enable_gqa), but one head that the products broadcast, each when it comes to it.
+/// `broadcast`: not grouped queries (enable_gqa), but one head that the products broadcast, each when it comes to it; of `several`
+/// sequences it is copied for all heads then.
 Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Tensor& mask, Shape out_shape,
-            bool folds_queries, bool broadcast) {
+            bool folds_queries, bool broadcast, bool several) {
   const DType dtype = q_in.dtype;
   const Shape expanded{q_in.shape[0], q_in.shape[1], k_in.shape[2], k_in.shape[3]};
   Tensor out;
@@ -126,13 +127,16 @@ Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in
       Tensor k = keys;
       std::swap(k.shape[2], k.shape[3]);
       k = scale(g, std::move(k), "attention.k_scaled");  // of the transposed keys
-      if (broadcast) k = repeat_kv(g, std::move(k), {expanded[0], expanded[1], expanded[3], expanded[2]}, "attention.k_expanded");
+      const Shape turned{expanded[0], expanded[1], expanded[3], expanded[2]};
+      if (broadcast) k = repeat_kv(g, std::move(k), turned, "attention.k_expanded");
+      if (broadcast && several) k = copy(g, std::move(k), turned, "attention.k_contiguous");
       Tensor folded = folds_queries ? copy(g, q, q.shape, "attention.q_contiguous") : q;
       scores = matmul(g, std::move(folded), std::move(k), scores_shape(q_in, k_in), "attention.scores");
     }
     if (mask) scores = add(g, std::move(scores), mask, "attention.masked");
     Tensor probabilities = softmax(g, std::move(scores), DType::fp32, "attention.probabilities");
     if (broadcast) values = repeat_kv(g, std::move(values), expanded, "attention.v_expanded");
+    if (broadcast && several) values = copy(g, std::move(values), expanded, "attention.v_contiguous");
     out = matmul(g, std::move(probabilities), values, q_in.shape, "attention.out_fp32");
   }
   out = to(g, std::move(out), dtype, "attention.out_cast");
@@ -248,7 +252,8 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   const bool grouped = q.shape[1] != k.shape[1];
   const bool broadcast = grouped && in.expands_late;  // without enable_gqa: check_batch_size_and_num_heads_dense
   if (options.sdpa_math || broadcast || (q.dtype == DType::fp32 && grouped && !in.mask))
-    return math(g, q, k, v, in.mask, in.out_shape, options.several_sequences && !in.by_head, broadcast);
+    return math(g, q, k, v, in.mask, in.out_shape, options.several_sequences && !in.by_head, broadcast,
+                options.several_sequences);
   if (q.dtype != DType::fp32 && !in.mask && v.shape.back() == q.shape.back()) {
     Tensor out = flash(g, q, k, v, in.out_shape, options, true);
     return in.by_head ? copy(g, std::move(out), in.out_shape, "attention.out_contiguous") : out;
