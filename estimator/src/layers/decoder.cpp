@@ -148,7 +148,10 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
   for (const auto& run : a.runs) {
     const std::string why = unsupported_layer(*code, run.layer, options);
     if (!why.empty()) return why + " of '" + a.family + "' is not supported yet";
-    if (a.hidden_dropout > 0 && (run.layer.norm_place != NormPlace::pre || code->keeps_normed) && !code->flat_rows)
+    const bool beside = code->parallel_sum == ParallelSum::residual_last &&
+                        (run.layer.norm_place == NormPlace::parallel_one || run.layer.norm_place == NormPlace::parallel_two);
+    const bool plain = run.layer.norm_place == NormPlace::pre && !code->keeps_normed;
+    if (a.hidden_dropout > 0 && !plain && !beside && !code->flat_rows)
       return "dropout in this layer of '" + a.family + "' is not supported yet";
   }
   const bool narrow = a.embedding_width > 0;

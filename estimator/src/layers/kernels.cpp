@@ -1,6 +1,7 @@
 #include "layers/kernels.hpp"
 
 #include "layers/ops.hpp"
+#include "layers/ops_state.hpp"
 #include "layers/sinks.hpp"
 
 namespace oomplan {
@@ -120,8 +121,13 @@ Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in
     const Tensor q = scale(g, wide_q, "attention.q_scaled");
     const Tensor causal =
         mask ? Tensor() : g.make("attention.causal", {q_in.shape[2], k_in.shape[2]}, DType::fp32, Category::temporaries);
-    const Tensor keys = broadcast ? wide_k : repeat_kv(g, wide_k, expanded, "attention.k_expanded");
-    Tensor values = broadcast ? wide_v : repeat_kv(g, wide_v, expanded, "attention.v_expanded");
+    const bool one = !broadcast && k_in.shape[1] == Dim(1) && q_in.shape[1] != Dim(1);  // enable_gqa repeats it by a copy
+    const auto for_all = [&](const Tensor& x, const Shape& shape, const char* name) {
+      if (broadcast) return x;
+      return one ? repeat_interleave(g, x, shape, name) : repeat_kv(g, x, shape, name);
+    };
+    const Tensor keys = for_all(wide_k, expanded, "attention.k_expanded");
+    Tensor values = for_all(wide_v, expanded, "attention.v_expanded");
     Tensor scores;
     {
       Tensor k = keys;
