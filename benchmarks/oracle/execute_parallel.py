@@ -88,7 +88,7 @@ class LivesOfParts(Storages):
         if func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]  # the same tensor; the fake kernel makes another
         kwargs = kwargs or {}
-        if not torch.is_grad_enabled() and not self.paused:
+        if not torch.is_grad_enabled() and torch._C._current_graph_task_id() >= 0 and not self.paused:
             func = IN_PLACE.get(func, func)
             both = func is aten.add.Tensor and all(isinstance(x, torch.Tensor) for x in args[:2])
             if both and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype:

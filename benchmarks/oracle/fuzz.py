@@ -26,7 +26,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cuda_autocast
 import fuzz_fsdp
+import grouped_products
 import torch
 import torch.nn.functional as F
 import transformers
@@ -134,10 +136,9 @@ def in_fp32_under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def stand_in() -> None:
     fuzz_fsdp.stand_in()
+    cuda_autocast.stand_in()
+    grouped_products.stand_in()
     F.softmax = half_to_float(in_fp32_under_autocast(PLAIN_SOFTMAX))
-    F.layer_norm = in_fp32_under_autocast(F.layer_norm)
-    torch.pow = in_fp32_under_autocast(torch.pow)
-    torch.square = in_fp32_under_autocast(torch.square)
     F.scaled_dot_product_attention = sdpa
     F.dropout = fused_dropout
     torch.Tensor.item = lambda _self: item_of["number"]  # type: ignore[method-assign]

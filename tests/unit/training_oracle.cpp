@@ -65,6 +65,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_archon.jsonl", out);
     read_executed("executed_fuzz.jsonl", out);
     read_executed("executed_families.jsonl", out);
+    read_executed("executed_formats.jsonl", out);
     return out;
   }();
   return rows;

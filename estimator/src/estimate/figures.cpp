@@ -181,7 +181,7 @@ TrainingFigures training_figures(const TrainingCase& c) {
     highest = std::max(highest, level + r.span().peak);
     level += r.span().net;
   };
-  const Bytes inputs = 2 * bytes_of(pass.counts.b * pass.counts.s, DType::int64);
+  const Bytes inputs = (t.padding_mask ? 3 : 2) * bytes_of(pass.counts.b * pass.counts.s, DType::int64);
   // FSDP1 with use_orig_params: the gradients of the step before are there until the root's forward pass begins
   if (plan.use_orig_params && !plan.cpu_offload && !c.forward_only) out.forward = level + plan.gradients + inputs;
   const std::int64_t passes = c.forward_only ? 1 : c.micro_batches;

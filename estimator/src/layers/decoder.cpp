@@ -95,8 +95,7 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   const bool state = keeps_state(m);
   if (m.index_top > 0)
     if (const std::string indexer = unsupported_indexer(options); !indexer.empty()) return indexer;
-  if ((state && options.parameters == DType::fp32) || ((state || code.alibi) && options.autocast))
-    return "fp32 or autocast under linear attention, or autocast under ALiBi,";
+  if (code.alibi && options.autocast) return "autocast under ALiBi";
   if (state && (options.padding_mask || options.ulysses > 1)) return "a padding mask or Ulysses under linear attention";
   // Nemotron-H: a mixer or a feed-forward block alone in a layer
   const bool alone = place == NormPlace::single && code.norm == NormCode::rms_wide_cast;
@@ -149,7 +148,10 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
   for (const auto& run : a.runs) {
     const std::string why = unsupported_layer(*code, run.layer, options);
     if (!why.empty()) return why + " of '" + a.family + "' is not supported yet";
-    if (a.hidden_dropout > 0 && (run.layer.norm_place != NormPlace::pre || code->keeps_normed) && !code->flat_rows)
+    const bool beside = code->parallel_sum == ParallelSum::residual_last &&
+                        (run.layer.norm_place == NormPlace::parallel_one || run.layer.norm_place == NormPlace::parallel_two);
+    const bool plain = run.layer.norm_place == NormPlace::pre && !code->keeps_normed;
+    if (a.hidden_dropout > 0 && !plain && !beside && !code->flat_rows)
       return "dropout in this layer of '" + a.family + "' is not supported yet";
   }
   const bool narrow = a.embedding_width > 0;

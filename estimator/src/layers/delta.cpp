@@ -347,7 +347,7 @@ Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const Laye
     core = rule.run();
   }
   core = reshaped(g, core, rows, dtype == DType::fp32, "core.rows");
-  const bool z_apart = by_head && n.several_value_heads && !(n.several_key_heads && n.grouped);
+  const bool z_apart = by_head && n.grouped && !n.several_key_heads;
   p.z = reshaped(g, p.z, rows, z_apart, "z_rows");
   Tensor normed = gated_norm(g, core, p.z, w.state.norm);
   core = view(std::move(normed), {B, S, n.values});

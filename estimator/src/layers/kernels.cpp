@@ -1,6 +1,7 @@
 #include "layers/kernels.hpp"
 
 #include "layers/ops.hpp"
+#include "layers/ops_state.hpp"
 #include "layers/sinks.hpp"
 
 namespace oomplan {
@@ -118,9 +119,10 @@ Shape scores_shape(const Tensor& q, const Tensor& k) { return {q.shape[0], q.sha
 /// SDPA's math kernel (aten/src/ATen/native/transformers/attention.cpp, 2.13: _scaled_dot_product_attention_math). Sixteen-bit
 /// inputs are computed in fp32 throughout; the casts, the scaled queries, the keys and values for all heads and the mask are
 /// names of the function. matmul folds batch and heads: queries of several sequences are copied for that.
-/// `broadcast`: not grouped queries (enable_gqa), but one head that the products broadcast, each when it comes to it.
+/// `broadcast`: not grouped queries (enable_gqa), but one head that the products broadcast, each when it comes to it; of `several`
+/// sequences it is copied for all heads then.
 Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Tensor& mask, Shape out_shape,
-            bool folds_queries, bool broadcast) {
+            bool folds_queries, bool broadcast, bool several) {
   const DType dtype = q_in.dtype;
   const Shape expanded{q_in.shape[0], q_in.shape[1], k_in.shape[2], k_in.shape[3]};
   Tensor out;
@@ -131,20 +133,28 @@ Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in
     const Tensor q = scale(g, wide_q, "attention.q_scaled");
     const Tensor causal =
         mask ? Tensor() : g.make("attention.causal", {q_in.shape[2], k_in.shape[2]}, DType::fp32, Category::temporaries);
-    const Tensor keys = broadcast ? wide_k : repeat_kv(g, wide_k, expanded, "attention.k_expanded");
-    Tensor values = broadcast ? wide_v : repeat_kv(g, wide_v, expanded, "attention.v_expanded");
+    const bool one = !broadcast && k_in.shape[1] == Dim(1) && q_in.shape[1] != Dim(1);  // enable_gqa repeats it by a copy
+    const auto for_all = [&](const Tensor& x, const Shape& shape, const char* name) {
+      if (broadcast) return x;
+      return one ? repeat_interleave(g, x, shape, name) : repeat_kv(g, x, shape, name);
+    };
+    const Tensor keys = for_all(wide_k, expanded, "attention.k_expanded");
+    Tensor values = for_all(wide_v, expanded, "attention.v_expanded");
     Tensor scores;
     {
       Tensor k = keys;
       std::swap(k.shape[2], k.shape[3]);
       k = scale(g, std::move(k), "attention.k_scaled");  // of the transposed keys
-      if (broadcast) k = repeat_kv(g, std::move(k), {expanded[0], expanded[1], expanded[3], expanded[2]}, "attention.k_expanded");
+      const Shape turned{expanded[0], expanded[1], expanded[3], expanded[2]};
+      if (broadcast) k = repeat_kv(g, std::move(k), turned, "attention.k_expanded");
+      if (broadcast && several) k = copy(g, std::move(k), turned, "attention.k_contiguous");
       Tensor folded = folds_queries ? copy(g, q, q.shape, "attention.q_contiguous") : q;
       scores = matmul(g, std::move(folded), std::move(k), scores_shape(q_in, k_in), "attention.scores");
     }
     if (mask) scores = add(g, std::move(scores), mask, "attention.masked");
     Tensor probabilities = softmax(g, std::move(scores), DType::fp32, "attention.probabilities");
     if (broadcast) values = repeat_kv(g, std::move(values), expanded, "attention.v_expanded");
+    if (broadcast && several) values = copy(g, std::move(values), expanded, "attention.v_contiguous");
     out = matmul(g, std::move(probabilities), values, q_in.shape, "attention.out_fp32");
   }
   out = to(g, std::move(out), dtype, "attention.out_cast");
@@ -199,6 +209,7 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   expand_keys();
   if (!in.expands_late) expand_values();
   const bool repeated = query.shape[1] != key.shape[1] && key.shape[1] != Dim(1);
+  const bool broadcast = query.shape[1] != key.shape[1] && !repeated;  // one head as a view of all
   const auto folded = [&](const Tensor& x, bool lies_by_head, Shape shape, const char* name) {
     return options.several_sequences && !lies_by_head ? copy(g, x, std::move(shape), name) : x;
   };
@@ -206,7 +217,7 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   Tensor scores;
   {
     Tensor q = folded(query, in.by_head, query.shape, "attention.q_contiguous");
-    Tensor k = folded(keys, repeated || in.by_head, transposed, "attention.k_contiguous");
+    Tensor k = folded(keys, repeated || (in.by_head && !broadcast), transposed, "attention.k_contiguous");
     if (g.autocast) k.shape = transposed;  // a cast is made of it as it is multiplied with
     scores = product(g, std::move(q), std::move(k), scores_shape(query, key), "attention.scores");
   }
@@ -218,14 +229,17 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
     scores = std::move(masked);
   }
   Attended out;
-  Tensor logits;  // with the column of the sinks: a name until the function returns
-  if (in.sinks >= 0)
-    out.weights = probabilities_with_sinks(g, scores, in.sinks, logits);
-  else
+  Tensor logits, wide;  // with the column of the sinks: names until the function returns
+  if (in.sinks >= 0) {
+    wide = probabilities_with_sinks(g, scores, in.sinks, logits);
+    Tensor dropped = options.attention_dropout ? dropout(g, wide, "attention.dropped") : wide;
+    out.weights = to(g, std::move(dropped), value.dtype, "attention.weights");
+  } else {
     out.weights = probabilities_of(g, scores, query.dtype, in.softmax_in_dtype);
+  }
   scores.reset();
   unmasked.reset();
-  if (options.attention_dropout) {
+  if (options.attention_dropout && in.sinks < 0) {
     Tensor dropped = dropout(g, out.weights, "attention.dropped");
     out.weights = std::move(dropped);
   }
@@ -256,7 +270,8 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   const bool grouped = q.shape[1] != k.shape[1];
   const bool broadcast = grouped && in.expands_late;  // without enable_gqa: check_batch_size_and_num_heads_dense
   if (options.sdpa_math || broadcast || (q.dtype == DType::fp32 && grouped && !in.mask))
-    return math(g, q, k, v, in.mask, in.out_shape, options.several_sequences && !in.by_head, broadcast);
+    return math(g, q, k, v, in.mask, in.out_shape, options.several_sequences && !in.by_head, broadcast,
+                options.several_sequences);
   if (q.dtype != DType::fp32 && !in.mask && v.shape.back() == q.shape.back()) {
     Tensor out = flash(g, q, k, v, in.out_shape, options, true);
     return in.by_head ? copy(g, std::move(out), in.out_shape, "attention.out_contiguous") : out;

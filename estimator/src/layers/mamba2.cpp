@@ -19,10 +19,14 @@ struct Operand {
 
 /// torch.einsum of two operands: one batched product. `copied_back`: its gradient does not lie as the product does.
 Tensor einsum(Eager& g, const Operand& left, const Operand& right, Shape out, bool copied_back, const std::string& name) {
-  const auto matrix = [&](const Operand& o) { return o.copied ? copy(g, o.tensor, o.tensor.shape, o.name) : o.tensor; };
+  const auto given = [&](const Operand& o, const char* side) {  // autocast casts einsum's operands, not those of its product
+    return g.autocast ? to(g, o.tensor, DType::bf16, name + side) : o.tensor;
+  };
+  const Tensor first = given(left, ".left_bf16"), second = given(right, ".right_bf16");
+  const auto matrix = [&](const Operand& o, const Tensor& x) { return o.copied ? copy(g, x, x.shape, o.name) : x; };
   Tensor product;
   {
-    Tensor a = matrix(left), b = matrix(right);
+    Tensor a = matrix(left, first), b = matrix(right, second);
     product = matmul(g, std::move(a), std::move(b), std::move(out), name);
   }
   return copied_back ? view_copied_back(g, product, product.shape, name + ".gradient_matrix") : product;
@@ -165,7 +169,7 @@ struct ChunkScan {
 
   void between_chunks() {
     const Dim all(n.chunks.coefficient + 1);
-    previous = g.make("states.zeros", {B, Dim(1), n.heads, n.width, n.states}, DType::fp32);
+    previous = g.make("states.zeros", {B, Dim(1), n.heads, n.width, n.states}, states.dtype);
     Tensor joined = cat(g, {previous, states}, {B, all, n.heads, n.width, n.states}, "states.joined");
     states = std::move(joined);
     {

@@ -83,6 +83,7 @@ class Runner {
     arguments_.clear();
     input_ids_.reset();
     labels_.reset();
+    padding_.reset();
     packed_positions_.reset();
     if (tower_) tower_->leave_inputs();
     return std::move(out_);
@@ -173,6 +174,7 @@ class Runner {
     if (tower_) tower_->declare();
     enter(StationPlace::embedding);
     embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, width_}, outer);
+    enter(StationPlace::preamble);  // what else stands in front of the layers is no part of a unit around the embedding's module
     if (a_.position_rows > 0)
       position_table_ = g_.parameter("model.embed_positions.weight", {a_.position_rows, a_.hidden}, outer);
     if (a_.embedding_width > 0) {
@@ -293,7 +295,6 @@ class Runner {
 
   /// Rows of the learned position table: a name of the model, like what they are added to.
   Tensor position_rows() {
-    enter(StationPlace::embedding);
     positions_ = g_.make("position_ids", {code_.positions_by_sequence ? B : Dim(1), S}, DType::int64, Category::inputs);
     Tensor w = g_.leaf(position_table_);
     Tensor out = g_.make("position_embedding", {positions_.shape[0], S, Dim(a_.hidden)}, w.dtype);
@@ -367,7 +368,9 @@ class Runner {
       return g_.checkpoint_reentrant(x, body, positions_ ? std::vector<Tensor>{positions_} : std::vector<Tensor>{});
     }
     arguments_.push_back({given, positions_});
-    return g_.checkpoint_reentrant(x, body);
+    if (!code_.mask_by_position || !given.mask) return g_.checkpoint_reentrant(x, body);
+    arguments_.back().context.mask.reset();
+    return g_.checkpoint_reentrant(x, body, {given.mask});
   }
 
   /// Transformer.forward of torchtitan, GPT.forward of LitGPT, TransformerDecoder.forward of torchtune, Archon's models: one
@@ -400,6 +403,7 @@ class Runner {
     Tensor inputs_embeds = embed();
     VisionNames images;  // of the model around the language model, which returns behind it
     if (tower_) tower_->merge(inputs_embeds, images);
+    enter(StationPlace::preamble);
     if (project_in_ >= 0) {
       Tensor wide = linear(g_, inputs_embeds, project_in_, -1, T, {B, all_, Dim(a_.hidden)}, "embedding.projected");
       inputs_embeds = std::move(wide);
@@ -511,6 +515,7 @@ class Runner {
     const Dim given = archon ? Dim(kernels_.ulysses) * all_ : all_;
     input_ids_ = g_.make("input_ids", {B, given}, DType::int64, Category::inputs);
     labels_ = g_.make("labels", {B, given}, DType::int64, Category::inputs);
+    if (kernels_.padding_mask) padding_ = g_.make("attention_mask", {B, given}, DType::int64, Category::inputs);
     if (archon) packed_positions_ = g_.make("position_ids", {B, given}, DType::int64, Category::inputs);
     if (tower_) tower_->enter_inputs();
     const HeadOptions head{.head = o_.critic && o_.head != LossHead::reward_pairs ? LossHead::value : o_.head,
@@ -627,7 +632,7 @@ class Runner {
   LitgptBefore before_;
   std::vector<Tensor> logged_;  ///< names of the step like step_names_
   std::optional<ActivationOffload> offload_;
-  Tensor input_ids_, labels_, packed_positions_, positions_, kept_outputs_, input_leaf_, input_gradient_, step_names_;
+  Tensor input_ids_, labels_, padding_, packed_positions_, positions_, kept_outputs_, input_leaf_, input_gradient_, step_names_;
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
   struct Arguments {
     LayerContext context;

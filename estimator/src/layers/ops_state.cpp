@@ -72,6 +72,7 @@ Tensor cumsum(Eager& g, Tensor x, const std::string& name) {
 }
 
 Tensor softplus(Eager& g, Tensor x, const std::string& name) {
+  if (g.autocast) x = to(g, std::move(x), DType::fp32, name + ".input_fp32");  // on CUDA's list of what is computed in fp32
   const bool recorded = g.will_record({&x});
   Saved saved = recorded ? g.save(x) : Saved();
   Tensor out = g.make(name, x.shape, x.dtype);
@@ -103,7 +104,7 @@ Tensor conv1d_by_channel(Eager& g, Tensor x, int weight, int bias, Shape out_sha
   Tensor w = g.leaf(weight), b = bias >= 0 ? g.leaf(bias) : Tensor();
   if (g.autocast) {
     if (b) b = g.autocast_weight(b);
-    w = g.autocast_weight(w);
+    w = to(g, std::move(w), DType::bf16, name + ".weight_bf16");  // a view of the parameter: autocast keeps copies of leaves
     x = to(g, std::move(x), DType::bf16, name + ".input_bf16");
   }
   std::vector<const Tensor*> inputs{&x, &w};

@@ -90,13 +90,14 @@ bool has_attention(const Architecture& a) {
   });
 }
 
+}  // namespace
+
 std::int64_t rotary_width(const Architecture& a) {
   for (const auto& run : a.runs)
     if (run.layer.mixer.rotary_dim > 0) return run.layer.mixer.rotary_dim;
-  return 0;
+  const FamilyCode* code = find_family_code(a.family);
+  return code != nullptr && code->rotary.always_tables ? a.runs.front().layer.mixer.head_dim : 0;
 }
-
-}  // namespace
 
 Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& options, DType dtype) {
   const FamilyCode& code = family_code(a.family);

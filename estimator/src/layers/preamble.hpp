@@ -10,5 +10,7 @@ struct Preamble {
 };
 /// `dtype`: of the embedded tokens. Made without gradients.
 Preamble make_preamble(Eager& g, const Architecture&, const KernelOptions&, DType dtype);
+/// Columns of the tables of cos and sin; 0: there are none.
+std::int64_t rotary_width(const Architecture&);
 
 }  // namespace oomplan

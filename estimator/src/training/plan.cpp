@@ -11,6 +11,7 @@
 #include "layers/liger.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/litgpt_prefix.hpp"
+#include "layers/preamble.hpp"
 #include "layers/titan.hpp"
 #include "layers/torchtune.hpp"
 #include "layers/vision.hpp"
@@ -275,6 +276,15 @@ void bucket_rules(TrainPlan& p, const Trainer& t) {
   p.rebuilds_buckets = t.static_graph || !t.find_unused_parameters;  // reducer.hpp: should_rebuild_buckets
 }
 
+/// FalconMamba's norms without weights have buffers in their place (modeling_falcon_mamba.py, transformers 5.23).
+std::int64_t scan_norm_weights(const Architecture& a) {
+  const FamilyCode* code = find_family_code(a.family);
+  if (code == nullptr || !code->norms_scan) return 0;
+  std::int64_t out = 0;
+  for (const LayerRun& run : a.runs) out += run.count * (run.layer.mixer.inner + 2 * run.layer.mixer.state_size);
+  return out;
+}
+
 }  // namespace
 
 PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, const Architecture& a) {
@@ -497,11 +507,12 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     if (t.lora.rank > 0 && has_prefixes(t.lora.kind)) p.buffers += prefix_cache(a, t.lora.rank);
     return p;
   }
-  std::int64_t rotary = 0;
+  std::int64_t rotary = rotary_width(a);
   for (const auto& run : a.runs) rotary = std::max(rotary, run.layer.mixer.rotary_dim);
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
   p.buffers += tower_buffers(a.tower);
   put_rotary_tables(p, tape, rotary_tables(a, t, p.flattened));
+  p.buffers += bytes_of(scan_norm_weights(a), t.storage);
   if (p.flattened) p.buffers += packed_statistics(tape);
   return p;
 }
