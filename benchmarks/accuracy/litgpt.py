@@ -95,6 +95,13 @@ def lora(row: Row) -> Row | None:
     return {"rank": given["r"], "targets": names, "dropout": given.get("dropout", DROPOUT), "format": "storage", **base}
 
 
+def kernels(row: Row) -> str:
+    """From October 2023 (Lit-GPT #606) to February 2024 (#941) RMSNorm multiplied by its weight in front of the cast, as it does again
+    since 0.4.6: it matters where norms are trained, which are adapter_v2's."""
+    early = said(row, "date") < "2024-02-23" and (row.get("lora") or {}).get("type") == "adapter_v2"
+    return "litgpt" if early or said(row, "model").startswith(SINCE_0_4_6) else "litgpt_0_4_5"
+
+
 def sharding(row: Row, gpus: int) -> Row:
     if gpus == 1:
         return {"engine": "single", "recompute": "none"}
@@ -112,7 +119,7 @@ def litgpt_job(row: Row) -> Row:
     trainer: Row = {
         **sharding(row, gpus),
         "layout": f"d{gpus}",
-        "kernels": "litgpt" if said(row, "model").startswith(SINCE_0_4_6) else "litgpt_0_4_5",
+        "kernels": kernels(row),
         "precision": {"storage": "fp32", "compute": "fp32"} if mixed else {"storage": "bf16"},
         "autocast": mixed,
         # a packed model gets bitsandbytes' PagedAdamW, whatever the file says (litgpt/utils.py instantiate_bnb_optimizer)

@@ -76,6 +76,19 @@ TEST_CASE("by hand: a compiled loss writes no logits in fp32") {
   CHECK(plain - compiled == 8 * kT * kV - 2 * 4 * kT);  // logits in fp32 and log-probs; two numbers a row
 }
 
+TEST_CASE("by hand: torchtitan's loop of June 2024 keeps fp32 logits through backward") {
+  TrainingCase c = compiled_llama(2);
+  c.trainer.compile = false;
+  const TrainingFigures plain = training_figures(c);
+  c.trainer.keep_outputs = true;
+  const TrainingFigures kept = training_figures(c);
+  CHECK(kept.backward - plain.backward == 4 * kT * kV);
+  // the output before, the 16-bit one and the next: as much as two fp32 ones and the 16-bit one, but for the loss itself
+  CHECK(plain.forward - kept.forward == 8);
+  c.trainer.head = LossHead::cross_entropy_chunked;
+  CHECK_THROWS_AS((void)training_figures(c), InputError);
+}
+
 TEST_CASE("torch.compile of what is not described is refused by name") {
   const auto refuses = [](const std::function<void(TrainingCase&)>& change) {
     TrainingCase c = compiled_llama(2);
