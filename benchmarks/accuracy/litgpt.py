@@ -45,6 +45,8 @@ TARGETS = {
     "head": ["lm_head"],
 }
 SHORT = {"q": "query", "k": "key", "v": "value"}
+# Fabric's FSDPPrecision reduces in the format of bf16-true too (lightning/fabric/plugins/precision/fsdp.py)
+HALF = {"storage": "bf16", "compute": "bf16", "reduce": "bf16"}
 PREFIX = 10  # Config.adapter_prompt_length (litgpt/adapter.py)
 DROPOUT = 0.05  # of the files of the hub and of the scripts; the rate itself changes no size
 
@@ -120,7 +122,7 @@ def litgpt_job(row: Row) -> Row:
         **sharding(row, gpus),
         "layout": f"d{gpus}",
         "kernels": kernels(row),
-        "precision": {"storage": "fp32", "compute": "fp32"} if mixed else {"storage": "bf16"},
+        "precision": {"storage": "fp32", "compute": "fp32"} if mixed else HALF,
         "autocast": mixed,
         # a packed model gets bitsandbytes' PagedAdamW, whatever the file says (litgpt/utils.py instantiate_bnb_optimizer)
         "optimizer": "paged_adamw_32bit" if (row.get("lora") or {}).get("quant") else "adamw",

@@ -115,7 +115,7 @@ def job_of(kernels: str, case: Any) -> Row:
         "use_orig_params": True,
         "gradient_sync_every_micro_batch": False,
         "kernels": kernels,
-        "precision": {"storage": "bf16"},
+        "precision": {"storage": "bf16", "compute": "bf16", "reduce": "bf16"},
         "recompute": mode,
         "optimizer": "sgd",
         "head": "litgpt",
