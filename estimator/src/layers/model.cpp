@@ -535,9 +535,9 @@ class Runner {
       before_.there = o_.training && o_.keep_outputs;
       Tensor hidden = decoder();
       enter(StationPlace::head);
-      Tensor loss =
-          litgpt_loss(g_, std::move(hidden),
-                      {head_, head_bias_, kernels_.adapters.rank > 0, a_, head, before_, o_.kernels.scan_tokens}, kept_outputs_);
+      Tensor loss = litgpt_loss(g_, std::move(hidden),
+                                {head_, head_bias_, kernels_.adapters.rank > 0, a_, head, before_, o_.kernels.scan_tokens},
+                                kept_outputs_, [this] { enter(StationPlace::loss); });
       enter(StationPlace::finish);
       return loss;
     }
