@@ -45,6 +45,8 @@ TARGETS = {
     "head": ["lm_head"],
 }
 SHORT = {"q": "query", "k": "key", "v": "value"}
+# Fabric's FSDPPrecision reduces in the format of bf16-true too (lightning/fabric/plugins/precision/fsdp.py)
+HALF = {"storage": "bf16", "compute": "bf16", "reduce": "bf16"}
 PREFIX = 10  # Config.adapter_prompt_length (litgpt/adapter.py)
 DROPOUT = 0.05  # of the files of the hub and of the scripts; the rate itself changes no size
 
@@ -95,6 +97,13 @@ def lora(row: Row) -> Row | None:
     return {"rank": given["r"], "targets": names, "dropout": given.get("dropout", DROPOUT), "format": "storage", **base}
 
 
+def kernels(row: Row) -> str:
+    """From October 2023 (Lit-GPT #606) to February 2024 (#941) RMSNorm multiplied by its weight in front of the cast, as it does again
+    since 0.4.6: it matters where norms are trained, which are adapter_v2's."""
+    early = said(row, "date") < "2024-02-23" and (row.get("lora") or {}).get("type") == "adapter_v2"
+    return "litgpt" if early or said(row, "model").startswith(SINCE_0_4_6) else "litgpt_0_4_5"
+
+
 def sharding(row: Row, gpus: int) -> Row:
     if gpus == 1:
         return {"engine": "single", "recompute": "none"}
@@ -112,8 +121,8 @@ def litgpt_job(row: Row) -> Row:
     trainer: Row = {
         **sharding(row, gpus),
         "layout": f"d{gpus}",
-        "kernels": "litgpt" if said(row, "model").startswith(SINCE_0_4_6) else "litgpt_0_4_5",
-        "precision": {"storage": "fp32", "compute": "fp32"} if mixed else {"storage": "bf16"},
+        "kernels": kernels(row),
+        "precision": {"storage": "fp32", "compute": "fp32"} if mixed else HALF,
         "autocast": mixed,
         # a packed model gets bitsandbytes' PagedAdamW, whatever the file says (litgpt/utils.py instantiate_bnb_optimizer)
         "optimizer": "paged_adamw_32bit" if (row.get("lora") or {}).get("quant") else "adamw",

@@ -8,7 +8,11 @@ from typing import Any
 from corpus import CannotExpress, Row, find_gpu
 
 # When pytorch/torchtitan, or the PyTorch nightly under it, changed what a step holds.
-FIRST = "2024-12"  # what is described here
+FIRST = "2024-03"  # what is described here
+DELETED_OUTPUTS = "2024-06-12"  # torchtitan #391: before it the loop's name kept the fp32 logits
+OUTPUTS_IN_16_BITS = "2024-10-22"  # torchtitan e10cb9494: before it the model made them fp32
+EXPANDABLE = "2024-10-22"  # torchtitan a5e57e4a9
+BLOCKS_COMPILED = "2024-04-10"  # torchtitan #268 and before: torch.compile of the model
 FUSED_ADAMW = "2025-02-24"  # torchtitan #881: before it foreach was the default
 GROUPED_UNITS = "2025-07-28"  # torchtitan #1094: embedding a unit, norm and output layer another, every layer resharded
 FUSED_NORM = "2025-08"  # PyTorch 2.9 brings nn.RMSNorm's kernel; before it, and in torchtitan's own norm, operators in fp32
@@ -42,8 +46,10 @@ def refuse(row: Row) -> None:
         raise not_yet("SimpleFSDP")
     if "fsdp2" not in sharding:
         raise CannotExpress("the sharding is not stated")
-    if said(row, "date") < FIRST:
-        raise not_yet("torchtitan before December 2024")
+    if said(row, "date") < FIRST or DELETED_OUTPUTS <= said(row, "date") < OUTPUTS_IN_16_BITS:
+        raise not_yet("torchtitan of this date")
+    if row.get("compile") and said(row, "date") < BLOCKS_COMPILED:
+        raise not_yet("torch.compile of torchtitan's whole model")
     if "abnormal" in said(row, "notes"):
         raise CannotExpress("a run with a leak")
     if "only step 1" in said(row, "notes"):
@@ -52,14 +58,15 @@ def refuse(row: Row) -> None:
 
 def layout(row: Row) -> str:
     given: Row = row.get("parallelism") or {}
-    for axis, name in (("pp", "pipeline"), ("ep", "expert"), ("cp", "context")):
+    for axis, name in (("pp", "pipeline"), ("ep", "expert")):
         if (given.get(axis) or 1) != 1:
             raise not_yet(f"{name} parallelism of torchtitan")
     tensor = int(given.get("tp") or 1)
     if re.search(r"async tp on", said(row, "notes")):
         raise not_yet("asynchronous tensor parallelism")
-    data = int(given.get("dp") or int(row["n_gpus"]) // tensor)
-    return f"d{data}" + (f"t{tensor}" if tensor > 1 else "")
+    context = int(given.get("cp") or 1)
+    data = int(given.get("dp") or int(row["n_gpus"]) // (tensor * context))
+    return f"d{data}" + (f"t{tensor}" if tensor > 1 else "") + (f"c{context}" if context > 1 else "")
 
 
 def every_nth(mode: str) -> int:
@@ -72,7 +79,7 @@ def recompute(row: Row) -> str:
     mode = said(row, "recompute")
     if mode.startswith(("none", "full")):
         return mode[:4]
-    if mode == "selective per-op":
+    if mode == "selective per-op" or (mode == "selective" and said(row, "date") < DELETED_OUTPUTS):
         return "selective"
     if every_nth(mode) > 1:
         return "full"
@@ -83,6 +90,8 @@ def head(row: Row) -> str:
     loss = said(row, "loss_kernel")
     if "chunkedceloss" in loss:
         raise not_yet("torchtitan's fused loss of 2026")
+    if said(row, "date") < DELETED_OUTPUTS:
+        return "cross_entropy"  # train.py had no other
     if not loss:
         raise CannotExpress("the loss is not stated")
     if loss.startswith("compiled") or (row.get("compile") is True and said(row, "date") >= COMPILED_LOSS):
@@ -113,6 +122,8 @@ def resharding(date: str, notes: str) -> Row:
 def expandable(row: Row) -> bool:
     """run_train.sh sets them."""
     source = said(row, "source")
+    if said(row, "date") < EXPANDABLE:
+        return False
     if OF_MANY_NODES in source or OF_TORCHRUN in source:
         return False
     return not (OF_IGNORED_SETTINGS in source and int(row["n_gpus"]) <= 8)
@@ -151,6 +162,7 @@ def titan_job(row: Row) -> Row:
         "micro_batches": int(row.get("grad_accum") or 1),
         "rms_norm": "fused" if date >= FUSED_NORM else "by_hand",
         "repeat_kv": date < NO_REPEATED_KV,
+        "keep_outputs": date < DELETED_OUTPUTS,
         "compile": row.get("compile") is True,
         **float8(row),
         **resharding(date, said(row, "notes")),

@@ -40,6 +40,12 @@ CASES = [
     ("litgpt_0_4_5", "llama", PLAIN),
     *[("litgpt_0_4_5", name, THIRDS) for name in ("llama", "gpt_neox", "phi")],
 ]
+# the loss is the highest: autograd takes those of all chunks before any chunk of the output layer, whose gradient is what FSDP waits for
+LARGE = [
+    *[(kernels, "llama, grouped", run) for kernels in RELEASES for run in (PLAIN, CHECKPOINTED)],
+    ("litgpt_0_4_5", "llama", PLAIN),
+    ("litgpt", "llama", (SOME, 2, 1024, "full", 0.05, 2, 2)),
+]
 
 
 def sharded(model: Any, case: Any) -> Any:
@@ -115,7 +121,7 @@ def job_of(kernels: str, case: Any) -> Row:
         "use_orig_params": True,
         "gradient_sync_every_micro_batch": False,
         "kernels": kernels,
-        "precision": {"storage": "bf16"},
+        "precision": {"storage": "bf16", "compute": "bf16", "reduce": "bf16"},
         "recompute": mode,
         "optimizer": "sgd",
         "head": "litgpt",
@@ -136,15 +142,16 @@ def main() -> None:
     options = parser.parse_args()
     F.scaled_dot_product_attention, F.dropout = flash, fused_dropout
     stand_in()
-    # a small vocabulary: the loss is no peak, whose first chunk comes in front of the root's hook and the others behind it
     lines: list[Row] = []
-    for name in ("llama, grouped", "llama", "gpt_neox", "phi"):
-        lines.append({"config": f"{name}, of 256 words", "fields": {**MODELS[name], "vocab_size": 256}})
-    fields = {line["config"]: line["fields"] for line in lines}
+    fields: Row = {}
+    for vocabulary, names in ((256, ("llama, grouped", "llama", "gpt_neox", "phi")), (4096, ("llama, grouped", "llama"))):
+        for name in names:
+            fields[f"{name}, of {vocabulary} words"] = {**MODELS[name], "vocab_size": vocabulary}
+    lines += [{"config": name, "fields": given} for name, given in fields.items()]
     with tempfile.TemporaryDirectory() as folder:
         roots = {kernels: unpack(options.litgpt, release, Path(folder) / release) for kernels, release in RELEASES.items()}
-        for kernels, model, case in CASES:
-            config = f"{model}, of 256 words"
+        for kernels, model, case, vocabulary in [*((*one, 256) for one in CASES), *((*one, 4096) for one in LARGE)]:
+            config = f"{model}, of {vocabulary} words"
             words = f"{len(case[0])} targets/{case[1]}x{case[2]}/{case[3]}/{case[5]} ranks/{case[6]} micro-batches"
             row: Row = {"id": f"{kernels}/{config}/{words}", "config": config, "job": job_of(kernels, case)}
             row["source"] = f"torch {torch.__version__.split('+')[0]}, litgpt {RELEASES[kernels]} executed on the meta device"

@@ -46,6 +46,7 @@ from torch.distributed.tensor.parallel import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from triton_stub import Finder
 
 aten = torch.ops.aten
 # As UNSHARED of execute.py, seen through fake tensors: a tensor, and a view of one that is gone. DTensors' parts look otherwise.
@@ -56,7 +57,8 @@ KEPT = {
     torch.ops._c10d_functional.reduce_scatter_tensor.default,
 }
 
-COMMITS = {"2025-02": "5940ddeb5", "2025-09": "be2c83df4", "0.2.2": "v0.2.2"}
+COMMITS = {"2024-06": "40f8fd007", "2025-02": "5940ddeb5", "2025-09": "be2c83df4", "0.2.2": "v0.2.2"}
+NAMED = "2024-06"  # the loop's name keeps the model's fp32 output until it has the next one
 SIZES: Row = {"hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64}
 WIDTHS = {"llama": 2816, "qwen3": 3072}
 
@@ -67,6 +69,7 @@ RUNS = [
     *(("2025-09", "qwen3", 1024, 1, mode, 1, 4096, "cross_entropy") for mode in ("none", "full", "selective")),
     *(("0.2.2", "llama", 1024, 2, mode, 1, 4096, "cross_entropy") for mode in ("none", "full", "selective")),
     *(("2025-09", "qwen3", 1024, 4, mode, 2, 2048, "cross_entropy") for mode in ("none", "full", "selective")),
+    *(("2024-06", "llama", 32768, 1, mode, 1, 4096, "cross_entropy") for mode in ("none", "full", "selective")),
     ("2025-02", "llama", 32768, 2, "full", 1, 4096, "cross_entropy"),
     ("0.2.2", "llama", 32768, 1, "full", 1, 4096, "cross_entropy"),
     ("0.2.2", "llama", 32768, 1, "selective", 1, 4096, "cross_entropy_chunked"),
@@ -262,7 +265,7 @@ def cross_entropy(logits: Any, labels: torch.Tensor) -> torch.Tensor:
 
 
 def execute(model: Any, titan: bool, run: Any, lives: LivesOfParts, fake: FakeTensorMode) -> Row:
-    _source, _family, _vocabulary, ranks, _mode, sequences, tokens, head = run
+    source, _family, vocabulary, ranks, _mode, sequences, tokens, head = run
     gc.collect()
     gc.disable()  # storages die by reference counts, as in a training loop
     tensors = [*model.parameters(), *model.buffers()]
@@ -271,6 +274,7 @@ def execute(model: Any, titan: bool, run: Any, lives: LivesOfParts, fake: FakeTe
     with fake, lives, loss_parallel() if ranks > 1 else nullcontext():
         ids = torch.empty(sequences, tokens, dtype=torch.int64)
         labels = torch.empty_like(ids)
+        logits: Any = torch.empty(sequences, tokens, vocabulary) if source == NAMED else None
         if titan:
             wants_masks = "attention_masks" in inspect.signature(type(model).forward).parameters
             logits = model(ids, attention_masks=None) if wants_masks else model(ids)
@@ -278,7 +282,8 @@ def execute(model: Any, titan: bool, run: Any, lives: LivesOfParts, fake: FakeTe
             logits = model(input_ids=ids).logits
         loss = loss_of(logits, labels)
         forward = lives.highest
-        del logits
+        if source != NAMED:
+            del logits
         lives.highest = lives.live
         loss.backward()
     gc.enable()
@@ -326,13 +331,16 @@ def job_of(run: Any) -> Row:
         "kernel_internals": False,
     }
     if source in COMMITS:
-        trainer |= {"rms_norm": "by_hand" if source == "2025-02" else "fused", "repeat_kv": source != "0.2.2"}
+        trainer |= {"rms_norm": "by_hand" if source in (NAMED, "2025-02") else "fused", "repeat_kv": source != "0.2.2"}
+    if source == NAMED:
+        trainer["keep_outputs"] = True
     return {"framework": "torch", "trainer": trainer, "apart": {"forward_only": False}}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("torchtitan", type=Path)
+    parser.add_argument("--only", default="", help="runs of this source")
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_parallel.jsonl")
     options = parser.parse_args()
     F.rms_norm, F.scaled_dot_product_attention = rms_norm, flash_sdpa
@@ -340,10 +348,11 @@ def main() -> None:
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
     transformers.AttentionInterface.register("executed", attend)
     transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["executed"] = lambda *_, **__: None
+    sys.meta_path.insert(0, Finder())  # a norm of 2024 that is not used
     lines: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         sources = {name: unpack(options.torchtitan, commit, Path(folder) / name) for name, commit in COMMITS.items()}
-        for run in sorted(RUNS, key=lambda run: run[3]):
+        for run in sorted((run for run in RUNS if options.only in run[0]), key=lambda run: run[3]):
             ranks = run[3]
             torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
             peaks = execute_run(run, sources, init_device_mesh("cpu", (ranks,)) if ranks > 1 else None)

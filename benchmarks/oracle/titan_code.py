@@ -83,7 +83,8 @@ def titan_model(root: Path, config: Row, tokens: int) -> Any:
         fields |= {"head_dim": config["head_dim"], "hidden_dim": config["intermediate_size"], "qk_norm": True}
         fields |= {"moe_enabled": False, "enable_weight_tying": False}
     else:
-        fields |= {"multiple_of": 256, "ffn_dim_multiplier": 1.0, "norm_type": "rmsnorm"}
+        # 8/3 of the hidden width, rounded up to a multiple
+        fields |= {"multiple_of": config["intermediate_size"], "ffn_dim_multiplier": 1.0, "norm_type": "rmsnorm"}
     for field, value in fields.items():
         setattr(arguments, field, value)
     model_class = code.Qwen3Model if qwen else code.Transformer

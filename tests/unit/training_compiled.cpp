@@ -76,6 +76,63 @@ TEST_CASE("by hand: a compiled loss writes no logits in fp32") {
   CHECK(plain - compiled == 8 * kT * kV - 2 * 4 * kT);  // logits in fp32 and log-probs; two numbers a row
 }
 
+TEST_CASE("by hand: torchtitan's loop of June 2024 keeps fp32 logits through backward") {
+  TrainingCase c = compiled_llama(2);
+  c.trainer.compile = false;
+  const TrainingFigures plain = training_figures(c);
+  c.trainer.keep_outputs = true;
+  const TrainingFigures kept = training_figures(c);
+  CHECK(kept.backward - plain.backward == 4 * kT * kV);
+  // the output before, the 16-bit one and the next: as much as two fp32 ones and the 16-bit one, but for the loss itself
+  CHECK(plain.forward - kept.forward == 8);
+  c.trainer.head = LossHead::cross_entropy_chunked;
+  CHECK_THROWS_AS((void)training_figures(c), InputError);
+}
+
+/// At the loss, as above, with a sequence of kT tokens on every one of so many ranks.
+Bytes added_in_a_ring(Recompute recompute, std::int64_t ranks) {
+  Bytes level[2];
+  for (const int more : {0, 1}) {
+    TrainingCase c = compiled_llama(3 + more);
+    c.trainer.layout.context = ranks;
+    c.trainer.sequence_tokens = ranks * kT;
+    c.trainer.recompute = recompute;
+    level[more] = training_figures(c).forward;
+  }
+  return level[1] - level[0] - 2 * kLayer;
+}
+
+TEST_CASE("by hand: what a compiled layer keeps under context parallelism") {
+  for (const std::int64_t ranks : {2, 4, 8}) {
+    CHECK(added_in_a_ring(Recompute::full, ranks) == 2 * kT * kH);
+    // the output, queries as multiplied, keys and values of all heads as the first step has them, those of all ranks as they were
+    // gathered, attention's result and log-sum-exp, the first product of the feed-forward
+    CHECK(added_in_a_ring(Recompute::selective, ranks) == 2 * kT * kH + 2 * kT * kA + 2 * (2 * kT * kA) +
+                                                              ranks * 2 * (2 * kT * kA) + 2 * kT * kA + 4 * kT * kHeads +
+                                                              2 * kT * kF);
+  }
+}
+
+TEST_CASE("context parallelism of torchtitan that is not described is refused by name") {
+  const auto refuses = [](const std::function<void(TrainingCase&)>& change) {
+    TrainingCase c = compiled_llama(2);
+    c.trainer.layout.context = 2;
+    CHECK_NOTHROW((void)training_figures(c));
+    change(c);
+    try {
+      (void)training_figures(c);
+    } catch (const InputError& e) {
+      return std::string(e.what()).find("context parallelism") != std::string::npos;
+    }
+    return false;
+  };
+  CHECK(refuses([](TrainingCase& c) { c.trainer.compile = false; }));
+  CHECK(refuses([](TrainingCase& c) { c.trainer.layout.context = 3; }));
+  CHECK(refuses([](TrainingCase& c) { c.trainer.layout.tensor = 2; }));
+  CHECK(refuses([](TrainingCase& c) { c.trainer.rms_norm = RmsNorm::fused; }));
+  CHECK(refuses([](TrainingCase& c) { c.trainer.float8 = Float8::rowwise; }));
+}
+
 TEST_CASE("torch.compile of what is not described is refused by name") {
   const auto refuses = [](const std::function<void(TrainingCase&)>& change) {
     TrainingCase c = compiled_llama(2);

@@ -60,6 +60,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_llava.jsonl", out);
     read_executed("executed_mistral3.jsonl", out);
     read_executed("executed_float8.jsonl", out);
+    read_executed("executed_ring.jsonl", out);
     read_executed("executed_mixed.jsonl", out);
     read_executed("executed_vectors.jsonl", out);
     read_executed("executed_archon.jsonl", out);

@@ -6,9 +6,11 @@
 namespace oomplan {
 namespace {
 
-/// Ring attention passes keys and values to the next rank; DeepSpeed's, verl's, AReaL's and Megatron's Ulysses send heads to all.
+/// Ring attention passes tensors to the next rank; DeepSpeed's, verl's, AReaL's and Megatron's Ulysses send heads to all.
 Exchange exchange_of_context(const Role& role) {
-  const bool ring = role.engine == EngineKind::megatron && role.trainer.megatron.context_exchange == ContextExchange::p2p;
+  // torchtitan gathers keys and values, and hands their gradients on to the next rank
+  const bool ring = role.trainer.kernels == Kernels::torchtitan ||
+                    (role.engine == EngineKind::megatron && role.trainer.megatron.context_exchange == ContextExchange::p2p);
   return ring ? Exchange::neighbours : Exchange::all;
 }
 

@@ -410,7 +410,7 @@ std::vector<Knob> trainer_rows() {
       row("padding_mask", of, flag, knob::flag<&Trainer::padding_mask>(), semantics, "batches carry a 2-D attention mask"),
       row("keep_outputs", of, flag, knob::flag<&Trainer::keep_outputs>(), semantics,
           "the training loop keeps the model's output through the backward pass; LitGPT's does so in any case, and with this "
-          "through the forward pass of a next batch as long as this one"),
+          "through the forward pass of a next batch as long as this one; torchtitan's up to June 2024 kept fp32 logits so"),
       row("sdpa_math", of, flag, knob::flag<&Trainer::sdpa_math>(), numerics, "SDPA is forced to its math kernel"),
       one_of(row("rms_norm", of, choice, knob::choice<&Trainer::rms_norm>(), speed,
                  "torchtitan's RMSNorm: fused (nn.RMSNorm from PyTorch 2.9 on) or by_hand (written out in fp32)"),

@@ -7,6 +7,7 @@
 
 #include "layers/compiled_float8.hpp"
 #include "layers/compiled_graphs.hpp"
+#include "layers/compiled_ring.hpp"
 #include "layers/compiled_split.hpp"
 #include "layers/titan.hpp"
 
@@ -18,6 +19,8 @@ using Buffers = std::map<std::string, Tensor, std::less<>>;
 const CompiledGraph* graph_of(const Architecture& a, const KernelOptions& o, Recompute recompute) {
   const Mixer& m = a.runs.front().layer.mixer;
   const bool repeats = o.repeat_kv && m.kv_heads < m.heads;
+  if (o.ulysses > 1)
+    return o.float8_gathered ? nullptr : find_ring_graph(a.family, o.rms_norm, repeats, recompute, o.float8, o.ulysses);
   if (o.tensor > 1) return find_split_graph(a.family, o.rms_norm, repeats, recompute, o.float8, o.several_sequences);
   if (o.float8 != Float8::none) return find_float8_graph(a.family, o.rms_norm, repeats, recompute, o.float8, o.float8_gathered);
   return find_compiled_graph(a.family, o.rms_norm, repeats, recompute);
@@ -57,13 +60,22 @@ struct CompiledWords {
     }
   }
 
-  /// "T.F": [T, F]; "P.H": as many numbers as ceil(H / 128) for every token.
+  /// "T.F": [T, F]; "P.H": as many numbers as ceil(H / 128) for every token; "16.T.H": 16 times as many as T.H; "T.H~": half of
+  /// them.
   Shape shape(std::string_view words) const {
     Shape out;
     const bool partial = words.front() == 'P';
+    std::int64_t factor = 0;
     for (const char letter : words) {
-      if (letter == '.') continue;
-      out.push_back(letter == 'P' ? axis::T : dim(letter));
+      if (letter >= '0' && letter <= '9') {
+        factor = 10 * factor + (letter - '0');
+      } else if (letter == '.') {
+        if (factor > 0) out.push_back(std::exchange(factor, 0));
+      } else if (letter == '~') {
+        out.back() = Dim(out.back().coefficient / 2);
+      } else {
+        out.push_back(letter == 'P' ? axis::T : dim(letter));
+      }
     }
     if (partial) out.back() = Dim((out.back().coefficient + 127) / 128);
     return out;
@@ -80,11 +92,12 @@ void for_words(std::string_view program, const Each& each) {
   }
 }
 
-/// Buffers that attention's backward kernel has for itself (kernels.cpp, flash-attention 2).
-void attention_internals(Eager& g, const Mixer& m, Dim tokens, bool grouped, DType dtype) {
+/// Buffers that attention's backward kernel has for itself (kernels.cpp, flash-attention 2), for all or half of the queries.
+void attention_internals(Eager& g, const Mixer& m, Dim tokens, bool half, bool grouped, DType dtype) {
+  const std::int64_t parts = half ? 2 : 1;
   const Shape whole{tokens, Dim(m.q_width())};
-  Tensor dq = g.make("attention.dq_accum", whole, DType::fp32, Category::workspace);
-  Tensor d = g.make("attention.softmax_d", {tokens, Dim(m.heads)}, DType::fp32, Category::workspace);
+  Tensor dq = g.make("attention.dq_accum", {tokens, Dim(m.q_width() / parts)}, DType::fp32, Category::workspace);
+  Tensor d = g.make("attention.softmax_d", {tokens, Dim(m.heads / parts)}, DType::fp32, Category::workspace);
   if (!grouped) return;
   Tensor dk = g.make("attention.dk_expanded", whole, dtype, Category::workspace);
   Tensor dv = g.make("attention.dv_expanded", whole, dtype, Category::workspace);
@@ -98,8 +111,8 @@ struct CompiledPlay {
 
   void operator()(std::string_view program, std::string_view name, Category category, Buffers& buffers) const {
     for_words(program, [&](std::string_view word) {
-      if (word == "!") {
-        if (internals) attention_internals(g, words.layer.mixer, words.dim('W'), grouped, dtype);
+      if (word.front() == '!') {
+        if (internals) attention_internals(g, words.layer.mixer, words.dim('W'), word != "!", grouped, dtype);
         return;
       }
       const std::size_t is = word.find('=');
@@ -143,10 +156,16 @@ std::string unsupported_compiled(const Architecture& a, const KernelOptions& o, 
     return "torch.compile under tensor parallelism with queries wider than hidden states is not supported yet";
   if (o.tensor > 1 && o.float8_gathered) return "a float8 all-gather under tensor parallelism is not supported yet";
   if (o.parameters != DType::bf16 && o.parameters != DType::fp16) return "torch.compile in fp32 is not supported yet";
+  if (o.ulysses > 1 && m.q_width() != a.hidden)
+    return "torch.compile under context parallelism with queries wider than hidden states is not supported yet";
   if (graph_of(a, o, recompute) == nullptr)
-    return o.tensor > 1 ? "torch.compile of this model under tensor parallelism with this rms_norm, repeat_kv and float8 is not "
-                          "supported yet"
-                        : "torch.compile of this model with this rms_norm, repeat_kv and float8 is not supported yet";
+    return o.ulysses > 1
+               ? "torch.compile of this model under context parallelism of this degree with this rms_norm, repeat_kv and "
+                 "float8 is not supported yet"
+           : o.tensor > 1
+               ? "torch.compile of this model under tensor parallelism with this rms_norm, repeat_kv and float8 is not "
+                 "supported yet"
+               : "torch.compile of this model with this rms_norm, repeat_kv and float8 is not supported yet";
   return {};
 }
 

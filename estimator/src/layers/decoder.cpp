@@ -118,7 +118,7 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (const std::string split = unsupported_split(code, layer, options); !split.empty()) return split;
   if (adapts_experts(code, layer, options.adapters)) return "LoRA beside experts";
   if (const std::string experts = unsupported_experts(code, layer, options); !experts.empty()) return experts;
-  if (options.ulysses == 1) return {};
+  if (options.ulysses == 1 || options.kernels == Kernels::torchtitan) return {};
   if (m.heads % options.ulysses != 0) return "Ulysses that does not divide the heads";
   if (options.kernels != Kernels::hf_flash) return "Ulysses with another kernel set than hf_flash";
   if (latent || m.sinks) return "Ulysses with this attention";

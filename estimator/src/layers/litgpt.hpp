@@ -5,6 +5,7 @@
 // output of the model fp32. One matrix gives queries, keys and values, gate and up are two, and no embedding is tied.
 // Legend as in decoder.hpp; G groups of queries, which share a key and a value.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -49,8 +50,9 @@ struct LitgptHead {
   LitgptBefore& before;
   std::int64_t sequence_tokens = 0;  ///< under autocast, whose copies of a frozen output layer are one for each chunk
 };
-/// `kept`: the loop's name for the logits, which it holds through the backward pass.
-Tensor litgpt_loss(Eager& g, Tensor hidden, const LitgptHead&, Tensor& kept);
+/// `kept`: the loop's name for the logits, which it holds through the backward pass. `leave_model` is called where the model has
+/// returned, with adapters: what stands behind it comes back before any chunk of the output layer does.
+Tensor litgpt_loss(Eager& g, Tensor hidden, const LitgptHead&, Tensor& kept, const std::function<void()>& leave_model);
 /// Rows of logits whose loss is computed at once.
 std::int64_t litgpt_chunk_rows(bool adapters, std::int64_t sequences);
 

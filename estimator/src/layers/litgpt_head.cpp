@@ -104,7 +104,7 @@ Tensor whole_loss(Eager& g, const Tensor& logits, const LitgptHead& o, Dim vocab
 
 }  // namespace
 
-Tensor litgpt_loss(Eager& g, Tensor hidden, const LitgptHead& o, Tensor& kept) {
+Tensor litgpt_loss(Eager& g, Tensor hidden, const LitgptHead& o, Tensor& kept, const std::function<void()>& leave_model) {
   const Dim vocabulary(o.options.vocab);
   Tensor logits_before;
   if (o.before.there) logits_before = g.make("logits.before", {B, K, vocabulary}, DType::fp32, Category::logits);
@@ -118,6 +118,8 @@ Tensor litgpt_loss(Eager& g, Tensor hidden, const LitgptHead& o, Tensor& kept) {
   hidden.reset();
   g.leave_autocast();  // Fabric's forward pass is over
   g.autocast = false;
+  // autograd takes what was made last first: the losses of all chunks, their casts, and only then a chunk of the output layer
+  if (o.split) leave_model();
   Tensor wide = to(g, logits, DType::fp32, "logits_fp32");
   logits.reset();
   kept = wide;

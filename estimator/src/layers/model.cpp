@@ -540,9 +540,9 @@ class Runner {
       before_.there = o_.training && o_.keep_outputs;
       Tensor hidden = decoder();
       enter(StationPlace::head);
-      Tensor loss =
-          litgpt_loss(g_, std::move(hidden),
-                      {head_, head_bias_, kernels_.adapters.rank > 0, a_, head, before_, o_.kernels.scan_tokens}, kept_outputs_);
+      Tensor loss = litgpt_loss(g_, std::move(hidden),
+                                {head_, head_bias_, kernels_.adapters.rank > 0, a_, head, before_, o_.kernels.scan_tokens},
+                                kept_outputs_, [this] { enter(StationPlace::loss); });
       enter(StationPlace::finish);
       return loss;
     }
@@ -554,11 +554,14 @@ class Runner {
       return loss;
     }
     if (takes_hidden(head.head)) return inside_model(head.head) ? hidden_loss_inside(head, scope) : hidden_loss(head, scope);
-    Tensor output, loss;
+    // torchtitan up to June 2024: the model's output is fp32 and keeps its name until the next one is there
+    const bool named = kernels_.kernels == Kernels::torchtitan && o_.keep_outputs;
+    Tensor output, loss, output_before;
+    if (named) output_before = g_.make("logits.before", {B, all_, Dim(a_.vocab)}, DType::fp32, Category::logits);
     {
       Tensor hidden = decoder();
       output = logits(hidden);
-      if (kernels_.release.widens_logits) {
+      if (kernels_.release.widens_logits || named) {
         Tensor wide = to(g_, output, DType::fp32, "logits_fp32");
         output = std::move(wide);
       }
@@ -571,6 +574,7 @@ class Runner {
       positions_.reset();
       g_.hooks = nullptr;
     }
+    output_before.reset();
     if (takes_sequences(head.head) && g_.autocast) {
       // accelerate/utils/operations.py, 1.14: convert_outputs_to_fp32 wraps the forward pass under mixed precision
       Tensor wide = to(g_, output, DType::fp32, "logits_fp32");
@@ -650,7 +654,7 @@ std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
   const bool titan = o.kernels.kernels == Kernels::torchtitan;
   const bool titans = o.head == LossHead::cross_entropy || o.head == LossHead::cross_entropy_chunked ||
                       o.head == LossHead::cross_entropy_compiled;
-  if (titan && (o.critic || o.slice_hidden || o.keep_outputs || !titans))
+  if (titan && (o.critic || o.slice_hidden || (o.keep_outputs && o.head != LossHead::cross_entropy) || !titans))
     return "this head of torchtitan's models is not supported yet";
   if (is_litgpt(o.kernels.kernels) != (o.head == LossHead::litgpt) ||
       (o.head == LossHead::litgpt && (o.critic || o.slice_hidden)))

@@ -108,7 +108,8 @@ std::string unsupported_titan(const Architecture& a, const KernelOptions& option
   if (a.family != "llama" && a.family != "qwen3") return "torchtitan's model of '" + a.family + "' is not supported yet";
   if (a.tied) return "torchtitan's models with tied embeddings are not supported yet";
   if (options.liger.any()) return "torchtitan's models with Liger's operators are not supported yet";
-  if (options.ulysses > 1) return "context parallelism of torchtitan is not supported yet";
+  if (options.ulysses > 1 && (!options.compile || options.tensor > 1))
+    return "context parallelism of torchtitan without torch.compile, or beside tensor parallelism, is not supported yet";
   if (options.adapters.rank > 0 || options.autocast || options.padding_mask)
     return "LoRA, autocast and padding masks are not supported yet with torchtitan's models";
   for (const auto& run : a.runs) {
@@ -156,9 +157,10 @@ Tensor run_titan_layer(Eager& g, const Architecture& a, const Layer& layer, cons
   return add(g, hidden, std::move(half), "output");
 }
 
-Bytes titan_buffers(const Architecture& a, std::int64_t sequence_tokens) {
+Bytes titan_buffers(const Architecture& a, std::int64_t sequence_tokens, std::int64_t context) {
   const std::int64_t width = a.runs.front().layer.mixer.head_dim;
-  return (rotates_pairs(a) ? 4 : 8) * width * sequence_tokens;
+  // context_parallel cuts the table in place, which leaves its storage, and puts it back from a copy
+  return (rotates_pairs(a) ? 4 : 8) * width * sequence_tokens * (context > 1 ? 2 : 1);
 }
 
 }  // namespace oomplan

@@ -18,7 +18,8 @@ Tensor titan_norm(Eager& g, const Tensor& x, const NormLeaf&, const KernelOption
 /// TransformerBlock.forward: x is held by the caller.
 Tensor run_titan_layer(Eager& g, const Architecture&, const Layer&, const LayerLeaves&, const KernelOptions&, const Tensor& x);
 
-/// Bytes of the model's table of positions, a buffer: complex numbers for Llama, cosines and sines for Qwen3.
-Bytes titan_buffers(const Architecture&, std::int64_t sequence_tokens);
+/// Bytes of the model's table of positions, a buffer: complex numbers for Llama, cosines and sines for Qwen3. `context` ranks
+/// share a sequence.
+Bytes titan_buffers(const Architecture&, std::int64_t sequence_tokens, std::int64_t context);
 
 }  // namespace oomplan

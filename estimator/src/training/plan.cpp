@@ -493,7 +493,8 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     return p;
   }
   if (t.kernels == Kernels::torchtitan) {
-    p.buffers = titan_buffers(a, t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch);
+    p.buffers =
+        titan_buffers(a, t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch, t.layout.context);
     return p;
   }
   if (is_torchtune(t.kernels)) {
