@@ -70,8 +70,21 @@ SETTINGS: dict[str, Row] = {
     "fsdp": {**SHARDED},
     "fsdp_checkpointed": {**SHARDED, "ranks": 2, "sequences": 2, "tokens": 256, "recompute": "nonreentrant"},
 }
+WITHOUT_SDPA = ("mimo_v2_flash",)  # attention sinks
 # what lists an entry for each layer
-BY_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers", "moe_layers", "indexer_types", "block_types")
+BY_LAYER = (
+    "layer_types",
+    "mlp_layer_types",
+    "layers_block_type",
+    "no_rope_layers",
+    "moe_layers",
+    "indexer_types",
+    "block_types",
+    "hybrid_layer_pattern",
+    "moe_layer_freq",
+    "intermediate_size",
+    "activation_sparsity_pattern",
+)
 # not the model's, or written so that its class does not take them
 FOREIGN = (
     "auto_map",
@@ -88,7 +101,7 @@ FOREIGN = (
 def text_of(config: Row) -> Row:
     """The language model's own config."""
     text = config.get("text_config")
-    if isinstance(text, dict) and text.get("model_type") in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    if isinstance(text, dict) and text.get("model_type") in (*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "mistral4"):
         return dict(text)
     return dict(config)
 
@@ -103,6 +116,8 @@ def depth_of(config: Row) -> int:
             needed = max([needed, *(given.index(kind) + 1 for kind in set(map(str, given)) if kind in given)])
     pattern = config.get("hybrid_override_pattern") or ""
     needed = max([needed, *(pattern.index(kind) + 1 for kind in set(pattern))])
+    if config.get("num_kv_shared_layers"):  # as many again, which share; Gemma 3n: every fifth layer is full
+        needed = 2 * max(needed, 5)
     dense = [config.get(key) for key in ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")]
     needed = max([needed, *(n + 1 for n in dense if isinstance(n, int))])
     return min(layers, needed)
@@ -115,6 +130,8 @@ def cut(config: Row) -> Row:
     for key in BY_LAYER:
         if isinstance(out.get(key), list):
             out[key] = out[key][:depth]
+    if out.get("num_kv_shared_layers"):
+        out["num_kv_shared_layers"] = depth // 2
     if "mlp_only_layers" in out and isinstance(out["mlp_only_layers"], list):
         out["mlp_only_layers"] = [layer for layer in out["mlp_only_layers"] if layer < depth]
     if isinstance(out.get("hybrid_override_pattern"), str):
@@ -133,8 +150,11 @@ def published(folder: Path) -> list[tuple[str, Row]]:
     return out
 
 
-def case_of(setting: str) -> Row:
-    return {**PLAIN, **SETTINGS[setting]}
+def case_of(setting: str, config: Row) -> Row:
+    case = {**PLAIN, **SETTINGS[setting]}
+    if config["model_type"] in WITHOUT_SDPA and case["attention"] == "sdpa":
+        case["attention"] = "eager"
+    return case
 
 
 class Watched(Storages):
@@ -215,7 +235,7 @@ class Sweep:
         print(json.dumps(row), flush=True)
 
     def run(self, core: Any, name: str, config: Row, setting: str) -> Row | None:
-        case = case_of(setting)
+        case = case_of(setting, config)
         job = fuzz.job_of(case)
         refused = None
         try:
@@ -263,6 +283,8 @@ def main() -> None:
     core: Any = oomplan._core
     item_of["number"] = 1.0
     fuzz.stand_in()
+    # known as a part of Mistral 3's class alone
+    transformers.AutoModelForCausalLM._model_mapping._model_mapping["mistral4"] = "Mistral4ForCausalLM"
     sweep = Sweep(options)
     seen: set[str] = set()
     for name, config in published(options.configs):

@@ -74,6 +74,7 @@ struct Mixer {
   bool clip = false;                   ///< clip_qkv is stated: projections are clamped in place (OLMo)
   bool fused_qkv = false;              ///< the checkpoint stores one matrix for q, k, v
   bool shared_kv = false;              ///< keys and values of an earlier layer are used: no k, v weights and no cache
+  bool stores_kv = false;              ///< its keys and values are those that later layers use
   bool key_is_value = false;           ///< one projection gives k and v (Gemma 4 full layers)
   std::int64_t query_group_width = 0;  ///< Step-3: width of the shared, normed query
   bool head_gate = false;              ///< one sigmoid gate a head on the output (Step-3.7)
@@ -105,6 +106,7 @@ struct FeedForward {
   Activation activation = Activation::silu;
   std::int64_t width = 0;  ///< of the dense block; in a MoE layer: of the dense block beside the experts, if any
   bool bias = false;
+  bool sparse_gate = false;    ///< Gemma 3n: of the gate only what lies far above its mean is kept
   bool fused_gate_up = false;  ///< the checkpoint stores gate and up as one matrix
   // moe
   std::int64_t experts = 0, experts_per_token = 0, expert_width = 0;

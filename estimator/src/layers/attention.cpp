@@ -4,6 +4,7 @@
 #include "layers/foak_lora.hpp"
 #include "layers/liger.hpp"
 #include "layers/mlp.hpp"
+#include "layers/normed_attention.hpp"
 #include "layers/ops.hpp"
 #include "layers/ops_state.hpp"
 #include "layers/rotary.hpp"
@@ -11,10 +12,21 @@
 #include "layers/ulysses.hpp"
 
 namespace oomplan {
-namespace {
 
 using namespace ops;
 using axis::B;
+
+Tensor scale_query(Eager& g, const Tensor& query) {
+  const Dim tokens = query.shape[2];
+  Tensor factor;
+  {
+    Tensor wide = g.make("query_scale_fp32", {Dim(1), Dim(1), tokens, Dim(1)}, DType::fp32, Category::buffers);
+    factor = to(g, std::move(wide), query.dtype, "query_scale");
+  }
+  return mul(g, query, std::move(factor), "query_scaled");
+}
+
+namespace {
 
 /// What the projections give: [B, heads, S, d] each; `fused` is the name of the fused product, which the module keeps. S are
 /// the tokens of the module's input: all of a sequence, also where the layer holds a part of them outside of its halves.
@@ -141,18 +153,24 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
   const bool for_all = m.fused_qkv && code.fused_qkv == FusedQkv::multi_query && m.kv_heads > 1;  // made so above
   const Dim held = for_all ? m.heads : m.kv_heads;
   out.key.shape = out.value.shape = {B, held, tokens, Dim(m.head_dim)};
+  if (m.value_head_dim > 0) out.value.shape.back() = Dim(m.value_head_dim);
+  if (code.scales_values) {
+    Tensor scaled = scale(g, out.value, "v_scaled");
+    out.value = std::move(scaled);
+  }
   return out;
 }
 
-/// Ministral 3: query * (1 + beta * log(1 + floor(position / original length))).to(dtype).
-Tensor scale_query(Eager& g, const Tensor& query) {
-  const Dim tokens = query.shape[2];
-  Tensor factor;
-  {
-    Tensor wide = g.make("query_scale_fp32", {Dim(1), Dim(1), tokens, Dim(1)}, DType::fp32, Category::buffers);
-    factor = to(g, std::move(wide), query.dtype, "query_scale");
-  }
-  return mul(g, query, std::move(factor), "query_scaled");
+/// Llama 4: (query * (log1p(floor((position + 1) / scale)) * number + 1)).to(dtype), a factor for each position in fp32.
+Tensor scale_unrotated(Eager& g, const Tensor& query) {
+  Tensor by_token = query;
+  std::swap(by_token.shape[1], by_token.shape[2]);
+  Tensor factor = g.make("query_scale", {query.shape[2]}, DType::fp32, Category::buffers);
+  factor.shape = {Dim(1), query.shape[2], Dim(1), Dim(1)};
+  Tensor scaled = mul(g, by_token, factor, "query_scaled_fp32");
+  Tensor out = to(g, std::move(scaled), query.dtype, "query_scaled");
+  out.shape = query.shape;
+  return out;
 }
 
 /// Products of matrices leave gradients of queries and keys with heads in front of tokens; fused kernels do not.
@@ -173,6 +191,8 @@ void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& 
     p.query = std::move(rotated.query);
     p.key = std::move(rotated.key);
   }
+  if (code.rotary.scales_unrotated && m.rotary_dim == 0) p.query = scale_unrotated(g, p.query);
+  if (code.rotary.scales_unrotated && m.rotary_dim == 0) return;
   if (code.rotary.scales_query) p.query = scale_query(g, p.query);
   if (!code.rotary.before_norm || m.qk_norm == QkNorm::none) return;
   Tensor query = run_norm(g, code.norm, p.query, w.q_norm, "q_norm");
@@ -185,6 +205,7 @@ void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& 
 
 Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& w,
                        const KernelOptions& options, const LayerContext& context, const Tensor& x) {
+  if (code.norms_values) return run_normed_attention(g, code, m, hidden, w, options, context, x);
   const Dim tokens = x.shape[1];
   Projected p = project_all(g, code, m, w, options, x);
   place(g, code, m, w, options, context, p);
@@ -194,9 +215,10 @@ Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::in
                         .sinks = w.sinks,
                         .by_head = m.rotary_dim > 0 && joins,
                         .softmax_in_dtype = code.softmax_in_dtype,
+                        .shifts_scores = code.shifts_scores,
                         .expands_late = code.fused_qkv == FusedQkv::multi_query,
                         .flash_repeats = code.flash_repeats,
-                        .out_shape = {B, tokens, Dim(m.heads), Dim(m.head_dim)}};
+                        .out_shape = {B, tokens, Dim(m.heads), Dim(m.value_head_dim > 0 ? m.value_head_dim : m.head_dim)}};
   if (options.ulysses > 1) {
     const auto inner = [&](const Tensor& q, const Tensor& k, const Tensor& v, Shape shape) {
       Attention one = given;

@@ -9,13 +9,16 @@
 #include "layers/experts.hpp"
 #include "layers/families.hpp"
 #include "layers/foak.hpp"
+#include "layers/gemma3n.hpp"
 #include "layers/indexer.hpp"
 #include "layers/litgpt.hpp"
+#include "layers/llama4.hpp"
 #include "layers/mamba.hpp"
 #include "layers/mamba2.hpp"
 #include "layers/mla.hpp"
 #include "layers/mlp.hpp"
 #include "layers/moe.hpp"
+#include "layers/normed_attention.hpp"
 #include "layers/ops.hpp"
 #include "layers/packed_linear.hpp"
 #include "layers/tensor_parallel.hpp"
@@ -35,8 +38,9 @@ Tensor feed_forward(Eager& g, const FamilyCode& code, const FeedForward& ff, Dim
                     const KernelOptions& options, Tensor& weights) {
   g.prefix += "mlp.";
   Tensor out;
-  if (ff.kind == FeedForwardKind::moe) {
-    Mixed mixed = moe_block(g, code, ff, hidden.coefficient, x, w, options);
+  if (ff.kind == FeedForwardKind::moe && !ff.router_scales) {
+    Mixed mixed = code.every_expert ? every_expert(g, ff, hidden.coefficient, x, w, options)
+                                    : moe_block(g, code, ff, hidden.coefficient, x, w, options);
     out = std::move(mixed.output);
     if (code.returns_router_weights || !w.expert_modules.empty()) weights = std::move(mixed.weights);
   } else if (ff.kind == FeedForwardKind::plain) {
@@ -110,8 +114,13 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (state && options.liger.any()) return "Liger's modules beside linear attention";
   if (code.alibi && (options.kernels != Kernels::hf_eager || place != NormPlace::pre))
     return "another attention than the eager one";
-  if (!latent && m.rotary_dim != 0 && m.rotary_dim != m.head_dim && !code.rotary.splits_head)
+  if (!latent && m.rotary_dim != 0 && m.rotary_dim != m.head_dim && !code.rotary.splits_head && !code.norms_values)
     return "this partial rotary position";
+  if ((code.norms_values || code.every_expert || code.shifts_scores) && (options.ulysses > 1 || options.tensor > 1))
+    return "Ulysses or tensor parallelism";
+  if (code.norms_values && options.kernels == Kernels::hf_flash && m.head_dim > kWidestFlash)
+    return "flash-attention, which takes heads of up to 256 numbers,";
+  if (layer.altup_inputs > 0 && options.autocast) return "autocast";
   if (code.norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none) return "the norm of queries and keys";
   if (sdpa && (m.sinks || (latent && options.sdpa_math))) return "SDPA";
   if (const std::string form = unsupported_form(code, layer); !form.empty()) return form;
@@ -131,11 +140,30 @@ bool scans(const Architecture& a) {
   return std::any_of(a.runs.begin(), a.runs.end(), [](const LayerRun& r) { return keeps_state(r.layer.mixer); });
 }
 
+namespace {
+
+/// A layer uses keys and values that none in front of it has stored.
+bool lacks_stored_keys(const Architecture& a) {
+  bool full = false, windowed = false;
+  for (const LayerRun& run : a.runs) {
+    const Mixer& m = run.layer.mixer;
+    bool& stored = m.span == AttentionSpan::full ? full : windowed;
+    if (m.shared_kv && !stored) return true;
+    stored = stored || m.stores_kv;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::string unsupported(const Architecture& a, const KernelOptions& options) {
   const FamilyCode* code = find_family_code(a.family);
   if (code == nullptr) return "training of the family '" + a.family + "' is not supported yet";
   if (options.kernels == Kernels::hf_sdpa && code->no_sdpa)
     return "transformers has no SDPA of '" + a.family + "': kernels are hf_eager, which it takes by itself, or hf_flash";
+  if (options.kernels == Kernels::hf_flash && code->no_flash)
+    return "flash-attention of '" + a.family + "', which transformers does not run, is not supported yet";
+  if (lacks_stored_keys(a)) return "layers that use keys and values of none before them are not supported yet";
   if (is_litgpt(options.kernels)) return unsupported_litgpt(a, options);
   if (is_torchtune(options.kernels)) return unsupported_torchtune(a, options);
   if (options.liger.any() && code->liger != LigerPatch::modules)
@@ -226,8 +254,17 @@ struct LayerRunner {
     residual = hidden;
     if (before) hidden = norm(Tensor(hidden), w.before_feed_forward, "pre_feedforward_layernorm");
     hidden = mlp(Tensor(hidden), weights);
+    if (layer.feed_forward.router_scales)
+      hidden = join_experts(g, code, layer.feed_forward, a.hidden, Tensor(hidden), residual, w, options, weights);
     if (behind) hidden = norm(Tensor(hidden), w.after_feed_forward, "post_feedforward_layernorm");
     Tensor out = join(residual, hidden, "output");
+    if (layer.per_layer_input > 0) {
+      hidden.reset();
+      residual = out;
+      Tensor joined = join_layer_input(g, code, layer, a.hidden, out, w, context);
+      out = std::move(joined);
+    }
+    if (code.layer_scalar) out = scale_in_place(g, Tensor(out), options.wide_buffers);
     if (context.chosen_out != nullptr && !g.in_backward) *context.chosen_out = std::move(chosen);
     return out;
   }
@@ -339,6 +376,7 @@ Tensor run_layer(Eager& g, const Architecture& a, const Layer& layer, const Laye
     if (context.returned != nullptr && !g.in_backward) *context.returned = std::move(weights);
     return out;
   }
+  if (layer.altup_inputs > 0) return run_gemma3n_layer(g, a, code, layer, w, options, context, x);
   if (layer.norm_place == NormPlace::single) return runner.single(x);
   if (layer.norm_place == NormPlace::parallel_one || layer.norm_place == NormPlace::parallel_two) return runner.parallel(x);
   return code.flat_rows ? runner.flat(x) : runner.sequential(x);

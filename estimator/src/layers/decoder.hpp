@@ -7,6 +7,7 @@
 // Legend: B sequences, S tokens of one on this rank, T = B*S, H hidden, F feed-forward width, a query heads, kv key/value heads,
 // d head dim, A = a*d, K = kv*d, E experts, k experts a token, R = T*k routed rows, ie expert width.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,7 @@ struct KernelOptions {
   /// detached input, and so that one's gradient, until the backward pass is over (torch/distributed/fsdp/_runtime_utils.py, 2.4
   /// to 2.13: _register_post_backward_reshard_only_hook, whose handle _finalize_params removes)
   bool keeps_checkpoints = false;
+  bool wide_buffers = false;     ///< buffers of modules are fp32, whatever the forward pass sees parameters as
   bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
   SplitKeys split_keys;          ///< of SDPA's flash-attention; none without kernel_internals
   bool operator==(const KernelOptions&) const = default;
@@ -113,6 +115,16 @@ struct LayerLeaves {
   };
   std::vector<Expert> expert_modules;  ///< release 4
   int shared_gate = -1, shared_up = -1, shared_down = -1, shared_router = -1;
+  int router_scale = -1, expert_scales = -1;  ///< Gemma 4: of the router's input and of the chosen experts' weights
+  NormLeaf after_dense, before_experts, after_experts;
+  int layer_input_gate = -1, layer_projection = -1;  ///< Gemma 3n, 4: what joins the layer's own input
+  NormLeaf after_layer_input;
+  /// Gemma 3n: alternating updates, and the low-rank residual
+  struct AltUp {
+    int output_scale = -1, correction = -1, prediction = -1, router = -1, left = -1, right = -1;
+    NormLeaf router_norm, after_right;
+  };
+  AltUp altup;
   int latent_in = -1, latent_out = -1;  ///< Nemotron-H: around the experts
   StateLeaves state;
 };
@@ -127,13 +139,23 @@ bool scans(const Architecture&);
 /// `expert_modules`: every expert has three of its own.
 LayerLeaves declare_layer(Eager& g, const Architecture&, const Layer&, DType dtype, const AdapterOptions&, bool expert_modules);
 
+/// Keys and values that later layers use, a name of the model for each span.
+struct SharedKeys {
+  Tensor key, value;
+};
+struct SharedKv {
+  SharedKeys full, windowed;
+};
+
 /// What every layer gets besides its input.
 struct LayerContext {
   Tensor cos, sin;               ///< [1, S, d] each; one complex table [1, S, d/2, 2] in `cos` for RotaryForm::complex
   Tensor mask;                   ///< bool or additive [B, 1, S, S]; absent without padding
   Tensor chosen;                 ///< GLM-5: by the indexer of the layer before
   Tensor* chosen_out = nullptr;  ///< ... where this layer's goes
-  Tensor* returned = nullptr;    ///< BLOOM: where the model's name for what the layer returns beside its output is
+  Tensor layer_input;            ///< Gemma 3n, 4: the layer's own, [B, S, p]
+  std::shared_ptr<SharedKv> shared;
+  Tensor* returned = nullptr;  ///< BLOOM: where the model's name for what the layer returns beside its output is
 };
 /// The layer's forward pass: x is `hidden_states`, held by the caller.
 Tensor run_layer(Eager& g, const Architecture&, const Layer&, const LayerLeaves&, const KernelOptions&, const LayerContext&,

@@ -118,10 +118,9 @@ Saved Eager::save(const Tensor& x) {
     Tensor plain = x;
     plain.grad_fn = nullptr;
     const std::size_t at = f.refill_at++;
-    if (f.holders[at].expired())
-      s.kept_ = std::move(plain);  // as long as the node of the recomputation
-    else
-      f.refilled[at] = std::move(plain);
+    const bool expired = f.holders[at].expired();
+    if (expired || keeps_recomputed_graph) s.kept_ = plain;  // as long as the node of the recomputation
+    if (!expired) f.refilled[at] = std::move(plain);
     if (f.refill_at == f.packed && !recomputes_all) throw StopRecompute{};
     return s;
   }
@@ -179,7 +178,25 @@ Tensor Eager::checkpoint(const Tensor& x, const Function& body, bool selective) 
   return out;
 }
 
-Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body, const std::vector<Tensor>& also) {
+/// A name that collects the gradient of what backward detaches.
+struct DetachedInput {
+  Tensor detached, collected;
+
+  void detach(const Tensor& x, int scope) {
+    detached = x.alias(x.shape);
+    auto collector = std::make_shared<Node>();
+    collector->name = "AccumulateGrad";
+    collector->sequence = kAccumulates;
+    collector->scope = scope;
+    collector->apply = [this](Gradients given) {
+      collected = std::move(given[0]);
+      return Gradients{};
+    };
+    detached.grad_fn = std::move(collector);
+  }
+};
+
+Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body, const std::vector<Tensor>& also, Tensor* second_input) {
   if (!grad_enabled) return body(x);
   const int begun = scope;
   Tensor out, second;
@@ -196,6 +213,7 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body, const 
   Saved input = offload_checkpoints ? Saved() : save(x);
   std::vector<Saved> others;
   for (const Tensor& one : also) others.push_back(save(one));
+  const Saved saved_second = second_input != nullptr ? save(*second_input) : Saved();
   const bool was_autocast = autocast;
   const Shape shape = x.shape;
   const DType dtype = x.dtype;
@@ -221,7 +239,13 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body, const 
     recomputing_at_ = scope;
     Tensor second_again;
     second_output = &second_again;
+    DetachedInput other;
+    if (second_input != nullptr) {
+      other.detach(saved_second.get(), scope);
+      *second_input = other.detached;
+    }
     Tensor again = body(detached);
+    if (second_input != nullptr) second_input->reset();
     second_output = nullptr;
     recomputing_at_ = -1;
     casts_ = std::move(casts);
@@ -235,9 +259,10 @@ Tensor Eager::checkpoint_reentrant(const Tensor& x, const Function& body, const 
     scope = begun;
     if (keeps_checkpoints)
       for (const Tensor* one : {&detached, &collected}) kept_checkpoints_.push_back(one->alias(one->shape));
-    return Gradients{collected};
+    return Gradients{collected, other.collected};
   };
-  record(out, "CheckpointFunctionBackward", {&x}, backward_pass);
+  const Tensor none;
+  record(out, "CheckpointFunctionBackward", {&x, second_input != nullptr ? second_input : &none}, backward_pass);
   return out;
 }
 

@@ -196,21 +196,22 @@ class Eager {
 
   // ---- state of the interpreter
   bool grad_enabled = true;
-  bool retain_graph = false;          ///< backward(retain_graph=True): nodes keep what they have saved
-  bool autocast = false;              ///< torch.autocast(bfloat16) is on
-  bool keeps_formats = false;         ///< parameters are seen as they are stored: nothing casts them
-  bool low_rank_dropout = false;      ///< in front of every low-rank pair
-  bool low_rank_apart = false;        ///< a pair's product is made by a function of its own, whose names are gone before the sum
-  PackedOptions packed;               ///< how the base's linear layers are stored
-  bool distributed = false;           ///< what is recorded now works on DTensors
-  bool keeps_checkpoints = false;     ///< reentrant ones' detached inputs and those gradients stay until they are let go
-  bool offload_checkpoints = false;   ///< checkpoints keep their input on the host
-  bool recomputes_all = false;        ///< checkpoints run their body to its end again (early_stop of torch.utils.checkpoint off)
-  SavedHooks* hooks = nullptr;        ///< in force for what is saved now
-  TiledGradients* tiles = nullptr;    ///< the block that runs tile by tile just now
-  std::int64_t resident_threads = 0;  ///< of the GPU, where the buffer of a sum over rows counts; 0: it does not
-  Tensor* second_output = nullptr;    ///< where a checkpointed layer leaves what it returns beside its output
-  int scope = 0;                      ///< where we are: events and nodes belong to it
+  bool retain_graph = false;         ///< backward(retain_graph=True): nodes keep what they have saved
+  bool autocast = false;             ///< torch.autocast(bfloat16) is on
+  bool keeps_formats = false;        ///< parameters are seen as they are stored: nothing casts them
+  bool low_rank_dropout = false;     ///< in front of every low-rank pair
+  bool low_rank_apart = false;       ///< a pair's product is made by a function of its own, whose names are gone before the sum
+  PackedOptions packed;              ///< how the base's linear layers are stored
+  bool distributed = false;          ///< what is recorded now works on DTensors
+  bool keeps_checkpoints = false;    ///< reentrant ones' detached inputs and those gradients stay until they are let go
+  bool offload_checkpoints = false;  ///< checkpoints keep their input on the host
+  bool recomputes_all = false;       ///< checkpoints run their body to its end again (early_stop of torch.utils.checkpoint off)
+  bool keeps_recomputed_graph = false;  ///< a checkpoint's body hands out tensors that lead back into what it computes again
+  SavedHooks* hooks = nullptr;          ///< in force for what is saved now
+  TiledGradients* tiles = nullptr;      ///< the block that runs tile by tile just now
+  std::int64_t resident_threads = 0;    ///< of the GPU, where the buffer of a sum over rows counts; 0: it does not
+  Tensor* second_output = nullptr;      ///< where a checkpointed layer leaves what it returns beside its output
+  int scope = 0;                        ///< where we are: events and nodes belong to it
   bool in_backward = false;
   std::string prefix;  ///< of names: "layer.self_attn."
 
@@ -253,8 +254,9 @@ class Eager {
   Results kept(bool matrix_product, const std::function<Results()>& run);
   /// use_reentrant=True: no graph in forward, the whole body and a nested backward pass in backward. A body may go through
   /// scopes; what follows the nested pass is where the body began.
-  /// `also`: further arguments that are tensors.
-  Tensor checkpoint_reentrant(const Tensor& x, const Function& body, const std::vector<Tensor>& also = {});
+  /// `also`: further arguments that are tensors. `second`: one that `body` reads there and that gets a gradient; `body` owns it.
+  Tensor checkpoint_reentrant(const Tensor& x, const Function& body, const std::vector<Tensor>& also = {},
+                              Tensor* second = nullptr);
 
   /// What ended the life of what `keeps_checkpoints` kept.
   void let_checkpoints_go() { kept_checkpoints_.clear(); }

@@ -15,6 +15,7 @@ enum class NormCode : std::uint8_t {
   rms,            ///< in fp32, cast back, then times the weight (Llama)
   rms_cast_last,  ///< times the weight in fp32, then cast back (OLMo 2)
   rms_wide_cast,  ///< the same, of an fp32 copy of the weight (Nemotron-H)
+  rms_by_power,   ///< Gemma 3n, 4: the same, with a power in place of an inverse root; also without a weight
   rms_plus_one,   ///< times 1 + weight, in fp32, then cast back (Gemma)
   layer,          ///< the fused LayerNorm, in the format of its input
   layer_in_fp32,  ///< the fused LayerNorm of an fp32 copy, without parameters (OLMo)
@@ -31,16 +32,18 @@ enum class RotaryForm : std::uint8_t {
 /// apply_rotary_pos_emb.
 struct RotaryCode {
   RotaryForm form = RotaryForm::half;
-  bool repeats_cos = false;    ///< half of cos and sin, each value twice: new tensors in every layer
-  bool splits_head = false;    ///< the rotated part of a head is cut off and joined again, even where it is the whole head
-  bool joins_at_once = false;  ///< ... with the sum as an unnamed operand
-  bool table_in_fp32 = false;  ///< cos and sin are not cast to the compute dtype
-  bool casts_first = false;    ///< q and k are fp32 from the start
-  bool casts_terms = false;    ///< q, k and their rotated halves are cast to fp32 one by one
-  bool by_axis = false;        ///< positions have three rows, of which one table is put together for each sequence (Qwen3.5)
-  bool before_norm = false;    ///< the q/k norms stand behind the rotation
-  bool scales_query = false;   ///< a factor for each position multiplies the rotated query
-  bool always_tables = false;  ///< cos and sin are made although no layer may rotate
+  bool repeats_cos = false;       ///< half of cos and sin, each value twice: new tensors in every layer
+  bool splits_head = false;       ///< the rotated part of a head is cut off and joined again, even where it is the whole head
+  bool joins_at_once = false;     ///< ... with the sum as an unnamed operand
+  bool table_in_fp32 = false;     ///< cos and sin are not cast to the compute dtype
+  bool casts_first = false;       ///< q and k are fp32 from the start
+  bool casts_terms = false;       ///< q, k and their rotated halves are cast to fp32 one by one
+  bool by_axis = false;           ///< positions have three rows, of which one table is put together for each sequence (Qwen3.5)
+  bool before_norm = false;       ///< the q/k norms stand behind the rotation
+  bool scales_unrotated = false;  ///< ... of layers that do not rotate, in fp32; the others norm without weights (Llama 4)
+  bool casts_behind = false;      ///< both complex products are there before the first is cast back
+  bool scales_query = false;      ///< a factor for each position multiplies the rotated query
+  bool always_tables = false;     ///< cos and sin are made although no layer may rotate
 };
 
 /// Where one matrix gives queries, keys and values.
@@ -70,6 +73,7 @@ enum class RouterCode : std::uint8_t {
   by_score,
   widened_logits,  ///< Granite: logits cast to fp32, top-k, softmax of those, cast back
   ernie,           ///< fp32 throughout, chosen by corrected probabilities, divided by a clamped sum, cast back
+  mistral4,        ///< softmax in the format of the logits, the best groups, divided in place, times a number
   hunyuan,         ///< fp32 throughout, the weights too, divided in place
 };
 
@@ -118,6 +122,13 @@ struct FamilyCode {
   bool returns_chosen = false;     ///< the layer returns what its indexer chose, which the next one gets (GLM-5)
   bool mask_by_position = false;   ///< a checkpoint gets the mask as a positional argument, a variable that it saves (GPT-2)
   bool masks_by_span = false;      ///< both masks are made, whichever layers there are
+  bool norms_values = false;       ///< norms of queries, keys and values in front of rotary positions of whole heads (Gemma 4)
+  bool values_last = false;        ///< ... those of values behind the keys' (Gemma 3n)
+  bool layer_scalar = false;       ///< the layer's output is multiplied in place by a buffer
+  bool every_expert = false;       ///< every expert gets every token (Llama 4)
+  bool scales_values = false;      ///< values are multiplied by a number (MiMo-V2)
+  bool shifts_scores = false;      ///< eager's softmax in the format of the scores, of which the highest is taken off first
+  bool no_flash = false;           ///< transformers or its release of flash-attention refuses the model
   bool no_sdpa = false;            ///< transformers refuses SDPA and takes eager attention when nothing is asked for
 };
 

@@ -234,9 +234,12 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
     wide = probabilities_with_sinks(g, scores, in.sinks, logits);
     Tensor dropped = options.attention_dropout ? dropout(g, wide, "attention.dropped") : wide;
     out.weights = to(g, std::move(dropped), value.dtype, "attention.weights");
+  } else if (in.shifts_scores) {
+    out.weights = shifted_probabilities(g, scores);
   } else {
     out.weights = probabilities_of(g, scores, query.dtype, in.softmax_in_dtype);
   }
+  if (in.shifts_scores) logits.reset();
   scores.reset();
   unmasked.reset();
   if (options.attention_dropout && in.sinks < 0) {
@@ -251,28 +254,30 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
 }
 
 /// sdpa_attention_forward with PyTorch's choice of kernel (aten sdp_utils.cpp, 2.13): flash for 16-bit without a mask, with
-/// grouped queries natively; memory-efficient with a mask, in fp32, or with values narrower than keys (k, v repeated first); math
-/// for fp32 grouped queries.
-/// Flash's output lies as q does, and transpose(1, 2).contiguous() copies one that lies by head.
+/// grouped queries natively; memory-efficient with a mask, in fp32, with wide heads, or with values narrower than keys (k, v
+/// repeated first); math for fp32 grouped queries. Flash's output lies as q does, and transpose(1, 2).contiguous() copies one
+/// that lies by head.
 Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   Tensor &q = in.query, &k = in.key, &v = in.value;
-  if (g.autocast) {
-    q = narrowed(g, std::move(q), "attention.q_bf16");
-    k = narrowed(g, std::move(k), "attention.k_bf16");
-    v = narrowed(g, std::move(v), "attention.v_bf16");
-  }
   const auto expand = [&] {
     const Shape keys{q.shape[0], q.shape[1], k.shape[2], k.shape[3]}, values = with_last(keys, v.shape.back());
     k = repeat_kv(g, std::move(k), keys, "attention.k_expanded");
     v = repeat_kv(g, std::move(v), values, "attention.v_expanded");
   };
-  if (options.release.expands_keys) expand();
+  // transformers repeats keys and values in front of what flash does not take (integrations/sdpa_attention.py use_gqa_in_sdpa)
+  const bool wide = q.shape.back().coefficient > kWidestFlash;
+  if (options.release.expands_keys || wide) expand();
+  if (g.autocast) {
+    q = narrowed(g, std::move(q), "attention.q_bf16");
+    k = narrowed(g, std::move(k), "attention.k_bf16");
+    v = narrowed(g, std::move(v), "attention.v_bf16");
+  }
   const bool grouped = q.shape[1] != k.shape[1];
   const bool broadcast = grouped && in.expands_late;  // without enable_gqa: check_batch_size_and_num_heads_dense
   if (options.sdpa_math || broadcast || (q.dtype == DType::fp32 && grouped && !in.mask))
     return math(g, q, k, v, in.mask, in.out_shape, options.several_sequences && !in.by_head, broadcast,
                 options.several_sequences);
-  if (q.dtype != DType::fp32 && !in.mask && v.shape.back() == q.shape.back()) {
+  if (q.dtype != DType::fp32 && !in.mask && !wide && v.shape.back() == q.shape.back()) {
     Tensor out = flash(g, q, k, v, in.out_shape, options, true);
     return in.by_head ? copy(g, std::move(out), in.out_shape, "attention.out_contiguous") : out;
   }

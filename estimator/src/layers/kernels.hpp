@@ -4,12 +4,16 @@
 
 namespace oomplan {
 
+/// Of a head, in numbers: check_head_dim_size_flash (aten sdp_utils.cpp, 2.13), flash_api.cpp of flash-attention 2.8.
+inline constexpr std::int64_t kWidestFlash = 256;
+
 struct Attention {
   Tensor query = {}, key = {}, value = {};  ///< [B, heads, S, d]; names of the caller
   Tensor mask = {};
   int sinks = -1;        ///< the leaf with one logit a head; -1: none
   bool by_head = false;  ///< query and key are contiguous with heads in front of tokens: a cat made them so
   bool softmax_in_dtype = false;
+  bool shifts_scores = false;  ///< FamilyCode::shifts_scores
   bool expands_late = false;   ///< the one value head is expanded inside the product, not in front of all (Falcon)
   bool flash_repeats = false;  ///< flash-attention gets keys and values of all heads (FamilyCode)
   Shape out_shape = {};        ///< [B, S, heads, d of values]

@@ -68,16 +68,17 @@ struct Declarer {
     const std::int64_t queries = m.q_width() * (m.output_gate ? 2 : 1);
     w.q = matrix("self_attn.q_proj.weight", queries, h);
     if (m.q_bias) w.q_bias = vector("self_attn.q_proj.bias", queries);
-    w.k = matrix("self_attn.k_proj.weight", m.k_width(), h);
-    if (m.k_bias) w.k_bias = vector("self_attn.k_proj.bias", m.k_width());
-    w.v = matrix("self_attn.v_proj.weight", m.v_width(), h);
-    if (m.v_bias) w.v_bias = vector("self_attn.v_proj.bias", m.v_width());
+    if (!m.shared_kv) w.k = matrix("self_attn.k_proj.weight", m.k_width(), h);
+    if (m.k_bias && !m.shared_kv) w.k_bias = vector("self_attn.k_proj.bias", m.k_width());
+    if (!m.shared_kv && !m.key_is_value) w.v = matrix("self_attn.v_proj.weight", m.v_width(), h);
+    if (m.v_bias && !m.shared_kv && !m.key_is_value) w.v_bias = vector("self_attn.v_proj.bias", m.v_width());
     output(m);
-    if (m.qk_norm == QkNorm::none) return;
+    if (m.qk_norm == QkNorm::none || m.qk_norm == QkNorm::unweighted) return;
     const bool by_head = m.qk_norm == QkNorm::head;
     w.q_norm.weight = vector("self_attn.q_norm.weight", by_head ? m.head_dim : m.q_width());
-    w.k_norm.weight = vector("self_attn.k_norm.weight", by_head ? m.head_dim : m.k_width());
-    for (const int leaf : {w.q_norm.weight, w.k_norm.weight}) g.leaves[static_cast<std::size_t>(leaf)].replicated = by_head;
+    if (!m.shared_kv) w.k_norm.weight = vector("self_attn.k_norm.weight", by_head ? m.head_dim : m.k_width());
+    for (const int leaf : {w.q_norm.weight, w.k_norm.weight})
+      if (leaf >= 0) g.leaves[static_cast<std::size_t>(leaf)].replicated = by_head;
   }
 
   void latent_attention(const Mixer& m) const {
@@ -198,11 +199,12 @@ struct Declarer {
     }
     const std::int64_t in = ff.latent_width > 0 ? ff.latent_width : h;
     const char* name = ff.experts_gated ? "mlp.experts.gate_up_proj" : "mlp.experts.up_proj";
-    w.experts_gate_up = g.parameter(name, {e, (ff.experts_gated ? 2 : 1) * width, in}, dtype);
+    const std::int64_t wide = (ff.experts_gated ? 2 : 1) * width;
+    w.experts_gate_up = g.parameter(name, code.every_expert ? Shape{e, in, wide} : Shape{e, wide, in}, dtype);
     // two matrices in one: twice the rank
     if (adapts_experts()) g.add_low_rank(w.experts_gate_up, 2 * adapters.rank * e, h, 2 * width, adapters.dtype);
     if (ff.expert_bias) w.experts_gate_up_bias = g.parameter("mlp.experts.gate_up_proj_bias", {e, 2 * width}, dtype);
-    w.experts_down = g.parameter("mlp.experts.down_proj", {e, in, width}, dtype);
+    w.experts_down = g.parameter("mlp.experts.down_proj", code.every_expert ? Shape{e, width, in} : Shape{e, in, width}, dtype);
     if (adapts_experts()) g.add_low_rank(w.experts_down, adapters.rank * e, width, h, adapters.dtype);
     if (ff.expert_bias) w.experts_down_bias = g.parameter("mlp.experts.down_proj_bias", {e, h}, dtype);
     if (!code.router_first) router(ff);
@@ -210,6 +212,39 @@ struct Declarer {
     if (ff.latent_width == 0) return;
     w.latent_in = matrix("mlp.fc1_latent_proj.weight", ff.latent_width, h);
     w.latent_out = matrix("mlp.fc2_latent_proj.weight", h, ff.latent_width);
+  }
+
+  /// Gemma 4: a router with scales and norms around the experts, beside the dense block.
+  void scaled_experts(const FeedForward& ff) const {
+    w.router_scale = vector("router.scale", h);
+    w.expert_scales = vector("router.per_expert_scale", ff.experts);
+    w.router = matrix("router.proj.weight", ff.experts, h);
+    w.experts_gate_up = g.parameter("experts.gate_up_proj", {ff.experts, 2 * ff.expert_width, h}, dtype);
+    w.experts_down = g.parameter("experts.down_proj", {ff.experts, h, ff.expert_width}, dtype);
+    const auto norm = [&](const char* name) { return declare_norm(g, NormKind::rms, name, h, dtype); };
+    w.after_dense = norm("post_feedforward_layernorm_1");
+    w.after_experts = norm("post_feedforward_layernorm_2");
+    w.before_experts = norm("pre_feedforward_layernorm_2");
+  }
+
+  void alternating(const Layer& layer) const {
+    const std::int64_t n = layer.altup_inputs;
+    LayerLeaves::AltUp& u = w.altup;
+    u.output_scale = vector("altup.correct_output_scale", h);
+    u.correction = matrix("altup.correction_coefs.weight", n, n);
+    u.prediction = matrix("altup.prediction_coefs.weight", n * n, n);
+    u.router = matrix("altup.modality_router.weight", n, h);
+    u.router_norm = declare_norm(g, NormKind::rms, "altup.router_norm", h, dtype);
+    u.left = matrix("laurel.linear_left.weight", layer.laurel_rank, h);
+    u.right = matrix("laurel.linear_right.weight", h, layer.laurel_rank);
+    u.after_right = declare_norm(g, NormKind::rms, "laurel.post_laurel_norm", h, dtype);
+  }
+
+  /// Gemma 3n, 4: what joins the layer's own input.
+  void layer_input(std::int64_t width) const {
+    w.layer_input_gate = matrix("per_layer_input_gate.weight", width, h);
+    w.layer_projection = matrix("per_layer_projection.weight", h, width);
+    w.after_layer_input = declare_norm(g, NormKind::rms, "post_per_layer_input_norm", h, dtype);
   }
 
   /// Release 4: a module for each expert.
@@ -249,10 +284,17 @@ LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, D
     declare.mamba2(layer.mixer);
   else if (layer.mixer.kind != MixerKind::none)
     declare.attention(layer.mixer);
-  if (layer.feed_forward.kind == FeedForwardKind::moe)
+  if (layer.feed_forward.router_scales) {
+    FeedForward dense = layer.feed_forward;
+    dense.kind = FeedForwardKind::gated;
+    declare.dense(dense);
+    declare.scaled_experts(layer.feed_forward);
+  } else if (layer.feed_forward.kind == FeedForwardKind::moe)
     declare.experts(layer.feed_forward);
   else if (layer.feed_forward.kind != FeedForwardKind::none)
     declare.dense(layer.feed_forward);
+  if (layer.altup_inputs > 0) declare.alternating(layer);
+  if (layer.per_layer_input > 0) declare.layer_input(layer.per_layer_input);
   const auto norm = [&](const char* name) { return declare_norm(g, layer.norm, name, a.hidden, dtype); };
   if (layer.norm_place != NormPlace::post) w.before_attention = norm("input_layernorm");
   if (layer.norm_place == NormPlace::pre_and_post || layer.norm_place == NormPlace::post)

@@ -1,5 +1,6 @@
 #include "layers/mla.hpp"
 
+#include "layers/attention.hpp"
 #include "layers/indexer.hpp"
 #include "layers/norms.hpp"
 #include "layers/ops.hpp"
@@ -66,6 +67,10 @@ Attended run_latent_attention(Eager& g, const FamilyCode& code, const Mixer& m, 
   kv[1] = std::move(rotated.key);
   Attention in;
   in.query = cat(g, q, {B, heads, S, Dim(m.head_dim)}, "q_joined");
+  if (code.rotary.scales_query) {
+    Tensor scaled = scale_query(g, in.query);
+    in.query = std::move(scaled);
+  }
   {
     Expanded expanded = expand(g, m, w, latent, kv[1]);
     in.key = std::move(expanded.key);

@@ -16,8 +16,10 @@
 #include "layers/every_nth.hpp"
 #include "layers/experts.hpp"
 #include "layers/foak.hpp"
+#include "layers/gemma3n.hpp"
 #include "layers/heads_trl.hpp"
 #include "layers/heads_verl.hpp"
+#include "layers/layer_inputs.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/ops.hpp"
 #include "layers/preamble.hpp"
@@ -49,6 +51,8 @@ class Runner {
     g.keeps_formats = o.kernels.keeps_formats;
     g.offload_checkpoints = o.kernels.offload_checkpoints;
     g.keeps_checkpoints = o.kernels.keeps_checkpoints;
+    g.keeps_recomputed_graph =
+        std::any_of(a.runs.begin(), a.runs.end(), [](const LayerRun& r) { return r.layer.mixer.stores_kv; });
     g.recomputes_all = o.kernels.kernels == Kernels::archon;
   }
 
@@ -177,6 +181,8 @@ class Runner {
     enter(StationPlace::preamble);  // what else stands in front of the layers is no part of a unit around the embedding's module
     if (a_.position_rows > 0)
       position_table_ = g_.parameter("model.embed_positions.weight", {a_.position_rows, a_.hidden}, outer);
+    if (a_.per_layer_vocab > 0) layer_inputs_ = declare_layer_inputs(g_, a_, outer, dtype, kernels_.adapters);
+    if (altup()) copies_ = declare_copies(g_, a_, dtype, kernels_.adapters);
     if (a_.embedding_width > 0) {
       project_out_ = g_.parameter("model.project_out.weight", {width_, a_.hidden}, dtype);
       project_in_ = g_.parameter("model.project_in.weight", {a_.hidden, width_}, dtype);
@@ -307,6 +313,7 @@ class Runner {
     return out;
   }
 
+  bool altup() const { return a_.runs.front().layer.altup_inputs > 0; }
   /// Neither a distance nor a state needs numbers of positions.
   bool counts_positions() const {
     const bool single = a_.runs.front().layer.norm_place == NormPlace::single;
@@ -368,9 +375,22 @@ class Runner {
       return g_.checkpoint_reentrant(x, body, positions_ ? std::vector<Tensor>{positions_} : std::vector<Tensor>{});
     }
     arguments_.push_back({given, positions_});
+    if (given.layer_input || layer.mixer.stores_kv) return with_layer_input(layer, leaves, given, x);
     if (!code_.mask_by_position || !given.mask) return g_.checkpoint_reentrant(x, body);
     arguments_.back().context.mask.reset();
     return g_.checkpoint_reentrant(x, body, {given.mask});
+  }
+
+  /// A layer whose own input is an argument beside the hidden states, which gets a gradient. The keys that a layer stores lead
+  /// back to its detached input, which so stays with its gradient as long as their name does.
+  Tensor with_layer_input(const Layer& layer, const LayerLeaves& leaves, const LayerContext& given, const Tensor& x) {
+    const auto own = std::make_shared<LayerContext>(given);
+    arguments_.back().context.layer_input.reset();  // no keyword
+    const auto body = [this, &layer, &leaves, own](const Tensor& in) {
+      g_.keeps_checkpoints = kernels_.keeps_checkpoints || layer.mixer.stores_kv;
+      return run_layer(g_, a_, layer, leaves, kernels_, *own, in);
+    };
+    return g_.checkpoint_reentrant(x, body, {}, own->layer_input ? &own->layer_input : nullptr);
   }
 
   /// Transformer.forward of torchtitan, GPT.forward of LitGPT, TransformerDecoder.forward of torchtune, Archon's models: one
@@ -408,7 +428,14 @@ class Runner {
       Tensor wide = linear(g_, inputs_embeds, project_in_, -1, T, {B, all_, Dim(a_.hidden)}, "embedding.projected");
       inputs_embeds = std::move(wide);
     }
+    Tensor layer_inputs;
+    if (a_.per_layer_vocab > 0) layer_inputs = make_layer_inputs(g_, code_, a_, layer_inputs_, input_ids_, inputs_embeds);
     Tensor hidden = inputs_embeds, position_embeds;
+    Copies copies;
+    if (altup()) {
+      copies = make_copies(g_, a_, copies_, inputs_embeds);
+      hidden = std::exchange(copies.stacked, {});
+    }
     if (position_table_ >= 0) {
       position_embeds = position_rows();
       Tensor sum = add(g_, inputs_embeds, position_embeds, "embedding.with_positions");
@@ -426,6 +453,7 @@ class Runner {
     }
     Preamble shared = preamble(inputs_embeds.dtype);
     shared.full.returned = &returned;
+    if (code_.norms_values) shared.full.shared = shared.windowed.shared = std::make_shared<SharedKv>();
     std::size_t number = 0;
     Tensor chosen, chosen_next;  // `hidden_states, topk_indices = decoder_layer(...)`
     if (code_.returns_chosen) shared.full.chosen_out = &chosen_next;
@@ -436,7 +464,10 @@ class Runner {
         g_.prefix = "layer.";
         const bool windowed = a_.runs[r].layer.mixer.span != AttentionSpan::full;
         shared.full.chosen = chosen;  // prev_topk_indices
-        hidden = run_one(r, number++, windowed ? shared.windowed : shared.full, hidden);
+        LayerContext& given = windowed ? shared.windowed : shared.full;
+        if (layer_inputs) given.layer_input = input_of_layer(g_, layer_inputs);
+        hidden = run_one(r, number++, given, hidden);
+        given.layer_input.reset();
         shared.full.chosen.reset();
         chosen = std::exchange(chosen_next, {});
         if (deepstack_layers_ > 0) layer_outputs = hidden;
@@ -445,6 +476,7 @@ class Runner {
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
+    if (altup()) hidden = join_copies(g_, a_, copies_, Tensor(hidden), copies.list);
     const Tensor output = code_.alibi ? hidden : Tensor();  // `outputs` of the last layer is a name of the model
     if (a_.final_norm != NormKind::none)
       hidden = o_.kernels.foak.rms_norm ? foak::rms_norm(g_, hidden, norm_.weight, "norm")
@@ -633,6 +665,8 @@ class Runner {
   const Dim all_{Dim(kernels_.tensor) * S};  ///< tokens of a whole sequence
   NormLeaf norm_, embedding_norm_;
   std::vector<LayerLeaves> layers_;
+  LayerInputLeaves layer_inputs_;
+  CopyLeaves copies_;
   LitgptBefore before_;
   std::vector<Tensor> logged_;  ///< names of the step like step_names_
   std::optional<ActivationOffload> offload_;

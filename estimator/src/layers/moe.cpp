@@ -120,6 +120,12 @@ Tensor gated_shared_expert(Eager& g, const Tensor& x_TH, Tensor shared, int gate
 
 }  // namespace
 
+Tensor routed_experts(Eager& g, const FeedForward& ff, std::int64_t hidden, const Tensor& x_TH, const Routing& routing,
+                      const LayerLeaves& w, const KernelOptions& options) {
+  if (options.experts == ExpertsCode::grouped_mm) return grouped_experts(g, ff, hidden, x_TH, routing, w);
+  return run_experts(g, ff, hidden, x_TH, routing, w, options);
+}
+
 Mixed moe_block(Eager& g, const FamilyCode& code, const FeedForward& given, std::int64_t hidden, const Tensor& x,
                 const LayerLeaves& w, const KernelOptions& options) {
   const bool of_4 = options.experts == ExpertsCode::loop_of_4;
@@ -137,9 +143,8 @@ Mixed moe_block(Eager& g, const FamilyCode& code, const FeedForward& given, std:
   const bool ahead = ff.shared_gate ? !of_4 : code.shared == SharedPlace::rows && ff.shared_width > 0;
   if (ahead) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
   Routing routing = route(g, code.router, ff, x_TH, w.router, w.router_bias, of_4);
-  Tensor out = ff.latent_width > 0                          ? latent_experts(g, ff, hidden, x_TH, routing, w)
-               : options.experts == ExpertsCode::grouped_mm ? grouped_experts(g, ff, hidden, x_TH, routing, w)
-                                                            : run_experts(g, ff, hidden, x_TH, routing, w, options);
+  Tensor out = ff.latent_width > 0 ? latent_experts(g, ff, hidden, x_TH, routing, w)
+                                   : routed_experts(g, ff, hidden, x_TH, routing, w, options);
   if (ff.shared_gate && of_4) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
   if (ff.shared_gate) shared = gated_shared_expert(g, x_TH, std::move(shared), w.shared_router);
   if (!ff.shared_gate && !shared && ff.shared_width > 0) shared = shared_expert(g, ff, hidden, x, {B, S}, w);

@@ -2,6 +2,7 @@
 #pragma once
 #include "layers/decoder.hpp"
 #include "layers/families.hpp"
+#include "layers/router.hpp"
 
 namespace oomplan {
 
@@ -11,5 +12,9 @@ struct Mixed {
 };
 Mixed moe_block(Eager& g, const FamilyCode&, const FeedForward&, std::int64_t hidden, const Tensor& x, const LayerLeaves&,
                 const KernelOptions&);
+
+/// The experts alone, of rows that were routed.
+Tensor routed_experts(Eager& g, const FeedForward&, std::int64_t hidden, const Tensor& x_TH, const Routing&, const LayerLeaves&,
+                      const KernelOptions&);
 
 }  // namespace oomplan

@@ -32,6 +32,7 @@ Tensor rms_in_fp32(Eager& g, const Tensor& x, const std::string& name) {
 Tensor rms(Eager& g, const Tensor& x, int weight, const std::string& name) {
   Tensor hidden = rms_in_fp32(g, x, name);
   Tensor cast = to(g, hidden, x.dtype, name + ".normed");
+  if (weight < 0) return cast;
   return mul(g, g.leaf(weight), std::move(cast), name + ".output");
 }
 
@@ -40,6 +41,25 @@ Tensor rms_cast_last(Eager& g, const Tensor& x, int weight, const std::string& n
   Tensor by = wide_weight ? to(g, g.leaf(weight), DType::fp32, name + ".weight_fp32") : g.leaf(weight);
   Tensor weighted = mul(g, std::move(by), hidden, name + ".weighted");
   return to(g, std::move(weighted), x.dtype, name + ".output");
+}
+
+/// Gemma 3n, 4: `normed_output` is rebound. pow(x, -0.5) saves its input, the product its result.
+Tensor rms_by_power(Eager& g, const Tensor& x, int weight, const std::string& name) {
+  Tensor normed;
+  {
+    Tensor hidden = to(g, x, DType::fp32, name + ".fp32");
+    Tensor squares = pow2(g, hidden);
+    Tensor mean = mean_last(g, std::move(squares));
+    Tensor shifted = add_scalar(g, std::move(mean), name + ".variance");
+    Tensor root = power(g, shifted, name + ".rstd");
+    normed = mul(g, hidden, std::move(root), name + ".normed_fp32");
+  }
+  if (weight >= 0) {
+    Tensor wide = to(g, g.leaf(weight), DType::fp32, name + ".weight_fp32");
+    Tensor weighted = mul(g, normed, std::move(wide), name + ".weighted");
+    normed = std::move(weighted);
+  }
+  return to(g, normed, x.dtype, name + ".output");
 }
 
 /// Gemma: `output` is rebound; the fp32 copy of the weight and 1 + weight are unnamed.
@@ -167,6 +187,8 @@ Tensor run_norm(Eager& g, NormCode code, const Tensor& x, const NormLeaf& leaf, 
     case NormCode::rms_cast_last:
     case NormCode::rms_wide_cast:
       return rms_cast_last(g, x, leaf.weight, name, code == NormCode::rms_wide_cast);
+    case NormCode::rms_by_power:
+      return rms_by_power(g, x, leaf.weight, name);
     case NormCode::rms_plus_one:
       return rms_plus_one(g, x, leaf.weight, name);
     case NormCode::layer:

@@ -27,10 +27,20 @@ Tensor to(Eager& g, Tensor x, DType dtype, const std::string& name) {
   return out;
 }
 
-Tensor pow2(Eager& g, Tensor x) {
+Tensor pow2(Eager& g, Tensor x) { return power(g, std::move(x), "pow"); }
+
+Tensor scale_in_place(Eager& g, const Tensor& out, bool wide) {
+  Tensor scaled = out.alias(out.shape);
+  g.record(scaled, "MulBackward0", {&out}, [&g, wide](Gradients in) {
+    return Gradients{gradient(g, "scale_backward", in[0].shape, wide ? DType::fp32 : in[0].dtype)};
+  });
+  return scaled;
+}
+
+Tensor power(Eager& g, Tensor x, const std::string& name) {
   const bool recorded = g.will_record({&x});
   Saved saved = recorded ? g.save(x) : Saved();
-  Tensor out = g.make("pow", x.shape, x.dtype);
+  Tensor out = g.make(name, x.shape, x.dtype);
   if (recorded) {
     g.record(out, "PowBackward0", {&x}, [&g, saved](Gradients in) {
       const Tensor& base = saved.get();

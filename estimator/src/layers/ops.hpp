@@ -18,6 +18,10 @@ Tensor gradient(Eager& g, const char* name, const Shape& shape, DType dtype);
 /// x.to(dtype): the same tensor when the dtype is right already.
 Tensor to(Eager& g, Tensor x, DType dtype, const std::string& name);
 Tensor pow2(Eager& g, Tensor x);
+/// x ** number: saves x.
+Tensor power(Eager& g, Tensor x, const std::string& name);
+/// out *= number of a buffer with one axis, in place; `wide`: the buffer is fp32.
+Tensor scale_in_place(Eager& g, const Tensor& out, bool wide);
 /// mean over the last axis, kept.
 Tensor mean_last(Eager& g, Tensor x);
 /// Adding a number: saves nothing. `into`: shape and dtype of x.

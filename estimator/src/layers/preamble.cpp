@@ -90,6 +90,14 @@ bool has_attention(const Architecture& a) {
   });
 }
 
+/// Gemma 4: tables are as wide as a head of the span's layers, however much of it is rotated.
+std::int64_t head_width(const Architecture& a, bool windowed, std::int64_t otherwise) {
+  for (const auto& run : a.runs)
+    if ((run.layer.mixer.span != AttentionSpan::full) == windowed && run.layer.mixer.rotary_dim > 0)
+      return run.layer.mixer.head_dim;
+  return otherwise;
+}
+
 }  // namespace
 
 std::int64_t rotary_width(const Architecture& a) {
@@ -113,10 +121,11 @@ Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& opt
     const Dim rows = options.positions_by_row ? B : Dim(1), all = all_tokens(options);
     RotaryCode rotary = code.rotary;
     rotary.by_axis = rotary.by_axis || options.vision.by_axis;
-    tables(g, rotary, out.full, rows, all, width, dtype);
+    const auto width_of = [&](bool windowed) { return code.norms_values ? head_width(a, windowed, width) : width; };
+    tables(g, rotary, out.full, rows, all, width_of(false), dtype);
     out.windowed.cos = out.full.cos;
     out.windowed.sin = out.full.sin;
-    if (code.tables_by_span && both) tables(g, code.rotary, out.windowed, rows, all, width, dtype);
+    if (code.tables_by_span && both) tables(g, code.rotary, out.windowed, rows, all, width_of(true), dtype);
   }
   g.grad_enabled = grad;
   return out;

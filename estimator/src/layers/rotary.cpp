@@ -65,23 +65,25 @@ Tensor turn_pairs(Eager& g, const Tensor& x, const LayerContext& table, const st
   return cat(g, std::move(parts), x.shape, name);
 }
 
-/// view_as_complex(x.float()) * table, back as x's dtype. A complex number is two fp32; `wide` is the function's name for the
-/// copy.
-Tensor turn_complex(Eager& g, const Tensor& x, const Tensor& wide, const Tensor& table, const std::string& name) {
+/// view_as_complex(x.float()) * table, in fp32. A complex number is two fp32; `wide` is the function's name for the copy.
+Tensor complex_product(Eager& g, const Tensor& x, const Tensor& wide, const Tensor& table, const std::string& name) {
   Shape pairs = with_last(x.shape, Dim(x.shape.back().coefficient / 2));
   pairs.push_back(Dim(2));
   Tensor as_complex = wide.alias(pairs);
   as_complex.grad_fn = wide.grad_fn;
   Tensor product = mul(g, std::move(as_complex), table, name + ".complex");
   product.shape = x.shape;
-  return to(g, std::move(product), x.dtype, name);
+  return product;
 }
 
-Rotated rotate_complex(Eager& g, const LayerContext& context, const Tensor& q, const Tensor& k) {
+Rotated rotate_complex(Eager& g, const RotaryCode& code, const LayerContext& context, const Tensor& q, const Tensor& k) {
   Tensor wide_q = to(g, q, DType::fp32, "q_fp32"), wide_k = to(g, k, DType::fp32, "k_fp32");
   Rotated out;
-  out.query = turn_complex(g, q, wide_q, context.cos, "q_rotary");
-  out.key = turn_complex(g, k, wide_k, context.cos, "k_rotary");
+  Tensor query = complex_product(g, q, wide_q, context.cos, "q_rotary");
+  if (!code.casts_behind) out.query = to(g, std::move(query), q.dtype, "q_rotary");
+  Tensor key = complex_product(g, k, wide_k, context.cos, "k_rotary");
+  if (code.casts_behind) out.query = to(g, query, q.dtype, "q_rotary");
+  out.key = to(g, std::move(key), k.dtype, "k_rotary");
   return out;
 }
 
@@ -140,8 +142,12 @@ Rotated rotate_parts(Eager& g, const RotaryCode& code, const LayerContext& table
 
 }  // namespace
 
+Tensor rotate(Eager& g, const LayerContext& context, const Tensor& x, const std::string& name) {
+  return turn(g, x, context, name);
+}
+
 Rotated apply_rotary(Eager& g, const RotaryCode& code, const LayerContext& context, const Tensor& q, const Tensor& k) {
-  if (code.form == RotaryForm::complex) return rotate_complex(g, context, q, k);
+  if (code.form == RotaryForm::complex) return rotate_complex(g, code, context, q, k);
   if (code.form == RotaryForm::pairs) {
     Tensor query = turn_pairs(g, q, context, "q_rotary");
     return {std::move(query), turn_pairs(g, k, context, "k_rotary")};

@@ -11,4 +11,7 @@ struct Rotated {
 /// q, k of shape [B, heads, S, d], held by the caller.
 Rotated apply_rotary(Eager& g, const RotaryCode&, const LayerContext&, const Tensor& q, const Tensor& k);
 
+/// x * cos + rotate_half(x) * sin.
+Tensor rotate(Eager& g, const LayerContext&, const Tensor& x, const std::string& name);
+
 }  // namespace oomplan

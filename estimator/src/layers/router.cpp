@@ -4,7 +4,6 @@
 #include "layers/ops.hpp"
 
 namespace oomplan {
-namespace {
 
 using namespace ops;
 using axis::T;
@@ -24,6 +23,8 @@ Tensor divide_in_place(Eager& g, const Tensor& values, const Tensor& total) {
   });
   return divided;
 }
+
+namespace {
 
 /// Qwen2-MoE, Qwen3-MoE, OLMoE and Mixtral: softmax in fp32, top-k, normalised in place, cast back (not in Mixtral).
 Routing softmax_first(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
@@ -237,6 +238,39 @@ Routing ernie(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
   return out;
 }
 
+/// Mistral4TopkRouter
+Routing mistral4(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
+  const Dim groups = std::max<std::int64_t>(1, ff.router_groups), top = ff.experts_per_token;
+  FeedForward grouped = ff;
+  grouped.router_groups = groups.coefficient;
+  grouped.router_top_groups = std::max<std::int64_t>(1, ff.router_top_groups);
+  Routing out;
+  out.logits = linear_by(g, x, folded_matrix(g, weight), T, {T, Dim(ff.experts)}, "router.logits");
+  const Tensor scores = softmax(g, out.logits, g.autocast ? DType::fp32 : out.logits.dtype, "router.probabilities");
+  Tensor group_scores;
+  {
+    TopK best = topk(g, scores, {T, groups, Dim(2)}, "router.best_of_group");
+    group_scores = sum(g, best.values, {T, groups}, "router.group_scores");
+  }
+  Tensor chosen_of = scores;
+  const Groups names = choose_groups(g, grouped, chosen_of, std::move(group_scores));
+  {
+    TopK chosen = topk(g, chosen_of, {T, top}, "router.top");
+    out.indices = std::move(chosen.indices);
+  }
+  Tensor values = gather(g, scores, out.indices, {T, top}, "router.values"), total;
+  if (ff.normalise_top_k) {
+    {
+      Tensor bare = sum(g, values, {T, 1}, "router.total");
+      total = add_scalar(g, std::move(bare), "router.denominator");
+    }
+    Tensor divided = divide_in_place(g, values, total);
+    values = std::move(divided);
+  }
+  out.weights = scale(g, values, "router.weights");
+  return out;
+}
+
 /// HunYuanMoEV1Gate
 Routing hunyuan(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
   const Dim top = ff.experts_per_token;
@@ -266,6 +300,8 @@ Routing route(Eager& g, RouterCode code, const FeedForward& ff, const Tensor& x,
       return widened_logits(g, ff, x, weight);
     case RouterCode::ernie:
       return ernie(g, ff, x, weight);
+    case RouterCode::mistral4:
+      return mistral4(g, ff, x, weight);
     case RouterCode::hunyuan:
       return hunyuan(g, ff, x, weight);
     case RouterCode::by_score:

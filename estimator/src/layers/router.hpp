@@ -10,6 +10,8 @@ namespace oomplan {
 struct Routing {
   Tensor logits, weights, indices;
 };
+/// `values /= total`.
+Tensor divide_in_place(Eager& g, const Tensor& values, const Tensor& total);
 /// x of shape [T, H], held by the caller; `weight`, `bias`: leaves (-1: none).
 /// `of_4`: as release 4 of transformers writes it.
 Routing route(Eager& g, RouterCode, const FeedForward&, const Tensor& x, int weight, int bias, bool of_4 = false);

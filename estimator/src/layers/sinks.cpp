@@ -22,7 +22,7 @@ Tensor with_column(Eager& g, const Tensor& scores, int sinks) {
 }
 
 /// logits.max(dim=-1, keepdim=True).values: the indices are saved.
-Tensor row_maximum(Eager& g, const Tensor& logits) {
+Tensor row_maximum(Eager& g, const Tensor& logits, bool column) {
   const Shape by_row = with_last(logits.shape, 1);
   Tensor values = g.make("attention.max", by_row, logits.dtype);
   Tensor indices = g.make("attention.max_indices", by_row, DType::int64);
@@ -31,8 +31,9 @@ Tensor row_maximum(Eager& g, const Tensor& logits) {
   Tensor like = Tensor();
   like.shape = logits.shape;
   like.dtype = logits.dtype;
-  g.record(values, "MaxBackward0", {&logits}, [&g, saved, like](const Gradients&) {
+  g.record(values, "MaxBackward0", {&logits}, [&g, saved, like, column](const Gradients&) {
     (void)saved.get();
+    if (!column) return Gradients{gradient(g, "max_backward", like.shape, like.dtype)};
     return Gradients{wide_gradient(g, "max_backward", like)};  // zeros, then scatter
   });
   return values;
@@ -61,6 +62,18 @@ Tensor wide_softmax(Eager& g, const Tensor& logits) {
   return out;
 }
 
+/// Without a column.
+Tensor shifted_by(Eager& g, const Tensor& logits, const Tensor& highest) {
+  Tensor out = g.make("attention.shifted", logits.shape, logits.dtype);
+  const Shape by_row = highest.shape;
+  g.record(out, "SubBackward0", {&logits, &highest}, [&g, by_row](Gradients in) {
+    Tensor negative = gradient(g, "sub_backward", in[0].shape, in[0].dtype);
+    Tensor summed = g.make("sub_backward.sum", by_row, in[0].dtype, Category::temporaries);
+    return Gradients{in[0], summed};
+  });
+  return out;
+}
+
 /// probabilities[..., :-1]
 Tensor without_column(Eager& g, const Tensor& probabilities) {
   Tensor out = probabilities.alias(probabilities.shape);
@@ -74,13 +87,23 @@ Tensor without_column(Eager& g, const Tensor& probabilities) {
 Tensor probabilities_with_sinks(Eager& g, const Tensor& scores, int sinks, Tensor& logits) {
   logits = with_column(g, scores, sinks);
   {
-    Tensor highest = row_maximum(g, logits);
+    Tensor highest = row_maximum(g, logits, true);
     Tensor next = shifted(g, logits, highest);
     highest.reset();
     logits = std::move(next);
   }
   Tensor probabilities = wide_softmax(g, logits);
   return without_column(g, probabilities);
+}
+
+Tensor shifted_probabilities(Eager& g, Tensor& scores) {
+  {
+    Tensor highest = row_maximum(g, scores, false);
+    Tensor next = shifted_by(g, scores, highest);
+    highest.reset();
+    scores = std::move(next);
+  }
+  return softmax(g, scores, scores.dtype, "attention.probabilities");
 }
 
 }  // namespace oomplan

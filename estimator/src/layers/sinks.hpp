@@ -7,4 +7,7 @@ namespace oomplan {
 /// Probabilities in the dtype of the scores, a view without the sink's column. `logits`: the caller's name for the wider logits.
 Tensor probabilities_with_sinks(Eager& g, const Tensor& scores, int sinks, Tensor& logits);
 
+/// MiMo-V2, layers without sinks: softmax(scores - highest) in their format. `scores` is rebound.
+Tensor shifted_probabilities(Eager& g, Tensor& scores);
+
 }  // namespace oomplan

@@ -138,6 +138,8 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.packed = packed_options(t.lora.base, is_litgpt(t.kernels) ? DType::fp16 : t.storage);
   k.autocast = t.autocast;
   k.keeps_formats = engine == EngineKind::single && !t.lora.base.prepare_kbit;
+  const FamilyCode* code = find_family_code(a.family);
+  k.wide_buffers = code != nullptr && code->layer_scalar && t.storage == DType::fp32 && t.compute != DType::fp32;
   k.casts_layer_inputs = engine != EngineKind::fsdp1 && t.compute != t.storage;
   k.padding_mask = t.padding_mask;
   k.sdpa_math = t.sdpa_math;

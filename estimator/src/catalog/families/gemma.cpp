@@ -57,19 +57,54 @@ bool shares_kv(const Fields& fields, const Traits& traits, std::int64_t layer, s
   return layer >= layers - fields.integer_or("num_kv_shared_layers", otherwise, {0, layers});
 }
 
+/// ... of the last one of their span that has its own.
+void marks_stored(Architecture& out) {
+  std::vector<LayerRun> runs;
+  bool full = false, windowed = false;  // found
+  const bool shares = !out.runs.empty() && out.runs.back().layer.mixer.shared_kv;
+  for (auto run = out.runs.rbegin(); run != out.runs.rend(); ++run) {
+    bool& found = run->layer.mixer.span == AttentionSpan::full ? full : windowed;
+    if (shares && !found && !run->layer.mixer.shared_kv) {
+      found = true;
+      LayerRun last = *run;
+      last.count = 1;
+      last.layer.mixer.stores_kv = true;
+      runs.push_back(std::move(last));
+      if (--run->count == 0) continue;
+    }
+    runs.push_back(*run);
+  }
+  out.runs.assign(runs.rbegin(), runs.rend());
+}
+
 void per_layer_embeddings(const Fields& fields, std::int64_t width, Architecture& out) {
   if (width > 0) out.per_layer_vocab = fields.integer_or("vocab_size_per_layer_input", 262144, kVocabLimits);
 }
 
+/// activation_sparsity_pattern: a number or one for each layer; the first ten of more than ten where it is left out.
+bool keeps_little_of_gate(const Fields& fields, std::int64_t layer, std::int64_t layers) {
+  constexpr std::int64_t kSparseLayers = 10;
+  if (!fields.has("activation_sparsity_pattern")) return layer < kSparseLayers && layers > kSparseLayers;
+  if (!fields.is_list("activation_sparsity_pattern")) return fields.number("activation_sparsity_pattern", 0, 1) > 0;
+  const auto listed = fields.numbers("activation_sparsity_pattern", 0, 1);
+  if (layer >= static_cast<std::int64_t>(listed.size())) fields.refuse("activation_sparsity_pattern", "an entry for each layer");
+  return listed[static_cast<std::size_t>(layer)] > 0;
+}
+
 // Gemma 3n: residuals in altup_num_inputs copies, a low-rank augmented residual, embeddings of every layer.
 FeedForward gemma3n_feed_forward(const Fields& fields, const Traits& traits, std::int64_t layer) {
-  if (!fields.is_list("intermediate_size")) return dense_feed_forward(fields, traits);
+  if (!fields.is_list("intermediate_size")) {
+    FeedForward same = dense_feed_forward(fields, traits);
+    same.sparse_gate = keeps_little_of_gate(fields, layer, read_layers(fields, traits));
+    return same;
+  }
   const auto widths = fields.integers("intermediate_size", kWidthLimits);
   if (layer >= static_cast<std::int64_t>(widths.size())) fields.refuse("intermediate_size", "an entry for each layer");
   FeedForward out;
   out.kind = FeedForwardKind::gated;
   out.activation = read_activation(fields, traits.activation, traits.activation_otherwise);
   out.width = widths[static_cast<std::size_t>(layer)];
+  out.sparse_gate = keeps_little_of_gate(fields, layer, read_layers(fields, traits));
   return out;
 }
 
@@ -80,8 +115,14 @@ void gemma3n_layer(const Fields& fields, const Traits& traits, std::int64_t i, L
   layer.altup_inputs = fields.integer_or("altup_num_inputs", 4, {1, 64});
 }
 
+bool caps_logits(const Fields& fields, double otherwise) {
+  return !fields.is_null("final_logit_softcapping") && fields.number_or("final_logit_softcapping", otherwise, 0, 1e9) > 0;
+}
+
 void gemma3n_whole(const Fields& fields, const Traits&, Architecture& out) {
+  out.final_softcap = caps_logits(fields, 30);
   per_layer_embeddings(fields, out.runs.front().layer.per_layer_input, out);
+  marks_stored(out);
 }
 
 constexpr Traits gemma3n() {
@@ -135,6 +176,11 @@ Mixer gemma4_mixer(const Fields& fields, const Traits& traits, std::int64_t laye
   return mixer;
 }
 
+void gemma4_whole(const Fields& fields, const Traits& traits, Architecture& out) {
+  gemma3n_whole(fields, traits, out);
+  out.final_softcap = caps_logits(fields, 0);
+}
+
 FeedForward gemma4_feed_forward(const Fields& fields, const Traits& traits, std::int64_t layer) {
   FeedForward dense = dense_feed_forward(fields, traits);
   if (fields.flag_or("use_double_wide_mlp", false) && shares_kv(fields, traits, layer, 0)) dense.width *= 2;
@@ -158,7 +204,7 @@ constexpr Traits gemma4() {
   t.mixer = gemma4_mixer;
   t.feed_forward = gemma4_feed_forward;
   t.adjust = gemma4_layer;
-  t.finish = gemma3n_whole;
+  t.finish = gemma4_whole;
   return t;
 }
 

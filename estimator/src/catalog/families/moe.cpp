@@ -340,7 +340,9 @@ constexpr Traits kMiMoV2{
             .shared_count = "n_shared_experts",
             .correction_bias = kAlways,
             .score = RouterScore::sigmoid,
-            .router_in_fp32 = true},
+            .router_in_fp32 = true,
+            .groups_otherwise = 1,
+            .top_groups_otherwise = 1},
     .is_moe = true,
     .mixer = mimo_mixer,
 };

@@ -1,0 +1,22 @@
+// Gemma 3n and 4: a second embedding table gives every layer an input of its own, to which a projection of the embedded tokens
+// is added (transformers 5.23, models/{gemma3n,gemma4}/modeling_*.py, project_per_layer_inputs).
+#pragma once
+#include "layers/decoder.hpp"
+#include "layers/families.hpp"
+
+namespace oomplan {
+
+struct LayerInputLeaves {
+  int table = -1, projection = -1;
+  NormLeaf norm;
+};
+LayerInputLeaves declare_layer_inputs(Eager& g, const Architecture&, DType outer, DType dtype, const AdapterOptions&);
+
+/// [B, S, L, p]; `ids` and `embeds` are names of the model.
+Tensor make_layer_inputs(Eager& g, const FamilyCode&, const Architecture&, const LayerInputLeaves&, const Tensor& ids,
+                         const Tensor& embeds);
+
+/// per_layer_inputs[:, :, i, :]
+Tensor input_of_layer(Eager& g, const Tensor& all);
+
+}  // namespace oomplan
