@@ -140,7 +140,8 @@ class Storages(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not torch.is_grad_enabled():  # backward: what the engine does in place when no mode is on
+        # backward: what the engine does in place when no mode is on. A reentrant checkpoint's forward pass is none
+        if not torch.is_grad_enabled() and torch._C._current_graph_task_id() >= 0:
             func = IN_PLACE.get(func, func)
             both = func is aten.add.Tensor and all(isinstance(x, torch.Tensor) for x in args[:2])
             if both and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype:

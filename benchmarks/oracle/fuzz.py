@@ -138,6 +138,7 @@ def stand_in() -> None:
     F.layer_norm = in_fp32_under_autocast(F.layer_norm)
     torch.pow = in_fp32_under_autocast(torch.pow)
     torch.square = in_fp32_under_autocast(torch.square)
+    torch.expm1 = in_fp32_under_autocast(torch.expm1)
     F.scaled_dot_product_attention = sdpa
     F.dropout = fused_dropout
     torch.Tensor.item = lambda _self: item_of["number"]  # type: ignore[method-assign]

@@ -19,6 +19,7 @@
 #include "layers/heads_trl.hpp"
 #include "layers/heads_verl.hpp"
 #include "layers/litgpt.hpp"
+#include "layers/mpt.hpp"
 #include "layers/ops.hpp"
 #include "layers/preamble.hpp"
 #include "layers/tensor_parallel.hpp"
@@ -270,8 +271,9 @@ class Runner {
     out = reduce_tokens(g_, std::move(out), kernels_, "embedding.reduced");
     const bool collects = o_.training && kernels_.adapters.input_gradients;
     if (collects && !code_.scales_in_module) collect_gradient(out);
-    if (!code_.scales_embedding) return out;
+    if (!code_.scales_embedding && !a_.scaled_embedding) return out;
     Tensor scaled = scale(g_, out, "embedding.scaled");
+    if (a_.scaled_embedding) bare_embedding_ = out;
     if (collects && code_.scales_in_module) collect_gradient(scaled);
     return scaled;
   }
@@ -309,7 +311,7 @@ class Runner {
   /// Neither a distance nor a state needs numbers of positions.
   bool counts_positions() const {
     const bool single = a_.runs.front().layer.norm_place == NormPlace::single;
-    return !code_.alibi && !single && !kernels_.vision.by_axis;  // which come with the images
+    return !code_.alibi && code_.own != OwnCode::mpt && !single && !kernels_.vision.by_axis;  // which come with the images
   }
 
   /// Positions, masks, cos and sin.
@@ -322,6 +324,7 @@ class Runner {
 
   /// What a layer's forward gets: FSDP2 casts floating-point arguments to the compute dtype in front of it (cast_forward_inputs).
   LayerContext arguments(LayerContext given) {
+    if (kernels_.casts_layer_inputs && given.alibi) given.alibi = to(g_, given.alibi, kernels_.parameters, "alibi_cast");
     if (!kernels_.casts_layer_inputs || !given.cos || !given.sin) return given;  // a complex table is not cast
     given.cos = to(g_, given.cos, kernels_.parameters, "rotary.cos_cast");
     given.sin = to(g_, given.sin, kernels_.parameters, "rotary.sin_cast");
@@ -405,6 +408,7 @@ class Runner {
       inputs_embeds = std::move(wide);
     }
     Tensor hidden = inputs_embeds, position_embeds;
+    if (bare_embedding_) inputs_embeds = std::exchange(bare_embedding_, {});
     if (position_table_ >= 0) {
       position_embeds = position_rows();
       Tensor sum = add(g_, inputs_embeds, position_embeds, "embedding.with_positions");
@@ -420,8 +424,10 @@ class Runner {
       hidden = std::move(normed);
       alibi = make_alibi(g_, a_.runs.front().layer.mixer.heads, hidden.dtype, slopes);
     }
+    if (code_.own == OwnCode::mpt) alibi = make_mpt_alibi(g_, a_.runs.front().layer.mixer.heads, a_.max_positions);
     Preamble shared = preamble(inputs_embeds.dtype);
     shared.full.returned = &returned;
+    if (code_.own == OwnCode::mpt) shared.full.alibi = shared.windowed.alibi = std::move(alibi);
     std::size_t number = 0;
     Tensor chosen, chosen_next;  // `hidden_states, topk_indices = decoder_layer(...)`
     if (code_.returns_chosen) shared.full.chosen_out = &chosen_next;
@@ -441,7 +447,8 @@ class Runner {
     }
     g_.prefix.clear();
     enter(StationPlace::norm);
-    const Tensor output = code_.alibi ? hidden : Tensor();  // `outputs` of the last layer is a name of the model
+    const Tensor output =
+        code_.alibi || code_.own != OwnCode::none ? hidden : Tensor();  // `outputs` of the last layer is a name of the model
     if (a_.final_norm != NormKind::none)
       hidden = o_.kernels.foak.rms_norm ? foak::rms_norm(g_, hidden, norm_.weight, "norm")
                                         : run_norm(g_, code_.norm, hidden, norm_, "norm", o_.kernels.liger);
@@ -628,6 +635,7 @@ class Runner {
   std::vector<Tensor> logged_;  ///< names of the step like step_names_
   std::optional<ActivationOffload> offload_;
   Tensor input_ids_, labels_, packed_positions_, positions_, kept_outputs_, input_leaf_, input_gradient_, step_names_;
+  Tensor bare_embedding_;  ///< `inputs_embeds`, beside what it is multiplied to: a name of the model
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
   struct Arguments {
     LayerContext context;

@@ -5,8 +5,10 @@
 #include "layers/archon.hpp"
 #include "layers/experts.hpp"
 #include "layers/families.hpp"
+#include "layers/gptj.hpp"
 #include "layers/heads_trl.hpp"
 #include "layers/liger.hpp"
+#include "layers/lightning.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/litgpt_prefix.hpp"
 #include "layers/titan.hpp"
@@ -456,7 +458,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   std::int64_t rotary = 0;
   for (const auto& run : a.runs) rotary = std::max(rotary, run.layer.mixer.rotary_dim);
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
-  p.buffers += tower_buffers(a.tower);
+  p.buffers += tower_buffers(a.tower) + gptj_buffers(a) + lightning_buffers(a, t.storage);
   if (p.flattened) p.buffers += packed_statistics(tape);
   return p;
 }
