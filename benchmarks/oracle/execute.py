@@ -140,7 +140,7 @@ class Storages(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        # backward: what the engine does in place when no mode is on; a forward pass without gradients is none
+        # backward: what the engine does in place when no mode is on; a forward pass without gradients (a reentrant checkpoint's) is none
         if not torch.is_grad_enabled() and torch._C._current_graph_task_id() >= 0:
             func = IN_PLACE.get(func, func)
             both = func is aten.add.Tensor and all(isinstance(x, torch.Tensor) for x in args[:2])

@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import execute_experts
 import fuzz
 import fuzz_fsdp
 import torch
@@ -67,10 +68,17 @@ SETTINGS: dict[str, Row] = {
     "autocast_checkpointed": {"dtype": "autocast", "attention": "eager", "recompute": "nonreentrant"},
     "flash": {"attention": "flash_attention_2", "sequences": 3, "tokens": 200},
     "lora": {"lora": ADAPTERS, "sequences": 2, "tokens": 256},
+    "lora_everywhere": {
+        "lora": {**ADAPTERS, "targets": "all-linear", "format": "storage"},
+        "tokens": 320,
+        "recompute": "nonreentrant",
+    },
+    "fp32": {"dtype": "fp32", "attention": "eager", "sequences": 2, "tokens": 192},
     "fsdp": {**SHARDED},
     "fsdp_checkpointed": {**SHARDED, "ranks": 2, "sequences": 2, "tokens": 256, "recompute": "nonreentrant"},
 }
-WITHOUT_SDPA = ("mimo_v2_flash",)  # attention sinks
+WITHOUT_SDPA = ("mimo_v2_flash", "gptj", "mpt")
+TOKEN_BY_TOKEN = ("jamba",)  # a loop of Python over the tokens
 # what lists an entry for each layer
 BY_LAYER = (
     "layer_types",
@@ -108,7 +116,7 @@ def text_of(config: Row) -> Row:
 
 def depth_of(config: Row) -> int:
     """Layers that it takes to have every kind of layer."""
-    layers = int(config.get("num_hidden_layers") or config.get("n_layer") or 1000)
+    layers = int(config.get("num_hidden_layers") or config.get("n_layer") or config.get("n_layers") or 1000)
     needed = 4
     for key in BY_LAYER:
         given = config.get(key)
@@ -118,7 +126,10 @@ def depth_of(config: Row) -> int:
     needed = max([needed, *(pattern.index(kind) + 1 for kind in set(pattern))])
     if config.get("num_kv_shared_layers"):  # as many again, which share; Gemma 3n: every fifth layer is full
         needed = 2 * max(needed, 5)
-    dense = [config.get(key) for key in ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")]
+    dense = [
+        config.get(key)
+        for key in ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", "attn_layer_offset")
+    ]
     needed = max([needed, *(n + 1 for n in dense if isinstance(n, int))])
     return min(layers, needed)
 
@@ -126,7 +137,7 @@ def depth_of(config: Row) -> int:
 def cut(config: Row) -> Row:
     depth = depth_of(config)
     out = {key: value for key, value in config.items() if key not in FOREIGN and not key.startswith("_")}
-    out["n_layer" if "n_layer" in out and "num_hidden_layers" not in out else "num_hidden_layers"] = depth
+    out[next((key for key in ("num_hidden_layers", "n_layer", "n_layers") if key in out), "num_hidden_layers")] = depth
     for key in BY_LAYER:
         if isinstance(out.get(key), list):
             out[key] = out[key][:depth]
@@ -150,10 +161,12 @@ def published(folder: Path) -> list[tuple[str, Row]]:
     return out
 
 
-def case_of(setting: str, config: Row) -> Row:
+def case_of(setting: str, family: str = "") -> Row:
     case = {**PLAIN, **SETTINGS[setting]}
-    if config["model_type"] in WITHOUT_SDPA and case["attention"] == "sdpa":
+    if family in WITHOUT_SDPA and case["attention"] == "sdpa":
         case["attention"] = "eager"
+    if family in TOKEN_BY_TOKEN:
+        case["tokens"] = 33
     return case
 
 
@@ -203,14 +216,43 @@ def watch(config: Row) -> int:
             return loss_of(model, case, given, labels)
 
     vars(fuzz).update(Storages=Watched, make_model=made, loss_of=loss)
-    return int(config.get("num_hidden_layers") or config["n_layer"]) - 1
+    return int(config.get("num_hidden_layers") or config.get("n_layer") or config["n_layers"]) - 1
 
 
+class SpreadAnywhere(execute_experts.Spread):
+    """DBRX's loop over experts, in which each is hit, on the meta device or on fake tensors."""
+
+    def __init__(self) -> None:
+        plain = torch.Tensor.nonzero
+        super().__init__()
+        torch.Tensor.nonzero = lambda mask: self.hit() if mask.dim() == 1 and len(mask) == self.experts + 1 else plain(mask)
+
+    def take(self, config: Row, case: Row) -> None:
+        faked = case["engine"] != "single" or case["dtype"] == "autocast"
+        self.device = "cpu" if faked else "meta"
+        self.experts = int(config["ffn_config"]["moe_num_experts"])
+
+    def hit(self) -> Any:
+        return [[expert] for expert in range(self.experts)] if self.device == "cpu" else super().hit()
+
+
+def stand_in() -> None:
+    """What GPT-J's module imports only beside flash-attention."""
+    module: Any = transformers.models.gptj.modeling_gptj
+    module._flash_attention_forward = fuzz.flash_utils._flash_attention_forward
+    module.flash_attn_supports_top_left_mask = lambda: False
+
+
+spread: list[SpreadAnywhere] = []
 PLAIN_FUZZ = fuzz.make_model, fuzz.loss_of
 
 
 def execute(config: Row, case: Row) -> tuple[Row, Row]:
     """The step's peaks; and of one layer what it saves, on one device without checkpoints."""
+    if config["model_type"] == "dbrx":
+        if not spread:
+            spread.append(SpreadAnywhere())
+        spread[0].take(config, case)
     vars(fuzz).update(Storages=Storages, make_model=PLAIN_FUZZ[0], loss_of=PLAIN_FUZZ[1])
     if case["engine"] != "single" or case["recompute"] != "none" or case["lora"]:
         return fuzz.execute_case(config, case), {}
@@ -235,7 +277,7 @@ class Sweep:
         print(json.dumps(row), flush=True)
 
     def run(self, core: Any, name: str, config: Row, setting: str) -> Row | None:
-        case = case_of(setting, config)
+        case = case_of(setting, config["model_type"])
         job = fuzz.job_of(case)
         refused = None
         try:
@@ -285,6 +327,7 @@ def main() -> None:
     fuzz.stand_in()
     # known as a part of Mistral 3's class alone
     transformers.AutoModelForCausalLM._model_mapping._model_mapping["mistral4"] = "Mistral4ForCausalLM"
+    stand_in()
     sweep = Sweep(options)
     seen: set[str] = set()
     for name, config in published(options.configs):

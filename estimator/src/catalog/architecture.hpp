@@ -125,6 +125,8 @@ struct FeedForward {
   RouterScore score = RouterScore::softmax;
   bool router_in_fp32 = false;   ///< router weight and input are cast to fp32 (DeepSeek V3)
   bool weights_in_fp32 = false;  ///< routing weights stay fp32, and so does their product with the experts' output
+  bool input_jitter = false;     ///< what comes into the block is multiplied by noise in training (Phi-3.5 MoE)
+  bool sums_in_fp32 = false;     ///< what routed and shared experts give is added in fp32 (Hunyuan 3)
   bool operator==(const FeedForward&) const = default;
 };
 
@@ -187,8 +189,9 @@ struct Architecture {
   std::string family;      ///< our key for kernel sets: "llama", "qwen2", "qwen3", "qwen3_moe", ...
   std::int64_t hidden = 0, vocab = 0;
   std::int64_t max_positions = 0;
-  bool yarn = false;  ///< positions are stretched by YaRN (rope_scaling)
-  bool tied = false;  ///< the head is the embedding
+  bool yarn = false;              ///< positions are stretched by YaRN (rope_scaling)
+  bool tied = false;              ///< the head is the embedding
+  bool scaled_embedding = false;  ///< the config asks for it (Trinity); families that always scale are kernel sets' affair
   bool head_bias = false;
   bool final_softcap = false;        ///< tanh soft cap of the logits (Gemma 2)
   std::int64_t position_rows = 0;    ///< rows of a learned position table (GPT-2, OPT); 0: none

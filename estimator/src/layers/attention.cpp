@@ -74,6 +74,10 @@ Projected project_fused(Eager& g, const FamilyCode& code, const Mixer& m, const 
   const Dim tokens = x.shape[1];
   Projected out;
   out.fused = project(g, code, x, w.qkv, w.qkv_bias, {B, tokens, Dim(m.q_width() + m.k_width() + m.v_width())}, "qkv");
+  if (code.own == OwnCode::dbrx) {
+    Tensor clipped = clamp(g, out.fused, 2, "qkv.clipped");
+    out.fused = std::move(clipped);
+  }
   if (code.fused_qkv == FusedQkv::split) {
     std::vector<Tensor> parts =
         split(g, out.fused, {{B, tokens, Dim(m.q_width())}, {B, tokens, Dim(m.k_width())}, {B, tokens, Dim(m.v_width())}});
@@ -121,7 +125,7 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
     const auto projected = [&](int weight, int bias, std::int64_t width, const std::string& name) {
       return project(g, code, x, weight, bias, {B, tokens, Dim(width)}, name);
     };
-    const bool split = options.tensor > 1;
+    const bool split = options.tensor > 1, gate_apart = m.output_gate && code.gate_apart;
     const auto normed = [&](Tensor t, std::int64_t heads, const NormLeaf& norm, const std::string& name) {
       if (m.qk_norm == QkNorm::head) t.shape = {B, tokens, Dim(heads), Dim(m.head_dim)};
       if (m.qk_norm == QkNorm::head && code.norms_heads) t.shape = {B, Dim(heads), tokens, Dim(m.head_dim)};
@@ -136,10 +140,23 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
       out.key = std::move(fused.key);
       out.value = std::move(fused.value);
     } else {
-      Tensor query = m.output_gate ? gated_query(g, code, m, w, x, out.gate) : projected(w.q, w.q_bias, m.q_width(), "q");
-      out.query = normed(std::move(query), m.heads, w.q_norm, "q");
-      out.key = normed(projected(w.k, w.k_bias, m.k_width(), "k"), m.kv_heads, w.k_norm, "k");
-      out.value = projected(w.v, w.v_bias, m.v_width(), "v");
+      Tensor query =
+          m.output_gate && !gate_apart ? gated_query(g, code, m, w, x, out.gate) : projected(w.q, w.q_bias, m.q_width(), "q");
+      // all projections stand in front of the norms, whose inputs keep their names until they are through
+      if (gate_apart || (code.norms_heads && m.qk_norm == QkNorm::head)) {
+        out.query = std::move(query);
+        out.key = projected(w.k, w.k_bias, m.k_width(), "k");
+        out.value = projected(w.v, w.v_bias, m.v_width(), "v");
+        if (gate_apart) out.gate = projected(w.attention_gate, -1, m.q_width(), "gate");
+        query = normed(Tensor(out.query), m.heads, w.q_norm, "q");
+        out.query = std::move(query);
+        Tensor key = normed(Tensor(out.key), m.kv_heads, w.k_norm, "k");
+        out.key = std::move(key);
+      } else {
+        out.query = normed(std::move(query), m.heads, w.q_norm, "q");
+        out.key = normed(projected(w.k, w.k_bias, m.k_width(), "k"), m.kv_heads, w.k_norm, "k");
+        out.value = projected(w.v, w.v_bias, m.v_width(), "v");
+      }
     }
     if (m.clip) {
       for (Tensor* part : {&out.query, &out.key, &out.value}) {

@@ -5,12 +5,15 @@
 #include "layers/archon.hpp"
 #include "layers/attention.hpp"
 #include "layers/bloom.hpp"
+#include "layers/dbrx.hpp"
 #include "layers/delta.hpp"
 #include "layers/experts.hpp"
 #include "layers/families.hpp"
 #include "layers/foak.hpp"
 #include "layers/gemma3n.hpp"
+#include "layers/gptj.hpp"
 #include "layers/indexer.hpp"
+#include "layers/lightning.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/llama4.hpp"
 #include "layers/mamba.hpp"
@@ -18,9 +21,11 @@
 #include "layers/mla.hpp"
 #include "layers/mlp.hpp"
 #include "layers/moe.hpp"
+#include "layers/mpt.hpp"
 #include "layers/normed_attention.hpp"
 #include "layers/ops.hpp"
 #include "layers/packed_linear.hpp"
+#include "layers/short_conv.hpp"
 #include "layers/tensor_parallel.hpp"
 #include "layers/titan.hpp"
 #include "layers/torchtune.hpp"
@@ -33,18 +38,23 @@ using axis::B, axis::S, axis::T;  // S: the tokens of the layer's input, all of 
 
 GatedLeaves gated_leaves(const LayerLeaves& w) { return {w.gate, w.gate_bias, w.up, w.up_bias, w.gate_up, w.down, w.down_bias}; }
 
-/// `weights`: the router's, where the block returns them and the layer keeps the name.
+/// `weights`: the router's, where the block returns them and the layer keeps the name. `routed`: as in Mixed.
 Tensor feed_forward(Eager& g, const FamilyCode& code, const FeedForward& ff, Dim hidden, const Tensor& x, const LayerLeaves& w,
-                    const KernelOptions& options, Tensor& weights) {
+                    const KernelOptions& options, Tensor& weights, Tensor& routed) {
   g.prefix += "mlp.";
   Tensor out;
-  if (ff.kind == FeedForwardKind::moe && !ff.router_scales) {
+  if (code.own == OwnCode::dbrx) {
+    out = run_dbrx_experts(g, ff, hidden, x, w, options.routed_tokens);
+  } else if (ff.kind == FeedForwardKind::moe && !ff.router_scales) {
     Mixed mixed = code.every_expert ? every_expert(g, ff, hidden.coefficient, x, w, options)
                                     : moe_block(g, code, ff, hidden.coefficient, x, w, options);
     out = std::move(mixed.output);
+    routed = std::move(mixed.routed);
     if (code.returns_router_weights || !w.expert_modules.empty()) weights = std::move(mixed.weights);
   } else if (ff.kind == FeedForwardKind::plain) {
     out = plain_mlp(g, code, x, {B, x.shape[1]}, hidden, ff, w);
+  } else if (code.shared == SharedPlace::apart && ff.fused_gate_up) {
+    out = granite_mlp(g, x, hidden, ff.width, w.gate_up, w.down);
   } else {
     out = gated_mlp(g, x, {B, x.shape[1]}, hidden, ff.width, gated_leaves(w), "", options);
   }
@@ -72,7 +82,8 @@ std::string unsupported_form(const FamilyCode& code, const Layer& layer) {
   if (code.flat_rows && layer.norm_place != NormPlace::pre && layer.norm_place != NormPlace::post)
     return "this place of the norms";
   const bool bare = ff.kind == FeedForwardKind::plain || (ff.kind == FeedForwardKind::moe && !ff.experts_gated);
-  if (bare ? ff.activation == Activation::xielu : !one_kernel(ff.activation)) return "this activation";
+  const bool written_out = ff.activation == Activation::xielu && ff.kind != FeedForwardKind::plain;
+  if (bare ? written_out : !one_kernel(ff.activation)) return "this activation";
   return {};
 }
 
@@ -91,29 +102,47 @@ bool keeps_state(const Mixer& m) {
   return m.kind == MixerKind::gated_delta || m.kind == MixerKind::mamba1 || m.kind == MixerKind::mamba2;
 }
 
+/// What was not executed with parts that no other family has.
+std::string unsupported_own(const FamilyCode& code, const Mixer& m, const KernelOptions& options) {
+  if (code.own != OwnCode::none && (options.autocast || options.padding_mask || options.ulysses > 1))
+    return "autocast, a padding mask or Ulysses";
+  if (code.own == OwnCode::mpt && options.kernels != Kernels::hf_eager) return "another attention than the eager one";
+  // whether a stack's first two gradients are added in place there is not settled: a stack more or less
+  if (code.own == OwnCode::dbrx && !options.keeps_formats) return "another engine than one device";
+  // its decays keep the format that the model was made in: products of two formats
+  if (m.kind == MixerKind::lightning && options.casts_layer_inputs) return "a compute format of its own";
+  // sums and softmax of 16 bits, which autocast computes in fp32
+  if (options.autocast && (code.router == RouterCode::corrected || code.router == RouterCode::sparse_mixer))
+    return "autocast beside this router";
+  return {};
+}
+
 std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const KernelOptions& options) {
   const Mixer& m = layer.mixer;
   const NormPlace place = layer.norm_place;
   const bool latent = m.kind == MixerKind::mla && (m.index_heads == 0 || code.forces_mask),
              sdpa = options.kernels == Kernels::hf_sdpa;
-  const bool state = keeps_state(m);
+  const bool state = keeps_state(m), convolved = m.kind == MixerKind::short_conv || m.kind == MixerKind::lightning;
   if (m.index_top > 0)
     if (const std::string indexer = unsupported_indexer(options); !indexer.empty()) return indexer;
   if (code.alibi && options.autocast) return "autocast under ALiBi";
-  if (state && (options.padding_mask || options.ulysses > 1)) return "a padding mask or Ulysses under linear attention";
+  if ((state || convolved) && (options.padding_mask || options.ulysses > 1))
+    return "a padding mask or Ulysses under linear attention, lightning attention or short convolutions";
   // Nemotron-H: a mixer or a feed-forward block alone in a layer
   const bool alone = place == NormPlace::single && code.norm == NormCode::rms_wide_cast;
   const bool bare = alone && m.kind == MixerKind::none;
-  if ((m.kind != MixerKind::attention && !latent && !state && !bare) || (m.clip && (m.fused_qkv || m.qk_norm != QkNorm::none)) ||
+  if ((m.kind != MixerKind::attention && !latent && !state && !convolved && !bare) ||
+      (m.clip && (m.fused_qkv || m.qk_norm != QkNorm::none)) ||
       (place != NormPlace::pre && place != NormPlace::post && place != NormPlace::pre_and_post &&
        place != NormPlace::parallel_one && place != NormPlace::parallel_two && !(state && place == NormPlace::single) && !alone))
     return "training of this layer";
   if ((m.kind == MixerKind::mamba1 || m.kind == MixerKind::mamba2) &&
-      (place != NormPlace::single || (m.ssm_norms && !code.norms_scan)))
+      ((place != NormPlace::single && !code.state_in_place) || (m.ssm_norms && !code.norms_scan && !code.state_in_place)))
     return "this form of a state space";
   if (state && options.liger.any()) return "Liger's modules beside linear attention";
   if (code.alibi && (options.kernels != Kernels::hf_eager || place != NormPlace::pre))
     return "another attention than the eager one";
+  if (const std::string own = unsupported_own(code, m, options); !own.empty()) return own;
   if (!latent && m.rotary_dim != 0 && m.rotary_dim != m.head_dim && !code.rotary.splits_head && !code.norms_values)
     return "this partial rotary position";
   if ((code.norms_values || code.every_expert || code.shifts_scores) && (options.ulysses > 1 || options.tensor > 1))
@@ -137,7 +166,10 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
 }  // namespace
 
 bool scans(const Architecture& a) {
-  return std::any_of(a.runs.begin(), a.runs.end(), [](const LayerRun& r) { return keeps_state(r.layer.mixer); });
+  return std::any_of(a.runs.begin(), a.runs.end(), [](const LayerRun& r) {
+    const MixerKind kind = r.layer.mixer.kind;
+    return keeps_state(r.layer.mixer) || kind == MixerKind::short_conv || kind == MixerKind::lightning;
+  });
 }
 
 namespace {
@@ -187,6 +219,9 @@ std::string unsupported(const Architecture& a, const KernelOptions& options) {
       (a.final_norm == NormKind::none && !code->flat_rows))
     return "this embedding or final norm of '" + a.family + "' is not supported yet";
   const bool wide = options.parameters == DType::fp32 && !options.autocast;
+  if (code->own != OwnCode::none && (a.attention_dropout > 0 || a.hidden_dropout > 0 || a.embedding_dropout > 0))
+    return "dropout in '" + a.family + "' is not supported yet";
+  if (code->own == OwnCode::mpt && a.position_rows > 0) return "MPT without distances in its scores is not supported yet";
   if (a.attention_dropout > 0 && options.kernels == Kernels::hf_sdpa && (options.sdpa_math || wide))
     return "attention dropout in SDPA's math kernel is not supported yet";
   return {};
@@ -221,6 +256,14 @@ struct LayerRunner {
     Attended out;
     if (layer.mixer.kind == MixerKind::gated_delta) {
       out.output = run_gated_delta(g, layer.mixer, a.hidden, w, options, whole);
+    } else if (layer.mixer.kind == MixerKind::short_conv) {
+      out.output = run_short_conv(g, layer.mixer, a.hidden, w, options, whole);
+    } else if (layer.mixer.kind == MixerKind::lightning) {
+      out = run_lightning(g, layer.mixer, a.hidden, w, options, whole);
+    } else if (keeps_state(layer.mixer)) {
+      out.output = scanned(whole);
+    } else if (code.own == OwnCode::gptj) {
+      out = run_gptj_attention(g, layer.mixer, a.max_positions, a.hidden, w, options, context, whole);
     } else {
       const DistributedGuard local(g, false);
       out = run(g, code, layer.mixer, a.hidden, w, options, context, whole);
@@ -228,16 +271,24 @@ struct LayerRunner {
     g.prefix.resize(g.prefix.size() - 10);
     return out;
   }
+  Tensor scanned(const Tensor& x) const {
+    const auto run = layer.mixer.kind == MixerKind::mamba2 ? &run_mamba2 : &run_mamba;
+    return run(g, code, layer.mixer, a.hidden, w, options, x);
+  }
   Tensor mlp(const Tensor& x, Tensor& weights) const {
+    Tensor routed;
+    return mlp(x, weights, routed);
+  }
+  Tensor mlp(const Tensor& x, Tensor& weights, Tensor& routed) const {
     Tensor whole = gather_tokens(g, x, options, "mlp.gathered");
     const DistributedGuard local(g, false);
-    return feed_forward(g, code, layer.feed_forward, a.hidden, whole, w, options, weights);
+    return feed_forward(g, code, layer.feed_forward, a.hidden, whole, w, options, weights, routed);
   }
 
   /// Norms before, behind, or around both halves: `residual` and `hidden_states` are rebound all along.
   Tensor sequential(const Tensor& x) const {
     const bool before = layer.norm_place != NormPlace::post, behind = layer.norm_place != NormPlace::pre;
-    Tensor residual = x, hidden = x, kept, kept_normed;
+    Tensor residual = x, hidden = x, kept, kept_normed, routed;
     if (before) hidden = norm(x, w.before_attention, "input_layernorm");
     if (code.keeps_normed) kept_normed = hidden;
     // `hidden_states, _ = self.self_attn(...)`: eager's probabilities live as long as the layer runs
@@ -253,7 +304,8 @@ struct LayerRunner {
     hidden = join(residual, Tensor(hidden), "attention_residual");
     residual = hidden;
     if (before) hidden = norm(Tensor(hidden), w.before_feed_forward, "pre_feedforward_layernorm");
-    hidden = mlp(Tensor(hidden), weights);
+    if (code.own == OwnCode::dbrx) weights.reset();  // a name of the module around attention and norms
+    hidden = mlp(Tensor(hidden), weights, routed);
     if (layer.feed_forward.router_scales)
       hidden = join_experts(g, code, layer.feed_forward, a.hidden, Tensor(hidden), residual, w, options, weights);
     if (behind) hidden = norm(Tensor(hidden), w.after_feed_forward, "post_feedforward_layernorm");
@@ -267,6 +319,23 @@ struct LayerRunner {
     if (code.layer_scalar) out = scale_in_place(g, Tensor(out), options.wide_buffers);
     if (context.chosen_out != nullptr && !g.in_backward) *context.chosen_out = std::move(chosen);
     return out;
+  }
+
+  /// MiniMaxDecoderLayer.forward: what the norm gave is the residual; both are multiplied by numbers.
+  Tensor normed_residual(const Tensor& x) const {
+    Tensor hidden = norm(x, w.before_attention, "input_layernorm"), residual = hidden;
+    Attended attended = attention(hidden);  // `hidden_states, _`
+    hidden = std::move(attended.output);
+    hidden = weighted_sum(residual, hidden, "attention_residual");
+    hidden = norm(Tensor(hidden), w.before_feed_forward, "pre_feedforward_layernorm");
+    residual = hidden;
+    Tensor unused;
+    hidden = mlp(Tensor(hidden), unused);
+    return weighted_sum(residual, hidden, "output");
+  }
+  Tensor weighted_sum(const Tensor& residual, const Tensor& hidden, const std::string& name) const {
+    Tensor left = scale(g, residual, name + ".residual_scaled"), right = scale(g, hidden, name + ".scaled");
+    return add(g, std::move(left), std::move(right), name);
   }
 
   /// MambaBlock.forward
@@ -290,8 +359,7 @@ struct LayerRunner {
       return std::move(attended.output);
     }
     g.prefix += "mixer.";
-    const auto run = layer.mixer.kind == MixerKind::mamba2 ? &run_mamba2 : &run_mamba;
-    Tensor mixed = run(g, code, layer.mixer, a.hidden, w, options, hidden);
+    Tensor mixed = scanned(hidden);
     g.prefix.resize(g.prefix.size() - 6);
     return mixed;
   }
@@ -359,7 +427,9 @@ struct LayerRunner {
       return out;
     }
     Tensor sum = two ? add(g, fed, attended.output, "halves") : add(g, attended.output, fed, "halves");
-    return add(g, std::move(sum), x, "output");
+    Tensor out = add(g, std::move(sum), x, "output");
+    hand_over(std::move(attended.weights));
+    return out;
   }
 };
 
@@ -377,6 +447,13 @@ Tensor run_layer(Eager& g, const Architecture& a, const Layer& layer, const Laye
     return out;
   }
   if (layer.altup_inputs > 0) return run_gemma3n_layer(g, a, code, layer, w, options, context, x);
+  if (code.own == OwnCode::mpt) {
+    Tensor weights;
+    Tensor out = run_mpt_layer(g, a, layer, w, options, context, x, weights);
+    runner.hand_over(std::move(weights));
+    return out;
+  }
+  if (code.own == OwnCode::minimax) return runner.normed_residual(x);
   if (layer.norm_place == NormPlace::single) return runner.single(x);
   if (layer.norm_place == NormPlace::parallel_one || layer.norm_place == NormPlace::parallel_two) return runner.parallel(x);
   return code.flat_rows ? runner.flat(x) : runner.sequential(x);

@@ -95,6 +95,7 @@ struct StateLeaves {
   int conv = -1, conv_bias = -1, dt_bias = -1, a_log = -1, d = -1;
   int x = -1, dt = -1, dt_proj_bias = -1;  ///< Mamba-1
   int norm = -1, out = -1, out_bias = -1;
+  int dt_norm = -1, b_norm = -1, c_norm = -1;  ///< Jamba
 };
 
 /// Parameters of one layer, as leaves; -1: the layer has no such parameter.
@@ -126,6 +127,9 @@ struct LayerLeaves {
   };
   AltUp altup;
   int latent_in = -1, latent_out = -1;  ///< Nemotron-H: around the experts
+  int attention_gate = -1;              ///< Trinity: a projection of its own
+  int alpha_p = -1, alpha_n = -1;       ///< xIELU's two numbers
+  int correction = -1;                  ///< Trinity: of the experts' scores, a parameter that nothing trains
   StateLeaves state;
 };
 
@@ -150,6 +154,7 @@ struct SharedKv {
 /// What every layer gets besides its input.
 struct LayerContext {
   Tensor cos, sin;               ///< [1, S, d] each; one complex table [1, S, d/2, 2] in `cos` for RotaryForm::complex
+  Tensor alibi;                  ///< MPT: distances, [heads, 1, positions]
   Tensor mask;                   ///< bool or additive [B, 1, S, S]; absent without padding
   Tensor chosen;                 ///< GLM-5: by the indexer of the layer before
   Tensor* chosen_out = nullptr;  ///< ... where this layer's goes

@@ -60,7 +60,9 @@ void choose_experts(KernelOptions& k, Experts wanted, const Architecture& a, std
     k.routed_tokens = tokens;
     return;
   }
-  if (k.release.expert_modules)
+  if (a.family == "dbrx")  // transformers gives it no choice
+    k.experts = ExpertsCode::loop;
+  else if (k.release.expert_modules)
     k.experts = ExpertsCode::loop_of_4;
   else if (wanted == Experts::eager)
     k.experts = ExpertsCode::loop;

@@ -75,13 +75,23 @@ enum class RouterCode : std::uint8_t {
   ernie,           ///< fp32 throughout, chosen by corrected probabilities, divided by a clamped sum, cast back
   mistral4,        ///< softmax in the format of the logits, the best groups, divided in place, times a number
   hunyuan,         ///< fp32 throughout, the weights too, divided in place
+  corrected,       ///< sigmoid in the format of the logits, which an fp32 copy of chooses; divided and scaled out of place (LFM2)
+  corrected_cast,  ///< ... of an fp32 copy of the logits (Trinity)
+  corrected_wide,  ///< ... of logits that are made in fp32 (Hunyuan 3)
+  sparse_mixer,    ///< two experts drawn one after the other, with a gradient of their own (Phi-3.5 MoE)
 };
+
+/// Parts of a layer that no other family has, with files of their own.
+enum class OwnCode : std::uint8_t { none, gptj, mpt, minimax, dbrx };
 
 /// Where a block computes what all tokens share.
 enum class SharedPlace : std::uint8_t {
   by_gate,  ///< a gated one in front of the router, another behind the experts
   first,    ///< in front of the view as rows (Hunyuan)
   rows,     ///< behind that view, in front of the router (ERNIE)
+  between,  ///< behind the router, in front of the experts (Trinity)
+  behind,   ///< of the rows, behind the experts (Hunyuan 3)
+  apart,    ///< a block of the layer, with one matrix for both halves, behind the whole block of experts (Granite)
 };
 
 struct FamilyCode {
@@ -129,7 +139,13 @@ struct FamilyCode {
   bool scales_values = false;      ///< values are multiplied by a number (MiMo-V2)
   bool shifts_scores = false;      ///< eager's softmax in the format of the scores, of which the highest is taken off first
   bool no_flash = false;           ///< transformers or its release of flash-attention refuses the model
-  bool no_sdpa = false;            ///< transformers refuses SDPA and takes eager attention when nothing is asked for
+  OwnCode own = OwnCode::none;
+  bool state_in_place =
+      false;                ///< a state space stands where attention does, in front of a feed-forward block (Granite 4, Jamba)
+  bool gate_apart = false;  ///< the gate of attention's output has a matrix of its own (Trinity)
+  bool correction_is_parameter = false;  ///< what corrects the experts' scores is a parameter that wants no gradient
+  bool own_words = false;                ///< adapters may be asked for by the names of the family's own modules
+  bool no_sdpa = false;                  ///< transformers refuses SDPA and takes eager attention when nothing is asked for
 };
 
 /// nullptr: no kernel set describes the family.

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "catalog/names.hpp"
 #include "layers/decoder.hpp"
 #include "layers/families.hpp"
 #include "layers/vectors.hpp"
@@ -18,6 +19,7 @@ struct Declarer {
   DType dtype;
   LayerLeaves& w;
   const AdapterOptions& adapters;
+  const Names& names;  ///< of the family's own modules
   bool expert_modules = false;
 
   /// The weight of a linear layer, and the adapters that this layer gets.
@@ -38,8 +40,20 @@ struct Declarer {
   bool is_target(std::string_view name) const {
     if (adapters.targets.empty()) return !of_experts(name);
     name.remove_suffix(std::string_view(".weight").size());
-    return std::any_of(adapters.targets.begin(), adapters.targets.end(),
-                       [&](const std::string& target) { return name.ends_with("." + target); });
+    return std::any_of(adapters.targets.begin(), adapters.targets.end(), [&](const std::string& target) {
+      return name.ends_with("." + target) || target == own_word(name.substr(name.rfind('.') + 1));
+    });
+  }
+  /// A job may state what the family's modules are called: LFM2's w1 is the gate's projection.
+  std::string_view own_word(std::string_view word) const {
+    if (!code.own_words) return word;
+    const std::pair<std::string_view, std::string_view> words[] = {
+        {"gate_proj", names.gate}, {"up_proj", names.up},  {"down_proj", names.down}, {"fc1", names.up},
+        {"fc2", names.down},       {"q_proj", names.q},    {"k_proj", names.k},       {"v_proj", names.v},
+        {"o_proj", names.out},     {"qkv_proj", names.qkv}};
+    for (const auto& [ours, own] : words)
+      if (word == ours) return own;
+    return word;
   }
   /// What peft takes for the experts' matrices of a model whose experts transformers 5 fused, wherever it stands.
   bool of_experts(std::string_view name) const {
@@ -65,7 +79,7 @@ struct Declarer {
       if (!out_first) output(m);
       return;
     }
-    const std::int64_t queries = m.q_width() * (m.output_gate ? 2 : 1);
+    const std::int64_t queries = m.q_width() * (m.output_gate && !code.gate_apart ? 2 : 1);
     w.q = matrix("self_attn.q_proj.weight", queries, h);
     if (m.q_bias) w.q_bias = vector("self_attn.q_proj.bias", queries);
     if (!m.shared_kv) w.k = matrix("self_attn.k_proj.weight", m.k_width(), h);
@@ -73,6 +87,7 @@ struct Declarer {
     if (!m.shared_kv && !m.key_is_value) w.v = matrix("self_attn.v_proj.weight", m.v_width(), h);
     if (m.v_bias && !m.shared_kv && !m.key_is_value) w.v_bias = vector("self_attn.v_proj.bias", m.v_width());
     output(m);
+    if (m.output_gate && code.gate_apart) w.attention_gate = matrix("self_attn.gate_proj.weight", m.q_width(), h);
     if (m.qk_norm == QkNorm::none || m.qk_norm == QkNorm::unweighted) return;
     const bool by_head = m.qk_norm == QkNorm::head;
     w.q_norm.weight = vector("self_attn.q_norm.weight", by_head ? m.head_dim : m.q_width());
@@ -132,6 +147,23 @@ struct Declarer {
     rest();
   }
 
+  void lightning(const Mixer& m) const {
+    w.state.norm = vector("self_attn.norm.weight", m.q_width());
+    w.qkv = matrix("self_attn.qkv_proj.weight", 3 * m.q_width(), h);
+    w.o = matrix("self_attn.out_proj.weight", h, m.q_width());
+    w.attention_gate = matrix("self_attn.output_gate.weight", m.q_width(), h);
+  }
+
+  void short_conv(const Mixer& m) const {
+    StateLeaves& s = w.state;
+    s.conv = g.parameter("conv.conv.weight", {h, 1, m.conv_kernel}, dtype);
+    if (m.conv_bias) s.conv_bias = vector("conv.conv.bias", h);
+    s.in = matrix("conv.in_proj.weight", 3 * h, h);
+    if (m.q_bias) s.in_bias = vector("conv.in_proj.bias", 3 * h);
+    s.out = matrix("conv.out_proj.weight", h, h);
+    if (m.out_bias) s.out_bias = vector("conv.out_proj.bias", h);
+  }
+
   void mamba(const Mixer& m) const {
     StateLeaves& s = w.state;
     s.a_log = g.parameter("mixer.A_log", {m.inner, m.state_size}, dtype);
@@ -145,6 +177,10 @@ struct Declarer {
     s.dt_proj_bias = vector("mixer.dt_proj.bias", m.inner);
     s.out = matrix("mixer.out_proj.weight", h, m.inner);
     if (m.out_bias) s.out_bias = vector("mixer.out_proj.bias", h);
+    if (!m.ssm_norms || code.norms_scan) return;
+    s.dt_norm = vector("mixer.dt_layernorm.weight", m.dt_rank);
+    s.b_norm = vector("mixer.b_layernorm.weight", m.state_size);
+    s.c_norm = vector("mixer.c_layernorm.weight", m.state_size);
   }
 
   void mamba2(const Mixer& m) const {
@@ -167,6 +203,10 @@ struct Declarer {
     if (ff.kind == FeedForwardKind::plain) {
       w.up = matrix("mlp.fc1.weight", ff.width, h);
       w.up_bias = bias("mlp.fc1.bias", ff.width);
+    } else if (ff.fused_gate_up && code.shared == SharedPlace::apart) {
+      w.gate_up = matrix("shared_mlp.input_linear.weight", 2 * ff.width, h);
+      w.down = matrix("shared_mlp.output_linear.weight", h, ff.width);
+      return;
     } else if (ff.fused_gate_up) {
       w.gate_up = matrix("mlp.gate_up_proj.weight", 2 * ff.width, h);
     } else {
@@ -177,6 +217,9 @@ struct Declarer {
     }
     w.down = matrix("mlp.down_proj.weight", h, ff.width);
     w.down_bias = bias("mlp.down_proj.bias", h);
+    if (ff.activation != Activation::xielu) return;
+    w.alpha_p = vector("mlp.act_fn.alpha_p", 1);
+    w.alpha_n = vector("mlp.act_fn.alpha_n", 1);
   }
 
   void router(const FeedForward& ff) const {
@@ -191,6 +234,12 @@ struct Declarer {
   void experts(const FeedForward& ff) const {
     const std::int64_t e = ff.experts, width = ff.expert_width;
     if (code.router_first) router(ff);
+    if (code.own == OwnCode::dbrx) {  // three stacks of rows
+      w.gate = g.parameter("ffn.experts.mlp.w1", {e * width, h}, dtype);
+      w.up = g.parameter("ffn.experts.mlp.v1", {e * width, h}, dtype);
+      w.down = g.parameter("ffn.experts.mlp.w2", {e * width, h}, dtype);
+      return;
+    }
     if (expert_modules) {
       modules(ff);
       if (!code.router_first) router(ff);
@@ -208,6 +257,8 @@ struct Declarer {
     if (adapts_experts()) g.add_low_rank(w.experts_down, adapters.rank * e, width, h, adapters.dtype);
     if (ff.expert_bias) w.experts_down_bias = g.parameter("mlp.experts.down_proj_bias", {e, h}, dtype);
     if (!code.router_first) router(ff);
+    if (ff.correction_bias && code.correction_is_parameter)
+      w.correction = g.parameter("mlp.expert_bias", {ff.experts}, dtype, false);
     shared(ff);
     if (ff.latent_width == 0) return;
     w.latent_in = matrix("mlp.fc1_latent_proj.weight", ff.latent_width, h);
@@ -261,6 +312,11 @@ struct Declarer {
 
   void shared(const FeedForward& ff) const {
     if (ff.shared_width == 0) return;
+    if (code.shared == SharedPlace::apart) {
+      w.shared_up = matrix("shared_mlp.input_linear.weight", 2 * ff.shared_width, h);
+      w.shared_down = matrix("shared_mlp.output_linear.weight", h, ff.shared_width);
+      return;
+    }
     if (ff.experts_gated) w.shared_gate = matrix("mlp.shared_expert.gate_proj.weight", ff.shared_width, h);
     w.shared_up = matrix("mlp.shared_expert.up_proj.weight", ff.shared_width, h);
     w.shared_down = matrix("mlp.shared_expert.down_proj.weight", h, ff.shared_width);
@@ -273,7 +329,8 @@ struct Declarer {
 LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, DType dtype, const AdapterOptions& adapters,
                           bool expert_modules) {
   LayerLeaves w;
-  const Declarer declare{g, family_code(a.family), a.hidden, dtype, w, adapters, expert_modules};
+  const Declarer declare{
+      g, family_code(a.family), a.hidden, dtype, w, adapters, names_of(a.model_type, a.family), expert_modules};
   if (layer.mixer.kind == MixerKind::mla)
     declare.latent_attention(layer.mixer);
   else if (layer.mixer.kind == MixerKind::gated_delta)
@@ -282,6 +339,10 @@ LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, D
     declare.mamba(layer.mixer);
   else if (layer.mixer.kind == MixerKind::mamba2)
     declare.mamba2(layer.mixer);
+  else if (layer.mixer.kind == MixerKind::lightning)
+    declare.lightning(layer.mixer);
+  else if (layer.mixer.kind == MixerKind::short_conv)
+    declare.short_conv(layer.mixer);
   else if (layer.mixer.kind != MixerKind::none)
     declare.attention(layer.mixer);
   if (layer.feed_forward.router_scales) {

@@ -1,5 +1,6 @@
 #include "layers/mamba.hpp"
 
+#include "layers/norms.hpp"
 #include "layers/ops.hpp"
 #include "layers/ops_state.hpp"
 #include "layers/state_parts.hpp"
@@ -126,6 +127,13 @@ Tensor run_mamba(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t 
     for (const auto& [at, name] : {std::pair(0, "dt_norm"), std::pair(1, "b_norm"), std::pair(2, "c_norm")}) {
       Tensor normed = weightless(g, parts[static_cast<std::size_t>(at)], name);
       parts[static_cast<std::size_t>(at)] = std::move(normed);
+    }
+  }
+  if (w.dt_norm >= 0) {
+    const std::pair<int, const char*> norms[] = {{w.dt_norm, "dt_norm"}, {w.b_norm, "b_norm"}, {w.c_norm, "c_norm"}};
+    for (std::size_t i = 0; i < 3; ++i) {
+      Tensor normed = run_norm(g, code.norm, parts[i], {norms[i].first, -1}, norms[i].second);
+      parts[i] = std::move(normed);
     }
   }
   const Tensor step = project_step(g, parts[0], w.dt, inner, several);

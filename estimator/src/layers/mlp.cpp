@@ -4,6 +4,7 @@
 #include "layers/ops.hpp"
 #include "layers/tensor_parallel.hpp"
 #include "layers/tiled_mlp.hpp"
+#include "layers/xielu.hpp"
 
 namespace oomplan {
 namespace {
@@ -104,6 +105,18 @@ Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, c
   return reduce_tokens(g, std::move(out), options, name + "reduced");
 }
 
+Tensor granite_mlp(Eager& g, const Tensor& x, Dim hidden, std::int64_t width, int input, int output) {
+  using axis::B, axis::S, axis::T;
+  const Shape half{B, S, Dim(width)};
+  Tensor states = linear(g, x, input, -1, T, {B, S, Dim(2 * width)}, "shared.gate_up");
+  const std::vector<Tensor> halves = split(g, states, {half, half});
+  {
+    Tensor active = activation(g, halves[0], "shared.act");
+    states = mul(g, std::move(active), halves[1], "shared.product");
+  }
+  return linear(g, states, output, -1, T, {B, S, hidden}, "shared.down");
+}
+
 Tensor project(Eager& g, const FamilyCode& code, Tensor x, int weight, int bias, Shape out, const std::string& name) {
   const Dim rows = rows_of(out);
   if (code.conv1d) return conv1d(g, std::move(x), weight, bias, rows, std::move(out), name);
@@ -119,7 +132,8 @@ Tensor plain_mlp(Eager& g, const FamilyCode& code, Tensor x, const Shape& rows, 
                  const LayerLeaves& w) {
   Tensor states = project(g, code, x, w.up, w.up_bias, rows_by(rows, ff.width), "fc1");
   x.reset();
-  Tensor active = activate(g, ff.activation, states);
+  Tensor active =
+      ff.activation == Activation::xielu ? xielu(g, states, w.alpha_p, w.alpha_n) : activate(g, ff.activation, states);
   states = std::move(active);
   return project(g, code, states, w.down, w.down_bias, rows_by(rows, hidden), "fc2");
 }

@@ -20,6 +20,9 @@ Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, c
 /// fc2(act(fc1(x))): one name, rebound. A caller that writes these lines itself moves its x in.
 Tensor plain_mlp(Eager& g, const FamilyCode&, Tensor x, const Shape& rows, Dim hidden, const FeedForward&, const LayerLeaves&);
 
+/// GraniteMoeSharedMLP: act(first half) * second half of one product; the chunks keep their names.
+Tensor granite_mlp(Eager& g, const Tensor& x, Dim hidden, std::int64_t width, int input, int output);
+
 /// The activation of a block without a gate.
 Tensor activate(Eager& g, Activation kind, const Tensor& x);
 

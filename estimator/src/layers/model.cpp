@@ -21,6 +21,7 @@
 #include "layers/heads_verl.hpp"
 #include "layers/layer_inputs.hpp"
 #include "layers/litgpt.hpp"
+#include "layers/mpt.hpp"
 #include "layers/ops.hpp"
 #include "layers/preamble.hpp"
 #include "layers/tensor_parallel.hpp"
@@ -278,8 +279,9 @@ class Runner {
     out = reduce_tokens(g_, std::move(out), kernels_, "embedding.reduced");
     const bool collects = o_.training && kernels_.adapters.input_gradients;
     if (collects && !code_.scales_in_module) collect_gradient(out);
-    if (!code_.scales_embedding) return out;
+    if (!code_.scales_embedding && !a_.scaled_embedding) return out;
     Tensor scaled = scale(g_, out, "embedding.scaled");
+    if (a_.scaled_embedding) bare_embedding_ = out;
     if (collects && code_.scales_in_module) collect_gradient(scaled);
     return scaled;
   }
@@ -317,7 +319,7 @@ class Runner {
   /// Neither a distance nor a state needs numbers of positions.
   bool counts_positions() const {
     const bool single = a_.runs.front().layer.norm_place == NormPlace::single;
-    return !code_.alibi && !single && !kernels_.vision.by_axis;  // which come with the images
+    return !code_.alibi && code_.own != OwnCode::mpt && !single && !kernels_.vision.by_axis;  // which come with the images
   }
 
   /// Positions, masks, cos and sin.
@@ -330,6 +332,7 @@ class Runner {
 
   /// What a layer's forward gets: FSDP2 casts floating-point arguments to the compute dtype in front of it (cast_forward_inputs).
   LayerContext arguments(LayerContext given) {
+    if (kernels_.casts_layer_inputs && given.alibi) given.alibi = to(g_, given.alibi, kernels_.parameters, "alibi_cast");
     if (!kernels_.casts_layer_inputs || !given.cos || !given.sin) return given;  // a complex table is not cast
     given.cos = to(g_, given.cos, kernels_.parameters, "rotary.cos_cast");
     given.sin = to(g_, given.sin, kernels_.parameters, "rotary.sin_cast");
@@ -431,6 +434,7 @@ class Runner {
     Tensor layer_inputs;
     if (a_.per_layer_vocab > 0) layer_inputs = make_layer_inputs(g_, code_, a_, layer_inputs_, input_ids_, inputs_embeds);
     Tensor hidden = inputs_embeds, position_embeds;
+    if (bare_embedding_) inputs_embeds = std::exchange(bare_embedding_, {});
     Copies copies;
     if (altup()) {
       copies = make_copies(g_, a_, copies_, inputs_embeds);
@@ -451,9 +455,11 @@ class Runner {
       hidden = std::move(normed);
       alibi = make_alibi(g_, a_.runs.front().layer.mixer.heads, hidden.dtype, slopes);
     }
+    if (code_.own == OwnCode::mpt) alibi = make_mpt_alibi(g_, a_.runs.front().layer.mixer.heads, a_.max_positions);
     Preamble shared = preamble(inputs_embeds.dtype);
     shared.full.returned = &returned;
     if (code_.norms_values) shared.full.shared = shared.windowed.shared = std::make_shared<SharedKv>();
+    if (code_.own == OwnCode::mpt) shared.full.alibi = shared.windowed.alibi = std::move(alibi);
     std::size_t number = 0;
     Tensor chosen, chosen_next;  // `hidden_states, topk_indices = decoder_layer(...)`
     if (code_.returns_chosen) shared.full.chosen_out = &chosen_next;
@@ -477,7 +483,8 @@ class Runner {
     g_.prefix.clear();
     enter(StationPlace::norm);
     if (altup()) hidden = join_copies(g_, a_, copies_, Tensor(hidden), copies.list);
-    const Tensor output = code_.alibi ? hidden : Tensor();  // `outputs` of the last layer is a name of the model
+    const Tensor output =
+        code_.alibi || code_.own != OwnCode::none ? hidden : Tensor();  // `outputs` of the last layer is a name of the model
     if (a_.final_norm != NormKind::none)
       hidden = o_.kernels.foak.rms_norm ? foak::rms_norm(g_, hidden, norm_.weight, "norm")
                                         : run_norm(g_, code_.norm, hidden, norm_, "norm", o_.kernels.liger);
@@ -671,6 +678,7 @@ class Runner {
   std::vector<Tensor> logged_;  ///< names of the step like step_names_
   std::optional<ActivationOffload> offload_;
   Tensor input_ids_, labels_, padding_, packed_positions_, positions_, kept_outputs_, input_leaf_, input_gradient_, step_names_;
+  Tensor bare_embedding_;  ///< `inputs_embeds`, beside what it is multiplied to: a name of the model
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
   struct Arguments {
     LayerContext context;

@@ -1,5 +1,7 @@
 #include "layers/moe.hpp"
 
+#include <functional>
+
 #include "layers/experts.hpp"
 #include "layers/folded.hpp"
 #include "layers/mlp.hpp"
@@ -118,6 +120,34 @@ Tensor gated_shared_expert(Eager& g, const Tensor& x_TH, Tensor shared, int gate
   return mul(g, std::move(gate), std::move(shared), "shared.gated");
 }
 
+/// `hidden_states *= noise`, in place. `of_view`: of a view, which makes the node of what it is a view of a CopySlices, whose
+/// backward copies the gradient twice (torch/csrc/autograd/functions/tensor.cpp, 2.13).
+Tensor jitter(Eager& g, const Tensor& x, bool of_view) {
+  const Tensor noise = g.make("moe.noise", of_view ? Shape{T, x.shape.back()} : x.shape, x.dtype);
+  const bool recorded = g.will_record({&x});
+  Saved saved = recorded ? g.save(noise) : Saved();
+  Tensor out = x.alias(x.shape);
+  if (!recorded) return out;
+  g.record(out, of_view ? "CopySlices" : "MulBackward0", {&x}, [&g, saved, of_view](Gradients in) {
+    const auto made = [&](const char* name) { return gradient(g, name, in[0].shape, in[0].dtype); };
+    Tensor whole = of_view ? made("copy_slices_backward") : Tensor(),
+           part = of_view ? made("copy_slices_backward.part") : Tensor();
+    (void)saved.get();
+    Tensor product = made("mul_backward");
+    return Gradients{of_view ? whole : product};
+  });
+  return out;
+}
+
+/// Hunyuan 3: (routed.float() + shared.float()).to(dtype)
+Tensor sum_in_fp32(Eager& g, const Tensor& routed, const std::function<Tensor()>& run_shared, DType dtype) {
+  Tensor wide = to(g, routed, DType::fp32, "moe.routed_fp32");
+  Tensor shared = run_shared();
+  shared = to(g, std::move(shared), DType::fp32, "moe.shared_fp32");
+  Tensor sum = add(g, std::move(wide), std::move(shared), "moe.sum_fp32");
+  return to(g, std::move(sum), dtype, "moe.output");
+}
+
 }  // namespace
 
 Tensor routed_experts(Eager& g, const FeedForward& ff, std::int64_t hidden, const Tensor& x_TH, const Routing& routing,
@@ -126,8 +156,13 @@ Tensor routed_experts(Eager& g, const FeedForward& ff, std::int64_t hidden, cons
   return run_experts(g, ff, hidden, x_TH, routing, w, options);
 }
 
-Mixed moe_block(Eager& g, const FamilyCode& code, const FeedForward& given, std::int64_t hidden, const Tensor& x,
+Mixed moe_block(Eager& g, const FamilyCode& code, const FeedForward& given, std::int64_t hidden, const Tensor& whole,
                 const LayerLeaves& w, const KernelOptions& options) {
+  Tensor x = whole;
+  if (given.input_jitter) {  // once in the block, once more in the router
+    x = jitter(g, Tensor(x), false);
+    x = jitter(g, Tensor(x), true);
+  }
   const bool of_4 = options.experts == ExpertsCode::loop_of_4;
   FeedForward ff = given;
   if (of_4) ff.weights_in_fp32 = false;  // release 4 casts Mixtral's too
@@ -143,14 +178,30 @@ Mixed moe_block(Eager& g, const FamilyCode& code, const FeedForward& given, std:
   const bool ahead = ff.shared_gate ? !of_4 : code.shared == SharedPlace::rows && ff.shared_width > 0;
   if (ahead) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
   Routing routing = route(g, code.router, ff, x_TH, w.router, w.router_bias, of_4);
+  if (code.shared == SharedPlace::between && ff.shared_width > 0) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
   Tensor out = ff.latent_width > 0 ? latent_experts(g, ff, hidden, x_TH, routing, w)
                                    : routed_experts(g, ff, hidden, x_TH, routing, w, options);
+  if (code.shared == SharedPlace::apart) {
+    out.shape = {B, S, Dim(hidden)};
+    if (ff.shared_width == 0) return {out, {}, {}};
+    shared = granite_mlp(g, x, hidden, ff.shared_width, w.shared_up, w.shared_down);
+    return {add(g, out, std::move(shared), "moe.output"), {}, out};
+  }
+  if (code.shared == SharedPlace::behind && ff.shared_width > 0) {
+    const auto run_shared = [&] { return shared_expert(g, ff, hidden, x_TH, {T}, w); };
+    if (ff.sums_in_fp32) {
+      Tensor sum = sum_in_fp32(g, out, run_shared, x.dtype);
+      sum.shape = {B, S, Dim(hidden)};
+      return {std::move(sum), std::move(routing.weights), {}};
+    }
+    shared = run_shared();
+  }
   if (ff.shared_gate && of_4) shared = shared_expert(g, ff, hidden, x_TH, {T}, w);
   if (ff.shared_gate) shared = gated_shared_expert(g, x_TH, std::move(shared), w.shared_router);
   if (!ff.shared_gate && !shared && ff.shared_width > 0) shared = shared_expert(g, ff, hidden, x, {B, S}, w);
   if (shared) out = add(g, std::move(out), shared, "moe.output");
   out.shape = {B, S, Dim(hidden)};
-  return {std::move(out), w.expert_modules.empty() ? std::move(routing.weights) : std::move(routing.logits)};
+  return {std::move(out), w.expert_modules.empty() ? std::move(routing.weights) : std::move(routing.logits), {}};
 }
 
 }  // namespace oomplan

@@ -9,6 +9,7 @@ namespace oomplan {
 struct Mixed {
   Tensor output;   ///< [B, S, H]
   Tensor weights;  ///< of the router, release 4: its logits; some modules return them
+  Tensor routed;   ///< what the experts gave, where the layer keeps a name for it (Granite)
 };
 Mixed moe_block(Eager& g, const FamilyCode&, const FeedForward&, std::int64_t hidden, const Tensor& x, const LayerLeaves&,
                 const KernelOptions&);

@@ -113,11 +113,15 @@ Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& opt
   const bool grad = std::exchange(g.grad_enabled, false);
   const bool windows = has_span(a, true), both = windows && has_span(a, false);
   if (has_attention(a)) out.full.mask = mask(g, options, dtype, false, code.forces_mask);
+  if (code.own == OwnCode::mpt && out.full.mask) {  // .to(torch.bool): what is refused
+    Tensor refused = g.make("mask.refused", out.full.mask.shape, DType::boolean, Category::buffers);
+    out.full.mask = std::move(refused);
+  }
   if (code.masks_by_span || both || options.window_mask)
     out.windowed.mask = mask(g, options, dtype, true, code.forces_mask);
   else
     out.windowed.mask = out.full.mask;
-  if (const std::int64_t width = rotary_width(a); width > 0) {
+  if (const std::int64_t width = rotary_width(a); width > 0 && code.own != OwnCode::gptj) {
     const Dim rows = options.positions_by_row ? B : Dim(1), all = all_tokens(options);
     RotaryCode rotary = code.rotary;
     rotary.by_axis = rotary.by_axis || options.vision.by_axis;

@@ -2,6 +2,7 @@
 
 #include "layers/folded.hpp"
 #include "layers/ops.hpp"
+#include "layers/sparse_mixer.hpp"
 
 namespace oomplan {
 
@@ -292,6 +293,48 @@ Routing hunyuan(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
   return out;
 }
 
+/// LFM2, Trinity and Hunyuan 3: sigmoid, an fp32 correction that only chooses, divided by the sum and scaled, out of place.
+Routing corrected(Eager& g, RouterCode code, const FeedForward& ff, const Tensor& x, int weight) {
+  const Dim top = ff.experts_per_token;
+  const Shape rows{T, Dim(ff.experts)};
+  Routing out;
+  if (code == RouterCode::corrected_wide) {
+    out.logits = logits_in_fp32(g, ff, x, weight);
+  } else {
+    out.logits = code == RouterCode::corrected_cast ? linear(g, x, weight, -1, T, rows, "router.product")
+                                                    : linear_by(g, x, folded_matrix(g, weight), T, rows, "router.logits");
+    if (code == RouterCode::corrected_cast) out.logits = to(g, Tensor(out.logits), DType::fp32, "router.logits");
+  }
+  Tensor scores = sigmoid(g, out.logits, "router.scores");
+  TopK chosen;  // `_, selected_experts`: the values stay to the end
+  Tensor kept;
+  if (ff.correction_bias) {
+    Tensor sum = g.make("router.corrected", rows, DType::fp32);
+    g.record(sum, "AddBackward0", {&scores}, [](Gradients in) { return in; });
+    chosen = topk(g, sum, {T, top}, "router.top");
+    if (code == RouterCode::corrected) kept = std::move(sum);
+    out.indices = chosen.indices;
+    out.weights = gather(g, scores, out.indices, {T, top}, "router.values");
+    if (code != RouterCode::corrected_cast && code != RouterCode::corrected_wide) scores = out.weights;
+  } else {
+    chosen = topk(g, scores, {T, top}, "router.top");
+    out.indices = std::move(chosen.indices);
+    out.weights = std::move(chosen.values);
+  }
+  if (ff.normalise_top_k) {
+    Tensor total;
+    {
+      Tensor bare = sum(g, out.weights, {T, 1}, "router.total");
+      total = add_scalar(g, std::move(bare), "router.denominator");
+    }
+    Tensor divided = div(g, out.weights, std::move(total), "router.normalised");
+    out.weights = std::move(divided);
+  }
+  Tensor scaled = scale(g, out.weights, "router.weights");
+  out.weights = std::move(scaled);
+  return out;
+}
+
 }  // namespace
 
 Routing route(Eager& g, RouterCode code, const FeedForward& ff, const Tensor& x, int weight, int bias, bool of_4) {
@@ -304,6 +347,12 @@ Routing route(Eager& g, RouterCode code, const FeedForward& ff, const Tensor& x,
       return mistral4(g, ff, x, weight);
     case RouterCode::hunyuan:
       return hunyuan(g, ff, x, weight);
+    case RouterCode::corrected:
+    case RouterCode::corrected_cast:
+    case RouterCode::corrected_wide:
+      return corrected(g, code, ff, x, weight);
+    case RouterCode::sparse_mixer:
+      return sparse_mixer(g, ff, x, weight);
     case RouterCode::by_score:
       break;
   }

@@ -7,8 +7,10 @@
 #include "layers/archon.hpp"
 #include "layers/experts.hpp"
 #include "layers/families.hpp"
+#include "layers/gptj.hpp"
 #include "layers/heads_trl.hpp"
 #include "layers/liger.hpp"
+#include "layers/lightning.hpp"
 #include "layers/litgpt.hpp"
 #include "layers/litgpt_prefix.hpp"
 #include "layers/preamble.hpp"
@@ -513,7 +515,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   std::int64_t rotary = rotary_width(a);
   for (const auto& run : a.runs) rotary = std::max(rotary, run.layer.mixer.rotary_dim);
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
-  p.buffers += tower_buffers(a.tower);
+  p.buffers += tower_buffers(a.tower) + gptj_buffers(a) + lightning_buffers(a, t.storage);
   put_rotary_tables(p, tape, rotary_tables(a, t, p.flattened));
   p.buffers += bytes_of(scan_norm_weights(a), t.storage);
   if (p.flattened) p.buffers += packed_statistics(tape);

@@ -204,6 +204,10 @@ void mpt_whole(const Fields& fields, const Traits&, Architecture& out) {
   const bool alibi = !attention || attention->flag_or("alibi", true);
   if (attention && attention->flag_or("qk_ln", false)) attention->refuse("qk_ln", "false", "is not described");
   if (!alibi) out.position_rows = out.max_positions;
+  if (!attention) return;
+  out.attention_dropout = attention->number_or("attn_pdrop", 0, 0, 1);
+  const bool clips = !attention->is_null("clip_qkv") && attention->number_or("clip_qkv", 0, 0, 1e6) > 0;
+  for (LayerRun& run : out.runs) run.layer.mixer.clip = clips;
 }
 
 constexpr Traits kMpt{

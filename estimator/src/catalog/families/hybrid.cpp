@@ -111,7 +111,11 @@ constexpr Traits qwen35() {
 // Granite 4: every layer has a Mamba-2 or an attention mixer, experts (none in the small ones) and a shared block.
 Mixer granite_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
   const std::string type = listed(fields, present_key(fields, "layer_types|layers_block_type"), layer);
-  if (type == "mamba" || type == "linear_attention") return mamba2_mixer(fields, read_hidden(fields, traits), kGraniteMamba);
+  if (type == "mamba" || type == "linear_attention") {
+    Mixer mamba = mamba2_mixer(fields, read_hidden(fields, traits), kGraniteMamba);
+    mamba.chunk = fields.integer_or("mamba_chunk_size", 256, {1, 65536});
+    return mamba;
+  }
   if (type != "attention" && type != "full_attention")
     fields.refuse("layer_types", "mamba (or linear_attention) or attention", "layer type '" + type + "'");
   Mixer mixer = attention_mixer(fields, traits, layer);

@@ -72,6 +72,10 @@ constexpr Traits kOlmoe{
     .is_moe = true,
 };
 
+void phimoe_noise(const Fields& fields, const Traits&, std::int64_t, Layer& layer) {
+  layer.feed_forward.input_jitter = fields.number_or("input_jitter_noise", 0, 0, 1) > 0;
+}
+
 /// All published Phi-MoE checkpoints have the biases; a config that leaves the keys out is a shortened copy.
 constexpr Traits kPhiMoe{
     .family = "phimoe",
@@ -84,6 +88,7 @@ constexpr Traits kPhiMoe{
     .span = SpanRule::window,
     .moe = {.width = "intermediate_size"},
     .is_moe = true,
+    .adjust = phimoe_noise,
 };
 
 constexpr Traits kGraniteMoe{

@@ -34,6 +34,11 @@ constexpr Traits exaone_moe() {
   return t;
 }
 
+void hy_v3_sum(const Fields& fields, const Traits&, std::int64_t, Layer& layer) {
+  layer.feed_forward.sums_in_fp32 =
+      layer.feed_forward.kind == FeedForwardKind::moe && fields.flag_or("enable_moe_fp32_combine", true);
+}
+
 constexpr Traits hy_v3() {
   Traits t{.family = "hy_v3",
            .kv_heads_otherwise = 8,
@@ -45,6 +50,7 @@ constexpr Traits hy_v3() {
            .qk_norm = QkNorm::head,
            .moe = kSigmoid,
            .is_moe = true,
+           .adjust = hy_v3_sum,
            .finish = read_deepseek_mtp_bare};
   t.moe.first_dense_otherwise = 1;
   t.moe.shared_count = "num_shared_experts";
@@ -115,6 +121,10 @@ void afmoe_layer(const Fields& fields, const Traits& traits, std::int64_t i, Lay
   if (layer.mixer.span == AttentionSpan::full) layer.mixer.rotary_dim = 0;
 }
 
+void afmoe_embedding(const Fields& fields, const Traits&, Architecture& out) {
+  out.scaled_embedding = fields.flag_or("mup_enabled", false);
+}
+
 constexpr Traits afmoe() {
   Traits t{.family = "afmoe",
            .head_dim_otherwise = 128,
@@ -127,7 +137,8 @@ constexpr Traits afmoe() {
            .window_otherwise = 1024,
            .moe = kSigmoid,
            .is_moe = true,
-           .adjust = afmoe_layer};
+           .adjust = afmoe_layer,
+           .finish = afmoe_embedding};
   t.moe.first_dense = "num_dense_layers";
   t.moe.first_dense_otherwise = 1;
   t.moe.shared_count = "num_shared_experts";
@@ -162,6 +173,7 @@ Mixer minimax_mixer(const Fields& fields, const Traits& traits, std::int64_t lay
   if (!linear) return attention_mixer(fields, traits, layer);
   Mixer lightning;
   lightning.kind = MixerKind::lightning;
+  lightning.chunk = fields.integer_or("block_size", 256, {1, 65536});
   lightning.heads = lightning.kv_heads = fields.integer(traits.heads, kHeadLimits);
   const std::int64_t hidden = read_hidden(fields, traits);
   if (!fields.has("head_dim") && hidden % lightning.heads != 0)
