@@ -22,11 +22,15 @@ Bytes of(const ProcessGroup& group, const std::string& gpu = "H100-80GB") {
   return communicator_bytes(group, machines(gpu, 8), Catalog::builtin());
 }
 
-TEST_CASE("a ring costs the same for all sizes above two") {
-  CHECK(of({2, 1, Exchange::none}) == 342 * kMiB);
-  CHECK(of({8, 1, Exchange::none}) == 392 * kMiB);
-  CHECK(of({64, 1, Exchange::none}) == 392 * kMiB);
-  CHECK(of({2, 8, Exchange::none}) == 342 * kMiB);  // one rank on each machine
+TEST_CASE("collectives cost by the GPUs of one machine") {
+  // logs: vLLM on 2 and 4 H100 with one communicator more, SGLang on 8 H200 with two: 2.01 GiB
+  CHECK(of({2, 1, Exchange::none}) == 515'396'076);
+  CHECK(of({4, 1, Exchange::none}) == kMiB * 512);
+  CHECK(2 * of({8, 1, Exchange::none}) == doctest::Approx(2.01 * 1024 * static_cast<double>(kMiB)).epsilon(0.001));
+  CHECK(of({64, 1, Exchange::none}) == of({8, 1, Exchange::none}));
+  CHECK(of({2, 8, Exchange::none}) == of({2, 1, Exchange::none}));  // one rank on each machine
+  CHECK(of({8, 1, Exchange::none}, "A100-80GB") == 392 * kMiB);
+  CHECK(of({8, 1, Exchange::none}, "L4") == 130 * kMiB);
 }
 
 TEST_CASE("an exchange with all ranks has 32 channels of 12 MiB for every other GPU of an NVLink machine") {
@@ -44,6 +48,21 @@ TEST_CASE("across machines an exchange has two channels for each GPU beside it, 
   CHECK(of({32, 1, Exchange::all}) == 392 * kMiB + 7 * 2 * 12 * kMiB + 2 * 64 * kMiB);
   CHECK(of({64, 1, Exchange::all}) == of({32, 1, Exchange::all}));
   CHECK(of({4, 8, Exchange::neighbours}) == 342 * kMiB + 2 * 64 * kMiB);
+}
+
+TEST_CASE("DeepSpeed shards over a clone of the group of all ranks") {
+  Job job;
+  job.cluster = machines("H100-80GB", 8);
+  Role role;
+  role.engine = EngineKind::deepspeed;
+  role.trainer.layout.data = 1;
+  role.trainer.layout.context = 8;
+  const auto groups = process_groups(job, role);
+  REQUIRE(groups.size() == 3);
+  CHECK(groups[0].size == 8);
+  CHECK(groups[1].size == 8);
+  CHECK(groups[1].exchange == Exchange::none);
+  CHECK(groups[2].exchange == Exchange::all);
 }
 
 TEST_CASE("a trainer's groups follow from its layout") {

@@ -42,8 +42,9 @@ Bytes communicator_bytes(const ProcessGroup& group, const Cluster& cluster, cons
   q.conditions["nodes"] = remote ? "2" : "1";
   // a ring that crosses machines has buffers for its two neighbours like one inside of a machine
   q.conditions["gpus"] = std::to_string(remote ? std::max<std::int64_t>(here, 2) : here);
+  // rings, trees and NVLink SHARP's buffers come with the first collective of their kind, those of an exchange with the first one
+  if (group.exchange == Exchange::none) return fact("collectives_bytes");
   Bytes bytes = fact("communicator_bytes");
-  if (group.exchange == Exchange::none) return bytes;
   const std::int64_t peers = group.exchange == Exchange::all ? here - 1 : std::min<std::int64_t>(here - 1, 2);
   bytes += peers * fact("p2p_channels") * fact("ring_channel_bytes");
   if (remote) bytes += 2 * fact("p2p_pool_bytes");
