@@ -20,6 +20,7 @@ using axis::B;
 /// the tokens of the module's input: all of a sequence, also where the layer holds a part of them outside of its halves.
 struct Projected {
   Tensor fused, query, key, value, gate;
+  std::vector<Tensor> parts = {};  ///< of rotated heads
 };
 
 /// Qwen3-Next: q_proj gives a query and a gate for each head; the gate is copied to lie by token.
@@ -172,6 +173,7 @@ void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& 
     Rotated rotated = apply_rotary(g, code.rotary, context, p.query, p.key);
     p.query = std::move(rotated.query);
     p.key = std::move(rotated.key);
+    p.parts = std::move(rotated.names);
   }
   if (code.rotary.scales_query) p.query = scale_query(g, p.query);
   if (!code.rotary.before_norm || m.qk_norm == QkNorm::none) return;

@@ -40,6 +40,7 @@ struct RotaryCode {
   bool by_axis = false;        ///< positions have three rows, of which one table is put together for each sequence (Qwen3.5)
   bool before_norm = false;    ///< the q/k norms stand behind the rotation
   bool scales_query = false;   ///< a factor for each position multiplies the rotated query
+  bool keeps_parts = false;    ///< both parts of a head are names of attention's own function (Phi)
   bool always_tables = false;  ///< cos and sin are made although no layer may rotate
 };
 
@@ -116,6 +117,7 @@ struct FamilyCode {
   bool forces_mask = false;        ///< SDPA gets a mask of bools whatever the batch is
   bool indexer_by_half = false;    ///< its indexer rotates as Llama does, where attention rotates pairs (DeepSeek V3.2)
   bool returns_chosen = false;     ///< the layer returns what its indexer chose, which the next one gets (GLM-5)
+  bool rebinds_embedding = false;  ///< the model's name for the embedded tokens becomes what dropout makes of them (Phi)
   bool mask_by_position = false;   ///< a checkpoint gets the mask as a positional argument, a variable that it saves (GPT-2)
   bool masks_by_span = false;      ///< both masks are made, whichever layers there are
   bool no_sdpa = false;            ///< transformers refuses SDPA and takes eager attention when nothing is asked for
