@@ -67,6 +67,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_fuzz.jsonl", out);
     read_executed("executed_families.jsonl", out);
     read_executed("executed_formats.jsonl", out);
+    read_executed("executed_found.jsonl", out);
     return out;
   }();
   return rows;

@@ -32,6 +32,7 @@ namespace {
 /// the tokens of the module's input: all of a sequence, also where the layer holds a part of them outside of its halves.
 struct Projected {
   Tensor fused, query, key, value, gate;
+  std::vector<Tensor> parts = {};  ///< of rotated heads
 };
 
 /// Qwen3-Next: q_proj gives a query and a gate for each head; the gate is copied to lie by token.
@@ -207,6 +208,7 @@ void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& 
     Rotated rotated = apply_rotary(g, code.rotary, context, p.query, p.key);
     p.query = std::move(rotated.query);
     p.key = std::move(rotated.key);
+    p.parts = std::move(rotated.names);
   }
   if (code.rotary.scales_unrotated && m.rotary_dim == 0) p.query = scale_unrotated(g, p.query);
   if (code.rotary.scales_unrotated && m.rotary_dim == 0) return;

@@ -44,6 +44,7 @@ struct RotaryCode {
   bool casts_behind = false;      ///< both complex products are there before the first is cast back
   bool scales_query = false;      ///< a factor for each position multiplies the rotated query
   bool always_tables = false;     ///< cos and sin are made although no layer may rotate
+  bool keeps_parts = false;       ///< both parts of a head are names of attention's own function (Phi)
 };
 
 /// Where one matrix gives queries, keys and values.
@@ -130,6 +131,7 @@ struct FamilyCode {
   bool forces_mask = false;        ///< SDPA gets a mask of bools whatever the batch is
   bool indexer_by_half = false;    ///< its indexer rotates as Llama does, where attention rotates pairs (DeepSeek V3.2)
   bool returns_chosen = false;     ///< the layer returns what its indexer chose, which the next one gets (GLM-5)
+  bool rebinds_embedding = false;  ///< the model's name for the embedded tokens becomes what dropout makes of them (Phi)
   bool mask_by_position = false;   ///< a checkpoint gets the mask as a positional argument, a variable that it saves (GPT-2)
   bool masks_by_span = false;      ///< both masks are made, whichever layers there are
   bool norms_values = false;       ///< norms of queries, keys and values in front of rotary positions of whole heads (Gemma 4)

@@ -119,8 +119,8 @@ Shape scores_shape(const Tensor& q, const Tensor& k) { return {q.shape[0], q.sha
 /// SDPA's math kernel (aten/src/ATen/native/transformers/attention.cpp, 2.13: _scaled_dot_product_attention_math). Sixteen-bit
 /// inputs are computed in fp32 throughout; the casts, the scaled queries, the keys and values for all heads and the mask are
 /// names of the function. matmul folds batch and heads: queries of several sequences are copied for that.
-/// `broadcast`: not grouped queries (enable_gqa), but one head that the products broadcast, each when it comes to it; of `several`
-/// sequences it is copied for all heads then.
+/// `broadcast`: not grouped queries (enable_gqa), but one head that the products broadcast, each when it comes to it; of
+/// `several` sequences it is copied for all heads then.
 Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Tensor& mask, Shape out_shape,
             bool folds_queries, bool broadcast, bool several) {
   const DType dtype = q_in.dtype;

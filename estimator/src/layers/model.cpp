@@ -448,6 +448,7 @@ class Runner {
     if (o_.training && a_.embedding_dropout > 0) {
       Tensor dropped = dropout(g_, hidden, "embedding.dropped");
       hidden = std::move(dropped);
+      if (code_.rebinds_embedding) inputs_embeds = hidden;
     }
     Tensor slopes, alibi, returned;
     if (code_.alibi) {

@@ -133,6 +133,7 @@ Rotated rotate_parts(Eager& g, const RotaryCode& code, const LayerContext& table
   }
   out.query = turn(g, query.rotated, table, "q_rotary");
   out.key = turn(g, key.rotated, table, "k_rotary");
+  if (code.keeps_parts) out.names = {out.query, query.passed, out.key, key.passed};
   Tensor joined = join(g, out.query, query.passed, q.shape, "q_rotary");
   out.query = std::move(joined);
   joined = join(g, out.key, key.passed, k.shape, "k_rotary");

@@ -7,6 +7,7 @@ namespace oomplan {
 
 struct Rotated {
   Tensor query, key;
+  std::vector<Tensor> names = {};  ///< what the caller keeps names for to its end
 };
 /// q, k of shape [B, heads, S, d], held by the caller.
 Rotated apply_rotary(Eager& g, const RotaryCode&, const LayerContext&, const Tensor& q, const Tensor& k);

@@ -1,0 +1,139 @@
+"""Makes tests/data/executed_found.jsonl: small models with the settings in which random jobs (fuzz.py) were once predicted wrong.
+
+PYTHONPATH=build/python python benchmarks/oracle/execute_found.py [--only NAME...] [--output tests/data/executed_found.jsonl]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import fuzz
+import torch
+import transformers
+from execute import MODELS, ROOT, SMALL, Row
+from execute_scaler import item_of
+
+BASE: Row = {
+    "engine": "single",
+    "attention": "eager",
+    "dtype": "bf16",
+    "sequences": 1,
+    "tokens": 300,
+    "recompute": "none",
+    "every": 1,
+    "micro_batches": 1,
+    "optimizer": "sgd",
+    "clip": False,
+    "head": "hf_loss",
+    "keep_outputs": False,
+    "lora": None,
+    "padding": False,
+}
+SHARDED: Row = {"dtype": "fp32", "compute": "bf16", "reduce": "fp32", "ranks": 4, "deferred": False, "forward_prefetch": False}
+FSDP2: Row = SHARDED | {"engine": "fsdp2", "reshard": True, "root_reshard": False, "wrap_embedding": True, "wrap_head": True}
+FSDP1: Row = SHARDED | {"engine": "fsdp1", "strategy": "FULL_SHARD", "backward_prefetch": "pre", "use_orig_params": False}
+CHECKPOINT: Row = {"recompute": "nonreentrant"}
+REENTRANT: Row = {"recompute": "reentrant"}
+AUTOCAST: Row = {"dtype": "autocast"}
+SDPA: Row = {"attention": "sdpa", "tokens": 320}
+TWO: Row = {"sequences": 2}
+GPT2: Row = {
+    "model_type": "gpt2",
+    "n_embd": 256,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 2048,
+    "n_inner": 512,
+    "vocab_size": 1001,
+    "tie_word_embeddings": False,
+    "resid_pdrop": 0.0,
+    "embd_pdrop": 0.1,
+    "attn_pdrop": 0.0,
+}
+NEOX: Row = {
+    "model_type": "gpt_neox",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "vocab_size": 1001,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+    "hidden_dropout": 0.1,
+}
+FALCON: Row = {
+    "model_type": "falcon",
+    "hidden_size": 256,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "vocab_size": 1001,
+    "new_decoder_architecture": False,
+    "multi_query": True,
+    "parallel_attn": True,
+    "bias": False,
+    "alibi": False,
+    "ffn_hidden_size": 512,
+}
+
+
+def small(family: str, **fields: object) -> Row:
+    return {"model_type": family, **SMALL, "vocab_size": 2053, **MODELS.get(family, {}), **fields}
+
+
+FULL = ["full_attention"] * 4
+DROPPED = small("phi", resid_pdrop=0.1, embd_pdrop=0.1)
+ONE_HEAD = small("llama", num_key_value_heads=1)
+CASES: dict[str, tuple[Row, list[Row]]] = {
+    "gpt_oss": (
+        small("gpt_oss"),
+        [
+            *({**AUTOCAST, **how} for how in ({}, CHECKPOINT, {**REENTRANT, **TWO})),
+            *({**FSDP2, **how} for how in ({}, CHECKPOINT, {**REENTRANT, **TWO})),
+            *({**FSDP1, **how} for how in (CHECKPOINT, REENTRANT)),
+        ],
+    ),
+    "gpt2": (GPT2, [REENTRANT, {**REENTRANT, "sequences": 3}, {**FSDP2, **CHECKPOINT, "ranks": 2}]),
+    "gpt_neox with dropout": (NEOX, [{}, {**TWO, **CHECKPOINT, **SDPA}, {**TWO, **AUTOCAST, **REENTRANT}]),
+    "gpt_neox with dropout in turn": ({**NEOX, "use_parallel_residual": False}, [TWO]),
+    "phi": (small("phi"), [{**TWO, **AUTOCAST, **REENTRANT}, {**AUTOCAST, **REENTRANT, "head": "logprob_fp32"}]),
+    "phi with dropout": (DROPPED, [{**TWO, **SDPA}, REENTRANT, {**TWO, **AUTOCAST}]),
+    "seed_oss": (small("seed_oss", head_dim=64), [{**TWO, **AUTOCAST, **REENTRANT, "head": "logprob_fp32"}]),
+    "llama with one head of keys": (ONE_HEAD, [{**SDPA, "dtype": "fp32", **how} for how in ({}, TWO, {**TWO, **CHECKPOINT})]),
+    "falcon with one head of keys": (FALCON, [{**TWO, **REENTRANT, "attention": "sdpa", "tokens": 64}]),
+    "minimax_m2 with one head of keys": (small("minimax_m2", num_key_value_heads=1), [TWO]),
+    "cohere2 without rotation": (small("cohere2", layer_types=FULL), [{**SDPA, **TWO}, {**SDPA, **CHECKPOINT}]),
+    "exaone4 without rotation": (small("exaone4", layer_types=FULL, sliding_window=64, head_dim=64), [SDPA]),
+    "starcoder2 with padding": (small("starcoder2"), [{**SDPA, **CHECKPOINT, "padding": True, "sequences": 3, "tokens": 96}]),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=list(CASES))
+    parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_found.jsonl")
+    options = parser.parse_args()
+    import oomplan
+
+    item_of["number"] = 1.0
+    fuzz.stand_in()
+    by = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__} executed without a device"
+    lines: list[Row] = []
+    for name in options.only:
+        config, cases = CASES[name]
+        lines.append({"config": name, "fields": config})
+        for given in cases:
+            case = BASE | given
+            peaks, job = fuzz.execute_case(config, case), fuzz.job_of(case)
+            lines.append({"id": f"{name}/{fuzz.words_of(case)}", "config": name, "job": job, "source": by, "peaks": peaks})
+            off = fuzz.differences(peaks, fuzz.ask(oomplan._core, job, config))
+            print(lines[-1]["id"], " ".join(f"{phase} {percent:+.4f} %" for phase, percent in off.items()), flush=True)
+    with options.output.open("w", encoding="utf-8") as file:
+        for line in lines:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    print(f"{sum('peaks' in line for line in lines)} rows, {len(options.only)} configs: {options.output}")
+
+
+if __name__ == "__main__":
+    main()
