@@ -25,6 +25,11 @@ import torch.distributed as dist
 import transformers
 import transformers.masking_utils
 from execute import ROOT, SMALL, Row, Storages, half_to_float
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    CheckpointImpl,
+    apply_activation_checkpointing,
+    checkpoint_wrapper,
+)
 from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp import _flat_param as flat_param
 from torch.distributed.fsdp import _init_utils as init_utils
@@ -60,6 +65,11 @@ CASES: list[Row] = [
     {"ranks": 1, "strategy": "NO_SHARD"},
     {"recompute": "nonreentrant"},
     {"recompute": "reentrant"},
+    *[
+        {"recompute": "around units", **more}
+        for more in ({}, {"use_orig_params": True}, {"backward_prefetch": "post"}, {"backward_prefetch": "none"})
+    ],
+    *[{"recompute": "around units", "micro_batches": n, "no_sync": deferred} for n, deferred in ((2, False), (3, True))],
     *[{"backward_prefetch": when, "forward_prefetch": ahead} for when in ("post", "none") for ahead in (False, True)],
     *[{"forward_prefetch": True, "recompute": how} for how in ("none", "nonreentrant", "reentrant")],
     *[{"strategy": "SHARD_GRAD_OP", "forward_prefetch": ahead} for ahead in (False, True)],
@@ -172,11 +182,11 @@ def make_model(config: Row, case: Row) -> Any:
             settings, dtype=FORMATS[case["storage"]], attn_implementation="eager"
         )
     model.train()
-    if case["recompute"] != "none":
+    if case["recompute"] in ("reentrant", "nonreentrant"):
         reentrant = case["recompute"] == "reentrant"
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
     layers = {type(next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))[0])}
-    return FullyShardedDataParallel(
+    out = FullyShardedDataParallel(
         model,
         auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=layers),
         sharding_strategy=getattr(ShardingStrategy, case["strategy"]),
@@ -185,6 +195,11 @@ def make_model(config: Row, case: Row) -> Any:
         forward_prefetch=case["forward_prefetch"],
         use_orig_params=case["use_orig_params"],
     )
+    if case["recompute"] == "around units":
+        wrap = functools.partial(checkpoint_wrapper, checkpoint_impl=CheckpointImpl.REENTRANT, preserve_rng_state=False)
+        units = {id(unit) for unit in out.modules() if isinstance(unit, FullyShardedDataParallel) and unit is not out}
+        apply_activation_checkpointing(out, checkpoint_wrapper_fn=wrap, check_fn=lambda module: id(module) in units)
+    return out
 
 
 def execute(config: Row, case: Row) -> Row:
@@ -239,7 +254,8 @@ def job_of(case: Row) -> Row:
         "precision": {"storage": case["storage"], "compute": "bf16", "reduce": case["reduce"]},
         "autocast": False,
         "recompute": "none" if case["recompute"] == "none" else "full",
-        "reentrant": case["recompute"] == "reentrant",
+        "reentrant": case["recompute"] in ("reentrant", "around units"),
+        "checkpoint_units": case["recompute"] == "around units",
         "optimizer": "sgd",
         "head": "hf_loss",
         "sequences_per_micro_batch": 1,

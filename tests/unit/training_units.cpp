@@ -121,6 +121,8 @@ TEST_CASE("units: what adapters under FSDP1 do not go with is said by name") {
   CHECK(told(t).empty());
   t.lora.own_units = false;
   CHECK(told(t) == Knobs{"checkpoint_units"});
+  t.lora = {};
+  CHECK(told(t).empty());
   t = with_adapters().trainer;
   t.lora.base.casts_heads = true;
   CHECK(told(t, EngineKind::single) == Knobs{"lora.casts_heads", "lora.casts_heads"});
@@ -134,7 +136,19 @@ TEST_CASE("units: a checkpoint around frozen units keeps inputs and their gradie
   c.trainer.reentrant = true;
   const Bytes inside = training_figures(c).backward;
   c.trainer.checkpoint_units = true;
-  CHECK(training_figures(c).backward >= inside);
+  CHECK(training_figures(c).backward + 2 * kLayer >= inside);  // nobody gathers the next layer ahead
+}
+
+TEST_CASE("units: a checkpoint around trained units gathers each for itself") {
+  TrainingCase c = with_adapters();
+  c.trainer.lora = {};
+  c.trainer.recompute = Recompute::full;
+  c.trainer.reentrant = true;
+  const TrainingFigures inside = training_figures(c);
+  c.trainer.checkpoint_units = true;
+  const TrainingFigures around = training_figures(c);
+  CHECK(around.forward == inside.forward);
+  CHECK(around.backward <= inside.backward);
 }
 
 TEST_CASE("kinds of adapters: what is trained, by hand") {

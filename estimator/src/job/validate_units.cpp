@@ -25,7 +25,8 @@ void check_checkpointed_units(const Trainer& t, std::vector<KnobProblem>& out) {
   const auto refuse = [&](std::string why) { out.push_back({"checkpoint_units", "true", "false", std::move(why)}); };
   if (t.recompute != Recompute::full || !t.reentrant)
     return refuse("not supported yet: units inside of other checkpoints than reentrant ones (recompute: full, reentrant: true)");
-  if (t.lora.rank == 0 || !t.lora.own_units) refuse("not supported yet: units of trained parameters inside of checkpoints");
+  if (t.lora.rank > 0 && !t.lora.own_units)
+    refuse("not supported yet: units of trained and frozen parameters inside of checkpoints");
 }
 
 }  // namespace

@@ -161,8 +161,12 @@ class Fsdp1 : public FlatResidents<R> {
   bool prefetches(BackwardPrefetch when) const { return plan_.backward_prefetch == when; }
   /// Nothing waits while a reentrant checkpoint's own backward pass runs to its end.
   bool waits() const { return plan_.forward_prefetch && !plan_.reentrant; }
+  /// A reentrant checkpoint around a unit ran it without a graph: no hook stands on its output, and nobody gathers it ahead of
+  /// the pass that computes it again (_needs_pre_backward_unshard).
+  bool each_gathers_itself() const { return plan_.units_in_checkpoints; }
   /// Whether somebody else gathers a unit: a later one before it computes, or behind it unless that one waits.
   bool gathered_by_another(const Tape& tape, std::size_t s, Unit u) const {
+    if (each_gathers_itself()) return false;
     if (prefetches(BackwardPrefetch::pre)) return true;
     if ((prefetches(BackwardPrefetch::none) && trained(sites(s))) || waits()) return false;
     if (u == Unit::inner || (u == Unit::first && tape.stations[s].count > 1)) return true;
@@ -172,7 +176,8 @@ class Fsdp1 : public FlatResidents<R> {
   }
   void enter_root(const Tape& tape) {
     if (alone()) gather(root(), Index(0));
-    if (prefetches(BackwardPrefetch::pre)) gather_target(tape, tape.stations.size(), Unit::first, Index(0));
+    if (prefetches(BackwardPrefetch::pre) && !each_gathers_itself())
+      gather_target(tape, tape.stations.size(), Unit::first, Index(0));
   }
   void backward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
     checkpoints_.drop(player.tape(), s, at);
@@ -180,7 +185,7 @@ class Fsdp1 : public FlatResidents<R> {
     const Tape& tape = player.tape();
     if (returned_after_forward() && !gathered_by_another(tape, s, u)) gather(sites(s), at);
     if (!trained(sites(s))) return backward_adapters(player, s, u, at);
-    if (prefetches(BackwardPrefetch::pre)) gather_target(tape, s, u, at);
+    if (prefetches(BackwardPrefetch::pre) && !each_gathers_itself()) gather_target(tape, s, u, at);
     if (plan_.reentrant)  // the gradients are there when the nested backward pass is over; the checkpoint's frame still stands
       return player.play_cut(s, u, at, micro_, Cut::nested_end, LeafGradients::keep, [&] { reduce_unit(player, {s, u, at}); });
     player.play(s, true, u, at, micro_);
@@ -200,12 +205,12 @@ class Fsdp1 : public FlatResidents<R> {
   void backward_adapters(Player<R>& player, std::size_t s, Unit u, Index at) {
     const UnitSites& unit = sites(s);
     player.play_cut(s, u, at, micro_, Cut::last_gradient, LeafGradients::add, [&] {
-      if (!prefetches(BackwardPrefetch::none)) gather_target(player.tape(), s, u, at);
+      if (!prefetches(BackwardPrefetch::none) && !each_gathers_itself()) gather_target(player.tape(), s, u, at);
       if (size(unit.adapter_gradients) > 0) reduce_adapters(unit, at);
     });
     // The gradient of a layer's input is that of the output of the one before, whose hook comes first: it gathers, then this
     // one's parameters are freed.
-    if (prefetches(BackwardPrefetch::none)) gather_target(player.tape(), s, u, at);
+    if (prefetches(BackwardPrefetch::none) && !each_gathers_itself()) gather_target(player.tape(), s, u, at);
     release(unit, at);
   }
   void reduce_adapters(const UnitSites& unit, Index at) {
@@ -230,7 +235,8 @@ class Fsdp1 : public FlatResidents<R> {
     reduce(
         sites(s), w.at, [&] { player.free_gradients(s, w.unit, w.at, micro_); },
         [&] {
-          if (prefetches(BackwardPrefetch::post) && !waits()) gather_target(player.tape(), s, w.unit, w.at);
+          if (prefetches(BackwardPrefetch::post) && !waits() && !each_gathers_itself())
+            gather_target(player.tape(), s, w.unit, w.at);
         });
   }
   /// The flat gradient is made and _post_backward_hook runs: what it makes goes when it returns.

@@ -126,6 +126,13 @@ LigerOptions liger_options(const Trainer& t, const Architecture& a, const Kernel
   return o;
 }
 
+/// fms-acceleration runs transformers' Trainer, whose FSDP units were inside of the checkpoints.
+bool checkpoints_units(const Trainer& t) {
+  if (t.checkpoint_units) return true;
+  const bool fused = FoakOptions{t.foak.rope, t.foak.rms_norm, t.foak.lora}.any();
+  return fused && transformers_code(t.transformers_version).value_or(TransformersCode{}).checkpoints_units;
+}
+
 KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architecture& a, const KernelInternals& internals) {
   KernelOptions k;
   k.liger = liger_options(t, a, internals);
@@ -150,9 +157,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.ulysses = t.layout.context;
   k.ulysses_deepspeed = engine == EngineKind::deepspeed;
   k.tiled_mlp = t.tiled_mlp;
-  // fms-acceleration runs transformers' Trainer, whose FSDP units were inside of the checkpoints
-  k.keeps_checkpoints =
-      engine == EngineKind::fsdp1 && t.lora.rank > 0 && (t.checkpoint_units || (k.foak.any() && k.release.checkpoints_units));
+  k.keeps_checkpoints = engine == EngineKind::fsdp1 && t.lora.rank > 0 && checkpoints_units(t);
   k.offload_checkpoints = t.offload_checkpoints;
   k.offload_activations = t.offload_activations;
   k.tensor = t.layout.tensor;
@@ -187,6 +192,7 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
   p.backward_prefetch = t.backward_prefetch;
   p.use_orig_params = t.use_orig_params;
   p.reentrant = t.reentrant && t.recompute != Recompute::none;
+  p.units_in_checkpoints = p.reentrant && t.recompute == Recompute::full && checkpoints_units(t);
   p.reshard_ranks = 0;
   p.reshard_root = t.framework == Framework::verl;  // behind a forward-only pass, which torch does not
   p.flat = flat_units(tape, t, p.wrapped, p.storage, p.ranks);

@@ -122,7 +122,8 @@ struct TrainPlan {
   bool forward_prefetch = false;   ///< a layer gathers the next one's parameters
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
   bool use_orig_params = false;
-  bool reentrant = false;  ///< layers are checkpointed so
+  bool reentrant = false;             ///< layers are checkpointed so
+  bool units_in_checkpoints = false;  ///< FSDP1: and a checkpoint stands around a unit's call
   bool sync_every = true;
   bool offload_parameters = false, offload_optimizer = false, cpu_offload = false;
   bool loss_inside = true;                        ///< the loss is part of the root's forward pass
