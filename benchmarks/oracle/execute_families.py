@@ -61,6 +61,7 @@ SHARDED: Row = {
 ADAPTERS: Row = {"rank": 16, "dropout": 0.0, "verl": False, "targets": "q_proj v_proj", "format": "fp32"}
 SETTINGS: dict[str, Row] = {
     "sdpa": {},
+    "long": {"tokens": 1536},
     "eager": {"attention": "eager", "sequences": 2, "tokens": 256},
     "checkpointed": {"sequences": 2, "tokens": 384, "recompute": "nonreentrant"},
     "eager_checkpointed": {"attention": "eager", "sequences": 1, "tokens": 509, "recompute": "reentrant"},

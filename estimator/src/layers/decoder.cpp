@@ -149,7 +149,6 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
     return "Ulysses or tensor parallelism";
   if (code.norms_values && options.kernels == Kernels::hf_flash && m.head_dim > kWidestFlash)
     return "flash-attention, which takes heads of up to 256 numbers,";
-  if (layer.altup_inputs > 0 && options.autocast) return "autocast";
   if (code.norm == NormCode::layer_by_hand && m.qk_norm != QkNorm::none) return "the norm of queries and keys";
   if (sdpa && (m.sinks || (latent && options.sdpa_math))) return "SDPA";
   if (const std::string form = unsupported_form(code, layer); !form.empty()) return form;

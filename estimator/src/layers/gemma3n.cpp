@@ -132,10 +132,13 @@ struct LayerOf3n {
     Tensor coefs = linear(g, modal, w.altup.prediction, -1, T, {B, S, n * n}, "altup.prediction_coefs");
     coefs.shape = {T, n, n};
     Tensor by_token = x;
+    by_token.shape = {B, S, Dim(a.hidden), n};
+    if (g.autocast && x.dtype == DType::fp32) by_token = to(g, Tensor(by_token), DType::bf16, "altup.copies_bf16");
     by_token.shape = {T, Dim(a.hidden), n};
     Tensor base = matmul(g, std::move(by_token), coefs, {T, Dim(a.hidden), n}, "altup.product");
     Tensor predictions = add_to_view(g, base, base.shape, x);
-    return copy(g, predictions, x.shape, "altup.predictions");
+    Tensor whole = copy(g, predictions, x.shape, "altup.predictions");
+    return to(g, std::move(whole), x.dtype, "altup.predictions_cast");
   }
 
   /// all_coefs = linear(modalities, weight.clamp(...)) + 1

@@ -57,6 +57,7 @@ std::string size_text(const Mixer& m) {
       std::string out = fmt::format("{} heads of {}, {} k/v heads", m.heads, m.head_dim, m.kv_heads);
       if (m.span == AttentionSpan::sliding) out += fmt::format(", window {}", m.window);
       if (m.span == AttentionSpan::chunked) out += fmt::format(", chunks of {}", m.window);
+      if (m.stores_kv) out += ", which later layers use";
       return out + (m.shared_kv ? ", keys and values of an earlier layer" : "");
     }
     case MixerKind::mla:
@@ -83,7 +84,7 @@ std::string feed_forward_text(const FeedForward& ff) {
     case FeedForwardKind::none:
       return "no feed-forward";
     case FeedForwardKind::gated:
-      return fmt::format("gated feed-forward of {}", ff.width);
+      return fmt::format("{}gated feed-forward of {}", ff.sparse_gate ? "sparsely " : "", ff.width);
     case FeedForwardKind::plain:
       return fmt::format("feed-forward of {}", ff.width);
     case FeedForwardKind::linear:
