@@ -35,7 +35,7 @@ Tensor expm1(Eager& g, Tensor x, const std::string& name) {
   Tensor out = g.make(name, x.shape, x.dtype);
   if (!recorded) return out;
   Saved saved = g.save(out);
-  g.record(out, "Expm1Backward0", {&x}, [&g, saved](Gradients in) {
+  g.record(out, "Expm1Backward0", {&x}, [&g, saved](const Gradients&) {
     const Tensor& result = saved.get();
     Tensor shifted = gradient(g, "expm1_backward.shifted", result.shape, result.dtype);
     return Gradients{gradient(g, "expm1_backward", result.shape, result.dtype)};
