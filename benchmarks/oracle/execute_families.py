@@ -128,8 +128,7 @@ def depth_of(config: Row) -> int:
     if config.get("num_kv_shared_layers"):  # as many again, which share; Gemma 3n: every fifth layer is full
         needed = 2 * max(needed, 5)
     dense = [
-        config.get(key)
-        for key in ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", "attn_layer_offset")
+        config.get(key) for key in ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", "attn_layer_offset")
     ]
     needed = max([needed, *(n + 1 for n in dense if isinstance(n, int))])
     return min(layers, needed)

@@ -23,7 +23,8 @@ std::vector<ProcessGroup> process_groups(const Job& job, const Role& role) {
   if (world <= 1) return {};
   std::vector<ProcessGroup> groups{{world, 1, Exchange::none}};
   // DeepSpeed's barriers are the default group's; it shards over a clone of it, or over a group of its own with Ulysses
-  // (deepspeed/utils/groups.py _clone_world_group, runtime/sequence_parallel/parallel_state_sp.py, runtime/zero/stage3.py, 0.16 to 0.19)
+  // (deepspeed/utils/groups.py _clone_world_group, runtime/sequence_parallel/parallel_state_sp.py, runtime/zero/stage3.py, 0.16
+  // to 0.19)
   if (role.engine == EngineKind::deepspeed) groups.push_back({world, 1, Exchange::none});
   if (l.context > 1) groups.push_back({l.context, l.tensor, exchange_of_context(role)});
   if (l.tensor > 1) groups.push_back({l.tensor, 1, Exchange::none});
