@@ -84,10 +84,7 @@ Mixed every_expert(Eager& g, const FeedForward& ff, std::int64_t hidden, const T
   Tensor routed = run(g, ff, h, rows, w);
   Tensor shared = gated_mlp(g, flat, {T}, h, ff.shared_width, {.gate = w.shared_gate, .up = w.shared_up, .down = w.shared_down},
                             "shared.", options);
-  {
-    Tensor summed = sum(g, routed, {T, h}, "experts.sum");
-    out.output = add_in_place(g, shared, std::move(summed));
-  }
+  out.output = add_in_place(g, shared, sum(g, routed, {T, h}, "experts.sum"));
   out.output.shape = x.shape;
   return out;
 }

@@ -1,5 +1,7 @@
 #include "layers/rotary.hpp"
 
+#include <utility>
+
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -80,9 +82,10 @@ Rotated rotate_complex(Eager& g, const RotaryCode& code, const LayerContext& con
   Tensor wide_q = to(g, q, DType::fp32, "q_fp32"), wide_k = to(g, k, DType::fp32, "k_fp32");
   Rotated out;
   Tensor query = complex_product(g, q, wide_q, context.cos, "q_rotary");
-  if (!code.casts_behind) out.query = to(g, std::move(query), q.dtype, "q_rotary");
+  const auto narrow = [&](Tensor product) { out.query = to(g, std::move(product), q.dtype, "q_rotary"); };
+  if (!code.casts_behind) narrow(std::exchange(query, {}));
   Tensor key = complex_product(g, k, wide_k, context.cos, "k_rotary");
-  if (code.casts_behind) out.query = to(g, query, q.dtype, "q_rotary");
+  if (code.casts_behind) narrow(query);
   out.key = to(g, std::move(key), k.dtype, "k_rotary");
   return out;
 }

@@ -69,7 +69,7 @@ void marks_stored(Architecture& out) {
       LayerRun last = *run;
       last.count = 1;
       last.layer.mixer.stores_kv = true;
-      runs.push_back(std::move(last));
+      runs.push_back(last);
       if (--run->count == 0) continue;
     }
     runs.push_back(*run);
