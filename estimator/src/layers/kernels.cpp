@@ -266,7 +266,7 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   };
   // transformers repeats keys and values in front of what flash does not take (integrations/sdpa_attention.py use_gqa_in_sdpa)
   const bool wide = q.shape.back().coefficient > kWidestFlash;
-  if (options.release.expands_keys || wide) expand();
+  if (options.release.expands_keys || wide || (in.mask && !in.expands_late)) expand();
   if (g.autocast) {
     q = narrowed(g, std::move(q), "attention.q_bf16");
     k = narrowed(g, std::move(k), "attention.k_bf16");
