@@ -35,7 +35,7 @@ struct RoleRun {
   const Role* role = nullptr;
   std::size_t index = 0;
   // training engines
-  const Gpu* gpu = nullptr;
+  const Gpu* gpu = nullptr;  ///< the catalog's, which outlives the run
   bool trains = false, critic = false;
   TrainTapes tapes;
   TrainPlan plan;
@@ -60,6 +60,7 @@ struct RoleRun {
 std::int64_t micro_batches_of(const Job&, const Trainer&);
 
 /// Tapes and plan of a run whose role's Trainer has changed; constants, facts and weight updates stay. For searches: no strings.
+/// REQUIRES: the run's gpu is set.
 void update_trainer(RoleRun&, const Job&, TapeStore&);
 /// Constants of a training process of this world size.
 ProcessConstants process_constants(const Job&, const Role&, const Catalog&);

@@ -141,6 +141,20 @@ Routing deepseek_v2(Eager& g, const FeedForward& ff, const Tensor& x, int weight
   return out;
 }
 
+/// The scores of the chosen experts, normalised where the model says so, times a number.
+Tensor chosen_weights(Eager& g, const FeedForward& ff, const Tensor& scores, const Tensor& indices) {
+  Tensor values = gather(g, scores, indices, {T, Dim(ff.experts_per_token)}, "router.values"), total;
+  if (ff.normalise_top_k) {
+    {
+      Tensor bare = sum(g, values, {T, 1}, "router.total");
+      total = add_scalar(g, std::move(bare), "router.denominator");
+    }
+    Tensor divided = divide_in_place(g, values, total);
+    values = std::move(divided);
+  }
+  return scale(g, values, "router.weights");
+}
+
 /// DeepSeek V3, GLM-4.5, dots: sigmoid, a correction that only chooses, the best groups, top-k, normalised, times a number.
 Routing deepseek_v3(Eager& g, const FeedForward& ff, const Tensor& x, int weight, bool of_4) {
   const Dim groups = ff.router_groups, top = ff.experts_per_token;
@@ -164,17 +178,7 @@ Routing deepseek_v3(Eager& g, const FeedForward& ff, const Tensor& x, int weight
     corrected.reset();
     chosen_groups = {};
   }
-  Tensor values = gather(g, scores, out.indices, {T, top}, "router.values");
-  Tensor total;
-  if (ff.normalise_top_k) {
-    {
-      Tensor bare = sum(g, values, {T, 1}, "router.total");
-      total = add_scalar(g, std::move(bare), "router.denominator");
-    }
-    Tensor divided = divide_in_place(g, values, total);
-    values = std::move(divided);
-  }
-  out.weights = scale(g, values, "router.weights");
+  out.weights = chosen_weights(g, ff, scores, out.indices);
   return out;
 }
 
@@ -259,16 +263,7 @@ Routing mistral4(Eager& g, const FeedForward& ff, const Tensor& x, int weight) {
     TopK chosen = topk(g, chosen_of, {T, top}, "router.top");
     out.indices = std::move(chosen.indices);
   }
-  Tensor values = gather(g, scores, out.indices, {T, top}, "router.values"), total;
-  if (ff.normalise_top_k) {
-    {
-      Tensor bare = sum(g, values, {T, 1}, "router.total");
-      total = add_scalar(g, std::move(bare), "router.denominator");
-    }
-    Tensor divided = divide_in_place(g, values, total);
-    values = std::move(divided);
-  }
-  out.weights = scale(g, values, "router.weights");
+  out.weights = chosen_weights(g, ff, scores, out.indices);
   return out;
 }
 

@@ -30,8 +30,10 @@ struct FlatBytes {
   Bytes adapter_fresh = 0;      ///< c n: theirs without synchronisation
   Bytes originals = 0;          ///< of its parameters as the model was loaded, while the unit is built
   Bytes flat = 0;               ///< w n: all of the flat parameter, before it is cut
-  Bytes kept_buckets = 0;       ///< of the broadcast, which are not free before it is cut: records_streams alone
-  Bytes tables = 0;             ///< cos and sin of an attention layer that has its own; they stay
+  /// Of the broadcast, which are not free before it is cut: records_streams alone. PyTorch's "allocated" no longer counts them
+  /// then; here they are allocated until they can be used again.
+  Bytes kept_buckets = 0;
+  Bytes tables = 0;  ///< cos and sin of an attention layer that has its own; they stay
 };
 
 /// An adapter inside of a unit: a flat parameter of its own.
