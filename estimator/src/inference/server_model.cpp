@@ -10,8 +10,8 @@
 
 #include "catalog/parameters.hpp"
 #include "inference/adapter_slots.hpp"
-#include "inference/compressed_cache.hpp"
 #include "inference/compressed_weights.hpp"
+#include "inference/layer_cache.hpp"
 #include "inference/online_formats.hpp"
 #include "inference/server_draft.hpp"
 
@@ -49,9 +49,6 @@ struct ImageTokens {
   std::int64_t tokens;
 };
 constexpr ImageTokens kImageTokens[] = {{"siglip", 256}};
-
-/// Of a token and head, of keys or values (vllm/v1/kv_cache_interface.py AttentionSpec.page_size_bytes, 0.20 to 0.24).
-constexpr Bytes kScale = 4;
 
 bool quantised(DType d) { return row(d).bits <= 8; }
 
@@ -96,10 +93,6 @@ constexpr std::string_view kOfTransformers[] = {"seed_oss", "ernie4_5", "gpt_neo
 /// Towers whose models rotate by three axes at once: the cos/sin table has four times the positions (vllm/model_executor/layers/
 /// rotary_embedding/mrope.py, 0.9 to 0.24).
 constexpr std::string_view kThreeAxes[] = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl"};
-
-/// Families whose checkpoints ask for recurrent states in fp32, and vLLM does as they ask (vllm/model_executor/models/config.py,
-/// mamba_ssm_cache_dtype of Nemotron-H and mamba_ssm_dtype of Qwen3.5 in config.json, 0.14 to 0.24).
-constexpr std::string_view kFp32States[] = {"nemotron_h", "qwen3_5", "qwen3_5_moe"};
 
 /// Families whose router is an fp32 matrix in vLLM (vllm/model_executor/models/{glm4_moe,ernie45_moe,minimax_m2}.py, 0.10 to
 /// 0.24).
@@ -263,7 +256,7 @@ class Builder {
     out.experts_per_token = ff.experts_per_token;
     out.expert_width = ff.expert_width;
     out.experts_gated = ff.experts_gated;
-    out.cache = cache_of(m);
+    out.cache = layer_cache(m, a_, {m_.engine, m_.kv, m_.compute, m_.draft_tokens, token_scales_});
     if (m.kind == MixerKind::mla && m.out_groups == 0) mla(out, m);
     if (m.out_groups > 0) out.router += routing_table(ff, a_.vocab);
     if (m.heads > 0) m_.heads = m_.heads == 0 ? m.heads : std::min(m_.heads, m.heads);
@@ -280,84 +273,6 @@ class Builder {
     if (m_.engine == EngineKind::sglang || (!stored_ && quantised(m_.weights)))
       out.absorbed = bytes_of(m.heads * m.kv_lora_rank * (m.nope_head_dim + v), m_.compute);
     m_.latent = m.kv_lora_rank;
-  }
-
-  LayerCache cache_of(const Mixer& m) {
-    LayerCache out;
-    switch (m.kind) {
-      case MixerKind::attention:
-        if (m.shared_kv) return out;
-        out.kind = m.span == AttentionSpan::full ? CacheKind::full
-                                                 : (m.span == AttentionSpan::sliding ? CacheKind::sliding : CacheKind::chunked);
-        out.window = m.window;
-        out.heads = m.kv_heads;
-        out.token_head = cache_bytes(m.head_dim + (m.value_head_dim ? m.value_head_dim : m.head_dim));
-        if (token_scales_) out.token_head += 2 * kScale;
-        return out;
-      case MixerKind::mla:
-        return m.out_groups > 0 ? compressed_layer(m) : latent(m);
-      case MixerKind::gated_delta:
-      case MixerKind::kimi_delta:
-        out.kind = CacheKind::state;
-        out.state_conv = bytes_of(
-            conv_steps(m) * (2 * m.linear_key_heads * m.linear_key_dim + m.linear_value_heads * m.linear_value_dim), m_.compute);
-        out.state_recurrent = bytes_of(m.linear_value_heads * m.linear_value_dim * m.linear_key_dim,
-                                       m.kind == MixerKind::kimi_delta ? DType::fp32 : state_dtype());
-        return out;
-      case MixerKind::mamba1:
-        out.kind = CacheKind::state;
-        out.state_conv = bytes_of(conv_steps(m) * m.inner, m_.compute);
-        out.state_recurrent = bytes_of(m.inner * m.state_size, state_dtype());
-        return out;
-      case MixerKind::mamba2:
-        out.kind = CacheKind::state;
-        out.heads = m.groups;
-        out.state_conv = bytes_of(conv_steps(m) * m.inner, m_.compute);
-        out.state_group = bytes_of(conv_steps(m) * 2 * m.state_size, m_.compute);
-        out.state_recurrent = bytes_of(m.inner * m.state_size, state_dtype());
-        return out;
-      case MixerKind::lightning:
-        out.kind = CacheKind::state;
-        out.state_recurrent = bytes_of(m.heads * m.head_dim * m.head_dim, DType::fp32);
-        return out;
-      case MixerKind::short_conv:
-        out.kind = CacheKind::state;
-        out.state_conv = bytes_of(conv_steps(m) * a_.hidden, m_.compute);
-        return out;
-      case MixerKind::none:
-      case MixerKind::linear:
-        return out;
-    }
-    return out;
-  }
-
-  /// Inputs that a convolution remembers: tokens that are guessed ahead may be taken back (mamba_utils.py, 0.19).
-  std::int64_t conv_steps(const Mixer& m) const { return m.conv_kernel - 1 + m_.draft_tokens; }
-
-  /// SGLang keeps recurrent states in fp32; vLLM in the model's dtype unless the model asks for fp32.
-  DType state_dtype() const {
-    return m_.engine == EngineKind::sglang || is_one_of(a_.family, kFp32States) ? DType::fp32 : m_.compute;
-  }
-
-  /// DeepSeek V3.2's sparse attention: 512 fp8 + 4 fp32 scales + 64 bf16 a token, and an indexer of 128 fp8 + one fp32 scale.
-  LayerCache latent(const Mixer& m) const {
-    LayerCache out;
-    out.kind = CacheKind::latent;
-    out.heads = 1;
-    const std::int64_t width = m.kv_lora_rank + m.rope_head_dim;
-    out.token_head = bytes_of(width, m_.kv);
-    // layers that share an earlier layer's indexer (GLM-5.2) have the sparse layout without an indexer's own cache
-    const bool sparse =
-        std::any_of(a_.runs.begin(), a_.runs.end(), [](const LayerRun& r) { return r.layer.mixer.index_heads > 0; });
-    if (sparse && m_.kv == DType::fp8) out.token_head = m.kv_lora_rank + m.kv_lora_rank / 128 * 4 + 2 * m.rope_head_dim;
-    if (m.index_heads > 0) out.token_head += m.index_head_dim + m.index_head_dim / 128 * 4;
-    return out;
-  }
-
-  Bytes cache_bytes(std::int64_t elements) const {
-    const Bytes plain = bytes_of(elements, m_.kv);
-    if (m_.kv == DType::mxfp4 || m_.kv == DType::nvfp4) return plain + elements / 16;
-    return plain;
   }
 
   /// Of one parameter: its elements, and what a quantised matrix has beside them.
