@@ -5,8 +5,8 @@ to one prompt of a quarter of the context, puts the engine to sleep and trains o
 whole device as NVML sees it, and torch's own statistics, in which a sleeping engine's weights and cache count as allocated.
 
 The rig makes every response as long as it may be (min_output_tokens, since its commit c02e7ac8 of 30 July 2026), so that no row is
-padded: `padding_mask: false`. The sweeps of SmolLM2, nf4 and longctx are older and sampled their lengths; which of their rows were
-padded is not stated, and they are mapped alike: docs/agilerl.md says what the other choice would do.
+padded: `padding_mask: false`. The sweeps of SmolLM2, nf4 and longctx are older and sampled their lengths. Which of their rows were
+padded is not stated; where torch's allocated peak tells, it is taken from there (padded.py, docs/agilerl.md).
 """
 
 from __future__ import annotations
@@ -24,6 +24,17 @@ TRAINING = {
     "allocated": "torch_max_allocated_bytes",
     "reserved": "torch_max_reserved_bytes",
 }
+
+SWEEP = "agilerl/{}-Instruct@NVIDIA-{}".format
+SMOL, LONG = SWEEP("main/SmolLM2-1.7B", "L4"), SWEEP("pending/Qwen2.5-0.5B", "A100-SXM4-40GB.longctx")
+# every response is as long as it may be
+PINNED = {
+    SWEEP("main/OLMoE-1B-7B-0924", "A100-SXM4-40GB"),
+    SWEEP("main/Qwen2.5-0.5B", "A100-SXM4-40GB"),
+    SWEEP("main/Qwen2.5-0.5B", "L4"),
+}
+# of the other sweeps: what padded.py prints
+PADDED = {f"{SMOL}/{row}" for row in (17, 21, 23, 25, 29, 31)} | {f"{LONG}/{row}" for row in (20, 22)}
 
 
 def whole(value: Any, name: str) -> int:
@@ -75,7 +86,7 @@ def job_of(row: Row) -> Row:
             "sequences_per_micro_batch": sequences,
             "sequence_tokens": tokens,
             "micro_batches": math.ceil(group / sequences),
-            "padding_mask": False,
+            "padding_mask": row["id"] in PADDED,
             "lora": lora,
         },
     }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -48,7 +49,7 @@ struct Predicted {
   Bytes training = 0, allocated = 0, generation = 0, asleep = 0;
 };
 /// As NVML tells it: with what the driver keeps back.
-Predicted predicted(const Json& row, bool padded = false) {
+Predicted predicted(const Json& row, bool padded) {
   const ColocatedFigures f = colocated_figures(job_of(row, padded), 1, Catalog::builtin());
   Predicted out;
   out.asleep = f.asleep + f.kept_back;
@@ -81,7 +82,7 @@ TEST_CASE("a trainer and a sleeping server take what was measured of the device"
   for (std::string line; std::getline(in, line);) {
     const Json row = Json::parse(line);
     if (!row.contains("id")) continue;
-    const Predicted p = predicted(row);
+    const Predicted p = predicted(row, row.value("padded", false));
     if (row["phase"] == "generation") {
       errors["generation"].add(p.generation, row["device"]);
       continue;
@@ -90,9 +91,10 @@ TEST_CASE("a trainer and a sleeping server take what was measured of the device"
     errors["asleep"].add(p.asleep, row["asleep"]);
     errors["allocated"].add(p.allocated, row["allocated"]);
   }
-  // 256 MiB of segments that hang on the order of a few requests are the largest errors of training: docs/agilerl.md
+  // a segment of 256 MiB that hangs on one tensor's place is the largest error of training: docs/agilerl.md
   CHECK(errors["training"].quantile(0.5) < 0.4);
-  CHECK(errors["training"].quantile(0.9) < 3);
+  CHECK(errors["training"].quantile(0.9) < 2);
+  CHECK(errors["training"].quantile(0.95) < 4);
   CHECK(errors["training"].quantile(1) < 10);
   CHECK(errors["asleep"].quantile(0.5) < 2);
   CHECK(errors["asleep"].quantile(0.95) < 6);
@@ -103,16 +105,43 @@ TEST_CASE("a trainer and a sleeping server take what was measured of the device"
 
 TEST_CASE("a response that ended early brought the mask that is expected of AgileRL's batches") {
   std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/colocated_rows.jsonl");
-  int met = 0;
+  int met = 0, low = 0;
   for (std::string line; std::getline(in, line);) {
     const Json row = Json::parse(line);
-    const std::string id = row.value("id", "");
-    if (id != "SmolLM2-1.7B-Instruct@NVIDIA-L4/25" && id != "SmolLM2-1.7B-Instruct@NVIDIA-L4/29") continue;
+    if (!row.value("padded", false)) continue;
     CHECK(static_cast<double>(predicted(row, true).training) == doctest::Approx(row["device"].get<double>()).epsilon(0.01));
-    CHECK(static_cast<double>(predicted(row).training) < 0.95 * row["device"].get<double>());
+    low += static_cast<double>(predicted(row, false).training) < 0.95 * row["device"].get<double>() ? 1 : 0;
     ++met;
   }
-  CHECK(met == 2);
+  CHECK(met == 6);
+  CHECK(low ==
+        2);  // those of eight sequences: of one sequence the mask is small, and the third of eight has a wide optimizer step
+}
+
+TEST_CASE("two starts with the same engine: torch's allocated peaks say that batches were padded") {
+  // what torch counts of the engine is the same for both, and so is the error of the predicted peak, if the batches are right
+  std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/colocated_rows.jsonl");
+  std::map<std::string, std::vector<std::array<double, 2>>> errors;  // unpadded, padded
+  std::map<std::string, int> padded;
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line);
+    if (row.value("phase", "") != "training" || row["model"] != "HuggingFaceTB/SmolLM2-1.7B-Instruct" || row["sequence"] != 4096)
+      continue;
+    const std::string engine = fmt::format("{} {}", row["group"].get<int>(), row["rank"].get<int>());
+    const auto error = [&](bool mask) {
+      return static_cast<double>(predicted(row, mask).allocated - row["allocated"].get<Bytes>()) / static_cast<double>(kMiB);
+    };
+    errors[engine].push_back({error(false), error(true)});
+    padded[engine] += row.value("padded", false) ? 1 : 0;
+  }
+  CHECK(errors.size() == 4);
+  for (const auto& [engine, both] : errors) {
+    INFO(engine);
+    REQUIRE(both.size() == 2);
+    const std::size_t mask = padded[engine] == 2 ? 1 : 0;
+    CHECK(std::abs(both[0][mask] - both[1][mask]) < 1);
+    CHECK(std::abs(both[0][1 - mask] - both[1][1 - mask]) > 100);
+  }
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <memory>
 #include <string>
 
@@ -186,8 +188,8 @@ TEST_CASE("AgileRL: the first update of all runs without optimizer states, every
   CHECK(at_backward("actor.micro_batches=2", 1) == doctest::Approx(static_cast<double>(at_backward(one, 2))).epsilon(1e-4));
 }
 
-/// What happens to a tensor, with the phases around it: "forward", "+embedding", "backward", ...
-std::vector<std::string> story_of(const Job& job, const std::vector<std::string>& tensors) {
+/// What happens to tensors of the first unit (or of all), with the phases around it: "forward", "+embedding", "backward", ...
+std::vector<std::string> story_of(const Job& job, const std::vector<std::string>& tensors, bool all_units = false) {
   const Program p = program(job, "actor");
   std::vector<std::string> out;
   expand(p, [&](const Event& e) {
@@ -195,7 +197,7 @@ std::vector<std::string> story_of(const Job& job, const std::vector<std::string>
       const std::string& label = p.labels[e.site];
       if (label.starts_with("actor.") && (out.empty() || out.back() != label.substr(6))) out.push_back(label.substr(6));
     } else if (e.kind == Program::Kind::alloc || e.kind == Program::Kind::free) {
-      if (e.a == 0 && std::find(tensors.begin(), tensors.end(), p.sites[e.site].name) != tensors.end())
+      if ((all_units || e.a == 0) && std::find(tensors.begin(), tensors.end(), p.sites[e.site].name) != tensors.end())
         out.push_back((e.kind == Program::Kind::alloc ? "+" : "-") + p.sites[e.site].name.substr(6));
     }
     return true;
@@ -220,6 +222,40 @@ TEST_CASE("AgileRL: peft's forward pass holds the fp32 input until the sum is ma
   const auto forward = std::find(story.begin(), story.end(), "forward");
   CHECK(std::search(story.begin(), forward, routed.begin(), routed.end()) != forward);
   CHECK(std::search(forward, story.end(), own.begin(), own.end()) != story.end());
+}
+
+TEST_CASE("AgileRL's last chunk has the rows that are left, and is the last one in backward too") {
+  // the rig traced four sequences of 512 tokens of this model: tiles of 255.6, 127.8, 162.3 and 81.1 MiB
+  // (tools/memory_profiling/snapshot.py, 0151c660)
+  constexpr std::int64_t left = 4 * 511 - 4 * 441, chunks = 5;
+  const Job job = job_of(kJob, {"actor.micro_batches=1", "actor.sequences_per_micro_batch=4"});
+  const Program p = program(job, "actor");
+  const auto site = [&](const std::string& tensor) {
+    const auto at = std::find_if(p.sites.begin(), p.sites.end(), [&](const Site& s) { return s.name == "actor." + tensor; });
+    REQUIRE(at != p.sites.end());
+    return *at;
+  };
+  const auto mib = [&](const std::string& tensor) { return static_cast<double>(site(tensor).bytes) / static_cast<double>(kMiB); };
+  CHECK(std::abs(mib("chunk.scattered") - 255.6) < 0.05);
+  CHECK(std::abs(mib("chunk.logits") - 127.8) < 0.05);
+  CHECK(std::abs(mib("last_chunk.scattered") - 162.3) < 0.05);
+  CHECK(std::abs(mib("last_chunk.logits") - 81.1) < 0.05);
+  CHECK(site("last_chunk.gradient").shape == std::vector<std::int64_t>{left, 896});
+  const auto story = story_of(job, {"actor.chunk.scattered", "actor.last_chunk.scattered"}, true);
+  const auto backward = std::find(story.begin(), story.end(), "backward");
+  std::vector<std::string> made;
+  std::copy_if(backward, story.end(), std::back_inserter(made), [](const std::string& s) { return s.starts_with("+"); });
+  std::vector<std::string> all(chunks - 1, "+chunk.scattered");
+  all.emplace_back("+last_chunk.scattered");
+  CHECK(std::search(made.begin(), made.end(), all.begin(), all.end()) == made.begin());
+}
+
+TEST_CASE("AgileRL: autograd's thread takes its cuBLAS workspace behind the first logits of the first backward pass") {
+  const auto story = story_of(job_of(kJob, {"actor.micro_batches=2"}),
+                              {"actor.cublas_workspaces", "actor.chunk.logits", "actor.chunk.scattered"}, true);
+  const std::vector<std::string> first{"backward", "+chunk.logits", "+cublas_workspaces", "+chunk.scattered"};
+  CHECK(std::search(story.begin(), story.end(), first.begin(), first.end()) != story.end());
+  CHECK(std::count(story.begin(), story.end(), "+cublas_workspaces") == 1);
 }
 
 TEST_CASE("AgileRL on several GPUs, and without adapters, is refused by name") {

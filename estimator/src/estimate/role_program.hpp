@@ -189,12 +189,22 @@ class TrainerProgram {
     });
     drop_kept_inputs();
     mark_(PhaseKind::backward);
-    if (learns_at_once() && !std::exchange(has_workspace_, true)) r_.alloc(workspace_);  // at autograd's first matrix product
+    if (learns_at_once() && !std::exchange(has_workspace_, true)) return first_update(micro);
     const bool reduces = last || run_.plan.sync_every;
     reduced_ = reduced_ || reduces;
     auto& known = passes().backward[(first ? 1 : 0) + (reduces ? 2 : 0)];
     if (!learns_at_once()) return stretch(known, [&] { core_.backward(*train_, micro, first, last); });
     stretch(known, [&] { core_.backward_keeping_inputs(*train_, micro); });
+    kept_inputs_ = micro;
+  }
+  /// Autograd's thread has no cuBLAS workspace before its first matrix product. No later backward pass is like this one.
+  void first_update(Index micro) {
+    if (run_.role->trainer.head == LossHead::agilerl_fused)
+      train_->make_at_product(workspace_);
+    else
+      r_.alloc(workspace_);
+    core_.backward_keeping_inputs(*train_, micro);
+    reduced_ = true;
     kept_inputs_ = micro;
   }
   /// learn() holds the KL divergence of an update until the next _loss() has returned. Its graph ends at the embedding's output,

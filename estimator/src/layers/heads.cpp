@@ -13,7 +13,7 @@
 namespace oomplan {
 
 using namespace ops;
-using axis::B, axis::C, axis::K, axis::TK;
+using axis::B, axis::C, axis::K, axis::M, axis::TK;
 
 /// cross_entropy: log_softmax and nll_loss. The gradient of nll_loss is a dense tensor of zeros.
 Tensor cross_entropy(Eager& g, const Tensor& logits, const Tensor& labels) {
@@ -188,9 +188,16 @@ Tensor chunked_cross_entropy(Eager& g, const Tensor& logits, const HeadOptions& 
   return scale(g, std::move(total), "loss.mean");
 }
 
+/// A chunk of AgileRL's head, whose last one has the rows that are left. A tape's site has one size: it has sites of its own.
+struct AgileChunk {
+  Dim rows;
+  std::string name;
+  AgileChunk(bool last) : rows(last ? M : C), name(last ? "last_chunk." : "chunk.") {}
+};
+
 /// agilerl/algorithms/core/llm_ops/fused_logprobs.py, 2.8. The chunk is compiled; what inductor (2.13) makes of it holds the
 /// 16-bit logits, and in backward an fp32 tensor of zeros, into which the chosen tokens' gradients are scattered, while it writes
-/// the gradient of the logits over the logits.
+/// the gradient of the logits over the logits. The last chunk has the rows that are left, in backward too.
 Tensor agilerl_fused(Eager& g, Tensor hidden, const HeadOptions& o, const std::function<void(int)>& scope) {
   const int begun = g.scope;
   const Dim width = hidden.shape.back(), vocab(o.vocab);
@@ -204,8 +211,9 @@ Tensor agilerl_fused(Eager& g, Tensor hidden, const HeadOptions& o, const std::f
     out = g.make("log_probs", {B, K}, kept.dtype);
     for (int i = 0; i < o.chunks; ++i) {
       scope(i);
-      Tensor logits = g.make("chunk.logits", {C, vocab}, kept.dtype, Category::logits);
-      Tensor rows = g.make("chunk.log_probs", {C}, DType::fp32);
+      const AgileChunk chunk(i > 0 && i + 1 == o.chunks);
+      Tensor logits = g.make(chunk.name + "logits", {chunk.rows, vocab}, kept.dtype, Category::logits);
+      Tensor rows = g.make(chunk.name + "log_probs", {chunk.rows}, DType::fp32);
     }
     scope(-1);
   }
@@ -217,13 +225,14 @@ Tensor agilerl_fused(Eager& g, Tensor hidden, const HeadOptions& o, const std::f
       Tensor flat = flat_rows(g, self, several, {TK, width}, "head.rows");
       Tensor targets = several ? g.make("head.targets", {TK}, DType::int64, Category::temporaries) : Tensor();
       Tensor whole = g.make("head.gradient", {TK, width}, self.dtype, Category::temporaries);
-      for (int i = chunks; i-- > 0;) {  // all chunks are alike: the tape plays the last one first
+      for (int i = chunks; i-- > 0;) {  // in the order of the forward pass; the tape plays what it calls the last one first
         scope(i);
-        Tensor logits = g.make("chunk.logits", {C, vocab}, self.dtype, Category::logits);
+        const AgileChunk chunk(i == 0 && chunks > 1);
+        Tensor logits = g.make(chunk.name + "logits", {chunk.rows, vocab}, self.dtype, Category::logits);
         {
-          Tensor scattered = g.make("chunk.scattered", {C, vocab}, DType::fp32, Category::logits);
+          Tensor scattered = g.make(chunk.name + "scattered", {chunk.rows, vocab}, DType::fp32, Category::logits);
         }
-        Tensor part = g.make("chunk.gradient", {C, width}, self.dtype, Category::temporaries);
+        Tensor part = g.make(chunk.name + "gradient", {chunk.rows, width}, self.dtype, Category::temporaries);
       }
       g.scope = begun;
       whole.shape = self.shape;

@@ -3,7 +3,8 @@
 // Model dimensions (H, F, heads, V, E) are numbers when a description is built; what varies from plan to plan is
 //   b  sequences of the micro-batch on this rank      s  tokens of one sequence on this rank (after Ulysses)
 //   k  tokens of one sequence that reach the head     e  rows of the largest chunk that a head works on
-//   m  tokens of one tile of a feed-forward block; of AReaL's Megatron engine: rows of a chunk of its head
+//   m  tokens of one tile of a feed-forward block; of AReaL's Megatron engine: rows of a chunk of its head;
+//      of AgileRL's head: rows of the last chunk
 // Every dimension is coefficient * b^i s^j k^l e^o m^p, so every tensor's size is such a monomial, and a level is a sum of them;
 // where all chunks of a head leave something behind, the number n of chunks multiplies it.
 #pragma once

@@ -324,6 +324,7 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, con
   p.chunks = chunk > 0 && runs_in_chunks(head) ? ceil_div(rows, chunk) : 1;
   p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
   p.counts.n = p.chunks;
+  if (head == LossHead::agilerl_fused) p.counts.m = rows - (p.chunks - 1) * p.counts.e;  // of the last chunk
   return p;
 }
 

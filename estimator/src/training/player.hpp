@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <oomplan/program.hpp>
@@ -38,10 +39,19 @@ class Player {
     return tape_.stations[station].count == 0 ? chunks_ : tape_.stations[station].count;
   }
 
+  /// The next chunk of a head that is played backward makes `site` behind its first tensor: its logits, which it computes again,
+  /// are the first matrix product of autograd's thread.
+  void make_at_product(const SiteRef& site) { at_product_ = site; }
+
   /// One unit of a station. `at` is its number within the station (opaque inside a repeat).
   void play(std::size_t station, bool backward, Unit unit, Index at, Index micro_batch,
             LeafGradients gradients = LeafGradients::keep) {
     const Segment& segment = tape_.stations[station].segment(backward, unit);
+    if (at_product_ && backward && tape_.stations[station].place == StationPlace::chunks) [[unlikely]] {
+      play_part(segment, 0, 1, at, micro_batch, gradients);
+      r_.alloc(*std::exchange(at_product_, std::nullopt));
+      return play_part(segment, 1, segment.events.size(), at, micro_batch, gradients);
+    }
     if constexpr (R::kWrites) {
       for (const auto& e : segment.events) write(e, at, micro_batch, gradients);
     } else {
@@ -180,6 +190,7 @@ class Player {
   TokenCounts counts_;
   std::int64_t chunks_;
   std::vector<SiteRef> refs_;
+  std::optional<SiteRef> at_product_;
   FoldedTape own_;
   FoldedTape& folded_;
 };
