@@ -24,7 +24,7 @@ class FlatSites : public EngineSites<R> {
 
  protected:
   struct Adapter {
-    SiteRef original, flat, shard, gradient;
+    SiteRef original, flat, shard, gradient, square_root;
     std::vector<SiteRef> states;
   };
   struct Sites {
@@ -138,6 +138,7 @@ class FlatSites : public EngineSites<R> {
     s.flat = row("adapter.flat_parameter_uncut", a.flat, Category::weights, Holder::local, 0);
     s.shard = row("adapter.flat_parameter", a.shard, Category::weights, Holder::resident, 0);
     s.gradient = row("adapter.sharded_gradient", a.shard, Category::gradients, Holder::autograd, 2);
+    s.square_root = row("adapter.optimizer.square_root", a.shard, Category::temporaries, Holder::local, 0);
     for (std::int64_t n = 0; plan_.states_by_tensor && n < plan_.state_bytes_of; ++n)
       s.states.push_back(row("adapter.optimizer.state", a.shard, Category::optimizer, Holder::resident, 0));
     return s;
