@@ -102,6 +102,21 @@ TEST_CASE("load: before torch 2.8 a bucket waits for NCCL's stream while the uni
   CHECK(earlier < later + 40 * kMiB);
 }
 
+TEST_CASE("gathers: FSDP1's freed units wait for one or two more, adapters and a rank alone for none") {
+  const auto in_flight = [](int gpus, const std::string& settings) {
+    const Program p = program(job_of(job_on(gpus, settings)), "trainer");
+    for (const Site& site : p.sites)
+      if (site.name == "trainer.layer.unsharded_flat_parameter") return static_cast<int>(site.in_flight);
+    return -1;
+  };
+  CHECK(in_flight(2, "") == 1);
+  CHECK(in_flight(2, ", backward_prefetch: none") == 2);
+  CHECK(in_flight(2, ", backward_prefetch: post") == 2);
+  CHECK(in_flight(2, ", forward_prefetch: true") == 2);
+  CHECK(in_flight(2, ", lora: {rank: 8, targets: [q_proj]}") == 0);
+  CHECK(in_flight(1, "") == 0);
+}
+
 TEST_CASE("measured: fsdp_qlora's Llama 2 7B reserves what its authors logged, foreach's square roots tensor by tensor") {
   // AnswerDotAI/fsdp_qlora, benchmarks_03_2024.md: two RTX 3090, PyTorch 2.2, adapters of 512 KiB to 1.3 MiB, half of each here.
   // In large free blocks the list of their square roots would have room: all six are 0.12 to 0.15 GiB lower then

@@ -114,7 +114,8 @@ class FlatSites : public EngineSites<R> {
     s.parameter = row("flat_parameter", b.resident - of_adapters, Category::weights, Holder::resident, 0);
     s.upload = row("shard_from_host", b.upload, Category::communication, Holder::communication, 3);
     s.low_precision = row("shard_cast", b.low_precision, Category::communication, Holder::communication, 3);
-    s.unsharded = row("unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1);
+    s.unsharded = this->site(unit, "unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1,
+                             plan_.gathers_in_flight);
     s.whole = row("gathered_for_state_dict", b.whole, Category::weights, Holder::communication, 1);
     s.piece = row("state_dict", b.resident, Category::weights, Holder::caller, 0);
     s.fresh = row("flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
