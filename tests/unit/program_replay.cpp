@@ -70,6 +70,26 @@ TEST_CASE("a trim gives the cache back, streams do not share it") {
   CHECK(r.reserved_end == 30 * kMiB);
 }
 
+TEST_CASE("a block that another stream used waits until the CPU has waited for it, or until a phase ends") {
+  // six units of 40 MiB one after another: each new one can have the block of the one `in_flight` before the last freed one
+  const auto run = [](std::uint8_t in_flight, bool phases) {
+    ProgramWriter w;
+    const auto unit = w.site({"unit", {}, DType::int8, 40 * kMiB, Category::other, Pool::torch, 1, Holder::local, in_flight});
+    for (std::int64_t i = 0; i < 6; ++i) {
+      if (phases) w.mark("phase " + std::to_string(i));
+      w.alloc(unit, Index(i));
+      w.free(unit, Index(i));
+    }
+    return w.take();
+  };
+  CHECK(replay(run(0, false), {}).reserved_peak == 40 * kMiB);
+  CHECK(replay(run(1, false), {}).reserved_peak == 80 * kMiB);
+  CHECK(replay(run(2, false), {}).reserved_peak == 120 * kMiB);
+  CHECK(replay(run(2, false), {}).allocated_peak == 40 * kMiB);
+  CHECK(replay(run(2, true), {}).reserved_peak == 40 * kMiB);
+  CHECK(needed_capacity(run(2, false), {}) == 40 * kMiB);  // a request that does not fit waits for all
+}
+
 TEST_CASE("a pausable pool empties the cache when it does not fit, the driver and a resume do not") {
   for (const Pool pool : {Pool::pausable, Pool::driver}) {
     CAPTURE(name(pool));

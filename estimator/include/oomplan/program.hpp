@@ -6,7 +6,7 @@
 //
 // Sizes are bytes. A tensor's identity is (site, index a, index b), for example (saved "mlp.gate", layer, micro-batch): a free
 // names the same identity as its allocation. An unmatched free is a Defect. Where the real lifetime is not deterministic
-// (record_stream, run-ahead of the CPU), a description gives the latest legal free.
+// (record_stream, run-ahead of the CPU), a description gives the latest legal free; Site::in_flight says where the CPU waits.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -65,6 +65,10 @@ struct Site {
   Pool pool = Pool::torch;
   std::uint8_t stream = 0;  ///< of the caching allocator: 0 compute, 1 all-gather, 2 reduce-scatter, ...
   Holder holder = Holder::local;
+  /// Another stream uses it (record_stream): a freed block waits until another tensor of such a site is allocated, in front of
+  /// which the CPU waits for all but the latest `in_flight` of them, or until a phase ends. 0: free at once. Levels know nothing
+  /// of it.
+  std::uint8_t in_flight = 0;
   friend bool operator==(const Site&, const Site&) = default;
 };
 

@@ -247,8 +247,10 @@ void CachingAllocator::complete(Block* block) {
   to_free(block);
 }
 
-void CachingAllocator::complete_all() {
-  while (!pending_.empty()) complete(pending_.front());
+void CachingAllocator::complete_all() { complete_but(0); }
+
+void CachingAllocator::complete_but(std::size_t keep) {
+  while (pending_.size() > keep) complete(pending_.front());
 }
 
 /// Merges a free block with its neighbours and puts it into its lane.

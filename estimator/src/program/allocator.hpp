@@ -106,6 +106,10 @@ class CachingAllocator {
   /// The other streams are done with it. REQUIRES: free_later(block) came before.
   void complete(Block*);
   void complete_all();
+  /// The CPU has waited for all but the latest `keep` of them.
+  void complete_but(std::size_t keep);
+  /// Frees that wait.
+  std::size_t pending() const { return pending_.size(); }
   /// torch.cuda.empty_cache(): waits for pending frees, then gives back what is wholly free. Private pools keep theirs.
   void empty_cache();
   /// From now on empty_cache and retries take from this private pool too (nothing uses it any more).

@@ -105,6 +105,7 @@ void FlatProgram::flatten(const Program& program, const Each& each) {
         flat.op = Op::torch_alloc;
         flat.slot = slot_of.back() = unused.take();
         flat.stream = program.sites[e.site].stream;
+        flat.in_flight = program.sites[e.site].in_flight;
         level += rounded(e.bytes);
         break;
       case Program::Kind::free:
@@ -112,6 +113,7 @@ void FlatProgram::flatten(const Program& program, const Each& each) {
         flat.op = Op::device_free;
         if (e.pool == Pool::torch) {
           flat.op = Op::torch_free;
+          flat.in_flight = program.sites[e.site].in_flight;
           flat.slot = slot_of[static_cast<std::size_t>(e.tensor)];
           unused.give_back(flat.slot);
           level -= rounded(e.bytes);

@@ -28,6 +28,7 @@ class FlatProgram {
     std::int32_t slot = -1;  ///< torch: where its block is kept while it lives, reused; mark: number of the label
     Op op = Op::host;
     std::uint8_t stream = 0;
+    std::uint8_t in_flight = 0;  ///< Site::in_flight
     friend bool operator==(const Event&, const Event&) = default;
   };
   /// A long loop of the program's outermost level. Its turns are equal, event for event and slot for slot, from `steady` on.

@@ -104,13 +104,16 @@ class Player {
   bool play(const FlatProgram::Event& e) {
     switch (e.op) {
       case Op::torch_alloc: {
+        if (e.in_flight > 0) allocator_.complete_but(e.in_flight);
         auto& block = blocks_[static_cast<std::size_t>(e.slot)];
         block = allocator_.allocate(e.bytes, e.stream);
         return block != nullptr;
       }
-      case Op::torch_free:
-        allocator_.free(std::exchange(blocks_[static_cast<std::size_t>(e.slot)], nullptr));
+      case Op::torch_free: {
+        auto* block = std::exchange(blocks_[static_cast<std::size_t>(e.slot)], nullptr);
+        e.in_flight > 0 ? allocator_.free_later(block) : allocator_.free(block);
         return true;
+      }
       case Op::driver_alloc:
       case Op::resume:
         return allocator_.set_outside(allocator_.outside() + e.bytes);
@@ -126,6 +129,7 @@ class Player {
         return true;
       case Op::mark:
         if (program_.labels[static_cast<std::size_t>(e.slot)] == kTurnEnd) return true;
+        allocator_.complete_all();
         leave_phase();
         phase_ = e.slot;
         return true;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <tuple>
@@ -27,6 +28,7 @@ class Recorder {
   bool play(const oomplan::Event& e) {
     using enum Program::Kind;
     if (e.kind == mark) phase_ = e.site + 1;
+    if (e.kind == mark || e.kind == trim) wait_for_all_but(0);
     if (e.kind == trim) allocator_.empty_cache();
     if (e.kind == alloc && e.bytes > 0 && e.pool == Pool::torch) return allocate(e);
     if (e.kind == free && e.bytes > 0 && e.pool == Pool::torch) release(e.tensor);
@@ -57,6 +59,7 @@ class Recorder {
     Bytes bytes = 0;
     int stream = 0;
     StackId stack = 0;
+    bool waits = false;
   };
   /// Of a tensor that can be unmapped: which one, whatever its life.
   using Identity = std::tuple<std::uint32_t, std::int64_t, std::int64_t>;
@@ -73,9 +76,11 @@ class Recorder {
   }
 
   bool allocate(const oomplan::Event& e) {
-    const int stream = program_.sites[e.site].stream;
-    CachingAllocator::Block* block = placed(e, stream, 0);
-    if (block != nullptr) tensors_[e.tensor] = {block, e.bytes, stream, stack_of(e)};
+    const Site& site = program_.sites[e.site];
+    if (site.in_flight > 0) wait_for_all_but(site.in_flight);
+    CachingAllocator::Block* block = placed(e, site.stream, 0);
+    note_completed();  // a retry waits for all
+    if (block != nullptr) tensors_[e.tensor] = {block, e.bytes, site.stream, stack_of(e), site.in_flight > 0};
     return block != nullptr;
   }
   /// nullptr: no memory.
@@ -97,10 +102,23 @@ class Recorder {
     const Tensor& t = found->second;
     const Bytes address = CachingAllocator::address(t.block);
     put(Action::free_requested, address, t.bytes, t.stream, t.stack);
-    put(Action::free_completed, address, t.bytes, t.stream, t.stack);
-    allocator_.free(t.block);
+    if (t.waits) {
+      allocator_.free_later(t.block);
+      waiting_.push_back({Action::free_completed, address, t.bytes, t.stream, 0, t.stack});
+    } else {
+      allocator_.free(t.block);
+      put(Action::free_completed, address, t.bytes, t.stream, t.stack);
+    }
     stacks_at_.erase(address);
     tensors_.erase(found);
+  }
+  void wait_for_all_but(std::size_t keep) {
+    allocator_.complete_but(keep);
+    note_completed();
+  }
+  /// The allocator completes the oldest first.
+  void note_completed() {
+    for (; waiting_.size() > allocator_.pending(); waiting_.pop_front()) out_.traces[0].push_back(waiting_.front());
   }
 
   /// PyTorch sees a tensor of such a pool once. That its pages go and come back happens below it: the device has room meanwhile.
@@ -132,6 +150,7 @@ class Recorder {
   std::vector<SegmentEvent> log_;
   std::uint32_t phase_ = 0;  // label number + 1
   std::unordered_map<std::int64_t, Tensor> tensors_;
+  std::deque<Event> waiting_;  // freed, and used by another stream
   std::unordered_map<Bytes, StackId> stacks_at_;
   std::set<Identity> pausable_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::int64_t>, StackId> stacks_;

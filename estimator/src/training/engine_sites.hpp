@@ -21,7 +21,7 @@ class EngineSites {
 
   /// `unit`: of which it is one; empty: the role's.
   SiteRef site(std::string_view unit, std::string_view name, Bytes bytes, Category category, Holder holder,
-               std::uint8_t stream = 0) {
+               std::uint8_t stream = 0, std::uint8_t in_flight = 0) {
     if constexpr (R::kWrites) {
       Site row;
       row.name = named(unit, name);
@@ -29,6 +29,7 @@ class EngineSites {
       row.category = category;
       row.holder = holder;
       row.stream = stream;
+      row.in_flight = in_flight;
       return r_.site(std::move(row));
     } else {
       (void)unit;
@@ -36,6 +37,7 @@ class EngineSites {
       (void)category;
       (void)holder;
       (void)stream;
+      (void)in_flight;
       return {0, bytes, Pool::torch};
     }
   }

@@ -96,8 +96,8 @@ class FlatResidents : public FlatLoad<R> {
   }
   /// What the optimizer's form needs. Under CPUOffload the step runs on the host, and the device has the scalars of the clipping.
   void optimizer_step() {
-    r_.alloc(transient_);
-    r_.free(transient_);
+    each_transient([&](const SiteRef& s, Index at) { r_.alloc(s, at); });
+    each_transient([&](const SiteRef& s, Index at) { r_.free(s, at); });
   }
   /// zero_grad(set_to_none=True). With use_orig_params it drops views: the flat gradients stay until the next forward pass.
   void drop_gradients(Player<R>&) {
@@ -141,6 +141,18 @@ class FlatResidents : public FlatLoad<R> {
       }
     }
     act(optimizer_, Index(0));
+  }
+
+  /// foreach's list of square roots: of adapters a small tensor each, which large free blocks cannot serve.
+  template <class Do>
+  void each_transient(Do&& act) {
+    if constexpr (R::kWrites) {
+      if (plan_.states_by_tensor && plan_.step_transient == plan_.flat.trained)
+        return each_unit_of_the_model([&](const UnitSites& u, Index at) {
+          for (const auto& adapter : u.adapters) act(adapter.square_root, at);
+        });
+    }
+    act(transient_, Index(0));
   }
 
   SiteRef parameters_, optimizer_, steps_, buffers_, transient_, host_parameters_, host_optimizer_, host_gradients_, managed_;

@@ -24,7 +24,7 @@ class FlatSites : public EngineSites<R> {
 
  protected:
   struct Adapter {
-    SiteRef original, flat, shard, gradient;
+    SiteRef original, flat, shard, gradient, square_root;
     std::vector<SiteRef> states;
   };
   struct Sites {
@@ -114,7 +114,8 @@ class FlatSites : public EngineSites<R> {
     s.parameter = row("flat_parameter", b.resident - of_adapters, Category::weights, Holder::resident, 0);
     s.upload = row("shard_from_host", b.upload, Category::communication, Holder::communication, 3);
     s.low_precision = row("shard_cast", b.low_precision, Category::communication, Holder::communication, 3);
-    s.unsharded = row("unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1);
+    s.unsharded = this->site(unit, "unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1,
+                             plan_.gathers_in_flight);
     s.whole = row("gathered_for_state_dict", b.whole, Category::weights, Holder::communication, 1);
     s.piece = row("state_dict", b.resident, Category::weights, Holder::caller, 0);
     s.fresh = row("flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
@@ -138,6 +139,7 @@ class FlatSites : public EngineSites<R> {
     s.flat = row("adapter.flat_parameter_uncut", a.flat, Category::weights, Holder::local, 0);
     s.shard = row("adapter.flat_parameter", a.shard, Category::weights, Holder::resident, 0);
     s.gradient = row("adapter.sharded_gradient", a.shard, Category::gradients, Holder::autograd, 2);
+    s.square_root = row("adapter.optimizer.square_root", a.shard, Category::temporaries, Holder::local, 0);
     for (std::int64_t n = 0; plan_.states_by_tensor && n < plan_.state_bytes_of; ++n)
       s.states.push_back(row("adapter.optimizer.state", a.shard, Category::optimizer, Holder::resident, 0));
     return s;

@@ -181,6 +181,16 @@ bool records_streams(const Trainer& t) {
   return t.framework == Framework::torch && !t.framework_version.empty() && compare_versions(t.framework_version, "2.8") < 0;
 }
 
+/// limit_all_gathers: in front of a gather the CPU waits for the oldest event of _free_event_queue when there are two
+/// (torch/distributed/fsdp/_limiter_utils.py, _runtime_utils.py `_unshard`, 2.2 to 2.13). A step adds as many as it takes, and
+/// the root's last ones are left for the next, so that a queue of three goes into a gather: two units freed last may still be in
+/// use. While units are gathered ahead in backward it is one. With adapters as units an event for each of them lies between.
+std::uint8_t gathers_in_flight(const TrainPlan& p) {
+  if (p.ranks == 1 || !p.flat.adapters.empty()) return 0;
+  const bool ahead = p.trains && p.backward_prefetch == BackwardPrefetch::pre && !p.units_in_checkpoints;
+  return ahead && !p.forward_prefetch ? 1 : 2;
+}
+
 Bytes buckets_in_flight(const std::vector<Bytes>& buckets) {
   const auto first = buckets.end() - static_cast<std::ptrdiff_t>(std::min(kBucketsInFlight, buckets.size()));
   return std::accumulate(first, buckets.end(), Bytes{0});
@@ -196,6 +206,7 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
   p.reshard_ranks = 0;
   p.reshard_root = t.framework == Framework::verl;  // behind a forward-only pass, which torch does not
   p.flat = flat_units(tape, t, p.wrapped, p.storage, p.ranks);
+  p.gathers_in_flight = gathers_in_flight(p);
   p.records_streams = records_streams(t);
   if (p.records_streams) {
     for (std::size_t s = 0; s < tape.stations.size(); ++s) p.flat.units[s].kept_buckets = buckets_in_flight(p.flat.buckets[s]);

@@ -84,6 +84,7 @@ struct TrainPlan {
   const Tape* log_probs = nullptr;
   PassCounts train_counts, log_prob_counts;
   bool sharded = true;                         ///< FSDP; false: one device or DDP, plain parameters
+  std::uint8_t gathers_in_flight = 0;          ///< gathered units that were freed and still wait (Site::in_flight): FSDP1
   bool records_streams = false;                ///< a freed tensor of a collective waits for NCCL's stream: torch before 2.8
   bool flattened = false;                      ///< FSDP1: `flat` has its units
   bool bucket_views = false;                   ///< DDP: gradients are views of the buckets
