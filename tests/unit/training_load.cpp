@@ -1,6 +1,7 @@
 // How FSDP1 is built, and what its optimizer's lists leave in the cache, by hand.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -114,7 +115,24 @@ TEST_CASE("gathers: FSDP1's freed units wait for one or two more, adapters and a
   CHECK(in_flight(2, ", backward_prefetch: post") == 2);
   CHECK(in_flight(2, ", forward_prefetch: true") == 2);
   CHECK(in_flight(2, ", lora: {rank: 8, targets: [q_proj]}") == 0);
+  CHECK(in_flight(2, ", limit_all_gathers: false") == 255);
   CHECK(in_flight(1, "") == 0);
+}
+
+TEST_CASE("gathers: without limit_all_gathers every unit that a pass frees waits, and the answer says so") {
+  constexpr Bytes kLayer = 2 * (494'032'768 - 151'936 * 896 - 896) / 24;
+  const auto answer = [](const std::string& settings) { return explain(job_of(job_on(8, settings))); };
+  const auto reserved = [](const Estimate& e) { return e.gpus.at(0).phases.back().usage.reserved; };
+  const auto told = [](const Estimate& e) {
+    return std::any_of(e.notes.begin(), e.notes.end(),
+                       [](const Note& n) { return n.text.find("limit_all_gathers is off") != std::string::npos; });
+  };
+  const Estimate limited = answer(""), free = answer(", limit_all_gathers: false");
+  CHECK(free.gpus.at(0).phases.back().usage.allocated == limited.gpus.at(0).phases.back().usage.allocated);
+  CHECK(reserved(free) > reserved(limited) + 15 * kLayer);
+  CHECK(reserved(free) < reserved(limited) + 48 * kLayer);
+  CHECK(told(free));
+  CHECK_FALSE(told(limited));
 }
 
 TEST_CASE("measured: fsdp_qlora's Llama 2 7B reserves what its authors logged, foreach's square roots tensor by tensor") {

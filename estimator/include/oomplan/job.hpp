@@ -338,18 +338,19 @@ struct Trainer {
   std::int64_t reshard_ranks = 0;  ///< what is resharded is split over so many ranks until backward; 0: as between steps
   bool forward_prefetch = false;   ///< every layer gathers the next one's parameters before it computes
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;  ///< FSDP1
-  bool use_orig_params = false;                                ///< FSDP1: the optimizer sees parameters, not flat shards
-  bool wrap_embedding = true, wrap_head = false;               ///< a sharded unit of their own
-  bool wrap_norm = false;                                      ///< the final norm shares the unit of the output layer
-  bool reshard_last = true;                     ///< false: the last layer (and what is behind it) stays gathered until backward
-  bool gradient_sync_every_micro_batch = true;  ///< false: set_requires_gradient_sync(False), no_sync but for the last
-  bool step_every_micro_batch = false;          ///< an optimizer step behind each micro-batch, nothing is accumulated
-  bool keep_gradients = false;                  ///< zero_grad(set_to_none=False): gradients stay from step to step
-  bool gradient_as_bucket_view = false;         ///< DDP: gradients lie in the buckets
-  std::int64_t bucket_cap_mb = 0;               ///< DDP: MiB of a bucket; 0: 25, the first one 1
-  bool static_graph = false;                    ///< DDP
-  bool find_unused_parameters = false;          ///< DDP: buckets stay as the constructor cut them
-  bool offload_parameters = false;              ///< to the host between phases
+  bool limit_all_gathers = true;                  ///< FSDP1: the CPU waits for a freed unit before it gathers two more
+  bool use_orig_params = false;                   ///< FSDP1: the optimizer sees parameters, not flat shards
+  bool wrap_embedding = true, wrap_head = false;  ///< a sharded unit of their own
+  bool wrap_norm = false;                         ///< the final norm shares the unit of the output layer
+  bool reshard_last = true;                       ///< false: the last layer (and what is behind it) stays gathered until backward
+  bool gradient_sync_every_micro_batch = true;    ///< false: set_requires_gradient_sync(False), no_sync but for the last
+  bool step_every_micro_batch = false;            ///< an optimizer step behind each micro-batch, nothing is accumulated
+  bool keep_gradients = false;                    ///< zero_grad(set_to_none=False): gradients stay from step to step
+  bool gradient_as_bucket_view = false;           ///< DDP: gradients lie in the buckets
+  std::int64_t bucket_cap_mb = 0;                 ///< DDP: MiB of a bucket; 0: 25, the first one 1
+  bool static_graph = false;                      ///< DDP
+  bool find_unused_parameters = false;            ///< DDP: buckets stay as the constructor cut them
+  bool offload_parameters = false;                ///< to the host between phases
   bool offload_optimizer = false;
   bool cpu_offload_policy = false;  ///< FSDP2's CPUOffloadPolicy, FSDP1's CPUOffload: parameters, states and step are the host's
   LossHead head = LossHead::areal_compiled;

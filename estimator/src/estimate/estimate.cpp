@@ -113,6 +113,11 @@ void note_assumptions(const Job& job, Assembled& a) {
       for (std::string assumed : {routing_assumption(*r.role), outlier_assumption(*r.role),
                                   r.trains ? packing_assumption(*r.role, job.prompt_tokens + job.response_tokens) : ""})
         if (!assumed.empty()) note(std::move(assumed));
+    if (r.plan.gathers_in_flight == kAllInFlight)
+      note(r.role->name +
+           ": limit_all_gathers is off: every unit that a pass frees is taken to wait for the GPU until the pass ends; it is "
+           "fewer "
+           "where the GPU keeps up with the CPU, at least one");
     if (!r.role->serves() && r.trains && r.role->trainer.compile)
       note(r.role->name +
            ": what torch.compile keeps and allocates is that of PyTorch 2.13's graphs for an H100; other releases may "

@@ -59,6 +59,7 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "reshard_ranks",
                                                    "forward_prefetch",
                                                    "backward_prefetch",
+                                                   "limit_all_gathers",
                                                    "use_orig_params",
                                                    "wrap_embedding",
                                                    "wrap_head",

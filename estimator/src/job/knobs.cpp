@@ -24,8 +24,8 @@ const Knob* row_of(std::string_view key, const Role* role) {
 
 /// Settings of FSDP that mean nothing to DDP, whose ranks hold all parameters, to DeepSpeed, which splits them in its own way,
 /// and to one device.
-constexpr std::array<std::string_view, 10> kOfShards{
-    "reshard_after_forward", "root_reshard",   "reshard_ranks", "forward_prefetch", "backward_prefetch",
+constexpr std::array<std::string_view, 11> kOfShards{
+    "reshard_after_forward", "root_reshard",   "reshard_ranks", "forward_prefetch", "backward_prefetch", "limit_all_gathers",
     "use_orig_params",       "wrap_embedding", "wrap_head",     "wrap_norm",        "reshard_last"};
 /// And one device has nobody to share with.
 constexpr std::array<std::string_view, 3> kOfRanks{"cpu_offload_policy", "replicas", "gradient_sync_every_micro_batch"};

@@ -292,6 +292,10 @@ std::vector<Knob> trainer_rows() {
                     "when it is its turn (none)"),
                 "one unit less is gathered in the backward pass, which waits for every gather"),
           spellings<BackwardPrefetch>()),
+      saves(row("limit_all_gathers", learner, flag, knob::flag<&Trainer::limit_all_gathers>(), speed,
+                "FSDP1: the CPU waits for the GPU before it gathers a third unit; without, freed units wait as long as a pass "
+                "takes"),
+            "the CPU waits for the GPU in front of a gather, so that freed units can be used again"),
       row("use_orig_params", learner, flag, knob::flag<&Trainer::use_orig_params>(), free,
           "FSDP1: the optimizer sees parameters, not flat ones; zero_grad then frees no gradients"),
       row("wrap_embedding", of, flag, knob::flag<&Trainer::wrap_embedding>(), speed, "the embedding is an FSDP unit of its own"),

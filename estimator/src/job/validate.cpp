@@ -320,6 +320,7 @@ class Validator {
     }
     if (role.engine == EngineKind::fsdp1) return check_fsdp1(role);
     if (t.backward_prefetch != BackwardPrefetch::pre) not_its_own(role, "backward_prefetch", "pre", "it is FSDP1's");
+    if (!t.limit_all_gathers) not_its_own(role, "limit_all_gathers", "true", "it is FSDP1's");
     if (t.use_orig_params) not_its_own(role, "use_orig_params", "false", "it is FSDP1's");
   }
 

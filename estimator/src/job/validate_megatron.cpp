@@ -17,11 +17,12 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 46> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 47> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
                                                     "backward_prefetch",
+                                                    "limit_all_gathers",
                                                     "use_orig_params",
                                                     "wrap_embedding",
                                                     "wrap_head",

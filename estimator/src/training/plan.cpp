@@ -185,8 +185,11 @@ bool records_streams(const Trainer& t) {
 /// (torch/distributed/fsdp/_limiter_utils.py, _runtime_utils.py `_unshard`, 2.2 to 2.13). A step adds as many as it takes, and
 /// the root's last ones are left for the next, so that a queue of three goes into a gather: two units freed last may still be in
 /// use. While units are gathered ahead in backward it is one. With adapters as units an event for each of them lies between.
-std::uint8_t gathers_in_flight(const TrainPlan& p) {
-  if (p.ranks == 1 || !p.flat.adapters.empty()) return 0;
+/// Without the limit nothing makes the CPU wait inside of a pass.
+std::uint8_t gathers_in_flight(const TrainPlan& p, bool limited) {
+  if (p.ranks == 1) return 0;
+  if (!limited) return kAllInFlight;
+  if (!p.flat.adapters.empty()) return 0;
   const bool ahead = p.trains && p.backward_prefetch == BackwardPrefetch::pre && !p.units_in_checkpoints;
   return ahead && !p.forward_prefetch ? 1 : 2;
 }
@@ -206,7 +209,7 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
   p.reshard_ranks = 0;
   p.reshard_root = t.framework == Framework::verl;  // behind a forward-only pass, which torch does not
   p.flat = flat_units(tape, t, p.wrapped, p.storage, p.ranks);
-  p.gathers_in_flight = gathers_in_flight(p);
+  p.gathers_in_flight = gathers_in_flight(p, t.limit_all_gathers);
   p.records_streams = records_streams(t);
   if (p.records_streams) {
     for (std::size_t s = 0; s < tape.stations.size(); ++s) p.flat.units[s].kept_buckets = buckets_in_flight(p.flat.buckets[s]);

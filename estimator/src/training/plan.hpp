@@ -79,6 +79,9 @@ PassCounts pass_counts(const Trainer&, std::int64_t tokens, LossHead head, const
 
 struct ReferencePlan;
 
+/// Of TrainPlan::gathers_in_flight: nothing makes the CPU wait inside of a pass.
+inline constexpr std::uint8_t kAllInFlight = 255;
+
 struct TrainPlan {
   const Tape* train = nullptr;  ///< null: this role only runs log-probs
   const Tape* log_probs = nullptr;
