@@ -1,4 +1,4 @@
-"""DistributedDataParallel for fuzz.py: what is drawn of its settings, and the third step under it, computed on the CPU."""
+"""DistributedDataParallel for fuzz.py: what is drawn of its settings, and the fifth step under it, computed on the CPU."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def filled(model: Any) -> Any:
 
 
 def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of: Any) -> Row:
-    """Highest levels of the third step, which has had its buckets cut anew."""
+    """Highest levels of the fifth step: with a static graph that keeps gradients the fourth is the first like all others."""
     if config["model_type"] in LEFT_OUT:
         raise ValueError("not computed")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # buckets do not depend on the number of ranks
@@ -66,7 +66,7 @@ def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of:
     with lives:
         wrapped = torch.nn.parallel.DistributedDataParallel(model, **{name: case[name] for name in OPTIONS})
         optimizer = optimizer_of(case["optimizer"], list(model.parameters()))
-        for _ in range(3):
+        for _ in range(5):
             peaks = step(wrapped, case, lives, optimizer, loss_of)
     gc.enable()
     dist.destroy_process_group()

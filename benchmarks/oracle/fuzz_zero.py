@@ -71,7 +71,7 @@ def make_engine(config: Row, case: Row) -> Any:
     asked = {
         "train_micro_batch_size_per_gpu": case["sequences"],
         "gradient_accumulation_steps": case["micro_batches"],
-        "bf16": {"enabled": True, "check_grad_overflow": False},  # attention leaves its result as it found it
+        "bf16": {"enabled": True},
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {execute_zero.SPELLINGS[key]: value for key, value in case["zero"].items()},
     }
@@ -85,6 +85,7 @@ def main() -> None:
     from execute import Storages
 
     config, case = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+    torch.empty_like = torch.zeros_like  # attention leaves its results as it found them, and stage 3 skips steps that overflow
     engine = make_engine(config, case)
     gc.collect()
     gc.disable()
