@@ -85,6 +85,55 @@ def small(family: str, **fields: object) -> Row:
 FULL = ["full_attention"] * 4
 DROPPED = small("phi", resid_pdrop=0.1, embd_pdrop=0.1)
 ONE_HEAD = small("llama", num_key_value_heads=1)
+MAMBA2: Row = {
+    "model_type": "mamba2",
+    "hidden_size": 128,
+    "num_hidden_layers": 3,
+    "vocab_size": 1001,
+    "tie_word_embeddings": False,
+    "pad_token_id": 0,
+    "state_size": 16,
+    "head_dim": 16,
+    "num_heads": 16,
+    "n_groups": 1,
+    "chunk_size": 16,
+}
+STATES: Row = {**FSDP2, "tokens": 33}
+OPT: Row = {
+    "model_type": "opt",
+    "hidden_size": 256,
+    "ffn_dim": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 1001,
+    "max_position_embeddings": 512,
+    "word_embed_proj_dim": 256,
+    "tie_word_embeddings": False,
+    "dropout": 0.0,
+    "pad_token_id": 0,
+}
+NEXT: Row = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 104,
+    "shared_expert_intermediate_size": 40,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+    "linear_conv_kernel_dim": 4,
+    "layer_types": ["linear_attention", "full_attention"] * 2,
+}
+WIDE_HEADS: Row = {
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "intermediate_size": 520,
+    "vocab_size": 1001,
+}
+LOG_PROBS: Row = {"head": "logprob_bf16"}
+TWICE: Row = {"micro_batches": 2}
+GROUPS: Row = {**FSDP2, "groups": 2}
 CASES: dict[str, tuple[Row, list[Row]]] = {
     "gpt_oss": (
         small("gpt_oss"),
@@ -105,6 +154,53 @@ CASES: dict[str, tuple[Row, list[Row]]] = {
     "minimax_m2 with one head of keys": (small("minimax_m2", num_key_value_heads=1), [TWO]),
     "cohere2 without rotation": (small("cohere2", layer_types=FULL), [{**SDPA, **TWO}, {**SDPA, **CHECKPOINT}]),
     "exaone4 without rotation": (small("exaone4", layer_types=FULL, sliding_window=64, head_dim=64), [SDPA]),
+    "glm4_moe with a dense layer": (
+        small("glm4_moe", **WIDE_HEADS, use_qk_norm=True, first_k_dense_replace=1, num_hidden_layers=1),
+        [
+            {**SDPA, **CHECKPOINT},
+            {**SDPA, **FSDP1, **CHECKPOINT, "head": "logprob_fp32", "keep_outputs": True},
+            {**FSDP2, **SDPA},
+        ],
+    ),
+    "deepseek_v2": (
+        small("deepseek_v2", hidden_size=32, num_hidden_layers=2, vocab_size=307),
+        [{**SDPA, **FSDP1, **CHECKPOINT, "sequences": 4}],
+    ),
+    "mamba2": (
+        MAMBA2,
+        [
+            *({**STATES, **how} for how in ({}, CHECKPOINT, REENTRANT, {"compute": "fp16", "wrap_head": False})),
+            {**STATES, **LOG_PROBS, "reshard": False, "root_reshard": True, "forward_prefetch": True},
+        ],
+    ),
+    "falcon with a head of keys for each of queries": (
+        {**FALCON, "multi_query": False},
+        [{}, {**TWO, "attention": "sdpa", "tokens": 64}, {**FSDP2, **CHECKPOINT}, {**FSDP1, **TWO}],
+    ),
+    "gpt_neox": ({**NEOX, "hidden_dropout": 0.0}, [{"optimizer": "adamw_loop"}, {**FSDP2, "optimizer": "adamw_loop"}, FSDP2]),
+    "gpt2 without dropout": ({**GPT2, "embd_pdrop": 0.0}, [{**FSDP2, **LOG_PROBS, "sequences": 4}]),
+    "opt": (OPT, [{**SDPA, **LOG_PROBS, "sequences": 3}, {**FSDP2, **SDPA, **LOG_PROBS, "root_reshard": True}]),
+    "opt with norms behind": (
+        {**OPT, "do_layer_norm_before": False, "max_position_embeddings": 2048, "num_hidden_layers": 1},
+        [{**FSDP2, **SDPA, **LOG_PROBS, "dtype": "bf16", "tokens": 96, "root_reshard": True, "wrap_embedding": False}],
+    ),
+    "qwen3_next with one head": (
+        small("qwen3_next", hidden_size=256, head_dim=64, num_attention_heads=1, num_key_value_heads=1, **NEXT),
+        [{**FSDP2, "attention": "flash_attention_2", "tokens": 211}],
+    ),
+    "llama": (
+        small("llama", tie_word_embeddings=False),
+        [
+            *(
+                {**GROUPS, **how}
+                for how in ({}, {"reduce": "bf16"}, TWICE, {**TWICE, "reduce": "bf16"}, {**TWICE, "deferred": True})
+            ),
+            {**GROUPS, "dtype": "bf16", "root_reshard": True, **LOG_PROBS},
+            {**FSDP1, "groups": 2, "strategy": "HYBRID_SHARD"},
+            {**LOG_PROBS, **TWO, "kept": 100},
+            {"sequences": 4, **CHECKPOINT},
+        ],
+    ),
     "starcoder2 with padding": (small("starcoder2"), [{**SDPA, **CHECKPOINT, "padding": True, "sequences": 3, "tokens": 96}]),
 }
 

@@ -99,6 +99,8 @@ class LivesOfParts(Storages):
                 if (args[0]._use_count(), storage, sys.getrefcount(args[0])) in UNSHARED:
                     func = aten.add_.Tensor
         out = func(*args, **kwargs)
+        if func is aten.native_layer_norm.default:  # statistics of 16-bit rows: CUDA keeps them in fp32 (layer_norm_kernel.cu)
+            out = (out[0], out[1].float(), out[2].float())
         if not self.paused:
             for leaf in tree_leaves(out):
                 if isinstance(leaf, torch.Tensor) and not isinstance(leaf, DTensor):

@@ -5,7 +5,8 @@
 
 Needs torch, transformers, peft and oomplan's module, no GPU. A job is a family with odd sizes (fuzz_models.py), an attention, a
 format, a checkpoint, a batch, an optimizer, a loss head, adapters and an engine. transformers' own code runs on the meta device, under
-autocast on fake CPU tensors, with FSDP's own code on top (execute_fsdp1.py, sharded.py); attention kernels are PyTorch's
+autocast on fake CPU tensors, with FSDP's own code on top (execute_fsdp1.py, sharded.py); DDP and ZeRO (engines ddp and zero)
+are computed on the CPU (fuzz_ddp.py, fuzz_zero.py); attention kernels are PyTorch's
 own operators by their rule, flash-attention's function is written out below. Every number that is drawn comes from the seed and the
 job's ordinal, so a job can be drawn again by --only-job. --keep writes rows as execute.py's.
 """
@@ -27,7 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import cuda_autocast
+import fuzz_ddp
 import fuzz_fsdp
+import fuzz_zero
 import grouped_products
 import torch
 import torch.nn.functional as F
@@ -205,13 +208,17 @@ def draw_case(rng: random.Random, config: Row, engine: str) -> Row:
     if engine == "single":
         case["dtype"] = some(rng, "bf16", "bf16", "bf16", "fp16", "fp32", "autocast", "autocast")
         case["padding"] = rng.random() < 0.12 and case["attention"] != "flash_attention_2"
-    else:
+    elif engine in ("fsdp1", "fsdp2"):
         case |= fuzz_fsdp.draw(rng, case, engine)
+    else:
+        return case | (fuzz_ddp if engine == "ddp" else fuzz_zero).draw(rng, case)
     if family in EXPERTS:  # PyTorch's fake grouped product knows no other format
         case |= {"dtype": "bf16"} if engine == "single" else {"compute": "bf16", "reduce": some(rng, "fp32", "bf16")}
     if case["dtype"] == "fp32" and engine == "single" and case["attention"] == "flash_attention_2":
         case["attention"] = "sdpa"
-    return case
+    if case["head"] != "hf_loss" and rng.random() < 0.25:
+        case["kept"] = rng.randint(1, case["tokens"] - 1)
+    return case | fuzz_fsdp.draw_replicas(rng, case)
 
 
 def job_of(case: Row) -> Row:
@@ -239,11 +246,13 @@ def job_of(case: Row) -> Row:
         trainer["padding_mask"] = True
     if case["keep_outputs"]:
         trainer["keep_outputs"] = True
+    if case.get("kept"):
+        trainer["logits_to_keep"] = case["kept"]
     if lora:
         words = lora["targets"].split()
         trainer["lora"] = {"rank": lora["rank"], "targets": words, "dropout": lora["dropout"], "format": lora["format"]}
     if case["engine"] != "single":
-        trainer |= fuzz_fsdp.settings_of(case)
+        trainer |= {"ddp": fuzz_ddp, "zero": fuzz_zero}.get(case["engine"], fuzz_fsdp).settings_of(case)
     return {"framework": "verl" if lora and lora["verl"] else "torch", "trainer": trainer, "apart": {"forward_only": False}}
 
 
@@ -291,6 +300,9 @@ def loss_of(model: Any, case: Row, given: Row, labels: torch.Tensor) -> tuple[to
             return out.loss, out
         return model(**given, labels=labels).loss, None
     kept = None
+    if case.get("kept"):
+        given = given | {"logits_to_keep": case["kept"]}
+        labels = labels[:, -case["kept"] :]
     if case["keep_outputs"]:
         kept = model(**given)
         logits = kept.logits
@@ -369,6 +381,10 @@ def execute_single(config: Row, case: Row) -> Row:
 def execute_case(config: Row, case: Row) -> Row:
     if case["engine"] == "single":
         return execute_single(config, case)
+    if case["engine"] == "ddp":
+        return fuzz_ddp.execute(config, case, make_model, loss_of, optimizer_of)
+    if case["engine"] == "zero":
+        return fuzz_zero.execute(config, case)
     return fuzz_fsdp.execute(config, case, make_model, loss_of, optimizer_of, inputs_of)
 
 

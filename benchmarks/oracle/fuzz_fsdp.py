@@ -50,6 +50,8 @@ def draw(rng: random.Random, case: Row, engine: str) -> Row:
         "lora": None,
         "every": 1,
     }
+    if out["dtype"] == "bf16":
+        out["compute"] = "bf16"
     if out["reduce"] == "bf16":
         out["reduce"] = out["compute"]
     if engine == "fsdp1":
@@ -65,21 +67,30 @@ def draw(rng: random.Random, case: Row, engine: str) -> Row:
     return out
 
 
+def draw_replicas(rng: random.Random, case: Row) -> Row:
+    """HSDP: as many groups of ranks that each hold all parameters."""
+    if case["engine"] == "single" or case.get("strategy") == "NO_SHARD" or rng.random() < 0.8:
+        return {}
+    out: Row = {"groups": some(rng, 2, 3)}
+    return out | ({"strategy": "HYBRID_SHARD"} if case["engine"] == "fsdp1" else {})
+
+
 def settings_of(case: Row) -> Row:
+    groups = case.get("groups", 1)
     out: Row = {
-        "layout": f"d{case['ranks']}",
+        "layout": f"d{case['ranks'] * groups}",
         "precision": {"storage": case["dtype"], "compute": case["compute"], "reduce": case["reduce"]},
         "gradient_sync_every_micro_batch": not case["deferred"],
         "forward_prefetch": case["forward_prefetch"],
     }
     if case["engine"] == "fsdp1":
         return out | {
-            "replicas": case["ranks"] if case["strategy"] == "NO_SHARD" else 1,
+            "replicas": case["ranks"] if case["strategy"] == "NO_SHARD" else groups,
             "reshard_after_forward": case["strategy"] != "SHARD_GRAD_OP",
             "backward_prefetch": case["backward_prefetch"],
             "use_orig_params": case["use_orig_params"],
         }
-    out |= {"reshard_after_forward": case["reshard"], "root_reshard": case["root_reshard"]}
+    out |= {"replicas": groups, "reshard_after_forward": case["reshard"], "root_reshard": case["root_reshard"]}
     return out | {"wrap_embedding": case["wrap_embedding"], "wrap_head": case["wrap_head"]}
 
 
@@ -97,6 +108,12 @@ def formats_of(case: Row) -> Row:
     return out
 
 
+def mesh_of(case: Row) -> Any:
+    if "groups" not in case:
+        return init_device_mesh("cpu", (case["ranks"],))
+    return init_device_mesh("cpu", (case["groups"], case["ranks"]), mesh_dim_names=("replicate", "shard"))
+
+
 def flat(model: Any, case: Row) -> Any:
     layers = {type(layer) for layer in layers_of(model)}
     return FullyShardedDataParallel(
@@ -107,6 +124,7 @@ def flat(model: Any, case: Row) -> Any:
         backward_prefetch=PREFETCH[case["backward_prefetch"]],
         forward_prefetch=case["forward_prefetch"],
         use_orig_params=case["use_orig_params"],
+        device_mesh=mesh_of(case) if case["strategy"] == "HYBRID_SHARD" else None,
     )
 
 
@@ -155,7 +173,7 @@ def step(model: Any, case: Row, lives: Any, optimizer: Any, device: str, loss_of
 
 
 def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of: Any, inputs_of: Any) -> Row:
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=case["ranks"])
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=case["ranks"] * case.get("groups", 1))
     flattened = case["engine"] == "fsdp1"
     model = make_model(config, case)
     peaks: Row = {}
@@ -164,7 +182,7 @@ def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of:
         fake: Any = contextlib.nullcontext()
         lives: Any = Resized()
     else:
-        mesh = init_device_mesh("cpu", (case["ranks"],))
+        mesh = mesh_of(case)
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         lives = ResizedParts()
         lives.pause_propagation()

@@ -73,6 +73,7 @@ struct Mixer {
   bool softcap = false;                ///< tanh soft cap of the scores (Gemma 2)
   bool clip = false;                   ///< clip_qkv is stated: projections are clamped in place (OLMo)
   bool fused_qkv = false;              ///< the checkpoint stores one matrix for q, k, v
+  bool fused_by_group = false;         ///< ... in groups of queries with one key and one value (Falcon's new architecture)
   bool shared_kv = false;              ///< keys and values of an earlier layer are used: no k, v weights and no cache
   bool stores_kv = false;              ///< its keys and values are those that later layers use
   bool key_is_value = false;           ///< one projection gives k and v (Gemma 4 full layers)

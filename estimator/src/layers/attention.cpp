@@ -87,11 +87,11 @@ Projected project_fused(Eager& g, const FamilyCode& code, const Mixer& m, const 
     out.value = std::move(parts[2]);
     return out;
   }
-  if (code.fused_qkv == FusedQkv::multi_query && m.kv_heads > 1) {
+  if (code.fused_qkv == FusedQkv::multi_query && m.fused_by_group) {
     grouped_heads(g, m, out);
     return out;
   }
-  if (code.fused_qkv == FusedQkv::multi_query) {
+  if (code.fused_qkv == FusedQkv::multi_query && m.kv_heads == 1) {
     out.query = slice(g, out.fused, {B, tokens, Dim(m.q_width())});
     out.key = one_head(g, m, out.fused, "k");
     out.value = one_head(g, m, out.fused, "v");
@@ -144,7 +144,7 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
       Tensor query =
           m.output_gate && !gate_apart ? gated_query(g, code, m, w, x, out.gate) : projected(w.q, w.q_bias, m.q_width(), "q");
       // all projections stand in front of the norms, whose inputs keep their names until they are through
-      if (gate_apart || (code.norms_heads && m.qk_norm == QkNorm::head)) {
+      if (gate_apart || ((code.norms_heads || code.projects_first) && m.qk_norm == QkNorm::head)) {
         out.query = std::move(query);
         out.key = projected(w.k, w.k_bias, m.k_width(), "k");
         out.value = projected(w.v, w.v_bias, m.v_width(), "v");
@@ -168,7 +168,7 @@ Projected project_all(Eager& g, const FamilyCode& code, const Mixer& m, const La
   }
   if (code.scales_projection) out.query = scale(g, std::move(out.query), "q_scaled");
   out.query.shape = {B, Dim(m.heads), tokens, Dim(m.head_dim)};
-  const bool for_all = m.fused_qkv && code.fused_qkv == FusedQkv::multi_query && m.kv_heads > 1;  // made so above
+  const bool for_all = m.fused_by_group;  // made so above
   const Dim held = for_all ? m.heads : m.kv_heads;
   out.key.shape = out.value.shape = {B, held, tokens, Dim(m.head_dim)};
   if (m.value_head_dim > 0) out.value.shape.back() = Dim(m.value_head_dim);

@@ -82,6 +82,14 @@ enum class RouterCode : std::uint8_t {
   sparse_mixer,    ///< two experts drawn one after the other, with a gradient of their own (Phi-3.5 MoE)
 };
 
+/// Where a layer registers its norms: the order of its parameters.
+enum class NormOrder : std::uint8_t {
+  last,    ///< behind attention and feed-forward (Llama)
+  first,   ///< in front of both (GPT-NeoX)
+  before,  ///< each in front of its block (GPT-2)
+  after,   ///< each behind its block (OPT)
+};
+
 /// Parts of a layer that no other family has, with files of their own.
 enum class OwnCode : std::uint8_t { none, gptj, mpt, minimax, dbrx };
 
@@ -102,12 +110,14 @@ struct FamilyCode {
   RotaryCode rotary = {};
   FusedQkv fused_qkv = FusedQkv::slices;
   ParallelSum parallel_sum = ParallelSum::residual_first;
+  NormOrder norm_order = NormOrder::last;
   bool weight_transposed = false;      ///< x @ weight.T: a view, whose copy autocast does not keep (Falcon)
   bool conv1d = false;                 ///< weights lie as [in, out] (GPT-2)
   bool softmax_in_dtype = false;       ///< eager's softmax is computed in the format of the scores
   bool scales_projection = false;      ///< the projected query is multiplied by a number (OPT)
   bool keeps_attention = false;        ///< the layer keeps a name for the attention's output to its end (GPT-2)
   bool keeps_normed = false;           ///< ... and for the normed input of the attention (StableLM)
+  bool projects_first = false;         ///< queries, keys and values are projected in front of the norms of heads (GLM-4.5)
   bool norms_heads = false;            ///< norms of queries and keys run on [B, heads, S, d] (Gemma 3)
   bool positions_by_sequence = false;  ///< positions are counted for each sequence, by its mask (OPT)
   bool flat_rows = false;     ///< the layer's second half runs on [B * S, H], written out in the layer; dropout there (OPT)

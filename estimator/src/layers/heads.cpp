@@ -61,9 +61,9 @@ Tensor hf_loss(Eager& g, const Tensor& logits, LossHead head, bool copies_shifte
     Tensor labels = g.make("labels.shifted", {B, K}, DType::int64);
     return cross_entropy_of(g, shifted, labels, head);
   }
-  Tensor padded = g.make("labels.padded", {B, K}, DType::int64);
-  Tensor shifted = g.make("labels.shifted", {B, K}, DType::int64);
-  padded.reset();
+  // `labels` names the padded ones to the end; what is cut off of one sequence is a view of them
+  const Tensor padded = several ? g.make("labels.padded", {B, K}, DType::int64) : Tensor();
+  const Tensor shifted = g.make("labels.shifted", {B, K}, DType::int64);
   return cross_entropy_of(g, full, shifted, head);
 }
 

@@ -317,8 +317,8 @@ Tensor flash_forward(Eager& g, const Attention& given, const KernelOptions& opti
     out = flash(g, q16, k16, v16, with_last(in.out_shape, width), options, false);
   }
   // flash's result lies as its queries do (flash_api.cpp, 2.8: empty_like); the layer's reshape copies one that lies by head
-  if (narrow == width)
-    return in.by_head && options.kernel_internals ? copy(g, std::move(out), in.out_shape, "attention.out_flat") : out;
+  const bool copied = in.by_head && in.query.shape[1] != Dim(1) && options.kernel_internals;
+  if (narrow == width) return copied ? copy(g, std::move(out), in.out_shape, "attention.out_flat") : out;
   Tensor cut = slice(g, out, in.out_shape);
   return cut;
 }

@@ -322,49 +322,71 @@ struct Declarer {
     w.shared_down = matrix("mlp.shared_expert.down_proj.weight", h, ff.shared_width);
     if (ff.shared_gate) w.shared_router = matrix("mlp.shared_expert_gate.weight", 1, h);
   }
+
+  void mixer(const Mixer& m) const {
+    if (m.kind == MixerKind::mla)
+      latent_attention(m);
+    else if (m.kind == MixerKind::gated_delta)
+      gated_delta(m);
+    else if (m.kind == MixerKind::mamba1)
+      mamba(m);
+    else if (m.kind == MixerKind::mamba2)
+      mamba2(m);
+    else if (m.kind == MixerKind::lightning)
+      lightning(m);
+    else if (m.kind == MixerKind::short_conv)
+      short_conv(m);
+    else if (m.kind != MixerKind::none)
+      attention(m);
+  }
+
+  void feed_forward(const FeedForward& ff) const {
+    if (ff.router_scales) {
+      FeedForward beside = ff;
+      beside.kind = FeedForwardKind::gated;
+      dense(beside);
+      scaled_experts(ff);
+    } else if (ff.kind == FeedForwardKind::moe) {
+      experts(ff);
+    } else if (ff.kind != FeedForwardKind::none) {
+      dense(ff);
+    }
+  }
 };
+
+/// Norms of a layer, in the order of its parameters.
+void declare_norms(Eager& g, const Architecture& a, const Layer& layer, DType dtype, LayerLeaves& w, bool of_attention,
+                   bool of_feed_forward) {
+  const NormPlace place = layer.norm_place;
+  const bool after = place == NormPlace::pre_and_post || place == NormPlace::post;
+  const auto norm = [&](const char* name) { return declare_norm(g, layer.norm, name, a.hidden, dtype); };
+  if (of_attention && place != NormPlace::post) w.before_attention = norm("input_layernorm");
+  if (of_attention && after) w.after_attention = norm("post_attention_layernorm");
+  if (of_feed_forward && (place == NormPlace::pre || place == NormPlace::pre_and_post || place == NormPlace::parallel_two))
+    w.before_feed_forward = norm("pre_feedforward_layernorm");
+  if (of_feed_forward && after) w.after_feed_forward = norm("post_feedforward_layernorm");
+}
 
 }  // namespace
 
 LayerLeaves declare_layer(Eager& g, const Architecture& a, const Layer& layer, DType dtype, const AdapterOptions& adapters,
                           bool expert_modules) {
   LayerLeaves w;
-  const Declarer declare{
-      g, family_code(a.family), a.hidden, dtype, w, adapters, names_of(a.model_type, a.family), expert_modules};
-  if (layer.mixer.kind == MixerKind::mla)
-    declare.latent_attention(layer.mixer);
-  else if (layer.mixer.kind == MixerKind::gated_delta)
-    declare.gated_delta(layer.mixer);
-  else if (layer.mixer.kind == MixerKind::mamba1)
-    declare.mamba(layer.mixer);
-  else if (layer.mixer.kind == MixerKind::mamba2)
-    declare.mamba2(layer.mixer);
-  else if (layer.mixer.kind == MixerKind::lightning)
-    declare.lightning(layer.mixer);
-  else if (layer.mixer.kind == MixerKind::short_conv)
-    declare.short_conv(layer.mixer);
-  else if (layer.mixer.kind != MixerKind::none)
-    declare.attention(layer.mixer);
-  if (layer.feed_forward.router_scales) {
-    FeedForward dense = layer.feed_forward;
-    dense.kind = FeedForwardKind::gated;
-    declare.dense(dense);
-    declare.scaled_experts(layer.feed_forward);
-  } else if (layer.feed_forward.kind == FeedForwardKind::moe)
-    declare.experts(layer.feed_forward);
-  else if (layer.feed_forward.kind != FeedForwardKind::none)
-    declare.dense(layer.feed_forward);
+  const FamilyCode& code = family_code(a.family);
+  const Declarer declare{g, code, a.hidden, dtype, w, adapters, names_of(a.model_type, a.family), expert_modules};
+  const auto norms = [&](NormOrder order, bool of_attention, bool of_feed_forward) {
+    if (code.norm_order == order) declare_norms(g, a, layer, dtype, w, of_attention, of_feed_forward);
+  };
+  norms(NormOrder::first, true, true);
+  norms(NormOrder::before, true, false);
+  declare.mixer(layer.mixer);
+  norms(NormOrder::after, true, false);
+  norms(NormOrder::before, false, true);
+  declare.feed_forward(layer.feed_forward);
   if (layer.altup_inputs > 0) declare.alternating(layer);
   if (layer.per_layer_input > 0) declare.layer_input(layer.per_layer_input);
-  const auto norm = [&](const char* name) { return declare_norm(g, layer.norm, name, a.hidden, dtype); };
-  if (layer.norm_place != NormPlace::post) w.before_attention = norm("input_layernorm");
-  if (layer.norm_place == NormPlace::pre_and_post || layer.norm_place == NormPlace::post)
-    w.after_attention = norm("post_attention_layernorm");
-  if (layer.norm_place == NormPlace::pre || layer.norm_place == NormPlace::pre_and_post ||
-      layer.norm_place == NormPlace::parallel_two)
-    w.before_feed_forward = norm("pre_feedforward_layernorm");
-  if (layer.norm_place == NormPlace::pre_and_post || layer.norm_place == NormPlace::post)
-    w.after_feed_forward = norm("post_feedforward_layernorm");
+  norms(NormOrder::after, false, true);
+  norms(NormOrder::last, true, true);
   return w;
 }
 

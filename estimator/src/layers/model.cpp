@@ -307,7 +307,9 @@ class Runner {
     Tensor w = g_.leaf(position_table_);
     Tensor out = g_.make("position_embedding", {positions_.shape[0], S, Dim(a_.hidden)}, w.dtype);
     const Shape shape = w.shape;
-    const Saved ids = g_.hooks != nullptr ? g_.save(positions_) : Saved();
+    // OPT's module adds an offset to them
+    const Tensor rows = code_.positions_by_sequence ? g_.make("position_rows", positions_.shape, DType::int64) : positions_;
+    const Saved ids = g_.save(rows);
     g_.record(out, "EmbeddingBackward0", {&w}, [this, shape, ids](Gradients in) {
       (void)ids.get();
       return Gradients{g_.make("position_embedding_backward", shape, in[0].dtype, Category::gradients)};
@@ -337,6 +339,18 @@ class Runner {
     given.cos = to(g_, given.cos, kernels_.parameters, "rotary.cos_cast");
     given.sin = to(g_, given.sin, kernels_.parameters, "rotary.sin_cast");
     return given;
+  }
+
+  /// The same of the hidden states, where the residual stream is wider than the compute dtype (Mamba); nothing otherwise. It is
+  /// cast in front of the layer's gather, and backward behind its reduction.
+  Tensor cast_hidden(const Tensor& hidden) {
+    if (!kernels_.casts_layer_inputs || hidden.dtype == kernels_.parameters) return {};
+    g_.prefix.clear();
+    Tensor out = g_.make("layer.input_cast", hidden.shape, kernels_.parameters);
+    const DType from = hidden.dtype;  // a name of its own: the last layer's output is not cast
+    g_.record(out, "ToCopyBackward0", {&hidden},
+              [this, from](Gradients in) { return Gradients{gradient(g_, "input_cast_backward", in[0].shape, from)}; });
+    return out;
   }
 
   /// _deepstack_process.
@@ -440,7 +454,9 @@ class Runner {
       copies = make_copies(g_, a_, copies_, inputs_embeds);
       hidden = std::exchange(copies.stacked, {});
     }
+    Tensor position_mask;
     if (position_table_ >= 0) {
+      if (code_.positions_by_sequence && !padding_) position_mask = g_.make("position_mask", {B, S}, DType::fp32);
       position_embeds = position_rows();
       Tensor sum = add(g_, inputs_embeds, position_embeds, "embedding.with_positions");
       hidden = std::move(sum);
@@ -467,13 +483,14 @@ class Runner {
     Tensor layer_outputs;  // Qwen3-VL's model has a name for what a layer returned, beside what features are added to
     for (std::size_t r = 0; r < a_.runs.size(); ++r) {
       for (int u = 0; u < units(r); ++u) {
+        const Tensor cast = cast_hidden(hidden);
         enter(StationPlace::layers, static_cast<int>(r), u);
         g_.prefix = "layer.";
         const bool windowed = a_.runs[r].layer.mixer.span != AttentionSpan::full;
         shared.full.chosen = chosen;  // prev_topk_indices
         LayerContext& given = windowed ? shared.windowed : shared.full;
         if (layer_inputs) given.layer_input = input_of_layer(g_, layer_inputs);
-        hidden = run_one(r, number++, given, hidden);
+        hidden = run_one(r, number++, given, cast ? cast : hidden);
         given.layer_input.reset();
         shared.full.chosen.reset();
         chosen = std::exchange(chosen_next, {});
@@ -519,6 +536,8 @@ class Runner {
 
   Tensor logits(const Tensor& hidden) {
     Tensor kept = o_.slice_hidden ? slice(g_, hidden, {B, K, Dim(width_)}) : hidden;
+    // FSDP2 casts what its unit gets in front of the gather
+    if (code_.logits_in_fp32) kept = to(g_, std::move(kept), g_.leaves[static_cast<std::size_t>(head_)].dtype, "hidden_cast");
     enter(StationPlace::head);
     {
       const DistributedGuard dtensors(g_, kernels_.tensor > 1);
@@ -527,7 +546,6 @@ class Runner {
     // rows of several sequences are no longer one block: the matrix product needs a copy
     if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(width_)}, "hidden_kept");
     const Dim width = o_.critic ? 1 : a_.vocab;
-    if (code_.logits_in_fp32) kept = to(g_, std::move(kept), g_.leaves[static_cast<std::size_t>(head_)].dtype, "hidden_cast");
     Tensor out = linear(g_, kept, head_, head_bias_, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
     if (code_.scales_logits && !o_.critic) {
       Tensor scaled = scale(g_, out, "logits.scaled", Category::logits);

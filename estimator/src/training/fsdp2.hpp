@@ -400,13 +400,18 @@ class Fsdp2 : ShardSites<R> {
         player.each_unit(k, true, [&](Unit, Index at) { r_.free(sites(k).unsharded, at); });
   }
   void enter_root(const Tape& tape) {
+    // hooks of one tensor run in the order of their registration: the output layer's unit begins in front of the root
+    const std::size_t head = station(tape, StationPlace::head);
+    head_first_ = plan_.reshard_root && plan_.root_returns_head && !plan_.loss_inside && plan_.wrapped[head] &&
+                  resharded(tape, head, Unit::first);
+    if (head_first_) begin_backward(tape, head, Unit::first, Index(0), true);
     if (plan_.reshard_root) {
       gather(root(), Index(0), keeps());
       copy_out(root(), Index(0), keeps());
       r_.free(root().gathered);
     }
     Index at(0);
-    const UnitSites* target = plan_.reshard_layers ? earlier(tape, tape.stations.size(), at) : nullptr;
+    const UnitSites* target = plan_.reshard_layers && !head_first_ ? earlier(tape, tape.stations.size(), at) : nullptr;
     if (target != nullptr) gather_ahead(tape, *target, at);
   }
   void backward_unit(Player<R>& player, std::size_t s, Unit u, Index at, LeafGradients policy) {
@@ -416,20 +421,9 @@ class Fsdp2 : ShardSites<R> {
     if (!plan_.sharded || !plan_.wrapped[owner]) return player.play(s, true, u, at, micro_, policy);
     const UnitSites& unit = sites(owner);
     if (idle(tape, s)) return;
-    if (plan_.reshard_layers && closes(tape, s)) {  // in backward the last station comes first
-      if (resharded(tape, owner, u)) {
-        if (u == Unit::first && left_alone(tape, owner)) gather(unit, at, keeps());
-        copy_out(unit, at, keeps());
-        r_.free(unit.gathered, at);
-      }
-      Index before(0);
-      const UnitSites* target = &unit;
-      if (u == Unit::first)
-        target = earlier(tape, s, before);
-      else
-        before = at - 1;
-      if (target != nullptr) gather_ahead(tape, *target, before);
-    }
+    const bool begun = head_first_ && tape.stations[s].place == StationPlace::head;
+    if (plan_.reshard_layers && closes(tape, s) && !begun)  // in backward the last station comes first
+      begin_backward(tape, s, u, at, u == Unit::first && left_alone(tape, owner));
     player.play(s, true, u, at, micro_, policy);
     // A module whose input needs no gradient is reduced by the root's final callback.
     if (begins(tape, s) || !opens(tape, s)) return;
@@ -441,6 +435,24 @@ class Fsdp2 : ShardSites<R> {
       player.free_gradients(s, u, at, micro_, which, plan_.last_leaf[owner]);
       if (owner != s) player.free_gradients(owner, u, at, micro_, which, plan_.last_leaf[owner]);
     });
+  }
+
+  /// pre_backward of one unit: it is gathered, unless that was done ahead, and so is the one in front of it.
+  void begin_backward(const Tape& tape, std::size_t s, Unit u, Index at, bool gathers) {
+    const std::size_t owner = owner_of(tape, s);
+    const UnitSites& unit = sites(owner);
+    if (resharded(tape, owner, u)) {
+      if (gathers) gather(unit, at, keeps());
+      copy_out(unit, at, keeps());
+      r_.free(unit.gathered, at);
+    }
+    Index before(0);
+    const UnitSites* target = &unit;
+    if (u == Unit::first)
+      target = earlier(tape, s, before);
+    else
+      before = at - 1;
+    if (target != nullptr) gather_ahead(tape, *target, before);
   }
 
   /// post_backward of one unit. free_fresh(Which) drops this micro-batch's gradients. The last parameter's gradient is held by
@@ -473,19 +485,31 @@ class Fsdp2 : ShardSites<R> {
     if (!in_place) free_fresh(Which::last);  // unsharded gradients are cast to the reduce dtype and added up
   }
   /// foreach_reduce: the output is cast to the format of what is stored; then it is the gradient (a view of it: the same memory
-  /// under another name), is added into the one of earlier micro-batches, or goes to the host.
+  /// under another name), is added into the one of earlier micro-batches, or goes to the host. Under HSDP the unit holds what it
+  /// summed over the groups until the root's final callback has come to it (AllReduceState).
   void shard_gradient(const UnitSites& unit, Index at) {
     const bool exists = (plan_.sync_every && !first_) || joins_;
     const bool passes = exists || plan_.cpu_offload;
     if (plan_.casts_gradients) {
       r_.alloc(passes ? reduced(unit) : gradient(unit), at);
-      r_.free(unit.reduce_output, at);
+      if (!plan_.replicates) r_.free(unit.reduce_output, at);
     }
     if (plan_.cpu_offload && !exists) r_.alloc(gradient(unit), at);
     if (passes && plan_.casts_gradients) r_.free(reduced(unit), at);
     if (plan_.casts_gradients) return;
-    r_.free(unit.reduce_output, at);
+    if (!passes || !plan_.replicates) r_.free(unit.reduce_output, at);
     if (!passes) r_.alloc(gradient(unit), at);
+  }
+  /// finalize_backward.
+  void drop_summed(const UnitSites& unit, Index at) {
+    const bool apart = plan_.casts_gradients || plan_.cpu_offload || (plan_.sync_every && !first_) || joins_;
+    if (plan_.replicates && last_ && apart && trained(unit)) r_.free(unit.reduce_output, at);
+  }
+  void drop_all_summed(Player<R>& player) {
+    const Tape& tape = player.tape();
+    for (std::size_t s = 0; plan_.replicates && s < tape.stations.size(); ++s)
+      if (plan_.wrapped[s] && !begins(tape, s) && !idle(tape, s))
+        player.each_unit(s, false, [&](Unit, Index at) { drop_summed(sites(s), at); });
   }
   /// The gradient of a table that is the output layer's matrix too: its sharded one is there when the embedding's comes.
   bool joins_head(const Tape& tape, std::size_t s) const {
@@ -513,11 +537,14 @@ class Fsdp2 : ShardSites<R> {
         }
       }
     });
+    drop_summed(root(), Index(0));
     drop_idle(player);
     for (std::size_t s = 0; s < tape.stations.size(); ++s)
-      if (tape.stations[s].place == StationPlace::vision && plan_.wrapped[s] && !idle(tape, s))
+      if (tape.stations[s].place == StationPlace::vision && plan_.wrapped[s] && !idle(tape, s)) {
         reduce(sites(s), Index(0),
                [&](Which which) { player.free_gradients(s, Unit::first, Index(0), micro_, which, plan_.last_leaf[s]); });
+        drop_summed(sites(s), Index(0));
+      }
     if (wrapped) {
       take_embedding_part(player, embedding);
       joins_ = joins_head(tape, embedding);
@@ -527,8 +554,10 @@ class Fsdp2 : ShardSites<R> {
         else if (which == Which::last)
           r_.free(embedding_part_);
       });
+      drop_summed(sites(embedding), Index(0));
       joins_ = false;
     }
+    drop_all_summed(player);
     if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
     reducing_ = nullptr;
   }
@@ -547,8 +576,9 @@ class Fsdp2 : ShardSites<R> {
   const UnitSites* stray_ = nullptr;  ///< of a frozen tower, gathered ahead for nothing
   Index stray_at_;
   bool first_ = true, last_ = true;
-  bool joins_ = false;  ///< what is reduced now is added into a gradient that another unit's reduction made
-  bool held_ = false;   ///< a forward pass without a backward pass came before
+  bool head_first_ = false;  ///< the output layer's unit was begun in front of the root
+  bool joins_ = false;       ///< what is reduced now is added into a gradient that another unit's reduction made
+  bool held_ = false;        ///< a forward pass without a backward pass came before
 };
 
 }  // namespace oomplan

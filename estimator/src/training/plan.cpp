@@ -309,6 +309,12 @@ std::int64_t scan_norm_weights(const Architecture& a) {
   return out;
 }
 
+/// Nothing of the model's own comes behind its output layer.
+bool returns_head(const Architecture& a) {
+  const FamilyCode* code = find_family_code(a.family);
+  return !a.final_softcap && (code == nullptr || (!code->scales_logits && !code->logits_in_fp32));
+}
+
 }  // namespace
 
 PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, const Architecture& a) {
@@ -423,6 +429,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.flattened = engine == EngineKind::fsdp1;
   p.sharded = p.flattened || shards_by_fsdp2(engine);
   p.ranks = p.sharded ? t.layout.data * t.layout.context / std::max<std::int64_t>(1, t.replicas) : 1;
+  p.replicates = shards_by_fsdp2(engine) && t.replicas > 1;
   p.trains = trains;
   p.micro_batches = std::max<std::int64_t>(1, micro_batches);
   p.reshard_layers = t.reshard_after_forward;
@@ -437,6 +444,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.cpu_offload = t.cpu_offload_policy;
   if (engine == EngineKind::ddp && trains) bucket_rules(p, t);
   p.loss_inside = inside_model(head);
+  p.root_returns_head = returns_head(a);
   p.end_of_head = runs_in_chunks(head) ? StationPlace::chunks : StationPlace::loss;
   const DType trained_in = t.lora.rank > 0 && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
   p.casts_gradients = trained_in != t.reduce;

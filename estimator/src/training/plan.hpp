@@ -132,6 +132,8 @@ struct TrainPlan {
   bool offload_parameters = false, offload_optimizer = false, cpu_offload = false;
   bool loss_inside = true;                        ///< the loss is part of the root's forward pass
   StationPlace end_of_head = StationPlace::loss;  ///< its last station then
+  bool root_returns_head = false;                 ///< the model returns the very tensor that its output layer's unit returned
+  bool replicates = false;  ///< HSDP of FSDP2: what is reduced over the shards is summed over the groups that hold them
   bool trains = true;
   Bytes embedding_part = 0;        ///< tensor parallelism: this rank's part of the embedding's gradient, which is made whole
   bool casts_accumulated = false;  ///< FSDP2: gradients that wait for a later micro-batch are copies in the reduce dtype

@@ -164,6 +164,7 @@ void falcon_layer(const Fields& fields, const Traits&, std::int64_t, Layer& laye
   Mixer& mixer = layer.mixer;
   const bool grouped = fields.flag_or("new_decoder_architecture", false);
   const bool parallel = fields.flag_or("parallel_attn", true);
+  mixer.fused_by_group = grouped;
   if (grouped) {
     mixer.kv_heads = fields.integer_or("num_kv_heads", mixer.heads, {1, mixer.heads});
     if (mixer.heads % mixer.kv_heads != 0) fields.refuse("num_kv_heads", "a divisor of the heads");
