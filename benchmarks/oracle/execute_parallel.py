@@ -156,8 +156,8 @@ class FlashAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(q)
-        lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32)
-        ctx.save_for_backward(q, k, v, out, lse, torch.empty(2, dtype=torch.int64))
+        lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32, device=q.device)
+        ctx.save_for_backward(q, k, v, out, lse, torch.empty(2, dtype=torch.int64, device=q.device))
         return out
 
     @staticmethod

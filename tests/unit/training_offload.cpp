@@ -1,18 +1,17 @@
-// Activations on the host: what executed steps held there (tests/data/executed_offload.jsonl,
-// benchmarks/oracle/execute_offload.py). What they held on the device is judged with all other executed rows, by
-// training_oracle.cpp.
+// Activations on the host: what executed steps held there (tests/data/executed_offload.jsonl and
+// executed_stash_offload.jsonl, benchmarks/oracle/execute_offload.py and execute_stash_offload.py). What they held on the device
+// is judged with all other executed rows, by training_oracle.cpp.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include <oomplan/oomplan.hpp>
 
 #include "estimate/figures.hpp"
+#include "executed_rows.hpp"
 #include "sampled.hpp"
 #include "training/engine.hpp"
 #include "training/player.hpp"
@@ -20,7 +19,6 @@
 namespace {
 
 using namespace oomplan;
-using Json = nlohmann::json;
 
 /// The highest level of the host in the micro-batches of a step.
 Bytes host_peak(const TrainingCase& c) {
@@ -39,38 +37,36 @@ Bytes host_peak(const TrainingCase& c) {
   return r.span().host_peak;
 }
 
-TEST_CASE("activations on the host: their bytes are those of executed steps") {
-  std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/executed_offload.jsonl");
-  REQUIRE(in.good());
-  std::map<std::string, std::string> configs;
-  std::size_t rows = 0, looked_at = 0;
+/// Compares the host's figure of every row, or every few; how many rows there are.
+std::size_t judge_host(const char* file) {
+  std::size_t looked_at = 0, rows = 0;
   double worst = 0;
-  for (std::string line; std::getline(in, line);) {
-    const Json row = Json::parse(line);
-    const std::string config = row["config"];
-    if (row.contains("fields")) {
-      configs[config] = row["fields"].dump();
-      continue;
-    }
+  std::vector<ExecutedRow> executed;
+  read_executed(file, executed);
+  for (const auto& [row, made] : executed) {
     if (looked_at++ % kEveryCase != 0) continue;
     CAPTURE(row["id"].get<std::string>());
-    const TrainingCase made = read_training_case(row["job"].dump(), configs.at(config), Catalog::builtin());
     const auto want = row["host"].get<double>();
     const double error = 100 * (static_cast<double>(host_peak(made)) - want) / want;
     CHECK(std::abs(error) < 0.05);
     worst = std::max(worst, std::abs(error));
     ++rows;
   }
-  CHECK(looked_at >= 100);
-  MESSAGE(rows << " rows, worst " << worst << " %");
+  MESSAGE(std::string(file) << ": " << rows << " rows, worst " << worst << " %");
+  return looked_at;
+}
+
+TEST_CASE("activations on the host: their bytes are those of executed steps") {
+  CHECK(judge_host("executed_offload.jsonl") >= 100);
+  CHECK(judge_host("executed_stash_offload.jsonl") >= 88);
 }
 
 /// Why a job with these settings is not estimated; "" when it is.
 std::string refusal(const std::string& framework, const std::string& settings) {
   const std::string job = "oomplan: 1\nframework: " + framework + "\ngpus: 2 x A100-80GB\nmodel: qwen2.5-0.5b\n" +
                           "trainer: {precision: {storage: bf16}, sequence_tokens: 2k, sequences_per_micro_batch: 1, "
-                          "micro_batches: 1, head: hf_loss, recompute: none, " +
-                          settings + "}\n";
+                          "micro_batches: 1, head: hf_loss, " +
+                          (settings.find("recompute:") == std::string::npos ? "recompute: none, " : "") + settings + "}\n";
   try {
     (void)estimate(read({job, "job.yaml", {}, {}}).job);
   } catch (const InputError& e) {
@@ -91,6 +87,13 @@ TEST_CASE("activations on the host: what does not go together is refused by name
   CHECK(refusal("torch", on_cpu).empty());
   for (const char* engine : {"ddp", "fsdp1"})
     CHECK(refusal("torch", std::string("engine: ") + engine + ", layout: d2, offload_activations: offload_wrapper").empty());
+  const std::string trl = "engine: ddp, layout: d2, offload_activations: trl";
+  CHECK(refusal("torch", trl).empty());
+  told(refusal("verl 0.9.0", trl), "it is TRL's");
+  told(refusal("torch", trl + ", recompute: full, recompute_every: 2"), "checkpoints of some layers");
+  told(refusal("torch", trl + ", recompute: full, reentrant: true, lora: {rank: 8}"), "reentrant checkpoints of adapters");
+  told(refusal("torch", "engine: fsdp2, layout: d2, offload_activations: trl"), "none that TRL knows");
+  told(refusal("torch", "engine: ddp, layout: d2, offload_activations: torchtune"), "without each other");
   told(refusal("torch", verl), "it is verl's");
   told(refusal("verl 0.9.0", on_cpu), "under an RL framework");
   told(refusal("verl 0.9.0", verl + ", wrap_head: true"), "an output layer that is a unit");

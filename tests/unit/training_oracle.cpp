@@ -48,11 +48,13 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_zero.jsonl", out);
     read_executed("executed_alst.jsonl", out);
     read_executed("executed_dora.jsonl", out);
+    read_executed("executed_dora_sharded.jsonl", out);
     read_executed("executed_foak.jsonl", out);
     read_executed("executed_preference.jsonl", out);
     read_executed("executed_scaler.jsonl", out);
     read_executed("executed_knobs.jsonl", out);
     read_executed("executed_offload.jsonl", out);
+    read_executed("executed_stash_offload.jsonl", out);
     read_executed("executed_experts.jsonl", out);
     read_executed("executed_compiled.jsonl", out);
     read_executed("executed_vision.jsonl", out);

@@ -117,8 +117,9 @@ TEST_CASE("DoRA trains a magnitude for every row beside the pair") {
   const Bytes rows = layers * (A + 2 * K + h + 2 * F + h);
   CHECK(training_figures(c).parameters == plain + 4 * rows);
   CHECK(training_figures(c).states == 2 * 4 * (kAdapters + rows));
-  REQUIRE(base_problems(c.trainer, EngineKind::fsdp2).size() == 1);
-  CHECK(base_problems(c.trainer, EngineKind::fsdp2)[0].knob == "lora.dora");
+  REQUIRE(base_problems(c.trainer, EngineKind::fsdp1).size() == 1);
+  CHECK(base_problems(c.trainer, EngineKind::fsdp1)[0].knob == "lora.dora");
+  CHECK(base_problems(c.trainer, EngineKind::fsdp2).empty());
 }
 
 TEST_CASE("what a quantised base cannot be combined with is said by name") {

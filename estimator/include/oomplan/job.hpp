@@ -46,8 +46,9 @@ enum class Kernels : std::uint8_t {
 enum class Recompute : std::uint8_t { none, full, selective };
 /// What backward needs lies on the host from a layer's forward pass to its backward pass: nothing; what layers save, by verl's
 /// enable_activation_offload; what the model's forward pass saves, by torch.autograd.graph.save_on_cpu, in pageable or pinned
-/// memory; what layers save, by torch's offload_wrapper around each.
-enum class OffloadActivations : std::uint8_t { none, verl, save_on_cpu, save_on_cpu_pinned, offload_wrapper };
+/// memory; what layers save, by torch's offload_wrapper around each; all but the output layer's, by TRL's and torchtune's
+/// OffloadActivations, with the last five variables left on the device.
+enum class OffloadActivations : std::uint8_t { none, verl, save_on_cpu, save_on_cpu_pinned, offload_wrapper, trl, torchtune };
 /// How torchtitan's RMSNorm runs: as one kernel (nn.RMSNorm from PyTorch 2.9 on), or written out in fp32.
 enum class RmsNorm : std::uint8_t { fused, by_hand };
 /// torchao's float8 training of a layer's matrices: not at all, or with a scale for every tensor or every row (and column).

@@ -98,12 +98,14 @@ inline constexpr std::array<std::pair<Recompute, std::string_view>, 3> kNames<Re
     {{Recompute::none, "none"}, {Recompute::full, "full"}, {Recompute::selective, "selective"}}};
 
 template <>
-inline constexpr std::array<std::pair<OffloadActivations, std::string_view>, 5> kNames<OffloadActivations>{
+inline constexpr std::array<std::pair<OffloadActivations, std::string_view>, 7> kNames<OffloadActivations>{
     {{OffloadActivations::none, "none"},
      {OffloadActivations::verl, "verl"},
      {OffloadActivations::save_on_cpu, "save_on_cpu"},
      {OffloadActivations::save_on_cpu_pinned, "save_on_cpu_pinned"},
-     {OffloadActivations::offload_wrapper, "offload_wrapper"}}};
+     {OffloadActivations::offload_wrapper, "offload_wrapper"},
+     {OffloadActivations::trl, "trl"},
+     {OffloadActivations::torchtune, "torchtune"}}};
 
 template <>
 inline constexpr std::array<std::pair<RmsNorm, std::string_view>, 2> kNames<RmsNorm>{

@@ -371,11 +371,13 @@ std::vector<Knob> trainer_rows() {
                 "ArcticTraining's "
                 "activation_checkpoint_cpu_offload"),
             "inputs of layers lie on the host until the backward pass; two copies across the bus"),
-      one_of(row("offload_activations", learner, choice, knob::choice<&Trainer::offload_activations>(), speed,
-                 "what backward needs lies on the host until then: verl: its enable_activation_offload, layer by layer; "
-                 "save_on_cpu, save_on_cpu_pinned: torch.autograd.graph.save_on_cpu around the model's forward pass; "
-                 "offload_wrapper: torch's, around each layer"),
-             spellings<OffloadActivations>()),
+      one_of(
+          row("offload_activations", learner, choice, knob::choice<&Trainer::offload_activations>(), speed,
+              "what backward needs lies on the host until then: verl: its enable_activation_offload, layer by layer; "
+              "save_on_cpu, save_on_cpu_pinned: torch.autograd.graph.save_on_cpu around the model's forward pass; "
+              "offload_wrapper: torch's, around each layer; trl, torchtune: their OffloadActivations, with the last five on the "
+              "device"),
+          spellings<OffloadActivations>()),
       saves(row("tiled_mlp", of, flag, knob::flag<&Trainer::tiled_mlp>(), speed,
                 "DeepSpeed's TiledMLP as ArcticTraining calls it: feed-forward blocks run over about `hidden` tokens at a time, "
                 "and "

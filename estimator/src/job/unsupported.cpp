@@ -8,17 +8,14 @@ namespace {
 struct KeyRow {
   std::string_view key, what;
 };
-constexpr std::array<KeyRow, 9> kKeys{{{"quantize", "quantised training weights"},
+constexpr std::array<KeyRow, 8> kKeys{{{"quantize", "quantised training weights"},
                                        {"quantization", "quantised training weights"},
                                        {"speculative", "speculative decoding"},
                                        {"draft", "speculative decoding"},
                                        {"virtual_pipeline", "virtual pipeline stages"},
                                        {"teacher", "distillation with a teacher"},
                                        {"tree_training", "tree training"},
-                                       {"keep_low_precision_grads", "FSDP1's keep_low_precision_grads"},
-                                       {"activation_offloading",
-                                        "offload of activations by TRL and torchtune, which keeps the last five variables "
-                                        "(offload_activations is verl's and torch's)"}}};
+                                       {"keep_low_precision_grads", "FSDP1's keep_low_precision_grads"}}};
 
 constexpr std::string_view kGalore = "GaLore, whose singular value decompositions take a workspace that cuSOLVER alone knows";
 

@@ -30,7 +30,31 @@ std::string why_not_torch(const Trainer& t, EngineKind engine) {
   return {};
 }
 
+/// trl/models/activation_offloading.py.
+std::string why_not_trl(const Trainer& t, EngineKind engine) {
+  if (t.framework != Framework::torch) return "it is TRL's";
+  if (t.recompute_every > 1) return "not supported yet: TRL's offload beside checkpoints of some layers";
+  if (t.liger != Liger{}) return "not supported yet: TRL's offload beside Liger's kernels";
+  if (t.head != LossHead::hf_loss && t.head != LossHead::reward_pairs)
+    return "not supported yet: TRL's offload beside a loss that takes sequences one by one, or chunks";
+  if (t.reentrant && t.recompute == Recompute::full && t.lora.rank > 0)
+    return "not supported yet: reentrant checkpoints of adapters under TRL's offload";
+  if (engine != EngineKind::single && engine != EngineKind::ddp)
+    return "not supported yet under this engine: parameters that it gathers are none that TRL knows, and are copied";
+  return {};
+}
+
+/// torchtune/training/_activation_offloading.py; recipes/full_finetune_single_device.py.
+std::string why_not_torchtune(const Trainer& t) {
+  if (t.recompute != Recompute::full) return "torchtune's recipes have it beside checkpoints alone: say recompute: full";
+  return {};
+}
+
 std::string why_not(const Trainer& t, EngineKind engine) {
+  const bool torchtune = t.offload_activations == OffloadActivations::torchtune;
+  if (torchtune != (t.kernels == Kernels::torchtune || t.kernels == Kernels::torchtune_packed))
+    return "torchtune's models and its offload without each other are not supported yet";
+  if (torchtune) return why_not_torchtune(t);
   if (!takes_hooks(t.kernels)) return "not supported yet beside kernels other than transformers'";
   if (t.offload_checkpoints) return "offload_checkpoints is another offload of the same tensors";
   if (t.layout.tensor > 1) return "not supported yet: offload of activations under tensor parallelism";
@@ -40,6 +64,7 @@ std::string why_not(const Trainer& t, EngineKind engine) {
   if (t.lora.dora) return "not supported yet: offload of activations beside DoRA";
   if (t.foak.rope || t.foak.rms_norm || t.foak.lora)
     return "not supported yet: offload of activations of fms-acceleration's operators";
+  if (t.offload_activations == OffloadActivations::trl) return why_not_trl(t, engine);
   return t.offload_activations == OffloadActivations::verl ? why_not_verl(t, engine) : why_not_torch(t, engine);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "layers/families.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -117,6 +119,10 @@ std::string unsupported_offload(const Architecture& a, const PassOptions& o) {
   if (a.family == "gpt2" && o.recompute == Recompute::full && o.kernels.offload_activations != OffloadActivations::verl)
     return "offload of a mask, which GPT-2 gives its checkpoints by position, is not supported yet";
   if (sinks) return "offload of activations beside attention sinks is not supported yet";
+  const FamilyCode& code = family_code(a.family);
+  const bool joins = code.rotary.splits_head || code.rotary.form == RotaryForm::halves;
+  if (o.kernels.offload_activations == OffloadActivations::trl && o.kernels.kernels == Kernels::hf_flash && joins)
+    return "TRL's offload of queries that lie by head under flash-attention is not supported yet";
   if (o.kernels.offload_activations == OffloadActivations::verl && layers < 3)
     return "verl offloads nothing of fewer than three layers";
   return {};

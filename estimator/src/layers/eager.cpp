@@ -477,7 +477,8 @@ void Eager::backward(const Tensor& root, Tensor gradient) {
 void Eager::backward(std::vector<Root> roots) {
   const bool outer_backward = std::exchange(in_backward, true);
   const bool outer_grad = std::exchange(grad_enabled, false);
-  const int outer_scope = scope;
+  const int outer_scope = scope, outer_graph = std::exchange(graph_, graphs_++);
+  auto outer_node = std::exchange(running_, nullptr);
   std::unordered_map<Node*, Waiting> tasks;
   for (const auto& [root, gradient] : roots) count_dependencies(root->grad_fn, tasks);
   using Ready = std::pair<std::int64_t, std::shared_ptr<Node>>;
@@ -499,6 +500,8 @@ void Eager::backward(std::vector<Root> roots) {
     if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, true, true});
     auto outer_unpacked = std::exchange(unpacked_, {});
     auto outer_recomputed = std::exchange(recomputed_, {});
+    auto outer_hooks = std::exchange(after_node_, {});
+    running_ = node;
     Gradients held = node->sequence == kAccumulates ? Gradients{} : in;  // by call_function, until validate_outputs is done
     Gradients out = node->apply(std::move(in));
     for (const auto& one : unpacked_) one->unpacked.reset();  // names of the node's function
@@ -515,6 +518,8 @@ void Eager::backward(std::vector<Root> roots) {
       if (!wanted.shape.empty() && elements(g.shape) != elements(wanted.shape)) g = row_sum(g, wanted.shape, "sum_to");
       if (g.dtype != wanted.dtype) g = make("cast", g.shape, wanted.dtype, Category::temporaries);
     }
+    for (const auto& hook : after_node_) hook();
+    after_node_ = std::move(outer_hooks);
     held.clear();
     if (!retain_graph && node->sequence != kAccumulates) node->apply = nullptr;  // release_variables
     for (std::size_t i = 0; i < node->next.size(); ++i) {
@@ -539,6 +544,8 @@ void Eager::backward(std::vector<Root> roots) {
       if (--task.missing == 0) ready.emplace(edge.node->sequence, edge.node);
     }
   }
+  running_ = std::move(outer_node);
+  graph_ = outer_graph;
   scope = outer_scope;
   in_backward = outer_backward;
   grad_enabled = outer_grad;

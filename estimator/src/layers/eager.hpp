@@ -266,6 +266,12 @@ class Eager {
   using Root = std::pair<const Tensor*, Tensor>;
   void backward(std::vector<Root> roots);
 
+  /// Node.register_hook of the node that runs: called when it has run, in front of what it gives on.
+  void after_node(std::function<void()> hook) { after_node_.push_back(std::move(hook)); }
+  const std::shared_ptr<Node>& running() const { return running_; }
+  /// Number of the backward pass that runs; a nested one has its own.
+  int graph() const { return graph_; }
+
   /// A sum over the rows of `x`: its result, beside which its buffer is there for a moment.
   Tensor row_sum(const Tensor& x, Shape shape, const std::string& name, Category category = Category::temporaries);
 
@@ -296,6 +302,9 @@ class Eager {
   Casts casts_;
   std::vector<Tensor> kept_checkpoints_;
   std::vector<std::shared_ptr<PackedVariable>> unpacked_;
+  std::vector<std::function<void()>> after_node_;
+  std::shared_ptr<Node> running_;
+  int graph_ = -1, graphs_ = 0;
   std::vector<std::shared_ptr<Tensor>> recomputed_;  ///< what checkpoints computed again for the node that runs now
 
   std::shared_ptr<Saved::Frame> recording_;  ///< frame whose forward runs now

@@ -45,7 +45,12 @@ Tensor flash(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, Shape 
   if (sdpa) join_parts(g, q, options.split_keys);
   out.shape = std::move(out_shape);
   if (!recorded) return out;
-  Saved so = g.save(out), sl = g.save(lse), sr = g.save(rng), sf = sdpa ? g.save(offset) : Saved();
+  Tensor as_made = out;
+  as_made.transposed = q.transposed;
+  Saved sl = sdpa ? g.save(lse) : Saved(), so = g.save(as_made);  // derivatives.yaml: logsumexp, output
+  if (!sdpa) sl = g.save(lse);
+  Saved sr = g.save(rng), sf = sdpa ? g.save(offset) : Saved();
+  as_made.reset();
   const bool grouped = q.shape[1] != k.shape[1];
   const bool internals = options.kernel_internals;
   const Shape whole = q.shape, by_row = lse.shape;
@@ -218,6 +223,8 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   {
     Tensor q = folded(query, in.by_head, query.shape, "attention.q_contiguous");
     Tensor k = folded(keys, repeated || (in.by_head && !broadcast), transposed, "attention.k_contiguous");
+    q.transposed = q.storage() == query.storage() && !in.by_head;
+    k.transposed = k.storage() == keys.storage();
     if (g.autocast) k.shape = transposed;  // a cast is made of it as it is multiplied with
     scores = product(g, std::move(q), std::move(k), scores_shape(query, key), "attention.scores");
   }
@@ -248,6 +255,7 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   }
   if (in.expands_late) expand_values();
   Tensor v = folded(values, repeated, values.shape, "attention.v_contiguous");
+  v.transposed = v.storage() == values.storage() && !repeated;
   Tensor heads = product(g, out.weights, std::move(v), with_last(query.shape, value.shape.back()), "attention.out_heads");
   out.output = copy(g, std::move(heads), in.out_shape, "attention.out");
   return out;
@@ -259,6 +267,7 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
 /// that lies by head.
 Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
   Tensor &q = in.query, &k = in.key, &v = in.value;
+  const int given_k = k.storage(), given_v = v.storage();
   const auto expand = [&] {
     const Shape keys{q.shape[0], q.shape[1], k.shape[2], k.shape[3]}, values = with_last(keys, v.shape.back());
     k = repeat_kv(g, std::move(k), keys, "attention.k_expanded");
@@ -278,6 +287,9 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
     return math(g, q, k, v, in.mask, in.out_shape, options.several_sequences && !in.by_head, broadcast,
                 options.several_sequences);
   if (q.dtype != DType::fp32 && !in.mask && !wide && v.shape.back() == q.shape.back()) {
+    q.transposed = !in.by_head;
+    k.transposed = !in.by_head && k.storage() == given_k;
+    v.transposed = v.storage() == given_v;
     Tensor out = flash(g, q, k, v, in.out_shape, options, true);
     return in.by_head ? copy(g, std::move(out), in.out_shape, "attention.out_contiguous") : out;
   }

@@ -24,6 +24,7 @@
 #include "layers/mpt.hpp"
 #include "layers/ops.hpp"
 #include "layers/preamble.hpp"
+#include "layers/stash_offload.hpp"
 #include "layers/tensor_parallel.hpp"
 #include "layers/titan.hpp"
 #include "layers/torchtune.hpp"
@@ -62,11 +63,9 @@ class Runner {
     declare();
     g_.autocast = o_.kernels.autocast;
     g_.grad_enabled = o_.training;
-    if (o_.training && o_.kernels.offload_activations != OffloadActivations::none)
-      offload_.emplace(g_, o_.kernels.offload_activations, simulated_layers());
-    if (offload_ && offload_->around_model()) g_.hooks = &*offload_;
+    begin_offload();
     Tensor loss = forward();
-    g_.hooks = nullptr;
+    if (o_.kernels.offload_activations != OffloadActivations::trl) g_.hooks = nullptr;  // TRL's stand around the whole step
     if (tower_) tower_->leave_forward();
     g_.autocast = false;
     if (o_.training) {
@@ -77,6 +76,8 @@ class Runner {
       g_.in_backward = true;
       enter(StationPlace::inputs);
       g_.let_checkpoints_go();
+      if (stash_) stash_->leave_backward();
+      g_.hooks = nullptr;
       offload_.reset();
     }
     // The loss and what the caller kept go last.
@@ -100,7 +101,7 @@ class Runner {
         spaced_runs(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a, o.kernels.adapters.kind) : part_of(a, o.kernels.tensor),
                     o.recompute_every, o.kernels.kernels == Kernels::torchtitan || o.kernels.kernels == Kernels::archon);
     const std::int64_t apart =
-        std::max<std::int64_t>(begins_late(o) ? 1 : 0, o.kernels.vision.images > 0 ? a.tower.deepstack : 0);
+        std::max<std::int64_t>({begins_late(o) ? 1 : 0, o.kernels.vision.images > 0 ? a.tower.deepstack : 0, stash_warm_up(o)});
     if (apart > 0) return first_apart(std::move(runs), apart);
     return o.kernels.offload_activations == OffloadActivations::verl ? first_apart(std::move(runs)) : runs;
   }
@@ -119,6 +120,16 @@ class Runner {
     for (const Station& s : out_.stations)
       if (s.place == StationPlace::layers) all += s.simulated;
     return all;
+  }
+
+  void begin_offload() {
+    const OffloadActivations how = o_.kernels.offload_activations;
+    if (!o_.training || how == OffloadActivations::none) return;
+    if (offloads_by_stash(how))
+      g_.hooks = &stash_.emplace(g_, how, o_.recompute == Recompute::full);
+    else
+      offload_.emplace(g_, how, simulated_layers());
+    if (offload_ && offload_->around_model()) g_.hooks = &*offload_;
   }
 
   /// What the function that computes the loss names goes when it returns: in front of the backward pass, behind a reference's.
@@ -362,6 +373,12 @@ class Runner {
   }
 
   Tensor run_one(std::size_t r, std::size_t number, const LayerContext& context, const Tensor& x) {
+    if (stash_) {
+      stash_->in_layers = true;
+      Tensor out = run_unhooked(r, number, context, x);
+      stash_->in_layers = false;
+      return out;
+    }
     if (!offload_ || offload_->around_model()) return run_unhooked(r, number, context, x);
     g_.hooks = &*offload_;
     Tensor out = offload_->commit(run_unhooked(r, number, context, x));
@@ -524,7 +541,7 @@ class Runner {
   }
   Tensor hidden_loss(const HeadOptions& head, const std::function<void(int)>& scope) {
     Tensor hidden = decoder();
-    g_.hooks = nullptr;
+    if (!stash_) g_.hooks = nullptr;
     positions_.reset();
     g_.leave_autocast();
     const bool autocast = std::exchange(g_.autocast, false);  // only the model's own forward pass ran under it
@@ -546,7 +563,10 @@ class Runner {
     // rows of several sequences are no longer one block: the matrix product needs a copy
     if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(width_)}, "hidden_kept");
     const Dim width = o_.critic ? 1 : a_.vocab;
+    SavedHooks* outside = g_.hooks;
+    if (stash_spares_head(o_)) g_.hooks = nullptr;
     Tensor out = linear(g_, kept, head_, head_bias_, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
+    g_.hooks = outside;
     if (code_.scales_logits && !o_.critic) {
       Tensor scaled = scale(g_, out, "logits.scaled", Category::logits);
       out = std::move(scaled);
@@ -606,6 +626,7 @@ class Runner {
     }
     if (is_torchtune(head.head)) {
       Tensor hidden = decoder();
+      g_.hooks = nullptr;  // its output layer is called without them, the loss behind the model
       enter(StationPlace::head);
       Tensor loss = torchtune_loss(g_, std::move(hidden), head_, head);
       enter(StationPlace::finish);
@@ -630,7 +651,7 @@ class Runner {
         enter(StationPlace::finish);
       }
       positions_.reset();
-      g_.hooks = nullptr;
+      if (!stash_) g_.hooks = nullptr;
     }
     output_before.reset();
     if (takes_sequences(head.head) && g_.autocast) {
@@ -696,6 +717,7 @@ class Runner {
   LitgptBefore before_;
   std::vector<Tensor> logged_;  ///< names of the step like step_names_
   std::optional<ActivationOffload> offload_;
+  std::optional<StashOffload> stash_;
   Tensor input_ids_, labels_, padding_, packed_positions_, positions_, kept_outputs_, input_leaf_, input_gradient_, step_names_;
   Tensor bare_embedding_;  ///< `inputs_embeds`, beside what it is multiplied to: a name of the model
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.

@@ -87,7 +87,9 @@ Tensor layer(Eager& g, Tensor x, const NormLeaf& leaf, const std::string& name) 
   if (w) inputs.push_back(&w);
   if (b) inputs.push_back(&b);
   const bool recorded = g.will_record(inputs);
-  Saved saved = recorded ? g.save(x) : Saved();
+  // in the order of derivatives.yaml's names: bias, input, weight, results
+  Saved saved_b = recorded && b ? g.save(b) : Saved(), saved = recorded ? g.save(x) : Saved();
+  Saved saved_w = recorded && w ? g.save(w) : Saved();
   Tensor out = g.make(name + ".output", x.shape, x.dtype);
   Tensor mean = g.make(name + ".mean", with_last(x.shape, 1), DType::fp32);
   Tensor root = g.make(name + ".rstd", with_last(x.shape, 1), DType::fp32);
@@ -96,9 +98,8 @@ Tensor layer(Eager& g, Tensor x, const NormLeaf& leaf, const std::string& name) 
   const Shape width = w ? w.shape : Shape();
   const bool for_x = x.needs_grad(), has_w = bool(w), has_b = bool(b);
   g.record(out, "NativeLayerNormBackward0", inputs, [=, &g](Gradients in) {
+    for (const Saved* s : {&saved_b, &saved, &saved_w, &saved_mean, &saved_root}) (void)s->get();
     const Tensor& self = saved.get();
-    (void)saved_mean.get();
-    (void)saved_root.get();
     Gradients grads(1);
     if (for_x) grads[0] = g.make(name + ".backward", self.shape, in[0].dtype, Category::temporaries);
     if (has_w) grads.push_back(g.make(name + ".weight_gradient", width, in[0].dtype, Category::gradients));

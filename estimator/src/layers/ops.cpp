@@ -87,12 +87,13 @@ Tensor rsqrt(Eager& g, Tensor x, const std::string& name) {
 Tensor mul(Eager& g, Tensor a, Tensor b, const std::string& name, Category category) {
   const bool recorded = g.will_record({&a, &b});
   const bool for_a = recorded && a.needs_grad(), for_b = recorded && b.needs_grad();
+  Saved saved_b = for_a ? g.save(b) : Saved();  // in the order of derivatives.yaml's names: other, self
   Saved saved_a = for_b ? g.save(a) : Saved();
-  Saved saved_b = for_a ? g.save(b) : Saved();
   Tensor out = g.make(name, larger(a, b), higher(a.dtype, b.dtype), category);
   if (recorded) {
     g.record(out, "MulBackward0", {&a, &b}, [&g, for_a, for_b, saved_a, saved_b](Gradients in) {
       Gradients grads(2);
+      for (const Saved* s : {&saved_b, &saved_a}) (void)s->get();
       if (for_b) grads[1] = gradient(g, "mul_backward", in[0].shape, higher(in[0].dtype, saved_a.get().dtype));
       if (for_a) grads[0] = gradient(g, "mul_backward", in[0].shape, higher(in[0].dtype, saved_b.get().dtype));
       return grads;

@@ -14,27 +14,28 @@ Tensor product_with(Eager& g, Tensor x, Tensor w, Tensor b, Dim rows, Shape out_
   if (b) inputs.push_back(&b);
   const bool recorded = g.will_record(inputs);
   const bool for_x = recorded && x.needs_grad(), for_w = recorded && w.needs_grad();
-  Saved saved_x = for_w ? g.save(x) : Saved();
   Tensor used = w;
   used.transposed = transposed;
+  // in the order of derivatives.yaml's names: mat1, mat2 with a bias; mat2, self without one
+  Saved saved_x = for_w && b ? g.save(x) : Saved();
   Saved saved_w = for_x ? g.save(used) : Saved();
   used.reset();
+  if (for_w && !b) saved_x = g.save(x);
   const Dim width = out_shape.back();
   const auto run = [&] { return Eager::Results{g.make(name, {rows, width}, x.dtype, category)}; };
   Tensor out = std::move((b ? run() : g.kept(true, run))[0]);  // addmm is not among what a selective checkpoint keeps
   out.shape = std::move(out_shape);
   if (!recorded) return out;
   const Shape x_shape = x.shape, w_shape = w.shape;
-  const bool for_b = b && b.needs_grad();
+  const bool for_b = b && b.needs_grad(), biased = static_cast<bool>(b);
   g.record(out, "MmBackward0", inputs, [=, &g](Gradients in) {
     Gradients grads(3);
+    for (const Saved* s : {biased ? &saved_x : &saved_w, biased ? &saved_w : &saved_x}) (void)s->get();
     if (for_w) {
-      (void)saved_x.get();
       grads[1] = g.make(name + ".weight_gradient", w_shape, in[0].dtype, Category::gradients);
       grads[1].transposed = transposed;
     }
     if (for_x) {
-      (void)saved_w.get();
       grads[0] = gradient(g, "mm_backward", {rows, x_shape.back()}, in[0].dtype);
       grads[0].shape = x_shape;
       grads[0].transposed = x_shape.size() > 2;  // a view, which holds its base: nothing is added into it
@@ -159,21 +160,16 @@ TopK topk(Eager& g, const Tensor& x, const Shape& top, const std::string& name) 
 Tensor matmul(Eager& g, Tensor a, Tensor b, Shape out_shape, const std::string& name) {
   const bool recorded = g.will_record({&a, &b});
   const bool for_a = recorded && a.needs_grad(), for_b = recorded && b.needs_grad();
+  Saved saved_b = for_a ? g.save(b) : Saved();  // in the order of derivatives.yaml's names: mat2, self
   Saved saved_a = for_b ? g.save(a) : Saved();
-  Saved saved_b = for_a ? g.save(b) : Saved();
   Tensor out = g.make(name, std::move(out_shape), a.dtype);
   if (recorded) {
     const Shape a_shape = a.shape, b_shape = b.shape;
     g.record(out, "BmmBackward0", {&a, &b}, [=, &g](Gradients in) {
       Gradients grads(2);
-      if (for_b) {
-        (void)saved_a.get();
-        grads[1] = gradient(g, "bmm_backward", b_shape, in[0].dtype);
-      }
-      if (for_a) {
-        (void)saved_b.get();
-        grads[0] = gradient(g, "bmm_backward", a_shape, in[0].dtype);
-      }
+      for (const Saved* s : {&saved_b, &saved_a}) (void)s->get();
+      if (for_b) grads[1] = gradient(g, "bmm_backward", b_shape, in[0].dtype);
+      if (for_a) grads[0] = gradient(g, "bmm_backward", a_shape, in[0].dtype);
       return grads;
     });
   }
