@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional
 import transformers
 import transformers.masking_utils
+from row_lines import write_rows
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -260,7 +261,6 @@ def main() -> None:
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
     versions = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}"
     lines: list[Row] = []
-    rows = 0
     chosen = [(family, MODELS[family], False) for family in options.only]
     chosen += [(family, ADAPTED[family], True) for family in options.adapted]
     for family, fields, adapters in chosen:
@@ -275,11 +275,7 @@ def main() -> None:
             if not checkpointing:
                 row |= {"layer": config["num_hidden_layers"] // 2, "saved": saved}
             lines.append(row)
-            rows += 1
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{rows} rows, {len(chosen)} configs: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Projections are renewed every 200 steps; here in every one, so that the second s
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import types
 from pathlib import Path
@@ -21,6 +20,7 @@ import transformers
 import transformers.masking_utils
 from execute import ROOT, Row, half_to_float, job_of
 from execute_optimizers import CONFIGS, TOKENS, execute
+from row_lines import write_rows
 
 
 def apollo(checkout: Path) -> Any:
@@ -70,10 +70,7 @@ def main() -> None:
                 row = {"id": f"{name}/apollo, rank {rank}/{'fp32' if wide else 'bf16'}", "config": name, "job": job, "source": by}
                 peaks = execute(config, lambda model, rank=rank: [optimizer(groups(model, rank), lr=1e-3)], wide)
                 lines.append({**row, "peaks": peaks})
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from archon_code import archon_model, archon_modules, code_of, parallelize, unpack
 from execute import ROOT, Row
+from row_lines import write_rows
 from sharded import ResizedParts, follow_resizing, on_fake_tensors
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.autograd.graph import saved_tensors_hooks
@@ -272,9 +273,7 @@ def main() -> None:
                 lines.append(config)
             lines += rows_of(run, str(config["config"]), peaks, saved)
             print(name, peaks, flush=True)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import argparse
 import ast
 import gc
 import importlib.util
-import json
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ import torch
 import torch.distributed as dist
 from execute import ROOT, Row, Storages
 from inductor_program import Inductor
+from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -330,9 +330,7 @@ def main() -> None:
                 flush=True,
             )
         lines += [line | {"source": by} for line in stage_layers(options.areal, Path(folder))]
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import torch.nn.functional as F
 from execute import ROOT, Row
 from execute_parallel import COMMITS, LivesOfParts, config_of, execute, flash_sdpa, job_of, rms_norm, selective_contexts
 from inductor_program import Inductor
+from row_lines import write_rows
 from titan_code import titan_model, unpack
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -114,9 +114,7 @@ def main() -> None:
             by = f"torch {torch.__version__.split('+')[0]}, torchtitan {COMMITS[run[0]]} compiled and executed on fake tensors"
             lines.append(row | {"source": by, "peaks": peaks})
             print(row["id"], peaks, flush=True)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

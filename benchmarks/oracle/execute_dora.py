@@ -8,7 +8,6 @@ peft's own modules run; adapters and magnitudes are in fp32. Lines are those of 
 from __future__ import annotations
 
 import argparse
-import json
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 import transformers
 import transformers.masking_utils
 from execute import RANK, ROOT, SMALL, Row, half_to_float, job_of
+from row_lines import write_rows
 
 NARROW: Row = {**SMALL, "vocab_size": 512}
 CONFIGS: dict[str, Row] = {
@@ -67,10 +67,7 @@ def main() -> None:
             row: Row = {"id": f"{name}/dora/b{sequences}s{tokens}{tail}", "config": name, "job": job}
             row |= {"source": f"{by} executed on the meta device", "peaks": peaks}
             lines.append(row)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

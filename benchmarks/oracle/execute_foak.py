@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch.nn.functional
 import transformers
 import transformers.masking_utils
 from execute import RANK, ROOT, SMALL, Row, Storages, half_to_float, job_of
+from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 NARROW: Row = {**SMALL, "vocab_size": 512}  # so that layers are higher than the loss
@@ -170,10 +170,7 @@ def main() -> None:
             peaks = execute(config, settings, tokens)
             row: Row = {"id": f"{name}/foak/{case}", "config": name, "job": foak_job(settings, tokens)}
             lines.append({**row, "source": by, "peaks": peaks})
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

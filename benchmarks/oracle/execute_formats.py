@@ -9,7 +9,6 @@ cuda_autocast.py, grouped products of other formats by grouped_products.py.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import fuzz
@@ -20,6 +19,7 @@ from execute import ROOT, SMALL, Row
 from execute_experts import EXPERTS
 from execute_scaler import item_of
 from execute_states import MODELS as STATES
+from row_lines import write_rows
 
 MIXED: Row = {
     "model_type": "nemotron_h",
@@ -103,10 +103,7 @@ def main() -> None:
                 lines.append(row)
                 off = fuzz.differences(peaks, fuzz.ask(oomplan._core, job, MODELS[name]))
                 print(row["id"], " ".join(f"{phase} {percent:+.4f} %" for phase, percent in off.items()), flush=True)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows, {len(options.only)} configs: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

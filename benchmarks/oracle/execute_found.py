@@ -6,7 +6,6 @@ PYTHONPATH=build/python python benchmarks/oracle/execute_found.py [--only NAME..
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import fuzz
@@ -14,6 +13,7 @@ import torch
 import transformers
 from execute import MODELS, ROOT, SMALL, Row
 from execute_scaler import item_of
+from row_lines import write_rows
 
 BASE: Row = {
     "engine": "single",
@@ -225,10 +225,7 @@ def main() -> None:
             lines.append({"id": f"{name}/{fuzz.words_of(case)}", "config": name, "job": job, "source": by, "peaks": peaks})
             off = fuzz.differences(peaks, fuzz.ask(oomplan._core, job, config))
             print(lines[-1]["id"], " ".join(f"{phase} {percent:+.4f} %" for phase, percent in off.items()), flush=True)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows, {len(options.only)} configs: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import functools
 import gc
-import json
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ import torch.distributed as dist
 import transformers
 import transformers.masking_utils
 from execute import ROOT, SMALL, Row, Storages, half_to_float
+from row_lines import write_rows
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     CheckpointImpl,
     apply_activation_checkpointing,
@@ -281,10 +281,7 @@ def main() -> None:
             row = {"id": f"{name}/{words}", "config": name, "job": job_of(case)}
             row |= {"source": f"{versions} executed on the meta device", "peaks": execute(config, case)}
             lines.append(row)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{len(lines) - len(MODELS)} rows, {len(MODELS)} configs: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

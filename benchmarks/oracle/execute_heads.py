@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import torch.nn.functional
 import transformers
 import transformers.masking_utils
 from execute import ROOT, SMALL, Row, Storages, half_to_float, job_of, make_model
+from row_lines import write_rows
 from torch.nn.functional import log_softmax
 from torch.utils.checkpoint import checkpoint
 
@@ -145,10 +145,7 @@ def main() -> None:
             job["trainer"]["head"] = head
             peaks = execute(head, tokens)
             lines.append({"id": f"{head}/s{tokens}", "config": "narrow", "job": job, "source": versions, "peaks": peaks})
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{len(lines) - 1} rows: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

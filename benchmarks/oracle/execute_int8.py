@@ -23,6 +23,7 @@ import execute_packed
 import torch
 from execute import ROOT, Row
 from execute_packed import CONFIGS, RELEASE
+from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensor
 
 KBIT = {"prepare_kbit": True}
@@ -150,7 +151,7 @@ def main() -> None:
             if not settings[3]:
                 row |= {"layer": config["num_hidden_layers"] // 2, "saved": saved}
             lines.append(row)
-    execute_packed.write_lines(options.output, lines)
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

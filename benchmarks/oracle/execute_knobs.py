@@ -26,6 +26,7 @@ import torch.distributed as dist
 import transformers
 import transformers.masking_utils
 from execute import ROOT, SMALL, Row, Storages, half_to_float, job_of, make_model
+from row_lines import write_rows
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -388,10 +389,7 @@ def main() -> None:
         for row in titan_rows(options.torchtitan):
             if row not in lines:
                 lines.append({**row, "source": by} if "peaks" in row else row)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

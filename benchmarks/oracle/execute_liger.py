@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import torch.nn.functional
 import transformers
 import transformers.masking_utils
 from execute import ROOT, SMALL, Row, Storages, half_to_float, job_of, make_model
+from row_lines import write_rows
 from triton_stub import install
 
 FAMILIES: dict[str, Row] = {
@@ -121,10 +121,7 @@ def main() -> None:
             parts = [f"b{sequences}s{tokens}", "+".join(operators) or "none", head, "checkpointed" if checkpointing else ""]
             row = {"id": "/".join([name, *filter(None, parts)]), "config": name, "job": job}
             lines.append({**row, "source": f"{by} executed on the meta device", "peaks": peaks})
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

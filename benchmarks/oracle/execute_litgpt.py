@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from execute import ROOT, SMALL, Row, Storages, half_to_float
 from litgpt_code import litgpt_model, pack, product_of_packed, unpack
+from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils._pytree import tree_leaves
@@ -211,9 +211,7 @@ def main() -> None:
                     by += f", bitsandbytes {BITSANDBYTES}" if run[5].startswith("nf4") else ""
                     lines.append(row | {"source": by, "peaks": peaks})
                     print(row["id"], peaks)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

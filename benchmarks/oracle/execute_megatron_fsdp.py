@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ import torch
 import torch.distributed as dist
 from execute import ROOT, Row
 from megatron_stand_in import Float16Module, Gpt, TransformerLayer
+from row_lines import write_rows
 from sharded import ResizedParts, follow_resizing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
@@ -325,9 +325,7 @@ def main() -> None:
             row |= execute(wrapper, name, USUAL | changes)
             lines.append(row)
             print(row["id"], row["peaks"], flush=True)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import functools
 import gc
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -25,6 +24,7 @@ from execute import ROOT, Row
 from execute_fsdp1 import Resized, stand_in
 from execute_litgpt import MODELS, PEFT, RANK, RELEASES, chunked_cross_entropy, flash, forward, fused_dropout
 from litgpt_code import litgpt_model, unpack
+from row_lines import write_rows
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing, checkpoint_wrapper
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -158,9 +158,7 @@ def main() -> None:
             row["peaks"] = execute(roots[kernels], fields[config], case)
             lines.append(row)
             print(row["id"], row["peaks"], file=sys.stderr)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

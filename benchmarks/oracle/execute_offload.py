@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import gc
 import importlib.util
-import json
 import sys
 import types
 import weakref
@@ -29,6 +28,7 @@ import torch
 import transformers
 import transformers.masking_utils
 from execute import RANK, ROOT, SMALL, Row, Storages, half_to_float, job_of, make_model
+from row_lines import write_rows
 from torch.distributed.fsdp import FSDPModule
 
 TOKENS = 256
@@ -323,10 +323,7 @@ def main() -> None:
         for row in rows:
             lines.append({**row, "source": source})
             print(row["id"], row["peaks"], row["host"], flush=True)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 import transformers
 import transformers.masking_utils
 from execute import ROOT, SMALL, Row, Storages, half_to_float, job_of, make_model
+from row_lines import write_rows
 from transformers.optimization import Adafactor
 
 CONFIGS: dict[str, Row] = {
@@ -112,10 +112,7 @@ def main() -> None:
             job["trainer"] |= settings | {"keep_gradients": True}
             row = {"id": f"{name}/{optimizer}/bf16/kept", "config": name, "job": job, "source": by}
             lines.append({**row, "peaks": execute(config, make, False, keep=True)})
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

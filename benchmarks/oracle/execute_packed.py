@@ -27,6 +27,7 @@ import transformers.masking_utils
 from bitsandbytes.functional import QuantState
 from execute import RANK, ROOT, SMALL, Row, half_to_float, job_of
 from execute_parallel import LivesOfParts
+from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -236,13 +237,6 @@ def versions() -> str:
     return by + f", bitsandbytes {RELEASE} executed on fake tensors"
 
 
-def write_lines(output: Path, lines: list[Row]) -> None:
-    with output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {output}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_packed.jsonl")
@@ -262,7 +256,7 @@ def main() -> None:
             if not settings[3]:
                 row |= {"layer": config["num_hidden_layers"] // 2, "saved": saved}
             lines.append(row)
-    write_lines(options.output, lines)
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import gc
 import inspect
-import json
 import sys
 import tempfile
 from collections import defaultdict
@@ -28,6 +27,7 @@ import torch.nn.functional as F
 import transformers
 import transformers.masking_utils
 from execute import IN_PLACE, ROOT, Row, Storages, half_to_float
+from row_lines import write_rows
 from titan_code import titan_model, unpack
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -367,9 +367,7 @@ def main() -> None:
             by = f"torch {torch.__version__.split('+')[0]}, {whose} executed on fake tensors"
             lines.append(row | {"source": by, "peaks": peaks})
             print(row["id"], peaks)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

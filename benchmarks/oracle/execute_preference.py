@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +25,7 @@ import transformers.masking_utils
 from execute import ROOT, SMALL, Row, half_to_float, job_of
 from execute_heads import CONFIG as NARROW
 from execute_parallel import LivesOfParts
+from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 from trl_code import TRAINERS, trainer
 
@@ -247,10 +247,7 @@ def main() -> None:
         if options.only not in name:
             continue
         lines.append({"id": name, "config": config, "job": case_job(case), "source": by, "peaks": execute(options.trl, case)})
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

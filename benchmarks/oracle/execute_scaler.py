@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import transformers
 import transformers.masking_utils
 from execute import ROOT, SMALL, Row, half_to_float, job_of
 from execute_parallel import LivesOfParts
+from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 CONFIGS: dict[str, Row] = {
@@ -114,10 +114,7 @@ def main() -> None:
                 row = {"id": f"{name}/{optimizer}/b{sequences}s{tokens}" + ("/checkpointed" if checkpointing else "")}
                 row |= {"config": name, "job": job, "source": by}
                 lines.append({**row, "peaks": execute(config, optimizer, sequences, tokens, checkpointing)})
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

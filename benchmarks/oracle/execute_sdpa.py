@@ -10,7 +10,6 @@ check_head_dim_size_mem_efficient), so that kernel is called by its name here; i
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 import transformers
 import transformers.masking_utils
 from execute import MODELS, ROOT, RUNS, SMALL, Row, execute, half_to_float, job_of
+from row_lines import write_rows
 
 FAMILIES = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 
@@ -61,10 +61,7 @@ def main() -> None:
             if not checkpointing and tokens % 32 == 0:  # its log-sum-exp is padded to 32 rows, which oomplan leaves out
                 row |= {"layer": config["num_hidden_layers"] // 2, "saved": saved}
             lines.append(row)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{len(lines) - len(options.only)} rows, {len(options.only)} configs: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

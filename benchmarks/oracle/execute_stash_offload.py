@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
-import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +30,7 @@ from execute_offload import CONFIGS, TOKENS
 from execute_torchtune import ALL, HEADS, MODELS, SOME
 from execute_torchtune import job_of as torchtune_job
 from offload_code import host, torchtune_code, trl_code
+from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torchtune_code import torchtune_model, unpack
@@ -264,10 +264,7 @@ def main() -> None:
             {**row, "source": f"{by}, torchtune {RELEASE} with OffloadActivations of {OFFLOAD} executed on fake tensors"}
         )
         print(row["id"], row["peaks"], row["host"], flush=True)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{sum('peaks' in line for line in lines)} rows: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ As execute.py, of transformers' own functions: neither flash-linear-attention no
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import torch
@@ -16,6 +15,7 @@ import torch.nn.functional
 import transformers
 import transformers.masking_utils
 from execute import ROOT, SMALL, WINDOWS, Row, execute, half_to_float, job_of
+from row_lines import write_rows
 
 HYBRID: Row = {
     **SMALL,
@@ -125,10 +125,7 @@ def main() -> None:
             if not checkpointing and config["model_type"] not in ("mamba2", "falcon"):
                 row |= {"layer": config["num_hidden_layers"] // 2, "saved": saved}
             lines.append(row)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    print(f"{len(lines) - len(options.only)} rows, {len(options.only)} configs: {options.output}")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

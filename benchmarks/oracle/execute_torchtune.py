@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from execute import ROOT, SMALL, Row, half_to_float
 from execute_litgpt import Lives, flash, fused_dropout
+from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torchtune_code import torchtune_model, unpack
@@ -128,9 +128,7 @@ def main() -> None:
                     row: Row = {"id": f"{head}/{name}/{what}/{run[1]}x{run[2]}/{run[3]}", "config": name}
                     lines.append(row | {"job": job_of(head, run), "source": by, "peaks": peaks})
                     print(row["id"], peaks)
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":

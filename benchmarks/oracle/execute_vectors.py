@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
-import json
 import sys
 import tempfile
 from importlib import metadata
@@ -30,6 +29,7 @@ import transformers.masking_utils
 from execute import ROOT, SMALL, Row, half_to_float
 from execute_litgpt import MODELS, RELEASES, Lives, chunked_cross_entropy, flash, forward, fused_dropout
 from litgpt_code import fields_of, modules, unpack
+from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 aten = torch.ops.aten
@@ -190,9 +190,7 @@ def main() -> None:
     F.scaled_dot_product_attention = execute_litgpt.flash = with_prefix
     with tempfile.TemporaryDirectory() as folder:
         lines += litgpt_rows(options.litgpt, Path(folder))
-    with options.output.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":
