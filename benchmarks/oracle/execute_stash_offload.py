@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,20 +19,20 @@ from typing import Any
 
 import execute_parallel
 import execute_preference as preference
+import execute_torchtune
 import torch
 import torch.nn.functional as F
 import transformers
 import transformers.masking_utils
 from execute import RANK, ROOT, SMALL, Row, Storages, half_to_float, job_of, make_model
-from execute_litgpt import Lives, flash, fused_dropout
+from execute_litgpt import flash, fused_dropout
 from execute_offload import CONFIGS, TOKENS
 from execute_torchtune import ALL, HEADS, MODELS, SOME
 from execute_torchtune import job_of as torchtune_job
 from offload_code import host, torchtune_code, trl_code
 from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torchtune_code import torchtune_model, unpack
+from torchtune_code import unpack
 
 RELEASE, OFFLOAD = "v0.4.0", "v0.6.1"  # 0.4.0 takes PyTorch 2.10 and later for one without streams
 DEEP: Row = {**SMALL, "num_hidden_layers": 9, "vocab_size": 1024}
@@ -171,48 +170,9 @@ TUNED = {name: {**fields, "num_hidden_layers": 9} for name, fields in MODELS.ite
 
 
 def tuned(code: Any, config: Row, head: str, run: Any) -> tuple[Row, int]:
-    targets, sequences, tokens, _, rate, packed = run
-    lives, fake = Lives(), FakeTensorMode(allow_non_fake_inputs=True)
-    losses = importlib.import_module("torchtune.modules.loss")
-    with fake:
-        model = torchtune_model(config, RANK if targets else 0, targets, rate)
-        for number, layer in enumerate(list(model.layers)):
-            model.layers[number] = checkpoint_wrapper(layer, preserve_rng_state=False)
-        loss_fn: Any = torch.nn.CrossEntropyLoss()
-        if head == "torchtune_chunked":
-            loss_fn = losses.CEWithChunkedOutputLoss()
-            model.set_num_output_chunks(loss_fn.num_output_chunks)
-    around = code.get_act_offloading_ctx_manager(model, True)
-    gc.collect()
-    gc.disable()
-    resident = sum(lives.own(tensor) for tensor in [*model.parameters(), *model.buffers()])
-
-    def loss_step(batch: Row) -> torch.Tensor:
-        labels = batch.pop("labels")
-        with around:
-            logits = model(**batch)
-        labels = torch.hstack((labels[..., 1:], torch.full((sequences, 1), -100)))
-        if not isinstance(logits, list):
-            labels = labels.reshape(-1)
-            logits = logits.reshape(-1, logits.size(-1))
-        loss = loss_fn(logits, labels)
-        del logits
-        return loss
-
     host.highest = host.live = 0
-    with fake, lives:
-        batch = {"tokens": torch.empty(sequences, tokens, dtype=torch.int64)}
-        batch["labels"] = torch.empty_like(batch["tokens"])
-        if packed:
-            batch["input_pos"] = torch.empty_like(batch["tokens"])
-        loss = loss_step(batch)
-        highest = lives.highest
-        lives.highest = lives.live
-        lives.engine = True
-        loss.backward()
-        lives.engine = False
-    gc.enable()
-    return {"forward": resident + highest, "backward": resident + lives.highest}, host.highest
+    peaks = execute_torchtune.execute(config, head, run, lambda model: code.get_act_offloading_ctx_manager(model, True))
+    return peaks, host.highest
 
 
 def torchtune_rows(torchtune: Path) -> Iterator[Row]:

@@ -11,9 +11,11 @@ Lines are those of execute.py.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,8 @@ SHAPES = [
 ]
 
 
-def execute(config: Row, head: str, run: Any) -> Row:
+def execute(config: Row, head: str, run: Any, around: Callable[[Any], Any] = contextlib.nullcontext) -> Row:
+    """`around` makes of the model what its forward passes run in."""
     targets, sequences, tokens, mode, rate, packed = run
     lives, fake = Lives(), FakeTensorMode(allow_non_fake_inputs=True)
     losses = importlib.import_module("torchtune.modules.loss")
@@ -60,13 +63,15 @@ def execute(config: Row, head: str, run: Any) -> Row:
         if head == "torchtune_chunked":
             loss_fn = losses.CEWithChunkedOutputLoss()
             model.set_num_output_chunks(loss_fn.num_output_chunks)
+    context = around(model)
     gc.collect()
     gc.disable()  # storages die by reference counts, as in a training loop
     resident = sum(lives.own(tensor) for tensor in [*model.parameters(), *model.buffers()])
 
     def loss_step(batch: Row) -> torch.Tensor:
         labels = batch.pop("labels")
-        logits = model(**batch)
+        with context:
+            logits = model(**batch)
         labels = torch.hstack((labels[..., 1:], torch.full((sequences, 1), -100)))
         if not isinstance(logits, list):
             labels = labels.reshape(-1)
