@@ -86,6 +86,7 @@ class ZeroEngine : EngineSites<R> {
   void backward(Player<R>& player, Index micro, bool first, bool last) {
     remember(micro);
     first_ = first;
+    last_ = last;
     gradients_.begin(first);
     const Tape& tape = player.tape();
     for (std::size_t s = tape.stations.size(); s-- > 0;)
@@ -94,7 +95,7 @@ class ZeroEngine : EngineSites<R> {
         if (keeps_inputs(tape.stations[s])) r_.free(checkpoint_, at + checkpoints_before(tape, s));
       });
     if (zero_.buckets_at_end && last) reduce_all(player);
-    gradients_.end(player, zero_.buckets_at_end ? Index(0) : micro_, last);
+    gradients_.end(player, place_of_gradients(), last);
     act(zero_.at_end);
   }
 
@@ -210,8 +211,9 @@ class ZeroEngine : EngineSites<R> {
     static const std::vector<ZeroStop> kNone;
     const ZeroPass& pass = backward ? zero_.backward : zero_.forward;
     const std::vector<ZeroStop>& stops = pass.empty() ? kNone : pass[s][static_cast<std::size_t>(number)];
-    const bool reduces = backward && !zero_.buckets_at_end;
-    const LeafGradients policy = backward && !reduces && !first_ ? LeafGradients::add : LeafGradients::keep;
+    const bool reduces = backward && !zero_.buckets_at_end && (last_ || !zero_.reduces_last);
+    const bool adds = backward && !first_ && (!reduces || zero_.reduces_last);
+    const LeafGradients policy = adds ? LeafGradients::add : LeafGradients::keep;
     std::size_t from = 0, stop = 0, gradient = 0;
     const auto play_to = [&](std::size_t to) {
       if (to > from) player.play_events(segment, from, to, at, micro_, policy);
@@ -223,7 +225,7 @@ class ZeroEngine : EngineSites<R> {
       if (is_gradient) {
         play_to(i + 1);
         gradients_.make_bucket();
-        if (reduces) gradients_.take(player, segment.gradients[gradient++], at, number, micro_);
+        if (reduces) gradients_.take(player, segment.gradients[gradient++], at, number, place_of_gradients());
       }
       if (stop == stops.size() || stops[stop].at != i) continue;
       play_to(is_gradient ? i + 1 : i);
@@ -232,6 +234,8 @@ class ZeroEngine : EngineSites<R> {
     play_to(segment.events.size());
     for (; stop < stops.size(); ++stop) act(stops[stop].actions);
   }
+  /// Gradients that are added up lie where the first micro-batch put them.
+  Index place_of_gradients() const { return zero_.stage == 1 ? Index(0) : micro_; }
   /// Stage 1: gradients of the whole model, in its order.
   void reduce_all(Player<R>& player) {
     const Tape& tape = player.tape();
@@ -257,7 +261,7 @@ class ZeroEngine : EngineSites<R> {
   SiteRef parameters_, persistent_, outside_, master_, states_, buffers_, at_load_, host_parameters_, host_master_, host_states_,
       host_gradients_, checkpoint_;
   std::vector<Gathered> parameter_sites_, group_sites_;  ///< only when a program is written
-  bool outside_held_ = false, first_ = true;
+  bool outside_held_ = false, first_ = true, last_ = true;
 };
 
 }  // namespace oomplan

@@ -71,7 +71,7 @@ class ZeroGradients : EngineSites<R> {
     highest_ = std::max(highest_, start + n);
   }
   void end(Player<R>& player, Index micro, bool last) {
-    if (zero_.buckets_at_end && !last) return;  // the bucket stays until the last micro-batch
+    if (zero_.stage == 1 && !last) return;  // the bucket stays until the last micro-batch
     reduce(player, micro);
     if (zero_.stage == 3) return;
     if (bucket_there_) r_.free(bucket_);
@@ -134,7 +134,7 @@ class ZeroGradients : EngineSites<R> {
     r_.alloc(s);
     r_.free(s);
   }
-  bool accumulates() const { return !first_ && !zero_.buckets_at_end; }
+  bool accumulates() const { return !first_ && zero_.stage != 1; }
 
   void reduce(Player<R>& player, Index micro) {
     if (parameters_ == 0) return;

@@ -49,6 +49,7 @@ void flat_partitions(ZeroPlan& z, const Tape& tape, const Trainer& t, const std:
   z.parameters = all_as_stored(tape, storage, false) + (flat - trained.all) * z.element;
   z.sub_groups = {piece};
   z.buckets_at_end = z.stage == 1 && !t.zero.overlap_comm;
+  z.reduces_last = z.stage == 1 && t.zero.overlap_comm;
   const std::int64_t buckets = t.zero.contiguous_gradients ? (t.zero.overlap_comm ? 2 : 1) : 0;
   z.bucket = buckets * t.zero.reduce_bucket * z.element;
   z.offset.assign(tape.leaves.size(), 0);

@@ -49,6 +49,8 @@ struct ZeroPlan {
   // of a backward pass
   std::int64_t bucket_elements = 0;
   bool contiguous = true;
+  bool reduces_last =
+      false;  ///< stage 1 with overlap_comm: gradients stay whole, and the last micro-batch reduces them as they come
   bool buckets_at_end = false;  ///< stage 1 without overlap_comm: gradients stay whole until the last micro-batch is over
   std::int64_t element = 2;     ///< c
   Bytes in_partition = 0;       ///< stages 1 and 2: gradients of parameters of which the rank has a piece
