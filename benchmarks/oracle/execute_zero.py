@@ -20,6 +20,8 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from row_lines import write_rows
+
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, Any]
 RANKS = 8
@@ -63,11 +65,23 @@ RUNS: list[tuple[str, Row, int]] = [
     ("none", {"stage": 2, "reduce_bucket": 2_500_000}, 1),
     ("none", {"stage": 2, "reduce_bucket": 2_500_000, "overlap_comm": True}, 1),
     ("none", {"stage": 1, "reduce_bucket": 2_500_000}, 1),
+    *[("none", {"stage": 1, "reduce_bucket": 2_500_000, "overlap_comm": True}, n) for n in (1, 2, 3)],
+    ("none", {"stage": 1, "reduce_bucket": 300_000, "overlap_comm": True}, 3),
+    ("nonreentrant", {"stage": 1, "reduce_bucket": 2_500_000, "overlap_comm": True}, 2),
+    *[("none", {"stage": 1, "reduce_bucket": 2_500_000}, n) for n in (2, 3)],
+    *[("none", {"stage": 2, "reduce_bucket": 2_500_000}, n) for n in (2, 3)],
+    ("none", {"stage": 2, "reduce_bucket": 2_500_000, "overlap_comm": True}, 3),
+    ("nonreentrant", {"stage": 2, "reduce_bucket": 300_000}, 2),
+    *[(mode, {"stage": 3, **SMALL}, n) for mode, n in (("none", 2), ("none", 3), ("nonreentrant", 3), ("reentrant", 2))],
 ]
 
 
+# Stage 2 keeps gradients of whole parameters of which the rank has a piece: the second has the most, the embedding's end and layers.
+FULLEST = 1
+
+
 def stand_in(attention: Any) -> None:
-    """The process group of rank 0, and transformers with `attention`."""
+    """The process group of the rank that RANK says, and transformers with `attention`."""
     import deepspeed  # noqa: F401 - its modules are changed below
     import torch
     import transformers
@@ -75,7 +89,7 @@ def stand_in(attention: Any) -> None:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # would be compiled
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=int(os.environ["RANK"]), world_size=RANKS)
     transformers.AttentionInterface.register("executed", attention)
     transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["executed"] = lambda *_, **__: None
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
@@ -180,23 +194,24 @@ def main() -> None:
     from importlib import metadata
 
     versions = ", ".join(f"{name} {metadata.version(name).split('+')[0]}" for name in ("deepspeed", "torch", "transformers"))
-    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS), "DS_ACCELERATOR": "cpu"}
+    place = {"LOCAL_RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS), "DS_ACCELERATOR": "cpu"}
     place |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29999"}
     lines: list[Row] = [{"config": "llama", "fields": CONFIG}]
     for number, run in enumerate(RUNS):
-        command = [sys.executable, __file__, "--run", str(number)]
-        told = subprocess.run(command, env=os.environ | place, capture_output=True, text=True, check=True).stdout
-        peaks = json.loads(next(line for line in told.splitlines() if line.startswith("peaks "))[6:])
         checkpointing, zero, micro_batches = run
+        rank = FULLEST if zero["stage"] == 2 and micro_batches > 1 else 0
+        command = [sys.executable, __file__, "--run", str(number)]
+        told = subprocess.run(
+            command, env=os.environ | place | {"RANK": str(rank)}, capture_output=True, text=True, check=True
+        ).stdout
+        peaks = json.loads(next(line for line in told.splitlines() if line.startswith("peaks "))[6:])
         name = "/".join(
             [f"zero{zero['stage']}", *(f"{key}={value}" for key, value in zero.items() if key != "stage"), checkpointing]
         )
         row = {"id": f"{name}/{micro_batches}", "config": "llama", "job": job_of(*run)}
         lines.append(row | {"source": f"{versions} executed on the fake process group", "peaks": peaks})
         print(name, peaks, flush=True)
-        with options.output.open("w", encoding="utf-8") as file:
-            for line in lines:
-                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    write_rows(options.output, lines)
 
 
 if __name__ == "__main__":
