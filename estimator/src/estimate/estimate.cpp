@@ -113,6 +113,13 @@ void note_assumptions(const Job& job, Assembled& a) {
       for (std::string assumed : {routing_assumption(*r.role), outlier_assumption(*r.role),
                                   r.trains ? packing_assumption(*r.role, job.prompt_tokens + job.response_tokens) : ""})
         if (!assumed.empty()) note(std::move(assumed));
+    const Trainer& t = r.role->trainer;
+    if (r.role->engine == EngineKind::deepspeed && r.trains && t.zero.stage == 3 && t.recompute != Recompute::none &&
+        !t.reentrant)
+      note(r.role->name +
+           ": under ZeRO 3 a checkpoint that is not reentrant keeps the gathered weights of the layer that it recomputes, which "
+           "is not "
+           "described: up to one layer's 16-bit weights more in backward");
     if (r.plan.gathers_in_flight == kAllInFlight)
       note(r.role->name +
            ": limit_all_gathers is off: every unit that a pass frees is taken to wait for the GPU until the pass ends; it is "
