@@ -130,8 +130,8 @@ TEST_CASE("wrong keys and values name the nearest right one") {
 TEST_CASE("words of other tools lead to keys that exist") {
   std::set<std::string> keys;
   for (const auto& knob : knobs()) keys.emplace(knob.key);
-  for (const char* word :
-       {"max_tokens_per_mb", "gradient_checkpointing", "max_num_seqs", "optimizer_dtype", "tp", "kv_cache_dtype"}) {
+  for (const char* word : {"max_tokens_per_mb", "gradient_checkpointing", "max_num_seqs", "optimizer_dtype", "tp",
+                           "kv_cache_dtype", "activation_offloading", "enable_activation_offloading"}) {
     CAPTURE(word);
     CHECK(keys.contains(std::string(our_word(word))));
   }

@@ -100,6 +100,20 @@ std::vector<ServerAnswer> servers_of(const Job& job, const std::vector<ClassFold
   return out;
 }
 
+/// What waits or stays and is not known, or not described, to the byte.
+template <class Say>
+void note_held(const RoleRun& r, Say&& note) {
+  const Trainer& t = r.role->trainer;
+  if (r.role->engine == EngineKind::deepspeed && r.trains && t.zero.stage == 3 && t.recompute != Recompute::none && !t.reentrant)
+    note(r.role->name +
+         ": under ZeRO 3 a checkpoint that is not reentrant keeps the gathered weights of the layer that it recomputes, "
+         "which is not described: up to one layer's 16-bit weights more in backward");
+  if (r.plan.gathers_in_flight == kAllInFlight)
+    note(r.role->name +
+         ": limit_all_gathers is off: every unit that a pass frees is taken to wait for the GPU until the pass ends; it is "
+         "fewer where the GPU keeps up with the CPU, at least one");
+}
+
 /// What was assumed because the job does not say it, and what has no tensor and no measurement.
 void note_assumptions(const Job& job, Assembled& a) {
   const auto note = [&](std::string text) { a.estimate.notes.push_back({Note::Level::info, {}, std::move(text)}); };
@@ -113,18 +127,7 @@ void note_assumptions(const Job& job, Assembled& a) {
       for (std::string assumed : {routing_assumption(*r.role), outlier_assumption(*r.role),
                                   r.trains ? packing_assumption(*r.role, job.prompt_tokens + job.response_tokens) : ""})
         if (!assumed.empty()) note(std::move(assumed));
-    const Trainer& t = r.role->trainer;
-    if (r.role->engine == EngineKind::deepspeed && r.trains && t.zero.stage == 3 && t.recompute != Recompute::none &&
-        !t.reentrant)
-      note(r.role->name +
-           ": under ZeRO 3 a checkpoint that is not reentrant keeps the gathered weights of the layer that it recomputes, which "
-           "is not "
-           "described: up to one layer's 16-bit weights more in backward");
-    if (r.plan.gathers_in_flight == kAllInFlight)
-      note(r.role->name +
-           ": limit_all_gathers is off: every unit that a pass frees is taken to wait for the GPU until the pass ends; it is "
-           "fewer "
-           "where the GPU keeps up with the CPU, at least one");
+    note_held(r, note);
     if (!r.role->serves() && r.trains && r.role->trainer.compile)
       note(r.role->name +
            ": what torch.compile keeps and allocates is that of PyTorch 2.13's graphs for an H100; other releases may "

@@ -10,7 +10,7 @@ namespace {
 struct Word {
   std::string_view theirs, ours;
 };
-constexpr std::array<Word, 82> kWords{{
+constexpr std::array<Word, 85> kWords{{
     {"max_tokens_per_mb", "tokens_per_micro_batch"},
     {"max_tokens_per_gpu", "tokens_per_micro_batch"},
     {"ppo_max_token_len_per_gpu", "tokens_per_micro_batch"},
@@ -92,6 +92,9 @@ constexpr std::array<Word, 82> kWords{{
     {"sharding_strategy", "reshard_after_forward"},
     {"fsdp_backward_prefetch", "backward_prefetch"},
     {"fsdp_limit_all_gathers", "limit_all_gathers"},
+    {"activation_offloading", "offload_activations"},
+    {"enable_activation_offloading", "offload_activations"},
+    {"enable_activation_offload", "offload_activations"},
     {"fsdp_use_orig_params", "use_orig_params"},
 }};
 

@@ -32,7 +32,7 @@ std::string why_not_torch(const Trainer& t, EngineKind engine) {
 
 /// trl/models/activation_offloading.py.
 std::string why_not_trl(const Trainer& t, EngineKind engine) {
-  if (t.framework != Framework::torch) return "it is TRL's";
+  if (t.framework != Framework::torch) return "it is TRL's, whose loop is described as framework: torch";
   if (t.recompute_every > 1) return "not supported yet: TRL's offload beside checkpoints of some layers";
   if (t.liger != Liger{}) return "not supported yet: TRL's offload beside Liger's kernels";
   if (t.head != LossHead::hf_loss && t.head != LossHead::reward_pairs)

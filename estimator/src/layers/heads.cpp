@@ -192,7 +192,7 @@ Tensor chunked_cross_entropy(Eager& g, const Tensor& logits, const HeadOptions& 
 struct AgileChunk {
   Dim rows;
   std::string name;
-  AgileChunk(bool last) : rows(last ? M : C), name(last ? "last_chunk." : "chunk.") {}
+  explicit AgileChunk(bool last) : rows(last ? M : C), name(last ? "last_chunk." : "chunk.") {}
 };
 
 /// agilerl/algorithms/core/llm_ops/fused_logprobs.py, 2.8. The chunk is compiled; what inductor (2.13) makes of it holds the

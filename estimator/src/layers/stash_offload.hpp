@@ -54,7 +54,8 @@ class StashOffload : public SavedHooks {
   int graph_ = -1;
 };
 
-/// Layers that run before those in the middle of a run are alike.
+/// Layers that run before those in the middle of a run are alike: the window is full behind two layers that save all, and behind
+/// more than five that save one variable each. Judged by models of nine layers.
 std::int64_t stash_warm_up(const PassOptions&);
 /// Whether hooks are off for the output layer: TRL looks for `lm_head`, torchtune for `output`.
 bool stash_spares_head(const PassOptions&);
