@@ -7,7 +7,6 @@ executes one step, both in JSON, and prints its peaks: DeepSpeed keeps its group
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import random
@@ -99,30 +98,9 @@ def make_engine(config: Row, case: Row) -> Any:
 
 
 def main() -> None:
-    from execute import Storages
-
     config, case = json.loads(sys.argv[1]), json.loads(sys.argv[2])
     torch.empty_like = torch.zeros_like  # attention leaves its results as it found them, and stage 3 skips steps that overflow
-    engine = make_engine(config, case)
-    gc.collect()
-    gc.disable()
-    storages = Storages()
-    execute_zero.residents(storages)
-    peaks: Row = {}
-    for _ in range(3):
-        peaks = {"forward": 0, "backward": 0}
-        for _number in range(case["micro_batches"]):
-            with storages:
-                ids = torch.zeros(case["sequences"], case["tokens"], dtype=torch.int64)
-                labels = torch.zeros_like(ids)
-                storages.highest = storages.live
-                loss = engine(input_ids=ids, labels=labels).loss
-                peaks["forward"] = max(peaks["forward"], storages.highest)
-                storages.highest = storages.live
-                engine.backward(loss)
-                peaks["backward"] = max(peaks["backward"], storages.highest)
-                del loss, ids, labels
-                engine.step()
+    peaks = execute_zero.third_step(make_engine(config, case), case["sequences"], case["tokens"], case["micro_batches"])
     print("peaks " + json.dumps(peaks))
 
 
