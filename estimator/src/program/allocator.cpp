@@ -5,7 +5,7 @@
 #include <bit>
 #include <utility>
 
-#include "program/free_index.hpp"
+#include "program/allocator_blocks.hpp"
 
 namespace oomplan {
 namespace {
@@ -30,38 +30,6 @@ Bytes next_division(Bytes n, int divisions) {
 }
 
 }  // namespace
-
-struct CachingAllocator::Block {
-  Bytes address = 0;
-  Bytes size = 0;
-  Bytes requested = 0;
-  Block* prev = nullptr;  // neighbours in the segment or range
-  Block* next = nullptr;
-  Lane* lane = nullptr;       // nullptr: unused storage
-  Bytes range = 0;            // expandable: where the range starts; pages are counted from there
-  std::int64_t freed_at = 0;  // on the clock of garbage collection
-  std::int32_t owner = -1;    // scratch of shape()
-  bool allocated = false;
-  bool pending = false;
-  bool mapped = true;
-  bool expandable = false;
-
-  bool whole() const { return prev == nullptr && next == nullptr; }
-};
-
-/// Free memory is kept apart per (pool, small or large, stream): rule 2.
-struct CachingAllocator::Lane {
-  int pool = 0;
-  bool small = false;
-  int stream = 0;
-  FreeIndex<Block> free;
-  std::vector<Block*> unmapped;  // gaps of expandable ranges, by address
-};
-
-struct CachingAllocator::Arena {
-  std::array<std::vector<std::unique_ptr<Lane>>, 2> lanes;  // [small][stream]
-  bool retired = false;
-};
 
 CachingAllocator::CachingAllocator(const AllocatorSettings& settings)
     : settings_(settings),
@@ -535,90 +503,6 @@ void CachingAllocator::collect_garbage() {
     }
     candidates = std::move(kept);
   }
-}
-
-// ---- State ----------------------------------------------------------------------------------------------------------------
-
-std::vector<SegmentRecord> CachingAllocator::state() const {
-  std::vector<const Block*> heads;
-  for (const Block& block : blocks_)
-    if (block.lane != nullptr && block.mapped && (block.prev == nullptr || !block.prev->mapped)) heads.push_back(&block);
-  std::sort(heads.begin(), heads.end(), [](const Block* x, const Block* y) { return x->address < y->address; });
-  std::vector<SegmentRecord> out;
-  out.reserve(heads.size());
-  for (const Block* head : heads) {
-    SegmentRecord& row = out.emplace_back();
-    row.address = head->address;
-    row.stream = head->lane->stream;
-    row.pool = head->lane->pool;
-    row.small = head->lane->small;
-    row.expandable = head->expandable;
-    for (const Block* b = head; b != nullptr && b->mapped; b = b->next) {
-      row.bytes += b->size;
-      row.blocks.push_back({b->size, b->requested,
-                            b->allocated ? BlockState::active
-                            : b->pending ? BlockState::pending
-                                         : BlockState::inactive});
-    }
-  }
-  return out;
-}
-
-std::vector<Bytes> CachingAllocator::shape(const std::vector<Block*>& owners) const {
-  for (std::size_t i = 0; i < owners.size(); ++i)
-    if (owners[i] != nullptr) owners[i]->owner = static_cast<std::int32_t>(i);
-  std::vector<const Block*> heads;
-  for (const Block& block : blocks_)
-    if (block.lane != nullptr && block.prev == nullptr) heads.push_back(&block);
-  std::sort(heads.begin(), heads.end(), [](const Block* x, const Block* y) { return x->address < y->address; });
-  std::vector<Bytes> out;
-  for (const Block* head : heads) {
-    const Lane& in = *head->lane;
-    for (const Bytes word : {Bytes{-1}, Bytes{in.stream}, Bytes{in.pool}, Bytes{in.small}, Bytes{head->expandable}})
-      out.push_back(word);
-    for (const Block* b = head; b != nullptr; b = b->next) {
-      out.push_back(b->size);
-      out.push_back(!b->mapped ? -4 : b->pending ? -3 : b->allocated ? Bytes{b->owner} : -2);
-    }
-  }
-  for (Block* block : owners)
-    if (block != nullptr) block->owner = -1;
-  return out;
-}
-
-std::vector<CachingAllocator::Block*> CachingAllocator::restore(const std::vector<SegmentRecord>& records) {
-  std::vector<Block*> active;
-  for (const auto& record : records) {
-    if (record.expandable) throw Defect("allocator: expandable segments cannot be restored");
-    Lane& to = lane(record.pool, record.small, record.stream);
-    Block* last = nullptr;
-    Bytes at = record.address;
-    for (const auto& row : record.blocks) {
-      Block* block = new_block(to, at, row.size);
-      block->requested = row.requested;
-      block->prev = last;
-      if (last != nullptr) last->next = block;
-      last = block;
-      at += row.size;
-      if (row.state == BlockState::inactive) {
-        to.free.insert(block);
-        continue;
-      }
-      block->allocated = true;
-      active.push_back(block);
-      counters_.allocated += row.size;
-      counters_.active += row.size;
-      counters_.requested += row.requested;
-    }
-    if (at != record.address + record.bytes) throw Defect("allocator: the blocks of a segment do not fill it");
-    counters_.reserved += record.bytes;
-  }
-  counters_.allocated_peak = std::max(counters_.allocated_peak, counters_.allocated);
-  counters_.active_peak = std::max(counters_.active_peak, counters_.active);
-  counters_.requested_peak = std::max(counters_.requested_peak, counters_.requested);
-  counters_.reserved_peak = std::max(counters_.reserved_peak, counters_.reserved);
-  counters_.device_peak = std::max(counters_.device_peak, counters_.reserved + outside_);
-  return active;
 }
 
 }  // namespace oomplan

@@ -1,0 +1,189 @@
+#include "layers/model_pass.hpp"
+
+#include <functional>
+#include <utility>
+
+#include "layers/heads_verl.hpp"
+#include "layers/tensor_parallel.hpp"
+#include "layers/torchtune.hpp"
+
+namespace oomplan {
+
+using namespace ops;
+using axis::B, axis::C, axis::K, axis::S, axis::T, axis::TK;
+
+namespace {
+
+/// verl's step holds what the model gave it, unless that was made fp32; torchtitan's does in any case.
+bool holds_logits(LossHead h) {
+  if (h == LossHead::cross_entropy || h == LossHead::cross_entropy_chunked || h == LossHead::cross_entropy_compiled ||
+      takes_sequences(h))
+    return true;
+  const auto steps = verl_steps(h);
+  return steps && !steps->fp32;
+}
+
+/// AReaL's `outputs` and `logits` stay referenced through the backward pass.
+bool keeps_logits(LossHead h) { return h == LossHead::areal_compiled || h == LossHead::areal_eager; }
+
+}  // namespace
+
+// Heads that take hidden states: inside of the model's forward pass, whose names and casts live until it returns, and behind.
+Tensor ModelPass::hidden_loss_inside(const HeadOptions& head, const std::function<void(int)>& scope) {
+  Tensor hidden = decoder();
+  enter(StationPlace::loss);
+  Tensor loss = run_hidden_head(g_, hidden, head, scope);
+  g_.leave_autocast();
+  enter(StationPlace::finish);
+  positions_.reset();
+  return loss;
+}
+
+Tensor ModelPass::hidden_loss(const HeadOptions& head, const std::function<void(int)>& scope) {
+  Tensor hidden = decoder();
+  if (!stash_) g_.hooks = nullptr;
+  positions_.reset();
+  g_.leave_autocast();
+  const bool autocast = std::exchange(g_.autocast, false);  // only the model's own forward pass ran under it
+  enter(StationPlace::head);
+  Tensor loss = run_hidden_head(g_, std::move(hidden), head, scope);
+  g_.autocast = autocast;
+  return loss;
+}
+
+Tensor ModelPass::logits(const Tensor& hidden) {
+  Tensor kept = o_.slice_hidden ? slice(g_, hidden, {B, K, Dim(width_)}) : hidden;
+  // FSDP2 casts what its unit gets in front of the gather
+  if (code_.logits_in_fp32) kept = to(g_, std::move(kept), g_.leaves[static_cast<std::size_t>(head_)].dtype, "hidden_cast");
+  enter(StationPlace::head);
+  {
+    const DistributedGuard dtensors(g_, kernels_.tensor > 1);
+    kept = gather_tokens(g_, kept, kernels_, "hidden_gathered");
+  }
+  // rows of several sequences are no longer one block: the matrix product needs a copy
+  if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(width_)}, "hidden_kept");
+  const Dim width = o_.critic ? 1 : a_.vocab;
+  SavedHooks* outside = g_.hooks;
+  if (stash_spares_head(o_)) g_.hooks = nullptr;
+  Tensor out = linear(g_, kept, head_, head_bias_, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
+  g_.hooks = outside;
+  if (code_.scales_logits && !o_.critic) {
+    Tensor scaled = scale(g_, out, "logits.scaled", Category::logits);
+    out = std::move(scaled);
+  }
+  if (a_.final_softcap && !o_.critic) soft_cap(out);
+  if (code_.logits_in_fp32) out = to(g_, std::move(out), DType::fp32, "logits.fp32");
+  return out;
+}
+
+// tanh(logits / cap) * cap, each step bound to the same name.
+void ModelPass::soft_cap(Tensor& logits) {
+  Tensor next = scale(g_, logits, "logits.divided", Category::logits);
+  logits = std::move(next);
+  next = tanh(g_, logits, "logits.tanh");
+  logits = std::move(next);
+  next = scale(g_, logits, "logits.capped", Category::logits);
+  logits = std::move(next);
+}
+
+Tensor ModelPass::forward() {
+  enter(StationPlace::inputs);
+  // Archon's Ulysses slices are views of whole tensors (ulysses_slice_inputs), and positions come with the batch
+  const bool archon = kernels_.kernels == Kernels::archon;
+  const Dim given = archon ? Dim(kernels_.ulysses) * all_ : all_;
+  input_ids_ = g_.make("input_ids", {B, given}, DType::int64, Category::inputs);
+  labels_ = g_.make("labels", {B, given}, DType::int64, Category::inputs);
+  if (kernels_.padding_mask) padding_ = g_.make("attention_mask", {B, given}, DType::int64, Category::inputs);
+  if (archon) packed_positions_ = g_.make("position_ids", {B, given}, DType::int64, Category::inputs);
+  if (tower_) tower_->enter_inputs();
+  const HeadOptions head{.head = o_.critic && o_.head != LossHead::reward_pairs ? LossHead::value : o_.head,
+                         .keep_outputs = o_.keep_outputs,
+                         .vocab = a_.vocab,
+                         .chunks = o_.chunks,
+                         .several_sequences = kernels_.several_sequences,
+                         .split_vocabulary = kernels_.tensor > 1,
+                         .slice_hidden = o_.slice_hidden,
+                         .weight = head_,
+                         .liger = kernels_.liger.code,
+                         .copies_shifted = kernels_.release.copies_shifted,
+                         .labels = labels_,
+                         .metrics = computes_metrics(o_.head)};
+  const auto scope = [this](int chunk) {
+    if (chunk >= 0)
+      enter(StationPlace::chunks, -1, chunk);
+    else
+      enter(StationPlace::finish);
+  };
+  if (head.head == LossHead::litgpt) {
+    before_.there = o_.training && o_.keep_outputs;
+    Tensor hidden = decoder();
+    enter(StationPlace::head);
+    Tensor loss = litgpt_loss(g_, std::move(hidden),
+                              {head_, head_bias_, kernels_.adapters.rank > 0, a_, head, before_, o_.kernels.scan_tokens},
+                              kept_outputs_, [this] { enter(StationPlace::loss); });
+    enter(StationPlace::finish);
+    return loss;
+  }
+  if (is_torchtune(head.head)) {
+    Tensor hidden = decoder();
+    g_.hooks = nullptr;  // its output layer is called without them, the loss behind the model
+    enter(StationPlace::head);
+    Tensor loss = torchtune_loss(g_, std::move(hidden), head_, head);
+    enter(StationPlace::finish);
+    return loss;
+  }
+  if (takes_hidden(head.head)) return inside_model(head.head) ? hidden_loss_inside(head, scope) : hidden_loss(head, scope);
+  // torchtitan up to June 2024: the model's output is fp32 and keeps its name until the next one is there
+  const bool named = kernels_.kernels == Kernels::torchtitan && o_.keep_outputs;
+  Tensor output, loss, output_before;
+  if (named) output_before = g_.make("logits.before", {B, all_, Dim(a_.vocab)}, DType::fp32, Category::logits);
+  {
+    Tensor hidden = decoder();
+    output = logits(hidden);
+    if (kernels_.release.widens_logits || named) {
+      Tensor wide = to(g_, output, DType::fp32, "logits_fp32");
+      output = std::move(wide);
+    }
+    if (inside_model(head.head)) {
+      enter(StationPlace::loss);
+      loss = run_head(g_, output, head, scope);
+      g_.leave_autocast();
+      enter(StationPlace::finish);
+    }
+    positions_.reset();
+    if (!stash_) g_.hooks = nullptr;
+  }
+  output_before.reset();
+  if (takes_sequences(head.head) && g_.autocast) {
+    // accelerate/utils/operations.py, 1.14: convert_outputs_to_fp32 wraps the forward pass under mixed precision
+    Tensor wide = to(g_, output, DType::fp32, "logits_fp32");
+    output = std::move(wide);
+  }
+  if (o_.keep_outputs || keeps_logits(head.head)) kept_outputs_ = output;
+  if (inside_model(head.head)) return loss;
+  enter(StationPlace::loss);
+  if (holds_logits(head.head)) {
+    // the step's local variable `output` (verl), `pred` (torchtitan) holds the logits until it returns
+    loss = run_head(g_, output, head, scope);
+    enter(StationPlace::finish);
+    if (is_preference(head.head)) {
+      if (head.head == LossHead::trl_kto && head.metrics) logged_ = kto_copies(g_, output, a_.vocab);
+      step_names_ = std::move(output);
+      return loss;  // autocast is left with the function
+    }
+    output.reset();
+  } else {
+    loss = run_head(g_, std::move(output), head, scope);
+    enter(StationPlace::finish);
+  }
+  g_.leave_autocast();
+  return loss;
+}
+
+// TRL's entropy of the policy's logits: DPO and KTO compute it behind the reference's pass, GRPO where it trains.
+bool ModelPass::computes_metrics(LossHead h) const {
+  if (h == LossHead::trl_grpo) return o_.training;
+  return (h == LossHead::trl_dpo || h == LossHead::trl_kto) && (o_.reference || (o_.training && !o_.refers));
+}
+
+}  // namespace oomplan
