@@ -3,7 +3,7 @@
     pip install hydra-core==1.3.2 omegaconf==2.3.0
     python benchmarks/oracle/compose_cases.py [--output tests/data/compose_cases.jsonl]
 
-Every line is one question of compose_questions.py with the answer that the real libraries gave when they were run:
+Every line is one question of compose_values.py or compose_trees.py with the answer that the real libraries gave when they were run:
 
     scalar    a YAML scalar as it stands behind "v: "        -> what OmegaConf's loader makes of it
     override  one argument as typed behind a launch command  -> type, key, package and value, or an error
@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from compose_questions import COMPOSE, DOTLIST, OVERRIDES, SCALARS
+from compose_trees import COMPOSE, DOTLIST
+from compose_values import OVERRIDES, SCALARS
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Sweep
