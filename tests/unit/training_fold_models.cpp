@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "catalog/catalog.hpp"
@@ -166,6 +167,35 @@ TEST_CASE("training: fold equals trace for Liger's operators and for optimizers 
           ++programs;
         }
   MESSAGE(programs << " programs");
+}
+
+TEST_CASE("training: fold equals trace for Liger's operators beside adapters") {
+  int programs = 0;
+  for (const auto& targets : {std::vector<std::string>{"q_proj"}, {"gate_proj", "down_proj"}, {}})
+    for (const auto recompute : {Recompute::none, Recompute::full})
+      for (const auto engine : {EngineKind::single, EngineKind::ddp, EngineKind::fsdp1, EngineKind::fsdp2})
+        for (const bool older : {false, true})
+          for (const bool several : {false, true}) {
+            Setting s = usual();
+            s.engine = engine;
+            s.trainer.layout.data = engine == EngineKind::single ? 1 : 4;
+            if (engine == EngineKind::single || engine == EngineKind::ddp)
+              s.trainer.storage = s.trainer.compute = s.trainer.reduce = DType::bf16;
+            s.trainer.recompute = recompute;
+            s.trainer.liger = {true, true, true, older ? "0.5.10" : ""};
+            s.trainer.lora.rank = 8;
+            s.trainer.lora.targets = targets;
+            s.trainer.sequences_per_micro_batch = several ? 3 : 1;
+            s.micro_batches = several ? 2 : 1;
+            CAPTURE(targets.size());
+            CAPTURE(text(recompute, false));
+            CAPTURE(static_cast<int>(engine));
+            CAPTURE(older);
+            CAPTURE(several);
+            check(s);
+            ++programs;
+          }
+  CHECK(programs == 96);
 }
 
 TEST_CASE("training: fold equals trace for every family that was executed") {

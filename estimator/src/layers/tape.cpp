@@ -1,6 +1,7 @@
 #include "layers/tape.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <tuple>
 
@@ -66,7 +67,7 @@ class Builder {
     for (const auto& e : g_.events)
       if (e.kind == EagerEvent::Kind::free) freed_at[static_cast<std::size_t>(e.storage)] = e.scope;
     using Key = std::tuple<int, bool, std::string, int>;
-    std::map<Key, std::uint32_t> known;
+    std::map<Key, std::vector<std::uint32_t>> known;
     std::map<std::pair<int, bool>, std::map<std::string, int>> all_times;
     for (const auto& s : stretches) {
       for (const EagerEvent* e : s.events) {
@@ -75,15 +76,30 @@ class Builder {
         // what a recomputation leaves belongs to the unit that is recomputed; what does not outlive it is its own
         const int owner = freed_at[static_cast<std::size_t>(e->storage)] == s.scope ? s.scope : storage.scope;
         const int station = station_of(owner);
-        const Key key{station, s.backward, storage.name, all_times[{owner, s.backward}][storage.name]++};
-        const auto [at, fresh] = known.emplace(key, static_cast<std::uint32_t>(tape_.sites.size()));
-        if (fresh)
-          tape_.sites.push_back({storage.name, storage.shape, storage.dtype, storage.category, storage.saved,
-                                 elements(storage.shape) * Dim(row(storage.dtype).bits / 8), static_cast<std::size_t>(station),
-                                 storage.gradient_of, storage.column >= 0, storage.pool, storage.stream});
-        born_[static_cast<std::size_t>(e->storage)] = {at->second, station, unit_of(owner)};
+        auto& sites = known[{station, s.backward, storage.name, all_times[{owner, s.backward}][storage.name]++}];
+        born_[static_cast<std::size_t>(e->storage)] = {site_of(storage, station, sites), station, unit_of(owner)};
       }
     }
+  }
+  /// Units that differ (the first behind frozen parameters computes fewer gradients) may have tensors of another size under a
+  /// name and number.
+  std::uint32_t site_of(const Storage& storage, int station, std::vector<std::uint32_t>& known) {
+    const TapeSite made{storage.name,
+                        storage.shape,
+                        storage.dtype,
+                        storage.category,
+                        storage.saved,
+                        elements(storage.shape) * Dim(row(storage.dtype).bits / 8),
+                        static_cast<std::size_t>(station),
+                        storage.gradient_of,
+                        storage.column >= 0,
+                        storage.pool,
+                        storage.stream};
+    for (const std::uint32_t at : known)
+      if (const TapeSite& site = tape_.sites[at]; site.shape == made.shape && site.dtype == made.dtype) return at;
+    known.push_back(static_cast<std::uint32_t>(tape_.sites.size()));
+    tape_.sites.push_back(made);
+    return known.back();
   }
 
   void add(const Stretch& s) {
@@ -98,9 +114,12 @@ class Builder {
       TapeEvent t;
       t.kind = static_cast<TapeEvent::Kind>(e->kind);
       t.site = b.site;
-      t.relative = tape_.stations[static_cast<std::size_t>(b.station)].simulated > 1 && b.station == static_cast<int>(station);
-      t.offset = t.relative ? b.unit - unit : absolute(b);
       const int simulated_units = tape_.stations[static_cast<std::size_t>(b.station)].simulated;
+      // between the first and the last unit there are more than were simulated: a tensor that goes through all of them is named
+      // from the end it comes from
+      const bool across = simulated_units == kSimulatedUnits && std::abs(b.unit - unit) == kSimulatedUnits - 1;
+      t.relative = simulated_units > 1 && b.station == static_cast<int>(station) && !across;
+      t.offset = t.relative ? b.unit - unit : absolute(b);
       if (!t.relative && simulated_units == kSimulatedUnits && b.unit > 0 && b.unit < simulated_units - 1) {
         if (b.unit > 1) continue;  // the first inner unit stands for all
         t.all_inner = true;
