@@ -38,6 +38,21 @@ TEST_CASE("events are counted as an expansion has them") {
   }
 }
 
+TEST_CASE("what no range of expandable segments on the GPU could hold is judged on one that could") {
+  // eager attention: the probabilities of three sequences of 32k are one tensor of 168 GiB
+  const Job job = job_of(
+      "oomplan: 1\nframework: torch\nmodel: qwen2.5-0.5b\ngpus: 1 x H100-80GB\nexpandable_segments: true\n"
+      "trainer: {engine: single, kernels: hf_eager, precision: {storage: fp32, compute: fp32, reduce: fp32}, "
+      "sequence_tokens: 32k, sequences_per_micro_batch: 3, recompute: full}\n");
+  const Estimate levels = estimate(job), replayed = estimate_replayed(job);
+  for (const std::string_view name : {"trainer.forward", "trainer.backward", "trainer.optimizer"}) {
+    CAPTURE(name);
+    CHECK(phase(replayed, name).usage.allocated >= phase(levels, name).usage.allocated);
+    CHECK(phase(replayed, name).usage.capacity_needed >= phase(levels, name).usage.capacity_needed);
+    CHECK(phase(replayed, name).usage.reserved >= phase(replayed, name).usage.allocated);
+  }
+}
+
 TEST_CASE("a server that wakes twice is not charged with its cache and the trainer's memory at once") {
   const Job job = job_of(kVerl);
   const Estimate levels = estimate(job), replayed = estimate_replayed(job);

@@ -120,7 +120,10 @@ void put_live(Moment& m, ProcessReading& process, std::int64_t retries) {
 AllocatorSettings settings_of(const Job& job, const GpuAnswer& answer) {
   AllocatorSettings settings;
   settings.expandable_segments = job.expandable_segments;
-  settings.device_total = answer.usable;
+  // ranges of expandable segments are as large as the device and an eighth: what does not fit there is judged on a larger one
+  Bytes highest = 0;
+  for (const Moment& phase : answer.phases) highest = std::max(highest, phase.usage.capacity_needed);
+  settings.device_total = std::max(answer.usable, highest);
   return settings;
 }
 
