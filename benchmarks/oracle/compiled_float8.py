@@ -8,7 +8,6 @@ behind it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from pathlib import Path
@@ -20,9 +19,21 @@ import torch
 import torch._inductor.config
 import torch.nn.functional as F
 from ao_code import convert, float8_modules, unpack_float8
-from compiled_graphs import HIDDEN, PIECES, SEQUENCES, SOURCES, TOKENS, WIDE, Graphs, describe, literal
-from execute import ROOT
-from execute_compiled import MODES, fused_norm
+from compiled_graphs import (
+    HIDDEN,
+    PIECES,
+    SEQUENCES,
+    SOURCES,
+    TOKENS,
+    WIDE,
+    Graphs,
+    compile_as_released,
+    describe,
+    in_words,
+    read_options,
+    row,
+)
+from execute_compiled import MODES
 from execute_parallel import COMMITS, KEPT, flash_sdpa
 from titan_code import unpack
 
@@ -88,37 +99,18 @@ def sizes_width(sizes: dict[int, str]) -> int:
 
 def text(events: list[tuple[Any, ...]], renamed: dict[str, str], family: str) -> str:
     """As compiled_graphs.text, without what is small."""
-    sizes, known, words = compiled_graphs.products(family), set(renamed), []
-    for event in events:
-        if event[0] == "!":
-            words.append("!")
-        elif event[0] == "-" and event[1] in known:
-            words.append("-" + renamed.get(event[1], event[1]))
-        elif event[0] == "+" and event[3] not in (torch.uint64, torch.int64) and event[2] > 0:
-            made = word(event, sizes)
-            if made:
-                known.add(event[1])
-                words.append(made)
-    return " ".join(words)
+    sizes = compiled_graphs.products(family)
+    return in_words(events, renamed, lambda event: word(event, sizes))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("torchtitan", type=Path)
-    parser.add_argument("ao", type=Path)
-    parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--known", type=Path, help="lines that an earlier run has printed")
-    parser.add_argument("--output", type=Path, default=ROOT / "estimator" / "src" / "layers" / "compiled_float8.cpp")
-    options = parser.parse_args()
-    torch._inductor.config.allow_buffer_reuse = False
-    torch._inductor.config.triton.mix_order_reduction = False  # releases before 2.10 have none
-    F.rms_norm, F.scaled_dot_product_attention = fused_norm, flash_sdpa
+    options, before = read_options(__doc__, "compiled_float8")
+    compile_as_released()
+    F.scaled_dot_product_attention = flash_sdpa
     compiled_graphs.text = text
     KEPT.add(torch.ops.aten.max.default)
     graphs, rows = Graphs(), []
     plain = execute_compiled.titan_model
-    known = [line.rsplit(" | ", 1) for line in options.known.read_text().splitlines()] if options.known else []
-    before = {line[0]: json.loads(line[1]) for line in known}
     with tempfile.TemporaryDirectory() as folder:
         for source, family, norm, repeats in SOURCES:
             root = unpack(options.torchtitan, COMMITS[source], Path(folder) / source / family)
@@ -140,11 +132,9 @@ def main() -> None:
                         continue
                     made = before.get(key) or describe(root, family, mode, graphs)
                     print(key, "|", json.dumps(made), flush=True)
-                    fields = [literal(made[part]) for part in ("forward", "kept")] + [made["output"]]
-                    fields += [literal(made[part]) for part in ("backward", "gradients")]
                     start = f"    {{Float8::{scaling}, {str(gathered).lower()},\n     "
-                    start += f'{{"{family}", RmsNorm::{norm}, {str(repeats).lower()}, Recompute::{mode},\n     '
-                    rows.append(start + ",\n     ".join(fields) + "}},\n")
+                    start += f'{{"{family}", RmsNorm::{norm}, {str(repeats).lower()}, Recompute::{mode}'
+                    rows.append(row(start, made) + "}},\n")
     commits = ", ".join(dict.fromkeys(COMMITS[source] for source, *_ in SOURCES))
     version = torch.__version__.split("+")[0]
     head = HEADER.format(torch=version, commits=commits, ao=", ".join(AO.values()), count=len(rows))

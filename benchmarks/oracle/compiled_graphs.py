@@ -14,6 +14,7 @@ import inspect
 import json
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,17 +146,25 @@ def play(family: str, names: list[str], inputs: Any, program: Any, mode: Any) ->
     return events, named
 
 
-def text(events: list[tuple[Any, ...]], renamed: dict[str, str], family: str) -> str:
-    sizes, known, words = products(family), set(renamed), []
+def in_words(events: list[tuple[Any, ...]], renamed: dict[str, str], word_of: Callable[[tuple[Any, ...]], str]) -> str:
+    """A program's events; what `word_of` has no word for is left out."""
+    known, words = set(renamed), []
     for event in events:
         if event[0] == "!":
-            words.append("!")
+            words.append("".join(event))
         elif event[0] == "-" and event[1] in known:
             words.append("-" + renamed.get(event[1], event[1]))
         elif event[0] == "+" and event[3] not in (torch.uint64, torch.int64) and event[2] > 0:
-            known.add(event[1])
-            words.append(word(event, sizes))
+            made = word_of(event)
+            if made:
+                known.add(event[1])
+                words.append(made)
     return " ".join(words)
+
+
+def text(events: list[tuple[Any, ...]], renamed: dict[str, str], family: str) -> str:
+    sizes = products(family)
+    return in_words(events, renamed, lambda event: word(event, sizes))
 
 
 def leaf(name: str) -> str:
@@ -208,6 +217,31 @@ def literal(words: str) -> str:
     return "\n     ".join(f'"{x}"' for x in [*lines, line.rstrip()])
 
 
+def row(start: str, made: Row) -> str:
+    """A graph's words behind what it is found by."""
+    fields = [literal(made[part]) for part in ("forward", "kept")] + [made["output"]]
+    return ",\n     ".join([start, *fields, *(literal(made[part]) for part in ("backward", "gradients"))])
+
+
+def compile_as_released() -> None:
+    torch._inductor.config.allow_buffer_reuse = False
+    torch._inductor.config.triton.mix_order_reduction = False  # releases before 2.10 have none
+    F.rms_norm = fused_norm
+
+
+def read_options(about: str | None, name: str) -> tuple[argparse.Namespace, dict[str, Row]]:
+    """Of a script that compiles with torchao's code too; and what an earlier run has described."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("torchtitan", type=Path)
+    parser.add_argument("ao", type=Path)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--known", type=Path, help="lines that an earlier run has printed")
+    parser.add_argument("--output", type=Path, default=ROOT / "estimator" / "src" / "layers" / f"{name}.cpp")
+    options = parser.parse_args()
+    known = [line.rsplit(" | ", 1) for line in options.known.read_text().splitlines()] if options.known else []
+    return options, {key: json.loads(described) for key, described in known}
+
+
 HEADER = """// Written by benchmarks/oracle/compiled_graphs.py with PyTorch {torch} from pytorch/torchtitan at {commits}.
 #include "layers/compiled_graphs.hpp"
 
@@ -238,9 +272,8 @@ def main() -> None:
     parser.add_argument("--known", type=Path, help="lines printed before: what they describe is taken as it is")
     parser.add_argument("--output", type=Path, default=ROOT / "estimator" / "src" / "layers" / "compiled_graphs.cpp")
     options = parser.parse_args()
-    torch._inductor.config.allow_buffer_reuse = False
-    torch._inductor.config.triton.mix_order_reduction = False  # releases before 2.10 have none
-    F.rms_norm, F.scaled_dot_product_attention = fused_norm, flash_sdpa
+    compile_as_released()
+    F.scaled_dot_product_attention = flash_sdpa
     graphs, rows = Graphs(), []
     known = [line.split(" ", 3) for line in options.known.read_text().splitlines()] if options.known else []
     before = {tuple(line[:3]): json.loads(line[3]) for line in known}
@@ -250,10 +283,8 @@ def main() -> None:
             for mode in MODES:
                 made = before.get((source, family, mode)) or describe(root, family, mode, graphs)
                 print(source, family, mode, json.dumps(made), flush=True)
-                fields = [literal(made[key]) for key in ("forward", "kept")] + [made["output"]]
-                fields += [literal(made[key]) for key in ("backward", "gradients")]
-                start = f'    {{"{family}", RmsNorm::{norm}, {str(repeats).lower()}, Recompute::{mode},\n     '
-                rows.append(start + ",\n     ".join(fields) + "},\n")
+                start = f'    {{"{family}", RmsNorm::{norm}, {str(repeats).lower()}, Recompute::{mode}'
+                rows.append(row(start, made) + "},\n")
     commits = ", ".join(dict.fromkeys(COMMITS[source] for source, *_ in SOURCES))
     head = HEADER.format(torch=torch.__version__.split("+")[0], commits=commits, count=len(rows))
     options.output.write_text(head + "".join(rows) + FOOTER, encoding="utf-8")

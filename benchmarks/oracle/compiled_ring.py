@@ -10,7 +10,6 @@ of these the one whose backward program is highest, at the sizes that are compil
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Iterator
@@ -21,12 +20,10 @@ import compiled_graphs
 import torch
 import torch._inductor.config
 import torch.distributed
-import torch.nn.functional as F
 from ao_code import convert, float8_modules, unpack_float8
 from compiled_float8 import AO, SMALL
-from compiled_graphs import PIECES, Graphs, describe, literal
-from execute import ROOT
-from execute_compiled import MODES, compiled_model, fused_norm
+from compiled_graphs import PIECES, Graphs, compile_as_released, describe, in_words, read_options, row
+from execute_compiled import MODES, compiled_model
 from execute_parallel import COMMITS, KEPT
 from ring_code import ring_sdpa
 from titan_code import unpack
@@ -79,7 +76,7 @@ class Life(compiled_graphs.Life):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = super().__torch_dispatch__(func, types, args, kwargs)
         if func is aten._scaled_dot_product_flash_attention_backward.default and args[1].shape[2] < TOKENS:
-            self.events[-1] = ("!", "half")
+            self.events[-1] = ("!", "~")  # of half of the queries
         return out
 
 
@@ -103,18 +100,7 @@ def word(event: tuple[Any, ...], ranks: int) -> str:
 
 def text_of(ranks: int) -> Any:
     def text(events: list[tuple[Any, ...]], renamed: dict[str, str], _family: str) -> str:
-        known, words = set(renamed), []
-        for event in events:
-            if event[0] == "!":
-                words.append("!~" if len(event) > 1 else "!")
-            elif event[0] == "-" and event[1] in known:
-                words.append("-" + renamed.get(event[1], event[1]))
-            elif event[0] == "+" and event[3] not in (torch.uint64, torch.int64) and event[2] > 0:
-                made = word(event, ranks)
-                if made:
-                    known.add(event[1])
-                    words.append(made)
-        return " ".join(words)
+        return in_words(events, renamed, lambda event: word(event, ranks))
 
     return text
 
@@ -179,24 +165,14 @@ def runs(only: list[str]) -> Iterator[tuple[int, int, str, str, str]]:
 def main() -> None:
     import execute_compiled
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("torchtitan", type=Path)
-    parser.add_argument("ao", type=Path)
-    parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--known", type=Path, help="lines that an earlier run has printed")
-    parser.add_argument("--output", type=Path, default=ROOT / "estimator" / "src" / "layers" / "compiled_ring.cpp")
-    options = parser.parse_args()
-    torch._inductor.config.allow_buffer_reuse = False
-    torch._inductor.config.triton.mix_order_reduction = False  # releases before 2.10 have none
-    F.rms_norm = fused_norm
+    options, before = read_options(__doc__, "compiled_ring")
+    compile_as_released()
     KEPT.add(aten.max.default)
     compiled_graphs.Life = Life  # type: ignore[misc]
     compiled_graphs.compiled_model = compiled_model
     names = {"SEQUENCES": 1, "TOKENS": TOKENS, "LOCAL_TOKENS": TOKENS, "HIDDEN": HIDDEN, "HEAD": HEAD, "KV": KV, "WIDE": WIDE}
     for name, value in (names | {"HEADS": {FAMILY: HEADS}}).items():
         setattr(compiled_graphs, name, value)
-    known = [line.rsplit(" | ", 1) for line in options.known.read_text().splitlines()] if options.known else []
-    before = {line[0]: json.loads(line[1]) for line in known}
     graphs, plain = Graphs(), execute_compiled.titan_model
     heaviest: dict[tuple[int, str, str], tuple[tuple[int, int], int, dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -216,11 +192,9 @@ def main() -> None:
     rows = []
     for (ranks, scaling, mode), (_, rank, made) in heaviest.items():
         print(f"{scaling} {mode} {ranks}: rank {-rank}", flush=True)
-        fields = [literal(made[part]) for part in ("forward", "kept")] + [made["output"]]
-        fields += [literal(made[part]) for part in ("backward", "gradients")]
         start = f"    {{Float8::{scaling}, {ranks},\n     "
-        start += f'{{"{FAMILY}", RmsNorm::{NORM}, true, Recompute::{mode},\n     '
-        rows.append(start + ",\n     ".join(fields) + "}},\n")
+        start += f'{{"{FAMILY}", RmsNorm::{NORM}, true, Recompute::{mode}'
+        rows.append(row(start, made) + "}},\n")
     head = HEADER.format(torch=torch.__version__.split("+")[0], commit=COMMITS[SOURCE], ao=AO[SOURCE], count=len(rows))
     options.output.write_text(head + "".join(rows) + FOOTER, encoding="utf-8")
 

@@ -8,7 +8,6 @@ own: an all-gather along the second axis is put in order by a copy when there ar
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Iterator
@@ -22,9 +21,8 @@ import torch.distributed
 import torch.nn.functional as F
 from ao_code import convert, float8_modules, float8_styles, unpack_float8
 from compiled_float8 import AO, SMALL
-from compiled_graphs import Graphs, describe, literal
-from execute import ROOT
-from execute_compiled import MODES, fused_norm
+from compiled_graphs import Graphs, compile_as_released, describe, in_words, read_options, row
+from execute_compiled import MODES
 from execute_parallel import COMMITS, KEPT, flash_sdpa, selective_contexts, split_titan
 from titan_code import titan_model, unpack
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -95,18 +93,7 @@ def word(event: tuple[Any, ...], sequences: int) -> str:
 
 
 def text(events: list[tuple[Any, ...]], renamed: dict[str, str], _family: str) -> str:
-    known, words = set(renamed), []
-    for event in events:
-        if event[0] == "!":
-            words.append("!")
-        elif event[0] == "-" and event[1] in known:
-            words.append("-" + renamed.get(event[1], event[1]))
-        elif event[0] == "+" and event[3] not in (torch.uint64, torch.int64) and event[2] > 0:
-            made = word(event, compiled_graphs.SEQUENCES)
-            if made:
-                known.add(event[1])
-                words.append(made)
-    return " ".join(words)
+    return in_words(events, renamed, lambda event: word(event, compiled_graphs.SEQUENCES))
 
 
 def split_model(ao: Path, scaling: str, mesh: Any) -> Any:
@@ -140,24 +127,15 @@ def runs(torchtitan: Path, ao: Path, folder: Path) -> Iterator[tuple[Any, Path, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("torchtitan", type=Path)
-    parser.add_argument("ao", type=Path)
-    parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--known", type=Path, help="lines that an earlier run has printed")
-    parser.add_argument("--output", type=Path, default=ROOT / "estimator" / "src" / "layers" / "compiled_split.cpp")
-    options = parser.parse_args()
-    torch._inductor.config.allow_buffer_reuse = False
-    torch._inductor.config.triton.mix_order_reduction = False  # releases before 2.10 have none
-    F.rms_norm, F.scaled_dot_product_attention = fused_norm, flash_sdpa
+    options, before = read_options(__doc__, "compiled_split")
+    compile_as_released()
+    F.scaled_dot_product_attention = flash_sdpa
     KEPT.add(torch.ops.aten.max.default)
     for name, value in (("HIDDEN", HIDDEN), ("KV", KV), ("WIDE", WIDE), ("HEADS", {"llama": HEADS})):
         setattr(compiled_graphs, name, value)
     compiled_graphs.text = text
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
     mesh = init_device_mesh("cpu", (RANKS,))
-    known = [line.rsplit(" | ", 1) for line in options.known.read_text().splitlines()] if options.known else []
-    before = {line[0]: json.loads(line[1]) for line in known}
     graphs, rows = Graphs(), []
     with tempfile.TemporaryDirectory() as folder:
         for source, root, ao, scaling, sequences, mode in runs(options.torchtitan, options.ao, Path(folder)):
@@ -171,11 +149,9 @@ def main() -> None:
             compiled_graphs.compiled_model = split_model(ao, scaling, mesh)
             made = before.get(key) or describe(root, family, mode, graphs)
             print(key, "|", json.dumps(made), flush=True)
-            fields = [literal(made[part]) for part in ("forward", "kept")] + [made["output"]]
-            fields += [literal(made[part]) for part in ("backward", "gradients")]
             start = f"    {{Float8::{scaling}, {str(sequences > 1).lower()},\n     "
-            start += f'{{"{family}", RmsNorm::{norm}, {str(repeats).lower()}, Recompute::{mode},\n     '
-            rows.append(start + ",\n     ".join(fields) + "}},\n")
+            start += f'{{"{family}", RmsNorm::{norm}, {str(repeats).lower()}, Recompute::{mode}'
+            rows.append(row(start, made) + "}},\n")
     commits = ", ".join(dict.fromkeys(COMMITS[source] for source, *_ in SOURCES))
     version = torch.__version__.split("+")[0]
     head = HEADER.format(torch=version, commits=commits, ao=", ".join(AO.values()), count=len(rows))

@@ -139,6 +139,16 @@ class Storages(TorchDispatchMode):
     def died(self, key: int) -> None:
         self.live -= self.known.pop(key)[1]
 
+    def resized(self, storage: torch.UntypedStorage, size: int) -> None:
+        """What FSDP empties and fills again."""
+        if storage._cdata not in self.known:
+            self.known[storage._cdata] = {}, 0
+            weakref.finalize(storage, self.died, storage._cdata)
+        made, before = self.known[storage._cdata]
+        self.known[storage._cdata] = made, size
+        self.live += size - before
+        self.highest = max(self.highest, self.live)
+
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         # backward: what the engine does in place when no mode is on; a forward pass without gradients (a reentrant checkpoint's) is none
@@ -156,6 +166,33 @@ class Storages(TorchDispatchMode):
         return out
 
 
+class SavedByLayer:
+    """What one layer of a model saves for the backward pass, each storage once."""
+
+    def __init__(self, storages: Storages, layer: torch.nn.Module) -> None:
+        self.storages = storages
+        self.made: dict[int, Row] = {}
+        layer.register_forward_pre_hook(lambda *_: self.inside(True))
+        layer.register_forward_hook(lambda *_: self.inside(False))
+
+    def inside(self, value: bool) -> None:
+        self.storages.in_layer = value
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        made = self.storages.known.get(tensor.untyped_storage()._cdata, ({}, 0))[0]
+        if made.get("in_layer"):
+            self.made[id(made)] = made
+        return tensor
+
+    def hooks(self) -> saved_tensors_hooks:
+        return saved_tensors_hooks(self.pack, lambda tensor: tensor)
+
+    def counted(self) -> list[list[Any]]:
+        """[dtype, shape, count]; numbers of a generator's state are told by their bytes."""
+        counts = Counter(json.dumps([made["dtype"].replace("uint64", "int64"), made["shape"]]) for made in self.made.values())
+        return [[*json.loads(key), count] for key, count in sorted(counts.items())]
+
+
 def half_to_float(softmax: Any) -> Any:
     """On CUDA a softmax of 16 bits with a result in fp32 is one kernel; elsewhere the input is cast first."""
 
@@ -165,6 +202,12 @@ def half_to_float(softmax: Any) -> Any:
         return softmax(x, dim, dtype=dtype)
 
     return replaced
+
+
+def as_on_cuda() -> None:
+    """CUDA's softmax, and a mask that is made without reading data: tensors have none, and nothing is packed."""
+    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
+    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None
 
 
 def adapted(model: Any) -> Any:
@@ -197,36 +240,18 @@ def execute(
     gc.collect()
     gc.disable()  # storages die by reference counts, as in a training loop
     storages = Storages()
-    saved: dict[int, Row] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        made = storages.known.get(tensor.untyped_storage()._cdata, ({}, 0))[0]
-        if made.get("in_layer"):
-            saved[id(made)] = made
-        return tensor
-
-    def enter(*_: Any) -> None:
-        storages.in_layer = True
-
-    def leave(*_: Any) -> None:
-        storages.in_layer = False
-
-    middle = layers[len(layers) // 2]
-    middle.register_forward_pre_hook(enter)
-    middle.register_forward_hook(leave)
+    saved = SavedByLayer(storages, layers[len(layers) // 2])
     resident = sum(storages.own(tensor) for tensor in [*model.parameters(), *model.buffers()])
     with storages:
         ids = torch.empty(sequences, tokens, dtype=torch.int64, device="meta")
         labels = torch.empty_like(ids)
-        with saved_tensors_hooks(pack, lambda tensor: tensor):
+        with saved.hooks():
             loss = model(input_ids=ids, labels=labels).loss
         forward = storages.highest
         storages.highest = storages.live
         loss.backward()
     gc.enable()
-    counted = Counter(json.dumps([made["dtype"], made["shape"]]) for made in saved.values())
-    peaks = {"forward": resident + forward, "backward": resident + storages.highest}
-    return peaks, [[*json.loads(key), count] for key, count in sorted(counted.items())]
+    return {"forward": resident + forward, "backward": resident + storages.highest}, saved.counted()
 
 
 def job_of(sequences: int, tokens: int, checkpointing: bool, adapters: bool = False) -> Row:
@@ -257,8 +282,7 @@ def main() -> None:
     parser.add_argument("--adapted", nargs="*", default=list(ADAPTED))
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_rows.jsonl")
     options = parser.parse_args()
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    as_on_cuda()
     versions = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}"
     lines: list[Row] = []
     chosen = [(family, MODELS[family], False) for family in options.only]

@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 import transformers
-import transformers.masking_utils
-from execute import ROOT, Row, half_to_float, job_of
+from execute import ROOT, Row, as_on_cuda, job_of
 from execute_optimizers import CONFIGS, TOKENS, execute
 from row_lines import write_rows
 
@@ -53,8 +52,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_apollo.jsonl")
     options = parser.parse_args()
     optimizer = apollo(options.checkout)
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    as_on_cuda()
     torch.Tensor.item = lambda _self: 1.0  # type: ignore[method-assign]
     torch.Tensor.__bool__ = lambda _self: False  # type: ignore[method-assign]  # the limiter's max() of tensors without data
     by = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, APOLLO executed on the meta device"

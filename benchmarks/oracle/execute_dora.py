@@ -16,8 +16,7 @@ import execute
 import peft
 import torch
 import transformers
-import transformers.masking_utils
-from execute import RANK, ROOT, SMALL, Row, half_to_float, job_of
+from execute import RANK, ROOT, SMALL, Row, as_on_cuda, job_of
 from row_lines import write_rows
 
 NARROW: Row = {**SMALL, "vocab_size": 512}
@@ -33,8 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_dora.jsonl")
     options = parser.parse_args()
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None
+    as_on_cuda()
     torch.nn.functional.dropout = lambda x, p=0.5, training=True, _inplace=False: (
         torch.ops.aten.native_dropout(x, p, training)[0] if training and p > 0 else x
     )

@@ -18,10 +18,8 @@ from typing import Any
 
 import execute
 import torch
-import torch.nn.functional
 import transformers
-import transformers.masking_utils
-from execute import MODELS, ROOT, RUNS, SMALL, Row, half_to_float, job_of
+from execute import MODELS, ROOT, RUNS, SMALL, Row, as_on_cuda, job_of
 
 SPARSE: Row = {"num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 256}
 EXPERTS: dict[str, Row] = {
@@ -104,8 +102,7 @@ def main() -> None:
     parser.add_argument("--append", action="store_true")
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_experts.jsonl")
     options = parser.parse_args()
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    as_on_cuda()
     if not NEWEST:  # the tables of positions are made with autocast off, which the meta device does not know
         vars(torch)["autocast"] = lambda *_, **__: contextlib.nullcontext()
     execute.Storages = OnTheDevice

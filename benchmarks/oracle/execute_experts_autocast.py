@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import gc
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional
 import transformers
-import transformers.masking_utils
-from execute import ROOT, SMALL, Row, Storages, half_to_float, job_of
+from execute import ROOT, SMALL, Row, SavedByLayer, Storages, as_on_cuda, job_of
 from execute_experts import EXPERTS, Spread, experts_of
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd.graph import saved_tensors_hooks
 
 FAMILIES = ("mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss")
 OUTPUT: Path = ROOT / "tests" / "data" / "executed_experts.jsonl"
@@ -51,41 +47,22 @@ def execute(config: Row, implementation: str, checkpointing: bool) -> tuple[Row,
     gc.collect()
     gc.disable()
     storages = Storages()
-    saved: dict[int, Row] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        made = storages.known.get(tensor.untyped_storage()._cdata, ({}, 0))[0]
-        if made.get("in_layer"):
-            saved[id(made)] = made
-        return tensor
-
-    def set_inside(inside: bool) -> Any:
-        def hook(*_: Any) -> None:
-            storages.in_layer = inside
-
-        return hook
-
-    middle = layers[len(layers) // 2]
-    middle.register_forward_pre_hook(set_inside(True))
-    middle.register_forward_hook(set_inside(False))
+    saved = SavedByLayer(storages, layers[len(layers) // 2])
     resident = sum(storages.own(tensor) for tensor in [*model.parameters(), *model.buffers()])
     with fake, storages:
         ids = torch.empty(1, TOKENS, dtype=torch.int64)
         labels = torch.empty_like(ids)
-        with saved_tensors_hooks(pack, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16):
+        with saved.hooks(), torch.autocast("cpu", torch.bfloat16):
             loss = model(input_ids=ids, labels=labels).loss
         forward = storages.highest
         storages.highest = storages.live
         loss.backward()
     gc.enable()
-    counted = Counter(json.dumps([made["dtype"], made["shape"]]) for made in saved.values())
-    peaks = {"forward": resident + forward, "backward": resident + storages.highest}
-    return peaks, [[*json.loads(key), count] for key, count in sorted(counted.items())]
+    return {"forward": resident + forward, "backward": resident + storages.highest}, saved.counted()
 
 
 def main() -> None:
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    as_on_cuda()
     asked = torch.is_autocast_enabled
     torch.is_autocast_enabled = lambda *device: asked(*(device or ("cpu",)))  # without an argument it means CUDA's
     spread = FakeSpread()

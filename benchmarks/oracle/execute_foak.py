@@ -17,8 +17,7 @@ import foak_code
 import torch
 import torch.nn.functional
 import transformers
-import transformers.masking_utils
-from execute import RANK, ROOT, SMALL, Row, Storages, half_to_float, job_of
+from execute import RANK, ROOT, SMALL, Row, Storages, as_on_cuda, job_of
 from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -154,8 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_foak.jsonl")
     options = parser.parse_args()
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None
+    as_on_cuda()
     # CUDA's dropout is one operator with a mask of bytes
     torch.nn.functional.dropout = lambda x, p=0.5, training=True, _inplace=False: (
         torch.ops.aten.native_dropout(x, p, training)[0] if training and p > 0 else x

@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import functools
 import gc
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import transformers
-import transformers.masking_utils
-from execute import ROOT, SMALL, Row, Storages, half_to_float
+from execute import ROOT, SMALL, Row, Storages, as_on_cuda
 from row_lines import write_rows
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     CheckpointImpl,
@@ -125,15 +123,6 @@ class Resized(Storages):
 
     now: Resized | None = None
 
-    def resized(self, storage: torch.UntypedStorage, size: int) -> None:
-        if storage._cdata not in self.known:
-            self.known[storage._cdata] = {}, 0
-            weakref.finalize(storage, self.died, storage._cdata)
-        made, before = self.known[storage._cdata]
-        self.known[storage._cdata] = made, size
-        self.live += size - before
-        self.highest = max(self.highest, self.live)
-
 
 def stand_in() -> None:
     """What needs a device, or an address, which tensors of the meta device do not have."""
@@ -169,8 +158,7 @@ def stand_in() -> None:
     for collective in ("all_gather_single", "reduce_scatter_single", "all_reduce"):
         setattr(dist, collective, lambda *_, **__: None)
     torch.storage.TypedStorage._resize_ = resize
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    as_on_cuda()
 
 
 def make_model(config: Row, case: Row) -> Any:

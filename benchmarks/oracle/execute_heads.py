@@ -18,8 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional
 import transformers
-import transformers.masking_utils
-from execute import ROOT, SMALL, Row, Storages, half_to_float, job_of, make_model
+from execute import ROOT, SMALL, Row, Storages, as_on_cuda, job_of, make_model
 from row_lines import write_rows
 from torch.nn.functional import log_softmax
 from torch.utils.checkpoint import checkpoint
@@ -134,8 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_heads.jsonl")
     options = parser.parse_args()
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    as_on_cuda()
     versions = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__} executed on the meta device"
     lines: list[Row] = [{"config": "narrow", "fields": CONFIG}]
     for head in HEADS:

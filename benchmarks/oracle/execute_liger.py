@@ -16,8 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional
 import transformers
-import transformers.masking_utils
-from execute import ROOT, SMALL, Row, Storages, half_to_float, job_of, make_model
+from execute import ROOT, SMALL, Row, Storages, as_on_cuda, job_of, make_model
 from row_lines import write_rows
 from triton_stub import install
 
@@ -104,8 +103,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_liger.jsonl")
     options = parser.parse_args()
     install(options.liger)
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    as_on_cuda()
     by = f"Liger-Kernel {options.version}, torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}"
     lines: list[Row] = []
     configs = [(family, {"model_type": family, **SMALL, **fields}) for family, fields in FAMILIES.items()]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-from collections import Counter
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,11 @@ import bitsandbytes
 import peft
 import torch
 import transformers
-import transformers.masking_utils
 from bitsandbytes.functional import QuantState
-from execute import RANK, ROOT, SMALL, Row, half_to_float, job_of
+from execute import RANK, ROOT, SMALL, Row, SavedByLayer, as_on_cuda, job_of
 from execute_parallel import LivesOfParts
 from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd.graph import saved_tensors_hooks
 
 RELEASE = metadata.version("bitsandbytes")
 NARROW: Row = {**SMALL, "vocab_size": 512}  # so that layers are higher than the loss
@@ -164,39 +161,21 @@ def execute(config: Row, case: tuple[Row, bool, str, str, int], kind: str) -> tu
     gc.collect()
     gc.disable()
     storages = LivesOfParts()
-    saved: dict[int, Row] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        made = storages.known.get(tensor.untyped_storage()._cdata, ({}, 0))[0]
-        if made.get("in_layer"):
-            saved[id(made)] = made
-        return tensor
-
-    def set_inside(inside: bool) -> Any:
-        def hook(*_: Any) -> None:
-            storages.in_layer = inside
-
-        return hook
-
-    middle = layers[len(layers) // 2]
-    middle.register_forward_pre_hook(set_inside(True))
-    middle.register_forward_hook(set_inside(False))
+    saved = SavedByLayer(storages, layers[len(layers) // 2])
     owned = [*model.parameters(), *model.buffers(), *statistics(model)]
     resident = sum(storages.own(tensor) for tensor in owned)
     held = [tensor.untyped_storage() for tensor in owned]  # a bias is rebound: its address must not be taken by another
     with fake, storages:
         ids = torch.empty(sequences, TOKENS // sequences, dtype=torch.int64)
         labels = torch.empty_like(ids)
-        with saved_tensors_hooks(pack, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        with saved.hooks(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             loss = model(input_ids=ids, labels=labels).loss
         forward = storages.highest
         storages.highest = storages.live
         loss.backward()
     gc.enable()
     del held
-    counted = Counter(json.dumps([made["dtype"], made["shape"]]) for made in saved.values())
-    peaks = {"forward": resident + forward, "backward": resident + storages.highest}
-    return peaks, [[*json.loads(key), count] for key, count in sorted(counted.items())]
+    return {"forward": resident + forward, "backward": resident + storages.highest}, saved.counted()
 
 
 def packed_job(case: tuple[Row, bool, str, str, int], kind: str) -> Row:
@@ -215,8 +194,7 @@ def packed_job(case: tuple[Row, bool, str, str, int], kind: str) -> Row:
 
 def patch() -> None:
     """What a CPU and a fake tensor would do otherwise than a GPU."""
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None
+    as_on_cuda()
     if hasattr(torch.ops.bitsandbytes, "gemm_4bit"):
         torch.ops.bitsandbytes.gemm_4bit.default = by_hand
     bitsandbytes.nn.modules.Params4bit = parameter

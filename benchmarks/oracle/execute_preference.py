@@ -19,10 +19,9 @@ from typing import Any
 
 import peft
 import torch
-import torch.nn.functional
 import transformers
 import transformers.masking_utils
-from execute import ROOT, SMALL, Row, half_to_float, job_of
+from execute import ROOT, SMALL, Row, as_on_cuda, job_of
 from execute_heads import CONFIG as NARROW
 from execute_parallel import LivesOfParts
 from row_lines import write_rows
@@ -211,8 +210,7 @@ def case_job(case: Case) -> Row:
 
 
 def patch() -> None:
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None
+    as_on_cuda()
     transformers.masking_utils._ignore_causal_mask_sdpa = lambda *_, **__: True
     torch.Tensor.item = lambda _self: 1.0  # type: ignore[method-assign]
     torch.Tensor.__bool__ = lambda _self: True  # type: ignore[method-assign]

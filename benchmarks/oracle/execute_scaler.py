@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 import transformers
-import transformers.masking_utils
-from execute import ROOT, SMALL, Row, half_to_float, job_of
+from execute import ROOT, SMALL, Row, as_on_cuda, job_of
 from execute_parallel import LivesOfParts
 from row_lines import write_rows
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -99,8 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_scaler.jsonl")
     options = parser.parse_args()
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None
+    as_on_cuda()
     torch.Tensor.item = lambda _self: item_of["number"]  # type: ignore[method-assign]
     by = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__} executed on fake tensors"
     lines: list[Row] = []

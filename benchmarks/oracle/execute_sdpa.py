@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 import transformers
-import transformers.masking_utils
-from execute import MODELS, ROOT, RUNS, SMALL, Row, execute, half_to_float, job_of
+from execute import MODELS, ROOT, RUNS, SMALL, Row, as_on_cuda, execute, job_of
 from row_lines import write_rows
 
 FAMILIES = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite")
@@ -42,9 +41,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(FAMILIES))
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_sdpa.jsonl")
     options = parser.parse_args()
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
+    as_on_cuda()
     torch.nn.functional.scaled_dot_product_attention = efficient
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
     lines: list[Row] = []
     for family in options.only:
         config = {"model_type": family, **SMALL, **MODELS[family]}

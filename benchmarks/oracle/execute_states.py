@@ -11,10 +11,8 @@ import argparse
 from pathlib import Path
 
 import torch
-import torch.nn.functional
 import transformers
-import transformers.masking_utils
-from execute import ROOT, SMALL, WINDOWS, Row, execute, half_to_float, job_of
+from execute import ROOT, SMALL, WINDOWS, Row, as_on_cuda, execute, job_of
 from row_lines import write_rows
 
 HYBRID: Row = {
@@ -110,8 +108,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(MODELS))
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_states.jsonl")
     options = parser.parse_args()
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    as_on_cuda()
     source = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__} executed on the meta device"
     lines: list[Row] = []
     for name in options.only:

@@ -14,7 +14,6 @@ from typing import Any
 
 import sharded
 import torch
-import torch.nn.functional
 import transformers
 import transformers.masking_utils
 from execute import SMALL, WINDOWS, Row, job_of

@@ -14,7 +14,6 @@ import gc
 import importlib
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -26,10 +25,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional
 import transformers
-import transformers.masking_utils
-from execute import RANK, ROOT, SMALL, Row, Storages, half_to_float, job_of
+from execute import RANK, ROOT, SMALL, Row, SavedByLayer, Storages, as_on_cuda, job_of
 from execute_states import HYBRID
-from torch.autograd.graph import saved_tensors_hooks
 from vision_code import Features, OnTheHost, select_by_mask, standing_in
 
 aten = torch.ops.aten
@@ -171,35 +168,19 @@ def one_step(model: Any, block: Any, inputs: Callable[[], Row], also: Row, tells
     gc.disable()
     storages = OnTheDevice()
     resident = sum(storages.own(t) for t in [*model.parameters(), *model.buffers()])
-    saved: dict[int, Row] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        made = storages.known.get(tensor.untyped_storage()._cdata, ({}, 0))[0]
-        if made.get("in_layer"):
-            saved[id(made)] = made
-        return tensor
-
-    def enter(*_: Any) -> None:
-        storages.in_layer = True
-
-    def leave(*_: Any) -> None:
-        storages.in_layer = False
-
-    block.register_forward_pre_hook(enter)
-    block.register_forward_hook(leave)
+    saved = SavedByLayer(storages, block)
     with storages:
         given = inputs()
-        with saved_tensors_hooks(pack, lambda tensor: tensor) if tells_saved else nullcontext():
+        with saved.hooks() if tells_saved else nullcontext():
             loss = model(**given, **also).loss
         forward = storages.highest
         storages.highest = storages.live
         loss.backward()
     gc.enable()
-    counted = Counter(json.dumps([made["dtype"].replace("uint", "int"), made["shape"]]) for made in saved.values())
     peaks = {"forward": resident + forward, "backward": resident + storages.highest}
     if not tells_saved:
         return {"peaks": peaks}
-    return {"peaks": peaks, "block": BLOCK, "saved": [[*json.loads(key), count] for key, count in sorted(counted.items())]}
+    return {"peaks": peaks, "block": BLOCK, "saved": saved.counted()}
 
 
 def execute(config: Row, case: Row) -> Row:
@@ -428,8 +409,7 @@ def write_rows(
     parser.add_argument("--only", nargs="+", default=list(configs))
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / data)
     options = parser.parse_args()
-    torch.nn.functional.softmax = half_to_float(torch.nn.functional.softmax)
-    transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
+    as_on_cuda()
     torch.nn.functional.scaled_dot_product_attention = sdpa
     flash_stub.stand_in()
     sharded.follow_resizing()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from execute import Row, Storages
+from fuzz_fsdp import micro_batch
 from fuzz_models import EXPERTS, STATES, flag, some
 
 OPTIONS = ("gradient_as_bucket_view", "find_unused_parameters", "static_graph")
@@ -78,15 +79,9 @@ def step(wrapped: Any, case: Row, lives: Storages, optimizer: Any, loss_of: Any)
     for number in range(case["micro_batches"]):
         given = {"input_ids": torch.zeros(case["sequences"], case["tokens"], dtype=torch.int64)}
         labels = torch.zeros_like(given["input_ids"])
-        lives.highest = lives.live
         deferred = case["deferred"] and number < case["micro_batches"] - 1
         with wrapped.no_sync() if deferred else contextlib.nullcontext():
-            loss, kept = loss_of(wrapped, case, given, labels)
-            peaks["forward"] = max(peaks["forward"], lives.highest)
-            lives.highest = lives.live
-            loss.backward()
-        peaks["backward"] = max(peaks["backward"], lives.highest)
-        del loss, kept
+            micro_batch(wrapped, case, (given, labels), loss_of, lives, peaks)
     lives.highest = lives.live
     optimizer.step()
     peaks["optimizer"] = lives.highest

@@ -146,12 +146,21 @@ def split(model: Any, case: Row, mesh: Any) -> Any:
     return model
 
 
+def micro_batch(model: Any, case: Row, batch: tuple[Row, torch.Tensor], loss_of: Any, lives: Any, peaks: Row) -> None:
+    """Forward and backward pass of one micro-batch: raises what `peaks` knows of either."""
+    lives.highest = lives.live
+    loss, _kept = loss_of(model, case, *batch)
+    peaks["forward"] = max(peaks["forward"], lives.highest)
+    lives.highest = lives.live
+    loss.backward()
+    peaks["backward"] = max(peaks["backward"], lives.highest)
+
+
 def step(model: Any, case: Row, lives: Any, optimizer: Any, device: str, loss_of: Any, inputs_of: Any) -> Row:
     peaks = {"forward": 0, "backward": 0, "optimizer": 0}
     for number in range(case["micro_batches"]):
         given = inputs_of(case, device)
         labels = torch.empty_like(given["input_ids"])
-        lives.highest = lives.live
         last = number == case["micro_batches"] - 1
         context: Any = contextlib.nullcontext()
         if case["deferred"] and case["engine"] == "fsdp1" and not last:
@@ -159,12 +168,7 @@ def step(model: Any, case: Row, lives: Any, optimizer: Any, device: str, loss_of
         if case["engine"] == "fsdp2" and case["deferred"]:
             model.set_requires_gradient_sync(last)
         with context:
-            loss, kept = loss_of(model, case, given, labels)
-            peaks["forward"] = max(peaks["forward"], lives.highest)
-            lives.highest = lives.live
-            loss.backward()
-        peaks["backward"] = max(peaks["backward"], lives.highest)
-        del loss, kept
+            micro_batch(model, case, (given, labels), loss_of, lives, peaks)
     lives.highest = lives.live
     optimizer.step()
     peaks["optimizer"] = lives.highest

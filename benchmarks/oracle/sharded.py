@@ -7,7 +7,6 @@ buffers that one step leaves to the next are there.
 from __future__ import annotations
 
 import gc
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -27,15 +26,6 @@ class ResizedParts(LivesOfParts):
     """What FSDP2 empties and fills again (_fsdp_param.py: alloc_storage, free_storage)."""
 
     now: ResizedParts | None = None
-
-    def resized(self, storage: torch.UntypedStorage, size: int) -> None:
-        if storage._cdata not in self.known:
-            self.known[storage._cdata] = {}, 0
-            weakref.finalize(storage, self.died, storage._cdata)
-        made, before = self.known[storage._cdata]
-        self.known[storage._cdata] = made, size
-        self.live += size - before
-        self.highest = max(self.highest, self.live)
 
 
 def follow_resizing() -> None:
