@@ -96,6 +96,20 @@ inline std::vector<NamedJob> job_matrix() {
       {"sft, one device",
        "oomplan: 1\nframework: torch\ngpus: 1 x A100-80GB\nmodel: qwen2.5-0.5b\ntrainer: {engine: single, layout: d1, precision: "
        "{storage: bf16}, sequence_tokens: 2k, sequences_per_micro_batch: 2, micro_batches: 3}\n"},
+      {"agilerl, an actor alone",
+       head + "framework: agilerl 2.8\ngpus: 1 x A100-40GB\nsequences_per_step: 8\n" +
+           "actor: {engine: single, sequences_per_micro_batch: 2, sequence_tokens: 1536, lora: {rank: 16}}\n"},
+      {"sft, gradients kept on one device",
+       "oomplan: 1\nframework: torch\ngpus: 1 x A100-80GB\nmodel: qwen2.5-0.5b\ntrainer: {engine: single, precision: {storage: "
+       "bf16}, sequence_tokens: 2k, sequences_per_micro_batch: 2, keep_gradients: true, micro_batches: 4}\n"},
+      {"sft, gradients kept under DDP",
+       "oomplan: 1\nframework: torch\ngpus: 2 x A100-80GB\nmodel: qwen2.5-0.5b\ntrainer: {engine: ddp, precision: {storage: "
+       "bf16}, "
+       "sequence_tokens: 2k, sequences_per_micro_batch: 2, keep_gradients: true, gradient_sync_every_micro_batch: false, "
+       "micro_batches: 2}\n"},
+      {"sft, adapters beside Liger's norms",
+       "oomplan: 1\nframework: torch\ngpus: 1 x A100-80GB\nmodel: qwen2.5-0.5b\ntrainer: {engine: single, precision: {storage: "
+       "bf16}, sequence_tokens: 2k, sequences_per_micro_batch: 2, liger: [rope, rms_norm, swiglu], lora: {rank: 16}}\n"},
       {"areal, megatron, stages",
        "oomplan: 1\nframework: areal 1.0.4\ngpus: 16 x H100-80GB\nmodel: qwen2.5-1.5b\nprompt_tokens: 1k\nresponse_tokens: "
        "1k\nsequences_per_step: 64\nrollout: {engine: sglang 0.5.10, layout: d8}\nactor: {engine: megatron, layout: d2p2t2, "

@@ -51,7 +51,8 @@ class TrainerProgram {
         mark_(std::move(mark)),
         inner_(inner_micro_batches),
         core_(r, run.plan, run.role->name),
-        reference_(r, run.plan, run.role->name, core_) {
+        reference_(r, run.plan, run.role->name, core_),
+        has_workspace_(seat.owns_process) {
     const auto play = [&](std::optional<Player<R>>& player, const Tape* tape, const PassCounts& pass) {
       if (tape == nullptr) return;
       FoldedTape* folded = tapes != nullptr ? &tapes->of(*tape, pass.counts) : nullptr;
@@ -248,19 +249,20 @@ class TrainerProgram {
     if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
     if (run_.plan.step_every) return train_step_by_step(n);
     before_micro_batch(!kept_);
-    micro_batch(Index(0), !kept_, n == 1);
+    const std::int64_t from = kept_ ? 1 : 0;  // gradients that were kept are those of number 0
+    micro_batch(Index(from), !kept_, n == 1);
     if (n > 2) {
       before_micro_batch(false);
       // The micro-batches in between end where they began: one of them stands for all, but for the allocator's history.
       const std::int64_t played = std::min(n - 2, inner_);
       if (played == 1)
-        micro_batch(Index(1), false, false);
+        micro_batch(Index(from + 1), false, false);
       else
-        r_.repeat(played, [&](Index i) { micro_batch(i, false, false); }, Direction::forward, 1);
+        r_.repeat(played, [&](Index i) { micro_batch(i, false, false); }, Direction::forward, from + 1);
     }
     if (n > 1) {
       before_micro_batch(false);
-      micro_batch(Index(n - 1), false, true);
+      micro_batch(Index(from + n - 1), false, true);
     }
     optimizer_step();
     doze();
@@ -299,7 +301,7 @@ class TrainerProgram {
   bool states_ = false;
   bool kept_ = false;                       ///< gradients of the step before are there
   std::optional<Index> kept_inputs_;        ///< of the update before
-  bool has_workspace_ = false;              ///< of autograd's thread, in a server's process
+  bool has_workspace_;                      ///< of autograd's thread: in a process of its own from the load on
   bool stays_ = false;                      ///< parameters that lie on the host between phases are there from the phase before
   bool reduced_ = false, rebuilt_ = false;  ///< DDP's buckets
 };
