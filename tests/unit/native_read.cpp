@@ -11,6 +11,7 @@
 #include "catalog/catalog.hpp"
 #include "frontends/defaults.hpp"
 #include "frontends/write.hpp"
+#include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/validate.hpp"
 
@@ -47,6 +48,44 @@ std::string text_of(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+TEST_CASE("under PyTorch alone a reference has the actor's formats, and an override of them reaches both") {
+  const std::string text =
+      "oomplan: 1\nframework: torch\ngpus: 2 x H100-80GB\nmodel: qwen2.5-0.5b\nprompt_tokens: 512\nresponse_tokens: 512\n"
+      "actor: {layout: d2, precision: {storage: fp32, compute: bf16}, sequences_per_micro_batch: 2, sequence_tokens: 1k}\n"
+      "ref: {beside: actor}\n";
+  const Job job = job_of(text);
+  const Trainer &actor = job.role("actor")->trainer, &ref = job.role("ref")->trainer;
+  CHECK(ref.storage == DType::fp32);
+  CHECK(ref.compute == DType::bf16);
+  CHECK(ref.reduce == actor.reduce);
+  Job changed = job;
+  set_as_read(changed, "actor.precision.storage", "bf16");
+  const Job read = job_of(text, {"actor.precision.storage=bf16"});
+  for (const char* key : {"ref.precision.storage", "ref.precision.compute", "ref.precision.reduce"})
+    CHECK(get(changed, key) == get(read, key));
+  CHECK(changed.role("ref")->trainer.storage == DType::bf16);
+}
+
+TEST_CASE("values of transformers and TRL are answered with ours") {
+  const auto complaint = [](const std::string& setting) -> std::string {
+    try {
+      (void)job_of(
+          "oomplan: 1\nframework: torch\ngpus: 1 x H100-80GB\nmodel: qwen2.5-0.5b\ntrainer: {engine: single, precision: "
+          "{storage: bf16}, sequences_per_micro_batch: 2, sequence_tokens: 1k, " +
+          setting + "}\n");
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return {};
+  };
+  const std::string fused = complaint("optimizer: adamw_torch_fused");
+  CHECK(fused.find("did you mean 'adamw'?") != std::string::npos);
+  CHECK(fused.find("with optimizer_form: fused") != std::string::npos);
+  CHECK(complaint("optimizer: adamw_bnb_8bit").find("did you mean 'adamw_8bit'?") != std::string::npos);
+  CHECK(complaint("kernels: flash_attention_2").find("did you mean 'hf_flash'?") != std::string::npos);
+  CHECK(complaint("head: dpo").find("did you mean 'trl_dpo'?") != std::string::npos);
+}
 
 TEST_CASE("a job file becomes a job") {
   const Job job = job_of(kGrpo);

@@ -120,7 +120,7 @@ void note_assumptions(const Job& job, Assembled& a) {
   for (const auto& r : a.runs) {
     if (r.role->serves() || !r.trains || r.role->trainer.micro_batches > 0 || job.sequences_per_step > 0) continue;
     note(r.role->name + ": the number of micro-batches follows from sequences_per_step, which is not stated; " +
-         std::to_string(r.plan.micro_batches) + " are assumed");
+         std::to_string(r.plan.micro_batches) + (r.plan.micro_batches == 1 ? " is assumed" : " are assumed"));
   }
   for (const auto& r : a.runs) {
     if (!r.role->serves())

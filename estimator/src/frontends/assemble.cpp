@@ -46,6 +46,8 @@ class Assembler {
  private:
   Job& job() { return out_.job; }
   bool written(const std::string& key) const { return written_.contains(key); }
+  /// What the job says of the actor and not of this role, which is like it.
+  bool taken_over(const std::string& key) const { return taken_over_.contains(key); }
   static std::string key_of(const Role& role, std::string_view knob) { return fmt::format("{}.{}", role.name, knob); }
 
   void problem(Place place, std::string found, Refusal refusal) {
@@ -198,9 +200,11 @@ class Assembler {
       if (role.engine != actor->engine) continue;
       for (const auto knob : knobs_like_the_actor()) {
         const std::string from = key_of(*actor, knob);
-        if (written(from)) derive(key_of(role, knob), get(job(), from), "like the actor");
+        if (!written(from)) continue;
+        derive(key_of(role, knob), get(job(), from), std::string(kLikeTheActor));
+        if (!written(key_of(role, knob))) taken_over_.insert(key_of(role, knob));
       }
-      if (role.model.empty()) derive(key_of(role, "model"), actor->model, "like the actor");
+      if (role.model.empty()) derive(key_of(role, "model"), actor->model, std::string(kLikeTheActor));
     }
   }
 
@@ -368,12 +372,14 @@ class Assembler {
       if (titan) derive_titan(role);
       if (t.framework == Framework::torch) {
         if (!titan) {
-          derive(key_of(role, "precision.compute"), std::string(name(t.storage)),
-                 "FSDP2 computes in the stored format unless told");
-          derive(key_of(role, "precision.reduce"), std::string(name(t.compute)),
-                 "FSDP2 reduces in the computed format unless told");
+          if (!taken_over(key_of(role, "precision.compute")))
+            derive(key_of(role, "precision.compute"), std::string(name(t.storage)),
+                   "FSDP2 computes in the stored format unless told");
+          if (!taken_over(key_of(role, "precision.reduce")))
+            derive(key_of(role, "precision.reduce"), std::string(name(t.compute)),
+                   "FSDP2 reduces in the computed format unless told");
         }
-        if (!titan && !written(key_of(role, "precision.storage")))
+        if (!titan && !written(key_of(role, "precision.storage")) && !taken_over(key_of(role, "precision.storage")))
           missing(key_of(role, "precision.storage"), "fp32 or bf16", "PyTorch alone has no default for it");
         const bool litgpt = t.kernels == Kernels::litgpt || t.kernels == Kernels::litgpt_0_4_5;
         if (litgpt) derive_litgpt(role);
@@ -512,7 +518,7 @@ class Assembler {
   const Facts& facts_;
   const std::string& file_;
   std::set<std::size_t> done_;
-  std::set<std::string> written_;
+  std::set<std::string> written_, taken_over_;
   bool model_asked_ = false;
   AssembledJob out_;
 };

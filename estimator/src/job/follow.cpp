@@ -8,8 +8,6 @@
 namespace oomplan {
 namespace {
 
-constexpr std::string_view kLikeTheActor = "like the actor";
-
 std::string_view knob_of(std::string_view key) { return key.substr(key.find('.') + 1); }
 std::string key_of(const Role& role, std::string_view knob) { return role.name + "." + std::string(knob); }
 
@@ -28,9 +26,12 @@ void follow_within(Job& job, Role& role, std::string_view knob, std::int64_t con
       t.tokens_per_micro_batch = t.sequences_per_micro_batch * t.sequence_tokens;
   }
   if (t.framework != Framework::torch || t.kernels == Kernels::torchtitan) return;
-  if (knob == "precision.storage" && !written(job, key_of(role, "precision.compute"))) t.compute = t.storage;
-  if ((knob == "precision.storage" || knob == "precision.compute") && !written(job, key_of(role, "precision.reduce")))
-    t.reduce = t.compute;
+  const auto told = [&](std::string_view of) {
+    const auto origin = job.origins.find(key_of(role, of));
+    return written(job, key_of(role, of)) || (origin != job.origins.end() && origin->second.because == kLikeTheActor);
+  };
+  if (knob == "precision.storage" && !told("precision.compute")) t.compute = t.storage;
+  if ((knob == "precision.storage" || knob == "precision.compute") && !told("precision.reduce")) t.reduce = t.compute;
 }
 
 }  // namespace

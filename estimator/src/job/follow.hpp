@@ -15,6 +15,9 @@ namespace oomplan {
 /// depend on the role.
 const std::vector<std::string_view>& knobs_like_the_actor();
 
+/// Why a value of ref or critic is what it is where only the actor's was written.
+inline constexpr std::string_view kLikeTheActor = "like the actor";
+
 /// Was the value in the file or in an override?
 bool written(const Job&, std::string_view key);
 /// Keys of other roles whose values become that of `key` when it is written: "actor.recompute" -> "ref.recompute".

@@ -1,5 +1,6 @@
 #include "job/knob_access.hpp"
 
+#include "job/knobs.hpp"
 #include "job/unsupported.hpp"
 
 namespace oomplan::knob {
@@ -62,6 +63,8 @@ Refusal check_layout(std::string_view text, Layout& out) {
 
 Refusal refuse_choice(const Knob& k, std::string_view text) {
   if (auto why = unsupported_value(k.key, text); !why.empty()) return {list_of(k.choices), {}, std::move(why)};
+  if (const auto [value, with] = our_value(k.key, text); !value.empty())
+    return {list_of(k.choices), std::string(value), std::string(with)};
   return {list_of(k.choices), nearest(text, k.choices), {}};
 }
 

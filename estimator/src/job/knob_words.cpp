@@ -98,7 +98,37 @@ constexpr std::array<Word, 85> kWords{{
     {"fsdp_use_orig_params", "use_orig_params"},
 }};
 
+struct ValueWord {
+  std::string_view key, theirs, ours, with{};
+};
+/// Values of transformers' TrainingArguments, TRL and accelerate.
+constexpr std::array<ValueWord, 17> kValueWords{{
+    {"optimizer", "adamw_torch", "adamw"},
+    {"optimizer", "adamw_torch_fused", "adamw", "with optimizer_form: fused"},
+    {"optimizer", "adamw_hf", "adamw"},
+    {"optimizer", "adamw_bnb_8bit", "adamw_8bit"},
+    {"optimizer", "paged_adamw", "paged_adamw_32bit"},
+    {"optimizer", "fused_adamw", "adamw", "with optimizer_form: fused"},
+    {"kernels", "flash_attention_2", "hf_flash"},
+    {"kernels", "flash_attn", "hf_flash"},
+    {"kernels", "sdpa", "hf_sdpa"},
+    {"kernels", "eager", "hf_eager"},
+    {"head", "dpo", "trl_dpo"},
+    {"head", "orpo", "trl_orpo"},
+    {"head", "kto", "trl_kto"},
+    {"head", "grpo", "trl_grpo"},
+    {"head", "reward", "reward_pairs"},
+    {"recompute", "offload", "full", "with offload_checkpoints: true"},
+    {"lora.base", "int4", "nf4"},
+}};
+
 }  // namespace
+
+OurValue our_value(std::string_view key, std::string_view theirs) {
+  for (const auto& word : kValueWords)
+    if (word.key == key && word.theirs == theirs) return {word.ours, word.with};
+  return {};
+}
 
 std::string_view our_word(std::string_view theirs) {
   for (const auto& word : kWords)

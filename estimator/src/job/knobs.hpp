@@ -51,6 +51,12 @@ bool applies(const Knob&, const Role&);
 std::vector<std::string> keys_of(const Role*);
 /// A word that other tools or earlier versions use, and ours for it: "max_tokens_per_mb" -> "tokens_per_micro_batch". "" unknown.
 std::string_view our_word(std::string_view theirs);
+struct OurValue {
+  std::string_view value;  ///< empty: not known
+  std::string_view with;   ///< what else it says
+};
+/// What a value of other tools is called here: "adamw_torch_fused" -> "adamw", with "optimizer_form: fused".
+OurValue our_value(std::string_view key, std::string_view theirs);
 /// The key that is nearest to `key` among `valid`: by our_word, then by spelling.
 std::string nearest_key(std::string_view key, const std::vector<std::string>& valid);
 

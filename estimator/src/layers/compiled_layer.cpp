@@ -147,6 +147,16 @@ int leaf_of(const LayerLeaves& w, std::string_view name) {
   return -1;
 }
 
+/// Whose graphs there are, in the words of the job.
+std::string compiled_releases(const KernelOptions& o) {
+  if (o.ulysses > 1 || o.tensor > 1) return "torchtitan's Llama of February 2025 is (rms_norm: by_hand, repeat_kv: true)";
+  if (o.float8 != Float8::none)
+    return "torchtitan's Llama of February 2025 (rms_norm: by_hand, repeat_kv: true) and September 2025 (rms_norm: fused, "
+           "repeat_kv: true) is";
+  return "torchtitan's Llama of February 2025 (rms_norm: by_hand, repeat_kv: true), its Llama and Qwen3 of September 2025 "
+         "(rms_norm: fused, repeat_kv: true) and of 0.2.2 (rms_norm: fused, repeat_kv: false) are";
+}
+
 }  // namespace
 
 std::string unsupported_compiled(const Architecture& a, const KernelOptions& o, Recompute recompute) {
@@ -159,13 +169,11 @@ std::string unsupported_compiled(const Architecture& a, const KernelOptions& o, 
   if (o.ulysses > 1 && m.q_width() != a.hidden)
     return "torch.compile under context parallelism with queries wider than hidden states is not supported yet";
   if (graph_of(a, o, recompute) == nullptr)
-    return o.ulysses > 1
-               ? "torch.compile of this model under context parallelism of this degree with this rms_norm, repeat_kv and "
-                 "float8 is not supported yet"
-           : o.tensor > 1
-               ? "torch.compile of this model under tensor parallelism with this rms_norm, repeat_kv and float8 is not "
-                 "supported yet"
-               : "torch.compile of this model with this rms_norm, repeat_kv and float8 is not supported yet";
+    return std::string("torch.compile of this model") +
+           (o.ulysses > 1  ? " under context parallelism of this degree"
+            : o.tensor > 1 ? " under tensor parallelism"
+                           : "") +
+           " with this rms_norm, repeat_kv and float8 is not supported yet: " + compiled_releases(o);
   return {};
 }
 

@@ -106,7 +106,7 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (const std::string experts = unsupported_experts(code, layer, options); !experts.empty()) return experts;
   if (options.ulysses == 1 || options.kernels == Kernels::torchtitan) return {};
   if (m.heads % options.ulysses != 0) return "Ulysses that does not divide the heads";
-  if (options.kernels != Kernels::hf_flash) return "Ulysses with another kernel set than hf_flash";
+  if (options.kernels != Kernels::hf_flash) return "Ulysses with another kernel set than hf_flash (kernels: hf_flash)";
   if (latent || m.sinks) return "Ulysses with this attention";
   return {};
 }
