@@ -101,7 +101,7 @@ def test_no_type_is_defined_twice() -> None:
     for path in [*SOURCES.rglob("*.hpp"), *(ROOT / "estimator" / "include").rglob("*.hpp")]:
         text = path.read_text()
         spaces = re.findall(r"^namespace ([\w:]+) \{", text, re.MULTILINE)
-        for name in re.findall(r"^(?:struct|class|enum class) (\w+)[^;{]*\{", text, re.MULTILINE):
+        for name in re.findall(r"^(?:struct|class|enum class) (\w+(?:::\w+)*)[^;{]*\{", text, re.MULTILINE):
             homes.setdefault("::".join([*spaces[:1], name]), set()).add(str(path.relative_to(ROOT)))
     twice = {name: sorted(where) for name, where in homes.items() if len(where) > 1}
     assert not twice, twice
