@@ -199,6 +199,7 @@ CASES: dict[str, tuple[Row, list[Row]]] = {
             {**GROUPS, "dtype": "bf16", "root_reshard": True, **LOG_PROBS},
             {**FSDP1, "groups": 2, "strategy": "HYBRID_SHARD"},
             {**LOG_PROBS, **TWO, "kept": 100},
+            {**AUTOCAST, **LOG_PROBS, **TWO, "tokens": 40, "kept": 30},
             {"sequences": 4, **CHECKPOINT},
         ],
     ),
