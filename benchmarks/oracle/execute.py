@@ -160,6 +160,10 @@ class Storages(TorchDispatchMode):
                 if (args[0]._use_count(), storage, sys.getrefcount(args[0])) in UNSHARED:
                     func = aten.add_.Tensor
         out = func(*args, **kwargs)
+        if (
+            func is aten.native_layer_norm.default and out[1].dtype != torch.float32
+        ):  # on CUDA statistics of 16-bit rows have 32 bits
+            out = (out[0], out[1].float(), out[2].float())
         for leaf in tree_leaves(out):
             if isinstance(leaf, torch.Tensor):
                 self.born(leaf)

@@ -131,6 +131,7 @@ WIDE_HEADS: Row = {
     "intermediate_size": 520,
     "vocab_size": 1001,
 }
+ADAPTERS: Row = {"rank": 5, "dropout": 0.0, "verl": False, "targets": "q_proj v_proj", "format": "fp32"}
 LOG_PROBS: Row = {"head": "logprob_bf16"}
 TWICE: Row = {"micro_batches": 2}
 GROUPS: Row = {**FSDP2, "groups": 2}
@@ -198,10 +199,37 @@ CASES: dict[str, tuple[Row, list[Row]]] = {
             {**GROUPS, "dtype": "bf16", "root_reshard": True, **LOG_PROBS},
             {**FSDP1, "groups": 2, "strategy": "HYBRID_SHARD"},
             {**LOG_PROBS, **TWO, "kept": 100},
+            {**AUTOCAST, **LOG_PROBS, **TWO, "tokens": 40, "kept": 30},
             {"sequences": 4, **CHECKPOINT},
         ],
     ),
     "starcoder2 with padding": (small("starcoder2"), [{**SDPA, **CHECKPOINT, "padding": True, "sequences": 3, "tokens": 96}]),
+    "starcoder2 with a narrow feed-forward": (
+        small(
+            "starcoder2", hidden_size=384, intermediate_size=72, num_attention_heads=16, num_key_value_heads=4, vocab_size=1001
+        ),
+        [{**SDPA, **CHECKPOINT, "padding": True, "sequences": 3, "tokens": 96, "keep_outputs": True}],
+    ),
+    "gpt_oss with adapters": (
+        small("gpt_oss", num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"]),
+        [{**CHECKPOINT, **TWO, "tokens": 64, "head": "logprob_bf16", "lora": ADAPTERS}],
+    ),
+    "phi with dropout and a narrow feed-forward": (
+        small("phi", resid_pdrop=0.1, intermediate_size=72, num_hidden_layers=1, vocab_size=307),
+        [{**SDPA, **REENTRANT, **LOG_PROBS}, {**FSDP2, **SDPA, **REENTRANT, **LOG_PROBS, "kept": 137}],
+    ),
+    "qwen2_moe": (
+        small(
+            "qwen2_moe",
+            hidden_size=192,
+            vocab_size=307,
+            num_experts=12,
+            num_experts_per_tok=1,
+            moe_intermediate_size=56,
+            shared_expert_intermediate_size=104,
+        ),
+        [{**SDPA, **LOG_PROBS}, {**FSDP2, **SDPA, **CHECKPOINT, "head": "logprob_fp32"}],
+    ),
 }
 
 

@@ -84,6 +84,7 @@ class LivesOfParts(Storages):
     """Storages of plain tensors and of the local parts of DTensors."""
 
     paused = 0
+    unshared = UNSHARED
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(t, DTensor) for t in types):
@@ -96,7 +97,7 @@ class LivesOfParts(Storages):
             both = func is aten.add.Tensor and all(isinstance(x, torch.Tensor) for x in args[:2])
             if both and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype:
                 storage = torch._C._storage_Use_Count(args[0].untyped_storage()._cdata)
-                if (args[0]._use_count(), storage, sys.getrefcount(args[0])) in UNSHARED:
+                if (args[0]._use_count(), storage, sys.getrefcount(args[0])) in self.unshared:
                     func = aten.add_.Tensor
         out = func(*args, **kwargs)
         if func is aten.native_layer_norm.default:  # statistics of 16-bit rows: CUDA keeps them in fp32 (layer_norm_kernel.cu)

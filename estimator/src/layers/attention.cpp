@@ -220,11 +220,14 @@ void place(Eager& g, const FamilyCode& code, const Mixer& m, const LayerLeaves& 
   p.key = std::move(key);
 }
 
-}  // namespace
+void drop(Eager& g, Tensor& output) {
+  Tensor dropped = dropout(g, output, "dropped");
+  output = std::move(dropped);
+}
 
-Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& w,
-                       const KernelOptions& options, const LayerContext& context, const Tensor& x) {
-  if (code.norms_values) return run_normed_attention(g, code, m, hidden, w, options, context, x);
+/// The attention module's forward(); what it names goes with it.
+Attended forward_of(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& w,
+                    const KernelOptions& options, const LayerContext& context, const Tensor& x) {
   const Dim tokens = x.shape[1];
   Projected p = project_all(g, code, m, w, options, x);
   place(g, code, m, w, options, context, p);
@@ -267,10 +270,17 @@ Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::in
                          : project(g, code, out.output, w.o, w.o_bias, {B, tokens, Dim(hidden)}, "o");
   projected = reduce_tokens(g, std::move(projected), options, "o.reduced");
   out.output = std::move(projected);
-  if (options.hidden_dropout && !code.flat_rows) {
-    Tensor dropped = dropout(g, out.output, "dropped");
-    out.output = std::move(dropped);
-  }
+  if (options.hidden_dropout && code.drops_in_attention) drop(g, out.output);
+  return out;
+}
+
+}  // namespace
+
+Attended run_attention(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& w,
+                       const KernelOptions& options, const LayerContext& context, const Tensor& x) {
+  if (code.norms_values) return run_normed_attention(g, code, m, hidden, w, options, context, x);
+  Attended out = forward_of(g, code, m, hidden, w, options, context, x);
+  if (options.hidden_dropout && !code.flat_rows && !code.drops_in_attention) drop(g, out.output);
   return out;
 }
 

@@ -9,6 +9,7 @@ namespace oomplan {
 namespace {
 
 using namespace ops;
+using axis::T;
 
 /// Families whose loop of release 4 was executed.
 constexpr std::array<std::string_view, 7> kOfRelease4{"mixtral",     "qwen2_moe", "qwen3_moe", "olmoe",
@@ -102,6 +103,14 @@ Tensor index_add(Eager& g, const Tensor& sum, const Tensor& index, const Tensor&
     return Gradients{in[0], gradient(g, "index_add_backward", shape, in[0].dtype)};
   });
   return out;
+}
+
+Tensor sum_of_chosen(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& rows) {
+  Tensor viewed = rows.alias({T, Dim(ff.experts_per_token), hidden});
+  g.record(viewed, "ViewBackward0", {&rows}, [&g, shape = rows.shape, copies = ff.experts_per_token > 1](const Gradients& in) {
+    return Gradients{copies ? gradient(g, "experts.sum_backward", shape, in[0].dtype) : in[0].alias(shape)};
+  });
+  return sum(g, viewed, {T, hidden}, "experts.sum");
 }
 
 Tensor run_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& x, const Routing& routing, const LayerLeaves& w,

@@ -34,6 +34,8 @@ Tensor loop_over_modules(Eager&, const FeedForward&, Dim hidden, const Tensor& x
 /// act(gate) * up of both halves in one tensor, or gpt-oss's clamped form of it. `half`: shape of a half; `names`: where a caller
 /// that writes these lines itself keeps what they name.
 Tensor expert_gate(Eager&, const FeedForward&, const Tensor& projected, const Shape& half, std::vector<Tensor>* names = nullptr);
+/// rows.view(tokens, k, hidden).sum(1): the view's backward pass copies the sum's expanded gradient, above one expert a token.
+Tensor sum_of_chosen(Eager&, const FeedForward&, Dim hidden, const Tensor& rows);
 /// sum.index_add_(0, index, source.to(dtype of sum)): keeps the index and, for its shape, what is added.
 Tensor index_add(Eager&, const Tensor& sum, const Tensor& index, const Tensor& source);
 /// Rows of the expert numbered `expert` of those that are hit.

@@ -78,7 +78,7 @@ Tensor batched_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
     column.output = routing.weights.output;
     weighted = mul(g, projected, std::move(column), "experts.weighted");
   }
-  Tensor summed = sum(g, weighted, {T, hidden}, "experts.sum");
+  Tensor summed = sum_of_chosen(g, ff, hidden, weighted);
   return to(g, summed, x.dtype, "experts.output");
 }
 

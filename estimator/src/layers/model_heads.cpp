@@ -61,7 +61,9 @@ Tensor ModelPass::logits(const Tensor& hidden) {
     kept = gather_tokens(g_, kept, kernels_, "hidden_gathered");
   }
   // rows of several sequences are no longer one block: the matrix product needs a copy
-  if (o_.slice_hidden && o_.kernels.several_sequences) kept = copy(g_, std::move(kept), {B, K, Dim(width_)}, "hidden_kept");
+  const bool cast = g_.autocast && kept.dtype == DType::fp32;  // a tensor of its own, which autocast makes anyway
+  if (o_.slice_hidden && o_.kernels.several_sequences && !cast)
+    kept = copy(g_, std::move(kept), {B, K, Dim(width_)}, "hidden_kept");
   const Dim width = o_.critic ? 1 : a_.vocab;
   SavedHooks* outside = g_.hooks;
   if (stash_spares_head(o_)) g_.hooks = nullptr;

@@ -87,7 +87,7 @@ Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
     Tensor range = g.make("experts.range", {rows}, DType::int64);
   }
   weighted = index_rows(g, weighted, inverse, {rows, hidden}, "experts.restored");
-  Tensor summed = sum(g, weighted, {T, hidden}, "experts.sum");
+  Tensor summed = sum_of_chosen(g, ff, hidden, weighted);
   return to(g, summed, x_TH.dtype, "experts.output");
 }
 

@@ -117,8 +117,10 @@ Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& opt
     Tensor refused = g.make("mask.refused", out.full.mask.shape, DType::boolean, Category::buffers);
     out.full.mask = std::move(refused);
   }
+  // configuration_qwen2_moe.py, 5.23: `self.sliding_window if self.use_sliding_window else 0`; release 4 made one mask
+  const bool past_none = code.zero_window && !windows && !options.release.expert_modules;
   if (code.masks_by_span || both || options.window_mask)
-    out.windowed.mask = mask(g, options, dtype, true, code.forces_mask);
+    out.windowed.mask = mask(g, options, dtype, true, code.forces_mask || past_none);
   else
     out.windowed.mask = out.full.mask;
   if (const std::int64_t width = rotary_width(a); width > 0 && code.own != OwnCode::gptj) {
