@@ -43,6 +43,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_optimizers.jsonl", out);
     read_executed("executed_apollo.jsonl", out);
     read_executed("executed_packed.jsonl", out);
+    read_executed("executed_packed_sharded.jsonl", out);
     read_executed("executed_int8.jsonl", out);
     read_executed("executed_states.jsonl", out);
     read_executed("executed_zero.jsonl", out);
