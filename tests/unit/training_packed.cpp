@@ -167,7 +167,10 @@ TEST_CASE("DoRA trains a magnitude for every row beside the pair") {
   CHECK(training_figures(c).parameters == plain + 4 * rows);
   CHECK(training_figures(c).states == 2 * 4 * (kAdapters + rows));
   REQUIRE(base_problems(c.trainer, EngineKind::fsdp1).size() == 1);
-  CHECK(base_problems(c.trainer, EngineKind::fsdp1)[0].knob == "lora.dora");
+  CHECK(base_problems(c.trainer, EngineKind::fsdp1)[0].knob == "lora.own_units");
+  c.trainer.lora.own_units = false;
+  CHECK(base_problems(c.trainer, EngineKind::fsdp1).empty());
+  CHECK(base_problems(c.trainer, EngineKind::deepspeed)[0].knob == "lora.dora");
   CHECK(base_problems(c.trainer, EngineKind::fsdp2).empty());
 }
 

@@ -56,8 +56,11 @@ std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
   if (t.lora.dora) {
     const auto refuse = [&](std::string why) { out.push_back({"lora.dora", "true", "false", std::move(why)}); };
     if (t.lora.rank == 0) refuse("it is a form of LoRA: lora.rank");
-    if (engine != EngineKind::single && engine != EngineKind::ddp && !shards_by_fsdp2(engine))
-      refuse("not supported yet: DoRA on parameters sharded by anything but FSDP2");
+    if (engine == EngineKind::fsdp1 && t.lora.own_units)
+      out.push_back({"lora.own_units", "true", "false",
+                     "peft's DoRA calls an adapter twice and asks for the shape of its matrix, which fails on adapters that are "
+                     "units of their own"});
+    if (engine == EngineKind::deepspeed || engine == EngineKind::megatron) refuse("not supported yet: DoRA under this engine");
     if (t.framework == Framework::agilerl) refuse("AgileRL's fused adapters refuse it");
     if (base.format != BaseFormat::full) refuse("not supported yet: DoRA beside a quantised base");
   }
