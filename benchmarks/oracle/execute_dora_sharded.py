@@ -1,8 +1,9 @@
-"""Makes tests/data/executed_dora_sharded.jsonl: steps with peft's DoRA under FSDP2, executed by PyTorch on fake tensors.
+"""Makes tests/data/executed_dora_sharded.jsonl: steps with peft's DoRA under FSDP2 and FSDP1, executed by PyTorch on fake tensors.
 
     python benchmarks/oracle/execute_dora_sharded.py [--output tests/data/executed_dora_sharded.jsonl]
 
-Models, FSDP2 and the step are those of fuzz.py; adapters and magnitudes have the base's format. Lines are those of execute.py.
+Models, FSDP and the step are those of fuzz.py; adapters and magnitudes have the base's format. Under FSDP1 they are a part of their
+layer's flat parameter (use_orig_params). Lines are those of execute.py.
 """
 
 from __future__ import annotations
@@ -39,6 +40,18 @@ CASES: list[Row] = [
     {"lora": LORA | {"targets": ALL}, "recompute": "nonreentrant", "sequences": 2},
     {"lora": LORA | {"targets": ALL}, "reshard": False},
 ]
+FLAT: Row = {"engine": "fsdp1", "strategy": "FULL_SHARD", "backward_prefetch": "pre", "use_orig_params": True}
+FLAT_CASES: list[Row] = [
+    {"lora": LORA},
+    {"lora": LORA, "recompute": "nonreentrant"},
+    {"lora": LORA, "ranks": 3, "micro_batches": 2},
+    {"lora": LORA | {"targets": ALL}},
+    {"lora": LORA | {"targets": ALL}, "recompute": "nonreentrant", "sequences": 2},
+    {"lora": LORA | {"targets": ALL}, "recompute": "reentrant"},
+    {"lora": LORA | {"targets": ALL}, "strategy": "SHARD_GRAD_OP"},
+    {"lora": LORA | {"targets": ALL}, "dtype": "fp32", "reduce": "fp32"},
+    {"lora": LORA | {"targets": ALL, "dropout": 0.1}, "dtype": "fp32", "reduce": "fp32", "recompute": "nonreentrant"},
+]
 
 
 def main() -> None:
@@ -53,16 +66,20 @@ def main() -> None:
     lines: list[Row] = []
     for name, config in CONFIGS.items():
         lines.append({"config": name, "fields": config})
-        for changes in CASES:
+        for changes in [*CASES, *(FLAT | changes for changes in FLAT_CASES)]:
             case = USUAL | changes
             peaks = fuzz_fsdp.execute(config, case, fuzz.make_model, fuzz.loss_of, fuzz.optimizer_of, fuzz.inputs_of)
             if case["recompute"] != "none":
                 del peaks["forward"]  # counted one identity matrix too high, as in execute_dora.py
             job = fuzz.job_of(case)
             job["trainer"]["lora"]["dora"] = True
+            if case["engine"] == "fsdp1":
+                job["trainer"]["lora"]["own_units"] = False
             targets = len(changes["lora"]["targets"].split())
-            words = "/".join(f"{key}={value}" for key, value in changes.items() if key != "lora")
-            row = {"id": f"{name}/dora/fsdp2/{targets} targets/{words or 'usual'}", "config": name, "job": job}
+            words = "/".join(f"{key}={value}" for key, value in changes.items() if key != "lora" and FLAT.get(key) != value)
+            if changes["lora"]["dropout"]:
+                words += "/dropout"
+            row = {"id": f"{name}/dora/{case['engine']}/{targets} targets/{words or 'usual'}", "config": name, "job": job}
             lines.append({**row, "source": by, "peaks": peaks})
             print(lines[-1]["id"], peaks)
     options.output.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines), encoding="utf-8")

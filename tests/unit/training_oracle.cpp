@@ -43,6 +43,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_optimizers.jsonl", out);
     read_executed("executed_apollo.jsonl", out);
     read_executed("executed_packed.jsonl", out);
+    read_executed("executed_packed_sharded.jsonl", out);
     read_executed("executed_int8.jsonl", out);
     read_executed("executed_states.jsonl", out);
     read_executed("executed_zero.jsonl", out);
@@ -65,6 +66,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_ring.jsonl", out);
     read_executed("executed_mixed.jsonl", out);
     read_executed("executed_vectors.jsonl", out);
+    read_executed("executed_vectors_sharded.jsonl", out);
     read_executed("executed_archon.jsonl", out);
     read_executed("executed_fuzz.jsonl", out);
     read_executed("executed_families.jsonl", out);

@@ -107,7 +107,56 @@ TEST_CASE("two ranks of FSDP1 share the packed matrices, each has all of what un
   const Bytes statistics = of_matrices([](Bytes n) { return 4 * ceil_div(n, 64) + 4 * 16; });
   CHECK(p.buffers == layers * statistics + 2 * (d / 2) * 4);
   CHECK(base_problems(c.trainer, EngineKind::fsdp1).empty());
-  CHECK(base_problems(c.trainer, EngineKind::fsdp2).size() == 1);
+}
+
+TEST_CASE("ranks of FSDP2 share packed matrices in pairs of bytes, or each has all of them") {
+  TrainingCase c = packed(of_format(BaseFormat::nf4));
+  c.engine = EngineKind::fsdp2;
+  c.trainer.layout.data = 3;
+  c.trainer.lora.format = AdapterFormat::storage;
+  const auto plan = [&] {
+    TrainTapes tapes;
+    tapes.train = make_tape(*c.architecture, train_pass(c.trainer, c.engine, *c.architecture, false, T, false));
+    return make_plan(*c.architecture, c.trainer, c.engine, false, true, tapes, 1);
+  };
+  const auto layer = [](const TrainPlan& p) {
+    const auto found = std::find_if(p.units.begin(), p.units.end(), [](const UnitBytes& u) { return u.reduce_input > 0; });
+    REQUIRE(found != p.units.end());
+    return *found;
+  };
+  const TrainPlan cut = plan();
+  const Bytes shards = of_matrices([](Bytes n) { return 2 * ceil_div(n / 4, 3); });
+  c.trainer.lora.base.whole = true;
+  const TrainPlan whole = plan();
+  const Bytes matrices = of_matrices([](Bytes n) { return n / 2; });
+  CHECK(whole.resident - cut.resident == layers * (matrices - shards));
+  CHECK(layer(cut).gathered - layer(whole).gathered == 3 * shards);
+  CHECK(layer(cut).unsharded == layer(cut).gathered);
+  CHECK(layer(cut).cast == 0);
+}
+
+TEST_CASE("what FSDP2 does not do with a packed base is said by name") {
+  Trainer t = packed(of_format(BaseFormat::nf4)).trainer;
+  const auto knob = [&](EngineKind engine) {
+    const auto problems = base_problems(t, engine);
+    return problems.empty() ? std::string{} : problems[0].knob;
+  };
+  CHECK(knob(EngineKind::fsdp2).empty());
+  t.lora.base.whole = true;
+  CHECK(knob(EngineKind::fsdp2).empty());
+  CHECK(knob(EngineKind::fsdp1) == "lora.base_whole");
+  t.lora.base.whole = false;
+  t.lora.base.version = "0.49.2";
+  CHECK(knob(EngineKind::fsdp2) == "lora.bitsandbytes");
+  t.lora.base.version = {};
+  t.storage = DType::fp32;
+  CHECK(knob(EngineKind::fsdp2) == "precision.storage");
+  t.storage = t.compute;
+  t.cpu_offload_policy = true;
+  CHECK(knob(EngineKind::fsdp2) == "cpu_offload_policy");
+  t.cpu_offload_policy = false;
+  t.framework = Framework::verl;
+  CHECK(knob(EngineKind::fsdp2) == "lora.base");
 }
 
 TEST_CASE("DoRA trains a magnitude for every row beside the pair") {
@@ -118,7 +167,10 @@ TEST_CASE("DoRA trains a magnitude for every row beside the pair") {
   CHECK(training_figures(c).parameters == plain + 4 * rows);
   CHECK(training_figures(c).states == 2 * 4 * (kAdapters + rows));
   REQUIRE(base_problems(c.trainer, EngineKind::fsdp1).size() == 1);
-  CHECK(base_problems(c.trainer, EngineKind::fsdp1)[0].knob == "lora.dora");
+  CHECK(base_problems(c.trainer, EngineKind::fsdp1)[0].knob == "lora.own_units");
+  c.trainer.lora.own_units = false;
+  CHECK(base_problems(c.trainer, EngineKind::fsdp1).empty());
+  CHECK(base_problems(c.trainer, EngineKind::deepspeed)[0].knob == "lora.dora");
   CHECK(base_problems(c.trainer, EngineKind::fsdp2).empty());
 }
 

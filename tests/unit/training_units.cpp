@@ -177,7 +177,14 @@ TEST_CASE("kinds of adapters: what they do not go with is said by name") {
   CHECK(told(t, EngineKind::fsdp1).empty());
   t.lora.kind = AdapterKind::ia3;
   CHECK(told(t, EngineKind::fsdp1) == Knobs{"engine", "lora.rank"});
+  t.lora.rank = 1;
+  CHECK(told(t, EngineKind::fsdp2).empty());
+  t.cpu_offload_policy = true;
+  CHECK(told(t, EngineKind::fsdp2) == Knobs{"cpu_offload_policy"});
+  t.cpu_offload_policy = false;
   t.lora.kind = AdapterKind::vera;
+  t.lora.format = AdapterFormat::fp32;
+  CHECK(told(t, EngineKind::fsdp2) == Knobs{"lora.format"});
   t.autocast = true;
   t.lora.base.format = BaseFormat::nf4;
   CHECK(told(t, EngineKind::single) == Knobs{"autocast", "lora.base"});

@@ -265,6 +265,7 @@ struct QuantisedBase {
   DType compute = DType::fp32;  ///< 4 bits: what its matrix products compute in
   bool prepare_kbit = false;    ///< peft's prepare_model_for_kbit_training: what is not packed is cast to fp32
   bool casts_heads = false;     ///< TRL behind it: embeddings and output layer are bf16 again, norms stay fp32
+  bool whole = false;           ///< FSDP2, 4 bits: packed matrices are stored in bytes, and whole on every rank
   std::int64_t bits = 4;        ///< GPTQ
   std::int64_t group = 128;     ///< GPTQ: inputs that share a scale and a zero; 0: all of a layer
   std::int64_t outliers = 0;    ///< int8: columns of every input that have a number of 6 or more

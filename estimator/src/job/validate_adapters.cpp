@@ -41,8 +41,15 @@ class AdapterRules {
     const bool ours = t_.kernels == Kernels::hf_flash || t_.kernels == Kernels::hf_sdpa || t_.kernels == Kernels::hf_eager;
     if (!ours || t_.framework != Framework::torch)
       object("lora.kind", "lora", "not supported yet: peft's other adapters beside other models than transformers', or under RL");
-    if (engine_ != EngineKind::single && engine_ != EngineKind::ddp)
-      object("engine", "single or ddp", "not supported yet: adapters other than LoRA on sharded parameters");
+    const bool sharded = engine_ == EngineKind::fsdp2;
+    if (engine_ != EngineKind::single && engine_ != EngineKind::ddp && !sharded)
+      object("engine", "single, ddp or fsdp2",
+             "not supported yet: adapters other than LoRA on parameters that FSDP1 or DeepSpeed shards");
+    if (sharded && t_.lora.kind == AdapterKind::vera && (t_.lora.format != AdapterFormat::storage || t_.storage != t_.compute))
+      object("lora.format", "storage, and precision.storage as precision.compute",
+             "VeRA's pair are buffers, which FSDP2 does not cast: their product with vectors in the compute format fails");
+    if (sharded && t_.cpu_offload_policy)
+      object("cpu_offload_policy", "false", "not supported yet: adapters other than LoRA that FSDP2 keeps on the host");
     if (t_.lora.base.format != BaseFormat::full)
       object("lora.base", "full", "not supported yet: adapters other than LoRA beside a quantised base");
     if (t_.layout.tensor > 1) object("lora.kind", "lora", "not supported yet: tensor parallelism of these adapters");

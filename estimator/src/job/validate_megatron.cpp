@@ -17,7 +17,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 47> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 48> kForeign{"reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",
@@ -55,6 +55,7 @@ constexpr std::array<std::string_view, 47> kForeign{"reshard_after_forward",
                                                     "experts",
                                                     "lora.kind",
                                                     "lora.casts_heads",
+                                                    "lora.base_whole",
                                                     "vision.images",
                                                     "vision.height",
                                                     "vision.width",

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "layers/ops.hpp"
+#include "layers/ops_state.hpp"
 
 namespace oomplan {
 namespace {
@@ -51,7 +52,9 @@ void add_vectors(Eager& g, int matrix, const std::string& name, std::int64_t out
     with.shared_out = shared(g, kSharedOut);
   } else if (adapters.kind == AdapterKind::ia3) {
     with.scales_input = feeds_forward(name);
-    with.scale = g.parameter(module + ".ia3_l", {with.scales_input ? in : out}, adapters.dtype);
+    // which axis is the long one decides what FSDP2 cuts
+    const Shape scale = with.scales_input ? Shape{Dim(1), Dim(in)} : Shape{Dim(out), Dim(1)};
+    with.scale = g.parameter(module + ".ia3_l", scale, adapters.dtype);
   } else {
     with.shift = g.parameter(module + ".adapter_bias", {out}, adapters.dtype);
     with.scale = g.parameter(module + ".adapter_scale", {out}, adapters.dtype);
@@ -100,7 +103,9 @@ Tensor linear_with_vectors(Eager& g, Tensor x, int weight, int bias, Dim rows, S
     Tensor result = bare(x);
     return with_shared_pair(g, std::move(result), x, base, rows, name);
   }
-  Tensor factor = scale(g, g.leaf(base.scale), name + ".ia3_scaling");  // 1 * l
+  const Shape& whole = g.leaves[static_cast<std::size_t>(base.scale)].shape;
+  const Shape flat{whole[base.scales_input ? 1 : 0]};
+  Tensor factor = scale(g, view(g.leaf(base.scale), flat), name + ".ia3_scaling");  // 1 * l
   if (base.scales_input) {
     const DType previous = x.dtype;
     Tensor wide = to(g, x, factor.dtype, name + ".ia3_input");

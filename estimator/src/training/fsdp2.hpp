@@ -229,7 +229,7 @@ class Fsdp2 : ShardSites<R> {
     Site row;
     row.name = prefix() + leaf.name;
     row.shape = leaf.shape;
-    if (!row.shape.empty() && plan_.sharded) row.shape[0] = ceil_div(row.shape[0], plan_.ranks);
+    if (!row.shape.empty() && plan_.sharded) row.shape[0] = rows_of_shard(leaf, plan_.ranks, plan_.base_whole);
     std::int64_t n = 1;
     for (const auto d : row.shape) n *= d;
     row.dtype = storage;

@@ -22,10 +22,9 @@
 namespace oomplan {
 namespace {
 
-std::int64_t shard_elements(const TapeLeaf& leaf, std::int64_t ranks) {
-  // FSDP2 shards the first axis and pads it: torch/distributed/fsdp/_fully_shard/_fsdp_param.py
+std::int64_t shard_elements(const TapeLeaf& leaf, std::int64_t ranks, bool base_whole = false) {
   const std::int64_t rows = leaf.shape.empty() ? 1 : leaf.shape[0];
-  return ceil_div(rows, ranks) * (leaf.elements() / std::max<std::int64_t>(rows, 1));
+  return rows_of_shard(leaf, ranks, base_whole) * (leaf.elements() / std::max<std::int64_t>(rows, 1));
 }
 
 UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks) {
@@ -61,7 +60,10 @@ void put_float8(ShardUnit& u, const TapeLeaf& leaf, std::int64_t ranks) {
 }
 
 void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, DType compute, std::int64_t ranks, std::int64_t reshard_ranks) {
-  const std::int64_t shard = shard_elements(leaf, ranks);
+  // a packed matrix is stored in the compute format (bnb_4bit_quant_storage), which has 16 bits
+  const bool packed = leaf.packed == PackedLeaf::weight;
+  if (packed) storage = compute;
+  const std::int64_t shard = packed ? ceil_div(shard_elements(leaf, ranks), 2) : shard_elements(leaf, ranks);
   const Bytes bytes = bytes_of(shard, storage);
   if (reshard_ranks > 0) {
     const std::int64_t slice = shard * ranks / reshard_ranks;
@@ -140,7 +142,8 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.positions_by_row = t.framework == Framework::agilerl;  // _position_ids_from_mask
   k.kernels = t.kernels;
   k.framework = t.framework;
-  k.parameters = t.lora.base.prepare_kbit ? DType::fp32 : t.compute;
+  // FSDP2 gathers what is stored in fp32 in the compute format
+  k.parameters = t.lora.base.prepare_kbit && !shards_by_fsdp2(engine) ? DType::fp32 : t.compute;
   k.casts_heads = t.lora.base.casts_heads;
   k.release = transformers_code(t.transformers_version).value_or(TransformersCode{});
   // Fabric packs every matrix from fp16 (lightning/fabric/plugins/precision/bitsandbytes.py quantize, 2.2)
@@ -417,6 +420,13 @@ void put_rotary_tables(TrainPlan& p, const Tape& tape, Bytes of_layer) {
   }
 }
 
+std::int64_t rows_of_shard(const TapeLeaf& leaf, std::int64_t ranks, bool base_whole) {
+  const std::int64_t rows = leaf.shape.empty() ? 1 : leaf.shape[0];
+  const bool packed = leaf.packed == PackedLeaf::weight;
+  if (ranks == 1 || leaf.packed == PackedLeaf::statistics || (packed && base_whole)) return rows;
+  return packed ? 2 * ceil_div(ceil_div(rows, 2), ranks) : ceil_div(rows, ranks);
+}
+
 TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, bool critic, bool trains, const TrainTapes& tapes,
                     std::int64_t micro_batches) {
   const LossHead head = critic ? LossHead::value : t.head;
@@ -478,14 +488,13 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const DType storage = storage_of(leaf, t);
     p.storage.push_back(storage);
     const std::size_t unit = unit_of(leaf);
-    if (leaf.packed != PackedLeaf::statistics)
+    const bool ignored = leaf.packed == PackedLeaf::weight && t.lora.base.whole;
+    if (leaf.packed != PackedLeaf::statistics && !ignored)
       put(p.wrapped[unit] ? units[unit] : root, leaf, storage, t.compute, p.ranks, p.reshard_ranks);
     if (t.float8_all_gather && tape.stations[leaf.station].place == StationPlace::layers && leaf.shape.size() == 2)
       put_float8(units[unit], leaf, p.ranks);
     const std::int64_t copies = tape.stations[leaf.station].count;
-    // QuantState's tensors are no parameters: nothing shards them
-    const std::int64_t held = leaf.packed == PackedLeaf::statistics ? leaf.elements() : shard_elements(leaf, p.ranks);
-    const Bytes bytes = leaf.shared ? 0 : bytes_of(held, storage) * copies;
+    const Bytes bytes = leaf.shared ? 0 : bytes_of(shard_elements(leaf, p.ranks, t.lora.base.whole), storage) * copies;
     p.tied_units = p.tied_units || leaf.shared;
     p.resident += bytes * (leaf.trainable ? 1 + t.lora.frozen_copies : 1);
     if (!leaf.shared) parameters += leaf.elements() * copies;
@@ -496,11 +505,12 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     largest = std::max(largest, leaf.elements());
   }
   p.frozen_copies = t.lora.frozen_copies;
+  p.base_whole = t.lora.base.whole;
   p.step_every = t.step_every_micro_batch;
   p.keep_gradients = t.keep_gradients;
   if (t.offload_checkpoints && trains && engine != EngineKind::deepspeed) {
     // behind TRL's casts the first layer's comes from the embedding in bf16; those of all others are fp32
-    const DType hidden = t.lora.base.prepare_kbit ? DType::fp32 : t.compute;
+    const DType hidden = t.lora.base.prepare_kbit && !p.sharded ? DType::fp32 : t.compute;
     p.host_checkpoint = bytes_of(p.train_counts.counts.b * p.train_counts.counts.s * a.hidden, hidden);
   }
   p.states_by_tensor = trains && t.lora.rank > 0 && !p.sharded && !t.cpu_offload_policy && element_by_element(t.optimizer);

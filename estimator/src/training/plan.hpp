@@ -103,6 +103,7 @@ struct TrainPlan {
   std::shared_ptr<const ReferencePlan> reference;  ///< of a preference loss; null: it makes no forward pass
   Bytes resident = 0;                              ///< all parameters on this rank
   std::int64_t frozen_copies = 0;                  ///< of the adapters, in `resident`
+  bool base_whole = false;                         ///< packed matrices are no parameters to FSDP2
   bool states_by_tensor = false;  ///< the optimizer's states and temporaries are many small tensors: they are written one by one
   Bytes state_bytes_of = 0;       ///< with states_by_tensor: states of one byte of a trained parameter
   bool step_every = false;        ///< an optimizer step behind each micro-batch
@@ -149,6 +150,11 @@ struct ReferencePlan {
   std::shared_ptr<const Tape> tape;
   bool apart = false;  ///< parameters of its own; false: the policy's, without its adapters
 };
+
+/// Rows of a parameter that a rank of FSDP2 holds: the first axis is cut and padded (torch/distributed/fsdp/_fully_shard/
+/// _fsdp_param.py). A packed matrix counts bytes and is cut in pairs of them, its format's; QuantState's tensors are no
+/// parameters.
+std::int64_t rows_of_shard(const TapeLeaf&, std::int64_t ranks, bool base_whole);
 
 /// REQUIRES: tapes made from train_pass / log_prob_pass of the same trainer. `trains` false: no gradients, no optimizer.
 TrainPlan make_plan(const Architecture&, const Trainer&, EngineKind, bool critic, bool trains, const TrainTapes&,
