@@ -359,6 +359,8 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.head = critic ? LossHead::value : t.head;
   o.refers = t.reference != ReferencePass::none;
   o.keep_outputs = t.keep_outputs;
+  // torch/nn/parallel/distributed.py `_post_forward`, 2.13; a static graph has it in its first forward pass alone
+  o.clones_outputs = engine == EngineKind::ddp && t.find_unused_parameters && !t.static_graph;
   o.slice_hidden = t.logits_to_keep > 0;
   const PassCounts pass = pass_counts(t, tokens, o.head, a);
   o.kernels.window_mask = reaches_past_windows(o.kernels, a, pass.counts.s * t.layout.tensor);
@@ -382,6 +384,7 @@ PassOptions log_prob_pass(const Trainer& t, EngineKind engine, const Architectur
   o.recompute = Recompute::none;
   o.reentrant = false;
   o.refers = false;
+  o.clones_outputs = false;  // transformers' Trainer evaluates the model that DDP wraps, accelerate wraps no other
   return o;
 }
 
