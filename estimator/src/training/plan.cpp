@@ -242,8 +242,18 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
     p.step_transient = 0;
 }
 
+/// Stage 3 without what it knows of the step before: nothing is gathered ahead, nothing kept. Every forward pass of the whole
+/// model begins the coordinator's record anew, and one without adapters calls other modules than the one with them that follows
+/// it (deepspeed/runtime/zero/parameter_offload.py setup_zero_stage3_hooks, partitioned_param_coordinator.py trace_prologue,
+/// 0.19.8).
+void forget_trace(Zero& zero) {
+  zero.prefetch_bucket = 0;
+  zero.max_reuse_distance = 0;
+}
+
 /// Under DeepSpeed everything else of the plan is that of one device.
-void make_zero(TrainPlan& p, const Architecture& a, const Tape& tape, const Trainer& t) {
+void make_zero(TrainPlan& p, const Architecture& a, const Tape& tape, Trainer t) {
+  if (t.reference == ReferencePass::adapters_off) forget_trace(t.zero);
   ZeroPlan zero = zero_plan(tape, t, p.storage, p.trains, p.micro_batches);
   if (t.offload_checkpoints) zero.checkpoint = bytes_of(p.train_counts.counts.b * p.train_counts.counts.s * a.hidden, t.compute);
   p.resident = zero.parameters + zero.persistent + zero.master + zero.gradients + zero.gpu_staging;
@@ -282,6 +292,7 @@ std::shared_ptr<const ReferencePlan> reference_plan(const Architecture& a, const
   alone.lora.rank = 0;
   alone.reference = ReferencePass::none;
   alone.logprob_tokens_per_micro_batch = 0;
+  if (t.reference == ReferencePass::adapters_off) forget_trace(alone.zero);
   TrainTapes tapes;
   tapes.log_probs = tape;
   auto out = std::make_shared<ReferencePlan>();
