@@ -24,7 +24,8 @@ from fuzz_zero import fullest
 from row_lines import write_rows
 
 RANK = 16
-ADAPTED = ("adapters_off", "model-lora", "none-lora")
+ADAPTED = ("adapters_off", "model-lora", "none-lora", "none-few")
+FEW = ["q_proj", "v_proj"]
 CONFIGS: dict[str, Row] = {"llama": WIDE, "narrow": {**WIDE, "vocab_size": 256}}
 STAGES: dict[str, Row] = {
     "1": {"stage": 1, "reduce_bucket": 2_500_000},
@@ -44,7 +45,10 @@ CASES: list[Case] = [
     *(("trl_dpo", "narrow", stage, "none", "model", n) for stage, n in (("2/overlap_comm", 2), ("3", 2), ("3/one by one", 1))),
     *(("trl_dpo", config, "2", how, "adapters_off", 1) for config in CONFIGS for how in ("none", "reentrant")),
     ("trl_kto", "narrow", "2", "none", "adapters_off", 1),
-    *(("trl_dpo", "narrow", "2", "none", how, 1) for how in ("model-lora", "none-lora")),
+    *(("trl_dpo", "narrow", stage, "none", how, 1) for stage in ("2", "3") for how in ("model-lora", "none-lora")),
+    *(("trl_dpo", "llama", "3", "none", how, 1) for how in ("model-lora", "none-lora")),
+    *(("trl_dpo", config, stage, "none", "none-few", 1) for config in CONFIGS for stage in ("2", "3")),
+    *((head, "llama", "3", "none", "adapters_off", 1) for head in ("trl_dpo", "trl_kto")),
 ]
 SEQUENCES, TOKENS = 4, 256
 
@@ -94,7 +98,8 @@ def execute(trl: Path, case: Case) -> Row:
     if reference in ADAPTED:
         if checkpointing != "none":
             policy.enable_input_require_grads()
-        adapters = peft.LoraConfig(task_type="CAUSAL_LM", r=RANK, target_modules="all-linear")
+        targets = FEW if reference == "none-few" else "all-linear"
+        adapters = peft.LoraConfig(task_type="CAUSAL_LM", r=RANK, target_modules=targets)
         policy = peft.get_peft_model(policy, adapters, autocast_adapter_dtype=False)
     asked = config_of(zero, micro_batches)
     trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
@@ -136,7 +141,7 @@ def job_of(case: Case) -> Row:
     if not reference.startswith("none"):
         trainer["reference"] = reference.removesuffix("-lora")
     if reference in ADAPTED:
-        trainer["lora"] = {"rank": RANK, "format": "storage"}
+        trainer["lora"] = {"rank": RANK, "format": "storage"} | ({"targets": FEW} if reference == "none-few" else {})
     return {"framework": "torch", "trainer": trainer, "apart": {"forward_only": False}}
 
 

@@ -144,11 +144,12 @@ TEST_CASE("what preference losses do not go with is refused by name") {
     const std::string zero = pairs + "engine: deepspeed, zero: {stage: " + stage + "}, ";
     for (const std::string head : {"trl_simpo", "trl_orpo", "trl_grpo", "reward_pairs", "trl_dpo, reference: model"})
       CHECK(refusal(zero + "head: " + head).empty());
-    const std::string without = refusal(zero + "head: trl_dpo, reference: adapters_off, " + adapters);
+    const std::string without = zero + "head: trl_dpo, reference: adapters_off, " + adapters + ", recompute: ";
+    CHECK(refusal(without + "none").empty());
     if (stage == "3")
-      told(without, "adapters beside a reference's pass");
+      told(refusal(without + "full"), "adapters beside a reference's pass and checkpoints");
     else
-      CHECK(without.empty());
+      CHECK(refusal(without + "full").empty());
   }
   told(refusal(pairs + "engine: deepspeed, zero: {stage: 3, offload_parameters: true, offload_optimizer: true}, head: trl_dpo, "
                        "reference: model"),

@@ -37,8 +37,8 @@ void check_reference(const Role& role, std::vector<Clash>& out) {
   const bool adapters_off = t.reference == ReferencePass::adapters_off;
   if (adapters_off && role.engine == EngineKind::fsdp1)
     refuse("not supported yet: a policy without its adapters as its reference under FSDP1");
-  if (role.engine == EngineKind::deepspeed && t.zero.stage == 3 && t.lora.rank > 0)
-    refuse("not supported yet: adapters beside a reference's pass under ZeRO stage 3");
+  if (role.engine == EngineKind::deepspeed && t.zero.stage == 3 && t.lora.rank > 0 && t.recompute != Recompute::none)
+    refuse("not supported yet: adapters beside a reference's pass and checkpoints under ZeRO stage 3");
   if (role.engine == EngineKind::deepspeed && t.zero.offload_parameters)
     refuse("not supported yet: a reference beside parameters on the host");
   if (t.cpu_offload_policy || t.offload_parameters) refuse("not supported yet: a reference beside parameters on the host");

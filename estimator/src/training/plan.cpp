@@ -155,6 +155,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.narrow_tables = is_litgpt(t.kernels) && engine == EngineKind::fsdp1 && !t.autocast;
   k.several_sequences = t.sequences_per_micro_batch > 1;
   k.ulysses = t.layout.context;
+  k.frozen_keeps_input = engine == EngineKind::deepspeed && t.zero.stage == 3;
   k.ulysses_deepspeed = engine == EngineKind::deepspeed;
   k.tiled_mlp = t.tiled_mlp;
   k.keeps_checkpoints = engine == EngineKind::fsdp1 && t.lora.rank > 0 && checkpoints_units(t);
