@@ -135,6 +135,8 @@ ADAPTERS: Row = {"rank": 5, "dropout": 0.0, "verl": False, "targets": "q_proj v_
 LOG_PROBS: Row = {"head": "logprob_bf16"}
 TWICE: Row = {"micro_batches": 2}
 GROUPS: Row = {**FSDP2, "groups": 2}
+DDP: Row = {"engine": "ddp", "dtype": "fp32", "tokens": 33, "gradient_as_bucket_view": False, "find_unused_parameters": True}
+DDP |= {"static_graph": False, "keep_gradients": False, "deferred": False}
 CASES: dict[str, tuple[Row, list[Row]]] = {
     "gpt_oss": (
         small("gpt_oss"),
@@ -203,6 +205,16 @@ CASES: dict[str, tuple[Row, list[Row]]] = {
             {"sequences": 4, **CHECKPOINT},
         ],
     ),
+    "llama that DDP looks through": (
+        small("llama", tie_word_embeddings=False, vocab_size=8009),
+        [
+            *({**DDP, **how} for how in ({}, {**TWO, "keep_outputs": True}, CHECKPOINT, {"static_graph": True})),
+            {**DDP, **TWICE, "deferred": True, "gradient_as_bucket_view": True},
+            *({**DDP, **TWO, "head": head} for head in ("logprob_fp32", "logprob_bf16")),
+            {**DDP, **LOG_PROBS, "kept": 20, "keep_outputs": True},
+        ],
+    ),
+    "gpt_neox that DDP looks through": ({**NEOX, "hidden_dropout": 0.0, "vocab_size": 8009}, [{**DDP, **TWO}]),
     "starcoder2 with padding": (small("starcoder2"), [{**SDPA, **CHECKPOINT, "padding": True, "sequences": 3, "tokens": 96}]),
     "starcoder2 with a narrow feed-forward": (
         small(

@@ -126,8 +126,8 @@ def step(made: Any, head: str, model: Any, ids: torch.Tensor, kept: int) -> torc
             batch |= {key: torch.empty(len(ids) // 2) for key in ("ref_chosen_logps", "ref_rejected_logps")}
         return made._compute_loss(model, batch, False)
     if head == "trl_kto":
-        half = torch.empty(len(ids))
-        batch = {"input_ids": ids, "attention_mask": ones, "completion_mask": ones, "label": half}
+        desirable = torch.arange(len(ids)) < len(ids) // 2
+        batch = {"input_ids": ids, "attention_mask": ones, "completion_mask": ones, "label": desirable}
         batch |= {f"KL_{key}": batch[key].clone() for key in ("input_ids", "attention_mask", "completion_mask")}
         if made.precompute_ref_logps:
             batch |= {key: torch.empty(len(ids)) for key in ("ref_logps", "ref_KL_logps")}

@@ -137,14 +137,18 @@ def residents(storages: Any) -> None:
         weakref.finalize(storage, storages.died, storage._cdata)
 
 
-def third_step(engine: Any, sequences: int, tokens: int, micro_batches: int) -> Row:
+def hf_loss(engine: Any, ids: Any, labels: Any) -> Any:
+    return engine(input_ids=ids, labels=labels).loss
+
+
+def third_step(engine: Any, sequences: int, tokens: int, micro_batches: int, loss_of: Any = hf_loss, storages: Any = None) -> Row:
     """Peaks of the third step: what a coordinator knows of a step is the same from then on."""
     import torch
     from execute import Storages
 
     gc.collect()
     gc.disable()
-    storages = Storages()
+    storages = storages or Storages()
     residents(storages)
     peaks = {"forward": 0, "backward": 0}
     for _ in range(3):
@@ -154,7 +158,7 @@ def third_step(engine: Any, sequences: int, tokens: int, micro_batches: int) -> 
                 ids = torch.zeros(sequences, tokens, dtype=torch.int64)
                 labels = torch.zeros_like(ids)
                 storages.highest = storages.live
-                loss = engine(input_ids=ids, labels=labels).loss
+                loss = loss_of(engine, ids, labels)
                 peaks["forward"] = max(peaks["forward"], storages.highest)
                 storages.highest = storages.live
                 engine.backward(loss)

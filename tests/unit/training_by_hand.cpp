@@ -235,6 +235,22 @@ TEST_CASE("by hand: views in the buckets leave no gradients beside them but thos
   CHECK(deferred.optimizer == once.optimizer);
 }
 
+TEST_CASE("by hand: DDP that looks for unused parameters hands out copies of the loss and of the logits") {
+  TrainingCase c = tiny();
+  c.engine = EngineKind::ddp;
+  c.trainer.storage = c.trainer.compute = c.trainer.reduce = DType::fp32;
+  const TrainingFigures plain = training_figures(c);
+  c.trainer.find_unused_parameters = true;
+  const TrainingFigures copies = training_figures(c);
+  // the copies stand beside the logits and their log-probs, when the positions have gone with the model's own names
+  CHECK(copies.forward == plain.forward + kLogits32 + kLoss - kPositions);
+  CHECK(copies.backward == plain.backward);
+  c.trainer.keep_outputs = true;  // the copies, no longer the originals
+  CHECK(training_figures(c).forward == copies.forward);
+  c.trainer.static_graph = true;
+  CHECK(training_figures(c).forward == plain.forward);
+}
+
 TEST_CASE("by hand: buckets are filled in the order in which gradients come, the first one to 1 MiB, then to 25") {
   TrainingCase c = tiny();
   c.engine = EngineKind::ddp;

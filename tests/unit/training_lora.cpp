@@ -80,6 +80,18 @@ TEST_CASE("LoRA by hand: adapters of the storage format share what they read") {
   CHECK(saved_bytes(c) == kKept + 2 * T * h + 2 * (2 * T * r));
 }
 
+TEST_CASE("LoRA by hand: under ZeRO stage 3 linear layers keep their inputs, frozen or not") {
+  TrainingCase c = tiny();
+  c.trainer.lora.format = AdapterFormat::storage;
+  c.trainer.lora.targets = {"q_proj", "v_proj"};
+  c.engine = EngineKind::deepspeed;
+  const Bytes rows = 2 * (2 * T * r);
+  c.trainer.zero.stage = 2;
+  CHECK(saved_bytes(c) == kKept + 2 * T * h + rows);
+  c.trainer.zero.stage = 3;
+  CHECK(saved_bytes(c) == kKept + 2 * (2 * T * h) + 2 * T * F + rows);  // gate and up, and down read what nothing else keeps
+}
+
 TEST_CASE("LoRA by hand: gradients and states belong to the adapters alone") {
   TrainingCase c = tiny();
   const TrainingFigures f = training_figures(c);

@@ -47,6 +47,8 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_int8.jsonl", out);
     read_executed("executed_states.jsonl", out);
     read_executed("executed_zero.jsonl", out);
+    read_executed("executed_zero_heads.jsonl", out);
+    read_executed("executed_reference_fsdp1.jsonl", out);
     read_executed("executed_alst.jsonl", out);
     read_executed("executed_dora.jsonl", out);
     read_executed("executed_dora_sharded.jsonl", out);

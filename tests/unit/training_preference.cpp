@@ -66,6 +66,23 @@ TEST_CASE("by hand: DPO's entropy copies the shifted logits; with a reference be
   near(beside.backward - beside.parameters, alone.backward - alone.parameters);
 }
 
+TEST_CASE("by hand: under ZeRO a reference is cut in stage 3 and whole below") {
+  const auto both = [](std::int64_t stage, ReferencePass reference) {
+    TrainingCase c = tiny_policy(LossHead::trl_dpo, reference);
+    c.engine = EngineKind::deepspeed;
+    c.trainer.optimizer = OptimizerKind::adamw;
+    c.trainer.layout.data = 8;
+    c.trainer.zero.stage = stage;
+    c.trainer.zero.persistence_threshold = 0;
+    return training_figures(c);
+  };
+  const Bytes whole = training_figures(tiny_policy(LossHead::trl_dpo)).parameters;
+  for (const std::int64_t stage : {1, 2, 3}) {
+    const Bytes more = both(stage, ReferencePass::model).parameters - both(stage, ReferencePass::none).parameters;
+    CHECK(more == (stage == 3 ? whole / 8 : whole));
+  }
+}
+
 TEST_CASE("by hand: ORPO keeps the chosen half's log-probs as well, GRPO holds two tensors of logits") {
   const TrainingFigures orpo = training_figures(tiny_policy(LossHead::trl_orpo));
   near(orpo.forward - orpo.parameters, 2 * B * K * V + 2 * B * C * V + B * C * V);
@@ -120,8 +137,23 @@ TEST_CASE("what preference losses do not go with is refused by name") {
   told(refusal("sequences_per_micro_batch: 3, head: trl_kto"), "half of the completions are taken as desirable");
   told(refusal("head: trl_dpo, tokens_per_micro_batch: 4k"), "TRL pads its batches");
   told(refusal(pairs + "head: trl_dpo, logits_to_keep: 64"), "asks for all logits");
-  told(refusal(pairs + "engine: fsdp1, head: trl_dpo, reference: model"), "under FSDP1");
-  told(refusal(pairs + "engine: deepspeed, head: trl_dpo"), "under DeepSpeed");
+  CHECK(refusal(pairs + "engine: fsdp1, head: trl_dpo, reference: model").empty());
+  told(refusal(pairs + "engine: fsdp1, head: trl_dpo, reference: adapters_off, lora: {rank: 8}"), "under FSDP1");
+  const std::string adapters = "lora: {rank: 8, format: storage}";
+  for (const std::string stage : {"1", "2", "3"}) {
+    const std::string zero = pairs + "engine: deepspeed, zero: {stage: " + stage + "}, ";
+    for (const std::string head : {"trl_simpo", "trl_orpo", "trl_grpo", "reward_pairs", "trl_dpo, reference: model"})
+      CHECK(refusal(zero + "head: " + head).empty());
+    const std::string without = zero + "head: trl_dpo, reference: adapters_off, " + adapters + ", recompute: ";
+    CHECK(refusal(without + "none").empty());
+    if (stage == "3")
+      told(refusal(without + "full"), "adapters beside a reference's pass and checkpoints");
+    else
+      CHECK(refusal(without + "full").empty());
+  }
+  told(refusal(pairs + "engine: deepspeed, zero: {stage: 3, offload_parameters: true, offload_optimizer: true}, head: trl_dpo, "
+                       "reference: model"),
+       "parameters on the host");
   told(refusal(pairs + "head: trl_dpo, reference: model, cpu_offload_policy: true"), "parameters on the host");
   told(refusal(pairs + "head: reward_pairs, lora: {rank: 8}"), "LoRA of a value model");
   told(refusal(pairs + "head: trl_dpo", "framework: verl 0.9.0\n"), "PyTorch's alone");

@@ -8,6 +8,7 @@
 #include "estimate/figures.hpp"
 #include "sampled.hpp"
 #include "training/engine.hpp"
+#include "training/reference_run.hpp"
 #include "training/zero_modules.hpp"
 
 namespace {
@@ -107,6 +108,8 @@ TrainingCase tiny(std::int64_t stage, std::int64_t ranks) {
 }
 TrainPlan plan_of(const TrainingCase& c, TrainTapes& tapes) {
   tapes.train = make_tape(*c.architecture, train_pass(c.trainer, c.engine, *c.architecture, false, 4, false));
+  if (c.trainer.reference != ReferencePass::none)
+    tapes.reference = make_tape(*c.architecture, reference_pass(c.trainer, c.engine, *c.architecture, false));
   return make_plan(*c.architecture, c.trainer, c.engine, false, true, tapes, c.micro_batches);
 }
 
@@ -182,13 +185,16 @@ template <class R>
 void record(R& r, const TrainPlan& plan, std::int64_t micro_batches) {
   TrainEngine<R> engine(r, plan, "");
   Player<R> train(r, *plan.train, plan.train_counts.counts, plan.train_counts.chunks, "");
+  ReferenceRun<R> reference(r, plan, "", engine);
   r.mark("load");
   engine.load();
+  reference.load();
   for (int step = 0; step < 2; ++step) {
     r.mark("train");
     for (std::int64_t m = 0; m < micro_batches; ++m) {
       engine.before_forward();
       engine.forward(train, Index(m));
+      reference.forward();
       engine.backward(train, Index(m), m == 0, m == micro_batches - 1);
     }
     if (step == 0) engine.make_states();
@@ -211,8 +217,10 @@ void check(const TrainingCase& c) {
   CHECK(traced.span.net == fold.span().net);
   CHECK(traced.span.host_peak == fold.span().host_peak);
   const ZeroPlan& z = *plan.zero;
-  CHECK(traced.span.net == z.parameters + z.persistent + z.master + z.states + z.gradients + plan.buffers + z.gpu_staging +
-                               (z.stage == 3 ? z.bucket : 0));
+  const bool apart = plan.reference != nullptr && plan.reference->apart;
+  const Bytes second = apart ? plan.reference->plan.resident + plan.reference->plan.buffers : 0;
+  CHECK(traced.span.net == second + z.parameters + z.persistent + z.master + z.states + z.gradients + plan.buffers +
+                               z.gpu_staging + (z.stage == 3 ? z.bucket : 0));
 }
 
 TEST_CASE("training: fold equals trace for every stage of ZeRO") {
@@ -245,6 +253,35 @@ TEST_CASE("training: fold equals trace for every stage of ZeRO") {
           ++programs;
         }
   MESSAGE(programs << " programs");
+}
+
+TEST_CASE("training: fold equals trace for TRL's losses under every stage of ZeRO, with and without a reference's pass") {
+  for (const std::int64_t stage : {1, 2, 3})
+    for (const LossHead head : {LossHead::trl_dpo, LossHead::trl_kto, LossHead::trl_simpo})
+      for (const ReferencePass reference : {ReferencePass::none, ReferencePass::model, ReferencePass::adapters_off})
+        for (const std::int64_t micro_batches : {1, 2, 3}) {
+          if (head == LossHead::trl_simpo && reference != ReferencePass::none) continue;
+          TrainingCase c = tiny(stage, 2);
+          Trainer& t = c.trainer;
+          c.micro_batches = micro_batches;
+          t.zero.reduce_bucket = 9000;
+          t.zero.persistence_threshold = 10;
+          t.zero.prefetch_bucket = 300;
+          t.zero.max_live = 3000;
+          t.zero.max_reuse_distance = 1000;
+          t.head = head;
+          t.reference = reference;
+          t.sequences_per_micro_batch = 2;
+          t.sequence_tokens = 128;
+          t.tokens_per_micro_batch = 256;
+          if (reference == ReferencePass::adapters_off) {
+            t.lora.rank = 2;
+            t.lora.format = AdapterFormat::storage;
+          }
+          CAPTURE(stage);
+          CAPTURE(micro_batches);
+          check(c);
+        }
 }
 
 TEST_CASE("the feed-forward block tile by tile, checkpoints on the host") {

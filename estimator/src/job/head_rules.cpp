@@ -24,8 +24,6 @@ void check_batch(const Role& role, std::vector<Clash>& out) {
   if (t.tiled_mlp) out.push_back({"tiled_mlp", "false", "not supported yet: TiledMLP with this head"});
   if (t.keep_outputs) out.push_back({"keep_outputs", "false", "the trainer keeps them as it does"});
   if (pairs && t.logits_to_keep > 0) out.push_back({"logits_to_keep", "auto", "the trainer asks for all logits"});
-  if (role.engine == EngineKind::deepspeed)
-    out.push_back({"head", "another head", "not supported yet: TRL's losses under DeepSpeed"});
 }
 
 void check_reference(const Role& role, std::vector<Clash>& out) {
@@ -36,7 +34,13 @@ void check_reference(const Role& role, std::vector<Clash>& out) {
                                                : "this loss has no reference inside of its step");
   if (t.reference == ReferencePass::adapters_off && t.lora.rank == 0)
     refuse("without adapters the policy is no reference: lora.rank, or reference: model");
-  if (role.engine == EngineKind::fsdp1) refuse("not supported yet: a reference's pass under FSDP1");
+  const bool adapters_off = t.reference == ReferencePass::adapters_off;
+  if (adapters_off && role.engine == EngineKind::fsdp1)
+    refuse("not supported yet: a policy without its adapters as its reference under FSDP1");
+  if (role.engine == EngineKind::deepspeed && t.zero.stage == 3 && t.lora.rank > 0 && t.recompute != Recompute::none)
+    refuse("not supported yet: adapters beside a reference's pass and checkpoints under ZeRO stage 3");
+  if (role.engine == EngineKind::deepspeed && t.zero.offload_parameters)
+    refuse("not supported yet: a reference beside parameters on the host");
   if (t.cpu_offload_policy || t.offload_parameters) refuse("not supported yet: a reference beside parameters on the host");
 }
 

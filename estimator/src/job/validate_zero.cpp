@@ -43,7 +43,8 @@ class Objections {
     checkpoints();
     if (role_.architecture == nullptr) return;
     if (t_.zero.stage == 3 && has_experts(*role_.architecture))
-      object("zero.stage", "1 or 2", "not supported yet: a mixture of experts under ZeRO stage 3");
+      object("zero.stage", "1 or 2",
+             "not supported yet: a mixture of experts under ZeRO stage 3, where autograd keeps every layer's gathered experts");
     if (t_.tiled_mlp && (has_experts(*role_.architecture) || !all_gated(*role_.architecture)))
       object("tiled_mlp", "false", "not supported yet: TiledMLP around anything but a dense gated block");
   }

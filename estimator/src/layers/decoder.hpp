@@ -48,6 +48,7 @@ struct KernelOptions {
   bool casts_heads = false;                ///< embeddings and output layer are bf16 whatever the others are
   bool autocast = false;
   bool keeps_formats = false;                              ///< one device: parameters of another format than the model's keep it
+  bool frozen_keeps_input = false;                         ///< as in Eager: ZeRO stage 3
   bool positions_by_row = false;                           ///< every sequence has a row of position numbers, so of cos and sin
   bool padding_mask = false;                               ///< a 2-D attention mask is given: a 4-D one is built
   bool window_mask = false;                                ///< SDPA: sequences reach past the layers' window, which takes a mask

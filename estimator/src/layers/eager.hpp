@@ -199,6 +199,7 @@ class Eager {
   bool retain_graph = false;         ///< backward(retain_graph=True): nodes keep what they have saved
   bool autocast = false;             ///< torch.autocast(bfloat16) is on
   bool keeps_formats = false;        ///< parameters are seen as they are stored: nothing casts them
+  bool frozen_keeps_input = false;   ///< a linear layer saves its input, whether its weight wants a gradient or not
   bool low_rank_dropout = false;     ///< in front of every low-rank pair
   bool low_rank_apart = false;       ///< a pair's product is made by a function of its own, whose names are gone before the sum
   PackedOptions packed;              ///< how the base's linear layers are stored

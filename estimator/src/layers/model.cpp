@@ -51,6 +51,7 @@ ModelPass::ModelPass(Eager& g, const Architecture& a, const PassOptions& o)
   kernels_.hidden_dropout = o.training && a.hidden_dropout > 0;
   kernels_.softcap = a.runs.front().layer.mixer.softcap;
   kernels_.attention_dropout = o.training && a.attention_dropout > 0;
+  g.frozen_keeps_input = o.kernels.frozen_keeps_input;
   g.low_rank_dropout = o.training && o.kernels.adapters.dropout;
   // routed while nothing is recorded; GRPO's gradient pass goes through peft's own forward (grpo.py _loss, base.py
   // _get_logprobs)

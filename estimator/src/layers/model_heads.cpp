@@ -78,6 +78,15 @@ Tensor ModelPass::logits(const Tensor& hidden) {
   return out;
 }
 
+/// DDP's _DDPSink: a clone of every tensor that the model returns takes its place. All are made before the first original goes,
+/// which stays only where the graph saved it. Gradients pass through as they are.
+void ModelPass::clone_outputs(Tensor& loss, Tensor& output) {
+  Tensor of_loss = loss ? copy(g_, loss, loss.shape, "loss.clone") : Tensor();
+  Tensor of_output = copy(g_, output, output.shape, "logits.clone");
+  loss = std::move(of_loss);
+  output = std::move(of_output);
+}
+
 // tanh(logits / cap) * cap, each step bound to the same name.
 void ModelPass::soft_cap(Tensor& logits) {
   Tensor next = scale(g_, logits, "logits.divided", Category::logits);
@@ -155,12 +164,13 @@ Tensor ModelPass::forward() {
     positions_.reset();
     if (!stash_) g_.hooks = nullptr;
   }
-  output_before.reset();
   if (takes_sequences(head.head) && g_.autocast) {
     // accelerate/utils/operations.py, 1.14: convert_outputs_to_fp32 wraps the forward pass under mixed precision
     Tensor wide = to(g_, output, DType::fp32, "logits_fp32");
     output = std::move(wide);
   }
+  if (o_.clones_outputs) clone_outputs(loss, output);
+  output_before.reset();
   if (o_.keep_outputs || keeps_logits(head.head)) kept_outputs_ = output;
   if (inside_model(head.head)) return loss;
   enter(StationPlace::loss);

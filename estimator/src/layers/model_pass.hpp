@@ -63,6 +63,7 @@ class ModelPass {
   Tensor hidden_loss(const HeadOptions& head, const std::function<void(int)>& scope);
   Tensor logits(const Tensor& hidden);
   void soft_cap(Tensor& logits);
+  void clone_outputs(Tensor& loss, Tensor& output);
   Tensor forward();
 
   Eager& g_;

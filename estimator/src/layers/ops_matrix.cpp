@@ -14,13 +14,15 @@ Tensor product_with(Eager& g, Tensor x, Tensor w, Tensor b, Dim rows, Shape out_
   if (b) inputs.push_back(&b);
   const bool recorded = g.will_record(inputs);
   const bool for_x = recorded && x.needs_grad(), for_w = recorded && w.needs_grad();
+  // deepspeed/runtime/zero/linear.py LinearFunctionForZeroStage3 (0.19.8), which takes the place of F.linear
+  const bool keeps_x = for_w || (recorded && g.frozen_keeps_input && transposed);
   Tensor used = w;
   used.transposed = transposed;
   // in the order of derivatives.yaml's names: mat1, mat2 with a bias; mat2, self without one
-  Saved saved_x = for_w && b ? g.save(x) : Saved();
+  Saved saved_x = keeps_x && b ? g.save(x) : Saved();
   Saved saved_w = for_x ? g.save(used) : Saved();
   used.reset();
-  if (for_w && !b) saved_x = g.save(x);
+  if (keeps_x && !b) saved_x = g.save(x);
   const Dim width = out_shape.back();
   const auto run = [&] { return Eager::Results{g.make(name, {rows, width}, x.dtype, category)}; };
   Tensor out = std::move((b ? run() : g.kept(true, run))[0]);  // addmm is not among what a selective checkpoint keeps

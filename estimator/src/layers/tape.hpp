@@ -151,12 +151,13 @@ struct PassOptions {
   std::int64_t recompute_every = 1;  ///< as in Trainer
   LossHead head = LossHead::hf_loss;
   bool keep_outputs = false;
-  bool slice_hidden = false;  ///< logits_to_keep: only the last tokens reach the head
-  int chunks = 1;             ///< min(chunks of the head, 4)
-  bool critic = false;        ///< a value head in place of lm_head
-  bool refers = false;        ///< a reference's forward pass comes between forward and backward
-  bool reference = false;     ///< this is that pass
-  bool adapters_off = false;  ///< of the policy without its adapters: nothing of it is trained
+  bool slice_hidden = false;    ///< logits_to_keep: only the last tokens reach the head
+  int chunks = 1;               ///< min(chunks of the head, 4)
+  bool critic = false;          ///< a value head in place of lm_head
+  bool refers = false;          ///< a reference's forward pass comes between forward and backward
+  bool reference = false;       ///< this is that pass
+  bool adapters_off = false;    ///< of the policy without its adapters: nothing of it is trained
+  bool clones_outputs = false;  ///< DDP hands out copies of what the model returns
   bool operator==(const PassOptions&) const = default;
 };
 

@@ -158,6 +158,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.narrow_tables = is_litgpt(t.kernels) && engine == EngineKind::fsdp1 && !t.autocast;
   k.several_sequences = t.sequences_per_micro_batch > 1;
   k.ulysses = t.layout.context;
+  k.frozen_keeps_input = engine == EngineKind::deepspeed && t.zero.stage == 3;
   k.ulysses_deepspeed = engine == EngineKind::deepspeed;
   k.tiled_mlp = t.tiled_mlp;
   k.keeps_checkpoints = engine == EngineKind::fsdp1 && t.lora.rank > 0 && checkpoints_units(t);
@@ -245,8 +246,18 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
     p.step_transient = 0;
 }
 
+/// Stage 3 without what it knows of the step before: nothing is gathered ahead, nothing kept. Every forward pass of the whole
+/// model begins the coordinator's record anew, and one without adapters calls other modules than the one with them that follows
+/// it (deepspeed/runtime/zero/parameter_offload.py setup_zero_stage3_hooks, partitioned_param_coordinator.py trace_prologue,
+/// 0.19.8).
+void forget_trace(Zero& zero) {
+  zero.prefetch_bucket = 0;
+  zero.max_reuse_distance = 0;
+}
+
 /// Under DeepSpeed everything else of the plan is that of one device.
-void make_zero(TrainPlan& p, const Architecture& a, const Tape& tape, const Trainer& t) {
+void make_zero(TrainPlan& p, const Architecture& a, const Tape& tape, Trainer t) {
+  if (t.reference == ReferencePass::adapters_off) forget_trace(t.zero);
   ZeroPlan zero = zero_plan(tape, t, p.storage, p.trains, p.micro_batches);
   if (t.offload_checkpoints) zero.checkpoint = bytes_of(p.train_counts.counts.b * p.train_counts.counts.s * a.hidden, t.compute);
   p.resident = zero.parameters + zero.persistent + zero.master + zero.gradients + zero.gpu_staging;
@@ -285,6 +296,7 @@ std::shared_ptr<const ReferencePlan> reference_plan(const Architecture& a, const
   alone.lora.rank = 0;
   alone.reference = ReferencePass::none;
   alone.logprob_tokens_per_micro_batch = 0;
+  if (t.reference == ReferencePass::adapters_off) forget_trace(alone.zero);
   TrainTapes tapes;
   tapes.log_probs = tape;
   auto out = std::make_shared<ReferencePlan>();
@@ -362,6 +374,8 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.head = critic ? LossHead::value : t.head;
   o.refers = t.reference != ReferencePass::none;
   o.keep_outputs = t.keep_outputs;
+  // torch/nn/parallel/distributed.py `_post_forward`, 2.13; a static graph has it in its first forward pass alone
+  o.clones_outputs = engine == EngineKind::ddp && t.find_unused_parameters && !t.static_graph;
   o.slice_hidden = t.logits_to_keep > 0;
   const PassCounts pass = pass_counts(t, tokens, o.head, a);
   o.kernels.window_mask = reaches_past_windows(o.kernels, a, pass.counts.s * t.layout.tensor);
@@ -385,6 +399,7 @@ PassOptions log_prob_pass(const Trainer& t, EngineKind engine, const Architectur
   o.recompute = Recompute::none;
   o.reentrant = false;
   o.refers = false;
+  o.clones_outputs = false;  // transformers' Trainer evaluates the model that DDP wraps, accelerate wraps no other
   return o;
 }
 

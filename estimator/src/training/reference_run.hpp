@@ -1,6 +1,7 @@
 // The forward pass of a preference loss's reference, between the policy's forward and backward pass: of a second model that is
 // sharded as the policy is, or of the policy without its adapters (huggingface/trl trl/trainer/dpo_trainer.py
-// _compute_loss, 1.12).
+// _compute_loss, 1.12). Under ZeRO a second model has an engine without an optimizer: stage 3 where the policy's is, whole on
+// every rank elsewhere (trl/models/utils.py prepare_deepspeed, 1.12).
 #pragma once
 #include <optional>
 #include <string>
@@ -18,21 +19,24 @@ class ReferenceRun {
     if (plan.reference == nullptr) return;
     const ReferencePlan& own = *plan.reference;
     const std::string name = role.empty() ? "reference" : std::string(role) + ".reference";
-    if (own.apart) engine_.emplace(r, own.plan, name);
+    apart_ = own.apart;
+    // the policy's modules are called in another order without its adapters, so that stage 3 gathers by a plan of its own
+    if (apart_ || (own.plan.zero != nullptr && own.plan.zero->stage == 3)) engine_.emplace(r, own.plan, name);
     player_.emplace(r, *own.tape, own.plan.log_prob_counts.counts, own.plan.log_prob_counts.chunks, name);
   }
   /// The second model's parameters.
   void load() {
-    if (engine_) engine_->load();
+    if (apart_) engine_->load();
   }
   void forward() {
     if (!player_) return;
-    if (engine_) engine_->before_forward();
+    if (apart_) engine_->before_forward();
     (engine_ ? *engine_ : policy_).forward(*player_, Index(0));
   }
 
  private:
   TrainEngine<R>& policy_;
+  bool apart_ = false;
   std::optional<TrainEngine<R>> engine_;
   std::optional<Player<R>> player_;
 };

@@ -46,7 +46,9 @@ void flat_partitions(ZeroPlan& z, const Tape& tape, const Trainer& t, const std:
   const Trained trained = trained_of(tape);
   const std::int64_t alignment = 2 * z.ranks;  // nccl_start_alignment_factor
   const std::int64_t flat = round_up(trained.all, alignment), piece = flat / z.ranks;
-  z.parameters = all_as_stored(tape, storage, false) + (flat - trained.all) * z.element;
+  z.parameters = all_as_stored(tape, storage, false);
+  if (!z.trains) return;  // as the model is: TRL's reference (trl/models/utils.py prepare_deepspeed, 1.12: stage 0)
+  z.parameters += (flat - trained.all) * z.element;
   z.sub_groups = {piece};
   z.buckets_at_end = z.stage == 1 && !t.zero.overlap_comm;
   z.reduces_last = z.stage == 1 && t.zero.overlap_comm;
@@ -110,6 +112,32 @@ void put(ZeroPass& pass, const ZeroPlace& place, const std::vector<ZeroAction>& 
   stops.back().actions.insert(stops.back().actions.end(), actions.begin(), actions.end());
 }
 
+/// Of KTO. Every forward pass of the whole model begins the coordinator's record anew (parameter_offload.py
+/// setup_zero_stage3_hooks, 0.19.8): the one without gradients that comes first is what is known when the trained one begins, and
+/// the backward pass, which is not in it, gathers nothing ahead and keeps nothing.
+ZeroTrace trace_known_forward(const std::vector<ZeroParameter>& parameters, const ZeroModules& modules, Zero limits,
+                              bool one_by_one) {
+  std::size_t turn = 0;
+  while (turn < modules.calls.size() && !(modules.calls[turn].enters && modules.places[turn].backward)) ++turn;
+  const auto middle = modules.calls.begin() + static_cast<std::ptrdiff_t>(turn);
+  const std::vector<ZeroCall> forward(modules.calls.begin(), middle), backward(middle, modules.calls.end());
+  ZeroTrace out = trace_gathers(parameters, forward, limits, one_by_one);
+  limits.prefetch_bucket = limits.max_reuse_distance = 0;
+  ZeroTrace rest = trace_gathers(parameters, backward, limits, one_by_one);
+  const int groups = static_cast<int>(out.groups.size());
+  const auto renumber = [groups](std::vector<ZeroAction>& actions) {
+    for (ZeroAction& a : actions)
+      if (a.kind == ZeroAction::Kind::gather_together || a.kind == ZeroAction::Kind::drop_together) a.of += groups;
+  };
+  for (std::vector<ZeroAction>& actions : rest.actions) renumber(actions);
+  renumber(rest.at_end);
+  if (!rest.actions.empty()) rest.actions.front().insert(rest.actions.front().begin(), out.at_end.begin(), out.at_end.end());
+  out.actions.insert(out.actions.end(), rest.actions.begin(), rest.actions.end());
+  out.groups.insert(out.groups.end(), rest.groups.begin(), rest.groups.end());
+  out.at_end = std::move(rest.at_end);
+  return out;
+}
+
 /// Stage 3: every parameter is split by itself.
 void split_parameters(ZeroPlan& z, const Tape& tape, const Trainer& t, const std::vector<DType>& storage,
                       std::int64_t micro_batches) {
@@ -145,7 +173,9 @@ void split_parameters(ZeroPlan& z, const Tape& tape, const Trainer& t, const std
     }
   }
   (z.offloads_parameters ? z.host_parameters : z.parameters) = shard_bytes;
-  const ZeroTrace trace = trace_gathers(parameters, modules.calls, limits, z.ranks == 1);
+  const bool knows_forward = z.trains && t.head == LossHead::trl_kto;
+  const ZeroTrace trace = knows_forward ? trace_known_forward(parameters, modules, limits, z.ranks == 1)
+                                        : trace_gathers(parameters, modules.calls, limits, z.ranks == 1);
   for (const auto& members : trace.groups) {
     ZeroGroup group;
     for (const int p : members) {
