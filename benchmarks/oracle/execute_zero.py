@@ -84,13 +84,17 @@ OF_FEW_WORDS: list[tuple[str, Row, int]] = [
     *[("nonreentrant", {"stage": 3, **SMALL, "max_reuse_distance": most}, n) for most, n in ((0, 1), (500_000, 1), (500_000, 3))],
     ("nonreentrant", {"stage": 3, **SMALL, **EAGER, "max_live": 100_000, "persistence_threshold": 0}, 1),
     ("nonreentrant", {"stage": 3, **SMALL, "max_reuse_distance": 0, "prefetch_bucket": 2_000_000, "max_live": 4_000_000}, 2),
+    ("reentrant", {"stage": 2, "reduce_bucket": 2_500_000}, 1),
+    ("nonreentrant", {"stage": 1, "reduce_bucket": 300_000}, 1),
+    ("nonreentrant", {"stage": 1, "reduce_bucket": 300_000, "overlap_comm": True}, 1),
+    ("reentrant", {"stage": 1, "reduce_bucket": 300_000, "overlap_comm": True}, 3),
 ]
 RUNS = [("llama", *run) for run in OF_LLAMA] + [("qwen2_few_words", *run) for run in OF_FEW_WORDS]
 
 
-# Stages 1 and 2 keep gradients of whole parameters of which the rank has a piece: the second has the most, the embedding's end and
-# layers; the first has the largest piece, whose norm is taken in fp64. The higher one is written down, phase by phase.
-DIFFERENT = (0, 1)
+# Stages 1 and 2 keep gradients of whole parameters of which the rank has a piece. The first has the largest piece, the second and
+# the seventh keep most (a table's end and layers; more of the layers); the highest is written down, phase by phase.
+DIFFERENT = (0, 1, 6)
 
 
 def stand_in(attention: Any) -> None:

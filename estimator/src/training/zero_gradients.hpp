@@ -29,6 +29,7 @@ class ZeroGradients : EngineSites<R> {
     staging_ = local("gradient_staging", zero_.gpu_staging, Category::communication);
     piece_ = local("gradients_of_the_partition", zero_.in_partition, Category::gradients);
     next_piece_ = local("gradients_of_the_partition.added", zero_.in_partition, Category::gradients);
+    more_in_step_ = local("gradients_of_the_partition.more", zero_.more_in_step, Category::gradients);
     norm_ = site("", "gradient_as_double", zero_.norm, Category::temporaries, Holder::local);
     if constexpr (R::kWrites)
       for (const std::int64_t n : zero_.sub_groups) steps_.push_back(step_sites(n));
@@ -66,6 +67,7 @@ class ZeroGradients : EngineSites<R> {
     padded_ += shard * zero_.ranks;
     unequal_ = unequal_ || n % zero_.ranks != 0;
     if (zero_.stage == 3) return;
+    mine_ = mine_ || has_piece(start, n);
     const std::int64_t piece = zero_.sub_groups.front();
     for (std::int64_t from = start; from < start + n;) {
       const std::int64_t rank = from / piece, to = std::min(start + n, (rank + 1) * piece);
@@ -87,6 +89,7 @@ class ZeroGradients : EngineSites<R> {
   /// The gradients become fp32 sub-group by sub-group, then the optimizer steps. With offload it does so on the host.
   void step() {
     if (zero_.offloads_optimizer) return;
+    r_.alloc(more_in_step_);
     r_.alloc(norm_);
     r_.free(norm_);
     for (std::size_t i = 0; i < zero_.sub_groups.size(); ++i) {
@@ -95,7 +98,10 @@ class ZeroGradients : EngineSites<R> {
       r_.alloc(s.flat, at);
       r_.alloc(s.fp32, at);
       r_.free(s.flat, at);
-      if (zero_.stage < 3) r_.free(piece_);
+      if (zero_.stage < 3) {
+        r_.free(piece_);
+        r_.free(more_in_step_);
+      }
       r_.alloc(s.temporaries, at);
       r_.free(s.temporaries, at);
       r_.free(s.fp32, at);
@@ -168,7 +174,7 @@ class ZeroGradients : EngineSites<R> {
     apart_.clear();
     slices_.clear();
     elements_ = parameters_ = largest_ = padded_ = 0;
-    unequal_ = false;
+    unequal_ = mine_ = false;
   }
   /// reduce_scatter_coalesced: the gradients rank by rank in a buffer of their own, unless there is but one. A shard on its way
   /// to the host comes back for its norm and as fp32.
@@ -207,20 +213,23 @@ class ZeroGradients : EngineSites<R> {
       pass(transient("gradient_piece_as_double", std::min(largest_whole(), piece) * 2 * kFp32));
       return pass(transient("gradient_piece_fp32", std::min(largest_whole(), piece) * kFp32));
     }
-    if (!piece_there_) r_.alloc(accumulates() ? next_piece_ : piece_);
-    piece_there_ = true;
+    // Of ranks that keep as much, stage 2's highest is the one whose slices come first.
+    const bool mine = zero_.stage == 2 || mine_;
+    if (mine && !piece_there_) r_.alloc(accumulates() ? next_piece_ : piece_);
+    piece_there_ = piece_there_ || mine;
   }
   std::int64_t largest_whole() const { return largest_ * zero_.ranks; }
 
   R& r_;
   const TrainPlan& plan_;
   const ZeroPlan& zero_;
-  SiteRef bucket_, shards_, staging_, piece_, next_piece_, norm_;
+  SiteRef bucket_, shards_, staging_, piece_, next_piece_, more_in_step_, norm_;
   std::vector<Step> steps_;                                 ///< only when a program is written
   std::map<std::pair<std::string, Bytes>, SiteRef> sizes_;  ///< the same
   std::vector<Apart> apart_, kept_;                         ///< gradients larger than a bucket: in it, and reduced but kept
   std::vector<Slice> slices_;                               ///< of the bucket, stages 1 and 2
   std::int64_t elements_ = 0, parameters_ = 0, largest_ = 0, padded_ = 0;
+  bool mine_ = false;  ///< something in the bucket is this rank's
   bool unequal_ = false, first_ = true, bucket_there_ = false, piece_there_ = false;
 };
 

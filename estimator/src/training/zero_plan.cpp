@@ -79,11 +79,15 @@ void flat_partitions(ZeroPlan& z, const Tape& tape, const Trainer& t, const std:
     }
     at += n;
   }
-  z.rank = std::max_element(kept.begin(), kept.end()) - kept.begin();
+  // A tied table's two gradients and their sum are the highest moment, in front of the reduction of what the first rank keeps.
+  const std::vector<std::int64_t>& decides = tape.tied ? held : kept;
+  z.rank = std::max_element(decides.begin(), decides.end()) - decides.begin();
   z.in_partition = held[static_cast<std::size_t>(z.rank)] * z.element;
-  // The rank that is highest with its norm may keep less than the one that keeps most.
+  // Another rank may be the highest in the step, and yet another with the norm.
+  const Bytes most = *std::max_element(held.begin(), held.end()) * z.element;
+  z.more_in_step = most - z.in_partition;
   for (std::size_t r = 0; r < held.size(); ++r)
-    z.norm = std::max(z.norm, largest_piece[r] * kDouble - (z.in_partition - held[r] * z.element));
+    z.norm = std::max(z.norm, largest_piece[r] * kDouble - (most - held[r] * z.element));
   // flattened beside the parameters; later two copies of the piece: the clone in the model's format and its fp32 copy
   z.at_load = std::max(flat * z.element, z.offloads_optimizer ? piece * z.element : Bytes{0});
   if (!z.offloads_optimizer) return;
