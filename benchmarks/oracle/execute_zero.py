@@ -25,8 +25,7 @@ from row_lines import write_rows
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, Any]
 RANKS = 8
-TOKENS = 512
-CONFIG: Row = {
+LLAMA: Row = {
     "model_type": "llama",
     "hidden_size": 512,
     "intermediate_size": 1024,
@@ -37,6 +36,10 @@ CONFIG: Row = {
     "max_position_embeddings": 4096,
     "tie_word_embeddings": False,
 }
+# Few words and few tokens: a layer's backward pass is the highest point, and in it the weights. With biases beside its matrices.
+FEW_WORDS: Row = LLAMA | {"model_type": "qwen2", "num_hidden_layers": 6, "vocab_size": 128}
+CONFIGS = {"llama": LLAMA, "qwen2_few_words": FEW_WORDS}
+TOKENS = {"llama": 512, "qwen2_few_words": 64}
 # Small enough that a model of 13.6 million parameters is gathered, kept and released as a large one.
 SMALL: Row = {
     "reduce_bucket": 2_500_000,
@@ -56,12 +59,14 @@ SPELLINGS = {
     "persistence_threshold": "stage3_param_persistence_threshold",
     "sub_group": "sub_group_size",
 }
+# Each weight is gathered where it is used, and released behind it.
+EAGER = {"prefetch_bucket": 0, "max_reuse_distance": 0}
 # checkpointing, settings of zero, micro-batches
-RUNS: list[tuple[str, Row, int]] = [
+OF_LLAMA: list[tuple[str, Row, int]] = [
     ("none", {"stage": 3, **SMALL}, 1),
     ("reentrant", {"stage": 3, **SMALL}, 1),
     ("nonreentrant", {"stage": 3, **SMALL}, 1),
-    ("none", {"stage": 3, **SMALL, "prefetch_bucket": 0, "max_reuse_distance": 0}, 1),
+    ("none", {"stage": 3, **SMALL, **EAGER}, 1),
     ("none", {"stage": 2, "reduce_bucket": 2_500_000}, 1),
     ("none", {"stage": 2, "reduce_bucket": 2_500_000, "overlap_comm": True}, 1),
     ("none", {"stage": 1, "reduce_bucket": 2_500_000}, 1),
@@ -74,20 +79,36 @@ RUNS: list[tuple[str, Row, int]] = [
     ("nonreentrant", {"stage": 2, "reduce_bucket": 300_000}, 2),
     *[(mode, {"stage": 3, **SMALL}, n) for mode, n in (("none", 2), ("none", 3), ("nonreentrant", 3), ("reentrant", 2))],
 ]
+OF_FEW_WORDS: list[tuple[str, Row, int]] = [
+    *[(mode, {"stage": 3, **SMALL, **EAGER}, 1) for mode in ("none", "reentrant", "nonreentrant")],
+    *[("nonreentrant", {"stage": 3, **SMALL, "max_reuse_distance": most}, n) for most, n in ((0, 1), (500_000, 1), (500_000, 3))],
+    ("nonreentrant", {"stage": 3, **SMALL, **EAGER, "max_live": 100_000, "persistence_threshold": 0}, 1),
+    ("nonreentrant", {"stage": 3, **SMALL, "max_reuse_distance": 0, "prefetch_bucket": 2_000_000, "max_live": 4_000_000}, 2),
+    ("reentrant", {"stage": 2, "reduce_bucket": 2_500_000}, 1),
+    ("nonreentrant", {"stage": 1, "reduce_bucket": 300_000}, 1),
+    ("nonreentrant", {"stage": 1, "reduce_bucket": 300_000, "overlap_comm": True}, 1),
+    ("reentrant", {"stage": 1, "reduce_bucket": 300_000, "overlap_comm": True}, 3),
+]
+RUNS = [("llama", *run) for run in OF_LLAMA] + [("qwen2_few_words", *run) for run in OF_FEW_WORDS]
 
 
-# Stage 2 keeps gradients of whole parameters of which the rank has a piece: the second has the most, the embedding's end and layers.
-FULLEST = 1
+# Stages 1 and 2 keep gradients of whole parameters of which the rank has a piece. The first has the largest piece, the second and
+# the seventh keep most (a table's end and layers; more of the layers); the highest is written down, phase by phase.
+DIFFERENT = (0, 1, 6)
 
 
 def stand_in(attention: Any) -> None:
-    """The process group of the rank that RANK says, and transformers with `attention`."""
+    """The process group of the rank that RANK says, and transformers with `attention`, whose results are zeros.
+
+    Results left as they are found may overflow, and then stage 3 skips the step and leaves its small parameters partitioned.
+    """
     import deepspeed  # noqa: F401 - its modules are changed below
     import torch
     import transformers
     import transformers.masking_utils
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
+    torch.empty_like = torch.zeros_like
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # would be compiled
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=int(os.environ["RANK"]), world_size=RANKS)
     transformers.AttentionInterface.register("executed", attention)
@@ -95,20 +116,20 @@ def stand_in(attention: Any) -> None:
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
 
 
-def make_engine(checkpointing: str, zero: Row, micro_batches: int) -> Any:
+def make_engine(config: Row, checkpointing: str, zero: Row, micro_batches: int) -> Any:
     import deepspeed
     import torch
     import transformers
     from execute_parallel import attend
 
     stand_in(attend)
-    fields = {key: value for key, value in CONFIG.items() if key != "model_type"}
-    settings = transformers.AutoConfig.for_model(CONFIG["model_type"], **fields, use_cache=False)
-    model = transformers.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16, attn_implementation="executed")
+    fields = {key: value for key, value in config.items() if key != "model_type"}
+    described = transformers.AutoConfig.for_model(config["model_type"], **fields, use_cache=False)
+    model = transformers.AutoModelForCausalLM.from_config(described, dtype=torch.bfloat16, attn_implementation="executed")
     model.train()
     if checkpointing != "none":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": checkpointing == "reentrant"})
-    config = {
+    settings = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": micro_batches,
         "bf16": {"enabled": True},
@@ -116,7 +137,7 @@ def make_engine(checkpointing: str, zero: Row, micro_batches: int) -> Any:
         "zero_optimization": {SPELLINGS[key]: value for key, value in zero.items()},
     }
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
-    return deepspeed.initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)[0]
+    return deepspeed.initialize(model=model, optimizer=optimizer, config=settings, dist_init_required=False)[0]
 
 
 def residents(storages: Any) -> None:
@@ -150,7 +171,7 @@ def third_step(engine: Any, sequences: int, tokens: int, micro_batches: int, los
     gc.disable()
     storages = storages or Storages()
     residents(storages)
-    peaks = {"forward": 0, "backward": 0}
+    peaks = {"forward": 0, "backward": 0, "optimizer": 0}
     for _ in range(3):
         peaks = dict.fromkeys(peaks, 0)
         for _ in range(micro_batches):
@@ -164,15 +185,17 @@ def third_step(engine: Any, sequences: int, tokens: int, micro_batches: int, los
                 engine.backward(loss)
                 peaks["backward"] = max(peaks["backward"], storages.highest)
                 del loss, ids, labels
+                storages.highest = storages.live
                 engine.step()
+                peaks["optimizer"] = max(peaks["optimizer"], storages.highest)
     return peaks
 
 
-def execute(checkpointing: str, zero: Row, micro_batches: int) -> Row:
-    return third_step(make_engine(checkpointing, zero, micro_batches), 1, TOKENS, micro_batches)
+def execute(config: str, checkpointing: str, zero: Row, micro_batches: int) -> Row:
+    return third_step(make_engine(CONFIGS[config], checkpointing, zero, micro_batches), 1, TOKENS[config], micro_batches)
 
 
-def job_of(checkpointing: str, zero: Row, micro_batches: int) -> Row:
+def job_of(config: str, checkpointing: str, zero: Row, micro_batches: int) -> Row:
     trainer: Row = {
         "engine": "deepspeed",
         "layout": f"d{RANKS}",
@@ -183,7 +206,7 @@ def job_of(checkpointing: str, zero: Row, micro_batches: int) -> Row:
         "optimizer": "sgd",
         "head": "hf_loss",
         "sequences_per_micro_batch": 1,
-        "sequence_tokens": TOKENS,
+        "sequence_tokens": TOKENS[config],
         "micro_batches": micro_batches,
         "kernel_internals": False,
         "zero": zero,
@@ -204,19 +227,21 @@ def main() -> None:
     versions = ", ".join(f"{name} {metadata.version(name).split('+')[0]}" for name in ("deepspeed", "torch", "transformers"))
     place = {"LOCAL_RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS), "DS_ACCELERATOR": "cpu"}
     place |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29999"}
-    lines: list[Row] = [{"config": "llama", "fields": CONFIG}]
+    lines: list[Row] = [{"config": name, "fields": config} for name, config in CONFIGS.items()]
     for number, run in enumerate(RUNS):
-        checkpointing, zero, micro_batches = run
-        rank = FULLEST if zero["stage"] == 2 and micro_batches > 1 else 0
+        config, checkpointing, zero, micro_batches = run
+        peaks: Row = {}
+        for rank in DIFFERENT if zero["stage"] < 3 else DIFFERENT[:1]:
         command = [sys.executable, __file__, "--run", str(number)]
-        told = subprocess.run(
-            command, env=os.environ | place | {"RANK": str(rank)}, capture_output=True, text=True, check=True
-        ).stdout
-        peaks = json.loads(next(line for line in told.splitlines() if line.startswith("peaks "))[6:])
+            env = os.environ | place | {"RANK": str(rank)}
+            told = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+            of_rank = json.loads(next(line for line in told.splitlines() if line.startswith("peaks "))[6:])
+            peaks = {phase: max(level, peaks.get(phase, 0)) for phase, level in of_rank.items()}
         name = "/".join(
             [f"zero{zero['stage']}", *(f"{key}={value}" for key, value in zero.items() if key != "stage"), checkpointing]
         )
-        row = {"id": f"{name}/{micro_batches}", "config": "llama", "job": job_of(*run)}
+        name = name if config == "llama" else f"{config}/{name}"
+        row = {"id": f"{name}/{micro_batches}", "config": config, "job": job_of(*run)}
         lines.append(row | {"source": f"{versions} executed on the fake process group", "peaks": peaks})
         print(name, peaks, flush=True)
     write_rows(options.output, lines)

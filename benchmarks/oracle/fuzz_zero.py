@@ -99,7 +99,6 @@ def make_engine(config: Row, case: Row) -> Any:
 
 def main() -> None:
     config, case = json.loads(sys.argv[1]), json.loads(sys.argv[2])
-    torch.empty_like = torch.zeros_like  # attention leaves its results as it found them, and stage 3 skips steps that overflow
     peaks = execute_zero.third_step(make_engine(config, case), case["sequences"], case["tokens"], case["micro_batches"])
     print("peaks " + json.dumps(peaks))
 

@@ -16,10 +16,11 @@ namespace {
 using namespace oomplan;
 
 std::string text(const std::vector<ZeroAction>& actions) {
-  static const char* const kWords[] = {"gather", "together", "copy", "drop", "release"};
+  static const char* const kWords[] = {"gather", "together", "copy", "drop", "release", "drop_saved"};
   std::string out;
   for (const ZeroAction& a : actions)
-    out += (out.empty() ? "" : ", ") + std::string(kWords[static_cast<int>(a.kind)]) + " " + std::to_string(a.of);
+    out += (out.empty() ? "" : ", ") + std::string(kWords[static_cast<int>(a.kind)]) + " " + std::to_string(a.of) +
+           (a.again ? " again" : "");
   return out;
 }
 
@@ -27,7 +28,7 @@ std::string text(const std::vector<ZeroAction>& actions) {
 std::vector<ZeroCall> three_modules() {
   std::vector<ZeroCall> calls;
   for (const int module : {0, 1, 2, 2, 1, 0})
-    for (const bool enters : {true, false}) calls.push_back({enters, module, {module}});
+    for (const UseMoment moment : {UseMoment::begins, UseMoment::ends}) calls.push_back({moment, module, {module}});
   return calls;
 }
 const std::vector<ZeroParameter> kThree{{10, false}, {20, false}, {30, false}};
@@ -36,6 +37,24 @@ Zero without_looking_ahead() {
   Zero z;
   z.prefetch_bucket = z.max_reuse_distance = 0;
   return z;
+}
+
+TEST_CASE("ZeRO 3: what a checkpoint's recomputation saves stays beside what the node's module gathers") {
+  std::vector<ZeroCall> calls;
+  for (const int module : {0, 1}) {
+    calls.push_back({UseMoment::begins, module, {module}, {module}});
+    calls.push_back({UseMoment::ends, module, {module}});
+  }
+  for (const int module : {1, 0})
+    for (const UseMoment moment : {UseMoment::begins, UseMoment::ran, UseMoment::ends})
+      calls.push_back({moment, module, {module}});
+  const ZeroTrace trace = trace_gathers(kThree, calls, without_looking_ahead(), false);
+  std::string all;
+  for (const auto& actions : trace.actions) all += "[" + text(actions) + "]";
+  CHECK(all ==
+        "[gather 0][][gather 1][]"  // released, but saved
+        "[gather 1 again][drop_saved 1][release 1 again][gather 0 again][drop_saved 0][release 0 again]");
+  CHECK(trace.at_end.empty());
 }
 
 TEST_CASE("ZeRO 3: without prefetch and reuse a module gathers its own and lets it go") {

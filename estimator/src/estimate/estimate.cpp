@@ -100,14 +100,9 @@ std::vector<ServerAnswer> servers_of(const Job& job, const std::vector<ClassFold
   return out;
 }
 
-/// What waits or stays and is not known, or not described, to the byte.
+/// What waits and is not known to the byte.
 template <class Say>
-void note_held(const RoleRun& r, Say&& note) {
-  const Trainer& t = r.role->trainer;
-  if (r.role->engine == EngineKind::deepspeed && r.trains && t.zero.stage == 3 && t.recompute != Recompute::none && !t.reentrant)
-    note(r.role->name +
-         ": under ZeRO 3 a checkpoint that is not reentrant keeps the gathered weights of the layer that it recomputes, "
-         "which is not described: up to one layer's 16-bit weights more in backward");
+void note_waiting(const RoleRun& r, Say&& note) {
   if (r.plan.gathers_in_flight == kAllInFlight)
     note(r.role->name +
          ": limit_all_gathers is off: every unit that a pass frees is taken to wait for the GPU until the pass ends; it is "
@@ -127,7 +122,7 @@ void note_assumptions(const Job& job, Assembled& a) {
       for (std::string assumed : {routing_assumption(*r.role), outlier_assumption(*r.role),
                                   r.trains ? packing_assumption(*r.role, job.prompt_tokens + job.response_tokens) : ""})
         if (!assumed.empty()) note(std::move(assumed));
-    note_held(r, note);
+    note_waiting(r, note);
     if (!r.role->serves() && r.trains && r.role->trainer.compile)
       note(r.role->name +
            ": what torch.compile keeps and allocates is that of PyTorch 2.13's graphs for an H100; other releases may "

@@ -282,7 +282,7 @@ void Eager::add_low_rank(int matrix, std::int64_t rank, Dim in, Dim out, DType d
 }
 
 Tensor Eager::leaf(int number) {
-  uses.push_back({events.size(), number, place(), in_backward, true});
+  uses.push_back({events.size(), number, place(), in_backward});
   Tensor t;
   t.eager_ = this;
   t.leaf = number;
@@ -491,13 +491,23 @@ void Eager::backward(std::vector<Root> roots) {
     if (task.missing == 0) ready.emplace(root->grad_fn->sequence, root->grad_fn);
   }
   roots.clear();
+  EagerUse ending;  // the last node's use of its parameter
+  const auto end_use = [&] {
+    if (ending.leaf < 0) return;
+    ending.event = events.size();
+    uses.push_back(ending);
+    ending.leaf = -1;
+  };
   while (!ready.empty()) {
     const std::shared_ptr<Node> node = ready.top().second;
     ready.pop();
     Gradients in = std::move(tasks[node.get()].buffer);
     in.resize(node->outputs);
-    if (node->sequence != kAccumulates) scope = node->scope;
-    if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, true, true});
+    if (node->sequence != kAccumulates) {
+      end_use();
+      scope = node->scope;
+    }
+    if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, UseMoment::begins, true});
     auto outer_unpacked = std::exchange(unpacked_, {});
     auto outer_recomputed = std::exchange(recomputed_, {});
     auto outer_hooks = std::exchange(after_node_, {});
@@ -509,7 +519,10 @@ void Eager::backward(std::vector<Root> roots) {
       for (const auto& one : recomputed_) one->reset();  // the same
     unpacked_ = std::move(outer_unpacked);
     recomputed_ = std::move(outer_recomputed);
-    if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, false, true});
+    if (node->leaf >= 0) {
+      uses.push_back({events.size(), node->leaf, scope, true, UseMoment::ran, true});
+      ending = {events.size(), node->leaf, scope, true, UseMoment::ends, true};
+    }
     // validate_outputs: a broadcast input's gradient is summed to the input's shape, then cast to its dtype
     for (std::size_t i = 0; i < std::min(out.size(), node->next.size()); ++i) {
       Tensor& g = out[i];
@@ -544,6 +557,7 @@ void Eager::backward(std::vector<Root> roots) {
       if (--task.missing == 0) ready.emplace(edge.node->sequence, edge.node);
     }
   }
+  end_use();
   running_ = std::move(outer_node);
   graph_ = outer_graph;
   scope = outer_scope;

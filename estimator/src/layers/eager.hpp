@@ -171,13 +171,19 @@ struct EagerEvent {
   int leaf = -1;
 };
 
+/// Of a use of a parameter.
+enum class UseMoment : std::uint8_t {
+  begins,
+  ran,  ///< a node's function is over: what was saved for it is gone
+  ends  ///< of a node: gradients of leaves that it has made are where they belong (AccumulateGrad runs before any other node)
+};
 /// An operator, or its node in backward, begins or ends its work with a parameter.
 struct EagerUse {
   std::size_t event = 0;  ///< number of the event behind it
   int leaf = -1;
   int scope = 0;
   bool backward = false;
-  bool enters = true;
+  UseMoment moment = UseMoment::begins;
   bool derives = false;  ///< a node of the graph, not the operator
 };
 /// Gradients of parameters of a block that runs tile by tile in backward: added up tile by tile, handed on with the last one's.
@@ -222,7 +228,7 @@ class Eager {
   /// The parameter, of which a use begins.
   Tensor leaf(int number);
   /// The use is over.
-  void leave(int number) { uses.push_back({events.size(), number, place(), in_backward, false}); }
+  void leave(int number) { uses.push_back({events.size(), number, place(), in_backward, UseMoment::ends}); }
 
   /// A new storage.
   Tensor make(std::string name, Shape shape, DType dtype, Category category = Category::activations);

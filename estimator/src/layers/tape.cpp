@@ -137,7 +137,7 @@ class Builder {
     const auto at = std::lower_bound(before.begin(), before.end(), use.event) - before.begin();
     const int segment = unit == 0 ? 0 : unit == last ? 2 : 1;
     auto& segments = use.backward ? tape_.stations[station].backward : tape_.stations[station].forward;
-    segments[segment].uses.push_back({static_cast<std::size_t>(at), use.leaf, use.enters, use.derives});
+    segments[segment].uses.push_back({static_cast<std::size_t>(at), use.leaf, use.moment, use.derives});
   }
 
   /// The real number of a simulated unit, for references from other stations: only first and last can be meant.

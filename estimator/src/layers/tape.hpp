@@ -78,7 +78,7 @@ struct LeftGradient {
 struct TapeUse {
   std::size_t at = 0;  ///< events in front of it
   int leaf = -1;       ///< index into Tape::leaves
-  bool enters = true;
+  UseMoment moment = UseMoment::begins;
   bool derives = false;  ///< its backward pass, not its forward pass or a recomputation of that
   bool operator==(const TapeUse&) const = default;
 };

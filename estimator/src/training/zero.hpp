@@ -106,9 +106,9 @@ class ZeroEngine : EngineSites<R> {
   }
 
  private:
-  /// A parameter or group that is gathered: its site, and its number there.
+  /// A parameter or group that is gathered: its site, and its number there. `again`: a parameter's second buffer.
   struct Gathered {
-    SiteRef whole, shard;
+    SiteRef whole, shard, again;
     Index at;
   };
 
@@ -132,13 +132,17 @@ class ZeroEngine : EngineSites<R> {
     const auto row = [&](const std::string& unit, std::string_view name, Bytes bytes, Category category) {
       return site(unit, name, bytes, category, Holder::communication, kStream);
     };
-    std::map<std::size_t, std::pair<SiteRef, SiteRef>> leaves;
+    std::map<std::size_t, Gathered> leaves;
     for (const ZeroGathered& g : zero_.gathered) {
       const auto [known, fresh] = leaves.try_emplace(g.leaf);
-      if (fresh)
-        known->second = {row(tape.leaves[g.leaf].name, "gathered", g.whole, Category::weights),
-                         row(tape.leaves[g.leaf].name, "shard_from_host", g.shard, Category::communication)};
-      parameter_sites_.push_back({known->second.first, known->second.second, Index(g.unit)});
+      const std::string& name = tape.leaves[g.leaf].name;
+      if (fresh) {
+        known->second.whole = row(name, "gathered", g.whole, Category::weights);
+        known->second.shard = row(name, "shard_from_host", g.shard, Category::communication);
+        if (zero_.gathers_again) known->second.again = row(name, "gathered_beside_the_saved_one", g.whole, Category::weights);
+      }
+      parameter_sites_.push_back(known->second);
+      parameter_sites_.back().at = Index(g.unit);
     }
     std::map<std::pair<Bytes, Bytes>, std::pair<SiteRef, SiteRef>> sizes;
     for (std::size_t i = 0; i < zero_.groups.size(); ++i) {
@@ -149,7 +153,7 @@ class ZeroEngine : EngineSites<R> {
         known->second = {row(name, "buffer", g.whole, Category::communication),
                          row(name, "shards_from_host", g.shard, Category::communication)};
       }
-      group_sites_.push_back({known->second.first, known->second.second, Index(static_cast<std::int64_t>(i))});
+      group_sites_.push_back({known->second.first, known->second.second, {}, Index(static_cast<std::int64_t>(i))});
     }
   }
   Gathered gathered(const ZeroAction& action) const {
@@ -160,26 +164,28 @@ class ZeroEngine : EngineSites<R> {
     } else {
       const Bytes whole = group ? zero_.groups[at].whole : zero_.gathered[at].whole;
       const Bytes shard = group ? zero_.groups[at].shard : zero_.gathered[at].shard;
-      return {{0, whole, Pool::torch}, {0, shard, Pool::torch}, Index(0)};
+      return {{0, whole, Pool::torch}, {0, shard, Pool::torch}, {0, whole, Pool::torch}, Index(0)};
     }
   }
   void act(const std::vector<ZeroAction>& actions) {
     for (const ZeroAction& action : actions) {
       const Gathered g = gathered(action);
-      if (g.whole.bytes == 0) continue;
+      const SiteRef buffer = action.again ? g.again : g.whole;
+      if (buffer.bytes == 0) continue;
       switch (action.kind) {
         case ZeroAction::Kind::gather:
         case ZeroAction::Kind::gather_together:
-          r_.alloc(g.whole, g.at);
+          r_.alloc(buffer, g.at);
           r_.alloc(g.shard, g.at);
           r_.free(g.shard, g.at);
           break;
         case ZeroAction::Kind::copy_out:
-          r_.alloc(g.whole, g.at);
+          r_.alloc(buffer, g.at);
           break;
         case ZeroAction::Kind::drop_together:
         case ZeroAction::Kind::release:
-          r_.free(g.whole, g.at);
+        case ZeroAction::Kind::drop_saved:
+          r_.free(buffer, g.at);
           break;
       }
     }
@@ -205,7 +211,7 @@ class ZeroEngine : EngineSites<R> {
     }
   }
 
-  /// A unit's events, with what the coordinator and the reduction do in between. A gradient is there before its module ends.
+  /// A unit's events, with what the coordinator and the reduction do in between.
   void play(Player<R>& player, std::size_t s, bool backward, Unit unit, Index at, std::int64_t number) {
     const Segment& segment = player.tape().stations[s].segment(backward, unit);
     static const std::vector<ZeroStop> kNone;
@@ -220,16 +226,15 @@ class ZeroEngine : EngineSites<R> {
       from = to;
     };
     for (std::size_t i = 0; i < segment.events.size(); ++i) {
-      const bool cut = backward && (reduces || !gradients_.has_bucket());
-      const bool is_gradient = cut && segment.events[i].kind == TapeEvent::Kind::gradient;
-      if (is_gradient) {
-        play_to(i + 1);
-        gradients_.make_bucket();
-        if (reduces) gradients_.take(player, segment.gradients[gradient++], at, number, place_of_gradients());
+      if (stop < stops.size() && stops[stop].at == i) {
+        play_to(i);
+        act(stops[stop++].actions);
       }
-      if (stop == stops.size() || stops[stop].at != i) continue;
-      play_to(is_gradient ? i + 1 : i);
-      act(stops[stop++].actions);
+      const bool cut = backward && (reduces || !gradients_.has_bucket());
+      if (!cut || segment.events[i].kind != TapeEvent::Kind::gradient) continue;
+      play_to(i + 1);
+      gradients_.make_bucket();
+      if (reduces) gradients_.take(player, segment.gradients[gradient++], at, number, place_of_gradients());
     }
     play_to(segment.events.size());
     for (; stop < stops.size(); ++stop) act(stops[stop].actions);

@@ -29,6 +29,7 @@ class ZeroGradients : EngineSites<R> {
     staging_ = local("gradient_staging", zero_.gpu_staging, Category::communication);
     piece_ = local("gradients_of_the_partition", zero_.in_partition, Category::gradients);
     next_piece_ = local("gradients_of_the_partition.added", zero_.in_partition, Category::gradients);
+    more_in_step_ = local("gradients_of_the_partition.more", zero_.more_in_step, Category::gradients);
     norm_ = site("", "gradient_as_double", zero_.norm, Category::temporaries, Holder::local);
     if constexpr (R::kWrites)
       for (const std::int64_t n : zero_.sub_groups) steps_.push_back(step_sites(n));
@@ -54,10 +55,11 @@ class ZeroGradients : EngineSites<R> {
   void take(Player<R>& player, const LeftGradient& gradient, Index at, std::int64_t number, Index micro) {
     const std::int64_t n = gradient.bytes / zero_.element;
     if (elements_ + n > zero_.bucket_elements && elements_ > 0) reduce(player, micro);
+    const std::int64_t start = start_of(gradient, number);
     if (zero_.contiguous && elements_ + n <= zero_.bucket_elements)
       player.free_gradient(gradient, at, micro);  // copied into the bucket
     else
-      apart_.push_back({&gradient, at});
+      apart_.push_back({&gradient, at, zero_.stage != 1 || has_piece(start, n)});
     elements_ += n;
     ++parameters_;
     const std::int64_t shard = ceil_div(n, zero_.ranks);
@@ -65,14 +67,20 @@ class ZeroGradients : EngineSites<R> {
     padded_ += shard * zero_.ranks;
     unequal_ = unequal_ || n % zero_.ranks != 0;
     if (zero_.stage == 3) return;
-    const auto leaf = static_cast<std::size_t>(gradient.leaf);
-    const std::int64_t start = zero_.offset[leaf] + number * zero_.stride[leaf];
-    lowest_ = parameters_ == 1 ? start : std::min(lowest_, start);
-    highest_ = std::max(highest_, start + n);
+    mine_ = mine_ || has_piece(start, n);
+    const std::int64_t piece = zero_.sub_groups.front();
+    for (std::int64_t from = start; from < start + n;) {
+      const std::int64_t rank = from / piece, to = std::min(start + n, (rank + 1) * piece);
+      if (slices_.empty() || slices_.back().rank != rank) slices_.push_back({rank, 0});
+      slices_.back().elements += to - from;
+      from = to;
+    }
   }
   void end(Player<R>& player, Index micro, bool last) {
     if (zero_.stage == 1 && !last) return;  // the bucket stays until the last micro-batch
     reduce(player, micro);
+    for (const Apart& one : kept_) player.free_gradient(*one.gradient, one.at, micro);
+    kept_.clear();
     if (zero_.stage == 3) return;
     if (bucket_there_) r_.free(bucket_);
     bucket_there_ = false;
@@ -81,6 +89,7 @@ class ZeroGradients : EngineSites<R> {
   /// The gradients become fp32 sub-group by sub-group, then the optimizer steps. With offload it does so on the host.
   void step() {
     if (zero_.offloads_optimizer) return;
+    r_.alloc(more_in_step_);
     r_.alloc(norm_);
     r_.free(norm_);
     for (std::size_t i = 0; i < zero_.sub_groups.size(); ++i) {
@@ -89,7 +98,10 @@ class ZeroGradients : EngineSites<R> {
       r_.alloc(s.flat, at);
       r_.alloc(s.fp32, at);
       r_.free(s.flat, at);
-      if (zero_.stage < 3) r_.free(piece_);
+      if (zero_.stage < 3) {
+        r_.free(piece_);
+        r_.free(more_in_step_);
+      }
       r_.alloc(s.temporaries, at);
       r_.free(s.temporaries, at);
       r_.free(s.fp32, at);
@@ -105,6 +117,11 @@ class ZeroGradients : EngineSites<R> {
   struct Apart {
     const LeftGradient* gradient;
     Index at;
+    bool goes;  ///< as soon as it is reduced
+  };
+  /// Elements of the bucket that one rank updates, in a row.
+  struct Slice {
+    std::int64_t rank, elements;
   };
   Step step_sites(std::int64_t n) {
     Step s;
@@ -134,15 +151,30 @@ class ZeroGradients : EngineSites<R> {
     r_.alloc(s);
     r_.free(s);
   }
+  /// Of the flat tensor; stage 3 has none.
+  std::int64_t start_of(const LeftGradient& gradient, std::int64_t number) const {
+    const auto leaf = static_cast<std::size_t>(gradient.leaf);
+    return zero_.stage == 3 ? 0 : zero_.offset[leaf] + number * zero_.stride[leaf];
+  }
+  bool has_piece(std::int64_t start, std::int64_t elements) const {
+    const std::int64_t piece = zero_.sub_groups.front();
+    return start < (zero_.rank + 1) * piece && start + elements > zero_.rank * piece;
+  }
   bool accumulates() const { return !first_ && zero_.stage != 1; }
 
   void reduce(Player<R>& player, Index micro) {
     if (parameters_ == 0) return;
     zero_.stage == 3 ? scatter() : average();
-    for (const Apart& one : apart_) player.free_gradient(*one.gradient, one.at, micro);
+    for (const Apart& one : apart_) {
+      if (one.goes)
+        player.free_gradient(*one.gradient, one.at, micro);
+      else
+        kept_.push_back(one);  // stage 1 clears what the rank has no piece of when backward is over
+    }
     apart_.clear();
-    elements_ = parameters_ = largest_ = padded_ = lowest_ = highest_ = 0;
-    unequal_ = false;
+    slices_.clear();
+    elements_ = parameters_ = largest_ = padded_ = 0;
+    unequal_ = mine_ = false;
   }
   /// reduce_scatter_coalesced: the gradients rank by rank in a buffer of their own, unless there is but one. A shard on its way
   /// to the host comes back for its norm and as fp32.
@@ -158,28 +190,46 @@ class ZeroGradients : EngineSites<R> {
     }
     r_.free(together);
   }
-  /// average_tensor: pieces of several ranks are reduced in a copy. Then this rank's are copied into a tensor of their own, which
-  /// is made with the first.
+  /// allreduce_and_scatter: slices of several ranks are reduced in a copy, as soon as they are more than a bucket; one alone is
+  /// reduced where it is.
+  void reduce_slices() {
+    std::int64_t elements = 0, slices = 0;
+    const auto flush = [&] {
+      if (slices > 1) pass(transient("bucket_of_several_ranks", elements * zero_.element));
+      elements = slices = 0;
+    };
+    for (const Slice& slice : slices_) {
+      elements += slice.elements;
+      ++slices;
+      if (elements > zero_.bucket_elements) flush();
+    }
+    flush();
+  }
+  /// average_tensor. Then this rank's slices are copied into a tensor of their own, which is made with the first.
   void average() {
     const std::int64_t piece = zero_.sub_groups.front();
-    pass(transient("bucket_of_several_ranks", lowest_ / piece != (highest_ - 1) / piece ? elements_ * zero_.element : 0));
+    reduce_slices();
     if (zero_.offloads_optimizer) {
       pass(transient("gradient_piece_as_double", std::min(largest_whole(), piece) * 2 * kFp32));
       return pass(transient("gradient_piece_fp32", std::min(largest_whole(), piece) * kFp32));
     }
-    if (!piece_there_) r_.alloc(accumulates() ? next_piece_ : piece_);
-    piece_there_ = true;
+    // Of ranks that keep as much, stage 2's highest is the one whose slices come first.
+    const bool mine = zero_.stage == 2 || mine_;
+    if (mine && !piece_there_) r_.alloc(accumulates() ? next_piece_ : piece_);
+    piece_there_ = piece_there_ || mine;
   }
   std::int64_t largest_whole() const { return largest_ * zero_.ranks; }
 
   R& r_;
   const TrainPlan& plan_;
   const ZeroPlan& zero_;
-  SiteRef bucket_, shards_, staging_, piece_, next_piece_, norm_;
+  SiteRef bucket_, shards_, staging_, piece_, next_piece_, more_in_step_, norm_;
   std::vector<Step> steps_;                                 ///< only when a program is written
   std::map<std::pair<std::string, Bytes>, SiteRef> sizes_;  ///< the same
-  std::vector<Apart> apart_;                                ///< gradients in the bucket that keep their own memory
-  std::int64_t elements_ = 0, parameters_ = 0, largest_ = 0, padded_ = 0, lowest_ = 0, highest_ = 0;
+  std::vector<Apart> apart_, kept_;                         ///< gradients larger than a bucket: in it, and reduced but kept
+  std::vector<Slice> slices_;                               ///< of the bucket, stages 1 and 2
+  std::int64_t elements_ = 0, parameters_ = 0, largest_ = 0, padded_ = 0;
+  bool mine_ = false;  ///< something in the bucket is this rank's
   bool unequal_ = false, first_ = true, bucket_there_ = false, piece_there_ = false;
 };
 

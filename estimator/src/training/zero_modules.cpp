@@ -22,7 +22,7 @@ Path split_name(std::string_view name) {
 
 class Walker {
  public:
-  explicit Walker(const Tape& tape) : tape_(tape) {
+  Walker(const Tape& tape, bool detaches) : tape_(tape), detaches_(detaches) {
     for (const TapeLeaf& leaf : tape.leaves) {
       out_.first.push_back(out_.count);
       out_.count += static_cast<int>(units(leaf.station));
@@ -63,6 +63,11 @@ class Walker {
     }
   }
 
+  bool in_layers(const TapeUse& use) const {
+    return tape_.stations[tape_.leaves[static_cast<std::size_t>(use.leaf)].station].place == StationPlace::layers;
+  }
+  std::int64_t unit_of(const TapeUse& use, const ZeroPlace& here) const { return in_layers(use) ? here.unit : 0; }
+
   void enter_model(bool backward) {
     path_.clear();
     const std::size_t s = backward ? tape_.stations.size() - 1 : 0;
@@ -70,27 +75,35 @@ class Walker {
     std::vector<int> own;
     for (std::size_t i = 0; i < tape_.leaves.size(); ++i)
       if (out_.outside[i]) own.push_back(out_.parameter(i, 0));
-    put(true, module("model's own call"), own);
+    put(UseMoment::begins, module("model's own call"), own);
   }
   void walk(bool backward, std::size_t s, std::int64_t unit) {
     const Segment& segment = tape_.stations[s].segment(backward, kind(unit, units(s)));
     for (const TapeUse& use : segment.uses) {
       if (out_.outside[static_cast<std::size_t>(use.leaf)]) continue;
       const ZeroPlace here{backward, s, unit, use.at};
-      if (use.enters)
-        enter(use, here);
-      else
-        leave(use, here);
+      switch (use.moment) {
+        case UseMoment::begins:
+          enter(use, here);
+          break;
+        case UseMoment::ran:
+          place_ = here;
+          put(UseMoment::ran, -1, {out_.parameter(static_cast<std::size_t>(use.leaf), unit_of(use, here))});
+          break;
+        case UseMoment::ends:
+          leave(use, here);
+          break;
+      }
     }
-    if (tape_.stations[s].place == StationPlace::embedding && !backward) put(true, module("rotary"), {});
+    if (tape_.stations[s].place == StationPlace::embedding && !backward) put(UseMoment::begins, module("rotary"), {});
   }
 
   /// Modules that contain this one call first, where they were not entered before. Derivatives come behind a recomputation of the
   /// whole layer, which has left all of them.
   void enter(const TapeUse& use, const ZeroPlace& here) {
     const TapeLeaf& leaf = tape_.leaves[static_cast<std::size_t>(use.leaf)];
-    const bool layers = tape_.stations[leaf.station].place == StationPlace::layers;
-    const std::int64_t unit = layers ? here.unit : 0;
+    const bool layers = in_layers(use);
+    const std::int64_t unit = unit_of(use, here);
     Path path = split_name(leaf.name);
     path.pop_back();  // weight, bias
     if (layers) {
@@ -102,7 +115,7 @@ class Walker {
     const int own = module(whole);
     const int parameter = out_.parameter(static_cast<std::size_t>(use.leaf), unit);
     if (!open_.empty() && open_.back().module == own && open_.back().derives == use.derives) {  // its bias, or it again
-      add(parameter);
+      put_into(out_.calls[open_.back().call], parameter, use, here);
       return;
     }
     leave_forward(here);
@@ -113,10 +126,11 @@ class Walker {
     for (std::size_t depth = 0; depth + 1 < path.size(); ++depth)
       if (depth >= path_.size() || path_[depth] != path[depth]) {
         path_.assign(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(depth) + 1);
-        put(true, module("container " + path[depth]), {});
+        put(UseMoment::begins, module("container " + path[depth]), {});
       }
     path_ = path;
-    put(true, own, {parameter});
+    put(UseMoment::begins, own, use.derives ? members_[own] : std::vector<int>{});
+    put_into(out_.calls.back(), parameter, use, here);
     open_.push_back({own, out_.calls.size() - 1, use.derives});
   }
   /// The activation is a module too: gate_proj, act_fn, up_proj; in backward up_proj, act_fn, gate_proj.
@@ -124,7 +138,7 @@ class Walker {
     if (path_.empty() || path_.size() != path.size()) return;
     const bool pair =
         (path_.back() == "gate_proj" && path.back() == "up_proj") || (path_.back() == "up_proj" && path.back() == "gate_proj");
-    if (pair) put(true, module("activation"), {});
+    if (pair) put(UseMoment::begins, module("activation"), {});
   }
   /// Operators that do not say when they end do so when the next module begins.
   void leave_forward(const ZeroPlace& here) {
@@ -143,23 +157,36 @@ class Walker {
     const ZeroCall entered = out_.calls[open_[number].call];
     open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(number));
     place_ = here;
-    put(false, entered.module, entered.parameters);
+    put(UseMoment::ends, entered.module, entered.parameters);
   }
   std::size_t leaf_of(int parameter) const {
     const auto behind = std::upper_bound(out_.first.begin(), out_.first.end(), parameter);
     return static_cast<std::size_t>(behind - out_.first.begin()) - 1;
   }
-  void add(int parameter) {
-    std::vector<int>& known = out_.calls[open_.back().call].parameters;
+  static void add(std::vector<int>& known, int parameter) {
     if (std::find(known.begin(), known.end(), parameter) == known.end()) known.push_back(parameter);
   }
-  void put(bool enters, int module, std::vector<int> parameters) {
-    out_.calls.push_back({enters, module, std::move(parameters)});
+  void put_into(ZeroCall& call, int parameter, const TapeUse& use, const ZeroPlace& here) {
+    add(call.parameters, parameter);
+    if (!use.derives) add(members_[call.module], parameter);
+    if (is_saved(use, here)) add(call.saved, parameter);
+  }
+  /// A weight is, for its node; a linear layer's bias is not.
+  bool is_saved(const TapeUse& use, const ZeroPlace& here) const {
+    const Station& station = tape_.stations[here.station];
+    if (!detaches_ || !here.backward || use.derives || !station.checkpointed) return false;
+    const Segment& segment = station.segment(true, kind(here.unit, units(here.station)));
+    return std::any_of(segment.uses.begin(), segment.uses.end(),
+                       [&](const TapeUse& other) { return other.derives && other.leaf == use.leaf; });
+  }
+  void put(UseMoment moment, int module, std::vector<int> parameters) {
+    out_.calls.push_back({moment, module, std::move(parameters)});
     out_.places.push_back(place_);
   }
   int module(const std::string& name) { return modules_.emplace(name, static_cast<int>(modules_.size())).first->second; }
 
   const Tape& tape_;
+  bool detaches_;
   ZeroModules out_;
   ZeroPlace place_;
   Path path_;
@@ -171,10 +198,11 @@ class Walker {
   };
   std::vector<Open> open_;  ///< modules that work just now
   std::map<std::string, int> modules_;
+  std::map<int, std::vector<int>> members_;  ///< of every module: the parameters that its forward pass uses
 };
 
 }  // namespace
 
-ZeroModules zero_modules(const Tape& tape) { return Walker(tape).run(); }
+ZeroModules zero_modules(const Tape& tape, bool detaches) { return Walker(tape, detaches).run(); }
 
 }  // namespace oomplan

@@ -26,6 +26,7 @@ struct ZeroModules {
       outside;  ///< of every leaf: read past its module, so it belongs to the model's own call and is never released
 };
 
-ZeroModules zero_modules(const Tape&);
+/// `detaches`: layers are computed again under checkpoints that are not reentrant.
+ZeroModules zero_modules(const Tape&, bool detaches);
 
 }  // namespace oomplan

@@ -70,17 +70,26 @@ void flat_partitions(ZeroPlan& z, const Tape& tape, const Trainer& t, const std:
   }
   // The rank with the most: parameters of which it has a piece count whole.
   std::int64_t at = 0;
-  std::vector<std::int64_t> held(static_cast<std::size_t>(z.ranks), 0), largest_piece(held);
+  std::vector<std::int64_t> held(static_cast<std::size_t>(z.ranks), 0), largest_piece(held), kept(held);
   for (const std::int64_t n : trained.elements) {
     for (std::int64_t rank = at / piece; rank < z.ranks && rank * piece < at + n; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       held[r] += n;
+      // stage 1 keeps other ranks' gradients that are larger than a bucket until backward is over
+      kept[r] += z.stage == 1 && n > t.zero.reduce_bucket ? 0 : n;
       largest_piece[r] = std::max(largest_piece[r], std::min(at + n, (rank + 1) * piece) - std::max(at, rank * piece));
     }
     at += n;
   }
-  z.in_partition = *std::max_element(held.begin(), held.end()) * z.element;
-  z.norm = *std::max_element(largest_piece.begin(), largest_piece.end()) * kDouble;
+  // A tied table's two gradients and their sum are the highest moment, in front of the reduction of what the first rank keeps.
+  const std::vector<std::int64_t>& decides = tape.tied ? held : kept;
+  z.rank = std::max_element(decides.begin(), decides.end()) - decides.begin();
+  z.in_partition = held[static_cast<std::size_t>(z.rank)] * z.element;
+  // Another rank may be the highest in the step, and yet another with the norm.
+  const Bytes most = *std::max_element(held.begin(), held.end()) * z.element;
+  z.more_in_step = most - z.in_partition;
+  for (std::size_t r = 0; r < held.size(); ++r)
+    z.norm = std::max(z.norm, largest_piece[r] * kDouble - (most - held[r] * z.element));
   // flattened beside the parameters; later two copies of the piece: the clone in the model's format and its fp32 copy
   z.at_load = std::max(flat * z.element, z.offloads_optimizer ? piece * z.element : Bytes{0});
   if (!z.offloads_optimizer) return;
@@ -150,7 +159,7 @@ void split_parameters(ZeroPlan& z, const Tape& tape, const Trainer& t, const std
     largest = std::max(largest, shards.back());
   }
   z.sub_groups = sub_groups(shards, t.zero.sub_group);
-  const ZeroModules modules = zero_modules(tape);
+  const ZeroModules modules = zero_modules(tape, t.recompute != Recompute::none && !t.reentrant);
   std::vector<ZeroParameter> parameters(static_cast<std::size_t>(modules.count));
   z.gathered.resize(parameters.size());
   Bytes shard_bytes = 0;
@@ -190,6 +199,9 @@ void split_parameters(ZeroPlan& z, const Tape& tape, const Trainer& t, const std
     for (std::size_t s = 0; s < pass->size(); ++s)
       (*pass)[s].resize(static_cast<std::size_t>(std::max<std::int64_t>(1, tape.stations[s].count)));
   }
+  for (const auto& actions : trace.actions)
+    z.gathers_again =
+        z.gathers_again || std::any_of(actions.begin(), actions.end(), [](const ZeroAction& action) { return action.again; });
   for (std::size_t i = 0; i < trace.actions.size(); ++i)
     put(modules.places[i].backward ? z.backward : z.forward, modules.places[i], trace.actions[i]);
   if (!z.trains) return;

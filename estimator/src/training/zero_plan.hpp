@@ -53,10 +53,12 @@ struct ZeroPlan {
       false;  ///< stage 1 with overlap_comm: gradients stay whole, and the last micro-batch reduces them as they come
   bool buckets_at_end = false;  ///< stage 1 without overlap_comm: gradients stay whole until the last micro-batch is over
   std::int64_t element = 2;     ///< c
+  std::int64_t rank = 0;        ///< stages 1 and 2: the one that keeps most in backward
   Bytes in_partition = 0;       ///< stages 1 and 2: gradients of parameters of which the rank has a piece
   std::vector<std::int64_t> offset, stride;  ///< stages 1 and 2: where a leaf lies in the flat tensor, and its next unit's
   Bytes checkpoint = 0;                      ///< a layer's input, on the host until backward
   // of the step
+  Bytes more_in_step = 0;                  ///< that a rank keeps whose step is higher
   Bytes norm = 0;                          ///< the largest gradient as double, for the norm
   std::vector<std::int64_t> sub_groups;    ///< elements of each; stages 1 and 2: one
   Bytes at_load = 0;                       ///< beside everything: the second copy of fp32 masters, or of the flattened model
@@ -66,6 +68,7 @@ struct ZeroPlan {
   std::vector<ZeroGroup> groups;
   ZeroPass forward, backward;
   std::vector<ZeroAction> at_end;
+  bool gathers_again = false;  ///< some parameter has two buffers for a while
 
   bool offloads_optimizer = false, offloads_parameters = false;
 };

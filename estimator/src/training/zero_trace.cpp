@@ -14,7 +14,7 @@ class Coordinator {
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (parameters[i].stays) states_[i].status = Status::available;
     for (const ZeroCall& call : calls) {
-      if (!call.enters) continue;
+      if (call.moment != UseMoment::begins) continue;
       for (const int p : call.parameters) queue_.push_back({p, static_cast<std::int64_t>(order_.size())});
       order_.push_back(&call);
     }
@@ -22,7 +22,17 @@ class Coordinator {
 
   ZeroTrace run(const std::vector<ZeroCall>& calls) {
     for (const ZeroCall& call : calls) {
-      call.enters ? fetch(call) : release(call);
+      switch (call.moment) {
+        case UseMoment::begins:
+          fetch(call);
+          break;
+        case UseMoment::ran:
+          for (const int p : call.parameters) drop_saved(p);
+          break;
+        case UseMoment::ends:
+          release(call);
+          break;
+      }
       out_.actions.push_back(std::move(now_));
       now_.clear();
     }
@@ -37,6 +47,9 @@ class Coordinator {
     Status status = Status::partitioned;
     int group = -1;                                                       ///< whose buffer it is in flight in
     bool waits = false;                                                   ///< in the registry of what is in flight
+    bool saved = false;                                                   ///< by a recomputation, for a node that has not run
+    bool apart = false;                                                   ///< what is saved is no longer the module's buffer
+    bool again = false;                                                   ///< the module's buffer is the second one
     std::vector<int> active;                                              ///< modules that work with it
     std::int64_t fetched_for = std::numeric_limits<std::int64_t>::min();  ///< most recent step that it was fetched for
   };
@@ -46,7 +59,7 @@ class Coordinator {
   };
   State& state(int p) { return states_[static_cast<std::size_t>(p)]; }
   std::int64_t elements(int p) const { return parameters_[static_cast<std::size_t>(p)].elements; }
-  void act(ZeroAction::Kind kind, int of) { now_.push_back({kind, of}); }
+  void act(ZeroAction::Kind kind, int of, bool again = false) { now_.push_back({kind, of, again}); }
 
   void gather(const std::vector<int>& asked) {
     std::vector<int> group;
@@ -60,7 +73,7 @@ class Coordinator {
       state(p).status = Status::in_flight;
       state(p).waits = true;
       state(p).group = together ? number : -1;
-      if (!together) act(ZeroAction::Kind::gather, p);
+      if (!together) act(ZeroAction::Kind::gather, p, state(p).again = state(p).apart);
     }
     if (!together) return;
     act(ZeroAction::Kind::gather_together, number);
@@ -79,7 +92,7 @@ class Coordinator {
     for (const int member : out_.groups[static_cast<std::size_t>(s.group)]) {
       if (state(member).status != Status::in_flight || state(member).group != s.group) continue;
       state(member).status = Status::available;
-      act(ZeroAction::Kind::copy_out, member);
+      act(ZeroAction::Kind::copy_out, member, state(member).again = state(member).apart);
     }
     if (--waiting_[static_cast<std::size_t>(s.group)] == 0) act(ZeroAction::Kind::drop_together, s.group);
   }
@@ -92,6 +105,7 @@ class Coordinator {
       state(p).active.push_back(call.module);
       if (state(p).fetched_for < step_) unforeseen.push_back(p);
     }
+    for (const int p : call.saved) state(p).saved = true;
     std::vector<int> taken;
     while (!queue_.empty() && taken.size() < unforeseen.size()) {
       const Queued next = take();
@@ -144,9 +158,18 @@ class Coordinator {
       }
   }
   void let_go(int p) {
-    state(p).status = Status::partitioned;
+    State& s = state(p);
+    s.status = Status::partitioned;
     available_ -= elements(p);
-    act(ZeroAction::Kind::release, p);
+    if (s.saved && !s.apart)
+      s.apart = true;
+    else
+      act(ZeroAction::Kind::release, p, s.again);
+  }
+  void drop_saved(int p) {
+    State& s = state(p);
+    if (s.apart) act(ZeroAction::Kind::drop_saved, p);
+    s.saved = s.apart = false;
   }
   /// release_and_reset_all, in front of the step.
   void finish() {

@@ -9,17 +9,24 @@
 
 #include <oomplan/job.hpp>
 
+#include "layers/tape.hpp"
+
 namespace oomplan {
 
 struct ZeroParameter {
   std::int64_t elements = 0;
   bool stays = false;  ///< gathered for good: below the persistence threshold
 };
-/// A module begins (a fetch) or ends. One without parameters of its own calls too, and something is gathered ahead.
+/// A module begins (a fetch), a node of it has run, or it ends. One without parameters of its own calls too, and something is
+/// gathered ahead.
 struct ZeroCall {
-  bool enters = true;
+  UseMoment moment = UseMoment::begins;
   int module = 0;               ///< two modules may have one parameter
   std::vector<int> parameters;  ///< numbers
+  /// Parameters that a checkpoint which is not reentrant saves when it computes again. It saves them detached
+  /// (torch/utils/checkpoint.py, pack_hook of _recomputation_hook, 2.13): the gathered buffer stays until the parameter's node
+  /// has run, although the module releases it, and the node's module gathers anew.
+  std::vector<int> saved{};
 };
 struct ZeroAction {
   enum class Kind : std::uint8_t {
@@ -27,10 +34,12 @@ struct ZeroAction {
     gather_together,  ///< a group, into one buffer
     copy_out,         ///< a parameter of a group gets a buffer of its own
     drop_together,    ///< the group's buffer goes: the last one of it was asked for
-    release           ///< the parameter's own buffer
+    release,          ///< the parameter's own buffer
+    drop_saved        ///< the buffer that a recomputation has saved and that its module had released
   };
   Kind kind = Kind::gather;
-  int of = 0;  ///< number of the parameter or of the group
+  int of = 0;          ///< number of the parameter or of the group
+  bool again = false;  ///< a parameter's second buffer: the first one is saved
 };
 struct ZeroTrace {
   std::vector<std::vector<ZeroAction>> actions;  ///< of every call
