@@ -187,7 +187,7 @@ def third_step(engine: Any, sequences: int, tokens: int, micro_batches: int, los
                 del loss, ids, labels
                 storages.highest = storages.live
                 engine.step()
-                peaks["optimizer"] = max(peaks["optimizer"], storages.highest)
+                peaks["optimizer"] = storages.highest  # of the last micro-batch, whose gradients are applied
     return peaks
 
 
@@ -232,7 +232,7 @@ def main() -> None:
         config, checkpointing, zero, micro_batches = run
         peaks: Row = {}
         for rank in DIFFERENT if zero["stage"] < 3 else DIFFERENT[:1]:
-        command = [sys.executable, __file__, "--run", str(number)]
+            command = [sys.executable, __file__, "--run", str(number)]
             env = os.environ | place | {"RANK": str(rank)}
             told = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
             of_rank = json.loads(next(line for line in told.splitlines() if line.startswith("peaks "))[6:])

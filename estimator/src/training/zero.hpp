@@ -102,7 +102,9 @@ class ZeroEngine : EngineSites<R> {
   void optimizer_step() {
     if (outside_held_) r_.free(outside_);
     outside_held_ = false;
+    r_.free(persistent_);  // release_and_reset_all lets go of them too; _post_step gathers them again
     gradients_.step();
+    r_.alloc(persistent_);
   }
 
  private:

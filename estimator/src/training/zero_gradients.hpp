@@ -89,7 +89,7 @@ class ZeroGradients : EngineSites<R> {
   /// The gradients become fp32 sub-group by sub-group, then the optimizer steps. With offload it does so on the host.
   void step() {
     if (zero_.offloads_optimizer) return;
-    r_.alloc(more_in_step_);
+    if (zero_.stage < 3) r_.alloc(more_in_step_);
     r_.alloc(norm_);
     r_.free(norm_);
     for (std::size_t i = 0; i < zero_.sub_groups.size(); ++i) {

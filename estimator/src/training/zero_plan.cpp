@@ -127,7 +127,8 @@ void put(ZeroPass& pass, const ZeroPlace& place, const std::vector<ZeroAction>& 
 ZeroTrace trace_known_forward(const std::vector<ZeroParameter>& parameters, const ZeroModules& modules, Zero limits,
                               bool one_by_one) {
   std::size_t turn = 0;
-  while (turn < modules.calls.size() && !(modules.calls[turn].enters && modules.places[turn].backward)) ++turn;
+  while (turn < modules.calls.size() && !(modules.calls[turn].moment == UseMoment::begins && modules.places[turn].backward))
+    ++turn;
   const auto middle = modules.calls.begin() + static_cast<std::ptrdiff_t>(turn);
   const std::vector<ZeroCall> forward(modules.calls.begin(), middle), backward(middle, modules.calls.end());
   ZeroTrace out = trace_gathers(parameters, forward, limits, one_by_one);
