@@ -87,7 +87,6 @@ OF_FEW_WORDS: list[tuple[str, Row, int]] = [
     ("reentrant", {"stage": 2, "reduce_bucket": 2_500_000}, 1),
     ("nonreentrant", {"stage": 1, "reduce_bucket": 300_000}, 1),
     ("nonreentrant", {"stage": 1, "reduce_bucket": 300_000, "overlap_comm": True}, 1),
-    ("reentrant", {"stage": 1, "reduce_bucket": 300_000, "overlap_comm": True}, 3),
 ]
 RUNS = [("llama", *run) for run in OF_LLAMA] + [("qwen2_few_words", *run) for run in OF_FEW_WORDS]
 
