@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from execute_zero import CONFIG as WIDE
+from execute_zero import LLAMA as WIDE
 from execute_zero import RANKS, ROOT, SMALL, SPELLINGS, Row, stand_in, third_step
 from fuzz_zero import fullest
 from row_lines import write_rows
