@@ -196,3 +196,10 @@ TEST_CASE("every family has the elements that transformers' class of it has, by 
   }
   CHECK(families == 85);
 }
+
+TEST_CASE("a config that does not say how wide its shared expert is has the one that transformers makes") {
+  const Json qwen2 =
+      Json::parse(R"({"model_type": "qwen2_moe", "hidden_size": 128, "intermediate_size": 256, "moe_intermediate_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2, "vocab_size": 256})");
+  CHECK(count(read_config(qwen2.dump(), "model")).language == 4'688'256);  // transformers 5.23
+}

@@ -111,7 +111,7 @@ std::int64_t shared_width_of(const Fields& fields, const MoeTraits& moe, std::in
     const std::string_view key = present_key(fields, moe.shared_width);
     if (fields.has(key)) return fields.integer(key, kOptionalWidthLimits);
   }
-  if (moe.shared_count.empty()) return 0;
+  if (moe.shared_count.empty()) return moe.shared_otherwise;  // a width here
   const std::string_view key = present_key(fields, moe.shared_count);
   return (fields.has(key) ? integer_or_list(fields, key, kFewLimits) : moe.shared_otherwise) * expert_width;
 }

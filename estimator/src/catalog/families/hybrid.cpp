@@ -83,6 +83,7 @@ constexpr Traits kQwenNext{
     .rotary_fraction = 0.25,
     .moe = {.layers = MoeLayers::sparse_step,
             .shared_width = "shared_expert_intermediate_size",
+            .shared_otherwise = 512,
             .shared_gate = true,
             .normalise_top_k = by("norm_topk_prob", true)},
     .is_moe = true,

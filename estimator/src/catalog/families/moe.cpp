@@ -37,7 +37,10 @@ constexpr Traits kQwen2Moe{
     .q_bias = by("qkv_bias", true),
     .kv_bias = by("qkv_bias", true),
     .span = SpanRule::qwen,
-    .moe = {.layers = MoeLayers::sparse_step, .shared_width = "shared_expert_intermediate_size", .shared_gate = true},
+    .moe = {.layers = MoeLayers::sparse_step,
+            .shared_width = "shared_expert_intermediate_size",
+            .shared_otherwise = 5632,
+            .shared_gate = true},
     .is_moe = true,
 };
 

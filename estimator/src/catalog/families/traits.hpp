@@ -67,7 +67,7 @@ struct MoeTraits {
   std::int64_t first_dense_otherwise = 0;
   std::string_view shared_count = {};  ///< how many shared experts of the experts' width; "": none
   std::string_view shared_width = {};  ///< or their width in total
-  std::int64_t shared_otherwise = 0;
+  std::int64_t shared_otherwise = 0;   ///< where the config says nothing: how many, or with no key for that their width
   bool shared_gate = false, router_bias = false, expert_bias = false, experts_gated = true, fused_experts = false;
   Choice correction_bias = kNever;
   Choice normalise_top_k = by("norm_topk_prob");
