@@ -194,16 +194,22 @@ def execute(config: str, checkpointing: str, zero: Row, micro_batches: int) -> R
     return third_step(make_engine(CONFIGS[config], checkpointing, zero, micro_batches), 1, TOKENS[config], micro_batches)
 
 
-def job_of(config: str, checkpointing: str, zero: Row, micro_batches: int) -> Row:
-    trainer: Row = {
+def trainer_of(checkpointing: str, optimizer: Row, head: str) -> Row:
+    """What the jobs of steps under ZeRO have in common."""
+    return {
         "engine": "deepspeed",
         "layout": f"d{RANKS}",
         "kernels": "hf_flash",
         "precision": {"storage": "bf16", "compute": "bf16", "reduce": "bf16"},
         "recompute": "none" if checkpointing == "none" else "full",
         "reentrant": checkpointing == "reentrant",
-        "optimizer": "sgd",
-        "head": "hf_loss",
+        **optimizer,
+        "head": head,
+    }
+
+
+def job_of(config: str, checkpointing: str, zero: Row, micro_batches: int) -> Row:
+    trainer = trainer_of(checkpointing, {"optimizer": "sgd"}, "hf_loss") | {
         "sequences_per_micro_batch": 1,
         "sequence_tokens": TOKENS[config],
         "micro_batches": micro_batches,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from execute_zero import LLAMA as WIDE
-from execute_zero import RANKS, ROOT, SMALL, SPELLINGS, Row, stand_in, third_step
+from execute_zero import RANKS, ROOT, SMALL, SPELLINGS, Row, stand_in, third_step, trainer_of
 from fuzz_zero import fullest
 from row_lines import write_rows
 
@@ -122,16 +122,7 @@ def execute(trl: Path, case: Case) -> Row:
 
 def job_of(case: Case) -> Row:
     head, _, stage, checkpointing, reference, micro_batches = case
-    trainer: Row = {
-        "engine": "deepspeed",
-        "layout": f"d{RANKS}",
-        "kernels": "hf_flash",
-        "precision": {"storage": "bf16", "compute": "bf16", "reduce": "bf16"},
-        "recompute": "none" if checkpointing == "none" else "full",
-        "reentrant": checkpointing == "reentrant",
-        "optimizer": "adamw",
-        "optimizer_form": "foreach",
-        "head": head,
+    trainer = trainer_of(checkpointing, {"optimizer": "adamw", "optimizer_form": "foreach"}, head) | {
         "sequences_per_micro_batch": SEQUENCES,
         "sequence_tokens": TOKENS,
         "micro_batches": micro_batches,

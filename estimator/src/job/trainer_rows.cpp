@@ -257,9 +257,8 @@ std::vector<Knob> trainer_rows() {
       row("lora.casts_heads", learner, flag, knob::flag<&QuantisedBase::casts_heads>(), numerics,
           "with lora.prepare_kbit: TRL casts embeddings and output layer to bf16 again (peft_module_casting_to_bf16)"),
       row("lora.base_whole", learner, flag, knob::flag<&QuantisedBase::whole>(), speed,
-          "FSDP2, 4 bits: packed matrices are whole on every rank, as accelerate has it where bnb_4bit_quant_storage is uint8, "
-          "its "
-          "default; false: they are stored in the compute format and sharded"),
+          "FSDP2, 4 bits: packed matrices are whole on every rank, as accelerate has it where bnb_4bit_quant_storage is "
+          "uint8, its default; false: they are stored in the compute format and sharded"),
       within(row("lora.base_bits", learner, count, knob::count<&QuantisedBase::bits>(), numerics,
                  "gptq: bits of an element: 2, 4 or 8"),
              {2, 8}),
