@@ -120,6 +120,7 @@ def executed_job(row: Row) -> Row:
     trainer: Row = {
         "engine": "megatron",
         "kernels": "transformer_engine",
+        "kernel_internals": False,  # fake tensors have none
         "layout": layout_of(row),
         "precision": {"storage": "bf16", "compute": "bf16", "reduce": row["grads"]},
         "sequences_per_micro_batch": row["micro_batch"],

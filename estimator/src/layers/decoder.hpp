@@ -15,7 +15,9 @@
 
 #include "catalog/architecture.hpp"
 #include "job/vision_pass.hpp"
+#include "layers/attention_tiles.hpp"
 #include "layers/eager.hpp"
+#include "layers/embedding_backward.hpp"
 #include "layers/foak_options.hpp"
 #include "layers/liger_code.hpp"
 #include "layers/norms.hpp"
@@ -83,9 +85,11 @@ struct KernelOptions {
   /// detached input, and so that one's gradient, until the backward pass is over (torch/distributed/fsdp/_runtime_utils.py, 2.4
   /// to 2.13: _register_post_backward_reshard_only_hook, whose handle _finalize_params removes)
   bool keeps_checkpoints = false;
-  bool wide_buffers = false;     ///< buffers of modules are fp32, whatever the forward pass sees parameters as
-  bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
-  SplitKeys split_keys;          ///< of SDPA's flash-attention; none without kernel_internals
+  bool wide_buffers = false;       ///< buffers of modules are fp32, whatever the forward pass sees parameters as
+  bool kernel_internals = true;    ///< buffers inside fused kernels that the dispatcher does not see
+  SplitKeys split_keys;            ///< of SDPA's flash-attention; none without kernel_internals
+  AttentionTiles attention_tiles;  ///< the same, of SDPA's memory-efficient kernel
+  EmbeddingSort embedding_sort = EmbeddingSort::none, position_sort = EmbeddingSort::none;  ///< the same, of tables' gradients
   bool operator==(const KernelOptions&) const = default;
 };
 

@@ -21,8 +21,8 @@ void join_parts(Eager& g, const Tensor& q, const SplitKeys& keys) {
 }
 
 /// flash-attention 2: saves q, k, v, out, log-sum-exp and the state of the generator.
-/// Backward buffers inside the kernel: flash-attention csrc/flash_attn/flash_api.cpp mha_bwd (2.8): dq in fp32, one fp32 per
-/// row, and k, v gradients expanded to all heads under grouped queries.
+/// Backward buffers inside the kernel: flash-attention csrc/flash_attn/flash_api.cpp mha_bwd, mha_varlen_bwd (2.8): dq in fp32
+/// and one fp32 per row, both in whole tiles, and k, v gradients expanded to all heads under grouped queries.
 Tensor flash(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, Shape out_shape, const KernelOptions& options,
              bool sdpa) {
   const bool recorded = g.will_record({&q, &k, &v});
@@ -53,7 +53,8 @@ Tensor flash(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, Shape 
   as_made.reset();
   const bool grouped = q.shape[1] != k.shape[1];
   const bool internals = options.kernel_internals;
-  const Shape whole = q.shape, by_row = lse.shape;
+  const Shape whole = q.shape;
+  const Shape rounded = flash_sums(q.shape, options.attention_tiles), by_row{rounded[0], rounded[1], rounded[2]};
   g.record(out, "FlashAttentionBackward", {&q, &k, &v}, [=, &g](Gradients in) {
     for (const Saved* s : {&sq, &sk, &sv, &so, &sl, &sr}) (void)s->get();
     if (sdpa) (void)sf.get();
@@ -62,7 +63,7 @@ Tensor flash(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, Shape 
     for (const Saved* s : {&sq, &sk, &sv})
       grads.push_back(g.make("attention.backward", s->get().shape, dtype, Category::temporaries));
     if (internals) {
-      Tensor dq = g.make("attention.dq_accum", whole, DType::fp32, Category::workspace);
+      Tensor dq = g.make("attention.dq_accum", rounded, DType::fp32, Category::workspace);
       Tensor d = g.make("attention.softmax_d", by_row, DType::fp32, Category::workspace);
       Tensor dk = grouped ? g.make("attention.dk_expanded", whole, dtype, Category::workspace) : Tensor();
       Tensor dv = grouped ? g.make("attention.dv_expanded", whole, dtype, Category::workspace) : Tensor();
@@ -82,7 +83,8 @@ Tensor bias_of(Eager& g, const Tensor& mask, DType dtype) {
 }
 
 /// SDPA's memory-efficient kernel: k and v are copies for all heads, the mask is converted to the compute dtype in every layer.
-Tensor efficient(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, Shape out_shape) {
+Tensor efficient(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, Shape out_shape,
+                 const KernelOptions& options) {
   Tensor bias = bias_of(g, mask, q.dtype);
   const bool recorded = g.will_record({&q, &k, &v});
   Saved sq, sk, sv, sb;
@@ -95,15 +97,21 @@ Tensor efficient(Eager& g, const Tensor& q, const Tensor& k, const Tensor& v, co
   Tensor out = g.make("attention.out", with_last(q.shape, v.shape.back()), q.dtype);
   Tensor lse = g.make("attention.lse", {q.shape[0], q.shape[1], q.shape[2]}, DType::fp32);
   Tensor seed = g.make("attention.rng", {}, DType::int64), offset = g.make("attention.rng", {}, DType::int64);
+  if (options.kernel_internals) make_efficient_forward(g, q, v);
   out.shape = std::move(out_shape);
   if (!recorded) return out;
   Saved so = g.save(out), sl = g.save(lse), ss = g.save(seed), sf = g.save(offset);
-  g.record(out, "EfficientAttentionBackward", {&q, &k, &v}, [=, &g](Gradients in) {
+  const bool internals = options.kernel_internals;
+  g.record(out, "EfficientAttentionBackward", {&q, &k, &v}, [=, &g, tiles = options.attention_tiles](Gradients in) {
     for (const Saved* s : {&sq, &sk, &sv, &sb, &so, &sl, &ss, &sf}) (void)s->get();
     Gradients grads;
     for (const Saved* s : {&sq, &sk, &sv})
       grads.push_back(g.make("attention.backward", s->get().shape, in[0].dtype, Category::temporaries));
-    Tensor delta = g.make("attention.delta", sl.get().shape, DType::fp32, Category::temporaries);
+    if (internals) {
+      make_efficient_backward(g, sq.get(), sk.get(), sv.get(), in[0].dtype, tiles);
+    } else {
+      Tensor delta = g.make("attention.delta", sl.get().shape, DType::fp32, Category::temporaries);
+    }
     return grads;
   });
   return out;
@@ -294,7 +302,7 @@ Tensor sdpa(Eager& g, Attention in, const KernelOptions& options) {
     return in.by_head ? copy(g, std::move(out), in.out_shape, "attention.out_contiguous") : out;
   }
   expand();
-  return efficient(g, q, k, v, in.mask, in.out_shape);
+  return efficient(g, q, k, v, in.mask, in.out_shape, options);
 }
 
 /// A 16-bit copy as [B, S, heads, d], which is how flash-attention takes it.

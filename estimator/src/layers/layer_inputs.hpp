@@ -14,7 +14,7 @@ LayerInputLeaves declare_layer_inputs(Eager& g, const Architecture&, DType outer
 
 /// [B, S, L, p]; `ids` and `embeds` are names of the model.
 Tensor make_layer_inputs(Eager& g, const FamilyCode&, const Architecture&, const LayerInputLeaves&, const Tensor& ids,
-                         const Tensor& embeds);
+                         const Tensor& embeds, EmbeddingSort);
 
 /// per_layer_inputs[:, :, i, :]
 Tensor input_of_layer(Eager& g, const Tensor& all);

@@ -44,6 +44,7 @@ struct ChunkOptions {
   ArealLoss areal;
   std::optional<ActorLoss> actor;  ///< in place of Megatron's own loss
   bool forward_only = false;       ///< under no_grad
+  EmbeddingSort embedding_sort = EmbeddingSort::none;
   bool operator==(const ChunkOptions&) const = default;
 };
 

@@ -149,9 +149,10 @@ class ChunkRunner {
     Tensor x = g_.make("embedding", whole, DType::bf16);
     Saved index = g_.will_record({&weight}) ? g_.save(split ? masked : ids) : Saved();
     const std::int64_t rows = o_.padded_vocab / te.tensor, hidden = a_.hidden;
-    g_.record(x, "EmbeddingBackward0", {&weight}, [this, index, rows, hidden](Gradients in) {
+    g_.record(x, "EmbeddingBackward0", {&weight}, [this, index, rows, hidden, tokens](Gradients in) {
       if (in[0].storage() < 0) return Gradients{};
-      return Gradients{g_.make("embedding.weight_gradient", {Dim(rows), Dim(hidden)}, DType::bf16, Category::gradients)};
+      const Shape table{Dim(rows), Dim(hidden)};
+      return Gradients{embedding_gradient(g_, "embedding.weight_gradient", table, DType::bf16, {B, tokens}, o_.embedding_sort)};
     });
     if (split) {  // rows of other ranks are set to zero: their gradient too, in a copy
       Tensor zeroed = x.alias(x.shape);

@@ -30,7 +30,7 @@ Tensor ModelPass::embed() {
   const Saved ids = g_.hooks != nullptr ? g_.save(input_ids_) : Saved();  // otherwise held by the caller in any case
   g_.record(out, "EmbeddingBackward0", {&w}, [this, shape, ids](Gradients in) {
     (void)ids.get();
-    return Gradients{g_.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
+    return Gradients{embedding_gradient(g_, "embedding_backward", shape, in[0].dtype, {B, all_}, kernels_.embedding_sort)};
   });
   g_.leave(embedding_);
   out = reduce_tokens(g_, std::move(out), kernels_, "embedding.reduced");
@@ -68,8 +68,8 @@ Tensor ModelPass::position_rows() {
   const Tensor rows = code_.positions_by_sequence ? g_.make("position_rows", positions_.shape, DType::int64) : positions_;
   const Saved ids = g_.save(rows);
   g_.record(out, "EmbeddingBackward0", {&w}, [this, shape, ids](Gradients in) {
-    (void)ids.get();
-    return Gradients{g_.make("position_embedding_backward", shape, in[0].dtype, Category::gradients)};
+    return Gradients{
+        embedding_gradient(g_, "position_embedding_backward", shape, in[0].dtype, ids.get().shape, kernels_.position_sort)};
   });
   return out;
 }
@@ -208,7 +208,8 @@ Tensor ModelPass::decoder() {
     inputs_embeds = std::move(wide);
   }
   Tensor layer_inputs;
-  if (a_.per_layer_vocab > 0) layer_inputs = make_layer_inputs(g_, code_, a_, layer_inputs_, input_ids_, inputs_embeds);
+  if (a_.per_layer_vocab > 0)
+    layer_inputs = make_layer_inputs(g_, code_, a_, layer_inputs_, input_ids_, inputs_embeds, kernels_.embedding_sort);
   Tensor hidden = inputs_embeds, position_embeds;
   if (bare_embedding_) inputs_embeds = std::exchange(bare_embedding_, {});
   Copies copies;

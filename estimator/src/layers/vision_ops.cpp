@@ -110,15 +110,17 @@ Tensor attend_by_parts(Eager& g, const Tensor& query, const Tensor& key, const T
   return cat(g, outputs, {Dim(1), rows, heads, width}, "attn.joined");
 }
 
-Tensor embedding(Eager& g, const Tensor& indices, int table, Shape out_shape, const std::string& name) {
+Tensor embedding(Eager& g, const Tensor& indices, int table, Shape out_shape, const std::string& name, bool internals) {
   Tensor w = g.leaf(table);
   const bool recorded = g.will_record({&w});
   Saved saved = recorded ? g.save(indices) : Saved();
   Tensor out = g.make(name, std::move(out_shape), w.dtype);
-  const Shape shape = w.shape;
-  g.record(out, "EmbeddingBackward0", {&w}, [&g, shape, saved](Gradients in) {
+  const Shape shape = w.shape, rows = indices.shape;  // numbers, all of them
+  const auto tokens = elements(rows).coefficient, words = shape.front().coefficient;
+  const EmbeddingSort sort = internals ? embedding_sort(tokens, words) : EmbeddingSort::none;
+  g.record(out, "EmbeddingBackward0", {&w}, [&g, shape, saved, rows, sort](Gradients in) {
     (void)saved.get();
-    return Gradients{g.make("embedding_backward", shape, in[0].dtype, Category::gradients)};
+    return Gradients{embedding_gradient(g, "embedding_backward", shape, in[0].dtype, rows, sort)};
   });
   g.leave(table);
   return out;

@@ -25,7 +25,7 @@ Pair rotate(Eager& g, const Tensor& query, const Tensor& key, const Tensor& cos,
 Tensor attend_by_parts(Eager& g, const Tensor& query, const Tensor& key, const Tensor& value,
                        const std::vector<std::int64_t>& lengths, const KernelOptions&);
 /// Rows of a table: the gradient is as large as the table.
-Tensor embedding(Eager& g, const Tensor& indices, int table, Shape out, const std::string& name);
+Tensor embedding(Eager& g, const Tensor& indices, int table, Shape out, const std::string& name, bool internals = false);
 /// parameter.expand(...): a view whose gradient is summed.
 Tensor expanded(Eager& g, int parameter, Shape as);
 /// nn.AvgPool2d over squares of patches: saves its input.

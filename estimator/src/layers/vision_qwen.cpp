@@ -97,7 +97,8 @@ Tensor QwenTower::embed_patches(const Tensor& pixels) {
 /// is.
 Tensor QwenTower::with_positions(Tensor hidden) {
   {
-    Tensor rows = vision_ops::embedding(g_, taps_, positions_, {patches_, Dim(4), Dim(t_.hidden)}, "pos_embed.taps");
+    Tensor rows = vision_ops::embedding(g_, taps_, positions_, {patches_, Dim(4), Dim(t_.hidden)}, "pos_embed.taps",
+                                        o_.kernels.kernel_internals);
     Tensor weighted = ops::mul(g_, std::move(rows), tap_weights_, "pos_embed.weighted");
     position_rows_ = ops::sum(g_, std::move(weighted), {patches_, Dim(t_.hidden)}, "pos_embed");
   }

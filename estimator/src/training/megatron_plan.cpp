@@ -386,6 +386,8 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.expert = t.layout.expert;
     o.expert_tensor = t.layout.expert_tensor;
     const std::int64_t tokens = megatron_tokens(t);
+    const std::int64_t embedded = std::max<std::int64_t>(1, t.sequences_per_micro_batch) * ceil_div(tokens, t.layout.context);
+    if (t.kernel_internals) o.embedding_sort = embedding_sort(embedded, o.padded_vocab / o.te.tensor);
     o.softmax_kernel = t.megatron.masked_softmax_fusion && takes_softmax_kernel(a, t, tokens);
     o.mtp = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);

@@ -363,6 +363,18 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, con
   return p;
 }
 
+/// What kernels make inside of themselves and depends on how many tokens there are.
+void count_internals(KernelOptions& k, const Trainer& t, const Architecture& a, const KernelInternals& internals,
+                     const TokenCounts& counts) {
+  const std::int64_t of_sequence = counts.s * t.layout.tensor;
+  const FamilyCode* code = find_family_code(a.family);
+  const bool positions_by_sequence = code != nullptr && code->positions_by_sequence;
+  k.embedding_sort = embedding_sort(counts.b * of_sequence, a.vocab);
+  k.position_sort = embedding_sort((positions_by_sequence ? counts.b : 1) * of_sequence, a.position_rows);
+  k.split_keys = split_keys(a, internals.multiprocessors, t.layout.tensor * t.layout.context, counts);
+  k.attention_tiles = attention_tiles(k, a, counts, internals.memory);
+}
+
 PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& a, bool critic, std::int64_t tokens,
                        KernelInternals internals) {
   PassOptions o;
@@ -382,8 +394,7 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
   o.kernels.indexes_all = std::all_of(a.runs.begin(), a.runs.end(), [&](const LayerRun& r) {
     return pass.counts.s * t.layout.tensor <= r.layer.mixer.index_top;
   });
-  if (internals.counted)
-    o.kernels.split_keys = split_keys(a, internals.multiprocessors, t.layout.tensor * t.layout.context, pass.counts);
+  if (internals.counted) count_internals(o.kernels, t, a, internals, pass.counts);
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
   // LitGPT's output layer takes chunks, of which each keeps a copy of its own under autocast
   if (scans(a) || (is_litgpt(t.kernels) && t.autocast)) o.kernels.scan_tokens = pass.counts.s;

@@ -57,8 +57,9 @@ struct TrainTapes {
 struct KernelInternals {
   bool counted = true;
   std::int64_t multiprocessors = 132;
+  SharedMemory memory = SharedMemory::large;
   KernelInternals(bool given = true) : counted(given) {}  // NOLINT: whether they are counted is most of what is asked for
-  KernelInternals(bool given, const Gpu& gpu) : counted(given), multiprocessors(gpu.sms) {}
+  KernelInternals(bool given, const Gpu& gpu) : counted(given), multiprocessors(gpu.sms), memory(shared_memory(gpu.sm)) {}
 };
 
 /// Which tapes a trainer needs: the key under which they can be kept.
