@@ -49,6 +49,13 @@ CASES: list[Case] = [
     *(("trl_dpo", "llama", "3", "none", how, 1) for how in ("model-lora", "none-lora")),
     *(("trl_dpo", config, stage, "none", "none-few", 1) for config in CONFIGS for stage in ("2", "3")),
     *((head, "llama", "3", "none", "adapters_off", 1) for head in ("trl_dpo", "trl_kto")),
+    *(
+        ("trl_dpo", "narrow", stage, mode, how, 1)
+        for stage in ("3", "3/one by one")
+        for mode in ("reentrant", "nonreentrant")
+        for how in ("none-lora", "none-few")
+    ),
+    *((head, "narrow", "3", "nonreentrant", "none-lora", 1) for head in ("trl_simpo", "trl_grpo")),
 ]
 SEQUENCES, TOKENS = 4, 256
 

@@ -207,22 +207,6 @@ TEST_CASE("AReaL loads the whole model on every GPU, unless told otherwise: by h
   }
 }
 
-TEST_CASE("ZeRO 3 says what is counted too much of frozen weights that are gathered again") {
-  const auto told = [](const std::string& settings) {
-    const Estimate e = estimate(job_of(
-        "oomplan: 1\nframework: torch\nmodel: qwen2.5-0.5b\ngpus: 8 x H100-80GB\ntrainer: {engine: deepspeed, layout: d8, "
-        "kernels: hf_flash, sequences_per_micro_batch: 1, sequence_tokens: 64, micro_batches: 1, precision: {storage: bf16, "
-        "compute: bf16, reduce: bf16}, lora: {rank: 8, format: storage}, " +
-        settings + "}\n"));
-    return std::any_of(e.notes.begin(), e.notes.end(),
-                       [](const Note& n) { return n.text.find("trainer: under ZeRO 3 a recomputation's frozen") == 0; });
-  };
-  CHECK(told("recompute: full, reentrant: false, zero: {stage: 3}"));
-  CHECK_FALSE(told("recompute: full, reentrant: true, zero: {stage: 3}"));
-  CHECK_FALSE(told("recompute: none, zero: {stage: 3}"));
-  CHECK_FALSE(told("recompute: full, reentrant: false, zero: {stage: 2}"));
-}
-
 TEST_CASE("a server that starts beside trainers sees what they hold") {
   const std::string text = kHead +
                            "framework: areal 1.0.4\ngpus: 1 x H100-80GB\nrollout: {engine: sglang 0.5.10, layout: d1, "

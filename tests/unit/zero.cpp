@@ -31,7 +31,7 @@ std::vector<ZeroCall> three_modules() {
     for (const UseMoment moment : {UseMoment::begins, UseMoment::ends}) calls.push_back({moment, module, {module}});
   return calls;
 }
-const std::vector<ZeroParameter> kThree{{10, false}, {20, false}, {30, false}};
+const std::vector<ZeroParameter> kThree{{10}, {20}, {30}};
 
 Zero without_looking_ahead() {
   Zero z;
@@ -54,6 +54,20 @@ TEST_CASE("ZeRO 3: what a checkpoint's recomputation saves stays beside what the
   CHECK(all ==
         "[gather 0][][gather 1][]"  // released, but saved
         "[gather 1 again][drop_saved 1][release 1 again][gather 0 again][drop_saved 0][release 0 again]");
+  CHECK(trace.at_end.empty());
+}
+
+TEST_CASE("ZeRO 3: frozen weights that a recomputation gathers go with the module whose backward pass began it") {
+  std::vector<ZeroCall> calls{{UseMoment::begins, 2, {2}, {}, true}};
+  for (const int module : {0, 1})
+    for (const UseMoment moment : {UseMoment::begins, UseMoment::ends}) calls.push_back({moment, module, {module}, {}, false, 2});
+  calls.push_back({UseMoment::ends, 2, {2}, {}, true});
+  std::vector<ZeroParameter> first_is_frozen = kThree;
+  first_is_frozen[0].frozen = true;
+  const ZeroTrace trace = trace_gathers(first_is_frozen, calls, without_looking_ahead(), false);
+  std::string all;
+  for (const auto& actions : trace.actions) all += "[" + text(actions) + "]";
+  CHECK(all == "[gather 2][gather 0][][gather 1][release 1][release 2, release 0]");
   CHECK(trace.at_end.empty());
 }
 

@@ -103,12 +103,6 @@ std::vector<ServerAnswer> servers_of(const Job& job, const std::vector<ClassFold
 /// What waits or stays and is not known to the byte.
 template <class Say>
 void note_held(const RoleRun& r, Say&& note) {
-  const Trainer& t = r.role->trainer;
-  const bool computes_again = t.recompute != Recompute::none && !t.reentrant;
-  if (r.role->engine == EngineKind::deepspeed && r.trains && t.zero.stage == 3 && t.lora.rank > 0 && computes_again)
-    note(r.role->name +
-         ": under ZeRO 3 a recomputation's frozen weights are taken to stay until their nodes have run, as trained ones do; "
-         "DeepSpeed lets go of them before that: up to one layer's 16-bit weights less in backward");
   if (r.plan.gathers_in_flight == kAllInFlight)
     note(r.role->name +
          ": limit_all_gathers is off: every unit that a pass frees is taken to wait for the GPU until the pass ends; it is "

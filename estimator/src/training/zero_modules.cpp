@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,7 @@ class Walker {
       out_.count += static_cast<int>(units(leaf.station));
     }
     find_outside();
+    find_adapted();
   }
 
   ZeroModules run() {
@@ -63,13 +65,21 @@ class Walker {
     }
   }
 
+  /// Modules that peft has put one of its own around.
+  void find_adapted() {
+    for (const TapeLeaf& leaf : tape_.leaves)
+      if (const auto at = leaf.name.find(kFirstOfPair); at != std::string::npos) adapted_.insert(leaf.name.substr(0, at));
+  }
+  bool is_adapted(const TapeLeaf& leaf) const { return adapted_.count(leaf.name.substr(0, leaf.name.rfind('.'))) > 0; }
+  static bool is_first_of_pair(const TapeLeaf& leaf) { return leaf.name.find(kFirstOfPair) != std::string::npos; }
+
   bool in_layers(const TapeUse& use) const {
     return tape_.stations[tape_.leaves[static_cast<std::size_t>(use.leaf)].station].place == StationPlace::layers;
   }
   std::int64_t unit_of(const TapeUse& use, const ZeroPlace& here) const { return in_layers(use) ? here.unit : 0; }
 
   void enter_model(bool backward) {
-    path_.clear();
+    for (Path& path : paths_) path.clear();
     const std::size_t s = backward ? tape_.stations.size() - 1 : 0;
     place_ = {backward, s, backward ? units(s) - 1 : 0, 0};
     std::vector<int> own;
@@ -79,6 +89,7 @@ class Walker {
   }
   void walk(bool backward, std::size_t s, std::int64_t unit) {
     const Segment& segment = tape_.stations[s].segment(backward, kind(unit, units(s)));
+    if (backward && tape_.stations[s].place == StationPlace::layers) begin_layer({backward, s, unit, 0});
     for (const TapeUse& use : segment.uses) {
       if (out_.outside[static_cast<std::size_t>(use.leaf)]) continue;
       const ZeroPlace here{backward, s, unit, use.at};
@@ -93,71 +104,147 @@ class Walker {
         case UseMoment::ends:
           leave(use, here);
           break;
+        case UseMoment::opens:
+          open_around(use, here);
+          break;
+        case UseMoment::closes:
+          leave_forward(here);
+          leave_around(module_around(use, here), false, here);
+          break;
       }
+    }
+    if (backward && tape_.stations[s].checkpointed) {
+      place_ = {backward, s, unit, segment.events.size()};
+      put(UseMoment::ends, layer(place_), {}, true);
     }
     if (tape_.stations[s].place == StationPlace::embedding && !backward) put(UseMoment::begins, module("rotary"), {});
   }
 
-  /// Modules that contain this one call first, where they were not entered before. Derivatives come behind a recomputation of the
-  /// whole layer, which has left all of them.
+  /// Its backward pass begins; a recomputation happens inside of it.
+  void begin_layer(const ZeroPlace& here) {
+    const Path path{"model", word_of(here.station, here.unit)};
+    paths_[false] = path;
+    contain(path, path.size(), true, here);
+  }
+  static std::string word_of(std::size_t station, std::int64_t unit) {
+    return "layer " + std::to_string(station) + " " + std::to_string(unit);
+  }
+
+  /// Modules that contain this one call first, where they were not entered before.
   void enter(const TapeUse& use, const ZeroPlace& here) {
     const TapeLeaf& leaf = tape_.leaves[static_cast<std::size_t>(use.leaf)];
-    const bool layers = in_layers(use);
-    const std::int64_t unit = unit_of(use, here);
-    Path path = split_name(leaf.name);
-    path.pop_back();  // weight, bias
-    if (layers) {
-      path[0] = "layer " + std::to_string(leaf.station) + " " + std::to_string(unit);
-      path.insert(path.begin(), "model");
-    }
-    std::string whole;
-    for (const auto& word : path) whole += word + ".";
-    const int own = module(whole);
-    const int parameter = out_.parameter(static_cast<std::size_t>(use.leaf), unit);
+    const Path path = path_of(use, here);
+    const int own = module(joined(path)), parameter = out_.parameter(static_cast<std::size_t>(use.leaf), unit_of(use, here));
     if (!open_.empty() && open_.back().module == own && open_.back().derives == use.derives) {  // its bias, or it again
       put_into(out_.calls[open_.back().call], parameter, use, here);
       return;
     }
+    if (use.derives && (is_adapted(leaf) || in_pair(path))) open_around(use, here);
     leave_forward(here);
-    place_ = here;
-    if (use.derives != derives_) path_.clear();
-    derives_ = use.derives;
-    activation_between(path);
-    for (std::size_t depth = 0; depth + 1 < path.size(); ++depth)
-      if (depth >= path_.size() || path_[depth] != path[depth]) {
-        path_.assign(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(depth) + 1);
-        put(UseMoment::begins, module("container " + path[depth]), {});
-      }
-    path_ = path;
-    put(UseMoment::begins, own, use.derives ? members_[own] : std::vector<int>{});
+    go_to(path, use.derives, here);
+    if (use.derives ? is_adapted(leaf) : is_first_of_pair(leaf)) put(UseMoment::begins, module("dropout of a pair"), {});
+    begin(own, use.derives ? members_[own] : std::vector<int>{}, use, here);
     put_into(out_.calls.back(), parameter, use, here);
-    open_.push_back({own, out_.calls.size() - 1, use.derives});
+  }
+  Path path_of(const TapeUse& use, const ZeroPlace& here) const {
+    const TapeLeaf& leaf = tape_.leaves[static_cast<std::size_t>(use.leaf)];
+    Path path = split_name(leaf.name);
+    path.pop_back();  // weight, bias
+    if (in_layers(use)) {
+      path[0] = word_of(leaf.station, unit_of(use, here));
+      path.insert(path.begin(), "model");
+    }
+    if (is_adapted(leaf)) path.emplace_back("base_layer");
+    return path;
+  }
+  static std::string joined(const Path& path) {
+    std::string whole;
+    for (const auto& word : path) whole += word + ".";
+    return whole;
+  }
+  static bool in_pair(const Path& path) { return path.back() == "lora_A" || path.back() == "lora_B"; }
+  void go_to(const Path& path, bool derives, const ZeroPlace& here) {
+    place_ = here;
+    activation_between(paths_[derives], path);
+    contain(path, path.size() - 1, derives, here);
+    paths_[derives] = path;
+  }
+  /// The first `depth` words of a path are modules that contain others.
+  void contain(const Path& path, std::size_t depth, bool derives, const ZeroPlace& here) {
+    place_ = here;
+    Path& known = paths_[derives];
+    for (std::size_t i = 0; i < depth; ++i)
+      if (i >= known.size() || known[i] != path[i]) {
+        known.assign(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+        put(UseMoment::begins, module("container " + path[i]), {}, derives);
+      }
+  }
+  void begin(int own, const std::vector<int>& parameters, const TapeUse& use, const ZeroPlace& here, bool around = false) {
+    put(UseMoment::begins, own, parameters, use.derives);
+    if (here.backward && !use.derives) out_.calls.back().within = deriving(here);
+    open_.push_back({own, out_.calls.size() - 1, use.derives, around});
+  }
+  /// The module whose backward pass began last: of a recomputation that is not reentrant one inside of the layer.
+  int deriving(const ZeroPlace& here) {
+    for (std::size_t i = open_.size(); i-- > 0;)
+      if (open_[i].derives) return open_[i].module;
+    return layer(here);
+  }
+  int layer(const ZeroPlace& here) {
+    return module("container " + word_of(here.station, here.unit));
+  }
+  /// peft's module around a base layer and its pair, of which it has the first matrix as an external parameter.
+  void open_around(const TapeUse& use, const ZeroPlace& here) {
+    const int own = module_around(use, here);
+    if (std::any_of(open_.begin(), open_.end(), [&](const Open& o) { return o.module == own && o.derives == use.derives; })) return;
+    leave_forward(here);
+    Path path = path_of(use, here);
+    path.pop_back();
+    go_to(path, use.derives, here);
+    if (!use.derives) members_[own] = {out_.parameter(static_cast<std::size_t>(use.leaf), unit_of(use, here))};
+    begin(own, members_[own], use, here, true);
+  }
+  int module_around(const TapeUse& use, const ZeroPlace& here) {
+    Path path = path_of(use, here);
+    path.pop_back();
+    return module(joined(path));
+  }
+  void leave_around(int own, bool derives, const ZeroPlace& here) {
+    for (std::size_t i = open_.size(); i-- > 0;)
+      if (open_[i].module == own && open_[i].derives == derives) leave(i, here);
+    // one that a recomputation broke off
+    if (derives) std::erase_if(open_, [own](const Open& o) { return o.module == own; });
   }
   /// The activation is a module too: gate_proj, act_fn, up_proj; in backward up_proj, act_fn, gate_proj.
-  void activation_between(const Path& path) {
-    if (path_.empty() || path_.size() != path.size()) return;
-    const bool pair =
-        (path_.back() == "gate_proj" && path.back() == "up_proj") || (path_.back() == "up_proj" && path.back() == "gate_proj");
-    if (pair) put(UseMoment::begins, module("activation"), {});
+  void activation_between(const Path& before, const Path& path) {
+    const auto [last, next] = std::mismatch(before.begin(), before.end(), path.begin(), path.end());
+    if (last == before.end() || next == path.end()) return;
+    if ((*last == "gate_proj" && *next == "up_proj") || (*last == "up_proj" && *next == "gate_proj")) put(UseMoment::begins, module("activation"), {});
   }
   /// Operators that do not say when they end do so when the next module begins.
   void leave_forward(const ZeroPlace& here) {
     for (std::size_t i = open_.size(); i-- > 0;)
-      if (!open_[i].derives) leave(i, here);
+      if (!open_[i].derives && !open_[i].around) leave(i, here);
   }
   void leave(const TapeUse& use, const ZeroPlace& here) {
     for (std::size_t i = open_.size(); i-- > 0;) {
       const Open& one = open_[i];
       const std::vector<int>& own = out_.calls[one.call].parameters;
       const auto is = [&](int p) { return leaf_of(p) == static_cast<std::size_t>(use.leaf); };
-      if (one.derives == use.derives && std::any_of(own.begin(), own.end(), is)) return leave(i, here);
+      if (one.derives != use.derives || one.around || !std::any_of(own.begin(), own.end(), is)) continue;
+      leave(i, here);
+      // the base layer was called first, so its backward pass is the last of those inside
+      if (use.derives && is_adapted(tape_.leaves[static_cast<std::size_t>(use.leaf)]))
+        leave_around(module_around(use, here), true, here);
+      return;
     }
   }
   void leave(std::size_t number, const ZeroPlace& here) {
     const ZeroCall entered = out_.calls[open_[number].call];
+    const bool derives = open_[number].derives;
     open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(number));
     place_ = here;
-    put(UseMoment::ends, entered.module, entered.parameters);
+    put(UseMoment::ends, entered.module, entered.parameters, derives);
   }
   std::size_t leaf_of(int parameter) const {
     const auto behind = std::upper_bound(out_.first.begin(), out_.first.end(), parameter);
@@ -175,26 +262,29 @@ class Walker {
   bool is_saved(const TapeUse& use, const ZeroPlace& here) const {
     const Station& station = tape_.stations[here.station];
     if (!detaches_ || !here.backward || use.derives || !station.checkpointed) return false;
+    if (!tape_.leaves[static_cast<std::size_t>(use.leaf)].trainable) return false;
     const Segment& segment = station.segment(true, kind(here.unit, units(here.station)));
     return std::any_of(segment.uses.begin(), segment.uses.end(),
                        [&](const TapeUse& other) { return other.derives && other.leaf == use.leaf; });
   }
-  void put(UseMoment moment, int module, std::vector<int> parameters) {
-    out_.calls.push_back({moment, module, std::move(parameters)});
+  void put(UseMoment moment, int module, std::vector<int> parameters, bool derives = false) {
+    out_.calls.push_back({moment, module, std::move(parameters), {}, derives});
     out_.places.push_back(place_);
   }
   int module(const std::string& name) { return modules_.emplace(name, static_cast<int>(modules_.size())).first->second; }
 
+  static constexpr std::string_view kFirstOfPair = ".lora_A.";
   const Tape& tape_;
   bool detaches_;
+  std::set<std::string> adapted_;
   ZeroModules out_;
   ZeroPlace place_;
-  Path path_;
-  bool derives_ = false;
+  Path paths_[2];  ///< where a forward pass is, and where the backward pass is
   struct Open {
     int module;
     std::size_t call;
     bool derives;
+    bool around = false;  ///< others are inside
   };
   std::vector<Open> open_;  ///< modules that work just now
   std::map<std::string, int> modules_;

@@ -178,7 +178,7 @@ void split_parameters(ZeroPlan& z, const Tape& tape, const Trainer& t, const std
     if (modules.outside[i] && !small && micro_batches == 1) limits.max_live -= n;
     for (std::int64_t u = 0; u < units; ++u) {
       const auto number = static_cast<std::size_t>(modules.parameter(i, u));
-      parameters[number] = {n, stays};
+      parameters[number] = {n, stays, !leaf.trainable};
       z.gathered[number] = {i, u, whole, z.offloads_parameters && z.ranks > 1 ? bytes_of(shard, storage[i]) : 0};
     }
   }

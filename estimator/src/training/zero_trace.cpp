@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <map>
+#include <utility>
 
 namespace oomplan {
 namespace {
@@ -32,6 +34,9 @@ class Coordinator {
         case UseMoment::ends:
           release(call);
           break;
+        case UseMoment::opens:
+        case UseMoment::closes:
+          break;  // of a tape, not of a call
       }
       out_.actions.push_back(std::move(now_));
       now_.clear();
@@ -103,6 +108,10 @@ class Coordinator {
     for (const int p : call.parameters) {
       wait(p);
       state(p).active.push_back(call.module);
+      if (call.within >= 0 && parameters_[static_cast<std::size_t>(p)].frozen) {
+        state(p).active.push_back(call.within);
+        of_recomputation_[call.within].push_back(p);
+      }
       if (state(p).fetched_for < step_) unforeseen.push_back(p);
     }
     for (const int p : call.saved) state(p).saved = true;
@@ -142,7 +151,13 @@ class Coordinator {
     for (const int p : call.parameters)
       if (!parameters_[static_cast<std::size_t>(p)].stays && state(p).fetched_for <= step_) going.push_back(p);
     keep_what_is_used_again(going);
-    for (const int p : call.parameters) {
+    std::vector<int> released = call.parameters;
+    if (call.derives)
+      for (const int p : std::exchange(of_recomputation_[call.module], {})) {
+        if (std::find(released.begin(), released.end(), p) == released.end()) released.push_back(p);
+        if (!parameters_[static_cast<std::size_t>(p)].stays) going.push_back(p);
+      }
+    for (const int p : released) {
       std::vector<int>& active = state(p).active;
       std::erase(active, call.module);
       const bool goes = std::find(going.begin(), going.end(), p) != going.end();
@@ -184,6 +199,7 @@ class Coordinator {
   const Zero& zero_;
   bool one_by_one_;
   std::vector<State> states_;
+  std::map<int, std::vector<int>> of_recomputation_;  ///< of a module in its backward pass: frozen parameters, as of `within`
   std::deque<Queued> queue_;            ///< what will be used, in order
   std::vector<const ZeroCall*> order_;  ///< the fetches
   std::vector<int> waiting_;            ///< of every group: parameters that were not asked for yet

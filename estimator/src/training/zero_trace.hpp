@@ -16,6 +16,7 @@ namespace oomplan {
 struct ZeroParameter {
   std::int64_t elements = 0;
   bool stays = false;  ///< gathered for good: below the persistence threshold
+  bool frozen = false;
 };
 /// A module begins (a fetch), a node of it has run, or it ends. One without parameters of its own calls too, and something is
 /// gathered ahead.
@@ -27,6 +28,10 @@ struct ZeroCall {
   /// (torch/utils/checkpoint.py, pack_hook of _recomputation_hook, 2.13): the gathered buffer stays until the parameter's node
   /// has run, although the module releases it, and the node's module gathers anew.
   std::vector<int> saved{};
+  bool derives = false;  ///< a backward pass, not a forward pass or a recomputation
+  /// Of a recomputation: the module whose backward pass began last. Frozen parameters that are gathered belong to it too and go
+  /// with it (update_recompute_parameters; release_sub_module, 0.19.8). They are saved as they are, which holds no buffer.
+  int within = -1;
 };
 struct ZeroAction {
   enum class Kind : std::uint8_t {
