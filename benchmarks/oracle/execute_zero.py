@@ -39,16 +39,16 @@ LLAMA: Row = {
 # Few words and few tokens: a layer's backward pass is the highest point, and in it the weights. With biases beside its matrices.
 FEW_WORDS: Row = LLAMA | {"model_type": "qwen2", "num_hidden_layers": 6, "vocab_size": 128}
 FEW_EXPERTS: Row = FEW_WORDS | {"hidden_size": 256, "num_hidden_layers": 4, "num_experts_per_tok": 2}
-SHARED: Row = {"moe_intermediate_size": 384, "n_routed_experts": 8, "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}
 CONFIGS = {
     "llama": LLAMA,
     "qwen2_few_words": FEW_WORDS,
     "llama_few_words": LLAMA | {"vocab_size": 128, "intermediate_size": 1408},
     "qwen3_moe": FEW_EXPERTS | {"model_type": "qwen3_moe", "num_experts": 8, "moe_intermediate_size": 512, "head_dim": 32},
     "mixtral": FEW_EXPERTS | {"model_type": "mixtral", "num_local_experts": 8, "intermediate_size": 512},
-    "glm4_moe": FEW_EXPERTS | {"model_type": "glm4_moe", "head_dim": 32, "intermediate_size": 512} | SHARED,
+    "qwen2_moe": FEW_EXPERTS
+    | {"model_type": "qwen2_moe", "num_experts": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 384},
 }
-TOKENS = {"llama": 512, "qwen2_few_words": 64, "llama_few_words": 32, "qwen3_moe": 64, "mixtral": 64, "glm4_moe": 64}
+TOKENS = {"llama": 512, "qwen2_few_words": 64, "llama_few_words": 32, "qwen3_moe": 64, "mixtral": 64, "qwen2_moe": 64}
 # Small enough that a model of 13.6 million parameters is gathered, kept and released as a large one.
 SMALL: Row = {
     "reduce_bucket": 2_500_000,
@@ -105,17 +105,20 @@ ADAPTED: list[tuple[str, Row, int, Row]] = [
     for more in ({}, EAGER)
     for targets in ("all-linear", FEW)
 ]
-CODES = {"qwen3_moe": ("grouped_mm", "batched_mm"), "mixtral": ("grouped_mm", "eager"), "glm4_moe": ("grouped_mm",)}
+CODES = {"qwen3_moe": ("grouped_mm",), "mixtral": ("grouped_mm", "eager")}
 OF_EXPERTS: list[tuple[str, Row]] = [
-    *((mode, {"stage": 3, **SMALL, **more}) for mode in ("none", "reentrant", "nonreentrant") for more in ({}, EAGER)),
-    *(("none", {"stage": stage, "reduce_bucket": 2_500_000}) for stage in (1, 2)),
-    ("nonreentrant", {"stage": 2, "reduce_bucket": 2_500_000}),
+    ("none", {"stage": 3, **SMALL}),
+    *((mode, {"stage": 3, **SMALL, **more}) for mode in ("reentrant", "nonreentrant") for more in ({}, EAGER)),
 ]
 RUNS: list[tuple[str, str, Row, int, Row]] = [
     *(("llama", *run, {}) for run in OF_LLAMA),
     *(("qwen2_few_words", *run, {}) for run in OF_FEW_WORDS),
     *((config, *run) for config in ("qwen2_few_words", "llama_few_words") for run in ADAPTED),
     *((config, *run, 1, {"experts": code}) for config, codes in CODES.items() for code in codes for run in OF_EXPERTS),
+    *((config, mode, {"stage": 3, **SMALL}, 1, {"experts": "grouped_mm"}) for config in ("qwen2_moe",) for mode in ("none", "nonreentrant")),
+    *(("qwen3_moe", mode, {"stage": 3, **SMALL}, 1, {"experts": "batched_mm"}) for mode in ("none", "nonreentrant")),
+    *((config, "none", {"stage": stage, "reduce_bucket": 2_500_000}, 1, {"experts": code}) for config, code in (("qwen3_moe", "grouped_mm"),) for stage in (1, 2)),
+    ("qwen3_moe", "none", {"stage": 3, **SMALL, **EAGER}, 1, {"experts": "grouped_mm"}),
     *(("qwen3_moe", mode, {"stage": 3, **SMALL}, 2, {"experts": "grouped_mm"}) for mode in ("none", "nonreentrant")),
     *(("qwen3_moe", mode, {"stage": 3, **SMALL}, 1, {"targets": FEW, "experts": "grouped_mm"}) for mode in ("none", "nonreentrant")),
 ]
@@ -285,6 +288,16 @@ def name_of(config: str, checkpointing: str, zero: Row, micro_batches: int, more
     return "/".join([*words, str(micro_batches)])
 
 
+def ranks_of(config: str, zero: Row) -> tuple[int, ...]:
+    if zero["stage"] == 3:
+        return DIFFERENT[:1]
+    if not config.endswith("moe") and config != "mixtral":
+        return DIFFERENT
+    from fuzz_zero import fullest
+
+    return tuple(sorted({0, fullest(CONFIGS[config])}))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_zero.jsonl")
@@ -306,7 +319,7 @@ def main() -> None:
         if options.only not in name:
             continue
         peaks: Row = {}
-        for rank in DIFFERENT if zero["stage"] < 3 else DIFFERENT[:1]:
+        for rank in ranks_of(config, zero):
             command = [sys.executable, __file__, "--run", str(number)]
             env = os.environ | place | {"RANK": str(rank)}
             told = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout

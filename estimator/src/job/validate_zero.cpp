@@ -1,6 +1,8 @@
 #include "job/validate_zero.hpp"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "catalog/architecture.hpp"
 
@@ -42,9 +44,7 @@ class Objections {
     stages();
     checkpoints();
     if (role_.architecture == nullptr) return;
-    if (t_.zero.stage == 3 && has_experts(*role_.architecture))
-      object("zero.stage", "1 or 2",
-             "not supported yet: a mixture of experts under ZeRO stage 3, where autograd keeps every layer's gathered experts");
+    if (t_.zero.stage == 3 && has_experts(*role_.architecture)) experts_in_stage_3(role_.architecture->family);
     if (t_.tiled_mlp && (has_experts(*role_.architecture) || !all_gated(*role_.architecture)))
       object("tiled_mlp", "false", "not supported yet: TiledMLP around anything but a dense gated block");
   }
@@ -76,6 +76,21 @@ class Objections {
     if (t_.step_every_micro_batch) object("step_every_micro_batch", "false", "not supported yet under DeepSpeed");
     if (t_.kernels == Kernels::torchtitan)
       object("kernels", "those of transformers", "not supported yet: torchtitan under DeepSpeed");
+  }
+  /// Autograd saves views of gathered stacks: which modules have hooks, and what is saved, was executed for these families.
+  void experts_in_stage_3(std::string_view family) {
+    constexpr std::array<std::string_view, 3> kExecuted{"mixtral", "qwen2_moe", "qwen3_moe"};
+    if (std::find(kExecuted.begin(), kExecuted.end(), family) == kExecuted.end())
+      object("zero.stage", "1 or 2", "not supported yet: experts of this family under ZeRO stage 3");
+    if (t_.transformers_version.starts_with("4."))
+      object("zero.stage", "1 or 2", "not supported yet: experts of transformers 4 under ZeRO stage 3");
+    constexpr std::array<std::string_view, 4> kAttention{"q_proj", "k_proj", "v_proj", "o_proj"};
+    const auto in_attention = [&](const std::string& target) {
+      return std::find(kAttention.begin(), kAttention.end(), target) != kAttention.end();
+    };
+    const auto& targets = t_.lora.targets;
+    if (t_.lora.rank > 0 && (targets.empty() || !std::all_of(targets.begin(), targets.end(), in_attention)))
+      object("lora.targets", "modules of attention", "not supported yet: adapters of a block of experts under ZeRO stage 3");
   }
   void stages() {
     if (t_.zero.stage < 3 && t_.zero.offload_parameters)

@@ -139,9 +139,8 @@ Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shap
   if (has_peft_vectors(base))
     return linear_with_vectors(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category);
   if (base.low_rank_in < 0) return bare_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category);
-  return around_pair(g, base.low_rank_in, [&] {
-    return adapted_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category);
-  });
+  return around_pair(g, base.low_rank_in,
+                     [&] { return adapted_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category); });
 }
 
 Tensor linear_alone(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name,

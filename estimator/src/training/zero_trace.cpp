@@ -147,10 +147,11 @@ class Coordinator {
   }
 
   void release(const ZeroCall& call) {
+    if (call.reduces) act(ZeroAction::Kind::reduce_waiting, 0);
     std::vector<int> going;
     for (const int p : call.parameters)
       if (!parameters_[static_cast<std::size_t>(p)].stays && state(p).fetched_for <= step_) going.push_back(p);
-    keep_what_is_used_again(going);
+    keep_what_is_used_again(going, call.whole);
     std::vector<int> released = call.parameters;
     if (call.derives)
       for (const int p : std::exchange(of_recomputation_[call.module], {})) {
@@ -164,13 +165,18 @@ class Coordinator {
       if (goes && active.empty() && state(p).status == Status::available) let_go(p);
     }
   }
-  void keep_what_is_used_again(std::vector<int>& going) const {
+  /// Looks into modules inside of those that follow when a whole one is released, and into none of a whole one when another is
+  /// (__params_to_release: iter_params(module, recurse=z3_leaf_module(submodule_to_release))).
+  void keep_what_is_used_again(std::vector<int>& going, bool whole) const {
     std::int64_t passed = 0;
-    for (std::size_t s = static_cast<std::size_t>(step_); s < order_.size() && passed < zero_.max_reuse_distance; ++s)
-      for (const int p : order_[s]->parameters) {
+    for (std::size_t s = static_cast<std::size_t>(step_); s < order_.size() && passed < zero_.max_reuse_distance; ++s) {
+      const auto pass = [&](int p) {
         std::erase(going, p);
         passed += elements(p);
-      }
+      };
+      if (whole || !order_[s]->whole) std::for_each(order_[s]->parameters.begin(), order_[s]->parameters.end(), pass);
+      if (whole) std::for_each(order_[s]->contained.begin(), order_[s]->contained.end(), pass);
+    }
   }
   void let_go(int p) {
     State& s = state(p);
@@ -200,9 +206,9 @@ class Coordinator {
   bool one_by_one_;
   std::vector<State> states_;
   std::map<int, std::vector<int>> of_recomputation_;  ///< of a module in its backward pass: frozen parameters, as of `within`
-  std::deque<Queued> queue_;            ///< what will be used, in order
-  std::vector<const ZeroCall*> order_;  ///< the fetches
-  std::vector<int> waiting_;            ///< of every group: parameters that were not asked for yet
+  std::deque<Queued> queue_;                          ///< what will be used, in order
+  std::vector<const ZeroCall*> order_;                ///< the fetches
+  std::vector<int> waiting_;                          ///< of every group: parameters that were not asked for yet
   std::vector<ZeroAction> now_;
   ZeroTrace out_;
   std::int64_t step_ = 0, available_ = 0;
