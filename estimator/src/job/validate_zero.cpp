@@ -1,8 +1,10 @@
 #include "job/validate_zero.hpp"
 
 #include <algorithm>
-#include <array>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "catalog/architecture.hpp"
 
@@ -77,20 +79,19 @@ class Objections {
     if (t_.kernels == Kernels::torchtitan)
       object("kernels", "those of transformers", "not supported yet: torchtitan under DeepSpeed");
   }
-  /// Autograd saves views of gathered stacks: which modules have hooks, and what is saved, was executed for these families.
+  /// Autograd saves views of gathered stacks: which modules have hooks, and what is saved, was executed for these.
   void experts_in_stage_3(std::string_view family) {
-    constexpr std::array<std::string_view, 3> kExecuted{"mixtral", "qwen2_moe", "qwen3_moe"};
-    if (std::find(kExecuted.begin(), kExecuted.end(), family) == kExecuted.end())
-      object("zero.stage", "1 or 2", "not supported yet: experts of this family under ZeRO stage 3");
-    if (t_.transformers_version.starts_with("4."))
-      object("zero.stage", "1 or 2", "not supported yet: experts of transformers 4 under ZeRO stage 3");
-    constexpr std::array<std::string_view, 4> kAttention{"q_proj", "k_proj", "v_proj", "o_proj"};
-    const auto in_attention = [&](const std::string& target) {
-      return std::find(kAttention.begin(), kAttention.end(), target) != kAttention.end();
+    const auto refuse = [this](std::string why) { object("zero.stage", "1 or 2", "not supported yet: " + std::move(why)); };
+    if (family != "mixtral" && family != "qwen3_moe") refuse("experts of this family under ZeRO stage 3");
+    if (t_.transformers_version.starts_with("4.")) refuse("experts of transformers 4 under ZeRO stage 3");
+    if (t_.lora.rank == 0) return;
+    const auto in_attention = [](std::string_view target) {
+      return target == "q_proj" || target == "k_proj" || target == "v_proj" || target == "o_proj";
     };
-    const auto& targets = t_.lora.targets;
-    if (t_.lora.rank > 0 && (targets.empty() || !std::all_of(targets.begin(), targets.end(), in_attention)))
-      object("lora.targets", "modules of attention", "not supported yet: adapters of a block of experts under ZeRO stage 3");
+    const std::vector<std::string>& targets = t_.lora.targets;
+    if (targets.empty() || !std::all_of(targets.begin(), targets.end(), in_attention))
+      refuse("adapters of a block of experts under ZeRO stage 3");
+    if (t_.recompute != Recompute::none) refuse("adapters beside experts and checkpoints under ZeRO stage 3");
   }
   void stages() {
     if (t_.zero.stage < 3 && t_.zero.offload_parameters)
