@@ -38,8 +38,15 @@ LLAMA: Row = {
 }
 # Few words and few tokens: a layer's backward pass is the highest point, and in it the weights. With biases beside its matrices.
 FEW_WORDS: Row = LLAMA | {"model_type": "qwen2", "num_hidden_layers": 6, "vocab_size": 128}
-CONFIGS = {"llama": LLAMA, "qwen2_few_words": FEW_WORDS}
-TOKENS = {"llama": 512, "qwen2_few_words": 64}
+FEW_EXPERTS: Row = FEW_WORDS | {"hidden_size": 256, "num_hidden_layers": 4, "num_experts_per_tok": 2}
+CONFIGS = {
+    "llama": LLAMA,
+    "qwen2_few_words": FEW_WORDS,
+    "llama_few_words": LLAMA | {"vocab_size": 128, "intermediate_size": 1408},
+    "qwen3_moe": FEW_EXPERTS | {"model_type": "qwen3_moe", "num_experts": 8, "moe_intermediate_size": 512, "head_dim": 32},
+    "mixtral": FEW_EXPERTS | {"model_type": "mixtral", "num_local_experts": 8, "intermediate_size": 512},
+}
+TOKENS = {"llama": 512, "qwen2_few_words": 64, "llama_few_words": 32, "qwen3_moe": 64, "mixtral": 64}
 # Small enough that a model of 13.6 million parameters is gathered, kept and released as a large one.
 SMALL: Row = {
     "reduce_bucket": 2_500_000,
@@ -61,7 +68,9 @@ SPELLINGS = {
 }
 # Each weight is gathered where it is used, and released behind it.
 EAGER = {"prefetch_bucket": 0, "max_reuse_distance": 0}
-# checkpointing, settings of zero, micro-batches
+RANK = 16  # of adapters
+FEW = ["q_proj", "v_proj"]
+# checkpointing, settings of zero, micro-batches; of adapters their targets, and the implementation of experts
 OF_LLAMA: list[tuple[str, Row, int]] = [
     ("none", {"stage": 3, **SMALL}, 1),
     ("reentrant", {"stage": 3, **SMALL}, 1),
@@ -88,7 +97,28 @@ OF_FEW_WORDS: list[tuple[str, Row, int]] = [
     ("nonreentrant", {"stage": 1, "reduce_bucket": 300_000}, 1),
     ("nonreentrant", {"stage": 1, "reduce_bucket": 300_000, "overlap_comm": True}, 1),
 ]
-RUNS = [("llama", *run) for run in OF_LLAMA] + [("qwen2_few_words", *run) for run in OF_FEW_WORDS]
+ADAPTED: list[tuple[str, Row, int, Row]] = [
+    (mode, {"stage": 3, **SMALL, **more}, 1, {"targets": targets})
+    for mode in ("none", "reentrant", "nonreentrant")
+    for more in ({}, EAGER)
+    for targets in ("all-linear", FEW)
+]
+CODES = {"qwen3_moe": ("grouped_mm",), "mixtral": ("grouped_mm", "eager")}
+OF_EXPERTS: list[tuple[str, Row]] = [
+    ("none", {"stage": 3, **SMALL}),
+    *((mode, {"stage": 3, **SMALL, **more}) for mode in ("reentrant", "nonreentrant") for more in ({}, EAGER)),
+]
+RUNS: list[tuple[str, str, Row, int, Row]] = [
+    *(("llama", *run, {}) for run in OF_LLAMA),
+    *(("qwen2_few_words", *run, {}) for run in OF_FEW_WORDS),
+    *((config, *run) for config in ("qwen2_few_words", "llama_few_words") for run in ADAPTED),
+    *((config, *run, 1, {"experts": code}) for config, codes in CODES.items() for code in codes for run in OF_EXPERTS),
+    *(("qwen3_moe", mode, {"stage": 3, **SMALL}, 1, {"experts": "batched_mm"}) for mode in ("none", "nonreentrant")),
+    *((config, "none", {"stage": stage, "reduce_bucket": 2_500_000}, 1, {"experts": code}) for config, code in (("qwen3_moe", "grouped_mm"),) for stage in (1, 2)),
+    ("qwen3_moe", "none", {"stage": 3, **SMALL, **EAGER}, 1, {"experts": "grouped_mm"}),
+    *(("qwen3_moe", mode, {"stage": 3, **SMALL}, 2, {"experts": "grouped_mm"}) for mode in ("none", "nonreentrant")),
+    ("qwen3_moe", "none", {"stage": 3, **SMALL}, 1, {"targets": FEW, "experts": "grouped_mm"}),
+]
 
 
 # Stages 1 and 2 keep gradients of whole parameters of which the rank has a piece. The first has the largest piece, the second and
@@ -115,7 +145,20 @@ def stand_in(attention: Any) -> None:
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
 
 
-def make_engine(config: Row, checkpointing: str, zero: Row, micro_batches: int) -> Any:
+def spread(model: Any) -> None:
+    """Tokens go to all experts evenly, whatever the routers' weights say."""
+    import torch
+
+    def evenly(_router: Any, _given: Any, out: Any) -> None:
+        indices = out[-1]
+        indices.data.copy_(torch.arange(indices.numel()).reshape(indices.shape) % 8)
+
+    for module in model.modules():
+        if type(module).__name__.lower().endswith("topkrouter"):
+            module.register_forward_hook(evenly)
+
+
+def make_engine(config: Row, checkpointing: str, zero: Row, micro_batches: int, targets: Any = None, experts: str = "") -> Any:
     import deepspeed
     import torch
     import transformers
@@ -125,9 +168,19 @@ def make_engine(config: Row, checkpointing: str, zero: Row, micro_batches: int) 
     fields = {key: value for key, value in config.items() if key != "model_type"}
     described = transformers.AutoConfig.for_model(config["model_type"], **fields, use_cache=False)
     model = transformers.AutoModelForCausalLM.from_config(described, dtype=torch.bfloat16, attn_implementation="executed")
+    if experts:
+        model.set_experts_implementation(experts)
+        spread(model)
     model.train()
     if checkpointing != "none":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": checkpointing == "reentrant"})
+    if targets is not None:
+        import peft
+
+        if checkpointing != "none":
+            model.enable_input_require_grads()
+        adapters = peft.LoraConfig(task_type="CAUSAL_LM", r=RANK, target_modules=targets)
+        model = peft.get_peft_model(model, adapters, autocast_adapter_dtype=False)
     settings = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": micro_batches,
@@ -135,7 +188,7 @@ def make_engine(config: Row, checkpointing: str, zero: Row, micro_batches: int) 
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {SPELLINGS[key]: value for key, value in zero.items()},
     }
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+    optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=1e-5)
     return deepspeed.initialize(model=model, optimizer=optimizer, config=settings, dist_init_required=False)[0]
 
 
@@ -190,8 +243,8 @@ def third_step(engine: Any, sequences: int, tokens: int, micro_batches: int, los
     return peaks
 
 
-def execute(config: str, checkpointing: str, zero: Row, micro_batches: int) -> Row:
-    return third_step(make_engine(CONFIGS[config], checkpointing, zero, micro_batches), 1, TOKENS[config], micro_batches)
+def execute(config: str, checkpointing: str, zero: Row, micro_batches: int, more: Row) -> Row:
+    return third_step(make_engine(CONFIGS[config], checkpointing, zero, micro_batches, **more), 1, TOKENS[config], micro_batches)
 
 
 def trainer_of(checkpointing: str, optimizer: Row, head: str) -> Row:
@@ -208,7 +261,7 @@ def trainer_of(checkpointing: str, optimizer: Row, head: str) -> Row:
     }
 
 
-def job_of(config: str, checkpointing: str, zero: Row, micro_batches: int) -> Row:
+def job_of(config: str, checkpointing: str, zero: Row, micro_batches: int, more: Row) -> Row:
     trainer = trainer_of(checkpointing, {"optimizer": "sgd"}, "hf_loss") | {
         "sequences_per_micro_batch": 1,
         "sequence_tokens": TOKENS[config],
@@ -216,12 +269,36 @@ def job_of(config: str, checkpointing: str, zero: Row, micro_batches: int) -> Ro
         "kernel_internals": False,
         "zero": zero,
     }
+    if "experts" in more:
+        trainer["experts"] = more["experts"]
+    if targets := more.get("targets"):
+        trainer["lora"] = {"rank": RANK, "format": "storage"} | ({"targets": targets} if isinstance(targets, list) else {})
     return {"framework": "torch", "trainer": trainer, "apart": {"forward_only": False}}
+
+
+def name_of(config: str, checkpointing: str, zero: Row, micro_batches: int, more: Row) -> str:
+    words = [] if config == "llama" else [config]
+    words += [f"zero{zero['stage']}", *(f"{key}={value}" for key, value in zero.items() if key != "stage"), checkpointing]
+    words += [more["experts"]] if "experts" in more else []
+    if targets := more.get("targets"):
+        words.append("lora-" + (targets if isinstance(targets, str) else "-".join(targets)))
+    return "/".join([*words, str(micro_batches)])
+
+
+def ranks_of(config: str, zero: Row) -> tuple[int, ...]:
+    if zero["stage"] == 3:
+        return DIFFERENT[:1]
+    if not config.endswith("moe") and config != "mixtral":
+        return DIFFERENT
+    from fuzz_zero import fullest
+
+    return tuple(sorted({0, fullest(CONFIGS[config])}))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_zero.jsonl")
+    parser.add_argument("--only", default="", help="runs whose name has this")
     parser.add_argument("--run", type=int, help="execute one run and print its peaks")
     options = parser.parse_args()
     if options.run is not None:
@@ -234,19 +311,18 @@ def main() -> None:
     place |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29999"}
     lines: list[Row] = [{"config": name, "fields": config} for name, config in CONFIGS.items()]
     for number, run in enumerate(RUNS):
-        config, checkpointing, zero, micro_batches = run
+        config, _, zero, _, _ = run
+        name = name_of(*run)
+        if options.only not in name:
+            continue
         peaks: Row = {}
-        for rank in DIFFERENT if zero["stage"] < 3 else DIFFERENT[:1]:
+        for rank in ranks_of(config, zero):
             command = [sys.executable, __file__, "--run", str(number)]
             env = os.environ | place | {"RANK": str(rank)}
             told = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
             of_rank = json.loads(next(line for line in told.splitlines() if line.startswith("peaks "))[6:])
             peaks = {phase: max(level, peaks.get(phase, 0)) for phase, level in of_rank.items()}
-        name = "/".join(
-            [f"zero{zero['stage']}", *(f"{key}={value}" for key, value in zero.items() if key != "stage"), checkpointing]
-        )
-        name = name if config == "llama" else f"{config}/{name}"
-        row = {"id": f"{name}/{micro_batches}", "config": config, "job": job_of(*run)}
+        row = {"id": name, "config": config, "job": job_of(*run)}
         lines.append(row | {"source": f"{versions} executed on the fake process group", "peaks": peaks})
         print(name, peaks, flush=True)
     write_rows(options.output, lines)

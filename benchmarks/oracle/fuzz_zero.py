@@ -22,6 +22,7 @@ from execute_zero import RANKS
 from fuzz_models import some
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "olmo2", "granite", "smollm3", "glm4", "cohere", "arcee")
+EXPERTS = ("mixtral", "qwen3_moe")
 PLACE = {"LOCAL_RANK": "0", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8", "DS_ACCELERATOR": "cpu"}
 PLACE |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29999"}
 
@@ -36,8 +37,9 @@ def draw(rng: random.Random, case: Row) -> Row:
         zero |= {"sub_group": some(rng, 30_000, 500_000)}
     elif some(rng, True, False):
         zero["overlap_comm"] = True
-    out: Row = {"zero": zero, "attention": "flash_attention_2", "dtype": "bf16", "padding": False, "lora": None, "clip": False}
+    out: Row = {"zero": zero, "attention": "flash_attention_2", "dtype": "bf16", "padding": False, "clip": False}
     out |= {"head": "hf_loss", "keep_outputs": False, "optimizer": "adamw", "every": 1}
+    out["lora"] = case["lora"] | {"dropout": 0.0, "verl": False, "format": "storage"} if case["lora"] and stage == 3 else None
     return out | {"tokens": some(rng, 32, 64, 160), "sequences": rng.randint(1, 3)}
 
 
@@ -62,7 +64,7 @@ def fullest(config: Row) -> int:
 
 
 def execute(config: Row, case: Row) -> Row:
-    if config["model_type"] not in FAMILIES:
+    if config["model_type"] not in (*FAMILIES, *EXPERTS):
         raise ValueError("not computed")
     command = [sys.executable, __file__, json.dumps(config), json.dumps(case)]
     rank = fullest(config) if case["zero"]["stage"] < 3 else 0
@@ -71,6 +73,16 @@ def execute(config: Row, case: Row) -> Row:
     if not lines:
         raise RuntimeError(told.stderr.strip().splitlines()[-1])
     return dict(json.loads(lines[0][6:]))
+
+
+def adapted(model: Any, case: Row) -> Any:
+    import peft
+
+    if case["recompute"] != "none":
+        model.enable_input_require_grads()
+    words = "all-linear" if case["lora"]["targets"] == "all-linear" else case["lora"]["targets"].split()
+    given = peft.LoraConfig(task_type="CAUSAL_LM", r=case["lora"]["rank"], target_modules=words)
+    return peft.get_peft_model(model, given, autocast_adapter_dtype=False)
 
 
 def make_engine(config: Row, case: Row) -> Any:
@@ -82,6 +94,8 @@ def make_engine(config: Row, case: Row) -> Any:
     settings = transformers.AutoConfig.for_model(config["model_type"], **fields, use_cache=False)
     model = transformers.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16, attn_implementation="executed")
     model.train()
+    if case["lora"]:
+        model = adapted(model, case)
     if case["recompute"] != "none":
         given = {"use_reentrant": case["recompute"] == "reentrant"}
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=given)
@@ -93,7 +107,7 @@ def make_engine(config: Row, case: Row) -> Any:
         "zero_optimization": {execute_zero.SPELLINGS[key]: value for key, value in case["zero"].items()},
     }
     kind = torch.optim.SGD if case["optimizer"] == "sgd" else torch.optim.AdamW
-    optimizer = kind(model.parameters(), lr=1e-5, foreach=True)
+    optimizer = kind([one for one in model.parameters() if one.requires_grad], lr=1e-5, foreach=True)
     return deepspeed.initialize(model=model, optimizer=optimizer, config=asked, dist_init_required=False)[0]
 
 

@@ -207,20 +207,24 @@ TEST_CASE("AReaL loads the whole model on every GPU, unless told otherwise: by h
   }
 }
 
-TEST_CASE("ZeRO 3 says what is counted too much of frozen weights that are gathered again") {
+TEST_CASE("ZeRO 3 says which gathered experts stay from forward to backward") {
   const auto told = [](const std::string& settings) {
     const Estimate e = estimate(job_of(
-        "oomplan: 1\nframework: torch\nmodel: qwen2.5-0.5b\ngpus: 8 x H100-80GB\ntrainer: {engine: deepspeed, layout: d8, "
+        "oomplan: 1\nframework: torch\nmodel: qwen3-30b-a3b\ngpus: 8 x H100-80GB\ntrainer: {engine: deepspeed, layout: d8, "
         "kernels: hf_flash, sequences_per_micro_batch: 1, sequence_tokens: 64, micro_batches: 1, precision: {storage: bf16, "
-        "compute: bf16, reduce: bf16}, lora: {rank: 8, format: storage}, " +
+        "compute: bf16, reduce: bf16}, " +
         settings + "}\n"));
-    return std::any_of(e.notes.begin(), e.notes.end(),
-                       [](const Note& n) { return n.text.find("trainer: under ZeRO 3 a recomputation's frozen") == 0; });
+    std::string out;
+    for (const Note& n : e.notes)
+      if (n.text.find("trainer: ZeRO 3 keeps the gathered experts") == 0) out = n.text;
+    return out;
   };
-  CHECK(told("recompute: full, reentrant: false, zero: {stage: 3}"));
-  CHECK_FALSE(told("recompute: full, reentrant: true, zero: {stage: 3}"));
-  CHECK_FALSE(told("recompute: none, zero: {stage: 3}"));
-  CHECK_FALSE(told("recompute: full, reentrant: false, zero: {stage: 2}"));
+  // 48 layers of 128 experts: 3 x 768 x 2048 numbers each, 54 GiB in 16 bits
+  static_assert(48LL * 128 * 3 * 768 * 2048 * 2 == 54LL << 30);
+  CHECK(told("recompute: none, zero: {stage: 3}").find(", 54.0 GiB: ") != std::string::npos);
+  CHECK(told("recompute: none, experts: batched_mm, zero: {stage: 3}").empty());
+  CHECK(told("recompute: full, zero: {stage: 3}").empty());
+  CHECK(told("recompute: none, zero: {stage: 2}").empty());
 }
 
 TEST_CASE("a server that starts beside trainers sees what they hold") {

@@ -16,7 +16,7 @@ namespace {
 using namespace oomplan;
 
 std::string text(const std::vector<ZeroAction>& actions) {
-  static const char* const kWords[] = {"gather", "together", "copy", "drop", "release", "drop_saved"};
+  static const char* const kWords[] = {"gather", "together", "copy", "drop", "release", "drop_saved", "reduce"};
   std::string out;
   for (const ZeroAction& a : actions)
     out += (out.empty() ? "" : ", ") + std::string(kWords[static_cast<int>(a.kind)]) + " " + std::to_string(a.of) +
@@ -31,7 +31,7 @@ std::vector<ZeroCall> three_modules() {
     for (const UseMoment moment : {UseMoment::begins, UseMoment::ends}) calls.push_back({moment, module, {module}});
   return calls;
 }
-const std::vector<ZeroParameter> kThree{{10, false}, {20, false}, {30, false}};
+const std::vector<ZeroParameter> kThree{{10}, {20}, {30}};
 
 Zero without_looking_ahead() {
   Zero z;
@@ -55,6 +55,45 @@ TEST_CASE("ZeRO 3: what a checkpoint's recomputation saves stays beside what the
         "[gather 0][][gather 1][]"  // released, but saved
         "[gather 1 again][drop_saved 1][release 1 again][gather 0 again][drop_saved 0][release 0 again]");
   CHECK(trace.at_end.empty());
+}
+
+TEST_CASE("ZeRO 3: frozen weights that a recomputation gathers go with the module whose backward pass began it") {
+  std::vector<ZeroCall> calls{{UseMoment::begins, 2, {2}, {}, true}};
+  for (const int module : {0, 1})
+    for (const UseMoment moment : {UseMoment::begins, UseMoment::ends}) calls.push_back({moment, module, {module}, {}, false, 2});
+  calls.push_back({UseMoment::ends, 2, {2}, {}, true});
+  std::vector<ZeroParameter> first_is_frozen = kThree;
+  first_is_frozen[0].frozen = true;
+  const ZeroTrace trace = trace_gathers(first_is_frozen, calls, without_looking_ahead(), false);
+  std::string all;
+  for (const auto& actions : trace.actions) all += "[" + text(actions) + "]";
+  CHECK(all == "[gather 2][gather 0][][gather 1][release 1][release 2, release 0]");
+  CHECK(trace.at_end.empty());
+}
+
+TEST_CASE("ZeRO 3: views that a forward pass saves keep the gathered buffer, and gradients of a whole block wait for its end") {
+  std::vector<ZeroCall> calls{{UseMoment::begins, 0, {0}, {0}}, {UseMoment::ends, 0, {0}}};
+  calls.push_back({UseMoment::begins, 0, {0}, {}, true});
+  calls.push_back({UseMoment::ran, -1, {0}});
+  calls.push_back({UseMoment::ends, 0, {0}, {}, true, -1, true});
+  const ZeroTrace trace = trace_gathers(kThree, calls, without_looking_ahead(), false);
+  std::string all;
+  for (const auto& actions : trace.actions) all += "[" + text(actions) + "]";
+  CHECK(all == "[gather 0][][gather 0 again][drop_saved 0][reduce 0, release 0 again]");
+}
+
+TEST_CASE("ZeRO 3: how far away a whole block is used again is counted through what other modules contain") {
+  Zero z = without_looking_ahead();
+  z.max_reuse_distance = 15;
+  const auto again_behind = [&](bool whole, std::vector<int> contained) {
+    std::vector<ZeroCall> calls = three_modules();
+    for (ZeroCall& call : calls) call.whole = whole && call.module == 0;
+    calls[2].contained = std::move(contained);
+    return text(trace_gathers(kThree, calls, z, false).actions[1]);
+  };
+  CHECK(again_behind(false, {0}) == "release 0");
+  CHECK(again_behind(true, {}) == "release 0");
+  CHECK(again_behind(true, {0}).empty());
 }
 
 TEST_CASE("ZeRO 3: without prefetch and reuse a module gathers its own and lets it go") {

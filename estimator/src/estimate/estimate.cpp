@@ -6,6 +6,7 @@
 #include "estimate/packing.hpp"
 #include "estimate/routing.hpp"
 #include "inference/in_service.hpp"
+#include "units/sizes.hpp"
 
 namespace oomplan {
 namespace {
@@ -100,15 +101,13 @@ std::vector<ServerAnswer> servers_of(const Job& job, const std::vector<ClassFold
   return out;
 }
 
-/// What waits or stays and is not known to the byte.
+/// What waits or stays longer than a reader would expect.
 template <class Say>
 void note_held(const RoleRun& r, Say&& note) {
-  const Trainer& t = r.role->trainer;
-  const bool computes_again = t.recompute != Recompute::none && !t.reentrant;
-  if (r.role->engine == EngineKind::deepspeed && r.trains && t.zero.stage == 3 && t.lora.rank > 0 && computes_again)
-    note(r.role->name +
-         ": under ZeRO 3 a recomputation's frozen weights are taken to stay until their nodes have run, as trained ones do; "
-         "DeepSpeed lets go of them before that: up to one layer's 16-bit weights less in backward");
+  if (r.plan.zero != nullptr && r.plan.zero->saved_experts > 0)
+    note(r.role->name + ": ZeRO 3 keeps the gathered experts of all layers from their forward to their backward pass, " +
+         bytes_text(r.plan.zero->saved_experts) +
+         ": autograd saves views of them, which hold what DeepSpeed releases; recompute: full has one layer's at a time");
   if (r.plan.gathers_in_flight == kAllInFlight)
     note(r.role->name +
          ": limit_all_gathers is off: every unit that a pass frees is taken to wait for the GPU until the pass ends; it is "

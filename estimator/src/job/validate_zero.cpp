@@ -1,6 +1,10 @@
 #include "job/validate_zero.hpp"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "catalog/architecture.hpp"
 
@@ -42,9 +46,7 @@ class Objections {
     stages();
     checkpoints();
     if (role_.architecture == nullptr) return;
-    if (t_.zero.stage == 3 && has_experts(*role_.architecture))
-      object("zero.stage", "1 or 2",
-             "not supported yet: a mixture of experts under ZeRO stage 3, where autograd keeps every layer's gathered experts");
+    if (t_.zero.stage == 3 && has_experts(*role_.architecture)) experts_in_stage_3(role_.architecture->family);
     if (t_.tiled_mlp && (has_experts(*role_.architecture) || !all_gated(*role_.architecture)))
       object("tiled_mlp", "false", "not supported yet: TiledMLP around anything but a dense gated block");
   }
@@ -76,6 +78,20 @@ class Objections {
     if (t_.step_every_micro_batch) object("step_every_micro_batch", "false", "not supported yet under DeepSpeed");
     if (t_.kernels == Kernels::torchtitan)
       object("kernels", "those of transformers", "not supported yet: torchtitan under DeepSpeed");
+  }
+  /// Autograd saves views of gathered stacks: which modules have hooks, and what is saved, was executed for these.
+  void experts_in_stage_3(std::string_view family) {
+    const auto refuse = [this](std::string why) { object("zero.stage", "1 or 2", "not supported yet: " + std::move(why)); };
+    if (family != "mixtral" && family != "qwen3_moe") refuse("experts of this family under ZeRO stage 3");
+    if (t_.transformers_version.starts_with("4.")) refuse("experts of transformers 4 under ZeRO stage 3");
+    if (t_.lora.rank == 0) return;
+    const auto in_attention = [](std::string_view target) {
+      return target == "q_proj" || target == "k_proj" || target == "v_proj" || target == "o_proj";
+    };
+    const std::vector<std::string>& targets = t_.lora.targets;
+    if (targets.empty() || !std::all_of(targets.begin(), targets.end(), in_attention))
+      refuse("adapters of a block of experts under ZeRO stage 3");
+    if (t_.recompute != Recompute::none) refuse("adapters beside experts and checkpoints under ZeRO stage 3");
   }
   void stages() {
     if (t_.zero.stage < 3 && t_.zero.offload_parameters)

@@ -174,8 +174,10 @@ struct EagerEvent {
 /// Of a use of a parameter.
 enum class UseMoment : std::uint8_t {
   begins,
-  ran,  ///< a node's function is over: what was saved for it is gone
-  ends  ///< of a node: gradients of leaves that it has made are where they belong (AccumulateGrad runs before any other node)
+  ran,    ///< a node's function is over: what was saved for it is gone
+  ends,   ///< of a node: gradients of leaves that it has made are where they belong (AccumulateGrad runs before any other node)
+  opens,  ///< a module that has others inside begins and reads their parameter itself
+  closes  ///< it ends
 };
 /// An operator, or its node in backward, begins or ends its work with a parameter.
 struct EagerUse {
@@ -229,6 +231,9 @@ class Eager {
   Tensor leaf(int number);
   /// The use is over.
   void leave(int number) { uses.push_back({events.size(), number, place(), in_backward, UseMoment::ends}); }
+  /// A module around those that use the parameter opens or closes.
+  void open_around(int number) { uses.push_back({events.size(), number, place(), in_backward, UseMoment::opens}); }
+  void close_around(int number) { uses.push_back({events.size(), number, place(), in_backward, UseMoment::closes}); }
 
   /// A new storage.
   Tensor make(std::string name, Shape shape, DType dtype, Category category = Category::activations);

@@ -42,7 +42,7 @@ struct Loop {
   const Tensor& x;
   const Routing& routing;
   bool of_4;
-  Tensor gate_up, down, gate_up_bias, down_bias;
+  const LayerLeaves& w;
   BodyNames n;
 
   void bind(Tensor& name, Tensor value) const { name = std::move(value); }
@@ -53,22 +53,23 @@ struct Loop {
     bind(n.places, g.make("expert.positions", {Dim(2), rows}, DType::int64));  // top_k_pos and token_idx
     bind(n.state, index_rows(g, x, n.places, {rows, hidden}, "expert.input"));
     {
-      Tensor both = linear_by(g, n.state, slice(g, gate_up, {twice, hidden}), rows, {rows, twice}, "expert.gate_up");
+      Tensor both =
+          linear_by(g, n.state, slice(g, g.leaf(w.experts_gate_up), {twice, hidden}), rows, {rows, twice}, "expert.gate_up");
       n.halves = split(g, both, {{rows, width}, {rows, width}});
     }
     Tensor active = activation(g, n.halves[0], "expert.act");
     bind(n.current, mul(g, std::move(active), n.halves[1], "expert.product"));
-    bind(n.current, linear_by(g, n.current, slice(g, down, {hidden, width}), rows, {rows, hidden}, "expert.down"));
+    bind(n.current,
+         linear_by(g, n.current, slice(g, g.leaf(w.experts_down), {hidden, width}), rows, {rows, hidden}, "expert.down"));
     Tensor share = share_of_rows(g, routing.weights, n.places, rows, false);
     bind(n.current, mul(g, n.current, std::move(share), "expert.weighted"));
     return index_add(g, final, n.places, n.current);
   }
 
   /// x @ W[expert] + b[expert]
-  Tensor biased(const Tensor& in, const Tensor& stack, const Tensor& biases, Dim rows, Dim in_width, Dim width,
-                const std::string& name) const {
-    Tensor product = linear_by(g, in, slice(g, stack, {in_width, width}), rows, {rows, width}, name);
-    return add(g, std::move(product), slice(g, biases, {width}), name + ".biased");
+  Tensor biased(const Tensor& in, int stack, int biases, Dim rows, Dim in_width, Dim width, const std::string& name) const {
+    Tensor product = linear_by(g, in, slice(g, g.leaf(stack), {in_width, width}), rows, {rows, width}, name);
+    return add(g, std::move(product), slice(g, g.leaf(biases), {width}), name + ".biased");
   }
 
   /// GptOssExperts.
@@ -76,9 +77,9 @@ struct Loop {
     const Dim width = ff.expert_width, twice = 2 * ff.expert_width;
     bind(n.places, g.make("expert.positions", {Dim(2), rows}, DType::int64));
     bind(n.state, index_rows(g, x, n.places, {rows, hidden}, "expert.input"));
-    bind(n.both, biased(n.state, gate_up, gate_up_bias, rows, hidden, twice, "expert.gate_up"));
+    bind(n.both, biased(n.state, w.experts_gate_up, w.experts_gate_up_bias, rows, hidden, twice, "expert.gate_up"));
     bind(n.gated, expert_gate(g, ff, n.both, {rows, width}, of_4 ? &n.halves : nullptr));
-    bind(n.current, biased(n.gated, down, down_bias, rows, width, hidden, "expert.down"));
+    bind(n.current, biased(n.gated, w.experts_down, w.experts_down_bias, rows, width, hidden, "expert.down"));
     Tensor share = share_of_rows(g, routing.weights, n.places, rows, of_4);
     bind(n.weighted, mul(g, n.current, std::move(share), "expert.weighted"));
     return index_add(g, final, n.places, n.weighted);
@@ -92,11 +93,7 @@ Tensor loop_over_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tens
   const bool of_4 = k.experts == ExpertsCode::loop_of_4;
   Tensor final = g.make("experts.output", {T, hidden}, x.dtype);
   const HitMask hit = hit_mask(g, ff, ff.experts + (ff.expert_bias && !of_4 ? 0 : 1), true);
-  Loop loop{g, ff, hidden, x, routing, of_4, g.leaf(w.experts_gate_up), g.leaf(w.experts_down), {}, {}, {}};
-  if (ff.expert_bias) {
-    loop.gate_up_bias = g.leaf(w.experts_gate_up_bias);
-    loop.down_bias = g.leaf(w.experts_down_bias);
-  }
+  Loop loop{g, ff, hidden, x, routing, of_4, w, {}};
   const Spread spread(ff, k.routed_tokens);
   for (std::int64_t e = 0; e < spread.hit; ++e)
     final = ff.expert_bias ? loop.turn_with_biases(final, spread.of(e)) : loop.turn(final, spread.of(e));

@@ -83,9 +83,7 @@ Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
     weighted = mul(g, projected, std::move(column), "experts.weighted");
   }
   Tensor inverse = g.make("experts.inverse", {rows}, DType::int64);
-  {
-    Tensor range = g.make("experts.range", {rows}, DType::int64);
-  }
+  { Tensor range = g.make("experts.range", {rows}, DType::int64); }
   weighted = index_rows(g, weighted, inverse, {rows, hidden}, "experts.restored");
   Tensor summed = sum_of_chosen(g, ff, hidden, weighted);
   return to(g, summed, x_TH.dtype, "experts.output");
@@ -148,15 +146,7 @@ Tensor sum_in_fp32(Eager& g, const Tensor& routed, const std::function<Tensor()>
   return to(g, std::move(sum), dtype, "moe.output");
 }
 
-}  // namespace
-
-Tensor routed_experts(Eager& g, const FeedForward& ff, std::int64_t hidden, const Tensor& x_TH, const Routing& routing,
-                      const LayerLeaves& w, const KernelOptions& options) {
-  if (options.experts == ExpertsCode::grouped_mm) return grouped_experts(g, ff, hidden, x_TH, routing, w);
-  return run_experts(g, ff, hidden, x_TH, routing, w, options);
-}
-
-Mixed moe_block(Eager& g, const FamilyCode& code, const FeedForward& given, std::int64_t hidden, const Tensor& whole,
+Mixed run_block(Eager& g, const FamilyCode& code, const FeedForward& given, std::int64_t hidden, const Tensor& whole,
                 const LayerLeaves& w, const KernelOptions& options) {
   Tensor x = whole;
   if (given.input_jitter) {  // once in the block, once more in the router
@@ -202,6 +192,25 @@ Mixed moe_block(Eager& g, const FamilyCode& code, const FeedForward& given, std:
   if (shared) out = add(g, std::move(out), shared, "moe.output");
   out.shape = {B, S, Dim(hidden)};
   return {std::move(out), w.expert_modules.empty() ? std::move(routing.weights) : std::move(routing.logits), {}};
+}
+
+}  // namespace
+
+Tensor routed_experts(Eager& g, const FeedForward& ff, std::int64_t hidden, const Tensor& x_TH, const Routing& routing,
+                      const LayerLeaves& w, const KernelOptions& options) {
+  if (w.experts_gate_up >= 0) g.open_around(w.experts_gate_up);
+  Tensor out = options.experts == ExpertsCode::grouped_mm ? grouped_experts(g, ff, hidden, x_TH, routing, w)
+                                                          : run_experts(g, ff, hidden, x_TH, routing, w, options);
+  if (w.experts_gate_up >= 0) g.close_around(w.experts_gate_up);
+  return out;
+}
+
+Mixed moe_block(Eager& g, const FamilyCode& code, const FeedForward& ff, std::int64_t hidden, const Tensor& x,
+                const LayerLeaves& w, const KernelOptions& options) {
+  g.open_around(w.router);
+  Mixed out = run_block(g, code, ff, hidden, x, w, options);
+  g.close_around(w.router);
+  return out;
 }
 
 }  // namespace oomplan

@@ -14,8 +14,13 @@ Tensor product_with(Eager& g, Tensor x, Tensor w, Tensor b, Dim rows, Shape out_
   if (b) inputs.push_back(&b);
   const bool recorded = g.will_record(inputs);
   const bool for_x = recorded && x.needs_grad(), for_w = recorded && w.needs_grad();
-  // deepspeed/runtime/zero/linear.py LinearFunctionForZeroStage3 (0.19.8), which takes the place of F.linear
-  const bool keeps_x = for_w || (recorded && g.frozen_keeps_input && transposed);
+  // deepspeed/runtime/zero/linear.py LinearFunctionForZeroStage3 (0.19.8), which takes the place of F.linear: a Python function,
+  // so its result is there before anything is saved
+  const bool in_python = g.frozen_keeps_input && transposed;
+  const bool keeps_x = for_w || (recorded && in_python);
+  const Dim width = out_shape.back();
+  const auto run = [&] { return Eager::Results{g.make(name, {rows, width}, x.dtype, category)}; };
+  Tensor out = in_python ? std::move(run()[0]) : Tensor();
   Tensor used = w;
   used.transposed = transposed;
   // in the order of derivatives.yaml's names: mat1, mat2 with a bias; mat2, self without one
@@ -23,9 +28,7 @@ Tensor product_with(Eager& g, Tensor x, Tensor w, Tensor b, Dim rows, Shape out_
   Saved saved_w = for_x ? g.save(used) : Saved();
   used.reset();
   if (keeps_x && !b) saved_x = g.save(x);
-  const Dim width = out_shape.back();
-  const auto run = [&] { return Eager::Results{g.make(name, {rows, width}, x.dtype, category)}; };
-  Tensor out = std::move((b ? run() : g.kept(true, run))[0]);  // addmm is not among what a selective checkpoint keeps
+  if (!out) out = std::move((b ? run() : g.kept(true, run))[0]);  // addmm is not among what a selective checkpoint keeps
   out.shape = std::move(out_shape);
   if (!recorded) return out;
   const Shape x_shape = x.shape, w_shape = w.shape;
@@ -109,6 +112,26 @@ Tensor with_low_rank(Eager& g, Tensor result, const Tensor& given, const Leaf& b
   return to(g, result, back, name + ".adapted");
 }
 
+Tensor adapted_linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name,
+                      Category category) {
+  const Leaf& base = g.leaves[static_cast<std::size_t>(weight)];
+  Tensor result = bare_linear(g, x, weight, bias, rows, std::move(out_shape), name, category);
+  if (base.magnitude >= 0) return with_dora(g, std::move(result), x, weight, bias, rows, name);
+  if (!g.low_rank_apart) return with_low_rank(g, std::move(result), x, base, rows, name);
+  Tensor delta = low_rank_delta(g, x, result.shape, base, rows, name);
+  Tensor cast = to(g, std::move(delta), result.dtype, name + ".lora_cast");
+  return add(g, result, std::move(cast), name + ".lora_sum");
+}
+
+/// peft's layer, which has the base layer and the pair inside, asks for lora_A.weight.dtype itself (huggingface/peft,
+/// src/peft/tuners/lora/layer.py, 0.21.2).
+Tensor around_pair(Eager& g, int pair, const std::function<Tensor()>& layer) {
+  g.open_around(pair);
+  Tensor out = layer();
+  g.close_around(pair);
+  return out;
+}
+
 }  // namespace
 
 Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name, Category category) {
@@ -116,12 +139,8 @@ Tensor linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shap
   if (has_peft_vectors(base))
     return linear_with_vectors(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category);
   if (base.low_rank_in < 0) return bare_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category);
-  Tensor result = bare_linear(g, x, weight, bias, rows, std::move(out_shape), name, category);
-  if (base.magnitude >= 0) return with_dora(g, std::move(result), x, weight, bias, rows, name);
-  if (!g.low_rank_apart) return with_low_rank(g, std::move(result), x, base, rows, name);
-  Tensor delta = low_rank_delta(g, x, result.shape, base, rows, name);
-  Tensor cast = to(g, std::move(delta), result.dtype, name + ".lora_cast");
-  return add(g, result, std::move(cast), name + ".lora_sum");
+  return around_pair(g, base.low_rank_in,
+                     [&] { return adapted_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name, category); });
 }
 
 Tensor linear_alone(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name,
@@ -132,8 +151,10 @@ Tensor linear_alone(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape ou
 Tensor conv1d(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out_shape, const std::string& name) {
   const Leaf& base = g.leaves[static_cast<std::size_t>(weight)];
   if (base.low_rank_in < 0) return bare_conv1d(g, std::move(x), weight, bias, rows, std::move(out_shape), name);
-  Tensor result = bare_conv1d(g, x, weight, bias, rows, std::move(out_shape), name);
-  return with_low_rank(g, std::move(result), x, base, rows, name);
+  return around_pair(g, base.low_rank_in, [&] {
+    Tensor result = bare_conv1d(g, x, weight, bias, rows, std::move(out_shape), name);
+    return with_low_rank(g, std::move(result), x, base, rows, name);
+  });
 }
 
 Tensor linear_by(Eager& g, Tensor x, Tensor w, Dim rows, Shape out_shape, const std::string& name) {

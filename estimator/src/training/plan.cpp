@@ -219,7 +219,7 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
     for (std::size_t s = 0; s < tape.stations.size(); ++s) p.flat.units[s].kept_buckets = buckets_in_flight(p.flat.buckets[s]);
     p.flat.root.kept_buckets = buckets_in_flight(p.flat.buckets.back());
   }
-  const auto sum = [&](Bytes FlatBytes::* member) {
+  const auto sum = [&](Bytes FlatBytes::*member) {
     Bytes all = p.flat.root.*member;
     for (std::size_t s = 0; s < tape.stations.size(); ++s) all += p.flat.units[s].*member * tape.stations[s].count;
     return all;
@@ -258,7 +258,7 @@ void forget_trace(Zero& zero) {
 /// Under DeepSpeed everything else of the plan is that of one device.
 void make_zero(TrainPlan& p, const Architecture& a, const Tape& tape, Trainer t) {
   if (t.reference == ReferencePass::adapters_off) forget_trace(t.zero);
-  ZeroPlan zero = zero_plan(tape, t, p.storage, p.trains, p.micro_batches);
+  ZeroPlan zero = zero_plan(tape, t, p.storage, p.trains, p.micro_batches, a.family);
   if (t.offload_checkpoints) zero.checkpoint = bytes_of(p.train_counts.counts.b * p.train_counts.counts.s * a.hidden, t.compute);
   p.resident = zero.parameters + zero.persistent + zero.master + zero.gradients + zero.gpu_staging;
   if (zero.stage == 3) p.resident += zero.bucket;

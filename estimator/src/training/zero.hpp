@@ -9,6 +9,7 @@
 //                its backward pass and, while fewer than max_live are there, those that come next (zero_trace.hpp). A full bucket
 //                is copied rank by rank and reduced; the shards go where they are added up.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -96,7 +97,7 @@ class ZeroEngine : EngineSites<R> {
       });
     if (zero_.buckets_at_end && last) reduce_all(player);
     gradients_.end(player, place_of_gradients(), last);
-    act(zero_.at_end);
+    act(player, zero_.at_end);
   }
 
   void optimizer_step() {
@@ -112,6 +113,12 @@ class ZeroEngine : EngineSites<R> {
   struct Gathered {
     SiteRef whole, shard, again;
     Index at;
+  };
+
+  struct Waiting {
+    const LeftGradient* gradient;
+    Index at;
+    std::int64_t number;
   };
 
   SiteRef host(std::string_view name, Bytes bytes) {
@@ -169,8 +176,12 @@ class ZeroEngine : EngineSites<R> {
       return {{0, whole, Pool::torch}, {0, shard, Pool::torch}, {0, whole, Pool::torch}, Index(0)};
     }
   }
-  void act(const std::vector<ZeroAction>& actions) {
+  void act(Player<R>& player, const std::vector<ZeroAction>& actions) {
     for (const ZeroAction& action : actions) {
+      if (action.kind == ZeroAction::Kind::reduce_waiting) {
+        reduce_waiting(player);
+        continue;
+      }
       const Gathered g = gathered(action);
       const SiteRef buffer = action.again ? g.again : g.whole;
       if (buffer.bytes == 0) continue;
@@ -189,8 +200,18 @@ class ZeroEngine : EngineSites<R> {
         case ZeroAction::Kind::drop_saved:
           r_.free(buffer, g.at);
           break;
+        case ZeroAction::Kind::reduce_waiting:
+          break;
       }
     }
+  }
+  /// A full backward hook of the block, in front of its release: in the order of the model's parameters (stage3.py,
+  /// create_reduce_and_remove_grad_hooks, 0.19.8).
+  void reduce_waiting(Player<R>& player) {
+    std::stable_sort(waiting_.begin(), waiting_.end(),
+                     [](const Waiting& a, const Waiting& b) { return a.gradient->leaf < b.gradient->leaf; });
+    for (const Waiting& one : waiting_) gradients_.take(player, *one.gradient, one.at, one.number, place_of_gradients());
+    waiting_.clear();
   }
 
   static bool keeps_inputs_at(const Station& s) { return s.place == StationPlace::layers; }
@@ -230,16 +251,21 @@ class ZeroEngine : EngineSites<R> {
     for (std::size_t i = 0; i < segment.events.size(); ++i) {
       if (stop < stops.size() && stops[stop].at == i) {
         play_to(i);
-        act(stops[stop++].actions);
+        act(player, stops[stop++].actions);
       }
       const bool cut = backward && (reduces || !gradients_.has_bucket());
       if (!cut || segment.events[i].kind != TapeEvent::Kind::gradient) continue;
       play_to(i + 1);
       gradients_.make_bucket();
-      if (reduces) gradients_.take(player, segment.gradients[gradient++], at, number, place_of_gradients());
+      if (!reduces) continue;
+      const LeftGradient& left = segment.gradients[gradient++];
+      if (!zero_.waits.empty() && zero_.waits[static_cast<std::size_t>(left.leaf)])
+        waiting_.push_back({&left, at, number});
+      else
+        gradients_.take(player, left, at, number, place_of_gradients());
     }
     play_to(segment.events.size());
-    for (; stop < stops.size(); ++stop) act(stops[stop].actions);
+    for (; stop < stops.size(); ++stop) act(player, stops[stop].actions);
   }
   /// Gradients that are added up lie where the first micro-batch put them.
   Index place_of_gradients() const { return zero_.stage == 1 ? Index(0) : micro_; }
@@ -265,6 +291,7 @@ class ZeroEngine : EngineSites<R> {
   const ZeroPlan& zero_;
   ZeroGradients<R> gradients_;
   Index micro_;
+  std::vector<Waiting> waiting_;  ///< for the end of their block
   SiteRef parameters_, persistent_, outside_, master_, states_, buffers_, at_load_, host_parameters_, host_master_, host_states_,
       host_gradients_, checkpoint_;
   std::vector<Gathered> parameter_sites_, group_sites_;  ///< only when a program is written

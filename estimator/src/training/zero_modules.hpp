@@ -22,11 +22,18 @@ struct ZeroModules {
   int parameter(std::size_t leaf, std::int64_t unit) const { return first[leaf] + static_cast<int>(unit); }
   std::vector<int> first;  ///< of every leaf: the number of its first unit's parameter
   int count = 0;
-  std::vector<bool>
-      outside;  ///< of every leaf: read past its module, so it belongs to the model's own call and is never released
+  /// Of every leaf: read past its module, so it belongs to the model's own call and is never released.
+  std::vector<bool> outside;
+  /// Of every leaf: its gradient is reduced with the others of its block when the block's backward pass is over.
+  std::vector<bool> waits;
 };
 
-/// `detaches`: layers are computed again under checkpoints that are not reentrant.
-ZeroModules zero_modules(const Tape&, bool detaches);
+/// What keeps a gathered buffer although its module has released it.
+struct ZeroSaves {
+  bool detaches = false;  ///< layers are computed again under checkpoints that are not reentrant
+  bool views = false;     ///< experts are multiplied with as views of their stacks
+  bool blocks = false;    ///< a block of experts is one module, whose inner ones have no hooks (DeepSpeed's z3_leaf)
+};
+ZeroModules zero_modules(const Tape&, const ZeroSaves&);
 
 }  // namespace oomplan

@@ -148,9 +148,27 @@ ZeroTrace trace_known_forward(const std::vector<ZeroParameter>& parameters, cons
   return out;
 }
 
+/// Families whose block of experts DeepSpeed takes as one module, unless its settings say otherwise
+/// (runtime/zero/leaf_module_config.py, DEFAULT_LEAF_MODULE_CLASSES, 0.19.8).
+bool is_one_module(std::string_view family) { return family == "mixtral" || family == "qwen2_moe" || family == "qwen3_moe"; }
+
+/// Stacks that a layer's forward pass saves, of all layers.
+Bytes saved_experts(const Tape& tape, const ZeroModules& modules, const std::vector<DType>& storage, std::int64_t ranks) {
+  std::vector<bool> saved(static_cast<std::size_t>(modules.count), false);
+  for (std::size_t i = 0; i < modules.calls.size(); ++i)
+    for (const int p : modules.calls[i].saved)
+      if (!modules.places[i].backward) saved[static_cast<std::size_t>(p)] = true;
+  Bytes out = 0;
+  for (std::size_t i = 0; i < tape.leaves.size(); ++i)
+    for (std::int64_t u = 0; u < std::max<std::int64_t>(1, tape.stations[tape.leaves[i].station].count); ++u)
+      if (saved[static_cast<std::size_t>(modules.parameter(i, u))] && ranks > 1)
+        out += bytes_of(ceil_div(tape.leaves[i].elements(), ranks) * ranks, storage[i]);
+  return out;
+}
+
 /// Stage 3: every parameter is split by itself.
 void split_parameters(ZeroPlan& z, const Tape& tape, const Trainer& t, const std::vector<DType>& storage,
-                      std::int64_t micro_batches) {
+                      std::int64_t micro_batches, std::string_view family) {
   const Trained trained = trained_of(tape);
   std::vector<std::int64_t> shards;
   std::int64_t mine = 0, largest = 0;
@@ -160,7 +178,11 @@ void split_parameters(ZeroPlan& z, const Tape& tape, const Trainer& t, const std
     largest = std::max(largest, shards.back());
   }
   z.sub_groups = sub_groups(shards, t.zero.sub_group);
-  const ZeroModules modules = zero_modules(tape, t.recompute != Recompute::none && !t.reentrant);
+  const ZeroModules modules = zero_modules(tape, {.detaches = t.recompute != Recompute::none && !t.reentrant,
+                                                  .views = t.experts != Experts::batched_mm,
+                                                  .blocks = is_one_module(family)});
+  z.waits = modules.waits;
+  z.saved_experts = saved_experts(tape, modules, storage, z.ranks);
   std::vector<ZeroParameter> parameters(static_cast<std::size_t>(modules.count));
   z.gathered.resize(parameters.size());
   Bytes shard_bytes = 0;
@@ -178,7 +200,7 @@ void split_parameters(ZeroPlan& z, const Tape& tape, const Trainer& t, const std
     if (modules.outside[i] && !small && micro_batches == 1) limits.max_live -= n;
     for (std::int64_t u = 0; u < units; ++u) {
       const auto number = static_cast<std::size_t>(modules.parameter(i, u));
-      parameters[number] = {n, stays};
+      parameters[number] = {n, stays, !leaf.trainable};
       z.gathered[number] = {i, u, whole, z.offloads_parameters && z.ranks > 1 ? bytes_of(shard, storage[i]) : 0};
     }
   }
@@ -218,8 +240,8 @@ void split_parameters(ZeroPlan& z, const Tape& tape, const Trainer& t, const std
 
 }  // namespace
 
-ZeroPlan zero_plan(const Tape& tape, const Trainer& t, const std::vector<DType>& storage, bool trains,
-                   std::int64_t micro_batches) {
+ZeroPlan zero_plan(const Tape& tape, const Trainer& t, const std::vector<DType>& storage, bool trains, std::int64_t micro_batches,
+                   std::string_view family) {
   ZeroPlan z;
   z.stage = t.zero.stage;
   z.ranks = t.layout.data * t.layout.context;
@@ -231,7 +253,7 @@ ZeroPlan zero_plan(const Tape& tape, const Trainer& t, const std::vector<DType>&
   z.offloads_parameters = t.zero.offload_parameters;
   z.optimizer_form_copies = copies_of_step(t);
   if (z.stage == 3)
-    split_parameters(z, tape, t, storage, micro_batches);
+    split_parameters(z, tape, t, storage, micro_batches, family);
   else
     flat_partitions(z, tape, t, storage);
   if (!trains) return z;

@@ -4,6 +4,7 @@
 // parameters, N ranks, c bytes of the format that the model is stored in.
 #pragma once
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include <oomplan/job.hpp>
@@ -68,12 +69,16 @@ struct ZeroPlan {
   std::vector<ZeroGroup> groups;
   ZeroPass forward, backward;
   std::vector<ZeroAction> at_end;
+  std::vector<bool> waits;  ///< of every leaf: its gradient is reduced when its block's backward pass is over
+  Bytes saved_experts =
+      0;  ///< gathered stacks that stay from their forward to their backward pass, because views of them are saved
   bool gathers_again = false;  ///< some parameter has two buffers for a while
 
   bool offloads_optimizer = false, offloads_parameters = false;
 };
 
-/// `storage`: of every leaf.
-ZeroPlan zero_plan(const Tape&, const Trainer&, const std::vector<DType>& storage, bool trains, std::int64_t micro_batches);
+/// `storage`: of every leaf. `family`: of the architecture.
+ZeroPlan zero_plan(const Tape&, const Trainer&, const std::vector<DType>& storage, bool trains, std::int64_t micro_batches,
+                   std::string_view family);
 
 }  // namespace oomplan

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <map>
+#include <utility>
 
 namespace oomplan {
 namespace {
@@ -32,6 +34,9 @@ class Coordinator {
         case UseMoment::ends:
           release(call);
           break;
+        case UseMoment::opens:
+        case UseMoment::closes:
+          break;  // of a tape, not of a call
       }
       out_.actions.push_back(std::move(now_));
       now_.clear();
@@ -103,6 +108,10 @@ class Coordinator {
     for (const int p : call.parameters) {
       wait(p);
       state(p).active.push_back(call.module);
+      if (call.within >= 0 && parameters_[static_cast<std::size_t>(p)].frozen) {
+        state(p).active.push_back(call.within);
+        of_recomputation_[call.within].push_back(p);
+      }
       if (state(p).fetched_for < step_) unforeseen.push_back(p);
     }
     for (const int p : call.saved) state(p).saved = true;
@@ -138,24 +147,36 @@ class Coordinator {
   }
 
   void release(const ZeroCall& call) {
+    if (call.reduces) act(ZeroAction::Kind::reduce_waiting, 0);
     std::vector<int> going;
     for (const int p : call.parameters)
       if (!parameters_[static_cast<std::size_t>(p)].stays && state(p).fetched_for <= step_) going.push_back(p);
-    keep_what_is_used_again(going);
-    for (const int p : call.parameters) {
+    keep_what_is_used_again(going, call.whole);
+    std::vector<int> released = call.parameters;
+    if (call.derives)
+      for (const int p : std::exchange(of_recomputation_[call.module], {})) {
+        if (std::find(released.begin(), released.end(), p) == released.end()) released.push_back(p);
+        if (!parameters_[static_cast<std::size_t>(p)].stays) going.push_back(p);
+      }
+    for (const int p : released) {
       std::vector<int>& active = state(p).active;
       std::erase(active, call.module);
       const bool goes = std::find(going.begin(), going.end(), p) != going.end();
       if (goes && active.empty() && state(p).status == Status::available) let_go(p);
     }
   }
-  void keep_what_is_used_again(std::vector<int>& going) const {
+  /// Looks into modules inside of those that follow when a whole one is released, and into none of a whole one when another is
+  /// (__params_to_release: iter_params(module, recurse=z3_leaf_module(submodule_to_release))).
+  void keep_what_is_used_again(std::vector<int>& going, bool whole) const {
     std::int64_t passed = 0;
-    for (std::size_t s = static_cast<std::size_t>(step_); s < order_.size() && passed < zero_.max_reuse_distance; ++s)
-      for (const int p : order_[s]->parameters) {
+    for (std::size_t s = static_cast<std::size_t>(step_); s < order_.size() && passed < zero_.max_reuse_distance; ++s) {
+      const auto pass = [&](int p) {
         std::erase(going, p);
         passed += elements(p);
-      }
+      };
+      if (whole || !order_[s]->whole) std::for_each(order_[s]->parameters.begin(), order_[s]->parameters.end(), pass);
+      if (whole) std::for_each(order_[s]->contained.begin(), order_[s]->contained.end(), pass);
+    }
   }
   void let_go(int p) {
     State& s = state(p);
@@ -184,9 +205,10 @@ class Coordinator {
   const Zero& zero_;
   bool one_by_one_;
   std::vector<State> states_;
-  std::deque<Queued> queue_;            ///< what will be used, in order
-  std::vector<const ZeroCall*> order_;  ///< the fetches
-  std::vector<int> waiting_;            ///< of every group: parameters that were not asked for yet
+  std::map<int, std::vector<int>> of_recomputation_;  ///< of a module in its backward pass: frozen parameters, as of `within`
+  std::deque<Queued> queue_;                          ///< what will be used, in order
+  std::vector<const ZeroCall*> order_;                ///< the fetches
+  std::vector<int> waiting_;                          ///< of every group: parameters that were not asked for yet
   std::vector<ZeroAction> now_;
   ZeroTrace out_;
   std::int64_t step_ = 0, available_ = 0;
