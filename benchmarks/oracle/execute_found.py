@@ -212,6 +212,7 @@ CASES: dict[str, tuple[Row, list[Row]]] = {
         ],
     ),
     "gpt2 under autocast of FSDP": ({**GPT2, "embd_pdrop": 0.0}, [{**e, **CAST, **h} for e in (FSDP1, FSDP2) for h in ({}, CHECKPOINT)]),
+    "olmo2": (small("olmo2"), [{**FSDP2, "tokens": n, "wrap_head": False, **how} for n in (17, 77) for how in ({}, CHECKPOINT)]),
     "olmoe": (small("olmoe", num_experts=6, num_experts_per_tok=2), [{**e, **CAST, **h} for e in (FSDP1, FSDP2) for h in ({}, REENTRANT)]),
     "llama that DDP looks through": (
         small("llama", tie_word_embeddings=False, vocab_size=8009),
