@@ -157,6 +157,7 @@ def stand_in() -> None:
     cuda_autocast.stand_in()
     grouped_products.stand_in()
     F.softmax = half_to_float(in_fp32_under_autocast(PLAIN_SOFTMAX))
+    F.log_softmax = in_fp32_under_autocast(PLAIN_LOG_SOFTMAX)
     F.scaled_dot_product_attention = sdpa
     F.dropout = fused_dropout
     for lives in (Storages, LivesOfParts):
@@ -174,7 +175,7 @@ def stand_in() -> None:
     torch.is_autocast_enabled = lambda *device: asked(*(device or ("cpu",)))  # without an argument it means CUDA's
 
 
-PLAIN_SOFTMAX = F.softmax
+PLAIN_SOFTMAX, PLAIN_LOG_SOFTMAX = F.softmax, F.log_softmax
 
 
 def flash_can_dispatch(self: Any, *_: Any, **__: Any) -> bool:
@@ -235,7 +236,8 @@ def draw_case(rng: random.Random, config: Row, engine: str) -> Row:
         case |= {"attention": "sdpa", "tokens": max(32, case["tokens"] // 32 * 32)}
     if case["head"] != "hf_loss" and rng.random() < 0.25:
         case["kept"] = rng.randint(1, case["tokens"] - 1)
-    return case | fuzz_fsdp.draw_replicas(rng, case)
+    case |= fuzz_fsdp.draw_replicas(rng, case)
+    return case | fuzz_fsdp.draw_more(rng, case)
 
 
 def job_of(case: Row) -> Row:
@@ -245,7 +247,7 @@ def job_of(case: Row) -> Row:
         "engine": case["engine"],
         "kernels": ATTENTIONS[case["attention"]],
         "precision": dict.fromkeys(("storage", "compute", "reduce"), storage),
-        "autocast": case["dtype"] == "autocast",
+        "autocast": case["dtype"] == "autocast" or case.get("autocast", False),
         "recompute": "none" if case["recompute"] == "none" else "full",
         "reentrant": case["recompute"] == "reentrant",
         "optimizer": case["optimizer"].removesuffix("_loop"),

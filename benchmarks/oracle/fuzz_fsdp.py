@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import random
+import sys
 from typing import Any
 
 import execute_fsdp1
@@ -17,14 +18,16 @@ from execute_fsdp1 import PREFETCH, Resized
 from execute_parallel import UNSHARED
 from fuzz_models import flag, some
 from sharded import ResizedParts, on_fake_tensors
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, ShardingStrategy, fully_shard
-from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+from torch.distributed.fsdp.wrap import _or_policy, lambda_auto_wrap_policy, transformer_auto_wrap_policy
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 __all__ = ["clean_up", "draw", "execute", "on_fake_tensors", "settings_of", "stand_in"]
+PLAIN_ITEM = torch.Tensor.item
+KEEPING = ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")
 FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -34,9 +37,26 @@ class Parts(ResizedParts):
     unshared = UNSHARED - {(4, 3, 3)}
 
 
+def with_numbers(function: Any) -> Any:
+    """A mesh of ranks has numbers, whatever is fake around it."""
+
+    def replaced(*args: Any) -> Any:
+        faked, torch.Tensor.item = torch.Tensor.item, PLAIN_ITEM  # type: ignore[method-assign]
+        try:
+            with unset_fake_temporarily():
+                return function(*args)
+        finally:
+            torch.Tensor.item = faked  # type: ignore[method-assign]
+
+    return replaced
+
+
 def stand_in() -> None:
     execute_fsdp1.stand_in()
+    execute_fsdp1.Device.current_device = lambda _self: torch.device("cpu")  # type: ignore[attr-defined]
     sharded.follow_resizing()
+    module = sys.modules["torch.distributed.fsdp._fully_shard._fully_shard"]
+    module._get_post_forward_mesh_info = with_numbers(module._get_post_forward_mesh_info)  # type: ignore[attr-defined]
 
 
 def clean_up() -> None:
@@ -79,7 +99,28 @@ def draw_replicas(rng: random.Random, case: Row) -> Row:
     if case["engine"] == "single" or case.get("strategy") == "NO_SHARD" or rng.random() < 0.8:
         return {}
     out: Row = {"groups": some(rng, 2, 3)}
-    return out | ({"strategy": "HYBRID_SHARD"} if case["engine"] == "fsdp1" else {})
+    return out | ({"strategy": some(rng, "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")} if case["engine"] == "fsdp1" else {})
+
+
+def draw_more(rng: random.Random, case: Row) -> Row:
+    """What is drawn behind everything else: more ranks, slices that stay, autocast, adapters."""
+    if case["engine"] not in ("fsdp1", "fsdp2"):
+        return {}
+    out: Row = {"ranks": some(rng, 2, 3, 4, 6, 8, 16, 24, 64)}
+    if case["engine"] == "fsdp2" and case["reshard"] and rng.random() < 0.2 and out["ranks"] % 2 == 0 and out["ranks"] > 2:
+        out["kept_over"] = some(rng, 2, out["ranks"] // 2)
+        out["root_reshard"] = True
+    if rng.random() < 0.25 and case["compute"] == "bf16":
+        out["autocast"] = True
+    if rng.random() < 0.25:
+        lora: Row = {"rank": some(rng, 2, 5, 8), "dropout": some(rng, 0.0, 0.1), "verl": flag(rng)}
+        lora |= {"targets": some(rng, "all-linear", "q_proj v_proj"), "format": some(rng, "fp32", "storage")}
+        out["lora"] = lora
+        if case["engine"] == "fsdp1":
+            out |= {"forward_prefetch": False, "use_orig_params": False}
+    elif case["engine"] == "fsdp1" and not case["optimizer"].endswith("_loop"):
+        out["use_orig_params"] = flag(rng)
+    return out
 
 
 def settings_of(case: Row) -> Row:
@@ -93,11 +134,13 @@ def settings_of(case: Row) -> Row:
     if case["engine"] == "fsdp1":
         return out | {
             "replicas": case["ranks"] if case["strategy"] == "NO_SHARD" else groups,
-            "reshard_after_forward": case["strategy"] != "SHARD_GRAD_OP",
+            "reshard_after_forward": case["strategy"] not in KEEPING,
             "backward_prefetch": case["backward_prefetch"],
             "use_orig_params": case["use_orig_params"],
         }
     out |= {"replicas": groups, "reshard_after_forward": case["reshard"], "root_reshard": case["root_reshard"]}
+    if case.get("kept_over"):
+        out["reshard_ranks"] = case["kept_over"]
     return out | {"wrap_embedding": case["wrap_embedding"], "wrap_head": case["wrap_head"]}
 
 
@@ -108,7 +151,7 @@ def layers_of(model: Any) -> list[Any]:
 def formats_of(case: Row) -> Row:
     """What is as stored is left out: FSDP2 casts a layer's arguments to a format that is named."""
     out = {}
-    if case["compute"] != case["dtype"]:
+    if case["compute"] != case["dtype"] or case["lora"]:
         out["param_dtype"] = FORMATS[case["compute"]]
     if case["reduce"] != case["compute"]:
         out["reduce_dtype"] = FORMATS[case["reduce"]]
@@ -121,17 +164,27 @@ def mesh_of(case: Row) -> Any:
     return init_device_mesh("cpu", (case["groups"], case["ranks"]), mesh_dim_names=("replicate", "shard"))
 
 
-def flat(model: Any, case: Row) -> Any:
+def adapter_alone(module: Any) -> bool:
+    """peft's fsdp_auto_wrap_policy (peft/utils/other.py, 0.21)."""
+    weight = getattr(module, "weight", None)
+    return not list(module.named_children()) and weight is not None and weight.requires_grad
+
+
+def flat(model: Any, case: Row, mesh: Any) -> Any:
     layers = {type(layer) for layer in layers_of(model)}
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=layers)
+    if case["lora"]:
+        trained = functools.partial(lambda_auto_wrap_policy, lambda_fn=adapter_alone)
+        policy = functools.partial(_or_policy, policies=[trained, policy])
     return FullyShardedDataParallel(
         model,
-        auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=layers),
+        auto_wrap_policy=policy,
         sharding_strategy=getattr(ShardingStrategy, case["strategy"]),
         mixed_precision=MixedPrecision(**formats_of(case)),
         backward_prefetch=PREFETCH[case["backward_prefetch"]],
         forward_prefetch=case["forward_prefetch"],
         use_orig_params=case["use_orig_params"],
-        device_mesh=mesh_of(case) if case["strategy"] == "HYBRID_SHARD" else None,
+        device_mesh=mesh if "groups" in case else None,
     )
 
 
@@ -139,14 +192,15 @@ def split(model: Any, case: Row, mesh: Any) -> Any:
     """fully_shard of layers, of what is wrapped beside them, and of the model."""
     policy = MixedPrecisionPolicy(**formats_of(case))
     layers = layers_of(model)
+    again = case.get("kept_over") or case["reshard"]
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     if case["wrap_embedding"] and not tied:
-        fully_shard(model.get_input_embeddings(), mesh=mesh, mp_policy=policy, reshard_after_forward=case["reshard"])
+        fully_shard(model.get_input_embeddings(), mesh=mesh, mp_policy=policy, reshard_after_forward=again)
     for layer in layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=case["reshard"])
+        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=again)
     if case["wrap_head"] and not tied:
-        fully_shard(model.get_output_embeddings(), mesh=mesh, mp_policy=policy, reshard_after_forward=case["reshard"])
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=case["root_reshard"])
+        fully_shard(model.get_output_embeddings(), mesh=mesh, mp_policy=policy, reshard_after_forward=again)
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=case.get("kept_over") or case["root_reshard"])
     if case["forward_prefetch"]:
         for layer, following in zip(layers, layers[1:], strict=False):
             layer.set_modules_to_forward_prefetch([following])
@@ -156,7 +210,8 @@ def split(model: Any, case: Row, mesh: Any) -> Any:
 def micro_batch(model: Any, case: Row, batch: tuple[Row, torch.Tensor], loss_of: Any, lives: Any, peaks: Row) -> None:
     """Forward and backward pass of one micro-batch: raises what `peaks` knows of either."""
     lives.highest = lives.live
-    loss, _kept = loss_of(model, case, *batch)
+    with torch.autocast("cpu", torch.bfloat16) if case.get("autocast") else contextlib.nullcontext():
+        loss, _kept = loss_of(model, case, *batch)
     peaks["forward"] = max(peaks["forward"], lives.highest)
     lives.highest = lives.live
     loss.backward()
@@ -177,10 +232,22 @@ def step(model: Any, case: Row, lives: Any, optimizer: Any, device: str, loss_of
         with context:
             micro_batch(model, case, (given, labels), loss_of, lives, peaks)
     lives.highest = lives.live
+    if case["clip"] and case["engine"] == "fsdp2":
+        torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0, foreach=True)
+    elif case["clip"]:
+        model.clip_grad_norm_(1.0)
     optimizer.step()
     peaks["optimizer"] = lives.highest
     optimizer.zero_grad()
     return peaks
+
+
+def take_views(model: Any, case: Row, device: str, loss_of: Any, inputs_of: Any) -> None:
+    """Until FSDP1 gathers a unit for the first time, its parameters are views in the format of the storage, to which peft casts an
+    adapter's input: the first step's recomputation would find others."""
+    given = inputs_of(case, device)
+    with torch.no_grad():
+        loss_of(model, case, given, torch.empty_like(given["input_ids"]))
 
 
 def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of: Any, inputs_of: Any) -> Row:
@@ -188,19 +255,16 @@ def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of:
     flattened = case["engine"] == "fsdp1"
     model = make_model(config, case)
     peaks: Row = {}
-    if flattened:
-        model = flat(model, case)
-        fake: Any = contextlib.nullcontext()
-        lives: Any = Resized()
-    else:
-        mesh = mesh_of(case)
-        fake = FakeTensorMode(allow_non_fake_inputs=True)
-        lives = Parts()
+    faked = not flattened or bool(case.get("autocast"))  # the meta device has no autocast
+    fake: Any = FakeTensorMode(allow_non_fake_inputs=True) if faked else contextlib.nullcontext()
+    lives: Any = Resized() if flattened else Parts()
+    mesh = mesh_of(case)
+    if not flattened:
         lives.pause_propagation()
     with fake:
-        if not flattened:
+        if faked:
             on_fake_tensors(model)
-            split(model, case, mesh)
+        model = flat(model, case, mesh) if flattened else split(model, case, mesh)
         optimizer = optimizer_of(case["optimizer"], [p for p in model.parameters() if p.requires_grad])
         gc.collect()
         gc.disable()
@@ -208,12 +272,14 @@ def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of:
         tensors = [t.to_local() if isinstance(t, DTensor) else t for t in tensors]
         own = [t for t in tensors if t.untyped_storage().nbytes() > 0]
         resident = sum(lives.own(t) for t in own)
-        held = [] if flattened else [t.untyped_storage() for t in own]
+        held = [t.untyped_storage() for t in own] if faked and not flattened else []
         del own, tensors
         (Resized if flattened else ResizedParts).now = lives
         with lives:
+            if flattened and case["lora"] and case["recompute"] == "nonreentrant":
+                take_views(model, case, "cpu" if faked else "meta", loss_of, inputs_of)
             for _ in range(2):
-                peaks = step(model, case, lives, optimizer, "meta" if flattened else "cpu", loss_of, inputs_of)
+                peaks = step(model, case, lives, optimizer, "cpu" if faked else "meta", loss_of, inputs_of)
         Resized.now = ResizedParts.now = None
         gc.enable()
     del held

@@ -105,8 +105,23 @@ Tensor index_add(Eager& g, const Tensor& sum, const Tensor& index, const Tensor&
   return out;
 }
 
+namespace {
+
+/// Under autocast a sum of 16 bits has an fp32 result; the gradient comes back as a whole tensor of 16 bits.
+Tensor wide_sum_of_chosen(Eager& g, Dim hidden, const Tensor& rows, Tensor viewed) {
+  g.record(viewed, "ViewBackward0", {&rows}, [shape = rows.shape](const Gradients& in) { return Gradients{in[0].alias(shape)}; });
+  Tensor out = g.make("experts.sum_fp32", {T, hidden}, DType::fp32);
+  g.record(out, "SumBackward1", {&viewed}, [&g, shape = viewed.shape, dtype = viewed.dtype](const Gradients&) {
+    return Gradients{gradient(g, "experts.sum_backward", shape, dtype)};
+  });
+  return out;
+}
+
+}  // namespace
+
 Tensor sum_of_chosen(Eager& g, const FeedForward& ff, Dim hidden, const Tensor& rows) {
   Tensor viewed = rows.alias({T, Dim(ff.experts_per_token), hidden});
+  if (g.autocast && rows.dtype != DType::fp32) return wide_sum_of_chosen(g, hidden, rows, std::move(viewed));
   g.record(viewed, "ViewBackward0", {&rows}, [&g, shape = rows.shape, copies = ff.experts_per_token > 1](const Gradients& in) {
     return Gradients{copies ? gradient(g, "experts.sum_backward", shape, in[0].dtype) : in[0].alias(shape)};
   });

@@ -67,10 +67,18 @@ Tensor hf_loss(Eager& g, const Tensor& logits, LossHead head, bool copies_shifte
   return cross_entropy_of(g, full, shifted, head);
 }
 
+/// torch.log_softmax, whose argument autocast widens (aten/src/ATen/autocast_mode.h, 2.13: log_softmax.int of an fp32 result).
+Tensor log_softmax_of(Eager& g, const Tensor& logits) {
+  if (!g.autocast || logits.dtype == DType::fp32) return log_softmax(g, logits, "log_probs");
+  Tensor wide = to(g, logits, DType::fp32, "logits_widened");
+  return log_softmax(g, std::move(wide), "log_probs");
+}
+
 /// log_softmax(logits) -> gather.
 Tensor gathered(Eager& g, Tensor logits) {
   Tensor index = labels_index(g);
-  Tensor log_probs = log_softmax(g, std::move(logits), "log_probs");
+  Tensor log_probs = log_softmax_of(g, logits);
+  logits.reset();
   Tensor token = gather(g, std::move(log_probs), index, {B, K, 1}, "token_log_probs");
   return to(g, std::move(token), DType::fp32, "token_log_probs_fp32");
 }
@@ -324,7 +332,7 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
       return mean_loss(g, gathered(g, std::move(full)));
     }
     case LossHead::logprob_rows: {
-      Tensor rows = log_softmax(g, logits, "log_probs");
+      Tensor rows = log_softmax_of(g, logits);
       Tensor index = labels_index(g);
       return mean_loss(g, gather(g, std::move(rows), index, {B, K, 1}, "token_log_probs"));
     }

@@ -174,14 +174,15 @@ Tensor math(Eager& g, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in
   return copy(g, std::move(out), std::move(out_shape), "attention.out");  // transpose(1, 2).contiguous()
 }
 
-/// softmax in fp32, cast back; or in the dtype of the scores, which autocast widens.
+/// softmax in fp32, cast back; or in the dtype of the scores, of which autocast makes an fp32 copy first.
 Tensor probabilities_of(Eager& g, Tensor& scores, DType dtype, bool in_dtype) {
   if (in_dtype && !g.autocast) {
     Tensor narrow = softmax(g, scores, scores.dtype, "attention.probabilities");
     scores.reset();
     return narrow;
   }
-  Tensor probabilities = softmax(g, scores, DType::fp32, "attention.probabilities");
+  Tensor wide = in_dtype ? to(g, scores, DType::fp32, "attention.scores_fp32") : scores;
+  Tensor probabilities = softmax(g, std::move(wide), DType::fp32, "attention.probabilities");
   Tensor cast = to(g, std::move(probabilities), dtype, "attention.weights");
   scores.reset();
   return cast;

@@ -88,12 +88,16 @@ Preamble ModelPass::preamble(DType dtype) {
   return make_preamble(g_, a_, o_.kernels, dtype);
 }
 
-// What a layer's forward gets: FSDP2 casts floating-point arguments to the compute dtype in front of it (cast_forward_inputs).
+// What a layer's forward gets: FSDP2 casts floating-point arguments to the compute dtype (cast_forward_inputs), in front of the
+// layer's gather (torch/distributed/fsdp/_fully_shard/_fsdp_state.py _pre_forward, 2.13).
 LayerContext ModelPass::arguments(LayerContext given) {
+  const std::string outside = std::exchange(g_.prefix, "layer.");
   if (kernels_.casts_layer_inputs && given.alibi) given.alibi = to(g_, given.alibi, kernels_.parameters, "alibi_cast");
-  if (!kernels_.casts_layer_inputs || !given.cos || !given.sin) return given;  // a complex table is not cast
+  if (kernels_.casts_layer_inputs && given.cos && given.sin) {  // a complex table is not cast
   given.cos = to(g_, given.cos, kernels_.parameters, "rotary.cos_cast");
   given.sin = to(g_, given.sin, kernels_.parameters, "rotary.sin_cast");
+  }
+  g_.prefix = outside;
   return given;
 }
 
@@ -135,7 +139,7 @@ Tensor ModelPass::run_unhooked(std::size_t r, std::size_t number, const LayerCon
   const Layer& layer = a_.runs[r].layer;
   const LayerLeaves& leaves = layers_[number];
   // transformers 5.23 checkpoints `forward`: FSDP2's hooks stay outside, and a checkpoint keeps the arguments that they cast
-  LayerContext given = kernels_.kernels == Kernels::archon ? archon_arguments(g_, a_, kernels_) : arguments(context);
+  LayerContext given = kernels_.kernels == Kernels::archon ? archon_arguments(g_, a_, kernels_) : context;
   if (layer.mixer.kind != MixerKind::attention && layer.mixer.kind != MixerKind::mla) given.mask.reset();
   if (kernels_.compile) return run_compiled_layer(g_, a_, layer, leaves, kernels_, o_.recompute, x);
   const auto body = [this, &layer, &leaves, given](const Tensor& in) {
@@ -247,15 +251,14 @@ Tensor ModelPass::decoder() {
   for (std::size_t r = 0; r < a_.runs.size(); ++r) {
     for (int u = 0; u < units(r); ++u) {
       const Tensor cast = cast_hidden(hidden);
+      const bool windowed = a_.runs[r].layer.mixer.span != AttentionSpan::full;
+      LayerContext given = arguments(windowed ? shared.windowed : shared.full);
       enter(StationPlace::layers, static_cast<int>(r), u);
       g_.prefix = "layer.";
-      const bool windowed = a_.runs[r].layer.mixer.span != AttentionSpan::full;
-      shared.full.chosen = chosen;  // prev_topk_indices
-      LayerContext& given = windowed ? shared.windowed : shared.full;
+      if (!windowed) given.chosen = chosen;  // prev_topk_indices
       if (layer_inputs) given.layer_input = input_of_layer(g_, layer_inputs);
       hidden = run_one(r, number++, given, cast ? cast : hidden);
-      given.layer_input.reset();
-      shared.full.chosen.reset();
+      given = {};
       chosen = std::exchange(chosen_next, {});
       if (deepstack_layers_ > 0) layer_outputs = hidden;
     }

@@ -80,9 +80,16 @@ Tensor rms_plus_one(Eager& g, const Tensor& x, int weight, const std::string& na
   return to(g, output, x.dtype, name + ".output");
 }
 
+/// What autocast computes in fp32 and gets in 16 bits (aten/src/ATen/autocast_mode.h, 2.13: AT_FORALL_FP32).
+Tensor widened(Eager& g, Tensor x, const std::string& name) {
+  return g.autocast && x && x.dtype != DType::fp32 ? to(g, std::move(x), DType::fp32, name) : x;
+}
+
 /// F.layer_norm: saves its input, mean and inverse deviation.
 Tensor layer(Eager& g, Tensor x, const NormLeaf& leaf, const std::string& name) {
-  Tensor w = leaf.weight >= 0 ? g.leaf(leaf.weight) : Tensor(), b = leaf.bias >= 0 ? g.leaf(leaf.bias) : Tensor();
+  Tensor b = widened(g, leaf.bias >= 0 ? g.leaf(leaf.bias) : Tensor(), name + ".bias_fp32");
+  Tensor w = widened(g, leaf.weight >= 0 ? g.leaf(leaf.weight) : Tensor(), name + ".weight_fp32");
+  x = widened(g, std::move(x), name + ".fp32");
   std::vector<const Tensor*> inputs{&x};
   if (w) inputs.push_back(&w);
   if (b) inputs.push_back(&b);

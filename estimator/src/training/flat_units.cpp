@@ -168,7 +168,7 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     out.trained += shard * tape.stations[leaf.station].count;
     unit.resident += shard;
     unit.adapter_gradients += shard;
-    const DType compute = t.compute != t.storage ? t.compute : storage[i];
+    const DType compute = t.foak.lora && t.compute == t.storage ? storage[i] : t.compute;
     unit.adapter_fresh += bytes_of(flat.elements(), compute);
     unit.adapter_unsharded += across > 1 ? bytes_of(flat.shard() * across, compute) : 0;
     out.shards += tape.stations[leaf.station].count;

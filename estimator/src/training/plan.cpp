@@ -97,14 +97,15 @@ std::vector<TrainedTensor> trained_tensors(const Tape& tape, const Trainer& t, s
   return out;
 }
 
-/// Under FSDP adapters are cast to the compute dtype like everything else; one device runs them as they are stored. Checkpoints
+/// Under FSDP adapters are cast to the compute dtype like everything else, but for fused ones, which FSDP1 ignores; one device runs
+/// them as they are stored. Checkpoints
 /// need an input with a gradient, and the RL frameworks ask for one in any case.
 AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   AdapterOptions o;
   if (t.lora.rank == 0) return o;
   o.rank = t.lora.rank;
   o.targets = t.lora.targets;
-  const bool casts = shards_by_fsdp2(engine) || (engine == EngineKind::fsdp1 && t.compute != t.storage);
+  const bool casts = shards_by_fsdp2(engine) || (engine == EngineKind::fsdp1 && (t.compute != t.storage || !t.foak.lora));
   o.dtype = !casts && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.compute;
   o.dropout = t.lora.dropout > 0;
   o.kind = t.lora.kind;
