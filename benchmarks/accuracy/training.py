@@ -527,6 +527,8 @@ def measured_job(row: Row) -> Row:
 def measured_config(row: Row, corpus: Path) -> Row:
     if row.get("group") == "simumax-b200" and row["arch"].get("experts"):
         return simumax_config(row)
+    if fms.is_fms(row) and row.get("model") in fms.CONFIGS:
+        return fms.CONFIGS[row["model"]]
     try:
         return find_config(fms.model(row.get("model")), corpus)
     except CannotExpress:
