@@ -36,8 +36,22 @@ CONFIGS: dict[str, Row] = {
         "attention_bias": False,
         "mlp_bias": False,
         "hidden_act": "silu",
-    }
+    },
+    # bigcode/gpt_bigcode-santacoder, config.json
+    "bigcode/gpt_bigcode-santacoder": {
+        "model_type": "gpt_bigcode",
+        "n_layer": 24,
+        "n_embd": 2048,
+        "n_head": 16,
+        "n_inner": 8192,
+        "n_positions": 2048,
+        "vocab_size": 49280,
+        "multi_query": True,
+        "activation_function": "gelu_pytorch_tanh",
+    },
 }
+# tokenizer_config.json: model_max_length, which tuning/sft_trainer.py of fms-hf-tuning takes where it is less
+LONGEST = {"bigcode/gpt_bigcode-santacoder": 2048}
 
 
 def is_fms(row: Row) -> bool:
@@ -101,6 +115,10 @@ def checkpoints(row: Row) -> Row:
 
 def releases(row: Row) -> Row:
     return {"transformers": TRANSFORMERS.get(str(row["id"]).split("/")[1], "newest")}
+
+
+def length(row: Row) -> int:
+    return min(int(row["seq_len"]), LONGEST.get(str(row.get("model")), int(row["seq_len"])))
 
 
 def model(name: Any) -> Any:
