@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "estimate/assemble.hpp"
+#include "estimate/expert_shards.hpp"
 #include "estimate/outliers.hpp"
 #include "estimate/packing.hpp"
 #include "estimate/routing.hpp"
@@ -109,6 +110,8 @@ void note_held(const RoleRun& r, Say&& note) {
     note(r.role->name +
          ": under ZeRO 3 a recomputation's frozen weights are taken to stay until their nodes have run, as trained ones do; "
          "DeepSpeed lets go of them before that: up to one layer's 16-bit weights less in backward");
+  if (!r.role->serves() && r.tapes.train != nullptr)
+    if (std::string room = expert_room(*r.role, r.plan, *r.tapes.train); !room.empty()) note(std::move(room));
   if (r.plan.gathers_in_flight == kAllInFlight)
     note(r.role->name +
          ": limit_all_gathers is off: every unit that a pass frees is taken to wait for the GPU until the pass ends; it is "

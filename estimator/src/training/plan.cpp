@@ -498,6 +498,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   std::int64_t parameters = 0, largest = 0;
   Bytes trained = 0;
   p.last_leaf.assign(tape.stations.size(), -1);
+  p.frozen_copies = t.lora.rank > 0 ? t.lora.frozen_copies : 0;
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
     const DType storage = storage_of(leaf, t);
@@ -511,7 +512,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const std::int64_t copies = tape.stations[leaf.station].count;
     const Bytes bytes = leaf.shared ? 0 : bytes_of(shard_elements(leaf, p.ranks, t.lora.base.whole), storage) * copies;
     p.tied_units = p.tied_units || leaf.shared;
-    p.resident += bytes * (leaf.trainable ? 1 + t.lora.frozen_copies : 1);
+    p.resident += bytes * (leaf.trainable ? 1 + p.frozen_copies : 1);
     if (!leaf.shared) parameters += leaf.elements() * copies;
     if (leaf.trainable) {
       (p.wrapped[unit] ? p.last_leaf[unit] : p.root_last_leaf) = static_cast<int>(i);
@@ -519,7 +520,6 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     }
     largest = std::max(largest, leaf.elements());
   }
-  p.frozen_copies = t.lora.frozen_copies;
   p.base_whole = t.lora.base.whole;
   p.step_every = t.step_every_micro_batch;
   p.keep_gradients = t.keep_gradients;
