@@ -131,10 +131,7 @@ constexpr Row kTrainers[] = {
     {"zero.allgather_bucket", "updated parameters are gathered in place", [](const Job&, const Role&) { return true; }},
     {"zero.overlap_comm", kStages12, [](const Job&, const Role& r) { return r.trainer.zero.stage == 3; }},
     {"memory_efficient_load", "it is AReaL's and Megatron-FSDP's",
-     [](const Job&, const Role& r) {
-       const Framework f = r.trainer.framework;
-       return (f == Framework::torch || f == Framework::agilerl) && r.engine != EngineKind::megatron;
-     }},
+     [](const Job&, const Role& r) { return r.trainer.framework != Framework::areal && r.engine != EngineKind::megatron; }},
     {"vision.height", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},
     {"vision.width", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},
     {"vision.train", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},

@@ -128,6 +128,8 @@ LigerOptions liger_options(const Trainer& t, const Architecture& a, const Kernel
   return o;
 }
 
+bool of_transformers(Kernels k) { return k == Kernels::hf_flash || k == Kernels::hf_sdpa || k == Kernels::hf_eager; }
+
 /// fms-acceleration runs transformers' Trainer, whose FSDP units were inside of the checkpoints.
 bool checkpoints_units(const Trainer& t) {
   if (t.checkpoint_units) return true;
@@ -145,7 +147,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   // FSDP2 gathers what is stored in fp32 in the compute format
   k.parameters = t.lora.base.prepare_kbit && !shards_by_fsdp2(engine) ? DType::fp32 : t.compute;
   k.casts_heads = t.lora.base.casts_heads;
-  k.release = transformers_code(t.transformers_version).value_or(TransformersCode{});
+  if (of_transformers(t.kernels)) k.release = transformers_code(t.transformers_version).value_or(TransformersCode{});
   // Fabric packs every matrix from fp16 (lightning/fabric/plugins/precision/bitsandbytes.py quantize, 2.2)
   k.packed = packed_options(t.lora.base, is_litgpt(t.kernels) ? DType::fp16 : t.storage);
   k.autocast = t.autocast;
@@ -414,7 +416,7 @@ PassOptions reference_pass(const Trainer& t, EngineKind engine, const Architectu
 /// A model that is made from its config alone has tables in fp32: so must one whose packed matrices FSDP1 cuts, because
 /// from_pretrained could not make it before 4.39.
 Bytes rotary_tables(const Architecture& a, const Trainer& t, bool flattened) {
-  if (!registers_rotary_tables(t.transformers_version, a.family)) return 0;
+  if (!of_transformers(t.kernels) || !registers_rotary_tables(t.transformers_version, a.family)) return 0;
   std::int64_t width = 0;
   for (const auto& run : a.runs) width = std::max(width, run.layer.mixer.rotary_dim);
   const bool from_config = flattened && t.lora.base.format != BaseFormat::full;
