@@ -298,7 +298,8 @@ def metric_of(row: Row) -> str:
 
 def unnamed(row: Row) -> bool:
     kind = str(row.get("metric_kind") or "").lower()
-    return not any(word in kind for word in ("max_memory_allocated", "max_memory_reserved", "nvidia-smi")) or "not stated" in kind
+    named = ("max_memory_allocated", "max_memory_reserved", "nvidia-smi", "allocated after")
+    return not any(word in kind for word in named) or "not stated" in kind or kind.startswith("unstated")
 
 
 def text(row: Row, key: str) -> str:
@@ -323,10 +324,26 @@ def refuse_megatron(row: Row) -> None:
     raise CannotExpress("the release of Transformer Engine and the routing are not stated")
 
 
+# what a row says of its batches where their length is that of the samples
+OF_THE_DATA = ("unpacked", "padded", "variable", "longest", "dynamic", "depend", "packing=false")
+
+
+def refuse_unstated(row: Row) -> None:
+    """What a row leaves open comes before what is not supported: of no such row could there be a prediction."""
+    if "screenshot" in text(row, "metric_kind"):
+        raise CannotExpress("a figure read off a screenshot, whose releases are not stated")
+    if unnamed(row):
+        raise CannotExpress("the metric is not named")
+    if any(word in text(row, "seq_note") for word in OF_THE_DATA):
+        raise CannotExpress("the length of a batch depends on the data")
+
+
 def refuse_framework(row: Row) -> None:
     refuse_megatron(row)
+    refuse_unstated(row)
     framework = text(row, "framework")
     for word, name in (
+        ("deepspeed stage 0", "DeepSpeed without ZeRO"),
         ("deepspeed", "DeepSpeed"),
         ("nemo", "the kernel set of NeMo Automodel"),
         ("timm", "the kernel set of timm"),
@@ -468,12 +485,8 @@ def measured_job(row: Row) -> Row:
     refuse_framework(row)
     refuse_settings(row)
     lora = measured_lora(row)
-    if unnamed(row):
-        raise CannotExpress("the metric is not named")
     if not isinstance(row.get("micro_batch"), int) or not isinstance(row.get("seq_len"), int):
         raise CannotExpress("the batch or the length is not stated")
-    if any(word in text(row, "seq_note") for word in ("unpacked", "padded", "variable", "longest", "dynamic", "depend")):
-        raise CannotExpress("the length of a batch depends on the data")
     recompute = text(row, "recompute")
     if not recompute:
         raise CannotExpress("recomputation is not stated")
@@ -508,7 +521,7 @@ def measured_job(row: Row) -> Row:
         "optimizer_form": "fused" if "fused" in optimizer else "foreach",
         "head": "hf_loss",
         "sequences_per_micro_batch": row["micro_batch"],
-        "sequence_tokens": row["seq_len"],
+        "sequence_tokens": fms.length(row) if fms.is_fms(row) else row["seq_len"],
         "micro_batches": int(row.get("grad_accum") or 1),
     }
     if "reentrant" in recompute and not re.search(r"non-?reentrant", recompute):
@@ -527,6 +540,8 @@ def measured_job(row: Row) -> Row:
 def measured_config(row: Row, corpus: Path) -> Row:
     if row.get("group") == "simumax-b200" and row["arch"].get("experts"):
         return simumax_config(row)
+    if fms.is_fms(row) and row.get("model") in fms.CONFIGS:
+        return fms.CONFIGS[row["model"]]
     try:
         return find_config(fms.model(row.get("model")), corpus)
     except CannotExpress:

@@ -227,6 +227,25 @@ TEST_CASE("ZeRO 3 says which gathered experts stay from forward to backward") {
   CHECK(told("recompute: none, zero: {stage: 2}").empty());
 }
 
+TEST_CASE("FSDP2 with more ranks than experts says what room its gathered buffers have") {
+  const auto told = [](int gpus) {
+    const Estimate e = estimate(job_of("oomplan: 1\nframework: torch\nmodel: mixtral-8x7b\ngpus: " + std::to_string(gpus) +
+                                       " x H100-80GB\ntrainer: {engine: fsdp2, layout: d" + std::to_string(gpus) +
+                                       ", sequences_per_micro_batch: 1, sequence_tokens: 64, micro_batches: 1, "
+                                       "precision: {storage: fp32, compute: bf16, reduce: fp32}}\n"));
+    for (const Note& n : e.notes)
+      if (n.text.find("by expert") != std::string::npos) return n.text;
+    return std::string();
+  };
+  CHECK(told(8).empty());
+  // 8 experts more, each of three matrices of 4096 x 14336 in 16 bits
+  static_assert(8LL * 3 * 4096 * 14336 * 2 == 2818572288);
+  CHECK(
+      told(16) ==
+      "trainer: FSDP2 splits a layer's 8 experts over 16 ranks by expert, so that its gathered buffer has room for 16: 2.62 GiB "
+      "more than the layer's parameters");
+}
+
 TEST_CASE("a server that starts beside trainers sees what they hold") {
   const std::string text = kHead +
                            "framework: areal 1.0.4\ngpus: 1 x H100-80GB\nrollout: {engine: sglang 0.5.10, layout: d1, "

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include <oomplan/oomplan.hpp>
 #include <oomplan/units/errors.hpp>
 
 #include "catalog/catalog.hpp"
@@ -280,3 +281,45 @@ TEST_CASE("vision: a pass that cannot be run throws, whoever asks for it") {
 }
 
 }  // namespace
+
+TEST_CASE("a model with a tower and no images: the refusal says what to write, and that is the model of its text_config") {
+  const auto job = [](const std::string& model) {
+    return read(
+        {.text = "oomplan: 1\nframework: torch\ngpus: 1 x H100-80GB\nmodel: " + model +
+                 "\ntrainer: {engine: single, kernels: hf_sdpa, precision: {storage: bf16}, sequences_per_micro_batch: 1, "
+                 "sequence_tokens: 1k, micro_batches: 1}\n",
+         .name = "job.yaml"});
+  };
+  for (const char* model :
+       {"google/gemma-3-4b-it", "Qwen/Qwen2.5-VL-7B-Instruct", "mistralai/Mistral-Small-3.2-24B-Instruct-2506",
+        "Qwen/Qwen3-VL-4B-Instruct", "google/gemma-4-E4B", "meta-llama/Llama-4-Scout-17B-16E-Instruct"}) {
+    CAPTURE(model);
+    std::string told;
+    try {
+      estimate(job(model).job);
+    } catch (const InputError& e) {
+      told = to_text(e.problems.at(0));
+    }
+    CHECK(told.find("its language model by itself is model: " + std::string(model) + ":text") != std::string::npos);
+    const Reading text = job(std::string(model) + ":text");
+    CHECK_NOTHROW(estimate(text.job));
+    REQUIRE(text.notes.size() == 1);
+    CHECK(text.notes[0].text.find("is the language model by itself") != std::string::npos);
+  }
+  CHECK_THROWS_AS(job("qwen3-8b:text"), InputError);
+}
+
+TEST_CASE("the language model of a catalog entry is what its text_config reads as") {
+  const auto text_of = [](const std::string& row) {
+    return read_config(R"({"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+                           "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208,
+                           "sliding_window": 1024, "sliding_window_pattern": 6, "hidden_activation": "gelu", "max_position_embeddings": 131072})",
+                       row);
+  };
+  Architecture alone = *Catalog::builtin().model("google/gemma-3-4b-it:text").architecture;
+  Architecture own = text_of("x");
+  CHECK(alone.family == own.family);
+  CHECK(alone.runs == own.runs);
+  CHECK(alone.tied == own.tied);
+  CHECK(alone.vocab == own.vocab);
+}

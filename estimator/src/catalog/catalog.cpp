@@ -14,6 +14,7 @@
 #include "catalog/gpus_reader.hpp"
 #include "catalog/read_config.hpp"
 #include "catalog/sources.hpp"
+#include "catalog/text_alone.hpp"
 
 namespace oomplan {
 namespace {
@@ -265,7 +266,28 @@ Catalog::Data::Found Catalog::Data::by_alias(const std::string& name) const {
   return found;
 }
 
+namespace {
+
+/// The language model of what was found, under the name that asked for it.
+ModelFound text_alone(ModelFound found) {
+  Architecture text = *found.architecture;
+  if (text.tower.kind.empty())
+    throw InputError(Problem{{"", 0, 0, "model"},
+                             "'" + found.id + std::string(kTextAlone) + "'",
+                             found.id,
+                             {},
+                             "it has no tower that could be left out"});
+  text.tower = {};
+  found.id += kTextAlone;
+  text.name += kTextAlone;
+  found.architecture = std::make_shared<const Architecture>(std::move(text));
+  return found;
+}
+
+}  // namespace
+
 ModelFound Catalog::model(std::string_view name) const {
+  if (name.ends_with(kTextAlone)) return text_alone(model(name.substr(0, name.size() - kTextAlone.size())));
   const std::string given(name);
   if (auto found = on_disk(given)) return std::move(*found);
   if (auto found = data_->by_shape(given)) return std::move(*found);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "estimate/assemble.hpp"
+#include "estimate/expert_shards.hpp"
 #include "estimate/outliers.hpp"
 #include "estimate/packing.hpp"
 #include "estimate/routing.hpp"
@@ -108,6 +109,8 @@ void note_held(const RoleRun& r, Say&& note) {
     note(r.role->name + ": ZeRO 3 keeps the gathered experts of all layers from their forward to their backward pass, " +
          bytes_text(r.plan.zero->saved_experts) +
          ": autograd saves views of them, which hold what DeepSpeed releases; recompute: full has one layer's at a time");
+  if (!r.role->serves() && r.tapes.train != nullptr)
+    if (std::string room = expert_room(*r.role, r.plan, *r.tapes.train); !room.empty()) note(std::move(room));
   if (r.plan.gathers_in_flight == kAllInFlight)
     note(r.role->name +
          ": limit_all_gathers is off: every unit that a pass frees is taken to wait for the GPU until the pass ends; it is "

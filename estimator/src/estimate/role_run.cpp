@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <string>
 
+#include "catalog/text_alone.hpp"
 #include "estimate/communicators.hpp"
 #include "estimate/megatron_run.hpp"
 #include "estimate/timeline.hpp"
@@ -82,12 +83,15 @@ void resolve_megatron_sync(RoleRun& run) {
   run.sync_model = std::make_shared<SyncModel>(sync_model(*run.role->architecture, DType::bf16, DType::bf16, false));
 }
 
-std::string undescribed_tower(const Architecture& model, const Trainer& t) {
+/// Why the tower's part of a pass is not described, and what can be asked for instead.
+std::string undescribed_tower(const Role& role) {
+  const Architecture& model = *role.architecture;
   if (model.tower.kind.empty()) return {};
-  if (std::string why = unsupported_tower(model.tower); !why.empty()) return why;
-  if (t.vision.images > 0) return {};
-  return fmt::format("training of a model with a vision tower ('{}') is not supported yet without images: vision.images",
-                     model.tower.kind);
+  const std::string text = fmt::format("its language model by itself is model: {}{}", role.model, kTextAlone);
+  if (std::string why = unsupported_tower(model.tower); !why.empty()) return fmt::format("{}; {}", why, text);
+  if (role.trainer.vision.images > 0) return {};
+  return fmt::format("training of a model with a vision tower ('{}') is not supported yet without images: say vision.images; {}",
+                     model.tower.kind, text);
 }
 
 /// What a tape cannot describe is told with the place where the model is named.
@@ -95,7 +99,7 @@ void update_named_trainer(RoleRun& run, const Job& job, const Catalog& catalog, 
   // Trainers load the whole model. The tower's parameters are trained, or kept, and images go through it: without their number
   // there is no answer.
   const Architecture& model = *run.role->architecture;
-  if (std::string why = undescribed_tower(model, run.role->trainer); !why.empty())
+  if (std::string why = undescribed_tower(*run.role); !why.empty())
     throw InputError(Problem{{}, model.name, "a model that the kernel sets describe", {}, std::move(why)});
   if (run.role->engine == EngineKind::megatron) return resolve_megatron(run, job, catalog);
   update_trainer(run, job, store);

@@ -7,12 +7,14 @@
 
 #include "catalog/catalog.hpp"
 #include "catalog/parameters.hpp"
+#include "catalog/text_alone.hpp"
 #include "frontends/areal/areal.hpp"
 #include "frontends/areal/facts_json.hpp"
 #include "frontends/areal/wording.hpp"
 #include "frontends/megatron/command.hpp"
 #include "frontends/native.hpp"
 #include "frontends/rewrite.hpp"
+#include "job/idle_settings.hpp"
 #include "job/limits.hpp"
 #include "job/validate.hpp"
 #include "layout/letters.hpp"
@@ -69,6 +71,19 @@ ModelFound find_by_folder(const std::string& name, const Catalog& catalog, std::
   }
 }
 
+/// What a trainer of a model's language model alone may hold besides, and is not counted.
+std::optional<Note> note_of_tower(const Role& role, const Catalog& catalog) {
+  if (role.serves() || !role.model.ends_with(kTextAlone)) return std::nullopt;
+  const auto whole = catalog.model(std::string_view(role.model).substr(0, role.model.size() - kTextAlone.size()));
+  const double billions = static_cast<double>(count(*whole.architecture).tower) / 1e9;
+  return Note{
+      Note::Level::info,
+      {{}, 0, 0, role.name},
+      fmt::format("{} is the language model by itself. A class that loads the tower too keeps its {:.2f} billion parameters "
+                  "on the device, trained or not ({:.2f} GB in 16 bits), and makes positions or masks for images: not counted",
+                  role.model, billions, 2 * billions)};
+}
+
 /// `framework`: the text is a framework's own file, not ours. `model`: described by the text itself.
 Reading finish(NativeText text, const std::string& file, const Catalog& catalog, bool framework = false,
                const std::shared_ptr<const Architecture>& model = nullptr) {
@@ -88,6 +103,10 @@ Reading finish(NativeText text, const std::string& file, const Catalog& catalog,
   stop_at(problems(made.job, catalog, framework ? &notes : nullptr));
   for (auto& note : made.notes) notes.push_back(std::move(note));
   for (auto& note : remarks(made.job, catalog.facts())) notes.push_back(std::move(note));
+  for (const Role& role : made.job.roles)
+    if (std::optional<Note> note = note_of_tower(role, catalog)) notes.push_back(std::move(*note));
+  // a framework's own file has many settings that its other parts read
+  if (std::optional<Note> note = framework ? std::nullopt : idle_note(made.job)) notes.push_back(std::move(*note));
   return {std::move(made.job), std::move(notes)};
 }
 

@@ -16,6 +16,8 @@ class AdapterRules {
     for (const std::string& target : t_.lora.targets)
       if (engine_ != EngineKind::megatron && target.starts_with("linear_"))
         object("lora.targets", "modules of transformers such as q_proj", "these are Megatron's linear layers");
+    if (t_.lora.rank > 0 && t_.lora.frozen_copies > 0 && (engine_ == EngineKind::fsdp1 || engine_ == EngineKind::deepspeed))
+      object("lora.frozen_copies", "0", "not supported yet: adapters that are not trained under FSDP1 and DeepSpeed");
     if (!out_.empty()) return std::move(out_);
     if (t_.lora.kind == AdapterKind::lora) return {};
     if (t_.lora.rank == 0) object("lora.rank", "a rank", "the kind of adapters is given, but there are none");

@@ -60,7 +60,9 @@ std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
       out.push_back({"lora.own_units", "true", "false",
                      "peft's DoRA calls an adapter twice and asks for the shape of its matrix, which fails on adapters that are "
                      "units of their own"});
-    if (engine == EngineKind::deepspeed || engine == EngineKind::megatron) refuse("not supported yet: DoRA under this engine");
+    if (engine == EngineKind::megatron) refuse("not supported yet: DoRA under this engine");
+    if (engine == EngineKind::deepspeed && t.zero.stage == 3)
+      refuse("not supported yet: DoRA under ZeRO stage 3, which gathers a matrix once more for its norm: zero.stage 1 or 2");
     if (t.framework == Framework::agilerl) refuse("AgileRL's fused adapters refuse it");
     if (base.format != BaseFormat::full) refuse("not supported yet: DoRA beside a quantised base");
   }

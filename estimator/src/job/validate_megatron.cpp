@@ -17,7 +17,8 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 48> kForeign{"reshard_after_forward",
+constexpr std::array<std::string_view, 49> kForeign{"reference",
+                                                    "reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
                                                     "forward_prefetch",

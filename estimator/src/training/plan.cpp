@@ -129,6 +129,8 @@ LigerOptions liger_options(const Trainer& t, const Architecture& a, const Kernel
   return o;
 }
 
+bool of_transformers(Kernels k) { return k == Kernels::hf_flash || k == Kernels::hf_sdpa || k == Kernels::hf_eager; }
+
 /// fms-acceleration runs transformers' Trainer, whose FSDP units were inside of the checkpoints.
 bool checkpoints_units(const Trainer& t) {
   if (t.checkpoint_units) return true;
@@ -146,7 +148,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   // FSDP2 gathers what is stored in fp32 in the compute format
   k.parameters = t.lora.base.prepare_kbit && !shards_by_fsdp2(engine) ? DType::fp32 : t.compute;
   k.casts_heads = t.lora.base.casts_heads;
-  k.release = transformers_code(t.transformers_version).value_or(TransformersCode{});
+  if (of_transformers(t.kernels)) k.release = transformers_code(t.transformers_version).value_or(TransformersCode{});
   // Fabric packs every matrix from fp16 (lightning/fabric/plugins/precision/bitsandbytes.py quantize, 2.2)
   k.packed = packed_options(t.lora.base, is_litgpt(t.kernels) ? DType::fp16 : t.storage);
   k.autocast = t.autocast;
@@ -426,7 +428,7 @@ PassOptions reference_pass(const Trainer& t, EngineKind engine, const Architectu
 /// A model that is made from its config alone has tables in fp32: so must one whose packed matrices FSDP1 cuts, because
 /// from_pretrained could not make it before 4.39.
 Bytes rotary_tables(const Architecture& a, const Trainer& t, bool flattened) {
-  if (!registers_rotary_tables(t.transformers_version, a.family)) return 0;
+  if (!of_transformers(t.kernels) || !registers_rotary_tables(t.transformers_version, a.family)) return 0;
   std::int64_t width = 0;
   for (const auto& run : a.runs) width = std::max(width, run.layer.mixer.rotary_dim);
   const bool from_config = flattened && t.lora.base.format != BaseFormat::full;
@@ -510,6 +512,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   std::int64_t parameters = 0, largest = 0;
   Bytes trained = 0;
   p.last_leaf.assign(tape.stations.size(), -1);
+  p.frozen_copies = t.lora.rank > 0 ? t.lora.frozen_copies : 0;
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
     const DType storage = storage_of(leaf, t);
@@ -523,7 +526,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const std::int64_t copies = tape.stations[leaf.station].count;
     const Bytes bytes = leaf.shared ? 0 : bytes_of(shard_elements(leaf, p.ranks, t.lora.base.whole), storage) * copies;
     p.tied_units = p.tied_units || leaf.shared;
-    p.resident += bytes * (leaf.trainable ? 1 + t.lora.frozen_copies : 1);
+    p.resident += bytes * (leaf.trainable ? 1 + p.frozen_copies : 1);
     if (!leaf.shared) parameters += leaf.elements() * copies;
     if (leaf.trainable) {
       (p.wrapped[unit] ? p.last_leaf[unit] : p.root_last_leaf) = static_cast<int>(i);
@@ -531,7 +534,6 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     }
     largest = std::max(largest, leaf.elements());
   }
-  p.frozen_copies = t.lora.frozen_copies;
   p.base_whole = t.lora.base.whole;
   p.step_every = t.step_every_micro_batch;
   p.keep_gradients = t.keep_gradients;
