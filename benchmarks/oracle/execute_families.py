@@ -80,6 +80,8 @@ SETTINGS: dict[str, Row] = {
 }
 WITHOUT_SDPA = ("mimo_v2_flash", "gptj", "mpt")
 TOKEN_BY_TOKEN = ("jamba",)  # a loop of Python over the tokens
+
+
 def case_of(setting: str, family: str = "") -> Row:
     case = {**PLAIN, **SETTINGS[setting]}
     if family in WITHOUT_SDPA and case["attention"] == "sdpa":

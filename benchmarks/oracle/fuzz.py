@@ -102,6 +102,8 @@ def sdpa(
     if q.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
         q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
         attn_mask = attn_mask.to(q.dtype) if attn_mask is not None and attn_mask.dtype == torch.float32 else attn_mask
+        with torch.autocast("cpu", enabled=False):  # autocast is off inside of an operator
+            return sdpa(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     width, half = q.shape[-1], q.dtype in (torch.bfloat16, torch.float16)
     same = enable_gqa or q.shape[1] == k.shape[1] == v.shape[1]  # check_batch_size_and_num_heads_dense
     if same and attn_mask is None and half and width == v.shape[-1] <= 256:

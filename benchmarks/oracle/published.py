@@ -95,6 +95,10 @@ def by_family(folder: Path) -> dict[str, list[Row]]:
     out: dict[str, list[Row]] = {}
     for _, config in published(folder):
         family = str(config.get("model_type"))
-        if family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and family in CONFIG_MAPPING and "vision_config" not in config:
+        if (
+            family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+            and family in CONFIG_MAPPING
+            and not {"vision_config", "text_config"} & {*config}
+        ):
             out.setdefault(family, []).append(config)
     return out

@@ -250,8 +250,8 @@ Tensor liger_fused(Eager& g, const Tensor& hidden, const HeadOptions& o, const s
   if (o.slice_hidden && o.several_sequences) kept = copy(g, std::move(kept), shape, "hidden_kept");
   Tensor padded = g.make("labels.padded", {B, K}, DType::int64);
   Tensor shifted = g.make("labels.shifted", {B, K}, DType::int64);
-  return liger::fused_linear_cross_entropy(g, kept,
-                                           {TK, axis::C, axis::R, hidden.shape.back().coefficient, o.vocab, o.weight, o.chunks, scope, o.liger});
+  return liger::fused_linear_cross_entropy(
+      g, kept, {TK, axis::C, axis::R, hidden.shape.back().coefficient, o.vocab, o.weight, o.chunks, scope, o.liger});
 }
 
 }  // namespace

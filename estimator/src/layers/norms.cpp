@@ -80,9 +80,15 @@ Tensor rms_plus_one(Eager& g, const Tensor& x, int weight, const std::string& na
   return to(g, output, x.dtype, name + ".output");
 }
 
-/// F.layer_norm: saves its input, mean and inverse deviation.
+/// F.layer_norm: saves its input, mean and inverse deviation. CUDA's autocast computes it in fp32: 16-bit arguments are cast, the
+/// last one first (aten/src/ATen/autocast_mode.h, 2.13, AT_FORALL_FP32).
 Tensor layer(Eager& g, Tensor x, const NormLeaf& leaf, const std::string& name) {
   Tensor w = leaf.weight >= 0 ? g.leaf(leaf.weight) : Tensor(), b = leaf.bias >= 0 ? g.leaf(leaf.bias) : Tensor();
+  if (g.autocast) {
+    if (b) b = to(g, std::move(b), DType::fp32, name + ".bias_fp32");
+    if (w) w = to(g, std::move(w), DType::fp32, name + ".weight_fp32");
+    x = to(g, std::move(x), DType::fp32, name + ".input_fp32");
+  }
   std::vector<const Tensor*> inputs{&x};
   if (w) inputs.push_back(&w);
   if (b) inputs.push_back(&b);

@@ -5,8 +5,8 @@
 //   k  tokens of one sequence that reach the head     e  rows of the largest chunk that a head works on
 //   m  tokens of one tile of a feed-forward block; of AReaL's Megatron engine: rows of a chunk of its head
 //   r  rows of the last of several chunks: what is left
-// Every dimension is coefficient * b^i s^j k^l e^o m^p r^q, so every tensor's size is such a monomial, and a level is a sum of them;
-// where all chunks of a head leave something behind, the number n of chunks multiplies it.
+// Every dimension is coefficient * b^i s^j k^l e^o m^p r^q, so every tensor's size is such a monomial, and a level is a sum of
+// them; where all chunks of a head leave something behind, the number n of chunks multiplies it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -41,13 +41,13 @@ struct Dim {
 };
 
 namespace axis {
-inline constexpr Dim B{1, 1, 0};           ///< sequences
-inline constexpr Dim S{1, 0, 1};           ///< tokens of a sequence
-inline constexpr Dim T{1, 1, 1};           ///< tokens
-inline constexpr Dim K{1, 0, 0, 1};        ///< kept tokens of a sequence
-inline constexpr Dim TK{1, 1, 0, 1};       ///< tokens that reach the head
-inline constexpr Dim C{1, 0, 0, 0, 1};     ///< rows of a chunk
-inline constexpr Dim M{1, 0, 0, 0, 0, 1};  ///< tokens of a tile
+inline constexpr Dim B{1, 1, 0};              ///< sequences
+inline constexpr Dim S{1, 0, 1};              ///< tokens of a sequence
+inline constexpr Dim T{1, 1, 1};              ///< tokens
+inline constexpr Dim K{1, 0, 0, 1};           ///< kept tokens of a sequence
+inline constexpr Dim TK{1, 1, 0, 1};          ///< tokens that reach the head
+inline constexpr Dim C{1, 0, 0, 0, 1};        ///< rows of a chunk
+inline constexpr Dim M{1, 0, 0, 0, 0, 1};     ///< tokens of a tile
 inline constexpr Dim R{1, 0, 0, 0, 0, 0, 1};  ///< rows of the last of several chunks
 /// Rows of the i-th of `chunks` simulated ones.
 constexpr Dim rows_of_chunk(int i, int chunks) { return i > 0 && i + 1 == chunks ? R : C; }
@@ -60,7 +60,9 @@ Shape with_last(const Shape&, Dim last);
 
 /// Exponents of a monomial, packed: 4 bits each.
 using Monomial = std::uint32_t;
-constexpr Monomial monomial(const Dim& d) { return static_cast<Monomial>(d.b | d.s << 4 | d.k << 8 | d.e << 12 | d.m << 20 | d.r << 24); }
+constexpr Monomial monomial(const Dim& d) {
+  return static_cast<Monomial>(d.b | d.s << 4 | d.k << 8 | d.e << 12 | d.m << 20 | d.r << 24);
+}
 inline constexpr Monomial kTimesChunks = 1U << 16;  ///< added to a monomial: times n
 std::int64_t value(Monomial, const TokenCounts&);
 

@@ -51,8 +51,8 @@ OptimizerBytes blockwise_bytes(const Blockwise& kind, const std::vector<TrainedT
   return out;
 }
 
-/// visit(tensor, first) for what a loop over the parameters meets: of equal layers two, for the first tensor of a layer meets what
-/// the last one of the layer before has left.
+/// visit(tensor, first) for what a loop over the parameters meets: of equal layers two, for the first tensor of a layer meets
+/// what the last one of the layer before has left.
 template <class Visit>
 void in_turn(const std::vector<const TrainedTensor*>& tensors, Visit&& visit) {
   for (std::size_t from = 0, to = 0; from < tensors.size(); from = to) {
