@@ -135,10 +135,31 @@ ADAPTERS: Row = {"rank": 5, "dropout": 0.0, "verl": False, "targets": "q_proj v_
 APART: Row = {**FSDP1, "dtype": "bf16", "lora": ADAPTERS}  # a base that is stored as it computes, adapters that are not
 CAST: Row = {"autocast": True}  # around a model that FSDP casts
 LOG_PROBS: Row = {"head": "logprob_bf16"}
+HALF: Row = {"dtype": "autocast_of_bf16"}
+LOOPS = ("adam_loop", "adafactor", "torch_adafactor")  # which hold what the parameter before left
+CHUNKS: Row = {"head": "logprob_chunked", "tokens": 300}
+WIDE: Row = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "vocab_size": 8009}
 TWICE: Row = {"micro_batches": 2}
 GROUPS: Row = {**FSDP2, "groups": 2}
 DDP: Row = {"engine": "ddp", "dtype": "fp32", "tokens": 33, "gradient_as_bucket_view": False, "find_unused_parameters": True}
 DDP |= {"static_graph": False, "keep_gradients": False, "deferred": False}
+PER_LAYER: Row = {
+    "model_type": "gemma3n_text",
+    "hidden_size": 128,
+    "intermediate_size": [256] * 4,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 4096,
+    "vocab_size_per_layer_input": 4096,
+    "hidden_size_per_layer_input": 32,
+    "laurel_rank": 16,
+    "num_kv_shared_layers": 0,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "activation_sparsity_pattern": [0.0] * 4,
+    "sliding_window": 64,
+}
 CASES: dict[str, tuple[Row, list[Row]]] = {
     "gpt_oss": (
         small("gpt_oss"),
@@ -239,6 +260,38 @@ CASES: dict[str, tuple[Row, list[Row]]] = {
         small("phi", resid_pdrop=0.1, intermediate_size=72, num_hidden_layers=1, vocab_size=307),
         [{**SDPA, **REENTRANT, **LOG_PROBS}, {**FSDP2, **SDPA, **REENTRANT, **LOG_PROBS, "kept": 137}],
     ),
+    **{
+        f"{family} under autocast in 16 bits": (config, [{**HALF, **how} for how in ({}, {**TWO, **CHECKPOINT, **SDPA})])
+        for family, config in {
+            "phi": small("phi"),
+            "gpt_neox": {**NEOX, "hidden_dropout": 0.0},
+            "gpt2": {**GPT2, "embd_pdrop": 0.0},
+            "starcoder2": small("starcoder2"),
+            "stablelm": small("stablelm"),
+        }.items()
+    },
+    "falcon under autocast in 16 bits": (FALCON, [HALF, {**HALF, "attention": "sdpa", "tokens": 128}]),
+    "opt under autocast in 16 bits": (OPT, [{**HALF, "head": "logprob_lse"}, {**HALF, **TWO, "head": "cross_entropy"}]),
+    "phi under autocast in 16 bits, with adapters": (
+        small("phi"),
+        [{**HALF, **how, "lora": ADAPTERS} for how in ({}, {**REENTRANT, **TWO})],
+    ),
+    "llama with a wide head": (
+        small("llama", **WIDE),
+        [
+            *({**LOG_PROBS, "head": "logprob_rows", "sequences": n, "tokens": 64} for n in (1, 2, 3, 7)),
+            *({**CHUNKS, "sequences": n} for n in (3, 4, 7, 11, 19)),
+            {**CHUNKS, **AUTOCAST, "sequences": 5, "tokens": 211},
+        ],
+    ),
+    **{
+        f"{family}, steps of one parameter after another": (config, [{"tokens": 33, "optimizer": name} for name in LOOPS])
+        for family, config in {
+            "mixtral": small("mixtral", intermediate_size=2048, vocab_size=307),
+            "qwen3_moe": small("qwen3_moe", num_experts=8, moe_intermediate_size=1024, num_experts_per_tok=2),
+            "gemma3n": PER_LAYER,
+        }.items()
+    },
     "qwen2_moe": (
         small(
             "qwen2_moe",

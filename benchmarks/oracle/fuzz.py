@@ -8,7 +8,8 @@ format, a checkpoint, a batch, an optimizer, a loss head, adapters and an engine
 autocast on fake CPU tensors, with FSDP's own code on top (execute_fsdp1.py, sharded.py); DDP and ZeRO (engines ddp and zero)
 are computed on the CPU (fuzz_ddp.py, fuzz_zero.py); attention kernels are PyTorch's
 own operators by their rule, flash-attention's function is written out below. Every number that is drawn comes from the seed and the
-job's ordinal, so a job can be drawn again by --only-job. --keep writes rows as execute.py's.
+job's ordinal, so a job can be drawn again by --only-job. --keep writes rows as execute.py's. --published FOLDER takes models of
+publishers' config.json files at their own widths, cut to a few layers (published.py), in place of small ones.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ from pathlib import Path
 from typing import Any
 
 import cuda_autocast
+import fuzz_adapters
 import fuzz_ddp
 import fuzz_fsdp
+import fuzz_heads
+import fuzz_optimizers
 import fuzz_zero
 import grouped_products
 import torch
@@ -42,6 +46,8 @@ from execute import Row, Storages, half_to_float
 from execute_parallel import LivesOfParts
 from execute_scaler import item_of
 from fuzz_models import EXPERTS, FAMILIES, STATES, draw_model, flag, some
+from fuzz_optimizers import optimizer_of
+from published import by_family, cut
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 aten = torch.ops.aten
@@ -96,6 +102,8 @@ def sdpa(
     if q.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
         q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
         attn_mask = attn_mask.to(q.dtype) if attn_mask is not None and attn_mask.dtype == torch.float32 else attn_mask
+        with torch.autocast("cpu", enabled=False):  # autocast is off inside of an operator
+            return sdpa(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     width, half = q.shape[-1], q.dtype in (torch.bfloat16, torch.float16)
     same = enable_gqa or q.shape[1] == k.shape[1] == v.shape[1]  # check_batch_size_and_num_heads_dense
     if same and attn_mask is None and half and width == v.shape[-1] <= 256:
@@ -156,12 +164,14 @@ def stand_in() -> None:
     fuzz_fsdp.stand_in()
     cuda_autocast.stand_in()
     grouped_products.stand_in()
+    fuzz_optimizers.stand_in()
     F.softmax = half_to_float(in_fp32_under_autocast(PLAIN_SOFTMAX))
     F.log_softmax = in_fp32_under_autocast(PLAIN_LOG_SOFTMAX)
     F.scaled_dot_product_attention = sdpa
     F.dropout = fused_dropout
     for lives in (Storages, LivesOfParts):
-        lives.__torch_dispatch__ = with_delta(lives.__torch_dispatch__)  # type: ignore[method-assign]
+        dispatch = fuzz_heads.with_hidden_temporaries(with_delta(lives.__torch_dispatch__))
+        lives.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
     torch.Tensor.item = lambda _self: item_of["number"]  # type: ignore[method-assign]
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None  # reads data: nothing is packed
     flash_utils._is_packed_sequence = lambda *_, **__: False
@@ -186,6 +196,8 @@ def flash_can_dispatch(self: Any, *_: Any, **__: Any) -> bool:
 
 # ---- what is drawn
 
+# autocast: format of the parameters, of the products
+AUTOCASTS = {"autocast": ("fp32", "bf16"), "autocast_fp16": ("fp32", "fp16"), "autocast_of_bf16": ("bf16", "bf16")}
 ATTENTIONS = {"eager": "hf_eager", "sdpa": "hf_sdpa", "flash_attention_2": "hf_flash"}
 OPTIMIZERS = ("sgd", "sgd_momentum", "adamw", "adamw_loop", "adam")
 HEADS = ("hf_loss", "hf_loss", "logprob_fp32", "logprob_bf16")
@@ -224,8 +236,10 @@ def draw_case(rng: random.Random, config: Row, engine: str) -> Row:
         adapters = {"rank": some(rng, 2, 5, 8), "dropout": some(rng, 0.0, 0.1), "verl": flag(rng)}
         case["lora"] = adapters | {"targets": some(rng, "all-linear", "q_proj v_proj"), "format": some(rng, "fp32", "storage")}
     if engine == "single":
-        case["dtype"] = some(rng, "bf16", "bf16", "bf16", "fp16", "fp32", "autocast", "autocast")
+        case["dtype"] = some(rng, "bf16", "bf16", "bf16", "fp16", "fp32", *AUTOCASTS, "autocast")
         case["padding"] = rng.random() < 0.12 and case["attention"] != "flash_attention_2"
+        for module in (fuzz_heads, fuzz_optimizers, fuzz_adapters):
+            case |= module.draw(rng, case)
     elif engine in ("fsdp1", "fsdp2"):
         case |= fuzz_fsdp.draw(rng, case, engine)
     else:
@@ -234,7 +248,7 @@ def draw_case(rng: random.Random, config: Row, engine: str) -> Row:
         case |= {"dtype": "bf16"} if engine == "single" else {"compute": "bf16", "reduce": some(rng, "fp32", "bf16")}
     if case["dtype"] == "fp32" and engine == "single" and case["attention"] == "flash_attention_2":
         case |= {"attention": "sdpa", "tokens": max(32, case["tokens"] // 32 * 32)}
-    if case["head"] != "hf_loss" and rng.random() < 0.25:
+    if case["head"] in ("logprob_fp32", "logprob_bf16", "logprob_lse") and rng.random() < 0.25:
         case["kept"] = rng.randint(1, case["tokens"] - 1)
     case |= fuzz_fsdp.draw_replicas(rng, case)
     return case | fuzz_fsdp.draw_more(rng, case)
@@ -242,16 +256,15 @@ def draw_case(rng: random.Random, config: Row, engine: str) -> Row:
 
 def job_of(case: Row) -> Row:
     lora = case["lora"]
-    storage = "fp32" if case["dtype"] == "autocast" else case["dtype"]
+    storage = AUTOCASTS.get(case["dtype"], (case["dtype"], ""))[0]
     trainer: Row = {
         "engine": case["engine"],
         "kernels": ATTENTIONS[case["attention"]],
         "precision": dict.fromkeys(("storage", "compute", "reduce"), storage),
-        "autocast": case["dtype"] == "autocast" or case.get("autocast", False),
+        "autocast": case["dtype"] in AUTOCASTS or case.get("autocast", False),
         "recompute": "none" if case["recompute"] == "none" else "full",
         "reentrant": case["recompute"] == "reentrant",
-        "optimizer": case["optimizer"].removesuffix("_loop"),
-        "optimizer_form": "loop" if case["optimizer"].endswith("_loop") else "foreach",
+        **fuzz_optimizers.settings_of(case),
         "clip": case["clip"],
         "head": case["head"],
         "sequences_per_micro_batch": case["sequences"],
@@ -268,8 +281,7 @@ def job_of(case: Row) -> Row:
     if case.get("kept"):
         trainer["logits_to_keep"] = case["kept"]
     if lora:
-        words = lora["targets"].split()
-        trainer["lora"] = {"rank": lora["rank"], "targets": words, "dropout": lora["dropout"], "format": lora["format"]}
+        trainer["lora"] = fuzz_adapters.settings_of(lora)
     if case["engine"] != "single":
         trainer |= {"ddp": fuzz_ddp, "zero": fuzz_zero}.get(case["engine"], fuzz_fsdp).settings_of(case)
     return {"framework": "verl" if lora and lora["verl"] else "torch", "trainer": trainer, "apart": {"forward_only": False}}
@@ -283,24 +295,13 @@ def make_model(config: Row, case: Row) -> Any:
     fields = {key: value for key, value in config.items() if key != "model_type"}
     settings = transformers.AutoConfig.for_model(config["model_type"], **fields)
     settings.use_cache = False
-    dtype = FORMATS["fp32" if case["dtype"] == "autocast" else case["dtype"]]
+    dtype = FORMATS[AUTOCASTS.get(case["dtype"], (case["dtype"], ""))[0]]
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(settings, dtype=dtype, attn_implementation=case["attention"])
+        model = fuzz_heads.model_of(case["head"], settings, dtype=dtype, attn_implementation=case["attention"])
     model.train()
     lora = case["lora"]
-    if lora and lora["verl"]:
-        model.enable_input_require_grads()
     if lora:
-        import peft
-
-        words = "all-linear" if lora["targets"] == "all-linear" else lora["targets"].split()
-        given = peft.LoraConfig(task_type="CAUSAL_LM", r=lora["rank"], target_modules=words, lora_dropout=lora["dropout"])
-        with torch.device("meta"):
-            model = peft.get_peft_model(model, given)
-        if lora["format"] == "storage":
-            for parameter in model.parameters():
-                if parameter.requires_grad:
-                    parameter.data = parameter.data.to(dtype)
+        model = fuzz_adapters.adapted(model, lora, dtype)
     if case["recompute"] != "none":
         inner = model.get_base_model() if lora else model
         given = {"use_reentrant": case["recompute"] == "reentrant"}
@@ -318,25 +319,16 @@ def loss_of(model: Any, case: Row, given: Row, labels: torch.Tensor) -> tuple[to
             out = model(**given, labels=labels)
             return out.loss, out
         return model(**given, labels=labels).loss, None
-    kept = None
     if case.get("kept"):
         given = given | {"logits_to_keep": case["kept"]}
         labels = labels[:, -case["kept"] :]
-    if case["keep_outputs"]:
+    if not case["keep_outputs"]:
+        return fuzz_heads.HEADS[head](model, given, labels), None
         kept = model(**given)
         logits = kept.logits
-    else:
-        logits = model(**given).logits
     if head != "logprob_bf16":
         logits = logits.float()
-    return F.log_softmax(logits, dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1).mean(), kept
-
-
-def optimizer_of(name: str, parameters: Any) -> torch.optim.Optimizer:
-    if name.startswith("sgd"):
-        return torch.optim.SGD(parameters, lr=0.1, momentum=0.9 if name == "sgd_momentum" else 0.0, foreach=True)
-    kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
-    return kind(parameters, foreach=not name.endswith("_loop"))
+    return fuzz_heads.chosen(F.log_softmax(logits, dim=-1), labels).mean(), kept
 
 
 def inputs_of(case: Row, device: str) -> Row:
@@ -354,16 +346,17 @@ def on_fake_tensors(model: torch.nn.Module) -> None:
 def execute_single(config: Row, case: Row) -> Row:
     """Highest levels of the second step."""
     model = make_model(config, case)
-    faked = case["dtype"] == "autocast" or case["padding"]
+    autocast = case["dtype"] in AUTOCASTS
+    faked = autocast or case["padding"]
     fake = FakeTensorMode(allow_non_fake_inputs=True) if faked else contextlib.nullcontext()
     device = "cpu" if faked else "meta"
-    half = torch.autocast("cpu", torch.bfloat16) if case["dtype"] == "autocast" else contextlib.nullcontext()
+    half = torch.autocast("cpu", FORMATS[AUTOCASTS[case["dtype"]][1]]) if autocast else contextlib.nullcontext()
     peaks: Row = {"forward": 0, "backward": 0, "optimizer": 0}
     with fake:
         if faked:
             on_fake_tensors(model)
         trained = [p for p in model.parameters() if p.requires_grad]
-        optimizer = optimizer_of(case["optimizer"], trained)
+        optimizer = optimizer_of(case["optimizer"], trained, fuzz_fsdp.layers_of(model))
         gc.collect()
         gc.disable()  # storages die by reference counts, as in a training loop
         storages = Storages()
@@ -390,7 +383,7 @@ def execute_single(config: Row, case: Row) -> Row:
                     torch.nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
                 optimizer.step()
                 peaks["optimizer"] = storages.highest
-                optimizer.zero_grad()
+                optimizer.zero_grad(set_to_none=not case.get("keep_gradients"))
                 del given, labels
         gc.enable()
     del held
@@ -433,7 +426,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=200)
-    parser.add_argument("--only", nargs="+", default=list(FAMILIES))
+    parser.add_argument("--only", nargs="+", help="families, by default all")
+    parser.add_argument("--published", type=Path, help="folder of config.json files")
     parser.add_argument("--engines", nargs="+", default=["single", "single", "fsdp1", "fsdp2"])
     parser.add_argument("--only-job", type=int, nargs="+")
     parser.add_argument("--set", nargs="*", default=[], help="key=value of the drawn case, in JSON")
@@ -451,13 +445,15 @@ def main() -> None:
     counted: Counter[str] = Counter()
     lines: list[Row] = []
     different: list[Row] = []
+    models = by_family(options.published) if options.published else {}
+    options.only = options.only or list(models or FAMILIES)
     end = time.monotonic() + 60 * options.minutes
     for number in range(options.jobs) if options.only_job is None else options.only_job:
         if time.monotonic() > end:
             break
         rng = random.Random(f"{options.seed}/{number}")
         family = options.only[number % len(options.only)]
-        config = draw_model(family, rng)
+        config = cut(some(rng, *models[family])) if models else draw_model(family, rng)
         case = draw_case(rng, config, some(rng, *options.engines))
         case |= {key: json.loads(value) for key, _, value in (word.partition("=") for word in options.set)}
         job = job_of(case)

@@ -52,6 +52,8 @@ bool is_preference(LossHead head) {
 
 bool takes_sequences(LossHead head) { return is_preference(head) || head == LossHead::trl_grpo; }
 
+bool goes_by_sequence(LossHead head) { return takes_sequences(head) || head == LossHead::logprob_rows; }
+
 std::vector<Clash> head_clashes(const Role& role) {
   const Trainer& t = role.trainer;
   std::vector<Clash> out;

@@ -6,8 +6,10 @@
 
 namespace oomplan {
 
-/// The head goes through its sequences one by one: a chunk is one of them.
+/// TRL's heads of padded sequences.
 bool takes_sequences(LossHead);
+/// The head goes through its sequences one by one, as those do: a chunk is one of them.
+bool goes_by_sequence(LossHead);
 /// The batch is pairs, chosen and rejected; names of the step hold the logits until the backward pass begins.
 bool is_preference(LossHead);
 /// Every knob that does not go with the head of this trainer.

@@ -13,7 +13,7 @@
 namespace oomplan {
 
 using namespace ops;
-using axis::B, axis::C, axis::K, axis::M, axis::TK;
+using axis::B, axis::C, axis::K, axis::rows_of_chunk, axis::TK;
 
 /// cross_entropy: log_softmax and nll_loss. The gradient of nll_loss is a dense tensor of zeros.
 Tensor cross_entropy(Eager& g, const Tensor& logits, const Tensor& labels) {
@@ -67,17 +67,10 @@ Tensor hf_loss(Eager& g, const Tensor& logits, LossHead head, bool copies_shifte
   return cross_entropy_of(g, full, shifted, head);
 }
 
-/// torch.log_softmax, whose argument autocast widens (aten/src/ATen/autocast_mode.h, 2.13: log_softmax.int of an fp32 result).
-Tensor log_softmax_of(Eager& g, const Tensor& logits) {
-  if (!g.autocast || logits.dtype == DType::fp32) return log_softmax(g, logits, "log_probs");
-  Tensor wide = to(g, logits, DType::fp32, "logits_widened");
-  return log_softmax(g, std::move(wide), "log_probs");
-}
-
 /// log_softmax(logits) -> gather.
 Tensor gathered(Eager& g, Tensor logits) {
   Tensor index = labels_index(g);
-  Tensor log_probs = log_softmax_of(g, logits);
+  Tensor log_probs = widened_log_softmax(g, logits, "log_probs");
   logits.reset();
   Tensor token = gather(g, std::move(log_probs), index, {B, K, 1}, "token_log_probs");
   return to(g, std::move(token), DType::fp32, "token_log_probs_fp32");
@@ -93,15 +86,14 @@ Tensor by_logsumexp(Eager& g, const Tensor& x) {
 }
 
 /// One compiled chunk of AReaL: fp32 logits of the chunk while it runs, in backward too; a 16-bit gradient of the chunk.
-Tensor areal_chunk(Eager& g, const Tensor& logits, std::int64_t vocab) {
-  Tensor part = slice(g, logits, {C, Dim(vocab)});
+Tensor areal_chunk(Eager& g, Tensor part) {
   const bool recorded = g.will_record({&part});
   Saved saved = recorded ? g.save(part) : Saved();
   {
     Tensor full = g.make("chunk.logits_fp32", part.shape, DType::fp32, Category::logits);
   }
-  Tensor rows = g.make("chunk.rows", {C, Dim(2)}, DType::fp32);
-  Tensor out = g.make("chunk.log_probs_and_entropy", {C, Dim(2)}, DType::fp32);
+  Tensor rows = g.make("chunk.rows", with_last(part.shape, 2), DType::fp32);
+  Tensor out = g.make("chunk.log_probs_and_entropy", with_last(part.shape, 2), DType::fp32);
   if (recorded) {
     Saved saved_rows = g.save(rows);
     g.record(out, "CompiledFunctionBackward", {&part}, [&g, saved, saved_rows](Gradients) {
@@ -120,9 +112,8 @@ Tensor areal_chunk(Eager& g, const Tensor& logits, std::int64_t vocab) {
 struct ArealChunk {
   Tensor token, entropy;
 };
-ArealChunk areal_eager_chunk(Eager& g, const Tensor& logits, std::int64_t vocab) {
-  const Shape one{C, Dim(1)};
-  Tensor part = slice(g, logits, {C, Dim(vocab)});
+ArealChunk areal_eager_chunk(Eager& g, Tensor part) {
+  const Shape one = with_last(part.shape, 1);
   Tensor full = to(g, std::move(part), DType::fp32, "chunk.logits_fp32");
   Tensor scaled = scale(g, std::move(full), "chunk.logits_scaled", Category::logits);
   Tensor log_probs = log_softmax(g, std::move(scaled), "chunk.log_probs");
@@ -145,26 +136,27 @@ Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::
   std::vector<Tensor> parts, entropies;
   for (int i = 0; i < o.chunks; ++i) {
     scope(i);
+    const Dim rows = rows_of_chunk(i, o.chunks);
+    Tensor part = slice(g, rows_view, {rows, Dim(o.vocab)});
     if (o.split_vocabulary) {
-      parts.push_back(areal_vocab_parallel_chunk(g, slice(g, rows_view, {C, Dim(o.vocab)})));
+      parts.push_back(areal_vocab_parallel_chunk(g, std::move(part)));
       continue;
     }
     switch (o.head) {
       case LossHead::areal_compiled:
-        parts.push_back(areal_chunk(g, rows_view, o.vocab));
+        parts.push_back(areal_chunk(g, std::move(part)));
         break;
       case LossHead::areal_eager: {
-        ArealChunk chunk = areal_eager_chunk(g, rows_view, o.vocab);
+        ArealChunk chunk = areal_eager_chunk(g, std::move(part));
         parts.push_back(std::move(chunk.token));
         entropies.push_back(std::move(chunk.entropy));
         break;
       }
       default: {
-        Tensor part = slice(g, rows_view, {C, Dim(o.vocab)});
-        Tensor full = to(g, part, DType::fp32, "chunk.logits_fp32");
+        Tensor full = to(g, std::move(part), DType::fp32, "chunk.logits_fp32");
         Tensor log_probs = log_softmax(g, std::move(full), "chunk.log_probs");
-        Tensor index = g.make("chunk.labels", {C, Dim(1)}, DType::int64);
-        parts.push_back(gather(g, std::move(log_probs), index, {C, Dim(1)}, "chunk.token"));
+        Tensor index = g.make("chunk.labels", {rows, Dim(1)}, DType::int64);
+        parts.push_back(gather(g, std::move(log_probs), index, {rows, Dim(1)}, "chunk.token"));
       }
     }
   }
@@ -179,15 +171,16 @@ Tensor flat_rows(Eager& g, const Tensor& x, bool several, Shape rows, const char
 
 /// A loss for each part of every sequence, and their mean; the parts' gradients wait until one cat puts them together.
 Tensor chunked_cross_entropy(Eager& g, const Tensor& logits, const HeadOptions& o, const std::function<void(int)>& scope) {
-  const Shape part{C, Dim(o.vocab)};
-  std::vector<Tensor> parts = split(g, logits, std::vector<Shape>(static_cast<std::size_t>(o.chunks), part));
+  std::vector<Shape> shapes;
+  for (int i = 0; i < o.chunks; ++i) shapes.push_back({rows_of_chunk(i, o.chunks), Dim(o.vocab)});
+  const std::vector<Tensor> parts = split(g, logits, shapes);
   Tensor total;
   for (int i = 0; i < o.chunks; ++i) {
     scope(i);
-    Tensor& chunk = parts[static_cast<std::size_t>(i)];
-    Tensor rows = o.several_sequences ? copy(g, chunk, part, "chunk.logits") : chunk;
+    const Tensor& chunk = parts[static_cast<std::size_t>(i)];
+    Tensor rows = o.several_sequences ? copy(g, chunk, chunk.shape, "chunk.logits") : chunk;
     Tensor full = to(g, std::move(rows), DType::fp32, "chunk.logits_fp32");
-    Tensor index = o.several_sequences ? g.make("chunk.labels", {C}, DType::int64) : o.labels;
+    Tensor index = o.several_sequences ? g.make("chunk.labels", {chunk.shape[0]}, DType::int64) : o.labels;
     Tensor loss = cross_entropy(g, full, index);
     // `total_loss` begins as the number 0
     total = i > 0 ? add(g, std::move(total), std::move(loss), "loss.sum") : add_scalar(g, std::move(loss), "loss.sum");
@@ -200,7 +193,7 @@ Tensor chunked_cross_entropy(Eager& g, const Tensor& logits, const HeadOptions& 
 struct AgileChunk {
   Dim rows;
   std::string name;
-  explicit AgileChunk(bool last) : rows(last ? M : C), name(last ? "last_chunk." : "chunk.") {}
+  explicit AgileChunk(bool last) : rows(last ? axis::R : C), name(last ? "last_chunk." : "chunk.") {}
 };
 
 /// agilerl/algorithms/core/llm_ops/fused_logprobs.py, 2.8. The chunk is compiled; what inductor (2.13) makes of it holds the
@@ -258,8 +251,8 @@ Tensor liger_fused(Eager& g, const Tensor& hidden, const HeadOptions& o, const s
   if (o.slice_hidden && o.several_sequences) kept = copy(g, std::move(kept), shape, "hidden_kept");
   Tensor padded = g.make("labels.padded", {B, K}, DType::int64);
   Tensor shifted = g.make("labels.shifted", {B, K}, DType::int64);
-  return liger::fused_linear_cross_entropy(g, kept,
-                                           {TK, C, hidden.shape.back().coefficient, o.vocab, o.weight, o.chunks, scope, o.liger});
+  return liger::fused_linear_cross_entropy(
+      g, kept, {TK, axis::C, axis::R, hidden.shape.back().coefficient, o.vocab, o.weight, o.chunks, scope, o.liger});
 }
 
 }  // namespace
@@ -299,7 +292,7 @@ std::int64_t chunk_rows(LossHead head, std::int64_t vocab) {
 
 bool runs_in_chunks(LossHead head) {
   if (head == LossHead::torchtune_chunked) return false;  // its eight chunks are written out
-  return takes_hidden(head) || takes_sequences(head) || chunks_of_sequence(head) > 0 || chunk_rows(head, 1) > 0;
+  return takes_hidden(head) || goes_by_sequence(head) || chunks_of_sequence(head) > 0 || chunk_rows(head, 1) > 0;
 }
 
 bool inside_model(LossHead head) {
@@ -332,9 +325,9 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
       return mean_loss(g, gathered(g, std::move(full)));
     }
     case LossHead::logprob_rows: {
-      Tensor rows = log_softmax_of(g, logits);
-      Tensor index = labels_index(g);
-      return mean_loss(g, gather(g, std::move(rows), index, {B, K, 1}, "token_log_probs"));
+      Tensor tokens = log_probs_by_sequence(g, logits, {o.vocab, o.chunks, scope});
+      logits.reset();
+      return mean_loss(g, std::move(tokens));
     }
     case LossHead::logprob_entropy_fp32:
     case LossHead::logprob_entropy_nograd: {

@@ -17,22 +17,6 @@ std::vector<Tensor> unbound(Eager& g, const Tensor& x, const HeadChunks& chunks)
   return split(g, x, std::vector<Shape>(static_cast<std::size_t>(chunks.simulated), Shape{C, Dim(chunks.vocab)}));
 }
 
-/// 16 bits: log_softmax and gather of each sequence. Names of the loop outlive their turn.
-Tensor by_log_softmax(Eager& g, const Tensor& x, const HeadChunks& chunks) {
-  const Tensor index;  // a view of the input's tokens
-  const std::vector<Tensor> rows = unbound(g, x, chunks);
-  std::vector<Tensor> tokens;
-  Tensor log_probs;
-  for (int i = 0; i < chunks.simulated; ++i) {
-    chunks.scope(i);
-    Tensor next = log_softmax(g, rows[static_cast<std::size_t>(i)], "row.log_probs");
-    log_probs = std::move(next);
-    tokens.push_back(gather(g, log_probs, index, {C, 1}, "row.token"));
-  }
-  chunks.scope(-1);
-  return cat(g, std::move(tokens), {B, C}, "token_log_probs");
-}
-
 /// gather of the logits themselves: it saves its input for the shape of the gradient (tools/autograd/derivatives.yaml, 2.13), so
 /// that they stay until it has run, behind all rows.
 Tensor chosen_logits(Eager& g, const Tensor& x) {
@@ -63,7 +47,7 @@ Tensor by_row_logsumexp(Eager& g, const Tensor& x, const HeadChunks& chunks) {
 }
 
 Tensor selective_log_softmax(Eager& g, const Tensor& x, const HeadChunks& chunks) {
-  return x.dtype == DType::fp32 ? by_row_logsumexp(g, x, chunks) : by_log_softmax(g, x, chunks);
+  return x.dtype == DType::fp32 ? by_row_logsumexp(g, x, chunks) : log_probs_by_sequence(g, x, chunks);
 }
 
 /// entropy_from_logits of logits that need no gradient: reshape copies the shifted ones of several sequences, then 128 rows at a
@@ -93,6 +77,22 @@ constexpr std::int64_t kEntropyRows = 128;
 std::int64_t rows_together(LossHead head, std::int64_t sequences, std::int64_t rows) {
   if (head == LossHead::trl_orpo || head == LossHead::trl_kto) return std::max<std::int64_t>(1, sequences / 2);
   return std::min(kEntropyRows, sequences * rows);
+}
+
+/// Names of the loop outlive their turn.
+Tensor log_probs_by_sequence(Eager& g, const Tensor& x, const HeadChunks& chunks) {
+  const Tensor index;  // a view of the input's tokens
+  const std::vector<Tensor> rows = unbound(g, x, chunks);
+  std::vector<Tensor> tokens;
+  Tensor log_probs;
+  for (int i = 0; i < chunks.simulated; ++i) {
+    chunks.scope(i);
+    Tensor next = widened_log_softmax(g, rows[static_cast<std::size_t>(i)], "row.log_probs");
+    log_probs = std::move(next);
+    tokens.push_back(gather(g, log_probs, index, {C, 1}, "row.token"));
+  }
+  chunks.scope(-1);
+  return cat(g, std::move(tokens), {B, C}, "token_log_probs");
 }
 
 Tensor trl_objective(Eager& g, const Tensor& logits, LossHead head, const TrlStep& step, const HeadChunks& chunks) {

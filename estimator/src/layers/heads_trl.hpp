@@ -20,6 +20,9 @@ struct TrlStep {
 /// From logits [B, K, V], which the caller holds, to one number a token [B, C]. REQUIRES: takes_sequences(head).
 Tensor trl_objective(Eager& g, const Tensor& logits, LossHead head, const TrlStep&, const HeadChunks&);
 
+/// log_softmax and gather of one sequence of [B, C, V] after another: one number a token [B, C], in the format of the logits.
+Tensor log_probs_by_sequence(Eager& g, const Tensor& logits, const HeadChunks&);
+
 /// What KTO's step makes of logits [B, K, V] to log their means (trl/trainer/kto_trainer.py _compute_loss, 1.12): a copy of the
 /// desirable completions' and one of the others', which are names until it returns, and for a moment the rows that belong to a
 /// completion, of the ones and then of the others. Half of the sequences are taken as desirable.

@@ -80,14 +80,15 @@ Tensor chunked_entropy(Eager& g, const Tensor& x, const HeadChunks& chunks) {
   Tensor full, probabilities;
   for (int i = 0; i < chunks.simulated; ++i) {
     chunks.scope(i);
-    Tensor part = slice(g, x, {C, Dim(chunks.vocab)});
+    const Dim rows = axis::rows_of_chunk(i, chunks.simulated);
+    Tensor part = slice(g, x, {rows, Dim(chunks.vocab)});
     Tensor next = to(g, std::move(part), DType::fp32, "entropy.chunk");
     full = std::move(next);
     next = softmax(g, full, DType::fp32, "entropy.probabilities", Category::logits);
     probabilities = std::move(next);
-    Tensor total = logsumexp(g, full, {C, 1}, "entropy.logsumexp");
+    Tensor total = logsumexp(g, full, {rows, 1}, "entropy.logsumexp");
     Tensor product = mul(g, probabilities, full, "entropy.product", Category::logits);
-    Tensor weighted = sum(g, std::move(product), {C, 1}, "entropy.weighted");
+    Tensor weighted = sum(g, std::move(product), {rows, 1}, "entropy.weighted");
     Tensor negative = neg(g, std::move(weighted), "entropy.negative");
     parts.push_back(add(g, std::move(total), std::move(negative), "entropy.part"));
   }

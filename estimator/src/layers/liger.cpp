@@ -115,8 +115,8 @@ std::int64_t fused_head_rows(std::int64_t rows, std::int64_t hidden, std::int64_
 namespace {
 
 /// Names of the loop outlive their turn: a chunk's logits go when the next one's are there.
-void run_chunk(Eager& g, const Tensor& x, const FusedHead& head, bool for_w, Tensor& logits, Tensor& gradient) {
-  const Shape wide{head.chunk_rows, Dim(head.vocab)};
+void run_chunk(Eager& g, const Tensor& x, const FusedHead& head, Dim rows, bool for_w, Tensor& logits, Tensor& gradient) {
+  const Shape wide{rows, Dim(head.vocab)};
   const LigerCode& code = head.code;
   Tensor next = g.make("chunk.logits", wide, x.dtype, Category::logits);
   logits = std::move(next);
@@ -133,7 +133,7 @@ void run_chunk(Eager& g, const Tensor& x, const FusedHead& head, bool for_w, Ten
     gradient = logits;
   }
   {
-    Tensor product = g.make("chunk.input_gradient", {head.chunk_rows, Dim(head.hidden)}, x.dtype, Category::temporaries);
+    Tensor product = g.make("chunk.input_gradient", {rows, Dim(head.hidden)}, x.dtype, Category::temporaries);
   }
   if (!for_w || code.head_sum == HeadSum::in_place) return;
   const Shape all{Dim(head.vocab), Dim(head.hidden)};
@@ -155,7 +155,8 @@ Tensor fused_linear_cross_entropy(Eager& g, const Tensor& x, const FusedHead& he
     Tensor logits, gradient;
     for (int i = 0; i < head.chunks; ++i) {
       head.scope(i);
-      run_chunk(g, x, head, for_w, logits, gradient);
+      const bool last = i > 0 && i + 1 == head.chunks;
+      run_chunk(g, x, head, last ? head.last_rows : head.chunk_rows, for_w, logits, gradient);
     }
     head.scope(-1);
   }

@@ -45,7 +45,7 @@ Tensor cross_entropy(Eager& g, const Tensor& logits, const Tensor& labels);
 
 /// Legend: R rows, C rows of a chunk, H width, V vocabulary.
 struct FusedHead {
-  Dim rows, chunk_rows;
+  Dim rows, chunk_rows, last_rows;
   std::int64_t hidden = 0, vocab = 0;
   int weight = -1;                 ///< a leaf; frozen: no gradient of it is made
   int chunks = 1;                  ///< as many as are simulated

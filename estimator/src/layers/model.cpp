@@ -174,8 +174,6 @@ void ModelPass::declare() {
   embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, width_}, outer);
   enter(StationPlace::preamble);  // what else stands in front of the layers is no part of a unit around the embedding's module
   if (a_.position_rows > 0) position_table_ = g_.parameter("model.embed_positions.weight", {a_.position_rows, a_.hidden}, outer);
-  if (a_.per_layer_vocab > 0) layer_inputs_ = declare_layer_inputs(g_, a_, outer, dtype, kernels_.adapters);
-  if (altup()) copies_ = declare_copies(g_, a_, dtype, kernels_.adapters);
   if (a_.embedding_width > 0) {
     project_out_ = g_.parameter("model.project_out.weight", {width_, a_.hidden}, dtype);
     project_in_ = g_.parameter("model.project_in.weight", {a_.hidden, width_}, dtype);
@@ -200,6 +198,9 @@ void ModelPass::declare() {
   g_.prefix.clear();
   enter(StationPlace::norm);
   norm_ = declare_norm(g_, a_.final_norm, "model.norm", a_.hidden, dtype);
+  enter(StationPlace::preamble);  // Gemma 3n and 4 have these behind their norm, which decides what an optimizer's loop meets
+  if (a_.per_layer_vocab > 0) layer_inputs_ = declare_layer_inputs(g_, a_, outer, dtype, kernels_.adapters);
+  if (altup()) copies_ = declare_copies(g_, a_, dtype, kernels_.adapters);
   enter(StationPlace::head);
   const bool archon = kernels_.kernels == Kernels::archon;
   if (o_.critic)

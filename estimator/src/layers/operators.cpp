@@ -109,7 +109,8 @@ Forward head(const Setup& s) {
   if (s.is("liger")) {
     const std::int64_t rows = liger::fused_head_rows(tokens, hidden, vocab);
     const auto chunks = static_cast<int>(ceil_div(tokens, rows));
-    const liger::FusedHead fused{tokens, std::min(rows, tokens), hidden, vocab, weight, chunks, [](int) {}, s.code};
+    const std::int64_t left = tokens - (chunks - 1) * rows;
+    const liger::FusedHead fused{tokens, std::min(rows, tokens), left, hidden, vocab, weight, chunks, [](int) {}, s.code};
     return [&g = s.g, x, labels, fused] { return liger::fused_linear_cross_entropy(g, x, fused); };
   }
   const bool wide = s.is("huggingface");

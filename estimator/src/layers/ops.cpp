@@ -280,6 +280,12 @@ Tensor log_softmax(Eager& g, Tensor x, const std::string& name) {
   return out;
 }
 
+Tensor widened_log_softmax(Eager& g, const Tensor& x, const std::string& name) {
+  if (!g.autocast || x.dtype == DType::fp32) return log_softmax(g, x, name);
+  Tensor wide = to(g, x, DType::fp32, "logits_widened");
+  return log_softmax(g, std::move(wide), name);
+}
+
 Tensor copy(Eager& g, Tensor x, Shape out_shape, const std::string& name) {
   const Shape from = x.shape;
   Tensor out = g.make(name, std::move(out_shape), x.dtype);

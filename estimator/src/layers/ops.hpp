@@ -70,6 +70,9 @@ TopK topk(Eager& g, const Tensor& x, const Shape& top, const std::string& name);
 Tensor softmax(Eager& g, Tensor x, DType dtype, const std::string& name, Category category = Category::activations);
 /// log_softmax over the last axis in x's dtype.
 Tensor log_softmax(Eager& g, Tensor x, const std::string& name);
+/// torch.log_softmax as it is called, whose argument autocast widens (aten/src/ATen/autocast_mode.h, 2.13: log_softmax.int of an
+/// fp32 result).
+Tensor widened_log_softmax(Eager& g, const Tensor& x, const std::string& name);
 /// Batched matrix product.
 Tensor matmul(Eager& g, Tensor a, Tensor b, Shape out, const std::string& name);
 /// expand + reshape of k or v to all query heads: a copy, unless the group is 1.

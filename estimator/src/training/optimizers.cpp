@@ -51,20 +51,39 @@ OptimizerBytes blockwise_bytes(const Blockwise& kind, const std::vector<TrainedT
   return out;
 }
 
+/// visit(tensor, first) for what a loop over the parameters meets: of equal layers two, for the first tensor of a layer meets
+/// what the last one of the layer before has left.
+template <class Visit>
+void in_turn(const std::vector<const TrainedTensor*>& tensors, Visit&& visit) {
+  for (std::size_t from = 0, to = 0; from < tensors.size(); from = to) {
+    while (to < tensors.size() && tensors[to]->copies == tensors[from]->copies) ++to;
+    for (int layer = 0; layer < std::min<std::int64_t>(2, tensors[from]->copies); ++layer)
+      for (std::size_t i = from; i < to; ++i) visit(*tensors[i], layer == 0);
+  }
+}
+
+std::vector<const TrainedTensor*> all_of(const std::vector<TrainedTensor>& tensors) {
+  std::vector<const TrainedTensor*> out;
+  for (const TrainedTensor& t : tensors) out.push_back(&t);
+  return out;
+}
+
 /// foreach Adam makes one list of square roots: a copy of a state. The loop holds the previous parameter's denominator beside
 /// the square root and the quotient of its own.
 OptimizerBytes elementwise(const Trainer& t, const std::vector<TrainedTensor>& tensors) {
   OptimizerBytes out;
   Bytes all = 0, before = 0;
   std::int64_t count = 0;
-  for (const TrainedTensor& tensor : tensors) {
+  in_turn(all_of(tensors), [&](const TrainedTensor& tensor, bool first) {
     const Bytes own = bytes_of(tensor.elements, tensor.storage);
-    all += own * tensor.copies;
-    count += tensor.copies;
-    out.states += states_per_element(t) * own * tensor.copies;
+    if (first) {
+      all += own * tensor.copies;
+      count += tensor.copies;
+      out.states += states_per_element(t) * own * tensor.copies;
+    }
     if (adam(t.optimizer) && t.optimizer_form == OptimizerForm::loop) out.transient = std::max(out.transient, before + 2 * own);
     before = own;
-  }
+  });
   if (!adam(t.optimizer)) return out;
   if (t.optimizer_form == OptimizerForm::foreach) out.transient = all;
   if (t.optimizer_form == OptimizerForm::fused) out.steps = 4 * count;
@@ -84,17 +103,13 @@ std::int64_t factored(const TrainedTensor& t) {
 OptimizerBytes adafactor(const std::vector<TrainedTensor>& tensors) {
   OptimizerBytes out;
   std::int64_t before = 0;
-  for (const TrainedTensor& t : tensors) {
-    out.states += kFp32 * (factored(t) + 1) * t.copies;
+  in_turn(all_of(tensors), [&](const TrainedTensor& t, bool first) {
+    if (first) out.states += kFp32 * (factored(t) + 1) * t.copies;
     const std::int64_t tensors_made = t.storage == DType::fp32 ? 2 : 4;
-    const auto step = [&](std::int64_t last) {
-      out.transient = std::max(out.transient, kFp32 * (tensors_made * t.elements + last));
-    };
-    step(before);
-    if (t.shape.size() > 1) step(factored(t));
-    if (t.copies > 1) step(t.elements);
+    const std::int64_t beside = std::max(before, t.shape.size() > 1 ? factored(t) : 0);
+    out.transient = std::max(out.transient, kFp32 * (tensors_made * t.elements + beside));
     before = t.elements;
-  }
+  });
   return out;
 }
 
@@ -103,13 +118,12 @@ OptimizerBytes adafactor(const std::vector<TrainedTensor>& tensors) {
 OptimizerBytes torch_adafactor(const std::vector<TrainedTensor>& tensors) {
   OptimizerBytes out;
   Bytes before = 0;
-  for (const TrainedTensor& t : tensors) {
+  in_turn(all_of(tensors), [&](const TrainedTensor& t, bool first) {
     const Bytes own = bytes_of(t.elements, t.storage);
-    out.states += (bytes_of(factored(t), t.storage) + kFp32) * t.copies;
-    const Bytes made = t.shape.size() < 2 ? 2 * own : own;
-    out.transient = std::max({out.transient, made + before, t.copies > 1 ? made + own : 0});
+    if (first) out.states += (bytes_of(factored(t), t.storage) + kFp32) * t.copies;
+    out.transient = std::max(out.transient, (t.shape.size() < 2 ? 2 * own : own) + before);
     before = own;
-  }
+  });
   return out;
 }
 
@@ -140,12 +154,7 @@ class Apollo {
       std::vector<const TrainedTensor*> group;
       for (const TrainedTensor& t : tensors)
         if (t.matrix_of_a_layer == matrices) group.push_back(&t);
-      for (std::size_t from = 0, to = 0; from < group.size(); from = to) {
-        while (to < group.size() && group[to]->copies == group[from]->copies) ++to;
-        // of equal layers two: the first tensor of a layer meets what the last one of the layer before has left
-        for (int layer = 0; layer < std::min<std::int64_t>(2, group[from]->copies); ++layer)
-          for (std::size_t i = from; i < to; ++i) matrices ? project(*group[i], layer == 0) : step(*group[i], layer == 0);
-      }
+      in_turn(group, [&](const TrainedTensor& t, bool first) { matrices ? project(t, first) : step(t, first); });
     }
     return out_;
   }

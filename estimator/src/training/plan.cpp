@@ -354,6 +354,7 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, con
   const std::int64_t rows = p.counts.b * p.counts.k;
   const std::int64_t parts = chunks_of_sequence(head);
   const std::int64_t chunk = head == LossHead::litgpt           ? litgpt_chunk_rows(t.lora.rank > 0, p.counts.b)
+                             : goes_by_sequence(head)           ? p.counts.k
                              : parts > 0                        ? p.counts.b * ceil_div(p.counts.k, parts)
                              : head == LossHead::liger_fused_ce ? liger::fused_head_rows(rows, a.hidden, a.vocab)
                                                                 : chunk_rows(head, a.vocab);
@@ -362,7 +363,7 @@ PassCounts pass_counts(const Trainer& t, std::int64_t tokens, LossHead head, con
   p.chunks = chunk > 0 && runs_in_chunks(head) ? ceil_div(rows, chunk) : 1;
   p.counts.e = chunk > 0 ? std::min(rows, chunk) : 1;
   p.counts.n = p.chunks;
-  if (head == LossHead::agilerl_fused) p.counts.m = rows - (p.chunks - 1) * p.counts.e;  // of the last chunk
+  p.counts.r = chunk > 0 ? rows - (p.chunks - 1) * p.counts.e : 1;
   return p;
 }
 
