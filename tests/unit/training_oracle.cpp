@@ -52,6 +52,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_alst.jsonl", out);
     read_executed("executed_dora.jsonl", out);
     read_executed("executed_dora_sharded.jsonl", out);
+    read_executed("executed_dora_zero.jsonl", out);
     read_executed("executed_foak.jsonl", out);
     read_executed("executed_preference.jsonl", out);
     read_executed("executed_scaler.jsonl", out);

@@ -170,7 +170,14 @@ TEST_CASE("DoRA trains a magnitude for every row beside the pair") {
   CHECK(base_problems(c.trainer, EngineKind::fsdp1)[0].knob == "lora.own_units");
   c.trainer.lora.own_units = false;
   CHECK(base_problems(c.trainer, EngineKind::fsdp1).empty());
+  c.trainer.zero.stage = 3;
+  c.trainer.recompute = Recompute::full;
   CHECK(base_problems(c.trainer, EngineKind::deepspeed)[0].knob == "lora.dora");
+  c.trainer.recompute = Recompute::none;
+  CHECK(base_problems(c.trainer, EngineKind::deepspeed).empty());
+  c.trainer.zero.stage = 2;
+  c.trainer.recompute = Recompute::full;
+  CHECK(base_problems(c.trainer, EngineKind::deepspeed).empty());
   CHECK(base_problems(c.trainer, EngineKind::fsdp2).empty());
 }
 

@@ -61,8 +61,8 @@ std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
                      "peft's DoRA calls an adapter twice and asks for the shape of its matrix, which fails on adapters that are "
                      "units of their own"});
     if (engine == EngineKind::megatron) refuse("not supported yet: DoRA under this engine");
-    if (engine == EngineKind::deepspeed && t.zero.stage == 3)
-      refuse("not supported yet: DoRA under ZeRO stage 3, which gathers a matrix once more for its norm: zero.stage 1 or 2");
+    if (engine == EngineKind::deepspeed && t.zero.stage == 3 && t.recompute != Recompute::none)
+      refuse("not supported yet: DoRA under ZeRO stage 3 beside recomputation: zero.stage 1 or 2, or recompute: none");
     if (t.framework == Framework::agilerl) refuse("AgileRL's fused adapters refuse it");
     if (base.format != BaseFormat::full) refuse("not supported yet: DoRA beside a quantised base");
   }
