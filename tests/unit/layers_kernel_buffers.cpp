@@ -108,6 +108,30 @@ TEST_CASE("memory-efficient attention in fp32 multiplies gradient and result bef
   CHECK(got == want);
 }
 
+TEST_CASE("a softmax of bf16 in fp32 stands beside a copy of its input") {
+  constexpr std::int64_t tokens = 512;
+  constexpr Bytes scores = 2 * tokens * tokens;  // of two heads
+  TrainingCase c = tiny_llama(tokens, 0);
+  c.trainer.kernels = Kernels::hf_eager;
+  const auto copy_of = [&](bool internals) {
+    const auto tape = make_tape(*c.architecture, train_pass(c.trainer, c.engine, *c.architecture, false, tokens, internals));
+    const PassCounts counts = pass_counts(c.trainer, tokens, c.trainer.head, *c.architecture);
+    Bytes out = 0;
+    for (const auto& site : tape->sites)
+      if (site.name == "layer.self_attn.attention.probabilities.input_fp32") out = site.bytes.value(counts.counts);
+    return out;
+  };
+  CHECK(copy_of(true) == 4 * scores);
+  CHECK(copy_of(false) == 0);  // executed steps stood in one kernel for both
+  const auto forward = [&](bool internals) {
+    c.trainer.kernel_internals = internals;
+    return training_figures(c).forward;
+  };
+  CHECK(forward(true) > forward(false));
+  c.trainer.storage = c.trainer.compute = c.trainer.reduce = DType::fp16;
+  CHECK(forward(true) == forward(false));  // of fp16 there is one kernel
+}
+
 TEST_CASE("tapes are shared where rows fill whole tiles") {
   TrainingCase c = tiny_llama(1000, 0);
   c.trainer.kernels = Kernels::hf_sdpa;

@@ -206,6 +206,7 @@ class Eager {
   bool grad_enabled = true;
   bool retain_graph = false;         ///< backward(retain_graph=True): nodes keep what they have saved
   bool autocast = false;             ///< torch.autocast(bfloat16) is on
+  bool casts_softmax = false;        ///< a softmax of bf16 with a result in fp32 makes a copy of its input, as on CUDA
   bool keeps_formats = false;        ///< parameters are seen as they are stored: nothing casts them
   bool frozen_keeps_input = false;   ///< a linear layer saves its input, whether its weight wants a gradient or not
   bool low_rank_dropout = false;     ///< in front of every low-rank pair

@@ -52,6 +52,7 @@ ModelPass::ModelPass(Eager& g, const Architecture& a, const PassOptions& o)
   kernels_.softcap = a.runs.front().layer.mixer.softcap;
   kernels_.attention_dropout = o.training && a.attention_dropout > 0;
   g.frozen_keeps_input = o.kernels.frozen_keeps_input;
+  g.casts_softmax = o.kernels.casts_softmax;
   g.low_rank_dropout = o.training && o.kernels.adapters.dropout;
   // routed while nothing is recorded; GRPO's gradient pass goes through peft's own forward (grpo.py _loss, base.py
   // _get_logprobs)

@@ -254,6 +254,10 @@ Tensor dropout(Eager& g, Tensor x, const std::string& name) {
 }
 
 Tensor softmax(Eager& g, Tensor x, DType dtype, const std::string& name, Category category) {
+  if (g.casts_softmax && x.dtype == DType::bf16 && dtype == DType::fp32) {
+    Tensor wide = to(g, std::move(x), DType::fp32, name + ".input_fp32");
+    x = std::move(wide);
+  }
   const bool recorded = g.will_record({&x});
   Tensor out = g.make(name, x.shape, dtype, category);
   if (recorded) {

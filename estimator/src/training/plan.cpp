@@ -375,6 +375,7 @@ void count_internals(KernelOptions& k, const Trainer& t, const Architecture& a, 
   const bool positions_by_sequence = code != nullptr && code->positions_by_sequence;
   k.embedding_sort = embedding_sort(counts.b * of_sequence, a.vocab);
   k.position_sort = embedding_sort((positions_by_sequence ? counts.b : 1) * of_sequence, a.position_rows);
+  k.casts_softmax = t.compute != DType::fp16;
   k.split_keys = split_keys(a, internals.multiprocessors, t.layout.tensor * t.layout.context, counts);
   k.attention_tiles = attention_tiles(k, a, counts, internals.memory);
 }
