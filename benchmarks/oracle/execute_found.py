@@ -226,15 +226,24 @@ CASES: dict[str, tuple[Row, list[Row]]] = {
             {**LOG_PROBS, **TWO, "kept": 100},
             {**AUTOCAST, **LOG_PROBS, **TWO, "tokens": 40, "kept": 30},
             {"sequences": 4, **CHECKPOINT},
-            *({**APART, **how} for how in ({}, {**CHECKPOINT, **CAST}, {**REENTRANT, "reduce": "bf16"}, {**TWICE, "deferred": True})),
+            *(
+                {**APART, **how}
+                for how in ({}, {**CHECKPOINT, **CAST}, {**REENTRANT, "reduce": "bf16"}, {**TWICE, "deferred": True})
+            ),
             {**APART, "lora": {**ADAPTERS, "targets": "all-linear", "dropout": 0.1}, **CAST},
             *({**engine, **CAST, **LOG_PROBS, **TWO} for engine in (FSDP1, FSDP2)),
             *({**FSDP2, "kept_over": 2, "root_reshard": True, **how} for how in ({}, {**CHECKPOINT, **TWICE})),
         ],
     ),
-    "gpt2 under autocast of FSDP": ({**GPT2, "embd_pdrop": 0.0}, [{**e, **CAST, **h} for e in (FSDP1, FSDP2) for h in ({}, CHECKPOINT)]),
+    "gpt2 under autocast of FSDP": (
+        {**GPT2, "embd_pdrop": 0.0},
+        [{**e, **CAST, **h} for e in (FSDP1, FSDP2) for h in ({}, CHECKPOINT)],
+    ),
     "olmo2": (small("olmo2"), [{**FSDP2, "tokens": n, "wrap_head": False, **how} for n in (17, 77) for how in ({}, CHECKPOINT)]),
-    "olmoe": (small("olmoe", num_experts=6, num_experts_per_tok=2), [{**e, **CAST, **h} for e in (FSDP1, FSDP2) for h in ({}, REENTRANT)]),
+    "olmoe": (
+        small("olmoe", num_experts=6, num_experts_per_tok=2),
+        [{**e, **CAST, **h} for e in (FSDP1, FSDP2) for h in ({}, REENTRANT)],
+    ),
     "llama that DDP looks through": (
         small("llama", tie_word_embeddings=False, vocab_size=8009),
         [

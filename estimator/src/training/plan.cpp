@@ -97,9 +97,8 @@ std::vector<TrainedTensor> trained_tensors(const Tape& tape, const Trainer& t, s
   return out;
 }
 
-/// Under FSDP adapters are cast to the compute dtype like everything else, but for fused ones, which FSDP1 ignores; one device runs
-/// them as they are stored. Checkpoints
-/// need an input with a gradient, and the RL frameworks ask for one in any case.
+/// Under FSDP adapters are cast to the compute dtype like everything else, but for fused ones, which FSDP1 ignores; one device
+/// runs them as they are stored. Checkpoints need an input with a gradient, and the RL frameworks ask for one in any case.
 AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
   AdapterOptions o;
   if (t.lora.rank == 0) return o;
