@@ -180,8 +180,8 @@ def main() -> None:
         if not found:
             print(f"NOT EXECUTED {name_of(case)}: {told.stderr.strip().splitlines()[-1]}", flush=True)
             continue
-        told_peaks = json.loads(found[0][6:])
-        peaks = {phase: told_peaks[phase] for phase in ("forward", "backward")}  # the optimizer's step is execute_zero.py's to judge
+        of_step = json.loads(found[0][6:])
+        peaks = {phase: of_step[phase] for phase in ("forward", "backward")}  # execute_zero.py judges the optimizer's step
         lines.append({"id": name_of(case), "config": case[1], "job": job_of(case), "source": by, "peaks": peaks})
         print(name_of(case), peaks, flush=True)
     write_rows(options.output, lines)

@@ -39,7 +39,8 @@ def draw(rng: random.Random, case: Row) -> Row:
         zero["overlap_comm"] = True
     out: Row = {"zero": zero, "attention": "flash_attention_2", "dtype": "bf16", "padding": False, "clip": False}
     out |= {"head": "hf_loss", "keep_outputs": False, "optimizer": "adamw", "every": 1}
-    out["lora"] = case["lora"] | {"dropout": 0.0, "verl": False, "format": "storage"} if case["lora"] and stage == 3 else None
+    own = {"dropout": 0.0, "verl": False, "format": "storage"}
+    out["lora"] = case["lora"] | own if case["lora"] and stage == 3 else None
     return out | {"tokens": some(rng, 32, 64, 160), "sequences": rng.randint(1, 3)}
 
 

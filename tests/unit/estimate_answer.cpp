@@ -221,7 +221,7 @@ TEST_CASE("ZeRO 3 says which gathered experts stay from forward to backward") {
   };
   // 48 layers of 128 experts: 3 x 768 x 2048 numbers each, 54 GiB in 16 bits
   static_assert(48LL * 128 * 3 * 768 * 2048 * 2 == 54LL << 30);
-  CHECK(told("recompute: none, zero: {stage: 3}").find(", 54.0 GiB: ") != std::string::npos);
+  CHECK(told("recompute: none, zero: {stage: 3}").find(", 54.00 GiB: ") != std::string::npos);
   CHECK(told("recompute: none, experts: batched_mm, zero: {stage: 3}").empty());
   CHECK(told("recompute: full, zero: {stage: 3}").empty());
   CHECK(told("recompute: none, zero: {stage: 2}").empty());
