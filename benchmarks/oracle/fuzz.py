@@ -324,8 +324,8 @@ def loss_of(model: Any, case: Row, given: Row, labels: torch.Tensor) -> tuple[to
         labels = labels[:, -case["kept"] :]
     if not case["keep_outputs"]:
         return fuzz_heads.HEADS[head](model, given, labels), None
-        kept = model(**given)
-        logits = kept.logits
+    kept = model(**given)
+    logits = kept.logits
     if head != "logprob_bf16":
         logits = logits.float()
     return fuzz_heads.chosen(F.log_softmax(logits, dim=-1), labels).mean(), kept
