@@ -85,10 +85,10 @@ struct KernelOptions {
   /// detached input, and so that one's gradient, until the backward pass is over (torch/distributed/fsdp/_runtime_utils.py, 2.4
   /// to 2.13: _register_post_backward_reshard_only_hook, whose handle _finalize_params removes)
   bool keeps_checkpoints = false;
-  bool wide_buffers = false;       ///< buffers of modules are fp32, whatever the forward pass sees parameters as
-  bool kernel_internals = true;    ///< buffers inside fused kernels that the dispatcher does not see
-  SplitKeys split_keys;            ///< of SDPA's flash-attention; none without kernel_internals
-  bool casts_softmax = false;      ///< a softmax of bf16 in fp32 has a copy of its input; what was executed stood in a kernel for it
+  bool wide_buffers = false;     ///< buffers of modules are fp32, whatever the forward pass sees parameters as
+  bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
+  SplitKeys split_keys;          ///< of SDPA's flash-attention; none without kernel_internals
+  bool casts_softmax = false;  ///< a softmax of bf16 in fp32 has a copy of its input; what was executed stood in a kernel for it
   AttentionTiles attention_tiles;  ///< the same, of SDPA's memory-efficient kernel
   EmbeddingSort embedding_sort = EmbeddingSort::none, position_sort = EmbeddingSort::none;  ///< the same, of tables' gradients
   bool operator==(const KernelOptions&) const = default;

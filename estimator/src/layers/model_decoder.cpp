@@ -94,8 +94,8 @@ LayerContext ModelPass::arguments(LayerContext given) {
   const std::string outside = std::exchange(g_.prefix, "layer.");
   if (kernels_.casts_layer_inputs && given.alibi) given.alibi = to(g_, given.alibi, kernels_.parameters, "alibi_cast");
   if (kernels_.casts_layer_inputs && given.cos && given.sin) {  // a complex table is not cast
-  given.cos = to(g_, given.cos, kernels_.parameters, "rotary.cos_cast");
-  given.sin = to(g_, given.sin, kernels_.parameters, "rotary.sin_cast");
+    given.cos = to(g_, given.cos, kernels_.parameters, "rotary.cos_cast");
+    given.sin = to(g_, given.sin, kernels_.parameters, "rotary.sin_cast");
   }
   g_.prefix = outside;
   return given;

@@ -83,7 +83,9 @@ Tensor grouped_experts(Eager& g, const FeedForward& ff, Dim hidden, const Tensor
     weighted = mul(g, projected, std::move(column), "experts.weighted");
   }
   Tensor inverse = g.make("experts.inverse", {rows}, DType::int64);
-  { Tensor range = g.make("experts.range", {rows}, DType::int64); }
+  {
+    Tensor range = g.make("experts.range", {rows}, DType::int64);
+  }
   weighted = index_rows(g, weighted, inverse, {rows, hidden}, "experts.restored");
   Tensor summed = sum_of_chosen(g, ff, hidden, weighted);
   return to(g, summed, x_TH.dtype, "experts.output");

@@ -66,8 +66,8 @@ struct TopK {
   Tensor values, indices;
 };
 TopK topk(Eager& g, const Tensor& x, const Shape& top, const std::string& name);
-/// softmax over the last axis with result in `dtype`. Of fp16 with a result in fp32 it is one kernel on CUDA; bf16 is copied to fp32
-/// in front of it (aten/src/ATen/native/SoftMax.cpp softmax, 2.0 to 2.13), where Eager::casts_softmax says so.
+/// softmax over the last axis with result in `dtype`. Of fp16 with a result in fp32 it is one kernel on CUDA; bf16 is copied to
+/// fp32 in front of it (aten/src/ATen/native/SoftMax.cpp softmax, 2.0 to 2.13), where Eager::casts_softmax says so.
 Tensor softmax(Eager& g, Tensor x, DType dtype, const std::string& name, Category category = Category::activations);
 /// log_softmax over the last axis in x's dtype.
 Tensor log_softmax(Eager& g, Tensor x, const std::string& name);

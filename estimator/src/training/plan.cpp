@@ -221,7 +221,7 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
     for (std::size_t s = 0; s < tape.stations.size(); ++s) p.flat.units[s].kept_buckets = buckets_in_flight(p.flat.buckets[s]);
     p.flat.root.kept_buckets = buckets_in_flight(p.flat.buckets.back());
   }
-  const auto sum = [&](Bytes FlatBytes::*member) {
+  const auto sum = [&](Bytes FlatBytes::* member) {
     Bytes all = p.flat.root.*member;
     for (std::size_t s = 0; s < tape.stations.size(); ++s) all += p.flat.units[s].*member * tape.stations[s].count;
     return all;
