@@ -228,8 +228,8 @@ TEST_CASE("ZeRO 3 says which gathered experts stay from forward to backward") {
 }
 
 TEST_CASE("FSDP2 with more ranks than experts says what room its gathered buffers have") {
-  const auto told = [](int gpus) {
-    const Estimate e = estimate(job_of("oomplan: 1\nframework: torch\nmodel: mixtral-8x7b\ngpus: " + std::to_string(gpus) +
+  const auto told = [](int gpus, const std::string& model = "mixtral-8x7b") {
+    const Estimate e = estimate(job_of("oomplan: 1\nframework: torch\nmodel: " + model + "\ngpus: " + std::to_string(gpus) +
                                        " x H100-80GB\ntrainer: {engine: fsdp2, layout: d" + std::to_string(gpus) +
                                        ", sequences_per_micro_batch: 1, sequence_tokens: 64, micro_batches: 1, "
                                        "precision: {storage: fp32, compute: bf16, reduce: fp32}}\n"));
@@ -244,6 +244,7 @@ TEST_CASE("FSDP2 with more ranks than experts says what room its gathered buffer
       told(16) ==
       "trainer: FSDP2 splits a layer's 8 experts over 16 ranks by expert, so that its gathered buffer has room for 16: 2.62 GiB "
       "more than the layer's parameters");
+  CHECK(told(24, "tiiuae/falcon-mamba-7b").empty());  // 8192 channels of a convolution are no experts
 }
 
 TEST_CASE("a server that starts beside trainers sees what they hold") {

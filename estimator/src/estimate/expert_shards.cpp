@@ -14,8 +14,9 @@ std::string expert_room(const Role& role, const TrainPlan& plan, const Tape& tap
   std::vector<std::int64_t> added(tape.stations.size());  // elements of a unit
   std::int64_t experts = 0, room = 0;
   for (const TapeLeaf& leaf : tape.leaves) {
-    constexpr std::size_t kAxesOfAStack = 3;
-    if (leaf.shape.size() != kAxesOfAStack || tape.stations[leaf.station].place != StationPlace::layers) continue;
+    constexpr std::size_t kAxesOfAStack = 3;  // a convolution's weight has as many
+    const bool stack = leaf.shape.size() == kAxesOfAStack && leaf.name.find("experts.") != std::string::npos;
+    if (!stack || tape.stations[leaf.station].place != StationPlace::layers) continue;
     const std::int64_t rows = rows_of_shard(leaf, plan.ranks, plan.base_whole) * plan.ranks;
     if (rows == leaf.shape[0]) continue;
     added[leaf.station] += (rows - leaf.shape[0]) * (leaf.elements() / leaf.shape[0]);
