@@ -11,8 +11,6 @@
 namespace oomplan {
 namespace {
 
-using Settings = const Trainer&;
-
 template <class Found>
 bool any_layer(const Role& r, Found&& found) {
   if (r.architecture == nullptr) return true;  // not known: nothing is said
@@ -29,14 +27,16 @@ bool has_states(const Role& r) {
   return any_layer(r, [](const Layer& l) { return l.mixer.kind != MixerKind::attention && l.mixer.kind != MixerKind::mla; });
 }
 bool learns(const Role& r) { return r.kind == RoleKind::actor || r.kind == RoleKind::critic || r.kind == RoleKind::trainer; }
-bool of_transformers(Settings t) {
+bool of_transformers(const Trainer& t) {
   return t.kernels == Kernels::hf_flash || t.kernels == Kernels::hf_sdpa || t.kernels == Kernels::hf_eager;
 }
 /// What releases of Liger differ in (layers/liger_code.cpp): the gradient of a norm's weight, and its fused head.
-bool by_release_of_liger(Settings t) { return t.head == LossHead::liger_fused_ce || (t.liger.rms_norm && t.lora.rank == 0); }
-bool adam(Settings t) { return t.optimizer == OptimizerKind::adamw || t.optimizer == OptimizerKind::adam; }
-bool adam_in_part(Settings t) { return adam(t) || t.optimizer == OptimizerKind::muon; }
-bool four_bits(Settings t) { return t.lora.base.format == BaseFormat::nf4 || t.lora.base.format == BaseFormat::fp4; }
+bool by_release_of_liger(const Trainer& t) {
+  return t.head == LossHead::liger_fused_ce || (t.liger.rms_norm && t.lora.rank == 0);
+}
+bool adam(const Trainer& t) { return t.optimizer == OptimizerKind::adamw || t.optimizer == OptimizerKind::adam; }
+bool adam_in_part(const Trainer& t) { return adam(t) || t.optimizer == OptimizerKind::muon; }
+bool four_bits(const Trainer& t) { return t.lora.base.format == BaseFormat::nf4 || t.lora.base.format == BaseFormat::fp4; }
 /// The processors of these towers make every image as large as the table of positions (job/vision_pass.cpp).
 bool one_size(const Role& r) {
   if (r.architecture == nullptr) return false;

@@ -22,7 +22,7 @@ struct Tile {
 Tile tile_of(std::int64_t width, bool half, SharedMemory memory) {
   if (width <= 64) return {64, 64, false};
   if (!half) return {128, 64, false};  // fp32 sums are the gradients themselves
-  if (memory == SharedMemory::small_ada && width <= 96) return {128, 64, false};
+  if (memory == SharedMemory::small_ampere_ada && width <= 96) return {128, 64, false};
   if (width > kWide) return {128, 64, true};
   if (memory == SharedMemory::volta) return {128, 64, false};
   return memory == SharedMemory::large ? Tile{128, 128, false} : Tile{64, 64, true};
@@ -37,7 +37,7 @@ bool has_wide_heads(const Architecture& a, SharedMemory memory) {
   });
 }
 
-/// Of one head: all splits of the keys.
+/// Into how many parts one head's keys are split.
 std::int64_t splits_of(const Tile& tile, std::int64_t heads, std::int64_t keys) {
   std::int64_t out = heads >= 256 && keys <= 2 * tile.keys ? 1 : ceil_div(keys, tile.keys);
   out = std::min(out, kMostSplits / std::max<std::int64_t>(1, heads));
@@ -47,7 +47,7 @@ std::int64_t splits_of(const Tile& tile, std::int64_t heads, std::int64_t keys) 
 }  // namespace
 
 SharedMemory shared_memory(std::string_view sm) {
-  if (sm == "sm86" || sm == "sm89") return SharedMemory::small_ada;
+  if (sm == "sm86" || sm == "sm89") return SharedMemory::small_ampere_ada;
   if (sm == "sm120" || sm == "sm121") return SharedMemory::small;
   if (sm == "sm70" || sm == "sm75") return SharedMemory::volta;
   return SharedMemory::large;
@@ -94,14 +94,12 @@ void make_efficient_backward(Eager& g, const Tensor& q, const Tensor& k, const T
   const Shape by_row{q.shape[0], q.shape[1], q.shape[2]};
   const Tile tile = tile_of(std::max(columns(q), columns(v)), dtype != DType::fp32, tiles.memory);
   Tensor delta;
-  {
-    if (dtype == DType::fp32) {
-      const Tensor product = g.make("attention.delta_product", with_last(q.shape, v.shape.back()), dtype, Category::workspace);
-      const Tensor sum = g.make("attention.delta_sum", by_row, dtype, Category::workspace);
-      delta = g.make("attention.delta", by_row, DType::fp32, Category::temporaries);
-    } else {
-      delta = g.make("attention.delta", by_row, DType::fp32, Category::temporaries);
-    }
+  if (dtype == DType::fp32) {
+    const Tensor product = g.make("attention.delta_product", with_last(q.shape, v.shape.back()), dtype, Category::workspace);
+    const Tensor sum = g.make("attention.delta_sum", by_row, dtype, Category::workspace);
+    delta = g.make("attention.delta", by_row, DType::fp32, Category::temporaries);
+  } else {
+    delta = g.make("attention.delta", by_row, DType::fp32, Category::temporaries);
   }
   const std::int64_t parts = ceil_div(columns(q), tile.keys);
   Shape of_queries{q.shape[0], q.shape[1], tiles.rows(q.shape[2], tile.queries), Dim(parts * tile.keys)};

@@ -11,10 +11,10 @@ struct KernelOptions;
 
 /// The GPU as the memory-efficient kernel sees it: its shared memory says which tiles it takes.
 enum class SharedMemory : std::uint8_t {
-  large,      ///< sm80, sm90, sm100, sm103: tiles of 128 x 128
-  small,      ///< sm120, sm121
-  small_ada,  ///< sm86, sm89: a kernel of their own for heads of up to 96 columns
-  volta,      ///< sm70, sm75
+  large,             ///< sm80, sm90, sm100, sm103: tiles of 128 x 128
+  small,             ///< sm120, sm121
+  small_ampere_ada,  ///< sm86, sm89: a kernel of their own for heads of up to 96 columns
+  volta,             ///< sm70, sm75
 };
 SharedMemory shared_memory(std::string_view sm);
 
