@@ -24,6 +24,10 @@ class CannotExpress(Exception):
     """Why a row has no job: a reason that is counted."""
 
 
+def not_yet(what: str) -> CannotExpress:
+    return CannotExpress(f"{what} is not supported yet")
+
+
 @dataclass
 class Case:
     """One measured figure and the job that predicts it. With `why_not` there is no job."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from corpus import CannotExpress, Row, config_from_arch, find_config, find_gpu
+from corpus import CannotExpress, Row, config_from_arch, find_config, find_gpu, not_yet
 
 # A norm that multiplies by its weight in front of the cast, and Gemma 2, came with 0.4.6 (Lightning-AI/litgpt #1545); the config hub
 # measured these models after it and the others before.
@@ -49,10 +49,6 @@ SHORT = {"q": "query", "k": "key", "v": "value"}
 HALF = {"storage": "bf16", "compute": "bf16", "reduce": "bf16"}
 PREFIX = 10  # Config.adapter_prompt_length (litgpt/adapter.py)
 DROPOUT = 0.05  # of the files of the hub and of the scripts; the rate itself changes no size
-
-
-def not_yet(what: str) -> CannotExpress:
-    return CannotExpress(f"{what} is not supported yet")
 
 
 def said(row: Row, key: str) -> str:

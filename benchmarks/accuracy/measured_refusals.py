@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import fms
-from corpus import CannotExpress, Row
-
-
-def not_yet(what: str) -> CannotExpress:
-    return CannotExpress(f"{what} is not supported yet")
+from corpus import CannotExpress, Row, not_yet
 
 
 def unnamed(row: Row) -> bool:

@@ -6,13 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from corpus import CannotExpress, Case, Row
+from corpus import CannotExpress, Case, Row, not_yet
 
 PHASES = ("forward", "backward", "optimizer")
-
-
-def not_yet(what: str) -> CannotExpress:
-    return CannotExpress(f"{what} is not supported yet")
 
 
 def experts_of(arch: Row) -> Row:

@@ -6,11 +6,7 @@ which locks Transformer Engine 2.17.1: uv.lock). What a recipe sets is cited bes
 
 from __future__ import annotations
 
-from corpus import CannotExpress, Row
-
-
-def not_yet(what: str) -> CannotExpress:
-    return CannotExpress(f"{what} is not supported yet")
+from corpus import CannotExpress, Row, not_yet
 
 
 def is_bridge(row: Row) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from corpus import CannotExpress, Row, find_gpu
+from corpus import CannotExpress, Row, find_gpu, not_yet
 
 # When pytorch/torchtitan, or the PyTorch nightly under it, changed what a step holds.
 FIRST = "2024-03"  # what is described here
@@ -28,10 +28,6 @@ OF_IGNORED_SETTINGS = "#1690"
 OF_TORCHRUN = "trainy"
 FLOATS_OF_8_BITS = re.compile(r"float8|\bf8-|fp8|fp4")
 OTHER_FORMATS = re.compile(r"mxfp8|nvfp4")
-
-
-def not_yet(what: str) -> CannotExpress:
-    return CannotExpress(f"{what} is not supported yet")
 
 
 def said(row: Row, key: str) -> str:

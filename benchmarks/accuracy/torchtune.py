@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from corpus import CannotExpress, Row, find_gpu
+from corpus import CannotExpress, Row, find_gpu, not_yet
 
 # torchtune's switches by the names of transformers' modules
 TARGETS = {"q": ["q_proj"], "k": ["k_proj"], "v": ["v_proj"], "o": ["o_proj"], "all mlp": ["gate_proj", "up_proj", "down_proj"]}
-
-
-def not_yet(what: str) -> CannotExpress:
-    return CannotExpress(f"{what} is not supported yet")
 
 
 def said(row: Row, key: str) -> str:

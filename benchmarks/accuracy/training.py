@@ -9,9 +9,9 @@ from typing import Any
 
 import fms
 from alst import alst_job
-from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu
+from corpus import GIB, CannotExpress, Case, Row, config_from_arch, cut, find_config, find_gpu, not_yet
 from litgpt import litgpt_config, litgpt_job
-from measured_refusals import not_yet, refuse_framework, refuse_settings, text
+from measured_refusals import refuse_framework, refuse_settings, text
 from megatron import simumax_config, simumax_job
 from megatron_bridge import bridge_job, is_bridge
 from megatron_golden import golden_config, golden_job, is_golden
