@@ -107,8 +107,8 @@ template <class Say>
 void note_held(const RoleRun& r, Say&& note) {
   if (r.plan.zero != nullptr && r.plan.zero->saved_experts > 0)
     note(r.role->name + ": ZeRO 3 keeps the gathered experts of all layers from their forward to their backward pass, " +
-         bytes_text(r.plan.zero->saved_experts) +
-         ": autograd saves views of them, which hold what DeepSpeed releases; recompute: full has one layer's at a time");
+         bytes_text(r.plan.zero->saved_experts) + ": autograd saves views of them, which hold what DeepSpeed releases" +
+         (r.role->trainer.lora.rank == 0 ? "; with recompute: full it keeps one layer's at a time" : ""));
   if (!r.role->serves() && r.tapes.train != nullptr)
     if (std::string room = expert_room(*r.role, r.plan, *r.tapes.train); !room.empty()) note(std::move(room));
   if (r.plan.gathers_in_flight == kAllInFlight)

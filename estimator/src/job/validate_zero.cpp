@@ -82,7 +82,8 @@ class Objections {
   /// Autograd saves views of gathered stacks: which modules have hooks, and what is saved, was executed for these.
   void experts_in_stage_3(std::string_view family) {
     const auto refuse = [this](std::string why) { object("zero.stage", "1 or 2", "not supported yet: " + std::move(why)); };
-    if (family != "mixtral" && family != "qwen3_moe") refuse("experts of this family under ZeRO stage 3");
+    if (family != "mixtral" && family != "qwen3_moe")
+      refuse("experts of other families than Mixtral and Qwen3-MoE under ZeRO stage 3");
     if (t_.transformers_version.starts_with("4.")) refuse("experts of transformers 4 under ZeRO stage 3");
     if (t_.lora.rank == 0) return;
     const auto in_attention = [](std::string_view target) {
