@@ -1,9 +1,9 @@
 #include "job/head_rules.hpp"
 
+#include "job/kernel_sets.hpp"
+
 namespace oomplan {
 namespace {
-
-bool of_transformers(Kernels k) { return k == Kernels::hf_flash || k == Kernels::hf_sdpa || k == Kernels::hf_eager; }
 
 void check_batch(const Role& role, std::vector<Clash>& out) {
   const Trainer& t = role.trainer;

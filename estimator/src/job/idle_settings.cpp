@@ -6,6 +6,7 @@
 
 #include "catalog/architecture.hpp"
 #include "job/follow.hpp"
+#include "job/kernel_sets.hpp"
 #include "job/knobs.hpp"
 
 namespace oomplan {
@@ -27,9 +28,6 @@ bool has_states(const Role& r) {
   return any_layer(r, [](const Layer& l) { return l.mixer.kind != MixerKind::attention && l.mixer.kind != MixerKind::mla; });
 }
 bool learns(const Role& r) { return r.kind == RoleKind::actor || r.kind == RoleKind::critic || r.kind == RoleKind::trainer; }
-bool of_transformers(const Trainer& t) {
-  return t.kernels == Kernels::hf_flash || t.kernels == Kernels::hf_sdpa || t.kernels == Kernels::hf_eager;
-}
 /// What releases of Liger differ in (layers/liger_code.cpp): the gradient of a norm's weight, and its fused head.
 bool by_release_of_liger(const Trainer& t) {
   return t.head == LossHead::liger_fused_ce || (t.liger.rms_norm && t.lora.rank == 0);
@@ -83,10 +81,11 @@ constexpr Row kTrainers[] = {
     {"reentrant", "Megatron has checkpoints of its own",
      [](const Job&, const Role& r) { return r.engine == EngineKind::megatron; }},
     {"reentrant", kNothingAgain, [](const Job&, const Role& r) { return r.trainer.recompute == Recompute::none; }},
-    {"experts", "they are those of transformers' models", [](const Job&, const Role& r) { return !of_transformers(r.trainer); }},
+    {"experts", "they are those of transformers' models",
+     [](const Job&, const Role& r) { return !of_transformers(r.trainer.kernels); }},
     {"experts", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"transformers", "its models are not transformers' (kernels)",
-     [](const Job&, const Role& r) { return !of_transformers(r.trainer); }},
+     [](const Job&, const Role& r) { return !of_transformers(r.trainer.kernels); }},
     {"liger_version", "nothing of Liger is used in which its releases differ",
      [](const Job&, const Role& r) { return !by_release_of_liger(r.trainer); }},
     {"optimizer_rank", "it is APOLLO's (optimizer: apollo_adamw)",

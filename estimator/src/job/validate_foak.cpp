@@ -4,6 +4,8 @@
 #include <array>
 #include <string_view>
 
+#include "job/kernel_sets.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -45,7 +47,7 @@ std::vector<BaseProblem> foak_problems(const Trainer& t, EngineKind engine) {
   if (!t.foak.rope && !t.foak.rms_norm && !t.foak.lora) return out;
   if (engine != EngineKind::single && engine != EngineKind::fsdp1)
     out.push_back({"foak", "its operators", "[]", "not supported yet: fms-acceleration's operators beyond one device and FSDP1"});
-  if (t.kernels != Kernels::hf_flash && t.kernels != Kernels::hf_sdpa && t.kernels != Kernels::hf_eager)
+  if (!of_transformers(t.kernels))
     out.push_back({"foak", "its operators", "[]", "they stand in the place of those of transformers' models: kernels: hf_flash"});
   if (t.framework != Framework::torch)
     out.push_back({"foak", "its operators", "[]", "fms-acceleration runs the Trainer of transformers: framework: torch"});

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include "catalog/facts.hpp"
+#include "job/kernel_sets.hpp"
 
 namespace oomplan {
 namespace {
 
-bool of_transformers(Kernels k) { return k == Kernels::hf_flash || k == Kernels::hf_sdpa || k == Kernels::hf_eager; }
 /// The first release whose activation_checkpointing_enable was read to have every_n_layers and offload.
 bool too_old(const Trainer& t) { return !t.transformers_version.empty() && compare_versions(t.transformers_version, "5.0") < 0; }
 

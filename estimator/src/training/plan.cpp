@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "catalog/facts.hpp"
+#include "job/kernel_sets.hpp"
 #include "layers/archon.hpp"
 #include "layers/experts.hpp"
 #include "layers/families.hpp"
@@ -127,8 +128,6 @@ LigerOptions liger_options(const Trainer& t, const Architecture& a, const Kernel
   o.multiprocessors = internals.counted ? internals.multiprocessors : 1;  // what Liger takes a device without any for
   return o;
 }
-
-bool of_transformers(Kernels k) { return k == Kernels::hf_flash || k == Kernels::hf_sdpa || k == Kernels::hf_eager; }
 
 /// fms-acceleration runs transformers' Trainer, whose FSDP units were inside of the checkpoints.
 bool checkpoints_units(const Trainer& t) {
