@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace oomplan {
 namespace {
@@ -31,6 +32,7 @@ class Walker {
     find_outside();
     find_adapted();
     find_blocks();
+    if (saves_.blocks) find_paths();
   }
 
   ZeroModules run() {
@@ -83,6 +85,11 @@ class Walker {
         if (tape_.leaves[i].station == stack.station && tape_.leaves[i].name.find(kBlock) != std::string::npos)
           out_.waits[i] = true;
     }
+  }
+  void find_paths() {
+    for (std::size_t i = 0; i < tape_.leaves.size(); ++i)
+      for (std::int64_t u = 0; u < units(tape_.leaves[i].station); ++u)
+        parameter_paths_.emplace_back(out_.parameter(i, u), path_of(i, u));
   }
   bool in_block(const TapeUse& use) const { return out_.waits[static_cast<std::size_t>(use.leaf)]; }
 
@@ -235,13 +242,8 @@ class Walker {
   /// Asked for only where a block is one module.
   std::vector<int> contained_in(const Path& path) const {
     std::vector<int> out;
-    if (!saves_.blocks) return out;
-    for (std::size_t i = 0; i < tape_.leaves.size(); ++i)
-      for (std::int64_t u = 0; u < units(tape_.leaves[i].station); ++u) {
-        const Path whole = path_of(i, u);
-        if (whole.size() > path.size() && std::equal(path.begin(), path.end(), whole.begin()))
-          out.push_back(out_.parameter(i, u));
-      }
+    for (const auto& [parameter, whole] : parameter_paths_)
+      if (whole.size() > path.size() && std::equal(path.begin(), path.end(), whole.begin())) out.push_back(parameter);
     return out;
   }
   void begin(int own, const std::vector<int>& parameters, const TapeUse& use, const ZeroPlace& here, bool around = false) {
@@ -387,7 +389,8 @@ class Walker {
     bool derives;
     bool around = false;  ///< others are inside
   };
-  std::vector<Open> open_;  ///< modules that work just now
+  std::vector<Open> open_;                             ///< modules that work just now
+  std::vector<std::pair<int, Path>> parameter_paths_;  ///< known where a block is one module
   std::map<std::string, int> modules_;
   std::map<int, std::vector<int>> members_;  ///< of every module: the parameters that its forward pass uses
 };
