@@ -20,6 +20,7 @@
 #include "layout/letters.hpp"
 #include "layout/rules.hpp"
 #include "units/enums.hpp"
+#include "units/sizes.hpp"
 
 namespace oomplan {
 namespace {
@@ -75,13 +76,13 @@ ModelFound find_by_folder(const std::string& name, const Catalog& catalog, std::
 std::optional<Note> note_of_tower(const Role& role, const Catalog& catalog) {
   if (role.serves() || !role.model.ends_with(kTextAlone)) return std::nullopt;
   const auto whole = catalog.model(std::string_view(role.model).substr(0, role.model.size() - kTextAlone.size()));
-  const double billions = static_cast<double>(count(*whole.architecture).tower) / 1e9;
+  const std::int64_t tower = count(*whole.architecture).tower;
   return Note{
       Note::Level::info,
       {{}, 0, 0, role.name},
       fmt::format("{} is the language model by itself. A class that loads the tower too keeps its {:.2f} billion parameters "
-                  "on the device, trained or not ({:.2f} GB in 16 bits), and makes positions or masks for images: not counted",
-                  role.model, billions, 2 * billions)};
+                  "on the device, trained or not ({} in 16 bits), and makes positions or masks for images: not counted",
+                  role.model, static_cast<double>(tower) / 1e9, bytes_text(bytes_of(tower, DType::bf16)))};
 }
 
 /// `framework`: the text is a framework's own file, not ours. `model`: described by the text itself.
