@@ -78,7 +78,11 @@ class FlashAttention(torch.autograd.Function):
         if width % 8:
             gradient = F.pad(gradient, [0, 8 - width % 8])
         out = tuple(torch.empty_like(x)[..., :width] for x in (q, k, v))
-        inside = [torch.empty_like(q, dtype=torch.float32), torch.empty_like(lse)]  # csrc/flash_attn/flash_api.cpp, mha_bwd, 2.8
+        # csrc/flash_attn/flash_api.cpp, mha_bwd, 2.8: seqlen_q_rounded, head_size_rounded
+        sequences, rows, heads, width = q.shape[0], -(-q.shape[1] // 128) * 128, q.shape[2], q.shape[3]
+        width = -(-width // 32) * 32 if width <= 128 else -(-width // 64) * 64
+        inside = [q.new_empty(sequences, rows, heads, width, dtype=torch.float32)]
+        inside.append(lse.new_empty(sequences, heads, rows))
         if q.shape[2] != k.shape[2]:
             inside += [torch.empty_like(q), torch.empty_like(q)]
         del inside
