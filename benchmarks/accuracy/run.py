@@ -160,7 +160,12 @@ class Library:
             job = {"oomplan": 1, **{key: value for key, value in case.job.items() if key != "apart"}, "model": str(path)}
             answer = self.oomplan.estimate(job).explain()
         phases = [phase for gpu in answer.gpus for phase in gpu.phases]
-        return {"reserved": max(p.reserved_bytes for p in phases), "device": max(p.device_bytes for p in phases)}
+        steps = [p for p in phases if p.phase.rpartition(".")[2] in ("forward", "backward", "optimizer")]
+        return {
+            "allocated": max(p.allocated_bytes for p in steps),
+            "reserved": max(p.reserved_bytes for p in phases),
+            "device": max(p.device_bytes for p in phases),
+        }
 
     def predict(self, case: Case) -> int:
         try:

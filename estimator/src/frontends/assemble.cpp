@@ -302,7 +302,8 @@ class Assembler {
     derive(key_of(role, "recompute"), "full", "LitGPT checkpoints its layers under FSDP", std::string(kScripts));
     derive(key_of(role, "gradient_sync_every_micro_batch"), "false", "fabric.no_backward_sync", std::string(kScripts));
     derive(key_of(role, "use_orig_params"), "true", "Fabric asks for it", "lightning/fabric/strategies/fsdp.py");
-    derive(key_of(role, "lora.own_units"), "false", "FSDPStrategy wraps blocks alone", std::string(kScripts));
+    if (role.trainer.lora.rank > 0)
+      derive(key_of(role, "lora.own_units"), "false", "FSDPStrategy wraps blocks alone", std::string(kScripts));
   }
 
   /// What torchtune's recipes set.
