@@ -141,14 +141,27 @@ def find_config(model: Any, corpus: Path) -> Row:
     raise CannotExpress("the model's config.json is not known")
 
 
-def config_from_arch(arch: Any) -> Row:
-    """A Llama-shaped config from the sizes that a row states."""
+# Sizes that a row may state of a model like Llama, and models that are.
+SIZES = {"layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "tied", "qk_norm", "swiglu", "gated"}
+LLAMAS = re.compile(r"(meta-llama/|mistralai/)?(meta-)?(llama|mistral)", re.IGNORECASE)
+
+
+def config_from_arch(arch: Any, model: Any) -> Row:
+    """A Llama-shaped config from the sizes that a row states. Whether blocks have gates is stated, or known by the model's name."""
     if not isinstance(arch, dict) or any(
         not isinstance(arch.get(key), int) for key in ("layers", "hidden", "ffn", "heads", "vocab")
     ):
         raise CannotExpress("the model's config.json is not known")
     if any(arch.get(key) for key in ("experts", "n_experts", "moe", "num_experts")):
         raise CannotExpress("the model's config.json is not known")
+    for key, value in arch.items():
+        if value is not None and key not in SIZES:
+            raise CannotExpress(f"the field arch.{key} of a row is not mapped")
+    gated = arch.get("gated", arch.get("swiglu"))
+    if gated is None and not LLAMAS.match(str(model)):
+        raise CannotExpress("whether the model's feed-forward blocks have gates is not stated")
+    if gated not in (None, True):
+        raise CannotExpress("the model is not one of Llama's kin")
     heads = arch["heads"]
     return {
         "model_type": "qwen3" if arch.get("qk_norm") else "llama",

@@ -143,4 +143,4 @@ def litgpt_config(row: Row, corpus: Path) -> str:
     try:
         return json.dumps(find_config(NAMES.get(model, row.get("model")), corpus))
     except CannotExpress:
-        return json.dumps(config_from_arch(row.get("arch")))
+        return json.dumps(config_from_arch(row.get("arch"), row.get("model")))

@@ -1,14 +1,8 @@
-"""Rows of Megatron-core as native jobs: steps executed on fake tensors, and what SimuMax measured on B200s."""
+"""Models and layouts of Megatron-core as config.json files and jobs, and what SimuMax measured on B200s."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
-from corpus import CannotExpress, Case, Row, not_yet
-
-PHASES = ("forward", "backward", "optimizer")
+from corpus import CannotExpress, Row
 
 
 def experts_of(arch: Row) -> Row:
@@ -87,64 +81,6 @@ def layout_of(row: Row) -> str:
     return f"attn:{degrees}|ffn:{pipeline}t{split}e{expert}"
 
 
-def recompute_of(given: Any) -> Row:
-    if not given:
-        return {"recompute": "none"}
-    if given["granularity"] == "selective":
-        return {"recompute": "selective", "recompute_modules": given["modules"]}
-    return {"recompute": "full", "recompute_method": given["method"], "recompute_layers": given["num_layers"]}
-
-
-def optimizer_of(aware: Row | None) -> Row:
-    if not aware:
-        return {}
-    if aware["main_params_dtype"] != "float32" or aware["main_grads_dtype"] != "float32":
-        raise not_yet("masters and gradients of Megatron's optimizer in other formats")
-    formats = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "uint8": "fp8"}
-    return {
-        "precision_aware_optimizer": True,
-        "exp_avg_dtype": formats[aware["exp_avg_dtype"]],
-        "exp_avg_sq_dtype": formats[aware["exp_avg_sq_dtype"]],
-    }
-
-
-def executed_job(row: Row) -> Row:
-    if set(row.get("overrides") or {}) - {"bias_dropout_fusion"}:  # without dropout the kernel's inputs are the same
-        raise not_yet("an override of Megatron's configuration")
-    if row.get("overrides") and row["dropout"] > 0:
-        raise not_yet("Megatron without fused bias and dropout")
-    trainer: Row = {
-        "engine": "megatron",
-        "kernels": "transformer_engine",
-        "kernel_internals": False,  # fake tensors have none
-        "layout": layout_of(row),
-        "precision": {"storage": "bf16", "compute": "bf16", "reduce": row["grads"]},
-        "sequences_per_micro_batch": row["micro_batch"],
-        "sequence_tokens": row["seq"],
-        "micro_batches": row["micro_batches"],
-        "sequence_parallel": row["sp"],
-        "virtual_stages": row["vpp"] or 1,
-        "attention": row["attention"],
-        "cross_entropy": row["cross_entropy"] or "unfused",
-        **({"jit_fuser": False} if row["cross_entropy"] == "native" else {}),  # fake tensors ran uncompiled
-        "gradient_accumulation_fusion": row["gradient_accumulation_fusion"],
-        "distributed_optimizer": row["distributed_optimizer"],
-        "deallocate_outputs": row.get("deallocate_outputs", True),
-        "context_exchange": row.get("cp_comm", "p2p"),
-        "router_dtype": row.get("router_dtype") or "bf16",
-        "permute_fusion": bool(row.get("permute_fusion")) or not row["arch"].get("moe"),
-        "expert_capacity": row.get("moe_capacity") or "auto",
-        "expert_imbalance": row.get("imbalance") or 1,
-        "rotary_fusion": row.get("rope_fusion", True),
-        "attention_mask": bool(row.get("attention_mask")),
-        "mtp_layers": row.get("mtp") or 0,
-        "te_release": "2.9" if row.get("te") == "2.9" else "2.11",
-        **optimizer_of(row.get("precision_aware")),
-        **recompute_of(row["recompute"]),
-    }
-    return {"framework": "torch", "model": row["model"], "trainer": trainer, "apart": {"stage": row["stage"] + 1}}
-
-
 def simumax_job(row: Row) -> Row:
     """SimuMax's measurements on B200s: the highest of all ranks, of which a row lists each."""
     parallel = row["parallelism"]
@@ -166,7 +102,13 @@ def simumax_job(row: Row) -> Row:
         "context_exchange": "a2a",
         "expert_capacity": 1 if experts else "auto",  # as the notes of the rows with experts say
     }
-    return {"framework": "torch", "model": row["model"], "trainer": trainer, "apart": {"stage": stage + 1}}
+    return {
+        "framework": "torch",
+        "gpus": f"{len(ranks)} x B200-180GB",
+        "model": row["model"],
+        "trainer": trainer,
+        "apart": {"stage": stage + 1},
+    }
 
 
 def simumax_config(row: Row) -> Row:
@@ -184,19 +126,3 @@ def simumax_config(row: Row) -> Row:
     arch["mla"] = {name: given[key] for name, key in latents.items()}
     arch["moe"] = {name: given[key] for name, key in moe.items()} | {"pre_softmax": True}
     return config_of(arch, int(row["seq_len"]), 0.0)
-
-
-def megatron_cases(row: Row, _corpus: Path) -> list[Case]:
-    measured = {
-        name: figure if isinstance(figure, int) else figure.get("bytes")
-        for name, figure in row["peaks_by_phase"].items()
-        if name in PHASES
-    }
-    measured["peak"] = row.get("peak_bytes")
-    why, job, config = "", {}, ""
-    try:
-        config = json.dumps(config_of(row["arch"], int(row["seq"]), float(row["dropout"])))
-        job = executed_job(row)
-    except CannotExpress as reason:
-        why, job, config = str(reason), {}, ""
-    return [Case(row["id"], name, int(value), "training", job, config, name, why) for name, value in measured.items() if value]

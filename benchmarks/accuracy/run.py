@@ -25,11 +25,12 @@ from colocated import rl_cases
 from corpus import CannotExpress, Case, Row, gpu_table, rows_of, schema_of
 from counts import model_cases
 from errors import Figure, calibration_text, errors_table
+from executed import oracle_cases
 from incidents import PRINTED, incident_cases
-from megatron import megatron_cases
+from megatron_command import megatron_cases
 from serving import inference_cases
 from snapshots import replay_figures, snapshot_cases
-from training import measured_cases, oracle_cases
+from training import measured_cases
 
 MAPPERS: dict[str, Callable[[Row, Path], list[Case]]] = {
     "oracle": oracle_cases,
@@ -83,6 +84,11 @@ def group_of(schema: str, row: Row, field: str | None) -> str:
     return str(row.get(usual.get(schema, ""), ""))
 
 
+def has_tower(config: str) -> bool:
+    """Rows hold no images: what was executed of a model with a vision tower is its language model."""
+    return isinstance(json.loads(config).get("vision_config"), dict)
+
+
 class Library:
     """oomplan, asked once per case."""
 
@@ -102,7 +108,10 @@ class Library:
     def ask(self, case: Case) -> Row:
         job = json.dumps(case.job)
         if case.kind == "training":
-            return dict(self.core.training_figures(job, case.config))
+            return self.training(case)
+        if case.kind == "megatron":
+            asked = self.oomplan.read_megatron(case.job["command"], *case.job["settings"])
+            return dict(self.core.training_figures_of(asked, json.dumps(case.job["apart"])))
         if case.kind == "operator":
             return dict(self.core.op(**case.job))
         if case.kind == "serving":
@@ -118,6 +127,16 @@ class Library:
         if case.kind == "last_stage":
             return self.last_stage(case)
         return self.whole(case)
+
+    def training(self, case: Case) -> Row:
+        """A step of one role by itself, of a job file with the model as a file: without the process around it."""
+        asked = {key: value for key, value in case.job.items() if key != "apart"}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "config.json"
+            path.write_text(case.config, encoding="utf-8")
+            model = str(path) + (":text" if has_tower(case.config) else "")
+            job = self.oomplan.read({"oomplan": 1, **asked, "model": model})
+        return dict(self.core.training_figures_of(job, json.dumps(case.job.get("apart") or {})))
 
     def last_stage(self, case: Case) -> Row:
         """What torch has allocated on the last stage of a pipeline: at most, and when a step is over."""

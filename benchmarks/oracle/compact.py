@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "accuracy"))
 
 from corpus import ROOT, CannotExpress, Row, rows_of, schema_of
-from training import PHASES, oracle_config, oracle_job
+from executed import PHASES, oracle_job
 
 FIELDS = (
     "model_type",
@@ -116,7 +116,7 @@ def source(row: Row) -> str:
 def compact(row: Row, corpus: Path, core: Any) -> tuple[str, Row, Row] | None:
     """Name and fields of the config, and the row; None when no kernel set describes it."""
     try:
-        job, config = oracle_job(row), oracle_config(row, corpus)
+        job, config = oracle_job(row, corpus)
         fields = {key: config[key] for key in FIELDS if config.get(key) is not None}
         text = json.dumps(job)
         figures = core.training_figures(text, json.dumps(config))

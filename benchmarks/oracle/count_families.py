@@ -4,7 +4,7 @@
 
 Needs torch and transformers, no GPU. Every decoder that oomplan reads is built on the meta device with the defaults of its
 configuration class and four layers; a row has the config as transformers saves it (the names of version 5: layer_types,
-mlp_layer_types, per_layer_config, rope_parameters) and the elements of all learned tensors, tied ones once.
+mlp_layer_types, per_layer_config, rope_parameters) and the elements of all stored tensors, tied ones once.
 """
 
 from __future__ import annotations
@@ -155,13 +155,10 @@ def small(family: str) -> Any:
     raise last
 
 
-# Buffers that a checkpoint holds beside its parameters: what biases the choice of experts, xIELU's fixed numbers. Tables that
-# follow from the config (decays, hashed ids) and scalars that are one are not counted.
-LEARNED_BUFFERS = ("correction_bias", "expert_bias", "act_fn.beta", "act_fn.eps")
-
-
 def elements(model: torch.nn.Module) -> int:
-    kept = [tensor for name, tensor in model.named_buffers() if name.endswith(LEARNED_BUFFERS)]
+    """Of all parameters, and of the buffers that its checkpoint stores."""
+    stored = model.state_dict(keep_vars=True)
+    kept = [tensor for name, tensor in model.named_buffers() if name in stored]
     return sum(tensor.numel() for tensor in [*model.parameters(), *kept])
 
 

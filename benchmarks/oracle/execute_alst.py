@@ -187,7 +187,8 @@ def job_of(_model: str, split: bool, host: bool, tiled: bool) -> Row:
         "kernel_internals": False,
         "zero": SMALL,
     }
-    return {"framework": "torch", "trainer": trainer, "apart": {"forward_only": False}}
+    # plain SGD, which no job has under DeepSpeed, leaves nothing but the engine's own buffers
+    return {"framework": "torch", "trainer": trainer, "apart": {"forward_only": False, "beyond": ["optimizer"]}}
 
 
 def main() -> None:

@@ -44,7 +44,10 @@ def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
     told += ["/".join(f"{key}={value}" for key, value in words_of(changes).items()) for changes in adapted]
     for words, changes in zip(told, [*cases, *adapted], strict=True):
         case = USUAL | {"tokens": 1024} | changes
-        row = {"id": f"{name}/{words}", "config": name, "job": execute_towers.job_with_images(config, case), "source": by}
+        job = execute_towers.job_with_images(config, case)
+        if case["images"] * (case["height"] // 14) * (case["width"] // 14) > case["tokens"]:  # shapes alone run so
+            job.setdefault("apart", {})["beyond"] = ["vision.images"]
+        row = {"id": f"{name}/{words}", "config": name, "job": job, "source": by}
         saved = execute_towers.execute(config, case)
         model = execute_towers.model_of(config, case)
         block = execute_towers.blocks_of(model)[0]

@@ -73,6 +73,7 @@ def main() -> None:
                 lines.append(config)
             job = job_of(run)
             job["trainer"] |= {"compile": True, "float8": scaling, "layout": f"d1c{ranks}", "sequence_tokens": ranks * tokens}
+            job["apart"] = {"beyond": ["layout"]}  # a layer by itself, without the engine that shards it
             row = {
                 "id": f"ring/{scaling}/c{ranks}/rank {rank}/{mode}/{vocabulary}/{sequences}/{tokens}",
                 "config": config["config"],

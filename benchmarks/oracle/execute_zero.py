@@ -272,7 +272,8 @@ def job_of(config: str, checkpointing: str, zero: Row, micro_batches: int, more:
         trainer["experts"] = more["experts"]
     if targets := more.get("targets"):
         trainer["lora"] = {"rank": RANK, "format": "storage"} | ({"targets": targets} if isinstance(targets, list) else {})
-    return {"framework": "torch", "trainer": trainer, "apart": {"forward_only": False}}
+    # plain SGD, which no job has under DeepSpeed, leaves nothing but the engine's own buffers
+    return {"framework": "torch", "trainer": trainer, "apart": {"forward_only": False, "beyond": ["optimizer"]}}
 
 
 def name_of(config: str, checkpointing: str, zero: Row, micro_batches: int, more: Row) -> str:

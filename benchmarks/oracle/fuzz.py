@@ -255,7 +255,9 @@ def draw_case(rng: random.Random, config: Row, engine: str) -> Row:
     if case["head"] in ("logprob_fp32", "logprob_bf16", "logprob_lse") and rng.random() < 0.25:
         case["kept"] = rng.randint(1, case["tokens"] - 1)
     case |= fuzz_fsdp.draw_replicas(rng, case)
-    return case | fuzz_fsdp.draw_more(rng, case)
+    case |= fuzz_fsdp.draw_more(rng, case)
+    case |= fuzz_fsdp.draw_last(rng, case | {"of_experts": family in EXPERTS})
+    return case | fuzz_optimizers.draw_switches(rng, case)
 
 
 def job_of(case: Row) -> Row:
@@ -460,6 +462,8 @@ def main() -> None:
         config = cut(some(rng, *models[family])) if models else draw_model(family, rng)
         case = draw_case(rng, config, some(rng, *options.engines))
         case |= {key: json.loads(value) for key, _, value in (word.partition("=") for word in options.set)}
+        if case["lora"] and case["lora"]["targets"] == "own":
+            case["lora"]["spec"] = fuzz_adapters.own_names(config, case["lora"])
         job = job_of(case)
         name = f"{family} {options.seed}.{number}"
         try:

@@ -18,9 +18,16 @@ from execute_fsdp1 import PREFETCH, Resized
 from execute_parallel import UNSHARED
 from fuzz_models import flag, some
 from sharded import ResizedParts, on_fake_tensors
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, ShardingStrategy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffload,
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
 from torch.distributed.fsdp.wrap import _or_policy, lambda_auto_wrap_policy, transformer_auto_wrap_policy
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -35,6 +42,62 @@ class Parts(ResizedParts):
     """A view holds the tensor that it was made of, whoever else does: the engine never adds to it in place (as computed on the CPU)."""
 
     unshared = UNSHARED - {(4, 3, 3)}
+
+
+class OnTheDevice(Resized):
+    """Of fake tensors of two devices what lies on the GPU, which the CPU stands for; the host is the meta device."""
+
+    def own(self, tensor: torch.Tensor) -> int:
+        return 0 if tensor.is_meta else super().own(tensor)
+
+    def born(self, tensor: torch.Tensor) -> None:
+        if not tensor.is_meta:
+            super().born(tensor)
+
+
+class HostElsewhere:
+    """torch as FSDP1's modules see it: what they call the CPU is the meta device."""
+
+    class device:
+        def __new__(cls, *given: Any) -> Any:
+            return torch.device("meta") if given == ("cpu",) else torch.device(*given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+@contextlib.contextmanager
+def host_elsewhere() -> Any:
+    modules: list[Any] = [
+        sys.modules[f"torch.distributed.fsdp.{name}"] for name in ("_flat_param", "_init_utils", "_runtime_utils")
+    ]
+    for module in modules:
+        module.torch = HostElsewhere()
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.torch = torch
+
+
+def follow_devices() -> None:
+    """What PyTorch does between CPU and GPU: the data of a tensor are replaced by those of another device."""
+    plain: Any = torch._C.TensorBase.data
+    make = torch.Tensor._make_subclass
+
+    def put(tensor: Any, data: Any) -> None:
+        plain.__set__(tensor, data)
+        if isinstance(data, FakeTensor):
+            tensor.fake_device = data.fake_device
+
+    def made(*args: Any, device_for_backend_keys: Any = None, **kwargs: Any) -> Any:
+        if device_for_backend_keys is None:
+            return make(*args, **kwargs)
+        keys = torch.device("cpu") if device_for_backend_keys.type == "meta" else device_for_backend_keys
+        return make(*args, device_for_backend_keys=keys, **kwargs)
+
+    FakeTensor.data = property(plain.__get__, put)  # type: ignore[assignment,misc]
+    torch.Tensor._make_subclass = staticmethod(made)  # type: ignore[method-assign,assignment]
 
 
 def with_numbers(function: Any) -> Any:
@@ -54,6 +117,8 @@ def with_numbers(function: Any) -> Any:
 def stand_in() -> None:
     execute_fsdp1.stand_in()
     execute_fsdp1.Device.current_device = lambda _self: torch.device("cpu")  # type: ignore[attr-defined]
+    torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign]
+    follow_devices()
     sharded.follow_resizing()
     module = sys.modules["torch.distributed.fsdp._fully_shard._fully_shard"]
     module._get_post_forward_mesh_info = with_numbers(module._get_post_forward_mesh_info)  # type: ignore[attr-defined]
@@ -123,11 +188,45 @@ def draw_more(rng: random.Random, case: Row) -> Row:
     return out
 
 
+def draw_last(rng: random.Random, case: Row) -> Row:
+    """Behind that: policies that name no format, that leave a layer's arguments alone or cast what the model returns; parameters
+    on the host under FSDP1."""
+    if case["engine"] not in ("fsdp1", "fsdp2"):
+        return {}
+    out: Row = {}
+    if rng.random() < 0.35:
+        stored = "bf16" if case["of_experts"] else some(rng, "bf16", "bf16", "fp32", "fp16")
+        out |= {"policy": "none", "dtype": stored, "compute": stored, "reduce": some(rng, stored, stored, "fp32", "bf16")}
+        out["autocast"] = stored in ("fp32", "bf16") and rng.random() < 0.4
+        if case["lora"] is None and flag(rng):
+            out["lora"] = {"rank": some(rng, 2, 5, 8), "dropout": some(rng, 0.0, 0.1), "verl": flag(rng), "format": "fp32"}
+            out["lora"]["targets"] = some(rng, "all-linear", "q_proj v_proj")
+            out |= {"forward_prefetch": False, "use_orig_params": False} if case["engine"] == "fsdp1" else {}
+        if stored == "fp32" and not out["autocast"] and case["attention"] == "flash_attention_2":
+            out |= {"attention": "sdpa", "tokens": max(32, case["tokens"] // 32 * 32)}
+    elif case["engine"] == "fsdp2" and rng.random() < 0.2:
+        out["cast_inputs"] = False
+    if case["engine"] == "fsdp2" and rng.random() < 0.15:
+        out["output"] = some(rng, "fp32", "bf16")
+    if case["engine"] == "fsdp1" and rng.random() < 0.25:
+        out |= {"offload": True, "autocast": False, "deferred": case["micro_batches"] > 1}
+        if out.get("compute", case["compute"]) == "fp32" and case["attention"] == "flash_attention_2":
+            out |= {"attention": "sdpa", "tokens": max(32, case["tokens"] // 32 * 32)}
+    return out
+
+
 def settings_of(case: Row) -> Row:
     groups = case.get("groups", 1)
+    formats = formats_of(case)
+    precision: Row = {"storage": case["dtype"], "compute": case["compute"], "reduce": case["reduce"]}
+    precision |= {key: False for key, name in POLICY.items() if name not in formats}
+    if "cast_inputs" in case:
+        precision["cast_inputs"] = False
+    if "output" in case:
+        precision["output"] = case["output"]
     out: Row = {
         "layout": f"d{case['ranks'] * groups}",
-        "precision": {"storage": case["dtype"], "compute": case["compute"], "reduce": case["reduce"]},
+        "precision": precision,
         "gradient_sync_every_micro_batch": not case["deferred"],
         "forward_prefetch": case["forward_prefetch"],
     }
@@ -137,6 +236,7 @@ def settings_of(case: Row) -> Row:
             "reshard_after_forward": case["strategy"] not in KEEPING,
             "backward_prefetch": case["backward_prefetch"],
             "use_orig_params": case["use_orig_params"],
+            **({"cpu_offload_policy": True} if case.get("offload") else {}),
         }
     out |= {"replicas": groups, "reshard_after_forward": case["reshard"], "root_reshard": case["root_reshard"]}
     if case.get("kept_over"):
@@ -148,13 +248,20 @@ def layers_of(model: Any) -> list[Any]:
     return list(next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList)))
 
 
+POLICY = {"cast_parameters": "param_dtype", "cast_gradients": "reduce_dtype"}  # of a job: FSDP's
+
+
 def formats_of(case: Row) -> Row:
     """What is as stored is left out: FSDP2 casts a layer's arguments to a format that is named."""
-    out = {}
-    if case["compute"] != case["dtype"] or case["lora"]:
+    out: Row = {}
+    if case["compute"] != case["dtype"] or (case["lora"] and case.get("policy") != "none"):
         out["param_dtype"] = FORMATS[case["compute"]]
     if case["reduce"] != case["compute"]:
         out["reduce_dtype"] = FORMATS[case["reduce"]]
+    if "cast_inputs" in case:
+        out["cast_forward_inputs"] = False
+    if "output" in case:
+        out["output_dtype"] = FORMATS[case["output"]]
     return out
 
 
@@ -171,7 +278,7 @@ def adapter_alone(module: Any) -> bool:
 
 
 def flat(model: Any, case: Row, mesh: Any) -> Any:
-    layers = {type(layer) for layer in layers_of(model)}
+    layers, formats = {type(layer) for layer in layers_of(model)}, formats_of(case)
     policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=layers)
     if case["lora"]:
         trained = functools.partial(lambda_auto_wrap_policy, lambda_fn=adapter_alone)
@@ -180,7 +287,8 @@ def flat(model: Any, case: Row, mesh: Any) -> Any:
         model,
         auto_wrap_policy=policy,
         sharding_strategy=getattr(ShardingStrategy, case["strategy"]),
-        mixed_precision=MixedPrecision(**formats_of(case)),
+        mixed_precision=MixedPrecision(**formats) if formats else None,
+        cpu_offload=CPUOffload(offload_params=True) if case.get("offload") else None,
         backward_prefetch=PREFETCH[case["backward_prefetch"]],
         forward_prefetch=case["forward_prefetch"],
         use_orig_params=case["use_orig_params"],
@@ -255,13 +363,14 @@ def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of:
     flattened = case["engine"] == "fsdp1"
     model = make_model(config, case)
     peaks: Row = {}
-    faked = not flattened or bool(case.get("autocast"))  # the meta device has no autocast
+    faked = not flattened or bool(case.get("autocast") or case.get("offload"))  # the meta device has no autocast
+    device = "cpu" if faked else "meta"
     fake: Any = FakeTensorMode(allow_non_fake_inputs=True) if faked else contextlib.nullcontext()
-    lives: Any = Resized() if flattened else Parts()
+    lives: Any = (OnTheDevice if case.get("offload") else Resized)() if flattened else Parts()
     mesh = mesh_of(case)
     if not flattened:
         lives.pause_propagation()
-    with fake:
+    with fake, host_elsewhere() if case.get("offload") else contextlib.nullcontext():
         if faked:
             on_fake_tensors(model)
         model = flat(model, case, mesh) if flattened else split(model, case, mesh)
@@ -277,9 +386,9 @@ def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of:
         (Resized if flattened else ResizedParts).now = lives
         with lives:
             if flattened and case["lora"] and case["recompute"] == "nonreentrant":
-                take_views(model, case, "cpu" if faked else "meta", loss_of, inputs_of)
+                take_views(model, case, device, loss_of, inputs_of)
             for _ in range(2):
-                peaks = step(model, case, lives, optimizer, "cpu" if faked else "meta", loss_of, inputs_of)
+                peaks = step(model, case, lives, optimizer, device, loss_of, inputs_of)
         Resized.now = ResizedParts.now = None
         gc.enable()
     del held

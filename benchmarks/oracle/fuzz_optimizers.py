@@ -11,11 +11,13 @@ from execute import Row
 from fuzz_models import flag, some
 from transformers.optimization import Adafactor
 
-FORMS = ("loop", "fused", "amsgrad")  # what a name ends with
+SWITCHES = ("loop", "fused", "amsgrad", "nesterov", "decay")  # words behind the optimizer's own name
+BY_ELEMENT = ("adamw", "adam", "sgd", "sgd_momentum")
 ON_ONE_DEVICE = (
     *("adamw", "adamw", "adamw_fused", "adamw_fused", "adamw_loop", "adam", "adam_loop", "adam_fused"),
     *("adamw_amsgrad", "sgd", "sgd_momentum", "adafactor", "torch_adafactor", "muon"),
 )
+DECAY = 0.1
 
 
 def draw(rng: random.Random, case: Row) -> Row:
@@ -23,13 +25,37 @@ def draw(rng: random.Random, case: Row) -> Row:
     return {"optimizer": some(rng, *ON_ONE_DEVICE), "keep_gradients": rng.random() < 0.1 and flag(rng)}
 
 
+def draw_switches(rng: random.Random, case: Row) -> Row:
+    """Any form of what goes element by element, with and without weight decay; of every engine, behind all other draws."""
+    kind, _ = parts_of(case["optimizer"])
+    if kind not in BY_ELEMENT or rng.random() < 0.3:
+        return {}
+    kind = some(rng, *BY_ELEMENT)
+    words = [kind, some(rng, "", "", "loop", "loop", "fused")]
+    if words[1] == "fused" and kind.startswith("sgd"):  # PyTorch has no fake of its kernel
+        words[1] = ""
+    words.append("amsgrad" if kind.startswith("adam") and rng.random() < 0.15 else "")
+    words.append("nesterov" if kind == "sgd_momentum" and flag(rng) else "")
+    words.append("decay" if flag(rng) else "")
+    return {"optimizer": "_".join(filter(None, words))}
+
+
+def parts_of(name: str) -> tuple[str, set[str]]:
+    words = name.split("_")
+    while words[-1] in SWITCHES:
+        words.pop()
+    kind = "_".join(words)
+    return kind, set(name.removeprefix(kind).split("_")) - {""}
+
+
 def settings_of(case: Row) -> Row:
-    name, _, form = case["optimizer"].rpartition("_")
-    if form not in FORMS:
-        name, form = case["optimizer"], ""
-    out: Row = {"optimizer": name, "optimizer_form": form if form in ("loop", "fused") else "foreach"}
-    if form == "amsgrad":
-        out["amsgrad"] = True
+    kind, switches = parts_of(case["optimizer"])
+    out: Row = {"optimizer": kind, "optimizer_form": next(iter(switches & {"loop", "fused"}), "foreach")}
+    for name in ("amsgrad", "nesterov"):
+        if name in switches:
+            out[name] = True
+    if kind in BY_ELEMENT:
+        out["weight_decay"] = DECAY if "decay" in switches else 0
     if case.get("keep_gradients"):
         out["keep_gradients"] = True
     return out
@@ -59,16 +85,17 @@ class Both(torch.optim.Optimizer):
 
 def optimizer_of(name: str, parameters: Any, layers: Any = ()) -> Any:
     parameters = list(parameters)
-    if name.startswith("sgd"):
-        return torch.optim.SGD(parameters, lr=0.1, momentum=0.9 if name == "sgd_momentum" else 0.0, foreach=True)
-    if name == "torch_adafactor":
+    kind, switches = parts_of(name)
+    if kind == "torch_adafactor":
         return torch.optim.Adafactor(parameters)
-    if name == "adafactor":
+    if kind == "adafactor":
         return Adafactor(parameters, lr=1e-3, scale_parameter=False, relative_step=False)
-    if name == "muon":
+    if kind == "muon":
         inner = {id(p) for layer in layers for p in layer.parameters() if p.ndim == 2}
         return Both([p for p in parameters if id(p) in inner], [p for p in parameters if id(p) not in inner])
-    kind = torch.optim.AdamW if name.startswith("adamw") else torch.optim.Adam
-    if name.endswith("_fused"):
-        return kind(parameters, fused=True)
-    return kind(parameters, foreach=not name.endswith("_loop"), amsgrad=name.endswith("_amsgrad"))
+    given: Row = {"weight_decay": DECAY if "decay" in switches else 0.0}
+    given |= {"fused": True} if "fused" in switches else {"foreach": "loop" not in switches}
+    if kind.startswith("sgd"):
+        momentum = 0.9 if kind == "sgd_momentum" else 0.0
+        return torch.optim.SGD(parameters, lr=0.1, momentum=momentum, nesterov="nesterov" in switches, **given)
+    return (torch.optim.AdamW if kind == "adamw" else torch.optim.Adam)(parameters, amsgrad="amsgrad" in switches, **given)

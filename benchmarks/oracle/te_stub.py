@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 Shape = list[int]
 CAPABILITY = [9, 0]  # of the GPU that is stood in for
+DEVICE = ["meta"]  # where tensors of the GPU are: "cpu" for code that reads their numbers
 
 
 class DType(enum.IntEnum):
@@ -53,7 +54,7 @@ BwdTensors = enum.IntEnum(
 
 
 def empty(shape: Any, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
-    return torch.empty(list(shape), dtype=dtype, device="meta")
+    return torch.empty(list(shape), dtype=dtype, device=DEVICE[0])
 
 
 def transposed(shape: Any) -> Shape:
@@ -115,7 +116,7 @@ def create(quantizer: Any, shape: Any, dtype: torch.dtype, parts: dict[str, Any]
         raise NotImplementedError(kind)
     if quantizer.internal:
         return plain(**fields, fake_dtype=dtype)
-    return whole(shape=shape, stride=list(empty(shape).stride()), dtype=dtype, device=torch.device("meta"), **fields)
+    return whole(shape=shape, stride=list(empty(shape).stride()), dtype=dtype, device=torch.device(DEVICE[0]), **fields)
 
 
 def create_empty_quantized_tensor(quantizer: Any, shape: Any, dtype: Any, *_: Any, **__: Any) -> Any:
@@ -155,7 +156,7 @@ def bulk(shapes: list[Shape], dtypes: list[torch.dtype], alignments: list[int]) 
     block = empty([end])
     out = []
     for shape, dtype, offset in zip(shapes, dtypes, offsets, strict=True):
-        part = torch.empty(0, dtype=dtype, device="meta")
+        part = torch.empty(0, dtype=dtype, device=DEVICE[0])
         if offset % dtype.itemsize == 0:
             part.set_(block.untyped_storage(), offset // dtype.itemsize, shape)
         out.append(part)
@@ -323,7 +324,7 @@ def on_meta(function: Any) -> Any:
 
     def made(*args: Any, device: Any = None, **kwargs: Any) -> Any:
         if device == 0 or (device is not None and torch.device(device).type == "cuda"):
-            device = "meta"
+            device = DEVICE[0]
         return function(*args, **kwargs) if device is None else function(*args, device=device, **kwargs)
 
     return made
@@ -399,6 +400,6 @@ def install(sources: Path) -> None:
     for name in ("empty", "empty_like", "zeros", "ones", "full", "tensor", "arange"):
         setattr(torch, name, on_meta(getattr(torch, name)))
     torch.Tensor.to = on_meta(torch.Tensor.to)  # type: ignore[method-assign,assignment]
-    torch.Tensor.cuda = lambda self, *_, **__: self.to("meta")  # type: ignore[method-assign,assignment]
-    torch.Tensor.is_cuda = property(lambda self: self.device.type == "meta")  # type: ignore[assignment]
+    torch.Tensor.cuda = lambda self, *_, **__: self.to(DEVICE[0])  # type: ignore[method-assign,assignment]
+    torch.Tensor.is_cuda = property(lambda self: self.device.type == DEVICE[0])  # type: ignore[assignment]
     importlib.import_module("transformer_engine.pytorch.module")

@@ -31,15 +31,15 @@ void answer_areal(benchmark::State& state) {
   text.insert(text.find("  kl_ctl:"), workers);
   Source source{text, "grpo.yaml", "areal"};
   source.framework_version = "1.0.4";
-  for (auto _ : state) benchmark::DoNotOptimize(estimate(read(source).job));
+  for (auto _ : state) benchmark::DoNotOptimize(estimate_quick(read(source).job));
 }
 BENCHMARK(answer_areal)->Unit(benchmark::kMillisecond);
 
-void estimate_job(benchmark::State& state) {
+void quick_job(benchmark::State& state) {
   const Job job = read(example()).job;
-  for (auto _ : state) benchmark::DoNotOptimize(estimate(job));
+  for (auto _ : state) benchmark::DoNotOptimize(estimate_quick(job));
 }
-BENCHMARK(estimate_job)->Unit(benchmark::kMicrosecond);
+BENCHMARK(quick_job)->Unit(benchmark::kMicrosecond);
 
 void explain_job(benchmark::State& state) {
   const Job job = read(example()).job;

@@ -128,7 +128,7 @@ Request request_of(const char* text) {
 
 extern "C" {
 
-int oomplan_abi(void) { return 1; }
+int oomplan_abi(void) { return OOMPLAN_ABI; }
 const char* oomplan_version(void) { return oomplan::version().data(); }  // a literal: ends in 0
 
 oomplan_catalog* oomplan_open(const char* models_dir_or_null, oomplan_text** error) {
@@ -153,7 +153,10 @@ oomplan_catalog* oomplan_open(const char* models_dir_or_null, oomplan_text** err
 void oomplan_close(oomplan_catalog* catalog) { delete catalog; }
 
 int oomplan_estimate(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, oomplan_text** out) {
-  return judged(catalog, job, n, overrides, out, oomplan::estimate_replayed);
+  return judged(catalog, job, n, overrides, out, oomplan::estimate);
+}
+int oomplan_estimate_quick(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, oomplan_text** out) {
+  return judged(catalog, job, n, overrides, out, oomplan::estimate_quick);
 }
 int oomplan_explain(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, oomplan_text** out) {
   return judged(catalog, job, n, overrides, out, oomplan::explain);

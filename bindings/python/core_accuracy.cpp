@@ -3,24 +3,38 @@
 #include "core.hpp"
 #include "estimate/figures.hpp"
 #include "estimate/fit_probability.hpp"
+#include "report/model_card.hpp"
 
 namespace oomplan::python {
+
+namespace {
+
+py::dict dict_of(const TrainingFigures& f) {
+  py::dict out;
+  out["forward"] = f.forward;
+  out["backward"] = f.backward;
+  out["optimizer"] = f.optimizer;
+  out["peak"] = f.peak;
+  out["parameters"] = f.parameters;
+  out["states"] = f.states;
+  return out;
+}
+
+}  // namespace
 
 void bind_accuracy(py::module_& module) {
   module.def(
       "training_figures",
       [](const std::string& job, const std::string& config) {
-        const TrainingFigures f = freed([&] { return training_figures(read_training_case(job, config, Catalog::builtin())); });
-        py::dict out;
-        out["forward"] = f.forward;
-        out["backward"] = f.backward;
-        out["optimizer"] = f.optimizer;
-        out["peak"] = f.peak;
-        out["parameters"] = f.parameters;
-        out["states"] = f.states;
-        return out;
+        return dict_of(freed([&] { return training_figures(read_training_case(job, config, Catalog::builtin())); }));
       },
       py::arg("job"), py::arg("config") = "");
+  module.def(
+      "training_figures_of",
+      [](const JobHandle& job, const std::string& apart) {
+        return dict_of(freed([&] { return training_figures(training_case(*job.job, apart, Catalog::builtin())); }));
+      },
+      py::arg("job"), py::arg("apart") = "{}");
   module.def(
       "serving_figures",
       [](const std::string& job, const std::string& config) {
@@ -74,6 +88,12 @@ void bind_accuracy(py::module_& module) {
         out["mtp_copies"] = n.mtp_copies;
         out["embedding"] = n.embedding;
         return out;
+      },
+      py::arg("config"), py::arg("name") = "model");
+  module.def(
+      "model_card",
+      [](const std::string& config, const std::string& name) {
+        return freed([&] { return model_card_json(read_config(config, name), true); });
       },
       py::arg("config"), py::arg("name") = "model");
   module.def(

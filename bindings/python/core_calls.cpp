@@ -26,13 +26,16 @@ Answer judged(const JobHandle& job, const std::shared_ptr<const Catalog>& catalo
   return out;
 }
 
-std::vector<Answer> estimate_many(const std::vector<JobHandle>& jobs, int threads, const CatalogHandle& catalog) {
+/// What "estimate" means everywhere: the allocator is replayed unless quick.
+auto verdict(bool quick) { return quick ? estimate_quick : estimate; }
+
+std::vector<Answer> estimate_many(const std::vector<JobHandle>& jobs, int threads, const CatalogHandle& catalog, bool quick) {
   std::vector<Answer> out(jobs.size());
   std::atomic<std::size_t> next = 0;
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(std::clamp(threads, 1, 256)));
   const auto work = [&](std::size_t worker) {
     try {
-      for (std::size_t i = 0; (i = next++) < jobs.size();) out[i] = judged(jobs[i], catalog, estimate);
+      for (std::size_t i = 0; (i = next++) < jobs.size();) out[i] = judged(jobs[i], catalog, verdict(quick));
     } catch (...) {
       thrown[worker] = std::current_exception();
     }
@@ -66,16 +69,14 @@ Answer answer(const JobHandle& job, const std::shared_ptr<const Catalog>& catalo
 
 void bind_calls(py::module_& module) {
   module.def(
-      "estimate", [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, estimate); },
-      py::arg("job"), py::arg("catalog") = CatalogHandle());
-  module.def(
-      "estimate_replayed",
-      [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, estimate_replayed); }, py::arg("job"),
-      py::arg("catalog") = CatalogHandle());
+      "estimate",
+      [](const JobHandle& job, const CatalogHandle& catalog, bool quick) { return answer(job, catalog, verdict(quick)); },
+      py::arg("job"), py::arg("catalog") = CatalogHandle(), py::arg("quick") = false);
   module.def(
       "explain", [](const JobHandle& job, const CatalogHandle& catalog) { return answer(job, catalog, explain); }, py::arg("job"),
       py::arg("catalog") = CatalogHandle());
-  module.def("estimate_many", &estimate_many, py::arg("jobs"), py::arg("threads") = 1, py::arg("catalog") = CatalogHandle());
+  module.def("estimate_many", &estimate_many, py::arg("jobs"), py::arg("threads") = 1, py::arg("catalog") = CatalogHandle(),
+             py::arg("quick") = false);
   module.def(
       "advise",
       [](const JobHandle& job, const std::string& allow, const CatalogHandle& catalog) {

@@ -54,7 +54,7 @@ int answer(const Call& call, Estimate (*judge)(const Job&, const Catalog*)) {
 
 }  // namespace
 
-int run_estimate(const Call& call) { return answer(call, call.has("quick") ? estimate : estimate_replayed); }
+int run_estimate(const Call& call) { return answer(call, call.has("quick") ? estimate_quick : estimate); }
 int run_explain(const Call& call) { return answer(call, explain); }
 
 }  // namespace oomplan::cli

@@ -1,6 +1,7 @@
 """Every ```sh and ```python block of README and docs runs; a ```text block right behind a ```sh block is its output.
 
-```sh norun and ```python norun are left out. OOMPLAN_UPDATE_GOLDEN=1 writes the ```text blocks anew.
+A ```cpp, ```c or ```cmake block is the text of a file below examples/, which test_package.py builds and runs. With norun behind the
+language a block is left out. OOMPLAN_UPDATE_GOLDEN=1 writes the ```text blocks anew.
 """
 
 from __future__ import annotations
@@ -46,6 +47,15 @@ def test_block(page: Path, number: int, tmp_path: Path) -> None:
         page.write_text(text[: block.start(3)] + done.stdout + text[block.end(3) :])
     else:
         assert done.stdout == output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_source_is_that_of_an_example(page: Path) -> None:
+    known = {path.read_text(): path for kind in ("*.cpp", "*.c", "CMakeLists.txt") for path in (ROOT / "examples").rglob(kind)}
+    blocks = re.findall(r"^```(?:cpp|c|cmake)\n(.*?)^```\n", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= (2 if page.name in ("README.md", "cpp.md") else 0)
+    for block in blocks:
+        assert block in known, f"no file below examples/ reads:\n{block}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import oomplan
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.truth
 
 
 def rows() -> tuple[dict[str, Any], list[dict[str, Any]]]:

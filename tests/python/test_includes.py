@@ -105,3 +105,15 @@ def test_no_type_is_defined_twice() -> None:
             homes.setdefault("::".join([*spaces[:1], name]), set()).add(str(path.relative_to(ROOT)))
     twice = {name: sorted(where) for name, where in homes.items() if len(where) > 1}
     assert not twice, twice
+
+
+def test_public_headers_are_seen_from_outside() -> None:
+    """A shared library is compiled with hidden symbols: a public header says that its namespace is not."""
+    headers = sorted((ROOT / "estimator" / "include").rglob("*.hpp"))
+    blocks = {path: re.findall(r"^namespace oomplan.*?^}", path.read_text(), re.MULTILINE | re.DOTALL) for path in headers}
+    assert len(headers) > 6
+    for path, found in blocks.items():
+        assert found or path.name == "export.hpp", path
+        for block in found:
+            only_names = re.fullmatch(r"namespace oomplan \{\s*(class \w+;[^\n]*\s*)*\}", block)
+            assert only_names or block.startswith("namespace oomplan OOMPLAN_PUBLIC {"), f"{path}: {block[:80]}"

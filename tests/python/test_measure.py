@@ -38,8 +38,8 @@ def measured(case: Row) -> Row:
 
 def test_every_case_is_a_job_that_oomplan_answers() -> None:
     from corpus import schema_of
+    from executed import oracle_cases
     from run import Library
-    from training import oracle_cases
 
     library = Library()
     for case in cases():
@@ -52,8 +52,8 @@ def test_every_case_is_a_job_that_oomplan_answers() -> None:
 
 
 def test_kernels_buffers_are_counted_on_a_device_and_not_for_an_execution_without_one() -> None:
+    from executed import oracle_cases
     from run import Library
-    from training import oracle_cases
 
     library = Library()
     case = next(c for c in cases() if c["attention"] == "sdpa" and c["checkpointing"] == "none")

@@ -112,8 +112,10 @@ def test_keyword_job() -> None:
 
 def test_estimate_many_equals_one_by_one() -> None:
     jobs = [oomplan.read(FITS, f"actor.tokens_per_micro_batch={k}k") for k in (3, 4, 5, 6)]
-    many = oomplan.estimate_many(jobs, threads=3)
-    assert [a.to_json() for a in many] == [oomplan.estimate(job, quick=True).to_json() for job in jobs]
+    for quick in (False, True):
+        many = oomplan.estimate_many(jobs, quick=quick, threads=3)
+        assert [a.to_json() for a in many] == [oomplan.estimate(job, quick=quick).to_json() for job in jobs]
+        assert all(a.replayed != quick for a in many)
     assert oomplan.estimate_many([]) == []
 
 
@@ -167,7 +169,7 @@ def test_the_gil_is_free_during_a_search() -> None:
     thread = threading.Thread(target=tick)
     thread.start()
     started = time.perf_counter()
-    oomplan.estimate_many([oomplan.read(FITS)] * 20000)
+    oomplan.estimate_many([oomplan.read(FITS)] * 20000, quick=True)
     took = time.perf_counter() - started
     done.set()
     thread.join()

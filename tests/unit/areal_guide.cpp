@@ -13,7 +13,7 @@ namespace {
 
 Estimate judged(std::vector<std::string> overrides, const std::string& release = "1.0.4",
                 const std::string& name = "grpo_7b.yaml") {
-  return estimate(read(source(name, release, std::move(overrides))).job);
+  return estimate_quick(read(source(name, release, std::move(overrides))).job);
 }
 std::vector<std::string> shared_gpus(std::vector<std::string> more = {}) {
   std::vector<std::string> out{"+enable_offload=true",
@@ -196,7 +196,7 @@ TEST_CASE("areal guide: bytes of a parameter by release: dtype alone, then optim
   CHECK(now.role("actor")->trainer.compute == DType::bf16);
   // weights, gradients and two states of 7.6e9 parameters on 4 GPUs: 2 + 2 + 4 bytes, 4 + 4 + 8 bytes
   const Bytes parameters = 7'615'616'512;  // of Qwen2.5-7B
-  const Bytes was = need(estimate(old), "actor.optimizer"), is = need(estimate(now), "actor.optimizer");
+  const Bytes was = need(estimate_quick(old), "actor.optimizer"), is = need(estimate_quick(now), "actor.optimizer");
   CHECK(is - was >= parameters * 8 / 4);
   CHECK(is - was < parameters * 8 / 4 + parameters);
 }

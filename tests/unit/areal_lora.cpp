@@ -33,7 +33,7 @@ Source source(std::string file, std::vector<std::string> overrides = {}, std::st
 }
 std::string refusal(const Source& s) {
   try {
-    (void)estimate(read(s).job);
+    (void)estimate_quick(read(s).job);
   } catch (const InputError& e) {
     std::string out;
     for (const auto& p : e.problems) out += to_text(p) + "\n";

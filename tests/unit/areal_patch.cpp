@@ -115,12 +115,13 @@ std::size_t lines_taken(const std::string& diff) {
 }  // namespace
 
 TEST_CASE("areal: every remedy keeps its promise to the byte, as arguments and as a diff") {
-  std::size_t remedies = 0, diffs = 0, looked_at = 0;
+  std::size_t remedies = 0, diffs = 0;
+  Sample files(5);
   for (const auto& c : cases()) {
-    if (looked_at++ % kEveryCase != 0) continue;
+    if (!files.takes()) continue;
     INFO(c.name());
     const Source source = source_of(c);
-    const Estimate before = estimate_replayed(read(source).job);
+    const Estimate before = estimate(read(source).job);
     CHECK_FALSE(before.fits());
     for (const Effect allow : {Effect::speed, Effect::semantics}) {
       if (allow == Effect::semantics && c.folder == kExamples) continue;
@@ -133,7 +134,7 @@ TEST_CASE("areal: every remedy keeps its promise to the byte, as arguments and a
         CHECK_FALSE(r.text.empty());
         CHECK_FALSE(r.patch.overrides.empty());
         const Job changed = read(with_arguments(source, r.patch.overrides)).job;
-        const Estimate after = estimate_replayed(changed);
+        const Estimate after = estimate(changed);
         CHECK(excess(before) - excess(after) == r.gain);
         CHECK(after.fits() == r.fits);
         if (r.patch.diff.empty()) continue;
@@ -141,16 +142,18 @@ TEST_CASE("areal: every remedy keeps its promise to the byte, as arguments and a
         const Source patched = with_diff(source, r.patch.diff, r.patch.stale);
         CHECK(patched.text == r.patch.file);
         CHECK(lines_taken(r.patch.diff) <= r.patch.overrides.size());
-        check_same(estimate(read(patched).job), estimate(changed));
+        check_same(estimate_quick(read(patched).job), estimate_quick(changed));
       }
     }
   }
-  CHECK(remedies > 100 / kEveryCase);
+  CHECK(remedies > (files.has_all() ? 100 : 0));
   CHECK(diffs == remedies);
 }
 
 TEST_CASE("areal: every candidate of a search keeps its promise to the byte, as arguments and as a diff") {
+  Sample files(5);
   for (const auto& c : cases()) {
+    if (!files.takes()) continue;
     INFO(c.name());
     const Source source = source_of(c);
     const bool two_nodes = c.file != "sft.yaml" && c.file != "patch_shared.yaml";
@@ -229,7 +232,11 @@ TEST_CASE("areal: a change is written as each release has it") {
   CHECK(said(now, "actor.kernels", "hf_sdpa") == "+actor.attn_impl=sdpa");
   CHECK(said(next, "actor.kernels", "hf_eager") == "actor.attn_impl=eager");
   CHECK(said(next, "actor.precision.storage", "bf16") == "+actor.optimizer_dtype=bfloat16");
-  CHECK(said(old, "actor.precision.storage", "fp32") == "actor.dtype=float32");
+  // its servers take over the trainer's format, unless they have their own
+  CHECK(said(old, "actor.precision.storage", "fp32").find("TensorRT-LLM's attend in 16 bits") != std::string::npos);
+  const Case apart{kPatch, "patch_v0.5.yaml", "0.5.3", {"sglang.dtype=bfloat16"}};
+  CHECK(said(apart, "actor.precision.storage", "fp32").find("flash-attention itself refuses it") == 0);
+  CHECK(said(apart, "actor.precision.storage", "fp16") == "actor.dtype=float16");
   CHECK(said(old, "actor.precision.compute", "fp16") ==
         "actor.precision.compute: in AReaL 0.5.3 dtype is the format of storage, too");
   CHECK(said(now, "actor.offload", "[parameters, optimizer]") == "+actor.offload=true +enable_offload=true");
@@ -325,20 +332,20 @@ TEST_CASE("areal: what would help and cannot be said is told with its reason") {
 }
 
 TEST_CASE("a job file of ours is patched, too") {
-  std::size_t looked_at = 0;
+  Sample files(5);
   for (const auto& e : example_jobs()) {
-    if (looked_at++ % kEveryCase != 0) continue;
+    if (!files.takes()) continue;
     INFO(e.name);
     Source source;
     source.text = e.text;
     source.name = "job.yaml";
-    const Estimate before = estimate_replayed(read(source).job);
+    const Estimate before = estimate(read(source).job);
     for (const auto& r : advise(source).remedies) {
       INFO(words(r.patch.overrides));
-      const Estimate after = estimate_replayed(read(with_arguments(source, r.patch.overrides)).job);
+      const Estimate after = estimate(read(with_arguments(source, r.patch.overrides)).job);
       CHECK(excess(before) - excess(after) == r.gain);
       REQUIRE_FALSE(r.patch.diff.empty());
-      check_same(estimate_replayed(read(with_diff(source, r.patch.diff, r.patch.stale)).job), after);
+      check_same(estimate(read(with_diff(source, r.patch.diff, r.patch.stale)).job), after);
     }
   }
 }

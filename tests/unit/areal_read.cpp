@@ -50,7 +50,7 @@ TEST_CASE("areal: a file becomes a job, and every value knows its line") {
 TEST_CASE("areal: what is stored changed with 2.0.0: 8 bytes a parameter became 16") {
   const auto bytes = [](const char* release) {
     const Job job = read(source("grpo_7b.yaml", release)).job;
-    return std::pair(job.role("actor")->trainer.storage, need(estimate(job), "actor.optimizer"));
+    return std::pair(job.role("actor")->trainer.storage, need(estimate_quick(job), "actor.optimizer"));
   };
   const auto [before, small] = bytes("1.0.4");
   const auto [after, large] = bytes("2.0.0");
@@ -282,7 +282,7 @@ TEST_CASE("areal: tensor parallelism of FSDP splits the trainer from 0.5.0 on") 
   const auto highest = [](const std::string& backend) {
     const Job job = read(source("grpo_7b.yaml", "1.0.4", {"actor.backend=" + backend})).job;
     Bytes allocated = 0;
-    for (const auto& gpu : estimate(job).gpus)
+    for (const auto& gpu : estimate_quick(job).gpus)
       for (const auto& phase : gpu.phases)
         if (phase.phase == "actor.backward") allocated = std::max(allocated, phase.usage.allocated);
     return allocated;
@@ -298,14 +298,14 @@ TEST_CASE("areal: tensor parallelism of FSDP splits the trainer from 0.5.0 on") 
 TEST_CASE("areal: a vision tower is not left out: its training is refused where the model is named, serving is answered") {
   const std::string tower = "Qwen/Qwen2.5-VL-3B-Instruct";
   try {
-    estimate(read(source("grpo_7b.yaml", "1.0.4", {"actor.path=" + tower})).job);
+    estimate_quick(read(source("grpo_7b.yaml", "1.0.4", {"actor.path=" + tower})).job);
     FAIL("training of a vision tower was answered");
   } catch (const InputError& e) {
     CHECK(to_text(e.problems.at(0)).find("training of a model with a vision tower ('qwen2_5_vl') is not supported yet") !=
           std::string::npos);
     CHECK(e.problems.at(0).place.file == "command line");
   }
-  CHECK(estimate(read(source("grpo_7b.yaml", "1.0.4", {"sglang.model_path=" + tower})).job).servers.at(0).weights > 0);
+  CHECK(estimate_quick(read(source("grpo_7b.yaml", "1.0.4", {"sglang.model_path=" + tower})).job).servers.at(0).weights > 0);
 }
 
 TEST_CASE("areal: the local scheduler hands the same GPUs out again") {
@@ -327,7 +327,7 @@ TEST_CASE("areal: Ulysses divides the ranks and the heads") {
 TEST_CASE("areal: the batch does not change the peak of a step with several micro-batches") {
   const auto peak = [](int batch) {
     const auto job = read(source("grpo_7b.yaml", "1.0.4", {fmt::format("train_dataset.batch_size={}", batch)})).job;
-    const Estimate e = estimate(job);
+    const Estimate e = estimate_quick(job);
     return std::pair(need(e, "actor.backward"), need(e, "actor.forward"));
   };
   CHECK(peak(128) == peak(256));
@@ -341,7 +341,7 @@ TEST_CASE("areal: a budget below the longest sequence is told with the least one
 
 TEST_CASE("areal: a 7B job that is known to run fits, and its extremes break where they should") {
   const auto judged = [](std::vector<std::string> overrides) {
-    return estimate(read(source("grpo_7b.yaml", "1.0.4", std::move(overrides))).job);
+    return estimate_quick(read(source("grpo_7b.yaml", "1.0.4", std::move(overrides))).job);
   };
   CHECK(judged({}).fits());
   // the least budget of the dataset, and ten times the guide's

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <oomplan/units/errors.hpp>
+#include <oomplan/oomplan.hpp>
 #include <set>
 #include <string>
 
@@ -186,6 +186,11 @@ TEST_CASE("a directory is laid over the built-in files") {
   CHECK(catalog.facts().find("ours", "context_bytes", {}).value == 7);
   CHECK(Catalog::builtin().model("qwen3-8b").architecture->hidden == 4096);
   CHECK_THROWS_AS(Catalog::with_directory(folder.file("nowhere")), InputError);
+  // as whoever has the public headers alone asks for it
+  CHECK(open_catalog(folder.path.string())->gpu("mine").sms == 10);
+  CHECK(default_job("mine", 1, "mine", open_catalog(folder.path.string()).get()).job.roles[0].architecture->vocab == 1000);
+  CHECK(open_catalog().get() == &Catalog::builtin());
+  CHECK_THROWS_AS(open_catalog(folder.file("nowhere")), InputError);
 }
 
 TEST_CASE("GPUs are found by name and by alias, in any case") {

@@ -209,7 +209,7 @@ TEST_CASE("AReaL loads the whole model on every GPU, unless told otherwise: by h
 
 TEST_CASE("ZeRO 3 says which gathered experts stay from forward to backward") {
   const auto told = [](const std::string& settings) {
-    const Estimate e = estimate(job_of(
+    const Estimate e = estimate_quick(job_of(
         "oomplan: 1\nframework: torch\nmodel: qwen3-30b-a3b\ngpus: 8 x H100-80GB\ntrainer: {engine: deepspeed, layout: d8, "
         "kernels: hf_flash, sequences_per_micro_batch: 1, sequence_tokens: 64, micro_batches: 1, precision: {storage: bf16, "
         "compute: bf16, reduce: bf16}, " +
@@ -229,10 +229,10 @@ TEST_CASE("ZeRO 3 says which gathered experts stay from forward to backward") {
 
 TEST_CASE("FSDP2 with more ranks than experts says what room its gathered buffers have") {
   const auto told = [](int gpus, const std::string& model = "mixtral-8x7b") {
-    const Estimate e = estimate(job_of("oomplan: 1\nframework: torch\nmodel: " + model + "\ngpus: " + std::to_string(gpus) +
-                                       " x H100-80GB\ntrainer: {engine: fsdp2, layout: d" + std::to_string(gpus) +
-                                       ", sequences_per_micro_batch: 1, sequence_tokens: 64, micro_batches: 1, "
-                                       "precision: {storage: fp32, compute: bf16, reduce: fp32}}\n"));
+    const Estimate e = estimate_quick(job_of("oomplan: 1\nframework: torch\nmodel: " + model + "\ngpus: " + std::to_string(gpus) +
+                                             " x H100-80GB\ntrainer: {engine: fsdp2, layout: d" + std::to_string(gpus) +
+                                             ", sequences_per_micro_batch: 1, sequence_tokens: 64, micro_batches: 1, "
+                                             "precision: {storage: fp32, compute: bf16, reduce: fp32}}\n"));
     for (const Note& n : e.notes)
       if (n.text.find("by expert") != std::string::npos) return n.text;
     return std::string();
@@ -252,7 +252,7 @@ TEST_CASE("a server that starts beside trainers sees what they hold") {
                            "framework: areal 1.0.4\ngpus: 1 x H100-80GB\nrollout: {engine: sglang 0.5.10, layout: d1, "
                            "mem_fraction_static: 0.4, concurrency: 16}\n"
                            "actor: {beside: rollout, layout: d1, tokens_per_micro_batch: 4k, offload: ";
-  const auto pool = [&](const char* offload) { return estimate(job_of(text + offload + "}\n")).servers.at(0).kv_pool; };
+  const auto pool = [&](const char* offload) { return estimate_quick(job_of(text + offload + "}\n")).servers.at(0).kv_pool; };
   // SGLang takes its share of what is free: parameters that stay on the GPU make its pool smaller.
   CHECK(pool("[]") < pool("[parameters]"));
 }
@@ -273,7 +273,7 @@ TEST_CASE("two estimates of a job are equal, whatever was estimated before and o
       std::vector<std::jthread> workers;
       for (std::size_t t = 0; t < threads; ++t)
         workers.emplace_back([&, t] {
-          for (std::size_t i = 0; i < read.size(); ++i) out[t].push_back(estimate(read[(i + t) % read.size()]));
+          for (std::size_t i = 0; i < read.size(); ++i) out[t].push_back(estimate_quick(read[(i + t) % read.size()]));
         });
     }
     for (std::size_t t = 0; t < threads; ++t)

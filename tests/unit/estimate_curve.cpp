@@ -86,7 +86,7 @@ TEST_CASE("the curve of a job is its second iteration and reaches the peak of th
 TEST_CASE("a replayed estimate has the figures of an explained one, and no less than a quick one") {
   for (const auto& text : {kGrpo, example_jobs().front().text}) {
     const Job job = job_of(text);
-    const Estimate quick = estimate(job), replayed = estimate_replayed(job), explained = explain(job);
+    const Estimate quick = estimate_quick(job), replayed = estimate(job), explained = explain(job);
     CHECK(!quick.replayed);
     CHECK(replayed.replayed);
     CHECK(!replayed.explained);

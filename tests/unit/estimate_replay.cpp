@@ -44,7 +44,7 @@ TEST_CASE("what no range of expandable segments on the GPU could hold is judged 
       "oomplan: 1\nframework: torch\nmodel: qwen2.5-0.5b\ngpus: 1 x H100-80GB\nexpandable_segments: true\n"
       "trainer: {engine: single, kernels: hf_eager, precision: {storage: fp32, compute: fp32, reduce: fp32}, "
       "sequence_tokens: 32k, sequences_per_micro_batch: 3, recompute: full}\n");
-  const Estimate levels = estimate(job), replayed = estimate_replayed(job);
+  const Estimate levels = estimate_quick(job), replayed = estimate(job);
   for (const std::string_view name : {"trainer.forward", "trainer.backward", "trainer.optimizer"}) {
     CAPTURE(name);
     CHECK(phase(replayed, name).usage.allocated >= phase(levels, name).usage.allocated);
@@ -55,7 +55,7 @@ TEST_CASE("what no range of expandable segments on the GPU could hold is judged 
 
 TEST_CASE("a server that wakes twice is not charged with its cache and the trainer's memory at once") {
   const Job job = job_of(kVerl);
-  const Estimate levels = estimate(job), replayed = estimate_replayed(job);
+  const Estimate levels = estimate_quick(job), replayed = estimate(job);
   const Bytes added = phase(replayed, "rollout.wake").usage.capacity_needed - phase(levels, "rollout.wake").usage.capacity_needed;
   CHECK(added >= 0);
   CHECK(added < 4 * kGiB);
@@ -72,7 +72,7 @@ TEST_CASE("what an idle process keeps with its gaps stands beside the one that w
   const Assembled a = assemble(job, Catalog::builtin(), store);
   const ClassFold& fold = a.folds.at(0);
   REQUIRE(a.classes[0].processes == 2);
-  REQUIRE(estimate(job).gpus.front().ranks == a.estimate.gpus[0].ranks);
+  REQUIRE(estimate_quick(job).gpus.front().ranks == a.estimate.gpus[0].ranks);
   std::vector<FlatProgram> programs;
   SharedGpu gpu;
   for (std::size_t p = 0; p < 2; ++p) programs.emplace_back(write_process(a, 0, p, kReplayedMicroBatches, 2, nullptr, true));
@@ -91,7 +91,7 @@ TEST_CASE("what an idle process keeps with its gaps stands beside the one that w
   }
   CHECK(gaps > 0);
   // every phase takes what its highest turn takes, and no two turns of it are added up
-  const Estimate levels = estimate(job), replayed = estimate_replayed(job);
+  const Estimate levels = estimate_quick(job), replayed = estimate(job);
   std::vector<Bytes> device(fold.phases.size()), needed(fold.phases.size());
   for (const PhaseInTurn& p : fold.in_turns) {
     const Moment& m = a.estimate.gpus[0].phases[p.phase];
@@ -110,7 +110,7 @@ TEST_CASE("what an idle process keeps with its gaps stands beside the one that w
 
 TEST_CASE("a process with millions of allocations is answered by levels, and says so") {
   const Job job = job_of(kVerl, {"actor.head=verl_rows", "response_tokens=30k", "actor.tokens_per_micro_batch=128k"});
-  const Estimate levels = estimate(job), replayed = estimate_replayed(job);
+  const Estimate levels = estimate_quick(job), replayed = estimate(job);
   CHECK(!replayed.replayed);
   CHECK(phase(replayed, "actor.backward").usage.reserved == phase(levels, "actor.backward").usage.reserved);
   CHECK(std::any_of(replayed.notes.begin(), replayed.notes.end(),

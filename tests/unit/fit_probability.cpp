@@ -89,13 +89,13 @@ TEST_CASE("P(fit): every example that is replayed has one, on the side of its ve
   for (const auto& example : example_jobs()) {
     CAPTURE(example.name);
     const Job job = job_of(example.text);
-    const Estimate e = estimate_replayed(job);
+    const Estimate e = estimate(job);
     if (!e.replayed) continue;
     REQUIRE(e.fit_probability.has_value());
     CHECK(*e.fit_probability >= 0);
     CHECK(*e.fit_probability <= 1);
     for (const auto& gpu : e.gpus) CHECK(gpu.fit_probability.value_or(2) >= *e.fit_probability);
     if (!e.fits()) CHECK(*e.fit_probability < 0.7);
-    CHECK(!estimate(job).fit_probability.has_value());
+    CHECK(!estimate_quick(job).fit_probability.has_value());
   }
 }

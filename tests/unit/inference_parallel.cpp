@@ -37,7 +37,7 @@ std::string problems_of(const std::string& server, const char* model = "Qwen/Qwe
       std::string("oomplan: 1\ngpus: ") + gpus + "\nmodel: " + model + "\nserver: {max_model_len: 8k, " + server + "}\n";
   source.name = "server.yaml";
   try {
-    (void)estimate(read(source).job);
+    (void)estimate_quick(read(source).job);
     return "";
   } catch (const InputError& error) {
     return error.what();

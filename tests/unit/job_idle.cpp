@@ -115,7 +115,7 @@ struct Answer {
 Answer answer(const Job& job) {
   Answer out;
   for (const auto& role : job.roles) out.programs.push_back(program(job, role.name));
-  Estimate e = estimate(job);
+  Estimate e = estimate_quick(job);
   e.notes.clear();
   e.evidence = {};
   out.rest = to_json(e, Job{});
@@ -153,7 +153,9 @@ const std::set<std::string> kOfValues{
     "gpus_per_node", "micro_batches", "sequences_per_step", "sequence_tokens", "logits_to_keep", "batched_tokens",
     "max_model_len", "page_tokens", "graph_batch", "max_running_requests", "concurrency", "overlap_grad_reduce",
     // of one rank, of a forward pass, of a family without Liger's modules, of all targets
-    "forward_prefetch", "reshard_ranks", "offload", "keep_outputs", "kernel_internals", "liger", "lora.targets", "experts"};
+    "forward_prefetch", "reshard_ranks", "offload", "keep_outputs", "kernel_internals", "liger", "lora.targets", "experts",
+    // of parameters, gradients and arguments that have the format already
+    "precision.cast_parameters", "precision.cast_gradients", "precision.cast_inputs"};
 bool asked_for(const Knob& knob) {
   const std::string key(knob.key);
   return !kNoMemory.contains(key) && !kNotSeen.contains(key) && !kOfValues.contains(key);

@@ -63,8 +63,9 @@ TEST_CASE("every knob writes what it reads, and reads what it writes") {
       CHECK(then != now);
       CHECK_FALSE(knob.set(knob, job, role, then).refused());
       CHECK(knob.get(job, role) == then);
+      const bool expression = knob.key == "lora.targets" || knob.key == "lora.exclude";  // which ".nan" is
       for (const char* wrong : {"", "\x01", "[x", ".nan"})
-        if (knob.type != KnobType::text && !(knob.type == KnobType::items && *wrong == 0))
+        if (knob.type != KnobType::text && !(knob.type == KnobType::items && *wrong == 0) && !(expression && *wrong == '.'))
           CHECK(knob.set(knob, job, role, wrong).refused());
     }
   }

@@ -120,5 +120,7 @@ TEST_CASE("rules of the engines") {
   CHECK(broken_rules(made(1, 1, 32, 1, 1), EngineKind::vllm, qwen7b).size() == 1);
   CHECK(broken_rules(made(1, 1, 1, 2, 1), EngineKind::sglang, qwen7b).size() == 1);
   CHECK(broken_rules(made(2, 1, 1, 1, 1), EngineKind::single, qwen7b).size() == 1);
+  CHECK(broken_rules(made(1, 4, 1, 1, 1), EngineKind::single, qwen7b).empty());  // parallelize_module alone
+  CHECK(broken_rules(made(1, 8, 1, 1, 1), EngineKind::single, qwen7b).size() == 1);
   CHECK(broken_rules(made(1, 1, 1, 1, 6), EngineKind::megatron, {32, 4, 128, 48}).size() == 1);
 }

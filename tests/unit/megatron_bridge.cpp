@@ -25,7 +25,7 @@ const std::string kMoonlight =
 double highest(const std::string& modules) {
   const Job job = job_of(kMoonlight + (modules.empty() ? "none}\n" : "selective, recompute_modules: [" + modules + "]}\n"));
   Bytes out = 0;
-  for (const auto& gpu : estimate_replayed(job).gpus)
+  for (const auto& gpu : estimate(job).gpus)
     for (const auto& moment : gpu.phases) out = std::max(out, moment.usage.allocated);
   return static_cast<double>(out) / 1e9;
 }
@@ -50,7 +50,7 @@ TEST_CASE("megatron: published peaks of Moonlight") {
 Bytes last_level(const std::string& change, const std::string& value) {
   Job job = job_of(kMoonlight + "none}\n");
   if (!change.empty()) set(job, "trainer." + change, value);
-  const Estimate e = estimate(job);
+  const Estimate e = estimate_quick(job);
   return e.gpus.at(0).phases.back().usage.allocated;
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("megatron: masters of its own cost what the states of the step are") {
 TEST_CASE("megatron: states in bf16 stay so from 2.14 on") {
   Job job = job_of(kMoonlight + "none}\n");
   const auto at_step = [&] {
-    const Estimate e = estimate(job);
+    const Estimate e = estimate_quick(job);
     return e.gpus.at(0).phases.back().usage.allocated;
   };
   const Bytes now = at_step();

@@ -121,14 +121,14 @@ TEST_CASE("megatron flags: Megatron-core's own modules and deferred gradients") 
   CHECK(said("attention_softmax_in_fp32") == "false");
   CHECK(said("query_key_layer_scaling") == "true");
   CHECK(said("attention") == "fused");  // it has none of these kernels
-  CHECK(!estimate(job).gpus.empty());
+  CHECK(!estimate_quick(job).gpus.empty());
   const std::string problems = all_problems(launch(kDense + "--transformer-impl inference_optimized"));
   CHECK(problems.find("not supported yet: layers that are made for inference") != std::string::npos);
   std::string squared = kDense;
   squared.replace(squared.find("--swiglu"), 8, "--squared-relu");
   CHECK(read(launch(squared)).job.roles[0].architecture->runs[0].layer.feed_forward.activation == Activation::relu_squared);
   CHECK(all_problems(launch(squared + "--disable-jit-fuser")).empty());
-  CHECK_THROWS_AS(estimate(read(launch(squared + "--disable-jit-fuser")).job), InputError);
+  CHECK_THROWS_AS(estimate_quick(read(launch(squared + "--disable-jit-fuser")).job), InputError);
   const std::string waits = "--pipeline-model-parallel-size 2 --defer-embedding-wgrad-compute ";
   const Job limited = read(launch(kDense + waits + "--wgrad-deferral-limit 3")).job;
   CHECK(get(limited, "trainer.defer_embedding_wgrad_compute") == "true");
@@ -138,10 +138,10 @@ TEST_CASE("megatron flags: Megatron-core's own modules and deferred gradients") 
 
 TEST_CASE("megatron flags: the same model by flags and by name needs the same") {
   const std::string flags = kDense + "--vocab-size 128255 --tensor-model-parallel-size 2 --sequence-parallel";
-  const Estimate by_flags = estimate(read(launch(flags)).job);
+  const Estimate by_flags = estimate_quick(read(launch(flags)).job);
   Source named = launch(flags);
   named.overrides = {"model=meta-llama/Llama-3.1-8B"};
-  const Estimate by_name = estimate(read(named).job);
+  const Estimate by_name = estimate_quick(read(named).job);
   REQUIRE(!by_flags.gpus.empty());
   CHECK(by_flags.gpus[0].phases[by_flags.gpus[0].worst].usage.capacity_needed ==
         by_name.gpus[0].phases[by_name.gpus[0].worst].usage.capacity_needed);

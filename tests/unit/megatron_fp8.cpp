@@ -126,7 +126,8 @@ Bytes kept_by_experts(const Json& settings) {
   Json trainer{{"engine", "megatron"}, {"layout", "d1"},      {"sequences_per_micro_batch", 1}, {"sequence_tokens", kTokens},
                {"micro_batches", 1},   {"recompute", "none"}, {"router_dtype", "fp32"}};
   trainer.update(settings);
-  const Json job{{"framework", "torch"}, {"model", "m"}, {"trainer", trainer}};
+  const char* const gpu = settings.value("fp8_recipe", "") == "mxfp8" ? "1 x B200-180GB" : "1 x H100-80GB";
+  const Json job{{"framework", "torch"}, {"gpus", gpu}, {"model", "m"}, {"trainer", trainer}};
   const TrainingCase c = read_training_case(job.dump(), config.dump(), Catalog::builtin());
   const MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, 0, 1);
   Bytes out = 0;
@@ -163,7 +164,7 @@ const std::string kQwen =
 Bytes weights_on(const std::string& gpu) {
   const Job job = job_of(kQwen + "gpus: 2 x " + gpu + "\n");
   Bytes out = 0;
-  for (const auto& one : estimate_replayed(job).gpus)
+  for (const auto& one : estimate(job).gpus)
     for (const auto& moment : one.phases) out = std::max(out, moment.usage.allocated);
   return out;
 }
@@ -185,7 +186,7 @@ TEST_CASE("megatron fp8: what is not described is refused by name") {
   const auto problem = [](const std::string& more, const std::string& model = "Qwen/Qwen3-8B") {
     try {
       const Job job = job_of(kQwen + "gpus: 2 x H200\n", {"trainer." + more, "model=" + model});
-      (void)estimate_replayed(job);
+      (void)estimate(job);
     } catch (const InputError& e) {
       return std::string(e.what());
     }

@@ -32,7 +32,7 @@ const std::string kQwen =
 
 double highest(const Job& job) {
   Bytes out = 0;
-  for (const auto& gpu : estimate_replayed(job).gpus)
+  for (const auto& gpu : estimate(job).gpus)
     for (const auto& moment : gpu.phases) out = std::max(out, moment.usage.allocated);
   return static_cast<double>(out) / 1e9;
 }

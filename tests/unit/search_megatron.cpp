@@ -62,7 +62,7 @@ TEST_CASE("megatron search: the bound is below the estimate at every point, and 
       CAPTURE(to_yaml(there));
       const auto wrong = problems(there, catalog);
       CHECK_MESSAGE(wrong.empty(), (wrong.empty() ? "" : to_text(wrong[0])));
-      const Bytes exact = needed(estimate(there));
+      const Bytes exact = needed(estimate_quick(there));
       CHECK(judged.candidates[i].least <= exact);
       widest = std::max(widest, static_cast<double>(exact) / static_cast<double>(judged.candidates[i].least));
     }
@@ -145,7 +145,7 @@ TEST_CASE("megatron search: 1,024 GPUs of a DeepSeek-V3") {
 TEST_CASE("megatron examples: DeepSeek-V3 has a class of GPUs for every stage, and the first holds most") {
   std::ostringstream text;
   text << std::ifstream(std::filesystem::path(OOMPLAN_SOURCE_DIR) / "examples/megatron_deepseek_v3.yaml").rdbuf();
-  const Estimate e = estimate(job_of(text.str()));
+  const Estimate e = estimate_quick(job_of(text.str()));
   REQUIRE(e.gpus.size() == 16);
   CHECK(e.gpus.front().gpus.front() == 0);  // the fullest one is told first
 }

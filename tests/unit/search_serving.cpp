@@ -5,6 +5,7 @@
 
 #include <oomplan/oomplan.hpp>
 
+#include "job/auto_cache.hpp"
 #include "search/serving.hpp"
 #include "search/serving_rate.hpp"
 
@@ -32,12 +33,12 @@ TEST_CASE("candidates of a server come best first, and every one fits as it is r
     CHECK(c.relative_throughput <= 1 + 1e-9);
     CHECK(c.estimate.fits());
     const Server& s = c.job.roles[0].server;
-    CHECK(s.kv == DType::bf16);  // numerics were not allowed
+    CHECK(s.kv == kAutoCache);  // numerics were not allowed
     CHECK(s.layout.world() == 2);
     Source again;
     again.text = c.job_file;
     again.name = "candidate.yaml";
-    CHECK(estimate(read(again).job).servers.at(0).kv_tokens == estimate(c.job).servers.at(0).kv_tokens);
+    CHECK(estimate_quick(read(again).job).servers.at(0).kv_tokens == estimate_quick(c.job).servers.at(0).kv_tokens);
   }
   // two replicas read all weights on both GPUs in every step, two tensor ranks half of them, and 64 small all-reduces take less
   CHECK(found.best[0].job.roles[0].server.layout.tensor == 2);
@@ -83,7 +84,7 @@ TEST_CASE("a model with experts has candidates with whole experts on a rank, and
       Source again;
       again.text = c.job_file;
       again.name = "candidate.yaml";
-      CHECK(estimate(read(again).job).servers.at(0).kv_tokens == c.estimate.servers.at(0).kv_tokens);
+      CHECK(estimate_quick(read(again).job).servers.at(0).kv_tokens == c.estimate.servers.at(0).kv_tokens);
     }
   }
 }

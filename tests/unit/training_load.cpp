@@ -22,7 +22,7 @@ const Moment& loading(const Estimate& e) {
 
 /// Levels of parameters alone: without workspaces and buffers.
 Bytes parameters_at_load(const Job& job) {
-  Bytes level = loading(estimate(job)).usage.allocated;
+  Bytes level = loading(estimate_quick(job)).usage.allocated;
   for (const Site& site : program(job, "trainer").sites)
     if (site.name == "trainer.cublas_workspaces" || site.name == "trainer.buffers") level -= site.bytes;
   return level;
@@ -62,7 +62,7 @@ TEST_CASE("load: releases whose layers have tables of cos and sin of their own b
     const auto level = [&](const std::string& release) {
       std::string text = job_on(2, ", transformers: " + release);
       text.replace(text.find("fsdp1"), 5, engine);
-      const Estimate e = estimate(job_of(text));
+      const Estimate e = estimate_quick(job_of(text));
       return e.gpus.at(0).phases.back().usage.allocated;
     };
     CAPTURE(engine);

@@ -34,7 +34,8 @@ double tolerance(const TrainingCase& c, const std::string& phase) {
   if (phase == "optimizer") return 0.001;
   if (t.layout.pipeline > 1) {
     if (phase == "forward") return t.megatron.deallocate_outputs ? 0.25 : 8;
-    return t.megatron.virtual_stages > 1 ? 0.45 : 0.002;
+    // an expert model's first interleaved stage, below its peak
+    return phase == "backward" && t.megatron.virtual_stages > 1 && last.mixer.kind == MixerKind::mla ? 0.23 : 0.002;
   }
   if (t.layout.context > 1 && last.mixer.kind == MixerKind::mla) return 0.4;
   if (last.mixer.kind == MixerKind::mla && t.megatron.attention == TeAttention::unfused) return phase == "forward" ? 0.27 : 0.01;

@@ -68,7 +68,7 @@ std::string refusal(const std::string& framework, const std::string& settings) {
                           "micro_batches: 1, head: hf_loss, " +
                           (settings.find("recompute:") == std::string::npos ? "recompute: none, " : "") + settings + "}\n";
   try {
-    (void)estimate(read({job, "job.yaml", {}, {}}).job);
+    (void)estimate_quick(read({job, "job.yaml", {}, {}}).job);
   } catch (const InputError& e) {
     return e.what();
   }

@@ -75,6 +75,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_families.jsonl", out);
     read_executed("executed_formats.jsonl", out);
     read_executed("executed_found.jsonl", out);
+    read_executed("executed_policies.jsonl", out);
     return out;
   }();
   return rows;

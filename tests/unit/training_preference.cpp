@@ -112,7 +112,7 @@ std::string refusal(const std::string& settings, const std::string& rest = "fram
                           "trainer: {layout: d2, precision: {storage: bf16}, sequence_tokens: 2k, micro_batches: 1, " + settings +
                           "}\n";
   try {
-    (void)estimate(read({job, "job.yaml", {}, {}}).job);
+    (void)estimate_quick(read({job, "job.yaml", {}, {}}).job);
   } catch (const InputError& e) {
     return e.what();
   }

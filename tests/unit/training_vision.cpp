@@ -296,13 +296,13 @@ TEST_CASE("a model with a tower and no images: the refusal says what to write, a
     CAPTURE(model);
     std::string told;
     try {
-      estimate(job(model).job);
+      estimate_quick(job(model).job);
     } catch (const InputError& e) {
       told = to_text(e.problems.at(0));
     }
     CHECK(told.find("its language model by itself is model: " + std::string(model) + ":text") != std::string::npos);
     const Reading text = job(std::string(model) + ":text");
-    CHECK_NOTHROW(estimate(text.job));
+    CHECK_NOTHROW(estimate_quick(text.job));
     REQUIRE(text.notes.size() == 1);
     CHECK(text.notes[0].text.find("is the language model by itself") != std::string::npos);
   }

@@ -193,7 +193,7 @@ def estimate(job: Source, *overrides: str, quick: bool = False, catalog: Catalog
     quick: microseconds; `reserved` and `needed` are then lower bounds, without what fragmentation costs.
     """
     asked = read(job, *overrides, catalog=catalog)
-    return _core.estimate(asked, catalog) if quick else _core.estimate_replayed(asked, catalog)
+    return _core.estimate(asked, catalog, quick)
 
 
 def explain(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estimate:
@@ -201,15 +201,17 @@ def explain(job: Source, *overrides: str, catalog: Catalog | None = None) -> Est
     return _core.explain(read(job, *overrides, catalog=catalog), catalog)
 
 
-def estimate_many(jobs: Iterable[Source], *, threads: int = 1, catalog: Catalog | None = None) -> list[Estimate]:
-    """estimate(quick=True) of every job, in one call into the core."""
-    return _core.estimate_many([read(job, catalog=catalog) for job in jobs], threads, catalog)
+def estimate_many(
+    jobs: Iterable[Source], *, quick: bool = False, threads: int = 1, catalog: Catalog | None = None
+) -> list[Estimate]:
+    """estimate() of every job, in one call into the core; `quick` as there."""
+    return _core.estimate_many([read(job, catalog=catalog) for job in jobs], threads, catalog, quick)
 
 
 def check(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estimate:
     """Returns the Estimate of a job that fits; raises DoesNotFit otherwise. One line before a launch."""
     asked = read(job, *overrides, catalog=catalog)
-    answer = _core.estimate_replayed(asked, catalog)
+    answer = _core.estimate(asked, catalog)
     if not answer.fits:
         raise DoesNotFit(answer, _core.advise(asked, "speed", catalog))
     return answer

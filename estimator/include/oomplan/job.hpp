@@ -15,7 +15,7 @@
 #include <oomplan/units/dtype.hpp>
 #include <oomplan/units/errors.hpp>
 
-namespace oomplan {
+namespace oomplan OOMPLAN_PUBLIC {
 
 struct Architecture;  // catalog/architecture.hpp; made by read() from a model's name or config.json
 
@@ -276,10 +276,19 @@ struct QuantisedBase {
 /// Low-rank adapters (LoRA, as huggingface/peft runs them) beside linear layers. What they stand beside is frozen.
 struct Lora {
   AdapterKind kind = AdapterKind::lora;
-  std::int64_t rank = 0;             ///< 0: none, and all parameters are trained; of LitGPT's prefixes: their tokens; of IA3: 1
-  std::vector<std::string> targets;  ///< last words of modules' names, such as q_proj; empty: every linear layer but the head
-  std::int64_t alpha = 16;           ///< the factor is alpha / rank: no memory
-  double dropout = 0;                ///< rate in front of the adapters
+  std::int64_t rank = 0;  ///< 0: none, and all parameters are trained; of LitGPT's prefixes: their tokens; of IA3: 1
+  /// Of transformers' models by peft's rule: ends of modules' names, such as q_proj. Of other kernel sets their framework's
+  /// words. Empty: every linear layer but the head, unless one of the next two says otherwise.
+  std::vector<std::string> targets;
+  std::string targets_matching;              ///< a regular expression for whole names
+  bool targets_by_type = false;              ///< peft's defaults for the model_type
+  std::vector<std::string> exclude;          ///< exclude_modules: ends of names
+  std::string exclude_matching;              ///< ... as an expression
+  std::vector<std::int64_t> layers;          ///< layers_to_transform; empty: all
+  std::vector<std::string> layers_pattern;   ///< what stands in front of a layer's number; empty: anything
+  std::vector<std::string> modules_to_save;  ///< trained copies beside the frozen modules
+  std::int64_t alpha = 16;                   ///< the factor is alpha / rank: no memory
+  double dropout = 0;                        ///< rate in front of the adapters
   AdapterFormat format = AdapterFormat::fp32;
   std::int64_t frozen_copies = 0;  ///< adapters beside the trained ones that get no gradient: AgileRL's reference policy
   bool dora = false;               ///< weight-decomposed: a trained magnitude for every row of the matrix
@@ -324,7 +333,11 @@ struct Trainer {
   DType storage = DType::fp32;  ///< of parameters (and so of gradients and optimizer states) between steps
   DType compute = DType::bf16;
   DType reduce = DType::fp32;  ///< of the gradient reduction
-  bool autocast = false;       ///< torch.autocast around the forward pass
+  /// FSDP's policy names param_dtype, reduce_dtype. Without, every parameter computes in the format that it is stored in, and its
+  /// gradient is reduced in the format that it comes in.
+  bool cast_parameters = true, cast_gradients = true;
+  bool cast_inputs = true;  ///< FSDP2, with param_dtype: a unit's arguments are cast to it (cast_forward_inputs)
+  bool autocast = false;    ///< torch.autocast around the forward pass
   Recompute recompute = Recompute::full;
   bool reentrant = false;            ///< of the checkpoint
   bool checkpoint_units = false;     ///< FSDP1: it stands around the call of a unit, not inside of the unit
@@ -333,6 +346,8 @@ struct Trainer {
   OptimizerForm optimizer_form = OptimizerForm::foreach;
   std::int64_t optimizer_rank = 128;  ///< APOLLO: of the projections
   bool amsgrad = false;               ///< Adam and AdamW: the largest second moment so far is a third state
+  double weight_decay = -1;           ///< below 0: what the optimizer's class has
+  bool nesterov = false;              ///< sgd_momentum
   bool clip = true;
   Lora lora;
   bool reshard_after_forward = true;  ///< of the layers; of the root too unless root_reshard is false

@@ -19,7 +19,9 @@ extern "C" {
 typedef struct oomplan_catalog oomplan_catalog;
 typedef struct oomplan_text oomplan_text;
 
-/* 1. Grows when a call is added; no call ever changes. */
+/* What oomplan_abi() of this header says. Grows when a call is added; no call ever changes. 2: oomplan_estimate_quick. */
+#define OOMPLAN_ABI 2
+/* OOMPLAN_ABI of the library. */
 OOMPLAN_API int oomplan_abi(void);
 /* "0.1.0"; static. */
 OOMPLAN_API const char* oomplan_version(void);
@@ -29,9 +31,14 @@ OOMPLAN_API const char* oomplan_version(void);
 OOMPLAN_API oomplan_catalog* oomplan_open(const char* models_dir_or_null, oomplan_text** error);
 OOMPLAN_API void oomplan_close(oomplan_catalog*);
 
-/* The answer for a job file of n bytes. `overrides` is NULL or lines "key=value", separated by line breaks. REQUIRES: out is not
- * NULL; *out is to be freed, whatever the status; it is NULL only when memory ran out (status 3). */
+/* The answer for a job file of n bytes: milliseconds, the allocator of every process is replayed. `overrides` is NULL or lines
+ * "key=value", separated by line breaks. REQUIRES: out is not NULL; *out is to be freed, whatever the status; it is NULL only
+ * when memory ran out (status 3). */
 OOMPLAN_API int oomplan_estimate(const oomplan_catalog*, const char* job, size_t n, const char* overrides, oomplan_text** out);
+/* Levels alone, in microseconds to a millisecond: what is reserved and needed are lower bounds, and there is no probability. */
+OOMPLAN_API int oomplan_estimate_quick(const oomplan_catalog*, const char* job, size_t n, const char* overrides,
+                                       oomplan_text** out);
+/* As oomplan_estimate, and names what is live. */
 OOMPLAN_API int oomplan_explain(const oomplan_catalog*, const char* job, size_t n, const char* overrides, oomplan_text** out);
 /* `request` is NULL or {"gpus": 8, "allow": "numerics", "maximise": "tokens", "fixed": ["actor.layout"], "keep": 10, "threads":
  * 1}. */

@@ -7,6 +7,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stop_token>
 
@@ -14,8 +15,13 @@
 #include <oomplan/program.hpp>
 
 namespace oomplan {
-
 class Catalog;  // models, GPUs, engine facts; the built-in one unless given
+}
+
+namespace oomplan OOMPLAN_PUBLIC {
+
+/// The built-in catalog with the files of a directory laid over it (as `--models`); "": the built-in one. Throws InputError.
+std::shared_ptr<const Catalog> open_catalog(const std::string& directory = {});
 
 /// Something the reader should know: an ignored key, a default taken, a bound.
 struct Note {
@@ -161,11 +167,12 @@ struct Estimate {
   bool replayed = false;  ///< `reserved` and `capacity_needed` are the allocator's, not lower bounds
   bool fits() const;
 };
-/// Microseconds to a millisecond: `reserved` and `capacity_needed` are lower bounds, without what fragmentation costs.
+/// Does it fit, and what does every GPU need in every phase? Milliseconds: the allocator of every process is replayed.
 Estimate estimate(const Job&, const Catalog* = nullptr);
-/// Milliseconds: the allocator of every process is replayed. The figures of explain() without its lists.
-Estimate estimate_replayed(const Job&, const Catalog* = nullptr);
-/// As estimate_replayed(), and names what is live.
+/// Levels alone, in microseconds to a millisecond: `reserved` and `capacity_needed` are lower bounds, without what fragmentation
+/// costs, and there is no probability. For whoever asks a million times.
+Estimate estimate_quick(const Job&, const Catalog* = nullptr);
+/// As estimate(), and names what is live.
 Estimate explain(const Job&, const Catalog* = nullptr);
 /// The single changes that lower the worst moment most, strongest first. Only effects up to `allow`.
 std::vector<Remedy> advise(const Job&, Effect allow = Effect::speed, const Catalog* = nullptr);

@@ -13,8 +13,10 @@
 #include <oomplan/program.hpp>
 
 namespace oomplan {
-
 class Catalog;
+}
+
+namespace oomplan OOMPLAN_PUBLIC {
 
 enum class OperatorPass : std::uint8_t {
   forward,   ///< with gradients on; the output goes at the end of the call

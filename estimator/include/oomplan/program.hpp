@@ -20,7 +20,7 @@
 #include <oomplan/units/dtype.hpp>
 #include <oomplan/units/errors.hpp>
 
-namespace oomplan {
+namespace oomplan OOMPLAN_PUBLIC {
 
 /// What a tensor is for. The order is the order of reports.
 enum class Category : std::uint8_t {

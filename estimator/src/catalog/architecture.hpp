@@ -119,6 +119,7 @@ struct FeedForward {
   std::int64_t router_groups = 0;  ///< groups of experts of which some are chosen first (n_group); 0: none
   std::int64_t router_top_groups = 0;  ///< ... how many (topk_group)
   bool correction_bias = false;        ///< e_score_correction_bias (DeepSeek V3)
+  bool token_table = false;            ///< a buffer tells the experts of every token id (DeepSeek V4)
   bool expert_bias = false;
   bool experts_gated = true;     ///< gate, up, down; false: up, down
   bool fused_experts = false;    ///< the checkpoint stores all experts of a matrix as one 3-D tensor
@@ -138,6 +139,7 @@ struct Layer {
   NormPlace norm_place = NormPlace::pre;
   bool wide_residual = false;        ///< the residual is added up in fp32 (Mamba)
   std::int64_t layer_scalars = 0;    ///< further learned elements of the layer that belong to no block
+  std::int64_t buffer_scalars = 0;   ///< elements of the layer that nothing trains
   std::int64_t per_layer_input = 0;  ///< Gemma 3n/4: width of the per-layer embedding that joins here
   std::int64_t laurel_rank = 0;      ///< Gemma 3n: rank of the learned augmented residual
   std::int64_t altup_inputs = 0;     ///< Gemma 3n: copies of the hidden state that alternate (AltUp)
@@ -178,6 +180,7 @@ struct Tower {
   std::int64_t out_hidden = 0, deepstack = 0;
   std::int64_t head_dim = 0, projector_width = 0;
   bool projector_bias = false;
+  bool pooling_head = false;                   ///< SigLIP: attention that pools all patches, beside what the language model reads
   std::int64_t window = 0;                     ///< pixels of a window's side, where blocks attend by windows; 0: none does
   std::vector<std::int64_t> full_blocks;       ///< of those: blocks that attend to the whole image
   std::vector<std::int64_t> deepstack_blocks;  ///< whose output layers of the language model get too

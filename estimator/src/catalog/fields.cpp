@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <oomplan/units/errors.hpp>
 
+#include "catalog/class_defaults.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan {
@@ -229,10 +230,42 @@ std::vector<Fields> Fields::parse_array(std::string_view text, const std::string
 
 const std::string& Fields::file() const { return root_->file; }
 
-const Fields::Value* Fields::find(std::string_view key) const {
+const Fields::Value* Fields::own(std::string_view key) const {
   for (const auto& [name, value] : here_->object)
-    if (name == key) return value.kind == Value::Kind::null ? nullptr : &value;
+    if (name == key) return &value;
   return nullptr;
+}
+
+const Fields::Value* Fields::written(std::string_view key) const {
+  if (const Value* const value = own(key)) return value;
+  if (class_ == nullptr) return nullptr;
+  for (const auto& [alias, field] : class_->aliases)
+    if (field == key)
+      if (const Value* const value = own(alias)) return value;
+  return nullptr;
+}
+
+const Fields::Value* Fields::find(std::string_view key) const {
+  const Value* const value = written(key);
+  if (value != nullptr) return value->kind == Value::Kind::null ? nullptr : value;
+  if (class_ == nullptr) return nullptr;
+  const auto alias = class_->aliases.find(key);
+  return alias == class_->aliases.end() ? class_->fields.find(key) : find(alias->second);
+}
+
+Fields Fields::over(const ClassDefaults& defaults) const {
+  Fields out = *this;
+  out.class_ = &defaults;
+  for (const auto& [name, value] : here_->object) {
+    if (value.kind != Value::Kind::null) continue;
+    const auto alias = defaults.aliases.find(name);
+    const std::string& field = alias == defaults.aliases.end() ? name : alias->second;
+    if (!defaults.fields.has(field) || defaults.nullable.contains(field)) continue;
+    wrong(path_of(name), &value, "no null",
+          fmt::format("the class of {} in transformers {} takes none; without the key it is {}", defaults.name, defaults.version,
+                      shown(defaults.fields.find(field))));
+  }
+  return out;
 }
 
 std::string Fields::path_of(std::string_view key) const {
@@ -251,9 +284,14 @@ const Fields::Value& Fields::need(std::string_view key, std::string_view expecte
 }
 
 bool Fields::has(std::string_view key) const { return find(key) != nullptr; }
+bool Fields::stated(std::string_view key) const { return written(key) != nullptr; }
+bool Fields::of_class(std::string_view key) const {
+  return class_ != nullptr && (class_->fields.own(key) != nullptr || class_->aliases.contains(key));
+}
 bool Fields::is_null(std::string_view key) const {
-  return std::any_of(here_->object.begin(), here_->object.end(),
-                     [&](const auto& entry) { return entry.first == key && entry.second.kind == Value::Kind::null; });
+  const Value* const value = written(key);
+  if (value != nullptr) return value->kind == Value::Kind::null;
+  return class_ != nullptr && class_->fields.is_null(key);
 }
 bool Fields::is_text(std::string_view key) const { return has(key) && find(key)->kind == Value::Kind::text; }
 bool Fields::is_list(std::string_view key) const { return has(key) && find(key)->kind == Value::Kind::list; }

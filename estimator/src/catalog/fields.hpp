@@ -24,13 +24,24 @@ struct Limits {
   std::int64_t most = 0;
 };
 
+struct ClassDefaults;
+
 class Fields {
  public:
   /// The object or the array of objects that `text` holds. `file` goes into errors.
   static Fields parse(std::string_view text, const std::string& file);
   static std::vector<Fields> parse_array(std::string_view text, const std::string& file);
 
+  /// The same object where an absent key is what the configuration class says; `defaults` outlives the result. Null for a key
+  /// that the class takes none for is refused.
+  Fields over(const ClassDefaults& defaults) const;
+
   bool has(std::string_view key) const;
+  /// The text itself has it, under this name or another that the class takes for it; null counts as stated.
+  bool stated(std::string_view key) const;
+  /// There is a configuration class; and: this is one of its fields, or another name for one.
+  bool has_class() const { return class_ != nullptr; }
+  bool of_class(std::string_view key) const;
   /// The key is there, and its value is null: for settings that null turns off.
   bool is_null(std::string_view key) const;
   bool is_text(std::string_view key) const;
@@ -72,6 +83,8 @@ class Fields {
   struct Builder;
   Fields(std::shared_ptr<const Value> root, const Value* here, std::string path);
   static std::shared_ptr<const Value> read(std::string_view text, const std::string& file);
+  const Value* own(std::string_view key) const;  ///< of the text under this very name, null included
+  const Value* written(std::string_view key) const;
   const Value* find(std::string_view key) const;
   const Value& need(std::string_view key, std::string_view expected) const;
   const Value& need_list(std::string_view key, std::string_view expected) const;
@@ -84,6 +97,7 @@ class Fields {
   std::shared_ptr<const Value> root_;
   const Value* here_;
   std::string path_;
+  const ClassDefaults* class_ = nullptr;
 };
 
 }  // namespace oomplan

@@ -27,6 +27,8 @@ class Inventory {
 
   void tensor(std::string_view name, std::vector<std::int64_t> shape, ParameterPart, SplitAxis = SplitAxis::none,
               std::int64_t copies = 1);
+  /// Of no gradient.
+  void unlearned(ParameterKind, std::string_view name, std::vector<std::int64_t> shape, ParameterPart = ParameterPart::other);
   /// A matrix [out, in] named "<name>.weight" with, if wanted, "<name>.bias" of [out].
   void linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias, ParameterPart, SplitAxis,
               std::int64_t copies = 1);

@@ -182,7 +182,7 @@ void mamba2(const Mixer& m, std::int64_t h, Inventory& out) {
   out.linear(prefix + "out_proj", m.inner, h, m.out_bias, Part::mixer, Split::columns);
 }
 
-/// MiniMax-M1.
+/// MiniMax-M1. transformers' own class keeps the decays of every head within a block as buffers.
 void lightning(const Mixer& m, std::int64_t h, Inventory& out) {
   const std::string prefix(out.names.attention);
   const std::int64_t width = m.q_width();
@@ -190,6 +190,14 @@ void lightning(const Mixer& m, std::int64_t h, Inventory& out) {
   out.linear(prefix + "output_gate", h, width, false, Part::mixer, Split::rows);
   out.tensor(prefix + "norm.weight", {width}, Part::norm, Split::rows);
   out.linear(prefix + "out_proj", width, h, false, Part::mixer, Split::columns);
+  if (m.chunk == 0) return;
+  const auto table = [&](const char* name, std::int64_t rows, std::int64_t columns) {
+    out.unlearned(ParameterKind::table, prefix + name, {m.heads, rows, columns}, Part::mixer);
+  };
+  table("slope_rate", 1, 1);
+  table("query_decay", m.chunk, 1);
+  table("key_decay", m.chunk, 1);
+  table("diagonal_decay", m.chunk, m.chunk);
 }
 
 /// LFM2.

@@ -19,6 +19,7 @@ struct Names {
                    post_ff = "post_feedforward_layernorm";
   std::string_view moe = "mlp.", router = "gate", experts = "experts.{e}.", shared = "mlp.shared_experts.",
                    shared_gate = "mlp.shared_expert_gate", correction = "mlp.gate.e_score_correction_bias";
+  bool correction_is_parameter = false;  ///< ... that wants no gradient; otherwise a buffer
   std::string_view fused_up = "experts.gate_up_proj", fused_down = "experts.down_proj";  ///< all experts in one tensor
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   std::string_view state = "mixer.";  ///< Mamba and linear-attention blocks

@@ -10,6 +10,7 @@ namespace oomplan {
 namespace {
 
 using Part = ParameterPart;
+using Kind = ParameterKind;
 using Split = SplitAxis;
 
 /// Gate, up and down of a dense block of `width`, or up and down where it is not gated.
@@ -47,7 +48,8 @@ void experts(Inventory& out, const FeedForward& ff, std::int64_t h) {
 void moe_block(Inventory& out, const FeedForward& ff, std::int64_t h) {
   const Names& names = out.names;
   out.linear(joined(names.moe, names.router), h, ff.experts, ff.router_bias, Part::router, Split::none);
-  if (ff.correction_bias) out.tensor(names.correction, {ff.experts}, Part::router);
+  const Kind correction = names.correction_is_parameter ? Kind::still : Kind::buffer;
+  if (ff.correction_bias) out.unlearned(correction, names.correction, {ff.experts}, Part::router);
   if (ff.latent_width > 0) {
     out.linear(joined(names.moe, "fc1_latent_proj"), h, ff.latent_width, false, Part::feed_forward, Split::none);
     out.linear(joined(names.moe, "fc2_latent_proj"), ff.latent_width, h, false, Part::feed_forward, Split::none);
@@ -153,12 +155,15 @@ void stream_head_rows(Inventory& out, std::int64_t n, std::int64_t h, std::int64
   out.tensor("hc_head.hc_scale", {1}, Part::other, Split::none, copies);
 }
 
-void layer_rows(Inventory& out, const Layer& layer, std::int64_t h) {
+void layer_rows(Inventory& out, const Layer& layer, std::int64_t h, std::int64_t vocab) {
   norms(out, layer, h, false);
   mixer_parameters(layer.mixer, h, layer.norm, out);
   norms(out, layer, h, true);
   feed_forward(out, layer.feed_forward, h);
+  if (layer.feed_forward.token_table)
+    out.unlearned(Kind::table, "mlp.gate.tid2eid", {vocab, layer.feed_forward.experts_per_token}, Part::router);
   if (layer.layer_scalars > 0) out.tensor("scalars", {layer.layer_scalars}, Part::other);
+  if (layer.buffer_scalars > 0) out.unlearned(Kind::buffer, "buffers", {layer.buffer_scalars});
   if (layer.per_layer_input > 0) per_layer_input_rows(out, layer, h);
   if (layer.laurel_rank > 0) laurel_rows(out, layer.laurel_rank, h);
   if (layer.altup_inputs > 0) altup_rows(out, layer.altup_inputs, h);
@@ -171,7 +176,7 @@ void mtp_rows(Inventory& out, const Architecture& model) {
   out.within(Part::mtp);
   for (const LayerRun& run : mtp.layers) {
     out.at("mtp.layers.{l}.", -1, run.count);
-    layer_rows(out, run.layer, h);
+    layer_rows(out, run.layer, h, model.vocab);
   }
   out.at("mtp.", -1, 1);
   if (mtp.projections > 0) out.tensor("eh_proj.weight", {h, 2 * h}, Part::mtp, Split::none, mtp.projections);
@@ -247,6 +252,11 @@ void Inventory::tensor(std::string_view name, std::vector<std::int64_t> shape, P
   rows.push_back(std::move(row));
 }
 
+void Inventory::unlearned(ParameterKind kind, std::string_view name, std::vector<std::int64_t> shape, ParameterPart part) {
+  tensor(name, std::move(shape), part);
+  rows.back().kind = kind;
+}
+
 void Inventory::linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias, ParameterPart part, SplitAxis split,
                        std::int64_t copies) {
   tensor(joined(name, ".weight"), {out, in}, part, split, copies);
@@ -266,7 +276,7 @@ std::vector<Parameter> parameters(const Architecture& model) {
   const std::string prefix = joined(out.names.stem, out.names.layers);
   for (std::size_t i = 0; i < model.runs.size(); ++i) {
     out.at(prefix, static_cast<std::int64_t>(i), model.runs[i].count);
-    layer_rows(out, model.runs[i].layer, model.hidden);
+    layer_rows(out, model.runs[i].layer, model.hidden, model.vocab);
   }
   head_rows(out, model);
   mtp_rows(out, model);
@@ -290,6 +300,8 @@ ParameterCounts count(const Architecture& model) {
       continue;
     }
     out.language += total;
+    if (row.kind == Kind::learned) out.trained += total;
+    if (row.kind == Kind::buffer || row.kind == Kind::table) out.buffers += total;
     if (row.part == Part::embedding) out.embedding += total;
     if (row.part == Part::head) out.head += total;
     if (row.part == Part::experts) out.experts += total;

@@ -24,6 +24,13 @@ enum class ParameterPart : std::uint8_t {
   tower,
   other
 };
+/// What a tensor of the checkpoint is to the one who trains all of it. Only what is learned has gradients and optimizer states.
+enum class ParameterKind : std::uint8_t {
+  learned,
+  still,   ///< a parameter that wants no gradient
+  buffer,  ///< no parameter: sharding engines leave it whole on every rank
+  table,   ///< a buffer that follows from the config
+};
 /// What tensor parallelism cuts: rows = output features (column parallel), columns = input features (row parallel), whichever
 /// axis of the shape that is; none = replicated.
 enum class SplitAxis : std::uint8_t { none, rows, columns, kv_rows, vocabulary };
@@ -33,6 +40,7 @@ struct Parameter {
   std::vector<std::int64_t> shape;  ///< [out, in] for matrices, also where the checkpoint stores them transposed (GPT-2)
   ParameterPart part = ParameterPart::other;
   SplitAxis split = SplitAxis::none;
+  ParameterKind kind = ParameterKind::learned;
   std::int64_t run = -1;          ///< index into Architecture::runs; -1: outside of the layers
   std::int64_t copies = 1;        ///< experts of this shape within one layer (1 for everything else)
   std::int64_t layers = 1;        ///< layers of the run that have it
@@ -47,6 +55,8 @@ std::vector<Parameter> parameters(const Architecture&);
 struct ParameterCounts {
   std::int64_t language = 0;  ///< the language model, a tied head counted once, without mtp and tower
   std::int64_t active = 0;    ///< of `language`, used by one token
+  std::int64_t trained = 0;   ///< of `language`: parameters that want a gradient
+  std::int64_t buffers = 0;   ///< of `language`: stored in the checkpoint, and no parameters
   std::int64_t tower = 0, mtp = 0;
   std::int64_t mtp_copies = 0;  ///< copies of embedding and head stored beside the mtp blocks; not in `mtp`
   std::int64_t embedding = 0, head = 0, layers = 0, experts = 0;

@@ -246,6 +246,26 @@ void read_bitsandbytes(const Fields& config, Quantization& out) {
   out.parts.push_back({grouped(DType::nf4, 64, twice ? 8 : 32), {"Linear"}});
 }
 
+/// What keys and values are stored in: a word (FP8, NVFP4), or a scheme of 8 or 4 floating bits, as ModelOpt and
+/// compressed-tensors write it. A part with the target kv_cache, which no module is named; servers read it
+/// (inference/cache_format.cpp).
+void read_cache(const Fields& config, Quantization& out) {
+  const auto put = [&](DType format) { out.parts.push_back({WeightFormat{format}, {"kv_cache"}}); };
+  if (config.has("kv_cache_scheme") && config.is_object("kv_cache_scheme")) {
+    const Fields scheme = config.object("kv_cache_scheme");
+    const std::int64_t bits = scheme.integer_or("num_bits", 0, {0, 32});
+    if (scheme.text_or("type", "float") == "float" && (bits == 8 || bits == 4)) put(bits == 8 ? DType::fp8 : DType::nvfp4);
+    return;
+  }
+  for (const std::string_view key : {"kv_cache_scheme", "kv_cache_quant_algo"}) {
+    if (!config.has(key) || !config.is_text(key)) continue;
+    std::string word = config.text_or(key, "");
+    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (word == "fp8" || word == "nvfp4") put(word == "fp8" ? DType::fp8 : DType::nvfp4);
+    return;
+  }
+}
+
 }  // namespace
 
 Bytes stored_bytes(const WeightFormat& f, std::int64_t rows, std::int64_t columns) {
@@ -330,6 +350,7 @@ Quantization read_quantization(const Fields& outer) {
   } else if (method == "bitsandbytes") {
     read_bitsandbytes(config, out);
   }
+  if (!out.parts.empty()) read_cache(config, out);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "catalog/catalog.hpp"
+#include "catalog/class_defaults.hpp"
 #include "catalog/families/towers.hpp"
 #include "catalog/families/traits.hpp"
 #include "catalog/parameters.hpp"
@@ -38,6 +39,34 @@ const Family& family_of(const Fields& fields, const std::string& model_type) {
                   nearest(model_type, known));
   }
   return *family;
+}
+
+/// The fields as the configuration class completes them, where transformers has one for this family. A model that is told by its
+/// class alone, or that ships its own code, has the class that its family is named after, if any.
+Fields completed(const Fields& fields, const ClassDefaults* row) {
+  if (row == nullptr) return fields;
+  const Fields out = fields.over(*row);
+  for (const char* key : {"layer_types", "mlp_layer_types"}) {
+    if (!out.of_class(key) || !out.stated(key) || !out.is_list(key) || !out.has("num_hidden_layers")) continue;
+    const auto layers = static_cast<std::size_t>(out.integer("num_hidden_layers", kLayerLimits));
+    if (out.texts(key).size() != layers) out.refuse(key, fmt::format("an entry for each layer, {}", layers));
+  }
+  if (!row->whole_heads) return out;
+  const std::int64_t heads = out.integer("num_attention_heads", kHeadLimits);
+  if (out.integer("hidden_size", kHiddenLimits) % heads != 0)
+    out.refuse("hidden_size", fmt::format("a multiple of {} ({} heads)", heads, heads),
+               fmt::format("the class of {} in transformers {} refuses others", row->name, row->version));
+  return out;
+}
+
+const ClassDefaults* defaults_of(const Family& family) {
+  const ClassDefaults* const own = family.only_class.empty() ? class_defaults(family.model_type) : nullptr;
+  return own != nullptr ? own : class_defaults(family.traits.family);
+}
+
+Architecture read_plain(const Fields& fields, const std::string& model_type) {
+  const Family& family = family_of(fields, model_type);
+  return read_decoder(completed(fields, defaults_of(family)), family.traits);
 }
 
 DType dtype_of(const Fields& fields, DType otherwise) {
@@ -93,28 +122,47 @@ DraftHead draft_of(const Fields& fields) {
   return out;
 }
 
-/// The outer tie_word_embeddings is the one that transformers applies to a model of two halves.
-void read_outer_tie(const Fields& outer, Architecture& out) { out.tied = outer.flag_or("tie_word_embeddings", out.tied); }
+/// The outer tie_word_embeddings is the one that transformers applies to a model of two halves, or either one.
+bool tied_as_a_whole(const Fields& outer, const ClassDefaults* whole, bool text) {
+  return outer.flag_or("tie_word_embeddings", text) || (whole != nullptr && whole->tie_of_text && text);
+}
 
 /// The object at a dotted key; the outer object where the first part of it is absent (older configs are flat).
 Fields text_half(const Fields& outer, std::string_view key) {
   const std::size_t dot = key.find('.');
-  const auto inner = outer.object_if(key.substr(0, dot));
+  const std::string_view first = key.substr(0, dot);
+  const bool flat = !outer.stated(first) && outer.stated("hidden_size");
+  const auto inner = flat ? std::nullopt : outer.object_if(first);
   if (!inner) return outer;
   return dot == std::string_view::npos ? *inner : text_half(*inner, key.substr(dot + 1));
 }
 
-Architecture read_wrapped(const Fields& outer, const Wrapper& wrapper) {
-  const Fields text = text_half(outer, wrapper.text_key);
-  std::string text_type = text.text_or("model_type", wrapper.text_type);
+Fields completed_part(const Fields& part, const Wrapper& wrapper, std::string_view key) {
+  const ClassDefaults* const row = part_defaults(wrapper.model_type, key, part.text_or("model_type", ""));
+  return row == nullptr ? part : part.over(*row);
+}
+
+Architecture read_wrapped(const Fields& stated, const Wrapper& wrapper) {
+  const ClassDefaults* whole = class_defaults(wrapper.model_type);
+  if (whole != nullptr && !whole->fields.has(wrapper.text_key)) whole = nullptr;  // the class of a text half of that name
+  const Fields outer = whole == nullptr ? stated : stated.over(*whole);
+  const Fields half = text_half(outer, wrapper.text_key);
+  if (whole != nullptr && !whole->flat_text && half.path() == outer.path())
+    outer.refuse(wrapper.text_key, "an object with the sizes",
+                 "the class of " + whole->name + " reads no sizes of the text half outside of it");
+  std::string text_type = half.text_or("model_type", wrapper.text_type);
   if (text_type == wrapper.model_type) text_type = wrapper.text_type;
-  Architecture out = read_decoder(text, family_of(text, text_type).traits);
+  const Family& family = family_of(half, text_type);
+  const ClassDefaults* row = part_defaults(wrapper.model_type, wrapper.text_key, half.text_or("model_type", ""));
+  if (row == nullptr && half.has("model_type")) row = defaults_of(family);
+  const Fields text = completed(half, row);
+  Architecture out = read_decoder(text, family.traits);
   out.dtype = dtype_of(outer, dtype_of(text, out.dtype));
-  read_outer_tie(outer, out);
+  out.tied = tied_as_a_whole(outer, whole, text.flag_or("tie_word_embeddings", out.tied));
   out.quantization = quantization_of(outer);
   if (out.quantization.method.empty()) out.quantization = quantization_of(text);
   const auto tower = wrapper.tower_key.empty() ? std::nullopt : outer.object_if(wrapper.tower_key);
-  if (tower && wrapper.tower != nullptr) out.tower = wrapper.tower(*tower, outer);
+  if (tower && wrapper.tower != nullptr) out.tower = wrapper.tower(completed_part(*tower, wrapper, wrapper.tower_key), outer);
   return out;
 }
 
@@ -135,8 +183,7 @@ Architecture read_config(std::string_view text, const std::string& name) {
 Architecture read_architecture(const Fields& fields, const std::string& name) {
   const std::string model_type = model_type_of(fields);
   const Wrapper* const wrapper = find_wrapper(model_type);
-  Architecture out =
-      wrapper != nullptr ? read_wrapped(fields, *wrapper) : read_decoder(fields, family_of(fields, model_type).traits);
+  Architecture out = wrapper != nullptr ? read_wrapped(fields, *wrapper) : read_plain(fields, model_type);
   if (wrapper == nullptr) {
     out.dtype = dtype_of(fields, out.dtype);
     out.quantization = quantization_of(fields);

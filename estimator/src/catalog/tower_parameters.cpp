@@ -84,6 +84,16 @@ void qwen3_vl(const Tower& t, std::int64_t, Inventory& out) {
   merger(out, t, NormKind::layer, t.merge * t.merge * t.hidden);
 }
 
+/// SiglipMultiheadAttentionPoolingHead
+void pooling_head(Inventory& out, const Tower& t) {
+  out.tensor("head.probe", {1, 1, t.hidden}, Part::tower);
+  dense(out, "head.attention.in_proj", t.hidden, 3 * t.hidden, true);
+  dense(out, "head.attention.out_proj", t.hidden, t.hidden, true);
+  norm(out, "head.layernorm", NormKind::layer, t.hidden);
+  dense(out, "head.mlp.fc1", t.hidden, t.width, true);
+  dense(out, "head.mlp.fc2", t.width, t.hidden, true);
+}
+
 void siglip(const Tower& t, std::int64_t h, Inventory& out) {
   patch(out, t, 1, true);
   positions(out, t);
@@ -91,6 +101,7 @@ void siglip(const Tower& t, std::int64_t h, Inventory& out) {
   plain_block(out, t, NormKind::layer, true);
   outside(out);
   norm(out, "post_layernorm", NormKind::layer, t.hidden);
+  if (t.pooling_head) pooling_head(out, t);
   norm(out, "mm_soft_emb_norm", NormKind::rms, t.hidden);
   dense(out, "mm_input_projection", t.hidden, h, false);
 }
@@ -156,7 +167,7 @@ void moonvit(const Tower& t, std::int64_t h, Inventory& out) {
   outside(out);
   norm(out, "final_layernorm", NormKind::layer, t.hidden);
   const std::int64_t merged = t.merge * t.merge * t.hidden;
-  norm(out, "mm_projector.pre_norm", NormKind::layer, t.hidden);
+  norm(out, "mm_projector.pre_norm", NormKind::layer, t.projector_width);
   dense(out, "mm_projector.in_proj", merged, merged, true);
   dense(out, "mm_projector.out_proj", merged, h, true);
 }

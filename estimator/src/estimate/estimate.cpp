@@ -1,4 +1,4 @@
-// estimate(): every class of GPUs folded, and what it means for GPUs, hosts and servers.
+// estimate_quick(): every class of GPUs folded, and what it means for GPUs, hosts and servers.
 #include <algorithm>
 
 #include "estimate/assemble.hpp"
@@ -180,7 +180,7 @@ void worst_first(Estimate& e, const Job& job) {
   if (const Role* role = job.role(g.phases[g.worst].role)) e.evidence = evidence_for(*role);
 }
 
-Estimate estimate(const Job& job, const Catalog* catalog) {
+Estimate estimate_quick(const Job& job, const Catalog* catalog) {
   Estimate e = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared()).estimate;
   worst_first(e, job);
   return e;

@@ -1,4 +1,4 @@
-// explain() and program(): the same turns written down as Programs, one per process, then traced and replayed.
+// estimate(), explain() and program(): the same turns written down as Programs, one per process, then traced and replayed.
 #include <algorithm>
 #include <utility>
 
@@ -115,7 +115,7 @@ Estimate replay_all(const Job& job, const Catalog* catalog, bool lists) {
 
 }  // namespace
 
-Estimate estimate_replayed(const Job& job, const Catalog* catalog) { return replay_all(job, catalog, false); }
+Estimate estimate(const Job& job, const Catalog* catalog) { return replay_all(job, catalog, false); }
 Estimate explain(const Job& job, const Catalog* catalog) { return replay_all(job, catalog, true); }
 
 ProcessRun fullest_run(const Job& job, const Catalog& catalog, TapeStore& store) {

@@ -1,13 +1,18 @@
 #include "estimate/figures.hpp"
 
 #include <algorithm>
+#include <numeric>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <oomplan/units/errors.hpp>
 
 #include "estimate/megatron_run.hpp"
+#include "inference/cache_format.hpp"
+#include "job/auto_cache.hpp"
 #include "job/knobs.hpp"
+#include "job/validate.hpp"
 #include "training/reference_run.hpp"
 
 namespace oomplan {
@@ -52,9 +57,11 @@ void set_all(Job& job, const std::string& prefix, const Json& settings) {
 /// The facts of a comparison; unknown keys are problems.
 class Apart {
  public:
-  explicit Apart(const Json& job) : facts_(job.value("apart", Json::object())) {
+  explicit Apart(Json facts) : facts_(std::move(facts)) {
     if (!facts_.is_object()) throw wrong("apart", facts_.dump(), "a map");
   }
+  static Apart of(const Json& job) { return Apart(job.value("apart", Json::object())); }
+  bool has(const char* key) const { return facts_.contains(key); }
   bool flag(const char* key, bool otherwise) {
     const Json value = take(key);
     if (value.is_null()) return otherwise;
@@ -74,6 +81,15 @@ class Apart {
     for (const DTypeRow& r : kDTypes)
       if (value.is_string() && r.name == value.get<std::string>()) return r.value;
     throw wrong(std::string("apart.") + key, value.dump(), "a format of numbers");
+  }
+  std::vector<std::string> words(const char* key) {
+    const Json value = take(key);
+    std::vector<std::string> out;
+    for (const Json& item : value.is_null() ? Json::array() : value) {
+      if (!value.is_array() || !item.is_string()) throw wrong(std::string("apart.") + key, value.dump(), "a list of words");
+      out.push_back(item.get<std::string>());
+    }
+    return out;
   }
   void done() const {
     if (!facts_.empty()) throw wrong("apart." + facts_.begin().key(), "an unknown key", "a fact of a comparison");
@@ -110,7 +126,73 @@ Job job_with(RoleKind kind, std::string name, EngineKind engine) {
   return job;
 }
 
+/// What an engine has of its own where a case is silent: FSDP1 no units but layers, Megatron 16 bits.
+void start_from_engine(Role& role) {
+  Trainer& t = role.trainer;
+  if (role.engine == EngineKind::fsdp1) t.root_reshard = t.wrap_embedding = t.wrap_head = false;
+  if (role.engine != EngineKind::megatron) return;
+  t.kernels = Kernels::transformer_engine;
+  t.storage = t.compute = DType::bf16;
+}
+
+/// The kind of GPU that a case names, and as many as its role asks for.
+void place_role(Job& job, const Json& given, const char* otherwise) {
+  const std::int64_t world = job.roles[0].layout().world();
+  set(job, "gpus", text_of("gpus", given.value("gpus", Json(fmt::format("{} x {}", world, otherwise)))));
+  job.cluster.gpus_per_node = static_cast<int>(std::gcd(job.cluster.gpus, std::int64_t{8}));
+}
+
+/// What read() would refuse, but of the knobs `beyond`: parts of a step that were executed by themselves.
+void check(const Job& job, const Catalog& catalog, const std::vector<std::string>& beyond = {}) {
+  std::vector<Problem> all = problems(job, catalog);
+  for (const std::string& knob : beyond) {
+    const std::string path = fmt::format("{}.{}", job.roles[0].name, knob);
+    if (std::erase_if(all, [&](const Problem& p) { return p.place.path == path; }) == 0)
+      throw wrong("apart.beyond", knob, "a knob whose value is refused");
+  }
+  if (!all.empty()) throw InputError(std::move(all));
+}
+
+TrainingCase case_of(const Job& job, Apart apart, const Catalog& catalog) {
+  if (job.roles.size() != 1 || job.roles[0].serves())
+    throw wrong("", fmt::format("{} roles", job.roles.size()), "one role, which trains");
+  const Role& role = job.roles[0];
+  if (std::string why = undescribed_tower(role); !why.empty())
+    throw InputError(Problem{{"", 0, 0, role.name + ".model"}, role.model, "a model that the kernel sets describe", "", why});
+  TrainingCase out;
+  out.architecture = role.architecture;
+  out.trainer = role.trainer;
+  out.engine = role.engine;
+  out.gpu = &catalog.gpu(job.cluster.gpu);
+  out.micro_batches = std::max<std::int64_t>(1, micro_batches_of(job, role.trainer));
+  out.forward_only = apart.flag("forward_only", false);
+  out.shows_casts_of_softmax = apart.flag("shows_casts_of_softmax", false);
+  if (out.engine == EngineKind::megatron) {
+    out.trainer = megatron_on_gpu(role, *out.gpu);
+    out.stage = apart.count("stage", 1) - 1;
+    if (apart.has("fp8_transposes")) {
+      out.trainer.megatron.fp8_transposes = apart.flag("fp8_transposes", true);
+      out.trainer.megatron.fp8_on_blackwell = !out.trainer.megatron.fp8_transposes;
+    }
+    if (out.stage >= out.trainer.layout.pipeline)
+      throw wrong("apart.stage", std::to_string(out.stage + 1), "a stage of the pipeline, from 1");
+  }
+  apart.done();
+  return out;
+}
+
+KernelInternals internals_of(const TrainingCase& c) {
+  KernelInternals out =
+      c.gpu == nullptr ? KernelInternals(c.trainer.kernel_internals) : KernelInternals(c.trainer.kernel_internals, *c.gpu);
+  out.casts_softmax = out.casts_softmax || c.shows_casts_of_softmax;
+  return out;
+}
+
 }  // namespace
+
+TrainingCase training_case(const Job& job, std::string_view apart, const Catalog& catalog) {
+  return case_of(job, Apart(apart.empty() ? Json::object() : parsed(apart)), catalog);
+}
 
 TrainingCase read_training_case(std::string_view text, std::string_view config, const Catalog& catalog) {
   const Json given = parsed(text);
@@ -119,43 +201,30 @@ TrainingCase read_training_case(std::string_view text, std::string_view config, 
   const Json settings = given.value("trainer", Json::object());
   if (settings.is_object() && settings.contains("engine"))  // first: other knobs depend on it
     set(job, "trainer.engine", text_of("trainer.engine", settings["engine"]));
+  start_from_engine(job.roles[0]);
   set_all(job, "trainer", settings);
-  const Role& role = job.roles[0];
-  TrainingCase out;
-  out.architecture = architecture_of(given, config, catalog);
-  out.trainer = role.trainer;
-  out.engine = role.engine;
-  out.micro_batches = std::max<std::int64_t>(1, role.trainer.micro_batches);
-  Apart apart(given);
-  out.forward_only = apart.flag("forward_only", false);
-  const Layout& l = out.trainer.layout;
-  if (out.engine == EngineKind::megatron) {
-    out.stage = apart.count("stage", 1) - 1;
-    out.trainer.megatron.fp8_transposes = apart.flag("fp8_transposes", true);
-    out.trainer.megatron.fp8_on_blackwell = !out.trainer.megatron.fp8_transposes;
-    if (out.stage >= l.pipeline) throw wrong("apart.stage", std::to_string(out.stage + 1), "a stage of the pipeline, from 1");
-    apart.done();
-    return out;
-  }
-  apart.done();
-  if (l.pipeline > 1 || l.expert > 1)
-    throw wrong("trainer.layout", "pipeline or expert parallelism", "data, context and tensor parallelism");
-  if (l.data * l.context % out.trainer.replicas != 0)
-    throw wrong("trainer.replicas", std::to_string(out.trainer.replicas), "a divisor of the GPUs");
-  return out;
+  Apart apart = Apart::of(given);
+  const bool blackwell = apart.has("fp8_transposes") && !Apart(apart).flag("fp8_transposes", true);
+  place_role(job, given, blackwell ? "B200-180GB" : "H100-80GB");
+  job.roles[0].model = text_of("model", given.value("model", Json("model")));
+  job.roles[0].architecture = architecture_of(given, config, catalog);
+  if (job.roles[0].trainer.head == LossHead::value) job.roles[0].kind = RoleKind::critic;  // whose head it is
+  check(job, catalog, apart.words("beyond"));
+  return case_of(job, std::move(apart), catalog);
 }
 
 TrainingFigures training_figures(const TrainingCase& c) {
   if (c.engine == EngineKind::megatron) return megatron_figures(c);
   const Architecture& a = *c.architecture;
   const Trainer& t = c.trainer;
+  const KernelInternals internals = internals_of(c);
   TrainTapes tapes;
   if (c.forward_only)
-    tapes.log_probs = make_tape(a, log_prob_pass(t, c.engine, a, false, t.tokens_per_micro_batch, t.kernel_internals));
+    tapes.log_probs = make_tape(a, log_prob_pass(t, c.engine, a, false, t.tokens_per_micro_batch, internals));
   else
-    tapes.train = make_tape(a, train_pass(t, c.engine, a, false, t.tokens_per_micro_batch, t.kernel_internals));
+    tapes.train = make_tape(a, train_pass(t, c.engine, a, false, t.tokens_per_micro_batch, internals));
   if (!c.forward_only && t.reference != ReferencePass::none)
-    tapes.reference = make_tape(a, reference_pass(t, c.engine, a, t.kernel_internals));
+    tapes.reference = make_tape(a, reference_pass(t, c.engine, a, internals));
   const TrainPlan plan = make_plan(a, t, c.engine, false, !c.forward_only, tapes, c.micro_batches);
   const Tape& tape = c.forward_only ? *plan.log_probs : *plan.train;
   const PassCounts& pass = c.forward_only ? plan.log_prob_counts : plan.train_counts;
@@ -211,18 +280,23 @@ ServingCase read_serving_case(std::string_view text, std::string_view config, co
   if (!settings.is_object() || !settings.contains("engine"))
     throw wrong("server.engine", "nothing", "vllm or sglang with a version");
   Job job = job_with(RoleKind::server, "server", EngineKind::vllm);
-  set(job, "gpus", text_of("gpus", given.value("gpus", Json("1 x H100-80GB"))));
+  job.roles[0].server.kv = kAutoCache;
   set(job, "server.engine", text_of("server.engine", settings["engine"]));  // first: other knobs depend on it
   set_all(job, "server", settings);
+  place_role(job, given, "H100-80GB");
+  job.roles[0].model = text_of("model", given.value("model", Json("model")));
+  job.roles[0].architecture = architecture_of(given, config, catalog);
+  check(job, catalog);
   ServingCase out;
   out.engine = job.roles[0].engine;
   out.server = job.roles[0].server;
-  out.architecture = architecture_of(given, config, catalog);
+  out.architecture = job.roles[0].architecture;
   out.gpu = catalog.gpu(job.cluster.gpu);
-  Apart apart(given);
+  Apart apart = Apart::of(given);
   out.gpu.usable = apart.count("total_bytes", out.gpu.usable);
   out.server.weights = apart.format("weights", out.server.weights);
   out.server.kv = apart.format("kv", out.server.kv);
+  out.server = with_cache_format(*out.architecture, out.engine, out.server, out.gpu.sm);
   out.logprobs = apart.flag("logprobs", false);
   apart.done();
   return out;

@@ -1,8 +1,9 @@
 // Figures of one role that others have measured or executed, for comparison: phases of a training step, a server's start.
 //
-// A case is a native job with one role, written in full (nothing is defaulted but what is named here), and a few facts that no
-// job file has because only a comparison needs them. Nothing is estimated here that estimate() would not: the same tapes, plans
-// and folds, without the constants of a process (context, NCCL) and without phases around the step.
+// A case is a job with one role, and a few facts that no job file has because only a comparison needs them. The job was read
+// from a user's file or command, or is JSON written in full (nothing is defaulted but what is named here). Nothing is estimated
+// here that estimate() would not: the same refusals, tapes, plans and folds, without the constants of a process (context, NCCL)
+// and without phases around the step.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -25,7 +26,9 @@ struct TrainingCase {
   EngineKind engine = EngineKind::fsdp2;
   bool forward_only = false;  ///< a log-prob pass without gradients and optimizer
   std::int64_t micro_batches = 1;
-  std::int64_t stage = 0;  ///< Megatron: of the pipeline
+  std::int64_t stage = 0;               ///< Megatron: of the pipeline
+  const Gpu* gpu = nullptr;             ///< the catalog's, which outlives the case; null: one as kernels are described for
+  bool shows_casts_of_softmax = false;  ///< without kernel_internals too: an execution on fake tensors of "cuda" shows them
 };
 
 /// Highest level of torch's allocations in each phase of the second step (optimizer states exist), inputs included.
@@ -36,10 +39,13 @@ struct TrainingFigures {
 };
 TrainingFigures training_figures(const TrainingCase&);
 
-/// `job`: JSON {"model": name, "trainer": {knob: value}, "apart": {...}}; values are numbers, flags, words, or maps of them
-/// ("precision"). Keys of `apart`: forward_only,
-/// stage (Megatron), fp8_transposes (Megatron: the GPU is older than Blackwell). `config`: text of a config.json that stands for
-/// the model; empty: the model is looked up. Throws InputError.
+/// Of a job of one role that trains, as read() gives it. `apart`: JSON with forward_only, shows_casts_of_softmax,
+/// stage (Megatron), fp8_transposes (Megatron: the GPU is older than Blackwell). Throws InputError.
+TrainingCase training_case(const Job&, std::string_view apart, const Catalog&);
+/// `job`: JSON {"model": name, "gpus": "8 x H100-80GB", "trainer": {knob: value}, "apart": {...}}; values are numbers, flags,
+/// words, or maps of them ("precision"). Without "gpus" it has as many as the layout asks for. `config`: text of a config.json
+/// that stands for the model; empty: the model is looked up. Throws InputError for all that estimate() would refuse, but of the
+/// knobs that "apart" lists as `beyond`: parts of a step that were executed by themselves, which no job has so.
 TrainingCase read_training_case(std::string_view job, std::string_view config, const Catalog&);
 
 struct ServingCase {

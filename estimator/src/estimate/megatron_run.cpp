@@ -31,14 +31,21 @@ Capabilities needed_for(Fp8Recipe recipe) {
 /// transformer_engine/common/transformer_engine.cpp (2.17.1): nvte_is_non_tn_fp8_gemm_supported
 bool needs_transposes(int capability) { return capability < 100 || (capability >= 120 && capability < 130); }
 
-/// The role's settings as this GPU runs them.
-Trainer on_gpu(const Role& role, const std::string& gpu, const std::string& sm) {
+/// transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes
+void shrink_workspace(MegatronStage& stage, const Gpu& gpu) {
+  constexpr Bytes kBefore = 4 * kMiB;
+  if ((gpu.sm.starts_with("sm7") || gpu.sm.starts_with("sm8")) && stage.workspace > 0) stage.workspace = kBefore;
+}
+
+}  // namespace
+
+Trainer megatron_on_gpu(const Role& role, const Gpu& gpu) {
   Trainer out = role.trainer;
-  const int capability = compute_capability(sm);
+  const int capability = compute_capability(gpu.sm);
   const Capabilities needed = needed_for(out.megatron.fp8);
   if (out.megatron.fp8 != Fp8Recipe::none && (capability < needed.least || capability >= needed.below))
     throw InputError(Problem{{"", 0, 0, role.name + ".fp8_recipe"},
-                             std::string(spelling(out.megatron.fp8)) + " on " + gpu,
+                             std::string(spelling(out.megatron.fp8)) + " on " + gpu.name,
                              needed.words,
                              "",
                              needed.why});
@@ -46,8 +53,6 @@ Trainer on_gpu(const Role& role, const std::string& gpu, const std::string& sm) 
   out.megatron.fp8_on_blackwell = capability >= 100;
   return out;
 }
-
-}  // namespace
 
 void resolve_megatron(RoleRun& run, const Job& job, const Catalog& catalog) {
   const Role& role = *run.role;
@@ -58,14 +63,11 @@ void resolve_megatron(RoleRun& run, const Job& job, const Catalog& catalog) {
                         .log_probs = job.kind == JobKind::rl || !run.trains,
                         .critic = run.critic,
                         .sequence = job.prompt_tokens + job.response_tokens};
-  // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes
-  const std::string& sm = catalog.gpu(job.cluster.gpu).sm;
-  const bool before_hopper = sm.starts_with("sm7") || sm.starts_with("sm8");
-  constexpr Bytes kBefore = 4 * kMiB;
-  const Trainer trainer = on_gpu(role, job.cluster.gpu, sm);
+  const Gpu& gpu = catalog.gpu(job.cluster.gpu);
+  const Trainer trainer = megatron_on_gpu(role, gpu);
   for (std::int64_t stage = 0; stage < trainer.layout.pipeline; ++stage) {
     run.megatron.push_back(make_megatron_stage(*role.architecture, trainer, stage, run.plan.micro_batches, use));
-    if (before_hopper && run.megatron.back().workspace > 0) run.megatron.back().workspace = kBefore;
+    shrink_workspace(run.megatron.back(), gpu);
   }
 }
 
@@ -97,7 +99,8 @@ void play_two_steps(const MegatronStage& stage, TrainingFigures& out) {
 }  // namespace
 
 TrainingFigures megatron_figures(const TrainingCase& c) {
-  const MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, c.stage, c.micro_batches);
+  MegatronStage stage = make_megatron_stage(*c.architecture, c.trainer, c.stage, c.micro_batches);
+  if (c.gpu != nullptr) shrink_workspace(stage, *c.gpu);
   TrainingFigures out;
   out.parameters = stage.weights + stage.weights_in_8_bits;
   out.states = stage.masters + stage.states;

@@ -5,6 +5,8 @@
 
 namespace oomplan {
 
+/// The role's settings as this GPU runs them. Throws InputError where Transformer Engine would refuse the GPU.
+Trainer megatron_on_gpu(const Role&, const Gpu&);
 /// Fills run.megatron. REQUIRES: the role's engine is megatron.
 void resolve_megatron(RoleRun& run, const Job&, const Catalog&);
 /// training_figures() of one pipeline stage.

@@ -9,6 +9,7 @@
 #include "estimate/communicators.hpp"
 #include "estimate/megatron_run.hpp"
 #include "estimate/timeline.hpp"
+#include "inference/cache_format.hpp"
 #include "job/names.hpp"
 #include "job/vision_pass.hpp"
 
@@ -83,17 +84,6 @@ void resolve_megatron_sync(RoleRun& run) {
   run.sync_model = std::make_shared<SyncModel>(sync_model(*run.role->architecture, DType::bf16, DType::bf16, false));
 }
 
-/// Why the tower's part of a pass is not described, and what can be asked for instead.
-std::string undescribed_tower(const Role& role) {
-  const Architecture& model = *role.architecture;
-  if (model.tower.kind.empty()) return {};
-  const std::string text = fmt::format("its language model by itself is model: {}{}", role.model, kTextAlone);
-  if (std::string why = unsupported_tower(model.tower); !why.empty()) return fmt::format("{}; {}", why, text);
-  if (role.trainer.vision.images > 0) return {};
-  return fmt::format("training of a model with a vision tower ('{}') is not supported yet without images: say vision.images; {}",
-                     model.tower.kind, text);
-}
-
 /// What a tape cannot describe is told with the place where the model is named.
 void update_named_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeStore& store) try {
   // Trainers load the whole model. The tower's parameters are trained, or kept, and images go through it: without their number
@@ -128,6 +118,7 @@ void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   const Role& role = *run.role;
   Server server = role.server;
   server.as_stored = server.as_stored && role.kind == RoleKind::server;  // a rollout gets its trainer's weights
+  server = with_cache_format(*role.architecture, role.engine, server, catalog.gpu(job.cluster.gpu).sm);
   run.model = server_model(*role.architecture, role.engine, server);
   run.facts = resolve(catalog.facts(), role.engine, server, catalog.gpu(job.cluster.gpu), run.model);
   run.point = point_of(role.server);
@@ -192,6 +183,16 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
 }
 
 }  // namespace
+
+std::string undescribed_tower(const Role& role) {
+  const Architecture& model = *role.architecture;
+  if (model.tower.kind.empty()) return {};
+  const std::string text = fmt::format("its language model by itself is model: {}{}", role.model, kTextAlone);
+  if (std::string why = unsupported_tower(model.tower); !why.empty()) return fmt::format("{}; {}", why, text);
+  if (role.trainer.vision.images > 0) return {};
+  return fmt::format("training of a model with a vision tower ('{}') is not supported yet without images: say vision.images; {}",
+                     model.tower.kind, text);
+}
 
 ProcessConstants process_constants(const Job& job, const Role& role, const Catalog& catalog) {
   const Gpu& gpu = catalog.gpu(job.cluster.gpu);

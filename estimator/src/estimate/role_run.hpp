@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <oomplan/oomplan.hpp>
@@ -56,6 +57,8 @@ struct RoleRun {
   std::optional<SyncPlan> receive;
 };
 
+/// Why a trainer's pass through its model's tower is not described, and what can be asked for instead; "" when it is.
+std::string undescribed_tower(const Role&);
 /// Micro-batches of one training step on one data-parallel rank: as given, or from the batch.
 std::int64_t micro_batches_of(const Job&, const Trainer&);
 

@@ -11,7 +11,9 @@
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
 #include "frontends/defaults.hpp"
+#include "job/auto_cache.hpp"
 #include "job/follow.hpp"
+#include "job/kernel_sets.hpp"
 #include "job/knobs.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
@@ -71,6 +73,7 @@ class Assembler {
       role.kind = asked.kind;
       role.name = spelling(asked.kind);
       role.trainer.tokens_per_micro_batch = 0;
+      role.server.kv = kAutoCache;
       job().origins[role.name] = {Origin::Kind::file, asked.place, {}, {}};
       job().roles.push_back(std::move(role));
       (asked.kind == RoleKind::server ? server : asked.kind == RoleKind::trainer ? trainer : others) = true;
@@ -259,6 +262,18 @@ class Assembler {
     }
   }
 
+  /// FSDP casts to no format that is not written. Packed matrices are stored in the format that all compute in.
+  void derive_policy(const Role& role) {
+    const bool shards = shards_by_fsdp2(role.engine) || role.engine == EngineKind::fsdp1;
+    if (!shards || role.trainer.lora.base.format != BaseFormat::full) return;
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kFormats{
+        {{"precision.compute", "precision.cast_parameters"}, {"precision.reduce", "precision.cast_gradients"}}};
+    for (const auto& [format, cast] : kFormats)
+      if (!written(key_of(role, format)) && !taken_over(key_of(role, format)) && !taken_over(key_of(role, cast)))
+        derive(key_of(role, cast), "false", "no format is written for FSDP's policy",
+               "torch/distributed/fsdp/_fully_shard/_fsdp_api.py: MixedPrecisionPolicy");
+  }
+
   /// What torchtitan sets where a recipe is silent.
   void derive_titan(const Role& role) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kSettings{{{"precision.storage", "fp32"},
@@ -379,6 +394,7 @@ class Assembler {
           if (!taken_over(key_of(role, "precision.reduce")))
             derive(key_of(role, "precision.reduce"), std::string(name(t.compute)),
                    "FSDP2 reduces in the computed format unless told");
+          derive_policy(role);
         }
         if (!titan && !written(key_of(role, "precision.storage")) && !taken_over(key_of(role, "precision.storage")))
           missing(key_of(role, "precision.storage"), "fp32 or bf16", "PyTorch alone has no default for it");
@@ -386,6 +402,9 @@ class Assembler {
         if (litgpt) derive_litgpt(role);
         const bool torchtune = t.kernels == Kernels::torchtune || t.kernels == Kernels::torchtune_packed;
         if (torchtune) derive_torchtune(role);
+        if (of_transformers(t.kernels) && t.lora.rank > 0 && t.vision.images == 0)
+          derive(key_of(role, "lora.targets"), "default", "peft's own targets for the model's type",
+                 "huggingface/peft src/peft/utils/constants.py, 0.21.2");
         if (!titan && !litgpt && !torchtune && role.kind == RoleKind::trainer)
           derive(key_of(role, "head"), "hf_loss", "transformers' own loss");
       }

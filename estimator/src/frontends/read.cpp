@@ -19,6 +19,7 @@
 #include "job/validate.hpp"
 #include "layout/letters.hpp"
 #include "layout/rules.hpp"
+#include "training/adapter_targets.hpp"
 #include "units/enums.hpp"
 #include "units/sizes.hpp"
 
@@ -72,6 +73,22 @@ ModelFound find_by_folder(const std::string& name, const Catalog& catalog, std::
   }
 }
 
+/// What peft objects to in the targets of a role's adapters, at the place of the setting.
+std::vector<Problem> problems_of_targets(const Job& job) {
+  std::vector<Problem> out;
+  for (const Role& role : job.roles) {
+    if (role.serves() || role.architecture == nullptr) continue;
+    for (Problem& p : target_problems(role.trainer, role.engine, *role.architecture)) {
+      const std::string key = fmt::format("{}.{}", role.name, p.place.path);
+      const auto origin = job.origins.find(key);
+      p.place = origin == job.origins.end() ? Place{} : origin->second.place;
+      p.place.path = key;
+      out.push_back(std::move(p));
+    }
+  }
+  return out;
+}
+
 /// What a trainer of a model's language model alone may hold besides, and is not counted.
 std::optional<Note> note_of_tower(const Role& role, const Catalog& catalog) {
   if (role.serves() || !role.model.ends_with(kTextAlone)) return std::nullopt;
@@ -102,6 +119,7 @@ Reading finish(NativeText text, const std::string& file, const Catalog& catalog,
   for (auto& p : made.problems) text.problems.push_back(std::move(p));
   stop_at(std::move(text.problems));
   stop_at(problems(made.job, catalog, framework ? &notes : nullptr));
+  stop_at(problems_of_targets(made.job));
   for (auto& note : made.notes) notes.push_back(std::move(note));
   for (auto& note : remarks(made.job, catalog.facts())) notes.push_back(std::move(note));
   for (const Role& role : made.job.roles)

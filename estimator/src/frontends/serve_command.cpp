@@ -14,6 +14,7 @@
 #include "frontends/serve_draft.hpp"
 #include "frontends/serve_flags.hpp"
 #include "frontends/serve_known_flags.hpp"
+#include "job/kernel_needs.hpp"
 #include "job/names.hpp"
 #include "units/enums.hpp"
 
@@ -366,7 +367,8 @@ class CommandReader {
   }
 
   void dtype(const Flag& flag, const std::string& value) {
-    if (value == "auto" || value == "bfloat16") return;
+    if (value == "auto") return;
+    if (value == "bfloat16") return bf16_before_ampere(flag);
     if (value == "half" || value == "float16")
       compute_ = DType::fp16;
     else if (value == "float" || value == "float32")
@@ -376,8 +378,22 @@ class CommandReader {
                   nearest(value, {"auto", "half", "float16", "bfloat16", "float", "float32"}));
   }
 
+  /// With auto both engines take fp16 there, which is as large (vllm/config/model.py _resolve_auto_dtype, 0.19).
+  void bf16_before_ampere(const Flag& flag) {
+    const Gpu& gpu = catalog_.gpu(options_.gpu.empty() ? "H100-80GB" : options_.gpu);
+    const int here = compute_capability(gpu.sm);
+    if (here == 0 || here >= 80) return;
+    if (d_.engine == EngineKind::sglang)
+      return d_.remark(Note::Level::warning, flag.place,
+                       "SGLang takes float16 instead: \"Use float16 due to lack of bfloat16 support\" "
+                       "(sglang/srt/model_executor/model_runner.py, 0.5.10)");
+    d_.complain(flag.place, fmt::format("'bfloat16' on {}", gpu.name), "auto or half",
+                "the engine itself refuses it: \"Bfloat16 is only supported on GPUs with compute capability of at least 8.0\" "
+                "(vllm/platforms/cuda.py check_if_supports_dtype, 0.24)");
+  }
+
   void kv(const Flag& flag, const std::string& value) {
-    if (value == "auto") return;
+    if (value == "auto") return d_.set("kv", "auto", flag);
     if (value == "fp8" || value == "fp8_e4m3" || value == "fp8_e5m2") return d_.set("kv", "fp8", flag);
     if (value == "bfloat16" || value == "bf16") return d_.set("kv", "bf16", flag);
     if (value == "float16") return d_.set("kv", "fp16", flag);
@@ -425,9 +441,27 @@ class CommandReader {
     if (limits_.none_for(role.architecture->tower.kind) && version_matches(d_.version, ">=0.16")) role.server.text_only = true;
     if (online_ != nullptr && role.architecture->quantization.method.empty()) {
       role.server.online = online_->format;
-      if (online_->format == OnlineFormat::none) role.server.weights = DType::fp8;
+      if (online_->format == OnlineFormat::none) {
+        Role asked = role;  // fp8 itself is a format of weights, which leaves no trace of --dtype
+        asked.server.online = OnlineFormat::fp8_per_channel;
+        check_kernels(asked);
+        role.server.weights = DType::fp8;
+      }
     }
+    check_kernels(role);
     out_.reading.notes.insert(out_.reading.notes.begin(), d_.notes.begin(), d_.notes.end());
+  }
+
+  /// The formats that --dtype and --quantization come to were not there when the rest was checked.
+  void check_kernels(const Role& role) {
+    for (const KernelNeed* need : broken_needs(role, catalog_.gpu(out_.reading.job.cluster.gpu).sm)) {
+      const Flag* const dtype = d_.find("dtype");
+      const Flag* const at = dtype != nullptr ? dtype : d_.find("quantization");
+      const Place place = at != nullptr ? at->place : Place{kCommandLine, 0, 0, "server"};
+      d_.complain(place, at != nullptr ? fmt::format("'{}'", at->value.value_or("")) : "the model", std::string(need->expected),
+                  std::string(need->why));
+    }
+    if (!d_.problems.empty()) throw InputError(d_.problems);
   }
 
   /// Steps and tokens of drafts count with an algorithm alone; where it has none of its own numbers, SGLang takes three steps and

@@ -101,7 +101,7 @@ class Shortest {
 
 /// A text as a YAML scalar: plain where it cannot be misread, else in double quotes.
 std::string scalar(const Knob& knob, const std::string& text) {
-  if (knob.type == KnobType::items) return text;
+  if (knob.type == KnobType::items && text.starts_with('[') && text.ends_with(']')) return text;
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '/' ||
            c == '-' || c == ' ';

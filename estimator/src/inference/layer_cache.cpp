@@ -39,20 +39,20 @@ class Caches {
         out.kind = CacheKind::state;
         out.state_conv =
             bytes_of(conv_steps(m) * (2 * m.linear_key_heads * m.linear_key_dim + m.linear_value_heads * m.linear_value_dim),
-                     format_.compute);
+                     conv_dtype());
         out.state_recurrent = bytes_of(m.linear_value_heads * m.linear_value_dim * m.linear_key_dim,
                                        m.kind == MixerKind::kimi_delta ? DType::fp32 : state_dtype());
         return out;
       case MixerKind::mamba1:
         out.kind = CacheKind::state;
-        out.state_conv = bytes_of(conv_steps(m) * m.inner, format_.compute);
+        out.state_conv = bytes_of(conv_steps(m) * m.inner, conv_dtype());
         out.state_recurrent = bytes_of(m.inner * m.state_size, state_dtype());
         return out;
       case MixerKind::mamba2:
         out.kind = CacheKind::state;
         out.heads = m.groups;
-        out.state_conv = bytes_of(conv_steps(m) * m.inner, format_.compute);
-        out.state_group = bytes_of(conv_steps(m) * 2 * m.state_size, format_.compute);
+        out.state_conv = bytes_of(conv_steps(m) * m.inner, conv_dtype());
+        out.state_group = bytes_of(conv_steps(m) * 2 * m.state_size, conv_dtype());
         out.state_recurrent = bytes_of(m.inner * m.state_size, state_dtype());
         return out;
       case MixerKind::lightning:
@@ -61,7 +61,7 @@ class Caches {
         return out;
       case MixerKind::short_conv:
         out.kind = CacheKind::state;
-        out.state_conv = bytes_of(conv_steps(m) * a_.hidden, format_.compute);
+        out.state_conv = bytes_of(conv_steps(m) * a_.hidden, conv_dtype());
         return out;
       case MixerKind::none:
       case MixerKind::linear:
@@ -75,6 +75,10 @@ class Caches {
 
   /// Inputs that a convolution remembers: tokens that are guessed ahead may be taken back (mamba_utils.py, 0.19).
   std::int64_t conv_steps(const Mixer& m) const { return m.conv_kernel - 1 + format_.draft_tokens; }
+
+  /// SGLang keeps what convolutions remember in bf16, whatever --dtype says (sglang/srt/configs/mamba_utils.py, 0.5.4 to 0.5.18:
+  /// SGLANG_MAMBA_CONV_DTYPE).
+  DType conv_dtype() const { return format_.engine == EngineKind::sglang ? DType::bf16 : format_.compute; }
 
   /// SGLang keeps recurrent states in fp32; vLLM in the model's dtype unless the model asks for fp32.
   DType state_dtype() const { return format_.engine == EngineKind::sglang || asks_fp32() ? DType::fp32 : format_.compute; }

@@ -86,7 +86,7 @@ void vllm(ServerFacts& f, const Reader& read, const ServerModel& model) {
   f.graph_shared_experts = read.whole("graph_shared_experts_bytes");
   f.graph_modes = read.whole("graph_modes");
   f.graph_wide_step = read.whole("graph_wide_step");
-  f.graph_splits = read.whole("graph_splits");
+  f.graph_splits = model.compute == DType::fp32 ? 0 : read.whole("graph_splits");  // FlashAttention 3 takes 16 bits
   f.second_runner = takes_second_runner(read, model);
   f.embeds_buffer = !f.second_runner && read.flag("inputs_embeds_buffer");
   if (model.compressed) compressed(f, read);
@@ -177,6 +177,7 @@ ServerFacts resolve(const Facts& facts, EngineKind engine, std::string_view aske
   f.vocab_padding = read.whole("vocab_padding");
   f.extra_layers = static_cast<ExtraLayers>(read.whole("extra_layers"));
   f.rope_bits = read.whole("rope_table_bits", {{"latent", model.mla ? "true" : "false"}});
+  if (model.compute == DType::fp32) f.rope_bits = 32;  // 16: the model's own format
   const auto tables = static_cast<int>(read.number("tables_on_every_stage", {{"family", model.family}}));
   f.embedding_every_stage = (tables & 1) != 0;
   f.head_every_stage = (tables & 2) != 0;

@@ -10,6 +10,7 @@
 
 #include "catalog/parameters.hpp"
 #include "inference/adapter_slots.hpp"
+#include "inference/cache_format.hpp"
 #include "inference/compressed_weights.hpp"
 #include "inference/layer_cache.hpp"
 #include "inference/online_formats.hpp"
@@ -49,8 +50,6 @@ struct ImageTokens {
   std::int64_t tokens;
 };
 constexpr ImageTokens kImageTokens[] = {{"siglip", 256}};
-
-bool quantised(DType d) { return row(d).bits <= 8; }
 
 template <std::size_t N>
 bool is_one_of(std::string_view name, const std::string_view (&names)[N]) {
@@ -132,7 +131,7 @@ class Builder {
     m_.engine = engine;
     m_.weights = weights;
     m_.kv = kv;
-    m_.compute = quantised(weights) ? (a_.dtype == DType::fp16 ? DType::fp16 : DType::bf16) : weights;
+    m_.compute = compute_format(a_, weights);
     m_.draft_tokens = draft_tokens;
   }
   /// Every matrix in the format that the checkpoint has it in.
@@ -232,7 +231,7 @@ class Builder {
       return;
     }
     if (is_one_of(a_.tower.kind, kThreeAxes)) m_.rope_elements *= 4;
-    if (a_.family == "gpt_oss") m_.rope_elements *= 2;  // fp32: gpt_oss.py, 0.10 to 0.24
+    if (a_.family == "gpt_oss" && m_.compute != DType::fp32) m_.rope_elements *= 2;  // fp32: gpt_oss.py, 0.10 to 0.24
     if (is_one_of(a_.tower.kind, kTowerTables)) tower_table();
   }
 
@@ -270,7 +269,7 @@ class Builder {
   void mla(ServerLayer& out, const Mixer& m) {
     const std::int64_t v = m.value_head_dim ? m.value_head_dim : m.nope_head_dim;
     out.context_width = m.heads * (m.nope_head_dim + m.rope_head_dim + v);
-    if (m_.engine == EngineKind::sglang || (!stored_ && quantised(m_.weights)))
+    if (m_.engine == EngineKind::sglang || (!stored_ && in_8_bits_or_less(m_.weights)))
       out.absorbed = bytes_of(m.heads * m.kv_lora_rank * (m.nope_head_dim + v), m_.compute);
     m_.latent = m.kv_lora_rank;
   }
@@ -290,7 +289,7 @@ class Builder {
         (p.name.ends_with("dt_bias") || p.name.ends_with("A_log") || p.name.find("_conv1d.") != std::string::npos))
       return true;
     if (m_.engine != EngineKind::vllm)
-      return p.part == ParameterPart::experts && p.name.ends_with("bias") && !stored_ && !quantised(m_.weights);
+      return p.part == ParameterPart::experts && p.name.ends_with("bias") && !stored_ && !in_8_bits_or_less(m_.weights);
     if (p.name.ends_with("A_log") || (m_.compressed && compressed_in_fp32(p))) return true;
     return p.part == ParameterPart::router && p.shape.size() == 2 && is_one_of(a_.model_type, kFp32Routers);
   }
@@ -312,7 +311,7 @@ class Builder {
       m_.unpacks = m_.unpacks || format->dtype == DType::nf4;
       return {bare, all - bare, format->per_row};
     }
-    if (!quantised(m_.weights)) return plain;
+    if (!in_8_bits_or_less(m_.weights)) return plain;
     const Bytes bare = bytes_of(elements, m_.weights);
     return {bare, linear_bytes(elements, stacked ? p.shape[0] * p.shape[2] : p.shape[0], m_.weights) - bare,
             m_.weights == DType::int8};
@@ -536,8 +535,9 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, DT
 }
 
 ServerModel server_model(const Architecture& architecture, EngineKind engine, const Server& server) {
-  check(architecture, engine, server.weights, server.kv);
-  const bool stored = server.as_stored && !quantised(server.weights) && !architecture.quantization.method.empty();
+  const DType kv = cache_format(architecture, engine, server);
+  check(architecture, engine, server.weights, kv);
+  const bool stored = server.as_stored && !in_8_bits_or_less(server.weights) && !architecture.quantization.method.empty();
   if (stored && architecture.quantization.parts.empty())
     throw InputError(Problem{{}, architecture.quantization.method, "", "", "not supported yet: weights stored in this format"});
   if (architecture.tower.kind == "clip")
@@ -549,7 +549,7 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
   if (ahead > 0 && !other && architecture.mtp.layers.empty())
     throw InputError(Problem{{}, architecture.name, "a model with MTP blocks, or a draft_model", "", "it has none"});
   const auto build = [&](const Architecture& of) {
-    Builder builder(of, engine, server.weights, server.kv, ahead);
+    Builder builder(of, engine, server.weights, kv, ahead);
     if (stored) builder.as_stored();
     if (online != nullptr) builder.converted(*online);
     if (server.kv_token_scales) builder.token_scales();
@@ -559,7 +559,7 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
   ServerModel out = build(architecture);
   if (other) {
     const Architecture draft = draft_as_built(server);
-    add_draft(out, draft, draft_method(server), Builder(draft, engine, out.compute, server.kv, ahead).build());
+    add_draft(out, draft, draft_method(server), Builder(draft, engine, out.compute, kv, ahead).build());
   } else if (ahead > 0) {
     add_drafts(out, architecture, build(drafts_of(architecture)));
     if (out.compressed) {

@@ -31,6 +31,8 @@ void follow_within(Job& job, Role& role, std::string_view knob, std::int64_t con
     return written(job, key_of(role, of)) || (origin != job.origins.end() && origin->second.because == kLikeTheActor);
   };
   if (knob == "precision.storage" && !told("precision.compute")) t.compute = t.storage;
+  if (knob == "precision.compute" && !told("precision.cast_parameters")) t.cast_parameters = true;
+  if (knob == "precision.reduce" && !told("precision.cast_gradients")) t.cast_gradients = true;
   if ((knob == "precision.storage" || knob == "precision.compute") && !told("precision.reduce")) t.reduce = t.compute;
 }
 
@@ -46,6 +48,9 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "precision.storage",
                                                    "precision.compute",
                                                    "precision.reduce",
+                                                   "precision.cast_parameters",
+                                                   "precision.cast_gradients",
+                                                   "precision.cast_inputs",
                                                    "autocast",
                                                    "recompute",
                                                    "reentrant",
@@ -54,6 +59,8 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "optimizer_form",
                                                    "optimizer_rank",
                                                    "amsgrad",
+                                                   "weight_decay",
+                                                   "nesterov",
                                                    "clip",
                                                    "reshard_after_forward",
                                                    "root_reshard",

@@ -34,6 +34,10 @@ bool by_release_of_liger(const Trainer& t) {
 }
 bool adam(const Trainer& t) { return t.optimizer == OptimizerKind::adamw || t.optimizer == OptimizerKind::adam; }
 bool adam_in_part(const Trainer& t) { return adam(t) || t.optimizer == OptimizerKind::muon; }
+bool adds_decay(const Trainer& t) { return element_by_element(t.optimizer) && t.optimizer != OptimizerKind::adamw; }
+/// Of SGD the forms differ in what they make of weight decay and Nesterov's momentum.
+bool has_forms(const Trainer& t) { return adam_in_part(t) || (adds_decay(t) && (t.weight_decay > 0 || t.nesterov)); }
+bool has_policy(const Role& r) { return shards_by_fsdp2(r.engine) || r.engine == EngineKind::fsdp1; }
 bool four_bits(const Trainer& t) { return t.lora.base.format == BaseFormat::nf4 || t.lora.base.format == BaseFormat::fp4; }
 /// The processors of these towers make every image as large as the table of positions (job/vision_pass.cpp).
 bool one_size(const Role& r) {
@@ -52,6 +56,7 @@ struct Row {
 
 constexpr std::string_view kPadded = "sequences_per_micro_batch counts";
 constexpr std::string_view kNoGradients = "a forward pass keeps nothing for backward";
+constexpr std::string_view kNoPolicy = "it is of FSDP's policy: other engines compute with parameters as they are stored";
 constexpr std::string_view kNothingAgain = "nothing is recomputed (recompute: none)";
 constexpr std::string_view kNoAdapters = "there are no adapters (lora.rank: none)";
 constexpr std::string_view kNoImages = "there are no images (vision.images: none)";
@@ -90,7 +95,20 @@ constexpr Row kTrainers[] = {
      [](const Job&, const Role& r) { return !by_release_of_liger(r.trainer); }},
     {"optimizer_rank", "it is APOLLO's (optimizer: apollo_adamw)",
      [](const Job&, const Role& r) { return r.trainer.optimizer != OptimizerKind::apollo_adamw; }},
-    {"optimizer_form", "this optimizer has one form", [](const Job&, const Role& r) { return !adam_in_part(r.trainer); }},
+    {"optimizer_form", "this optimizer has one form", [](const Job&, const Role& r) { return !has_forms(r.trainer); }},
+    {"weight_decay", "this optimizer takes it off the parameters where they lie",
+     [](const Job&, const Role& r) { return !adds_decay(r.trainer); }},
+    {"weight_decay", "its fused step makes no copies",
+     [](const Job&, const Role& r) { return r.trainer.optimizer_form == OptimizerForm::fused; }},
+    {"nesterov", "it is of sgd_momentum",
+     [](const Job&, const Role& r) { return r.trainer.optimizer != OptimizerKind::sgd_momentum; }},
+    {"nesterov", "only the loop makes a sum of its own",
+     [](const Job&, const Role& r) { return r.trainer.optimizer_form != OptimizerForm::loop; }},
+    {"precision.cast_parameters", kNoPolicy, [](const Job&, const Role& r) { return !has_policy(r); }},
+    {"precision.cast_gradients", kNoPolicy, [](const Job&, const Role& r) { return !has_policy(r); }},
+    {"precision.cast_inputs", "it is of FSDP2's policy", [](const Job&, const Role& r) { return !shards_by_fsdp2(r.engine); }},
+    {"precision.cast_inputs", "the policy names no param_dtype (precision.cast_parameters: false)",
+     [](const Job&, const Role& r) { return !r.trainer.cast_parameters; }},
     {"amsgrad", "it is Adam's and AdamW's", [](const Job&, const Role& r) { return !adam_in_part(r.trainer); }},
     {"lora.", kNoAdapters, [](const Job&, const Role& r) { return r.trainer.lora.rank == 0; }},
     {"lora.prepare_kbit", "the base is not quantised",

@@ -28,7 +28,7 @@ std::string_view trimmed(std::string_view text) {
 }
 
 std::string get_targets(const Job&, const Role* r) {
-  const auto& targets = r->serves() ? r->server.lora.targets : r->trainer.lora.targets;
+  const auto& targets = r->server.lora.targets;
   return fmt::format("[{}]", targets.empty() ? "all-linear" : fmt::format("{}", fmt::join(targets, ", ")));
 }
 /// "[q_proj, v_proj]", "q_proj", "all-linear".
@@ -43,7 +43,7 @@ Refusal set_targets(const Knob& k, Job&, Role* r, std::string_view text) {
       targets.emplace_back(item);
   }
   if (all == !targets.empty()) return {"all-linear, or a list of modules such as [q_proj, v_proj]", {}, {}};
-  (r->serves() ? r->server.lora.targets : r->trainer.lora.targets) = std::move(targets);
+  r->server.lora.targets = std::move(targets);
   return {};
 }
 
@@ -62,6 +62,6 @@ std::vector<std::string_view> items_of(std::string_view text) {
   return out;
 }
 
-Access adapter_targets_access() { return {get_targets, set_targets}; }
+Access slot_targets_access() { return {get_targets, set_targets}; }
 
 }  // namespace oomplan::knob

@@ -13,6 +13,7 @@ namespace oomplan {
 std::vector<Knob> job_rows();
 std::vector<Knob> role_rows();
 std::vector<Knob> trainer_rows();
+std::vector<Knob> adapter_rows();
 std::vector<Knob> server_rows();
 
 namespace knob {
@@ -71,7 +72,7 @@ bool is_version(std::string_view);
 /// "[a, b]", "a, b", "a"; none of "[]" and "none".
 std::vector<std::string_view> items_of(std::string_view text);
 /// Modules beside which adapters stand, of a trainer or a server.
-Access adapter_targets_access();
+Access slot_targets_access();
 
 }  // namespace knob
 }  // namespace oomplan

@@ -1,23 +1,15 @@
 #include "job/litgpt_rules.hpp"
 
-#include <algorithm>
-
 namespace oomplan {
 
 std::vector<Clash> litgpt_clashes(const Role& role) {
   const Trainer& t = role.trainer;
   const bool ours = t.kernels == Kernels::litgpt || t.kernels == Kernels::litgpt_0_4_5;
-  const auto& targets = t.lora.targets;
-  const bool head_adapted = t.lora.rank > 0 && std::find(targets.begin(), targets.end(), "lm_head") != targets.end();
   std::vector<Clash> out;
   if (ours != (t.head == LossHead::litgpt))
     out.push_back({"head", ours ? "litgpt" : "another head, or kernels: litgpt",
                    "not supported yet: LitGPT's models and its loss without each other"});
-  if (!ours) {
-    if (head_adapted)
-      out.push_back({"lora.targets", "targets without lm_head", "not supported yet: adapters of the output layer but LitGPT's"});
-    return out;
-  }
+  if (!ours) return out;
   if (t.framework != Framework::torch) out.push_back({"kernels", "hf_flash", "the framework does not run LitGPT's models"});
   if (role.engine != EngineKind::single && role.engine != EngineKind::fsdp1)
     out.push_back({"engine", "single or fsdp1", "not supported yet: LitGPT on this engine"});

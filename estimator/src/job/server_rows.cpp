@@ -1,4 +1,5 @@
 // Settings of servers.
+#include "job/auto_cache.hpp"
 #include "job/knob_table.hpp"
 
 namespace oomplan {
@@ -19,6 +20,13 @@ Refusal set_weights(const Knob& k, Job& job, Role* r, std::string_view text) {
   const Refusal result = knob::choice<&Server::weights>().set(k, job, r, text);
   if (!result.refused() && r->kind == RoleKind::server) r->server.as_stored = false;  // a rollout is never as stored
   return result;
+}
+
+std::string get_kv(const Job&, const Role* r) { return r->server.kv == kAutoCache ? "auto" : std::string(name(r->server.kv)); }
+Refusal set_kv(const Knob& k, Job& job, Role* r, std::string_view text) {
+  if (text != "auto") return knob::choice<&Server::kv>().set(k, job, r, text);
+  r->server.kv = kAutoCache;
+  return {};
 }
 
 std::string get_cpu_offload(const Job&, const Role* r) {
@@ -80,9 +88,10 @@ std::vector<Knob> server_rows() {
       one_of(row("online_quantization", of, choice, knob::choice<&Server::online>(), numerics,
                  "what the engine makes of a checkpoint in 16 bits while it loads it: quantization; fp8 itself is weights: fp8"),
              {"none", "fp8_per_block", "fp8_per_channel", "mxfp8", "experts_int8", "bitsandbytes"}),
-      one_of(saves(row("kv", of, choice, knob::choice<&Server::kv>(), numerics, "format of the KV cache"),
+      one_of(saves(row("kv", of, choice, {get_kv, set_kv}, numerics,
+                       "format of the KV cache; auto: the model's own, or what the checkpoint asks for where the engine does so"),
                    "half the bytes per token of the KV cache; attention reads rounded keys and values"),
-             {"bf16", "fp16", "fp32", "fp8", "nvfp4", "mxfp4", "bfloat16", "float16", "float32"}),
+             {"auto", "bf16", "fp16", "fp32", "fp8", "nvfp4", "mxfp4", "bfloat16", "float16", "float32"}),
       only_for(row("text_only", of, flag, knob::flag<&Server::text_only>(), semantics,
                    "images are never asked for, so that a model's vision tower is not loaded: language_model_only, "
                    "limit_mm_per_prompt of zero"),
@@ -184,7 +193,7 @@ std::vector<Knob> server_rows() {
                          semantics, "largest rank that a slot has room for: max_lora_rank"),
                      kAdapterRankLimit),
               "none"),
-      one_of(row("lora.targets", of, items, adapter_targets_access(), semantics,
+      one_of(row("lora.targets", of, items, slot_targets_access(), semantics,
                  "SGLang: modules that have slots; vLLM makes them beside every linear layer"),
              slot_targets()),
   };

@@ -110,13 +110,15 @@ Refusal set_bitsandbytes(const Knob&, Job&, Role* r, std::string_view text) {
   return {};
 }
 
-/// Modules that LoRA can stand beside; families whose own names differ (GPT-2's c_attn) are described with these.
-std::vector<std::string> adapter_targets() {
-  return {"all-linear", "q_proj",    "k_proj",     "v_proj",       "o_proj",     "qkv_proj",  "gate_proj",
-          "up_proj",    "down_proj", "fc1",        "gate_up_proj", "q_a_proj",   "q_b_proj",  "kv_a_proj_with_mqa",
-          "kv_b_proj",  "lm_head",   "linear_qkv", "linear_proj",  "linear_fc1", "linear_fc2"};
-}
 std::string get_dropout(const Job&, const Role* r) { return number_text(r->trainer.lora.dropout); }
+
+std::string get_weight_decay(const Job&, const Role* r) {
+  return r->trainer.weight_decay < 0 ? "auto" : number_text(r->trainer.weight_decay);
+}
+Refusal set_weight_decay(const Knob& k, Job&, Role* r, std::string_view text) {
+  if (text == k.zero) return r->trainer.weight_decay = -1, Refusal{};
+  return check_number(k, text, r->trainer.weight_decay);
+}
 
 std::vector<std::string> supported_heads() {
   auto out = spellings<LossHead>();
@@ -126,11 +128,23 @@ std::vector<std::string> supported_heads() {
 
 }  // namespace
 
+namespace {
+
+/// Those of adapters' targets stand behind their rank.
+std::vector<Knob> with_adapter_rows(std::vector<Knob> rows) {
+  const auto rank = std::find_if(rows.begin(), rows.end(), [](const Knob& k) { return k.key == "lora.rank"; });
+  std::vector<Knob> beside = adapter_rows();
+  rows.insert(std::next(rank), beside.begin(), beside.end());
+  return rows;
+}
+
+}  // namespace
+
 std::vector<Knob> trainer_rows() {
   using enum KnobType;
   using enum Effect;
   const auto of = KnobOf::trains, learner = KnobOf::learns;
-  return {
+  return with_adapter_rows({
       saves(within(row("tokens_per_micro_batch", of, count, knob::count<&Trainer::tokens_per_micro_batch>(), speed,
                        "packed tokens of a data-parallel rank in one micro-batch, before Ulysses divides them"),
                    kTokenLimit, "tokens"),
@@ -200,6 +214,12 @@ std::vector<Knob> trainer_rows() {
                        "format of the gradients while they are summed over the ranks"),
                    "halves the buffers of the gradient reduction; sums are rounded"),
              {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
+      row("precision.cast_parameters", of, flag, knob::flag<&Trainer::cast_parameters>(), numerics,
+          "FSDP's policy names a param_dtype, which is precision.compute; false: every parameter computes as it is stored"),
+      row("precision.cast_gradients", of, flag, knob::flag<&Trainer::cast_gradients>(), numerics,
+          "FSDP's policy names a reduce_dtype, which is precision.reduce; false: gradients are reduced as they come"),
+      row("precision.cast_inputs", of, flag, knob::flag<&Trainer::cast_inputs>(), numerics,
+          "FSDP2, cast_forward_inputs: a unit's arguments are cast to its param_dtype"),
       row("autocast", of, flag, knob::flag<&Trainer::autocast>(), numerics, "torch.autocast around the forward pass"),
       one_of(row("optimizer", learner, choice, knob::choice<&Trainer::optimizer>(), semantics, "optimizer"),
              spellings<OptimizerKind>()),
@@ -210,6 +230,12 @@ std::vector<Knob> trainer_rows() {
       within(row("optimizer_rank", learner, count, knob::count<&Trainer::optimizer_rank>(), semantics,
                  "apollo_adamw: rank of the projections of the layers' matrices"),
              kAdapterRankLimit),
+      zero_is(between(row("weight_decay", learner, number, {get_weight_decay, set_weight_decay}, semantics,
+                          "factor of the weight decay, which Adam and SGD add to copies of the gradients; auto: what the "
+                          "optimizer's class has, 0.01 of AdamW, 0 of Adam and SGD"),
+                      0, 1),
+              "auto"),
+      row("nesterov", learner, flag, knob::flag<&Trainer::nesterov>(), semantics, "sgd_momentum: Nesterov's momentum"),
       row("amsgrad", learner, flag, knob::flag<&Trainer::amsgrad>(), semantics, "Adam and AdamW: amsgrad, a third state"),
       row("clip", learner, flag, knob::flag<&Trainer::clip>(), semantics, "gradients are clipped by their norm"),
       one_of(
@@ -222,9 +248,6 @@ std::vector<Knob> trainer_rows() {
                          "parameters are trained"),
                      kAdapterRankLimit),
               "none"),
-      one_of(row("lora.targets", learner, items, adapter_targets_access(), semantics,
-                 "modules with adapters: all-linear (all but the output layer), or [q_proj, v_proj, ...]"),
-             adapter_targets()),
       within(row("lora.alpha", learner, count, knob::count<&Lora::alpha>(), semantics, "the adapters' factor is alpha / rank"),
              {1, pow2(20)}),
       between(row("lora.dropout", learner, number, {get_dropout, number_or_auto<&Lora::dropout>().set}, semantics,
@@ -436,7 +459,7 @@ std::vector<Knob> trainer_rows() {
           "FSDP2 gathers those matrices in 8 bits (tensorwise alone)"),
       row("kernel_internals", of, flag, knob::flag<&Trainer::kernel_internals>(), semantics,
           "buffers inside fused kernels are counted (false: to compare with tools that cannot see them)"),
-  };
+  });
 }
 
 }  // namespace oomplan

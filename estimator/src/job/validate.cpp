@@ -13,6 +13,7 @@
 #include "catalog/parameters.hpp"
 #include "job/archon_rules.hpp"
 #include "job/head_rules.hpp"
+#include "job/kernel_needs.hpp"
 #include "job/knobs.hpp"
 #include "job/limits.hpp"
 #include "job/litgpt_rules.hpp"
@@ -97,6 +98,7 @@ class Validator {
       check_layout(role);
       check_numbers(role);
       role.serves() ? check_server(role) : check_trainer(role);
+      check_kernels(role);
     }
     check_gpus();
     check_sync();
@@ -337,6 +339,15 @@ class Validator {
       refuse("not supported yet: tensor parallelism of FSDP before AReaL 0.5.0, which gathered whole logits");
   }
 
+  /// What the kernels of the role, or its engine, do not take on these GPUs.
+  void check_kernels(const Role& role) {
+    for (const Gpu& gpu : catalog_.gpus()) {
+      if (gpu.name != job_.cluster.gpu) continue;
+      for (const KernelNeed* need : broken_needs(role, gpu.sm))
+        if (!follows_actor(role, need->knob)) not_its_own(role, need->knob, std::string(need->expected), need->why);
+    }
+  }
+
   void not_its_own(const Role& role, std::string_view knob, std::string expected, std::string_view whose) {
     const std::string key = key_of(role, knob);
     const bool listed = find_knob(job_, key).knob != nullptr;  // a job made by hand may have it on any engine
@@ -354,9 +365,10 @@ class Validator {
     if (t.wrap_head) not_its_own(role, "wrap_head", "false", kWhose);
     if (t.lora.rank > 0 && t.forward_prefetch)
       problem(key_of(role, "forward_prefetch"), "true", "false", "not supported yet: LoRA under FSDP1 with forward_prefetch");
-    if (t.use_orig_params && t.optimizer_form == OptimizerForm::loop)
-      problem(key_of(role, "optimizer_form"), "loop", "foreach or fused",
-              "not supported yet: a loop over the pieces of parameters that a rank of FSDP1 has");
+    const bool views_stay = t.layout.data * t.layout.context <= t.replicas && (t.compute == t.storage || !t.cast_parameters);
+    if (t.cpu_offload_policy && views_stay)
+      problem(key_of(role, "cpu_offload_policy"), "true", "false",
+              "not supported yet: NO_SHARD on the host in the format that it computes in, of which views stay on the device");
     const bool learns = role.kind != RoleKind::reference && role.kind != RoleKind::reward;
     if (t.cpu_offload_policy && learns && t.micro_batches != 1 && t.gradient_sync_every_micro_batch)
       problem(key_of(role, "gradient_sync_every_micro_batch"), "true", "false, or micro_batches: 1",

@@ -1,12 +1,25 @@
 #include "job/validate_adapters.hpp"
 
+#include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "job/kernel_sets.hpp"
 
 namespace oomplan {
 namespace {
 
 bool of_litgpt_alone(AdapterKind k) { return k == AdapterKind::adapter || k == AdapterKind::adapter_v2; }
+
+/// Words for matrices of models that are not transformers': LitGPT's, torchtune's.
+constexpr std::array<std::string_view, 15> kWords{
+    "q_proj", "k_proj",       "v_proj",   "o_proj",   "qkv_proj",           "gate_proj", "up_proj", "down_proj",
+    "fc1",    "gate_up_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "lm_head"};
 
 class AdapterRules {
  public:
@@ -16,6 +29,7 @@ class AdapterRules {
     for (const std::string& target : t_.lora.targets)
       if (engine_ != EngineKind::megatron && target.starts_with("linear_"))
         object("lora.targets", "modules of transformers such as q_proj", "these are Megatron's linear layers");
+    if (t_.lora.rank > 0) words();
     if (t_.lora.rank > 0 && t_.lora.frozen_copies > 0 && (engine_ == EngineKind::fsdp1 || engine_ == EngineKind::deepspeed))
       object("lora.frozen_copies", "0", "not supported yet: adapters that are not trained under FSDP1 and DeepSpeed");
     if (!out_.empty()) return std::move(out_);
@@ -28,6 +42,25 @@ class AdapterRules {
   }
 
  private:
+  /// Which rule the targets go by is that of the models: peft's of transformers', words of their own of others.
+  void words() {
+    const Lora& l = t_.lora;
+    const bool peft = of_transformers(t_.kernels) && engine_ != EngineKind::megatron;
+    if (peft && t_.vision.images == 0 && !t_.foak.lora) return;
+    const std::string why =
+        peft ? (t_.foak.lora ? "not supported yet: beside fused adapters" : "not supported yet: beside a vision tower")
+             : "a setting of peft's, which adapts transformers' models";
+    if (l.targets_by_type || !l.targets_matching.empty()) object("lora.targets", "all-linear or a list", why);
+    if (!l.exclude.empty() || !l.exclude_matching.empty()) object("lora.exclude", "[]", why);
+    if (!l.layers.empty()) object("lora.layers", "all", why);
+    if (!l.layers_pattern.empty()) object("lora.layers_pattern", "[]", why);
+    if (!l.modules_to_save.empty()) object("lora.modules_to_save", "[]", why);
+    if (peft || engine_ == EngineKind::megatron) return;
+    for (const std::string& target : l.targets)
+      if (std::find(kWords.begin(), kWords.end(), target) == kWords.end())
+        object("lora.targets", fmt::format("all-linear, {}", fmt::join(kWords, ", ")),
+               fmt::format("'{}' is no word for a matrix of these models", target));
+  }
   void object(std::string knob, std::string expected, std::string why) {
     out_.push_back({std::move(knob), {}, std::move(expected), std::move(why)});
   }
@@ -47,7 +80,8 @@ class AdapterRules {
     if (engine_ != EngineKind::single && engine_ != EngineKind::ddp && !sharded)
       object("engine", "single, ddp or fsdp2",
              "not supported yet: adapters other than LoRA on parameters that FSDP1 or DeepSpeed shards");
-    if (sharded && t_.lora.kind == AdapterKind::vera && (t_.lora.format != AdapterFormat::storage || t_.storage != t_.compute))
+    if (sharded && t_.lora.kind == AdapterKind::vera && t_.cast_parameters &&
+        (t_.lora.format != AdapterFormat::storage || t_.storage != t_.compute))
       object("lora.format", "storage, and precision.storage as precision.compute",
              "VeRA's pair are buffers, which FSDP2 does not cast: their product with vectors in the compute format fails");
     if (sharded && t_.cpu_offload_policy)

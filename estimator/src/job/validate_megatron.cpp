@@ -17,7 +17,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 49> kForeign{"reference",
+constexpr std::array<std::string_view, 53> kForeign{"reference",
                                                     "reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
@@ -64,6 +64,10 @@ constexpr std::array<std::string_view, 49> kForeign{"reference",
                                                     "offload",
                                                     "optimizer_rank",
                                                     "amsgrad",
+                                                    "nesterov",
+                                                    "precision.cast_parameters",
+                                                    "precision.cast_gradients",
+                                                    "precision.cast_inputs",
                                                     "optimizer_form",
                                                     "logprob_tokens_per_micro_batch"};
 

@@ -1,6 +1,7 @@
 #include "job/validate_units.hpp"
 
 #include <string>
+#include <utility>
 
 namespace oomplan {
 namespace {
@@ -29,10 +30,29 @@ void check_checkpointed_units(const Trainer& t, std::vector<KnobProblem>& out) {
     refuse("not supported yet: units of trained and frozen parameters inside of checkpoints");
 }
 
+/// A policy that leaves a format unnamed has none of its own.
+void check_policy(const Trainer& t, EngineKind engine, std::vector<KnobProblem>& out) {
+  const auto named = [&](std::string knob, std::string why) {
+    out.push_back({std::move(knob), "false", "true", std::move(why)});
+  };
+  if (!t.cast_parameters && t.compute != t.storage)
+    named("precision.cast_parameters", "without a param_dtype FSDP computes in the stored format: precision.compute is another");
+  if (!t.cast_gradients && t.reduce != t.compute)
+    named("precision.cast_gradients",
+          "without a reduce_dtype FSDP reduces in the format of the gradients: precision.reduce is another");
+  if (!t.cast_parameters && t.lora.base.format != BaseFormat::full)
+    named("precision.cast_parameters", "not supported yet: packed matrices under a policy without a param_dtype");
+  if (engine != EngineKind::archon) return;
+  for (const auto& [knob, given] :
+       {std::pair{"precision.cast_parameters", t.cast_parameters}, {"precision.cast_inputs", t.cast_inputs}})
+    if (!given) named(knob, "Archon's policy has it");
+}
+
 }  // namespace
 
 std::vector<KnobProblem> unit_problems(const Trainer& t, EngineKind engine) {
   std::vector<KnobProblem> out;
+  if (engine == EngineKind::fsdp1 || shards_by_fsdp2(engine)) check_policy(t, engine, out);
   if (engine == EngineKind::fsdp1) {
     if (!t.lora.own_units) check_joint(t, out);
     if (t.checkpoint_units) check_checkpointed_units(t, out);

@@ -15,6 +15,7 @@
 
 #include "catalog/architecture.hpp"
 #include "job/vision_pass.hpp"
+#include "layers/adapted_modules.hpp"
 #include "layers/attention_tiles.hpp"
 #include "layers/eager.hpp"
 #include "layers/embedding_backward.hpp"
@@ -30,12 +31,20 @@ namespace oomplan {
 struct AdapterOptions {
   AdapterKind kind = AdapterKind::lora;
   std::int64_t rank = 0;             ///< 0: none
-  std::vector<std::string> targets;  ///< last words of modules' names; empty: every linear layer but the head
-  DType dtype = DType::fp32;         ///< as the forward pass sees them
-  bool dropout = false;              ///< with a rate above 0
-  bool dora = false;                 ///< with magnitudes
-  bool input_gradients = false;      ///< enable_input_require_grads: the embedding's output is a leaf that collects a gradient
-  bool joint = false;                ///< a flat parameter holds them and what is frozen beside them: gradients of all of it
+  std::vector<std::string> targets;  ///< words of the kernel set; empty: every linear layer but the head
+  bool by_module = false;            ///< peft's rule: `modules` says which, not `targets`
+  AdaptedModules modules;
+  std::int64_t layer = 0;        ///< that is declared
+  DType dtype = DType::fp32;     ///< as the forward pass sees them
+  bool dropout = false;          ///< with a rate above 0
+  bool dora = false;             ///< with magnitudes
+  bool input_gradients = false;  ///< enable_input_require_grads: the embedding's output is a leaf that collects a gradient
+  bool joint = false;            ///< a flat parameter holds them and what is frozen beside them: gradients of all of it
+  /// Experts' or routers' parameters have pairs.
+  bool folds() const { return rank > 0 && (by_module ? !modules.folded_names.empty() : targets.empty()); }
+  bool outside(const std::string& module) const {
+    return rank > 0 && (by_module ? modules.has_outside(module) : targets.empty());
+  }
   bool operator==(const AdapterOptions&) const = default;
 };
 
@@ -73,7 +82,9 @@ struct KernelOptions {
   std::int64_t scan_tokens = 0;  ///< of one sequence, where a mixer loops over them: a tape for each number; 0: none does
   ExpertsCode experts = ExpertsCode::grouped_mm;
   std::int64_t routed_tokens = 0;   ///< of the micro-batch, where a loop over experts divides them: a tape for each number
-  bool casts_layer_inputs = false;  ///< FSDP2 with a compute dtype: fp32 arguments of a layer are cast to it
+  bool casts_layer_inputs = false;  ///< FSDP2 with a param_dtype: fp32 arguments of a layer are cast to it
+  bool casts_parameters = false;    ///< FSDP: they are stored in another format than they are computed in
+  bool views_of_flat = false;       ///< FSDP1: parameters are views of a flat one, of which autocast keeps no copies
   AdapterOptions adapters;
   PackedOptions packed;
   OffloadActivations offload_activations = OffloadActivations::none;

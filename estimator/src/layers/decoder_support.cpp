@@ -44,6 +44,7 @@ std::string unsupported_form(const FamilyCode& code, const Layer& layer) {
 /// Of models whose experts transformers 5 fused, peft renames feed-forward targets to the fused parameters and runs those by a
 /// parametrization (huggingface/peft, src/peft/utils/transformers_weight_conversion.py, 0.21.2); dense layers lose theirs.
 bool adapts_experts(const FamilyCode& code, const Layer& layer, const AdapterOptions& adapters) {
+  if (adapters.by_module) return layer.feed_forward.kind == FeedForwardKind::moe && adapters.folds() && !code.adapts_experts;
   if (adapters.rank == 0 || layer.feed_forward.kind != FeedForwardKind::moe || code.linear_adapters_alone) return false;
   if (code.adapts_experts && adapters.targets.empty() && !adapters.dropout) return false;
   return adapters.targets.empty() || std::any_of(adapters.targets.begin(), adapters.targets.end(), [](const std::string& target) {
@@ -59,7 +60,7 @@ std::string unsupported_own(const FamilyCode& code, const Mixer& m, const Kernel
   // whether a stack's first two gradients are added in place there is not settled: a stack more or less
   if (code.own == OwnCode::dbrx && !options.keeps_formats) return "another engine than one device";
   // its decays keep the format that the model was made in: products of two formats
-  if (m.kind == MixerKind::lightning && options.casts_layer_inputs) return "a compute format of its own";
+  if (m.kind == MixerKind::lightning && options.casts_parameters) return "a compute format of its own";
   // sums and softmax of 16 bits, which autocast computes in fp32
   if (options.autocast && (code.router == RouterCode::corrected || code.router == RouterCode::sparse_mixer))
     return "autocast beside this router";

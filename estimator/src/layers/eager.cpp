@@ -322,7 +322,7 @@ Tensor Eager::autocast_weight(const Tensor& weight) {
   Tensor copy = make(leaves[static_cast<std::size_t>(weight.leaf)].name + ".bf16", weight.shape, DType::bf16, Category::weights);
   storages.back().name = leaves[static_cast<std::size_t>(weight.leaf)].name + ".bf16";
   record(copy, "ToCopyBackward0", {&weight}, [](Gradients g) { return g; });
-  if (weight.needs_grad()) casts_.weights.emplace_back(weight.leaf, copy);
+  if (weight.needs_grad() && !views_of_flat) casts_.weights.emplace_back(weight.leaf, copy);
   return copy;
 }
 

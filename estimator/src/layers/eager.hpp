@@ -74,6 +74,7 @@ struct Leaf {
   int shared_in = -1, shared_out = -1;  ///< VeRA: the frozen pair, one for all matrices
   bool stored_as_is = false;            ///< in `dtype`, whatever format the job stores the others in
   bool passive = false;                 ///< gets a gradient as a part of a flat parameter; no optimizer sees it
+  bool of_base = false;                 ///< trained beside adapters, and stored as what is frozen is: a copy of a module
   bool shared = false;                  ///< another module's parameter, which a unit of its own gathers and reduces
 };
 
@@ -208,6 +209,7 @@ class Eager {
   bool autocast = false;             ///< torch.autocast(bfloat16) is on
   bool casts_softmax = false;        ///< a softmax of bf16 with a result in fp32 makes a copy of its input, as on CUDA
   bool keeps_formats = false;        ///< parameters are seen as they are stored: nothing casts them
+  bool views_of_flat = false;        ///< parameters are no leaves of the graph: autocast keeps no copies of them
   bool frozen_keeps_input = false;   ///< a linear layer saves its input, whether its weight wants a gradient or not
   bool low_rank_dropout = false;     ///< in front of every low-rank pair
   bool low_rank_apart = false;       ///< a pair's product is made by a function of its own, whose names are gone before the sum

@@ -30,6 +30,24 @@ SpacedRuns spaced_runs(const Architecture& a, std::int64_t every, bool ends_with
   return out;
 }
 
+SpacedRuns cut_by(SpacedRuns given, const std::vector<int>& kinds) {
+  SpacedRuns out{given.architecture, {}};
+  out.architecture.runs.clear();
+  std::size_t number = 0;
+  for (std::size_t r = 0; r < given.architecture.runs.size(); ++r) {
+    const LayerRun& run = given.architecture.runs[r];
+    for (std::int64_t i = 0; i < run.count; ++i, ++number) {
+      if (i == 0 || kinds[number] != kinds[number - 1]) {
+        out.architecture.runs.push_back(run);
+        out.architecture.runs.back().count = 0;
+        out.checkpointed.push_back(given.checkpointed[r]);
+      }
+      ++out.architecture.runs.back().count;
+    }
+  }
+  return out;
+}
+
 SpacedRuns first_apart(SpacedRuns given, std::int64_t layers) {
   auto& runs = given.architecture.runs;
   for (std::size_t r = 0; r < static_cast<std::size_t>(layers) && r < runs.size(); ++r) {

@@ -18,6 +18,9 @@ struct SpacedRuns {
 /// `ends_with`: the last of n layers is checkpointed, not the first. REQUIRES: every >= 1.
 SpacedRuns spaced_runs(const Architecture&, std::int64_t every, bool ends_with);
 
+/// Cut where neighbours have adapters beside different modules; `kinds` numbers the sets, layer by layer.
+SpacedRuns cut_by(SpacedRuns, const std::vector<int>& kinds);
+
 /// Each of the first layers as a run of its own, where its neighbours' events are not those of an inner layer.
 SpacedRuns first_apart(SpacedRuns, std::int64_t layers = 1);
 

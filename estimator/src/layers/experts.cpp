@@ -43,7 +43,7 @@ Tensor clamped_gate(Eager& g, const Tensor& projected, const Shape& half, std::v
 }
 
 bool adapts_a_module(const AdapterOptions& adapters) {
-  if (adapters.rank == 0) return false;
+  if (adapters.rank == 0 || adapters.by_module) return false;  // peft's rule has refused experts' modules
   return adapters.targets.empty() || std::any_of(adapters.targets.begin(), adapters.targets.end(), [](const std::string& target) {
            return target == "gate_proj" || target == "up_proj" || target == "down_proj";
          });
@@ -81,7 +81,7 @@ std::string unsupported_experts(const FamilyCode& code, const Layer& layer, cons
   if (!layer.feed_forward.experts_gated) return "this experts_implementation";
   if (k.experts == ExpertsCode::loop_of_4 && std::find(kOfRelease4.begin(), kOfRelease4.end(), code.family) == kOfRelease4.end())
     return "the loop over experts of transformers 4";
-  const bool folds = k.adapters.rank > 0 && k.adapters.targets.empty() && code.adapts_experts;
+  const bool folds = k.adapters.folds() && code.adapts_experts;
   if (folds || (expert_modules(k, code) && adapts_a_module(k.adapters)))
     return "LoRA of experts with this experts_implementation";
   return {};

@@ -248,15 +248,15 @@ struct LayerOf3n {
 
 CopyLeaves declare_copies(Eager& g, const Architecture& a, DType dtype, const AdapterOptions& adapters) {
   CopyLeaves out;
-  const auto matrix = [&](const std::string& name) {
+  const auto matrix = [&](const std::string& name, const std::string& module) {
     const int leaf = g.parameter(name, {a.hidden, a.hidden}, dtype);
-    if (adapters.rank > 0 && adapters.targets.empty()) g.add_low_rank(leaf, adapters.rank, a.hidden, a.hidden, adapters.dtype);
+    if (adapters.outside(module)) g.add_low_rank(leaf, adapters.rank, a.hidden, a.hidden, adapters.dtype);
     return leaf;
   };
   for (std::int64_t i = 1; i < a.runs.front().layer.altup_inputs; ++i) {
-    const std::string end = "_projections." + std::to_string(i - 1) + ".weight";
-    out.in.push_back(matrix("model.altup" + end));
-    out.out.push_back(matrix("model.altup_unembed" + end));
+    const std::string end = "_projections." + std::to_string(i - 1);
+    out.in.push_back(matrix("model.altup" + end + ".weight", "altup" + end));
+    out.out.push_back(matrix("model.altup_unembed" + end + ".weight", "altup_unembed" + end));
   }
   return out;
 }

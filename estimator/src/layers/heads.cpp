@@ -321,7 +321,7 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
     }
     case LossHead::logprob_temperature: {
       logits = scale(g, logits, "logits_scaled", Category::logits);  // `logits = logits / temperature`: the name stays
-      Tensor full = to(g, logits, DType::fp32, "logits_fp32");
+      Tensor full = to(g, logits, DType::fp32, "logits_fp32");       // in fp32 that very tensor
       return mean_loss(g, gathered(g, std::move(full)));
     }
     case LossHead::logprob_rows: {

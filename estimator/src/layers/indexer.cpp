@@ -120,7 +120,8 @@ Tensor mask_of_chosen(Eager& g, const Tensor& mask, const Tensor& chosen, Tensor
 std::string unsupported_indexer(const KernelOptions& options) {
   if (options.kernels == Kernels::hf_flash) return "flash-attention beside an indexer";
   if (options.autocast || options.padding_mask) return "autocast or a padding mask beside an indexer";
-  if (options.adapters.rank > 0 && options.adapters.targets.empty()) return "LoRA of an indexer's matrices";
+  if (options.adapters.rank > 0 && !options.adapters.by_module && options.adapters.targets.empty())
+    return "LoRA of an indexer's matrices";
   return {};
 }
 

@@ -32,9 +32,8 @@ LayerInputLeaves declare_layer_inputs(Eager& g, const Architecture& a, DType out
   const std::int64_t width = a.layers() * width_of(a);
   out.table = g.parameter("model.embed_tokens_per_layer.weight", {a.per_layer_vocab, width}, outer);
   out.projection = g.parameter("model.per_layer_model_projection.weight", {width, a.hidden}, dtype);
-  const bool adapted = adapters.targets.empty() || std::find(adapters.targets.begin(), adapters.targets.end(),
-                                                             "per_layer_model_projection") != adapters.targets.end();
-  if (adapters.rank > 0 && adapted) g.add_low_rank(out.projection, adapters.rank, a.hidden, width, adapters.dtype);
+  if (adapters.outside("per_layer_model_projection"))
+    g.add_low_rank(out.projection, adapters.rank, a.hidden, width, adapters.dtype);
   out.norm = declare_norm(g, NormKind::rms, "model.per_layer_projection_norm", width_of(a), dtype);
   return out;
 }

@@ -38,6 +38,9 @@ struct Declarer {
     g.leaves[static_cast<std::size_t>(weight)].magnitude = magnitude;
   }
   bool is_target(std::string_view name) const {
+    if (adapters.by_module)
+      return adapters.modules.beside(adapters.layer,
+                                     std::string(name.substr(0, name.size() - std::string_view(".weight").size())));
     if (adapters.targets.empty()) return !of_experts(name);
     name.remove_suffix(std::string_view(".weight").size());
     return std::any_of(adapters.targets.begin(), adapters.targets.end(), [&](const std::string& target) {
@@ -60,7 +63,11 @@ struct Declarer {
     if (!code.adapts_experts) return false;
     return name.ends_with(".gate_proj.weight") || name.ends_with(".up_proj.weight") || name.ends_with(".down_proj.weight");
   }
-  bool adapts_experts() const { return code.adapts_experts && adapters.rank > 0 && adapters.targets.empty(); }
+  /// Whether a pair is folded into an expert's stack or a router's matrix.
+  bool folds(const char* leaf) const {
+    if (adapters.rank == 0 || !code.adapts_experts) return false;
+    return adapters.by_module ? adapters.modules.beside(adapters.layer, leaf) : adapters.targets.empty();
+  }
   int vector(const char* name, std::int64_t width) const { return g.parameter(name, {width}, dtype); }
 
   void output(const Mixer& m) const {
@@ -227,7 +234,7 @@ struct Declarer {
     const bool wide = code.router_in_fp32 && g.keeps_formats;
     w.router = g.parameter("mlp.gate.weight", {ff.experts, h}, wide ? DType::fp32 : dtype);
     g.leaves[static_cast<std::size_t>(w.router)].stored_as_is = wide;
-    if (adapts_experts()) g.add_low_rank(w.router, adapters.rank, h, ff.experts, adapters.dtype);
+    if (folds("mlp.gate")) g.add_low_rank(w.router, adapters.rank, h, ff.experts, adapters.dtype);
     if (ff.router_bias) w.router_bias = vector("mlp.gate.bias", ff.experts);
   }
 
@@ -251,10 +258,10 @@ struct Declarer {
     const std::int64_t wide = (ff.experts_gated ? 2 : 1) * width;
     w.experts_gate_up = g.parameter(name, code.every_expert ? Shape{e, in, wide} : Shape{e, wide, in}, dtype);
     // two matrices in one: twice the rank
-    if (adapts_experts()) g.add_low_rank(w.experts_gate_up, 2 * adapters.rank * e, h, 2 * width, adapters.dtype);
+    if (folds(name)) g.add_low_rank(w.experts_gate_up, 2 * adapters.rank * e, h, 2 * width, adapters.dtype);
     if (ff.expert_bias) w.experts_gate_up_bias = g.parameter("mlp.experts.gate_up_proj_bias", {e, 2 * width}, dtype);
     w.experts_down = g.parameter("mlp.experts.down_proj", code.every_expert ? Shape{e, width, in} : Shape{e, in, width}, dtype);
-    if (adapts_experts()) g.add_low_rank(w.experts_down, adapters.rank * e, width, h, adapters.dtype);
+    if (folds("mlp.experts.down_proj")) g.add_low_rank(w.experts_down, adapters.rank * e, width, h, adapters.dtype);
     if (ff.expert_bias) w.experts_down_bias = g.parameter("mlp.experts.down_proj_bias", {e, h}, dtype);
     if (!code.router_first) router(ff);
     if (ff.correction_bias && code.correction_is_parameter)

@@ -95,6 +95,13 @@ Tensor megatron_rotary(Eager&, const Tensor& x, Dim width, bool interleaved, con
 /// Shared experts beside the exchange have no offset.
 Tensor unfused_glu(Eager&, const Tensor& x, std::int64_t width, bool offset, const std::string& name);
 
+/// Without a kernel of bias and activation: x + bias of its own, whose gradient is the sum's.
+Tensor megatron_with_bias(Eager&, const Tensor& x, const std::string& name);
+/// bias_activation_fusion: the kernel adds the bias. There is none for squared ReLU.
+inline bool fuses_activation(const FeedForward& f, const ChunkOptions& o) {
+  return o.settings.activation_fusion && f.activation != Activation::relu_squared;
+}
+
 /// Output layer and loss, from the normed hidden states. `weight`: where several products or the embedding share the matrix, so
 /// that its gradients meet; empty otherwise.
 Tensor run_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight);

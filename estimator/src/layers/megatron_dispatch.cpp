@@ -109,6 +109,7 @@ RoutedSizes routed_sizes(const Architecture& a, const FeedForward& f, const Chun
   s.width = f.expert_width / o.expert_tensor;
   s.hidden = a.hidden;
   s.gated = f.experts_gated;
+  s.biases = f.expert_bias;
   s.fused = o.settings.activation_fusion;
   s.gathers = o.expert_tensor > 1;
   s.exchanges = o.expert > 1;

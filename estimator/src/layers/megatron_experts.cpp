@@ -67,6 +67,65 @@ RoutedRows padded(Eager& g, const RoutedRows& in, const RoutedSizes& s) {
           moved_rows(g, in.weights, {s.padded_rows}, {}, in.weights.dtype, "experts.padded.probabilities")};
 }
 
+/// b * p of one expert, in the format of the probabilities, which are kept.
+Tensor weighted_bias(Eager& g, const Tensor& weights, const Shape& shape) {
+  Tensor out = g.make("experts.weighted_bias", shape, weights.dtype);
+  if (!g.will_record({&weights})) return out;
+  Saved kept = g.save(weights);
+  g.record(out, "MulBackward0", {&weights}, [&g, kept, shape](Gradients) {
+    const Tensor product = gradient(g, "experts.weighted_bias_backward", shape, kept.get().dtype);
+    return Gradients{gradient(g, "experts.probabilities_backward", kept.get().shape, kept.get().dtype)};
+  });
+  return out;
+}
+
+/// x + b * p in the wider format.
+Tensor plus_weighted_bias(Eager& g, const Tensor& x, const Tensor& bias) {
+  Tensor out = g.make("experts.biased", x.shape, bias.dtype);
+  g.record(out, "AddBackward0", {&x, &bias}, [&g, from = x.dtype](Gradients in) {
+    Tensor own = in[0].dtype == from ? in[0] : gradient(g, "experts.biased_backward", in[0].shape, from);
+    return Gradients{std::move(own), in[0]};
+  });
+  return out;
+}
+
+/// output += b * p
+Tensor adding_weighted_bias(Eager& g, const Tensor& x, const Tensor& weights) {
+  const Tensor bias = weighted_bias(g, weights, x.shape);
+  Tensor out = x.alias(x.shape);
+  g.record(out, "AddBackward0", {&x, &bias}, [&g, wide = bias.dtype](Gradients in) {
+    Tensor of_bias = in[0].dtype == wide ? in[0] : gradient(g, "experts.weighted_bias_gradient", in[0].shape, wide);
+    return Gradients{in[0], std::move(of_bias)};
+  });
+  return out;
+}
+
+/// Rows of one of several experts, evenly. A count of rows that does not divide is shared out as columns: the same bytes.
+struct Share {
+  Dim rows;
+  std::int64_t columns = 1;
+  Shape of(std::int64_t width) const { return {rows, Dim(ceil_div(width, columns))}; }
+};
+Share share_of(const RoutedSizes& s) {
+  if (s.rows.coefficient % s.local != 0) return {s.rows, s.local};
+  Share out{s.rows, 1};
+  out.rows.coefficient /= s.local;
+  return out;
+}
+
+/// TEGroupedMLP._apply_bias: sums of all experts, put together, in 16 bits.
+Tensor apply_biases(Eager& g, const Tensor& x, const Tensor& weights, const RoutedSizes& s) {
+  const Share share = share_of(s);
+  const auto count = static_cast<std::size_t>(s.local);
+  const std::vector<Tensor> rows = split(g, x, std::vector<Shape>(count, share.of(s.hidden)));
+  const std::vector<Tensor> factors = split(g, weights, std::vector<Shape>(count, Shape{share.rows}));
+  std::vector<Tensor> sums;
+  for (std::size_t e = 0; e < count; ++e)
+    sums.push_back(plus_weighted_bias(g, rows[e], weighted_bias(g, factors[e], rows[e].shape)));
+  Tensor joined = cat(g, std::move(sums), x.shape, "experts.biased_joined");
+  return to(g, std::move(joined), DType::bf16, "experts.biased_cast");
+}
+
 /// TEGroupedMLP.forward: its names hold what it has made until it returns.
 Tensor grouped(Eager& g, const RoutedRows& given, const RoutedSizes& s, const ChunkOptions& o) {
   // before Transformer Engine 2.10 every expert's placeholder gradient is a new one
@@ -83,6 +142,7 @@ Tensor grouped(Eager& g, const RoutedRows& given, const RoutedSizes& s, const Ch
   const Tensor inner = multiplied(in.tokens, {s.padded_rows, Dim(inner_width)}, first, false);
   const Shape shape{s.padded_rows, Dim(s.width)}, result{s.padded_rows, Dim(s.hidden)};
   const auto cut = [&](Tensor out) {
+    if (s.biases) out = apply_biases(g, out, in.weights, s);
     return s.copied ? moved_rows(g, out, {s.rows, Dim(s.hidden)}, {}, DType::bf16, "experts.cut") : out;
   };
   if (!recomputes(o, "moe_act")) {
@@ -99,19 +159,6 @@ Tensor grouped(Eager& g, const RoutedRows& given, const RoutedSizes& s, const Ch
   return cut(std::move(out));
 }
 
-/// Rows of one of several experts, evenly. A count of rows that does not divide is shared out as columns: the same bytes.
-struct Share {
-  Dim rows;
-  std::int64_t columns = 1;
-  Shape of(std::int64_t width) const { return {rows, Dim(ceil_div(width, columns))}; }
-};
-Share share_of(const RoutedSizes& s) {
-  if (s.rows.coefficient % s.local != 0) return {s.rows, s.local};
-  Share out{s.rows, 1};
-  out.rows.coefficient /= s.local;
-  return out;
-}
-
 /// SequentialMLP.forward: views of the rows, one MLP after another, and their results put together.
 Tensor one_after_another(Eager& g, const RoutedRows& in, const RoutedSizes& s, const ChunkOptions& o) {
   const std::int64_t inner_width = (s.gated ? 2 : 1) * s.width;
@@ -126,9 +173,14 @@ Tensor one_after_another(Eager& g, const RoutedRows& in, const RoutedSizes& s, c
   std::vector<Tensor> results;
   for (std::size_t e = 0; e < count; ++e) {
     Tensor inner = product(g, tokens[e], share.of(inner_width), {inner_width, s.hidden, 1, fresh, frozen, "experts.linear_fc1"});
+    if (s.biases && !(s.gated && s.fused)) {
+      Tensor biased = megatron_with_bias(g, inner, "experts.linear_fc1.biased");
+      inner = std::move(biased);
+    }
     Tensor active = weighted(g, s, inner, weights[e], share.of(s.width));
     inner.reset();
-    results.push_back(product(g, active, share.of(s.hidden), {s.hidden, s.width, 1, fresh, frozen, "experts.linear_fc2"}));
+    Tensor out = product(g, active, share.of(s.hidden), {s.hidden, s.width, 1, fresh, frozen, "experts.linear_fc2"});
+    results.push_back(s.biases ? adding_weighted_bias(g, out, weights[e]) : std::move(out));
   }
   return several ? cat(g, std::move(results), {s.rows, Dim(s.hidden)}, "experts.joined") : results[0];
 }

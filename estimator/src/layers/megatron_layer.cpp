@@ -18,7 +18,7 @@ Tensor bias_dropout_add(Eager& g, const Tensor& x, const Tensor& residual, bool 
   return add(g, residual, std::move(dropped), name);
 }
 
-/// Fused with the bias that is not there, or not gated.
+/// One kernel: fused with the bias, if there is one, or a function that is a kernel by itself.
 Tensor fused_activation(Eager& g, const Tensor& inner, std::int64_t width) {
   Tensor active = g.make("activation", with_last(inner.shape, Dim(width)), inner.dtype);
   if (!g.will_record({&inner})) return active;
@@ -79,7 +79,7 @@ Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor&
   out.key = std::move(parts[1]);
   out.value = std::move(parts[2]);
   if (m.qk_norm == QkNorm::head) {
-    if (is_local(o) && heads == groups) out.query = te_contiguous(g, out.query, "q");  // Apex's kernel asks for it
+    if (heads == groups) out.query = te_contiguous(g, out.query, "q");  // every norm's kernel asks for it
     Tensor normed = te_norm(g, out.query, layer.norm, "q_layernorm");
     out.query = std::move(normed);
     Tensor block = te_contiguous(g, out.key, "k");
@@ -119,8 +119,12 @@ Tensor mlp(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptio
   const std::int64_t width = f.width / o.te.tensor;
   const bool gated = f.kind == FeedForwardKind::gated;
   Tensor inner = norm_column(g, x, layer.norm, gated ? 2 * width : width, o, "linear_fc1");
-  Tensor active = gated && !o.settings.activation_fusion ? unfused_glu(g, inner, width, true, "activation")
-                                                         : fused_activation(g, inner, width);
+  const bool fused = fuses_activation(f, o);
+  if (f.bias && !fused) {
+    Tensor biased = megatron_with_bias(g, inner, "linear_fc1.biased");
+    inner = std::move(biased);
+  }
+  Tensor active = gated && !fused ? unfused_glu(g, inner, width, true, "activation") : fused_activation(g, inner, width);
   inner = std::move(active);
   return row_parallel(g, inner, a.hidden, false, o, "linear_fc2");
 }
@@ -133,6 +137,12 @@ Tensor unfused_glu(Eager& g, const Tensor& x, std::int64_t width, bool offset, c
   Tensor gate = activation(g, parts[0], name + ".gate");
   Tensor linear = offset ? add_scalar(g, parts[1], name + ".offset") : parts[1];
   return mul(g, std::move(gate), std::move(linear), name);
+}
+
+Tensor megatron_with_bias(Eager& g, const Tensor& x, const std::string& name) {
+  Tensor y = g.make(name, x.shape, x.dtype);
+  g.record(y, "AddBackward0", {&x}, [](Gradients in) { return in; });
+  return y;
 }
 
 Tensor run_megatron_core(Eager& g, const Tensor& query, const Tensor& key, const Tensor& value, AttentionViews views,

@@ -8,8 +8,9 @@ namespace {
 
 using namespace ops;
 
-/// bias_swiglu_impl, or what stands for it.
-Tensor shared_activation(Eager& g, const ChunkOptions& o, const Tensor& inner, std::int64_t width) {
+/// bias_swiglu_impl, or what stands for it; without a gate a function that is a kernel by itself.
+Tensor shared_activation(Eager& g, const FeedForward& f, const ChunkOptions& o, const Tensor& inner, std::int64_t width) {
+  if (!f.experts_gated) return activation(g, inner, "shared_experts.activation");
   if (!o.settings.activation_fusion)
     return unfused_glu(g, inner, width, !o.settings.shared_expert_overlap, "shared_experts.activation");
   Tensor active = g.make("shared_experts.activation", with_last(inner.shape, Dim(width)), DType::bf16);
@@ -25,33 +26,54 @@ Tensor shared_activation(Eager& g, const ChunkOptions& o, const Tensor& inner, s
 /// The router keeps the input of shared experts, too (SharedExpertMLP.__init__: save_original_input).
 bool shares_input(const ChunkOptions& o) { return keeps_shared_input(o.te) && !recomputes(o, "shared_experts"); }
 
+/// Columns of the first product for `width` of the second one.
+std::int64_t shared_columns(const FeedForward& f, std::int64_t width) { return (f.experts_gated ? 2 : 1) * width; }
+
+/// moe_shared_expert_gate: one number a token from the same input.
+Tensor gate_of(Eager& g, const Tensor& x) {
+  Tensor logits = g.make("shared_experts.gate_logits", with_last(x.shape, 1), x.dtype);
+  if (g.will_record({&x})) {
+    Saved saved = g.save(x);
+    g.record(logits, "LinearBackward0", {&x}, [&g, saved](Gradients) {
+      return Gradients{gradient(g, "shared_experts.gate_backward", saved.get().shape, DType::bf16)};
+    });
+  }
+  return sigmoid(g, std::move(logits), "shared_experts.gate");
+}
+
 /// SharedExpertMLP without overlap: an MLP whose norm stands outside.
 Tensor shared_experts(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOptions& o, const Tensor& x) {
   const std::int64_t width = f.shared_width / o.te.tensor;
-  Tensor inner = te_column_linear(g, x, 2 * width, o.te, "shared_experts.linear_fc1", shares_input(o));
-  Tensor active = shared_activation(g, o, inner, width);
+  Tensor inner = te_column_linear(g, x, shared_columns(f, width), o.te, "shared_experts.linear_fc1", shares_input(o));
+  Tensor active = shared_activation(g, f, o, inner, width);
   inner.reset();
-  return te_row_linear(g, active, a.hidden, o.te, "shared_experts.linear_fc2");
+  Tensor out = te_row_linear(g, active, a.hidden, o.te, "shared_experts.linear_fc2");
+  active.reset();
+  if (!f.shared_gate) return out;
+  Tensor score = gate_of(g, x);
+  return mul(g, std::move(out), std::move(score), "shared_experts.gated");
 }
 
 /// SharedExpertMLP beside the exchange; what one part leaves to the next stays an attribute (cached_*) until that has run.
 class SharedBeside {
  public:
   SharedBeside(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOptions& o, const Tensor& x)
-      : g_(g), o_(o), hidden_(a.hidden), width_(f.shared_width / o.te.tensor), x_(x) {}
+      : g_(g), f_(f), o_(o), hidden_(a.hidden), width_(f.shared_width / o.te.tensor), x_(x) {}
   BesideExchange parts() {
-    return {[this] { gather(); }, [this] { first(); }, [this] { second(); }, [this] { return std::move(kept_); }};
+    return {[this] { gather(); }, [this] { first(); }, [this] { second(); }, [this] { return result(); }};
   }
 
  private:
   bool scatters() const { return o_.te.sequence_parallel && o_.te.tensor > 1; }
   void gather() {
+    if (f_.shared_gate) score_ = gate_of(g_, x_);
     const Shape whole{o_.te.whole(), x_.shape[1], x_.shape[2]};
     kept_ = scatters() ? moved_rows(g_, x_, whole, {}, DType::bf16, "shared_experts.gathered") : x_;
   }
   void first() {
-    Tensor inner = te_duplicated_linear(g_, kept_, 2 * width_, o_.te, "shared_experts.linear_fc1", shares_input(o_));
-    kept_ = shared_activation(g_, o_, inner, width_);
+    Tensor inner =
+        te_duplicated_linear(g_, kept_, shared_columns(f_, width_), o_.te, "shared_experts.linear_fc1", shares_input(o_));
+    kept_ = shared_activation(g_, f_, o_, inner, width_);
   }
   void second() {
     Tensor out = te_duplicated_linear(g_, kept_, hidden_, o_.te, "shared_experts.linear_fc2");
@@ -59,11 +81,17 @@ class SharedBeside {
     if (scatters()) kept_ = moved_rows(g_, kept_, x_.shape, {}, DType::bf16, "shared_experts.scattered");
   }
 
+  Tensor result() {
+    if (!f_.shared_gate) return std::move(kept_);
+    return mul(g_, std::move(kept_), std::move(score_), "shared_experts.gated");
+  }
+
   Eager& g_;
+  const FeedForward& f_;
   const ChunkOptions& o_;
   std::int64_t hidden_, width_;
   const Tensor& x_;
-  Tensor kept_;
+  Tensor kept_, score_;
 };
 
 /// MoELayer.forward behind its norm.

@@ -18,6 +18,7 @@ struct RoutedSizes {
   bool gathers = false;  ///< several ranks split an expert
   bool exchanges = false;
   bool gated = true;     ///< gate, up, down; otherwise up, down
+  bool biases = false;   ///< of both products
   bool fused = true;     ///< a gated activation is one kernel with the probabilities
   bool padded = false;   ///< every expert has its capacity of rows, from every rank
   bool dropped = false;  ///< every expert has at most its capacity of rows

@@ -8,8 +8,13 @@ std::string unsupported_experts(const FeedForward& f, const ChunkOptions& o) {
   if (o.te.tensor > 1 && !o.te.sequence_parallel)
     return "Megatron itself asks for sequence parallelism where experts meet tensor parallelism";
   if (f.score == RouterScore::sqrt_softplus) return "this router under Megatron is not supported yet";
-  if (f.shared_gate || f.latent_width > 0 || (!f.experts_gated && f.shared_width > 0) || f.expert_bias || f.router_bias)
-    return "these experts under Megatron are not supported yet";
+  if (f.latent_width > 0) return "experts on a projection of the hidden states under Megatron are not supported yet";
+  if (f.expert_bias && o.expert_tensor > 1) return "Megatron itself has no biases of experts that are split";
+  if (f.expert_bias && f.shared_width > 0) return "Megatron itself has no biases of shared experts";
+  if (f.expert_bias && !o.settings.grouped_experts && !is_local(o))
+    return "experts with biases one after another in Transformer Engine's modules are not supported yet";
+  if (o.te.fp8 != Fp8Recipe::none && (f.expert_bias || f.shared_gate))
+    return "biases of experts and gates of shared experts with fp8 under Megatron are not supported yet";
   return {};
 }
 
@@ -34,11 +39,9 @@ std::vector<std::int64_t> widths_of(const Architecture& a, const Layer& l, const
   return out;
 }
 
-/// torch.compile makes squared_relu (megatron/core/activations.py) one kernel that keeps its input; a bias is added in front.
+/// torch.compile makes squared_relu (megatron/core/activations.py) one kernel that keeps its input.
 std::string unsupported_activation(const FeedForward& f, const ChunkOptions& o) {
   if (f.activation != Activation::relu_squared) return {};
-  if (f.kind == FeedForwardKind::moe) return "experts with a squared ReLU under Megatron are not supported yet";
-  if (f.bias) return "a squared ReLU with biases under Megatron is not supported yet";
   if (!o.settings.jit_fuser) return "a squared ReLU that is not compiled (jit_fuser false) is not supported yet";
   return {};
 }

@@ -24,20 +24,40 @@ using axis::B, axis::C, axis::K, axis::S, axis::T, axis::TK;
 namespace {
 
 /// The graph begins behind the first layer's rotation: the tables of positions go with the second layer then.
+bool rotated(std::string_view target) {
+  return target.find("q_") == 0 || target.find("k_") == 0 || target.find("kv_") == 0 || target.find("qkv") == 0 ||
+         target == "query_key_value" || target == "c_attn";
+}
 bool begins_late(const PassOptions& o) {
   const AdapterOptions& adapters = o.kernels.adapters;
-  if (adapters.rank == 0 || adapters.input_gradients || adapters.targets.empty()) return false;
-  const auto rotated = [](const std::string& target) {
-    return target.find("q_") == 0 || target.find("k_") == 0 || target.find("kv_") == 0 || target.find("qkv") == 0 ||
-           target == "query_key_value" || target == "c_attn";
-  };
+  if (adapters.rank == 0 || adapters.by_module || adapters.input_gradients || adapters.targets.empty()) return false;
   return std::none_of(adapters.targets.begin(), adapters.targets.end(), rotated);
+}
+
+/// By peft's rule: the numbers of the sets of layers' modules; the first layer with adapters has a number of its own where the
+/// graph begins behind its rotation.
+std::vector<int> kinds_of_layers(const AdapterOptions& adapters) {
+  const AdaptedModules& m = adapters.modules;
+  std::vector<int> out = m.of_layer;
+  if (adapters.input_gradients || m.has_outside("embed_tokens") || m.saves("embed_tokens")) return out;
+  const auto adapted = [&](int set) { return !m.sets[static_cast<std::size_t>(set)].empty(); };
+  const auto first = std::find_if(out.begin(), out.end(), adapted);
+  if (first == out.end()) return out;
+  const std::vector<std::string>& set = m.sets[static_cast<std::size_t>(*first)];
+  const auto in_front = [](std::string_view leaf) {  // of a rotation, or of a mixer that has none
+    return rotated(leaf.substr(leaf.rfind('.') + 1)) || leaf.starts_with("linear_attn.") || leaf.starts_with("mixer.") ||
+           leaf.starts_with("conv.");
+  };
+  if (std::none_of(set.begin(), set.end(), in_front)) *first = static_cast<int>(m.sets.size());
+  return out;
 }
 
 SpacedRuns runs_of(const Architecture& a, const PassOptions& o) {
   SpacedRuns runs =
       spaced_runs(is_litgpt(o.kernels.kernels) ? litgpt_architecture(a, o.kernels.adapters.kind) : part_of(a, o.kernels.tensor),
                   o.recompute_every, o.kernels.kernels == Kernels::torchtitan || o.kernels.kernels == Kernels::archon);
+  if (o.kernels.adapters.rank > 0 && o.kernels.adapters.by_module)
+    runs = cut_by(std::move(runs), kinds_of_layers(o.kernels.adapters));
   const std::int64_t apart =
       std::max<std::int64_t>({begins_late(o) ? 1 : 0, o.kernels.vision.images > 0 ? a.tower.deepstack : 0, stash_warm_up(o)});
   if (apart > 0) return first_apart(std::move(runs), apart);
@@ -59,6 +79,7 @@ ModelPass::ModelPass(Eager& g, const Architecture& a, const PassOptions& o)
   g.low_rank_apart = o.kernels.framework == Framework::agilerl && !o.training;
   g.packed = o.kernels.packed;
   g.keeps_formats = o.kernels.keeps_formats;
+  g.views_of_flat = o.kernels.views_of_flat;
   g.offload_checkpoints = o.kernels.offload_checkpoints;
   g.keeps_checkpoints = o.kernels.keeps_checkpoints;
   g.keeps_recomputed_graph = std::any_of(a.runs.begin(), a.runs.end(), [](const LayerRun& r) { return r.layer.mixer.stores_kv; });
@@ -173,6 +194,14 @@ void ModelPass::declare() {
   if (tower_) tower_->declare();
   enter(StationPlace::embedding);
   embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, width_}, outer);
+  const int table = embedding_;  // a tied output layer's weight
+  const AdapterOptions& adapters = kernels_.adapters;
+  if (adapters.by_module && adapters.modules.saves("embed_tokens")) {
+    embedding_ = trained_copy(table, "model.embed_tokens.modules_to_save.weight");
+  } else if (adapters.by_module && adapters.modules.has_outside("embed_tokens")) {
+    embedding_in_ = g_.parameter("model.embed_tokens.lora_embedding_A", {adapters.rank, a_.vocab}, adapters.dtype);
+    embedding_out_ = g_.parameter("model.embed_tokens.lora_embedding_B", {width_, adapters.rank}, adapters.dtype);
+  }
   enter(StationPlace::preamble);  // what else stands in front of the layers is no part of a unit around the embedding's module
   if (a_.position_rows > 0) position_table_ = g_.parameter("model.embed_positions.weight", {a_.position_rows, a_.hidden}, outer);
   if (a_.embedding_width > 0) {
@@ -191,6 +220,7 @@ void ModelPass::declare() {
         layers_.push_back(declare_archon_layer(g_, a_, layer, dtype));
         continue;
       }
+      kernels_.adapters.layer = number;
       layers_.push_back(is_litgpt(kernels_.kernels)
                             ? declare_litgpt_layer(g_, a_, layer, dtype, kernels_.adapters, number)
                             : declare_layer(g_, a_, layer, dtype, kernels_.adapters, expert_modules(kernels_, code_)));
@@ -203,17 +233,36 @@ void ModelPass::declare() {
   if (a_.per_layer_vocab > 0) layer_inputs_ = declare_layer_inputs(g_, a_, outer, dtype, kernels_.adapters);
   if (altup()) copies_ = declare_copies(g_, a_, dtype, kernels_.adapters);
   enter(StationPlace::head);
-  const bool archon = kernels_.kernels == Kernels::archon;
-  if (o_.critic)
-    head_ = g_.parameter("score.weight", {1, width_}, dtype);
-  else
-    head_ = a_.tied && !archon ? embedding_ : g_.parameter("lm_head.weight", {a_.vocab, width_}, outer);
-  if (archon && a_.tied && !o_.critic) g_.leaves.back().shared = true;
-  if (!o_.critic && a_.head_bias) head_bias_ = g_.parameter("lm_head.bias", {a_.vocab}, dtype);
+  declare_head(outer, dtype, table);
   if (is_litgpt(kernels_.kernels)) adapt_litgpt_head(g_, a_, head_, kernels_.adapters);
   if (kernels_.adapters.rank > 0) freeze();
   if (o_.adapters_off)
     for (Leaf& leaf : g_.leaves) leaf.trainable = false;
+}
+
+// peft's ModulesToSaveWrapper: the module stays, frozen, and a copy of it runs.
+int ModelPass::trained_copy(int original, std::string name) {
+  const Leaf first = g_.leaves[static_cast<std::size_t>(original)];
+  const int copy = g_.parameter(std::move(name), first.shape, first.dtype);
+  g_.leaves[static_cast<std::size_t>(copy)].of_base = true;
+  saved_copies_.push_back(copy);
+  return copy;
+}
+
+void ModelPass::declare_head(DType outer, DType dtype, int table) {
+  const bool archon = kernels_.kernels == Kernels::archon;
+  const AdapterOptions& adapters = kernels_.adapters;
+  if (o_.critic)
+    head_ = g_.parameter("score.weight", {1, width_}, dtype);
+  else
+    head_ = a_.tied && !archon ? table : g_.parameter("lm_head.weight", {a_.vocab, width_}, outer);
+  if (archon && a_.tied && !o_.critic) g_.leaves.back().shared = true;
+  if (!o_.critic && a_.head_bias) head_bias_ = g_.parameter("lm_head.bias", {a_.vocab}, dtype);
+  if (!adapters.by_module || o_.critic) return;
+  if (adapters.modules.has_outside("lm_head")) g_.add_low_rank(head_, adapters.rank, width_, a_.vocab, adapters.dtype);
+  if (!adapters.modules.saves("lm_head")) return;
+  head_ = trained_copy(head_, "lm_head.modules_to_save.weight");
+  if (head_bias_ >= 0) head_bias_ = trained_copy(head_bias_, "lm_head.modules_to_save.bias");
 }
 
 // All parameters but the adapters.
@@ -222,6 +271,9 @@ void ModelPass::freeze() {
   for (const auto& leaf : g_.leaves)
     for (const int pair : {leaf.low_rank_in, leaf.low_rank_out, leaf.magnitude, leaf.scale, leaf.shift, leaf.inner_scale})
       if (pair >= 0) adapter[static_cast<std::size_t>(pair)] = true;
+  for (const int trained : {embedding_in_, embedding_out_})
+    if (trained >= 0) adapter[static_cast<std::size_t>(trained)] = true;
+  for (const int copy : saved_copies_) adapter[static_cast<std::size_t>(copy)] = true;
   for (const auto& layer : layers_)
     for (const int pair : {layer.qkv_lora_a, layer.qkv_lora_b, layer.gates})
       if (pair >= 0) adapter[static_cast<std::size_t>(pair)] = true;

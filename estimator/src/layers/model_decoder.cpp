@@ -33,14 +33,38 @@ Tensor ModelPass::embed() {
     return Gradients{embedding_gradient(g_, "embedding_backward", shape, in[0].dtype, {B, all_}, kernels_.embedding_sort)};
   });
   g_.leave(embedding_);
+  if (embedding_in_ >= 0) out = adapted_embedding(std::move(out));
   out = reduce_tokens(g_, std::move(out), kernels_, "embedding.reduced");
-  const bool collects = o_.training && kernels_.adapters.input_gradients;
+  const bool collects = o_.training && kernels_.adapters.input_gradients && !out.grad_fn;  // only a leaf collects
   if (collects && !code_.scales_in_module) collect_gradient(out);
   if (!code_.scales_embedding && !a_.scaled_embedding) return out;
   Tensor scaled = scale(g_, out, "embedding.scaled");
   if (a_.scaled_embedding) bare_embedding_ = out;
   if (collects && code_.scales_in_module) collect_gradient(scaled);
   return scaled;
+}
+
+// result + (F.embedding(x, A.T) @ B.T) * scaling, in the format of the pair, cast back (huggingface/peft
+// src/peft/tuners/lora/layer.py Embedding.forward, 0.21.2). The gradient of A comes as the transposed one of a table, which is
+// copied to A's own layout.
+Tensor ModelPass::adapted_embedding(Tensor bare) {
+  const DType back = bare.dtype;
+  Tensor table = g_.leaf(embedding_in_);
+  const Dim rank = table.shape[0];
+  const Shape turned{table.shape[1], rank}, own = table.shape;
+  Tensor low = g_.make("embedding.lora_A", {B, all_, rank}, table.dtype);
+  const Saved ids = g_.hooks != nullptr ? g_.save(input_ids_) : Saved();
+  g_.record(low, "EmbeddingBackward0", {&table}, [this, turned, own, ids](Gradients in) {
+    (void)ids.get();
+    const Tensor whole =
+        embedding_gradient(g_, "embedding.lora_A_backward", turned, in[0].dtype, {B, all_}, kernels_.embedding_sort);
+    return Gradients{g_.make("embedding.lora_A_gradient", own, in[0].dtype, Category::gradients)};
+  });
+  Tensor high = linear(g_, std::move(low), embedding_out_, -1, T, bare.shape, "embedding.lora_B");
+  Tensor scaled = scale(g_, std::move(high), "embedding.lora_scaled");
+  Tensor sum = add(g_, bare, std::move(scaled), "embedding.lora_sum");
+  bare.reset();
+  return to(g_, std::move(sum), back, "embedding.adapted");
 }
 
 // output.requires_grad_(True): a leaf, which lives with its gradient as long as the graph that accumulates into it.

@@ -37,6 +37,8 @@ class ModelPass {
   int units(std::size_t run) const { return static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, a_.runs[run].count)); }
   void enter(StationPlace place, int run = -1, int unit = 0);
   void declare();
+  void declare_head(DType outer, DType dtype, int table);
+  int trained_copy(int original, std::string name);
   void freeze();
   void choose_norms(std::vector<bool>& adapter) const;
   void train_whole_units(const std::vector<bool>& adapter);
@@ -45,6 +47,7 @@ class ModelPass {
   bool altup() const { return a_.runs.front().layer.altup_inputs > 0; }
   bool counts_positions() const;
   Tensor embed();
+  Tensor adapted_embedding(Tensor bare);
   void collect_gradient(Tensor& out);
   Tensor position_rows();
   Preamble preamble(DType dtype);
@@ -79,6 +82,8 @@ class ModelPass {
   const std::int64_t width_ = a_.embedding_width > 0 ? a_.embedding_width : a_.hidden;  ///< of the embedding and the head
   int project_in_ = -1, project_out_ = -1;
   int embedding_ = -1, position_table_ = -1, head_ = -1, head_bias_ = -1;
+  int embedding_in_ = -1, embedding_out_ = -1;     ///< peft's pair beside the embedding: [r, V], [H, r]
+  std::vector<int> saved_copies_;                  ///< trained copies of modules (modules_to_save)
   const Dim all_{Dim(kernels_.tensor) * axis::S};  ///< tokens of a whole sequence
   NormLeaf norm_, embedding_norm_;
   std::vector<LayerLeaves> layers_;

@@ -270,6 +270,7 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
     t.packed = leaf.packed;
     t.stored_as_is = leaf.stored_as_is;
     t.passive = leaf.passive;
+    t.of_base = leaf.of_base;
     t.shared = leaf.shared;
     t.parts = leaf.replicated ? 1 : options.kernels.tensor;
     for (const auto& d : leaf.shape) t.shape.push_back(d.coefficient);

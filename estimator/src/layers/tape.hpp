@@ -117,6 +117,7 @@ struct TapeLeaf {
   PackedLeaf packed = PackedLeaf::none;  ///< stored in `dtype` whatever the job says
   bool stored_as_is = false;             ///< the same: as in Leaf
   bool passive = false;                  ///< frozen, with a gradient: as in Leaf
+  bool of_base = false;                  ///< as in Leaf
   bool shared = false;                   ///< as in Leaf: its storage, gradient and states are counted with the other's
   std::int64_t elements() const;
 };

@@ -28,7 +28,11 @@ void declare_vera_pair(Eager& g, const Architecture& a, const AdapterOptions& ad
   Eager apart;  // what the layers will declare
   AdapterOptions pairs = adapters;
   pairs.kind = AdapterKind::lora;
-  for (const LayerRun& run : a.runs) (void)declare_layer(apart, a, run.layer, adapters.dtype, pairs, false);
+  pairs.layer = 0;
+  for (const LayerRun& run : a.runs) {
+    (void)declare_layer(apart, a, run.layer, adapters.dtype, pairs, false);
+    pairs.layer += run.count;
+  }
   for (const Leaf& leaf : apart.leaves) {
     if (leaf.low_rank_in < 0) continue;
     out = std::max(out, leaf.shape[0].coefficient);

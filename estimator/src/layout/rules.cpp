@@ -103,7 +103,10 @@ std::vector<std::string> broken_rules(const Layout& l, EngineKind engine, const 
   std::vector<std::string> out;
   switch (engine) {
     case EngineKind::single:
-      if (l.world() > 1) out.push_back(fmt::format("engine single runs on one GPU, the layout takes {}", l.world()));
+      if (l.world() > l.tensor)
+        out.push_back(fmt::format("engine single runs on one GPU, or splits matrices over t: the layout takes {}", l.world()));
+      else if (l.tensor > 1)
+        fsdp_rules(l, engine, shape, out);  // parallelize_module alone: the same DTensors
       break;
     case EngineKind::fsdp2:
     case EngineKind::fsdp1:

@@ -144,6 +144,8 @@ class Card {
 void add_parameters(Card& card, const Architecture& model) {
   const ParameterCounts counts = count(model);
   card.count("parameters", counts.language);
+  if (counts.trained != counts.language) card.count("of them trained", counts.trained);
+  card.count("of them buffers", counts.buffers);
   if (counts.active != counts.language) card.count("active a token", counts.active);
   card.count("embedding", counts.embedding);
   if (model.tied) {
@@ -180,9 +182,14 @@ Json layer_json(const LayerRun& run) {
   return out;
 }
 
+std::string_view kind_name(ParameterKind kind) {
+  if (kind == ParameterKind::learned) return "learned";
+  return kind == ParameterKind::still ? "still" : "buffer";
+}
+
 Json parameter_json(const Parameter& row) {
-  return {{"name", row.name},     {"shape", row.shape},   {"copies", row.copies},
-          {"layers", row.layers}, {"total", row.total()}, {"dtype", name(row.dtype)}};
+  return {{"name", row.name},     {"shape", row.shape},       {"copies", row.copies},       {"layers", row.layers},
+          {"total", row.total()}, {"dtype", name(row.dtype)}, {"kind", kind_name(row.kind)}};
 }
 
 }  // namespace
@@ -233,9 +240,10 @@ std::string model_card_json(const Architecture& model, bool with_parameters) {
                  {"layers", model.layers()},
                  {"max_positions", model.max_positions},
                  {"tied", model.tied}};
-  out["parameters"] = {{"total", counts.language},     {"active", counts.active},       {"embedding", counts.embedding},
-                       {"head", counts.head},          {"layers", counts.layers},       {"experts", counts.experts},
-                       {"vision_tower", counts.tower}, {"token_prediction", counts.mtp}};
+  out["parameters"] = {{"total", counts.language},      {"trained", counts.trained},     {"buffers", counts.buffers},
+                       {"active", counts.active},       {"embedding", counts.embedding}, {"head", counts.head},
+                       {"layers", counts.layers},       {"experts", counts.experts},     {"vision_tower", counts.tower},
+                       {"token_prediction", counts.mtp}};
   out["cache"] = {{"bytes_per_token", cache.per_token},
                   {"bytes_per_token_windowed", cache.per_token_windowed},
                   {"state_bytes_per_request", cache.per_request}};

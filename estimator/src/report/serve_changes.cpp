@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <oomplan/units/errors.hpp>
 
+#include "inference/cache_format.hpp"
 #include "job/knobs.hpp"
 #include "report/serve_report.hpp"
 #include "report/serve_search.hpp"
@@ -73,9 +74,10 @@ ServeAnswer answer(const ServeCommand& c, const Catalog& catalog) {
   ServeAnswer out;
   const Gpu& gpu = catalog.gpu(job.cluster.gpu);
   out.figures = serve(*role.architecture, role.engine, role.server, gpu, catalog.facts());
-  const ServerModel model = server_model(*role.architecture, role.engine, role.server);
+  const Server server = with_cache_format(*role.architecture, role.engine, role.server, gpu.sm);
+  const ServerModel model = server_model(*role.architecture, role.engine, server);
   out.plan = plan(model, resolve(catalog.facts(), role.engine, role.server, gpu, model), point_of(role.server));
-  out.estimate = estimate_replayed(job, &catalog);
+  out.estimate = estimate(job, &catalog);
   out.estimate.notes.insert(out.estimate.notes.begin(), c.reading.notes.begin(), c.reading.notes.end());
   if (out.fits()) return out;
   constexpr std::size_t kMost = 4;

@@ -4,6 +4,7 @@
 
 #include <oomplan/units/errors.hpp>
 
+#include "inference/cache_format.hpp"
 #include "job/validate_server.hpp"
 #include "layout/rules.hpp"
 #include "search/axes.hpp"
@@ -29,7 +30,13 @@ void ServingPoints::add(const Catalog& catalog, DType weights, bool as_stored, D
   s.as_stored = as_stored && role_.kind == RoleKind::server;
   s.kv = kv;
   try {
-    ServingVariant v{weights, kv, as_stored, server_model(*role_.architecture, role_.engine, s), {}, changes};
+    ServingVariant v{
+        weights,
+        kv,
+        as_stored,
+        server_model(*role_.architecture, role_.engine, with_cache_format(*role_.architecture, role_.engine, s, gpu_.sm)),
+        {},
+        changes};
     v.facts = resolve(catalog.facts(), role_.engine, s, catalog.gpu(job_.cluster.gpu), v.model);
     variants_.push_back(std::move(v));
   } catch (const InputError&) {  // the engine has no such format
@@ -40,7 +47,7 @@ void ServingPoints::add(const Catalog& catalog, DType weights, bool as_stored, D
 /// An fp8 cache and weights converted to fp8 only where numerics may change.
 void ServingPoints::make_variants(const Catalog& catalog) {
   add(catalog, own_.weights, own_.as_stored, own_.kv, 0);
-  const bool cache = own_.kv != DType::fp8 && free_to(Effect::numerics, "kv");
+  const bool cache = variants_[0].model.kv != DType::fp8 && free_to(Effect::numerics, "kv");
   const bool weights =
       own_.weights != DType::fp8 && role_.architecture->quantization.method.empty() && free_to(Effect::numerics, "weights");
   if (cache) add(catalog, own_.weights, own_.as_stored, DType::fp8, 1);

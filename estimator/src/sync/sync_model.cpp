@@ -28,7 +28,7 @@ SyncModel sync_model(const Architecture& a, DType storage, DType wire, bool fuse
     const auto first = static_cast<std::uint32_t>(out.tensors.size());
     std::vector<std::int64_t> copies;
     for (std::size_t k = i; k < end; ++k)
-      if (all[k].part != ParameterPart::mtp) copies.push_back(add(all[k]));
+      if (all[k].part != ParameterPart::mtp && all[k].kind != ParameterKind::table) copies.push_back(add(all[k]));
     const std::int64_t layers = all[i].run >= 0 ? all[i].layers : 1;
     for (std::int64_t l = 0; l < layers; ++l, layer += all[i].run >= 0 ? 1 : 0)
       for (std::size_t k = 0; k < copies.size(); ++k)

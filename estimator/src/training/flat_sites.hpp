@@ -35,6 +35,7 @@ class FlatSites : public EngineSites<R> {
     SiteRef whole, piece;    ///< what state_dict() reads, and what it keeps
     SiteRef unsynchronised;  ///< fresh, of earlier micro-batches
     SiteRef cast_sum;        ///< gradient, beside one that is there
+    SiteRef upload_again;    ///< upload, beside one that is there
   };
   /// What a pass knows of a unit: its sites, or for a fold their sizes alone, as the plan has them.
   using UnitSites = std::conditional_t<R::kWrites, Sites, FlatBytes>;
@@ -56,6 +57,12 @@ class FlatSites : public EngineSites<R> {
       return u.unsynchronised;
     else
       return u.fresh;
+  }
+  static const auto& upload_again(const UnitSites& u) {
+    if constexpr (R::kWrites)
+      return u.upload_again;
+    else
+      return u.upload;
   }
   static const auto& cast_sum(const UnitSites& u) {
     if constexpr (R::kWrites)
@@ -113,6 +120,7 @@ class FlatSites : public EngineSites<R> {
     s.adapter_gradients = b.adapter_gradients;
     s.parameter = row("flat_parameter", b.resident - of_adapters, Category::weights, Holder::resident, 0);
     s.upload = row("shard_from_host", b.upload, Category::communication, Holder::communication, 3);
+    s.upload_again = row("shard_from_host_again", b.upload, Category::communication, Holder::communication, 3);
     s.low_precision = row("shard_cast", b.low_precision, Category::communication, Holder::communication, 3);
     s.unsharded = this->site(unit, "unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1,
                              plan_.gathers_in_flight);

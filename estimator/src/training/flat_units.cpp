@@ -1,6 +1,9 @@
 #include "training/flat_units.hpp"
 
 #include <algorithm>
+#include <map>
+
+#include "training/unit_formats.hpp"
 
 namespace oomplan {
 namespace {
@@ -9,9 +12,9 @@ namespace {
 class Flat {
  public:
   Flat(const Trainer& t, std::int64_t ranks) : t_(t), ranks_(ranks) {}
-  void put(std::int64_t elements, DType storage, bool trained) {
-    if (t_.use_orig_params) n_ = round_up(n_, kAlignment / bytes_of(1, t_.compute));
-    parts_.push_back({n_, elements, trained});
+  void put(std::size_t leaf, std::int64_t elements, DType storage, bool trained) {
+    if (t_.use_orig_params) n_ = round_up(n_, kAlignment / bytes_of(1, unit_formats(t_, storage).compute));
+    parts_.push_back({leaf, n_, elements, trained});
     n_ += elements;
     storage_ = storage;
     originals_ += bytes_of(elements, storage);
@@ -28,15 +31,11 @@ class Flat {
   Bytes originals() const { return originals_; }
   std::int64_t shard() const { return ceil_div(n_, ranks_); }
   DType storage() const { return storage_; }
-  /// Trained parameters of which rank 0 has a piece, and the elements of those pieces.
-  std::int64_t begun() const {
-    return std::count_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.trained && p.at < shard(); });
-  }
-  std::int64_t trained_here() const {
-    std::int64_t n = 0;
+  /// visit(leaf, elements) for every trained parameter of which rank 0 has a piece.
+  template <class Visit>
+  void each_piece(Visit&& visit) const {
     for (const Part& p : parts_)
-      if (p.trained && p.at < shard()) n += std::min(p.elements, shard() - p.at);
-    return n;
+      if (p.trained && p.at < shard()) visit(p.leaf, std::min(p.elements, shard() - p.at));
   }
 
  private:
@@ -45,6 +44,7 @@ class Flat {
   const Trainer& t_;
   std::int64_t ranks_;
   struct Part {
+    std::size_t leaf;
     std::int64_t at, elements;
     bool trained;
   };
@@ -57,40 +57,32 @@ class Flat {
 FlatBytes bytes_of_flat(const Flat& f, const Trainer& t, std::int64_t ranks) {
   FlatBytes b;
   const std::int64_t n = f.elements(), s = f.shard();
-  const bool casts = f.storage() != t.compute;
+  const auto [compute, reduce] = unit_formats(t, f.storage());
+  const bool casts = f.storage() != compute;
   b.resident = bytes_of(s, f.storage());
   b.originals = f.originals();
   b.flat = bytes_of(n, f.storage());
   if (ranks > 1) {
     b.upload = t.cpu_offload_policy ? b.resident : 0;
-    b.low_precision = casts ? bytes_of(s, t.compute) : 0;
-    b.unsharded = bytes_of(s * ranks, t.compute);
+    b.low_precision = casts ? bytes_of(s, compute) : 0;
+    b.unsharded = bytes_of(s * ranks, compute);
     b.whole = bytes_of(s * ranks, f.storage());
   } else {
     b.upload = t.cpu_offload_policy && casts ? b.resident : 0;
-    b.unsharded = t.cpu_offload_policy || casts ? bytes_of(n, t.compute) : 0;
+    b.unsharded = t.cpu_offload_policy || casts ? bytes_of(n, compute) : 0;
   }
   if (!f.trained()) return b;
-  b.fresh = bytes_of(n, t.compute);
-  b.reduced = t.compute != t.reduce ? bytes_of(n, t.reduce) : 0;
+  b.fresh = bytes_of(n, compute);
+  b.reduced = compute != reduce ? bytes_of(n, reduce) : 0;
   if (ranks > 1) {
-    b.padded = s * ranks != n ? bytes_of(s * ranks, t.reduce) : 0;
-    b.output = bytes_of(s, t.reduce);
+    b.padded = s * ranks != n ? bytes_of(s * ranks, reduce) : 0;
+    b.output = bytes_of(s, reduce);
   } else {
-    b.output = f.storage() != t.reduce ? bytes_of(n, t.reduce) : 0;
+    b.output = f.storage() != reduce ? bytes_of(n, reduce) : 0;
   }
   b.gradient = bytes_of(s, f.storage());
   return b;
 }
-
-/// torch's loop holds the denominator of the tensor before beside two of its own (plan.cpp).
-struct Loop {
-  Bytes most = 0, before = 0;
-  void step(Bytes own) {
-    most = std::max(most, before + 2 * own);
-    before = own;
-  }
-};
 
 }  // namespace
 
@@ -129,14 +121,14 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     const bool packed = leaf.packed == PackedLeaf::weight;
     const std::int64_t elements = packed ? ceil_div(8 * leaf.elements(), row(t.storage).bits) : leaf.elements();
     const DType format = packed ? t.storage : storage[i];
-    flats[unit_of(leaf)].put(elements, format, leaf.trainable && !leaf.passive);
+    flats[unit_of(leaf)].put(i, elements, format, leaf.trainable && !leaf.passive);
     out.originals[i] = bytes_of(elements, format);
     tensors[unit_of(leaf)].push_back(out.originals[i]);
   }
   for (const auto& unit : tensors) out.buckets.push_back(broadcast_buckets(unit));
 
   out.units.resize(stations);
-  Loop loop;
+  std::map<std::size_t, std::int64_t> pieces;  // of leaves, with use_orig_params
   const auto finish = [&](std::size_t u) {
     Flat& flat = flats[u];
     if (flat.empty()) return;
@@ -144,13 +136,15 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     (u == stations ? out.root : out.units[u]) = bytes_of_flat(flat, t, ranks);
     if (!flat.trained()) return;
     const std::int64_t times = u == stations ? 1 : tape.stations[u].count;
-    out.shards += times * (t.use_orig_params ? flat.begun() : 1);
-    out.trained += times * bytes_of(lora ? flat.trained_here() : flat.shard(), flat.storage());
-    out.tensors.push_back({{flat.shard()}, flat.shard(), flat.storage(), times});
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(times, 2); ++i) loop.step(bytes_of(flat.shard(), flat.storage()));
+    if (t.use_orig_params)
+      flat.each_piece([&](std::size_t leaf, std::int64_t elements) { pieces[leaf] = elements; });
+    else
+      out.tensors.push_back({{flat.shard()}, flat.shard(), flat.storage(), times});
   };
   finish(stations);  // the root's is the first that parameters() gives
   for (std::size_t u = 0; u < stations; ++u) finish(u);
+  for (const auto& [leaf, elements] : pieces)
+    out.tensors.push_back({{elements}, elements, storage[leaf], tape.stations[tape.leaves[leaf].station].count});
   // Every adapter is a unit of its own inside of its layer's: FSDP1 wants a flat parameter trained or frozen as a whole
   // (peft/utils/other.py fsdp_auto_wrap_policy, verl/utils/fsdp_utils.py get_fsdp_wrap_policy).
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
@@ -159,23 +153,20 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     // fms-acceleration has FSDP ignore its fused adapters: they are whole on every rank (fms_acceleration_foak/utils.py, 0.6.1)
     const std::int64_t across = t.foak.lora ? 1 : ranks;
     Flat flat(t, across);
-    flat.put(leaf.elements(), storage[i], true);
+    flat.put(i, leaf.elements(), storage[i], true);
     flat.end();
     FlatBytes& unit = unit_of(leaf) == stations ? out.root : out.units[leaf.station];
     const Bytes shard = bytes_of(flat.shard(), storage[i]);
     const Bytes whole = t.foak.lora ? 0 : bytes_of(flat.elements(), storage[i]);
     out.adapters.push_back({unit_of(leaf), flat.originals(), whole, shard});
-    out.trained += shard * tape.stations[leaf.station].count;
     unit.resident += shard;
     unit.adapter_gradients += shard;
-    const DType compute = t.foak.lora && t.compute == t.storage ? storage[i] : t.compute;
+    const DType compute = t.foak.lora && t.compute == t.storage ? storage[i] : unit_formats(t, storage[i]).compute;
     unit.adapter_fresh += bytes_of(flat.elements(), compute);
     unit.adapter_unsharded += across > 1 ? bytes_of(flat.shard() * across, compute) : 0;
-    out.shards += tape.stations[leaf.station].count;
     out.tensors.push_back({{flat.shard()}, flat.shard(), storage[i], tape.stations[leaf.station].count});
-    loop.step(shard);
   }
-  out.loop = loop.most;
+  for (const TrainedTensor& one : out.tensors) out.trained += bytes_of(one.elements, one.storage) * one.copies;
   return out;
 }
 

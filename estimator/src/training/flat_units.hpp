@@ -50,10 +50,8 @@ struct FlatUnits {
   FlatBytes root;
   std::vector<std::vector<Bytes>> buckets;  ///< of every station, then of the root: what the broadcast copies together
   std::vector<AdapterFlat> adapters;        ///< of one unit per station, as their modules stand
-  std::int64_t shards = 0;                  ///< trained tensors that the optimizer sees on rank 0
+  std::vector<TrainedTensor> tensors;       ///< as rank 0's optimizer sees them: one axis each
   Bytes trained = 0;                        ///< of them
-  Bytes loop = 0;                           ///< what an optimizer that goes from tensor to tensor holds at most
-  std::vector<TrainedTensor> tensors;       ///< as the optimizer sees them without use_orig_params: one axis each
 };
 
 /// The broadcast goes in buckets that close at 250 MiB (torch/csrc/distributed/c10d/comm.cpp, 2.2 to 2.13). Several tensors are

@@ -34,7 +34,7 @@ class Fsdp1 : public FlatResidents<R> {
     remember(micro_, micro);
     const Tape& tape = player.tape();
     player.play(station(tape, StationPlace::inputs), false, Unit::first, Index(0), micro);
-    if (!root_held_) gather(root(), Index(0));
+    root_held_ ? bring_again(root(), Index(0), false) : gather(root(), Index(0));
     if (prefetches_forward()) gather_first(tape);
     for (std::size_t s = 1; s < tape.stations.size(); ++s) {
       const auto place = tape.stations[s].place;
@@ -109,20 +109,45 @@ class Fsdp1 : public FlatResidents<R> {
     if (cast_from_it) r_.free(u.upload, at);
     if (!alone()) r_.alloc(u.unsharded, at);
     r_.free(u.low_precision, at);
-    if (!cast_from_it) r_.free(u.upload, at);
+    if (!cast_from_it && !views_hold_upload(u)) r_.free(u.upload, at);
+  }
+  /// With use_orig_params the parameters become views of the shard that came from the host, until those of the shard on the host
+  /// take their place (_flat_param.py flat_param_to, _use_sharded_flat_param).
+  bool views_hold_upload(const UnitSites& u) const {
+    return plan_.use_orig_params && !alone() && size(u.upload) > 0 && size(u.low_precision) == 0;
+  }
+  void reshard(const UnitSites& u, Index at) {
+    leave_views(u, at);
+    r_.free(u.unsharded, at);
+  }
+  void leave_views(const UnitSites& u, Index at) {
+    if (views_hold_upload(u)) r_.free(u.upload, at);
+  }
+  /// The views of a training forward pass stay behind it where parameters do (skip_use_sharded_views).
+  bool skips_views() const { return !plan_.reshard_layers; }
+  /// CPUOffload: what is gathered already is brought from the host all the same (pre_unshard). `viewed`: views hold it still, and
+  /// take the new copy in its place.
+  void bring_again(const UnitSites& u, Index at, bool viewed) {
+    if (size(u.upload) == 0 || alone()) return;
+    r_.alloc(u.low_precision, at);
+    const auto& copy = viewed ? Base::upload_again(u) : u.upload;
+    r_.alloc(copy, at);
+    if (viewed || !views_hold_upload(u)) r_.free(copy, at);
+    r_.free(u.low_precision, at);
   }
 
   // ---- forward
 
   void forward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
     const bool hooked = plan_.wrapped[s] && !layers_held_;
+    if (plan_.wrapped[s] && layers_held_) bring_again(sites(s), at, false);
     if (hooked && !plan_.forward_prefetch) gather(sites(s), at);
     if (hooked && plan_.forward_prefetch) gather_next(player.tape(), s, u, at);
     player.play(s, false, u, at, micro_);
     checkpoints_.keep(player.tape(), s, at);
     if (!hooked) return;
     if (returned_after_forward())
-      r_.free(sites(s).unsharded, at);
+      reshard(sites(s), at);
     else if (size(sites(s).adapter_unsharded) > 0)
       r_.alloc(sites(s).adapter_unsharded, at);  // each stayed as it was gathered
   }
@@ -138,7 +163,8 @@ class Fsdp1 : public FlatResidents<R> {
   /// (verl/workers/fsdp_workers.py and engine/fsdp/transformer_impl.py: _handle.reshard(True)).
   void leave_root(bool forward_only) {
     root_held_ = !alone() && !(forward_only && plan_.reshard_root);
-    if (!root_held_) r_.free(root().unsharded);
+    if (!root_held_) return reshard(root(), Index(0));
+    if (forward_only || !skips_views()) leave_views(root(), Index(0));
   }
 
   // ---- backward
@@ -153,10 +179,12 @@ class Fsdp1 : public FlatResidents<R> {
   }
   /// The unit whose turn comes behind unit `at` of station s.
   void gather_target(const Tape& tape, std::size_t s, Unit u, Index at) {
-    if (!returned_after_forward()) return;
-    if (u != Unit::first) return gather(sites(s), at - 1);
+    if (u != Unit::first) return regather(sites(s), at - 1);
     Index before(0);
-    if (const UnitSites* target = earlier(tape, s, before)) gather(*target, before);
+    if (const UnitSites* target = earlier(tape, s, before)) regather(*target, before);
+  }
+  void regather(const UnitSites& u, Index at) {
+    returned_after_forward() ? gather(u, at) : bring_again(u, at, views_hold_upload(u));
   }
   bool prefetches(BackwardPrefetch when) const { return plan_.backward_prefetch == when; }
   /// Nothing waits while a reentrant checkpoint's own backward pass runs to its end.
@@ -175,7 +203,7 @@ class Fsdp1 : public FlatResidents<R> {
     return false;
   }
   void enter_root(const Tape& tape) {
-    if (alone()) gather(root(), Index(0));
+    alone() ? gather(root(), Index(0)) : bring_again(root(), Index(0), views_hold_upload(root()) && skips_views());
     if (prefetches(BackwardPrefetch::pre) && !each_gathers_itself())
       gather_target(tape, tape.stations.size(), Unit::first, Index(0));
   }
@@ -183,7 +211,7 @@ class Fsdp1 : public FlatResidents<R> {
     checkpoints_.drop(player.tape(), s, at);
     if (!plan_.wrapped[s]) return player.play(s, true, u, at, micro_);
     const Tape& tape = player.tape();
-    if (returned_after_forward() && !gathered_by_another(tape, s, u)) gather(sites(s), at);
+    if (!gathered_by_another(tape, s, u)) regather(sites(s), at);
     if (!trained(sites(s))) return backward_adapters(player, s, u, at);
     if (prefetches(BackwardPrefetch::pre) && !each_gathers_itself()) gather_target(tape, s, u, at);
     if (plan_.reentrant)  // the gradients are there when the nested backward pass is over; the checkpoint's frame still stands
@@ -220,9 +248,7 @@ class Fsdp1 : public FlatResidents<R> {
     Base::each_adapter_gradient(unit, [&](const auto& gradient) { r_.alloc(gradient, at); });
     if (!first_) r_.free(unit.adapter_fresh, at);
   }
-  void release(const UnitSites& unit, Index at) {
-    if (returned_after_backward()) r_.free(unit.unsharded, at);
-  }
+  void release(const UnitSites& unit, Index at) { returned_after_backward() ? reshard(unit, at) : leave_views(unit, at); }
 
   void reduce_waiting(Player<R>& player) {
     if (!waiting_.station) return;

@@ -3,6 +3,7 @@
 // megatron-core 0.16.1, megatron/core/pipeline_parallel/schedules.py. What the schedule's names hold is written as names here: a
 // Held is a tensor that lives as long as somebody has it.
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -394,20 +395,28 @@ typename MegatronEngine<R>::Neighbour MegatronEngine<R>::next_from_neighbour(con
 }
 
 /// forward_backward_pipelining_with_interleaving with overlap_p2p_comm, its default: what the next forward pass needs is received
-/// in front of the backward pass, whose own output is freed behind it.
+/// in front of the backward pass, whose own output is freed behind it. Its names, as it has them:
+///   input: what the last warm-up pass received, and with it its gradient, until the function returns;
+///   output: the last forward pass's, whose graph ends in its input;
+///   inputs, gradients (fwd_recv_buffer, bwd_recv_buffer): what was received from then on, on the stage where the other end of
+///   the pipeline sends to it as many as a group has beyond the stages, elsewhere one that goes at once.
 template <class R>
 void MegatronEngine<R>::interleaved() {
   const auto chunks = static_cast<std::int64_t>(stage_.chunks.size());
   const std::vector<VirtualBatch> order = interleaved_order(micro_batches_, chunks, stage_.group);
   const std::int64_t total = std::ssize(order);
   const std::int64_t warmup = std::min(total, 2 * (stage_.stages - stage_.stage - 1) + (chunks - 1) * stage_.group);
-  Held input, output_gradient, input_gradient, output;
+  const auto beyond = static_cast<std::size_t>(stage_.group - stage_.stages + 1);
+  std::vector<Held> inputs(stage_.stage == 0 ? beyond : 1), gradients(stage_.stage == stage_.stages - 1 ? beyond : 1);
+  Held input, input_of_output, output_gradient, input_gradient, output;
   const auto run_forward = [&](std::int64_t k) {
     const VirtualBatch at = order[static_cast<std::size_t>(k)];
     const auto c = static_cast<std::size_t>(at.chunk);
     Chunk& chunk = chunks_[c];
-    forward(c, stage_.receives[c] ? chunk.inputs[static_cast<std::size_t>(at.micro - chunk.released)] : nullptr, at.micro);
+    Held taken = stage_.receives[c] ? chunk.inputs[static_cast<std::size_t>(at.micro - chunk.released)] : nullptr;
+    forward(c, taken, at.micro);
     if (stage_.hands_on[c] && stage_.deallocates) output = make(output_);
+    return stage_.hands_on[c] ? taken : nullptr;  // a loss is no name
   };
   const auto run_backward = [&](std::int64_t k) {
     const VirtualBatch at = order[static_cast<std::size_t>(k)];
@@ -419,44 +428,59 @@ void MegatronEngine<R>::interleaved() {
       chunk.inputs.pop_front();
     }
     ++chunk.released;
-    if (stage_.hands_on[c]) {  // from here on it belongs to the pass
-      if (output_gradient == chunk.output_gradients.front()) output_gradient.reset();
+    Held* slot = nullptr;
+    if (stage_.hands_on[c]) {  // while the pass runs the gradient belongs to it
+      const Held& taken = chunk.output_gradients.front();
+      if (output_gradient == taken) output_gradient.reset();
+      const auto found = std::find(gradients.begin(), gradients.end(), taken);
+      if (found != gradients.end()) slot = &*found;
+      if (slot != nullptr) slot->reset();
       chunk.output_gradients.pop_front();
     }
     Held gradient = backward(c, given, at.micro);
     input_gradient = std::move(gradient);
+    if (slot != nullptr) *slot = make(output_gradient_);
+  };
+  const auto receive_gradient = [&](const Neighbour& from) {
+    Held out = received(output_gradient_, from.sends);
+    if (out) chunks_[from.chunk].output_gradients.push_back(out);
+    return out;
   };
   const auto receive_input = [&](std::int64_t k, bool comes) {
     const Neighbour from = next_from_neighbour(order, k, true);
-    input = received(input_, comes && from.sends);
-    if (input) chunks_[from.chunk].inputs.push_back(input);
+    Held out = received(input_, comes && from.sends);
+    if (out) chunks_[from.chunk].inputs.push_back(out);
+    return out;
   };
-  const auto receive_gradient = [&](const Neighbour& from) {
-    output_gradient = received(output_gradient_, from.sends);
-    if (output_gradient) chunks_[from.chunk].output_gradients.push_back(output_gradient);
+  /// Slot `k` takes what has come, and the next one is emptied.
+  const auto keep = [](std::vector<Held>& slots, std::int64_t k, Held tensor) {
+    const auto at = static_cast<std::size_t>(k);
+    const bool came = tensor != nullptr;
+    slots[at % slots.size()] = std::move(tensor);
+    if (came) slots[(at + 1) % slots.size()].reset();
   };
   const Neighbour first_back{stage_.hands_on.back(), static_cast<std::size_t>(chunks - 1)};
   for (Chunk& c : chunks_) c.released = 0;
   if (stage_.receives[0]) chunks_[0].inputs.push_back(received(input_, true));
   for (std::int64_t k = 0; k < warmup; ++k) {
-    run_forward(k);
-    receive_input(k, k < total - 1);
-    if (k == warmup - 1 && warmup < total) receive_gradient(first_back);
+    input_of_output = run_forward(k);
+    input = receive_input(k, k < total - 1);
+    if (k == warmup - 1 && warmup < total) gradients.back() = receive_gradient(first_back);
     output.reset();
   }
   for (std::int64_t k = 0; k < total - warmup; ++k) {
-    run_forward(k + warmup);
-    receive_input(k + warmup, k < total - warmup - 1);
+    Held taken = run_forward(k + warmup);
+    keep(inputs, k + warmup, receive_input(k + warmup, k < total - warmup - 1));
     run_backward(k);
-    receive_gradient(next_from_neighbour(order, k, false));
+    keep(gradients, k, receive_gradient(next_from_neighbour(order, k, false)));
+    input_of_output = std::move(taken);
     output.reset();
   }
-  input.reset();
   if (warmup == total) receive_gradient(first_back);
   for (std::int64_t k = total - warmup; k < total; ++k) {
     run_backward(k);
     if (k < total - 1)
-      receive_gradient(next_from_neighbour(order, k, false));
+      output_gradient = receive_gradient(next_from_neighbour(order, k, false));
     else
       output_gradient.reset();
   }

@@ -83,6 +83,7 @@ class Counter {
     const std::int64_t heads = m.heads / o_.te.tensor, width = m.nope_head_dim + m.rope_head_dim;
     norm(l.norm, a_.hidden);
     matrix(a_.hidden, heads * m.value_head_dim);
+    if (m.out_bias) vector(a_.hidden);
     if (m.q_lora_rank > 0) {
       matrix(m.q_lora_rank, a_.hidden);
       norm(l.norm, m.q_lora_rank);
@@ -109,18 +110,22 @@ class Counter {
   void experts(const FeedForward& f) {
     const std::int64_t width = f.expert_width / o_.expert_tensor, local = f.experts / o_.expert;
     const std::int64_t inner = (f.experts_gated ? 2 : 1) * width;
-    dense.push_back({f.experts * a_.hidden});                               // the router's matrix has a gradient of its own
+    dense.push_back({f.experts * a_.hidden});  // the router's matrix has a gradient of its own
+    if (f.router_bias) vector(f.experts);
     const std::int64_t together = o_.settings.grouped_experts ? local : 1;  // first products of so many, then their second ones
     for (std::int64_t e = 0; e < local; e += together) {
       for (std::int64_t i = 0; i < together; ++i) of_experts.push_back(multiplied(inner, a_.hidden));
+      if (f.expert_bias) of_experts.insert(of_experts.end(), static_cast<std::size_t>(together), {inner, false});
       for (std::int64_t i = 0; i < together; ++i) of_experts.push_back(multiplied(a_.hidden, width));
+      if (f.expert_bias) of_experts.insert(of_experts.end(), static_cast<std::size_t>(together), {a_.hidden, false});
     }
     if (o_.settings.te_release != TeRelease::v2_9 || !o_.settings.grouped_experts) {
       shapes.insert({inner, a_.hidden});
       shapes.insert({a_.hidden, width});
     }
     if (f.shared_width == 0) return;
-    matrix(2 * f.shared_width / o_.te.tensor, a_.hidden);
+    if (f.shared_gate) dense.push_back({a_.hidden});
+    matrix((f.experts_gated ? 2 : 1) * f.shared_width / o_.te.tensor, a_.hidden);
     matrix(a_.hidden, f.shared_width / o_.te.tensor);
   }
 

@@ -1,6 +1,7 @@
 #include "training/optimizers.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace oomplan {
 namespace {
@@ -68,25 +69,52 @@ std::vector<const TrainedTensor*> all_of(const std::vector<TrainedTensor>& tenso
   return out;
 }
 
-/// foreach Adam makes one list of square roots: a copy of a state. The loop holds the previous parameter's denominator beside
-/// the square root and the quotient of its own.
+/// Adam and SGD add the weight decay to the gradient, AdamW shrinks the parameter where it lies.
+bool copies_gradients(const Trainer& t) {
+  const bool adds =
+      t.optimizer == OptimizerKind::adam || t.optimizer == OptimizerKind::sgd || t.optimizer == OptimizerKind::sgd_momentum;
+  return adds && t.weight_decay > 0;
+}
+
+/// Of one parameter with `own` bytes. Adam's loop makes a square root and its quotient, beside the gradient's copy, and holds the
+/// denominator of the parameter before; SGD's makes the gradient's copy and, of that and the momentum, Nesterov's sum.
+Bytes loop_level(const Trainer& t, Bytes own, Bytes before) {
+  const int copies = copies_gradients(t) ? 1 : 0;
+  if (adam(t.optimizer)) return before + (2 + copies) * own;
+  return (copies + (t.nesterov && t.optimizer == OptimizerKind::sgd_momentum ? 1 : 0)) * own;
+}
+
+/// foreach goes format by format. Adam makes one list of square roots, which outlives the turn of its format, and in front of it
+/// the list of copies, which does not; SGD's copies go when the next format's turn comes.
+Bytes foreach_level(const Trainer& t, const std::map<DType, Bytes>& by_format) {
+  Bytes all = 0, most = 0;
+  for (const auto& [format, bytes] : by_format) {
+    all += bytes;
+    most = std::max(most, bytes);
+  }
+  if (adam(t.optimizer)) return all;
+  return copies_gradients(t) ? most : 0;
+}
+
+/// torch.optim's Adam, AdamW and SGD in their three forms (torch/optim/adam.py, sgd.py).
 OptimizerBytes elementwise(const Trainer& t, const std::vector<TrainedTensor>& tensors) {
   OptimizerBytes out;
-  Bytes all = 0, before = 0;
+  std::map<DType, Bytes> by_format;
+  Bytes before = 0, loop = 0;
   std::int64_t count = 0;
   in_turn(all_of(tensors), [&](const TrainedTensor& tensor, bool first) {
     const Bytes own = bytes_of(tensor.elements, tensor.storage);
     if (first) {
-      all += own * tensor.copies;
+      by_format[tensor.storage] += own * tensor.copies;
       count += tensor.copies;
       out.states += states_per_element(t) * own * tensor.copies;
     }
-    if (adam(t.optimizer) && t.optimizer_form == OptimizerForm::loop) out.transient = std::max(out.transient, before + 2 * own);
+    loop = std::max(loop, loop_level(t, own, before));
     before = own;
   });
-  if (!adam(t.optimizer)) return out;
-  if (t.optimizer_form == OptimizerForm::foreach) out.transient = all;
-  if (t.optimizer_form == OptimizerForm::fused) out.steps = 4 * count;
+  if (t.optimizer_form == OptimizerForm::loop) out.transient = loop;
+  if (t.optimizer_form == OptimizerForm::foreach) out.transient = foreach_level(t, by_format);
+  if (t.optimizer_form == OptimizerForm::fused && adam(t.optimizer)) out.steps = 4 * count;
   return out;
 }
 

@@ -18,7 +18,9 @@
 #include "layers/titan.hpp"
 #include "layers/torchtune.hpp"
 #include "layers/vision.hpp"
+#include "training/adapters.hpp"
 #include "training/optimizers.hpp"
+#include "training/unit_formats.hpp"
 
 namespace oomplan {
 namespace {
@@ -32,23 +34,23 @@ UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks
   UnitBytes b;
   b.resident = u.resident;
   b.upload = t.cpu_offload_policy ? b.resident : 0;
-  b.unsharded = bytes_of((u.shard - u.float8) * ranks, t.compute) + u.float8 * ranks;
+  b.unsharded = (u.computed - bytes_of(u.float8, t.compute) + u.float8) * ranks;
   b.cast = bytes_of(ranks > 1 ? u.cast - u.float8 : u.largest_cast, t.compute) + u.float8;
   b.scaled = 2 * bytes_of(u.largest_float8, DType::fp32);  // _ToFloat8ConstrFunc: tensor.to(float32) * scale, and that clamped
   b.gathered = ranks > 1 ? b.unsharded : 0;
-  b.reduce_input = bytes_of(u.trained_shard * ranks, t.reduce);
-  b.reduce_output = ranks > 1 ? bytes_of(u.trained_shard, t.reduce) : 0;
+  b.reduce_input = u.reduced * ranks;
+  b.reduce_output = ranks > 1 ? u.reduced : 0;
   b.gradient = u.trained_resident;
-  b.accumulated = bytes_of(u.trained, t.reduce);
-  b.kept_ahead = bytes_of(u.ahead, t.compute);
-  b.kept_rest = bytes_of(u.sliced - u.ahead, t.compute);
+  b.accumulated = u.unreduced;
+  b.kept_ahead = u.ahead;
+  b.kept_rest = u.sliced - u.ahead;
   return b;
 }
 
 /// Adapters have a format of their own; gradients and states follow what they belong to.
 DType storage_of(const TapeLeaf& leaf, const Trainer& t) {
   if (leaf.packed != PackedLeaf::none || leaf.stored_as_is) return leaf.dtype;
-  const bool adapter = t.lora.rank > 0 && leaf.trainable && !leaf.passive;
+  const bool adapter = t.lora.rank > 0 && leaf.trainable && !leaf.passive && !leaf.of_base;
   if (!adapter && t.lora.base.prepare_kbit) return t.lora.base.casts_heads ? leaf.dtype : DType::fp32;
   return adapter && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
 }
@@ -60,26 +62,28 @@ void put_float8(ShardUnit& u, const TapeLeaf& leaf, std::int64_t ranks) {
   u.largest_float8 = std::max(u.largest_float8, shard);
 }
 
-void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, DType compute, std::int64_t ranks, std::int64_t reshard_ranks) {
+void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, const Trainer& t, std::int64_t ranks, std::int64_t reshard_ranks) {
   // a packed matrix is stored in the compute format (bnb_4bit_quant_storage), which has 16 bits
   const bool packed = leaf.packed == PackedLeaf::weight;
-  if (packed) storage = compute;
+  if (packed) storage = t.compute;
+  const auto [compute, reduce] = unit_formats(t, storage);
   const std::int64_t shard = packed ? ceil_div(shard_elements(leaf, ranks), 2) : shard_elements(leaf, ranks);
   const Bytes bytes = bytes_of(shard, storage);
   if (reshard_ranks > 0) {
-    const std::int64_t slice = shard * ranks / reshard_ranks;
-    u.ahead = std::max(u.ahead, u.sliced + slice - u.shard * ranks);
+    const Bytes slice = bytes_of(shard * ranks / reshard_ranks, compute);
+    u.ahead = std::max(u.ahead, u.sliced + slice - u.computed * ranks);
     u.sliced += slice;
   }
   u.shard += shard;
   u.resident += bytes;
+  u.computed += bytes_of(shard, compute);
   if (storage != compute) {
     u.cast += shard;
     u.largest_cast = std::max(u.largest_cast, shard);
   }
   if (!leaf.trainable) return;
-  u.trained += leaf.elements();
-  u.trained_shard += shard;
+  u.unreduced += bytes_of(leaf.elements(), reduce);
+  u.reduced += bytes_of(shard, reduce);
   u.trained_resident += bytes;
 }
 
@@ -96,27 +100,6 @@ std::vector<TrainedTensor> trained_tensors(const Tape& tape, const Trainer& t, s
     out.push_back(std::move(one));
   }
   return out;
-}
-
-/// Under FSDP adapters are cast to the compute dtype like everything else, but for fused ones, which FSDP1 ignores; one device
-/// runs them as they are stored. Checkpoints need an input with a gradient, and the RL frameworks ask for one in any case.
-AdapterOptions adapter_options(const Trainer& t, EngineKind engine) {
-  AdapterOptions o;
-  if (t.lora.rank == 0) return o;
-  o.rank = t.lora.rank;
-  o.targets = t.lora.targets;
-  const bool casts = shards_by_fsdp2(engine) || (engine == EngineKind::fsdp1 && (t.compute != t.storage || !t.foak.lora));
-  o.dtype = !casts && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.compute;
-  o.dropout = t.lora.dropout > 0;
-  o.kind = t.lora.kind;
-  o.dora = t.lora.dora;
-  o.joint = engine == EngineKind::fsdp1 && !t.lora.own_units;
-  o.input_gradients =
-      !is_litgpt(t.kernels) && !is_torchtune(t.kernels) && (t.recompute != Recompute::none || t.framework != Framework::torch);
-  // peft asks for none when the base is quantised, nor does prepare_model_for_kbit_training without reentry, as AgileRL has it
-  // (huggingface/peft src/peft/peft_model.py _prepare_model_for_gradient_checkpointing, src/peft/utils/other.py, 0.19.1)
-  if (t.framework == Framework::agilerl && t.lora.base.format != BaseFormat::full) o.input_gradients = false;
-  return o;
 }
 
 /// Where Liger does not know a family, its modules stay transformers' own: transformers' Trainer (integrations/liger.py) and
@@ -153,7 +136,9 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.keeps_formats = engine == EngineKind::single && !t.lora.base.prepare_kbit;
   const FamilyCode* code = find_family_code(a.family);
   k.wide_buffers = code != nullptr && code->layer_scalar && t.storage == DType::fp32 && t.compute != DType::fp32;
-  k.casts_layer_inputs = engine != EngineKind::fsdp1 && t.compute != t.storage;
+  k.casts_layer_inputs = shards_by_fsdp2(engine) && t.cast_parameters && t.cast_inputs;
+  k.casts_parameters = t.compute != t.storage;
+  k.views_of_flat = engine == EngineKind::fsdp1;
   k.padding_mask = t.padding_mask;
   k.sdpa_math = t.sdpa_math;
   k.narrow_tables = is_litgpt(t.kernels) && engine == EngineKind::fsdp1 && !t.autocast;
@@ -171,7 +156,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.compile = t.compile;
   k.float8 = t.float8;
   k.float8_gathered = t.float8_all_gather;
-  k.adapters = adapter_options(t, engine);
+  k.adapters = adapter_options(t, engine, a);
   k.vision = vision_pass(t, engine, a);
   k.kernel_internals = internals.counted;
   return k;
@@ -228,23 +213,13 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
   p.resident = sum(&FlatBytes::resident);
   if (!p.trains) return;
   p.gradients = sum(&FlatBytes::gradient) + sum(&FlatBytes::adapter_gradients);
-  if (!element_by_element(t.optimizer)) {
-    const OptimizerBytes cost = optimizer_bytes(t, p.flat.tensors);
-    p.optimizer = cost.states;
-    p.optimizer_managed = cost.managed;
-    p.optimizer_steps = cost.steps;
-    p.step_transient = cost.transient;
-    return;
-  }
-  p.optimizer = p.flat.trained * states_per_element(t);
-  p.states_by_tensor = !p.flat.adapters.empty() && !t.cpu_offload_policy;
-  p.optimizer_steps = adam(t.optimizer) && t.optimizer_form == OptimizerForm::fused ? 4 * p.flat.shards : 0;
-  if (t.cpu_offload_policy)
-    p.step_transient = t.clip ? kClipScalars : 0;
-  else if (adam(t.optimizer) && t.optimizer_form != OptimizerForm::fused)
-    p.step_transient = t.optimizer_form == OptimizerForm::foreach ? p.flat.trained : p.flat.loop;
-  else
-    p.step_transient = 0;
+  const OptimizerBytes cost = optimizer_bytes(t, p.flat.tensors);
+  p.optimizer = cost.states;
+  p.optimizer_managed = cost.managed;
+  p.optimizer_steps = cost.steps;
+  p.step_transient = cost.transient;
+  p.states_by_tensor = element_by_element(t.optimizer) && !p.flat.adapters.empty() && !t.cpu_offload_policy;
+  if (t.cpu_offload_policy) p.step_transient = t.clip ? kClipScalars : 0;
 }
 
 /// Stage 3 without what it knows of the step before: nothing is gathered ahead, nothing kept. Every forward pass of the whole
@@ -373,7 +348,6 @@ void count_internals(KernelOptions& k, const Trainer& t, const Architecture& a, 
   const bool positions_by_sequence = code != nullptr && code->positions_by_sequence;
   k.embedding_sort = embedding_sort(counts.b * of_sequence, a.vocab);
   k.position_sort = embedding_sort((positions_by_sequence ? counts.b : 1) * of_sequence, a.position_rows);
-  k.casts_softmax = t.compute != DType::fp16;
   k.split_keys = split_keys(a, internals.multiprocessors, t.layout.tensor * t.layout.context, counts);
   k.attention_tiles = attention_tiles(k, a, counts, internals.memory);
 }
@@ -398,6 +372,7 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
     return pass.counts.s * t.layout.tensor <= r.layer.mixer.index_top;
   });
   if (internals.counted) count_internals(o.kernels, t, a, internals, pass.counts);
+  o.kernels.casts_softmax = internals.casts_softmax && t.compute != DType::fp16;
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
   // LitGPT's output layer takes chunks, of which each keeps a copy of its own under autocast
   if (scans(a) || (is_litgpt(t.kernels) && t.autocast)) o.kernels.scan_tokens = pass.counts.s;
@@ -458,6 +433,11 @@ std::int64_t rows_of_shard(const TapeLeaf& leaf, std::int64_t ranks, bool base_w
 
 TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, bool critic, bool trains, const TrainTapes& tapes,
                     std::int64_t micro_batches) {
+  if (engine != EngineKind::fsdp1 && !shards_by_fsdp2(engine) && !(t.cast_parameters && t.cast_gradients)) {
+    Trainer without = t;  // a policy is FSDP's
+    without.cast_parameters = without.cast_gradients = true;
+    return make_plan(a, without, engine, critic, trains, tapes, micro_batches);
+  }
   const LossHead head = critic ? LossHead::value : t.head;
   TrainPlan p;
   p.train = trains ? tapes.train.get() : nullptr;
@@ -486,8 +466,9 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.root_returns_head = returns_head(a);
   p.end_of_head = runs_in_chunks(head) ? StationPlace::chunks : StationPlace::loss;
   const DType trained_in = t.lora.rank > 0 && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
-  p.casts_gradients = trained_in != t.reduce;
-  p.casts_accumulated = t.compute != t.reduce;
+  const UnitFormats formats = unit_formats(t, trained_in);
+  p.casts_gradients = trained_in != formats.reduce;
+  p.casts_accumulated = formats.compute != formats.reduce;
 
   const Tape& tape = p.train != nullptr ? *p.train : *p.log_probs;
   std::vector<ShardUnit> units(tape.stations.size());
@@ -520,7 +501,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const std::size_t unit = unit_of(leaf);
     const bool ignored = leaf.packed == PackedLeaf::weight && t.lora.base.whole;
     if (leaf.packed != PackedLeaf::statistics && !ignored)
-      put(p.wrapped[unit] ? units[unit] : root, leaf, storage, t.compute, p.ranks, p.reshard_ranks);
+      put(p.wrapped[unit] ? units[unit] : root, leaf, storage, t, p.ranks, p.reshard_ranks);
     if (t.float8_all_gather && tape.stations[leaf.station].place == StationPlace::layers && leaf.shape.size() == 2)
       put_float8(units[unit], leaf, p.ranks);
     const std::int64_t copies = tape.stations[leaf.station].count;

@@ -20,16 +20,17 @@ namespace oomplan {
 
 /// One FSDP unit (a decoder layer, the embedding, the head, or the root with the rest).
 struct ShardUnit {
-  std::int64_t shard = 0;          ///< elements on one rank, padded on the first axis
-  std::int64_t cast = 0;           ///< of those: elements that are not stored in the compute dtype
-  std::int64_t largest_cast = 0;   ///< ... of the largest parameter
-  std::int64_t trained = 0;        ///< unsharded elements that are trained
-  std::int64_t trained_shard = 0;  ///< of `shard`: elements that are trained
-  std::int64_t sliced = 0;         ///< slices that stay behind the forward pass, over fewer ranks
-  std::int64_t float8 = 0;         ///< of `shard`: elements that are gathered in 8 bits
+  std::int64_t shard = 0;         ///< elements on one rank, padded on the first axis
+  std::int64_t cast = 0;          ///< of those: elements that are not stored in the compute dtype
+  std::int64_t largest_cast = 0;  ///< ... of the largest parameter
+  std::int64_t float8 = 0;        ///< of `shard`: elements that are gathered in 8 bits
   std::int64_t largest_float8 = 0;
-  std::int64_t ahead = 0;  ///< most elements of slices above those of the parameters that are still to be freed
-  Bytes resident = 0;      ///< of the shard, as stored
+  Bytes sliced = 0;     ///< slices that stay behind the forward pass, over fewer ranks
+  Bytes ahead = 0;      ///< most of slices above the parameters that are still to be freed
+  Bytes resident = 0;   ///< of the shard, as stored
+  Bytes computed = 0;   ///< of the shard, in the formats that it is computed in
+  Bytes reduced = 0;    ///< of the trained part of the shard, in the format that its gradients are reduced in
+  Bytes unreduced = 0;  ///< of trained parameters, unsharded, in that format
   Bytes trained_resident = 0;
 };
 /// Sizes of a unit in bytes.
@@ -56,10 +57,13 @@ struct TrainTapes {
 /// Buffers inside of fused kernels: whether they are counted, and of which GPU.
 struct KernelInternals {
   bool counted = true;
+  bool casts_softmax = true;  ///< of bf16 in fp32: the copy is an operator of its own, which fake tensors on "cuda" show
   std::int64_t multiprocessors = 132;
   SharedMemory memory = SharedMemory::large;
-  KernelInternals(bool given = true) : counted(given) {}  // NOLINT: whether they are counted is most of what is asked for
-  KernelInternals(bool given, const Gpu& gpu) : counted(given), multiprocessors(gpu.sms), memory(shared_memory(gpu.sm)) {}
+  KernelInternals(bool given = true)  // NOLINT: whether they are counted is most of what is asked for
+      : counted(given), casts_softmax(given) {}
+  KernelInternals(bool given, const Gpu& gpu)
+      : counted(given), casts_softmax(given), multiprocessors(gpu.sms), memory(shared_memory(gpu.sm)) {}
 };
 
 /// Which tapes a trainer needs: the key under which they can be kept.

@@ -5,7 +5,9 @@
 #pragma once
 #include <cstdint>
 
-namespace oomplan {
+#include <oomplan/units/export.hpp>
+
+namespace oomplan OOMPLAN_PUBLIC {
 
 using Bytes = std::int64_t;
 

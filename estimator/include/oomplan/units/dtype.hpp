@@ -6,7 +6,7 @@
 
 #include <oomplan/units/bytes.hpp>
 
-namespace oomplan {
+namespace oomplan OOMPLAN_PUBLIC {
 
 enum class DType : std::uint8_t { fp32, fp16, bf16, fp8, int8, int64, int32, boolean, nf4, int4, mxfp4, nvfp4, fp64 };
 

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
-namespace oomplan {
+#include <oomplan/units/export.hpp>
+
+namespace oomplan OOMPLAN_PUBLIC {
 
 /// Where a value stands: a file with line and column (1-based; 0 = unknown), and the dotted path of the key.
 struct Place {

@@ -12,7 +12,9 @@ namespace {
 std::int64_t head_dim_of(const Fields& fields, const Traits& traits, std::int64_t hidden, std::int64_t heads) {
   const std::string_view key = present_key(fields, traits.head_dim);
   if (fields.has(key)) return fields.integer(key, kHeadDimLimits);
-  if (traits.head_dim_otherwise > 0) return traits.head_dim_otherwise;
+  if (fields.has_class() && fields.stated(key) && !fields.of_class(key))
+    fields.refuse(key, "an integer", "transformers takes null for it as it stands");
+  if (traits.head_dim_otherwise > 0 && !fields.of_class(key)) return traits.head_dim_otherwise;
   const std::string_view hidden_key = present_key(fields, traits.hidden);
   if (hidden % heads != 0)
     fields.refuse(hidden_key, fmt::format("a multiple of {} ({} heads)", heads, heads), "head_dim is not stated");
@@ -38,7 +40,7 @@ bool windowed(const Fields& fields, const Traits& traits, std::int64_t layer) {
     case SpanRule::full:
       return false;
     case SpanRule::window:
-      return fields.has("sliding_window") || traits.window_otherwise > 0;
+      return fields.has("sliding_window") || (traits.window_otherwise > 0 && !fields.of_class("sliding_window"));
     case SpanRule::qwen:
       return fields.flag_or("use_sliding_window", false) && layer >= fields.integer("max_window_layers", {0, 1 << 20});
     case SpanRule::every_nth_full:
@@ -65,7 +67,9 @@ bool is_moe_layer(const Fields& fields, const Traits& traits, std::int64_t layer
     case MoeLayers::all:
       return true;
     case MoeLayers::after_first_k:
-      return layer >= fields.integer_or(traits.moe.first_dense, traits.moe.first_dense_otherwise, kFewLimits);
+      if (ignored_by_class(fields, traits.moe.first_dense)) return layer >= traits.moe.first_dense_otherwise;
+      return layer >=
+             fields.integer_or(present_key(fields, traits.moe.first_dense), traits.moe.first_dense_otherwise, kFewLimits);
     case MoeLayers::sparse_step: {
       const std::int64_t step = fields.integer_or("decoder_sparse_step", 1, kLayerLimits);
       if (fields.has("mlp_only_layers")) {
@@ -84,6 +88,8 @@ bool is_moe_layer(const Fields& fields, const Traits& traits, std::int64_t layer
       break;
   }
   const std::int64_t first = fields.integer_or("moe_layer_start_index", 1, kFewLimits);
+  if (fields.stated("moe_layer_end_index") && fields.is_null("moe_layer_end_index") && fields.has_class())
+    fields.refuse("moe_layer_end_index", "an integer", "the class in transformers needs it");
   // -1 in the config stands for the last layer.
   std::int64_t last = fields.integer_or("moe_layer_end_index", -1, {-1, 1024});
   if (last == -1) last = kLayerLimits.most;
@@ -113,6 +119,7 @@ std::int64_t shared_width_of(const Fields& fields, const MoeTraits& moe, std::in
   }
   if (moe.shared_count.empty()) return moe.shared_otherwise;  // a width here
   const std::string_view key = present_key(fields, moe.shared_count);
+  if (fields.of_class(key) && fields.is_null(key)) fields.refuse(key, "an integer", "the class in transformers needs it");
   return (fields.has(key) ? integer_or_list(fields, key, kFewLimits) : moe.shared_otherwise) * expert_width;
 }
 
@@ -138,17 +145,19 @@ void read_span(const Fields& fields, const Traits& traits, std::int64_t layer, M
   mixer.window = window_of(fields, traits);
 }
 
-Mixer attention_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+Mixer attention_without_span(const Fields& fields, const Traits& traits) {
   Mixer mixer;
   mixer.kind = MixerKind::attention;
   const std::string_view kv_key = present_key(fields, traits.kv_heads);
   mixer.heads = fields.integer(present_key(fields, traits.heads), kHeadLimits);
-  mixer.kv_heads =
-      fields.integer_or(kv_key, traits.kv_heads_otherwise > 0 ? traits.kv_heads_otherwise : mixer.heads, kHeadLimits);
+  const bool otherwise = traits.kv_heads_otherwise > 0 && !fields.of_class(kv_key);  // a class that leaves it null: the heads
+  mixer.kv_heads = fields.integer_or(kv_key, otherwise ? traits.kv_heads_otherwise : mixer.heads, kHeadLimits);
   if (mixer.heads % mixer.kv_heads != 0) fields.refuse(kv_key, fmt::format("a divisor of {} (the heads)", mixer.heads));
   mixer.head_dim = head_dim_of(fields, traits, read_hidden(fields, traits), mixer.heads);
   mixer.value_head_dim = mixer.head_dim;
   mixer.rotary_dim = read_rotary_dim(fields, traits, mixer.head_dim);
+  if (mixer.rotary_dim % 2 != 0 && fields.of_class("head_dim"))
+    fields.refuse(present_key(fields, traits.head_dim), "an even width that rotates", "transformers refuses another");
   mixer.q_bias = chosen(fields, traits.q_bias);
   mixer.k_bias = mixer.v_bias = chosen(fields, traits.kv_bias);
   mixer.out_bias = chosen(fields, traits.out_bias);
@@ -158,6 +167,11 @@ Mixer attention_mixer(const Fields& fields, const Traits& traits, std::int64_t l
   mixer.sinks = traits.sinks;
   mixer.output_gate = traits.output_gate;
   mixer.fused_qkv = traits.fused_qkv;
+  return mixer;
+}
+
+Mixer attention_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  Mixer mixer = attention_without_span(fields, traits);
   read_span(fields, traits, layer, mixer);
   return mixer;
 }
@@ -194,7 +208,8 @@ FeedForward moe_feed_forward(const Fields& fields, const Traits& traits) {
   out.weights_in_fp32 = moe.weights_in_fp32;
   if (moe.groups_otherwise > 0) {
     out.router_groups = fields.integer_or("n_group", moe.groups_otherwise, {1, out.experts});
-    out.router_top_groups = fields.integer_or("topk_group", moe.top_groups_otherwise, {1, out.router_groups});
+    const std::int64_t few = std::min(moe.top_groups_otherwise, out.router_groups);
+    out.router_top_groups = fields.stated("topk_group") ? fields.integer_or("topk_group", few, {1, out.router_groups}) : few;
   }
   return out;
 }
@@ -218,11 +233,11 @@ std::vector<LayerRun> runs_of(const std::vector<Layer>& layers) {
 
 /// Of config.json: `rope_scaling` (type or rope_type), or `rope_parameters` of transformers 5.
 bool by_yarn(const Fields& fields) {
+  bool yarn = false;
   for (const char* place : {"rope_scaling", "rope_parameters"})
     if (const std::optional<Fields> scaling = fields.object_if(place))
-      for (const char* kind : {"type", "rope_type"})
-        if (scaling->is_text(kind) && scaling->text(kind) == "yarn") return true;
-  return false;
+      for (const char* kind : {"type", "rope_type"}) yarn = yarn || (scaling->is_text(kind) && scaling->text(kind) == "yarn");
+  return yarn;
 }
 
 Architecture read_decoder(const Fields& fields, const Traits& traits) {

@@ -67,7 +67,7 @@ constexpr Traits nemotron() {
 
 /// Apertus: xIELU has two learned and two fixed numbers in every layer.
 void apertus_activation(const Fields&, const Traits&, std::int64_t, Layer& layer) {
-  if (layer.feed_forward.activation == Activation::xielu) layer.layer_scalars = 4;
+  if (layer.feed_forward.activation == Activation::xielu) layer.layer_scalars = layer.buffer_scalars = 2;
 }
 constexpr Traits kApertus{
     .family = "apertus",
@@ -114,9 +114,9 @@ FeedForward lfm2_feed_forward(const Fields& fields, const Traits& traits, std::i
 
 constexpr Traits kLfm2{
     .family = "lfm2",
-    .width = "block_ff_dim|intermediate_size",
+    .width = "!block_ff_dim|intermediate_size",
     .kv_heads_otherwise = 8,
-    .tied = by("tie_embedding|tie_word_embeddings", true),
+    .tied = by("!tie_embedding|tie_word_embeddings", true),
     .qk_norm = QkNorm::head,
     .mixer = short_conv_mixer,
     .feed_forward = lfm2_feed_forward,
@@ -154,6 +154,8 @@ Mixer short_conv_mixer(const Fields& fields, const Traits& traits, std::int64_t 
     if (type != "conv" && type != "full_attention")
       fields.refuse("layer_types", "conv or full_attention", "layer type '" + type + "'");
     full = type == "full_attention";
+  } else if (traits.family == "lfm2_moe" && fields.has_class()) {
+    fields.refuse("layer_types", "a list", "the class in transformers needs it");
   } else if (fields.has("full_attn_idxs")) {
     const auto listed = fields.integers("full_attn_idxs", kFewLimits);
     full = std::find(listed.begin(), listed.end(), layer) != listed.end();

@@ -161,7 +161,8 @@ std::optional<Fields> own_sizes(const Fields& fields, std::int64_t layer) {
 }
 
 Mixer gemma4_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
-  Mixer mixer = attention_mixer(fields, traits, layer);
+  const bool last = layer == read_layers(fields, traits) - 1;  // attends to everything, whatever layer_types says
+  Mixer mixer = last ? attention_without_span(fields, traits) : attention_mixer(fields, traits, layer);
   mixer.shared_kv = shares_kv(fields, traits, layer, 0);
   mixer.rotary_dim = mixer.head_dim;
   if (mixer.span != AttentionSpan::full) return mixer;
@@ -192,6 +193,7 @@ FeedForward gemma4_feed_forward(const Fields& fields, const Traits& traits, std:
 }
 
 void gemma4_layer(const Fields& fields, const Traits&, std::int64_t, Layer& layer) {
+  layer.buffer_scalars = 1;  // the layer's output is multiplied by it
   layer.per_layer_input = fields.integer_or("hidden_size_per_layer_input", 256, kOptionalWidthLimits);
 }
 

@@ -102,13 +102,11 @@ constexpr Traits kNeoX{
     .finish = neox_dropout,
 };
 
-/// The embedding may be narrower than the layers. OPT-350M is the only published one of 1024 x 24: its embedding is 512 wide,
-/// it norms behind the halves and has no final norm; a config that leaves these keys out is a shortened copy of that model's.
+/// The embedding may be narrower than the layers. OPT-350M norms behind the halves and has no final norm.
 void opt_embedding(const Fields& fields, const Traits&, Architecture& out) {
-  const bool is_350m = out.hidden == 1024 && out.layers() == 24 && !fields.has("word_embed_proj_dim");
-  const std::int64_t width = fields.integer_or("word_embed_proj_dim", is_350m ? 512 : out.hidden, kHiddenLimits);
+  const std::int64_t width = fields.integer_or("word_embed_proj_dim", out.hidden, kHiddenLimits);
   if (width != out.hidden) out.embedding_width = width;
-  const bool norm_before = fields.flag_or("do_layer_norm_before", !is_350m);
+  const bool norm_before = fields.flag_or("do_layer_norm_before", true);
   if (!norm_before || fields.flag_or("_remove_final_layer_norm", false)) out.final_norm = NormKind::none;
   if (!norm_before)
     for (LayerRun& run : out.runs) run.layer.norm_place = NormPlace::post;
@@ -137,7 +135,7 @@ constexpr Traits kOpt{
 
 constexpr Traits kBloom{
     .family = "bloom",
-    .hidden = "hidden_size|n_embed",
+    .hidden = "!n_embed|hidden_size",
     .layers = "n_layer|num_hidden_layers",
     .heads = "n_head|num_attention_heads",
     .kv_heads = "",
@@ -178,6 +176,7 @@ void falcon_layer(const Fields& fields, const Traits&, std::int64_t, Layer& laye
 
 constexpr Traits kFalcon{
     .family = "falcon",
+    .hidden = "!n_embed|hidden_size",
     .layers = "num_hidden_layers|n_layer",
     .heads = "num_attention_heads|n_head",
     .kv_heads = "",

@@ -38,24 +38,25 @@ Mixer gated_delta(const Fields& fields) {
   return mixer;
 }
 
-Mixer qwen_hybrid_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
-  if (!qwen_full(fields, layer)) return gated_delta(fields);
+Mixer qwen_attention(const Fields& fields, const Traits& traits) {
   Traits full = traits;
   full.mixer = nullptr;
-  Mixer mixer = attention_mixer(fields, full, layer);
-  mixer.output_gate = fields.flag_or("attn_output_gate", true);
+  Mixer mixer = attention_without_span(fields, full);
+  mixer.output_gate = chosen(fields, by("attn_output_gate", true));
   return mixer;
+}
+
+Mixer qwen_hybrid_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
+  return qwen_full(fields, layer) ? qwen_attention(fields, traits) : gated_delta(fields);
 }
 
 /// One full-attention layer, 2h -> h, three norms beside the layer's own.
 void qwen_mtp(const Fields& fields, const Traits& traits, std::int64_t count, Architecture& out) {
   if (count == 0) return;
-  std::int64_t full = -1;
-  for (std::int64_t i = 0; i < read_layers(fields, traits); ++i)
-    if (qwen_full(fields, i)) full = i;
-  if (full < 0) fields.refuse("layer_types", "a full_attention layer", "the MTP layer is shaped like one");
+  std::int64_t full = read_layers(fields, traits) - 1;
+  while (full > 0 && !qwen_full(fields, full)) --full;
   Layer layer;
-  layer.mixer = qwen_hybrid_mixer(fields, traits, full);
+  layer.mixer = qwen_attention(fields, traits);
   layer.feed_forward = dense_or_moe(fields, traits, full);
   layer.norm = traits.norm;
   out.mtp.layers = {{layer, count}};
@@ -115,6 +116,10 @@ Mixer granite_mixer(const Fields& fields, const Traits& traits, std::int64_t lay
   if (type == "mamba" || type == "linear_attention") {
     Mixer mamba = mamba2_mixer(fields, read_hidden(fields, traits), kGraniteMamba);
     mamba.chunk = fields.integer_or("mamba_chunk_size", 256, {1, 65536});
+    const std::int64_t inner = read_hidden(fields, traits) * fields.integer_or("mamba_expand", 2, {1, 16});
+    if (fields.has_class() && mamba.inner != inner)
+      fields.refuse("mamba_d_head", fmt::format("{} in all heads together", inner),
+                    "mamba_expand x hidden_size, says transformers");
     return mamba;
   }
   if (type != "attention" && type != "full_attention")
@@ -215,6 +220,8 @@ constexpr Traits kKimiLinear{
     .positions = "max_position_embeddings|model_max_length",
     .rotary = false,
     .moe = {.layers = MoeLayers::after_first_k,
+            .first_dense = "!first_k_dense_replace",
+            .first_dense_otherwise = 1,
             .shared_count = "num_shared_experts",
             .correction_bias = kAlways,
             .normalise_top_k = by("moe_renormalize", true),

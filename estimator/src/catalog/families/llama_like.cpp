@@ -215,13 +215,19 @@ constexpr Traits kInternLm{
     .family = "internlm", .q_bias = by("bias", true), .kv_bias = by("bias", true), .out_bias = by("bias", true)};
 constexpr Traits kInternLm2{
     .family = "internlm2", .q_bias = by("bias"), .kv_bias = by("bias"), .out_bias = by("bias"), .fused_qkv = true};
+/// transformers reads it with Llama's code, which has one answer for both.
+void internlm3_biases(const Fields& fields, const Traits& traits, std::int64_t, Layer&) {
+  if (fields.has_class() && chosen(fields, traits.q_bias) != chosen(fields, traits.mlp_bias))
+    fields.refuse("qkv_bias", "the same as bias", "transformers refuses another");
+}
 constexpr Traits kInternLm3{.family = "internlm3",
                             .kv_heads_otherwise = 2,
                             .head_dim_otherwise = 128,
                             .q_bias = by("qkv_bias"),
                             .kv_bias = by("qkv_bias"),
                             .out_bias = by("bias"),
-                            .mlp_bias = by("bias")};
+                            .mlp_bias = by("bias"),
+                            .adjust = internlm3_biases};
 constexpr Traits kPangu{.family = "pangu", .q_bias = by("bias", true), .kv_bias = by("bias", true), .out_bias = by("bias", true)};
 constexpr Traits kErnie{.family = "ernie4_5",
                         .kv_heads_otherwise = 2,
@@ -231,13 +237,18 @@ constexpr Traits kErnie{.family = "ernie4_5",
                         .kv_bias = by("use_bias"),
                         .out_bias = by("use_bias"),
                         .mlp_bias = by("use_bias")};
+void hunyuan_heads(const Fields& fields, const Traits&, std::int64_t, Layer&) {
+  if (fields.has_class() && !fields.has("head_dim"))
+    fields.refuse("head_dim", "an integer", "the class in transformers needs it");
+}
 constexpr Traits kHunYuan{.family = "hunyuan_v1_dense",
                           .q_bias = by("attention_bias"),
                           .kv_bias = by("attention_bias"),
                           .out_bias = by("attention_bias"),
                           .mlp_bias = by("mlp_bias"),
                           .qk_norm = QkNorm::head,
-                          .qk_norm_present = by("use_qk_norm", true)};
+                          .qk_norm_present = by("use_qk_norm", true),
+                          .adjust = hunyuan_heads};
 constexpr Traits kQwen1{.family = "qwen",
                         .head_dim = "kv_channels",
                         .positions = "seq_length|max_position_embeddings",

@@ -27,6 +27,7 @@ Mixer latent_mixer(const Fields& fields, const Traits& traits, std::int64_t valu
   mixer.kv_lora_rank = fields.integer("kv_lora_rank", kWidthLimits);
   mixer.nope_head_dim = fields.integer("qk_nope_head_dim", kHeadDimLimits);
   mixer.rope_head_dim = mixer.rotary_dim = fields.integer("qk_rope_head_dim", kHeadDimLimits);
+  if (mixer.rotary_dim % 2 != 0) fields.refuse("qk_rope_head_dim", "an even number", "pairs of it rotate");
   mixer.head_dim = mixer.nope_head_dim + mixer.rope_head_dim;
   mixer.value_head_dim = value_head_dim;
   mixer.q_bias = chosen(fields, traits.q_bias);
@@ -70,6 +71,7 @@ constexpr Traits kDeepSeekV2{
     .q_bias = by("attention_bias"),
     .kv_bias = by("attention_bias"),
     .out_bias = by("attention_bias"),
+    .mlp_bias = by("mlp_bias"),
     .moe = {.layers = MoeLayers::after_first_k,
             .shared_count = "n_shared_experts",
             .router_in_fp32 = true,
@@ -141,6 +143,7 @@ constexpr Traits minicpm3() {
 constexpr Traits glm4_moe_lite() {
   Traits t = deepseek_v3();
   t.family = "glm4_moe_lite";
+  t.moe.first_dense_otherwise = 1;
   return t;
 }
 
@@ -206,7 +209,8 @@ Mixer v4_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
 
 /// The first num_hash_layers layers route by a table of token ids: no correction bias.
 void v4_layer(const Fields& fields, const Traits&, std::int64_t i, Layer& layer) {
-  if (i < v4_hash_layers(fields)) layer.feed_forward.correction_bias = false;
+  layer.feed_forward.token_table = i < v4_hash_layers(fields);
+  if (layer.feed_forward.token_table) layer.feed_forward.correction_bias = false;
   layer.streams = fields.integer("hc_mult", {1, 64});
 }
 
@@ -227,6 +231,7 @@ void v4_mtp(const Fields& fields, const Traits& traits, Architecture& out) {
 
 constexpr Traits kDeepSeekV4{
     .family = "deepseek_v4",
+    .mlp_bias = by("mlp_bias"),
     .moe = {.shared_count = "n_shared_experts",
             .shared_otherwise = 1,
             .correction_bias = kAlways,

@@ -79,14 +79,13 @@ void phimoe_noise(const Fields& fields, const Traits&, std::int64_t, Layer& laye
   layer.feed_forward.input_jitter = fields.number_or("input_jitter_noise", 0, 0, 1) > 0;
 }
 
-/// All published Phi-MoE checkpoints have the biases; a config that leaves the keys out is a shortened copy.
 constexpr Traits kPhiMoe{
     .family = "phimoe",
     .kv_heads_otherwise = 8,
-    .q_bias = by("attention_bias", true),
-    .kv_bias = by("attention_bias", true),
-    .out_bias = by("attention_bias", true),
-    .head_bias = by("lm_head_bias", true),
+    .q_bias = by("attention_bias"),
+    .kv_bias = by("attention_bias"),
+    .out_bias = by("attention_bias"),
+    .head_bias = by("lm_head_bias"),
     .norm = NormKind::layer,
     .span = SpanRule::window,
     .moe = {.width = "intermediate_size"},
@@ -217,6 +216,7 @@ constexpr Traits kErnieMoe{
     .kv_bias = by("use_bias"),
     .out_bias = by("use_bias"),
     .mlp_bias = by("use_bias"),
+    .head_bias = by("use_bias"),
     .moe = {.layers = MoeLayers::range,
             .shared_count = "moe_num_shared_experts",
             .correction_bias = kAlways,
@@ -224,6 +224,11 @@ constexpr Traits kErnieMoe{
     .is_moe = true,
     .finish = ernie_mtp,
 };
+
+void hunyuan_moe_heads(const Fields& fields, const Traits&, std::int64_t, Layer&) {
+  if (fields.has_class() && !fields.has("head_dim"))
+    fields.refuse("head_dim", "an integer", "the class in transformers needs it");
+}
 
 constexpr Traits kHunYuanMoe{
     .family = "hunyuan_v1_moe",
@@ -234,11 +239,11 @@ constexpr Traits kHunYuanMoe{
     .qk_norm = QkNorm::head,
     .qk_norm_present = by("use_qk_norm", true),
     .moe = {.per_token = "moe_topk|num_experts_per_tok",
-            .width = "moe_intermediate_size|intermediate_size",
-            .shared_count = "num_shared_expert",
-            .shared_otherwise = 1,
+            .width = "intermediate_size",  // of the experts and of the shared one, whatever else the file says
+            .shared_width = "intermediate_size",
             .router_in_fp32 = true},
     .is_moe = true,
+    .adjust = hunyuan_moe_heads,
 };
 
 // Llama 4: every interleave_moe_layer_step-th layer is MoE; three of four layers have rotary positions and attend to a chunk.
@@ -316,9 +321,25 @@ constexpr Traits kDbrx{
     .feed_forward = dbrx_feed_forward,
 };
 
+/// transformers derives what windowed layers have and passes over the keys that vLLM and SGLang read: both have to say the same.
+void same_in_transformers(const Fields& fields, const Mixer& m, std::int64_t heads, std::int64_t kv_heads, bool windowed) {
+  if (!fields.has_class()) return;
+  const auto same = [&](const char* key, std::int64_t found, std::int64_t wanted) {
+    if (found != wanted) fields.refuse(key, fmt::format("{}", wanted), "the class in transformers passes over the key");
+  };
+  same("swa_num_attention_heads", m.heads, heads);
+  same("swa_num_key_value_heads", m.kv_heads, windowed ? 2 * kv_heads : kv_heads);
+  same("swa_head_dim", m.head_dim, fields.integer("head_dim", kHeadDimLimits));
+  same("swa_v_head_dim", m.value_head_dim, fields.integer("v_head_dim", kHeadDimLimits));
+  if (m.sinks != windowed)
+    fields.refuse(windowed ? "add_swa_attention_sink_bias" : "add_full_attention_sink_bias", windowed ? "true" : "false",
+                  "the class in transformers passes over the key");
+}
+
 // MiMo-V2-Flash: hybrid_layer_pattern tells windowed layers (1), which have head counts and sinks of their own.
 Mixer mimo_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
   Mixer mixer = attention_mixer(fields, traits, layer);
+  const std::int64_t heads = mixer.heads, kv_heads = mixer.kv_heads;
   bool windowed = mixer.span == AttentionSpan::sliding;  // by layer_types, as transformers 5 writes it
   if (fields.has("hybrid_layer_pattern") || !fields.has("layer_types")) {
     const auto pattern = fields.integers("hybrid_layer_pattern", {0, 1});
@@ -336,6 +357,7 @@ Mixer mimo_mixer(const Fields& fields, const Traits& traits, std::int64_t layer)
                                            mixer.head_dim, kHeadDimLimits);
   mixer.rotary_dim = read_rotary_dim(fields, traits, mixer.head_dim);
   mixer.sinks = fields.flag_or(windowed ? "add_swa_attention_sink_bias" : "add_full_attention_sink_bias", windowed);
+  same_in_transformers(fields, mixer, heads, kv_heads, windowed);
   return mixer;
 }
 

@@ -150,7 +150,7 @@ constexpr Traits afmoe() {
 constexpr Traits lfm2_moe() {
   Traits t{.family = "lfm2_moe",
            .kv_heads_otherwise = 8,
-           .tied = by("tie_embedding|tie_word_embeddings", true),
+           .tied = by("!tie_embedding|tie_word_embeddings", true),
            .qk_norm = QkNorm::head,
            .moe = kSigmoid,
            .is_moe = true,

@@ -116,7 +116,7 @@ Layer nemotron_layer(const Fields& fields, const Traits& traits, Block block) {
       layer.mixer.chunk = fields.integer_or("chunk_size", 128, {1, 65536});
       break;
     case Block::attention:
-      layer.mixer = attention_mixer(fields, traits, 0);
+      layer.mixer = attention_without_span(fields, traits);
       break;
     case Block::dense:
       layer.feed_forward = dense_feed_forward(fields, traits);

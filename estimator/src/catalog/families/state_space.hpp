@@ -44,7 +44,7 @@ inline constexpr MambaKeys kGraniteMamba{"mamba_d_state",
                                          256};
 inline constexpr MambaKeys kNemotronMamba{
     "ssm_state_size",           "conv_kernel", "", "", "mamba_num_heads", "mamba_head_dim", "n_groups", "", "use_conv_bias",
-    "mamba_proj_bias|use_bias", 128,           8};
+    "use_bias|mamba_proj_bias", 128,           8};
 
 Mixer mamba1_mixer(const Fields&, std::int64_t hidden, const MambaKeys&);
 Mixer mamba2_mixer(const Fields&, std::int64_t hidden, const MambaKeys&);

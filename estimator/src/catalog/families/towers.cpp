@@ -79,6 +79,8 @@ Tower qwen3_vl(const Fields& tower, const Fields&) {
 Tower siglip(const Fields& tower, const Fields& outer) {
   Tower out = common_tower(tower, "siglip");
   out.positions = patches(tower, out.patch);
+  out.pooling_head = tower.flag_or("vision_use_head", false);
+  if (outer.is_null("mm_tokens_per_image")) outer.refuse("mm_tokens_per_image", "an integer");
   const std::int64_t tokens = outer.integer_or("mm_tokens_per_image", 256, kVocabLimits);
   for (out.merge = 1; (out.merge + 1) * (out.merge + 1) * tokens <= out.positions;) ++out.merge;
   return out;
@@ -159,7 +161,7 @@ Tower internvl(const Fields& tower, const Fields& outer) {
   return out;
 }
 
-Tower moonvit(const Fields& tower, const Fields&) {
+Tower moonvit(const Fields& tower, const Fields& outer) {
   Tower out;
   out.kind = "moonvit";
   const std::string prefix = tower.has("vt_hidden_size") ? "vt_" : "";  // Kimi-VL writes the plain keys
@@ -168,7 +170,9 @@ Tower moonvit(const Fields& tower, const Fields&) {
   out.heads = tower.integer(prefix + "num_attention_heads", kHeadLimits);
   out.width = tower.integer(prefix + "intermediate_size", kWidthLimits);
   out.patch = tower.integer("patch_size", kPatchLimits);
-  out.positions = tower.integer("init_pos_emb_height", kPatchLimits) * tower.integer("init_pos_emb_width", kPatchLimits);
+  out.positions = tower.integer(present_key(tower, "init_pos_emb_height|pos_emb_height"), kPatchLimits) *
+                  tower.integer(present_key(tower, "init_pos_emb_width|pos_emb_width"), kPatchLimits);
+  out.projector_width = outer.integer_or("projection_hidden_size", out.hidden, kHiddenLimits);
   out.merge = 2;
   if (tower.has("merge_kernel_size")) {
     const auto kernel = tower.integers("merge_kernel_size", {1, 16});

@@ -5,7 +5,8 @@
 // Traits into an Architecture. A family whose layers differ in kind brings its own function for that half of a layer.
 //
 // A key may list alternatives, "n_embd|hidden_size": the first that is present is read. What an absent key means is the default
-// of the family's configuration class in transformers 5.23 (models/<family>/configuration_<family>.py) unless a row says so.
+// of the family's configuration class (catalog/class_defaults). What a row says besides, `..._otherwise`, holds where there is no
+// such class, where it leaves the matter to the model's code, or for keys that the class does not know.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -137,8 +138,11 @@ std::string_view model_type_of_class(std::string_view class_name);
 std::vector<std::string> known_model_types();
 
 // Readers of single values; errors name the key.
-/// The first of the alternatives that is present, otherwise the first.
+/// The first of the alternatives that is present, otherwise the first. Where transformers has a class for the config, names that
+/// it does not know come last; "!" in front of a name: its class reads it although it is no field.
 std::string_view present_key(const Fields&, std::string_view alternatives);
+/// The class of the config knows none of these names, and so passes over them.
+bool ignored_by_class(const Fields&, std::string_view alternatives);
 bool chosen(const Fields&, Choice);
 Activation read_activation(const Fields&, std::string_view key, std::string_view otherwise);
 std::int64_t read_rotary_dim(const Fields&, const Traits&, std::int64_t head_dim);
@@ -147,6 +151,8 @@ std::int64_t read_layers(const Fields&, const Traits&);
 
 // The general halves of a layer.
 Mixer attention_mixer(const Fields&, const Traits&, std::int64_t layer);
+/// Of all positions.
+Mixer attention_without_span(const Fields&, const Traits&);
 FeedForward dense_feed_forward(const Fields&, const Traits&);
 FeedForward moe_feed_forward(const Fields&, const Traits&);
 FeedForward dense_or_moe(const Fields&, const Traits&, std::int64_t layer);

@@ -15,6 +15,7 @@
 #include "frontends/areal/teller.hpp"
 #include "job/limits.hpp"
 #include "layout/letters.hpp"
+#include "units/sizes.hpp"
 
 namespace oomplan::areal {
 namespace {
@@ -360,9 +361,21 @@ class Translator {
     for (const ArchonSetting& s : own) set(fmt::format("{}.{}", r.name, s.knob), s.text, s.origin);
     for (auto& s : lora_of_trainer(m_, root_, r))
       set(fmt::format("{}.{}", r.name, s.knob), std::move(s.text), std::move(s.origin));
+    if (!megatron) sgd(r);
     unlimited(r);
     more_micro_batches(r);
     if (r.name == "trainer" && !megatron) sft(r);
+  }
+  /// Adam is fused and takes its weight decay off the parameters; torch.optim.SGD gets no form, and adds it to the gradients
+  /// (areal/engine/fsdp_engine.py, areal/experimental/engine/archon_engine.py, _create_optimizer, 1.0.4).
+  void sgd(const BuiltRole& r) {
+    const Fact* kind = fact(fmt::format("roles.{}.optimizer", r.name));
+    if (kind == nullptr || plain(kind->value) != "sgd") return;
+    set(r.name + ".optimizer_form", "foreach", derived("torch.optim.SGD gets no form: foreach on GPUs"));
+    const auto* decay = root_.at(r.path + ".optimizer.weight_decay");
+    const bool whole_number = decay != nullptr && decay->kind == compose::Node::Kind::integer;
+    if (decay != nullptr && (whole_number || decay->kind == compose::Node::Kind::real))
+      set(r.name + ".weight_decay", whole_number ? fmt::format("{}", decay->integer) : number_text(decay->real), decay->origin);
   }
   /// Whole pages are padded to where the model is known (frontends/assemble).
   void pages(const BuiltRole& r, const FactValue& budget, Origin origin) {

@@ -52,7 +52,7 @@ std::optional<FactValue> format(std::string_view text) {
 }
 /// SGLang's fp8 caches need no scales in e5m2 (sglang 0.5.10 python/sglang/srt/server_args.py: kv_cache_dtype).
 std::optional<FactValue> cache(std::string_view text) {
-  return text == "fp8" ? std::optional<FactValue>("fp8_e5m2") : text == "bf16" ? std::optional<FactValue>("auto") : std::nullopt;
+  return text == "fp8" ? std::optional<FactValue>("fp8_e5m2") : text == "auto" ? std::optional<FactValue>("auto") : std::nullopt;
 }
 std::optional<FactValue> optimizer(std::string_view text) {
   return text == "adamw" ? std::optional<FactValue>("adam") : text == "sgd" ? std::optional<FactValue>("sgd") : std::nullopt;

@@ -67,6 +67,31 @@ void check_activation(const Arguments& a, Complaints& out) {
   if (a.on("squared_relu") && !a.on("swiglu") && a.on("bias_gelu_fusion") && a.on("add_bias_linear"))
     out.add(a.place("squared_relu"), "the flag", "--disable-bias-linear or --no-bias-gelu-fusion beside it",
             "the fused bias and activation are GELU's and SwiGLU's");
+  // MLP.forward: of gated functions only SwiGLU is fused with a bias; dense layers are all, or those between the experts
+  const bool dense = !a.on("num_experts") || a.value("moe_layer_freq") != 1;
+  if (a.on("quick_geglu") && !a.on("swiglu") && dense && a.on("bias_gelu_fusion") && a.on("add_bias_linear"))
+    out.add(a.place("quick_geglu"), "the flag", "--disable-bias-linear or --no-bias-gelu-fusion beside it",
+            "the fused bias and activation of dense layers are GELU's and SwiGLU's");
+}
+
+/// Biases of experts: TEGroupedMLP.__init__, MLP.forward with the probabilities, weighted_bias_swiglu_impl, SharedExpertMLP.
+void check_expert_biases(const Arguments& a, Complaints& out) {
+  if (!a.on("num_experts") || !a.on("add_bias_linear")) return;
+  if (a.has("moe_shared_expert_intermediate_size"))
+    out.add(a.place("moe_shared_expert_intermediate_size"), "biases", "--disable-bias-linear beside it",
+            "shared experts have no biases");
+  const bool grouped = a.on("moe_grouped_gemm") && a.text("transformer_impl") != "local";
+  if (grouped && a.on("bias_dropout_fusion"))
+    out.add(a.place("bias_dropout_fusion"), "nothing", "--no-bias-dropout-fusion, or --disable-bias-linear",
+            "grouped experts with biases do not run with bias and dropout fused");
+  if (a.on("swiglu")) {
+    if (!grouped && a.on("bias_swiglu_fusion"))
+      out.add(a.place("bias_swiglu_fusion"), "nothing", "--no-bias-swiglu-fusion, or --moe-grouped-gemm",
+              "the kernel of SwiGLU and probabilities takes no bias");
+  } else if (!a.on("quick_geglu") && !a.on("squared_relu") && a.on("bias_gelu_fusion")) {
+    out.add(a.place("bias_gelu_fusion"), "nothing", "--no-bias-gelu-fusion, or --disable-bias-linear",
+            "experts fuse SwiGLU and quick GEGLU with the probabilities, GELU not");
+  }
 }
 
 /// What Megatron-core's own modules do not do: its attention, PyTorch's norm (megatron/core/transformer/dot_product_attention.py,
@@ -176,6 +201,7 @@ void check_experts(const Arguments& a, const Run& r, Complaints& out) {
     out.add(a.place("moe_layer_freq"), fmt::format("{} items", pattern.size()), fmt::format("{}, one for each layer", r.layers),
             "the list says of every layer whether it has experts");
   check_router(a, out);
+  check_expert_biases(a, out);
   check_dispatch(a, r, out);
 }
 

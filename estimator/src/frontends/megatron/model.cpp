@@ -71,26 +71,22 @@ class ModelReader {
     m.head_dim = m.nope_head_dim + m.rope_head_dim;
     m.value_head_dim = a_.whole_or("v_head_dim", 0);
     if (!a_.on("qk_layernorm")) not_yet("qk_layernorm", "nothing", "the flag", "latent attention without norms of its latents");
-    if (a_.on("add_bias_linear")) not_yet("add_bias_linear", "biases", "--disable-bias-linear", "latent attention with biases");
+    m.out_bias = a_.on("add_bias_linear");  // no other product has one
     return m;
   }
 
-  void refuse_activations() {
-    if (a_.on("quick_geglu")) not_yet("quick_geglu", "the flag", "--swiglu or GELU", "this activation");
+  /// quick_gelu (megatron/core/fusions/fused_bias_geglu.py) is one compiled kernel that keeps its input, as GELU is.
+  Activation function() const {
+    return a_.on("swiglu") ? Activation::silu : a_.on("squared_relu") ? Activation::relu_squared : Activation::gelu;
   }
+  bool gated() const { return a_.on("swiglu") || a_.on("quick_geglu"); }
   FeedForward dense() {
     FeedForward f;
-    const bool gated = a_.on("swiglu");
-    f.kind = gated ? FeedForwardKind::gated : FeedForwardKind::plain;
-    const bool squared = a_.on("squared_relu");
-    f.activation = gated ? Activation::silu : squared ? Activation::relu_squared : Activation::gelu;
-    f.fused_gate_up = gated;
+    f.kind = gated() ? FeedForwardKind::gated : FeedForwardKind::plain;
+    f.activation = function();
+    f.fused_gate_up = gated();
     f.width = width();
     f.bias = a_.on("add_bias_linear");
-    refuse_activations();
-    if (gated && f.bias) not_yet("swiglu", "the flag", "--disable-bias-linear beside it", "SwiGLU with biases");
-    if (squared && f.bias) not_yet("squared_relu", "the flag", "--disable-bias-linear beside it", "a squared ReLU with biases");
-    if (!gated && !squared && !f.bias) not_yet("add_bias_linear", "no biases", "biases, or --swiglu", "GELU without biases");
     return f;
   }
   /// validate_args: 4 h, of a gated block two thirds of it, down to a multiple of 64.
@@ -103,7 +99,7 @@ class ModelReader {
   FeedForward experts() {
     FeedForward f;
     f.kind = FeedForwardKind::moe;
-    f.activation = a_.on("swiglu") ? Activation::silu : Activation::gelu;
+    f.activation = function();
     f.experts = a_.whole_or("num_experts", 0);
     f.experts_per_token = a_.whole_or("moe_router_topk", 2);
     f.expert_width = a_.whole_or("moe_ffn_hidden_size", width());
@@ -115,12 +111,9 @@ class ModelReader {
     f.router_top_groups = a_.whole_or("moe_router_group_topk", 0);
     f.correction_bias = a_.on("moe_router_enable_expert_bias");
     f.normalise_top_k = f.score != RouterScore::softmax;
-    f.experts_gated = a_.on("swiglu");
-    if (a_.on("squared_relu")) not_yet("squared_relu", "the flag", "--swiglu or GELU", "this activation of experts");
-    if (a_.on("add_bias_linear")) not_yet("num_experts", "biases", "--disable-bias-linear beside it", "experts with biases");
-    if (!f.experts_gated && f.shared_width > 0)
-      not_yet("moe_shared_expert_intermediate_size", "GELU", "--swiglu beside it", "shared experts that are not gated");
-    refuse_activations();
+    f.experts_gated = gated();
+    f.expert_bias = f.router_bias = a_.on("add_bias_linear");
+    f.shared_gate = f.shared_width > 0 && a_.on("moe_shared_expert_gate");
     return f;
   }
 
@@ -142,6 +135,8 @@ class ModelReader {
     const std::vector<bool> kinds = with_experts();
     const bool any = std::find(kinds.begin(), kinds.end(), true) != kinds.end();
     const bool none = std::find(kinds.begin(), kinds.end(), false) == kinds.end();
+    if (a_.on("quick_geglu") && a_.on("disable_jit_fuser"))
+      not_yet("disable_jit_fuser", "the flag", "nothing beside --quick-geglu", "quick GEGLU that is not compiled");
     const FeedForward routed = any ? experts() : FeedForward(), plain = none ? FeedForward() : dense();
     for (const bool expert : kinds) {
       layer.feed_forward = expert ? routed : plain;

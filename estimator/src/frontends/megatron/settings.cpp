@@ -115,7 +115,13 @@ class Writer {
     put("cross_entropy", a_.on("cross_entropy_loss_fusion") ? a_.text("cross_entropy_fusion_impl") : "unfused",
         a_.on("cross_entropy_loss_fusion") ? "cross_entropy_fusion_impl" : "cross_entropy_loss_fusion");
     if (r_.context > 1) put("context_exchange", a_.items("cp_comm_type").front(), "cp_comm_type");
-    put_if("activation_fusion", word(!a_.on("swiglu") || a_.on("bias_swiglu_fusion")), "bias_swiglu_fusion");
+    // core_transformer_config_from_args; validate_args: without biases GELU's is off, and quick GEGLU's with it
+    const bool gated = a_.on("swiglu"), biases = a_.on("add_bias_linear"), gelu = a_.on("bias_gelu_fusion");
+    put_if("activation_fusion",
+           word(gated                  ? a_.on("bias_swiglu_fusion")
+                : a_.on("quick_geglu") ? biases && gelu
+                                       : !biases || gelu),
+           gated ? "bias_swiglu_fusion" : "bias_gelu_fusion");
     put("jit_fuser", word(!a_.on("disable_jit_fuser")), "disable_jit_fuser");
     put_if("rotary_fusion", word(a_.on("apply_rope_fusion")), "apply_rope_fusion");
     put_if("attention_mask", word(a_.on("create_attention_mask_in_dataloader")), "create_attention_mask_in_dataloader");

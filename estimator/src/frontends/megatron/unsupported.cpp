@@ -39,7 +39,6 @@ void refuse_rows(const Arguments& a, Complaints& out) {
     const auto& v = a.value(flag.name);
     const bool nothing = flag.otherwise->is_null() && (v.is_null() || v == false || v == 0);
     if (v == *flag.otherwise || nothing) continue;
-    if (flag.name == "bias_gelu_fusion" && !a.on("add_bias_linear")) continue;  // there is no bias
     refuse(a, flag.name, "nothing", flag.memory, out);
   }
 }
