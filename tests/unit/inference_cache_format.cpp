@@ -130,7 +130,8 @@ TEST_CASE("a checkpoint that names its cache's format is followed by the release
 }
 
 TEST_CASE("SGLang's sparse attention has a cache in fp8 on Blackwell and in bf16 on Hopper") {
-  const Architecture& a = *Catalog::builtin().model("deepseek-ai/DeepSeek-V3.2").architecture;
+  const ModelFound found = Catalog::builtin().model("deepseek-ai/DeepSeek-V3.2");
+  const Architecture& a = *found.architecture;
   Server s = server_of("0.5.10", DType::bf16, kAutoCache);
   s.as_stored = false;
   CHECK(cache_format(a, EngineKind::sglang, s, "sm100") == DType::fp8);
