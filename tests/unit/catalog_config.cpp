@@ -135,6 +135,18 @@ TEST_CASE("Gemma 2's soft caps: the family's when nothing is said, none when nul
   CHECK_FALSE(read_config(config.dump(), "c").final_softcap);
 }
 
+TEST_CASE("flat sizes of Gemma 3 are the text class's where architectures names it, and nobody's where it names the whole") {
+  Json config = llama();
+  config["model_type"] = "gemma3_text";
+  Architecture text = read_config(config.dump(), "c");
+  text.model_type = "gemma3";
+  config["model_type"] = "gemma3";
+  config["architectures"] = {"Gemma3ForCausalLM"};
+  CHECK(read_config(config.dump(), "c") == text);
+  config["architectures"] = {"Gemma3ForConditionalGeneration"};
+  CHECK(error_of(config.dump()).find("reads no sizes of the text half outside of it") != std::string::npos);
+}
+
 TEST_CASE("windows follow layer_types, or the family's rule") {
   const auto spans = [](Json extra, const char* model_type) {
     Json config = llama();
