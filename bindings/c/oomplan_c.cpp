@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,7 @@
 #include "catalog/catalog.hpp"
 #include "job/names.hpp"
 #include "report/report.hpp"
+#include "units/json_depth.hpp"
 
 struct oomplan_catalog {
   std::unique_ptr<const oomplan::Catalog> overlay;
@@ -92,9 +94,16 @@ struct Request {
 Request request_of(const char* text) {
   Request out;
   if (text == nullptr) return out;
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) throw InputError(problem("request", "something else", "a JSON object"));
+  if (const std::string deep = too_deep(text); !deep.empty()) throw InputError(problem("request", deep, "a JSON object"));
   std::vector<Problem> problems;
+  std::set<std::string> seen;
+  const auto twice = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json& key) {
+    if (event == nlohmann::json::parse_event_t::key && depth == 1 && !seen.insert(key.get<std::string>()).second)
+      problems.push_back(problem("request." + key.get<std::string>(), "the key twice", "once"));
+    return true;
+  };
+  const auto json = nlohmann::json::parse(text, twice, false);
+  if (!json.is_object()) throw InputError(problem("request", "something else", "a JSON object"));
   const auto integer = [&](const std::string& key, const nlohmann::json& value, std::int64_t most) -> std::int64_t {
     if (value.is_number_integer() && value >= 1 && value <= most) return value.get<std::int64_t>();
     problems.push_back(problem("request." + key, value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
@@ -114,7 +123,11 @@ Request request_of(const char* text) {
       out.space.allow = *parse<Effect>(value.get<std::string>());
     } else if (key == "fixed" && value.is_array()) {
       for (const auto& item : value)
-        if (item.is_string()) out.space.fixed.push_back(item.get<std::string>());
+        if (item.is_string())
+          out.space.fixed.push_back(item.get<std::string>());
+        else
+          problems.push_back(
+              problem("request.fixed", item.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), "a list of keys"));
     } else {
       const std::vector<std::string> keys{"gpus", "allow", "maximise", "fixed", "keep", "threads"};
       problems.push_back(problem("request", "'" + key + "' with a value of this type", list_of(keys), nearest(key, keys)));

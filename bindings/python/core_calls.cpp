@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
+#include <future>
+#include <stop_token>
 #include <thread>
 
 #include "core.hpp"
@@ -24,6 +27,28 @@ Answer judged(const JobHandle& job, const std::shared_ptr<const Catalog>& catalo
   Answer out{job.job, catalog, judge(*job.job, catalog.get())};
   out.estimate.notes.insert(out.estimate.notes.begin(), job.notes.begin(), job.notes.end());
   return out;
+}
+
+/// Runs `call` beside Python, which looks for signals meanwhile: Ctrl-C stops it and is raised as KeyboardInterrupt.
+template <class Call>
+Found interruptible(Call&& call) {
+  std::stop_source stop;
+  std::promise<Found> promise;
+  std::future<Found> found = promise.get_future();
+  const std::jthread worker([&] {
+    try {
+      promise.set_value(call(stop.get_token()));
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  });
+  while (freed([&] { return found.wait_for(std::chrono::milliseconds(20)); }) != std::future_status::ready)
+    if (PyErr_CheckSignals() != 0) {
+      stop.request_stop();
+      freed([&] { return found.wait(), 0; });
+      throw py::error_already_set();
+    }
+  return found.get();
 }
 
 /// What "estimate" means everywhere: the allocator is replayed unless quick.
@@ -109,6 +134,7 @@ void bind_calls(py::module_& module) {
       .def_property_readonly("best", [](const FoundHandle& f) { return f.found->best; })
       .def_property_readonly("judged", [](const FoundHandle& f) { return f.found->judged; })
       .def_property_readonly("fitting", [](const FoundHandle& f) { return f.found->fitting; })
+      .def_property_readonly("interrupted", [](const FoundHandle& f) { return f.found->interrupted; })
       .def_property_readonly("limits", [](const FoundHandle& f) { return f.found->limits; })
       .def_property_readonly("smallest_gpus", [](const FoundHandle& f) { return f.found->smallest_gpus; })
       .def("to_json", [](const FoundHandle& f) { return freed([&] { return to_json(*f.found, *f.job); }); })
@@ -126,7 +152,8 @@ void bind_calls(py::module_& module) {
         space.maximise = maximise;
         space.fixed = fixed;
         space.threads = threads;
-        auto found = std::make_shared<const Found>(freed([&] { return search(*job.job, space, keep, catalog.get()); }));
+        auto found = std::make_shared<const Found>(
+            interruptible([&](const std::stop_token& stop) { return search(*job.job, space, keep, catalog.get(), stop); }));
         return FoundHandle{job.job, catalog, std::move(found)};
       },
       py::arg("job"), py::kw_only(), py::arg("gpus") = py::none(), py::arg("allow") = std::vector<std::string>(),

@@ -16,6 +16,7 @@
 namespace oomplan::cli {
 
 inline constexpr int kFits = 0, kDoesNotFit = 1, kWrongInput = 2, kDefect = 3;
+inline constexpr int kInterrupted = 130;  ///< by Ctrl-C, as shells count: 128 + SIGINT
 
 /// An option of a command. A flag has no `value`; otherwise it names what follows ("DIR").
 struct OptionRow {

@@ -123,7 +123,8 @@ constexpr std::array<Command, 13> kCommands{{
      kAdvise, kAny, run_advise},
     {"search", "[FILE [key=value ...] | --model NAME --gpus N | -- COMMAND]", "configurations that fit, fastest first",
      "Changes layout, micro-batches, recompute, offload and memory fractions; nothing that changes the result of training\n"
-     "unless --allow says so. When nothing fits, it tells what stops each axis. Ctrl-C ends the search with what was found.\n\n"
+     "unless --allow says so. When nothing fits, it tells what stops each axis. Ctrl-C ends the search with what was found, exit "
+     "status 130.\n\n"
      "  oomplan search --gpus 8 --model qwen2.5-7b\n"
      "  oomplan search examples/grpo.yaml --max tokens\n"
      "  oomplan search examples/grpo.yaml --allow numerics --keep 3 --json\n"

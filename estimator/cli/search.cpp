@@ -97,6 +97,7 @@ int run_search(const Call& call) {
     return kFits;
   }
   print(call.json ? to_json(found, job) : to_text(found, job, call.style));
+  if (found.interrupted) return kInterrupted;
   return found.best.empty() ? kDoesNotFit : kFits;
 }
 

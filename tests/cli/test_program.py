@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -160,3 +162,20 @@ def test_garbage(data: bytes) -> None:
 def test_version() -> None:
     assert run("version").stdout == run("--version").stdout
     assert run("version").stdout.startswith("oomplan ")
+
+
+def test_an_interrupted_search_says_so() -> None:
+    words = ["search", "--gpus", "512", "--model", "qwen2.5-72b", "--allow", "numerics"]
+    for json_form in ([], ["--json"]):
+        process = subprocess.Popen([PROGRAM, *words, *json_form], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(0.4)
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        out, error = process.communicate(timeout=60)
+        assert process.returncode == 130, error
+        assert time.monotonic() - began < 2
+        if json_form:
+            assert json.loads(out)["interrupted"] is True
+        else:
+            assert out.startswith("interrupted after ") and "what was found so far:" in out
+            assert "nothing fits" not in out

@@ -86,7 +86,9 @@ def test_search(library: ctypes.CDLL, catalog: int) -> None:
     request = json.dumps({"keep": 2, "allow": "speed", "threads": 1}).encode()
     assert library.oomplan_search(catalog, JOB, len(JOB), None, request, ctypes.byref(out)) in (0, 1)
     assert text(library, out)["schema"] == "oomplan.search/1"
-    for wrong in (b"[]", b"{", b'{"kep": 2}', b'{"keep": 0}', b'{"allow": "all"}'):
+    deep = b'{"fixed": ' + b"[" * 80_000 + b"]" * 80_000 + b"}"
+    twice, typed, misspelt = b'{"keep": 2, "keep": 3}', b'{"fixed": ["layout", 4]}', b'{"fixed": ["layuot"]}'
+    for wrong in (b"[]", b"{", b'{"kep": 2}', b'{"keep": 0}', b'{"allow": "all"}', deep, twice, typed, misspelt):
         assert library.oomplan_search(catalog, JOB, len(JOB), None, wrong, ctypes.byref(out)) == 2
         assert text(library, out)["schema"] == "oomplan.error/1"
 

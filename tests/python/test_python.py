@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -252,3 +253,27 @@ def test_search_of_a_server() -> None:
     found = oomplan.search(str(ROOT / "examples" / "serving.yaml"), keep=3)
     assert found.best[0].relative_throughput == 1
     assert all(0 < candidate.relative_throughput <= 1 for candidate in found.best)
+
+
+def test_ctrl_c_ends_a_search() -> None:
+    code = (
+        "import oomplan\n"
+        "print('ready', flush=True)\n"
+        "try:\n    oomplan.search(model='qwen2.5-72b', gpus=512, allow='numerics')\n"
+        "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    time.sleep(0.4)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - began < 1
+    assert process.wait(timeout=60) == 0
+
+
+def test_a_search_holds_keys_that_exist() -> None:
+    found = oomplan.search(model="qwen2.5-0.5b", gpus=2, fixed="actor.recompute", allow="speed", keep=3)
+    assert all(change.key != "actor.recompute" for candidate in found.best for change in candidate.changes)
+    with pytest.raises(oomplan.InputError, match="did you mean 'layout'"):
+        oomplan.search(model="qwen2.5-0.5b", gpus=2, fixed=["layuot"])

@@ -222,20 +222,28 @@ def advise(job: Source, *overrides: str, allow: str = "speed", catalog: Catalog 
     return _core.advise(read(job, *overrides, catalog=catalog), allow, catalog)
 
 
+def _words(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
 def search(
     job: Source | None = None,
     *overrides: str,
     model: str | None = None,
     gpus: int | None = None,
     gpu: str = "H100-80GB",
-    allow: Iterable[str] = (),
+    allow: str | Iterable[str] = (),
     maximise: str = "",
-    fixed: Iterable[str] = (),
+    fixed: str | Iterable[str] = (),
     keep: int = 10,
     threads: int = 1,
     catalog: Catalog | None = None,
 ) -> Found:
-    """Configurations that fit, fastest first. Without a job: a GRPO job of `model` on `gpus` GPUs."""
+    """Configurations that fit, fastest first. Without a job: a GRPO job of `model` on `gpus` GPUs.
+
+    `allow`: effects that changes may have, `fixed`: keys that stay ("layout", "actor.recompute"); one word or several. Raises
+    InputError for a key that the job does not have, and KeyboardInterrupt soon after Ctrl-C.
+    """
     if job is not None:
         asked = read(job, *overrides, catalog=catalog)
     elif model is not None and gpus is not None:
@@ -243,7 +251,7 @@ def search(
     else:
         raise _core.refusal("", "neither a job nor model= and gpus=", "one of them")
     return _core.search(
-        asked, gpus=gpus, allow=list(allow), maximise=maximise, fixed=list(fixed), keep=keep, threads=threads, catalog=catalog
+        asked, gpus=gpus, allow=_words(allow), maximise=maximise, fixed=_words(fixed), keep=keep, threads=threads, catalog=catalog
     )
 
 

@@ -237,6 +237,7 @@ struct Found {
   std::int64_t estimated = 0;  ///< of the judged, where the others were looked at by a lower bound alone (Megatron); 0: all
   std::vector<Limit> limits;
   std::optional<std::int64_t> smallest_gpus;  ///< that would fit, when nothing does
+  bool interrupted = false;                   ///< stopped before all were judged: nothing is said of the others
 };
 Found search(const Job&, const Space& = {}, int keep = 10, const Catalog* = nullptr, std::stop_token = {});
 

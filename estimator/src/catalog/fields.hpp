@@ -12,10 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "units/json_depth.hpp"
+
 namespace oomplan {
 
 inline constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
-inline constexpr int kMaxJsonDepth = 64;
 inline constexpr std::size_t kMaxListLength = 10'000;  ///< of a list that is asked for
 
 /// Inclusive limits of an integer.

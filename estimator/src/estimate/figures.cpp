@@ -14,6 +14,7 @@
 #include "job/knobs.hpp"
 #include "job/validate.hpp"
 #include "training/reference_run.hpp"
+#include "units/json_depth.hpp"
 
 namespace oomplan {
 namespace {
@@ -25,7 +26,8 @@ InputError wrong(std::string path, std::string found, std::string expected) {
 }
 
 Json parsed(std::string_view text) {
-  Json j = Json::parse(text, nullptr, false);
+  if (const std::string deep = too_deep(text); !deep.empty()) throw wrong("", deep, "a case: a JSON object");
+  Json j = bounded_json<Json>(text);
   if (!j.is_object()) throw wrong("", "no JSON object", "a case: a JSON object");
   return j;
 }

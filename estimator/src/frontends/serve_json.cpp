@@ -9,6 +9,7 @@
 #include "catalog/facts.hpp"
 #include "frontends/serve_draft.hpp"
 #include "units/enums.hpp"
+#include "units/json_depth.hpp"
 
 namespace oomplan {
 namespace {
@@ -42,6 +43,10 @@ std::vector<std::string> split(const char* text) {
 /// An object, or null after a complaint that says where the text stops to be JSON.
 FlagJson object_of(ServeDraft& draft, const Flag& flag) {
   const std::string text = flag.value.value_or("");
+  if (const std::string deep = too_deep(text); !deep.empty()) {
+    draft.complain(flag.place, deep, "a JSON object such as '{\"key\": 1}'");
+    return nullptr;
+  }
   try {
     FlagJson out = FlagJson::parse(text);
     if (out.is_object()) return out;

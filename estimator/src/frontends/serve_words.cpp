@@ -9,6 +9,7 @@
 
 #include "frontends/serve_draft.hpp"
 #include "frontends/yaml.hpp"
+#include "units/json_depth.hpp"
 
 namespace oomplan {
 namespace {
@@ -17,7 +18,7 @@ using NestedJson = nlohmann::ordered_json;
 
 /// A value of --name.key: JSON where it is, a count such as 80g, else text (vllm/utils/argparse_utils.py parse_args, 0.19).
 NestedJson json_of(const std::string& text) {
-  NestedJson out = NestedJson::parse(text, nullptr, false);
+  auto out = bounded_json<NestedJson>(text);
   if (!out.is_discarded()) return out;
   if (const auto number = count_of(text)) return *number;
   return text;

@@ -210,6 +210,7 @@ std::string to_json(const Found& found, const Job& job) {
   out["job"] = job.name;
   out["judged"] = found.judged;
   out["fitting"] = found.fitting;
+  out["interrupted"] = found.interrupted;
   out["smallest_gpus"] = found.smallest_gpus ? Json(*found.smallest_gpus) : Json(nullptr);
   Json best = Json::array();
   for (const auto& candidate : found.best) {

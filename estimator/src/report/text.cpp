@@ -276,6 +276,11 @@ std::string to_text(const Estimate& estimate, const Job& job, const TextStyle& s
 
 std::string to_text(const Found& found, const Job& job, const TextStyle& style) {
   std::string out;
+  if (found.interrupted)
+    out += paint(fmt::format("interrupted after {}", sum_text(found.judged, "configuration", "configurations")), Colour::near,
+                 style.colour) +
+           "; what was found so far:\n";
+  if (found.best.empty() && found.interrupted) return out + "nothing that fits\n";
   if (found.best.empty()) {
     out += paint(fmt::format("nothing fits: {} judged", sum_text(found.judged, "configuration", "configurations")), Colour::bad,
                  style.colour) +

@@ -16,6 +16,7 @@
 #include "job/placement.hpp"
 #include "job/validate.hpp"
 #include "search/admit.hpp"
+#include "search/fixed_keys.hpp"
 #include "search/limits.hpp"
 #include "search/megatron_search.hpp"
 #include "search/server_side.hpp"
@@ -407,7 +408,10 @@ void describe_changes(const Job& from, Candidate& c) {
 }
 
 Found search(const Job& job, const Space& space, int keep, const Catalog* catalog, std::stop_token stop) {
-  return search_admitted(job, space, keep, catalog != nullptr ? *catalog : Catalog::builtin(), stop, {});
+  check_fixed(job, space);
+  Found found = search_admitted(job, space, keep, catalog != nullptr ? *catalog : Catalog::builtin(), stop, {});
+  found.interrupted = stop.stop_requested();
+  return found;
 }
 
 Found search_admitted(const Job& job, const Space& space, int keep, const Catalog& c, const std::stop_token& stop,

@@ -8,6 +8,7 @@
 #include "frontends/rewrite.hpp"
 #include "job/knobs.hpp"
 #include "search/admit.hpp"
+#include "search/fixed_keys.hpp"
 
 namespace oomplan {
 namespace {
@@ -44,8 +45,10 @@ class FileSearch {
   Found run(Space space, int keep, const Catalog& catalog, const std::stop_token& stop) {
     if (words_.native()) return search(job_, space, keep, &catalog, stop);
     check_gpus(space);
+    check_fixed(job_, space, [&](const std::string& key) { return words_.key_of(key); });
     hold(space);
     Found found = search_admitted(job_, space, keep, catalog, stop, [&](Candidate& c) { return admit(c); });
+    found.interrupted = stop.stop_requested();
     for (auto& c : found.best) {
       Patch patch = words_.patch(said_.at(c.overrides));
       c.job_file = std::move(patch.file);

@@ -1,12 +1,18 @@
 #include "frontends/areal/remarks.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <oomplan/units/bytes.hpp>
 
 namespace oomplan::areal {
 namespace {
 
-std::int64_t whole(const Fact* fact) { return fact != nullptr && fact->value.is_integer() ? fact->value.integer() : 0; }
+/// At most 2^40 tokens, far above every limit, so that sums and products of them stay numbers.
+std::int64_t whole(const Fact* fact) {
+  if (fact == nullptr || !fact->value.is_integer()) return 0;
+  return std::clamp<std::int64_t>(fact->value.integer(), 0, std::int64_t{1} << 40);
+}
 
 Place place_of(const Fact& fact, std::string path) {
   Place out = fact.origin.place;

@@ -14,6 +14,7 @@
 #include "frontends/megatron/model.hpp"
 #include "frontends/megatron/settings.hpp"
 #include "frontends/native.hpp"
+#include "units/json_depth.hpp"
 
 namespace oomplan::megatron {
 namespace {
@@ -126,8 +127,9 @@ class CommandReader {
   Arguments arguments() {
     const auto begin = source_.text.find_first_not_of(" \t\r\n");
     if (begin != std::string::npos && source_.text[begin] == '{') {
-      const auto dict = nlohmann::json::parse(source_.text, nullptr, false);
-      return read_dict(dict, told_);
+      if (const std::string deep = too_deep(source_.text); !deep.empty())
+        throw InputError(Problem{{told_.file, 0, 0, ""}, deep, "a dict of Megatron's arguments", "", ""});
+      return read_dict(bounded_json<nlohmann::json>(source_.text), told_);
     }
     const std::vector<std::string> words = shell_words(source_.text, told_.file);
     launch_ = LaunchReader(words, told_).run();
