@@ -92,7 +92,7 @@ Json bytes_of_rank(const Rank& r, std::int64_t tensor, std::int64_t batched_toke
   const Bytes draft_table = s.last ? r.facts.rope_tables * r.model.draft.rope_elements * r.facts.rope_bits / 8 : 0;
   out["tables"] = rope_bytes(r.model, r.facts) + draft_table;
   out["layers"] = s.outside - draft_table + s.norms + s.mixers + s.absorbed + s.feed_forwards + s.experts +
-                  (s.first ? bytes_of(r.model.input_elements * batched_tokens, r.model.compute) : 0);
+                  input_bytes(r.model, batched_tokens, s.first);
   return out;
 }
 

@@ -187,10 +187,9 @@ class Planner {
     set(T::absorbed, s.absorbed + (m_.mla ? f_.latent_workspace : 0));
     set(T::host_offloaded, s.offloaded);
     set(T::norms, s.norms + s.outside);
-    const Bytes inputs = bytes_of(m_.input_elements * p_.batched_tokens, m_.compute);
     // vLLM builds the tower on every stage (vllm/model_executor/models/gemma3_mm.py, 0.19)
     const Bytes tower = tower_bytes(m_, f_, at_.tensor, s.first);
-    set(T::tower, tower + (s.first ? inputs : 0));
+    set(T::tower, tower + input_bytes(m_, p_.batched_tokens, s.first));
     set(T::rope, rope_bytes(m_, f_));
     set(T::adapters, s.adapters);
     set(T::draft_loaded, s.draft_loaded);

@@ -46,6 +46,8 @@ StageLayers stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t 
 /// Of a vision tower, and of the cos/sin tables: what a rank has where it has them.
 Bytes tower_bytes(const ServerModel&, const ServerFacts&, std::int64_t tp, bool first);
 Bytes rope_bytes(const ServerModel&, const ServerFacts&);
+/// Buffers for what the language model gets beside the embeddings of a batch.
+Bytes input_bytes(const ServerModel&, std::int64_t batched_tokens, bool first);
 
 /// REQUIRES: pp >= 1 and index < pp.
 Stage stage_of(const ServerModel&, const ServerFacts&, const RankShare&, std::int64_t pp, std::int64_t index);
