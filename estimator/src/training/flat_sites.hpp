@@ -19,6 +19,7 @@ class FlatSites : public EngineSites<R> {
       for (std::size_t s = 0; s < any.stations.size(); ++s)
         if (plan.wrapped[s]) units_[s] = sites_of(plan.flat.units[s], s, "layer");
       root_ = sites_of(plan.flat.root, any.stations.size(), "root");
+      for (const AdapterFlat& a : plan.flat.adapters) adapters_.push_back(gather_sites(a.gathered));
     }
   }
 
@@ -51,6 +52,17 @@ class FlatSites : public EngineSites<R> {
       return root_;
     else
       return plan_.flat.root;
+  }
+  /// The unit of an adapter; null: the parameter has none of its own.
+  const UnitSites* adapter(int leaf) const {
+    for (std::size_t i = 0; i < plan_.flat.adapters.size(); ++i) {
+      if (plan_.flat.adapters[i].leaf != leaf) continue;
+      if constexpr (R::kWrites)
+        return &adapters_[i];
+      else
+        return &plan_.flat.adapters[i].gathered;
+    }
+    return nullptr;
   }
   static const auto& unsynchronised(const UnitSites& u) {
     if constexpr (R::kWrites)
@@ -153,7 +165,18 @@ class FlatSites : public EngineSites<R> {
     return s;
   }
 
-  std::vector<Sites> units_;  ///< of the stations; only when a program is written
+  Sites gather_sites(const FlatBytes& b) {
+    Sites s;
+    s.upload = this->site("layer", "adapter.shard_from_host", b.upload, Category::communication, Holder::communication, 3);
+    s.low_precision =
+        this->site("layer", "adapter.shard_cast", b.low_precision, Category::communication, Holder::communication, 3);
+    s.unsharded =
+        this->site("layer", "adapter.unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1);
+    return s;
+  }
+
+  std::vector<Sites> units_;     ///< of the stations; only when a program is written
+  std::vector<Sites> adapters_;  ///< the same, of adapters that are units of their own
   Sites root_;
 };
 

@@ -9,8 +9,10 @@
 //   forward_prefetch  splits the next unit's flat parameter before this unit computes, so that its gradients wait until this
 //             one's backward pass is over too: autograd runs what was made last first.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "training/flat_residents.hpp"
 #include "training/host_checkpoints.hpp"
@@ -20,8 +22,8 @@ namespace oomplan {
 template <class R>
 class Fsdp1 : public FlatResidents<R> {
   using Base = FlatResidents<R>;
-  using Base::cast_sum, Base::free_gradients, Base::plan_, Base::r_, Base::root, Base::sites, Base::size, Base::trained,
-      Base::unsynchronised;
+  using Base::adapter, Base::cast_sum, Base::free_gradients, Base::plan_, Base::r_, Base::root, Base::sites, Base::size,
+      Base::trained, Base::unsynchronised;
   using UnitSites = typename Base::UnitSites;
 
  public:
@@ -93,6 +95,62 @@ class Fsdp1 : public FlatResidents<R> {
       (void)kept, (void)now;
   }
 
+  /// Adapters of one unit that are units of their own: each is gathered around what its module computes, forward and when that is
+  /// computed again, and from in front of its backward pass until its gradient is there; the hooks that gather a layer ahead
+  /// gather them ahead (_runtime_utils.py _pre_backward_hook, _post_backward_reshard).
+  class AdapterGathers {
+   public:
+    AdapterGathers(Fsdp1& engine, const Tape& tape, std::size_t s, Unit u, Index at, bool backward) : engine_(engine), at_(at) {
+      for (const TapeUse& use : tape.stations[s].segment(false, u).uses)
+        if (use.moment == UseMoment::begins && engine_.adapter(use.leaf) != nullptr && !found(order_, use.leaf))
+          order_.push_back(use.leaf);
+      if (backward && ahead(BackwardPrefetch::pre) && !order_.empty()) gather(order_.back());
+    }
+    bool operator()(const TapeUse& use, bool act) {
+      if (!found(order_, use.leaf) || (use.moment != UseMoment::begins && use.moment != UseMoment::ends)) return false;
+      if (!act) return true;
+      if (use.moment == UseMoment::begins) {
+        gather(use.leaf);
+        if (use.derives && ahead(BackwardPrefetch::pre)) gather_before(use.leaf);
+      } else {
+        reshard(use.leaf);
+        if (use.derives && ahead(BackwardPrefetch::post)) gather_before(use.leaf);
+      }
+      return true;
+    }
+    /// What was gathered ahead of nothing.
+    void leave() {
+      while (!held_.empty()) reshard(held_.back());
+    }
+
+   private:
+    static bool found(const std::vector<int>& leaves, int leaf) {
+      return std::find(leaves.begin(), leaves.end(), leaf) != leaves.end();
+    }
+    bool ahead(BackwardPrefetch when) const { return engine_.prefetches(when) && !engine_.each_gathers_itself(); }
+    void gather(int leaf) {
+      if (found(held_, leaf)) return;
+      engine_.gather(*engine_.adapter(leaf), at_);
+      held_.push_back(leaf);
+    }
+    void reshard(int leaf) {
+      if (std::erase(held_, leaf) > 0) engine_.reshard(*engine_.adapter(leaf), at_);
+    }
+    /// The one whose module ran before.
+    void gather_before(int leaf) {
+      const auto here = std::find(order_.begin(), order_.end(), leaf);
+      if (here != order_.begin()) gather(*(here - 1));
+    }
+
+    Fsdp1& engine_;
+    Index at_;
+    std::vector<int> order_, held_;  ///< leaves, as their modules run; of those that are gathered
+  };
+  /// What SHARD_GRAD_OP gathers stays: a sum for each layer.
+  bool gathers_adapters(std::size_t s) const {
+    return plan_.wrapped[s] && size(sites(s).adapter_gradients) > 0 && returned_after_forward();
+  }
+
   // ---- which parameters are there
 
   bool alone() const { return plan_.ranks == 1; }  // NO_SHARD, which torch makes of every strategy on one rank
@@ -143,7 +201,12 @@ class Fsdp1 : public FlatResidents<R> {
     if (plan_.wrapped[s] && layers_held_) bring_again(sites(s), at, false);
     if (hooked && !plan_.forward_prefetch) gather(sites(s), at);
     if (hooked && plan_.forward_prefetch) gather_next(player.tape(), s, u, at);
-    player.play(s, false, u, at, micro_);
+    if (gathers_adapters(s)) {
+      AdapterGathers adapters(*this, player.tape(), s, u, at, false);
+      player.play_uses(s, false, u, at, micro_, std::nullopt, LeafGradients::keep, adapters, [] {});
+    } else {
+      player.play(s, false, u, at, micro_);
+    }
     checkpoints_.keep(player.tape(), s, at);
     if (!hooked) return;
     if (returned_after_forward())
@@ -232,10 +295,22 @@ class Fsdp1 : public FlatResidents<R> {
   /// computed first gathers the layer before.
   void backward_adapters(Player<R>& player, std::size_t s, Unit u, Index at) {
     const UnitSites& unit = sites(s);
-    player.play_cut(s, u, at, micro_, Cut::last_gradient, LeafGradients::add, [&] {
+    // BACKWARD_PRE's hook stands on that adapter's output, BACKWARD_POST's on its flat parameter's accumulation
+    const Cut first_adapter = prefetches(BackwardPrefetch::post) ? Cut::last_accumulated : Cut::last_gradient;
+    const auto reduces = [&] {
       if (!prefetches(BackwardPrefetch::none) && !each_gathers_itself()) gather_target(player.tape(), s, u, at);
       if (size(unit.adapter_gradients) > 0) reduce_adapters(unit, at);
-    });
+    };
+    if (gathers_adapters(s)) {
+      AdapterGathers adapters(*this, player.tape(), s, u, at, true);
+      player.play_uses(s, true, u, at, micro_, first_adapter, LeafGradients::add, adapters, [&] {
+        if (prefetches(BackwardPrefetch::post)) adapters.leave();  // it is resharded first
+        reduces();
+      });
+      adapters.leave();
+    } else {
+      player.play_cut(s, u, at, micro_, first_adapter, LeafGradients::add, reduces);
+    }
     // The gradient of a layer's input is that of the output of the one before, whose hook comes first: it gathers, then this
     // one's parameters are freed.
     if (prefetches(BackwardPrefetch::none) && !each_gathers_itself()) gather_target(player.tape(), s, u, at);
