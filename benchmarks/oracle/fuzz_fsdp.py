@@ -413,7 +413,7 @@ def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of:
                 take_views(model, case, device, loss_of, inputs_of)
             first = step(model, case, lives, optimizer, device, loss_of, inputs_of)
             peaks = step(model, case, lives, optimizer, device, loss_of, inputs_of)
-            if case.get("forward_only"):  # what nothing computes backward may stay gathered
+            if case.get("forward_only") and not flattened:  # what nothing computes backward may stay gathered
                 peaks = {phase: max(level, first[phase]) for phase, level in peaks.items()}
         Resized.now = ResizedParts.now = None
         gc.enable()

@@ -19,7 +19,11 @@ class FlatSites : public EngineSites<R> {
       for (std::size_t s = 0; s < any.stations.size(); ++s)
         if (plan.wrapped[s]) units_[s] = sites_of(plan.flat.units[s], s, "layer");
       root_ = sites_of(plan.flat.root, any.stations.size(), "root");
-      for (const AdapterFlat& a : plan.flat.adapters) adapters_.push_back(gather_sites(a.gathered));
+      std::vector<std::size_t> seen(any.stations.size() + 1);  // of each unit's
+      for (const AdapterFlat& a : plan.flat.adapters) {
+        const Sites& unit = a.home == any.stations.size() ? root_ : units_[a.home];
+        adapters_.push_back(gather_sites(a.gathered, unit.adapters[seen[a.home]++].gradient));
+      }
     }
   }
 
@@ -53,16 +57,23 @@ class FlatSites : public EngineSites<R> {
     else
       return plan_.flat.root;
   }
-  /// The unit of an adapter; null: the parameter has none of its own.
-  const UnitSites* adapter(int leaf) const {
-    for (std::size_t i = 0; i < plan_.flat.adapters.size(); ++i) {
-      if (plan_.flat.adapters[i].leaf != leaf) continue;
-      if constexpr (R::kWrites)
-        return &adapters_[i];
-      else
-        return &plan_.flat.adapters[i].gathered;
-    }
-    return nullptr;
+  /// Number of the adapter that is a unit of its own and has this parameter; -1: none has.
+  int adapter(int leaf) const {
+    for (std::size_t i = 0; i < plan_.flat.adapters.size(); ++i)
+      if (plan_.flat.adapters[i].leaf == leaf && plan_.flat.adapters[i].gathered.fresh > 0) return static_cast<int>(i);
+    return -1;
+  }
+  const UnitSites& adapter_unit(int number) const {
+    if constexpr (R::kWrites)
+      return adapters_[static_cast<std::size_t>(number)];
+    else
+      return plan_.flat.adapters[static_cast<std::size_t>(number)].gathered;
+  }
+  auto adapter_gradient(int number) const {
+    if constexpr (R::kWrites)
+      return adapters_[static_cast<std::size_t>(number)].gradient;
+    else
+      return plan_.flat.adapters[static_cast<std::size_t>(number)].shard;
   }
   static const auto& unsynchronised(const UnitSites& u) {
     if constexpr (R::kWrites)
@@ -165,8 +176,9 @@ class FlatSites : public EngineSites<R> {
     return s;
   }
 
-  Sites gather_sites(const FlatBytes& b) {
+  Sites gather_sites(const FlatBytes& b, const SiteRef& gradient) {
     Sites s;
+    s.gradient = gradient;
     s.upload = this->site("layer", "adapter.shard_from_host", b.upload, Category::communication, Holder::communication, 3);
     s.low_precision =
         this->site("layer", "adapter.shard_cast", b.low_precision, Category::communication, Holder::communication, 3);

@@ -163,7 +163,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
 }
 
 /// FullyShardedDataParallel.clip_grad_norm_ brings the norm of the host's gradients to the device: four fp32 scalars at once.
-constexpr Bytes kClipScalars = 6 * 4;
+constexpr Bytes kClipScalars = 4 * 4;
 
 /// What clipping holds at its highest, numbers alone: a norm for each gradient, and those side by side
 /// (torch/nn/utils/clip_grad.py _get_total_norm, 2.13). FSDP1 takes norms in fp32 (_get_grad_norm); those of DTensors are reduced
@@ -424,6 +424,16 @@ Bytes rotary_tables(const Architecture& a, const Trainer& t, bool flattened) {
   return 2 * bytes_of(a.max_positions * width, from_config ? DType::fp32 : t.storage);
 }
 
+/// e_score_correction_bias: transformers keeps it in fp32, and nothing shards a buffer (_keep_in_fp32_modules_strict, 5.23).
+Bytes correction_buffers(const Architecture& a) {
+  const FamilyCode* code = find_family_code(a.family);
+  if (code == nullptr || code->correction_is_parameter) return 0;
+  std::int64_t numbers = 0;
+  for (const auto& [layer, count] : a.runs)
+    numbers += layer.feed_forward.correction_bias ? layer.feed_forward.experts * count : 0;
+  return bytes_of(numbers, DType::fp32);
+}
+
 /// FSDP1 brings those of a layer with its unit.
 void put_rotary_tables(TrainPlan& p, const Tape& tape, Bytes of_layer) {
   std::vector<bool> attends(tape.stations.size());
@@ -581,7 +591,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
   p.buffers += tower_buffers(a.tower) + gptj_buffers(a) + lightning_buffers(a, t.storage);
   put_rotary_tables(p, tape, rotary_tables(a, t, p.flattened));
-  p.buffers += bytes_of(scan_norm_weights(a), t.storage);
+  p.buffers += bytes_of(scan_norm_weights(a), t.storage) + correction_buffers(a);
   if (p.flattened) p.buffers += packed_statistics(tape);
   return p;
 }

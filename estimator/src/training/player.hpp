@@ -90,20 +90,21 @@ class Player {
     std::size_t from = 0;
     bool is_cut = !cut.has_value();
     const auto go_to = [&](std::size_t to) {
-      if (!is_cut && middle <= to) {
-        if (middle > from) play_part(segment, from, middle, at, micro_batch, gradients);
-        from = middle;
-        is_cut = true;
-        between();
-      }
       if (to > from) play_part(segment, from, to, at, micro_batch, gradients);
       from = to;
     };
+    const auto pass_cut = [&] {
+      go_to(middle);
+      is_cut = true;
+      between();
+    };
     for (const TapeUse& use : segment.uses) {
       if (!on_use(use, false)) continue;
+      if (!is_cut && middle < use.at) pass_cut();  // what ends where it is has ended
       go_to(use.at);
       on_use(use, true);
     }
+    if (!is_cut) pass_cut();
     go_to(n);
   }
 
