@@ -270,7 +270,10 @@ Tensor ModelPass::decoder() {
   Preamble shared = preamble(inputs_embeds.dtype);
   shared.full.returned = &returned;
   if (code_.norms_values) shared.full.shared = shared.windowed.shared = std::make_shared<SharedKv>();
-  if (code_.own == OwnCode::mpt) shared.full.alibi = shared.windowed.alibi = std::move(alibi);
+  if (code_.own == OwnCode::mpt)
+    shared.full.alibi = shared.windowed.alibi = std::move(alibi);
+  else
+    shared.full.alibi = shared.windowed.alibi = alibi;  // a keyword of layers, and a name of the model
   std::size_t number = 0;
   Tensor chosen, chosen_next;  // `hidden_states, topk_indices = decoder_layer(...)`
   if (code_.returns_chosen) shared.full.chosen_out = &chosen_next;
