@@ -206,12 +206,11 @@ def lora_of(given: Fields) -> Row:
     }
 
 
-def check_weight_decay(row: Fields, optimizer: str) -> None:
-    """AdamW multiplies parameters where they are. The others make sums of gradients; none was executed with a decay of its own."""
+def decay_of(row: Fields, optimizer: str, form: str) -> Row:
+    """AdamW multiplies parameters where they are, and a fused step makes nothing. The others add it to copies of the gradients."""
     decay = row.number("weight_decay")
     default = 0.01  # torch.optim.AdamW's, which alone was given it
-    if optimizer != "adamw" and decay not in (0, default):
-        raise not_yet(f"weight decay of {optimizer}")
+    return {} if optimizer == "adamw" or form == "fused" or decay in (0, default) else {"weight_decay": decay}
 
 
 def releases_of(row: Fields, trainer: Row) -> str:
@@ -238,7 +237,7 @@ def fields_job(row: Fields) -> Row:
     kernels = row.word("attention", ATTENTIONS)
     recompute, reentrant = row.word("checkpointing", CHECKPOINTING)
     optimizer = row.word("optimizer", OPTIMIZERS)
-    check_weight_decay(row, optimizer)
+    form = row.word("optimizer_impl", FORMS)
     sequences, tokens = row.count("batch"), row.count("seq")
     trainer: Row = {
         "kernels": kernels,
@@ -247,7 +246,8 @@ def fields_job(row: Fields) -> Row:
         "recompute": recompute,
         "reentrant": reentrant,
         "optimizer": optimizer,
-        "optimizer_form": row.word("optimizer_impl", FORMS),
+        "optimizer_form": form,
+        **decay_of(row, optimizer, form),
         "clip": row.flag("clip"),
         "head": head,
         "sequences_per_micro_batch": sequences,

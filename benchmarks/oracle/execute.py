@@ -123,6 +123,14 @@ class Storages(TorchDispatchMode):
         self.known[storage._cdata] = {}, 0
         return int(storage.nbytes())
 
+    def leave_out(self, tensor: torch.Tensor) -> None:
+        """A tensor of another device than the one that is looked at."""
+        key = tensor.untyped_storage()._cdata
+        if key in self.known:
+            made, size = self.known[key]
+            self.known[key] = made, 0
+            self.live -= size
+
     def born(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata

@@ -160,6 +160,9 @@ PER_LAYER: Row = {
     "activation_sparsity_pattern": [0.0] * 4,
     "sliding_window": 64,
 }
+STORED: Row = {"rank": 5, "dropout": 0.1, "verl": True, "targets": "all-linear", "format": "storage"}
+IA3: Row = {"kind": "ia3", "rank": 1, "dropout": 0.0, "verl": False, "targets": "down_proj", "format": "fp32"}
+IN_FP32: Row = {"policy": "none", "dtype": "fp32", "compute": "fp32", "reduce": "fp32"}
 CASES: dict[str, tuple[Row, list[Row]]] = {
     "gpt_oss": (
         small("gpt_oss"),
@@ -301,6 +304,81 @@ CASES: dict[str, tuple[Row, list[Row]]] = {
             "gemma3n": PER_LAYER,
         }.items()
     },
+    "phi3": (
+        small("phi3", pad_token_id=0),
+        [
+            {**CHECKPOINT, **TWO, "lora": IA3},
+            {**CHECKPOINT, "lora": IA3, "tokens": 64},
+            {**CHECKPOINT, **TWO, "head": "logprob_fp32"},
+        ],
+    ),
+    "phi3 with a feed-forward narrower than the model": (
+        small("phi3", intermediate_size=296, pad_token_id=0),
+        [{**TWO, **CHECKPOINT}, TWO],
+    ),
+    "phi3 with one head": (
+        small(
+            "phi3",
+            num_attention_heads=1,
+            num_key_value_heads=1,
+            hidden_size=48,
+            intermediate_size=296,
+            vocab_size=307,
+            pad_token_id=0,
+        ),
+        [{**TWO, "tokens": 40}, {**TWO, **CHECKPOINT, "tokens": 40}],
+    ),
+    "cohere2 whose adapters gather a layer behind them": (
+        small("cohere2", hidden_size=256, num_hidden_layers=2, vocab_size=1001, layer_types=FULL[:2]),
+        [
+            {**FSDP1, "backward_prefetch": "post", "lora": STORED, "tokens": 77, **how}
+            for how in ({}, CHECKPOINT, {**CHECKPOINT, **CAST}, {"micro_batches": 3, **REENTRANT})
+        ],
+    ),
+    "gemma2 with adapters and few logits": (
+        small("gemma2", head_dim=64, sliding_window=128, layer_types=FULL, query_pre_attn_scalar=64),
+        [{**engine, "dtype": "bf16", "lora": STORED, **TWO, "kept": 45, "head": "logprob_fp32"} for engine in (FSDP1, FSDP2)],
+    ),
+    "llama, 16-bit log-probs under autocast": (
+        small("llama", tie_word_embeddings=False, vocab_size=8009),
+        [
+            {**LOG_PROBS, **TWO, **AUTOCAST, "tokens": 64},
+            *({**LOG_PROBS, **TWO, **CAST, **engine, "tokens": 64} for engine in (FSDP1, FSDP2)),
+            *(
+                {**engine, "head": head, "tokens": 64}
+                for engine in (FSDP1, FSDP2)
+                for head in ("logprob_temperature", "logprob_lse", "cross_entropy")
+            ),
+            *(
+                {**engine, **IN_FP32, "head": "logprob_temperature", "tokens": 64, **how}
+                for engine in (FSDP1, FSDP2)
+                for how in ({}, CHECKPOINT, CAST)
+            ),
+        ],
+    ),
+    "gpt_oss in 16 bits under autocast": (small("gpt_oss"), [{**FSDP2, **CAST, **how} for how in ({}, {**CHECKPOINT, **TWO})]),
+    "glm4_moe_lite": (small("glm4_moe_lite", vocab_size=307), [{"tokens": 17}, {**FSDP2, "tokens": 17, "ranks": 64}]),
+    "llama, norms for clipping": (
+        small("llama", vocab_size=307),
+        [
+            {**how, "clip": True, "tokens": 17}
+            for how in (
+                {},
+                {**FSDP1, "ranks": 64},
+                {**FSDP1, "ranks": 64, "use_orig_params": True},
+                {**FSDP2, "ranks": 64},
+                {**FSDP2, "dtype": "bf16", "ranks": 64},
+            )
+        ],
+    ),
+    "llama, forward passes alone": (
+        small("llama", tie_word_embeddings=False, vocab_size=8009),
+        [
+            {**how, "head": head, "tokens": 64, "forward_only": True}
+            for how in ({}, {"dtype": "fp32"}, FSDP1, FSDP2, {**FSDP2, "reshard": False})
+            for head in ("logprob_fp32", "logprob_temperature")
+        ],
+    ),
     "qwen2_moe": (
         small(
             "qwen2_moe",

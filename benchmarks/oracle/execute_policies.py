@@ -43,6 +43,10 @@ CASES: dict[str, tuple[Row, list[Row]]] = {
             {**FSDP2, **IN_16_BITS, "lora": ADAPTERS, "autocast": True},
             {**FSDP1, **IN_16_BITS, "lora": ADAPTERS, "strategy": "SHARD_GRAD_OP", "micro_batches": 2, "optimizer": "adam_decay"},
             {**FSDP1, **IN_16_BITS, "lora": ADAPTERS, "autocast": True},
+            # each adapter is gathered by itself
+            *({**FSDP1, **IN_16_BITS, "lora": ADAPTERS, **how} for how in ({}, {"reduce": "fp32"}, CHECKPOINT, REENTRANT)),
+            *({**FSDP1, "lora": ADAPTERS, "backward_prefetch": when, **how} for when in ("post", "none") for how in (CHECKPOINT, TWO)),
+            {**FSDP1, **IN_16_BITS, "lora": ADAPTERS, "tokens": 17, "optimizer": "adamw_decay", "clip": True},
         ],
     ),
     "llama, autocast without a param_dtype": (
@@ -65,6 +69,8 @@ CASES: dict[str, tuple[Row, list[Row]]] = {
             {**ON_HOST, "strategy": "NO_SHARD"},
             *({**ON_HOST, **SAME, "use_orig_params": True, **how} for how in (CHECKPOINT, REENTRANT, {"backward_prefetch": "post"}, {"backward_prefetch": "none"}, {"forward_prefetch": True})),
             *({**ON_HOST, **SAME, "use_orig_params": True, "strategy": strategy, "micro_batches": 2, "deferred": True} for strategy in ("FULL_SHARD", "SHARD_GRAD_OP")),
+            *({**ON_HOST, **SAME, "lora": ADAPTERS, **how} for how in ({}, CHECKPOINT, {"strategy": "SHARD_GRAD_OP"})),
+            {**ON_HOST, **IN_16_BITS, "lora": ADAPTERS, **CHECKPOINT},
         ],
     ),
     "llama, every form of optimizer": (small("llama", vocab_size=307), [{"tokens": 17, "optimizer": name} for name in OPTIMIZERS]),

@@ -140,12 +140,13 @@ def fused_dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool =
 
 
 def in_fp32_under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What CUDA's autocast computes in fp32 and the CPU's does not (aten/src/ATen/autocast_mode.h)."""
+    """What CUDA's autocast computes in fp32 and the CPU's does not (aten/src/ATen/autocast_mode.h), unless asked for a format."""
 
     def replaced(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(x, torch.Tensor) and x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-            x = x.float()
+        asked = kwargs.get("dtype") is not None
+        if not asked and isinstance(x, torch.Tensor) and x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             args = tuple(a.float() if isinstance(a, torch.Tensor) else a for a in args)
+            return function(x.float(), *args, **kwargs)  # the caller's argument lives on: F.log_softmax's own name in Python
         return function(x, *args, **kwargs)
 
     return replaced
@@ -257,7 +258,19 @@ def draw_case(rng: random.Random, config: Row, engine: str) -> Row:
     case |= fuzz_fsdp.draw_replicas(rng, case)
     case |= fuzz_fsdp.draw_more(rng, case)
     case |= fuzz_fsdp.draw_last(rng, case | {"of_experts": family in EXPERTS})
-    return case | fuzz_optimizers.draw_switches(rng, case)
+    case |= fuzz_optimizers.draw_switches(rng, case)
+    case |= fuzz_fsdp.draw_heads(rng, case)
+    return case | draw_forward_only(rng, case)
+
+
+def draw_forward_only(rng: random.Random, case: Row) -> Row:
+    """Log-probs of a policy or of a reference: nothing is recorded."""
+    if rng.random() >= 0.12 or case["head"] == "hf_loss" or case["keep_outputs"] or case["recompute"] == "reentrant":
+        return {}
+    if case.get("offload") or case["lora"]:
+        return {}
+    plain = {"recompute": "none", "every": 1, "clip": False, "micro_batches": 1, "optimizer": "sgd", "keep_gradients": False}
+    return plain | {"forward_only": True, "deferred": False}
 
 
 def job_of(case: Row) -> Row:
@@ -290,7 +303,8 @@ def job_of(case: Row) -> Row:
         trainer["lora"] = fuzz_adapters.settings_of(lora)
     if case["engine"] != "single":
         trainer |= {"ddp": fuzz_ddp, "zero": fuzz_zero}.get(case["engine"], fuzz_fsdp).settings_of(case)
-    return {"framework": "verl" if lora and lora["verl"] else "torch", "trainer": trainer, "apart": {"forward_only": False}}
+    framework = "verl" if lora and lora["verl"] else "torch"
+    return {"framework": framework, "trainer": trainer, "apart": {"forward_only": bool(case.get("forward_only"))}}
 
 
 # ---- a step
@@ -370,7 +384,7 @@ def execute_single(config: Row, case: Row) -> Row:
         resident = sum(storages.own(tensor) for tensor in owned)
         held = [tensor.untyped_storage() for tensor in owned]
         del owned
-        with storages:
+        with storages, torch.set_grad_enabled(not case.get("forward_only")):
             for _ in range(2):
                 peaks = dict.fromkeys(peaks, 0)
                 for _number in range(case["micro_batches"]):
@@ -380,20 +394,27 @@ def execute_single(config: Row, case: Row) -> Row:
                     with half:
                         loss, kept = loss_of(model, case, given, labels)
                     peaks["forward"] = max(peaks["forward"], storages.highest)
+                    if case.get("forward_only"):
+                        del loss, kept
+                        continue
                     storages.highest = storages.live
                     loss.backward()
                     peaks["backward"] = max(peaks["backward"], storages.highest)
                     del loss, kept
+                if case.get("forward_only"):
+                    del given, labels
+                    continue
                 storages.highest = storages.live
                 if case["clip"]:
                     torch.nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
                 optimizer.step()
                 peaks["optimizer"] = storages.highest
+                fuzz_optimizers.leave_steps_to_the_host(optimizer, storages)
                 optimizer.zero_grad(set_to_none=not case.get("keep_gradients"))
                 del given, labels
         gc.enable()
     del held
-    return {phase: resident + level for phase, level in peaks.items()}
+    return {phase: resident + level for phase, level in peaks.items() if level > 0}
 
 
 def execute_case(config: Row, case: Row) -> Row:

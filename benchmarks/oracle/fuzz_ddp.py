@@ -7,6 +7,7 @@ import gc
 import random
 from typing import Any
 
+import fuzz_optimizers
 import torch
 import torch.distributed as dist
 from execute import Row, Storages
@@ -85,5 +86,6 @@ def step(wrapped: Any, case: Row, lives: Storages, optimizer: Any, loss_of: Any)
     lives.highest = lives.live
     optimizer.step()
     peaks["optimizer"] = lives.highest
+    fuzz_optimizers.leave_steps_to_the_host(optimizer, lives)
     optimizer.zero_grad(set_to_none=not case["keep_gradients"])
     return peaks

@@ -10,6 +10,8 @@ import sys
 from typing import Any
 
 import execute_fsdp1
+import fuzz_heads
+import fuzz_optimizers
 import sharded
 import torch
 import torch.distributed as dist
@@ -215,6 +217,23 @@ def draw_last(rng: random.Random, case: Row) -> Row:
     return out
 
 
+def draw_heads(rng: random.Random, case: Row) -> Row:
+    """The heads of one device, and adapters by the model's own names."""
+    if case["engine"] not in ("fsdp1", "fsdp2"):
+        return {}
+    out: Row = {}
+    if rng.random() < 0.35:
+        out["head"] = some(rng, *(head for head in fuzz_heads.HEADS if head != "value"))
+        if out["head"] not in ("logprob_fp32", "logprob_bf16"):
+            out["keep_outputs"] = False
+        if out["head"] not in ("logprob_fp32", "logprob_bf16", "logprob_lse"):
+            out["kept"] = 0
+    if case["lora"] and flag(rng):
+        words = some(rng, "own", "own", "q_proj k_proj v_proj o_proj", "gate_proj up_proj down_proj")
+        out["lora"] = case["lora"] | {"targets": words, "seed": rng.randrange(10**6)}
+    return out
+
+
 def settings_of(case: Row) -> Row:
     groups = case.get("groups", 1)
     formats = formats_of(case)
@@ -321,6 +340,8 @@ def micro_batch(model: Any, case: Row, batch: tuple[Row, torch.Tensor], loss_of:
     with torch.autocast("cpu", torch.bfloat16) if case.get("autocast") else contextlib.nullcontext():
         loss, _kept = loss_of(model, case, *batch)
     peaks["forward"] = max(peaks["forward"], lives.highest)
+    if case.get("forward_only"):
+        return
     lives.highest = lives.live
     loss.backward()
     peaks["backward"] = max(peaks["backward"], lives.highest)
@@ -339,6 +360,8 @@ def step(model: Any, case: Row, lives: Any, optimizer: Any, device: str, loss_of
             model.set_requires_gradient_sync(last)
         with context:
             micro_batch(model, case, (given, labels), loss_of, lives, peaks)
+    if case.get("forward_only"):
+        return peaks
     lives.highest = lives.live
     if case["clip"] and case["engine"] == "fsdp2":
         torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0, foreach=True)
@@ -346,6 +369,7 @@ def step(model: Any, case: Row, lives: Any, optimizer: Any, device: str, loss_of
         model.clip_grad_norm_(1.0)
     optimizer.step()
     peaks["optimizer"] = lives.highest
+    fuzz_optimizers.leave_steps_to_the_host(optimizer, lives, bool(case.get("offload")))
     optimizer.zero_grad()
     return peaks
 
@@ -384,13 +408,15 @@ def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of:
         held = [t.untyped_storage() for t in own] if faked and not flattened else []
         del own, tensors
         (Resized if flattened else ResizedParts).now = lives
-        with lives:
+        with lives, torch.set_grad_enabled(not case.get("forward_only")):
             if flattened and case["lora"] and case["recompute"] == "nonreentrant":
                 take_views(model, case, device, loss_of, inputs_of)
-            for _ in range(2):
-                peaks = step(model, case, lives, optimizer, device, loss_of, inputs_of)
+            first = step(model, case, lives, optimizer, device, loss_of, inputs_of)
+            peaks = step(model, case, lives, optimizer, device, loss_of, inputs_of)
+            if case.get("forward_only") and not flattened:  # what nothing computes backward may stay gathered
+                peaks = {phase: max(level, first[phase]) for phase, level in peaks.items()}
         Resized.now = ResizedParts.now = None
         gc.enable()
     del held
     dist.destroy_process_group()
-    return {phase: resident + level for phase, level in peaks.items()}
+    return {phase: resident + level for phase, level in peaks.items() if level > 0}

@@ -67,6 +67,15 @@ def stand_in() -> None:
     module._get_fused_kernels_supported_devices = lambda: ["meta", "cpu", "cuda"]  # type: ignore[attr-defined]
 
 
+def leave_steps_to_the_host(optimizer: Any, lives: Any, offloaded: bool = False) -> None:
+    """Counters of steps lie there unless the step is fused and runs on the device: they are not counted."""
+    for one in getattr(optimizer, "both", [optimizer]):
+        for group in one.param_groups:
+            for state in (one.state.get(parameter, {}) for parameter in group["params"]):
+                if isinstance(state.get("step"), torch.Tensor) and (offloaded or not group.get("fused")):
+                    lives.leave_out(state["step"])
+
+
 class Both(torch.optim.Optimizer):
     """Muon for the matrices of the layers, AdamW for the rest: one step behind the other."""
 

@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from execute import Row
 from execute_scaler import item_of
 from fuzz_models import FAMILIES, draw_model, some
+from fuzz_optimizers import BY_ELEMENT, DECAY, parts_of
 
 HEADS = {"hf_loss", "logprob_fp32", "logprob_bf16", "logprob_lse"}
 DTYPES = {
@@ -34,11 +35,7 @@ DTYPES = {
     "autocast_fp16": "fp32_autocast_fp16",
     "autocast_of_bf16": "bf16_autocast_bf16",
 }
-OPTIMIZERS = {"adamw": ("adamw", "foreach"), "adam": ("adam", "foreach"), "sgd": ("sgd", "foreach")} | {
-    "adamw_loop": ("adamw", "loop"),
-    "adamw_fused": ("adamw", "fused"),
-    "sgd_momentum": ("sgd_momentum", "foreach"),
-}
+UNSAID = {"policy": None, "offload": False, "cast_inputs": True, "output": None, "forward_only": False}  # unless as here
 
 
 class NoWord(Exception):
@@ -71,16 +68,20 @@ def sharding_of(case: Row) -> Row | None:
 def row_of(name: str, case: Row) -> Row:
     """The settings of a row. Raises NoWord."""
     lora = case["lora"]
-    if case["attention"] == "flash_attention_2" or case["head"] not in HEADS or case["optimizer"] not in OPTIMIZERS:
+    optimizer, switches = parts_of(case["optimizer"])
+    if case["attention"] == "flash_attention_2" or case["head"] not in HEADS or optimizer not in BY_ELEMENT:
         raise NoWord("attention, head or optimizer")  # the stand-in of flash-attention makes what a corpus leaves out
+    if switches & {"amsgrad", "nesterov"} or any(name in case and case[name] != UNSAID[name] for name in UNSAID):
+        raise NoWord("a switch of the optimizer, or of the policy")
     if case["every"] > 1 or case.get("keep_gradients") or (lora and (lora["verl"] or set(lora) - {*LORA, "verl"})):
         raise NoWord("checkpoints of several layers, kept gradients or adapters")
     if case["keep_outputs"] and case["head"] != "hf_loss":
         raise NoWord("outputs that are kept")
-    optimizer, form = OPTIMIZERS[case["optimizer"]]
+    form = next(iter(switches & {"loop", "fused"}), "foreach")
     row: Row = {"model": name, "dtype": DTYPES.get(case["dtype"], case["dtype"]), "attention": case["attention"]}
     row |= {"batch": case["sequences"], "seq": case["tokens"], "padding_mask": case["padding"]}
     row |= {"checkpointing": case["recompute"], "optimizer": optimizer, "optimizer_impl": form, "clip": case["clip"]}
+    row["weight_decay"] = DECAY if "decay" in switches else 0
     row |= {"loss": case["head"] + ("_keep_outputs" if case["keep_outputs"] else ""), "grad_accum": case["micro_batches"]}
     row |= {"logits_to_keep": case.get("kept") or 0, "autocast": bool(case.get("autocast")), "sharding": sharding_of(case)}
     row["peft"] = lora and {

@@ -270,6 +270,22 @@ def test_what_cannot_be_mapped_is_refused(name: str, field: str, value: Any) -> 
     assert not mapped(ROWS[name] | {field: value})[0]
 
 
+def test_weight_decay_is_mapped_where_it_makes_copies() -> None:
+    row = STEPS["single"]
+
+    def said(optimizer: str, form: str, decay: float) -> Any:
+        job = mapped(row | {"optimizer": optimizer, "optimizer_impl": form, "weight_decay": decay})[0]
+        return json.loads(job.split("}{")[0] + "}")["trainer"].get("weight_decay")
+
+    for optimizer in ("adam", "sgd", "sgd_momentum"):
+        assert said(optimizer, "foreach", 0.1) == said(optimizer, "loop", 0.1) == 0.1
+        assert said(optimizer, "foreach", 0) is None
+        assert said(optimizer, "foreach", 0.01) is None  # AdamW's own, which alone was given it
+    assert said("adamw", "foreach", 0.1) is None and said("adam", "fused", 0.1) is None
+    decayed = row | {"optimizer": "adam", "weight_decay": 0.1, "optimizer_impl": "loop"}
+    assert answered(decayed) != answered(decayed | {"weight_decay": 0})
+
+
 def test_experts_of_transformers_are_mapped() -> None:
     row = STEPS["experts"]
     said = {name: json.loads(mapped(row | {"experts": name})[0].split("}{")[0] + "}")["trainer"]["experts"] for name in LOOPS}

@@ -104,6 +104,9 @@ TEST_CASE("by hand: the same without the copy of a fused optimizer and with reco
   c.trainer.optimizer_form = OptimizerForm::fused;
   const Bytes parameters = 2 * kAll, tensors = layers * 9 + 3;
   const Bytes base = parameters + 2 * parameters + 4 * tensors + kBuffers;  // a step counter per tensor
+  const Bytes norms = 2 * (2 * tensors + 1);  // for clipping: one a gradient, the same side by side, theirs
+  CHECK(training_figures(c).optimizer == base + parameters + norms + kInputs);
+  c.trainer.clip = false;
   CHECK(training_figures(c).optimizer == base + parameters + kInputs);
   c.trainer.recompute = Recompute::full;
   // every layer keeps its input; cos and sin are arguments that the frames hold; the final norm is not checkpointed

@@ -80,6 +80,21 @@ TEST_CASE("units by hand: every adapter is a flat parameter of its own") {
   CHECK(p.optimizer == 2 * p.gradients);
 }
 
+TEST_CASE("units by hand: the passes of a checkpointed layer gather one adapter, and the one before it ahead") {
+  TrainingCase c = with_adapters();
+  c.trainer.recompute = Recompute::full;
+  c.trainer.storage = DType::fp32;
+  c.trainer.lora.targets = {"down_proj"};
+  TrainTapes tapes;
+  const TrainPlan p = plan_of(c, tapes);
+  REQUIRE(p.flat.adapters.size() == 2);
+  CHECK(p.flat.adapters[0].gathered.low_precision == 2 * r * F / N);
+  CHECK(p.flat.adapters[0].gathered.unsharded == 2 * r * F);
+  CHECK(p.flat.adapters[1].gathered.unsharded == 2 * r * h);
+  // kept whole behind the first pass instead, they are a layer's sum
+  CHECK(layer_of(p).adapter_unsharded == 2 * r * (F + h));
+}
+
 TEST_CASE("units by hand: a flat parameter of frozen and trained parts gets gradients as a whole") {
   TrainingCase c = with_adapters();
   c.trainer.lora.own_units = false;
@@ -149,6 +164,40 @@ TEST_CASE("units: a checkpoint around trained units gathers each for itself") {
   const TrainingFigures around = training_figures(c);
   CHECK(around.forward == inside.forward);
   CHECK(around.backward <= inside.backward);
+}
+
+TEST_CASE("units: routers that are made in fp32 go into no unit with 16 bits") {
+  // as PyTorch 2.13 itself said of models of two layers: FSDP2 looks at trained parameters alone, FSDP1 at all of a unit
+  using Knobs = std::vector<std::string>;
+  Role role;
+  Architecture a;
+  const auto told = [&](std::string_view family, EngineKind engine, DType storage, std::int64_t rank, bool views) {
+    a.family = family;
+    role.architecture = std::make_shared<const Architecture>(a);
+    role.engine = engine;
+    role.trainer.kernels = Kernels::hf_flash;
+    role.trainer.storage = storage;
+    role.trainer.lora.rank = rank;
+    role.trainer.use_orig_params = views;
+    Knobs out;
+    for (const KnobProblem& p : mixed_unit_problems(role)) out.push_back(p.knob);
+    return out;
+  };
+  const Knobs format{"precision.storage"}, parts{"use_orig_params"};
+  for (const char* family : {"ernie4_5_moe", "hunyuan_v1_moe"}) {
+    CAPTURE(family);
+    CHECK(told(family, EngineKind::fsdp2, DType::bf16, 0, false) == format);
+    CHECK(told(family, EngineKind::fsdp2, DType::bf16, 5, false).empty());
+    CHECK(told(family, EngineKind::fsdp2, DType::fp32, 0, false).empty());
+    CHECK(told(family, EngineKind::fsdp1, DType::fp16, 0, true) == format);
+    CHECK(told(family, EngineKind::fsdp1, DType::bf16, 5, false) == format);
+    CHECK(told(family, EngineKind::fsdp1, DType::fp32, 0, true).empty());
+    CHECK(told(family, EngineKind::single, DType::bf16, 0, false).empty());
+  }
+  CHECK(told("ernie4_5_moe", EngineKind::fsdp1, DType::fp32, 0, false) == parts);  // its correction is a frozen parameter
+  CHECK(told("ernie4_5_moe", EngineKind::fsdp1, DType::fp32, 5, false).empty());   // so is everything beside the adapters
+  CHECK(told("hunyuan_v1_moe", EngineKind::fsdp1, DType::fp32, 0, false).empty());
+  CHECK(told("mixtral", EngineKind::fsdp2, DType::bf16, 0, false).empty());
 }
 
 TEST_CASE("kinds of adapters: what is trained, by hand") {

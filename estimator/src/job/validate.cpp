@@ -303,6 +303,7 @@ class Validator {
     for (const KnobProblem& p : float8_problems(t, role.engine)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const KnobProblem& p : adapter_problems(t, role.engine)) not_its_own(role, p.knob, p.expected, p.why);
     for (const KnobProblem& p : unit_problems(t, role.engine)) not_its_own(role, p.knob, p.expected, p.why);
+    for (const KnobProblem& p : mixed_unit_problems(role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const KnobProblem& p : recompute_problems(t, role.engine))
       if (!follows_actor(role, p.knob)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const KnobProblem& p : vision_problems(role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);

@@ -1,7 +1,13 @@
 #include "job/validate_units.hpp"
 
 #include <string>
+#include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
+
+#include "catalog/architecture.hpp"
+#include "job/kernel_sets.hpp"
 
 namespace oomplan {
 namespace {
@@ -48,7 +54,41 @@ void check_policy(const Trainer& t, EngineKind engine, std::vector<KnobProblem>&
     if (!given) named(knob, "Archon's policy has it");
 }
 
+/// Whose routers are made in fp32 whatever the model's format is (transformers 5.23, models/ernie4_5_moe/modeling_ernie4_5_moe.py
+/// Ernie4_5_MoeTopKRouter; models/hunyuan_v1_moe/modeling_hunyuan_v1_moe.py HunYuanMoEV1Gate).
+struct WideRouter {
+  std::string_view family;
+  bool frozen_part;  ///< beside it a parameter that never gets a gradient
+};
+constexpr WideRouter kWideRouters[] = {{"ernie4_5_moe", true}, {"hunyuan_v1_moe", false}};
+
 }  // namespace
+
+std::vector<KnobProblem> mixed_unit_problems(const Role& role) {
+  std::vector<KnobProblem> out;
+  const Trainer& t = role.trainer;
+  const bool flat = role.engine == EngineKind::fsdp1, adapters = t.lora.rank > 0;
+  if (role.architecture == nullptr || !of_transformers(t.kernels) || (!flat && !shards_by_fsdp2(role.engine))) return out;
+  for (const WideRouter& router : kWideRouters) {
+    if (role.architecture->family != router.family) continue;
+    // torch/distributed/fsdp, 2.13: _flat_param.py _validate_tensors_to_flatten, _fully_shard/_fsdp_param_group.py
+    // _init_mp_dtypes, which looks at trained parameters alone
+    if (t.storage != DType::fp32 && (flat || !adapters))
+      out.push_back(
+          {"precision.storage", std::string(name(t.storage)), "fp32",
+           fmt::format("{} refuses it: the routers of '{}' are made in fp32, and the parameters of a unit must have one "
+                       "format ('{}')",
+                       flat ? "FSDP1" : "FSDP2", router.family,
+                       flat ? "Must flatten tensors with uniform dtype" : "FSDP expects uniform original parameter dtype")});
+    if (flat && !adapters && router.frozen_part && !t.use_orig_params)
+      out.push_back(
+          {"use_orig_params", "false", "true",
+           fmt::format("FSDP1 refuses it: the routers of '{}' have a parameter that is not trained ('Must flatten tensors "
+                       "with uniform `requires_grad` when `use_orig_params=False`')",
+                       router.family)});
+  }
+  return out;
+}
 
 std::vector<KnobProblem> unit_problems(const Trainer& t, EngineKind engine) {
   std::vector<KnobProblem> out;

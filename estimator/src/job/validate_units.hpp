@@ -1,4 +1,5 @@
-// Settings of adapters under FSDP1, and of casts around a quantised base, that do not go together.
+// Settings of adapters under FSDP1, and of casts around a quantised base, that do not go together; models that do not go into
+// units.
 #pragma once
 #include <vector>
 
@@ -9,5 +10,7 @@
 namespace oomplan {
 
 std::vector<KnobProblem> unit_problems(const Trainer&, EngineKind);
+/// Parameters of a model that one unit cannot hold together.
+std::vector<KnobProblem> mixed_unit_problems(const Role&);
 
 }  // namespace oomplan

@@ -67,9 +67,9 @@ Tensor hf_loss(Eager& g, const Tensor& logits, LossHead head, bool copies_shifte
   return cross_entropy_of(g, full, shifted, head);
 }
 
-/// log_softmax(logits) -> gather.
-Tensor gathered(Eager& g, Tensor logits) {
-  Tensor index = labels_index(g);
+/// log_softmax(logits) -> gather; its index is a view of the labels.
+Tensor gathered(Eager& g, Tensor logits, const Tensor& labels) {
+  const Tensor index = labels.alias({B, K, 1});
   Tensor log_probs = widened_log_softmax(g, logits, "log_probs");
   logits.reset();
   Tensor token = gather(g, std::move(log_probs), index, {B, K, 1}, "token_log_probs");
@@ -77,8 +77,8 @@ Tensor gathered(Eager& g, Tensor logits) {
 }
 
 /// gather(x) - logsumexp(x).
-Tensor by_logsumexp(Eager& g, const Tensor& x) {
-  Tensor index = labels_index(g);
+Tensor by_logsumexp(Eager& g, const Tensor& x, const Tensor& labels) {
+  const Tensor index = labels.alias({B, K, 1});
   Tensor token = gather(g, x, index, {B, K, 1}, "token_logits");
   Tensor total = logsumexp(g, x, {B, K, 1}, "logsumexp");
   Tensor negative = neg(g, std::move(total), "negative");
@@ -311,18 +311,18 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
       return hf_loss(g, logits, o.head, o.copies_shifted || o.head == LossHead::foak_ce, o.several_sequences);
     case LossHead::logprob_fp32: {
       Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
-      return mean_loss(g, gathered(g, std::move(full)));
+      return mean_loss(g, gathered(g, std::move(full), o.labels));
     }
     case LossHead::logprob_bf16:
-      return mean_loss(g, gathered(g, std::move(logits)));
+      return mean_loss(g, gathered(g, std::move(logits), o.labels));
     case LossHead::logprob_lse: {
       Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
-      return mean_loss(g, by_logsumexp(g, full));
+      return mean_loss(g, by_logsumexp(g, full, o.labels));
     }
     case LossHead::logprob_temperature: {
       logits = scale(g, logits, "logits_scaled", Category::logits);  // `logits = logits / temperature`: the name stays
       Tensor full = to(g, logits, DType::fp32, "logits_fp32");       // in fp32 that very tensor
-      return mean_loss(g, gathered(g, std::move(full)));
+      return mean_loss(g, gathered(g, std::move(full), o.labels));
     }
     case LossHead::logprob_rows: {
       Tensor tokens = log_probs_by_sequence(g, logits, {o.vocab, o.chunks, scope});
@@ -332,7 +332,7 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
     case LossHead::logprob_entropy_fp32:
     case LossHead::logprob_entropy_nograd: {
       Tensor full = to(g, std::move(logits), DType::fp32, "logits_fp32");
-      Tensor token = gathered(g, full);
+      Tensor token = gathered(g, full, o.labels);
       const bool grad = std::exchange(g.grad_enabled, g.grad_enabled && o.head == LossHead::logprob_entropy_fp32);
       Tensor spread = entropy(g, full);
       g.grad_enabled = grad;

@@ -224,8 +224,9 @@ Attended eager(Eager& g, const Attention& in, const KernelOptions& options) {
   if (!in.expands_late) expand_values();
   const bool repeated = query.shape[1] != key.shape[1] && key.shape[1] != Dim(1);
   const bool broadcast = query.shape[1] != key.shape[1] && !repeated;  // one head as a view of all
+  const bool one = query.shape[1] == Dim(1);                           // a transposed axis of one head changes nothing
   const auto folded = [&](const Tensor& x, bool lies_by_head, Shape shape, const char* name) {
-    return options.several_sequences && !lies_by_head ? copy(g, x, std::move(shape), name) : x;
+    return options.several_sequences && !lies_by_head && !one ? copy(g, x, std::move(shape), name) : x;
   };
   const Shape transposed{keys.shape[0], keys.shape[1], keys.shape[3], keys.shape[2]};
   Tensor scores;

@@ -21,8 +21,13 @@ Shape rows_by(Shape rows, Dim width) {
   return rows;
 }
 
-/// Phi-3, GLM-4: `up_states` names the fused product, then its half, then the product with the activation.
-Tensor fused_product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
+/// What a gated block multiplies down, and a half of the fused product that a name of the block's holds until it returns.
+struct Gated {
+  Tensor product, held;
+};
+
+/// Phi-3, GLM-4: `up_states` names the fused product, then its half, then the product with the activation; `gate` stays.
+Gated fused_product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
   Tensor up = linear(g, x, w.gate_up, -1, elements(rows), rows_by(rows, Dim(2) * width), name + "gate_up");
   Tensor gate;
   {
@@ -32,8 +37,7 @@ Tensor fused_product(Eager& g, const Tensor& x, const Shape& rows, Dim width, co
   }
   Tensor active = activation(g, gate, name + "act");
   Tensor product = mul(g, up, std::move(active), name + "product");
-  up.reset();
-  return product;
+  return {std::move(product), std::move(gate)};
 }
 
 /// 0.5 * x * (1.0 + tanh(c * (x + 0.044715 * pow(x, 3.0)))), one tensor an operator.
@@ -72,18 +76,18 @@ Tensor activate(Eager& g, Activation kind, const Tensor& x) {
 
 namespace {
 
-Tensor product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
+Gated product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
   Tensor gate = linear(g, x, w.gate, w.gate_bias, elements(rows), rows_by(rows, width), name + "gate");
   Tensor active = activation(g, std::move(gate), name + "act");
   Tensor up = linear(g, x, w.up, w.up_bias, elements(rows), rows_by(rows, width), name + "up");
-  return mul(g, std::move(active), std::move(up), name + "product");
+  return {mul(g, std::move(active), std::move(up), name + "product"), {}};
 }
 
 /// LigerSwiGLUMLP, LigerGEGLUMLP (transformers/swiglu.py, geglu.py).
-Tensor liger_product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
+Gated liger_product(Eager& g, const Tensor& x, const Shape& rows, Dim width, const GatedLeaves& w, const std::string& name) {
   Tensor gate = linear(g, x, w.gate, w.gate_bias, elements(rows), rows_by(rows, width), name + "gate");
   Tensor up = linear(g, x, w.up, w.up_bias, elements(rows), rows_by(rows, width), name + "up");
-  return liger::gated(g, std::move(gate), std::move(up), name + "product");
+  return {liger::gated(g, std::move(gate), std::move(up), name + "product"), {}};
 }
 
 }  // namespace
@@ -99,9 +103,9 @@ Tensor gated_mlp(Eager& g, const Tensor& x, Shape rows, Dim hidden, Dim width, c
     return tiled_over_tokens(g, x, body);
   }
   const auto run = w.gate_up >= 0 ? &fused_product : options.liger.glu ? &liger_product : &product;
-  Tensor wide = run(g, x, rows, width, w, name);
+  const Gated wide = run(g, x, rows, width, w, name);
   const Dim count = elements(rows);
-  Tensor out = linear(g, wide, w.down, w.down_bias, count, rows_by(std::move(rows), hidden), name + "down");
+  Tensor out = linear(g, wide.product, w.down, w.down_bias, count, rows_by(std::move(rows), hidden), name + "down");
   return reduce_tokens(g, std::move(out), options, name + "reduced");
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "job/kernel_sets.hpp"
 #include "layers/archon.hpp"
 #include "layers/archon_experts.hpp"
 #include "layers/bloom.hpp"
@@ -166,7 +167,9 @@ Tensor ModelPass::run_unhooked(std::size_t r, std::size_t number, const LayerCon
   LayerContext given = kernels_.kernels == Kernels::archon ? archon_arguments(g_, a_, kernels_) : context;
   if (layer.mixer.kind != MixerKind::attention && layer.mixer.kind != MixerKind::mla) given.mask.reset();
   if (kernels_.compile) return run_compiled_layer(g_, a_, layer, leaves, kernels_, o_.recompute, x);
-  const auto body = [this, &layer, &leaves, given](const Tensor& in) {
+  // positions are a keyword of transformers' layers, which a checkpoint's function holds
+  const Tensor positions = of_transformers(kernels_.kernels) ? positions_ : Tensor();
+  const auto body = [this, &layer, &leaves, given, positions](const Tensor& in) {
     if (kernels_.kernels == Kernels::torchtitan) return run_titan_layer(g_, a_, layer, leaves, kernels_, in);
     if (kernels_.kernels == Kernels::archon) return run_archon_layer(g_, a_, layer, leaves, kernels_, given, in);
     if (is_litgpt(kernels_.kernels)) return run_litgpt_layer(g_, a_, layer, leaves, kernels_, in, before_);
@@ -267,7 +270,10 @@ Tensor ModelPass::decoder() {
   Preamble shared = preamble(inputs_embeds.dtype);
   shared.full.returned = &returned;
   if (code_.norms_values) shared.full.shared = shared.windowed.shared = std::make_shared<SharedKv>();
-  if (code_.own == OwnCode::mpt) shared.full.alibi = shared.windowed.alibi = std::move(alibi);
+  if (code_.own == OwnCode::mpt)
+    shared.full.alibi = shared.windowed.alibi = std::move(alibi);
+  else
+    shared.full.alibi = shared.windowed.alibi = alibi;  // a keyword of layers, and a name of the model
   std::size_t number = 0;
   Tensor chosen, chosen_next;  // `hidden_states, topk_indices = decoder_layer(...)`
   if (code_.returns_chosen) shared.full.chosen_out = &chosen_next;

@@ -67,7 +67,8 @@ Tensor ModelPass::logits(const Tensor& hidden) {
   const Dim width = o_.critic ? 1 : a_.vocab;
   SavedHooks* outside = g_.hooks;
   if (stash_spares_head(o_)) g_.hooks = nullptr;
-  Tensor out = linear(g_, kept, head_, head_bias_, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
+  Tensor out =
+      linear(g_, std::move(kept), head_, head_bias_, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
   g_.hooks = outside;
   if (code_.scales_logits && !o_.critic) {
     Tensor scaled = scale(g_, out, "logits.scaled", Category::logits);

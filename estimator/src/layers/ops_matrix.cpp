@@ -65,6 +65,7 @@ Tensor bare_linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out
   if (g.leaves[static_cast<std::size_t>(weight)].packed == PackedLeaf::weight)
     return packed_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name);
   Tensor b = matrix(g, bias), w = matrix(g, weight);
+  const Tensor input = g.autocast ? x : Tensor();  // nn.Linear's name for what autocast casts
   if (g.autocast && x.dtype == DType::fp32) x = g.autocast_input(x, [&] { return to(g, x, DType::bf16, name + ".input_bf16"); });
   Tensor out = product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, category);
   g.leave(weight);

@@ -19,6 +19,11 @@ class FlatSites : public EngineSites<R> {
       for (std::size_t s = 0; s < any.stations.size(); ++s)
         if (plan.wrapped[s]) units_[s] = sites_of(plan.flat.units[s], s, "layer");
       root_ = sites_of(plan.flat.root, any.stations.size(), "root");
+      std::vector<std::size_t> seen(any.stations.size() + 1);  // of each unit's
+      for (const AdapterFlat& a : plan.flat.adapters) {
+        const Sites& unit = a.home == any.stations.size() ? root_ : units_[a.home];
+        adapters_.push_back(gather_sites(a.gathered, unit.adapters[seen[a.home]++].gradient));
+      }
     }
   }
 
@@ -51,6 +56,24 @@ class FlatSites : public EngineSites<R> {
       return root_;
     else
       return plan_.flat.root;
+  }
+  /// Number of the adapter that is a unit of its own and has this parameter; -1: none has.
+  int adapter(int leaf) const {
+    for (std::size_t i = 0; i < plan_.flat.adapters.size(); ++i)
+      if (plan_.flat.adapters[i].leaf == leaf && plan_.flat.adapters[i].gathered.fresh > 0) return static_cast<int>(i);
+    return -1;
+  }
+  const UnitSites& adapter_unit(int number) const {
+    if constexpr (R::kWrites)
+      return adapters_[static_cast<std::size_t>(number)];
+    else
+      return plan_.flat.adapters[static_cast<std::size_t>(number)].gathered;
+  }
+  auto adapter_gradient(int number) const {
+    if constexpr (R::kWrites)
+      return adapters_[static_cast<std::size_t>(number)].gradient;
+    else
+      return plan_.flat.adapters[static_cast<std::size_t>(number)].shard;
   }
   static const auto& unsynchronised(const UnitSites& u) {
     if constexpr (R::kWrites)
@@ -153,7 +176,19 @@ class FlatSites : public EngineSites<R> {
     return s;
   }
 
-  std::vector<Sites> units_;  ///< of the stations; only when a program is written
+  Sites gather_sites(const FlatBytes& b, const SiteRef& gradient) {
+    Sites s;
+    s.gradient = gradient;
+    s.upload = this->site("layer", "adapter.shard_from_host", b.upload, Category::communication, Holder::communication, 3);
+    s.low_precision =
+        this->site("layer", "adapter.shard_cast", b.low_precision, Category::communication, Holder::communication, 3);
+    s.unsharded =
+        this->site("layer", "adapter.unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1);
+    return s;
+  }
+
+  std::vector<Sites> units_;     ///< of the stations; only when a program is written
+  std::vector<Sites> adapters_;  ///< the same, of adapters that are units of their own
   Sites root_;
 };
 

@@ -158,7 +158,8 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     FlatBytes& unit = unit_of(leaf) == stations ? out.root : out.units[leaf.station];
     const Bytes shard = bytes_of(flat.shard(), storage[i]);
     const Bytes whole = t.foak.lora ? 0 : bytes_of(flat.elements(), storage[i]);
-    out.adapters.push_back({unit_of(leaf), flat.originals(), whole, shard});
+    const FlatBytes gathered = t.foak.lora ? FlatBytes() : bytes_of_flat(flat, t, across);
+    out.adapters.push_back({unit_of(leaf), flat.originals(), whole, shard, static_cast<int>(i), gathered});
     unit.resident += shard;
     unit.adapter_gradients += shard;
     const DType compute = t.foak.lora && t.compute == t.storage ? storage[i] : unit_formats(t, storage[i]).compute;

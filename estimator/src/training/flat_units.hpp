@@ -42,6 +42,8 @@ struct AdapterFlat {
   Bytes original = 0;    ///< as the model was loaded, while the unit is built
   Bytes flat = 0;        ///< before it is cut; 0: FSDP ignores it
   Bytes shard = 0;       ///< and its gradient
+  int leaf = -1;         ///< of the tape
+  FlatBytes gathered;    ///< its unit: what a gather of it takes
 };
 
 struct FlatUnits {

@@ -9,8 +9,10 @@
 //   forward_prefetch  splits the next unit's flat parameter before this unit computes, so that its gradients wait until this
 //             one's backward pass is over too: autograd runs what was made last first.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "training/flat_residents.hpp"
 #include "training/host_checkpoints.hpp"
@@ -20,8 +22,8 @@ namespace oomplan {
 template <class R>
 class Fsdp1 : public FlatResidents<R> {
   using Base = FlatResidents<R>;
-  using Base::cast_sum, Base::free_gradients, Base::plan_, Base::r_, Base::root, Base::sites, Base::size, Base::trained,
-      Base::unsynchronised;
+  using Base::adapter, Base::adapter_gradient, Base::adapter_unit, Base::cast_sum, Base::free_gradients, Base::plan_, Base::r_,
+      Base::root, Base::sites, Base::size, Base::trained, Base::unsynchronised;
   using UnitSites = typename Base::UnitSites;
 
  public:
@@ -93,6 +95,69 @@ class Fsdp1 : public FlatResidents<R> {
       (void)kept, (void)now;
   }
 
+  /// Adapters of one unit that are units of their own: each is gathered around what its module computes, forward and when that is
+  /// computed again, and from in front of its backward pass until its gradient is there, which is reduced at once; the hooks that
+  /// gather a layer ahead gather them ahead (_runtime_utils.py _pre_backward_hook, _post_backward_hook).
+  class AdapterUnits {
+   public:
+    AdapterUnits(Fsdp1& engine, const Tape& tape, std::size_t s, Unit u, Index at, bool backward) : engine_(engine), at_(at) {
+      for (const TapeUse& use : tape.stations[s].segment(false, u).uses) {
+        const int one = engine_.adapter(use.leaf);
+        if (use.moment == UseMoment::begins && one >= 0 && !found(order_, one)) order_.push_back(one);
+      }
+      if (backward && ahead(BackwardPrefetch::pre) && !order_.empty()) gather(order_.back());
+    }
+    bool operator()(const TapeUse& use, bool act) {
+      if (use.moment != UseMoment::begins && use.moment != UseMoment::ends) return false;
+      const int one = engine_.adapter(use.leaf);
+      if (!found(order_, one)) return false;
+      if (!act) return true;
+      if (use.moment == UseMoment::begins) {
+        gather(one);
+        if (use.derives && ahead(BackwardPrefetch::pre)) gather_before(one);
+      } else {
+        reshard(one);
+        if (use.derives) reduce(one);
+        if (use.derives && ahead(BackwardPrefetch::post)) gather_before(one);
+      }
+      return true;
+    }
+    void reshard_all() {
+      while (!held_.empty()) reshard(held_.back());
+    }
+    bool reduced(int one) const { return found(reduced_, one); }
+
+   private:
+    static bool found(const std::vector<int>& numbers, int one) {
+      return std::find(numbers.begin(), numbers.end(), one) != numbers.end();
+    }
+    bool ahead(BackwardPrefetch when) const { return engine_.prefetches(when) && !engine_.each_gathers_itself(); }
+    /// What SHARD_GRAD_OP gathers stays: a sum for each layer. Without another format NO_SHARD gathers nothing.
+    void gather(int one) {
+      const UnitSites& unit = engine_.adapter_unit(one);
+      if (found(held_, one) || size(unit.unsharded) == 0 || !engine_.returned_after_forward()) return;
+      engine_.gather(unit, at_);
+      held_.push_back(one);
+    }
+    void reshard(int one) {
+      if (std::erase(held_, one) > 0) engine_.reshard(engine_.adapter_unit(one), at_);
+    }
+    void reduce(int one) {
+      if (!engine_.makes_adapter_gradients() || reduced(one)) return;
+      engine_.r_.alloc(engine_.adapter_gradient(one), at_);
+      reduced_.push_back(one);
+    }
+    /// The one whose module ran before.
+    void gather_before(int one) {
+      const auto here = std::find(order_.begin(), order_.end(), one);
+      if (here != order_.begin()) gather(*(here - 1));
+    }
+
+    Fsdp1& engine_;
+    Index at_;
+    std::vector<int> order_, held_, reduced_;  ///< as their modules run; those that are gathered; those whose gradient is there
+  };
+
   // ---- which parameters are there
 
   bool alone() const { return plan_.ranks == 1; }  // NO_SHARD, which torch makes of every strategy on one rank
@@ -143,7 +208,13 @@ class Fsdp1 : public FlatResidents<R> {
     if (plan_.wrapped[s] && layers_held_) bring_again(sites(s), at, false);
     if (hooked && !plan_.forward_prefetch) gather(sites(s), at);
     if (hooked && plan_.forward_prefetch) gather_next(player.tape(), s, u, at);
-    player.play(s, false, u, at, micro_);
+    if (plan_.wrapped[s] && size(sites(s).adapter_gradients) > 0) {
+      AdapterUnits adapters(*this, player.tape(), s, u, at, false);
+      player.play_uses(s, false, u, at, micro_, std::nullopt, LeafGradients::keep, adapters, [] {});
+      adapters.reshard_all();
+    } else {
+      player.play(s, false, u, at, micro_);
+    }
     checkpoints_.keep(player.tape(), s, at);
     if (!hooked) return;
     if (returned_after_forward())
@@ -232,21 +303,35 @@ class Fsdp1 : public FlatResidents<R> {
   /// computed first gathers the layer before.
   void backward_adapters(Player<R>& player, std::size_t s, Unit u, Index at) {
     const UnitSites& unit = sites(s);
-    player.play_cut(s, u, at, micro_, Cut::last_gradient, LeafGradients::add, [&] {
+    // BACKWARD_PRE's hook stands on that adapter's output, BACKWARD_POST's on its flat parameter's accumulation
+    const Cut first_adapter = prefetches(BackwardPrefetch::post) ? Cut::last_accumulated : Cut::last_gradient;
+    AdapterUnits adapters(*this, player.tape(), s, u, at, true);
+    player.play_uses(s, true, u, at, micro_, first_adapter, LeafGradients::add, adapters, [&] {
+      if (prefetches(BackwardPrefetch::post)) adapters.reshard_all();  // before it gathers another
       if (!prefetches(BackwardPrefetch::none) && !each_gathers_itself()) gather_target(player.tape(), s, u, at);
-      if (size(unit.adapter_gradients) > 0) reduce_adapters(unit, at);
+      if (size(unit.adapter_gradients) > 0) leave_adapters(unit, at);
     });
+    adapters.reshard_all();
+    reduce_others(s, adapters, at);
     // The gradient of a layer's input is that of the output of the one before, whose hook comes first: it gathers, then this
     // one's parameters are freed.
     if (prefetches(BackwardPrefetch::none) && !each_gathers_itself()) gather_target(player.tape(), s, u, at);
     release(unit, at);
   }
-  void reduce_adapters(const UnitSites& unit, Index at) {
+  void leave_adapters(const UnitSites& unit, Index at) {
     if (!returned_after_forward() && last_ && size(unit.adapter_unsharded) > 0) r_.free(unit.adapter_unsharded, at);
-    if (first_ && !last_) return r_.alloc(unit.adapter_fresh, at);
-    if (!first_ && (!last_ || plan_.sync_every)) return;
-    Base::each_adapter_gradient(unit, [&](const auto& gradient) { r_.alloc(gradient, at); });
-    if (!first_) r_.free(unit.adapter_fresh, at);
+    if (first_ && !last_) r_.alloc(unit.adapter_fresh, at);
+    if (!first_ && makes_adapter_gradients()) r_.free(unit.adapter_fresh, at);
+  }
+  /// The first gradients that are reduced; later ones are added to them.
+  bool makes_adapter_gradients() const { return last_ && (first_ || !plan_.sync_every); }
+  /// Of adapters whose modules run as one function, or not at all.
+  void reduce_others(std::size_t s, const AdapterUnits& adapters, Index at) {
+    if (!makes_adapter_gradients()) return;
+    for (std::size_t i = 0; i < plan_.flat.adapters.size(); ++i) {
+      const int one = static_cast<int>(i);
+      if (plan_.flat.adapters[i].home == s && !adapters.reduced(one)) r_.alloc(adapter_gradient(one), at);
+    }
   }
   void release(const UnitSites& unit, Index at) { returned_after_backward() ? reshard(unit, at) : leave_views(unit, at); }
 

@@ -133,7 +133,7 @@ class Fsdp2 : ShardSites<R> {
     player.play(station(player.tape(), StationPlace::inputs), true, Unit::first, Index(0), micro);
   }
 
-  /// Clipping adds scalars only; the step holds what the optimizer's form needs.
+  /// What the norms for clipping take, or what the step of the optimizer's form holds.
   void optimizer_step() {
     if (plan_.cpu_offload) return;  // the step runs on the host
     each_transient([&](const SiteRef& s, Index i) { r_.alloc(s, i); });

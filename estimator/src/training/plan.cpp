@@ -165,6 +165,20 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
 /// FullyShardedDataParallel.clip_grad_norm_ brings the norm of the host's gradients to the device: four fp32 scalars at once.
 constexpr Bytes kClipScalars = 4 * 4;
 
+/// What clipping holds at its highest, numbers alone: a norm for each gradient, and those side by side
+/// (torch/nn/utils/clip_grad.py _get_total_norm, 2.13). FSDP1 takes norms in fp32 (_get_grad_norm); those of DTensors are reduced
+/// one by one and stand side by side four times.
+Bytes clip_norms(const std::vector<TrainedTensor>& trained, const Trainer& t, EngineKind engine) {
+  if (!t.clip || engine == EngineKind::deepspeed) return 0;
+  Bytes norms = 0, widest = 0;
+  for (const TrainedTensor& one : trained) {
+    const Bytes norm = bytes_of(1, engine == EngineKind::fsdp1 ? DType::fp32 : one.storage);
+    norms += norm * one.copies;
+    widest = std::max(widest, norm);
+  }
+  return shards_by_fsdp2(engine) ? 5 * norms : 2 * norms + widest;
+}
+
 /// ProcessGroupNCCL recorded its stream on what it sent (TORCH_NCCL_AVOID_RECORD_STREAMS was off by default before 2.8,
 /// torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp): such a tensor is free for the CPU, and not yet for the allocator.
 bool records_streams(const Trainer& t) {
@@ -217,7 +231,7 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
   p.optimizer = cost.states;
   p.optimizer_managed = cost.managed;
   p.optimizer_steps = cost.steps;
-  p.step_transient = cost.transient;
+  p.step_transient = std::max(cost.transient, clip_norms(p.flat.tensors, t, EngineKind::fsdp1));
   p.states_by_tensor = element_by_element(t.optimizer) && !p.flat.adapters.empty() && !t.cpu_offload_policy;
   if (t.cpu_offload_policy) p.step_transient = t.clip ? kClipScalars : 0;
 }
@@ -410,6 +424,16 @@ Bytes rotary_tables(const Architecture& a, const Trainer& t, bool flattened) {
   return 2 * bytes_of(a.max_positions * width, from_config ? DType::fp32 : t.storage);
 }
 
+/// e_score_correction_bias: transformers keeps it in fp32, and nothing shards a buffer (_keep_in_fp32_modules_strict, 5.23).
+Bytes correction_buffers(const Architecture& a) {
+  const FamilyCode* code = find_family_code(a.family);
+  if (code == nullptr || code->correction_is_parameter) return 0;
+  std::int64_t numbers = 0;
+  for (const auto& [layer, count] : a.runs)
+    numbers += layer.feed_forward.correction_bias ? layer.feed_forward.experts * count : 0;
+  return bytes_of(numbers, DType::fp32);
+}
+
 /// FSDP1 brings those of a layer with its unit.
 void put_rotary_tables(TrainPlan& p, const Tape& tape, Bytes of_layer) {
   std::vector<bool> attends(tape.stations.size());
@@ -530,11 +554,12 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.gradients = trains ? trained : 0;
   p.buckets = trains && engine == EngineKind::ddp ? trained : 0;
   if (trains) {
-    const OptimizerBytes cost = optimizer_bytes(t, trained_tensors(tape, t, p.ranks));
+    const std::vector<TrainedTensor> all = trained_tensors(tape, t, p.ranks);
+    const OptimizerBytes cost = optimizer_bytes(t, all);
     p.optimizer = cost.states;
     p.optimizer_managed = cost.managed;
     p.optimizer_steps = cost.steps;
-    p.step_transient = cost.transient;
+    p.step_transient = std::max(cost.transient, clip_norms(all, t, engine));
   }
   if (p.flattened) flatten(p, tape, t);
   if (engine == EngineKind::deepspeed) make_zero(p, a, tape, t);
@@ -566,7 +591,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.buffers = 4 * rotary;  // inv_freq and original_inv_freq: d/2 fp32 each
   p.buffers += tower_buffers(a.tower) + gptj_buffers(a) + lightning_buffers(a, t.storage);
   put_rotary_tables(p, tape, rotary_tables(a, t, p.flattened));
-  p.buffers += bytes_of(scan_norm_weights(a), t.storage);
+  p.buffers += bytes_of(scan_norm_weights(a), t.storage) + correction_buffers(a);
   if (p.flattened) p.buffers += packed_statistics(tape);
   return p;
 }

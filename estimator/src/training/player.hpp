@@ -14,9 +14,9 @@ namespace oomplan {
 
 /// Which of a unit's gradients: a loop variable of the reduction still holds the last parameter's one while the others are gone.
 enum class Which : std::uint8_t { all, all_but_last, last };
-/// Where a backward segment can be cut in two: in front of what makes its last gradient of a leaf, or behind a reentrant
-/// checkpoint's own backward pass.
-enum class Cut : std::uint8_t { last_gradient, nested_end };
+/// Where a backward segment can be cut in two: in front of what makes its last gradient of a leaf, where that is accumulated
+/// (behind the node that made it, which has let go of what it had saved), or behind a reentrant checkpoint's own backward pass.
+enum class Cut : std::uint8_t { last_gradient, last_accumulated, nested_end };
 
 template <class R>
 class Player {
@@ -72,11 +72,40 @@ class Player {
   void play_cut(std::size_t station, Unit unit, Index at, Index micro_batch, Cut cut, LeafGradients gradients,
                 Between&& between) {
     const Segment& segment = tape_.stations[station].segment(true, unit);
-    const std::size_t n = segment.events.size(), where = cut == Cut::nested_end ? segment.nested_end : last_gradient(segment);
+    const std::size_t n = segment.events.size(), where = place_of(segment, cut);
     const std::size_t middle = where == 0 ? n : where;
     play_part(segment, 0, middle, at, micro_batch, gradients);
     between();
     play_part(segment, middle, n, at, micro_batch, gradients);
+  }
+
+  /// A unit's segment, stopped at every use of a parameter for which on_use(use, false) holds, where on_use(use, true) acts; and
+  /// at the cut, if there is one, as play_cut.
+  template <class OnUse, class Between>
+  void play_uses(std::size_t station, bool backward, Unit unit, Index at, Index micro_batch, std::optional<Cut> cut,
+                 LeafGradients gradients, OnUse&& on_use, Between&& between) {
+    const Segment& segment = tape_.stations[station].segment(backward, unit);
+    const std::size_t n = segment.events.size(), where = cut ? place_of(segment, *cut) : 0;
+    const std::size_t middle = where == 0 ? n : where;
+    std::size_t from = 0;
+    bool is_cut = !cut.has_value();
+    const auto go_to = [&](std::size_t to) {
+      if (to > from) play_part(segment, from, to, at, micro_batch, gradients);
+      from = to;
+    };
+    const auto pass_cut = [&] {
+      go_to(middle);
+      is_cut = true;
+      between();
+    };
+    for (const TapeUse& use : segment.uses) {
+      if (!on_use(use, false)) continue;
+      if (!is_cut && middle < use.at) pass_cut();  // what ends where it is has ended
+      go_to(use.at);
+      on_use(use, true);
+    }
+    if (!is_cut) pass_cut();
+    go_to(n);
   }
 
   /// Events `from` to `to` of a unit's segment.
@@ -138,11 +167,18 @@ class Player {
         r_.call(folded_.host(segment, from, to));
     }
   }
-  /// The event that makes it; 0 when there is none.
-  std::size_t last_gradient(const Segment& segment) const {
+  /// The last event for which `matches`; 0 when there is none.
+  template <class Matches>
+  static std::size_t last_event(const Segment& segment, Matches&& matches) {
     for (std::size_t i = segment.events.size(); i-- > 0;)
-      if (segment.events[i].kind == TapeEvent::Kind::alloc && tape_.sites[segment.events[i].site].leaf >= 0) return i;
+      if (matches(segment.events[i])) return i;
     return 0;
+  }
+  std::size_t place_of(const Segment& segment, Cut cut) const {
+    using Kind = TapeEvent::Kind;
+    if (cut == Cut::nested_end) return segment.nested_end;
+    if (cut == Cut::last_accumulated) return last_event(segment, [](const TapeEvent& e) { return e.kind == Kind::gradient; });
+    return last_event(segment, [this](const TapeEvent& e) { return e.kind == Kind::alloc && tape_.sites[e.site].leaf >= 0; });
   }
   void register_sites(const std::string& prefix) {
     for (const auto& s : tape_.sites) {

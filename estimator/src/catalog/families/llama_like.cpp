@@ -182,7 +182,6 @@ constexpr Traits cohere2() {
   Traits t = kCohere;
   t.family = "cohere2";
   t.adjust = cohere2_positions;
-  t.head_dim = "";  // transformers puts hidden / heads over what the file says
   t.qk_norm = QkNorm::none;
   t.span = SpanRule::every_nth_full;
   t.span_period = 4;
