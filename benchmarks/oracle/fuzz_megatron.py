@@ -25,6 +25,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import megatron_stage
 import megatron_te
 import torch
 import torch.distributed as dist
@@ -65,7 +66,7 @@ def words_of(a: Row) -> list[str]:
     return out
 
 
-def draw(rng: random.Random) -> Row:
+def draw(rng: random.Random, staged: bool = False) -> Row:
     """Arguments as `dest` names them; what Megatron itself refuses is not drawn on purpose, but may come."""
     chance = lambda p: rng.random() < p  # noqa: E731
     tensor = rng.choice([1, 1, 2, 4])
@@ -132,12 +133,21 @@ def draw(rng: random.Random) -> Row:
         a |= {"group_query_attention": True, "num_query_groups": rng.choice([g for g in (1, 2, 4) if g >= tensor])}
         if chance(0.3):
             a["kv_channels"] = 48
+    if staged:
+        draw_stages(a, rng)
     if experts:
         draw_experts(a, rng)
         if a.get("add_bias_linear", True) and chance(0.9):
             allow_biases(a)
+    if staged:
+        a["global_batch_size"] *= replicas_of(a)
     if chance(0.25):
-        a |= {"recompute_granularity": "full", "recompute_method": rng.choice(["uniform", "block"]), "recompute_num_layers": 1}
+        layers = rng.choice([1, 2]) if staged else 1
+        a |= {
+            "recompute_granularity": "full",
+            "recompute_method": rng.choice(["uniform", "block"]),
+            "recompute_num_layers": layers,
+        }
     elif chance(0.3):
         modules = ["core_attn", "layernorm", "mlp"]
         if experts:
@@ -152,6 +162,19 @@ def draw(rng: random.Random) -> Row:
     return a
 
 
+def draw_stages(a: Row, rng: random.Random) -> None:
+    """A pipeline; the batch of a step says how many micro-batches there are."""
+    stages, virtual = rng.choice([2, 2, 4]), rng.choice([1, 1, 2])
+    a["pipeline_model_parallel_size"] = stages
+    a["num_layers"] = stages * virtual * rng.choice([1, 2])
+    micro_batches = stages * rng.choice([1, 2]) if virtual > 1 else rng.choice([1, 1, 2, 3, 2 * stages])
+    if virtual > 1:
+        a["num_virtual_stages_per_pipeline_rank"] = virtual
+    a["global_batch_size"] = micro_batches * a["micro_batch_size"]
+    if a["tensor_model_parallel_size"] > 1:
+        a["sequence_parallel"] = True
+
+
 def draw_experts(a: Row, rng: random.Random) -> None:
     chance = lambda p: rng.random() < p  # noqa: E731
     a |= {"num_experts": 8, "moe_router_topk": rng.choice([2, 4]), "moe_token_dispatcher_type": "alltoall"}
@@ -161,7 +184,7 @@ def draw_experts(a: Row, rng: random.Random) -> None:
         a["expert_tensor_parallel_size"] = 1
     if chance(0.6) and a.get("transformer_impl") != "local":
         a["moe_grouped_gemm"] = True
-    if chance(0.3):
+    if chance(0.3) and "pipeline_model_parallel_size" not in a:
         a["moe_layer_freq"] = rng.choice(["2", f"([0]+[1]*{a['num_layers'] - 1})"])
     if chance(0.4):
         a["moe_shared_expert_intermediate_size"] = 256
@@ -200,7 +223,24 @@ def allow_biases(a: Row) -> None:
         a["bias_gelu_fusion"] = False
 
 
+def stages_of(a: Row) -> int:
+    return a.get("pipeline_model_parallel_size", 1)
+
+
+def batches_of(a: Row) -> int:
+    """Micro-batches of a step that is executed."""
+    return a["global_batch_size"] // a["micro_batch_size"] // replicas_of(a) if stages_of(a) > 1 else 2
+
+
+def replicas_of(a: Row) -> int:
+    return ranks_of_stage(a) // a["tensor_model_parallel_size"]
+
+
 def world_of(a: Row) -> int:
+    return ranks_of_stage(a) * stages_of(a)
+
+
+def ranks_of_stage(a: Row) -> int:
     etp = a.get("expert_tensor_parallel_size", a["tensor_model_parallel_size"]) if "num_experts" in a else 1
     return max(a["tensor_model_parallel_size"], etp * a.get("expert_model_parallel_size", 1))
 
@@ -241,6 +281,10 @@ def config_of(a: Row) -> Any:
         "apply_rope_fusion": value("apply_rope_fusion") and a["position_embedding_type"] == "rope",
         "expert_tensor_parallel_size": a.get("expert_tensor_parallel_size"),
     }
+    if stages_of(a) > 1:
+        virtual = a.get("num_virtual_stages_per_pipeline_rank")
+        kw |= {"pipeline_dtype": torch.bfloat16, "virtual_pipeline_model_parallel_size": virtual}
+        kw |= {"deallocate_pipeline_outputs": True, "overlap_p2p_comm": virtual is not None, "batch_p2p_comm": virtual is None}
     kw = {name: v for name, v in kw.items() if name in fields}
     if a.get("multi_latent_attention"):
         kw.setdefault("q_lora_rank", None)  # the class has another default than the flag
@@ -262,13 +306,21 @@ def config_of(a: Row) -> Any:
     return kind(**kw)
 
 
-def model_of(a: Row) -> Any:
+def chunks_of(a: Row, stage: int) -> list[Any]:
+    virtual = a.get("num_virtual_stages_per_pipeline_rank", 1)
+    last = stage == stages_of(a) - 1
+    return [model_of(a, c if virtual > 1 else None, stage == 0 and c == 0, last and c == virtual - 1) for c in range(virtual)]
+
+
+def model_of(a: Row, virtual: int | None, first: bool, last: bool) -> Any:
     from megatron.core.models.gpt import gpt_layer_specs as specs
     from megatron.core.models.gpt.gpt_model import GPTModel
 
     config, local = config_of(a), a.get("transformer_impl") == "local"
     if a.get("num_experts"):
-        spec = specs.get_gpt_decoder_block_spec(config, use_transformer_engine=not local, normalization=a.get("normalization"))
+        spec = specs.get_gpt_decoder_block_spec(
+            config, use_transformer_engine=not local, normalization=a.get("normalization"), vp_stage=virtual
+        )
     elif local:
         spec = specs.get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=a.get("normalization"))
     else:
@@ -283,6 +335,9 @@ def model_of(a: Row) -> Any:
         position_embedding_type=a["position_embedding_type"],
         rotary_percent=a.get("rotary_percent", 1.0),
         share_embeddings_and_output_weights=not a.get("untie_embeddings_and_output_weights"),
+        pre_process=first,
+        post_process=last,
+        vp_stage=virtual,
     )
     for parameter in model.parameters():
         parameter.data = parameter.data.to(torch.bfloat16)
@@ -292,35 +347,42 @@ def model_of(a: Row) -> Any:
     return model.train()
 
 
-def execute(a: Row) -> Row:
+def execute(a: Row, stage: int) -> Row:
     from megatron.core import parallel_state
     from megatron.core.transformer.moe import moe_utils
 
     world = world_of(a)
     megatron_te.Router.top = a.get("moe_router_topk", 1)
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+    dist.init_process_group("fake", store=FakeStore(), rank=stage * ranks_of_stage(a), world_size=world)
     try:
         parallel_state.initialize_model_parallel(
             tensor_model_parallel_size=a["tensor_model_parallel_size"],
+            pipeline_model_parallel_size=stages_of(a),
+            virtual_pipeline_model_parallel_size=a.get("num_virtual_stages_per_pipeline_rank"),
             expert_model_parallel_size=a.get("expert_model_parallel_size", 1),
             expert_tensor_parallel_size=a.get("expert_tensor_parallel_size"),
             create_gloo_process_groups=False,
         )
         parallel_state.get_global_memory_buffer().buffer.clear()
         moe_utils._MOE_AUX_LOSSES_LOGGING_TRACKER = {} if hasattr(moe_utils, "_MOE_AUX_LOSSES_LOGGING_TRACKER") else None
-        model = model_of(a)
+        chunks = chunks_of(a, stage)
         storages = Resized()
-        for tensor in [*model.parameters(), *model.buffers()]:
-            storages.own(tensor)
+        for chunk in chunks:
+            for tensor in [*chunk.parameters(), *chunk.buffers()]:
+                storages.own(tensor)
         gc.collect()
         megatron_te.Clock.now = storages
         with storages:
-            step = megatron_te.Step(a, model, storages)
+            step = (
+                megatron_stage.StageStep(a, chunks, storages, batches_of(a))
+                if stages_of(a) > 1
+                else megatron_te.Step(a, chunks[0], storages)
+            )
             empty = storages.live
             step()
             stays = storages.live - empty
             figures = step()
-        parameters = sum(p.numel() for p in model.parameters())
+        parameters = sum(p.numel() for chunk in chunks for p in chunk.parameters())
         return {"parameters": parameters, "stays": stays, **figures}
     finally:
         megatron_te.Clock.now = None
@@ -331,14 +393,16 @@ def execute(a: Row) -> Row:
         gc.collect()
 
 
-def answered(words: list[str], world: int) -> Row:
+def answered(words: list[str], world: int, stage: int, stages: int) -> Row:
     import oomplan
 
     command = f"torchrun --nproc-per-node {world} pretrain_gpt.py {' '.join(words)}"
     job = oomplan.read_megatron(command, "trainer.kernel_internals=false", gpu="h100")
 
     def phases_of(answer: Any) -> Row:
-        return {p["phase"].split(".")[-1]: p for p in json.loads(answer.to_json())["gpus"][0]["phases"]}
+        first = stage * world // stages  # tensor-parallel ranks are neighbours, stages are not
+        gpus = next(g for g in json.loads(answer.to_json())["gpus"] if first in g["gpus"])
+        return {p["phase"].split(".")[-1]: p for p in gpus["phases"]}
 
     phases = phases_of(oomplan.estimate(job, quick=True))  # sums: what blocks are handed out whole is the allocator's affair
     weights = phases_of(oomplan.estimate(job))["load"]["by_category_bytes"]["weights"]
@@ -369,6 +433,7 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path)
     parser.add_argument("--above", type=float, default=0.1, help="tell rows that are so many percent off")
+    parser.add_argument("--stages", action="store_true", help="draw pipelines, and one stage of each")
     given = parser.parse_args()
     megatron_te.stand_in(given.sources)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
@@ -376,11 +441,12 @@ def main() -> None:
     rows, errors, refused, broken = [], [], collections.Counter(), collections.Counter()
     numbers = [given.only] if given.only is not None else range(len(given.changed or []) or given.draws)
     for number in numbers:
-        a = BASE | given.changed[number] if given.changed else draw(random.Random(given.seed * 100003 + number))
-        words = words_of(a)
+        rng = random.Random(given.seed * 100003 + number)
+        a = BASE | given.changed[number] if given.changed else draw(rng, given.stages)
+        words, stage = words_of(a), rng.randrange(stages_of(a))
         try:
             signal.alarm(LONGEST)
-            want = execute(a)
+            want = execute(a, stage)
             signal.alarm(0)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
@@ -389,8 +455,10 @@ def main() -> None:
                 raise
             continue
         row = {"words": " ".join(words), "world": world_of(a), **want}
+        if stages_of(a) > 1:
+            row |= {"stage": stage, "micro_batches": batches_of(a)}
         try:
-            got = answered(words, world_of(a))
+            got = answered(words, world_of(a), stage, stages_of(a))
         except Exception as error:
             refused[str(error)[:400]] += 1
             continue
@@ -403,7 +471,9 @@ def main() -> None:
         errors += [abs(off["forward"]), abs(off["backward"]), abs(off["parameters"])]
         if max(abs(v) for v in off.values()) > given.above or want["left"] != 0 or given.only is not None:
             told = {p: f"{v:+.3f} % ({got[p] - want[p]:+d} of {want[p]})" for p, v in off.items()}
-            print(number, told, "left", want["left"], "rest", got["rest"] - rest, "\n   ", row["words"], flush=True)
+            print(
+                number, told, "stage", stage, "left", want["left"], "rest", got["rest"] - rest, "\n   ", row["words"], flush=True
+            )
     errors.sort()
     for what, counter in (("Megatron", broken), ("oomplan", refused)):
         for text, count in counter.most_common():

@@ -27,20 +27,22 @@ const std::vector<ExecutedRow>& executed_stages() {
 }
 
 /// In percent. What is not exact is in docs/findings.md: what names of a pipeline's schedule hold, checkpoints of expert layers,
-/// and the ring of context parallelism with latent attention.
+/// and the ring of context parallelism with latent attention. The rows' Transformer Engine keeps the joint latent, of which the
+/// real one copies a part: 0.01.
 double tolerance(const TrainingCase& c, const std::string& phase) {
   const Trainer& t = c.trainer;
   const Layer& last = c.architecture->runs.back().layer;
   if (phase == "optimizer") return 0.001;
   if (t.layout.pipeline > 1) {
     if (phase == "forward") return t.megatron.deallocate_outputs ? 0.25 : 8;
+    if (last.mixer.kind != MixerKind::mla) return 0.002;
     // an expert model's first interleaved stage, below its peak
-    return phase == "backward" && t.megatron.virtual_stages > 1 && last.mixer.kind == MixerKind::mla ? 0.23 : 0.002;
+    return phase == "backward" && t.megatron.virtual_stages > 1 ? 0.23 : 0.01;
   }
   if (t.layout.context > 1 && last.mixer.kind == MixerKind::mla) return 0.4;
   if (last.mixer.kind == MixerKind::mla && t.megatron.attention == TeAttention::unfused) return phase == "forward" ? 0.27 : 0.01;
-  if (last.mixer.kind == MixerKind::mla && t.recompute == Recompute::selective) return 0.01;
-  return t.recompute == Recompute::full && last.feed_forward.kind == FeedForwardKind::moe ? 0.11 : 0.005;
+  if (t.recompute == Recompute::full && last.feed_forward.kind == FeedForwardKind::moe) return 0.11;
+  return last.mixer.kind == MixerKind::mla ? 0.01 : 0.005;
 }
 
 TEST_CASE("megatron: every phase of an executed step") {

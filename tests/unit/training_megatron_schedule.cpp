@@ -24,7 +24,7 @@ MegatronStage bare_stage(const nlohmann::json& row) {
   const auto chunks = row["chunks"].get<std::size_t>();
   for (std::size_t c = 0; c < chunks; ++c) {
     out.chunks.push_back(std::make_shared<const Tape>());
-    out.permutations.push_back(0);
+    out.permutations.emplace_back();
     out.receives.push_back(out.stage > 0 || c > 0);
     out.hands_on.push_back(out.stage + 1 < out.stages || c + 1 < chunks);
   }

@@ -58,6 +58,15 @@ struct SharedWeight {
 constexpr std::size_t run_of(int layer) { return static_cast<std::size_t>(layer < 0 ? ~layer : layer); }
 constexpr bool stays_wide(int layer) { return layer < 0; }
 
+/// Layers that run as one: a run of a checkpoint, or one layer.
+struct LayerGroup {
+  std::vector<int> layers;
+  bool checkpoint = false;
+  bool operator==(const LayerGroup&) const = default;
+};
+/// A chunk's layers as they run. Equal groups in a row are the units of one station of its tape.
+std::vector<LayerGroup> layer_groups(const ChunkOptions&);
+
 /// Layers of the chunk with those of its blocks of multi-token prediction, which are like the model's last one.
 std::vector<int> all_layers(const Architecture&, const ChunkOptions&);
 

@@ -14,29 +14,6 @@ namespace {
 using namespace ops;
 using axis::B, axis::S;
 
-/// Layers that run as one: a run of a checkpoint, or one layer.
-struct Group {
-  std::vector<int> layers;
-  bool checkpoint = false;
-  bool operator==(const Group&) const = default;
-};
-
-/// TransformerBlock._checkpointed_forward (megatron/core/transformer/transformer_block.py, 0.16.1).
-std::vector<Group> groups_of(const ChunkOptions& o) {
-  std::vector<Group> out;
-  const bool full = o.recompute == Recompute::full;
-  const auto n = static_cast<std::size_t>(o.settings.recompute_layers);
-  const bool uniform = full && o.settings.recompute_method == RecomputeMethod::uniform;
-  for (std::size_t i = 0; i < o.layers.size(); ++i) {
-    if (uniform && i % n != 0) {
-      out.back().layers.push_back(o.layers[i]);
-      continue;
-    }
-    out.push_back({{o.layers[i]}, full && (uniform || i < n)});
-  }
-  return out;
-}
-
 class ChunkRunner {
  public:
   ChunkRunner(Eager& g, const Architecture& a, const ChunkOptions& o) : g_(g), a_(a), o_(o), wide_(o) {
@@ -84,7 +61,7 @@ class ChunkRunner {
   void plan_stations() {
     single(StationPlace::inputs);
     single(StationPlace::embedding);
-    for (auto& group : groups_of(o_)) {
+    for (auto& group : layer_groups(o_)) {
       if (runs_.empty() || runs_.back().first != group) {
         Station s;
         s.place = StationPlace::layers;
@@ -211,7 +188,7 @@ class ChunkRunner {
     return embed(ids);
   }
 
-  Tensor run_group(const Group& group, const Tensor& x) {
+  Tensor run_group(const LayerGroup& group, const Tensor& x) {
     const auto body = [this, &group](const Tensor& in) {
       Tensor hidden = in;
       for (const int run : group.layers)
@@ -296,7 +273,7 @@ class ChunkRunner {
   const ChunkOptions& o_;
   ChunkOptions wide_;  ///< of layers with products in 16 bits
   ModelRun out_;
-  std::vector<std::pair<Group, std::size_t>> runs_;  ///< with their stations
+  std::vector<std::pair<LayerGroup, std::size_t>> runs_;  ///< with their stations
   std::vector<Tensor> inputs_, next_ids_;
   Tensor mask_;
   SharedWeight embedding_, output_;
@@ -309,6 +286,22 @@ void refuse_unsupported(const Architecture& a, const ChunkOptions& o) {
 }
 
 }  // namespace
+
+// TransformerBlock._checkpointed_forward (megatron/core/transformer/transformer_block.py, 0.16.1).
+std::vector<LayerGroup> layer_groups(const ChunkOptions& o) {
+  std::vector<LayerGroup> out;
+  const bool full = o.recompute == Recompute::full;
+  const auto n = static_cast<std::size_t>(o.settings.recompute_layers);
+  const bool uniform = full && o.settings.recompute_method == RecomputeMethod::uniform;
+  for (std::size_t i = 0; i < o.layers.size(); ++i) {
+    if (uniform && i % n != 0) {
+      out.back().layers.push_back(o.layers[i]);
+      continue;
+    }
+    out.push_back({{o.layers[i]}, full && (uniform || i < n)});
+  }
+  return out;
+}
 
 std::vector<int> all_layers(const Architecture& a, const ChunkOptions& o) {
   std::vector<int> out = o.layers;

@@ -1,4 +1,6 @@
 // Experts of Megatron-core's MoELayer: one grouped product for all of a rank, or one expert after another.
+#include <numeric>
+
 #include "layers/megatron_moe.hpp"
 #include "layers/megatron_recompute.hpp"
 #include "layers/ops.hpp"
@@ -47,9 +49,9 @@ Tensor weighted_swiglu(Eager& g, const Tensor& inner, const Tensor& weights, con
 }
 
 /// Without a gate, or without the kernel, nothing is fused: the activation, times the probabilities in their format, and back.
-Tensor weighted_activation(Eager& g, const RoutedSizes& s, const Tensor& inner, const Tensor& weights) {
-  Tensor active =
-      s.gated ? unfused_glu(g, inner, s.width, true, "experts.activation") : activation(g, inner, "experts.activation");
+Tensor weighted_activation(Eager& g, const RoutedSizes& s, const Tensor& inner, const Tensor& weights, const Shape& shape) {
+  const std::int64_t width = shape.back().coefficient;
+  Tensor active = s.gated ? unfused_glu(g, inner, width, true, "experts.activation") : activation(g, inner, "experts.activation");
   Tensor factors = weights.alias({weights.shape[0], Dim(1)});
   factors.grad_fn = weights.grad_fn;
   factors.output = weights.output;
@@ -58,7 +60,7 @@ Tensor weighted_activation(Eager& g, const RoutedSizes& s, const Tensor& inner, 
 }
 
 Tensor weighted(Eager& g, const RoutedSizes& s, const Tensor& inner, const Tensor& weights, const Shape& shape) {
-  return s.gated && s.fused ? weighted_swiglu(g, inner, weights, shape) : weighted_activation(g, s, inner, weights);
+  return s.gated && s.fused ? weighted_swiglu(g, inner, weights, shape) : weighted_activation(g, s, inner, weights, shape);
 }
 
 /// Fp8Padding in front of the experts: copies of rows and their probabilities.
@@ -100,16 +102,16 @@ Tensor adding_weighted_bias(Eager& g, const Tensor& x, const Tensor& weights) {
   return out;
 }
 
-/// Rows of one of several experts, evenly. A count of rows that does not divide is shared out as columns: the same bytes.
+/// Rows of one of several experts, evenly. What does not divide is shared out as columns: the same bytes.
 struct Share {
   Dim rows;
   std::int64_t columns = 1;
   Shape of(std::int64_t width) const { return {rows, Dim(ceil_div(width, columns))}; }
 };
 Share share_of(const RoutedSizes& s) {
-  if (s.rows.coefficient % s.local != 0) return {s.rows, s.local};
-  Share out{s.rows, 1};
-  out.rows.coefficient /= s.local;
+  const std::int64_t common = std::gcd(s.rows.coefficient, s.local);
+  Share out{s.rows, s.local / common};
+  out.rows.coefficient /= common;
   return out;
 }
 

@@ -51,24 +51,28 @@ Tensor frozen_output_layer(Eager& g, const Architecture& a, const ChunkOptions& 
   return logits;
 }
 
-/// What stays of the targets: a mask and their numbers in this rank's part.
-struct Targets {
-  Tensor mask, numbers;
-};
-Targets targets(Eager& g, const Shape& rows) {
-  return {g.make("loss.target_mask", rows, DType::boolean), g.make("loss.target", rows, DType::int64)};
-}
-
 /// Megatron's own: fp32 logits in which everything else happens, up to their gradient. Unfused it leaves as fp32 and is cast by
 /// autograd, fused it is cast inside; both are 16 bits beside 32. `compiled`: torch.compile makes a function of the gradient, in
 /// which the subtraction at the targets is no longer in place: a second fp32 tensor beside the first and the result (Inductor's
 /// code for fused_cross_entropy.calculate_gradients, PyTorch 2.13).
-Tensor own_loss(Eager& g, const Tensor& logits, bool compiled) {
+/// Numbers of every token are names of _VocabParallelCrossEntropy.forward until it returns: the largest logit, the target's, the
+/// sum; unfused the last two by themselves, beside the rows' numbers while the targets' logits are picked.
+Tensor own_loss(Eager& g, const Tensor& logits, bool fused, bool compiled) {
   const Shape rows{logits.shape[0], B};
   Tensor wide = g.make("logits.fp32", logits.shape, DType::fp32, Category::logits);
+  const Tensor largest = g.make("loss.largest", rows, DType::fp32);
+  const Tensor target_mask = g.make("loss.target_mask", rows, DType::boolean);
+  const Tensor targets = g.make("loss.target", rows, DType::int64);
+  Tensor order = compiled ? Tensor() : g.make("loss.row_numbers", rows, DType::int64);
+  Tensor picked = g.make("loss.target_logits", rows, DType::fp32), sums = g.make("loss.sums", rows, DType::fp32);
+  order.reset();
+  if (fused && !compiled) {
+    picked = g.make("loss.target_logits_and_sums", {logits.shape[0], B, Dim(2)}, DType::fp32);
+    sums.reset();
+  }
+  const Tensor logarithms = compiled ? Tensor() : g.make("loss.logarithms", rows, DType::fp32);
   Tensor loss = g.make("loss", rows, DType::fp32);
-  const Targets kept = targets(g, rows);
-  Saved softmax = g.save(wide), mask = g.save(kept.mask), numbers = g.save(kept.numbers);
+  Saved softmax = g.save(wide), mask = g.save(target_mask), numbers = g.save(targets);
   g.record(loss, "VocabParallelCrossEntropy", {&logits}, [&g, softmax, mask, numbers, compiled](Gradients) {
     (void)mask.get();
     (void)numbers.get();
@@ -87,9 +91,15 @@ Tensor te_loss(Eager& g, const Tensor& logits) {
   return loss;
 }
 
+/// LanguageModule.compute_language_model_loss (megatron/core/models/common/language_module/language_module.py): labels are put
+/// by tokens, the losses by sequences.
 Tensor loss_of(Eager& g, const ChunkOptions& o, const Tensor& logits) {
-  if (o.settings.loss == MegatronLoss::te) return te_loss(g, logits);
-  return own_loss(g, logits, o.settings.loss == MegatronLoss::native && o.settings.jit_fuser);
+  const Shape rows{logits.shape[0], B};
+  const Tensor labels = o.te.several_sequences ? g.make("labels.by_token", rows, DType::int64) : Tensor();
+  const bool fused = o.settings.loss == MegatronLoss::native;
+  Tensor loss =
+      o.settings.loss == MegatronLoss::te ? te_loss(g, logits) : own_loss(g, logits, fused, fused && o.settings.jit_fuser);
+  return o.te.several_sequences ? te_contiguous(g, loss, "loss.by_sequence") : loss;
 }
 
 }  // namespace

@@ -10,12 +10,18 @@ namespace {
 using namespace ops;
 using axis::B;
 
-/// bias_dropout_add in training mode, one fused kernel for bias and sum: the module's output comes in a tuple that the caller
-/// holds.
+/// bias_dropout_add in training mode, one fused kernel for bias, dropout and sum (bias_dropout_fusion), which keeps a mask: the
+/// module's output comes in a tuple that the caller holds.
 Tensor bias_dropout_add(Eager& g, const Tensor& x, const Tensor& residual, bool drops, const std::string& name) {
   if (!drops) return add(g, residual, x, name);
-  Tensor dropped = dropout(g, x, name + ".dropped");
-  return add(g, residual, std::move(dropped), name);
+  Tensor sum = g.make(name, residual.shape, residual.dtype);
+  const Tensor mask = g.make(name + ".mask", x.shape, DType::boolean);
+  Saved saved = g.will_record({&x, &residual}) ? g.save(mask) : Saved();
+  g.record(sum, "BiasDropoutAdd", {&x, &residual}, [&g, saved](Gradients in) {
+    (void)saved.get();
+    return Gradients{gradient(g, "dropout_backward", in[0].shape, in[0].dtype), in[0]};
+  });
+  return sum;
 }
 
 /// One kernel: fused with the bias, if there is one, or a function that is a kernel by itself.
@@ -62,8 +68,14 @@ std::vector<Tensor> split_joint(Eager& g, const Tensor& x, const std::vector<Sha
   return out;
 }
 
+/// One head in a group: the slice of the projection is cut as the heads are. One group: its heads lie one behind another. Of
+/// Megatron's own modules the product of scores copies such a view, which is counted here.
+bool query_is_view(const Mixer& m, const ChunkOptions& o) {
+  return m.heads == m.kv_heads || (m.kv_heads <= o.te.tensor && !is_local(o));
+}
+
 /// SelfAttention.get_query_key_value_tensors: views of the fused projection, of which the query is copied into a block of its
-/// own.
+/// own where no view has its shape.
 Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor& x, bool joint) {
   const Mixer& m = layer.mixer;
   const std::int64_t heads = m.heads / o.te.tensor, groups = std::max<std::int64_t>(1, m.kv_heads / o.te.tensor);
@@ -74,12 +86,11 @@ Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor&
                                   {tokens, B, Dim(groups), Dim(m.head_dim)}};
   std::vector<Tensor> parts = joint ? split_joint(g, mixed, shapes) : split(g, mixed, shapes);
   Heads out;
-  // one head in a group: the slice is cut as the heads are, and the query stays a view
-  out.query = heads == groups ? std::move(parts[0]) : te_contiguous(g, parts[0], "q");
+  out.query = query_is_view(m, o) ? std::move(parts[0]) : te_contiguous(g, parts[0], "q");
   out.key = std::move(parts[1]);
   out.value = std::move(parts[2]);
   if (m.qk_norm == QkNorm::head) {
-    if (heads == groups) out.query = te_contiguous(g, out.query, "q");  // every norm's kernel asks for it
+    if (query_is_view(m, o)) out.query = te_contiguous(g, out.query, "q");  // every norm's kernel asks for it
     Tensor normed = te_norm(g, out.query, layer.norm, "q_layernorm");
     out.query = std::move(normed);
     Tensor block = te_contiguous(g, out.key, "k");
@@ -95,7 +106,7 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
   const bool key_view = m.rotary_dim == 0 && m.qk_norm == QkNorm::none;
   const bool joint =
       key_view && m.heads == m.kv_heads && o.te.attention == TeAttention::fused && o.te.context == 1 && !is_local(o);
-  const AttentionViews views{key_view, true, joint};
+  const AttentionViews views{key_view, true, joint, key_view && query_is_view(m, o)};
   const Heads projected = project(g, layer, o, x, joint);
   Heads placed = projected;
   if (m.rotary_dim > 0) {

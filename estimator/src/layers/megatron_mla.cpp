@@ -100,7 +100,9 @@ Tensor run_megatron_mla(Eager& g, const Architecture& a, const Layer& layer, con
     const std::int64_t heads = m.heads / te.tensor, n = m.nope_head_dim, r = m.rope_head_dim, v = m.value_head_dim;
     const Tensor q = m.q_lora_rank > 0 ? te_norm_column_linear(g, in[0], layer.norm, heads * (n + r), te, "linear_q_up_proj")
                                        : te_column_linear(g, in[0], heads * (n + r), te, "linear_q_proj");
-    const Tensor kv = te_norm_column_linear(g, in[1], layer.norm, heads * (n + v), te, "linear_kv_up_proj");
+    // a view of the joint latent: Transformer Engine's modules want a block (module/base.py: prepare_forward, 2.17.1)
+    const Tensor latent = te_contiguous(g, in[1], "kv_compressed");
+    const Tensor kv = te_norm_column_linear(g, latent, layer.norm, heads * (n + v), te, "linear_kv_up_proj");
     return o.settings.rotary_fusion ? place_fused(g, m, o, q, kv, in[2]) : place_unfused(g, m, o, q, kv, in[2]);
   };
   DiscardedOutputs input_norm, projections;

@@ -60,6 +60,7 @@ inline bool keeps_shared_input(const TeOptions& o) { return o.fp8 != Fp8Recipe::
 struct AttentionViews {
   bool key = false, value = false;
   bool joint = false;  ///< all three are, head by head, which cuDNN's kernels take as it is
+  bool query = false;
 };
 /// DotProductAttention over [S, B, heads, k]. Arguments stay with the caller: its names hold them. Dropout is inside of the
 /// kernels.

@@ -158,8 +158,9 @@ Tensor te_attention(Eager& g, const Tensor& query, const Tensor& key, const Tens
   const auto block = [&g](const Tensor& x, bool view, const char* name) { return view ? te_contiguous(g, x, name) : x; };
   if (o.context > 1 && o.attention == TeAttention::fused) {
     const Tensor k = block(key, views.key, "k_contiguous");
-    if (o.exchange == ContextExchange::p2p) return ring(g, query, k, value, out_shape, o.context);
-    return exchanged(g, query, k, block(value, views.value, "v_contiguous"), out_shape);
+    const Tensor q = block(query, views.query, "q_contiguous");
+    if (o.exchange == ContextExchange::p2p) return ring(g, q, k, value, out_shape, o.context);
+    return exchanged(g, q, k, block(value, views.value, "v_contiguous"), out_shape);
   }
   if (o.attention == TeAttention::unfused) return unfused(g, query, key, value, o);
   if (o.attention == TeAttention::flash) {
@@ -171,6 +172,7 @@ Tensor te_attention(Eager& g, const Tensor& query, const Tensor& key, const Tens
       q = te_contiguous(g, query, "attention.q_by_sequence");
       k = te_contiguous(g, key, "attention.k_by_sequence");
     } else {
+      q = block(query, views.query, "q_contiguous");
       k = block(key, views.key, "k_contiguous");
     }
     if (!pads && (o.several_sequences || views.value)) v = te_contiguous(g, value, "attention.v_by_sequence");
@@ -181,9 +183,10 @@ Tensor te_attention(Eager& g, const Tensor& query, const Tensor& key, const Tens
     return o.several_sequences ? te_contiguous(g, out, "attention.out_by_token") : out;
   }
   if (views.joint) return one_kernel(g, query, key, value, out_shape, true);
-  // the kernels take views of the fused projection only where all three lie in it head by head: k and v are copied
+  // the kernels take views of the fused projection only where all three lie in it head by head: they are copied
+  const Tensor q = block(query, views.query, "q_contiguous");
   const Tensor k = block(key, views.key, "k_contiguous");
-  return one_kernel(g, query, k, block(value, views.value, "v_contiguous"), out_shape);
+  return one_kernel(g, q, k, block(value, views.value, "v_contiguous"), out_shape);
 }
 
 }  // namespace oomplan

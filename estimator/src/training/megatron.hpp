@@ -64,8 +64,7 @@ class MegatronEngine {
     widened_ = resident("fp32_states_of_the_step", stage.widened_states, Category::optimizer);
     workspace_ = resident("te_workspaces", stage.workspace * stage.workspaces, Category::workspace);
     routing_ = resident("routing_of_the_last_tokens", stage.routing, Category::buffers);
-    for (const Bytes maps : stage.permutations)
-      permutations_.push_back(resident("permutation_of_the_last_tokens", maps, Category::buffers));
+    for (const LastRouting& kept : stage.permutations) routings_.push_back(routing_sites(kept, resident));
     gathered_ = resident("output_layer_gather_buffer", stage.gathered, Category::communication);
     tables_ = resident("rotary_tables", stage.tables, Category::buffers);
     placeholders_ = resident("placeholder_gradients", stage.placeholders, Category::gradients);
@@ -156,11 +155,10 @@ class MegatronEngine {
     for (std::int64_t m = 0; m < std::min<std::int64_t>(2, micro_batches); ++m)
       for (std::size_t c = 0; c < forward_players_.size(); ++c) {
         chunks_[c].decoder_input = received(input_, stage_.receives[c]);
-        if (std::exchange(chunks_[c].keeps_permutation, false)) r_.free(permutations_[c]);
+        forget(c);
         const auto& stations = stage_.forward_chunks[c]->stations;
         for (std::size_t s = 0; s < stations.size(); ++s) forward_players_[c]->play_all(s, false, Index(m));
-        r_.alloc(permutations_[c]);
-        chunks_[c].keeps_permutation = true;
+        keep_maps(c);
       }
   }
   /// Masters and states are there for ever; the step works in place on the flat buffers. Gradients that are not fp32 are copied.
@@ -178,6 +176,8 @@ class MegatronEngine {
   }
 
  private:
+  static constexpr std::string_view kDispatch = "permutation";  ///< what a dispatcher makes as it takes new tokens
+
   /// Buffers, or tensors of every part of the share. What is written out has them one by one, because the allocator hands some
   /// blocks out whole; a sum needs no more than their bytes.
   struct OfParts {
@@ -239,8 +239,31 @@ class MegatronEngine {
     std::deque<Held> inputs, output_gradients;
     std::int64_t released = 0;  ///< inputs that are gone
     std::int64_t in_flight = 0;
-    bool keeps_permutation = false;
+    bool keeps_maps = false, keeps_leaves = false;
   };
+
+  /// A chunk's LastRouting, by its tape's stations; empty where there is nothing.
+  struct OfStation {
+    bool kept = false, again = false;
+    SiteRef maps, leaf, gradient;
+  };
+  struct Routing {
+    std::vector<OfStation> stations;
+    SiteRef behind;
+  };
+  template <class MakesSite>
+  Routing routing_sites(const LastRouting& kept, const MakesSite& resident) const {
+    Routing out;
+    for (std::size_t i = 0; i < kept.maps.size(); ++i) {
+      const Bytes leaves = stage_.hidden * kept.leaves[i];
+      out.stations.push_back({kept.maps[i] > 0, leaves > 0,
+                              resident("permutation_of_the_last_tokens", kept.maps[i], Category::buffers),
+                              resident("leaf_of_the_last_recomputation", leaves, Category::activations),
+                              resident("gradient_of_the_last_recomputation", leaves, Category::gradients)});
+    }
+    out.behind = resident("routing_of_the_last_predicted_tokens", kept.behind, Category::buffers);
+    return out;
+  }
 
   /// forward_step: the block takes the new input before it computes.
   void forward(std::size_t chunk, const Held& input, std::int64_t micro) {
@@ -248,28 +271,106 @@ class MegatronEngine {
     chunks_[chunk].decoder_input = input;
     if (!started_) start();
     ++chunks_[chunk].in_flight;
-    if (std::exchange(chunks_[chunk].keeps_permutation, false)) r_.free(permutations_[chunk]);
+    if (chunks_[chunk].keeps_maps) r_.free(routings_[chunk].behind);
     const auto& stations = stage_.chunks[chunk]->stations;
-    for (std::size_t s = 0; s < stations.size(); ++s) players_[chunk]->play_all(s, false, Index(micro));
+    for (std::size_t s = 0, layers = 0; s < stations.size(); ++s) {
+      if (stations[s].place == StationPlace::layers)
+        run_layers(chunk, s, routings_[chunk].stations[layers++], micro);
+      else
+        players_[chunk]->play_all(s, false, Index(micro));
+    }
+    chunks_[chunk].keeps_maps = chunks_[chunk].keeps_leaves = false;
   }
   /// backward_step: the gradient of what the chunk received stays with it. The pass itself allocates the gradient that came in
   /// and what it gives: here they only live on.
   Held backward(std::size_t chunk, const Held& input, std::int64_t micro) {
     (*told_)(true);
     const auto& stations = stage_.chunks[chunk]->stations;
+    std::size_t layers = routings_[chunk].stations.size();
+    std::vector<std::pair<SiteRef, Index>> shared;  // the gradient that the unit above has left is the one that comes in
     for (std::size_t s = stations.size(); s-- > 0;) {
-      players_[chunk]->play_all(s, true, Index(micro));
+      if (stations[s].place == StationPlace::layers)
+        run_layers_back(chunk, s, routings_[chunk].stations[--layers], micro, shared);
+      else
+        players_[chunk]->play_all(s, true, Index(micro));
       if (stations[s].place == StationPlace::head && chunk + 1 == chunks_.size()) defer(input);
     }
-    if (--chunks_[chunk].in_flight == 0) {  // the dispatchers have the last one still
-      r_.alloc(permutations_[chunk]);
-      chunks_[chunk].keeps_permutation = true;
-    }
+    for (const auto& [site, at] : shared) r_.alloc(site, at);
+    chunks_[chunk].keeps_leaves = true;
+    if (--chunks_[chunk].in_flight == 0) keep_maps(chunk);  // the dispatchers have the last one still
     if (!has_placeholders_) r_.alloc(placeholders_);
     has_placeholders_ = true;
     if (input == nullptr) return nullptr;
     input->gradient = make(input_gradient_);
     return input->gradient;
+  }
+  /// Every layer's dispatcher takes its new tokens in place of the last ones.
+  void run_layers(std::size_t chunk, std::size_t station, const OfStation& last, std::int64_t micro) {
+    const bool maps = last.kept && chunks_[chunk].keeps_maps, leaves = last.again && chunks_[chunk].keeps_leaves;
+    if (!maps && !leaves) return players_[chunk]->play_all(station, false, Index(micro));
+    players_[chunk]->each_unit(station, false, [&](Unit unit, Index at) {
+      players_[chunk]->play_around(station, false, unit, at, Index(micro), kDispatch, [&] {
+        if (maps) r_.free(last.maps, at);
+        if (leaves) forget_leaf(last, at);
+      });
+    });
+  }
+  /// So it does when a checkpoint runs the layer again, whose input and gradient stay then. Of whole layers the gradient is at
+  /// first what the layer in front is given: `shared`, until that one has run.
+  void run_layers_back(std::size_t chunk, std::size_t station, const OfStation& last, std::int64_t micro,
+                       std::vector<std::pair<SiteRef, Index>>& shared) {
+    const auto settle = [&] {
+      for (const auto& [site, at] : shared) r_.alloc(site, at);
+      shared.clear();
+    };
+    if (!last.again) {
+      players_[chunk]->play_all(station, true, Index(micro));
+      return settle();
+    }
+    const bool leaves = chunks_[chunk].keeps_leaves, whole = stage_.permutations[chunk].whole_layers;
+    const std::int64_t top = players_[chunk]->count(station) - 1;
+    players_[chunk]->each_unit(station, true, [&](Unit unit, Index at) {
+      players_[chunk]->play_around(station, true, unit, at, Index(micro), kDispatch, [&] {
+        if (leaves) forget_leaf(last, at);
+      });
+      if (unit == Unit::last || top == 0)
+        settle();
+      else if (whole)
+        r_.alloc(last.gradient, at + 1);
+      r_.alloc(last.leaf, at);
+      if (!whole) r_.alloc(last.gradient, at);
+    });
+    if (whole) shared.emplace_back(last.gradient, Index(0));
+  }
+  void forget_leaf(const OfStation& last, Index at) {
+    r_.free(last.leaf, at);
+    r_.free(last.gradient, at);
+  }
+  /// of all units of all stations
+  template <class Act>
+  void each_routing(std::size_t chunk, const Act& act) {
+    const auto& units = stage_.permutations[chunk].units;
+    for (std::size_t s = 0; s < units.size(); ++s) {
+      const OfStation& one = routings_[chunk].stations[s];
+      if (one.kept || one.again) r_.repeat(units[s], [&](Index i) { act(one, i); }, Direction::forward, 0);
+    }
+  }
+  void keep_maps(std::size_t chunk) {
+    each_routing(chunk, [&](const OfStation& one, Index i) {
+      if (one.kept) r_.alloc(one.maps, i);
+    });
+    r_.alloc(routings_[chunk].behind);
+    chunks_[chunk].keeps_maps = true;
+  }
+  void forget(std::size_t chunk) {
+    const bool maps = std::exchange(chunks_[chunk].keeps_maps, false);
+    const bool leaves = std::exchange(chunks_[chunk].keeps_leaves, false);
+    if (maps) r_.free(routings_[chunk].behind);
+    if (!maps && !leaves) return;
+    each_routing(chunk, [&](const OfStation& one, Index i) {
+      if (maps && one.kept) r_.free(one.maps, i);
+      if (leaves && one.again) forget_leaf(one, i);
+    });
   }
   /// The output layer's gradient of this micro-batch waits for the end of the passes, and its input with the graph that made it,
   /// whose leaf is what the stage has received. Those of micro-batches that are not played come with the first one, so that the
@@ -335,7 +436,7 @@ class MegatronEngine {
   SiteRef paused_, paused_states_, parked_weights_, parked_masters_, parked_states_;
   bool weights_parked_ = false, gradients_gone_ = false, optimizer_parked_ = false, states_parked_ = false;
   SiteRef routing_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
-  std::vector<SiteRef> permutations_;
+  std::vector<Routing> routings_;
   SiteRef input_, input_gradient_, output_, output_gradient_, deferred_;
   const Told* told_ = nullptr;
   std::int64_t micro_batches_ = 1, number_ = 0, waiting_ = 0, deferring_ = 0;

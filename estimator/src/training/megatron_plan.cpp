@@ -188,23 +188,6 @@ void put_on_gpu(MegatronStage& s, const Trainer& t) {
   s.wide_gradients = bytes_of_pieces(s.pieces, s.wide_formats);
 }
 
-/// Checkpoints of a chunk with experts inside.
-std::int64_t recomputed_runs(const Architecture& a, const ChunkOptions& o) {
-  const auto n = static_cast<std::size_t>(std::max<std::int64_t>(1, o.settings.recompute_layers));
-  std::int64_t out = 0;
-  if (o.settings.recompute_method == RecomputeMethod::block) {
-    for (std::size_t i = 0; i < std::min(static_cast<std::size_t>(o.settings.recompute_layers), o.layers.size()); ++i)
-      out += has_experts(a, o.layers[i]) ? 1 : 0;
-    return out;
-  }
-  for (std::size_t first = 0; first < o.layers.size(); first += n) {
-    bool any = false;
-    for (std::size_t i = first; i < std::min(first + n, o.layers.size()); ++i) any = any || has_experts(a, o.layers[i]);
-    out += any ? 1 : 0;
-  }
-  return out + (has_experts(a, static_cast<int>(a.runs.size()) - 1) ? o.mtp : 0);
-}
-
 /// The model's table of angles, one for each chunk; with latent attention every layer has its own, with fused rotary positions as
 /// cosines and sines.
 Bytes rotary_tables(const Architecture& a, const ChunkOptions& o, std::int64_t tokens) {
@@ -220,15 +203,64 @@ Bytes rotary_tables(const Architecture& a, const ChunkOptions& o, std::int64_t t
 
 /// What MoEAllGatherTokenDispatcher leaves: the tokens of all ranks in the shared buffer, and of every layer's last tokens the
 /// map of its own experts, the way back and the rows' probabilities.
-void gathered_experts(MegatronStage& s, Bytes& maps, const FeedForward& f, const Trainer& t, std::int64_t hidden) {
+Bytes gathered_experts(MegatronStage& s, const FeedForward& f, const Trainer& t, std::int64_t hidden) {
   const Megatron& m = t.megatron;
   const Layout& l = t.layout;
   const std::int64_t own = s.counts.b * s.counts.s, all = own * l.expert * l.expert_tensor, local = f.experts / l.expert;
   const std::int64_t rows = (s.counts.e > 1 ? s.counts.e : own * f.experts_per_token) * l.expert_tensor;
   if (all > own) s.gathered = std::max(s.gathered, bytes_of(all * hidden, DType::bf16));
   s.routing += bytes_of(all * local, DType::boolean);
-  maps += m.permute_fusion ? bytes_of(all * (2 * local + 1), DType::int32) : bytes_of(rows, DType::int64);
-  maps += bytes_of(rows, m.router);
+  const Bytes map = m.permute_fusion ? bytes_of(all * (2 * local + 1), DType::int32) : bytes_of(rows, DType::int64);
+  return map + bytes_of(rows, m.router);
+}
+
+/// What the dispatcher of a layer with experts keeps of the last tokens beyond `s.routing`, where it is added up as well.
+Bytes kept_maps(MegatronStage& s, const Architecture& a, const FeedForward& f, const Trainer& t) {
+  const Megatron& m = t.megatron;
+  if (m.dispatcher == TokenDispatcher::allgather) return gathered_experts(s, f, t, a.hidden);
+  Bytes maps = 0;
+  const std::int64_t routed = s.counts.b * s.counts.s;
+  // MoEAlltoAllTokenDispatcher keeps the last probabilities, the routing map and the map of the permutation
+  s.routing += bytes_of(routed * f.experts, m.router);
+  (m.expert_capacity > 0 ? maps : s.routing) += bytes_of(routed * f.experts, DType::boolean);  // dropped: kept, too
+  const bool padded = m.fp8 != Fp8Recipe::none && m.router_padding;
+  const std::int64_t rows = capacity_is_reached(m) ? s.counts.e : padded ? s.counts.m : routed * f.experts_per_token;
+  return maps + (m.permute_fusion ? bytes_of(routed * (2 * f.experts + 1), DType::int32) : bytes_of(rows, DType::int64));
+}
+
+/// Under a checkpoint nothing else keeps the maps; and the probabilities of the last recomputation keep its graph, whose leaf is
+/// the checkpoint's input, with a gradient.
+LastRouting last_routing(MegatronStage& s, const Architecture& a, const ChunkOptions& chunk, const Trainer& t) {
+  const bool alone = recomputes(chunk, "moe");
+  LastRouting out;
+  out.whole_layers = !alone;
+  const auto maps_of = [&](int run) {
+    return has_experts(a, run) ? kept_maps(s, a, a.runs[run_of(run)].layer.feed_forward, t) : 0;
+  };
+  const LayerGroup* last = nullptr;
+  const std::vector<LayerGroup> groups = layer_groups(chunk);
+  for (const LayerGroup& group : groups) {
+    Bytes maps = 0;
+    for (const int run : group.layers) maps += maps_of(run);
+    const bool experts = std::ranges::any_of(group.layers, [&](int run) { return has_experts(a, run); });
+    const bool again = experts && (group.checkpoint || alone);
+    if (again) s.routing += std::exchange(maps, 0);
+    if (last == nullptr || *last != group) {
+      out.units.push_back(0);
+      out.maps.push_back(maps);
+      out.leaves.push_back(again ? 1 : 0);
+    }
+    ++out.units.back();
+    last = &group;
+  }
+  const std::vector<int> all = all_layers(a, chunk);
+  for (std::size_t i = chunk.layers.size(); i < all.size(); ++i) {
+    const Bytes maps = maps_of(all[i]);
+    const bool again = has_experts(a, all[i]) && (t.recompute == Recompute::full || alone);
+    s.routing += again ? maps : 0;
+    out.behind += again ? 2 * s.hidden : maps;
+  }
+  return out;
 }
 
 /// What stays is buckets' own.
@@ -480,30 +512,8 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   s.workspace = multiplies_with_te(a, chunks) ? 32 * kMiB + kKiB : 0;
   bool grouped = false;
   for (const auto& chunk : chunks) {
-    Bytes maps = 0;
-    for (const int run : all_layers(a, chunk)) {
-      if (!has_experts(a, run)) continue;
-      grouped = t.megatron.grouped_experts;
-      const FeedForward& f = a.runs[run_of(run)].layer.feed_forward;
-      if (t.megatron.dispatcher == TokenDispatcher::allgather) {
-        gathered_experts(s, maps, f, t, a.hidden);
-        continue;
-      }
-      const std::int64_t routed = s.counts.b * s.counts.s;
-      // MoEAlltoAllTokenDispatcher keeps the last probabilities, the routing map and the map of the permutation
-      s.routing += bytes_of(routed * f.experts, t.megatron.router);
-      (t.megatron.expert_capacity > 0 ? maps : s.routing) += bytes_of(routed * f.experts, DType::boolean);  // dropped: kept, too
-      const bool padded = t.megatron.fp8 != Fp8Recipe::none && t.megatron.router_padding;
-      const std::int64_t rows = capacity_is_reached(t.megatron) ? s.counts.e : padded ? s.counts.m : routed * f.experts_per_token;
-      maps += t.megatron.permute_fusion ? bytes_of(routed * (2 * f.experts + 1), DType::int32) : bytes_of(rows, DType::int64);
-    }
-    // under a checkpoint nothing else keeps the map; and the probabilities of the last recomputation keep its graph, whose leaf
-    // is the checkpoint's input, with a gradient
-    const bool alone = recomputes(chunk, "moe");
-    const bool full = t.recompute == Recompute::full || alone;
-    const std::int64_t recomputed = alone ? expert_layers(a, chunk) : full ? recomputed_runs(a, chunk) : 0;
-    s.routing += full ? maps : 0;
-    s.permutations.push_back(full ? 2 * s.hidden * recomputed : maps);
+    grouped = grouped || (t.megatron.grouped_experts && expert_layers(a, chunk) > 0);
+    s.permutations.push_back(last_routing(s, a, chunk, t));
   }
   // one more for each stream of the grouped product (transformer_engine/pytorch/module/base.py:
   // get_multi_stream_cublas_workspace)

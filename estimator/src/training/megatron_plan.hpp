@@ -67,6 +67,18 @@ struct MegatronPiece {
 using PieceFormats = std::vector<DType>;
 Bytes bytes_of_pieces(const std::vector<MegatronPiece>&, const PieceFormats&);
 
+/// What a chunk's dispatchers keep of the last tokens.
+struct LastRouting {
+  std::vector<std::int64_t> units;  ///< of each station of layers
+  /// Of a unit of each station of layers: maps that nobody else keeps while no micro-batch is in flight.
+  std::vector<Bytes> maps;
+  /// Of a unit of each station: leaves of recomputations, which the last probabilities keep by their graph. Each is a hidden
+  /// state and its gradient, and goes when the layer runs again.
+  std::vector<std::int64_t> leaves;
+  bool whole_layers = true;  ///< they are the inputs of layers: what is in front of them has the same gradient
+  Bytes behind = 0;          ///< blocks of multi-token prediction, both kinds
+};
+
 /// One stage: what lives from step to step, and its passes.
 struct MegatronStage {
   std::int64_t stage = 0, stages = 1;
@@ -91,18 +103,18 @@ struct MegatronStage {
   std::vector<MegatronPiece> pieces;                         ///< of the rank's share; empty with an optimizer on the host
   PieceFormats master_formats, state_formats, wide_formats;  ///< what each of the figures is made of
   Bytes placeholders = 0;
-  Bytes workspace = 0;                ///< of Transformer Engine's matrix products
-  int workspaces = 1;                 ///< how many: grouped products have their own
-  Bytes routing = 0;                  ///< what the dispatchers of all layers keep of the last tokens: probabilities and map
-  std::vector<Bytes> permutations;    ///< of each chunk: what its dispatchers keep of the last micro-batch when none is in flight
-  Bytes gathered = 0;                 ///< the buffer in which output layers gather their input
-  Bytes deferred = 0;                 ///< of a micro-batch whose output layer's gradient waits: the logits' and the input
-  std::int64_t deferrals = 0;         ///< of how many micro-batches of a step
-  Bytes tables = 0;                   ///< rotary tables, one for each chunk
-  Bytes hidden = 0;                   ///< hidden states between two stages
-  Bytes wide_gradients = 0;           ///< with 16-bit gradients: their fp32 shards, from the step to the next zero_grad
-  Bytes widened_states = 0;           ///< narrow states as the step has them
-  bool keeps_wide_gradients = false;  ///< they stay until the next step makes new ones
+  Bytes workspace = 0;                    ///< of Transformer Engine's matrix products
+  int workspaces = 1;                     ///< how many: grouped products have their own
+  Bytes routing = 0;                      ///< what the dispatchers of all layers keep of the last tokens: probabilities and map
+  std::vector<LastRouting> permutations;  ///< of each chunk
+  Bytes gathered = 0;                     ///< the buffer in which output layers gather their input
+  Bytes deferred = 0;                     ///< of a micro-batch whose output layer's gradient waits: the logits' and the input
+  std::int64_t deferrals = 0;             ///< of how many micro-batches of a step
+  Bytes tables = 0;                       ///< rotary tables, one for each chunk
+  Bytes hidden = 0;                       ///< hidden states between two stages
+  Bytes wide_gradients = 0;               ///< with 16-bit gradients: their fp32 shards, from the step to the next zero_grad
+  Bytes widened_states = 0;               ///< narrow states as the step has them
+  bool keeps_wide_gradients = false;      ///< they stay until the next step makes new ones
   struct OnHost {
     Bytes masters = 0, states = 0;  ///< pageable, the states from the first step on
     Bytes gradients = 0;            ///< pinned, from the first step on

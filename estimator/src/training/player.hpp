@@ -1,6 +1,7 @@
 // Plays the stations of a tape into a recorder: folded summaries into a PeakRecorder, single events into a ProgramWriter.
 #pragma once
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -106,6 +107,22 @@ class Player {
     }
     if (!is_cut) pass_cut();
     go_to(n);
+  }
+  /// A unit's pass with `between` in front of the last tensor whose name has `part`; behind the pass when there is none such.
+  template <class Between>
+  void play_around(std::size_t station, bool backward, Unit unit, Index at, Index micro_batch, std::string_view part,
+                   Between&& between) {
+    const Segment& segment = tape_.stations[station].segment(backward, unit);
+    const std::size_t all = segment.events.size();
+    std::size_t middle = all;
+    const auto makes = [&](const TapeEvent& e) {
+      return e.kind == TapeEvent::Kind::alloc && tape_.sites[e.site].name.find(part) != std::string::npos;
+    };
+    for (std::size_t i = all; middle == all && i-- > 0;)
+      if (makes(segment.events[i])) middle = i;
+    play_part(segment, 0, middle, at, micro_batch, LeafGradients::keep);
+    between();
+    play_part(segment, middle, all, at, micro_batch, LeafGradients::keep);
   }
 
   /// Events `from` to `to` of a unit's segment.
