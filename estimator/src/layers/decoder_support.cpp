@@ -104,7 +104,8 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (const std::string form = unsupported_form(code, layer); !form.empty()) return form;
   if (const std::string split = unsupported_split(code, layer, options); !split.empty()) return split;
   if (adapts_experts(code, layer, options.adapters)) return "LoRA beside experts";
-  // peft runs those of routers and experts by a parametrization, which finds no parameter where FSDP1 has made views of a flat one
+  // peft runs those of routers and experts by a parametrization, which finds no parameter where FSDP1 has made views of a flat
+  // one
   // ("does not have a parameter, a buffer, or a parametrized element with name 'weight'", executed with 2.13 and peft 0.21.2)
   if (options.views_of_flat && layer.feed_forward.kind == FeedForwardKind::moe && options.adapters.folds())
     return "LoRA of routers and experts under FSDP1, where PyTorch finds no parameter of theirs,";
