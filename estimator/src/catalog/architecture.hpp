@@ -173,6 +173,15 @@ struct DraftHead {
   bool operator==(const DraftHead&) const = default;
 };
 
+/// Gemma 4's tower of sound (a Conformer), with its projection. Only counted.
+struct AudioTower {
+  std::int64_t layers = 0, hidden = 0, heads = 0,
+               kernel = 0;            ///< layers 0: the model has none; kernel of the depthwise convolution
+  std::int64_t channels[2] = {0, 0};  ///< of the two convolutions in front
+  std::int64_t out_hidden = 0;
+  bool operator==(const AudioTower&) const = default;
+};
+
 /// The vision (or other modality) tower and its projector. What the kernel sets do not describe yet is only counted.
 struct Tower {
   std::string kind;  ///< a row of tower_parameters.cpp: "qwen3_vl", "siglip", ...; "" when the model has none
@@ -184,6 +193,7 @@ struct Tower {
   std::int64_t window = 0;                     ///< pixels of a window's side, where blocks attend by windows; 0: none does
   std::vector<std::int64_t> full_blocks;       ///< of those: blocks that attend to the whole image
   std::vector<std::int64_t> deepstack_blocks;  ///< whose output layers of the language model get too
+  AudioTower audio;
   bool operator==(const Tower&) const = default;
 };
 

@@ -5,6 +5,7 @@
 // models/{qwen2_vl,qwen2_5_vl,qwen3_vl,siglip,gemma3,clip,llava,pixtral,mistral3,llama4,kimi_k25,gemma4,
 // minimax_m3_vl}/modeling_*.py;
 // InternViT: modeling_intern_vit.py beside the InternVL3 checkpoints.
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -172,6 +173,36 @@ void moonvit(const Tower& t, std::int64_t h, Inventory& out) {
   dense(out, "mm_projector.out_proj", merged, h, true);
 }
 
+/// Gemma4AudioModel and the projection behind it: blocks of a feed-forward half, attention, a convolution and another half.
+void gemma4_audio(const AudioTower& a, std::int64_t h, Inventory& out) {
+  const auto norms = [&](std::initializer_list<const char*> names) {
+    for (const char* const name : names) norm(out, name, NormKind::rms, a.hidden);
+  };
+  out.at("audio.", -1, 1);
+  out.tensor("subsample_conv_projection.layer0.conv", {a.channels[0], 1, 3, 3}, Part::tower);
+  out.tensor("subsample_conv_projection.layer0.norm", {a.channels[0]}, Part::tower);
+  out.tensor("subsample_conv_projection.layer1.conv", {a.channels[1], a.channels[0], 3, 3}, Part::tower);
+  out.tensor("subsample_conv_projection.layer1.norm", {a.channels[1]}, Part::tower);
+  dense(out, "subsample_conv_projection.input_proj_linear", a.channels[0] / 4 * a.channels[1], a.hidden, false);
+  dense(out, "output_proj", a.hidden, a.out_hidden, true);
+  dense(out, "embedding_projection", a.out_hidden, h, false);
+  out.at("audio.layers.{l}.", -1, a.layers);
+  for (const char* const half : {"feed_forward1.", "feed_forward2."}) {
+    dense(out, (std::string(half) + "ffw_layer_1").c_str(), a.hidden, 4 * a.hidden, false);
+    dense(out, (std::string(half) + "ffw_layer_2").c_str(), 4 * a.hidden, a.hidden, false);
+    norm(out, (std::string(half) + "pre_layer_norm").c_str(), NormKind::rms, a.hidden);
+    norm(out, (std::string(half) + "post_layer_norm").c_str(), NormKind::rms, a.hidden);
+  }
+  for (const char* const matrix :
+       {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.post", "self_attn.relative_k_proj"})
+    dense(out, matrix, a.hidden, a.hidden, false);
+  out.tensor("self_attn.per_dim_scale", {a.hidden / a.heads}, Part::tower);
+  dense(out, "lconv1d.linear_start", a.hidden, 2 * a.hidden, false);
+  dense(out, "lconv1d.linear_end", a.hidden, a.hidden, false);
+  out.tensor("lconv1d.depthwise_conv1d", {a.hidden, 1, a.kernel}, Part::tower);
+  norms({"lconv1d.pre_layer_norm", "lconv1d.conv_norm", "norm_pre_attn", "norm_post_attn", "norm_out"});
+}
+
 void gemma4(const Tower& t, std::int64_t h, Inventory& out) {
   patch(out, t, 1, false);
   out.tensor("position_embedding_table", {2, t.positions, t.hidden}, Part::tower);
@@ -183,6 +214,7 @@ void gemma4(const Tower& t, std::int64_t h, Inventory& out) {
   norm(out, "attn.k_norm", NormKind::rms, t.head_dim);
   outside(out);
   dense(out, "embedding_projection", t.hidden, h, false);
+  if (t.audio.layers > 0) gemma4_audio(t.audio, h, out);
 }
 
 void minimax_m3(const Tower& t, std::int64_t h, Inventory& out) {

@@ -2,6 +2,7 @@
 // Keys and defaults: transformers 5.23, models/<family>/configuration_<family>.py; InternVL and Kimi: the checkpoint's own code.
 #include "catalog/families/towers.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "catalog/families/traits.hpp"
@@ -182,8 +183,25 @@ Tower moonvit(const Fields& tower, const Fields& outer) {
   return out;
 }
 
-Tower gemma4(const Fields& tower, const Fields&) {
+/// Defaults: transformers 5.23, Gemma4AudioConfig.
+AudioTower gemma4_audio(const Fields& audio) {
+  AudioTower out;
+  out.layers = audio.integer_or("num_hidden_layers", 12, kLayerLimits);
+  out.hidden = audio.integer_or("hidden_size", 1024, kHiddenLimits);
+  out.heads = audio.integer_or("num_attention_heads", 8, kHeadLimits);
+  out.kernel = audio.integer_or("conv_kernel_size", 5, {1, 1024});
+  out.out_hidden = audio.integer_or("output_proj_dims", 1536, kHiddenLimits);
+  const auto channels = audio.has("subsampling_conv_channels") ? audio.integers("subsampling_conv_channels", {1, 65536})
+                                                               : std::vector<std::int64_t>{128, 32};
+  if (channels.size() != 2) audio.refuse("subsampling_conv_channels", "two integers");
+  std::copy(channels.begin(), channels.end(), out.channels);
+  if (out.hidden % out.heads != 0) audio.refuse("hidden_size", "a multiple of num_attention_heads");
+  return out;
+}
+
+Tower gemma4(const Fields& tower, const Fields& outer) {
   Tower out = common_tower(tower, "gemma4");
+  if (const auto audio = outer.object_if("audio_config")) out.audio = gemma4_audio(*audio);
   out.head_dim = tower.integer_or("head_dim", 64, kHeadDimLimits);
   out.positions = tower.integer_or("position_embedding_size", 10240, kVocabLimits);
   return out;
