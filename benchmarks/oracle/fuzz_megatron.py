@@ -5,7 +5,7 @@
 
 Needs torch, megatron-core 0.16.1, the Python of Transformer Engine 2.17.1 (an unpacked wheel), and oomplan's module; no GPU. A draw is a
 command line of pretrain_gpt.py. Executed is one rank without a pipeline (megatron_te.py), from arguments made a TransformerConfig as
-core_transformer_config_from_args does; a second micro-batch counts, so that what stays is there. The same command goes through
+core_transformer_config_from_args does, or with --stages a stage under Megatron's own schedule (megatron_stage.py); a second micro-batch counts, so that what stays is there. The same command goes through
 oomplan.read_megatron. Compared are parameters, what stays, and the highest levels of forward and backward above that.
 
 A line of the output: the words of the command, ranks, parameters, and the three figures. Refusals of either side are told.
@@ -35,7 +35,7 @@ from row_lines import write_rows
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 FLAGS = {row["dest"]: row for row in json.loads((ROOT / "models/frameworks/megatron_flags.json").read_text())["flags"]}
-MOST_MEMORY = 8 * 2**30  # of this process: tensors are real
+MOST_MEMORY = 12 * 2**30  # of this process: tensors are real
 LONGEST = 40  # seconds that a draw may take
 BYTES_OF_PARAMETER = 2 + 4 + 4 + 8  # bf16, fp32 gradient, master and two states
 BASE: Row = {

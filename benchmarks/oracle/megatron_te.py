@@ -30,6 +30,7 @@ class Clock:
     """The storages that are counted now."""
 
     now: Resized | None = None
+    paused = False
 
 
 def made(tensor: torch.Tensor) -> torch.Tensor:
@@ -37,9 +38,6 @@ def made(tensor: torch.Tensor) -> torch.Tensor:
     if Clock.now is not None and not Clock.paused:
         Clock.now.born(tensor)
     return tensor
-
-
-Clock.paused = False  # type: ignore[attr-defined]
 
 
 def fused(function: Any) -> Any:
@@ -62,8 +60,12 @@ def fused(function: Any) -> Any:
             return tuple(out)
 
     def run(args: Any) -> Any:
-        with _disable_current_modes(), torch.no_grad():
-            out = function(*args)
+        outer, Clock.paused = Clock.paused, True  # what it calls belongs to the same kernel
+        try:
+            with _disable_current_modes(), torch.no_grad():
+                out = function(*args)
+        finally:
+            Clock.paused = outer
         for one in out if isinstance(out, tuple) else (out,):
             if isinstance(one, torch.Tensor):
                 made(one)

@@ -258,8 +258,8 @@ class MegatronEngine {
       const Bytes leaves = stage_.hidden * kept.leaves[i];
       out.stations.push_back({kept.maps[i] > 0, leaves > 0,
                               resident("permutation_of_the_last_tokens", kept.maps[i], Category::buffers),
-                              resident("leaf_of_the_last_recomputation", leaves, Category::activations),
-                              resident("gradient_of_the_last_recomputation", leaves, Category::gradients)});
+                              resident("leaf_of_the_last_recomputation", leaves, Category::buffers),
+                              resident("gradient_of_the_last_recomputation", leaves, Category::buffers)});
     }
     out.behind = resident("routing_of_the_last_predicted_tokens", kept.behind, Category::buffers);
     return out;
