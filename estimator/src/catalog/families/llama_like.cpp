@@ -182,7 +182,6 @@ constexpr Traits cohere2() {
   Traits t = kCohere;
   t.family = "cohere2";
   t.adjust = cohere2_positions;
-  t.head_dim = "";  // transformers puts hidden / heads over what the file says
   t.qk_norm = QkNorm::none;
   t.span = SpanRule::every_nth_full;
   t.span_period = 4;
@@ -192,6 +191,7 @@ constexpr Traits cohere2() {
 
 constexpr Traits kStableLm{
     .family = "stablelm",
+    .head_dim = "",
     .q_bias = by("use_qkv_bias"),
     .kv_bias = by("use_qkv_bias"),
     .norm = NormKind::layer,
@@ -327,6 +327,7 @@ constexpr Traits nas() {
 constexpr Traits qwen2_vl_text() {
   Traits t = kQwen2;
   t.kv_heads_otherwise = 8;
+  t.head_dim = "";  // hidden / heads, whatever the file says
   return t;
 }
 

@@ -149,6 +149,7 @@ constexpr Traits kNemotronH{
     .activation = "mlp_hidden_act",
     .kv_heads_otherwise = 8,
     .head_dim_otherwise = 128,
+    .tied = kNever,  // the class ties nothing, whatever the file says
     .q_bias = by("attention_bias"),
     .kv_bias = by("attention_bias"),
     .out_bias = by("attention_bias"),
