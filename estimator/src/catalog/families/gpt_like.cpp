@@ -176,6 +176,8 @@ void falcon_layer(const Fields& fields, const Traits&, std::int64_t, Layer& laye
     mixer.kv_heads = fields.flag_or("multi_query", true) ? 1 : mixer.heads;
   }
   if (fields.flag_or("alibi", false)) mixer.rotary_dim = 0;
+  if (!grouped && fields.integer_or("num_ln_in_parallel_attn", 1, {1, 2}) == 2)
+    fields.refuse("num_ln_in_parallel_attn", "1", "two norms go with new_decoder_architecture alone");
   const bool two = grouped && fields.integer_or("num_ln_in_parallel_attn", 2, {1, 2}) == 2;
   layer.norm_place = two ? NormPlace::parallel_two : (parallel || grouped ? NormPlace::parallel_one : NormPlace::pre);
 }

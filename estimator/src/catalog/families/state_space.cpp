@@ -103,7 +103,7 @@ std::int64_t nemotron_layers(const Fields& fields, const Traits&) {
 
 FeedForward nemotron_moe(const Fields& fields, const Traits& traits) {
   FeedForward out = moe_feed_forward(fields, traits);
-  out.latent_width = fields.integer_or("moe_latent_size", 0, kOptionalWidthLimits);
+  out.latent_width = fields.integer_or("moe_latent_size", 0, kWidthLimits);
   return out;
 }
 
