@@ -5,8 +5,9 @@
 Needs transformers, no GPU and no torch. PYTHON is an interpreter with an earlier transformers: where one of its defaults is
 another, the file says so under "older". A class is a row: its fields, those of them that take null though their default is not
 null, other names that the class takes for a field, and whether it refuses a hidden size that is no multiple of the heads, whether
-a text half that ties its embeddings ties the whole, and whether a config without one has its fields beside the others. A part of a config with a class of its own is a row named
-"<model_type>.<key>"; where the part may name another model_type, the row says so.
+a text half that ties its embeddings ties the whole or is tied by itself alone, and whether a config without one has its fields
+beside the others. A part of a config with a class of its own is a row named "<model_type>.<key>"; where the part may name another
+model_type, the row says so.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def parts(config: Any) -> dict[str, tuple[str, Any, Row]]:
     return out
 
 
-TIED_INSIDE = {"llama4"}  # its text half is a model with a head of its own
+TIED_INSIDE = {"llama4"}  # the text half is a model with a head of its own, which alone says whether it is tied
 
 
 def flat_text(config: Any) -> bool:
@@ -130,8 +131,6 @@ def flat_text(config: Any) -> bool:
 
 def tie_of_text(config: Any) -> bool:
     """Does the text half's tie_word_embeddings decide where the whole states none?"""
-    if config.model_type in TIED_INSIDE:
-        return True
     try:
         return bool(config(text_config={"tie_word_embeddings": True}, tie_word_embeddings=False).tie_word_embeddings)
     except Exception:
@@ -156,6 +155,8 @@ def row_of(config: Any) -> Row:
         row["whole_heads"] = True
     if "text_config" in fields and tie_of_text(config):
         row["tie_of_text"] = True
+    if config.model_type in TIED_INSIDE:
+        row["tied_inside"] = True
     if "text_config" in fields and flat_text(config):
         row["flat_text"] = True
     return row

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import json
 import random
 import re
@@ -191,7 +192,8 @@ def built(fields: Row) -> tuple[Any, Any]:
         )
         if layers_of(config) > 96:
             raise Refused("more layers than are worth building")
-        wrapped = "text_config" in fields or type(config) not in AutoModelForCausalLM._model_mapping
+        seeing = getattr(config, "vision_config", None) is not None and type(config) in AutoModelForImageTextToText._model_mapping
+        wrapped = "text_config" in fields or seeing or type(config) not in AutoModelForCausalLM._model_mapping
         maker = AutoModelForImageTextToText if wrapped else AutoModelForCausalLM
         with torch.device("meta"):
             model = maker.from_config(config)
@@ -285,30 +287,32 @@ def bases() -> dict[str, list[Row]]:
 
 
 def rows(count: int, seed: int) -> tuple[dict[str, Row], list[Row]]:
-    """The shortened configs by id, and the rows."""
-    chance = random.Random(seed)
+    """The shortened configs by id, and the rows. A row follows from the seed and its place alone."""
     table, known = classes(), bases()
     kinds = sorted(known)
     short: dict[str, Row] = {}
-    out = []
-    while len(out) < count:
-        base = chance.choice(known[kinds[len(out) % len(kinds)]])
+    out: list[Row] = []
+    for place in itertools.count():
+        if len(out) == count:
+            return dict(sorted(short.items())), out
+        chance = random.Random(f"{seed}/{place}")
+        base = chance.choice(known[kinds[place % len(kinds)]])
         layers = chance.choice([2, 3, 4, 6, 8])
-        short.setdefault(base["id"], shortened(base["config"], layers))
-        changes = mutate(short[base["id"]], table, chance)
-        fields = changed(short[base["id"]], changes)
-        row: Row = {"of": base["id"], "changes": changes}
+        config = shortened(base["config"], layers)
+        changes = mutate(config, table, chance)
+        row: Row = {"of": f"{base['id']}@{layers}", "changes": changes}
         try:
-            row |= held(built(fields)[1])
+            row |= held(built(changed(config, changes))[1])
         except Refused as error:
             text = re.sub(r"\s+", " ", str(error))
             if "more layers" in text:
                 continue
             row["refused"] = text[:80]
+        short[row["of"]] = config
         out.append(row)
         if len(out) % 100 == 0:
             print(len(out), file=sys.stderr, flush=True)
-    return short, out
+    raise AssertionError
 
 
 def check(short: dict[str, Row], all_rows: list[Row]) -> Counter[str]:

@@ -22,6 +22,7 @@ Table read_table() {
                       {},
                       row.flag_or("whole_heads", false),
                       row.flag_or("tie_of_text", false),
+                      row.flag_or("tied_inside", false),
                       row.flag_or("flat_text", false),
                       row.flag_or("may_be_another", false)};
     if (row.has("nullable"))

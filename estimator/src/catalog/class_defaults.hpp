@@ -20,6 +20,7 @@ struct ClassDefaults {
   std::map<std::string, std::string, std::less<>> aliases;
   bool whole_heads = false;     ///< refuses a hidden size that is no multiple of the heads, even where a head's size is stated
   bool tie_of_text = false;     ///< a text half that ties its embeddings ties the whole
+  bool tied_inside = false;     ///< the text half alone says whether its embeddings are tied
   bool flat_text = false;       ///< a config without a text half has its fields beside the others
   bool may_be_another = false;  ///< a part of a config that may name another model_type
 };

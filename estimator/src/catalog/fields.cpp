@@ -265,6 +265,12 @@ Fields Fields::over(const ClassDefaults& defaults) const {
           fmt::format("the class of {} in transformers {} takes none; without the key it is {}", defaults.name, defaults.version,
                       shown(defaults.fields.find(field))));
   }
+  for (const auto& [name, field] : defaults.aliases) {
+    const Value* const alias = own(name);
+    const Value* const value = own(field);
+    if (alias == nullptr || value == nullptr || shown(alias) == shown(value)) continue;
+    wrong(path_of(name), alias, shown(value), fmt::format("in transformers it is another name for {}", field));
+  }
   return out;
 }
 
@@ -339,7 +345,10 @@ bool Fields::flag(std::string_view key) const {
   return value.flag;
 }
 
-bool Fields::flag_or(std::string_view key, bool otherwise) const { return has(key) ? flag(key) : otherwise; }
+bool Fields::flag_or(std::string_view key, bool otherwise) const {
+  if (has(key)) return flag(key);
+  return stated(key) && of_class(key) ? false : otherwise;  // a class that takes null: not true
+}
 
 std::string Fields::text(std::string_view key) const {
   const Value& value = need(key, "a text");

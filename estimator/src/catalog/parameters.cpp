@@ -51,8 +51,8 @@ void moe_block(Inventory& out, const FeedForward& ff, std::int64_t h) {
   const Kind correction = names.correction_is_parameter ? Kind::still : Kind::buffer;
   if (ff.correction_bias) out.unlearned(correction, names.correction, {ff.experts}, Part::router);
   if (ff.latent_width > 0) {
-    out.linear(joined(names.moe, "fc1_latent_proj"), h, ff.latent_width, false, Part::feed_forward, Split::none);
-    out.linear(joined(names.moe, "fc2_latent_proj"), ff.latent_width, h, false, Part::feed_forward, Split::none);
+    out.linear(joined(names.moe, "fc1_latent_proj"), h, ff.latent_width, ff.bias, Part::feed_forward, Split::none);
+    out.linear(joined(names.moe, "fc2_latent_proj"), ff.latent_width, h, ff.bias, Part::feed_forward, Split::none);
   }
   experts(out, ff, h);
   if (ff.shared_width > 0)

@@ -124,14 +124,15 @@ DraftHead draft_of(const Fields& fields) {
 
 /// The outer tie_word_embeddings is the one that transformers applies to a model of two halves, or either one.
 bool tied_as_a_whole(const Fields& outer, const ClassDefaults* whole, bool text) {
+  if (whole != nullptr && whole->tied_inside) return text;
   return outer.flag_or("tie_word_embeddings", text) || (whole != nullptr && whole->tie_of_text && text);
 }
 
 /// The object at a dotted key; the outer object where the first part of it is absent (older configs are flat).
-Fields text_half(const Fields& outer, std::string_view key) {
+Fields text_half(const Fields& outer, std::string_view key, const ClassDefaults* whole = nullptr) {
   const std::size_t dot = key.find('.');
   const std::string_view first = key.substr(0, dot);
-  const bool flat = !outer.stated(first) && outer.stated("hidden_size");
+  const bool flat = !outer.stated(first) && (outer.stated("hidden_size") || (whole != nullptr && whole->flat_text));
   const auto inner = flat ? std::nullopt : outer.object_if(first);
   if (!inner) return outer;
   return dot == std::string_view::npos ? *inner : text_half(*inner, key.substr(dot + 1));
@@ -148,7 +149,7 @@ Architecture read_wrapped(const Fields& stated, const Wrapper& wrapper) {
   if (class_of(stated).ends_with("ForCausalLM") && !stated.stated(wrapper.text_key))
     whole = nullptr;  // a text model's sizes, read by its class
   const Fields outer = whole == nullptr ? stated : stated.over(*whole);
-  const Fields half = text_half(outer, wrapper.text_key);
+  const Fields half = text_half(outer, wrapper.text_key, whole);
   if (whole != nullptr && !whole->flat_text && half.path() == outer.path())
     outer.refuse(wrapper.text_key, "an object with the sizes",
                  "the class of " + whole->name + " reads no sizes of the text half outside of it");

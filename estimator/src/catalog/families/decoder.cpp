@@ -118,6 +118,7 @@ std::int64_t shared_width_of(const Fields& fields, const MoeTraits& moe, std::in
     if (fields.has(key)) return fields.integer(key, kOptionalWidthLimits);
   }
   if (moe.shared_count.empty()) return moe.shared_otherwise;  // a width here
+  if (ignored_by_class(fields, moe.shared_count)) return moe.shared_otherwise * expert_width;
   const std::string_view key = present_key(fields, moe.shared_count);
   if (fields.of_class(key) && fields.is_null(key)) fields.refuse(key, "an integer", "the class in transformers needs it");
   return (fields.has(key) ? integer_or_list(fields, key, kFewLimits) : moe.shared_otherwise) * expert_width;

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "catalog/families/recent.hpp"
 #include "catalog/families/traits.hpp"
 
@@ -92,6 +94,13 @@ constexpr Traits kHyperClovaX{
     .adjust = hyperclovax_norms,
 };
 
+/// Its output projection is hidden x hidden whatever the heads are.
+void helium_heads(const Fields& fields, const Traits&, std::int64_t, Layer& layer) {
+  const std::int64_t hidden = fields.integer("hidden_size", kHiddenLimits);
+  if (layer.mixer.out_width() != hidden)
+    fields.refuse("head_dim", fmt::format("{} in all heads together", hidden), "transformers' output projection takes no other");
+}
+
 constexpr Traits kHelium{
     .family = "helium",
     .kv_heads_otherwise = 20,
@@ -99,6 +108,7 @@ constexpr Traits kHelium{
     .q_bias = by("attention_bias"),
     .kv_bias = by("attention_bias"),
     .mlp_bias = by("mlp_bias"),
+    .adjust = helium_heads,
 };
 
 /// The stated width is adjusted: two thirds of it, scaled, rounded up.
@@ -173,8 +183,10 @@ Mixer short_conv_mixer(const Fields& fields, const Traits& traits, std::int64_t 
   mixer.kv_heads = fields.integer_or(traits.kv_heads, 8, kHeadLimits);
   if (mixer.heads % mixer.kv_heads != 0) fields.refuse(traits.kv_heads, "a divisor of the heads");
   const std::int64_t hidden = read_hidden(fields, traits);
-  if (hidden % mixer.heads != 0) fields.refuse(traits.hidden, "a multiple of the heads");
-  mixer.head_dim = mixer.value_head_dim = mixer.rotary_dim = hidden / mixer.heads;
+  const bool stated = fields.has("head_dim");
+  if (!stated && hidden % mixer.heads != 0) fields.refuse(traits.hidden, "a multiple of the heads");
+  mixer.head_dim = stated ? fields.integer("head_dim", kHeadDimLimits) : hidden / mixer.heads;
+  mixer.value_head_dim = mixer.rotary_dim = mixer.head_dim;
   mixer.qk_norm = QkNorm::head;
   return mixer;
 }

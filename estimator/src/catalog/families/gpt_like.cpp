@@ -32,7 +32,9 @@ constexpr Traits kGpt2{
 };
 
 /// The position table: n_positions rows, 1024 unless stated.
-void gpt2_positions(const Fields&, const Traits&, Architecture& out) {
+void gpt2_positions(const Fields& fields, const Traits&, Architecture& out) {
+  if (fields.flag_or("add_cross_attention", false))
+    fields.refuse("add_cross_attention", "false", "attention to an encoder is not described");
   if (out.max_positions == 0) out.max_positions = 1024;
   out.position_rows = out.max_positions;
 }
@@ -108,8 +110,12 @@ void opt_embedding(const Fields& fields, const Traits&, Architecture& out) {
   if (width != out.hidden) out.embedding_width = width;
   const bool norm_before = fields.flag_or("do_layer_norm_before", true);
   if (!norm_before || fields.flag_or("_remove_final_layer_norm", false)) out.final_norm = NormKind::none;
-  if (!norm_before)
-    for (LayerRun& run : out.runs) run.layer.norm_place = NormPlace::post;
+  const bool weights = fields.flag_or("layer_norm_elementwise_affine", true);
+  if (!weights && out.final_norm != NormKind::none) out.final_norm = NormKind::non_parametric;
+  for (LayerRun& run : out.runs) {
+    if (!norm_before) run.layer.norm_place = NormPlace::post;
+    if (!weights) run.layer.norm = NormKind::non_parametric;
+  }
 }
 
 constexpr Traits kOpt{
@@ -170,6 +176,8 @@ void falcon_layer(const Fields& fields, const Traits&, std::int64_t, Layer& laye
     mixer.kv_heads = fields.flag_or("multi_query", true) ? 1 : mixer.heads;
   }
   if (fields.flag_or("alibi", false)) mixer.rotary_dim = 0;
+  if (!grouped && fields.integer_or("num_ln_in_parallel_attn", 1, {1, 2}) == 2)
+    fields.refuse("num_ln_in_parallel_attn", "1", "two norms go with new_decoder_architecture alone");
   const bool two = grouped && fields.integer_or("num_ln_in_parallel_attn", 2, {1, 2}) == 2;
   layer.norm_place = two ? NormPlace::parallel_two : (parallel || grouped ? NormPlace::parallel_one : NormPlace::pre);
 }

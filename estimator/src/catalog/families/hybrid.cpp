@@ -194,11 +194,13 @@ Mixer kimi_latent(const Fields& fields, const Traits& traits) {
   Mixer mixer;
   mixer.kind = MixerKind::mla;
   mixer.heads = mixer.kv_heads = fields.integer(traits.heads, kHeadLimits);
+  mixer.q_lora_rank = fields.integer_or("q_lora_rank", 0, kWidthLimits);
   mixer.kv_lora_rank = fields.integer("kv_lora_rank", kWidthLimits);
   mixer.nope_head_dim = fields.integer("qk_nope_head_dim", kHeadDimLimits);
   mixer.rope_head_dim = fields.integer("qk_rope_head_dim", kHeadDimLimits);
   mixer.head_dim = mixer.nope_head_dim + mixer.rope_head_dim;
   mixer.value_head_dim = fields.integer("v_head_dim", kHeadDimLimits);
+  mixer.q_bias = mixer.k_bias = mixer.out_bias = chosen(fields, by("attention_bias"));
   return mixer;
 }
 
@@ -218,6 +220,7 @@ Mixer kimi_mixer(const Fields& fields, const Traits& traits, std::int64_t layer)
 constexpr Traits kKimiLinear{
     .family = "kimi_linear",
     .positions = "max_position_embeddings|model_max_length",
+    .tied = kNever,  // the class ties nothing, whatever the file says
     .rotary = false,
     .moe = {.layers = MoeLayers::after_first_k,
             .first_dense = "!first_k_dense_replace",

@@ -191,6 +191,7 @@ constexpr Traits cohere2() {
 
 constexpr Traits kStableLm{
     .family = "stablelm",
+    .head_dim = "",
     .q_bias = by("use_qkv_bias"),
     .kv_bias = by("use_qkv_bias"),
     .norm = NormKind::layer,
@@ -326,6 +327,7 @@ constexpr Traits nas() {
 constexpr Traits qwen2_vl_text() {
   Traits t = kQwen2;
   t.kv_heads_otherwise = 8;
+  t.head_dim = "";  // hidden / heads, whatever the file says
   return t;
 }
 

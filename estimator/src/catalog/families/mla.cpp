@@ -23,7 +23,7 @@ Mixer latent_mixer(const Fields& fields, const Traits& traits, std::int64_t valu
   Mixer mixer;
   mixer.kind = MixerKind::mla;
   mixer.heads = mixer.kv_heads = fields.integer(traits.heads, kHeadLimits);
-  mixer.q_lora_rank = fields.integer_or("q_lora_rank", 0, kOptionalWidthLimits);
+  mixer.q_lora_rank = fields.integer_or("q_lora_rank", 0, kWidthLimits);
   mixer.kv_lora_rank = fields.integer("kv_lora_rank", kWidthLimits);
   mixer.nope_head_dim = fields.integer("qk_nope_head_dim", kHeadDimLimits);
   mixer.rope_head_dim = mixer.rotary_dim = fields.integer("qk_rope_head_dim", kHeadDimLimits);
@@ -43,7 +43,7 @@ Mixer mla_mixer(const Fields& fields, const Traits& traits, std::int64_t) {
 /// The indexer of DeepSeek V3.2; in GLM-5.2 layers whose indexer_types entry is "shared" use an earlier layer's.
 Mixer indexed_mixer(const Fields& fields, const Traits& traits, std::int64_t layer) {
   Mixer mixer = mla_mixer(fields, traits, layer);
-  if (fields.has("indexer_types")) {
+  if (fields.has("indexer_types") && !ignored_by_class(fields, "indexer_types")) {
     const auto types = fields.texts("indexer_types");
     if (layer >= static_cast<std::int64_t>(types.size())) fields.refuse("indexer_types", "an entry for each layer");
     mixer.index_shared = types[static_cast<std::size_t>(layer)] == "shared";
@@ -96,6 +96,8 @@ constexpr Traits deepseek_v32() {
   Traits t = deepseek_v3();
   t.family = "deepseek_v32";
   t.mixer = indexed_mixer;
+  t.mlp_bias = kNever;
+  t.moe.experts = "!num_experts|n_routed_experts";  // the class puts num_experts over n_routed_experts
   return t;
 }
 
@@ -175,9 +177,10 @@ std::int64_t v4_ratio(const Fields& fields, std::int64_t layer) {
   return rates ? rates->integer_or(type, otherwise, kOptionalWidthLimits) : otherwise;
 }
 
-/// How many layers, the first ones, route by a table of token ids.
+/// How many layers, the first ones, route by a table of token ids. A list of the layers' types comes first in transformers.
 std::int64_t v4_hash_layers(const Fields& fields) {
-  if (!fields.has("mlp_layer_types") || fields.has("num_hash_layers")) return fields.integer_or("num_hash_layers", 0, kFewLimits);
+  const bool listed = fields.has("mlp_layer_types") && (fields.has_class() || !fields.has("num_hash_layers"));
+  if (!listed) return fields.integer_or("num_hash_layers", fields.has_class() ? 3 : 0, kFewLimits);
   const auto types = fields.texts("mlp_layer_types");
   return std::count(types.begin(), types.end(), "hash_moe");
 }
@@ -212,6 +215,8 @@ void v4_layer(const Fields& fields, const Traits&, std::int64_t i, Layer& layer)
   layer.feed_forward.token_table = i < v4_hash_layers(fields);
   if (layer.feed_forward.token_table) layer.feed_forward.correction_bias = false;
   layer.streams = fields.integer("hc_mult", {1, 64});
+  if (fields.has_class() && layer.feed_forward.shared_width != layer.feed_forward.expert_width)
+    fields.refuse("n_shared_experts", "1", "the class in transformers passes over the key");
 }
 
 /// One more layer, uncompressed or as its own entry of compress_ratios says, two h x h projections, three norms, stream weights.

@@ -65,6 +65,13 @@ constexpr Traits qwen3_vl_moe() {
   return t;
 }
 
+/// The norms of queries and keys are as wide as the model, whatever the heads are.
+void olmoe_heads(const Fields& fields, const Traits&, std::int64_t, Layer& layer) {
+  const std::int64_t hidden = fields.integer("hidden_size", kHiddenLimits);
+  if (layer.mixer.q_width() != hidden)
+    fields.refuse("head_dim", fmt::format("{} in all heads together", hidden), "transformers' norms of queries take no other");
+}
+
 constexpr Traits kOlmoe{
     .family = "olmoe",
     .q_bias = by("attention_bias"),
@@ -73,6 +80,7 @@ constexpr Traits kOlmoe{
     .qk_norm = QkNorm::full,
     .moe = {.width = "intermediate_size"},
     .is_moe = true,
+    .adjust = olmoe_heads,
 };
 
 void phimoe_noise(const Fields& fields, const Traits&, std::int64_t, Layer& layer) {
@@ -365,7 +373,6 @@ constexpr Traits kMiMoV2{
     .family = "mimo_v2_flash",
     .q_bias = by("attention_bias"),
     .kv_bias = by("attention_bias"),
-    .out_bias = by("attention_bias"),
     .moe = {.layers = MoeLayers::list,
             .shared_count = "n_shared_experts",
             .correction_bias = kAlways,

@@ -112,6 +112,8 @@ constexpr Traits kGraniteMoeShared{
 
 /// Trinity: a sigmoid gate on the output of attention; layers that attend to everything have no positions.
 void afmoe_layer(const Fields& fields, const Traits& traits, std::int64_t i, Layer& layer) {
+  if (layer.mixer.q_bias)
+    fields.refuse("attention_bias", "false", "queries with a bias beside a gate without one are not described");
   if (!fields.has("layer_types")) {
     const std::int64_t period = fields.integer_or("global_attn_every_n_layers", 4, kLayerLimits);
     const bool windowed = (i + 1) % period != 0;

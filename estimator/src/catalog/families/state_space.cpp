@@ -103,7 +103,7 @@ std::int64_t nemotron_layers(const Fields& fields, const Traits&) {
 
 FeedForward nemotron_moe(const Fields& fields, const Traits& traits) {
   FeedForward out = moe_feed_forward(fields, traits);
-  out.latent_width = fields.integer_or("moe_latent_size", 0, kOptionalWidthLimits);
+  out.latent_width = fields.integer_or("moe_latent_size", 0, kWidthLimits);
   return out;
 }
 
@@ -149,6 +149,7 @@ constexpr Traits kNemotronH{
     .activation = "mlp_hidden_act",
     .kv_heads_otherwise = 8,
     .head_dim_otherwise = 128,
+    .tied = kNever,  // the class ties nothing, whatever the file says
     .q_bias = by("attention_bias"),
     .kv_bias = by("attention_bias"),
     .out_bias = by("attention_bias"),

@@ -42,9 +42,9 @@ inline constexpr MambaKeys kGraniteMamba{"mamba_d_state",
                                          "mamba_conv_bias",
                                          "mamba_proj_bias",
                                          256};
-inline constexpr MambaKeys kNemotronMamba{
-    "ssm_state_size",           "conv_kernel", "", "", "mamba_num_heads", "mamba_head_dim", "n_groups", "", "use_conv_bias",
-    "use_bias|mamba_proj_bias", 128,           8};
+inline constexpr MambaKeys kNemotronMamba{"ssm_state_size",  "conv_kernel",    "",         "",
+                                          "mamba_num_heads", "mamba_head_dim", "n_groups", "",
+                                          "use_conv_bias",   "use_bias",       128,        8};
 
 Mixer mamba1_mixer(const Fields&, std::int64_t hidden, const MambaKeys&);
 Mixer mamba2_mixer(const Fields&, std::int64_t hidden, const MambaKeys&);
