@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("OOMPLAN_PROGRAM", str(ROOT / "build" / "oomplan"))).resolve()
+
+# What tests configure is built by what builds the project: a bare Debian has no make, and CMake takes that without being asked.
+if shutil.which("ninja") is not None:
+    os.environ.setdefault("CMAKE_GENERATOR", "Ninja")
 
 
 @pytest.fixture(scope="session")

@@ -147,6 +147,22 @@ TEST_CASE("flat sizes of Gemma 3 are the text class's where architectures names 
   CHECK(error_of(config.dump()).find("reads no sizes of the text half outside of it") != std::string::npos);
 }
 
+TEST_CASE("Gemma 4's tower of sound counts as transformers 5.23 builds it") {
+  const std::string text =
+      R"("text_config": {"model_type": "gemma4_text", "hidden_size": 2560, "num_hidden_layers": 2, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "intermediate_size": 10240, "vocab_size": 1000, "head_dim": 256})";
+  const std::string vision = R"("vision_config": {"model_type": "gemma4_vision", "hidden_size": 768, "num_hidden_layers": 2,
+    "num_attention_heads": 12, "intermediate_size": 3072, "patch_size": 16})";
+  const auto tower = [&](const std::string& audio) {
+    return count(read_config("{\"model_type\": \"gemma4\", " + text + ", " + vision + audio + "}", "c")).tower;
+  };
+  CHECK(tower(", \"audio_config\": {}") - tower("") == 304'824'608 + 1536 * 2560);
+  CHECK(tower(", \"audio_config\": null") == tower(""));
+  CHECK(error_of("{\"model_type\": \"gemma4\", " + text + ", " + vision +
+                 ", \"audio_config\": {\"subsampling_conv_channels\": [1]}}")
+            .find("two integers") != std::string::npos);
+}
+
 TEST_CASE("windows follow layer_types, or the family's rule") {
   const auto spans = [](Json extra, const char* model_type) {
     Json config = llama();

@@ -146,8 +146,8 @@ Fields completed_part(const Fields& part, const Wrapper& wrapper, std::string_vi
 Architecture read_wrapped(const Fields& stated, const Wrapper& wrapper) {
   const ClassDefaults* whole = class_defaults(wrapper.model_type);
   if (whole != nullptr && !whole->fields.has(wrapper.text_key)) whole = nullptr;  // the class of a text half of that name
-  if (class_of(stated).ends_with("ForCausalLM") && !stated.stated(wrapper.text_key))
-    whole = nullptr;  // a text model's sizes, read by its class
+  // sizes of a text model, where architectures names the text half's class
+  if (model_type_of_class(class_of(stated)) == wrapper.text_type && !stated.stated(wrapper.text_key)) whole = nullptr;
   const Fields outer = whole == nullptr ? stated : stated.over(*whole);
   const Fields half = text_half(outer, wrapper.text_key, whole);
   if (whole != nullptr && !whole->flat_text && half.path() == outer.path())

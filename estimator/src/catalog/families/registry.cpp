@@ -17,12 +17,19 @@ std::array<std::span<const Family>, 9> groups() {
 
 /// Classes whose configs have been seen without a model_type.
 constexpr std::pair<std::string_view, std::string_view> kClasses[] = {
-    {"LlamaForCausalLM", "llama"},       {"MistralForCausalLM", "mistral"},
-    {"Qwen2ForCausalLM", "qwen2"},       {"Qwen3ForCausalLM", "qwen3"},
-    {"QWenLMHeadModel", "qwen"},         {"GPT2LMHeadModel", "gpt2"},
-    {"GPTNeoXForCausalLM", "gpt_neox"},  {"FalconForCausalLM", "falcon"},
-    {"RWForCausalLM", "falcon"},         {"BaichuanForCausalLM", "baichuan"},
-    {"BaiChuanForCausalLM", "baichuan"}, {"Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe"},
+    {"LlamaForCausalLM", "llama"},
+    {"MistralForCausalLM", "mistral"},
+    {"Qwen2ForCausalLM", "qwen2"},
+    {"Qwen3ForCausalLM", "qwen3"},
+    {"Gemma3ForCausalLM", "gemma3_text"},
+    {"QWenLMHeadModel", "qwen"},
+    {"GPT2LMHeadModel", "gpt2"},
+    {"GPTNeoXForCausalLM", "gpt_neox"},
+    {"FalconForCausalLM", "falcon"},
+    {"RWForCausalLM", "falcon"},
+    {"BaichuanForCausalLM", "baichuan"},
+    {"BaiChuanForCausalLM", "baichuan"},
+    {"Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe"},
 };
 
 }  // namespace
