@@ -259,6 +259,53 @@ TEST_CASE("vision: what is not described is refused with the knob's name") {
         "training of a model with a vision tower ('llama4') is not supported yet");
 }
 
+TEST_CASE("vision: of a tower that no image comes to the tape has the parameters, frozen, and nothing else") {
+  for (const char* model : {"Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen3-VL-30B-A3B-Instruct",
+                            "google/gemma-3-4b-it", "google/gemma-4-E4B", "google/gemma-4-26B-A4B",
+                            "meta-llama/Llama-4-Scout-17B-16E-Instruct", "mistralai/Mistral-Small-3.2-24B-Instruct-2506"}) {
+    CAPTURE(model);
+    Role role = with_images(model);
+    role.trainer.kernels = Kernels::hf_eager;
+    role.trainer.vision.images = 0;
+    std::int64_t all = 0, tower = 0;
+    for (const Parameter& p : parameters(*role.architecture)) {
+      if (p.part == ParameterPart::mtp || p.kind == ParameterKind::table || p.kind == ParameterKind::buffer) continue;
+      all += p.total();
+      tower += p.part == ParameterPart::tower ? p.total() : 0;
+    }
+    REQUIRE(tower > 0);
+    const auto tape = make_tape(*role.architecture, pass_of(role));
+    std::int64_t held = 0, frozen = 0;
+    for (const TapeLeaf& leaf : tape->leaves) {
+      const Station& at = tape->stations[leaf.station];
+      held += leaf.elements() * at.count;
+      frozen += at.called ? 0 : leaf.elements() * at.count;
+      CHECK(leaf.trainable == at.called);
+    }
+    CHECK(held == all);
+    CHECK(frozen == tower);
+    for (const Station& at : tape->stations) {
+      CAPTURE(at.run);
+      if (!at.called) CHECK((at.forward[0].events.empty() && at.backward[0].events.empty()));
+    }
+  }
+}
+
+TEST_CASE("vision: adapters that reach into a tower that no image comes to are there, and never trained") {
+  Role role = with_images("Qwen/Qwen2.5-VL-7B-Instruct");
+  role.trainer.vision.images = 0;
+  with_adapters(role).targets = {"up_proj"};
+  const auto tape = make_tape(*role.architecture, pass_of(role));
+  const Tower& tower = role.architecture->tower;
+  std::int64_t unreached = 0;
+  for (const TapeLeaf& leaf : tape->leaves) {
+    if (!leaf.unreached) continue;
+    CHECK_FALSE(leaf.trainable);
+    unreached += leaf.elements() * tape->stations[leaf.station].count;
+  }
+  CHECK(unreached == tower.layers * 8 * (tower.hidden + tower.width));
+}
+
 TEST_CASE("vision: a pass that cannot be run throws, whoever asks for it") {
   const auto refused = [](const std::function<void(PassOptions&)>& change) {
     const Role role = with_images("Qwen/Qwen2.5-VL-7B-Instruct");
@@ -282,21 +329,24 @@ TEST_CASE("vision: a pass that cannot be run throws, whoever asks for it") {
 
 }  // namespace
 
-TEST_CASE("a model with a tower and no images: the refusal says what to write, and that is the model of its text_config") {
-  const auto job = [](const std::string& model) {
-    return read(
-        {.text = "oomplan: 1\nframework: torch\ngpus: 1 x H100-80GB\nmodel: " + model +
-                 "\ntrainer: {engine: single, kernels: hf_sdpa, precision: {storage: bf16}, sequences_per_micro_batch: 1, "
-                 "sequence_tokens: 1k, micro_batches: 1}\n",
-         .name = "job.yaml"});
+TEST_CASE("a model with a tower and no images: its parameters stay, a note says so, and a refusal says what to write") {
+  const auto job = [](const std::string& model, const std::string& engine = "single") {
+    return read({.text = "oomplan: 1\nframework: torch\ngpus: 1 x H100-80GB\nmodel: " + model + "\ntrainer: {engine: " + engine +
+                         ", kernels: hf_eager, optimizer: sgd, precision: {storage: bf16}, sequences_per_micro_batch: 1, "
+                         "sequence_tokens: 1k, micro_batches: 1}\n",
+                 .name = "job.yaml"});
   };
   for (const char* model :
        {"google/gemma-3-4b-it", "Qwen/Qwen2.5-VL-7B-Instruct", "mistralai/Mistral-Small-3.2-24B-Instruct-2506",
         "Qwen/Qwen3-VL-4B-Instruct", "google/gemma-4-E4B", "meta-llama/Llama-4-Scout-17B-16E-Instruct"}) {
     CAPTURE(model);
+    const Reading whole = job(model);
+    CHECK_NOTHROW(estimate_quick(whole.job));
+    REQUIRE(whole.notes.size() == 1);
+    CHECK(whole.notes[0].text.find("no vision.images: text alone is trained") != std::string::npos);
     std::string told;
     try {
-      estimate_quick(job(model).job);
+      estimate_quick(job(model, "fsdp1").job);
     } catch (const InputError& e) {
       told = to_text(e.problems.at(0));
     }

@@ -86,8 +86,8 @@ void resolve_megatron_sync(RoleRun& run) {
 
 /// What a tape cannot describe is told with the place where the model is named.
 void update_named_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeStore& store) try {
-  // Trainers load the whole model. The tower's parameters are trained, or kept, and images go through it: without their number
-  // there is no answer.
+  // Trainers load the whole model. The tower's parameters are trained, or kept, and images go through it; of text alone nothing
+  // does.
   const Architecture& model = *run.role->architecture;
   if (std::string why = undescribed_tower(*run.role); !why.empty())
     throw InputError(Problem{{}, model.name, "a model that the kernel sets describe", {}, std::move(why)});
@@ -184,14 +184,35 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
 
 }  // namespace
 
+namespace {
+
+/// Why training on text alone beside the model's tower is not described; "" when it is.
+std::string unsupported_beside_tower(const Role& role) {
+  const Trainer& t = role.trainer;
+  const auto without = [&](std::string_view what) {
+    return fmt::format("text alone beside a vision tower ('{}') is not supported yet {}", role.architecture->tower.kind, what);
+  };
+  if (role.engine != EngineKind::single && role.engine != EngineKind::ddp && role.engine != EngineKind::fsdp2)
+    return without("under this engine: say engine: single, ddp or fsdp2");
+  if (t.framework != Framework::torch && t.framework != Framework::agilerl) return without("in this framework");
+  if (t.kernels != Kernels::hf_flash && t.kernels != Kernels::hf_sdpa && t.kernels != Kernels::hf_eager)
+    return without("with these kernels: say kernels: hf_flash, hf_sdpa or hf_eager");
+  if (t.layout.tensor > 1 || t.layout.context > 1) return without("where the language model is split");
+  if (t.lora.base.format != BaseFormat::full) return without("with a packed base");
+  if (role.engine == EngineKind::fsdp2 && role.architecture->tower.kind != "gemma4" &&
+      !unsupported_tower(role.architecture->tower).empty())
+    return without("under FSDP2: the units of this tower are not described");
+  return {};
+}
+
+}  // namespace
+
 std::string undescribed_tower(const Role& role) {
   const Architecture& model = *role.architecture;
   if (model.tower.kind.empty()) return {};
   const std::string text = fmt::format("its language model by itself is model: {}{}", role.model, kTextAlone);
-  if (std::string why = unsupported_tower(model.tower); !why.empty()) return fmt::format("{}; {}", why, text);
-  if (role.trainer.vision.images > 0) return {};
-  return fmt::format("training of a model with a vision tower ('{}') is not supported yet without images: say vision.images; {}",
-                     model.tower.kind, text);
+  std::string why = role.trainer.vision.images > 0 ? unsupported_tower(model.tower) : unsupported_beside_tower(role);
+  return why.empty() ? why : fmt::format("{}; {}", why, text);
 }
 
 ProcessConstants process_constants(const Job& job, const Role& role, const Catalog& catalog) {

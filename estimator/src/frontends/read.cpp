@@ -89,9 +89,21 @@ std::vector<Problem> problems_of_targets(const Job& job) {
   return out;
 }
 
+/// A trainer whose model has a tower, and no images for it.
+std::optional<Note> note_of_idle_tower(const Role& role) {
+  if (role.serves() || role.architecture == nullptr || role.architecture->tower.kind.empty() || role.trainer.vision.images > 0)
+    return std::nullopt;
+  const std::int64_t tower = count(*role.architecture).tower;
+  return Note{Note::Level::info,
+              {{}, 0, 0, role.name},
+              fmt::format("no vision.images: text alone is trained. The tower of {} keeps its {:.2f} billion parameters on the "
+                          "device ({} whole), and gets no activations, gradients or optimizer states",
+                          role.model, static_cast<double>(tower) / 1e9, bytes_text(bytes_of(tower, role.trainer.storage)))};
+}
+
 /// What a trainer of a model's language model alone may hold besides, and is not counted.
 std::optional<Note> note_of_tower(const Role& role, const Catalog& catalog) {
-  if (role.serves() || !role.model.ends_with(kTextAlone)) return std::nullopt;
+  if (role.serves() || !role.model.ends_with(kTextAlone)) return note_of_idle_tower(role);
   const auto whole = catalog.model(std::string_view(role.model).substr(0, role.model.size() - kTextAlone.size()));
   const std::int64_t tower = count(*whole.architecture).tower;
   return Note{

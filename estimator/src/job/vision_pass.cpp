@@ -25,7 +25,14 @@ std::int64_t side_of_square(std::int64_t n) {
 
 VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& a) {
   VisionPass out;
-  if (t.vision.images == 0 || a.tower.kind.empty() || a.tower.patch == 0 || a.tower.merge == 0) return out;
+  if (a.tower.kind.empty()) return out;
+  out.by_axis = a.tower.kind.starts_with("qwen");
+  if (t.vision.images == 0) {
+    out.idle = true;
+    out.train = TowerTraining::none;
+    return out;
+  }
+  if (a.tower.patch == 0 || a.tower.merge == 0) return VisionPass{};
   out.images = t.vision.images * std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   const std::int64_t side = a.tower.patch * a.tower.merge;
   // whatever the images are, these processors make them as large as the table of positions
@@ -40,7 +47,6 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
     out.columns = nearest_multiple(t.vision.width, side) / a.tower.patch;
   }
   out.train = t.vision.train;
-  out.by_axis = a.tower.kind.starts_with("qwen");
   out.casts_inputs = shards_by_fsdp2(engine);
   return out;
 }

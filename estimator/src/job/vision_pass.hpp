@@ -16,13 +16,14 @@ struct VisionPass {
   TowerTraining train = TowerTraining::all;
   bool by_axis = false;       ///< the language model's positions have three rows: time, height, width
   bool sees_itself = false;   ///< tokens of an image attend to all of it, which takes masks (Gemma 3)
+  bool idle = false;          ///< the model has a tower, and the batches are text alone
   bool casts_inputs = false;  ///< FSDP2: fp32 arguments of the model and of a block are cast to the compute dtype
   bool operator==(const VisionPass&) const = default;
 
   std::int64_t patches() const { return images * rows * columns; }
 };
 
-/// Of a trainer's knobs; empty without images or without a tower. Images are made multiples of a merged patch, as the processors
+/// Of a trainer's knobs; empty without a tower. Images are made multiples of a merged patch, as the processors
 /// do (transformers 5.23, models/qwen2_vl/image_processing_qwen2_vl.py: smart_resize, within its limits).
 VisionPass vision_pass(const Trainer&, EngineKind, const Architecture&);
 

@@ -73,6 +73,7 @@ struct Leaf {
   bool scales_input = false;
   int shared_in = -1, shared_out = -1;  ///< VeRA: the frozen pair, one for all matrices
   bool stored_as_is = false;            ///< in `dtype`, whatever format the job stores the others in
+  bool unreached = false;               ///< an adapter of a module that never runs: it is there, and gets no gradient
   bool passive = false;                 ///< gets a gradient as a part of a flat parameter; no optimizer sees it
   bool of_base = false;                 ///< trained beside adapters, and stored as what is frozen is: a copy of a module
   bool shared = false;                  ///< another module's parameter, which a unit of its own gathers and reduces

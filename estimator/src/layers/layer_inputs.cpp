@@ -12,19 +12,6 @@ using axis::B, axis::S, axis::T;
 
 std::int64_t width_of(const Architecture& a) { return a.runs.front().layer.per_layer_input; }
 
-/// The second embedding, times a number.
-Tensor tokens_of(Eager& g, int table, const Tensor& ids, Dim width, EmbeddingSort sort) {
-  Tensor w = g.leaf(table);
-  Tensor out = g.make("layer_inputs.embedding", {B, S, width}, w.dtype);
-  const Saved saved = g.hooks != nullptr ? g.save(ids) : Saved();
-  g.record(out, "EmbeddingBackward0", {&w}, [&g, shape = w.shape, saved, sort](Gradients in) {
-    (void)saved.get();
-    return Gradients{embedding_gradient(g, "layer_inputs.embedding_backward", shape, in[0].dtype, {B, S}, sort)};
-  });
-  g.leave(table);
-  return scale(g, std::move(out), "layer_inputs.tokens");
-}
-
 }  // namespace
 
 LayerInputLeaves declare_layer_inputs(Eager& g, const Architecture& a, DType outer, DType dtype, const AdapterOptions& adapters) {
@@ -38,11 +25,23 @@ LayerInputLeaves declare_layer_inputs(Eager& g, const Architecture& a, DType out
   return out;
 }
 
-Tensor make_layer_inputs(Eager& g, const FamilyCode& code, const Architecture& a, const LayerInputLeaves& w, const Tensor& ids,
-                         const Tensor& embeds, EmbeddingSort sort) {
+Tensor layer_tokens(Eager& g, const Architecture& a, const LayerInputLeaves& leaves, const Tensor& ids, bool own,
+                    EmbeddingSort sort) {
+  Tensor w = g.leaf(leaves.table);
+  Tensor out = g.make("layer_inputs.embedding", {B, S, Dim(a.layers() * width_of(a))}, w.dtype);
+  const Saved saved = own || g.hooks != nullptr ? g.save(ids) : Saved();
+  g.record(out, "EmbeddingBackward0", {&w}, [&g, shape = w.shape, saved, sort](Gradients in) {
+    (void)saved.get();
+    return Gradients{embedding_gradient(g, "layer_inputs.embedding_backward", shape, in[0].dtype, {B, S}, sort)};
+  });
+  g.leave(leaves.table);
+  return scale(g, std::move(out), "layer_inputs.tokens");
+}
+
+Tensor make_layer_inputs(Eager& g, const FamilyCode& code, const Architecture& a, const LayerInputLeaves& w, const Tensor& embeds,
+                         Tensor tokens) {
   const Dim width(a.layers() * width_of(a));
   const Shape apart{B, S, Dim(a.layers()), Dim(width_of(a))};
-  Tensor tokens = tokens_of(g, w.table, ids, width, sort);
   tokens.shape = apart;
   Tensor projected = linear(g, embeds, w.projection, -1, T, {B, S, width}, "layer_inputs.projected");
   if (code.layer_scalar) {

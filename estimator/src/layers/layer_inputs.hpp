@@ -12,9 +12,11 @@ struct LayerInputLeaves {
 };
 LayerInputLeaves declare_layer_inputs(Eager& g, const Architecture&, DType outer, DType dtype, const AdapterOptions&);
 
-/// [B, S, L, p]; `ids` and `embeds` are names of the model.
-Tensor make_layer_inputs(Eager& g, const FamilyCode&, const Architecture&, const LayerInputLeaves&, const Tensor& ids,
-                         const Tensor& embeds, EmbeddingSort);
+/// The second embedding, times a number. `own`: the ids are the model's, not the caller's.
+Tensor layer_tokens(Eager& g, const Architecture&, const LayerInputLeaves&, const Tensor& ids, bool own, EmbeddingSort);
+/// [B, S, L, p]; `embeds` is a name of the model.
+Tensor make_layer_inputs(Eager& g, const FamilyCode&, const Architecture&, const LayerInputLeaves&, const Tensor& embeds,
+                         Tensor tokens);
 
 /// per_layer_inputs[:, :, i, :]
 Tensor input_of_layer(Eager& g, const Tensor& all);

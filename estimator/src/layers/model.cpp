@@ -157,7 +157,9 @@ void ModelPass::plan_stations() {
   };
   single(StationPlace::inputs);
   single(StationPlace::embedding);
-  if (tower_) tower_->plan(out_.stations, a_.runs.size());
+  const std::size_t before = out_.stations.size();
+  if (parts_) parts_->plan(out_.stations, a_.runs.size());
+  for (std::size_t s = before; s < out_.stations.size(); ++s) out_.stations[s].called = !idle_;
   single(StationPlace::preamble);
   for (std::size_t r = 0; r < a_.runs.size(); ++r) {
     Station s;
@@ -191,7 +193,7 @@ void ModelPass::enter(StationPlace place, int run, int unit) {
 
 void ModelPass::declare() {
   const DType dtype = o_.kernels.parameters, outer = o_.kernels.casts_heads ? DType::bf16 : dtype;
-  if (tower_) tower_->declare();
+  if (parts_) parts_->declare();
   enter(StationPlace::embedding);
   embedding_ = g_.parameter("model.embed_tokens.weight", {a_.vocab, width_}, outer);
   const int table = embedding_;  // a tied output layer's weight
@@ -278,6 +280,11 @@ void ModelPass::freeze() {
     for (const int pair : {layer.qkv_lora_a, layer.qkv_lora_b, layer.gates})
       if (pair >= 0) adapter[static_cast<std::size_t>(pair)] = true;
   if (kernels_.adapters.kind == AdapterKind::adapter_v2) choose_norms(adapter);
+  if (idle_ && parts_)
+    for (std::size_t i = parts_->leaves().first; i < parts_->leaves().second; ++i) {
+      g_.leaves[i].unreached = adapter[i];
+      adapter[i] = false;
+    }
   for (std::size_t i = 0; i < adapter.size(); ++i) g_.leaves[i].trainable = adapter[i];
   if (kernels_.adapters.joint) train_whole_units(adapter);
   if (std::find(adapter.begin(), adapter.end(), true) == adapter.end())

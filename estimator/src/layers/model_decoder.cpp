@@ -23,12 +23,29 @@ using axis::B, axis::C, axis::K, axis::S, axis::T, axis::TK;
 
 // A split vocabulary: rows of other ranks' tokens are zeros, the sum over the ranks is scattered. The gradient is made of the
 // whole table on every rank (executed).
+// Gemma4Model.forward (models/gemma4/modeling_gemma4.py, 5.23) says which tokens are images, videos or sound, and has pad tokens
+// in their place; where it has per-layer embeddings, embeddings of pad tokens too. Text alone goes through all of that.
+bool ModelPass::marks_tokens() const { return idle_ && a_.tower.kind == "gemma4"; }
+
+void ModelPass::mark_tokens() {
+  enter(StationPlace::embedding);
+  const auto mask = [&](const char* name) { return g_.make(name, {B, all_}, DType::boolean, Category::buffers); };
+  marked_.masks = {mask("image_mask"), mask("video_mask"), mask("audio_mask")};
+  {
+    Tensor either = mask("image_or_video_mask");
+    marked_.masks.push_back(mask("multimodal_mask"));
+  }
+  const Tensor copied = g_.make("llm_input_ids.clone", {B, all_}, DType::int64, Category::inputs);
+  marked_.ids = g_.make("llm_input_ids", {B, all_}, DType::int64, Category::inputs);
+}
+
 Tensor ModelPass::embed() {
   enter(StationPlace::embedding);
   Tensor w = g_.leaf(embedding_);
   Tensor out = g_.make("embedding", {B, all_, Dim(width_)}, w.dtype);
   const Shape shape = w.shape = {vocabulary_, width_};
-  const Saved ids = g_.hooks != nullptr ? g_.save(input_ids_) : Saved();  // otherwise held by the caller in any case
+  // otherwise held by the caller in any case
+  const Saved ids = marked_.ids ? g_.save(marked_.ids) : g_.hooks != nullptr ? g_.save(input_ids_) : Saved();
   g_.record(out, "EmbeddingBackward0", {&w}, [this, shape, ids](Gradients in) {
     (void)ids.get();
     return Gradients{embedding_gradient(g_, "embedding_backward", shape, in[0].dtype, {B, all_}, kernels_.embedding_sort)};
@@ -102,7 +119,8 @@ Tensor ModelPass::position_rows() {
 // Neither a distance nor a state needs numbers of positions.
 bool ModelPass::counts_positions() const {
   const bool single = a_.runs.front().layer.norm_place == NormPlace::single;
-  return !code_.alibi && code_.own != OwnCode::mpt && !single && !kernels_.vision.by_axis;  // which come with the images
+  return !code_.alibi && code_.own != OwnCode::mpt && !single &&
+         (idle_ || !kernels_.vision.by_axis);  // which come with the images
 }
 
 // Positions, masks, cos and sin.
@@ -224,14 +242,21 @@ Tensor ModelPass::titan_decoder() {
   return hidden;
 }
 
-// LlamaModel.forward: inputs_embeds stays a local variable to the end.
 Tensor ModelPass::decoder() {
+  Tensor hidden = language_model();
+  marked_ = {};
+  return hidden;
+}
+
+// LlamaModel.forward: inputs_embeds stays a local variable to the end.
+Tensor ModelPass::language_model() {
   if (kernels_.kernels == Kernels::torchtitan || kernels_.kernels == Kernels::archon || is_litgpt(kernels_.kernels) ||
       is_torchtune(kernels_.kernels))
     return titan_decoder();
   const DistributedGuard dtensors(g_, kernels_.tensor > 1);
-  Tensor inputs_embeds = embed();
   VisionNames images;  // of the model around the language model, which returns behind it
+  if (marks_tokens()) mark_tokens();
+  Tensor inputs_embeds = embed();
   if (tower_) tower_->merge(inputs_embeds, images);
   enter(StationPlace::preamble);
   if (project_in_ >= 0) {
@@ -239,8 +264,13 @@ Tensor ModelPass::decoder() {
     inputs_embeds = std::move(wide);
   }
   Tensor layer_inputs;
-  if (a_.per_layer_vocab > 0)
-    layer_inputs = make_layer_inputs(g_, code_, a_, layer_inputs_, input_ids_, inputs_embeds, kernels_.embedding_sort);
+  if (a_.per_layer_vocab > 0) {
+    if (marks_tokens()) marked_.embeds = g_.make("llm_inputs_embeds", inputs_embeds.shape, inputs_embeds.dtype);
+    Tensor tokens =
+        layer_tokens(g_, a_, layer_inputs_, marked_.ids ? marked_.ids : input_ids_, bool(marked_.ids), kernels_.embedding_sort);
+    if (marks_tokens()) marked_.layer_tokens = tokens;
+    layer_inputs = make_layer_inputs(g_, code_, a_, layer_inputs_, inputs_embeds, std::move(tokens));
+  }
   Tensor hidden = inputs_embeds, position_embeds;
   if (bare_embedding_) inputs_embeds = std::exchange(bare_embedding_, {});
   Copies copies;

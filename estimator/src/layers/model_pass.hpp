@@ -46,6 +46,8 @@ class ModelPass {
   // Token ids to hidden states: model_decoder.cpp.
   bool altup() const { return a_.runs.front().layer.altup_inputs > 0; }
   bool counts_positions() const;
+  bool marks_tokens() const;
+  void mark_tokens();
   Tensor embed();
   Tensor adapted_embedding(Tensor bare);
   void collect_gradient(Tensor& out);
@@ -58,6 +60,7 @@ class ModelPass {
   Tensor run_unhooked(std::size_t r, std::size_t number, const LayerContext& context, const Tensor& x);
   Tensor with_layer_input(const Layer& layer, const LayerLeaves& leaves, const LayerContext& given, const Tensor& x);
   Tensor titan_decoder();
+  Tensor language_model();
   Tensor decoder();
 
   // Hidden states to a loss: model_heads.cpp.
@@ -77,7 +80,9 @@ class ModelPass {
   KernelOptions kernels_;    ///< of o_, and whether dropout acts
   std::int64_t vocabulary_;  ///< whole
   ModelRun out_;
-  const std::unique_ptr<VisionTower> tower_ = make_tower(g_, a_, o_, out_.stations);
+  const bool idle_ = o_.kernels.vision.idle;                                          ///< of the tower: no image comes
+  const std::unique_ptr<VisionTower> parts_ = make_tower(g_, a_, o_, out_.stations);  ///< its parameters, whether it runs or not
+  VisionTower* const tower_ = idle_ ? nullptr : parts_.get();                         ///< that runs
   const std::size_t deepstack_layers_ = tower_ ? static_cast<std::size_t>(a_.tower.deepstack) : 0;
   const std::int64_t width_ = a_.embedding_width > 0 ? a_.embedding_width : a_.hidden;  ///< of the embedding and the head
   int project_in_ = -1, project_out_ = -1;
@@ -94,6 +99,12 @@ class ModelPass {
   std::optional<ActivationOffload> offload_;
   std::optional<StashOffload> stash_;
   Tensor input_ids_, labels_, padding_, packed_positions_, positions_, kept_outputs_, input_leaf_, input_gradient_, step_names_;
+  /// Names of Gemma 4's model around its language model.
+  struct MarkedTokens {
+    std::vector<Tensor> masks;
+    Tensor ids, embeds, layer_tokens;
+  };
+  MarkedTokens marked_;
   Tensor bare_embedding_;  ///< `inputs_embeds`, beside what it is multiplied to: a name of the model
   /// Keyword arguments of a layer: a reentrant checkpoint's node has them as attributes, which live as long as the graph does.
   struct Arguments {

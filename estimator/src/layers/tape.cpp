@@ -269,6 +269,7 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
     if (leaf.scope % kUnitsPerStation != 0) continue;  // one unit of a run stands for all
     t.packed = leaf.packed;
     t.stored_as_is = leaf.stored_as_is;
+    t.unreached = leaf.unreached;
     t.passive = leaf.passive;
     t.of_base = leaf.of_base;
     t.shared = leaf.shared;

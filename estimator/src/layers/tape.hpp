@@ -102,6 +102,7 @@ struct Station {
   std::int64_t count = 1;  ///< units; chunks: 0, the plan knows
   int simulated = 1;
   bool checkpointed = false;  ///< layers that are computed again in backward
+  bool called = true;         ///< false: of a tower that no image comes to: its parameters are there, its modules do not run
   Segment forward[3], backward[3];
   const Segment& segment(bool back, Unit u) const { return back ? backward[static_cast<int>(u)] : forward[static_cast<int>(u)]; }
 };
@@ -116,6 +117,7 @@ struct TapeLeaf {
   std::int64_t parts = 1;                ///< ranks that hold a part of it each, under tensor parallelism
   PackedLeaf packed = PackedLeaf::none;  ///< stored in `dtype` whatever the job says
   bool stored_as_is = false;             ///< the same: as in Leaf
+  bool unreached = false;                ///< as in Leaf
   bool passive = false;                  ///< frozen, with a gradient: as in Leaf
   bool of_base = false;                  ///< as in Leaf
   bool shared = false;                   ///< as in Leaf: its storage, gradient and states are counted with the other's

@@ -7,6 +7,7 @@
 #include "layers/model.hpp"
 #include "layers/ops.hpp"
 #include "layers/vision_clip.hpp"
+#include "layers/vision_counted.hpp"
 #include "layers/vision_images.hpp"
 #include "layers/vision_ops.hpp"
 #include "layers/vision_pixtral.hpp"
@@ -65,7 +66,7 @@ int first_tower_run(const Architecture& a) {
   return static_cast<int>(first_apart(spaced_runs(a, 1, false), a.tower.deepstack).architecture.runs.size());
 }
 
-bool has_front_unit(const Tower& t) { return t.kind == "siglip"; }
+bool has_front_unit(const Tower& t) { return t.kind == "siglip" || t.kind == "clip" || t.kind == "gemma4"; }
 
 std::string unsupported_with_images(const PassOptions& o) {
   const KernelOptions& k = o.kernels;
@@ -89,7 +90,8 @@ Bytes tower_buffers(const Tower& t) {
 
 std::unique_ptr<VisionTower> make_tower(Eager& g, const Architecture& a, const PassOptions& o,
                                         const std::vector<Station>& stations) {
-  if (o.kernels.vision.images == 0) return nullptr;
+  if (o.kernels.vision.images == 0 && !o.kernels.vision.idle) return nullptr;
+  if (!unsupported_tower(a.tower).empty()) return std::make_unique<CountedTower>(g, a, o, stations);
   if (a.tower.kind == "pixtral") return std::make_unique<PixtralTower>(g, a, o, stations);
   if (a.tower.kind == "clip") return std::make_unique<ClipTower>(g, a, o, stations);
   if (is_image_tower(a.tower)) return std::make_unique<ImageTower>(g, a, o, stations);
@@ -142,6 +144,7 @@ void VisionTower::declare_part(bool trains, void (VisionTower::*part)()) {
 }
 
 void VisionTower::declare() {
+  first_leaf_ = g_.leaves.size();
   const bool all = pass_.train == TowerTraining::all, mergers = pass_.train != TowerTraining::none;
   enter(StationPlace::vision);
   g_.prefix = "visual.";
@@ -161,6 +164,7 @@ void VisionTower::declare() {
   declare_part(all, &VisionTower::declare_last);
   declare_part(mergers, &VisionTower::declare_merger);
   g_.prefix.clear();
+  last_leaf_ = g_.leaves.size();
 }
 
 void VisionTower::enter_inputs() {

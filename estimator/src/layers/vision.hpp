@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "layers/tape.hpp"
@@ -45,14 +46,16 @@ struct MatrixLeaf {
 /// What all towers have in common; one class for each code of transformers.
 class VisionTower {
  public:
-  /// REQUIRES: all outlive this; the pass has images. `stations`: of the run that it is part of.
+  /// REQUIRES: all outlive this. `stations`: of the run that it is part of.
   VisionTower(Eager& g, const Architecture& a, const PassOptions& o, const std::vector<Station>& stations);
   VisionTower(const VisionTower&) = delete;
   VisionTower& operator=(const VisionTower&) = delete;
   virtual ~VisionTower() = default;
   /// Adds the tower's stations. `first_run`: number of its first run of blocks.
-  void plan(std::vector<Station>& stations, std::size_t first_run);
-  void declare();
+  virtual void plan(std::vector<Station>& stations, std::size_t first_run);
+  virtual void declare();
+  /// Of leaves: from the tower's first one to behind its last one.
+  std::pair<std::size_t, std::size_t> leaves() const { return {first_leaf_, last_leaf_}; }
   /// Images and the kinds of tokens come with the batch.
   void enter_inputs();
   /// The model's forward pass is over.
@@ -95,6 +98,7 @@ class VisionTower {
   MatrixLeaf patch_;
   int positions_ = -1;  ///< table of learned positions
   Tensor returned_;     ///< what the model's output holds beside the logits
+  std::size_t first_leaf_ = 0, last_leaf_ = 0;
 
  private:
   void declare_part(bool trains, void (VisionTower::*part)());
@@ -103,7 +107,7 @@ class VisionTower {
   Tensor input_leaf_, input_gradient_;  ///< of a frozen patch embedding under checkpoints
 };
 
-/// nullptr: the pass has no images.
+/// nullptr: the model has no tower. Without images only its parameters are asked for (VisionPass::idle).
 std::unique_ptr<VisionTower> make_tower(Eager& g, const Architecture& a, const PassOptions& o,
                                         const std::vector<Station>& stations);
 

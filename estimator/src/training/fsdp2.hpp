@@ -100,6 +100,7 @@ class Fsdp2 : ShardSites<R> {
         if (plan_.loss_inside && place == plan_.end_of_head) leave_root();
         continue;
       }
+      if (!tape.stations[s].called) continue;
       player.each_unit(s, false, [&](Unit u, Index at) { forward_unit(player, s, u, at); });
     }
     held_ = true;
@@ -116,7 +117,7 @@ class Fsdp2 : ShardSites<R> {
     const LeafGradients policy = leaf_gradients();
     for (std::size_t k = tape.stations.size(); k-- > 0;) {
       const auto place = tape.stations[k].place;
-      if (place == StationPlace::inputs) continue;
+      if (place == StationPlace::inputs || !tape.stations[k].called) continue;
       if (plan_.sharded && plan_.loss_inside && place == StationPlace::finish) {
         player.play_all(k, true, micro, policy);
         enter_root(tape);
@@ -186,7 +187,7 @@ class Fsdp2 : ShardSites<R> {
       const TapeLeaf& leaf = tape.leaves[i];
       if (leaf.station != station || leaf.shared) continue;
       act(parameter_sites_[i], at);
-      for (std::int64_t copy = 1; leaf.trainable && copy <= plan_.frozen_copies; ++copy)
+      for (std::int64_t copy = 1; (leaf.trainable || leaf.unreached) && copy <= plan_.frozen_copies; ++copy)
         act(parameter_sites_[i], at + copy * units);
     }
   }
@@ -325,7 +326,7 @@ class Fsdp2 : ShardSites<R> {
   }
   static bool follows_layers(const Tape& tape, std::size_t s) {
     for (std::size_t k = 0; k < s; ++k)
-      if (tape.stations[k].place == StationPlace::layers) return true;
+      if (tape.stations[k].place == StationPlace::layers && tape.stations[k].called) return true;
     return false;
   }
   /// set_modules_to_forward_prefetch of every layer with the next one: its gather begins before this one computes.
@@ -358,7 +359,7 @@ class Fsdp2 : ShardSites<R> {
   /// The unit that ran before station s in forward order (what its backward prefetches), if any, and if it was resharded.
   const UnitSites* earlier(const Tape& tape, std::size_t s, Index& at) const {
     for (std::size_t k = s; k-- > 0;) {
-      if (!plan_.wrapped[k]) continue;
+      if (!plan_.wrapped[k] || !tape.stations[k].called) continue;
       at = Index(tape.stations[k].count - 1);
       return resharded(tape, k, Unit::last) ? &sites(k) : nullptr;
     }
@@ -387,7 +388,7 @@ class Fsdp2 : ShardSites<R> {
   /// The unit behind this one in the forward pass was idle: it has gathered nothing ahead.
   bool left_alone(const Tape& tape, std::size_t s) const {
     for (std::size_t k = s + 1; k < tape.stations.size(); ++k)
-      if (plan_.wrapped[k]) return idle(tape, k);
+      if (plan_.wrapped[k] && tape.stations[k].called) return idle(tape, k);
     return false;
   }
   /// What the final callback drops of units whose backward pass did not run.
@@ -396,7 +397,7 @@ class Fsdp2 : ShardSites<R> {
     stray_ = nullptr;
     const Tape& tape = player.tape();
     for (std::size_t k = 0; k < tape.stations.size(); ++k)
-      if (idle(tape, k) && !plan_.reshard_layers)
+      if (idle(tape, k) && tape.stations[k].called && !plan_.reshard_layers)
         player.each_unit(k, true, [&](Unit, Index at) { r_.free(sites(k).unsharded, at); });
   }
   void enter_root(const Tape& tape) {

@@ -50,7 +50,7 @@ UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks
 /// Adapters have a format of their own; gradients and states follow what they belong to.
 DType storage_of(const TapeLeaf& leaf, const Trainer& t) {
   if (leaf.packed != PackedLeaf::none || leaf.stored_as_is) return leaf.dtype;
-  const bool adapter = t.lora.rank > 0 && leaf.trainable && !leaf.passive && !leaf.of_base;
+  const bool adapter = t.lora.rank > 0 && (leaf.trainable || leaf.unreached) && !leaf.passive && !leaf.of_base;
   if (!adapter && t.lora.base.prepare_kbit) return t.lora.base.casts_heads ? leaf.dtype : DType::fp32;
   return adapter && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
 }
@@ -531,7 +531,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const std::int64_t copies = tape.stations[leaf.station].count;
     const Bytes bytes = leaf.shared ? 0 : bytes_of(shard_elements(leaf, p.ranks, t.lora.base.whole), storage) * copies;
     p.tied_units = p.tied_units || leaf.shared;
-    p.resident += bytes * (leaf.trainable ? 1 + p.frozen_copies : 1);
+    p.resident += bytes * (leaf.trainable || leaf.unreached ? 1 + p.frozen_copies : 1);
     if (!leaf.shared) parameters += leaf.elements() * copies;
     if (leaf.trainable) {
       (p.wrapped[unit] ? p.last_leaf[unit] : p.root_last_leaf) = static_cast<int>(i);
