@@ -37,6 +37,10 @@ WEIGHTS: dict[str, Row] = {
     "int8 experts": {"quantization": "int8_per_channel_weight_only"},
 }
 TEXT: dict[str, Row] = {"text only": {"language_model_only": True}}
+SOUND: dict[str, Row] = {
+    "no sound": {"limit_mm_per_prompt": {"audio": 0}},
+    "no images": {"limit_mm_per_prompt": {"image": 0, "video": 0}},
+}
 CACHES: dict[str, Row] = {
     "kv fp8": {"kv_cache_dtype": "fp8"},
     "kv fp8 in pages of 32": {"kv_cache_dtype": "fp8", "block_size": 32},
@@ -90,7 +94,8 @@ SCALES = block_scales()
 def asked(case: Row) -> list[Row]:
     towers = "vision_config" in case["config"]
     weights = towers or (case["model"] in PLAIN and "gpt-oss" not in case["model"])  # which is stored in 4 bits
-    options = {**(TEXT if towers else {}), **(WEIGHTS if weights else {}), **(CACHES if case["model"] in PLAIN else {})}
+    hears = bool(case["config"].get("audio_config"))
+    options = {**(TEXT if towers else {}), **(SOUND if hears else {}), **(WEIGHTS if weights else {}), **(CACHES if case["model"] in PLAIN else {})}
     out = []
     for name, of in options.items():
         blackwell = name in ("mxfp8", "kv in 4 bits")
@@ -107,6 +112,8 @@ def with_scales(model: torch.nn.Module) -> Row:
         if isinstance(module, StageMissingLayer) and (left_out := module.__dict__["module"]) is not None:
             tensors = [*left_out.parameters(), *left_out.buffers()]  # they are on the meta device in the server too
             row["layers"] -= sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}.values())
+    if isinstance(getattr(model, "visual", None), StageMissingLayer):  # made under the same torch.device("meta")
+        row["layers"] -= sum(t.untyped_storage().nbytes() for t in getattr(model, "deepstack_input_embeds", ()))
     for name, parameter in model.named_parameters():
         if getattr(parameter, "use_bitsandbytes_4bit", False):
             row[part_of(name)] += int(2 * parameter.numel() * SCALES)  # two elements to a byte

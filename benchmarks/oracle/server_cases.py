@@ -54,7 +54,9 @@ FORMATS: dict[str, Row] = {
 }
 QUANTISED = ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B", "mistralai/Mixtral-8x7B-v0.1", "zai-org/GLM-4.5-Air"]
 # of every class one, on stages of a pipeline
+TEXT_ALONE = {"google/gemma-4-E4B": "Gemma4ForCausalLM"}  # class of vLLM
 STAGED = [
+    "Qwen/Qwen3-VL-4B-Instruct",
     "meta-llama/Llama-3.1-8B",
     "Qwen/Qwen3-0.6B",
     "google/gemma-3-27b-it",
@@ -141,6 +143,8 @@ def complete(published: Row, sizes: Row) -> Row:
         if "tie_word_embeddings" in text or "tie_word_embeddings" in out:
             part["tie_word_embeddings"] = out.get("tie_word_embeddings", text.get("tie_word_embeddings"))
     text.pop("time_step_limit", None)
+    if out.get("model_type") == "qwen3_vl":
+        text.setdefault("architectures", ["Qwen3ForCausalLM"])  # vLLM 0.19.1 asks for them beside a pipeline
     return out
 
 
@@ -161,6 +165,9 @@ def cases(configs: Path, only: str, degrees: list[int]) -> list[Row]:
         for tensor in degrees:
             plain = {"model": model, "config": config, "tensor": tensor, "max_model_len": longest(config)}
             out.append({**plain, "id": f"{model} tp={tensor}"})
+            if model in TEXT_ALONE and tensor == 2:
+                text = config["text_config"] | {"architectures": [TEXT_ALONE[model]]}
+                out.append({**plain, "model": f"{model}:text", "config": text, "id": f"{model}:text tp={tensor}"})
             if model in STAGED and tensor == 2:
                 out += [
                     {**plain, "id": f"{model} tp=2 pp={pp} stage={i}", "pipeline": pp, "stage": i}

@@ -51,6 +51,9 @@ void ask(Server& server, const Json& options) {
   if (cache == "nvfp4") server.kv = DType::nvfp4;
   server.kv_token_scales = cache == "fp8_per_token_head";
   server.text_only = options.value("language_model_only", false);
+  const Json limits = options.value("limit_mm_per_prompt", Json::object());
+  server.no_images = limits.value("image", 1) == 0;
+  server.no_sound = limits.value("audio", 1) == 0;
   server.page_tokens = options.value("block_size", 0);
   server.uniform_windows = options.value("disable_hybrid_kv_cache_manager", false);
 }

@@ -438,7 +438,9 @@ struct Server {
   DType weights = DType::bf16, kv = DType::bf16;
   OnlineFormat online = OnlineFormat::none;
   bool kv_token_scales = false;   ///< an fp32 scale for every token, head, and of keys and values: *_per_token_head of vLLM
-  bool text_only = false;         ///< a model's tower is not loaded: language_model_only, limit_mm_per_prompt; vLLM
+  bool text_only = false;         ///< a model's towers are not loaded: language_model_only, limit_mm_per_prompt; vLLM
+  bool no_images = false;         ///< of a model with a tower of sound too: the one of images is not loaded; vLLM
+  bool no_sound = false;          ///< of such a model: the tower of sound is not loaded; vLLM
   bool as_stored = true;          ///< a quantised checkpoint is served as it lies, `weights` is what the rest has
   bool eager = false;             ///< no CUDA graphs
   double swa_ratio = 0;           ///< swa_full_tokens_ratio; 0: the engine's own

@@ -438,7 +438,7 @@ class CommandReader {
     out_.reading = reading_of(std::move(text), kCommandLine, catalog_);
     Role& role = out_.reading.job.roles.at(0);
     role.server.weights = compute_;
-    if (limits_.none_for(role.architecture->tower.kind) && version_matches(d_.version, ">=0.16")) role.server.text_only = true;
+    if (version_matches(d_.version, ">=0.16")) leave_out_towers(role, limits_);
     if (online_ != nullptr && role.architecture->quantization.method.empty()) {
       role.server.online = online_->format;
       if (online_->format == OnlineFormat::none) {

@@ -75,12 +75,14 @@ void read_optimization_level(ServeDraft&, const Flag&);
 void read_speculative(ServeDraft&, const Flag&);
 /// --limit-mm-per-prompt: what a prompt may not have.
 struct Modalities {
-  bool images = true, videos = true;
+  bool images = true, videos = true, sound = true;
   /// Is the tower of this kind never asked? vLLM then leaves it out (vllm/model_executor/models/interfaces.py _mark_tower_model,
   /// 0.16 to 0.24); those that see videos too are left out with both alone.
   bool none_for(std::string_view tower) const { return !images && (!videos || tower == "siglip" || tower == "pixtral"); }
 };
 Modalities read_modalities(ServeDraft&, const Flag&);
+/// What vLLM does not load of towers that are never asked.
+void leave_out_towers(Role&, const Modalities&);
 
 void check_json(ServeDraft&, const Flag&);
 

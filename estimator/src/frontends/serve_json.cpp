@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
 #include "frontends/serve_draft.hpp"
 #include "units/enums.hpp"
@@ -119,7 +120,17 @@ Modalities read_modalities(ServeDraft& draft, const Flag& flag) {
   };
   out.images = !none("image");
   out.videos = !none("video");
+  out.sound = !none("audio");
   return out;
+}
+
+void leave_out_towers(Role& role, const Modalities& limits) {
+  const Tower& tower = role.architecture->tower;
+  const bool hears = tower.audio.layers > 0, images = limits.none_for(tower.kind), sound = hears && !limits.sound;
+  if (images && sound == hears) role.server.text_only = true;
+  if (role.server.text_only) return;
+  role.server.no_images = images;
+  role.server.no_sound = sound;
 }
 
 void read_compilation(ServeDraft& draft, const Flag& flag) {

@@ -9,6 +9,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "catalog/parameters.hpp"
+#include "catalog/text_alone.hpp"
 #include "inference/adapter_slots.hpp"
 #include "inference/cache_format.hpp"
 #include "inference/compressed_weights.hpp"
@@ -142,7 +143,10 @@ class Builder {
     online_ = true;
   }
   void token_scales() { token_scales_ = true; }
-  void without_tower() { text_only_ = true; }
+  void without_towers(bool images, bool sound) {
+    no_images_ = images;
+    no_sound_ = sound;
+  }
 
   ServerModel build() {
     sizes();
@@ -194,18 +198,21 @@ class Builder {
     if (is_compressed(a_) && stored_)  // vllm/models/deepseek_v4/nvidia/model.py DeepseekV4MLP, 0.24
       for (const QuantizedModules& part : a_.quantization.parts) m_.shared_step = std::max(m_.shared_step, part.format.block);
     for (const ImageTokens& image : kImageTokens) {
-      if (image.tower != a_.tower.kind || text_only_) continue;
+      if (image.tower != a_.tower.kind || no_images_) continue;
       m_.image_tokens = image.tokens;
       m_.image_elements = a_.tower.positions * a_.tower.patch * a_.tower.patch * 3;
     }
   }
 
-  /// What the language model gets beside the embeddings lies in buffers for a whole batch: the outputs of a tower's inner blocks
-  /// (vllm/model_executor/models/qwen3_vl.py deepstack_input_embeds, 0.11 to 0.24), the per-layer embeddings (gemma3n_mm.py,
-  /// gemma4_mm.py per_layer_embeddings).
+  /// What the language model gets beside the embeddings lies in buffers for a whole batch: the outputs of a tower's inner blocks,
+  /// which go with the tower (vllm/model_executor/models/qwen3_vl.py deepstack_input_embeds, 0.11 to 0.24), the per-layer embeddings
+  /// of the class with towers (gemma3n_mm.py, gemma4_mm.py per_layer_embeddings; the one for text alone has none without fast
+  /// prefill). vLLM's classes make them on every stage of a pipeline (0.19.1 executed).
   void input_buffers() {
-    m_.input_elements = a_.tower.deepstack * a_.hidden;
-    if (a_.per_layer_vocab > 0 && !a_.runs.empty()) m_.input_elements += a_.layers() * a_.runs.front().layer.per_layer_input;
+    if (!no_images_) m_.stage_elements = a_.tower.deepstack * a_.hidden;
+    const bool text = a_.model_type.ends_with("_text") || a_.name.ends_with(kTextAlone);
+    if (a_.per_layer_vocab > 0 && !a_.runs.empty() && !text)
+      m_.stage_elements += a_.layers() * a_.runs.front().layer.per_layer_input;
   }
 
   void rope_tables(bool mixed_spans) {
@@ -236,7 +243,7 @@ class Builder {
   }
 
   void tower_table() {
-    if (!text_only_ && a_.tower.heads > 0) m_.rope_elements += kTowerPositions * (a_.tower.hidden / a_.tower.heads / 2);
+    if (!no_images_ && a_.tower.heads > 0) m_.rope_elements += kTowerPositions * (a_.tower.hidden / a_.tower.heads / 2);
   }
 
   ServerLayer shape_of(const Layer& layer) {
@@ -319,7 +326,7 @@ class Builder {
 
   void add(const Parameter& p) {
     if (p.part == ParameterPart::mtp) return;  // drafts()
-    if (p.part == ParameterPart::tower && text_only_) return;
+    if (p.part == ParameterPart::tower && (p.name.starts_with("audio.") ? no_sound_ : no_images_)) return;
     m_.largest_tensor = std::max(m_.largest_tensor, bytes_of(p.elements(), m_.compute));
     if (p.part == ParameterPart::tower && m_.engine == EngineKind::sglang && is_one_of(a_.tower.kind, kPositionsCut) &&
         p.name.ends_with("position_embedding")) {
@@ -478,7 +485,7 @@ class Builder {
   const Architecture& a_;
   ServerModel m_;
   std::optional<ModuleFormats> stored_;
-  bool online_ = false, token_scales_ = false, text_only_ = false;
+  bool online_ = false, token_scales_ = false, no_images_ = false, no_sound_ = false;
   std::vector<Built> layers_;
 };
 
@@ -553,7 +560,7 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
     if (stored) builder.as_stored();
     if (online != nullptr) builder.converted(*online);
     if (server.kv_token_scales) builder.token_scales();
-    if (server.text_only) builder.without_tower();
+    builder.without_towers(server.text_only || server.no_images, server.text_only || server.no_sound);
     return builder.build();
   };
   ServerModel out = build(architecture);

@@ -125,7 +125,8 @@ struct ServerModel {
   Bytes head_row = 0;               ///< of one row of the head
   std::int64_t layer_vocab = 0;     ///< rows of the table of per-layer embeddings (Gemma 3n, 4)
   Bytes layer_row = 0;              ///< of one of them
-  std::int64_t input_elements = 0;  ///< of a token of a batch, in buffers that are made with the model
+  std::int64_t input_elements = 0;  ///< of a token of a batch, in buffers that are made with the model on its first stage
+  std::int64_t stage_elements = 0;  ///< the same, on every stage
   Bytes outside = 0;                ///< final norm, position table, head bias: on every rank
   Bytes outside_cut = 0;            ///< what stands outside of the layers and is divided by tp
   bool unpacks = false;             ///< bitsandbytes: a matrix is made in 16 bits for every product

@@ -177,10 +177,7 @@ Bytes tower_bytes(const ServerModel& m, const ServerFacts& f, std::int64_t tp, b
 Bytes rope_bytes(const ServerModel& m, const ServerFacts& f) { return f.rope_tables * m.rope_elements * f.rope_bits / 8; }
 
 Bytes input_bytes(const ServerModel& m, std::int64_t batched_tokens, bool first) {
-  // the class with Gemma 4's tower makes its buffer of per-layer embeddings on every stage (vllm/model_executor/models/
-  // gemma4_mm.py per_layer_embeddings; 0.19.1 executed)
-  const bool every_stage = m.engine == EngineKind::vllm && m.layer_vocab > 0;
-  return first || every_stage ? bytes_of(m.input_elements * batched_tokens, m.compute) : 0;
+  return bytes_of(((first ? m.input_elements : 0) + m.stage_elements) * batched_tokens, m.compute);
 }
 
 Stage stage_of(const ServerModel& m, const ServerFacts& f, std::int64_t tp, std::int64_t pp, std::int64_t ep,

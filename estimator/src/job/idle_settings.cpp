@@ -24,6 +24,7 @@ bool has_experts(const Role& r) {
 bool has_windows(const Role& r) {
   return any_layer(r, [](const Layer& l) { return l.mixer.window > 0; });
 }
+bool hears(const Role& r) { return r.architecture == nullptr || r.architecture->tower.audio.layers > 0; }
 bool has_states(const Role& r) {
   return any_layer(r, [](const Layer& l) { return l.mixer.kind != MixerKind::attention && l.mixer.kind != MixerKind::mla; });
 }
@@ -204,6 +205,8 @@ constexpr Row kServers[] = {
     {"uniform_windows", "no layer of the model has a window", [](const Job&, const Role& r) { return !has_windows(r); }},
     {"text_only", "the model has no tower",
      [](const Job&, const Role& r) { return r.architecture != nullptr && r.architecture->tower.kind.empty(); }},
+    {"no_images", "the model has no tower of sound beside the one of images", [](const Job&, const Role& r) { return !hears(r); }},
+    {"no_sound", "the model has no tower of sound", [](const Job&, const Role& r) { return !hears(r); }},
     {"whole_dense", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"share_prompts", "every prompt has one response (samples_per_prompt)",
      [](const Job& j, const Role&) { return j.samples_per_prompt <= 1; }},

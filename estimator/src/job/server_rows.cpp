@@ -93,8 +93,14 @@ std::vector<Knob> server_rows() {
                    "half the bytes per token of the KV cache; attention reads rounded keys and values"),
              {"auto", "bf16", "fp16", "fp32", "fp8", "nvfp4", "mxfp4", "bfloat16", "float16", "float32"}),
       only_for(row("text_only", of, flag, knob::flag<&Server::text_only>(), semantics,
-                   "images are never asked for, so that a model's vision tower is not loaded: language_model_only, "
-                   "limit_mm_per_prompt of zero"),
+                   "images are never asked for, so that a model's vision tower is not loaded, nor one of sound: "
+                   "language_model_only, limit_mm_per_prompt of zero"),
+               EngineKind::vllm),
+      only_for(row("no_images", of, flag, knob::flag<&Server::no_images>(), semantics,
+                   "of a model that hears too, the vision tower alone is not loaded: limit_mm_per_prompt of zero images and videos"),
+               EngineKind::vllm),
+      only_for(row("no_sound", of, flag, knob::flag<&Server::no_sound>(), semantics,
+                   "the tower of sound alone is not loaded: limit_mm_per_prompt of zero audio"),
                EngineKind::vllm),
       row("kv_token_scales", of, flag, knob::flag<&Server::kv_token_scales>(), numerics,
           "an fp32 scale of the cache for every token and head: kv_cache_dtype fp8_per_token_head"),

@@ -32,6 +32,10 @@ class Problems {
     cache();
     if (s_.text_only && before("0.16"))
       add("text_only", "true", "false", "not supported yet: vLLM before 0.16 without its tower");
+    if ((s_.no_images || s_.no_sound) && before("0.16"))
+      add(s_.no_images ? "no_images" : "no_sound", "true", "false", "not supported yet: vLLM before 0.16 without its tower");
+    if (s_.no_images && role_.architecture != nullptr && role_.architecture->tower.audio.layers == 0)
+      add("no_images", "true", "false", "of a model that does not hear the language model is left: text_only");
     if (role_.engine == EngineKind::sglang && s_.draft_tokens > 0) drafts();
     if (s_.draft_tokens == 0 && (s_.draft_steps > 0 || s_.draft_branches > 0))
       add("draft_tokens", "none", "a number of tokens", "steps and branches of a draft without one");
