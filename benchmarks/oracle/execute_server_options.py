@@ -95,7 +95,12 @@ def asked(case: Row) -> list[Row]:
     towers = "vision_config" in case["config"]
     weights = towers or (case["model"] in PLAIN and "gpt-oss" not in case["model"])  # which is stored in 4 bits
     hears = bool(case["config"].get("audio_config"))
-    options = {**(TEXT if towers else {}), **(SOUND if hears else {}), **(WEIGHTS if weights else {}), **(CACHES if case["model"] in PLAIN else {})}
+    options = {
+        **(TEXT if towers else {}),
+        **(SOUND if hears else {}),
+        **(WEIGHTS if weights else {}),
+        **(CACHES if case["model"] in PLAIN else {}),
+    }
     out = []
     for name, of in options.items():
         blackwell = name in ("mxfp8", "kv in 4 bits")

@@ -88,7 +88,9 @@ def model_of(config: Row, case: Row, device: str = "meta") -> Any:
     kernels = dict.fromkeys(("", "text_config", "vision_config"), case["kernels"]) | {"audio_config": "eager"}
     with torch.device(device):
         model = transformers.AutoModelForImageTextToText.from_config(
-            settings, dtype=FORMATS[case["storage"]], attn_implementation=kernels if config.get("audio_config") else case["kernels"]
+            settings,
+            dtype=FORMATS[case["storage"]],
+            attn_implementation=kernels if config.get("audio_config") else case["kernels"],
         )
     model.train()
     if case["checkpointing"]:

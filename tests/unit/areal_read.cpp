@@ -301,7 +301,8 @@ TEST_CASE("areal: a vision tower is not left out: its training is refused where 
     estimate_quick(read(source("grpo_7b.yaml", "1.0.4", {"actor.path=" + tower})).job);
     FAIL("training of a vision tower was answered");
   } catch (const InputError& e) {
-    CHECK(to_text(e.problems.at(0)).find("text alone beside a vision tower ('qwen2_5_vl') is not supported yet in this framework") !=
+    CHECK(to_text(e.problems.at(0))
+              .find("text alone beside a vision tower ('qwen2_5_vl') is not supported yet in this framework") !=
           std::string::npos);
     CHECK(e.problems.at(0).place.file == "command line");
   }

@@ -163,6 +163,20 @@ TEST_CASE("Gemma 4's tower of sound counts as transformers 5.23 builds it") {
             .find("two integers") != std::string::npos);
 }
 
+TEST_CASE("Nemotron-H's class takes Granite's names of a state's sizes in place of its own") {
+  const auto total = [](const char* more) {
+    return count(read_config(std::string(R"({"model_type": "nemotron_h", "hidden_size": 256, "num_hidden_layers": 2,
+      "hybrid_override_pattern": "M*", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+      "intermediate_size": 512, "vocab_size": 1000, "mamba_num_heads": 8, "mamba_head_dim": 64, "ssm_state_size": 32,
+      "n_groups": 8, "conv_kernel": 4, "tie_word_embeddings": false)") +
+                             more + "}",
+                             "c"))
+        .language;
+  };
+  CHECK(total("") == 1'241'368);  // transformers 5.23
+  CHECK(total(R"(, "mamba_n_groups": 2, "mamba_d_conv": 3, "mamba_conv_bias": false)") == 1'139'864);
+}
+
 TEST_CASE("windows follow layer_types, or the family's rule") {
   const auto spans = [](Json extra, const char* model_type) {
     Json config = llama();

@@ -205,9 +205,9 @@ class Builder {
   }
 
   /// What the language model gets beside the embeddings lies in buffers for a whole batch: the outputs of a tower's inner blocks,
-  /// which go with the tower (vllm/model_executor/models/qwen3_vl.py deepstack_input_embeds, 0.11 to 0.24), the per-layer embeddings
-  /// of the class with towers (gemma3n_mm.py, gemma4_mm.py per_layer_embeddings; the one for text alone has none without fast
-  /// prefill). vLLM's classes make them on every stage of a pipeline (0.19.1 executed).
+  /// which go with the tower (vllm/model_executor/models/qwen3_vl.py deepstack_input_embeds, 0.11 to 0.24), the per-layer
+  /// embeddings of the class with towers (gemma3n_mm.py, gemma4_mm.py per_layer_embeddings; the one for text alone has none
+  /// without fast prefill). vLLM's classes make them on every stage of a pipeline (0.19.1 executed).
   void input_buffers() {
     if (!no_images_) m_.stage_elements = a_.tower.deepstack * a_.hidden;
     const bool text = a_.model_type.ends_with("_text") || a_.name.ends_with(kTextAlone);

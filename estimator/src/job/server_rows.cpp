@@ -96,9 +96,10 @@ std::vector<Knob> server_rows() {
                    "images are never asked for, so that a model's vision tower is not loaded, nor one of sound: "
                    "language_model_only, limit_mm_per_prompt of zero"),
                EngineKind::vllm),
-      only_for(row("no_images", of, flag, knob::flag<&Server::no_images>(), semantics,
-                   "of a model that hears too, the vision tower alone is not loaded: limit_mm_per_prompt of zero images and videos"),
-               EngineKind::vllm),
+      only_for(
+          row("no_images", of, flag, knob::flag<&Server::no_images>(), semantics,
+              "of a model that hears too, the vision tower alone is not loaded: limit_mm_per_prompt of zero images and videos"),
+          EngineKind::vllm),
       only_for(row("no_sound", of, flag, knob::flag<&Server::no_sound>(), semantics,
                    "the tower of sound alone is not loaded: limit_mm_per_prompt of zero audio"),
                EngineKind::vllm),

@@ -113,7 +113,7 @@ Layer nemotron_layer(const Fields& fields, const Traits& traits, Block block) {
   switch (block) {
     case Block::mamba:
       layer.mixer = mamba2_mixer(fields, read_hidden(fields, traits), kNemotronMamba);
-      layer.mixer.chunk = fields.integer_or("chunk_size", 128, {1, 65536});
+      layer.mixer.chunk = fields.integer_or(present_key(fields, "!mamba_chunk_size|chunk_size"), 128, {1, 65536});
       break;
     case Block::attention:
       layer.mixer = attention_without_span(fields, traits);
@@ -209,8 +209,8 @@ Mixer mamba2_mixer(const Fields& fields, std::int64_t hidden, const MambaKeys& k
   mixer.linear_value_dim = stated ? fields.integer(keys.head_dim, kHeadDimLimits) : expanded / mixer.linear_value_heads;
   mixer.inner = mixer.linear_value_heads * mixer.linear_value_dim;
   mixer.state_size = state_of(fields, keys);
-  mixer.groups = fields.integer_or(keys.groups, keys.groups_otherwise, kHeadLimits);
-  mixer.conv_kernel = fields.integer_or(keys.conv, 4, {1, 64});
+  mixer.groups = fields.integer_or(present_key(fields, keys.groups), keys.groups_otherwise, kHeadLimits);
+  mixer.conv_kernel = fields.integer_or(present_key(fields, keys.conv), 4, {1, 64});
   mixer.conv_bias = flag_of(fields, keys.conv_bias, keys.conv_bias_otherwise);
   mixer.q_bias = mixer.out_bias = flag_of(fields, keys.proj_bias, false);
   return mixer;

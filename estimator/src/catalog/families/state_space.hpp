@@ -42,9 +42,19 @@ inline constexpr MambaKeys kGraniteMamba{"mamba_d_state",
                                          "mamba_conv_bias",
                                          "mamba_proj_bias",
                                          256};
-inline constexpr MambaKeys kNemotronMamba{"ssm_state_size",  "conv_kernel",    "",         "",
-                                          "mamba_num_heads", "mamba_head_dim", "n_groups", "",
-                                          "use_conv_bias",   "use_bias",       128,        8};
+/// The class takes Granite's names in place of its own (configuration_nemotron_h.py __post_init__, 5.23).
+inline constexpr MambaKeys kNemotronMamba{"ssm_state_size",
+                                          "!mamba_d_conv|conv_kernel",
+                                          "",
+                                          "",
+                                          "mamba_num_heads",
+                                          "mamba_head_dim",
+                                          "!mamba_n_groups|n_groups",
+                                          "",
+                                          "!mamba_conv_bias|use_conv_bias",
+                                          "use_bias",
+                                          128,
+                                          8};
 
 Mixer mamba1_mixer(const Fields&, std::int64_t hidden, const MambaKeys&);
 Mixer mamba2_mixer(const Fields&, std::int64_t hidden, const MambaKeys&);
