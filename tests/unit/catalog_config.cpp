@@ -169,7 +169,7 @@ TEST_CASE("Nemotron-H's class takes Granite's names of a state's sizes in place 
       "hybrid_override_pattern": "M*", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
       "intermediate_size": 512, "vocab_size": 1000, "mamba_num_heads": 8, "mamba_head_dim": 64, "ssm_state_size": 32,
       "n_groups": 8, "conv_kernel": 4, "tie_word_embeddings": false)") +
-                             more + "}",
+                                 more + "}",
                              "c"))
         .language;
   };
