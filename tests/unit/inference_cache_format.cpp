@@ -1,6 +1,7 @@
 // The format of a server's cache, and what auto comes to: by hand.
 #include <doctest/doctest.h>
 
+#include <optional>
 #include <set>
 #include <string>
 
@@ -11,7 +12,6 @@
 #include "catalog/fields.hpp"
 #include "inference/cache_format.hpp"
 #include "inference/server.hpp"
-#include "job/auto_cache.hpp"
 #include "job/knobs.hpp"
 
 namespace {
@@ -23,7 +23,9 @@ constexpr const char* kLlama = "meta-llama/Llama-3.1-8B-Instruct";
 // 32 layers, keys and values of 8 heads of 128 numbers
 constexpr std::int64_t kNumbersOfAToken = 32 * 2 * 8 * 128;
 
-Server server_of(std::string version, DType weights, DType kv) {
+constexpr std::optional<DType> kAuto = std::nullopt;  ///< what `auto` is
+
+Server server_of(std::string version, DType weights, std::optional<DType> kv) {
   Server out;
   out.version = std::move(version);
   out.weights = weights;
@@ -39,10 +41,14 @@ ServerPlan plan_of(EngineKind engine, const Server& s, const char* name = kLlama
   return plan(m, resolve(catalog.facts(), engine, s, gpu, m), point_of(s));
 }
 
+DType format_of(const Architecture& a, EngineKind engine, const Server& s, const char* sm = "sm90") {
+  return cache_format(a, engine, s, Catalog::builtin().facts(), sm);
+}
+
 DType auto_of(const char* quantization, EngineKind engine, const char* version, const char* sm = "sm90") {
   Architecture a = *Catalog::builtin().model(kLlama).architecture;
   a.quantization = read_quantization(Fields::parse(quantization, "config.json"));
-  return cache_format(a, engine, server_of(version, DType::bf16, kAutoCache), sm);
+  return format_of(a, engine, server_of(version, DType::bf16, kAuto), sm);
 }
 
 constexpr const char* kModelOpt = R"({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"})";
@@ -59,12 +65,12 @@ constexpr const char* kFp8 = R"({"quant_method": "fp8", "weight_block_size": [12
 TEST_CASE("auto is the model's own format: a cache in fp32 has half the tokens of one in 16 bits") {
   for (const EngineKind engine : {EngineKind::vllm, EngineKind::sglang}) {
     const char* const version = engine == EngineKind::vllm ? "0.19.1" : "0.5.10";
-    CHECK(plan_of(engine, server_of(version, DType::bf16, kAutoCache)).token_bytes == kNumbersOfAToken * 2);
-    CHECK(plan_of(engine, server_of(version, DType::fp16, kAutoCache)).token_bytes == kNumbersOfAToken * 2);
-    CHECK(plan_of(engine, server_of(version, DType::fp32, kAutoCache)).token_bytes == kNumbersOfAToken * 4);
+    CHECK(plan_of(engine, server_of(version, DType::bf16, kAuto)).token_bytes == kNumbersOfAToken * 2);
+    CHECK(plan_of(engine, server_of(version, DType::fp16, kAuto)).token_bytes == kNumbersOfAToken * 2);
+    CHECK(plan_of(engine, server_of(version, DType::fp32, kAuto)).token_bytes == kNumbersOfAToken * 4);
     CHECK(plan_of(engine, server_of(version, DType::fp32, DType::fp8)).token_bytes == kNumbersOfAToken);
   }
-  Server stated = server_of("0.19.1", DType::fp32, kAutoCache);
+  Server stated = server_of("0.19.1", DType::fp32, kAuto);
   stated.kv_cache_bytes = 1000 * 16 * kNumbersOfAToken * 4;  // a thousand pages
   CHECK(plan_of(EngineKind::vllm, stated).kv_tokens == 16000);
   stated.kv = DType::bf16;
@@ -78,10 +84,11 @@ TEST_CASE("tokens times the bytes of one are the pool, for every format, release
     const std::string_view name = engine == EngineKind::vllm ? "vllm" : "sglang";
     for (const std::string& version : known_releases(catalog.facts(), name))
       for (const DType weights : {DType::bf16, DType::fp16, DType::fp32, DType::fp8})
-        for (const DType kv : {kAutoCache, DType::bf16, DType::fp16, DType::fp32, DType::fp8}) {
+        for (const std::optional<DType> kv : {kAuto, std::optional(DType::bf16), std::optional(DType::fp16),
+                                              std::optional(DType::fp32), std::optional(DType::fp8)}) {
           const ServerPlan p = plan_of(engine, server_of(version, weights, kv));
           const DType own = weights == DType::fp8 ? DType::bf16 : weights;
-          const Bytes token = bytes_of(kNumbersOfAToken, kv == kAutoCache ? own : kv);
+          const Bytes token = bytes_of(kNumbersOfAToken, kv.value_or(own));
           CAPTURE(version);
           CHECK(p.token_bytes == token);
           // vLLM fills whole pages of its pool; SGLang has one page more than it counts
@@ -121,27 +128,27 @@ TEST_CASE("a checkpoint that names its cache's format is followed by the release
   // in 0.17 to 0.21 compressed-tensors' scheme overrules --kv-cache-dtype; later it does not
   Architecture a = *Catalog::builtin().model(kLlama).architecture;
   a.quantization = read_quantization(Fields::parse(kCompressed, "config.json"));
-  CHECK(cache_format(a, kV, server_of("0.19.1", DType::bf16, DType::bf16)) == DType::fp8);
-  CHECK(cache_format(a, kV, server_of("0.24.0", DType::bf16, DType::bf16)) == DType::bf16);
+  CHECK(format_of(a, kV, server_of("0.19.1", DType::bf16, DType::bf16)) == DType::fp8);
+  CHECK(format_of(a, kV, server_of("0.24.0", DType::bf16, DType::bf16)) == DType::bf16);
   // a trainer's weights are no checkpoint
-  Server rollout = server_of("0.24.0", DType::bf16, kAutoCache);
+  Server rollout = server_of("0.24.0", DType::bf16, kAuto);
   rollout.as_stored = false;
-  CHECK(cache_format(a, kV, rollout) == DType::bf16);
+  CHECK(format_of(a, kV, rollout) == DType::bf16);
 }
 
 TEST_CASE("SGLang's sparse attention has a cache in fp8 on Blackwell and in bf16 on Hopper") {
   const ModelFound found = Catalog::builtin().model("deepseek-ai/DeepSeek-V3.2");
   const Architecture& a = *found.architecture;
-  Server s = server_of("0.5.10", DType::bf16, kAutoCache);
+  Server s = server_of("0.5.10", DType::bf16, kAuto);
   s.as_stored = false;
-  CHECK(cache_format(a, EngineKind::sglang, s, "sm100") == DType::fp8);
-  CHECK(cache_format(a, EngineKind::sglang, s, "sm90") == DType::bf16);
-  CHECK(cache_format(a, EngineKind::vllm, s, "sm100") == DType::bf16);
+  CHECK(format_of(a, EngineKind::sglang, s, "sm100") == DType::fp8);
+  CHECK(format_of(a, EngineKind::sglang, s, "sm90") == DType::bf16);
+  CHECK(format_of(a, EngineKind::vllm, s, "sm100") == DType::bf16);
 }
 
 TEST_CASE("what else follows the model's format: weights, tables, activations, graphs") {
-  const ServerPlan two = plan_of(EngineKind::vllm, server_of("0.19.1", DType::bf16, kAutoCache));
-  const ServerPlan four = plan_of(EngineKind::vllm, server_of("0.19.1", DType::fp32, kAutoCache));
+  const ServerPlan two = plan_of(EngineKind::vllm, server_of("0.19.1", DType::bf16, kAuto));
+  const ServerPlan four = plan_of(EngineKind::vllm, server_of("0.19.1", DType::fp32, kAuto));
   for (const T t : {T::embedding, T::head, T::feed_forwards, T::norms, T::rope, T::hidden, T::residual, T::attention_output,
                     T::gate_up, T::activation, T::sampled_hidden, T::logits, T::buffers})
     CHECK(four[t] == 2 * two[t]);

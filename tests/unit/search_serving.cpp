@@ -5,7 +5,6 @@
 
 #include <oomplan/oomplan.hpp>
 
-#include "job/auto_cache.hpp"
 #include "search/serving.hpp"
 #include "search/serving_rate.hpp"
 
@@ -33,7 +32,7 @@ TEST_CASE("candidates of a server come best first, and every one fits as it is r
     CHECK(c.relative_throughput <= 1 + 1e-9);
     CHECK(c.estimate.fits());
     const Server& s = c.job.roles[0].server;
-    CHECK(s.kv == kAutoCache);  // numerics were not allowed
+    CHECK_FALSE(s.kv);  // numerics were not allowed
     CHECK(s.layout.world() == 2);
     Source again;
     again.text = c.job_file;

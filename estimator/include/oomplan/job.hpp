@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -435,7 +436,8 @@ struct Server {
   std::int64_t max_running = 0;     ///< max_running_requests, max_num_seqs; 0: the engine's own
   std::int64_t max_model_len = 0;   ///< context length; 0: the model's
   std::int64_t batched_tokens = 0;  ///< chunked_prefill_size, max_num_batched_tokens; 0: the engine's own
-  DType weights = DType::bf16, kv = DType::bf16;
+  DType weights = DType::bf16;
+  std::optional<DType> kv = DType::bf16;  ///< the cache's format; nothing is `auto`: the engine chooses
   OnlineFormat online = OnlineFormat::none;
   bool kv_token_scales = false;   ///< an fp32 scale for every token, head, and of keys and values: *_per_token_head of vLLM
   bool text_only = false;         ///< a model's towers are not loaded: language_model_only, limit_mm_per_prompt; vLLM

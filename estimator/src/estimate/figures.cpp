@@ -10,7 +10,6 @@
 
 #include "estimate/megatron_run.hpp"
 #include "inference/cache_format.hpp"
-#include "job/auto_cache.hpp"
 #include "job/knobs.hpp"
 #include "job/validate.hpp"
 #include "training/reference_run.hpp"
@@ -282,7 +281,7 @@ ServingCase read_serving_case(std::string_view text, std::string_view config, co
   if (!settings.is_object() || !settings.contains("engine"))
     throw wrong("server.engine", "nothing", "vllm or sglang with a version");
   Job job = job_with(RoleKind::server, "server", EngineKind::vllm);
-  job.roles[0].server.kv = kAutoCache;
+  job.roles[0].server.kv.reset();
   set(job, "server.engine", text_of("server.engine", settings["engine"]));  // first: other knobs depend on it
   set_all(job, "server", settings);
   place_role(job, given, "H100-80GB");
@@ -297,8 +296,8 @@ ServingCase read_serving_case(std::string_view text, std::string_view config, co
   Apart apart = Apart::of(given);
   out.gpu.usable = apart.count("total_bytes", out.gpu.usable);
   out.server.weights = apart.format("weights", out.server.weights);
-  out.server.kv = apart.format("kv", out.server.kv);
-  out.server = with_cache_format(*out.architecture, out.engine, out.server, out.gpu.sm);
+  if (apart.has("kv")) out.server.kv = apart.format("kv", DType::bf16);
+  out.server = with_cache_format(*out.architecture, out.engine, out.server, catalog.facts(), out.gpu.sm);
   out.logprobs = apart.flag("logprobs", false);
   apart.done();
   return out;

@@ -118,7 +118,7 @@ void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   const Role& role = *run.role;
   Server server = role.server;
   server.as_stored = server.as_stored && role.kind == RoleKind::server;  // a rollout gets its trainer's weights
-  server = with_cache_format(*role.architecture, role.engine, server, catalog.gpu(job.cluster.gpu).sm);
+  server = with_cache_format(*role.architecture, role.engine, server, catalog.facts(), catalog.gpu(job.cluster.gpu).sm);
   run.model = server_model(*role.architecture, role.engine, server);
   run.facts = resolve(catalog.facts(), role.engine, server, catalog.gpu(job.cluster.gpu), run.model);
   run.point = point_of(role.server);

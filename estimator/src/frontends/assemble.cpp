@@ -11,7 +11,6 @@
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
 #include "frontends/defaults.hpp"
-#include "job/auto_cache.hpp"
 #include "job/follow.hpp"
 #include "job/kernel_sets.hpp"
 #include "job/knobs.hpp"
@@ -73,7 +72,7 @@ class Assembler {
       role.kind = asked.kind;
       role.name = spelling(asked.kind);
       role.trainer.tokens_per_micro_batch = 0;
-      role.server.kv = kAutoCache;
+      role.server.kv.reset();
       job().origins[role.name] = {Origin::Kind::file, asked.place, {}, {}};
       job().roles.push_back(std::move(role));
       (asked.kind == RoleKind::server ? server : asked.kind == RoleKind::trainer ? trainer : others) = true;

@@ -6,6 +6,7 @@
 #include <oomplan/units/dtype.hpp>
 
 #include "catalog/architecture.hpp"
+#include "catalog/facts.hpp"
 
 namespace oomplan {
 
@@ -17,11 +18,11 @@ DType compute_format(const Architecture&, DType weights);
 /// A part of a checkpoint's quantization_config with this target says what its cache is stored in.
 inline constexpr std::string_view kCacheTarget = "kv_cache";
 
-/// Of keys and values: as the job says; with `auto` what the checkpoint asks for where the release follows it, else what the
-/// model computes in. `sm`: of the GPU.
-DType cache_format(const Architecture&, EngineKind, const Server&, std::string_view sm = "sm90");
+/// Of keys and values: as the job says; with `auto` what the checkpoint asks for where the release follows it (the facts
+/// ..._cache_followed of models/engines), else what the model computes in. `sm`: of the GPU.
+DType cache_format(const Architecture&, EngineKind, const Server&, const Facts&, std::string_view sm = "sm90");
 
 /// The same server with the format that `auto` comes to on this GPU.
-Server with_cache_format(const Architecture&, EngineKind, const Server&, std::string_view sm);
+Server with_cache_format(const Architecture&, EngineKind, const Server&, const Facts&, std::string_view sm);
 
 }  // namespace oomplan

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include <oomplan/units/errors.hpp>
-#include "job/auto_cache.hpp"
 
 namespace oomplan {
 namespace {
@@ -31,7 +30,7 @@ void check_compressed(const Architecture& a, EngineKind engine, const Server& se
       refuse_compressed(a, "compress_ratios", "vLLM has entries of 4 or 128 tokens");
   if (server.kv != DType::fp8)
     throw InputError(Problem{{},
-                             "kv: " + (server.kv == kAutoCache ? std::string("auto") : std::string(name(server.kv))),
+                             "kv: " + (server.kv ? std::string(name(*server.kv)) : std::string("auto")),
                              "fp8 (--kv-cache-dtype fp8)",
                              "",
                              "vLLM has no other cache for compressed entries: " + a.name});

@@ -88,7 +88,7 @@ ServerAnswer describe(const ServerPlan& p, std::string_view role, std::int64_t a
 
 ServerFigures serve(const Architecture& architecture, EngineKind engine, const Server& server, const Gpu& gpu,
                     const Facts& facts) {
-  const ServerModel model = server_model(architecture, engine, with_cache_format(architecture, engine, server, gpu.sm));
+  const ServerModel model = server_model(architecture, engine, with_cache_format(architecture, engine, server, facts, gpu.sm));
   const ServerFacts known = resolve(facts, engine, server, gpu, model);
   ServerPoint point = point_of(server);
   const ServerPlan first = plan(model, known, point);

@@ -542,7 +542,7 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, DT
 }
 
 ServerModel server_model(const Architecture& architecture, EngineKind engine, const Server& server) {
-  const DType kv = cache_format(architecture, engine, server);
+  const DType kv = server.kv.value_or(compute_format(architecture, server.weights));  // with_cache_format has been asked
   check(architecture, engine, server.weights, kv);
   const bool stored = server.as_stored && !in_8_bits_or_less(server.weights) && !architecture.quantization.method.empty();
   if (stored && architecture.quantization.parts.empty())

@@ -1,5 +1,6 @@
 // Settings of servers.
-#include "job/auto_cache.hpp"
+#include <algorithm>
+
 #include "job/knob_table.hpp"
 
 namespace oomplan {
@@ -22,10 +23,15 @@ Refusal set_weights(const Knob& k, Job& job, Role* r, std::string_view text) {
   return result;
 }
 
-std::string get_kv(const Job&, const Role* r) { return r->server.kv == kAutoCache ? "auto" : std::string(name(r->server.kv)); }
-Refusal set_kv(const Knob& k, Job& job, Role* r, std::string_view text) {
-  if (text != "auto") return knob::choice<&Server::kv>().set(k, job, r, text);
-  r->server.kv = kAutoCache;
+std::string get_kv(const Job&, const Role* r) { return r->server.kv ? std::string(name(*r->server.kv)) : "auto"; }
+Refusal set_kv(const Knob& k, Job&, Role* r, std::string_view text) {
+  if (text == "auto") {
+    r->server.kv.reset();
+    return {};
+  }
+  const auto value = parse<DType>(text);
+  if (!value || std::find(k.choices.begin(), k.choices.end(), text) == k.choices.end()) return refuse_choice(k, text);
+  r->server.kv = *value;
   return {};
 }
 

@@ -133,7 +133,7 @@ class Problems {
       if (latent()) refuse("kv_token_scales", "true", "false", "not supported yet: latent attention with them");
     }
     if (s_.kv != DType::nvfp4 && s_.kv != DType::mxfp4) return;
-    const std::string found(oomplan::name(s_.kv));
+    const std::string found(oomplan::name(*s_.kv));
     if (vllm != (s_.kv == DType::nvfp4)) return refuse("kv", found, vllm ? "nvfp4" : "mxfp4", "the engine's cache of 4 bits");
     if (vllm && before(windows ? "0.21" : "0.20"))
       refuse("kv", found, "fp8 or bf16", "vLLM 0.20 and later have it, 0.21 for windows");

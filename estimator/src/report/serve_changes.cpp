@@ -74,7 +74,7 @@ ServeAnswer answer(const ServeCommand& c, const Catalog& catalog) {
   ServeAnswer out;
   const Gpu& gpu = catalog.gpu(job.cluster.gpu);
   out.figures = serve(*role.architecture, role.engine, role.server, gpu, catalog.facts());
-  const Server server = with_cache_format(*role.architecture, role.engine, role.server, gpu.sm);
+  const Server server = with_cache_format(*role.architecture, role.engine, role.server, catalog.facts(), gpu.sm);
   const ServerModel model = server_model(*role.architecture, role.engine, server);
   out.plan = plan(model, resolve(catalog.facts(), role.engine, role.server, gpu, model), point_of(role.server));
   out.estimate = estimate(job, &catalog);

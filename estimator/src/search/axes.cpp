@@ -68,7 +68,7 @@ Axes axes_of(const Job& job, const Space& space, const Role* trainer, const Role
     if (speed && !held(space, server, "max_running_requests"))
       for (const std::int64_t n : {32, 64, 128, 256, 512, 1024}) include<std::int64_t>(a.max_running, n);
     a.kv = {s.kv};
-    if (numerics && !held(space, server, "kv")) include(a.kv, DType::fp8);
+    if (numerics && !held(space, server, "kv")) include(a.kv, std::optional(DType::fp8));
   }
   return a;
 }

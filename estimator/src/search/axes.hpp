@@ -24,7 +24,7 @@ struct ServerChoice {
   std::int64_t gpus = 0, tensor = 1;
   double fraction = 0;
   std::int64_t max_running = 0;
-  DType kv = DType::bf16;
+  std::optional<DType> kv = DType::bf16;
   bool operator==(const ServerChoice&) const = default;
 };
 
@@ -38,7 +38,7 @@ struct Axes {
   std::vector<DType> storage;
   std::vector<double> fractions;
   std::vector<std::int64_t> max_running;
-  std::vector<DType> kv;
+  std::vector<std::optional<DType>> kv;
   bool trainer_layout_held = false, server_layout_held = false;
 };
 /// `shared`: trainers and servers take turns on the same GPUs.

@@ -182,7 +182,7 @@ class Searcher {
       server_verdicts_.push_back(servers_.judge(c, occupied, receive));
       auto& v = server_verdicts_.back();
       v.changes = changes_of(c);
-      v.shape = server_shapes_({c.gpus, c.tensor, static_cast<int>(c.kv), 0, 0});
+      v.shape = server_shapes_({c.gpus, c.tensor, c.kv ? static_cast<int>(*c.kv) : -1, 0, 0});
     }
     return first;
   }

@@ -24,19 +24,19 @@ ServingPoints::ServingPoints(const Job& job, const Space& space, const Catalog& 
   make_variants(catalog);
 }
 
-void ServingPoints::add(const Catalog& catalog, DType weights, bool as_stored, DType kv, int changes) {
+void ServingPoints::add(const Catalog& catalog, DType weights, bool as_stored, std::optional<DType> kv, int changes) {
   Server s = own_;
   s.weights = weights;
   s.as_stored = as_stored && role_.kind == RoleKind::server;
   s.kv = kv;
   try {
-    ServingVariant v{
-        weights,
-        kv,
-        as_stored,
-        server_model(*role_.architecture, role_.engine, with_cache_format(*role_.architecture, role_.engine, s, gpu_.sm)),
-        {},
-        changes};
+    ServingVariant v{weights,
+                     kv,
+                     as_stored,
+                     server_model(*role_.architecture, role_.engine,
+                                  with_cache_format(*role_.architecture, role_.engine, s, catalog.facts(), gpu_.sm)),
+                     {},
+                     changes};
     v.facts = resolve(catalog.facts(), role_.engine, s, catalog.gpu(job_.cluster.gpu), v.model);
     variants_.push_back(std::move(v));
   } catch (const InputError&) {  // the engine has no such format

@@ -12,7 +12,8 @@ namespace oomplan {
 
 /// A model in the formats of one variant, with the engine's facts for it.
 struct ServingVariant {
-  DType weights = DType::bf16, kv = DType::bf16;
+  DType weights = DType::bf16;
+  std::optional<DType> kv = DType::bf16;
   bool as_stored = true;
   ServerModel model;
   ServerFacts facts;
@@ -64,7 +65,7 @@ class ServingPoints {
   const char* fraction_key() const;
   bool free_to(Effect, const char* knob) const;
   void make_variants(const Catalog&);
-  void add(const Catalog&, DType weights, bool as_stored, DType kv, int changes);
+  void add(const Catalog&, DType weights, bool as_stored, std::optional<DType> kv, int changes);
   std::vector<ServingPoint> layouts(std::int64_t gpus) const;
   std::vector<bool> eagers() const;
   std::vector<std::int64_t> lengths() const;
