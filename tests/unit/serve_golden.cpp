@@ -104,10 +104,9 @@ ServeAnswer answer_of(bool fits) {
     a.figures.refusal = "the engine refuses to start: one request of 40960 tokens needs 4.00 GiB of cache, the pool has 3.00 GiB";
     a.changes = {{"max_model_len 30000", {"vllm", "serve", "org/model", "--port", "8000", "--max-model-len", "30000"}}};
   }
-  a.estimate.notes = {{Note::Level::warning,
-                       {"command line", 1, 23, "--prot"},
-                       "not known: taken as without effect on memory; did you mean --port?"},
-                      {Note::Level::info, {"command line", 0, 0, "--engine-version"}, "not said: 0.24.0"}};
+  a.estimate.notes = {
+      {Note::Level::warning, {"command line", 1, 23, "--port"}, "not described: taken as without effect on memory"},
+      {Note::Level::info, {"command line", 0, 0, "--engine-version"}, "not said: 0.24.0"}};
   return a;
 }
 

@@ -15,6 +15,7 @@
 #include "catalog/read_config.hpp"
 #include "catalog/sources.hpp"
 #include "catalog/text_alone.hpp"
+#include "units/utf8.hpp"
 
 namespace oomplan {
 namespace {
@@ -213,7 +214,7 @@ std::string bare(const std::string& id) { return id.substr(id.find('/') + 1); }
   std::vector<std::string> known = ids;
   for (const std::string& id : ids) known.push_back(bare(id));
   for (const auto& [alias, row] : aliases.rows) known.push_back(alias);
-  std::string shown(name.substr(0, 80));
+  std::string shown = shortened(name, 80);
   throw InputError(
       Problem{{"", 0, 0, "model"},
               "'" + shown + "'",
@@ -316,7 +317,7 @@ const Gpu& Catalog::gpu(std::string_view name) const {
   }
   std::vector<std::string> names;
   for (const Gpu& gpu : gpus()) names.push_back(gpu.name);
-  const std::string shown(name.substr(0, 80));
+  const std::string shown = shortened(name, 80);
   throw InputError(Problem{{"", 0, 0, "gpu"}, "'" + shown + "'", "one of " + list_of(names), nearest(shown, known), ""});
 }
 

@@ -11,6 +11,7 @@
 
 #include "catalog/class_defaults.hpp"
 #include "units/enums.hpp"
+#include "units/utf8.hpp"
 
 namespace oomplan {
 
@@ -36,10 +37,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr std::string_view kNotFinite = "\x01nan";
 
-std::string shortened(std::string_view text) {
-  constexpr std::size_t kLongest = 60;
-  return text.size() <= kLongest ? std::string(text) : std::string(text.substr(0, kLongest)) + "...";
-}
+constexpr std::size_t kLongest = 60;  ///< bytes of a value in a message
 
 bool letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
@@ -146,7 +144,7 @@ struct Fields::Builder final : nlohmann::json_sax<Json> {
     for (const auto& [name, value] : open.back()->object) names.push_back(name);
     std::sort(names.begin(), names.end());
     const auto twice = std::adjacent_find(names.begin(), names.end());
-    if (twice != names.end()) error = fmt::format("the key '{}' twice", shortened(*twice));
+    if (twice != names.end()) error = fmt::format("the key '{}' twice", shortened(*twice, kLongest));
     open.pop_back();
     return error.empty();
   }
@@ -181,7 +179,7 @@ std::string shown(const Value* value) {
     case Kind::number:
       return std::isfinite(value->number) ? fmt::format("{}", value->number) : "a number that is not finite";
     case Kind::text:
-      return "'" + shortened(value->text) + "'";
+      return "'" + shortened(value->text, kLongest) + "'";
     case Kind::list:
       return fmt::format("a list of {}", value->list.size());
     case Kind::object:

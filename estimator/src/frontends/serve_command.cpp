@@ -26,28 +26,6 @@ bool is_default_word(std::string_view value) {
   return value == "auto" || value == "none" || value == "None" || value == "null" || value == "{}" || value == "weights";
 }
 
-std::string_view usual_of(const FlagRow& row) { return row.flags.substr(0, row.flags.find('|')); }
-
-const FlagRow* row_of(EngineKind engine, std::string_view name) {
-  for (const FlagRow& row : serve_flags(engine)) {
-    std::string_view left = row.flags;
-    while (!left.empty()) {
-      const std::string_view one = left.substr(0, left.find('|'));
-      if (one == name) return &row;
-      left.remove_prefix(std::min(one.size() + 1, left.size()));
-    }
-  }
-  return nullptr;
-}
-
-std::vector<std::string> names_of(EngineKind engine) {
-  std::vector<std::string> out = known_flags(engine);
-  for (const FlagRow& row : serve_flags(engine)) out.emplace_back(usual_of(row));
-  std::sort(out.begin(), out.end());
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  return out;
-}
-
 /// By what with_flag() names a degree of the layout; "" of what is none.
 std::string_view degree_name(FlagMeans means) {
   switch (means) {
@@ -204,11 +182,11 @@ class CommandReader {
   }
 
   void not_described(const Flag& flag) {
-    if (known_switch(d_.engine, flag.name))
+    if (known_to_parser(d_.engine, flag.name, flag.written.starts_with("--")))
       return d_.remark(Note::Level::warning, flag.place, "not described: taken as without effect on memory");
     const std::string near = nearest(flag.name, names_of(d_.engine));
-    d_.remark(Note::Level::warning, flag.place,
-              "not known: taken as without effect on memory" + (near.empty() ? "" : fmt::format("; did you mean --{}?", near)));
+    d_.complain(flag.place, fmt::format("'{}'", flag.written), fmt::format("a flag of {} {}", spelling(d_.engine), d_.version),
+                "its parser refuses what it does not know", near.empty() ? "" : (near.size() > 1 ? "--" : "-") + near);
   }
 
   /// The last one of a name counts, as in both engines.

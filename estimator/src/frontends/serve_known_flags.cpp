@@ -1,6 +1,8 @@
 // Taken from the engines' own parsers: names, and whether a value follows.
 #include "frontends/serve_known_flags.hpp"
 
+#include <algorithm>
+
 namespace oomplan {
 namespace {
 
@@ -223,6 +225,36 @@ std::optional<bool> known_switch(EngineKind engine, std::string_view name) {
   if (all.find(one + "! ") != std::string_view::npos) return true;
   if (all.find(one + " ") != std::string_view::npos) return false;
   return std::nullopt;
+}
+
+const FlagRow* row_of(EngineKind engine, std::string_view name) {
+  for (const FlagRow& row : serve_flags(engine)) {
+    std::string_view left = row.flags;
+    while (!left.empty()) {
+      const std::string_view one = left.substr(0, left.find('|'));
+      if (one == name) return &row;
+      left.remove_prefix(std::min(one.size() + 1, left.size()));
+    }
+  }
+  return nullptr;
+}
+
+std::string_view usual_of(const FlagRow& row) { return row.flags.substr(0, row.flags.find('|')); }
+
+std::vector<std::string> names_of(EngineKind engine) {
+  std::vector<std::string> out = known_flags(engine);
+  for (const FlagRow& row : serve_flags(engine)) out.emplace_back(usual_of(row));
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+bool known_to_parser(EngineKind engine, const std::string& name, bool two_dashes) {
+  if (known_switch(engine, name)) return true;
+  if (name.starts_with("no-") && known_switch(engine, name.substr(3)).value_or(false)) return true;
+  const std::vector<std::string> names = names_of(engine);
+  const auto begins = [&](const std::string& one) { return one.starts_with(name); };
+  return two_dashes && std::count_if(names.begin(), names.end(), begins) == 1;
 }
 
 }  // namespace oomplan

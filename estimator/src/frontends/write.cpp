@@ -12,6 +12,7 @@
 #include "job/knobs.hpp"
 #include "job/names.hpp"
 #include "job/validate_megatron.hpp"
+#include "units/json_text.hpp"
 #include "units/sizes.hpp"
 
 namespace oomplan {
@@ -238,7 +239,7 @@ std::string to_json(const Job& job) {
     out["roles"].push_back({{"name", role.name}, {"kind", spelling(role.kind)}, {"settings", settings(&role)}});
   out["origins"] = nlohmann::ordered_json::object();
   for (const auto& [key, origin] : job.origins) out["origins"][key] = json_origin(origin);
-  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json_text(out);
 }
 
 }  // namespace oomplan

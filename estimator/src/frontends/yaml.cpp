@@ -15,6 +15,8 @@
 
 #include <fmt/format.h>
 
+#include "units/utf8.hpp"
+
 namespace oomplan::yaml {
 namespace {
 
@@ -23,27 +25,12 @@ namespace {
   throw InputError({{file, line, column, {}}, std::move(found), std::move(expected), {}, std::move(why)});
 }
 
-/// Length of the UTF-8 sequence that begins `s`; 0: none does.
-std::size_t utf8_length(std::string_view s) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
-  const unsigned first = byte(0);
-  const std::size_t n = first < 0x80                    ? 1
-                        : first >= 0xC2 && first < 0xE0 ? 2
-                        : first >= 0xE0 && first < 0xF0 ? 3
-                        : first >= 0xF0 && first < 0xF5 ? 4
-                                                        : 0;
-  if (n == 0 || s.size() < n) return 0;
-  for (std::size_t i = 1; i < n; ++i)
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  return n;
-}
-
 void check_text(std::string_view text, const std::string& file, const Rules& rules) {
   if (text.size() > kMostBytes)
     refuse(file, 0, 0, fmt::format("{} bytes", text.size()), fmt::format("{} of at most {} bytes", rules.what, kMostBytes));
   int line = 1, column = 1;
   for (std::size_t i = 0; i < text.size();) {
-    const std::size_t n = utf8_length(text.substr(i));
+    const std::size_t n = utf8_length(text, i);
     const bool control = n == 1 && text[i] >= 0 && text[i] < 0x20 && text[i] != '\n' && text[i] != '\t' && text[i] != '\r';
     const bool removed = text[i] == 0x7f;
     if (n == 0 || control || removed)
@@ -194,7 +181,7 @@ std::string describe(const Node& node) {
     case Node::Kind::scalar:
       break;
   }
-  return node.text.size() <= kLongest ? fmt::format("'{}'", node.text) : fmt::format("'{}...'", node.text.substr(0, kLongest));
+  return fmt::format("'{}'", shortened(node.text, kLongest));
 }
 
 Node parse(std::string_view text, const std::string& file, const Rules& rules) {

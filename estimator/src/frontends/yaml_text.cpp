@@ -10,6 +10,7 @@
 
 #include "frontends/compose/node.hpp"
 #include "frontends/yaml.hpp"
+#include "units/json_text.hpp"
 
 namespace oomplan::yaml {
 namespace {
@@ -250,7 +251,7 @@ std::string written(const FactValue& value, bool flow) {
   if (value.is_null()) return "null";
   if (value.kind() == Kind::text) {
     if (plain(value.text(), flow)) return value.text();
-    return nlohmann::json(value.text()).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return json_text(nlohmann::json(value.text()), -1);
   }
   if (value.kind() != Kind::map && value.kind() != Kind::list) return value.plain();
   std::string out;

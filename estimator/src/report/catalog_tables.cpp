@@ -10,6 +10,7 @@
 #include "report/format.hpp"
 #include "report/report.hpp"
 #include "units/enums.hpp"
+#include "units/json_text.hpp"
 
 namespace oomplan {
 namespace {
@@ -116,7 +117,7 @@ std::string gpus_to_json(const Catalog& catalog) {
     rows.push_back(std::move(row));
   }
   out["gpus"] = std::move(rows);
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(out) + "\n";
 }
 
 std::string facts_to_text(const Catalog& catalog, std::string_view engine, std::string_view version, const TextStyle& style) {
@@ -163,7 +164,7 @@ std::string facts_to_json(const Catalog& catalog, std::string_view engine, std::
     rows.push_back(std::move(row));
   }
   out["facts"] = std::move(rows);
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(out) + "\n";
 }
 
 }  // namespace oomplan

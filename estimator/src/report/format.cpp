@@ -7,27 +7,6 @@
 #include <cmath>
 
 namespace oomplan {
-namespace {
-
-/// Length of the UTF-8 sequence that starts at `at`; 0 when it is broken.
-std::size_t sequence(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  const std::size_t n = first < 0x80                    ? 1
-                        : first >= 0xC2 && first < 0xE0 ? 2
-                        : first >= 0xE0 && first < 0xF0 ? 3
-                        : first >= 0xF0 && first < 0xF5 ? 4
-                                                        : 0;
-  if (n == 0 || at + n > text.size()) return 0;
-  for (std::size_t i = 1; i < n; ++i)
-    if ((byte(at + i) & 0xC0) != 0x80) return 0;
-  if (n == 3 && ((first == 0xE0 && byte(at + 1) < 0xA0) || (first == 0xED && byte(at + 1) >= 0xA0))) return 0;
-  if (n == 4 && ((first == 0xF0 && byte(at + 1) < 0x90) || (first == 0xF4 && byte(at + 1) >= 0x90))) return 0;
-  return n;
-}
-
-}  // namespace
-
 std::string grouped(std::int64_t n) {
   std::string digits = std::to_string(n);
   const std::size_t first = n < 0 ? 1 : 0;
@@ -58,25 +37,6 @@ std::string percent_text(Bytes part, Bytes whole) {
   return fmt::format("{:.0f} %", percent);
 }
 
-std::string printable(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t n = sequence(text, i);
-    const auto c = static_cast<unsigned char>(text[i]);
-    const bool control = n == 1 && (c < 0x20 || c == 0x7F);
-    const bool c1 = n == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-    if (n == 0 || control || c1) {
-      out += c == '\t' || c == '\n' ? ' ' : '?';
-      i += c1 ? 2 : 1;
-      continue;
-    }
-    out.append(text.substr(i, n));
-    i += n;
-  }
-  return out;
-}
-
 std::size_t columns(std::string_view text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -85,7 +45,7 @@ std::size_t columns(std::string_view text) {
 std::string clipped(const std::string& text, std::size_t width) {
   if (columns(text) <= width) return text;
   std::size_t at = 0;
-  for (std::size_t taken = 0; taken + 2 < width && at < text.size(); ++taken) at += std::max<std::size_t>(1, sequence(text, at));
+  for (std::size_t taken = 0; taken + 2 < width && at < text.size(); ++taken) at += character_at(text, at).size();
   return text.substr(0, at) + "..";
 }
 

@@ -11,6 +11,7 @@
 #include <oomplan/units/bytes.hpp>
 
 #include "units/sizes.hpp"
+#include "units/utf8.hpp"
 
 namespace oomplan {
 
@@ -22,8 +23,6 @@ std::string percent_text(Bytes part, Bytes whole);
 std::string probability_text(double probability);
 /// The same in a table: ">99 %".
 std::string short_probability(double probability);
-/// `text` with control characters and broken UTF-8 replaced by '?', so that no input can steer a terminal.
-std::string printable(std::string_view text);
 /// Characters (code points) of a UTF-8 text.
 std::size_t columns(std::string_view text);
 /// `text` cut to `width` characters, the cut shown by "..".

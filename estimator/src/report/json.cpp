@@ -7,14 +7,14 @@
 #include "job/names.hpp"
 #include "report/in_service.hpp"
 #include "report/report.hpp"
+#include "units/json_text.hpp"
 
 namespace oomplan {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Input may be broken UTF-8; the answer may not.
-std::string dumped(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string dumped(const Json& json) { return json_text(json) + "\n"; }
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 void put_probability(Json& out, const std::optional<double>& probability) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "catalog/parameters.hpp"
+#include "units/json_text.hpp"
 
 namespace oomplan {
 namespace {
@@ -254,7 +255,7 @@ std::string model_card_json(const Architecture& model, bool with_parameters) {
     for (const Parameter& row : parameters(model)) out["tensors"].push_back(parameter_json(row));
   }
   // Names come from files: what is not UTF-8 is replaced, not refused.
-  return out.dump(2, ' ', false, Json::error_handler_t::replace);
+  return json_text(out);
 }
 
 }  // namespace oomplan

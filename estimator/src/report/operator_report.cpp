@@ -6,6 +6,7 @@
 
 #include "report/format.hpp"
 #include "report/live_table.hpp"
+#include "units/json_text.hpp"
 
 namespace oomplan {
 
@@ -32,7 +33,7 @@ std::string to_json(const OperatorAnswer& answer) {
                                    {"resident_bytes", answer.resident},
                                    {"reserved_bytes", answer.reserved},
                                    {"live", live}};
-  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(out) + "\n";
 }
 
 std::string operators_to_text(const TextStyle& style) {

@@ -9,6 +9,7 @@
 #include "report/format.hpp"
 #include "report/in_service.hpp"
 #include "report/report.hpp"
+#include "units/json_text.hpp"
 
 namespace oomplan {
 namespace {
@@ -119,7 +120,7 @@ std::string to_json(const ServeAnswer& a, const ServeCommand& c) {
       {"changes", changes},
       {"notes", notes},
   };
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(out) + "\n";
 }
 
 }  // namespace oomplan

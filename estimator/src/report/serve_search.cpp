@@ -7,6 +7,7 @@
 
 #include "report/format.hpp"
 #include "report/report.hpp"
+#include "units/json_text.hpp"
 
 namespace oomplan {
 namespace {
@@ -145,7 +146,7 @@ std::string to_json(const ServeFound& s, const ServeCommand& command) {
                  {"best", rows},
                  {"limits", limits},
                  {"smallest_gpus", s.found.smallest_gpus ? Json(*s.found.smallest_gpus) : Json(nullptr)}};
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(out) + "\n";
 }
 
 }  // namespace oomplan

@@ -2,6 +2,7 @@
 
 #include "report/format.hpp"
 #include "report/snapshot_report.hpp"
+#include "units/json_text.hpp"
 
 namespace oomplan {
 namespace {
@@ -90,7 +91,7 @@ std::string to_json(const SnapshotReport& report) {
   for (const auto& [key, value] : report.snapshot.settings) out["settings"][printable(key)] = printable(value);
   out["devices"] = Json::array();
   for (const auto& device : report.devices) out["devices"].push_back(json_of(report, device));
-  return out.dump(2) + "\n";
+  return json_text(out) + "\n";
 }
 
 }  // namespace oomplan

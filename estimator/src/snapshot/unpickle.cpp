@@ -13,6 +13,7 @@
 
 #include "snapshot/pickle_text.hpp"
 #include "snapshot/refused_opcodes.hpp"
+#include "units/utf8.hpp"
 
 namespace oomplan::snapshot {
 namespace {
@@ -50,8 +51,8 @@ class Machine {
     if (!row) wrong(fmt::format("no opcode of a pickle (0x{:02x})", code));
     std::string asked;
     if (code == 'c' || code == 'i') {
-      const std::string module(line().substr(0, 80));
-      asked = fmt::format(" {}.{}", module, line().substr(0, 80));
+      const std::string module = shortened(line(), 80);
+      asked = fmt::format(" {}.{}", module, shortened(line(), 80));
     }
     wrong(fmt::format("the opcode {}{}", row->name, asked),
           row->runs ? "a snapshot is plain data; this opcode could run code, and nothing of the file was run"

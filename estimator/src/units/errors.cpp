@@ -1,5 +1,7 @@
 #include <oomplan/units/errors.hpp>
 
+#include "units/utf8.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -10,6 +12,13 @@ std::string joined(const std::vector<Problem>& all) {
     out += to_text(problem);
   }
   return out;
+}
+
+/// Messages never fail: what they show of a user's text is text, whatever it was.
+std::vector<Problem> cleaned(std::vector<Problem> all) {
+  for (Problem& p : all)
+    for (std::string* text : {&p.place.file, &p.place.path, &p.found, &p.expected, &p.nearest, &p.why}) *text = printable(*text);
+  return all;
 }
 
 }  // namespace
@@ -29,6 +38,6 @@ std::string to_text(const Problem& p) {
   return said.empty() ? out : out + ": " + said;
 }
 
-InputError::InputError(std::vector<Problem> all) : std::runtime_error(joined(all)), problems(std::move(all)) {}
+InputError::InputError(std::vector<Problem> all) : std::runtime_error(joined(cleaned(all))), problems(cleaned(std::move(all))) {}
 
 }  // namespace oomplan

@@ -5,12 +5,13 @@
 #include <fmt/format.h>
 
 #include "frontends/areal/grammars.hpp"
+#include "units/utf8.hpp"
 
 namespace oomplan::areal {
 namespace {
 
 Problem problem_of(std::string_view text, std::string_view expected, std::string why, std::string nearest = {}) {
-  return {{}, fmt::format("'{}'", text.substr(0, 200)), std::string(expected), std::move(nearest), std::move(why)};
+  return {{}, fmt::format("'{}'", shortened(text, 200)), std::string(expected), std::move(nearest), std::move(why)};
 }
 
 /// Do two readings put the same layouts on the same GPUs? Backends may differ: realhf's trainer has no other name.

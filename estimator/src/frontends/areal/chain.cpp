@@ -7,6 +7,7 @@
 
 #include "frontends/compose/characters.hpp"
 #include "units/enums.hpp"
+#include "units/utf8.hpp"
 
 namespace oomplan::areal {
 namespace {
@@ -28,7 +29,7 @@ class ChainReader {
   ChainReader(std::string_view text, const Grammar& grammar) : text_(text), grammar_(grammar) {}
   Chain read() {
     groups();
-    if (good() && peek() != '\0') fail(fmt::format("'{}' is not expected", peek()));
+    if (good() && peek() != '\0') fail(fmt::format("'{}' is not expected", character_at(text_, at_)));
     if (good()) check_shape();
     return std::move(out_);
   }

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "units/json_text.hpp"
+
 namespace oomplan::areal {
 namespace {
 
@@ -58,7 +60,7 @@ std::string facts_json(const ArealText& text) {
   for (const auto& p : text.native.problems) out["refusals"].push_back(to_text(p));
   out["notes"] = Json::array();
   for (const auto& n : text.notes) out["notes"].push_back(n.text);
-  return out.dump(2);
+  return json_text(out);
 }
 
 }  // namespace oomplan::areal

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "frontends/compose/words.hpp"
+#include "units/utf8.hpp"
 
 namespace oomplan::compose {
 namespace {
@@ -27,7 +28,7 @@ class Reader {
   bool next_is(std::string_view s) const { return left().starts_with(s); }
   char next() const { return at_ < all_.size() ? all_[at_] : '\0'; }
   [[noreturn]] void refuse(std::string why = {}) const {
-    if (why.empty()) why = left().empty() ? "it ends too early" : fmt::format("'{}' cannot stand there", left().substr(0, 1));
+    if (why.empty()) why = left().empty() ? "it ends too early" : fmt::format("'{}' cannot stand there", character_at(all_, at_));
     throw GrammarFault{at_, std::move(why)};
   }
   void skip_blanks() { at_ += blank_length(left()); }

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "units/utf8.hpp"
+
 namespace oomplan::compose {
 namespace {
 
@@ -131,7 +133,7 @@ std::string describe(const Node& node) {
       break;
   }
   const std::string text = python_text(node);
-  return text.size() <= kLongest ? fmt::format("'{}'", text) : fmt::format("'{}...'", text.substr(0, kLongest));
+  return fmt::format("'{}'", shortened(text, kLongest));
 }
 
 std::string python_text(double value) {

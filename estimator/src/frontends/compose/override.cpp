@@ -9,6 +9,7 @@
 
 #include "frontends/compose/characters.hpp"
 #include "frontends/compose/words.hpp"
+#include "units/utf8.hpp"
 
 namespace oomplan::compose {
 namespace {
@@ -288,7 +289,7 @@ Origin origin_of(const std::string& typed, const std::string& key) {
 
 Override read_override(const std::string& typed) {
   if (typed.size() > kLongestText)
-    throw InputError({{"command line", 0, 0, typed.substr(0, 40)},
+    throw InputError({{"command line", 0, 0, shortened(typed, 40)},
                       fmt::format("{} bytes", typed.size()),
                       fmt::format("at most {} bytes", kLongestText),
                       {},

@@ -1,0 +1,20 @@
+#include "units/json_text.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "units/utf8.hpp"
+
+namespace oomplan {
+namespace {
+
+template <class Json>
+std::string text_of(const Json& json, int indent) {
+  return with_turning_escaped(json.dump(indent, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace
+
+std::string json_text(const nlohmann::json& json, int indent) { return text_of(json, indent); }
+std::string json_text(const nlohmann::ordered_json& json, int indent) { return text_of(json, indent); }
+
+}  // namespace oomplan
