@@ -17,9 +17,9 @@ PIECES = {
     "turned": "\u202eabc".encode(),
     "isolated": "\u2067abc".encode(),
     "coloured": b"a\x1b[31m",
-    "a_dash": "–".encode(),
+    "a_dash": "\u2013".encode(),
     "faces": ("😀" * 30).encode(),
-    "cut_in_a_character": ("é" * 199 + "–" * 9).encode(),
+    "cut_in_a_character": ("é" * 199 + "\u2013" * 9).encode(),
     "moved_by_one": ("a" + "é" * 300).encode(),
 }
 COMMANDS: list[list[bytes]] = [
