@@ -66,6 +66,30 @@ def words_of(a: Row) -> list[str]:
     return out
 
 
+def value_of(word: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
+def arguments_of(words: list[str]) -> Row:
+    """What words_of has made words of."""
+    by_flag = {flag: row for row in FLAGS.values() for flag in row["flags"]}
+    out: Row = {}
+    for word in words:
+        if word.startswith("--"):
+            row = by_flag[word]
+            switch = row["type"] in ("on", "off", "toggle")
+            out[row["dest"]] = row["type"] != "off" and word == row["flags"][0] if switch else []
+        else:
+            value = value_of(word)
+            out[row["dest"]] = [*out[row["dest"]], value] if row.get("nargs") else value
+    return out
+
+
 def draw(rng: random.Random, staged: bool = False) -> Row:
     """Arguments as `dest` names them; what Megatron itself refuses is not drawn on purpose, but may come."""
     chance = lambda p: rng.random() < p  # noqa: E731
@@ -294,7 +318,8 @@ def config_of(a: Row) -> Any:
         kw["moe_router_load_balancing_type"] = value("moe_router_load_balancing_type")
         if isinstance(kw["moe_router_load_balancing_type"], list):
             kw["moe_router_load_balancing_type"] = kw["moe_router_load_balancing_type"][0]
-        kw["moe_aux_loss_coeff"] = a.get("moe_aux_loss_coeff", 0.0)
+        coefficient = a.get("moe_aux_loss_coeff", 0.0)
+        kw["moe_aux_loss_coeff"] = coefficient[0] if isinstance(coefficient, list) else coefficient
     if a.get("swiglu"):
         kw |= {"activation_func": torch.nn.functional.silu, "gated_linear_unit": True}
     if a.get("squared_relu"):
@@ -432,6 +457,7 @@ def main() -> None:
         "--changed", type=json.loads, action="append", help="arguments of a run on top of BASE, in place of draws"
     )
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--again", type=Path, help="a file of executed rows: their command lines, in place of draws")
     parser.add_argument("--above", type=float, default=0.1, help="tell rows that are so many percent off")
     parser.add_argument("--stages", action="store_true", help="draw pipelines, and one stage of each")
     given = parser.parse_args()
@@ -439,11 +465,14 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     signal.signal(signal.SIGALRM, too_long)
     rows, errors, refused, broken = [], [], collections.Counter(), collections.Counter()
-    numbers = [given.only] if given.only is not None else range(len(given.changed or []) or given.draws)
+    again = [json.loads(line) for line in given.again.read_text().splitlines()] if given.again else []
+    numbers = [given.only] if given.only is not None else range(len(given.changed or again) or given.draws)
     for number in numbers:
         rng = random.Random(given.seed * 100003 + number)
         a = BASE | given.changed[number] if given.changed else draw(rng, given.stages)
-        words, stage = words_of(a), rng.randrange(stages_of(a))
+        if again:
+            a = arguments_of(again[number]["words"].split())
+        words, stage = words_of(a), again[number].get("stage", 0) if again else rng.randrange(stages_of(a))
         try:
             signal.alarm(LONGEST)
             want = execute(a, stage)
