@@ -478,6 +478,7 @@ def main() -> None:
             want = execute(a, stage)
             signal.alarm(0)
         except Exception as error:
+            signal.alarm(0)
             where = traceback.extract_tb(error.__traceback__)[-1]
             broken[f"{type(error).__name__} {Path(where.filename).name}:{where.lineno} {str(error)[:160]}"] += 1
             if given.only is not None:
