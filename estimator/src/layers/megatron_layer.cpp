@@ -97,9 +97,12 @@ std::vector<Tensor> split_joint(Eager& g, const Tensor& x, const std::vector<Sha
 }
 
 /// One head in a group: the slice of the projection is cut as the heads are. One group: its heads lie one behind another. Of
-/// Megatron's own modules the product of scores copies such a view, which is counted here.
+/// Megatron's own modules the product of scores copies such a view of several sequences, which no axis of both goes through; that
+/// is counted here.
 bool query_is_view(const Mixer& m, const ChunkOptions& o) {
-  return m.heads == m.kv_heads || (m.kv_heads <= o.te.tensor && !(is_local(o) && o.te.several_sequences));
+  if (m.heads == m.kv_heads) return true;
+  const bool copied = is_local(o) && o.te.several_sequences && m.rotary_dim == 0;
+  return m.kv_heads <= o.te.tensor && !copied;
 }
 
 /// SelfAttention.get_query_key_value_tensors: views of the fused projection, of which the query is copied into a block of its

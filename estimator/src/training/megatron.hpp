@@ -469,6 +469,7 @@ void MegatronEngine<R>::one_forward_one_backward() {
   const bool receives = stage_.receives[0], hands_on = stage_.hands_on[0];
   std::deque<Held>& inputs = chunks_[0].inputs;
   Held input, input_gradient, output_gradient;
+  Held output;           ///< of the last backward pass, where outputs are not deallocated: a name until the next one
   Held input_of_output;  ///< the output of the last backward pass is still a name: its graph's leaf is the stage's input
   std::int64_t back = 0;
   for (std::int64_t m = 0; m < warmup; ++m) {
@@ -479,15 +480,18 @@ void MegatronEngine<R>::one_forward_one_backward() {
   const auto take_back = [&] {
     input = std::move(inputs.front());
     inputs.pop_front();
+    output.reset();
     input_of_output = input;
     output_gradient.reset();
     Held gradient = backward(0, input, back++);  // the gradient of the pass before is a name until this one returns
     input_gradient = std::move(gradient);
     output_gradient = received(output_gradient_, hands_on);
+    output = received(output_, hands_on && !stage_.deallocates);
   };
   if (warmup < micro_batches_) input = received(input_, receives);
   for (std::int64_t m = warmup; m < micro_batches_; ++m) {
     forward(0, input, m);
+    output.reset();
     inputs.push_back(input);
     take_back();
     if (m + 1 < micro_batches_) input = received(input_, receives);
