@@ -53,9 +53,14 @@ BASE: Row = {
 }
 
 
+KEEPS_OUTPUTS = "keeps_outputs"  # no flag: deallocate_pipeline_outputs is off, as other launchers have it
+
+
 def words_of(a: Row) -> list[str]:
     out: list[str] = []
     for name, value in a.items():
+        if name == KEEPS_OUTPUTS:
+            continue
         row = FLAGS[name]
         if row["type"] in ("on", "off", "toggle"):
             if value != (row["type"] == "off") or row["type"] == "toggle":
@@ -308,7 +313,7 @@ def config_of(a: Row) -> Any:
     if stages_of(a) > 1:
         virtual = a.get("num_virtual_stages_per_pipeline_rank")
         kw |= {"pipeline_dtype": torch.bfloat16, "virtual_pipeline_model_parallel_size": virtual}
-        kw |= {"deallocate_pipeline_outputs": True, "overlap_p2p_comm": virtual is not None, "batch_p2p_comm": virtual is None}
+        kw |= {"deallocate_pipeline_outputs": KEEPS_OUTPUTS not in a, "overlap_p2p_comm": virtual is not None, "batch_p2p_comm": virtual is None}
     kw = {name: v for name, v in kw.items() if name in fields}
     if a.get("multi_latent_attention"):
         kw.setdefault("q_lora_rank", None)  # the class has another default than the flag
@@ -389,7 +394,8 @@ def execute(a: Row, stage: int) -> Row:
             create_gloo_process_groups=False,
         )
         parallel_state.get_global_memory_buffer().buffer.clear()
-        moe_utils._MOE_AUX_LOSSES_LOGGING_TRACKER = {} if hasattr(moe_utils, "_MOE_AUX_LOSSES_LOGGING_TRACKER") else None
+        moe_utils.get_moe_layer_wise_logging_tracker().clear()
+        moe_utils.MoEAuxLossAutoScaler.main_loss_backward_scale = None
         chunks = chunks_of(a, stage)
         storages = Resized()
         for chunk in chunks:
@@ -418,11 +424,12 @@ def execute(a: Row, stage: int) -> Row:
         gc.collect()
 
 
-def answered(words: list[str], world: int, stage: int, stages: int) -> Row:
+def answered(words: list[str], world: int, stage: int, stages: int, keeps_outputs: bool = False) -> Row:
     import oomplan
 
     command = f"torchrun --nproc-per-node {world} pretrain_gpt.py {' '.join(words)}"
-    job = oomplan.read_megatron(command, "trainer.kernel_internals=false", gpu="h100")
+    settings = ["trainer.kernel_internals=false", *(["trainer.deallocate_outputs=false"] if keeps_outputs else [])]
+    job = oomplan.read_megatron(command, *settings, gpu="h100")
 
     def phases_of(answer: Any) -> Row:
         first = stage * world // stages  # tensor-parallel ranks are neighbours, stages are not
@@ -472,6 +479,7 @@ def main() -> None:
         a = BASE | given.changed[number] if given.changed else draw(rng, given.stages)
         if again:
             a = arguments_of(again[number]["words"].split())
+            a |= {KEEPS_OUTPUTS: True} if again[number].get(KEEPS_OUTPUTS) else {}
         words, stage = words_of(a), again[number].get("stage", 0) if again else rng.randrange(stages_of(a))
         try:
             signal.alarm(LONGEST)
@@ -487,8 +495,10 @@ def main() -> None:
         row = {"words": " ".join(words), "world": world_of(a), **want}
         if stages_of(a) > 1:
             row |= {"stage": stage, "micro_batches": batches_of(a)}
+        if KEEPS_OUTPUTS in a:
+            row[KEEPS_OUTPUTS] = True
         try:
-            got = answered(words, world_of(a), stage, stages_of(a))
+            got = answered(words, world_of(a), stage, stages_of(a), KEEPS_OUTPUTS in a)
         except Exception as error:
             refused[str(error)[:400]] += 1
             continue

@@ -46,8 +46,7 @@ Tensor bias_dropout_add(Eager& g, const Tensor& x, const Tensor& residual, const
                         const std::string& name) {
   const bool graph = g.grad_enabled;
   g.grad_enabled = !o.forward_only;
-  Tensor sum =
-      how.fused ? fused_bias_dropout_add(g, x, residual, how, name) : plain_bias_dropout_add(g, x, residual, how, name);
+  Tensor sum = how.fused ? fused_bias_dropout_add(g, x, residual, how, name) : plain_bias_dropout_add(g, x, residual, how, name);
   g.grad_enabled = graph;
   return sum;
 }

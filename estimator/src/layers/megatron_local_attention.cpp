@@ -53,22 +53,23 @@ Tensor masked_softmax(Eager& g, const Tensor& scores) {
 /// What masks the scores: of the batch, or get_default_causal_mask.
 Tensor mask_of(Eager& g, const Tensor& given, Dim tokens) {
   if (given) return given;
-  const Tensor ones = g.make("attention.ones", {tokens, tokens}, DType::fp32, Category::temporaries);
+  Tensor ones = g.make("attention.ones", {tokens, tokens}, DType::fp32, Category::temporaries);
   const Tensor triangle = g.make("attention.triangle", {tokens, tokens}, DType::fp32, Category::temporaries);
+  ones.reset();
   return g.make("attention.mask", {tokens, tokens}, DType::boolean);
 }
 
 /// An element-wise operator that keeps nothing: its gradient is a tensor of its own.
 Tensor scaled(Eager& g, const Tensor& x) {
   Tensor y = g.make("attention.scaled", x.shape, x.dtype);
-  g.record(y, "MulBackward0", {&x}, [&g](Gradients in) {
-    return Gradients{gradient(g, "attention_backward.scaled", in[0].shape, in[0].dtype)};
-  });
+  g.record(y, "MulBackward0", {&x},
+           [&g](Gradients in) { return Gradients{gradient(g, "attention_backward.scaled", in[0].shape, in[0].dtype)}; });
   return y;
 }
 
-/// masked_fill_: its result is the argument. Of a view autograd makes CopySlices (torch/csrc/autograd/functions/tensor.cpp, 2.13):
-/// the gradient is copied in the shape of what is viewed, and once more for the operator, whose result is copied back.
+/// masked_fill_: its result is the argument. Of a view autograd makes CopySlices
+/// (torch/csrc/autograd/functions/tensor.cpp, 2.13): the gradient is copied in the shape of what is viewed, and once more for the
+/// operator, whose result is copied back.
 Tensor masked_in_place(Eager& g, const Tensor& x, const Saved& mask, bool view) {
   Tensor y = x.alias(x.shape);
   g.record(y, "MaskedFillBackward0", {&x}, [&g, mask, view](Gradients in) {

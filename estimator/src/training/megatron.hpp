@@ -15,6 +15,7 @@
 #include <oomplan/program.hpp>
 
 #include "training/engine_sites.hpp"
+#include "training/megatron_held.hpp"
 #include "training/megatron_plan.hpp"
 #include "training/megatron_schedule.hpp"
 #include "training/player.hpp"
@@ -76,7 +77,7 @@ class MegatronEngine {
   }
   MegatronEngine(const MegatronEngine&) = delete;
   MegatronEngine& operator=(const MegatronEngine&) = delete;
-  ~MegatronEngine() { closing_ = true; }
+  ~MegatronEngine() { held_.close(); }
 
   void load() {
     make(weights_);
@@ -210,39 +211,16 @@ class MegatronEngine {
       for (std::int64_t i = 0; i < count; ++i) r_.free(site, Index(i));
   }
 
-  class Storage {
-   public:
-    Storage(MegatronEngine& engine, SiteRef site, Index number) : engine_(engine), site_(site), number_(number) {
-      engine_.r_.alloc(site_, number_);
-    }
-    Storage(const Storage&) = delete;
-    Storage& operator=(const Storage&) = delete;
-    ~Storage() {
-      if (!engine_.closing_) engine_.r_.free(site_, number_);
-    }
-
-   private:
-    MegatronEngine& engine_;
-    SiteRef site_;
-    Index number_;
-  };
-  /// A tensor of the schedule.
-  struct Tensor {
-    std::shared_ptr<Storage> storage;
-    std::shared_ptr<Tensor> gradient;  ///< .grad
-  };
-  using Held = std::shared_ptr<Tensor>;
-  Held make(SiteRef site) {
-    return std::make_shared<Tensor>(Tensor{std::make_shared<Storage>(*this, site, Index(number_++)), nullptr});
-  }
+  using Held = typename HeldTensors<R>::Held;
+  Held make(SiteRef site) { return held_.make(site); }
   /// What recv_forward and recv_backward give; nothing where there is no neighbour.
   Held received(SiteRef site, bool comes) { return comes ? make(site) : nullptr; }
 
   struct Chunk {
     Held decoder_input;  ///< TransformerBlock.input_tensor: the last one stays
     std::deque<Held> inputs, output_gradients;
-    std::shared_ptr<Storage> first_leaf;  ///< of the first layer's last recomputation: the input that the stage received
-    std::int64_t released = 0;            ///< inputs that are gone
+    typename HeldTensors<R>::Storage first_leaf;  ///< of the first layer's last recomputation: the input that the stage received
+    std::int64_t released = 0;                    ///< inputs that are gone
     std::int64_t in_flight = 0;
     bool keeps_maps = false, keeps_leaves = false;
   };
@@ -327,8 +305,8 @@ class MegatronEngine {
   }
   /// So it does when a checkpoint runs the layer again, whose input and gradient stay then. Of whole layers the gradient is at
   /// first what the layer in front is given: `shared`, until that one has run.
-  void run_layers_back(std::size_t chunk, std::size_t station, const OfStation& last, std::int64_t micro,
-                       const Held& input, std::vector<std::pair<SiteRef, Index>>& shared) {
+  void run_layers_back(std::size_t chunk, std::size_t station, const OfStation& last, std::int64_t micro, const Held& input,
+                       std::vector<std::pair<SiteRef, Index>>& shared) {
     const auto settle = [&] {
       for (const auto& [site, at] : shared) r_.alloc(site, at);
       shared.clear();
@@ -446,6 +424,7 @@ class MegatronEngine {
   R& r_;
   const MegatronStage& stage_;
   EngineSites<R> sites_;
+  HeldTensors<R> held_{r_};
   std::vector<std::unique_ptr<Player<R>>> players_, forward_players_;
   std::vector<Chunk> chunks_;
   std::vector<Held> waiting_inputs_;
@@ -457,8 +436,8 @@ class MegatronEngine {
   std::vector<Routing> routings_;
   SiteRef input_, input_gradient_, output_, output_gradient_, deferred_;
   const Told* told_ = nullptr;
-  std::int64_t micro_batches_ = 1, number_ = 0, waiting_ = 0, deferring_ = 0;
-  bool has_states_ = false, has_wide_gradients_ = false, has_placeholders_ = false, started_ = false, closing_ = false;
+  std::int64_t micro_batches_ = 1, waiting_ = 0, deferring_ = 0;
+  bool has_states_ = false, has_wide_gradients_ = false, has_placeholders_ = false, started_ = false;
 };
 
 /// forward_backward_pipelining_without_interleaving. A gradient that comes in is allocated by the pass that it starts; from the
