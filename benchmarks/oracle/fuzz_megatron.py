@@ -313,7 +313,11 @@ def config_of(a: Row) -> Any:
     if stages_of(a) > 1:
         virtual = a.get("num_virtual_stages_per_pipeline_rank")
         kw |= {"pipeline_dtype": torch.bfloat16, "virtual_pipeline_model_parallel_size": virtual}
-        kw |= {"deallocate_pipeline_outputs": KEEPS_OUTPUTS not in a, "overlap_p2p_comm": virtual is not None, "batch_p2p_comm": virtual is None}
+        kw |= {
+            "deallocate_pipeline_outputs": KEEPS_OUTPUTS not in a,
+            "overlap_p2p_comm": virtual is not None,
+            "batch_p2p_comm": virtual is None,
+        }
     kw = {name: v for name, v in kw.items() if name in fields}
     if a.get("multi_latent_attention"):
         kw.setdefault("q_lora_rank", None)  # the class has another default than the flag
