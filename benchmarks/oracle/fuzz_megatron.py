@@ -53,9 +53,14 @@ BASE: Row = {
 }
 
 
+KEEPS_OUTPUTS = "keeps_outputs"  # no flag: deallocate_pipeline_outputs is off, as other launchers have it
+
+
 def words_of(a: Row) -> list[str]:
     out: list[str] = []
     for name, value in a.items():
+        if name == KEEPS_OUTPUTS:
+            continue
         row = FLAGS[name]
         if row["type"] in ("on", "off", "toggle"):
             if value != (row["type"] == "off") or row["type"] == "toggle":
@@ -63,6 +68,30 @@ def words_of(a: Row) -> list[str]:
             continue
         out.append(row["flags"][0])
         out += [str(v) for v in value] if isinstance(value, list) and row.get("nargs") else [str(value).replace(" ", "")]
+    return out
+
+
+def value_of(word: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
+def arguments_of(words: list[str]) -> Row:
+    """What words_of has made words of."""
+    by_flag = {flag: row for row in FLAGS.values() for flag in row["flags"]}
+    out: Row = {}
+    for word in words:
+        if word.startswith("--"):
+            row = by_flag[word]
+            switch = row["type"] in ("on", "off", "toggle")
+            out[row["dest"]] = row["type"] != "off" and word == row["flags"][0] if switch else []
+        else:
+            value = value_of(word)
+            out[row["dest"]] = [*out[row["dest"]], value] if row.get("nargs") else value
     return out
 
 
@@ -284,7 +313,11 @@ def config_of(a: Row) -> Any:
     if stages_of(a) > 1:
         virtual = a.get("num_virtual_stages_per_pipeline_rank")
         kw |= {"pipeline_dtype": torch.bfloat16, "virtual_pipeline_model_parallel_size": virtual}
-        kw |= {"deallocate_pipeline_outputs": True, "overlap_p2p_comm": virtual is not None, "batch_p2p_comm": virtual is None}
+        kw |= {
+            "deallocate_pipeline_outputs": KEEPS_OUTPUTS not in a,
+            "overlap_p2p_comm": virtual is not None,
+            "batch_p2p_comm": virtual is None,
+        }
     kw = {name: v for name, v in kw.items() if name in fields}
     if a.get("multi_latent_attention"):
         kw.setdefault("q_lora_rank", None)  # the class has another default than the flag
@@ -294,7 +327,8 @@ def config_of(a: Row) -> Any:
         kw["moe_router_load_balancing_type"] = value("moe_router_load_balancing_type")
         if isinstance(kw["moe_router_load_balancing_type"], list):
             kw["moe_router_load_balancing_type"] = kw["moe_router_load_balancing_type"][0]
-        kw["moe_aux_loss_coeff"] = a.get("moe_aux_loss_coeff", 0.0)
+        coefficient = a.get("moe_aux_loss_coeff", 0.0)
+        kw["moe_aux_loss_coeff"] = coefficient[0] if isinstance(coefficient, list) else coefficient
     if a.get("swiglu"):
         kw |= {"activation_func": torch.nn.functional.silu, "gated_linear_unit": True}
     if a.get("squared_relu"):
@@ -364,7 +398,8 @@ def execute(a: Row, stage: int) -> Row:
             create_gloo_process_groups=False,
         )
         parallel_state.get_global_memory_buffer().buffer.clear()
-        moe_utils._MOE_AUX_LOSSES_LOGGING_TRACKER = {} if hasattr(moe_utils, "_MOE_AUX_LOSSES_LOGGING_TRACKER") else None
+        moe_utils.get_moe_layer_wise_logging_tracker().clear()
+        moe_utils.MoEAuxLossAutoScaler.main_loss_backward_scale = None
         chunks = chunks_of(a, stage)
         storages = Resized()
         for chunk in chunks:
@@ -393,11 +428,12 @@ def execute(a: Row, stage: int) -> Row:
         gc.collect()
 
 
-def answered(words: list[str], world: int, stage: int, stages: int) -> Row:
+def answered(words: list[str], world: int, stage: int, stages: int, keeps_outputs: bool = False) -> Row:
     import oomplan
 
     command = f"torchrun --nproc-per-node {world} pretrain_gpt.py {' '.join(words)}"
-    job = oomplan.read_megatron(command, "trainer.kernel_internals=false", gpu="h100")
+    settings = ["trainer.kernel_internals=false", *(["trainer.deallocate_outputs=false"] if keeps_outputs else [])]
+    job = oomplan.read_megatron(command, *settings, gpu="h100")
 
     def phases_of(answer: Any) -> Row:
         first = stage * world // stages  # tensor-parallel ranks are neighbours, stages are not
@@ -432,6 +468,7 @@ def main() -> None:
         "--changed", type=json.loads, action="append", help="arguments of a run on top of BASE, in place of draws"
     )
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--again", type=Path, help="a file of executed rows: their command lines, in place of draws")
     parser.add_argument("--above", type=float, default=0.1, help="tell rows that are so many percent off")
     parser.add_argument("--stages", action="store_true", help="draw pipelines, and one stage of each")
     given = parser.parse_args()
@@ -439,16 +476,21 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     signal.signal(signal.SIGALRM, too_long)
     rows, errors, refused, broken = [], [], collections.Counter(), collections.Counter()
-    numbers = [given.only] if given.only is not None else range(len(given.changed or []) or given.draws)
+    again = [json.loads(line) for line in given.again.read_text().splitlines()] if given.again else []
+    numbers = [given.only] if given.only is not None else range(len(given.changed or again) or given.draws)
     for number in numbers:
         rng = random.Random(given.seed * 100003 + number)
         a = BASE | given.changed[number] if given.changed else draw(rng, given.stages)
-        words, stage = words_of(a), rng.randrange(stages_of(a))
+        if again:
+            a = arguments_of(again[number]["words"].split())
+            a |= {KEEPS_OUTPUTS: True} if again[number].get(KEEPS_OUTPUTS) else {}
+        words, stage = words_of(a), again[number].get("stage", 0) if again else rng.randrange(stages_of(a))
         try:
             signal.alarm(LONGEST)
             want = execute(a, stage)
             signal.alarm(0)
         except Exception as error:
+            signal.alarm(0)
             where = traceback.extract_tb(error.__traceback__)[-1]
             broken[f"{type(error).__name__} {Path(where.filename).name}:{where.lineno} {str(error)[:160]}"] += 1
             if given.only is not None:
@@ -457,8 +499,10 @@ def main() -> None:
         row = {"words": " ".join(words), "world": world_of(a), **want}
         if stages_of(a) > 1:
             row |= {"stage": stage, "micro_batches": batches_of(a)}
+        if KEEPS_OUTPUTS in a:
+            row[KEEPS_OUTPUTS] = True
         try:
-            got = answered(words, world_of(a), stage, stages_of(a))
+            got = answered(words, world_of(a), stage, stages_of(a), KEEPS_OUTPUTS in a)
         except Exception as error:
             refused[str(error)[:400]] += 1
             continue

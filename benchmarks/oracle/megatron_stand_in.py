@@ -27,6 +27,7 @@ class NormLinear(torch.autograd.Function):
     def backward(ctx: Any, *_gradients: torch.Tensor) -> Any:
         x, normed, _root, gamma, weight = ctx.saved_tensors
         product, of_weight = torch.empty_like(normed), torch.empty_like(weight)
+        normed.data = torch.empty(0, dtype=normed.dtype)  # clear_tensor_data(ln_out), in front of the norm's kernel
         out = torch.empty_like(x), torch.empty_like(gamma), of_weight
         del product
         return out

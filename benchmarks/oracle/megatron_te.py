@@ -88,6 +88,7 @@ class BiasDropoutAdd(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, bias: Any, residual: torch.Tensor, rate: float) -> torch.Tensor:
         ctx.drops, ctx.has_bias = rate > 0, bias is not None
+        ctx.drops = ctx.drops and any(ctx.needs_input_grad[:2])  # a compiled function saves what a gradient needs
         if ctx.drops:
             ctx.save_for_backward(torch.ones(x.shape, dtype=torch.bool))
         return torch.zeros_like(residual)

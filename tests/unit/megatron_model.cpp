@@ -1,7 +1,7 @@
 // Megatron's model as any combination of its arguments: command lines that megatron-core executed
-// (tests/data/executed_megatron_model.jsonl, and draws that nothing was mended for, stages of pipelines among them, in
-// executed_megatron_stages.jsonl, made by
-// benchmarks/oracle/fuzz_megatron.py), and which of them Megatron refuses.
+// (tests/data/executed_megatron_model.jsonl; draws with stages of pipelines among them in executed_megatron_stages.jsonl; stages
+// chosen for one mechanism each in executed_megatron_mechanisms.jsonl; all made by benchmarks/oracle/fuzz_megatron.py), and which
+// of them Megatron refuses.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -39,6 +39,7 @@ TrainingCase case_of(const Json& row) {
   out.architecture = job.roles[0].architecture;
   out.trainer = job.roles[0].trainer;
   out.trainer.kernel_internals = false;
+  if (row.value("keeps_outputs", false)) out.trainer.megatron.deallocate_outputs = false;
   out.engine = EngineKind::megatron;
   out.stage = row.value("stage", 0);
   out.micro_batches = row.value("micro_batches", 2);
@@ -72,17 +73,20 @@ std::vector<double> errors_of(const std::string& file) {
 }
 
 TEST_CASE("megatron model: arguments in any combination have the parameters and levels that were executed") {
-  // stages with full recomputation and dropout are the worst: docs/findings.md
-  const std::map<std::string, double> bounds{{"executed_megatron_model.jsonl", 0.05}, {"executed_megatron_stages.jsonl", 0.7}};
+  // the worst are small models' buffers of a few KB and two named in docs/findings.md
+  struct Bound {
+    double p95, worst;
+  };
+  const std::map<std::string, Bound> bounds{{"executed_megatron_model.jsonl", {0.03, 0.05}},
+                                            {"executed_megatron_stages.jsonl", {0.05, 0.15}},
+                                            {"executed_megatron_mechanisms.jsonl", {0.03, 0.05}}};
   for (const auto& [file, bound] : bounds) {
     CAPTURE(file);
     const std::vector<double> errors = errors_of(file);
     REQUIRE(errors.size() >= 96);
     const double p95 = errors[errors.size() * 95 / 100];
-    CHECK(p95 <= bound);
-    // one row: scores that Megatron's own modules compute again, with an unfused activation
-    CHECK(std::ranges::count_if(errors, [](double e) { return e > 1; }) <= (file == "executed_megatron_stages.jsonl" ? 1 : 0));
-    CHECK(errors.back() < 6);
+    CHECK(p95 <= bound.p95);
+    CHECK(errors.back() <= bound.worst);
     MESSAGE(file << ": " << errors.size() << " levels, p95 " << p95 << " %, worst " << errors.back() << " %");
   }
 }

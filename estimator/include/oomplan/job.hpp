@@ -226,6 +226,7 @@ struct Megatron {
   bool overlap_grad_reduce = false;  ///< gradients are reduced bucket by bucket; otherwise a buffer is one bucket
   bool pads_experts = true;          ///< with expert_capacity: experts with fewer rows are filled up to it
   bool activation_fusion = true;     ///< gated activations are one kernel
+  bool bias_dropout_fusion = true;   ///< bias, dropout and residual sum are one kernel
   bool defer_wgrad = false;          ///< gradients of the output layer's matrix are made at the end of a step
   std::int64_t deferral_limit = 0;   ///< ... of so many micro-batches; 0: of all
   bool input_regather = false;       ///< adapters keep this rank's part of the sequence and gather it again

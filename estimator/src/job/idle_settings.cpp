@@ -21,6 +21,12 @@ bool any_layer(const Role& r, Found&& found) {
 bool has_experts(const Role& r) {
   return any_layer(r, [](const Layer& l) { return l.feed_forward.experts > 0; });
 }
+/// What stands between a half of a layer and the sum behind it.
+bool drops_or_adds_bias(const Role& r) {
+  const bool biases = any_layer(
+      r, [](const Layer& l) { return l.mixer.out_bias || (l.feed_forward.kind != FeedForwardKind::moe && l.feed_forward.bias); });
+  return biases || r.architecture->hidden_dropout > 0;
+}
 bool has_windows(const Role& r) {
   return any_layer(r, [](const Layer& l) { return l.mixer.window > 0; });
 }
@@ -184,6 +190,8 @@ constexpr Row kTrainers[] = {
      [](const Job&, const Role& r) { return r.trainer.recompute != Recompute::selective; }},
     {"jit_fuser", "it is of cross_entropy: native",
      [](const Job&, const Role& r) { return r.trainer.megatron.loss != MegatronLoss::native; }},
+    {"bias_dropout_fusion", "layers neither drop hidden states nor add a bias behind their halves",
+     [](const Job&, const Role& r) { return !drops_or_adds_bias(r); }},
     {"wrap_with_ddp", "a role with an optimizer has the buffer of gradients in any case",
      [](const Job&, const Role& r) { return learns(r); }},
     {"dispatcher", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},

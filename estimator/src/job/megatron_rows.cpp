@@ -229,6 +229,9 @@ std::vector<Knob> more_megatron_rows() {
               "Megatron: gated activations are one kernel; false is --no-bias-swiglu-fusion, and Megatron-Bridge's default "
               "(bias_activation_fusion)",
               "one kernel keeps the first product alone"),
+      setting("bias_dropout_fusion", flag, knob::flag<&Megatron::bias_dropout_fusion>(), speed,
+              "Megatron: bias, dropout and residual sum are one kernel; false is --no-bias-dropout-fusion",
+              "one kernel makes no tensor between what a half gives and the sum"),
       setting("sequence_parallel_input_regather", flag, knob::flag<&Megatron::input_regather>(), speed,
               "Megatron, adapters under sequence parallelism: those of linear_qkv and linear_fc1 keep this rank's part of their "
               "input "

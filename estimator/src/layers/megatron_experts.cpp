@@ -75,7 +75,10 @@ Tensor weighted_bias(Eager& g, const Tensor& weights, const Shape& shape) {
   if (!g.will_record({&weights})) return out;
   Saved kept = g.save(weights);
   g.record(out, "MulBackward0", {&weights}, [&g, kept, shape](Gradients) {
+    // both factors' products are there before autograd sums them to the factors' shapes
+    Tensor of_bias = gradient(g, "experts.bias_backward", shape, kept.get().dtype);
     const Tensor product = gradient(g, "experts.weighted_bias_backward", shape, kept.get().dtype);
+    of_bias.reset();
     return Gradients{gradient(g, "experts.probabilities_backward", kept.get().shape, kept.get().dtype)};
   });
   return out;

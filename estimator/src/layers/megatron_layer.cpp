@@ -10,17 +10,44 @@ namespace {
 using namespace ops;
 using axis::B;
 
-/// bias_dropout_add in training mode, one fused kernel for bias, dropout and sum (bias_dropout_fusion), which keeps a mask: the
-/// module's output comes in a tuple that the caller holds.
-Tensor bias_dropout_add(Eager& g, const Tensor& x, const Tensor& residual, bool drops, const std::string& name) {
-  if (!drops) return add(g, residual, x, name);
+/// The sum behind a half of the layer. `bias`: none where the half has none.
+struct BehindHalf {
+  bool drops = false, fused = true;
+  Tensor bias;
+};
+
+/// One kernel for bias, dropout and sum, which keeps a mask where what it drops wants a gradient.
+Tensor fused_bias_dropout_add(Eager& g, const Tensor& x, const Tensor& residual, const BehindHalf& how, const std::string& name) {
+  if (!how.drops) return add(g, residual, x, name);
   Tensor sum = g.make(name, residual.shape, residual.dtype);
   const Tensor mask = g.make(name + ".mask", x.shape, DType::boolean);
-  Saved saved = g.will_record({&x, &residual}) ? g.save(mask) : Saved();
-  g.record(sum, "BiasDropoutAdd", {&x, &residual}, [&g, saved](Gradients in) {
+  Saved saved = g.will_record({&x, &how.bias}) ? g.save(mask) : Saved();
+  g.record(sum, "BiasDropoutAdd", {&x, &residual, &how.bias}, [&g, saved](Gradients in) {
     (void)saved.get();
-    return Gradients{gradient(g, "dropout_backward", in[0].shape, in[0].dtype), in[0]};
+    return Gradients{gradient(g, "dropout_backward", in[0].shape, in[0].dtype), in[0], Tensor()};
   });
+  return sum;
+}
+
+/// The same as three operators. What the bias makes is a name until the function returns.
+Tensor plain_bias_dropout_add(Eager& g, const Tensor& x, const Tensor& residual, const BehindHalf& how, const std::string& name) {
+  Tensor biased = x;
+  if (how.bias) {
+    biased = g.make(name + ".biased", x.shape, x.dtype);
+    g.record(biased, "AddBackward0", {&x, &how.bias}, [](Gradients in) { return Gradients{in[0], Tensor()}; });
+  }
+  return add(g, residual, how.drops ? dropout(g, biased, name + ".dropped") : biased, name);
+}
+
+/// bias_dropout_add in training mode: the module's output comes in a tuple that the caller holds. It runs with gradients enabled
+/// (bias_dropout_add_exec_handler), inside of a checkpoint's forward pass too: there a bias has it keep a mask, as long as what
+/// it gave is a name.
+Tensor bias_dropout_add(Eager& g, const Tensor& x, const Tensor& residual, const BehindHalf& how, const ChunkOptions& o,
+                        const std::string& name) {
+  const bool graph = g.grad_enabled;
+  g.grad_enabled = !o.forward_only;
+  Tensor sum = how.fused ? fused_bias_dropout_add(g, x, residual, how, name) : plain_bias_dropout_add(g, x, residual, how, name);
+  g.grad_enabled = graph;
   return sum;
 }
 
@@ -69,9 +96,12 @@ std::vector<Tensor> split_joint(Eager& g, const Tensor& x, const std::vector<Sha
 }
 
 /// One head in a group: the slice of the projection is cut as the heads are. One group: its heads lie one behind another. Of
-/// Megatron's own modules the product of scores copies such a view, which is counted here.
+/// Megatron's own modules the product of scores copies such a view of several sequences, which no axis of both goes through; that
+/// is counted here.
 bool query_is_view(const Mixer& m, const ChunkOptions& o) {
-  return m.heads == m.kv_heads || (m.kv_heads <= o.te.tensor && !is_local(o));
+  if (m.heads == m.kv_heads) return true;
+  const bool copied = is_local(o) && o.te.several_sequences && m.rotary_dim == 0;
+  return m.kv_heads <= o.te.tensor && !copied;
 }
 
 /// SelfAttention.get_query_key_value_tensors: views of the fused projection, of which the query is copied into a block of its
@@ -167,7 +197,10 @@ Tensor run_megatron_core(Eager& g, const Tensor& query, const Tensor& key, const
 
 Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& x,
                           const Tensor& mask) {
-  const bool drops = a.hidden_dropout > 0, moe = layer.feed_forward.kind == FeedForwardKind::moe;
+  const bool moe = layer.feed_forward.kind == FeedForwardKind::moe;
+  const auto behind = [&](bool bias) {
+    return BehindHalf{a.hidden_dropout > 0, o.settings.bias_dropout_fusion, bias ? te_weight(g) : Tensor()};
+  };
   const auto attend = [&](const Tensor& in) { return attention(g, a, layer, o, in, mask); };
   const auto dense = [&](const Tensor& in) {
     const auto body = [&](const Tensor& inner) { return mlp(g, a, layer, o, inner); };
@@ -179,12 +212,12 @@ Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, c
     const Tensor out = latent        ? run_megatron_mla(g, a, layer, o, x)
                        : is_local(o) ? behind_norm(g, layer.norm, o, x, "input_layernorm", attend)
                                      : attend(x);
-    hidden = bias_dropout_add(g, out, x, drops, "self_attn_bda");
+    hidden = bias_dropout_add(g, out, x, behind(layer.mixer.out_bias), o, "self_attn_bda");
   }
   const Tensor out = moe           ? run_megatron_moe(g, a, layer, o, hidden)
                      : is_local(o) ? behind_norm(g, layer.norm, o, hidden, "pre_mlp_layernorm", dense)
                                    : dense(hidden);
-  return bias_dropout_add(g, out, hidden, drops, "mlp_bda");
+  return bias_dropout_add(g, out, hidden, behind(!moe && layer.feed_forward.bias), o, "mlp_bda");
 }
 
 }  // namespace oomplan

@@ -53,16 +53,31 @@ Tensor masked_softmax(Eager& g, const Tensor& scores) {
 /// What masks the scores: of the batch, or get_default_causal_mask.
 Tensor mask_of(Eager& g, const Tensor& given, Dim tokens) {
   if (given) return given;
-  const Tensor ones = g.make("attention.ones", {tokens, tokens}, DType::fp32, Category::temporaries);
+  Tensor ones = g.make("attention.ones", {tokens, tokens}, DType::fp32, Category::temporaries);
   const Tensor triangle = g.make("attention.triangle", {tokens, tokens}, DType::fp32, Category::temporaries);
+  ones.reset();
   return g.make("attention.mask", {tokens, tokens}, DType::boolean);
 }
 
-/// An element-wise operator that keeps nothing; `in_place`: its result is the argument, its gradient a tensor of its own.
-Tensor element_wise(Eager& g, const Tensor& x, const Saved& kept, bool in_place, const char* name) {
-  Tensor y = in_place ? x.alias(x.shape) : g.make(std::string("attention.") + name, x.shape, x.dtype);
-  g.record(y, "ElementWise", {&x}, [&g, kept, name](Gradients in) {
-    return Gradients{gradient(g, (std::string("attention_backward.") + name).c_str(), in[0].shape, in[0].dtype)};
+/// An element-wise operator that keeps nothing: its gradient is a tensor of its own.
+Tensor scaled(Eager& g, const Tensor& x) {
+  Tensor y = g.make("attention.scaled", x.shape, x.dtype);
+  g.record(y, "MulBackward0", {&x},
+           [&g](Gradients in) { return Gradients{gradient(g, "attention_backward.scaled", in[0].shape, in[0].dtype)}; });
+  return y;
+}
+
+/// masked_fill_: its result is the argument. Of a view autograd makes CopySlices
+/// (torch/csrc/autograd/functions/tensor.cpp, 2.13): the gradient is copied in the shape of what is viewed, and once more for the
+/// operator, whose result is copied back.
+Tensor masked_in_place(Eager& g, const Tensor& x, const Saved& mask, bool view) {
+  Tensor y = x.alias(x.shape);
+  g.record(y, "MaskedFillBackward0", {&x}, [&g, mask, view](Gradients in) {
+    const auto make = [&](const char* name) { return gradient(g, name, in[0].shape, in[0].dtype); };
+    if (!view) return Gradients{make("attention_backward.masked")};
+    Tensor whole = make("attention_backward.whole");
+    const Tensor part = make("attention_backward.slice"), masked = make("attention_backward.masked");
+    return Gradients{std::move(whole)};
   });
   return y;
 }
@@ -72,11 +87,12 @@ Tensor plain_softmax(Eager& g, const Tensor& scores, const LocalAttention& how) 
   Tensor x = how.fp32 ? to(g, scores, DType::fp32, "attention.scores_fp32") : scores.alias(scores.shape);
   if (!how.fp32) x.grad_fn = scores.grad_fn;
   if (how.scales) {
-    Tensor scaled = element_wise(g, x, {}, false, "scaled");
-    x = std::move(scaled);
+    Tensor product = scaled(g, x);
+    x = std::move(product);
   }
   const Tensor mask = mask_of(g, how.mask, scores.shape[2]);
-  const Tensor masked = element_wise(g, x, g.will_record({&x}) ? g.save(mask) : Saved(), true, "masked");
+  const bool view = !how.fp32 && !how.scales;  // of the product, by heads
+  const Tensor masked = masked_in_place(g, x, g.will_record({&x}) ? g.save(mask) : Saved(), view);
   const Tensor out = softmax(g, masked, x.dtype, "attention.probabilities");
   return how.fp32 ? to(g, out, DType::bf16, "attention.probabilities_cast") : out;
 }

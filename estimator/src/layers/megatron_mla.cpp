@@ -108,11 +108,12 @@ Tensor run_megatron_mla(Eager& g, const Architecture& a, const Layer& layer, con
   DiscardedOutputs input_norm, projections;
   const Tensor x = norm_again ? input_norm.run(g, {given}, norm)[0] : norm({given})[0];
   std::vector<Tensor> placed;
+  Latents latents = compress(g, layer.mixer, o, x);  // q_compressed and kv_compressed are names until forward returns
   {
-    const Latents latents = compress(g, layer.mixer, o, x);
     const std::vector<Tensor> in{layer.mixer.q_lora_rank > 0 ? latents.query : x, latents.key_value, latents.positions};
     placed = up_again ? projections.run(g, in, up) : up(in);
   }
+  latents.positions.reset();
   const Tensor out = run_megatron_core(g, placed[0], placed[1], placed[2], {}, o);
   if (up_again) projections.discard(out);
   Tensor flat = out.alias({out.shape[0], B, out.shape[2] * out.shape[3]});

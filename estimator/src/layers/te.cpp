@@ -120,6 +120,7 @@ Tensor te_norm_column_linear(Eager& g, const Tensor& x, NormKind kind, std::int6
     (void)statistics.get();
     (void)mean.get();
     Gradients grads = column_backward(g, in[0], normed.get(), out, o, name);
+    g.clear(normed.get());  // pytorch/module/layernorm_linear.py: clear_tensor_data(ln_out), in front of the norm's kernel
     Tensor behind = std::exchange(grads[0], gradient(g, (name + ".norm_backward").c_str(), before.shape, before.dtype));
     return grads;
   });

@@ -15,6 +15,7 @@
 #include <oomplan/program.hpp>
 
 #include "training/engine_sites.hpp"
+#include "training/megatron_held.hpp"
 #include "training/megatron_plan.hpp"
 #include "training/megatron_schedule.hpp"
 #include "training/player.hpp"
@@ -76,7 +77,7 @@ class MegatronEngine {
   }
   MegatronEngine(const MegatronEngine&) = delete;
   MegatronEngine& operator=(const MegatronEngine&) = delete;
-  ~MegatronEngine() { closing_ = true; }
+  ~MegatronEngine() { held_.close(); }
 
   void load() {
     make(weights_);
@@ -210,34 +211,16 @@ class MegatronEngine {
       for (std::int64_t i = 0; i < count; ++i) r_.free(site, Index(i));
   }
 
-  /// A tensor of the schedule.
-  class Tensor {
-   public:
-    Tensor(MegatronEngine& engine, SiteRef site, Index number) : engine_(engine), site_(site), number_(number) {
-      engine_.r_.alloc(site_, number_);
-    }
-    Tensor(const Tensor&) = delete;
-    Tensor& operator=(const Tensor&) = delete;
-    ~Tensor() {
-      gradient.reset();
-      if (!engine_.closing_) engine_.r_.free(site_, number_);
-    }
-    std::shared_ptr<Tensor> gradient;  ///< .grad
-
-   private:
-    MegatronEngine& engine_;
-    SiteRef site_;
-    Index number_;
-  };
-  using Held = std::shared_ptr<Tensor>;
-  Held make(SiteRef site) { return std::make_shared<Tensor>(*this, site, Index(number_++)); }
+  using Held = typename HeldTensors<R>::Held;
+  Held make(SiteRef site) { return held_.make(site); }
   /// What recv_forward and recv_backward give; nothing where there is no neighbour.
   Held received(SiteRef site, bool comes) { return comes ? make(site) : nullptr; }
 
   struct Chunk {
     Held decoder_input;  ///< TransformerBlock.input_tensor: the last one stays
     std::deque<Held> inputs, output_gradients;
-    std::int64_t released = 0;  ///< inputs that are gone
+    typename HeldTensors<R>::Storage first_leaf;  ///< of the first layer's last recomputation: the input that the stage received
+    std::int64_t released = 0;                    ///< inputs that are gone
     std::int64_t in_flight = 0;
     bool keeps_maps = false, keeps_leaves = false;
   };
@@ -290,7 +273,7 @@ class MegatronEngine {
     std::vector<std::pair<SiteRef, Index>> shared;  // the gradient that the unit above has left is the one that comes in
     for (std::size_t s = stations.size(); s-- > 0;) {
       if (stations[s].place == StationPlace::layers)
-        run_layers_back(chunk, s, routings_[chunk].stations[--layers], micro, shared);
+        run_layers_back(chunk, s, routings_[chunk].stations[--layers], micro, input, shared);
       else
         players_[chunk]->play_all(s, true, Index(micro));
       if (stations[s].place == StationPlace::head && chunk + 1 == chunks_.size()) defer(input);
@@ -311,13 +294,18 @@ class MegatronEngine {
     players_[chunk]->each_unit(station, false, [&](Unit unit, Index at) {
       players_[chunk]->play_around(station, false, unit, at, Index(micro), kDispatch, [&] {
         if (maps) r_.free(last.maps, at);
-        if (leaves) forget_leaf(last, at);
+        if (leaves) forget_leaf(chunk, last, takes_input(chunk, last, unit), at);
       });
     });
   }
+  /// Whether a layer's checkpoint keeps what the stage has received: the leaf of its recomputation is no tensor of its own.
+  bool takes_input(std::size_t chunk, const OfStation& of, Unit unit) const {
+    return unit == Unit::first && &of == &routings_[chunk].stations.front() && stage_.receives[chunk] &&
+           stage_.permutations[chunk].whole_layers;
+  }
   /// So it does when a checkpoint runs the layer again, whose input and gradient stay then. Of whole layers the gradient is at
   /// first what the layer in front is given: `shared`, until that one has run.
-  void run_layers_back(std::size_t chunk, std::size_t station, const OfStation& last, std::int64_t micro,
+  void run_layers_back(std::size_t chunk, std::size_t station, const OfStation& last, std::int64_t micro, const Held& input,
                        std::vector<std::pair<SiteRef, Index>>& shared) {
     const auto settle = [&] {
       for (const auto& [site, at] : shared) r_.alloc(site, at);
@@ -331,19 +319,25 @@ class MegatronEngine {
     const std::int64_t top = players_[chunk]->count(station) - 1;
     players_[chunk]->each_unit(station, true, [&](Unit unit, Index at) {
       players_[chunk]->play_around(station, true, unit, at, Index(micro), kDispatch, [&] {
-        if (leaves) forget_leaf(last, at);
+        if (leaves) forget_leaf(chunk, last, takes_input(chunk, last, unit), at);
       });
       if (unit == Unit::last || top == 0)
         settle();
       else if (whole)
         r_.alloc(last.gradient, at + 1);
-      r_.alloc(last.leaf, at);
+      if (takes_input(chunk, last, unit))
+        chunks_[chunk].first_leaf = input->storage;
+      else
+        r_.alloc(last.leaf, at);
       if (!whole) r_.alloc(last.gradient, at);
     });
     if (whole) shared.emplace_back(last.gradient, Index(0));
   }
-  void forget_leaf(const OfStation& last, Index at) {
-    r_.free(last.leaf, at);
+  void forget_leaf(std::size_t chunk, const OfStation& last, bool is_input, Index at) {
+    if (is_input)
+      chunks_[chunk].first_leaf.reset();
+    else
+      r_.free(last.leaf, at);
     r_.free(last.gradient, at);
   }
   /// of all units of all stations
@@ -352,11 +346,13 @@ class MegatronEngine {
     const auto& units = stage_.permutations[chunk].units;
     for (std::size_t s = 0; s < units.size(); ++s) {
       const OfStation& one = routings_[chunk].stations[s];
-      if (one.kept || one.again) r_.repeat(units[s], [&](Index i) { act(one, i); }, Direction::forward, 0);
+      if (!one.kept && !one.again) continue;
+      act(one, Unit::first, Index(0));
+      r_.repeat(units[s] - 1, [&](Index i) { act(one, Unit::inner, i); }, Direction::forward, 1);
     }
   }
   void keep_maps(std::size_t chunk) {
-    each_routing(chunk, [&](const OfStation& one, Index i) {
+    each_routing(chunk, [&](const OfStation& one, Unit, Index i) {
       if (one.kept) r_.alloc(one.maps, i);
     });
     r_.alloc(routings_[chunk].behind);
@@ -367,9 +363,9 @@ class MegatronEngine {
     const bool leaves = std::exchange(chunks_[chunk].keeps_leaves, false);
     if (maps) r_.free(routings_[chunk].behind);
     if (!maps && !leaves) return;
-    each_routing(chunk, [&](const OfStation& one, Index i) {
+    each_routing(chunk, [&](const OfStation& one, Unit unit, Index i) {
       if (maps && one.kept) r_.free(one.maps, i);
-      if (leaves && one.again) forget_leaf(one, i);
+      if (leaves && one.again) forget_leaf(chunk, one, takes_input(chunk, one, unit), i);
     });
   }
   /// The output layer's gradient of this micro-batch waits for the end of the passes, and its input with the graph that made it,
@@ -428,6 +424,7 @@ class MegatronEngine {
   R& r_;
   const MegatronStage& stage_;
   EngineSites<R> sites_;
+  HeldTensors<R> held_{r_};
   std::vector<std::unique_ptr<Player<R>>> players_, forward_players_;
   std::vector<Chunk> chunks_;
   std::vector<Held> waiting_inputs_;
@@ -439,8 +436,8 @@ class MegatronEngine {
   std::vector<Routing> routings_;
   SiteRef input_, input_gradient_, output_, output_gradient_, deferred_;
   const Told* told_ = nullptr;
-  std::int64_t micro_batches_ = 1, number_ = 0, waiting_ = 0, deferring_ = 0;
-  bool has_states_ = false, has_wide_gradients_ = false, has_placeholders_ = false, started_ = false, closing_ = false;
+  std::int64_t micro_batches_ = 1, waiting_ = 0, deferring_ = 0;
+  bool has_states_ = false, has_wide_gradients_ = false, has_placeholders_ = false, started_ = false;
 };
 
 /// forward_backward_pipelining_without_interleaving. A gradient that comes in is allocated by the pass that it starts; from the
@@ -451,6 +448,7 @@ void MegatronEngine<R>::one_forward_one_backward() {
   const bool receives = stage_.receives[0], hands_on = stage_.hands_on[0];
   std::deque<Held>& inputs = chunks_[0].inputs;
   Held input, input_gradient, output_gradient;
+  Held output;           ///< of the last backward pass, where outputs are not deallocated: a name until the next one
   Held input_of_output;  ///< the output of the last backward pass is still a name: its graph's leaf is the stage's input
   std::int64_t back = 0;
   for (std::int64_t m = 0; m < warmup; ++m) {
@@ -461,15 +459,18 @@ void MegatronEngine<R>::one_forward_one_backward() {
   const auto take_back = [&] {
     input = std::move(inputs.front());
     inputs.pop_front();
+    output.reset();
     input_of_output = input;
     output_gradient.reset();
     Held gradient = backward(0, input, back++);  // the gradient of the pass before is a name until this one returns
     input_gradient = std::move(gradient);
     output_gradient = received(output_gradient_, hands_on);
+    output = received(output_, hands_on && !stage_.deallocates);
   };
   if (warmup < micro_batches_) input = received(input_, receives);
   for (std::int64_t m = warmup; m < micro_batches_; ++m) {
     forward(0, input, m);
+    output.reset();
     inputs.push_back(input);
     take_back();
     if (m + 1 < micro_batches_) input = received(input_, receives);

@@ -122,6 +122,7 @@ class Writer {
                 : a_.on("quick_geglu") ? biases && gelu
                                        : !biases || gelu),
            gated ? "bias_swiglu_fusion" : "bias_gelu_fusion");
+    put_if("bias_dropout_fusion", word(a_.on("bias_dropout_fusion")), "bias_dropout_fusion");
     put("jit_fuser", word(!a_.on("disable_jit_fuser")), "disable_jit_fuser");
     put_if("rotary_fusion", word(a_.on("apply_rope_fusion")), "apply_rope_fusion");
     put_if("attention_mask", word(a_.on("create_attention_mask_in_dataloader")), "create_attention_mask_in_dataloader");
