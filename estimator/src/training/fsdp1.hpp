@@ -167,9 +167,12 @@ class Fsdp1 : public FlatResidents<R> {
   bool returned_after_backward() const { return alone() || plan_.reshard_layers || last_; }
   bool prefetches_forward() const { return plan_.forward_prefetch && !layers_held_; }
   /// Autograd does not reach a frozen unit in front of all that is trained: none of its backward hooks runs.
-  bool idle(const Tape& tape, std::size_t s) const { return plan_.wrapped[s] && tape.stations[s].backward[0].events.empty(); }
+  /// A pass without gradients has no backward events at all: the training tape says which units these are.
+  bool idle(std::size_t s) const {
+    return plan_.train != nullptr && plan_.wrapped[s] && plan_.train->stations[s].backward[0].events.empty();
+  }
   /// Gathered by an earlier pass.
-  bool holds(const Tape& tape, std::size_t s) const { return layers_held_ || (idle_held_ && idle(tape, s)); }
+  bool holds(std::size_t s) const { return layers_held_ || (idle_held_ && idle(s)); }
   void gather(const UnitSites& u, Index at) {
     r_.alloc(u.low_precision, at);
     if (alone()) r_.alloc(u.unsharded, at);  // the cast is the parameter; the upload comes behind it
@@ -208,7 +211,7 @@ class Fsdp1 : public FlatResidents<R> {
   // ---- forward
 
   void forward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
-    const bool held = holds(player.tape(), s), hooked = plan_.wrapped[s] && !held;
+    const bool held = holds(s), hooked = plan_.wrapped[s] && !held;
     if (plan_.wrapped[s] && held) bring_again(sites(s), at, false);
     if (hooked && !plan_.forward_prefetch) gather(sites(s), at);
     if (prefetches_forward()) gather_next(player.tape(), s, u, at);
@@ -228,15 +231,15 @@ class Fsdp1 : public FlatResidents<R> {
   }
   void gather_first(const Tape& tape, std::size_t from) {
     for (std::size_t k = from; k < tape.stations.size(); ++k)
-      if (plan_.wrapped[k]) return gather_unless_held(tape, k, Index(0));
+      if (plan_.wrapped[k]) return gather_unless_held(k, Index(0));
   }
   void gather_next(const Tape& tape, std::size_t s, Unit u, Index at) {
     if (!plan_.wrapped[s]) return;
-    if (u != Unit::last && tape.stations[s].count > 1) return gather_unless_held(tape, s, at + 1);
+    if (u != Unit::last && tape.stations[s].count > 1) return gather_unless_held(s, at + 1);
     gather_first(tape, s + 1);
   }
-  void gather_unless_held(const Tape& tape, std::size_t s, Index at) {
-    if (!holds(tape, s)) gather(sites(s), at);
+  void gather_unless_held(std::size_t s, Index at) {
+    if (!holds(s)) gather(sites(s), at);
   }
   /// The root's parameters stay for the backward pass. Behind a forward-only pass verl reshards them itself
   /// (verl/workers/fsdp_workers.py and engine/fsdp/transformer_impl.py: _handle.reshard(True)).
@@ -252,7 +255,7 @@ class Fsdp1 : public FlatResidents<R> {
     for (std::size_t k = s; k-- > 0;) {
       if (!plan_.wrapped[k]) continue;
       at = Index(tape.stations[k].count - 1);
-      return idle(tape, k) ? nullptr : &sites(k);  // _needs_pre_backward_unshard
+      return idle(k) ? nullptr : &sites(k);  // _needs_pre_backward_unshard
     }
     return nullptr;
   }
@@ -290,7 +293,7 @@ class Fsdp1 : public FlatResidents<R> {
     checkpoints_.drop(player.tape(), s, at);
     if (!plan_.wrapped[s]) return player.play(s, true, u, at, micro_);
     const Tape& tape = player.tape();
-    if (idle(tape, s)) return;
+    if (idle(s)) return;
     if (!gathered_by_another(tape, s, u)) regather(sites(s), at);
     if (!trained(sites(s))) return backward_adapters(player, s, u, at);
     if (prefetches(BackwardPrefetch::pre) && !each_gathers_itself()) gather_target(tape, s, u, at);
@@ -327,7 +330,7 @@ class Fsdp1 : public FlatResidents<R> {
     adapters.reshard_all();
     reduce_others(s, adapters, at);
     if (prefetches(BackwardPrefetch::none) && ahead) gather_target(tape, s, u, at);
-    if (!left_by_another(tape, s, u)) return release(unit, at);
+    if (!left_by_another(s, u)) return release(unit, at);
     leaving_ = {s, u, {}};
     remember(leaving_.at, at);
   }
@@ -337,10 +340,10 @@ class Fsdp1 : public FlatResidents<R> {
   }
   /// The gradient of a layer's input is that of the output of the one before, whose hook comes first: it gathers, then this one's
   /// parameters are freed.
-  bool left_by_another(const Tape& tape, std::size_t s, Unit u) const {
+  bool left_by_another(std::size_t s, Unit u) const {
     if (u != Unit::first) return gathers_by_its_hook(s);
     while (s-- > 0)
-      if (plan_.wrapped[s]) return !idle(tape, s) && gathers_by_its_hook(s);
+      if (plan_.wrapped[s]) return !idle(s) && gathers_by_its_hook(s);
     return false;
   }
   /// The unit behind this one in the forward pass.
@@ -458,7 +461,7 @@ class Fsdp1 : public FlatResidents<R> {
     const Tape& tape = player.tape();
     const bool skipped = plan_.use_orig_params && skips_views();
     for (std::size_t s = 0; s < tape.stations.size(); ++s)
-      if (skipped && idle(tape, s)) player.each_unit(s, true, [&](Unit, Index at) { release(sites(s), at); });
+      if (skipped && idle(s)) player.each_unit(s, true, [&](Unit, Index at) { release(sites(s), at); });
     idle_held_ = !skipped;
   }
 
