@@ -1,5 +1,5 @@
-"""Makes tests/data/executed_policies.jsonl: FSDP with policies that leave formats unnamed, FSDP1 with parameters on the host, and
-Adam and SGD in every form, with and without weight decay.
+"""Makes tests/data/executed_policies.jsonl: FSDP with policies that leave formats unnamed, FSDP1 with parameters on the host, Adam
+and SGD in every form, with and without weight decay, layers that autograd does not reach, and units that stay gathered.
 
 PYTHONPATH=build/python python benchmarks/oracle/execute_policies.py [--only NAME...] [--output tests/data/executed_policies.jsonl]
 """
@@ -22,6 +22,9 @@ FEW: Row = ADAPTERS | {"dropout": 0.0, "verl": False, "targets": "q_proj v_proj"
 IN_16_BITS: Row = {"policy": "none", "dtype": "bf16", "compute": "bf16", "reduce": "bf16"}
 IN_32_BITS: Row = {"policy": "none", "dtype": "fp32", "compute": "fp32", "reduce": "fp32"}
 ON_HOST: Row = FSDP1 | {"offload": True, "tokens": 64}
+LATE: Row = FEW | {"targets": "own", "spec": {"target_modules": ["q_proj", "v_proj"], "layers_to_transform": [3]}}
+# without gradients, the layers stay gathered and the root is resharded
+AGAIN: Row = FSDP2 | {"tokens": 40, "head": "logprob_fp32", "reshard": False, "root_reshard": True, "forward_only": True}
 SAME: Row = {"dtype": "bf16", "compute": "bf16", "reduce": "bf16"}
 OPTIMIZERS = (
     # PyTorch has no fake of SGD's fused kernel
@@ -85,6 +88,18 @@ CASES: dict[str, tuple[Row, list[Row]]] = {
         small("llama"),
         [{"head": "logprob_temperature", "dtype": dtype, "tokens": 211} for dtype in ("bf16", "fp16", "fp32", "autocast")],
     ),
+    "llama, adapters in a late layer": (
+        small("llama", num_hidden_layers=5),
+        [
+            *({**FSDP1, "tokens": 64, "optimizer": "adamw", "lora": LATE, "strategy": strategy, "backward_prefetch": when, **how}
+              for strategy, when in (("SHARD_GRAD_OP", "pre"), ("SHARD_GRAD_OP", "post"), ("SHARD_GRAD_OP", "none"), ("FULL_SHARD", "pre"), ("FULL_SHARD", "none"))
+              for how in ({}, {**CHECKPOINT, "micro_batches": 2, "deferred": True})),
+        ],
+    ),
+    "granite, gathered once": (
+        small("granite"), [{**AGAIN, "wrap_head": head, "wrap_embedding": table} for head in (True, False) for table in (True, False)]
+    ),
+    "granite with a tied table, gathered once": (small("granite", tie_word_embeddings=True), [AGAIN, {**AGAIN, "sequences": 2}]),
 }  # fmt: skip
 
 

@@ -304,7 +304,10 @@ def job_of(case: Row) -> Row:
     if case["engine"] != "single":
         trainer |= {"ddp": fuzz_ddp, "zero": fuzz_zero}.get(case["engine"], fuzz_fsdp).settings_of(case)
     framework = "verl" if lora and lora["verl"] else "torch"
-    return {"framework": framework, "trainer": trainer, "apart": {"forward_only": bool(case.get("forward_only"))}}
+    apart: Row = {"forward_only": bool(case.get("forward_only"))}
+    if case.get("forward_only"):
+        apart["passes"] = 2  # as executed
+    return {"framework": framework, "trainer": trainer, "apart": apart}
 
 
 # ---- a step

@@ -167,6 +167,7 @@ TrainingCase case_of(const Job& job, Apart apart, const Catalog& catalog) {
   out.gpu = &catalog.gpu(job.cluster.gpu);
   out.micro_batches = std::max<std::int64_t>(1, micro_batches_of(job, role.trainer));
   out.forward_only = apart.flag("forward_only", false);
+  out.passes = apart.count("passes", 1);
   out.shows_casts_of_softmax = apart.flag("shows_casts_of_softmax", false);
   if (out.engine == EngineKind::megatron) {
     out.trainer = megatron_on_gpu(role, *out.gpu);
@@ -254,7 +255,7 @@ TrainingFigures training_figures(const TrainingCase& c) {
   const Bytes inputs = (t.padding_mask ? 3 : 2) * bytes_of(pass.counts.b * pass.counts.s, DType::int64);
   // FSDP1 with use_orig_params: the gradients of the step before are there until the root's forward pass begins
   if (plan.use_orig_params && !plan.cpu_offload && !c.forward_only) out.forward = level + plan.gradients + inputs;
-  const std::int64_t passes = c.forward_only ? 1 : c.micro_batches;
+  const std::int64_t passes = c.forward_only ? c.passes : c.micro_batches;
   // the first micro-batch makes the gradients, the second adds to them, and every further one but the last is like the second
   for (std::int64_t m = 0; m < passes; ++m) {
     if (m > 2 && m < passes - 1) continue;
@@ -263,7 +264,7 @@ TrainingFigures training_figures(const TrainingCase& c) {
       engine.forward(player, Index(0));
       reference.forward();
     });
-    if (c.forward_only) break;
+    if (c.forward_only) continue;
     stretch(out.backward, [&] { engine.backward(player, Index(0), m == 0 && !plan.keep_gradients, m == passes - 1); });
   }
   if (!c.forward_only) {

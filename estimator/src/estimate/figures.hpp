@@ -25,6 +25,7 @@ struct TrainingCase {
   Trainer trainer;
   EngineKind engine = EngineKind::fsdp2;
   bool forward_only = false;  ///< a log-prob pass without gradients and optimizer
+  std::int64_t passes = 1;    ///< ... so many in turn: a later one finds gathered what the first one did not return
   std::int64_t micro_batches = 1;
   std::int64_t stage = 0;               ///< Megatron: of the pipeline
   const Gpu* gpu = nullptr;             ///< the catalog's, which outlives the case; null: one as kernels are described for
@@ -39,7 +40,7 @@ struct TrainingFigures {
 };
 TrainingFigures training_figures(const TrainingCase&);
 
-/// Of a job of one role that trains, as read() gives it. `apart`: JSON with forward_only, shows_casts_of_softmax,
+/// Of a job of one role that trains, as read() gives it. `apart`: JSON with forward_only, passes, shows_casts_of_softmax,
 /// stage (Megatron), fp8_transposes (Megatron: the GPU is older than Blackwell). Throws InputError.
 TrainingCase training_case(const Job&, std::string_view apart, const Catalog&);
 /// `job`: JSON {"model": name, "gpus": "8 x H100-80GB", "trainer": {knob: value}, "apart": {...}}; values are numbers, flags,

@@ -37,7 +37,7 @@ class Fsdp1 : public FlatResidents<R> {
     const Tape& tape = player.tape();
     player.play(station(tape, StationPlace::inputs), false, Unit::first, Index(0), micro);
     root_held_ ? bring_again(root(), Index(0), false) : gather(root(), Index(0));
-    if (prefetches_forward()) gather_first(tape);
+    if (prefetches_forward()) gather_first(tape, 0);
     for (std::size_t s = 1; s < tape.stations.size(); ++s) {
       const auto place = tape.stations[s].place;
       if (place == StationPlace::loss && !plan_.loss_inside) leave_root(&tape == plan_.log_probs);
@@ -57,7 +57,7 @@ class Fsdp1 : public FlatResidents<R> {
     remember(micro_, micro);
     first_ = first;
     last_ = last || plan_.sync_every;
-    waiting_ = {};
+    waiting_ = leaving_ = {};
     const Tape& tape = player.tape();
     for (std::size_t k = tape.stations.size(); k-- > 0;) {
       const auto place = tape.stations[k].place;
@@ -75,7 +75,7 @@ class Fsdp1 : public FlatResidents<R> {
   }
 
  private:
-  /// A unit whose gradients wait to be concatenated.
+  /// A unit whose gradients wait to be concatenated, or whose parameters to be freed.
   struct Waiting {
     std::optional<std::size_t> station;
     Unit unit = Unit::first;
@@ -166,6 +166,13 @@ class Fsdp1 : public FlatResidents<R> {
   /// _should_free_in_backward
   bool returned_after_backward() const { return alone() || plan_.reshard_layers || last_; }
   bool prefetches_forward() const { return plan_.forward_prefetch && !layers_held_; }
+  /// Autograd does not reach a frozen unit in front of all that is trained: none of its backward hooks runs.
+  /// A pass without gradients has no backward events at all: the training tape says which units these are.
+  bool idle(std::size_t s) const {
+    return plan_.train != nullptr && plan_.wrapped[s] && plan_.train->stations[s].backward[0].events.empty();
+  }
+  /// Gathered by an earlier pass.
+  bool holds(std::size_t s) const { return layers_held_ || (idle_held_ && idle(s)); }
   void gather(const UnitSites& u, Index at) {
     r_.alloc(u.low_precision, at);
     if (alone()) r_.alloc(u.unsharded, at);  // the cast is the parameter; the upload comes behind it
@@ -204,10 +211,10 @@ class Fsdp1 : public FlatResidents<R> {
   // ---- forward
 
   void forward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
-    const bool hooked = plan_.wrapped[s] && !layers_held_;
-    if (plan_.wrapped[s] && layers_held_) bring_again(sites(s), at, false);
+    const bool held = holds(s), hooked = plan_.wrapped[s] && !held;
+    if (plan_.wrapped[s] && held) bring_again(sites(s), at, false);
     if (hooked && !plan_.forward_prefetch) gather(sites(s), at);
-    if (hooked && plan_.forward_prefetch) gather_next(player.tape(), s, u, at);
+    if (prefetches_forward()) gather_next(player.tape(), s, u, at);
     if (plan_.wrapped[s] && size(sites(s).adapter_gradients) > 0) {
       AdapterUnits adapters(*this, player.tape(), s, u, at, false);
       player.play_uses(s, false, u, at, micro_, std::nullopt, LeafGradients::keep, adapters, [] {});
@@ -222,13 +229,17 @@ class Fsdp1 : public FlatResidents<R> {
     else if (size(sites(s).adapter_unsharded) > 0)
       r_.alloc(sites(s).adapter_unsharded, at);  // each stayed as it was gathered
   }
-  void gather_first(const Tape& tape, std::size_t from = 0) {
+  void gather_first(const Tape& tape, std::size_t from) {
     for (std::size_t k = from; k < tape.stations.size(); ++k)
-      if (plan_.wrapped[k]) return gather(sites(k), Index(0));
+      if (plan_.wrapped[k]) return gather_unless_held(k, Index(0));
   }
   void gather_next(const Tape& tape, std::size_t s, Unit u, Index at) {
-    if (u != Unit::last && tape.stations[s].count > 1) return gather(sites(s), at + 1);
+    if (!plan_.wrapped[s]) return;
+    if (u != Unit::last && tape.stations[s].count > 1) return gather_unless_held(s, at + 1);
     gather_first(tape, s + 1);
+  }
+  void gather_unless_held(std::size_t s, Index at) {
+    if (!holds(s)) gather(sites(s), at);
   }
   /// The root's parameters stay for the backward pass. Behind a forward-only pass verl reshards them itself
   /// (verl/workers/fsdp_workers.py and engine/fsdp/transformer_impl.py: _handle.reshard(True)).
@@ -244,7 +255,7 @@ class Fsdp1 : public FlatResidents<R> {
     for (std::size_t k = s; k-- > 0;) {
       if (!plan_.wrapped[k]) continue;
       at = Index(tape.stations[k].count - 1);
-      return &sites(k);
+      return idle(k) ? nullptr : &sites(k);  // _needs_pre_backward_unshard
     }
     return nullptr;
   }
@@ -282,6 +293,7 @@ class Fsdp1 : public FlatResidents<R> {
     checkpoints_.drop(player.tape(), s, at);
     if (!plan_.wrapped[s]) return player.play(s, true, u, at, micro_);
     const Tape& tape = player.tape();
+    if (idle(s)) return;
     if (!gathered_by_another(tape, s, u)) regather(sites(s), at);
     if (!trained(sites(s))) return backward_adapters(player, s, u, at);
     if (prefetches(BackwardPrefetch::pre) && !each_gathers_itself()) gather_target(tape, s, u, at);
@@ -299,24 +311,48 @@ class Fsdp1 : public FlatResidents<R> {
     waiting_ = {s, u, {}};
     remember(waiting_.at, at);
   }
-  /// A frozen layer with adapters. Every adapter is a unit of its own, reduced as soon as its gradient is there; the one that
-  /// computed first gathers the layer before.
+  /// A frozen layer. Every adapter inside is a unit of its own, reduced as soon as its gradient is there; the one that computed
+  /// first gathers the layer before. Without adapters the layer's own hook, on its output, does.
   void backward_adapters(Player<R>& player, std::size_t s, Unit u, Index at) {
+    const Tape& tape = player.tape();
     const UnitSites& unit = sites(s);
+    const bool ahead = !each_gathers_itself(), by_layer = gathers_by_its_hook(s);
+    if (by_layer) gather_target(tape, s, u, at);
+    release_later(tape, s, u, at);
     // BACKWARD_PRE's hook stands on that adapter's output, BACKWARD_POST's on its flat parameter's accumulation
     const Cut first_adapter = prefetches(BackwardPrefetch::post) ? Cut::last_accumulated : Cut::last_gradient;
-    AdapterUnits adapters(*this, player.tape(), s, u, at, true);
+    AdapterUnits adapters(*this, tape, s, u, at, true);
     player.play_uses(s, true, u, at, micro_, first_adapter, LeafGradients::add, adapters, [&] {
       if (prefetches(BackwardPrefetch::post)) adapters.reshard_all();  // before it gathers another
-      if (!prefetches(BackwardPrefetch::none) && !each_gathers_itself()) gather_target(player.tape(), s, u, at);
+      if (ahead && !by_layer && !prefetches(BackwardPrefetch::none)) gather_target(tape, s, u, at);
       if (size(unit.adapter_gradients) > 0) leave_adapters(unit, at);
     });
     adapters.reshard_all();
     reduce_others(s, adapters, at);
-    // The gradient of a layer's input is that of the output of the one before, whose hook comes first: it gathers, then this
-    // one's parameters are freed.
-    if (prefetches(BackwardPrefetch::none) && !each_gathers_itself()) gather_target(player.tape(), s, u, at);
-    release(unit, at);
+    if (prefetches(BackwardPrefetch::none) && ahead) gather_target(tape, s, u, at);
+    if (!left_by_another(s, u)) return release(unit, at);
+    leaving_ = {s, u, {}};
+    remember(leaving_.at, at);
+  }
+  bool gathers_by_its_hook(std::size_t s) const {
+    const bool alone_in_it = !trained(sites(s)) && size(sites(s).adapter_gradients) == 0;
+    return alone_in_it && prefetches(BackwardPrefetch::pre) && !each_gathers_itself();
+  }
+  /// The gradient of a layer's input is that of the output of the one before, whose hook comes first: it gathers, then this one's
+  /// parameters are freed.
+  bool left_by_another(std::size_t s, Unit u) const {
+    if (u != Unit::first) return gathers_by_its_hook(s);
+    while (s-- > 0)
+      if (plan_.wrapped[s]) return !idle(s) && gathers_by_its_hook(s);
+    return false;
+  }
+  /// The unit behind this one in the forward pass.
+  void release_later(const Tape& tape, std::size_t s, Unit u, Index at) {
+    if (!leaving_.station) return;
+    const bool of_its_run = u == Unit::inner || (u == Unit::first && tape.stations[s].count > 2);
+    if (of_its_run) remember(leaving_.at, at + 1);
+    release(sites(*leaving_.station), leaving_.at);
+    leaving_ = {};
   }
   void leave_adapters(const UnitSites& unit, Index at) {
     if (!returned_after_forward() && last_ && size(unit.adapter_unsharded) > 0) r_.free(unit.adapter_unsharded, at);
@@ -411,17 +447,30 @@ class Fsdp1 : public FlatResidents<R> {
     } else {
       release(root(), Index(0));
     }
+    leave_idle(player);
     root_held_ = !returned_after_backward();
     layers_held_ = !returned_after_backward();
     // CPUOffload: gradients are copied to the host unit by unit, but prepare_gradient_for_optim alone lets go of them
     if (plan_.cpu_offload && last_) free_gradients();
   }
 
+  /// The final callback reshards what stayed gathered behind its forward pass, but takes a unit for resharded whose flat
+  /// parameter is the shard, as it is wherever views were not skipped: that one stays gathered (_catch_all_reshard).
+  void leave_idle(Player<R>& player) {
+    if (returned_after_forward() || idle_held_) return;
+    const Tape& tape = player.tape();
+    const bool skipped = plan_.use_orig_params && skips_views();
+    for (std::size_t s = 0; s < tape.stations.size(); ++s)
+      if (skipped && idle(s)) player.each_unit(s, true, [&](Unit, Index at) { release(sites(s), at); });
+    idle_held_ = !skipped;
+  }
+
   Index micro_;
   HostCheckpoints<R> checkpoints_;
   Waiting waiting_;  ///< under forward_prefetch: the unit before, in backward order
+  Waiting leaving_;  ///< the unit before, in backward order, where it is freed behind the next one's hook
   bool first_ = true, last_ = true;
-  bool root_held_ = false, layers_held_ = false;  ///< gathered by an earlier pass
+  bool root_held_ = false, layers_held_ = false, idle_held_ = false;  ///< gathered by an earlier pass
 };
 
 }  // namespace oomplan
