@@ -262,12 +262,13 @@ def test_ctrl_c_ends_a_search() -> None:
         "try:\n    oomplan.search(model='qwen2.5-72b', gpus=512, allow='numerics')\n"
         "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     time.sleep(0.4)
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    assert process.stdout.readline() == "interrupted\n"
+    said = process.stdout.readline()
+    assert said == "interrupted\n", (process.wait(timeout=60), process.communicate())
     assert time.monotonic() - began < 1
     assert process.wait(timeout=60) == 0
 

@@ -118,13 +118,13 @@ TEST_CASE("megatron model: biases and fused kernels that Megatron itself does no
   tells(experts + "--moe-grouped-gemm --no-bias-dropout-fusion", "GELU not");
   tells(experts + "--swiglu", "takes no bias");
   tells(experts + "--swiglu --moe-shared-expert-intermediate-size 128", "shared experts have no biases");
-  for (const char* const runs :
-       {"--disable-bias-linear", "--swiglu", "--swiglu --no-bias-swiglu-fusion", "--no-bias-gelu-fusion",
-        "--quick-geglu --disable-bias-linear", "--squared-relu --no-bias-gelu-fusion", "--no-bias-dropout-fusion",
-        "--num-experts 4 --moe-token-dispatcher-type alltoall --squared-relu --disable-bias-linear",
-        "--num-experts 4 --moe-token-dispatcher-type alltoall --moe-grouped-gemm --swiglu --no-bias-dropout-fusion",
-        "--num-experts 4 --moe-token-dispatcher-type alltoall --disable-bias-linear --moe-shared-expert-intermediate-size 128 "
-        "--moe-shared-expert-gate"}) {
+  const std::string gated = "--num-experts 4 --moe-token-dispatcher-type alltoall --disable-bias-linear --moe-shared-expert-gate";
+  for (const std::string& runs : std::vector<std::string>{
+           "--disable-bias-linear", "--swiglu", "--swiglu --no-bias-swiglu-fusion", "--no-bias-gelu-fusion",
+           "--quick-geglu --disable-bias-linear", "--squared-relu --no-bias-gelu-fusion", "--no-bias-dropout-fusion",
+           "--num-experts 4 --moe-token-dispatcher-type alltoall --squared-relu --disable-bias-linear",
+           "--num-experts 4 --moe-token-dispatcher-type alltoall --moe-grouped-gemm --swiglu --no-bias-dropout-fusion",
+           gated + " --moe-shared-expert-intermediate-size 128"}) {
     CAPTURE(runs);
     CHECK(problems_of(runs).empty());
   }

@@ -31,7 +31,7 @@ Refusal set_kv(const Knob& k, Job&, Role* r, std::string_view text) {
   }
   const auto value = parse<DType>(text);
   if (!value || std::find(k.choices.begin(), k.choices.end(), text) == k.choices.end()) return refuse_choice(k, text);
-  r->server.kv = *value;
+  r->server.kv = value;
   return {};
 }
 
