@@ -6,13 +6,13 @@ namespace {
 
 /// A file with what is told beside it; files that it names are looked for where it says.
 Source file_source(const std::string& path, const std::string& dialect, const std::vector<std::string>& overrides,
-                   const std::string& framework_version, const std::string& gpu) {
+                   const std::string& framework_version, const std::string& gpu, const std::vector<std::string>& config_roots) {
   Source source = read_file(path);
   source.dialect = dialect;
   source.overrides = overrides;
   source.framework_version = framework_version;
   source.gpu = gpu;
-  source.open = text_of_file;
+  source.open = files_beside(path, config_roots);
   return source;
 }
 
@@ -51,19 +51,23 @@ void bind_job(py::module_& module) {
   module.def(
       "read_file",
       [](const std::string& path, const std::string& dialect, const std::vector<std::string>& overrides,
-         const std::string& framework_version, const std::string& gpu, const CatalogHandle& catalog) {
-        Reading reading =
-            freed([&] { return read(file_source(path, dialect, overrides, framework_version, gpu), catalog.get()); });
+         const std::string& framework_version, const std::string& gpu, const std::vector<std::string>& config_roots,
+         const CatalogHandle& catalog) {
+        Reading reading = freed(
+            [&] { return read(file_source(path, dialect, overrides, framework_version, gpu, config_roots), catalog.get()); });
         return JobHandle{std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)};
       },
       py::arg("path"), py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(),
-      py::arg("framework_version") = "", py::arg("gpu") = "", py::arg("catalog") = CatalogHandle());
+      py::arg("framework_version") = "", py::arg("gpu") = "", py::arg("config_roots") = std::vector<std::string>(),
+      py::arg("catalog") = CatalogHandle());
   module.def(
       "config_facts",
-      [](const std::string& path, const std::vector<std::string>& overrides, const std::string& framework_version) {
-        return loaded(freed([&] { return facts_json(file_source(path, "", overrides, framework_version, "")); }));
+      [](const std::string& path, const std::vector<std::string>& overrides, const std::string& framework_version,
+         const std::vector<std::string>& config_roots) {
+        return loaded(freed([&] { return facts_json(file_source(path, "", overrides, framework_version, "", config_roots)); }));
       },
-      py::arg("path"), py::arg("overrides") = std::vector<std::string>(), py::arg("framework_version") = "");
+      py::arg("path"), py::arg("overrides") = std::vector<std::string>(), py::arg("framework_version") = "",
+      py::arg("config_roots") = std::vector<std::string>());
   module.def(
       "default_job",
       [](const std::string& model, std::int64_t gpus, const std::string& gpu, const CatalogHandle& catalog) {

@@ -20,37 +20,44 @@ constexpr OptionRow kRelease{"framework-version", "V",
                              "release of the framework whose file it is: 1.0.4 (default: the newest that reads it)"};
 constexpr OptionRow kGpu{"gpu", "KIND",
                          "kind of GPU where the file does not say it (default H100-80GB; `oomplan gpus` lists them)"};
+constexpr OptionRow kRoot{"config-root", "DIRS",
+                          "folders besides FILE's own whose files its defaults lists may name, separated by commas"};
 constexpr OptionRow kGpus{"gpus", "N", "number of GPUs where the command line behind -- does not say it"};
 constexpr OptionRow kNamed{"model", "NAME", "the model, in place of the shape that the command line's flags say"};
-constexpr std::array<OptionRow, 4> kAdvise{{
+constexpr std::array<OptionRow, 5> kAdvise{{
     kRelease,
+    kRoot,
     kGpu,
     {"allow", "EFFECTS", "what may change besides speed: numerics, semantics, separated by commas"},
     {"diff", "N", "print the N-th change as a diff of FILE in place of the table"},
 }};
-constexpr std::array<OptionRow, 5> kEstimate{{
+constexpr std::array<OptionRow, 6> kEstimate{{
     kRelease,
+    kRoot,
     kGpu,
     kGpus,
     kNamed,
     {"quick", "", "do not replay the allocator: what is reserved and needed are then lower bounds"},
 }};
-constexpr std::array<OptionRow, 5> kExplain{{
+constexpr std::array<OptionRow, 6> kExplain{{
     kRelease,
+    kRoot,
     kGpu,
     kGpus,
     kNamed,
     {"save-snapshot", "F", "write the run of the fullest GPU as a memory snapshot that pytorch.org/memory_viz opens"},
 }};
-constexpr std::array<OptionRow, 5> kRead{{
+constexpr std::array<OptionRow, 6> kRead{{
     kRelease,
+    kRoot,
     kGpu,
     kGpus,
     kNamed,
     {"facts", "", "what a framework's file means, fact by fact, with who says so (JSON)"},
 }};
-constexpr std::array<OptionRow, 11> kSearch{{
+constexpr std::array<OptionRow, 12> kSearch{{
     kRelease,
+    kRoot,
     {"model", "NAME", "start from a GRPO job of this model, without a file (with --gpus)"},
     {"gpus", "N", "number of GPUs"},
     kGpu,

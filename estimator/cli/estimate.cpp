@@ -1,15 +1,13 @@
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
-#include <system_error>
 #include <utility>
 
 #include "command.hpp"
 #include "estimate/explain.hpp"
 #include "frontends/rewrite.hpp"
 #include "input.hpp"
+#include "output_file.hpp"
 #include "report/format.hpp"
 #include "snapshot/predicted.hpp"
 #include "snapshot/write.hpp"
@@ -22,14 +20,7 @@ void save_snapshot(const Job& job, const Call& call) {
   const std::string path(call.text("save-snapshot"));
   const ProcessRun run = fullest_run(job, *call.catalog, TapeStore::shared());
   const auto predicted = snapshot::predicted_snapshot(run.program, run.settings);
-  const std::string bytes = snapshot::to_pickle(predicted);
-  std::ofstream out(path, std::ios::binary);
-  if (!out.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush()) {
-    Problem problem;
-    problem.place.file = path;
-    problem.why = "cannot be written: " + std::generic_category().message(errno);
-    throw InputError(problem);
-  }
+  write_file(path, snapshot::to_pickle(predicted), "a memory snapshot");
   std::fprintf(stderr, "%s\n",
                printable(fmt::format("{}: the predicted run of {}, {} events; pytorch.org/memory_viz opens it", path, run.ranks,
                                      predicted.traces[0].size()))

@@ -60,7 +60,7 @@ Source source_of(const Call& call) {
   source.overrides.assign(positional.begin() + 1, positional.end());
   source.framework_version = call.text("framework-version");
   source.gpu = call.text("gpu");
-  source.open = text_of_file;
+  source.open = files_beside(path, pieces(call.text("config-root")));
   return source;
 }
 

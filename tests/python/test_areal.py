@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ def test_facts_say_who_told_them() -> None:
 def test_a_defaults_list_is_followed() -> None:
     job = oomplan.read(EXAMPLES / "grpo_1.5b_ref.yaml", framework_version="1.0.4")
     assert "ref:" in job.to_yaml()
+
+
+def test_a_defaults_list_names_files_of_stated_folders(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(f"defaults:\n  - {os.path.relpath(EXAMPLES / 'grpo_7b', tmp_path)}@_global_\n  - _self_\n")
+    with pytest.raises(oomplan.InputError, match="config_roots="):
+        oomplan.read(tmp_path / "job.yaml", framework_version="1.0.4")
+    named = oomplan.read(tmp_path / "job.yaml", framework_version="1.0.4", config_roots=[EXAMPLES])
+    assert named.to_yaml() == oomplan.read(EXAMPLES / "grpo_7b.yaml", framework_version="1.0.4").to_yaml()
+    facts = oomplan.config_facts(tmp_path / "job.yaml", framework_version="1.0.4", config_roots=[EXAMPLES])
+    assert facts["roles"]
 
 
 def test_what_is_wrong_names_the_line() -> None:

@@ -41,7 +41,7 @@ from ._core import Job as _Job
 TYPE_CHECKING = False  # typing is not imported: it costs more than all of oomplan
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any, Union
 
     Source = Union[str, "os.PathLike[str]", dict[str, Any], _Job, list[str], tuple[str, ...]]
@@ -101,12 +101,14 @@ def read(
     dialect: str = "",
     framework_version: str = "",
     gpu: str = "",
+    config_roots: Sequence[str | os.PathLike[str]] = (),
     catalog: Catalog | None = None,
 ) -> _Job:
     """The Job of a path, a text, a dict, a Job or a command-line list; overrides are "key=value".
 
     The path may be a framework's own file (AReaL's YAML): then overrides are as the framework has them, framework_version is
-    its release ("1.0.4") and gpu the kind of GPU, which no such file says.
+    its release ("1.0.4") and gpu the kind of GPU, which no such file says. Its defaults lists may name files in its own folder and
+    below config_roots. Raises InputError with all that is wrong.
     """
     if isinstance(source, _Job):
         return source if not overrides else _core.read(source.to_yaml(), source.name, "oomplan", list(overrides), catalog)
@@ -120,6 +122,7 @@ def read(
             dialect=dialect,
             framework_version=framework_version,
             gpu=gpu,
+            config_roots=config_roots,
             catalog=catalog,
         )
     if isinstance(source, dict):
@@ -128,7 +131,8 @@ def read(
         return _core.read(json.dumps(source), "<dict>", dialect, list(overrides), catalog)
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
         return _core.read(source, "<text>", dialect, list(overrides), catalog)
-    return _core.read_file(str(source), dialect, list(overrides), framework_version, gpu, catalog)
+    roots = [str(root) for root in config_roots]
+    return _core.read_file(str(source), dialect, list(overrides), framework_version, gpu, roots, catalog)
 
 
 def read_megatron(
@@ -163,9 +167,14 @@ def read_megatron(
     return _core.read(text, "command line", "megatron", said, catalog, gpu)
 
 
-def config_facts(path: str | os.PathLike[str], *overrides: str, framework_version: str = "") -> dict[str, Any]:
+def config_facts(
+    path: str | os.PathLike[str],
+    *overrides: str,
+    framework_version: str = "",
+    config_roots: Sequence[str | os.PathLike[str]] = (),
+) -> dict[str, Any]:
     """What a framework's own file means, fact by fact: ["roles"]["actor"]["layout"]["dp"]["v"]. See docs/areal.md."""
-    return _core.config_facts(str(path), list(overrides), framework_version)
+    return _core.config_facts(str(path), list(overrides), framework_version, [str(root) for root in config_roots])
 
 
 def Job(*, catalog: Catalog | None = None, **fields: Any) -> _Job:

@@ -1,7 +1,9 @@
 // The text of a job file on disk or on standard input, for the program and the bindings.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <oomplan/oomplan.hpp>
 
@@ -11,7 +13,13 @@ namespace oomplan {
 /// be.
 Source read_file(const std::string& path);
 
-/// For Source::open: the text of a file that a job names; nullopt when there is none. Throws as read_file does.
+/// The text of a file that its user named; nullopt when there is none. Throws as read_file does.
 std::optional<std::string> text_of_file(const std::string& path);
+
+/// For Source::open: the text of a file that the file `job` names; nullopt when there is none. A job file may come from someone
+/// else, so what it names is opened below its own folder and below `roots` alone, wherever links lead: elsewhere InputError
+/// names the path and neither says what it holds nor whether it is there. Throws InputError for a root that is no folder.
+std::function<std::optional<std::string>(const std::string& path)> files_beside(const std::string& job,
+                                                                                const std::vector<std::string>& roots);
 
 }  // namespace oomplan
