@@ -6,8 +6,10 @@ AREAL is a clone of areal-project/AReaL with its history (a bare one will do). I
 gather_logprobs_entropy and gather_logprobs (areal/utils/functional/vocab_parallel.py), unpad_logits (areal/utils/data.py), and the
 partition of layers (areal/engine/megatron_utils/pipeline_parallel.py). Around them stands what the engine does between the output
 layer and the loss (areal/engine/megatron_engine.py: forward_backward_batch, _compute_logprobs_and_loss) with Megatron's fp32 cast of
-the last stage's output (megatron/core/transformer/module.py: float16_to_fp32, 0.17). Tensors are fake CPU ones, collectives those of
-PyTorch's fake process group, whose ranks allocate nothing. Without tensor parallelism the functions go through torch.compile: inductor
+the last stage's output (megatron/core/transformer/module.py: float16_to_fp32, 0.17). Rows with a `release` are of 0.4.1, before the log-probs
+had a file of their own: gather_logprobs_entropy and gather_logprobs of areal/utils/functional.py, _VocabParallelEntropy of
+areal/utils/mcore/functional.py, and the installed Megatron-core's vocab_parallel_cross_entropy. SFT asks for log-probs alone there
+(areal/engine/sft/lm_engine.py). Tensors are fake CPU ones, collectives those of PyTorch's fake process group, whose ranks allocate nothing. Without tensor parallelism the functions go through torch.compile: inductor
 writes its program for an H100 (inductor_program.py), which needs triton's names.
 
 A line of a head: the settings; `forward` and `backward`, highest levels above the hidden states in front of the output layer, and `kept`,
@@ -36,6 +38,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 TAG = "v1.0.4"
+OLDER = "v0.4.1"
 HIDDEN, VOCAB = 8, 4096  # of a rank
 # tensor-parallel ranks, lengths of the sequences, tokens of padding behind them
 TRAINED: list[tuple[int, list[int], int]] = [
@@ -54,6 +57,15 @@ TRAINED: list[tuple[int, list[int], int]] = [
 FORWARD_ONLY: list[tuple[int, list[int], int]] = [(t, [2048] * 2, pad) for t in (1, 2) for pad in (0, 256)]
 # context parallelism: the head works on this rank's padded tokens
 LOCAL: list[tuple[int, list[int], int]] = [(t, [4096], 0) for t in (1, 2)]
+# before 0.5.0: ranks, lengths, padding, what asks
+BEFORE: list[tuple[int, list[int], int, str]] = [
+    (t, lengths, pad, asks)
+    for t in (1, 2)
+    for lengths in ([4096], [2048] * 2, [1024] * 4, [2048] * 3)
+    for pad in (0, 256)
+    for asks in ("actor", "sft", "forward_only")
+    if pad == 0 or asks == "actor"
+]
 
 
 QWEN3_MOE: Row = {
@@ -135,8 +147,8 @@ class Offsets:
         return Number(self.at[i])
 
 
-def source(areal: Path, path: str) -> str:
-    return subprocess.run(["git", "-C", str(areal), "show", f"{TAG}:{path}"], check=True, capture_output=True, text=True).stdout
+def source(areal: Path, path: str, tag: str = TAG) -> str:
+    return subprocess.run(["git", "-C", str(areal), "show", f"{tag}:{path}"], check=True, capture_output=True, text=True).stdout
 
 
 def load(text: str, name: str, folder: Path) -> Any:
@@ -179,6 +191,34 @@ class Code:
         self.unpad = load(function(source(areal, "areal/utils/data.py"), "unpad_logits"), "areal_data", folder).unpad_logits
 
 
+class CodeBefore:
+    """Those of OLDER, which ask Megatron's parallel state for the ranks."""
+
+    def __init__(self, areal: Path, folder: Path, inductor: Inductor) -> None:
+        from megatron.core import parallel_state
+        from megatron.core.tensor_parallel import cross_entropy
+
+        for module in (parallel_state, cross_entropy):
+            module.get_tensor_model_parallel_group = lambda *_, **__: dist.group.WORLD  # type: ignore[attr-defined]
+            module.get_tensor_model_parallel_world_size = lambda: dist.get_world_size()  # type: ignore[attr-defined]
+            module.get_tensor_model_parallel_rank = lambda: 0  # type: ignore[attr-defined]
+        parallel_state.is_initialized = lambda: True
+        stand_in("areal.platforms", is_npu_available=False)
+        stand_in("areal.utils.ulysses", get_ulysses_sequence_parallel_group=None, get_ulysses_sequence_parallel_world_size=lambda: 1)
+        real = torch.compile
+        compiled = lambda fn=None, **_: real(fn, backend=inductor, fullgraph=True) if fn else compiled  # noqa: E731
+        text = source(areal, "areal/utils/mcore/functional.py", OLDER)
+        entropy = load(text.replace("@torch.compile(dynamic=True)", "@compiled"), "areal_mcore_functional", folder)
+        entropy.compiled = compiled
+        stand_in("areal.utils.mcore.functional", _VocabParallelEntropy=entropy._VocabParallelEntropy)
+        torch.compile = compiled  # type: ignore[assignment]
+        functional = load(source(areal, "areal/utils/functional.py", OLDER), "areal_functional_before", folder)
+        torch.compile = real
+        self.with_entropy = lambda logits, labels, temperature, tp_group: functional.gather_logprobs_entropy(logits, labels, temperature)
+        self.alone = lambda logits, labels, temperature, tp_group: functional.gather_logprobs(logits, labels, temperature)
+        self.unpad = load(function(source(areal, "areal/utils/data.py", OLDER), "unpad_logits"), "areal_data_before", folder).unpad_logits
+
+
 class OutputLayer(torch.autograd.Function):
     """LinearWithGradAccumulation: keeps its input; the weight's gradient is added up inside of the product."""
 
@@ -209,22 +249,31 @@ def packed_forward(hidden: torch.Tensor) -> torch.Tensor:
     return output.squeeze(0)
 
 
-def forward_step(code: Code, hidden: torch.Tensor, lengths: list[int], padding: int, local: bool) -> torch.Tensor:
+def forward_step(code: Code | CodeBefore, hidden: torch.Tensor, lengths: list[int], padding: int, local: bool) -> torch.Tensor:
     output = packed_forward(hidden)
     if not local:
         output = code.unpad(output, padding_length=padding, cu_seqlens=Offsets(lengths), old_cu_seqlens=Offsets(lengths))
     return output
 
 
-def loss_of(code: Code, output: torch.Tensor, labels: torch.Tensor, group: Any) -> torch.Tensor:
+def loss_of(code: Code | CodeBefore, output: torch.Tensor, labels: torch.Tensor, group: Any, sft: bool) -> torch.Tensor:
+    if sft:
+        logprobs = code.alone(output, labels, temperature=1.0, tp_group=group)
+        lowest = output.detach().min(-1).values.float()
+        highest = output.detach().max(-1).values.float()
+        del lowest, highest
+        return logprobs.mean()
     logprobs, entropy = code.with_entropy(output, labels, temperature=1.0, tp_group=group)
+    entropy = entropy.detach()
     lowest = output.detach().min(-1).values.float()
     highest = output.detach().max(-1).values.float()
     del lowest, highest
-    return (logprobs + entropy.detach()).mean()
+    return (logprobs + entropy).mean()
 
 
-def run(code: Code, tensor: int, lengths: list[int], padding: int, forward_only: bool, local: bool, storages: Any) -> Row:
+def run(code: Code | CodeBefore, row: Row, storages: Any) -> Row:
+    tensor, lengths, padding = row["tensor"], row["lengths"], row["padding"]
+    forward_only, local, sft = (row.get(key, False) for key in ("forward_only", "local", "sft"))
     group = dist.group.WORLD if tensor > 1 else None
     hidden = torch.empty(sum(lengths) + padding, 1, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
     out: Row = {}
@@ -236,7 +285,7 @@ def run(code: Code, tensor: int, lengths: list[int], padding: int, forward_only:
             labels = torch.empty(len(output), dtype=torch.int64)
             if forward_only:
                 return code.alone(output, labels, temperature=1.0, tp_group=group)  # type: ignore[no-any-return]
-            return loss_of(code, output, labels, group)
+            return loss_of(code, output, labels, group, sft)
 
         if forward_only:
             with torch.no_grad():
@@ -252,38 +301,33 @@ def run(code: Code, tensor: int, lengths: list[int], padding: int, forward_only:
     return out
 
 
-def execute_head(code: Code, row: Row) -> Row:
-    tensor, lengths, padding = row["tensor"], row["lengths"], row["padding"]
-    forward_only, local = row.get("forward_only", False), row.get("local", False)
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=tensor)
+class Nowhere:
+    """Storages that nobody counts."""
+
+    highest = live = 0
+
+    def __enter__(self) -> Nowhere:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def own(self, _: torch.Tensor) -> None:
+        return None
+
+
+def execute_head(code: Code | CodeBefore, row: Row) -> Row:
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=row["tensor"])
     torch._dynamo.reset()
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     gc.collect()
     gc.disable()
     try:
         with fake:
-            if tensor == 1:  # Dynamo compiles where no other mode is on
-                run(
-                    code,
-                    tensor,
-                    lengths,
-                    padding,
-                    forward_only,
-                    local,
-                    type(
-                        "None_",
-                        (),
-                        {
-                            "__enter__": lambda s: s,
-                            "__exit__": lambda s, *_: None,
-                            "own": lambda s, _: 0,
-                            "highest": 0,
-                            "live": 0,
-                        },
-                    )(),
-                )
+            if row["tensor"] == 1 or "release" in row:  # Dynamo compiles where no other mode is on
+                run(code, row, Nowhere())
                 gc.collect()
-            return row | run(code, tensor, lengths, padding, forward_only, local, Lives())
+            return row | run(code, row, Lives())
     finally:
         gc.enable()
         dist.destroy_process_group()
@@ -308,20 +352,28 @@ def stage_layers(areal: Path, folder: Path) -> list[Row]:
     return out
 
 
+def by_of(row: Row) -> str:
+    return f"torch {torch.__version__.split('+')[0]}, AReaL {row.get('release', TAG.removeprefix('v'))} executed on fake tensors"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("areal", type=Path)
     parser.add_argument("--output", type=Path, default=ROOT / "tests/data/executed_areal_megatron.jsonl")
     options = parser.parse_args()
-    by = f"torch {torch.__version__.split('+')[0]}, AReaL {TAG.removeprefix('v')} executed on fake tensors"
     rows: list[Row] = [{"tensor": t, "lengths": lengths, "padding": pad} for t, lengths, pad in TRAINED]
     rows += [{"tensor": t, "lengths": lengths, "padding": pad, "forward_only": True} for t, lengths, pad in FORWARD_ONLY]
     rows += [{"tensor": t, "lengths": lengths, "padding": pad, "local": True} for t, lengths, pad in LOCAL]
+    for t, lengths, pad, asks in BEFORE:
+        row = {"release": OLDER.removeprefix("v"), "tensor": t, "lengths": lengths, "padding": pad}
+        rows.append(row if asks == "actor" else row | {asks: True})
     lines: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        code = Code(options.areal, Path(folder), Inductor())
+        inductor = Inductor()
+        now, before = Code(options.areal, Path(folder), inductor), CodeBefore(options.areal, Path(folder), inductor)
         for row in rows:
-            lines.append(execute_head(code, {"vocab": VOCAB, "hidden": HIDDEN} | row) | {"source": by})
+            code = before if "release" in row else now
+            lines.append(execute_head(code, {"vocab": VOCAB, "hidden": HIDDEN} | row) | {"source": by_of(row)})
             line = lines[-1]
             unit = 4 * sum(line["lengths"]) * VOCAB
             print(
@@ -329,7 +381,7 @@ def main() -> None:
                 *(f"{k} {line[k] / unit:.4f}" for k in ("forward", "kept", "backward") if k in line),
                 flush=True,
             )
-        lines += [line | {"source": by} for line in stage_layers(options.areal, Path(folder))]
+        lines += [line | {"source": by_of({})} for line in stage_layers(options.areal, Path(folder))]
     write_rows(options.output, lines)
 
 

@@ -61,6 +61,7 @@ void resolve_megatron(RoleRun& run, const Job& job, const Catalog& catalog) {
   run.megatron.clear();
   const MegatronUse use{.trains = run.trains,
                         .log_probs = job.kind == JobKind::rl || !run.trains,
+                        .supervised = role.kind == RoleKind::trainer,
                         .critic = run.critic,
                         .sequence = job.prompt_tokens + job.response_tokens};
   const Gpu& gpu = catalog.gpu(job.cluster.gpu);

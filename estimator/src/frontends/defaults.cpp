@@ -53,6 +53,7 @@ std::vector<DefaultRow> make_rows() {
       {kAreal, "", For::trains, "cpu_offload_policy", "false", kArealArgs},
       {kAreal, "", For::trains, "memory_efficient_load", "false", kArealArgs},
       {kAreal, "", For::policy, "head", "areal_compiled", kArealLogprobs},
+      {kAreal, "<0.5.0", For::megatron, "cross_entropy", "areal_whole", "areal/utils/functional.py"},
       {kAreal, "", For::values, "head", "value", kArealEngine},
       {kAreal, "", For::sglang, "mem_fraction_static", "", "mem_fraction_static"},
       {kAreal, "", For::sglang, "max_model_len", "", "sglang_context_length"},
@@ -212,6 +213,8 @@ bool applies(const DefaultRow& row, const Job& job, const Role& role) {
       return !role.serves() && is_value_model(role);
     case For::reference:
       return role.kind == RoleKind::reference && !role.serves();
+    case For::megatron:
+      return role.engine == EngineKind::megatron;
     case For::sglang:
       return role.engine == EngineKind::sglang;
     case For::vllm:

@@ -13,7 +13,7 @@
 namespace oomplan {
 
 /// Which roles a row is for.
-enum class For : std::uint8_t { trains, unit_by_unit, flat, policy, values, reference, sglang, vllm, servers, shared };
+enum class For : std::uint8_t { trains, unit_by_unit, flat, policy, values, reference, megatron, sglang, vllm, servers, shared };
 
 struct DefaultRow {
   Framework framework;

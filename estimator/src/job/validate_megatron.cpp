@@ -111,8 +111,14 @@ class Checker {
   void check_areal() {
     const Trainer& t = role_.trainer;
     const Megatron& m = t.megatron;
-    if (compare_versions(t.framework_version, "0.5.0") < 0)
-      add("engine", "megatron", "fsdp2", "not supported yet: Megatron before AReaL 0.5.0");
+    if (compare_versions(t.framework_version, "0.4.0") < 0)
+      add("engine", "megatron", "fsdp2", "not supported yet: Megatron before AReaL 0.4.0");
+    const bool whole = compare_versions(t.framework_version, "0.5.0") < 0;
+    if (whole != (m.loss == MegatronLoss::areal_whole))
+      add("cross_entropy", std::string(spelling(m.loss)), whole ? "areal_whole" : "nothing",
+          "AReaL's Megatron has a loss of its own; until 0.5.0 it was areal_whole");
+    if (whole && role_.kind == RoleKind::critic)
+      add("engine", "megatron", "fsdp2", "a critic on Megatron came with AReaL 0.5.0 (areal/engine/ppo/critic.py)");
     if (t.layout.context > 1 && compare_versions(t.framework_version, "1.0.4") < 0)
       add("layout", letters(t.layout), "c1", "not supported yet: context parallelism of Megatron before AReaL 1.0.4");
     if (m.sequence_parallel != (t.layout.tensor > 1))
@@ -133,6 +139,8 @@ class Checker {
     const Trainer& t = role_.trainer;
     const Megatron& m = t.megatron;
     const bool slime = m.loss == MegatronLoss::slime;
+    if (m.loss == MegatronLoss::areal_whole && t.framework != Framework::areal)
+      add("cross_entropy", "areal_whole", "te, native, unfused or slime", "it is the loss of AReaL before 0.5.0");
     if (m.entropy_loss && !verl && !slime)
       add("entropy_loss", "true", "false", "it is a setting of verl's Megatron, and of the loss of slime: cross_entropy: slime");
     const auto of_slime = [&](std::string_view knob, bool set, std::string found, std::string expected) {
@@ -168,7 +176,7 @@ class Checker {
     if (t.sequences_per_micro_batch > 0)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           fmt::format("{}'s Megatron engine packs sequences", who));
-    not_yet("cross_entropy", m.loss != MegatronLoss::unfused, "another loss", "nothing", "Megatron's own losses");
+    not_yet("cross_entropy", m.loss != MegatronLoss::unfused && m.loss != MegatronLoss::areal_whole, "another loss", "nothing", "Megatron's own losses");
     not_yet("transformer_impl", m.impl == TransformerImpl::local, "local", "transformer_engine", "Megatron's own modules");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none", "products in 8 bits");
     not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing", "Megatron-FSDP");

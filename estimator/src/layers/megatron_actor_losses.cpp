@@ -26,8 +26,9 @@ struct TargetRows {
       : foreign(per_row(g, x, DType::boolean, "targets.foreign")), columns(per_row(g, x, DType::int64, "targets.columns")) {}
 };
 
-/// Megatron's vocab_parallel_cross_entropy of fp32 logits: they become the softmax where they are, and that the gradient.
-Tensor cross_entropy_in_place(Eager& g, const Tensor& logits) {
+}  // namespace
+
+Tensor vocab_parallel_cross_entropy(Eager& g, const Tensor& logits) {
   const bool recorded = g.will_record({&logits});
   Tensor largest = per_row(g, logits, DType::fp32, "logits.max");
   const TargetRows targets(g, logits);
@@ -43,8 +44,7 @@ Tensor cross_entropy_in_place(Eager& g, const Tensor& logits) {
   return loss;
 }
 
-/// Keeps the logits and their softmax, which becomes the gradient.
-Tensor verl_entropy(Eager& g, const Tensor& logits) {
+Tensor vocab_parallel_entropy(Eager& g, const Tensor& logits) {
   const bool recorded = g.will_record({&logits});
   Tensor largest = per_row(g, logits, DType::fp32, "logits.max");
   Tensor softmax = g.make("entropy.softmax", logits.shape, DType::fp32, kLogits);
@@ -60,6 +60,8 @@ Tensor verl_entropy(Eager& g, const Tensor& logits) {
   });
   return out;
 }
+
+namespace {
 
 /// logits.div_(temperature): a number, so that nothing is kept; the gradient is a new tensor.
 Tensor divided_in_place(Eager& g, const Tensor& logits) {
@@ -87,10 +89,10 @@ Tensor sum_of(Eager& g, const Tensor& a, const Tensor& b) {
 Tensor verl_loss(Eager& g, const ActorLoss& o, Tensor logits) {
   const Tensor divided = divided_in_place(g, logits);
   logits.reset();
-  if (!o.entropy) return mean_of_tokens(g, cross_entropy_in_place(g, divided));
+  if (!o.entropy) return mean_of_tokens(g, vocab_parallel_cross_entropy(g, divided));
   const Tensor copied = copy(g, divided, divided.shape, "logits.clone");
-  const Tensor entropy = verl_entropy(g, divided);
-  const Tensor log_probs = cross_entropy_in_place(g, copied);
+  const Tensor entropy = vocab_parallel_entropy(g, divided);
+  const Tensor log_probs = vocab_parallel_cross_entropy(g, copied);
   return sum_of(g, mean_of_tokens(g, log_probs), mean_of_tokens(g, entropy));
 }
 

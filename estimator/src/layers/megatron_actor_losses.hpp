@@ -18,6 +18,11 @@ struct ActorLoss {
   bool operator==(const ActorLoss&) const = default;
 };
 
+/// Megatron's vocab_parallel_cross_entropy of fp32 logits: they become the softmax where they are, and that the gradient.
+Tensor vocab_parallel_cross_entropy(Eager&, const Tensor& logits);
+/// verl's vocab_parallel_entropy, which AReaL had before 0.5.0: keeps the logits and their softmax, which becomes the gradient.
+Tensor vocab_parallel_entropy(Eager&, const Tensor& logits);
+
 /// From fp32 logits of this rank's part of the vocabulary to a scalar. `scope` as in run_head.
 Tensor actor_loss(Eager&, const ActorLoss&, Tensor logits, const std::function<void(int)>& scope);
 

@@ -1,9 +1,11 @@
 // What AReaL's Megatron engine does behind the model: areal/engine/megatron_engine.py (forward_backward_batch,
 // _compute_logprobs_and_loss), areal/utils/data.py (unpad_logits) and areal/utils/functional/vocab_parallel.py, 0.5.0 to 2.0.0.
+// Before: areal/utils/functional.py (gather_logprobs_entropy, gather_logprobs) of 0.4.0 and 0.4.1.
 //
 // Legend: K tokens of one sequence, M rows of a chunk (logprobs_chunk_size).
 #include "layers/heads_parallel.hpp"
 #include "layers/megatron.hpp"
+#include "layers/megatron_actor_losses.hpp"
 #include "layers/ops.hpp"
 #include "layers/ops_state.hpp"
 
@@ -71,6 +73,15 @@ Tensor log_probs(Eager& g, const ChunkOptions& o, const Tensor& logits, const st
   return cat(g, std::move(parts), {tokens, o.te.tensor > 1 ? 1 : 2}, "token_log_probs");
 }
 
+/// All rows at once, of 0.4: logits divided by the temperature, their entropy, which is detached when the log-probs are there,
+/// and Megatron's cross-entropy.
+Tensor whole_log_probs(Eager& g, const ChunkOptions& o, const Tensor& logits) {
+  const Tensor labels = g.make("labels.rolled", {o.te.whole() * B}, DType::int64);
+  const Tensor divided = scale(g, logits, "logits.divided", Category::logits);
+  const Tensor entropy = o.areal.entropy && g.grad_enabled ? vocab_parallel_entropy(g, divided) : Tensor();
+  return neg(g, vocab_parallel_cross_entropy(g, divided), "token_log_probs");
+}
+
 /// ValueHead (areal/models/mcore/registry.py): a product of this rank's tokens, which are gathered in fp32.
 Tensor values(Eager& g, const ChunkOptions& o, const Tensor& hidden) {
   Tensor narrow = g.make("values", {S, B, 1}, DType::bf16);
@@ -102,7 +113,7 @@ Tensor run_areal_megatron_head(Eager& g, const Architecture& a, const ChunkOptio
     Tensor next = unpadded(g, logits, o.areal.parts);
     logits = std::move(next);
   }
-  return mean_of(g, log_probs(g, o, logits, scope));
+  return mean_of(g, o.areal.chunks > 0 ? log_probs(g, o, logits, scope) : whole_log_probs(g, o, logits));
 }
 
 }  // namespace oomplan

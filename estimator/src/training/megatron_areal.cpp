@@ -101,6 +101,10 @@ ArealCut areal_cut(const Trainer& t, const MegatronUse& use) {
   else
     out.sequences = t.sequences_per_micro_batch;
   out.tokens = ceil_div(tokens, out.sequences);
+  if (t.megatron.loss == MegatronLoss::areal_whole && t.layout.tensor > 1) {
+    out.chunks = 0;
+    return out;
+  }
   out.chunks = ceil_div(tokens, kRows);
   out.rows = ceil_div(tokens, out.chunks);  // the last chunk is smaller; here all are alike and make as many rows in all
   return out;

@@ -318,10 +318,11 @@ bool multiplies_with_te(const Architecture& a, const std::vector<ChunkOptions>& 
 }
 
 void count_areal_chunks(MegatronStage& s, const ArealCut& cut) {
+  s.counts.k = cut.tokens;
+  if (cut.chunks == 0) return;
   s.head_chunks = cut.chunks;
   s.counts.n = cut.chunks;
   s.counts.m = cut.rows;
-  s.counts.k = cut.tokens;
 }
 /// Equal chunks of at most log_probs_chunk rows (torch.chunk).
 std::int64_t slime_chunks(const Trainer& t) {
@@ -428,7 +429,8 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
       o.areal = {.on = true,
                  .value = use.critic,
                  .parts = t.layout.context > 1 ? 0 : std::min<std::int64_t>(3, cut.sequences),
-                 .chunks = static_cast<int>(std::min<std::int64_t>(4, cut.chunks))};
+                 .chunks = static_cast<int>(std::min<std::int64_t>(4, cut.chunks)),
+                 .entropy = !use.supervised};
     }
     if (t.megatron.loss == MegatronLoss::slime) o.actor = slime_loss(t);
     if (t.framework == Framework::verl && use.critic) o.areal = {.on = true, .value = true};  // the same value head

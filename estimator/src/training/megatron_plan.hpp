@@ -21,6 +21,7 @@ namespace oomplan {
 struct MegatronUse {
   bool trains = true;         ///< false: forward passes alone, without an optimizer
   bool log_probs = false;     ///< forward passes under no_grad as a phase of their own
+  bool supervised = false;    ///< SFT: labels of a data set, no entropy
   bool critic = false;        ///< a value head in place of the output layer
   std::int64_t sequence = 0;  ///< tokens of the longest sequence of a packed micro-batch; 0: not known
 };
