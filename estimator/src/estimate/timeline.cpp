@@ -54,8 +54,8 @@ Timeline timeline_of(const Job& job) {
     s.push_back({i, StepKind::generate});
     if (naps(i)) s.push_back({i, StepKind::sleep});
   }
-  if (job.kind == JobKind::rl)
-    for (const auto i : trainers) s.push_back({i, StepKind::log_probs});
+  for (const auto i : trainers)
+    if (job.kind == JobKind::rl || !learns(job.roles[i])) s.push_back({i, StepKind::log_probs});
   for (const auto i : trainers)
     if (learns(job.roles[i])) s.push_back({i, StepKind::train});
   if (job.sync.by != SyncBy::none && !servers.empty()) {

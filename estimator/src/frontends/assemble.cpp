@@ -14,6 +14,7 @@
 #include "job/follow.hpp"
 #include "job/kernel_sets.hpp"
 #include "job/knobs.hpp"
+#include "job/limits.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
 #include "layers/families.hpp"
@@ -77,10 +78,15 @@ class Assembler {
       job().roles.push_back(std::move(role));
       (asked.kind == RoleKind::server ? server : asked.kind == RoleKind::trainer ? trainer : others) = true;
     }
+    // a reference beside a trainer: preference data
+    if (trainer)
+      others = std::any_of(roles.begin(), roles.end(), [](const RoleAsked& asked) {
+        return asked.kind != RoleKind::trainer && asked.kind != RoleKind::reference && asked.kind != RoleKind::server;
+      });
     job().kind = server ? JobKind::serving : trainer ? JobKind::sft : JobKind::rl;
     if (static_cast<int>(server) + static_cast<int>(trainer) + static_cast<int>(others) > 1)
       problem({file_, 0, 0, {}}, "roles of different jobs",
-              {"server alone, trainer alone, or rollout, actor, ref, critic and reward", {}, {}});
+              {"server alone, trainer alone or with ref, or rollout, actor, ref, critic and reward", {}, {}});
     if (roles.empty())
       problem({file_, 0, 0, {}}, "no role",
               {"one of " + list_of(spellings<RoleKind>()) + ", each a key with its settings", {}, {}});
@@ -480,6 +486,7 @@ class Assembler {
       if (role.architecture != nullptr) loop_over_experts(role);
       if (role.architecture != nullptr) derive_rl_megatron(role);
       if (role.architecture == nullptr || role.serves()) continue;
+      fill_positions(role);
       if (role.engine == EngineKind::archon) {
         pad_to_pages(role);
         continue;  // a tied embedding is in both units
@@ -490,6 +497,17 @@ class Assembler {
         derive(key_of(role, "wrap_head"), "false", "tied embeddings belong to the root unit");
       }
     }
+  }
+  /// From sequences to tokens, where nothing but the model bounds a sequence.
+  void fill_positions(Role& role) {
+    const std::string key = key_of(role, "tokens_per_micro_batch");
+    const auto origin = job().origins.find(key);
+    if (origin == job().origins.end() || origin->second.because != kLongestOfModel) return;
+    const std::int64_t longest = std::max<std::int64_t>(1, role.architecture->max_positions);
+    if (job().prompt_tokens == 0) job().prompt_tokens = longest;
+    Trainer& t = role.trainer;
+    t.tokens_per_micro_batch = round_up(std::min(t.tokens_per_micro_batch, kTokenLimit.most / longest) * longest, 256);
+    if (role.engine == EngineKind::archon) origin->second.because = kWholePages;
   }
   /// areal/experimental/engine/archon_engine.py, _prepare_mb_list, 0.5.2 to 2.0.0: a multiple of the tokens of a page and of
   /// 2 t c, behind the multiple of 256 that every engine has (areal/utils/data.py, pad_mb_list).

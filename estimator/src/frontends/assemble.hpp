@@ -18,6 +18,9 @@ namespace oomplan {
 /// Why a budget of tokens is made longer when the model is known: Archon pads micro-batches to pages of 2 MiB of hidden states
 /// (areal/experimental/engine/archon_engine.py, _prepare_mb_list).
 inline constexpr std::string_view kWholePages = "padded to whole pages of hidden states";
+/// Why a budget of tokens counts sequences until the model is known: nothing says how long they get, and each is taken as long as
+/// the model's positions.
+inline constexpr std::string_view kLongestOfModel = "sequences as long as the model's positions";
 
 struct Setting {
   std::string key;  ///< dotted, in our spelling: "actor.layout"

@@ -5,9 +5,16 @@
 namespace oomplan {
 namespace {
 
+/// AReaL packs pairs: a value of every token, of which each sequence's last one counts.
+void check_packed(const Role& role, std::vector<Clash>& out) {
+  if (role.trainer.layout.tensor > 1) out.push_back({"layout", "t1", "not supported yet: tensor parallelism of a value model"});
+}
+
 void check_batch(const Role& role, std::vector<Clash>& out) {
   const Trainer& t = role.trainer;
   const bool pairs = is_preference(t.head) || t.head == LossHead::reward_pairs;
+  if (t.head == LossHead::reward_pairs && t.framework == Framework::areal && t.sequences_per_micro_batch == 0)
+    return check_packed(role, out);
   if (t.framework != Framework::torch) out.push_back({"head", "a head of the framework", "TRL's trainers are PyTorch's alone"});
   if (!of_transformers(t.kernels)) out.push_back({"kernels", "hf_flash, hf_sdpa or hf_eager", "TRL trains transformers' models"});
   if (t.sequences_per_micro_batch == 0)

@@ -8,6 +8,8 @@
 #include <oomplan/units/bytes.hpp>
 
 #include "frontends/areal/archon.hpp"
+#include "frontends/areal/batches.hpp"
+#include "frontends/areal/data_sets.hpp"
 #include "frontends/areal/lora.hpp"
 #include "frontends/areal/megatron.hpp"
 #include "frontends/areal/ranges.hpp"
@@ -21,25 +23,25 @@ namespace oomplan::areal {
 namespace {
 
 /// How a fact of a trainer becomes a setting.
-struct Row {
+struct FactRow {
   std::string_view fact, knob;
   std::string (*text)(const FactValue&);  ///< "" leaves the knob to its default
 };
 
-std::string plain(const FactValue& v) { return v.plain(); }
+std::string as_text(const FactValue& v) { return v.plain(); }
 std::string granularity(const FactValue& v) {
   const FactValue* g = v.find("granularity");
   return g == nullptr ? "" : g->plain();
 }
 std::string optimizer(const FactValue& v) {
-  return v == FactValue("adam") || v == FactValue("adam_bf16") ? "adamw" : plain(v);  // the latter is refused but under Megatron
+  return v == FactValue("adam") || v == FactValue("adam_bf16") ? "adamw" : v.plain();  // the latter is refused but under Megatron
 }
 std::string between_phases(const FactValue& v) {
   return v == FactValue(true) ? "[parameters, optimizer]" : v == FactValue(false) ? "[]" : "";
 }
 /// attn_impl is what transformers gets; its names of flash attention begin so, or name a kernel of the hub.
 std::string kernels(const FactValue& v) {
-  const std::string name = plain(v);
+  const std::string name = v.plain();
   if (name == "sdpa") return "hf_sdpa";
   return name == "eager" ? "hf_eager" : "hf_flash";
 }
@@ -48,7 +50,7 @@ bool known_attention(std::string_view name) {
 }
 /// A server's names of formats; "auto" is the checkpoint's, which an actor's file makes bf16.
 std::string weights(const FactValue& v) {
-  const std::string name = plain(v);
+  const std::string name = v.plain();
   return name == "auto" ? "" : name == "half" ? "fp16" : name == "float" ? "fp32" : name;
 }
 /// FSDP pads a micro-batch to a multiple of 256 tokens (areal/utils/data.py). A budget beyond all sequences is none.
@@ -56,18 +58,18 @@ std::string padded(const FactValue& v) {
   return v.is_integer() && kTokenLimit.holds(v.integer()) ? fmt::format("{}", round_up(v.integer(), 256)) : "";
 }
 
-constexpr Row kTrainerRows[] = {
-    {"model", "model", plain},
+constexpr FactRow kTrainerRows[] = {
+    {"model", "model", as_text},
     {"micro_batch.tokens_per_micro_batch", "tokens_per_micro_batch", padded},
     {"recompute", "recompute", granularity},
     {"attention", "kernels", kernels},
-    {"param_dtype", "precision.storage", plain},
-    {"compute_dtype", "precision.compute", plain},
-    {"reduce_dtype", "precision.reduce", plain},
+    {"param_dtype", "precision.storage", as_text},
+    {"compute_dtype", "precision.compute", as_text},
+    {"reduce_dtype", "precision.reduce", as_text},
     {"optimizer", "optimizer", optimizer},
     {"offload_between_phases", "offload", between_phases},
-    {"param_offload", "cpu_offload_policy", plain},
-    {"load_on_cpu_rank0", "memory_efficient_load", plain},
+    {"param_offload", "cpu_offload_policy", as_text},
+    {"load_on_cpu_rank0", "memory_efficient_load", as_text},
 };
 
 /// Settings that Megatron's engine has, too.
@@ -139,12 +141,6 @@ class Translator {
     if (n != nullptr) refuse(n->origin, path, compose::describe(*n), what);
   }
   void refuse_what_is_missing() {
-    if (m_.kind == "dpo" || m_.kind == "reward_model") {
-      const auto* type = root_.at("train_dataset.type");
-      const bool said = type != nullptr && type->kind == compose::Node::Kind::text;
-      refuse(said ? type->origin : Origin{}, "train_dataset.type", said ? compose::describe(*type) : "nothing",
-             m_.kind == "dpo" ? "DPO" : "training of a reward model");
-    }
     for (const auto& r : m_.roles) {
       if (r.name == "teacher") refuse(r.allocation, r.path, "a teacher", "distillation with a teacher");
       if (r.part.backend == Backend::megatron || r.part.backend == Backend::realhf) refuse_of_megatron(r);
@@ -153,7 +149,12 @@ class Translator {
         refuse_of_server(r);
       else
         refuse_of_trainer(r);
+      if (m_.kind == "reward_model") refuse_of_reward_model(r);
     }
+  }
+  void refuse_of_reward_model(const BuiltRole& r) {
+    if (r.part.backend != Backend::fsdp)
+      refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", spelling(r.part.backend)), "a reward model of this engine");
   }
   /// Before 0.5.0 the log-probs of Megatron's engine are another function's, and until 1.0.4 context-parallel ranks gather all
   /// logits.
@@ -221,13 +222,13 @@ class Translator {
   }
   void copy(std::string_view key, std::string knob) {
     const Fact* f = fact(key);
-    if (f != nullptr) set(std::move(knob), plain(f->value), f->origin);
+    if (f != nullptr) set(std::move(knob), as_text(f->value), f->origin);
   }
   /// A prompt that the dataset does not limit can be as long as the tightest limit of a whole sequence lets it be.
   void lengths() {
     const Fact* prompt = fact("job.max_prompt_length");
     copy("job.max_response_length", "response_tokens");
-    if (prompt != nullptr && !prompt->value.is_null()) return set("prompt_tokens", plain(prompt->value), prompt->origin);
+    if (prompt != nullptr && !prompt->value.is_null()) return set("prompt_tokens", as_text(prompt->value), prompt->origin);
     const std::int64_t response = whole("job.max_response_length");
     std::int64_t longest = INT64_MAX;
     std::string by;
@@ -236,7 +237,7 @@ class Translator {
                                      std::pair{"roles.actor.micro_batch.tokens_per_micro_batch", "mb_spec.max_tokens_per_mb"},
                                      std::pair{"roles.trainer.micro_batch.tokens_per_micro_batch", "mb_spec.max_tokens_per_mb"}})
       if (const std::int64_t n = whole(key); n > response && n < longest) longest = n, by = words;
-    if (longest == INT64_MAX) return;
+    if (longest == INT64_MAX) return length_of_data_set(prompt);
     set("prompt_tokens", fmt::format("{}", longest - response),
         derived(fmt::format("train_dataset.max_length is not set: {} less what is generated", by)));
     Place place = prompt != nullptr ? prompt->origin.place : Place{};
@@ -245,20 +246,27 @@ class Translator {
         {Note::Level::warning, place,
          fmt::format("not set: the longest prompt is taken as {} tokens, {} less what is generated", longest - response, by)});
   }
-  /// The batch of one optimizer step: PPO cuts the rollout batch into ppo_n_minibatches (areal/trainer/ppo/actor.py).
-  std::int64_t step_sequences() const {
-    const std::int64_t prompts = whole("job.train_batch_prompts"), samples = whole("job.samples_per_prompt", 1);
-    const auto* n = root_.at("actor.ppo_n_minibatches");
-    const std::int64_t parts = m_.kind == "rl" && n != nullptr && n->kind == compose::Node::Kind::integer ? n->integer : 1;
-    if (prompts <= 0 || samples <= 0 || parts <= 0 || prompts > (1 << 30) || samples > (1 << 20)) return 0;
-    return ceil_div(prompts * samples, parts);
+  /// Nothing of the file bounds a sample: what the data set itself is known to hold does.
+  void length_of_data_set(const Fact* prompt) {
+    const auto* set_of = root_.at("train_dataset.path");
+    const auto* type = root_.at("train_dataset.type");
+    if (set_of == nullptr || type == nullptr) return;
+    const Fact* model = fact("roles.trainer.model");
+    const LongestSample longest = longest_sample(set_of->text, type->text, model != nullptr ? as_text(model->value) : "");
+    if (longest.tokens == 0) return;
+    const std::string why = fmt::format("the longest sample of {} ({})", set_of->text, longest.by);
+    set("prompt_tokens", fmt::format("{}", longest.tokens), derived(why));
+    Place place = prompt != nullptr ? prompt->origin.place : Place{};
+    place.path = "train_dataset.max_length";
+    notes_.push_back({Note::Level::warning, place, fmt::format("not set: taken as {} tokens, {}", longest.tokens, why)});
   }
   void sequences() {
     const Fact* prompts = fact("job.train_batch_prompts");
-    const std::int64_t n = step_sequences();
+    const std::int64_t n = step_sequences(m_, root_);
     if (prompts == nullptr || n == 0) return;
     Origin origin = prompts->origin;
     if (m_.kind == "rl") origin.because = "prompts times samples, divided by ppo_n_minibatches";
+    if (sequences_together(m_) > 1) origin.because = "two sequences of every pair";
     set("sequences_per_step", fmt::format("{}", n), std::move(origin));
   }
   /// Nothing but the environment of the workers sets the allocator (scheduling_spec[].env_vars).
@@ -279,7 +287,7 @@ class Translator {
   void weight_update() {
     const Fact* mode = fact("weight_update.mode");
     if (mode == nullptr) return;
-    const std::string how = plain(mode->value);
+    const std::string how = as_text(mode->value);
     if (flag("actor.use_lora") && sends_adapters_through_files())
       set("sync.by", "disk",
           derived("the entry script of LoRA calls WeightUpdateMeta.from_disk (examples/lora/gsm8k_grpo_lora.py)"));
@@ -328,11 +336,11 @@ class Translator {
   }
   void refuse_nccl_to_oneself(std::int64_t gpus) {
     const Fact* mode = fact("weight_update.mode");
-    if (mode == nullptr || plain(mode->value) == "disk") return;
+    if (mode == nullptr || as_text(mode->value) == "disk") return;
     Place place = mode->origin.place;
     place.path = "actor.weight_update_mode";
     out_.problems.push_back({std::move(place),
-                             fmt::format("'{}'", plain(mode->value)),
+                             fmt::format("'{}'", as_text(mode->value)),
                              "disk",
                              {},
                              fmt::format("the local scheduler gives {} to actor and rollout, and NCCL cannot connect two "
@@ -364,13 +372,13 @@ class Translator {
     if (!megatron) sgd(r);
     unlimited(r);
     more_micro_batches(r);
-    if (r.name == "trainer" && !megatron) sft(r);
+    if (r.name == "trainer" && !megatron) loss(r);
   }
   /// Adam is fused and takes its weight decay off the parameters; torch.optim.SGD gets no form, and adds it to the gradients
   /// (areal/engine/fsdp_engine.py, areal/experimental/engine/archon_engine.py, _create_optimizer, 1.0.4).
   void sgd(const BuiltRole& r) {
     const Fact* kind = fact(fmt::format("roles.{}.optimizer", r.name));
-    if (kind == nullptr || plain(kind->value) != "sgd") return;
+    if (kind == nullptr || as_text(kind->value) != "sgd") return;
     set(r.name + ".optimizer_form", "foreach", derived("torch.optim.SGD gets no form: foreach on GPUs"));
     const auto* decay = root_.at(r.path + ".optimizer.weight_decay");
     const bool whole_number = decay != nullptr && decay->kind == compose::Node::Kind::integer;
@@ -383,17 +391,33 @@ class Translator {
     if (pads_to_pages(root_, r)) origin.because = kWholePages;
     set(r.name + ".tokens_per_micro_batch", fmt::format("{}", budget.integer()), std::move(origin));
   }
-  /// Without a budget everything a rank gets is one micro-batch.
+  /// Without a budget everything a rank gets is one micro-batch, or as many as mb_spec.n_mbs says.
   void unlimited(const BuiltRole& r) {
     const Fact* f = fact(fmt::format("roles.{}.micro_batch.tokens_per_micro_batch", r.name));
     if (f != nullptr && !padded(f->value).empty()) return;
-    const std::int64_t tokens = rank_tokens(r);
-    if (tokens <= 0) return;
+    const std::int64_t sequences = sequences_without_budget(m_, root_, r), length = longest_sequence();
+    if (sequences <= 0) return;
+    Place place = f != nullptr ? f->origin.place : Place{};
+    place.path = r.path + ".mb_spec.max_tokens_per_mb";
+    if (length == 0) {
+      set(r.name + ".tokens_per_micro_batch", fmt::format("{}", sequences), derived(std::string(kLongestOfModel)));
+      notes_.push_back(
+          {Note::Level::warning, place,
+           fmt::format("not set, nor how long a sample gets: {} sequences are one micro-batch, each taken as long as "
+                       "the model's positions. An upper bound: train_dataset.max_length=N says it",
+                       sequences)});
+      return;
+    }
+    const std::int64_t tokens = sequences * length;
+    notes_.push_back({Note::Level::warning, place,
+                      fmt::format("not set: a micro-batch has no limit, and {} sequences of up to {} tokens are one: {} tokens",
+                                  sequences, length, tokens)});
     if (r.part.backend == Backend::archon) return pages(r, FactValue(tokens), derived(std::string(kWholePages)));
     set(r.name + ".tokens_per_micro_batch", fmt::format("{}", round_up(tokens, 256)),
-        derived("mb_spec.max_tokens_per_mb is not set: all sequences of a rank are one micro-batch"));
+        derived("mb_spec.max_tokens_per_mb is not set: all sequences of a micro-batch are as long as they get"));
   }
-  std::int64_t rank_tokens(const BuiltRole& r) const {
+  /// 0: the file does not say.
+  std::int64_t longest_sequence() const {
     std::int64_t length = 0;
     for (const auto& s : out_.settings) {
       if (s.key != "prompt_tokens" && s.key != "response_tokens") continue;
@@ -401,19 +425,24 @@ class Translator {
       std::from_chars(s.text.data(), s.text.data() + s.text.size(), tokens);
       length += std::clamp<std::int64_t>(tokens, 0, std::int64_t{1} << 30);
     }
-    return ceil_div(step_sequences(), std::max<std::int64_t>(1, r.part.layout.data)) * length;
+    return length;
   }
   /// mb_spec.n_mbs is a least number.
   void more_micro_batches(const BuiltRole& r) {
     const std::string key = fmt::format("roles.{}.micro_batch.min_micro_batches", r.name);
     const std::int64_t least = whole(key, 1);
     const std::int64_t budget = whole(fmt::format("roles.{}.micro_batch.tokens_per_micro_batch", r.name));
-    const std::int64_t tokens = rank_tokens(r);
+    const std::int64_t tokens = rank_sequences(m_, root_, r) * longest_sequence();
     if (least <= 1 || (budget > 0 && ceil_div(tokens, budget) >= least)) return;
     set(r.name + ".micro_batches", fmt::format("{}", least), fact(key)->origin);
   }
-  /// SFT computes log-probs with the same chunks as PPO (areal/trainer/sft/lm_engine.py).
-  void sft(const BuiltRole& r) { set(r.name + ".head", "areal_compiled", derived("AReaL's SFT loss is that of its log-probs")); }
+  /// SFT and DPO compute log-probs with the same chunks as PPO (areal/trainer/sft/lm_engine.py, areal/trainer/dpo/dpo_engine.py);
+  /// a reward model gives values (areal/trainer/rw/rw_engine.py).
+  void loss(const BuiltRole& r) {
+    if (m_.kind == "reward_model")
+      return set(r.name + ".head", "reward_pairs", derived("a reward model's loss is that of pairs"));
+    set(r.name + ".head", "areal_compiled", derived("AReaL's loss is that of its log-probs"));
+  }
 
   void server(const BuiltRole& r) {
     const bool sglang = r.part.backend == Backend::sglang;
@@ -422,24 +451,24 @@ class Translator {
       if (f != nullptr) set(fmt::format("rollout.{}", knob), text(f->value), f->origin);
     };
     set("rollout.engine", std::string(spelling(r.part.backend)), r.allocation);
-    put("model", "model", plain);
+    put("model", "model", as_text);
     const Fact* model = fact("roles.rollout.model");
-    if (const Fact* actor = fact("roles.actor.model"); actor != nullptr && (model == nullptr || plain(model->value).empty()))
-      set("rollout.model", plain(actor->value), actor->origin);
-    put("memory_fraction", sglang ? "mem_fraction_static" : "gpu_memory_utilization", plain);
+    if (const Fact* actor = fact("roles.actor.model"); actor != nullptr && (model == nullptr || as_text(model->value).empty()))
+      set("rollout.model", as_text(actor->value), actor->origin);
+    put("memory_fraction", sglang ? "mem_fraction_static" : "gpu_memory_utilization", as_text);
     put("max_running_requests", "max_running_requests", [](const FactValue& v) { return v.is_null() ? "auto" : v.plain(); });
-    put("max_model_len", "max_model_len", plain);
-    put("concurrency_sequences", "concurrency", plain);
+    put("max_model_len", "max_model_len", as_text);
+    put("concurrency_sequences", "concurrency", as_text);
     put("dtype", "weights", weights);
     put("kv_dtype", "kv", [](const FactValue& v) {
-      return plain(v).starts_with("fp8") ? "fp8" : plain(v) == "auto" ? "" : plain(v);
+      return v.plain().starts_with("fp8") ? "fp8" : v.plain() == "auto" ? "" : v.plain();
     });
-    put("enforce_eager", "enforce_eager", plain);
+    put("enforce_eager", "enforce_eager", as_text);
     put("cuda_graph", "enforce_eager", [](const FactValue& v) { return v == FactValue(false) ? "true" : ""; });
     if (!r.beside.empty()) asleep_or_not(sglang);
     // With chunked prefill off one pass may hold as many tokens as a prefill batch.
     const std::int64_t chunk = whole("roles.rollout.chunked_prefill", -1);
-    put(chunk > 0 ? "chunked_prefill" : "max_prefill_tokens", "batched_tokens", plain);
+    put(chunk > 0 ? "chunked_prefill" : "max_prefill_tokens", "batched_tokens", as_text);
     for (auto& s : lora_of_server(m_, root_, r)) set(fmt::format("rollout.{}", s.knob), std::move(s.text), std::move(s.origin));
   }
 

@@ -18,6 +18,7 @@ class JobTeller {
 
   void run() {
     find_kind();
+    refuse_kind();
     t_.take("cluster.nodes", "cluster.n_nodes");
     t_.take("cluster.gpus_per_node", "cluster.n_gpus_per_node");
     find_roles();
@@ -51,6 +52,29 @@ class JobTeller {
       out_.kind = data == "rw" ? "reward_model" : "sft";
   }
   bool rl() const { return out_.kind == "rl"; }
+  /// Entry points came with the releases, and with them their own rules (areal/api/cli_args.py: DPOConfig.__post_init__;
+  /// areal/trainer/rw/rw_engine.py: compute_rw_loss takes values).
+  void refuse_kind() {
+    const bool dpo = out_.kind == "dpo", pairs = dpo || out_.kind == "reward_model";
+    if (!pairs) return;
+    const std::string_view since = dpo ? "1.0.4" : "0.3.4";
+    if (!t_.since(since)) {
+      const std::string found =
+          t_.text("train_dataset.type").empty() ? "nothing" : fmt::format("'{}'", t_.text("train_dataset.type"));
+      return refuse("train_dataset.type", found, fmt::format("AReaL {} or later", since),
+                    fmt::format("AReaL {} trains {}", name_of(out_.release), dpo ? "no DPO" : "no reward models"));
+    }
+    const std::string path = first_path() + ".is_critic";
+    if (!t_.knows(path) || t_.flag(path) != dpo) return;
+    refuse(path, dpo ? "'true'" : "'false'", dpo ? "false" : "true",
+           dpo ? "DPO needs log-probs, and AReaL refuses a value model"
+               : "the loss of a reward model takes values, AReaL stops at the first batch");
+  }
+  void refuse(const std::string& path, std::string found, std::string expected, std::string why) {
+    Place place = t_.at(path) != nullptr ? t_.at(path)->origin.place : Place{};
+    place.path = path;
+    out_.refusals.push_back({std::move(place), std::move(found), std::move(expected), {}, std::move(why)});
+  }
 
   // ---- roles and their GPUs
 

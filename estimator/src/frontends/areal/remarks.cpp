@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <oomplan/units/bytes.hpp>
 
+#include "frontends/areal/batches.hpp"
+
 namespace oomplan::areal {
 namespace {
 
@@ -62,6 +64,13 @@ std::vector<Note> remarks_of(const Meaning& m, const compose::Node& root) {
   if (whole(budget) > 0 && whole(budget) < one && round_up(whole(budget), 256) >= one)
     out.push_back({Note::Level::warning, place_of(*budget, r->path + ".mb_spec.max_tokens_per_mb"),
                    fmt::format("found {} tokens, but the longest sequence needs at least {}", whole(budget), one)});
+  // Both sequences of a pair are in one micro-batch (areal/utils/seqpack.py: ffd_allocate raises).
+  const std::int64_t pair = one * sequences_together(m);
+  if (whole(budget) >= one && whole(budget) > 0 && whole(budget) < pair)
+    out.push_back({Note::Level::warning, place_of(*budget, r->path + ".mb_spec.max_tokens_per_mb"),
+                   fmt::format("found {} tokens, but the longest pair needs at least {}: AReaL stops at a pair that is longer "
+                               "than a micro-batch",
+                               whole(budget), pair)});
   // A sequence of several turns ends at gconfig.max_tokens; AReaL stops at one that is longer than a micro-batch
   // (areal/utils/seqpack.py). The default of max_tokens says nothing about the conversations of this job.
   const Fact* longest = m.find("job.max_total_length");
