@@ -12,6 +12,7 @@
 #include "job/knobs.hpp"
 #include "job/placement.hpp"
 #include "job/validate.hpp"
+#include "job/workload.hpp"
 #include "layout/letters.hpp"
 #include "search/step_time.hpp"
 #include "units/sizes.hpp"
@@ -25,7 +26,7 @@ constexpr double kUnknownCost = 1, kLeastCost = 0.02;
 class FileAdviser {
  public:
   FileAdviser(const Source& source, Effect allow, const Catalog& catalog)
-      : words_(source, catalog), job_(words_.reading().job), allow_(allow), catalog_(catalog), known_(paths_of(job_)) {}
+      : words_(source, catalog), job_(words_.reading().job), allow_(allow), catalog_(catalog), known_(problems_of(job_)) {}
 
   Advice run() {
     Advice out;
@@ -87,7 +88,8 @@ class FileAdviser {
         out.push_back(key_of(r));
     return out;
   }
-  /// As the file's framework would read it. What it only warns of, and would be worse than today, is no remedy.
+  /// As the file's framework would read it. What it only warns of, and would be worse than today, is no remedy; nor is a change
+  /// with which the file would mean another workload.
   Changed change(const Settings& settings) const {
     if (words_.native()) return change_natively(job_, settings, catalog_);
     Changed out;
@@ -96,16 +98,28 @@ class FileAdviser {
     if (!out.why.empty()) return out;
     try {
       Job job = words_.job_with(out.words);
-      for (const auto& problem : problems(job, catalog_))
-        if (std::find(known_.begin(), known_.end(), problem.place.path) == known_.end()) return out;
+      if (!(workload_of(job) == workload_with(settings))) return out;
+      for (const auto& problem : problems_of(job))
+        if (std::find(known_.begin(), known_.end(), problem) == known_.end()) return out;
       out.job = std::move(job);
     } catch (const InputError&) {  // the framework or the job refuses it
     }
     return out;
   }
-  std::vector<std::string> paths_of(const Job& job) const {
-    std::vector<std::string> out;
-    for (const auto& problem : problems(job, catalog_)) out.push_back(problem.place.path);
+  /// Where, and what was found there: another value that is wrong, too, is another problem.
+  using Wrong = std::pair<std::string, std::string>;
+  std::vector<Wrong> problems_of(const Job& job) const {
+    std::vector<Wrong> out;
+    for (const auto& problem : problems(job, catalog_)) out.emplace_back(problem.place.path, problem.found);
+    return out;
+  }
+  /// What the settings mean it to be: that of the file, but for what they set themselves.
+  Workload workload_with(const Settings& settings) const {
+    Workload out = workload_of(job_);
+    for (const auto& [key, text] : settings)
+      for (const auto& [knob, tokens] :
+           {std::pair{"prompt_tokens", &out.prompt}, {"response_tokens", &out.response}, {"sequences_per_step", &out.sequences_per_step}})
+        if (key == knob) *tokens = read_count(text).value.value_or(0);
     return out;
   }
 
@@ -180,7 +194,7 @@ class FileAdviser {
   const Job& job_;
   Effect allow_;
   const Catalog& catalog_;
-  std::vector<std::string> known_;  ///< what is wrong with the job already
+  std::vector<Wrong> known_;  ///< what is wrong with the job already
   TapeStore& store_ = TapeStore::shared();
   Before before_;
   std::optional<double> seconds_;

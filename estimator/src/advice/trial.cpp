@@ -7,6 +7,7 @@
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/validate.hpp"
+#include "job/workload.hpp"
 #include "layout/rules.hpp"
 #include "units/sizes.hpp"
 
@@ -81,12 +82,12 @@ std::vector<std::string> values_of(const Job& job, const Role* role, const Knob&
         for (std::int64_t level = number + 1; level <= k.limits.most; ++level) out.push_back(std::to_string(level));
         break;
       }
+      const bool budget = role != nullptr && k.key.ends_with("tokens_per_micro_batch");
+      const std::int64_t floor = budget ? least_budget(job, *role) : 0;
       for (const std::int64_t part : {2, 4, 8})
-        if (number / part >= std::max<std::int64_t>(1, k.limits.least))
+        if (number / part >= std::max({std::int64_t{1}, k.limits.least, floor}))
           out.push_back(k.type == KnobType::bytes ? exact_bytes_text(number / part) : std::to_string(number / part));
-      // A token budget is at least the longest sequence.
-      const std::int64_t longest = job.prompt_tokens + job.response_tokens;
-      if (k.key.find("tokens") != std::string_view::npos && longest > 0 && longest < number)
+      if (const std::int64_t longest = budget ? longest_sequence(job, *role) : 0; longest > 0 && longest < number)
         out.push_back(std::to_string(longest));
       break;
     }

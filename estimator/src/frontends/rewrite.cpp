@@ -40,6 +40,16 @@ std::string key_in(const std::string& argument) {
   const auto begin = argument.find_first_not_of("+~");
   return begin == std::string::npos ? "" : argument.substr(begin, argument.find('=') - begin);
 }
+using Settings = std::vector<std::pair<std::string, std::string>>;
+/// A prompt whose length is not written is what a limit leaves beside the response: who changes the response says it.
+Settings with_prompt(const Job& job, Settings wanted) {
+  const auto says = [&](std::string_view key) {
+    return std::any_of(wanted.begin(), wanted.end(), [&](const auto& setting) { return setting.first == key; });
+  };
+  if (says("response_tokens") && !says("prompt_tokens") && job.prompt_tokens > 0)
+    wanted.emplace_back("prompt_tokens", get(job, "prompt_tokens"));
+  return wanted;
+}
 bool one_holds_the_other(const std::string& a, const std::string& b) {
   return a == b || a.starts_with(b + ".") || b.starts_with(a + ".");
 }
@@ -82,10 +92,11 @@ std::string FileWords::log_of(std::string_view role) const {
   return native() ? "" : areal::log_of(role, areal_->meaning, areal_->root);
 }
 
-Rewrite FileWords::rewrite(const std::vector<std::pair<std::string, std::string>>& wanted) const {
+Rewrite FileWords::rewrite(const std::vector<std::pair<std::string, std::string>>& asked) const {
+  const auto wanted = with_prompt(reading_.job, asked);
   Rewrite out;
   if (native()) {
-    for (const auto& [key, text] : wanted) {
+    for (const auto& [key, text] : asked) {
       const Knob* knob = find_knob(reading_.job, key).knob;
       out.changes.push_back(
           {key, knob == nullptr ? "" : get(reading_.job, key), text, knob == nullptr ? Effect::semantics : knob->effect});

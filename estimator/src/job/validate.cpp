@@ -32,6 +32,7 @@
 #include "job/validate_units.hpp"
 #include "job/validate_vision.hpp"
 #include "job/validate_zero.hpp"
+#include "job/workload.hpp"
 #include "layout/letters.hpp"
 #include "layout/rules.hpp"
 
@@ -248,7 +249,7 @@ class Validator {
     const Trainer& t = role.trainer;
     if (role.engine == EngineKind::megatron) {
       for (auto& p : megatron_problems(job_, role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
-      return;
+      return check_longest(role);
     }
     if (t.kernels == Kernels::transformer_engine && !follows_actor(role, "kernels"))
       problem(key_of(role, "kernels"), "'transformer_engine'", "hf_flash, hf_sdpa, hf_eager or torchtitan",
@@ -432,15 +433,14 @@ class Validator {
          fmt::format("{}: found {}, but the longest sequence needs {}: {}", p.place.path, p.found, p.expected, p.why)});
   }
 
-  /// Packed sequences are not cut: both frameworks refuse a sequence that is longer than the budget.
+  /// Packed sequences are not cut.
   void check_longest(const Role& role) {
     const Trainer& t = role.trainer;
-    const std::int64_t longest = job_.kind == JobKind::rl ? job_.prompt_tokens + job_.response_tokens : t.sequence_tokens;
-    if (t.sequences_per_micro_batch > 0 || t.framework == Framework::torch || t.framework == Framework::agilerl) return;
+    const std::int64_t least = least_budget(job_, role);
     const std::string_view who = t.framework == Framework::areal ? "AReaL" : "verl";
     const auto check = [&](std::string_view knob, std::int64_t budget) {
-      if (budget > 0 && budget < longest && !follows_actor(role, knob))
-        length(key_of(role, knob), fmt::format("{} tokens", budget), fmt::format("at least {}", longest),
+      if (budget > 0 && budget < least && !follows_actor(role, knob))
+        length(key_of(role, knob), fmt::format("{} tokens", budget), fmt::format("at least {}", least),
                fmt::format("{} itself refuses a sequence that is longer than a micro-batch", who));
     };
     check("tokens_per_micro_batch", t.tokens_per_micro_batch);

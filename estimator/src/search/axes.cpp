@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "job/workload.hpp"
 #include "layout/rules.hpp"
 
 namespace oomplan {
@@ -14,12 +15,13 @@ void include(std::vector<T>& values, const T& own) {
 
 std::int64_t longest(const Job& job) { return job.prompt_tokens + job.response_tokens; }
 
-std::vector<std::int64_t> token_budgets(const Job& job, const Trainer& t) {
+std::vector<std::int64_t> token_budgets(const Job& job, const Role& role) {
+  const Trainer& t = role.trainer;
   std::vector<std::int64_t> out;
   // A sequence is never cut: the budget is at least the longest one.
   for (std::int64_t k = 1; k <= 128; k = k < 16 ? k + 1 : k < 32 ? k + 2 : k + 8)
     if (k * 1024 >= longest(job)) out.push_back(k * 1024);
-  include(out, t.tokens_per_micro_batch);
+  if (t.tokens_per_micro_batch >= least_budget(job, role)) include(out, t.tokens_per_micro_batch);
   include(out, round_up(std::max<std::int64_t>(longest(job), 256), 256));
   return out;
 }
@@ -42,7 +44,7 @@ Axes axes_of(const Job& job, const Space& space, const Role* trainer, const Role
     a.trainer_layout_held =
         std::any_of(job.roles.begin(), job.roles.end(), [&](const Role& r) { return !r.serves() && held(space, &r, "layout"); });
     const bool packs = t.sequences_per_micro_batch == 0;
-    a.tokens = free_to(speed && packs, "tokens_per_micro_batch") ? token_budgets(job, t) : std::vector{t.tokens_per_micro_batch};
+    a.tokens = free_to(speed && packs, "tokens_per_micro_batch") ? token_budgets(job, *trainer) : std::vector{t.tokens_per_micro_batch};
     a.recompute = {t.recompute};
     if (free_to(speed, "recompute")) include(a.recompute, t.recompute == Recompute::full ? Recompute::none : Recompute::full);
     a.forms = {t.optimizer_form};

@@ -7,6 +7,7 @@
 #include "catalog/catalog.hpp"
 #include "frontends/rewrite.hpp"
 #include "job/knobs.hpp"
+#include "job/workload.hpp"
 #include "search/admit.hpp"
 #include "search/fixed_keys.hpp"
 
@@ -92,7 +93,9 @@ class FileSearch {
     Rewrite words = words_.rewrite(difference(job_, c.job));
     if (!words.why.empty()) return false;
     try {
-      c.job = words_.job_with(words);
+      Job read = words_.job_with(words);
+      if (!(workload_of(read) == workload_of(c.job))) return false;  // the file leaves open what now follows from something else
+      c.job = std::move(read);
     } catch (const InputError&) {
       return false;
     }

@@ -1,6 +1,7 @@
 #include "frontends/areal/remarks.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 #include <oomplan/units/bytes.hpp>
@@ -27,6 +28,16 @@ const BuiltRole* learner(const Meaning& m) {
   for (const auto& r : m.roles)
     if (r.name == "actor" || r.name == "trainer") return &r;
   return nullptr;
+}
+
+/// The least budget that holds a sequence is compared without the padding behind it (areal/utils/seqpack.py: ffd_allocate), which
+/// a job's budget has: the rest is told where jobs are checked.
+std::optional<Note> padding_alone_holds(const Meaning& m, const BuiltRole& role, std::int64_t longest) {
+  const Fact* budget = m.find(fmt::format("roles.{}.micro_batch.tokens_per_micro_batch", role.name));
+  const std::int64_t tokens = whole(budget);
+  if (tokens <= 0 || tokens >= longest || round_up(tokens, 256) < longest) return std::nullopt;
+  return Note{Note::Level::warning, place_of(*budget, role.path + ".mb_spec.max_tokens_per_mb"),
+              fmt::format("found {} tokens, but the longest sequence needs at least {}", tokens, longest)};
 }
 
 /// Where an example's own class says how many turns a conversation has ("max_turns", "agent_run_args.max_turns").
@@ -59,11 +70,9 @@ std::vector<Note> remarks_of(const Meaning& m, const compose::Node& root) {
                    fmt::format("train_dataset.batch_size does not change the peak of a step: micro-batches of "
                                "{}.mb_spec.max_tokens_per_mb = {} tokens do",
                                r->path, whole(budget))});
-  // The least budget that holds a sequence is compared without the padding behind it (areal/utils/seqpack.py: ffd_allocate).
   const std::int64_t one = whole(m.find("job.max_prompt_length")) + whole(m.find("job.max_response_length"));
-  if (whole(budget) > 0 && whole(budget) < one && round_up(whole(budget), 256) >= one)
-    out.push_back({Note::Level::warning, place_of(*budget, r->path + ".mb_spec.max_tokens_per_mb"),
-                   fmt::format("found {} tokens, but the longest sequence needs at least {}", whole(budget), one)});
+  for (const BuiltRole& role : m.roles)
+    if (auto note = padding_alone_holds(m, role, one)) out.push_back(*std::move(note));
   // Both sequences of a pair are in one micro-batch (areal/utils/seqpack.py: ffd_allocate raises).
   const std::int64_t pair = one * sequences_together(m);
   if (whole(budget) >= one && whole(budget) > 0 && whole(budget) < pair)
