@@ -2,6 +2,7 @@
 #include <exception>
 #include <memory>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,7 @@
 #include "catalog/catalog.hpp"
 #include "job/names.hpp"
 #include "report/report.hpp"
+#include "search/watched.hpp"
 #include "units/json_depth.hpp"
 
 struct oomplan_catalog {
@@ -36,7 +38,9 @@ Problem problem(std::string where, std::string found, std::string expected, std:
   return p;
 }
 
-/// Runs `call`, which fills the text and returns 0 or 1; whatever it throws becomes the text and the status.
+constexpr int kStopped = 4;
+
+/// Runs `call`, which fills the text and returns the status; whatever it throws becomes the text and the status.
 template <class Call>
 int guarded(oomplan_text** out, Call&& call) noexcept {
   if (out == nullptr) return 3;
@@ -176,11 +180,20 @@ int oomplan_explain(const oomplan_catalog* catalog, const char* job, size_t n, c
 }
 int oomplan_search(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, const char* request,
                    oomplan_text** out) {
+  return oomplan_search_watched(catalog, job, n, overrides, request, nullptr, nullptr, out);
+}
+int oomplan_search_watched(const oomplan_catalog* catalog, const char* job, size_t n, const char* overrides, const char* request,
+                           oomplan_stop stop, void* context, oomplan_text** out) {
   return guarded(out, [&](std::string& text) {
     const Request wish = request_of(request);
     const oomplan::Reading reading = reading_of(catalog, job, n, overrides);
-    const oomplan::Found found = oomplan::search(reading.job, wish.space, wish.keep, catalog->get());
+    oomplan::Found found;
+    const auto run = [&](const std::stop_token& token) {
+      found = oomplan::search(reading.job, wish.space, wish.keep, catalog->get(), token);
+    };
+    stop == nullptr ? run({}) : oomplan::watched(run, [&] { return stop(context) == 0; });
     text = oomplan::to_json(found, reading.job);
+    if (found.interrupted) return kStopped;
     return found.best.empty() ? 1 : 0;
   });
 }

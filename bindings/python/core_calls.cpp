@@ -1,14 +1,15 @@
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <exception>
-#include <future>
+#include <functional>
 #include <stop_token>
 #include <thread>
 
 #include "core.hpp"
 #include "job/names.hpp"
 #include "report/report.hpp"
+#include "search/watched.hpp"
+#include "units/interruption.hpp"
 
 namespace oomplan::python {
 namespace {
@@ -29,26 +30,19 @@ Answer judged(const JobHandle& job, const std::shared_ptr<const Catalog>& catalo
   return out;
 }
 
-/// Runs `call` beside Python, which looks for signals meanwhile: Ctrl-C stops it and is raised as KeyboardInterrupt.
-template <class Call>
-Found interruptible(Call&& call) {
-  std::stop_source stop;
-  std::promise<Found> promise;
-  std::future<Found> found = promise.get_future();
-  const std::jthread worker([&] {
-    try {
-      promise.set_value(call(stop.get_token()));
-    } catch (...) {
-      promise.set_exception(std::current_exception());
-    }
+/// Runs `work` beside Python, without the GIL. Python looks for signals meanwhile: Ctrl-C stops it and is raised as
+/// KeyboardInterrupt.
+void interruptible(const std::function<void(const std::stop_token&)>& work) {
+  bool raised = false;
+  freed([&] {
+    watched(work, [&] {
+      const py::gil_scoped_acquire held;
+      raised = PyErr_CheckSignals() != 0;
+      return !raised;
+    });
+    return 0;
   });
-  while (freed([&] { return found.wait_for(std::chrono::milliseconds(20)); }) != std::future_status::ready)
-    if (PyErr_CheckSignals() != 0) {
-      stop.request_stop();
-      freed([&] { return found.wait(), 0; });
-      throw py::error_already_set();
-    }
-  return found.get();
+  if (raised) throw py::error_already_set();
 }
 
 /// What "estimate" means everywhere: the allocator is replayed unless quick.
@@ -58,14 +52,17 @@ std::vector<Answer> estimate_many(const std::vector<JobHandle>& jobs, int thread
   std::vector<Answer> out(jobs.size());
   std::atomic<std::size_t> next = 0;
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(std::clamp(threads, 1, 256)));
-  const auto work = [&](std::size_t worker) {
-    try {
-      for (std::size_t i = 0; (i = next++) < jobs.size();) out[i] = judged(jobs[i], catalog, verdict(quick));
-    } catch (...) {
-      thrown[worker] = std::current_exception();
-    }
-  };
-  freed([&] {
+  interruptible([&](const std::stop_token& stop) {
+    const auto work = [&](std::size_t worker) {
+      try {
+        until_interrupted(stop, [&] {
+          for (std::size_t i = 0; !stop.stop_requested() && (i = next++) < jobs.size();)
+            out[i] = judged(jobs[i], catalog, verdict(quick));
+        });
+      } catch (...) {
+        thrown[worker] = std::current_exception();
+      }
+    };
     std::vector<std::jthread> others;
     for (std::size_t worker = 1; worker < thrown.size(); ++worker) others.emplace_back(work, worker);
     work(0);
@@ -106,7 +103,11 @@ void bind_calls(py::module_& module) {
       "advise",
       [](const JobHandle& job, const std::string& allow, const CatalogHandle& catalog) {
         const Effect effect = effect_of(allow);
-        return freed([&] { return advise(*job.job, effect, catalog.get()); });
+        std::vector<Remedy> found;
+        interruptible([&](const std::stop_token& stop) {
+          until_interrupted(stop, [&] { found = advise(*job.job, effect, catalog.get()); });
+        });
+        return found;
       },
       py::arg("job"), py::arg("allow") = "speed", py::arg("catalog") = CatalogHandle());
 
@@ -152,8 +153,8 @@ void bind_calls(py::module_& module) {
         space.maximise = maximise;
         space.fixed = fixed;
         space.threads = threads;
-        auto found = std::make_shared<const Found>(
-            interruptible([&](const std::stop_token& stop) { return search(*job.job, space, keep, catalog.get(), stop); }));
+        auto found = std::make_shared<Found>();
+        interruptible([&](const std::stop_token& stop) { *found = search(*job.job, space, keep, catalog.get(), stop); });
         return FoundHandle{job.job, catalog, std::move(found)};
       },
       py::arg("job"), py::kw_only(), py::arg("gpus") = py::none(), py::arg("allow") = std::vector<std::string>(),

@@ -27,7 +27,7 @@ class Output {
   }
 
   void expect_same_kind(std::string_view bytes) const {
-    struct stat info {};
+    struct stat info{};
     if (fstat(handle_, &info) != 0) fail();
     if (!S_ISREG(info.st_mode)) refuse("not a regular file");
     std::array<char, 2> start{};

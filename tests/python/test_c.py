@@ -6,7 +6,8 @@ import ctypes
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(os.environ.get("OOMPLAN_C_LIBRARY", str(ROOT / "build" / "liboomplan_c.so")))
+STOP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 JOB = (ROOT / "examples" / "grpo.yaml").read_bytes()
 
 
@@ -36,6 +38,7 @@ def library() -> ctypes.CDLL:
         ctypes.c_char_p,
         ctypes.c_void_p,
     ]
+    c.oomplan_search_watched.argtypes = [*c.oomplan_search.argtypes[:-1], STOP, ctypes.c_void_p, ctypes.c_void_p]
     c.oomplan_text_data.restype = ctypes.c_char_p
     c.oomplan_text_data.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     c.oomplan_text_free.argtypes = [ctypes.c_void_p]
@@ -60,7 +63,7 @@ def text(library: ctypes.CDLL, handle: ctypes.c_void_p) -> dict[str, Any]:
 
 
 def test_estimate(library: ctypes.CDLL, catalog: int) -> None:
-    assert library.oomplan_abi() == 2
+    assert library.oomplan_abi() == 3
     out = ctypes.c_void_p()
     status = library.oomplan_estimate(catalog, JOB, len(JOB), None, ctypes.byref(out))
     answer = text(library, out)
@@ -91,6 +94,70 @@ def test_search(library: ctypes.CDLL, catalog: int) -> None:
     for wrong in (b"[]", b"{", b'{"kep": 2}', b'{"keep": 0}', b'{"allow": "all"}', deep, twice, typed, misspelt):
         assert library.oomplan_search(catalog, JOB, len(JOB), None, wrong, ctypes.byref(out)) == 2
         assert text(library, out)["schema"] == "oomplan.error/1"
+
+
+# What takes long in each: layouts of many GPUs; what nothing fits on; schedules of pipelines; sizes; fractions.
+SLOW = {
+    "many_gpus": (["qwen2.5-72b", "512 x H100-80GB", "d64t4", "d256"], {"allow": "numerics"}),
+    "nothing_fits": (["llama-3.1-405b", "8 x H100-80GB", "d1t4", "d4"], {}),
+    "lengths": (["qwen2.5-72b", "64 x H100-80GB", "d8t4", "d32"], {"maximise": "length", "keep": 1000}),
+    "pipeline": ("megatron_llama_70b.yaml", {"keep": 1000}),
+    "server": ("serving.yaml", {"allow": "semantics", "keep": 1000}),
+}
+
+
+def slow_job(words: str | list[str]) -> bytes:
+    if isinstance(words, str):
+        return (ROOT / "examples" / words).read_bytes()
+    model, gpus, served, trained = words
+    return (
+        f"oomplan: 1\nmodel: {model}\ngpus: {gpus}\nprompt_tokens: 1024\nresponse_tokens: 8192\n"
+        f"rollout: {{engine: sglang, layout: {served}}}\n"
+        f"actor: {{engine: fsdp2, layout: {trained}, tokens_per_micro_batch: 16k}}\n"
+    ).encode()
+
+
+@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize("after", [0.0, 0.1, 0.7])
+def test_a_search_that_is_stopped(library: ctypes.CDLL, catalog: int, name: str, after: float) -> None:
+    words, request = SLOW[name]
+    job, wish = slow_job(words), json.dumps(request).encode()
+    began, seen = time.monotonic(), []
+
+    @STOP
+    def stop(context: int) -> int:
+        assert context == 4711
+        if time.monotonic() - began < after:
+            return 0
+        seen.append(time.monotonic())
+        return 1
+
+    out = ctypes.c_void_p()
+    status = library.oomplan_search_watched(catalog, job, len(job), None, wish, stop, 4711, ctypes.byref(out))
+    ended = time.monotonic()
+    answer = text(library, out)
+    assert answer["schema"] == "oomplan.search/1", answer
+    if not seen:  # it was done before
+        assert status in (0, 1) and not answer["interrupted"]
+        return
+    assert status == 4 and answer["interrupted"] is True
+    assert len(seen) == 1 and ended - seen[0] < 0.2
+
+
+def test_a_search_that_is_watched_answers_as_one_that_is_not(library: ctypes.CDLL, catalog: int) -> None:
+    answers = []
+    watched: list[Callable[[int], int] | None] = [None, lambda _: 0]
+    for stop in watched:
+        out = ctypes.c_void_p()
+        given = STOP(stop) if stop else ctypes.cast(None, STOP)
+        assert library.oomplan_search_watched(catalog, JOB, len(JOB), None, b'{"keep": 2}', given, None, ctypes.byref(out)) == 0
+        answers.append(text(library, out))
+    out = ctypes.c_void_p()
+    assert library.oomplan_search(catalog, JOB, len(JOB), None, b'{"keep": 2}', ctypes.byref(out)) == 0
+    assert answers == [text(library, out)] * 2
+    wrong = STOP(lambda _: 1)
+    assert library.oomplan_search_watched(catalog, JOB, len(JOB), b"x=1", None, wrong, None, ctypes.byref(out)) == 2
+    assert text(library, out)["schema"] == "oomplan.error/1"
 
 
 def test_a_wrong_models_folder(library: ctypes.CDLL) -> None:

@@ -255,21 +255,30 @@ def test_search_of_a_server() -> None:
     assert all(0 < candidate.relative_throughput <= 1 for candidate in found.best)
 
 
-def test_ctrl_c_ends_a_search() -> None:
+LONG = {
+    "search": "oomplan.search(model='qwen2.5-72b', gpus=512, allow='numerics')",
+    "advice": f"oomplan.advise({str(ROOT / 'examples' / 'megatron_deepseek_v3.yaml')!r}, allow='semantics')",
+    "threads": "oomplan.search(model='qwen2.5-72b', gpus=512, allow='numerics', threads=3)",
+    "estimates": f"oomplan.estimate_many([oomplan.read({str(FILE)!r})] * 100_000, threads=2)",
+}
+
+
+@pytest.mark.parametrize("call", LONG.values(), ids=list(LONG))
+def test_ctrl_c_ends_what_takes_long(call: str) -> None:
     code = (
-        "import oomplan\n"
+        "import time, oomplan\n"
         "print('ready', flush=True)\n"
-        "try:\n    oomplan.search(model='qwen2.5-72b', gpus=512, allow='numerics')\n"
-        "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
+        f"try:\n    {call}\n"
+        "except KeyboardInterrupt:\n    print(time.time(), flush=True)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    time.sleep(0.4)
-    began = time.monotonic()
+    time.sleep(0.6)
+    began = time.time()
     process.send_signal(signal.SIGINT)
     said = process.stdout.readline()
-    assert said == "interrupted\n", (process.wait(timeout=60), process.communicate())
-    assert time.monotonic() - began < 1
+    assert said, (process.wait(timeout=60), process.communicate())
+    assert float(said) - began < 0.2
     assert process.wait(timeout=60) == 0
 
 

@@ -2,7 +2,8 @@
  *
  * Thread-safe; no global state; no exception leaves; nothing is printed. An oomplan_catalog is never changed once it is open.
  * Every call that answers returns a status: 0 fits (or done), 1 does not fit, 2 the input is wrong, 3 a defect of oomplan; with 2
- * and 3 the text is {"schema": "oomplan.error/1", ...}. The JSON is that of the program (docs/schema). */
+ * and 3 the text is {"schema": "oomplan.error/1", ...}. The JSON is that of the program (docs/schema). oomplan_search_watched
+ * alone has a fifth: 4, it was stopped. */
 #ifndef OOMPLAN_H
 #define OOMPLAN_H
 #include <stddef.h>
@@ -19,8 +20,9 @@ extern "C" {
 typedef struct oomplan_catalog oomplan_catalog;
 typedef struct oomplan_text oomplan_text;
 
-/* What oomplan_abi() of this header says. Grows when a call is added; no call ever changes. 2: oomplan_estimate_quick. */
-#define OOMPLAN_ABI 2
+/* What oomplan_abi() of this header says. Grows when a call is added; no call ever changes. 2: oomplan_estimate_quick,
+ * 3: oomplan_search_watched. */
+#define OOMPLAN_ABI 3
 /* OOMPLAN_ABI of the library. */
 OOMPLAN_API int oomplan_abi(void);
 /* "0.1.0"; static. */
@@ -44,6 +46,13 @@ OOMPLAN_API int oomplan_explain(const oomplan_catalog*, const char* job, size_t 
  * 1}. */
 OOMPLAN_API int oomplan_search(const oomplan_catalog*, const char* job, size_t n, const char* overrides, const char* request,
                                oomplan_text** out);
+/* Whether the search shall stop: not 0. `context` is what the caller gave. */
+typedef int (*oomplan_stop)(void* context);
+/* As oomplan_search, and asks `stop`, unless it is NULL, about every 20 ms, on the thread that called. Stopped, it returns 4 soon
+ * after; the text has what was found so far, with "interrupted": true. REQUIRES: `stop` does not throw, and does not jump away.
+ */
+OOMPLAN_API int oomplan_search_watched(const oomplan_catalog*, const char* job, size_t n, const char* overrides,
+                                       const char* request, oomplan_stop stop, void* context, oomplan_text** out);
 
 /* The text, ended by a 0 that *n does not count; n may be NULL. Valid until it is freed. */
 OOMPLAN_API const char* oomplan_text_data(const oomplan_text*, size_t* n);

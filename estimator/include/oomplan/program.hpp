@@ -340,6 +340,7 @@ class ProgramWriter {
   std::vector<Program::Op> open_;
   std::int16_t depth_ = 0, outer_depth_ = 0;
   bool defining_ = false;
+  std::uint32_t allocations_ = 0;  ///< that were written
 };
 
 /// Hands each unit of `runs` to body(previous kind, this kind, next kind, Index of the unit): border units singly, the inside

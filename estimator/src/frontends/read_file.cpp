@@ -85,7 +85,8 @@ std::function<std::optional<std::string>(const std::string&)> files_beside(const
   return [job, folders](const std::string& asked) -> std::optional<std::string> {
     if (asked.find("://") != std::string::npos) return std::nullopt;
     const std::filesystem::path path = true_path(asked);
-    const bool allowed = std::any_of(folders.begin(), folders.end(), [&](const auto& folder) { return lies_below(path, folder); });
+    const bool allowed =
+        std::any_of(folders.begin(), folders.end(), [&](const auto& folder) { return lies_below(path, folder); });
     if (!allowed)
       throw InputError(Problem{{job, 0, 0, {}},
                                "the name of '" + asked + "'",

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "layers/reduction.hpp"
+#include "units/interruption.hpp"
 
 namespace oomplan {
 
@@ -292,6 +293,7 @@ Tensor Eager::leaf(int number) {
 }
 
 Tensor Eager::make(std::string name, Shape shape, DType dtype, Category category) {
+  interruption_point_at(storages.size());
   Tensor t;
   t.eager_ = this;
   t.storage_ = static_cast<int>(storages.size());
@@ -498,7 +500,8 @@ void Eager::backward(std::vector<Root> roots) {
     uses.push_back(ending);
     ending.leaf = -1;
   };
-  while (!ready.empty()) {
+  for (std::size_t ran = 0; !ready.empty(); ++ran) {
+    interruption_point_at(ran);
     const std::shared_ptr<Node> node = ready.top().second;
     ready.pop();
     Gradients in = std::move(tasks[node.get()].buffer);

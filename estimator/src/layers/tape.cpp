@@ -8,6 +8,7 @@
 #include "layers/litgpt.hpp"
 #include "layers/model.hpp"
 #include "layers/tape_builder.hpp"
+#include "units/interruption.hpp"
 
 namespace oomplan {
 namespace {
@@ -72,6 +73,7 @@ class Builder {
     for (const auto& s : stretches) {
       for (const EagerEvent* e : s.events) {
         if (e->kind != EagerEvent::Kind::alloc) continue;
+        interruption_point_at(e->storage);
         const Storage& storage = g_.storages[static_cast<std::size_t>(e->storage)];
         // what a recomputation leaves belongs to the unit that is recomputed; what does not outlive it is its own
         const int owner = freed_at[static_cast<std::size_t>(e->storage)] == s.scope ? s.scope : storage.scope;
@@ -125,6 +127,7 @@ class Builder {
         t.all_inner = true;
       }
       events.push_back(t);
+      interruption_point_at(events.size());
       numbers_[{station, s.backward, unit}].push_back(static_cast<std::size_t>(e - g_.events.data()));
     }
   }
@@ -204,6 +207,7 @@ class Builder {
         ++out.events;
         continue;
       }
+      interruption_point_at(out.events);
       const Dim& bytes = tape_.sites[e.site].bytes;
       const bool up = e.kind == TapeEvent::Kind::alloc;
       if (rising && !up) keep(last_up);

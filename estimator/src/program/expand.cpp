@@ -6,6 +6,7 @@
 
 #include "program/events.hpp"
 #include "program/live_table.hpp"
+#include "units/interruption.hpp"
 
 namespace oomplan {
 
@@ -81,6 +82,7 @@ class Expander {
       event.bytes = site.bytes;
       if (paused_[pool]) throw Defect(describe("in a paused pool", op.site, a, b));
       if (op.kind == Program::Kind::alloc) {
+        interruption_point_at(next_);
         event.tensor = next_++;
         if (!live_.insert({a, b, op.site}, event.tensor)) throw Defect(describe("allocated twice", op.site, a, b));
         level_[pool] += site.bytes;

@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "units/interruption.hpp"
+
 namespace oomplan {
 
 namespace {
@@ -141,6 +143,7 @@ void FlatProgram::flatten(const Program& program, const Each& each) {
         return true;
     }
     peak = std::max(peak, level);
+    interruption_point_at(events.size());
     events.push_back(flat);
     return true;
   });

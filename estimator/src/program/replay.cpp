@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "units/interruption.hpp"
+
 namespace oomplan {
 
 namespace {
@@ -60,6 +62,7 @@ class Player {
   /// Plays events [at, end). Stops at the one for which there is no memory; returns where it stopped.
   std::size_t play_until(std::size_t at, std::size_t end) {
     for (; at < end; ++at) {
+      interruption_point_at(at);
       if (!play(program_.events[at])) {
         out_.ok = false;
         break;

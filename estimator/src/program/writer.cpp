@@ -3,6 +3,8 @@
 
 #include <oomplan/program.hpp>
 
+#include "units/interruption.hpp"
+
 namespace oomplan {
 
 void ProgramWriter::write(Program::Op op) {
@@ -22,7 +24,10 @@ SiteRef ProgramWriter::site(Site row) {
   return ref;
 }
 
-void ProgramWriter::alloc(const SiteRef& s, Index a, Index b) { write({Program::Kind::alloc, s.pool, s.id, a, b, 0}); }
+void ProgramWriter::alloc(const SiteRef& s, Index a, Index b) {
+  interruption_point_at(++allocations_);  // not in free(), which destructors call
+  write({Program::Kind::alloc, s.pool, s.id, a, b, 0});
+}
 void ProgramWriter::free(const SiteRef& s, Index a, Index b) { write({Program::Kind::free, s.pool, s.id, a, b, 0}); }
 void ProgramWriter::trim() { write({Program::Kind::trim, Pool::torch, 0, {}, {}, 0}); }
 void ProgramWriter::pause(Pool pool, Bytes bytes) { write({Program::Kind::pause, pool, 0, {}, {}, bytes}); }

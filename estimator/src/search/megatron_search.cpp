@@ -15,6 +15,7 @@
 #include "layout/letters.hpp"
 #include "search/admit.hpp"
 #include "search/solve.hpp"
+#include "units/interruption.hpp"
 
 namespace oomplan {
 namespace {
@@ -47,8 +48,8 @@ class MegatronSearcher {
     const MegatronJudged judged = judge_megatron(axes_, bound_, job_.cluster.gpus, batch_, usable_, stop_);
     Found found;
     found.judged = judged.points;
-    take_best(judged.candidates, keep, found);
-    if (found.best.empty()) explain_nothing(judged, found);
+    until_interrupted(stop_, [&] { take_best(judged.candidates, keep, found); });
+    if (found.best.empty() && !stop_.stop_requested()) explain_nothing(judged, found);
     return found;
   }
 
@@ -130,8 +131,8 @@ MegatronJudged judge_megatron(const MegatronAxes& axes, MegatronBound& bound, st
                               Bytes usable, const std::stop_token& stop) {
   MegatronJudged out;
   out.smallest.least = Bytes{1} << 60;
-  for (std::size_t k = 0; k < axes.ranks.size() && !stop.stop_requested(); ++k)
-    for (std::size_t i = 0; i < axes.splits.size(); ++i) {
+  for (std::size_t k = 0; k < axes.ranks.size(); ++k)
+    for (std::size_t i = 0; i < axes.splits.size() && !stop.stop_requested(); ++i) {
       const auto& ranks = axes.ranks[k];
       const auto& split = axes.splits[i];
       const std::int64_t data = megatron_data(split, ranks, gpus, batch);

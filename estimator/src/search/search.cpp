@@ -23,6 +23,7 @@
 #include "search/serving.hpp"
 #include "search/solve.hpp"
 #include "search/trainer_side.hpp"
+#include "units/interruption.hpp"
 #include "units/sizes.hpp"
 
 namespace oomplan {
@@ -83,8 +84,19 @@ class Searcher {
 
   Found run(int keep) {
     Found found;
+    until_interrupted(stop_, [&] { look(keep, found); });
+    return found;
+  }
+  /// When nothing was found.
+  std::vector<Limit> limits(const Found& found) const {
+    if (found.fitting > 0) return {unexplained_ ? limit_of(explain_worst(*unexplained_, catalog_, store_)) : refused_};
+    return limits_of(job_, trainer_verdicts_, server_verdicts_, trainers_, usable_);
+  }
+
+ private:
+  void look(int keep, Found& found) {
     for (const auto& [train, serve] : splits(job_.cluster.gpus)) {
-      if (stopped()) return found;
+      if (stopped()) return;
       const std::size_t t0 = trainer_verdicts_.size(), s0 = server_verdicts_.size();
       if (!trainers_.empty()) judge_trainers(trainer_points(axes_, trainers_.leader(), train));
       if (shared_)
@@ -95,15 +107,7 @@ class Searcher {
         for (const auto storage : axes_.storage) combine_apart(t0, server_verdicts_.size(), serve, storage, found);
     }
     take_best(keep, found);
-    return found;
   }
-  /// When nothing was found.
-  std::vector<Limit> limits(const Found& found) const {
-    if (found.fitting > 0) return {unexplained_ ? limit_of(explain_worst(*unexplained_, catalog_, store_)) : refused_};
-    return limits_of(job_, trainer_verdicts_, server_verdicts_, trainers_, usable_);
-  }
-
- private:
   static Job with_gpus(const Job& job, const Space& space) {
     Job out = job;
     if (!space.gpus) return out;
@@ -154,6 +158,7 @@ class Searcher {
       std::vector<std::jthread> others;
       for (std::size_t t = 1; t < threads; ++t)
         others.emplace_back([&, t] {
+          const InterruptionScope scope(stop_);
           try {
             TrainerSide side(job_, space_, catalog_, store_, runs_);
             work(side);
@@ -179,6 +184,7 @@ class Searcher {
     if (servers_.empty()) return first;
     const SyncPlan* receive = trainers_.empty() ? nullptr : trainers_.receive(storage);
     for (const auto& c : server_choices(axes_, servers_.role(), gpus, job_.cluster.gpus_per_node)) {
+      if (stopped()) break;
       server_verdicts_.push_back(servers_.judge(c, occupied, receive));
       auto& v = server_verdicts_.back();
       v.changes = changes_of(c);
@@ -409,7 +415,9 @@ void describe_changes(const Job& from, Candidate& c) {
 
 Found search(const Job& job, const Space& space, int keep, const Catalog* catalog, std::stop_token stop) {
   check_fixed(job, space);
-  Found found = search_admitted(job, space, keep, catalog != nullptr ? *catalog : Catalog::builtin(), stop, {});
+  Found found;
+  until_interrupted(
+      stop, [&] { found = search_admitted(job, space, keep, catalog != nullptr ? *catalog : Catalog::builtin(), stop, {}); });
   found.interrupted = stop.stop_requested();
   return found;
 }
@@ -445,8 +453,10 @@ Found search_admitted(const Job& job, const Space& space, int keep, const Catalo
   Searcher searcher(job, space, c, store, stop, admit);
   Found found = searcher.run(keep);
   if (!found.best.empty() || stop.stop_requested()) return found;
-  found.limits = searcher.limits(found);
-  found.smallest_gpus = smallest_gpus(job, space, c, store, stop, admit);
+  until_interrupted(stop, [&] {
+    found.limits = searcher.limits(found);
+    found.smallest_gpus = smallest_gpus(job, space, c, store, stop, admit);
+  });
   return found;
 }
 

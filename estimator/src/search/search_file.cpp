@@ -10,6 +10,7 @@
 #include "job/workload.hpp"
 #include "search/admit.hpp"
 #include "search/fixed_keys.hpp"
+#include "units/interruption.hpp"
 
 namespace oomplan {
 namespace {
@@ -48,7 +49,9 @@ class FileSearch {
     check_gpus(space);
     check_fixed(job_, space, [&](const std::string& key) { return words_.key_of(key); });
     hold(space);
-    Found found = search_admitted(job_, space, keep, catalog, stop, [&](Candidate& c) { return admit(c); });
+    Found found;
+    until_interrupted(stop,
+                      [&] { found = search_admitted(job_, space, keep, catalog, stop, [&](Candidate& c) { return admit(c); }); });
     found.interrupted = stop.stop_requested();
     for (auto& c : found.best) {
       Patch patch = words_.patch(said_.at(c.overrides));

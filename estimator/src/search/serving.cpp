@@ -16,6 +16,7 @@
 #include "search/serving_points.hpp"
 #include "search/serving_rate.hpp"
 #include "search/solve.hpp"
+#include "units/interruption.hpp"
 
 namespace oomplan {
 namespace {
@@ -192,14 +193,14 @@ struct Replayed {
 
 /// The first of lower fractions that is likely to fit, or the last one that fits at all.
 std::optional<Replayed> replayed(const ServingSearch& search, ServingPoint p, const Job& from, const Catalog& catalog,
-                                 TapeStore& store, ProcessStore& processes, const Admit& admit) {
+                                 TapeStore& store, ProcessStore& processes, const Admit& admit, const std::stop_token& stop) {
   constexpr double kLikely = 0.9;
   constexpr int kTries = 6;
   std::optional<Replayed> out;
   int tries = 0;
   for (const double fraction : search.points().fractions()) {
     if (fraction > p.fraction) continue;
-    if (++tries > kTries) break;
+    if (++tries > kTries || stop.stop_requested()) break;
     p.fraction = fraction;
     Replayed now{search.judge(p), {}};
     if (!now.judged.fits) break;
@@ -240,10 +241,12 @@ Found search_serving(const Job& from, const Space& space, int keep, const Catalo
   TapeStore store;
   ProcessStore processes;
   std::vector<Replayed> all;
-  for (const Judged& j : search.best()) {
-    if (static_cast<int>(all.size()) >= keep || stop.stop_requested()) break;
-    if (auto one = replayed(search, j.point, from, catalog, store, processes, admit)) all.push_back(*std::move(one));
-  }
+  until_interrupted(stop, [&] {
+    for (const Judged& j : search.best()) {
+      if (static_cast<int>(all.size()) >= keep || stop.stop_requested()) break;
+      if (auto one = replayed(search, j.point, from, catalog, store, processes, admit, stop)) all.push_back(*std::move(one));
+    }
+  });
   std::sort(all.begin(), all.end(), [](const Replayed& a, const Replayed& b) { return a.judged.rank() < b.judged.rank(); });
   double best = 0;
   for (const Replayed& one : all) best = std::max(best, one.judged.rate);
@@ -255,7 +258,7 @@ Found search_serving(const Job& from, const Space& space, int keep, const Catalo
   if (!found.best.empty() || stop.stop_requested()) return found;
   found.limits = {{job.roles[0].name + ".start", "", search.nearest().missing, search.nearest().why}};
   constexpr std::int64_t kMost = 64;
-  for (std::int64_t n = job.cluster.gpus * 2; n <= kMost && !found.smallest_gpus; n *= 2) {
+  for (std::int64_t n = job.cluster.gpus * 2; n <= kMost && !found.smallest_gpus && !stop.stop_requested(); n *= 2) {
     Space larger = space;
     larger.gpus = n;
     const Job there = with_gpus(from, larger);

@@ -6,6 +6,7 @@
 #include "estimate/assemble.hpp"
 #include "estimate/explain.hpp"
 #include "job/validate.hpp"
+#include "units/interruption.hpp"
 
 namespace oomplan {
 namespace {
@@ -88,35 +89,37 @@ Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog
   TapeStore store;
   ProcessStore processes;
   std::vector<Candidate> fitting;
-  for (const auto value : aim->values(base)) {
-    if (stop.stop_requested()) break;
-    Candidate c;
-    c.job = base;
-    if (!aim->put(c.job, value))
-      throw InputError(Problem{{"", 0, 0, "--max"},
-                               "'" + space.maximise + "'",
-                               "a setting that this job has",
-                               "",
-                               "it needs a role that the job does not have"});
-    if (!problems(c.job, catalog).empty()) continue;
-    ++found.judged;
-    c.estimate = assemble(c.job, catalog, store).estimate;
-    if (!enough(c.estimate, aim->name)) continue;
-    ++found.fitting;
-    fitting.push_back(std::move(c));
-  }
-  // The largest first; the replay decides.
-  while (!fitting.empty() && static_cast<int>(found.best.size()) < keep) {
-    Candidate c = std::move(fitting.back());
-    fitting.pop_back();
-    if (admit && !admit(c)) continue;
-    auto explained = explain_worst_if_it_fits(c.job, catalog, store, processes);
-    if (!explained) continue;
-    c.estimate = *std::move(explained);
-    if (!enough(c.estimate, aim->name)) continue;
-    if (!admit) describe_changes(base, c);
-    found.best.push_back(std::move(c));
-  }
+  until_interrupted(stop, [&] {
+    for (const auto value : aim->values(base)) {
+      if (stop.stop_requested()) break;
+      Candidate c;
+      c.job = base;
+      if (!aim->put(c.job, value))
+        throw InputError(Problem{{"", 0, 0, "--max"},
+                                 "'" + space.maximise + "'",
+                                 "a setting that this job has",
+                                 "",
+                                 "it needs a role that the job does not have"});
+      if (!problems(c.job, catalog).empty()) continue;
+      ++found.judged;
+      c.estimate = assemble(c.job, catalog, store).estimate;
+      if (!enough(c.estimate, aim->name)) continue;
+      ++found.fitting;
+      fitting.push_back(std::move(c));
+    }
+    // The largest first; the replay decides.
+    while (!fitting.empty() && static_cast<int>(found.best.size()) < keep && !stop.stop_requested()) {
+      Candidate c = std::move(fitting.back());
+      fitting.pop_back();
+      if (admit && !admit(c)) continue;
+      auto explained = explain_worst_if_it_fits(c.job, catalog, store, processes);
+      if (!explained) continue;
+      c.estimate = *std::move(explained);
+      if (!enough(c.estimate, aim->name)) continue;
+      if (!admit) describe_changes(base, c);
+      found.best.push_back(std::move(c));
+    }
+  });
   return found;
 }
 
