@@ -58,6 +58,7 @@ struct Parameter {
     lower_first,     ///< ${name,}
     lower,           ///< ${name,,}
     transform,       ///< ${name@Q}
+    wrong,           ///< no expansion at all, which bash only says when it gets there
   };
   std::string name;
   Operator op = Operator::none;
