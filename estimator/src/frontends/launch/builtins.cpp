@@ -304,12 +304,11 @@ Status Evaluator::declare(const std::string& name, const std::vector<Argument>& 
       Assignment copy = a;
       Variable value;
       if (!a.is_array && !a.subscript && !a.append) {
-        const Text text = joined_text(a.value);
+        const Text text = assigned_text(a.value);
         Variable& v = mark(a.name);
         store(v, a.name, text);
       } else {
-        Variable& v = mark(a.name);
-        assign(copy, a.subscript ? nullptr : &v);
+        assign(copy, a.subscript ? std::function<Variable&()>() : [&]() -> Variable& { return mark(a.name); });
       }
       if (made.readonly) target(a.name).readonly = true;
       continue;

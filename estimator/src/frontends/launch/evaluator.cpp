@@ -76,7 +76,14 @@ void Evaluator::run_text(const std::string& text, const std::string& name, int f
   const std::string file = file_;
   file_ = name;
   sources_.push_back(name);
-  last_ = run(script);
+  for (const AndOr& item : script.items) {
+    if (flow_ != Flow::on) break;
+    last_ = run(item);
+    if (flow_ == Flow::discarded) {
+      flow_ = Flow::on;
+      errexit_after({1, false, {}}, item.written, item.line);
+    }
+  }
   sources_.pop_back();
   file_ = file;
   if (parsed.broken && flow_ == Flow::on) {

@@ -51,7 +51,7 @@ class Evaluator {
 
  private:
   using Texts = std::vector<Text>;
-  enum class Flow : std::uint8_t { on, next, out_of_loop, from_function, ended };
+  enum class Flow : std::uint8_t { on, next, out_of_loop, from_function, discarded, ended };
 
   // unknowns and notes (evaluator.cpp)
   char32_t unknown(Unknown::Kind, std::string name, std::string why = {});
@@ -77,9 +77,10 @@ class Evaluator {
   Variable& variable_for_writing(const std::string& name);
   void set(const std::string& name, Text value);
   void set_element(const std::string& name, const std::string& subscript, Text value, bool append);
-  void assign(const Assignment&, Variable* target = nullptr);
+  /// `target`: the variable, where it is not simply the one of that name. Asked for when the value is known.
+  void assign(const Assignment&, const std::function<Variable&()>& target = {});
   void store(Variable&, const std::string& name, Text value);
-  void assign_array(const Assignment&, Variable&);
+  void assign_array(const Assignment&, const std::function<Variable&()>& target);
   void unset(const std::string& name);
   void export_variable(const std::string& name);
   std::map<std::string, Text> exported() const;
@@ -88,8 +89,9 @@ class Evaluator {
   // expansion (expand.cpp, expand_parameter.cpp)
   std::vector<Field> fields_of(const std::vector<Word>&);
   void expand_word(const Word&, std::vector<Field>&);
-  Text joined_text(const Word&);                   ///< one text, as in an assignment
-  Text pattern_text(const Word&);                  ///< with quoted units marked
+  Text joined_text(const Word&);  ///< one text, without splitting
+  Text assigned_text(const Word&);  ///< of an assignment
+  Text pattern_text(const Word&);  ///< with quoted units marked
   void add_pieces(const std::vector<Piece>&, std::vector<Field>&, bool quoted, bool split);
   void add_piece(const Piece&, std::vector<Field>&, bool quoted, bool split);
   void add_text(std::vector<Field>&, const Text&, bool quoted, bool split);
@@ -102,6 +104,7 @@ class Evaluator {
   std::optional<Text> parameter_value(const Parameter&);
   Texts parameter_list(const Parameter&);
   Text changed(const Parameter&, Text value);
+  Text with_match(const Parameter&, const Text& by, const Text& match) const;
   Text replaced(const Parameter&, const Text& value);
   Text substring(const Parameter&, const Text& value);
   Text letters(const Parameter&, const Text& value);
@@ -138,6 +141,7 @@ class Evaluator {
   Status negated(Status) const;
   Status of(bool yes) const { return {yes ? 0 : 1, false, {}}; }
   Status undecided(char32_t unit) const { return {0, false, unit}; }
+  bool stands_still(const State& before, std::size_t read) const;
   bool loop_goes_on();  ///< after a body; false: a break or the like
   void subshell(const std::function<void()>&);
   /// Both sides of a condition that is not known.

@@ -1,5 +1,6 @@
 // Words become texts: expansions, splitting, quotes (Bash Reference Manual 5.2, 3.5).
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,7 +14,10 @@ namespace {
 constexpr std::size_t kMostFields = 200'000;
 
 bool is_list(const Piece& piece) {
-  return piece.kind == Piece::Kind::parameter && piece.parameter->all == '@' && piece.parameter->op != Parameter::Operator::length;
+  using Operator = Parameter::Operator;
+  if (piece.kind != Piece::Kind::parameter) return false;
+  const Operator op = piece.parameter->op;
+  return (piece.parameter->all == '@' || piece.parameter->indirect) && op != Operator::length && op != Operator::otherwise;
 }
 
 }  // namespace
@@ -49,7 +53,6 @@ void Evaluator::expand_word(const Word& word, std::vector<Field>& out) {
 Text Evaluator::joined_text(const Word& word) {
   if (word.line > 0) line_ = word.line;
   std::vector<Field> fields{{}};
-  // ~ is also expanded behind a colon of an assignment
   add_pieces(word.pieces, fields, false, false);
   Text out;
   for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -58,6 +61,25 @@ Text Evaluator::joined_text(const Word& word) {
   }
   budget_.text(out.size());
   return plain(out);
+}
+
+/// ~ stands for a folder behind every colon, too.
+Text Evaluator::assigned_text(const Word& word) {
+  Text out;
+  Word part{{}, word.line};
+  for (const Piece& piece : word.pieces) {
+    std::string_view rest = piece.kind == Piece::Kind::plain ? std::string_view(piece.text) : std::string_view();
+    for (std::size_t at = 0; (at = rest.find(":~")) != std::string_view::npos; rest.remove_prefix(at + 1)) {
+      part.pieces.push_back({Piece::Kind::plain, std::string(rest.substr(0, at + 1))});
+      out += joined_text(std::exchange(part, {{}, word.line}));
+      budget_.text(out.size());
+    }
+    if (piece.kind == Piece::Kind::plain)
+      part.pieces.push_back({Piece::Kind::plain, std::string(rest)});
+    else
+      part.pieces.push_back(piece);
+  }
+  return out + joined_text(part);
 }
 
 Text Evaluator::pattern_text(const Word& word) {

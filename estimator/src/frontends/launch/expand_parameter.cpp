@@ -26,14 +26,8 @@ std::optional<Text> Evaluator::parameter_value(const Parameter& p) {
     if (!target) return std::nullopt;
     if (const std::optional<char32_t> open = first_unknown(*target)) return Text(1, *open);
     name = bytes_of(*target);
-    if (const std::size_t bracket = name.find('['); bracket != std::string::npos && name.ends_with(']')) {
-      const std::string subscript = name.substr(bracket + 1, name.size() - bracket - 2);
-      name = name.substr(0, bracket);
-      if (subscript != "@" && subscript != "*") return element_if_set(name, subscript);
-      Text out;
-      for (const Text& element : elements_of(name, false)) out += (out.empty() ? Text() : text_of(" ")) + element;
-      return out;
-    }
+    if (const std::size_t bracket = name.find('['); bracket != std::string::npos && name.ends_with(']'))
+      return element_if_set(name.substr(0, bracket), name.substr(bracket + 1, name.size() - bracket - 2));
     return value_if_set(name);
   }
   return p.subscript ? element_if_set(name, *p.subscript) : value_if_set(name);
@@ -59,12 +53,11 @@ Evaluator::Texts Evaluator::parameter_list(const Parameter& p) {
     if (positional) out.insert(out.begin(), text_of(sources_.front()));
     std::int64_t from = calculated(joined_text(p.operand));
     const auto size = static_cast<std::int64_t>(out.size());
-    if (from < 0) from += size;
+    const Variable* v = positional ? nullptr : state_.find(p.name);
+    const bool indexed = v != nullptr && v->kind == Variable::Kind::indexed && !v->elements.empty();
+    if (from < 0) from += indexed ? v->elements.rbegin()->first + 1 : size;
     if (from < 0) return {};
-    if (!positional && state_.find(p.name) != nullptr) {  // offsets are subscripts there
-      const auto& elements = state_.find(p.name)->elements;
-      from = std::distance(elements.begin(), elements.lower_bound(from));
-    }
+    if (indexed) from = std::distance(v->elements.begin(), v->elements.lower_bound(from));  // offsets are subscripts there
     const std::int64_t count = p.second ? calculated(joined_text(*p.second)) : size;
     if (count < 0 || from >= size) return {};
     return {out.begin() + from, out.begin() + std::min(size, count > size ? size : from + count)};
@@ -77,6 +70,16 @@ void Evaluator::add_parameter(const Parameter& p, std::vector<Field>& fields, bo
   if (p.op == Operator::wrong) {
     note(Note::Level::warning, fmt::format("{}: bad substitution, where bash ends the script", p.written));
     return end_script(1);
+  }
+  if (p.indirect && p.op == Operator::none) {  // name='array[@]'
+    const std::string target = bytes_of(value_if_set(p.name).value_or(Text()));
+    if (target.ends_with("[@]") || target.ends_with("[*]") || target == "@" || target == "*") {
+      Parameter whole;
+      whole.name = target.size() == 1 ? target : target.substr(0, target.size() - 3);
+      whole.all = target[target.size() == 1 ? 0 : target.size() - 2];
+      return add_list(parameter_list(whole), whole.all, fields, quoted, split);
+    }
+    if (quoted) fields.back().kept = true;
   }
   const bool list = p.all != 0 && p.op != Operator::length;
   const auto is_there = [&]() -> bool {
@@ -166,15 +169,30 @@ Text Evaluator::changed(const Parameter& p, Text value) {
   }
 }
 
+/// In a replacement & is what was matched (bash 5.2).
+Text Evaluator::with_match(const Parameter& p, const Text& by, const Text& match) const {
+  Text out;
+  for (std::size_t i = 0; i < by.size(); ++i) {
+    const bool quoted = !p.in_quotes && is_quoted(by[i]);
+    if (p.in_quotes && byte_of(by[i]) == '\\' && i + 1 < by.size() && byte_of(by[i + 1]) == '&')
+      out += by[++i];
+    else if (byte_of(by[i]) == '&' && !quoted)
+      out += match;
+    else
+      out += by[i];
+  }
+  return plain(out);
+}
+
 Text Evaluator::replaced(const Parameter& p, const Text& value) {
   const Text pattern = pattern_text(p.operand);
-  const Text by = p.second ? joined_text(*p.second) : Text();
+  const Text by = p.second ? pattern_text(*p.second) : Text();
   if (pattern.empty() && p.op != Operator::replace_front && p.op != Operator::replace_back) return value;
   if (const std::optional<char32_t> open = first_unknown(value)) return Text(1, *open);
   if (const std::optional<char32_t> open = first_unknown(pattern)) return is_unset(*open) ? value : Text(1, *open);
   if (p.op == Operator::replace_back) {
     const auto n = matched_back(value, pattern, true, budget_);
-    return n ? value.substr(0, value.size() - *n) + by : value;
+    return n ? value.substr(0, value.size() - *n) + with_match(p, by, value.substr(value.size() - *n)) : value;
   }
   Text out;
   for (std::size_t at = 0; at <= value.size();) {
@@ -182,7 +200,7 @@ Text Evaluator::replaced(const Parameter& p, const Text& value) {
     budget_.spend(static_cast<std::int64_t>(value.size() / 16) + 1);
     const bool found = n && (*n > 0 || p.op == Operator::replace_front);
     if (found) {
-      out += by;
+      out += with_match(p, by, value.substr(at, *n));
       budget_.text(out.size());
       at += *n;
       if (p.op != Operator::replace_all) return out + value.substr(at);

@@ -67,6 +67,7 @@ Piece Parser::braces(Within within) {
   next();
   leave();
   parameter->written = std::string(text_.substr(start, at_ - start));
+  parameter->in_quotes = quoted;
   Piece out{Piece::Kind::parameter};
   out.parameter = std::move(parameter);
   return out;

@@ -1,6 +1,7 @@
 // Lists, pipelines and simple commands are followed; nothing is started (Bash Reference Manual 5.2, 3.2 and 3.7).
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -104,7 +105,7 @@ Status Evaluator::run_pipes(const Pipeline& pipeline) {
 }
 
 void Evaluator::subshell(const std::function<void()>& inside) {
-  const State state = state_;
+  State state = std::exchange(state_, State(state_));  // not the other way round: references to variables stay good
   const Streams streams = streams_;
   const int loops = loops_;
   if (++depth_ > kDeepest) throw TooMuch("more than 150 commands in each other");
@@ -113,7 +114,7 @@ void Evaluator::subshell(const std::function<void()>& inside) {
   inside();
   loops_ = loops;
   --depth_;
-  state_ = state;
+  state_ = std::move(state);
   streams_ = streams;
   if (flow_ == Flow::ended) ending_.reset();
   flow_ = Flow::on;
@@ -182,6 +183,10 @@ Status Evaluator::run(const Command& command) {
   } catch (const NoArithmetic& e) {
     note(Note::Level::warning, fmt::format("{}: {}", command.written, e.why));
     out = {1, false, {}};
+    if (command.kind != Command::Kind::arithmetic && command.kind != Command::Kind::condition && flow_ == Flow::on) {
+      flow_ = Flow::discarded;  // bash goes on with the next command of the script itself
+      last_ = out;
+    }
   } catch (const NeedsUnknown& e) {
     out = undecided(e.unit);
   }
@@ -274,7 +279,7 @@ Status Evaluator::execute(std::vector<StartedWord> words, const std::vector<Assi
     for (const Assignment& a : front) {
       Variable made;
       made.exported = true;
-      assign(a, &made);
+      assign(a, [&made]() -> Variable& { return made; });
       state_.scopes.back()[a.name] = std::move(made);
     }
   }

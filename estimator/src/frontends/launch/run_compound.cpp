@@ -10,13 +10,12 @@
 
 namespace oomplan::launch {
 
-/// A program outside that is only presumed to succeed decides nothing.
 Status Evaluator::condition_of(const Script& script) {
   rests_on_.clear();
   ++tested_;
   Status out = run(script);
   --tested_;
-  if (out.presumed) out = undecided(unknown(Unknown::Kind::outside, script.items.back().written));
+  if (out.presumed) note(Note::Level::info, fmt::format("taken that `{}` {}", script.items.back().written, out.success() ? "succeeds" : "fails"));
   return out;
 }
 
@@ -122,11 +121,18 @@ Status Evaluator::count(const Command& c) {
   return flow_ == Flow::on ? out : last_;
 }
 
+/// A loop whose round changed nothing has no end: it waits for the world outside.
+bool Evaluator::stands_still(const State& before, std::size_t read) const {
+  return state_ == before && (!streams_.in || streams_.in->at == read);
+}
+
 Status Evaluator::loop(const Command& c) {
   Status out;
   ++loops_;
   for (;;) {
-    budget_.spend(5);
+    const State before = state_;
+    const std::size_t read = streams_.in ? streams_.in->at : 0;
+    budget_.spend(20);
     Status condition = condition_of(c.clauses[0].condition);
     if (flow_ != Flow::on) break;
     if (condition.unknown) {  // until a server answers, say: its commands may run
@@ -137,6 +143,10 @@ Status Evaluator::loop(const Command& c) {
     if (condition.success() == c.until) break;
     out = run(c.body);
     if (!loop_goes_on()) break;
+    if (stands_still(before, read)) {
+      note(Note::Level::info, fmt::format("the loop `{}` does not end by itself, and is read once", c.clauses[0].written));
+      break;
+    }
   }
   --loops_;
   return flow_ == Flow::on ? out : last_;

@@ -24,7 +24,7 @@ std::optional<std::string> Evaluator::file_for_source(const Text& name, std::str
   };
   if (std::optional<std::string> text = asked(path)) return text;
   const std::string wanted = path;
-  if (!bytes_of(name).starts_with('/')) return std::nullopt;
+  if (!bytes_of(name).starts_with('/') || (!input_.folder.empty() && wanted.starts_with(input_.folder + "/"))) return std::nullopt;
   std::string folder = joined_path(input_.folder.empty() ? "." : input_.folder, folder_of(input_.name));
   for (int up = 0; up < 6; ++up, folder = folder_of(folder)) {
     for (std::size_t slash = wanted.find('/', 1); slash != std::string::npos; slash = wanted.find('/', slash + 1)) {

@@ -44,6 +44,7 @@ struct State {
   /// The variable in the innermost scope that has it; nullptr: none.
   const Variable* find(const std::string& name) const;
   Variable* find(const std::string& name);
+  bool operator==(const State&) const = default;
 };
 
 /// What differs becomes unknown: `unknown` makes its text for a variable's name.

@@ -64,6 +64,7 @@ struct Parameter {
   Operator op = Operator::none;
   bool indirect = false;    ///< ${!name}
   bool also_empty = false;  ///< the operator has a colon
+  bool in_quotes = false;   ///< stands in double quotes
   char all = 0;             ///< '@' or '*': the whole array
   std::optional<Word> subscript;
   Word operand;

@@ -92,7 +92,8 @@ bool Evaluator::is_array(const std::string& name) {
 Evaluator::Texts Evaluator::elements_of(const std::string& name, bool keys) {
   Texts out;
   if (name == "BASH_SOURCE" || name == "FUNCNAME") {
-    const auto& all = name == "BASH_SOURCE" ? sources_ : functions_;
+    std::vector<std::string> all = name == "BASH_SOURCE" ? sources_ : functions_;
+    if (name == "FUNCNAME" && !all.empty()) all.insert(all.begin(), "main");
     for (std::size_t i = 0; i < all.size(); ++i) out.push_back(keys ? number_text(i) : text_of(all[all.size() - 1 - i]));
     return out;
   }
@@ -200,20 +201,20 @@ void Evaluator::set_element(const std::string& name, const std::string& subscrip
   v.elements[index] = append ? v.elements[index] + value : std::move(value);
 }
 
-void Evaluator::assign(const Assignment& a, Variable* target) {
+void Evaluator::assign(const Assignment& a, const std::function<Variable&()>& target) {
   line_ = a.line;
   if (a.subscript) {
     const Text subscript = joined_text(*a.subscript);
-    const Text value = joined_text(a.value);
+    const Text value = assigned_text(a.value);
     if (const std::optional<char32_t> open = first_unknown(subscript))
       set(a.name, Text(1, *open));  // some element: all of them are unknown now
     else
       set_element(a.name, bytes_of(subscript), value, a.append);
     return;
   }
-  if (a.is_array) return assign_array(a, target != nullptr ? *target : variable_for_writing(a.name));
-  Text value = joined_text(a.value);
-  Variable& v = target != nullptr ? *target : variable_for_writing(a.name);
+  if (a.is_array) return assign_array(a, target);
+  Text value = assigned_text(a.value);
+  Variable& v = target ? target() : variable_for_writing(a.name);
   if (!a.append) return store(v, a.name, std::move(value));
   if (v.kind == Variable::Kind::indexed) {
     v.elements[0] += value;
@@ -225,7 +226,7 @@ void Evaluator::assign(const Assignment& a, Variable* target) {
   store(v, a.name, before + value);
 }
 
-void Evaluator::assign_array(const Assignment& a, Variable& given) {
+void Evaluator::assign_array(const Assignment& a, const std::function<Variable&()>& target) {
   // Elements may refer to the array itself, which keeps its value until all of them are expanded.
   std::vector<std::pair<std::optional<std::string>, Text>> made;
   for (const Element& e : a.elements) {
@@ -241,7 +242,7 @@ void Evaluator::assign_array(const Assignment& a, Variable& given) {
       made.emplace_back(std::nullopt, plain(f.text));
     }
   }
-  Variable& v = given;
+  Variable& v = target ? target() : variable_for_writing(a.name);
   if (v.kind == Variable::Kind::scalar) {
     const Text before = v.value;
     v.kind = Variable::Kind::indexed;
@@ -257,7 +258,10 @@ void Evaluator::assign_array(const Assignment& a, Variable& given) {
   budget_.spend(static_cast<std::int64_t>(made.size()));
   for (auto& [subscript, text] : made) {
     if (v.kind == Variable::Kind::associative) {
-      set_element(a.name, subscript.value_or(bytes_of(text)), std::move(text), false);
+      const std::string key = subscript.value_or(bytes_of(text));
+      std::erase_if(v.named, [&](const auto& x) { return x.first == key; });
+      v.named.emplace_back(key, std::move(text));
+      budget_.spend(static_cast<std::int64_t>(v.named.size()) / 8);
       continue;
     }
     if (subscript) next = index_for(*subscript);
