@@ -55,8 +55,21 @@ def pattern_of(word: Word) -> str:
     return out.replace("\\\n[", "\\\n?[")  # a line break that a program's own output would have ended
 
 
+def same_word(ours: Word, theirs: str) -> bool:
+    return re.fullmatch(pattern_of(ours), theirs) is not None
+
+
 def same_command(ours: list[Word], theirs: list[str]) -> bool:
-    return len(ours) == len(theirs) and all(re.fullmatch(pattern_of(a), b) is not None for a, b in zip(ours, theirs, strict=True))
+    """A word of which nothing is known may be any number of words."""
+    reached = {0}
+    for word in ours:
+        if isinstance(word, list) and not any(isinstance(part, str) for part in word):
+            reached = set(range(min(reached), len(theirs) + 1))
+        else:
+            reached = {i + 1 for i in reached if i < len(theirs) and same_word(word, theirs[i])}
+        if not reached:
+            return False
+    return len(theirs) in reached
 
 
 def first_words(words: list[Word]) -> list[str]:
@@ -90,11 +103,11 @@ class Compared:
         return len(commands) <= 8
 
     def difference(self, command: list[str], at: int) -> str:
-        best = max(self.ours, key=lambda c: sum(same_command([a], [b]) for a, b in zip(c["words"], command, strict=False)), default=None)
+        best = max(self.ours, key=lambda c: sum(same_word(a, b) for a, b in zip(c["words"], command, strict=False)), default=None)
         if best is None:
             return f"bash alone: {command[:6]}"
         for i, (a, b) in enumerate(zip(best["words"], command, strict=False)):
-            if not same_command([a], [b]):
+            if not same_word(a, b):
                 return f"line {best['line']} word {i}: oomplan {a!r}, bash {b!r}"
         return f"line {best['line']}: {len(best['words'])} words, bash {len(command)}: {command[:4]} ... {command[len(best['words']):][:3]}{best['words'][len(command):][:3]}"
 
@@ -118,7 +131,7 @@ def tries(program: str, root: Root, script: str, folder: Path) -> tuple[str, Ran
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("trees", nargs="+", help="name=folder")
+    parser.add_argument("trees", nargs="+", help="name=folder, or name-release=folder")
     parser.add_argument("--program", default="build/oomplan")
     parser.add_argument("--only", default="")
     parser.add_argument("--verbose", action="store_true")
@@ -131,7 +144,8 @@ def main() -> int:
             name, _, where = tree.partition("=")
             folder = Path(where).resolve()
             root.add_tree(folder, str(folder))
-            link = root.path / "root" / name
+            link = root.path / "root" / name.partition("-")[0]  # scripts name their checkout: /root/slime
+            link.unlink(missing_ok=True)
             link.symlink_to(folder)
             counts: Counter[str] = Counter()
             for path in sorted(folder.rglob("*.sh")):

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -409,9 +410,13 @@ Status Evaluator::source(const Texts& words) {
   const bool own = words.size() > 1;
   if (own) state_.positional = {words.begin() + 1, words.end()};
   const int line = line_;
+  const std::size_t conditions = conditions_.size();
+  Left outer = std::exchange(returned_, {});
   run_text(*text, is_known(words[0]) ? bytes_of(words[0]) : path);
-  line_ = line;
   if (flow_ == Flow::from_function) flow_ = Flow::on;
+  last_ = met(returned_, last_, conditions);
+  returned_ = std::move(outer);
+  line_ = line;
   if (own) state_.positional = positional;
   return last_;
 }

@@ -70,7 +70,10 @@ void Evaluator::note(Note::Level level, std::string text) {
   if (!told && notes_.size() < 1000) notes_.push_back({level, here(), std::move(text)});
 }
 
-void Evaluator::run_text(const std::string& text, const std::string& name, int first_line) {
+void Evaluator::run_text(const std::string& whole, const std::string& name, int first_line, bool is_file) {
+  std::string_view text = whole;
+  const std::size_t last = text.find_last_not_of('\\');
+  if (is_file && (text.size() - (last == std::string_view::npos ? 0 : last + 1)) % 2 == 1) text.remove_suffix(1);  // at the end of a file it is nothing
   Parsed parsed = parse(text, name, first_line);
   const Script& script = keep(parsed.script);
   const std::string file = file_;

@@ -64,7 +64,7 @@ class Evaluator {
   void note(Note::Level, std::string text);
   Place here() const { return {file_, line_, 0, {}}; }
   const Script& keep(std::shared_ptr<const Script> script) { return *scripts_.emplace_back(std::move(script)); }
-  void run_text(const std::string& text, const std::string& name, int first_line = 1);
+  void run_text(const std::string& text, const std::string& name, int first_line = 1, bool is_file = true);
 
   // variables (variables.cpp)
   Text value_of(const std::string& name);
@@ -230,6 +230,17 @@ class Evaluator {
     std::vector<std::string> rests_on;
   };
   std::optional<Ending> ending_;
+  /// A side of a condition that left a function or a loop, while the other side goes on in it.
+  struct Left {
+    std::optional<State> state;
+    Status status;
+    char32_t unit = 0;
+    std::string condition;
+  };
+  void leave_here(Left&, const State&, const Status&, char32_t unit, const std::string& condition);
+  /// At the end of the function or loop: what either left or reached.
+  Status met(Left&, Status, std::size_t conditions);
+  Left returned_, broken_;
   std::vector<StartedWord> outer_;  ///< the command that started the shell whose script is read now
   std::string file_;
   int line_ = 0;

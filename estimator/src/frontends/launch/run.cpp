@@ -120,7 +120,7 @@ void Evaluator::subshell(const std::function<void()>& inside) {
   flow_ = Flow::on;
 }
 
-Evaluator::Kept Evaluator::either(char32_t, const std::string& written, const std::function<void()>& yes, const std::function<void()>& no) {
+Evaluator::Kept Evaluator::either(char32_t unit, const std::string& written, const std::function<void()>& yes, const std::function<void()>& no) {
   const State before = state_;
   const Sink sink = streams_.out[1] == terminal_ ? nullptr : streams_.out[1];
   const Text printed = sink ? *sink : Text();
@@ -134,6 +134,7 @@ Evaluator::Kept Evaluator::either(char32_t, const std::string& written, const st
   side(written, yes);
   const State after = std::exchange(state_, before);
   const Flow flow = std::exchange(flow_, Flow::on);
+  const Status status = last_;
   const Text printed_yes = sink ? std::exchange(*sink, printed) : Text();
   const std::optional<Ending> ending = std::exchange(ending_, std::nullopt);
   side("not " + written, no);
@@ -150,11 +151,56 @@ Evaluator::Kept Evaluator::either(char32_t, const std::string& written, const st
     note(Note::Level::info, fmt::format("taken that `{}` fails, as the script ends otherwise", written));
     return Kept::no;
   }
+  const auto leaves = [](Flow f) { return f == Flow::from_function || f == Flow::out_of_loop || f == Flow::next; };
+  const auto into = [&](Flow f) -> Left& { return f == Flow::from_function ? returned_ : broken_; };
+  if (leaves(flow) && flow_ == Flow::on) {
+    leave_here(into(flow), after, status, unit, written);
+    conditions_.push_back("not " + written);
+    if (sink && *sink != printed_yes) *sink = printed + unknown_text(Unknown::Kind::either, written, written);
+    return Kept::no;
+  }
+  if (leaves(flow_) && flow == Flow::on) {
+    leave_here(into(flow_), state_, last_, unit, written);
+    conditions_.push_back(written);
+    state_ = after;
+    flow_ = flow;
+    if (sink && *sink != printed_yes) *sink = printed + unknown_text(Unknown::Kind::either, written, written);
+    return Kept::yes;
+  }
   state_ = joined(after, state_, [&](const std::string& name) { return unknown_text(Unknown::Kind::either, name, written); });
   if (sink && *sink != printed_yes) *sink = printed + unknown_text(Unknown::Kind::either, written, written);
   if (flow != flow_) flow_ = Flow::on;
   if (flow_ == Flow::ended) ending_ = ending;
   return Kept::both;
+}
+
+void Evaluator::leave_here(Left& left, const State& state, const Status& status, char32_t unit, const std::string& condition) {
+  const auto differs = [&](const std::string& name) { return unknown_text(Unknown::Kind::either, name, condition); };
+  if (left.state && (left.status.code != status.code || left.status.unknown)) left.status = undecided(unit);
+  if (!left.state) left.status = status;
+  left.state = left.state ? joined(*left.state, state, differs) : state;
+  left.unit = unit;
+  left.condition = condition;
+}
+
+Status Evaluator::met(Left& left, Status reached, std::size_t conditions) {
+  conditions_.resize(std::min(conditions, conditions_.size()));
+  if (!left.state || flow_ == Flow::ended) {
+    // one side ended the script: the other is the one that goes on
+    if (left.state && flow_ == Flow::ended && conditions_.empty()) {
+      note(Note::Level::info, fmt::format("taken that `{}` decides, as the script ends otherwise", left.condition));
+      state_ = *left.state;
+      flow_ = Flow::on;
+      ending_.reset();
+      reached = left.status;
+    }
+    left = {};
+    return reached;
+  }
+  if (left.status.unknown || reached.unknown || left.status.code != reached.code) reached = undecided(left.unit);
+  state_ = joined(state_, *left.state, [&](const std::string& name) { return unknown_text(Unknown::Kind::either, name, left.condition); });
+  left = {};
+  return reached;
 }
 
 void Evaluator::end_script(int status) {
@@ -302,11 +348,16 @@ Status Evaluator::call(const Function& function, const Texts& arguments, const s
   const int loops = std::exchange(loops_, 0);
   state_.scopes.emplace_back();
   functions_.push_back(name);
+  const std::size_t conditions = conditions_.size();
+  Left outer = std::exchange(returned_, {}), outer_loop = std::exchange(broken_, {});
   Status out = run(*function.body);
   if (flow_ == Flow::from_function) {
     flow_ = Flow::on;
     out = last_;
   }
+  out = met(returned_, out, conditions);
+  returned_ = std::move(outer);
+  broken_ = std::move(outer_loop);
   functions_.pop_back();
   state_.scopes.pop_back();
   loops_ = loops;

@@ -1,6 +1,7 @@
 // if, case, loops, and the tests that decide about them.
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -84,6 +85,8 @@ Status Evaluator::each(const Command& c) {
   else
     for (const Text& text : state_.positional) fields.push_back({text, true});
   Status out;
+  const std::size_t conditions = conditions_.size();
+  Left outer = std::exchange(broken_, {});
   ++loops_;
   for (const Field& field : fields) {
     budget_.spend(5);
@@ -99,7 +102,9 @@ Status Evaluator::each(const Command& c) {
     if (!loop_goes_on()) break;
   }
   --loops_;
-  return flow_ == Flow::on ? out : last_;
+  out = met(broken_, flow_ == Flow::on ? out : last_, conditions);
+  broken_ = std::move(outer);
+  return out;
 }
 
 Status Evaluator::count(const Command& c) {
@@ -110,6 +115,8 @@ Status Evaluator::count(const Command& c) {
   };
   Status out;
   value(0);
+  const std::size_t conditions = conditions_.size();
+  Left outer = std::exchange(broken_, {});
   ++loops_;
   while (value(1) != 0) {
     budget_.spend(5);
@@ -118,7 +125,9 @@ Status Evaluator::count(const Command& c) {
     value(2);
   }
   --loops_;
-  return flow_ == Flow::on ? out : last_;
+  out = met(broken_, flow_ == Flow::on ? out : last_, conditions);
+  broken_ = std::move(outer);
+  return out;
 }
 
 /// A loop whose round changed nothing has no end: it waits for the world outside.
@@ -128,6 +137,8 @@ bool Evaluator::stands_still(const State& before, std::size_t read) const {
 
 Status Evaluator::loop(const Command& c) {
   Status out;
+  const std::size_t conditions = conditions_.size();
+  Left outer = std::exchange(broken_, {});
   ++loops_;
   for (;;) {
     const State before = state_;
@@ -149,7 +160,9 @@ Status Evaluator::loop(const Command& c) {
     }
   }
   --loops_;
-  return flow_ == Flow::on ? out : last_;
+  out = met(broken_, flow_ == Flow::on ? out : last_, conditions);
+  broken_ = std::move(outer);
+  return out;
 }
 
 Status Evaluator::test(const Condition& c) {

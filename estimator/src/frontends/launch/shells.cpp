@@ -161,7 +161,7 @@ Status Evaluator::inner_shell(const std::string& text, const std::string& zero, 
       v.set = true, v.exported = true, v.value = value;
     }
     state_ = std::move(fresh);
-    run_text(text, file, first_line);
+    run_text(text, file, first_line, first_line == 1);
     out = last_;
     if (flow_ == Flow::ended && ending_ && out.code != 0)
       note(Note::Level::warning, fmt::format("{} ends at line {} with status {}", file, ending_->place.line, out.code));
