@@ -15,7 +15,6 @@ constexpr std::size_t kWrittenMost = 120;  // bytes of a command that a message 
 /// Programs of the shell whose arguments may be assignments.
 constexpr std::array<std::string_view, 5> kDeclares{"declare", "export", "local", "readonly", "typeset"};
 constexpr std::array<std::string_view, 12> kRedirections{"&>>", "<<<", "<<-", "&>", "<<", "<&", "<>", ">>", ">&", ">|", "<", ">"};
-constexpr std::array<std::string_view, 7> kNoCommand{"then", "do", "done", "fi", "esac", "else", "elif"};
 
 std::string plain_text(const Word& word) {
   return word.pieces.size() == 1 && word.pieces[0].kind == Piece::Kind::plain ? word.pieces[0].text : "";
@@ -163,14 +162,8 @@ bool Parser::assignment(Assignment& out) {
   out.line = line_;
   out.name = name();
   if (peek() == '[') {
-    const int depth = depth_;
-    try {
-      next();
-      out.subscript = bracketed();
-    } catch (const Broken&) {
-      depth_ = depth;
-      return back();  // a word with a bracket
-    }
+    next();
+    out.subscript = bracketed();
   }
   out.append = take("+=");
   if (!out.append && !take("=")) return back();
@@ -202,6 +195,7 @@ void Parser::array(Assignment& out) {
     out.elements.push_back(std::move(element));
   }
   next();
+  if (!done() && std::string_view(" \t\n;&|<>)").find(raw()) == std::string_view::npos) fail(found_here(), "a blank behind the array");
 }
 
 Command Parser::simple() {

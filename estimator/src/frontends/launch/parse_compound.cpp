@@ -9,7 +9,7 @@ namespace oomplan::launch {
 
 namespace {
 
-constexpr std::array<std::string_view, 10> kOutOfPlace{"then", "elif", "else", "fi", "do", "done", "esac", "in", "}", "]]"};
+constexpr std::array<std::string_view, 9> kOutOfPlace{"then", "elif", "else", "fi", "do", "done", "esac", "}", "]]"};
 
 }  // namespace
 
@@ -39,7 +39,7 @@ bool Parser::compound(Command& out) {
   }
   if (word == "coproc") fail("coproc", "a command that oomplan reads; coprocesses are not");
   for (const std::string_view other : kOutOfPlace)
-    if (word == other && other != "in" && other != "]]") fail(fmt::format("'{}'", word), "a command");
+    if (word == other) fail(fmt::format("'{}'", word), "a command");
   return raw() == '(' && parenthesis(out);
 }
 

@@ -55,19 +55,35 @@ Piece Parser::braces(Within within) {
   auto parameter = std::make_shared<Parameter>();
   const bool quoted = within == Within::operand_quoted || within == Within::double_quotes || within == Within::here_document ||
                       within == Within::arithmetic;
-  parameter_name(*parameter);
-  if (parameter->op == Operator::none) parameter_operator(*parameter, quoted);
+  if (!parameter_within(*parameter, quoted)) {
+    at_ = start + 2, line_ = line;
+    *parameter = {};
+    with_operand(*parameter, Operator::wrong, quoted ? Within::operand_quoted : Within::operand);
+  }
   if (done()) {
     at_ = start, line_ = line;
     fail("${ that is never closed", "} at its end");
   }
-  if (raw() != '}') fail(fmt::format("'{}'", text_.substr(start, std::min<std::size_t>(at_ + 1 - start, 40))), "an expansion of a parameter");
   next();
   leave();
   parameter->written = std::string(text_.substr(start, at_ - start));
+  parameter->in_quotes = quoted;
   Piece out{Piece::Kind::parameter};
   out.parameter = std::move(parameter);
   return out;
+}
+
+/// What stands in the braces; false: no expansion of a parameter.
+bool Parser::parameter_within(Parameter& out, bool quoted) {
+  const int depth = depth_;
+  try {
+    parameter_name(out);
+    if (out.op == Operator::none) parameter_operator(out, quoted);
+    return done() || raw() == '}';
+  } catch (const Broken&) {
+    depth_ = depth;
+    return false;
+  }
 }
 
 /// The parameter, with what may stand in front of it and its subscript.

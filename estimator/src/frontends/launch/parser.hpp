@@ -74,6 +74,7 @@ class Parser {
   std::string name();
   // ${...} (parse_parameter.cpp)
   Piece braces(Within);
+  bool parameter_within(Parameter&, bool quoted);
   void parameter_name(Parameter&);
   void parameter_operator(Parameter&, bool quoted);
   void with_operand(Parameter&, Parameter::Operator, Within);

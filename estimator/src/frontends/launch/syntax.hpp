@@ -58,11 +58,13 @@ struct Parameter {
     lower_first,     ///< ${name,}
     lower,           ///< ${name,,}
     transform,       ///< ${name@Q}
+    wrong,           ///< no expansion at all, which bash only says when it gets there
   };
   std::string name;
   Operator op = Operator::none;
   bool indirect = false;    ///< ${!name}
   bool also_empty = false;  ///< the operator has a colon
+  bool in_quotes = false;   ///< stands in double quotes
   char all = 0;             ///< '@' or '*': the whole array
   std::optional<Word> subscript;
   Word operand;
