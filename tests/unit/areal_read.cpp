@@ -385,8 +385,8 @@ TEST_CASE("areal: a release in between is read as the last one before it, and sa
 TEST_CASE("areal: a batch that the data-parallel ranks do not share evenly is refused where the loaders refuse it") {
   const auto says = [](const char* release, std::vector<std::string> overrides) {
     overrides.push_back("train_dataset.batch_size=256");
-    return refusal(source("ppo_allocation_mode.yaml", release, std::move(overrides))).find("256 prompts for 3 data-parallel ranks") !=
-           std::string::npos;
+    return refusal(source("ppo_allocation_mode.yaml", release, std::move(overrides)))
+               .find("256 prompts for 3 data-parallel ranks") != std::string::npos;
   };
   const std::string three = "allocation_mode=sglang:d4+d3";
   CHECK_FALSE(says("0.3.4", {three}));  // the scripts rounded down

@@ -172,9 +172,8 @@ class FileReader {
   /// Has the class what a file of its kind has?
   bool is_of_this_kind(const std::string& root) const {
     constexpr std::array<std::string_view, 4> kParts{"actor", "rollout", "gconfig", "train_dataset"};
-    return std::all_of(kParts.begin(), kParts.end(), [&](auto key) {
-      return composed_.find(key) == nullptr || schema_->field(root, key) != nullptr;
-    });
+    return std::all_of(kParts.begin(), kParts.end(),
+                       [&](auto key) { return composed_.find(key) == nullptr || schema_->field(root, key) != nullptr; });
   }
   /// What the keys speak for, best first. Up to 0.4.1 PPOConfig always has a critic, GRPOConfig never.
   std::vector<std::string> wanted_classes() const {

@@ -166,7 +166,10 @@ class Translator {
     if (m_.release < release_named("0.5.0") && r.name == "critic") {
       Place place = r.allocation.place;
       place.path = r.path;
-      out_.problems.push_back({std::move(place), "a critic on Megatron", "a layout of FSDP", {},
+      out_.problems.push_back({std::move(place),
+                               "a critic on Megatron",
+                               "a layout of FSDP",
+                               {},
                                fmt::format("AReaL {} has none (areal/engine/ppo/critic.py)", name_of(m_.release))});
     }
     if (r.part.layout.context > 1 && m_.release < release_named("1.0.4"))

@@ -57,8 +57,10 @@ std::optional<Problem> uneven_batch(const Teller& t, std::string_view file) {
   if (ranks <= 1 || batch->integer <= 0 || batch->integer % ranks == 0) return std::nullopt;
   Place place = batch->origin.place;
   place.path = "train_dataset.batch_size";
-  return Problem{std::move(place), fmt::format("{} prompts for {} data-parallel ranks", batch->integer, ranks),
-                 fmt::format("a multiple of {}, such as {}", ranks, (batch->integer / ranks + 1) * ranks), {},
+  return Problem{std::move(place),
+                 fmt::format("{} prompts for {} data-parallel ranks", batch->integer, ranks),
+                 fmt::format("a multiple of {}, such as {}", ranks, (batch->integer / ranks + 1) * ranks),
+                 {},
                  fmt::format("the loaders of AReaL {} take equal parts (areal/utils/dataloader.py: create_dataloader)",
                              name_of(t.out().release))};
 }

@@ -41,8 +41,8 @@ struct BuiltRole {
   Part part;           ///< its engine and layout
   std::string beside;  ///< the role whose GPUs it shares; "" its own
   bool in_process = false;
-  Origin allocation;                    ///< of the string that gives the part
-  std::string why_in_process = {};      ///< in words
+  Origin allocation;                ///< of the string that gives the part
+  std::string why_in_process = {};  ///< in words
 };
 
 struct Meaning {
