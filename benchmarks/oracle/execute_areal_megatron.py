@@ -204,7 +204,9 @@ class CodeBefore:
             module.get_tensor_model_parallel_rank = lambda: 0  # type: ignore[attr-defined]
         parallel_state.is_initialized = lambda: True
         stand_in("areal.platforms", is_npu_available=False)
-        stand_in("areal.utils.ulysses", get_ulysses_sequence_parallel_group=None, get_ulysses_sequence_parallel_world_size=lambda: 1)
+        stand_in(
+            "areal.utils.ulysses", get_ulysses_sequence_parallel_group=None, get_ulysses_sequence_parallel_world_size=lambda: 1
+        )
         real = torch.compile
         compiled = lambda fn=None, **_: real(fn, backend=inductor, fullgraph=True) if fn else compiled  # noqa: E731
         text = source(areal, "areal/utils/mcore/functional.py", OLDER)
@@ -214,9 +216,13 @@ class CodeBefore:
         torch.compile = compiled  # type: ignore[assignment]
         functional = load(source(areal, "areal/utils/functional.py", OLDER), "areal_functional_before", folder)
         torch.compile = real
-        self.with_entropy = lambda logits, labels, temperature, tp_group: functional.gather_logprobs_entropy(logits, labels, temperature)
+        self.with_entropy = lambda logits, labels, temperature, tp_group: functional.gather_logprobs_entropy(
+            logits, labels, temperature
+        )
         self.alone = lambda logits, labels, temperature, tp_group: functional.gather_logprobs(logits, labels, temperature)
-        self.unpad = load(function(source(areal, "areal/utils/data.py", OLDER), "unpad_logits"), "areal_data_before", folder).unpad_logits
+        self.unpad = load(
+            function(source(areal, "areal/utils/data.py", OLDER), "unpad_logits"), "areal_data_before", folder
+        ).unpad_logits
 
 
 class OutputLayer(torch.autograd.Function):

@@ -176,7 +176,8 @@ class Checker {
     if (t.sequences_per_micro_batch > 0)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           fmt::format("{}'s Megatron engine packs sequences", who));
-    not_yet("cross_entropy", m.loss != MegatronLoss::unfused && m.loss != MegatronLoss::areal_whole, "another loss", "nothing", "Megatron's own losses");
+    not_yet("cross_entropy", m.loss != MegatronLoss::unfused && m.loss != MegatronLoss::areal_whole, "another loss", "nothing",
+            "Megatron's own losses");
     not_yet("transformer_impl", m.impl == TransformerImpl::local, "local", "transformer_engine", "Megatron's own modules");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none", "products in 8 bits");
     not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing", "Megatron-FSDP");

@@ -24,7 +24,7 @@ struct ArealCut {
   std::int64_t sequences = 1;  ///< that fill it
   std::int64_t tokens = 1;     ///< of one of them
   std::int64_t rows = 1;       ///< of a chunk
-  std::int64_t chunks = 1;    ///< 0: all rows at once
+  std::int64_t chunks = 1;     ///< 0: all rows at once
 };
 /// Shorter sequences than the longest fill a micro-batch, too. unpad_logits reaches most with three: so many at least.
 ArealCut areal_cut(const Trainer&, const MegatronUse&);

@@ -156,13 +156,23 @@ class Translator {
     if (r.part.backend != Backend::fsdp)
       refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", spelling(r.part.backend)), "a reward model of this engine");
   }
-  /// Before 0.5.0 the log-probs of Megatron's engine are another function's, and until 1.0.4 context-parallel ranks gather all
-  /// logits.
+  /// Up to 0.3.4 the engine is an experiment, which sends weights through files and leaves the layers to Megatron; until 1.0.4
+  /// context-parallel ranks gather all logits.
   void refuse_of_megatron(const BuiltRole& r) {
     const auto whole = [&](std::string_view what) {
       refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", spelling(r.part.backend)), what);
     };
-    if (r.part.backend == Backend::realhf || m_.release < release_named("0.5.0")) return whole("Megatron before AReaL 0.5.0");
+    if (r.part.backend == Backend::realhf) return whole("the model of the realhf trainer");
+    if (m_.release < release_named("0.4.0")) return whole("the experimental Megatron engine of AReaL 0.3.1 to 0.3.4");
+    if (m_.release < release_named("0.5.0") && r.name == "critic") {
+      Place place = r.allocation.place;
+      place.path = r.path;
+      out_.problems.push_back({std::move(place),
+                               "a critic on Megatron",
+                               "a layout of FSDP",
+                               {},
+                               fmt::format("AReaL {} has none (areal/engine/ppo/critic.py)", name_of(m_.release))});
+    }
     if (r.part.layout.context > 1 && m_.release < release_named("1.0.4"))
       whole("context parallelism of Megatron before AReaL 1.0.4");
     for (const MegatronRefusal& found : megatron_refusals(m_, root_, r)) refuse_key(found.path, found.what);
@@ -176,6 +186,8 @@ class Translator {
     const bool megatron = r.part.backend == Backend::megatron;
     if (!megatron)
       if (auto problem = lora_problem(root_, r)) out_.problems.push_back(std::move(*problem));
+    // recipe/AEnt/actor.py: the entropy of the likelier part of the vocabulary has a gradient, and keeps its own softmax
+    refuse_key(at("aent"), "the loss of the recipe AEnt, whose clamped entropy has a gradient");
     if (flag(at("enable_tree_training"))) refuse_key(at("enable_tree_training"), "tree training");
     if (flag(at("use_kernels"))) refuse_key(at("use_kernels"), "kernels of the hub (use_kernels)");
     if (flag(at("fsdp.per_layer_optim_step"))) refuse_key(at("fsdp.per_layer_optim_step"), "the optimizer step layer by layer");
@@ -269,8 +281,12 @@ class Translator {
     if (sequences_together(m_) > 1) origin.because = "two sequences of every pair";
     set("sequences_per_step", fmt::format("{}", n), std::move(origin));
   }
-  /// Nothing but the environment of the workers sets the allocator (scheduling_spec[].env_vars).
+  /// Nothing but the environment of the workers sets the allocator: scheduling_spec[].env_vars, and of the launchers one text
+  /// "A=B,C=D" (areal/launcher/local.py, until 0.5.1).
   void allocator() {
+    const auto* launcher = root_.at("launcher.trainer_env_vars");
+    if (launcher != nullptr && launcher->text.find("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True") != std::string::npos)
+      return set("expandable_segments", "true", launcher->origin);
     for (const std::string path :
          {"actor.scheduling_spec.0.env_vars.PYTORCH_CUDA_ALLOC_CONF", "actor.scheduling_spec.0.env_vars.PYTORCH_ALLOC_CONF"}) {
       const auto* n = root_.at(path);
@@ -313,7 +329,7 @@ class Translator {
       set(r.name + ".beside", r.beside, r.allocation);
     else
       wrap_around(r);
-    if (r.in_process) set(r.name + ".in_process", "true", derived("before 0.5.0 roles live in the actor's process"));
+    if (r.in_process) set(r.name + ".in_process", "true", derived(r.why_in_process));
     if (r.name == "rollout")
       server(r);
     else

@@ -36,8 +36,12 @@ class RealhfTeller {
     if (n == nullptr || n->kind != compose::Node::Kind::text || n->text.empty()) {
       Place place = n != nullptr ? n->origin.place : Place{};
       place.path = "allocation_mode";
-      out_.refusals.push_back(
-          {std::move(place), "nothing", "a layout such as sglang.d4p1m1+d2p2m1", {}, "the experiment lays its models out by it"});
+      out_.refusals.push_back({std::move(place),
+                               "nothing",
+                               "a layout such as sglang.d4p1m1+d2p2m1",
+                               {},
+                               "the experiment lays its models out by it: of a file that a script completes, give its argument "
+                               "allocation_mode=..., too"});
       return false;
     }
     AllocationRead read = read_allocation(n->text, out_.release, Parser::legacy);
