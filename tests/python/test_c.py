@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ SLOW = {
 }
 
 
-def slow_job(words: str | list[str]) -> bytes:
+def slow_job(words: str | Sequence[str]) -> bytes:
     if isinstance(words, str):
         return (ROOT / "examples" / words).read_bytes()
     model, gpus, served, trained = words
@@ -124,7 +124,6 @@ def test_a_search_that_is_stopped(library: ctypes.CDLL, catalog: int, name: str,
     job, wish = slow_job(words), json.dumps(request).encode()
     began, seen = time.monotonic(), []
 
-    @STOP
     def stop(context: int) -> int:
         assert context == 4711
         if time.monotonic() - began < after:
@@ -133,7 +132,7 @@ def test_a_search_that_is_stopped(library: ctypes.CDLL, catalog: int, name: str,
         return 1
 
     out = ctypes.c_void_p()
-    status = library.oomplan_search_watched(catalog, job, len(job), None, wish, stop, 4711, ctypes.byref(out))
+    status = library.oomplan_search_watched(catalog, job, len(job), None, wish, STOP(stop), 4711, ctypes.byref(out))
     ended = time.monotonic()
     answer = text(library, out)
     assert answer["schema"] == "oomplan.search/1", answer
@@ -149,7 +148,7 @@ def test_a_search_that_is_watched_answers_as_one_that_is_not(library: ctypes.CDL
     watched: list[Callable[[int], int] | None] = [None, lambda _: 0]
     for stop in watched:
         out = ctypes.c_void_p()
-        given = STOP(stop) if stop else ctypes.cast(None, STOP)
+        given = STOP(stop) if stop else STOP()
         assert library.oomplan_search_watched(catalog, JOB, len(JOB), None, b'{"keep": 2}', given, None, ctypes.byref(out)) == 0
         answers.append(text(library, out))
     out = ctypes.c_void_p()

@@ -125,7 +125,8 @@ TEST_CASE("defaults that changed on the way") {
   CHECK(at("0.3.1", "actor.fsdp.ulysses_sp_size") == "1");
   CHECK(at("0.3.1", "actor.mb_spec.max_tokens_per_gpu") == "null");
   CHECK(at("2.0.0", "actor.optimizer.warmup_steps_proportion") == at("2.0.0+", "actor.optimizer.warmup_steps_proportion"));
-  CHECK(!Schema::of(release_named("0.2.0")));
+  CHECK(Schema::of(release_named("0.2.0")));
+  CHECK(!Schema::of(release_named("0.1.2")));
 }
 
 TEST_CASE("0.3.0 has the configuration of realhf") {

@@ -117,8 +117,9 @@ class FileAdviser {
   Workload workload_with(const Settings& settings) const {
     Workload out = workload_of(job_);
     for (const auto& [key, text] : settings)
-      for (const auto& [knob, tokens] :
-           {std::pair{"prompt_tokens", &out.prompt}, {"response_tokens", &out.response}, {"sequences_per_step", &out.sequences_per_step}})
+      for (const auto& [knob, tokens] : {std::pair{"prompt_tokens", &out.prompt},
+                                         {"response_tokens", &out.response},
+                                         {"sequences_per_step", &out.sequences_per_step}})
         if (key == knob) *tokens = read_count(text).value.value_or(0);
     return out;
   }

@@ -44,7 +44,8 @@ Axes axes_of(const Job& job, const Space& space, const Role* trainer, const Role
     a.trainer_layout_held =
         std::any_of(job.roles.begin(), job.roles.end(), [&](const Role& r) { return !r.serves() && held(space, &r, "layout"); });
     const bool packs = t.sequences_per_micro_batch == 0;
-    a.tokens = free_to(speed && packs, "tokens_per_micro_batch") ? token_budgets(job, *trainer) : std::vector{t.tokens_per_micro_batch};
+    a.tokens =
+        free_to(speed && packs, "tokens_per_micro_batch") ? token_budgets(job, *trainer) : std::vector{t.tokens_per_micro_batch};
     a.recompute = {t.recompute};
     if (free_to(speed, "recompute")) include(a.recompute, t.recompute == Recompute::full ? Recompute::none : Recompute::full);
     a.forms = {t.optimizer_form};
