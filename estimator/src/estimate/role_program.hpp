@@ -65,8 +65,9 @@ class TrainerProgram {
     workspace_ = site("cublas_workspaces", run.constants.workspace, Category::workspace, Pool::torch);
     full_ = site("full_model_at_load", run.loads_full ? run.full_storage : 0, Category::weights, Pool::torch);
     first_shard_ = site("first_unit_sharded_at_load", run.loads_full ? largest_unit() : 0, Category::weights, Pool::torch);
-    host_load_ = site("full_model_at_load_on_host", !run.loads_full && seat.sender ? run.full_storage : 0, Category::host_copy,
-                      Pool::pageable);
+    const bool on_host = !run_.loads_full && (seat.sender || run_.loads_on_every_host);
+    host_load_ = site("full_model_at_load_on_host", on_host ? run_.full_storage : 0, Category::host_copy, Pool::pageable);
+    pixels_ = site("pixel_values_of_the_batch", run_.held_pixels, Category::inputs, Pool::torch);
   }
 
   void step(StepKind kind) {
@@ -172,7 +173,9 @@ class TrainerProgram {
     if (!learns_at_once())
       return awake(phase, [&] {
         core_.before_forward();
+        r_.alloc(pixels_);
         stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
+        r_.free(pixels_);
       });
     mark_(phase);
     if (run_.plan.offload_parameters) core_.reload_parameters();
@@ -248,6 +251,7 @@ class TrainerProgram {
     stays_ = false;
     if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
     if (run_.plan.step_every) return train_step_by_step(n);
+    r_.alloc(pixels_);
     before_micro_batch(!kept_);
     const std::int64_t from = kept_ ? 1 : 0;  // gradients that were kept are those of number 0
     micro_batch(Index(from), !kept_, n == 1);
@@ -265,6 +269,7 @@ class TrainerProgram {
       micro_batch(Index(from + n - 1), false, true);
     }
     optimizer_step();
+    r_.free(pixels_);
     doze();
   }
   void optimizer_step() {
@@ -297,7 +302,7 @@ class TrainerProgram {
   ReferenceRun<R> reference_;
   std::optional<Player<R>> train_, log_probs_;
   PassSpans passes_;
-  SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_;
+  SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_, pixels_;
   bool states_ = false;
   bool kept_ = false;                       ///< gradients of the step before are there
   std::optional<Index> kept_inputs_;        ///< of the update before

@@ -30,6 +30,7 @@ inline constexpr Limit64 kAdapterRankLimit{1, pow2(10)};
 inline constexpr Limit64 kGroupLimit{1, pow2(20)};     ///< inputs of a GPTQ layer that share a scale
 inline constexpr Limit64 kSequenceLimit{1, pow2(24)};  ///< of a step, a micro-batch
 inline constexpr Limit64 kImageLimit{1, pow2(12)};     ///< of a sequence
+inline constexpr Limit64 kHeldImageLimit{1, pow2(16)};  ///< of a rank's batch, and copies
 inline constexpr Limit64 kPixelLimit{0, pow2(14)};     ///< of an image's side
 inline constexpr Limit64 kPatchLimit{1, pow2(20)};     ///< of a micro-batch's images
 inline constexpr Limit64 kMicroBatchLimit{1, pow2(20)};

@@ -46,7 +46,7 @@ struct BuiltRole {
 
 struct Meaning {
   Release release;
-  std::string kind;  ///< "rl", "sft", "dpo", "reward_model"
+  std::string kind;  ///< "rl", "sft", "dpo", "reward_model", "rollout" (servers alone)
   std::vector<Fact> facts;
   std::vector<BuiltRole> roles;
   std::vector<AbsentRole> absent;
@@ -56,7 +56,7 @@ struct Meaning {
   const Fact* find(std::string_view key) const;
 };
 
-/// `root`: composed, merged over the release's defaults, resolved.
-Meaning meaning_of(const compose::Node& root, Release);
+/// `root`: composed, merged over the release's defaults, resolved. `servers_alone`: nothing is trained, whatever the class has.
+Meaning meaning_of(const compose::Node& root, Release, bool servers_alone = false);
 
 }  // namespace oomplan::areal

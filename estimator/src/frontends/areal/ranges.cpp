@@ -58,7 +58,10 @@ std::vector<Problem> range_problems(const compose::Node& root) {
     out.push_back(problem_of(*n, range.path, compose::describe(*n),
                              range.limit.most == INT64_MAX
                                  ? fmt::format("at least {} {}", range.limit.least, range.what)
-                                 : fmt::format("{} to {} {}", range.limit.least, range.limit.most, range.what)));
+                                 : fmt::format("{} to {} {}", range.limit.least, range.limit.most, range.what),
+                             range.path == "cluster.n_gpus_per_node" && n->integer == 0
+                                 ? "not supported yet: a job that runs on CPUs alone"
+                                 : ""));
   }
   for (const auto path : kFractions) {
     const compose::Node* n = root.at(path);

@@ -6,6 +6,7 @@
 #include <oomplan/units/bytes.hpp>
 
 #include "frontends/areal/batches.hpp"
+#include "frontends/areal/turns.hpp"
 
 namespace oomplan::areal {
 namespace {
@@ -26,23 +27,6 @@ Place place_of(const Fact& fact, std::string path) {
 const BuiltRole* learner(const Meaning& m) {
   for (const auto& r : m.roles)
     if (r.name == "actor" || r.name == "trainer") return &r;
-  return nullptr;
-}
-
-/// Where an example's own class says how many turns a conversation has ("max_turns", "agent_run_args.max_turns").
-const compose::Node* turns_in(const compose::Node& n, std::string& path) {
-  for (const auto& entry : n.entries) {
-    const std::string here = path.empty() ? entry.key : path + "." + entry.key;
-    if (entry.key == "max_turns" && entry.value.kind == compose::Node::Kind::integer && entry.value.integer > 1) {
-      path = here;
-      return &entry.value;
-    }
-    std::string below = here;
-    if (const auto* found = turns_in(entry.value, below)) {
-      path = below;
-      return found;
-    }
-  }
   return nullptr;
 }
 
@@ -81,15 +65,15 @@ std::vector<Note> remarks_of(const Meaning& m, const compose::Node& root) {
          fmt::format("{} tokens hold a prompt and one answer, but a conversation of several turns may reach gconfig.max_tokens "
                      "= {}: AReaL stops at a sequence that is longer than a micro-batch",
                      whole(budget), whole(longest))});
-  std::string path;
-  if (const auto* turns = turns_in(root, path); turns != nullptr && (longest == nullptr || longest->by == ToldBy::defaults)) {
-    Place place = turns->origin.place;
-    place.path = path;
+  const auto turns = turns_of(root);
+  if (turns && turns->number > 0 && (longest == nullptr || longest->by == ToldBy::defaults)) {
+    Place place = turns->node->origin.place;
+    place.path = turns->path;
     out.push_back(
         {Note::Level::warning, place,
          fmt::format("{} turns: how long does the longest conversation get? {}.mb_spec.max_tokens_per_mb must hold it and "
                      "gconfig.max_new_tokens; no key of the file says it{}",
-                     turns->integer, r->path, longest != nullptr ? ", gconfig.max_tokens=N does" : "")});
+                     turns->number, r->path, longest != nullptr ? ", gconfig.max_tokens=N does" : "")});
   }
   return out;
 }
