@@ -41,6 +41,7 @@ UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks
   b.reduce_input = u.reduced * ranks;
   b.reduce_output = ranks > 1 ? u.reduced : 0;
   b.gradient = u.trained_resident;
+  b.casts_reduced = u.casts_reduced;
   b.accumulated = u.unreduced;
   b.kept_ahead = u.ahead;
   b.kept_rest = u.sliced - u.ahead;
@@ -85,6 +86,7 @@ void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, const Trainer& t, st
   u.unreduced += bytes_of(leaf.elements(), reduce);
   u.reduced += bytes_of(shard, reduce);
   u.trained_resident += bytes;
+  u.casts_reduced = storage != reduce;
 }
 
 /// The trained parameters, in the order of the model.
@@ -491,7 +493,6 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.end_of_head = runs_in_chunks(head) ? StationPlace::chunks : StationPlace::loss;
   const DType trained_in = t.lora.rank > 0 && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
   const UnitFormats formats = unit_formats(t, trained_in);
-  p.casts_gradients = trained_in != formats.reduce;
   p.casts_accumulated = formats.compute != formats.reduce;
 
   const Tape& tape = p.train != nullptr ? *p.train : *p.log_probs;
