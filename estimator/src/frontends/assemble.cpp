@@ -16,6 +16,7 @@
 #include "job/knobs.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
+#include "job/training_loop.hpp"
 #include "layers/families.hpp"
 #include "layout/letters.hpp"
 
@@ -113,6 +114,7 @@ class Assembler {
     for (auto& role : job().roles) {
       Trainer& t = role.trainer;
       if (t.framework_version.empty()) t.framework_version = newest_version(t.framework);
+      t.loop = training_loop(t.framework);
     }
     if (job().roles.empty() || !trains) return;
     const Trainer& t = job().roles[0].trainer;

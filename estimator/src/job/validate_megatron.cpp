@@ -68,6 +68,8 @@ constexpr std::array<std::string_view, 53> kForeign{"reference",
                                                     "precision.cast_parameters",
                                                     "precision.cast_gradients",
                                                     "precision.cast_inputs",
+                                                    "precision.output",
+                                                    "precision.autocast",
                                                     "optimizer_form",
                                                     "logprob_tokens_per_micro_batch"};
 

@@ -32,6 +32,7 @@ struct ShardUnit {
   Bytes reduced = 0;    ///< of the trained part of the shard, in the format that its gradients are reduced in
   Bytes unreduced = 0;  ///< of trained parameters, unsharded, in that format
   Bytes trained_resident = 0;
+  bool casts_reduced = false;  ///< of what is trained: it is stored in another format than its gradients are reduced in
 };
 /// Sizes of a unit in bytes.
 struct UnitBytes {
@@ -42,6 +43,7 @@ struct UnitBytes {
   Bytes gathered = 0;   ///< output of the all-gather; 0 on one rank
   Bytes unsharded = 0;  ///< the parameters that the forward pass uses
   Bytes reduce_input = 0, reduce_output = 0;
+  bool casts_reduced = false;  ///< the output of the reduction is cast to the format of the parameters
   Bytes gradient = 0;     ///< sharded, as stored
   Bytes accumulated = 0;  ///< unsharded gradients in the reduce dtype (without gradient sync)
   // resharded over fewer ranks: copies of slices of the unsharded parameters, made one by one as those are freed
@@ -143,7 +145,6 @@ struct TrainPlan {
   bool trains = true;
   Bytes embedding_part = 0;        ///< tensor parallelism: this rank's part of the embedding's gradient, which is made whole
   bool casts_accumulated = false;  ///< FSDP2: gradients that wait for a later micro-batch are copies in the reduce dtype
-  bool casts_gradients = false;    ///< the reduced gradient is cast to the storage dtype of what is trained
   std::vector<int> last_leaf;      ///< of every wrapped station: its last parameter
   int root_last_leaf = -1;
   std::vector<DType> storage;  ///< of every leaf of the tape
