@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map
 
 aten = torch.ops.aten
-DTYPES = ("bfloat16", "float32", "float64", "complex64", "int64", "uint64", "int32", "bool", "uint8")
+DTYPES = ("bfloat16", "float16", "float32", "float64", "complex64", "int64", "uint64", "int32", "bool", "uint8")
 DTYPES += ("float8_e4m3fn", "float8_e5m2")
 
 

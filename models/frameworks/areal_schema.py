@@ -3,7 +3,7 @@
     python models/frameworks/areal_schema.py CHECKOUT models/frameworks/areal.json
 
 The sources are read with `ast` and never run: the dataclasses of areal/api/cli_args.py (with areal/experimental where it adds
-some; of realhf for 0.3.0) and those of the examples' own configurations. Facts only: names, types, defaults, choices. What a
+some; of realhf for 0.2.0 and 0.3.0) and those of the configurations that examples and recipes have of their own. Facts only: names, types, defaults, choices. What a
 class or field is like holds from the release `since` until the release `until`, the newest where `until` is missing.
 """
 
@@ -19,6 +19,7 @@ from areal_sources import Checkout, Reader, enum_members, is_enum
 
 # Release: what git calls it. The last is the development after 2.0.0.
 NAMES = [
+    "0.2.0",
     "0.3.0",
     "0.3.0-lite",
     "0.3.0-lite.post1",
@@ -53,6 +54,8 @@ REALHF = [
     "realhf/experiments/async_exp/async_rl_exp.py",
     "realhf/experiments/async_exp/async_ppo_math_exp.py",
 ]
+OF_REALHF = ("0.2.0", "0.3.0")
+REALHF_ROOTS = ("realhf:SFTConfig", "realhf:PPOMATHConfig", "realhf:AsyncPPOMATHConfig")
 ROOT = "BaseExperimentConfig"
 
 # What became of a key: (class, field, last release that means it, what means it now). A key that is still read over afterwards
@@ -109,17 +112,23 @@ def read_release(root: Path, release: str) -> tuple[dict[str, dict[str, Any]], d
     """Classes {name: {bases, values or fields}} and entry scripts {path: class}."""
     checkout = Checkout(root, RELEASES[release])
     reader = Reader(checkout)
-    for path in REALHF if release == "0.3.0" else LITE:
+    for path in REALHF if release in OF_REALHF else LITE:
         module = checkout.module(path)
         if module:
             reader.add(module)
     kept = used(reader, {name for name in reader.classes if ROOT in {name} | reader.ancestors(name)})
+    if release not in OF_REALHF:  # 0.3.0-lite to 0.5.1 ship realhf's trainer beside their own
+        for path in REALHF:
+            module = checkout.module(path)
+            if module:
+                reader.add(module, prefix="realhf:")
+        kept |= used(reader, {name for name in reader.classes if name in REALHF_ROOTS})
     scripts: dict[str, str] = {}
-    for path in [] if release == "0.3.0" else checkout.examples():
+    for path in [] if release in OF_REALHF else checkout.examples():
         module = checkout.module(path)
         if module:
             reader.add(module, prefix=f"{path}:")
-    for path in [] if release == "0.3.0" else checkout.examples():
+    for path in [] if release in OF_REALHF else checkout.examples():
         module = checkout.module(path)
         for entry in module.entries if module else []:
             name = reader.class_name(module, entry) if module else None
@@ -170,7 +179,7 @@ def schema(root: Path) -> dict[str, Any]:
     }
     return {
         "framework": "areal",
-        "source": "areal-project/AReaL, dataclasses of areal/api/cli_args.py (0.3.0: realhf) and examples; 2.0.0+ is cbff54d64",
+        "source": "areal-project/AReaL, dataclasses of areal/api/cli_args.py (0.2.0, 0.3.0: realhf), examples and recipes; 2.0.0+ is cbff54d64",
         "releases": releases,
         "scripts": scripts,
         "renames": renames(classes, releases),

@@ -44,7 +44,7 @@ class Checkout:
         return done.stdout if done.returncode == 0 else None
 
     def examples(self) -> list[str]:
-        listed = self.git("ls-tree", "-r", "--name-only", self.commit, "examples/") or ""
+        listed = self.git("ls-tree", "-r", "--name-only", self.commit, "examples/", "recipe/") or ""
         return [path for path in listed.splitlines() if path.endswith(".py")]
 
     def module(self, path: str) -> Module | None:

@@ -58,6 +58,17 @@ def test_help_has_usage_and_an_example(command: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("version", "warning"),
+    [("99", "vllm 99 has not been read: answered as "), ("0.19.7", "the nearest older one that is known"), ("0.19.1", "")],
+)
+def test_facts_of_a_version_that_was_not_read_say_so(version: str, warning: str) -> None:
+    done = run("facts", "vllm", "--version", version)
+    assert done.returncode == 0
+    assert done.stdout.startswith("engine")
+    assert (warning in done.stderr) if warning else done.stderr == ""
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["estimte"], "did you mean 'estimate'?"),

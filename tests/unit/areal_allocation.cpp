@@ -327,7 +327,8 @@ TEST_CASE("versions as a user writes them") {
   CHECK(release("1.0") == "1.0.0");
   CHECK(release("2.0") == "2.0.0");
   CHECK(release("main") == "2.0.0+");
-  CHECK(release("2.1.0") == "2.0.0+");
+  CHECK(release("2.0.0+") == "2.0.0+");
+  CHECK(release("2.1.0") == "none");
   CHECK(release("1.0.9") == "1.0.4");
   CHECK(release("0.3.4.post1") == "0.3.4.post1");
   CHECK(release("0.1.0") == "none");

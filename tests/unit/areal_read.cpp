@@ -122,9 +122,19 @@ TEST_CASE("areal: one string for all engines, with roles in the actor's process 
   CHECK((value(early, "roles.critic.placement") == areal::FactValue("in_process:actor")));
   CHECK((value(early, "weight_update.mode") == areal::FactValue("nccl")));
   CHECK(read(source("ppo_allocation_mode.yaml", "0.4.1")).job.role("critic")->in_process);
-  const auto late = areal::read_areal(source("ppo_allocation_mode.yaml", "1.0.2"));
-  CHECK((value(late, "roles.critic.placement") == areal::FactValue("shares:actor")));
-  CHECK_FALSE(read(source("ppo_allocation_mode.yaml", "1.0.2")).job.role("critic")->in_process);
+  // from 0.5.2 on there is a controller beside the launchers; it does not start without a type of scheduler
+  const auto critic = [](const char* release, std::vector<std::string> overrides) {
+    return areal::read_areal(source("ppo_allocation_mode.yaml", release, std::move(overrides)));
+  };
+  const std::vector<std::string> local{"+scheduler.type=local"};
+  for (const auto& launched : {critic("0.5.1", local), critic("0.5.3", {}), critic("1.0.2", {})}) {
+    CHECK((value(launched, "roles.critic.placement") == areal::FactValue("in_process:actor")));
+    CHECK((value(launched, "roles.ref.placement") == areal::FactValue("in_process:actor")));
+  }
+  for (const char* release : {"0.5.2", "0.5.3", "1.0.2"}) {
+    CHECK((value(critic(release, local), "roles.critic.placement") == areal::FactValue("shares:actor")));
+    CHECK_FALSE(read(source("ppo_allocation_mode.yaml", release, local)).job.role("critic")->in_process);
+  }
   // without a version: the newest release that reads the string
   const auto unnamed = areal::read_areal(source("ppo_allocation_mode.yaml", ""));
   CHECK(areal::name_of(unnamed.release) == "1.0.2");
@@ -362,9 +372,99 @@ TEST_CASE("areal: a 7B job that is known to run fits, and its extremes break whe
   CHECK(need(divided, "actor.backward") < need(whole, "actor.backward") / 2);
 }
 
-TEST_CASE("areal: a release that is not known is read as the last one before it, and said so") {
-  CHECK(notes_say(read(source("grpo_7b.yaml", "9.9")).notes, "no release of AReaL known here is called '9.9'; read as 2.0.0+"));
+TEST_CASE("areal: a release in between is read as the last one before it, and said so; one behind the newest is refused") {
   CHECK(notes_say(read(source("grpo_7b.yaml", "1.0.99")).notes, "read as 1.0.4"));
   for (const char* known : {"1.0.4", "v1.0.4", "2.0", "main"})
     CHECK_FALSE(notes_say(read(source("grpo_7b.yaml", known)).notes, "no release of AReaL"));
+  for (const char* later : {"9.9", "2.0.1", "v2.1"}) {
+    const std::string all = refusal(source("grpo_7b.yaml", later));
+    CHECK_MESSAGE(all.find("2.0.0 is the newest release known, and 2.0.0+ the development behind it") != std::string::npos, all);
+  }
+}
+
+TEST_CASE("areal: a batch that the data-parallel ranks do not share evenly is refused where the loaders refuse it") {
+  const auto says = [](const char* release, std::vector<std::string> overrides) {
+    overrides.push_back("train_dataset.batch_size=256");
+    return refusal(source("ppo_allocation_mode.yaml", release, std::move(overrides))).find("256 prompts for 3 data-parallel ranks") !=
+           std::string::npos;
+  };
+  const std::string three = "allocation_mode=sglang:d4+d3";
+  CHECK_FALSE(says("0.3.4", {three}));  // the scripts rounded down
+  CHECK(says("0.4.0", {three}));
+  CHECK(says("0.4.1", {"allocation_mode=sglang:d2+d3c2"}));
+  CHECK(says("0.5.1", {three, "+scheduler.type=local"}));
+  CHECK(says("0.5.3", {three}));
+  CHECK_FALSE(says("0.5.3", {three, "+scheduler.type=local"}));  // the controller's loader is the only one
+  CHECK_FALSE(says("0.4.1", {"allocation_mode=sglang:d4+d4"}));
+  // an entry script that divides the batch itself
+  Source own = source("ppo_allocation_mode.yaml", "0.4.1", {three, "train_dataset.batch_size=256"});
+  own.name = "examples/countdown/" + own.name;
+  CHECK(refusal(own).find("data-parallel ranks") == std::string::npos);
+}
+
+TEST_CASE("areal: a search proposes no layout that a release's loaders refuse") {
+  Space space;
+  space.gpus = 8;
+  const auto layouts = [&](const char* release) {
+    const Source s = source("ppo_allocation_mode.yaml", release, {"train_dataset.batch_size=256"});
+    std::vector<std::int64_t> out;
+    for (const auto& c : search(s, space, 20).best) out.push_back(c.job.role("actor")->trainer.layout.data);
+    return out;
+  };
+  const auto found = layouts("0.4.1");
+  CHECK(!found.empty());
+  for (const std::int64_t ranks : found) CHECK(256 % ranks == 0);
+}
+
+TEST_CASE("areal: expandable segments of the launchers' trainers") {
+  const auto expands = [](const char* words) {
+    return read(source("ppo_allocation_mode.yaml", "0.4.1", {std::string("+launcher.trainer_env_vars='") + words + "'"}))
+        .job.expandable_segments;
+  };
+  CHECK(expands("A=B,PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"));
+  CHECK_FALSE(expands("A=B"));
+}
+
+TEST_CASE("areal: Megatron before 0.5.0 has a loss of its own, and no critic") {
+  const std::string on = "allocation_mode=sglang:d4+megatron:d2t2";
+  const Role actor = *read(source("ppo_allocation_mode.yaml", "0.4.1", {on, "~critic"})).job.role("actor");
+  CHECK(actor.engine == EngineKind::megatron);
+  CHECK(actor.trainer.megatron.loss == MegatronLoss::areal_whole);
+  const Role later = *read(source("ppo_allocation_mode.yaml", "0.5.0", {on, "~critic"})).job.role("actor");
+  CHECK(later.trainer.megatron.loss == MegatronLoss::unfused);
+  CHECK(refusal(source("ppo_allocation_mode.yaml", "0.4.1", {on})).find("AReaL 0.4.1 has none (areal/engine/ppo/critic.py)") !=
+        std::string::npos);
+  CHECK(refusal(source("ppo_allocation_mode.yaml", "0.3.4", {on, "~critic"})).find("experimental Megatron engine") !=
+        std::string::npos);
+}
+
+TEST_CASE("areal: a recipe's file is of the recipe's own class") {
+  Source s = source("ppo_allocation_mode.yaml", "0.4.1", {"+actor.aent.entropy_clamp=0.4", "~critic"});
+  s.name = "recipe/AEnt/configs/" + s.name;
+  CHECK(areal::read_areal(s).root_class == "recipe/AEnt/aent_args.py:AEntGRPOConfig");
+  CHECK(refusal(s).find("the loss of the recipe AEnt") != std::string::npos);
+}
+
+TEST_CASE("areal: a file of the realhf trainer is read as that trainer's in every release that ships it") {
+  const auto of = [](const char* release) {
+    Source s;
+    s.name = "ppo.yaml";
+    s.framework_version = release;
+    s.text =
+        "mode: ray\nallocation_mode: sglang.d4p1m1+d2p2m1\nn_nodes: 1\nn_gpus_per_node: 8\nexp_ctrl: {total_train_epochs: 5}\n"
+        "torch_cache_mysophobia: true\nactor: {type: {_class: qwen2}, path: Qwen/Qwen2.5-1.5B-Instruct}\n"
+        "actor_train: {mb_spec: {max_tokens_per_mb: 30720}}\ndataset: {path: x, max_prompt_len: 1024, train_bs_n_seqs: 512}\n"
+        "ppo: {gen: {max_new_tokens: 27648}, kl_ctl: 0.0, disable_value: true}\ngroup_size: 16\n";
+    return s;
+  };
+  for (const char* release : {"0.2.0", "0.3.0", "0.3.1", "0.4.1", "0.5.1"}) {
+    CAPTURE(release);
+    const auto t = areal::read_areal(of(release));
+    CHECK(t.root_class.ends_with("PPOMATHConfig"));
+    CHECK((value(t, "roles.actor.layout.pp") == areal::FactValue(std::int64_t{2})));
+    CHECK((value(t, "roles.actor.micro_batch.tokens_per_micro_batch") == areal::FactValue(std::int64_t{30720})));
+    CHECK((value(t, "roles.rollout.layout.replicas") == areal::FactValue(std::int64_t{4})));
+  }
+  CHECK(refusal(of("0.5.2")).find("AReaL 0.5.2 has no mode: known in 0.2.0 to 0.3.0") != std::string::npos);
+  CHECK(refusal(of("0.1.2")).find("a job is the command line of realhf.apps.quickstart") != std::string::npos);
 }

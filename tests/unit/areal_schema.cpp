@@ -201,7 +201,7 @@ TEST_CASE("unknown keys: the nearest, the releases that know them, what they bec
   CHECK(unknown("1.0.4", "actor.fsdp.ulysses_sp_size") ==
         "AReaL 1.0.4 has no actor.fsdp.ulysses_sp_size: known in 0.3.1 to 0.3.2; now the letter c of allocation_mode");
   CHECK(unknown("1.0.4", "actor.optimizer_dtype") == "AReaL 1.0.4 has no actor.optimizer_dtype: known in 2.0.0 and later");
-  CHECK(unknown("0.5.2", "model.path", "SFTConfig") == "AReaL 0.5.2 has no model.path: known in 0.3.0 to 0.5.1; now actor");
+  CHECK(unknown("0.5.2", "model.path", "SFTConfig") == "AReaL 0.5.2 has no model.path: known in 0.2.0 to 0.5.1; now actor");
   CHECK(unknown("2.0.0+", "actor.behave_imp_weight_cap").ends_with("; now rejection_sampling.upper"));
   CHECK(unknown("2.0.0+", "actor.group_size").ends_with("; now gconfig.n_samples"));
   CHECK(unknown("2.0.0", "launcher.trainer_env_vars").ends_with("; now scheduling_spec of the engines"));

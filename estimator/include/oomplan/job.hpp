@@ -176,7 +176,7 @@ enum class TokenDispatcher : std::uint8_t { alltoall, allgather };
 enum class Fp8Recipe : std::uint8_t { none, delayed, tensorwise, blockwise, mxfp8 };
 
 /// Megatron: whose modules a layer is made of: Transformer Engine's, or Megatron-core's own.
-enum class TransformerImpl : std::uint8_t { transformer_engine, local };
+enum class TransformerImpl : std::uint8_t { transformer_engine, local, realhf };
 
 /// Settings of Megatron-core alone.
 struct Megatron {

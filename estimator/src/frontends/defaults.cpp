@@ -158,7 +158,7 @@ const std::vector<DefaultRow>& default_rows() {
 }
 
 std::string_view newest_version(Framework f) { return f == kAreal ? "1.0.4" : f == kVerl ? "0.9.0" : f == kAgile ? "2.8" : ""; }
-std::string_view oldest_version(Framework f) { return f == kAreal ? "0.4" : f == kVerl ? "0.7" : f == kAgile ? "2.8" : ""; }
+std::string_view oldest_version(Framework f) { return f == kAreal ? "0.2" : f == kVerl ? "0.7" : f == kAgile ? "2.8" : ""; }
 std::string_view last_known_version(Framework f) { return f == kAreal ? "2.0.0" : newest_version(f); }
 
 namespace {
@@ -170,6 +170,7 @@ struct Pin {
 constexpr Pin kPins[] = {
     {">=1.0.4", "0.5.10", "0.19.1"},       {">=1.0.2,<1.0.4", "0.5.9", "0.17.0"}, {">=0.5.2,<1.0.2", "0.5.7", "0.14.0"},
     {">=0.4.1,<0.5.2", "0.5.5", "0.11.0"}, {">=0.3.4,<0.4.1", "0.5.2", "0.10.2"},
+    {">=0.3.0,<0.3.1", "0.4.6", "0.8.4"},  {">=0.2.0,<0.3.0", "0.4.0", "0.6.3"},  // Dockerfile
 };
 
 }  // namespace

@@ -275,7 +275,8 @@ std::vector<Knob> more_megatron_rows() {
       setting("pad_expert_input", flag, knob::flag<&Megatron::pads_experts>(), semantics,
               "Megatron, expert_capacity: experts with fewer tokens are filled up (--moe-pad-expert-input-to-capacity)"),
       chosen_from(setting("transformer_impl", choice, knob::choice<&Megatron::impl>(), speed,
-                          "Megatron: modules of a layer: Transformer Engine's or Megatron-core's own (--transformer-impl)"),
+                          "Megatron: modules of a layer: Transformer Engine's or Megatron-core's own (--transformer-impl); realhf: the model "
+                          "of AReaL's first trainer"),
                   spellings<TransformerImpl>()),
       setting("masked_softmax_fusion", flag, knob::flag<&Megatron::masked_softmax_fusion>(), speed,
               "Megatron, transformer_impl local: mask and softmax of the scores are one kernel; false is "

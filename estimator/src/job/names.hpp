@@ -61,8 +61,10 @@ inline constexpr std::array<std::pair<TeRelease, std::string_view>, 3> kNames<Te
     {{TeRelease::v2_9, "2.9"}, {TeRelease::v2_11, "2.11"}, {TeRelease::v2_14, "2.14"}}};
 
 template <>
-inline constexpr std::array<std::pair<TransformerImpl, std::string_view>, 2> kNames<TransformerImpl>{
-    {{TransformerImpl::transformer_engine, "transformer_engine"}, {TransformerImpl::local, "local"}}};
+inline constexpr std::array<std::pair<TransformerImpl, std::string_view>, 3> kNames<TransformerImpl>{
+    {{TransformerImpl::transformer_engine, "transformer_engine"},
+     {TransformerImpl::local, "local"},
+     {TransformerImpl::realhf, "realhf"}}};
 
 template <>
 inline constexpr std::array<std::pair<Fp8Recipe, std::string_view>, 5> kNames<Fp8Recipe>{{{Fp8Recipe::none, "none"},

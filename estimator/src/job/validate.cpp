@@ -92,6 +92,7 @@ class Validator {
   std::vector<Problem> run() {
     check_cluster();
     check_roles();
+    check_framework();
     check_lengths();
     for (const auto& role : job_.roles) {
       check_place(role);
@@ -172,6 +173,17 @@ class Validator {
       if (!names.insert(role.name).second) problem(role.name, "the role twice", "every role once");
     if (job_.kind == JobKind::rl && job_.role("actor") == nullptr && !job_.roles.empty())
       missing("actor", "the role that is trained");
+  }
+
+  /// Of releases before 0.4 the realhf trainer alone is described.
+  void check_framework() {
+    for (const Role& role : job_.roles) {
+      const Trainer& t = role.trainer;
+      if (t.framework != Framework::areal || t.framework_version.empty() || compare_versions(t.framework_version, "0.4") >= 0) continue;
+      if (role.serves() || (role.engine == EngineKind::megatron && t.megatron.impl == TransformerImpl::realhf)) continue;
+      return problem("framework", fmt::format("'{}'", get(job_, "framework")), "AReaL 0.4 or later",
+                     "the defaults of older versions are not known");
+    }
   }
 
   void check_lengths() {

@@ -82,6 +82,8 @@ class Checker {
       add("engine", "megatron", "fsdp2", fmt::format("not supported yet: Megatron under {}", spelling(t.framework)));
     if (role_.kind != RoleKind::trainer && ((!areal && !verl) || role_.kind == RoleKind::reward))
       add("engine", "megatron", "fsdp2", "not supported yet: Megatron");
+    if (t.megatron.impl == TransformerImpl::realhf && !areal)
+      add("transformer_impl", "realhf", "transformer_engine or local", "it is AReaL's first trainer: framework: areal 0.3.0");
     if (areal) check_areal();
     if (verl) check_verl();
     if (areal || verl) check_rl(areal ? "AReaL" : "verl");
@@ -111,6 +113,7 @@ class Checker {
   void check_areal() {
     const Trainer& t = role_.trainer;
     const Megatron& m = t.megatron;
+    if (m.impl == TransformerImpl::realhf) return check_realhf();
     if (compare_versions(t.framework_version, "0.4.0") < 0)
       add("engine", "megatron", "fsdp2", "not supported yet: Megatron before AReaL 0.4.0");
     const bool whole = compare_versions(t.framework_version, "0.5.0") < 0;
@@ -128,6 +131,22 @@ class Checker {
       add("first_stage_layers", "a split of the layers", "nothing", "AReaL splits the layers itself");
     if (role_.architecture != nullptr && t.layout.pipeline > 1 && role_.architecture->runs[0].layer.mixer.kind == MixerKind::mla)
       add("layout", letters(t.layout), "p1", "not supported yet: a pipeline of latent attention under AReaL");
+  }
+  /// AReaL's first trainer (realhf/impl/model, 0.2.0 and 0.3.0): Megatron-core's buffers and optimizer around a model of its own.
+  void check_realhf() {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    if (compare_versions(t.framework_version, "0.5.1") > 0)
+      add("transformer_impl", "realhf", "transformer_engine", "AReaL ships realhf's trainer until 0.5.1");
+    if (m.sequence_parallel != (t.layout.tensor > 1))
+      add("sequence_parallel", m.sequence_parallel ? "true" : "false", t.layout.tensor > 1 ? "true" : "false",
+          "realhf splits the sequence wherever it splits tensors");
+    if (t.layout.context > 1 || t.layout.expert > 1)
+      add("layout", letters(t.layout), "d, t and p alone", "realhf has no parallelism of contexts or experts");
+    if (m.virtual_stages > 1) add("virtual_stages", fmt::format("{}", m.virtual_stages), "1", "realhf's stages have one chunk");
+    if (t.recompute == Recompute::selective) add("recompute", "selective", "full or none", "realhf recomputes whole layers");
+    if (m.precision_aware)
+      add("precision_aware_optimizer", "true", "false", "not supported yet: it under realhf");
   }
   /// From 0.9 on Megatron-Bridge makes the models (verl/trainer/config/engine/megatron.yaml: vanilla_mbridge).
   void check_verl() {
@@ -192,8 +211,16 @@ class Checker {
   void check_formats() {
     const Trainer& t = role_.trainer;
     constexpr std::string_view kWhy = "not supported yet: Megatron in other formats than bf16 with fp32 masters";
+    const bool narrow = t.megatron.impl == TransformerImpl::realhf && t.storage == DType::fp16;
+    if (narrow && t.compute != t.storage)
+      add("precision.compute", std::string(spelling(t.compute)), std::string(spelling(t.storage)), "realhf computes in it");
+    if (narrow) return check_gradients();
     if (t.storage != DType::bf16) add("precision.storage", std::string(spelling(t.storage)), "bf16", std::string(kWhy));
     if (t.compute != DType::bf16) add("precision.compute", std::string(spelling(t.compute)), "bf16", std::string(kWhy));
+    check_gradients();
+  }
+  void check_gradients() {
+    const Trainer& t = role_.trainer;
     if (t.reduce != DType::bf16 && t.reduce != DType::fp32)
       add("precision.reduce", std::string(spelling(t.reduce)), "fp32 or bf16", "the flat gradient buffer has one of these");
     if (t.optimizer != OptimizerKind::adamw && t.optimizer != OptimizerKind::adam)

@@ -28,6 +28,15 @@ struct ArealLoss {
   bool operator==(const ArealLoss&) const = default;
 };
 
+/// The head and loss of realhf (TransformerImpl::realhf), which AReaL's first trainer runs.
+struct RealhfLoss {
+  bool value = false;    ///< a critic: one number a token in place of the vocabulary
+  bool divides = false;  ///< logits are divided by the temperature where they are
+  bool padded = false;   ///< rows behind the sequences are cut off: ranks share the tokens evenly
+  bool insides = true;   ///< what flash-attention makes inside of its backward pass is counted
+  bool operator==(const RealhfLoss&) const = default;
+};
+
 /// One chunk: which layers, and what stands before and behind them.
 struct ChunkOptions {
   std::vector<int>
@@ -43,6 +52,7 @@ struct ChunkOptions {
   std::int64_t mtp = 0;        ///< blocks of multi-token prediction behind the last layer
   MegatronAdapters adapters;
   ArealLoss areal;
+  RealhfLoss realhf;
   std::optional<ActorLoss> actor;  ///< in place of Megatron's own loss
   bool forward_only = false;       ///< under no_grad
   EmbeddingSort embedding_sort = EmbeddingSort::none;
@@ -63,6 +73,7 @@ constexpr bool stays_wide(int layer) { return layer < 0; }
 struct LayerGroup {
   std::vector<int> layers;
   bool checkpoint = false;
+  bool with_norm = false;  ///< realhf: the model's last block has the final norm inside
   bool operator==(const LayerGroup&) const = default;
 };
 /// A chunk's layers as they run. Equal groups in a row are the units of one station of its tape.
@@ -73,6 +84,8 @@ std::vector<int> all_layers(const Architecture&, const ChunkOptions&);
 
 /// Layers of Megatron-core's own modules.
 bool is_local(const ChunkOptions&);
+/// realhf's model, of which Megatron-core has the buffers and the optimizer alone.
+bool is_realhf(const ChunkOptions&);
 
 /// Is the module named among those whose inside is computed again?
 bool recomputes(const ChunkOptions&, std::string_view module);

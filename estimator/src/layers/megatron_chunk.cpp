@@ -6,6 +6,7 @@
 #include "layers/megatron.hpp"
 #include "layers/model.hpp"
 #include "layers/ops.hpp"
+#include "layers/realhf.hpp"
 #include "layers/tape_builder.hpp"
 
 namespace oomplan {
@@ -28,6 +29,7 @@ class ChunkRunner {
       enter(StationPlace::finish);
       inputs_.clear();
       mask_.reset();
+      logits_.reset();
       embedding_ = output_ = {};
       out.reset();
       return std::move(out_);
@@ -48,6 +50,7 @@ class ChunkRunner {
     mask_.reset();
     output_gradient_.reset();
     input_gradient_.reset();
+    logits_.reset();
     embedding_ = output_ = {};
     return std::move(out_);
   }
@@ -191,6 +194,7 @@ class ChunkRunner {
   Tensor run_group(const LayerGroup& group, const Tensor& x) {
     const auto body = [this, &group](const Tensor& in) {
       Tensor hidden = in;
+      if (is_realhf(o_)) return run_realhf_layer(g_, a_, a_.runs[run_of(group.layers[0])].layer, o_, in, group.with_norm);
       for (const int run : group.layers)
         hidden = run_megatron_layer(g_, a_, a_.runs[run_of(run)].layer, stays_wide(run) ? wide_ : o_, hidden, mask_);
       return hidden;
@@ -230,6 +234,11 @@ class ChunkRunner {
     }
     g_.prefix.clear();
     if (!o_.last) return hidden;
+    if (is_realhf(o_)) {
+      enter(StationPlace::head);
+      Tensor loss = run_realhf_head(g_, a_, o_, hidden, output_, logits_);
+      return loss;
+    }
     enter(StationPlace::norm);
     Tensor normed = te_norm(g_, hidden, a_.final_norm, "final_layernorm");
     hidden = std::move(normed);
@@ -276,6 +285,7 @@ class ChunkRunner {
   std::vector<std::pair<LayerGroup, std::size_t>> runs_;  ///< with their stations
   std::vector<Tensor> inputs_, next_ids_;
   Tensor mask_;
+  Tensor logits_;  ///< realhf: the stage's output is a name until its backward pass has run
   SharedWeight embedding_, output_;
   Tensor input_gradient_, output_gradient_;
 };
@@ -300,6 +310,7 @@ std::vector<LayerGroup> layer_groups(const ChunkOptions& o) {
     }
     out.push_back({{o.layers[i]}, full && (uniform || i < n)});
   }
+  if (is_realhf(o) && o.last && !out.empty()) out.back().with_norm = true;
   return out;
 }
 
@@ -310,6 +321,7 @@ std::vector<int> all_layers(const Architecture& a, const ChunkOptions& o) {
 }
 
 bool is_local(const ChunkOptions& o) { return o.settings.impl == TransformerImpl::local; }
+bool is_realhf(const ChunkOptions& o) { return o.settings.impl == TransformerImpl::realhf; }
 
 bool recomputes(const ChunkOptions& o, std::string_view module) {
   const auto& names = o.settings.recompute_modules;

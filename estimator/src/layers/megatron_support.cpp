@@ -1,5 +1,6 @@
 // What of an architecture and of its settings Megatron's layers do not describe.
 #include "layers/megatron.hpp"
+#include "layers/realhf.hpp"
 
 namespace oomplan {
 namespace {
@@ -86,6 +87,8 @@ std::string unsupported_local(const Layer& l, const ChunkOptions& o) {
 }  // namespace
 
 std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
+  if (is_realhf(o))
+    if (std::string why = unsupported_realhf(a, o); !why.empty()) return why;
   if (o.te.context > 1 && o.te.attention == TeAttention::unfused)
     return "Megatron's context parallelism without a kernel for attention is not supported yet";
   if (o.mtp > 0 && a.position_rows > 0) return "Megatron's multi-token prediction with learned positions is not supported yet";

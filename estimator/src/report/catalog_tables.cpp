@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "catalog/catalog.hpp"
+#include "catalog/engine_releases.hpp"
 #include "report/format.hpp"
 #include "report/report.hpp"
 #include "units/enums.hpp"
@@ -71,6 +72,8 @@ std::vector<Fact> chosen(const Facts& facts, std::string_view engine, std::strin
                              .expected = "numbers joined by dots, such as 0.11.2",
                              .nearest = {},
                              .why = {}});
+  const AnsweringVersion answer = answering_version(facts, engine, version);
+  if (!answer.version.empty()) version = answer.version;
   std::vector<Fact> out;
   for (const auto& fact : facts.rows())
     if ((engine.empty() || fact.engine == engine) && (version.empty() || version_matches(version, fact.versions)))
@@ -137,6 +140,10 @@ std::string facts_to_text(const Catalog& catalog, std::string_view engine, std::
                {clipped(printable(fact.source), 60), Colour::dim}});
   }
   return table.text(0, style.colour);
+}
+
+std::string facts_remark(const Catalog& catalog, std::string_view engine, std::string_view version) {
+  return version.empty() ? std::string() : answering_version(catalog.facts(), engine, version).remark;
 }
 
 std::string facts_to_json(const Catalog& catalog, std::string_view engine, std::string_view version) {

@@ -37,5 +37,7 @@ std::string gpus_to_json(const Catalog&);
 /// version that the catalog does not know.
 std::string facts_to_text(const Catalog&, std::string_view engine, std::string_view version, const TextStyle&);
 std::string facts_to_json(const Catalog&, std::string_view engine, std::string_view version);
+/// Which release answers for a version that has not been read; "" for one that was.
+std::string facts_remark(const Catalog&, std::string_view engine, std::string_view version);
 
 }  // namespace oomplan

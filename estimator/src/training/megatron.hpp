@@ -70,6 +70,7 @@ class MegatronEngine {
     tables_ = resident("rotary_tables", stage.tables, Category::buffers);
     placeholders_ = resident("placeholder_gradients", stage.placeholders, Category::gradients);
     deferred_ = sites_.site("", "deferred_logits_gradient", stage.deferred, Category::gradients, Holder::autograd);
+    kept_output_ = sites_.site("", "logits_of_the_last_micro_batch", stage.kept_output, Category::logits, Holder::local);
     input_ = sites_.site("", "stage_input", stage.hidden, Category::communication, Holder::communication);
     input_gradient_ = sites_.site("", "stage_input_gradient", stage.hidden, Category::gradients, Holder::autograd);
     output_ = sites_.site("", "stage_output", stage.hidden, Category::activations, Holder::local);
@@ -174,6 +175,7 @@ class MegatronEngine {
     r_.free(widened_);
     r_.alloc(passing_);
     r_.free(passing_);
+    forget_output();
   }
 
  private:
@@ -410,8 +412,14 @@ class MegatronEngine {
   void one_after_another() {
     for (std::int64_t m = 0; m < micro_batches_; ++m) {
       forward(0, nullptr, m);
+      forget_output();
       backward(0, nullptr, m);
+      if (stage_.kept_output > 0) r_.alloc(kept_output_);
+      keeps_output_ = stage_.kept_output > 0;
     }
+  }
+  void forget_output() {
+    if (std::exchange(keeps_output_, false)) r_.free(kept_output_);
   }
   void one_forward_one_backward();
   void interleaved();
@@ -434,9 +442,10 @@ class MegatronEngine {
   bool weights_parked_ = false, gradients_gone_ = false, optimizer_parked_ = false, states_parked_ = false;
   SiteRef routing_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
   std::vector<Routing> routings_;
-  SiteRef input_, input_gradient_, output_, output_gradient_, deferred_;
+  SiteRef input_, input_gradient_, output_, output_gradient_, deferred_, kept_output_;
   const Told* told_ = nullptr;
   std::int64_t micro_batches_ = 1, waiting_ = 0, deferring_ = 0;
+  bool keeps_output_ = false;
   bool has_states_ = false, has_wide_gradients_ = false, has_placeholders_ = false, started_ = false;
 };
 

@@ -89,6 +89,8 @@ std::int64_t areal_padded_tokens(const Trainer& t) {
 
 std::int64_t megatron_tokens(const Trainer& t) {
   if (t.sequences_per_micro_batch > 0) return t.sequence_tokens;
+  // pad_sequence_parallel_input (realhf/impl/model/utils/padding.py, 0.3.0)
+  if (t.megatron.impl == TransformerImpl::realhf) return round_up(t.tokens_per_micro_batch, t.layout.tensor);
   return t.framework == Framework::areal ? areal_padded_tokens(t) : t.tokens_per_micro_batch;
 }
 

@@ -9,6 +9,7 @@
 #include "layers/megatron_local.hpp"
 #include "layers/megatron_moe.hpp"
 #include "training/megatron_areal.hpp"
+#include "training/megatron_realhf.hpp"
 #include "training/megatron_host.hpp"
 #include "training/megatron_shares.hpp"
 
@@ -201,6 +202,13 @@ Bytes rotary_tables(const Architecture& a, const ChunkOptions& o, std::int64_t t
   return bytes_of(tokens * (shared + own), DType::fp32);
 }
 
+/// Every layer of realhf's has cosines and sines of its own, half of a head wide.
+Bytes realhf_tables(const Architecture& a, const ChunkOptions& o, std::int64_t tokens) {
+  std::int64_t columns = 0;
+  for (const int run : o.layers) columns += a.runs[run_of(run)].layer.mixer.rotary_dim;
+  return bytes_of(tokens * columns, DType::bf16);
+}
+
 /// What MoEAllGatherTokenDispatcher leaves: the tokens of all ranks in the shared buffer, and of every layer's last tokens the
 /// map of its own experts, the way back and the rows' probabilities.
 Bytes gathered_experts(MegatronStage& s, const FeedForward& f, const Trainer& t, std::int64_t hidden) {
@@ -380,7 +388,9 @@ std::vector<std::vector<int>> megatron_layers(const Architecture& a, const Train
     runs.insert(runs.end(), static_cast<std::size_t>(a.runs[r].count), static_cast<int>(r));
   std::vector<std::vector<int>> out;
   const std::int64_t chunks = t.layout.pipeline > 1 ? t.megatron.virtual_stages : 1;
-  const auto areal = t.framework == Framework::areal ? areal_stage_layers(a, t) : std::vector<std::int64_t>{};
+  const auto areal = t.megatron.impl == TransformerImpl::realhf ? realhf_stage_layers(a, t.layout.pipeline)
+                     : t.framework == Framework::areal          ? areal_stage_layers(a, t)
+                                                                : std::vector<std::int64_t>{};
   for (std::int64_t c = 0; c < chunks; ++c) {
     const Extent e = areal.empty() ? extent_of(static_cast<std::int64_t>(runs.size()), t, stage, c)
                                    : extent_among(areal, static_cast<std::size_t>(c * t.layout.pipeline + stage));
@@ -424,7 +434,14 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.softmax_kernel = t.megatron.masked_softmax_fusion && takes_softmax_kernel(a, t, tokens);
     o.mtp = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
-    if (t.framework == Framework::areal) {
+    if (is_realhf(o)) {
+      o.te.fused_gradients = false;  // Apex's product leaves an empty gradient of the matrix's size
+      o.realhf = {.value = use.critic,
+                  .divides = !use.supervised,
+                  .padded = o.te.tensor > 1,
+                  .insides = t.kernel_internals};
+      o.areal.value = use.critic;  // its parameters
+    } else if (t.framework == Framework::areal) {
       const ArealCut cut = areal_cut(t, use);
       o.areal = {.on = true,
                  .value = use.critic,
@@ -465,20 +482,24 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
       s.counts.e = arriving_rows(run.layer.feed_forward, t.megatron, t.layout.expert, s.counts.b * s.counts.s);
       s.counts.m = padded_rows(run.layer.feed_forward, t.megatron, t.layout, s.counts.b * s.counts.s);
     }
-  if (t.framework == Framework::areal) count_areal_chunks(s, areal_cut(t, use));
+  const bool realhf = is_realhf(chunks.front());
+  if (t.framework == Framework::areal && !realhf) count_areal_chunks(s, areal_cut(t, use));
   if (t.megatron.loss == MegatronLoss::slime) count_slime_chunks(s, t);
   for (const auto& chunk : chunks) {
     if (use.trains) s.chunks.push_back(make_chunk_tape(a, chunk));
     if (use.log_probs) s.forward_chunks.push_back(make_chunk_tape(a, without_gradients(chunk, use.trains)));
     s.receives.push_back(!chunk.first);
     s.hands_on.push_back(!chunk.last);
-    s.tables += rotary_tables(a, chunk, whole);
+    s.tables += realhf ? realhf_tables(a, chunk, use.sequence > 0 ? std::min(use.sequence, whole) : whole)
+                       : rotary_tables(a, chunk, whole);
     if (is_local(chunk)) s.gathered = std::max(s.gathered, shared_buffer(a, chunk, s.counts.b, whole));
     // the output layer's, and that of adapters that gather their input again; a frozen output layer gathers without the buffer
     const bool adapters = chunk.adapters.regathers && (chunk.adapters.qkv || chunk.adapters.fc1);
-    if (te.sequence_parallel && (chunk.adapters ? adapters : chunk.last))
+    if (te.sequence_parallel && (chunk.adapters ? adapters : chunk.last || realhf))
       s.gathered = std::max(s.gathered, bytes_of(s.counts.b * whole * a.hidden, DType::bf16));
   }
+  if (realhf && s.stages == 1 && use.trains && !use.critic)
+    s.kept_output = bytes_of(s.counts.b * whole * megatron_vocab(a, t) / te.tensor, DType::bf16);
   if (t.megatron.defer_wgrad && chunks.back().last)
     defer_gradients(s, a, chunks.back(), bytes_of(s.counts.b * whole * a.hidden, DType::bf16));
   const MegatronParameters n = megatron_parameters(a, chunks);

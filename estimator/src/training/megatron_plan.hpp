@@ -124,6 +124,7 @@ struct MegatronStage {
     Bytes passing = 0;              ///< on the GPU for a moment: a part of a parameter in fp32
   } host;
   bool deallocates = true;
+  Bytes kept_output = 0;  ///< realhf without stages: logits are a name until the next micro-batch's are there, or the step is done
   std::shared_ptr<const MegatronFsdpPlan> fsdp;  ///< Megatron-FSDP; otherwise null
 };
 MegatronStage make_megatron_stage(const Architecture&, const Trainer&, std::int64_t stage, std::int64_t micro_batches,

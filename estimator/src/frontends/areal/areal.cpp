@@ -1,6 +1,7 @@
 #include "frontends/areal/areal.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -25,7 +26,7 @@ class FileReader {
     choose_release();
     choose_class();
     put_over_defaults();
-    out_.meaning = meaning_of(out_.root, out_.release);
+    out_.meaning = realhf_ ? realhf_meaning_of(out_.root, out_.release) : meaning_of(out_.root, out_.release, source_.name);
     for (const auto& note : out_.meaning.notes) out_.notes.push_back(note);
     NativeText native = job_of(out_.meaning, out_.root, surroundings(), out_.notes);
     prefer_refusals(native.problems);
@@ -140,25 +141,49 @@ class FileReader {
       throw InputError(
           Problem{{"command line", 0, 0, "--framework-version"},
                   fmt::format("'{}'", source_.framework_version.empty() ? name_of(out_.release) : source_.framework_version),
-                  "0.3.0 or later",
+                  "0.2.0 or later",
                   {},
-                  "the configuration classes of older releases are not known"});
+                  "AReaL 0.1.1 and 0.1.2 have no configuration files: a job is the command line of realhf.apps.quickstart"});
+    realhf_ = is_realhf();
     const std::vector<std::string> wanted = wanted_classes();
     const auto beside = schema_->roots_beside(source_.name);
     for (const auto& base : wanted)
       for (const auto& root : beside)
         if (out_.root_class.empty() && schema_->derives(root, base)) out_.root_class = root;
+    // the only script of the folder, whose class derives from none of AReaL's own
+    if (out_.root_class.empty() && beside.size() == 1 && is_of_this_kind(beside.front())) out_.root_class = beside.front();
     certain_ = !out_.root_class.empty();
     for (const auto& name : wanted)
       if (out_.root_class.empty() && schema_->has_class(name)) out_.root_class = name;
     if (out_.root_class.empty()) throw Defect("a release without a configuration class");
   }
+  /// The trainer of 0.2.0 and 0.3.0, which is shipped beside another until 0.5.1 (realhf/training), has keys of its own.
+  bool is_realhf() {
+    if (out_.release <= release_named("0.3.0")) return true;
+    constexpr std::array<std::string_view, 4> kKeys{"exp_ctrl", "actor_train", "ppo", "torch_cache_mysophobia"};
+    const auto known = std::count_if(kKeys.begin(), kKeys.end(), [&](auto key) { return composed_.find(key) != nullptr; });
+    if (known < 2 || release_named("0.5.1") < out_.release) return false;
+    out_.notes.push_back({Note::Level::info,
+                          {source_.name, 0, 0, {}},
+                          fmt::format("the file is the realhf trainer's (realhf/training), which AReaL {} has beside its own",
+                                      name_of(out_.release))});
+    return true;
+  }
+  /// Has the class what a file of its kind has?
+  bool is_of_this_kind(const std::string& root) const {
+    constexpr std::array<std::string_view, 4> kParts{"actor", "rollout", "gconfig", "train_dataset"};
+    return std::all_of(kParts.begin(), kParts.end(), [&](auto key) {
+      return composed_.find(key) == nullptr || schema_->field(root, key) != nullptr;
+    });
+  }
   /// What the keys speak for, best first. Up to 0.4.1 PPOConfig always has a critic, GRPOConfig never.
   std::vector<std::string> wanted_classes() const {
     const auto has = [&](std::string_view key) { return composed_.find(key) != nullptr; };
-    if (out_.release <= release_named("0.3.0")) {
-      if (!has("ppo") && !has("actor")) return {"SFTConfig"};
-      return {has("max_head_offpolicyness") || has("n_rollout_workers") ? "AsyncPPOMATHConfig" : "PPOMATHConfig"};
+    if (realhf_) {
+      const std::string beside = out_.release <= release_named("0.3.0") ? "" : "realhf:";
+      if (!has("ppo") && !has("actor")) return {beside + "SFTConfig"};
+      const bool async = has("max_head_offpolicyness") || has("n_rollout_workers");
+      return {beside + (async ? "AsyncPPOMATHConfig" : "PPOMATHConfig")};
     }
     if (has("rollout") || has("gconfig"))
       return has("critic") ? std::vector<std::string>{"PPOConfig", "GRPOConfig"}
@@ -205,6 +230,7 @@ class FileReader {
   Node composed_;
   std::optional<Schema> schema_;
   bool certain_ = false;
+  bool realhf_ = false;
   std::vector<Problem> problems_;
   ArealText out_;
 };

@@ -11,6 +11,7 @@
 #include "frontends/areal/lora.hpp"
 #include "frontends/areal/megatron.hpp"
 #include "frontends/areal/ranges.hpp"
+#include "frontends/areal/realhf.hpp"
 #include "frontends/areal/server_groups.hpp"
 #include "frontends/areal/teller.hpp"
 #include "job/limits.hpp"
@@ -155,13 +156,23 @@ class Translator {
         refuse_of_trainer(r);
     }
   }
-  /// Before 0.5.0 the log-probs of Megatron's engine are another function's, and until 1.0.4 context-parallel ranks gather all
-  /// logits.
+  /// Up to 0.3.4 the engine is an experiment, which sends weights through files and leaves the layers to Megatron; until 1.0.4
+  /// context-parallel ranks gather all logits.
   void refuse_of_megatron(const BuiltRole& r) {
     const auto whole = [&](std::string_view what) {
       refuse(r.allocation, string_of(r, m_), fmt::format("'{}'", spelling(r.part.backend)), what);
     };
-    if (r.part.backend == Backend::realhf || m_.release < release_named("0.5.0")) return whole("Megatron before AReaL 0.5.0");
+    if (r.part.backend == Backend::realhf) {
+      for (auto& p : realhf_problems(m_, root_, r)) out_.problems.push_back(std::move(p));
+      return;
+    }
+    if (m_.release < release_named("0.4.0")) return whole("the experimental Megatron engine of AReaL 0.3.1 to 0.3.4");
+    if (m_.release < release_named("0.5.0") && r.name == "critic") {
+      Place place = r.allocation.place;
+      place.path = r.path;
+      out_.problems.push_back({std::move(place), "a critic on Megatron", "a layout of FSDP", {},
+                               fmt::format("AReaL {} has none (areal/engine/ppo/critic.py)", name_of(m_.release))});
+    }
     if (r.part.layout.context > 1 && m_.release < release_named("1.0.4"))
       whole("context parallelism of Megatron before AReaL 1.0.4");
     for (const MegatronRefusal& found : megatron_refusals(m_, root_, r)) refuse_key(found.path, found.what);
@@ -175,6 +186,8 @@ class Translator {
     const bool megatron = r.part.backend == Backend::megatron;
     if (!megatron)
       if (auto problem = lora_problem(root_, r)) out_.problems.push_back(std::move(*problem));
+    // recipe/AEnt/actor.py: the entropy of the likelier part of the vocabulary has a gradient, and keeps its own softmax
+    refuse_key(at("aent"), "the loss of the recipe AEnt, whose clamped entropy has a gradient");
     if (flag(at("enable_tree_training"))) refuse_key(at("enable_tree_training"), "tree training");
     if (flag(at("use_kernels"))) refuse_key(at("use_kernels"), "kernels of the hub (use_kernels)");
     if (flag(at("fsdp.per_layer_optim_step"))) refuse_key(at("fsdp.per_layer_optim_step"), "the optimizer step layer by layer");
@@ -190,7 +203,8 @@ class Translator {
   }
   void refuse_of_server(const BuiltRole& r) {
     if (r.part.backend == Backend::sglang) {
-      if (above("sglang.cpu_offload_gb", 0)) refuse_key("sglang.cpu_offload_gb", "weights of a server on the host");
+      for (const std::string_view key : {"sglang.cpu_offload_gb", "actor.sglang.cpu_offload_gb"})
+        if (above(key, 0)) refuse_key(key, "weights of a server on the host");
       if (above("sglang.dp_size", 1) && !flag("sglang.enable_dp_attention"))
         refuse_key("sglang.dp_size", "data parallelism inside SGLang");
     } else {
@@ -249,6 +263,7 @@ class Translator {
   std::int64_t step_sequences() const {
     const std::int64_t prompts = whole("job.train_batch_prompts"), samples = whole("job.samples_per_prompt", 1);
     const auto* n = root_.at("actor.ppo_n_minibatches");
+    if (n == nullptr) n = root_.at("ppo.ppo_n_minibatches");  // realhf's
     const std::int64_t parts = m_.kind == "rl" && n != nullptr && n->kind == compose::Node::Kind::integer ? n->integer : 1;
     if (prompts <= 0 || samples <= 0 || parts <= 0 || prompts > (1 << 30) || samples > (1 << 20)) return 0;
     return ceil_div(prompts * samples, parts);
@@ -261,8 +276,12 @@ class Translator {
     if (m_.kind == "rl") origin.because = "prompts times samples, divided by ppo_n_minibatches";
     set("sequences_per_step", fmt::format("{}", n), std::move(origin));
   }
-  /// Nothing but the environment of the workers sets the allocator (scheduling_spec[].env_vars).
+  /// Nothing but the environment of the workers sets the allocator: scheduling_spec[].env_vars, and of the launchers one text
+  /// "A=B,C=D" (areal/launcher/local.py, until 0.5.1).
   void allocator() {
+    const auto* launcher = root_.at("launcher.trainer_env_vars");
+    if (launcher != nullptr && launcher->text.find("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True") != std::string::npos)
+      return set("expandable_segments", "true", launcher->origin);
     for (const std::string path :
          {"actor.scheduling_spec.0.env_vars.PYTORCH_CUDA_ALLOC_CONF", "actor.scheduling_spec.0.env_vars.PYTORCH_ALLOC_CONF"}) {
       const auto* n = root_.at(path);
@@ -305,7 +324,7 @@ class Translator {
       set(r.name + ".beside", r.beside, r.allocation);
     else
       wrap_around(r);
-    if (r.in_process) set(r.name + ".in_process", "true", derived("before 0.5.0 roles live in the actor's process"));
+    if (r.in_process) set(r.name + ".in_process", "true", derived(r.why_in_process));
     if (r.name == "rollout")
       server(r);
     else
@@ -340,6 +359,11 @@ class Translator {
                                          gpus == 1 ? "the one GPU" : fmt::format("the same {} GPUs", gpus))});
   }
   void trainer(const BuiltRole& r) {
+    if (r.part.backend == Backend::realhf) {
+      for (auto& s : realhf_of_trainer(m_, root_, r))
+        set(fmt::format("{}.{}", r.name, s.knob), std::move(s.text), std::move(s.origin));
+      return;
+    }
     const bool megatron = r.part.backend == Backend::megatron, archon = r.part.backend == Backend::archon;
     set(r.name + ".engine", megatron ? "megatron" : archon ? "archon" : "fsdp2", r.allocation);
     const std::vector<ArchonSetting> own = archon_settings(m_, root_, r);

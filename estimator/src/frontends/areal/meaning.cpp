@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "frontends/areal/launch.hpp"
 #include "frontends/areal/meaning_roles.hpp"
 #include "frontends/areal/values.hpp"
 
@@ -153,8 +154,8 @@ class JobTeller {
     return awex_shares() || colocates("rollout", "actor") || colocates("actor", "rollout") ? "actor" : "";
   }
 
-  /// Up to 1.0.2 one string lays out all engines. Roles without a part of their own run on the actor's GPUs; before there were
-  /// strategies for scheduling (0.5.0) they lived in its process.
+  /// Up to 1.0.2 one string lays out all engines. Roles without a part of their own run on the actor's GPUs, in its process or
+  /// beside it.
   void roles_of_one_string(const std::string& first) {
     const compose::Node* n = t_.at("allocation_mode");
     if (n->kind != compose::Node::Kind::text || n->text.empty())
@@ -185,12 +186,13 @@ class JobTeller {
       out_.roles.push_back({name, path, p, std::move(beside), in_process, n->origin});
     };
     if (training != nullptr) push(first, first_path(), *training, "", false);
-    const bool one_process = !t_.knows("actor.scheduling_strategy");
+    const std::string one_process = shares_process(t_);
     for (const std::string name : {"critic", "ref"}) {
       if (training == nullptr || !(name == "ref" ? builds_ref() : t_.has("critic"))) continue;
       const Part& p = *part_of(name, PartKind::training);
       const bool shares = !own(name) || p.anchor.has_value();
-      push(name, name, p, shares ? first : "", shares && one_process);
+      push(name, name, p, shares ? first : "", shares && !one_process.empty());
+      if (out_.roles.back().in_process) out_.roles.back().why_in_process = one_process;
     }
     const Part* serving = part_of("rollout", PartKind::inference);
     if (serving == nullptr || !rl()) return;
@@ -271,14 +273,21 @@ class JobTeller {
 
 }  // namespace
 
-Meaning meaning_of(const compose::Node& root, Release release) {
+Meaning meaning_of(const compose::Node& root, Release release, std::string_view file) {
   Meaning out;
   out.release = release;
   Teller teller(root, out);
-  if (release <= release_named("0.3.0"))
-    tell_realhf(teller);
-  else
-    JobTeller(teller).run();
+  JobTeller(teller).run();
+  if (auto problem = uneven_batch(teller, file)) out.refusals.push_back(std::move(*problem));
+  check_values(teller, root);
+  return out;
+}
+
+Meaning realhf_meaning_of(const compose::Node& root, Release release) {
+  Meaning out;
+  out.release = release;
+  Teller teller(root, out);
+  tell_realhf(teller);
   check_values(teller, root);
   return out;
 }

@@ -41,7 +41,8 @@ struct BuiltRole {
   Part part;           ///< its engine and layout
   std::string beside;  ///< the role whose GPUs it shares; "" its own
   bool in_process = false;
-  Origin allocation;  ///< of the string that gives the part
+  Origin allocation;                    ///< of the string that gives the part
+  std::string why_in_process = {};      ///< in words
 };
 
 struct Meaning {
@@ -56,7 +57,9 @@ struct Meaning {
   const Fact* find(std::string_view key) const;
 };
 
-/// `root`: composed, merged over the release's defaults, resolved.
-Meaning meaning_of(const compose::Node& root, Release);
+/// `root`: composed, merged over the release's defaults, resolved. `file`: the configuration's name.
+Meaning meaning_of(const compose::Node& root, Release, std::string_view file = {});
+/// The same of a file of the realhf trainer.
+Meaning realhf_meaning_of(const compose::Node& root, Release);
 
 }  // namespace oomplan::areal

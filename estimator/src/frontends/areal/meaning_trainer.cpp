@@ -217,7 +217,7 @@ class TrainerTeller {
     if (role_.beside.empty()) {
       t_.code(fact("placement"), "own", "separate process");
     } else if (role_.in_process) {
-      t_.code(fact("placement"), "in_process:" + role_.beside, "before 0.5.0 roles live in the actor's process");
+      t_.code(fact("placement"), "in_process:" + role_.beside, role_.why_in_process);
     } else {
       const std::string strategy = at("scheduling_strategy");
       t_.made(fact("placement"), "shares:" + role_.beside, strategy);

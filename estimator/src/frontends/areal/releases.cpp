@@ -75,6 +75,7 @@ std::optional<Release> find_release(std::string_view version) {
   const std::string wanted = with_three_numbers(version);
   if (const auto found = std::find(kTags.begin(), kTags.end(), wanted); found != kTags.end())
     return at(static_cast<std::size_t>(found - kTags.begin()));
+  if (compare_versions(wanted, kTags[kTags.size() - 2]) > 0) return std::nullopt;  // the last is no tag
   for (std::size_t i = kTags.size(); i-- > 0;)
     if (compare_versions(kTags[i], wanted) <= 0) return at(i);
   return std::nullopt;
@@ -86,7 +87,10 @@ bool names(std::string_view version, Release release) {
   return with_three_numbers(version) == name_of(release);
 }
 
-std::string releases_text() { return fmt::format("{}", fmt::join(kTags, ", ")); }
+std::string releases_text() {
+  return fmt::format("{}; 2.0.0 is the newest release known, and 2.0.0+ the development behind it, of August 2026 (cbff54d64)",
+                     fmt::join(kTags, ", "));
+}
 
 std::string range_text(Release first, Release last) {
   if (last == newest_release()) return first == last ? std::string(name_of(first)) : fmt::format("{} and later", name_of(first));

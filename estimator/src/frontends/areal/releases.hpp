@@ -23,9 +23,9 @@ std::string_view name_of(Release);
 Release release_named(std::string_view name);
 
 /// What a user may write: "1.0.4", "v1.0.4", "1.0" (1.0.0), "main" (the newest), or a version in between, which counts as the
-/// release before it. Nothing for a version before 0.1.1 and for what is no version; releases_text() says what is known.
+/// release before it. Nothing for a version before 0.1.1 or behind the newest release, and for what is no version.
 std::optional<Release> find_release(std::string_view version);
-/// "0.1.1, 0.1.2, ... 2.0.0+", for messages.
+/// "0.1.1, 0.1.2, ... 2.0.0+", and what the last is, for messages.
 std::string releases_text();
 
 /// Is `version` the release's own name, and not that of a release behind it?

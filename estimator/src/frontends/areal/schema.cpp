@@ -34,6 +34,11 @@ std::string folder_of(std::string_view path) {
 bool same_folder(std::string_view folder, std::string_view known) {
   return folder == known || (folder.ends_with(known) && folder[folder.size() - known.size() - 1] == '/');
 }
+/// A recipe has its configurations in a folder below its scripts.
+std::string_view without_configs(std::string_view folder) {
+  constexpr std::string_view kBelow = "/configs";
+  return folder.ends_with(kBelow) ? folder.substr(0, folder.size() - kBelow.size()) : folder;
+}
 
 /// The part of `path` at `position` replaced.
 std::string replaced_part(const std::vector<std::string_view>& parts, std::size_t position, const std::string& key) {
@@ -222,7 +227,8 @@ std::vector<std::string> Schema::roots() const {
 }
 
 std::vector<std::string> Schema::roots_beside(std::string_view file) const {
-  const std::string folder = folder_of(file);
+  const std::string at = folder_of(file);
+  const std::string_view folder = without_configs(at);
   std::vector<std::string> out;
   for (const auto& [script, rows] : data_->scripts) {
     const std::string* root = row_of(rows, release_);

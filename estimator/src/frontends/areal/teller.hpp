@@ -16,6 +16,7 @@ class Teller {
   Teller(const compose::Node& root, Meaning& out) : root_(root), out_(out) {}
 
   Meaning& out() { return out_; }
+  const Meaning& out() const { return out_; }
   bool since(std::string_view release) const { return out_.release >= release_named(release); }
   /// nullptr: the release has no such key.
   const compose::Node* at(std::string_view path) const { return root_.at(path); }
