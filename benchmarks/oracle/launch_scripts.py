@@ -25,7 +25,7 @@ from bash_stand_in import PURE, Ran, Root
 
 # Recorded, and no program of a job: they make folders and texts, or ask.
 SETTING_UP = {*PURE, "mkdir", "rm", "date", "sleep", "chmod", "cp", "mv", "touch", "sed", "awk", "find", "xargs", "uname", "readlink", "which", "egrep", "hostname",
-              "ls", "pkill", "kill", "ps", "sort", "uniq", "mktemp", "id", "whoami", "env", "nproc", "lscpu", "source_of_nothing", "ln", "stat", "df", "free", "git"}  # fmt: skip
+              "ls", "pkill", "kill", "ps", "sort", "uniq", "mktemp", "id", "whoami", "env", "nproc", "lscpu", "source_of_nothing", "ln", "stat", "df", "free", "git", "conda", "pip", "pip3", "apt", "apt-get", "module", "hf", "huggingface-cli", "telnet"}  # fmt: skip
 Word = str | list[Any]
 
 

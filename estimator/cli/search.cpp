@@ -14,7 +14,7 @@ namespace {
 std::optional<Job> default_of(const Call& call, std::vector<Problem>& problems) {
   if (is_command(call)) return std::nullopt;
   if (!call.positional.empty() || !call.has("model")) {
-    if (call.has("model"))
+    if (call.has("model") && !names_script(call))
       problems.push_back({.place = {"", 0, 0, "--model"},
                           .found = "together with a job file",
                           .expected = "one of them",
@@ -69,11 +69,10 @@ int run_search(const Call& call) {
   show = number("job", 10'000, 0);
   space.threads = static_cast<int>(number("threads", 256, 1));
   const std::int64_t gpus = number("gpus", std::int64_t{1} << 17, 0);
-  if (gpus > 0 && !is_command(call)) space.gpus = gpus;  // of a command line it is part of the job
-
   const std::int64_t diff = number("diff", 10'000, 0);
   const std::optional<Job> start = default_of(call, problems);
   const std::optional<Source> source = start ? std::nullopt : std::optional(source_of(call));
+  if (gpus > 0 && !(source && source->dialect == "megatron")) space.gpus = gpus;  // of a command line it is part of the job
   const Job job = start ? *start : read(*source, call.catalog).job;
   Found found = [&] {
     const Progress progress("searching");
@@ -81,7 +80,7 @@ int run_search(const Call& call) {
     return source ? search(*source, space, most, call.catalog, progress.token())
                   : search(job, space, most, call.catalog, progress.token());
   }();
-  if (is_command(call))  // in the words of the command
+  if (source && source->dialect == "megatron")  // in the words of the command
     for (auto& candidate : found.best) candidate.overrides = megatron::words_of_change(job, candidate.job);
   for (const auto& [option, n] : {std::pair("--job", show), std::pair("--diff", diff)}) {
     if (n == 0) continue;

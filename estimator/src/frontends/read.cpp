@@ -11,9 +11,11 @@
 #include "frontends/areal/areal.hpp"
 #include "frontends/areal/facts_json.hpp"
 #include "frontends/areal/wording.hpp"
+#include "frontends/launched.hpp"
 #include "frontends/megatron/command.hpp"
 #include "frontends/native.hpp"
 #include "frontends/rewrite.hpp"
+#include "frontends/serve_command.hpp"
 #include "job/idle_settings.hpp"
 #include "job/limits.hpp"
 #include "job/validate.hpp"
@@ -42,6 +44,7 @@ void stop_at(std::vector<Problem> all) {
 
 void check_dialect(const std::string& dialect) {
   const std::vector<std::string> known{"oomplan", "areal", "megatron"};
+  if (dialect == "launch" || dialect == "server") return;
   if (dialect.empty() || std::find(known.begin(), known.end(), dialect) != known.end()) return;
   for (const std::string_view later : {"verl", "relax", "oumi"})
     if (dialect == later)
@@ -243,20 +246,48 @@ Reading reading_of(const areal::ArealText& text, const std::string& file, const 
   }
 }
 
+namespace {
+
+/// A configuration of a framework that is not read is no broken job file.
+void refuse_foreign(const Source& source) {
+  if (!source.dialect.empty()) return;
+  if (const std::string framework = foreign_framework(source.text); !framework.empty())
+    throw InputError(Problem{{source.name, 0, 0, {}}, {}, {}, {}, fmt::format("this is a configuration of {}, which oomplan does not read yet", framework)});
+}
+
+FileReading told(FileReading out, const Source& source) {
+  out.reading.notes.insert(out.reading.notes.begin(), source.notes.begin(), source.notes.end());
+  return out;
+}
+
+/// The words of a server's command, as a job of one role.
+Reading read_server(const Source& source, const Catalog& catalog) {
+  ServeOptions options;
+  options.version = source.framework_version;
+  options.gpu = source.gpu;
+  options.open = source.open;
+  return read_serve_command(megatron::shell_words(source.text, source.name), options, catalog).reading;
+}
+
+}  // namespace
+
 FileReading read_file_words(const Source& source, const Catalog& catalog, areal::ReadingStore& store) {
   check_dialect(source.dialect);
+  if (is_launch(source)) return read_file_words(resolved(source, catalog), catalog, store);
+  if (source.dialect == "server") return told({read_server(source, catalog), nullptr}, source);
+  refuse_foreign(source);
   if (source.dialect == "megatron") {
     check_gpu(source, catalog);
-    return {megatron::read_command(source, catalog), nullptr};
+    return told({megatron::read_command(source, catalog), nullptr}, source);
   }
   if (!is_areal(source)) {
     refuse_framework_options(source);
-    return {finish(read_native(source), source.name, catalog), nullptr};
+    return told({finish(read_native(source), source.name, catalog), nullptr}, source);
   }
   check_gpu(source, catalog);
   auto text = std::make_unique<areal::ArealText>(areal::read_areal(source, store));
   Reading reading = reading_of(*text, source.name, catalog);
-  return {std::move(reading), std::move(text)};
+  return told({std::move(reading), std::move(text)}, source);
 }
 
 Reading read(const Source& source, const Catalog* given) {
@@ -266,6 +297,8 @@ Reading read(const Source& source, const Catalog* given) {
 
 std::string facts_json(const Source& source) {
   check_dialect(source.dialect);
+  if (is_launch(source)) return facts_json(resolved(source, Catalog::builtin()));
+  refuse_foreign(source);
   if (!is_areal(source))
     throw InputError(Problem{{source.name, 0, 0, {}},
                              "a job file of oomplan, or no job file",

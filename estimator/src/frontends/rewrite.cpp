@@ -8,6 +8,7 @@
 #include "frontends/areal/patch.hpp"
 #include "frontends/areal/reading_store.hpp"
 #include "frontends/areal/teller.hpp"
+#include "frontends/launched.hpp"
 #include "frontends/unified_diff.hpp"
 #include "frontends/yaml_text.hpp"
 #include "job/knobs.hpp"
@@ -65,7 +66,7 @@ struct FileWords::Kept {
 };
 
 FileWords::FileWords(const Source& source, const Catalog& catalog)
-    : source_(source), catalog_(catalog), kept_(std::make_unique<Kept>()) {
+    : source_(is_launch(source) ? resolved(source, catalog) : source), catalog_(catalog), kept_(std::make_unique<Kept>()) {
   FileReading read = read_file_words(source_, catalog_, kept_->store);
   reading_ = std::move(read.reading);
   areal_ = std::move(read.text);
