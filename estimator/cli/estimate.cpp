@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "advice/known.hpp"
 #include "command.hpp"
 #include "estimate/explain.hpp"
 #include "frontends/rewrite.hpp"
@@ -34,10 +35,13 @@ int answer(const Call& call, Estimate (*judge)(const Job&, const Catalog*)) {
   Estimate estimate = judge(reading.job, call.catalog);
   estimate.notes.insert(estimate.notes.begin(), reading.notes.begin(), reading.notes.end());
   const bool told = !estimate.remedies.empty();
-  if (is_areal(source) && (told || !estimate.fits()))
-    estimate.remedies = advise(source, Effect::speed, call.catalog).remedies;  // in the words of the file
+  const bool replays = judge != estimate_quick;
+  if (is_areal(source) && (told || !estimate.fits()))  // in the words of the file
+    estimate.remedies = replays ? remedies_for(source, Effect::speed, call.catalog, estimate)
+                                : advise(source, Effect::speed, call.catalog).remedies;
   else if (!told && !estimate.fits())
-    estimate.remedies = advise(reading.job, Effect::speed, call.catalog);
+    estimate.remedies = replays ? remedies_for(reading.job, Effect::speed, call.catalog, estimate)
+                                : advise(reading.job, Effect::speed, call.catalog);
   if (call.has("save-snapshot")) save_snapshot(reading.job, call);
   print(call.json ? to_json(estimate, reading.job) : to_text(estimate, reading.job, call.style));
   return estimate.fits() ? kFits : kDoesNotFit;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "advice/causes.hpp"
+#include "advice/known.hpp"
 #include "advice/trial.hpp"
 #include "estimate/explain.hpp"
 #include "estimate/fit_probability.hpp"
@@ -36,19 +37,30 @@ class FileAdviser {
     out.estimate = std::move(assembled.estimate);
     worst_first(out.estimate, job_);
     if (out.estimate.replayed) judge_probability(out.estimate, job_, false);
+    find_remedies(out);
+    out.estimate.remedies = out.remedies;
+    return out;
+  }
+  /// Of a file whose estimate is there.
+  std::vector<Remedy> remedies(const Estimate& judged) {
+    Advice out;
+    Assembled assembled = assemble(job_, catalog_, store_);
+    before_ = replayed_before(assembled, job_, &judged);
+    find_remedies(out);
+    return std::move(out.remedies);
+  }
+
+ private:
+  static std::pair<bool, double> rank(const Remedy& r) { return {r.fits, static_cast<double>(r.gain) / (kLeastCost + r.cost)}; }
+
+  void find_remedies(Advice& out) {
     seconds_ = step_seconds(job_, catalog_, store_);
     consider(nullptr, out);
     for (const auto& role : job_.roles) consider(&role, out);
     more_gpus(out);
     std::stable_sort(out.remedies.begin(), out.remedies.end(),
                      [](const Remedy& a, const Remedy& b) { return rank(a) > rank(b); });
-    out.estimate.remedies = out.remedies;
-    return out;
   }
-
- private:
-  static std::pair<bool, double> rank(const Remedy& r) { return {r.fits, static_cast<double>(r.gain) / (kLeastCost + r.cost)}; }
-
   void consider(const Role* role, Advice& out) {
     for (const auto& k : knobs()) {
       if (k.remedy.empty() || k.effect > allow_ || (role == nullptr) != (k.of == KnobOf::job)) continue;
@@ -62,7 +74,7 @@ class FileAdviser {
         for (const auto& key : together) settings.emplace_back(key, one.front().second);
         return change(settings);
       };
-      auto found = best_of(job_, role, k, before_, catalog_, store_, all, &refused);
+      auto found = best_of(job_, role, k, before_, catalog_, store_, budget_, all, &refused);
       if (found)
         add(knob, std::move(*found), out);
       else if (!refused.empty())
@@ -111,7 +123,10 @@ class FileAdviser {
 
   void add(std::string_view knob, Judged found, Advice& out) {
     Remedy r = std::move(found.remedy);
-    if (const auto text = areal::guide_text(knob); !words_.native() && !text.empty() && r.text != kMoreGpus) r.text = text;
+    if (const auto text = areal::guide_text(knob); !words_.native() && !text.empty() && r.text != kMoreGpus) {
+      r.text = text;
+      if (found.by_levels) say_by_levels(r);
+    }
     const Job& after = *found.changed.job;
     if (seconds_ && *seconds_ > 0 && models_time_of(knob))
       if (const auto then = step_seconds(after, catalog_, store_)) r.step_time = *then / *seconds_;
@@ -125,7 +140,7 @@ class FileAdviser {
   /// What would help but cannot be said is told with its reason, if it would help.
   void leave_out(const Role* role, const Knob& k, const std::string& knob, const std::string& why, Advice& out) {
     const auto natively = [&](const Settings& s) { return change_natively(job_, s, catalog_); };
-    const auto found = best_of(job_, role, k, before_, catalog_, store_, natively);
+    const auto found = best_of(job_, role, k, before_, catalog_, store_, budget_, natively);
     if (!found) return;
     const std::string text = why.starts_with(knob + ": ") ? why.substr(knob.size() + 2) : why;
     out.left_out.push_back({Note::Level::info,
@@ -145,13 +160,15 @@ class FileAdviser {
     if (allow_ < Effect::speed) return;
     std::optional<Judged> found;
     for (const std::int64_t times : {8, 4, 2}) {
-      auto judged = judge(change(with_gpus(times)), before_, catalog_, store_);
+      auto judged = judge(change(with_gpus(times)), before_, catalog_, store_, budget_);
       if (judged && (!found || judged->remedy.fits || !found->remedy.fits)) found = std::move(judged);
     }
     if (!found) return;
+    const bool by_levels = found->by_levels;
     found->remedy.text = kMoreGpus;
     found->remedy.effect = Effect::speed;
     add(learner()->name + ".layout", std::move(*found), out);
+    if (out.remedies.back().text == kMoreGpus && by_levels) say_by_levels(out.remedies.back());
   }
   const Role* learner() const {
     const auto it = std::find_if(job_.roles.begin(), job_.roles.end(), [](const Role& r) { return !r.serves(); });
@@ -183,6 +200,7 @@ class FileAdviser {
   std::vector<std::string> known_;  ///< what is wrong with the job already
   TapeStore& store_ = TapeStore::shared();
   Before before_;
+  ReplayBudget budget_;
   std::optional<double> seconds_;
 };
 
@@ -190,6 +208,10 @@ class FileAdviser {
 
 Advice advise(const Source& source, Effect allow, const Catalog* given) {
   return FileAdviser(source, allow, given != nullptr ? *given : Catalog::builtin()).run();
+}
+
+std::vector<Remedy> remedies_for(const Source& source, Effect allow, const Catalog* given, const Estimate& judged) {
+  return FileAdviser(source, allow, given != nullptr ? *given : Catalog::builtin()).remedies(judged);
 }
 
 Patch patch(const Source& source, const std::vector<std::pair<std::string, std::string>>& changes, const Catalog* given) {

@@ -41,10 +41,10 @@ Bytes excess(const Estimate& e, std::string_view role) {
   return most;
 }
 
-Before replayed_before(Assembled& assembled, const Job& job) {
+Before replayed_before(Assembled& assembled, const Job& job, const Estimate* judged) {
   const Estimate levels = assembled.estimate;
-  replay_classes(assembled, job, false);
-  const Estimate& replayed = assembled.estimate;
+  if (judged == nullptr) replay_classes(assembled, job, false);
+  const Estimate& replayed = judged != nullptr ? *judged : assembled.estimate;
   Before out;
   out.replayed = excess(replayed);
   for (const auto& g : replayed.gpus)
@@ -141,10 +141,13 @@ std::optional<Judged> sift(Changed changed, const Before& before, const Catalog&
 }
 
 /// By the replay, as an estimate of the changed job says it.
-std::optional<Judged> confirm(Judged judged, const Before& before, const Catalog& catalog, TapeStore& store) {
+std::optional<Judged> confirm(Judged judged, const Before& before, const Catalog& catalog, TapeStore& store,
+                              ReplayBudget& budget) {
+  judged.by_levels = budget.left <= 0;
+  if (judged.by_levels) return judged;
   const Job& job = *judged.changed.job;
   Assembled a = assemble(job, catalog, store);
-  replay_classes(a, job, false);
+  judged.by_levels = !replay_classes_within(a, job, budget.left);
   judged.remedy.gain = before.replayed - excess(a.estimate);
   judged.remedy.fits = a.estimate.fits();
   if (judged.remedy.gain < kWorthSaying) return std::nullopt;
@@ -153,13 +156,19 @@ std::optional<Judged> confirm(Judged judged, const Before& before, const Catalog
 
 }  // namespace
 
-std::optional<Judged> judge(Changed changed, const Before& before, const Catalog& catalog, TapeStore& store) {
+void say_by_levels(Remedy& remedy) {
+  remedy.text += remedy.text.empty() ? "" : "; ";
+  remedy.text += "judged by levels, which leave out what the allocator adds: replays of all changes would take too long";
+}
+
+std::optional<Judged> judge(Changed changed, const Before& before, const Catalog& catalog, TapeStore& store,
+                            ReplayBudget& budget) {
   auto sifted = sift(std::move(changed), before, catalog, store);
-  return sifted ? confirm(std::move(*sifted), before, catalog, store) : std::nullopt;
+  return sifted ? confirm(std::move(*sifted), before, catalog, store, budget) : std::nullopt;
 }
 
 std::optional<Judged> best_of(const Job& job, const Role* role, const Knob& k, const Before& before, const Catalog& catalog,
-                              TapeStore& store, const Changer& change, std::string* refused) {
+                              TapeStore& store, ReplayBudget& budget, const Changer& change, std::string* refused) {
   std::optional<Judged> best;
   Bytes most = 0;  // by levels
   bool sure = false;
@@ -173,17 +182,18 @@ std::optional<Judged> best_of(const Job& job, const Role* role, const Knob& k, c
     const Bytes gain = judged->remedy.gain;
     const bool may_fit = judged->remedy.fits;
     if (!may_fit && gain <= most) continue;
-    if (may_fit) judged = confirm(std::move(*judged), before, catalog, store);
+    if (may_fit) judged = confirm(std::move(*judged), before, catalog, store, budget);
     if (!judged || (!judged->remedy.fits && gain <= most)) continue;
     most = gain;
     best = std::move(judged);
     sure = may_fit;
     if (sure && best->remedy.fits) break;
   }
-  if (best && !sure) best = confirm(std::move(*best), before, catalog, store);
+  if (best && !sure) best = confirm(std::move(*best), before, catalog, store, budget);
   if (!best) return best;
   best->remedy.effect = k.effect;
   best->remedy.text = std::string(k.remedy);
+  if (best->by_levels) say_by_levels(best->remedy);
   return best;
 }
 

@@ -34,8 +34,14 @@ struct Before {
   Bytes levels = 0;    ///< excess of that role's GPUs by levels: a change that does not lower it is not replayed
   Bytes replayed = 0;  ///< excess of all
 };
-/// Replays the classes of `assembled`, whose levels it looks at first.
-Before replayed_before(Assembled& assembled, const Job&);
+/// Replays the classes of `assembled`, whose levels it looks at first; `judged`: what such a replay gave before.
+Before replayed_before(Assembled& assembled, const Job&, const Estimate* judged = nullptr);
+
+/// What all changes that are judged for one job may take together, in events as GpuReading::work() counts: about a third of a
+/// second. What comes behind it is judged by levels, and says so.
+struct ReplayBudget {
+  std::int64_t left = 8'000'000;
+};
 
 /// The values to try for a knob, from mild to strong; `role` is null for a job's knob.
 std::vector<std::string> values_of(const Job&, const Role*, const Knob&);
@@ -45,11 +51,14 @@ std::vector<std::string> values_of(const Job&, const Role*, const Knob&);
 struct Judged {
   Remedy remedy;
   Changed changed;
+  bool by_levels = false;  ///< some of its GPUs were not replayed
 };
-std::optional<Judged> best_of(const Job&, const Role*, const Knob&, const Before&, const Catalog&, TapeStore&, const Changer&,
-                              std::string* refused = nullptr);
+/// What a remedy says that was judged so.
+void say_by_levels(Remedy&);
+std::optional<Judged> best_of(const Job&, const Role*, const Knob&, const Before&, const Catalog&, TapeStore&, ReplayBudget&,
+                              const Changer&, std::string* refused = nullptr);
 /// A change that is given, judged. Nothing when it gains nothing worth saying.
-std::optional<Judged> judge(Changed, const Before&, const Catalog&, TapeStore&);
+std::optional<Judged> judge(Changed, const Before&, const Catalog&, TapeStore&, ReplayBudget&);
 
 /// Settings changed by the rules of a job file of ours.
 Changed change_natively(const Job&, const Settings&, const Catalog&);

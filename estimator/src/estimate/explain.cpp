@@ -1,5 +1,6 @@
 // estimate(), explain() and program(): the same turns written down as Programs, one per process, then traced and replayed.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "estimate/assemble.hpp"
@@ -89,11 +90,21 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
   return w.take();
 }
 
+std::int64_t inner_micro_batches(const Assembled& a, std::size_t c, std::size_t process) {
+  std::int64_t most = 0;
+  for (const auto& seat : a.classes[c].seats) {
+    const RoleRun& run = a.runs[seat.role];
+    if (seat.process == process && !run.role->serves() && run.megatron.empty())
+      most = std::max(most, run.plan.micro_batches - 2);
+  }
+  return most;
+}
+
 void replay_classes(Assembled& a, const Job& job, bool lists) {
-  ProcessStore processes;
+  ProcessStore processes(1);  // equal classes are one
   a.estimate.replayed = true;
   for (std::size_t c = 0; c < a.classes.size(); ++c) {
-    explain_class(a, c, job, processes);
+    explain_class(a, c, job, processes, Explain::all, lists);
     if (lists && a.estimate.replayed) {
       draw_curve(a, c, job);
       continue;
@@ -101,6 +112,23 @@ void replay_classes(Assembled& a, const Job& job, bool lists) {
     for (auto& phase : a.estimate.gpus[c].phases) phase.live.clear();
   }
   a.estimate.explained = lists;
+}
+
+bool replay_classes_within(Assembled& a, const Job& job, std::int64_t& left) {
+  const auto short_of = [&](std::size_t c) {
+    const GpuAnswer& g = a.estimate.gpus[c];
+    return g.phases.empty() ? -g.usable : g.phases[g.worst].usage.capacity_needed - g.usable;
+  };
+  std::vector<std::size_t> order(a.classes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return short_of(x) > short_of(y); });
+  for (const std::size_t c : order) {
+    if (left <= 0) return false;
+    ProcessStore processes(1);
+    explain_class(a, c, job, processes, Explain::all, false);
+    left -= processes.work();
+  }
+  return true;
 }
 
 namespace {

@@ -15,6 +15,9 @@ namespace oomplan {
 
 /// Every process of every class replayed, and the classes' figures set by it. `lists`: what is live, and the curve.
 void replay_classes(Assembled&, const Job&, bool lists);
+/// Without lists, and those that lack most by levels first, as long as `left` lasts, from which what they take goes (in events,
+/// as GpuReading::work() counts). False: the last ones keep the fold's figures.
+bool replay_classes_within(Assembled&, const Job&, std::int64_t& left);
 /// estimate() with the class of GPUs that needs most written down and replayed; of those that several processes share the one
 /// that needs most, too, if it runs out of memory. The others keep the fold's figures.
 Estimate explain_worst(const Job&, const Catalog&, TapeStore&);
