@@ -41,9 +41,9 @@ TEST_CASE("areal: a micro-batch below the longest sequence is told on every engi
       return read(source("grpo_7b.yaml", row.release, with(row.overrides, {budget(tokens)}))).notes;
     };
     CAPTURE(row.overrides.front());
-    const bool pages = row.overrides.front().ends_with("archon:d4");  // whole pages: its budget is told with them
-    CHECK(notes_say(says(4096), pages ? "but the longest sequence needs at least 9216"
-                                      : "found 4096 tokens, but the longest sequence needs at least 9216"));
+    // Archon fills whole pages, and its budget is told with them: 4096 tokens
+    const int told = row.overrides.front().ends_with("archon:d4") ? 4380 : 4096;
+    CHECK(notes_say(says(4096), fmt::format("found {} tokens, but the longest sequence needs at least 9216", told)));
     CHECK(notes_say(says(9215), "at least 9216"));
     CHECK_FALSE(notes_say(says(9216), "at least"));
   }
