@@ -20,7 +20,7 @@ OBSERVED = re.compile(
     r"(peak|first_step|saved|live_at|allocated|setup_peak|bytes_in|bytes_while|in_flight_max|layer_forward_growth)(_.*|s_.*)?$"
     r"|(parameter|buffer|gradient|gradient_buffer|master|adam_state|optimizer_state)_bytes(_.*)?$"
     r"|(expert_)?parameters(_on_rank)?$|layers_on_rank$|te_workspaces_and_dummy_gradients_bytes$"
-    r"|fa2_backward_kernel_extra_bytes_not_included$|schedule_first_step$|middle_layer_index$|seconds$"
+    r"|fa2_backward_kernel_extra_bytes_not_included$|schedule_first_step$|middle_layer_index$|seconds(_by_phase)?$"
 )
 
 

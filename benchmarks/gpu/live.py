@@ -37,3 +37,27 @@ def live_at_peak(snapshot: Row, device: int = 0) -> list[Row]:
         inner, model = place(event.get("frames", []))
         out.append({"bytes": event["size"], "made_by": inner, "made_in": model})
     return out
+
+
+KINDS = {
+    "alloc": "a",
+    "free_requested": "",
+    "free_completed": "f",
+    "segment_alloc": "S",
+    "segment_free": "F",
+    "segment_map": "M",
+    "segment_unmap": "U",
+}
+
+
+def requests_of(snapshot: Row, device: int = 0) -> Row:
+    """The history in short: [kind, address, bytes, stream, place], places once in a list; addresses relative to the lowest."""
+    events = [event for event in snapshot["device_traces"][device] if KINDS.get(event["action"])]
+    base = min((event["addr"] for event in events), default=0)
+    places: dict[str, int] = {}
+    out = []
+    for event in events:
+        inner, model = place(event.get("frames", [])) if event["action"] == "alloc" else ("", "")
+        at = places.setdefault(f"{inner}|{model}", len(places))
+        out.append([KINDS[event["action"]], event["addr"] - base, event["size"], event["stream"], at])
+    return {"places": list(places), "events": out}

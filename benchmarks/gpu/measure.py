@@ -11,16 +11,21 @@ are not run again. --rehearse runs the steps on the CPU with two layers and few 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
 import sys
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 GIB = 2**30
+AHEAD = 4  # processes that have imported PyTorch and wait for their turn
 Row = dict[str, Any]
+Process = subprocess.Popen[str]
 
 
 def cases_in(path: Path, only: str) -> list[Row]:
@@ -54,28 +59,50 @@ def done_in(path: Path) -> set[str]:
     return {json.loads(line)["id"] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}
 
 
-def run(case: Row, snapshots: Path | None, rehearse: bool) -> Row:
-    """The row that a process of its own makes of a case; with "failed" where it did not."""
-    settings = {"case": case, "rehearse": rehearse, "snapshot": ""}
-    if snapshots is not None:
-        settings["snapshot"] = str(snapshots / (case["id"].replace("/", "_") + ".pickle"))
+def started(case: Row) -> Process:
+    """The process of a case: it imports what it needs, then waits for its settings and touches no GPU before it has them."""
     environment = dict(os.environ)
     environment["PYTORCH_CUDA_ALLOC_CONF"] = f"expandable_segments:{case['expandable_segments']}"
     environment["PYTORCH_ALLOC_CONF"] = environment["PYTORCH_CUDA_ALLOC_CONF"]
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [environment.get("PYTHONPATH")])])
-    process = subprocess.run(
+    return subprocess.Popen(
         [sys.executable, str(HERE / "step.py")],
-        input=json.dumps(settings),
         env=environment,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=900,
-        check=False,
     )
+
+
+def run(case: Row, process: Process, snapshots: Path | None, rehearse: bool) -> Row:
+    """The row that a process of its own makes of a case; with "failed" where it did not."""
+    settings = {"case": case, "rehearse": rehearse, "snapshot": ""}
+    if snapshots is not None:
+        settings["snapshot"] = str(snapshots / (case["id"].replace("/", "_") + ".json.gz"))
+    try:
+        output, errors = process.communicate(json.dumps(settings), timeout=900)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return {"id": case["id"], "failed": "not done after 900 s"}
     if process.returncode != 0:
-        tail = process.stderr.strip().splitlines()
+        tail = errors.strip().splitlines()
         return {"id": case["id"], "failed": tail[-1][:300] if tail else f"exit {process.returncode}"}
-    return dict(json.loads(process.stdout.splitlines()[-1]))
+    return dict(json.loads(output.splitlines()[-1]))
+
+
+def rows_of(cases: list[Row], snapshots: Path | None, rehearse: bool) -> Iterator[Row]:
+    """One row after another; the processes of the next cases import meanwhile."""
+    waiting: deque[tuple[Row, Process]] = deque()
+    coming = iter(cases)
+    ahead = 1 if rehearse else AHEAD
+    while True:
+        for case in itertools.islice(coming, ahead - len(waiting)):
+            waiting.append((case, started(case)))
+        if not waiting:
+            return
+        case, process = waiting.popleft()
+        yield run(case, process, snapshots, rehearse)
 
 
 def line_of(row: Row) -> str:
@@ -95,7 +122,7 @@ def main() -> int:
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name holds it")
     parser.add_argument("--output", type=Path, help="where the rows go")
-    parser.add_argument("--snapshots", type=Path, metavar="FOLDER", help="keep the allocator's history of each case")
+    parser.add_argument("--snapshots", type=Path, metavar="FOLDER", help="keep the allocator's history of each case, in short")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, small, without figures")
     options = parser.parse_args()
@@ -111,10 +138,7 @@ def main() -> int:
         print(f"{'GiB':90} {'allocated':>9} {'reserved':>9} {'process':>9}")
     failed = 0
     done = done_in(options.output) if options.output else set()
-    for case in cases:
-        if case["id"] in done:
-            continue
-        row = run(case, options.snapshots, options.rehearse)
+    for row in rows_of([case for case in cases if case["id"] not in done], options.snapshots, options.rehearse):
         print(line_of(row), flush=True)
         failed += "failed" in row
         if options.output and "failed" not in row:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import gzip
 import json
 import os
 import platform
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from live import live_at_peak
+from live import live_at_peak, requests_of
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +23,7 @@ Row = dict[str, Any]
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 PHASES = ("forward", "backward", "optimizer")
 STEPS = 2  # the first makes the optimizer's states, the second is what every further step is
+TIMED_STEPS = 3  # after those, without the allocator's history, which slows every allocation
 
 
 def configuration(case: Row) -> Any:
@@ -52,7 +55,7 @@ def make_model(case: Row, device: str) -> Any:
 def make_optimizer(case: Row, parameters: Any) -> Any:
     form = {name: name == case["optimizer_impl"] for name in ("foreach", "fused")}
     kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}[case["optimizer"]]
-    return kind(parameters, lr=1e-6, **form)
+    return kind(parameters, lr=1e-6, weight_decay=case["weight_decay"], **form)
 
 
 def loss_of(case: Row, model: Any, ids: torch.Tensor) -> torch.Tensor:
@@ -68,11 +71,19 @@ def loss_of(case: Row, model: Any, ids: torch.Tensor) -> torch.Tensor:
     return -torch.log_softmax(logits, dim=-1).gather(-1, ids.unsqueeze(-1)).mean()
 
 
+def attention_of(case: Row, cuda: bool) -> Any:
+    """What the steps run in: SDPA keeps to one kernel, so that the row says which."""
+    backend = SDPBackend.FLASH_ATTENTION if cuda and case["dtype"] != "fp32" else SDPBackend.MATH
+    return sdpa_kernel(backend) if case["attention"] == "sdpa" else contextlib.nullcontext()
+
+
 class Meter:
     """Highest allocated and reserved bytes of each phase of the last step; nothing on a CPU."""
 
     def __init__(self, cuda: bool) -> None:
         self.cuda = cuda
+        self.began = 0.0
+        self.seconds: list[dict[str, float]] = [{} for _ in range(STEPS + TIMED_STEPS)]
         self.allocated: dict[str, int] = {}
         self.reserved: dict[str, int] = {}
         self.first_step = 0
@@ -81,15 +92,18 @@ class Meter:
         if self.cuda:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
+        self.began = time.perf_counter()
 
     def end(self, phase: str, step: int) -> None:
         if not self.cuda:
             return
         torch.cuda.synchronize()
+        spent = self.seconds[step]
+        spent[phase] = spent.get(phase, 0.0) + time.perf_counter() - self.began
         allocated = torch.cuda.max_memory_allocated()
         if step == 0:
             self.first_step = max(self.first_step, allocated)
-        else:
+        elif step < STEPS:
             self.allocated[phase] = max(self.allocated.get(phase, 0), allocated)
             self.reserved[phase] = max(self.reserved.get(phase, 0), torch.cuda.max_memory_reserved())
 
@@ -100,11 +114,10 @@ def used_by_process() -> int:
     return int(total - free)
 
 
-def train(case: Row, model: Any, meter: Meter, device: str) -> Any:
-    optimizer = make_optimizer(case, model.parameters())
+def train(case: Row, model: Any, optimizer: Any, meter: Meter, device: str, steps: range) -> None:
     ids = torch.randint(0, model.config.vocab_size, (case["batch"], case["seq"]), device=device)
     autocast = case["dtype"].endswith("autocast_bf16")
-    for step in range(STEPS):
+    for step in steps:
         for _ in range(case["grad_accum"]):
             meter.begin()
             with torch.autocast(device, dtype=torch.bfloat16) if autocast else contextlib.nullcontext():
@@ -120,7 +133,6 @@ def train(case: Row, model: Any, meter: Meter, device: str) -> Any:
         optimizer.step()
         meter.end("optimizer", step)
         optimizer.zero_grad()
-    return optimizer
 
 
 def device_row(meter: Meter, context: int) -> Row:
@@ -139,7 +151,7 @@ def device_row(meter: Meter, context: int) -> Row:
     }
 
 
-def row_of(case: Row, model: Any, optimizer: Any, meter: Meter, context: int, snapshot: Row) -> Row:
+def row_of(case: Row, model: Any, optimizer: Any, meter: Meter, device: Row, snapshot: Row) -> Row:
     parameters = list(model.parameters())
     states = [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
     return {
@@ -153,7 +165,8 @@ def row_of(case: Row, model: Any, optimizer: Any, meter: Meter, context: int, sn
         "peaks_by_phase": {phase: {"bytes": value} for phase, value in meter.allocated.items()},
         "first_step_peak_bytes": meter.first_step,
         "live_at_peak_top15": live_at_peak(snapshot)[:15],
-        "device": device_row(meter, context),
+        "seconds_by_phase": {phase: round(min(step[phase] for step in meter.seconds[STEPS:]), 6) for phase in PHASES},
+        "device": device,
         "versions": {
             "torch": torch.__version__,
             "transformers": transformers.__version__,
@@ -176,22 +189,24 @@ def main() -> None:
         context = used_by_process() - torch.cuda.memory_reserved()
         torch.cuda.memory._record_memory_history(max_entries=2_000_000, stacks="python")
     transformers.logging.set_verbosity_error()
-    backend = SDPBackend.FLASH_ATTENTION if cuda and case["dtype"] != "fp32" else SDPBackend.MATH
-    chosen = sdpa_kernel(backend) if case["attention"] == "sdpa" else contextlib.nullcontext()
     model = make_model(case, device)
     gc.collect()
     gc.disable()  # storages die by reference counts, as in the executed rows
     meter = Meter(cuda)
-    with chosen:
-        optimizer = train(case, model, meter, device)
+    optimizer = make_optimizer(case, model.parameters())
+    with attention_of(case, cuda):
+        train(case, model, optimizer, meter, device, range(STEPS))
     if not cuda:
         print(json.dumps({"id": case["id"]}))
         return
+    seen = device_row(meter, context)
     snapshot: Row = torch.cuda.memory._snapshot()
     if settings["snapshot"]:
-        torch.cuda.memory._dump_snapshot(settings["snapshot"])
+        Path(settings["snapshot"]).write_bytes(gzip.compress(json.dumps(requests_of(snapshot)).encode()))
     torch.cuda.memory._record_memory_history(enabled=None)
-    print(json.dumps(row_of(case, model, optimizer, meter, context, snapshot)))
+    with attention_of(case, cuda):
+        train(case, model, optimizer, meter, device, range(STEPS, STEPS + TIMED_STEPS))
+    print(json.dumps(row_of(case, model, optimizer, meter, seen, snapshot)))
 
 
 if __name__ == "__main__":
