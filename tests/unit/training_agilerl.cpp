@@ -252,10 +252,10 @@ TEST_CASE("AgileRL's last chunk has the rows that are left, and is the last one 
 
 TEST_CASE("AgileRL: autograd's thread takes its cuBLAS workspace behind the first logits of the first backward pass") {
   const auto story = story_of(job_of(kJob, {"actor.micro_batches=2"}),
-                              {"actor.cublas_workspaces", "actor.chunk.logits", "actor.chunk.scattered"}, true);
-  const std::vector<std::string> first{"backward", "+chunk.logits", "+cublas_workspaces", "+chunk.scattered"};
+                              {"actor.cublas_workspace_of_autograd", "actor.chunk.logits", "actor.chunk.scattered"}, true);
+  const std::vector<std::string> first{"backward", "+chunk.logits", "+cublas_workspace_of_autograd", "+chunk.scattered"};
   CHECK(std::search(story.begin(), story.end(), first.begin(), first.end()) != story.end());
-  CHECK(std::count(story.begin(), story.end(), "+cublas_workspaces") == 1);
+  CHECK(std::count(story.begin(), story.end(), "+cublas_workspace_of_autograd") == 1);
 }
 
 TEST_CASE("AgileRL on several GPUs, and without adapters, is refused by name") {

@@ -25,7 +25,7 @@ class MegatronProgram {
       engine_.emplace(r, stage_, run.role->name);
     context_ = site("context", run.constants.context, Category::context, Pool::driver);
     nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
-    workspace_ = site("cublas_workspaces", run.constants.workspace, Category::workspace, Pool::torch);
+    workspace_ = site("cublas_workspaces", 2 * run.constants.workspace, Category::workspace, Pool::torch);
   }
 
   void step(StepKind kind) {

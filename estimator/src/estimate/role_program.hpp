@@ -52,7 +52,7 @@ class TrainerProgram {
         inner_(inner_micro_batches),
         core_(r, run.plan, run.role->name),
         reference_(r, run.plan, run.role->name, core_),
-        has_workspace_(seat.owns_process) {
+        has_workspace_(pauses() || (!seat.owns_process && !learns_at_once())) {
     const auto play = [&](std::optional<Player<R>>& player, const Tape* tape, const PassCounts& pass) {
       if (tape == nullptr) return;
       FoldedTape* folded = tapes != nullptr ? &tapes->of(*tape, pass.counts) : nullptr;
@@ -62,7 +62,8 @@ class TrainerProgram {
     play(log_probs_, run.plan.log_probs, run.plan.log_prob_counts);
     context_ = site("context", run.constants.context, Category::context, Pool::driver);
     nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
-    workspace_ = site("cublas_workspaces", run.constants.workspace, Category::workspace, Pool::torch);
+    workspace_ = site("cublas_workspace", run.constants.workspace, Category::workspace, Pool::torch);
+    autograd_workspace_ = site("cublas_workspace_of_autograd", run.constants.workspace, Category::workspace, Pool::torch);
     full_ = site("full_model_at_load", run.loads_full ? run.full_storage : 0, Category::weights, Pool::torch);
     first_shard_ = site("first_unit_sharded_at_load", run.loads_full ? largest_unit() : 0, Category::weights, Pool::torch);
     host_load_ = site("full_model_at_load_on_host", !run.loads_full && seat.sender ? run.full_storage : 0, Category::host_copy,
@@ -125,7 +126,7 @@ class TrainerProgram {
     if (seat_.owns_process) {
       r_.alloc(context_);
       r_.alloc(nccl_);
-      r_.alloc(workspace_);
+      each_workspace([&](const SiteRef& s) { r_.alloc(s); });
     }
     r_.alloc(host_load_);
     r_.alloc(full_);
@@ -152,16 +153,35 @@ class TrainerProgram {
     const bool states = run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload;
     if (parameters) core_.offload_parameters();
     if (states) core_.offload_states();
+    if (pauses()) each_workspace([&](const SiteRef& s) { r_.free(s); });
     if (parameters || states) r_.trim();
+  }
+  /// torch_memory_saver takes all of the process from the device (AReaL's engine.offload), the workspaces with it.
+  bool pauses() const {
+    const Trainer& t = run_.role->trainer;
+    return seat_.owns_process && t.framework != Framework::verl && run_.plan.offload_parameters && !run_.plan.cpu_offload &&
+           !learns_at_once();
+  }
+  /// Those that are there from the load on: autograd's comes with its first product, but a process that is paused is described
+  /// with it at once.
+  template <class Act>
+  void each_workspace(Act&& act) {
+    act(workspace_);
+    if (pauses()) act(autograd_workspace_);
+  }
+  void wake_up() {
+    if (pauses()) each_workspace([&](const SiteRef& s) { r_.alloc(s); });
+    core_.reload_parameters();
   }
   template <class Work>
   void awake(PhaseKind phase, Work&& work) {
     mark_(phase);
-    if (run_.plan.offload_parameters && !run_.plan.cpu_offload) core_.reload_parameters();
+    if (run_.plan.offload_parameters && !run_.plan.cpu_offload) wake_up();
     work();
     const bool parameters = run_.plan.offload_parameters && !run_.plan.cpu_offload;
     if (!parameters) return;
     core_.offload_parameters();
+    if (pauses()) each_workspace([&](const SiteRef& s) { r_.free(s); });
     r_.trim();
   }
 
@@ -190,20 +210,33 @@ class TrainerProgram {
     });
     drop_kept_inputs();
     mark_(PhaseKind::backward);
-    if (learns_at_once() && !std::exchange(has_workspace_, true)) return first_update(micro);
+    const bool first_of_all = !std::exchange(has_workspace_, true);
+    if (learns_at_once() && first_of_all) return first_update(micro);
+    if (first_of_all) make_workspace();
     const bool reduces = last || run_.plan.sync_every;
     reduced_ = reduced_ || reduces;
     auto& known = passes().backward[(first ? 1 : 0) + (reduces ? 2 : 0)];
-    if (!learns_at_once()) return stretch(known, [&] { core_.backward(*train_, micro, first, last); });
+    if (!learns_at_once()) {
+      stretch(known, [&] { core_.backward(*train_, micro, first, last); });
+      return train_->make_if_not_made();
+    }
     stretch(known, [&] { core_.backward_keeping_inputs(*train_, micro); });
     kept_inputs_ = micro;
   }
-  /// Autograd's thread has no cuBLAS workspace before its first matrix product. No later backward pass is like this one.
+  /// Autograd's thread has no cuBLAS workspace before its first matrix product: it comes to lie in what the loss has left free. A
+  /// fold, which knows no places, has it from the start of the pass.
+  void make_workspace() {
+    if constexpr (R::kWrites)
+      train_->make_at_product(autograd_workspace_);
+    else
+      r_.alloc(autograd_workspace_);
+  }
+  /// No later backward pass is like this one.
   void first_update(Index micro) {
     if (run_.role->trainer.head == LossHead::agilerl_fused)
-      train_->make_at_product(workspace_);
+      train_->make_at_product(autograd_workspace_);
     else
-      r_.alloc(workspace_);
+      r_.alloc(autograd_workspace_);
     core_.backward_keeping_inputs(*train_, micro);
     reduced_ = true;
     kept_inputs_ = micro;
@@ -244,7 +277,7 @@ class TrainerProgram {
   void train() {
     const std::int64_t n = run_.plan.micro_batches;
     mark_(PhaseKind::forward);
-    if (run_.plan.offload_parameters && !run_.plan.cpu_offload && !stays_) core_.reload_parameters();
+    if (run_.plan.offload_parameters && !run_.plan.cpu_offload && !stays_) wake_up();
     stays_ = false;
     if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
     if (run_.plan.step_every) return train_step_by_step(n);
@@ -297,11 +330,11 @@ class TrainerProgram {
   ReferenceRun<R> reference_;
   std::optional<Player<R>> train_, log_probs_;
   PassSpans passes_;
-  SiteRef context_, nccl_, workspace_, full_, first_shard_, host_load_;
+  SiteRef context_, nccl_, workspace_, autograd_workspace_, full_, first_shard_, host_load_;
   bool states_ = false;
   bool kept_ = false;                       ///< gradients of the step before are there
   std::optional<Index> kept_inputs_;        ///< of the update before
-  bool has_workspace_;                      ///< of autograd's thread: in a process of its own from the load on
+  bool has_workspace_;                      ///< autograd's thread: from its first product on, once a process
   bool stays_ = false;                      ///< parameters that lie on the host between phases are there from the phase before
   bool reduced_ = false, rebuilt_ = false;  ///< DDP's buckets
 };

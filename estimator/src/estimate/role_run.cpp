@@ -220,9 +220,7 @@ ProcessConstants process_constants(const Job& job, const Role& role, const Catal
   ProcessConstants c;
   const FactQuery q{"", gpu.sm, {}};
   c.context = fact_bytes(catalog.facts(), "torch", "context_bytes", q);
-  // one for the thread of the forward pass, one for autograd's; in a server's process the first is there
-  const Role* host = role.in_process ? job.role(role.beside) : nullptr;
-  c.workspace = (host != nullptr && host->serves() ? 1 : 2) * fact_bytes(catalog.facts(), "torch", "cublas_workspace_bytes", q);
+  c.workspace = fact_bytes(catalog.facts(), "torch", "cublas_workspace_bytes", q);
   for (const ProcessGroup& group : process_groups(job, role)) c.nccl += communicator_bytes(group, job.cluster, catalog);
   return c;
 }

@@ -22,7 +22,7 @@ namespace oomplan {
 struct ProcessConstants {
   Bytes context = 0;    ///< CUDA context and loaded kernels
   Bytes nccl = 0;       ///< communicators
-  Bytes workspace = 0;  ///< cuBLAS: one for the forward thread, one for autograd's
+  Bytes workspace = 0;  ///< cuBLAS: of one thread; the forward pass has one, autograd another
 };
 
 /// Passes of one role as they were folded before. They depend on the tapes, the token counts and the sharding, not on the

@@ -44,7 +44,7 @@ MegatronBound::MegatronBound(const Job& job, const Role& role, const Catalog& ca
       sequences_(std::max<std::int64_t>(1, role.trainer.sequences_per_micro_batch)),
       tokens_(role.trainer.sequences_per_micro_batch > 0 ? role.trainer.sequence_tokens : role.trainer.tokens_per_micro_batch) {
   const ProcessConstants c = process_constants(job, role, catalog);
-  constants_ = c.context + c.workspace;  // communicators depend on the layout
+  constants_ = c.context + 2 * c.workspace;  // communicators depend on the layout
 }
 MegatronBound::~MegatronBound() = default;
 

@@ -522,6 +522,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const auto& leaf = tape.leaves[i];
     const DType storage = storage_of(leaf, t);
     p.storage.push_back(storage);
+    p.shard_bytes.push_back(bytes_of(shard_elements(leaf, p.ranks, t.lora.base.whole), storage));
     const std::size_t unit = unit_of(leaf);
     const bool ignored = leaf.packed == PackedLeaf::weight && t.lora.base.whole;
     if (leaf.packed != PackedLeaf::statistics && !ignored)
@@ -547,7 +548,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     const DType hidden = t.lora.base.prepare_kbit && !p.sharded ? DType::fp32 : t.compute;
     p.host_checkpoint = bytes_of(p.train_counts.counts.b * p.train_counts.counts.s * a.hidden, hidden);
   }
-  p.states_by_tensor = trains && t.lora.rank > 0 && !p.sharded && !t.cpu_offload_policy && element_by_element(t.optimizer);
+  p.states_by_tensor = trains && !t.cpu_offload_policy && element_by_element(t.optimizer);
   p.state_bytes_of = states_per_element(t);
   for (const auto& u : units) p.units.push_back(bytes_of_unit(u, t, p.ranks));
   p.root = bytes_of_unit(root, t, p.ranks);

@@ -109,6 +109,7 @@ struct TrainPlan {
   Bytes resident = 0;                              ///< all parameters on this rank
   std::int64_t frozen_copies = 0;                  ///< of the adapters, in `resident`
   bool base_whole = false;                         ///< packed matrices are no parameters to FSDP2
+  std::vector<Bytes> shard_bytes;  ///< of the tape's leaves, on this rank
   bool states_by_tensor = false;  ///< the optimizer's states and temporaries are many small tensors: they are written one by one
   Bytes state_bytes_of = 0;       ///< with states_by_tensor: states of one byte of a trained parameter
   bool step_every = false;        ///< an optimizer step behind each micro-batch

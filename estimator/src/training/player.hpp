@@ -40,18 +40,23 @@ class Player {
     return tape_.stations[station].count == 0 ? chunks_ : tape_.stations[station].count;
   }
 
-  /// The next chunk of a head that is played backward makes `site` behind its first tensor: its logits, which it computes again,
-  /// are the first matrix product of autograd's thread.
+  /// The next output layer that is played backward makes `site` behind its first tensor, which is the first matrix product of
+  /// autograd's thread: a gradient, or of a head in chunks its logits, which it computes again.
   void make_at_product(const SiteRef& site) { at_product_ = site; }
+  /// Makes it now, when no output layer has come.
+  void make_if_not_made() {
+    if (at_product_) r_.alloc(*std::exchange(at_product_, std::nullopt));
+  }
 
   /// One unit of a station. `at` is its number within the station (opaque inside a repeat).
   void play(std::size_t station, bool backward, Unit unit, Index at, Index micro_batch,
             LeafGradients gradients = LeafGradients::keep) {
     const Segment& segment = tape_.stations[station].segment(backward, unit);
-    if (at_product_ && backward && tape_.stations[station].place == StationPlace::chunks) [[unlikely]] {
-      play_part(segment, 0, 1, at, micro_batch, gradients);
-      r_.alloc(*std::exchange(at_product_, std::nullopt));
-      return play_part(segment, 1, segment.events.size(), at, micro_batch, gradients);
+    if (at_product_ && backward && multiplies(tape_.stations[station].place)) [[unlikely]] {
+      const std::size_t behind = behind_first_tensor(segment);
+      play_part(segment, 0, behind, at, micro_batch, gradients);
+      make_if_not_made();
+      return play_part(segment, behind, segment.events.size(), at, micro_batch, gradients);
     }
     if constexpr (R::kWrites) {
       for (const auto& e : segment.events) write(e, at, micro_batch, gradients);
@@ -175,6 +180,12 @@ class Player {
   }
 
  private:
+  static bool multiplies(StationPlace place) { return place == StationPlace::chunks || place == StationPlace::head; }
+  static std::size_t behind_first_tensor(const Segment& segment) {
+    for (std::size_t i = 0; i < segment.events.size(); ++i)
+      if (segment.events[i].kind == TapeEvent::Kind::alloc) return i + 1;
+    return segment.events.size();
+  }
   void play_part(const Segment& segment, std::size_t from, std::size_t to, Index at, Index micro_batch, LeafGradients gradients) {
     if constexpr (R::kWrites)
       for (std::size_t i = from; i < to; ++i) write(segment.events[i], at, micro_batch, gradients);
