@@ -29,6 +29,7 @@ GROUPS: dict[tuple[str, str, str], tuple[str, bool, dict[str, str]]] = {
     ("measured_training", "fsdp_qlora", "reserved"): ("fsdp1", False, {}),
     ("measured_training", "arctic-alst", "device"): ("deepspeed", False, {}),
     ("measured_rl", "training", "device"): ("single", False, {"framework": "agilerl"}),
+    ("oracle", "single, on a GPU", "device"): ("single", False, {}),
     ("measured_rl", "generation", "device"): ("vllm", True, {}),
 }
 

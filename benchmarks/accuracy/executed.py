@@ -349,9 +349,8 @@ def oracle_cases(row: Row, corpus: Path) -> list[Case]:
         config = json.dumps(sizes)
     except CannotExpress as reason:
         why_not = str(reason)
-    cases = [
-        Case(row["id"], name, int(value), "training", job, config, name, why_not) for name, value in measured.items() if value
-    ]
+    kind = "whole" if row.get("device") else "training"  # a GPU's rows count what the allocator gave to libraries, too
+    cases = [Case(row["id"], name, int(value), kind, job, config, name, why_not) for name, value in measured.items() if value]
     return cases + (device_cases(row, job, config, why_not) if row.get("device") else [])
 
 

@@ -179,9 +179,12 @@ class Library:
             job = {"oomplan": 1, **{key: value for key, value in case.job.items() if key != "apart"}, "model": str(path)}
             answer = self.oomplan.estimate(job).explain()
         phases = [phase for gpu in answer.gpus for phase in gpu.phases]
-        steps = [p for p in phases if p.phase.rpartition(".")[2] in ("forward", "backward", "optimizer")]
+        parts = ("forward", "backward", "optimizer")
+        steps = [p for p in phases if p.phase.rpartition(".")[2] in parts]
         return {
+            **{part: max((p.allocated_bytes for p in steps if p.phase.endswith(part)), default=0) for part in parts},
             "allocated": max(p.allocated_bytes for p in steps),
+            "peak": max(p.allocated_bytes for p in steps),
             "reserved": max(p.reserved_bytes for p in phases),
             "device": max(p.device_bytes for p in phases),
         }
@@ -385,6 +388,7 @@ LIKE: dict[tuple[str, str, str], tuple[Any, ...]] = {
         "single",
         "allocated peaks of training steps on one device that PyTorch executed on fake tensors, no real GPU",
     ),
+    ("oracle", "single, on a GPU", "device"): ("single", "device peaks of training steps that were measured on an H200"),
     ("oracle_megatron", "te", "peak"): (
         "megatron",
         "allocated peaks of Megatron-core steps executed on fake tensors, no real GPU",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,19 @@ def test_runner_counts_what_it_cannot_map(tmp_path: Path) -> None:
     assert len(written) == 6
     assert written[0] == {"id": "a", "metric": "parameters", "measured_bytes": None, "predicted_bytes": 728, "why_not": None}
     assert all(row["predicted_bytes"] is None and row["why_not"] for row in written[1:])
+
+
+def test_steps_of_a_real_gpu(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    runner, corpus = ROOT / "benchmarks/accuracy/run.py", ROOT / "tests/data/measured_h200.jsonl"
+    subprocess.run([sys.executable, str(runner), "--corpus", str(corpus), "--json", str(out)], check=True)
+    errors: dict[str, list[float]] = {}
+    for row in json.loads(out.read_text())["rows"]:
+        assert row["why_not"] is None, row
+        errors.setdefault(row["metric"], []).append(abs(row["predicted_bytes"] / row["measured_bytes"] - 1))
+    assert all(len(of) == 73 for of in errors.values())
+    for metric in ("forward", "backward", "optimizer", "peak"):  # what the allocator has given out, rests of blocks with it
+        assert max(errors[metric]) < 0.003, metric
+    for metric in ("reserved", "device"):  # the order of thousands of requests decides which block a large one finds
+        assert statistics.median(errors[metric]) < 0.001, metric
+        assert sum(error > 0.02 for error in errors[metric]) <= 8, metric

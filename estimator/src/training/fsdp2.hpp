@@ -191,13 +191,13 @@ class Fsdp2 : ShardSites<R> {
         act(parameter_sites_[i], at + copy * units);
     }
   }
-  /// One tensor of states for each trained one and kind, in the optimizer's order: they fill what the passes have left free in the
-  /// allocator, which one tensor of them all would not (73 steps on an H200, tests/data/measured_h200.jsonl).
+  /// One tensor of states for each trained one and kind, in the optimizer's order: they fill what the passes have left free in
+  /// the allocator, which one tensor of them all would not (73 steps on an H200, tests/data/measured_h200.jsonl).
   template <class Do>
   void each_state(Do&& act) {
     if constexpr (R::kWrites) {
       if (plan_.states_by_tensor) {
-        each_trained("optimizer.state", state_sites_, plan_.state_bytes_of, Category::optimizer, Holder::resident, act);
+        each_trained("optimizer.states", state_sites_, plan_.state_bytes_of, Category::optimizer, Holder::resident, act);
         return act(steps_, Index(0));
       }
     }
@@ -208,7 +208,7 @@ class Fsdp2 : ShardSites<R> {
   void each_transient(Do&& act) {
     if constexpr (R::kWrites) {
       if (plan_.states_by_tensor && plan_.step_transient == plan_.gradients)
-        return each_trained("optimizer.square_root", transient_sites_, 1, Category::temporaries, Holder::local, act);
+        return each_trained("optimizer.square_roots", transient_sites_, 1, Category::temporaries, Holder::local, act);
     }
     act(transient_, Index(0));
   }
@@ -218,7 +218,7 @@ class Fsdp2 : ShardSites<R> {
     const Tape& tape = plan_.train != nullptr ? *plan_.train : *plan_.log_probs;
     if (known.empty())
       for (std::size_t i = 0; i < tape.leaves.size(); ++i)
-        known.push_back(site(tape.leaves[i].name, what, plan_.shard_bytes[i], category, holder));
+        known.push_back(site("", what, plan_.shard_bytes[i], category, holder));
     for (std::size_t station = 0; station < tape.stations.size(); ++station) {
       const std::int64_t units = tape.stations[station].count;
       r_.repeat(units, [&](Index at) {
