@@ -63,9 +63,9 @@ HEADS = {
 FORWARD_ONLY = ("forward_only", "verl_old_logprob", "verl_ref_logprob", "areal_forward")
 DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32"}
 FORMATS = {name: DTYPES.get(name or "") for name in (None, *DTYPES)}
-# storage, and whether the step ran under autocast; to fp16 it makes copies of the same size
-STORED = {name: (short, False) for name, short in DTYPES.items()} | {
-    f"{name}_autocast_{half}": (short, True) for name, short in DTYPES.items() for half in ("bf16", "fp16")
+# storage, and the format of autocast under which the step ran
+STORED: dict[str, tuple[str, str | None]] = {name: (short, None) for name, short in DTYPES.items()} | {
+    f"{name}_autocast_{half}": (short, half) for name, short in DTYPES.items() for half in ("bf16", "fp16")
 }
 ATTENTIONS = {
     "fa2": "hf_flash",
@@ -242,7 +242,7 @@ def fields_job(row: Fields) -> Row:
     trainer: Row = {
         "kernels": kernels,
         "precision": {"storage": storage, "compute": storage, "reduce": storage},
-        "autocast": row.flag("autocast") or autocast,
+        "autocast": row.flag("autocast") or autocast is not None,
         "recompute": recompute,
         "reentrant": reentrant,
         "optimizer": optimizer,
@@ -258,6 +258,8 @@ def fields_job(row: Fields) -> Row:
         "sdpa_math": attention == "sdpa:math",
         "kernel_internals": False,
     }
+    if autocast:
+        trainer["precision"]["autocast"] = autocast
     for name in ("experts", "experts_implementation"):
         if row.values.get(name) is not None:
             trainer["experts"] = row.word(name, EXPERTS)
@@ -279,6 +281,8 @@ def fields_job(row: Fields) -> Row:
     # PyTorch's own dispatch on fake tensors of "cuda": the copy in front of a softmax is an operator of its own
     apart = {"forward_only": forward_only, "shows_casts_of_softmax": True}
     job: Row = {"framework": framework, "gpus": f"{world} x H100-80GB", "trainer": trainer, "apart": apart}
+    if world > 8 and world % 8 != 0:  # a world of any size was executed: on machines of as many GPUs as divide it
+        job["gpus_per_node"] = max(n for n in range(1, 9) if world % n == 0)
     if row.flag("expandable_segments"):
         job["expandable_segments"] = True
     return job

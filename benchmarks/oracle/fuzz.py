@@ -139,11 +139,14 @@ def fused_dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool =
     return aten.native_dropout(x, p, True)[0] if training and p > 0 else x
 
 
-def in_fp32_under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What CUDA's autocast computes in fp32 and the CPU's does not (aten/src/ATen/autocast_mode.h), unless asked for a format."""
+def in_fp32_under_autocast(function: Callable[..., Any], of_half: Callable[..., Any]) -> Callable[..., Any]:
+    """What CUDA's autocast computes in fp32 and the CPU's does not (aten/src/ATen/autocast_mode.h), unless asked for a format. Of
+    fp16 CUDA has one kernel, `of_half` (aten/src/ATen/native/SoftMax.cpp), and of nothing else."""
 
     def replaced(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         asked = kwargs.get("dtype") is not None
+        if not asked and x.dtype == torch.float16 and torch.is_autocast_enabled("cpu"):
+            return of_half(x, args[0] if args else kwargs["dim"], True)
         if not asked and isinstance(x, torch.Tensor) and x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             args = tuple(a.float() if isinstance(a, torch.Tensor) else a for a in args)
             return function(x.float(), *args, **kwargs)  # the caller's argument lives on: F.log_softmax's own name in Python
@@ -170,8 +173,8 @@ def stand_in() -> None:
     cuda_autocast.stand_in()
     grouped_products.stand_in()
     fuzz_optimizers.stand_in()
-    F.softmax = half_to_float(in_fp32_under_autocast(PLAIN_SOFTMAX))
-    F.log_softmax = in_fp32_under_autocast(PLAIN_LOG_SOFTMAX)
+    F.softmax = half_to_float(in_fp32_under_autocast(PLAIN_SOFTMAX, aten._softmax))
+    F.log_softmax = in_fp32_under_autocast(PLAIN_LOG_SOFTMAX, aten._log_softmax)
     F.scaled_dot_product_attention = sdpa
     F.dropout = fused_dropout
     for lives in (Storages, LivesOfParts):
@@ -279,6 +282,7 @@ def job_of(case: Row) -> Row:
     trainer: Row = {
         "engine": case["engine"],
         "kernels": ATTENTIONS[case["attention"]],
+        "transformers": transformers.__version__,
         "precision": dict.fromkeys(("storage", "compute", "reduce"), storage),
         "autocast": case["dtype"] in AUTOCASTS or case.get("autocast", False),
         "recompute": "none" if case["recompute"] == "none" else "full",
@@ -291,6 +295,8 @@ def job_of(case: Row) -> Row:
         "micro_batches": case["micro_batches"],
         "kernel_internals": case["attention"] == "flash_attention_2",  # where the stand-in makes them
     }
+    if case["dtype"] in AUTOCASTS:
+        trainer["precision"]["autocast"] = AUTOCASTS[case["dtype"]][1]
     if case["every"] > 1:
         trainer["recompute_every"] = case["every"]
     if case["padding"]:

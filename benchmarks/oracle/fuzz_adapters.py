@@ -92,6 +92,8 @@ def settings_of(lora: Row) -> Row:
         out |= {JOB_WORDS[key]: value for key, value in lora["spec"].items()}
     else:
         out["targets"] = lora["targets"] if lora["targets"] in ("all-linear", "default") else lora["targets"].split()
+    if lora.get("joint"):
+        out["own_units"] = False
     kind = lora.get("kind", "lora")
     if kind == "dora":
         out["dora"] = True

@@ -67,7 +67,7 @@ def execute(config: Row, case: Row, make_model: Any, loss_of: Any, optimizer_of:
     peaks: Row = {}
     with lives:
         wrapped = torch.nn.parallel.DistributedDataParallel(model, **{name: case[name] for name in OPTIONS})
-        optimizer = optimizer_of(case["optimizer"], list(model.parameters()))
+        optimizer = optimizer_of(case["optimizer"], [p for p in model.parameters() if p.requires_grad])
         for _ in range(5):
             peaks = step(wrapped, case, lives, optimizer, loss_of)
     gc.enable()

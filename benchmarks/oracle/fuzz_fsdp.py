@@ -299,7 +299,7 @@ def adapter_alone(module: Any) -> bool:
 def flat(model: Any, case: Row, mesh: Any) -> Any:
     layers, formats = {type(layer) for layer in layers_of(model)}, formats_of(case)
     policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=layers)
-    if case["lora"]:
+    if case["lora"] and not case["lora"].get("joint"):
         trained = functools.partial(lambda_auto_wrap_policy, lambda_fn=adapter_alone)
         policy = functools.partial(_or_policy, policies=[trained, policy])
     return FullyShardedDataParallel(
@@ -321,6 +321,7 @@ def split(model: Any, case: Row, mesh: Any) -> Any:
     layers = layers_of(model)
     again = case.get("kept_over") or case["reshard"]
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    tied = tied or (case["lora"] and model.config.tie_word_embeddings)  # also where one of them has a trained copy
     if case["wrap_embedding"] and not tied:
         fully_shard(model.get_input_embeddings(), mesh=mesh, mp_policy=policy, reshard_after_forward=again)
     for layer in layers:

@@ -24,6 +24,7 @@ import fuzz
 import fuzz_fsdp
 import torch
 import torch.nn.functional as F
+import transformers
 from execute import Row
 from execute_scaler import item_of
 from fuzz_models import FAMILIES, draw_model, some
@@ -81,6 +82,7 @@ def row_of(name: str, case: Row) -> Row:
     row: Row = {"model": name, "dtype": DTYPES.get(case["dtype"], case["dtype"]), "attention": case["attention"]}
     row |= {"batch": case["sequences"], "seq": case["tokens"], "padding_mask": case["padding"]}
     row |= {"checkpointing": case["recompute"], "optimizer": optimizer, "optimizer_impl": form, "clip": case["clip"]}
+    row["versions"] = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__}
     row["weight_decay"] = DECAY if "decay" in switches else 0
     row |= {"loss": case["head"] + ("_keep_outputs" if case["keep_outputs"] else ""), "grad_accum": case["micro_batches"]}
     row |= {"logits_to_keep": case.get("kept") or 0, "autocast": bool(case.get("autocast")), "sharding": sharding_of(case)}
@@ -100,7 +102,7 @@ def softmax_of_cuda(x: torch.Tensor, dim: Any = None, _stacklevel: int = 3, dtyp
     """aten/src/ATen/native/SoftMax.cpp, 2.13: one kernel for fp16 alone."""
     if dtype == torch.float32 and x.dtype == torch.float16:
         return torch.ops.aten._softmax(x, dim, True)  # type: ignore[no-any-return]
-    return fuzz.in_fp32_under_autocast(fuzz.PLAIN_SOFTMAX)(x, dim, dtype=dtype)  # type: ignore[no-any-return]
+    return fuzz.in_fp32_under_autocast(fuzz.PLAIN_SOFTMAX, torch.ops.aten._softmax)(x, dim, dtype=dtype)  # type: ignore[no-any-return]
 
 
 def main() -> None:

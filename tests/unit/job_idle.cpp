@@ -154,8 +154,8 @@ const std::set<std::string> kOfValues{
     "max_model_len", "page_tokens", "graph_batch", "max_running_requests", "concurrency", "overlap_grad_reduce",
     // of one rank, of a forward pass, of a family without Liger's modules, of all targets
     "forward_prefetch", "reshard_ranks", "offload", "keep_outputs", "kernel_internals", "liger", "lora.targets", "experts",
-    // of parameters, gradients and arguments that have the format already
-    "precision.cast_parameters", "precision.cast_gradients", "precision.cast_inputs"};
+    // of parameters, gradients, arguments and results that have the format already; of a softmax that the job has not
+    "precision.cast_parameters", "precision.cast_gradients", "precision.cast_inputs", "precision.output", "precision.autocast"};
 bool asked_for(const Knob& knob) {
   const std::string key(knob.key);
   return !kNoMemory.contains(key) && !kNotSeen.contains(key) && !kOfValues.contains(key);

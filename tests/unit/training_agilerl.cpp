@@ -16,6 +16,7 @@
 #include "catalog/catalog.hpp"
 #include "estimate/figures.hpp"
 #include "estimate_jobs.hpp"
+#include "job/training_loop.hpp"
 #include "layers/heads.hpp"
 #include "layers/tape.hpp"
 #include "training/plan.hpp"
@@ -36,6 +37,7 @@ TrainingCase tiny(std::int64_t vocab = V) {
                   "tiny"));
   Trainer& t = c.trainer;
   t.framework = Framework::agilerl;
+  t.loop = training_loop(t.framework);
   t.kernels = Kernels::hf_sdpa;
   t.kernel_internals = false;
   t.storage = t.compute = t.reduce = DType::bf16;

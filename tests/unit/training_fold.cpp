@@ -151,7 +151,7 @@ TEST_CASE("training: fold equals trace for every way of FSDP1 to gather, to keep
                   Setting s = usual();
                   s.architecture = architecture;
                   s.engine = EngineKind::fsdp1;
-                  s.trainer.framework = ranks == 6 ? Framework::verl : Framework::torch;
+                  s.trainer.loop.reshards_root = ranks == 6;
                   s.trainer.layout.data = ranks;
                   s.trainer.storage = storage;
                   s.trainer.reduce = form == 2 ? DType::bf16 : DType::fp32;

@@ -118,7 +118,7 @@ TEST_CASE("LoRA by hand: two ranks of FSDP2 store adapters in fp32 and gather th
   while (tapes.train->stations[layer].place != StationPlace::layers) ++layer;
   CHECK(p.units[layer].reduce_input == 4 * kAdapters / layers);
   CHECK(p.units[layer].cast == 2 * kAdapters / layers / 2);  // only what is not stored in 16 bits
-  CHECK_FALSE(p.casts_gradients);                            // fp32 reduced, fp32 kept
+  CHECK_FALSE(p.units[layer].casts_reduced);                 // fp32 reduced, fp32 kept
 }
 
 TEST_CASE("LoRA: a checkpoint, or an RL framework, wants a gradient at the embedding's output") {
@@ -129,7 +129,7 @@ TEST_CASE("LoRA: a checkpoint, or an RL framework, wants a gradient at the embed
   CHECK(wants());
   c.trainer.recompute = Recompute::none;
   const Bytes without = training_figures(c).forward;
-  c.trainer.framework = Framework::verl;
+  c.trainer.loop.embedding_gradient = true;
   CHECK(wants());
   // the embedding's output itself; and the first norm keeps what every other norm does
   CHECK(training_figures(c).forward == without + 2 * T * h + 4 * T * h + 4 * T);

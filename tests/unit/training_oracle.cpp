@@ -78,6 +78,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_found.jsonl", out);
     read_executed("executed_policies.jsonl", out);
     read_executed("executed_fresh.jsonl", out);
+    read_executed("executed_outside.jsonl", out);
     return out;
   }();
   return rows;

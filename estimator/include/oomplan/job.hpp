@@ -314,6 +314,16 @@ struct Zero {
   bool operator==(const Zero&) const = default;
 };
 
+/// What a framework's own loop does to the model and its engine, whatever its settings say. The front end sets it.
+struct TrainingLoop {
+  bool of_framework = false;               ///< an RL framework's; false: the user's own, on PyTorch alone
+  bool embedding_gradient = false;         ///< adapters: it asks for the gradient of the embedding's output, checkpoints or not
+  bool packed_embedding_gradient = false;  ///< ... beside a packed base too; of plain PyTorch recomputation decides
+  bool reshards_root = false;              ///< FSDP1: behind a forward-only pass
+  bool positions_by_row = false;           ///< positions are made for every sequence of a batch
+  bool operator==(const TrainingLoop&) const = default;
+};
+
 /// Settings of a role that trains, or that only computes log-probs or values with a training engine.
 /// Images in the batches of a model with a vision tower. All have one size.
 struct Vision {
@@ -327,6 +337,7 @@ struct Trainer {
   Layout layout;
   Framework framework = Framework::areal;
   std::string framework_version;
+  TrainingLoop loop;
   Kernels kernels = Kernels::hf_flash;
   std::string transformers_version;  ///< whose layers and loss the kernel sets hf_* are; empty: the newest that is described
   Experts experts = Experts::automatic;
@@ -338,8 +349,10 @@ struct Trainer {
   /// FSDP's policy names param_dtype, reduce_dtype. Without, every parameter computes in the format that it is stored in, and its
   /// gradient is reduced in the format that it comes in.
   bool cast_parameters = true, cast_gradients = true;
-  bool cast_inputs = true;  ///< FSDP2, with param_dtype: a unit's arguments are cast to it (cast_forward_inputs)
-  bool autocast = false;    ///< torch.autocast around the forward pass
+  bool cast_inputs = true;           ///< FSDP2, with param_dtype: a unit's arguments are cast to it (cast_forward_inputs)
+  std::optional<DType> output = {};  ///< FSDP2: what a unit returns is cast to it (output_dtype); nothing: it stays as it comes
+  bool autocast = false;             ///< torch.autocast around the forward pass
+  DType autocast_format = DType::bf16;  ///< its dtype, bf16 or fp16
   Recompute recompute = Recompute::full;
   bool reentrant = false;            ///< of the checkpoint
   bool checkpoint_units = false;     ///< FSDP1: it stands around the call of a unit, not inside of the unit

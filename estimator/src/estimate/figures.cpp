@@ -11,6 +11,7 @@
 #include "estimate/megatron_run.hpp"
 #include "inference/cache_format.hpp"
 #include "job/knobs.hpp"
+#include "job/training_loop.hpp"
 #include "job/validate.hpp"
 #include "training/reference_run.hpp"
 #include "units/json_depth.hpp"
@@ -123,6 +124,7 @@ Job job_with(RoleKind kind, std::string name, EngineKind engine) {
   role.name = std::move(name);
   role.kind = kind;
   role.engine = engine;
+  role.trainer.loop = training_loop(role.trainer.framework);
   job.roles.push_back(std::move(role));
   return job;
 }

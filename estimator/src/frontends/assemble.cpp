@@ -17,6 +17,7 @@
 #include "job/limits.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
+#include "job/training_loop.hpp"
 #include "layers/families.hpp"
 #include "layout/letters.hpp"
 
@@ -119,6 +120,7 @@ class Assembler {
     for (auto& role : job().roles) {
       Trainer& t = role.trainer;
       if (t.framework_version.empty()) t.framework_version = newest_version(t.framework);
+      t.loop = training_loop(t.framework);
     }
     if (job().roles.empty() || !trains) return;
     const Trainer& t = job().roles[0].trainer;

@@ -51,6 +51,8 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
                                                    "precision.cast_parameters",
                                                    "precision.cast_gradients",
                                                    "precision.cast_inputs",
+                                                   "precision.output",
+                                                   "precision.autocast",
                                                    "autocast",
                                                    "recompute",
                                                    "reentrant",

@@ -114,6 +114,8 @@ constexpr Row kTrainers[] = {
     {"precision.cast_parameters", kNoPolicy, [](const Job&, const Role& r) { return !has_policy(r); }},
     {"precision.cast_gradients", kNoPolicy, [](const Job&, const Role& r) { return !has_policy(r); }},
     {"precision.cast_inputs", "it is of FSDP2's policy", [](const Job&, const Role& r) { return !shards_by_fsdp2(r.engine); }},
+    {"precision.autocast", "nothing runs under autocast", [](const Job&, const Role& r) { return !r.trainer.autocast; }},
+    {"precision.output", "it is of FSDP2's policy", [](const Job&, const Role& r) { return !shards_by_fsdp2(r.engine); }},
     {"precision.cast_inputs", "the policy names no param_dtype (precision.cast_parameters: false)",
      [](const Job&, const Role& r) { return !r.trainer.cast_parameters; }},
     {"amsgrad", "it is Adam's and AdamW's", [](const Job&, const Role& r) { return !adam_in_part(r.trainer); }},

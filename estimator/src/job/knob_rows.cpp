@@ -2,6 +2,7 @@
 #include "catalog/engine_releases.hpp"
 #include "job/knob_table.hpp"
 #include "job/megatron_rows.hpp"
+#include "job/training_loop.hpp"
 #include "job/unsupported.hpp"
 
 namespace oomplan {
@@ -67,6 +68,7 @@ Refusal set_framework(const Knob& k, Job& j, Role*, std::string_view text) {
   for (auto& role : j.roles) {
     role.trainer.framework = *framework;
     role.trainer.framework_version = version;
+    role.trainer.loop = training_loop(*framework);
   }
   return {};
 }

@@ -57,6 +57,14 @@ Refusal set_liger(const Knob& k, Job&, Role* r, std::string_view text) {
   r->trainer.liger = fused;
   return {};
 }
+std::string get_output(const Job&, const Role* r) { return r->trainer.output ? std::string(name(*r->trainer.output)) : "none"; }
+Refusal set_output(const Knob& k, Job&, Role* r, std::string_view text) {
+  if (std::find(k.choices.begin(), k.choices.end(), text) == k.choices.end()) return refuse_choice(k, text);
+  r->trainer.output.reset();
+  if (text != "none") r->trainer.output = parse<DType>(text);
+  return {};
+}
+
 std::string get_foak(const Job&, const Role* r) {
   const Foak& fused = r->trainer.foak;
   std::vector<std::string_view> names;
@@ -220,6 +228,12 @@ std::vector<Knob> trainer_rows() {
           "FSDP's policy names a reduce_dtype, which is precision.reduce; false: gradients are reduced as they come"),
       row("precision.cast_inputs", of, flag, knob::flag<&Trainer::cast_inputs>(), numerics,
           "FSDP2, cast_forward_inputs: a unit's arguments are cast to its param_dtype"),
+      one_of(row("precision.output", of, choice, {get_output, set_output}, numerics,
+                 "FSDP2, output_dtype: what a unit returns is cast to it; none: it stays as it comes"),
+             {"none", "fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}),
+      one_of(row("precision.autocast", of, choice, knob::choice<&Trainer::autocast_format>(), numerics,
+                 "with autocast: its format. fp16 has kernels that bf16 has not: of softmax with a result in fp32"),
+             {"bf16", "fp16", "bfloat16", "float16"}),
       row("autocast", of, flag, knob::flag<&Trainer::autocast>(), numerics, "torch.autocast around the forward pass"),
       one_of(row("optimizer", learner, choice, knob::choice<&Trainer::optimizer>(), semantics, "optimizer"),
              spellings<OptimizerKind>()),

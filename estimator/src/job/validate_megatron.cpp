@@ -17,7 +17,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 53> kForeign{"reference",
+constexpr std::array<std::string_view, 55> kForeign{"reference",
                                                     "reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
@@ -68,6 +68,8 @@ constexpr std::array<std::string_view, 53> kForeign{"reference",
                                                     "precision.cast_parameters",
                                                     "precision.cast_gradients",
                                                     "precision.cast_inputs",
+                                                    "precision.output",
+                                                    "precision.autocast",
                                                     "optimizer_form",
                                                     "logprob_tokens_per_micro_batch"};
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "catalog/architecture.hpp"
+#include "catalog/wide_routers.hpp"
 #include "job/kernel_sets.hpp"
 
 namespace oomplan {
@@ -36,6 +37,21 @@ void check_checkpointed_units(const Trainer& t, std::vector<KnobProblem>& out) {
     refuse("not supported yet: units of trained and frozen parameters inside of checkpoints");
 }
 
+/// What the next module cannot take, and models that were not executed.
+void check_output(const Trainer& t, EngineKind engine, std::vector<KnobProblem>& out) {
+  if (!t.output || !shards_by_fsdp2(engine)) return;
+  const auto refuse = [&](std::string expected, std::string why) {
+    out.push_back({"precision.output", std::string(name(*t.output)), std::move(expected), std::move(why)});
+  };
+  if (!of_transformers(t.kernels)) return refuse("none", "not supported yet: output_dtype beyond transformers' models");
+  if (t.vision.images > 0) return refuse("none", "not supported yet: output_dtype beside a vision tower");
+  if (*t.output == t.compute) return;
+  if (!t.cast_parameters || !t.cast_inputs)
+    refuse("none, or precision.compute", "the next layer multiplies it by matrices of another format, and casts no arguments");
+  else if (!t.wrap_head)
+    refuse("none, or precision.compute", "the output layer is no unit, and multiplies it by a matrix of another format");
+}
+
 /// A policy that leaves a format unnamed has none of its own.
 void check_policy(const Trainer& t, EngineKind engine, std::vector<KnobProblem>& out) {
   const auto named = [&](std::string knob, std::string why) {
@@ -48,19 +64,12 @@ void check_policy(const Trainer& t, EngineKind engine, std::vector<KnobProblem>&
           "without a reduce_dtype FSDP reduces in the format of the gradients: precision.reduce is another");
   if (!t.cast_parameters && t.lora.base.format != BaseFormat::full)
     named("precision.cast_parameters", "not supported yet: packed matrices under a policy without a param_dtype");
+  check_output(t, engine, out);
   if (engine != EngineKind::archon) return;
   for (const auto& [knob, given] :
        {std::pair{"precision.cast_parameters", t.cast_parameters}, {"precision.cast_inputs", t.cast_inputs}})
     if (!given) named(knob, "Archon's policy has it");
 }
-
-/// Whose routers are made in fp32 whatever the model's format is (transformers 5.23, models/ernie4_5_moe/modeling_ernie4_5_moe.py
-/// Ernie4_5_MoeTopKRouter; models/hunyuan_v1_moe/modeling_hunyuan_v1_moe.py HunYuanMoEV1Gate).
-struct WideRouter {
-  std::string_view family;
-  bool frozen_part;  ///< beside it a parameter that never gets a gradient
-};
-constexpr WideRouter kWideRouters[] = {{"ernie4_5_moe", true}, {"hunyuan_v1_moe", false}};
 
 }  // namespace
 
@@ -69,24 +78,23 @@ std::vector<KnobProblem> mixed_unit_problems(const Role& role) {
   const Trainer& t = role.trainer;
   const bool flat = role.engine == EngineKind::fsdp1, adapters = t.lora.rank > 0;
   if (role.architecture == nullptr || !of_transformers(t.kernels) || (!flat && !shards_by_fsdp2(role.engine))) return out;
-  for (const WideRouter& router : kWideRouters) {
-    if (role.architecture->family != router.family) continue;
-    // torch/distributed/fsdp, 2.13: _flat_param.py _validate_tensors_to_flatten, _fully_shard/_fsdp_param_group.py
-    // _init_mp_dtypes, which looks at trained parameters alone
-    if (t.storage != DType::fp32 && (flat || !adapters))
-      out.push_back(
-          {"precision.storage", std::string(name(t.storage)), "fp32",
-           fmt::format("{} refuses it: the routers of '{}' are made in fp32, and the parameters of a unit must have one "
-                       "format ('{}')",
-                       flat ? "FSDP1" : "FSDP2", router.family,
-                       flat ? "Must flatten tensors with uniform dtype" : "FSDP expects uniform original parameter dtype")});
-    if (flat && !adapters && router.frozen_part && !t.use_orig_params)
-      out.push_back(
-          {"use_orig_params", "false", "true",
-           fmt::format("FSDP1 refuses it: the routers of '{}' have a parameter that is not trained ('Must flatten tensors "
-                       "with uniform `requires_grad` when `use_orig_params=False`')",
-                       router.family)});
-  }
+  const WideRouter* router = wide_router(role.architecture->family, t.transformers_version);
+  if (router == nullptr) return out;
+  // torch/distributed/fsdp, 2.13: _flat_param.py _validate_tensors_to_flatten, _fully_shard/_fsdp_param_group.py
+  // _init_mp_dtypes, which looks at trained parameters alone
+  if (t.storage != DType::fp32 && (flat || !adapters))
+    out.push_back(
+        {"precision.storage", std::string(name(t.storage)), "fp32",
+         fmt::format("{} refuses it: the routers of '{}' are made in fp32, and the parameters of a unit must have one "
+                     "format ('{}')",
+                     flat ? "FSDP1" : "FSDP2", router->family,
+                     flat ? "Must flatten tensors with uniform dtype" : "FSDP expects uniform original parameter dtype")});
+  if (flat && !adapters && router->frozen_part && !t.use_orig_params)
+    out.push_back(
+        {"use_orig_params", "false", "true",
+         fmt::format("FSDP1 refuses it: the routers of '{}' have a parameter that is not trained ('Must flatten tensors "
+                     "with uniform `requires_grad` when `use_orig_params=False`')",
+                     router->family)});
   return out;
 }
 

@@ -8,6 +8,7 @@
 // d head dim, A = a*d, K = kv*d, E experts, k experts a token, R = T*k routed rows, ie expert width.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,7 @@ struct KernelOptions {
   bool casts_heads = false;                ///< embeddings and output layer are bf16 whatever the others are
   bool autocast = false;
   bool keeps_formats = false;                              ///< one device: parameters of another format than the model's keep it
+  bool wide_routers = false;                               ///< ... and routers are made in fp32
   bool frozen_keeps_input = false;                         ///< as in Eager: ZeRO stage 3
   bool positions_by_row = false;                           ///< every sequence has a row of position numbers, so of cos and sin
   bool padding_mask = false;                               ///< a 2-D attention mask is given: a 4-D one is built
@@ -81,10 +83,12 @@ struct KernelOptions {
   bool indexes_all = false;                                ///< indexers choose among fewer tokens than they may
   std::int64_t scan_tokens = 0;  ///< of one sequence, where a mixer loops over them: a tape for each number; 0: none does
   ExpertsCode experts = ExpertsCode::grouped_mm;
-  std::int64_t routed_tokens = 0;   ///< of the micro-batch, where a loop over experts divides them: a tape for each number
-  bool casts_layer_inputs = false;  ///< FSDP2 with a param_dtype: fp32 arguments of a layer are cast to it
-  bool casts_parameters = false;    ///< FSDP: they are stored in another format than they are computed in
-  bool views_of_flat = false;       ///< FSDP1: parameters are views of a flat one, of which autocast keeps no copies
+  std::int64_t routed_tokens = 0;    ///< of the micro-batch, where a loop over experts divides them: a tape for each number
+  bool casts_layer_inputs = false;   ///< FSDP2 with a param_dtype: fp32 arguments of a layer are cast to it
+  std::optional<DType> unit_output;  ///< FSDP2: what its units and the model return is cast to it
+  bool casts_embedding_output = false, casts_head_output = false;  ///< ... those of these two, which are units
+  bool casts_parameters = false;  ///< FSDP: they are stored in another format than they are computed in
+  bool views_of_flat = false;     ///< FSDP1: parameters are views of a flat one, of which autocast keeps no copies
   AdapterOptions adapters;
   PackedOptions packed;
   OffloadActivations offload_activations = OffloadActivations::none;
@@ -96,9 +100,10 @@ struct KernelOptions {
   /// detached input, and so that one's gradient, until the backward pass is over (torch/distributed/fsdp/_runtime_utils.py, 2.4
   /// to 2.13: _register_post_backward_reshard_only_hook, whose handle _finalize_params removes)
   bool keeps_checkpoints = false;
-  bool wide_buffers = false;     ///< buffers of modules are fp32, whatever the forward pass sees parameters as
-  bool kernel_internals = true;  ///< buffers inside fused kernels that the dispatcher does not see
-  SplitKeys split_keys;          ///< of SDPA's flash-attention; none without kernel_internals
+  bool wide_buffers = false;       ///< buffers of modules are fp32, whatever the forward pass sees parameters as
+  bool kernel_internals = true;    ///< buffers inside fused kernels that the dispatcher does not see
+  SplitKeys split_keys;            ///< of SDPA's flash-attention; none without kernel_internals
+  bool autocasts_to_half = false;  ///< autocast's format is fp16
   bool casts_softmax = false;  ///< a softmax of bf16 in fp32 has a copy of its input; what was executed stood in a kernel for it
   AttentionTiles attention_tiles;  ///< the same, of SDPA's memory-efficient kernel
   EmbeddingSort embedding_sort = EmbeddingSort::none, position_sort = EmbeddingSort::none;  ///< the same, of tables' gradients

@@ -208,8 +208,9 @@ class Eager {
   bool grad_enabled = true;
   bool retain_graph = false;         ///< backward(retain_graph=True): nodes keep what they have saved
   bool autocast = false;             ///< torch.autocast(bfloat16) is on
+  bool autocasts_to_half = false;    ///< to fp16: log_softmax of 16 bits with a result in fp32 is one kernel, as on CUDA
   bool casts_softmax = false;        ///< a softmax of bf16 with a result in fp32 makes a copy of its input, as on CUDA
-  bool keeps_formats = false;        ///< parameters are seen as they are stored: nothing casts them
+  bool wide_routers = false;         ///< routers are fp32 whatever the other parameters are, and nothing casts them
   bool views_of_flat = false;        ///< parameters are no leaves of the graph: autocast keeps no copies of them
   bool frozen_keeps_input = false;   ///< a linear layer saves its input, whether its weight wants a gradient or not
   bool low_rank_dropout = false;     ///< in front of every low-rank pair

@@ -124,7 +124,6 @@ struct FamilyCode {
   bool router_first = false;  ///< the router is registered in front of the experts
   RouterCode router = RouterCode::by_score;
   SharedPlace shared = SharedPlace::by_gate;
-  bool router_in_fp32 = false;          ///< its matrix is made in fp32, whatever the model's format is
   bool returns_router_weights = false;  ///< the layer keeps a name for the router's weights to its end
   bool linear_adapters_alone = false;   ///< peft's "all-linear" leaves experts and router out
   bool adapts_experts = false;          ///< ... or adapts their parameters, and no gate, up or down projection at all

@@ -231,7 +231,7 @@ struct Declarer {
 
   void router(const FeedForward& ff) const {
     // a parameter of the router's own module in transformers 5: no linear layer
-    const bool wide = code.router_in_fp32 && g.keeps_formats;
+    const bool wide = g.wide_routers;
     w.router = g.parameter("mlp.gate.weight", {ff.experts, h}, wide ? DType::fp32 : dtype);
     g.leaves[static_cast<std::size_t>(w.router)].stored_as_is = wide;
     if (folds("mlp.gate")) g.add_low_rank(w.router, adapters.rank, h, ff.experts, adapters.dtype);

@@ -73,12 +73,13 @@ ModelPass::ModelPass(Eager& g, const Architecture& a, const PassOptions& o)
   kernels_.attention_dropout = o.training && a.attention_dropout > 0;
   g.frozen_keeps_input = o.kernels.frozen_keeps_input;
   g.casts_softmax = o.kernels.casts_softmax;
+  g.autocasts_to_half = o.kernels.autocasts_to_half;
   g.low_rank_dropout = o.training && o.kernels.adapters.dropout;
   // routed while nothing is recorded; GRPO's gradient pass goes through peft's own forward (grpo.py _loss, base.py
   // _get_logprobs)
   g.low_rank_apart = o.kernels.framework == Framework::agilerl && !o.training;
   g.packed = o.kernels.packed;
-  g.keeps_formats = o.kernels.keeps_formats;
+  g.wide_routers = o.kernels.wide_routers;
   g.views_of_flat = o.kernels.views_of_flat;
   g.offload_checkpoints = o.kernels.offload_checkpoints;
   g.keeps_checkpoints = o.kernels.keeps_checkpoints;

@@ -55,11 +55,13 @@ Tensor ModelPass::embed() {
   out = reduce_tokens(g_, std::move(out), kernels_, "embedding.reduced");
   const bool collects = o_.training && kernels_.adapters.input_gradients && !out.grad_fn;  // only a leaf collects
   if (collects && !code_.scales_in_module) collect_gradient(out);
+  const bool is_unit = kernels_.casts_embedding_output;
+  if (!code_.scales_in_module) out = cast_output(std::move(out), is_unit, "embedding.output_cast");
   if (!code_.scales_embedding && !a_.scaled_embedding) return out;
   Tensor scaled = scale(g_, out, "embedding.scaled");
   if (a_.scaled_embedding) bare_embedding_ = out;
   if (collects && code_.scales_in_module) collect_gradient(scaled);
-  return scaled;
+  return cast_output(std::move(scaled), is_unit && code_.scales_in_module, "embedding.output_cast");
 }
 
 // result + (F.embedding(x, A.T) @ B.T) * scaling, in the format of the pair, cast back (huggingface/peft
@@ -154,6 +156,12 @@ Tensor ModelPass::cast_hidden(const Tensor& hidden) {
   g_.record(out, "ToCopyBackward0", {&hidden},
             [this, from](Gradients in) { return Gradients{gradient(g_, "input_cast_backward", in[0].shape, from)}; });
   return out;
+}
+
+// output_dtype: behind a unit's hooks (_fsdp_state.py _post_forward, _cast_output_dtype, 2.13).
+Tensor ModelPass::cast_output(Tensor out, bool is_unit, std::string_view name) {
+  if (!is_unit || !kernels_.unit_output || !out || out.dtype == *kernels_.unit_output) return out;
+  return to(g_, std::move(out), *kernels_.unit_output, std::string(name));
 }
 
 // _deepstack_process.
@@ -259,6 +267,7 @@ Tensor ModelPass::language_model() {
   Tensor inputs_embeds = embed();
   if (tower_) tower_->merge(inputs_embeds, images);
   enter(StationPlace::preamble);
+  const DType of_masks = inputs_embeds.dtype;  // OPT makes them of what it has not projected yet
   if (project_in_ >= 0) {
     Tensor wide = linear(g_, inputs_embeds, project_in_, -1, T, {B, all_, Dim(a_.hidden)}, "embedding.projected");
     inputs_embeds = std::move(wide);
@@ -297,7 +306,7 @@ Tensor ModelPass::language_model() {
     alibi = make_alibi(g_, a_.runs.front().layer.mixer.heads, hidden.dtype, slopes);
   }
   if (code_.own == OwnCode::mpt) alibi = make_mpt_alibi(g_, a_.runs.front().layer.mixer.heads, a_.max_positions);
-  Preamble shared = preamble(inputs_embeds.dtype);
+  Preamble shared = preamble(project_in_ >= 0 ? of_masks : inputs_embeds.dtype);
   shared.full.returned = &returned;
   if (code_.norms_values) shared.full.shared = shared.windowed.shared = std::make_shared<SharedKv>();
   if (code_.own == OwnCode::mpt)
@@ -317,7 +326,7 @@ Tensor ModelPass::language_model() {
       g_.prefix = "layer.";
       if (!windowed) given.chosen = chosen;  // prev_topk_indices
       if (layer_inputs) given.layer_input = input_of_layer(g_, layer_inputs);
-      hidden = run_one(r, number++, given, cast ? cast : hidden);
+      hidden = cast_output(run_one(r, number++, given, cast ? cast : hidden), true, "output_cast");
       given = {};
       chosen = std::exchange(chosen_next, {});
       if (deepstack_layers_ > 0) layer_outputs = hidden;

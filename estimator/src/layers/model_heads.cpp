@@ -70,6 +70,7 @@ Tensor ModelPass::logits(const Tensor& hidden) {
   Tensor out =
       linear(g_, std::move(kept), head_, head_bias_, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
   g_.hooks = outside;
+  out = cast_output(std::move(out), kernels_.casts_head_output, "logits.output_cast");
   if (code_.scales_logits && !o_.critic) {
     Tensor scaled = scale(g_, out, "logits.scaled", Category::logits);
     out = std::move(scaled);
@@ -162,6 +163,8 @@ Tensor ModelPass::forward() {
       g_.leave_autocast();
       enter(StationPlace::finish);
     }
+    output = cast_output(std::move(output), true, "output_cast");
+    loss = cast_output(std::move(loss), true, "loss.output_cast");
     positions_.reset();
     if (!stash_) g_.hooks = nullptr;
   }

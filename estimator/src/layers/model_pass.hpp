@@ -55,6 +55,7 @@ class ModelPass {
   Preamble preamble(DType dtype);
   LayerContext arguments(LayerContext given);
   Tensor cast_hidden(const Tensor& hidden);
+  Tensor cast_output(Tensor out, bool is_unit, std::string_view name);
   void add_features(Tensor& hidden, const VisionNames& images, std::size_t layer);
   Tensor run_one(std::size_t r, std::size_t number, const LayerContext& context, const Tensor& x);
   Tensor run_unhooked(std::size_t r, std::size_t number, const LayerContext& context, const Tensor& x);

@@ -284,8 +284,27 @@ Tensor log_softmax(Eager& g, Tensor x, const std::string& name) {
   return out;
 }
 
+namespace {
+
+// SoftMax.cpp log_softmax, 2.13: fp16 with a result in fp32 is one kernel, and so is its backward pass
+Tensor half_log_softmax(Eager& g, const Tensor& x, const std::string& name) {
+  const bool recorded = g.will_record({&x});
+  Tensor out = g.make(name, x.shape, DType::fp32, Category::logits);
+  if (recorded) {
+    const DType from = x.dtype;
+    Saved saved = g.save(out);
+    g.record(out, "LogSoftmaxBackward0", {&x}, [&g, saved, from](const Gradients&) {
+      return Gradients{g.make("log_softmax_backward", saved.get().shape, from, Category::logits)};
+    });
+  }
+  return out;
+}
+
+}  // namespace
+
 Tensor widened_log_softmax(Eager& g, const Tensor& x, const std::string& name) {
   if (!g.autocast || x.dtype == DType::fp32) return log_softmax(g, x, name);
+  if (g.autocasts_to_half) return half_log_softmax(g, x, name);
   Tensor wide = to(g, x, DType::fp32, "logits_widened");
   return log_softmax(g, std::move(wide), name);
 }

@@ -19,14 +19,27 @@
 namespace oomplan {
 namespace {
 
+/// FSDP2 wants one stored format of all that is trained in a unit (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py
+/// _init_mp_dtypes, 2.13). Pairs have the adapters' format, copies the base's; what is no unit of its own is the root's.
+bool mixes_formats(const Trainer& t, const Architecture& a, const AdaptedModules& m) {
+  if (t.lora.format == AdapterFormat::storage || t.storage == DType::fp32) return false;
+  const bool apart = a.tied ? false : t.wrap_embedding || t.wrap_head;
+  const bool pairs = m.has_outside("lm_head") || m.has_outside("embed_tokens"), copies = !m.saved.empty();
+  return pairs && copies && !apart;
+}
+
 /// What adapters or trained copies of embedding and output layer were not executed with; "" nothing.
 std::string unsupported_outside(const Trainer& t, EngineKind engine, const Architecture& a, const AdaptedModules& m) {
   const bool head = m.has_outside("lm_head") || m.saves("lm_head"),
              table = m.has_outside("embed_tokens") || m.saves("embed_tokens");
   if (!head && !table) return {};
-  if (engine != EngineKind::single) return "under this engine (described is one device)";
-  if (m.has_outside("embed_tokens")) return "where they are a pair beside the embedding";  // not executed
-  if (t.framework != Framework::torch) return "under an RL framework";
+  if (engine == EngineKind::deepspeed) return "under DeepSpeed";
+  if (t.layout.tensor > 1) return "under tensor parallelism";
+  if (engine == EngineKind::fsdp1 && t.lora.own_units && m.has_outside("embed_tokens"))
+    return "where FSDP1 would flatten a trained pair with its frozen embedding, which torch refuses (lora.own_units: false)";
+  if (shards_by_fsdp2(engine) && mixes_formats(t, a, m))
+    return "where a pair and a trained copy of another format share a unit, which FSDP2 refuses (lora.format: storage)";
+  if (t.loop.of_framework) return "under an RL framework";
   if (t.lora.kind != AdapterKind::lora || t.lora.dora) return "of another kind than LoRA";
   if (t.lora.base.format != BaseFormat::full || t.lora.base.prepare_kbit) return "beside a quantised base";
   if (t.reference != ReferencePass::none) return "beside a reference";
@@ -39,6 +52,18 @@ std::string unsupported_outside(const Trainer& t, EngineKind engine, const Archi
   if (table && (code.scales_embedding || a.scaled_embedding || a.embedding_width > 0))
     return "of an embedding that is scaled or projected";
   return {};
+}
+
+}  // namespace
+
+namespace {
+
+/// Of the embedding's output. peft asks for none when the base is quantised (huggingface/peft src/peft/peft_model.py
+/// _prepare_model_for_gradient_checkpointing, 0.19.1); what a framework's loop does then is its own affair.
+bool asks_for_input_gradients(const Trainer& t) {
+  const bool packed = t.lora.base.format != BaseFormat::full;
+  if (t.loop.of_framework && packed && !t.loop.packed_embedding_gradient) return false;
+  return t.recompute != Recompute::none || t.loop.embedding_gradient;
 }
 
 }  // namespace
@@ -89,11 +114,7 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine, const Archit
   o.kind = t.lora.kind;
   o.dora = t.lora.dora;
   o.joint = engine == EngineKind::fsdp1 && !t.lora.own_units;
-  o.input_gradients =
-      !is_litgpt(t.kernels) && !is_torchtune(t.kernels) && (t.recompute != Recompute::none || t.framework != Framework::torch);
-  // peft asks for none when the base is quantised, nor does prepare_model_for_kbit_training without reentry, as AgileRL has it
-  // (huggingface/peft src/peft/peft_model.py _prepare_model_for_gradient_checkpointing, src/peft/utils/other.py, 0.19.1)
-  if (t.framework == Framework::agilerl && t.lora.base.format != BaseFormat::full) o.input_gradients = false;
+  o.input_gradients = !is_litgpt(t.kernels) && !is_torchtune(t.kernels) && asks_for_input_gradients(t);
   return o;
 }
 

@@ -22,7 +22,8 @@ class FlatSites : public EngineSites<R> {
       std::vector<std::size_t> seen(any.stations.size() + 1);  // of each unit's
       for (const AdapterFlat& a : plan.flat.adapters) {
         const Sites& unit = a.home == any.stations.size() ? root_ : units_[a.home];
-        adapters_.push_back(gather_sites(a.gathered, unit.adapters[seen[a.home]++].gradient));
+        const SiteRef& gradient = unit.adapters[seen[a.home]++].gradient;
+        adapters_.push_back(gather_sites(a.gathered, gradient, a.home == any.stations.size()));
       }
     }
   }
@@ -37,6 +38,7 @@ class FlatSites : public EngineSites<R> {
         adapter_unsharded;
     std::vector<Adapter> adapters;
     Bytes adapter_gradients = 0;
+    bool casts = false;
     SiteRef whole, piece;    ///< what state_dict() reads, and what it keeps
     SiteRef unsynchronised;  ///< fresh, of earlier micro-batches
     SiteRef cast_sum;        ///< gradient, beside one that is there
@@ -111,6 +113,8 @@ class FlatSites : public EngineSites<R> {
   static Bytes size(const SiteRef& s) { return s.bytes; }
   static Bytes size(Bytes bytes) { return bytes; }
   static bool trained(const UnitSites& u) { return size(u.fresh) > 0; }
+  /// The reduced gradient is cast to the format that the unit is stored in.
+  static bool casts(const UnitSites& u) { return u.casts; }
 
   /// All units, the root first.
   template <class Do>
@@ -149,17 +153,24 @@ class FlatSites : public EngineSites<R> {
                              plan_.gathers_in_flight);
     s.whole = row("gathered_for_state_dict", b.whole, Category::weights, Holder::communication, 1);
     s.piece = row("state_dict", b.resident, Category::weights, Holder::caller, 0);
+    put_gradients(s, b, unit);
+    s.gradient = row("sharded_gradient", b.gradient, Category::gradients, Holder::autograd, 2);
+    s.adapter_unsharded =
+        row("adapters.unsharded_flat_parameters", b.adapter_unsharded, Category::weights, Holder::communication, 1);
+    s.adapter_fresh = row("adapters.flat_gradients", b.adapter_fresh, Category::gradients, Holder::autograd, 0);
+    return s;
+  }
+  void put_gradients(Sites& s, const FlatBytes& b, std::string_view unit) {
+    const auto row = [this, unit](std::string_view name, Bytes bytes, Category category, Holder holder, std::uint8_t stream) {
+      return this->site(unit, name, bytes, category, holder, stream);
+    };
+    s.casts = b.casts;
     s.fresh = row("flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
     s.unsynchronised = row("unsynchronised_flat_gradient", b.fresh, Category::gradients, Holder::autograd, 0);
     s.reduced = row("flat_gradient_cast", b.reduced, Category::communication, Holder::communication, 2);
     s.padded = row("flat_gradient_padded", b.padded, Category::communication, Holder::communication, 2);
     s.output = row("reduce_scatter_output", b.output, Category::communication, Holder::communication, 2);
     s.cast_sum = row("sharded_gradient_cast", b.gradient, Category::communication, Holder::communication, 2);
-    s.gradient = row("sharded_gradient", b.gradient, Category::gradients, Holder::autograd, 2);
-    s.adapter_unsharded =
-        row("adapters.unsharded_flat_parameters", b.adapter_unsharded, Category::weights, Holder::communication, 1);
-    s.adapter_fresh = row("adapters.flat_gradients", b.adapter_fresh, Category::gradients, Holder::autograd, 0);
-    return s;
   }
   Adapter adapter_sites(const AdapterFlat& a, std::string_view unit) {
     const auto row = [this, unit](std::string_view name, Bytes bytes, Category category, Holder holder, std::uint8_t stream) {
@@ -176,9 +187,11 @@ class FlatSites : public EngineSites<R> {
     return s;
   }
 
-  Sites gather_sites(const FlatBytes& b, const SiteRef& gradient) {
+  /// `of_root`: it is reduced by itself.
+  Sites gather_sites(const FlatBytes& b, const SiteRef& gradient, bool of_root) {
     Sites s;
     s.gradient = gradient;
+    if (of_root) put_gradients(s, b, "root.adapter");
     s.upload = this->site("layer", "adapter.shard_from_host", b.upload, Category::communication, Holder::communication, 3);
     s.low_precision =
         this->site("layer", "adapter.shard_cast", b.low_precision, Category::communication, Holder::communication, 3);

@@ -72,6 +72,7 @@ FlatBytes bytes_of_flat(const Flat& f, const Trainer& t, std::int64_t ranks) {
     b.unsharded = t.cpu_offload_policy || casts ? bytes_of(n, compute) : 0;
   }
   if (!f.trained()) return b;
+  b.casts = f.storage() != reduce;
   b.fresh = bytes_of(n, compute);
   b.reduced = compute != reduce ? bytes_of(n, reduce) : 0;
   if (ranks > 1) {

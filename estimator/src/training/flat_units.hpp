@@ -25,6 +25,7 @@ struct FlatBytes {
   Bytes padded = 0;         ///< r s N: it with a length that N divides
   Bytes output = 0;    ///< r s: of the reduce-scatter; on one rank: a sum over micro-batches in that format, if it has another
   Bytes gradient = 0;  ///< w s: the gradient that the optimizer gets
+  bool casts = false;  ///< the output is cast to the format of the storage
   Bytes adapter_gradients = 0;  ///< w s: of adapters inside of the unit
   Bytes adapter_unsharded = 0;  ///< c s N: what adapters inside of the unit compute with
   Bytes adapter_fresh = 0;      ///< c n: theirs without synchronisation

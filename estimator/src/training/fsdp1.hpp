@@ -16,6 +16,7 @@
 
 #include "training/flat_residents.hpp"
 #include "training/host_checkpoints.hpp"
+#include "training/root_adapters.hpp"
 
 namespace oomplan {
 
@@ -219,6 +220,8 @@ class Fsdp1 : public FlatResidents<R> {
       AdapterUnits adapters(*this, player.tape(), s, u, at, false);
       player.play_uses(s, false, u, at, micro_, std::nullopt, LeafGradients::keep, adapters, [] {});
       adapters.reshard_all();
+    } else if (has_root_adapters(player.tape(), s)) {
+      play_root_adapters(player, s, false);
     } else {
       player.play(s, false, u, at, micro_);
     }
@@ -249,21 +252,54 @@ class Fsdp1 : public FlatResidents<R> {
     if (forward_only || !skips_views()) leave_views(root(), Index(0));
   }
 
+  // ---- adapters of the root: what RootAdapters asks for
+
+  template <class Engine, class Reduce>
+  friend class RootAdapters;
+  int adapter_of(int leaf) const { return adapter(leaf); }
+  std::vector<int> root_adapters(const Tape& tape, std::size_t s) const {
+    if (size(root().adapter_gradients) == 0 || plan_.wrapped[s]) return {};
+    return adapters_as_run(tape, s, [this](int leaf) { return adapter(leaf); });
+  }
+  bool has_root_adapters(const Tape& tape, std::size_t s) const { return !root_adapters(tape, s).empty(); }
+  bool gathers_ahead_in_front() const { return prefetches(BackwardPrefetch::pre) && !each_gathers_itself(); }
+  void gather_root_adapter(int one) {
+    if (std::find(root_held_adapters_.begin(), root_held_adapters_.end(), one) != root_held_adapters_.end()) return;
+    gather(adapter_unit(one), Index(0));
+    root_held_adapters_.push_back(one);
+  }
+  void leave_root_adapter(int one) {
+    if (!returned_after_forward()) return;
+    reshard(adapter_unit(one), Index(0));
+    std::erase(root_held_adapters_, one);
+  }
+  void gather_in_front_of(const Tape& tape, std::size_t s) { gather_target(tape, s, Unit::first, Index(0)); }
+  /// The pass of an unwrapped station whose module has some.
+  void play_root_adapters(Player<R>& player, std::size_t s, bool backward) {
+    const auto reduce_one = [&](int one, auto&& gather_before) {
+      const int leaf = plan_.flat.adapters[static_cast<std::size_t>(one)].leaf;
+      reduce(
+          adapter_unit(one), Index(0), [&] { player.free_gradients(s, Unit::first, Index(0), micro_, Which::last, leaf); },
+          [&] {
+            if (prefetches(BackwardPrefetch::post) && !each_gathers_itself()) gather_before();
+          });
+      if (returned_after_backward()) std::erase(root_held_adapters_, one);
+    };
+    RootAdapters<Fsdp1, decltype(reduce_one)> units(*this, player.tape(), s, reduce_one);
+    player.play_uses(s, backward, Unit::first, Index(0), micro_, std::nullopt, LeafGradients::keep, units, [] {});
+  }
+
   // ---- backward
 
-  const UnitSites* earlier(const Tape& tape, std::size_t s, Index& at) const {
-    for (std::size_t k = s; k-- > 0;) {
-      if (!plan_.wrapped[k]) continue;
-      at = Index(tape.stations[k].count - 1);
-      return idle(k) ? nullptr : &sites(k);  // _needs_pre_backward_unshard
-    }
-    return nullptr;
-  }
   /// The unit whose turn comes behind unit `at` of station s.
   void gather_target(const Tape& tape, std::size_t s, Unit u, Index at) {
     if (u != Unit::first) return regather(sites(s), at - 1);
-    Index before(0);
-    if (const UnitSites* target = earlier(tape, s, before)) regather(*target, before);
+    for (std::size_t k = s; k-- > 0;) {
+      if (has_root_adapters(tape, k)) return gather_root_adapter(root_adapters(tape, k).back());
+      if (!plan_.wrapped[k]) continue;
+      if (!idle(k)) regather(sites(k), Index(tape.stations[k].count - 1));  // _needs_pre_backward_unshard
+      return;
+    }
   }
   void regather(const UnitSites& u, Index at) {
     returned_after_forward() ? gather(u, at) : bring_again(u, at, views_hold_upload(u));
@@ -281,7 +317,7 @@ class Fsdp1 : public FlatResidents<R> {
     if ((prefetches(BackwardPrefetch::none) && trained(sites(s))) || waits()) return false;
     if (u == Unit::inner || (u == Unit::first && tape.stations[s].count > 1)) return true;
     for (std::size_t k = s + 1; k < tape.stations.size(); ++k)
-      if (plan_.wrapped[k]) return true;
+      if (plan_.wrapped[k] || (has_root_adapters(tape, k) && !prefetches(BackwardPrefetch::none))) return true;
     return false;
   }
   void enter_root(const Tape& tape) {
@@ -291,8 +327,9 @@ class Fsdp1 : public FlatResidents<R> {
   }
   void backward_unit(Player<R>& player, std::size_t s, Unit u, Index at) {
     checkpoints_.drop(player.tape(), s, at);
-    if (!plan_.wrapped[s]) return player.play(s, true, u, at, micro_);
     const Tape& tape = player.tape();
+    if (has_root_adapters(tape, s)) return play_root_adapters(player, s, true);
+    if (!plan_.wrapped[s]) return player.play(s, true, u, at, micro_);
     if (idle(s)) return;
     if (!gathered_by_another(tape, s, u)) regather(sites(s), at);
     if (!trained(sites(s))) return backward_adapters(player, s, u, at);
@@ -410,13 +447,13 @@ class Fsdp1 : public FlatResidents<R> {
   bool exists() const { return plan_.sync_every && !first_; }
   /// NO_SHARD without a cast: the same memory under another name.
   bool is_the_gradient(const UnitSites& unit) const {
-    return alone() && !exists() && !plan_.casts_gradients && size(unit.reduced) == 0;
+    return alone() && !exists() && !Base::casts(unit) && size(unit.reduced) == 0;
   }
   void shard_gradient(const UnitSites& unit, Index at) {
     if (alone() && exists()) {  // the new one was added to it; the sum is reduced
       r_.alloc(unit.output, at);
-      if (plan_.casts_gradients) r_.alloc(cast_sum(unit), at);
-      if (plan_.casts_gradients) r_.free(cast_sum(unit), at);
+      if (Base::casts(unit)) r_.alloc(cast_sum(unit), at);
+      if (Base::casts(unit)) r_.free(cast_sum(unit), at);
       return r_.free(unit.output, at);
     }
     r_.alloc(unit.reduced, at);
@@ -425,14 +462,14 @@ class Fsdp1 : public FlatResidents<R> {
       r_.alloc(unit.output, at);
     }
     // cast to the format of the parameters; without one the output itself becomes the gradient, or is added to it
-    if (plan_.casts_gradients) r_.alloc(exists() ? cast_sum(unit) : unit.gradient, at);
+    if (Base::casts(unit)) r_.alloc(exists() ? cast_sum(unit) : unit.gradient, at);
     if (!alone()) {
       r_.free(unit.output, at);
       r_.free(unit.padded, at);
     }
     r_.free(unit.reduced, at);
-    if (plan_.casts_gradients && exists()) r_.free(cast_sum(unit), at);
-    if (!plan_.casts_gradients && !exists()) r_.alloc(unit.gradient, at);
+    if (Base::casts(unit) && exists()) r_.free(cast_sum(unit), at);
+    if (!Base::casts(unit) && !exists()) r_.alloc(unit.gradient, at);
   }
   void finish_backward(Player<R>& player) {
     reduce_waiting(player);
@@ -470,6 +507,7 @@ class Fsdp1 : public FlatResidents<R> {
   Waiting waiting_;  ///< under forward_prefetch: the unit before, in backward order
   Waiting leaving_;  ///< the unit before, in backward order, where it is freed behind the next one's hook
   bool first_ = true, last_ = true;
+  std::vector<int> root_held_adapters_;                               ///< the root's adapters that are gathered
   bool root_held_ = false, layers_held_ = false, idle_held_ = false;  ///< gathered by an earlier pass
 };
 

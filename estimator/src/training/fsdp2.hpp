@@ -8,6 +8,7 @@
 //             parameters are freed, the previous reduce-scatter input is dropped, gradients are copied into this unit's one.
 //   root      holds what no unit holds; reduced last. A wrapped embedding is reduced behind it, by the final callback.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -369,15 +370,21 @@ class Fsdp2 : ShardSites<R> {
     }
     return nullptr;
   }
-  /// Ids or pixels come in: the module's input needs no gradient.
+  /// The module's input needs no gradient: ids or pixels come in, or nothing in front of an output layer is trained.
   static bool begins(const Tape& tape, std::size_t s) {
-    return tape.stations[s].place == StationPlace::embedding || tape.stations[s].place == StationPlace::vision;
+    const StationPlace place = tape.stations[s].place;
+    if (place == StationPlace::head) return begins_at_head(tape, s);
+    return place == StationPlace::embedding || place == StationPlace::vision;
   }
-  /// The units of a frozen tower: autograd does not reach them, so their backward hooks never run.
+  static bool begins_at_head(const Tape& tape, std::size_t head) {
+    return std::all_of(tape.stations.begin(), tape.stations.begin() + static_cast<std::ptrdiff_t>(head),
+                       [](const Station& s) { return s.place == StationPlace::inputs || s.backward[0].events.empty(); });
+  }
+  /// Frozen units in front of all that is trained: autograd does not reach them, so their backward hooks never run.
   bool idle(const Tape& tape, std::size_t s) const {
-    const Station& at = tape.stations[s];
-    const bool of_tower = at.place == StationPlace::layers || at.place == StationPlace::vision;
-    return plan_.wrapped[s] && of_tower && at.backward[0].events.empty();
+    const StationPlace place = tape.stations[s].place;
+    if (place == StationPlace::embedding && plan_.embedding_collects) return false;
+    return plan_.wrapped[s] && place != StationPlace::head && tape.stations[s].backward[0].events.empty();
   }
   /// Gathers ahead of the backward pass. For an idle unit nothing waits; what was gathered stays until the final callback
   /// (_fsdp_param_group.py, finalize_backward: "a mistargeted unshard").
@@ -495,19 +502,19 @@ class Fsdp2 : ShardSites<R> {
   void shard_gradient(const UnitSites& unit, Index at) {
     const bool exists = (plan_.sync_every && !first_) || joins_;
     const bool passes = exists || plan_.cpu_offload;
-    if (plan_.casts_gradients) {
+    if (Base::casts_reduced(unit)) {
       r_.alloc(passes ? reduced(unit) : gradient(unit), at);
       if (!plan_.replicates) r_.free(unit.reduce_output, at);
     }
     if (plan_.cpu_offload && !exists) r_.alloc(gradient(unit), at);
-    if (passes && plan_.casts_gradients) r_.free(reduced(unit), at);
-    if (plan_.casts_gradients) return;
+    if (passes && Base::casts_reduced(unit)) r_.free(reduced(unit), at);
+    if (Base::casts_reduced(unit)) return;
     if (!passes || !plan_.replicates) r_.free(unit.reduce_output, at);
     if (!passes) r_.alloc(gradient(unit), at);
   }
   /// finalize_backward.
   void drop_summed(const UnitSites& unit, Index at) {
-    const bool apart = plan_.casts_gradients || plan_.cpu_offload || (plan_.sync_every && !first_) || joins_;
+    const bool apart = Base::casts_reduced(unit) || plan_.cpu_offload || (plan_.sync_every && !first_) || joins_;
     if (plan_.replicates && last_ && apart && trained(unit)) r_.free(unit.reduce_output, at);
   }
   void drop_all_summed(Player<R>& player) {
@@ -550,7 +557,7 @@ class Fsdp2 : ShardSites<R> {
                [&](Which which) { player.free_gradients(s, Unit::first, Index(0), micro_, which, plan_.last_leaf[s]); });
         drop_summed(sites(s), Index(0));
       }
-    if (wrapped) {
+    if (wrapped && !idle(tape, embedding)) {
       take_embedding_part(player, embedding);
       joins_ = joins_head(tape, embedding);
       reduce(sites(embedding), Index(0), [&](Which which) {
@@ -562,9 +569,20 @@ class Fsdp2 : ShardSites<R> {
       drop_summed(sites(embedding), Index(0));
       joins_ = false;
     }
+    reduce_head_alone(player);
     drop_all_summed(player);
     if (reducing_ != nullptr) r_.free(reducing_->reduce_input, reducing_at_);
     reducing_ = nullptr;
+  }
+
+  /// The final callback goes through the units as the model registers them: the output layer comes last.
+  void reduce_head_alone(Player<R>& player) {
+    const Tape& tape = player.tape();
+    const std::size_t head = station(tape, StationPlace::head);
+    if (!plan_.wrapped[head] || !begins(tape, head)) return;
+    reduce(sites(head), Index(0),
+           [&](Which which) { player.free_gradients(head, Unit::first, Index(0), micro_, which, plan_.last_leaf[head]); });
+    drop_summed(sites(head), Index(0));
   }
 
   R& r_;

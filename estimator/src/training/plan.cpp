@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "catalog/facts.hpp"
+#include "catalog/wide_routers.hpp"
 #include "job/kernel_sets.hpp"
 #include "layers/archon.hpp"
 #include "layers/experts.hpp"
@@ -41,6 +42,7 @@ UnitBytes bytes_of_unit(const ShardUnit& u, const Trainer& t, std::int64_t ranks
   b.reduce_input = u.reduced * ranks;
   b.reduce_output = ranks > 1 ? u.reduced : 0;
   b.gradient = u.trained_resident;
+  b.casts_reduced = u.casts_reduced;
   b.accumulated = u.unreduced;
   b.kept_ahead = u.ahead;
   b.kept_rest = u.sliced - u.ahead;
@@ -85,6 +87,7 @@ void put(ShardUnit& u, const TapeLeaf& leaf, DType storage, const Trainer& t, st
   u.unreduced += bytes_of(leaf.elements(), reduce);
   u.reduced += bytes_of(shard, reduce);
   u.trained_resident += bytes;
+  u.casts_reduced = storage != reduce;
 }
 
 /// The trained parameters, in the order of the model.
@@ -123,7 +126,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   KernelOptions k;
   k.liger = liger_options(t, a, internals);
   k.foak = {t.foak.rope, t.foak.rms_norm, t.foak.lora};
-  k.positions_by_row = t.framework == Framework::agilerl;  // _position_ids_from_mask
+  k.positions_by_row = t.loop.positions_by_row;
   k.kernels = t.kernels;
   k.framework = t.framework;
   // FSDP2 gathers what is stored in fp32 in the compute format
@@ -133,10 +136,15 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   // Fabric packs every matrix from fp16 (lightning/fabric/plugins/precision/bitsandbytes.py quantize, 2.2)
   k.packed = packed_options(t.lora.base, is_litgpt(t.kernels) ? DType::fp16 : t.storage);
   k.autocast = t.autocast;
+  k.autocasts_to_half = t.autocast && t.autocast_format == DType::fp16;
   k.keeps_formats = engine == EngineKind::single && !t.lora.base.prepare_kbit;
+  k.wide_routers = k.keeps_formats && wide_router(a.family, t.transformers_version) != nullptr;
   const FamilyCode* code = find_family_code(a.family);
   k.wide_buffers = code != nullptr && code->layer_scalar && t.storage == DType::fp32 && t.compute != DType::fp32;
   k.casts_layer_inputs = shards_by_fsdp2(engine) && t.cast_parameters && t.cast_inputs;
+  if (shards_by_fsdp2(engine)) k.unit_output = t.output;
+  k.casts_embedding_output = k.unit_output && t.wrap_embedding && !a.tied;
+  k.casts_head_output = k.unit_output && t.wrap_head && !a.tied;
   k.casts_parameters = t.compute != t.storage;
   k.views_of_flat = engine == EngineKind::fsdp1;
   k.padding_mask = t.padding_mask;
@@ -211,7 +219,7 @@ void flatten(TrainPlan& p, const Tape& tape, const Trainer& t) {
   p.reentrant = t.reentrant && t.recompute != Recompute::none;
   p.units_in_checkpoints = p.reentrant && t.recompute == Recompute::full && checkpoints_units(t);
   p.reshard_ranks = 0;
-  p.reshard_root = t.framework == Framework::verl;  // behind a forward-only pass, which torch does not
+  p.reshard_root = t.loop.reshards_root;
   p.flat = flat_units(tape, t, p.wrapped, p.storage, p.ranks);
   p.gathers_in_flight = gathers_in_flight(p, t.limit_all_gathers);
   p.records_streams = records_streams(t);
@@ -386,7 +394,7 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
     return pass.counts.s * t.layout.tensor <= r.layer.mixer.index_top;
   });
   if (internals.counted) count_internals(o.kernels, t, a, internals, pass.counts);
-  o.kernels.casts_softmax = internals.casts_softmax && t.compute != DType::fp16;
+  o.kernels.casts_softmax = internals.casts_softmax && t.compute != DType::fp16 && !o.kernels.autocasts_to_half;
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
   // LitGPT's output layer takes chunks, of which each keeps a copy of its own under autocast
   if (scans(a) || (is_litgpt(t.kernels) && t.autocast)) o.kernels.scan_tokens = pass.counts.s;
@@ -487,11 +495,10 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
   p.cpu_offload = t.cpu_offload_policy;
   if (engine == EngineKind::ddp && trains) bucket_rules(p, t);
   p.loss_inside = inside_model(head);
-  p.root_returns_head = returns_head(a);
+  p.root_returns_head = returns_head(a) && (!t.output || *t.output == t.compute);  // else it returns a copy
   p.end_of_head = runs_in_chunks(head) ? StationPlace::chunks : StationPlace::loss;
   const DType trained_in = t.lora.rank > 0 && t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
   const UnitFormats formats = unit_formats(t, trained_in);
-  p.casts_gradients = trained_in != formats.reduce;
   p.casts_accumulated = formats.compute != formats.reduce;
 
   const Tape& tape = p.train != nullptr ? *p.train : *p.log_probs;
@@ -541,6 +548,7 @@ TrainPlan make_plan(const Architecture& a, const Trainer& t, EngineKind engine, 
     largest = std::max(largest, leaf.elements());
   }
   p.base_whole = t.lora.base.whole;
+  p.embedding_collects = trains && t.lora.rank > 0 && adapter_options(t, engine, a).input_gradients;
   p.step_every = t.step_every_micro_batch;
   p.keep_gradients = t.keep_gradients;
   if (t.offload_checkpoints && trains && engine != EngineKind::deepspeed) {

@@ -32,6 +32,7 @@ struct ShardUnit {
   Bytes reduced = 0;    ///< of the trained part of the shard, in the format that its gradients are reduced in
   Bytes unreduced = 0;  ///< of trained parameters, unsharded, in that format
   Bytes trained_resident = 0;
+  bool casts_reduced = false;  ///< of what is trained: it is stored in another format than its gradients are reduced in
 };
 /// Sizes of a unit in bytes.
 struct UnitBytes {
@@ -42,8 +43,9 @@ struct UnitBytes {
   Bytes gathered = 0;   ///< output of the all-gather; 0 on one rank
   Bytes unsharded = 0;  ///< the parameters that the forward pass uses
   Bytes reduce_input = 0, reduce_output = 0;
-  Bytes gradient = 0;     ///< sharded, as stored
-  Bytes accumulated = 0;  ///< unsharded gradients in the reduce dtype (without gradient sync)
+  bool casts_reduced = false;  ///< the output of the reduction is cast to the format of the parameters
+  Bytes gradient = 0;          ///< sharded, as stored
+  Bytes accumulated = 0;       ///< unsharded gradients in the reduce dtype (without gradient sync)
   // resharded over fewer ranks: copies of slices of the unsharded parameters, made one by one as those are freed
   Bytes kept_ahead = 0;  ///< by how much that rises above the unsharded parameters
   Bytes kept_rest = 0;   ///< of all slices: what is not in kept_ahead
@@ -109,7 +111,7 @@ struct TrainPlan {
   Bytes resident = 0;                              ///< all parameters on this rank
   std::int64_t frozen_copies = 0;                  ///< of the adapters, in `resident`
   bool base_whole = false;                         ///< packed matrices are no parameters to FSDP2
-  std::vector<Bytes> shard_bytes;  ///< of the tape's leaves, on this rank
+  std::vector<Bytes> shard_bytes;                  ///< of the tape's leaves, on this rank
   bool states_by_tensor = false;  ///< the optimizer's states and temporaries are many small tensors: they are written one by one
   Bytes state_bytes_of = 0;       ///< with states_by_tensor: states of one byte of a trained parameter
   bool step_every = false;        ///< an optimizer step behind each micro-batch
@@ -142,10 +144,10 @@ struct TrainPlan {
   bool root_returns_head = false;                 ///< the model returns the very tensor that its output layer's unit returned
   bool replicates = false;  ///< HSDP of FSDP2: what is reduced over the shards is summed over the groups that hold them
   bool trains = true;
-  Bytes embedding_part = 0;        ///< tensor parallelism: this rank's part of the embedding's gradient, which is made whole
-  bool casts_accumulated = false;  ///< FSDP2: gradients that wait for a later micro-batch are copies in the reduce dtype
-  bool casts_gradients = false;    ///< the reduced gradient is cast to the storage dtype of what is trained
-  std::vector<int> last_leaf;      ///< of every wrapped station: its last parameter
+  Bytes embedding_part = 0;         ///< tensor parallelism: this rank's part of the embedding's gradient, which is made whole
+  bool embedding_collects = false;  ///< frozen, but its output is a leaf that wants a gradient: its unit's hooks run
+  bool casts_accumulated = false;   ///< FSDP2: gradients that wait for a later micro-batch are copies in the reduce dtype
+  std::vector<int> last_leaf;       ///< of every wrapped station: its last parameter
   int root_last_leaf = -1;
   std::vector<DType> storage;  ///< of every leaf of the tape
 };

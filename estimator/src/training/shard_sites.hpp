@@ -27,6 +27,7 @@ class ShardSites : public EngineSites<R> {
   struct Sites {
     SiteRef upload, scaled, cast, gathered, unsharded, reduce_input, reduce_output, reduced, gradient, accumulated, kept_ahead,
         kept_rest;
+    bool casts_reduced = false;
   };
   /// What a pass knows of a unit: its sites, or for a fold their sizes alone, as the plan has them.
   using UnitSites = std::conditional_t<R::kWrites, Sites, UnitBytes>;
@@ -64,6 +65,9 @@ class ShardSites : public EngineSites<R> {
       return u.cast > 0;
   }
 
+  /// The reduced gradient is cast to the format of the parameters.
+  static bool casts_reduced(const UnitSites& u) { return u.casts_reduced; }
+
   /// Its matrices are gathered in 8 bits.
   static bool scales(const UnitSites& u) {
     if constexpr (R::kWrites)
@@ -93,7 +97,8 @@ class ShardSites : public EngineSites<R> {
     s.unsharded = site(unit, "unsharded_parameters", b.unsharded, Category::weights, Holder::communication);
     s.reduce_input = site(unit, "reduce_scatter_input", b.reduce_input, Category::communication, Holder::communication);
     s.reduce_output = site(unit, "reduce_scatter_output", b.reduce_output, Category::communication, Holder::communication, 2);
-    if (plan_.casts_gradients && (plan_.cpu_offload || plan_.sync_every))
+    s.casts_reduced = b.casts_reduced;
+    if (b.casts_reduced && (plan_.cpu_offload || plan_.sync_every))
       s.reduced = site(unit, "reduced_gradients", b.gradient, Category::communication, Holder::communication, 2);
     s.gradient = plan_.cpu_offload ? host_site(unit, "sharded_gradients", b.gradient)
                                    : site(unit, "sharded_gradients", b.gradient, Category::gradients, Holder::autograd, 2);
