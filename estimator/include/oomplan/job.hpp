@@ -318,6 +318,8 @@ struct Zero {
 /// Images in the batches of a model with a vision tower. All have one size.
 struct Vision {
   std::int64_t images = 0;             ///< of a sequence, or of a packed micro-batch; 0: unstated
+  bool fill = false;                   ///< a packed micro-batch has as many of them as its tokens hold
+  std::int64_t held = 0;               ///< images whose pixels lie on the device while a phase runs; 0: the micro-batch's alone
   std::int64_t height = 0, width = 0;  ///< pixels, as the processor hands them on
   TowerTraining train = TowerTraining::all;
   bool operator==(const Vision&) const = default;

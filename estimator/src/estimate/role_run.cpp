@@ -250,6 +250,9 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless
   // memory_efficient_load
   run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
+  // a model with a tower comes from from_pretrained() on every rank, to the host then (`is_llm_cpu_load`, 0.5.3 on)
+  run.loads_on_every_host = t.memory_efficient_load && !role.architecture->tower.kind.empty();
+  run.held_pixels = held_pixels(t, role.engine, *role.architecture);
 }
 
 namespace {

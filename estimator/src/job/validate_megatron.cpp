@@ -17,7 +17,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 53> kForeign{"reference",
+constexpr std::array<std::string_view, 55> kForeign{"reference",
                                                     "reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
@@ -58,6 +58,8 @@ constexpr std::array<std::string_view, 53> kForeign{"reference",
                                                     "lora.casts_heads",
                                                     "lora.base_whole",
                                                     "vision.images",
+                                                    "vision.fill",
+                                                    "vision.held",
                                                     "vision.height",
                                                     "vision.width",
                                                     "vision.train",
@@ -90,6 +92,8 @@ class Checker {
       if (const std::string full = fmt::format("{}.{}", role_.name, key);
           find_knob(job_, full).knob != nullptr && written(job_, full) && foreign_to_megatron(role_, key))
         add(key, get(job_, full), "nothing", "it is a setting of other training engines, or not supported yet with Megatron");
+    if (t.vision.images > 0 && !written(job_, fmt::format("{}.vision.images", role_.name)))
+      add("vision.images", fmt::format("{}", t.vision.images), "none", "not supported yet: a vision tower under Megatron");
     check_formats();
     check_batch();
     check_pipeline();

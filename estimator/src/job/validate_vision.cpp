@@ -41,9 +41,14 @@ class VisionObjections {
     if (clip && e != EngineKind::single)
       add("engine", fmt::format("'{}'", spelling(e)), "single",
           "not supported yet: CLIP's or Pixtral's tower on several devices");
-    if (t_.framework != Framework::torch)
-      add("framework", fmt::format("'{}'", spelling(t_.framework)), "torch",
-          "not supported yet: a vision tower in an RL framework");
+    if (t_.framework != Framework::torch && (t_.framework != Framework::areal || e != EngineKind::fsdp2))
+      add("framework", fmt::format("'{}'", spelling(t_.framework)), "torch, or areal with engine fsdp2",
+          "not supported yet: a vision tower in this framework");
+    if (role_.kind == RoleKind::critic || role_.kind == RoleKind::reward || t_.head == LossHead::reward_pairs)
+      add("vision.images", fmt::format("{}", t_.vision.images), "none",
+          t_.framework == Framework::areal ? "AReaL makes a language model with its output layer of every vision model, and its "
+                                             "loss stops at values that are none"
+                                           : "not supported yet: values of a model with a vision tower");
     if (t_.layout.tensor > 1 || t_.layout.context > 1)
       add("layout", fmt::format("'{}'", letters(t_.layout)), "a layout of data parallelism alone",
           "not supported yet: a vision tower whose language model is split");
@@ -107,7 +112,8 @@ class VisionObjections {
       add("vision.images", fmt::format("{} patches of a micro-batch", pass.patches()),
           fmt::format("at most {}", kPatchLimit.most), "");
     const std::int64_t tokens = t_.sequences_per_micro_batch > 0 ? t_.sequence_tokens : t_.tokens_per_micro_batch;
-    const std::int64_t taken = t_.vision.images * image_tokens(tower, pass);
+    const std::int64_t images = t_.vision.fill && t_.sequences_per_micro_batch == 0 ? pass.images : t_.vision.images;
+    const std::int64_t taken = images * image_tokens(tower, pass);
     if (tokens > 0 && taken > tokens)
       add("vision.images", fmt::format("{} tokens of images", taken), fmt::format("at most the {} tokens of a sequence", tokens),
           "an image's features stand in the place of tokens");
