@@ -78,9 +78,14 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
   }
 }
 
-/// What AReaL's Megatron engine sends: all tensors of the checkpoint one by one, in 16 bits.
+/// What AReaL's Megatron engine sends: all tensors of the checkpoint one by one, in 16 bits, or the adapters alone.
 void resolve_megatron_sync(RoleRun& run) {
   if (run.role->kind != RoleKind::actor) return;
+  if (const MegatronAdapters beside = megatron_adapters(run.role->trainer)) {
+    run.adapters = std::make_shared<SyncModel>(megatron_adapters_model(*run.role->architecture, beside, DType::bf16));
+    run.sync_model = run.adapters;
+    return;
+  }
   run.sync_model = std::make_shared<SyncModel>(sync_model(*run.role->architecture, DType::bf16, DType::bf16, false));
 }
 

@@ -89,6 +89,7 @@ RoleKind kind_of(const BuiltRole& r, const Meaning& m) {
   if (r.name == "trainer") return RoleKind::trainer;
   if (r.name == "critic") return RoleKind::critic;
   if (r.name == "ref") return RoleKind::reference;
+  if (r.name == "teacher") return RoleKind::teacher;
   return r.name == "rollout" ? RoleKind::rollout : RoleKind::actor;
 }
 
@@ -103,7 +104,7 @@ class Translator {
     for (auto& p : range_problems(root_)) out_.problems.push_back(std::move(p));
     if (around_.refusals_only || !out_.problems.empty()) return std::move(out_);
     job();
-    for (const std::string_view name : {"rollout", "actor", "trainer", "ref", "critic"})
+    for (const std::string_view name : {"rollout", "actor", "trainer", "ref", "critic", "teacher"})
       for (const auto& r : m_.roles)
         if (r.name == name) role(r);
     if (m_.kind == "rollout") serve_alone();
@@ -153,7 +154,10 @@ class Translator {
   }
   void refuse_what_is_missing() {
     for (const auto& r : m_.roles) {
-      if (r.name == "teacher") refuse(r.allocation, r.path, "a teacher", "distillation with a teacher");
+      if (r.name == "teacher" && r.part.kind == PartKind::inference) {
+        refuse(r.allocation, r.path, "a server", "a teacher that serves: log-probs of prompts");
+        continue;
+      }
       if (r.part.backend == Backend::megatron || r.part.backend == Backend::realhf) refuse_of_megatron(r);
       for (auto& p : archon_problems(m_, root_, r, string_of(r, m_))) out_.problems.push_back(std::move(p));
       if (r.name == "rollout")
@@ -186,7 +190,10 @@ class Translator {
     }
     if (r.part.layout.context > 1 && m_.release < release_named("1.0.4"))
       whole("context parallelism of Megatron before AReaL 1.0.4");
-    for (const MegatronRefusal& found : megatron_refusals(m_, root_, r)) refuse_key(found.path, found.what);
+    for (const MegatronRefusal& found : megatron_refusals(m_, root_, r)) {
+      refuse_key(found.path, found.what);
+      if (found.theirs && !out_.problems.empty()) out_.problems.back().why = found.what;
+    }
   }
   void refuse_of_trainer(const BuiltRole& r) {
     const auto at = [&](std::string_view name) { return fmt::format("{}.{}", r.path, name); };
