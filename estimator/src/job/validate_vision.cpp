@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "catalog/architecture.hpp"
 #include "job/limits.hpp"
@@ -12,6 +13,14 @@
 
 namespace oomplan {
 namespace {
+
+/// Names that reach no feed-forward block, so that peft leaves the experts as they are.
+bool of_attention_alone(const std::vector<std::string>& targets) {
+  constexpr std::array<std::string_view, 4> kAttention{"q_proj", "k_proj", "v_proj", "o_proj"};
+  return !targets.empty() && std::all_of(targets.begin(), targets.end(), [&](const std::string& target) {
+    return std::find(kAttention.begin(), kAttention.end(), target) != kAttention.end();
+  });
+}
 
 class VisionObjections {
  public:
@@ -95,7 +104,7 @@ class VisionObjections {
     const auto routed = [](const LayerRun& run) { return run.layer.feed_forward.kind == FeedForwardKind::moe; };
     if (role_.architecture == nullptr) return;
     const auto& runs = role_.architecture->runs;
-    if (std::any_of(runs.begin(), runs.end(), routed))
+    if (std::any_of(runs.begin(), runs.end(), routed) && !of_attention_alone(lora.targets))
       add("lora.rank", fmt::format("{}", lora.rank), "none", "not supported yet: LoRA of experts beside a vision tower");
   }
 
