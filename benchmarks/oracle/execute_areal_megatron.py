@@ -12,6 +12,10 @@ areal/utils/mcore/functional.py, and the installed Megatron-core's vocab_paralle
 (areal/engine/sft/lm_engine.py). Tensors are fake CPU ones, collectives those of PyTorch's fake process group, whose ranks allocate nothing. Without tensor parallelism the functions go through torch.compile: inductor
 writes its program for an H100 (inductor_program.py), which needs triton's names.
 
+What came later is read at the development after 2.0.0: the loss over the logits' own storage (enable_chunked_logits; its kernels
+allocate nothing and are left out, and so is its question for CUDA), with an output layer that writes fp32 and packs a gradient that
+comes back in its own storage, and the gathering of context-parallel ranks' logits for log-probs (postprocess_packed_seqs_context_parallel).
+
 A line of a head: the settings; `forward` and `backward`, highest levels above the hidden states in front of the output layer, and `kept`,
 what is alive between them. A line of a partition: its arguments, and the layers of every stage.
 """
@@ -26,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import types
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +44,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 TAG = "v1.0.4"
 OLDER = "v0.4.1"
+LATER = "cbff54d64"  # the development after 2.0.0
 HIDDEN, VOCAB = 8, 4096  # of a rank
 # tensor-parallel ranks, lengths of the sequences, tokens of padding behind them
 TRAINED: list[tuple[int, list[int], int]] = [
@@ -66,6 +72,15 @@ BEFORE: list[tuple[int, list[int], int, str]] = [
     for asks in ("actor", "sft", "forward_only")
     if pad == 0 or asks == "actor"
 ]
+# the loss over the logits' own storage; with context parallelism it works on this rank's padded tokens
+CHUNKED: list[tuple[int, list[int], int]] = [
+    (t, lengths, pad) for t in (1, 2) for lengths in ([4096], [2048] * 2, [1024] * 4) for pad in (0, 256)
+]
+CHUNKED_LOCAL: list[tuple[int, list[int], int]] = [(t, [4096], 0) for t in (1, 2)]
+# rows of the output layer that run at once
+IN_CHUNKS: list[tuple[int, bool]] = [(128, False), (1024, False), (128, True), (1024, True)]
+# context-parallel ranks and lengths of whole sequences
+GATHERED: list[tuple[int, list[int]]] = [(2, [4096]), (2, [2048] * 2), (4, [1024] * 4), (2, [1024] * 8)]
 
 
 QWEN3_MOE: Row = {
@@ -181,14 +196,48 @@ def stand_in(name: str, **names: Any) -> None:
 class Code:
     """AReaL's functions."""
 
-    def __init__(self, areal: Path, folder: Path, inductor: Inductor) -> None:
+    def __init__(self, areal: Path, folder: Path, inductor: Inductor, tag: str = TAG) -> None:
         stand_in("areal.infra.platforms", is_npu_available=False)
         real = torch.compile
         torch.compile = lambda fn: real(fn, backend=inductor, fullgraph=True)  # type: ignore[assignment]
-        functional = load(source(areal, "areal/utils/functional/vocab_parallel.py"), "areal_vocab_parallel", folder)
+        functional = load(
+            source(areal, "areal/utils/functional/vocab_parallel.py", tag),
+            f"areal_vocab_parallel_{tag[-4:].replace('.', '_')}",
+            folder,
+        )
         torch.compile = real
         self.with_entropy, self.alone = functional.gather_logprobs_entropy, functional.gather_logprobs
-        self.unpad = load(function(source(areal, "areal/utils/data.py"), "unpad_logits"), "areal_data", folder).unpad_logits
+        self.unpad = load(function(source(areal, "areal/utils/data.py", tag), "unpad_logits"), "areal_data", folder).unpad_logits
+        if tag != LATER:
+            return
+        nothing = {
+            name: lambda *_: None
+            for name in ("fused_exp_sum_inplace", "fused_normalize_inplace", "fused_softmax_backward_inplace")
+        }
+        stand_in(
+            "areal.utils.functional.vocab_parallel_kernels",
+            vocab_tile_count=lambda size: (size + 1023) // 1024,
+            reusable_vocab_parallel_logits=lambda x: x if x._base is None else x._base,
+            **nothing,
+        )
+        text = function(
+            source(areal, "areal/engine/megatron_utils/packed_context_parallel.py", tag),
+            "postprocess_packed_seqs_context_parallel",
+        )
+        packed = load(text.replace("import torch\n", "import torch\nimport torch.distributed as dist\n"), "areal_packed", folder)
+        packed.mpu = types.SimpleNamespace(
+            get_context_parallel_world_size=lambda: dist.get_world_size(),
+            get_context_parallel_group=lambda: dist.group.WORLD,
+            get_context_parallel_rank=lambda: 0,
+        )
+        self.postprocess = packed.postprocess_packed_seqs_context_parallel
+        self.heads = load(source(areal, "areal/models/mcore/vocab_parallel_head.py", tag), "areal_heads", folder)
+        sys.modules["areal.utils.functional.vocab_parallel_kernels"].fused_logits_backward_inplace = lambda *_: None
+        # of a CPU: its products write no fp32, and its gradients are in nobody's way
+        self.heads._linear_chunk_fp32 = lambda x, weight, *_: torch.empty(len(x), len(weight), dtype=torch.float32)
+        self.heads._pack_fp32_to_half_inplace = lambda x, target_dtype, seed_elements: (
+            x.view(-1).view(target_dtype)[: x.numel()].view(x.shape)
+        )
 
 
 class CodeBefore:
@@ -238,11 +287,33 @@ class OutputLayer(torch.autograd.Function):
         return torch.empty_like(ctx.saved_tensors[0]), None
 
 
-def model(hidden: torch.Tensor) -> torch.Tensor:
+class WideOutputLayer(torch.autograd.Function):
+    """_LinearWithFp32Output (areal/models/mcore/vocab_parallel_head.py): a gradient in the logits' own storage is packed in place."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, columns: int) -> torch.Tensor:
+        ctx.save_for_backward(hidden)
+        output = torch.empty(*hidden.shape[:-1], columns, dtype=torch.float32)
+        ctx.reference = weakref.ref(output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        gradient, logits = gradients[0], ctx.reference()
+        if logits is not None and logits.untyped_storage()._cdata == gradient.untyped_storage()._cdata:
+            gradient = gradient.view(-1).view(torch.bfloat16)[: gradient.numel()]
+        else:
+            gradient = gradient.to(torch.bfloat16)
+        out = torch.empty_like(ctx.saved_tensors[0])
+        del gradient
+        return out, None
+
+
+def model(hidden: torch.Tensor, chunked: bool) -> torch.Tensor:
     """GPTModel without labels, in Float16Module."""
 
     def gpt() -> torch.Tensor:
-        logits = OutputLayer.apply(hidden, VOCAB)
+        logits = (WideOutputLayer if chunked else OutputLayer).apply(hidden, VOCAB)
         return logits.transpose(0, 1).contiguous()
 
     outputs = gpt()
@@ -250,26 +321,30 @@ def model(hidden: torch.Tensor) -> torch.Tensor:
     return outputs
 
 
-def packed_forward(hidden: torch.Tensor) -> torch.Tensor:
-    output = model(hidden)
+def packed_forward(code: Code, hidden: torch.Tensor, row: Row) -> torch.Tensor:
+    output = model(hidden, row.get("chunked", False))
+    if "context" in row:
+        return code.postprocess(output, Offsets(row["lengths"]), True)  # type: ignore[no-any-return]
     return output.squeeze(0)
 
 
-def forward_step(code: Code | CodeBefore, hidden: torch.Tensor, lengths: list[int], padding: int, local: bool) -> torch.Tensor:
-    output = packed_forward(hidden)
-    if not local:
+def forward_step(code: Code | CodeBefore, hidden: torch.Tensor, row: Row) -> torch.Tensor:
+    lengths, padding = row["lengths"], row["padding"]
+    output = packed_forward(code, hidden, row)
+    if not row.get("local", False):
         output = code.unpad(output, padding_length=padding, cu_seqlens=Offsets(lengths), old_cu_seqlens=Offsets(lengths))
     return output
 
 
-def loss_of(code: Code | CodeBefore, output: torch.Tensor, labels: torch.Tensor, group: Any, sft: bool) -> torch.Tensor:
-    if sft:
+def loss_of(code: Code | CodeBefore, output: torch.Tensor, labels: torch.Tensor, group: Any, row: Row) -> torch.Tensor:
+    if row.get("sft", False):
         logprobs = code.alone(output, labels, temperature=1.0, tp_group=group)
         lowest = output.detach().min(-1).values.float()
         highest = output.detach().max(-1).values.float()
         del lowest, highest
         return logprobs.mean()
-    logprobs, entropy = code.with_entropy(output, labels, temperature=1.0, tp_group=group)
+    more = {"reuse_logits": True} if row.get("chunked", False) else {}
+    logprobs, entropy = code.with_entropy(output, labels, temperature=1.0, tp_group=group, **more)
     entropy = entropy.detach()
     lowest = output.detach().min(-1).values.float()
     highest = output.detach().max(-1).values.float()
@@ -278,20 +353,30 @@ def loss_of(code: Code | CodeBefore, output: torch.Tensor, labels: torch.Tensor,
 
 
 def run(code: Code | CodeBefore, row: Row, storages: Any) -> Row:
-    tensor, lengths, padding = row["tensor"], row["lengths"], row["padding"]
-    forward_only, local, sft = (row.get(key, False) for key in ("forward_only", "local", "sft"))
-    group = dist.group.WORLD if tensor > 1 else None
-    hidden = torch.empty(sum(lengths) + padding, 1, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
+    forward_only = row.get("forward_only", False)
+    group = dist.group.WORLD if row["tensor"] > 1 else None
+    tokens = (sum(row["lengths"]) + row["padding"]) // row.get("context", 1)
+    hidden = torch.empty(tokens, 1, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
     out: Row = {}
+    weight = torch.empty(VOCAB, HIDDEN, dtype=torch.bfloat16)
     with storages:
         storages.own(hidden)
+        storages.own(weight)
+
+        def in_chunks() -> torch.Tensor:
+            labels = torch.empty(tokens, dtype=torch.int64)
+            head = code.heads._ChunkedVocabParallelLMHead
+            values = head.apply(hidden, weight, None, labels, 1.0, row["head_chunk"], False, False, False, None, 1.0, False)
+            return values[0] if forward_only else values[0].mean()
 
         def step() -> torch.Tensor:
-            output = forward_step(code, hidden, lengths, padding, local)
+            if "head_chunk" in row:
+                return in_chunks()
+            output = forward_step(code, hidden, row)
             labels = torch.empty(len(output), dtype=torch.int64)
             if forward_only:
                 return code.alone(output, labels, temperature=1.0, tp_group=group)  # type: ignore[no-any-return]
-            return loss_of(code, output, labels, group, sft)
+            return loss_of(code, output, labels, group, row)
 
         if forward_only:
             with torch.no_grad():
@@ -323,7 +408,7 @@ class Nowhere:
 
 
 def execute_head(code: Code | CodeBefore, row: Row) -> Row:
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=row["tensor"])
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=row.get("context", row["tensor"]))
     torch._dynamo.reset()
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     gc.collect()
@@ -373,13 +458,25 @@ def main() -> None:
     for t, lengths, pad, asks in BEFORE:
         row = {"release": OLDER.removeprefix("v"), "tensor": t, "lengths": lengths, "padding": pad}
         rows.append(row if asks == "actor" else row | {asks: True})
+    chunked: Row = {"chunked": True}
+    new: list[Row] = [{"tensor": t, "lengths": lengths, "padding": pad} | chunked for t, lengths, pad in CHUNKED]
+    new += [{"tensor": t, "lengths": lengths, "padding": pad, "forward_only": True} | chunked for t, lengths, pad in FORWARD_ONLY]
+    new += [{"tensor": t, "lengths": lengths, "padding": pad, "local": True} | chunked for t, lengths, pad in CHUNKED_LOCAL]
+    new += [{"tensor": 1, "lengths": lengths, "padding": 0, "forward_only": True, "context": c} for c, lengths in GATHERED]
+    new += [
+        {"tensor": 1, "lengths": [4096], "padding": 0, "local": True, "head_chunk": rows}
+        | ({"forward_only": True} if alone else {})
+        for rows, alone in IN_CHUNKS
+    ]
     lines: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         inductor = Inductor()
         now, before = Code(options.areal, Path(folder), inductor), CodeBefore(options.areal, Path(folder), inductor)
-        for row in rows:
-            code = before if "release" in row else now
-            lines.append(execute_head(code, {"vocab": VOCAB, "hidden": HIDDEN} | row) | {"source": by_of(row)})
+        later = Code(options.areal, Path(folder), inductor, LATER)
+        for row in rows + new:
+            code = later if row in new else before if "release" in row else now
+            said = by_of({"release": LATER}) if row in new else by_of(row)
+            lines.append(execute_head(code, {"vocab": VOCAB, "hidden": HIDDEN} | row) | {"source": said})
             line = lines[-1]
             unit = 4 * sum(line["lengths"]) * VOCAB
             print(

@@ -37,6 +37,9 @@ RUNS: list[tuple[int, bool, str, bool]] = [
     (4, True, "linear_fc2", False),
     (2, False, "linear_fc1", False),
     (2, False, "linear_proj", False),
+    # the pair that all experts of a rank share, on their rows
+    (1, False, "experts.linear_fc1", False),
+    (1, False, "experts.linear_fc2", False),
 ]
 
 
@@ -64,7 +67,7 @@ def adapter_of(ranks: int, sequence: bool, layer: str, regathers: bool) -> Any:
         use_cpu_initialization=True,
         gradient_accumulation_fusion=False,
     )
-    row = layer in ("linear_proj", "linear_fc2")
+    row = layer.endswith(("linear_proj", "linear_fc2"))
     one = ParallelLinearAdapter(
         COLUMNS if row else HIDDEN,
         HIDDEN if row else COLUMNS,
@@ -77,6 +80,7 @@ def adapter_of(ranks: int, sequence: bool, layer: str, regathers: bool) -> Any:
         # the gathered output of the norm comes in, or its part
         disable_sequence_parallel_comm=not row and not regathers,
         sequence_parallel_input_regather=regathers,
+        is_expert=layer.startswith("experts"),
     )
     for parameter in one.parameters():
         parameter.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
@@ -90,12 +94,12 @@ def execute(ranks: int, sequence: bool, layer: str, regathers: bool) -> Row:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=ranks, create_gloo_process_groups=False)
     one = adapter_of(ranks, sequence, layer, regathers)
-    row = layer in ("linear_proj", "linear_fc2")
+    row = layer.endswith(("linear_proj", "linear_fc2"))
     part = TOKENS // ranks if sequence else TOKENS
-    x = torch.zeros(
-        part if regathers else TOKENS, 1, COLUMNS // ranks if row else HIDDEN, dtype=torch.bfloat16, requires_grad=True
-    )
-    own = torch.zeros(part if row else TOKENS, 1, HIDDEN if row else COLUMNS // ranks, dtype=torch.bfloat16, requires_grad=True)
+    batch = () if layer.startswith("experts") else (1,)  # experts have rows
+    of_input, of_output = (COLUMNS // ranks, HIDDEN) if row else (HIDDEN, COLUMNS // ranks)
+    x = torch.zeros(part if regathers else TOKENS, *batch, of_input, dtype=torch.bfloat16, requires_grad=True)
+    own = torch.zeros(part if row else TOKENS, *batch, of_output, dtype=torch.bfloat16, requires_grad=True)
     storages = Storages()
     outside = [x, own, *one.parameters()]
     if regathers:

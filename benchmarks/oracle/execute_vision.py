@@ -322,6 +322,15 @@ ADAPTED: list[Row] = [
     {"lora": "all-linear", **FSDP2, "checkpointing": True, "ranks": 8},
 ]
 WITH_ADAPTERS = ("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "qwen3_vl, tied", "qwen3_5")
+BESIDE_EXPERTS = ("qwen3_vl_moe",)  # peft adapts the experts themselves where targets reach them
+
+
+def adapted_cases(name: str) -> list[Row]:
+    if name in BESIDE_EXPERTS:
+        return [case for case in ADAPTED if case["lora"] == ATTENTION]
+    return ADAPTED if name in WITH_ADAPTERS else []
+
+
 FLASH: list[Row] = [
     {"kernels": "flash"},
     {"kernels": "flash", "train": "none", "grid": (20, 26), "images": 2, "sequences": 2},
@@ -368,7 +377,7 @@ def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
         for changes in [*(ONE_DEVICE if name in ALL_CASES else ONE_DEVICE[::3]), *FLASH]:
             case = case_of(config, changes)
             yield row_of(name, config, case, changes, by) | execute(config, case)
-        for changes in ADAPTED if name in WITH_ADAPTERS else []:
+        for changes in adapted_cases(name):
             if "ranks" not in changes:
                 case = case_of(config, {**changes, "train": "none"})
                 yield row_of(name, config, case, words_of(changes), by) | execute(config, case)
@@ -376,7 +385,7 @@ def rows_of(name: str, config: Row, by: str) -> Iterator[Row]:
         for changes in SHARDED if name in ALL_CASES else SHARDED[::3]:
             case = case_of(config, FSDP2 | changes)
             yield row_of(name, config, case, {"fsdp2": case["ranks"], **changes}, by) | execute_sharded(config, case)
-        for changes in ADAPTED if name in WITH_ADAPTERS else []:
+        for changes in adapted_cases(name):
             if "ranks" in changes:
                 case = case_of(config, {**changes, "train": "none"})
                 yield row_of(name, config, case, words_of(changes), by) | execute_sharded(config, case)

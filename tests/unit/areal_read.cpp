@@ -213,12 +213,87 @@ TEST_CASE("areal: what Megatron's engine does otherwise is refused by name") {
   };
   const std::string on = "actor.backend=megatron:d4";
   says("1.0.3", {"actor.backend=megatron:d2c2"}, "context parallelism of Megatron before AReaL 1.0.4");
-  says("2.0.0", {on, "+actor.megatron.bridge_type=megatron-bridge"}, "models that mbridge does not make");
-  says("main", {on, "+actor.megatron.enable_chunked_logits=true"}, "logits that the loss overwrites");
-  says("main", {on, "+actor.megatron.lm_head_loss_chunk_size=128"}, "an output layer that runs in chunks");
+  says("1.0.3", {on, "+actor.megatron.bridge_type=megatron-bridge"}, "Megatron-Bridge before AReaL 1.0.4");
+  says("main", {on, "+actor.megatron.moe_router_fusion=true"}, "fused routers");
   says("main", {on, "+actor.megatron.enable_fp32_lm_head=true"}, "an output layer in fp32");
-  says("2.0.0", {on, "+actor.use_lora=true"}, "adapters of AReaL's Megatron engine");
   says("2.0.0", {on, "+actor.megatron.fp8_config.mode=e4m3"}, "products in 8 bits under AReaL");
+}
+
+TEST_CASE("areal: Megatron-Bridge makes other models than mbridge, and takes other keys") {
+  const std::string on = "actor.backend=megatron:d4", bridge = "+actor.megatron.bridge_type=megatron-bridge";
+  const auto actor = [](const std::string& version, std::vector<std::string> overrides) {
+    return *read(source("grpo_7b.yaml", version, std::move(overrides))).job.role("actor");
+  };
+  const Role by_mbridge = actor("2.0.0", {on}), by_bridge = actor("2.0.0", {on, bridge, "actor.gradient_checkpointing=false"});
+  CHECK(by_bridge.trainer.megatron.maker == ModelMaker::megatron_bridge);
+  CHECK(by_bridge.trainer.megatron.gradient_accumulation_fusion);
+  CHECK(by_bridge.trainer.megatron.deallocate_outputs);
+  CHECK_FALSE(by_bridge.trainer.megatron.activation_fusion);
+  CHECK_FALSE(by_mbridge.trainer.megatron.gradient_accumulation_fusion);
+  CHECK(by_bridge.trainer.recompute == Recompute::full);  // whatever gradient_checkpointing says
+  // its loss: keys that change nothing are no reason to refuse
+  const Megatron plain =
+      actor("main", {on, "+actor.megatron.entropy_requires_grad=true", "+actor.megatron.lm_head_loss_chunk_size=64",
+                     "+actor.megatron.cross_entropy_loss_fusion=true"})
+          .trainer.megatron;
+  CHECK_FALSE(plain.fp32_logits);
+  CHECK_FALSE(plain.entropy_loss);
+  const Megatron chunked =
+      actor("main", {on, "+actor.megatron.enable_chunked_logits=true", "+actor.logprobs_chunk_size=512"}).trainer.megatron;
+  CHECK(chunked.fp32_logits);
+  CHECK(chunked.head_chunk == 0);
+  CHECK(actor("main", {on, "+actor.megatron.enable_chunked_logits=true", "+actor.megatron.lm_head_loss_chunk_size=128"})
+            .trainer.megatron.head_chunk == 128);
+  CHECK(chunked.log_probs_chunk == 512);
+  CHECK(actor("main", {on, "+actor.megatron.enable_chunked_logits=true", "+actor.megatron.entropy_requires_grad=true"})
+            .trainer.megatron.entropy_loss);
+  // keys of experts reach mbridge's models from 2.0.0 on
+  CHECK(by_mbridge.trainer.megatron.router == DType::fp32);
+  CHECK(actor("1.0.4", {on}).trainer.megatron.router == DType::bf16);
+  CHECK(actor("2.0.0", {on, "+actor.megatron.moe_permute_fusion=true"}).trainer.megatron.permute_fusion);
+  CHECK_FALSE(actor("1.0.4", {on, "+actor.megatron.moe_permute_fusion=true"}).trainer.megatron.permute_fusion);
+}
+
+TEST_CASE("areal: a teacher is one more engine without an optimizer, on GPUs of its own") {
+  const std::vector<std::string> teacher{"cluster.n_gpus_per_node=16", "+teacher.backend=fsdp:d1t4",
+                                         "+teacher.path=Qwen/Qwen2.5-14B-Instruct", "+teacher.optimizer=null",
+                                         "+teacher.mb_spec.max_tokens_per_mb=10240"};
+  const Job job = read(source("grpo_7b.yaml", "1.0.4", teacher)).job;
+  const Role* role = job.role("teacher");
+  REQUIRE(role != nullptr);
+  CHECK(role->kind == RoleKind::teacher);
+  CHECK(role->model == "Qwen/Qwen2.5-14B-Instruct");
+  CHECK(role->trainer.layout.tensor == 4);
+  CHECK(role->trainer.tokens_per_micro_batch == 10240);
+  CHECK(role->beside.empty());
+  bool asked = false;
+  for (const auto& gpu : estimate(job).gpus)
+    for (const auto& phase : gpu.phases) {
+      CHECK_FALSE(phase.phase == "teacher.backward");
+      asked = asked || phase.phase == "teacher.log_probs";
+    }
+  CHECK(asked);
+  const std::string serves = refusal(source("grpo_7b.yaml", "main",
+                                            {"cluster.n_gpus_per_node=16", "+teacher.path=Qwen/Qwen2.5-14B-Instruct",
+                                             "+teacher.engine_type=rollout", "+teacher.rollout.backend=vllm:d1t2"}));
+  CHECK_MESSAGE(serves.find("not supported yet: a teacher that serves") != std::string::npos, serves);
+}
+
+TEST_CASE("areal: adapters under Megatron are Megatron-Bridge's alone") {
+  const std::string on = "actor.backend=megatron:d4", bridge = "+actor.megatron.bridge_type=megatron-bridge";
+  const std::string without = refusal(source("grpo_7b.yaml", "2.0.0", {on, "+actor.use_lora=true"}));
+  CHECK_MESSAGE(without.find("AReaL itself has adapters under Megatron only with megatron.bridge_type") != std::string::npos,
+                without);
+  const Job job = read(source("grpo_7b.yaml", "2.0.0",
+                              {on, bridge, "+actor.use_lora=true", "+actor.lora_rank=16", "rollout.backend=vllm:d4",
+                               "+actor.target_modules=[linear_qkv,linear_proj]"}))
+                      .job;
+  const Trainer& t = job.role("actor")->trainer;
+  CHECK(t.lora.rank == 16);
+  CHECK(t.lora.targets == std::vector<std::string>{"linear_qkv", "linear_proj"});
+  CHECK_FALSE(t.megatron.distributed_optimizer);
+  CHECK_FALSE(t.megatron.gradient_accumulation_fusion);
+  CHECK(t.recompute == Recompute::full);
 }
 
 TEST_CASE("areal: Archon is FSDP2 around models of its own") {

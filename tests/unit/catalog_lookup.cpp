@@ -96,7 +96,7 @@ TEST_CASE("every alias and every id of the same shape leads to a model") {
     const std::size_t end = text.find('"', at + 1);
     const std::string word = text.substr(at + 1, end - at - 1);
     at = text.find('"', end + 1);
-    if (word == "aliases" || word == "same_shape" || word == "takes" || word == "also") continue;
+    if (word == "aliases" || word == "same_shape" || word == "takes" || word == "also" || word == "first") continue;
     CAPTURE(word);
     CHECK_NOTHROW(Catalog::builtin().model(word));
     ++seen;

@@ -52,6 +52,23 @@ TEST_CASE("a slot is a pair beside every linear layer; tensor parallelism cuts o
   CHECK(room(tiny(), EngineKind::vllm, Server{}) == 0);
 }
 
+TEST_CASE("SGLang makes slots of attention for every layer, linear attention or not, and none of experts that were not named") {
+  Architecture a = tiny();
+  a.runs[0].layer.mixer = {};
+  a.runs[0].layer.mixer.kind = MixerKind::gated_delta;
+  CHECK(room(a, EngineKind::sglang, slots({"q_proj", "k_proj", "v_proj", "o_proj"})) ==
+        L * n * r * bytes * (3 * h + A + K + A + h));
+  CHECK_THROWS_AS(room(a, EngineKind::vllm, slots()), InputError);
+  for (LayerRun& run : a.runs) {
+    run.layer.feed_forward.kind = FeedForwardKind::moe;
+    run.layer.feed_forward.experts = 4;
+    run.layer.feed_forward.expert_width = F;
+  }
+  CHECK(room(a, EngineKind::sglang, slots({"o_proj"})) == L * n * r * bytes * (A + h));
+  CHECK_THROWS_AS(room(a, EngineKind::sglang, slots({"o_proj", "up_proj"})), InputError);
+  CHECK_THROWS_AS(room(a, EngineKind::sglang, slots()), InputError);
+}
+
 TEST_CASE("SGLang makes slots beside the modules that it was told, q, k and v as one; vLLM beside all") {
   CHECK(room(tiny(), EngineKind::sglang, slots({"q_proj"})) == L * n * r * bytes * (3 * h + A + K));
   CHECK(room(tiny(), EngineKind::sglang, slots({"up_proj", "o_proj"})) == L * n * r * bytes * (2 * h + 2 * F + A + h));

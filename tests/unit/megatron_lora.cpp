@@ -129,7 +129,8 @@ TEST_CASE("megatron: adapters save and hold what they saved and held") {
     const Json want = Json::parse(line);
     const auto number = [&](const char* key) { return want[key].get<std::int64_t>(); };
     const std::string layer = want["layer"];
-    const bool beside_row = layer == "linear_proj" || layer == "linear_fc2", sequence = want["sequence_parallel"];
+    const bool of_experts = layer.starts_with("experts."), sequence = want["sequence_parallel"];
+    const bool beside_row = layer.ends_with("linear_proj") || layer.ends_with("linear_fc2");
     TeOptions o;
     o.tensor = number("ranks");
     o.sequence_parallel = sequence;
@@ -138,13 +139,17 @@ TEST_CASE("megatron: adapters save and hold what they saved and held") {
     const Dim whole = o.whole(), part = axis::S;
     const std::int64_t columns = number("columns"), hidden = number("hidden");
     Eager g;
-    const Tensor x = from_outside(g, {a.regathers ? part : whole, axis::B, Dim(beside_row ? columns / o.tensor : hidden)});
-    const Tensor own = from_outside(g, {beside_row ? part : whole, axis::B, Dim(beside_row ? hidden : columns / o.tensor)});
+    const Dim of_input(beside_row ? columns / o.tensor : hidden), of_output(beside_row ? hidden : columns / o.tensor);
+    const auto shape = [&](Dim tokens, Dim width) { return of_experts ? Shape{tokens, width} : Shape{tokens, axis::B, width}; };
+    const Tensor x = from_outside(g, shape(a.regathers ? part : whole, of_input));
+    const Tensor own = from_outside(g, shape(beside_row ? part : whole, of_output));
     TokenCounts counts;
     counts.s = sequence ? number("tokens") / o.tensor : number("tokens");
     counts.b = 1;
     Tensor out;
-    {
+    if (of_experts) {
+      out = adapted_experts(g, own, x, o, a, layer);
+    } else {
       const Tensor beside =
           beside_row ? row_adapter(g, x, hidden, o, a, "adapter") : column_adapter(g, x, columns / o.tensor, o, a, "adapter");
       out = ops::add(g, own, beside, "with_adapter");
@@ -163,7 +168,7 @@ TEST_CASE("megatron: adapters save and hold what they saved and held") {
     CHECK(level(0, forward) == want["highest"][0].get<Bytes>());
     CHECK(level(forward, g.events.size()) == want["highest"][1].get<Bytes>());
   }
-  CHECK(rows == 7);
+  CHECK(rows == 9);
 }
 
 TEST_CASE("megatron: adapters that are not described") {
@@ -179,7 +184,8 @@ TEST_CASE("megatron: adapters that are not described") {
   CHECK(problem("lora.dropout", "0.1").find("not supported yet") != std::string::npos);
   CHECK(problem("lora.targets", "[q_proj]").find("Megatron's linear layers") != std::string::npos);
   CHECK(problem("lora.rank", "33").find("evenly") != std::string::npos);
-  CHECK(problem("recompute", "full").find("not supported yet") != std::string::npos);
+  CHECK(problem("recompute", "selective").find("not supported yet") != std::string::npos);
+  CHECK(problem("recompute", "full").empty());
   CHECK(problem("mtp_layers", "1").find("not supported yet") != std::string::npos);
   CHECK(problem("lora.alpha", "16").empty());
 }

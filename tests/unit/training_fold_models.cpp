@@ -262,7 +262,7 @@ void check_tower(const std::shared_ptr<const Architecture>& model) {
                 s.trainer.layout.data = engine == EngineKind::single ? 1 : 4;
                 if (engine != EngineKind::fsdp2) s.trainer.storage = s.trainer.compute = s.trainer.reduce = DType::bf16;
                 s.trainer.kernels = reshard == 1 ? Kernels::hf_eager : Kernels::hf_sdpa;
-                s.trainer.vision = {2, 84, 112, train};
+                s.trainer.vision = {.images = 2, .height = 84, .width = 112, .train = train};
                 s.trainer.recompute = recompute;
                 s.trainer.gradient_sync_every_micro_batch = sync;
                 s.trainer.wrap_embedding = wrap;

@@ -34,7 +34,7 @@ Role with_images(const std::string& model) {
   t.head = LossHead::hf_loss;
   t.sequences_per_micro_batch = 1;
   t.sequence_tokens = 2048;
-  t.vision = {2, 448, 672, TowerTraining::all};
+  t.vision = {.images = 2, .height = 448, .width = 672, .train = TowerTraining::all};
   return role;
 }
 

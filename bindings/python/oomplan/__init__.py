@@ -193,7 +193,7 @@ def Job(*, catalog: Catalog | None = None, **fields: Any) -> _Job:
     return read({"oomplan": 1, **fields}, catalog=catalog)
 
 
-_ROLES = frozenset(("actor", "ref", "critic", "reward", "trainer", "rollout", "server"))
+_ROLES = frozenset(("actor", "ref", "critic", "reward", "teacher", "trainer", "rollout", "server"))
 
 
 def estimate(job: Source, *overrides: str, quick: bool = False, catalog: Catalog | None = None) -> Estimate:

@@ -21,7 +21,7 @@ namespace oomplan OOMPLAN_PUBLIC {
 struct Architecture;  // catalog/architecture.hpp; made by read() from a model's name or config.json
 
 enum class JobKind : std::uint8_t { rl, sft, serving };
-enum class RoleKind : std::uint8_t { actor, reference, critic, reward, trainer, rollout, server };
+enum class RoleKind : std::uint8_t { actor, reference, critic, reward, teacher, trainer, rollout, server };
 /// What runs a role. `single` is one device without sharding.
 enum class EngineKind : std::uint8_t { single, fsdp2, fsdp1, ddp, deepspeed, megatron, archon, sglang, vllm };
 /// FSDP2 shards it: AReaL's Archon is a set of models and plans around FSDP2.
@@ -175,11 +175,15 @@ enum class TokenDispatcher : std::uint8_t { alltoall, allgather };
 /// number of its last passes (delayed), by its own (tensorwise), or there is a scale for 128 numbers (blockwise), for 32 (mxfp8).
 enum class Fp8Recipe : std::uint8_t { none, delayed, tensorwise, blockwise, mxfp8 };
 
+/// Who makes the models that an RL framework trains on Megatron: ISEEKYAN/mbridge or NVIDIA-NeMo/Megatron-Bridge.
+enum class ModelMaker : std::uint8_t { mbridge, megatron_bridge };
+
 /// Megatron: whose modules a layer is made of: Transformer Engine's, or Megatron-core's own.
 enum class TransformerImpl : std::uint8_t { transformer_engine, local };
 
 /// Settings of Megatron-core alone.
 struct Megatron {
+  ModelMaker maker = ModelMaker::mbridge;  ///< AReaL: who makes the model
   TransformerImpl impl = TransformerImpl::transformer_engine;
   bool masked_softmax_fusion = true;     ///< local: mask and softmax of the attention are one kernel
   bool softmax_in_fp32 = false;          ///< local, without that kernel: the softmax is in fp32
@@ -197,8 +201,10 @@ struct Megatron {
   bool gradient_accumulation_fusion = true;  ///< weight gradients are added to the fp32 ones inside of the matrix product
   bool distributed_optimizer = true;
   bool wrap_with_ddp = true;             ///< of a role without an optimizer: the flat gradient buffer is there all the same
-  bool entropy_loss = false;             ///< verl, slime: the entropy of an actor's tokens is part of its loss
-  std::int64_t log_probs_chunk = 0;      ///< slime: rows of the logits that the loss takes at once; 0: all
+  bool entropy_loss = false;             ///< the entropy of an actor's tokens is part of its loss
+  bool fp32_logits = false;              ///< AReaL: the output layer writes fp32 logits, and the loss over them
+  std::int64_t head_chunk = 0;           ///< AReaL, fp32_logits: rows of the output layer that run at once, twice; 0: all
+  std::int64_t log_probs_chunk = 0;      ///< rows of the logits that the loss takes at once; 0: all, under AReaL 1024
   bool recompute_loss = false;           ///< slime: the loss is computed again in backward
   double rollout_temperature = 1;        ///< slime: other than 1 it divides the logits into a new tensor
   std::int64_t optimizer_instances = 1;  ///< of the distributed optimizer: each has a part of the data-parallel ranks
@@ -328,6 +334,8 @@ struct TrainingLoop {
 /// Images in the batches of a model with a vision tower. All have one size.
 struct Vision {
   std::int64_t images = 0;             ///< of a sequence, or of a packed micro-batch; 0: unstated
+  bool fill = false;                   ///< a packed micro-batch has as many of them as its tokens hold
+  std::int64_t held = 0;               ///< images whose pixels lie on the device while a phase runs; 0: the micro-batch's alone
   std::int64_t height = 0, width = 0;  ///< pixels, as the processor hands them on
   TowerTraining train = TowerTraining::all;
   bool operator==(const Vision&) const = default;

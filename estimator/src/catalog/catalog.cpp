@@ -25,6 +25,7 @@ struct Aliases {
   struct Row {
     std::string takes;
     std::vector<std::string> also;
+    bool first;  // the name is not the id's whose bare name it is
   };
   struct Same {
     std::string id;        // as written
@@ -40,8 +41,9 @@ void read_aliases(std::string_view text, const std::string& file, Aliases& out) 
   if (const auto aliases = outer.object_if("aliases")) {
     for (const std::string& name : aliases->keys()) {
       const Fields row = aliases->object(name);
-      row.only({"takes", "also"});
-      out.rows[normalised(name)] = {row.text("takes"), row.has("also") ? row.texts("also") : std::vector<std::string>{}};
+      row.only({"takes", "also", "first"});
+      out.rows[normalised(name)] = {row.text("takes"), row.has("also") ? row.texts("also") : std::vector<std::string>{},
+                                    row.has("first") && row.flag("first")};
     }
   }
   if (const auto same = outer.object_if("same_shape")) {
@@ -253,15 +255,18 @@ Catalog::Data::Found Catalog::Data::by_bare_name(const std::string& name) const 
   return std::nullopt;
 }
 
-/// A name that is both an alias and the bare name of an id is the id; the alias tells what else it could mean.
+/// A name that is both an alias and the bare name of an id is the id, unless the alias says that it is first; the other is told.
 Catalog::Data::Found Catalog::Data::by_alias(const std::string& name) const {
   auto found = by_bare_name(name);
   const auto alias = aliases().rows.find(normalised(name));
   if (alias == aliases().rows.end()) return found;
+  std::string bare_id = found && alias->second.first ? found->id : std::string();
+  if (!bare_id.empty()) found.reset();
   if (!found) found = by_shape(alias->second.takes);
   if (!found) throw Defect("aliases.json: " + alias->second.takes + " is no built-in model");
   std::vector<std::string> also{alias->second.takes};
   also.insert(also.end(), alias->second.also.begin(), alias->second.also.end());
+  if (!bare_id.empty()) also.push_back(std::move(bare_id));
   for (const std::string& id : also)
     if (id != found->id) found->also.push_back(id);
   return found;

@@ -66,8 +66,9 @@ class TrainerProgram {
     autograd_workspace_ = site("cublas_workspace_of_autograd", run.constants.workspace, Category::workspace, Pool::torch);
     full_ = site("full_model_at_load", run.loads_full ? run.full_storage : 0, Category::weights, Pool::torch);
     first_shard_ = site("first_unit_sharded_at_load", run.loads_full ? largest_unit() : 0, Category::weights, Pool::torch);
-    host_load_ = site("full_model_at_load_on_host", !run.loads_full && seat.sender ? run.full_storage : 0, Category::host_copy,
-                      Pool::pageable);
+    const bool on_host = !run_.loads_full && (seat.sender || run_.loads_on_every_host);
+    host_load_ = site("full_model_at_load_on_host", on_host ? run_.full_storage : 0, Category::host_copy, Pool::pageable);
+    pixels_ = site("pixel_values_of_the_batch", run_.held_pixels, Category::inputs, Pool::torch);
   }
 
   void step(StepKind kind) {
@@ -192,7 +193,9 @@ class TrainerProgram {
     if (!learns_at_once())
       return awake(phase, [&] {
         core_.before_forward();
+        r_.alloc(pixels_);
         stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
+        r_.free(pixels_);
       });
     mark_(phase);
     if (run_.plan.offload_parameters) core_.reload_parameters();
@@ -280,6 +283,7 @@ class TrainerProgram {
     if (run_.plan.offload_parameters && !run_.plan.cpu_offload && !stays_) wake_up();
     stays_ = false;
     if (run_.plan.offload_optimizer && states_ && !run_.plan.cpu_offload) core_.reload_states();
+    r_.alloc(pixels_);
     if (run_.plan.step_every) return train_step_by_step(n);
     before_micro_batch(!kept_);
     const std::int64_t from = kept_ ? 1 : 0;  // gradients that were kept are those of number 0
@@ -298,6 +302,7 @@ class TrainerProgram {
       micro_batch(Index(from + n - 1), false, true);
     }
     optimizer_step();
+    r_.free(pixels_);
     doze();
   }
   void optimizer_step() {
@@ -315,6 +320,7 @@ class TrainerProgram {
       optimizer_step();
     };
     for (std::int64_t i = 0; i < std::min(n, inner_ + 2); ++i) update(Index(i % 2));  // those behind the second are like it
+    r_.free(pixels_);
     drop_kept_inputs();
     doze();
   }
@@ -330,7 +336,7 @@ class TrainerProgram {
   ReferenceRun<R> reference_;
   std::optional<Player<R>> train_, log_probs_;
   PassSpans passes_;
-  SiteRef context_, nccl_, workspace_, autograd_workspace_, full_, first_shard_, host_load_;
+  SiteRef context_, nccl_, workspace_, autograd_workspace_, full_, first_shard_, host_load_, pixels_;
   bool states_ = false;
   bool kept_ = false;                       ///< gradients of the step before are there
   std::optional<Index> kept_inputs_;        ///< of the update before

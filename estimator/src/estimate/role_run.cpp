@@ -78,9 +78,14 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
   }
 }
 
-/// What AReaL's Megatron engine sends: all tensors of the checkpoint one by one, in 16 bits.
+/// What AReaL's Megatron engine sends: all tensors of the checkpoint one by one, in 16 bits, or the adapters alone.
 void resolve_megatron_sync(RoleRun& run) {
   if (run.role->kind != RoleKind::actor) return;
+  if (const MegatronAdapters beside = megatron_adapters(run.role->trainer)) {
+    run.adapters = std::make_shared<SyncModel>(megatron_adapters_model(*run.role->architecture, beside, DType::bf16));
+    run.sync_model = run.adapters;
+    return;
+  }
   run.sync_model = std::make_shared<SyncModel>(sync_model(*run.role->architecture, DType::bf16, DType::bf16, false));
 }
 
@@ -250,6 +255,9 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless
   // memory_efficient_load
   run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
+  // a model with a tower comes from from_pretrained() on every rank, to the host then (`is_llm_cpu_load`, 0.5.3 on)
+  run.loads_on_every_host = t.memory_efficient_load && !role.architecture->tower.kind.empty();
+  run.held_pixels = held_pixels(t, role.engine, *role.architecture);
 }
 
 namespace {

@@ -42,6 +42,8 @@ struct RoleRun {
   TrainPlan plan;
   std::vector<MegatronStage> megatron;  ///< by pipeline stage; empty for other engines
   Bytes full_storage = 0;               ///< all parameters unsharded, as stored
+  Bytes held_pixels = 0;                ///< of images that no running micro-batch has, on the device while a phase runs
+  bool loads_on_every_host = false;     ///< every rank makes the whole model in host memory before it is sharded
   bool loads_full = false;              ///< every rank loads the whole model before it is sharded
   PassSpans* passes = nullptr;          ///< where a fold keeps its passes for the next one with equal passes; null: in itself
   ProcessConstants constants;

@@ -15,6 +15,7 @@
 #include "job/kernel_sets.hpp"
 #include "job/knobs.hpp"
 #include "job/limits.hpp"
+#include "job/model_makers.hpp"
 #include "job/names.hpp"
 #include "job/placement.hpp"
 #include "job/training_loop.hpp"
@@ -87,7 +88,7 @@ class Assembler {
     job().kind = server ? JobKind::serving : trainer ? JobKind::sft : JobKind::rl;
     if (static_cast<int>(server) + static_cast<int>(trainer) + static_cast<int>(others) > 1)
       problem({file_, 0, 0, {}}, "roles of different jobs",
-              {"server alone, trainer alone or with ref, or rollout, actor, ref, critic and reward", {}, {}});
+              {"server alone, trainer alone or with ref, or rollout, actor, ref, critic, reward and teacher", {}, {}});
     if (roles.empty())
       problem({file_, 0, 0, {}}, "no role",
               {"one of " + list_of(spellings<RoleKind>()) + ", each a key with its settings", {}, {}});
@@ -347,32 +348,37 @@ class Assembler {
              "NVIDIA/Megatron-LM megatron/training/arguments.py, 0.16.1");
   }
 
-  /// What AReaL's and verl's engines and mbridge's models set, and else TransformerConfig's own defaults, where Megatron-LM's
-  /// arguments have others (mbridge/core/llm_bridge.py and mbridge/models, 0.15.1; verl/models/mcore/config_converter.py, 0.5 and
-  /// 0.7, sets the same; megatron/core/model_parallel_config.py and transformer/transformer_config.py, 0.16.0).
+  /// What AReaL's and verl's engines and the makers of their models set.
   void derive_rl_megatron(const Role& role) {
-    const bool verl = role.trainer.framework == Framework::verl;
-    if (role.serves() || role.engine != EngineKind::megatron || (!verl && role.trainer.framework != Framework::areal)) return;
-    const std::string& family = role.architecture->family;
-    const bool fuses = family == "qwen2_moe" || family == "qwen3_moe" || family == "glm4_moe" || family == "deepseek_v3";
-    const bool overlaps = family == "qwen2_moe" || family == "glm4_moe" || family == "deepseek_v3";
+    const Trainer& t = role.trainer;
+    const bool verl = t.framework == Framework::verl;
+    if (role.serves() || role.engine != EngineKind::megatron || (!verl && t.framework != Framework::areal)) return;
+    const bool bridge = t.megatron.maker == ModelMaker::megatron_bridge;
+    MadeModel made = made_model(t.megatron.maker, role.architecture->family).value_or(MadeModel{});
+    // AReaL's own defaults of megatron.moe_*, which reach mbridge's configuration from 2.0.0 on (areal/engine/megatron_engine.py)
+    if (!verl && !bridge && compare_versions(t.framework_version, "2.0.0") >= 0) {
+      made.shared_overlap = false;
+      made.router = DType::fp32;
+    }
     const auto flag = [](bool on) { return std::string(on ? "true" : "false"); };
-    constexpr std::string_view kBridge = "mbridge/core/llm_bridge.py";
     const auto set = [&](std::string_view knob, const std::string& text) {
-      derive(key_of(role, knob), text, verl ? "verl's models are made so" : "AReaL's models are made so", std::string(kBridge));
+      derive(key_of(role, knob), text, verl ? "verl's models are made so" : "AReaL's models are made so",
+             bridge ? "megatron/bridge/models" : "mbridge/core/llm_bridge.py");
     };
     if (verl) {
       set("wrap_with_ddp", "false");  // forward_only
       set("recompute", "none");       // override_transformer_config.recompute_granularity
       set("precision.storage", "bf16");
     }
-    set("sequence_parallel", flag(role.trainer.layout.tensor > 1));
-    for (const char* knob : {"gradient_accumulation_fusion", "deallocate_outputs", "rotary_fusion", "permute_fusion"})
-      set(knob, "false");
-    set("activation_fusion", flag(fuses));
-    set("shared_expert_overlap", flag(overlaps));
-    set("router_aux_loss", flag(family == "glm4_moe"));
-    set("router_dtype", family == "glm4_moe" ? "fp32" : "bf16");
+    set("sequence_parallel", flag(t.layout.tensor > 1));
+    set("gradient_accumulation_fusion", flag(made.fused_gradients && t.lora.rank == 0));
+    set("deallocate_outputs", flag(made.deallocates));
+    set("rotary_fusion", flag(made.rotary_fusion));
+    set("permute_fusion", flag(made.permute_fusion));
+    set("activation_fusion", flag(made.activation_fusion));
+    set("shared_expert_overlap", flag(made.shared_overlap));
+    set("router_aux_loss", flag(made.balances));
+    set("router_dtype", std::string(spelling(made.router)));
   }
 
   void derive_settings() {

@@ -44,15 +44,14 @@ class Slots {
 
   Widths of(const Layer& layer) const {
     Widths w;
-    if (layer.mixer.kind != MixerKind::attention) refuse(a_, "latent or linear attention");
     const FeedForward& ff = layer.feed_forward;
-    const bool read = !sglang_ && version_matches(server_.version, ">=0.23") && ff.shared_width == 0;
-    if (ff.kind == FeedForwardKind::moe && !read) refuse(a_, "experts");
-    attention(w, layer.mixer);
-    if (ff.kind == FeedForwardKind::moe)
-      experts(w, ff);
-    else
+    attention(w, mixer_of(layer));
+    if (ff.kind != FeedForwardKind::moe) {
       feed_forward(w, ff);
+    } else if (!sglang_ || wanted({"gate_proj", "up_proj", "down_proj"})) {
+      if (sglang_ || !version_matches(server_.version, ">=0.23") || ff.shared_width > 0) refuse(a_, "experts");
+      experts(w, ff);
+    }
     return w;
   }
   bool table(std::string_view name) const {
@@ -63,6 +62,17 @@ class Slots {
   }
 
  private:
+  /// SGLang makes its buffers for every layer of the model as the configuration's attention has them, whatever the layer is
+  /// (init_buffers: range(num_hidden_layers); get_hidden_dim in sglang/srt/lora/utils.py, which Qwen3-Next and Qwen3.5 leave as
+  /// it is, 0.5.10).
+  const Mixer& mixer_of(const Layer& layer) const {
+    if (layer.mixer.kind == MixerKind::attention) return layer.mixer;
+    if (layer.mixer.kind == MixerKind::mla) refuse(a_, "latent attention");
+    const auto full = std::find_if(a_.runs.begin(), a_.runs.end(),
+                                   [](const LayerRun& run) { return run.layer.mixer.kind == MixerKind::attention; });
+    if (!sglang_ || (layer.mixer.kind != MixerKind::gated_delta) || full == a_.runs.end()) refuse(a_, "linear attention");
+    return full->layer.mixer;
+  }
   bool names(std::string_view target) const {
     const auto& t = server_.lora.targets;
     return std::find(t.begin(), t.end(), target) != t.end();

@@ -8,6 +8,7 @@
 #include "job/follow.hpp"
 #include "job/kernel_sets.hpp"
 #include "job/knobs.hpp"
+#include "job/vision_pass.hpp"
 
 namespace oomplan {
 namespace {
@@ -52,6 +53,11 @@ bool one_size(const Role& r) {
   const std::string& kind = r.architecture->tower.kind;
   return kind == "siglip" || kind == "internvl" || kind == "clip";
 }
+/// Images of the micro-batch lie on the device anyway.
+bool holds_no_more(const Role& r) {
+  return r.architecture != nullptr && !r.architecture->tower.kind.empty() &&
+         held_pixels(r.trainer, r.engine, *r.architecture) == 0;
+}
 bool tied(const Role& r) { return r.architecture != nullptr && r.architecture->tied; }
 
 /// Why a knob changes nothing, and when. Several rows of one knob: the first that holds.
@@ -67,6 +73,7 @@ constexpr std::string_view kNoPolicy = "it is of FSDP's policy: other engines co
 constexpr std::string_view kNothingAgain = "nothing is recomputed (recompute: none)";
 constexpr std::string_view kNoAdapters = "there are no adapters (lora.rank: none)";
 constexpr std::string_view kNoImages = "there are no images (vision.images: none)";
+constexpr std::string_view kInMicroBatch = "a micro-batch has as many images";
 constexpr std::string_view kOneSize = "its processor makes every image of one size";
 constexpr std::string_view kStage3 = "it is of ZeRO stage 3";
 constexpr std::string_view kStages12 = "it is of ZeRO stages 1 and 2";
@@ -160,6 +167,10 @@ constexpr Row kTrainers[] = {
      [](const Job&, const Role& r) { return r.trainer.framework != Framework::areal && r.engine != EngineKind::megatron; }},
     {"vision.height", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},
     {"vision.width", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},
+    {"vision.fill", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},
+    {"vision.fill", kPadded, [](const Job&, const Role& r) { return r.trainer.sequences_per_micro_batch > 0; }},
+    {"vision.held", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},
+    {"vision.held", kInMicroBatch, [](const Job&, const Role& r) { return holds_no_more(r); }},
     {"vision.train", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},
     {"vision.height", kOneSize, [](const Job&, const Role& r) { return one_size(r); }},
     {"vision.width", kOneSize, [](const Job&, const Role& r) { return one_size(r); }},

@@ -27,11 +27,12 @@ inline constexpr Limit64 kBucketLimit{1, pow2(20)};      ///< MiB of a bucket of
 inline constexpr Limit64 kTokenLimit{1, pow2(24)};       ///< of a micro-batch, a sequence, a prefill chunk
 inline constexpr Limit64 kZeroBucketLimit{1, pow2(40)};  ///< elements of a bucket or group of ZeRO
 inline constexpr Limit64 kAdapterRankLimit{1, pow2(10)};
-inline constexpr Limit64 kGroupLimit{1, pow2(20)};     ///< inputs of a GPTQ layer that share a scale
-inline constexpr Limit64 kSequenceLimit{1, pow2(24)};  ///< of a step, a micro-batch
-inline constexpr Limit64 kImageLimit{1, pow2(12)};     ///< of a sequence
-inline constexpr Limit64 kPixelLimit{0, pow2(14)};     ///< of an image's side
-inline constexpr Limit64 kPatchLimit{1, pow2(20)};     ///< of a micro-batch's images
+inline constexpr Limit64 kGroupLimit{1, pow2(20)};      ///< inputs of a GPTQ layer that share a scale
+inline constexpr Limit64 kSequenceLimit{1, pow2(24)};   ///< of a step, a micro-batch
+inline constexpr Limit64 kImageLimit{1, pow2(12)};      ///< of a sequence
+inline constexpr Limit64 kHeldImageLimit{1, pow2(16)};  ///< of a rank's batch, and copies
+inline constexpr Limit64 kPixelLimit{0, pow2(14)};      ///< of an image's side
+inline constexpr Limit64 kPatchLimit{1, pow2(20)};      ///< of a micro-batch's images
 inline constexpr Limit64 kMicroBatchLimit{1, pow2(20)};
 inline constexpr Limit64 kRequestLimit{1, pow2(20)};  ///< in flight
 inline constexpr Limit64 kMemoryLimit{0, pow2(50)};   ///< host memory, buckets, other processes

@@ -31,8 +31,8 @@ std::vector<MegatronProblem> megatron_adapter_problems(const Role& role) {
     add("lora.base", std::string(spelling(t.lora.base.format)), "full", "not supported yet: a packed base under Megatron");
   if (t.lora.frozen_copies > 0)
     add("lora.frozen_copies", fmt::format("{}", t.lora.frozen_copies), "0", "Megatron has no adapters that are not trained");
-  if (t.recompute != Recompute::none)
-    add("recompute", std::string(spelling(t.recompute)), "none", "not supported yet: recomputation with adapters under Megatron");
+  if (t.recompute == Recompute::selective)
+    add("recompute", "selective", "none or full", "not supported yet: selective recomputation with adapters under Megatron");
   if (t.megatron.mtp_layers > 0)
     add("mtp_layers", fmt::format("{}", t.megatron.mtp_layers), "0", "not supported yet: multi-token prediction with adapters");
   if (t.megatron.host_optimizer)

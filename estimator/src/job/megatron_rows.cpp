@@ -151,11 +151,30 @@ std::vector<Knob> actor_loss_rows() {
   temperature.least = 0.001;
   temperature.most = 1000;
   return {
-      setting("entropy_loss", flag, knob::flag<&Megatron::entropy_loss>(), semantics,
-              "Megatron of verl and slime: the entropy is part of the loss (entropy_coeff, --entropy-coef other than 0)"),
-      bounded(setting("log_probs_chunk_size", count, knob::count<&Megatron::log_probs_chunk>(), speed,
-                      "slime's loss: rows of the logits at once (--log-probs-chunk-size); 0: all"),
-              {0, kTokenLimit.most}, "rows"),
+      chosen_from(setting("models_by", choice, knob::choice<&Megatron::maker>(), speed,
+                          "AReaL's Megatron: who makes the model (megatron.bridge_type), which decides on fusions, the router's "
+                          "format and how layers are dealt to stages"),
+                  spellings<ModelMaker>()),
+      setting("fp32_logits", flag, knob::flag<&Megatron::fp32_logits>(), numerics,
+              "AReaL's Megatron: the output layer writes fp32 logits, and the loss its softmax and gradient over them "
+              "(megatron.enable_chunked_logits)",
+              "no second tensor of the logits' size"),
+      bounded(
+          setting("head_chunk_size", count, knob::count<&Megatron::head_chunk>(), speed,
+                  "AReaL's Megatron, fp32_logits: rows of the output layer and its loss that run at once, and again in backward "
+                  "(megatron.lm_head_loss_chunk_size); 0: all",
+                  "logits of a few rows in place of all tokens'"),
+          {0, kTokenLimit.most}, "rows"),
+      setting(
+          "entropy_loss", flag, knob::flag<&Megatron::entropy_loss>(), semantics,
+          "Megatron of verl and slime: the entropy is part of the loss (entropy_coeff, --entropy-coef other than 0); of AReaL "
+          "with fp32_logits (megatron.entropy_requires_grad)"),
+      bounded(
+          setting(
+              "log_probs_chunk_size", count, knob::count<&Megatron::log_probs_chunk>(), speed,
+              "rows of the logits that the loss of slime (--log-probs-chunk-size) or AReaL (logprobs_chunk_size) takes at once; "
+              "0: all, under AReaL 1024"),
+          {0, kTokenLimit.most}, "rows"),
       setting("recompute_loss_function", flag, knob::flag<&Megatron::recompute_loss>(), speed,
               "slime's loss is computed again in backward (--recompute-loss-function)"),
       std::move(temperature),

@@ -12,11 +12,12 @@ inline constexpr std::array<std::pair<JobKind, std::string_view>, 3> kNames<JobK
 
 /// Also the keys of the roles in a job file.
 template <>
-inline constexpr std::array<std::pair<RoleKind, std::string_view>, 7> kNames<RoleKind>{{{RoleKind::rollout, "rollout"},
+inline constexpr std::array<std::pair<RoleKind, std::string_view>, 8> kNames<RoleKind>{{{RoleKind::rollout, "rollout"},
                                                                                         {RoleKind::actor, "actor"},
                                                                                         {RoleKind::reference, "ref"},
                                                                                         {RoleKind::critic, "critic"},
                                                                                         {RoleKind::reward, "reward"},
+                                                                                        {RoleKind::teacher, "teacher"},
                                                                                         {RoleKind::trainer, "trainer"},
                                                                                         {RoleKind::server, "server"}}};
 
@@ -59,6 +60,10 @@ inline constexpr std::array<std::pair<RecomputeMethod, std::string_view>, 2> kNa
 template <>
 inline constexpr std::array<std::pair<TeRelease, std::string_view>, 3> kNames<TeRelease>{
     {{TeRelease::v2_9, "2.9"}, {TeRelease::v2_11, "2.11"}, {TeRelease::v2_14, "2.14"}}};
+
+template <>
+inline constexpr std::array<std::pair<ModelMaker, std::string_view>, 2> kNames<ModelMaker>{
+    {{ModelMaker::mbridge, "mbridge"}, {ModelMaker::megatron_bridge, "megatron-bridge"}}};
 
 template <>
 inline constexpr std::array<std::pair<TransformerImpl, std::string_view>, 2> kNames<TransformerImpl>{

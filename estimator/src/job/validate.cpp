@@ -278,6 +278,9 @@ class Validator {
     if (values != (t.head == LossHead::value))
       problem(key_of(role, "head"), fmt::format("'{}'", spelling(t.head)), values ? "value" : "a head over the vocabulary",
               fmt::format("{} {}", role.name, values ? "gives one number a token" : "gives log-probs"));
+    if (role.kind == RoleKind::teacher && t.framework != Framework::areal)
+      problem(role.name, "a teacher", "no such role",
+              fmt::format("not supported yet: a teacher under {}; of AReaL it is", spelling(t.framework)));
     if (t.compile && role.engine != EngineKind::single && !shards_by_fsdp2(role.engine))
       problem(key_of(role, "compile"), "true", "false",
               "not supported yet: torch.compile under other engines than fsdp2 and single");
@@ -371,7 +374,7 @@ class Validator {
     if (t.cpu_offload_policy && views_stay)
       problem(key_of(role, "cpu_offload_policy"), "true", "false",
               "not supported yet: NO_SHARD on the host in the format that it computes in, of which views stay on the device");
-    const bool learns = role.kind != RoleKind::reference && role.kind != RoleKind::reward;
+    const bool learns = role.kind != RoleKind::reference && role.kind != RoleKind::reward && role.kind != RoleKind::teacher;
     if (t.cpu_offload_policy && learns && t.micro_batches != 1 && t.gradient_sync_every_micro_batch)
       problem(key_of(role, "gradient_sync_every_micro_batch"), "true", "false, or micro_batches: 1",
               "FSDP1's CPUOffload cannot add up gradients that were reduced");

@@ -10,6 +10,7 @@
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/limits.hpp"
+#include "job/model_makers.hpp"
 #include "job/names.hpp"
 #include "layout/letters.hpp"
 
@@ -58,6 +59,8 @@ constexpr std::array<std::string_view, 55> kForeign{"reference",
                                                     "lora.casts_heads",
                                                     "lora.base_whole",
                                                     "vision.images",
+                                                    "vision.fill",
+                                                    "vision.held",
                                                     "vision.height",
                                                     "vision.width",
                                                     "vision.train",
@@ -92,6 +95,8 @@ class Checker {
       if (const std::string full = fmt::format("{}.{}", role_.name, key);
           find_knob(job_, full).knob != nullptr && written(job_, full) && foreign_to_megatron(role_, key))
         add(key, get(job_, full), "nothing", "it is a setting of other training engines, or not supported yet with Megatron");
+    if (t.vision.images > 0 && !written(job_, fmt::format("{}.vision.images", role_.name)))
+      add("vision.images", fmt::format("{}", t.vision.images), "none", "not supported yet: a vision tower under Megatron");
     check_formats();
     check_batch();
     check_pipeline();
@@ -126,10 +131,31 @@ class Checker {
     if (m.sequence_parallel != (t.layout.tensor > 1))
       add("sequence_parallel", m.sequence_parallel ? "true" : "false", t.layout.tensor > 1 ? "true" : "false",
           "AReaL splits the sequence wherever it splits tensors");
+    check_maker();
+    if (m.entropy_loss && !m.fp32_logits)
+      add("entropy_loss", "true", "fp32_logits: true beside it", "without it AReaL's loss keeps what the entropy needs anyway");
     if (m.first_stage_layers > 0 || m.last_stage_layers > 0 || m.embedding_in_split || m.loss_in_split)
       add("first_stage_layers", "a split of the layers", "nothing", "AReaL splits the layers itself");
     if (role_.architecture != nullptr && t.layout.pipeline > 1 && role_.architecture->runs[0].layer.mixer.kind == MixerKind::mla)
       add("layout", letters(t.layout), "p1", "not supported yet: a pipeline of latent attention under AReaL");
+  }
+  void check_maker() {
+    const Trainer& t = role_.trainer;
+    if (t.megatron.maker == ModelMaker::mbridge) {
+      if (t.lora.rank > 0)
+        add("lora.rank", fmt::format("{}", t.lora.rank), "models_by: megatron-bridge beside it",
+            "AReaL itself has adapters under Megatron only with Megatron-Bridge");
+      return;
+    }
+    if (t.lora.rank > 0 && t.megatron.distributed_optimizer)
+      add("distributed_optimizer", "true", "false", "AReaL itself distributes no optimizer of adapters");
+    if (compare_versions(t.framework_version, "1.0.4") < 0)
+      add("models_by", "megatron-bridge", "mbridge", "not supported yet: Megatron-Bridge before AReaL 1.0.4");
+    if (role_.kind == RoleKind::critic)
+      add("models_by", "megatron-bridge", "mbridge", "AReaL itself loads no critic with Megatron-Bridge");
+    if (role_.architecture != nullptr && !made_model(t.megatron.maker, role_.architecture->family))
+      add("models_by", "megatron-bridge", "mbridge",
+          fmt::format("not supported yet: models of the family '{}' as Megatron-Bridge makes them", role_.architecture->family));
   }
   /// From 0.9 on Megatron-Bridge makes the models (verl/trainer/config/engine/megatron.yaml: vanilla_mbridge).
   void check_verl() {
@@ -140,16 +166,25 @@ class Checker {
   void check_slime(bool verl) {
     const Trainer& t = role_.trainer;
     const Megatron& m = t.megatron;
-    const bool slime = m.loss == MegatronLoss::slime;
-    if (m.loss == MegatronLoss::areal_whole && t.framework != Framework::areal)
+    const bool slime = m.loss == MegatronLoss::slime, areal = t.framework == Framework::areal;
+    if (m.loss == MegatronLoss::areal_whole && !areal)
       add("cross_entropy", "areal_whole", "te, native, unfused or slime", "it is the loss of AReaL before 0.5.0");
-    if (m.entropy_loss && !verl && !slime)
+    if (m.entropy_loss && !verl && !slime && !areal)
       add("entropy_loss", "true", "false", "it is a setting of verl's Megatron, and of the loss of slime: cross_entropy: slime");
     const auto of_slime = [&](std::string_view knob, bool set, std::string found, std::string expected) {
       if (set && !slime)
         add(knob, std::move(found), std::move(expected), "it is a setting of slime's loss: cross_entropy: slime");
     };
-    of_slime("log_probs_chunk_size", m.log_probs_chunk > 0, fmt::format("{}", m.log_probs_chunk), "0");
+    of_slime("log_probs_chunk_size", m.log_probs_chunk > 0 && !areal, fmt::format("{}", m.log_probs_chunk), "0");
+    const auto of_areal = [&](std::string_view knob, bool set, std::string found) {
+      if (set && !areal) add(knob, std::move(found), "nothing", "it is a setting of AReaL's Megatron engine");
+    };
+    of_areal("fp32_logits", m.fp32_logits, "true");
+    of_areal("head_chunk_size", m.head_chunk > 0, fmt::format("{}", m.head_chunk));
+    if (areal && m.head_chunk > 0 && (!m.fp32_logits || m.entropy_loss))
+      add("head_chunk_size", fmt::format("{}", m.head_chunk), "fp32_logits: true beside it, without entropy_loss",
+          "AReaL itself asks for it");
+    of_areal("models_by", m.maker != ModelMaker::mbridge, std::string(spelling(m.maker)));
     of_slime("recompute_loss_function", m.recompute_loss, "true", "false");
     of_slime("rollout_temperature", m.rollout_temperature != 1, fmt::format("{}", m.rollout_temperature), "1");
     if (!slime) return;
@@ -187,7 +222,8 @@ class Checker {
     not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none", "a capacity of the experts");
     not_yet("optimizer_cpu_offload", m.host_optimizer, "true", "false", "an optimizer on the host");
     not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false", "deferred gradients");
-    not_yet("lora.rank", t.lora.rank > 0, fmt::format("{}", t.lora.rank), "none", "adapters of Megatron");
+    if (t.framework != Framework::areal)
+      not_yet("lora.rank", t.lora.rank > 0, fmt::format("{}", t.lora.rank), "none", "adapters of Megatron");
     if (role_.architecture != nullptr && role_.architecture->vocab % t.layout.tensor != 0)
       add("layout", letters(t.layout), fmt::format("ranks that divide a vocabulary of {}", role_.architecture->vocab),
           fmt::format("{}'s models have no padding of the vocabulary", who));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "catalog/architecture.hpp"
 #include "job/limits.hpp"
@@ -12,6 +13,14 @@
 
 namespace oomplan {
 namespace {
+
+/// Names that reach no feed-forward block, so that peft leaves the experts as they are.
+bool of_attention_alone(const std::vector<std::string>& targets) {
+  constexpr std::array<std::string_view, 4> kAttention{"q_proj", "k_proj", "v_proj", "o_proj"};
+  return !targets.empty() && std::all_of(targets.begin(), targets.end(), [&](const std::string& target) {
+    return std::find(kAttention.begin(), kAttention.end(), target) != kAttention.end();
+  });
+}
 
 class VisionObjections {
  public:
@@ -41,9 +50,14 @@ class VisionObjections {
     if (clip && e != EngineKind::single)
       add("engine", fmt::format("'{}'", spelling(e)), "single",
           "not supported yet: CLIP's or Pixtral's tower on several devices");
-    if (t_.framework != Framework::torch)
-      add("framework", fmt::format("'{}'", spelling(t_.framework)), "torch",
-          "not supported yet: a vision tower in an RL framework");
+    if (t_.framework != Framework::torch && (t_.framework != Framework::areal || e != EngineKind::fsdp2))
+      add("framework", fmt::format("'{}'", spelling(t_.framework)), "torch, or areal with engine fsdp2",
+          "not supported yet: a vision tower in this framework");
+    if (role_.kind == RoleKind::critic || role_.kind == RoleKind::reward || t_.head == LossHead::reward_pairs)
+      add("vision.images", fmt::format("{}", t_.vision.images), "none",
+          t_.framework == Framework::areal ? "AReaL makes a language model with its output layer of every vision model, and its "
+                                             "loss stops at values that are none"
+                                           : "not supported yet: values of a model with a vision tower");
     if (t_.layout.tensor > 1 || t_.layout.context > 1)
       add("layout", fmt::format("'{}'", letters(t_.layout)), "a layout of data parallelism alone",
           "not supported yet: a vision tower whose language model is split");
@@ -90,7 +104,7 @@ class VisionObjections {
     const auto routed = [](const LayerRun& run) { return run.layer.feed_forward.kind == FeedForwardKind::moe; };
     if (role_.architecture == nullptr) return;
     const auto& runs = role_.architecture->runs;
-    if (std::any_of(runs.begin(), runs.end(), routed))
+    if (std::any_of(runs.begin(), runs.end(), routed) && !of_attention_alone(lora.targets))
       add("lora.rank", fmt::format("{}", lora.rank), "none", "not supported yet: LoRA of experts beside a vision tower");
   }
 
@@ -107,7 +121,8 @@ class VisionObjections {
       add("vision.images", fmt::format("{} patches of a micro-batch", pass.patches()),
           fmt::format("at most {}", kPatchLimit.most), "");
     const std::int64_t tokens = t_.sequences_per_micro_batch > 0 ? t_.sequence_tokens : t_.tokens_per_micro_batch;
-    const std::int64_t taken = t_.vision.images * image_tokens(tower, pass);
+    const std::int64_t images = t_.vision.fill && t_.sequences_per_micro_batch == 0 ? pass.images : t_.vision.images;
+    const std::int64_t taken = images * image_tokens(tower, pass);
     if (tokens > 0 && taken > tokens)
       add("vision.images", fmt::format("{} tokens of images", taken), fmt::format("at most the {} tokens of a sequence", tokens),
           "an image's features stand in the place of tokens");

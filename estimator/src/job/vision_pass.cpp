@@ -46,6 +46,10 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
     out.rows = nearest_multiple(t.vision.height, side) / a.tower.patch;
     out.columns = nearest_multiple(t.vision.width, side) / a.tower.patch;
   }
+  if (t.vision.fill && t.sequences_per_micro_batch == 0) {
+    const std::int64_t fit = t.tokens_per_micro_batch / std::max<std::int64_t>(1, image_tokens(a.tower, out));
+    out.images = std::clamp<std::int64_t>(fit, 1, out.images);
+  }
   out.train = t.vision.train;
   out.casts_inputs = shards_by_fsdp2(engine);
   return out;
@@ -56,6 +60,14 @@ std::string unsupported_tower(const Tower& t) {
       t.kind != "clip" && t.kind != "pixtral")
     return "training of a model with a vision tower ('" + t.kind + "') is not supported yet";
   return {};
+}
+
+Bytes held_pixels(const Trainer& t, EngineKind engine, const Architecture& a) {
+  const VisionPass pass = vision_pass(t, engine, a);
+  if (pass.images == 0 || t.vision.held <= pass.images) return 0;
+  constexpr std::int64_t kChannels = 3;
+  const std::int64_t numbers = kChannels * std::max<std::int64_t>(1, a.tower.temporal_patch) * a.tower.patch * a.tower.patch;
+  return bytes_of((t.vision.held - pass.images) * pass.rows * pass.columns * numbers, DType::fp32);
 }
 
 std::int64_t image_tokens(const Tower& t, const VisionPass& pass) { return pass.rows * pass.columns / (t.merge * t.merge); }

@@ -29,6 +29,9 @@ VisionPass vision_pass(const Trainer&, EngineKind, const Architecture&);
 
 /// Why this tower cannot be trained; "" when it can.
 std::string unsupported_tower(const Tower&);
+/// Pixels of other images than the micro-batch's that lie on the device while a phase runs: the patches of one in fp32, as the
+/// processor makes them.
+Bytes held_pixels(const Trainer&, EngineKind, const Architecture&);
 /// Tokens of the language model that an image takes the place of.
 std::int64_t image_tokens(const Tower&, const VisionPass&);
 

@@ -21,10 +21,16 @@ namespace oomplan {
 /// The loss of AReaL's Megatron engine: log-probs of the next tokens and their entropy, in place of Megatron's own loss.
 struct ArealLoss {
   bool on = false;
-  bool value = false;      ///< a critic: one number a token in place of the vocabulary
-  std::int64_t parts = 0;  ///< sequences that are copied out of the padding, at most three of them; 0: none are
-  int chunks = 1;          ///< of logprobs_chunk_size rows: as many as are simulated; 0: all rows at once
-  bool entropy = true;     ///< it is computed, as a metric; without chunks: before 0.5.0 SFT asks for log-probs alone
+  bool value = false;           ///< a critic: one number a token in place of the vocabulary
+  std::int64_t parts = 0;       ///< sequences that are copied out of the padding, at most three of them; 0: none are
+  int chunks = 1;               ///< of logprobs_chunk_size rows: as many as are simulated; 0: all rows at once
+  bool entropy = true;          ///< it is computed, as a metric; without chunks: before 0.5.0 SFT asks for log-probs alone
+  bool fp32 = false;            ///< the output layer's product writes fp32 (megatron.enable_chunked_logits)
+  bool in_place = false;        ///< ... over which training writes the softmax and its gradient
+  std::int64_t head_chunk = 0;  ///< rows of the output layer that run at once, and again in backward; 0: all
+  /// Without gradients context-parallel ranks gather the logits of whole sequences, of so many at least (3: or more); 0: they do
+  /// not.
+  std::int64_t gathered = 0;
   bool operator==(const ArealLoss&) const = default;
 };
 
@@ -119,8 +125,9 @@ Tensor run_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const
 /// AReaL's: the output layer and its log-probs, or a critic's value head. `scope` as in run_head.
 Tensor run_areal_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight,
                                const std::function<void(int)>& scope);
-/// The output layer alone: logits of this rank's part of the vocabulary.
-Tensor megatron_output_layer(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight);
+/// The output layer alone: logits of this rank's part of the vocabulary, in 16 bits or fp32.
+Tensor megatron_output_layer(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight,
+                             DType format = DType::bf16);
 
 /// Multi-token prediction (megatron/core/transformer/multi_token_prediction.py): the blocks, from the normed hidden states on.
 /// The result holds the hidden states of the decoder and of every block. `embed`: of the tokens that are one further each time.

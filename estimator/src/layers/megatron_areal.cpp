@@ -21,7 +21,9 @@ using axis::B, axis::K, axis::M, axis::S;
 Tensor unpadded(Eager& g, const Tensor& logits, std::int64_t parts) {
   Tensor out = g.make("logits.unpadded", logits.shape, DType::fp32, Category::logits);
   if (parts == 1) {
-    g.record(out, "CopyBackwards", {&logits}, [](Gradients in) { return in; });
+    g.record(out, "CopyBackwards", {&logits}, [&g](Gradients in) {
+      return Gradients{g.make("logits.unpadded_backward", in[0].shape, DType::fp32, Category::logits)};
+    });
     return out;
   }
   const Shape part{K, B, logits.shape.back()};
@@ -48,6 +50,90 @@ Tensor compiled_chunk(Eager& g, const Tensor& part) {
     const Tensor between = g.make("chunk.backward_fp32", shape, DType::fp32, Category::logits);
     return Gradients{g.make("chunk.gradient", shape, DType::fp32, Category::logits)};
   });
+  return out;
+}
+
+/// _InplaceVocabParallelLogProbsEntropy (areal/utils/functional/vocab_parallel.py, development after 2.0.0): fp32 logits become
+/// the softmax, and that their own gradient, chunk by chunk inside of one node.
+Tensor overwritten(Eager& g, const ChunkOptions& o, const Tensor& logits) {
+  const Dim tokens = o.te.whole() * B;
+  const Tensor labels = g.make("labels.rolled", {tokens}, DType::int64);
+  Tensor targets = g.make("loss.local_targets", {tokens}, DType::int64);
+  Tensor mask = g.make("loss.foreign", {tokens}, DType::boolean);
+  Tensor out = g.make("token_log_probs", {tokens}, DType::fp32);
+  const Tensor entropy = g.make("token_entropy", {tokens}, DType::fp32);
+  const Saved softmax = g.save(logits), kept = g.save(targets);
+  g.record(out, "InplaceVocabParallelLogProbsEntropy", {&logits}, [softmax, kept](const Gradients&) {
+    (void)kept.get();
+    return Gradients{softmax.get()};
+  });
+  return out;
+}
+
+/// _ChunkedVocabParallelLMHead (areal/models/mcore/vocab_parallel_head.py, development after 2.0.0): a few rows of the output
+/// layer and its loss after another, and the same again in backward. The next rows' logits are there before the name of the last
+/// ones' goes.
+Tensor head_in_chunks(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden, const SharedWeight& shared) {
+  const TeOptions& te = o.te;
+  const Dim tokens = te.whole() * B, columns(o.padded_vocab / te.tensor), width(a.hidden);
+  const Shape rows{Dim(o.areal.head_chunk), columns};
+  const auto logits = [&g, rows] {
+    const Tensor last = g.make("logits.of_rows", rows, DType::fp32, Category::logits);
+    const Tensor next = g.make("logits.of_next_rows", rows, DType::fp32, Category::logits);
+  };
+  const Tensor labels = g.make("labels.rolled", {tokens}, DType::int64),
+               targets = g.make("loss.local_targets", {tokens}, DType::int64);
+  Tensor out = g.make("token_log_probs", {tokens}, DType::fp32);
+  const Tensor figures = g.make("token_figures", {tokens, 5}, DType::fp32);  // entropy, and four of the logits
+  const Tensor statistics = g.make("loss.rows", {tokens, 2}, DType::fp32);
+  {  // sums of 1024 columns of either factor, and a few numbers a row
+    const Dim of_columns(ceil_div(columns.coefficient, 1024));
+    const Tensor sums = g.make("loss.partial_sums", {2, rows[0], of_columns}, DType::fp32);
+    const Tensor reduced = g.make("loss.reduced", {rows[0], 5}, DType::fp32);
+    const Tensor numbers = g.make("loss.row_numbers", {rows[0]}, DType::int64);
+    logits();
+  }
+  std::vector<const Tensor*> inputs{&hidden};
+  const Tensor own = shared.weight || te.fused_gradients || o.adapters ? Tensor() : te_weight(g);
+  if (shared.weight) inputs.push_back(&shared.weight);
+  if (own) inputs.push_back(&own);
+  const Tensor placeholder = shared.weight && te.fused_gradients ? shared.placeholder : Tensor();
+  const bool makes_gradient = !te.fused_gradients && !o.adapters;
+  const Saved input = g.save(hidden), kept = g.save(targets), kept_rows = g.save(statistics);
+  const Shape whole{te.whole(), B, width}, matrix{columns, width};
+  const bool scatters = te.sequence_parallel && te.tensor > 1;
+  g.record(out, "ChunkedVocabParallelLMHead", inputs,
+           [&g, input, kept, kept_rows, logits, placeholder, makes_gradient, whole, matrix, scatters](Gradients) {
+             (void)kept.get();
+             (void)kept_rows.get();
+             Tensor product = gradient(g, "output_layer_backward", whole, DType::bf16);
+             Tensor weight = makes_gradient ? gradient(g, "output_layer.weight_gradient", matrix, DType::bf16) : placeholder;
+             logits();
+             Tensor part = scatters ? gradient(g, "output_layer_backward.scattered", input.get().shape, DType::bf16) : Tensor();
+             Gradients grads;
+             grads.push_back(scatters ? std::move(part) : std::move(product));
+             grads.push_back(std::move(weight));
+             return grads;
+           });
+  return out;
+}
+
+/// postprocess_packed_seqs_context_parallel (areal/engine/megatron_utils/packed_context_parallel.py, 2.0.0): all ranks' logits,
+/// put together sequence by sequence. The next one's pieces are there before the name of the last one's goes.
+Tensor gathered_over_context(Eager& g, const ChunkOptions& o, const Tensor& logits) {
+  const Dim ranks(o.te.context), columns = logits.shape.back();
+  Tensor out = g.make("logits.gathered", {ranks * o.te.whole(), B, columns}, DType::fp32, Category::logits);
+  Tensor own = g.make("logits.of_this_rank", logits.shape, DType::fp32, Category::logits);
+  const Tensor others =
+      g.make("logits.of_other_ranks", {Dim(o.te.context - 1) * o.te.whole(), B, columns}, DType::fp32, Category::logits);
+  own.reset();  // its place is taken by the logits themselves
+  if (o.areal.gathered < 3) {
+    const Tensor pieces = g.make("logits.of_sequences", out.shape, DType::fp32, Category::logits);
+    return out;
+  }
+  const Shape sequence{ranks * Dim(1, 0, 0, 1), B, columns};
+  const Tensor last = g.make("logits.of_a_sequence", sequence, DType::fp32, Category::logits);
+  const Tensor next = g.make("logits.of_the_next_sequence", sequence, DType::fp32, Category::logits);
   return out;
 }
 
@@ -107,12 +193,19 @@ Tensor run_areal_megatron_head(Eager& g, const Architecture& a, const ChunkOptio
     scope(-1);
     return mean_of(g, out);
   }
+  if (o.areal.head_chunk > 0) return mean_of(g, head_in_chunks(g, a, o, hidden, weight));
   // Float16Module hands the last stage's output on in fp32 (megatron/core/transformer/module.py: float16_to_fp32)
-  Tensor logits = to(g, megatron_output_layer(g, a, o, hidden, weight), DType::fp32, "logits.fp32");
+  Tensor logits =
+      to(g, megatron_output_layer(g, a, o, hidden, weight, o.areal.fp32 ? DType::fp32 : DType::bf16), DType::fp32, "logits.fp32");
+  if (o.areal.gathered > 0 && o.forward_only) {
+    logits = gathered_over_context(g, o, logits);
+    logits = unpadded(g, logits, 1);
+  }
   if (o.areal.parts > 0) {
     Tensor next = unpadded(g, logits, o.areal.parts);
     logits = std::move(next);
   }
+  if (o.areal.in_place && !o.forward_only) return mean_of(g, overwritten(g, o, logits));
   return mean_of(g, o.areal.chunks > 0 ? log_probs(g, o, logits, scope) : whole_log_probs(g, o, logits));
 }
 

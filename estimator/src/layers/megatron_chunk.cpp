@@ -87,7 +87,8 @@ class ChunkRunner {
   }
   int chunks_of_loss() const {
     if (o_.actor) return o_.actor->checkpoint ? 0 : o_.actor->chunks;  // what a checkpoint runs again is one station
-    return o_.areal.on && !o_.areal.value ? o_.areal.chunks : 0;
+    const bool whole = o_.areal.value || o_.areal.head_chunk > 0 || (o_.areal.in_place && !o_.forward_only);
+    return o_.areal.on && !whole ? o_.areal.chunks : 0;
   }
   void enter(StationPlace place, int run = -1, int unit = 0) {
     for (std::size_t i = 0; i < out_.stations.size(); ++i)
@@ -214,6 +215,8 @@ class ChunkRunner {
     Tensor hidden;
     if (o_.first) {
       hidden = embed(inputs_.front());
+      // a checkpoint needs an input with a gradient (Megatron-Bridge, peft/recompute.py: maybe_enable_recompute_inputs_grad)
+      if (o_.adapters && o_.recompute == Recompute::full) hidden = needing_gradient(std::move(hidden), true);
     } else {
       hidden = g_.scalar(DType::bf16);
       hidden.shape = {S, B, Dim(a_.hidden)};

@@ -144,7 +144,9 @@ Tensor grouped(Eager& g, const RoutedRows& given, const RoutedSizes& s, const Ch
     return te_fp8_grouped_linear(g, x, shape, {m.out, m.in, m.count, m.fresh_gradients}, original, o.te, m.name);
   };
   const RoutedRows in = s.copied ? padded(g, given, s) : given;
-  const Tensor inner = multiplied(in.tokens, {s.padded_rows, Dim(inner_width)}, first, false);
+  const Tensor product_of_first = multiplied(in.tokens, {s.padded_rows, Dim(inner_width)}, first, false);
+  const Tensor inner =
+      o.adapters.fc1 ? adapted_experts(g, product_of_first, in.tokens, o.te, o.adapters, first.name) : product_of_first;
   const Shape shape{s.padded_rows, Dim(s.width)}, result{s.padded_rows, Dim(s.hidden)};
   const auto cut = [&](Tensor out) {
     if (s.biases) out = apply_biases(g, out, in.weights, s);
@@ -152,7 +154,9 @@ Tensor grouped(Eager& g, const RoutedRows& given, const RoutedSizes& s, const Ch
   };
   if (!recomputes(o, "moe_act")) {
     const Tensor active = weighted(g, s, inner, in.weights, shape);
-    return cut(multiplied(active, result, second, false));
+    Tensor out = multiplied(active, result, second, false);
+    if (!o.adapters.fc2) return cut(std::move(out));
+    return cut(adapted_experts(g, out, active, o.te, o.adapters, second.name));
   }
   DiscardedOutputs activation;
   const auto again = [&g, s, shape](const std::vector<Tensor>& x) {

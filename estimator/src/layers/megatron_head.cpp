@@ -9,11 +9,20 @@ namespace {
 using namespace ops;
 using axis::B;
 
+/// What backward multiplies with. A gradient in fp32 is cast for it, which takes no memory where it lies in the logits' own
+/// storage: it is packed into the first half (areal/models/mcore/vocab_parallel_head.py: _pack_fp32_to_half_inplace).
+Tensor narrowed(Eager& g, const Tensor& gradient_of_logits, int logits) {
+  if (gradient_of_logits.dtype != DType::fp32 || gradient_of_logits.storage() == logits) return {};
+  return gradient(g, "logits.gradient_in_16_bits", gradient_of_logits.shape, DType::bf16);
+}
+
 /// ColumnParallelLinear (megatron/core/tensor_parallel/layers.py): gathers into the buffer that all of them share.
-Tensor output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden, const SharedWeight& shared) {
+Tensor output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden, const SharedWeight& shared,
+                    DType format) {
   const TeOptions& te = o.te;
   const std::int64_t columns = o.padded_vocab / te.tensor;
-  Tensor logits = g.make("logits", {te.whole(), B, Dim(columns)}, DType::bf16, Category::logits);
+  Tensor logits = g.make("logits", {te.whole(), B, Dim(columns)}, format, Category::logits);
+  const int own_storage = logits.storage();
   Saved saved = g.save(hidden);
   const std::int64_t width = a.hidden;
   std::vector<const Tensor*> inputs{&hidden};
@@ -21,8 +30,8 @@ Tensor output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, cons
   if (shared.weight) inputs.push_back(&shared.weight);
   if (own) inputs.push_back(&own);
   const Tensor placeholder = shared.weight && te.fused_gradients ? shared.placeholder : Tensor();
-  g.record(logits, "LinearWithGradAccumulation", inputs, [&g, saved, te, columns, width, placeholder](Gradients in) {
-    (void)in;
+  g.record(logits, "LinearWithGradAccumulation", inputs, [&g, saved, te, columns, width, placeholder, own_storage](Gradients in) {
+    const Tensor narrow = narrowed(g, in[0], own_storage);
     const Tensor& input = saved.get();
     Tensor whole = gradient(g, "output_layer_backward", {te.whole(), B, Dim(width)}, DType::bf16);
     Tensor scattered;
@@ -39,15 +48,17 @@ Tensor output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, cons
 }
 
 /// The same with its matrix frozen (linear_with_frozen_weight): the gathering is an operator of its own, and nothing is kept.
-Tensor frozen_output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden) {
+Tensor frozen_output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden, DType format) {
   const TeOptions& te = o.te;
   const std::int64_t columns = o.padded_vocab / te.tensor;
   const Shape whole{te.whole(), B, Dim(a.hidden)};
   const bool gathers = te.sequence_parallel && te.tensor > 1;
   const Tensor input = gathers ? moved_rows(g, hidden, whole, {}, DType::bf16, "output_layer.input_gathered") : hidden;
-  Tensor logits = g.make("logits", {te.whole(), B, Dim(columns)}, DType::bf16, Category::logits);
-  g.record(logits, "LinearWithFrozenWeight", {&input},
-           [&g, whole](Gradients) { return Gradients{gradient(g, "output_layer_backward", whole, DType::bf16)}; });
+  Tensor logits = g.make("logits", {te.whole(), B, Dim(columns)}, format, Category::logits);
+  g.record(logits, "LinearWithFrozenWeight", {&input}, [&g, whole, own_storage = logits.storage()](Gradients in) {
+    const Tensor narrow = narrowed(g, in[0], own_storage);
+    return Gradients{gradient(g, "output_layer_backward", whole, DType::bf16)};
+  });
   return logits;
 }
 
@@ -105,8 +116,8 @@ Tensor loss_of(Eager& g, const ChunkOptions& o, const Tensor& logits) {
 }  // namespace
 
 Tensor megatron_output_layer(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
-                             const SharedWeight& weight) {
-  return o.adapters ? frozen_output_layer(g, a, o, hidden) : output_layer(g, a, o, hidden, weight);
+                             const SharedWeight& weight, DType format) {
+  return o.adapters ? frozen_output_layer(g, a, o, hidden, format) : output_layer(g, a, o, hidden, weight, format);
 }
 
 Tensor run_megatron_head(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
@@ -120,7 +131,7 @@ Tensor run_megatron_heads(Eager& g, const Architecture& a, const ChunkOptions& o
   std::vector<Tensor> hidden = split(g, all, std::vector<Shape>(static_cast<std::size_t>(o.mtp) + 1, one));
   Tensor logits;  // of the last block: a name until the function returns
   for (std::size_t block = 1; block < hidden.size(); ++block) {
-    Tensor next = output_layer(g, a, o, hidden[block], weight);
+    Tensor next = output_layer(g, a, o, hidden[block], weight, DType::bf16);
     logits = std::move(next);
     const Tensor loss = loss_of(g, o, logits);
     Tensor carried = hidden[0].alias(one);
@@ -128,7 +139,7 @@ Tensor run_megatron_heads(Eager& g, const Architecture& a, const ChunkOptions& o
              [&g](Gradients in) { return Gradients{in[0], g.scalar(DType::fp32)}; });
     hidden[0] = std::move(carried);
   }
-  const Tensor own = output_layer(g, a, o, hidden[0], weight);
+  const Tensor own = output_layer(g, a, o, hidden[0], weight, DType::bf16);
   return loss_of(g, o, own);
 }
 

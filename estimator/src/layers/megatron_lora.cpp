@@ -25,21 +25,20 @@ Tensor trained(Eager& g) {
   return out;
 }
 
-/// LinearWithGradAccumulationAndAsyncCommunication of an adapter's matrix [out, in]: keeps what it is given. `regathers`: that is
+/// LinearWithGradAccumulationAndAsyncCommunication of an adapter's matrix: keeps what it is given. `regathers`: that is
 /// a part of the sequence, gathered for the products in the buffer that all such layers share.
-Tensor product(Eager& g, const Tensor& x, Dim tokens, std::int64_t out, const TeOptions& o, bool regathers,
-               const std::string& name) {
-  Tensor y = g.make(name, {tokens, B, Dim(out)}, x.dtype);
+Tensor product(Eager& g, const Tensor& x, const Shape& shape, const TeOptions& o, bool regathers, const std::string& name) {
+  Tensor y = g.make(name, shape, x.dtype);
   const Tensor weight = trained(g);
-  g.record(y, "LinearWithGradAccumulation", {&x, &weight}, [&g, saved = g.save(x), tokens, out, o, regathers, name](Gradients) {
+  g.record(y, "LinearWithGradAccumulation", {&x, &weight}, [&g, saved = g.save(x), shape, o, regathers, name](Gradients) {
     const Tensor& input = saved.get();
     Gradients grads;
-    Tensor whole = gradient(g, (name + "_backward").c_str(), {tokens, B, input.shape.back()}, input.dtype);
+    Tensor whole = gradient(g, (name + "_backward").c_str(), with_last(shape, input.shape.back()), input.dtype);
     Tensor own;
     if (regathers) own = gradient(g, (name + "_backward.scattered").c_str(), input.shape, input.dtype);
     const Tensor matrix = o.fused_gradients
                               ? Tensor()
-                              : gradient(g, (name + ".weight_gradient").c_str(), {Dim(out), input.shape.back()}, input.dtype);
+                              : gradient(g, (name + ".weight_gradient").c_str(), {shape.back(), input.shape.back()}, input.dtype);
     grads.push_back(regathers ? std::move(own) : std::move(whole));
     grads.push_back(g.scalar(DType::bf16));
     return grads;
@@ -135,17 +134,17 @@ Tensor column_adapter(Eager& g, Tensor x, std::int64_t columns, const TeOptions&
                       const std::string& name) {
   const bool regathers = a.regathers && gathers(o);
   const std::int64_t own = a.rank / o.tensor;
-  x = product(g, x, o.whole(), own, o, regathers, name + ".linear_in");
+  x = product(g, x, {o.whole(), B, Dim(own)}, o, regathers, name + ".linear_in");
   x = gathered_columns(g, x, o.tensor, name + ".linear_in.gathered");
-  x = product(g, x, o.whole(), columns, o, false, name + ".linear_out");
+  x = product(g, x, {o.whole(), B, Dim(columns)}, o, false, name + ".linear_out");
   return scaled(g, x, name + ".scaled");
 }
 
 Tensor row_adapter(Eager& g, Tensor x, std::int64_t columns, const TeOptions& o, const MegatronAdapters& a,
                    const std::string& name) {
   const Dim tokens = x.shape[0];
-  x = product(g, x, tokens, a.rank, o, false, name + ".linear_in");  // summed over the ranks in place
-  x = product(g, x, tokens, columns / o.tensor, o, false, name + ".linear_out");
+  x = product(g, x, {tokens, B, Dim(a.rank)}, o, false, name + ".linear_in");  // summed over the ranks in place
+  x = product(g, x, {tokens, B, Dim(columns / o.tensor)}, o, false, name + ".linear_out");
   x = gathered_columns(g, x, o.tensor, name + ".linear_out.gathered");
   if (gathers(o)) {  // a view of this rank's rows
     const Shape whole = x.shape;
@@ -156,6 +155,14 @@ Tensor row_adapter(Eager& g, Tensor x, std::int64_t columns, const TeOptions& o,
     x = std::move(part);
   }
   return scaled(g, x, name + ".scaled");
+}
+
+Tensor adapted_experts(Eager& g, const Tensor& base, const Tensor& x, const TeOptions& o, const MegatronAdapters& a,
+                       const std::string& name) {
+  Tensor y = product(g, x, with_last(x.shape, Dim(a.rank)), o, false, name + ".adapter.linear_in");
+  y = product(g, y, base.shape, o, false, name + ".adapter.linear_out");
+  y = scaled(g, y, name + ".adapter.scaled");
+  return add(g, base, y, name + ".with_adapter");
 }
 
 MegatronAdapters megatron_adapters(const Trainer& t) {

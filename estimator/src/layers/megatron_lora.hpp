@@ -35,6 +35,9 @@ Tensor row_adapter(Eager&, Tensor x, std::int64_t columns, const TeOptions&, con
 /// Norm and column-parallel layer in one module whose weights are frozen, and the adapter beside them. `columns`: of this rank.
 Tensor adapted_norm_column(Eager&, const Tensor& x, NormKind, std::int64_t columns, const TeOptions&, const MegatronAdapters&,
                            const std::string& name);
+/// The pair that all experts of a rank share, on their rows, beside a grouped product of theirs. Nothing of it is split.
+Tensor adapted_experts(Eager&, const Tensor& base, const Tensor& x, const TeOptions&, const MegatronAdapters&,
+                       const std::string& name);
 /// A row-parallel layer whose weights are frozen, and the adapter beside it. `columns`: of the result.
 Tensor adapted_row(Eager&, const Tensor& x, std::int64_t columns, const TeOptions&, const MegatronAdapters&,
                    const std::string& name);

@@ -27,6 +27,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
+#include "layers/megatron_lora.hpp"
 #include "layers/tape.hpp"
 
 namespace oomplan {
@@ -56,6 +57,8 @@ SyncModel sync_model(const Architecture&, DType storage, DType wire, bool fused_
 void gather_twice(SyncModel&, std::int64_t ranks);
 /// What a tape's role trains and nothing else: the adapters of LoRA, in the order of the modules.
 SyncModel trained_model(const Tape&, DType storage, DType wire);
+/// The adapters that AReaL's Megatron engine sends.
+SyncModel megatron_adapters_model(const Architecture&, const MegatronAdapters&, DType);
 /// The tensors of `first`, then those of `second`, in the formats of `first`: what the state dict of everything holds.
 SyncModel joined(SyncModel first, const SyncModel& second);
 

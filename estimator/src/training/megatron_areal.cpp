@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "catalog/facts.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -72,7 +74,8 @@ class Partition {
 
 std::vector<std::int64_t> areal_stage_layers(const Architecture& a, const Trainer& t) {
   const std::int64_t stages = t.layout.pipeline * t.megatron.virtual_stages;
-  if (t.layout.pipeline <= 1) return {};
+  // the split is written to mbridge's configuration; Megatron-Bridge makes one of its own (areal/models/mcore/registry.py)
+  if (t.layout.pipeline <= 1 || t.megatron.maker == ModelMaker::megatron_bridge) return {};
   std::vector<double> weights;
   for (const LayerRun& run : a.runs)
     weights.insert(weights.end(), static_cast<std::size_t>(run.count), parameters_of(a, run.layer, t.layout));
@@ -92,20 +95,21 @@ std::int64_t megatron_tokens(const Trainer& t) {
   return t.framework == Framework::areal ? areal_padded_tokens(t) : t.tokens_per_micro_batch;
 }
 
+bool areal_gathers(const Trainer& t) { return compare_versions(t.framework_version, "2.0.0") >= 0; }
+
 ArealCut areal_cut(const Trainer& t, const MegatronUse& use) {
-  constexpr std::int64_t kRows = 1024;  // logprobs_chunk_size
+  const std::int64_t most = t.megatron.log_probs_chunk > 0 ? t.megatron.log_probs_chunk : 1024;  // logprobs_chunk_size
   const std::int64_t tokens = std::max<std::int64_t>(1, ceil_div(megatron_tokens(t), t.layout.context));
   ArealCut out;
-  if (t.sequences_per_micro_batch == 0)
-    out.sequences = std::max<std::int64_t>(3, use.sequence > 0 ? ceil_div(tokens, use.sequence) : 3);
-  else
-    out.sequences = t.sequences_per_micro_batch;
+  constexpr std::int64_t kPadding = 255;  // that a budget may have behind its sequences already (areal_padded_tokens)
+  if (use.sequence > 0) out.least = std::max<std::int64_t>(1, ceil_div(t.tokens_per_micro_batch - kPadding, use.sequence));
+  out.sequences = t.sequences_per_micro_batch > 0 ? t.sequences_per_micro_batch : std::max<std::int64_t>(3, out.least);
   out.tokens = ceil_div(tokens, out.sequences);
   if (t.megatron.loss == MegatronLoss::areal_whole && t.layout.tensor > 1) {
     out.chunks = 0;
     return out;
   }
-  out.chunks = ceil_div(tokens, kRows);
+  out.chunks = ceil_div(tokens, most);
   out.rows = ceil_div(tokens, out.chunks);  // the last chunk is smaller; here all are alike and make as many rows in all
   return out;
 }

@@ -22,11 +22,15 @@ std::int64_t megatron_tokens(const Trainer&);
 /// How AReaL's loss takes the tokens of a micro-batch apart.
 struct ArealCut {
   std::int64_t sequences = 1;  ///< that fill it
+  std::int64_t least = 1;      ///< ... at least: of the longest
   std::int64_t tokens = 1;     ///< of one of them
   std::int64_t rows = 1;       ///< of a chunk
   std::int64_t chunks = 1;     ///< 0: all rows at once
 };
 /// Shorter sequences than the longest fill a micro-batch, too. unpad_logits reaches most with three: so many at least.
 ArealCut areal_cut(const Trainer&, const MegatronUse&);
+
+/// The engine's forward passes gather the logits of context-parallel ranks (forward_batch: gather_cp_output, 2.0.0 and later).
+bool areal_gathers(const Trainer&);
 
 }  // namespace oomplan

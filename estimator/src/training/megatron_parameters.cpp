@@ -123,6 +123,9 @@ class Counter {
       shapes.insert({inner, a_.hidden});
       shapes.insert({a_.hidden, width});
     }
+    const MegatronAdapters& beside = o_.adapters;  // a pair for all experts of the rank
+    if (beside.fc1) pair(beside.rank, a_.hidden, inner, beside.rank);
+    if (beside.fc2) pair(beside.rank, width, a_.hidden, beside.rank);
     if (f.shared_width == 0) return;
     if (f.shared_gate) dense.push_back({a_.hidden});
     matrix((f.experts_gated ? 2 : 1) * f.shared_width / o_.te.tensor, a_.hidden);

@@ -188,6 +188,20 @@ void put_on_gpu(MegatronStage& s, const Trainer& t) {
   s.wide_gradients = bytes_of_pieces(s.pieces, s.wide_formats);
 }
 
+/// AReaL wraps the model in DistributedDataParallel before it adds adapters: the gradient buffer is that of the whole frozen
+/// model, and adapters have gradients of their own in 16 bits, which the step copies to fp32 (areal/engine/megatron_engine.py:
+/// initialize, _apply_megatron_bridge_lora; megatron/core/optimizer/optimizer.py: _copy_model_grads_to_main_grads).
+void put_adapters_outside(MegatronStage& s, const MegatronParameters& n, std::int64_t frozen, bool wrapped) {
+  s.gradient_blocks.clear();
+  if (wrapped) s.gradient_blocks.push_back({frozen, 1});
+  const std::int64_t in_format = s.gradient_format == DType::fp32 ? 2 : 1;  // 16 bits as numbers of the buffer's format
+  for (const auto& tensors : n.dense_tensors)
+    for (const MegatronTensor& t : tensors) add_block(s.gradient_blocks, ceil_div(t.elements, in_format));
+  s.gradients = bytes_of_pieces(s.gradient_blocks, {s.gradient_format});
+  s.wide_formats = {DType::fp32};
+  s.wide_gradients = bytes_of_pieces(s.pieces, s.wide_formats);
+}
+
 /// The model's table of angles, one for each chunk; with latent attention every layer has its own, with fused rotary positions as
 /// cosines and sines.
 Bytes rotary_tables(const Architecture& a, const ChunkOptions& o, std::int64_t tokens) {
@@ -430,7 +444,11 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
                  .value = use.critic,
                  .parts = t.layout.context > 1 ? 0 : std::min<std::int64_t>(3, cut.sequences),
                  .chunks = static_cast<int>(std::min<std::int64_t>(4, cut.chunks)),
-                 .entropy = !use.supervised};
+                 .entropy = !use.supervised,
+                 .fp32 = t.megatron.fp32_logits,
+                 .in_place = t.megatron.fp32_logits && !t.megatron.entropy_loss,
+                 .head_chunk = t.megatron.head_chunk,
+                 .gathered = t.layout.context > 1 && areal_gathers(t) ? std::min<std::int64_t>(3, cut.least) : 0};
     }
     if (t.megatron.loss == MegatronLoss::slime) o.actor = slime_loss(t);
     if (t.framework == Framework::verl && use.critic) o.areal = {.on = true, .value = true};  // the same value head
@@ -507,6 +525,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     if (m.precision_aware)
       s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
   }
+  if (chunks.front().adapters && t.framework == Framework::areal) put_adapters_outside(s, n, frozen, t.megatron.wrap_with_ddp);
   if (!use.trains) hold_no_states(s, t.megatron.wrap_with_ddp);
   if (m.fsdp != MegatronFsdpStrategy::off) put_under_fsdp(s, a, t, chunks.front());
   s.placeholders = n.placeholders;

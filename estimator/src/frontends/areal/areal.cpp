@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "frontends/areal/devices.hpp"
 #include "frontends/areal/remarks.hpp"
 #include "frontends/areal/structured.hpp"
 #include "frontends/compose/compose.hpp"
@@ -26,13 +27,16 @@ class FileReader {
     choose_release();
     choose_class();
     put_over_defaults();
-    out_.meaning = realhf_ ? realhf_meaning_of(out_.root, out_.release) : meaning_of(out_.root, out_.release, source_.name);
+    out_.meaning =
+        realhf_ ? realhf_meaning_of(out_.root, out_.release) : meaning_of(out_.root, out_.release, source_.name, servers_alone_);
     for (const auto& note : out_.meaning.notes) out_.notes.push_back(note);
     NativeText native = job_of(out_.meaning, out_.root, surroundings(), out_.notes);
     prefer_refusals(native.problems);
     std::erase_if(native.problems, [&](const Problem& p) { return told(p.place); });
     native.problems.insert(native.problems.begin(), problems_.begin(), problems_.end());
     for (auto& note : remarks_of(out_.meaning, out_.root)) out_.notes.push_back(std::move(note));
+    const std::string gpu = source_.gpu.empty() ? std::string(kDefaultGpu) : source_.gpu;
+    if (auto note = npu_note(composed_, source_.name, gpu)) out_.notes.push_back(std::move(*note));
     for (auto& p : native.problems)
       if (p.place.file.empty()) p.place.file = source_.name;
     out_.native = std::move(native);
@@ -135,6 +139,24 @@ class FileReader {
   // ---- which class
 
   /// The entry script of an example is known by its folder; another file is what its keys say.
+  /// Scripts that start servers and train nothing, whatever their class has besides (examples/experimental/inference_service,
+  /// 1.0.3 on). Every other class has an actor, and AReaL asks for its backend.
+  std::string rollout_script() const {
+    for (const std::string_view name : {"inference_service/online_rollout", "inference_service/tau2_rollout"})
+      if (source_.name.ends_with(fmt::format("{}.yaml", name))) return fmt::format("examples/experimental/{}.py", name);
+    return {};
+  }
+  void find_servers_alone() {
+    if (out_.release < release_named("1.0.3") || composed_.find("rollout") == nullptr) return;
+    const std::string script = rollout_script();
+    servers_alone_ = !script.empty();
+    if (!servers_alone_) return;
+    out_.notes.push_back({Note::Level::warning,
+                          {source_.name, 0, 0, "rollout"},
+                          fmt::format("{} trains nothing: the servers alone are judged", script)});
+    out_.root_class = schema_->root_of_script(script);
+    certain_ = !out_.root_class.empty();
+  }
   void choose_class() {
     schema_ = Schema::of(out_.release);
     if (!schema_)
@@ -145,6 +167,8 @@ class FileReader {
                   {},
                   "AReaL 0.1.1 and 0.1.2 have no configuration files: a job is the command line of realhf.apps.quickstart"});
     realhf_ = is_realhf();
+    find_servers_alone();
+    if (certain_) return;
     const std::vector<std::string> wanted = wanted_classes();
     const auto beside = schema_->roots_beside(source_.name);
     for (const auto& base : wanted)
@@ -228,7 +252,7 @@ class FileReader {
   ReadingStore& store_;
   Node composed_;
   std::optional<Schema> schema_;
-  bool certain_ = false;
+  bool certain_ = false, servers_alone_ = false;
   bool realhf_ = false;
   std::vector<Problem> problems_;
   ArealText out_;

@@ -17,16 +17,24 @@ std::int64_t whole(const compose::Node& root, const std::string& path, std::int6
   const auto* n = root.at(path);
   return n != nullptr && n->kind == compose::Node::Kind::integer ? n->integer : otherwise;
 }
+/// Prompts times the answers to each.
+std::int64_t samples_of_batch(const Meaning& m) {
+  const std::int64_t prompts = whole(m, "job.train_batch_prompts", 0), samples = whole(m, "job.samples_per_prompt", 1);
+  if (prompts <= 0 || samples <= 0 || prompts > (1 << 30) || samples > (1 << 20)) return 0;
+  return prompts * samples;
+}
 
 }  // namespace
 
 std::int64_t sequences_together(const Meaning& m) { return m.kind == "dpo" || m.kind == "reward_model" ? 2 : 1; }
 
 std::int64_t step_sequences(const Meaning& m, const compose::Node& root) {
-  const std::int64_t prompts = whole(m, "job.train_batch_prompts", 0), samples = whole(m, "job.samples_per_prompt", 1);
   const std::int64_t parts = m.kind == "rl" ? whole(root, "actor.ppo_n_minibatches", 1) : 1;
-  if (prompts <= 0 || samples <= 0 || parts <= 0 || prompts > (1 << 30) || samples > (1 << 20)) return 0;
-  return ceil_div(prompts * samples, parts) * sequences_together(m);
+  return parts <= 0 ? 0 : ceil_div(samples_of_batch(m), parts) * sequences_together(m);
+}
+
+std::int64_t rank_batch(const Meaning& m, const BuiltRole& r) {
+  return ceil_div(samples_of_batch(m), std::max<std::int64_t>(1, r.part.layout.data)) * sequences_together(m);
 }
 
 std::int64_t rank_sequences(const Meaning& m, const compose::Node& root, const BuiltRole& r) {

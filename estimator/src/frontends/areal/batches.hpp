@@ -17,6 +17,8 @@ std::int64_t sequences_together(const Meaning&);
 std::int64_t step_sequences(const Meaning&, const compose::Node& root);
 /// Those of one data-parallel rank.
 std::int64_t rank_sequences(const Meaning&, const compose::Node& root, const BuiltRole&);
+/// The same of all that a rollout or a data loader brings for one step of the trainer, before PPO cuts it.
+std::int64_t rank_batch(const Meaning&, const BuiltRole&);
 /// The least number of micro-batches of a rank: mb_spec.n_mbs, and two for every pipeline stage of Megatron.
 std::int64_t least_micro_batches(const Meaning&, const compose::Node& root, const BuiltRole&);
 /// Without a budget of tokens: the sequences of the largest micro-batch. The fullest group goes last, so equally long sequences

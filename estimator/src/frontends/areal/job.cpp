@@ -15,6 +15,7 @@
 #include "frontends/areal/ranges.hpp"
 #include "frontends/areal/server_groups.hpp"
 #include "frontends/areal/teller.hpp"
+#include "frontends/areal/turns.hpp"
 #include "job/limits.hpp"
 #include "layout/letters.hpp"
 #include "units/sizes.hpp"
@@ -83,10 +84,12 @@ std::string string_of(const BuiltRole& r, const Meaning& m) {
   return m.release >= release_named("1.0.3") ? r.path + ".backend" : "allocation_mode";
 }
 
-RoleKind kind_of(const BuiltRole& r) {
+RoleKind kind_of(const BuiltRole& r, const Meaning& m) {
+  if (m.kind == "rollout") return RoleKind::server;
   if (r.name == "trainer") return RoleKind::trainer;
   if (r.name == "critic") return RoleKind::critic;
   if (r.name == "ref") return RoleKind::reference;
+  if (r.name == "teacher") return RoleKind::teacher;
   return r.name == "rollout" ? RoleKind::rollout : RoleKind::actor;
 }
 
@@ -101,13 +104,22 @@ class Translator {
     for (auto& p : range_problems(root_)) out_.problems.push_back(std::move(p));
     if (around_.refusals_only || !out_.problems.empty()) return std::move(out_);
     job();
-    for (const std::string_view name : {"rollout", "actor", "trainer", "ref", "critic"})
+    for (const std::string_view name : {"rollout", "actor", "trainer", "ref", "critic", "teacher"})
       for (const auto& r : m_.roles)
         if (r.name == name) role(r);
+    if (m_.kind == "rollout") serve_alone();
     return std::move(out_);
   }
 
  private:
+  /// Servers of a job that trains nothing are a job of their own, whose role is `server`.
+  void serve_alone() {
+    constexpr std::string_view kRollout = "rollout.";
+    std::erase_if(out_.settings, [](const Setting& s) { return s.key == "sequences_per_step"; });
+    for (Setting& s : out_.settings)
+      if (s.key.starts_with(kRollout)) s.key.replace(0, kRollout.size(), "server.");
+  }
+
   const Fact* fact(std::string_view key) const { return m_.find(key); }
   std::int64_t whole(std::string_view key, std::int64_t otherwise = 0) const {
     const Fact* f = fact(key);
@@ -142,7 +154,10 @@ class Translator {
   }
   void refuse_what_is_missing() {
     for (const auto& r : m_.roles) {
-      if (r.name == "teacher") refuse(r.allocation, r.path, "a teacher", "distillation with a teacher");
+      if (r.name == "teacher" && r.part.kind == PartKind::inference) {
+        refuse(r.allocation, r.path, "a server", "a teacher that serves: log-probs of prompts");
+        continue;
+      }
       if (r.part.backend == Backend::megatron || r.part.backend == Backend::realhf) refuse_of_megatron(r);
       for (auto& p : archon_problems(m_, root_, r, string_of(r, m_))) out_.problems.push_back(std::move(p));
       if (r.name == "rollout")
@@ -175,7 +190,10 @@ class Translator {
     }
     if (r.part.layout.context > 1 && m_.release < release_named("1.0.4"))
       whole("context parallelism of Megatron before AReaL 1.0.4");
-    for (const MegatronRefusal& found : megatron_refusals(m_, root_, r)) refuse_key(found.path, found.what);
+    for (const MegatronRefusal& found : megatron_refusals(m_, root_, r)) {
+      refuse_key(found.path, found.what);
+      if (found.theirs && !out_.problems.empty()) out_.problems.back().why = found.what;
+    }
   }
   void refuse_of_trainer(const BuiltRole& r) {
     const auto at = [&](std::string_view name) { return fmt::format("{}.{}", r.path, name); };
@@ -188,7 +206,7 @@ class Translator {
       if (auto problem = lora_problem(root_, r)) out_.problems.push_back(std::move(*problem));
     // recipe/AEnt/actor.py: the entropy of the likelier part of the vocabulary has a gradient, and keeps its own softmax
     refuse_key(at("aent"), "the loss of the recipe AEnt, whose clamped entropy has a gradient");
-    if (flag(at("enable_tree_training"))) refuse_key(at("enable_tree_training"), "tree training");
+    if (flag(at("enable_tree_training"))) refuse_key(at("enable_tree_training"), tree_training(r));
     if (flag(at("use_kernels"))) refuse_key(at("use_kernels"), "kernels of the hub (use_kernels)");
     if (flag(at("fsdp.per_layer_optim_step"))) refuse_key(at("fsdp.per_layer_optim_step"), "the optimizer step layer by layer");
     const auto* attention = root_.at(at("attn_impl"));
@@ -200,6 +218,17 @@ class Translator {
     const auto* update = root_.at(at("weight_update_mode"));
     if (r.name == "actor" && update != nullptr && update->text == "awex")
       refuse_key(at("weight_update_mode"), "the weight update by awex");
+  }
+  /// areal/models/tree_attn/module_archon.py calls flex_attention as it is; without torch.compile PyTorch's math_attention makes
+  /// scores, scaled scores and masked scores of all heads in fp32 (torch/_higher_order_ops/flex_attention.py, 2.9).
+  std::string tree_training(const BuiltRole& r) const {
+    const std::int64_t tokens = whole(fmt::format("roles.{}.micro_batch.tokens_per_micro_batch", r.name));
+    const double gib = 3.0 * 4.0 * static_cast<double>(tokens) * static_cast<double>(tokens) / static_cast<double>(kGiB);
+    if (r.part.backend != Backend::archon || flag(r.path + ".archon.enable_compile") || tokens <= 0) return "tree training";
+    return fmt::format(
+        "tree training. Archon calls flex_attention without torch.compile, and PyTorch then holds three fp32 tensors "
+        "of {} x {} scores: {:.1f} GiB for every head",
+        tokens, tokens, gib);
   }
   void refuse_of_server(const BuiltRole& r) {
     if (r.part.backend == Backend::sglang) {
@@ -240,7 +269,10 @@ class Translator {
   void lengths() {
     const Fact* prompt = fact("job.max_prompt_length");
     copy("job.max_response_length", "response_tokens");
-    if (prompt != nullptr && !prompt->value.is_null()) return set("prompt_tokens", as_text(prompt->value), prompt->origin);
+    if (prompt != nullptr && !prompt->value.is_null()) {
+      set("prompt_tokens", as_text(prompt->value), prompt->origin);
+      return last_turn(*prompt);
+    }
     const std::int64_t response = whole("job.max_response_length");
     std::int64_t longest = INT64_MAX;
     std::string by;
@@ -257,6 +289,20 @@ class Translator {
     notes_.push_back(
         {Note::Level::warning, place,
          fmt::format("not set: the longest prompt is taken as {} tokens, {} less what is generated", longest - response, by)});
+  }
+  /// The last of several turns begins with the whole conversation before it.
+  void last_turn(const Fact& prompt) {
+    const std::int64_t longest = longest_conversation(m_, root_), response = whole("job.max_response_length");
+    if (!prompt.value.is_integer() || longest - response <= prompt.value.integer()) return;
+    const Turns turns = *turns_of(root_);
+    set("prompt_tokens", fmt::format("{}", longest - response),
+        derived(fmt::format("{}: the last turn begins with the conversation before it", turns.path)));
+    Place place = turns.node->origin.place;
+    place.path = turns.path;
+    notes_.push_back(
+        {Note::Level::warning, place,
+         fmt::format("the last turn is taken to begin with {} tokens, so that the conversation has {}{}", longest - response,
+                     longest, turns.number > 0 ? "; messages between the turns are counted only where a limit holds them" : "")});
   }
   /// Nothing of the file bounds a sample: what the data set itself is known to hold does.
   void length_of_data_set(const Fact* prompt) {
@@ -319,7 +365,7 @@ class Translator {
   void role(const BuiltRole& r) {
     Place place = r.allocation.place;
     place.path = r.path;
-    out_.roles.push_back({kind_of(r), place});
+    out_.roles.push_back({kind_of(r, m_), place});
     const ServerGroups groups = groups_of_server(root_, r);
     const bool experts = groups.experts > 1;
     set(r.name + ".layout", letters(r.part.layout) + (experts ? fmt::format("e{}", groups.experts) : ""),
@@ -386,6 +432,7 @@ class Translator {
     for (auto& s : lora_of_trainer(m_, root_, r))
       set(fmt::format("{}.{}", r.name, s.knob), std::move(s.text), std::move(s.origin));
     if (!megatron) sgd(r);
+    images(r);
     unlimited(r);
     more_micro_batches(r);
     if (r.name == "trainer" && !megatron) loss(r);
@@ -432,16 +479,47 @@ class Translator {
     set(r.name + ".tokens_per_micro_batch", fmt::format("{}", round_up(tokens, 256)),
         derived("mb_spec.max_tokens_per_mb is not set: all sequences of a micro-batch are as long as they get"));
   }
+  /// Images of the samples, where AReaL's own reader of the data set says how large they are. All of a rank's are on the device
+  /// while a phase runs: the payload of the call (areal/infra/rpc/guard/engine_blueprint.py), and what each of the phase's
+  /// micro-batches joins of it (areal/engine/fsdp_engine.py: _prepare_multimodal_forward_inputs, MicroBatchList.to).
+  void images(const BuiltRole& r) {
+    const auto* set_of = root_.at("train_dataset.path");
+    const auto* type = root_.at("train_dataset.type");
+    if (set_of == nullptr || type == nullptr) return;
+    const SampleImages found = images_of_sample(set_of->text, type->text);
+    const std::int64_t batch = rank_batch(m_, r) * found.images;
+    if (batch <= 0) return;
+    const bool trains = r.name == "actor" || r.name == "trainer";
+    const std::int64_t phase = trains ? rank_sequences(m_, root_, r) * found.images : batch;
+    const std::string why = fmt::format("images of {}: {}", set_of->text, found.by);
+    const auto put = [&](std::string_view knob, std::int64_t n) {
+      set(fmt::format("{}.vision.{}", r.name, knob), fmt::format("{}", n), derived(why));
+    };
+    put("images", std::min(phase, kImageLimit.most));
+    set(r.name + ".vision.fill", "true", derived("a micro-batch is as many samples as its tokens hold, an image each"));
+    put("held", std::min(batch + phase, kHeldImageLimit.most));
+    if (trains && flag(r.path + ".use_lora"))
+      set(r.name + ".vision.train", "none", derived("peft freezes all but the adapters (areal/engine/fsdp_engine.py)"));
+    put("height", found.height);
+    put("width", found.width);
+    if (!trains) return;
+    Place place = set_of->origin.place;
+    place.path = "train_dataset.path";
+    notes_.push_back(
+        {Note::Level::warning, place,
+         fmt::format("one image of {} x {} pixels a sample is taken ({}), and a micro-batch as full of images as its "
+                     "tokens allow",
+                     found.width, found.height, found.by)});
+  }
   /// 0: the file does not say.
   std::int64_t longest_sequence() const {
-    std::int64_t length = 0;
-    for (const auto& s : out_.settings) {
-      if (s.key != "prompt_tokens" && s.key != "response_tokens") continue;
-      std::int64_t tokens = 0;  // a text that is no number is refused where the settings are read
-      std::from_chars(s.text.data(), s.text.data() + s.text.size(), tokens);
-      length += std::clamp<std::int64_t>(tokens, 0, std::int64_t{1} << 30);
-    }
-    return length;
+    const auto said = [&](std::string_view key) {
+      std::int64_t tokens = 0;  // a text that is no number is refused where the settings are read; the last setting counts
+      for (const auto& s : out_.settings)
+        if (s.key == key) std::from_chars(s.text.data(), s.text.data() + s.text.size(), tokens);
+      return std::clamp<std::int64_t>(tokens, 0, std::int64_t{1} << 30);
+    };
+    return said("prompt_tokens") + said("response_tokens");
   }
   /// mb_spec.n_mbs is a least number.
   void more_micro_batches(const BuiltRole& r) {

@@ -15,7 +15,7 @@ constexpr std::string_view kTrainer = "areal/trainer/rl_trainer.py";
 
 class JobTeller {
  public:
-  explicit JobTeller(Teller& t) : t_(t), out_(t.out()) {}
+  JobTeller(Teller& t, bool servers_alone) : t_(t), out_(t.out()), servers_alone_(servers_alone) {}
 
   void run() {
     find_kind();
@@ -45,7 +45,9 @@ class JobTeller {
   /// examples' scripts go by.
   void find_kind() {
     const std::string data = t_.text("train_dataset.type");
-    if (t_.has("rollout") || t_.has("gconfig"))
+    if (servers_alone_)
+      out_.kind = "rollout";
+    else if (t_.has("rollout") || t_.has("gconfig"))
       out_.kind = "rl";
     else if (data == "dpo" || (data.empty() && t_.has("ref")))
       out_.kind = "dpo";
@@ -53,6 +55,7 @@ class JobTeller {
       out_.kind = data == "rw" ? "reward_model" : "sft";
   }
   bool rl() const { return out_.kind == "rl"; }
+  bool generates() const { return rl() || servers_alone_; }
   /// Entry points came with the releases, and with them their own rules (areal/api/cli_args.py: DPOConfig.__post_init__;
   /// areal/trainer/rw/rw_engine.py: compute_rw_loss takes values).
   void refuse_kind() {
@@ -92,6 +95,7 @@ class JobTeller {
 
   /// From 1.0.3 on every engine has a string of its own.
   void roles_of_their_strings(const std::string& first) {
+    if (servers_alone_) return add("rollout", "rollout", "");
     add(first, first_path(), "");
     if (t_.has("critic")) add("critic", "critic", beside_of("critic", first));
     if (builds_ref()) add("ref", "ref", beside_of("ref", first));
@@ -231,12 +235,12 @@ class JobTeller {
     t_.code("job.kind", out_.kind, "the configuration class");
     t_.take("job.max_prompt_length", "train_dataset.max_length");
     t_.take("job.train_batch_prompts", "train_dataset.batch_size");
-    if (rl()) {
+    if (generates()) {
       t_.take("job.max_response_length", "gconfig.max_new_tokens");
       t_.take("job.max_total_length", "gconfig.max_tokens");
       t_.take("job.samples_per_prompt", "gconfig.n_samples");
-      tell_placement();
     }
+    if (rl()) tell_placement();
     if (rl() && t_.knows("enable_offload")) t_.take("job.enable_offload", "enable_offload");
     if (rl()) tell_log_probs();
     t_.derived("job.gpus_used", gpus_used(), "sum over roles that own GPUs");
@@ -293,15 +297,16 @@ class JobTeller {
 
   Teller& t_;
   Meaning& out_;
+  bool servers_alone_;
 };
 
 }  // namespace
 
-Meaning meaning_of(const compose::Node& root, Release release, std::string_view file) {
+Meaning meaning_of(const compose::Node& root, Release release, std::string_view file, bool servers_alone) {
   Meaning out;
   out.release = release;
   Teller teller(root, out);
-  JobTeller(teller).run();
+  JobTeller(teller, servers_alone).run();
   if (auto problem = uneven_batch(teller, file)) out.refusals.push_back(std::move(*problem));
   check_values(teller, root);
   return out;

@@ -47,7 +47,7 @@ struct BuiltRole {
 
 struct Meaning {
   Release release;
-  std::string kind;  ///< "rl", "sft", "dpo", "reward_model"
+  std::string kind;  ///< "rl", "sft", "dpo", "reward_model", "rollout" (servers alone)
   std::vector<Fact> facts;
   std::vector<BuiltRole> roles;
   std::vector<AbsentRole> absent;
@@ -57,8 +57,9 @@ struct Meaning {
   const Fact* find(std::string_view key) const;
 };
 
-/// `root`: composed, merged over the release's defaults, resolved. `file`: the configuration's name.
-Meaning meaning_of(const compose::Node& root, Release, std::string_view file = {});
+/// `root`: composed, merged over the release's defaults, resolved. `file`: the configuration's name. `servers_alone`: nothing is
+/// trained, whatever the class has.
+Meaning meaning_of(const compose::Node& root, Release, std::string_view file = {}, bool servers_alone = false);
 /// The same of a file of the realhf trainer.
 Meaning realhf_meaning_of(const compose::Node& root, Release);
 

@@ -15,13 +15,10 @@ using compose::Node;
 struct Asked {
   std::string_view key, what;
 };
-constexpr std::array<Asked, 10> kFlags{
+constexpr std::array<Asked, 7> kFlags{
     {{"megatron.use_torch_fsdp2", "PyTorch's FSDP inside of Megatron"},
      {"megatron.use_custom_fsdp", "Megatron-FSDP under AReaL"},
-     {"megatron.enable_chunked_logits", "logits that the loss overwrites"},
-     {"megatron.entropy_requires_grad", "an entropy that is part of the loss"},
      {"megatron.enable_fp32_lm_head", "an output layer in fp32"},
-     {"megatron.cross_entropy_loss_fusion", "Megatron's own loss under AReaL"},
      {"megatron.enable_mtp", "multi-token prediction under AReaL"},
      {"megatron.distribute_saved_activations", "checkpoints that tensor-parallel ranks share"},
      {"megatron.ddp.fp8_param_gather", "parameters in 8 bits under AReaL"},
@@ -43,6 +40,17 @@ std::string modules(const FactValue& v) {
   for (const FactValue& one : p->items()) out += (out.empty() ? "" : ", ") + one.plain();
   return "[" + out + "]";
 }
+
+/// The same of what reaches mbridge's configuration alone (set_extra_args, 2.0.0 and later).
+constexpr std::array<Asked, 2> kFlagsOfMbridge{
+    {{"megatron.moe_router_fusion", "fused routers"}, {"megatron.moe_enable_deepep", "the exchange of experts by DeepEP"}}};
+
+/// Settings of experts that reach mbridge's configuration from 2.0.0 on.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kExpertKeys{
+    {{"megatron.moe_token_dispatcher_type", "dispatcher"},
+     {"megatron.moe_permute_fusion", "permute_fusion"},
+     {"megatron.moe_shared_expert_overlap", "shared_expert_overlap"},
+     {"megatron.moe_router_dtype", "router_dtype"}}};
 
 /// How a fact of the role becomes a setting of Megatron's.
 struct Row {
@@ -67,7 +75,10 @@ class Translation {
       if (const Fact* f = fact(row.fact)) put(row.knob, row.text(f->value), f->origin);
     if (const Fact* f = fact("layout.vpp"); f != nullptr && f->value.is_integer() && f->value.integer() > 1)
       put("virtual_stages", f->value.plain(), f->origin);
-    key("megatron.ddp.overlap_grad_reduce", "overlap_grad_reduce");
+    // off with adapters whatever is configured (areal/models/mcore/registry.py: make_mcore_model)
+    if (fact("lora") == nullptr || fact("lora")->value.is_null()) key("megatron.ddp.overlap_grad_reduce", "overlap_grad_reduce");
+    maker();
+    loss();
     optimizer();
     return std::move(out_);
   }
@@ -81,6 +92,31 @@ class Translation {
   void key(std::string_view name, std::string_view knob) {
     const Node* n = at(name);
     if (n != nullptr && n->kind == Node::Kind::boolean) put(knob, n->boolean ? "true" : "false", n->origin);
+  }
+  void maker() {
+    if (const Node* n = at("megatron.bridge_type"); n != nullptr && n->text == "megatron-bridge")
+      return put("models_by", n->text, n->origin);  // its experts are made without AReaL's keys
+    if (m_.release < release_named("2.0.0")) return;
+    for (const auto& [key, knob] : kExpertKeys) {
+      const Node* n = at(key);
+      if (n == nullptr || n->kind == Node::Kind::null || n->origin.kind == Origin::Kind::default_) continue;
+      put(knob, word(FactValue(compose::python_text(*n))), n->origin);
+    }
+  }
+  void loss() {
+    const auto on = [&](std::string_view name) {
+      const Node* n = at(name);
+      return n != nullptr && n->kind == Node::Kind::boolean && n->boolean ? n : nullptr;
+    };
+    if (const Node* n = on("megatron.enable_chunked_logits")) {
+      put("fp32_logits", "true", n->origin);
+      if (const Node* entropy = on("megatron.entropy_requires_grad")) put("entropy_loss", "true", entropy->origin);
+      const Node* rows = at("megatron.lm_head_loss_chunk_size");  // does nothing without it
+      if (rows != nullptr && rows->kind == Node::Kind::integer && rows->integer > 0)
+        put("head_chunk_size", fmt::format("{}", rows->integer), rows->origin);
+    }
+    if (const Node* n = at("logprobs_chunk_size"); n != nullptr && n->kind == Node::Kind::integer && n->integer != 1024)
+      put("log_probs_chunk_size", fmt::format("{}", n->integer), n->origin);
   }
   /// The optimizer's options are set behind the making of its configuration, which has decided by then that Megatron keeps
   /// masters of its own in fp32 (areal/engine/megatron_engine.py: _create_optimizer, 0.5.0 to 2.0.0; megatron/core/optimizer/
@@ -118,24 +154,33 @@ std::vector<MegatronRefusal> megatron_refusals(const Meaning& m, const Node& roo
   std::vector<MegatronRefusal> out;
   const auto at = [&](std::string_view key) { return root.at(fmt::format("{}.{}", role.path, key)); };
   const auto refuse = [&](std::string_view key, std::string what) {
-    out.push_back({fmt::format("{}.{}", role.path, key), std::move(what)});
+    out.push_back({fmt::format("{}.{}", role.path, key), std::move(what), false});
+  };
+  const auto on = [&](std::string_view key) {
+    const Node* n = at(key);
+    return n != nullptr && n->kind == Node::Kind::boolean && n->boolean;
   };
   for (const Asked& asked : kFlags)
-    if (const Node* n = at(asked.key); n != nullptr && n->kind == Node::Kind::boolean && n->boolean)
-      refuse(asked.key, std::string(asked.what));
+    if (on(asked.key)) refuse(asked.key, std::string(asked.what));
   if (const Node* n = at("megatron.fp8_config"); n != nullptr && n->kind != Node::Kind::null)
     refuse("megatron.fp8_config", "products in 8 bits under AReaL");
-  if (const Node* n = at("megatron.bridge_type"); n != nullptr && n->text != "mbridge")
-    refuse("megatron.bridge_type", "models that mbridge does not make");
-  if (const Node* n = at("megatron.lm_head_loss_chunk_size"); n != nullptr && n->kind == Node::Kind::integer && n->integer > 0)
-    refuse("megatron.lm_head_loss_chunk_size", "an output layer that runs in chunks");
-  if (const Node* n = at("logprobs_chunk_size"); n != nullptr && n->kind == Node::Kind::integer && n->integer != 1024)
-    refuse("logprobs_chunk_size", "chunks of other sizes than 1024 under Megatron");
+  const Node* bridge = at("megatron.bridge_type");
+  const bool mbridge = bridge == nullptr || bridge->text != "megatron-bridge";
+  if (mbridge && m.release >= release_named("2.0.0")) {
+    for (const Asked& asked : kFlagsOfMbridge)
+      if (on(asked.key)) refuse(asked.key, std::string(asked.what));
+    if (const Node* n = at("megatron.moe_z_loss_coeff"); n != nullptr && n->kind != Node::Kind::null)
+      refuse("megatron.moe_z_loss_coeff", "a loss of the router's logits");
+    if (const Node* n = at("megatron.moe_token_dispatcher_type"); n != nullptr && n->text == "flex")
+      refuse("megatron.moe_token_dispatcher_type", "the flex dispatcher");
+  }
   if (const Node* n = at("megatron.ddp.bucket_size"); n != nullptr && n->kind == Node::Kind::integer)
     refuse("megatron.ddp.bucket_size", "buckets of a size of their own");
-  if (const Node* n = at("use_lora"); n != nullptr && n->kind == Node::Kind::boolean && n->boolean)
-    refuse("use_lora", "adapters of AReaL's Megatron engine");
-  (void)m;
+  if (mbridge && on("use_lora"))
+    out.push_back({fmt::format("{}.use_lora", role.path),
+                   "AReaL itself has adapters under Megatron only with megatron.bridge_type: "
+                   "megatron-bridge",
+                   true});
   return out;
 }
 

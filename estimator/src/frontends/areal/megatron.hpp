@@ -13,6 +13,7 @@ std::vector<LoraSetting> megatron_of_trainer(const Meaning&, const compose::Node
 /// A key and what it asks for.
 struct MegatronRefusal {
   std::string path, what;
+  bool theirs = false;  ///< AReaL itself refuses it
 };
 std::vector<MegatronRefusal> megatron_refusals(const Meaning&, const compose::Node& root, const BuiltRole&);
 

@@ -55,10 +55,11 @@ std::vector<Problem> range_problems(const compose::Node& root) {
     const compose::Node* n = root.at(range.path);
     if (n == nullptr) continue;
     if (n->kind != compose::Node::Kind::integer || range.limit.holds(n->integer)) continue;
-    out.push_back(problem_of(*n, range.path, compose::describe(*n),
-                             range.limit.most == INT64_MAX
-                                 ? fmt::format("at least {} {}", range.limit.least, range.what)
-                                 : fmt::format("{} to {} {}", range.limit.least, range.limit.most, range.what)));
+    out.push_back(problem_of(
+        *n, range.path, compose::describe(*n),
+        range.limit.most == INT64_MAX ? fmt::format("at least {} {}", range.limit.least, range.what)
+                                      : fmt::format("{} to {} {}", range.limit.least, range.limit.most, range.what),
+        range.path == "cluster.n_gpus_per_node" && n->integer == 0 ? "not supported yet: a job that runs on CPUs alone" : ""));
   }
   for (const auto path : kFractions) {
     const compose::Node* n = root.at(path);

@@ -7,6 +7,7 @@
 #include <oomplan/units/bytes.hpp>
 
 #include "frontends/areal/batches.hpp"
+#include "frontends/areal/turns.hpp"
 
 namespace oomplan::areal {
 namespace {
@@ -38,23 +39,6 @@ std::optional<Note> padding_alone_holds(const Meaning& m, const BuiltRole& role,
   if (tokens <= 0 || tokens >= longest || round_up(tokens, 256) < longest) return std::nullopt;
   return Note{Note::Level::warning, place_of(*budget, role.path + ".mb_spec.max_tokens_per_mb"),
               fmt::format("found {} tokens, but the longest sequence needs at least {}", tokens, longest)};
-}
-
-/// Where an example's own class says how many turns a conversation has ("max_turns", "agent_run_args.max_turns").
-const compose::Node* turns_in(const compose::Node& n, std::string& path) {
-  for (const auto& entry : n.entries) {
-    const std::string here = path.empty() ? entry.key : path + "." + entry.key;
-    if (entry.key == "max_turns" && entry.value.kind == compose::Node::Kind::integer && entry.value.integer > 1) {
-      path = here;
-      return &entry.value;
-    }
-    std::string below = here;
-    if (const auto* found = turns_in(entry.value, below)) {
-      path = below;
-      return found;
-    }
-  }
-  return nullptr;
 }
 
 }  // namespace
@@ -90,15 +74,15 @@ std::vector<Note> remarks_of(const Meaning& m, const compose::Node& root) {
          fmt::format("{} tokens hold a prompt and one answer, but a conversation of several turns may reach gconfig.max_tokens "
                      "= {}: AReaL stops at a sequence that is longer than a micro-batch",
                      whole(budget), whole(longest))});
-  std::string path;
-  if (const auto* turns = turns_in(root, path); turns != nullptr && (longest == nullptr || longest->by == ToldBy::defaults)) {
-    Place place = turns->origin.place;
-    place.path = path;
+  const auto turns = turns_of(root);
+  if (turns && turns->number > 0 && (longest == nullptr || longest->by == ToldBy::defaults)) {
+    Place place = turns->node->origin.place;
+    place.path = turns->path;
     out.push_back(
         {Note::Level::warning, place,
          fmt::format("{} turns: how long does the longest conversation get? {}.mb_spec.max_tokens_per_mb must hold it and "
                      "gconfig.max_new_tokens; no key of the file says it{}",
-                     turns->integer, r->path, longest != nullptr ? ", gconfig.max_tokens=N does" : "")});
+                     turns->number, r->path, longest != nullptr ? ", gconfig.max_tokens=N does" : "")});
   }
   return out;
 }

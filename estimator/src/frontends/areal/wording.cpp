@@ -111,6 +111,7 @@ constexpr std::array<JobRow, 4> kJob{{{"prompt_tokens", "train_dataset.max_lengt
 constexpr std::string_view kAllocator = "expandable_segments:True";
 
 const BuiltRole* role_of(std::string_view name, const Meaning& m) {
+  if (name == "server") name = "rollout";  // servers alone
   const auto it = std::find_if(m.roles.begin(), m.roles.end(), [&](const BuiltRole& r) { return r.name == name; });
   return it == m.roles.end() ? nullptr : &*it;
 }

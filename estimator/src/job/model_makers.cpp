@@ -1,0 +1,52 @@
+#include "job/model_makers.hpp"
+
+#include <array>
+#include <utility>
+
+namespace oomplan {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, MadeModel>, 4> kByMbridge{
+    {{"qwen2_moe", {.activation_fusion = true, .shared_overlap = true}},
+     {"qwen3_moe", {.activation_fusion = true}},
+     {"glm4_moe", {.activation_fusion = true, .shared_overlap = true, .balances = true, .router = DType::fp32}},
+     {"deepseek_v3", {.activation_fusion = true, .shared_overlap = true}}}};
+
+/// GPTModelProvider fuses gradients wherever Transformer Engine is installed (utils/fusions.py).
+constexpr MadeModel kProvider{.fused_gradients = true, .deallocates = true};
+constexpr MadeModel with(MadeModel m, bool activation, bool rotary) {
+  m.activation_fusion = activation;
+  m.rotary_fusion = rotary;
+  return m;
+}
+/// Experts with Transformer Engine's permutation and a loss that balances them.
+constexpr MadeModel of_experts(bool activation, bool overlaps, DType router) {
+  MadeModel m = with(kProvider, activation, false);
+  m.permute_fusion = m.balances = true;
+  m.shared_overlap = overlaps;
+  m.router = router;
+  return m;
+}
+constexpr std::array<std::pair<std::string_view, MadeModel>, 6> kByMegatronBridge{
+    {{"qwen2", kProvider},
+     {"qwen3", kProvider},
+     {"qwen3_moe", of_experts(false, false, DType::bf16)},
+     {"llama", with(kProvider, true, true)},
+     {"glm4_moe", of_experts(true, true, DType::fp32)},
+     {"deepseek_v3", of_experts(true, true, DType::fp32)}}};
+
+template <class Table>
+std::optional<MadeModel> found(const Table& table, std::string_view family) {
+  for (const auto& [name, made] : table)
+    if (name == family) return made;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<MadeModel> made_model(ModelMaker maker, std::string_view family) {
+  if (maker == ModelMaker::mbridge) return found(kByMbridge, family).value_or(MadeModel{});
+  return found(kByMegatronBridge, family);
+}
+
+}  // namespace oomplan
