@@ -1,0 +1,18 @@
+// Command lines are read whatever their words are, but not however many: each is compared with every flag that is known.
+#pragma once
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <oomplan/units/errors.hpp>
+
+namespace oomplan {
+
+/// Throws InputError for more words than anybody types or a script writes.
+inline void check_length(const std::vector<std::string>& words, const std::string& file) {
+  constexpr std::size_t kMost = 1000;
+  if (words.size() > kMost)
+    throw InputError(Problem{{file, 0, 0, {}}, fmt::format("{} words", words.size()), fmt::format("at most {}", kMost), {}, {}});
+}
+
+}  // namespace oomplan
