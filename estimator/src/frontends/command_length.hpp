@@ -10,9 +10,10 @@ namespace oomplan {
 
 /// Throws InputError for more words than anybody types or a script writes.
 inline void check_length(const std::vector<std::string>& words, const std::string& file) {
-  constexpr std::size_t kMost = 1000;
-  if (words.size() > kMost)
-    throw InputError(Problem{{file, 0, 0, {}}, fmt::format("{} words", words.size()), fmt::format("at most {}", kMost), {}, {}});
+  constexpr std::size_t kMostWords = 1000;
+  if (words.size() > kMostWords)
+    throw InputError(
+        Problem{{file, 0, 0, {}}, fmt::format("{} words", words.size()), fmt::format("at most {}", kMostWords), {}, {}});
 }
 
 }  // namespace oomplan
