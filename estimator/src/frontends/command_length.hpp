@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
 #include <oomplan/units/errors.hpp>
 
 namespace oomplan {
@@ -13,7 +12,7 @@ inline void check_length(const std::vector<std::string>& words, const std::strin
   constexpr std::size_t kMostWords = 1000;
   if (words.size() > kMostWords)
     throw InputError(
-        Problem{{file, 0, 0, {}}, fmt::format("{} words", words.size()), fmt::format("at most {}", kMostWords), {}, {}});
+        Problem{{file, 0, 0, {}}, std::to_string(words.size()) + " words", "at most " + std::to_string(kMostWords), {}, {}});
 }
 
 }  // namespace oomplan
