@@ -1,4 +1,7 @@
 // The program: finds the command, runs it, and turns what was thrown into messages and an exit status.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -83,6 +86,13 @@ int dispatch(std::vector<std::string> arguments) {
   return found->run(call);
 }
 
+/// Whoever starts the program may have closed a stream. Its number must not become that of a file that is opened later, which
+/// would then be printed into: something stands there that fails, as a closed stream does.
+void hold_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest that is free
+}
+
 }  // namespace
 
 void print(std::string_view text) {
@@ -96,6 +106,7 @@ void print(std::string_view text) {
 int main(int argc, char** argv) {
   using namespace oomplan;
   using namespace oomplan::cli;
+  hold_streams();
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   const bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
   try {

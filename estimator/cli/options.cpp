@@ -92,6 +92,14 @@ Call understand(const Command& command, const std::vector<std::string>& argument
   po::positional_options_description positional;
   positional.add(kPositional, -1);
 
+  constexpr std::size_t kMostWords = 10'000;  // Boost takes the square of their number
+  if (arguments.size() > kMostWords) {
+    Problem problem;
+    problem.found = std::to_string(arguments.size()) + " words";
+    problem.expected = "at most " + std::to_string(kMostWords) + " on a command line";
+    throw InputError(problem);
+  }
+
   Call call;
   std::vector<Problem> problems;
   const auto complain = [&](std::string where, std::string found, std::string expected) {

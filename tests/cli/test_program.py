@@ -77,7 +77,7 @@ def test_facts_of_a_version_that_was_not_read_say_so(version: str, warning: str)
         (["estimate", "actor.x=1"], "the job file before the overrides"),
         (["estimate", "no-such.yaml"], "no-such.yaml: cannot be opened: No such file or directory"),
         (["estimate", str(ROOT)], "found a folder, expected a job file"),
-        (["estimate", "/dev/zero"], "more than 8 MiB"),
+        (["estimate", "/dev/zero"], "found a device, expected a job file"),
         (["estimate", ""], "an empty file name"),
         (["estimate", str(JOB), "--jsno"], "did you mean '--json'?"),
         (["estimate", str(JOB), "--color", "sometimes"], "expected always, never or auto"),

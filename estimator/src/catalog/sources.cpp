@@ -4,8 +4,6 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -13,6 +11,7 @@
 
 #include "catalog/embedded.hpp"
 #include "catalog/fields.hpp"
+#include "units/input_file.hpp"
 
 namespace oomplan {
 namespace {
@@ -62,9 +61,11 @@ std::optional<std::string> file_text(const std::string& path) {
   const auto size = fs::file_size(path, error);
   if (error) fail(path, error.message(), "a readable file");
   if (size > kMaxJsonBytes) fail(path, fmt::format("{} bytes", size), fmt::format("at most {} bytes", kMaxJsonBytes));
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) fail(path, "no permission to read it", "a readable file");
-  return std::string(std::istreambuf_iterator<char>(stream), {});
+  try {
+    return InputFile(path).all(kMaxJsonBytes, fmt::format("{} bytes", kMaxJsonBytes));
+  } catch (const FileRefused& refused) {
+    throw InputError(Problem{{path, 0, 0, ""}, refused.found, "a readable file", "", refused.why});
+  }
 }
 
 std::vector<std::string> embedded_paths(std::string_view prefix) {

@@ -11,6 +11,7 @@
 #include "frontends/areal/areal.hpp"
 #include "frontends/areal/facts_json.hpp"
 #include "frontends/areal/wording.hpp"
+#include "frontends/compose/override.hpp"
 #include "frontends/megatron/command.hpp"
 #include "frontends/native.hpp"
 #include "frontends/rewrite.hpp"
@@ -245,6 +246,12 @@ Reading reading_of(const areal::ArealText& text, const std::string& file, const 
 
 FileReading read_file_words(const Source& source, const Catalog& catalog, areal::ReadingStore& store) {
   check_dialect(source.dialect);
+  if (source.overrides.size() > compose::kMostOverrides)
+    throw InputError(Problem{{"command line", 0, 0, {}},
+                             fmt::format("{} overrides", source.overrides.size()),
+                             fmt::format("at most {}", compose::kMostOverrides),
+                             {},
+                             {}});
   if (source.dialect == "megatron") {
     check_gpu(source, catalog);
     return {megatron::read_command(source, catalog), nullptr};

@@ -1,12 +1,10 @@
 #include "frontends/read_file.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <system_error>
+
+#include "units/input_file.hpp"
 
 namespace oomplan {
 namespace {
@@ -22,31 +20,15 @@ constexpr std::size_t kMost = std::size_t{8} << 20;  // bytes; the longest job f
   throw InputError(problem);
 }
 
-std::string drained(std::FILE* file, const std::string& path) {
-  std::string text;
-  std::array<char, 65536> block;
-  for (std::size_t n = 0; (n = std::fread(block.data(), 1, block.size(), file)) > 0;) {
-    text.append(block.data(), n);
-    if (text.size() > kMost) refuse(path, "more than 8 MiB", "");
-  }
-  if (std::ferror(file) != 0) refuse(path, "", "cannot be read: " + std::generic_category().message(errno));
-  return text;
-}
-
-struct Closer {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
 }  // namespace
 
 Source read_file(const std::string& path) {
-  if (path == "-") return {drained(stdin, "<stdin>"), "<stdin>"};
-  if (path.empty()) refuse("", "an empty file name", "");
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) refuse(path, "a folder", "");
-  const std::unique_ptr<std::FILE, Closer> file(std::fopen(path.c_str(), "rb"));
-  if (file == nullptr) refuse(path, "", "cannot be opened: " + std::generic_category().message(errno));
-  return {drained(file.get(), path), path};
+  const std::string name = path == "-" ? "<stdin>" : path;
+  try {
+    return {InputFile(path).all(kMost, "8 MiB"), name};
+  } catch (const FileRefused& refused) {
+    refuse(name, refused.found, refused.why);
+  }
 }
 
 namespace {

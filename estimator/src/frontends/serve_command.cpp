@@ -10,6 +10,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "catalog/engine_releases.hpp"
+#include "frontends/command_length.hpp"
 #include "frontends/native.hpp"
 #include "frontends/serve_draft.hpp"
 #include "frontends/serve_flags.hpp"
@@ -50,6 +51,7 @@ class CommandReader {
       : words_(words), options_(options), catalog_(catalog) {}
 
   ServeCommand read() {
+    check_length(words_, kCommandLine);
     out_.words = words_;
     const std::size_t first = program();
     release();

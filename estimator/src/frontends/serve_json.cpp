@@ -11,6 +11,7 @@
 #include "frontends/serve_draft.hpp"
 #include "units/enums.hpp"
 #include "units/json_depth.hpp"
+#include "units/json_text.hpp"
 
 namespace oomplan {
 namespace {
@@ -73,17 +74,17 @@ bool fields_are_known(ServeDraft& draft, const Flag& flag, const FlagJson& confi
 
 void not_yet(ServeDraft& draft, const Flag& flag, const std::string& key, const FlagJson& value, std::string expected,
              const char* what) {
-  draft.complain(flag.place, fmt::format("\"{}\": {}", key, value.dump()), std::move(expected),
+  draft.complain(flag.place, fmt::format("\"{}\": {}", key, json_text(value, -1)), std::move(expected),
                  fmt::format("not supported yet: {}", what));
 }
 
 void graph_mode(ServeDraft& draft, const Flag& flag, const FlagJson& value) {
-  const std::string word = value.is_string() ? value.get<std::string>() : value.dump();
+  const std::string word = value.is_string() ? value.get<std::string>() : json_text(value, -1);
   if (word == "NONE" || word == "0") return draft.set("enforce_eager", "true", flag);
   if (word == "FULL_AND_PIECEWISE" || word == "null") return;
   const std::vector<std::string> modes{"NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"};
   if (std::find(modes.begin(), modes.end(), word) == modes.end())
-    return draft.complain(flag.place, fmt::format("\"cudagraph_mode\": {}", value.dump()), list_of(modes), {},
+    return draft.complain(flag.place, fmt::format("\"cudagraph_mode\": {}", json_text(value, -1)), list_of(modes), {},
                           nearest(word, modes));
   not_yet(draft, flag, "cudagraph_mode", value, "NONE or FULL_AND_PIECEWISE", "some of the graphs only");
 }
@@ -96,7 +97,7 @@ void capture_sizes(ServeDraft& draft, const Flag& flag, const FlagJson& value) {
       good = good && one.is_number_integer() && one.get<std::int64_t>() > 0;
       if (good) most = std::max(most, one.get<std::int64_t>());
     }
-  if (!good) return draft.complain(flag.place, value.dump(), "a list of batches, such as [1, 2, 4, 8]");
+  if (!good) return draft.complain(flag.place, json_text(value, -1), "a list of batches, such as [1, 2, 4, 8]");
   if (value.empty()) return draft.set("enforce_eager", "true", flag);
   draft.set("graph_batch", std::to_string(most), flag);
   draft.remark(Note::Level::info, flag.place,
@@ -144,11 +145,12 @@ void read_compilation(ServeDraft& draft, const Flag& flag) {
     } else if (key == "cudagraph_capture_sizes") {
       capture_sizes(draft, flag, value);
     } else if (key == "max_cudagraph_capture_size" || key == "max_capture_size") {
-      if (!value.is_number_integer()) return draft.complain(flag.place, value.dump(), "a batch");
+      if (!value.is_number_integer()) return draft.complain(flag.place, json_text(value, -1), "a batch");
       if (draft.find("max-cudagraph-capture-size") != nullptr)
-        draft.complain(flag.place, fmt::format("\"{}\": {}", key, value.dump()), "--max-cudagraph-capture-size or this key",
+        draft.complain(flag.place, fmt::format("\"{}\": {}", key, json_text(value, -1)),
+                       "--max-cudagraph-capture-size or this key",
                        "the engine itself refuses both (vllm/engine/arg_utils.py create_engine_config, 0.19)");
-      draft.set("graph_batch", value.dump(), flag);
+      draft.set("graph_batch", json_text(value, -1), flag);
     } else if ((key == "mode" || key == "level") && value != 3 && value != "VLLM_COMPILE" && !value.is_null()) {
       not_yet(draft, flag, key, value, "3", "a model that is not compiled");
     } else if (key == "use_cudagraph" && value == false) {
@@ -246,8 +248,9 @@ void read_speculative(ServeDraft& draft, const Flag& flag) {
   if (head && !read_head(draft, flag, config, method)) return;
   const auto ahead = config.contains("num_speculative_tokens") ? config["num_speculative_tokens"] : FlagJson(head ? 0 : 1);
   if (!ahead.is_number_integer() || ahead.get<std::int64_t>() < 1)
-    return draft.complain(flag.place, fmt::format("\"num_speculative_tokens\": {}", ahead.dump()), "a whole number above 0");
-  draft.set("draft_tokens", ahead.dump(), flag);
+    return draft.complain(flag.place, fmt::format("\"num_speculative_tokens\": {}", json_text(ahead, -1)),
+                          "a whole number above 0");
+  draft.set("draft_tokens", json_text(ahead, -1), flag);
 }
 
 }  // namespace oomplan

@@ -10,6 +10,7 @@
 #include "frontends/serve_draft.hpp"
 #include "frontends/yaml.hpp"
 #include "units/json_depth.hpp"
+#include "units/json_text.hpp"
 
 namespace oomplan {
 namespace {
@@ -74,7 +75,7 @@ class Words {
     }
     for (auto& [name, word] : nested_) {  // as if they had been written behind everything else
       out.push_back({name, word.first, kNotInCommand});
-      out.push_back({word.second.dump(), word.first, kNotInCommand});
+      out.push_back({json_text(word.second, -1), word.first, kNotInCommand});
     }
     return out;
   }
@@ -152,7 +153,7 @@ class Words {
     if (node.kind == yaml::Node::Kind::list)
       for (const auto& item : node.items) put(item.text);
     else
-      put(node.kind == yaml::Node::Kind::map ? value_of(node).dump() : node.text);
+      put(node.kind == yaml::Node::Kind::map ? json_text(value_of(node), -1) : node.text);
   }
 
   const std::vector<std::string>& command_;

@@ -35,6 +35,12 @@ std::vector<std::string> keys_that_hold(const Job& job, const std::function<std:
 void check_fixed(const Job& job, const Space& space, const std::function<std::string(const std::string&)>& word_of) {
   if (space.fixed.empty()) return;
   const std::vector<std::string> keys = keys_that_hold(job, word_of);
+  if (space.fixed.size() > keys.size())
+    throw InputError(Problem{{"", 0, 0, "fixed"},
+                             fmt::format("{} keys", space.fixed.size()),
+                             fmt::format("at most {}, as many as the job has", keys.size()),
+                             {},
+                             {}});
   std::vector<Problem> problems;
   for (const auto& fixed : space.fixed)
     if (std::find(keys.begin(), keys.end(), fixed) == keys.end())

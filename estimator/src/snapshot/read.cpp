@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
 #include <limits>
-#include <memory>
 #include <optional>
-#include <system_error>
 #include <unordered_map>
 #include <utility>
 
 #include <oomplan/units/errors.hpp>
 
 #include "snapshot/unpickle.hpp"
+#include "units/input_file.hpp"
 
 namespace oomplan::snapshot {
 namespace {
@@ -223,28 +219,14 @@ class Translator {
   std::unordered_map<Ref, std::uint32_t> frames_;
 };
 
-struct Closer {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
 }  // namespace
 
 std::string snapshot_bytes(const std::string& path) {
-  std::error_code error;
-  if (path.empty()) refuse("", "", "an empty file name", "");
-  if (std::filesystem::is_directory(path, error)) refuse(path, "", "a folder", "");
-  const bool standard = path == "-";
-  const std::unique_ptr<std::FILE, Closer> file(standard ? nullptr : std::fopen(path.c_str(), "rb"));
-  if (!standard && file == nullptr) refuse(path, "", "", "cannot be opened: " + std::generic_category().message(errno));
-  std::FILE* const in = standard ? stdin : file.get();
-  std::string bytes;
-  std::array<char, 65536> piece;
-  for (std::size_t n = 0; (n = std::fread(piece.data(), 1, piece.size(), in)) > 0;) {
-    bytes.append(piece.data(), n);
-    if (bytes.size() > kMostBytes) refuse(path, "", "more than 2 GiB", "");
+  try {
+    return InputFile(path).all(kMostBytes, "2 GiB");
+  } catch (const FileRefused& refused) {
+    refuse(path, "", refused.found, refused.why);
   }
-  if (std::ferror(in) != 0) refuse(path, "", "", "cannot be read: " + std::generic_category().message(errno));
-  return bytes;
 }
 
 Snapshot parse_snapshot(std::string bytes, const std::string& path) {

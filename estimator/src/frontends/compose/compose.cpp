@@ -15,7 +15,6 @@ namespace {
 
 using Kind = Node::Kind;
 constexpr std::string_view kSearchPath = "hydra.searchpath";
-constexpr std::size_t kMostOverrides = 2000;
 
 void append(std::vector<Problem>& to, const std::vector<Problem>& from) { to.insert(to.end(), from.begin(), from.end()); }
 

@@ -109,6 +109,9 @@ void Editor::copy_target(Node& interpolation) {
     if (found.kind != Found::Kind::value || !found.node->is_container()) return;
     if (size_of(root_) + size_of(*found.node) > kMostNodes)
       throw InputError({interpolation.origin.place, fmt::format("more than {} values", kMostNodes), "a configuration", {}, {}});
+    // a copy in a copy in a copy: each stays within what a file may have, or trees grow that nothing can walk through
+    if (depth_of(*found.node) > kDeepest)
+      throw InputError({interpolation.origin.place, fmt::format("more than {} levels", kDeepest), "a configuration", {}, {}});
     copy = *found.node;
   }
   interpolation = std::move(copy);

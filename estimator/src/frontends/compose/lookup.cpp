@@ -189,7 +189,11 @@ Node Lookup::build(const Node& node, Building& building) {
   const auto& open = building.open;
   if (std::find(open.begin(), open.end(), &node) != open.end())
     return fail(node, Kind::broken, fmt::format("'{}' contains itself through interpolations", path_of(node)), true);
-  if (++building.levels > kDeepest) return fail(node, Kind::broken, fmt::format("more than {} levels", kDeepest), true);
+  constexpr int kDeepestOfAll = 4 * kDeepest;
+  if (building.levels >= kDeepest) return fail(node, Kind::broken, fmt::format("more than {} levels", kDeepest), true);
+  if (levels_ >= kDeepestOfAll) return fail(node, Kind::broken, fmt::format("more than {} levels", kDeepestOfAll), true);
+  ++building.levels;
+  ++levels_;
   building.open.push_back(&node);
   out.items.reserve(node.items.size());
   out.entries.reserve(node.entries.size());
@@ -198,6 +202,7 @@ Node Lookup::build(const Node& node, Building& building) {
     out.entries.push_back({entry.key, entry.key_kind, entry.place, child(entry.value, building)});
   building.open.pop_back();
   --building.levels;
+  --levels_;
   return out;
 }
 

@@ -65,6 +65,7 @@ class Lookup {
   std::int64_t built_ = 0;
   std::size_t bytes_ = 0;
   int depth_ = 0;
+  int levels_ = 0;  ///< of everything that is being built: interpolations may build what has interpolations in it
 };
 
 }  // namespace oomplan::compose

@@ -175,6 +175,13 @@ std::int64_t size_of(const Node& node) {
   return out;
 }
 
+int depth_of(const Node& node) {
+  int below = 0;
+  for (const auto& item : node.items) below = std::max(below, depth_of(item));
+  for (const auto& entry : node.entries) below = std::max(below, depth_of(entry.value));
+  return node.is_container() ? below + 1 : 0;
+}
+
 void set_paths(Node& root) { set_paths(root, {}); }
 
 std::vector<std::string> split_key(std::string_view key) {

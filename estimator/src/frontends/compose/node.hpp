@@ -62,6 +62,8 @@ std::string python_text(const Node&);
 std::string python_text(double);
 /// Nodes in the tree, itself included.
 std::int64_t size_of(const Node&);
+/// Containers in each other, the node itself included: 0 for a value, 2 for [[1]].
+int depth_of(const Node&);
 /// Writes the dotted path of every value into its origin.
 void set_paths(Node& root);
 

@@ -9,6 +9,9 @@
 
 namespace oomplan::compose {
 
+/// Of one command line; the longest seen have some dozens. Every one goes through the whole tree.
+inline constexpr std::size_t kMostOverrides = 2000;
+
 struct Override {
   enum class Kind : std::uint8_t { change, add, force, remove };
   Kind kind = Kind::change;

@@ -8,6 +8,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "frontends/megatron/flag_table.hpp"
+#include "frontends/megatron/value_limits.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan::megatron {
@@ -157,6 +158,8 @@ class WordReader {
     Json list = Json::array();
     for (const auto& text : values) {
       auto value = value_of(flag, text);
+      if (value && !within_limits(flag, *value))
+        return complaints_.add(written, fmt::format("'{}'", text), limits_text(flag), "");
       if (!value) return complaints_.add(written, fmt::format("'{}'", text), kind_of(flag), "", nearest(text, flag.choices));
       list.push_back(std::move(*value));
     }

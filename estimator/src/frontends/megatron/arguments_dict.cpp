@@ -6,7 +6,9 @@
 
 #include "frontends/megatron/arguments.hpp"
 #include "frontends/megatron/flag_table.hpp"
+#include "frontends/megatron/value_limits.hpp"
 #include "units/enums.hpp"
+#include "units/json_text.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -80,6 +82,7 @@ class ListReader {
       if (!times || out->size() * static_cast<std::size_t>(*times) > most_) return std::nullopt;
       const std::vector<std::int64_t> once = *out;
       out->clear();
+      if (once.empty()) continue;  // however often
       for (std::int64_t i = 0; i < *times; ++i) out->insert(out->end(), once.begin(), once.end());
     }
     return out;
@@ -142,10 +145,16 @@ Arguments read_dict(const Json& arguments, Complaints& complaints) {
     const bool list = value.is_array() && !flag->many.empty();
     const bool right = list ? std::all_of(value.begin(), value.end(), [&](const Json& item) { return belongs(*flag, item); })
                             : belongs(*flag, value);
-    if (right)
+    const bool bounded =
+        !right || (list ? std::all_of(value.begin(), value.end(), [&](const Json& item) { return within_limits(*flag, item); })
+                        : within_limits(*flag, value));
+    if (!bounded)
+      complaints.add(key, json_text(given, -1), limits_text(*flag), "");
+    else if (right)
       out.set(name, !flag->many.empty() && !list ? Json::array({value}) : value, key);
     else
-      complaints.add(key, given.dump(), flag->choices.empty() ? "a value of the argument's type" : list_of(flag->choices), "");
+      complaints.add(key, json_text(given, -1), flag->choices.empty() ? "a value of the argument's type" : list_of(flag->choices),
+                     "");
   }
   return out;
 }

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <oomplan/units/errors.hpp>
 
+#include "frontends/command_length.hpp"
 #include "frontends/megatron/flag_table.hpp"
 #include "frontends/megatron/model.hpp"
 #include "frontends/megatron/settings.hpp"
@@ -132,6 +133,7 @@ class CommandReader {
       return read_dict(bounded_json<nlohmann::json>(source_.text), told_);
     }
     const std::vector<std::string> words = shell_words(source_.text, told_.file);
+    check_length(words, told_.file);
     launch_ = LaunchReader(words, told_).run();
     return read_words(std::span(words).subspan(launch_.first), told_);
   }
