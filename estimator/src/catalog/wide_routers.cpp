@@ -21,9 +21,12 @@ constexpr std::array kWideRouters{
 
 }  // namespace
 
-const WideRouter* wide_router(std::string_view family, std::string_view transformers) {
+const WideRouter* wide_router(const Architecture& a, std::string_view transformers) {
+  const bool routes =
+      std::any_of(a.runs.begin(), a.runs.end(), [](const LayerRun& run) { return run.layer.feed_forward.experts > 0; });
+  if (!routes) return nullptr;
   const auto* const row =
-      std::find_if(kWideRouters.begin(), kWideRouters.end(), [&](const WideRouter& r) { return r.family == family; });
+      std::find_if(kWideRouters.begin(), kWideRouters.end(), [&](const WideRouter& r) { return r.family == a.family; });
   if (row == kWideRouters.end()) return nullptr;
   return compare_versions(transformers.empty() ? kDescribed : transformers, row->since) < 0 ? nullptr : &*row;
 }

@@ -2,6 +2,8 @@
 #pragma once
 #include <string_view>
 
+#include "catalog/architecture.hpp"
+
 namespace oomplan {
 
 struct WideRouter {
@@ -9,7 +11,8 @@ struct WideRouter {
   std::string_view since;    ///< release of transformers
   bool frozen_part = false;  ///< beside it a parameter that never gets a gradient
 };
-/// Null: it has the format of the others. An empty version is the newest whose layers are described, 5.23.
-const WideRouter* wide_router(std::string_view family, std::string_view transformers);
+/// Null: it has no routers, or they have the format of the others. An empty version is the newest whose layers are
+/// described, 5.23.
+const WideRouter* wide_router(const Architecture&, std::string_view transformers);
 
 }  // namespace oomplan

@@ -78,7 +78,7 @@ std::vector<KnobProblem> mixed_unit_problems(const Role& role) {
   const Trainer& t = role.trainer;
   const bool flat = role.engine == EngineKind::fsdp1, adapters = t.lora.rank > 0;
   if (role.architecture == nullptr || !of_transformers(t.kernels) || (!flat && !shards_by_fsdp2(role.engine))) return out;
-  const WideRouter* router = wide_router(role.architecture->family, t.transformers_version);
+  const WideRouter* router = wide_router(*role.architecture, t.transformers_version);
   if (router == nullptr) return out;
   // torch/distributed/fsdp, 2.13: _flat_param.py _validate_tensors_to_flatten, _fully_shard/_fsdp_param_group.py
   // _init_mp_dtypes, which looks at trained parameters alone

@@ -138,7 +138,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.autocast = t.autocast;
   k.autocasts_to_half = t.autocast && t.autocast_format == DType::fp16;
   k.keeps_formats = engine == EngineKind::single && !t.lora.base.prepare_kbit;
-  k.wide_routers = k.keeps_formats && wide_router(a.family, t.transformers_version) != nullptr;
+  k.wide_routers = k.keeps_formats && wide_router(a, t.transformers_version) != nullptr;
   const FamilyCode* code = find_family_code(a.family);
   k.wide_buffers = code != nullptr && code->layer_scalar && t.storage == DType::fp32 && t.compute != DType::fp32;
   k.casts_layer_inputs = shards_by_fsdp2(engine) && t.cast_parameters && t.cast_inputs;
