@@ -72,6 +72,8 @@ int run_search(const Call&);
 int run_read(const Call&);
 int run_snapshot(const Call&);
 int run_model(const Call&);
+int run_models(const Call&);
+int run_schema(const Call&);
 int run_op(const Call&);
 int run_serve(const Call&);
 int run_gpus(const Call&);

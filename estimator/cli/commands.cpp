@@ -65,7 +65,7 @@ constexpr std::array<OptionRow, 12> kSearch{{
     {"max", "WHAT", "make this as large as fits: tokens, fraction, concurrency or length"},
     {"fix", "KEYS", "keys that stay as they are, separated by commas"},
     {"keep", "N", "how many configurations to show (default 10)"},
-    {"threads", "N", "threads to search with (default 1)"},
+    {"threads", "N", "threads to search with (default: the cores of this machine)"},
     {"job", "N", "print the job file of the N-th configuration in place of the table"},
     {"diff", "N", "print the N-th configuration as a diff of FILE in place of the table"},
 }};
@@ -98,7 +98,7 @@ constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for
 
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
-constexpr std::array<Command, 13> kCommands{{
+constexpr std::array<Command, 15> kCommands{{
     {"estimate", "FILE [key=value ...] | -- COMMAND", "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
      "COMMAND is a launch of Megatron-LM as it would be typed (docs/engines/megatron.md); nothing is started, and what Megatron\n"
@@ -153,6 +153,14 @@ constexpr std::array<Command, 13> kCommands{{
      "  oomplan model qwen2.5-7b\n"
      "  oomplan model ./my-model/config.json --parameters\n",
      kModel, 1, run_model},
+    {"models",
+     "[WORD]",
+     "the models that are known by name",
+     "With WORD those that have it in their id. Any other model is read from its config.json.\n\n"
+     "  oomplan models qwen3\n",
+     {},
+     1,
+     run_models},
     {"serve", "[--gpu KIND] -- vllm serve MODEL ...", "what a server would log when it starts, from its own command line",
      "Behind -- stands the command as it would be typed, variables in front included: vllm serve, or python -m\n"
      "sglang.launch_server. Nothing is started. Where it does not fit, changed commands that do are printed.\n"
@@ -180,6 +188,14 @@ constexpr std::array<Command, 13> kCommands{{
      {},
      0,
      run_gpus},
+    {"schema",
+     "",
+     "the JSON Schema of job files, for editors",
+     "Made from the table that job files are read by (docs/job_file.md).\n\n"
+     "  oomplan schema > job_file.schema.json\n",
+     {},
+     0,
+     run_schema},
     {"facts", "[ENGINE]", "constants and defaults of the engines, each with its source",
      "What has no tensor (contexts, NCCL, graphs, workspaces) and what an engine does when the job says nothing.\n\n"
      "  oomplan facts sglang\n"

@@ -60,6 +60,7 @@ def test_examples(command: str, path: Path) -> None:
         ["facts"],
         ["facts", "vllm", "--version", "0.11.0"],
         ["model", "qwen2.5-7b"],
+        ["models", "qwen3"],
         ["model", "deepseek-v3", "--parameters"],
         ["search", "--model", "qwen2.5-7b", "--gpus", "8", "--keep", "2"],
         ["search", "--model", "qwen2.5-72b", "--gpus", "1"],
