@@ -171,6 +171,8 @@ TEST_CASE("units: routers that are made in fp32 go into no unit with 16 bits") {
   using Knobs = std::vector<std::string>;
   Role role;
   Architecture a;
+  a.runs.resize(1);
+  a.runs[0].layer.feed_forward.experts = 8;
   const auto told = [&](std::string_view family, EngineKind engine, DType storage, std::int64_t rank, bool views) {
     a.family = family;
     role.architecture = std::make_shared<const Architecture>(a);
@@ -198,6 +200,8 @@ TEST_CASE("units: routers that are made in fp32 go into no unit with 16 bits") {
   CHECK(told("ernie4_5_moe", EngineKind::fsdp1, DType::fp32, 5, false).empty());   // so is everything beside the adapters
   CHECK(told("hunyuan_v1_moe", EngineKind::fsdp1, DType::fp32, 0, false).empty());
   CHECK(told("mixtral", EngineKind::fsdp2, DType::bf16, 0, false).empty());
+  a.runs[0].layer.feed_forward.experts = 0;  // dense layers alone have no router
+  CHECK(told("ernie4_5_moe", EngineKind::fsdp2, DType::bf16, 0, false).empty());
 }
 
 TEST_CASE("kinds of adapters: what is trained, by hand") {
