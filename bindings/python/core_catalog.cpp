@@ -14,7 +14,9 @@ void bind_catalog(py::module_& module) {
              return freed([&] { return std::make_shared<Catalog>(Catalog::with_directory(directory)); });
            }),
            py::arg("directory"))
-      .def("model_ids", &Catalog::model_ids);
+      .def("model_ids", &Catalog::model_ids)
+      .def("__repr__",
+           [](const Catalog& c) { return "<oomplan.Catalog of " + std::to_string(c.model_ids().size()) + " models>"; });
   // An item is taken as an owner: an accessor would outlive what it points into.
   const auto item = [](const std::string& json, const char* key) { return py::object(loaded(json)[key]); };
   module.def(

@@ -37,6 +37,8 @@ struct Call {
   std::string_view text(std::string_view option) const;
   /// The option as a whole number within limits, `otherwise` when it is not given. Throws InputError.
   std::int64_t number(std::string_view option, std::int64_t least, std::int64_t most, std::int64_t otherwise) const;
+  /// The option as a number from 0 to 1, likewise.
+  double share(std::string_view option, double otherwise) const;
 };
 
 struct Command {
@@ -72,6 +74,8 @@ int run_search(const Call&);
 int run_read(const Call&);
 int run_snapshot(const Call&);
 int run_model(const Call&);
+int run_models(const Call&);
+int run_schema(const Call&);
 int run_op(const Call&);
 int run_serve(const Call&);
 int run_gpus(const Call&);

@@ -55,7 +55,9 @@ constexpr std::array<OptionRow, 6> kRead{{
     kNamed,
     {"facts", "", "what a framework's file means, fact by fact, with who says so (JSON)"},
 }};
-constexpr std::array<OptionRow, 12> kSearch{{
+constexpr OptionRow kMinProbability{"min-probability", "P",
+                                    "leave out what fits with a lower probability than this, 0 to 1 (default 0.9)"};
+constexpr std::array<OptionRow, 13> kSearch{{
     kRelease,
     kRoot,
     {"model", "NAME", "start from a GRPO job of this model, without a file (with --gpus)"},
@@ -64,8 +66,9 @@ constexpr std::array<OptionRow, 12> kSearch{{
     {"allow", "EFFECTS", "what may change besides layout and speed: numerics, semantics, separated by commas"},
     {"max", "WHAT", "make this as large as fits: tokens, fraction, concurrency or length"},
     {"fix", "KEYS", "keys that stay as they are, separated by commas"},
+    kMinProbability,
     {"keep", "N", "how many configurations to show (default 10)"},
-    {"threads", "N", "threads to search with (default 1)"},
+    {"threads", "N", "threads to search with (default: the cores of this machine)"},
     {"job", "N", "print the job file of the N-th configuration in place of the table"},
     {"diff", "N", "print the N-th configuration as a diff of FILE in place of the table"},
 }};
@@ -82,7 +85,7 @@ constexpr std::array<OptionRow, 6> kOp{{
     {"retain-graph", "", "backward(retain_graph=True)"},
     {"gpu", "KIND", "kind of GPU (default H100-80GB): workspaces and some buffers depend on it"},
 }};
-constexpr std::array<OptionRow, 10> kServe{{
+constexpr std::array<OptionRow, 11> kServe{{
     {"engine-version", "V", "release of the engine: 0.19.1 (default: the newest that is known)"},
     {"gpu", "KIND", "kind of GPU (default H100-80GB; `oomplan gpus` lists them)"},
     {"requests", "N", "requests at once, of all replicas together, with --prompt and --response"},
@@ -90,6 +93,7 @@ constexpr std::array<OptionRow, 10> kServe{{
     {"response", "N", "tokens of the longest response"},
     {"samples", "N", "responses to one prompt, which share its pages unless the command says no"},
     {"search", "", "which other settings fit on the same GPUs: whole commands, best first"},
+    kMinProbability,
     {"keep", "N", "how many of them to show (default 5)"},
     {"allow", "EFFECTS", "what they may change besides layout and speed: numerics, semantics, separated by commas"},
     {"fix", "KEYS", "keys that stay as they are, separated by commas: layout, max_running_requests"},
@@ -98,7 +102,7 @@ constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for
 
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
-constexpr std::array<Command, 13> kCommands{{
+constexpr std::array<Command, 15> kCommands{{
     {"estimate", "FILE [key=value ...] | -- COMMAND", "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
      "COMMAND is a launch of Megatron-LM as it would be typed (docs/engines/megatron.md); nothing is started, and what Megatron\n"
@@ -153,6 +157,14 @@ constexpr std::array<Command, 13> kCommands{{
      "  oomplan model qwen2.5-7b\n"
      "  oomplan model ./my-model/config.json --parameters\n",
      kModel, 1, run_model},
+    {"models",
+     "[WORD]",
+     "the models that are known by name",
+     "With WORD those that have it in their id. Any other model is read from its config.json.\n\n"
+     "  oomplan models qwen3\n",
+     {},
+     1,
+     run_models},
     {"serve", "[--gpu KIND] -- vllm serve MODEL ...", "what a server would log when it starts, from its own command line",
      "Behind -- stands the command as it would be typed, variables in front included: vllm serve, or python -m\n"
      "sglang.launch_server. Nothing is started. Where it does not fit, changed commands that do are printed.\n"
@@ -180,6 +192,14 @@ constexpr std::array<Command, 13> kCommands{{
      {},
      0,
      run_gpus},
+    {"schema",
+     "",
+     "the JSON Schema of job files, for editors",
+     "Made from the table that job files are read by (docs/job_file.md).\n\n"
+     "  oomplan schema > job_file.schema.json\n",
+     {},
+     0,
+     run_schema},
     {"facts", "[ENGINE]", "constants and defaults of the engines, each with its source",
      "What has no tensor (contexts, NCCL, graphs, workspaces) and what an engine does when the job says nothing.\n\n"
      "  oomplan facts sglang\n"

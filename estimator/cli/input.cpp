@@ -8,6 +8,7 @@
 #include "frontends/megatron/command.hpp"
 #include "frontends/read_file.hpp"
 #include "job/names.hpp"
+#include "units/gpus_text.hpp"
 
 namespace oomplan::cli {
 namespace {
@@ -59,9 +60,28 @@ Source source_of(const Call& call) {
   Source source = read_file(path);
   source.overrides.assign(positional.begin() + 1, positional.end());
   source.framework_version = call.text("framework-version");
-  source.gpu = call.text("gpu");
+  source.gpu = gpus_of(call, 0).kind;
   source.open = files_beside(path, pieces(call.text("config-root")));
   return source;
+}
+
+GpusAsked gpus_of(const Call& call, std::int64_t otherwise) {
+  GpusAsked out{otherwise, std::string(call.text("gpu"))};
+  if (!call.has("gpus")) return out;
+  const auto refuse = [&](std::string expected) {
+    throw InputError(
+        Problem{{"", 0, 0, "--gpus"}, "'" + std::string(call.text("gpus")) + "'", std::move(expected), {}, {}});
+  };
+  const GpusSaid said = read_gpus(call.text("gpus"));
+  constexpr std::int64_t kMost = std::int64_t{1} << 17;
+  if (!said.count || *said.count < 1 || *said.count > kMost)
+    refuse("a whole number from 1 to " + std::to_string(kMost) + ", perhaps with a kind: 8 x H100-80GB");
+  out.count = *said.count;
+  if (said.kind.empty()) return out;
+  if (!out.kind.empty() && call.catalog->gpu(out.kind).name != call.catalog->gpu(said.kind).name)
+    refuse("the kind that --gpu says, " + out.kind);
+  out.kind = said.kind;
+  return out;
 }
 
 std::vector<std::string> pieces(std::string_view text) {

@@ -17,6 +17,12 @@ inline bool is_command(const Call& call) { return call.behind.has_value(); }
 void refuse_without_command(const Call&);
 /// The strongest effect that --allow names; speed without it. Throws InputError.
 Effect effects_of(const Call&);
+/// What --gpus says: a number, perhaps with their kind; `otherwise` without it. Throws InputError, also when --gpu says another kind.
+struct GpusAsked {
+  std::int64_t count = 0;
+  std::string kind;  ///< of --gpu, where --gpus says none
+};
+GpusAsked gpus_of(const Call&, std::int64_t otherwise);
 /// A list with commas.
 std::vector<std::string> pieces(std::string_view text);
 

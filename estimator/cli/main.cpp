@@ -35,6 +35,23 @@ Problem said(const std::string& why) {
   return problem;
 }
 
+/// A server's command without `--` in front would be read as options of ours.
+void ask_for_bar(const std::vector<std::string>& arguments) {
+  if (std::find(arguments.begin(), arguments.end(), "--") != arguments.end()) return;
+  const auto begins = [](const std::string& word) {
+    return word == "vllm" || word == "sglang" || word == "python" || word == "python3" || word.find("launch_server") != word.npos;
+  };
+  const auto first = std::find_if(arguments.begin(), arguments.end(), begins);
+  if (first == arguments.end()) return;
+  std::string own, theirs;
+  for (auto it = arguments.begin(); it != first; ++it) own += " " + *it;
+  for (auto it = first; it != arguments.end(); ++it) theirs += " " + *it;
+  Problem problem;
+  problem.found = "'" + *first + "' without -- in front of it";
+  problem.expected = "oomplan serve" + own + " --" + theirs;
+  throw InputError(problem);
+}
+
 int dispatch(std::vector<std::string> arguments) {
   // Options of every command may also stand in front of it.
   const auto takes_value = [](const std::string& word) {
@@ -44,8 +61,8 @@ int dispatch(std::vector<std::string> arguments) {
   std::size_t at = 0;
   while (at < arguments.size() && arguments[at].size() > 1 && arguments[at][0] == '-') at += takes_value(arguments[at]) ? 2 : 1;
   if (at >= arguments.size()) {
-    if (std::find(arguments.begin(), arguments.end(), "--version") != arguments.end()) return run_version({});
     const auto given = [&](const char* word) { return std::find(arguments.begin(), arguments.end(), word) != arguments.end(); };
+    if (given("--version") || given("-V")) return run_version({});
     if (given("--help") || given("-h")) {
       print(overview());
       return kFits;
@@ -66,6 +83,7 @@ int dispatch(std::vector<std::string> arguments) {
     if (std::filesystem::exists(name, error)) problem.why = "a job file follows its command, as in oomplan estimate " + name;
     throw InputError(problem);
   }
+  if (name == "serve") ask_for_bar(arguments);
   for (auto& word : arguments)
     if (word == "-h") word = "--help";
   Call call = understand(*found, arguments);

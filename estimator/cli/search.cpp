@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <thread>
 
 #include "command.hpp"
 #include "frontends/megatron/words.hpp"
@@ -36,9 +37,8 @@ std::optional<Job> default_of(const Call& call, std::vector<Problem>& problems) 
                         .nearest = {},
                         .why = {}});
   if (!problems.empty()) throw InputError(problems);
-  return default_job(call.text("model"), call.number("gpus", 1, 1 << 17, 8), call.has("gpu") ? call.text("gpu") : "H100-80GB",
-                     call.catalog)
-      .job;
+  const GpusAsked asked = gpus_of(call, 8);
+  return default_job(call.text("model"), asked.count, asked.kind.empty() ? "H100-80GB" : asked.kind, call.catalog).job;
 }
 
 }  // namespace
@@ -56,6 +56,11 @@ int run_search(const Call& call) {
   if (call.has("max") && std::find(aims.begin(), aims.end(), space.maximise) == aims.end())
     problems.push_back(unknown("--max", space.maximise, aims));
   space.fixed = pieces(call.text("fix"));
+  try {
+    space.min_probability = call.share("min-probability", space.min_probability);
+  } catch (const InputError& error) {
+    problems.insert(problems.end(), error.problems.begin(), error.problems.end());
+  }
   std::int64_t keep = 10, show = 0;
   const auto number = [&](const char* option, std::int64_t most, std::int64_t otherwise) {
     try {
@@ -67,8 +72,13 @@ int run_search(const Call& call) {
   };
   keep = number("keep", 10'000, 10);
   show = number("job", 10'000, 0);
-  space.threads = static_cast<int>(number("threads", 256, 1));
-  const std::int64_t gpus = number("gpus", std::int64_t{1} << 17, 0);
+  space.threads = static_cast<int>(number("threads", 256, std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, 256)));
+  std::int64_t gpus = 0;
+  try {
+    gpus = gpus_of(call, 0).count;
+  } catch (const InputError& error) {
+    problems.insert(problems.end(), error.problems.begin(), error.problems.end());
+  }
   if (gpus > 0 && !is_command(call)) space.gpus = gpus;  // of a command line it is part of the job
 
   const std::int64_t diff = number("diff", 10'000, 0);

@@ -8,6 +8,7 @@
 #include "job/knobs.hpp"
 #include "job/validate.hpp"
 #include "job/workload.hpp"
+#include "layout/letters.hpp"
 #include "layout/rules.hpp"
 #include "units/sizes.hpp"
 
@@ -16,17 +17,39 @@ namespace {
 
 constexpr Bytes kWorthSaying = kMiB;
 
-std::vector<std::string> layouts(const Role& role) {
+/// One degree of Megatron's raised at a time, data parallelism lowered for it. What does not divide is refused where jobs are
+/// checked.
+std::vector<std::string> megatron_layouts(const Layout& own, std::int64_t gpus_per_node) {
+  std::vector<std::string> out;
+  if (own.hybrid) return out;
+  constexpr std::int64_t kMostStages = 16, kMostContext = 16;
+  for (const auto& [degree, most] : {std::pair{&Layout::tensor, gpus_per_node}, {&Layout::pipeline, kMostStages}, {&Layout::context, kMostContext}})
+    for (std::int64_t n = 2; n <= most; n *= 2) {
+      Layout l = own;
+      if (n <= own.*degree || (own.data * own.*degree) % n != 0) continue;
+      l.data = own.data * own.*degree / n;
+      l.*degree = n;
+      out.push_back(letters(l));
+    }
+  return out;
+}
+
+std::vector<std::string> layouts(const Role& role, std::int64_t gpus_per_node) {
   const Mixer& m = role.architecture->runs.front().layer.mixer;
   const ModelShape shape{m.heads, m.kv_heads, 0, role.architecture->layers()};
-  const std::int64_t world = role.layout().world();
+  const Layout& own = role.layout();
+  const std::int64_t world = own.world();
   std::vector<std::string> out;
   if (role.serves()) {
     for (const auto t : tensor_degrees(world, shape))
       if (world % t == 0) out.push_back("d" + std::to_string(world / t) + "t" + std::to_string(t));
-  } else {
-    for (const auto c : ulysses_degrees(world, shape)) out.push_back("d" + std::to_string(world / c) + "c" + std::to_string(c));
+    return out;
   }
+  if (role.engine == EngineKind::megatron) return megatron_layouts(own, gpus_per_node);
+  const std::int64_t split = std::max<std::int64_t>(1, own.tensor);
+  const std::string kept = split > 1 ? "t" + std::to_string(split) : "";
+  for (const auto c : ulysses_degrees(world / split, shape))
+    out.push_back("d" + std::to_string(world / split / c) + kept + "c" + std::to_string(c));
   return out;
 }
 
@@ -67,7 +90,7 @@ std::vector<std::string> values_of(const Job& job, const Role* role, const Knob&
       out = k.key == "sync.by" ? std::vector<std::string>{"disk"} : k.choices;  // without an update it is another job
       break;
     case KnobType::layout:
-      out = layouts(*role);
+      out = layouts(*role, job.cluster.gpus_per_node);
       break;
     case KnobType::items:
       out = {"[optimizer]", "[parameters, optimizer]"};
@@ -178,6 +201,7 @@ std::optional<Judged> best_of(const Job& job, const Role* role, const Knob& k, c
     if (!judged || (!judged->remedy.fits && gain <= most)) continue;
     most = gain;
     best = std::move(judged);
+    best->value = value;
     sure = may_fit;
     if (sure && best->remedy.fits) break;
   }

@@ -45,6 +45,7 @@ std::vector<std::string> values_of(const Job&, const Role*, const Knob&);
 struct Judged {
   Remedy remedy;
   Changed changed;
+  std::string value = {};  ///< of the knob, where one knob was changed
 };
 std::optional<Judged> best_of(const Job&, const Role*, const Knob&, const Before&, const Catalog&, TapeStore&, const Changer&,
                               std::string* refused = nullptr);

@@ -1,6 +1,7 @@
 #include "catalog/catalog.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -210,17 +211,35 @@ ModelFound from_row(const std::string& text, const std::string& file, const std:
 /// The part of an id behind the organisation.
 std::string bare(const std::string& id) { return id.substr(id.find('/') + 1); }
 
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+std::vector<std::string> ids_that_have(std::string_view word, const std::vector<std::string>& ids) {
+  std::vector<std::string> out;
+  for (const std::string& id : ids)
+    if (lower(id).find(lower(word)) != std::string::npos) out.push_back(id);
+  return out;
+}
+
 [[noreturn]] void unknown_model(std::string_view name, const std::vector<std::string>& ids, const Aliases& aliases) {
   std::vector<std::string> known = ids;
   for (const std::string& id : ids) known.push_back(bare(id));
   for (const auto& [alias, row] : aliases.rows) known.push_back(alias);
   std::string shown = shortened(name, 80);
-  throw InputError(
-      Problem{{"", 0, 0, "model"},
-              "'" + shown + "'",
-              "an alias, a hub id of the built-in list or of the local Hugging Face cache, a directory or a config.json",
-              nearest(shown, known),
-              "nothing of that name was found, and nothing is downloaded"});
+  Problem problem{{"", 0, 0, "model"},
+                  "'" + shown + "'",
+                  "an alias, a hub id of the built-in list or of the local Hugging Face cache, a directory or a config.json",
+                  nearest(shown, known),
+                  "nothing of that name was found, and nothing is downloaded"};
+  // a word of several names says more than a name that is spelt like it
+  if (const auto like = ids_that_have(shown, ids); shown.size() > 1 && !like.empty()) {
+    problem.nearest = *std::min_element(like.begin(), like.end(),
+                                        [](const std::string& a, const std::string& b) { return a.size() < b.size(); });
+    problem.why = fmt::format("{} known models have it in their names: oomplan models {} lists them", like.size(), shown);
+  }
+  throw InputError(std::move(problem));
 }
 
 }  // namespace
@@ -300,6 +319,7 @@ ModelFound Catalog::model(std::string_view name) const {
   return found;
 }
 
+std::vector<std::string> Catalog::ids_with(std::string_view word) const { return ids_that_have(word, model_ids()); }
 std::vector<std::string> Catalog::model_ids() const { return data_->ids; }
 
 const std::vector<Gpu>& Catalog::gpus() const { return data_->gpus(); }

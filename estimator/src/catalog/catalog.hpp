@@ -39,6 +39,8 @@ class Catalog {
   ModelFound model(std::string_view alias_or_id_or_path) const;
   /// Hub ids of the built-in list, sorted.
   std::vector<std::string> model_ids() const;
+  /// Those that have `word` in them, in any case.
+  std::vector<std::string> ids_with(std::string_view word) const;
   const std::vector<Gpu>& gpus() const;
   /// By name ("H100-80GB") or alias ("h100"). Throws InputError with the nearest name.
   const Gpu& gpu(std::string_view name) const;

@@ -10,6 +10,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
+#include "frontends/areal/turns.hpp"
 #include "frontends/defaults.hpp"
 #include "job/follow.hpp"
 #include "job/kernel_sets.hpp"
@@ -43,6 +44,7 @@ class Assembler {
     derive_layouts();
     derive_settings();
     find_models();
+    areal::set_turns(job());
     return std::move(out_);
   }
 

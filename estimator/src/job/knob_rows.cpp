@@ -4,6 +4,7 @@
 #include "job/megatron_rows.hpp"
 #include "job/training_loop.hpp"
 #include "job/unsupported.hpp"
+#include "units/gpus_text.hpp"
 
 namespace oomplan {
 namespace {
@@ -13,16 +14,11 @@ using namespace knob;
 std::string get_gpus(const Job& j, const Role*) { return fmt::format("{} x {}", j.cluster.gpus, j.cluster.gpu); }
 Refusal set_gpus(const Knob& k, Job& j, Role*, std::string_view text) {
   constexpr std::string_view kExpected = "a number and a kind of GPU, such as 8 x H100-80GB";
-  const auto x = text.find(" x ");
-  if (x == std::string_view::npos) return {std::string(kExpected), {}, {}};
-  const auto said = read_count(text.substr(0, x));
-  if (!said) return {std::string(kExpected), {}, said.why};
-  if (!k.limits.holds(*said.value)) return {fmt::format("{} to {} GPUs", k.limits.least, k.limits.most), {}, {}};
-  auto kind = text.substr(x + 3);
-  while (!kind.empty() && kind.front() == ' ') kind.remove_prefix(1);
-  if (kind.empty()) return {std::string(kExpected), {}, {}};
-  j.cluster.gpus = *said.value;
-  j.cluster.gpu = kind;
+  const GpusSaid said = read_gpus(text);
+  if (!said.count || (said.kind.empty() && j.cluster.gpu.empty())) return {std::string(kExpected), {}, {}};
+  if (!k.limits.holds(*said.count)) return {fmt::format("{} to {} GPUs", k.limits.least, k.limits.most), {}, {}};
+  j.cluster.gpus = *said.count;
+  if (!said.kind.empty()) j.cluster.gpu = said.kind;
   return {};
 }
 
@@ -185,7 +181,7 @@ std::vector<Knob> role_rows() {
       row("in_process", of, flag, knob::flag<&Role::in_process>(), semantics,
           "with beside: shares the process too, so one CUDA context and one caching allocator"),
       saves(row("layout", of, layout, {get_layout, set_layout}, speed,
-                "degrees of parallelism: d data, t tensor, p pipeline, c context (Ulysses), e expert"),
+                "degrees of parallelism: d data, t tensor, p pipeline, c context (Ulysses, or Megatron's own), e expert"),
             "splits the work over more GPUs; more communication"),
   };
 }

@@ -10,7 +10,10 @@ namespace {
 struct Word {
   std::string_view theirs, ours;
 };
-constexpr std::array<Word, 85> kWords{{
+constexpr std::array<Word, 88> kWords{{
+    {"memory_fraction", "mem_fraction_static"},
+    {"gpu_memory_fraction", "mem_fraction_static"},
+    {"mem_fraction", "mem_fraction_static"},
     {"max_tokens_per_mb", "tokens_per_micro_batch"},
     {"max_tokens_per_gpu", "tokens_per_micro_batch"},
     {"ppo_max_token_len_per_gpu", "tokens_per_micro_batch"},

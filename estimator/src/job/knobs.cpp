@@ -71,7 +71,8 @@ KnobAt unknown(std::string_view key, const Role* role) {
   const auto valid = keys_of(role);
   out.problem.expected = role == nullptr ? "a key of a job or of one of its roles" : fmt::format("a key of {}", role->name);
   if (role != nullptr) out.problem.why = whose(key, *role);
-  out.problem.nearest = role == nullptr ? std::string{} : same_knob_here(key, *role);
+  const std::string_view ours = our_word(key);
+  out.problem.nearest = role == nullptr ? std::string{} : same_knob_here(ours.empty() ? key : ours, *role);
   if (out.problem.nearest.empty() && out.problem.why.empty()) out.problem.nearest = nearest_key(key, valid);
   return out;
 }

@@ -154,7 +154,7 @@ std::vector<Knob> trainer_rows() {
   const auto of = KnobOf::trains, learner = KnobOf::learns;
   return with_adapter_rows({
       saves(within(row("tokens_per_micro_batch", of, count, knob::count<&Trainer::tokens_per_micro_batch>(), speed,
-                       "packed tokens of a data-parallel rank in one micro-batch, before Ulysses divides them"),
+                       "packed tokens of a data-parallel rank in one micro-batch, before context parallelism divides them"),
                    kTokenLimit, "tokens"),
             "smaller micro-batches: fewer activations and logits; more micro-batches, so a longer step"),
       saves(zero_is(

@@ -116,6 +116,10 @@ Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog
       if (!explained) continue;
       c.estimate = *std::move(explained);
       if (!enough(c.estimate, aim->name)) continue;
+      if (c.estimate.fit_probability.value_or(1) < space.min_probability) {
+        ++found.unlikely;
+        continue;
+      }
       if (!admit) describe_changes(base, c);
       found.best.push_back(std::move(c));
     }

@@ -1,0 +1,126 @@
+"""What people type: versions, models, numbers of GPUs, and commands without their `--`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("OOMPLAN_PROGRAM", str(ROOT / "build" / "oomplan"))
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PROGRAM, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+    )
+
+
+def answer(*arguments: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(run(*arguments, "--json").stdout)
+    return loaded
+
+
+def test_version() -> None:
+    assert run("-V").stdout == run("--version").stdout == run("version").stdout != ""
+
+
+def test_models_lists_those_with_the_word() -> None:
+    every = [row["id"] for row in answer("models")["models"]]
+    qwen = [row["id"] for row in answer("models", "QWEN")["models"]]
+    assert qwen == [name for name in every if "qwen" in name.lower()] and 0 < len(qwen) < len(every)
+    assert len(every) == len(list((ROOT / "models" / "architectures").glob("*.json")))
+    assert run("models", "no-such-model").returncode == 2
+
+
+def test_a_word_of_several_models_suggests_one_that_has_it() -> None:
+    for word in ("qwen", "llama", "gemma"):
+        told = run("model", word).stderr
+        nearest = told.split("did you mean '")[1].split("'")[0]
+        assert word in nearest.lower(), told
+        assert f"oomplan models {word}" in told
+
+
+@pytest.mark.parametrize("gpus", ["8xh200", "8 x h200", "8 X H200-141GB", "8xH200-141GB"])
+def test_a_number_and_a_kind_are_read_alike(gpus: str) -> None:
+    meant = answer("estimate", "examples/grpo.yaml", "gpus=8 x H200-141GB")["gpus"]
+    assert answer("estimate", "examples/grpo.yaml", f"gpus={gpus}")["gpus"] == meant
+    searched = answer("search", "--model", "qwen2.5-1.5b", "--gpus", gpus, "--keep", "1")["best"]
+    assert searched == answer("search", "--model", "qwen2.5-1.5b", "--gpus", "8", "--gpu", "h200", "--keep", "1")["best"]
+
+
+def test_a_number_alone_keeps_the_kind() -> None:
+    assert answer("read", "examples/grpo.yaml", "gpus=8")["settings"]["gpus"] == "8 x H100-80GB"
+
+
+@pytest.mark.parametrize("gpus", ["x h100", "8x", "8 x", "eight", "0", "8h100", ""])
+def test_what_is_no_number_of_gpus(gpus: str) -> None:
+    assert run("estimate", "examples/grpo.yaml", f"gpus={gpus}").returncode == 2
+    assert run("search", "--model", "qwen2.5-1.5b", "--gpus", gpus).returncode == 2
+
+
+def test_two_kinds_of_gpu_contradict_each_other() -> None:
+    done = run("search", "--model", "qwen2.5-1.5b", "--gpus", "8xh100", "--gpu", "h200")
+    assert done.returncode == 2 and "--gpu" in done.stderr
+
+
+@pytest.mark.parametrize(("engine", "key"), [("sglang", "mem_fraction_static"), ("vllm", "gpu_memory_utilization")])
+def test_memory_fraction_hints_at_the_engines_word(engine: str, key: str) -> None:
+    for word in ("memory_fraction", "mem_fraction"):
+        told = run("estimate", "examples/grpo.yaml", f"rollout.engine={engine}", f"rollout.{word}=0.5").stderr
+        assert f"did you mean '{key}'" in told, told
+
+
+@pytest.mark.parametrize("command", ["vllm serve Qwen/Qwen3-8B -tp 2", "python -m sglang.launch_server --model-path Qwen/Qwen3-8B"])
+def test_a_servers_command_without_its_bar(command: str) -> None:
+    done = run("serve", "--gpu", "h100", *command.split())
+    assert done.returncode == 2
+    assert f"expected oomplan serve --gpu h100 -- {command}" in done.stderr
+    assert run("serve", "--gpu", "h100", "--", *command.split()).returncode in (0, 1)
+
+
+@pytest.mark.parametrize("share", ["1.5", "-1", "ninety", "90%", ""])
+def test_a_probability_is_a_number_from_0_to_1(share: str) -> None:
+    done = run("search", "examples/grpo.yaml", "--min-probability", share)
+    assert done.returncode == 2 and "a number from 0 to 1" in done.stderr
+
+
+def test_search_says_what_it_left_out() -> None:
+    found = answer("search", "examples/grpo.yaml", "--min-probability", "0.97", "--keep", "3")
+    assert found["min_probability"] == 0.97
+    assert all(row["estimate"]["fit_probability"] is None or row["estimate"]["fit_probability"] >= 0.97 for row in found["best"])
+    if found["left_out"]["fitting"]:
+        assert "left out: " in run("search", "examples/grpo.yaml", "--min-probability", "0.97", "--keep", "3").stdout
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_tables_obey_the_terminal(width: int) -> None:
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    with subprocess.Popen(
+        [PROGRAM, "search", "examples/grpo.yaml", "--color", "never"], cwd=ROOT, stdout=follower, stderr=subprocess.DEVNULL
+    ) as process:
+        os.close(follower)
+        shown = b""
+        try:
+            while chunk := os.read(leader, 65536):
+                shown += chunk
+        except OSError:  # the other end is closed
+            pass
+        assert process.wait(60) == 0
+    os.close(leader)
+    table = shown.decode().split("\n\n")[1] if "\n\n" in shown.decode() else shown.decode().replace("\r", "").split("\n\n")[1]
+    rows = [line.rstrip("\r") for line in table.splitlines()]
+    assert len(rows) > 3
+    words = [word for line in rows for word in line.split()]
+    longest = max(len(word) for word in words)
+    assert all(len(line) <= max(width, 6 + longest) for line in rows), [line for line in rows if len(line) > width]
