@@ -195,14 +195,14 @@ TEST_CASE("AReaL loads the whole model on every GPU, unless told otherwise: by h
   const Bytes constants = run.constants.context + run.constants.nccl;
   for (const std::size_t c : {1, 2}) {
     const auto f = load_of(full, c);
-    CHECK(f.allocated == run.constants.workspace + whole + unit);
-    CHECK(f.needed == constants + run.constants.workspace + whole + unit);
+    CHECK(f.allocated == whole + unit);
+    CHECK(f.needed == constants + whole + unit);
     CHECK(f.host == 0);
   }
   const Assembled lean = assembled(job_of(text + ", memory_efficient_load: true}\n"));
   for (const std::size_t c : {1, 2}) {
     const auto f = load_of(lean, c);
-    CHECK(f.allocated == run.constants.workspace + run.plan.resident + run.plan.buffers);
+    CHECK(f.allocated == run.plan.resident + run.plan.buffers);
     CHECK(f.host == (c == 1 ? whole : 0));  // rank 0 reads the model and sends it
   }
 }

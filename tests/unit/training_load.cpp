@@ -20,11 +20,11 @@ const Moment& loading(const Estimate& e) {
   return e.gpus[0].phases[0];
 }
 
-/// Levels of parameters alone: without workspaces and buffers.
+/// Levels of parameters alone: without buffers. Loading multiplies nothing, so there is no workspace yet.
 Bytes parameters_at_load(const Job& job) {
   Bytes level = loading(estimate_quick(job)).usage.allocated;
   for (const Site& site : program(job, "trainer").sites)
-    if (site.name == "trainer.cublas_workspace" || site.name == "trainer.buffers") level -= site.bytes;
+    if (site.name == "trainer.buffers") level -= site.bytes;
   return level;
 }
 
@@ -155,16 +155,18 @@ TEST_CASE("measured: fsdp_qlora's Llama 2 7B reserves what its authors logged, f
         .phases.back()
         .usage.reserved;
   };
-  const auto logged = [](double gib, Bytes predicted) {
+  // Beside adapters alone the highest point knows no length, yet 512 tokens were logged with a segment of 20 MiB more than 2,048:
+  // what several threads leave of a load. Such a segment is short where 512 tokens are expected; the others are met.
+  const auto logged = [](double gib, double less, Bytes predicted) {
     CAPTURE(gib);
     const double found = static_cast<double>(predicted) / static_cast<double>(kGiB);
-    CHECK(found > gib - 0.03);
-    CHECK(found < gib + 0.03);
+    CHECK(found > gib - less);
+    CHECK(found < gib + 0.005);
   };
-  logged(4.98, reserved(base, 1, 512));
-  logged(5.21, reserved(base, 1, 2048));
-  logged(11.22, reserved(base, 4, 2048));
-  logged(10.24, reserved("", 1, 512));
-  logged(10.22, reserved("", 1, 2048));
-  logged(16.14, reserved("", 4, 2048));
+  logged(4.98, 0.027, reserved(base, 1, 512));
+  logged(5.21, 0.015, reserved(base, 1, 2048));
+  logged(11.22, 0.015, reserved(base, 4, 2048));
+  logged(10.24, 0.027, reserved("", 1, 512));
+  logged(10.22, 0.015, reserved("", 1, 2048));
+  logged(16.14, 0.015, reserved("", 4, 2048));
 }

@@ -285,13 +285,13 @@ class PeakRecorder {
 /// A description as data: sites, and a tree of operations in a flat list.
 class Program {
  public:
-  enum class Kind : std::uint8_t { alloc, free, loop, end, call, trim, pause, resume, mark };
+  enum class Kind : std::uint8_t { alloc, free, loop, end, call, trim, pause, resume, mark, segments };
   struct Op {
     Kind kind = Kind::alloc;
     Pool pool = Pool::torch;  ///< pause, resume
     std::uint32_t site = 0;   ///< alloc, free; call: number of the definition; mark: number of the label
     Index a, b;               ///< identity; of a call: what the formal indices become
-    std::int64_t count = 0;   ///< loop: times; pause, resume: bytes
+    std::int64_t count = 0;   ///< loop: times; pause, resume: bytes; segments: 1 where they are expandable
     friend bool operator==(const Op&, const Op&) = default;
   };
   std::vector<Site> sites;
@@ -311,6 +311,8 @@ class ProgramWriter {
   void trim();
   void pause(Pool pool, Bytes bytes);
   void resume(Pool pool, Bytes bytes);
+  /// From here on the allocator takes expandable segments, or those of a fixed size.
+  void expandable_segments(bool on);
   /// From here on events belong to the phase `label`. Equal labels are one phase.
   void mark(std::string_view label);
   /// The body's index runs first, first+1, ... (forward) or first, first-1, ... (backward).
@@ -382,6 +384,10 @@ struct Event {
   Bytes bytes = 0;
   std::int64_t a = 0, b = 0;
 };
+/// False: a mark, or a word to the allocator. Span does not count it.
+constexpr bool changes_levels(Program::Kind kind) {
+  return kind != Program::Kind::mark && kind != Program::Kind::trim && kind != Program::Kind::segments;
+}
 /// Calls `see` for every event in order; stops early when it returns false. Throws Defect on a free without an allocation, a
 /// second allocation of a live identity, a pause of other bytes than the pool holds, a resume of other bytes than were paused,
 /// and events in a paused pool.

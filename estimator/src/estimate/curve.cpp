@@ -31,7 +31,7 @@ std::vector<Stretch> stretches(const Program& program, std::size_t from) {
     levels.clear();
   };
   expand(program, [&](const Event& e) {
-    if (e.kind == Program::Kind::trim) return true;
+    if (e.kind != Program::Kind::mark && !changes_levels(e.kind)) return true;
     if (e.kind != Program::Kind::mark) {
       const bool adds = e.kind == Program::Kind::alloc || e.kind == Program::Kind::resume;
       if (on_device(e.pool)) level += adds ? e.bytes : -e.bytes;

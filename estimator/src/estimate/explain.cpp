@@ -43,6 +43,14 @@ std::ptrdiff_t fullest(const Assembled& a, bool shared = false) {
   return worst;
 }
 
+/// A trainer that switches expandable segments off for its weight update alone: with its first one, behind the loads.
+bool switches_segments(const Assembled& a, const GpuClass& cls, std::size_t process) {
+  return std::any_of(cls.seats.begin(), cls.seats.end(), [&](const SeatOnGpu& seat) {
+    const auto& send = a.runs[seat.role].send[seat.seat.sender ? 0 : 1];
+    return seat.process == process && send && send->point.switches_segments;
+  });
+}
+
 }  // namespace
 
 Program write_process(const Assembled& a, std::size_t c, std::size_t process, std::int64_t inner, int iterations,
@@ -72,9 +80,12 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
           std::make_unique<TrainerProgram<ProgramWriter>>(w, run, seat.seat, run.send[rank] ? &*run.send[rank] : nullptr,
                                                           run.save[rank] ? &*run.save[rank] : nullptr, mark, inner);
   }
+  const bool switches = switches_segments(a, cls, process);
   const auto play = [&](const Step& s) {
     for (std::size_t i = 0; i < cls.seats.size(); ++i) {
       if (cls.seats[i].role != s.role) continue;
+      if (switches && cls.seats[i].process == process && s.kind != StepKind::load)
+        w.expandable_segments(s.kind != StepKind::send);
       if (trainers[i]) trainers[i]->step(s.kind);
       if (servers[i]) servers[i]->step(s.kind);
       if (megatrons[i]) megatrons[i]->step(s.kind);

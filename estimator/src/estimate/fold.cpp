@@ -21,6 +21,13 @@ struct Cutter {
   }
 };
 
+/// Of a turn. One that leaves something behind, as the first one does with a workspace, is not like the next one.
+bool leaves_nothing(const std::vector<std::pair<PhaseKind, Span>>& spans) {
+  Span all;
+  for (const auto& [phase, span] : spans) all = then(all, span);
+  return all.net == 0 && all.cached == 0 && all.host_net == 0;
+}
+
 class ClassFolder {
  public:
   ClassFolder(const Job& job, const std::vector<RoleRun>& runs, const GpuClass& c)
@@ -62,9 +69,7 @@ class ClassFolder {
     const SeatOnGpu& seat = class_.seats[i];
     const RoleRun& run = runs_[seat.role];
     Cutter& cutter = cutters_[i];
-    // AgileRL's log-probs leave the parameters on the device for the updates, Megatron's first ones its workspaces
-    const bool stays = !run.role->serves() && (run.role->trainer.framework == Framework::agilerl || !run.megatron.empty());
-    const bool repeats = (kind == StepKind::log_probs && !stays) || (kind == StepKind::send && run.megatron.empty()) ||
+    const bool repeats = kind == StepKind::log_probs || (kind == StepKind::send && run.megatron.empty()) ||
                          kind == StepKind::save || kind == StepKind::generate || kind == StepKind::receive;
     auto& known = known_[i * kStepKinds + static_cast<std::size_t>(kind)];
     if (repeats && !known.empty()) {
@@ -88,7 +93,7 @@ class ClassFolder {
     }
     cutter.cut(PhaseKind::load);
     for (const auto& [phase, span] : cutter.spans) apply(seat, phase, span);
-    known.swap(cutter.spans);
+    if (leaves_nothing(cutter.spans)) known.swap(cutter.spans);
     cutter.spans.clear();
   }
 

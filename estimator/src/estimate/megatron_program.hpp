@@ -102,6 +102,7 @@ class MegatronProgram {
     on([&](auto& e) { e.passes(played, [this](bool backward) { mark_(backward ? PhaseKind::backward : PhaseKind::forward); }); });
     mark_(PhaseKind::optimizer);
     on([](auto& e) { e.optimizer_step(); });
+    if (run_.empties_behind_training) r_.trim();
     doze();
   }
 

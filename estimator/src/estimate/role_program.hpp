@@ -52,7 +52,8 @@ class TrainerProgram {
         inner_(inner_micro_batches),
         core_(r, run.plan, run.role->name),
         reference_(r, run.plan, run.role->name, core_),
-        has_workspace_(pauses() || (!seat.owns_process && !learns_at_once())) {
+        has_workspace_(pauses() || !seat.owns_process),
+        has_workspace_of_autograd_(pauses() || (!seat.owns_process && !learns_at_once())) {
     const auto play = [&](std::optional<Player<R>>& player, const Tape* tape, const PassCounts& pass) {
       if (tape == nullptr) return;
       FoldedTape* folded = tapes != nullptr ? &tapes->of(*tape, pass.counts) : nullptr;
@@ -127,7 +128,7 @@ class TrainerProgram {
     if (seat_.owns_process) {
       r_.alloc(context_);
       r_.alloc(nccl_);
-      each_workspace([&](const SiteRef& s) { r_.alloc(s); });
+      if (pauses()) each_workspace([&](const SiteRef& s) { r_.alloc(s); });
     }
     r_.alloc(host_load_);
     r_.alloc(full_);
@@ -163,12 +164,15 @@ class TrainerProgram {
     return seat_.owns_process && t.framework != Framework::verl && run_.plan.offload_parameters && !run_.plan.cpu_offload &&
            !learns_at_once();
   }
-  /// Those that are there from the load on: autograd's comes with its first product, but a process that is paused is described
-  /// with it at once.
+  /// A process that is paused is described with both from its load on.
   template <class Act>
   void each_workspace(Act&& act) {
     act(workspace_);
-    if (pauses()) act(autograd_workspace_);
+    act(autograd_workspace_);
+  }
+  /// cuBLAS has no workspace before its first matrix product: loading a model multiplies nothing.
+  void make_workspace() {
+    if (!std::exchange(has_workspace_, true)) r_.alloc(workspace_);
   }
   void wake_up() {
     if (pauses()) each_workspace([&](const SiteRef& s) { r_.alloc(s); });
@@ -193,6 +197,7 @@ class TrainerProgram {
     if (!learns_at_once())
       return awake(phase, [&] {
         core_.before_forward();
+        make_workspace();
         r_.alloc(pixels_);
         stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(0)); });
         r_.free(pixels_);
@@ -200,6 +205,7 @@ class TrainerProgram {
     mark_(phase);
     if (run_.plan.offload_parameters) core_.reload_parameters();
     stays_ = true;
+    make_workspace();
     // the rows of the reference adapter, then those of the actor's (agilerl/algorithms/core/base.py _fused_forward_no_grad)
     for (std::int64_t i = 0; i < 2; ++i) stretch(passes().log_probs, [&] { core_.forward(*log_probs_, Index(i)); });
   }
@@ -207,34 +213,28 @@ class TrainerProgram {
   void micro_batch(Index micro, bool first, bool last) {
     mark_(PhaseKind::forward);
     core_.before_forward();
+    make_workspace();
     stretch(passes().forward, [&] {
       core_.forward(*train_, micro);
       reference_.forward();
     });
     drop_kept_inputs();
     mark_(PhaseKind::backward);
-    const bool first_of_all = !std::exchange(has_workspace_, true);
+    const bool first_of_all = !std::exchange(has_workspace_of_autograd_, true);
     if (learns_at_once() && first_of_all) return first_update(micro);
-    if (first_of_all) make_workspace();
     const bool reduces = last || run_.plan.sync_every;
     reduced_ = reduced_ || reduces;
-    auto& known = passes().backward[(first ? 1 : 0) + (reduces ? 2 : 0)];
-    if (!learns_at_once()) {
-      stretch(known, [&] { core_.backward(*train_, micro, first, last); });
+    if (first_of_all) {  // no later pass is like it
+      train_->make_at_product(autograd_workspace_);
+      core_.backward(*train_, micro, first, last);
       return train_->make_if_not_made();
     }
+    auto& known = passes().backward[(first ? 1 : 0) + (reduces ? 2 : 0)];
+    if (!learns_at_once()) return stretch(known, [&] { core_.backward(*train_, micro, first, last); });
     stretch(known, [&] { core_.backward_keeping_inputs(*train_, micro); });
     kept_inputs_ = micro;
   }
-  /// Autograd's thread has no cuBLAS workspace before its first matrix product: it comes to lie in what the loss has left free. A
-  /// fold, which knows no places, has it from the start of the pass.
-  void make_workspace() {
-    if constexpr (R::kWrites)
-      train_->make_at_product(autograd_workspace_);
-    else
-      r_.alloc(autograd_workspace_);
-  }
-  /// No later backward pass is like this one.
+  /// Autograd's thread has no cuBLAS workspace before its first matrix product: it comes to lie in what the loss has left free.
   void first_update(Index micro) {
     if (run_.role->trainer.head == LossHead::agilerl_fused)
       train_->make_at_product(autograd_workspace_);
@@ -303,6 +303,7 @@ class TrainerProgram {
     }
     optimizer_step();
     r_.free(pixels_);
+    if (run_.empties_behind_training) r_.trim();
     doze();
   }
   void optimizer_step() {
@@ -338,9 +339,9 @@ class TrainerProgram {
   PassSpans passes_;
   SiteRef context_, nccl_, workspace_, autograd_workspace_, full_, first_shard_, host_load_, pixels_;
   bool states_ = false;
-  bool kept_ = false;                       ///< gradients of the step before are there
-  std::optional<Index> kept_inputs_;        ///< of the update before
-  bool has_workspace_;                      ///< autograd's thread: from its first product on, once a process
+  bool kept_ = false;                               ///< gradients of the step before are there
+  std::optional<Index> kept_inputs_;                ///< of the update before
+  bool has_workspace_, has_workspace_of_autograd_;  ///< a thread's: from its first product on, once a process
   bool stays_ = false;                      ///< parameters that lie on the host between phases are there from the phase before
   bool reduced_ = false, rebuilt_ = false;  ///< DDP's buckets
 };

@@ -172,6 +172,8 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
     const bool same_gpu = share_gpus(job, *actor, *to.role);
     SyncPoint point =
         sync_point(catalog.facts(), t.framework, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
+    if (point.empties_first)
+      for (auto& r : runs) r.empties_behind_training |= learns(*r.role) && share_gpus(job, *actor, *r.role);
     if (actor->engine == EngineKind::archon) {
       send_from_archon(*from, to, point);
       continue;

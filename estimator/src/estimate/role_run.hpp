@@ -57,6 +57,7 @@ struct RoleRun {
   /// [0] rank 0 of the trainer, [1] the others. save: the weights as files, tensor by tensor.
   std::array<std::optional<SyncPlan>, 2> send, save;
   std::optional<SyncPlan> receive;
+  bool empties_behind_training = false;  ///< the cache, before a server beside it wakes
 };
 
 /// Why a trainer's pass through its model's tower is not described, and what can be asked for instead; "" when it is.

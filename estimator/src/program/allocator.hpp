@@ -121,6 +121,8 @@ class CachingAllocator {
   Bytes outside() const { return outside_; }
   /// From now on the device is this large; Counters::refused starts again. What is reserved stays.
   void set_device_limit(Bytes limit);
+  /// torch.cuda.memory._set_allocator_settings("expandable_segments:..."): of later requests. What is reserved stays as it is.
+  void set_expandable_segments(bool on) { settings_.expandable_segments = on; }
 
   const Counters& counters() const { return counters_; }
   /// torch.cuda.reset_peak_memory_stats(): peaks start again from the present levels.

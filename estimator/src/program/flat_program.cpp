@@ -134,6 +134,9 @@ void FlatProgram::flatten(const Program& program, const Each& each) {
       case Program::Kind::trim:
         flat.op = Op::trim;
         break;
+      case Program::Kind::segments:
+        flat.op = Op::segments;
+        break;
       case Program::Kind::mark:
         flat.op = Op::mark;
         flat.slot = static_cast<std::int32_t>(e.site);

@@ -22,9 +22,20 @@ class FlatProgram {
   /// The same, of a program that is expanded already.
   FlatProgram(const Program&, const Events&);
 
-  enum class Op : std::uint8_t { torch_alloc, torch_free, driver_alloc, pausable_alloc, resume, device_free, trim, mark, host };
+  enum class Op : std::uint8_t {
+    torch_alloc,
+    torch_free,
+    driver_alloc,
+    pausable_alloc,
+    resume,
+    device_free,
+    trim,
+    segments,
+    mark,
+    host
+  };
   struct Event {
-    Bytes bytes = 0;         ///< device_free: also a pause
+    Bytes bytes = 0;         ///< device_free: also a pause; segments: 1 where they are expandable
     std::int32_t slot = -1;  ///< torch: where its block is kept while it lives, reused; mark: number of the label
     Op op = Op::host;
     std::uint8_t stream = 0;
@@ -39,7 +50,7 @@ class FlatProgram {
     std::int64_t steady = 0;
   };
   std::vector<Loop> loops;
-  std::vector<Event> events;           ///< in order; marks and trims are not counted as events by Span
+  std::vector<Event> events;           ///< in order; marks, trims and switches are not counted as events by Span
   std::vector<std::size_t> turn_ends;  ///< numbers of events: behind each mark that says kTurnEnd, and of all
   std::vector<std::string> labels;
   std::int32_t slots = 0;

@@ -54,7 +54,7 @@ class Player {
   void say_where() {
     const auto& events = program_.events;
     out_.failed_event = std::count_if(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(at_),
-                                      [](const auto& e) { return e.op != Op::mark && e.op != Op::trim; });
+                                      [](const auto& e) { return e.op != Op::mark && e.op != Op::trim && e.op != Op::segments; });
     out_.failed_phase = phase_ < 0 ? "" : program_.labels[static_cast<std::size_t>(phase_)];
     out_.failed_bytes = events[at_].bytes;
   }
@@ -129,6 +129,9 @@ class Player {
         return allocator_.set_outside(allocator_.outside() - e.bytes);
       case Op::trim:
         allocator_.empty_cache();
+        return true;
+      case Op::segments:
+        allocator_.set_expandable_segments(e.bytes != 0);
         return true;
       case Op::mark:
         if (program_.labels[static_cast<std::size_t>(e.slot)] == kTurnEnd) return true;

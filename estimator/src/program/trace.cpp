@@ -83,7 +83,7 @@ std::int64_t witness_in(const Program& program, std::string_view label) {
   bool inside = false;
   expand(program, [&](const Event& e) {
     if (e.kind == Program::Kind::mark) inside = program.labels[e.site] == label;
-    if (e.kind == Program::Kind::mark || e.kind == Program::Kind::trim) return true;
+    if (!changes_levels(e.kind)) return true;
     const auto pool = static_cast<std::size_t>(e.pool);
     if (e.kind == Program::Kind::alloc) held[pool] += e.bytes;
     if (e.kind == Program::Kind::free) held[pool] -= e.bytes;
@@ -188,7 +188,7 @@ std::vector<std::pair<std::int64_t, Bytes>> timeline(const Program& program, std
   Bytes level = 0, highest = 0;
   std::int64_t ordinal = 0;
   expand(program, [&](const Event& e) {
-    if (e.kind == Program::Kind::mark || e.kind == Program::Kind::trim) return true;
+    if (!changes_levels(e.kind)) return true;
     const bool adds = e.kind == Program::Kind::alloc || e.kind == Program::Kind::resume;
     if (on_device(e.pool)) level += adds ? e.bytes : -e.bytes;
     if (level > highest || ordinal % stride == 0) out.emplace_back(ordinal, level);

@@ -30,6 +30,7 @@ void ProgramWriter::alloc(const SiteRef& s, Index a, Index b) {
 }
 void ProgramWriter::free(const SiteRef& s, Index a, Index b) { write({Program::Kind::free, s.pool, s.id, a, b, 0}); }
 void ProgramWriter::trim() { write({Program::Kind::trim, Pool::torch, 0, {}, {}, 0}); }
+void ProgramWriter::expandable_segments(bool on) { write({Program::Kind::segments, Pool::torch, 0, {}, {}, on ? 1 : 0}); }
 void ProgramWriter::pause(Pool pool, Bytes bytes) { write({Program::Kind::pause, pool, 0, {}, {}, bytes}); }
 void ProgramWriter::resume(Pool pool, Bytes bytes) { write({Program::Kind::resume, pool, 0, {}, {}, bytes}); }
 

@@ -30,6 +30,7 @@ class Recorder {
     if (e.kind == mark) phase_ = e.site + 1;
     if (e.kind == mark || e.kind == trim) wait_for_all_but(0);
     if (e.kind == trim) allocator_.empty_cache();
+    if (e.kind == segments) allocator_.set_expandable_segments(e.bytes != 0);
     if (e.kind == alloc && e.bytes > 0 && e.pool == Pool::torch) return allocate(e);
     if (e.kind == free && e.bytes > 0 && e.pool == Pool::torch) release(e.tensor);
     if (e.pool == Pool::pausable && e.bytes > 0 && !play_pausable(e)) return false;

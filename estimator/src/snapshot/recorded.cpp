@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "snapshot/switches.hpp"
 #include "units/sizes.hpp"
 
 namespace oomplan::snapshot {
@@ -62,6 +63,7 @@ class Player {
   Player(const Snapshot& snapshot, int device, const Start& start)
       : trace_(snapshot.traces[static_cast<std::size_t>(device)]),
         allocator_(settings(snapshot)),
+        expandable_(trace_, settings_of(snapshot).expandable_segments),
         streams_(streams_of(snapshot, device)),
         pools_(pools_of(snapshot, device)) {
     if (streams_.size() > kMostStreams || pools_.size() > kMostStreams) {
@@ -217,6 +219,7 @@ class Player {
       out_.not_possible = fmt::format("event {} allocates {}", at_, e.bytes == 0 ? "nothing" : "what is allocated already");
       return false;
     }
+    allocator_.set_expandable_segments(expandable_.at(at_));
     auto* block = allocator_.allocate(e.bytes, streams_.of(e.stream), pool_at(e.address));
     if (block == nullptr) {
       differs("recorded an allocation; replayed a refusal");
@@ -251,6 +254,7 @@ class Player {
   const std::vector<Event>& trace_;
   Comparison out_;
   CachingAllocator allocator_;
+  SegmentSwitch expandable_;
   Numbers<std::int64_t> streams_;
   Numbers<PoolId> pools_;
   std::map<Bytes, std::pair<Bytes, int>> bounds_;  // final segments: end and pool

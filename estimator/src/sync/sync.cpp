@@ -231,6 +231,9 @@ SyncPoint sync_point(const Facts& facts, Framework framework, std::string_view v
     out.way = SyncWay::disk;
   } else if (framework == Framework::verl) {
     out.way = same_gpu ? SyncWay::ipc : SyncWay::double_buffer;
+    const auto does = [&](const char* fact) { return same_gpu && facts.find("verl", fact, query).value != 0; };
+    out.switches_segments = does("switches_expandable_segments");
+    out.empties_first = does("empties_cache_before_update");
   } else {
     out.way = facts.find("areal", "sync_pipelined", query).value != 0 ? SyncWay::two_buckets : SyncWay::buckets;
     out.casts = facts.find("areal", "sync_casts_full_tensor", query).value != 0;

@@ -78,6 +78,9 @@ struct SyncPoint {
   bool casts = false;      ///< each full tensor is cast to the wire's dtype while the gathered one still lives
   bool flattened = false;  ///< SGLang's flattened_bucket
   bool adapters = false;   ///< of LoRA: vLLM keeps all of a bucket before it makes an adapter of them
+  /// The sender's allocator has expandable segments, but for the weight update.
+  bool switches_segments = false;
+  bool empties_first = false;  ///< the sender's cache is emptied before a server that sleeps beside it wakes
 };
 /// How a framework sends: the way and its settings from models/engines. Throws InputError.
 SyncPoint sync_point(const Facts&, Framework, std::string_view version, SyncBy, Bytes bucket, EngineKind server, bool same_gpu);
