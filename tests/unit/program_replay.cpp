@@ -162,13 +162,12 @@ TEST_CASE("a long loop whose state repeats gives what playing every turn gives")
       }
       w.mark("after");
       w.alloc(layer[0]);
-      return FlatProgram(w.take());
+      return FlatProgram(w.take(), nullptr, !as_loop);
     };
     const FlatProgram looped = make(true), unrolled = make(false);
     REQUIRE(looped.loops.size() == 1);
-    CHECK(looped.loops[0].steady == 0);
     CHECK(unrolled.loops.empty());
-    CHECK(looped.events == unrolled.events);
+    CHECK(looped.events.size() < unrolled.events.size() / 4);
     AllocatorSettings s;
     s.expandable_segments = variant % 3 == 1;
     const Bytes need = needed_capacity(unrolled, s);

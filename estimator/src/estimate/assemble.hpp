@@ -22,6 +22,9 @@ void worst_first(Estimate&, const Job&);
 /// into a state that repeats after two or three of them, small tensors beside expandable segments after eleven; a test compares
 /// with all.
 inline constexpr std::int64_t kReplayedMicroBatches = 12;
+/// How many micro-batches there are between the first and the last of those that the process's program writes by number: where
+/// it is none or one, write_process() gives the same for every `inner`.
+std::int64_t inner_micro_batches(const Assembled&, std::size_t gpu_class, std::size_t process);
 /// The program of one process of a class: init and two iterations (the second has optimizer states from its beginning). Of the
 /// micro-batches between the first and the last `inner` are written: levels need one (each of them ends where it began), the
 /// allocator's history more. `last`: becomes the number of the mark that the last iteration begins with, the first one being 0.

@@ -100,11 +100,21 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
   return w.take();
 }
 
+std::int64_t inner_micro_batches(const Assembled& a, std::size_t c, std::size_t process) {
+  std::int64_t most = 0;
+  for (const auto& seat : a.classes[c].seats) {
+    const RoleRun& run = a.runs[seat.role];
+    if (seat.process == process && !run.role->serves() && run.megatron.empty())
+      most = std::max(most, run.plan.micro_batches - 2);
+  }
+  return most;
+}
+
 void replay_classes(Assembled& a, const Job& job, bool lists) {
-  ProcessStore processes;
+  ProcessStore processes(1);  // equal classes are one
   a.estimate.replayed = true;
   for (std::size_t c = 0; c < a.classes.size(); ++c) {
-    explain_class(a, c, job, processes);
+    explain_class(a, c, job, processes, Explain::all, lists);
     if (lists && a.estimate.replayed) {
       draw_curve(a, c, job);
       continue;

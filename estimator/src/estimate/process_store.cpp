@@ -1,9 +1,8 @@
 #include "estimate/process_store.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
-
-#include "program/trace.hpp"
 
 namespace oomplan {
 namespace {
@@ -17,16 +16,14 @@ std::vector<std::unique_ptr<ProcessReading>> readings(const GpuSource& source) {
 
 }  // namespace
 
-ProcessReading::ProcessReading(const Program& program, const Program& history)
-    : program_(program),
-      events_(events_of(program)),
-      ledgers_(ledger_by_phase(program, events_)),
-      flat_(history == program ? FlatProgram(program, events_) : FlatProgram(history)) {}
+ProcessReading::ProcessReading(std::shared_ptr<const Program> program, const std::shared_ptr<const Program>& history)
+    : program_(std::move(program)), flat_(*history, history == program_ ? &ledgers_ : nullptr) {
+  if (history != program_) FlatProgram(*program_, &ledgers_);
+}
 
 const std::vector<LiveTensor>& ProcessReading::live() {
-  if (!live_known_) live_ = trace(program_, events_).live;
+  if (!live_known_) live_ = trace(*program_).live;
   live_known_ = true;
-  events_ = {};
   return live_;
 }
 
@@ -41,13 +38,29 @@ SharedGpu GpuReading::shared() const {
   return out;
 }
 
+std::int64_t GpuReading::work() const {
+  std::int64_t sum = replays_.played();
+  for (std::size_t p = 0; p < processes_.size(); ++p)
+    if (processes_[p]) sum += std::ssize(source_.processes[p].history->ops) + std::ssize(processes_[p]->flat().events);
+  return sum;
+}
+
+std::int64_t ProcessStore::work() const {
+  std::int64_t sum = gone_;
+  for (const GpuReading& r : known_) sum += r.work();
+  return sum;
+}
+
 GpuReading& ProcessStore::get(GpuSource source, const AllocatorSettings& settings) {
   const auto known = std::find_if(known_.begin(), known_.end(), [&](const GpuReading& r) { return r.is_of(source, settings); });
   if (known != known_.end()) {
     known_.splice(known_.begin(), known_, known);
     return known_.front();
   }
-  if (known_.size() >= kMost) known_.pop_back();
+  if (known_.size() >= most_) {
+    gone_ += known_.back().work();
+    known_.pop_back();
+  }
   return known_.emplace_front(std::move(source), settings);
 }
 

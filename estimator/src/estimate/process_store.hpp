@@ -15,8 +15,8 @@ namespace oomplan {
 /// One process of a GPU: its levels and its history in the allocator.
 class ProcessReading {
  public:
-  /// `history`: the same process with the micro-batches that the allocator's history needs. REQUIRES: both outlive this.
-  ProcessReading(const Program& program, const Program& history);
+  /// `history`: the same process with the micro-batches that the allocator's history needs.
+  ProcessReading(std::shared_ptr<const Program> program, const std::shared_ptr<const Program>& history);
   ProcessReading(const ProcessReading&) = delete;
   ProcessReading& operator=(const ProcessReading&) = delete;
 
@@ -25,24 +25,26 @@ class ProcessReading {
   /// What lives at the highest moment; found at the first call.
   const std::vector<LiveTensor>& live();
   /// What lives at the highest moment of a phase.
-  std::vector<LiveTensor> live_in(std::string_view phase) const { return live_in_phase(program_, phase); }
+  std::vector<LiveTensor> live_in(std::string_view phase) const { return live_in_phase(*program_, phase); }
 
  private:
-  const Program& program_;
-  Events events_;  ///< of program_; empty once `live` is known
+  std::shared_ptr<const Program> program_;
   bool live_known_ = false;
   std::vector<LiveTensor> live_;
   std::vector<PhaseLedger> ledgers_;
-  FlatProgram flat_;
+  FlatProgram flat_;  ///< behind the ledgers, which are written with it
 };
 
 /// What there is to read of a GPU.
 struct GpuSource {
   struct Process {
-    Program program, history;  ///< as for ProcessReading
+    std::shared_ptr<const Program> program, history;  ///< as for ProcessReading; the same one where the two are equal
     bool replayed = true;
     std::vector<Bytes> held = {};  ///< behind each of its turns, when it is not replayed
-    bool operator==(const Process&) const = default;
+    bool operator==(const Process& o) const {
+      const auto same = [](const auto& x, const auto& y) { return x == y || (x && y && *x == *y); };
+      return replayed == o.replayed && held == o.held && same(program, o.program) && same(history, o.history);
+    }
   };
   std::vector<Process> processes;
   std::vector<std::size_t> turns;  ///< numbers of processes, in order
@@ -58,6 +60,8 @@ class GpuReading {
   /// nullptr: it is not replayed.
   ProcessReading* process(std::size_t p) { return processes_[p].get(); }
   Replays& replays() { return replays_; }
+  /// What it took so far, in events: written down, expanded and played.
+  std::int64_t work() const;
 
  private:
   SharedGpu shared() const;
@@ -69,11 +73,15 @@ class GpuReading {
 
 class ProcessStore {
  public:
+  explicit ProcessStore(std::size_t most = 8) : most_(most) {}
   /// The reference is good until the next call.
   GpuReading& get(GpuSource source, const AllocatorSettings& settings);
+  /// GpuReading::work() of all readings, those that are no longer kept too.
+  std::int64_t work() const;
 
  private:
-  static constexpr std::size_t kMost = 8;
+  std::size_t most_;
+  std::int64_t gone_ = 0;  ///< work of readings that were dropped
   std::list<GpuReading> known_;  ///< last used first
 };
 

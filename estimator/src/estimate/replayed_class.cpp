@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "program/events.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -34,10 +36,13 @@ GpuSource source_of(const Assembled& a, std::size_t c, bool levels) {
   const std::size_t processes = a.classes[c].processes;
   GpuSource out;
   for (std::size_t p = 0; p < processes; ++p) {
-    const auto written = [&](std::int64_t inner) { return write_process(a, c, p, inner, 2, nullptr, processes > 1); };
-    GpuSource::Process process{levels ? written(1) : Program{}, written(kReplayedMicroBatches)};
-    if (count_events(process.history, kMostReplayedEvents) >= kMostReplayedEvents) {
-      process = {Program{}, Program{}, false, {}};
+    const auto written = [&](std::int64_t inner) {
+      return std::make_shared<const Program>(write_process(a, c, p, inner, 2, nullptr, processes > 1));
+    };
+    GpuSource::Process process{nullptr, written(kReplayedMicroBatches)};
+    if (levels) process.program = inner_micro_batches(a, c, p) <= 1 ? process.history : written(1);
+    if (count_events(*process.history, kMostReplayedEvents) >= kMostReplayedEvents) {
+      process = {nullptr, nullptr, false, {}};
       for (const TurnFigure& turn : fold.turns)
         if (turn.process == p) process.held.push_back(turn.held);
     }
@@ -107,12 +112,13 @@ bool put_needed(GpuAnswer& answer, const ClassFold& fold, Replays& replays, Expl
 }
 
 /// What lives at the highest moment of a phase of the process.
-void put_live(Moment& m, ProcessReading& process, std::int64_t retries) {
+void put_live(Moment& m, ProcessReading& process, std::int64_t retries, bool lists) {
+  m.allocator_retries = retries;
+  if (!lists) return;
   Bytes highest = 0;
   for (const auto& ledger : process.ledgers()) raise(highest, ledger.peak);
   m.live = highest_level(process.ledgers(), m.phase) == highest ? process.live() : process.live_in(m.phase);
   if (m.live.size() > kLiveRows) m.live.resize(kLiveRows);
-  m.allocator_retries = retries;
 }
 
 }  // namespace
@@ -133,13 +139,13 @@ bool runs_through(const Assembled& a, std::size_t c, const Job& job) {
   std::deque<FlatProgram> programs;
   SharedGpu gpu{{}, source.turns};
   for (const auto& p : source.processes)
-    gpu.processes.push_back({p.replayed ? &programs.emplace_back(p.history) : nullptr, p.held});
+    gpu.processes.push_back({p.replayed ? &programs.emplace_back(*p.history) : nullptr, p.held});
   AllocatorSettings settings = settings_of(job, answer);
   settings.device_limit = answer.usable;
   return replay(gpu, settings).ok;
 }
 
-bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Explain what) {
+bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Explain what, bool lists) {
   GpuAnswer& answer = a.estimate.gpus[c];
   const ClassFold& fold = a.folds[c];
   GpuSource source = source_of(a, c, true);
@@ -170,9 +176,9 @@ bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& pr
     ProcessReading* process = reading.process(p);
     if (process == nullptr || by_level[p] == answer.phases.size()) continue;
     const std::int64_t retries = reading.replays().at(answer.usable).processes[p].retries;
-    put_live(answer.phases[by_level[p]], *process, retries);
+    put_live(answer.phases[by_level[p]], *process, retries, lists);
     if (const std::size_t worst = worst_of(answer, process->ledgers()); worst != by_level[p])
-      put_live(answer.phases[worst], *process, retries);
+      put_live(answer.phases[worst], *process, retries, lists);
   }
   for (std::size_t i = 0; i < answer.phases.size(); ++i)
     if (answer.phases[i].usage.capacity_needed > answer.phases[answer.worst].usage.capacity_needed) answer.worst = i;

@@ -19,6 +19,7 @@ AllocatorSettings settings_of(const Job&, const GpuAnswer&);
 bool runs_through(const Assembled&, std::size_t gpu_class, const Job&);
 
 /// False: it was to be explained if it fits, and does not.
-bool explain_class(Assembled&, std::size_t gpu_class, const Job&, ProcessStore&, Explain = Explain::all);
+/// `lists`: with what lives at the worst moments.
+bool explain_class(Assembled&, std::size_t gpu_class, const Job&, ProcessStore&, Explain = Explain::all, bool lists = true);
 
 }  // namespace oomplan

@@ -3,10 +3,8 @@
 // A store answers equal questions with the same tape. It may be shared between threads. What it holds never changes an answer.
 #pragma once
 #include <memory>
-#include <mutex>
-#include <vector>
 
-#include "layers/tape.hpp"
+#include "layers/kept_tapes.hpp"
 
 namespace oomplan {
 
@@ -18,13 +16,7 @@ class TapeStore {
 
  private:
   static constexpr std::size_t kMost = 64;
-  struct Row {
-    std::shared_ptr<const Architecture> architecture;
-    PassOptions options;
-    std::shared_ptr<const Tape> tape;
-  };
-  std::mutex mutex_;
-  std::vector<Row> rows_;
+  KeptTapes<PassOptions> tapes_{kMost};
 };
 
 }  // namespace oomplan

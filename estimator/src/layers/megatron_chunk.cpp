@@ -3,6 +3,7 @@
 
 #include <oomplan/units/errors.hpp>
 
+#include "layers/kept_tapes.hpp"
 #include "layers/megatron.hpp"
 #include "layers/model.hpp"
 #include "layers/ops.hpp"
@@ -322,10 +323,14 @@ bool recomputes(const ChunkOptions& o, std::string_view module) {
 }
 
 std::shared_ptr<const Tape> make_chunk_tape(const Architecture& a, const ChunkOptions& o) {
-  refuse_unsupported(a, o);
-  Eager g;
-  const ModelRun run = ChunkRunner(g, a, o).run();
-  return build_tape(g, run);
+  // Stages in the middle of a pipeline are alike, and most changes of a job leave a stage's pass as it was.
+  static KeptTapes<ChunkOptions> tapes(32);
+  return tapes.get(a, o, [&]() -> std::shared_ptr<const Tape> {
+    refuse_unsupported(a, o);
+    Eager g;
+    const ModelRun run = ChunkRunner(g, a, o).run();
+    return build_tape(g, run);
+  });
 }
 
 std::vector<TapeSite> saved_of_chunk_layer(const Architecture& a, const ChunkOptions& o, std::size_t layer) {

@@ -5,19 +5,11 @@
 #include <oomplan/program.hpp>
 
 #include "program/events.hpp"
+#include "program/index_value.hpp"
 #include "program/live_table.hpp"
 #include "units/interruption.hpp"
 
 namespace oomplan {
-
-/// Opens Index for the reader.
-struct ProgramReader {
-  static std::int64_t value(const Index& i, const std::vector<std::int64_t>& loops, const std::array<std::int64_t, 2>& formal) {
-    if (i.depth_ == -1) return i.offset_;
-    if (i.depth_ < -1) return formal[static_cast<std::size_t>(-2 - i.depth_)] + i.offset_;
-    return i.offset_ + loops[static_cast<std::size_t>(i.depth_)] * i.step_;
-  }
-};
 
 namespace {
 
@@ -58,7 +50,8 @@ class Expander {
             return false;
           break;
         default:
-          if (!emit(op, ProgramReader::value(op.a, loops, formal), ProgramReader::value(op.b, loops, formal))) return false;
+          if (!emit(op, {ProgramReader::value(op.a, loops, formal), ProgramReader::value(op.b, loops, formal), op.site}))
+            return false;
       }
     }
     return true;
@@ -73,22 +66,22 @@ class Expander {
     }
     return at;
   }
-  bool emit(const Program::Op& op, std::int64_t a, std::int64_t b) {
-    Event event{op.kind, op.pool, op.site, -1, op.count, a, b};
+  bool emit(const Program::Op& op, const Identity& key) {
+    Event event{op.kind, op.pool, op.site, -1, op.count, key.a, key.b};
     if (op.kind == Program::Kind::alloc || op.kind == Program::Kind::free) {
       const auto& site = program_.sites[op.site];
       const auto pool = static_cast<std::size_t>(site.pool);
       event.pool = site.pool;
       event.bytes = site.bytes;
-      if (paused_[pool]) throw Defect(describe("in a paused pool", op.site, a, b));
+      if (paused_[pool]) throw Defect(describe_event(program_, "in a paused pool", key));
       if (op.kind == Program::Kind::alloc) {
         interruption_point_at(next_);
         event.tensor = next_++;
-        if (!live_.insert({a, b, op.site}, event.tensor)) throw Defect(describe("allocated twice", op.site, a, b));
+        if (!live_.insert(key, event.tensor)) throw Defect(describe_event(program_, "allocated twice", key));
         level_[pool] += site.bytes;
       } else {
-        event.tensor = live_.take({a, b, op.site});
-        if (event.tensor < 0) throw Defect(describe("freed without allocation", op.site, a, b));
+        event.tensor = live_.take(key);
+        if (event.tensor < 0) throw Defect(describe_event(program_, "freed without allocation", key));
         level_[pool] -= site.bytes;
       }
     } else if (op.kind == Program::Kind::pause || op.kind == Program::Kind::resume) {
@@ -100,9 +93,6 @@ class Expander {
       paused_[pool] = pauses;
     }
     return see_(event);
-  }
-  std::string describe(const char* what, std::uint32_t site, std::int64_t a, std::int64_t b) const {
-    return std::string(what) + ": " + program_.sites[site].name + " [" + std::to_string(a) + ", " + std::to_string(b) + "]";
   }
 
   const Program& program_;

@@ -5,8 +5,6 @@
 
 #include <oomplan/program.hpp>
 
-#include "program/events.hpp"
-
 namespace oomplan {
 
 struct PhaseLedger {
@@ -16,7 +14,5 @@ struct PhaseLedger {
 };
 /// In the order of first appearance; "" before the first mark.
 std::vector<PhaseLedger> ledger_by_phase(const Program&);
-/// The same, of a program that is expanded already.
-std::vector<PhaseLedger> ledger_by_phase(const Program&, const Events&);
 
 }  // namespace oomplan

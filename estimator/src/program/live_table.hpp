@@ -2,8 +2,11 @@
 // addressing (linear probing) that allocates only when it grows.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include <oomplan/program.hpp>
 
 namespace oomplan {
 
@@ -13,6 +16,11 @@ struct Identity {
   std::uint32_t site = 0;
   bool operator==(const Identity&) const = default;
 };
+
+/// A Defect's words about a tensor.
+inline std::string describe_event(const Program& program, const char* what, const Identity& k) {
+  return what + (": " + program.sites[k.site].name) + " [" + std::to_string(k.a) + ", " + std::to_string(k.b) + "]";
+}
 
 class LiveTable {
  public:

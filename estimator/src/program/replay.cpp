@@ -26,11 +26,7 @@ class Player {
     turn_.beside = beside;
     allocator_.set_device_limit(device_limit - beside);
     const std::size_t end = program_.turn_ends[turns_++];
-    for (; out_.ok && loop_ < program_.loops.size() && program_.loops[loop_].first < end; ++loop_) {
-      at_ = play_until(at_, program_.loops[loop_].first);
-      if (out_.ok && !ages_) at_ = play_loop(program_.loops[loop_]);
-    }
-    if (out_.ok) at_ = play_until(at_, end);
+    at_ = play_loops(at_, end, loop_, program_.loops.size());
     if (!out_.ok) say_where();
     leave_phase();
     phase_ = -1;
@@ -52,15 +48,14 @@ class Player {
   using Op = FlatProgram::Op;
 
   void say_where() {
-    const auto& events = program_.events;
-    out_.failed_event = std::count_if(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(at_),
-                                      [](const auto& e) { return e.op != Op::mark && e.op != Op::trim && e.op != Op::segments; });
+    out_.failed_event = ordinal_;
     out_.failed_phase = phase_ < 0 ? "" : program_.labels[static_cast<std::size_t>(phase_)];
-    out_.failed_bytes = events[at_].bytes;
+    out_.failed_bytes = program_.events[at_].bytes;
   }
 
   /// Plays events [at, end). Stops at the one for which there is no memory; returns where it stopped.
   std::size_t play_until(std::size_t at, std::size_t end) {
+    const std::size_t from = at;
     for (; at < end; ++at) {
       interruption_point_at(at);
       if (!play(program_.events[at])) {
@@ -68,40 +63,69 @@ class Player {
         break;
       }
     }
+    out_.played += static_cast<std::int64_t>(at - from);
+    const auto& uncounted = program_.uncounted;
+    const auto before = [&](std::size_t event) { return std::lower_bound(uncounted.begin(), uncounted.end(), event); };
+    ordinal_ += static_cast<std::int64_t>(at - from) - (before(at) - before(from));
+    return at;
+  }
+  /// The same with the loops in it: those from number `loop` on, before number `end_loop`.
+  std::size_t play_loops(std::size_t at, std::size_t end, std::size_t& loop, std::size_t end_loop) {
+    for (; out_.ok && loop < end_loop && program_.loops[loop].end <= end; ++loop) {
+      at = play_until(at, program_.loops[loop].end);
+      if (out_.ok) at = play_again(loop);
+    }
+    return out_.ok ? play_until(at, end) : at;
+  }
+  std::size_t play_turns(std::size_t number, std::int64_t turns) {
+    const FlatProgram::Loop& loop = program_.loops[number];
+    std::size_t at = loop.end;
+    for (std::int64_t turn = 0; out_.ok && turn < turns; ++turn) {
+      std::size_t inside = loop.inside;
+      at = play_loops(loop.first, loop.end, inside, number);
+    }
     return at;
   }
 
-  /// Plays a loop until a turn leaves everything as it found it, and books the turns left. Slots and events of the steady turns
-  /// are equal, so an equal state means equal turns from there on.
-  std::size_t play_loop(const FlatProgram::Loop& loop) {
+  /// Plays a loop until some turns leave everything as they found it, and books the turns left. Slots and events of the turns are
+  /// equal, so an equal state means equal turns from there on.
+  std::size_t play_again(std::size_t number) {
+    constexpr std::int64_t kLook = 500;  // events; a state costs about as much as that many to look at
     constexpr std::int64_t kTries = 12;  // a loop whose state keeps changing is played without looking
-    const auto start = [&](std::int64_t turn) { return loop.first + loop.period * static_cast<std::size_t>(turn); };
+    const FlatProgram::Loop& loop = program_.loops[number];
+    const std::int64_t together = std::max<std::int64_t>(1, kLook / static_cast<std::int64_t>(loop.end - loop.first));
+    std::int64_t left = loop.more;
+    if (ages_ || left < 3 * together) return play_turns(number, left);
     std::vector<Bytes> before;
     std::vector<PhaseReplay> phases_before;
     std::int32_t phase_before = -1;
     Bytes outside_before = 0;
-    std::size_t at = play_until(loop.first, start(loop.steady));
-    for (std::int64_t turn = loop.steady; out_.ok && turn < loop.turns; ++turn) {
-      if (turn - loop.steady > kTries) return play_until(at, start(loop.turns));
+    std::int64_t ordinal_before = 0;
+    for (std::int64_t tries = 0; out_.ok && left >= together && tries <= kTries; ++tries) {
       leave_phase();
       auto shape = allocator_.shape(blocks_);
       // The same phase too: retries before the first mark of a turn are booked to the one in force.
-      if (turn > loop.steady && phase_ == phase_before && allocator_.outside() == outside_before && shape == before) {
+      if (tries > 0 && phase_ == phase_before && allocator_.outside() == outside_before && shape == before) {
+        const std::int64_t skipped = left / together;
         for (std::size_t i = 0; i < out_.phases.size(); ++i) {
           const std::int64_t earlier = i < phases_before.size() ? phases_before[i].retries : 0;
-          const std::int64_t more = (out_.phases[i].retries - earlier) * (loop.turns - turn);
+          const std::int64_t more = (out_.phases[i].retries - earlier) * skipped;
           out_.phases[i].retries += more;
           out_.retries += more;
         }
-        return start(loop.turns);
+        ordinal_ += (ordinal_ - ordinal_before) * skipped;
+        left -= skipped * together;
+        break;
       }
       before = std::move(shape);
       phases_before = out_.phases;
       phase_before = phase_;
       outside_before = allocator_.outside();
-      at = play_until(at, start(turn + 1));
+      ordinal_before = ordinal_;
+      left -= together;
+      if (const std::size_t at = play_turns(number, together); !out_.ok) return at;
     }
-    return at;
+    return play_turns(number, left);
   }
 
   bool play(const FlatProgram::Event& e) {
@@ -180,6 +204,7 @@ class Player {
   Replay out_;
   TurnReplay turn_;
   std::size_t at_ = 0, loop_ = 0, turns_ = 0;  // where it stands: the next event, loop and turn
+  std::int64_t ordinal_ = 0;                   // events so far, marks and trims not regarded
   bool ages_;                                  // garbage collection looks at them, so a state is more than its shape
   std::int32_t phase_ = -1;
   std::int64_t own_retries_ = 0, booked_retries_ = 0;
@@ -239,6 +264,13 @@ const SharedReplay& Replays::at(Bytes limit) {
     if (r.device_peak <= limit && (r.refused == 0 || limit < r.refused)) return r;
   settings_.device_limit = limit;
   return known_.emplace_back(replay(gpu_, settings_));
+}
+
+std::int64_t Replays::played() const {
+  std::int64_t sum = 0;
+  for (const SharedReplay& r : known_)
+    for (const Replay& process : r.processes) sum += process.played;
+  return sum;
 }
 
 // Both ends of the search move to levels that occur. What is found lies above `low` at every moment: `low` fails.

@@ -5,8 +5,6 @@
 
 #include <oomplan/program.hpp>
 
-#include "program/trace.hpp"
-
 namespace oomplan {
 namespace {
 
@@ -99,15 +97,15 @@ std::int64_t witness_in(const Program& program, std::string_view label) {
   return witness;
 }
 
-/// `each`: hands every event of the program to a function, until it says false.
-template <class Each>
-Trace traced(const Program& program, const Each& each) {
+}  // namespace
+
+Trace trace(const Program& program) {
   Trace out;
   out.device_by_category.assign(kCategories, 0);
   out.host_by_category.assign(kCategories, 0);
   PeakRecorder levels;  // one event at a time: no loops, no closed forms
   std::int64_t host_witness = -1;
-  each([&](const Event& e) {
+  expand(program, [&](const Event& e) {
     const Bytes host_peak = levels.span().host_peak;
     switch (e.kind) {
       case Program::Kind::alloc:
@@ -143,7 +141,7 @@ Trace traced(const Program& program, const Each& each) {
         for (std::size_t c = 0; c < kCategories; ++c) sum[c] += held[pool][c];
   };
   std::int64_t ordinal = 0;
-  each([&](const Event& e) {
+  expand(program, [&](const Event& e) {
     if (!state.take(e)) return true;
     const auto pool = static_cast<std::size_t>(e.pool);
     if (e.kind == Program::Kind::alloc) held[pool][static_cast<std::size_t>(program.sites[e.site].category)] += e.bytes;
@@ -159,8 +157,6 @@ Trace traced(const Program& program, const Each& each) {
   return out;
 }
 
-}  // namespace
-
 std::vector<LiveTensor> live_in_phase(const Program& program, std::string_view label) {
   const std::int64_t witness = witness_in(program, label);
   std::vector<LiveTensor> out;
@@ -174,13 +170,6 @@ std::vector<LiveTensor> live_in_phase(const Program& program, std::string_view l
     return false;
   });
   return out;
-}
-
-Trace trace(const Program& program) {
-  return traced(program, [&](const auto& see) { expand(program, see); });
-}
-Trace trace(const Program& program, const Events& events) {
-  return traced(program, [&](const auto& see) { seen_again(events, see); });
 }
 
 std::vector<std::pair<std::int64_t, Bytes>> timeline(const Program& program, std::int64_t stride) {

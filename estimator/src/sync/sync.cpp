@@ -93,22 +93,39 @@ class Sender {
  private:
   const SyncStep& step(std::size_t i) const { return p_.model->order[i]; }
   void take(std::size_t i) { gather(i, sites_.gathered(step(i).tensor)); }
-  void gather(std::size_t i, const SiteRef& result) {
-    const bool twice = p_.model->tensors[step(i).tensor].beside > 0;
-    if (twice) r_.alloc(sites_.beside(step(i).tensor), layer_of(step(i)), copy_of(step(i)));
-    r_.alloc(result, layer_of(step(i)), copy_of(step(i)));
-    if (twice) r_.free(sites_.beside(step(i).tensor), layer_of(step(i)), copy_of(step(i)));
+  void gather(std::size_t i, const SiteRef& result) { gather(step(i), result, copy_of(step(i))); }
+  void gather(const SyncStep& s, const SiteRef& result, Index copy) {
+    const bool twice = p_.model->tensors[s.tensor].beside > 0;
+    if (twice) r_.alloc(sites_.beside(s.tensor), layer_of(s), copy);
+    r_.alloc(result, layer_of(s), copy);
+    if (twice) r_.free(sites_.beside(s.tensor), layer_of(s), copy);
   }
   void drop(std::size_t i) { r_.free(sites_.gathered(step(i).tensor), layer_of(step(i)), copy_of(step(i))); }
 
   /// Ranks that do not send: the next tensor is gathered before the reference to the last one goes.
   void gathers() {
     const std::size_t n = p_.model->order.size();
-    for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t i = 0; i < n;) {
       take(i);
       if (i > 0) drop(i - 1);
+      const std::size_t first = i++;
+      while (i < n && follows(first, i)) ++i;
+      const SyncStep& s = step(first);
+      const auto more = static_cast<std::int64_t>(i - first) - 1;
+      r_.repeat(
+          more,
+          [&](Index copy) {
+            gather(s, sites_.gathered(s.tensor), copy);
+            r_.free(sites_.gathered(s.tensor), layer_of(s), copy - 1);
+          },
+          Direction::forward, s.copy + 1);
     }
     if (n > 0) drop(n - 1);
+  }
+  /// The same tensor of the same layer, of the experts in turn.
+  bool follows(std::size_t first, std::size_t i) const {
+    return step(i).tensor == step(first).tensor && step(i).layer == step(first).layer &&
+           step(i).copy == step(first).copy + static_cast<std::int32_t>(i - first);
   }
 
   /// A tensor joins the bucket: itself, or its cast copy.

@@ -31,9 +31,40 @@ class FoldedTape {
     return evaluate(s.summary_adding, values_);
   }
   /// The same where the gradient that is there goes too.
-  TorchSpan segment_moving(const Segment& s) const { return part(s, 0, s.events.size(), LeafGradients::move); }
-  /// Events `from` to `to` of a segment.
-  TorchSpan part(const Segment& s, std::size_t from, std::size_t to, LeafGradients gradients) const {
+  TorchSpan segment_moving(const Segment& s) { return part(s, 0, s.events.size(), LeafGradients::move); }
+  /// Events `from` to `to` of a segment. A pipeline asks for the same part with every micro-batch.
+  TorchSpan part(const Segment& s, std::size_t from, std::size_t to, LeafGradients gradients) {
+    constexpr std::size_t kFew = 24, kMost = 64;
+    if (to < from + kFew) return evaluated(s, from, to, gradients);
+    for (const Part& p : parts_)
+      if (p.of == &s && p.from == from && p.to == to && p.gradients == gradients) return p.span;
+    const TorchSpan span = evaluated(s, from, to, gradients);
+    if (parts_.size() < kMost) parts_.push_back({&s, from, to, gradients, span});
+    return span;
+  }
+
+  /// What events `from` to `to` of a segment do to the host's memory: their number is that of segment() or part().
+  Span host(const Segment& s, std::size_t from, std::size_t to) const {
+    Span span;
+    for (std::size_t i = from; i < to; ++i) {
+      const TapeEvent& e = s.events[i];
+      const TapeSite& site = tape_->sites[e.site];
+      if (site.pool == Pool::torch) continue;
+      const Bytes bytes = site.bytes.value(counts_);
+      span.host_net += e.kind == TapeEvent::Kind::alloc ? bytes : -bytes;
+      span.host_peak = std::max(span.host_peak, span.host_net);
+    }
+    return span;
+  }
+
+ private:
+  struct Part {
+    const Segment* of;
+    std::size_t from, to;
+    LeafGradients gradients;
+    TorchSpan span;
+  };
+  TorchSpan evaluated(const Segment& s, std::size_t from, std::size_t to, LeafGradients gradients) const {
     TorchSpan span;
     const auto put = [&](Bytes bytes) { span = then(span, {bytes, std::max<Bytes>(bytes, 0), 1, bytes > 0 ? 0 : -1}); };
     for (std::size_t i = from; i < to; ++i) {
@@ -53,21 +84,6 @@ class FoldedTape {
     return span;
   }
 
-  /// What events `from` to `to` of a segment do to the host's memory: their number is that of segment() or part().
-  Span host(const Segment& s, std::size_t from, std::size_t to) const {
-    Span span;
-    for (std::size_t i = from; i < to; ++i) {
-      const TapeEvent& e = s.events[i];
-      const TapeSite& site = tape_->sites[e.site];
-      if (site.pool == Pool::torch) continue;
-      const Bytes bytes = site.bytes.value(counts_);
-      span.host_net += e.kind == TapeEvent::Kind::alloc ? bytes : -bytes;
-      span.host_peak = std::max(span.host_peak, span.host_net);
-    }
-    return span;
-  }
-
- private:
   [[gnu::noinline]] void evaluate_all() {
     values_ = monomial_values(*tape_, counts_);
     spans_ = evaluate(tape_->summaries, tape_->segments, values_);
@@ -77,6 +93,7 @@ class FoldedTape {
   TokenCounts counts_;
   std::vector<std::int64_t> values_;  ///< of the tape's monomials
   std::vector<TorchSpan> spans_;      ///< by number of the segment
+  std::vector<Part> parts_;           ///< that were asked for
 };
 
 }  // namespace oomplan

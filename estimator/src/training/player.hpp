@@ -1,5 +1,6 @@
 // Plays the stations of a tape into a recorder: folded summaries into a PeakRecorder, single events into a ProgramWriter.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -118,13 +119,7 @@ class Player {
   void play_around(std::size_t station, bool backward, Unit unit, Index at, Index micro_batch, std::string_view part,
                    Between&& between) {
     const Segment& segment = tape_.stations[station].segment(backward, unit);
-    const std::size_t all = segment.events.size();
-    std::size_t middle = all;
-    const auto makes = [&](const TapeEvent& e) {
-      return e.kind == TapeEvent::Kind::alloc && tape_.sites[e.site].name.find(part) != std::string::npos;
-    };
-    for (std::size_t i = all; middle == all && i-- > 0;)
-      if (makes(segment.events[i])) middle = i;
+    const std::size_t all = segment.events.size(), middle = last_of(segment, part);
     play_part(segment, 0, middle, at, micro_batch, LeafGradients::keep);
     between();
     play_part(segment, middle, all, at, micro_batch, LeafGradients::keep);
@@ -202,6 +197,18 @@ class Player {
       if (matches(segment.events[i])) return i;
     return 0;
   }
+  /// The last event that makes a tensor whose name has `part`; their number when there is none.
+  std::size_t last_of(const Segment& segment, std::string_view part) {
+    for (const auto& [of, name, at] : named_)
+      if (of == &segment && name == part) return at;
+    const auto makes = [&](const TapeEvent& e) {
+      return e.kind == TapeEvent::Kind::alloc && tape_.sites[e.site].name.find(part) != std::string::npos;
+    };
+    const auto found = std::find_if(segment.events.rbegin(), segment.events.rend(), makes);
+    const auto behind = static_cast<std::size_t>(segment.events.rend() - found);
+    named_.push_back({&segment, std::string(part), behind > 0 ? behind - 1 : segment.events.size()});
+    return named_.back().at;
+  }
   std::size_t place_of(const Segment& segment, Cut cut) const {
     using Kind = TapeEvent::Kind;
     if (cut == Cut::nested_end) return segment.nested_end;
@@ -253,6 +260,12 @@ class Player {
   const Tape& tape_;
   TokenCounts counts_;
   std::int64_t chunks_;
+  struct Named {
+    const Segment* of;
+    std::string part;
+    std::size_t at;
+  };
+  std::vector<Named> named_;  ///< what last_of() found
   std::vector<SiteRef> refs_;
   std::optional<SiteRef> at_product_;
   FoldedTape own_;
