@@ -33,8 +33,16 @@ class Generator {
     for (int i = 0; i < 40; ++i) {
       const bool host = below(12) == 0, driver = below(20) == 0;
       const Bytes bytes = below(15) == 0 ? 0 : 1 + below(2) * below(20 * kMiB) + below(3 * kMiB);
-      sites_.push_back(w_.site({"t", {bytes}, DType::int8, bytes, Category(below(6)), host ? Pool::pinned : driver ? Pool::driver : Pool::torch,
-                                static_cast<std::uint8_t>(below(8) == 0), Holder::local,
+      sites_.push_back(w_.site({"t",
+                                {bytes},
+                                DType::int8,
+                                bytes,
+                                Category(below(6)),
+                                host     ? Pool::pinned
+                                : driver ? Pool::driver
+                                         : Pool::torch,
+                                static_cast<std::uint8_t>(below(8) == 0),
+                                Holder::local,
                                 static_cast<std::uint8_t>(below(12) == 0 ? 2 : 0)}));
     }
   }
@@ -170,7 +178,8 @@ TEST_CASE("stretches between marks that come again are a loop, whoever wrote the
     std::vector<SiteRef> kept, passing;
     for (int i = 0; i < 60; ++i) {
       const auto bytes = static_cast<Bytes>(1 + random() % (12 * kMiB));
-      (i % 3 == 0 ? kept : passing).push_back(w.site({"t", {bytes}, DType::int8, bytes, Category::other, Pool::torch, 0, Holder::local}));
+      (i % 3 == 0 ? kept : passing)
+          .push_back(w.site({"t", {bytes}, DType::int8, bytes, Category::other, Pool::torch, 0, Holder::local}));
     }
     const auto pass = [&](bool backward, std::int64_t micro) {
       w.mark(backward ? "backward" : "forward");
@@ -238,13 +247,11 @@ TEST_CASE("events in front of the one that fails are counted as if all turns wer
   ProgramWriter w;
   const auto t = w.site({"t", {1}, DType::int8, kMiB, Category::other, Pool::torch, 0, Holder::local});
   const auto large = w.site({"large", {1}, DType::int8, kGiB, Category::other, Pool::torch, 0, Holder::local});
-  w.repeat(
-      5000,
-      [&](Index i) {
-        w.mark("turn");
-        w.alloc(t, i);
-        w.free(t, i);
-      });
+  w.repeat(5000, [&](Index i) {
+    w.mark("turn");
+    w.alloc(t, i);
+    w.free(t, i);
+  });
   w.alloc(large);
   AllocatorSettings s;
   s.device_limit = 100 * kMiB;

@@ -104,8 +104,7 @@ std::int64_t inner_micro_batches(const Assembled& a, std::size_t c, std::size_t 
   std::int64_t most = 0;
   for (const auto& seat : a.classes[c].seats) {
     const RoleRun& run = a.runs[seat.role];
-    if (seat.process == process && !run.role->serves() && run.megatron.empty())
-      most = std::max(most, run.plan.micro_batches - 2);
+    if (seat.process == process && !run.role->serves() && run.megatron.empty()) most = std::max(most, run.plan.micro_batches - 2);
   }
   return most;
 }

@@ -81,7 +81,7 @@ class ProcessStore {
 
  private:
   std::size_t most_;
-  std::int64_t gone_ = 0;  ///< work of readings that were dropped
+  std::int64_t gone_ = 0;        ///< work of readings that were dropped
   std::list<GpuReading> known_;  ///< last used first
 };
 

@@ -191,8 +191,8 @@ class Flattener {
   /// What is alive behind skipped turns is what the last of them made.
   void shift_young(std::int64_t first_tensor, std::size_t depth, std::int64_t turns) {
     std::vector<Young*> moved;
-    for (std::size_t i = young_.size(); i-- > 0 && young_[i].tensor >= first_tensor;)
-      if (lives(young_[i].tensor)) moved.push_back(&young_[i]);
+    for (auto y = young_.rbegin(); y != young_.rend() && y->tensor >= first_tensor; ++y)
+      if (lives(y->tensor)) moved.push_back(&*y);
     for (const Young* y : moved) live_.take(y->key);
     for (Young* y : moved) {
       y->key.a += turns * ProgramReader::step(y->op->a, depth);

@@ -1,4 +1,5 @@
-// Stretches of a flattened program that come again and again without a loop of the program saying so: micro-batches of a pipeline.
+// Stretches of a flattened program that come again and again without a loop of the program saying so: micro-batches of a
+// pipeline.
 #pragma once
 #include <cstddef>
 #include <vector>
