@@ -423,7 +423,6 @@ class Translator {
       set(fmt::format("{}.{}", r.name, s.knob), std::move(s.text), std::move(s.origin));
     if (!megatron) sgd(r);
     images(r);
-    trees(r);
     unlimited(r);
     more_micro_batches(r);
     if (r.name == "trainer" && !megatron) loss(r);
@@ -471,16 +470,6 @@ class Translator {
     if (r.part.backend == Backend::archon) return pages(r, FactValue(tokens), derived(std::string(kWholePages)));
     set(r.name + ".tokens_per_micro_batch", fmt::format("{}", round_up(tokens, 256)),
         derived("mb_spec.max_tokens_per_mb is not set: all sequences of a micro-batch are as long as they get"));
-  }
-  void trees(const BuiltRole& r) {
-    if (r.name != "actor" && r.name != "trainer") return;
-    const std::string path = r.path + ".enable_tree_training";
-    if (!flag(path)) return;
-    Place place = root_.at(path)->origin.place;
-    place.path = path;
-    notes_.push_back({Note::Level::warning, place,
-                      "Archon calls flex_attention without torch.compile: PyTorch makes scores of all pairs of a micro-batch's "
-                      "tokens, for all heads. A micro-batch is taken as a full tree of one branch, whose logits cost most"});
   }
   /// Images of the samples, where AReaL's own reader of the data set says how large they are. All of a rank's are on the device
   /// while a phase runs: the payload of the call (areal/infra/rpc/guard/engine_blueprint.py), and what each of the phase's
