@@ -89,8 +89,9 @@ Program write_process(const Assembled& a, std::size_t c, std::size_t process, st
   return w.take();
 }
 
-void replay_classes(Assembled& a, const Job& job, bool lists) {
-  ProcessStore processes;
+void replay_classes(Assembled& a, const Job& job, bool lists, ProcessStore* known) {
+  ProcessStore own;
+  ProcessStore& processes = known != nullptr ? *known : own;
   a.estimate.replayed = true;
   for (std::size_t c = 0; c < a.classes.size(); ++c) {
     explain_class(a, c, job, processes);

@@ -26,6 +26,8 @@ class ProcessReading {
   const std::vector<LiveTensor>& live();
   /// What lives at the highest moment of a phase.
   std::vector<LiveTensor> live_in(std::string_view phase) const { return live_in_phase(program_, phase); }
+  /// Device bytes per category behind each of its turns.
+  std::vector<std::vector<Bytes>> at_turn_ends() const { return levels_at_turn_ends(program_); }
 
  private:
   const Program& program_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "program/flat_program.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -42,6 +44,19 @@ std::vector<PhaseLedger> ledger(const Program& program, const Each& each) {
 }
 
 }  // namespace
+
+std::vector<std::vector<Bytes>> levels_at_turn_ends(const Program& program) {
+  std::vector<std::vector<Bytes>> out;
+  std::vector<Bytes> level(kCategories, 0);
+  expand(program, [&](const Event& e) {
+    if (e.kind == Program::Kind::mark && program.labels[e.site] == kTurnEnd) out.push_back(level);
+    const bool moves = e.kind == Program::Kind::alloc || e.kind == Program::Kind::free;
+    if (moves && on_device(e.pool))
+      level[static_cast<std::size_t>(program.sites[e.site].category)] += e.kind == Program::Kind::alloc ? e.bytes : -e.bytes;
+    return true;
+  });
+  return out;
+}
 
 std::vector<PhaseLedger> ledger_by_phase(const Program& program) {
   return ledger(program, [&](const auto& see) { expand(program, see); });

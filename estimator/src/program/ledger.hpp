@@ -19,4 +19,7 @@ std::vector<PhaseLedger> ledger_by_phase(const Program&);
 /// The same, of a program that is expanded already.
 std::vector<PhaseLedger> ledger_by_phase(const Program&, const Events&);
 
+/// Device bytes per category behind every end of a turn (kTurnEnd), in order.
+std::vector<std::vector<Bytes>> levels_at_turn_ends(const Program&);
+
 }  // namespace oomplan
