@@ -63,6 +63,8 @@ TEST_CASE("a server that wakes twice is not charged with its cache and the train
   const Bytes gaps =
       trainer - std::max(phase(levels, "actor.forward").usage.reserved, phase(levels, "actor.backward").usage.reserved);
   const Bytes added = phase(replayed, "rollout.wake").usage.capacity_needed - phase(levels, "rollout.wake").usage.capacity_needed;
+  CHECK(added >= 0);
+  CHECK(phase(replayed, "rollout.wake").usage.capacity_needed <= phase(replayed, "rollout.wake").usage.device);
   CHECK(added >= gaps - 256 * kMiB);
   CHECK(added <= gaps + 256 * kMiB);
   const Bytes weights = phase(replayed, "rollout.load").usage.capacity_needed - phase(replayed, "ref.load").usage.capacity_needed;

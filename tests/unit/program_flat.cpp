@@ -6,6 +6,7 @@
 #include "program/events.hpp"
 #include "program/flat_program.hpp"
 #include "program/replay.hpp"
+#include "replay_same.hpp"
 
 using namespace oomplan;
 
@@ -19,6 +20,7 @@ Program unrolled(const Program& program) {
   expand(program, [&](const Event& e) {
     if (e.kind == Program::Kind::mark) w.mark(program.labels[e.site]);
     if (e.kind == Program::Kind::trim) w.trim();
+    if (e.kind == Program::Kind::segments) w.expandable_segments(e.bytes != 0);
     if (e.kind == Program::Kind::alloc) w.alloc(refs[e.site], Index(e.tensor));
     if (e.kind == Program::Kind::free) w.free(refs[e.site], Index(e.tensor));
     return true;
@@ -76,6 +78,7 @@ class Generator {
         w_.free(a, outer);
         if (below(3) == 0) w_.mark("in a loop");
         if (below(4) == 0) w_.trim();
+        if (below(4) == 0) w_.expandable_segments(below(2) == 0);
         return;
       default:
         return loop(depth, outer, a, b);
@@ -108,25 +111,6 @@ class Generator {
   std::size_t at_ = 0;
 };
 
-void check_same(const Replay& x, const Replay& y) {
-  CHECK(x.ok == y.ok);
-  CHECK(x.failed_event == y.failed_event);
-  CHECK(x.failed_phase == y.failed_phase);
-  CHECK(x.failed_bytes == y.failed_bytes);
-  CHECK(x.device_peak == y.device_peak);
-  CHECK(x.reserved_end == y.reserved_end);
-  CHECK(x.outside_end == y.outside_end);
-  CHECK(x.retries == y.retries);
-  CHECK(x.refused == y.refused);
-  REQUIRE(x.phases.size() == y.phases.size());
-  for (std::size_t i = 0; i < x.phases.size(); ++i) {
-    CHECK(x.phases[i].retries == y.phases[i].retries);
-    CHECK(x.phases[i].allocated_peak == y.phases[i].allocated_peak);
-    CHECK(x.phases[i].reserved_peak == y.phases[i].reserved_peak);
-    CHECK(x.phases[i].device_peak == y.phases[i].device_peak);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("turns that are more of the same need not be written down") {
@@ -158,12 +142,7 @@ TEST_CASE("turns that are more of the same need not be written down") {
     }
     AllocatorSettings s;
     s.expandable_segments = seed % 3 == 1;
-    const Bytes need = needed_capacity(all, s);
-    CHECK(needed_capacity(flat, s) == need);
-    for (const Bytes device : {need, need - 1, need + 30 * kMiB, need * 2, need / 2}) {
-      s.device_limit = device;
-      check_same(replay(flat, s), replay(all, s));
-    }
+    check_same_everywhere(flat, all, s, 30 * kMiB);
   }
   CHECK(loops > 500);
   CHECK(written < expanded / 2);
@@ -200,47 +179,31 @@ TEST_CASE("stretches between marks that come again are a loop, whoever wrote the
     CHECK(flat.loops.size() == 1);
     CHECK(flat.events.size() < all.events.size() * (3 * in_flight + 5) / 60);
     CHECK(flat.turn_ends == std::vector<std::size_t>{flat.events.size()});
-    const Bytes need = needed_capacity(all, {});
-    CHECK(needed_capacity(flat, {}) == need);
-    AllocatorSettings s;
-    for (const Bytes device : {need, need - 1, need + 20 * kMiB, need * 2, need / 2}) {
-      s.device_limit = device;
-      check_same(replay(flat, s), replay(all, s));
-    }
+    check_same_everywhere(flat, all, {}, 20 * kMiB);
   }
 }
 
 TEST_CASE("what is alive behind skipped turns has the last one's name") {
-  ProgramWriter w;
-  const auto t = w.site({"t", {1}, DType::int8, kMiB, Category::other, Pool::torch, 0, Holder::local});
-  w.alloc(t, Index(0));
-  w.repeat(
-      1000,
-      [&](Index i) {
-        w.alloc(t, i);
-        w.free(t, i - 1);
-      },
-      Direction::forward, 1);
-  w.free(t, Index(1000));
-  const FlatProgram flat(w.take());
-  CHECK(flat.loops.size() == 1);
-  CHECK(flat.events.size() < 50);
-  CHECK(flat.peak == 2 * kMiB);
-  SUBCASE("and no other") {
-    w = ProgramWriter();
-    const auto u = w.site({"u", {1}, DType::int8, kMiB, Category::other, Pool::torch, 0, Holder::local});
-    w.alloc(u, Index(0));
+  const auto written = [](std::int64_t last) {
+    ProgramWriter w;
+    const auto t = w.site({"t", {1}, DType::int8, kMiB, Category::other, Pool::torch, 0, Holder::local});
+    w.alloc(t, Index(0));
     w.repeat(
         1000,
         [&](Index i) {
-          w.alloc(u, i);
-          w.free(u, i - 1);
+          w.alloc(t, i);
+          w.free(t, i - 1);
         },
         Direction::forward, 1);
-    w.free(u, Index(999));
-    const Program wrong = w.take();
-    CHECK_THROWS_AS(FlatProgram{wrong}, Defect);
-  }
+    w.free(t, Index(last));
+    return w.take();
+  };
+  const FlatProgram flat(written(1000));
+  CHECK(flat.loops.size() == 1);
+  CHECK(flat.events.size() < 50);
+  CHECK(flat.peak == 2 * kMiB);
+  const Program wrong = written(999);
+  CHECK_THROWS_AS(FlatProgram{wrong}, Defect);
 }
 
 TEST_CASE("events in front of the one that fails are counted as if all turns were written down") {

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "program/replay.hpp"
+#include "replay_same.hpp"
 
 using namespace oomplan;
 
@@ -170,24 +171,7 @@ TEST_CASE("a long loop whose state repeats gives what playing every turn gives")
     CHECK(looped.events.size() < unrolled.events.size() / 4);
     AllocatorSettings s;
     s.expandable_segments = variant % 3 == 1;
-    const Bytes need = needed_capacity(unrolled, s);
-    CHECK(needed_capacity(looped, s) == need);
-    for (const Bytes device : {need, need - 1, need + 100 * kMiB, need * 2, need / 2}) {
-      s.device_limit = device;
-      const Replay x = replay(looped, s), y = replay(unrolled, s);
-      CHECK(x.ok == y.ok);
-      CHECK(x.failed_event == y.failed_event);
-      CHECK(x.device_peak == y.device_peak);
-      CHECK(x.reserved_end == y.reserved_end);
-      CHECK(x.retries == y.retries);
-      CHECK(x.refused == y.refused);
-      REQUIRE(x.phases.size() == y.phases.size());
-      for (std::size_t i = 0; i < x.phases.size(); ++i) {
-        CHECK(x.phases[i].retries == y.phases[i].retries);
-        CHECK(x.phases[i].allocated_peak == y.phases[i].allocated_peak);
-        CHECK(x.phases[i].reserved_peak == y.phases[i].reserved_peak);
-      }
-    }
+    check_same_everywhere(looped, unrolled, s, 100 * kMiB);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "estimate/process_store.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace oomplan {
@@ -38,29 +37,13 @@ SharedGpu GpuReading::shared() const {
   return out;
 }
 
-std::int64_t GpuReading::work() const {
-  std::int64_t sum = replays_.played();
-  for (std::size_t p = 0; p < processes_.size(); ++p)
-    if (processes_[p]) sum += std::ssize(source_.processes[p].history->ops) + std::ssize(processes_[p]->flat().events);
-  return sum;
-}
-
-std::int64_t ProcessStore::work() const {
-  std::int64_t sum = gone_;
-  for (const GpuReading& r : known_) sum += r.work();
-  return sum;
-}
-
 GpuReading& ProcessStore::get(GpuSource source, const AllocatorSettings& settings) {
   const auto known = std::find_if(known_.begin(), known_.end(), [&](const GpuReading& r) { return r.is_of(source, settings); });
   if (known != known_.end()) {
     known_.splice(known_.begin(), known_, known);
     return known_.front();
   }
-  if (known_.size() >= most_) {
-    gone_ += known_.back().work();
-    known_.pop_back();
-  }
+  if (known_.size() >= most_) known_.pop_back();
   return known_.emplace_front(std::move(source), settings);
 }
 

@@ -60,8 +60,6 @@ class GpuReading {
   /// nullptr: it is not replayed.
   ProcessReading* process(std::size_t p) { return processes_[p].get(); }
   Replays& replays() { return replays_; }
-  /// What it took so far, in events: written down, expanded and played.
-  std::int64_t work() const;
 
  private:
   SharedGpu shared() const;
@@ -76,12 +74,9 @@ class ProcessStore {
   explicit ProcessStore(std::size_t most = 8) : most_(most) {}
   /// The reference is good until the next call.
   GpuReading& get(GpuSource source, const AllocatorSettings& settings);
-  /// GpuReading::work() of all readings, those that are no longer kept too.
-  std::int64_t work() const;
 
  private:
   std::size_t most_;
-  std::int64_t gone_ = 0;        ///< work of readings that were dropped
   std::list<GpuReading> known_;  ///< last used first
 };
 

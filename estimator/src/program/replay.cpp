@@ -63,7 +63,6 @@ class Player {
         break;
       }
     }
-    out_.played += static_cast<std::int64_t>(at - from);
     const auto& uncounted = program_.uncounted;
     const auto before = [&](std::size_t event) { return std::lower_bound(uncounted.begin(), uncounted.end(), event); };
     ordinal_ += static_cast<std::int64_t>(at - from) - (before(at) - before(from));
@@ -264,13 +263,6 @@ const SharedReplay& Replays::at(Bytes limit) {
     if (r.device_peak <= limit && (r.refused == 0 || limit < r.refused)) return r;
   settings_.device_limit = limit;
   return known_.emplace_back(replay(gpu_, settings_));
-}
-
-std::int64_t Replays::played() const {
-  std::int64_t sum = 0;
-  for (const SharedReplay& r : known_)
-    for (const Replay& process : r.processes) sum += process.played;
-  return sum;
 }
 
 // Both ends of the search move to levels that occur. What is found lies above `low` at every moment: `low` fails.

@@ -43,7 +43,6 @@ struct Replay {
   Bytes device_peak = 0;
   Bytes refused = 0;  ///< the lowest level that the device refused; 0: nothing was refused
   std::int64_t retries = 0;
-  std::int64_t played = 0;          ///< events, those of turns that need not be played left out
   std::vector<PhaseReplay> phases;  ///< equal labels are one row, in order of first appearance; "" before the first mark
 };
 /// Where a turn of a long loop leaves the allocator as it found it, the turns left would do the same and are not played: the
@@ -94,8 +93,6 @@ class Replays {
   /// it is known to be more than `most`. `fails`: only sizes above this one, at which the replay runs out. A larger device can
   /// fail where a smaller one does not: nothing made an idle process give its cache back.
   std::optional<Bytes> needed_capacity(Bytes most = std::numeric_limits<Bytes>::max(), Bytes fails = -1);
-  /// Events that all replays so far have played.
-  std::int64_t played() const;
 
  private:
   SharedGpu gpu_;
