@@ -327,6 +327,9 @@ struct TrainingLoop {
   bool packed_embedding_gradient = false;  ///< ... beside a packed base too; of plain PyTorch recomputation decides
   bool reshards_root = false;              ///< FSDP1: behind a forward-only pass
   bool positions_by_row = false;           ///< positions are made for every sequence of a batch
+  bool moves_parameters = false;  ///< what lies on the host between phases is moved there; else a saver pauses the whole process
+  bool empties_cache = false;     ///< behind loading and behind a weight update, so that servers find the memory free
+  bool learns_at_once = false;    ///< parameters stay from the log-probs to the last update, and nothing is given back between
   bool operator==(const TrainingLoop&) const = default;
 };
 

@@ -102,6 +102,7 @@ class TrainerProgram {
   }
 
  private:
+  const TrainingLoop& loop() const { return run_.role->trainer.loop; }
   Bytes largest_unit() const {
     Bytes most = run_.plan.root.resident;
     for (const auto& u : run_.plan.units) most = std::max(most, u.resident);
@@ -144,10 +145,8 @@ class TrainerProgram {
     empty_cache();
     doze();
   }
-  /// verl empties the cache behind loading and behind a weight update, so that its servers find the memory free
-  /// (verl/workers/engine_workers.py, 0.9: aggressive_empty_cache). AReaL never does unless a role is offloaded.
   void empty_cache() {
-    if (run_.role->trainer.framework == Framework::verl) r_.trim();
+    if (loop().empties_cache) r_.trim();
   }
   /// Parameters and states that lie on the host between phases come for the phase and go after it.
   void doze() {
@@ -160,8 +159,7 @@ class TrainerProgram {
   }
   /// torch_memory_saver takes all of the process from the device (AReaL's engine.offload), the workspaces with it.
   bool pauses() const {
-    const Trainer& t = run_.role->trainer;
-    return seat_.owns_process && t.framework != Framework::verl && run_.plan.offload_parameters && !run_.plan.cpu_offload &&
+    return seat_.owns_process && !loop().moves_parameters && run_.plan.offload_parameters && !run_.plan.cpu_offload &&
            !learns_at_once();
   }
   /// A process that is paused is described with both from its load on.
@@ -190,8 +188,7 @@ class TrainerProgram {
     r_.trim();
   }
 
-  /// AgileRL's learn(): parameters stay from the log-probs to the end of the updates, and nothing is given back between.
-  bool learns_at_once() const { return run_.role->trainer.framework == Framework::agilerl && run_.trains; }
+  bool learns_at_once() const { return loop().learns_at_once && run_.trains; }
   void log_probs() {
     const PhaseKind phase = run_.critic ? PhaseKind::values : PhaseKind::log_probs;
     if (!learns_at_once())

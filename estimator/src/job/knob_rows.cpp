@@ -154,7 +154,8 @@ std::vector<Knob> job_rows() {
                      kSequenceLimit, "responses"),
               "auto"),
       saves(row("expandable_segments", of, flag, knob::flag<&Job::expandable_segments>(), free,
-                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True for the trainers"),
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True for the trainers; verl switches them on by itself while it "
+                "trains"),
             "lets the caching allocator grow its segments, which lowers fragmentation"),
       one_of(saves(row("sync.by", of, choice, knob::choice<&Sync::by>(), speed, "how new weights reach the servers"),
                    "hands new weights over in files: no buckets on the GPUs; slower, and all nodes need one folder"),

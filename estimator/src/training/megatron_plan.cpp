@@ -465,8 +465,8 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   MegatronStage s;
   s.trains = use.trains;
   const bool verl = t.framework == Framework::verl;
-  s.pauses = t.offload_parameters && !verl;
-  s.parks_parameters = t.offload_parameters && verl;
+  s.pauses = t.offload_parameters && !t.loop.moves_parameters;
+  s.parks_parameters = t.offload_parameters && t.loop.moves_parameters;
   s.parks_optimizer = t.offload_optimizer && verl;
   s.stage = stage;
   s.stages = t.layout.pipeline;
