@@ -57,6 +57,7 @@ HEADS = {
         "verl_rows",
         "areal_compiled",
         "areal_eager",
+        "areal_clamped",
         "cross_entropy",
     )
 }

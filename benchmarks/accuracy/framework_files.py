@@ -4,7 +4,8 @@ python benchmarks/accuracy/framework_files.py --checkout FOLDER --framework-vers
     [--json OUT] [--quiet]
 
 FOLDER is a work tree of the release (git archive of the tag). Nothing of it is kept. Statuses 0 and 1 are answers, 2 is a refusal,
-anything else is a defect. Refusals are grouped by their first sentence.
+anything else is a defect. Refusals are grouped by their first sentence. A file counts as accepted by the framework if it is answered, or if
+all that is said against it is that something is not supported yet, or that its model is not known here. Jobs on CPUs are left out.
 """
 
 from __future__ import annotations
@@ -46,6 +47,18 @@ def reason(row: dict[str, Any]) -> str:
     return re.sub(r"^oomplan: (\S+\.ya?ml(:\d+:\d+)? )?", "", lines[0])[:150]
 
 
+OURS = re.compile(r"not supported yet|nothing of that name was found")
+ON_CPUS = "a job that runs on CPUs alone"
+
+
+def accepted(row: dict[str, Any]) -> bool:
+    """By the framework, on GPUs."""
+    if row["status"] in (0, 1):
+        return True
+    lines = [line for line in row["said"].splitlines() if line.startswith("oomplan: ")]
+    return bool(lines) and all(OURS.search(line) and ON_CPUS not in line for line in lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkout", type=Path, required=True)
@@ -62,6 +75,8 @@ def main() -> None:
     answered = statuses[0] + statuses[1]
     slowest = max(rows, key=lambda row: row["seconds"])
     print(f"{len(rows)} files: {answered} answered, {statuses[2]} refused, {len(rows) - answered - statuses[2]} defects")
+    runnable = sum(map(accepted, rows))
+    print(f"accepted by the framework on GPUs: {answered} of {runnable} answered ({100 * answered / max(1, runnable):.1f} %)")
     print(f"slowest: {slowest['seconds']:.1f} s ({slowest['cpu']:.1f} s of CPU) {slowest['path']}")
     if not args.quiet:
         refused = collections.defaultdict(list)

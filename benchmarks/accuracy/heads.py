@@ -44,6 +44,7 @@ HEADS = {
     "verl_rows": "verl without flash-attn: log_softmax row by row",
     "areal_compiled": "AReaL: compiled, 1024 rows at a time",
     "areal_eager": "AReaL without torch.compile",
+    "areal_clamped": "AReaL's recipe AEnt: a clamped entropy with a gradient",
     "cross_entropy": "F.cross_entropy on fp32 logits in the training loop",
     "cross_entropy_chunked": "the same, eight parts of every sequence one after another",
     "cross_entropy_compiled": "the same under torch.compile",

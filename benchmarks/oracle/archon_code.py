@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from execute import Row
+from tree_code import tree_modules
 
 ARCHON = "areal.experimental.models.archon"
 
@@ -53,7 +54,7 @@ def archon_modules(root: Path) -> None:
         module(".".join(["areal", *folder.split("/")]).rstrip("."), root / folder)
     sys.modules["areal.utils"].logging = logging  # type: ignore[attr-defined]
     module("areal.infra.platforms", is_npu_available=True)  # what is compiled elsewhere is not there
-    module("areal.models.tree_attn.module_archon", TreeAttentionMeta=NotUsed, TreeAttentionWrapper=NotUsed)
+    tree_modules(module)
     module(f"{ARCHON}.moe.kernels", generate_permute_indices=permute_indices)
     names = dict.fromkeys(("ExpertParallel", "ExpertTensorParallel", "TensorParallel", "ReordererSequenceParallel"), NotUsed)
     module(f"{ARCHON}.expert_parallel", **names)
@@ -83,13 +84,13 @@ class Settings:
         self.__dict__.update(fields)
 
 
-def archon_model(config: Row, critic: bool) -> Any:
+def archon_model(config: Row, critic: bool, attention: str = "varlen") -> Any:
     """As ArchonEngine makes it: on the meta device, then in 16 bits (archon_engine.py: _create_device_model)."""
     family = config["model_type"].removesuffix("_moe")
     code, arguments = code_of(f"{ARCHON}.{family}.model.model"), code_of(f"{ARCHON}.{family}.model.args")
     name = family.capitalize()
     given = getattr(arguments, f"{name}ModelArgs").from_hf_config(
-        Settings(config), is_critic=critic, attn_type="varlen", router_dtype=torch.float32
+        Settings(config), is_critic=critic, attn_type=attention, router_dtype=torch.float32
     )
     with torch.device("meta"):
         model = getattr(code, f"{name}Model")(given)

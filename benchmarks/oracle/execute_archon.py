@@ -1,8 +1,8 @@
 """Makes tests/data/executed_archon.jsonl: steps of AReaL's Archon engine, its own models and plans, executed by PyTorch.
 
-    python benchmarks/oracle/execute_archon.py AREAL [--output tests/data/executed_archon.jsonl]
+    python benchmarks/oracle/execute_archon.py AREAL TORCHAO [--output tests/data/executed_archon.jsonl]
 
-AREAL is a clone of areal-project/AReaL with its history: model code, parallelize_fn, activation checkpoints, Ulysses exchange and
+AREAL is a clone of areal-project/AReaL with its history, TORCHAO a wheel of torchao 0.15.0: model code, parallelize_fn, activation checkpoints, Ulysses exchange and
 the chunked log-probs are read from it at a release and run as they are, as rank 0 of PyTorch's fake process group, on fake CPU
 tensors. Attention is Archon's own operator, by its fake implementation. torch.compile is left out of the log-probs, as AReaL leaves
 it out on an NPU (head areal_eager). Two steps with AdamW; the second counts. Lines are those of execute.py.
@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from archon_code import archon_model, archon_modules, code_of, parallelize, unpack
+from archon_fp8_code import torchao_modules
 from execute import ROOT, Row
 from row_lines import write_rows
 from sharded import ResizedParts, follow_resizing, on_fake_tensors
@@ -30,6 +31,7 @@ from torch.distributed._tools import fake_collectives  # noqa: F401  # registers
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from tree_code import OPERATORS, Branch, tree_mask
 
 aten = torch.ops.aten
 RELEASE = "v1.0.4"
@@ -39,7 +41,7 @@ EXPERTS: Row = {"num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_s
 EXPERTS |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
 TIED = {"qwen2": True, "qwen3": False}
 
-# family, tied, vocabulary, d, c, t, recomputation, tokens of a rank's micro-batch, reshard policy, role; micro-batches
+# family, tied, vocabulary, d, c, t, recomputation, tokens of a rank's micro-batch, reshard policy, role; micro-batches, what more
 RUNS: list[tuple[Any, ...]] = [
     *((family, False, 2048, 2, 1, 1, mode, 4096, "default", "actor") for family in TIED for mode in ("none", "full", "op", "2")),
     *((family, True, 16384, 4, 1, 1, mode, 2048, "default", "actor") for family in TIED for mode in ("none", "op")),
@@ -55,6 +57,20 @@ RUNS: list[tuple[Any, ...]] = [
     *(("qwen3_moe", False, 2048, 2, 1, 1, mode, 4096, "default", "actor") for mode in ("none", "full", "op")),
     *(("qwen3_moe", False, 2048, 2, 2, 1, mode, 4096, "default", "actor") for mode in ("none", "op")),
     *((family, False, 2048, 2, 1, 1, mode, 4096, "default", "critic") for family in TIED for mode in ("none", "op")),
+    *(
+        (family, False, 2048, 2, 1, 1, mode, 1024, "default", "actor", 1, "tree")
+        for family in TIED
+        for mode in ("none", "full", "op")
+    ),
+    *(("qwen3", True, 151936, 2, 1, 1, mode, 2048, "default", "actor", 1, "tree") for mode in ("none", "op")),
+    ("qwen2", False, 151936, 2, 1, 1, "full", 2560, "default", "actor", 2, "tree"),
+    *(
+        (family, False, 2048, 2, 1, 1, mode, 4096, "default", "actor", 1, "fp8")
+        for family in TIED
+        for mode in ("none", "full", "op")
+    ),
+    *(("qwen3_moe", False, 2048, 2, 1, 1, mode, 4096, "default", "actor", 1, "fp8") for mode in ("none", "op")),
+    ("qwen3", True, 16384, 2, 2, 1, "op", 4096, "default", "actor", 1, "fp8"),
 ]
 
 
@@ -67,6 +83,14 @@ def config_of(run: tuple[Any, ...]) -> Row:
 
 def micro_batches_of(run: tuple[Any, ...]) -> int:
     return run[10] if len(run) > 10 else 1
+
+
+def packs_trees(run: tuple[Any, ...]) -> bool:
+    return "tree" in run[11:]
+
+
+def in_8_bits(run: tuple[Any, ...]) -> bool:
+    return "fp8" in run[11:]
 
 
 def checkpoints_of(mode: str) -> Row | None:
@@ -83,6 +107,9 @@ class Lives(ResizedParts):
     """What runs otherwise on CUDA: a row of booleans that picks where a number is put is no index, but masked_fill_."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in OPERATORS:  # all of what they do is seen
+            with self:
+                return OPERATORS[func](*args, **(kwargs or {}))
         puts = func in (aten.index_put_.default, aten._index_put_impl_.default)
         if puts and any(i is not None and i.dtype == torch.bool for i in args[1]):
             return args[0]
@@ -95,16 +122,19 @@ class Engine:
     """What of ArchonEngine and its SequentialRunner decides about memory (archon_engine.py, archon_runner.py)."""
 
     def __init__(self, run: tuple[Any, ...], fake: FakeTensorMode) -> None:
-        self.critic, self.tokens = run[9] == "critic", run[7]
+        self.critic, self.tokens, self.trees = run[9] == "critic", run[7], packs_trees(run)
         _family, _tied, _vocabulary, d, c, t, mode, _tokens, reshard, _role = run[:10]
         dims = code_of("areal.experimental.models.archon.parallel_dims").ArchonParallelDims
         self.dims = dims(dp_shard=d, cp=c, tp=t, world_size=d * c * t, device_type="cpu")
         self.losses = code_of("areal.utils.functional.vocab_parallel")
+        self.tree_losses = code_of("areal.models.tree_attn.functional")
         self.exchange = code_of("areal.experimental.models.archon.ulysses")
         self.dims.build_mesh()
         self.tensor_group = self.dims.get_group("tp") if t > 1 else None
         self.context = self.dims.cp_enabled
-        self.model = archon_model(config_of(run), self.critic)
+        self.model = archon_model(config_of(run), self.critic, "tree" if self.trees else "varlen")
+        if in_8_bits(run):
+            code_of("areal.experimental.models.archon.fp8").enable_fp8_linear(self.model)
         with fake:
             on_fake_tensors(self.model)
             parallelize(self.model, config_of(run), self.dims, checkpoints_of(mode), reshard)
@@ -112,27 +142,33 @@ class Engine:
 
     def micro_batch(self) -> Row:
         ids, positions = (torch.empty(1, self.tokens, dtype=torch.int64) for _ in range(2))
-        labels = torch.roll(ids, shifts=-1, dims=-1)
+        labels = ids if self.trees else torch.roll(ids, shifts=-1, dims=-1)
         lengths = torch.empty(2, dtype=torch.int32)
         inputs: Row = {"input_ids": ids, "position_ids": positions, "cu_seqlens": lengths}
         if self.context:
             inputs, labels = self.exchange.ulysses_slice_inputs(inputs, labels, 0, self.dims.cp)
-        return inputs | {"labels": labels.squeeze(0)}
+        return inputs | {"labels": labels if self.trees else labels.squeeze(0)}
 
     def forward(self, given: Row) -> Any:
         ids, positions, lengths = (given[key] for key in ("input_ids", "position_ids", "cu_seqlens"))
-        logits = self.model(ids, positions, cu_seqlens=lengths, max_seqlen=self.tokens, tree_attn_meta=None)
+        meta = tree_mask(self.tokens) if self.trees else None
+        logits = self.model(ids, positions, cu_seqlens=lengths, max_seqlen=self.tokens, tree_attn_meta=meta)
         return logits.squeeze(0)
 
     def loss(self, logits: Any, labels: torch.Tensor) -> torch.Tensor:
         if self.critic:
             return logits.squeeze(-1).mean()
+        if self.trees:
+            log_probs, _entropy = self.tree_losses.gather_packed_tree_logprobs_entropy(logits, Branch(self.tokens), labels)
+            return log_probs.mean()
         log_probs, _entropy = self.losses.gather_logprobs_entropy(logits, labels, tp_group=self.tensor_group)
         return log_probs.mean()
 
     def log_probs(self, logits: Any, labels: torch.Tensor) -> torch.Tensor:
         if self.critic:
             return logits.squeeze(-1)
+        if self.trees:
+            return self.tree_losses._gather_packed_tree_logprobs(logits, Branch(self.tokens), labels)
         return self.losses.gather_logprobs(logits, labels, tp_group=self.tensor_group)
 
 
@@ -234,6 +270,10 @@ def job_of(run: tuple[Any, ...], forward_only: bool) -> Row:
     }
     if mode == "2":
         trainer["recompute_every"] = 2
+    if packs_trees(run):
+        trainer["tree_training"] = True
+    if in_8_bits(run):
+        trainer["float8"] = "blockwise"
     if micro_batches_of(run) > 1:
         trainer["micro_batches"] = micro_batches_of(run)
     return {"framework": "areal 1.0.4", "trainer": trainer, "apart": {"forward_only": forward_only}}
@@ -253,6 +293,7 @@ def rows_of(run: tuple[Any, ...], config: str, peaks: Row, saved: list[list[Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("areal", type=Path)
+    parser.add_argument("torchao", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "data" / "executed_archon.jsonl")
     options = parser.parse_args()
@@ -261,6 +302,7 @@ def main() -> None:
     lines: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         archon_modules(unpack(options.areal, RELEASE, Path(folder)))
+        torchao_modules(options.torchao)
         for run in RUNS:
             name = "/".join(map(str, run))
             if options.only not in name:

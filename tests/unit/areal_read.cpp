@@ -165,7 +165,8 @@ TEST_CASE("areal: what cannot be estimated yet is refused by name") {
   says({"actor.backend=archon:d4", "+actor.archon.offload_params=true"}, "Archon with its parameters on the host");
   says({"actor.backend=archon:d4", "+actor.archon.attn_type=sdpa"}, "another attention of Archon than varlen");
   says({"actor.backend=archon:d4", "+actor.archon.ac_mode=memory_budget"}, "a memory budget of compiled blocks");
-  says({"+actor.enable_tree_training=true"}, "tree training");
+  says({"+actor.enable_tree_training=true"}, "tree training outside of Archon");
+  says({"+actor.enable_tree_training=true", "actor.backend=archon:d2t2"}, "tree training under tensor parallelism");
   says({"actor.optimizer.type=adam_bf16"}, "AnyPrecisionAdamW");
   says({"+sglang.dp_size=2"}, "data parallelism inside SGLang");
   const std::string awex = refusal(source("grpo_7b.yaml", "main", {"+actor.weight_update_mode=awex"}));
@@ -324,6 +325,27 @@ TEST_CASE("areal: Archon is FSDP2 around models of its own") {
   CHECK(spaced.recompute_every == 2);
   CHECK(actor({"+actor.archon.reshard_after_forward_policy=always"}).trainer.reshard_last);
   CHECK_FALSE(actor({"+actor.archon.reshard_after_forward_policy=never"}).trainer.reshard_after_forward);
+  // archon/fp8.py
+  const std::vector<std::string> narrow8{"+actor.archon.fp8_config.mode=blockwise", "+actor.pad_to_maximum=true"};
+  CHECK(actor(narrow8).trainer.float8 == Float8::blockwise);
+  const auto refused8 = [&](const char* more) {
+    const std::vector<std::string> keys{"actor.backend=archon:d4", "+actor.archon.fp8_config.mode=blockwise", more};
+    return refusal(source("grpo_7b.yaml", "2.0.0", keys));
+  };
+  CHECK(refused8("+actor.archon.fp8_config.include_experts=true").find("experts of Archon in 8 bits") != std::string::npos);
+  CHECK(refused8("+actor.archon.fp8_config.exclude_modules=[output]").find("a choice of Archon's") != std::string::npos);
+  CHECK(refused8("actor.backend=archon:d2t2").find("8 bits under tensor parallelism") != std::string::npos);
+  // models/tree_attn: full trees, no pages; AReaL itself refuses what is cut into no blocks of 128, and ranks of a sequence
+  const Role trees = actor({"+actor.enable_tree_training=true", "actor.mb_spec.max_tokens_per_mb=16384"});
+  CHECK(trees.trainer.tree_training);
+  CHECK(trees.trainer.tokens_per_micro_batch == 16384);
+  const std::vector<std::string> narrow{"actor.backend=archon:d4", "+actor.enable_tree_training=true",
+                                        "actor.mb_spec.max_tokens_per_mb=16400"};
+  CHECK(refusal(source("grpo_7b.yaml", "2.0.0", narrow)).find("blocks of 128") != std::string::npos);
+  const std::vector<std::string> shared{"actor.backend=archon:d2c2", "+actor.enable_tree_training=true"};
+  const std::string refused = refusal(source("grpo_7b.yaml", "2.0.0", shared));
+  CHECK(refused.find("ranks that share a sequence") != std::string::npos);
+  CHECK(refused.find("not supported yet") == std::string::npos);
   // compiled by default up to 1.0.3
   CHECK(refusal(source("grpo_7b.yaml", "1.0.3", {"actor.backend=archon:d4"})).find("torch.compile of Archon's blocks") !=
         std::string::npos);
@@ -517,7 +539,9 @@ TEST_CASE("areal: a recipe's file is of the recipe's own class") {
   Source s = source("ppo_allocation_mode.yaml", "0.4.1", {"+actor.aent.entropy_clamp=0.4", "~critic"});
   s.name = "recipe/AEnt/configs/" + s.name;
   CHECK(areal::read_areal(s).root_class == "recipe/AEnt/aent_args.py:AEntGRPOConfig");
-  CHECK(refusal(s).find("the loss of the recipe AEnt") != std::string::npos);
+  CHECK(read(s).job.role("actor")->trainer.head == LossHead::areal_clamped);
+  s.overrides = {"+actor.aent.entropy_clamp=0.0", "~critic"};  // AReaL's own log-probs and entropy
+  CHECK(read(s).job.role("actor")->trainer.head == LossHead::areal_compiled);
 }
 
 TEST_CASE("areal: a file of the realhf trainer is read as that trainer's in every release that ships it") {

@@ -111,7 +111,11 @@ TEST_CASE("slots beside experts: a pair for gate, one for up and one for down of
     ff.experts_per_token = 2;
     ff.expert_width = f;
   }
-  CHECK(room(a, EngineKind::vllm, slots({}, "0.23.0")) - without == L * n * r * bytes * (E * (3 * h + 3 * f) + h + E - dense));
+  const Bytes experts = L * n * r * bytes * (E * (3 * h + 3 * f) + h + E - dense);
+  CHECK(room(a, EngineKind::vllm, slots({}, "0.23.0")) - without == experts);
+  CHECK(room(a, EngineKind::vllm, slots({}, "0.19.1")) - without == experts);
+  a.model_type = "qwen3_moe";  // its class names embedding and head
+  CHECK(room(a, EngineKind::vllm, slots({}, "0.19.1")) - without == experts + 2 * n * r * bytes * (V + h));
 }
 
 TEST_CASE("slots come out of the KV cache, and asleep vLLM gives them back while SGLang keeps them") {

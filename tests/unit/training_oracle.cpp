@@ -35,6 +35,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_rows.jsonl", out);
     read_executed("executed_sdpa.jsonl", out);
     read_executed("executed_heads.jsonl", out);
+    read_executed("executed_clamped.jsonl", out);
     read_executed("executed_fsdp1.jsonl", out);
     read_executed("executed_parallel.jsonl", out);
     read_executed("executed_litgpt.jsonl", out);

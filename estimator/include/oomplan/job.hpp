@@ -52,8 +52,9 @@ enum class Recompute : std::uint8_t { none, full, selective };
 enum class OffloadActivations : std::uint8_t { none, verl, save_on_cpu, save_on_cpu_pinned, offload_wrapper, trl, torchtune };
 /// How torchtitan's RMSNorm runs: as one kernel (nn.RMSNorm from PyTorch 2.9 on), or written out in fp32.
 enum class RmsNorm : std::uint8_t { fused, by_hand };
-/// torchao's float8 training of a layer's matrices: not at all, or with a scale for every tensor or every row (and column).
-enum class Float8 : std::uint8_t { none, tensorwise, rowwise };
+/// torchao's float8 training of a layer's matrices: not at all, or with a scale for every tensor or every row (and column);
+/// of Archon's, for every 128 numbers of a row and every square of 128.
+enum class Float8 : std::uint8_t { none, tensorwise, rowwise, blockwise };
 /// transformers 5: how the routed rows go through the experts (experts_implementation). automatic: as the release does by itself.
 enum class Experts : std::uint8_t { automatic, grouped_mm, batched_mm, eager };
 enum class OptimizerKind : std::uint8_t {
@@ -114,6 +115,7 @@ enum class LossHead : std::uint8_t {
   verl_rows,       ///< verl without flash-attn's cross-entropy: log_softmax of one row after another
   areal_compiled,  ///< AReaL: log-probs and entropy in 1024-row chunks, compiled; under tensor parallelism vocab-parallel ones
   areal_eager,     ///< the same without torch.compile, as AReaL runs it on NPUs
+  areal_clamped,   ///< AReaL's recipe AEnt: areal_compiled with an entropy of the likelier tokens, which has a gradient
   agilerl_fused,   ///< AgileRL: log-probs from hidden states, compiled chunks of 256 MiB of fp32 logits, recomputed in backward
   cross_entropy,   ///< F.cross_entropy(logits.float()) in the training loop; under tensor parallelism with loss_parallel
   cross_entropy_chunked,   ///< ... of eight parts of every sequence, one after another
@@ -409,6 +411,7 @@ struct Trainer {
   bool keep_outputs = false;                        ///< the training loop keeps the model's output through the backward pass
   bool sdpa_math = false;                           ///< SDPA is forced to its math kernel
   RmsNorm rms_norm = RmsNorm::fused;                ///< of torchtitan's models
+  bool tree_training = false;                       ///< Archon: sequences with a common beginning share its tokens
   bool repeat_kv = false;                           ///< torchtitan: keys and values are copied to all heads before attention
   bool compile = false;                             ///< torchtitan: every TransformerBlock under torch.compile
   Float8 float8 = Float8::none;                     ///< torchtitan: matrices of every TransformerBlock multiply in 8 bits

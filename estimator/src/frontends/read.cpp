@@ -15,6 +15,7 @@
 #include "frontends/megatron/command.hpp"
 #include "frontends/native.hpp"
 #include "frontends/rewrite.hpp"
+#include "inference/adapter_slots.hpp"
 #include "job/idle_settings.hpp"
 #include "job/limits.hpp"
 #include "job/validate.hpp"
@@ -90,6 +91,22 @@ std::vector<Problem> problems_of_targets(const Job& job) {
   return out;
 }
 
+/// The same of what a server's slots for adapters stand beside.
+std::vector<Problem> problems_of_slots(const Job& job) {
+  std::vector<Problem> out;
+  for (const Role& role : job.roles) {
+    if (!role.serves() || role.architecture == nullptr) continue;
+    std::optional<Problem> p = slots_problem(*role.architecture, role.engine, role.server);
+    if (!p) continue;
+    const std::string key = role.name + ".lora.slots";
+    const auto origin = job.origins.find(key);
+    p->place = origin == job.origins.end() ? Place{} : origin->second.place;
+    p->place.path = key;
+    out.push_back(std::move(*p));
+  }
+  return out;
+}
+
 /// A trainer whose model has a tower, and no images for it.
 std::optional<Note> note_of_idle_tower(const Role& role) {
   if (role.serves() || role.architecture == nullptr || role.architecture->tower.kind.empty() || role.trainer.vision.images > 0)
@@ -133,6 +150,7 @@ Reading finish(NativeText text, const std::string& file, const Catalog& catalog,
   stop_at(std::move(text.problems));
   stop_at(problems(made.job, catalog, framework ? &notes : nullptr));
   stop_at(problems_of_targets(made.job));
+  stop_at(problems_of_slots(made.job));
   for (auto& note : made.notes) notes.push_back(std::move(note));
   for (auto& note : remarks(made.job, catalog.facts())) notes.push_back(std::move(note));
   for (const Role& role : made.job.roles)
@@ -222,13 +240,19 @@ bool is_areal(const Source& source) {
 /// In the words of the file: our keys become AReaL's.
 Reading reading_of(const areal::ArealText& text, const std::string& file, const Catalog& catalog) {
   stop_at(text.native.problems);
+  // a knob that no row translates is told by the key that gave it its value
   const auto rename = [&](Place& place) {
-    const std::string key = areal::theirs(place.path, text.meaning);
-    if (!key.empty()) place.path = key;
+    std::string key = areal::theirs(place.path, text.meaning);
+    for (const Setting& s : text.native.settings)
+      if (key.empty() && s.key == place.path) key = s.origin.place.path;
+    if (!key.empty()) place.path = std::move(key);
   };
   try {
     Reading out = finish(text.native, file, catalog, true);
     for (auto& note : out.notes) rename(note.place);
+    // where a model is named: what no tape describes of it is told there, behind the reading (estimate/role_run)
+    for (const Role& role : out.job.roles)
+      if (const auto at = out.job.origins.find(role.name + ".model"); at != out.job.origins.end()) rename(at->second.place);
     out.notes.insert(out.notes.begin(), text.notes.begin(), text.notes.end());
     return out;
   } catch (InputError& e) {

@@ -27,12 +27,13 @@ struct Widths {
 struct TableFamily {
   std::string_view model_type, versions;
 };
-constexpr std::array<TableFamily, 6> kTableFamilies{{{"llama", ""},
+constexpr std::array<TableFamily, 7> kTableFamilies{{{"llama", ""},
                                                      {"mistral", ""},
                                                      {"granite", ""},
                                                      {"nemotron", ""},
                                                      {"exaone4", ""},
-                                                     {"qwen3", ">=0.16"}}};  // vllm-project/vllm, PR 29816, February 2026
+                                                     {"qwen3", ">=0.16"},        // vllm-project/vllm, PR 29816, February 2026
+                                                     {"qwen3_moe", ">=0.19"}}};  // read in 0.19.1 and 0.23.0
 
 [[noreturn]] void refuse(const Architecture& a, std::string_view what) {
   throw InputError(Problem{{}, a.name, "", "", "not supported yet: LoRA slots of a server beside " + std::string(what)});
@@ -49,7 +50,7 @@ class Slots {
     if (ff.kind != FeedForwardKind::moe) {
       feed_forward(w, ff);
     } else if (!sglang_ || wanted({"gate_proj", "up_proj", "down_proj"})) {
-      if (sglang_ || !version_matches(server_.version, ">=0.23") || ff.shared_width > 0) refuse(a_, "experts");
+      if (sglang_ || !version_matches(server_.version, ">=0.19") || ff.shared_width > 0) refuse(a_, "experts");
       experts(w, ff);
     }
     return w;
@@ -108,8 +109,8 @@ class Slots {
     w.whole += a_.hidden;
   }
 
-  /// vllm/lora/layers/fused_moe.py create_lora_weights, 0.23: a pair for each half of every expert's first matrix and one for its
-  /// second, and one beside the router.
+  /// vllm/lora/layers/fused_moe.py create_lora_weights, 0.19.1 and 0.23: a pair for each half of every expert's first matrix and
+  /// one for its second, and one beside the router.
   void experts(Widths& w, const FeedForward& ff) const {
     w.whole += ff.experts * 3 * a_.hidden + a_.hidden + ff.experts;
     w.split += ff.experts * 3 * ff.expert_width;
@@ -121,6 +122,17 @@ class Slots {
 };
 
 }  // namespace
+
+std::optional<Problem> slots_problem(const Architecture& a, EngineKind engine, const Server& server) {
+  if (server.lora.slots == 0 || server.lora.rank == 0) return std::nullopt;
+  try {
+    const Slots slots(a, engine, server);
+    for (const LayerRun& run : a.runs) (void)slots.of(run.layer);
+  } catch (const InputError& e) {
+    return e.problems.front();
+  }
+  return std::nullopt;
+}
 
 void add_adapter_slots(ServerModel& m, const Architecture& a, const Server& server) {
   const AdapterSlots& lora = server.lora;

@@ -1,5 +1,7 @@
 #include "job/archon_rules.hpp"
 
+#include <algorithm>
+
 #include "catalog/facts.hpp"
 
 namespace oomplan {
@@ -31,6 +33,20 @@ void check_units(const Trainer& t, std::vector<Clash>& out) {
 void check_rest(const Trainer& t, std::vector<Clash>& out) {
   if (t.optimizer != OptimizerKind::adamw && t.optimizer != OptimizerKind::sgd)
     out.push_back({"optimizer", "adamw or sgd", "Archon has torch's AdamW and SGD (archon_utils.py: create_optimizer)"});
+  if (t.float8 != Float8::none && t.float8 != Float8::blockwise)
+    out.push_back({"float8", "none or blockwise", "Archon has blocks of 128 alone (archon/fp8.py)"});
+  if (t.float8 == Float8::blockwise && t.layout.tensor > 1)
+    out.push_back({"float8", "none", "not supported yet: Archon in 8 bits under tensor parallelism"});
+  if (t.float8 == Float8::blockwise && (t.tokens_per_micro_batch / std::max<std::int64_t>(1, t.layout.context)) % 128 != 0)
+    out.push_back({"tokens_per_micro_batch", "a multiple of 128 tokens for each rank",
+                   "not supported yet: products in 8 bits whose rows are padded to blocks of 128"});
+  if (t.tree_training && (t.layout.tensor > 1 || t.layout.context > 1))
+    out.push_back({"tree_training", "false", "not supported yet: trees whose ranks share a sequence (t or c above 1)"});
+  if (t.tree_training && t.head == LossHead::value)
+    out.push_back({"tree_training", "false", "not supported yet: values of packed trees"});
+  if (t.tree_training && t.tokens_per_micro_batch % 128 != 0)
+    out.push_back(
+        {"tokens_per_micro_batch", "a multiple of 128 tokens", "AReaL packs trees in blocks of 128 (tree_attn/tree.py)"});
   if (t.head != LossHead::areal_compiled && t.head != LossHead::areal_eager && t.head != LossHead::value)
     out.push_back({"head", "areal_compiled", "Archon computes AReaL's log-probs"});
   if (t.lora.rank > 0) out.push_back({"lora.rank", "none", "Archon has no LoRA"});
@@ -52,6 +68,8 @@ std::vector<Clash> archon_clashes(const Role& role) {
   const bool engine = role.engine == EngineKind::archon, kernels = t.kernels == Kernels::archon;
   std::vector<Clash> out;
   if (!engine && kernels) out.push_back({"kernels", "hf_flash", "these are the models of AReaL's Archon: engine: archon"});
+  if (!engine && t.tree_training)
+    out.push_back({"tree_training", "false", "not supported yet: tree training outside of AReaL's Archon"});
   if (!engine) return out;
   if (t.framework != Framework::areal) {
     out.push_back({"engine", "fsdp2", "Archon is AReaL's: framework: areal"});

@@ -118,8 +118,8 @@ inline constexpr std::array<std::pair<RmsNorm, std::string_view>, 2> kNames<RmsN
     {{RmsNorm::fused, "fused"}, {RmsNorm::by_hand, "by_hand"}}};
 
 template <>
-inline constexpr std::array<std::pair<Float8, std::string_view>, 3> kNames<Float8>{
-    {{Float8::none, "none"}, {Float8::tensorwise, "tensorwise"}, {Float8::rowwise, "rowwise"}}};
+inline constexpr std::array<std::pair<Float8, std::string_view>, 4> kNames<Float8>{
+    {{Float8::none, "none"}, {Float8::tensorwise, "tensorwise"}, {Float8::rowwise, "rowwise"}, {Float8::blockwise, "blockwise"}}};
 
 template <>
 inline constexpr std::array<std::pair<Experts, std::string_view>, 4> kNames<Experts>{{{Experts::automatic, "auto"},
@@ -185,7 +185,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<B
                                                                                             {BaseFormat::gptq, "gptq"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 39> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 40> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -208,6 +208,7 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 39> kNames<Lo
      {LossHead::verl_rows, "verl_rows"},
      {LossHead::areal_compiled, "areal_compiled"},
      {LossHead::areal_eager, "areal_eager"},
+     {LossHead::areal_clamped, "areal_clamped"},
      {LossHead::agilerl_fused, "agilerl_fused"},
      {LossHead::cross_entropy, "cross_entropy"},
      {LossHead::cross_entropy_chunked, "cross_entropy_chunked"},

@@ -467,13 +467,17 @@ std::vector<Knob> trainer_rows() {
       one_of(row("rms_norm", of, choice, knob::choice<&Trainer::rms_norm>(), speed,
                  "torchtitan's RMSNorm: fused (nn.RMSNorm from PyTorch 2.9 on) or by_hand (written out in fp32)"),
              spellings<RmsNorm>()),
+      row("tree_training", of, flag, knob::flag<&Trainer::tree_training>(), speed,
+          "AReaL's Archon: sequences share the tokens that they begin with, and attention makes scores of all tokens of a "
+          "micro-batch"),
       row("repeat_kv", of, flag, knob::flag<&Trainer::repeat_kv>(), speed,
           "torchtitan up to 0.2.1: keys and values are copied to all heads in front of attention"),
       row("compile", of, flag, knob::flag<&Trainer::compile>(), speed,
           "torchtitan: every TransformerBlock under torch.compile, as one graph with its checkpoint inside"),
       one_of(row("float8", of, choice, knob::choice<&Trainer::float8>(), numerics,
                  "torchtitan: matrices of every TransformerBlock multiply in 8 bits (torchao), with a scale for each tensor "
-                 "(tensorwise) or for each row and column (rowwise)"),
+                 "(tensorwise) or for each row and column (rowwise); those of Archon's blocks, with one for 128 numbers "
+                 "(blockwise)"),
              spellings<Float8>()),
       row("float8_all_gather", of, flag, knob::flag<&Trainer::float8_all_gather>(), speed,
           "FSDP2 gathers those matrices in 8 bits (tensorwise alone)"),

@@ -8,6 +8,8 @@ namespace oomplan {
 namespace {
 
 std::string why_not_in_float8(const Trainer& t, EngineKind engine) {
+  if (t.kernels == Kernels::archon) return {};  // job/archon_rules
+  if (t.float8 == Float8::blockwise) return "not supported yet: blocks of 128 outside of AReaL's Archon";
   if (t.kernels != Kernels::torchtitan) return "not supported yet: training in float8 of models other than torchtitan's";
   if (engine != EngineKind::single && !shards_by_fsdp2(engine))
     return "not supported yet: training in float8 under other engines than fsdp2 and single";

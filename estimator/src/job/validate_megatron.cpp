@@ -18,7 +18,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 57> kForeign{"reference",
+constexpr std::array<std::string_view, 58> kForeign{"reference",
                                                     "reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
@@ -47,6 +47,7 @@ constexpr std::array<std::string_view, 57> kForeign{"reference",
                                                     "sdpa_math",
                                                     "rms_norm",
                                                     "repeat_kv",
+                                                    "tree_training",
                                                     "compile",
                                                     "float8",
                                                     "float8_all_gather",

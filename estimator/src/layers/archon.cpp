@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "layers/archon_experts.hpp"
+#include "layers/archon_tree.hpp"
+#include "layers/blockwise_linear.hpp"
 #include "layers/mlp.hpp"
 #include "layers/norms.hpp"
 #include "layers/ops.hpp"
@@ -133,7 +135,7 @@ Tensor attention(Eager& g, const Architecture& a, const Mixer& m, const LayerLea
     k = std::move(rotated.key);
   }
   if (options.ulysses > 1) exchange_heads(g, m, options, kept, q, k, v);
-  Tensor output = varlen(g, q, k, v, options);
+  Tensor output = options.tree ? tree_attention(g, q, k, v, context.mask) : varlen(g, q, k, v, options);
   if (options.ulysses > 1) {
     Tensor back = exchanged(g, output, {B, tokens, Dim(m.heads), Dim(m.head_dim)}, kept, "attention_exchanged");
     output = std::move(back);
@@ -169,6 +171,8 @@ std::string unsupported_archon(const Architecture& a, const KernelOptions& optio
   if (options.adapters.rank > 0) return "Archon has no LoRA";
   if (options.autocast || options.padding_mask || options.several_sequences)
     return "Archon packs its sequences and computes without autocast";
+  if (options.tree && (options.ulysses > 1 || options.tensor > 1))
+    return "not supported yet: tree training whose ranks share a sequence (t or c above 1)";
   for (const auto& run : a.runs)
     if (std::string why = unsupported_layer(a, run.layer, options); !why.empty()) return why;
   return {};
@@ -188,7 +192,7 @@ Tensor archon_norm(Eager& g, const Tensor& x, const NormLeaf& leaf, const Kernel
 
 Tensor run_archon_layer(Eager& g, const Architecture& a, const Layer& layer, const LayerLeaves& w, const KernelOptions& options,
                         const LayerContext& context, const Tensor& x) {
-  const bool split = options.tensor > 1;
+  const bool split = options.tensor > 1, blocks = options.float8 == Float8::blockwise;
   const auto gathered = [&](const Tensor& normed, const char* name) {
     const DistributedGuard dtensors(g, split);
     return gather_tokens(g, normed, options, name);
@@ -200,6 +204,7 @@ Tensor run_archon_layer(Eager& g, const Architecture& a, const Layer& layer, con
     {
       Tensor whole = gathered(normed, "gathered");
       const DistributedGuard dtensors(g, split && layer.mixer.qk_norm == QkNorm::head);  // queries and keys stay DTensors
+      const BlockwiseGuard in_8_bits(g, blocks);
       half = attention(g, a, layer.mixer, w, options, context, whole);
     }
     g.prefix.resize(g.prefix.size() - 10);
@@ -211,6 +216,7 @@ Tensor run_archon_layer(Eager& g, const Architecture& a, const Layer& layer, con
     {
       Tensor whole = gathered(normed, "gathered");
       const GatedLeaves leaves{w.gate, -1, w.up, -1, -1, w.down, -1};
+      const BlockwiseGuard in_8_bits(g, blocks && layer.feed_forward.kind == FeedForwardKind::gated);  // the router is left out
       half = layer.feed_forward.kind == FeedForwardKind::moe
                  ? archon_experts(g, layer.feed_forward, a.hidden, whole, w, options)
                  : gated_mlp(g, whole, {B, whole.shape[1]}, a.hidden, layer.feed_forward.width, leaves, "", options);

@@ -75,6 +75,7 @@ struct KernelOptions {
   std::int64_t tensor = 1;                                 ///< ranks that split every layer and, between its halves, the tokens
   RmsNorm rms_norm = RmsNorm::fused;                       ///< torchtitan, as in Trainer
   bool repeat_kv = false;                                  ///< the same
+  bool tree = false;                                       ///< Archon: attention of packed trees, without torch.compile
   bool compile = false;                                    ///< torchtitan: a layer is one compiled graph
   Float8 float8 = Float8::none;                            ///< torchtitan, as in Trainer
   bool float8_gathered = false;                            ///< a layer's matrices come in 8 bits

@@ -213,6 +213,7 @@ class Eager {
   bool wide_routers = false;         ///< routers are fp32 whatever the other parameters are, and nothing casts them
   bool views_of_flat = false;        ///< parameters are no leaves of the graph: autocast keeps no copies of them
   bool frozen_keeps_input = false;   ///< a linear layer saves its input, whether its weight wants a gradient or not
+  bool blockwise = false;            ///< matrices whose sides are whole blocks of 128 are multiplied in 8 bits
   bool low_rank_dropout = false;     ///< in front of every low-rank pair
   bool low_rank_apart = false;       ///< a pair's product is made by a function of its own, whose names are gone before the sum
   PackedOptions packed;              ///< how the base's linear layers are stored

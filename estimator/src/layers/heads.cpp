@@ -129,38 +129,63 @@ ArealChunk areal_eager_chunk(Eager& g, Tensor part) {
   return {std::move(token), std::move(entropy)};
 }
 
+/// One compiled chunk of AReaL's recipe AEnt (recipe/AEnt/functional.py, 0.4.1 to 0.5.3), as inductor writes it (2.13). The least
+/// logits are looked for on the host, where an fp32 copy goes; what stays is the mask that comes back, and logits less their
+/// greatest in fp32: their softmax has a gradient. A pass without gradients asks for log-probs alone (gather_logprobs).
+Tensor areal_clamped_chunk(Eager& g, Tensor part) {
+  if (!g.will_record({&part})) return areal_chunk(g, std::move(part));
+  const Shape one = with_last(part.shape, 1);
+  Saved saved = g.save(part);
+  Tensor finite = g.make("chunk.finite", one, DType::boolean);
+  {
+    Tensor copied = g.make("chunk.logits_fp32", part.shape, DType::fp32, Category::logits);
+  }
+  Tensor mask = g.make("chunk.clamped", part.shape, DType::boolean, Category::logits);
+  Tensor rows = g.make("chunk.rows", with_last(part.shape, 4), DType::fp32);
+  Tensor shifted = g.make("chunk.shifted", part.shape, DType::fp32, Category::logits);
+  Tensor out = g.make("chunk.log_probs_and_entropy", with_last(part.shape, 2), DType::fp32);
+  Saved kept[] = {g.save(finite), g.save(mask), g.save(rows), g.save(shifted)};
+  g.record(out, "CompiledFunctionBackward", {&part},
+           [&g, saved, finite = kept[0], mask = kept[1], rows = kept[2], shifted = kept[3]](Gradients) {
+             for (const Saved* s : {&finite, &mask, &rows, &shifted}) (void)s->get();
+             const Tensor& self = saved.get();
+             Tensor scattered = g.make("chunk.scattered", self.shape, DType::fp32, Category::logits);
+             return Gradients{g.make("chunk.gradient", self.shape, self.dtype, Category::logits)};
+           });
+  return out;
+}
+
+/// What a chunk leaves: its tokens' log-probs, and what of it stays until the function returns.
+Tensor one_chunk(Eager& g, Tensor part, const HeadOptions& o, std::vector<Tensor>& entropies) {
+  if (o.split_vocabulary) return areal_vocab_parallel_chunk(g, std::move(part));
+  if (o.head == LossHead::areal_compiled) return areal_chunk(g, std::move(part));
+  if (o.head == LossHead::areal_clamped) return areal_clamped_chunk(g, std::move(part));
+  if (o.head == LossHead::areal_eager) {
+    ArealChunk chunk = areal_eager_chunk(g, std::move(part));
+    entropies.push_back(std::move(chunk.entropy));
+    return std::move(chunk.token);
+  }
+  const Shape one = with_last(part.shape, 1);
+  Tensor full = to(g, std::move(part), DType::fp32, "chunk.logits_fp32");
+  Tensor log_probs = log_softmax(g, std::move(full), "chunk.log_probs");
+  Tensor index = g.make("chunk.labels", one, DType::int64);
+  return gather(g, std::move(log_probs), index, one, "chunk.token");
+}
+
 Tensor chunked(Eager& g, const Tensor& logits, const HeadOptions& o, const std::function<void(int)>& scope) {
   Tensor rows_view = logits.alias({TK, Dim(o.vocab)});
   rows_view.grad_fn = logits.grad_fn;
   rows_view.output = logits.output;
+  // A packed tree's tokens are taken branch by branch, and each branch's last one alone (areal/models/tree_attn/functional.py,
+  // 1.0.0 to 2.0.0). One branch has all tokens: its gradient is as large as it gets.
+  const Tensor all = o.one_branch ? slice(g, rows_view, {TK, Dim(o.vocab)}) : rows_view;
   std::vector<Tensor> parts, entropies;
   for (int i = 0; i < o.chunks; ++i) {
     scope(i);
-    const Dim rows = rows_of_chunk(i, o.chunks);
-    Tensor part = slice(g, rows_view, {rows, Dim(o.vocab)});
-    if (o.split_vocabulary) {
-      parts.push_back(areal_vocab_parallel_chunk(g, std::move(part)));
-      continue;
-    }
-    switch (o.head) {
-      case LossHead::areal_compiled:
-        parts.push_back(areal_chunk(g, std::move(part)));
-        break;
-      case LossHead::areal_eager: {
-        ArealChunk chunk = areal_eager_chunk(g, std::move(part));
-        parts.push_back(std::move(chunk.token));
-        entropies.push_back(std::move(chunk.entropy));
-        break;
-      }
-      default: {
-        Tensor full = to(g, std::move(part), DType::fp32, "chunk.logits_fp32");
-        Tensor log_probs = log_softmax(g, std::move(full), "chunk.log_probs");
-        Tensor index = g.make("chunk.labels", {rows, Dim(1)}, DType::int64);
-        parts.push_back(gather(g, std::move(log_probs), index, {rows, Dim(1)}, "chunk.token"));
-      }
-    }
+    parts.push_back(one_chunk(g, slice(g, all, {rows_of_chunk(i, o.chunks), Dim(o.vocab)}), o, entropies));
   }
   scope(-1);
+  if (o.one_branch) parts.push_back(one_chunk(g, slice(g, rows_view, {Dim(1), Dim(o.vocab)}), o, entropies));
   return cat(g, std::move(parts), {TK, Dim(1)}, "token_log_probs");
 }
 
@@ -278,6 +303,7 @@ std::int64_t chunk_rows(LossHead head, std::int64_t vocab) {
       return std::clamp<std::int64_t>(256 * kMiB / bytes_of(std::max<std::int64_t>(1, vocab), DType::fp32), 128, 4096);
     case LossHead::areal_compiled:
     case LossHead::areal_eager:
+    case LossHead::areal_clamped:
     case LossHead::logprob_chunked:
       return 1024;
     case LossHead::verl_entropy_chunked:
@@ -342,6 +368,7 @@ Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::functi
     case LossHead::logprob_chunked:
     case LossHead::areal_compiled:
     case LossHead::areal_eager:
+    case LossHead::areal_clamped:
       return mean_loss(g, chunked(g, logits, o, scope));
     case LossHead::cross_entropy: {
       if (o.split_vocabulary) return loss_parallel(g, logits, o.labels);

@@ -17,6 +17,7 @@ struct HeadOptions {
   std::int64_t vocab = 0;
   int chunks = 1;                  ///< of a chunked head: as many as are simulated
   bool several_sequences = false;  ///< B may be greater than 1
+  bool one_branch = false;         ///< the rows are those of a packed tree, taken as one branch
   bool split_vocabulary = false;   ///< the logits are those of one rank's part of it
   bool slice_hidden = false;       ///< the last K tokens of every sequence go on, of a head that takes hidden states
   int weight = -1;                 ///< of the output layer, for such a head: a leaf

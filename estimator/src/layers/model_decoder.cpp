@@ -191,6 +191,7 @@ Tensor ModelPass::run_unhooked(std::size_t r, std::size_t number, const LayerCon
   const LayerLeaves& leaves = layers_[number];
   // transformers 5.23 checkpoints `forward`: FSDP2's hooks stay outside, and a checkpoint keeps the arguments that they cast
   LayerContext given = kernels_.kernels == Kernels::archon ? archon_arguments(g_, a_, kernels_) : context;
+  if (kernels_.tree) given.mask = context.mask;
   if (layer.mixer.kind != MixerKind::attention && layer.mixer.kind != MixerKind::mla) given.mask.reset();
   if (kernels_.compile) return run_compiled_layer(g_, a_, layer, leaves, kernels_, o_.recompute, x);
   // positions are a keyword of transformers' layers, which a checkpoint's function holds
@@ -238,7 +239,9 @@ Tensor ModelPass::titan_decoder() {
     for (int u = 0; u < units(r); ++u) {
       enter(StationPlace::layers, static_cast<int>(r), u);
       g_.prefix = "layer.";
-      hidden = run_one(r, number++, {}, hidden);
+      LayerContext context;
+      context.mask = tree_mask_;
+      hidden = run_one(r, number++, context, hidden);
     }
   }
   g_.prefix.clear();

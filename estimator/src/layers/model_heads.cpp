@@ -3,6 +3,7 @@
 #include <functional>
 #include <utility>
 
+#include "layers/archon_tree.hpp"
 #include "layers/heads_verl.hpp"
 #include "layers/tensor_parallel.hpp"
 #include "layers/torchtune.hpp"
@@ -24,7 +25,9 @@ bool holds_logits(LossHead h) {
 }
 
 /// AReaL's `outputs` and `logits` stay referenced through the backward pass.
-bool keeps_logits(LossHead h) { return h == LossHead::areal_compiled || h == LossHead::areal_eager; }
+bool keeps_logits(LossHead h) {
+  return h == LossHead::areal_compiled || h == LossHead::areal_eager || h == LossHead::areal_clamped;
+}
 
 }  // namespace
 
@@ -108,12 +111,14 @@ Tensor ModelPass::forward() {
   labels_ = g_.make("labels", {B, given}, DType::int64, Category::inputs);
   if (kernels_.padding_mask) padding_ = g_.make("attention_mask", {B, given}, DType::int64, Category::inputs);
   if (archon) packed_positions_ = g_.make("position_ids", {B, given}, DType::int64, Category::inputs);
+  if (kernels_.tree) tree_mask_ = tree_mask(g_, given);
   if (tower_) tower_->enter_inputs();
   const HeadOptions head{.head = o_.critic && o_.head != LossHead::reward_pairs ? LossHead::value : o_.head,
                          .keep_outputs = o_.keep_outputs,
                          .vocab = a_.vocab,
                          .chunks = o_.chunks,
                          .several_sequences = kernels_.several_sequences,
+                         .one_branch = kernels_.tree,
                          .split_vocabulary = kernels_.tensor > 1,
                          .slice_hidden = o_.slice_hidden,
                          .weight = head_,
@@ -166,6 +171,7 @@ Tensor ModelPass::forward() {
     output = cast_output(std::move(output), true, "output_cast");
     loss = cast_output(std::move(loss), true, "loss.output_cast");
     positions_.reset();
+    tree_mask_.reset();
     if (!stash_) g_.hooks = nullptr;
   }
   if (takes_sequences(head.head) && g_.autocast) {

@@ -99,7 +99,8 @@ class ModelPass {
   std::vector<Tensor> logged_;  ///< names of the step like step_names_
   std::optional<ActivationOffload> offload_;
   std::optional<StashOffload> stash_;
-  Tensor input_ids_, labels_, padding_, packed_positions_, positions_, kept_outputs_, input_leaf_, input_gradient_, step_names_;
+  Tensor input_ids_, labels_, padding_, packed_positions_, tree_mask_, positions_, kept_outputs_, input_leaf_, input_gradient_,
+      step_names_;
   /// Names of Gemma 4's model around its language model.
   struct MarkedTokens {
     std::vector<Tensor> masks;

@@ -1,4 +1,5 @@
 // Operators that work on matrices or pick elements: products with weights, batched products, top-k, indexing.
+#include "layers/blockwise_linear.hpp"
 #include "layers/dora.hpp"
 #include "layers/ops.hpp"
 #include "layers/packed_linear.hpp"
@@ -65,6 +66,11 @@ Tensor bare_linear(Eager& g, Tensor x, int weight, int bias, Dim rows, Shape out
   if (g.leaves[static_cast<std::size_t>(weight)].packed == PackedLeaf::weight)
     return packed_linear(g, std::move(x), weight, bias, rows, std::move(out_shape), name);
   Tensor b = matrix(g, bias), w = matrix(g, weight);
+  if (g.blockwise && takes_blocks(g.leaves[static_cast<std::size_t>(weight)], static_cast<bool>(b))) {
+    Tensor out = blockwise_linear(g, x, w, rows, std::move(out_shape), name);
+    g.leave(weight);
+    return out;
+  }
   const Tensor input = g.autocast ? x : Tensor();  // nn.Linear's name for what autocast casts
   if (g.autocast && x.dtype == DType::fp32) x = g.autocast_input(x, [&] { return to(g, x, DType::bf16, name + ".input_bf16"); });
   Tensor out = product_with(g, std::move(x), std::move(w), std::move(b), rows, std::move(out_shape), name, category);

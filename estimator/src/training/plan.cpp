@@ -161,6 +161,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.tensor = t.layout.tensor;
   k.rms_norm = t.rms_norm;
   k.repeat_kv = t.repeat_kv;
+  k.tree = t.tree_training;
   k.compile = t.compile;
   k.float8 = t.float8;
   k.float8_gathered = t.float8_all_gather;

@@ -46,6 +46,13 @@ class Refusals {
   void flagged(std::string_view name, std::string_view what) {
     if (flag(root_, at(r_, name))) key(name, what);
   }
+  /// What AReaL refuses itself.
+  void theirs(std::string_view name, std::string found, std::string expected, std::string why) {
+    const std::string path = at(r_, name);
+    Place place = origin_of(root_, path).place;
+    place.path = path;
+    out_.push_back({std::move(place), std::move(found), std::move(expected), {}, std::move(why)});
+  }
   std::vector<Problem> take() { return std::move(out_); }
 
  private:
@@ -58,10 +65,46 @@ class Refusals {
   std::vector<Problem> out_;
 };
 
+/// archon_utils.py, force_pad_to_maximum; models/tree_attn/tree.py, build_packed_tree_batch: what AReaL itself refuses is told as
+/// such.
+void tree_problems(const Meaning& m, const compose::Node& root, const BuiltRole& r, Refusals& out) {
+  constexpr std::string_view kKey = "enable_tree_training";
+  if (!flag(root, at(r, kKey))) return;
+  if (m.release < release_named("1.0.0")) return out.key(kKey, "tree training of Archon before AReaL 1.0.0");
+  if (r.part.layout.context > 1)
+    return out.theirs(kKey, "'true'", "false, or c1",
+                      "AReaL has no tree training of ranks that share a sequence (archon_utils.py)");
+  if (r.name == "critic") return out.theirs(kKey, "'true'", "false", "AReaL has no critic of packed trees (archon_utils.py)");
+  if (r.part.layout.tensor > 1) return out.key(kKey, "tree training under tensor parallelism");
+  const auto* budget = root.at(at(r, "mb_spec.max_tokens_per_mb"));
+  const bool counted = budget != nullptr && budget->kind == compose::Node::Kind::integer && budget->integer > 0;
+  if (!counted || budget->integer % 128 != 0)
+    out.theirs("mb_spec.max_tokens_per_mb", counted ? fmt::format("{}", budget->integer) : "nothing", "a multiple of 128 tokens",
+               "AReaL packs trees in blocks of 128 (areal/models/tree_attn/tree.py)");
+}
+
+bool in_8_bits(const compose::Node& root, const BuiltRole& r) {
+  return word(root, at(r, "archon.fp8_config.mode"), "disabled") == "blockwise";
+}
+/// areal/api/cli_args.py: ArchonFP8Config, 1.0.4.
+void fp8_problems(const compose::Node& root, const BuiltRole& r, Refusals& out) {
+  const std::string mode = word(root, at(r, "archon.fp8_config.mode"), "disabled");
+  if (mode == "disabled") return;
+  if (mode != "blockwise") return out.key("archon.fp8_config.mode", "Archon in 8 bits of other blocks than 128");
+  if (r.part.layout.tensor > 1) out.key("archon.fp8_config.mode", "Archon in 8 bits under tensor parallelism");
+  out.flagged("archon.fp8_config.include_experts", "experts of Archon in 8 bits");
+  const auto* left_out = root.at(at(r, "archon.fp8_config.exclude_modules"));
+  std::vector<std::string> names;
+  if (left_out != nullptr)
+    for (const auto& item : left_out->items) names.push_back(item.text);
+  if (names != std::vector<std::string>{"output", "router", "score"})
+    out.key("archon.fp8_config.exclude_modules", "a choice of Archon's matrices in 8 bits");
+}
+
 }  // namespace
 
 bool pads_to_pages(const compose::Node& root, const BuiltRole& r) {
-  return r.part.backend == Backend::archon && !flag(root, at(r, "pad_to_maximum"));
+  return r.part.backend == Backend::archon && !flag(root, at(r, "pad_to_maximum")) && !flag(root, at(r, "enable_tree_training"));
 }
 
 std::vector<Problem> archon_problems(const Meaning& m, const compose::Node& root, const BuiltRole& r, std::string_view key) {
@@ -71,9 +114,9 @@ std::vector<Problem> archon_problems(const Meaning& m, const compose::Node& root
   if (r.part.layout.pipeline > 1) out.allocation(key, "pipelines of Archon");
   if (r.part.layout.expert > 1) out.allocation(key, "expert parallelism of Archon");
   out.flagged("archon.enable_compile", "torch.compile of Archon's blocks (archon.enable_compile: false is)");
+  tree_problems(m, root, r, out);
   out.flagged("archon.offload_params", "Archon with its parameters on the host");
-  if (word(root, at(r, "archon.fp8_config.mode"), "disabled") != "disabled")
-    out.key("archon.fp8_config.mode", "Archon in 8 bits");
+  fp8_problems(root, r, out);
   if (word(root, at(r, "archon.attn_type"), "varlen") != "varlen")
     out.key("archon.attn_type", "another attention of Archon than varlen");
   const std::string mode = word(root, at(r, "archon.ac_mode"), "selective");
@@ -110,6 +153,9 @@ std::vector<ArchonSetting> archon_settings(const Meaning&, const compose::Node& 
     const int every = std::max(1, std::stoi(option));
     if (every > 1) out.push_back({"recompute_every", fmt::format("{}", every), origin_of(root, option_path)});
   }
+  if (in_8_bits(root, r)) out.push_back({"float8", "blockwise", origin_of(root, at(r, "archon.fp8_config.mode"))});
+  if (const std::string trees = at(r, "enable_tree_training"); flag(root, trees))
+    out.push_back({"tree_training", "true", origin_of(root, trees)});
   const std::string policy_path = at(r, "archon.reshard_after_forward_policy");
   const std::string policy = word(root, policy_path, "default");
   if (policy == "never") out.push_back({"reshard_after_forward", "false", origin_of(root, policy_path)});

@@ -204,9 +204,10 @@ class Translator {
     const bool megatron = r.part.backend == Backend::megatron;
     if (!megatron)
       if (auto problem = lora_problem(root_, r)) out_.problems.push_back(std::move(*problem));
-    // recipe/AEnt/actor.py: the entropy of the likelier part of the vocabulary has a gradient, and keeps its own softmax
-    refuse_key(at("aent"), "the loss of the recipe AEnt, whose clamped entropy has a gradient");
-    if (flag(at("enable_tree_training"))) refuse_key(at("enable_tree_training"), tree_training(r));
+    if (root_.at(at("aent")) != nullptr && (r.part.backend != Backend::fsdp || r.part.layout.tensor > 1))
+      refuse_key(at("aent"), "the recipe AEnt outside of FSDP, or with a vocabulary that ranks split");
+    if (r.part.backend != Backend::archon && flag(at("enable_tree_training")))
+      refuse_key(at("enable_tree_training"), "tree training outside of Archon");
     if (flag(at("use_kernels"))) refuse_key(at("use_kernels"), "kernels of the hub (use_kernels)");
     if (flag(at("fsdp.per_layer_optim_step"))) refuse_key(at("fsdp.per_layer_optim_step"), "the optimizer step layer by layer");
     const auto* attention = root_.at(at("attn_impl"));
@@ -218,17 +219,6 @@ class Translator {
     const auto* update = root_.at(at("weight_update_mode"));
     if (r.name == "actor" && update != nullptr && update->text == "awex")
       refuse_key(at("weight_update_mode"), "the weight update by awex");
-  }
-  /// areal/models/tree_attn/module_archon.py calls flex_attention as it is; without torch.compile PyTorch's math_attention makes
-  /// scores, scaled scores and masked scores of all heads in fp32 (torch/_higher_order_ops/flex_attention.py, 2.9).
-  std::string tree_training(const BuiltRole& r) const {
-    const std::int64_t tokens = whole(fmt::format("roles.{}.micro_batch.tokens_per_micro_batch", r.name));
-    const double gib = 3.0 * 4.0 * static_cast<double>(tokens) * static_cast<double>(tokens) / static_cast<double>(kGiB);
-    if (r.part.backend != Backend::archon || flag(r.path + ".archon.enable_compile") || tokens <= 0) return "tree training";
-    return fmt::format(
-        "tree training. Archon calls flex_attention without torch.compile, and PyTorch then holds three fp32 tensors "
-        "of {} x {} scores: {:.1f} GiB for every head",
-        tokens, tokens, gib);
   }
   void refuse_of_server(const BuiltRole& r) {
     if (r.part.backend == Backend::sglang) {
@@ -436,6 +426,8 @@ class Translator {
     unlimited(r);
     more_micro_batches(r);
     if (r.name == "trainer" && !megatron) loss(r);
+    if (above(r.path + ".aent.entropy_clamp", 0))  // recipe/AEnt/actor.py: aent_grpo_loss_fn
+      set(r.name + ".head", "areal_clamped", root_.at(r.path + ".aent.entropy_clamp")->origin);
   }
   /// Adam is fused and takes its weight decay off the parameters; torch.optim.SGD gets no form, and adds it to the gradients
   /// (areal/engine/fsdp_engine.py, areal/experimental/engine/archon_engine.py, _create_optimizer, 1.0.4).
@@ -493,7 +485,9 @@ class Translator {
     const std::int64_t phase = trains ? rank_sequences(m_, root_, r) * found.images : batch;
     const std::string why = fmt::format("images of {}: {}", set_of->text, found.by);
     const auto put = [&](std::string_view knob, std::int64_t n) {
-      set(fmt::format("{}.vision.{}", r.name, knob), fmt::format("{}", n), derived(why));
+      Origin origin = derived(why);
+      origin.place = set_of->origin.place;
+      set(fmt::format("{}.vision.{}", r.name, knob), fmt::format("{}", n), std::move(origin));
     };
     put("images", std::min(phase, kImageLimit.most));
     set(r.name + ".vision.fill", "true", derived("a micro-batch is as many samples as its tokens hold, an image each"));

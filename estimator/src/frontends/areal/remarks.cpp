@@ -41,12 +41,25 @@ std::optional<Note> padding_alone_holds(const Meaning& m, const BuiltRole& role,
               fmt::format("found {} tokens, but the longest sequence needs at least {}", tokens, longest)};
 }
 
+/// areal/models/tree_attn/module_archon.py
+std::optional<Note> note_of_trees(const BuiltRole& r, const compose::Node& root) {
+  const std::string path = r.path + ".enable_tree_training";
+  const auto* n = root.at(path);
+  if (n == nullptr || n->kind != compose::Node::Kind::boolean || !n->boolean) return std::nullopt;
+  Place place = n->origin.place;
+  place.path = path;
+  return Note{Note::Level::warning, place,
+              "Archon calls flex_attention without torch.compile: PyTorch makes scores of all pairs of a micro-batch's tokens, "
+              "for all heads. A micro-batch is taken as a full tree of one branch, whose logits cost most"};
+}
+
 }  // namespace
 
 std::vector<Note> remarks_of(const Meaning& m, const compose::Node& root) {
   std::vector<Note> out;
   const BuiltRole* r = learner(m);
   if (r == nullptr) return out;
+  if (auto note = note_of_trees(*r, root)) out.push_back(*std::move(note));
   const Fact* budget = m.find(fmt::format("roles.{}.micro_batch.tokens_per_micro_batch", r->name));
   const Fact* batch = m.find("job.train_batch_prompts");
   if (batch != nullptr && batch->origin.kind == Origin::Kind::override_ && whole(budget) > 0)
