@@ -248,7 +248,7 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
   if (run.trains && t.reference != ReferencePass::none)
     run.tapes.reference = store.get(role.architecture, reference_pass(t, role.engine, *role.architecture, internals));
   run.plan = make_plan(*role.architecture, t, role.engine, run.critic, run.trains, run.tapes, micro_batches_of(job, t));
-  const Tape& tape = run.tapes.train ? *run.tapes.train : *run.tapes.log_probs;
+  const Tape& tape = run.plan.tape();
   run.full_storage = 0;
   for (std::size_t i = 0; i < tape.leaves.size(); ++i)
     if (!tape.leaves[i].shared)

@@ -400,4 +400,10 @@ std::vector<TorchSpan> evaluate(const FlatSummaries& all, std::uint32_t segments
   return spans;
 }
 
+std::size_t Tape::station_at(StationPlace place) const {
+  const auto found = std::find_if(stations.begin(), stations.end(), [&](const Station& s) { return s.place == place; });
+  if (found == stations.end()) throw Defect("a tape without a station that every tape has");
+  return static_cast<std::size_t>(found - stations.begin());
+}
+
 }  // namespace oomplan

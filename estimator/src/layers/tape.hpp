@@ -144,6 +144,8 @@ struct Tape {
   FlatSummaries summaries;
   std::vector<TapeLeaf> leaves;  ///< of one unit per station
   bool tied = false;
+  /// The number of the first station there. Throws Defect when there is none.
+  std::size_t station_at(StationPlace) const;
 };
 
 struct PassOptions {

@@ -46,7 +46,7 @@ class FlatSites : public EngineSites<R> {
   };
   /// What a pass knows of a unit: its sites, or for a fold their sizes alone, as the plan has them.
   using UnitSites = std::conditional_t<R::kWrites, Sites, FlatBytes>;
-  const Tape& tape() const { return plan_.train != nullptr ? *plan_.train : *plan_.log_probs; }
+  const Tape& tape() const { return plan_.tape(); }
   const UnitSites& sites(std::size_t station) const {
     if constexpr (R::kWrites)
       return units_[station];

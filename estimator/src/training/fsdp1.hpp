@@ -36,7 +36,7 @@ class Fsdp1 : public FlatResidents<R> {
   void forward(Player<R>& player, Index micro) {
     remember(micro_, micro);
     const Tape& tape = player.tape();
-    player.play(station(tape, StationPlace::inputs), false, Unit::first, Index(0), micro);
+    player.play(tape.station_at(StationPlace::inputs), false, Unit::first, Index(0), micro);
     root_held_ ? bring_again(root(), Index(0), false) : gather(root(), Index(0));
     if (prefetches_forward()) gather_first(tape, 0);
     for (std::size_t s = 1; s < tape.stations.size(); ++s) {
@@ -72,7 +72,7 @@ class Fsdp1 : public FlatResidents<R> {
       player.each_unit(k, true, [&](Unit u, Index at) { backward_unit(player, k, u, at); });
     }
     finish_backward(player);
-    player.play(station(tape, StationPlace::inputs), true, Unit::first, Index(0), micro);
+    player.play(tape.station_at(StationPlace::inputs), true, Unit::first, Index(0), micro);
   }
 
  private:
@@ -83,11 +83,6 @@ class Fsdp1 : public FlatResidents<R> {
     Index at;
   };
 
-  static std::size_t station(const Tape& tape, StationPlace place) {
-    for (std::size_t s = 0; s < tape.stations.size(); ++s)
-      if (tape.stations[s].place == place) return s;
-    throw Defect("a tape without a station that every tape has");
-  }
   /// An index that is needed later. A fold needs none.
   static void remember(Index& kept, Index now) {
     if constexpr (R::kWrites)

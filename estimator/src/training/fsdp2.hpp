@@ -46,10 +46,7 @@ class Fsdp2 : ShardSites<R> {
 
   /// Parameters and buffers of this rank. Leaves them on the device, or on the host under CPUOffloadPolicy.
   void load() {
-    if (plan_.cpu_offload)
-      r_.alloc(host_parameters_);
-    else
-      place_parameters();
+    plan_.cpu_offload ? r_.alloc(host_parameters_) : place_parameters();
     r_.alloc(buffers_);
     buckets_.make();
   }
@@ -90,7 +87,7 @@ class Fsdp2 : ShardSites<R> {
     remember(micro_, micro);
     const Tape& tape = player.tape();
     const std::size_t n = tape.stations.size();
-    player.play(station(tape, StationPlace::inputs), false, Unit::first, Index(0), micro);
+    player.play(tape.station_at(StationPlace::inputs), false, Unit::first, Index(0), micro);
     before_ = nullptr;
     if (plan_.sharded && !stays(plan_.reshard_root)) unshard_forward(root(), Index(0));
     for (std::size_t s = 1; s < n; ++s) {
@@ -132,7 +129,7 @@ class Fsdp2 : ShardSites<R> {
     if (!inputs_stay) drop_inputs(player, micro);
   }
   void drop_inputs(Player<R>& player, Index micro) {
-    player.play(station(player.tape(), StationPlace::inputs), true, Unit::first, Index(0), micro);
+    player.play(player.tape().station_at(StationPlace::inputs), true, Unit::first, Index(0), micro);
   }
 
   /// What the norms for clipping take, or what the step of the optimizer's form holds.
@@ -159,19 +156,13 @@ class Fsdp2 : ShardSites<R> {
   }
 
  private:
-  static std::size_t station(const Tape& tape, StationPlace place) {
-    for (std::size_t s = 0; s < tape.stations.size(); ++s)
-      if (tape.stations[s].place == place) return s;
-    throw Defect("a tape without a station that every tape has");
-  }
-
   /// Parameters one by one when a program is written, as one sum when it is folded.
   template <class Do>
   void each_leaf(Do&& act) {
     if constexpr (!R::kWrites) {
       act(parameters_, Index(0));
     } else {
-      const Tape& tape = plan_.train != nullptr ? *plan_.train : *plan_.log_probs;
+      const Tape& tape = plan_.tape();
       if (parameter_sites_.empty())
         for (std::size_t i = 0; i < tape.leaves.size(); ++i)
           parameter_sites_.push_back(leaf_site(tape.leaves[i], plan_.storage[i]));
@@ -216,7 +207,7 @@ class Fsdp2 : ShardSites<R> {
   template <class Do>
   void each_trained(std::string_view what, std::vector<SiteRef>& known, std::int64_t each, Category category, Holder holder,
                     Do&& act) {
-    const Tape& tape = plan_.train != nullptr ? *plan_.train : *plan_.log_probs;
+    const Tape& tape = plan_.tape();
     if (known.empty())
       for (std::size_t i = 0; i < tape.leaves.size(); ++i)
         known.push_back(site("", what, plan_.shard_bytes[i], category, holder));
@@ -312,7 +303,7 @@ class Fsdp2 : ShardSites<R> {
   }
   /// The station whose unit has the parameters of station s.
   std::size_t owner_of(const Tape& tape, std::size_t s) const {
-    return plan_.norm_with_head && tape.stations[s].place == StationPlace::norm ? station(tape, StationPlace::head) : s;
+    return plan_.norm_with_head && tape.stations[s].place == StationPlace::norm ? tape.station_at(StationPlace::head) : s;
   }
   /// A unit of norm and output layer begins with the one and ends with the other.
   bool opens(const Tape& tape, std::size_t s) const {
@@ -327,7 +318,7 @@ class Fsdp2 : ShardSites<R> {
     const Station& at = tape.stations[s];
     if (at.place == StationPlace::head) return false;
     const bool last_run = s + 1 < tape.stations.size() && tape.stations[s + 1].place == StationPlace::norm;
-    return !last_run || (u != Unit::last && at.count > 1) || plan_.wrapped[station(tape, StationPlace::head)];
+    return !last_run || (u != Unit::last && at.count > 1) || plan_.wrapped[tape.station_at(StationPlace::head)];
   }
   static bool follows_layers(const Tape& tape, std::size_t s) {
     for (std::size_t k = 0; k < s; ++k)
@@ -413,7 +404,7 @@ class Fsdp2 : ShardSites<R> {
   }
   void enter_root(const Tape& tape) {
     // hooks of one tensor run in the order of their registration: the output layer's unit begins in front of the root
-    const std::size_t head = station(tape, StationPlace::head);
+    const std::size_t head = tape.station_at(StationPlace::head);
     head_first_ = plan_.reshard_root && plan_.root_returns_head && !plan_.loss_inside && plan_.wrapped[head] &&
                   resharded(tape, head, Unit::first);
     if (head_first_) begin_backward(tape, head, Unit::first, Index(0), true);
@@ -536,7 +527,7 @@ class Fsdp2 : ShardSites<R> {
   }
   void finish_backward(Player<R>& player) {
     const Tape& tape = player.tape();
-    const std::size_t embedding = station(tape, StationPlace::embedding);
+    const std::size_t embedding = tape.station_at(StationPlace::embedding);
     const bool wrapped = plan_.wrapped[embedding];
     if (!wrapped) take_embedding_part(player, embedding);
     reduce(root(), Index(0), [&](Which which) {
@@ -578,7 +569,7 @@ class Fsdp2 : ShardSites<R> {
   /// The final callback goes through the units as the model registers them: the output layer comes last.
   void reduce_head_alone(Player<R>& player) {
     const Tape& tape = player.tape();
-    const std::size_t head = station(tape, StationPlace::head);
+    const std::size_t head = tape.station_at(StationPlace::head);
     if (!plan_.wrapped[head] || !begins(tape, head)) return;
     reduce(sites(head), Index(0),
            [&](Which which) { player.free_gradients(head, Unit::first, Index(0), micro_, which, plan_.last_leaf[head]); });

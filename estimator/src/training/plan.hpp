@@ -10,10 +10,9 @@
 
 #include <oomplan/job.hpp>
 
-#include "catalog/architecture.hpp"
-#include "catalog/gpus.hpp"
 #include "layers/tape.hpp"
 #include "training/flat_units.hpp"
+#include "training/passes.hpp"
 #include "training/zero_plan.hpp"
 
 namespace oomplan {
@@ -56,34 +55,6 @@ struct TrainTapes {
   std::shared_ptr<const Tape> train, log_probs;
   std::shared_ptr<const Tape> reference = nullptr;  ///< of the forward pass inside of a preference loss
 };
-/// Buffers inside of fused kernels: whether they are counted, and of which GPU.
-struct KernelInternals {
-  bool counted = true;
-  bool casts_softmax = true;  ///< of bf16 in fp32: the copy is an operator of its own, which fake tensors on "cuda" show
-  std::int64_t multiprocessors = 132;
-  SharedMemory memory = SharedMemory::large;
-  KernelInternals(bool given = true)  // NOLINT: whether they are counted is most of what is asked for
-      : counted(given), casts_softmax(given) {}
-  KernelInternals(bool given, const Gpu& gpu)
-      : counted(given), casts_softmax(given), multiprocessors(gpu.sms), memory(shared_memory(gpu.sm)) {}
-};
-
-/// Which tapes a trainer needs: the key under which they can be kept.
-PassOptions train_pass(const Trainer&, EngineKind, const Architecture&, bool critic, std::int64_t kept_tokens,
-                       KernelInternals = {});
-PassOptions log_prob_pass(const Trainer&, EngineKind, const Architecture&, bool critic, std::int64_t kept_tokens,
-                          KernelInternals = {});
-
-/// REQUIRES: the trainer's reference is not none.
-PassOptions reference_pass(const Trainer&, EngineKind, const Architecture&, KernelInternals = {});
-
-struct PassCounts {
-  TokenCounts counts;
-  std::int64_t chunks = 1;
-};
-/// Token counts of a pass from tokens of one data-parallel rank: divided by Ulysses, cut into chunks.
-PassCounts pass_counts(const Trainer&, std::int64_t tokens, LossHead head, const Architecture&);
-
 struct ReferencePlan;
 
 /// Of TrainPlan::gathers_in_flight: nothing makes the CPU wait inside of a pass.
@@ -92,6 +63,8 @@ inline constexpr std::uint8_t kAllInFlight = 255;
 struct TrainPlan {
   const Tape* train = nullptr;  ///< null: this role only runs log-probs
   const Tape* log_probs = nullptr;
+  /// Whose leaves are the role's parameters.
+  const Tape& tape() const { return train != nullptr ? *train : *log_probs; }
   PassCounts train_counts, log_prob_counts;
   bool sharded = true;                         ///< FSDP; false: one device or DDP, plain parameters
   std::uint8_t gathers_in_flight = 0;          ///< gathered units that were freed and still wait (Site::in_flight): FSDP1

@@ -136,7 +136,7 @@ class ZeroEngine : EngineSites<R> {
     }
   }
   void register_gathers() {
-    const Tape& tape = plan_.train != nullptr ? *plan_.train : *plan_.log_probs;
+    const Tape& tape = plan_.tape();
     constexpr std::uint8_t kStream = 1;  // __allgather_stream
     const auto row = [&](const std::string& unit, std::string_view name, Bytes bytes, Category category) {
       return site(unit, name, bytes, category, Holder::communication, kStream);
