@@ -121,6 +121,8 @@ Request request_of(const char* text) {
       out.keep = static_cast<int>(integer(key, value, 10'000));
     } else if (key == "threads") {
       out.space.threads = static_cast<int>(integer(key, value, 256));
+    } else if (key == "min_probability" && value.is_number() && value >= 0 && value <= 1) {
+      out.space.min_probability = value.get<double>();
     } else if (key == "maximise" && value.is_string()) {
       out.space.maximise = value.get<std::string>();
     } else if (key == "allow" && value.is_string() && parse<Effect>(value.get<std::string>())) {
@@ -133,7 +135,7 @@ Request request_of(const char* text) {
           problems.push_back(
               problem("request.fixed", item.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), "a list of keys"));
     } else {
-      const std::vector<std::string> keys{"gpus", "allow", "maximise", "fixed", "keep", "threads"};
+      const std::vector<std::string> keys{"gpus", "allow", "maximise", "fixed", "min_probability", "keep", "threads"};
       problems.push_back(problem("request", "'" + key + "' with a value of this type", list_of(keys), nearest(key, keys)));
     }
   }

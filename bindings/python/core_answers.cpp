@@ -91,7 +91,11 @@ void bind_parts(py::module_& module) {
           [](const HostAnswer& h) { return h.usable > 0 ? py::object(py::int_(h.usable)) : py::object(py::none()); })
       .def_property_readonly("phases_bytes", [](const HostAnswer& h) { return py::dict(py::cast(h.phases)); })
       .def_property_readonly("worst",
-                             [](const HostAnswer& h) { return h.phases.empty() ? std::string() : h.phases[h.worst].first; });
+                             [](const HostAnswer& h) { return h.phases.empty() ? std::string() : h.phases[h.worst].first; })
+      .def("__repr__", [](const HostAnswer& h) {
+        const Bytes most = h.phases.empty() ? 0 : h.phases[h.worst].second;
+        return "<HostAnswer node " + h.nodes + ": " + std::to_string(most) + " bytes at most>";
+      });
   py::class_<InService>(module, "InService")
       .def_readonly("prompt_tokens", &InService::prompt)
       .def_readonly("response_tokens", &InService::response)
@@ -104,7 +108,11 @@ void bind_parts(py::module_& module) {
       .def_readonly("full_at_token", &InService::full_at)
       .def_readonly("recomputed_tokens", &InService::recomputed_tokens)
       .def_readonly("tokens_wanted", &InService::tokens_wanted)
-      .def_readonly("cause", &InService::cause);
+      .def_readonly("cause", &InService::cause)
+      .def("__repr__", [](const InService& s) {
+        return "<InService " + std::to_string(s.at_once) + " requests at once, " + std::to_string(s.waiting) + " wait, " +
+               std::to_string(s.given_up) + " given up>";
+      });
   py::class_<ServerAnswer>(module, "ServerAnswer")
       .def_readonly("role", &ServerAnswer::role)
       .def_readonly("weights_bytes", &ServerAnswer::weights)
@@ -117,12 +125,19 @@ void bind_parts(py::module_& module) {
       .def_readonly("requests_asked_per_replica", &ServerAnswer::requests_asked)
       .def_readonly("in_service", &ServerAnswer::in_service)
       .def_readonly("refused", &ServerAnswer::refused)
-      .def_readonly("shortage", &ServerAnswer::shortage);
+      .def_readonly("shortage", &ServerAnswer::shortage)
+      .def("__repr__", [](const ServerAnswer& s) {
+        return "<ServerAnswer " + s.role + ": " + std::to_string(s.kv_tokens) + " tokens cached by a replica" +
+               (s.refused ? ", does not start>" : ">");
+      });
   py::class_<Evidence>(module, "Evidence")
       .def_readonly("like", &Evidence::like)
       .def_readonly("measurements", &Evidence::measurements)
       .def_readonly("error_p50_percent", &Evidence::error_p50_percent)
-      .def_readonly("error_p95_percent", &Evidence::error_p95_percent);
+      .def_readonly("error_p95_percent", &Evidence::error_p95_percent)
+      .def("__repr__", [](const Evidence& e) {
+        return "<Evidence " + std::to_string(e.measurements) + " measurements" + (e.like.empty() ? ">" : ": " + e.like + ">");
+      });
   py::class_<Remedy>(module, "Remedy")
       .def_readonly("key", &Remedy::key)
       .def_readonly("from_", &Remedy::from)

@@ -10,6 +10,7 @@
 #include "report/report.hpp"
 #include "search/watched.hpp"
 #include "units/interruption.hpp"
+#include "units/sizes.hpp"
 
 namespace oomplan::python {
 namespace {
@@ -121,7 +122,10 @@ void bind_calls(py::module_& module) {
       .def_readonly("phase", &Limit::phase)
       .def_readonly("axis", &Limit::axis)
       .def_readonly("missing_bytes", &Limit::missing)
-      .def_readonly("text", &Limit::text);
+      .def_readonly("text", &Limit::text)
+      .def("__repr__", [](const Limit& l) {
+        return "<Limit " + (l.axis.empty() ? l.phase : l.axis) + ": " + std::to_string(l.missing) + " bytes missing>";
+      });
   py::class_<Candidate>(module, "Candidate")
       .def_property_readonly("job", [](const Candidate& c) { return JobHandle{std::make_shared<const Job>(c.job), {}}; })
       .def_property_readonly("estimate",
@@ -130,36 +134,52 @@ void bind_calls(py::module_& module) {
       .def_readonly("overrides", &Candidate::overrides)
       .def_readonly("job_file", &Candidate::job_file)
       .def_readonly("relative_step_time", &Candidate::relative_step_time)
-      .def_readonly("relative_throughput", &Candidate::relative_throughput);
+      .def_readonly("relative_throughput", &Candidate::relative_throughput)
+      .def("__repr__", [](const Candidate& c) {
+        std::string words;
+        for (const auto& word : c.overrides) words += " " + word;
+        return "<Candidate" + (words.empty() ? " the job as it is" : words) + ">";
+      });
   py::class_<FoundHandle>(module, "Found")
       .def_property_readonly("best", [](const FoundHandle& f) { return f.found->best; })
       .def_property_readonly("judged", [](const FoundHandle& f) { return f.found->judged; })
       .def_property_readonly("fitting", [](const FoundHandle& f) { return f.found->fitting; })
+      .def_property_readonly("min_probability", [](const FoundHandle& f) { return f.found->min_probability; })
+      .def_property_readonly("unlikely", [](const FoundHandle& f) { return f.found->unlikely; })
       .def_property_readonly("interrupted", [](const FoundHandle& f) { return f.found->interrupted; })
       .def_property_readonly("limits", [](const FoundHandle& f) { return f.found->limits; })
       .def_property_readonly("smallest_gpus", [](const FoundHandle& f) { return f.found->smallest_gpus; })
       .def("to_json", [](const FoundHandle& f) { return freed([&] { return to_json(*f.found, *f.job); }); })
       .def("to_dict", [](const FoundHandle& f) { return loaded(to_json(*f.found, *f.job)); })
       .def("__bool__", [](const FoundHandle& f) { return !f.found->best.empty(); })
+      .def("__repr__",
+           [](const FoundHandle& f) {
+             return "<oomplan.Found " + std::to_string(f.found->best.size()) + " of " + std::to_string(f.found->fitting) +
+                    " that fit, " + std::to_string(f.found->judged) + " judged>";
+           })
+      .def("_repr_html_", [](const FoundHandle& f) { return freed([&] { return to_html(*f.found, *f.job); }); })
       .def("__str__", [](const FoundHandle& f) { return to_text(*f.found, *f.job); });
   module.def(
       "search",
       [](const JobHandle& job, std::optional<std::int64_t> gpus, const std::vector<std::string>& allow,
-         const std::string& maximise, const std::vector<std::string>& fixed, int keep, int threads,
+         const std::string& maximise, const std::vector<std::string>& fixed, double min_probability, int keep, int threads,
          const CatalogHandle& catalog) {
         Space space;
         space.gpus = gpus;
         for (const auto& word : allow) space.allow = std::max(space.allow, effect_of(word));
         space.maximise = maximise;
         space.fixed = fixed;
+        if (!(min_probability >= 0 && min_probability <= 1))
+          throw InputError(Problem{{"", 0, 0, "min_probability"}, number_text(min_probability), "0 to 1, such as 0.9", {}, {}});
+        space.min_probability = min_probability;
         space.threads = threads;
         auto found = std::make_shared<Found>();
         interruptible([&](const std::stop_token& stop) { *found = search(*job.job, space, keep, catalog.get(), stop); });
         return FoundHandle{job.job, catalog, std::move(found)};
       },
       py::arg("job"), py::kw_only(), py::arg("gpus") = py::none(), py::arg("allow") = std::vector<std::string>(),
-      py::arg("maximise") = "", py::arg("fixed") = std::vector<std::string>(), py::arg("keep") = 10, py::arg("threads") = 1,
-      py::arg("catalog") = CatalogHandle());
+      py::arg("maximise") = "", py::arg("fixed") = std::vector<std::string>(), py::arg("min_probability") = 0.9,
+      py::arg("keep") = 10, py::arg("threads") = 1, py::arg("catalog") = CatalogHandle());
 }
 
 }  // namespace oomplan::python

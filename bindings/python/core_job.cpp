@@ -35,7 +35,12 @@ void bind_job(py::module_& module) {
       .def("to_json", [](const JobHandle& j) { return freed([&] { return to_json(*j.job); }); })
       .def("to_dict", [](const JobHandle& j) { return loaded(to_json(*j.job)); })
       .def("__str__", [](const JobHandle& j) { return to_yaml(*j.job); })
-      .def("__repr__", [](const JobHandle& j) { return "<oomplan.Job " + j.job->name + ">"; });
+      .def("__repr__", [](const JobHandle& j) {
+        std::string out = "<oomplan.Job" + (j.job->name.empty() ? "" : " " + j.job->name) + " on " +
+                          std::to_string(j.job->cluster.gpus) + " x " + j.job->cluster.gpu;
+        for (const Role& role : j.job->roles) out += ", " + role.name + " " + role.model;
+        return out + ">";
+      });
 
   module.def(
       "read",

@@ -37,6 +37,8 @@ struct Call {
   std::string_view text(std::string_view option) const;
   /// The option as a whole number within limits, `otherwise` when it is not given. Throws InputError.
   std::int64_t number(std::string_view option, std::int64_t least, std::int64_t most, std::int64_t otherwise) const;
+  /// The option as a number from 0 to 1, likewise.
+  double share(std::string_view option, double otherwise) const;
 };
 
 struct Command {

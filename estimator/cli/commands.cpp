@@ -37,7 +37,7 @@ constexpr std::array<OptionRow, 6> kEstimate{{
     kGpu,
     kGpus,
     kNamed,
-    {"quick", "", "do not replay the allocator: what is reserved and needed are then lower bounds"},
+    {"quick", "", "do not replay the allocator: what is reserved and needed are then lower bounds; no changes are tried"},
 }};
 constexpr std::array<OptionRow, 6> kExplain{{
     kRelease,
@@ -55,7 +55,9 @@ constexpr std::array<OptionRow, 6> kRead{{
     kNamed,
     {"facts", "", "what a framework's file means, fact by fact, with who says so (JSON)"},
 }};
-constexpr std::array<OptionRow, 12> kSearch{{
+constexpr OptionRow kMinProbability{"min-probability", "P",
+                                    "leave out what fits with a lower probability than this, 0 to 1 (default 0.9)"};
+constexpr std::array<OptionRow, 13> kSearch{{
     kRelease,
     kRoot,
     {"model", "NAME", "start from a GRPO job of this model, without a file (with --gpus)"},
@@ -64,6 +66,7 @@ constexpr std::array<OptionRow, 12> kSearch{{
     {"allow", "EFFECTS", "what may change besides layout and speed: numerics, semantics, separated by commas"},
     {"max", "WHAT", "make this as large as fits: tokens, fraction, concurrency or length"},
     {"fix", "KEYS", "keys that stay as they are, separated by commas"},
+    kMinProbability,
     {"keep", "N", "how many configurations to show (default 10)"},
     {"threads", "N", "threads to search with (default: the cores of this machine)"},
     {"job", "N", "print the job file of the N-th configuration in place of the table"},
@@ -82,7 +85,7 @@ constexpr std::array<OptionRow, 6> kOp{{
     {"retain-graph", "", "backward(retain_graph=True)"},
     {"gpu", "KIND", "kind of GPU (default H100-80GB): workspaces and some buffers depend on it"},
 }};
-constexpr std::array<OptionRow, 10> kServe{{
+constexpr std::array<OptionRow, 11> kServe{{
     {"engine-version", "V", "release of the engine: 0.19.1 (default: the newest that is known)"},
     {"gpu", "KIND", "kind of GPU (default H100-80GB; `oomplan gpus` lists them)"},
     {"requests", "N", "requests at once, of all replicas together, with --prompt and --response"},
@@ -90,6 +93,7 @@ constexpr std::array<OptionRow, 10> kServe{{
     {"response", "N", "tokens of the longest response"},
     {"samples", "N", "responses to one prompt, which share its pages unless the command says no"},
     {"search", "", "which other settings fit on the same GPUs: whole commands, best first"},
+    kMinProbability,
     {"keep", "N", "how many of them to show (default 5)"},
     {"allow", "EFFECTS", "what they may change besides layout and speed: numerics, semantics, separated by commas"},
     {"fix", "KEYS", "keys that stay as they are, separated by commas: layout, max_running_requests"},

@@ -34,7 +34,10 @@ int answer(const Call& call, Estimate (*judge)(const Job&, const Catalog*)) {
   Estimate estimate = judge(reading.job, call.catalog);
   estimate.notes.insert(estimate.notes.begin(), reading.notes.begin(), reading.notes.end());
   const bool told = !estimate.remedies.empty();
-  if (is_areal(source) && (told || !estimate.fits()))
+  if (call.has("quick") && !estimate.fits())  // every change that is offered is replayed
+    estimate.notes.push_back(
+        {Note::Level::info, {}, "--quick tries no changes; `oomplan advise` tries them and says what each gains"});
+  else if (is_areal(source) && (told || !estimate.fits()))
     estimate.remedies = advise(source, Effect::speed, call.catalog).remedies;  // in the words of the file
   else if (!told && !estimate.fits())
     estimate.remedies = advise(reading.job, Effect::speed, call.catalog);

@@ -10,6 +10,7 @@
 
 #include "command.hpp"
 #include "units/enums.hpp"
+#include "units/sizes.hpp"
 
 namespace oomplan::cli {
 namespace {
@@ -73,6 +74,17 @@ std::int64_t Call::number(std::string_view option, std::int64_t least, std::int6
     throw InputError(problem);
   }
   return value;
+}
+
+double Call::share(std::string_view option, double otherwise) const {
+  if (!has(option)) return otherwise;
+  const auto said = read_number(text(option));
+  if (said && *said.value >= 0 && *said.value <= 1) return *said.value;
+  Problem problem;
+  problem.place.path = "--" + std::string(option);
+  problem.found = "'" + std::string(text(option)) + "'";
+  problem.expected = "a number from 0 to 1, such as 0.9";
+  throw InputError(problem);
 }
 
 Call understand(const Command& command, const std::vector<std::string>& arguments) {

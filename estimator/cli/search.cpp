@@ -56,6 +56,11 @@ int run_search(const Call& call) {
   if (call.has("max") && std::find(aims.begin(), aims.end(), space.maximise) == aims.end())
     problems.push_back(unknown("--max", space.maximise, aims));
   space.fixed = pieces(call.text("fix"));
+  try {
+    space.min_probability = call.share("min-probability", space.min_probability);
+  } catch (const InputError& error) {
+    problems.insert(problems.end(), error.problems.begin(), error.problems.end());
+  }
   std::int64_t keep = 10, show = 0;
   const auto number = [&](const char* option, std::int64_t most, std::int64_t otherwise) {
     try {

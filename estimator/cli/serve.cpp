@@ -25,6 +25,7 @@ int run_search_of(const Call& call, const ServeCommand& command) {
   Space space;
   space.allow = effects_of(call);
   space.fixed = pieces(call.text("fix"));
+  space.min_probability = call.share("min-probability", space.min_probability);
   const ServeFound found = search_command(command, space, static_cast<int>(call.number("keep", 1, 1000, 5)), *call.catalog);
   print(call.json ? to_json(found, command) : to_text(found, command, call.style));
   return found.found.best.empty() ? kDoesNotFit : kFits;
@@ -33,7 +34,7 @@ int run_search_of(const Call& call, const ServeCommand& command) {
 /// Words of a search that is not asked for.
 void refuse_alone(const Call& call) {
   std::vector<Problem> problems;
-  for (const char* const option : {"keep", "allow", "fix"})
+  for (const char* const option : {"keep", "allow", "fix", "min-probability"})
     if (call.has(option)) {
       Problem problem;
       problem.place.path = std::string("--") + option;

@@ -85,3 +85,57 @@ def test_a_servers_command_without_its_bar(command: str) -> None:
     assert done.returncode == 2
     assert f"expected oomplan serve --gpu h100 -- {command}" in done.stderr
     assert run("serve", "--gpu", "h100", "--", *command.split()).returncode in (0, 1)
+
+
+@pytest.mark.parametrize("share", ["1.5", "-1", "ninety", "90%", ""])
+def test_a_probability_is_a_number_from_0_to_1(share: str) -> None:
+    done = run("search", "examples/grpo.yaml", "--min-probability", share)
+    assert done.returncode == 2 and "a number from 0 to 1" in done.stderr
+
+
+def test_search_says_what_it_left_out() -> None:
+    found = answer("search", "examples/grpo.yaml", "--min-probability", "0.97", "--keep", "3")
+    assert found["min_probability"] == 0.97
+    assert all(row["estimate"]["fit_probability"] is None or row["estimate"]["fit_probability"] >= 0.97 for row in found["best"])
+    if found["left_out"]["fitting"]:
+        assert "left out: " in run("search", "examples/grpo.yaml", "--min-probability", "0.97", "--keep", "3").stdout
+
+
+COMMANDS = [
+    ("search", "examples/grpo.yaml"),
+    ("search", "tests/data/areal/patch_v2.0.yaml", "--framework-version", "2.0.0", "--gpus", "32", "--keep", "3"),
+    ("advise", "examples/areal/grpo_7b.yaml", "--framework-version", "1.0.4", "--gpu", "A10G-24GB"),
+    ("estimate", "examples/grpo.yaml"),
+]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "-".join(command[:2]).replace("/", "_"))
+def test_tables_obey_the_terminal(command: tuple[str, ...], width: int) -> None:
+    if command[0] == "estimate" and width < 80:
+        pytest.skip("estimate's phases need 80 columns")
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    with subprocess.Popen(
+        [PROGRAM, *command, "--color", "never"], cwd=ROOT, stdout=follower, stderr=subprocess.DEVNULL
+    ) as process:
+        os.close(follower)
+        shown = b""
+        try:
+            while chunk := os.read(leader, 65536):
+                shown += chunk
+        except OSError:  # the other end is closed
+            pass
+        assert process.wait(60) in (0, 1)
+    os.close(leader)
+    sections = [section.splitlines() for section in shown.decode().replace("\r", "").split("\n\n")]
+    tables = [rows for rows in sections if any("what to change" in row for row in rows)]
+    assert tables or command[0] == "estimate"
+    for rows in tables or sections[1:2]:
+        longest = max(len(word) for row in rows for word in row.split())
+        assert all(len(row) <= max(width, 6 + longest) for row in rows), [row for row in rows if len(row) > width]

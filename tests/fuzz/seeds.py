@@ -118,6 +118,7 @@ def requests() -> Iterator[Seed]:
     job = "oomplan: 1\nmodel: qwen2.5-0.5b\ngpus: 1 x H100-80GB\nframework: torch\n"
     job += "trainer: {engine: single, layout: d1, tokens_per_micro_batch: 2k, sequence_tokens: 1k}\n"
     full = {"gpus": 1, "allow": "numerics", "maximise": "tokens", "fixed": ["trainer.layout"], "keep": 2, "threads": 1}
+    full["min_probability"] = 0.5
     for request in ({}, full, {"fixed": ["layuot"]}, {"keep": 1e30}, {"allow": None}):
         yield "c", joined(json.dumps(request), "trainer.recompute=full", job)
 

@@ -86,12 +86,14 @@ def test_overrides_and_errors(library: ctypes.CDLL, catalog: int) -> None:
 
 def test_search(library: ctypes.CDLL, catalog: int) -> None:
     out = ctypes.c_void_p()
-    request = json.dumps({"keep": 2, "allow": "speed", "threads": 1}).encode()
+    request = json.dumps({"keep": 2, "allow": "speed", "threads": 1, "min_probability": 0.95}).encode()
     assert library.oomplan_search(catalog, JOB, len(JOB), None, request, ctypes.byref(out)) in (0, 1)
-    assert text(library, out)["schema"] == "oomplan.search/1"
+    answer = text(library, out)
+    assert answer["schema"] == "oomplan.search/1" and answer["min_probability"] == 0.95
     deep = b'{"fixed": ' + b"[" * 80_000 + b"]" * 80_000 + b"}"
     twice, typed, misspelt = b'{"keep": 2, "keep": 3}', b'{"fixed": ["layout", 4]}', b'{"fixed": ["layuot"]}'
-    for wrong in (b"[]", b"{", b'{"kep": 2}', b'{"keep": 0}', b'{"allow": "all"}', deep, twice, typed, misspelt):
+    unlikely = (b'{"min_probability": 1.5}', b'{"min_probability": "0.9"}')
+    for wrong in (b"[]", b"{", b'{"kep": 2}', b'{"keep": 0}', b'{"allow": "all"}', deep, twice, typed, misspelt, *unlikely):
         assert library.oomplan_search(catalog, JOB, len(JOB), None, wrong, ctypes.byref(out)) == 2
         assert text(library, out)["schema"] == "oomplan.error/1"
 

@@ -287,3 +287,69 @@ def test_a_search_holds_keys_that_exist() -> None:
     assert all(change.key != "actor.recompute" for candidate in found.best for change in candidate.changes)
     with pytest.raises(oomplan.InputError, match="did you mean 'layout'"):
         oomplan.search(model="qwen2.5-0.5b", gpus=2, fixed=["layuot"])
+
+
+def test_every_repr_tells_what_the_object_is() -> None:
+    explained = oomplan.explain(FITS)
+    found = oomplan.search(FITS, keep=1)
+    program = oomplan.program(FITS, "actor")
+    too_small = oomplan.search(too_large(), gpus=1, keep=1)
+    objects = [
+        explained,
+        explained.job,
+        explained.gpus[0],
+        explained.worst,
+        explained.live[0],
+        explained.hosts[0],
+        explained.servers[0],
+        explained.evidence,
+        found,
+        found.best[0],
+        found.best[0].changes[0] if found.best[0].changes else found,
+        program,
+        program.trace(),
+        *too_small.limits[:1],
+        *oomplan.advise(too_large())[:1],
+    ]
+    for thing in objects:
+        assert " object at 0x" not in repr(thing), repr(thing)
+        assert len(repr(thing)) > len(type(thing).__name__) + 3, repr(thing)
+    assert "qwen2.5-1.5b" in repr(explained.job) and "8 x H100-80GB" in repr(explained.job)
+
+
+def test_a_search_is_a_table_in_a_notebook() -> None:
+    found = oomplan.search(FITS, keep=2)
+    html = found._repr_html_()
+    assert html.startswith("<div") and html.count("<tr>") == 1 + len(found.best) and "padding" in html
+    assert "padding" in oomplan.estimate(FITS)._repr_html_()
+    nothing = oomplan.search(too_large(), gpus=1, keep=1)._repr_html_()
+    assert "nothing fits" in nothing and "still missing" in nothing
+
+
+def test_a_search_leaves_out_what_is_not_likely() -> None:
+    every = oomplan.search(FITS, keep=5, min_probability=0)
+    likely = oomplan.search(FITS, keep=5, min_probability=0.97)
+    assert every.unlikely == 0 and likely.unlikely >= 0 and likely.min_probability == 0.97
+    assert every.fitting == likely.fitting
+    assert all((row.estimate.fit_probability or 1) >= 0.97 for row in likely.best)
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(oomplan.InputError, match="min_probability"):
+            oomplan.search(FITS, min_probability=wrong)
+
+
+def test_python_m_oomplan_is_the_program() -> None:
+    program = os.environ.get("OOMPLAN_PROGRAM", str(ROOT / "build" / "oomplan"))
+    environment = {**os.environ, "OOMPLAN_PROGRAM": program, "PYTHONPATH": str(Path(oomplan.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-m", "oomplan", "-V"], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout == f"oomplan {oomplan.__version__}\n"
+    wrong = subprocess.run(
+        [sys.executable, "-m", "oomplan", "estimte"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert wrong.returncode == 2 and "did you mean 'estimate'" in wrong.stderr
+
+
+def test_help_shows_overrides_errors_and_an_example() -> None:
+    for call in (oomplan.estimate, oomplan.check):
+        text = call.__doc__ or ""
+        assert "InputError" in text and f"oomplan.{call.__name__}(" in text
+    assert "overrides" in (oomplan.estimate.__doc__ or "") and "gpus=8xh100" in (oomplan.estimate.__doc__ or "")

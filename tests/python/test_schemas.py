@@ -65,6 +65,7 @@ def test_examples(command: str, path: Path) -> None:
         ["search", "--model", "qwen2.5-7b", "--gpus", "8", "--keep", "2"],
         ["search", "--model", "qwen2.5-72b", "--gpus", "1"],
         ["advise", "examples/grpo.yaml", "actor.tokens_per_micro_batch=64k"],
+        ["advise", "examples/areal/grpo_7b.yaml", "--framework-version", "1.0.4", "--gpu", "A10G-24GB"],
         ["advise", "tests/data/areal/patch_v0.5.yaml", "--framework-version", "0.5.3"],
         ["search", "examples/areal/grpo_7b.yaml", "--keep", "2"],
         ["estimate", "no-such-file.yaml"],

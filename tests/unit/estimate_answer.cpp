@@ -90,7 +90,7 @@ TEST_CASE("the turns of a job") {
   };
   const Job apart = find("areal, ref in a process of its own");
   CHECK(turns(apart, timeline_of(apart).init) == Words{"actor load", "ref load", "rollout load", "rollout start"});
-  CHECK(turns(apart, timeline_of(apart).iteration) == Words{"rollout generate", "actor log-probs", "ref log-probs", "actor train",
+  CHECK(turns(apart, timeline_of(apart).iteration) == Words{"rollout generate", "ref log-probs", "actor log-probs", "actor train",
                                                             "actor send", "rollout receive", "actor save"});
   const Job shared = find("verl, shared, sleep 1");
   CHECK(turns(shared, timeline_of(shared).init) ==

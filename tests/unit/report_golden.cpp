@@ -203,10 +203,11 @@ Advice advice() {
                92 * kGiB,
                79 * kGiB,
                2 * kGiB,
+               {},
                "training: backward pass, at the loss",
                "actor.log",
                {logits}},
-              {"rollout.start", "rollout", 0, 0, 0, "no memory is left for the KV cache", "", {}}};
+              {"rollout.start", "rollout", 0, 0, 0, {}, "no memory is left for the KV cache", "", {}}};
   Remedy tokens = a.estimate.remedies[0], offload = a.estimate.remedies[1];
   tokens.key = "actor.mb_spec.max_tokens_per_mb";
   tokens.step_time = 1.25;

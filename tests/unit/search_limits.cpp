@@ -87,6 +87,7 @@ TEST_CASE("the largest value that a search finds is followed by one that does no
     INFO(aim.name);
     Space space;
     space.maximise = aim.name;
+    space.min_probability = 0;  // the largest that fits at all
     const Found found = search(job_of(text), space, 2);
     REQUIRE_FALSE(found.best.empty());
     const Candidate& best = found.best[0];

@@ -199,14 +199,25 @@ _ROLES = frozenset(("actor", "ref", "critic", "reward", "teacher", "trainer", "r
 def estimate(job: Source, *overrides: str, quick: bool = False, catalog: Catalog | None = None) -> Estimate:
     """Does it fit, and what does every GPU need in every phase? Milliseconds: the allocator is replayed.
 
+    job: a path, the text of a job file, a dict of the same shape, a Job, or a list as on a command line.
+    overrides: "key=value" as behind the program's file, keys as in the job file or, of a framework's file, as the framework has
+    them: "actor.tokens_per_micro_batch=16k", "gpus=8xh100", "actor.mb_spec.max_tokens_per_mb=16384". What belongs to a
+    framework's file besides (its release, the kind of GPU) is said to read().
     quick: microseconds; `reserved` and `needed` are then lower bounds, without what fragmentation costs.
+    Raises InputError, a ValueError whose .problems lists all that is wrong, each with its place and the nearest spelling.
+
+        answer = oomplan.estimate("examples/grpo.yaml", "actor.tokens_per_micro_batch=12k")
+        print(answer.fits, answer.verdict, answer.fit_probability)
     """
     asked = read(job, *overrides, catalog=catalog)
     return _core.estimate(asked, catalog, quick)
 
 
 def explain(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estimate:
-    """estimate(), and which tensors are alive at the worst moment, what the allocator makes of it, what would help."""
+    """estimate(), and which tensors are alive at the worst moment, what the allocator makes of it, what would help.
+
+    Takes and raises what estimate() does. .live lists the tensors of the worst moment, .remedies the changes.
+    """
     return _core.explain(read(job, *overrides, catalog=catalog), catalog)
 
 
@@ -218,7 +229,12 @@ def estimate_many(
 
 
 def check(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estimate:
-    """Returns the Estimate of a job that fits; raises DoesNotFit otherwise. One line before a launch."""
+    """Returns the Estimate of a job that fits; raises DoesNotFit otherwise, InputError for a wrong job. One line before a launch.
+
+    Takes what estimate() takes:
+
+        oomplan.check("job.yaml", "actor.tokens_per_micro_batch=16k")
+    """
     asked = read(job, *overrides, catalog=catalog)
     answer = _core.estimate(asked, catalog)
     if not answer.fits:
@@ -227,7 +243,13 @@ def check(job: Source, *overrides: str, catalog: Catalog | None = None) -> Estim
 
 
 def advise(job: Source, *overrides: str, allow: str = "speed", catalog: Catalog | None = None) -> list[Remedy]:
-    """The single changes that lower the worst moment most."""
+    """The single changes that lower the worst moment most.
+
+    allow: the strongest effect that they may have, "free", "speed", "numerics" or "semantics".
+
+        for remedy in oomplan.advise("job.yaml"):
+            print(remedy.override, remedy.gain_bytes, remedy.fits)
+    """
     return _core.advise(read(job, *overrides, catalog=catalog), allow, catalog)
 
 
@@ -244,13 +266,15 @@ def search(
     allow: str | Iterable[str] = (),
     maximise: str = "",
     fixed: str | Iterable[str] = (),
+    min_probability: float = 0.9,
     keep: int = 10,
     threads: int = 1,
     catalog: Catalog | None = None,
 ) -> Found:
     """Configurations that fit, fastest first. Without a job: a GRPO job of `model` on `gpus` GPUs.
 
-    `allow`: effects that changes may have, `fixed`: keys that stay ("layout", "actor.recompute"); one word or several. Raises
+    `allow`: effects that changes may have, `fixed`: keys that stay ("layout", "actor.recompute"); one word or several. What fits
+    with less than `min_probability` is left out (.unlikely counts it). Raises
     InputError for a key that the job does not have, and KeyboardInterrupt soon after Ctrl-C.
     """
     if job is not None:
@@ -260,7 +284,15 @@ def search(
     else:
         raise _core.refusal("", "neither a job nor model= and gpus=", "one of them")
     return _core.search(
-        asked, gpus=gpus, allow=_words(allow), maximise=maximise, fixed=_words(fixed), keep=keep, threads=threads, catalog=catalog
+        asked,
+        gpus=gpus,
+        allow=_words(allow),
+        maximise=maximise,
+        fixed=_words(fixed),
+        min_probability=min_probability,
+        keep=keep,
+        threads=threads,
+        catalog=catalog,
     )
 
 

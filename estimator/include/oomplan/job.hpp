@@ -550,8 +550,11 @@ struct Job {
   std::int64_t prompt_tokens = 0, response_tokens = 0;  ///< longest, per request
   std::int64_t sequences_per_step = 0;                  ///< of the whole job (prompts * samples)
   std::int64_t samples_per_prompt = 0;                  ///< responses to one prompt, which share its cache; 0: unstated
-  bool expandable_segments = false;                     ///< PYTORCH_CUDA_ALLOC_CONF of the trainers
-  std::map<std::string, Origin> origins;                ///< by dotted key: "actor.tokens_per_micro_batch"
+  /// Kinds of roles in the order in which a step asks them for log-probs or values; the others follow in the order of `roles`.
+  std::vector<RoleKind> pass_order;
+  bool servers_start_first = false;       ///< before any trainer loads its model
+  bool expandable_segments = false;       ///< PYTORCH_CUDA_ALLOC_CONF of the trainers
+  std::map<std::string, Origin> origins;  ///< by dotted key: "actor.tokens_per_micro_batch"
 
   const Role* role(std::string_view name) const;
   Role* role(std::string_view name);

@@ -42,8 +42,8 @@ OOMPLAN_API int oomplan_estimate_quick(const oomplan_catalog*, const char* job, 
                                        oomplan_text** out);
 /* As oomplan_estimate, and names what is live. */
 OOMPLAN_API int oomplan_explain(const oomplan_catalog*, const char* job, size_t n, const char* overrides, oomplan_text** out);
-/* `request` is NULL or {"gpus": 8, "allow": "numerics", "maximise": "tokens", "fixed": ["actor.layout"], "keep": 10, "threads":
- * 1}. */
+/* `request` is NULL or {"gpus": 8, "allow": "numerics", "maximise": "tokens", "fixed": ["actor.layout"], "min_probability": 0.9,
+ * "keep": 10, "threads": 1}. */
 OOMPLAN_API int oomplan_search(const oomplan_catalog*, const char* job, size_t n, const char* overrides, const char* request,
                                oomplan_text** out);
 /* Whether the search shall stop: not 0. `context` is what the caller gave. */

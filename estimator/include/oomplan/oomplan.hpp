@@ -65,6 +65,12 @@ struct Usage {
   Bytes capacity_needed = 0;  ///< smallest device on which it runs; "fits" rests on it. The fold's lower bound before the replay
   std::vector<Bytes> by_category = std::vector<Bytes>(kCategories, 0);
 };
+/// What an idle process holds while another one of its GPU is at work.
+struct ProcessShare {
+  std::string roles;  ///< "rollout", "actor, ref"
+  Bytes device = 0;   ///< all of it, what its allocator keeps for later included
+  std::vector<Bytes> by_category = std::vector<Bytes>(kCategories, 0);  ///< of its live tensors, its context and the like
+};
 /// One phase of one class of GPUs.
 struct Moment {
   std::string phase;  ///< "actor.train", "rollout.generate"
@@ -74,6 +80,7 @@ struct Moment {
   bool bound = false;            ///< an upper bound: the interleaving of two processes is not known
   std::vector<LiveTensor> live;  ///< filled by explain()
   std::int64_t allocator_retries = 0;
+  std::vector<ProcessShare> beside = {};  ///< the other processes of the GPU; not of estimate_quick()
 };
 /// What a process holds from one mark to the next, in the order of its allocations (which is not time).
 struct Stretch {
@@ -176,23 +183,51 @@ Estimate estimate_quick(const Job&, const Catalog* = nullptr);
 Estimate explain(const Job&, const Catalog* = nullptr);
 /// The single changes that lower the worst moment most, strongest first. Only effects up to `allow`.
 std::vector<Remedy> advise(const Job&, Effect allow = Effect::speed, const Catalog* = nullptr);
+/// One override, with what it was.
+struct Change {
+  std::string key, from, to;
+  Effect effect = Effect::speed;
+};
+/// Changes that are enough together where none is alone, judged by an estimate of their own.
+struct Together {
+  std::vector<Change> changes;
+  std::vector<std::string> texts;  ///< what each setting does and costs
+  Effect effect = Effect::speed;   ///< the strongest of them
+  Bytes gain = 0;
+  std::optional<double> fit_probability = {};
+  std::optional<double> step_time = {};  ///< as Remedy::step_time
+  double cost = 0;                       ///< as Remedy::cost
+  Patch patch = {};
+};
+/// GPUs on which the job would fit where no single change of it is enough.
+struct Hardware {
+  std::string gpu;        ///< kind
+  std::int64_t gpus = 0;  ///< of the whole job
+  std::string changes;    ///< "" the job as it is; otherwise what is changed with it, as Together names it
+  Patch patch = {};       ///< empty where only --gpu says it
+};
 /// What to change in a file, in its own words, the most gain for the least cost first.
 /// A phase that does not fit, on the GPUs that need most in it, and the tensors at fault.
 struct Cause {
-  std::string phase;                ///< "actor.backward"
-  std::string ranks;                ///< "actor 0-3"
-  Bytes needed = 0, usable = 0;     ///< device bytes of one GPU; equal when a server refuses by itself
-  Bytes others = 0;                 ///< of `needed`: held by other processes on these GPUs
-  std::string text;                 ///< what runs then, in the words of the framework's guide
-  std::string log;                  ///< file in which the framework will say so; "": unknown
-  std::vector<LiveTensor> tensors;  ///< what is live at the highest moment, largest first, at most five
+  std::string phase;                 ///< "actor.backward"
+  std::string ranks;                 ///< "actor 0-3"
+  Bytes needed = 0, usable = 0;      ///< device bytes of one GPU; equal when a server refuses by itself
+  Bytes others = 0;                  ///< of `needed`: held by other processes on these GPUs
+  std::vector<ProcessShare> beside;  ///< these processes
+  std::string text;                  ///< what runs then, in the words of the framework's guide
+  std::string log;                   ///< file in which the framework will say so; "": unknown
+  std::vector<LiveTensor> tensors;   ///< what is live at the highest moment, largest first, at most five
 };
 struct Advice {
   Reading reading;
   Estimate estimate;          ///< as the file is
   std::vector<Cause> causes;  ///< what does not fit, in the order of the run: the first is where the job ends
   std::vector<Remedy> remedies;
-  std::vector<Note> left_out;  ///< would help, but the framework's file cannot say it: why
+  std::vector<Remedy> other_tasks;     ///< would help, but change what is trained: only with Effect::semantics are they remedies
+  std::optional<Together> together;    ///< the cheapest pair or triple that is enough, where no remedy is
+  std::optional<Hardware> larger_gpu;  ///< the smallest kind of GPU that would do, where no remedy is enough
+  std::optional<Hardware> more_gpus;   ///< the smallest number of GPUs, likewise
+  std::vector<Note> left_out;          ///< would help, but the framework's file cannot say it: why
 };
 Advice advise(const Source&, Effect allow = Effect::speed, const Catalog* = nullptr);
 /// `changes` (our keys and values, as in a job file) in the file's own words. Throws InputError when the framework cannot say
@@ -207,12 +242,8 @@ struct Space {
   Effect allow = Effect::speed;
   std::string maximise;            ///< "" | "tokens" | "fraction" | "concurrency" | "length"
   std::vector<std::string> fixed;  ///< keys that stay as they are
+  double min_probability = 0.9;    ///< least Estimate::fit_probability of a candidate; where nothing was measured any will do
   int threads = 1;
-};
-/// One override, with what it was.
-struct Change {
-  std::string key, from, to;
-  Effect effect = Effect::speed;
 };
 struct Candidate {
   Job job;
@@ -237,6 +268,9 @@ struct Found {
   std::int64_t estimated = 0;  ///< of the judged, where the others were looked at by a lower bound alone (Megatron); 0: all
   std::vector<Limit> limits;
   std::optional<std::int64_t> smallest_gpus;  ///< that would fit, when nothing does
+  double min_probability = 0;                 ///< that was asked for
+  std::int64_t unlikely = 0;                  ///< of the fitting, left out: their probability is lower
+  double unlikely_step_time = 0;              ///< of the fastest of those, where best = 1; 0: not known
   bool interrupted = false;                   ///< stopped before all were judged: nothing is said of the others
 };
 Found search(const Job&, const Space& = {}, int keep = 10, const Catalog* = nullptr, std::stop_token = {});

@@ -10,14 +10,15 @@ std::vector<Remedy> advise(const Job& job, Effect allow, const Catalog* given) {
   const Catalog& catalog = given != nullptr ? *given : Catalog::builtin();
   TapeStore& store = TapeStore::shared();
   Assembled assembled = assemble(job, catalog, store);
-  const Before before = replayed_before(assembled, job);
+  Judge judge{catalog, store};
+  judge.start(assembled, job);
   std::vector<Remedy> out;
   const auto change = [&](const Settings& settings) { return change_natively(job, settings, catalog); };
   const auto consider = [&](const Role* role) {
     for (const auto& k : knobs()) {
       if (k.remedy.empty() || k.effect > allow || (role == nullptr) != (k.of == KnobOf::job)) continue;
       if (role != nullptr && !applies(k, *role)) continue;
-      if (auto r = best_of(job, role, k, before, catalog, store, change)) out.push_back(std::move(r->remedy));
+      if (auto r = best_of(job, role, k, judge, change)) out.push_back(std::move(r->remedy));
     }
   };
   consider(nullptr);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "advice/beyond.hpp"
 #include "advice/causes.hpp"
 #include "advice/trial.hpp"
 #include "estimate/explain.hpp"
@@ -32,7 +33,7 @@ class FileAdviser {
     Advice out;
     out.reading = words_.reading();
     Assembled assembled = assemble(job_, catalog_, store_);
-    before_ = replayed_before(assembled, job_);
+    judge_.start(assembled, job_);
     out.causes = causes_of(assembled, job_, words_);
     out.estimate = std::move(assembled.estimate);
     worst_first(out.estimate, job_);
@@ -41,6 +42,8 @@ class FileAdviser {
     consider(nullptr, out);
     for (const auto& role : job_.roles) consider(&role, out);
     more_gpus(out);
+    if (!out.estimate.fits() && !alone_enough(out)) go_on(out);
+    other_tasks(out);
     std::stable_sort(out.remedies.begin(), out.remedies.end(),
                      [](const Remedy& a, const Remedy& b) { return rank(a) > rank(b); });
     out.estimate.remedies = out.remedies;
@@ -48,6 +51,9 @@ class FileAdviser {
   }
 
  private:
+  static bool alone_enough(const Advice& out) {
+    return std::any_of(out.remedies.begin(), out.remedies.end(), [](const Remedy& r) { return r.fits; });
+  }
   static std::pair<bool, double> rank(const Remedy& r) { return {r.fits, static_cast<double>(r.gain) / (kLeastCost + r.cost)}; }
 
   void consider(const Role* role, Advice& out) {
@@ -63,12 +69,70 @@ class FileAdviser {
         for (const auto& key : together) settings.emplace_back(key, one.front().second);
         return change(settings);
       };
-      auto found = best_of(job_, role, k, before_, catalog_, store_, all, &refused);
+      auto found = best_of(job_, role, k, judge_, all, &refused);
+      tried_.push_back({role, &k, together, found ? found->value : std::string()});
       if (found)
-        add(knob, std::move(*found), out);
+        add(knob, std::move(*found), out.remedies);
       else if (!refused.empty())
         leave_out(role, k, knob, refused, out);
     }
+  }
+  /// A knob that was looked at, and its value that helps most where the job lacks most; "" none does.
+  struct Tried {
+    const Role* role;
+    const Knob* knob;
+    std::vector<std::string> together;
+    std::string value;
+
+    Settings settings(const std::string& of) const {
+      Settings out;
+      for (const auto& key : together) out.emplace_back(key, of);
+      return out;
+    }
+  };
+  /// For pairs and triples. Knobs that do not help where the job lacks most may help on other GPUs that are too small.
+  std::vector<Option> options(const std::vector<std::string>& breaking) const {
+    std::vector<Option> out;
+    for (const Tried& tried : tried_) {
+      std::string last = tried.value;
+      for (std::size_t r = 1; r < breaking.size() && last.empty(); ++r) last = strongest(tried, breaking[r]);
+      if (last.empty()) continue;
+      Option option;
+      for (const auto& value : values_of(job_, tried.role, *tried.knob)) {
+        option.values.push_back(tried.settings(value));
+        if (value == last) break;
+      }
+      option.text = text_of(tried.together.front(), std::string(tried.knob->remedy));
+      option.modelled = tried.knob->effect == Effect::free || models_time_of(tried.together.front());
+      out.push_back(std::move(option));
+    }
+    return out;
+  }
+  /// By levels, of the GPUs on which the role has its worst moment.
+  std::string strongest(const Tried& tried, const std::string& breaking) const {
+    std::string out;
+    Bytes most = 0;
+    for (const auto& value : values_of(job_, tried.role, *tried.knob))
+      if (const auto judged = sift(change(tried.settings(value)), judge_, breaking); judged && judged->remedy.gain > most) {
+        most = judged->remedy.gain;
+        out = value;
+      }
+    return out;
+  }
+  void go_on(Advice& out) {
+    const Means means{[&](const Settings& settings) { return change(settings); },
+                      [&](const Job& job) { return problems_of(job) == known_; }, [&](const Job& job) { return step_time(job); },
+                      [&](const Job& job, std::optional<double> time, int unknown) {
+                        return std::max(0.0, time.value_or(1) * gpus_ratio(job) - 1) + kUnknownCost * unknown;
+                      },
+                      [&](std::int64_t times) { return with_gpus(times); }};
+    Beyond(job_, words_, judge_, means).go_on(options(breaking_roles(out.estimate, judge_)), out);
+  }
+  std::string text_of(std::string_view knob, const std::string& ours) const {
+    const Role* role = job_.role(knob.substr(0, knob.find('.')));
+    const bool megatron = role != nullptr && role->engine == EngineKind::megatron;
+    const auto text = words_.native() ? std::string_view() : areal::guide_text(knob, megatron);
+    return text.empty() ? ours : std::string(text);
   }
 
   /// Keys of the roles whose values come from one place of the file: who wrote it so means them together.
@@ -124,23 +188,68 @@ class FileAdviser {
     return out;
   }
 
-  void add(std::string_view knob, Judged found, Advice& out) {
+  void add(std::string_view knob, Judged found, std::vector<Remedy>& out) {
     Remedy r = std::move(found.remedy);
-    if (const auto text = areal::guide_text(knob); !words_.native() && !text.empty() && r.text != kMoreGpus) r.text = text;
+    if (r.text != kMoreGpus) r.text = text_of(knob, r.text);
     const Job& after = *found.changed.job;
-    if (seconds_ && *seconds_ > 0 && models_time_of(knob))
-      if (const auto then = step_seconds(after, catalog_, store_)) r.step_time = *then / *seconds_;
-    // GPUs cost as much as time
-    const double gpus = static_cast<double>(gpus_of(after)) / static_cast<double>(std::max<std::int64_t>(1, gpus_of(job_)));
-    r.cost = r.effect == Effect::free ? 0 : r.step_time ? std::max(0.0, *r.step_time * gpus - 1) : kUnknownCost;
+    if (models_time_of(knob)) r.step_time = step_time(after);
+    r.cost = r.effect == Effect::free ? 0 : r.step_time ? std::max(0.0, *r.step_time * gpus_ratio(after) - 1) : kUnknownCost;
     r.patch = words_.patch(found.changed.words);
-    out.remedies.push_back(std::move(r));
+    out.push_back(std::move(r));
+  }
+  std::optional<double> step_time(const Job& after) const {
+    if (!seconds_ || *seconds_ <= 0) return std::nullopt;
+    const auto then = step_seconds(after, catalog_, store_);
+    return then ? std::optional(*then / *seconds_) : std::nullopt;
+  }
+  /// GPUs cost as much as time.
+  double gpus_ratio(const Job& after) const {
+    return static_cast<double>(gpus_of(after)) / static_cast<double>(std::max<std::int64_t>(1, gpus_of(job_)));
+  }
+
+  // ---- another task
+
+  /// Shorter sequences, with micro-batches that hold no more than them.
+  void other_tasks(Advice& out) {
+    auto& into = allow_ >= Effect::semantics ? out.remedies : out.other_tasks;
+    for (const auto& [knob, tokens] :
+         {std::pair{"response_tokens", job_.response_tokens}, {"prompt_tokens", job_.prompt_tokens}}) {
+      std::vector<Settings> shorter;
+      for (const std::int64_t part : {2, 4, 8})
+        if (tokens / part > 0) shorter.push_back(with_length(knob, tokens, tokens / part));
+      auto best = mildest(shorter, true);
+      if (!best) continue;
+      best->remedy.effect = Effect::semantics;
+      best->remedy.text = kShorter;
+      add(knob, std::move(*best), into);
+    }
+  }
+  /// The first that is enough; where none is the strongest (`last`) or the mildest.
+  std::optional<Judged> mildest(const std::vector<Settings>& mild_to_strong, bool last) {
+    std::optional<Judged> otherwise;
+    for (const Settings& settings : mild_to_strong) {
+      auto sifted = sift(change(settings), judge_);
+      if (!sifted) continue;
+      if (sifted->remedy.fits) sifted = confirm(std::move(*sifted), judge_);
+      if (sifted && sifted->remedy.fits) return sifted;
+      if (sifted && (last || !otherwise)) otherwise = std::move(sifted);
+    }
+    return otherwise ? confirm(std::move(*otherwise), judge_) : std::nullopt;
+  }
+  Settings with_length(const char* knob, std::int64_t before, std::int64_t after) const {
+    Settings out{{knob, std::to_string(after)}};
+    for (const auto& r : job_.roles) {
+      const std::int64_t now = r.trainer.tokens_per_micro_batch, least = least_budget(job_, r) - before + after;
+      if (!r.serves() && least_budget(job_, r) > 0 && now > least && least > 0)
+        out.emplace_back(r.name + ".tokens_per_micro_batch", std::to_string(least));
+    }
+    return out;
   }
 
   /// What would help but cannot be said is told with its reason, if it would help.
   void leave_out(const Role* role, const Knob& k, const std::string& knob, const std::string& why, Advice& out) {
     const auto natively = [&](const Settings& s) { return change_natively(job_, s, catalog_); };
-    const auto found = best_of(job_, role, k, before_, catalog_, store_, natively);
+    const auto found = best_of(job_, role, k, judge_, natively);
     if (!found) return;
     const std::string text = why.starts_with(knob + ": ") ? why.substr(knob.size() + 2) : why;
     out.left_out.push_back({Note::Level::info,
@@ -158,15 +267,13 @@ class FileAdviser {
   /// More GPUs for training, every rank holds a smaller share: as many as are enough, twice as many when none is.
   void more_gpus(Advice& out) {
     if (allow_ < Effect::speed) return;
-    std::optional<Judged> found;
-    for (const std::int64_t times : {8, 4, 2}) {
-      auto judged = judge(change(with_gpus(times)), before_, catalog_, store_);
-      if (judged && (!found || judged->remedy.fits || !found->remedy.fits)) found = std::move(judged);
-    }
+    std::vector<Settings> more;
+    for (const std::int64_t times : {2, 4, 8}) more.push_back(with_gpus(times));
+    auto found = mildest(more, false);
     if (!found) return;
     found->remedy.text = kMoreGpus;
     found->remedy.effect = Effect::speed;
-    add(learner()->name + ".layout", std::move(*found), out);
+    add(learner()->name + ".layout", std::move(*found), out.remedies);
   }
   const Role* learner() const {
     const auto it = std::find_if(job_.roles.begin(), job_.roles.end(), [](const Role& r) { return !r.serves(); });
@@ -188,6 +295,8 @@ class FileAdviser {
     if (need > job_.cluster.gpus) out.emplace_back("gpus", fmt::format("{} x {}", round_up(need, node), job_.cluster.gpu));
     return out;
   }
+  static constexpr std::string_view kShorter =
+      "another task: sequences end earlier, and a micro-batch holds no more than the longest one";
   static constexpr std::string_view kMoreGpus =
       "more GPUs for training: each holds a smaller share of parameters, gradients and optimizer states";
 
@@ -195,9 +304,10 @@ class FileAdviser {
   const Job& job_;
   Effect allow_;
   const Catalog& catalog_;
+  std::vector<Tried> tried_;
   std::vector<Wrong> known_;  ///< what is wrong with the job already
   TapeStore& store_ = TapeStore::shared();
-  Before before_;
+  Judge judge_{catalog_, store_};
   std::optional<double> seconds_;
 };
 

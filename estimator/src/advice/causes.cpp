@@ -139,6 +139,7 @@ class Causes {
     out.ranks = gpu.ranks;
     out.needed = gpu.phases[s.phase].usage.capacity_needed;
     out.usable = gpu.usable;
+    out.beside = gpu.phases[s.phase].beside;
     out.others = f.others;
     const std::size_t process = process_of(a_.classes[s.gpu_class], f.role);
     out.tensors = live_in_phase(write_process(a_, s.gpu_class, process, 1), out.phase);

@@ -4,10 +4,12 @@
 #include <cmath>
 
 #include "estimate/explain.hpp"
+#include "estimate/replayed_class.hpp"
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/validate.hpp"
 #include "job/workload.hpp"
+#include "layout/letters.hpp"
 #include "layout/rules.hpp"
 #include "units/sizes.hpp"
 
@@ -16,17 +18,40 @@ namespace {
 
 constexpr Bytes kWorthSaying = kMiB;
 
-std::vector<std::string> layouts(const Role& role) {
+/// One degree of Megatron's raised at a time, data parallelism lowered for it. What does not divide is refused where jobs are
+/// checked.
+std::vector<std::string> megatron_layouts(const Layout& own, std::int64_t gpus_per_node) {
+  std::vector<std::string> out;
+  if (own.hybrid) return out;
+  constexpr std::int64_t kMostStages = 16, kMostContext = 16;
+  for (const auto& [degree, most] :
+       {std::pair{&Layout::tensor, gpus_per_node}, {&Layout::pipeline, kMostStages}, {&Layout::context, kMostContext}})
+    for (std::int64_t n = 2; n <= most; n *= 2) {
+      Layout l = own;
+      if (n <= own.*degree || (own.data * own.*degree) % n != 0) continue;
+      l.data = own.data * own.*degree / n;
+      l.*degree = n;
+      out.push_back(letters(l));
+    }
+  return out;
+}
+
+std::vector<std::string> layouts(const Role& role, std::int64_t gpus_per_node) {
   const Mixer& m = role.architecture->runs.front().layer.mixer;
   const ModelShape shape{m.heads, m.kv_heads, 0, role.architecture->layers()};
-  const std::int64_t world = role.layout().world();
+  const Layout& own = role.layout();
+  const std::int64_t world = own.world();
   std::vector<std::string> out;
   if (role.serves()) {
     for (const auto t : tensor_degrees(world, shape))
       if (world % t == 0) out.push_back("d" + std::to_string(world / t) + "t" + std::to_string(t));
-  } else {
-    for (const auto c : ulysses_degrees(world, shape)) out.push_back("d" + std::to_string(world / c) + "c" + std::to_string(c));
+    return out;
   }
+  if (role.engine == EngineKind::megatron) return megatron_layouts(own, gpus_per_node);
+  const std::int64_t split = std::max<std::int64_t>(1, own.tensor);
+  const std::string kept = split > 1 ? "t" + std::to_string(split) : "";
+  for (const auto c : ulysses_degrees(world / split, shape))
+    out.push_back("d" + std::to_string(world / split / c) + kept + "c" + std::to_string(c));
   return out;
 }
 
@@ -42,19 +67,34 @@ Bytes excess(const Estimate& e, std::string_view role) {
   return most;
 }
 
-Before replayed_before(Assembled& assembled, const Job& job) {
-  const Estimate levels = assembled.estimate;
-  replay_classes(assembled, job, false);
+void Judge::start(Assembled& assembled, const Job& job) {
+  before.levels = assembled.estimate;
+  replay_classes(assembled, job, false, &processes);
   const Estimate& replayed = assembled.estimate;
-  Before out;
-  out.replayed = excess(replayed);
+  before.replayed = excess(replayed);
   for (const auto& g : replayed.gpus)
-    if (!g.phases.empty() && g.phases[g.worst].usage.capacity_needed - g.usable == out.replayed) {
-      out.role = g.phases[g.worst].role;
+    if (!g.phases.empty() && g.phases[g.worst].usage.capacity_needed - g.usable == before.replayed) {
+      before.role = g.phases[g.worst].role;
       break;
     }
-  out.levels = excess(levels, out.role);
+}
+
+Estimate Judge::levels(const Job& job) const { return assemble(job, catalog, tapes).estimate; }
+
+Assembled Judge::replayed(const Job& job) {
+  Assembled out = assemble(job, catalog, tapes);
+  replay_classes(out, job, false, &processes);
   return out;
+}
+
+bool Judge::fits(const Job& job) {
+  {
+    const Assembled a = assemble(job, catalog, tapes);
+    if (!a.estimate.fits()) return false;
+    for (std::size_t c = 0; c < a.classes.size(); ++c)
+      if (!runs_through(a, c, job)) return false;
+  }
+  return replayed(job).estimate.fits();
 }
 
 std::vector<std::string> values_of(const Job& job, const Role* role, const Knob& k) {
@@ -67,7 +107,7 @@ std::vector<std::string> values_of(const Job& job, const Role* role, const Knob&
       out = k.key == "sync.by" ? std::vector<std::string>{"disk"} : k.choices;  // without an update it is another job
       break;
     case KnobType::layout:
-      out = layouts(*role);
+      out = layouts(*role, job.cluster.gpus_per_node);
       break;
     case KnobType::items:
       out = {"[optimizer]", "[parameters, optimizer]"};
@@ -118,15 +158,13 @@ Changed change_natively(const Job& job, const Settings& settings, const Catalog&
   return out;
 }
 
-namespace {
-
-/// By levels: what the GPUs that lack most gain. Nothing when that is not worth a replay.
-std::optional<Judged> sift(Changed changed, const Before& before, const Catalog& catalog, TapeStore& store) {
+std::optional<Judged> sift(Changed changed, const Judge& judge, std::string_view role) {
   if (!changed.job || changed.words.changes.empty()) return std::nullopt;
   Judged out;
   try {
-    const Estimate e = assemble(*changed.job, catalog, store).estimate;
-    out.remedy.gain = before.levels - excess(e, before.role);
+    const Estimate e = judge.levels(*changed.job);
+    const std::string_view of = role.empty() ? std::string_view(judge.before.role) : role;
+    out.remedy.gain = excess(judge.before.levels, of) - excess(e, of);
     out.remedy.fits = e.fits();
   } catch (const InputError&) {
     return std::nullopt;  // not supported yet: not a remedy
@@ -141,26 +179,16 @@ std::optional<Judged> sift(Changed changed, const Before& before, const Catalog&
   return out;
 }
 
-/// By the replay, as an estimate of the changed job says it.
-std::optional<Judged> confirm(Judged judged, const Before& before, const Catalog& catalog, TapeStore& store) {
-  const Job& job = *judged.changed.job;
-  Assembled a = assemble(job, catalog, store);
-  replay_classes(a, job, false);
-  judged.remedy.gain = before.replayed - excess(a.estimate);
+std::optional<Judged> confirm(Judged judged, Judge& judge) {
+  const Assembled a = judge.replayed(*judged.changed.job);
+  judged.remedy.gain = judge.before.replayed - excess(a.estimate);
   judged.remedy.fits = a.estimate.fits();
   if (judged.remedy.gain < kWorthSaying) return std::nullopt;
   return judged;
 }
 
-}  // namespace
-
-std::optional<Judged> judge(Changed changed, const Before& before, const Catalog& catalog, TapeStore& store) {
-  auto sifted = sift(std::move(changed), before, catalog, store);
-  return sifted ? confirm(std::move(*sifted), before, catalog, store) : std::nullopt;
-}
-
-std::optional<Judged> best_of(const Job& job, const Role* role, const Knob& k, const Before& before, const Catalog& catalog,
-                              TapeStore& store, const Changer& change, std::string* refused) {
+std::optional<Judged> best_of(const Job& job, const Role* role, const Knob& k, Judge& judge, const Changer& change,
+                              std::string* refused) {
   std::optional<Judged> best;
   Bytes most = 0;  // by levels
   bool sure = false;
@@ -169,19 +197,20 @@ std::optional<Judged> best_of(const Job& job, const Role* role, const Knob& k, c
     Changed changed = change({{key, value}});
     if (refused != nullptr && !changed.why.empty()) *refused = changed.why;
     if (changed.job && get(*changed.job, key) == get(job, key)) continue;
-    auto judged = sift(std::move(changed), before, catalog, store);
+    auto judged = sift(std::move(changed), judge);
     if (!judged) continue;
     const Bytes gain = judged->remedy.gain;
     const bool may_fit = judged->remedy.fits;
     if (!may_fit && gain <= most) continue;
-    if (may_fit) judged = confirm(std::move(*judged), before, catalog, store);
+    if (may_fit) judged = confirm(std::move(*judged), judge);
     if (!judged || (!judged->remedy.fits && gain <= most)) continue;
     most = gain;
     best = std::move(judged);
+    best->value = value;
     sure = may_fit;
     if (sure && best->remedy.fits) break;
   }
-  if (best && !sure) best = confirm(std::move(*best), before, catalog, store);
+  if (best && !sure) best = confirm(std::move(*best), judge);
   if (!best) return best;
   best->remedy.effect = k.effect;
   best->remedy.text = std::string(k.remedy);

@@ -10,6 +10,7 @@
 
 #include "catalog/catalog.hpp"
 #include "estimate/assemble.hpp"
+#include "estimate/process_store.hpp"
 #include "frontends/rewrite.hpp"
 #include "job/knobs.hpp"
 
@@ -30,12 +31,27 @@ Bytes excess(const Estimate&, std::string_view role = {});
 
 /// The job as it is, which changes are compared with.
 struct Before {
-  std::string role;    ///< of the worst moment
-  Bytes levels = 0;    ///< excess of that role's GPUs by levels: a change that does not lower it is not replayed
+  std::string role;    ///< of the worst moment: a change that does not lower the levels of its GPUs is not replayed
+  Estimate levels;     ///< without the replay
   Bytes replayed = 0;  ///< excess of all
 };
-/// Replays the classes of `assembled`, whose levels it looks at first.
-Before replayed_before(Assembled& assembled, const Job&);
+
+/// What changes are judged with: GPUs that a change leaves alone are not replayed again.
+struct Judge {
+  const Catalog& catalog;
+  TapeStore& tapes;
+  ProcessStore processes = {};
+  Before before = {};
+
+  /// Replays the classes of `assembled`, whose levels it looks at first; its figures are `before` from then on.
+  void start(Assembled& assembled, const Job&);
+  /// By levels, which are lower bounds. Throws InputError for what is not supported yet.
+  Estimate levels(const Job&) const;
+  /// By the replay of all GPUs, as an estimate says it.
+  Assembled replayed(const Job&);
+  /// Whether that estimate fits: what does not is found out sooner.
+  bool fits(const Job&);
+};
 
 /// The values to try for a knob, from mild to strong; `role` is null for a job's knob.
 std::vector<std::string> values_of(const Job&, const Role*, const Knob&);
@@ -45,11 +61,14 @@ std::vector<std::string> values_of(const Job&, const Role*, const Knob&);
 struct Judged {
   Remedy remedy;
   Changed changed;
+  std::string value = {};  ///< of the knob, where one knob was changed
 };
-std::optional<Judged> best_of(const Job&, const Role*, const Knob&, const Before&, const Catalog&, TapeStore&, const Changer&,
-                              std::string* refused = nullptr);
-/// A change that is given, judged. Nothing when it gains nothing worth saying.
-std::optional<Judged> judge(Changed, const Before&, const Catalog&, TapeStore&);
+std::optional<Judged> best_of(const Job&, const Role*, const Knob&, Judge&, const Changer&, std::string* refused = nullptr);
+
+/// By levels: what the GPUs of the worst moment gain, or those of `role`. Nothing when that is not worth a replay.
+std::optional<Judged> sift(Changed, const Judge&, std::string_view role = {});
+/// A sifted change by the replay. Nothing when it gains nothing worth saying.
+std::optional<Judged> confirm(Judged, Judge&);
 
 /// Settings changed by the rules of a job file of ours.
 Changed change_natively(const Job&, const Settings&, const Catalog&);

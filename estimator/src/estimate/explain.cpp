@@ -109,8 +109,9 @@ std::int64_t inner_micro_batches(const Assembled& a, std::size_t c, std::size_t 
   return most;
 }
 
-void replay_classes(Assembled& a, const Job& job, bool lists) {
-  ProcessStore processes(1);  // equal classes are one
+void replay_classes(Assembled& a, const Job& job, bool lists, ProcessStore* known) {
+  ProcessStore own(1);  // equal classes are one
+  ProcessStore& processes = known != nullptr ? *known : own;
   a.estimate.replayed = true;
   for (std::size_t c = 0; c < a.classes.size(); ++c) {
     explain_class(a, c, job, processes, Explain::all, lists);

@@ -13,8 +13,9 @@
 
 namespace oomplan {
 
-/// Every process of every class replayed, and the classes' figures set by it. `lists`: what is live, and the curve.
-void replay_classes(Assembled&, const Job&, bool lists);
+/// Every process of every class replayed, and the classes' figures set by it. `lists`: what is live, and the curve. `known`: GPUs
+/// that were replayed before; nullptr: none were.
+void replay_classes(Assembled&, const Job&, bool lists, ProcessStore* known = nullptr);
 /// estimate() with the class of GPUs that needs most written down and replayed; of those that several processes share the one
 /// that needs most, too, if it runs out of memory. The others keep the fold's figures.
 Estimate explain_worst(const Job&, const Catalog&, TapeStore&);

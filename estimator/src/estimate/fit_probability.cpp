@@ -94,6 +94,18 @@ std::optional<double> fit_probability(const Role& role, Bytes needed, Bytes usab
   return all.members > 0 ? std::optional(all.value()) : std::nullopt;
 }
 
+Bytes likely_need(const Role& role, Bytes usable, double probability) {
+  const auto enough = [&](Bytes needed) { return fit_probability(role, needed, usable).value_or(1) >= probability; };
+  if (usable <= 1 || enough(usable)) return usable;
+  Bytes most = 1, less = usable;  // it only falls with what is needed
+  if (!enough(most)) return 0;
+  while (less - most > 1) {
+    const Bytes middle = most + (less - most) / 2;
+    (enough(middle) ? most : less) = middle;
+  }
+  return most;
+}
+
 void judge_probability(Estimate& e, const Job& job, bool first_alone) {
   e.fit_probability.reset();
   for (auto& gpu : e.gpus) {

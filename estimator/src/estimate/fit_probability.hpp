@@ -31,6 +31,9 @@ class MeasuredErrors {
 /// engine; without any the mean over the engines of its kind (trainers, servers), each of the same weight.
 /// nullopt: nothing was measured.
 std::optional<double> fit_probability(const Role& role, Bytes needed, Bytes usable);
+/// The most bytes that a role may need of `usable` ones to fit with at least this probability; `usable` where nothing was
+/// measured.
+Bytes likely_need(const Role& role, Bytes usable, double probability);
 
 /// Fills `fit_probability` of every GPU, or of the first alone (the others' levels are not replayed), and of the whole: the
 /// least of the GPUs, whose errors come from the same program and so go together; 0 where a server or a host refuses.

@@ -26,6 +26,8 @@ class ProcessReading {
   const std::vector<LiveTensor>& live();
   /// What lives at the highest moment of a phase.
   std::vector<LiveTensor> live_in(std::string_view phase) const { return live_in_phase(*program_, phase); }
+  /// Device bytes per category behind each of its turns.
+  std::vector<std::vector<Bytes>> at_turn_ends() const { return levels_at_turn_ends(*program_); }
 
  private:
   std::shared_ptr<const Program> program_;
@@ -71,12 +73,14 @@ class GpuReading {
 
 class ProcessStore {
  public:
-  explicit ProcessStore(std::size_t most = 8) : most_(most) {}
+  ProcessStore() = default;
+  /// Keeps so many readings.
+  explicit ProcessStore(std::size_t most) : most_(most) {}
   /// The reference is good until the next call.
   GpuReading& get(GpuSource source, const AllocatorSettings& settings);
 
  private:
-  std::size_t most_;
+  std::size_t most_ = 8;
   std::list<GpuReading> known_;  ///< last used first
 };
 

@@ -1,5 +1,7 @@
 #include "estimate/replayed_class.hpp"
 
+#include "estimate/beside.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -72,11 +74,13 @@ void put_held(GpuAnswer& answer, const ClassFold& fold, const SharedReplay& repl
 }
 
 /// Processes that go through on this GPU, but only by giving cached blocks back: what they keep is what it lets them keep.
-void put_limited(GpuAnswer& answer, const ClassFold& fold, const SharedReplay& here) {
+/// False: they need not, or do not go through.
+bool put_limited(GpuAnswer& answer, const ClassFold& fold, const SharedReplay& here) {
   if (!here.ok || std::none_of(here.processes.begin(), here.processes.end(), [](const Replay& r) { return r.retries > 0; }))
-    return;
+    return false;
   for (std::size_t i = 0; i < answer.phases.size(); ++i) answer.phases[i].usage.device = fold.phases[i].device;
   put_held(answer, fold, here);
+  return true;
 }
 
 /// Of the process's phases the one that needs most; the number of phases when it has none.
@@ -171,7 +175,9 @@ bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& pr
         answer.phases[i].usage.by_category = ledger.by_category;
   }
   if (!put_needed(answer, fold, reading.replays(), what)) return false;
-  put_limited(answer, fold, reading.replays().at(answer.usable));
+  const SharedReplay& here = reading.replays().at(answer.usable);
+  const bool limited = put_limited(answer, fold, here);
+  if (several > 1 && what == Explain::all) put_beside(answer, a, c, job, reading, limited ? here : reading.replays().roomy());
   for (std::size_t p = 0; p < several; ++p) {
     ProcessReading* process = reading.process(p);
     if (process == nullptr || by_level[p] == answer.phases.size()) continue;

@@ -20,6 +20,18 @@ bool share_gpus(const Job& job, const Role& a, const Role& b) {
   return x != nullptr && x == anchor(job, b);
 }
 
+namespace {
+
+std::vector<std::size_t> in_pass_order(const Job& job, std::vector<std::size_t> trainers) {
+  const auto turn = [&](std::size_t i) {
+    return std::find(job.pass_order.begin(), job.pass_order.end(), job.roles[i].kind) - job.pass_order.begin();
+  };
+  std::stable_sort(trainers.begin(), trainers.end(), [&](std::size_t a, std::size_t b) { return turn(a) < turn(b); });
+  return trainers;
+}
+
+}  // namespace
+
 Timeline timeline_of(const Job& job) {
   Timeline t;
   std::vector<std::size_t> servers, trainers;
@@ -36,7 +48,7 @@ Timeline timeline_of(const Job& job) {
     const Trainer& trains = job.roles[trainer].trainer;
     return trains.framework == Framework::agilerl && trains.lora.base.format == BaseFormat::full;
   };
-  const bool server_first = std::any_of(trainers.begin(), trainers.end(), waits);
+  const bool server_first = job.servers_start_first || std::any_of(trainers.begin(), trainers.end(), waits);
   const auto load_trainers = [&] {
     for (const auto i : trainers) t.init.push_back({i, StepKind::load});
   };
@@ -54,7 +66,7 @@ Timeline timeline_of(const Job& job) {
     s.push_back({i, StepKind::generate});
     if (naps(i)) s.push_back({i, StepKind::sleep});
   }
-  for (const auto i : trainers)
+  for (const auto i : in_pass_order(job, trainers))
     if (job.kind == JobKind::rl || !learns(job.roles[i])) s.push_back({i, StepKind::log_probs});
   for (const auto i : trainers)
     if (learns(job.roles[i])) s.push_back({i, StepKind::train});

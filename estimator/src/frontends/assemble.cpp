@@ -10,6 +10,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
+#include "frontends/areal/pass_order.hpp"
 #include "frontends/defaults.hpp"
 #include "job/follow.hpp"
 #include "job/kernel_sets.hpp"
@@ -44,6 +45,7 @@ class Assembler {
     derive_layouts();
     derive_settings();
     find_models();
+    areal::set_pass_order(job());
     return std::move(out_);
   }
 

@@ -15,4 +15,7 @@ struct PhaseLedger {
 /// In the order of first appearance; "" before the first mark.
 std::vector<PhaseLedger> ledger_by_phase(const Program&);
 
+/// Device bytes per category behind every end of a turn (kTurnEnd), in order.
+std::vector<std::vector<Bytes>> levels_at_turn_ends(const Program&);
+
 }  // namespace oomplan

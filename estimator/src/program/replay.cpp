@@ -232,7 +232,7 @@ SharedReplay replay(const SharedGpu& gpu, const AllocatorSettings& settings) {
       out.ok = player->ok();
       held[p] = player->held();
     } else {
-      out.turns.push_back({p, beside, {}});
+      out.turns.push_back({p, beside, {}, 0});
       const Bytes behind = gpu.processes[p].held[next[p]++];
       out.ok = beside + behind <= settings.device_limit;
       if (out.ok)
@@ -242,6 +242,7 @@ SharedReplay replay(const SharedGpu& gpu, const AllocatorSettings& settings) {
     }
     TurnReplay& turn = out.turns.back();
     turn.process = p;
+    turn.held = held[p];
     out.device_peak = std::max(out.device_peak, beside + held[p]);
     for (const PhaseReplay& phase : turn.phases) out.device_peak = std::max(out.device_peak, beside + phase.device_peak);
     if (out.ok) continue;

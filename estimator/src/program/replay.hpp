@@ -63,6 +63,7 @@ struct TurnReplay {
   std::size_t process = 0;
   Bytes beside = 0;                 ///< what the other processes hold all the while
   std::vector<PhaseReplay> phases;  ///< of this turn, without `beside`; none of a process that is not replayed
+  Bytes held = 0;                   ///< by the process behind the turn
 };
 struct SharedReplay {
   bool ok = true;

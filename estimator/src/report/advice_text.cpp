@@ -6,6 +6,7 @@
 #include "job/names.hpp"
 #include "report/format.hpp"
 #include "report/live_table.hpp"
+#include "report/process_parts.hpp"
 #include "report/report.hpp"
 
 namespace oomplan {
@@ -24,30 +25,78 @@ std::string for_shell(std::string_view argument) {
   return out + "'";
 }
 
-std::string table(const Advice& advice, const TextStyle& style) {
-  Table rows({Align::right, Align::left, Align::left, Align::right, Align::left, Align::right, Align::left});
-  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
-  rows.row({head("#"), head("change"), head(""), head("gain"), head("alone"), head("step time"), head("changes")});
-  for (std::size_t i = 0; i < advice.remedies.size(); ++i) {
-    const Remedy& r = advice.remedies[i];
-    rows.row({std::to_string(i + 1), printable(r.key), clipped(printable(r.from) + " -> " + printable(r.to), 40),
-              bytes_text(r.gain), r.fits ? Table::Cell("fits", Colour::good) : Table::Cell("not enough", Colour::dim),
-              r.step_time ? fmt::format("{:.2f}", *r.step_time) : "-", std::string(spelling(r.effect))});
-  }
-  return rows.text(2, style.colour);
+std::size_t width_of(const TextStyle& style) { return static_cast<std::size_t>(std::max(40, style.width)); }
+
+/// "actor.backend: fsdp:d4 -> fsdp:d8".
+std::string changed(const std::string& key, const std::string& from, const std::string& to) {
+  constexpr std::size_t kWhole = 56;  // a longer one shows what differs
+  return printable(key) + ": " + change_text(printable(from), printable(to), kWhole);
 }
 
-std::string details(const Advice& advice, std::size_t width) {
-  std::string out;
-  for (std::size_t i = 0; i < advice.remedies.size(); ++i) {
-    const Remedy& r = advice.remedies[i];
-    out += fmt::format("  {}. {}\n", i + 1, wrapped(printable(r.text), width - 4, 5));
-    out += "     append  " + shell_lines(r.patch.overrides, width, 13) + "\n";
-    const bool written = r.patch.diff.empty() && !r.patch.file.empty();
-    if (written) out += "     or leave out  " + shell_lines(r.patch.stale, width, 19) + ": the file says it already\n";
-    if (r.patch.file.empty()) out += "     the text of the file cannot be edited so: only the command line\n";
-    if (!written && !r.patch.stale.empty()) out += "     with --diff leave out  " + shell_lines(r.patch.stale, width, 28) + "\n";
+std::string table(const std::vector<Remedy>& remedies, const TextStyle& style) {
+  Table rows({Align::right, Align::right, Align::left, Align::right, Align::left, Align::left});
+  const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
+  rows.row({head("#"), head("gain"), head("alone"), head("step time"), head("changes"), head("what to change")});
+  for (std::size_t i = 0; i < remedies.size(); ++i) {
+    const Remedy& r = remedies[i];
+    rows.row({std::to_string(i + 1), bytes_text(r.gain),
+              r.fits ? Table::Cell("fits", Colour::good) : Table::Cell("not enough", Colour::dim),
+              r.step_time ? fmt::format("{:.2f}", *r.step_time) : "-", std::string(spelling(r.effect)),
+              changed(r.key, r.from, r.to)});
   }
+  return rows.text(2, style.colour, width_of(style));
+}
+
+std::string patch_lines(const Patch& patch, std::size_t width) {
+  std::string out = "     append  " + shell_lines(patch.overrides, width, 13) + "\n";
+  const bool written = patch.diff.empty() && !patch.file.empty();
+  if (written) out += "     or leave out  " + shell_lines(patch.stale, width, 19) + ": the file says it already\n";
+  if (patch.file.empty()) out += "     the text of the file cannot be edited so: only the command line\n";
+  if (!written && !patch.stale.empty()) out += "     with --diff leave out  " + shell_lines(patch.stale, width, 28) + "\n";
+  return out;
+}
+
+std::string details(const std::vector<Remedy>& remedies, std::size_t width) {
+  std::string out;
+  for (std::size_t i = 0; i < remedies.size(); ++i) {
+    const Remedy& r = remedies[i];
+    out += fmt::format("  {}. {}\n", i + 1, wrapped(printable(r.text), width - 4, 5));
+    out += patch_lines(r.patch, width);
+  }
+  return out;
+}
+
+/// The cheapest changes that are enough together.
+std::string together(const Together& t, const TextStyle& style, std::size_t width) {
+  std::string out =
+      "\n" + paint("None is enough alone; together these are, the cheapest that were found", Colour::strong, style.colour) + "\n";
+  Table rows({Align::left, Align::left});
+  for (const Change& change : t.changes)
+    rows.row({{std::string(spelling(change.effect)), Colour::dim}, changed(change.key, change.from, change.to)});
+  out += rows.text(2, style.colour, width);
+  std::string line = fmt::format("gain {}", bytes_text(t.gain));
+  if (t.fit_probability) line += fmt::format(", probability that it fits {}", probability_text(*t.fit_probability));
+  if (t.step_time) line += fmt::format(", step time {:.2f}", *t.step_time);
+  out += "  " + wrapped(line, width - 2, 4) + "\n";
+  for (const auto& text : t.texts) out += "   - " + wrapped(printable(text), width - 4, 5) + "\n";
+  return out + patch_lines(t.patch, width);
+}
+
+/// Where no change is enough alone.
+std::string hardware(const Advice& advice, const TextStyle& style, std::size_t width) {
+  if (advice.estimate.fits() || (advice.together && !advice.larger_gpu && !advice.more_gpus)) return {};
+  if (std::any_of(advice.remedies.begin(), advice.remedies.end(), [](const Remedy& r) { return r.fits; })) return {};
+  const char* const title = advice.together ? "Or other hardware" : "Nor is any pair or triple of them enough";
+  std::string out = "\n" + paint(title, Colour::strong, style.colour) + "\n";
+  const auto line = [&](const std::string& where, const Hardware& h) {
+    const std::string how = h.changes.empty() ? "as it is" : "with " + printable(h.changes);
+    out += "  " + wrapped(fmt::format("fits {}: {}", where, how), width - 2, 4) + "\n";
+  };
+  if (advice.larger_gpu)
+    line(fmt::format("on {}, the smallest kind of GPU that does", advice.larger_gpu->gpu), *advice.larger_gpu);
+  if (advice.more_gpus)
+    line(fmt::format("on {} GPUs of this kind, the fewest that were found", grouped(advice.more_gpus->gpus)), *advice.more_gpus);
+  if (!advice.larger_gpu && !advice.more_gpus) out += "  nor any kind of GPU that is known, nor more of them\n";
   return out;
 }
 
@@ -58,7 +107,9 @@ std::string causes(const Advice& advice, const TextStyle& style, std::size_t wid
   for (const Cause& c : advice.causes) {
     std::string line = fmt::format("{} of {}: {}", c.phase, printable(c.ranks), printable(c.text));
     if (c.needed > 0) line += fmt::format("; {} of {} usable", bytes_text(c.needed), bytes_text(c.usable));
-    if (c.others > 0) line += fmt::format(", {} of it held by other processes on the GPU", bytes_text(c.others));
+    if (c.others > 0)
+      line += fmt::format(", {} of it held by {}", bytes_text(c.others),
+                          c.beside.empty() ? "other processes on the GPU" : processes_text(c.beside));
     if (!c.log.empty()) line += fmt::format(". Seen in {}", c.log);
     out += "  " + wrapped(line, width - 2, 4) + "\n";
     if (!c.tensors.empty()) out += live_table(c.tensors, c.tensors.size(), 4, style);
@@ -93,7 +144,13 @@ std::string to_text(const Advice& advice, const TextStyle& style) {
     out += "No single change that is allowed saves a MiB at the worst moment; `oomplan search` combines changes.\n";
   } else {
     out += paint("What would help, most gain for the least cost first", Colour::strong, style.colour) + "\n";
-    out += table(advice, style) + "\n" + details(advice, width);
+    out += table(advice.remedies, style) + "\n" + details(advice.remedies, width);
+  }
+  if (advice.together) out += together(*advice.together, style, width);
+  out += hardware(advice, style, width);
+  if (!advice.other_tasks.empty()) {
+    out += "\n" + paint("What another task would need less (--allow semantics)", Colour::strong, style.colour) + "\n";
+    out += table(advice.other_tasks, style) + "\n" + details(advice.other_tasks, width);
   }
   if (!advice.left_out.empty()) {
     out += "\n" + paint("What the file cannot say", Colour::strong, style.colour) + "\n";

@@ -49,6 +49,32 @@ std::string clipped(const std::string& text, std::size_t width) {
   return text.substr(0, at) + "..";
 }
 
+namespace {
+
+/// The start of the character in which byte `at` lies.
+std::size_t character_start(std::string_view text, std::size_t at) {
+  while (at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
+}  // namespace
+
+std::string change_text(const std::string& from, const std::string& to, std::size_t width) {
+  constexpr std::size_t kAround = 8;
+  if (from.empty()) return to;
+  if (columns(from) + columns(to) + 4 <= width) return from + " -> " + to;
+  std::size_t head = 0, tail = 0;
+  const std::size_t least = std::min(from.size(), to.size());
+  while (head < least && from[head] == to[head]) ++head;
+  while (tail < least - head && from[from.size() - 1 - tail] == to[to.size() - 1 - tail]) ++tail;
+  const auto part = [&](const std::string& text) {
+    const std::size_t first = character_start(text, head > kAround ? head - kAround : 0);
+    const std::size_t last = character_start(text, std::min(text.size(), text.size() - tail + kAround));
+    return (first > 0 ? ".." : "") + text.substr(first, last - first) + (last < text.size() ? ".." : "");
+  };
+  return part(from) + " -> " + part(to);
+}
+
 std::string bar(Bytes part, Bytes whole, int width, bool unicode) {
   const std::size_t cells = static_cast<std::size_t>(width);
   const double share = whole > 0 ? std::max(0.0, static_cast<double>(part) / static_cast<double>(whole)) : 0.0;
@@ -100,10 +126,29 @@ std::string paint(const std::string& text, Colour colour, bool on) {
   return kCodes[static_cast<std::size_t>(colour)] + text + "\x1b[0m";
 }
 
-std::string Table::text(std::size_t indent, bool colour) const {
+namespace {
+
+std::size_t longest_word(std::string_view text) {
+  std::size_t out = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    out = std::max(out, columns(text.substr(at, end - at)));
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string Table::text(std::size_t indent, bool colour, std::size_t width) const {
+  constexpr std::size_t kLeastRoom = 24;
   std::vector<std::size_t> widths(aligns_.size(), 0);
   for (const auto& row : rows_)
     for (std::size_t i = 0; i < row.size() && i < widths.size(); ++i) widths[i] = std::max(widths[i], columns(row[i].text));
+  const std::size_t last = widths.size() - 1;
+  std::size_t start = indent;  // of the last column
+  for (std::size_t i = 0; i < last; ++i) start += widths[i] + 2;
+  const bool folds = width > 0 && aligns_[last] == Align::left && start + widths[last] > width;
   std::string out;
   for (const auto& row : rows_) {
     std::string line(indent, ' ');
@@ -112,7 +157,12 @@ std::string Table::text(std::size_t indent, bool colour) const {
       const std::string pad(widths[i] - columns(row[i].text), ' ');
       const bool empty = row[i].text.empty();
       if (aligns_[i] == Align::right) gap += pad;
-      if (!empty) {
+      if (!empty && i == last && folds && start + columns(row[i].text) > width) {
+        const bool room = start + std::max(kLeastRoom, longest_word(row[i].text)) <= width;
+        const std::size_t below = room ? start : indent + 4;
+        line += (room ? gap : "\n" + std::string(below, ' ')) + paint(wrapped(row[i].text, width, below), row[i].colour, colour);
+        gap.clear();
+      } else if (!empty) {
         line += gap + paint(row[i].text, row[i].colour, colour);
         gap.clear();
       }

@@ -27,6 +27,9 @@ std::string short_probability(double probability);
 std::size_t columns(std::string_view text);
 /// `text` cut to `width` characters, the cut shown by "..".
 std::string clipped(const std::string& text, std::size_t width);
+/// "from -> to", whole when it is no wider than `width`; of longer ones what differs, with a few characters around it: two
+/// changes of one value never look alike.
+std::string change_text(const std::string& from, const std::string& to, std::size_t width);
 /// part/whole as a bar of `width` characters; more than whole ends in an arrow. REQUIRES: width >= 3.
 std::string bar(Bytes part, Bytes whole, int width, bool unicode);
 /// Breaks `text` at spaces into lines of `width`; every line after the first starts with `indent` spaces.
@@ -48,7 +51,8 @@ class Table {
     Colour colour = Colour::none;
   };
   void row(std::vector<Cell> cells) { rows_.push_back(std::move(cells)); }
-  std::string text(std::size_t indent, bool colour) const;
+  /// `width` > 0: lines that would be longer go on below their last column, or, where it has no room, below the row.
+  std::string text(std::size_t indent, bool colour, std::size_t width = 0) const;
 
  private:
   std::vector<Align> aligns_;

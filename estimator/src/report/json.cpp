@@ -43,6 +43,20 @@ Json live_json(const LiveTensor& live) {
   return out;
 }
 
+Json categories_json(const std::vector<Bytes>& by_category) {
+  Json out = Json::object();
+  for (std::size_t i = 0; i < by_category.size() && i < static_cast<std::size_t>(kCategories); ++i)
+    if (by_category[i] != 0) out[std::string(name(static_cast<Category>(i)))] = by_category[i];
+  return out;
+}
+Json processes_json(const std::vector<ProcessShare>& processes) {
+  Json out = Json::array();
+  for (const auto& process : processes)
+    out.push_back(Json{
+        {"roles", process.roles}, {"device_bytes", process.device}, {"by_category_bytes", categories_json(process.by_category)}});
+  return out;
+}
+
 Json moment_json(const Moment& moment, bool explained) {
   Json out;
   out["phase"] = moment.phase;
@@ -53,10 +67,8 @@ Json moment_json(const Moment& moment, bool explained) {
   out["device_bytes"] = moment.usage.device;
   out["capacity_needed_bytes"] = moment.usage.capacity_needed;
   out["upper_bound"] = moment.bound;
-  Json categories = Json::object();
-  for (std::size_t i = 0; i < moment.usage.by_category.size() && i < static_cast<std::size_t>(kCategories); ++i)
-    if (moment.usage.by_category[i] != 0) categories[std::string(name(static_cast<Category>(i)))] = moment.usage.by_category[i];
-  out["by_category_bytes"] = std::move(categories);
+  out["by_category_bytes"] = categories_json(moment.usage.by_category);
+  out["other_processes"] = processes_json(moment.beside);
   if (explained) {
     out["allocator_retries_per_step"] = moment.allocator_retries;
     Json live = Json::array();
@@ -130,6 +142,44 @@ Json remedy_json(const Remedy& remedy) {
   return out;
 }
 
+Json changes_json(const std::vector<Change>& changes) {
+  Json out = Json::array();
+  for (const auto& change : changes)
+    out.push_back(
+        Json{{"key", change.key}, {"from", change.from}, {"to", change.to}, {"effect", std::string(spelling(change.effect))}});
+  return out;
+}
+void put_patch(Json& to, const Patch& patch) {
+  to["overrides"] = patch.overrides;
+  to["diff"] = patch.diff.empty() ? Json(nullptr) : Json(patch.diff);
+  to["stale"] = patch.stale;
+}
+Json patched_json(const Remedy& remedy) {
+  Json out = remedy_json(remedy);
+  out["step_time"] = remedy.step_time ? number(*remedy.step_time) : Json(nullptr);
+  put_patch(out, remedy.patch);
+  return out;
+}
+Json together_json(const Together& together) {
+  Json out;
+  out["changes"] = changes_json(together.changes);
+  out["effect"] = std::string(spelling(together.effect));
+  out["gain_bytes"] = together.gain;
+  put_probability(out, together.fit_probability);
+  out["step_time"] = together.step_time ? number(*together.step_time) : Json(nullptr);
+  out["texts"] = together.texts;
+  put_patch(out, together.patch);
+  return out;
+}
+Json hardware_json(const std::optional<Hardware>& hardware) {
+  if (!hardware) return nullptr;
+  Json out;
+  out["gpu"] = hardware->gpu;
+  out["gpus"] = hardware->gpus;
+  out["overrides"] = hardware->patch.overrides;
+  return out;
+}
+
 Json cause_json(const Cause& cause) {
   Json out;
   out["phase"] = cause.phase;
@@ -137,6 +187,7 @@ Json cause_json(const Cause& cause) {
   out["needed_bytes"] = cause.needed;
   out["usable_bytes"] = cause.usable;
   out["other_processes_bytes"] = cause.others;
+  out["other_processes"] = processes_json(cause.beside);
   out["text"] = cause.text;
   out["log"] = cause.log.empty() ? Json(nullptr) : Json(cause.log);
   Json tensors = Json::array();
@@ -210,6 +261,9 @@ std::string to_json(const Found& found, const Job& job) {
   out["job"] = job.name;
   out["judged"] = found.judged;
   out["fitting"] = found.fitting;
+  out["min_probability"] = number(found.min_probability);
+  out["left_out"] = Json{{"fitting", found.unlikely},
+                         {"relative_step_time", found.unlikely_step_time > 0 ? number(found.unlikely_step_time) : Json(nullptr)}};
   out["interrupted"] = found.interrupted;
   out["smallest_gpus"] = found.smallest_gpus ? Json(*found.smallest_gpus) : Json(nullptr);
   Json best = Json::array();
@@ -217,11 +271,7 @@ std::string to_json(const Found& found, const Job& job) {
     Json row;
     row["relative_step_time"] = number(candidate.relative_step_time);
     row["relative_throughput"] = candidate.relative_throughput > 0 ? number(candidate.relative_throughput) : Json(nullptr);
-    Json changes = Json::array();
-    for (const auto& change : candidate.changes)
-      changes.push_back(
-          Json{{"key", change.key}, {"from", change.from}, {"to", change.to}, {"effect", std::string(spelling(change.effect))}});
-    row["changes"] = std::move(changes);
+    row["changes"] = changes_json(candidate.changes);
     row["overrides"] = candidate.overrides;
     row["job_file"] = candidate.job_file.empty() ? Json(nullptr) : Json(candidate.job_file);
     row["diff"] = candidate.diff.empty() ? Json(nullptr) : Json(candidate.diff);
@@ -246,18 +296,17 @@ std::string to_json(const Advice& advice) {
   out["worst"] = gpu == nullptr ? Json(nullptr) : Json(gpu->phases[gpu->worst].phase);
   Json causes = Json::array(), remedies = Json::array(), left_out = Json::array(), notes = Json::array();
   for (const auto& cause : advice.causes) causes.push_back(cause_json(cause));
-  for (const auto& remedy : advice.remedies) {
-    Json row = remedy_json(remedy);
-    row["step_time"] = remedy.step_time ? number(*remedy.step_time) : Json(nullptr);
-    row["overrides"] = remedy.patch.overrides;
-    row["diff"] = remedy.patch.diff.empty() ? Json(nullptr) : Json(remedy.patch.diff);
-    row["stale"] = remedy.patch.stale;
-    remedies.push_back(std::move(row));
-  }
+  Json other_tasks = Json::array();
+  for (const auto& remedy : advice.remedies) remedies.push_back(patched_json(remedy));
+  for (const auto& remedy : advice.other_tasks) other_tasks.push_back(patched_json(remedy));
   for (const auto& note : advice.left_out) left_out.push_back(Json{{"key", note.place.path}, {"text", note.text}});
   for (const auto& note : advice.reading.notes) notes.push_back(note_json(note));
   out["causes"] = std::move(causes);
   out["remedies"] = std::move(remedies);
+  out["together"] = advice.together ? together_json(*advice.together) : Json(nullptr);
+  out["larger_gpu"] = hardware_json(advice.larger_gpu);
+  out["more_gpus"] = hardware_json(advice.more_gpus);
+  out["other_tasks"] = std::move(other_tasks);
   out["left_out"] = std::move(left_out);
   out["notes"] = std::move(notes);
   return dumped(out);

@@ -28,6 +28,9 @@ struct Assumed {
 };
 std::vector<Assumed> assumed(const Job&);
 
+/// A self-contained fragment with inline styles, for notebooks.
+std::string to_html(const Found&, const Job&);
+
 /// {"schema": "oomplan.error/1", "problems": [...]}.
 std::string to_json(const std::vector<Problem>&);
 /// The GPU table: schema "oomplan.gpus/1".

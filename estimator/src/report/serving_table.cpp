@@ -56,7 +56,7 @@ std::string serving_table(const Found& found, const TextStyle& style) {
                c.estimate.fit_probability ? short_probability(*c.estimate.fit_probability) : "-", layout_words(layout),
                printable(changes_of(c))});
   }
-  std::string out = table.text(2, style.colour);
+  std::string out = table.text(2, style.colour, static_cast<std::size_t>(std::max(40, style.width)));
   const Candidate& first = found.best.front();
   if (!first.overrides.empty()) {
     std::vector<std::string> words;

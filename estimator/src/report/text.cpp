@@ -4,10 +4,12 @@
 #include <algorithm>
 
 #include "job/names.hpp"
+#include "report/blocks.hpp"
 #include "report/curve_text.hpp"
 #include "report/format.hpp"
 #include "report/in_service.hpp"
 #include "report/live_table.hpp"
+#include "report/process_parts.hpp"
 #include "report/report.hpp"
 #include "report/serving_table.hpp"
 
@@ -24,6 +26,8 @@ Colour colour_of(Bytes part, Bytes whole) {
   return static_cast<double>(part) > 0.9 * static_cast<double>(whole) ? Colour::near : Colour::good;
 }
 
+std::size_t width_of(const TextStyle& style) { return static_cast<std::size_t>(std::max(40, style.width)); }
+
 std::string heading(const std::string& text, const TextStyle& style) {
   return "\n" + paint(text, Colour::strong, style.colour) + "\n";
 }
@@ -34,6 +38,7 @@ std::string sum_text(std::int64_t n, const char* one, const char* many) {
 
 std::string phase_table(const Estimate& estimate, const TextStyle& style) {
   std::size_t phases = 5;
+  const std::vector<GpuBlock> blocks = blocks_of(estimate.gpus);
   for (const auto& gpu : estimate.gpus)
     for (const auto& phase : gpu.phases) phases = std::max(phases, columns(printable(phase.phase)));
   phases = std::min<std::size_t>(phases, 32);
@@ -43,7 +48,7 @@ std::string phase_table(const Estimate& estimate, const TextStyle& style) {
   Table table({Align::left, Align::right, Align::left, Align::right, Align::right, Align::left});
   const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row({head("phase"), head("needed"), "", head("of usable"), head("to spare")});
-  for (const auto& gpu : estimate.gpus) {
+  for (const auto& [gpu, spread] : blocks) {
     for (std::size_t i = 0; i < gpu.phases.size(); ++i) {
       const Moment& phase = gpu.phases[i];
       const Bytes needed = phase.usage.capacity_needed;
@@ -59,10 +64,15 @@ std::string phase_table(const Estimate& estimate, const TextStyle& style) {
   const std::string all = table.text(4, style.colour);
   std::size_t at = all.find('\n') + 1;
   std::string out = all.substr(0, at);
-  for (const auto& gpu : estimate.gpus) {
+  for (const auto& [gpu, spread] : blocks) {
     out += "  " + paint(printable(gpu.ranks), Colour::strong, style.colour);
     if (!gpu.gpus.empty()) out += fmt::format(" ({} x {})", gpu.gpus.size(), printable(gpu.gpu));
     if (gpu.phases.empty()) out += " does nothing";
+    if (spread > 0) {
+      const std::string note = fmt::format("the most of any; they differ by {} at most", bytes_text(spread));
+      const std::size_t line = columns(printable(gpu.ranks)) + columns(printable(gpu.gpu)) + columns(note) + 16;
+      out += (line > width_of(style) ? ",\n      " : ", ") + note;
+    }
     out += '\n';
     for (std::size_t i = 0; i < gpu.phases.size(); ++i) {
       const std::size_t end = all.find('\n', at) + 1;
@@ -86,19 +96,27 @@ std::string categories(const GpuAnswer& gpu, const Estimate& estimate, const Tex
     named += bytes;
     largest = std::max(largest, bytes);
   }
-  const Bytes loose = named > 0 ? std::max<Bytes>(0, usage.device - named) : 0;
+  Bytes beside = 0;
+  for (const ProcessShare& process : worst.beside) {
+    beside += process.device;
+    largest = std::max(largest, process.device);
+  }
+  const Bytes loose = named > 0 ? std::max<Bytes>(0, usage.device - named - beside) : 0;
   largest = std::max(largest, loose);
   for (std::size_t i = 0; i < usage.by_category.size() && i < static_cast<std::size_t>(kCategories); ++i) {
     const Bytes bytes = usage.by_category[i];
     if (bytes == 0) continue;
-    std::string label(name(static_cast<Category>(i)));
-    std::replace(label.begin(), label.end(), '_', ' ');
-    table.row({label, bytes_text(bytes), bar(bytes, largest, kCategoryBar, style.unicode),
+    table.row({category_words(static_cast<Category>(i)), bytes_text(bytes), bar(bytes, largest, kCategoryBar, style.unicode),
                percent_text(bytes, std::max(usage.device, named))});
   }
   if (loose > 0)
     table.row({"in no live tensor", bytes_text(loose), bar(loose, largest, kCategoryBar, style.unicode),
                percent_text(loose, usage.device)});
+  for (const ProcessShare& process : worst.beside) {
+    table.row({fmt::format("held by {}", printable(process.roles)), bytes_text(process.device),
+               bar(process.device, largest, kCategoryBar, style.unicode), percent_text(process.device, usage.device)});
+    for (const auto& [label, bytes] : parts_of(process)) table.row({"  " + label, bytes_text(bytes)});
+  }
   out += table.text(2, style.colour);
   out += fmt::format("  allocated {}, reserved {}{}, on the device {}, smallest device that would do {}",
                      bytes_text(usage.allocated), bytes_text(usage.reserved), estimate.replayed ? "" : " or more",
@@ -162,17 +180,15 @@ std::string hosts(const Estimate& estimate, const TextStyle& style) {
 std::string remedies(const Estimate& estimate, const TextStyle& style) {
   if (estimate.remedies.empty()) return {};
   std::string out = heading("What would help (each alone, judged by an estimate of its own)", style);
-  Table table({Align::left, Align::left, Align::right, Align::left, Align::left});
+  Table table({Align::right, Align::left, Align::left, Align::left});
   const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
-  table.row({head("change"), head(""), head("gain"), head("alone"), head("costs")});
+  table.row({head("gain"), head("alone"), head("costs"), head("what to change")});
   for (const auto& remedy : estimate.remedies) {
-    const std::string change =
-        remedy.from.empty() ? printable(remedy.to) : printable(remedy.from) + " -> " + printable(remedy.to);
-    table.row({printable(remedy.key), clipped(change, 28), bytes_text(remedy.gain),
-               remedy.fits ? Table::Cell("fits", Colour::good) : Table::Cell("not enough", Colour::dim),
-               std::string(spelling(remedy.effect))});
+    table.row({bytes_text(remedy.gain), remedy.fits ? Table::Cell("fits", Colour::good) : Table::Cell("not enough", Colour::dim),
+               std::string(spelling(remedy.effect)),
+               printable(remedy.key) + ": " + change_text(printable(remedy.from), printable(remedy.to), 56)});
   }
-  out += table.text(2, style.colour);
+  out += table.text(2, style.colour, width_of(style));
   std::string told;
   for (const auto& remedy : estimate.remedies)
     if (!remedy.text.empty())
@@ -274,6 +290,21 @@ std::string to_text(const Estimate& estimate, const Job& job, const TextStyle& s
   return out;
 }
 
+namespace {
+
+/// What fits, but not as likely as was asked for; "" nothing.
+std::string left_out(const Found& found, const TextStyle& style) {
+  if (found.unlikely == 0) return {};
+  std::string out =
+      fmt::format("left out: {} with less than {:.3g} % probability",
+                  sum_text(found.unlikely, "configuration that fits", "configurations that fit"), 100 * found.min_probability);
+  if (!found.best.empty() && found.unlikely_step_time > 0 && found.unlikely_step_time < 0.995)
+    out += fmt::format(", the fastest of them in {:.2f} of the time", found.unlikely_step_time);
+  return wrapped(out + " (--min-probability)", static_cast<std::size_t>(std::max(40, style.width)), 2) + "\n";
+}
+
+}  // namespace
+
 std::string to_text(const Found& found, const Job& job, const TextStyle& style) {
   std::string out;
   if (found.interrupted)
@@ -282,9 +313,10 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
            "; what was found so far:\n";
   if (found.best.empty() && found.interrupted) return out + "nothing that fits\n";
   if (found.best.empty()) {
-    out += paint(fmt::format("nothing fits: {} judged", sum_text(found.judged, "configuration", "configurations")), Colour::bad,
-                 style.colour) +
-           "\n";
+    const std::string how = found.unlikely == 0 ? "" : fmt::format(" with {:.3g} % probability", 100 * found.min_probability);
+    out += paint(fmt::format("nothing fits{}: {} judged", how, sum_text(found.judged, "configuration", "configurations")),
+                 Colour::bad, style.colour) +
+           "\n" + left_out(found, style);
     if (found.smallest_gpus) out += fmt::format("The same job would fit on {}.\n", sum_text(*found.smallest_gpus, "GPU", "GPUs"));
     if (!found.limits.empty()) {
       out += heading("What stops it", style);
@@ -293,7 +325,7 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
       table.row({head("phase"), head("changed"), head("still missing"), head("")});
       for (const auto& limit : found.limits)
         table.row({printable(limit.phase), printable(limit.axis), bytes_text(limit.missing), printable(limit.text)});
-      out += table.text(2, style.colour);
+      out += table.text(2, style.colour, width_of(style));
     }
     return out;
   }
@@ -302,8 +334,10 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
                            sum_text(found.judged, "configuration", "configurations"), how, grouped(found.fitting),
                            grouped(static_cast<std::int64_t>(found.best.size()))),
                Colour::good, style.colour) +
-         "\n\n";
+         "\n" + left_out(found, style) + "\n";
   if (found.best.front().relative_throughput > 0) return out + serving_table(found, style);
+  constexpr std::size_t kWithBars = 70;
+  const bool bars = width_of(style) >= kWithBars;
   Table table({Align::right, Align::right, Align::right, Align::left, Align::right, Align::right, Align::right, Align::left});
   const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row({head("#"), head("step time"), head("needed"), head(""), head("of usable"), head("P(fit)"), head("tokens"),
@@ -317,20 +351,20 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
     table.row({std::to_string(i + 1),
                fmt::format("{:.2f}", candidate.relative_step_time),
                bytes_text(needed),
-               {bar(needed, usable, 12, style.unicode), colour_of(needed, usable)},
+               {bars ? bar(needed, usable, 12, style.unicode) : std::string(), colour_of(needed, usable)},
                percent_text(needed, usable),
                candidate.estimate.fit_probability ? short_probability(*candidate.estimate.fit_probability) : "-",
                tokens > 0 ? grouped(tokens) : "-",
                changes_text(candidate.changes)});
   }
-  out += table.text(2, style.colour);
+  out += table.text(2, style.colour, width_of(style));
   const Candidate& first = found.best.front();
   Table changes({Align::left, Align::left, Align::left});
   if (!first.changes.empty()) {
     out += heading("The first one changes", style);
     for (const auto& change : first.changes)
       changes.row({printable(change.key),
-                   printable(change.from) + " -> " + printable(change.to),
+                   change_text(printable(change.from), printable(change.to), width_of(style) / 2),
                    {std::string(spelling(change.effect)), Colour::dim}});
     out += changes.text(2, style.colour);
   }

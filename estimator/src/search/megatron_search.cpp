@@ -42,13 +42,15 @@ class MegatronSearcher {
         bound_(job_, role_, catalog),
         axes_(megatron_axes(job_, role_, space)),
         batch_(megatron_batch(job_, role_, space)),
-        usable_(catalog.gpu(job_.cluster.gpu).usable - job_.cluster.others) {}
+        usable_(catalog.gpu(job_.cluster.gpu).usable - job_.cluster.others),
+        min_probability_(space.min_probability) {}
 
   Found run(int keep) {
     const MegatronJudged judged = judge_megatron(axes_, bound_, job_.cluster.gpus, batch_, usable_, stop_);
     Found found;
     found.judged = judged.points;
     until_interrupted(stop_, [&] { take_best(judged.candidates, keep, found); });
+    if (fastest_ > 0) found.unlikely_step_time = left_out_ / fastest_;
     if (found.best.empty() && !stop_.stop_requested()) explain_nothing(judged, found);
     return found;
   }
@@ -87,6 +89,11 @@ class MegatronSearcher {
       return false;
     }
     ++found.fitting;
+    if (out.estimate.fit_probability.value_or(1) < min_probability_) {
+      ++found.unlikely;
+      left_out_ = left_out_ > 0 ? std::min(left_out_, c.seconds) : c.seconds;
+      return false;
+    }
     describe_changes(from_, out);
     if (found.best.empty()) fastest_ = c.seconds;
     out.relative_step_time = fastest_ > 0 ? c.seconds / fastest_ : 1;
@@ -100,6 +107,11 @@ class MegatronSearcher {
           {"", key, 0,
            "no layout of these GPUs divides the layers, heads, experts and batch as Megatron asks, or none that "
            "the engine describes"});
+      return;
+    }
+    if (found.unlikely > 0) {
+      found.limits.push_back(
+          {"", key, 0, fmt::format("what was estimated fits with a probability below {:g}", min_probability_)});
       return;
     }
     const Bytes missing = judged.smallest.least - usable_;
@@ -120,9 +132,10 @@ class MegatronSearcher {
   MegatronAxes axes_;
   MegatronBatch batch_;
   Bytes usable_;
+  double min_probability_;
   TapeStore store_;
   ProcessStore processes_;
-  double fastest_ = 0;
+  double fastest_ = 0, left_out_ = 0;  ///< seconds, of what is likely enough and of what is not
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "catalog/catalog.hpp"
 #include "estimate/explain.hpp"
+#include "estimate/fit_probability.hpp"
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/placement.hpp"
@@ -76,7 +77,13 @@ class Searcher {
         runs_(resolve_roles(job_, catalog, store)),
         trainers_(job_, space_, catalog, store, runs_),
         servers_(job_, catalog, runs_),
-        usable_(catalog.gpu(job_.cluster.gpu).usable - job_.cluster.others) {
+        usable_(catalog.gpu(job_.cluster.gpu).usable - job_.cluster.others),
+        likely_trainers_(usable_),
+        likely_server_(usable_) {
+    for (const auto& role : job_.roles) {
+      Bytes& likely = role.serves() ? likely_server_ : likely_trainers_;
+      likely = std::min(likely, likely_need(role, usable_, space_.min_probability));
+    }
     shared_ = !trainers_.empty() && !servers_.empty() && share_gpus(job_, trainers_.leader(), servers_.role());
     axes_ = axes_of(job_, space_, trainers_.empty() ? nullptr : &trainers_.leader(),
                     servers_.empty() ? nullptr : &servers_.role(), shared_);
@@ -89,6 +96,8 @@ class Searcher {
   }
   /// When nothing was found.
   std::vector<Limit> limits(const Found& found) const {
+    if (found.fitting > 0 && refused_.text.empty() && !unexplained_)
+      return {{"", "", 0, fmt::format("what fits does so with a probability below {:g}", space_.min_probability)}};
     if (found.fitting > 0) return {unexplained_ ? limit_of(explain_worst(*unexplained_, catalog_, store_)) : refused_};
     return limits_of(job_, trainer_verdicts_, server_verdicts_, trainers_, usable_);
   }
@@ -199,40 +208,58 @@ class Searcher {
   /// The format in which trainers store their parameters matters to servers: it is that of the weights that they are sent.
   void combine_apart(std::size_t t0, std::size_t s0, std::int64_t gpus, DType storage, Found& found) {
     judge_servers(gpus, 0, storage);
-    const auto thin = [&](std::size_t first, std::size_t end, auto&& fits, auto&& pair_of, std::int64_t& fitting) {
-      std::map<std::pair<int, int>, Best> best;
-      for (std::size_t i = first; i < end; ++i) {
-        if (!fits(i)) continue;
-        ++fitting;
-        const Pair p = pair_of(static_cast<std::int64_t>(i));
-        best[p.shape].offer(p);
-      }
-      std::vector<std::int64_t> out;
-      for (const auto& [shape, b] : best)
-        for (const Pair* p : {&b.fastest, &b.smallest}) {
-          const auto i = std::max(p->trainer, p->server);
-          if (out.empty() || out.back() != i) out.push_back(i);
-        }
-      return out;
-    };
-    std::int64_t trainers_fit = 0, servers_fit = 0;
     const auto stored_so = [&](const TrainerVerdict& v) { return v.point.storage == storage; };
     const auto trainer_fits = [&](std::size_t i) {
       return trainer_verdicts_[i].possible && stored_so(trainer_verdicts_[i]) && trainer_verdicts_[i].need <= usable_;
     };
-    auto t = thin(t0, trainer_verdicts_.size(), trainer_fits, [&](std::int64_t i) { return pair(i, -1); }, trainers_fit);
-    auto s = thin(
-        s0, server_verdicts_.size(),
-        [&](std::size_t i) { return server_verdicts_[i].refusal == ServerRefusal::none && server_verdicts_[i].need <= usable_; },
-        [&](std::int64_t i) { return pair(-1, i); }, servers_fit);
+    const auto server_fits = [&](std::size_t i) {
+      return server_verdicts_[i].refusal == ServerRefusal::none && server_verdicts_[i].need <= usable_;
+    };
+    const Side alone{1, 1, {}, {-1}};
+    const Side t = trainers_.empty() ? alone
+                                     : thinned(t0, trainer_verdicts_.size(), likely_trainers_, trainer_fits,
+                                               [&](std::int64_t i) { return pair(i, -1); });
+    const Side s = servers_.empty() ? alone
+                                    : thinned(s0, server_verdicts_.size(), likely_server_, server_fits,
+                                              [&](std::int64_t i) { return pair(-1, i); });
     found.judged += at_least_one(static_cast<std::size_t>(std::count_if(
                         trainer_verdicts_.begin() + static_cast<std::ptrdiff_t>(t0), trainer_verdicts_.end(), stored_so))) *
                     at_least_one(server_verdicts_.size() - s0);
-    if (trainers_.empty()) t = {-1}, trainers_fit = 1;
-    if (servers_.empty()) s = {-1}, servers_fit = 1;
-    found.fitting += trainers_fit * servers_fit;
-    for (const auto i : t)
-      for (const auto j : s) pairs_.push_back(pair(i, j));
+    found.fitting += t.fit * s.fit;
+    found.unlikely += t.fit * s.fit - t.likely * s.likely;
+    if (t.fit * s.fit > 0 && (t.fastest.need > likely_trainers_ || s.fastest.need > likely_server_))
+      leave_out(pair(t.fastest.trainer, s.fastest.server));
+    for (const auto i : t.best)
+      for (const auto j : s.best) pairs_.push_back(pair(i, j));
+  }
+  /// What of one side fits, how much of it is likely to, and of that the best of each shape.
+  struct Side {
+    std::int64_t fit = 0, likely = 0;
+    Pair fastest;  ///< of all that fit
+    std::vector<std::int64_t> best;
+  };
+  template <class Fits, class PairOf>
+  static Side thinned(std::size_t first, std::size_t end, Bytes likely, const Fits& fits, const PairOf& pair_of) {
+    std::map<std::pair<int, int>, Best> best;
+    Side out;
+    for (std::size_t i = first; i < end; ++i) {
+      if (!fits(i)) continue;
+      const Pair p = pair_of(static_cast<std::int64_t>(i));
+      if (out.fit++ == 0 || p.rank() < out.fastest.rank()) out.fastest = p;
+      if (p.need > likely) continue;
+      ++out.likely;
+      best[p.shape].offer(p);
+    }
+    for (const auto& [shape, b] : best)
+      for (const Pair* p : {&b.fastest, &b.smallest}) {
+        const auto i = std::max(p->trainer, p->server);
+        if (out.best.empty() || out.best.back() != i) out.best.push_back(i);
+      }
+    return out;
+  }
+  /// One that fits, but not as likely as is asked for.
+  void leave_out(const Pair& p) {
+    if (!left_out_ || p.rank() < left_out_->rank()) left_out_ = p;
   }
 
   /// On the same GPUs each side sees what the other holds while it has its turn.
@@ -262,6 +289,11 @@ class Searcher {
         tv.together = std::min(tv.together, need);
         if (need > usable_) continue;
         ++found.fitting;
+        if (need > std::max(likely_trainers_, likely_server_)) {
+          ++found.unlikely;
+          leave_out(pair(static_cast<std::int64_t>(i), static_cast<std::int64_t>(j)));
+          continue;
+        }
         if (sv.shape != shape) at = &best[{tv.shape, shape = sv.shape}];
         Pair p = pair(static_cast<std::int64_t>(i), static_cast<std::int64_t>(j));
         p.need = need;
@@ -340,12 +372,18 @@ class Searcher {
         refuse(limit_of(c.estimate));
         continue;
       }
+      if (c.estimate.fit_probability.value_or(1) < space_.min_probability) {
+        ++found.unlikely;
+        leave_out(p);
+        continue;
+      }
       taken.insert(p.shape);
       if (!admit_) describe_changes(from_, c);
       if (found.best.empty()) best = p.seconds;
       c.relative_step_time = best > 0 ? p.seconds / best : 1;
       found.best.push_back(std::move(c));
     }
+    if (left_out_ && best > 0) found.unlikely_step_time = left_out_->seconds / best;
   }
   void refuse(Limit why) {
     if (refused_.text.empty() && !unexplained_) refused_ = std::move(why);
@@ -361,13 +399,14 @@ class Searcher {
   std::vector<RoleRun> runs_;
   TrainerSide trainers_;
   ServerSide servers_;
-  Bytes usable_;
+  Bytes usable_, likely_trainers_, likely_server_;  ///< the latter with the probability that is asked for
   bool shared_ = false;
   Axes axes_;
   std::vector<TrainerVerdict> trainer_verdicts_;
   std::vector<ServerVerdict> server_verdicts_;
   Numbers<std::tuple<std::int64_t, std::int64_t, int, int, int>> trainer_shapes_, server_shapes_;
   std::vector<Pair> pairs_;
+  std::optional<Pair> left_out_;    ///< the fastest that fits, but not as likely as is asked for
   Limit refused_;                   ///< why the first of those that fit by their levels does not run
   std::optional<Job> unexplained_;  ///< it is this one, and is short by more than was looked at
 };
@@ -422,8 +461,10 @@ Found search(const Job& job, const Space& space, int keep, const Catalog* catalo
   return found;
 }
 
-Found search_admitted(const Job& job, const Space& space, int keep, const Catalog& c, const std::stop_token& stop,
-                      const Admit& admit) {
+namespace {
+
+Found search_of_its_kind(const Job& job, const Space& space, int keep, const Catalog& c, const std::stop_token& stop,
+                         const Admit& admit) {
   const bool areal = !job.roles.empty() && job.roles[0].trainer.framework == Framework::areal;
   if (!areal && job.roles.size() == 1 && job.roles[0].engine == EngineKind::megatron)
     return search_megatron(job, space, keep, c, stop);
@@ -457,6 +498,15 @@ Found search_admitted(const Job& job, const Space& space, int keep, const Catalo
     found.limits = searcher.limits(found);
     found.smallest_gpus = smallest_gpus(job, space, c, store, stop, admit);
   });
+  return found;
+}
+
+}  // namespace
+
+Found search_admitted(const Job& job, const Space& space, int keep, const Catalog& catalog, const std::stop_token& stop,
+                      const Admit& admit) {
+  Found found = search_of_its_kind(job, space, keep, catalog, stop, admit);
+  found.min_probability = space.min_probability;
   return found;
 }
 

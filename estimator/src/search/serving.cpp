@@ -191,10 +191,10 @@ struct Replayed {
   Candidate candidate;
 };
 
-/// The first of lower fractions that is likely to fit, or the last one that fits at all.
+/// The first of lower fractions that fits with the probability that is asked for. `unlikely`: whether one fits with less.
 std::optional<Replayed> replayed(const ServingSearch& search, ServingPoint p, const Job& from, const Catalog& catalog,
-                                 TapeStore& store, ProcessStore& processes, const Admit& admit, const std::stop_token& stop) {
-  constexpr double kLikely = 0.9;
+                                 double min_probability, TapeStore& store, ProcessStore& processes, const Admit& admit,
+                                 const std::stop_token& stop, bool& unlikely) {
   constexpr int kTries = 6;
   std::optional<Replayed> out;
   int tries = 0;
@@ -210,9 +210,12 @@ std::optional<Replayed> replayed(const ServingSearch& search, ServingPoint p, co
     auto estimate = explain_worst_if_it_fits(c.job, catalog, store, processes);
     if (!estimate || !estimate->fits()) continue;
     c.estimate = *std::move(estimate);
-    const bool likely = !c.estimate.fit_probability || *c.estimate.fit_probability >= kLikely;
+    if (c.estimate.fit_probability.value_or(1) < min_probability) {
+      unlikely = true;
+      continue;
+    }
     out = std::move(now);
-    if (likely) break;
+    break;
   }
   if (out && !admit) describe_changes(from, out->candidate);
   return out;
@@ -244,7 +247,11 @@ Found search_serving(const Job& from, const Space& space, int keep, const Catalo
   until_interrupted(stop, [&] {
     for (const Judged& j : search.best()) {
       if (static_cast<int>(all.size()) >= keep || stop.stop_requested()) break;
-      if (auto one = replayed(search, j.point, from, catalog, store, processes, admit, stop)) all.push_back(*std::move(one));
+      bool unlikely = false;
+      if (auto one = replayed(search, j.point, from, catalog, space.min_probability, store, processes, admit, stop, unlikely))
+        all.push_back(*std::move(one));
+      else if (unlikely)
+        ++found.unlikely;
     }
   });
   std::sort(all.begin(), all.end(), [](const Replayed& a, const Replayed& b) { return a.judged.rank() < b.judged.rank(); });
@@ -256,7 +263,10 @@ Found search_serving(const Job& from, const Space& space, int keep, const Catalo
     found.best.push_back(std::move(one.candidate));
   }
   if (!found.best.empty() || stop.stop_requested()) return found;
-  found.limits = {{job.roles[0].name + ".start", "", search.nearest().missing, search.nearest().why}};
+  if (found.unlikely > 0)
+    found.limits = {{"", "", 0, fmt::format("what fits does so with a probability below {:g}", space.min_probability)}};
+  else
+    found.limits = {{job.roles[0].name + ".start", "", search.nearest().missing, search.nearest().why}};
   constexpr std::int64_t kMost = 64;
   for (std::int64_t n = job.cluster.gpus * 2; n <= kMost && !found.smallest_gpus && !stop.stop_requested(); n *= 2) {
     Space larger = space;

@@ -5,6 +5,7 @@
 
 #include "estimate/assemble.hpp"
 #include "estimate/explain.hpp"
+#include "estimate/fit_probability.hpp"
 #include "job/validate.hpp"
 #include "units/interruption.hpp"
 
@@ -112,10 +113,19 @@ Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog
       Candidate c = std::move(fitting.back());
       fitting.pop_back();
       if (admit && !admit(c)) continue;
+      judge_probability(c.estimate, c.job, false);  // by levels: the replay can only lower it
+      if (c.estimate.fit_probability.value_or(1) < space.min_probability) {
+        ++found.unlikely;
+        continue;
+      }
       auto explained = explain_worst_if_it_fits(c.job, catalog, store, processes);
       if (!explained) continue;
       c.estimate = *std::move(explained);
       if (!enough(c.estimate, aim->name)) continue;
+      if (c.estimate.fit_probability.value_or(1) < space.min_probability) {
+        ++found.unlikely;
+        continue;
+      }
       if (!admit) describe_changes(base, c);
       found.best.push_back(std::move(c));
     }

@@ -11,7 +11,7 @@ struct GuideRow {
   std::string_view knob;
   std::string_view text;
 };
-constexpr std::array<GuideRow, 12> kGuide{{
+constexpr std::array<GuideRow, 13> kGuide{{
     {"rollout.layout",
      "tensor parallelism of the servers: each GPU holds less of the weights; its GPUs exchange the results of every layer"},
     {"mem_fraction_static", "SGLang leaves more of the GPU free; a smaller KV cache, so fewer requests run at once"},
@@ -25,6 +25,9 @@ constexpr std::array<GuideRow, 12> kGuide{{
      "sequence (max_length + max_new_tokens)"},
     {"recompute", "the backward pass computes every layer again in place of keeping its activations: about a third more compute"},
     {"layout", "Ulysses (c) splits every sequence over c GPUs, which must divide the attention heads; more communication"},
+    {"megatron.layout",
+     "Megatron's degrees: t divides every layer within a node, p divides the layers into stages, c divides every sequence "
+     "(context parallelism); more communication, and with p stages that wait"},
     {"offload", "parameters and optimizer states go to the host while other roles run; every phase begins and ends with a copy"},
     {"cpu_offload_policy",
      "parameters, gradients and Adam stay on the host: little is left on the GPU, and the step is much slower"},
@@ -36,10 +39,11 @@ constexpr std::array<GuideRow, 12> kGuide{{
 
 }  // namespace
 
-std::string_view guide_text(std::string_view knob) {
+std::string_view guide_text(std::string_view knob, bool megatron) {
   const std::string_view rest = knob.substr(knob.find('.') + 1);
+  if (megatron && rest == "layout") return guide_text("megatron.layout", false);
   for (const auto& row : kGuide)
-    if (row.knob == knob || (row.knob == rest && knob != "rollout.layout")) return row.text;
+    if (row.knob == knob || (row.knob == rest && knob != "rollout.layout" && knob != "megatron.layout")) return row.text;
   return {};
 }
 

@@ -8,8 +8,9 @@
 
 namespace oomplan::areal {
 
-/// Of one of our knobs, "actor.recompute", "rollout.layout"; "" where our own text says all.
-std::string_view guide_text(std::string_view knob);
+/// Of one of our knobs, "actor.recompute", "rollout.layout"; "" where our own text says all. `megatron`: of a role on that
+/// engine.
+std::string_view guide_text(std::string_view knob, bool megatron);
 
 /// Where the role's output is kept, below <fileroot>/logs/<user>/<experiment>/<trial>; "" for realhf's workers.
 std::string log_of(std::string_view role, const Meaning&, const compose::Node& root);
