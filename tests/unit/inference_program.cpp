@@ -54,6 +54,41 @@ TEST_CASE("fold and trace of a server agree for both engines, asleep or not, eag
   }
 }
 
+TEST_CASE("a teacher's prompt costs its logits in the model's format and twice in fp32, behind the pool that vLLM sized") {
+  ServerPoint point;
+  point.fraction = 0.6;
+  point.max_model_len = 8192;
+  point.batched_tokens = 2048;
+  point.logprobs = true;
+  const auto scored = [&](std::int64_t tokens, std::int64_t ranks, DType weights) {
+    ServerPoint at = point;
+    at.scored = tokens;
+    at.tensor = ranks;
+    const ServerPlan p = plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", at, weights);
+    const Both b = run(p, kLife);
+    CHECK(b.fold == b.trace.span);
+    return p;
+  };
+  constexpr std::int64_t kVocab = 152064;
+  const ServerPlan one = scored(1000, 1, DType::bf16);
+  CHECK(one[ServerTensor::prompt_logits] == 1000 * kVocab * 2);
+  CHECK(one[ServerTensor::prompt_logits_fp32] == 1000 * kVocab * 4);
+  CHECK(one[ServerTensor::prompt_log_probs] == 1000 * kVocab * 4);
+  CHECK(one[ServerTensor::prompt_logits_parts] == 0);
+  // a longer prompt comes in chunks; ranks gather their parts; fp16 is cast inside log_softmax's kernel
+  CHECK(scored(5000, 1, DType::bf16)[ServerTensor::prompt_log_probs] == 2048 * kVocab * 4);
+  CHECK(scored(1000, 2, DType::bf16)[ServerTensor::prompt_logits_parts] == 1000 * kVocab * 2);
+  CHECK(scored(1000, 1, DType::fp16)[ServerTensor::prompt_logits_fp32] == 0);
+  // the pool was sized without them: so much more is taken
+  const auto highest = [](const ServerPlan& p) {
+    return run(p, {ServerPhase::load, ServerPhase::start, ServerPhase::generate}).fold.peak;
+  };
+  ServerPoint unscored = point;
+  const ServerPlan plain = plan_for(EngineKind::vllm, "0.19.0", "Qwen/Qwen2.5-7B-Instruct", unscored);
+  CHECK(one.kv_pool == plain.kv_pool);
+  CHECK(highest(scored(2000, 1, DType::bf16)) > highest(plain));
+}
+
 TEST_CASE("vLLM's start-up peak above the weights is what the profile run reports") {
   ServerPoint point;
   point.fraction = 0.9;

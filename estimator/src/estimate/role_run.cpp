@@ -128,6 +128,7 @@ void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   run.facts = resolve(catalog.facts(), role.engine, server, catalog.gpu(job.cluster.gpu), run.model);
   run.point = point_of(role.server);
   run.point.logprobs = job.kind == JobKind::rl;
+  if (role.kind == RoleKind::teacher) run.point.scored = std::max<std::int64_t>(1, job.prompt_tokens + job.response_tokens - 1);
   const std::int64_t replicas = role.cache_groups();
   if (role.server.concurrency > 0) run.point.sequences = ceil_div(role.server.concurrency, replicas);
   // responses to one prompt share its pages: the first one computes them, the others their last page
@@ -167,7 +168,7 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
   for (auto& r : runs)
     if (r.role == actor) from = &r;
   for (auto& to : runs) {
-    if (!to.role->serves()) continue;
+    if (to.role->kind != RoleKind::rollout) continue;  // a teacher's weights stay
     const Trainer& t = actor->trainer;
     const bool same_gpu = share_gpus(job, *actor, *to.role);
     SyncPoint point =

@@ -75,7 +75,8 @@ Timeline timeline_of(const Job& job) {
       if (naps(i)) s.push_back({i, StepKind::wake_weights});
     for (const auto i : trainers)
       if (job.roles[i].kind == RoleKind::actor) s.push_back({i, StepKind::send});
-    for (const auto i : servers) s.push_back({i, StepKind::receive});
+    for (const auto i : servers)
+      if (job.roles[i].kind != RoleKind::teacher) s.push_back({i, StepKind::receive});
   }
   for (const auto i : trainers)
     if (job.roles[i].kind == RoleKind::actor || job.roles[i].kind == RoleKind::trainer) s.push_back({i, StepKind::save});

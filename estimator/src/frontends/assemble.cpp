@@ -160,7 +160,7 @@ class Assembler {
         role.engine = is_vllm ? EngineKind::vllm : EngineKind::sglang;
       }
       apply([&](std::string_view k) { return k == key; });
-      if (written(key) && serves && role.server.version.empty()) take_version(role, key);
+      if (written(key) && role.serves() && role.server.version.empty()) take_version(role, key);
       if (written(key) || out_.problems.size() > before) continue;
       if (serves)
         missing(key, "sglang or vllm, with its version, such as sglang 0.5.10");

@@ -286,6 +286,7 @@ class Planner {
       tensor(T::image_outputs, images * m_.image_tokens, m_.hidden, d);
     }
     if (s.last) sampler(fp32);
+    if (s.last && at_.scored > 0) prompt_scores(std::min(at_.scored, tokens));
   }
 
   /// DeepSeek V4: streams in front of a layer and behind its half, queries and output of as many heads as its kernel takes, and
@@ -336,6 +337,18 @@ class Planner {
       const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::min(f_.sms, rows))));
       if (rows >= 8) tensor(T::topk_buffer, std::min(power, f_.sms), V, DType::fp32);
     }
+  }
+
+  /// Log-probabilities of a prompt's tokens, of one request after the other: logits of the whole vocabulary in the model's
+  /// format, and log_softmax in fp32, which casts bf16 first (vllm/v1/worker/gpu_model_runner.py _get_prompt_logprobs_dict,
+  /// vllm/v1/sample/sampler.py compute_logprobs, 0.11 to 0.19; aten/src/ATen/native/SoftMax.cpp: of 16 bits fp16 alone is cast
+  /// inside the kernel). Ranks gather their parts of the vocabulary first (model_executor/layers/logits_processor.py).
+  void prompt_scores(std::int64_t rows) {
+    const std::int64_t padded = round_up(m_.vocab, f_.vocab_padding);
+    if (share_.tensor > 1) tensor(T::prompt_logits_parts, rows, padded, m_.compute);
+    tensor(T::prompt_logits, rows, padded, m_.compute);
+    if (m_.compute == DType::bf16) tensor(T::prompt_logits_fp32, rows, m_.vocab, DType::fp32);
+    tensor(T::prompt_log_probs, rows, m_.vocab, DType::fp32);
   }
 
   std::int64_t sampler_rows() const {

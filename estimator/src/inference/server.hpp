@@ -41,7 +41,8 @@ struct ServerPoint {
   std::int64_t flight_tokens = 0;  ///< of all requests in flight when they end; 0: unstated
   Bytes occupied = 0;              ///< on the device before this process starts: other processes, other jobs
   bool eager = false;
-  bool logprobs = false;  ///< requests ask for the log-probabilities of what they sample (RL does)
+  bool logprobs = false;    ///< requests ask for the log-probabilities of what they sample (RL does)
+  std::int64_t scored = 0;  ///< tokens of a prompt whose log-probabilities a request asks for (a teacher); 0: none; vLLM
   std::int64_t sleep_level = 0;
 };
 ServerPoint point_of(const Server&);
@@ -102,6 +103,10 @@ enum class ServerTensor : std::uint8_t {
   logits,
   logits_fp32,
   log_probs,
+  prompt_logits_parts,
+  prompt_logits,
+  prompt_logits_fp32,
+  prompt_log_probs,
   probabilities,
   noise,
   sorted,

@@ -192,6 +192,22 @@ void start(R& r, const ServerPlan& p, const ServerSites& sites) {
   }
 }
 
+/// vLLM, behind the sampler, whose logits are still held: the log-probabilities of a prompt.
+template <class R>
+void score_prompt(Hand<R> h) {
+  using T = ServerTensor;
+  h.alloc(T::logits);
+  h.alloc(T::prompt_logits_parts);
+  h.alloc(T::prompt_logits);
+  h.free(T::prompt_logits_parts);
+  h.alloc(T::prompt_logits_fp32);
+  h.alloc(T::prompt_log_probs);
+  h.free(T::prompt_logits_fp32);
+  h.free(T::prompt_log_probs);
+  h.free(T::prompt_logits);
+  h.free(T::logits);
+}
+
 template <class R>
 void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
   Hand<R> h{r, sites};
@@ -208,6 +224,7 @@ void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
   }
   if (p.engine == EngineKind::vllm) {
     sample_vllm(h, p, false);
+    if (p[ServerTensor::prompt_log_probs] > 0) score_prompt(h);
   } else {
     sample_sglang(h);
   }

@@ -77,7 +77,10 @@ std::string get_engine(const Job&, const Role* r) {
 Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
   const auto [name, version] = split_version(text);
   const bool should_serve = r->kind == RoleKind::rollout || r->kind == RoleKind::server;
-  const std::string expected = should_serve ? "sglang or vllm" : "fsdp2, fsdp1, ddp, deepspeed or single";
+  const bool may_do_both = r->kind == RoleKind::teacher;
+  const std::string expected = should_serve  ? "sglang or vllm"
+                               : may_do_both ? "fsdp2, megatron, archon or vllm"
+                                             : "fsdp2, fsdp1, ddp, deepspeed or single";
   const Framework framework = r->trainer.framework;
   const bool described = (framework == Framework::areal || framework == Framework::verl) && r->kind != RoleKind::reward;
   const bool megatron = name == "megatron" && (r->kind == RoleKind::trainer || described);
@@ -85,7 +88,8 @@ Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
   if (name == "fsdp" && !should_serve) return {expected, "fsdp2", "AReaL calls FSDP2 fsdp, verl calls FSDP1 so"};
   const auto engine = parse<EngineKind>(name);
   if (!engine) return {expected, nearest(name, k.choices), {}};
-  if (serving(*engine) != should_serve) return {expected, {}, fmt::format("{} {}", r->name, should_serve ? "serves" : "trains")};
+  if (serving(*engine) != should_serve && !may_do_both)
+    return {expected, {}, fmt::format("{} {}", r->name, should_serve ? "serves" : "trains")};
   if (!version.empty() && !serving(*engine))
     return {fmt::format("{} without a version", name), {}, "a training engine has the version of 'framework'"};
   if (!version.empty() && !asked_version(version).valid) return {"a version behind the name, such as vllm 0.11.0", {}, {}};

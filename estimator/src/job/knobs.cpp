@@ -13,7 +13,10 @@
 namespace oomplan {
 namespace {
 
-bool serves(RoleKind kind) { return kind == RoleKind::rollout || kind == RoleKind::server; }
+/// A teacher does what its engine does.
+bool serves(const Role& r) {
+  return r.kind == RoleKind::teacher ? r.serves() : r.kind == RoleKind::rollout || r.kind == RoleKind::server;
+}
 bool learns(RoleKind kind) { return kind == RoleKind::actor || kind == RoleKind::critic || kind == RoleKind::trainer; }
 
 const Knob* row_of(std::string_view key, const Role* role) {
@@ -87,9 +90,9 @@ bool applies(const Knob& knob, const Role& role) {
     case KnobOf::role:
       return true;
     case KnobOf::serves:
-      return serves(role.kind);
+      return serves(role);
     case KnobOf::trains:
-      return !serves(role.kind);
+      return !serves(role);
     case KnobOf::learns:
       return learns(role.kind);
   }

@@ -278,9 +278,7 @@ class Validator {
     if (values != (t.head == LossHead::value))
       problem(key_of(role, "head"), fmt::format("'{}'", spelling(t.head)), values ? "value" : "a head over the vocabulary",
               fmt::format("{} {}", role.name, values ? "gives one number a token" : "gives log-probs"));
-    if (role.kind == RoleKind::teacher && t.framework != Framework::areal)
-      problem(role.name, "a teacher", "no such role",
-              fmt::format("not supported yet: a teacher under {}; of AReaL it is", spelling(t.framework)));
+    if (role.kind == RoleKind::teacher && t.framework != Framework::areal) refuse_teacher(role);
     if (t.compile && role.engine != EngineKind::single && !shards_by_fsdp2(role.engine))
       problem(key_of(role, "compile"), "true", "false",
               "not supported yet: torch.compile under other engines than fsdp2 and single");
@@ -380,6 +378,20 @@ class Validator {
               "FSDP1's CPUOffload cannot add up gradients that were reduced");
   }
 
+  void refuse_teacher(const Role& role) {
+    problem(role.name, "a teacher", "no such role",
+            fmt::format("not supported yet: a teacher under {}; of AReaL it is", spelling(role.trainer.framework)));
+  }
+  /// A teacher's server is asked for the log-probs of whole sequences.
+  void check_scores(const Role& role) {
+    if (role.trainer.framework != Framework::areal) refuse_teacher(role);
+    const bool first =
+        role.engine == EngineKind::vllm && !role.server.version.empty() && compare_versions(role.server.version, "0.8") < 0;
+    if (role.engine != EngineKind::vllm || first)
+      problem(key_of(role, "engine"), fmt::format("'{}'", spelling(role.engine)), "vllm 0.8 or later",
+              fmt::format("not supported yet: log-probs of prompts by {}", first ? "vLLM before 0.8" : "SGLang"));
+  }
+
   /// One process, one GPU, adapters on a frozen base.
   void check_agilerl(const Role& role) {
     const Trainer& t = role.trainer;
@@ -452,6 +464,7 @@ class Validator {
 
   void check_server(const Role& role) {
     const Server& s = role.server;
+    if (role.kind == RoleKind::teacher) check_scores(role);
     const std::int64_t longest = job_.prompt_tokens + job_.response_tokens;
     if (s.max_model_len > 0 && s.max_model_len < longest)
       length(key_of(role, "max_model_len"), fmt::format("{} tokens", s.max_model_len), fmt::format("at least {}", longest),

@@ -77,6 +77,7 @@ bool of_role(const Knob& k, RoleKind kind) {
   const bool serves = kind == RoleKind::rollout || kind == RoleKind::server;
   const bool learns = kind == RoleKind::actor || kind == RoleKind::critic || kind == RoleKind::trainer;
   if (k.of == KnobOf::job) return false;
+  if (kind == RoleKind::teacher && (k.of == KnobOf::serves || k.of == KnobOf::trains)) return true;  // as its engine does
   if (k.of == KnobOf::serves) return serves;
   if (k.of == KnobOf::trains) return !serves;
   return k.of == KnobOf::role || learns;

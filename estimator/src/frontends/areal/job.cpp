@@ -154,13 +154,9 @@ class Translator {
   }
   void refuse_what_is_missing() {
     for (const auto& r : m_.roles) {
-      if (r.name == "teacher" && r.part.kind == PartKind::inference) {
-        refuse(r.allocation, r.path, "a server", "a teacher that serves: log-probs of prompts");
-        continue;
-      }
       if (r.part.backend == Backend::megatron || r.part.backend == Backend::realhf) refuse_of_megatron(r);
       for (auto& p : archon_problems(m_, root_, r, string_of(r, m_))) out_.problems.push_back(std::move(p));
-      if (r.name == "rollout")
+      if (r.part.kind == PartKind::inference)
         refuse_of_server(r);
       else
         refuse_of_trainer(r);
@@ -366,7 +362,7 @@ class Translator {
     else
       wrap_around(r);
     if (r.in_process) set(r.name + ".in_process", "true", derived(r.why_in_process));
-    if (r.name == "rollout")
+    if (r.part.kind == PartKind::inference)
       server(r);
     else
       trainer(r);
@@ -535,14 +531,14 @@ class Translator {
   void server(const BuiltRole& r) {
     const bool sglang = r.part.backend == Backend::sglang;
     const auto put = [&](std::string_view name, std::string_view knob, const auto& text) {
-      const Fact* f = fact(fmt::format("roles.rollout.{}", name));
-      if (f != nullptr) set(fmt::format("rollout.{}", knob), text(f->value), f->origin);
+      const Fact* f = fact(fmt::format("roles.{}.{}", r.name, name));
+      if (f != nullptr) set(fmt::format("{}.{}", r.name, knob), text(f->value), f->origin);
     };
-    set("rollout.engine", std::string(spelling(r.part.backend)), r.allocation);
+    set(r.name + ".engine", std::string(spelling(r.part.backend)), r.allocation);
     put("model", "model", as_text);
-    const Fact* model = fact("roles.rollout.model");
+    const Fact* model = fact(fmt::format("roles.{}.model", r.name));
     if (const Fact* actor = fact("roles.actor.model"); actor != nullptr && (model == nullptr || as_text(model->value).empty()))
-      set("rollout.model", as_text(actor->value), actor->origin);
+      set(r.name + ".model", as_text(actor->value), actor->origin);
     put("memory_fraction", sglang ? "mem_fraction_static" : "gpu_memory_utilization", as_text);
     put("max_running_requests", "max_running_requests", [](const FactValue& v) { return v.is_null() ? "auto" : v.plain(); });
     put("max_model_len", "max_model_len", as_text);
@@ -555,9 +551,10 @@ class Translator {
     put("cuda_graph", "enforce_eager", [](const FactValue& v) { return v == FactValue(false) ? "true" : ""; });
     if (!r.beside.empty()) asleep_or_not(sglang);
     // With chunked prefill off one pass may hold as many tokens as a prefill batch.
-    const std::int64_t chunk = whole("roles.rollout.chunked_prefill", -1);
+    const std::int64_t chunk = whole(fmt::format("roles.{}.chunked_prefill", r.name), -1);
     put(chunk > 0 ? "chunked_prefill" : "max_prefill_tokens", "batched_tokens", as_text);
-    for (auto& s : lora_of_server(m_, root_, r)) set(fmt::format("rollout.{}", s.knob), std::move(s.text), std::move(s.origin));
+    for (auto& s : lora_of_server(m_, root_, r))
+      set(fmt::format("{}.{}", r.name, s.knob), std::move(s.text), std::move(s.origin));
   }
 
   /// AReaL asks a server on shared GPUs to release its memory, and never switches on what lets it: SGLang's adapter of

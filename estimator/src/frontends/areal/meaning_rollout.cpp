@@ -9,42 +9,47 @@ namespace {
 constexpr std::string_view kSglang = "SGLang mem_fraction_static: weights + KV share of the memory free at server start";
 constexpr std::string_view kVllm = "vLLM gpu_memory_utilization: share of total device memory";
 
-void tell_sglang(Teller& t) {
-  t.take("roles.rollout.layout.dp_size", "sglang.dp_size");
-  t.take("roles.rollout.layout.ep_size", "sglang.ep_size");
-  t.take("roles.rollout.layout.enable_dp_attention", "sglang.enable_dp_attention");
-  t.take("roles.rollout.model", "sglang.model_path");
-  t.take("roles.rollout.memory_fraction", "sglang.mem_fraction_static");
-  t.code("roles.rollout.memory_fraction_meaning", kSglang, "SGLang");
-  t.take("roles.rollout.max_running_requests", "sglang.max_running_requests");
-  t.take("roles.rollout.max_model_len", "sglang.context_length");
-  t.take("roles.rollout.chunked_prefill", "sglang.chunked_prefill_size");
-  t.take("roles.rollout.max_prefill_tokens", "sglang.max_prefill_tokens");
-  t.derived("roles.rollout.cuda_graph", !t.flag("sglang.disable_cuda_graph"), "sglang.disable_cuda_graph",
-            "sglang.disable_cuda_graph");
-  t.take("roles.rollout.cuda_graph_max_bs", "sglang.cuda_graph_max_bs");
-  t.take("roles.rollout.kv_dtype", "sglang.kv_cache_dtype");
-  t.take("roles.rollout.memory_saver", "sglang.enable_memory_saver");
-  t.take("roles.rollout.attention", "sglang.attention_backend");
-  t.take("roles.rollout.dtype", "sglang.dtype");
+/// A teacher's server has the settings of the rollout's, and a model of its own (areal/trainer/rl_trainer.py
+/// _init_teacher_rollout, 2.0.0).
+void model_of(Teller& t, const std::string& key, std::string_view path) {
+  const bool teacher = key == "roles.teacher" && !t.text("teacher.path").empty();
+  t.take(key + ".model", teacher ? "teacher.path" : path);
 }
 
-void tell_vllm(Teller& t) {
-  t.take("roles.rollout.model", "vllm.model");
-  t.take("roles.rollout.memory_fraction", "vllm.gpu_memory_utilization");
-  t.code("roles.rollout.memory_fraction_meaning", kVllm, "vLLM");
-  t.take("roles.rollout.max_running_requests", "vllm.max_num_seqs");
-  t.take("roles.rollout.max_model_len", "vllm.max_model_len");
-  t.take("roles.rollout.enforce_eager", "vllm.enforce_eager");
-  t.take("roles.rollout.kv_dtype", "vllm.kv_cache_dtype", "auto", "vLLM's own default");
-  t.take("roles.rollout.sleep_mode", "vllm.enable_sleep_mode");
-  t.take("roles.rollout.dtype", "vllm.dtype");
+void tell_sglang(Teller& t, const std::string& key) {
+  t.take(key + ".layout.dp_size", "sglang.dp_size");
+  t.take(key + ".layout.ep_size", "sglang.ep_size");
+  t.take(key + ".layout.enable_dp_attention", "sglang.enable_dp_attention");
+  model_of(t, key, "sglang.model_path");
+  t.take(key + ".memory_fraction", "sglang.mem_fraction_static");
+  t.code(key + ".memory_fraction_meaning", kSglang, "SGLang");
+  t.take(key + ".max_running_requests", "sglang.max_running_requests");
+  t.take(key + ".max_model_len", "sglang.context_length");
+  t.take(key + ".chunked_prefill", "sglang.chunked_prefill_size");
+  t.take(key + ".max_prefill_tokens", "sglang.max_prefill_tokens");
+  t.derived(key + ".cuda_graph", !t.flag("sglang.disable_cuda_graph"), "sglang.disable_cuda_graph", "sglang.disable_cuda_graph");
+  t.take(key + ".cuda_graph_max_bs", "sglang.cuda_graph_max_bs");
+  t.take(key + ".kv_dtype", "sglang.kv_cache_dtype");
+  t.take(key + ".memory_saver", "sglang.enable_memory_saver");
+  t.take(key + ".attention", "sglang.attention_backend");
+  t.take(key + ".dtype", "sglang.dtype");
+}
+
+void tell_vllm(Teller& t, const std::string& key) {
+  model_of(t, key, "vllm.model");
+  t.take(key + ".memory_fraction", "vllm.gpu_memory_utilization");
+  t.code(key + ".memory_fraction_meaning", kVllm, "vLLM");
+  t.take(key + ".max_running_requests", "vllm.max_num_seqs");
+  t.take(key + ".max_model_len", "vllm.max_model_len");
+  t.take(key + ".enforce_eager", "vllm.enforce_eager");
+  t.take(key + ".kv_dtype", "vllm.kv_cache_dtype", "auto", "vLLM's own default");
+  t.take(key + ".sleep_mode", "vllm.enable_sleep_mode");
+  t.take(key + ".dtype", "vllm.dtype");
 }
 
 }  // namespace
 
 void tell_rollout(Teller& t, const BuiltRole& role, const BuiltRole* actor) {
-  if (role.name != "rollout") return;  // a teacher that serves: its engine is told, its settings are the rollout's
   const bool own_string = t.since("1.0.3");
   const std::string from = own_string ? role.path + ".backend" : "allocation_mode";
   const Layout& l = role.part.layout;
@@ -55,9 +60,12 @@ void tell_rollout(Teller& t, const BuiltRole& role, const BuiltRole* actor) {
   t.derived(key + ".layout.tp", l.tensor, "t", from);
   t.derived(key + ".layout.pp", l.pipeline, "p", from);
   if (role.part.backend == Backend::sglang)
-    tell_sglang(t);
+    tell_sglang(t, key);
   else
-    tell_vllm(t);
+    tell_vllm(t, key);
+  if (role.name ==
+      "teacher")  // areal/infra/remote_inf_engine.py compute_logp: a request after the other, from every server's worker
+    return t.derived(key + ".concurrency_sequences", l.data, "d: every server scores one sequence at a time", from);
   t.take(key + ".concurrency_rollouts", "rollout.max_concurrent_rollouts");
   // one episode runs n_samples generations (GroupedRolloutWorkflow); an unset limit is the consumer's batch
   const std::int64_t rollouts = t.whole("rollout.max_concurrent_rollouts", t.whole("rollout.consumer_batch_size", 0));
