@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "advice/remedies.hpp"
 #include "command.hpp"
 #include "estimate/explain.hpp"
 #include "frontends/rewrite.hpp"
@@ -27,20 +28,27 @@ void save_snapshot(const Job& job, const Call& call) {
                    .c_str());
 }
 
+void add_remedies(Estimate& estimate, Remedies found) {
+  estimate.remedies = std::move(found.all);
+  if (found.replayed) return;
+  estimate.notes.push_back({Note::Level::info,
+                            {},
+                            "some changes are judged by what lives, without what the allocator adds: to replay them all takes "
+                            "long; `oomplan advise` does"});
+}
+
 int answer(const Call& call, Estimate (*judge)(const Job&, const Catalog*)) {
   if (!is_command(call)) refuse_without_command(call);
   const Source source = source_of(call);
   Reading reading = read(source, call.catalog);
   Estimate estimate = judge(reading.job, call.catalog);
   estimate.notes.insert(estimate.notes.begin(), reading.notes.begin(), reading.notes.end());
-  const bool told = !estimate.remedies.empty();
   if (call.has("quick") && !estimate.fits())  // every change that is offered is replayed
     estimate.notes.push_back(
         {Note::Level::info, {}, "--quick tries no changes; `oomplan advise` tries them and says what each gains"});
-  else if (is_areal(source) && (told || !estimate.fits()))
-    estimate.remedies = advise(source, Effect::speed, call.catalog).remedies;  // in the words of the file
-  else if (!told && !estimate.fits())
-    estimate.remedies = advise(reading.job, Effect::speed, call.catalog);
+  else if (!estimate.fits())
+    add_remedies(estimate, is_areal(source) ? remedies_of(source, Effect::speed, call.catalog, estimate)
+                                            : remedies_of(reading.job, Effect::speed, call.catalog, estimate));
   if (call.has("save-snapshot")) save_snapshot(reading.job, call);
   print(call.json ? to_json(estimate, reading.job) : to_text(estimate, reading.job, call.style));
   return estimate.fits() ? kFits : kDoesNotFit;

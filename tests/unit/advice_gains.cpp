@@ -1,6 +1,8 @@
 // Advice: every gain that is told is what a second estimate of the changed job shows.
 #include <set>
 
+#include "advice/remedies.hpp"
+#include "advice/trial.hpp"
 #include "estimate_jobs.hpp"
 #include "job/knobs.hpp"
 #include "sampled.hpp"
@@ -58,9 +60,42 @@ TEST_CASE("the gain of every remedy is confirmed to the byte by an estimate of t
         CHECK(keys.insert(r.key).second);
         if (i > 0) CHECK(std::pair(remedies[i - 1].fits, remedies[i - 1].gain) >= std::pair(r.fits, r.gain));
         const Estimate after = estimate(job_of(j.text, {r.key + "=" + r.to}));
-        CHECK(excess(before) - excess(after) == r.gain);
+        CHECK(excess_of(before) - excess_of(after) == r.gain);
         CHECK(after.fits() == r.fits);
       }
     }
   }
+}
+
+TEST_CASE("remedies beside an estimate are those of advise, without the job replayed again") {
+  Sample jobs(4);
+  for (const auto& j : tight_jobs()) {
+    if (!jobs.takes()) continue;
+    INFO(j.name);
+    const Job job = job_of(j.text);
+    const Remedies beside = remedies_of(job, Effect::speed, nullptr, estimate(job));
+    const auto advised = advise(job, Effect::speed);
+    CHECK(beside.replayed);
+    REQUIRE(beside.all.size() == advised.size());
+    for (std::size_t i = 0; i < advised.size(); ++i) {
+      CHECK(beside.all[i].key == advised[i].key);
+      CHECK(beside.all[i].to == advised[i].to);
+      CHECK(beside.all[i].gain == advised[i].gain);
+      CHECK(beside.all[i].fits == advised[i].fits);
+    }
+  }
+}
+
+TEST_CASE("a judge that may read no more says what the levels say") {
+  const Job job = job_of(tight_jobs()[1].text);
+  Judge judge(Catalog::builtin(), TapeStore::shared());
+  judge.start(assemble(job, judge.catalog, judge.tapes), estimate(job));
+  judge.most_events = 0;
+  CHECK_FALSE(judge.fullest(job).has_value());
+  const auto sifted = sift(change_natively(job, {{"actor.recompute", "full"}}, judge.catalog), judge);
+  REQUIRE(sifted);
+  const auto judged = confirm(*sifted, judge);
+  REQUIRE(judged);
+  CHECK(judged->remedy.gain == sifted->remedy.gain);
+  CHECK(judged->remedy.gain == excess_of(judge.before.levels) - excess_of(estimate_quick(*sifted->changed.job)));
 }

@@ -38,12 +38,6 @@ Job again(Source s, const std::vector<std::string>& overrides, const std::string
   if (!gpu.empty()) s.gpu = gpu;
   return read(s).job;
 }
-Bytes excess_of(const Estimate& e) {
-  Bytes most = -(Bytes{1} << 60);
-  for (const auto& gpu : e.gpus) most = std::max(most, gpu.phases[gpu.worst].usage.capacity_needed - gpu.usable);
-  return most;
-}
-
 }  // namespace
 
 TEST_CASE("advice ends with something that is enough: one change, two or three together, or other hardware") {

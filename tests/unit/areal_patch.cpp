@@ -135,7 +135,7 @@ TEST_CASE("areal: every remedy keeps its promise to the byte, as arguments and a
         CHECK_FALSE(r.patch.overrides.empty());
         const Job changed = read(with_arguments(source, r.patch.overrides)).job;
         const Estimate after = estimate(changed);
-        CHECK(excess(before) - excess(after) == r.gain);
+        CHECK(excess_of(before) - excess_of(after) == r.gain);
         CHECK(after.fits() == r.fits);
         if (r.patch.diff.empty()) continue;
         ++diffs;
@@ -343,7 +343,7 @@ TEST_CASE("a job file of ours is patched, too") {
     for (const auto& r : advise(source).remedies) {
       INFO(words(r.patch.overrides));
       const Estimate after = estimate(read(with_arguments(source, r.patch.overrides)).job);
-      CHECK(excess(before) - excess(after) == r.gain);
+      CHECK(excess_of(before) - excess_of(after) == r.gain);
       REQUIRE_FALSE(r.patch.diff.empty());
       check_same(estimate(read(with_diff(source, r.patch.diff, r.patch.stale)).job), after);
     }

@@ -197,7 +197,7 @@ inline void check_same(const Estimate& a, const Estimate& b) {
   }
 }
 /// How far the fullest GPU is above what it has.
-inline Bytes excess(const Estimate& e) {
+inline Bytes excess_of(const Estimate& e) {
   Bytes most = -(Bytes{1} << 60);
   for (const auto& g : e.gpus)
     if (!g.phases.empty()) most = std::max(most, g.phases[g.worst].usage.capacity_needed - g.usable);

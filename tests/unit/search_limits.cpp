@@ -39,8 +39,8 @@ TEST_CASE("the missing bytes of a limit are those of the best estimate along its
   std::string phase;
   for (std::int64_t tokens = 8 * 1024; tokens <= 128 * 1024; tokens += 1024) {
     const Estimate e = estimate_quick(job_of(kTooLarge, {"actor.tokens_per_micro_batch=" + std::to_string(tokens)}));
-    if (excess(e) >= least) continue;
-    least = excess(e);
+    if (excess_of(e) >= least) continue;
+    least = excess_of(e);
     phase = e.gpus[0].phases[e.gpus[0].worst].phase;
   }
   CHECK(limit.missing == least);

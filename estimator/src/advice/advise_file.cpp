@@ -6,6 +6,7 @@
 
 #include "advice/beyond.hpp"
 #include "advice/causes.hpp"
+#include "advice/remedies.hpp"
 #include "advice/trial.hpp"
 #include "estimate/explain.hpp"
 #include "estimate/fit_probability.hpp"
@@ -38,19 +39,33 @@ class FileAdviser {
     out.estimate = std::move(assembled.estimate);
     worst_first(out.estimate, job_);
     if (out.estimate.replayed) judge_probability(out.estimate, job_, false);
+    single_changes(out);
+    if (!out.estimate.fits() && !alone_enough(out)) go_on(out);
+    other_tasks(out);
+    by_gain_for_cost(out.remedies);
+    out.estimate.remedies = out.remedies;
+    return out;
+  }
+  /// Of a file whose estimate is there.
+  Remedies remedies(const Estimate& judged) {
+    judge_.most_events = kMostEventsOfRemedies;
+    judge_.start(assemble(job_, catalog_, store_), judged);
+    Advice out;
+    single_changes(out);
+    by_gain_for_cost(out.remedies);
+    return {std::move(out.remedies), !judge_.tired()};
+  }
+
+ private:
+  void single_changes(Advice& out) {
     seconds_ = step_seconds(job_, catalog_, store_);
     consider(nullptr, out);
     for (const auto& role : job_.roles) consider(&role, out);
     more_gpus(out);
-    if (!out.estimate.fits() && !alone_enough(out)) go_on(out);
-    other_tasks(out);
-    std::stable_sort(out.remedies.begin(), out.remedies.end(),
-                     [](const Remedy& a, const Remedy& b) { return rank(a) > rank(b); });
-    out.estimate.remedies = out.remedies;
-    return out;
   }
-
- private:
+  static void by_gain_for_cost(std::vector<Remedy>& remedies) {
+    std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) { return rank(a) > rank(b); });
+  }
   static bool alone_enough(const Advice& out) {
     return std::any_of(out.remedies.begin(), out.remedies.end(), [](const Remedy& r) { return r.fits; });
   }
@@ -315,6 +330,10 @@ class FileAdviser {
 
 Advice advise(const Source& source, Effect allow, const Catalog* given) {
   return FileAdviser(source, allow, given != nullptr ? *given : Catalog::builtin()).run();
+}
+
+Remedies remedies_of(const Source& source, Effect allow, const Catalog* given, const Estimate& judged) {
+  return FileAdviser(source, allow, given != nullptr ? *given : Catalog::builtin()).remedies(judged);
 }
 
 Patch patch(const Source& source, const std::vector<std::pair<std::string, std::string>>& changes, const Catalog* given) {

@@ -70,7 +70,15 @@ Bytes excess(const Estimate& e, std::string_view role) {
 void Judge::start(Assembled& assembled, const Job& job) {
   before.levels = assembled.estimate;
   replay_classes(assembled, job, false, &processes);
-  const Estimate& replayed = assembled.estimate;
+  note(assembled.estimate);
+}
+
+void Judge::start(const Assembled& assembled, const Estimate& judged) {
+  before.levels = assembled.estimate;
+  note(judged);
+}
+
+void Judge::note(const Estimate& replayed) {
   before.replayed = excess(replayed);
   for (const auto& g : replayed.gpus)
     if (!g.phases.empty() && g.phases[g.worst].usage.capacity_needed - g.usable == before.replayed) {
@@ -87,6 +95,12 @@ Assembled Judge::replayed(const Job& job) {
   return out;
 }
 
+std::optional<Estimate> Judge::fullest(const Job& job) {
+  Assembled out = assemble(job, catalog, tapes);
+  if (!replay_fullest(out, job, processes, most_events)) return std::nullopt;
+  return std::move(out.estimate);
+}
+
 bool Judge::fits(const Job& job) {
   {
     const Assembled a = assemble(job, catalog, tapes);
@@ -94,7 +108,8 @@ bool Judge::fits(const Job& job) {
     for (std::size_t c = 0; c < a.classes.size(); ++c)
       if (!runs_through(a, c, job)) return false;
   }
-  return replayed(job).estimate.fits();
+  const auto all = fullest(job);
+  return all && all->fits();
 }
 
 std::vector<std::string> values_of(const Job& job, const Role* role, const Knob& k) {
@@ -180,9 +195,10 @@ std::optional<Judged> sift(Changed changed, const Judge& judge, std::string_view
 }
 
 std::optional<Judged> confirm(Judged judged, Judge& judge) {
-  const Assembled a = judge.replayed(*judged.changed.job);
-  judged.remedy.gain = judge.before.replayed - excess(a.estimate);
-  judged.remedy.fits = a.estimate.fits();
+  const auto replayed = judge.fullest(*judged.changed.job);
+  if (!replayed) return judged;
+  judged.remedy.gain = judge.before.replayed - excess(*replayed);
+  judged.remedy.fits = replayed->fits();
   if (judged.remedy.gain < kWorthSaying) return std::nullopt;
   return judged;
 }

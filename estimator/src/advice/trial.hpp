@@ -1,7 +1,9 @@
 // One setting of a job changed, and what an estimate says then. What "changed" means is the file's business: a job of ours
 // follows its own rules, a framework's file is composed again.
 #pragma once
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,20 +39,33 @@ struct Before {
 };
 
 /// What changes are judged with: GPUs that a change leaves alone are not replayed again.
-struct Judge {
+class Judge {
+ public:
+  Judge(const Catalog& known, TapeStore& store) : catalog(known), tapes(store) {}
+
   const Catalog& catalog;
   TapeStore& tapes;
-  ProcessStore processes = {};
-  Before before = {};
+  ProcessStore processes;
+  Before before;
+  /// Once so many allocations and frees were read, changes are judged by their levels.
+  std::int64_t most_events = std::numeric_limits<std::int64_t>::max();
+  bool tired() const { return processes.events_read() >= most_events; }
 
   /// Replays the classes of `assembled`, whose levels it looks at first; its figures are `before` from then on.
   void start(Assembled& assembled, const Job&);
+  /// The same of a job whose estimate is there: nothing is replayed again.
+  void start(const Assembled&, const Estimate& judged);
   /// By levels, which are lower bounds. Throws InputError for what is not supported yet.
   Estimate levels(const Job&) const;
   /// By the replay of all GPUs, as an estimate says it.
   Assembled replayed(const Job&);
+  /// By the replay: what the GPUs that lack most need, and whether all fits, as an estimate says it. Nothing once it is tired.
+  std::optional<Estimate> fullest(const Job&);
   /// Whether that estimate fits: what does not is found out sooner.
   bool fits(const Job&);
+
+ private:
+  void note(const Estimate& replayed);
 };
 
 /// The values to try for a knob, from mild to strong; `role` is null for a job's knob.
@@ -67,7 +82,7 @@ std::optional<Judged> best_of(const Job&, const Role*, const Knob&, Judge&, cons
 
 /// By levels: what the GPUs of the worst moment gain, or those of `role`. Nothing when that is not worth a replay.
 std::optional<Judged> sift(Changed, const Judge&, std::string_view role = {});
-/// A sifted change by the replay. Nothing when it gains nothing worth saying.
+/// A sifted change by the replay; by its levels once the judge is tired. Nothing when it gains nothing worth saying.
 std::optional<Judged> confirm(Judged, Judge&);
 
 /// Settings changed by the rules of a job file of ours.

@@ -1,5 +1,7 @@
 // estimate(), explain() and program(): the same turns written down as Programs, one per process, then traced and replayed.
 #include <algorithm>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include "estimate/assemble.hpp"
@@ -122,6 +124,21 @@ void replay_classes(Assembled& a, const Job& job, bool lists, ProcessStore* know
     for (auto& phase : a.estimate.gpus[c].phases) phase.live.clear();
   }
   a.estimate.explained = lists;
+}
+
+bool replay_fullest(Assembled& a, const Job& job, ProcessStore& known, std::int64_t most_events) {
+  a.estimate.replayed = true;
+  std::vector<std::size_t> order(a.classes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto lack = [&](std::size_t c) { return lack_of(a.estimate.gpus[c]); };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return lack(x) > lack(y); });
+  Bytes most = std::numeric_limits<Bytes>::min();
+  for (const std::size_t c : order) {
+    if (known.events_read() >= most_events) return false;
+    explain_if_above(a, c, job, known, most);
+    most = std::max(most, lack(c));
+  }
+  return true;
 }
 
 namespace {

@@ -44,7 +44,10 @@ GpuReading& ProcessStore::get(GpuSource source, const AllocatorSettings& setting
     return known_.front();
   }
   if (known_.size() >= most_) known_.pop_back();
-  return known_.emplace_front(std::move(source), settings);
+  GpuReading& reading = known_.emplace_front(std::move(source), settings);
+  for (std::size_t p = 0; p < reading.processes(); ++p)
+    if (const ProcessReading* process = reading.process(p)) events_read_ += std::ssize(process->flat().events);
+  return reading;
 }
 
 }  // namespace oomplan

@@ -59,6 +59,7 @@ class GpuReading {
   bool is_of(const GpuSource& source, const AllocatorSettings& settings) const {
     return settings == settings_ && source == source_;
   }
+  std::size_t processes() const { return processes_.size(); }
   /// nullptr: it is not replayed.
   ProcessReading* process(std::size_t p) { return processes_[p].get(); }
   Replays& replays() { return replays_; }
@@ -78,9 +79,12 @@ class ProcessStore {
   explicit ProcessStore(std::size_t most) : most_(most) {}
   /// The reference is good until the next call.
   GpuReading& get(GpuSource source, const AllocatorSettings& settings);
+  /// Allocations and frees of all that it had to read: what its answers have cost.
+  std::int64_t events_read() const { return events_read_; }
 
  private:
   std::size_t most_ = 8;
+  std::int64_t events_read_ = 0;
   std::list<GpuReading> known_;  ///< last used first
 };
 

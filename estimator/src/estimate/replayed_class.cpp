@@ -149,9 +149,11 @@ bool runs_through(const Assembled& a, std::size_t c, const Job& job) {
   return replay(gpu, settings).ok;
 }
 
-bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Explain what, bool lists) {
-  GpuAnswer& answer = a.estimate.gpus[c];
-  const ClassFold& fold = a.folds[c];
+namespace {
+
+/// What is read of the class; nullptr: none of its processes is replayed. What is not replayed is said.
+GpuReading* reading_of(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes) {
+  const GpuAnswer& answer = a.estimate.gpus[c];
   GpuSource source = source_of(a, c, true);
   if (!std::all_of(source.processes.begin(), source.processes.end(), replayed)) {
     a.estimate.replayed = false;
@@ -161,8 +163,21 @@ bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& pr
                                             "reserved and needed there are lower bounds",
                                             answer.ranks, kMostReplayedEvents / 1'000'000)});
   }
-  if (std::none_of(source.processes.begin(), source.processes.end(), replayed)) return true;
-  GpuReading& reading = processes.get(std::move(source), settings_of(job, answer));
+  if (std::none_of(source.processes.begin(), source.processes.end(), replayed)) return nullptr;
+  return &processes.get(std::move(source), settings_of(job, answer));
+}
+
+/// What the class can need at most: what it takes where nothing makes it give anything back.
+Bytes bound_of(const GpuAnswer& answer, const ClassFold& fold, const SharedReplay& roomy) {
+  Bytes most = std::max(roomy.device_peak, lack_of(answer) + answer.usable);
+  for (const PhaseInTurn& p : fold.in_turns)
+    if (p.turn < roomy.turns.size()) raise(most, p.level + roomy.turns[p.turn].beside);
+  return most;
+}
+
+bool explain_reading(Assembled& a, std::size_t c, const Job& job, GpuReading& reading, Explain what, bool lists) {
+  GpuAnswer& answer = a.estimate.gpus[c];
+  const ClassFold& fold = a.folds[c];
   put_held(answer, fold, reading.replays().roomy());
   const std::size_t several = a.classes[c].processes;
   std::vector<std::size_t> by_level(several, answer.phases.size());  // the worst phases of the processes before the replay
@@ -189,6 +204,26 @@ bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& pr
   for (std::size_t i = 0; i < answer.phases.size(); ++i)
     if (answer.phases[i].usage.capacity_needed > answer.phases[answer.worst].usage.capacity_needed) answer.worst = i;
   return what == Explain::all || answer.phases.empty() || answer.phases[answer.worst].usage.capacity_needed <= answer.usable;
+}
+
+}  // namespace
+
+bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Explain what, bool lists) {
+  GpuReading* reading = reading_of(a, c, job, processes);
+  return reading == nullptr || explain_reading(a, c, job, *reading, what, lists);
+}
+
+Bytes lack_of(const GpuAnswer& answer) {
+  return answer.phases.empty() ? -answer.usable : answer.phases[answer.worst].usage.capacity_needed - answer.usable;
+}
+
+void explain_if_above(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Bytes most) {
+  const GpuAnswer& answer = a.estimate.gpus[c];
+  GpuReading* reading = reading_of(a, c, job, processes);
+  if (reading == nullptr) return;
+  const SharedReplay& roomy = reading->replays().roomy();
+  if (roomy.ok && bound_of(answer, a.folds[c], roomy) - answer.usable <= most) return;
+  explain_reading(a, c, job, *reading, Explain::all, false);
 }
 
 }  // namespace oomplan

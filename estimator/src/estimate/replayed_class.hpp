@@ -22,4 +22,11 @@ bool runs_through(const Assembled&, std::size_t gpu_class, const Job&);
 /// `lists`: with what lives at the worst moments.
 bool explain_class(Assembled&, std::size_t gpu_class, const Job&, ProcessStore&, Explain = Explain::all, bool lists = true);
 
+/// What the GPUs of the class lack by the figures that they have; less than 0: they have that much to spare.
+Bytes lack_of(const GpuAnswer&);
+
+/// Explains the class without lists if it may lack more than `most`; else its figures stay as they are: it lacks no more on a
+/// device of any size.
+void explain_if_above(Assembled&, std::size_t gpu_class, const Job&, ProcessStore&, Bytes most);
+
 }  // namespace oomplan

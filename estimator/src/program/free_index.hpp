@@ -2,8 +2,11 @@
 //
 // A replay has few sizes (a dozen) and many blocks of each: sizes stand in one short sorted list, and behind each the addresses
 // of its blocks, falling, in chunks. As fast as a vector while it is short, and never slow when it is long. The lowest address,
-// which is the one that is asked for, stands last, where it goes without moving the others.
+// which is the one that is asked for, stands last, where it goes without moving the others. A size without blocks stays a while,
+// as it mostly comes back: ranks seldom change, and where a size stood last is mostly where it stands.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -45,21 +48,19 @@ class FreeIndex {
   At at_least(Bytes size) const { return lowest(rank(size)); }
   void insert(Block* block) {
     const std::size_t r = rank(block->size);
-    if (r == sizes_.size() || sizes_[r].bytes != block->size)
-      sizes_.insert(sizes_.begin() + static_cast<std::ptrdiff_t>(r), {block->size, new_list()});
+    if (r == sizes_.size() || sizes_[r].bytes != block->size) {
+      sizes_.insert(sizes_.begin() + static_cast<std::ptrdiff_t>(r), {block->size, new_list(), 0});
+      ++empty_;
+    }
+    if (sizes_[r].blocks++ == 0) --empty_;
     insert(lists_[sizes_[r].list], block);
   }
   void erase(At at) {
     auto& chunks = lists_[sizes_[at.size].list];
     auto& chunk = chunks[at.chunk];
     chunk.erase(chunk.begin() + static_cast<std::ptrdiff_t>(at.slot));
-    if (!chunk.empty()) return;
-    if (chunks.size() > 1) {
-      chunks.erase(chunks.begin() + static_cast<std::ptrdiff_t>(at.chunk));
-      return;
-    }
-    unused_.push_back(sizes_[at.size].list);
-    sizes_.erase(sizes_.begin() + static_cast<std::ptrdiff_t>(at.size));
+    if (chunk.empty() && chunks.size() > 1) chunks.erase(chunks.begin() + static_cast<std::ptrdiff_t>(at.chunk));
+    if (--sizes_[at.size].blocks == 0 && ++empty_ > kMostEmpty) forget_empty();
   }
   void erase(const Block* block) {
     const std::size_t r = rank(block->size);
@@ -76,10 +77,11 @@ class FreeIndex {
   }
 
  private:
-  static constexpr std::size_t kChunk = 64;
+  static constexpr std::size_t kChunk = 64, kMostEmpty = 32, kHints = 256;
   struct Size {
     Bytes bytes;
     std::uint32_t list;
+    std::uint32_t blocks;
   };
   struct Entry {
     Bytes address;
@@ -90,12 +92,23 @@ class FreeIndex {
   const List& list(std::size_t r) const { return lists_[sizes_[r].list]; }
   /// Of all blocks with that size.
   At lowest(std::size_t r) const {
+    while (r < sizes_.size() && sizes_[r].blocks == 0) ++r;
     if (r >= sizes_.size()) return {r, 0, 0};
     const List& chunks = list(r);
     return {r, chunks.size() - 1, chunks.back().size() - 1};
   }
   std::size_t rank(Bytes size) const {
-    return count_before(sizes_.size(), [&](std::size_t i) { return sizes_[i].bytes < size; });
+    std::uint32_t& hint = hints_[static_cast<std::size_t>((static_cast<std::uint64_t>(size) * 0x9E3779B97F4A7C15ULL) >> 56)];
+    if (hint < sizes_.size() && sizes_[hint].bytes == size) return hint;
+    const std::size_t r = count_before(sizes_.size(), [&](std::size_t i) { return sizes_[i].bytes < size; });
+    hint = static_cast<std::uint32_t>(r);
+    return r;
+  }
+  void forget_empty() {
+    for (const Size& size : sizes_)
+      if (size.blocks == 0) unused_.push_back(size.list);
+    std::erase_if(sizes_, [](const Size& size) { return size.blocks == 0; });
+    empty_ = 0;
   }
   /// Chunk and slot of the first entry that is not above `address`; the number of chunks when there is none.
   static std::pair<std::size_t, std::size_t> find(const List& chunks, Bytes address) {
@@ -131,7 +144,9 @@ class FreeIndex {
     return number;
   }
 
-  std::vector<Size> sizes_;  // sorted; each has a block
+  std::vector<Size> sizes_;                            // sorted
+  std::size_t empty_ = 0;                              // sizes without a block
+  mutable std::array<std::uint32_t, kHints> hints_{};  // where a size may stand
   std::vector<List> lists_;
   std::vector<std::uint32_t> unused_;
 };
