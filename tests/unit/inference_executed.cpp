@@ -63,6 +63,7 @@ Rank rank_of(const Json& row) {
   const EngineKind engine = row["engine"] == "vllm" ? EngineKind::vllm : EngineKind::sglang;
   Architecture a = *catalog.model(row["model"].get<std::string>()).architecture;
   if (!row.value("as_published", false)) a.quantization = {};
+  a.max_positions = row.value("positions", a.max_positions);  // of the configuration that was run
   if (row.contains("quantization")) a.quantization = read_quantization(Fields::parse(row["quantization"].dump(), "config.json"));
   Server server;
   server.weights = dtype_of(row.value("weights", "bf16"));
