@@ -76,6 +76,7 @@ std::string change_text(const std::string& from, const std::string& to, std::siz
 }
 
 std::string bar(Bytes part, Bytes whole, int width, bool unicode) {
+  if (width <= 0) return {};
   const std::size_t cells = static_cast<std::size_t>(width);
   const double share = whole > 0 ? std::max(0.0, static_cast<double>(part) / static_cast<double>(whole)) : 0.0;
   std::string out;

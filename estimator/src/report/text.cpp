@@ -36,29 +36,58 @@ std::string sum_text(std::int64_t n, const char* one, const char* many) {
   return fmt::format("{} {}", grouped(n), n == 1 ? one : many);
 }
 
+/// Columns of the phases for which there is room; a terminal of 80 columns has it for all.
+struct PhaseColumns {
+  int bar = 0;  ///< 0: none
+  bool spare = true;
+
+  PhaseColumns(int width, int phases) {
+    // indent 4, needed 12, percent 9, to spare 10, "worst" 5, and a gap of two behind all but the last
+    const int rest = 4 + phases + 12 + 9 + 10 + 5 + 10;
+    constexpr int kNeeded = 6, kLeast = 8;  // needed and to spare are mostly two columns narrower
+    const int room = width - rest;
+    bar = room >= kNeeded ? std::clamp(room, kLeast, 40) : 0;
+    spare = bar > 0 || room + 2 >= 0;
+  }
+  std::vector<Align> alignment() const {
+    std::vector<Align> out{Align::left, Align::right};
+    if (bar > 0) out.push_back(Align::left);
+    out.push_back(Align::right);
+    if (spare) out.push_back(Align::right);
+    out.push_back(Align::left);
+    return out;
+  }
+  std::vector<Table::Cell> cells(Table::Cell phase, Table::Cell needed, Table::Cell drawn, Table::Cell percent, Table::Cell left,
+                                 Table::Cell mark) const {
+    std::vector<Table::Cell> out{std::move(phase), std::move(needed)};
+    if (bar > 0) out.push_back(std::move(drawn));
+    out.push_back(std::move(percent));
+    if (spare) out.push_back(std::move(left));
+    out.push_back(std::move(mark));
+    return out;
+  }
+};
+
 std::string phase_table(const Estimate& estimate, const TextStyle& style) {
   std::size_t phases = 5;
   const std::vector<GpuBlock> blocks = blocks_of(estimate.gpus);
   for (const auto& gpu : estimate.gpus)
     for (const auto& phase : gpu.phases) phases = std::max(phases, columns(printable(phase.phase)));
   phases = std::min<std::size_t>(phases, 32);
-  // indent 4, needed 12, percent 9, to spare 10, "worst" 5, and five gaps of two
-  const int width = std::clamp(style.width - static_cast<int>(phases) - 4 - 12 - 9 - 10 - 5 - 10, 8, 40);
+  const PhaseColumns shown(style.width, static_cast<int>(phases));
   // One table for all classes, so that columns are aligned; it is cut at the classes' headings afterwards.
-  Table table({Align::left, Align::right, Align::left, Align::right, Align::right, Align::left});
+  Table table(shown.alignment());
   const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
-  table.row({head("phase"), head("needed"), "", head("of usable"), head("to spare")});
+  table.row(shown.cells(head("phase"), head("needed"), "", head("of usable"), head("to spare"), ""));
   for (const auto& [gpu, spread] : blocks) {
     for (std::size_t i = 0; i < gpu.phases.size(); ++i) {
       const Moment& phase = gpu.phases[i];
       const Bytes needed = phase.usage.capacity_needed;
       const std::string mark = i != gpu.worst || gpu.phases.size() < 2 ? "" : "worst";
-      table.row({clipped(printable(phase.phase), phases),
-                 (phase.bound ? "<= " : "") + bytes_text(needed),
-                 {bar(needed, gpu.usable, width, style.unicode), colour_of(needed, gpu.usable)},
-                 percent_text(needed, gpu.usable),
-                 {bytes_text(gpu.usable - needed), needed > gpu.usable ? Colour::bad : Colour::none},
-                 {mark, Colour::dim}});
+      table.row(shown.cells(
+          clipped(printable(phase.phase), phases), (phase.bound ? "<= " : "") + bytes_text(needed),
+          {bar(needed, gpu.usable, shown.bar, style.unicode), colour_of(needed, gpu.usable)}, percent_text(needed, gpu.usable),
+          {bytes_text(gpu.usable - needed), needed > gpu.usable ? Colour::bad : Colour::none}, {mark, Colour::dim}));
     }
   }
   const std::string all = table.text(4, style.colour);
