@@ -15,8 +15,8 @@ LAYERS: list[tuple[str, ...]] = [
     ("job",),
     ("layers",),
     ("training", "inference", "sync"),
+    ("frontends",),  # what was read, not what is answered; search and advice answer in the words of the file
     ("estimate",),
-    ("frontends",),  # search and advice answer in the words of the file
     ("search",),
     ("advice", "snapshot"),
     ("report", "calibrate"),
@@ -65,6 +65,22 @@ def test_compose_knows_no_framework() -> None:
         for kind, header in INCLUDE.findall(path.read_text()):
             if kind == '"' and not header.startswith(("frontends/compose/", "frontends/yaml.hpp", "units/")):
                 wrong.append(f"{path.relative_to(ROOT)} includes {header}")
+    assert not wrong, "\n".join(wrong)
+
+
+FRAMEWORK = re.compile(r"\bFramework::(?!torch\b)\w+|\bframework\s*[!=]=\s*[\"F]")
+# Where frameworks have names: their own folders, the words of a job file and its default.
+NAMES_FRAMEWORKS = ("estimator/src/frontends/", "estimator/src/job/names.hpp", "estimator/include/oomplan/job.hpp")
+
+
+def test_engines_know_no_framework() -> None:
+    """What a framework does to an engine is a field of its loop (TrainingLoop), which its front end sets."""
+    public = [("include", path) for path in (ROOT / "estimator" / "include").rglob("*.hpp")]
+    wrong = []
+    for _folder, path in [*files(), *public]:
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(NAMES_FRAMEWORKS) and (found := FRAMEWORK.findall(path.read_text())):
+            wrong.append(f"{name}: {found}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -8,6 +8,7 @@
 
 #include "catalog/catalog.hpp"
 #include "inference/server.hpp"
+#include "job/training_loop.hpp"
 #include "sync/sync.hpp"
 
 namespace {
@@ -70,14 +71,14 @@ TEST_CASE("weight updates find their settings in every version of both framework
   const Facts& facts = Catalog::builtin().facts();
   for (const std::string v : {"0.3.4", "0.4.1", "0.5.3", "1.0.0", "1.0.3", "1.0.4", "2.0.0"}) {
     for (const SyncBy by : {SyncBy::none, SyncBy::nccl, SyncBy::disk})
-      CHECK_NOTHROW(sync_point(facts, Framework::areal, v, by, 0, EngineKind::sglang, false));
-    CHECK_NOTHROW(fused_experts(facts, Framework::areal, v));
+      CHECK_NOTHROW(sync_point(facts, training_loop(Framework::areal), v, by, 0, EngineKind::sglang, false));
+    CHECK_NOTHROW(fused_experts(facts, training_loop(Framework::areal), v));
   }
   for (const std::string v : {"0.4.1", "0.5.0", "0.7.0", "0.7.1", "0.8.0", "0.9.0"})
     for (const bool same : {false, true})
-      CHECK_NOTHROW(sync_point(facts, Framework::verl, v, SyncBy::nccl, 0, EngineKind::vllm, same));
-  CHECK(sync_point(facts, Framework::areal, "1.0.4", SyncBy::nccl, 0, EngineKind::sglang, false).bucket == kGiB);
-  CHECK(sync_point(facts, Framework::verl, "0.9.0", SyncBy::nccl, 0, EngineKind::vllm, true).bucket == 2 * kGiB);
+      CHECK_NOTHROW(sync_point(facts, training_loop(Framework::verl), v, SyncBy::nccl, 0, EngineKind::vllm, same));
+  CHECK(sync_point(facts, training_loop(Framework::areal), "1.0.4", SyncBy::nccl, 0, EngineKind::sglang, false).bucket == kGiB);
+  CHECK(sync_point(facts, training_loop(Framework::verl), "0.9.0", SyncBy::nccl, 0, EngineKind::vllm, true).bucket == 2 * kGiB);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "estimate/figures.hpp"
+#include "job/training_loop.hpp"
 #include "job/validate_base.hpp"
 #include "layers/packed.hpp"
 #include "layers/tape.hpp"
@@ -155,7 +156,7 @@ TEST_CASE("what FSDP2 does not do with a packed base is said by name") {
   t.cpu_offload_policy = true;
   CHECK(knob(EngineKind::fsdp2) == "cpu_offload_policy");
   t.cpu_offload_policy = false;
-  t.framework = Framework::verl;
+  t.loop = training_loop(t.framework = Framework::verl);
   CHECK(knob(EngineKind::fsdp2) == "lora.base");
 }
 

@@ -324,14 +324,45 @@ struct Zero {
 
 /// What a framework's own loop does to the model and its engine, whatever its settings say. The front end sets it.
 struct TrainingLoop {
+  std::string_view name = "PyTorch";       ///< for people
   bool of_framework = false;               ///< an RL framework's; false: the user's own, on PyTorch alone
+  bool has_teachers = false;               ///< a teacher's log-probs can be part of a step
+  bool pads_batches = false;               ///< micro-batches of padded sequences, in forward-only passes too
+  bool packs_pairs = false;                ///< a reward model learns from packed pairs
+  bool budget_by_gpu = false;              ///< a budget that nobody wrote counts the tokens of one GPU of a context
+  bool has_archon = false;                 ///< the engine Archon is its own
+  bool offloads_activations = false;       ///< it has its own way to keep activations on the host
+  bool packs = false;                      ///< sequences share a micro-batch and are not cut: its budget holds the longest
+  std::string_view without_budget = "";    ///< what is done where a micro-batch has no budget; "": nothing that need be said
   bool embedding_gradient = false;         ///< adapters: it asks for the gradient of the embedding's output, checkpoints or not
   bool packed_embedding_gradient = false;  ///< ... beside a packed base too; of plain PyTorch recomputation decides
+  bool adapters_apart = false;             ///< forward-only passes compute an adapter's product by itself
   bool reshards_root = false;              ///< FSDP1: behind a forward-only pass
+  bool loads_on_gpu = false;               ///< FSDP2: every rank loads the whole model on its GPU, unless memory_efficient_load
+  bool has_towers = false;                 ///< FSDP2: vision-language models are trained with their towers
+  bool exchanges_flat = false;             ///< Ulysses: heads are exchanged on flat packed sequences
   bool positions_by_row = false;           ///< positions are made for every sequence of a batch
   bool moves_parameters = false;  ///< what lies on the host between phases is moved there; else a saver pauses the whole process
+  bool moves_optimizer = false;   ///< Megatron: the optimizer too
   bool empties_cache = false;     ///< behind loading and behind a weight update, so that servers find the memory free
   bool learns_at_once = false;    ///< parameters stay from the log-probs to the last update, and nothing is given back between
+  bool loads_behind_servers = false;      ///< a base that is not packed is loaded when the servers have started
+  bool generates_while_training = false;  ///< on GPUs of their own servers and trainers work at the same time
+  bool saves_plainly = true;              ///< what is trained is saved as it is; false: gathered and cast as for the servers
+  // the weight update
+  std::string_view facts = "";    ///< whose facts say how weights reach the servers (models/engines); "": there is no update
+  bool adapters_update = false;   ///< adapters go to the servers by themselves
+  bool updates_by_files = false;  ///< adapters reach the servers in files that these read on the host: nothing is counted
+  bool ipc = false;               ///< servers on the same GPUs map the trainer's buckets; else two buffers take turns
+  // Megatron
+  bool runs_megatron = false;     ///< roles of RL may run on Megatron
+  bool pads_to_pages = false;     ///< packed tokens are padded to pages of 256 that the ranks can split
+  bool pads_vocab = true;         ///< embedding and output layer have rows that all ranks can split
+  bool balances_stages = false;   ///< layers are shared out by their parameters
+  bool fills_pipeline = false;    ///< a step has at least two micro-batches for every stage, and a multiple of the stages
+  bool loss_by_sequence = false;  ///< its loss copies each sequence out of the padding and takes rows in chunks
+  bool actor_loss = false;        ///< its loss of an actor stands behind the model, with a value head for critics
+  bool adapters_outside = false;  ///< adapters lie outside of the flat buffers
   bool operator==(const TrainingLoop&) const = default;
 };
 

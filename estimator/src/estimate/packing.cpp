@@ -8,7 +8,7 @@ namespace oomplan {
 
 std::string packing_assumption(const Role& role, std::int64_t sequence) {
   const Trainer& t = role.trainer;
-  if (role.engine != EngineKind::megatron || t.framework != Framework::areal || role.kind == RoleKind::critic) return {};
+  if (role.engine != EngineKind::megatron || !t.loop.loss_by_sequence || role.kind == RoleKind::critic) return {};
   if (t.layout.context > 1) return {};  // nothing is copied
   const ArealCut cut = areal_cut(t, {.sequence = sequence});
   const std::string_view alone = t.layout.tensor == 1 ? "3.25" : cut.chunks > 0 ? "2.75" : "2";

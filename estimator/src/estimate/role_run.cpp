@@ -57,15 +57,15 @@ void resolve_save(RoleRun& run, const Catalog& catalog) {
   if (!run.trains) return;
   if (run.role->engine == EngineKind::archon) return resolve_archon_save(run);
   // PyTorch alone saves what it trains: transformers 5 keeps fused experts, nothing is cast on the way.
-  const bool plain = t.framework == Framework::torch || t.framework == Framework::agilerl;
-  const DType wire = plain ? t.storage : wire_dtype(catalog.facts(), t.framework, t.framework_version, t.storage, t.compute);
-  const bool fused = plain || fused_experts(catalog.facts(), t.framework, t.framework_version);
+  const bool plain = t.loop.saves_plainly;
+  const DType wire = plain ? t.storage : wire_dtype(catalog.facts(), t.loop, t.framework_version, t.storage, t.compute);
+  const bool fused = plain || fused_experts(catalog.facts(), t.loop, t.framework_version);
   SyncModel everything = sync_model(*run.role->architecture, t.storage, wire, fused);
   gather_twice(everything, t.layout.tensor);
   if (t.lora.rank > 0) {
     // peft's save_pretrained writes adapters; only PyTorch alone gathers nothing else for it
     const DType stored = t.lora.format == AdapterFormat::fp32 ? DType::fp32 : t.storage;
-    const DType sent = plain ? stored : wire_dtype(catalog.facts(), t.framework, t.framework_version, stored, t.compute);
+    const DType sent = plain ? stored : wire_dtype(catalog.facts(), t.loop, t.framework_version, stored, t.compute);
     run.adapters = std::make_shared<SyncModel>(trained_model(*run.tapes.train, stored, sent));
     everything = plain ? *run.adapters : joined(everything, *run.adapters);
   }
@@ -172,7 +172,7 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
     const Trainer& t = actor->trainer;
     const bool same_gpu = share_gpus(job, *actor, *to.role);
     SyncPoint point =
-        sync_point(catalog.facts(), t.framework, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
+        sync_point(catalog.facts(), t.loop, t.framework_version, job.sync.by, job.sync.bucket, to.role->engine, same_gpu);
     if (point.empties_first)
       for (auto& r : runs) r.empties_behind_training |= learns(*r.role) && share_gpus(job, *actor, *r.role);
     if (actor->engine == EngineKind::archon) {
@@ -202,7 +202,7 @@ std::string unsupported_beside_tower(const Role& role) {
   };
   if (role.engine != EngineKind::single && role.engine != EngineKind::ddp && role.engine != EngineKind::fsdp2)
     return without("under this engine: say engine: single, ddp or fsdp2");
-  if (t.framework != Framework::torch && t.framework != Framework::agilerl) return without("in this framework");
+  if (!t.loop.saves_plainly) return without("in this framework");
   if (t.kernels != Kernels::hf_flash && t.kernels != Kernels::hf_sdpa && t.kernels != Kernels::hf_eager)
     return without("with these kernels: say kernels: hf_flash, hf_sdpa or hf_eager");
   if (t.layout.tensor > 1 || t.layout.context > 1) return without("where the language model is split");
@@ -257,7 +257,7 @@ void update_trainer(RoleRun& run, const Job& job, TapeStore& store) {
                           tape.leaves[i].parts;
   // AReaL areal/engine/fsdp_engine.py 1.0.4: from_pretrained under torch.device("cuda") on every rank unless
   // memory_efficient_load
-  run.loads_full = t.framework == Framework::areal && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
+  run.loads_full = t.loop.loads_on_gpu && role.engine == EngineKind::fsdp2 && !t.memory_efficient_load;
   // a model with a tower comes from from_pretrained() on every rank, to the host then (`is_llm_cpu_load`, 0.5.3 on)
   run.loads_on_every_host = t.memory_efficient_load && !role.architecture->tower.kind.empty();
   run.held_pixels = held_pixels(t, role.engine, *role.architecture);
@@ -268,7 +268,7 @@ namespace {
 /// AReaL's Megatron engine makes at least two micro-batches for every stage, and a multiple of the stages
 /// (areal/engine/megatron_engine.py: _prepare_mb_list, 1.0.4).
 std::int64_t for_pipeline(const Trainer& t, std::int64_t micro_batches) {
-  const std::int64_t stages = t.framework == Framework::areal ? t.layout.pipeline : 1;
+  const std::int64_t stages = t.loop.fills_pipeline ? t.layout.pipeline : 1;
   return stages == 1 ? micro_batches : round_up(std::max(micro_batches, 2 * stages), stages);
 }
 

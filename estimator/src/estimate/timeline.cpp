@@ -46,7 +46,7 @@ Timeline timeline_of(const Job& job) {
   // (agilerl/algorithms/core/base.py _initialize_colocated_vllm_and_actors, 2.8)
   const auto waits = [&](std::size_t trainer) {
     const Trainer& trains = job.roles[trainer].trainer;
-    return trains.framework == Framework::agilerl && trains.lora.base.format == BaseFormat::full;
+    return trains.loop.loads_behind_servers && trains.lora.base.format == BaseFormat::full;
   };
   const bool server_first = job.servers_start_first || std::any_of(trainers.begin(), trainers.end(), waits);
   const auto load_trainers = [&] {

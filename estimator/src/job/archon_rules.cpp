@@ -71,7 +71,7 @@ std::vector<Clash> archon_clashes(const Role& role) {
   if (!engine && t.tree_training)
     out.push_back({"tree_training", "false", "not supported yet: tree training outside of AReaL's Archon"});
   if (!engine) return out;
-  if (t.framework != Framework::areal) {
+  if (!t.loop.has_archon) {
     out.push_back({"engine", "fsdp2", "Archon is AReaL's: framework: areal"});
     return out;
   }

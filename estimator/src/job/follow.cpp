@@ -17,15 +17,15 @@ void follow_within(Job& job, Role& role, std::string_view knob, std::int64_t con
   const std::string budget = key_of(role, "tokens_per_micro_batch");
   const bool padded = t.sequences_per_micro_batch > 0 && t.sequence_tokens > 0;
   if (!written(job, budget)) {
-    // verl's default counts the tokens of one GPU; a budget that was taken over from the actor is one of a whole rank
+    // such a default counts the tokens of one GPU; a budget that was taken over from the actor is one of a whole rank
     const auto origin = job.origins.find(budget);
     const bool taken_over = origin != job.origins.end() && origin->second.because == kLikeTheActor;
-    if (knob == "layout" && t.framework == Framework::verl && !padded && !taken_over)
+    if (knob == "layout" && t.loop.budget_by_gpu && !padded && !taken_over)
       t.tokens_per_micro_batch = t.tokens_per_micro_batch / context_before * t.layout.context;
     if (padded && (knob == "sequences_per_micro_batch" || knob == "sequence_tokens"))
       t.tokens_per_micro_batch = t.sequences_per_micro_batch * t.sequence_tokens;
   }
-  if (t.framework != Framework::torch || t.kernels == Kernels::torchtitan) return;
+  if (t.loop.of_framework || t.kernels == Kernels::torchtitan) return;
   const auto told = [&](std::string_view of) {
     const auto origin = job.origins.find(key_of(role, of));
     return written(job, key_of(role, of)) || (origin != job.origins.end() && origin->second.because == kLikeTheActor);

@@ -13,9 +13,8 @@ void check_packed(const Role& role, std::vector<Clash>& out) {
 void check_batch(const Role& role, std::vector<Clash>& out) {
   const Trainer& t = role.trainer;
   const bool pairs = is_preference(t.head) || t.head == LossHead::reward_pairs;
-  if (t.head == LossHead::reward_pairs && t.framework == Framework::areal && t.sequences_per_micro_batch == 0)
-    return check_packed(role, out);
-  if (t.framework != Framework::torch) out.push_back({"head", "a head of the framework", "TRL's trainers are PyTorch's alone"});
+  if (t.head == LossHead::reward_pairs && t.loop.packs_pairs && t.sequences_per_micro_batch == 0) return check_packed(role, out);
+  if (t.loop.of_framework) out.push_back({"head", "a head of the framework", "TRL's trainers are PyTorch's alone"});
   if (!of_transformers(t.kernels)) out.push_back({"kernels", "hf_flash, hf_sdpa or hf_eager", "TRL trains transformers' models"});
   if (t.sequences_per_micro_batch == 0)
     out.push_back(

@@ -91,9 +91,7 @@ constexpr Row kTrainers[] = {
     {"logprob_tokens_per_micro_batch", "a trainer by itself has no forward-only passes",
      [](const Job& j, const Role&) { return j.kind == JobKind::sft; }},
     {"logprob_tokens_per_micro_batch", kPadded,
-     [](const Job&, const Role& r) {
-       return r.trainer.framework == Framework::agilerl && r.trainer.sequences_per_micro_batch > 0;
-     }},
+     [](const Job&, const Role& r) { return r.trainer.loop.pads_batches && r.trainer.sequences_per_micro_batch > 0; }},
     {"micro_batches", "a forward pass leaves nothing to the next one", [](const Job&, const Role& r) { return !learns(r); }},
     {"recompute", kNoGradients, [](const Job&, const Role& r) { return !learns(r); }},
     {"reentrant", kNoGradients, [](const Job&, const Role& r) { return !learns(r); }},
@@ -164,7 +162,7 @@ constexpr Row kTrainers[] = {
     {"zero.allgather_bucket", "updated parameters are gathered in place", [](const Job&, const Role&) { return true; }},
     {"zero.overlap_comm", kStages12, [](const Job&, const Role& r) { return r.trainer.zero.stage == 3; }},
     {"memory_efficient_load", "it is AReaL's and Megatron-FSDP's",
-     [](const Job&, const Role& r) { return r.trainer.framework != Framework::areal && r.engine != EngineKind::megatron; }},
+     [](const Job&, const Role& r) { return !r.trainer.loop.loads_on_gpu && r.engine != EngineKind::megatron; }},
     {"vision.height", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},
     {"vision.width", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},
     {"vision.fill", kNoImages, [](const Job&, const Role& r) { return r.trainer.vision.images == 0; }},

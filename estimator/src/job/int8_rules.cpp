@@ -25,7 +25,7 @@ void check_int8(const Trainer& t, EngineKind engine, std::vector<BaseProblem>& o
   const auto refuse = [&](std::string why) { out.push_back({"lora.base", "'int8'", "nf4, or full", std::move(why)}); };
   if (base.double_quant) out.push_back({"lora.base_double_quant", "true", "false", "it is a setting of 4 bits"});
   if (engine == EngineKind::fsdp1) refuse("not supported yet: an 8-bit base in a flat parameter");
-  if (t.framework != Framework::torch) refuse("not supported yet: an 8-bit base beyond framework: torch");
+  if (t.loop.of_framework) refuse("not supported yet: an 8-bit base beyond framework: torch");
   if (base.version.empty()) return;
   if (base.outliers > 0 && compare_versions(base.version, kOldestOutliers) < 0)
     out.push_back(

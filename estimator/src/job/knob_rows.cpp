@@ -81,8 +81,7 @@ Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
   const std::string expected = should_serve  ? "sglang or vllm"
                                : may_do_both ? "fsdp2, megatron, archon or vllm"
                                              : "fsdp2, fsdp1, ddp, deepspeed or single";
-  const Framework framework = r->trainer.framework;
-  const bool described = (framework == Framework::areal || framework == Framework::verl) && r->kind != RoleKind::reward;
+  const bool described = r->trainer.loop.runs_megatron && r->kind != RoleKind::reward;
   const bool megatron = name == "megatron" && (r->kind == RoleKind::trainer || described);
   if (auto why = unsupported_value("engine", name); !megatron && !why.empty()) return {expected, {}, std::move(why)};
   if (name == "fsdp" && !should_serve) return {expected, "fsdp2", "AReaL calls FSDP2 fsdp, verl calls FSDP1 so"};

@@ -10,7 +10,7 @@ std::vector<Clash> litgpt_clashes(const Role& role) {
     out.push_back({"head", ours ? "litgpt" : "another head, or kernels: litgpt",
                    "not supported yet: LitGPT's models and its loss without each other"});
   if (!ours) return out;
-  if (t.framework != Framework::torch) out.push_back({"kernels", "hf_flash", "the framework does not run LitGPT's models"});
+  if (t.loop.of_framework) out.push_back({"kernels", "hf_flash", "the framework does not run LitGPT's models"});
   if (role.engine != EngineKind::single && role.engine != EngineKind::fsdp1)
     out.push_back({"engine", "single or fsdp1", "not supported yet: LitGPT on this engine"});
   if (t.lora.rank > 0 && role.engine == EngineKind::fsdp1 && t.lora.own_units)

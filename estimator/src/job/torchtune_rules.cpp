@@ -11,7 +11,7 @@ std::vector<Clash> torchtune_clashes(const Role& role) {
     out.push_back({"head", ours ? "torchtune or torchtune_chunked" : "another head, or kernels: torchtune",
                    "not supported yet: torchtune's models and its losses without each other"});
   if (!ours) return out;
-  if (t.framework != Framework::torch) out.push_back({"kernels", "hf_flash", "the framework does not run torchtune's models"});
+  if (t.loop.of_framework) out.push_back({"kernels", "hf_flash", "the framework does not run torchtune's models"});
   if (role.engine != EngineKind::single)
     out.push_back({"engine", "single", "not supported yet: torchtune's recipes for several devices"});
   if (t.storage != DType::bf16)

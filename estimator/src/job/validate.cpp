@@ -12,6 +12,7 @@
 #include "catalog/facts.hpp"
 #include "catalog/parameters.hpp"
 #include "job/archon_rules.hpp"
+#include "job/framework_rules.hpp"
 #include "job/head_rules.hpp"
 #include "job/kernel_needs.hpp"
 #include "job/knobs.hpp"
@@ -247,6 +248,7 @@ class Validator {
 
   void check_trainer(const Role& role) {
     const Trainer& t = role.trainer;
+    for (const KnobProblem& p : framework_problems(role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     if (role.engine == EngineKind::megatron) {
       for (auto& p : megatron_problems(job_, role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
       return check_longest(role);
@@ -258,7 +260,7 @@ class Validator {
     if (padded && t.sequence_tokens == 0) missing(key_of(role, "sequence_tokens"), "tokens of a padded sequence");
     if (!padded && t.tokens_per_micro_batch == 0 && !follows_actor(role, "tokens_per_micro_batch"))
       missing(key_of(role, "tokens_per_micro_batch"), "tokens of a data-parallel rank in one micro-batch, such as 16k",
-              t.framework == Framework::areal ? "AReaL without max_tokens_per_mb puts a whole mini-batch into one" : "");
+              std::string(t.loop.without_budget));
     if (t.tokens_per_micro_batch > 0)
       within(key_of(role, "tokens_per_micro_batch"), t.tokens_per_micro_batch, kTokenLimit, "tokens");
     check_longest(role);
@@ -278,7 +280,7 @@ class Validator {
     if (values != (t.head == LossHead::value))
       problem(key_of(role, "head"), fmt::format("'{}'", spelling(t.head)), values ? "value" : "a head over the vocabulary",
               fmt::format("{} {}", role.name, values ? "gives one number a token" : "gives log-probs"));
-    if (role.kind == RoleKind::teacher && t.framework != Framework::areal) refuse_teacher(role);
+    if (role.kind == RoleKind::teacher && !t.loop.has_teachers) refuse_teacher(role);
     if (t.compile && role.engine != EngineKind::single && !shards_by_fsdp2(role.engine))
       problem(key_of(role, "compile"), "true", "false",
               "not supported yet: torch.compile under other engines than fsdp2 and single");
@@ -310,7 +312,6 @@ class Validator {
       if (!follows_actor(role, p.knob)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     for (const KnobProblem& p : vision_problems(role)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     if (t.micro_batches > 0) within(key_of(role, "micro_batches"), t.micro_batches, kMicroBatchLimit, "micro-batches");
-    if (t.framework == Framework::agilerl) check_agilerl(role);
     if (t.head == LossHead::agilerl_fused && t.lora.rank == 0)
       problem(key_of(role, "head"), "'agilerl_fused'", "another head, or lora.rank",
               "not supported yet: AgileRL's head with an output layer that is trained");
@@ -331,15 +332,9 @@ class Validator {
 
   void check_split(const Role& role) {
     const Trainer& t = role.trainer;
-    const auto refuse = [&](std::string why) {
-      problem(key_of(role, "layout"), fmt::format("'{}'", letters(t.layout)), "a layout without t", std::move(why));
-    };
     if (!t.gradient_sync_every_micro_batch)
       problem(key_of(role, "gradient_sync_every_micro_batch"), "false", "true",
               "not supported yet: gradients that are not synchronised under tensor parallelism");
-    if (t.framework == Framework::verl) refuse("verl has no tensor parallelism of FSDP");
-    if (t.framework == Framework::areal && !t.framework_version.empty() && version_matches(t.framework_version, "<0.5.0"))
-      refuse("not supported yet: tensor parallelism of FSDP before AReaL 0.5.0, which gathered whole logits");
   }
 
   /// What the kernels of the role, or its engine, do not take on these GPUs.
@@ -360,7 +355,6 @@ class Validator {
   /// What FSDP2 alone has, and what of FSDP1 is not described.
   void check_fsdp1(const Role& role) {
     const Trainer& t = role.trainer;
-    if (t.framework == Framework::areal) problem(key_of(role, "engine"), "fsdp1", "fsdp2", "AReaL has no FSDP1");
     constexpr std::string_view kWhose = "it is FSDP2's: FSDP1 wraps layers, and the root keeps the rest gathered";
     if (t.root_reshard) not_its_own(role, "root_reshard", "false", kWhose);
     if (t.reshard_ranks > 0) not_its_own(role, "reshard_ranks", "auto", kWhose);
@@ -384,27 +378,12 @@ class Validator {
   }
   /// A teacher's server is asked for the log-probs of whole sequences.
   void check_scores(const Role& role) {
-    if (role.trainer.framework != Framework::areal) refuse_teacher(role);
+    if (!role.trainer.loop.has_teachers) refuse_teacher(role);
     const bool first =
         role.engine == EngineKind::vllm && !role.server.version.empty() && compare_versions(role.server.version, "0.8") < 0;
     if (role.engine != EngineKind::vllm || first)
       problem(key_of(role, "engine"), fmt::format("'{}'", spelling(role.engine)), "vllm 0.8 or later",
               fmt::format("not supported yet: log-probs of prompts by {}", first ? "vLLM before 0.8" : "SGLang"));
-  }
-
-  /// One process, one GPU, adapters on a frozen base.
-  void check_agilerl(const Role& role) {
-    const Trainer& t = role.trainer;
-    if (role.engine != EngineKind::single)
-      problem(key_of(role, "engine"), std::string(spelling(role.engine)), "single", "not supported yet: AgileRL on several GPUs");
-    if (t.lora.rank == 0) problem(key_of(role, "lora.rank"), "none", "a rank", "AgileRL trains adapters alone");
-    if (t.offload_optimizer)
-      problem(key_of(role, "offload"), "optimizer", "[parameters] or []", "AgileRL leaves optimizer states on the GPU");
-    if (t.sequences_per_micro_batch == 0)
-      missing(key_of(role, "sequences_per_micro_batch"), "padded sequences", "AgileRL pads its micro-batches");
-    if (t.lora.dropout > 0)
-      problem(key_of(role, "lora.dropout"), fmt::format("{}", t.lora.dropout), "0",
-              "not supported yet: dropout of AgileRL's adapters");
   }
 
   void check_liger(const Role& role) {
@@ -424,9 +403,8 @@ class Validator {
   /// DDP has plain parameters on every rank: what FSDP2 does with formats, shards and the host is not there.
   void check_ddp(const Role& role) {
     const Trainer& t = role.trainer;
-    if (t.framework == Framework::agilerl) return;  // told already
-    if (t.framework != Framework::torch)
-      problem(key_of(role, "engine"), "ddp", "fsdp2", "not supported yet: DDP of AReaL and verl");
+    if (t.loop.pads_batches) return;  // told already
+    if (t.loop.of_framework) problem(key_of(role, "engine"), "ddp", "fsdp2", "not supported yet: DDP of AReaL and verl");
     if (t.compute != t.storage)
       problem(key_of(role, "precision.compute"), std::string(spelling(t.compute)), std::string(spelling(t.storage)),
               "DDP computes in the format of the parameters, or under autocast");
@@ -452,11 +430,10 @@ class Validator {
   void check_longest(const Role& role) {
     const Trainer& t = role.trainer;
     const std::int64_t least = least_budget(job_, role);
-    const std::string_view who = t.framework == Framework::areal ? "AReaL" : "verl";
     const auto check = [&](std::string_view knob, std::int64_t budget) {
       if (budget > 0 && budget < least && !follows_actor(role, knob))
         length(key_of(role, knob), fmt::format("{} tokens", budget), fmt::format("at least {}", least),
-               fmt::format("{} itself refuses a sequence that is longer than a micro-batch", who));
+               fmt::format("{} itself refuses a sequence that is longer than a micro-batch", t.loop.name));
     };
     check("tokens_per_micro_batch", t.tokens_per_micro_batch);
     check("logprob_tokens_per_micro_batch", t.logprob_tokens_per_micro_batch);
@@ -505,24 +482,24 @@ class Validator {
       problem("sync.bucket", fmt::format("{} bytes", job_.sync.bucket), fmt::format("at most {} bytes", kMemoryLimit.most));
     if (rollout == nullptr || actor == nullptr) return;
     const bool shared = anchor(job_, *rollout) != nullptr && anchor(job_, *rollout) == anchor(job_, *actor);
-    const Framework framework = actor->trainer.framework;
+    const TrainingLoop& loop = actor->trainer.loop;
     const SyncBy by = job_.sync.by;
     const auto refuse = [&](std::string expected, std::string why) {
       problem("sync.by", fmt::format("'{}'", spelling(by)), std::move(expected), std::move(why));
     };
-    if (by != SyncBy::none && framework == Framework::torch)
+    if (by != SyncBy::none && !loop.of_framework)
       refuse("none", "PyTorch alone brings no weight update");
-    else if (by != SyncBy::none && actor->trainer.lora.rank > 0 && framework != Framework::areal)
+    else if (by != SyncBy::none && actor->trainer.lora.rank > 0 && !loop.adapters_update)
       refuse("none", "not supported yet: the weight update of LoRA adapters");
     else if (by == SyncBy::nccl && actor->trainer.lora.rank > 0 && rollout->engine == EngineKind::sglang)
       refuse("disk", "AReaL brings LoRA adapters to SGLang through files only");
     else if (shared && by == SyncBy::nccl)
-      refuse(framework == Framework::areal ? "disk" : "ipc or disk", "NCCL cannot connect two processes on one GPU");
-    else if (by == SyncBy::ipc && framework == Framework::areal)
-      refuse(shared ? "disk" : "nccl or disk", "AReaL has no weight update by CUDA IPC");
+      refuse(!loop.ipc ? "disk" : "ipc or disk", "NCCL cannot connect two processes on one GPU");
+    else if (by == SyncBy::ipc && !loop.ipc)
+      refuse(shared ? "disk" : "nccl or disk", fmt::format("{} has no weight update by CUDA IPC", loop.name));
     else if (by == SyncBy::ipc && !shared)
       refuse("nccl or disk", "CUDA IPC connects processes of one GPU");
-    if (by != SyncBy::none && framework == Framework::areal) check_slots(actor->trainer.lora, *rollout);
+    if (by != SyncBy::none && loop.adapters_update) check_slots(actor->trainer.lora, *rollout);
   }
 
   /// An adapter needs a slot that is wide enough.
@@ -574,7 +551,7 @@ std::vector<Note> remarks(const Job& job, const Facts& facts) {
       warn(role.name + ".sleep", "the server sleeps although it has its GPUs alone");
   }
   const Role *rollout = job.role("rollout"), *actor = job.role("actor");
-  const bool in_files = actor != nullptr && actor->trainer.framework == Framework::agilerl;  // adapters alone, read on the host
+  const bool in_files = actor != nullptr && actor->trainer.loop.updates_by_files;
   if (rollout != nullptr && actor != nullptr && job.sync.by == SyncBy::none && !in_files)
     warn("sync.by", "no weight update is counted");
   return out;

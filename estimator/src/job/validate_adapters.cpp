@@ -74,7 +74,7 @@ class AdapterRules {
   }
   void of_peft() {
     const bool ours = t_.kernels == Kernels::hf_flash || t_.kernels == Kernels::hf_sdpa || t_.kernels == Kernels::hf_eager;
-    if (!ours || t_.framework != Framework::torch)
+    if (!ours || t_.loop.of_framework)
       object("lora.kind", "lora", "not supported yet: peft's other adapters beside other models than transformers', or under RL");
     const bool sharded = engine_ == EngineKind::fsdp2;
     if (engine_ != EngineKind::single && engine_ != EngineKind::ddp && !sharded)

@@ -32,7 +32,7 @@ void check_fsdp2(const Trainer& t, std::vector<BaseProblem>& out) {
     return refuse("lora.base", format, "full, nf4 or fp4",
                   "not supported yet: a base in other formats than bitsandbytes' 4 bits under FSDP2");
   const bool ours = t.kernels == Kernels::hf_flash || t.kernels == Kernels::hf_sdpa || t.kernels == Kernels::hf_eager;
-  if (t.framework != Framework::torch || !ours)
+  if (t.loop.of_framework || !ours)
     refuse("lora.base", format, "full",
            "not supported yet: a quantised base under FSDP2 beside other models than transformers', or under RL");
   if (t.storage != t.compute || t.compute == DType::fp32)
@@ -63,7 +63,6 @@ std::vector<BaseProblem> base_problems(const Trainer& t, EngineKind engine) {
     if (engine == EngineKind::megatron) refuse("not supported yet: DoRA under this engine");
     if (engine == EngineKind::deepspeed && t.zero.stage == 3 && t.recompute != Recompute::none)
       refuse("not supported yet: DoRA under ZeRO stage 3 beside recomputation: zero.stage 1 or 2, or recompute: none");
-    if (t.framework == Framework::agilerl) refuse("AgileRL's fused adapters refuse it");
     if (base.format != BaseFormat::full) refuse("not supported yet: DoRA beside a quantised base");
   }
   check_int8(t, engine, out);

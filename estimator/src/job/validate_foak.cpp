@@ -49,7 +49,7 @@ std::vector<BaseProblem> foak_problems(const Trainer& t, EngineKind engine) {
     out.push_back({"foak", "its operators", "[]", "not supported yet: fms-acceleration's operators beyond one device and FSDP1"});
   if (!of_transformers(t.kernels))
     out.push_back({"foak", "its operators", "[]", "they stand in the place of those of transformers' models: kernels: hf_flash"});
-  if (t.framework != Framework::torch)
+  if (t.loop.of_framework)
     out.push_back({"foak", "its operators", "[]", "fms-acceleration runs the Trainer of transformers: framework: torch"});
   if ((t.foak.rope && t.liger.rope) || (t.foak.rms_norm && t.liger.rms_norm))
     out.push_back({"foak", "an operator that liger has too", "one of them", "a module is patched once"});

@@ -83,15 +83,13 @@ class Checker {
 
   std::vector<MegatronProblem> run() {
     const Trainer& t = role_.trainer;
-    const bool areal = t.framework == Framework::areal, verl = t.framework == Framework::verl;
-    if (t.framework != Framework::torch && !areal && !verl)
+    const bool rl = t.loop.runs_megatron;
+    if (t.loop.of_framework && !rl)
       add("engine", "megatron", "fsdp2", fmt::format("not supported yet: Megatron under {}", spelling(t.framework)));
-    if (role_.kind != RoleKind::trainer && ((!areal && !verl) || role_.kind == RoleKind::reward))
+    if (role_.kind != RoleKind::trainer && (!rl || role_.kind == RoleKind::reward))
       add("engine", "megatron", "fsdp2", "not supported yet: Megatron");
-    if (areal) check_areal();
-    if (verl) check_verl();
-    if (areal || verl) check_rl(areal ? "AReaL" : "verl");
-    check_slime(verl);
+    if (rl) check_rl(t.loop.name);
+    check_slime();
     for (const std::string_view key : kForeign)
       if (const std::string full = fmt::format("{}.{}", role_.name, key);
           find_knob(job_, full).knob != nullptr && written(job_, full) && foreign_to_megatron(role_, key))
@@ -115,62 +113,13 @@ class Checker {
   void add(std::string_view knob, std::string found, std::string expected, std::string why) {
     out_.push_back({std::string(knob), std::move(found), std::move(expected), std::move(why)});
   }
-  /// What of Megatron AReaL's engine does not have, and what of it is not described.
-  void check_areal() {
+  void check_slime() {
     const Trainer& t = role_.trainer;
     const Megatron& m = t.megatron;
-    if (compare_versions(t.framework_version, "0.4.0") < 0)
-      add("engine", "megatron", "fsdp2", "not supported yet: Megatron before AReaL 0.4.0");
-    const bool whole = compare_versions(t.framework_version, "0.5.0") < 0;
-    if (whole != (m.loss == MegatronLoss::areal_whole))
-      add("cross_entropy", std::string(spelling(m.loss)), whole ? "areal_whole" : "nothing",
-          "AReaL's Megatron has a loss of its own; until 0.5.0 it was areal_whole");
-    if (whole && role_.kind == RoleKind::critic)
-      add("engine", "megatron", "fsdp2", "a critic on Megatron came with AReaL 0.5.0 (areal/engine/ppo/critic.py)");
-    if (t.layout.context > 1 && compare_versions(t.framework_version, "1.0.4") < 0)
-      add("layout", letters(t.layout), "c1", "not supported yet: context parallelism of Megatron before AReaL 1.0.4");
-    if (m.sequence_parallel != (t.layout.tensor > 1))
-      add("sequence_parallel", m.sequence_parallel ? "true" : "false", t.layout.tensor > 1 ? "true" : "false",
-          "AReaL splits the sequence wherever it splits tensors");
-    check_maker();
-    if (m.entropy_loss && !m.fp32_logits)
-      add("entropy_loss", "true", "fp32_logits: true beside it", "without it AReaL's loss keeps what the entropy needs anyway");
-    if (m.first_stage_layers > 0 || m.last_stage_layers > 0 || m.embedding_in_split || m.loss_in_split)
-      add("first_stage_layers", "a split of the layers", "nothing", "AReaL splits the layers itself");
-    if (role_.architecture != nullptr && t.layout.pipeline > 1 && role_.architecture->runs[0].layer.mixer.kind == MixerKind::mla)
-      add("layout", letters(t.layout), "p1", "not supported yet: a pipeline of latent attention under AReaL");
-  }
-  void check_maker() {
-    const Trainer& t = role_.trainer;
-    if (t.megatron.maker == ModelMaker::mbridge) {
-      if (t.lora.rank > 0)
-        add("lora.rank", fmt::format("{}", t.lora.rank), "models_by: megatron-bridge beside it",
-            "AReaL itself has adapters under Megatron only with Megatron-Bridge");
-      return;
-    }
-    if (t.lora.rank > 0 && t.megatron.distributed_optimizer)
-      add("distributed_optimizer", "true", "false", "AReaL itself distributes no optimizer of adapters");
-    if (compare_versions(t.framework_version, "1.0.4") < 0)
-      add("models_by", "megatron-bridge", "mbridge", "not supported yet: Megatron-Bridge before AReaL 1.0.4");
-    if (role_.kind == RoleKind::critic)
-      add("models_by", "megatron-bridge", "mbridge", "AReaL itself loads no critic with Megatron-Bridge");
-    if (role_.architecture != nullptr && !made_model(t.megatron.maker, role_.architecture->family))
-      add("models_by", "megatron-bridge", "mbridge",
-          fmt::format("not supported yet: models of the family '{}' as Megatron-Bridge makes them", role_.architecture->family));
-  }
-  /// From 0.9 on Megatron-Bridge makes the models (verl/trainer/config/engine/megatron.yaml: vanilla_mbridge).
-  void check_verl() {
-    const std::string& version = role_.trainer.framework_version;
-    if (compare_versions(version, "0.5") < 0 || compare_versions(version, "0.9") >= 0)
-      add("engine", "megatron", "fsdp2", fmt::format("not supported yet: Megatron of verl {}; of 0.5 to 0.8 it is", version));
-  }
-  void check_slime(bool verl) {
-    const Trainer& t = role_.trainer;
-    const Megatron& m = t.megatron;
-    const bool slime = m.loss == MegatronLoss::slime, areal = t.framework == Framework::areal;
+    const bool slime = m.loss == MegatronLoss::slime, areal = t.loop.loss_by_sequence;
     if (m.loss == MegatronLoss::areal_whole && !areal)
       add("cross_entropy", "areal_whole", "te, native, unfused or slime", "it is the loss of AReaL before 0.5.0");
-    if (m.entropy_loss && !verl && !slime && !areal)
+    if (m.entropy_loss && !t.loop.actor_loss && !slime && !areal)
       add("entropy_loss", "true", "false", "it is a setting of verl's Megatron, and of the loss of slime: cross_entropy: slime");
     const auto of_slime = [&](std::string_view knob, bool set, std::string found, std::string expected) {
       if (set && !slime)
@@ -223,7 +172,7 @@ class Checker {
     not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none", "a capacity of the experts");
     not_yet("optimizer_cpu_offload", m.host_optimizer, "true", "false", "an optimizer on the host");
     not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false", "deferred gradients");
-    if (t.framework != Framework::areal)
+    if (!t.loop.adapters_outside)
       not_yet("lora.rank", t.lora.rank > 0, fmt::format("{}", t.lora.rank), "none", "adapters of Megatron");
     if (role_.architecture != nullptr && role_.architecture->vocab % t.layout.tensor != 0)
       add("layout", letters(t.layout), fmt::format("ranks that divide a vocabulary of {}", role_.architecture->vocab),
@@ -254,7 +203,7 @@ class Checker {
       add("micro_batches", fmt::format("{}", t.micro_batches),
           fmt::format("{} to {} micro-batches", kMicroBatchLimit.least, kMicroBatchLimit.most), "");
     const std::int64_t tokens = t.sequences_per_micro_batch > 0 ? t.sequence_tokens : t.tokens_per_micro_batch;
-    const bool padded = t.framework == Framework::areal;  // to what the ranks can split
+    const bool padded = t.loop.pads_to_pages;  // to what the ranks can split
     if (t.megatron.sequence_parallel && !padded && tokens % t.layout.tensor != 0)
       add("sequence_parallel", "true", fmt::format("sequences that {} ranks can split", t.layout.tensor),
           "Megatron splits every sequence evenly");
@@ -267,7 +216,7 @@ class Checker {
         add("virtual_stages", fmt::format("{}", t.megatron.virtual_stages), "1", "the layout has no pipeline");
       return;
     }
-    if (t.micro_batches == 0 && job_.sequences_per_step == 0 && t.framework != Framework::areal)
+    if (t.micro_batches == 0 && job_.sequences_per_step == 0 && !t.loop.fills_pipeline)
       add("micro_batches", "nothing", "micro-batches of a step", "how many are in flight on a stage depends on it");
     if (t.megatron.virtual_stages > 1) check_groups(p);
   }
@@ -458,7 +407,7 @@ class Checker {
 
 bool foreign_to_megatron(const Role& role, std::string_view knob) {
   // RL frameworks put what Megatron has on the host between phases
-  if (knob == "offload" && role.trainer.framework != Framework::torch) return false;
+  if (knob == "offload" && role.trainer.loop.of_framework) return false;
   return std::find(kForeign.begin(), kForeign.end(), knob) != kForeign.end();
 }
 

@@ -9,7 +9,7 @@ bool takes_hooks(Kernels k) { return k == Kernels::hf_flash || k == Kernels::hf_
 
 /// verl/utils/activation_offload.py: enable_activation_offloading.
 std::string why_not_verl(const Trainer& t, EngineKind engine) {
-  if (t.framework != Framework::verl) return "it is verl's";
+  if (!t.loop.offloads_activations) return "it is verl's";
   if (engine != EngineKind::fsdp1 && !shards_by_fsdp2(engine)) return "verl has it under FSDP alone";
   if (t.recompute == Recompute::full && !t.reentrant)
     return "verl takes transformers' checkpoints off and puts reentrant ones around the layers: say reentrant: true";
@@ -20,7 +20,7 @@ std::string why_not_verl(const Trainer& t, EngineKind engine) {
 }
 
 std::string why_not_torch(const Trainer& t, EngineKind engine) {
-  if (t.framework != Framework::torch) return "not supported yet under an RL framework";
+  if (t.loop.of_framework) return "not supported yet under an RL framework";
   if (t.recompute != Recompute::none && t.offload_activations == OffloadActivations::offload_wrapper)
     return "not supported yet: checkpoints inside of torch's offload_wrapper";
   if (shards_by_fsdp2(engine)) return "not supported yet under FSDP2: copies of its gathered parameters on the host";
@@ -32,7 +32,7 @@ std::string why_not_torch(const Trainer& t, EngineKind engine) {
 
 /// trl/models/activation_offloading.py.
 std::string why_not_trl(const Trainer& t, EngineKind engine) {
-  if (t.framework != Framework::torch) return "it is TRL's, whose loop is described as framework: torch";
+  if (t.loop.of_framework) return "it is TRL's, whose loop is described as framework: torch";
   if (t.recompute_every > 1) return "not supported yet: TRL's offload beside checkpoints of some layers";
   if (t.liger != Liger{}) return "not supported yet: TRL's offload beside Liger's kernels";
   if (t.head != LossHead::hf_loss && t.head != LossHead::reward_pairs)

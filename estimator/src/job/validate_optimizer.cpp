@@ -44,7 +44,7 @@ std::vector<KnobProblem> optimizer_problems(const Trainer& t, EngineKind engine)
   }
   const bool accumulates = engine == EngineKind::single || engine == EngineKind::ddp ||
                            (shards_by_fsdp2(engine) && t.gradient_sync_every_micro_batch && !t.cpu_offload_policy);
-  if (t.keep_gradients && (!accumulates || t.framework == Framework::agilerl || t.step_every_micro_batch))
+  if (t.keep_gradients && (!accumulates || t.loop.learns_at_once || t.step_every_micro_batch))
     out.push_back({"keep_gradients", "true", "false",
                    "not supported yet: gradients that stay, beyond one device, DDP and FSDP2 that reduces in every micro-batch"});
   if (t.keep_gradients && t.gradient_as_bucket_view && !t.gradient_sync_every_micro_batch)

@@ -14,7 +14,7 @@ bool too_old(const Trainer& t) { return !t.transformers_version.empty() && compa
 std::string why_not_spaced(const Trainer& t) {
   if (t.recompute != Recompute::full) return "it spaces out the checkpoints of recompute: full";
   if (t.kernels == Kernels::archon) return {};
-  if (t.framework != Framework::torch) return "the RL frameworks checkpoint every layer";
+  if (t.loop.of_framework) return "the RL frameworks checkpoint every layer";
   if (!of_transformers(t.kernels) && t.kernels != Kernels::torchtitan) return "LitGPT checkpoints every block";
   if (of_transformers(t.kernels) && too_old(t)) return "that release of transformers checkpoints every layer";
   if (t.compile) return "not supported yet: torch.compile of blocks of which some are checkpointed";
@@ -23,8 +23,8 @@ std::string why_not_spaced(const Trainer& t) {
 
 std::string why_not_on_the_host(const Trainer& t) {
   if (t.recompute != Recompute::full) return "without checkpoints (recompute: full) there is no input that waits";
-  if (t.framework == Framework::verl) return "verl has offload_activations: verl";
-  if (t.framework != Framework::torch) return "not supported yet: offload of activations under an RL framework";
+  if (t.loop.offloads_activations) return fmt::format("{} has offload_activations: verl", t.loop.name);
+  if (t.loop.of_framework) return "not supported yet: offload of activations under an RL framework";
   if (!of_transformers(t.kernels)) return "it is transformers' (offload) and ArcticTraining's";
   if (too_old(t)) return "that release of transformers has no offload of checkpoints";
   return {};

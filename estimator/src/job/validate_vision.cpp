@@ -50,14 +50,14 @@ class VisionObjections {
     if (clip && e != EngineKind::single)
       add("engine", fmt::format("'{}'", spelling(e)), "single",
           "not supported yet: CLIP's or Pixtral's tower on several devices");
-    if (t_.framework != Framework::torch && (t_.framework != Framework::areal || e != EngineKind::fsdp2))
+    if (t_.loop.of_framework && (!t_.loop.has_towers || e != EngineKind::fsdp2))
       add("framework", fmt::format("'{}'", spelling(t_.framework)), "torch, or areal with engine fsdp2",
           "not supported yet: a vision tower in this framework");
     if (role_.kind == RoleKind::critic || role_.kind == RoleKind::reward || t_.head == LossHead::reward_pairs)
       add("vision.images", fmt::format("{}", t_.vision.images), "none",
-          t_.framework == Framework::areal ? "AReaL makes a language model with its output layer of every vision model, and its "
-                                             "loss stops at values that are none"
-                                           : "not supported yet: values of a model with a vision tower");
+          t_.loop.has_towers ? "AReaL makes a language model with its output layer of every vision model, and its "
+                               "loss stops at values that are none"
+                             : "not supported yet: values of a model with a vision tower");
     if (t_.layout.tensor > 1 || t_.layout.context > 1)
       add("layout", fmt::format("'{}'", letters(t_.layout)), "a layout of data parallelism alone",
           "not supported yet: a vision tower whose language model is split");

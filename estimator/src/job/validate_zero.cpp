@@ -39,7 +39,7 @@ class Objections {
     if (t_.tiled_mlp) object("tiled_mlp", "false", kWhy);
   }
   void of_deepspeed() {
-    if (t_.framework != Framework::torch || job_.kind == JobKind::rl)
+    if (t_.loop.of_framework || job_.kind == JobKind::rl)
       object("engine", "fsdp2", "not supported yet: DeepSpeed under an RL framework");
     formats();
     engines_of_others();

@@ -14,8 +14,7 @@ std::int64_t longest_sequence(const Job& job, const Role& role) {
 // from 1.0.4 on. verl: verl/utils/seqlen_balancing.py (rearrange_micro_batches), for FSDP and Megatron.
 std::int64_t least_budget(const Job& job, const Role& role) {
   const Trainer& t = role.trainer;
-  const bool packs = t.framework == Framework::areal || t.framework == Framework::verl;
-  if (role.serves() || !packs || t.sequences_per_micro_batch > 0) return 0;
+  if (role.serves() || !t.loop.packs || t.sequences_per_micro_batch > 0) return 0;
   return longest_sequence(job, role);
 }
 

@@ -55,9 +55,10 @@ enum class ExpertsCode : std::uint8_t { grouped_mm, batched_mm, loop, loop_of_4 
 /// Everything that decides how a layer runs, besides the architecture.
 struct KernelOptions {
   Kernels kernels = Kernels::hf_flash;
-  Framework framework = Framework::torch;  ///< whose Ulysses exchange is used
-  DType parameters = DType::bf16;          ///< as the forward pass sees them (after FSDP's cast)
-  bool casts_heads = false;                ///< embeddings and output layer are bf16 whatever the others are
+  bool exchanges_flat = false;     ///< Ulysses: on flat packed sequences
+  bool adapters_apart = false;     ///< a forward-only pass computes an adapter's product by itself
+  DType parameters = DType::bf16;  ///< as the forward pass sees them (after FSDP's cast)
+  bool casts_heads = false;        ///< embeddings and output layer are bf16 whatever the others are
   bool autocast = false;
   bool keeps_formats = false;                              ///< one device: parameters of another format than the model's keep it
   bool wide_routers = false;                               ///< ... and routers are made in fp32

@@ -77,7 +77,7 @@ ModelPass::ModelPass(Eager& g, const Architecture& a, const PassOptions& o)
   g.low_rank_dropout = o.training && o.kernels.adapters.dropout;
   // routed while nothing is recorded; GRPO's gradient pass goes through peft's own forward (grpo.py _loss, base.py
   // _get_logprobs)
-  g.low_rank_apart = o.kernels.framework == Framework::agilerl && !o.training;
+  g.low_rank_apart = o.kernels.adapters_apart && !o.training;
   g.packed = o.kernels.packed;
   g.wide_routers = o.kernels.wide_routers;
   g.views_of_flat = o.kernels.views_of_flat;

@@ -92,7 +92,7 @@ Tensor exchange_around(Eager& g, const Tensor& q, const Tensor& k, const Tensor&
                        const Kernel& kernel) {
   const std::int64_t n = options.ulysses;
   if (options.ulysses_deepspeed) return deepspeed_around(g, q, k, v, n, kernel);
-  const bool flat = options.framework == Framework::areal;
+  const bool flat = options.exchanges_flat;
   const Dim width = q.shape[3], batch = q.shape[0], local = q.shape[2];
   const std::int64_t heads = q.shape[1].coefficient, kv = k.shape[1].coefficient;
   const std::int64_t shared = std::max(kv, n);  // heads of k and v that are exchanged

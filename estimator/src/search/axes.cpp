@@ -54,7 +54,7 @@ Axes axes_of(const Job& job, const Space& space, const Role* trainer, const Role
     if (shared && free_to(speed, "offload"))
       for (const auto& o : {std::pair{false, false}, std::pair{false, true}, std::pair{true, true}}) include(a.offload, o);
     a.efficient_load = {t.memory_efficient_load};
-    if (t.framework == Framework::areal && t.kernels != Kernels::archon && free_to(true, "memory_efficient_load"))
+    if (t.loop.loads_on_gpu && t.kernels != Kernels::archon && free_to(true, "memory_efficient_load"))
       include<bool>(a.efficient_load, true);
     a.storage = {t.storage};
     if (free_to(numerics, "precision.storage")) include(a.storage, DType::bf16);

@@ -325,8 +325,8 @@ class Searcher {
     const ServerVerdict* server = s < 0 ? nullptr : &server_verdicts_[static_cast<std::size_t>(s)];
     const double train = trainer == nullptr ? 0 : trainer->seconds, serve = server == nullptr ? 0 : server->seconds;
     Pair p{t, s, train + serve, 0, 0, {-1, -1}};
-    // AReaL generates while it trains; on shared GPUs, and in verl, they take turns.
-    if (trainer != nullptr && server != nullptr && !shared_ && trainers_.leader().trainer.framework == Framework::areal)
+    // on shared GPUs they take turns
+    if (trainer != nullptr && server != nullptr && !shared_ && trainers_.leader().trainer.loop.generates_while_training)
       p.seconds = std::max(train, serve);
     if (trainer != nullptr) p.changes += trainer->changes, p.need = trainer->need, p.shape.first = trainer->shape;
     if (server != nullptr) p.changes += server->changes, p.need = std::max(p.need, server->need), p.shape.second = server->shape;
@@ -465,8 +465,8 @@ namespace {
 
 Found search_of_its_kind(const Job& job, const Space& space, int keep, const Catalog& c, const std::stop_token& stop,
                          const Admit& admit) {
-  const bool areal = !job.roles.empty() && job.roles[0].trainer.framework == Framework::areal;
-  if (!areal && job.roles.size() == 1 && job.roles[0].engine == EngineKind::megatron)
+  const bool alone = job.roles.empty() || !job.roles[0].trainer.loop.runs_megatron;
+  if (alone && job.roles.size() == 1 && job.roles[0].engine == EngineKind::megatron)
     return search_megatron(job, space, keep, c, stop);
   if (!space.maximise.empty()) return solve(job, space, keep, c, stop, admit);
   if (serves_alone(job)) return search_serving(job, space, keep, c, stop, admit);

@@ -52,7 +52,7 @@ std::optional<double> step_seconds(const Job& job, const Catalog& catalog, TapeS
     if (v.refusal != ServerRefusal::none) return std::nullopt;
     serve = v.seconds;
   }
-  const bool at_once = !trainers.empty() && !shared && trainers.leader().trainer.framework == Framework::areal;
+  const bool at_once = !trainers.empty() && !shared && trainers.leader().trainer.loop.generates_while_training;
   return at_once ? std::max(train, serve) : train + serve;
 }
 

@@ -238,7 +238,7 @@ std::vector<SyncBucket> pack(const SyncModel& m, Bytes limit) {
 
 }  // namespace
 
-SyncPoint sync_point(const Facts& facts, Framework framework, std::string_view version, SyncBy by, Bytes bucket,
+SyncPoint sync_point(const Facts& facts, const TrainingLoop& loop, std::string_view version, SyncBy by, Bytes bucket,
                      EngineKind server, bool same_gpu) {
   SyncPoint out;
   out.server = server;
@@ -246,29 +246,27 @@ SyncPoint sync_point(const Facts& facts, Framework framework, std::string_view v
   if (by == SyncBy::none) return out;
   if (by == SyncBy::disk) {
     out.way = SyncWay::disk;
-  } else if (framework == Framework::verl) {
+  } else if (loop.ipc) {
     out.way = same_gpu ? SyncWay::ipc : SyncWay::double_buffer;
-    const auto does = [&](const char* fact) { return same_gpu && facts.find("verl", fact, query).value != 0; };
+    const auto does = [&](const char* fact) { return same_gpu && facts.find(loop.facts, fact, query).value != 0; };
     out.switches_segments = does("switches_expandable_segments");
     out.empties_first = does("empties_cache_before_update");
   } else {
-    out.way = facts.find("areal", "sync_pipelined", query).value != 0 ? SyncWay::two_buckets : SyncWay::buckets;
-    out.casts = facts.find("areal", "sync_casts_full_tensor", query).value != 0;
+    out.way = facts.find(loop.facts, "sync_pipelined", query).value != 0 ? SyncWay::two_buckets : SyncWay::buckets;
+    out.casts = facts.find(loop.facts, "sync_casts_full_tensor", query).value != 0;
   }
-  const char* key = framework == Framework::verl ? "update_weights_bucket_mib" : "weight_chunked_mem_mib";
-  out.bucket = bucket > 0
-                   ? bucket
-                   : static_cast<Bytes>(facts.find(framework == Framework::verl ? "verl" : "areal", key, query).value) * kMiB;
+  const char* key = loop.ipc ? "update_weights_bucket_mib" : "weight_chunked_mem_mib";
+  out.bucket = bucket > 0 ? bucket : static_cast<Bytes>(facts.find(loop.facts, key, query).value) * kMiB;
   return out;
 }
 
-bool fused_experts(const Facts& facts, Framework framework, std::string_view version) {
-  return facts.find(framework == Framework::verl ? "verl" : "areal", "experts_fused", {std::string(version), "", {}}).value != 0;
+bool fused_experts(const Facts& facts, const TrainingLoop& loop, std::string_view version) {
+  return facts.find(loop.facts, "experts_fused", {std::string(version), "", {}}).value != 0;
 }
 
-DType wire_dtype(const Facts& facts, Framework framework, std::string_view version, DType storage, DType compute) {
-  if (framework == Framework::verl) return storage;
-  return facts.find("areal", "sync_casts_full_tensor", {std::string(version), "", {}}).value != 0 ? compute : storage;
+DType wire_dtype(const Facts& facts, const TrainingLoop& loop, std::string_view version, DType storage, DType compute) {
+  if (loop.ipc) return storage;
+  return facts.find(loop.facts, "sync_casts_full_tensor", {std::string(version), "", {}}).value != 0 ? compute : storage;
 }
 
 SyncPlan plan_sync(const SyncModel& model, const SyncPoint& point) {

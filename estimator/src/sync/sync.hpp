@@ -83,12 +83,13 @@ struct SyncPoint {
   bool empties_first = false;  ///< the sender's cache is emptied before a server that sleeps beside it wakes
 };
 /// How a framework sends: the way and its settings from models/engines. Throws InputError.
-SyncPoint sync_point(const Facts&, Framework, std::string_view version, SyncBy, Bytes bucket, EngineKind server, bool same_gpu);
+SyncPoint sync_point(const Facts&, const TrainingLoop&, std::string_view version, SyncBy, Bytes bucket, EngineKind server,
+                     bool same_gpu);
 /// Does the trainer of this framework keep fused experts?
-bool fused_experts(const Facts&, Framework, std::string_view version);
+bool fused_experts(const Facts&, const TrainingLoop&, std::string_view version);
 /// The dtype that travels: the compute dtype where the framework casts, else that of the parameters (verl's FSDP: fp32 by
 /// default).
-DType wire_dtype(const Facts&, Framework, std::string_view version, DType storage, DType compute);
+DType wire_dtype(const Facts&, const TrainingLoop&, std::string_view version, DType storage, DType compute);
 
 /// A bucket: steps [first, last) of the order.
 struct SyncBucket {

@@ -92,7 +92,7 @@ std::int64_t areal_padded_tokens(const Trainer& t) {
 
 std::int64_t megatron_tokens(const Trainer& t) {
   if (t.sequences_per_micro_batch > 0) return t.sequence_tokens;
-  return t.framework == Framework::areal ? areal_padded_tokens(t) : t.tokens_per_micro_batch;
+  return t.loop.pads_to_pages ? areal_padded_tokens(t) : t.tokens_per_micro_batch;
 }
 
 bool areal_gathers(const Trainer& t) { return compare_versions(t.framework_version, "2.0.0") >= 0; }

@@ -383,7 +383,7 @@ Bytes bytes_of_pieces(const std::vector<MegatronPiece>& pieces, const PieceForma
 }
 
 std::int64_t megatron_vocab(const Architecture& a, const Trainer& t) {
-  if (t.framework == Framework::areal || t.framework == Framework::verl) return a.vocab;
+  if (!t.loop.pads_vocab) return a.vocab;
   const std::int64_t unit = 128 * t.layout.tensor;
   return (a.vocab + unit - 1) / unit * unit;
 }
@@ -394,7 +394,7 @@ std::vector<std::vector<int>> megatron_layers(const Architecture& a, const Train
     runs.insert(runs.end(), static_cast<std::size_t>(a.runs[r].count), static_cast<int>(r));
   std::vector<std::vector<int>> out;
   const std::int64_t chunks = t.layout.pipeline > 1 ? t.megatron.virtual_stages : 1;
-  const auto areal = t.framework == Framework::areal ? areal_stage_layers(a, t) : std::vector<std::int64_t>{};
+  const auto areal = t.loop.balances_stages ? areal_stage_layers(a, t) : std::vector<std::int64_t>{};
   for (std::int64_t c = 0; c < chunks; ++c) {
     const Extent e = areal.empty() ? extent_of(static_cast<std::int64_t>(runs.size()), t, stage, c)
                                    : extent_among(areal, static_cast<std::size_t>(c * t.layout.pipeline + stage));
@@ -438,7 +438,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.softmax_kernel = t.megatron.masked_softmax_fusion && takes_softmax_kernel(a, t, tokens);
     o.mtp = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
-    if (t.framework == Framework::areal) {
+    if (t.loop.loss_by_sequence) {
       const ArealCut cut = areal_cut(t, use);
       o.areal = {.on = true,
                  .value = use.critic,
@@ -451,9 +451,8 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
                  .gathered = t.layout.context > 1 && areal_gathers(t) ? std::min<std::int64_t>(3, cut.least) : 0};
     }
     if (t.megatron.loss == MegatronLoss::slime) o.actor = slime_loss(t);
-    if (t.framework == Framework::verl && use.critic) o.areal = {.on = true, .value = true};  // the same value head
-    if (t.framework == Framework::verl && !use.critic)
-      o.actor = ActorLoss{.kind = ActorLossKind::verl, .entropy = t.megatron.entropy_loss};
+    if (t.loop.actor_loss && use.critic) o.areal = {.on = true, .value = true};  // the same value head
+    if (t.loop.actor_loss && !use.critic) o.actor = ActorLoss{.kind = ActorLossKind::verl, .entropy = t.megatron.entropy_loss};
     out.push_back(std::move(o));
   }
   return out;
@@ -464,10 +463,9 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   const auto chunks = megatron_chunks(a, t, stage, use);
   MegatronStage s;
   s.trains = use.trains;
-  const bool verl = t.framework == Framework::verl;
   s.pauses = t.offload_parameters && !t.loop.moves_parameters;
   s.parks_parameters = t.offload_parameters && t.loop.moves_parameters;
-  s.parks_optimizer = t.offload_optimizer && verl;
+  s.parks_optimizer = t.offload_optimizer && t.loop.moves_optimizer;
   s.stage = stage;
   s.stages = t.layout.pipeline;
   s.group = t.megatron.virtual_group > 0 ? t.megatron.virtual_group : s.stages;
@@ -483,7 +481,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
       s.counts.e = arriving_rows(run.layer.feed_forward, t.megatron, t.layout.expert, s.counts.b * s.counts.s);
       s.counts.m = padded_rows(run.layer.feed_forward, t.megatron, t.layout, s.counts.b * s.counts.s);
     }
-  if (t.framework == Framework::areal) count_areal_chunks(s, areal_cut(t, use));
+  if (t.loop.loss_by_sequence) count_areal_chunks(s, areal_cut(t, use));
   if (t.megatron.loss == MegatronLoss::slime) count_slime_chunks(s, t);
   for (const auto& chunk : chunks) {
     if (use.trains) s.chunks.push_back(make_chunk_tape(a, chunk));
@@ -525,7 +523,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     if (m.precision_aware)
       s.widened_states = widened_states(m, std::max(ceil_div(n.dense, dense_ranks), ceil_div(n.experts, expert_ranks)));
   }
-  if (chunks.front().adapters && t.framework == Framework::areal) put_adapters_outside(s, n, frozen, t.megatron.wrap_with_ddp);
+  if (chunks.front().adapters && t.loop.adapters_outside) put_adapters_outside(s, n, frozen, t.megatron.wrap_with_ddp);
   if (!use.trains) hold_no_states(s, t.megatron.wrap_with_ddp);
   if (m.fsdp != MegatronFsdpStrategy::off) put_under_fsdp(s, a, t, chunks.front());
   s.placeholders = n.placeholders;

@@ -46,7 +46,8 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.foak = {t.foak.rope, t.foak.rms_norm, t.foak.lora};
   k.positions_by_row = t.loop.positions_by_row;
   k.kernels = t.kernels;
-  k.framework = t.framework;
+  k.exchanges_flat = t.loop.exchanges_flat;
+  k.adapters_apart = t.loop.adapters_apart;
   // FSDP2 gathers what is stored in fp32 in the compute format
   k.parameters = t.lora.base.prepare_kbit && !shards_by_fsdp2(engine) ? DType::fp32 : t.compute;
   k.casts_heads = t.lora.base.casts_heads;

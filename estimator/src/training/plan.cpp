@@ -125,7 +125,7 @@ Bytes clip_norms(const std::vector<TrainedTensor>& trained, const Trainer& t, En
 /// ProcessGroupNCCL recorded its stream on what it sent (TORCH_NCCL_AVOID_RECORD_STREAMS was off by default before 2.8,
 /// torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp): such a tensor is free for the CPU, and not yet for the allocator.
 bool records_streams(const Trainer& t) {
-  return t.framework == Framework::torch && !t.framework_version.empty() && compare_versions(t.framework_version, "2.8") < 0;
+  return !t.loop.of_framework && !t.framework_version.empty() && compare_versions(t.framework_version, "2.8") < 0;
 }
 
 /// limit_all_gathers: in front of a gather the CPU waits for the oldest event of _free_event_queue when there are two

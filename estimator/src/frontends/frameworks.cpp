@@ -1,0 +1,28 @@
+// The frameworks, a row of each, which stands in its own folder.
+#include <array>
+
+#include "frontends/framework.hpp"
+#include "job/framework_rules.hpp"
+#include "job/training_loop.hpp"
+
+namespace oomplan {
+namespace {
+
+const FrameworkRow& row_of(Framework framework) {
+  static const std::array<FrameworkRow, 4> rows{FrameworkRow{Framework::torch, {}, nullptr}, areal::framework_row(),
+                                                verl::framework_row(), agilerl::framework_row()};
+  for (const FrameworkRow& row : rows)
+    if (row.framework == framework) return row;
+  return rows.front();
+}
+
+}  // namespace
+
+const TrainingLoop& training_loop(Framework framework) { return row_of(framework).loop; }
+
+std::vector<KnobProblem> framework_problems(const Role& role) {
+  const FrameworkRow& row = row_of(role.trainer.framework);
+  return row.problems != nullptr ? row.problems(role) : std::vector<KnobProblem>{};
+}
+
+}  // namespace oomplan
