@@ -51,6 +51,7 @@ JOBS = {
     + "framework: torch\ngpus: 32 x H200-141GB\nsequences_per_step: 512\ntrainer: {{engine: megatron, layout: d1p4t8, sequence_tokens: 32k, "
     "sequences_per_micro_batch: 1, cross_entropy: te}}\n",
 }
+LIMIT = 60  # seconds, behind which a job is a defect
 LONGEST = 262144  # tokens that are asked of a model whose positions end later, or nowhere
 
 
@@ -63,7 +64,10 @@ class Run:
 
 
 def run(program: str, arguments: list[str], folder: Path, what: str) -> Run:
-    with subprocess.Popen([program, *arguments], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+    limit = ["timeout", "-s", "KILL", str(LIMIT)]
+    with subprocess.Popen(
+        [*limit, program, *arguments], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as child:
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
     return Run(what, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, child.returncode)
@@ -112,7 +116,9 @@ def main() -> None:
     text = table(valid, args.top)
     print(f"{len(runs)} jobs, {len(valid)} valid; of these above 1 s: {sum(r.seconds > 1 for r in valid)}")
     print(f"most memory: {max(r.megabytes for r in valid):.0f} MB")
-    print(f"statuses: {sorted({r.status for r in runs})}")
+    for r in runs:
+        if r.status not in (0, 1, 2):
+            print(f"defect: status {r.status}: {r.what}")
     print(text, end="")
     if args.markdown:
         args.markdown.write_text(text, encoding="utf-8")

@@ -246,7 +246,7 @@ struct ChunkRule {
   void scan(Tensor& out, Tensor state, const Tensor& new_values, const Tensor& k_decayed, const Tensor& within,
             const Tensor& chunk_decay) {
     const Shape state_shape = state.shape, rows = one_chunk(n.value_dim);
-    for (std::int64_t i = 0; i < chunks; ++i) {
+    g.each_turn(chunks, [&](std::int64_t) {
       {
         Tensor fresh = slice(g, new_values, rows), keys = slice(g, k_decayed, one_chunk(n.key_dim));
         Tensor known = product(g, std::move(keys), state, rows, "scan.known");
@@ -268,7 +268,7 @@ struct ChunkRule {
       Tensor update = product(g, slice(g, key, one_chunk(n.key_dim)), corrected, state_shape, "scan.update");
       Tensor sum = add(g, std::move(old), std::move(update), "scan.state");
       state = std::move(sum);
-    }
+    });
   }
 
   /// The solver's results lie column by column, and so does what is made like them: the reshape of several chunks

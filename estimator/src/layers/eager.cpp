@@ -85,6 +85,7 @@ const Tensor& Saved::get() const {
     const bool distributed = std::exchange(e.distributed, f.distributed);
     auto outer = std::exchange(e.refilling_, frame_);
     auto casts = std::exchange(e.casts_, {});
+    const Eager::InTurn here(e, -1, 0);
     f.refilled.resize(f.packed);
     f.refill_at = 0;
     f.products = f.next_result = 0;
@@ -300,7 +301,9 @@ Tensor Eager::make(std::string name, Shape shape, DType dtype, Category category
   t.shape = shape;
   t.dtype = dtype;
   storages.push_back({prefix + std::move(name), std::move(shape), dtype, category, scope, in_backward, 1, false});
-  events.push_back({EagerEvent::Kind::alloc, t.storage_, place(), in_backward, -1});
+  storages.back().turn = turn_;
+  storages.back().turns = turns_;
+  note(EagerEvent::Kind::alloc, t.storage_, place(), in_backward);
   return t;
 }
 
@@ -355,13 +358,13 @@ void Eager::discard(const Tensor& x) {
   const int storage = standing_for(x.storage_);
   storages[static_cast<std::size_t>(storage)].discarded = true;
   storages[static_cast<std::size_t>(storage)].saved = false;
-  events.push_back({EagerEvent::Kind::free, storage, place(), in_backward, -1});
+  note(EagerEvent::Kind::free, storage, place(), in_backward);
 }
 
 void Eager::clear(const Tensor& x) {
   const int storage = standing_for(x.storage_);
   storages[static_cast<std::size_t>(storage)].discarded = true;
-  events.push_back({EagerEvent::Kind::free, storage, place(), in_backward, -1});
+  note(EagerEvent::Kind::free, storage, place(), in_backward);
 }
 
 void Eager::restore(const Tensor& x) {
@@ -371,9 +374,11 @@ void Eager::restore(const Tensor& x) {
   again.scope = scope;
   again.backward = in_backward;
   again.discarded = false;
+  again.turn = turn_;
+  again.turns = turns_;
   storages[static_cast<std::size_t>(empty)].instead = full;
   storages.push_back(std::move(again));
-  events.push_back({EagerEvent::Kind::alloc, full, place(), in_backward, -1});
+  note(EagerEvent::Kind::alloc, full, place(), in_backward);
 }
 
 void Eager::reference(int storage) { ++storages[static_cast<std::size_t>(standing_for(storage))].references; }
@@ -382,7 +387,7 @@ void Eager::release(int storage) {
   storage = standing_for(storage);
   if (--storages[static_cast<std::size_t>(storage)].references > 0) return;
   if (storages[static_cast<std::size_t>(storage)].discarded) return;
-  events.push_back({EagerEvent::Kind::free, storage, place(), in_backward, -1});
+  note(EagerEvent::Kind::free, storage, place(), in_backward);
   if (const int column = storages[static_cast<std::size_t>(storage)].column; column >= 0) release(column);
 }
 
@@ -410,8 +415,9 @@ std::shared_ptr<Node> Eager::accumulator(int number) {
       storages[static_cast<std::size_t>(storage)].category = Category::gradients;
       storages[static_cast<std::size_t>(storage)].name = leaves[static_cast<std::size_t>(number)].name + ".grad";
       storages[static_cast<std::size_t>(storage)].gradient_of = number;
+      storages[static_cast<std::size_t>(storage)].turn = -1;  // it outlives the pass
       ++storages[static_cast<std::size_t>(storage)].references;  // the engine's from here on
-      events.push_back({EagerEvent::Kind::gradient, storage, scope, true, number});
+      note(EagerEvent::Kind::gradient, storage, scope, true, number);
       return Gradients{};
     };
   }
@@ -425,6 +431,8 @@ bool Eager::record(Tensor& out, const char* name, const std::vector<const Tensor
   node->name = name;
   node->sequence = sequence++;
   node->scope = scope;
+  node->turn = turn_;
+  node->turns = turns_;
   node->outputs = outputs;
   node->distributed = distributed;
   for (const Tensor* input : inputs)
@@ -481,6 +489,7 @@ void Eager::backward(std::vector<Root> roots) {
   const bool outer_grad = std::exchange(grad_enabled, false);
   const int outer_scope = scope, outer_graph = std::exchange(graph_, graphs_++);
   auto outer_node = std::exchange(running_, nullptr);
+  const InTurn outside(*this, -1, 0);
   std::unordered_map<Node*, Waiting> tasks;
   for (const auto& [root, gradient] : roots) count_dependencies(root->grad_fn, tasks);
   using Ready = std::pair<std::int64_t, std::shared_ptr<Node>>;
@@ -509,6 +518,8 @@ void Eager::backward(std::vector<Root> roots) {
     if (node->sequence != kAccumulates) {
       end_use();
       scope = node->scope;
+      turn_ = node->turn;
+      turns_ = node->turns;
     }
     if (node->leaf >= 0) uses.push_back({events.size(), node->leaf, scope, true, UseMoment::begins, true});
     auto outer_unpacked = std::exchange(unpacked_, {});

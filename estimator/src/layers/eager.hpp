@@ -13,6 +13,7 @@
 //   - a second gradient is added into the first in place when nobody else refers to the first one's storage;
 //   - a leaf's first gradient is kept as it is; further ones are added into it (Tape tells engines apart).
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <map>
@@ -46,6 +47,8 @@ struct Storage {
   int references = 0;
   bool saved = false;      ///< a node keeps it for backward
   int gradient_of = -1;    ///< leaf whose gradient it became
+  std::int64_t turn = -1;  ///< of a loop over the sequence: in which of its simulated turns it was made; -1: outside of one
+  std::int64_t turns = 0;  ///< that the loop has
   int column = -1;         ///< storage of one more entry of the last axis: S + 1 is no monomial, so such a tensor has two
   bool discarded = false;  ///< its bytes went although something refers to it still
   int instead = -1;        ///< the storage that it got its bytes back in
@@ -144,6 +147,7 @@ struct Node {
   std::string name;
   std::int64_t sequence = 0;
   int scope = 0;
+  std::int64_t turn = -1, turns = 0;  ///< as in Storage
   std::size_t outputs = 1;
   int leaf = -1;             ///< parameter that it works with; -1: none
   bool distributed = false;  ///< its outputs are DTensors: autograd adds their gradients out of place (input_buffer.cpp)
@@ -171,6 +175,7 @@ struct EagerEvent {
   int scope = 0;
   bool backward = false;
   int leaf = -1;
+  std::int64_t turn = -1, turns = 0;  ///< that runs: of a loop of the forward pass, or of the node's
 };
 
 /// Of a use of a parameter.
@@ -225,14 +230,25 @@ class Eager {
   SavedHooks* hooks = nullptr;          ///< in force for what is saved now
   TiledGradients* tiles = nullptr;      ///< the block that runs tile by tile just now
   std::int64_t resident_threads = 0;    ///< of the GPU, where the buffer of a sum over rows counts; 0: it does not
-  Tensor* second_output = nullptr;      ///< where a checkpointed layer leaves what it returns beside its output
-  int scope = 0;                        ///< where we are: events and nodes belong to it
+  std::int64_t most_turns = std::numeric_limits<std::int64_t>::max();  ///< of each_turn() that are run
+  Tensor* second_output = nullptr;  ///< where a checkpointed layer leaves what it returns beside its output
+  int scope = 0;                    ///< where we are: events and nodes belong to it
   bool in_backward = false;
   std::string prefix;  ///< of names: "layer.self_attn."
 
   int parameter(std::string name, Shape shape, DType dtype, bool trainable = true);
   /// Puts a trainable pair of rank `rank` beside the matrix, whose sides are `in` and `out`.
   void add_low_rank(int matrix, std::int64_t rank, Dim in, Dim out, DType dtype);
+  /// A loop over parts of the sequence: body(i) for i in [0, n). Of a loop of more than most_turns the first and the last ones
+  /// are run, as many of each: those between are like the ones around the middle, which who reads the events checks.
+  template <class Body>
+  void each_turn(std::int64_t n, Body&& body) {
+    const std::int64_t run = std::min(n, most_turns);
+    for (std::int64_t i = 0; i < run; ++i) {
+      const InTurn here(*this, i, n);
+      body(i < run / 2 ? i : n - run + i);
+    }
+  }
   /// The parameter, of which a use begins.
   Tensor leaf(int number);
   /// The use is over.
@@ -306,6 +322,26 @@ class Eager {
   int parts = 0;  ///< slices made so far
 
  private:
+  /// What happens meanwhile belongs to a turn of a loop, or to none.
+  class InTurn {
+   public:
+    InTurn(Eager& g, std::int64_t turn, std::int64_t turns)
+        : g_(g), turn_(std::exchange(g.turn_, turn)), turns_(std::exchange(g.turns_, turns)) {}
+    InTurn(const InTurn&) = delete;
+    InTurn& operator=(const InTurn&) = delete;
+    ~InTurn() {
+      g_.turn_ = turn_;
+      g_.turns_ = turns_;
+    }
+
+   private:
+    Eager& g_;
+    std::int64_t turn_, turns_;
+  };
+  std::int64_t turn_ = -1, turns_ = 0;
+  void note(EagerEvent::Kind kind, int storage, int where, bool backward, int leaf = -1) {
+    events.push_back({kind, storage, where, backward, leaf, turn_, turns_});
+  }
   /// Where events belong: a recomputation happens at its checkpoint's place, whatever it runs.
   int place() const { return recomputing_at_ >= 0 ? recomputing_at_ : scope; }
   int recomputing_at_ = -1;

@@ -65,7 +65,7 @@ struct Scan {
   Tensor scan(const Tensor& kept, const Tensor& update) {
     const Shape one{B, inner, states};
     state = g.make("scan.zeros", one, hidden.dtype);
-    for (std::int64_t i = 0; i < tokens; ++i) {
+    g.each_turn(tokens, [&](std::int64_t) {
       Tensor old = outer(g, slice(g, kept, one), state, one, "scan.old");
       Tensor next = add(g, std::move(old), slice(g, update, one), "scan.state");
       state = std::move(next);
@@ -73,7 +73,7 @@ struct Scan {
       Tensor read = matmul(g, std::move(narrow), slice(g, output, {B, states, Dim(1)}), {B, inner, Dim(1)}, "scan.read");
       results.push_back(slice(g, read, {B, inner}));
       last = std::move(read);
-    }
+    });
     Tensor joined = cat(g, results, {B, inner, S}, "scan.joined");
     last.reset();
     return joined;

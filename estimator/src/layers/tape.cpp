@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <tuple>
 
 #include "layers/litgpt.hpp"
 #include "layers/model.hpp"
 #include "layers/tape_builder.hpp"
+#include "layers/tape_turns.hpp"
 #include "units/interruption.hpp"
 
 namespace oomplan {
@@ -40,12 +42,14 @@ class Builder {
     number_storages(stretches);
     for (const auto& s : stretches) add(s);
     check_inner();
+    keep_segments();
     for (const auto& use : g_.uses) add(use);
     for (auto& station : tape_.stations)
       for (int u = 0; u < 3; ++u) {
         for (Segment* segment : {&station.forward[u], &station.backward[u]}) {
-          segment->on_host = std::any_of(segment->events.begin(), segment->events.end(),
-                                         [&](const TapeEvent& e) { return tape_.sites[e.site].pool != Pool::torch; });
+          segment->on_host = std::any_of(segment->events.begin(), segment->events.end(), [&](const TapeEvent& e) {
+            return e.of_tensor() && tape_.sites[e.site].pool != Pool::torch;
+          });
           segment->summary = summarise(*segment, false);
           segment->summary_adding = summarise(*segment, true);
           if (segment->events.empty()) continue;
@@ -60,6 +64,7 @@ class Builder {
   struct Born {
     std::uint32_t site = 0;
     int station = 0, unit = 0;
+    std::int64_t turn = -1, turns = 0;
   };
 
   void number_storages(const std::vector<Stretch>& stretches) {
@@ -67,9 +72,9 @@ class Builder {
     std::vector<int> freed_at(g_.storages.size(), -1);
     for (const auto& e : g_.events)
       if (e.kind == EagerEvent::Kind::free) freed_at[static_cast<std::size_t>(e.storage)] = e.scope;
-    using Key = std::tuple<int, bool, std::string, int>;
+    using Key = std::tuple<int, bool, bool, std::string, int>;  // tensors of a loop's turns share sites, too
     std::map<Key, std::vector<std::uint32_t>> known;
-    std::map<std::pair<int, bool>, std::map<std::string, int>> all_times;
+    std::map<std::tuple<int, bool, std::int64_t>, std::map<std::string, int>> all_times;
     for (const auto& s : stretches) {
       for (const EagerEvent* e : s.events) {
         if (e->kind != EagerEvent::Kind::alloc) continue;
@@ -78,8 +83,10 @@ class Builder {
         // what a recomputation leaves belongs to the unit that is recomputed; what does not outlive it is its own
         const int owner = freed_at[static_cast<std::size_t>(e->storage)] == s.scope ? s.scope : storage.scope;
         const int station = station_of(owner);
-        auto& sites = known[{station, s.backward, storage.name, all_times[{owner, s.backward}][storage.name]++}];
-        born_[static_cast<std::size_t>(e->storage)] = {site_of(storage, station, sites), station, unit_of(owner)};
+        auto& sites = known[{station, s.backward, storage.turn >= 0, storage.name,
+                             all_times[{owner, s.backward, storage.turn}][storage.name]++}];
+        born_[static_cast<std::size_t>(e->storage)] = {site_of(storage, station, sites), station, unit_of(owner), storage.turn,
+                                                       storage.turns};
       }
     }
   }
@@ -126,9 +133,9 @@ class Builder {
         if (b.unit > 1) continue;  // the first inner unit stands for all
         t.all_inner = true;
       }
-      events.push_back(t);
+      t.turn = static_cast<std::int32_t>(b.turn);
+      events.push_back({t, b.turns, e->turn, e->turns, static_cast<std::size_t>(e - g_.events.data())});
       interruption_point_at(events.size());
-      numbers_[{station, s.backward, unit}].push_back(static_cast<std::size_t>(e - g_.events.data()));
     }
   }
   /// Behind the events of its unit that came before. The leaf is still the simulator's.
@@ -136,11 +143,17 @@ class Builder {
     const auto station = static_cast<std::size_t>(station_of(use.scope));
     const int unit = unit_of(use.scope), last = tape_.stations[station].simulated - 1;
     if (unit > 1 && unit != last) return;  // the first inner unit stands for all
-    const auto& before = numbers_[{station, use.backward, unit}];
-    const auto at = std::lower_bound(before.begin(), before.end(), use.event) - before.begin();
     const int segment = unit == 0 ? 0 : unit == last ? 2 : 1;
     auto& segments = use.backward ? tape_.stations[station].backward : tape_.stations[station].forward;
-    segments[segment].uses.push_back({static_cast<std::size_t>(at), use.leaf, use.moment, use.derives});
+    std::size_t at = 0;
+    if (const auto known = units_.find({station, use.backward});
+        known != units_.end() && static_cast<std::size_t>(unit) < known->second.size()) {
+      const auto& raw = known->second[static_cast<std::size_t>(unit)];
+      const auto behind = std::lower_bound(raw.begin(), raw.end(), use.event,
+                                           [](const RawEvent& e, std::size_t number) { return e.number < number; });
+      at = position(positions_[{station, use.backward, segment}], static_cast<std::size_t>(behind - raw.begin()));
+    }
+    segments[segment].uses.push_back({at, use.leaf, use.moment, use.derives});
   }
 
   /// The real number of a simulated unit, for references from other stations: only first and last can be meant.
@@ -150,24 +163,37 @@ class Builder {
     return -1 - (s.simulated - 1 - b.unit);  // counted from the end: -1 is the last unit
   }
 
-  void check_inner() {
-    for (auto& [key, simulated] : units_) {
-      auto& station = tape_.stations[key.first];
-      auto* segments = key.second ? station.backward : station.forward;
+  void check_inner() const {
+    for (const auto& [key, simulated] : units_)
+      if (simulated.size() > 3 && !same(simulated[1], simulated[2])) throw Defect("two inner layers of a run behave differently");
+  }
+  static bool same(const std::vector<RawEvent>& a, const std::vector<RawEvent>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const RawEvent& r, const RawEvent& s) {
+      const TapeEvent &x = r.event, &y = s.event;
+      return x.kind == y.kind && x.site == y.site && x.relative == y.relative && x.offset == y.offset && x.turn == y.turn &&
+             r.turn == s.turn;
+    });
+  }
+  void keep_segments() {
+    for (const auto& [key, simulated] : units_) {
+      const auto [number, backward] = key;
+      auto* segments = backward ? tape_.stations[number].backward : tape_.stations[number].forward;
       const std::size_t n = simulated.size();
-      segments[0].events = simulated[0];
-      if (n > 1) segments[2].events = simulated[n - 1];
-      if (n > 2) segments[1].events = simulated[1];
-      const int last = static_cast<int>(n) - 1;
-      for (const auto& [segment, unit] : {std::pair(0, 0), std::pair(1, 1), std::pair(2, last)})
-        if (key.second) segments[segment].nested_end = nested_ends_[{key.first, unit}];
-      if (n > 3 && !same(simulated[1], simulated[2])) throw Defect("two inner layers of a run behave differently");
+      const auto keep = [&, station = number, back = backward](int segment, std::size_t unit) {
+        auto& positions = positions_[{station, back, segment}];
+        segments[segment].events = with_loops(simulated[unit], g_.most_turns == kSimulatedTurns, positions);
+        if (back) segments[segment].nested_end = position(positions, nested_ends_[{station, static_cast<int>(unit)}]);
+      };
+      keep(0, 0);
+      if (n > 1) keep(2, n - 1);
+      if (n > 2) keep(1, 1);
     }
   }
-  static bool same(const std::vector<TapeEvent>& a, const std::vector<TapeEvent>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const TapeEvent& x, const TapeEvent& y) {
-      return x.kind == y.kind && x.site == y.site && x.relative == y.relative && x.offset == y.offset;
-    });
+  /// A place between events, which is in no loop.
+  static std::size_t position(const std::vector<std::size_t>& positions, std::size_t raw) {
+    const std::size_t out = raw < positions.size() ? positions[raw] : raw;
+    if (out == kInLoop) throw UnlikeTurns();
+    return out;
   }
 
   bool ends_nested(const EagerEvent* e) const {
@@ -188,24 +214,24 @@ class Builder {
   Summary summarise(const Segment& segment, bool adding) {
     struct High {
       Polynomial level;
-      std::int32_t event;
+      std::int64_t event;
     };
     Summary out;
     Polynomial level;
     std::vector<High> highs;
     bool rising = false;
-    std::int32_t last_up = 0;
-    const auto keep = [&](std::int32_t event) {
+    std::int64_t last_up = 0;
+    const auto keep = [&](std::int64_t event) {
       for (const auto& h : highs)
         if (level.dominated_by(h.level)) return;
       std::erase_if(highs, [&](const High& h) { return h.level.dominated_by(level); });
       highs.push_back({level, event});
     };
-    for (const auto& e : segment.events) {
-      if (e.kind == TapeEvent::Kind::gradient && !adding) continue;
+    const auto pass = [&](const TapeEvent& e) {
+      if (e.kind == TapeEvent::Kind::gradient && !adding) return;
       if (tape_.sites[e.site].pool != Pool::torch) {  // no change of the device's level
         ++out.events;
-        continue;
+        return;
       }
       interruption_point_at(out.events);
       const Dim& bytes = tape_.sites[e.site].bytes;
@@ -215,6 +241,25 @@ class Builder {
       add(level, e, up ? bytes.coefficient : -bytes.coefficient);
       rising = up;
       ++out.events;
+    };
+    for (std::size_t i = 0; i < segment.events.size(); ++i) {
+      const TapeEvent& e = segment.events[i];
+      if (e.of_tensor()) {
+        pass(e);
+        continue;
+      }
+      // Every turn adds the same: what is highest in all of them is highest in the first or in the last one.
+      const std::size_t end = end_of_loop(segment.events, i);
+      const Polynomial before = level;
+      const std::int64_t first = out.events;
+      for (std::size_t k = i + 1; k < end; ++k) pass(segment.events[k]);
+      if (rising) keep(last_up);
+      const std::int64_t turn = out.events - first, between = e.turns() - 2;
+      add_turns(level, before, between);
+      if (last_up >= first) last_up += turn * between;
+      out.events += turn * between;
+      for (std::size_t k = i + 1; k < end; ++k) pass(segment.events[k]);
+      i = end;
     }
     if (rising) keep(last_up);
     out.net = flat(level);
@@ -232,6 +277,12 @@ class Builder {
     for (const auto& h : s.highs) put(h.level, {0, h.event, 0, 0});
   }
 
+  /// What a turn has added to `before`, so many times more.
+  static void add_turns(Polynomial& level, const Polynomial& before, std::int64_t times) {
+    Polynomial turn = level;
+    for (const auto& [m, bytes] : before.terms) turn.add(m, -bytes);
+    for (const auto& [m, bytes] : turn.terms) level.add(m, bytes * times);
+  }
   /// One tensor, or those of all inner units: count - 2 of them.
   void add(Polynomial& level, const TapeEvent& e, Bytes coefficient) const {
     const Monomial m = monomial(tape_.sites[e.site].bytes);
@@ -249,9 +300,9 @@ class Builder {
   const ModelRun& run_;
   Tape tape_;
   std::vector<Born> born_;
-  std::map<std::pair<std::size_t, bool>, std::vector<std::vector<TapeEvent>>> units_;
-  std::map<std::tuple<std::size_t, bool, int>, std::vector<std::size_t>> numbers_;  ///< of the simulator's events, by unit
-  std::map<std::pair<std::size_t, int>, std::size_t> nested_ends_;                  ///< by station and unit
+  std::map<std::pair<std::size_t, bool>, std::vector<std::vector<RawEvent>>> units_;
+  std::map<std::tuple<std::size_t, bool, int>, std::vector<std::size_t>> positions_;  ///< of raw events in the segments
+  std::map<std::pair<std::size_t, int>, std::size_t> nested_ends_;                    ///< by station and unit
 };
 
 }  // namespace
@@ -264,8 +315,16 @@ std::int64_t TapeLeaf::elements() const {
 
 std::shared_ptr<Tape> build_tape(const Eager& g, const ModelRun& run) { return std::make_shared<Tape>(Builder(g, run).build()); }
 
-std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& options) {
+std::size_t end_of_loop(const std::vector<TapeEvent>& events, std::size_t at) {
+  while (events[at].kind != TapeEvent::Kind::end) ++at;
+  return at;
+}
+
+namespace {
+
+std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& options, std::int64_t most_turns) {
   Eager g;
+  g.most_turns = most_turns;
   const ModelRun run = run_model(g, a, options);
   auto tape = build_tape(g, run);
   for (const auto& leaf : g.leaves) {
@@ -311,6 +370,19 @@ std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& 
         }
   tape->tied = a.tied && !options.critic && !is_litgpt(options.kernels.kernels) && options.kernels.kernels != Kernels::archon;
   return tape;
+}
+
+}  // namespace
+
+std::shared_ptr<const Tape> make_tape(const Architecture& a, const PassOptions& options) {
+  try {
+    return make_tape(a, options, kSimulatedTurns);
+  } catch (const UnlikeTurns&) {  // turns that are not alike are run all
+    return make_tape_of_all_turns(a, options);
+  }
+}
+std::shared_ptr<const Tape> make_tape_of_all_turns(const Architecture& a, const PassOptions& options) {
+  return make_tape(a, options, std::numeric_limits<std::int64_t>::max());
 }
 
 std::vector<std::pair<TapeSite, int>> saved_of_layer(const Architecture& a, const PassOptions& given, int run_index) {
@@ -365,7 +437,7 @@ Bytes sum_of(const TapeSum& sum, const std::vector<std::int64_t>& values) {
 }
 
 /// A height counts when it is above all before it, or as high and earlier.
-void raise(TorchSpan& span, Bytes level, std::int32_t event) {
+void raise(TorchSpan& span, Bytes level, std::int64_t event) {
   if (level > span.peak || (level == span.peak && level > 0 && event < span.witness)) {
     span.peak = level;
     span.witness = event;

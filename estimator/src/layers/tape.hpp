@@ -48,14 +48,28 @@ struct TapeSite {
   Pool pool = Pool::torch;
   std::uint8_t stream = 0;
 };
+/// A loop over parts of the sequence: `loop`, its turns' events, and `end`, which is equal to it but for the kind. Loops do not
+/// nest.
 struct TapeEvent {
-  enum class Kind : std::uint8_t { alloc, free, gradient };
+  enum class Kind : std::uint8_t { alloc, free, gradient, loop, end };
   Kind kind = Kind::alloc;
   std::uint32_t site = 0;
   std::int32_t offset = 0;  ///< unit that the tensor belongs to: relative to the playing unit, or absolute (< 0: from the end)
   bool relative = false;    ///< the tensor belongs to the playing station, which has several units
   bool all_inner = false;   ///< the same event for the tensors of all inner units of another station
+  bool turning = false;     ///< the tensor belongs to a turn of the loop around: `turn` is relative to the one that runs
+  std::int32_t turn = -1;   ///< of the loop over the sequence in which the tensor was made; -1: in none. loop: how many turns
+
+  bool of_tensor() const { return kind < Kind::loop; }
+  /// Its tensor goes with the pass that made it, and is named by the turn, not by the micro-batch.
+  bool of_turn() const { return turning || turn >= 0; }
+  // of a loop
+  std::int64_t turns() const { return turn; }
+  std::int64_t first_turn() const { return offset; }
+  bool descends() const { return relative; }
 };
+/// Number of the event that ends the loop which begins at number `at`.
+std::size_t end_of_loop(const std::vector<TapeEvent>& events, std::size_t at);
 /// A sum over the tape's monomials: {index into Tape::monomials, bytes}.
 using TapeSum = std::vector<std::pair<std::uint32_t, Bytes>>;
 /// The highest level of a stretch and its end, for any token counts: the heights that may be highest, none dominated.
@@ -63,10 +77,10 @@ struct Summary {
   TapeSum net;
   struct High {
     TapeSum level;
-    std::int32_t event;
+    std::int64_t event;
   };
   std::vector<High> highs;
-  std::int32_t events = 0;
+  std::int64_t events = 0;
 };
 /// A parameter's gradient that a segment leaves behind; its size does not depend on token counts.
 struct LeftGradient {
@@ -128,8 +142,8 @@ struct TapeLeaf {
 struct FlatSummaries {
   struct Line {
     std::uint32_t terms = 0;    ///< how many
-    std::int32_t event = -1;    ///< of a height; of the net, which comes first: -1
-    std::int32_t events = 0;    ///< net: of the segment
+    std::int64_t event = -1;    ///< of a height; of the net, which comes first: -1
+    std::int64_t events = 0;    ///< net: of the segment
     std::uint32_t heights = 0;  ///< net: how many lines follow
   };
   std::vector<Line> lines;

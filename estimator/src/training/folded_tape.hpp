@@ -48,6 +48,12 @@ class FoldedTape {
     Span span;
     for (std::size_t i = from; i < to; ++i) {
       const TapeEvent& e = s.events[i];
+      if (!e.of_tensor()) {
+        const std::size_t end = end_of_loop(s.events, i);
+        span = then(span, repeat(host(s, i + 1, end), e.turns()));
+        i = end;
+        continue;
+      }
       const TapeSite& site = tape_->sites[e.site];
       if (site.pool == Pool::torch) continue;
       const Bytes bytes = site.bytes.value(counts_);
@@ -69,6 +75,12 @@ class FoldedTape {
     const auto put = [&](Bytes bytes) { span = then(span, {bytes, std::max<Bytes>(bytes, 0), 1, bytes > 0 ? 0 : -1}); };
     for (std::size_t i = from; i < to; ++i) {
       const TapeEvent& e = s.events[i];
+      if (!e.of_tensor()) {
+        const std::size_t end = end_of_loop(s.events, i);
+        span = then(span, repeat(evaluated(s, i + 1, end, gradients), e.turns()));
+        i = end;
+        continue;
+      }
       const bool gradient = e.kind == TapeEvent::Kind::gradient;
       if (gradient && gradients == LeafGradients::keep) continue;
       const TapeSite& site = tape_->sites[e.site];

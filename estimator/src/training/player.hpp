@@ -60,7 +60,7 @@ class Player {
       return play_part(segment, behind, segment.events.size(), at, micro_batch, gradients);
     }
     if constexpr (R::kWrites) {
-      for (const auto& e : segment.events) write(e, at, micro_batch, gradients);
+      write(segment.events, 0, segment.events.size(), at, micro_batch, gradients);
     } else {
       if (segment.events.empty()) return;
       if (gradients == LeafGradients::add)
@@ -183,7 +183,7 @@ class Player {
   }
   void play_part(const Segment& segment, std::size_t from, std::size_t to, Index at, Index micro_batch, LeafGradients gradients) {
     if constexpr (R::kWrites)
-      for (std::size_t i = from; i < to; ++i) write(segment.events[i], at, micro_batch, gradients);
+      write(segment.events, from, to, at, micro_batch, gradients);
     else {
       r_.call(folded_.part(segment, from, to, gradients));
       if (segment.on_host) [[unlikely]]
@@ -236,23 +236,43 @@ class Player {
     if (e.offset >= 0) return Index(e.offset);
     return Index(count(tape_.sites[e.site].station) + e.offset);
   }
-  void write(const TapeEvent& e, Index at, Index micro_batch, LeafGradients gradients) {
+  void write(const std::vector<TapeEvent>& events, std::size_t from, std::size_t to, Index at, Index micro_batch,
+             LeafGradients gradients) {
+    for (std::size_t i = from; i < to; ++i) {
+      const TapeEvent& e = events[i];
+      if (e.of_tensor()) {
+        write(e, at, e.of_turn() ? Index(e.turn) : micro_batch, gradients);
+        continue;
+      }
+      const std::size_t end = end_of_loop(events, i);
+      const auto turn = [&](Index now) {
+        for (std::size_t k = i + 1; k < end; ++k) {
+          const TapeEvent& in = events[k];
+          write(in, at, in.turning ? now + in.turn : in.of_turn() ? Index(in.turn) : micro_batch, gradients);
+        }
+      };
+      r_.repeat(e.turns(), turn, e.descends() ? Direction::backward : Direction::forward, e.first_turn());
+      i = end;
+    }
+  }
+  /// `number`: the tensor's second index, of its micro-batch or turn.
+  void write(const TapeEvent& e, Index at, Index number, LeafGradients gradients) {
     if (e.kind == TapeEvent::Kind::gradient && gradients == LeafGradients::keep) return;
     if (e.all_inner) {
       const auto body = [&](Index i) {
         if (e.kind == TapeEvent::Kind::alloc)
-          r_.alloc(refs_[e.site], i, micro_batch);
+          r_.alloc(refs_[e.site], i, number);
         else
-          r_.free(refs_[e.site], i, micro_batch);
+          r_.free(refs_[e.site], i, number);
       };
       r_.repeat(count(tape_.sites[e.site].station) - 2, body, Direction::forward, 1);
       return;
     }
     const Index a = e.relative ? at + e.offset : resolve(e);
     if (e.kind == TapeEvent::Kind::alloc)
-      r_.alloc(refs_[e.site], a, micro_batch);
+      r_.alloc(refs_[e.site], a, number);
     else
-      r_.free(refs_[e.site], a, micro_batch);
+      r_.free(refs_[e.site], a, number);
     if (e.kind == TapeEvent::Kind::gradient && gradients == LeafGradients::move) r_.free(refs_[e.site], a, Index(0));
   }
 
