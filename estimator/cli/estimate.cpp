@@ -6,7 +6,7 @@
 #include "advice/remedies.hpp"
 #include "command.hpp"
 #include "estimate/explain.hpp"
-#include "frontends/rewrite.hpp"
+#include "frontends/dialect.hpp"
 #include "input.hpp"
 #include "output_file.hpp"
 #include "report/format.hpp"
@@ -47,8 +47,8 @@ int answer(const Call& call, Estimate (*judge)(const Job&, const Catalog*)) {
     estimate.notes.push_back(
         {Note::Level::info, {}, "--quick tries no changes; `oomplan advise` tries them and says what each gains"});
   else if (!estimate.fits())
-    add_remedies(estimate, is_areal(source) ? remedies_of(source, Effect::speed, call.catalog, estimate)
-                                            : remedies_of(reading.job, Effect::speed, call.catalog, estimate));
+    add_remedies(estimate, dialect_of(source).rewords ? remedies_of(source, Effect::speed, call.catalog, estimate)
+                                                      : remedies_of(reading.job, Effect::speed, call.catalog, estimate));
   if (call.has("save-snapshot")) save_snapshot(reading.job, call);
   print(call.json ? to_json(estimate, reading.job) : to_text(estimate, reading.job, call.style));
   return estimate.fits() ? kFits : kDoesNotFit;

@@ -73,6 +73,23 @@ FRAMEWORK = re.compile(r"\bFramework::(?!torch\b)\w+|\bframework\s*[!=]=\s*[\"F]
 NAMES_FRAMEWORKS = ("estimator/src/frontends/", "estimator/src/job/names.hpp", "estimator/include/oomplan/job.hpp")
 
 
+def test_front_ends_know_each_other_by_their_rows_alone() -> None:
+    """A file beside the folders of the front ends asks none of them; dialect.cpp and assemble's rows name what they hold."""
+    rows = {"dialect.cpp"}
+    folders = [path.name for path in (SOURCES / "frontends").iterdir() if path.is_dir() and path.name != "compose"]
+    wrong = []
+    for path in (SOURCES / "frontends").glob("*.[ch]pp"):
+        for _kind, header in INCLUDE.findall(path.read_text()):
+            if path.name not in rows and any(header.startswith(f"frontends/{folder}/") for folder in folders):
+                wrong.append(f"{path.name} includes {header}")
+    for folder in folders:
+        for path in (SOURCES / "frontends" / folder).rglob("*.[ch]pp"):
+            for _kind, header in INCLUDE.findall(path.read_text()):
+                if any(header.startswith(f"frontends/{other}/") for other in folders if other != folder):
+                    wrong.append(f"{folder}/{path.name} includes {header}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_engines_know_no_framework() -> None:
     """What a framework does to an engine is a field of its loop (TrainingLoop), which its front end sets."""
     public = [("include", path) for path in (ROOT / "estimator" / "include").rglob("*.hpp")]

@@ -13,9 +13,9 @@ using namespace oomplan::areal_files;
 
 namespace {
 
-areal::FactValue value(const areal::ArealText& t, std::string_view key) {
+FactValue value(const areal::ArealText& t, std::string_view key) {
   const auto* fact = t.meaning.find(key);
-  return fact == nullptr ? areal::FactValue("not told") : fact->value;
+  return fact == nullptr ? FactValue("not told") : fact->value;
 }
 std::vector<std::string> built(const areal::ArealText& t) {
   std::vector<std::string> out;
@@ -102,16 +102,16 @@ TEST_CASE("areal: a reference is built only when its loss has a weight") {
   CHECK(without.meaning.absent[0].why == "configured but never built: actor.kl_ctl = 0.0");
   const auto with = areal::read_areal(source("grpo_7b.yaml", "1.0.4", {"actor.kl_ctl=0.1"}));
   CHECK(built(with) == std::vector<std::string>{"actor", "ref beside actor", "rollout"});
-  CHECK((value(with, "roles.ref.own_process") == areal::FactValue(true)));
-  CHECK((value(with, "roles.ref.trainable") == areal::FactValue(false)));
+  CHECK((value(with, "roles.ref.own_process") == FactValue(true)));
+  CHECK((value(with, "roles.ref.trainable") == FactValue(false)));
 }
 
 TEST_CASE("areal: a file with a defaults list") {
   const auto t = areal::read_areal(source("grpo_1.5b_ref.yaml", "1.0.4"));
   CHECK(t.native.problems.empty());
   CHECK(built(t) == std::vector<std::string>{"actor", "ref beside actor", "rollout"});
-  CHECK((value(t, "roles.actor.model") == areal::FactValue("Qwen/Qwen2.5-1.5B-Instruct")));
-  CHECK((value(t, "roles.rollout.model") == areal::FactValue("Qwen/Qwen2.5-1.5B-Instruct")));
+  CHECK((value(t, "roles.actor.model") == FactValue("Qwen/Qwen2.5-1.5B-Instruct")));
+  CHECK((value(t, "roles.rollout.model") == FactValue("Qwen/Qwen2.5-1.5B-Instruct")));
   CHECK(t.meaning.find("roles.actor.model")->origin.place.file == "grpo_1.5b_ref.yaml");
   CHECK(t.meaning.find("roles.actor.gpus")->origin.place.file == "grpo_7b.yaml");
 }
@@ -119,8 +119,8 @@ TEST_CASE("areal: a file with a defaults list") {
 TEST_CASE("areal: one string for all engines, with roles in the actor's process or in their own") {
   const auto early = areal::read_areal(source("ppo_allocation_mode.yaml", "0.4.1"));
   CHECK(built(early) == std::vector<std::string>{"actor", "critic beside actor", "ref beside actor", "rollout"});
-  CHECK((value(early, "roles.critic.placement") == areal::FactValue("in_process:actor")));
-  CHECK((value(early, "weight_update.mode") == areal::FactValue("nccl")));
+  CHECK((value(early, "roles.critic.placement") == FactValue("in_process:actor")));
+  CHECK((value(early, "weight_update.mode") == FactValue("nccl")));
   CHECK(read(source("ppo_allocation_mode.yaml", "0.4.1")).job.role("critic")->in_process);
   // from 0.5.2 on there is a controller beside the launchers; it does not start without a type of scheduler
   const auto critic = [](const char* release, std::vector<std::string> overrides) {
@@ -128,11 +128,11 @@ TEST_CASE("areal: one string for all engines, with roles in the actor's process 
   };
   const std::vector<std::string> local{"+scheduler.type=local"};
   for (const auto& launched : {critic("0.5.1", local), critic("0.5.3", {}), critic("1.0.2", {})}) {
-    CHECK((value(launched, "roles.critic.placement") == areal::FactValue("in_process:actor")));
-    CHECK((value(launched, "roles.ref.placement") == areal::FactValue("in_process:actor")));
+    CHECK((value(launched, "roles.critic.placement") == FactValue("in_process:actor")));
+    CHECK((value(launched, "roles.ref.placement") == FactValue("in_process:actor")));
   }
   for (const char* release : {"0.5.2", "0.5.3", "1.0.2"}) {
-    CHECK((value(critic(release, local), "roles.critic.placement") == areal::FactValue("shares:actor")));
+    CHECK((value(critic(release, local), "roles.critic.placement") == FactValue("shares:actor")));
     CHECK_FALSE(read(source("ppo_allocation_mode.yaml", release, local)).job.role("critic")->in_process);
   }
   // without a version: the newest release that reads the string
@@ -399,9 +399,9 @@ TEST_CASE("areal: a server of SGLang shares experts and attention as its keys sa
   const auto words = areal::wording_of("rollout.layout", "d1t8e8",
                                        areal::read_areal(source("grpo_7b.yaml", "1.0.4", {"rollout.backend=sglang:d1t4"})));
   REQUIRE_MESSAGE(words.edits.size() == 2, words.refusal);
-  CHECK((words.edits[0].value == areal::FactValue("sglang:t8")));
+  CHECK((words.edits[0].value == FactValue("sglang:t8")));
   CHECK(words.edits[1].path == "sglang.ep_size");
-  CHECK((words.edits[1].value == areal::FactValue(8)));
+  CHECK((words.edits[1].value == FactValue(8)));
   // SGLang switches it off where there is one group
   CHECK(rollout({"+sglang.enable_dp_attention=true"}).attention_data == 1);
   const std::string uneven = refusal(source("grpo_7b.yaml", "1.0.4",
@@ -585,9 +585,9 @@ TEST_CASE("areal: a file of the realhf trainer is read as that trainer's in ever
     CAPTURE(release);
     const auto t = areal::read_areal(of(release));
     CHECK(t.root_class.ends_with("PPOMATHConfig"));
-    CHECK((value(t, "roles.actor.layout.pp") == areal::FactValue(std::int64_t{2})));
-    CHECK((value(t, "roles.actor.micro_batch.tokens_per_micro_batch") == areal::FactValue(std::int64_t{30720})));
-    CHECK((value(t, "roles.rollout.layout.replicas") == areal::FactValue(std::int64_t{4})));
+    CHECK((value(t, "roles.actor.layout.pp") == FactValue(std::int64_t{2})));
+    CHECK((value(t, "roles.actor.micro_batch.tokens_per_micro_batch") == FactValue(std::int64_t{30720})));
+    CHECK((value(t, "roles.rollout.layout.replicas") == FactValue(std::int64_t{4})));
   }
   CHECK(refusal(of("0.5.2")).find("AReaL 0.5.2 has no mode: known in 0.2.0 to 0.3.0") != std::string::npos);
   CHECK(refusal(of("0.1.2")).find("a job is the command line of realhf.apps.quickstart") != std::string::npos);

@@ -5,8 +5,8 @@
 
 #include "frontends/unified_diff.hpp"
 
+using oomplan::FactValue;
 using oomplan::unified_diff;
-using oomplan::areal::FactValue;
 using oomplan::yaml::with_value;
 
 namespace {

@@ -10,7 +10,6 @@
 #include "advice/trial.hpp"
 #include "estimate/explain.hpp"
 #include "estimate/fit_probability.hpp"
-#include "frontends/areal/guide.hpp"
 #include "job/knobs.hpp"
 #include "job/placement.hpp"
 #include "job/validate.hpp"
@@ -146,7 +145,7 @@ class FileAdviser {
   std::string text_of(std::string_view knob, const std::string& ours) const {
     const Role* role = job_.role(knob.substr(0, knob.find('.')));
     const bool megatron = role != nullptr && role->engine == EngineKind::megatron;
-    const auto text = words_.native() ? std::string_view() : areal::guide_text(knob, megatron);
+    const std::string_view text = words_.guide_text(knob, megatron);
     return text.empty() ? ours : std::string(text);
   }
 

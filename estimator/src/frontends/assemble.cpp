@@ -10,8 +10,8 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
-#include "frontends/areal/pass_order.hpp"
 #include "frontends/defaults.hpp"
+#include "frontends/framework.hpp"
 #include "job/follow.hpp"
 #include "job/kernel_sets.hpp"
 #include "job/knobs.hpp"
@@ -45,7 +45,7 @@ class Assembler {
     derive_layouts();
     derive_settings();
     find_models();
-    areal::set_pass_order(job());
+    order_passes(job());
     return std::move(out_);
   }
 

@@ -14,6 +14,8 @@ struct FrameworkRow {
   TrainingLoop loop;
   /// What it refuses of a trainer, or is not described of it; nullptr: nothing.
   std::vector<KnobProblem> (*problems)(const Role&);
+  /// The order in which a step's passes run; nullptr: that of the roles.
+  void (*order_passes)(Job&) = nullptr;
 };
 
 namespace areal {
@@ -25,5 +27,8 @@ FrameworkRow framework_row();
 namespace agilerl {
 FrameworkRow framework_row();
 }
+
+/// By the row of the job's framework.
+void order_passes(Job&);
 
 }  // namespace oomplan

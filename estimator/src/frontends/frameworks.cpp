@@ -25,4 +25,9 @@ std::vector<KnobProblem> framework_problems(const Role& role) {
   return row.problems != nullptr ? row.problems(role) : std::vector<KnobProblem>{};
 }
 
+void order_passes(Job& job) {
+  if (job.kind != JobKind::rl || job.roles.empty()) return;
+  if (const auto order = row_of(job.roles.front().trainer.framework).order_passes; order != nullptr) order(job);
+}
+
 }  // namespace oomplan

@@ -19,6 +19,10 @@ struct NativeText {
 };
 /// Throws InputError when the text is no YAML; everything else is collected.
 NativeText read_native(const Source&);
+/// Throws when there are any, in the order of the file and the command line behind it.
+void stop_at(std::vector<Problem>);
+/// What a job file of ours says. Throws InputError with all problems.
+Reading reading_of_job_file(NativeText, const std::string& file, const Catalog&);
 /// The job that a framework's own command line or file says, already in our spelling. Throws InputError with all problems.
 Reading reading_of(NativeText, const std::string& file, const Catalog&);
 /// The same with a model that the framework's own settings describe, in place of a look-up by name.

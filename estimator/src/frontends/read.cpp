@@ -8,13 +8,7 @@
 #include "catalog/catalog.hpp"
 #include "catalog/parameters.hpp"
 #include "catalog/text_alone.hpp"
-#include "frontends/areal/areal.hpp"
-#include "frontends/areal/facts_json.hpp"
-#include "frontends/areal/wording.hpp"
-#include "frontends/compose/override.hpp"
-#include "frontends/megatron/command.hpp"
 #include "frontends/native.hpp"
-#include "frontends/rewrite.hpp"
 #include "inference/adapter_slots.hpp"
 #include "job/idle_settings.hpp"
 #include "job/limits.hpp"
@@ -26,9 +20,7 @@
 #include "units/sizes.hpp"
 
 namespace oomplan {
-namespace {
 
-/// Throws when there are any, in the order of the file and the command line behind it.
 void stop_at(std::vector<Problem> all) {
   if (all.empty()) return;
   std::stable_sort(all.begin(), all.end(), [](const Problem& a, const Problem& b) {
@@ -42,16 +34,7 @@ void stop_at(std::vector<Problem> all) {
   throw InputError(std::move(all));
 }
 
-void check_dialect(const std::string& dialect) {
-  const std::vector<std::string> known{"oomplan", "areal", "megatron"};
-  if (dialect.empty() || std::find(known.begin(), known.end(), dialect) != known.end()) return;
-  for (const std::string_view later : {"verl", "relax", "oumi"})
-    if (dialect == later)
-      throw InputError(
-          {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), {}, "not supported yet"});
-  throw InputError(
-      {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), nearest(dialect, known), {}});
-}
+namespace {
 
 /// A framework's file names models by folders of the cluster, which are not on this machine: then the folder's own name counts,
 /// with the slash that some write as "__".
@@ -174,136 +157,10 @@ std::int64_t server_tensor_degree(const Architecture& a, const Gpu& gpu, std::in
   return last;
 }
 
-/// Keys that begin a line: what a file is shows without parsing it.
-std::vector<std::string> keys_of_lines(std::string_view text) {
-  std::vector<std::string> out;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = text.substr(at, end - at);
-    const std::size_t colon = line.find(':');
-    const auto letter = [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    };
-    if (colon != std::string_view::npos && colon > 0 && std::all_of(line.begin(), line.begin() + colon, letter))
-      out.emplace_back(line.substr(0, colon));
-    at = end + 1;
-  }
-  return out;
-}
-
-/// A job file of ours says all of it itself.
-void refuse_framework_options(const Source& source) {
-  const std::vector<std::string> keys = keys_of_lines(source.text);
-  if (!source.framework_version.empty() && std::find(keys.begin(), keys.end(), "oomplan") == keys.end())
-    throw InputError(Problem{{source.name, 0, 0, {}},
-                             "no key of AReaL at the top",
-                             "a file of AReaL, with keys such as actor, rollout and train_dataset",
-                             {},
-                             "--framework-version is given, and files of other frameworks are not read yet"});
-  std::vector<Problem> all;
-  const auto refuse = [&](const std::string& option, const std::string& value, const char* instead) {
-    if (!value.empty())
-      all.push_back({{"command line", 0, 0, option},
-                     fmt::format("'{}'", value),
-                     instead,
-                     {},
-                     "the option is for a framework's own file; this is a job file"});
-  };
-  refuse("--framework-version", source.framework_version, "an override, such as framework=\"areal 1.0.4\"");
-  refuse("--gpu", source.gpu, "an override, such as gpus=\"8 x H200-141GB\"");
-  stop_at(std::move(all));
-}
-
-/// The kind of GPU is no key of AReaL: it is wrong where it was typed.
-void check_gpu(const Source& source, const Catalog& catalog) {
-  if (source.gpu.empty()) return;
-  try {
-    catalog.gpu(source.gpu);
-  } catch (const InputError& e) {
-    std::vector<Problem> problems = e.problems;
-    for (auto& p : problems) p.place = {"command line", 0, 0, "--gpu"};
-    throw InputError(std::move(problems));
-  }
-}
-
 }  // namespace
 
-bool is_areal(const Source& source) {
-  if (!source.dialect.empty()) return source.dialect == "areal";
-  const std::vector<std::string> keys = keys_of_lines(source.text);
-  const auto has = [&](std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
-  if (areal::recognises(keys)) return true;
-  // With a framework's version a file may leave the names of a trial, by which it is known, to the command line.
-  return !source.framework_version.empty() && !has("oomplan") && (has("actor") || has("rollout") || has("train_dataset"));
-}
-
-/// In the words of the file: our keys become AReaL's.
-Reading reading_of(const areal::ArealText& text, const std::string& file, const Catalog& catalog) {
-  stop_at(text.native.problems);
-  // a knob that no row translates is told by the key that gave it its value
-  const auto rename = [&](Place& place) {
-    std::string key = areal::theirs(place.path, text.meaning);
-    for (const Setting& s : text.native.settings)
-      if (key.empty() && s.key == place.path) key = s.origin.place.path;
-    if (!key.empty()) place.path = std::move(key);
-  };
-  try {
-    Reading out = finish(text.native, file, catalog, true);
-    for (auto& note : out.notes) rename(note.place);
-    // where a model is named: what no tape describes of it is told there, behind the reading (estimate/role_run)
-    for (const Role& role : out.job.roles)
-      if (const auto at = out.job.origins.find(role.name + ".model"); at != out.job.origins.end()) rename(at->second.place);
-    out.notes.insert(out.notes.begin(), text.notes.begin(), text.notes.end());
-    return out;
-  } catch (InputError& e) {
-    std::vector<Problem> problems = e.problems;
-    for (auto& p : problems) {
-      rename(p.place);
-      // AReaL's word for auto is null, its word for NCCL xccl
-      if (p.place.path.ends_with("weight_update_mode") && p.found == "'nccl'") p.found = "'xccl'";
-      if (p.expected.ends_with(", or auto")) p.expected.replace(p.expected.size() - 4, 4, "null");
-    }
-    stop_at(std::move(problems));
-    throw;
-  }
-}
-
-FileReading read_file_words(const Source& source, const Catalog& catalog, areal::ReadingStore& store) {
-  check_dialect(source.dialect);
-  if (source.overrides.size() > compose::kMostOverrides)
-    throw InputError(Problem{{"command line", 0, 0, {}},
-                             fmt::format("{} overrides", source.overrides.size()),
-                             fmt::format("at most {}", compose::kMostOverrides),
-                             {},
-                             {}});
-  if (source.dialect == "megatron") {
-    check_gpu(source, catalog);
-    return {megatron::read_command(source, catalog), nullptr};
-  }
-  if (!is_areal(source)) {
-    refuse_framework_options(source);
-    return {finish(read_native(source), source.name, catalog), nullptr};
-  }
-  check_gpu(source, catalog);
-  auto text = std::make_unique<areal::ArealText>(areal::read_areal(source, store));
-  Reading reading = reading_of(*text, source.name, catalog);
-  return {std::move(reading), std::move(text)};
-}
-
-Reading read(const Source& source, const Catalog* given) {
-  areal::ReadingStore store;
-  return read_file_words(source, given == nullptr ? Catalog::builtin() : *given, store).reading;
-}
-
-std::string facts_json(const Source& source) {
-  check_dialect(source.dialect);
-  if (!is_areal(source))
-    throw InputError(Problem{{source.name, 0, 0, {}},
-                             "a job file of oomplan, or no job file",
-                             "a file of AReaL",
-                             {},
-                             "facts are read from frameworks' files"});
-  return areal::facts_json(areal::read_areal(source));
+Reading reading_of_job_file(NativeText text, const std::string& file, const Catalog& catalog) {
+  return finish(std::move(text), file, catalog);
 }
 
 Reading reading_of(NativeText text, const std::string& file, const Catalog& catalog) {

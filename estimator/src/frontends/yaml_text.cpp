@@ -15,8 +15,6 @@
 namespace oomplan::yaml {
 namespace {
 
-using areal::FactValue;
-
 /// Plain in every place: no sign that YAML reads as more than a letter, no word that it reads as a number or a flag.
 bool plain(std::string_view text, bool flow) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };

@@ -5,6 +5,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
+#include "frontends/areal/pass_order.hpp"
 #include "job/model_makers.hpp"
 #include "job/names.hpp"
 #include "layout/letters.hpp"
@@ -110,7 +111,8 @@ FrameworkRow framework_row() {
            .fills_pipeline = true,
            .loss_by_sequence = true,
            .adapters_outside = true},
-          problems};
+          problems,
+          set_pass_order};
 }
 
 }  // namespace oomplan::areal

@@ -11,8 +11,8 @@
 #include <oomplan/oomplan.hpp>
 
 #include "frontends/areal/allocation.hpp"
-#include "frontends/areal/fact_value.hpp"
 #include "frontends/compose/node.hpp"
+#include "frontends/fact_value.hpp"
 
 namespace oomplan::areal {
 

@@ -9,7 +9,6 @@ namespace oomplan::areal {
 // first (areal/trainer/rl_trainer.py: train). Launchers wait for the servers before they start the trainers, and so does the
 // trainer that starts servers itself (_init_rollout stands in front of actor.initialize up to 0.5.3, behind it from 1.0.0 on).
 void set_pass_order(Job& job) {
-  if (job.kind != JobKind::rl || job.roles.empty() || job.roles.front().trainer.framework != Framework::areal) return;
   const std::string& version = job.roles.front().trainer.framework_version;
   job.servers_start_first = compare_versions(version, "1.0.0") < 0;
   job.pass_order = {RoleKind::critic, RoleKind::reference, RoleKind::actor};

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace oomplan::areal {
+namespace oomplan {
 
 class FactValue {
  public:
@@ -53,4 +53,4 @@ class FactValue {
   std::vector<std::string> keys_;
 };
 
-}  // namespace oomplan::areal
+}  // namespace oomplan

@@ -1,10 +1,10 @@
-#include "frontends/areal/fact_value.hpp"
+#include "frontends/fact_value.hpp"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-namespace oomplan::areal {
+namespace oomplan {
 
 FactValue FactValue::list(std::vector<FactValue> items) {
   FactValue v;
@@ -44,4 +44,4 @@ std::string FactValue::plain() const {
   }
 }
 
-}  // namespace oomplan::areal
+}  // namespace oomplan

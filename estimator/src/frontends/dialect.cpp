@@ -1,0 +1,122 @@
+#include "frontends/dialect.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "frontends/areal/areal.hpp"
+#include "frontends/areal/facts_json.hpp"
+#include "frontends/areal/words.hpp"
+#include "frontends/compose/override.hpp"
+#include "frontends/keys_of_lines.hpp"
+#include "frontends/megatron/command.hpp"
+#include "frontends/native.hpp"
+#include "frontends/native_words.hpp"
+#include "frontends/rewrite.hpp"
+#include "units/enums.hpp"
+
+namespace oomplan {
+namespace {
+
+/// A job file of ours says all of it itself.
+void refuse_framework_options(const Source& source) {
+  const std::vector<std::string> keys = keys_of_lines(source.text);
+  if (!source.framework_version.empty() && std::find(keys.begin(), keys.end(), "oomplan") == keys.end())
+    throw InputError(Problem{{source.name, 0, 0, {}},
+                             "no key of AReaL at the top",
+                             "a file of AReaL, with keys such as actor, rollout and train_dataset",
+                             {},
+                             "--framework-version is given, and files of other frameworks are not read yet"});
+  std::vector<Problem> all;
+  const auto refuse = [&](const std::string& option, const std::string& value, const char* instead) {
+    if (!value.empty())
+      all.push_back({{"command line", 0, 0, option},
+                     fmt::format("'{}'", value),
+                     instead,
+                     {},
+                     "the option is for a framework's own file; this is a job file"});
+  };
+  refuse("--framework-version", source.framework_version, "an override, such as framework=\"areal 1.0.4\"");
+  refuse("--gpu", source.gpu, "an override, such as gpus=\"8 x H200-141GB\"");
+  stop_at(std::move(all));
+}
+
+const std::array<Dialect, 3> kDialects{{
+    {"areal", true, true, areal::recognises, areal::words_of,
+     [](const Source& source) { return areal::facts_json(areal::read_areal(source)); }},
+    {"megatron", false, true, [](const Source& source) { return source.dialect == "megatron"; },
+     [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
+       return std::make_unique<NativeWords>(source, [&catalog](const Source& s) { return megatron::read_command(s, catalog); });
+     },
+     nullptr},
+    {"oomplan", false, false, [](const Source&) { return true; },
+     [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
+       refuse_framework_options(source);
+       return std::make_unique<NativeWords>(
+           source, [&catalog](const Source& s) { return reading_of_job_file(read_native(s), s.name, catalog); });
+     },
+     nullptr},
+}};
+
+void check_dialect(const std::string& dialect) {
+  const std::vector<std::string> known{"oomplan", "areal", "megatron"};  // as they are told
+  if (dialect.empty() || std::find(known.begin(), known.end(), dialect) != known.end()) return;
+  for (const std::string_view later : {"verl", "relax", "oumi"})
+    if (dialect == later)
+      throw InputError(
+          {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), {}, "not supported yet"});
+  throw InputError(
+      {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), nearest(dialect, known), {}});
+}
+
+/// The kind of GPU is no key of such a text: it is wrong where it was typed.
+void check_gpu(const Source& source, const Catalog& catalog) {
+  if (source.gpu.empty()) return;
+  try {
+    catalog.gpu(source.gpu);
+  } catch (const InputError& e) {
+    std::vector<Problem> problems = e.problems;
+    for (auto& p : problems) p.place = {"command line", 0, 0, "--gpu"};
+    throw InputError(std::move(problems));
+  }
+}
+
+}  // namespace
+
+const Dialect& dialect_of(const Source& source) {
+  check_dialect(source.dialect);
+  return *std::find_if(kDialects.begin(), kDialects.end(), [&](const Dialect& d) { return d.recognises(source); });
+}
+
+std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog) {
+  check_dialect(source.dialect);
+  if (source.overrides.size() > compose::kMostOverrides)
+    throw InputError(Problem{{"command line", 0, 0, {}},
+                             fmt::format("{} overrides", source.overrides.size()),
+                             fmt::format("at most {}", compose::kMostOverrides),
+                             {},
+                             {}});
+  const Dialect& dialect = dialect_of(source);
+  if (dialect.takes_gpu) check_gpu(source, catalog);
+  return dialect.words(source, catalog);
+}
+
+FileWords::FileWords(const Source& source, const Catalog& catalog) : words_(words_of(source, catalog)) {}
+
+Reading read(const Source& source, const Catalog* given) {
+  return std::move(*words_of(source, given == nullptr ? Catalog::builtin() : *given)).take_reading();
+}
+
+std::string facts_json(const Source& source) {
+  const Dialect& dialect = dialect_of(source);
+  if (dialect.facts == nullptr)
+    throw InputError(Problem{{source.name, 0, 0, {}},
+                             "a job file of oomplan, or no job file",
+                             "a file of AReaL",
+                             {},
+                             "facts are read from frameworks' files"});
+  return dialect.facts(source);
+}
+
+}  // namespace oomplan
