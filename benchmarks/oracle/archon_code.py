@@ -53,8 +53,10 @@ def archon_modules(root: Path) -> None:
     for folder in packages:
         module(".".join(["areal", *folder.split("/")]).rstrip("."), root / folder)
     sys.modules["areal.utils"].logging = logging  # type: ignore[attr-defined]
-    module("areal.infra.platforms", is_npu_available=True)  # what is compiled elsewhere is not there
-    tree_modules(module)
+    for name in ("areal.infra.platforms", "areal.platforms"):  # 1.0, 0.5
+        module(name, is_npu_available=True)  # what is compiled elsewhere is not there
+    if (root / "models" / "tree_attn" / "module_archon.py").exists():
+        tree_modules(module)
     module(f"{ARCHON}.moe.kernels", generate_permute_indices=permute_indices)
     names = dict.fromkeys(("ExpertParallel", "ExpertTensorParallel", "TensorParallel", "ReordererSequenceParallel"), NotUsed)
     module(f"{ARCHON}.expert_parallel", **names)
@@ -100,7 +102,7 @@ def archon_model(config: Row, critic: bool, attention: str = "varlen") -> Any:
     return model.to(torch.bfloat16)
 
 
-def parallelize(model: Any, config: Row, dims: Any, checkpoints: Row | None, reshard: str) -> None:
+def parallelize(model: Any, config: Row, dims: Any, checkpoints: Row | None, reshard: str, compiled: bool = False) -> None:
     family = config["model_type"].removesuffix("_moe")
     code = code_of(f"{ARCHON}.{family}.infra.parallelize")
     recomputation = code_of(f"{ARCHON}.activation_checkpoint").ActivationCheckpointConfig
@@ -113,5 +115,5 @@ def parallelize(model: Any, config: Row, dims: Any, checkpoints: Row | None, res
         cpu_offload=False,
         reshard_after_forward_policy=reshard,
         ac_config=recomputation(**checkpoints) if checkpoints else None,
-        enable_compile=False,
+        enable_compile=compiled,
     )

@@ -32,6 +32,7 @@ from torch.distributed.tensor import DTensor
 aten = torch.ops.aten
 SOURCES = [("2025-02", "llama", "by_hand", True), ("2025-09", "llama", "fused", True), ("0.2.2", "llama", "fused", False)]
 SOURCES += [("2025-09", "qwen3", "fused", True), ("0.2.2", "qwen3", "fused", False)]
+ATTENTION_BACKWARD = {aten._scaled_dot_product_flash_attention_backward.default}
 SEQUENCES, TOKENS, HIDDEN, HEAD, KV, WIDE = 3, 6144, 2560, 128, 4, 6912
 HEADS = {"llama": 20, "qwen3": 24}
 LEAVES = {"wq": "q", "wk": "k", "wv": "v", "wo": "o"}
@@ -69,7 +70,7 @@ class Life(Storages):
         if func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]  # the same tensor; the fake kernel makes another
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        if func is aten._scaled_dot_product_flash_attention_backward.default:
+        if func in ATTENTION_BACKWARD:
             self.events.append(("!",))
         return out
 
@@ -127,7 +128,7 @@ def is_tensor(x: Any) -> bool:
     return isinstance(x, torch.Tensor)
 
 
-def play(family: str, names: list[str], inputs: Any, program: Any, mode: Any) -> tuple[list[tuple[Any, ...]], list[str]]:
+def play(names: list[str], inputs: Any, program: Any, mode: Any) -> tuple[list[tuple[Any, ...]], list[str]]:
     life = Life()
     run = runnable(program)
     gc.collect()
@@ -168,9 +169,36 @@ def text(events: list[tuple[Any, ...]], renamed: dict[str, str], family: str) ->
 
 
 def leaf(name: str) -> str:
-    parts = [part for part in name.replace("_parameters_weight_", "").split("modules_") if part]
+    module, _, kind = name.partition("_parameters_")
+    parts = [part for part in module.split("modules_") if part]
     found = parts[-1].strip("_").split(".")[0]
-    return LEAVES.get(found, found)
+    return LEAVES.get(found, found) + ("_bias" if kind == "bias_" else "")
+
+
+def read_training(
+    graphs: Graphs, fake: Any, given: dict[tuple[int, ...], str], words: Callable[[list[tuple[Any, ...]], dict[str, str]], str]
+) -> Row:
+    """The last two programs: forward and backward. `given`: what inputs of a shape are called."""
+    (names, inputs), (backward_names, backward_inputs) = graphs.graphs[-2:]
+    forward, results = play(names, inputs, graphs.programs[-2], fake)
+    of = [
+        leaf(name) if "_parameters_" in name else "x" if given.get(tuple(shape)) == "x" else "" for name, shape in graphs.inputs
+    ]
+    called = {name: given.get(tuple(at.shape), "") for name, at in zip(names, inputs, strict=True) if is_tensor(at)}
+    kept = dict(zip(backward_names, results[1:], strict=False))  # the tangent is behind them
+    renamed = {name: called.get(made) or "f" + made for name, made in kept.items() if made.isdigit() or called.get(made)}
+    backward, gradients = play(backward_names, backward_inputs, graphs.programs[-1], fake)
+    differentiated = zip([name for name in of if name], [made for made in gradients if made], strict=True)
+    found = sorted((name != "x", f"{name}={made}") for name, made in differentiated)
+    first = words(forward, {})
+    seen = [made for made in renamed.values() if made[0] != "f" or f"+{made[1:]}=" in first]
+    return {
+        "forward": first,
+        "kept": " ".join(made.removeprefix("f") for made in seen),
+        "output": results[0],
+        "backward": words(backward, {name: made for name, made in renamed.items() if made in seen}),
+        "gradients": " ".join(one for _, one in found),
+    }
 
 
 def describe(root: Path, family: str, mode: str, graphs: Graphs) -> Row:
@@ -179,7 +207,6 @@ def describe(root: Path, family: str, mode: str, graphs: Graphs) -> Row:
     torch._dynamo.reset()
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     config: Row = {"model_type": family, "hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": HEADS[family]}
-    wide = [SEQUENCES, LOCAL_TOKENS, HIDDEN]
     config |= {"num_key_value_heads": KV, "head_dim": HEAD, "intermediate_size": WIDE, "vocab_size": 1024}
     with fake:
         model = compiled_model(root, family, config, mode, TOKENS, graphs)
@@ -187,24 +214,8 @@ def describe(root: Path, family: str, mode: str, graphs: Graphs) -> Row:
         masks = "attention_masks" in inspect.signature(type(model).forward).parameters
         out = model(ids, attention_masks=None) if masks else model(ids)
         (out.to_local() if isinstance(out, DTensor) else out).sum().backward()
-    (names, inputs), (backward_names, backward_inputs) = graphs.graphs
-    forward, results = play(family, names, inputs, graphs.programs[0], fake)
-    of = [leaf(name) if "weight" in name else "x" if list(shape) == wide else "" for name, shape in graphs.inputs]
-    x = next(name for name, at in zip(names, inputs, strict=True) if is_tensor(at) and list(at.shape) == wide)
-    kept = dict(zip(backward_names, results[1:], strict=False))  # the tangent is behind them
-    renamed = {name: "x" if made == x else "f" + made for name, made in kept.items() if made.isdigit() or made == x}
-    backward, gradients = play(family, backward_names, backward_inputs, graphs.programs[1], fake)
-    differentiated = zip([name for name in of if name], [made for made in gradients if made], strict=True)
-    found = sorted((name != "x", f"{name}={made}") for name, made in differentiated)
-    first = text(forward, {}, family)
-    seen = [made for made in renamed.values() if made == "x" or f"+{made[1:]}=" in first]
-    return {
-        "forward": first,
-        "kept": " ".join(made.removeprefix("f") for made in seen),
-        "output": results[0],
-        "backward": text(backward, {name: made for name, made in renamed.items() if made in seen}, family),
-        "gradients": " ".join(words for _, words in found),
-    }
+    given = {(SEQUENCES, LOCAL_TOKENS, HIDDEN): "x"}
+    return read_training(graphs, fake, given, lambda events, renamed: text(events, renamed, family))
 
 
 def literal(words: str) -> str:

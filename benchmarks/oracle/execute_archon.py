@@ -39,6 +39,13 @@ SIZES: Row = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads":
 SIZES |= {"intermediate_size": 1408, "rms_norm_eps": 1e-6, "max_position_embeddings": 8192}
 EXPERTS: Row = {"num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 256, "norm_topk_prob": True}
 EXPERTS |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
+BROAD: Row = {
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 6144,
+}
 TIED = {"qwen2": True, "qwen3": False}
 
 # family, tied, vocabulary, d, c, t, recomputation, tokens of a rank's micro-batch, reshard policy, role; micro-batches, what more
@@ -71,6 +78,7 @@ RUNS: list[tuple[Any, ...]] = [
     ),
     *(("qwen3_moe", False, 2048, 2, 1, 1, mode, 4096, "default", "actor", 1, "fp8") for mode in ("none", "op")),
     ("qwen3", True, 16384, 2, 2, 1, "op", 4096, "default", "actor", 1, "fp8"),
+    *((family, False, 2048, 2, 1, 1, "full", 1024, "default", "actor", 1, "broad") for family in TIED),
 ]
 
 
@@ -78,6 +86,8 @@ def config_of(run: tuple[Any, ...]) -> Row:
     family, tied, vocabulary = run[:3]
     config = {"model_type": family, **SIZES, "vocab_size": vocabulary, "tie_word_embeddings": tied}
     config |= EXPERTS if family == "qwen3_moe" else {}
+    config |= {"head_dim": 128} if "wide" in run[11:] else {}
+    config |= BROAD if "broad" in run[11:] else {}
     return config | {"attention_bias": family == "qwen2"}
 
 
@@ -93,6 +103,10 @@ def in_8_bits(run: tuple[Any, ...]) -> bool:
     return "fp8" in run[11:]
 
 
+def compiles(run: tuple[Any, ...]) -> bool:
+    return "compile" in run[11:]
+
+
 def checkpoints_of(mode: str) -> Row | None:
     if mode == "none":
         return None
@@ -105,6 +119,11 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 class Lives(ResizedParts):
     """What runs otherwise on CUDA: a row of booleans that picks where a number is put is no index, but masked_fill_."""
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Dynamo leaves everything alone under any other mode."""
+        return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in OPERATORS:  # all of what they do is seen
@@ -127,7 +146,7 @@ class Engine:
         dims = code_of("areal.experimental.models.archon.parallel_dims").ArchonParallelDims
         self.dims = dims(dp_shard=d, cp=c, tp=t, world_size=d * c * t, device_type="cpu")
         self.losses = code_of("areal.utils.functional.vocab_parallel")
-        self.tree_losses = code_of("areal.models.tree_attn.functional")
+        self.tree_losses = code_of("areal.models.tree_attn.functional") if self.trees else None
         self.exchange = code_of("areal.experimental.models.archon.ulysses")
         self.dims.build_mesh()
         self.tensor_group = self.dims.get_group("tp") if t > 1 else None
@@ -137,7 +156,7 @@ class Engine:
             code_of("areal.experimental.models.archon.fp8").enable_fp8_linear(self.model)
         with fake:
             on_fake_tensors(self.model)
-            parallelize(self.model, config_of(run), self.dims, checkpoints_of(mode), reshard)
+            parallelize(self.model, config_of(run), self.dims, checkpoints_of(mode), reshard, compiles(run))
             self.model.init_buffers(buffer_device="cpu")
 
     def micro_batch(self) -> Row:
@@ -170,6 +189,15 @@ class Engine:
         if self.trees:
             return self.tree_losses._gather_packed_tree_logprobs(logits, Branch(self.tokens), labels)
         return self.losses.gather_logprobs(logits, labels, tp_group=self.tensor_group)
+
+
+def run_once(engine: Engine) -> None:
+    """What is compiled is compiled before anything is looked at."""
+    given = engine.micro_batch()
+    with torch.no_grad():
+        engine.forward(given)
+    engine.loss(engine.forward(given), given["labels"]).backward()
+    engine.model.zero_grad()
 
 
 def meshes_are_real() -> None:
@@ -209,6 +237,8 @@ def execute(run: tuple[Any, ...]) -> tuple[Row, list[list[Any]]]:
     peaks: Row = {}
     engine = Engine(run, fake)
     with fake:
+        if compiles(run):
+            run_once(engine)
         hooks = watch_layer(engine.model, lives, saved)
         optimizer = torch.optim.AdamW(engine.model.parameters(), lr=1e-3, foreach=False, fused=True)
         gc.collect()
@@ -239,9 +269,10 @@ def execute(run: tuple[Any, ...]) -> tuple[Row, list[list[Any]]]:
                     peaks["backward"] = max(peaks["backward"], resident + lives.highest)
                 del loss, given, logits
                 optimizer.step()
-            with hooks:  # which make cycles of what a node saves of its own results
-                logits = engine.forward(engine.micro_batch())
-            del logits
+            if not compiles(run):  # hooks are another program
+                with hooks:  # which make cycles of what a node saves of its own results
+                    logits = engine.forward(engine.micro_batch())
+                del logits
         ResizedParts.now = None
         gc.enable()
     del held
@@ -249,7 +280,7 @@ def execute(run: tuple[Any, ...]) -> tuple[Row, list[list[Any]]]:
     return peaks, [[*json.loads(key), count] for key, count in sorted(counted.items())]
 
 
-def job_of(run: tuple[Any, ...], forward_only: bool) -> Row:
+def job_of(run: tuple[Any, ...], forward_only: bool, release: str = RELEASE) -> Row:
     _family, _tied, _vocabulary, d, c, t, mode, tokens, reshard, role = run[:10]
     trainer: Row = {
         "engine": "archon",
@@ -274,20 +305,34 @@ def job_of(run: tuple[Any, ...], forward_only: bool) -> Row:
         trainer["tree_training"] = True
     if in_8_bits(run):
         trainer["float8"] = "blockwise"
+    if compiles(run):
+        trainer["compile"] = True
     if micro_batches_of(run) > 1:
         trainer["micro_batches"] = micro_batches_of(run)
-    return {"framework": "areal 1.0.4", "trainer": trainer, "apart": {"forward_only": forward_only}}
+    return {"framework": f"areal {release.removeprefix('v')}", "trainer": trainer, "apart": {"forward_only": forward_only}}
 
 
-def rows_of(run: tuple[Any, ...], config: str, peaks: Row, saved: list[list[Any]]) -> list[Row]:
+def rows_of(run: tuple[Any, ...], config: str, peaks: Row, saved: list[list[Any]], release: str = RELEASE) -> list[Row]:
     name = "archon/" + "/".join(map(str, run))
-    source = f"torch {torch.__version__.split('+')[0]}, AReaL {RELEASE} executed on fake tensors"
-    step = {"id": name, "config": config, "job": job_of(run, False), "source": source}
+    source = f"torch {torch.__version__.split('+')[0]}, AReaL {release} executed on fake tensors"
+    step = {"id": name, "config": config, "job": job_of(run, False, release), "source": source}
     step["peaks"] = {phase: peaks[phase] for phase in ("forward", "backward")}
-    if run[6] == "none":
+    if run[6] == "none" and not compiles(run):
         step |= {"layer": 2, "saved": saved}
-    alone = {"id": name + "/log_probs", "config": config, "job": job_of(run, True), "source": source}
+    alone = {"id": name + "/log_probs", "config": config, "job": job_of(run, True, release), "source": source}
     return [step, alone | {"peaks": {"forward": peaks["log_probs"]}}]
+
+
+def add_run(run: tuple[Any, ...], lines: list[Row], release: str) -> None:
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=run[3] * run[4] * run[5])
+    peaks, saved = execute(run)
+    dist.destroy_process_group()
+    name = " ".join([run[0], str(run[2]), *(["tied"] if run[1] else []), *(tag for tag in ("wide", "broad") if tag in run[11:])])
+    config = {"config": name, "fields": config_of(run)}
+    if config not in lines:
+        lines.append(config)
+    lines += rows_of(run, name, peaks, saved, release)
+    print("/".join(map(str, run)), peaks, flush=True)
 
 
 def main() -> None:
@@ -304,17 +349,8 @@ def main() -> None:
         archon_modules(unpack(options.areal, RELEASE, Path(folder)))
         torchao_modules(options.torchao)
         for run in RUNS:
-            name = "/".join(map(str, run))
-            if options.only not in name:
-                continue
-            dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=run[3] * run[4] * run[5])
-            peaks, saved = execute(run)
-            dist.destroy_process_group()
-            config = {"config": f"{run[0]} {run[2]}{' tied' if run[1] else ''}", "fields": config_of(run)}
-            if config not in lines:
-                lines.append(config)
-            lines += rows_of(run, str(config["config"]), peaks, saved)
-            print(name, peaks, flush=True)
+            if options.only in "/".join(map(str, run)):
+                add_run(run, lines, RELEASE)
     write_rows(options.output, lines)
 
 

@@ -161,7 +161,12 @@ TEST_CASE("areal: what cannot be estimated yet is refused by name") {
     CHECK_MESSAGE(all.find("not supported yet: " + words) != std::string::npos, all);
   };
   says({"actor.backend=archon:d2p2"}, "pipelines of Archon");
-  says({"actor.backend=archon:d4", "+actor.archon.enable_compile=true"}, "torch.compile of Archon's blocks");
+  says({"actor.backend=archon:d2t2", "+actor.archon.enable_compile=true"},
+       "torch.compile of Archon's blocks under tensor parallelism");
+  says({"actor.backend=archon:d2c2", "+actor.archon.enable_compile=true"},
+       "torch.compile of Archon's blocks whose ranks share a sequence");
+  says({"actor.backend=archon:d4", "+actor.archon.enable_compile=true", "+actor.enable_tree_training=true"},
+       "torch.compile of Archon's blocks with packed trees");
   says({"actor.backend=archon:d4", "+actor.archon.offload_params=true"}, "Archon with its parameters on the host");
   says({"actor.backend=archon:d4", "+actor.archon.attn_type=sdpa"}, "another attention of Archon than varlen");
   says({"actor.backend=archon:d4", "+actor.archon.ac_mode=memory_budget"}, "a memory budget of compiled blocks");
@@ -371,10 +376,15 @@ TEST_CASE("areal: Archon is FSDP2 around models of its own") {
   const std::string refused = refusal(source("grpo_7b.yaml", "2.0.0", shared));
   CHECK(refused.find("ranks that share a sequence") != std::string::npos);
   CHECK(refused.find("not supported yet") == std::string::npos);
-  // compiled by default up to 1.0.3
-  CHECK(refusal(source("grpo_7b.yaml", "1.0.3", {"actor.backend=archon:d4"})).find("torch.compile of Archon's blocks") !=
-        std::string::npos);
-  CHECK(actor({"+actor.archon.enable_compile=false"}, "1.0.3").engine == EngineKind::archon);
+  // compiled by default up to 1.0.3, and padded to the budget then; 8 bits turn it off
+  const Role graphs = actor({"actor.mb_spec.max_tokens_per_mb=16400"}, "1.0.3");
+  CHECK(graphs.trainer.compile);
+  CHECK(graphs.trainer.tokens_per_micro_batch == 16400);
+  CHECK_FALSE(actor({"+actor.archon.enable_compile=false"}, "1.0.3").trainer.compile);
+  CHECK_FALSE(actor({}).trainer.compile);
+  CHECK_FALSE(actor({"+actor.archon.enable_compile=true", "+actor.archon.fp8_config.mode=blockwise", "+actor.pad_to_maximum=true",
+                     "actor.mb_spec.max_tokens_per_mb=16384"})
+                  .trainer.compile);
   CHECK(refusal(source("grpo_7b.yaml", "2.0.0", {"actor.backend=archon:d4", "actor.path=meta-llama/Llama-3.1-8B-Instruct"}))
             .empty());  // what has no model is told where a tape is made
 }

@@ -73,6 +73,7 @@ const std::vector<ExecutedRow>& executed() {
     read_executed("executed_vectors.jsonl", out);
     read_executed("executed_vectors_sharded.jsonl", out);
     read_executed("executed_archon.jsonl", out);
+    read_executed("executed_compiled_archon.jsonl", out);
     read_executed("executed_fuzz.jsonl", out);
     read_executed("executed_families.jsonl", out);
     read_executed("executed_formats.jsonl", out);

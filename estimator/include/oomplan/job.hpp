@@ -444,7 +444,7 @@ struct Trainer {
   RmsNorm rms_norm = RmsNorm::fused;                ///< of torchtitan's models
   bool tree_training = false;                       ///< Archon: sequences with a common beginning share its tokens
   bool repeat_kv = false;                           ///< torchtitan: keys and values are copied to all heads before attention
-  bool compile = false;                             ///< torchtitan: every TransformerBlock under torch.compile
+  bool compile = false;                             ///< torchtitan, Archon: every TransformerBlock under torch.compile
   Float8 float8 = Float8::none;                     ///< torchtitan: matrices of every TransformerBlock multiply in 8 bits
   bool float8_all_gather = false;                   ///< FSDP2 gathers those matrices in 8 bits (tensorwise alone)
   Zero zero;                                        ///< engine deepspeed

@@ -30,6 +30,19 @@ void check_units(const Trainer& t, std::vector<Clash>& out) {
     out.push_back({"gradient_sync_every_micro_batch", "true", "Archon reduces gradients with every micro-batch"});
 }
 
+/// A block with experts is known where the model is (layers/archon.cpp).
+void check_compile(const Trainer& t, std::vector<Clash>& out) {
+  if (!t.compile) return;
+  if (t.layout.tensor > 1)
+    out.push_back({"compile", "false", "not supported yet: torch.compile of Archon's blocks under tensor parallelism"});
+  if (t.layout.context > 1)
+    out.push_back({"compile", "false", "not supported yet: torch.compile of Archon's blocks whose ranks share a sequence (c)"});
+  if (t.tree_training)
+    out.push_back({"compile", "false", "not supported yet: torch.compile of Archon's blocks with packed trees"});
+  if (t.float8 != Float8::none)
+    out.push_back({"compile", "false", "AReaL turns torch.compile off for Archon in 8 bits (archon_utils.py)"});
+}
+
 void check_rest(const Trainer& t, std::vector<Clash>& out) {
   if (t.optimizer != OptimizerKind::adamw && t.optimizer != OptimizerKind::sgd)
     out.push_back({"optimizer", "adamw or sgd", "Archon has torch's AdamW and SGD (archon_utils.py: create_optimizer)"});
@@ -50,7 +63,7 @@ void check_rest(const Trainer& t, std::vector<Clash>& out) {
   if (t.head != LossHead::areal_compiled && t.head != LossHead::areal_eager && t.head != LossHead::value)
     out.push_back({"head", "areal_compiled", "Archon computes AReaL's log-probs"});
   if (t.lora.rank > 0) out.push_back({"lora.rank", "none", "Archon has no LoRA"});
-  if (t.compile) out.push_back({"compile", "false", "not supported yet: torch.compile of Archon's blocks"});
+  check_compile(t, out);
   if (t.cpu_offload_policy)
     out.push_back({"cpu_offload_policy", "false", "not supported yet: Archon with its parameters on the host (offload_params)"});
   if (t.liger.rope || t.liger.rms_norm || t.liger.swiglu) out.push_back({"liger", "[]", "Archon has operators of its own"});

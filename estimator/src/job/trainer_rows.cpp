@@ -473,7 +473,7 @@ std::vector<Knob> trainer_rows() {
       row("repeat_kv", of, flag, knob::flag<&Trainer::repeat_kv>(), speed,
           "torchtitan up to 0.2.1: keys and values are copied to all heads in front of attention"),
       row("compile", of, flag, knob::flag<&Trainer::compile>(), speed,
-          "torchtitan: every TransformerBlock under torch.compile, as one graph with its checkpoint inside"),
+          "torchtitan, AReaL's Archon: every TransformerBlock under torch.compile, as one graph with its checkpoint inside"),
       one_of(row("float8", of, choice, knob::choice<&Trainer::float8>(), numerics,
                  "torchtitan: matrices of every TransformerBlock multiply in 8 bits (torchao), with a scale for each tensor "
                  "(tensorwise) or for each row and column (rowwise); those of Archon's blocks, with one for 128 numbers "

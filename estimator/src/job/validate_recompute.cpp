@@ -13,11 +13,11 @@ bool too_old(const Trainer& t) { return !t.transformers_version.empty() && compa
 
 std::string why_not_spaced(const Trainer& t) {
   if (t.recompute != Recompute::full) return "it spaces out the checkpoints of recompute: full";
+  if (t.compile) return "not supported yet: torch.compile of blocks of which some are checkpointed";
   if (t.kernels == Kernels::archon) return {};
   if (t.loop.of_framework) return "the RL frameworks checkpoint every layer";
   if (!of_transformers(t.kernels) && t.kernels != Kernels::torchtitan) return "LitGPT checkpoints every block";
   if (of_transformers(t.kernels) && too_old(t)) return "that release of transformers checkpoints every layer";
-  if (t.compile) return "not supported yet: torch.compile of blocks of which some are checkpointed";
   return {};
 }
 

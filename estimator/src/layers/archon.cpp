@@ -159,6 +159,21 @@ std::string unsupported_layer(const Architecture& a, const Layer& layer, const K
   return {};
 }
 
+/// Of blocks under torch.compile.
+std::string unsupported_graphs(const Architecture& a, const KernelOptions& options) {
+  if (!options.compile) return {};
+  if (options.tensor > 1) return "not supported yet: torch.compile of Archon's blocks under tensor parallelism";
+  if (options.ulysses > 1) return "not supported yet: torch.compile of Archon's blocks whose ranks share a sequence (c above 1)";
+  if (options.tree) return "not supported yet: torch.compile of Archon's blocks with packed trees";
+  if (options.float8 != Float8::none) return "AReaL turns torch.compile off for Archon in 8 bits";
+  if (a.family == "qwen3_moe") return "not supported yet: torch.compile of Archon's blocks with experts";
+  const Mixer& m = a.runs.front().layer.mixer;
+  const bool described = a.family == "qwen2" ? m.q_bias && m.q_width() == a.hidden : m.qk_norm == QkNorm::head;
+  return described ? std::string()
+                   : "not supported yet: torch.compile of Archon's Qwen2 without biases or with queries of another width than "
+                     "hidden states, of its Qwen3 without norms of queries and keys";
+}
+
 }  // namespace
 
 std::string unsupported_archon(const Architecture& a, const KernelOptions& options) {
@@ -175,7 +190,7 @@ std::string unsupported_archon(const Architecture& a, const KernelOptions& optio
     return "not supported yet: tree training whose ranks share a sequence (t or c above 1)";
   for (const auto& run : a.runs)
     if (std::string why = unsupported_layer(a, run.layer, options); !why.empty()) return why;
-  return {};
+  return unsupported_graphs(a, options);
 }
 
 LayerContext archon_arguments(Eager& g, const Architecture& a, const KernelOptions& options) {

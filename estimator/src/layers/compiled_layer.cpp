@@ -7,8 +7,10 @@
 
 #include "layers/compiled_float8.hpp"
 #include "layers/compiled_graphs.hpp"
+#include "layers/compiled_order.hpp"
 #include "layers/compiled_ring.hpp"
 #include "layers/compiled_split.hpp"
+#include "layers/compiled_words.hpp"
 #include "layers/titan.hpp"
 
 namespace oomplan {
@@ -16,7 +18,9 @@ namespace {
 
 using Buffers = std::map<std::string, Tensor, std::less<>>;
 
-const CompiledGraph* graph_of(const Architecture& a, const KernelOptions& o, Recompute recompute) {
+const CompiledGraph* graph_of(const Architecture& a, const KernelOptions& o, Recompute recompute, bool training) {
+  if (o.kernels == Kernels::archon)
+    return training ? find_archon_graph(a.family, recompute, o.compiled_order) : find_archon_inference(a.family);
   const Mixer& m = a.runs.front().layer.mixer;
   const bool repeats = o.repeat_kv && m.kv_heads < m.heads;
   if (o.ulysses > 1)
@@ -24,72 +28,6 @@ const CompiledGraph* graph_of(const Architecture& a, const KernelOptions& o, Rec
   if (o.tensor > 1) return find_split_graph(a.family, o.rms_norm, repeats, recompute, o.float8, o.several_sequences);
   if (o.float8 != Float8::none) return find_float8_graph(a.family, o.rms_norm, repeats, recompute, o.float8, o.float8_gathered);
   return find_compiled_graph(a.family, o.rms_norm, repeats, recompute);
-}
-
-/// What the words of a program stand for.
-struct CompiledWords {
-  const Architecture& a;
-  const Layer& layer;
-  std::int64_t ranks;  ///< that divide the layer
-
-  Dim dim(char letter) const {
-    const Mixer& m = layer.mixer;
-    switch (letter) {
-      case 'T':
-        return axis::T;
-      case 'S':
-        return axis::S;
-      case 'W':
-        return Dim(ranks) * axis::T;
-      case 'Z':
-        return Dim(ranks) * axis::S;
-      case 'H':
-        return a.hidden;
-      case 'A':
-        return m.q_width();
-      case 'K':
-        return m.k_width();
-      case 'F':
-        return layer.feed_forward.width;
-      case 'a':
-        return m.heads;
-      case 'g':
-        return m.kv_heads;
-      default:
-        return m.head_dim;
-    }
-  }
-
-  /// "T.F": [T, F]; "P.H": as many numbers as ceil(H / 128) for every token; "16.T.H": 16 times as many as T.H; "T.H~": half of
-  /// them.
-  Shape shape(std::string_view words) const {
-    Shape out;
-    const bool partial = words.front() == 'P';
-    std::int64_t factor = 0;
-    for (const char letter : words) {
-      if (letter >= '0' && letter <= '9') {
-        factor = 10 * factor + (letter - '0');
-      } else if (letter == '.') {
-        if (factor > 0) out.push_back(std::exchange(factor, 0));
-      } else if (letter == '~') {
-        out.back() = Dim(out.back().coefficient / 2);
-      } else {
-        out.push_back(letter == 'P' ? axis::T : dim(letter));
-      }
-    }
-    if (partial) out.back() = Dim((out.back().coefficient + 127) / 128);
-    return out;
-  }
-};
-
-/// Calls `each` with every word.
-template <class Each>
-void for_words(std::string_view program, const Each& each) {
-  while (!program.empty()) {
-    const std::size_t end = program.find(' ');
-    if (const std::string_view word = program.substr(0, end); !word.empty()) each(word);
-    program.remove_prefix(end == std::string_view::npos ? program.size() : end + 1);
-  }
 }
 
 /// Buffers that attention's backward kernel has for itself (kernels.cpp, flash-attention 2), for all or half of the queries.
@@ -115,27 +53,27 @@ struct CompiledPlay {
         if (internals) attention_internals(g, words.layer.mixer, words.dim('W'), word != "!", grouped, dtype);
         return;
       }
-      const std::size_t is = word.find('=');
-      const std::string buffer(word.substr(1, is - 1));
       if (word.front() == '-') {
-        buffers.erase(buffer);
+        buffers.erase(std::string(word.substr(1)));
         return;
       }
-      std::string_view size = word.substr(is + 1);
-      const DType format = size.ends_with(":4") ? DType::fp32 : size.ends_with(":1") ? DType::fp8 : dtype;
-      if (format != dtype) size.remove_suffix(2);
-      buffers[buffer] = g.make(std::string(name) + buffer, words.shape(size), format, category);
+      const CompiledBuffer made = words.allocated(word, dtype);
+      const std::string buffer(made.name);
+      buffers[buffer] = g.make(std::string(name) + buffer, made.shape, made.dtype, category);
     });
   }
 };
 
 /// The leaf that a word of CompiledGraph::gradients names.
 int leaf_of(const LayerLeaves& w, std::string_view name) {
-  const std::array<std::pair<std::string_view, int>, 11> leaves{{{"attention_norm", w.before_attention.weight},
+  const std::array<std::pair<std::string_view, int>, 14> leaves{{{"attention_norm", w.before_attention.weight},
                                                                  {"ffn_norm", w.before_feed_forward.weight},
                                                                  {"q", w.q},
                                                                  {"k", w.k},
                                                                  {"v", w.v},
+                                                                 {"q_bias", w.q_bias},
+                                                                 {"k_bias", w.k_bias},
+                                                                 {"v_bias", w.v_bias},
                                                                  {"o", w.o},
                                                                  {"q_norm", w.q_norm.weight},
                                                                  {"k_norm", w.k_norm.weight},
@@ -159,16 +97,19 @@ std::string compiled_releases(const KernelOptions& o) {
 
 }  // namespace
 
-std::string unsupported_compiled(const Architecture& a, const KernelOptions& o, Recompute recompute) {
-  if (o.kernels != Kernels::torchtitan) return "torch.compile of models other than torchtitan's is not supported yet";
+std::string unsupported_compiled(const Architecture& a, const KernelOptions& o, Recompute recompute, bool training) {
+  if (o.parameters != DType::bf16 && o.parameters != DType::fp16) return "torch.compile in fp32 is not supported yet";
+  if (o.kernels == Kernels::archon) return {};  // unsupported_archon
+  if (o.kernels != Kernels::torchtitan)
+    return "torch.compile of models other than torchtitan's and Archon's is not supported yet";
+  if (!training) return "a forward-only pass of torchtitan under torch.compile is not supported yet";
   const Mixer& m = a.runs.front().layer.mixer;
   if (o.tensor > 1 && m.q_width() != a.hidden)
     return "torch.compile under tensor parallelism with queries wider than hidden states is not supported yet";
   if (o.tensor > 1 && o.float8_gathered) return "a float8 all-gather under tensor parallelism is not supported yet";
-  if (o.parameters != DType::bf16 && o.parameters != DType::fp16) return "torch.compile in fp32 is not supported yet";
   if (o.ulysses > 1 && m.q_width() != a.hidden)
     return "torch.compile under context parallelism with queries wider than hidden states is not supported yet";
-  if (graph_of(a, o, recompute) == nullptr)
+  if (graph_of(a, o, recompute, training) == nullptr)
     return std::string("torch.compile of this model") +
            (o.ulysses > 1  ? " under context parallelism of this degree"
             : o.tensor > 1 ? " under tensor parallelism"
@@ -178,8 +119,8 @@ std::string unsupported_compiled(const Architecture& a, const KernelOptions& o, 
 }
 
 Tensor run_compiled_layer(Eager& g, const Architecture& a, const Layer& layer, const LayerLeaves& w, const KernelOptions& options,
-                          Recompute recompute, const Tensor& x) {
-  const CompiledGraph& graph = *graph_of(a, options, recompute);
+                          const CompiledPass& pass, const Tensor& x) {
+  const CompiledGraph& graph = *graph_of(a, options, pass.recompute, pass.training);
   const bool grouped = !options.repeat_kv && layer.mixer.kv_heads < layer.mixer.heads;
   const CompiledPlay play{g, {a, layer, options.tensor}, x.dtype, options.kernel_internals, grouped};
 
@@ -195,11 +136,14 @@ Tensor run_compiled_layer(Eager& g, const Architecture& a, const Layer& layer, c
   Tensor out = std::move(buffers.find(std::to_string(graph.output))->second);
   out.shape = x.shape;
   for (std::size_t i = 1; i < inputs.size(); ++i) g.leave(inputs[i].leaf);
+  if (!pass.training) return out;
 
   auto saved = std::make_shared<std::map<std::string, Saved, std::less<>>>();
   for_words(graph.kept, [&](std::string_view word) {
     if (word == "x")
       saved->emplace(word, g.save(x));
+    else if (word == "rope")
+      saved->emplace(word, g.save(pass.table));
     else
       saved->emplace("f" + std::string(word), g.save(buffers.find(word)->second));
   });

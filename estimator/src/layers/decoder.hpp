@@ -77,7 +77,8 @@ struct KernelOptions {
   RmsNorm rms_norm = RmsNorm::fused;                       ///< torchtitan, as in Trainer
   bool repeat_kv = false;                                  ///< the same
   bool tree = false;                                       ///< Archon: attention of packed trees, without torch.compile
-  bool compile = false;                                    ///< torchtitan: a layer is one compiled graph
+  bool compile = false;                                    ///< torchtitan, Archon: a layer is one compiled graph
+  int compiled_order = 0;                                  ///< Archon: which of inductor's orders of it (compiled_order.hpp)
   Float8 float8 = Float8::none;                            ///< torchtitan, as in Trainer
   bool float8_gathered = false;                            ///< a layer's matrices come in 8 bits
   bool hidden_dropout = false, attention_dropout = false;  ///< in training mode, with a rate above 0

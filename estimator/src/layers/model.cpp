@@ -340,8 +340,7 @@ std::string unsupported_pass(const Architecture& a, const PassOptions& o) {
   if (o.recompute == Recompute::selective && ((!titan && !archon) || o.reentrant))
     return "selective recomputation of models other than torchtitan's and Archon's is not supported yet";
   if (o.kernels.compile) {
-    if (std::string why = unsupported_compiled(a, o.kernels, o.recompute); !why.empty()) return why;
-    if (!o.training) return "a forward-only pass under torch.compile is not supported yet";
+    if (std::string why = unsupported_compiled(a, o.kernels, o.recompute, o.training); !why.empty()) return why;
     if (o.reentrant) return "a reentrant checkpoint under torch.compile is not supported yet";
   }
   if (o.kernels.tensor == 1) return {};

@@ -190,10 +190,10 @@ Tensor ModelPass::run_unhooked(std::size_t r, std::size_t number, const LayerCon
   const Layer& layer = a_.runs[r].layer;
   const LayerLeaves& leaves = layers_[number];
   // transformers 5.23 checkpoints `forward`: FSDP2's hooks stay outside, and a checkpoint keeps the arguments that they cast
-  LayerContext given = kernels_.kernels == Kernels::archon ? archon_arguments(g_, a_, kernels_) : context;
-  if (kernels_.tree) given.mask = context.mask;
+  LayerContext given = context;
   if (layer.mixer.kind != MixerKind::attention && layer.mixer.kind != MixerKind::mla) given.mask.reset();
-  if (kernels_.compile) return run_compiled_layer(g_, a_, layer, leaves, kernels_, o_.recompute, x);
+  if (kernels_.compile)
+    return run_compiled_layer(g_, a_, layer, leaves, kernels_, {o_.recompute, o_.training, std::move(given.cos)}, x);
   // positions are a keyword of transformers' layers, which a checkpoint's function holds
   const Tensor positions = of_transformers(kernels_.kernels) ? positions_ : Tensor();
   const auto body = [this, &layer, &leaves, given, positions](const Tensor& in) {
@@ -237,10 +237,11 @@ Tensor ModelPass::titan_decoder() {
   std::size_t number = 0;
   for (std::size_t r = 0; r < a_.runs.size(); ++r) {
     for (int u = 0; u < units(r); ++u) {
+      LayerContext context;
+      if (kernels_.kernels == Kernels::archon) context = archon_arguments(g_, a_, kernels_);  // in front of the layer's gather
+      context.mask = tree_mask_;
       enter(StationPlace::layers, static_cast<int>(r), u);
       g_.prefix = "layer.";
-      LayerContext context;
-      context.mask = tree_mask_;
       hidden = run_one(r, number++, context, hidden);
     }
   }

@@ -6,6 +6,7 @@
 #include "catalog/wide_routers.hpp"
 #include "job/kernel_sets.hpp"
 #include "layers/archon.hpp"
+#include "layers/compiled_order.hpp"
 #include "layers/experts.hpp"
 #include "layers/families.hpp"
 #include "layers/gptj.hpp"
@@ -164,6 +165,8 @@ PassOptions train_pass(const Trainer& t, EngineKind engine, const Architecture& 
     return pass.counts.s * t.layout.tensor <= r.layer.mixer.index_top;
   });
   if (internals.counted) count_internals(o.kernels, t, a, internals, pass.counts);
+  if (t.compile && t.kernels == Kernels::archon)
+    o.kernels.compiled_order = archon_order(a, t.recompute, o.kernels.parameters, pass.counts);
   o.kernels.casts_softmax = internals.casts_softmax && t.compute != DType::fp16 && !o.kernels.autocasts_to_half;
   o.chunks = static_cast<int>(std::min<std::int64_t>(4, pass.chunks));
   // LitGPT's output layer takes chunks, of which each keeps a copy of its own under autocast
@@ -178,6 +181,7 @@ PassOptions log_prob_pass(const Trainer& t, EngineKind engine, const Architectur
   PassOptions o = train_pass(t, engine, a, critic, tokens, internals);
   o.training = false;
   o.recompute = Recompute::none;
+  o.kernels.compiled_order = 0;
   o.reentrant = false;
   o.refers = false;
   o.clones_outputs = false;  // transformers' Trainer evaluates the model that DDP wraps, accelerate wraps no other

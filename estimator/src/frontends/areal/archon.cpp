@@ -86,6 +86,17 @@ void tree_problems(const Meaning& m, const compose::Node& root, const BuiltRole&
 bool in_8_bits(const compose::Node& root, const BuiltRole& r) {
   return word(root, at(r, "archon.fp8_config.mode"), "disabled") == "blockwise";
 }
+/// areal/experimental/engine/archon_utils.py, prepare_training_config, 1.0.4: in 8 bits torch.compile is turned off.
+bool compiles(const compose::Node& root, const BuiltRole& r) {
+  return flag(root, at(r, "archon.enable_compile")) && word(root, at(r, "archon.fp8_config.mode"), "disabled") == "disabled";
+}
+void compile_problems(const compose::Node& root, const BuiltRole& r, Refusals& out) {
+  constexpr std::string_view kKey = "archon.enable_compile";
+  if (!compiles(root, r)) return;
+  if (r.part.layout.tensor > 1) out.key(kKey, "torch.compile of Archon's blocks under tensor parallelism");
+  if (r.part.layout.context > 1) out.key(kKey, "torch.compile of Archon's blocks whose ranks share a sequence");
+  if (flag(root, at(r, "enable_tree_training"))) out.key(kKey, "torch.compile of Archon's blocks with packed trees");
+}
 /// areal/api/cli_args.py: ArchonFP8Config, 1.0.4.
 void fp8_problems(const compose::Node& root, const BuiltRole& r, Refusals& out) {
   const std::string mode = word(root, at(r, "archon.fp8_config.mode"), "disabled");
@@ -104,7 +115,8 @@ void fp8_problems(const compose::Node& root, const BuiltRole& r, Refusals& out) 
 }  // namespace
 
 bool pads_to_pages(const compose::Node& root, const BuiltRole& r) {
-  return r.part.backend == Backend::archon && !flag(root, at(r, "pad_to_maximum")) && !flag(root, at(r, "enable_tree_training"));
+  return r.part.backend == Backend::archon && !flag(root, at(r, "pad_to_maximum")) && !compiles(root, r) &&
+         !flag(root, at(r, "enable_tree_training"));
 }
 
 std::vector<Problem> archon_problems(const Meaning& m, const compose::Node& root, const BuiltRole& r, std::string_view key) {
@@ -113,7 +125,7 @@ std::vector<Problem> archon_problems(const Meaning& m, const compose::Node& root
   if (m.release < release_named("0.5.3")) out.allocation(key, "Archon of AReaL 0.5.2, which makes the whole model on every GPU");
   if (r.part.layout.pipeline > 1) out.allocation(key, "pipelines of Archon");
   if (r.part.layout.expert > 1) out.allocation(key, "expert parallelism of Archon");
-  out.flagged("archon.enable_compile", "torch.compile of Archon's blocks (archon.enable_compile: false is)");
+  compile_problems(root, r, out);
   tree_problems(m, root, r, out);
   out.flagged("archon.offload_params", "Archon with its parameters on the host");
   fp8_problems(root, r, out);
@@ -136,6 +148,7 @@ std::optional<Wording> archon_wording(const BuiltRole& r, std::string_view knob,
   // without it a budget is padded to pages whose size the key cannot say
   if (const auto budget = read_count(text); knob == "tokens_per_micro_batch" && budget)
     return Wording{{{at(r, "mb_spec.max_tokens_per_mb"), *budget.value}, {at(r, "pad_to_maximum"), true}}, {}};
+  if (knob == "compile") return Wording{{{at(r, "archon.enable_compile"), text == "true"}}, {}};
   if (knob == "reshard_after_forward") return Wording{{{policy, text == "true" ? "default" : "never"}}, {}};
   if (knob == "reshard_last") return Wording{{{policy, text == "true" ? "always" : "default"}}, {}};
   if (knob == "kernels" || knob == "memory_efficient_load" || knob == "cpu_offload_policy" || knob.starts_with("precision."))
@@ -153,6 +166,8 @@ std::vector<ArchonSetting> archon_settings(const Meaning&, const compose::Node& 
     const int every = std::max(1, std::stoi(option));
     if (every > 1) out.push_back({"recompute_every", fmt::format("{}", every), origin_of(root, option_path)});
   }
+  if (const std::string path = at(r, "archon.enable_compile"); compiles(root, r))
+    out.push_back({"compile", "true", origin_of(root, path)});
   if (in_8_bits(root, r)) out.push_back({"float8", "blockwise", origin_of(root, at(r, "archon.fp8_config.mode"))});
   if (const std::string trees = at(r, "enable_tree_training"); flag(root, trees))
     out.push_back({"tree_training", "true", origin_of(root, trees)});
