@@ -415,7 +415,7 @@ std::shared_ptr<Node> Eager::accumulator(int number) {
       storages[static_cast<std::size_t>(storage)].category = Category::gradients;
       storages[static_cast<std::size_t>(storage)].name = leaves[static_cast<std::size_t>(number)].name + ".grad";
       storages[static_cast<std::size_t>(storage)].gradient_of = number;
-      storages[static_cast<std::size_t>(storage)].turn = -1;  // it outlives the pass
+      storages[static_cast<std::size_t>(storage)].turn = -1;     // it outlives the pass
       ++storages[static_cast<std::size_t>(storage)].references;  // the engine's from here on
       note(EagerEvent::Kind::gradient, storage, scope, true, number);
       return Gradients{};

@@ -28,9 +28,8 @@ struct Blocks {
   Tensor folded(const Tensor& x, const char* name) const { return several ? copy(g, x, x.shape, name) : x; }
 
   void run(std::int64_t tokens, std::int64_t length) {
-    g.each_turn((tokens + length - 1) / length, [&](std::int64_t i) {
-      turn(std::min(length, tokens - i * length), length >= tokens);
-    });
+    g.each_turn((tokens + length - 1) / length,
+                [&](std::int64_t i) { turn(std::min(length, tokens - i * length), length >= tokens); });
   }
   void turn(std::int64_t tokens, bool whole) {
     const Tensor q = block(query, tokens, whole), k = block(key, tokens, whole), v = block(value, tokens, whole);
