@@ -16,7 +16,7 @@ Remedies remedies_of(const Job&, Effect allow, const Catalog*, const Estimate& j
 /// In the words of the file.
 Remedies remedies_of(const Source&, Effect allow, const Catalog*, const Estimate& judged);
 
-/// Allocations and frees that are read for remedies of one estimate: about a second's work.
-inline constexpr std::int64_t kMostEventsOfRemedies = 3'000'000;
+/// Allocations and frees that are played for the remedies of one estimate: about half a second's work.
+inline constexpr std::int64_t kMostEventsOfRemedies = 12'000'000;
 
 }  // namespace oomplan

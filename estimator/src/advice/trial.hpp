@@ -47,9 +47,9 @@ class Judge {
   TapeStore& tapes;
   ProcessStore processes;
   Before before;
-  /// Once so many allocations and frees were read, changes are judged by their levels.
+  /// Once so many allocations and frees were played, changes are judged by their levels.
   std::int64_t most_events = std::numeric_limits<std::int64_t>::max();
-  bool tired() const { return processes.events_read() >= most_events; }
+  bool tired() const { return processes.events_played() >= most_events; }
 
   /// Replays the classes of `assembled`, whose levels it looks at first; its figures are `before` from then on.
   void start(Assembled& assembled, const Job&);

@@ -134,7 +134,7 @@ bool replay_fullest(Assembled& a, const Job& job, ProcessStore& known, std::int6
   std::stable_sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return lack(x) > lack(y); });
   Bytes most = std::numeric_limits<Bytes>::min();
   for (const std::size_t c : order) {
-    if (known.events_read() >= most_events) return false;
+    if (known.events_played() >= most_events) return false;
     explain_if_above(a, c, job, known, most);
     most = std::max(most, lack(c));
   }

@@ -18,7 +18,7 @@ namespace oomplan {
 /// that were replayed before; nullptr: none were.
 void replay_classes(Assembled&, const Job&, bool lists, ProcessStore* known = nullptr);
 /// The same without lists, of the class that lacks most: what another may lack at most is known sooner, and its figures stay
-/// those of the fold where it is less. False, and the figures are not to be used, once `known` has read so many events.
+/// those of the fold where it is less. False, and the figures are not to be used, once `known` has played so many events.
 bool replay_fullest(Assembled&, const Job&, ProcessStore& known, std::int64_t most_events);
 /// estimate() with the class of GPUs that needs most written down and replayed; of those that several processes share the one
 /// that needs most, too, if it runs out of memory. The others keep the fold's figures.

@@ -1,6 +1,8 @@
 #include "estimate/process_store.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace oomplan {
@@ -37,17 +39,29 @@ SharedGpu GpuReading::shared() const {
   return out;
 }
 
+std::int64_t GpuReading::events_played() const {
+  std::int64_t once = 0;
+  for (const auto& process : processes_)
+    if (process) once += std::ssize(process->flat().events);
+  return once * static_cast<std::int64_t>(1 + replays_.runs());  // it was written down, too
+}
+
 GpuReading& ProcessStore::get(GpuSource source, const AllocatorSettings& settings) {
   const auto known = std::find_if(known_.begin(), known_.end(), [&](const GpuReading& r) { return r.is_of(source, settings); });
   if (known != known_.end()) {
     known_.splice(known_.begin(), known_, known);
     return known_.front();
   }
-  if (known_.size() >= most_) known_.pop_back();
-  GpuReading& reading = known_.emplace_front(std::move(source), settings);
-  for (std::size_t p = 0; p < reading.processes(); ++p)
-    if (const ProcessReading* process = reading.process(p)) events_read_ += std::ssize(process->flat().events);
-  return reading;
+  if (known_.size() >= most_) {
+    forgotten_ += known_.back().events_played();
+    known_.pop_back();
+  }
+  return known_.emplace_front(std::move(source), settings);
+}
+
+std::int64_t ProcessStore::events_played() const {
+  return std::accumulate(known_.begin(), known_.end(), forgotten_,
+                         [](std::int64_t sum, const GpuReading& r) { return sum + r.events_played(); });
 }
 
 }  // namespace oomplan

@@ -59,7 +59,8 @@ class GpuReading {
   bool is_of(const GpuSource& source, const AllocatorSettings& settings) const {
     return settings == settings_ && source == source_;
   }
-  std::size_t processes() const { return processes_.size(); }
+  /// Allocations and frees that were played, of all processes and replays.
+  std::int64_t events_played() const;
   /// nullptr: it is not replayed.
   ProcessReading* process(std::size_t p) { return processes_[p].get(); }
   Replays& replays() { return replays_; }
@@ -79,12 +80,12 @@ class ProcessStore {
   explicit ProcessStore(std::size_t most) : most_(most) {}
   /// The reference is good until the next call.
   GpuReading& get(GpuSource source, const AllocatorSettings& settings);
-  /// Allocations and frees of all that it had to read: what its answers have cost.
-  std::int64_t events_read() const { return events_read_; }
+  /// Allocations and frees that were played for its answers: what they have cost.
+  std::int64_t events_played() const;
 
  private:
   std::size_t most_ = 8;
-  std::int64_t events_read_ = 0;
+  std::int64_t forgotten_ = 0;   ///< played for readings that are not kept
   std::list<GpuReading> known_;  ///< last used first
 };
 

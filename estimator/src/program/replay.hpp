@@ -87,6 +87,8 @@ class Replays {
 
   /// The replay on a device of any size.
   const SharedReplay& roomy() { return at(AllocatorSettings{}.device_limit); }
+  /// That were played so far.
+  std::size_t runs() const { return known_.size(); }
   /// The replay on a device of this size. The reference stays valid.
   const SharedReplay& at(Bytes device_limit);
   /// The smallest device limit at which the replay does not run out, and neither does it one page of 2 MiB above: the allocator
