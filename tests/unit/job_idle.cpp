@@ -9,6 +9,7 @@
 
 #include "job/idle_settings.hpp"
 #include "job/knobs.hpp"
+#include "sampled.hpp"
 
 using namespace oomplan;
 
@@ -207,7 +208,9 @@ void try_knobs(const Named& j) {
 }  // namespace
 
 TEST_CASE("a setting that changes nothing on a job is named in the answer, and one that is named changes nothing") {
-  for (const auto& j : jobs()) try_knobs(j);
+  Sample sample(1);
+  for (const auto& j : jobs())
+    if (sample.takes()) try_knobs(j);
 }
 
 TEST_CASE("one note names what changes nothing, with the reasons together") {

@@ -10,6 +10,7 @@
 #include "catalog/read_config.hpp"
 #include "layers/tape.hpp"
 #include "layers/tape_builder.hpp"
+#include "sampled.hpp"
 
 using namespace oomplan;
 
@@ -99,6 +100,7 @@ TEST_CASE("a few turns of a loop over the sequence stand for all of them") {
                       {"tiiuae/falcon-mamba-7b", 150},
                       {kLightning, 256 * 20 + 100}};
   std::size_t shorter = 0;
+  Sample sample(1);
   for (const Row& row : rows) {
     CAPTURE(row.model);
     CAPTURE(row.tokens);
@@ -106,7 +108,7 @@ TEST_CASE("a few turns of a loop over the sequence stand for all of them") {
         row.model == kLightning ? lightning() : Catalog::builtin().model(row.model).architecture;
     for (const Recompute recompute : {Recompute::none, Recompute::full})
       for (const int variant : {0, 1, 2, 3}) {
-        if (variant == 3 && row.model == kLightning) continue;  // not described under autocast
+        if (!sample.takes() || (variant == 3 && row.model == kLightning)) continue;  // not described under autocast
         PassOptions o;
         o.recompute = recompute;
         o.reentrant = variant == 1;
@@ -125,5 +127,6 @@ TEST_CASE("a few turns of a loop over the sequence stand for all of them") {
         shorter += events < expected;
       }
   }
-  CHECK(shorter > 20);
+  CHECK(shorter > 0);
+  if (sample.has_all()) CHECK(shorter > 20);
 }

@@ -14,6 +14,7 @@
 #include "job/follow.hpp"
 #include "job/knobs.hpp"
 #include "job/validate.hpp"
+#include "sampled.hpp"
 
 using namespace oomplan;
 
@@ -233,6 +234,7 @@ TEST_CASE("the examples read, and both written forms read back to the same job")
 }
 
 TEST_CASE("whatever single knob is changed, the written job reads back to the same") {
+  Sample sample(1);
   for (const auto& path : examples()) {
     const std::string text = text_of(path);
     const Job job = job_of(text);
@@ -243,6 +245,7 @@ TEST_CASE("whatever single knob is changed, the written job reads back to the sa
         for (const char* more : {"true", "false", "33k", "48k", "3", "2", "0.42", "auto", "none", "d2", "d8", "[]"})
           values.emplace_back(more);
         for (const auto& value : values) {
+          if (!sample.takes()) continue;
           const std::string change = role.name + "." + std::string(knob.key) + "=" + value;
           CAPTURE(path.filename().string());
           CAPTURE(change);

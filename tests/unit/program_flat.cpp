@@ -7,6 +7,7 @@
 #include "program/flat_program.hpp"
 #include "program/replay.hpp"
 #include "replay_same.hpp"
+#include "sampled.hpp"
 
 using namespace oomplan;
 
@@ -115,7 +116,9 @@ class Generator {
 
 TEST_CASE("turns that are more of the same need not be written down") {
   std::size_t loops = 0, written = 0, expanded = 0;
+  Sample sample(1);
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    if (!sample.takes()) continue;
     CAPTURE(seed);
     Program program;
     try {
@@ -144,7 +147,7 @@ TEST_CASE("turns that are more of the same need not be written down") {
     s.expandable_segments = seed % 3 == 1;
     check_same_everywhere(flat, all, s, 30 * kMiB);
   }
-  CHECK(loops > 500);
+  if (sample.has_all()) CHECK(loops > 500);
   CHECK(written < expanded / 2);
 }
 
