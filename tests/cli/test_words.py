@@ -101,6 +101,27 @@ def test_search_says_what_it_left_out() -> None:
         assert "left out: " in run("search", "examples/grpo.yaml", "--min-probability", "0.97", "--keep", "3").stdout
 
 
+HEAVY = """oomplan: 1
+model: MiniMaxAI/MiniMax-M2
+gpus: 64 x H200-141GB
+framework: verl 0.9.0
+prompt_tokens: 4k
+response_tokens: 28k
+sequences_per_step: 1024
+rollout: {engine: vllm 0.11.0, layout: d8t8, gpu_memory_utilization: 0.6}
+actor: {beside: rollout, layout: d64, tokens_per_micro_batch: 32k, offload: [parameters, optimizer]}
+ref: {beside: actor}
+"""
+
+
+def test_an_estimate_says_where_changes_are_judged_by_levels(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(HEAVY)
+    said = "some changes are judged by what lives"
+    heavy, usual = answer("estimate", str(tmp_path / "job.yaml")), answer("estimate", "examples/grpo.yaml", "gpus=8 x A10G-24GB")
+    assert heavy["remedies"] and any(said in note["text"] for note in heavy["notes"])
+    assert usual["remedies"] and not any(said in note["text"] for note in usual["notes"])
+
+
 COMMANDS = [
     ("search", "examples/grpo.yaml"),
     ("search", "tests/data/areal/patch_v2.0.yaml", "--framework-version", "2.0.0", "--gpus", "32", "--keep", "3"),

@@ -91,7 +91,9 @@ TEST_CASE("a judge that may read no more says what the levels say") {
   Judge judge(Catalog::builtin(), TapeStore::shared());
   judge.start(assemble(job, judge.catalog, judge.tapes), estimate(job));
   judge.most_events = 0;
+  CHECK_FALSE(judge.gave_up);
   CHECK_FALSE(judge.fullest(job).has_value());
+  CHECK(judge.gave_up);
   const auto sifted = sift(change_natively(job, {{"actor.recompute", "full"}}, judge.catalog), judge);
   REQUIRE(sifted);
   const auto judged = confirm(*sifted, judge);

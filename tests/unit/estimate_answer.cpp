@@ -308,3 +308,20 @@ TEST_CASE("a store of tapes answers equal questions with one tape, also from man
     CHECK(tape->sites.size() == got[0]->sites.size());
   }
 }
+
+TEST_CASE("a job whose framework was changed without its loop is refused, and set() changes both") {
+  Job job = job_of(
+      "oomplan: 1\nframework: torch\ngpus: 1 x H100-80GB\nmodel: Qwen/Qwen3-0.6B\ntrainer: {engine: single, "
+      "precision: {storage: bf16}, sequences_per_micro_batch: 2, sequence_tokens: 1k}\n");
+  CHECK_NOTHROW(estimate(job));
+  job.roles[0].trainer.framework = Framework::verl;
+  try {
+    estimate(job);
+    FAIL_CHECK("not refused");
+  } catch (const InputError& e) {
+    REQUIRE(e.problems.size() == 1);
+    CHECK(to_text(e.problems[0]) ==
+          "job trainer.loop: found what PyTorch does, expected what verl does: set(job, \"framework\", ...) sets both: the job's "
+          "framework and its loop are of two");
+  }
+}

@@ -42,7 +42,7 @@ Remedies remedies_of(const Job& job, Effect allow, const Catalog* given, const E
   judge.most_events = kMostEventsOfRemedies;
   judge.start(assemble(job, judge.catalog, judge.tapes), judged);
   std::vector<Remedy> all = single_changes(job, allow, judge);
-  return {std::move(all), !judge.tired()};
+  return {std::move(all), !judge.gave_up};
 }
 
 }  // namespace oomplan

@@ -52,7 +52,7 @@ class FileAdviser {
     Advice out;
     single_changes(out);
     by_gain_for_cost(out.remedies);
-    return {std::move(out.remedies), !judge_.tired()};
+    return {std::move(out.remedies), !judge_.gave_up};
   }
 
  private:

@@ -16,7 +16,8 @@ Remedies remedies_of(const Job&, Effect allow, const Catalog*, const Estimate& j
 /// In the words of the file.
 Remedies remedies_of(const Source&, Effect allow, const Catalog*, const Estimate& judged);
 
-/// Allocations and frees that are played for the remedies of one estimate: about half a second's work.
+/// Allocations and frees that are played for the remedies of one estimate, and the replay that passes it to its end: half a
+/// second to two.
 inline constexpr std::int64_t kMostEventsOfRemedies = 12'000'000;
 
 }  // namespace oomplan

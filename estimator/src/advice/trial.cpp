@@ -97,7 +97,10 @@ Assembled Judge::replayed(const Job& job) {
 
 std::optional<Estimate> Judge::fullest(const Job& job) {
   Assembled out = assemble(job, catalog, tapes);
-  if (!replay_fullest(out, job, processes, most_events)) return std::nullopt;
+  if (!replay_fullest(out, job, processes, most_events)) {
+    gave_up = true;
+    return std::nullopt;
+  }
   return std::move(out.estimate);
 }
 

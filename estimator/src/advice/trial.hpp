@@ -49,7 +49,7 @@ class Judge {
   Before before;
   /// Once so many allocations and frees were played, changes are judged by their levels.
   std::int64_t most_events = std::numeric_limits<std::int64_t>::max();
-  bool tired() const { return processes.events_played() >= most_events; }
+  bool gave_up = false;  ///< some were
 
   /// Replays the classes of `assembled`, whose levels it looks at first; its figures are `before` from then on.
   void start(Assembled& assembled, const Job&);
@@ -59,7 +59,8 @@ class Judge {
   Estimate levels(const Job&) const;
   /// By the replay of all GPUs, as an estimate says it.
   Assembled replayed(const Job&);
-  /// By the replay: what the GPUs that lack most need, and whether all fits, as an estimate says it. Nothing once it is tired.
+  /// By the replay: what the GPUs that lack most need, and whether all fits, as an estimate says it. Nothing once most_events
+  /// were played.
   std::optional<Estimate> fullest(const Job&);
   /// Whether that estimate fits: what does not is found out sooner.
   bool fits(const Job&);
@@ -82,7 +83,7 @@ std::optional<Judged> best_of(const Job&, const Role*, const Knob&, Judge&, cons
 
 /// By levels: what the GPUs of the worst moment gain, or those of `role`. Nothing when that is not worth a replay.
 std::optional<Judged> sift(Changed, const Judge&, std::string_view role = {});
-/// A sifted change by the replay; by its levels once the judge is tired. Nothing when it gains nothing worth saying.
+/// A sifted change by the replay; by its levels once the judge gives up. Nothing when it gains nothing worth saying.
 std::optional<Judged> confirm(Judged, Judge&);
 
 /// Settings changed by the rules of a job file of ours.

@@ -11,6 +11,7 @@
 #include "estimate/timeline.hpp"
 #include "inference/cache_format.hpp"
 #include "job/names.hpp"
+#include "job/training_loop.hpp"
 #include "job/vision_pass.hpp"
 
 namespace oomplan {
@@ -109,7 +110,19 @@ void update_named_trainer(RoleRun& run, const Job& job, const Catalog& catalog, 
   throw InputError(std::move(problems));
 }
 
+/// A loop says what its framework does; a job whose maker set one without the other means neither.
+void check_loop(const Role& role) {
+  const Trainer& t = role.trainer;
+  if (t.loop == training_loop(t.framework)) return;
+  throw InputError(Problem{{"job", 0, 0, role.name + ".loop"},
+                           fmt::format("what {} does", t.loop.name),
+                           fmt::format("what {} does: set(job, \"framework\", ...) sets both", training_loop(t.framework).name),
+                           {},
+                           "the job's framework and its loop are of two"});
+}
+
 void resolve_trainer(RoleRun& run, const Job& job, const Catalog& catalog, TapeStore& store) {
+  check_loop(*run.role);
   run.gpu = &catalog.gpu(job.cluster.gpu);
   run.trains = learns(*run.role);
   run.critic = is_critic(*run.role);
