@@ -18,6 +18,6 @@ Remedies remedies_of(const Source&, Effect allow, const Catalog*, const Estimate
 
 /// Allocations and frees that are played for the remedies of one estimate, and the replay that passes it to its end: half a
 /// second to two.
-inline constexpr std::int64_t kMostEventsOfRemedies = 12'000'000;
+inline constexpr std::int64_t kMostEventsOfRemedies = 14'000'000;
 
 }  // namespace oomplan

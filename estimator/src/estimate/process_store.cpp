@@ -40,10 +40,10 @@ SharedGpu GpuReading::shared() const {
 }
 
 std::int64_t GpuReading::events_played() const {
-  std::int64_t once = 0;
+  std::int64_t written = 0;  // that were written down
   for (const auto& process : processes_)
-    if (process) once += std::ssize(process->flat().events);
-  return once * static_cast<std::int64_t>(1 + replays_.runs());  // it was written down, too
+    if (process) written += std::ssize(process->flat().events);
+  return written + replays_.events_played();
 }
 
 GpuReading& ProcessStore::get(GpuSource source, const AllocatorSettings& settings) {

@@ -102,9 +102,12 @@ CachingAllocator::Block* CachingAllocator::new_block(Lane& lane, Bytes address, 
   Block* block = spare_;
   if (block != nullptr) {
     spare_ = block->next;
+    const std::uint32_t number = block->number;
     *block = Block{};
+    block->number = number;
   } else {
     block = &blocks_.emplace_back();
+    block->number = static_cast<std::uint32_t>(blocks_.size() - 1);
   }
   block->lane = &lane;
   block->address = address;

@@ -92,7 +92,8 @@ class CachingAllocator {
 
   explicit CachingAllocator(const AllocatorSettings&);
   ~CachingAllocator();
-  CachingAllocator(const CachingAllocator&) = delete;
+  /// Goes on from the same state by itself. REQUIRES: segments are neither logged nor placed by somebody.
+  CachingAllocator(const CachingAllocator&);
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
   /// The block of a request, or nullptr when memory has run out (the allocator stays usable). REQUIRES: bytes > 0 (PyTorch
@@ -135,6 +136,10 @@ class CachingAllocator {
   /// What decides the future, without addresses: all blocks and gaps in order, each block of `owners` (entries may be nullptr) by
   /// its number there. Two equal shapes answer the same requests alike. Ages for garbage collection are not in it.
   std::vector<Bytes> shape(const std::vector<Block*>& owners) const;
+  /// The block here that stands for one of the allocator of which this is a copy.
+  Block* twin(const Block& of_the_other);
+  /// How many blocks its books have room for: what a copy costs.
+  std::size_t blocks() const;
   /// Starts from recorded segments instead of an empty device. Returns the active blocks in the order of the records.
   /// REQUIRES: nothing was allocated yet; no segment is expandable; no two inactive neighbours.
   std::vector<Block*> restore(const std::vector<SegmentRecord>&);

@@ -20,6 +20,7 @@ struct CachingAllocator::Block {
   Bytes range = 0;            // expandable: where the range starts; pages are counted from there
   std::int64_t freed_at = 0;  // on the clock of garbage collection
   std::int32_t owner = -1;    // scratch of shape()
+  std::uint32_t number = 0;   // of its storage
   bool allocated = false;
   bool pending = false;
   bool mapped = true;

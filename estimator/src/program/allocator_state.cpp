@@ -5,6 +5,45 @@
 
 namespace oomplan {
 
+CachingAllocator::CachingAllocator(const CachingAllocator& o)
+    : settings_(o.settings_),
+      split_limit_(o.split_limit_),
+      fraction_limit_(o.fraction_limit_),
+      collects_(o.collects_),
+      divides_(o.divides_),
+      counters_(o.counters_),
+      outside_(o.outside_),
+      next_address_(o.next_address_),
+      searches_(o.searches_),
+      blocks_(o.blocks_) {
+  if (o.log_ != nullptr || o.where_) throw Defect("allocator: a copy would write to another's log");
+  const auto twin_of = [&](const Block* block) { return block == nullptr ? nullptr : twin(*block); };
+  for (std::size_t p = 0; p < o.arenas_.size(); ++p) {
+    arenas_.push_back(o.arenas_[p] ? std::make_unique<Arena>() : nullptr);
+    if (!o.arenas_[p]) continue;
+    arenas_[p]->retired = o.arenas_[p]->retired;
+    for (std::size_t small = 0; small < 2; ++small)
+      for (const auto& lane : o.arenas_[p]->lanes[small])
+        arenas_[p]->lanes[small].push_back(lane ? std::make_unique<Lane>(*lane) : nullptr);
+    for (auto& lanes : arenas_[p]->lanes)
+      for (auto& lane : lanes) {
+        if (!lane) continue;
+        lane->free.rename(twin_of);
+        std::transform(lane->unmapped.begin(), lane->unmapped.end(), lane->unmapped.begin(), twin_of);
+      }
+  }
+  for (Block& block : blocks_) {
+    block.prev = twin_of(block.prev);
+    block.next = twin_of(block.next);
+    if (block.lane != nullptr) block.lane = &lane(block.lane->pool, block.lane->small, block.lane->stream);
+  }
+  spare_ = twin_of(o.spare_);
+  for (const Block* block : o.pending_) pending_.push_back(twin_of(block));
+}
+
+CachingAllocator::Block* CachingAllocator::twin(const Block& of_the_other) { return &blocks_[of_the_other.number]; }
+std::size_t CachingAllocator::blocks() const { return blocks_.size(); }
+
 std::vector<SegmentRecord> CachingAllocator::state() const {
   std::vector<const Block*> heads;
   for (const Block& block : blocks_)

@@ -70,6 +70,13 @@ class FreeIndex {
       throw Defect("allocator: a free block is not where its size says");
     erase({r, chunk, slot});
   }
+  /// Every block becomes the one that `name` says. REQUIRES: of the same size and address.
+  template <class Name>
+  void rename(const Name& name) {
+    for (List& chunks : lists_)
+      for (auto& chunk : chunks)
+        for (Entry& entry : chunk) entry.block = name(entry.block);
+  }
   std::vector<Block*> all() const {
     std::vector<Block*> out;
     for (At at = lowest(0); !end(at); at = next(at)) out.push_back((*this)[at]);
@@ -99,7 +106,7 @@ class FreeIndex {
   }
   std::size_t rank(Bytes size) const {
     std::uint32_t& hint = hints_[static_cast<std::size_t>((static_cast<std::uint64_t>(size) * 0x9E3779B97F4A7C15ULL) >> 56)];
-    if (hint < sizes_.size() && sizes_[hint].bytes == size) return hint;
+    if (hint < sizes_.size() && sizes_[hint].bytes >= size && (hint == 0 || sizes_[hint - 1].bytes < size)) return hint;
     const std::size_t r = count_before(sizes_.size(), [&](std::size_t i) { return sizes_[i].bytes < size; });
     hint = static_cast<std::uint32_t>(r);
     return r;

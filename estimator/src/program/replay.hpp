@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -77,18 +78,23 @@ struct SharedReplay {
 /// has figures of what it holds.
 SharedReplay replay(const SharedGpu&, const AllocatorSettings&);
 
-/// Replays of the same programs on devices of different sizes. Runs that must go alike are played once.
+class Beginnings;
+/// Replays of the same programs on devices of different sizes. Runs that must go alike are played once, and those that must begin
+/// alike go on from one place while a capacity is looked for.
 class Replays {
  public:
   /// settings.device_limit is not looked at. REQUIRES: the programs outlive this.
-  Replays(SharedGpu gpu, const AllocatorSettings& settings) : gpu_(std::move(gpu)), settings_(settings) {}
+  Replays(SharedGpu gpu, const AllocatorSettings& settings);
   /// One process.
   Replays(const FlatProgram& program, const AllocatorSettings& settings) : Replays(SharedGpu{{{&program}}, {0}}, settings) {}
+  Replays(const Replays&) = delete;
+  Replays& operator=(const Replays&) = delete;
+  ~Replays();
 
   /// The replay on a device of any size.
   const SharedReplay& roomy() { return at(AllocatorSettings{}.device_limit); }
-  /// That were played so far.
-  std::size_t runs() const { return known_.size(); }
+  /// Events that were played so far, by all of them.
+  std::int64_t events_played() const { return played_; }
   /// The replay on a device of this size. The reference stays valid.
   const SharedReplay& at(Bytes device_limit);
   /// The smallest device limit at which the replay does not run out, and neither does it one page of 2 MiB above: the allocator
@@ -98,9 +104,13 @@ class Replays {
   std::optional<Bytes> needed_capacity(Bytes most = std::numeric_limits<Bytes>::max(), Bytes fails = -1);
 
  private:
+  std::optional<Bytes> search(Bytes most, Bytes fails);
   SharedGpu gpu_;
   AllocatorSettings settings_;
+  Bytes least_ = 0;  ///< no smaller device can do
   std::deque<SharedReplay> known_;
+  std::unique_ptr<Beginnings> beginnings_;  ///< until a capacity was looked for
+  std::int64_t played_ = 0;
 };
 Bytes needed_capacity(const FlatProgram&, const AllocatorSettings&);
 Bytes needed_capacity(const Program&, const AllocatorSettings&);
