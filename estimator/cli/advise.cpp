@@ -1,18 +1,21 @@
 #include "command.hpp"
+#include "frontends/dialect.hpp"
 #include "input.hpp"
 
 namespace oomplan::cli {
 
 int run_advise(const Call& call) {
-  if (is_command(call))
+  const Effect allow = effects_of(call);
+  const std::int64_t show = call.number("diff", 1, 1000, 0);
+  refuse_without_command(call);
+  const Source source = source_of(call);
+  if (dialect_of(source).command)
     throw InputError(Problem{{"", 0, 0, "--"},
                              "a command line",
                              "oomplan explain -- COMMAND",
                              {},
                              "explain tells which changes would help; advise writes them into files"});
-  const Effect allow = effects_of(call);
-  const std::int64_t show = call.number("diff", 1, 1000, 0);
-  const Advice advice = advise(source_of(call), allow, call.catalog);
+  const Advice advice = advise(source, allow, call.catalog);
   if (show > 0) {
     const auto wrong = [&](std::string found, std::string expected) {
       throw InputError(Problem{{"", 0, 0, "--diff"}, std::move(found), std::move(expected), {}, {}});

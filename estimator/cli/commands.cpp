@@ -24,42 +24,56 @@ constexpr OptionRow kRoot{"config-root", "DIRS",
                           "folders besides FILE's own whose files its defaults lists may name, separated by commas"};
 constexpr OptionRow kGpus{"gpus", "N", "number of GPUs where the command line behind -- does not say it"};
 constexpr OptionRow kNamed{"model", "NAME", "the model, in place of the shape that the command line's flags say"};
-constexpr std::array<OptionRow, 5> kAdvise{{
+constexpr OptionRow kSet{"set", "NAME=VALUE",
+                         "a variable that a script or command sees, besides those of the environment; any number of times"};
+constexpr OptionRow kWhich{"command", "N", "which of several jobs that a script starts"};
+constexpr std::array<OptionRow, 7> kAdvise{{
     kRelease,
     kRoot,
     kGpu,
+    kSet,
+    kWhich,
     {"allow", "EFFECTS", "what may change besides speed: numerics, semantics, separated by commas"},
     {"diff", "N", "print the N-th change as a diff of FILE in place of the table"},
 }};
-constexpr std::array<OptionRow, 6> kEstimate{{
+constexpr std::array<OptionRow, 8> kEstimate{{
     kRelease,
     kRoot,
     kGpu,
     kGpus,
     kNamed,
+    kSet,
+    kWhich,
     {"quick", "", "do not replay the allocator: what is reserved and needed are then lower bounds; no changes are tried"},
 }};
-constexpr std::array<OptionRow, 6> kExplain{{
+constexpr std::array<OptionRow, 8> kExplain{{
     kRelease,
     kRoot,
     kGpu,
     kGpus,
     kNamed,
+    kSet,
+    kWhich,
     {"save-snapshot", "F", "write the run of the fullest GPU as a memory snapshot that pytorch.org/memory_viz opens"},
 }};
-constexpr std::array<OptionRow, 6> kRead{{
+constexpr std::array<OptionRow, 9> kRead{{
     kRelease,
     kRoot,
     kGpu,
     kGpus,
     kNamed,
+    kSet,
+    kWhich,
+    {"commands", "", "the programs that a script or command would start, in order, in place of the job"},
     {"facts", "", "what a framework's file means, fact by fact, with who says so (JSON)"},
 }};
 constexpr OptionRow kMinProbability{"min-probability", "P",
                                     "leave out what fits with a lower probability than this, 0 to 1 (default 0.9)"};
-constexpr std::array<OptionRow, 13> kSearch{{
+constexpr std::array<OptionRow, 15> kSearch{{
     kRelease,
     kRoot,
+    kSet,
+    kWhich,
     {"model", "NAME", "start from a GRPO job of this model, without a file (with --gpus)"},
     {"gpus", "N", "number of GPUs"},
     kGpu,
@@ -103,19 +117,24 @@ constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
 constexpr std::array<Command, 15> kCommands{{
-    {"estimate", "FILE [key=value ...] | -- COMMAND", "does the job fit, and what does every GPU need in every phase?",
+    {"estimate", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
+     "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
-     "COMMAND is a launch of Megatron-LM as it would be typed (docs/engines/megatron.md); nothing is started, and what Megatron\n"
-     "itself would refuse is told with its reason, all at once.\n"
+     "SCRIPT is a bash script that starts a job, COMMAND what one would type: of AReaL, Megatron-LM, vLLM or SGLang, behind "
+     "srun,\n"
+     "ray job submit, docker run, torchrun and the like (docs/launch.md). Nothing is started, and what the framework itself "
+     "would\n"
+     "refuse is told with its reason, all at once.\n"
      "The second line says how likely it is to fit, by the errors of such figures on real GPUs (docs/estimate.md).\n"
      "Exit status: 0 fits, 1 does not fit, 2 the input is wrong.\n\n"
      "  oomplan estimate examples/grpo.yaml\n"
      "  oomplan estimate examples/grpo.yaml actor.tokens_per_micro_batch=8k --json\n"
      "  oomplan estimate job.yaml >/dev/null && sbatch job.sh\n"
+     "  oomplan estimate run.sh 8 --set MODEL=Qwen/Qwen3-8B\n"
      "  oomplan estimate --gpu h100 -- torchrun --nproc-per-node 8 --nnodes 4 pretrain_gpt.py --tensor-model-parallel-size 4 "
      "...\n",
      kEstimate, kAny, run_estimate},
-    {"explain", "FILE [key=value ...] | -- COMMAND",
+    {"explain", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
      "which tensors are alive at the worst moment, and what the allocator makes of it",
      "The figures of estimate, and behind them: the largest tensors with shape, number and holder, how memory rises and falls "
      "in\n"
@@ -123,7 +142,7 @@ constexpr std::array<Command, 15> kCommands{{
      "  oomplan explain examples/grpo.yaml\n"
      "  oomplan explain examples/grpo.yaml --save-snapshot predicted.pickle\n",
      kExplain, kAny, run_explain},
-    {"advise", "FILE [key=value ...]",
+    {"advise", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
      "what breaks first, which single changes help, what each costs, and how to write it into the file",
      "Every phase that does not fit, in the order of the run, with the tensors at fault. Then every change that could help:\n"
      "it is made in the words of FILE, read again and estimated. Most gain for the least cost first. What helps but no key of\n"
@@ -132,7 +151,8 @@ constexpr std::array<Command, 15> kCommands{{
      "  oomplan advise examples/areal/grpo_7b.yaml --framework-version 1.0.4 actor.mb_spec.max_tokens_per_mb=65536\n"
      "  oomplan advise job.yaml --diff 1 | patch job.yaml\n",
      kAdvise, kAny, run_advise},
-    {"search", "[FILE [key=value ...] | --model NAME --gpus N | -- COMMAND]", "configurations that fit, fastest first",
+    {"search", "[FILE [key=value ...] | SCRIPT [ARGUMENT ...] | --model NAME --gpus N | -- COMMAND]",
+     "configurations that fit, fastest first",
      "Changes layout, micro-batches, recompute, offload and memory fractions; nothing that changes the result of training\n"
      "unless --allow says so. When nothing fits, it tells what stops each axis. Ctrl-C ends the search with what was found, exit "
      "status 130.\n\n"
@@ -141,10 +161,12 @@ constexpr std::array<Command, 15> kCommands{{
      "  oomplan search examples/grpo.yaml --allow numerics --keep 3 --json\n"
      "  oomplan search examples/grpo.yaml --job 1 > better.yaml\n",
      kSearch, kAny, run_search},
-    {"read", "FILE [key=value ...] | -- COMMAND", "the job as oomplan understood it, every value filled in",
+    {"read", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
+     "the job as oomplan understood it, every value filled in",
      "Prints a job file that reads back to the same job; notes about defaults and ignored keys go to standard error.\n\n"
      "  oomplan read examples/grpo.yaml\n"
-     "  oomplan read examples/grpo.yaml --json\n",
+     "  oomplan read examples/grpo.yaml --json\n"
+     "  oomplan read run.sh --commands\n",
      kRead, kAny, run_read},
     {"snapshot", "FILE", "what a PyTorch memory snapshot holds: peaks, live blocks, fragmentation, out of memory",
      "FILE is what torch.cuda.memory._dump_snapshot wrote (torch 2.0 to 2.13), or the same as JSON; `-` reads standard input.\n"

@@ -38,7 +38,7 @@ void add_remedies(Estimate& estimate, Remedies found) {
 }
 
 int answer(const Call& call, Estimate (*judge)(const Job&, const Catalog*)) {
-  if (!is_command(call)) refuse_without_command(call);
+  refuse_without_command(call);
   const Source source = source_of(call);
   Reading reading = read(source, call.catalog);
   Estimate estimate = judge(reading.job, call.catalog);

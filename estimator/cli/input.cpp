@@ -1,11 +1,16 @@
 #include "input.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 
-#include "frontends/megatron/command.hpp"
+#include "frontends/launch/launch.hpp"
+#include "frontends/launch/parser.hpp"
+#include "frontends/launched.hpp"
 #include "frontends/read_file.hpp"
 #include "job/names.hpp"
 #include "units/gpus_text.hpp"
@@ -13,36 +18,114 @@
 namespace oomplan::cli {
 namespace {
 
-/// A framework's own command line; what it does not say stands in front of the `--`.
+/// Options that say what a script or a command does not.
+constexpr std::array<const char*, 4> kOfLaunch{"gpus", "model", "set", "command"};
+
+/// --set NAME=VALUE over the environment of this program: what the script would see.
+std::map<std::string, std::string> environment_of(const Call& call) {
+  std::map<std::string, std::string> out;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (const std::size_t sign = text.find('='); sign != std::string_view::npos && sign > 0)
+      out[std::string(text.substr(0, sign))] = text.substr(sign + 1);
+  }
+  std::vector<Problem> problems;
+  std::string_view rest = call.text("set");
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view text = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const std::size_t sign = text.find('=');
+    if (sign == std::string_view::npos || !launch::is_name(text.substr(0, sign)))
+      problems.push_back({{"", 0, 0, "--set"}, "'" + std::string(text) + "'", "NAME=VALUE", {}, {}});
+    else
+      out[std::string(text.substr(0, sign))] = text.substr(sign + 1);
+  }
+  if (!problems.empty()) throw InputError(problems);
+  return out;
+}
+
+/// What stands beside a script or a command.
+void add_options(Source& source, const Call& call) {
+  source.gpu = call.text("gpu");
+  source.framework_version = call.text("framework-version");
+  for (const char* const option : {"gpus", "model"})
+    if (call.has(option)) source.overrides.push_back(std::string(option) + "=" + std::string(call.text(option)));
+  source.environment = environment_of(call);
+  std::error_code error;
+  source.folder = std::filesystem::current_path(error).string();
+  source.which = call.number("command", 1, 10'000, 0);
+}
+
+/// A command behind `--`; what it does not say stands in front. Files that its user named himself may lie anywhere.
 Source command_of(const Call& call) {
   const auto first = call.positional.end() - static_cast<std::ptrdiff_t>(std::min(*call.behind, call.positional.size()));
   Source source;
   source.name = "command line";
-  source.dialect = "megatron";
-  source.text = megatron::shell_text({first, call.positional.end()});
-  source.gpu = call.text("gpu");
+  source.command.assign(first, call.positional.end());
   source.overrides.assign(call.positional.begin(), first);
-  for (const char* const option : {"gpus", "model"})
-    if (call.has(option)) source.overrides.push_back(std::string(option) + "=" + std::string(call.text(option)));
+  if (source.command.empty())
+    throw InputError(
+        Problem{{"", 0, 0, "--"}, "no command", "oomplan COMMAND -- torchrun ..., or a script, or a job file", {}, {}});
+  add_options(source, call);
+  const std::vector<std::string> roots = pieces(call.text("config-root"));
+  const std::vector<std::string> typed = source.command;
+  source.open = [typed, roots](const std::string& path) {
+    const auto named = [&](const std::string& word) { return word == path || word.ends_with("=" + path); };
+    if (std::any_of(typed.begin(), typed.end(), named)) return text_of_file(path);
+    for (const std::string& word : typed) {  // beside a file that is named
+      const std::string file = word.substr(word.find('=') == std::string::npos ? 0 : word.find('=') + 1);
+      std::error_code error;
+      if (file.find('/') == std::string::npos || !std::filesystem::is_regular_file(file, error)) continue;
+      try {
+        if (std::optional<std::string> text = files_beside(file, roots)(path)) return text;
+      } catch (const InputError&) {
+        continue;  // not below this one
+      }
+    }
+    return files_beside("./command", roots)(path);
+  };
+  return source;
+}
+
+Source script_of(Source source, const Call& call) {
+  source.arguments.assign(call.positional.begin() + 1, call.positional.end());
+  source.overrides.clear();
+  add_options(source, call);
+  std::vector<std::string> roots = pieces(call.text("config-root"));
+  roots.emplace_back(".");  // the folder that the script would be run in
+  source.open = files_beside(call.positional[0], roots);
   return source;
 }
 
 }  // namespace
 
+bool names_script(const Call& call) {
+  if (call.positional.empty() || call.positional[0] == "-") return false;
+  std::error_code error;
+  const std::string& path = call.positional[0];
+  if (call.behind && *call.behind >= call.positional.size()) return false;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  return launch::is_script(read_file(path).text, path);
+}
+
 void refuse_without_command(const Call& call) {
+  if (is_command(call) || names_script(call) || (!call.positional.empty() && call.positional[0] == "-")) return;
   std::vector<Problem> problems;
-  for (const char* const option : {"gpus", "model"})
+  for (const char* const option : kOfLaunch)
     if (call.has(option))
       problems.push_back({{"", 0, 0, std::string("--") + option},
                           "a job file",
-                          "an override behind it, such as gpus=\"64 x H100-80GB\"",
+                          option == std::string_view("gpus") || option == std::string_view("model")
+                              ? "an override behind it, such as gpus=\"64 x H100-80GB\""
+                              : "a script or a command",
                           {},
                           "the option is for a command line behind --"});
   if (!problems.empty()) throw InputError(std::move(problems));
 }
 
-Source source_of(const Call& call) {
-  if (is_command(call)) return command_of(call);
+Source source_as_given(const Call& call) {
+  if (is_command(call) && !names_script(call)) return command_of(call);
   const auto& positional = call.positional;
   Problem problem;
   if (positional.empty()) {
@@ -58,11 +141,17 @@ Source source_of(const Call& call) {
     throw InputError(problem);
   }
   Source source = read_file(path);
+  if (launch::is_script(source.text, path == "-" ? "" : path)) return script_of(std::move(source), call);
   source.overrides.assign(positional.begin() + 1, positional.end());
   source.framework_version = call.text("framework-version");
   source.gpu = gpus_of(call, 0).kind;
   source.open = files_beside(path, pieces(call.text("config-root")));
   return source;
+}
+
+Source source_of(const Call& call) {
+  const Source given = source_as_given(call);
+  return is_launch(given) ? resolved(given, *call.catalog) : given;
 }
 
 GpusAsked gpus_of(const Call& call, std::int64_t otherwise) {

@@ -135,6 +135,8 @@ Call understand(const Command& command, const std::vector<std::string>& argument
         problems.push_back(unknown("option", word.substr(0, word.find('=')), spellings));
       } else if (option.string_key == kPositional) {
         call.positional.insert(call.positional.end(), option.value.begin(), option.value.end());
+      } else if (option.string_key == "set" && call.has("set")) {
+        call.options.find("set")->second += "\n" + option.value[0];  // the one option that may stand more than once
       } else if (!call.options.emplace(option.string_key, option.value.empty() ? "" : option.value[0]).second) {
         complain("--" + option.string_key, "the option twice", "once");
       }

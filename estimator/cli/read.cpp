@@ -1,6 +1,8 @@
 #include <cstdio>
 
 #include "command.hpp"
+#include "frontends/launch/commands_json.hpp"
+#include "frontends/launched.hpp"
 #include "frontends/write.hpp"
 #include "input.hpp"
 #include "report/format.hpp"
@@ -8,9 +10,14 @@
 namespace oomplan::cli {
 
 int run_read(const Call& call) {
-  if (!is_command(call)) refuse_without_command(call);
+  refuse_without_command(call);
   if (call.has("facts")) {
     print(facts_json(source_of(call)) + "\n");
+    return kFits;
+  }
+  if (call.has("commands")) {
+    const launch::ScriptReading found = commands_of(source_as_given(call));
+    print(call.json ? launch::commands_json(found) + "\n" : launch::commands_text(found));
     return kFits;
   }
   const Reading reading = read(source_of(call), call.catalog);

@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "command.hpp"
-#include "frontends/megatron/words.hpp"
+#include "frontends/dialect.hpp"
 #include "input.hpp"
 #include "job/names.hpp"
 #include "progress.hpp"
@@ -15,7 +15,7 @@ namespace {
 std::optional<Job> default_of(const Call& call, std::vector<Problem>& problems) {
   if (is_command(call)) return std::nullopt;
   if (!call.positional.empty() || !call.has("model")) {
-    if (call.has("model"))
+    if (call.has("model") && !names_script(call))
       problems.push_back({.place = {"", 0, 0, "--model"},
                           .found = "together with a job file",
                           .expected = "one of them",
@@ -39,6 +39,12 @@ std::optional<Job> default_of(const Call& call, std::vector<Problem>& problems) 
   if (!problems.empty()) throw InputError(problems);
   const GpusAsked asked = gpus_of(call, 8);
   return default_job(call.text("model"), asked.count, asked.kind.empty() ? "H100-80GB" : asked.kind, call.catalog).job;
+}
+
+/// The flags of a server are searched by another command, which writes them into its words.
+void refuse_server(const Dialect& dialect) {
+  if (dialect.command && dialect.words_of_change == nullptr)
+    throw InputError(Problem{{"", 0, 0, "--"}, "a server's command", "oomplan serve --search -- COMMAND", {}, {}});
 }
 
 }  // namespace
@@ -79,11 +85,13 @@ int run_search(const Call& call) {
   } catch (const InputError& error) {
     problems.insert(problems.end(), error.problems.begin(), error.problems.end());
   }
-  if (gpus > 0 && !is_command(call)) space.gpus = gpus;  // of a command line it is part of the job
 
   const std::int64_t diff = number("diff", 10'000, 0);
   const std::optional<Job> start = default_of(call, problems);
   const std::optional<Source> source = start ? std::nullopt : std::optional(source_of(call));
+  const Dialect* dialect = source ? &dialect_of(*source) : nullptr;
+  if (dialect != nullptr) refuse_server(*dialect);
+  if (gpus > 0 && !(dialect != nullptr && dialect->command)) space.gpus = gpus;  // of a command line it is part of the job
   const Job job = start ? *start : read(*source, call.catalog).job;
   Found found = [&] {
     const Progress progress("searching");
@@ -91,8 +99,8 @@ int run_search(const Call& call) {
     return source ? search(*source, space, most, call.catalog, progress.token())
                   : search(job, space, most, call.catalog, progress.token());
   }();
-  if (is_command(call))  // in the words of the command
-    for (auto& candidate : found.best) candidate.overrides = megatron::words_of_change(job, candidate.job);
+  if (dialect != nullptr && dialect->words_of_change != nullptr)
+    for (auto& candidate : found.best) candidate.overrides = dialect->words_of_change(job, candidate.job);
   for (const auto& [option, n] : {std::pair("--job", show), std::pair("--diff", diff)}) {
     if (n == 0) continue;
     const auto refuse = [&](std::string expected) {

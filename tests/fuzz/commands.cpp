@@ -3,7 +3,8 @@
 
 #include "checks.hpp"
 #include "frontends/megatron/command.hpp"
-#include "frontends/serve_command.hpp"
+#include "frontends/servers/serve_command.hpp"
+#include "frontends/shell_words.hpp"
 #include "report/serve_report.hpp"
 
 namespace oomplan::fuzz {
@@ -11,7 +12,7 @@ namespace oomplan::fuzz {
 void put_serve(std::string_view text) {
   const Catalog& catalog = Catalog::builtin();
   answers([&] {
-    const auto words = megatron::shell_words(text, "command line");
+    const auto words = shell_words(text, "command line");
     ServeOptions options;
     options.open = [](const std::string&) { return std::optional<std::string>("max-model-len: 4096\n"); };
     const ServeCommand command = read_serve_command(words, options, catalog);
@@ -35,8 +36,8 @@ void put_megatron(std::string_view text) {
     check_text(to_yaml(reading.job));
   });
   answers([&] {
-    const auto words = megatron::shell_words(parts[0], "command line");
-    require(megatron::shell_words(megatron::shell_text(words), "again") == words, "words that are others when they are quoted");
+    const auto words = shell_words(parts[0], "command line");
+    require(shell_words(shell_text(words), "again") == words, "words that are others when they are quoted");
   });
 }
 

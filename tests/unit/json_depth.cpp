@@ -7,7 +7,7 @@
 
 #include "catalog/catalog.hpp"
 #include "estimate/figures.hpp"
-#include "frontends/serve_command.hpp"
+#include "frontends/servers/serve_command.hpp"
 #include "units/json_depth.hpp"
 
 using namespace oomplan;

@@ -12,6 +12,7 @@
 
 #include "catalog/architecture.hpp"
 #include "frontends/megatron/command.hpp"
+#include "frontends/shell_words.hpp"
 #include "frontends/megatron/flag_table.hpp"
 #include "frontends/megatron/run.hpp"
 #include "frontends/megatron/words.hpp"
@@ -69,7 +70,7 @@ TEST_CASE("megatron flags: what Megatron refuses is refused at the same flag wit
     CHECK(names.insert(c.at("name").get<std::string>()).second);
     Source s = launch("");
     s.text = "WORLD_SIZE=" + c.at("world").dump() + " python pretrain_gpt.py " +
-             megatron::shell_text(c.at("words").get<std::vector<std::string>>());
+             shell_text(c.at("words").get<std::vector<std::string>>());
     bool found = false;
     const auto told = c.at("told").get<std::string>(), why = c.at("why").get<std::string>();
     try {
@@ -332,11 +333,11 @@ TEST_CASE("megatron flags: a change in the words of the command line starts the 
 }
 
 TEST_CASE("megatron flags: words of a shell") {
-  const auto words = [](const std::string& text) { return megatron::shell_words(text, "f"); };
+  const auto words = [](const std::string& text) { return shell_words(text, "f"); };
   CHECK(words("a  'b c' \"d\\\"e\" f\\ g \\\n h # i\n j") == std::vector<std::string>{"a", "b c", "d\"e", "f g", "h", "j"});
   CHECK(words("--x='' --y=([0]*3+[1])") == std::vector<std::string>{"--x=", "--y=([0]*3+[1])"});
   const std::vector<std::string> odd{"it's", "", "a b", "$x", "plain-1.0"};
-  CHECK(words(megatron::shell_text(odd)) == odd);
+  CHECK(words(shell_text(odd)) == odd);
   for (const char* const bad : {"a 'b", "a | b", "a; b", "a $B", "a && b", "a > b"}) {
     CAPTURE(bad);
     CHECK_THROWS_AS(words(bad), InputError);

@@ -31,8 +31,9 @@ struct Note {
   std::string text;
 };
 
-/// The text of a job. `dialect`: "" (recognise), "oomplan" or "areal". Overrides are "actor.tokens_per_micro_batch=16k", or as
-/// the framework has them: "actor.mb_spec.max_tokens_per_mb=16384".
+/// The text of a job: a job file, a framework's file, or a script or command that starts a job, of which nothing is run
+/// (docs/launch.md). `dialect`: "" (recognise), "oomplan", "areal", "megatron", "server" or "launch" (a script). Overrides are
+/// "actor.tokens_per_micro_batch=16k", or as the framework has them: "actor.mb_spec.max_tokens_per_mb=16384".
 struct Source {
   std::string text = {};
   std::string name = {};
@@ -43,7 +44,13 @@ struct Source {
   std::string gpu = {};                ///< kind of the GPUs, which no framework's file says; "" H100-80GB
   /// Text of another file that this one names (a defaults list); empty: no other file is opened. nullopt: there is none.
   std::function<std::optional<std::string>(const std::string& path)> open = {};
-  std::map<std::string, std::string> environment = {};  ///< all that ${oc.env:NAME} may see
+  std::map<std::string, std::string> environment = {};  ///< all that ${oc.env:NAME} and a script may see
+  // for scripts and commands
+  std::vector<std::string> command = {};    ///< words of a command, in place of a text
+  std::vector<std::string> arguments = {};  ///< of a script
+  std::string folder = {};                  ///< the working folder of the script; "" unknown
+  std::int64_t which = 0;                   ///< of several jobs that it starts, from 1; 0: there is one
+  std::vector<Note> notes = {};             ///< what was found on the way to this text: told with the reading
 };
 struct Reading {
   Job job;

@@ -6,14 +6,20 @@
 #include <fmt/format.h>
 
 #include "frontends/areal/areal.hpp"
+#include "frontends/areal/commands.hpp"
 #include "frontends/areal/facts_json.hpp"
 #include "frontends/areal/words.hpp"
 #include "frontends/compose/override.hpp"
 #include "frontends/keys_of_lines.hpp"
+#include "frontends/launched.hpp"
 #include "frontends/megatron/command.hpp"
+#include "frontends/megatron/launched.hpp"
+#include "frontends/megatron/words.hpp"
 #include "frontends/native.hpp"
 #include "frontends/native_words.hpp"
 #include "frontends/rewrite.hpp"
+#include "frontends/servers/launched.hpp"
+#include "frontends/unread/unread.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan {
@@ -42,16 +48,34 @@ void refuse_framework_options(const Source& source) {
   stop_at(std::move(all));
 }
 
-const std::array<Dialect, 3> kDialects{{
-    {"areal", true, true, areal::recognises, areal::words_of,
-     [](const Source& source) { return areal::facts_json(areal::read_areal(source)); }},
-    {"megatron", false, true, [](const Source& source) { return source.dialect == "megatron"; },
+/// A configuration of a framework that is not read is no broken job file.
+void refuse_other_frameworks(const Source& source) {
+  if (!source.dialect.empty()) return;
+  if (const std::string framework = unread::framework_of(source.text); !framework.empty())
+    throw InputError(Problem{{source.name, 0, 0, {}},
+                             {},
+                             {},
+                             {},
+                             fmt::format("this is a configuration of {}, which oomplan does not read yet", framework)});
+}
+
+const std::array<Dialect, 4> kDialects{{
+    {"areal", true, false, true, areal::recognises, areal::words_of,
+     [](const Source& source) { return areal::facts_json(areal::read_areal(source)); }, nullptr, areal::entry_points,
+     areal::take},
+    {"megatron", false, true, true, [](const Source& source) { return source.dialect == "megatron"; },
      [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
        return std::make_unique<NativeWords>(source, [&catalog](const Source& s) { return megatron::read_command(s, catalog); });
      },
-     nullptr},
-    {"oomplan", false, false, [](const Source&) { return true; },
+     nullptr, megatron::words_of_change, megatron::entry_points, megatron::take},
+    {"server", false, true, true, [](const Source& source) { return source.dialect == "server"; },
      [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
+       return std::make_unique<NativeWords>(source, [&catalog](const Source& s) { return servers::read_server(s, catalog); });
+     },
+     nullptr, nullptr, servers::entry_points, servers::take},
+    {"oomplan", false, false, false, [](const Source&) { return true; },
+     [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
+       refuse_other_frameworks(source);
        refuse_framework_options(source);
        return std::make_unique<NativeWords>(
            source, [&catalog](const Source& s) { return reading_of_job_file(read_native(s), s.name, catalog); });
@@ -60,7 +84,7 @@ const std::array<Dialect, 3> kDialects{{
 }};
 
 void check_dialect(const std::string& dialect) {
-  const std::vector<std::string> known{"oomplan", "areal", "megatron"};  // as they are told
+  const std::vector<std::string> known{"oomplan", "areal", "megatron", "server", "launch"};  // as they are told
   if (dialect.empty() || std::find(known.begin(), known.end(), dialect) != known.end()) return;
   for (const std::string_view later : {"verl", "relax", "oumi"})
     if (dialect == later)
@@ -84,6 +108,23 @@ void check_gpu(const Source& source, const Catalog& catalog) {
 
 }  // namespace
 
+const Dialect& dialect_named(std::string_view name) {
+  return *std::find_if(kDialects.begin(), kDialects.end(), [&](const Dialect& d) { return d.name == name; });
+}
+
+std::span<const std::span<const launch::EntryPoint>> entry_points() {
+  static const std::vector<std::span<const launch::EntryPoint>> all = [] {
+    std::vector<std::span<const launch::EntryPoint>> out;
+    for (const Dialect& d : kDialects)
+      if (d.entry_points != nullptr) out.push_back(d.entry_points());
+    out.push_back(unread::entry_points());
+    return out;
+  }();
+  return all;
+}
+
+std::string unread_framework_of(std::string_view text) { return unread::framework_of(text); }
+
 const Dialect& dialect_of(const Source& source) {
   check_dialect(source.dialect);
   return *std::find_if(kDialects.begin(), kDialects.end(), [&](const Dialect& d) { return d.recognises(source); });
@@ -97,9 +138,12 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
                              fmt::format("at most {}", compose::kMostOverrides),
                              {},
                              {}});
+  if (is_launch(source)) return words_of(resolved(source, catalog), catalog);
   const Dialect& dialect = dialect_of(source);
   if (dialect.takes_gpu) check_gpu(source, catalog);
-  return dialect.words(source, catalog);
+  auto words = dialect.words(source, catalog);
+  words->add_notes(source.notes);
+  return words;
 }
 
 FileWords::FileWords(const Source& source, const Catalog& catalog) : words_(words_of(source, catalog)) {}
@@ -109,6 +153,7 @@ Reading read(const Source& source, const Catalog* given) {
 }
 
 std::string facts_json(const Source& source) {
+  if (is_launch(source)) return facts_json(resolved(source, Catalog::builtin()));
   const Dialect& dialect = dialect_of(source);
   if (dialect.facts == nullptr)
     throw InputError(Problem{{source.name, 0, 0, {}},

@@ -1,10 +1,13 @@
 // The dialects in which a job can be said, a row of each. What a row names stands in the folder of its front end.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "catalog/catalog.hpp"
+#include "frontends/handing.hpp"
 #include "frontends/words.hpp"
 
 namespace oomplan {
@@ -12,14 +15,26 @@ namespace oomplan {
 struct Dialect {
   std::string_view name;   ///< Source::dialect
   bool rewords = false;    ///< remedies are told in its own words
+  bool command = false;    ///< its text is a command line: there is no file to write changes into
   bool takes_gpu = false;  ///< the kind of GPU is no key of the text: it is given beside it
   bool (*recognises)(const Source&) = nullptr;
   std::unique_ptr<TextWords> (*words)(const Source&, const Catalog&) = nullptr;
   std::string (*facts)(const Source&) = nullptr;  ///< as JSON; nullptr: it has none
+  /// The arguments that make one job the other; nullptr: the overrides of our own keys do.
+  std::vector<std::string> (*words_of_change)(const Job& from, const Job& to) = nullptr;
+  // of scripts and commands
+  std::span<const launch::EntryPoint> (*entry_points)() = nullptr;  ///< programs whose words it reads
+  Source (*take)(Handing&) = nullptr;                               ///< the source of such a program
 };
 
 /// Of a source: the one that it names, else the first that recognises it. Throws InputError for a name that nobody has.
 const Dialect& dialect_of(const Source&);
+/// The dialect of that name. REQUIRES: there is one.
+const Dialect& dialect_named(std::string_view name);
+/// The programs that are known: of every dialect, and of frameworks that are not read yet.
+std::span<const std::span<const launch::EntryPoint>> entry_points();
+/// A framework that is known and not read yet, whose configuration the text is; "": none.
+std::string unread_framework_of(std::string_view text);
 /// The source read. Throws InputError as read() does.
 std::unique_ptr<TextWords> words_of(const Source&, const Catalog&);
 

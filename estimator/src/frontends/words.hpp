@@ -28,6 +28,8 @@ class TextWords {
   virtual ~TextWords() = default;
   const Reading& reading() const { return reading_; }
   Reading take_reading() && { return std::move(reading_); }
+  /// What was found on the way to the text stands first.
+  void add_notes(const std::vector<Note>& notes) { reading_.notes.insert(reading_.notes.begin(), notes.begin(), notes.end()); }
   /// Does it speak as our own job file does?
   virtual bool native() const = 0;
   virtual Rewrite rewrite(const Settings& asked) const = 0;

@@ -24,14 +24,22 @@ void Beginnings::look(const SharedRun& run) {
   constexpr std::int64_t kLeast = 8192, kPerBlock = 16;
   const std::int64_t played = run.played() - last_;
   if (played < kLeast || played < kPerBlock * static_cast<std::int64_t>(run.blocks())) return;
-  constexpr std::size_t kMost = 8;  // some hundred kilobytes each
   last_ = run.played();
   kept_.push_back(std::make_unique<SharedRun>(run));
-  if (kept_.size() <= kMost) return;
+  if (!too_many()) return;
   forget();
-  if (kept_.size() <= kMost) return;
-  std::size_t i = 0;
-  std::erase_if(kept_, [&](const auto&) { return i++ % 2 == 1; });
+  while (too_many()) {  // every second one, and the last stays
+    std::size_t i = kept_.size();
+    std::erase_if(kept_, [&](const auto&) { return --i % 2 == 1; });
+  }
+}
+
+/// A block takes some 100 bytes.
+bool Beginnings::too_many() const {
+  constexpr std::size_t kMost = 8, kMostBlocks = 200'000;
+  std::size_t blocks = 0;
+  for (const auto& run : kept_) blocks += run->blocks();
+  return kept_.size() > 1 && (kept_.size() > kMost || blocks > kMostBlocks);
 }
 
 /// Drops what serves no size, and what stands behind a run that serves all.

@@ -26,6 +26,7 @@ class Beginnings {
 
  private:
   void forget();
+  bool too_many() const;
   std::vector<std::unique_ptr<SharedRun>> kept_;
   Bytes low_ = -1, high_ = std::numeric_limits<Bytes>::max();
   std::int64_t last_ = 0;  // events played where the run was kept, or started

@@ -5,7 +5,7 @@
 
 #include <oomplan/oomplan.hpp>
 
-#include "frontends/serve_command.hpp"
+#include "frontends/servers/serve_command.hpp"
 
 namespace oomplan {
 

@@ -1,4 +1,5 @@
 #include "frontends/megatron/command.hpp"
+#include "frontends/shell_words.hpp"
 
 #include <algorithm>
 #include <cctype>

@@ -4,10 +4,6 @@
 // Nothing is started. Source::text is the command as a shell would be given it (quotes, backslashes, several lines). Overrides
 // are those of a job file: what no flag says, such as gpus="32 x H200-141GB" or model=meta-llama/Llama-3.1-70B.
 #pragma once
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include <oomplan/oomplan.hpp>
 
 #include "catalog/catalog.hpp"
@@ -16,11 +12,5 @@ namespace oomplan::megatron {
 
 /// Throws InputError with all that is wrong or not supported yet, in the words of the command line.
 Reading read_command(const Source&, const Catalog&);
-
-/// Words as a shell would split them: blanks, quotes, backslashes, comments; variables stay as they are. Throws InputError at an
-/// open quote, and at what only a shell can run (pipes, several commands).
-std::vector<std::string> shell_words(std::string_view text, const std::string& file);
-/// Words so quoted that shell_words gives them back.
-std::string shell_text(const std::vector<std::string>& words);
 
 }  // namespace oomplan::megatron

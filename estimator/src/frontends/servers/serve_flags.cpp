@@ -1,4 +1,4 @@
-#include "frontends/serve_flags.hpp"
+#include "frontends/servers/serve_flags.hpp"
 
 #include <array>
 

@@ -7,8 +7,8 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
-#include "frontends/serve_draft.hpp"
-#include "frontends/serve_quantization.hpp"
+#include "frontends/servers/serve_draft.hpp"
+#include "frontends/servers/serve_quantization.hpp"
 
 namespace oomplan {
 namespace {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "catalog/facts.hpp"
-#include "frontends/serve_draft.hpp"
+#include "frontends/servers/serve_draft.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "frontends/serve_draft.hpp"
+#include "frontends/servers/serve_draft.hpp"
 #include "frontends/yaml.hpp"
 #include "units/json_depth.hpp"
 #include "units/json_text.hpp"

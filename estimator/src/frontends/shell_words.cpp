@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <oomplan/units/errors.hpp>
 
-#include "frontends/megatron/command.hpp"
+#include "frontends/shell_words.hpp"
 
-namespace oomplan::megatron {
+namespace oomplan {
 namespace {
 
 class Splitter {
@@ -95,4 +95,4 @@ std::string shell_text(const std::vector<std::string>& words) {
   return out;
 }
 
-}  // namespace oomplan::megatron
+}  // namespace oomplan

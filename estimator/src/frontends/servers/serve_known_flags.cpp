@@ -1,5 +1,5 @@
 // Taken from the engines' own parsers: names, and whether a value follows.
-#include "frontends/serve_known_flags.hpp"
+#include "frontends/servers/serve_known_flags.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-#include "frontends/serve_command.hpp"
-#include "frontends/serve_quantization.hpp"
+#include "frontends/servers/serve_command.hpp"
+#include "frontends/servers/serve_quantization.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -12,9 +12,9 @@
 #include "catalog/engine_releases.hpp"
 #include "frontends/command_length.hpp"
 #include "frontends/native.hpp"
-#include "frontends/serve_draft.hpp"
-#include "frontends/serve_flags.hpp"
-#include "frontends/serve_known_flags.hpp"
+#include "frontends/servers/serve_draft.hpp"
+#include "frontends/servers/serve_flags.hpp"
+#include "frontends/servers/serve_known_flags.hpp"
 #include "job/kernel_needs.hpp"
 #include "job/names.hpp"
 #include "units/enums.hpp"

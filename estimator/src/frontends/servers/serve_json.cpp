@@ -8,7 +8,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
-#include "frontends/serve_draft.hpp"
+#include "frontends/servers/serve_draft.hpp"
 #include "units/enums.hpp"
 #include "units/json_depth.hpp"
 #include "units/json_text.hpp"

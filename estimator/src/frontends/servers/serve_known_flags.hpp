@@ -7,7 +7,7 @@
 
 #include <oomplan/job.hpp>
 
-#include "frontends/serve_flags.hpp"
+#include "frontends/servers/serve_flags.hpp"
 
 namespace oomplan {
 

@@ -1,4 +1,4 @@
-#include "frontends/serve_quantization.hpp"
+#include "frontends/servers/serve_quantization.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,41 @@
+#include "frontends/launch/state.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace oomplan::launch {
+
+const Variable* State::find(const std::string& name) const {
+  for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope)
+    if (const auto at = scope->find(name); at != scope->end()) return &at->second;
+  return nullptr;
+}
+
+Variable* State::find(const std::string& name) { return const_cast<Variable*>(std::as_const(*this).find(name)); }
+
+State joined(const State& a, const State& b, const std::function<Text(const std::string& name)>& unknown) {
+  State out = a;
+  for (std::size_t i = 0; i < out.scopes.size() && i < b.scopes.size(); ++i) {
+    auto& mine = out.scopes[i];
+    const auto& other = b.scopes[i];
+    for (auto& [name, variable] : mine)
+      if (const auto at = other.find(name); at == other.end() || at->second != variable) {
+        const bool exported = variable.exported;
+        variable = {};
+        variable.set = true, variable.exported = exported, variable.value = unknown(name);
+      }
+    for (const auto& [name, variable] : other)
+      if (!mine.contains(name)) {
+        Variable& made = mine[name];
+        made.set = true, made.exported = variable.exported, made.value = unknown(name);
+      }
+  }
+  out.functions.insert(b.functions.begin(), b.functions.end());
+  if (a.positional != b.positional) out.positional = {unknown("@")};
+  if (a.folder != b.folder) out.folder = unknown("PWD");
+  out.erased.insert(b.erased.begin(), b.erased.end());
+  if (out.sourced_in_vain.empty()) out.sourced_in_vain = b.sourced_in_vain;
+  return out;
+}
+
+}  // namespace oomplan::launch

@@ -1,0 +1,73 @@
+// What a script leaves open stands as a placeholder in the words that a framework's reader gets. Where reading fails at one, or
+// the job depends on it, the variable is asked for by its name.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "frontends/launch/parser.hpp"
+#include "frontends/placeholders.hpp"
+
+namespace oomplan {
+
+using launch::Unknown;
+
+std::string Placeholders::name_of(std::size_t index) const { return fmt::format("unknown{}value{}", salt_, index); }
+
+std::string Placeholders::text(const launch::Text& given) {
+  std::string out;
+  for (const char32_t unit : given) {
+    if (!launch::is_unknown(unit)) {
+      out += launch::byte_of(unit);
+      continue;
+    }
+    const std::size_t index = launch::index_of(unit);
+    if (std::find(used_.begin(), used_.end(), index) == used_.end()) used_.push_back(index);
+    out += name_of(index);
+  }
+  return out;
+}
+
+std::vector<Unknown> Placeholders::used() const {
+  std::vector<Unknown> out;
+  for (const std::size_t index : used_) out.push_back(unknowns_[index]);
+  return out;
+}
+
+std::string how_to_give(const Unknown& u) {
+  const std::string where = u.line > 0 && u.file != "command line" ? fmt::format(" ({}:{})", u.file, u.line) : "";
+  const bool variable = launch::is_name(u.name);
+  const std::string give = variable ? fmt::format("{0}=... oomplan ..., or --set {0}=...", u.name) : "";
+  if (u.kind == Unknown::Kind::outside && !variable) return fmt::format("`{}`{} is known only where it runs", u.name, where);
+  if (u.kind == Unknown::Kind::outside)
+    return fmt::format("{}{} is not known: {}; give it: {}", u.name, where, u.why.empty() ? "the shell sets it" : u.why, give);
+  if (u.kind == Unknown::Kind::either)
+    return fmt::format("{}{} depends on `{}`, which only the machine knows", u.name, where, u.why);
+  if (!variable) return fmt::format("argument {} of the script{} is not given: oomplan ... {} ARGUMENTS", u.name, where, u.file);
+  return fmt::format("{}{} is not set{}; give it: {}", u.name, where, u.why.empty() ? "" : " (" + u.why + ")", give);
+}
+
+bool Placeholders::explain(std::vector<Problem>& problems) const {
+  bool any = false;
+  for (Problem& problem : problems) {
+    std::string why;
+    for (const std::size_t index : used_) {
+      const std::string mark = name_of(index), shown = launch::is_name(unknowns_[index].name)
+                                                           ? fmt::format("${{{}}}", unknowns_[index].name)
+                                                           : unknowns_[index].name;
+      bool here = false;
+      for (std::string* text : {&problem.found, &problem.expected, &problem.why, &problem.place.path, &problem.place.file})
+        for (std::size_t at = text->find(mark); at != std::string::npos; at = text->find(mark, at + shown.size())) {
+          text->replace(at, mark.size(), shown);
+          here = true;
+        }
+      if (here) why += (why.empty() ? "" : "; ") + how_to_give(unknowns_[index]);
+    }
+    if (why.empty()) continue;
+    any = true;
+    problem.nearest.clear();
+    problem.why = why;
+  }
+  return any;
+}
+
+}  // namespace oomplan

@@ -1,0 +1,67 @@
+// Programs of frameworks that are known by name, and whose words are not read yet.
+#include <array>
+
+#include "frontends/unread/unread.hpp"
+
+namespace oomplan::unread {
+namespace {
+
+using launch::EntryPoint;
+using Kind = launch::Entry::Kind;
+
+/// Sources: the READMEs and examples of each project.
+constexpr std::array kPrograms{
+    // verl-project/verl 1dda039b, examples/**/*.sh
+    EntryPoint{Kind::module, "verl.trainer.main_ppo*", "", "verl", "its RL trainer"},
+    EntryPoint{Kind::module, "verl.trainer.sft_trainer*", "", "verl", "its SFT trainer"},
+    EntryPoint{Kind::module, "verl.trainer.fsdp_sft_trainer", "", "verl", "its SFT trainer"},
+    EntryPoint{Kind::module, "verl.trainer.main_generation*", "", "verl", "its generation", "", false},
+    EntryPoint{Kind::module, "verl.trainer.main_eval", "", "verl", "its evaluation", "", false},
+    EntryPoint{Kind::module, "verl.experimental.*", "", "verl", "an experimental trainer of it"},
+    EntryPoint{Kind::module, "verl.*", "", "verl", "a tool of it", "", false},
+    EntryPoint{Kind::module, "recipe.*", "actor_rollout_ref.", "verl", "a recipe for it"},
+    EntryPoint{Kind::script, "*", "actor_rollout_ref.", "verl", "a script for it"},
+    EntryPoint{Kind::module, "*", "actor_rollout_ref.", "verl", "a module for it"},
+    // redai-infra/Relax, scripts/training
+    EntryPoint{Kind::module, "relax.entrypoints.train*", "", "Relax", "its trainer"},
+    EntryPoint{Kind::script, "relax/entrypoints/train.py", "", "Relax", "its trainer"},
+    // THUDM/slime 624b824a, scripts/*.sh
+    EntryPoint{Kind::script, "train.py", "--rollout-batch-size", "slime", "its trainer"},
+    EntryPoint{Kind::script, "train_async.py", "--rollout-batch-size", "slime", "its asynchronous trainer"},
+    EntryPoint{Kind::script, "train.py", "--hf-checkpoint", "slime", "its trainer"},
+    EntryPoint{Kind::script, "train_async.py", "--hf-checkpoint", "slime", "its asynchronous trainer"},
+    EntryPoint{Kind::script, "train.py", "--update-weight-buffer-size", "slime", "its trainer"},
+    // oumi-ai/oumi d8ed0777, README.md
+    EntryPoint{Kind::program, "oumi", "train", "Oumi", "its trainer"},
+    EntryPoint{Kind::module, "oumi", "train", "Oumi", "its trainer"},
+    EntryPoint{Kind::module, "oumi.train", "", "Oumi", "its trainer"},
+    EntryPoint{Kind::program, "oumi", "launch", "Oumi", "its launcher"},
+    EntryPoint{Kind::program, "oumi", "infer", "Oumi", "its inference", "", false},
+    EntryPoint{Kind::program, "oumi", "evaluate", "Oumi", "its evaluation", "", false},
+    // others, by the commands of their READMEs
+    EntryPoint{Kind::program, "trl", "sft", "TRL", "its SFT"},
+    EntryPoint{Kind::program, "trl", "dpo", "TRL", "its DPO"},
+    EntryPoint{Kind::program, "trl", "grpo", "TRL", "its GRPO"},
+    EntryPoint{Kind::program, "trl", "vllm-serve", "TRL", "its server", "", false},
+    EntryPoint{Kind::program, "llamafactory-cli", "train", "LLaMA-Factory", "its trainer"},
+    EntryPoint{Kind::program, "axolotl", "train", "Axolotl", "its trainer"},
+    EntryPoint{Kind::module, "axolotl.cli.train", "", "Axolotl", "its trainer"},
+    EntryPoint{Kind::program, "tune", "run", "torchtune", "a recipe of it"},
+    EntryPoint{Kind::module, "torchtitan.*", "", "TorchTitan", "its trainer"},
+    EntryPoint{Kind::module, "openrlhf.cli.*", "", "OpenRLHF", "its trainer"},
+    EntryPoint{Kind::program, "swift", "sft", "ms-swift", "its SFT"},
+    EntryPoint{Kind::program, "swift", "rlhf", "ms-swift", "its RLHF"},
+    EntryPoint{Kind::program, "megatron", "sft", "ms-swift", "its Megatron SFT"},
+    EntryPoint{Kind::program, "xtuner", "train", "XTuner", "its trainer"},
+    EntryPoint{Kind::program, "trtllm-serve", "", "TensorRT-LLM", "its server", "", false},
+    EntryPoint{Kind::program, "lmdeploy", "serve", "LMDeploy", "its server", "", false},
+    EntryPoint{Kind::program, "text-generation-launcher", "", "TGI", "its server", "", false},
+    EntryPoint{Kind::module, "sglang.*", "", "SGLang", "a tool of it", "", false},
+    EntryPoint{Kind::module, "vllm.*", "", "vLLM", "a tool of it", "", false},
+};
+
+}  // namespace
+
+std::span<const EntryPoint> entry_points() { return kPrograms; }
+
+}  // namespace oomplan::unread
