@@ -141,7 +141,13 @@ class Root:
         timed_out = False
         try:
             done = subprocess.run(
-                ["/bin/bash", script, *arguments], env=given, preexec_fn=enter, capture_output=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False
+                ["/bin/bash", script, *arguments],
+                env=given,
+                preexec_fn=enter,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=seconds,
+                check=False,
             )
             status, stdout, stderr = done.returncode, done.stdout, done.stderr
         except subprocess.TimeoutExpired as late:

@@ -109,7 +109,7 @@ class Compared:
         for i, (a, b) in enumerate(zip(best["words"], command, strict=False)):
             if not same_word(a, b):
                 return f"line {best['line']} word {i}: oomplan {a!r}, bash {b!r}"
-        return f"line {best['line']}: {len(best['words'])} words, bash {len(command)}: {command[:4]} ... {command[len(best['words']):][:3]}{best['words'][len(command):][:3]}"
+        return f"line {best['line']}: {len(best['words'])} words, bash {len(command)}: {command[:4]} ... {command[len(best['words']) :][:3]}{best['words'][len(command) :][:3]}"
 
 
 def tries(program: str, root: Root, script: str, folder: Path) -> tuple[str, Ran, dict[str, Any]]:
@@ -118,12 +118,19 @@ def tries(program: str, root: Root, script: str, folder: Path) -> tuple[str, Ran
     ran, ours = root.run(script, [], {}, str(folder)), ours_of(program, script, [], {}, folder)
     for name in ("alone", "variables", "more variables", "arguments"):
         if name != "alone":
-            unset = [n for n in ours.get("unset", []) if re.fullmatch(r"[A-Za-z_]\w*", n)] + re.findall(r"line \d+: (\w+): ", ran.stderr)
+            unset = [n for n in ours.get("unset", []) if re.fullmatch(r"[A-Za-z_]\w*", n)] + re.findall(
+                r"line \d+: (\w+): ", ran.stderr
+            )
             rests = ours.get("ends", {}).get("rests_on", [])
-            environment.update({n: f"/given/{n}" for n in [*unset, *rests] if re.fullmatch(r"[A-Za-z_]\w*", n) and n not in environment})
+            environment.update(
+                {n: f"/given/{n}" for n in [*unset, *rests] if re.fullmatch(r"[A-Za-z_]\w*", n) and n not in environment}
+            )
             if name == "arguments":
                 arguments = ["8", "/given/argument"]
-            ran, ours = root.run(script, arguments, environment, str(folder)), ours_of(program, script, arguments, environment, folder)
+            ran, ours = (
+                root.run(script, arguments, environment, str(folder)),
+                ours_of(program, script, arguments, environment, folder),
+            )
         if any(is_job(c) for c in ran.commands):
             return name, ran, ours
     return "none", ran, ours
@@ -157,7 +164,9 @@ def main() -> int:
                 if how == "none":
                     counts["bash starts nothing"] += 1
                     if options.verbose:
-                        print(f"{name} {script}: bash starts nothing (status {ran.status}); oomplan {len(ours['commands'])} commands")
+                        print(
+                            f"{name} {script}: bash starts nothing (status {ran.status}); oomplan {len(ours['commands'])} commands"
+                        )
                     continue
                 compared = Compared(ran, ours)
                 counts[how] += 1
@@ -166,13 +175,17 @@ def main() -> int:
                 counts["words"] += sum(len(c) for c in compared.bash)
                 if compared.why or "failed" in ours:
                     counts["different"] += 1
-                    print(f"{name} {script} ({how}): {compared.why} {ours.get('failed', '')} {ours.get('ends', '')} {ours.get('broken', '')}")
+                    print(
+                        f"{name} {script} ({how}): {compared.why} {ours.get('failed', '')} {ours.get('ends', '')} {ours.get('broken', '')}"
+                    )
                 else:
                     counts["equal"] += 1
             print(f"{name}: {dict(counts)}")
             total += counts
     reached, equal, partly = total["reached"], total["equal"], total["partly unknown words"]
-    print(f"{equal} of {reached} scripts equal ({100 * equal / max(reached, 1):.1f} %), {total['words']} words, {partly} of them partly unknown; {total['scripts']} scripts in all")
+    print(
+        f"{equal} of {reached} scripts equal ({100 * equal / max(reached, 1):.1f} %), {total['words']} words, {partly} of them partly unknown; {total['scripts']} scripts in all"
+    )
     return 0 if equal >= 0.97 * reached else 1
 
 

@@ -10,6 +10,7 @@ py::object* input_error = nullptr;  // lives as long as the process
 py::object exception_of(const InputError& error) {
   py::object value = (*input_error)(std::string(error.what()));
   value.attr("problems") = py::cast(error.problems);
+  value.attr("kind") = std::string(name(error.kind()));
   return value;
 }
 
@@ -25,12 +26,15 @@ void bind_errors(py::module_& module) {
       .def_readonly("expected", &Problem::expected)
       .def_readonly("nearest", &Problem::nearest)
       .def_readonly("why", &Problem::why)
+      .def_property_readonly("kind", [](const Problem& p) { return std::string(name(p.kind)); })
       .def("__str__", [](const Problem& p) { return to_text(p); })
       .def("__repr__", [](const Problem& p) { return "<Problem " + to_text(p) + ">"; });
 
   input_error = new py::object(py::reinterpret_steal<py::object>(PyErr_NewExceptionWithDoc(
-      "oomplan.InputError", "The job is wrong; .problems lists everything that is.", PyExc_ValueError, nullptr)));
+      "oomplan.InputError", "The job is wrong; .problems lists everything that is, .kind says what that means for a gate.",
+      PyExc_ValueError, nullptr)));
   input_error->attr("problems") = py::list();
+  input_error->attr("kind") = "malformed";
   module.attr("InputError") = *input_error;
   module.def("refusal", [](const std::string& file, const std::string& found, const std::string& expected) {
     Problem problem;

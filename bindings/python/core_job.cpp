@@ -16,10 +16,56 @@ Source file_source(const std::string& path, const std::string& dialect, const st
   return source;
 }
 
+using Environment = std::map<std::string, std::string>;
+
+JobHandle handle_of(Reading reading) { return {std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)}; }
+
+void bind_launches(py::module_& module) {
+  using CatalogHandle = std::shared_ptr<Catalog>;
+  module.def(
+      "is_script", [](const std::string& path) { return freed([&] { return is_script_file(read_file(path)); }); },
+      py::arg("path"));
+  module.def(
+      "read_script",
+      [](const std::string& path, const std::vector<std::string>& overrides, const std::vector<std::string>& arguments,
+         const Environment& environment, const std::string& framework_version, const std::string& gpu,
+         const std::vector<std::string>& config_roots, std::int64_t which, const CatalogHandle& catalog) {
+        return handle_of(freed([&] {
+          Source source = script_source(read_file(path), arguments, environment, config_roots);
+          source.dialect = "launch";
+          source.overrides = overrides;
+          source.framework_version = framework_version;
+          source.gpu = gpu;
+          source.which = which;
+          return read(source, catalog.get());
+        }));
+      },
+      py::arg("path"), py::arg("overrides"), py::arg("arguments"), py::arg("environment"), py::arg("framework_version") = "",
+      py::arg("gpu") = "", py::arg("config_roots") = std::vector<std::string>(), py::arg("which") = 0,
+      py::arg("catalog") = CatalogHandle());
+  module.def(
+      "read_command",
+      [](const std::vector<std::string>& command, const std::vector<std::string>& overrides, const Environment& environment,
+         const std::string& framework_version, const std::string& gpu, const std::vector<std::string>& config_roots,
+         std::int64_t which, const CatalogHandle& catalog) {
+        return handle_of(freed([&] {
+          Source source = command_source(command, environment, config_roots);
+          source.overrides = overrides;
+          source.framework_version = framework_version;
+          source.gpu = gpu;
+          source.which = which;
+          return read(source, catalog.get());
+        }));
+      },
+      py::arg("command"), py::arg("overrides"), py::arg("environment"), py::arg("framework_version") = "", py::arg("gpu") = "",
+      py::arg("config_roots") = std::vector<std::string>(), py::arg("which") = 0, py::arg("catalog") = CatalogHandle());
+}
+
 }  // namespace
 
 void bind_job(py::module_& module) {
   using CatalogHandle = std::shared_ptr<Catalog>;
+  bind_launches(module);
   py::class_<Note>(module, "Note")
       .def_property_readonly("warning", [](const Note& n) { return n.level == Note::Level::warning; })
       .def_property_readonly("file", [](const Note& n) { return n.place.file; })

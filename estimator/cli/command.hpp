@@ -68,6 +68,7 @@ Problem unknown(std::string_view what, std::string_view word, const std::vector<
 void print(std::string_view text);
 
 int run_estimate(const Call&);
+int run_check(const Call&);
 int run_explain(const Call&);
 int run_advise(const Call&);
 int run_search(const Call&);

@@ -46,6 +46,7 @@ constexpr std::array<OptionRow, 8> kEstimate{{
     kWhich,
     {"quick", "", "do not replay the allocator: what is reserved and needed are then lower bounds; no changes are tried"},
 }};
+constexpr std::array<OptionRow, 7> kCheck{{kRelease, kRoot, kGpu, kGpus, kNamed, kSet, kWhich}};
 constexpr std::array<OptionRow, 8> kExplain{{
     kRelease,
     kRoot,
@@ -116,7 +117,7 @@ constexpr std::array<OptionRow, 1> kFacts{{{"version", "V", "only what holds for
 
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
-constexpr std::array<Command, 15> kCommands{{
+constexpr std::array<Command, 16> kCommands{{
     {"estimate", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
      "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
@@ -134,6 +135,15 @@ constexpr std::array<Command, 15> kCommands{{
      "  oomplan estimate --gpu h100 -- torchrun --nproc-per-node 8 --nnodes 4 pretrain_gpt.py --tensor-model-parallel-size 4 "
      "...\n",
      kEstimate, kAny, run_estimate},
+    {"check", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND", "the verdict alone, in one line and as exit status",
+     "For what stands in front of a launch: levels first, and where they fit one replay of the allocator on the GPU's own size. "
+     "No\n"
+     "change is tried, and how likely it is to fit is not said: `oomplan estimate` does both.\n"
+     "Exit status: 0 fits, 1 does not fit, 2 the input is wrong, 3 a defect. Of status 2 --json says the kind "
+     "(docs/guide.md).\n\n"
+     "  oomplan check job.yaml && sbatch job.sh\n"
+     "  oomplan check run.sh && bash run.sh\n",
+     kCheck, kAny, run_check},
     {"explain", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
      "which tensors are alive at the worst moment, and what the allocator makes of it",
      "The figures of estimate, and behind them: the largest tensors with shape, number and holder, how memory rises and falls "

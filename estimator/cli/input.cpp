@@ -8,7 +8,6 @@
 #include <optional>
 #include <system_error>
 
-#include "frontends/launch/launch.hpp"
 #include "frontends/launch/parser.hpp"
 #include "frontends/launched.hpp"
 #include "frontends/read_file.hpp"
@@ -51,50 +50,25 @@ void add_options(Source& source, const Call& call) {
   source.framework_version = call.text("framework-version");
   for (const char* const option : {"gpus", "model"})
     if (call.has(option)) source.overrides.push_back(std::string(option) + "=" + std::string(call.text(option)));
-  source.environment = environment_of(call);
-  std::error_code error;
-  source.folder = std::filesystem::current_path(error).string();
   source.which = call.number("command", 1, 10'000, 0);
 }
 
-/// A command behind `--`; what it does not say stands in front. Files that its user named himself may lie anywhere.
+/// A command behind `--`; what it does not say stands in front.
 Source command_of(const Call& call) {
   const auto first = call.positional.end() - static_cast<std::ptrdiff_t>(std::min(*call.behind, call.positional.size()));
-  Source source;
-  source.name = "command line";
-  source.command.assign(first, call.positional.end());
-  source.overrides.assign(call.positional.begin(), first);
-  if (source.command.empty())
+  if (first == call.positional.end())
     throw InputError(
         Problem{{"", 0, 0, "--"}, "no command", "oomplan COMMAND -- torchrun ..., or a script, or a job file", {}, {}});
+  Source source = command_source({first, call.positional.end()}, environment_of(call), pieces(call.text("config-root")));
+  source.overrides.assign(call.positional.begin(), first);
   add_options(source, call);
-  const std::vector<std::string> roots = pieces(call.text("config-root"));
-  const std::vector<std::string> typed = source.command;
-  source.open = [typed, roots](const std::string& path) {
-    const auto named = [&](const std::string& word) { return word == path || word.ends_with("=" + path); };
-    if (std::any_of(typed.begin(), typed.end(), named)) return text_of_file(path);
-    for (const std::string& word : typed) {  // beside a file that is named
-      const std::string file = word.substr(word.find('=') == std::string::npos ? 0 : word.find('=') + 1);
-      std::error_code error;
-      if (file.find('/') == std::string::npos || !std::filesystem::is_regular_file(file, error)) continue;
-      try {
-        if (std::optional<std::string> text = files_beside(file, roots)(path)) return text;
-      } catch (const InputError&) {
-        continue;  // not below this one
-      }
-    }
-    return files_beside("./command", roots)(path);
-  };
   return source;
 }
 
-Source script_of(Source source, const Call& call) {
-  source.arguments.assign(call.positional.begin() + 1, call.positional.end());
-  source.overrides.clear();
+Source script_of(Source read, const Call& call) {
+  Source source = script_source(std::move(read), {call.positional.begin() + 1, call.positional.end()}, environment_of(call),
+                                pieces(call.text("config-root")));
   add_options(source, call);
-  std::vector<std::string> roots = pieces(call.text("config-root"));
-  roots.emplace_back(".");  // the folder that the script would be run in
-  source.open = files_beside(call.positional[0], roots);
   return source;
 }
 
@@ -106,7 +80,7 @@ bool names_script(const Call& call) {
   const std::string& path = call.positional[0];
   if (call.behind && *call.behind >= call.positional.size()) return false;
   if (!std::filesystem::is_regular_file(path, error)) return false;
-  return launch::is_script(read_file(path).text, path);
+  return is_script_file(read_file(path));
 }
 
 void refuse_without_command(const Call& call) {
@@ -141,7 +115,7 @@ Source source_as_given(const Call& call) {
     throw InputError(problem);
   }
   Source source = read_file(path);
-  if (launch::is_script(source.text, path == "-" ? "" : path)) return script_of(std::move(source), call);
+  if (is_script_file(source)) return script_of(std::move(source), call);
   source.overrides.assign(positional.begin() + 1, positional.end());
   source.framework_version = call.text("framework-version");
   source.gpu = gpus_of(call, 0).kind;

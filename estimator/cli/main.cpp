@@ -35,6 +35,7 @@ int fail(int status, const std::vector<Problem>& problems, bool json) {
 Problem said(const std::string& why) {
   Problem problem;
   problem.why = why;
+  problem.kind = ProblemKind::defect;
   return problem;
 }
 

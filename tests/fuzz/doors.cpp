@@ -6,13 +6,14 @@
 namespace oomplan::fuzz {
 namespace {
 
-constexpr std::array<Door, 9> kDoors{{
+constexpr std::array<Door, 10> kDoors{{
     {"job", put_job},
     {"framework", put_framework},
     {"compose", put_compose},
     {"config", put_config},
     {"serve", put_serve},
     {"megatron", put_megatron},
+    {"script", put_script, nullptr, 2},  // it is read twice
     {"snapshot", put_snapshot},
     {"c", put_c},
     {"answers", put_answers, change_answers, 6},  // it estimates up to six times

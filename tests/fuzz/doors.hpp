@@ -36,6 +36,7 @@ void put_compose(std::string_view);    ///< a configuration of Hydra's; argument
 void put_config(std::string_view);     ///< a model's config.json
 void put_serve(std::string_view);      ///< a server's command line
 void put_megatron(std::string_view);   ///< a command line of pretrain_gpt.py; overrides
+void put_script(std::string_view);     ///< a bash script; its arguments; a file that it names
 void put_snapshot(std::string_view);   ///< a memory snapshot: a pickle, or JSON
 void put_c(std::string_view);          ///< the C library: a request; overrides; a job
 void put_answers(std::string_view);    ///< the name of an example and overrides: figures keep their promises

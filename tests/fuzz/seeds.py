@@ -94,6 +94,14 @@ def commands() -> Iterator[Seed]:
         yield "megatron", joined(shlex.join(words), "gpus=8 x H100-80GB")
 
 
+def scripts() -> Iterator[Seed]:
+    launch = 'python3 train.py --config job.yaml a.b=$1\nvllm serve "$MODEL" --tensor-parallel-size ${TP:-2}\n'
+    job = (ROOT / "examples" / "areal" / "grpo_7b.yaml").read_text()
+    for line in (ROOT / "tests" / "data" / "bash_scripts.jsonl").read_text().splitlines():
+        yield "script", joined(json.loads(line)["text"] + launch, "8\ntwo words", job)
+    yield "script", joined("source other.sh\n" + launch, "8", "MODEL=Qwen/Qwen3-0.6B\nexport TP=1")
+
+
 def snapshot() -> dict[str, Any]:
     mib, base = 1 << 20, 139_777_059_848_192
     frames = [{"filename": "/home/me/model.py", "name": "forward", "line": 12}]
@@ -158,7 +166,7 @@ def found() -> Iterator[Seed]:
 
 def write(folder: Path) -> None:
     """FOLDER/texts/DOOR/..., beside what earlier runs left there, and FOLDER/words."""
-    seeds = [*cases(), *examples(), *compositions(), *models(), *commands(), *snapshots(), *requests(), *found()]
+    seeds = [*cases(), *examples(), *compositions(), *models(), *commands(), *snapshots(), *scripts(), *requests(), *found()]
     seeds = [seed for seed in seeds if len(seed[1]) <= LONGEST]
     for number, (door, text) in enumerate(seeds):
         (folder / "texts" / door).mkdir(parents=True, exist_ok=True)

@@ -5,11 +5,13 @@
     print(est)
     oomplan.check("job.yaml")  # raises DoesNotFit
 
-A job is a path, the text of a job file, a dict of the same shape, a Job, or a list as on a command line (path, then
+A job is a path (a job file, a framework's file, a launch script), the text of a job file, a dict of the same shape, a Job, or a list as on a command line (path, then
 key=value). All numbers come from the C++ core; sizes are bytes.
 """
 
 from __future__ import annotations
+
+import os
 
 from . import _core
 from ._core import (
@@ -40,8 +42,7 @@ from ._core import Job as _Job
 
 TYPE_CHECKING = False  # typing is not imported: it costs more than all of oomplan
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, Union
 
     Source = Union[str, "os.PathLike[str]", dict[str, Any], _Job, list[str], tuple[str, ...]]
@@ -96,8 +97,12 @@ class DoesNotFit(Exception):
 
 
 def read(
-    source: Source,
+    source: Source | None = None,
     *overrides: str,
+    command: Sequence[str] | None = None,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    which: int = 0,
     dialect: str = "",
     framework_version: str = "",
     gpu: str = "",
@@ -106,10 +111,36 @@ def read(
 ) -> _Job:
     """The Job of a path, a text, a dict, a Job or a command-line list; overrides are "key=value".
 
+    The path may be a script that starts a job, with its arguments and environment (None: that of this process); `command` is
+    what one would type, word by word, in place of a source. Nothing is run. Of several jobs that are started `which` is the
+    number of one, from 1. See docs/launch.md.
+
+        oomplan.read("run.sh", arguments=["8"], environment={"MODEL": "Qwen/Qwen3-8B"})
+        oomplan.read(command=["vllm", "serve", "Qwen/Qwen3-8B", "--tensor-parallel-size", "2"])
+
     The path may be a framework's own file (AReaL's YAML): then overrides are as the framework has them, framework_version is
     its release ("1.0.4") and gpu the kind of GPU, which no such file says. Its defaults lists may name files in its own folder and
     below config_roots. Raises InputError with all that is wrong.
     """
+    roots = [str(root) for root in config_roots]
+    if command is not None or source is None:
+        if source is not None or not command:
+            raise _core.refusal("", "a source and a command" if command else "neither a source nor a command", "one of them")
+        seen = dict(os.environ) if environment is None else dict(environment)
+        return _core.read_command(list(command), list(overrides), seen, framework_version, gpu, roots, which, catalog)
+    script = (
+        isinstance(source, (str, os.PathLike))
+        and "\n" not in str(source)
+        and os.path.isfile(source)
+        and _core.is_script(str(source))
+    )
+    if script:
+        seen = dict(os.environ) if environment is None else dict(environment)
+        return _core.read_script(
+            str(source), list(overrides), list(arguments), seen, framework_version, gpu, roots, which, catalog
+        )
+    if arguments or environment is not None or which:
+        raise _core.refusal("", "arguments=, environment= or which= beside a source that is no script", "a script or a command")
     if isinstance(source, _Job):
         return source if not overrides else _core.read(source.to_yaml(), source.name, "oomplan", list(overrides), catalog)
     if isinstance(source, (list, tuple)):
@@ -131,7 +162,6 @@ def read(
         return _core.read(json.dumps(source), "<dict>", dialect, list(overrides), catalog)
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
         return _core.read(source, "<text>", dialect, list(overrides), catalog)
-    roots = [str(root) for root in config_roots]
     return _core.read_file(str(source), dialect, list(overrides), framework_version, gpu, roots, catalog)
 
 

@@ -1,11 +1,12 @@
 # The C++ core. Every function gives up the GIL.
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __version__: str
 
 class InputError(ValueError):
     problems: list[Problem]
+    kind: str
 
 class Defect(RuntimeError): ...
 
@@ -26,6 +27,8 @@ class Problem:
     def nearest(self) -> str: ...
     @property
     def why(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
 
 class Note:
     @property
@@ -338,6 +341,28 @@ def read_file(
     framework_version: str = "",
     gpu: str = "",
     config_roots: Sequence[str] = ...,
+    catalog: Catalog | None = None,
+) -> Job: ...
+def is_script(path: str) -> bool: ...
+def read_script(
+    path: str,
+    overrides: Sequence[str],
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    framework_version: str = "",
+    gpu: str = "",
+    config_roots: Sequence[str] = ...,
+    which: int = 0,
+    catalog: Catalog | None = None,
+) -> Job: ...
+def read_command(
+    command: Sequence[str],
+    overrides: Sequence[str],
+    environment: Mapping[str, str],
+    framework_version: str = "",
+    gpu: str = "",
+    config_roots: Sequence[str] = ...,
+    which: int = 0,
     catalog: Catalog | None = None,
 ) -> Job: ...
 def config_facts(

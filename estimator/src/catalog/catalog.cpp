@@ -234,7 +234,8 @@ std::vector<std::string> ids_that_have(std::string_view word, const std::vector<
                   "'" + shown + "'",
                   "an alias, a hub id of the built-in list or of the local Hugging Face cache, a directory or a config.json",
                   nearest(shown, known),
-                  "nothing of that name was found, and nothing is downloaded"};
+                  "nothing of that name was found, and nothing is downloaded",
+                  ProblemKind::unknown_model};
   // a word of several names says more than a name that is spelt like it
   if (const auto like = ids_that_have(shown, ids); shown.size() > 1 && !like.empty()) {
     problem.nearest = *std::min_element(like.begin(), like.end(),

@@ -137,7 +137,7 @@ AllocatorSettings settings_of(const Job& job, const GpuAnswer& answer) {
   return settings;
 }
 
-bool runs_through(const Assembled& a, std::size_t c, const Job& job) {
+std::optional<RunsOut> runs_out(const Assembled& a, std::size_t c, const Job& job) {
   const GpuAnswer& answer = a.estimate.gpus[c];
   const GpuSource source = source_of(a, c, false);
   std::deque<FlatProgram> programs;
@@ -146,8 +146,13 @@ bool runs_through(const Assembled& a, std::size_t c, const Job& job) {
     gpu.processes.push_back({p.replayed ? &programs.emplace_back(*p.history) : nullptr, p.held});
   AllocatorSettings settings = settings_of(job, answer);
   settings.device_limit = answer.usable;
-  return replay(gpu, settings).ok;
+  const SharedReplay run = replay(gpu, settings);
+  if (run.ok) return std::nullopt;
+  const Replay& failed = run.processes[run.failed_process];
+  return RunsOut{failed.failed_phase, failed.failed_bytes};
 }
+
+bool runs_through(const Assembled& a, std::size_t c, const Job& job) { return !runs_out(a, c, job); }
 
 namespace {
 

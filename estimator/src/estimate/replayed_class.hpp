@@ -1,5 +1,8 @@
 // The processes of one class of GPUs, replayed beside each other, and the class's figures set by it.
 #pragma once
+#include <optional>
+#include <string>
+
 #include "estimate/assemble.hpp"
 #include "estimate/process_store.hpp"
 #include "program/allocator.hpp"
@@ -15,7 +18,13 @@ enum class Explain : std::uint8_t {
 /// What a process of these GPUs starts with, on a device without a limit.
 AllocatorSettings settings_of(const Job&, const GpuAnswer&);
 
-/// Do the processes of the class run out of memory nowhere on their GPU? One replay; nothing is set.
+/// Where a process of the class runs out of memory on its GPU; nothing where none does. One replay; nothing is set.
+struct RunsOut {
+  std::string phase;
+  Bytes asked = 0;  ///< bytes of the request for which there was no memory
+};
+std::optional<RunsOut> runs_out(const Assembled&, std::size_t gpu_class, const Job&);
+/// Do the processes of the class run out of memory nowhere on their GPU?
 bool runs_through(const Assembled&, std::size_t gpu_class, const Job&);
 
 /// False: it was to be explained if it fits, and does not.

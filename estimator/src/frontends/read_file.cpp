@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "frontends/launch/launch.hpp"
 #include "units/input_file.hpp"
 
 namespace oomplan {
@@ -77,6 +78,45 @@ std::function<std::optional<std::string>(const std::string&)> files_beside(const
                                "it lies elsewhere, and was not looked at"});
     return text_of_file(path.string());
   };
+}
+
+bool is_script_file(const Source& source) { return launch::is_script(source.text, source.name); }
+
+Source script_source(Source script, std::vector<std::string> arguments, std::map<std::string, std::string> environment,
+                     std::vector<std::string> roots) {
+  script.arguments = std::move(arguments);
+  script.environment = std::move(environment);
+  std::error_code error;
+  script.folder = std::filesystem::current_path(error).string();
+  roots.emplace_back(".");
+  script.open = files_beside(script.name == "<stdin>" ? "./script" : script.name, roots);
+  return script;
+}
+
+Source command_source(std::vector<std::string> command, std::map<std::string, std::string> environment,
+                      std::vector<std::string> roots) {
+  Source out;
+  out.name = "command line";
+  out.command = std::move(command);
+  out.environment = std::move(environment);
+  std::error_code error;
+  out.folder = std::filesystem::current_path(error).string();
+  out.open = [typed = out.command, roots](const std::string& path) {
+    const auto named = [&](const std::string& word) { return word == path || word.ends_with("=" + path); };
+    if (std::any_of(typed.begin(), typed.end(), named)) return text_of_file(path);
+    for (const std::string& word : typed) {  // beside a file that is named
+      const std::string file = word.substr(word.find('=') == std::string::npos ? 0 : word.find('=') + 1);
+      std::error_code ignored;
+      if (file.find('/') == std::string::npos || !std::filesystem::is_regular_file(file, ignored)) continue;
+      try {
+        if (std::optional<std::string> text = files_beside(file, roots)(path)) return text;
+      } catch (const InputError&) {
+        continue;  // not below this one
+      }
+    }
+    return files_beside("./command", roots)(path);
+  };
+  return out;
 }
 
 }  // namespace oomplan

@@ -1,6 +1,7 @@
 // The text of a job file on disk or on standard input, for the program and the bindings.
 #pragma once
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,5 +22,15 @@ std::optional<std::string> text_of_file(const std::string& path);
 /// names the path and neither says what it holds nor whether it is there. Throws InputError for a root that is no folder.
 std::function<std::optional<std::string>(const std::string& path)> files_beside(const std::string& job,
                                                                                 const std::vector<std::string>& roots);
+
+/// Is this file a script that starts jobs?
+bool is_script_file(const Source&);
+/// The source of a script that read_file gave, run from this process's folder: it may read files below its own folder, that one
+/// and `roots`. Overrides and what else is asked are set by the caller.
+Source script_source(Source script, std::vector<std::string> arguments, std::map<std::string, std::string> environment,
+                     std::vector<std::string> roots);
+/// The source of a command that somebody typed: files that its words name may lie anywhere, others as for a script.
+Source command_source(std::vector<std::string> command, std::map<std::string, std::string> environment,
+                      std::vector<std::string> roots);
 
 }  // namespace oomplan

@@ -315,6 +315,7 @@ std::string to_json(const Advice& advice) {
 std::string to_json(const std::vector<Problem>& problems) {
   Json out = heading("oomplan.error/1");
   Json rows = Json::array();
+  out["kind"] = name(InputError(problems).kind());
   for (const auto& problem : problems) {
     Json row = Json::object();
     put_place(row, problem.place);
@@ -322,6 +323,7 @@ std::string to_json(const std::vector<Problem>& problems) {
     if (!problem.expected.empty()) row["expected"] = problem.expected;
     if (!problem.nearest.empty()) row["nearest"] = problem.nearest;
     if (!problem.why.empty()) row["why"] = problem.why;
+    row["kind"] = name(problem.kind);
     row["text"] = to_text(problem);
     rows.push_back(std::move(row));
   }

@@ -1,5 +1,8 @@
 #include <oomplan/units/errors.hpp>
 
+#include <algorithm>
+#include <array>
+
 #include "units/utf8.hpp"
 
 namespace oomplan {
@@ -14,8 +17,20 @@ std::string joined(const std::vector<Problem>& all) {
   return out;
 }
 
+/// The words in which reasons say so, everywhere.
+constexpr std::array<std::string_view, 2> kNotSupported{"not supported yet", "does not read yet"};
+constexpr std::string_view kTheirs = "itself refuses it";
+
+ProblemKind kind_of(const Problem& p) {
+  if (p.kind == ProblemKind::unknown_model || p.kind == ProblemKind::defect) return p.kind;
+  const auto says = [&](std::string_view words) { return p.why.find(words) != std::string::npos; };
+  if (says(kTheirs)) return ProblemKind::refused_by_framework;
+  return std::any_of(kNotSupported.begin(), kNotSupported.end(), says) ? ProblemKind::not_supported : p.kind;
+}
+
 /// Messages never fail: what they show of a user's text is text, whatever it was.
 std::vector<Problem> cleaned(std::vector<Problem> all) {
+  for (Problem& p : all) p.kind = kind_of(p);
   for (Problem& p : all)
     for (std::string* text : {&p.place.file, &p.place.path, &p.found, &p.expected, &p.nearest, &p.why}) *text = printable(*text);
   return all;
@@ -36,6 +51,18 @@ std::string to_text(const Problem& p) {
   if (!p.why.empty()) said += (said.empty() ? "" : ": ") + p.why;
   if (out.empty()) return said;
   return said.empty() ? out : out + ": " + said;
+}
+
+std::string_view name(ProblemKind kind) {
+  constexpr std::array<std::string_view, 5> kNames{"malformed", "refused_by_framework", "unknown_model", "not_supported",
+                                                   "defect"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+ProblemKind InputError::kind() const {
+  ProblemKind first = ProblemKind::defect;
+  for (const Problem& p : problems) first = std::min(first, p.kind);
+  return first;
 }
 
 InputError::InputError(std::vector<Problem> all) : std::runtime_error(joined(cleaned(all))), problems(cleaned(std::move(all))) {}

@@ -4,8 +4,10 @@
 // expected and the nearest valid spelling (exit status 2). Defect: oomplan itself is wrong (exit status 3), for example a
 // free that matches no allocation. "Does not fit" is an answer, never an exception.
 #pragma once
+#include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,17 @@ struct Place {
   std::string path;
 };
 
+/// What a problem means for somebody who decides whether a job may start. In this order: the first one that any problem has is
+/// that of them all.
+enum class ProblemKind : std::uint8_t {
+  malformed,             ///< misspelt, contradictory, out of range, incomplete
+  refused_by_framework,  ///< the framework itself would stop at it, with its own reason
+  unknown_model,         ///< no built-in model, directory or cache has the name: whether it fits is not known
+  not_supported,         ///< the job may be right; this version of oomplan cannot answer it
+  defect,                ///< oomplan's own
+};
+std::string_view name(ProblemKind);
+
 /// One thing that is wrong with the input. Empty fields are not printed.
 struct Problem {
   Place place;
@@ -28,6 +41,7 @@ struct Problem {
   std::string expected;
   std::string nearest;  ///< the nearest valid spelling
   std::string why;
+  ProblemKind kind = ProblemKind::malformed;
 };
 
 /// "job.yaml:14:3 actor.optimizer: found 'adamv', expected one of adamw, sgd (did you mean 'adamw'?): why".
@@ -36,8 +50,11 @@ std::string to_text(const Problem&);
 /// The input is wrong. `problems` is never empty; what() joins their texts, one a line.
 class InputError : public std::runtime_error {
  public:
+  /// A problem whose reason says that something is not supported yet is of that kind.
   explicit InputError(std::vector<Problem> all);
   explicit InputError(Problem one) : InputError(std::vector<Problem>{std::move(one)}) {}
+  /// Of all problems.
+  ProblemKind kind() const;
   std::vector<Problem> problems;
 };
 

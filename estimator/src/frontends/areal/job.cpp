@@ -99,7 +99,10 @@ class Translator {
       : m_(m), root_(root), around_(around), notes_(notes) {}
 
   NativeText run() {
-    for (const auto& p : m_.refusals) out_.problems.push_back(p);
+    for (Problem p : m_.refusals) {
+      p.kind = ProblemKind::refused_by_framework;
+      out_.problems.push_back(std::move(p));
+    }
     refuse_what_is_missing();
     for (auto& p : range_problems(root_)) out_.problems.push_back(std::move(p));
     if (around_.refusals_only || !out_.problems.empty()) return std::move(out_);
@@ -188,7 +191,9 @@ class Translator {
       whole("context parallelism of Megatron before AReaL 1.0.4");
     for (const MegatronRefusal& found : megatron_refusals(m_, root_, r)) {
       refuse_key(found.path, found.what);
-      if (found.theirs && !out_.problems.empty()) out_.problems.back().why = found.what;
+      if (!found.theirs || out_.problems.empty()) continue;
+      out_.problems.back().why = found.what;
+      out_.problems.back().kind = ProblemKind::refused_by_framework;
     }
   }
   void refuse_of_trainer(const BuiltRole& r) {

@@ -118,7 +118,9 @@ class CommandReader {
     const Arguments a = arguments();
     const std::int64_t world = world_size();
     const Run r = derive(a, world, Built::by_arguments, told_);
+    const std::size_t before = told_.problems.size();
     check(a, r, Built::by_arguments, told_);
+    for (std::size_t i = before; i < told_.problems.size(); ++i) told_.problems[i].kind = ProblemKind::refused_by_framework;
     refuse_unsupported(a, r, told_);
     const auto model = model_.empty() ? model_of(a, r, catalog_, told_) : named_model(model_, a, catalog_, told_);
     if (!told_.problems.empty()) throw InputError(told_.problems);
