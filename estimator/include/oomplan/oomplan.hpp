@@ -51,6 +51,7 @@ struct Source {
   std::string folder = {};                  ///< the working folder of the script; "" unknown
   std::int64_t which = 0;                   ///< of several jobs that it starts, from 1; 0: there is one
   std::vector<Note> notes = {};             ///< what was found on the way to this text: told with the reading
+  Place place = {};                         ///< of this command line in a script
 };
 struct Reading {
   Job job;

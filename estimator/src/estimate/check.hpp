@@ -1,4 +1,4 @@
-// The verdict of estimate() and no more: levels first, and where they fit one replay of every class of GPUs on its own size.
+// The verdict of estimate() and no more: levels first, and where they come near one replay of each class of GPUs on its own size.
 #pragma once
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@ struct Check {
     Bytes asked = 0;
   };
   std::optional<Fragmented> fragmented;
-  bool replayed = false;  ///< false: the levels alone do not fit, or a process is too long to be replayed
+  bool replayed = false;  ///< false: the levels alone decide, either way
   bool fits() const { return levels.fits() && !fragmented; }
 };
 /// fits() is that of estimate(). Throws what estimate() throws.

@@ -130,6 +130,19 @@ const Dialect& dialect_of(const Source& source) {
   return *std::find_if(kDialects.begin(), kDialects.end(), [&](const Dialect& d) { return d.recognises(source); });
 }
 
+namespace {
+
+/// What is wrong with a command that stands in a script is told at its line.
+std::vector<Problem> at_its_line(std::vector<Problem> problems, const Source& source) {
+  for (Problem& p : problems)
+    if (p.place.file.empty() || (p.place.file == kCommandName && (p.place.line > 0 || p.place.path.empty())) ||
+        (p.place.file == source.name && p.place.line == 0))
+      p.place = {source.place.file, source.place.line, 0, p.place.path};
+  return problems;
+}
+
+}  // namespace
+
 std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog) {
   check_dialect(source.dialect);
   if (source.overrides.size() > compose::kMostOverrides)
@@ -141,9 +154,14 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
   if (is_launch(source)) return words_of(resolved(source, catalog), catalog);
   const Dialect& dialect = dialect_of(source);
   if (dialect.takes_gpu) check_gpu(source, catalog);
-  auto words = dialect.words(source, catalog);
-  words->add_notes(source.notes);
-  return words;
+  try {
+    auto words = dialect.words(source, catalog);
+    words->add_notes(source.notes);
+    return words;
+  } catch (InputError& e) {
+    if (source.place.line == 0) throw;
+    throw InputError(at_its_line(e.problems, source));
+  }
 }
 
 FileWords::FileWords(const Source& source, const Catalog& catalog) : words_(words_of(source, catalog)) {}

@@ -11,6 +11,7 @@
 #include "frontends/launch/parser.hpp"
 #include "frontends/launch/paths.hpp"
 #include "frontends/launch/quote.hpp"
+#include "units/enums.hpp"
 #include "units/sizes.hpp"
 
 namespace oomplan {
@@ -62,6 +63,32 @@ std::string label(const Launch& l) {
   return fmt::format("{}{}{}{}", where, l.written, who, l.condition.empty() ? "" : fmt::format(", if {}", l.condition));
 }
 
+/// Those whose programs a dialect reads.
+std::vector<std::string> frameworks_read() {
+  std::vector<std::string> out;
+  for (const auto& rows : entry_points())
+    for (const EntryPoint& row : rows)
+      if (!row.dialect.empty() && std::find(out.begin(), out.end(), row.framework) == out.end()) out.emplace_back(row.framework);
+  return out;
+}
+
+/// A program that no row knows, with its first argument: `vllm bench` is not `vllm serve`.
+[[noreturn]] void unknown_program(const launch::Started& started, const ScriptReading& reading) {
+  const Place place = shown_place({started.file, started.line, 0, {}});
+  const launch::Unwrapped found = launch::unwrap(started.words);
+  const auto word = [&](std::size_t i) {
+    return i < started.words.size() ? launch::shown_text(started.words[i].text, reading.unknowns) : std::string();
+  };
+  const bool program = found.entry.kind == launch::Entry::Kind::program;
+  if (program && launch::is_shell(found.entry.name) && !word(found.entry.first).empty() && !word(found.entry.first).starts_with('-'))
+    fail(place, fmt::format("no file {}", word(found.entry.first)), "the script that is started", {});
+  const std::size_t at = program ? found.entry.at : 0;
+  const std::string argument = word(at + 1);
+  fail(place, {}, {},
+       fmt::format("this starts {}{}, which oomplan does not read yet", launch::last_part(word(at)),
+                   argument.empty() ? "" : " " + argument.substr(0, 60)));
+}
+
 /// Why a script starts nothing that can be read.
 [[noreturn]] void nothing_known(const ScriptReading& reading, const std::vector<Launch>& all, const std::string& name) {
   if (reading.broken && reading.started.empty()) throw InputError(*reading.broken);
@@ -92,11 +119,9 @@ std::string label(const Launch& l) {
       programs.push_back(program);
   }
   if (programs.empty()) fail({name, 0, 0, {}}, "a script that starts no program", "one that starts a job", {});
-  if (reading.started.size() == 1)
-    fail(shown_place({reading.started[0].file, reading.started[0].line, 0, {}}), {}, {},
-         fmt::format("this starts {}, which oomplan does not read yet", programs[0]));
+  if (reading.started.size() == 1) unknown_program(reading.started[0], reading);
   fail({name, 0, 0, {}}, fmt::format("a script that starts {} alone", fmt::join(programs, ", ")),
-       "one that starts a job of AReaL, Megatron-LM, vLLM or SGLang", {});
+       fmt::format("one that starts a job of {}", list_of(frameworks_read())), {});
 }
 
 /// The job that is asked about; the others are told.
@@ -137,20 +162,42 @@ const Launch& chosen(const std::vector<Launch>& all, const ScriptReading& readin
 }
 
 /// The source that the dialect's own reader takes.
-Source taken(Handing& handing) { return dialect_named(handing.launch().starts->dialect).take(handing); }
+Source taken(Handing& handing) {
+  Source out = dialect_named(handing.launch().starts->dialect).take(handing);
+  out.place = handing.place();
+  return out;
+}
+
+/// What its reader objects to, in the words of the script. Where words are missing that nobody set, an error may come from that:
+/// they are told beside it.
+[[noreturn]] void tell(std::vector<Problem> problems, const Handing& handing, const ScriptReading& reading) {
+  static_cast<void>(handing.placeholders().explain(problems));
+  for (const launch::Text& gone : handing.gone())
+    for (const char32_t unit : gone)
+      if (launch::is_unknown(unit))
+        problems.push_back({handing.place(),
+                            launch::shown_text(gone, reading.unknowns),
+                            "a value",
+                            {},
+                            "bash passes no word there: " + how_to_give(reading.unknowns[launch::index_of(unit)])});
+  throw InputError(std::move(problems));
+}
+
+/// Reads it once, so that what is wrong is told.
+std::string job_of(Handing& handing, const ScriptReading& reading, const Catalog& catalog) {
+  try {
+    return to_json(read(taken(handing), &catalog).job);
+  } catch (InputError& e) {
+    tell(e.problems, handing, reading);
+  }
+}
 
 /// Reads with what is unknown as placeholders: an error at one asks for it, and so does a job that changes with it.
 void check_unknowns(const Launch& launch, const Source& source, const ScriptReading& reading, const Catalog& catalog) {
   std::vector<std::string> jobs;
   for (const char* const salt : {"", "other"}) {
     Handing handing(launch, source, reading, salt);
-    try {
-      jobs.push_back(to_json(read(taken(handing), &catalog).job));
-    } catch (InputError& e) {
-      std::vector<Problem> problems = e.problems;
-      if (!handing.placeholders().explain(problems)) throw;
-      throw InputError(std::move(problems));
-    }
+    jobs.push_back(job_of(handing, reading, catalog));
   }
   Handing first(launch, source, reading, "");
   std::string other = jobs[1];
@@ -197,6 +244,7 @@ Source resolved(const Source& source, const Catalog& catalog) {
                      launch.entry.name));
   Handing handing(launch, source, reading, "");
   Source out = taken(handing);
+  if (!handing.gone().empty()) static_cast<void>(job_of(handing, reading, catalog));
   if (handing.placeholders().any()) {
     check_unknowns(launch, source, reading, catalog);
     for (const launch::Unknown& u : handing.placeholders().used())

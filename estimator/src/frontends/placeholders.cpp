@@ -46,14 +46,22 @@ std::string how_to_give(const Unknown& u) {
   return fmt::format("{}{} is not set{}; give it: {}", u.name, where, u.why.empty() ? "" : " (" + u.why + ")", give);
 }
 
+namespace {
+
+/// ${NAME}, $1, or the command whose output it is.
+std::string as_written(const std::string& name) {
+  if (launch::is_name(name)) return fmt::format("${{{}}}", name);
+  return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos ? "$" + name : name;
+}
+
+}  // namespace
+
 bool Placeholders::explain(std::vector<Problem>& problems) const {
   bool any = false;
   for (Problem& problem : problems) {
     std::string why;
     for (const std::size_t index : used_) {
-      const std::string mark = name_of(index), shown = launch::is_name(unknowns_[index].name)
-                                                           ? fmt::format("${{{}}}", unknowns_[index].name)
-                                                           : unknowns_[index].name;
+      const std::string mark = name_of(index), shown = as_written(unknowns_[index].name);
       bool here = false;
       for (std::string* text : {&problem.found, &problem.expected, &problem.why, &problem.place.path, &problem.place.file})
         for (std::size_t at = text->find(mark); at != std::string::npos; at = text->find(mark, at + shown.size())) {
