@@ -144,6 +144,17 @@ def test_check_in_json_is_as_written_down() -> None:
         jsonschema.Draft202012Validator(schema).validate(answer)
 
 
+def test_commands_in_json_are_as_written_down(tmp_path: Path) -> None:
+    import jsonschema
+
+    schema = json.loads((ROOT / "docs" / "schema" / "commands.schema.json").read_text())
+    script = 'A=$(date)\n[ -e /x ] && run "$A" $B a\\ b\nbash -c "run inner" &\nexit 2\n'
+    (tmp_path / "run.sh").write_text(script)
+    answer = json.loads(run("read", "--json", "--commands", "run.sh", folder=tmp_path).stdout)
+    jsonschema.Draft202012Validator(schema).validate(answer)
+    assert len(answer["commands"]) >= 3 and answer["ends"]["status"] == 2
+
+
 KINDS = {
     "malformed": ["estimate", "--", "vllm", "serve", "Qwen/Qwen3-8B", "--tensor-parallel-siez", "2"],
     "not_supported": ["estimate", "--", "python3", "-m", "verl.trainer.main_ppo", "data.x=1"],

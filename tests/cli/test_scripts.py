@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = os.environ["OOMPLAN_PROGRAM"]
+PROGRAM = os.environ.get("OOMPLAN_PROGRAM", str(Path(__file__).resolve().parents[2] / "build" / "oomplan"))
 BASH = shutil.which("bash")
 pytestmark = pytest.mark.skipif(BASH is None, reason="no bash")
 

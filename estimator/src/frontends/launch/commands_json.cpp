@@ -1,10 +1,15 @@
 #include "frontends/launch/commands_json.hpp"
 
+#include <algorithm>
+#include <string_view>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "frontends/launch/parser.hpp"
 #include "frontends/launch/quote.hpp"
+#include "units/json_text.hpp"
+#include "units/utf8.hpp"
 
 namespace oomplan::launch {
 namespace {
@@ -40,6 +45,18 @@ Json word_json(const Text& text, const std::vector<Unknown>& unknowns) {
   return parts;
 }
 
+/// A word may have several lines, and nothing else that a terminal acts on.
+std::string safe_lines(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    out += printable(text.substr(at, end - at));
+    if (end < text.size()) out += '\n';
+    at = end + 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string shown_text(const Text& text, const std::vector<Unknown>& unknowns) {
@@ -57,6 +74,8 @@ std::string shown_text(const Text& text, const std::vector<Unknown>& unknowns) {
 
 std::string commands_json(const ScriptReading& reading) {
   Json out;
+  out["schema"] = "oomplan.commands/1";
+  out["oomplan_version"] = OOMPLAN_VERSION;
   out["commands"] = Json::array();
   for (const Started& s : reading.started) {
     Json words = Json::array();
@@ -77,7 +96,7 @@ std::string commands_json(const ScriptReading& reading) {
     out["ends"] = {
         {"line", reading.ended_at->line}, {"status", reading.status}, {"said", reading.said}, {"rests_on", reading.rests_on}};
   if (reading.broken) out["broken"] = to_text(*reading.broken);
-  return out.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return json_text(out);
 }
 
 std::string commands_text(const ScriptReading& reading) {
@@ -89,7 +108,7 @@ std::string commands_text(const ScriptReading& reading) {
     out += fmt::format("{}:{}{}{}\n  {}\n", s.file, s.line, s.background ? ", in the background" : "",
                        s.condition.empty() ? "" : ", if " + s.condition, command_text(words));
   }
-  return out;
+  return safe_lines(out);
 }
 
 }  // namespace oomplan::launch
