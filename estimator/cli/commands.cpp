@@ -70,20 +70,30 @@ constexpr std::array<OptionRow, 9> kRead{{
 }};
 constexpr OptionRow kMinProbability{"min-probability", "P",
                                     "leave out what fits with a lower probability than this, 0 to 1 (default 0.9)"};
-constexpr std::array<OptionRow, 15> kSearch{{
+constexpr std::array<OptionRow, 25> kSearch{{
     kRelease,
     kRoot,
     kSet,
     kWhich,
-    {"model", "NAME", "start from a GRPO job of this model, without a file (with --gpus)"},
+    {"model", "NAME", "a job that one has in mind, without a file: GRPO of this model (with --gpus)"},
     {"gpus", "N", "number of GPUs"},
     kGpu,
+    {"nodes", "N", "machines that the GPUs are in (default: 8 GPUs in each)"},
+    {"framework", "NAME", "in whose words the job is said: areal (the default), or oomplan for a job file of ours"},
+    {"algorithm", "NAME", "grpo (the default), ppo, dapo, sft or dpo"},
+    {"prompt-tokens", "N", "of the longest prompt (default 1024); of sft and dpo: of a sequence (4096)"},
+    {"response-tokens", "N", "of the longest response (default 8192)"},
+    {"samples", "N", "responses to one prompt (default 8)"},
+    {"batch", "N", "prompts or sequences of a step (default 128)"},
+    {"lora", "RANK", "train adapters of this rank"},
+    {"reference", "", "with a reference model"},
     {"allow", "EFFECTS", "what may change besides layout and speed: numerics, semantics, separated by commas"},
     {"max", "WHAT", "make this as large as fits: tokens, fraction, concurrency or length"},
     {"fix", "KEYS", "keys that stay as they are, separated by commas"},
     kMinProbability,
     {"keep", "N", "how many configurations to show (default 10)"},
     {"threads", "N", "threads to search with (default: the cores of this machine)"},
+    {"launch", "N", "print the file that starts the N-th configuration, as the framework takes it"},
     {"job", "N", "print the job file of the N-th configuration in place of the table"},
     {"diff", "N", "print the N-th configuration as a diff of FILE in place of the table"},
 }};
@@ -167,6 +177,7 @@ constexpr std::array<Command, 16> kCommands{{
      "unless --allow says so. When nothing fits, it tells what stops each axis. Ctrl-C ends the search with what was found, exit "
      "status 130.\n\n"
      "  oomplan search --gpus 8 --model qwen2.5-7b\n"
+     "  oomplan search --gpus 16 --model qwen3-8b --algorithm ppo --response-tokens 16k --launch 1 > job.yaml\n"
      "  oomplan search examples/grpo.yaml --max tokens\n"
      "  oomplan search examples/grpo.yaml --allow numerics --keep 3 --json\n"
      "  oomplan search examples/grpo.yaml --job 1 > better.yaml\n",

@@ -1,44 +1,91 @@
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <thread>
+
+#include <fmt/format.h>
 
 #include "command.hpp"
 #include "frontends/dialect.hpp"
 #include "input.hpp"
+#include "job/limits.hpp"
 #include "job/names.hpp"
 #include "progress.hpp"
 
 namespace oomplan::cli {
 namespace {
 
-/// Without a file: the default job for --model and --gpus.
-std::optional<Job> default_of(const Call& call, std::vector<Problem>& problems) {
-  if (is_command(call)) return std::nullopt;
-  if (!call.positional.empty() || !call.has("model")) {
-    if (call.has("model") && !names_script(call))
-      problems.push_back({.place = {"", 0, 0, "--model"},
-                          .found = "together with a job file",
-                          .expected = "one of them",
-                          .nearest = {},
-                          .why = {}});
-    if (call.positional.empty())
-      problems.push_back({.place = {},
-                          .found = "no job",
-                          .expected = "oomplan search FILE, or oomplan search --model NAME --gpus N",
-                          .nearest = {},
-                          .why = {}});
-    if (!problems.empty()) throw InputError(problems);
-    return std::nullopt;
+constexpr std::array<const char*, 10> kOfStart{"framework", "algorithm", "prompt-tokens", "response-tokens", "samples",
+                                               "batch",     "lora",      "reference",     "nodes",           "launch"};
+
+/// Where the search begins, and what is told of it first.
+struct Begin {
+  std::optional<Source> source;
+  std::optional<Job> job;  ///< without a source
+  std::string told;
+};
+
+/// Options that say a job need none beside them.
+void refuse_beside_a_job(const Call& call, std::vector<Problem>& problems) {
+  const auto refuse = [&](const char* option) {
+    problems.push_back({{"", 0, 0, std::string("--") + option}, "together with a job", "one of them", {}, {}});
+  };
+  if (call.has("model") && !names_script(call) && !is_command(call)) refuse("model");
+  for (const char* const option : kOfStart)
+    if (call.has(option)) refuse(option);
+}
+
+/// The job that --model, --gpus and their like describe.
+Begin described(const Call& call) {
+  StartAsked asked;
+  asked.model = call.text("model");
+  const GpusAsked gpus = gpus_of(call, 8);
+  asked.gpus = gpus.count;
+  asked.gpu = gpus.kind;
+  const std::string framework(call.has("framework") ? call.text("framework") : "areal");
+  if (call.has("algorithm")) asked.algorithm = algorithm_named(std::string(call.text("algorithm")));
+  asked.prompt_tokens = call.number("prompt-tokens", 1, kTokenLimit.most, 0);
+  asked.response_tokens = call.number("response-tokens", 1, kTokenLimit.most, 0);
+  asked.samples = call.number("samples", 1, 1 << 20, 0);
+  asked.batch = call.number("batch", 1, 1 << 24, 0);
+  asked.lora = call.number("lora", 1, 4096, 0);
+  asked.reference = call.has("reference");
+  asked.nodes = call.number("nodes", 1, 1 << 16, 0);
+  asked.release = call.text("framework-version");
+  if (is_own(framework) || (gpus.count == 1 && !call.has("framework"))) {
+    std::vector<Problem> problems;
+    for (const char* const option : kOfStart)
+      if (call.has(option) && std::string_view(option) != "framework")
+        problems.push_back({{"", 0, 0, std::string("--") + option},
+                            "without a framework",
+                            "--framework areal",
+                            {},
+                            "our own job file says it by its keys"});
+    if (!problems.empty()) throw InputError(std::move(problems));
+    return {std::nullopt, default_job(asked.model, gpus.count, gpus.kind.empty() ? "H100-80GB" : gpus.kind, call.catalog).job,
+            "GRPO in a job file of oomplan: prompts of 1k and responses of 8k tokens, 1k sequences a step"};
   }
-  if (!call.has("gpus"))
-    problems.push_back({.place = {},
-                        .found = "--model without --gpus",
-                        .expected = "the number of GPUs, such as --gpus 8",
-                        .nearest = {},
-                        .why = {}});
+  Started started = started_in(framework, asked, *call.catalog);
+  const StartAsked& a = started.start.asked;
+  std::string assumed;
+  for (const std::string& one : started.start.assumed) assumed += (assumed.empty() ? "; assumed: " : ", ") + one;
+  std::string told =
+      fmt::format("{} of {} by {} {}{}", spelling(a.algorithm), started.start.model_id, framework, a.release, assumed);
+  return {std::move(started.source), std::nullopt, std::move(told)};
+}
+
+Begin begin_of(const Call& call, std::vector<Problem>& problems) {
+  if (is_command(call) || !call.positional.empty()) {
+    refuse_beside_a_job(call, problems);
+    if (!problems.empty()) throw InputError(problems);
+    return {source_of(call), std::nullopt, {}};
+  }
+  if (!call.has("model"))
+    problems.push_back({{}, "no job", "oomplan search FILE, or oomplan search --model NAME --gpus N", {}, {}});
+  else if (!call.has("gpus"))
+    problems.push_back({{}, "--model without --gpus", "the number of GPUs, such as --gpus 8", {}, {}});
   if (!problems.empty()) throw InputError(problems);
-  const GpusAsked asked = gpus_of(call, 8);
-  return default_job(call.text("model"), asked.count, asked.kind.empty() ? "H100-80GB" : asked.kind, call.catalog).job;
+  return described(call);
 }
 
 /// The flags of a server are searched by another command, which writes them into its words.
@@ -86,22 +133,23 @@ int run_search(const Call& call) {
     problems.insert(problems.end(), error.problems.begin(), error.problems.end());
   }
 
-  const std::int64_t diff = number("diff", 10'000, 0);
-  const std::optional<Job> start = default_of(call, problems);
-  const std::optional<Source> source = start ? std::nullopt : std::optional(source_of(call));
+  const std::int64_t diff = number("diff", 10'000, 0), launch = number("launch", 10'000, 0);
+  const Begin begin = begin_of(call, problems);
+  const std::optional<Source>& source = begin.source;
   const Dialect* dialect = source ? &dialect_of(*source) : nullptr;
   if (dialect != nullptr) refuse_server(*dialect);
-  if (gpus > 0 && !(dialect != nullptr && dialect->command)) space.gpus = gpus;  // of a command line it is part of the job
-  const Job job = start ? *start : read(*source, call.catalog).job;
+  // of a command line, and of a job that was described, it is part of the job
+  if (gpus > 0 && begin.told.empty() && !(dialect != nullptr && dialect->command)) space.gpus = gpus;
+  const Job job = begin.job ? *begin.job : read(*source, call.catalog).job;
   Found found = [&] {
     const Progress progress("searching");
-    const int most = static_cast<int>(std::max({keep, show, diff}));
+    const int most = static_cast<int>(std::max({keep, show, diff, launch}));
     return source ? search(*source, space, most, call.catalog, progress.token())
                   : search(job, space, most, call.catalog, progress.token());
   }();
   if (dialect != nullptr && dialect->words_of_change != nullptr)
     for (auto& candidate : found.best) candidate.overrides = dialect->words_of_change(job, candidate.job);
-  for (const auto& [option, n] : {std::pair("--job", show), std::pair("--diff", diff)}) {
+  for (const auto& [option, n] : {std::pair("--job", show), std::pair("--diff", diff), std::pair("--launch", launch)}) {
     if (n == 0) continue;
     const auto refuse = [&](std::string expected) {
       throw InputError(Problem{{"", 0, 0, option}, std::to_string(n), std::move(expected), {}, {}});
@@ -109,11 +157,12 @@ int run_search(const Call& call) {
     if (static_cast<std::size_t>(n) > found.best.size())
       refuse("at most " + std::to_string(found.best.size()) + ": so many configurations were found");
     const Candidate& candidate = found.best[static_cast<std::size_t>(n - 1)];
-    const std::string& text = option == std::string_view("--job") ? candidate.job_file : candidate.diff;
+    const std::string& text = option == std::string_view("--diff") ? candidate.diff : candidate.job_file;
     if (text.empty()) refuse("a configuration of a file whose text can be edited so; its overrides say the same");
     print(text);
     return kFits;
   }
+  if (!call.json && !begin.told.empty()) print(begin.told + "\n");
   print(call.json ? to_json(found, job) : to_text(found, job, call.style));
   if (found.interrupted) return kInterrupted;
   return found.best.empty() ? kDoesNotFit : kFits;

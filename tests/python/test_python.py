@@ -320,7 +320,7 @@ def test_every_repr_tells_what_the_object_is() -> None:
 def test_a_search_is_a_table_in_a_notebook() -> None:
     found = oomplan.search(FITS, keep=2)
     html = found._repr_html_()
-    assert html.startswith("<div") and html.count("<tr>") == 1 + len(found.best) and "padding" in html
+    assert html.startswith("<div") and html.count("<tr>") == 2 + len(found.best) and "padding" in html
     assert "padding" in oomplan.estimate(FITS)._repr_html_()
     nothing = oomplan.search(too_large(), gpus=1, keep=1)._repr_html_()
     assert "nothing fits" in nothing and "still missing" in nothing

@@ -272,6 +272,9 @@ struct Limit {
 };
 struct Found {
   std::vector<Candidate> best;
+  /// The job before any change, whether it fits or not; its step time is 0 where it is not modelled. Nothing where nothing was
+  /// found, and of servers by themselves.
+  std::optional<Candidate> as_it_stands;
   std::int64_t judged = 0, fitting = 0;
   std::int64_t estimated = 0;  ///< of the judged, where the others were looked at by a lower bound alone (Megatron); 0: all
   std::vector<Limit> limits;

@@ -37,7 +37,7 @@ class FileAdviser {
     out.causes = causes_of(assembled, job_, words_);
     out.estimate = std::move(assembled.estimate);
     worst_first(out.estimate, job_);
-    if (out.estimate.replayed) judge_probability(out.estimate, job_, false);
+    if (out.estimate.replayed) judge_probability(out.estimate, job_);
     single_changes(out);
     if (!out.estimate.fits() && !alone_enough(out)) go_on(out);
     other_tasks(out);

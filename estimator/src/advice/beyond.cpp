@@ -56,7 +56,7 @@ std::optional<Together> Beyond::confirmed(const Combiner& combiner, const Combin
   if (!changed.job || changed.words.changes.empty() || !judge_.fits(*changed.job)) return std::nullopt;
   Assembled after = judge_.replayed(*changed.job);
   worst_first(after.estimate, *changed.job);
-  if (after.estimate.replayed) judge_probability(after.estimate, *changed.job, false);
+  if (after.estimate.replayed) judge_probability(after.estimate, *changed.job);
   Together out;
   out.changes = changed.words.changes;
   for (const auto& one : out.changes) out.effect = std::max(out.effect, one.effect);

@@ -106,7 +106,7 @@ Bytes likely_need(const Role& role, Bytes usable, double probability) {
   return most;
 }
 
-void judge_probability(Estimate& e, const Job& job, bool first_alone) {
+void judge_probability(Estimate& e, const Job& job) {
   e.fit_probability.reset();
   for (auto& gpu : e.gpus) {
     if (gpu.phases.empty()) continue;
@@ -114,7 +114,6 @@ void judge_probability(Estimate& e, const Job& job, bool first_alone) {
     if (const Role* role = job.role(worst.role))
       gpu.fit_probability = fit_probability(*role, worst.usage.capacity_needed, gpu.usable);
     if (gpu.fit_probability) e.fit_probability = std::min(e.fit_probability.value_or(1.0), *gpu.fit_probability);
-    if (first_alone) break;
   }
   const bool gpus_fit = std::all_of(e.gpus.begin(), e.gpus.end(), [](const GpuAnswer& g) { return g.fits(); });
   if (gpus_fit && !e.fits()) e.fit_probability = 0.0;

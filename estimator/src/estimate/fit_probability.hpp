@@ -35,8 +35,8 @@ std::optional<double> fit_probability(const Role& role, Bytes needed, Bytes usab
 /// measured.
 Bytes likely_need(const Role& role, Bytes usable, double probability);
 
-/// Fills `fit_probability` of every GPU, or of the first alone (the others' levels are not replayed), and of the whole: the
-/// least of the GPUs, whose errors come from the same program and so go together; 0 where a server or a host refuses.
-void judge_probability(Estimate&, const Job&, bool first_alone);
+/// Fills `fit_probability` of every GPU, by levels where a class was not replayed, and of the whole: the least of the GPUs, whose
+/// errors come from the same program and so go together; 0 where a server or a host refuses.
+void judge_probability(Estimate&, const Job&);
 
 }  // namespace oomplan

@@ -222,13 +222,14 @@ Bytes lack_of(const GpuAnswer& answer) {
   return answer.phases.empty() ? -answer.usable : answer.phases[answer.worst].usage.capacity_needed - answer.usable;
 }
 
-void explain_if_above(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Bytes most) {
+bool explain_if_above(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Bytes most, Explain what,
+                      bool lists) {
   const GpuAnswer& answer = a.estimate.gpus[c];
   GpuReading* reading = reading_of(a, c, job, processes);
-  if (reading == nullptr) return;
+  if (reading == nullptr) return true;
   const SharedReplay& roomy = reading->replays().roomy();
-  if (roomy.ok && bound_of(answer, a.folds[c], roomy) - answer.usable <= most) return;
-  explain_reading(a, c, job, *reading, Explain::all, false);
+  if (roomy.ok && bound_of(answer, a.folds[c], roomy) - answer.usable <= most) return true;
+  return explain_reading(a, c, job, *reading, what, lists);
 }
 
 }  // namespace oomplan

@@ -34,8 +34,9 @@ bool explain_class(Assembled&, std::size_t gpu_class, const Job&, ProcessStore&,
 /// What the GPUs of the class lack by the figures that they have; less than 0: they have that much to spare.
 Bytes lack_of(const GpuAnswer&);
 
-/// Explains the class without lists if it may lack more than `most`; else its figures stay as they are: it lacks no more on a
-/// device of any size.
-void explain_if_above(Assembled&, std::size_t gpu_class, const Job&, ProcessStore&, Bytes most);
+/// Explains the class if it may lack more than `most`; else its figures stay as they are: it lacks no more on a device of any
+/// size. As explain_class() otherwise.
+bool explain_if_above(Assembled&, std::size_t gpu_class, const Job&, ProcessStore&, Bytes most, Explain = Explain::all,
+                      bool lists = false);
 
 }  // namespace oomplan

@@ -8,6 +8,7 @@
 #include "frontends/areal/areal.hpp"
 #include "frontends/areal/commands.hpp"
 #include "frontends/areal/facts_json.hpp"
+#include "frontends/areal/start.hpp"
 #include "frontends/areal/words.hpp"
 #include "frontends/compose/override.hpp"
 #include "frontends/keys_of_lines.hpp"
@@ -61,18 +62,18 @@ void refuse_other_frameworks(const Source& source) {
 
 const std::array<Dialect, 4> kDialects{{
     {"areal", true, false, true, areal::recognises, areal::words_of,
-     [](const Source& source) { return areal::facts_json(areal::read_areal(source)); }, nullptr, areal::entry_points,
-     areal::take},
+     [](const Source& source) { return areal::facts_json(areal::read_areal(source)); }, nullptr, areal::written,
+     areal::entry_points, areal::take},
     {"megatron", false, true, true, [](const Source& source) { return source.dialect == "megatron"; },
      [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
        return std::make_unique<NativeWords>(source, [&catalog](const Source& s) { return megatron::read_command(s, catalog); });
      },
-     nullptr, megatron::words_of_change, megatron::entry_points, megatron::take},
+     nullptr, megatron::words_of_change, nullptr, megatron::entry_points, megatron::take},
     {"server", false, true, true, [](const Source& source) { return source.dialect == "server"; },
      [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
        return std::make_unique<NativeWords>(source, [&catalog](const Source& s) { return servers::read_server(s, catalog); });
      },
-     nullptr, nullptr, servers::entry_points, servers::take},
+     nullptr, nullptr, nullptr, servers::entry_points, servers::take},
     {"oomplan", false, false, false, [](const Source&) { return true; },
      [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
        refuse_other_frameworks(source);
@@ -110,6 +111,30 @@ void check_gpu(const Source& source, const Catalog& catalog) {
 
 const Dialect& dialect_named(std::string_view name) {
   return *std::find_if(kDialects.begin(), kDialects.end(), [&](const Dialect& d) { return d.name == name; });
+}
+
+bool is_own(std::string_view framework) { return framework == kDialects.back().name; }
+
+Started started_in(const std::string& framework, const StartAsked& asked, const Catalog& catalog) {
+  std::vector<std::string> known;
+  for (const Dialect& d : kDialects)
+    if (d.written != nullptr || is_own(d.name)) known.emplace_back(d.name);
+  if (std::find(known.begin(), known.end(), framework) == known.end()) {
+    const bool later = unread::is_framework(framework);
+    throw InputError(Problem{{"command line", 0, 0, "--framework"},
+                             fmt::format("'{}'", framework),
+                             list_of(known),
+                             later ? std::string() : nearest(framework, known),
+                             later ? "not supported yet" : ""});
+  }
+  const Dialect& dialect = dialect_named(framework);
+  Started out{{}, start_of(asked, catalog)};
+  out.source.text = dialect.written(out.start);
+  out.source.name = "job.yaml";
+  out.source.dialect = framework;
+  out.source.framework_version = out.start.asked.release;
+  out.source.gpu = out.start.asked.gpu;
+  return out;
 }
 
 std::span<const std::span<const launch::EntryPoint>> entry_points() {

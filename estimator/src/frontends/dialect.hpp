@@ -8,6 +8,7 @@
 
 #include "catalog/catalog.hpp"
 #include "frontends/handing.hpp"
+#include "frontends/start.hpp"
 #include "frontends/words.hpp"
 
 namespace oomplan {
@@ -22,6 +23,7 @@ struct Dialect {
   std::string (*facts)(const Source&) = nullptr;  ///< as JSON; nullptr: it has none
   /// The arguments that make one job the other; nullptr: the overrides of our own keys do.
   std::vector<std::string> (*words_of_change)(const Job& from, const Job& to) = nullptr;
+  std::string (*written)(Start&) = nullptr;  ///< a file that says the job; nullptr: none is written yet
   // of scripts and commands
   std::span<const launch::EntryPoint> (*entry_points)() = nullptr;  ///< programs whose words it reads
   Source (*take)(Handing&) = nullptr;                               ///< the source of such a program
@@ -31,6 +33,14 @@ struct Dialect {
 const Dialect& dialect_of(const Source&);
 /// The dialect of that name. REQUIRES: there is one.
 const Dialect& dialect_named(std::string_view name);
+/// The source of a job that somebody has in mind, in the words of a framework. Throws InputError: it has no such words.
+struct Started {
+  Source source;
+  Start start;
+};
+/// Is this the name of our own words?
+bool is_own(std::string_view framework);
+Started started_in(const std::string& framework, const StartAsked&, const Catalog&);
 /// The programs that are known: of every dialect, and of frameworks that are not read yet.
 std::span<const std::span<const launch::EntryPoint>> entry_points();
 /// A framework that is known and not read yet, whose configuration the text is; "": none.

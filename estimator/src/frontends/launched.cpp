@@ -80,7 +80,8 @@ std::vector<std::string> frameworks_read() {
     return i < started.words.size() ? launch::shown_text(started.words[i].text, reading.unknowns) : std::string();
   };
   const bool program = found.entry.kind == launch::Entry::Kind::program;
-  if (program && launch::is_shell(found.entry.name) && !word(found.entry.first).empty() && !word(found.entry.first).starts_with('-'))
+  if (program && launch::is_shell(found.entry.name) && !word(found.entry.first).empty() &&
+      !word(found.entry.first).starts_with('-'))
     fail(place, fmt::format("no file {}", word(found.entry.first)), "the script that is started", {});
   const std::size_t at = program ? found.entry.at : 0;
   const std::string argument = word(at + 1);

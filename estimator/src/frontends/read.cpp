@@ -9,6 +9,7 @@
 #include "catalog/parameters.hpp"
 #include "catalog/text_alone.hpp"
 #include "frontends/native.hpp"
+#include "frontends/start.hpp"
 #include "inference/adapter_slots.hpp"
 #include "job/idle_settings.hpp"
 #include "job/limits.hpp"
@@ -141,20 +142,6 @@ Reading finish(NativeText text, const std::string& file, const Catalog& catalog,
   // a framework's own file has many settings that its other parts read
   if (std::optional<Note> note = framework ? std::nullopt : idle_note(made.job)) notes.push_back(std::move(*note));
   return {std::move(made.job), std::move(notes)};
-}
-
-/// The smallest tensor-parallel degree with which the weights take at most 60 % of a GPU; the largest one when none does.
-std::int64_t server_tensor_degree(const Architecture& a, const Gpu& gpu, std::int64_t gpus) {
-  constexpr double kShare = 0.6;
-  std::int64_t heads = 0, kv_heads = 0;
-  for (const auto& run : a.runs)
-    if (run.layer.mixer.heads > 0) heads = run.layer.mixer.heads, kv_heads = run.layer.mixer.kv_heads;
-  std::int64_t last = 1;
-  for (const std::int64_t t : tensor_degrees(gpus, {heads, kv_heads, 0, a.layers()})) {
-    last = t;
-    if (static_cast<double>(2 * count(a).language / t) <= kShare * static_cast<double>(gpu.usable)) break;
-  }
-  return last;
 }
 
 }  // namespace

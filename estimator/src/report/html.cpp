@@ -72,18 +72,19 @@ std::string to_html(const Found& found, const Job& job) {
   }
   const bool serves = found.best.front().relative_throughput > 0;
   out += kTable + row_of({"#", "what to change", serves ? "throughput" : "step time", "needed", "", "P(fit)"}, "th");
-  for (std::size_t i = 0; i < found.best.size(); ++i) {
-    const Candidate& c = found.best[i];
+  const auto row = [&](const std::string& number, const Candidate& c) {
     std::string changes;
     for (const auto& word : c.overrides) changes += (changes.empty() ? "" : " ") + escaped(word);
     const GpuAnswer* gpu = tightest(c.estimate);
     const Bytes needed = gpu == nullptr ? 0 : gpu->phases[gpu->worst].usage.capacity_needed;
-    out += row_of({std::to_string(i + 1), changes.empty() ? "(the job as it is)" : changes,
-                   fmt::format("{:.2f}", serves ? c.relative_throughput : c.relative_step_time), bytes_text(needed),
-                   bar_of(needed, gpu == nullptr ? 0 : gpu->usable),
+    const double rank = serves ? c.relative_throughput : c.relative_step_time;
+    out += row_of({number, changes.empty() ? "(the job as it is)" : changes, rank > 0 ? fmt::format("{:.2f}", rank) : "-",
+                   bytes_text(needed), bar_of(needed, gpu == nullptr ? 0 : gpu->usable),
                    c.estimate.fit_probability ? escaped(short_probability(*c.estimate.fit_probability)) : "-"},
                   "td");
-  }
+  };
+  if (found.as_it_stands) row("", *found.as_it_stands);
+  for (std::size_t i = 0; i < found.best.size(); ++i) row(std::to_string(i + 1), found.best[i]);
   return out + "</table>\n</div>\n";
 }
 

@@ -266,6 +266,10 @@ std::string to_json(const Found& found, const Job& job) {
                          {"relative_step_time", found.unlikely_step_time > 0 ? number(found.unlikely_step_time) : Json(nullptr)}};
   out["interrupted"] = found.interrupted;
   out["smallest_gpus"] = found.smallest_gpus ? Json(*found.smallest_gpus) : Json(nullptr);
+  if (const auto& now = found.as_it_stands; now)
+    out["as_it_stands"] =
+        Json{{"relative_step_time", now->relative_step_time > 0 ? number(now->relative_step_time) : Json(nullptr)},
+             {"estimate", estimate_json(now->estimate)}};
   Json best = Json::array();
   for (const auto& candidate : found.best) {
     Json row;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "job/names.hpp"
 #include "report/blocks.hpp"
@@ -334,6 +335,33 @@ std::string left_out(const Found& found, const TextStyle& style) {
 
 }  // namespace
 
+namespace {
+
+/// What the letters of the layouts stand for that occur.
+std::string letters_text(const Found& found) {
+  struct Letter {
+    char letter;
+    const char* meaning;
+    std::int64_t Layout::* degree;
+  };
+  constexpr std::array<Letter, 5> kLetters{{{'d', "data parallel", &Layout::data},
+                                            {'t', "tensor parallel", &Layout::tensor},
+                                            {'c', "ranks that share a sequence", &Layout::context},
+                                            {'p', "pipeline stages", &Layout::pipeline},
+                                            {'e', "expert parallel", &Layout::expert}}};
+  std::string out;
+  for (const Letter& l : kLetters) {
+    const auto has = [&](const Candidate& c) {
+      return std::any_of(c.job.roles.begin(), c.job.roles.end(), [&](const Role& r) { return r.layout().*l.degree > 1; });
+    };
+    if (std::any_of(found.best.begin(), found.best.end(), has))
+      out += fmt::format("{}{} {}", out.empty() ? "" : ", ", l.letter, l.meaning);
+  }
+  return out.empty() ? out : "\nIn layouts: " + out + ".\n";
+}
+
+}  // namespace
+
 std::string to_text(const Found& found, const Job& job, const TextStyle& style) {
   std::string out;
   if (found.interrupted)
@@ -371,22 +399,26 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
   const auto head = [](const char* text) { return Table::Cell(text, Colour::dim); };
   table.row({head("#"), head("step time"), head("needed"), head(""), head("of usable"), head("P(fit)"), head("tokens"),
              head("what to change")});
-  for (std::size_t i = 0; i < found.best.size(); ++i) {
-    const Candidate& candidate = found.best[i];
+  const auto row = [&](std::string number, const Candidate& candidate, std::string changes) {
     const GpuAnswer* gpu = tightest(candidate.estimate);
     const Bytes needed = gpu == nullptr ? 0 : gpu->phases[gpu->worst].usage.capacity_needed;
     const Bytes usable = gpu == nullptr ? 0 : gpu->usable;
     const std::int64_t tokens = tokens_of(candidate.job);
-    table.row({std::to_string(i + 1),
-               fmt::format("{:.2f}", candidate.relative_step_time),
+    table.row({std::move(number),
+               candidate.relative_step_time > 0 ? fmt::format("{:.2f}", candidate.relative_step_time) : "-",
                bytes_text(needed),
                {bars ? bar(needed, usable, 12, style.unicode) : std::string(), colour_of(needed, usable)},
                percent_text(needed, usable),
                candidate.estimate.fit_probability ? short_probability(*candidate.estimate.fit_probability) : "-",
                tokens > 0 ? grouped(tokens) : "-",
-               changes_text(candidate.changes)});
-  }
+               std::move(changes)});
+  };
+  if (found.as_it_stands)
+    row("", *found.as_it_stands, found.as_it_stands->estimate.fits() ? "nothing: the job as it is" : "nothing: it does not fit");
+  for (std::size_t i = 0; i < found.best.size(); ++i)
+    row(std::to_string(i + 1), found.best[i], changes_text(found.best[i].changes));
   out += table.text(2, style.colour, width_of(style));
+  out += letters_text(found);
   const Candidate& first = found.best.front();
   Table changes({Align::left, Align::left, Align::left});
   if (!first.changes.empty()) {
@@ -402,7 +434,7 @@ std::string to_text(const Found& found, const Job& job, const TextStyle& style) 
     out += "  " + shell_lines(first.overrides, static_cast<std::size_t>(std::max(40, style.width - 2)), 2) + "\n";
   }
   out += fmt::format(
-      "\nThe step time is relative to the first row and comes from a model of compute, memory and links, not from a "
+      "\nThe step time is relative to row 1 and comes from a model of compute, memory and links, not from a "
       "measurement{}.\n",
       job.name.empty() ? "" : " (" + printable(job.name) + ")");
   return out;

@@ -17,6 +17,7 @@
 #include "job/placement.hpp"
 #include "job/validate.hpp"
 #include "search/admit.hpp"
+#include "search/as_it_stands.hpp"
 #include "search/fixed_keys.hpp"
 #include "search/limits.hpp"
 #include "search/megatron_search.hpp"
@@ -458,6 +459,7 @@ Found search(const Job& job, const Space& space, int keep, const Catalog* catalo
   until_interrupted(
       stop, [&] { found = search_admitted(job, space, keep, catalog != nullptr ? *catalog : Catalog::builtin(), stop, {}); });
   found.interrupted = stop.stop_requested();
+  put_as_it_stands(found, job, space, catalog != nullptr ? *catalog : Catalog::builtin());
   return found;
 }
 

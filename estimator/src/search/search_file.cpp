@@ -9,6 +9,7 @@
 #include "job/knobs.hpp"
 #include "job/workload.hpp"
 #include "search/admit.hpp"
+#include "search/as_it_stands.hpp"
 #include "search/fixed_keys.hpp"
 #include "units/interruption.hpp"
 
@@ -59,6 +60,7 @@ class FileSearch {
       c.diff = std::move(patch.diff);
     }
     for (auto& limit : found.limits) in_words_of_the_file(limit);
+    put_as_it_stands(found, job_, space, catalog);
     return found;
   }
 

@@ -113,7 +113,7 @@ Found solve(const Job& job, const Space& space, int keep, const Catalog& catalog
       Candidate c = std::move(fitting.back());
       fitting.pop_back();
       if (admit && !admit(c)) continue;
-      judge_probability(c.estimate, c.job, false);  // by levels: the replay can only lower it
+      judge_probability(c.estimate, c.job);  // by levels: the replay can only lower it
       if (c.estimate.fit_probability.value_or(1) < space.min_probability) {
         ++found.unlikely;
         continue;

@@ -9,7 +9,7 @@ namespace {
 
 template <class Json>
 std::string text_of(const Json& json, int indent) {
-  return with_turning_escaped(json.dump(indent, ' ', false, Json::error_handler_t::replace));
+  return with_unsafe_escaped(json.dump(indent, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace

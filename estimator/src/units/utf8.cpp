@@ -69,15 +69,14 @@ std::string shortened(std::string_view text, std::size_t longest) {
   return std::string(text.substr(0, end)) + "...";
 }
 
-std::string with_turning_escaped(std::string json) {
-  if (std::none_of(std::begin(kTurning), std::end(kTurning),
-                   [&](std::string_view mark) { return json.find(mark) != std::string::npos; }))
-    return json;
+std::string with_unsafe_escaped(std::string json) {
+  const auto unsafe = [](std::string_view one) { return one != "\n" && !safe(one); };
   std::string out;
+  out.reserve(json.size());
   for (std::size_t i = 0; i < json.size();) {
     const std::string_view one = character_at(json, i);
-    if (turns(one)) {
-      unsigned point = static_cast<unsigned char>(one[0]) & (one.size() == 2 ? 0x1FU : 0x0FU);
+    if (unsafe(one)) {
+      unsigned point = static_cast<unsigned char>(one[0]) & (one.size() == 1 ? 0x7FU : one.size() == 2 ? 0x1FU : 0x0FU);
       for (const char c : one.substr(1)) point = point << 6 | (static_cast<unsigned char>(c) & 0x3FU);
       out += fmt::format("\\u{:04x}", point);
     } else {

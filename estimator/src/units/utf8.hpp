@@ -17,7 +17,7 @@ std::string_view character_at(std::string_view text, std::size_t at);
 std::string printable(std::string_view text);
 /// `text`, cut behind the last whole character of its first `longest` bytes, the cut shown by "...".
 std::string shortened(std::string_view text, std::size_t longest);
-/// The text of a JSON document with its marks that turn the direction of writing as \uXXXX: the same values.
-std::string with_turning_escaped(std::string json);
+/// The text of a JSON document with DEL, C1 controls and marks that turn the direction of writing as \uXXXX: the same values.
+std::string with_unsafe_escaped(std::string json);
 
 }  // namespace oomplan

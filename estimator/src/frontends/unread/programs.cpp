@@ -1,5 +1,8 @@
 // Programs of frameworks that are known by name, and whose words are not read yet.
+#include <algorithm>
 #include <array>
+#include <cctype>
+#include <string>
 
 #include "frontends/unread/unread.hpp"
 
@@ -63,5 +66,14 @@ constexpr std::array kPrograms{
 }  // namespace
 
 std::span<const EntryPoint> entry_points() { return kPrograms; }
+
+bool is_framework(std::string_view name) {
+  const auto lower = [](std::string_view text) {
+    std::string out(text);
+    std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+    return out;
+  };
+  return std::any_of(kPrograms.begin(), kPrograms.end(), [&](const EntryPoint& row) { return lower(row.framework) == lower(name); });
+}
 
 }  // namespace oomplan::unread

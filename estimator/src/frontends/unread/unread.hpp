@@ -13,4 +13,7 @@ std::span<const launch::EntryPoint> entry_points();
 /// The framework whose configuration a YAML text is; "": none of them.
 std::string framework_of(std::string_view text);
 
+/// Is this the name of one of them, in any case?
+bool is_framework(std::string_view name);
+
 }  // namespace oomplan::unread
