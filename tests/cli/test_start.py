@@ -58,10 +58,7 @@ def test_the_first_row_is_the_job_as_it_stands() -> None:
     assert lines[row].endswith("nothing: the job as it is")
     found = json.loads(run("search", *asked, "--keep", "1", "--json").stdout)
     assert found["as_it_stands"]["relative_step_time"] >= 1
-    assert (
-        found["as_it_stands"]["estimate"]["verdict"]
-        == json.loads(run("estimate", *asked, "--json").stdout)["verdict"]
-    )
+    assert found["as_it_stands"]["estimate"]["verdict"] == json.loads(run("estimate", *asked, "--json").stdout)["verdict"]
 
 
 WRONG = {

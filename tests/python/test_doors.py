@@ -80,8 +80,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     paths = [folder / f"{number}.yaml" for number in range(len(texts))]
     for path, text in zip(paths, texts):
         path.write_text(text)
+    for number, text in enumerate(SCRIPTS):
+        paths.append(folder / f"{number}.sh")
+        paths[-1].write_text(text)
     return paths
 
+
+SCRIPTS = [
+    "#!/bin/bash\nTP=2\nvllm serve Qwen/Qwen3-8B --tensor-parallel-size $TP --max-model-len $((4 * 1024)) 2>&1 | tee log\n",
+    "#!/bin/bash\nARGS=(--tp 4\n  --mem-fraction-static 0.8 # of it\n)\nsrun -N 1 python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B ${ARGS[@]}\n",
+]
 
 Answers = list[tuple[dict[str, Any], dict[str, Any]]]  # of every file: estimate and quick
 
@@ -163,3 +171,10 @@ def test_four_doors(files: list[Path], prefix: Path, tmp_path: Path) -> None:
         assert full["gpus"] and full["verdict"] and quick["verdict"]
     # What makes the word matter: the two differ where the replay needs more than the levels.
     assert sum(quick["fits"] and not full["fits"] for full, quick in known) >= 2
+
+
+def test_check_says_what_estimate_says(files: list[Path]) -> None:
+    """Also of jobs that fit by their levels alone."""
+    for path in files:
+        answer = subprocess.run([str(PROGRAM), "check", str(path)], capture_output=True, text=True)
+        assert answer.returncode == (0 if oomplan.estimate(path).fits else 1), answer.stdout

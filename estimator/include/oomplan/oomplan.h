@@ -33,9 +33,9 @@ OOMPLAN_API const char* oomplan_version(void);
 OOMPLAN_API oomplan_catalog* oomplan_open(const char* models_dir_or_null, oomplan_text** error);
 OOMPLAN_API void oomplan_close(oomplan_catalog*);
 
-/* The answer for a job file of n bytes: milliseconds, the allocator of every process is replayed. `overrides` is NULL or lines
- * "key=value", separated by line breaks. REQUIRES: out is not NULL; *out is to be freed, whatever the status; it is NULL only
- * when memory ran out (status 3). */
+/* The answer for a job file, or a launch script of which nothing is run (docs/launch.md), of n bytes: milliseconds, the allocator
+ * of every process is replayed. `overrides` is NULL or lines "key=value", separated by line breaks. REQUIRES: out is not NULL;
+ * *out is to be freed, whatever the status; it is NULL only when memory ran out (status 3). */
 OOMPLAN_API int oomplan_estimate(const oomplan_catalog*, const char* job, size_t n, const char* overrides, oomplan_text** out);
 /* Levels alone, in microseconds to a millisecond: what is reserved and needed are lower bounds, and there is no probability. */
 OOMPLAN_API int oomplan_estimate_quick(const oomplan_catalog*, const char* job, size_t n, const char* overrides,
