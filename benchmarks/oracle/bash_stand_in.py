@@ -8,8 +8,10 @@ Files of the tree under test are copied without their executable bits.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
@@ -139,19 +141,24 @@ class Root:
             os.chdir(folder)
 
         timed_out = False
-        try:
-            done = subprocess.run(
-                ["/bin/bash", script, *arguments],
-                env=given,
-                preexec_fn=enter,
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                timeout=seconds,
-                check=False,
-            )
-            status, stdout, stderr = done.returncode, done.stdout, done.stderr
-        except subprocess.TimeoutExpired as late:
-            timed_out, status, stdout, stderr = True, 124, late.stdout or b"", late.stderr or b""
+        with subprocess.Popen(
+            ["/bin/bash", script, *arguments],
+            env=given,
+            preexec_fn=enter,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as child:
+            try:
+                stdout, stderr = child.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                timed_out = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # loops in the background outlive the script
+            if timed_out:
+                stdout, stderr = child.communicate()
+            status = 124 if timed_out else child.returncode
         commands = []
         for path in sorted(record.iterdir(), key=lambda p: p.name):
             words = path.read_bytes().decode("utf-8", "surrogateescape").split("\0")[:-1]
