@@ -12,10 +12,10 @@
 
 #include "catalog/architecture.hpp"
 #include "frontends/megatron/command.hpp"
-#include "frontends/shell_words.hpp"
 #include "frontends/megatron/flag_table.hpp"
 #include "frontends/megatron/run.hpp"
 #include "frontends/megatron/words.hpp"
+#include "frontends/shell_words.hpp"
 #include "job/knobs.hpp"
 
 namespace oomplan {

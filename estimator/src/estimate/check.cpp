@@ -12,7 +12,8 @@ namespace oomplan {
 
 namespace {
 
-/// Less than half of the GPU lives. What the allocator adds to that was 31 % at most, of 563 classes of GPUs of all kinds of jobs.
+/// Less than half of the GPU lives. What the allocator adds to that was 31 % at most, of 563 classes of GPUs of all kinds of
+/// jobs.
 bool is_roomy(const GpuAnswer& gpu) { return gpu.usable + lack_of(gpu) <= gpu.usable / 2; }
 
 }  // namespace

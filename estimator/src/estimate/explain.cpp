@@ -179,8 +179,8 @@ ProcessRun fullest_run(const Job& job, const Catalog& catalog, TapeStore& store)
 
 namespace {
 
-/// The fullest class, and those that what the allocator adds may make fuller. What it adds was 31 % of what lives at most: a class
-/// with less than two thirds of what the fullest needs is none of them.
+/// The fullest class, and those that what the allocator adds may make fuller. What it adds was 31 % of what lives at most: a
+/// class with less than two thirds of what the fullest needs is none of them.
 bool explain_fullest(Assembled& a, const Job& job, ProcessStore& processes, Explain what) {
   Bytes most = std::numeric_limits<Bytes>::min();
   for (const std::size_t c : by_lack(a)) {

@@ -16,7 +16,8 @@ class Budget {
   static constexpr std::int64_t kSteps = 4'000'000;  // commands, words and comparisons; scripts seen need under 100,000
   static constexpr std::size_t kLongest = std::size_t{1} << 20;  // units of one text
   void spend(std::int64_t steps) {
-    if ((left_ -= steps) < 0) throw TooMuch("it does not end within the steps that oomplan allows");
+    left_ -= steps;
+    if (left_ < 0) throw TooMuch("it does not end within the steps that oomplan allows");
   }
   /// Of a text that is being made.
   void text(std::size_t units) {

@@ -152,8 +152,10 @@ Text Evaluator::formatted(const Texts& words, std::size_t first) {
         continue;
       }
       std::string how;
-      while (++i < format.size() && std::string_view("-+ #0123456789.").find(byte_of(format[i])) != std::string_view::npos)
+      for (++i; i < format.size(); ++i) {
+        if (std::string_view("-+ #0123456789.").find(byte_of(format[i])) == std::string_view::npos) break;
         how += byte_of(format[i]);
+      }
       if (i >= format.size()) break;
       const Text value = next < words.size() ? words[next] : Text();
       ++next;

@@ -84,8 +84,7 @@ void Parser::script(Script& out) {
   std::size_t whole = 0;  // commands of lines that were read to their end
   try {
     for (skip_lines(); !done(); skip_lines()) {
-      if (const std::string word = reserved(); raw() == ')' || raw() == ';' || raw() == '&' || raw() == '|')
-        fail(found_here(), "a command");
+      if (raw() == ')' || raw() == ';' || raw() == '&' || raw() == '|') fail(found_here(), "a command");
       out.items.push_back(and_or());
       skip_blanks();
       if (done() || raw() == '\n') {

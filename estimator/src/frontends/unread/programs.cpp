@@ -73,7 +73,8 @@ bool is_framework(std::string_view name) {
     std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
     return out;
   };
-  return std::any_of(kPrograms.begin(), kPrograms.end(), [&](const EntryPoint& row) { return lower(row.framework) == lower(name); });
+  return std::any_of(kPrograms.begin(), kPrograms.end(),
+                     [&](const EntryPoint& row) { return lower(row.framework) == lower(name); });
 }
 
 }  // namespace oomplan::unread
