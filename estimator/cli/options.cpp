@@ -64,16 +64,15 @@ std::string_view Call::text(std::string_view option) const {
 std::int64_t Call::number(std::string_view option, std::int64_t least, std::int64_t most, std::int64_t otherwise) const {
   if (!has(option)) return otherwise;
   const std::string_view given = text(option);
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
-  if (error != std::errc{} || end != given.data() + given.size() || value < least || value > most) {
+  const Said<std::int64_t> said = read_count(given);  // 16384, or 16k
+  if (!said || *said.value < least || *said.value > most) {
     Problem problem;
     problem.place.path = "--" + std::string(option);
     problem.found = "'" + std::string(given) + "'";
     problem.expected = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
     throw InputError(problem);
   }
-  return value;
+  return *said.value;
 }
 
 double Call::share(std::string_view option, double otherwise) const {

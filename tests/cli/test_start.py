@@ -47,7 +47,10 @@ def test_what_is_written_is_the_row(name: str, release: str, tmp_path: Path) -> 
 
 
 def test_the_first_line_says_what_is_assumed() -> None:
-    told = run("search", "--model", "qwen2.5-7b", "--gpus", "8", "--samples", "4").stdout.splitlines()[0]
+    asked = ["search", "--model", "qwen2.5-7b", "--gpus", "8", "--keep", "1"]
+    told = run(*asked, "--response-tokens", "16k", "--batch", "64").stdout.splitlines()[0]
+    assert told == "grpo of Qwen/Qwen2.5-7B by areal 2.0.0; assumed: 1,024 tokens a prompt, 8 responses to a prompt"
+    told = run(*asked, "--samples", "4").stdout.splitlines()[0]
     assert told == "grpo of Qwen/Qwen2.5-7B by areal 2.0.0; assumed: 1,024 tokens a prompt, 8,192 a response, 128 prompts a step"
 
 

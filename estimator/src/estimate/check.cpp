@@ -1,7 +1,6 @@
 #include "estimate/check.hpp"
 
-#include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "catalog/catalog.hpp"
 #include "estimate/assemble.hpp"
@@ -12,8 +11,8 @@ namespace oomplan {
 
 namespace {
 
-/// Less than half of the GPU lives. What the allocator adds to that was 31 % at most, of 563 classes of GPUs of all kinds of
-/// jobs.
+/// Less than half of the GPU lives. The allocator added 31 % at most to what lives (benchmarks/accuracy/allocator_adds.py: 563
+/// classes of GPUs of all kinds of jobs).
 bool is_roomy(const GpuAnswer& gpu) { return gpu.usable + lack_of(gpu) <= gpu.usable / 2; }
 
 }  // namespace
@@ -22,11 +21,7 @@ Check check(const Job& job, const Catalog* catalog) {
   Assembled a = assemble(job, catalog != nullptr ? *catalog : Catalog::builtin(), TapeStore::shared());
   Check out;
   if (a.estimate.fits()) {
-    std::vector<std::size_t> order(a.classes.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    const auto lack = [&](std::size_t c) { return lack_of(a.estimate.gpus[c]); };
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return lack(x) > lack(y); });
-    for (const std::size_t c : order) {
+    for (const std::size_t c : by_lack(a)) {
       if (is_roomy(a.estimate.gpus[c])) continue;
       out.replayed = true;
       if (const std::optional<RunsOut> found = runs_out(a, c, job)) {

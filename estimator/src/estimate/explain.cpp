@@ -126,19 +126,6 @@ void replay_classes(Assembled& a, const Job& job, bool lists, ProcessStore* know
   a.estimate.explained = lists;
 }
 
-namespace {
-
-/// The classes by what they lack, the fullest first.
-std::vector<std::size_t> by_lack(const Assembled& a) {
-  std::vector<std::size_t> order(a.classes.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto lack = [&](std::size_t c) { return lack_of(a.estimate.gpus[c]); };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return lack(x) > lack(y); });
-  return order;
-}
-
-}  // namespace
-
 bool replay_fullest(Assembled& a, const Job& job, ProcessStore& known, std::int64_t most_events) {
   a.estimate.replayed = true;
   Bytes most = std::numeric_limits<Bytes>::min();
@@ -179,8 +166,8 @@ ProcessRun fullest_run(const Job& job, const Catalog& catalog, TapeStore& store)
 
 namespace {
 
-/// The fullest class, and those that what the allocator adds may make fuller. What it adds was 31 % of what lives at most: a
-/// class with less than two thirds of what the fullest needs is none of them.
+/// The fullest class, and those that what the allocator adds may make fuller. What it adds was 31 % of what lives at most
+/// (benchmarks/accuracy/allocator_adds.py): a class with less than two thirds of what the fullest needs is none of them.
 bool explain_fullest(Assembled& a, const Job& job, ProcessStore& processes, Explain what) {
   Bytes most = std::numeric_limits<Bytes>::min();
   for (const std::size_t c : by_lack(a)) {

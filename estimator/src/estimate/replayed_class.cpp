@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "program/events.hpp"
@@ -220,6 +221,14 @@ bool explain_class(Assembled& a, std::size_t c, const Job& job, ProcessStore& pr
 
 Bytes lack_of(const GpuAnswer& answer) {
   return answer.phases.empty() ? -answer.usable : answer.phases[answer.worst].usage.capacity_needed - answer.usable;
+}
+
+std::vector<std::size_t> by_lack(const Assembled& a) {
+  std::vector<std::size_t> order(a.classes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto lack = [&](std::size_t c) { return lack_of(a.estimate.gpus[c]); };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return lack(x) > lack(y); });
+  return order;
 }
 
 bool explain_if_above(Assembled& a, std::size_t c, const Job& job, ProcessStore& processes, Bytes most, Explain what,

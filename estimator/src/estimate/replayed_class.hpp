@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "estimate/assemble.hpp"
 #include "estimate/process_store.hpp"
@@ -33,6 +34,9 @@ bool explain_class(Assembled&, std::size_t gpu_class, const Job&, ProcessStore&,
 
 /// What the GPUs of the class lack by the figures that they have; less than 0: they have that much to spare.
 Bytes lack_of(const GpuAnswer&);
+
+/// Numbers of the classes, the one that lacks most first.
+std::vector<std::size_t> by_lack(const Assembled&);
 
 /// Explains the class if it may lack more than `most`; else its figures stay as they are: it lacks no more on a device of any
 /// size. As explain_class() otherwise.

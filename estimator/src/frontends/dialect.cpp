@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "frontends/areal/areal.hpp"
-#include "frontends/areal/commands.hpp"
 #include "frontends/areal/facts_json.hpp"
+#include "frontends/areal/launched.hpp"
 #include "frontends/areal/start.hpp"
 #include "frontends/areal/words.hpp"
 #include "frontends/compose/override.hpp"

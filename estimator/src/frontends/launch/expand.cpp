@@ -53,15 +53,7 @@ void Evaluator::expand_word(const Word& word, std::vector<Field>& out) {
 
 Text Evaluator::joined_text(const Word& word) {
   if (word.line > 0) line_ = word.line;
-  std::vector<Field> fields{{}};
-  add_pieces(word.pieces, fields, false, false);
-  Text out;
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    if (i > 0) out += unit_of(' ');
-    out += fields[i].text;
-  }
-  budget_.text(out.size());
-  return plain(out);
+  return plain(pattern_text(word));
 }
 
 /// ~ stands for a folder behind every colon, too.

@@ -1,4 +1,4 @@
-#include "frontends/areal/commands.hpp"
+#include "frontends/areal/launched.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,15 +12,15 @@ namespace oomplan::areal {
 namespace {
 
 using launch::EntryPoint;
-using Kind = launch::Entry::Kind;
+using EntryKind = launch::Entry::Kind;
 
 /// AReaL v0.3.4 to v1.0.4, docs/tutorial/quickstart.md: a launcher starts a script; later releases start the script itself.
 constexpr std::array kPrograms{
-    EntryPoint{Kind::module, "areal.launcher.*", "", "AReaL", "its launcher", "areal"},
-    EntryPoint{Kind::module, "areal.infra.launcher.*", "", "AReaL", "its launcher", "areal"},
-    EntryPoint{Kind::module, "areal.launcher", "", "AReaL", "its launcher", "areal"},
+    EntryPoint{EntryKind::module, "areal.launcher.*", "", "AReaL", "its launcher", "areal"},
+    EntryPoint{EntryKind::module, "areal.infra.launcher.*", "", "AReaL", "its launcher", "areal"},
+    EntryPoint{EntryKind::module, "areal.launcher", "", "AReaL", "its launcher", "areal"},
     // whether the file is one of AReaL's is seen when it is read
-    EntryPoint{Kind::script, "*", "--config", "AReaL", "an entry script of it", "areal", true, true},
+    EntryPoint{EntryKind::script, "*", "--config", "AReaL", "an entry script of it", "areal", true, true},
 };
 
 }  // namespace
