@@ -193,3 +193,29 @@ def test_what_is_wrong_with_a_launch_is_said(row: dict[str, object], tmp_path: P
         assert isinstance(command, list)
         done = run("check", "--", *command, folder=tmp_path)
     assert (done.returncode, (done.stderr or done.stdout).splitlines()) == (row["status"], row["said"])
+
+
+# Each round of these loops leaves more to copy than the round before.
+GROWING = {
+    "array": "while nothing[[ $# -gt 0 ]]; do R+=(x); done",
+    "subshell": "A=(); for ((i=0; i<100000; i++)); do A+=($i); (cd /); done",
+    "substitution": 'X=a; while true; do X=$X$X; Y=$(echo "$X"); done',
+    "either": "A=(); for ((i=0; i<100000; i++)); do A+=($i); if unknown; then B=1; fi; done",
+    "names": "for ((i=0; i<100000; i++)); do eval V$i=$i; (cd /); done",
+    "dictionary": "declare -A D; for ((i=0; i<100000; i++)); do D[$i]=$i; (cd /); done",
+    "positional": 'while true; do set -- "$@" x; (cd /); done',
+    "functions": "for ((i=0; i<100000; i++)); do eval \"f$i() { :; }\"; (cd /); done",
+    "pipe": 'while true; do X+=" word"; echo $X | cat; done',
+    "longer each": "A=(); while true; do A+=(\"${A[*]}x\"); (cd /); done",
+    "sourced": 'while true; do X+=("$X"); source other.sh; done',
+}
+
+
+@pytest.mark.parametrize("body", GROWING.values(), ids=GROWING)
+def test_a_script_that_grows_ends_soon(body: str) -> None:
+    began = os.times()
+    done = run("read", "--commands", "-", text=f"{body}\npython3 train.py\n")
+    ended = os.times()
+    seconds = ended.children_user + ended.children_system - began.children_user - began.children_system
+    assert done.returncode in (0, 2), done.stderr
+    assert seconds < 1, f"{seconds} s of CPU"

@@ -568,8 +568,16 @@ struct Origin {
   enum class Kind : std::uint8_t { file, override_, default_, derived };
   Kind kind = Kind::default_;
   Place place;
-  std::string because;  ///< "AReaL 1.0.4 default"
+  std::string because;  ///< for people: "AReaL 1.0.4 default"
   std::string source;   ///< repository, path, version
+  /// How the value is made anew when what it rests on changes or becomes known.
+  enum class Rule : std::uint8_t {
+    none,
+    like_the_actor,    ///< of ref and critic: what the actor has
+    longest_of_model,  ///< a budget counts sequences until the model is known; each is taken as long as its positions
+    whole_pages        ///< a budget is padded to pages of 2 MiB of hidden states (AReaL's Archon)
+  };
+  Rule rule = Rule::none;
 };
 
 struct Job {

@@ -12,15 +12,9 @@
 #include <oomplan/oomplan.hpp>
 
 #include "catalog/facts.hpp"
+#include "frontends/derivation.hpp"
 
 namespace oomplan {
-
-/// Why a budget of tokens is made longer when the model is known: Archon pads micro-batches to pages of 2 MiB of hidden states
-/// (areal/experimental/engine/archon_engine.py, _prepare_mb_list).
-inline constexpr std::string_view kWholePages = "padded to whole pages of hidden states";
-/// Why a budget of tokens counts sequences until the model is known: nothing says how long they get, and each is taken as long as
-/// the model's positions.
-inline constexpr std::string_view kLongestOfModel = "sequences as long as the model's positions";
 
 struct Setting {
   std::string key;  ///< dotted, in our spelling: "actor.layout"
@@ -30,11 +24,6 @@ struct Setting {
 struct RoleAsked {
   RoleKind kind;
   Place place;
-};
-struct AssembledJob {
-  Job job;
-  std::vector<Problem> problems;
-  std::vector<Note> notes;
 };
 /// Finds the architecture of a model by the user's name for it. Throws InputError; may return nullptr (then nothing is derived).
 using FindModel = std::function<std::shared_ptr<const Architecture>(const std::string&)>;

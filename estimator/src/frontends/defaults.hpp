@@ -28,6 +28,8 @@ struct DefaultValue {
 };
 DefaultValue value_of(const DefaultRow&, std::string_view version, KnobType, const Facts&);
 const std::vector<DefaultRow>& default_rows();
+/// Has the framework a value for this knob where a job file is silent, whatever the release and the role?
+bool has_default(Framework, std::string_view key);
 
 /// The version that a job file without one means, and the oldest one whose defaults the rows know. "" for torch.
 std::string_view newest_version(Framework);

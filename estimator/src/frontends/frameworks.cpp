@@ -6,17 +6,18 @@
 #include "job/training_loop.hpp"
 
 namespace oomplan {
-namespace {
 
-const FrameworkRow& row_of(Framework framework) {
-  static const std::array<FrameworkRow, 4> rows{FrameworkRow{Framework::torch, {}, nullptr}, areal::framework_row(),
-                                                verl::framework_row(), agilerl::framework_row()};
-  for (const FrameworkRow& row : rows)
-    if (row.framework == framework) return row;
-  return rows.front();
+std::span<const FrameworkRow> framework_rows() {
+  static const std::array<FrameworkRow, 4> rows{torch::framework_row(), areal::framework_row(), verl::framework_row(),
+                                                agilerl::framework_row()};
+  return rows;
 }
 
-}  // namespace
+const FrameworkRow& row_of(Framework framework) {
+  for (const FrameworkRow& row : framework_rows())
+    if (row.framework == framework) return row;
+  return framework_rows().front();
+}
 
 const TrainingLoop& training_loop(Framework framework) { return row_of(framework).loop; }
 

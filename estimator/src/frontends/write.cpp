@@ -9,6 +9,7 @@
 
 #include "catalog/catalog.hpp"
 #include "frontends/assemble.hpp"
+#include "frontends/defaults.hpp"
 #include "job/knobs.hpp"
 #include "job/names.hpp"
 #include "job/validate_megatron.hpp"
@@ -51,7 +52,7 @@ class Shortest {
       if (model.empty() && !role.model.empty()) choose("model", &role);
       for (const auto knob : kAlwaysOfARole)
         if (knob != "beside" || !role.beside.empty()) choose(knob, &role);
-      if (!role.serves() && role.trainer.framework == Framework::torch) choose("precision.storage", &role);  // it has no default
+      if (!role.serves() && !has_default(role.trainer.framework, "precision.storage")) choose("precision.storage", &role);
     }
     while (choose_next_difference()) {
     }

@@ -19,7 +19,7 @@ void follow_within(Job& job, Role& role, std::string_view knob, std::int64_t con
   if (!written(job, budget)) {
     // such a default counts the tokens of one GPU; a budget that was taken over from the actor is one of a whole rank
     const auto origin = job.origins.find(budget);
-    const bool taken_over = origin != job.origins.end() && origin->second.because == kLikeTheActor;
+    const bool taken_over = origin != job.origins.end() && origin->second.rule == Origin::Rule::like_the_actor;
     if (knob == "layout" && t.loop.budget_by_gpu && !padded && !taken_over)
       t.tokens_per_micro_batch = t.tokens_per_micro_batch / context_before * t.layout.context;
     if (padded && (knob == "sequences_per_micro_batch" || knob == "sequence_tokens"))
@@ -28,7 +28,7 @@ void follow_within(Job& job, Role& role, std::string_view knob, std::int64_t con
   if (t.loop.of_framework || t.kernels == Kernels::torchtitan) return;
   const auto told = [&](std::string_view of) {
     const auto origin = job.origins.find(key_of(role, of));
-    return written(job, key_of(role, of)) || (origin != job.origins.end() && origin->second.because == kLikeTheActor);
+    return written(job, key_of(role, of)) || (origin != job.origins.end() && origin->second.rule == Origin::Rule::like_the_actor);
   };
   if (knob == "precision.storage" && !told("precision.compute")) t.compute = t.storage;
   if (knob == "precision.compute" && !told("precision.cast_parameters")) t.cast_parameters = true;
@@ -125,7 +125,7 @@ void set_as_read(Job& job, std::string_view key, std::string_view text) {
   change(key);
   for (const auto& other : others) {
     change(other);
-    job.origins[other] = {Origin::Kind::derived, {{}, 0, 0, other}, std::string(kLikeTheActor), {}};
+    job.origins[other] = {Origin::Kind::derived, {{}, 0, 0, other}, std::string(kLikeTheActor), {}, Origin::Rule::like_the_actor};
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
+#include "frontends/areal/derive.hpp"
 #include "frontends/areal/pass_order.hpp"
 #include "job/model_makers.hpp"
 #include "job/names.hpp"
@@ -81,38 +82,58 @@ std::vector<KnobProblem> problems(const Role& role) {
   return out;
 }
 
+/// Engines that a release installs: pyproject.toml and, from 1.0.3 on for vLLM, pyproject.vllm.toml of its tag.
+struct Pin {
+  std::string_view versions, sglang, vllm;
+};
+constexpr Pin kPins[] = {
+    {">=1.0.4", "0.5.10", "0.19.1"},       {">=1.0.2,<1.0.4", "0.5.9", "0.17.0"}, {">=0.5.2,<1.0.2", "0.5.7", "0.14.0"},
+    {">=0.4.1,<0.5.2", "0.5.5", "0.11.0"}, {">=0.3.4,<0.4.1", "0.5.2", "0.10.2"},
+};
+std::string_view pinned_server(std::string_view version, EngineKind engine) {
+  for (const auto& pin : kPins)
+    if (version_matches(version, pin.versions)) return engine == EngineKind::sglang ? pin.sglang : pin.vllm;
+  return {};
+}
+
 }  // namespace
 
 // embedding_gradient: areal/engine/fsdp_engine.py, 1.0.4. loads_on_gpu: from_pretrained under torch.device("cuda") on every rank
 // unless memory_efficient_load, the same. moves_parameters: not, AReaL pauses (FSDPEngine.offload, torch_memory_saver), and
 // empties its cache only where a role is offloaded. fills_pipeline: areal/engine/megatron_engine.py _prepare_mb_list, 1.0.4.
 FrameworkRow framework_row() {
-  return {Framework::areal,
-          {.name = "AReaL",
-           .of_framework = true,
-           .has_teachers = true,
-           .packs_pairs = true,
-           .has_archon = true,
-           .packs = true,
-           .without_budget = "AReaL without max_tokens_per_mb puts a whole mini-batch into one",
-           .embedding_gradient = true,
-           .packed_embedding_gradient = true,
-           .loads_on_gpu = true,
-           .has_towers = true,
-           .exchanges_flat = true,
-           .generates_while_training = true,
-           .saves_plainly = false,
-           .facts = "areal",
-           .adapters_update = true,
-           .runs_megatron = true,
-           .pads_to_pages = true,
-           .pads_vocab = false,
-           .balances_stages = true,
-           .fills_pipeline = true,
-           .loss_by_sequence = true,
-           .adapters_outside = true},
-          problems,
-          set_pass_order};
+  return {.framework = Framework::areal,
+          .loop = {.name = "AReaL",
+                   .of_framework = true,
+                   .has_teachers = true,
+                   .packs_pairs = true,
+                   .has_archon = true,
+                   .packs = true,
+                   .without_budget = "AReaL without max_tokens_per_mb puts a whole mini-batch into one",
+                   .embedding_gradient = true,
+                   .packed_embedding_gradient = true,
+                   .loads_on_gpu = true,
+                   .has_towers = true,
+                   .exchanges_flat = true,
+                   .generates_while_training = true,
+                   .saves_plainly = false,
+                   .facts = "areal",
+                   .adapters_update = true,
+                   .runs_megatron = true,
+                   .pads_to_pages = true,
+                   .pads_vocab = false,
+                   .balances_stages = true,
+                   .fills_pipeline = true,
+                   .loss_by_sequence = true,
+                   .adapters_outside = true},
+          .releases = {.newest = "1.0.4", .oldest = "0.4", .last = "2.0.0"},
+          .defaults = default_rows,
+          .problems = problems,
+          .order_passes = set_pass_order,
+          .server_version = pinned_server,
+          .derive_role = derive_role,
+          .derive_model = derive_model,
+          .derive_update = derive_update};
 }
 
 }  // namespace oomplan::areal

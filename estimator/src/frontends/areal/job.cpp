@@ -138,7 +138,9 @@ class Translator {
     if (n->kind == compose::Node::Kind::real) return n->real > bound;
     return n->kind == compose::Node::Kind::integer && static_cast<double>(n->integer) > bound;
   }
-  static Origin derived(std::string because) { return {Origin::Kind::derived, {}, std::move(because), {}}; }
+  static Origin derived(std::string because, Origin::Rule rule = Origin::Rule::none) {
+    return {Origin::Kind::derived, {}, std::move(because), {}, rule};
+  }
 
   void set(std::string key, std::string text, Origin origin) {
     if (!text.empty()) out_.settings.push_back({std::move(key), std::move(text), std::move(origin)});
@@ -444,7 +446,10 @@ class Translator {
   /// Whole pages are padded to where the model is known (frontends/assemble).
   void pages(const BuiltRole& r, const FactValue& budget, Origin origin) {
     if (!budget.is_integer() || !kTokenLimit.holds(budget.integer())) return;
-    if (pads_to_pages(root_, r)) origin.because = kWholePages;
+    if (pads_to_pages(root_, r)) {
+      origin.because = kWholePages;
+      origin.rule = Origin::Rule::whole_pages;
+    }
     set(r.name + ".tokens_per_micro_batch", fmt::format("{}", budget.integer()), std::move(origin));
   }
   /// Without a budget everything a rank gets is one micro-batch, or as many as mb_spec.n_mbs says.
@@ -456,7 +461,8 @@ class Translator {
     Place place = f != nullptr ? f->origin.place : Place{};
     place.path = r.path + ".mb_spec.max_tokens_per_mb";
     if (length == 0) {
-      set(r.name + ".tokens_per_micro_batch", fmt::format("{}", sequences), derived(std::string(kLongestOfModel)));
+      set(r.name + ".tokens_per_micro_batch", fmt::format("{}", sequences),
+          derived(std::string(kLongestOfModel), Origin::Rule::longest_of_model));
       notes_.push_back(
           {Note::Level::warning, place,
            fmt::format("not set, nor how long a sample gets: {} sequences are one micro-batch, each taken as long as "
@@ -468,7 +474,8 @@ class Translator {
     notes_.push_back({Note::Level::warning, place,
                       fmt::format("not set: a micro-batch has no limit, and {} sequences of up to {} tokens are one: {} tokens",
                                   sequences, length, tokens)});
-    if (r.part.backend == Backend::archon) return pages(r, FactValue(tokens), derived(std::string(kWholePages)));
+    if (r.part.backend == Backend::archon)
+      return pages(r, FactValue(tokens), derived(std::string(kWholePages), Origin::Rule::whole_pages));
     set(r.name + ".tokens_per_micro_batch", fmt::format("{}", round_up(tokens, 256)),
         derived("mb_spec.max_tokens_per_mb is not set: all sequences of a micro-batch are as long as they get"));
   }

@@ -116,7 +116,7 @@ void Evaluator::subshell(const std::function<void()>& inside) {
   const Streams streams = streams_;
   const int loops = loops_;
   if (++depth_ > kDeepestRun) throw TooMuch("more than 150 commands in each other");
-  budget_.spend(20);
+  budget_.spend(state_.steps_of_a_copy());
   loops_ = 0;
   inside();
   loops_ = loops;
@@ -138,7 +138,7 @@ Evaluator::Kept Evaluator::either(char32_t unit, const std::string& written, con
     conditions_.pop_back();
   };
   if (++depth_ > kDeepestRun) throw TooMuch("more than 150 commands in each other");
-  budget_.spend(20);
+  budget_.spend(state_.steps_of_a_copy());
   side(written, yes);
   const State after = std::exchange(state_, before);
   const Flow flow = std::exchange(flow_, Flow::on);

@@ -145,7 +145,7 @@ Status Evaluator::loop(const Command& c) {
   for (;;) {
     const State before = state_;
     const std::size_t read = streams_.in ? streams_.in->at : 0;
-    budget_.spend(20);
+    budget_.spend(state_.steps_of_a_copy());
     Status condition = condition_of(c.clauses[0].condition);
     if (flow_ != Flow::on) break;
     if (condition.unknown) {  // until a server answers, say: its commands may run

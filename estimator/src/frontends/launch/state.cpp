@@ -13,6 +13,19 @@ const Variable* State::find(const std::string& name) const {
 
 Variable* State::find(const std::string& name) { return const_cast<Variable*>(std::as_const(*this).find(name)); }
 
+std::int64_t State::steps_of_a_copy() const {
+  std::size_t parts = 2 * functions.size() + positional.size() + erased.size(), units = 0;
+  for (const auto& scope : scopes)
+    for (const auto& [name, variable] : scope) {
+      parts += 4 + variable.elements.size() + 2 * variable.named.size();  // nodes, keys and texts
+      units += variable.value.size();
+      for (const auto& [index, text] : variable.elements) units += text.size();
+      for (const auto& [key, text] : variable.named) units += text.size();
+    }
+  for (const Text& text : positional) units += text.size();
+  return 20 + static_cast<std::int64_t>(parts / 2 + units / 256);  // a step is some 250 ns, a copied part half of one
+}
+
 State joined(const State& a, const State& b, const std::function<Text(const std::string& name)>& unknown) {
   State out = a;
   for (std::size_t i = 0; i < out.scopes.size() && i < b.scopes.size(); ++i) {

@@ -44,6 +44,8 @@ struct State {
   /// The variable in the innermost scope that has it; nullptr: none.
   const Variable* find(const std::string& name) const;
   Variable* find(const std::string& name);
+  /// Steps of the budget that a copy takes, or a comparison with one.
+  std::int64_t steps_of_a_copy() const;
   bool operator==(const State&) const = default;
 };
 

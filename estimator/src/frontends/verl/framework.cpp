@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "catalog/facts.hpp"
+#include "frontends/verl/derive.hpp"
 #include "layout/letters.hpp"
 
 namespace oomplan::verl {
@@ -29,25 +30,32 @@ std::vector<KnobProblem> problems(const Role& role) {
 // engine/fsdp/transformer_impl.py (_handle.reshard(True)). moves_parameters: verl/utils/fsdp_utils.py, 0.7.0
 // (offload_fsdp_model_to_cpu). empties_cache: verl/workers/fsdp_workers.py and engine_workers.py, 0.7.0 (aggressive_empty_cache).
 FrameworkRow framework_row() {
-  return {Framework::verl,
-          {.name = "verl",
-           .of_framework = true,
-           .budget_by_gpu = true,
-           .offloads_activations = true,
-           .packs = true,
-           .embedding_gradient = true,
-           .packed_embedding_gradient = true,
-           .reshards_root = true,
-           .moves_parameters = true,
-           .moves_optimizer = true,
-           .empties_cache = true,
-           .saves_plainly = false,
-           .facts = "verl",
-           .ipc = true,
-           .runs_megatron = true,
-           .pads_vocab = false,
-           .actor_loss = true},
-          problems};
+  return {.framework = Framework::verl,
+          .loop = {.name = "verl",
+                   .of_framework = true,
+                   .budget_by_gpu = true,
+                   .offloads_activations = true,
+                   .packs = true,
+                   .embedding_gradient = true,
+                   .packed_embedding_gradient = true,
+                   .reshards_root = true,
+                   .moves_parameters = true,
+                   .moves_optimizer = true,
+                   .empties_cache = true,
+                   .saves_plainly = false,
+                   .facts = "verl",
+                   .ipc = true,
+                   .runs_megatron = true,
+                   .pads_vocab = false,
+                   .actor_loss = true},
+          .releases = {.newest = "0.9.0", .oldest = "0.7", .last = "0.9.0"},
+          .defaults = default_rows,
+          .problems = problems,
+          .tensor_fact = "tensor_model_parallel_size",
+          .derive_budget = derive_budget,
+          .derive_role = derive_role,
+          .derive_model = derive_model,
+          .derive_update = derive_update};
 }
 
 }  // namespace oomplan::verl

@@ -1,0 +1,52 @@
+#include "frontends/verl/derive.hpp"
+
+#include <fmt/format.h>
+
+#include "catalog/architecture.hpp"
+#include "frontends/made_models.hpp"
+#include "job/placement.hpp"
+
+namespace oomplan::verl {
+
+void derive_budget(Derivation& d, Role& role) {
+  const Trainer& t = role.trainer;
+  const std::string budget = key_of(role, "tokens_per_micro_batch");
+  if (d.written(budget) || t.layout.context == 1 || d.job().origins[budget].kind != Origin::Kind::default_) return;
+  d.derive(budget, fmt::format("{}", t.tokens_per_micro_batch * t.layout.context),
+           "verl's budget counts the tokens of one GPU: times the Ulysses degree", "verl/workers/engine/utils.py");
+}
+
+void derive_role(Derivation& d, Role& role) {
+  if (role.beside.empty()) return;
+  const Role* other = d.job().role(role.beside);
+  const bool beside_trainer = other != nullptr && !other->serves();
+  d.derive(key_of(role, "in_process"), beside_trainer ? "true" : "false", "verl's workers share one process",
+           "verl/workers/engine_workers.py");
+}
+
+void derive_model(Derivation& d, Role& role) {
+  derive_loop_over_experts(d, role);
+  derive_tied_units(d, role);
+  if (role.serves() || role.engine != EngineKind::megatron) return;
+  constexpr std::string_view kMade = "verl's models are made so";
+  const bool bridge = role.trainer.megatron.maker == ModelMaker::megatron_bridge;
+  const std::string source = bridge ? "megatron/bridge/models" : "mbridge/core/llm_bridge.py";
+  const auto set = [&](std::string_view knob, const char* text) {
+    d.derive(key_of(role, knob), text, std::string(kMade), source);
+  };
+  set("wrap_with_ddp", "false");  // forward_only
+  set("recompute", "none");       // override_transformer_config.recompute_granularity
+  set("precision.storage", "bf16");
+  derive_made_model(d, role, made_model(role.trainer.megatron.maker, role.architecture->family).value_or(MadeModel{}), kMade);
+}
+
+void derive_update(Derivation& d, Role& rollout, Role& actor) {
+  constexpr const char* kWhere = "verl/workers/engine_workers.py";
+  if (anchor(d.job(), rollout) == anchor(d.job(), actor))
+    d.derive("sync.by", "ipc", "verl on shared GPUs hands weights over by CUDA IPC", kWhere);
+  else
+    d.derive("sync.by", "nccl", "servers on GPUs of their own get new weights over NCCL", kWhere);
+  derive_bucket(d, actor.trainer, "update_weights_bucket_mib");
+}
+
+}  // namespace oomplan::verl
