@@ -12,6 +12,7 @@
 #include <oomplan/oomplan.hpp>
 
 #include "catalog/catalog.hpp"
+#include "frontends/described.hpp"
 #include "job/names.hpp"
 #include "report/report.hpp"
 #include "search/watched.hpp"
@@ -93,6 +94,7 @@ int judged(const oomplan_catalog* catalog, const char* job, std::size_t n, const
 struct Request {
   Space space;
   int keep = 10;
+  std::string start;  ///< of a job that is described; "": the job has a text
 };
 
 Request request_of(const char* text) {
@@ -127,6 +129,8 @@ Request request_of(const char* text) {
       out.space.maximise = value.get<std::string>();
     } else if (key == "allow" && value.is_string() && parse<Effect>(value.get<std::string>())) {
       out.space.allow = *parse<Effect>(value.get<std::string>());
+    } else if (key == "start" && value.is_object()) {
+      out.start = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     } else if (key == "fixed" && value.is_array()) {
       for (const auto& item : value)
         if (item.is_string())
@@ -135,12 +139,22 @@ Request request_of(const char* text) {
           problems.push_back(
               problem("request.fixed", item.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), "a list of keys"));
     } else {
-      const std::vector<std::string> keys{"gpus", "allow", "maximise", "fixed", "min_probability", "keep", "threads"};
+      const std::vector<std::string> keys{"gpus", "allow", "maximise", "fixed", "min_probability", "keep", "threads", "start"};
       problems.push_back(problem("request", "'" + key + "' with a value of this type", list_of(keys), nearest(key, keys)));
     }
   }
   if (!problems.empty()) throw InputError(problems);
   return out;
+}
+
+/// The job of the text, or the one that the request describes.
+Described begin_of(const Request& wish, const oomplan_catalog* catalog, const char* job, std::size_t n, const char* overrides) {
+  if (wish.start.empty()) return {std::nullopt, reading_of(catalog, job, n, overrides).job, {}};
+  if (catalog == nullptr) throw InputError(problem("catalog", "NULL", "what oomplan_open returned"));
+  if (job != nullptr || overrides != nullptr)
+    throw InputError(problem("request.start", "together with a job or overrides", "one of them"));
+  const Catalog* known = catalog->get();
+  return described(wish.start, known != nullptr ? *known : Catalog::builtin());
 }
 
 }  // namespace
@@ -188,13 +202,14 @@ int oomplan_search_watched(const oomplan_catalog* catalog, const char* job, size
                            oomplan_stop stop, void* context, oomplan_text** out) {
   return guarded(out, [&](std::string& text) {
     const Request wish = request_of(request);
-    const oomplan::Reading reading = reading_of(catalog, job, n, overrides);
+    const oomplan::Described begin = begin_of(wish, catalog, job, n, overrides);
     oomplan::Found found;
     const auto run = [&](const std::stop_token& token) {
-      found = oomplan::search(reading.job, wish.space, wish.keep, catalog->get(), token);
+      found = begin.source ? oomplan::search(*begin.source, wish.space, wish.keep, catalog->get(), token)
+                           : oomplan::search(begin.job, wish.space, wish.keep, catalog->get(), token);
     };
     stop == nullptr ? run({}) : oomplan::watched(run, [&] { return stop(context) == 0; });
-    text = oomplan::to_json(found, reading.job);
+    text = oomplan::to_json(found, begin.job);
     if (found.interrupted) return kStopped;
     return found.best.empty() ? 1 : 0;
   });

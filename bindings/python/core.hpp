@@ -20,6 +20,7 @@ namespace py = pybind11;
 struct JobHandle {
   std::shared_ptr<const Job> job;
   std::vector<Note> notes;
+  std::shared_ptr<const Source> source = {};  ///< of a framework's file: advice and search answer in its words
 };
 /// An answer together with what was asked.
 struct Answer {

@@ -146,7 +146,16 @@ void bind_parts(py::module_& module) {
       .def_property_readonly("effect", [](const Remedy& r) { return std::string(spelling(r.effect)); })
       .def_readonly("gain_bytes", &Remedy::gain)
       .def_readonly("fits", &Remedy::fits)
-      .def_property_readonly("override", [](const Remedy& r) { return r.key + "=" + r.to; })
+      .def_property_readonly("override",
+                             [](const Remedy& r) {
+                               std::string words;
+                               for (const auto& word : r.patch.overrides) words += (words.empty() ? "" : " ") + word;
+                               return words.empty() ? r.key + "=" + r.to : words;
+                             })
+      .def_property_readonly(
+          "overrides",
+          [](const Remedy& r) { return r.patch.overrides.empty() ? std::vector{r.key + "=" + r.to} : r.patch.overrides; })
+      .def_property_readonly("diff", [](const Remedy& r) { return r.patch.diff; })
       .def("__repr__", [](const Remedy& r) { return "<Remedy " + r.key + "=" + r.to + (r.fits ? " fits>" : ">"); });
 }
 

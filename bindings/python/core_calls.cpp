@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core.hpp"
+#include "frontends/described.hpp"
 #include "job/names.hpp"
 #include "report/report.hpp"
 #include "search/watched.hpp"
@@ -83,6 +84,20 @@ Effect effect_of(const std::string& word) {
   throw InputError(problem);
 }
 
+Space space_of(std::optional<std::int64_t> gpus, const std::vector<std::string>& allow, const std::string& maximise,
+               const std::vector<std::string>& fixed, double min_probability, int threads) {
+  Space space;
+  space.gpus = gpus;
+  for (const auto& word : allow) space.allow = std::max(space.allow, effect_of(word));
+  space.maximise = maximise;
+  space.fixed = fixed;
+  if (!(min_probability >= 0 && min_probability <= 1))
+    throw InputError(Problem{{"", 0, 0, "min_probability"}, number_text(min_probability), "0 to 1, such as 0.9", {}, {}});
+  space.min_probability = min_probability;
+  space.threads = threads;
+  return space;
+}
+
 }  // namespace
 
 Answer answer(const JobHandle& job, const std::shared_ptr<const Catalog>& catalog,
@@ -106,7 +121,9 @@ void bind_calls(py::module_& module) {
         const Effect effect = effect_of(allow);
         std::vector<Remedy> found;
         interruptible([&](const std::stop_token& stop) {
-          until_interrupted(stop, [&] { found = advise(*job.job, effect, catalog.get()); });
+          until_interrupted(stop, [&] {
+            found = job.source ? advise(*job.source, effect, catalog.get()).remedies : advise(*job.job, effect, catalog.get());
+          });
         });
         return found;
       },
@@ -164,22 +181,26 @@ void bind_calls(py::module_& module) {
       [](const JobHandle& job, std::optional<std::int64_t> gpus, const std::vector<std::string>& allow,
          const std::string& maximise, const std::vector<std::string>& fixed, double min_probability, int keep, int threads,
          const CatalogHandle& catalog) {
-        Space space;
-        space.gpus = gpus;
-        for (const auto& word : allow) space.allow = std::max(space.allow, effect_of(word));
-        space.maximise = maximise;
-        space.fixed = fixed;
-        if (!(min_probability >= 0 && min_probability <= 1))
-          throw InputError(Problem{{"", 0, 0, "min_probability"}, number_text(min_probability), "0 to 1, such as 0.9", {}, {}});
-        space.min_probability = min_probability;
-        space.threads = threads;
+        const Space space = space_of(gpus, allow, maximise, fixed, min_probability, threads);
         auto found = std::make_shared<Found>();
-        interruptible([&](const std::stop_token& stop) { *found = search(*job.job, space, keep, catalog.get(), stop); });
+        interruptible([&](const std::stop_token& stop) {
+          *found = job.source ? search(*job.source, space, keep, catalog.get(), stop)
+                              : search(*job.job, space, keep, catalog.get(), stop);
+        });
         return FoundHandle{job.job, catalog, std::move(found)};
       },
       py::arg("job"), py::kw_only(), py::arg("gpus") = py::none(), py::arg("allow") = std::vector<std::string>(),
       py::arg("maximise") = "", py::arg("fixed") = std::vector<std::string>(), py::arg("min_probability") = 0.9,
       py::arg("keep") = 10, py::arg("threads") = 1, py::arg("catalog") = CatalogHandle());
+  module.def(
+      "describe",
+      [](const std::string& start, const CatalogHandle& catalog) {
+        Described begin = freed([&] { return described(start, catalog ? *catalog : Catalog::builtin()); });
+        JobHandle job{std::make_shared<const Job>(std::move(begin.job)), {}};
+        if (begin.source) job.source = std::make_shared<const Source>(std::move(*begin.source));
+        return std::pair(std::move(job), std::move(begin.told));
+      },
+      py::arg("start"), py::arg("catalog") = CatalogHandle());
 }
 
 }  // namespace oomplan::python

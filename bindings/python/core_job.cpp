@@ -1,4 +1,6 @@
 #include "core.hpp"
+#include "frontends/dialect.hpp"
+#include "frontends/launched.hpp"
 #include "frontends/read_file.hpp"
 
 namespace oomplan::python {
@@ -18,7 +20,16 @@ Source file_source(const std::string& path, const std::string& dialect, const st
 
 using Environment = std::map<std::string, std::string>;
 
-JobHandle handle_of(Reading reading) { return {std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)}; }
+/// The job of the source, which stays with it where answers are told in its words. Without the GIL.
+JobHandle handle_of(const Source& given, const std::shared_ptr<Catalog>& catalog) {
+  return freed([&] {
+    const Source source = is_launch(given) ? resolved(given, catalog ? *catalog : Catalog::builtin()) : given;
+    Reading reading = read(source, catalog.get());
+    JobHandle out{std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)};
+    if (dialect_of(source).rewords) out.source = std::make_shared<const Source>(source);
+    return out;
+  });
+}
 
 void bind_launches(py::module_& module) {
   using CatalogHandle = std::shared_ptr<Catalog>;
@@ -30,15 +41,13 @@ void bind_launches(py::module_& module) {
       [](const std::string& path, const std::vector<std::string>& overrides, const std::vector<std::string>& arguments,
          const Environment& environment, const std::string& framework_version, const std::string& gpu,
          const std::vector<std::string>& config_roots, std::int64_t which, const CatalogHandle& catalog) {
-        return handle_of(freed([&] {
-          Source source = script_source(read_file(path), arguments, environment, config_roots);
-          source.dialect = "launch";
-          source.overrides = overrides;
-          source.framework_version = framework_version;
-          source.gpu = gpu;
-          source.which = which;
-          return read(source, catalog.get());
-        }));
+        Source source = freed([&] { return script_source(read_file(path), arguments, environment, config_roots); });
+        source.dialect = "launch";
+        source.overrides = overrides;
+        source.framework_version = framework_version;
+        source.gpu = gpu;
+        source.which = which;
+        return handle_of(source, catalog);
       },
       py::arg("path"), py::arg("overrides"), py::arg("arguments"), py::arg("environment"), py::arg("framework_version") = "",
       py::arg("gpu") = "", py::arg("config_roots") = std::vector<std::string>(), py::arg("which") = 0,
@@ -48,14 +57,12 @@ void bind_launches(py::module_& module) {
       [](const std::vector<std::string>& command, const std::vector<std::string>& overrides, const Environment& environment,
          const std::string& framework_version, const std::string& gpu, const std::vector<std::string>& config_roots,
          std::int64_t which, const CatalogHandle& catalog) {
-        return handle_of(freed([&] {
-          Source source = command_source(command, environment, config_roots);
-          source.overrides = overrides;
-          source.framework_version = framework_version;
-          source.gpu = gpu;
-          source.which = which;
-          return read(source, catalog.get());
-        }));
+        Source source = freed([&] { return command_source(command, environment, config_roots); });
+        source.overrides = overrides;
+        source.framework_version = framework_version;
+        source.gpu = gpu;
+        source.which = which;
+        return handle_of(source, catalog);
       },
       py::arg("command"), py::arg("overrides"), py::arg("environment"), py::arg("framework_version") = "", py::arg("gpu") = "",
       py::arg("config_roots") = std::vector<std::string>(), py::arg("which") = 0, py::arg("catalog") = CatalogHandle());
@@ -94,8 +101,7 @@ void bind_job(py::module_& module) {
          const CatalogHandle& catalog, const std::string& gpu) {
         Source source{text, name, dialect, overrides};
         source.gpu = gpu;
-        Reading reading = freed([&] { return read(source, catalog.get()); });
-        return JobHandle{std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)};
+        return handle_of(source, catalog);
       },
       py::arg("text"), py::arg("name") = "", py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(),
       py::arg("catalog") = CatalogHandle(), py::arg("gpu") = "");
@@ -104,9 +110,8 @@ void bind_job(py::module_& module) {
       [](const std::string& path, const std::string& dialect, const std::vector<std::string>& overrides,
          const std::string& framework_version, const std::string& gpu, const std::vector<std::string>& config_roots,
          const CatalogHandle& catalog) {
-        Reading reading = freed(
-            [&] { return read(file_source(path, dialect, overrides, framework_version, gpu, config_roots), catalog.get()); });
-        return JobHandle{std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)};
+        return handle_of(freed([&] { return file_source(path, dialect, overrides, framework_version, gpu, config_roots); }),
+                         catalog);
       },
       py::arg("path"), py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(),
       py::arg("framework_version") = "", py::arg("gpu") = "", py::arg("config_roots") = std::vector<std::string>(),
@@ -119,13 +124,6 @@ void bind_job(py::module_& module) {
       },
       py::arg("path"), py::arg("overrides") = std::vector<std::string>(), py::arg("framework_version") = "",
       py::arg("config_roots") = std::vector<std::string>());
-  module.def(
-      "default_job",
-      [](const std::string& model, std::int64_t gpus, const std::string& gpu, const CatalogHandle& catalog) {
-        Reading reading = freed([&] { return default_job(model, gpus, gpu, catalog.get()); });
-        return JobHandle{std::make_shared<const Job>(std::move(reading.job)), std::move(reading.notes)};
-      },
-      py::arg("model"), py::arg("gpus"), py::arg("gpu") = "H100-80GB", py::arg("catalog") = CatalogHandle());
 }
 
 }  // namespace oomplan::python

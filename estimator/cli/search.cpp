@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "command.hpp"
+#include "frontends/described.hpp"
 #include "frontends/dialect.hpp"
 #include "input.hpp"
 #include "job/limits.hpp"
@@ -18,13 +19,6 @@ namespace {
 constexpr std::array<const char*, 10> kOfStart{"framework", "algorithm", "prompt-tokens", "response-tokens", "samples",
                                                "batch",     "lora",      "reference",     "nodes",           "launch"};
 
-/// Where the search begins, and what is told of it first.
-struct Begin {
-  std::optional<Source> source;
-  std::optional<Job> job;  ///< without a source
-  std::string told;
-};
-
 /// Options that say a job need none beside them.
 void refuse_beside_a_job(const Call& call, std::vector<Problem>& problems) {
   const auto refuse = [&](const char* option) {
@@ -36,13 +30,13 @@ void refuse_beside_a_job(const Call& call, std::vector<Problem>& problems) {
 }
 
 /// The job that --model, --gpus and their like describe.
-Begin described(const Call& call) {
+Described described_by(const Call& call) {
   StartAsked asked;
   asked.model = call.text("model");
   const GpusAsked gpus = gpus_of(call, 8);
   asked.gpus = gpus.count;
   asked.gpu = gpus.kind;
-  const std::string framework(call.has("framework") ? call.text("framework") : "areal");
+  const std::string framework(call.has("framework") ? call.text("framework") : "");
   if (call.has("algorithm")) asked.algorithm = algorithm_named(std::string(call.text("algorithm")));
   asked.prompt_tokens = call.number("prompt-tokens", 1, kTokenLimit.most, 0);
   asked.response_tokens = call.number("response-tokens", 1, kTokenLimit.most, 0);
@@ -52,7 +46,7 @@ Begin described(const Call& call) {
   asked.reference = call.has("reference");
   asked.nodes = call.number("nodes", 1, 1 << 16, 0);
   asked.release = call.text("framework-version");
-  if (is_own(framework) || (gpus.count == 1 && !call.has("framework"))) {
+  if (is_own(framework) || (gpus.count == 1 && framework.empty())) {
     std::vector<Problem> problems;
     for (const char* const option : kOfStart)
       if (call.has(option) && std::string_view(option) != "framework")
@@ -62,30 +56,24 @@ Begin described(const Call& call) {
                             {},
                             "our own job file says it by its keys"});
     if (!problems.empty()) throw InputError(std::move(problems));
-    return {std::nullopt, default_job(asked.model, gpus.count, gpus.kind.empty() ? "H100-80GB" : gpus.kind, call.catalog).job,
-            "GRPO in a job file of oomplan: prompts of 1k and responses of 8k tokens, 1k sequences a step"};
   }
-  Started started = started_in(framework, asked, *call.catalog);
-  const StartAsked& a = started.start.asked;
-  std::string assumed;
-  for (const std::string& one : started.start.assumed) assumed += (assumed.empty() ? "; assumed: " : ", ") + one;
-  std::string told =
-      fmt::format("{} of {} by {} {}{}", spelling(a.algorithm), started.start.model_id, framework, a.release, assumed);
-  return {std::move(started.source), std::nullopt, std::move(told)};
+  return described(framework, asked, *call.catalog);
 }
 
-Begin begin_of(const Call& call, std::vector<Problem>& problems) {
+Described begin_of(const Call& call, std::vector<Problem>& problems) {
   if (is_command(call) || !call.positional.empty()) {
     refuse_beside_a_job(call, problems);
     if (!problems.empty()) throw InputError(problems);
-    return {source_of(call), std::nullopt, {}};
+    Source source = source_of(call);
+    Job job = read(source, call.catalog).job;
+    return {std::move(source), std::move(job), {}};
   }
   if (!call.has("model"))
     problems.push_back({{}, "no job", "oomplan search FILE, or oomplan search --model NAME --gpus N", {}, {}});
   else if (!call.has("gpus"))
     problems.push_back({{}, "--model without --gpus", "the number of GPUs, such as --gpus 8", {}, {}});
   if (!problems.empty()) throw InputError(problems);
-  return described(call);
+  return described_by(call);
 }
 
 /// The flags of a server are searched by another command, which writes them into its words.
@@ -134,13 +122,13 @@ int run_search(const Call& call) {
   }
 
   const std::int64_t diff = number("diff", 10'000, 0), launch = number("launch", 10'000, 0);
-  const Begin begin = begin_of(call, problems);
+  const Described begin = begin_of(call, problems);
   const std::optional<Source>& source = begin.source;
   const Dialect* dialect = source ? &dialect_of(*source) : nullptr;
   if (dialect != nullptr) refuse_server(*dialect);
   // of a command line, and of a job that was described, it is part of the job
   if (gpus > 0 && begin.told.empty() && !(dialect != nullptr && dialect->command)) space.gpus = gpus;
-  const Job job = begin.job ? *begin.job : read(*source, call.catalog).job;
+  const Job& job = begin.job;
   Found found = [&] {
     const Progress progress("searching");
     const int most = static_cast<int>(std::max({keep, show, diff, launch}));

@@ -96,6 +96,13 @@ def test_search(library: ctypes.CDLL, catalog: int) -> None:
     for wrong in (b"[]", b"{", b'{"kep": 2}', b'{"keep": 0}', b'{"allow": "all"}', deep, twice, typed, misspelt, *unlikely):
         assert library.oomplan_search(catalog, JOB, len(JOB), None, wrong, ctypes.byref(out)) == 2
         assert text(library, out)["schema"] == "oomplan.error/1"
+    described = json.dumps({"keep": 1, "start": {"model": "qwen2.5-7b", "gpus": 8, "algorithm": "sft", "batch": 64}}).encode()
+    assert library.oomplan_search(catalog, None, 0, None, described, ctypes.byref(out)) == 0
+    assert text(library, out)["best"][0]["job_file"].startswith("# Supervised fine-tuning of Qwen/Qwen2.5-7B on 8 GPUs")
+    for job, n in ((JOB, len(JOB)), (None, 0)):
+        unknown = described.replace(b'"batch"', b'"bach"') if job is None else described
+        assert library.oomplan_search(catalog, job, n, None, unknown, ctypes.byref(out)) == 2
+        assert text(library, out)["schema"] == "oomplan.error/1"
 
 
 # What takes long in each: layouts of many GPUs; what nothing fits on; schedules of pipelines; sizes; fractions.

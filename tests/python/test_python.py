@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import oomplan
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "examples" / "grpo.yaml"
+PROGRAM = os.environ.get("OOMPLAN_PROGRAM", str(ROOT / "build" / "oomplan"))
 FITS = {
     "oomplan": 1,
     "gpus": "8 x H100-80GB",
@@ -120,8 +122,42 @@ def test_estimate_many_equals_one_by_one() -> None:
     assert oomplan.estimate_many([]) == []
 
 
+def test_search_of_a_job_that_is_described() -> None:
+    """The program's own answer: `oomplan search --model ... --json` prints the same configurations, and --launch N the same file."""
+    found = oomplan.search(model="qwen2.5-7b", gpus=8, algorithm="ppo", response_tokens=4096, keep=3)
+    options = ["--model", "qwen2.5-7b", "--gpus", "8", "--algorithm", "ppo", "--response-tokens", "4096", "--keep", "3"]
+    said = json.loads(subprocess.run([PROGRAM, "search", *options, "--json"], capture_output=True, check=True).stdout)
+    assert found.to_dict() == said
+    launched = subprocess.run([PROGRAM, "search", *options, "--launch", "2"], capture_output=True, text=True, check=True).stdout
+    assert found.best[1].job_file == launched
+    answer = oomplan.estimate(oomplan.read(launched, framework_version="2.0.0", gpu="H100-80GB"))
+    assert answer.fit_probability == found.best[1].estimate.fit_probability
+    with pytest.raises(oomplan.InputError) as refused:
+        oomplan.search(model="qwen2.5-7b", gpus=8, algorithm="grp", samples=0, framework="areal")
+    assert [p.path for p in refused.value.problems] == ["algorithm", "samples"]
+    for wrong in ({"framework": "verll"}, {"gpu": "H101"}, {"lora": 5000}, {"framework": "oomplan", "samples": 4}):
+        with pytest.raises(oomplan.InputError):
+            oomplan.search(model="qwen2.5-7b", gpus=8, **wrong)
+    with pytest.raises(oomplan.InputError, match="samples= together with a job"):
+        oomplan.search(FITS, samples=3)
+
+
+def test_answers_in_the_words_of_a_frameworks_file() -> None:
+    file = ROOT / "examples" / "areal" / "grpo_7b.yaml"
+    job = oomplan.read(file, framework_version="1.0.4", gpu="H100-80GB")
+    said = [PROGRAM, "advise", file, "--framework-version", "1.0.4", "--gpu", "H100-80GB", "--json"]
+    remedies = json.loads(subprocess.run(said, capture_output=True, check=False).stdout)["remedies"]
+    assert [r.overrides for r in oomplan.advise(job)] == [r["overrides"] for r in remedies]
+    assert all(r.override == " ".join(r.overrides) for r in oomplan.advise(job))
+    assert any(r.diff.startswith("--- ") for r in oomplan.advise(job))
+    best = oomplan.search(job, keep=1).best[0]
+    assert best.job_file.startswith(file.read_text()[:200]) and best.overrides
+    again = oomplan.read(file, *best.overrides, framework_version="1.0.4", gpu="H100-80GB")
+    assert oomplan.estimate(again).fit_probability == best.estimate.fit_probability
+
+
 def test_search() -> None:
-    found = oomplan.search(model="qwen2.5-7b", gpus=8, keep=3)
+    found = oomplan.search(model="qwen2.5-7b", gpus=8, keep=3, framework="oomplan")
     assert found and len(found.best) <= 3 and found.judged >= found.fitting > 0
     first = found.best[0]
     assert first.estimate.fits and oomplan.estimate(first.job_file).fits

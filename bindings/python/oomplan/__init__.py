@@ -292,7 +292,17 @@ def search(
     *overrides: str,
     model: str | None = None,
     gpus: int | None = None,
-    gpu: str = "H100-80GB",
+    gpu: str = "",
+    nodes: int | None = None,
+    framework: str | None = None,
+    release: str | None = None,
+    algorithm: str | None = None,
+    prompt_tokens: int | None = None,
+    response_tokens: int | None = None,
+    samples: int | None = None,
+    batch: int | None = None,
+    lora: int | None = None,
+    reference: bool | None = None,
     allow: str | Iterable[str] = (),
     maximise: str = "",
     fixed: str | Iterable[str] = (),
@@ -301,16 +311,45 @@ def search(
     threads: int = 1,
     catalog: Catalog | None = None,
 ) -> Found:
-    """Configurations that fit, fastest first. Without a job: a GRPO job of `model` on `gpus` GPUs.
+    """Configurations that fit, fastest first: of a job, or of the one that `model`, `gpus` and their like describe.
+
+    A job that is described is one of `framework` ("areal" unless given; "oomplan": our own job file) in its release `release`, by
+    `algorithm` ("grpo", "ppo", "dapo", "sft", "dpo") with `samples` responses to each of `batch` prompts; `lora` is a rank,
+    `reference` a model for the KL penalty. What is left out is assumed. .best[0].job_file
+    is the file that starts it.
 
     `allow`: effects that changes may have, `fixed`: keys that stay ("layout", "actor.recompute"); one word or several. What fits
-    with less than `min_probability` is left out (.unlikely counts it). Raises
-    InputError for a key that the job does not have, and KeyboardInterrupt soon after Ctrl-C.
+    with less than `min_probability` is left out (.unlikely counts it). Raises InputError for a key that the job does not have,
+    and KeyboardInterrupt soon after Ctrl-C.
+
+        found = oomplan.search(model="qwen2.5-7b", gpus=8, algorithm="grpo", response_tokens=4096)
+        open("job.yaml", "w").write(found.best[0].job_file)
     """
+    described = {
+        "model": model,
+        "nodes": nodes,
+        "framework": framework,
+        "release": release,
+        "algorithm": algorithm,
+        "prompt_tokens": prompt_tokens,
+        "response_tokens": response_tokens,
+        "samples": samples,
+        "batch": batch,
+        "lora": lora,
+        "reference": reference,
+    }
+    given = {name: value for name, value in described.items() if value is not None}
     if job is not None:
+        if given:
+            raise _core.refusal("", f"{next(iter(given))}= together with a job", "one of them")
         asked = read(job, *overrides, catalog=catalog)
     elif model is not None and gpus is not None:
-        asked = _core.default_job(model, gpus, gpu, catalog)
+        if overrides:
+            raise _core.refusal("", "overrides of a job that is described", "a job")
+        import json  # not before it is needed: the import of this module is cheap
+
+        asked, _told = _core.describe(json.dumps({**given, "gpus": gpus, "gpu": gpu}), catalog)
+        gpus = None
     else:
         raise _core.refusal("", "neither a job nor model= and gpus=", "one of them")
     return _core.search(

@@ -43,7 +43,9 @@ OOMPLAN_API int oomplan_estimate_quick(const oomplan_catalog*, const char* job, 
 /* As oomplan_estimate, and names what is live. */
 OOMPLAN_API int oomplan_explain(const oomplan_catalog*, const char* job, size_t n, const char* overrides, oomplan_text** out);
 /* `request` is NULL or {"gpus": 8, "allow": "numerics", "maximise": "tokens", "fixed": ["actor.layout"], "min_probability": 0.9,
- * "keep": 10, "threads": 1}. */
+ * "keep": 10, "threads": 1}. With "start": {"model": "qwen-7b", "gpus": 8, "algorithm": "grpo"} the job is described
+ * (docs/search.md), job and overrides are NULL, and every configuration's "job_file" is a file of the framework that starts it.
+ */
 OOMPLAN_API int oomplan_search(const oomplan_catalog*, const char* job, size_t n, const char* overrides, const char* request,
                                oomplan_text** out);
 /* Whether the search shall stop: not 0. `context` is what the caller gave. */

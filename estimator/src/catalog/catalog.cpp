@@ -198,6 +198,7 @@ std::optional<ModelFound> on_disk(const std::string& name) {
   if (std::filesystem::is_directory(name, error)) {
     const std::string config = name + "/config.json";
     if (std::filesystem::is_regular_file(config, error)) return found_at(config, "directory");
+    if (const std::string cached = config_of_cached(name); !cached.empty()) return found_at(cached, "Hugging Face cache");
   }
   if (std::filesystem::is_regular_file(name, error)) return found_at(name, "file");
   return std::nullopt;
@@ -225,6 +226,16 @@ std::vector<std::string> ids_that_have(std::string_view word, const std::vector<
   return out;
 }
 
+/// What to do about a name that nothing is known of: the one file that is needed, and how one gets it.
+std::string what_is_needed(const std::string& name) {
+  std::error_code error;
+  if (std::filesystem::is_directory(name, error)) return "the directory has no config.json, the one file that is read of a model";
+  constexpr std::string_view kNothing = "nothing of that name was found, and nothing is downloaded";
+  if (!plain_id(name) || name.find('/') == std::string::npos || name.front() == '/' || name.front() == '.')
+    return fmt::format("{}; a model's config.json is the one file that is read of it", kNothing);
+  return fmt::format("{}; the one file that is needed comes by `hf download {} config.json`", kNothing, name);
+}
+
 [[noreturn]] void unknown_model(std::string_view name, const std::vector<std::string>& ids, const Aliases& aliases) {
   std::vector<std::string> known = ids;
   for (const std::string& id : ids) known.push_back(bare(id));
@@ -234,7 +245,7 @@ std::vector<std::string> ids_that_have(std::string_view word, const std::vector<
                   "'" + shown + "'",
                   "an alias, a hub id of the built-in list or of the local Hugging Face cache, a directory or a config.json",
                   nearest(shown, known),
-                  "nothing of that name was found, and nothing is downloaded",
+                  what_is_needed(shown),
                   ProblemKind::unknown_model};
   // a word of several names says more than a name that is spelt like it
   if (const auto like = ids_that_have(shown, ids); shown.size() > 1 && !like.empty()) {

@@ -28,14 +28,6 @@ std::string environment(const char* name) {
 }
 
 /// Hub ids are letters, digits and "-_."; nothing else may reach a path.
-bool plain_id(std::string_view id) {
-  const bool plain = std::all_of(id.begin(), id.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' || c == '/';
-  });
-  return plain && !id.empty() && id.size() <= 200 && id.find("..") == std::string_view::npos &&
-         std::count(id.begin(), id.end(), '/') <= 1;
-}
-
 std::string config_in_snapshots(const fs::path& repository) {
   std::error_code error;
   if (const auto revision = file_text((repository / "refs" / "main").string())) {
@@ -105,6 +97,16 @@ std::string normalised(std::string_view name) {
   for (char& c : out) c = c == '_' || c == ' ' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
 }
+
+bool plain_id(std::string_view id) {
+  const bool plain = std::all_of(id.begin(), id.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' || c == '/';
+  });
+  return plain && !id.empty() && id.size() <= 200 && id.find("..") == std::string_view::npos &&
+         std::count(id.begin(), id.end(), '/') <= 1;
+}
+
+std::string config_of_cached(const std::string& folder) { return config_in_snapshots(folder); }
 
 std::string cached_config(std::string_view id) {
   if (!plain_id(id)) return "";

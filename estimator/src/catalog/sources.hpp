@@ -26,5 +26,9 @@ std::string normalised(std::string_view name);
 /// config.json of a model in the local Hugging Face cache: the snapshot that refs/main names, otherwise the only one. Looks in
 /// $HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub. "" when it is not there.
 std::string cached_config(std::string_view id);
+/// The same of a repository's folder in a cache, as "~/.cache/huggingface/hub/models--Qwen--Qwen3-8B".
+std::string config_of_cached(const std::string& folder);
+/// "organisation/name", or a name alone, as the hub has it.
+bool plain_id(std::string_view id);
 
 }  // namespace oomplan

@@ -47,6 +47,14 @@ void place_gpus(Start& s) {
 
 bool generates(Algorithm a) { return a != Algorithm::sft && a != Algorithm::dpo; }
 
+/// What a framework is told: a name of the hub, or the folder that holds the config.json.
+std::string path_of_model(const std::string& id) {
+  constexpr std::string_view kConfig = "config.json";
+  if (!id.ends_with(kConfig)) return id;
+  const std::string folder = id.substr(0, id.size() - kConfig.size());
+  return folder.empty() ? "." : folder.size() > 1 && folder.ends_with('/') ? folder.substr(0, folder.size() - 1) : folder;
+}
+
 }  // namespace
 
 std::string_view spelling(Algorithm a) { return kAlgorithms[static_cast<std::size_t>(a)]; }
@@ -74,7 +82,7 @@ std::int64_t server_tensor_degree(const Architecture& a, const Gpu& gpu, std::in
 Start start_of(const StartAsked& asked, const Catalog& catalog) {
   Start s{asked, {}, 8, 0, 0, 1, {}};
   const ModelFound model = catalog.model(asked.model);
-  s.model_id = model.id;
+  s.model_id = path_of_model(model.id);
   place_gpus(s);
   StartAsked& a = s.asked;
   if (a.gpu.empty()) a.gpu = "H100-80GB";

@@ -30,6 +30,7 @@ struct StartAsked {
   std::int64_t lora = 0;     ///< rank; 0: all parameters are trained
   bool reference = false;    ///< a reference model for the KL penalty
   std::string release = {};  ///< of the framework; "": the newest that is written
+  bool operator==(const StartAsked&) const = default;
 };
 
 /// The job with everything filled in, and what was.
