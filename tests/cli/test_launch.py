@@ -204,9 +204,9 @@ GROWING = {
     "names": "for ((i=0; i<100000; i++)); do eval V$i=$i; (cd /); done",
     "dictionary": "declare -A D; for ((i=0; i<100000; i++)); do D[$i]=$i; (cd /); done",
     "positional": 'while true; do set -- "$@" x; (cd /); done',
-    "functions": "for ((i=0; i<100000; i++)); do eval \"f$i() { :; }\"; (cd /); done",
+    "functions": 'for ((i=0; i<100000; i++)); do eval "f$i() { :; }"; (cd /); done',
     "pipe": 'while true; do X+=" word"; echo $X | cat; done',
-    "longer each": "A=(); while true; do A+=(\"${A[*]}x\"); (cd /); done",
+    "longer each": 'A=(); while true; do A+=("${A[*]}x"); (cd /); done',
     "sourced": 'while true; do X+=("$X"); source other.sh; done',
 }
 

@@ -29,6 +29,8 @@ cluster:
 scheduler:
   type: {scheduler}
 )";
+// Memory depends on all of these. 64 requests a replica, 0.8 of the memory and a lead of two steps are the example's
+// (examples/math/gsm8k_grpo.yaml: 256 over d4); the limit of 256 running requests is ours, the dataclass leaves it to the server.
 constexpr const char* kRollout = R"(
 rollout:
   experiment_name: ${{experiment_name}}
@@ -63,8 +65,8 @@ actor:
   optimizer:
     type: adam
     lr: {rate}
-    weight_decay: 0.01
-    gradient_clipping: 1.0
+    weight_decay: {decay}
+    gradient_clipping: {clip}
 {more})";
 constexpr const char* kBeside = R"(
 {role}:
@@ -115,7 +117,9 @@ constexpr const char* kLora = R"(  use_lora: true
   target_modules: [all-linear]
 )";
 
-/// What an algorithm sets in the actor.
+/// What an algorithm sets in the actor: four mini-batches are the dataclass's (PPOActorConfig), DAPO's clipping is that of
+/// examples/math/gsm8k_dapo_dynamic_bs.yaml, beta that of examples/alignment/hhrlhf_dpo.yaml. A reference needs a weight other
+/// than 0.
 std::string of_algorithm(const Start& s) {
   switch (s.asked.algorithm) {
     case Algorithm::grpo:
@@ -142,21 +146,33 @@ struct Shape {
   const char* data;
   const char* type;
   const char* rate;
+  const char* decay;
+  const char* clip;
 };
+/// Learning rates, weight decay and clipping are those of AReaL's own examples of the script (inclusionAI/AReaL 1.0.4,
+/// examples/math/gsm8k_grpo.yaml, gsm8k_sft.yaml, examples/alignment/hhrlhf_dpo.yaml); memory does not depend on them.
 Shape shape_of(Algorithm a) {
+  const char* const rl = "python3 examples/math/gsm8k_rl.py --config THIS_FILE";
   switch (a) {
     case Algorithm::sft:
-      return {"Supervised fine-tuning", "python3 examples/math/gsm8k_sft.py --config THIS_FILE", "openai/gsm8k", "sft", "2e-5"};
+      return {"Supervised fine-tuning",
+              "python3 examples/math/gsm8k_sft.py --config THIS_FILE",
+              "openai/gsm8k",
+              "sft",
+              "2e-5",
+              "0.05",
+              "1.0"};
     case Algorithm::dpo:
-      return {"DPO", "python3 examples/alignment/hhrlhf_dpo.py --config THIS_FILE", "Anthropic/hh-rlhf", "dpo", "5e-6"};
+      return {"DPO", "python3 examples/alignment/hhrlhf_dpo.py --config THIS_FILE", "Anthropic/hh-rlhf", "dpo", "5e-6", "0.01",
+              "10.0"};
     case Algorithm::ppo:
-      return {"PPO", "python3 examples/math/gsm8k_rl.py --config THIS_FILE", "openai/gsm8k", "rl", "1e-6"};
+      return {"PPO", rl, "openai/gsm8k", "rl", "1.70e-5", "0.017", "1.0"};
     case Algorithm::dapo:
-      return {"DAPO", "python3 examples/math/gsm8k_rl.py --config THIS_FILE", "openai/gsm8k", "rl", "1e-6"};
+      return {"DAPO", rl, "openai/gsm8k", "rl", "1.70e-5", "0.017", "1.0"};
     case Algorithm::grpo:
       break;
   }
-  return {"GRPO", "python3 examples/math/gsm8k_rl.py --config THIS_FILE", "openai/gsm8k", "rl", "1e-6"};
+  return {"GRPO", rl, "openai/gsm8k", "rl", "1.70e-5", "0.017", "1.0"};
 }
 
 }  // namespace
@@ -191,7 +207,7 @@ std::string written(Start& s) {
   if (a.lora > 0) more += (rl ? "  weight_update_mode: disk\n" : "") + fmt::format(kLora, fmt::arg("rank", a.lora));
   out += fmt::format(kActor, fmt::arg("trainers", s.trainers), fmt::arg("model", s.model_id),
                      fmt::arg("tokens", std::max<std::int64_t>(16384, longest)), fmt::arg("rate", shape.rate),
-                     fmt::arg("more", more));
+                     fmt::arg("decay", shape.decay), fmt::arg("clip", shape.clip), fmt::arg("more", more));
   const auto beside = [&](const char* role, const char* extra) {
     out += fmt::format(kBeside, fmt::arg("role", role), fmt::arg("more", extra));
   };
