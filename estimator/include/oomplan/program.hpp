@@ -76,26 +76,28 @@ struct Site {
 /// iteration could not be folded by a closed form.
 class Index {
  public:
-  constexpr Index() = default;
-  constexpr explicit Index(std::int64_t constant) : offset_(constant) {}
+  constexpr Index() : Index(-1, 0, 1) {}
+  constexpr explicit Index(std::int64_t constant) : Index(-1, constant, 1) {}
   friend constexpr Index operator+(Index i, std::int64_t n) {
-    i.offset_ += n;
+    i.packed_ += n * kOffset;
     return i;
   }
-  friend constexpr Index operator-(Index i, std::int64_t n) {
-    i.offset_ -= n;
-    return i;
-  }
+  friend constexpr Index operator-(Index i, std::int64_t n) { return i + -n; }
   friend constexpr bool operator==(const Index&, const Index&) = default;
 
  private:
   friend class ProgramWriter;
   friend class PeakRecorder;
   friend struct ProgramReader;
-  constexpr Index(std::int16_t depth, std::int64_t offset, std::int8_t step) : offset_(offset), depth_(depth), step_(step) {}
-  std::int64_t offset_ = 0;
-  std::int16_t depth_ = -1;  ///< loop of that nesting depth; -1 constant; -2, -3: formal index a, b of a definition
-  std::int8_t step_ = 1;
+  constexpr Index(int depth, std::int64_t offset, int step)
+      : packed_(offset * kOffset + (depth & 0xff) * kDepth + (step & 0xff)) {}
+  constexpr std::int64_t offset() const { return packed_ >> 16; }
+  /// Loop of that nesting depth; -1 constant; -2, -3: formal index a, b of a definition.
+  constexpr int depth() const { return static_cast<std::int8_t>(static_cast<std::uint8_t>(packed_ >> 8 & 0xff)); }
+  constexpr int step() const { return static_cast<std::int8_t>(static_cast<std::uint8_t>(packed_ & 0xff)); }
+  // One number: programs hold millions of them. 48 bits of offset, 8 of depth, 8 of step.
+  static constexpr std::int64_t kOffset = 1 << 16, kDepth = 1 << 8;
+  std::int64_t packed_;
 };
 
 /// The site of an allocation as a description holds it: number in the writer's table, and its size.
@@ -340,7 +342,7 @@ class ProgramWriter {
   void check(Index) const;
   Program program_;
   std::vector<Program::Op> open_;
-  std::int16_t depth_ = 0, outer_depth_ = 0;
+  int depth_ = 0, outer_depth_ = 0;
   bool defining_ = false;
   std::uint32_t allocations_ = 0;  ///< that were written
 };

@@ -10,12 +10,15 @@ namespace oomplan {
 void ProgramWriter::write(Program::Op op) {
   check(op.a);
   check(op.b);
-  (defining_ ? open_ : program_.ops).push_back(op);
+  auto& ops = defining_ ? open_ : program_.ops;
+  // a copy of twice the size beside the old one would be the most that an estimate takes
+  if (constexpr std::size_t kMany = 1 << 16; ops.size() == ops.capacity() && ops.size() >= kMany) ops.reserve(ops.size() / 4 * 5);
+  ops.push_back(op);
 }
 
 void ProgramWriter::check(Index i) const {
-  if (i.depth_ >= depth_) throw Defect("an index outside its loop");
-  if (i.depth_ < -1 && !defining_) throw Defect("a formal index outside a definition");
+  if (i.depth() >= depth_) throw Defect("an index outside its loop");
+  if (i.depth() < -1 && !defining_) throw Defect("a formal index outside a definition");
 }
 
 SiteRef ProgramWriter::site(Site row) {
@@ -41,9 +44,9 @@ void ProgramWriter::mark(std::string_view label) {
 }
 
 Index ProgramWriter::begin_loop(std::int64_t n, Direction direction, std::int64_t first) {
-  const Index index(depth_, first, direction == Direction::forward ? std::int8_t{1} : std::int8_t{-1});
+  const Index index(depth_, first, direction == Direction::forward ? 1 : -1);
   write({Program::Kind::loop, Pool::torch, 0, {}, {}, n});
-  ++depth_;
+  if (++depth_ > 100) throw Defect("more than 100 loops in each other");
   return index;
 }
 
