@@ -63,7 +63,8 @@ class Checkouts:
 def read_facts(program: str, tree: Path, case: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Facts, or why there are none."""
     path = case["path"].split("#")[0]
-    command = [program, "read", path, "--facts", "--framework-version", versions(case)]
+    arguments = [str(word) for word in ((case.get("launch") or {}).get("needs") or {}).get("args", [])]
+    command = [program, "read", path, *arguments, "--facts", "--framework-version", versions(case)]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
     return (json.loads(done.stdout), "") if done.returncode == 0 else ({}, done.stderr.strip())
 

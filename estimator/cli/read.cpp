@@ -12,7 +12,7 @@ namespace oomplan::cli {
 int run_read(const Call& call) {
   refuse_without_command(call);
   if (call.has("facts")) {
-    print(facts_json(source_of(call)) + "\n");
+    print(facts_json(source_as_given(call)) + "\n");
     return kFits;
   }
   if (call.has("commands")) {

@@ -21,6 +21,8 @@
 #include "frontends/rewrite.hpp"
 #include "frontends/servers/launched.hpp"
 #include "frontends/unread/unread.hpp"
+#include "frontends/verl/launched.hpp"
+#include "frontends/verl/words.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan {
@@ -60,10 +62,12 @@ void refuse_other_frameworks(const Source& source) {
                              fmt::format("this is a configuration of {}, which oomplan does not read yet", framework)});
 }
 
-const std::array<Dialect, 4> kDialects{{
+const std::array<Dialect, 5> kDialects{{
     {"areal", true, false, true, areal::recognises, areal::words_of,
      [](const Source& source) { return areal::facts_json(areal::read_areal(source)); }, nullptr, areal::written,
      areal::entry_points, areal::take},
+    {"verl", true, false, true, verl::recognises, verl::words_of, verl::facts_json, nullptr, nullptr, verl::entry_points,
+     verl::take},
     {"megatron", false, true, true, [](const Source& source) { return source.dialect == "megatron"; },
      [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
        return std::make_unique<NativeWords>(source, [&catalog](const Source& s) { return megatron::read_command(s, catalog); });
@@ -85,9 +89,9 @@ const std::array<Dialect, 4> kDialects{{
 }};
 
 void check_dialect(const std::string& dialect) {
-  const std::vector<std::string> known{"oomplan", "areal", "megatron", "server", "launch"};  // as they are told
+  const std::vector<std::string> known{"oomplan", "areal", "verl", "megatron", "server", "launch"};  // as they are told
   if (dialect.empty() || std::find(known.begin(), known.end(), dialect) != known.end()) return;
-  for (const std::string_view later : {"verl", "relax", "oumi"})
+  for (const std::string_view later : {"relax", "slime", "oumi"})
     if (dialect == later)
       throw InputError(
           {{"command line", 0, 0, "dialect"}, fmt::format("'{}'", dialect), list_of(known), {}, "not supported yet"});
@@ -196,7 +200,7 @@ Reading read(const Source& source, const Catalog* given) {
 }
 
 std::string facts_json(const Source& source) {
-  if (is_launch(source)) return facts_json(resolved(source, Catalog::builtin()));
+  if (is_launch(source)) return facts_json(resolved_for_facts(source));
   const Dialect& dialect = dialect_of(source);
   if (dialect.facts == nullptr)
     throw InputError(Problem{{source.name, 0, 0, {}},

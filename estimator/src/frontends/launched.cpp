@@ -227,7 +227,10 @@ ScriptReading commands_of(const Source& source) {
   return launch::read_script(in);
 }
 
-Source resolved(const Source& source, const Catalog& catalog) {
+namespace {
+
+/// `catalog` nullptr: no job is made.
+Source resolve(const Source& source, const Catalog* catalog) {
   const ScriptReading reading = commands_of(source);
   const std::vector<Launch> all = launch::launches_of(reading, source.command.empty() ? source.text : "", entry_points());
   std::vector<Note> notes = source.notes;
@@ -245,9 +248,9 @@ Source resolved(const Source& source, const Catalog& catalog) {
                      launch.entry.name));
   Handing handing(launch, source, reading, "");
   Source out = taken(handing);
-  if (!handing.gone().empty()) static_cast<void>(job_of(handing, reading, catalog));
-  if (handing.placeholders().any()) {
-    check_unknowns(launch, source, reading, catalog);
+  if (catalog != nullptr && !handing.gone().empty()) static_cast<void>(job_of(handing, reading, *catalog));
+  if (catalog != nullptr && handing.placeholders().any()) {
+    check_unknowns(launch, source, reading, *catalog);
     for (const launch::Unknown& u : handing.placeholders().used())
       notes.push_back(
           {Note::Level::info, shown_place({u.file, u.line, 0, {}}),
@@ -261,5 +264,10 @@ Source resolved(const Source& source, const Catalog& catalog) {
   out.notes = std::move(notes);
   return out;
 }
+
+}  // namespace
+
+Source resolved(const Source& source, const Catalog& catalog) { return resolve(source, &catalog); }
+Source resolved_for_facts(const Source& source) { return resolve(source, nullptr); }
 
 }  // namespace oomplan

@@ -12,6 +12,8 @@ bool is_launch(const Source&);
 /// The source that the framework's reader takes, with notes on the way. Throws InputError: the script is broken, starts nothing
 /// that is known, starts several jobs, or needs a value that nobody gave.
 Source resolved(const Source&, const Catalog&);
+/// The same for whoever asks what the text means and estimates nothing: no job need be made of it.
+Source resolved_for_facts(const Source&);
 /// What the script would start. Throws InputError where it cannot be read.
 launch::ScriptReading commands_of(const Source&);
 

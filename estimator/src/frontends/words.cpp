@@ -25,6 +25,7 @@ Source TextWords::with(const Rewrite& rewrite) const {
 Patch TextWords::patch(const Rewrite& rewrite) const {
   Patch out;
   out.overrides = rewrite.overrides;
+  if (!has_file()) return out;
   Source changed = source_;
   for (std::size_t i = 0; i < rewrite.changes.size(); ++i) {
     const std::string& path = rewrite.changes[i].key;

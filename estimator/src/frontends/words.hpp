@@ -51,6 +51,8 @@ class TextWords {
   /// What the change of that number writes.
   virtual FactValue value_of(const Rewrite&, std::size_t number) const = 0;
   virtual bool means_the_same(const Source& changed, const Rewrite&) const = 0;
+  /// Is the text a YAML file whose values can be changed in place? A command line is not.
+  virtual bool has_file() const { return true; }
 
   Source source_;
   Reading reading_;

@@ -13,21 +13,11 @@
 #include "frontends/areal/allocation.hpp"
 #include "frontends/compose/node.hpp"
 #include "frontends/fact_value.hpp"
+#include "frontends/telling.hpp"
 
 namespace oomplan::areal {
 
-/// Who tells a fact. `stated`: a literal of the file or the command line; `defaults`: the release's configuration classes;
-/// `code`: no key says it; `derived`: arithmetic on other facts.
-enum class ToldBy : std::uint8_t { stated, interpolated, defaults, code, derived };
-std::string_view word(ToldBy);
-
-struct Fact {
-  std::string key;
-  FactValue value;
-  ToldBy by = ToldBy::code;
-  std::string where;  ///< the key of the file, the class with the default, or the source that decides
-  Origin origin;      ///< where the value can be edited; kind default_ or derived when nowhere
-};
+using Fact = ToldFact;
 
 /// A role that the file mentions and the job does not have.
 struct AbsentRole {
@@ -54,7 +44,7 @@ struct Meaning {
   std::vector<Note> notes;
   std::vector<Problem> refusals;  ///< what the framework itself would refuse, with its reason
 
-  const Fact* find(std::string_view key) const;
+  const Fact* find(std::string_view key) const { return find_fact(facts, key); }
 };
 
 /// `root`: composed, merged over the release's defaults, resolved. `file`: the configuration's name. `servers_alone`: nothing is

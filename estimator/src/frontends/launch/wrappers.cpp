@@ -79,7 +79,9 @@ constexpr std::array<Row, 52> kRows{{
      "--frozen --no-sync --locked --isolated --active --no-project --all-extras --offline -q --quiet -v --verbose --no-dev "
      "--exact "
      "--no-env-file --no-config --all-groups --no-default-groups --no-cache -n --reinstall --refresh --native-tls --no-progress "
-     "--inexact",
+     "--inexact --all-packages --only-dev --no-editable --no-index -U --upgrade --no-sources --compile-bytecode --no-build "
+     "--no-binary "
+     "--managed-python --no-managed-python --no-python-downloads --show-resolution --no-build-isolation",
      0, false},
     {"conda run", "--no-capture-output --live-stream -v --verbose --debug-wrapper-scripts"},
     {"mamba run", "--no-capture-output --live-stream -v --verbose"},

@@ -15,9 +15,6 @@ using Kind = launch::Entry::Kind;
 /// Sources: the READMEs and examples of each project.
 constexpr std::array kPrograms{
     // verl-project/verl 1dda039b, examples/**/*.sh
-    EntryPoint{Kind::module, "verl.trainer.main_ppo*", "", "verl", "its RL trainer"},
-    EntryPoint{Kind::module, "verl.trainer.sft_trainer*", "", "verl", "its SFT trainer"},
-    EntryPoint{Kind::module, "verl.trainer.fsdp_sft_trainer", "", "verl", "its SFT trainer"},
     EntryPoint{Kind::module, "verl.trainer.main_generation*", "", "verl", "its generation", "", false},
     EntryPoint{Kind::module, "verl.trainer.main_eval", "", "verl", "its evaluation", "", false},
     EntryPoint{Kind::module, "verl.experimental.*", "", "verl", "an experimental trainer of it"},

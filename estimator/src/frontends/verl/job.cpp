@@ -1,0 +1,305 @@
+#include "frontends/verl/job.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <oomplan/units/bytes.hpp>
+
+#include "frontends/verl/meaning_parts.hpp"
+#include "frontends/verl/megatron_job.hpp"
+#include "frontends/verl/settings.hpp"
+#include "units/sizes.hpp"
+
+namespace oomplan::verl {
+namespace {
+
+class VerlTranslator {
+ public:
+  VerlTranslator(const VerlText& text, const VerlMeaning& m, const std::string& gpu, std::vector<Note>& notes)
+      : text_(text), m_(m), gpu_(gpu), notes_(notes), s_(text, m, out_) {}
+
+  NativeText run() {
+    out_.problems = text_.problems;
+    refuse();
+    if (!out_.problems.empty()) return std::move(out_);
+    cluster();
+    for (const char* name : {"rollout", "actor", "trainer", "ref", "critic"})
+      if (m_.has_role(name)) role(name);
+    if (m_.kind == "generation") serve_alone();
+    return std::move(out_);
+  }
+
+ private:
+  bool since(std::string_view release) const { return text_.release >= release_named(release); }
+  std::string fact(std::string_view role, std::string_view name) const { return fmt::format("roles.{}.{}", role, name); }
+
+  // ---- not supported yet, by name
+
+  void refuse() {
+    for (const std::string& role : m_.roles) {
+      if (role == "reward") s_.refuse("roles.reward.engine", "a reward model in a server of its own");
+      if (role == "rollout") refuse_of_servers();
+      if (role != "reward" && role != "rollout") refuse_of_trainer(role);
+    }
+    if (m_.text("job.placement") == "separated" && m_.flag("job.sleep_wake"))
+      s_.refuse("job.sleep_wake", "servers on GPUs of their own that sleep");
+    for (const char* key : {"distillation.enable", "distillation.enabled"})
+      if (const auto* n = text_.root.at(key); n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean)
+        s_.refuse_key(key, "distillation");
+  }
+  void refuse_of_servers() {
+    const std::string engine = m_.text("roles.rollout.engine");
+    if (engine != "vllm" && engine != "sglang") s_.refuse("roles.rollout.engine", fmt::format("the server '{}'", engine));
+    for (const char* degree : {"dp", "ep"})
+      if (m_.whole(fmt::format("roles.rollout.layout.{}", degree), 1) > 1)
+        s_.refuse(fmt::format("roles.rollout.layout.{}", degree),
+                  fmt::format("{} parallelism of verl's servers", degree[0] == 'd' ? "data" : "expert"));
+  }
+  void refuse_of_trainer(const std::string& role) {
+    const std::string engine = m_.text(fact(role, "engine"));
+    constexpr std::array<std::string_view, 3> kEngines{"fsdp1", "fsdp2", "megatron"};
+    if (std::find(kEngines.begin(), kEngines.end(), engine) == kEngines.end())
+      s_.refuse(fact(role, "engine"), fmt::format("the engine '{}'", engine));
+    if (engine == "megatron" && !since("0.5.0")) s_.refuse(fact(role, "engine"), "Megatron before verl 0.5");
+    if (m_.flag(fact(role, "fused_kernels"))) s_.refuse(fact(role, "fused_kernels"), "use_fused_kernels");
+    const std::string impl = m_.text(fact(role, "optimizer_impl"), "torch.optim");
+    if (impl != "torch.optim") s_.refuse(fact(role, "optimizer_impl"), fmt::format("optimizers of {}", impl));
+    if (m_.whole(fact(role, "wrap_min_num_params")) > 0)
+      s_.refuse(fact(role, "wrap_min_num_params"), "units of FSDP by their size (wrap_policy.min_num_params)");
+    const std::string tiled = fmt::format("{}.model.tiled_mlp.enabled", kArr);
+    if (role == "actor")
+      if (const auto* n = text_.root.at(tiled); n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean)
+        s_.refuse_key(tiled, "TiledMLP");
+  }
+
+  // ---- settings
+
+  void cluster() {
+    s_.set("framework", framework(), "job.kind");
+    const std::int64_t used = m_.kind == "generation" ? m_.whole("roles.rollout.gpus") : m_.whole("job.gpus_used");
+    s_.set("gpus", fmt::format("{} x {}", used, gpu_.empty() ? "H100-80GB" : gpu_), "cluster.gpus_per_node");
+    s_.set("gpus_per_node", fmt::format("{}", std::min(used, m_.whole("cluster.gpus_per_node", 8))), "cluster.gpus_per_node");
+    if (m_.kind == "sft") return;
+    s_.copy("prompt_tokens", "job.max_prompt_length");
+    s_.copy("response_tokens", "job.max_response_length");
+    const std::int64_t samples = std::max<std::int64_t>(1, m_.whole("job.samples_per_prompt", 1));
+    const std::int64_t prompts = m_.whole("job.train_batch_prompts");
+    if (m_.kind == "rl" && prompts > 0)
+      s_.set("sequences_per_step", fmt::format("{}", prompts * samples), "job.train_batch_prompts");
+    if (samples > 1 && m_.kind == "rl") s_.set("samples_per_prompt", fmt::format("{}", samples), "job.samples_per_prompt");
+    if (m_.kind == "rl") {
+      s_.set("sync.by",
+             m_.text("weight_update.mode") == "naive" ? (m_.text("job.placement") == "separated" ? "" : "ipc") : "nccl",
+             "weight_update.mode");
+      if (const std::int64_t bucket = m_.whole("weight_update.buffer_bytes"); bucket > 0)
+        s_.set("sync.bucket", fmt::format("{}MiB", bucket / kMiB), "weight_update.buffer_bytes");
+    }
+  }
+  /// Before 0.7 the workers are described as those of 0.7: their settings are all stated here.
+  std::string framework() {
+    if (since("0.7.0")) return "verl " + name_of(text_.release);
+    notes_.push_back(
+        {Note::Level::warning, {}, fmt::format("the workers of verl {} are described as those of 0.7", name_of(text_.release))});
+    return "verl 0.7.0";
+  }
+
+  void role(const std::string& name) {
+    const auto kind = name == "rollout"   ? RoleKind::rollout
+                      : name == "actor"   ? RoleKind::actor
+                      : name == "trainer" ? RoleKind::trainer
+                      : name == "ref"     ? RoleKind::reference
+                                          : RoleKind::critic;
+    out_.roles.push_back({kind, s_.place(fact(name, "engine"))});
+    if (name == "rollout") return rollout();
+    const bool colocated = m_.text("job.placement") == "colocated";
+    if (name == "actor" && colocated) s_.set("actor.beside", "rollout", "job.placement");
+    if (name == "ref" || name == "critic") s_.set(name + ".beside", "actor", fact(name, "placement"));
+    s_.copy(name + ".model", fact(name, "model"));
+    s_.copy(name + ".engine", fact(name, "engine"));
+    if (m_.text(fact(name, "engine")) == "megatron")
+      megatron_settings(s_, text_, m_, name);
+    else
+      fsdp(name);
+    budget(name);
+    adapters(name);
+  }
+
+  void fsdp(const std::string& name) {
+    const std::int64_t context = m_.whole(fact(name, "layout.cp"), 1), data = m_.whole(fact(name, "layout.dp"), 1);
+    s_.set(name + ".layout", context > 1 ? fmt::format("d{}c{}", data, context) : fmt::format("d{}", data),
+           fact(name, "layout.cp"));
+    const std::int64_t gpus = m_.whole(fact(name, "gpus"), 1), group = m_.whole(fact(name, "shard_group"), gpus);
+    if (group > 0 && group < gpus) s_.set(name + ".replicas", fmt::format("{}", gpus / group), fact(name, "shard_group"));
+    s_.set(name + ".precision.storage", format_named(m_.text(fact(name, "param_dtype"))), fact(name, "param_dtype"));
+    s_.set(name + ".precision.compute", format_named(m_.text(fact(name, "compute_dtype"))), fact(name, "compute_dtype"));
+    s_.set(name + ".precision.reduce", format_named(m_.text(fact(name, "reduce_dtype"))), fact(name, "reduce_dtype"));
+    const std::string attention = m_.text(fact(name, "attention"));
+    s_.set(name + ".kernels",
+           attention == "sdpa"    ? "hf_sdpa"
+           : attention == "eager" ? "hf_eager"
+                                  : "hf_flash",
+           fact(name, "attention"));
+    const ToldFact* recompute = m_.find(fact(name, "recompute"));
+    const FactValue* granularity = recompute != nullptr ? recompute->value.find("granularity") : nullptr;
+    s_.set(name + ".recompute", granularity != nullptr ? granularity->plain() : "", fact(name, "recompute"));
+    if (m_.flag(fact(name, "activation_offload")) && name != "ref") {
+      s_.set(name + ".offload_activations", "verl", fact(name, "activation_offload"));
+      s_.set(name + ".reentrant", "true", fact(name, "activation_offload"));
+    }
+    if (m_.flag(fact(name, "liger"))) s_.set(name + ".liger", "[rope, rms_norm, swiglu]", fact(name, "liger"));
+    s_.copy(name + ".reshard_after_forward", fact(name, "reshard_after_forward"));
+    s_.copy(name + ".forward_prefetch", fact(name, "forward_prefetch"));
+    const bool fsdp2 = m_.text(fact(name, "engine")) == "fsdp2";
+    const bool policy = fsdp2 && m_.flag(fact(name, "offload_policy"));
+    if (name == "ref") return;  // forced to the host
+    s_.set(name + ".cpu_offload_policy", policy ? "true" : "false", fact(name, "offload_policy"));
+    s_.set(name + ".offload",
+           policy ? "[]" : offloaded(m_.flag(fact(name, "param_offload")), m_.flag(fact(name, "optimizer_offload"))),
+           fact(name, "param_offload"));
+    s_.set(name + ".optimizer", lowered(m_.text(fact(name, "optimizer"))), fact(name, "optimizer"));
+    if (name != "critic") head(name);
+    if (since("0.9.0")) {
+      const auto* key = text_.root.at(fmt::format("{}.actor.fsdp_config.use_no_sync_for_gradient_accumulation", kArr));
+      const bool deferred = key == nullptr || (key->kind == compose::Node::Kind::boolean && key->boolean);
+      s_.set(name + ".gradient_sync_every_micro_batch", deferred ? "false" : "true", fact(name, "engine"));
+    }
+  }
+  static std::string lowered(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+  }
+
+  /// Up to 0.8 logits are divided by the temperature in place (#6935).
+  void head(const std::string& name) {
+    const bool entropy = m_.flag(fact(name, "entropy_in_training")), chunks = m_.flag(fact(name, "entropy_chunking")),
+               again = m_.flag(fact(name, "entropy_checkpointing"));
+    const auto* compiles = text_.root.at(fmt::format("{}.actor.use_torch_compile", kArr));
+    const bool compiled = compiles == nullptr || compiles->kind != compose::Node::Kind::boolean || compiles->boolean;
+    std::string head = since("0.9.0") ? "verl_flash_ce" : "verl_flash_ce_div_in_place";
+    if (entropy)
+      head = chunks && again ? "verl_entropy_chunked_checkpoint"
+             : chunks        ? "verl_entropy_chunked"
+             : again         ? "verl_entropy_checkpoint"
+             : compiled      ? "verl_entropy_compiled"
+                             : "verl_entropy_eager";
+    s_.set(name + ".head", head, entropy ? fact(name, "entropy_in_training") : fact(name, "engine"));
+  }
+
+  /// Tokens of a micro-batch: packed, or so many sequences of the longest length.
+  struct Budget {
+    std::int64_t tokens = 0, sequences = 0;
+    std::string from;
+  };
+  Budget budget_of(const std::string& batch) const {
+    if (m_.flag(batch + ".dynamic")) return {m_.whole(batch + ".tokens_per_micro_batch_of_group"), 0, batch + ".tokens_per_gpu"};
+    const std::int64_t n = m_.whole(batch + ".sequences_per_data_parallel_rank");
+    return {n * m_.whole(batch + ".sequence_length_padded"), n, batch + ".sequences_per_data_parallel_rank"};
+  }
+  void budget(const std::string& name) {
+    const std::string batch = fact(name, "micro_batch");
+    const Budget b = budget_of(batch);
+    if (b.tokens == 0)
+      return s_.lacking(batch + ".dynamic",
+                        fmt::format("a micro-batch of {}: *_micro_batch_size_per_gpu, or use_dynamic_bsz", name));
+    const bool megatron = m_.text(fact(name, "engine")) == "megatron";
+    const bool packed = megatron || m_.flag(fact(name, "remove_padding")) || m_.flag(batch + ".dynamic");
+    if (packed) {
+      s_.set(name + ".tokens_per_micro_batch", fmt::format("{}", b.tokens), b.from);
+    } else {
+      s_.set(name + ".sequences_per_micro_batch", fmt::format("{}", b.sequences), b.from);
+      s_.set(name + ".sequence_tokens", fmt::format("{}", m_.whole(batch + ".sequence_length_padded")), b.from);
+    }
+    if (name == "actor" && m_.flag("job.old_logprob_pass") && packed)
+      if (const Budget forward = budget_of("job.old_logprob_micro_batch"); forward.tokens > 0)
+        s_.set("actor.logprob_tokens_per_micro_batch", fmt::format("{}", forward.tokens), forward.from);
+    if (name == "actor") micro_batches(b);
+    if (name == "trainer")
+      s_.set("trainer.sequence_tokens", packed ? "" : fmt::format("{}", m_.whole("job.max_total_length")),
+             "job.max_total_length");
+  }
+  /// Of one mini-batch, with all sequences as long as they may get.
+  void micro_batches(const Budget& b) {
+    const std::int64_t data = std::max<std::int64_t>(1, m_.whole("roles.actor.layout.dp", 1));
+    const std::int64_t mini =
+        m_.whole("roles.actor.mini_batch_prompts") * std::max<std::int64_t>(1, m_.whole("job.samples_per_prompt", 1));
+    const std::int64_t sequences = std::max<std::int64_t>(1, mini / data);
+    const std::int64_t longest = m_.whole("job.max_prompt_length") + m_.whole("job.max_response_length");
+    const std::int64_t fit =
+        b.sequences > 0 ? b.sequences : std::max<std::int64_t>(1, b.tokens / std::max<std::int64_t>(1, longest));
+    if (mini > 0) s_.set("actor.micro_batches", fmt::format("{}", (sequences + fit - 1) / fit), "roles.actor.mini_batch_prompts");
+  }
+
+  void adapters(const std::string& name) {
+    const ToldFact* lora = m_.find(fact(name, "lora"));
+    if (lora == nullptr || !lora->value.is_map() || name == "ref") return;
+    const auto part = [&](const char* key) {
+      const FactValue* v = lora->value.find(key);
+      return v != nullptr ? v->plain() : std::string();
+    };
+    s_.set(name + ".lora.rank", part("rank"), fact(name, "lora"));
+    s_.set(name + ".lora.alpha", part("alpha"), fact(name, "lora"));
+    if (part("targets") == "all-linear") s_.set(name + ".lora.targets", "all-linear", fact(name, "lora"));
+  }
+
+  void rollout() {
+    const std::string engine = m_.text("roles.rollout.engine");
+    s_.copy("rollout.model", "roles.rollout.model");
+    s_.copy("rollout.engine", "roles.rollout.engine");
+    const std::int64_t stages = m_.whole("roles.rollout.layout.pp", 1);
+    s_.set("rollout.layout",
+           fmt::format("d{}t{}{}", m_.whole("roles.rollout.layout.replicas", 1), m_.whole("roles.rollout.layout.tp", 1),
+                       stages > 1 ? fmt::format("p{}", stages) : ""),
+           "roles.rollout.layout.tp");
+    s_.copy(engine == "sglang" ? "rollout.mem_fraction_static" : "rollout.gpu_memory_utilization",
+            "roles.rollout.memory_fraction");
+    s_.copy("rollout.max_running_requests", "roles.rollout.max_running_requests");
+    s_.copy("rollout.batched_tokens", "roles.rollout.max_batched_tokens");
+    if (m_.find("roles.rollout.max_model_len") != nullptr && m_.find("roles.rollout.max_model_len")->value.is_integer())
+      s_.copy("rollout.max_model_len", "roles.rollout.max_model_len");
+    s_.copy("rollout.enforce_eager", "roles.rollout.enforce_eager");
+    const bool shares = m_.text("job.placement") == "colocated" && m_.kind == "rl";
+    if (shares) {
+      const bool keeps_host_copy = m_.find("roles.actor.lora") != nullptr && m_.find("roles.actor.lora")->value.is_map();
+      s_.set("rollout.sleep",
+             !m_.flag("roles.rollout.free_cache_engine") ? "0"
+             : keeps_host_copy                           ? "1"
+                                                         : "2",
+             "roles.rollout.free_cache_engine");
+    }
+    if (m_.text("roles.rollout.quantization") == "fp8") s_.set("rollout.weights", "fp8", "roles.rollout.quantization");
+    note_engine_arguments(engine);
+  }
+  /// engine_kwargs go to the engine as they are.
+  void note_engine_arguments(const std::string& engine) {
+    const auto* more = text_.root.at(fmt::format("{}.rollout.engine_kwargs.{}", kArr, engine));
+    if (more == nullptr || more->kind != compose::Node::Kind::map) return;
+    for (const auto& entry : more->entries)
+      if (entry.value.kind != compose::Node::Kind::null && !entry.value.is_container())
+        notes_.push_back(
+            {Note::Level::warning, entry.value.origin.place,
+             fmt::format("engine_kwargs.{}.{} goes to the server and is not part of this answer", engine, entry.key)});
+  }
+
+  void serve_alone() {
+    std::erase_if(out_.settings, [](const Setting& s) { return s.key == "framework"; });
+    for (Setting& s : out_.settings)
+      if (s.key.starts_with("rollout.")) s.key.replace(0, 8, "server.");
+    out_.roles = {{RoleKind::server, out_.roles.front().place}};
+  }
+
+  const VerlText& text_;
+  const VerlMeaning& m_;
+  const std::string& gpu_;
+  std::vector<Note>& notes_;
+  NativeText out_;
+  VerlSettings s_;
+};
+
+}  // namespace
+
+NativeText job_of(const VerlText& text, const VerlMeaning& m, const std::string& gpu, std::vector<Note>& notes) {
+  return VerlTranslator(text, m, gpu, notes).run();
+}
+
+}  // namespace oomplan::verl

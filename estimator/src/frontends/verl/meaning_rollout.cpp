@@ -1,0 +1,55 @@
+// What verl's servers get (verl/workers/rollout).
+#include <fmt/format.h>
+
+#include "frontends/verl/meaning_parts.hpp"
+
+namespace oomplan::verl {
+
+void tell_rollout(Telling& t, Release release, std::int64_t gpus, bool separated) {
+  const std::string at = fmt::format("{}.rollout", kArr), fact = "roles.rollout.";
+  const auto take = [&](const char* name, const char* key, FactValue otherwise) {
+    t.take(fact + name, fmt::format("{}.{}", at, key), std::move(otherwise));
+  };
+  t.take(fact + "engine", at + ".name");
+  t.take(fact + "model", fmt::format("{}.model.path", kArr));
+  t.derived(fact + "gpus", gpus, separated ? "rollout.nnodes x n_gpus_per_node" : "same GPUs as the actor");
+  const std::int64_t tensor = t.whole(at + ".tensor_model_parallel_size", 2), data = t.whole(at + ".data_parallel_size", 1),
+                     stages = t.whole(at + ".pipeline_model_parallel_size", 1);
+  t.derived(fact + "layout.replicas", gpus / std::max<std::int64_t>(1, tensor * data * stages), "gpus/(tp*dp*pp)",
+            at + ".tensor_model_parallel_size");
+  take("layout.tp", "tensor_model_parallel_size", FactValue(2));
+  take("layout.dp", "data_parallel_size", FactValue(1));
+  take("layout.ep", "expert_parallel_size", FactValue(1));
+  take("layout.pp", "pipeline_model_parallel_size", FactValue(1));
+  take("memory_fraction", "gpu_memory_utilization", FactValue(0.5));
+  t.code(fact + "memory_fraction_meaning",
+         t.text(at + ".name") == "sglang" ? "SGLang mem_fraction_static: share of memory free at server start"
+                                          : "vLLM: share of total device memory",
+         "verl rollout");
+  take("max_running_requests", "max_num_seqs", FactValue(1024));
+  take("max_batched_tokens", "max_num_batched_tokens", FactValue(8192));
+  const bool stated = t.has(at + ".max_model_len") && release != release_named("0.7.0");
+  if (stated)
+    take("max_model_len", "max_model_len", nullptr);
+  else if (release >= release_named("0.7.0"))
+    t.code(fact + "max_model_len", "max_position_embeddings of the model",
+           "null -> max_position_embeddings (verl/workers/rollout/vllm_rollout/vllm_async_server.py)");
+  else
+    t.derived(fact + "max_model_len", t.whole("data.max_prompt_length", 512) + t.whole("data.max_response_length", 512),
+              "null -> prompt_length + response_length", at + ".max_model_len");
+  take("enforce_eager", "enforce_eager", FactValue(false));
+  take("cudagraph_capture_sizes", "cudagraph_capture_sizes", nullptr);
+  take("free_cache_engine", "free_cache_engine", FactValue(true));
+  take("enable_chunked_prefill", "enable_chunked_prefill", FactValue(true));
+  take("enable_prefix_caching", "enable_prefix_caching", FactValue(true));
+  take("dtype", "dtype", FactValue("bfloat16"));
+  take("load_format", "load_format", FactValue("dummy"));
+  const compose::Node* kwargs = t.at(at + ".engine_kwargs");
+  t.derived(fact + "engine_kwargs", kwargs != nullptr ? value_of(*kwargs) : FactValue::map(), at + ".engine_kwargs",
+            at + ".engine_kwargs");
+  take("quantization", "quantization", nullptr);
+  t.code(fact + "placement", separated ? "own" : "shares:actor",
+         separated ? "disjoint pools" : "hybrid engine; separate server processes on the same GPUs");
+}
+
+}  // namespace oomplan::verl

@@ -1,0 +1,158 @@
+#include "frontends/verl/megatron_job.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "frontends/verl/meaning_parts.hpp"
+
+namespace oomplan::verl {
+namespace {
+
+/// Keys of Megatron's TransformerConfig that a user adds (override_transformer_config), and our knobs for them; "" changes no
+/// memory, or is what verl's models have anyway.
+struct ConfigRow {
+  std::string_view key, knob;
+};
+constexpr std::array<ConfigRow, 22> kConfig{{
+    {"num_layers_in_first_pipeline_stage", "first_stage_layers"},
+    {"num_layers_in_last_pipeline_stage", "last_stage_layers"},
+    {"account_for_embedding_in_pipeline_split", "embedding_in_split"},
+    {"account_for_loss_in_pipeline_split", "loss_in_split"},
+    {"moe_router_dtype", "router_dtype"},
+    {"moe_permute_fusion", "permute_fusion"},
+    {"gradient_accumulation_fusion", "gradient_accumulation_fusion"},
+    {"moe_shared_expert_overlap", "shared_expert_overlap"},
+    {"bias_activation_fusion", "activation_fusion"},
+    {"attention_backend", ""},
+    {"apply_rope_fusion", "rotary_fusion"},
+    {"masked_softmax_fusion", ""},
+    {"bias_dropout_fusion", "bias_dropout_fusion"},
+    {"deallocate_pipeline_outputs", "deallocate_outputs"},
+    {"persist_layer_norm", ""},
+    {"moe_grouped_gemm", "grouped_experts"},
+    {"moe_token_dispatcher_type", ""},  // alltoall; flex is refused below
+    {"moe_enable_deepep", ""},
+    {"moe_aux_loss_coeff", ""},
+    {"moe_z_loss_coeff", ""},
+    {"overlap_p2p_comm", ""},
+    {"batch_p2p_comm", ""},
+}};
+
+class MegatronRole {
+ public:
+  MegatronRole(VerlSettings& s, const VerlText& text, const VerlMeaning& m, const std::string& role)
+      : s_(s), text_(text), m_(m), role_(role), fact_("roles." + role + ".") {}
+
+  void run() {
+    layout();
+    s_.set(knob("sequence_parallel"), m_.flag(fact_ + "layout.sequence_parallel") ? "true" : "false",
+           fact_ + "layout.sequence_parallel");
+    if (const std::int64_t chunks = m_.whole(fact_ + "layout.vpp"); chunks > 1)
+      s_.set(knob("virtual_stages"), fmt::format("{}", chunks), fact_ + "layout.vpp");
+    recompute();
+    const bool trains = role_ != "ref";
+    s_.set(knob("offload"), offloaded(m_.flag(fact_ + "param_offload"), trains && m_.flag(fact_ + "optimizer_offload")),
+           fact_ + "param_offload");
+    if (trains) optimizer();
+    overrides();
+    if (role_ == "actor" && m_.flag(fact_ + "entropy_in_training"))
+      s_.set(knob("entropy_loss"), "true", fact_ + "entropy_in_training");
+    if (m_.flag(fact_ + "entropy_chunking") && m_.flag(fact_ + "entropy_in_training"))
+      s_.refuse(fact_ + "entropy_chunking", "entropy in chunks under Megatron");
+  }
+
+ private:
+  std::string knob(std::string_view name) const { return fmt::format("{}.{}", role_, name); }
+
+  /// Experts have a layout of their own: an expert_tensor_parallel_size that is not said is that of the tensors.
+  void layout() {
+    const auto degree = [&](const char* name, std::int64_t otherwise) {
+      return m_.whole(fmt::format("{}layout.{}", fact_, name), otherwise);
+    };
+    const std::int64_t tensor = degree("tp", 1), stages = degree("pp", 1), context = degree("cp", 1), experts = degree("ep", 1),
+                       data = degree("dp", 1);
+    const std::int64_t expert_tensor = degree("etp", tensor);
+    const std::int64_t gpus = m_.whole(fact_ + "gpus", 1);
+    if (gpus % (tensor * stages * context) != 0)
+      return s_.lacking(fact_ + "layout.tp", fmt::format("degrees whose product divides {} GPUs", gpus));
+    std::string text = fmt::format("d{}t{}p{}c{}", data, tensor, stages, context);
+    if (experts > 1 || (expert_tensor != tensor && experts >= 1 && m_.find(fact_ + "layout.etp") != nullptr &&
+                        m_.find(fact_ + "layout.etp")->value.is_integer())) {
+      const std::int64_t product = expert_tensor * experts * stages;
+      if (product == 0 || gpus % product != 0)
+        return s_.lacking(fact_ + "layout.ep",
+                          fmt::format("expert degrees whose product with the stages ({}) divides {} GPUs", product, gpus));
+      text = fmt::format("attn:{}|ffn:d{}t{}p{}e{}", text, gpus / product, expert_tensor, stages, experts);
+    }
+    s_.set(knob("layout"), std::move(text), fact_ + "layout.tp");
+  }
+
+  void recompute() {
+    const ToldFact* f = m_.find(fact_ + "recompute");
+    if (f == nullptr) return;
+    const auto part = [&](const char* name) {
+      const FactValue* v = f->value.find(name);
+      return v != nullptr && !v->is_null() ? v->plain() : std::string();
+    };
+    const std::string granularity = part("granularity");
+    s_.set(knob("recompute"), granularity, fact_ + "recompute");
+    if (granularity == "full") {
+      s_.set(knob("recompute_method"), part("method"), fact_ + "recompute");
+      s_.set(knob("recompute_layers"), part("layers"), fact_ + "recompute");
+    }
+    if (granularity == "selective") {
+      const FactValue* modules = f->value.find("modules");
+      std::string list;
+      if (modules != nullptr)
+        for (const FactValue& item : modules->items()) list += (list.empty() ? "" : ", ") + item.plain();
+      if (!list.empty()) s_.set(knob("recompute_modules"), "[" + list + "]", fact_ + "recompute");
+    }
+  }
+
+  void optimizer() {
+    const std::string name = m_.text(fact_ + "optimizer");
+    if (name == "sgd" || name == "muon") s_.refuse(fact_ + "optimizer", fmt::format("{} under verl's Megatron", name));
+    if (m_.flag(fact_ + "precision_aware_optimizer"))
+      s_.set(knob("precision_aware_optimizer"), "true", fact_ + "precision_aware_optimizer");
+    const ToldFact* host = m_.find(fact_ + "optimizer_cpu_offload");
+    const FactValue* on = host != nullptr ? host->value.find("enabled") : nullptr;
+    if (on != nullptr && on->boolean()) {
+      s_.set(knob("optimizer_cpu_offload"), "true", fact_ + "optimizer_cpu_offload");
+      if (const FactValue* part = host->value.find("fraction"))
+        s_.set(knob("optimizer_offload_fraction"), part->plain(), fact_ + "optimizer_cpu_offload");
+    }
+    if (m_.text(fact_ + "sharding") == "none") s_.set(knob("distributed_optimizer"), "false", fact_ + "sharding");
+  }
+
+  void overrides() {
+    const ToldFact* f = m_.find(fact_ + "transformer_overrides");
+    if (f == nullptr || !f->value.is_map() || role_ == "ref") return;
+    for (std::size_t i = 0; i < f->value.keys().size(); ++i) {
+      const std::string& key = f->value.keys()[i];
+      const FactValue& value = f->value.items()[i];
+      if (value.is_null()) continue;
+      const auto row = std::find_if(kConfig.begin(), kConfig.end(), [&](const ConfigRow& r) { return r.key == key; });
+      if (row == kConfig.end())
+        s_.refuse_key(fmt::format("{}.actor.megatron.override_transformer_config.{}", kArr, key),
+                      fmt::format("override_transformer_config.{}", key));
+      else if (!row->knob.empty())
+        s_.set(knob(row->knob), value.plain(), fact_ + "transformer_overrides");
+    }
+  }
+
+  VerlSettings& s_;
+  const VerlText& text_;
+  const VerlMeaning& m_;
+  const std::string& role_;
+  std::string fact_;
+};
+
+}  // namespace
+
+void megatron_settings(VerlSettings& s, const VerlText& text, const VerlMeaning& m, const std::string& role) {
+  MegatronRole(s, text, m, role).run();
+}
+
+}  // namespace oomplan::verl

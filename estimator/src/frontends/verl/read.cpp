@@ -1,0 +1,203 @@
+#include "frontends/verl/read.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "frontends/compose/compose.hpp"
+#include "frontends/keys_of_lines.hpp"
+#include "frontends/shell_words.hpp"
+#include "units/enums.hpp"
+
+namespace oomplan::verl {
+namespace {
+
+using compose::Node;
+
+constexpr std::string_view kRepository = "verl-project/verl";
+
+/// The part of a path that begins in verl's repository, "verl/trainer/config/..."; "": none.
+std::string path_in_repository(const std::string& path) {
+  for (const std::string_view top : {"verl/trainer/config/", "verl/experimental/", "recipe/"}) {
+    if (path.starts_with(top)) return path;
+    const auto at = path.find(fmt::format("/{}", top));
+    if (at != std::string::npos) return path.substr(at + 1);
+  }
+  return {};
+}
+
+/// The caller's files first: his own YAML may stand anywhere, and that of verl's repository is known besides.
+compose::Files files_of(const Source& source, const std::string& own, Release release) {
+  compose::Files files;
+  files.read = [&source, own, release](const std::string& path) -> std::optional<std::string> {
+    if (path == own) return source.text;
+    const std::string known = path_in_repository(path);
+    if (!known.empty())
+      if (auto text = config_file(known, release)) return text;
+    return source.open ? source.open(path) : std::nullopt;
+  };
+  files.list = [release](const std::string& folder) -> std::optional<std::vector<std::string>> {
+    const std::string known = path_in_repository(folder + "/");
+    return known.empty() ? std::nullopt : config_folder(known.substr(0, known.size() - 1), release);
+  };
+  return files;
+}
+
+/// Values of verl's own files are the release's defaults.
+void mark_defaults(Node& node, const std::string& release) {
+  if (node.origin.kind == Origin::Kind::file && !path_in_repository(node.origin.place.file).empty()) {
+    node.origin.kind = Origin::Kind::default_;
+    node.origin.because = fmt::format("verl {} default", release);
+    node.origin.source = fmt::format("{} {}, {}", kRepository, node.origin.place.file, release);
+  }
+  for (Node& item : node.items) mark_defaults(item, release);
+  for (auto& entry : node.entries) mark_defaults(entry.value, release);
+}
+
+/// The module whose configuration has a file's keys.
+std::string module_of_keys(const std::vector<std::string>& keys) {
+  const auto has = [&](std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
+  if (has("engine") && has("model") && !has("actor_rollout_ref")) return "verl.trainer.sft_trainer";
+  return "verl.trainer.main_ppo";
+}
+
+class VerlReader {
+ public:
+  explicit VerlReader(const Source& source) : source_(source) {
+    if (is_command(source.text)) {
+      out_.arguments = read_arguments(shell_words(source.text, source.name), source.name);
+    } else {
+      file_ = true;
+      out_.arguments.module = module_of_keys(keys_of_lines(source.text));
+    }
+    for (const std::string& word : source.overrides) out_.arguments.overrides.push_back(word);
+  }
+
+  VerlText run() {
+    choose_release();
+    resolve();
+    return std::move(out_);
+  }
+
+ private:
+  /// "gpus=16" and the like say the machine, in our own words; they are no keys of verl's.
+  static bool is_ours(const std::string& override_) { return override_.starts_with("gpus="); }
+
+  compose::Composed compose_in(Release release) const {
+    const Arguments& a = out_.arguments;
+    const auto entry = entry_row(a.module, release);
+    compose::Request request;
+    std::string module_folder = a.module.substr(0, a.module.rfind('.'));
+    std::replace(module_folder.begin(), module_folder.end(), '.', '/');
+    std::string own;
+    if (file_) {
+      const auto slash = source_.name.rfind('/');
+      own = source_.name.ends_with(".yaml") || source_.name.ends_with(".yml") ? source_.name : "stdin.yaml";
+      request.folder = slash == std::string::npos ? "" : own.substr(0, slash);
+      request.config = own.substr(slash == std::string::npos ? 0 : slash + 1);
+      request.config.resize(request.config.rfind('.'));
+    } else {
+      request.folder = !a.config_path.empty()
+                           ? compose::join_path(a.config_path.starts_with('/') ? "" : module_folder, a.config_path)
+                       : entry ? entry->folder
+                               : module_folder + "/config";
+      request.config = !a.config_name.empty() ? a.config_name : entry ? entry->config : std::string();
+      for (const std::string_view end : {".yaml", ".yml"})
+        if (request.config.ends_with(end)) request.config.resize(request.config.size() - end.size());
+    }
+    if (!a.config_dir.empty()) request.search.push_back(a.config_dir);
+    for (const std::string& word : a.overrides)
+      if (!is_ours(word)) request.overrides.push_back(word);
+    request.environment = source_.environment;
+    request.files = files_of(source_, own, release);
+    compose::Composed composed = compose::compose(request);
+    if (file_) put_defaults_under(composed, release);
+    return composed;
+  }
+
+  /// A file that was composed before (.hydra/config.yaml) or names only what it changes stands over the release's defaults.
+  void put_defaults_under(compose::Composed& composed, Release release) const {
+    const auto entry = entry_row(out_.arguments.module, release);
+    if (!entry || !composed.choices.empty()) return;
+    compose::Request request;
+    request.folder = entry->folder;
+    request.config = entry->config;
+    const Node* strategy = composed.root.at("actor_rollout_ref.actor.strategy");
+    if (strategy != nullptr && strategy->kind == Node::Kind::text && strategy->text == "megatron") {
+      if (release >= release_named("0.8.0"))
+        request.overrides.push_back("model_engine=megatron");
+      else
+        request.config = "ppo_megatron_trainer";
+    }
+    request.files = files_of(source_, "", release);
+    compose::Composed under = compose::compose(request);
+    composed.root = compose::merge_over(std::move(under.root), composed.root, source_.environment, composed.problems);
+  }
+
+  void take(compose::Composed composed, Release release) {
+    out_.release = release;
+    out_.root = std::move(composed.root);
+    out_.problems = std::move(composed.problems);
+    for (const auto& w : composed.warnings) out_.notes.push_back({Note::Level::warning, w.place, to_text(w)});
+  }
+
+  void choose_release() {
+    const std::string& asked = source_.framework_version;
+    const std::vector<std::string> with = releases_with(out_.arguments.module);
+    if (!asked.empty()) {
+      const auto found = find_release(asked);
+      if (!found)
+        throw InputError(Problem{{"command line", 0, 0, "--framework-version"},
+                                 fmt::format("'{}'", asked),
+                                 known_releases(),
+                                 {},
+                                 "a release of verl",
+                                 {}});
+      out_.release_stated = true;
+      if (!with.empty() && !entry_row(out_.arguments.module, *found))
+        throw InputError(Problem{{source_.name, 0, 0, {}},
+                                 fmt::format("'{}'", out_.arguments.module),
+                                 fmt::format("a module of verl {}", name_of(*found)),
+                                 {},
+                                 fmt::format("verl has it in {} to {}", with.front(), with.back()),
+                                 ProblemKind::refused_by_framework});
+      return take(compose_in(*found), *found);
+    }
+    const Release newest = with.empty() ? newest_release() : release_named(with.back());
+    const Release oldest = with.empty() ? Release{0} : release_named(with.front());
+    compose::Composed first = compose_in(newest);
+    if (first.problems.empty()) return take(std::move(first), newest);
+    for (Release older{newest.number - 1}; older >= oldest; --older.number) {
+      compose::Composed composed = compose_in(older);
+      if (!composed.problems.empty()) continue;
+      out_.notes.push_back({Note::Level::info,
+                            {source_.name, 0, 0, {}},
+                            fmt::format("read as of verl {}, the newest release that takes it; --framework-version says another",
+                                        name_of(older))});
+      return take(std::move(composed), older);
+    }
+    take(std::move(first), newest);
+  }
+
+  void resolve() {
+    compose::Resolved resolved = compose::resolve(out_.root, source_.environment);
+    out_.root = std::move(resolved.root);
+    for (auto& p : resolved.problems) out_.problems.push_back(std::move(p));
+    for (Problem& p : out_.problems) {
+      p.kind = ProblemKind::refused_by_framework;
+      if (p.place.file.empty()) p.place.file = source_.name;
+    }
+    mark_defaults(out_.root, name_of(out_.release));
+  }
+
+  const Source& source_;
+  bool file_ = false;
+  VerlText out_;
+};
+
+}  // namespace
+
+VerlText read_verl(const Source& source) { return VerlReader(source).run(); }
+
+}  // namespace oomplan::verl

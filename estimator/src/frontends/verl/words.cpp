@@ -1,0 +1,144 @@
+#include "frontends/verl/words.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "frontends/keys_of_lines.hpp"
+#include "frontends/native.hpp"
+#include "frontends/verl/job.hpp"
+#include "frontends/verl/meaning.hpp"
+#include "frontends/verl/read.hpp"
+#include "frontends/verl/spell.hpp"
+#include "frontends/yaml_text.hpp"
+#include "job/knobs.hpp"
+#include "units/json_text.hpp"
+
+namespace oomplan::verl {
+namespace {
+
+/// One text, read and understood.
+struct Understood {
+  VerlText text;
+  VerlMeaning meaning;
+  NativeText native;
+  std::vector<Note> notes;
+};
+
+Understood understood(const Source& source) {
+  Understood out;
+  out.text = read_verl(source);
+  out.meaning = meaning_of(out.text);
+  out.notes = out.text.notes;
+  out.native = job_of(out.text, out.meaning, source.gpu, out.notes);
+  for (const std::string& word : source.overrides)
+    if (word.starts_with("gpus="))
+      out.native.settings.push_back(
+          {"gpus", word.substr(5), {Origin::Kind::override_, {"command line", 0, 0, "gpus"}, word, {}}});
+  for (Note& n : out.notes)
+    if (n.place.file.empty()) n.place.file = source.name;
+  for (Problem& p : out.native.problems)
+    if (p.place.file.empty()) p.place.file = source.name;
+  return out;
+}
+
+class VerlWords : public TextWords {
+ public:
+  VerlWords(const Source& source, const Catalog& catalog) : TextWords(source), catalog_(catalog), it_(understood(source_)) {
+    reading_ = reading_in_words(it_);
+  }
+
+  bool native() const override { return false; }
+  std::string key_of(std::string_view knob) const override {
+    const std::string key = key_of_knob(it_.text, it_.meaning, knob);
+    return key.empty() ? std::string(knob) : key;
+  }
+  std::string log_of(std::string_view) const override { return {}; }
+  std::string_view guide_text(std::string_view, bool) const override { return {}; }
+
+  Rewrite rewrite(const Settings& asked) const override {
+    Rewrite out;
+    for (const auto& [knob, text] : asked) {
+      Spelt spelt = spell(reading_.job, it_.text, it_.meaning, knob, text);
+      if (!spelt.why.empty()) {
+        out.why = std::move(spelt.why);
+        return out;
+      }
+      const Knob* k = find_knob(reading_.job, knob).knob;
+      for (const Edit& edit : spelt.edits) {
+        const auto* now = it_.text.root.at(edit.path);
+        const std::string from = now == nullptr ? "" : yaml::written(oomplan::value_of(*now)), to = yaml::written(edit.value);
+        if (now != nullptr && from == to) continue;
+        out.changes.push_back({edit.path, from, to, k == nullptr ? Effect::semantics : k->effect});
+        out.values.push_back(edit.value);
+        out.overrides.push_back(override_text(edit));
+      }
+    }
+    return out;
+  }
+
+  Job job_with(const Rewrite& rewrite) const override { return reading_in_words(understood(with(rewrite))).job; }
+
+ private:
+  Reading reading_in_words(const Understood& it) const {
+    stop_at(it.native.problems);
+    try {
+      Reading out = oomplan::reading_of(it.native, source_.name, catalog_);
+      for (Note& note : out.notes) rename(note.place, it);
+      out.notes.insert(out.notes.begin(), it.notes.begin(), it.notes.end());
+      return out;
+    } catch (InputError& e) {
+      std::vector<Problem> problems = e.problems;
+      for (Problem& p : problems) rename(p.place, it);
+      throw InputError(std::move(problems));
+    }
+  }
+  /// A knob is told by the key that gave it its value.
+  static void rename(Place& place, const Understood& it) {
+    for (const Setting& s : it.native.settings)
+      if (s.key == place.path && !s.origin.place.path.empty()) place = s.origin.place;
+  }
+  FactValue value_of(const Rewrite& rewrite, std::size_t number) const override { return rewrite.values[number]; }
+  bool means_the_same(const Source& changed, const Rewrite& rewrite) const override {
+    try {
+      return same_settings(reading_in_words(understood(changed)).job, job_with(rewrite));
+    } catch (const InputError&) {
+      return false;
+    }
+  }
+  bool has_file() const override { return !is_command(source_.text); }
+
+  const Catalog& catalog_;
+  Understood it_;
+};
+
+}  // namespace
+
+bool recognises(const Source& source) {
+  if (!source.dialect.empty()) return source.dialect == "verl";
+  const std::vector<std::string> keys = keys_of_lines(source.text);
+  const auto has = [&](std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
+  if (has("oomplan")) return false;
+  return has("actor_rollout_ref") || (has("defaults") && source.text.find("ppo_trainer") != std::string::npos) ||
+         (has("defaults") && source.text.find("ppo_megatron_trainer") != std::string::npos);
+}
+
+std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog) {
+  return std::make_unique<VerlWords>(source, catalog);
+}
+
+std::string facts_json(const Source& source) {
+  const Understood it = understood(source);
+  nlohmann::ordered_json out = facts_object(it.meaning.facts);
+  for (const auto& role : it.meaning.absent) out["absent_roles"][role.role] = {{"v", role.why}, {"o", "code"}, {"w", role.where}};
+  out["framework"] = "verl";
+  out["framework_version"] = name_of(it.text.release);
+  out["refusals"] = nlohmann::ordered_json::array();
+  for (const auto& p : it.native.problems) out["refusals"].push_back(to_text(p));
+  out["notes"] = nlohmann::ordered_json::array();
+  for (const auto& n : it.notes) out["notes"].push_back(n.text);
+  return json_text(out);
+}
+
+}  // namespace oomplan::verl
