@@ -24,8 +24,9 @@ struct Row {
   std::array<std::string_view, 3> keys;
   std::array<std::string_view, 4> texts;
 };
-constexpr std::array<Row, 11> kRows{{
+constexpr std::array<Row, 12> kRows{{
     // verl-project/verl 1dda039b: verl/trainer/config, verl/experimental/*/config
+    {"verl", {"actor_rollout_ref"}, {}},
     {"verl", {}, {"_target_: verl.", "file://verl/", "verl/trainer/config"}},
     {"verl", {"defaults", "hydra"}, {"ppo_trainer", "ppo_megatron_trainer", "verl"}},
     // oumi-ai/oumi d8ed0777: configs/recipes

@@ -50,7 +50,10 @@ class VerlTranslator {
   }
   void refuse_of_servers() {
     const std::string engine = m_.text("roles.rollout.engine");
-    if (engine != "vllm" && engine != "sglang") s_.refuse("roles.rollout.engine", fmt::format("the server '{}'", engine));
+    if (engine.empty())
+      s_.lacking("roles.rollout.engine", "actor_rollout_ref.rollout.name=vllm or sglang");
+    else if (engine != "vllm" && engine != "sglang")
+      s_.refuse("roles.rollout.engine", fmt::format("the server '{}'", engine));
     for (const char* degree : {"dp", "ep"})
       if (m_.whole(fmt::format("roles.rollout.layout.{}", degree), 1) > 1)
         s_.refuse(fmt::format("roles.rollout.layout.{}", degree),

@@ -50,6 +50,7 @@ void mark_defaults(Node& node, const std::string& release) {
     node.origin.kind = Origin::Kind::default_;
     node.origin.because = fmt::format("verl {} default", release);
     node.origin.source = fmt::format("{} {}, {}", kRepository, node.origin.place.file, release);
+    node.origin.place = {{}, 0, 0, node.origin.place.path};  // a line of data is no place that anybody can edit
   }
   for (Node& item : node.items) mark_defaults(item, release);
   for (auto& entry : node.entries) mark_defaults(entry.value, release);
