@@ -37,6 +37,16 @@ void stop_at(std::vector<Problem> all) {
 
 namespace {
 
+/// A model that has the shape of a built-in one and a name of its own (models/aliases.json).
+std::optional<ModelFound> of_the_same_name(const std::string& folder, const Catalog& catalog) {
+  try {
+    ModelFound found = catalog.model(folder);
+    if (found.id.substr(found.id.rfind('/') + 1) == folder) return found;
+  } catch (const InputError&) {
+  }
+  return std::nullopt;
+}
+
 /// A framework's file names models by folders of the cluster, which are not on this machine: then the folder's own name counts,
 /// with the slash that some write as "__".
 ModelFound find_by_folder(const std::string& name, const Catalog& catalog, std::vector<Note>& notes, const std::string& file) {
@@ -51,6 +61,7 @@ ModelFound find_by_folder(const std::string& name, const Catalog& catalog, std::
     std::optional<ModelFound> found;
     for (const auto& id : catalog.model_ids())
       if (!found && id.substr(id.rfind('/') + 1) == folder) found = catalog.model(id);
+    if (!found) found = of_the_same_name(folder, catalog);
     if (!found) throw;
     notes.push_back({Note::Level::warning,
                      {file, 0, 0, "model"},

@@ -82,7 +82,8 @@ class VerlTranslator {
     s_.set("framework", framework(), "job.kind");
     const std::int64_t used = m_.kind == "generation" ? m_.whole("roles.rollout.gpus") : m_.whole("job.gpus_used");
     s_.set("gpus", fmt::format("{} x {}", used, gpu_.empty() ? "H100-80GB" : gpu_), "cluster.gpus_per_node");
-    s_.set("gpus_per_node", fmt::format("{}", std::min(used, m_.whole("cluster.gpus_per_node", 8))), "cluster.gpus_per_node");
+    if (const std::int64_t machine = m_.whole("job.gpus_of_a_machine"); machine > 0 && used % std::min(used, machine) == 0)
+      s_.set("gpus_per_node", fmt::format("{}", std::min(used, machine)), "cluster.gpus_per_node");
     if (m_.kind == "sft") return;
     s_.copy("prompt_tokens", "job.max_prompt_length");
     s_.copy("response_tokens", "job.max_response_length");
@@ -213,13 +214,22 @@ class VerlTranslator {
       s_.set(name + ".sequences_per_micro_batch", fmt::format("{}", b.sequences), b.from);
       s_.set(name + ".sequence_tokens", fmt::format("{}", m_.whole(batch + ".sequence_length_padded")), b.from);
     }
-    if (name == "actor" && m_.flag("job.old_logprob_pass") && packed)
-      if (const Budget forward = budget_of("job.old_logprob_micro_batch"); forward.tokens > 0)
-        s_.set("actor.logprob_tokens_per_micro_batch", fmt::format("{}", forward.tokens), forward.from);
+    if (name == "actor" && m_.flag("job.old_logprob_pass") && packed) forward_budget(b, megatron);
     if (name == "actor") micro_batches(b);
     if (name == "trainer")
       s_.set("trainer.sequence_tokens", packed ? "" : fmt::format("{}", m_.whole("job.max_total_length")),
              "job.max_total_length");
+  }
+  /// The actor's log-probs have a budget of their own.
+  void forward_budget(const Budget& training, bool megatron) {
+    const Budget forward = budget_of("job.old_logprob_micro_batch");
+    if (forward.tokens == 0 || forward.tokens == training.tokens) return;
+    if (!megatron) return s_.set("actor.logprob_tokens_per_micro_batch", fmt::format("{}", forward.tokens), forward.from);
+    notes_.push_back(
+        {Note::Level::warning, s_.place(forward.from),
+         fmt::format(
+             "log-probs in micro-batches of {} tokens are taken as those of training, of {}: not supported yet under Megatron",
+             forward.tokens, training.tokens)});
   }
   /// Of one mini-batch, with all sequences as long as they may get.
   void micro_batches(const Budget& b) {

@@ -32,6 +32,7 @@ class VerlMeaner {
     out_.roles.emplace_back("rollout");
     tell_rollout(t_, text_.release, rollout_gpus(), separated());
     weight_update();
+    machine();
     t_.derived("job.gpus_used", out_.kind == "generation" ? std::int64_t{0} : world() + (separated() ? rollout_gpus() : 0),
                "sum of pools");
     return std::move(out_);
@@ -177,6 +178,19 @@ class VerlMeaner {
     t_.made("roles.reward.placement", own ? "own" : "shares:actor", path + ".enable_resource_pool");
   }
 
+  /// GPUs of a machine: pools of equally many machines share them (trainer.n_gpus_per_node 6 beside rollout.n_gpus_per_node 2).
+  void machine() {
+    std::int64_t n = per_node();
+    if (separated()) {
+      const std::string top = own_trainer().empty() ? fmt::format("{}.rollout", kArr) : "rollout";
+      const std::int64_t others = t_.whole(top + ".n_gpus_per_node", per_node());
+      if (t_.whole(top + ".nnodes", 1) == nodes() && n + others <= 8)
+        n += others;
+      else if (others != n)
+        n = 0;
+    }
+    t_.derived("job.gpus_of_a_machine", n, "trainer.n_gpus_per_node and rollout.n_gpus_per_node", "trainer.n_gpus_per_node");
+  }
   std::int64_t rollout_gpus() const {
     if (!separated()) return world();
     const std::string top = own_trainer().empty() ? fmt::format("{}.rollout", kArr) : "rollout";
@@ -209,6 +223,7 @@ class VerlMeaner {
         t_, {"roles.trainer.micro_batch", "data.use_dynamic_bsz", "data.max_token_len_per_gpu", "data.micro_batch_size_per_gpu",
              "data.micro_batch_size", context_of(t_, at, text_.release), data_of(at), longest(), group_of(at)});
     t_.code("roles.trainer.placement", "own", "");
+    machine();
     t_.derived("job.gpus_used", world(), "sum of pools");
   }
 

@@ -15,7 +15,7 @@ namespace {
 struct ConfigRow {
   std::string_view key, knob;
 };
-constexpr std::array<ConfigRow, 22> kConfig{{
+constexpr std::array<ConfigRow, 24> kConfig{{
     {"num_layers_in_first_pipeline_stage", "first_stage_layers"},
     {"num_layers_in_last_pipeline_stage", "last_stage_layers"},
     {"account_for_embedding_in_pipeline_split", "embedding_in_split"},
@@ -38,6 +38,8 @@ constexpr std::array<ConfigRow, 22> kConfig{{
     {"moe_z_loss_coeff", ""},
     {"overlap_p2p_comm", ""},
     {"batch_p2p_comm", ""},
+    {"use_flash_attn", ""},  // no field that Megatron-core reads
+    {"moe_router_load_balancing_type", "router_aux_loss"},
 }};
 
 class MegatronRole {
@@ -138,7 +140,9 @@ class MegatronRole {
         s_.refuse_key(fmt::format("{}.actor.megatron.override_transformer_config.{}", kArr, key),
                       fmt::format("override_transformer_config.{}", key));
       else if (!row->knob.empty())
-        s_.set(knob(row->knob), value.plain(), fact_ + "transformer_overrides");
+        s_.set(knob(row->knob),
+               key == "moe_router_load_balancing_type" ? (value.plain() == "aux_loss" ? "true" : "false") : value.plain(),
+               fact_ + "transformer_overrides");
     }
   }
 
