@@ -160,9 +160,15 @@ class FileAdviser {
       if (o.kind == Origin::Kind::override_) return o.because.empty() ? key_of(r) : o.because;
       return o.place.line > 0 ? fmt::format("{}:{}:{}", o.place.file, o.place.line, o.place.column) : key_of(r);
     };
+    // one key of the file for both: verl's actor and reference have one model
+    const auto one_key = [&](const Role& r) {
+      const std::string said = words_.key_of(key_of(r));
+      return said != key_of(r) && said == words_.key_of(key_of(*role));
+    };
     std::vector<std::string> out;
     for (const auto& r : job_.roles)
-      if (r.serves() == role->serves() && applies(k, r) && (&r == role || (!words_.native() && place(r) == place(*role))))
+      if (r.serves() == role->serves() && applies(k, r) &&
+          (&r == role || (!words_.native() && (place(r) == place(*role) || one_key(r)))))
         out.push_back(key_of(r));
     return out;
   }

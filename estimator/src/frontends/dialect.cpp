@@ -63,11 +63,12 @@ void refuse_other_frameworks(const Source& source) {
 }
 
 const std::array<Dialect, 5> kDialects{{
+    // before AReaL, whose files may begin with a defaults list, too
+    {"verl", true, false, true, verl::recognises, verl::words_of, verl::facts_json, nullptr, nullptr, verl::entry_points,
+     verl::take},
     {"areal", true, false, true, areal::recognises, areal::words_of,
      [](const Source& source) { return areal::facts_json(areal::read_areal(source)); }, nullptr, areal::written,
      areal::entry_points, areal::take},
-    {"verl", true, false, true, verl::recognises, verl::words_of, verl::facts_json, nullptr, nullptr, verl::entry_points,
-     verl::take},
     {"megatron", false, true, true, [](const Source& source) { return source.dialect == "megatron"; },
      [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
        return std::make_unique<NativeWords>(source, [&catalog](const Source& s) { return megatron::read_command(s, catalog); });

@@ -70,6 +70,15 @@ class VerlWords : public TextWords {
         const auto* now = it_.text.root.at(edit.path);
         const std::string from = now == nullptr ? "" : yaml::written(oomplan::value_of(*now)), to = yaml::written(edit.value);
         if (now != nullptr && from == to) continue;
+        const auto same =
+            std::find_if(out.changes.begin(), out.changes.end(), [&](const Change& c) { return c.key == edit.path; });
+        if (same != out.changes.end()) {  // actor and reference have one model, and one key for it
+          if (same->to != to) {
+            out.why = fmt::format("{} is one key for several roles", edit.path);
+            return out;
+          }
+          continue;
+        }
         out.changes.push_back({edit.path, from, to, k == nullptr ? Effect::semantics : k->effect});
         out.values.push_back(edit.value);
         out.overrides.push_back(override_text(edit));

@@ -1,0 +1,260 @@
+"""verl's own command line and files: what they mean, what they cost, and changes in verl's words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("OOMPLAN_PROGRAM", str(ROOT / "build" / "oomplan"))
+ARR = "actor_rollout_ref"
+GRPO = [
+    "algorithm.adv_estimator=grpo",
+    f"{ARR}.model.path=Qwen/Qwen3-8B",
+    "data.train_batch_size=256",
+    "data.max_prompt_length=1024",
+    "data.max_response_length=4096",
+    f"{ARR}.actor.strategy=fsdp2",
+    f"{ARR}.actor.use_dynamic_bsz=True",
+    f"{ARR}.actor.ppo_max_token_len_per_gpu=16384",
+    f"{ARR}.actor.ppo_mini_batch_size=64",
+    f"{ARR}.actor.use_kl_loss=True",
+    f"{ARR}.actor.fsdp_config.param_offload=True",
+    f"{ARR}.actor.fsdp_config.optimizer_offload=True",
+    f"{ARR}.rollout.name=vllm",
+    f"{ARR}.rollout.n=8",
+    f"{ARR}.rollout.gpu_memory_utilization=0.6",
+    f"{ARR}.rollout.log_prob_use_dynamic_bsz=True",
+    f"{ARR}.ref.log_prob_use_dynamic_bsz=True",
+]
+
+
+def run(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    given = {"HOME": "/root", "PATH": "/usr/bin:/bin"}
+    return subprocess.run([PROGRAM, *words], cwd=folder, env=given, capture_output=True, text=True, timeout=120, check=False)
+
+
+def command(*overrides: str, module: str = "verl.trainer.main_ppo") -> list[str]:
+    return ["--", "python3", "-m", module, *overrides]
+
+
+def facts(*words: str, release: str = "0.8.0") -> dict[str, Any]:
+    done = run("read", "--facts", "--framework-version", release, *words)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def value(of: dict[str, Any], key: str) -> Any:
+    for part in key.split("."):
+        of = of[part]
+    return of["v"]
+
+
+MEANINGS: list[tuple[str, str, list[str], dict[str, Any]]] = [
+    (
+        "defaults of a silent command",
+        "0.9.0",
+        [],
+        {
+            "cluster.gpus_per_node": 8,
+            "roles.actor.engine": "fsdp2",
+            "roles.actor.param_dtype": "fp32",
+            "roles.actor.recompute": {"granularity": "full"},
+            "roles.ref.forced_param_offload": True,
+            "roles.rollout.layout.tp": 2,
+            "roles.rollout.max_running_requests": 256,
+            "weight_update.buffer_bytes": 2 << 30,
+        },
+    ),
+    (
+        "Ulysses multiplies a budget",
+        "0.8.0",
+        [f"{ARR}.actor.ulysses_sequence_parallel_size=4"],
+        {
+            "roles.actor.layout.dp": 2,
+            "roles.actor.layout.cp": 4,
+            "roles.actor.micro_batch.tokens_per_micro_batch_of_group": 65536,
+        },
+    ),
+    ("fsdp_config.strategy has no effect", "0.8.0", [f"{ARR}.actor.strategy=fsdp"], {"roles.actor.engine": "fsdp1"}),
+    ("HSDP", "0.8.0", ["trainer.nnodes=2", f"{ARR}.actor.fsdp_config.fsdp_size=8"], {"roles.actor.sharding": "hybrid_shard"}),
+    (
+        "a critic is not linked to the actor",
+        "0.8.0",
+        ["algorithm.adv_estimator=gae", "critic.model.path=Qwen/Qwen3-8B"],
+        {"roles.critic.engine": "fsdp1", "roles.critic.placement": "in_process:actor"},
+    ),
+    (
+        "an explicit length is lost in 0.7.0",
+        "0.7.0",
+        [f"{ARR}.rollout.max_model_len=4096"],
+        {"roles.rollout.max_model_len": "max_position_embeddings of the model"},
+    ),
+    ("... and holds in 0.8.0", "0.8.0", [f"{ARR}.rollout.max_model_len=8192"], {"roles.rollout.max_model_len": 8192}),
+    (
+        "... and is the sum up to 0.6.1",
+        "0.6.1",
+        [],
+        {"roles.rollout.max_model_len": 5120, "roles.rollout.max_running_requests": 1024},
+    ),
+    (
+        "the bucket has another key before 0.7.1",
+        "0.7.0",
+        [f"{ARR}.rollout.update_weights_bucket_megabytes=256"],
+        {"weight_update.buffer_bytes": 256 << 20},
+    ),
+]
+
+
+@pytest.mark.parametrize(("release", "overrides", "wanted"), [row[1:] for row in MEANINGS], ids=[row[0] for row in MEANINGS])
+def test_what_a_command_means(release: str, overrides: list[str], wanted: dict[str, Any]) -> None:
+    told = facts(*command(*GRPO, *overrides), release=release)
+    assert {key: value(told, key) for key in wanted} == wanted
+
+
+def test_a_group_replaces_the_whole_engine() -> None:
+    kept = [word for word in GRPO if "fsdp" not in word]
+    more = [f"{ARR}.actor.megatron.tensor_model_parallel_size=2", f"{ARR}.actor.megatron.param_offload=True"]
+    told = facts(*command("model_engine=megatron", *kept, *more), release="0.8.0")
+    assert value(told, "roles.actor.engine") == "megatron" and value(told, "roles.actor.layout.dp") == 4
+    assert value(told, "roles.ref.layout.tp") == 2, "ref.megatron follows the actor"
+    assert value(told, "roles.actor.grad_offload_effective") is True
+    old = facts(*command("--config-name=ppo_megatron_trainer.yaml", *kept, *more), release="0.7.0")
+    assert value(old, "roles.actor.engine") == "megatron"
+
+
+def test_roles_that_are_not_built_are_told() -> None:
+    told = facts(*command(*GRPO, f"{ARR}.actor.use_kl_loss=False"))
+    assert "ref" not in told["roles"] and told["absent_roles"]["ref"]["v"] == "no KL loss and no KL in reward"
+    adapters = facts(*command(*GRPO, f"{ARR}.model.lora_rank=16"))
+    assert adapters["absent_roles"]["ref"]["v"].startswith("LoRA")
+
+
+def test_the_world_of_sft_is_torchruns() -> None:
+    words = [
+        "--",
+        "torchrun",
+        "--nnodes=2",
+        "--nproc_per_node",
+        "4",
+        "-m",
+        "verl.trainer.sft_trainer",
+        "model.path=Qwen/Qwen3-8B",
+    ]
+    told = facts(*words, release="0.8.0")
+    assert value(told, "job.gpus_used") == 8 and value(told, "roles.trainer.layout.dp") == 8
+
+
+def test_servers_of_an_asynchronous_trainer_have_gpus_of_their_own() -> None:
+    words = command(
+        *GRPO,
+        "rollout.nnodes=1",
+        "rollout.n_gpus_per_node=4",
+        "trainer.n_gpus_per_node=4",
+        module="verl.experimental.one_step_off_policy.main_ppo",
+    )
+    told = facts(*words, release="0.9.0")
+    assert value(told, "job.placement") == "separated" and value(told, "job.gpus_used") == 8
+    assert value(told, "roles.rollout.placement") == "own" and value(told, "weight_update.buffers") == 2
+
+
+def job_of(*words: str, folder: Path = ROOT) -> dict[str, Any]:
+    done = run("read", "--json", *words, folder=folder)
+    assert done.returncode == 0, done.stderr
+    job = dict(json.loads(done.stdout))
+    job.pop("origins")
+    return job
+
+
+def test_a_file_and_a_command_are_one_job(tmp_path: Path) -> None:
+    """A YAML of the user's own over verl's, one that Hydra composed before, and a script."""
+    asked = ["--framework-version", "0.8.0"]
+    typed = job_of(*asked, *command(*GRPO))
+    tree: dict[str, Any] = {}
+    for word in GRPO:
+        key, text = word.split("=")
+        at = tree
+        *parents, last = key.split(".")
+        for part in parents:
+            at = at.setdefault(part, {})
+        at[last] = json.loads(text.lower()) if text in ("True", "False") or text[0].isdigit() else text
+    (tmp_path / "composed.yaml").write_text(yaml.safe_dump(tree))
+    own = {"defaults": ["ppo_trainer", "_self_"], "hydra": {"searchpath": ["file://verl/trainer/config"]}, **tree}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(own, sort_keys=False))
+    (tmp_path / "run.sh").write_text(
+        "uv run --frozen --all-packages --extra vllm python3 -m verl.trainer.main_ppo "
+        + " \\\n  ".join(GRPO)
+        + ' "$@" 2>&1 | tee log\n'
+    )
+    assert job_of("own.yaml", *asked, folder=tmp_path) == typed
+    assert job_of("composed.yaml", *asked, folder=tmp_path) == typed
+    assert job_of("run.sh", *asked, folder=tmp_path) == typed
+
+
+def test_a_script_of_an_older_release_is_read_as_one(tmp_path: Path) -> None:
+    old = [*GRPO, f"{ARR}.rollout.update_weights_bucket_megabytes=512"]
+    (tmp_path / "run.sh").write_text("python3 -m verl.trainer.main_ppo " + " ".join(old) + "\n")
+    done = run("read", "run.sh", folder=tmp_path)
+    assert done.returncode == 0 and "read as of verl 0.7.0, the newest release that takes it" in done.stderr
+
+
+REFUSED = {
+    "an unknown key": ([f"{ARR}.actor.ppo_max_tokens=1"], "refused_by_framework", "ppo_max_tokens"),
+    "a plus before a key that is there": ([f"+{ARR}.actor.ppo_mini_batch_size=8"], "refused_by_framework", "not there yet"),
+    "a group at the wrong place": ([f"{ARR}.actor.model_engine=megatron"], "refused_by_framework", "model_engine=megatron"),
+    "a flag that Hydra has not": (["--config-nam=x"], "malformed", "--config-name"),
+    "no server": ([f"{ARR}.rollout.name=null"], "refused_by_framework", "vllm or sglang"),
+    "no micro-batch": ([f"{ARR}.actor.use_dynamic_bsz=False"], "refused_by_framework", "a micro-batch of actor"),
+    "another server": ([f"{ARR}.rollout.name=trtllm"], "not_supported", "the server 'trtllm'"),
+    "another engine": (["model_engine=veomni"], "not_supported", "the engine 'veomni'"),
+    "fused kernels": ([f"{ARR}.model.use_fused_kernels=True"], "not_supported", "use_fused_kernels"),
+    "a reward model": (["reward.reward_model.enable=True"], "not_supported", "a reward model in a server"),
+    "an unknown model": ([f"{ARR}.model.path=nobody/has-this-8b"], "unknown_model", "hf download nobody/has-this-8b config.json"),
+}
+
+
+@pytest.mark.parametrize("row", REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_is_refused_for_its_reason(row: tuple[list[str], str, str]) -> None:
+    overrides, kind, words = row
+    kept = [word for word in GRPO if "fsdp" not in word] if "model_engine=veomni" in overrides else GRPO
+    done = run("estimate", "--json", "--framework-version", "0.8.0", *command(*kept, *overrides))
+    assert done.returncode == 2, done.stdout
+    error = json.loads(done.stdout)
+    assert error["kind"] == kind and words in json.dumps(error), error
+
+
+def fullest(done: subprocess.CompletedProcess[str]) -> int:
+    """Bytes that the device must have which needs most."""
+    assert done.returncode in (0, 1), done.stderr
+    return max(phase["capacity_needed_bytes"] for gpu in json.loads(done.stdout)["gpus"] for phase in gpu["phases"])
+
+
+def test_advice_is_said_in_overrides_that_do_what_they_say() -> None:
+    """Appended to the command, a remedy takes away what was told, and the release takes it."""
+    asked = ["--framework-version", "0.8.0", "--gpu", "A100-40GB"]
+    advice = json.loads(run("advise", "--json", *asked, *command(*GRPO)).stdout)
+    worst = fullest(run("estimate", "--json", *asked, *command(*GRPO)))
+    checked = 0
+    for remedy in advice["remedies"]:
+        assert all(word.lstrip("+").startswith((ARR, "data.", "critic.", "trainer.")) for word in remedy["overrides"]), remedy
+        if checked == 4:
+            continue
+        after = fullest(run("estimate", "--json", *asked, *command(*GRPO, *remedy["overrides"])))
+        assert worst - after == remedy["gain_bytes"], remedy
+        checked += 1
+    assert checked == 4
+
+
+def test_search_is_said_in_overrides() -> None:
+    asked = ["--framework-version", "0.8.0"]
+    found = json.loads(run("search", "--json", "--keep", "3", *asked, *command(*GRPO)).stdout)
+    for row in found["best"]:
+        words = row["overrides"]
+        again = json.loads(run("estimate", "--json", *asked, *command(*GRPO, *words)).stdout)
+        assert again["fits"] and again["fit_probability"] == row["estimate"]["fit_probability"], words
