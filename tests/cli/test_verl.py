@@ -232,7 +232,7 @@ def test_what_is_refused_is_refused_for_its_reason(row: tuple[list[str], str, st
 def fullest(done: subprocess.CompletedProcess[str]) -> int:
     """Bytes that the device must have which needs most."""
     assert done.returncode in (0, 1), done.stderr
-    return max(phase["capacity_needed_bytes"] for gpu in json.loads(done.stdout)["gpus"] for phase in gpu["phases"])
+    return max(int(phase["capacity_needed_bytes"]) for gpu in json.loads(done.stdout)["gpus"] for phase in gpu["phases"])
 
 
 def test_advice_is_said_in_overrides_that_do_what_they_say() -> None:

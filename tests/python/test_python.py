@@ -145,7 +145,7 @@ def test_search_of_a_job_that_is_described() -> None:
 def test_answers_in_the_words_of_a_frameworks_file() -> None:
     file = ROOT / "examples" / "areal" / "grpo_7b.yaml"
     job = oomplan.read(file, framework_version="1.0.4", gpu="H100-80GB")
-    said = [PROGRAM, "advise", file, "--framework-version", "1.0.4", "--gpu", "H100-80GB", "--json"]
+    said = [PROGRAM, "advise", str(file), "--framework-version", "1.0.4", "--gpu", "H100-80GB", "--json"]
     remedies = json.loads(subprocess.run(said, capture_output=True, check=False).stdout)["remedies"]
     assert [r.overrides for r in oomplan.advise(job)] == [r["overrides"] for r in remedies]
     assert all(r.override == " ".join(r.overrides) for r in oomplan.advise(job))
