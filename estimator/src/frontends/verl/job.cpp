@@ -122,7 +122,7 @@ class VerlTranslator {
     s_.copy(name + ".model", fact(name, "model"));
     s_.copy(name + ".engine", fact(name, "engine"));
     if (m_.text(fact(name, "engine")) == "megatron")
-      megatron_settings(s_, text_, m_, name);
+      megatron_settings(s_, m_, name);
     else
       fsdp(name);
     budget(name);

@@ -44,8 +44,8 @@ constexpr std::array<ConfigRow, 24> kConfig{{
 
 class MegatronRole {
  public:
-  MegatronRole(VerlSettings& s, const VerlText& text, const VerlMeaning& m, const std::string& role)
-      : s_(s), text_(text), m_(m), role_(role), fact_("roles." + role + ".") {}
+  MegatronRole(VerlSettings& s, const VerlMeaning& m, const std::string& role)
+      : s_(s), m_(m), role_(role), fact_("roles." + role + ".") {}
 
   void run() {
     layout();
@@ -147,7 +147,6 @@ class MegatronRole {
   }
 
   VerlSettings& s_;
-  const VerlText& text_;
   const VerlMeaning& m_;
   const std::string& role_;
   std::string fact_;
@@ -155,8 +154,8 @@ class MegatronRole {
 
 }  // namespace
 
-void megatron_settings(VerlSettings& s, const VerlText& text, const VerlMeaning& m, const std::string& role) {
-  MegatronRole(s, text, m, role).run();
+void megatron_settings(VerlSettings& s, const VerlMeaning& m, const std::string& role) {
+  MegatronRole(s, m, role).run();
 }
 
 }  // namespace oomplan::verl

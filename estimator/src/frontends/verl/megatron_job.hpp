@@ -4,6 +4,6 @@
 
 namespace oomplan::verl {
 
-void megatron_settings(VerlSettings&, const VerlText&, const VerlMeaning&, const std::string& role);
+void megatron_settings(VerlSettings&, const VerlMeaning&, const std::string& role);
 
 }  // namespace oomplan::verl

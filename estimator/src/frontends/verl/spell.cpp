@@ -52,7 +52,7 @@ FactValue value_of_text(const std::string& text) {
 class VerlSpeller {
  public:
   VerlSpeller(const Job& job, const VerlText& text, const VerlMeaning& m, const std::string& knob, const std::string& value)
-      : job_(job), text_(text), m_(m), value_(value) {
+      : text_(text), m_(m), value_(value) {
     const auto dot = knob.find('.');
     role_ = job.role(knob.substr(0, dot)) != nullptr ? knob.substr(0, dot) : "";
     knob_ = role_.empty() ? knob : knob.substr(dot + 1);
@@ -216,7 +216,6 @@ class VerlSpeller {
     return one("data.train_batch_size", *n.value / samples);
   }
 
-  const Job& job_;
   const VerlText& text_;
   const VerlMeaning& m_;
   const std::string& value_;
