@@ -154,8 +154,6 @@ class MegatronRole {
 
 }  // namespace
 
-void megatron_settings(VerlSettings& s, const VerlMeaning& m, const std::string& role) {
-  MegatronRole(s, m, role).run();
-}
+void megatron_settings(VerlSettings& s, const VerlMeaning& m, const std::string& role) { MegatronRole(s, m, role).run(); }
 
 }  // namespace oomplan::verl
