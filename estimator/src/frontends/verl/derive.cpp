@@ -1,5 +1,7 @@
 #include "frontends/verl/derive.hpp"
 
+#include <array>
+
 #include <fmt/format.h>
 
 #include "catalog/architecture.hpp"
@@ -47,6 +49,29 @@ void derive_update(Derivation& d, Role& rollout, Role& actor) {
   else
     d.derive("sync.by", "nccl", "servers on GPUs of their own get new weights over NCCL", kWhere);
   derive_bucket(d, actor.trainer, "update_weights_bucket_mib");
+}
+
+namespace {
+
+/// The newest vLLM and the SGLang that setup.py of the tag allows (extras `vllm` and `sglang`); from 0.9 on setup.py has no upper
+/// bound, and vLLM is that of docker/ and pyproject.toml.
+struct Pin {
+  std::string_view versions, vllm, sglang;
+};
+constexpr std::array<Pin, 7> kServers{{{">=0.10", "0.24.0", "0.5.12"},
+                                       {">=0.9,<0.10", "0.24.0", "0.5.8"},
+                                       {">=0.8,<0.9", "0.12.0", "0.5.8"},
+                                       {">=0.7,<0.8", "0.12.0", "0.5.6"},
+                                       {">=0.6,<0.7", "0.11.0", "0.5.5"},
+                                       {">=0.4,<0.6", "0.8.5", "0.4.6"},
+                                       {"<0.4", "0.8.2", "0.4.4"}}};
+
+}  // namespace
+
+std::string_view pinned_server(std::string_view version, EngineKind engine) {
+  for (const Pin& pin : kServers)
+    if (version_matches(version, pin.versions)) return engine == EngineKind::sglang ? pin.sglang : pin.vllm;
+  return {};
 }
 
 }  // namespace oomplan::verl

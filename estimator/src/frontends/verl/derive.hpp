@@ -10,5 +10,7 @@ void derive_budget(Derivation&, Role&);
 void derive_role(Derivation&, Role&);
 void derive_model(Derivation&, Role&);
 void derive_update(Derivation&, Role& rollout, Role& actor);
+/// The release of a server that one of verl's installs.
+std::string_view pinned_server(std::string_view version, EngineKind);
 
 }  // namespace oomplan::verl

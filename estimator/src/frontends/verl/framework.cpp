@@ -51,6 +51,7 @@ FrameworkRow framework_row() {
           .releases = {.newest = "0.9.0", .oldest = "0.7", .last = "0.9.0"},
           .defaults = default_rows,
           .problems = problems,
+          .server_version = pinned_server,
           .tensor_fact = "tensor_model_parallel_size",
           .derive_budget = derive_budget,
           .derive_role = derive_role,

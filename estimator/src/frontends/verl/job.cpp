@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <oomplan/units/bytes.hpp>
 
+#include "frontends/verl/derive.hpp"
 #include "frontends/verl/meaning_parts.hpp"
 #include "frontends/verl/megatron_job.hpp"
 #include "frontends/verl/settings.hpp"
@@ -258,7 +259,12 @@ class VerlTranslator {
   void rollout() {
     const std::string engine = m_.text("roles.rollout.engine");
     s_.copy("rollout.model", "roles.rollout.model");
-    s_.copy("rollout.engine", "roles.rollout.engine");
+    // of this release, also where its workers are described as those of a later one
+    const EngineKind kind = engine == "sglang" ? EngineKind::sglang : EngineKind::vllm;
+    s_.set("rollout.engine", fmt::format("{} {}", engine, pinned_server(name_of(text_.release), kind)), "roles.rollout.engine");
+    notes_.push_back({Note::Level::info, s_.place("roles.rollout.engine"),
+                      fmt::format("verl {} does not say which {} it runs: taken as {}, the newest that it installs",
+                                  name_of(text_.release), engine, pinned_server(name_of(text_.release), kind))});
     const std::int64_t stages = m_.whole("roles.rollout.layout.pp", 1);
     s_.set("rollout.layout",
            fmt::format("d{}t{}{}", m_.whole("roles.rollout.layout.replicas", 1), m_.whole("roles.rollout.layout.tp", 1),
