@@ -122,6 +122,37 @@ def snapshots() -> Iterator[Seed]:
     yield "snapshot", json.dumps(made).encode()
 
 
+def verl() -> Iterator[Seed]:
+    """Commands behind a script, and files, of the releases at both ends and on both engines."""
+    script = (ROOT / "examples" / "verl" / "grpo_8b.sh").read_text()
+    for more in (
+        "",
+        "model_engine=megatron",
+        "--config-name=ppo_megatron_trainer",
+        "critic.enable=True\n+algorithm.x=1\n~trainer.nnodes",
+    ):
+        yield "script", joined(script, more, "")
+    yield (
+        "script",
+        joined(
+            "torchrun --nnodes=2 --nproc_per_node 4 -m verl.trainer.sft_trainer model.path=Qwen/Qwen3-8B $@",
+            "engine=megatron",
+            "",
+        ),
+    )
+    file = "actor_rollout_ref:\n  model: {path: Qwen/Qwen3-8B}\n  rollout: {name: vllm}\n  actor: {use_dynamic_bsz: true}\n"
+    for release in ("0.3.0", "0.6.1", "0.8.0", "0.10.0"):
+        yield "framework", joined(file, f"version={release}\nactor_rollout_ref.rollout.n=8", "")
+        yield (
+            "framework",
+            joined(
+                "defaults: [ppo_trainer, _self_]\nhydra: {searchpath: ['file://verl/trainer/config']}\n" + file,
+                f"version={release}",
+                "",
+            ),
+        )
+
+
 def requests() -> Iterator[Seed]:
     job = "oomplan: 1\nmodel: qwen2.5-0.5b\ngpus: 1 x H100-80GB\nframework: torch\n"
     job += "trainer: {engine: single, layout: d1, tokens_per_micro_batch: 2k, sequence_tokens: 1k}\n"
@@ -166,7 +197,18 @@ def found() -> Iterator[Seed]:
 
 def write(folder: Path) -> None:
     """FOLDER/texts/DOOR/..., beside what earlier runs left there, and FOLDER/words."""
-    seeds = [*cases(), *examples(), *compositions(), *models(), *commands(), *snapshots(), *scripts(), *requests(), *found()]
+    seeds = [
+        *cases(),
+        *examples(),
+        *compositions(),
+        *models(),
+        *commands(),
+        *snapshots(),
+        *scripts(),
+        *verl(),
+        *requests(),
+        *found(),
+    ]
     seeds = [seed for seed in seeds if len(seed[1]) <= LONGEST]
     for number, (door, text) in enumerate(seeds):
         (folder / "texts" / door).mkdir(parents=True, exist_ok=True)
