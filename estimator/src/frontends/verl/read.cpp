@@ -8,6 +8,7 @@
 #include "frontends/compose/compose.hpp"
 #include "frontends/keys_of_lines.hpp"
 #include "frontends/shell_words.hpp"
+#include "frontends/verl/ranges.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan::verl {
@@ -190,6 +191,10 @@ class VerlReader {
       if (p.place.file.empty()) p.place.file = source_.name;
     }
     mark_defaults(out_.root, name_of(out_.release));
+    for (Problem& p : bring_into_range(out_.root)) {
+      if (p.place.file.empty()) p.place.file = source_.name;
+      out_.problems.push_back(std::move(p));
+    }
   }
 
   const Source& source_;

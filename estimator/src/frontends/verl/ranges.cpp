@@ -1,0 +1,72 @@
+#include "frontends/verl/ranges.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "job/limits.hpp"
+
+namespace oomplan::verl {
+namespace {
+
+using compose::Node;
+
+/// Of keys that end so.
+struct Range {
+  std::string_view end;
+  std::int64_t least, most;
+};
+constexpr std::array<Range, 19> kRanges{{
+    {"nnodes", 0, 1 << 16},
+    {"n_gpus_per_node", 0, 1 << 10},
+    {"parallel_size", 1, 1 << 17},
+    {"fsdp_size", -1, 1 << 17},
+    {"_prompt_length", 1, kTokenLimit.most},
+    {"_response_length", 1, kTokenLimit.most},
+    {"max_length", 1, kTokenLimit.most},
+    {"max_model_len", 1, kTokenLimit.most},
+    {"token_len_per_gpu", 1, kTokenLimit.most},
+    {"max_num_batched_tokens", 1, kTokenLimit.most},
+    {"batch_size", 0, 1 << 24},
+    {"batch_size_per_gpu", 0, 1 << 24},
+    {"max_num_seqs", 1, 1 << 20},
+    {".n", 1, 1 << 20},
+    {"_megabytes", 1, 1 << 20},
+    {"lora_rank", 0, 1 << 12},
+    {"lora.rank", 0, 1 << 12},
+    {"num_layers", 0, 1 << 14},
+    {"min_num_params", 0, std::int64_t{1} << 50},
+}};
+
+void look(Node& node, const std::string& path, std::vector<Problem>& out) {
+  for (auto& entry : node.entries) look(entry.value, path.empty() ? entry.key : path + "." + entry.key, out);
+  for (std::size_t i = 0; i < node.items.size(); ++i) look(node.items[i], fmt::format("{}.{}", path, i), out);
+  const bool whole = node.kind == Node::Kind::integer;
+  if (node.kind == Node::Kind::text && node.text == "None") return;  // verl 0.4 and 0.5 write null so
+  if (!whole && node.kind != Node::Kind::text && node.kind != Node::Kind::boolean && node.kind != Node::Kind::real) return;
+  for (const Range& range : kRanges) {
+    if (!path.ends_with(range.end) || (whole && node.integer >= range.least && node.integer <= range.most)) continue;
+    Place place = node.origin.place;
+    place.path = path;
+    out.push_back({std::move(place),
+                   compose::describe(node),
+                   fmt::format("a whole number, {} to {}", range.least, range.most),
+                   {},
+                   {},
+                   {}});
+    node.integer = std::clamp(whole ? node.integer : range.least, range.least, range.most);
+    node.kind = Node::Kind::integer;
+    return;
+  }
+}
+
+}  // namespace
+
+std::vector<Problem> bring_into_range(Node& root) {
+  std::vector<Problem> out;
+  look(root, "", out);
+  return out;
+}
+
+}  // namespace oomplan::verl
