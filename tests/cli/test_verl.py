@@ -210,6 +210,7 @@ REFUSED = {
     "a group at the wrong place": ([f"{ARR}.actor.model_engine=megatron"], "refused_by_framework", "model_engine=megatron"),
     "a number beyond all bounds": (["data.max_prompt_length=9223372036854775807"], "malformed", "data.max_prompt_length"),
     "no machine": (["trainer.n_gpus_per_node=-8"], "malformed", "trainer.n_gpus_per_node"),
+    "no machine at all": (["trainer.nnodes=0"], "malformed", "trainer.nnodes"),
     "no degree": ([f"{ARR}.rollout.tensor_model_parallel_size=0"], "malformed", "tensor_model_parallel_size"),
     "a text for a number": (["trainer.nnodes=two"], "malformed", "trainer.nnodes"),
     "a flag that Hydra has not": (["--config-nam=x"], "malformed", "--config-name"),

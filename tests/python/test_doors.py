@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import random
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,29 @@ def test_check_says_what_estimate_says(files: list[Path]) -> None:
     for path in files:
         answer = subprocess.run([str(PROGRAM), "check", str(path)], capture_output=True, text=True)
         assert answer.returncode == (0 if oomplan.estimate(path).fits else 1), answer.stdout
+
+
+HOSTILE = ("null", "[]", "{a: 1}", "-1", "0", "9223372036854775807", "x", "1.5", "True", '"${oc.env:NOPE}"')
+
+
+def test_no_value_of_verls_keys_hurts() -> None:
+    """Every key that a fact rests on, with values that it is not made for: a job, or an error with its place."""
+    arr = "actor_rollout_ref"
+    base = ["python3", "-m", "verl.trainer.main_ppo", f"{arr}.model.path=Qwen/Qwen3-8B", f"{arr}.rollout.name=vllm"]
+    base += [f"{arr}.actor.use_dynamic_bsz=True", f"{arr}.actor.use_kl_loss=True", "critic.model.path=Qwen/Qwen3-8B"]
+    said = subprocess.run(
+        [PROGRAM, "read", "--facts", "--framework-version", "0.8.0", "--", *base], capture_output=True, text=True, check=True
+    ).stdout
+    keys = sorted(set(re.findall(r'"w": "((?:actor_rollout_ref|critic|data|trainer|algorithm)\.[\w.]+)"', said)))
+    keys += [f"{arr}.{key}" for key in ("actor.ppo_max_token_len_per_gpu", "rollout.tensor_model_parallel_size", "rollout.n")]
+    keys += ["trainer.nnodes", "trainer.n_gpus_per_node", "data.max_prompt_length", f"{arr}.actor.fsdp_config.fsdp_size"]
+    read = refused = 0
+    for key in keys:
+        for value in HOSTILE:
+            try:
+                oomplan.read(command=[*base, f"{key}={value}"], framework_version="0.8.0")
+                read += 1
+            except oomplan.InputError as error:
+                assert all(problem.found or problem.expected or problem.why for problem in error.problems)
+                refused += 1
+    assert read > 20 and refused > 20

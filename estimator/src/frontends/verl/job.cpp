@@ -83,7 +83,8 @@ class VerlTranslator {
     s_.set("framework", framework(), "job.kind");
     const std::int64_t used = m_.kind == "generation" ? m_.whole("roles.rollout.gpus") : m_.whole("job.gpus_used");
     s_.set("gpus", fmt::format("{} x {}", used, gpu_.empty() ? "H100-80GB" : gpu_), "cluster.gpus_per_node");
-    if (const std::int64_t machine = m_.whole("job.gpus_of_a_machine"); machine > 0 && used % std::min(used, machine) == 0)
+    if (const std::int64_t machine = m_.whole("job.gpus_of_a_machine");
+        used > 0 && machine > 0 && used % std::min(used, machine) == 0)
       s_.set("gpus_per_node", fmt::format("{}", std::min(used, machine)), "cluster.gpus_per_node");
     if (m_.kind == "sft") return;
     s_.copy("prompt_tokens", "job.max_prompt_length");

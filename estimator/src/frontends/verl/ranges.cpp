@@ -17,7 +17,9 @@ struct Range {
   std::string_view end;
   std::int64_t least, most;
 };
-constexpr std::array<Range, 19> kRanges{{
+constexpr std::array<Range, 21> kRanges{{
+    {"trainer.nnodes", 1, 1 << 16},
+    {"trainer.n_gpus_per_node", 1, 1 << 10},
     {"nnodes", 0, 1 << 16},
     {"n_gpus_per_node", 0, 1 << 10},
     {"parallel_size", 1, 1 << 17},
