@@ -81,6 +81,8 @@ bool Parser::parameter_within(Parameter& out, bool quoted) {
     if (out.op == Operator::none) parameter_operator(out, quoted);
     return done() || raw() == '}';
   } catch (const Broken&) {
+    // what is in it is read once more as something else: in each other that doubles every time
+    if (++wrong_parameters_ > kMostWrongParameters) throw;
     depth_ = depth;
     return false;
   }

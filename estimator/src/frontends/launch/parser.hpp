@@ -121,6 +121,8 @@ class Parser {
   std::size_t at_ = 0;
   int line_;
   int depth_;
+  static constexpr int kMostWrongParameters = 100;
+  int wrong_parameters_ = 0;  ///< ${...} that are none
   struct Pending {
     std::shared_ptr<HereDocument> document;
     int line;

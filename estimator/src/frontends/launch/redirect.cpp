@@ -62,7 +62,7 @@ Sink Evaluator::file_sink(const Text& path, bool append) {
 std::optional<std::string> Evaluator::file_text(const Text& path) {
   if (!is_known(path) || path.empty() || !input_.open) return std::nullopt;
   budget_.spend(100);
-  return input_.open(path_of(path));
+  return without_zero_bytes(input_.open(path_of(path)));
 }
 
 void Evaluator::open_input(const Text& path) {

@@ -16,7 +16,7 @@ std::optional<std::string> Evaluator::file_for_source(const Text& name, std::str
   budget_.spend(100);
   const auto asked = [&](const std::string& candidate) -> std::optional<std::string> {
     try {
-      return input_.open(candidate);
+      return without_zero_bytes(input_.open(candidate));
     } catch (const InputError& e) {
       if (candidate == path) note(Note::Level::warning, to_text(e.problems[0]));
       return std::nullopt;

@@ -32,4 +32,9 @@ bool is_open(const Text& text, const std::vector<Unknown>& unknowns) {
                      [&](char32_t unit) { return is_unknown(unit) && unknowns[index_of(unit)].kind != Unknown::Kind::unset; });
 }
 
+std::optional<std::string> without_zero_bytes(std::optional<std::string> text) {
+  if (text) std::erase(*text, '\0');
+  return text;
+}
+
 }  // namespace oomplan::launch

@@ -5,6 +5,7 @@
 // whether quotes protect them and whether they came from an expansion outside of quotes.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,5 +51,8 @@ bool is_known(const Text&);
 std::string bytes_of(const Text&);
 /// Are there unknowns other than variables that are not set?
 bool is_open(const Text&, const std::vector<Unknown>&);
+
+/// A file's text as a shell keeps it: no word holds a zero byte.
+std::optional<std::string> without_zero_bytes(std::optional<std::string> text);
 
 }  // namespace oomplan::launch
