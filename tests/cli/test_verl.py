@@ -263,3 +263,18 @@ def test_search_is_said_in_overrides() -> None:
         words = row["overrides"]
         again = json.loads(run("estimate", "--json", *asked, *command(*GRPO, *words)).stdout)
         assert again["fits"] and again["fit_probability"] == row["estimate"]["fit_probability"], words
+
+
+def test_a_release_that_is_not_known_is_told() -> None:
+    for asked, told in (("9.9", "0.10.0"), ("0.8.5", "0.8.0")):
+        done = run("read", "--framework-version", asked, *command(*GRPO))
+        assert done.returncode == 0 and f"called '{asked}'; read as {told}" in done.stderr, done.stderr
+    for known in ("0.8", "v0.8.0", "0.3.0.post1", "head", "0.10.0.dev"):
+        assert "no release of verl" not in run("read", "--framework-version", known, *command(*GRPO)).stderr
+
+
+def test_an_exchange_of_tokens_that_is_not_described_is_refused() -> None:
+    kept = [word for word in GRPO if "fsdp" not in word]
+    flex = f"+{ARR}.actor.megatron.override_transformer_config.moe_token_dispatcher_type=flex"
+    done = run("estimate", "--framework-version", "0.8.0", *command("model_engine=megatron", *kept, flex))
+    assert done.returncode == 2 and "flex" in done.stderr, done.stdout

@@ -15,7 +15,7 @@ namespace {
 struct ConfigRow {
   std::string_view key, knob;
 };
-constexpr std::array<ConfigRow, 24> kConfig{{
+constexpr std::array<ConfigRow, 23> kConfig{{
     {"num_layers_in_first_pipeline_stage", "first_stage_layers"},
     {"num_layers_in_last_pipeline_stage", "last_stage_layers"},
     {"account_for_embedding_in_pipeline_split", "embedding_in_split"},
@@ -32,8 +32,7 @@ constexpr std::array<ConfigRow, 24> kConfig{{
     {"deallocate_pipeline_outputs", "deallocate_outputs"},
     {"persist_layer_norm", ""},
     {"moe_grouped_gemm", "grouped_experts"},
-    {"moe_token_dispatcher_type", ""},  // alltoall; flex is refused below
-    {"moe_enable_deepep", ""},
+    {"moe_token_dispatcher_type", "dispatcher"},  // the knob refuses flex
     {"moe_aux_loss_coeff", ""},
     {"moe_z_loss_coeff", ""},
     {"overlap_p2p_comm", ""},

@@ -157,6 +157,11 @@ class VerlReader {
                                  "a release of verl",
                                  {}});
       out_.release_stated = true;
+      if (!names(asked, *found))
+        out_.notes.push_back({Note::Level::warning,
+                              {"command line", 0, 0, "--framework-version"},
+                              fmt::format("no release of verl known here is called '{}'; read as {}, the last one before it",
+                                          asked, name_of(*found))});
       if (!with.empty() && !entry_row(out_.arguments.module, *found))
         throw InputError(Problem{{source_.name, 0, 0, {}},
                                  fmt::format("'{}'", out_.arguments.module),

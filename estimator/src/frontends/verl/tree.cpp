@@ -65,12 +65,27 @@ const Value* value_in(const Rows<Value>& rows, std::string_view key, Release rel
 
 }  // namespace
 
-std::optional<Release> find_release(std::string_view text) {
+namespace {
+
+/// Without what stands around the numbers.
+std::string plain_name(std::string_view text) {
   std::string name(text);
   if (name.starts_with('v')) name.erase(0, 1);
-  if (name == "head" || name == "HEAD" || name == "main") return newest_release();
+  if (name == "head" || name == "HEAD" || name == "main") return data().releases.back();
   for (const std::string_view end : {".dev", ".dev0", ".post1", ".post2", "rc0"})
     if (name.ends_with(end)) name.resize(name.size() - end.size());
+  return name;
+}
+
+}  // namespace
+
+bool names(std::string_view text, Release release) {
+  const std::string name = plain_name(text);
+  return knob::is_version(name) && compare_versions(name_of(release), name) == 0;
+}
+
+std::optional<Release> find_release(std::string_view text) {
+  const std::string name = plain_name(text);
   if (!knob::is_version(name)) return std::nullopt;
   const auto& all = data().releases;
   std::optional<Release> found;

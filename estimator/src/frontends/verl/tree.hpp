@@ -17,6 +17,8 @@ struct Release {
 /// "0.8.0", "0.8", "v0.7.0", "0.10.0.dev", "head". A release between known ones is the one before it. nullopt: none, or before
 /// 0.3.
 std::optional<Release> find_release(std::string_view text);
+/// Is the text a name of that very release ("0.8", "v0.8.0"), and not one between or behind those that are known?
+bool names(std::string_view text, Release);
 /// REQUIRES: it is known.
 Release release_named(std::string_view name);
 std::string name_of(Release);
