@@ -17,7 +17,7 @@ constexpr std::array<OptionRow, 4> kCommon{{
     {"help", "", "show this help"},
 }};
 constexpr OptionRow kRelease{"framework-version", "V",
-                             "release of the framework whose file it is: 1.0.4 (default: the newest that reads it)"};
+                             "release of the framework whose file or command it is: 1.0.4 (default: the newest that reads it)"};
 constexpr OptionRow kGpu{"gpu", "KIND",
                          "kind of GPU where the file does not say it (default H100-80GB; `oomplan gpus` lists them)"};
 constexpr OptionRow kRoot{"config-root", "DIRS",
@@ -131,7 +131,8 @@ constexpr std::array<Command, 16> kCommands{{
     {"estimate", "FILE [key=value ...] | SCRIPT [ARGUMENT ...] | -- COMMAND",
      "does the job fit, and what does every GPU need in every phase?",
      "FILE is a job file; `-` reads standard input. key=value overrides what stands in it.\n"
-     "SCRIPT is a bash script that starts a job, COMMAND what one would type: of AReaL, Megatron-LM, vLLM or SGLang, behind "
+     "SCRIPT is a bash script that starts a job, COMMAND what one would type: of AReaL, verl, Megatron-LM, vLLM or SGLang, "
+     "behind "
      "srun,\n"
      "ray job submit, docker run, torchrun and the like (docs/launch.md). Nothing is started, and what the framework itself "
      "would\n"
