@@ -90,7 +90,7 @@ class VerlMeaner {
     t_.derived("job.old_logprob_pass", !bypass, "algorithm.rollout_correction.bypass_mode");
     const std::string rollout = fmt::format("{}.rollout", kArr);
     const RoleAt at = actor_at();
-    const std::int64_t context = context_of(t_, at, text_.release);
+    const std::int64_t context = context_of(t_, at);
     tell_batch(t_, {"job.old_logprob_micro_batch", rollout + ".log_prob_use_dynamic_bsz",
                     rollout + ".log_prob_max_token_len_per_gpu", rollout + ".log_prob_micro_batch_size_per_gpu",
                     rollout + ".log_prob_micro_batch_size", context, data_of(at), longest(), "sp size"});
@@ -108,7 +108,7 @@ class VerlMeaner {
   }
   RoleAt actor_at() const { return role_at("actor", fmt::format("{}.actor", kArr), fmt::format("{}.model", kArr)); }
   std::int64_t data_of(const RoleAt& at) const {
-    const std::int64_t context = context_of(t_, at, text_.release);
+    const std::int64_t context = context_of(t_, at);
     const std::int64_t model = at.megatron ? t_.whole(at.block + ".tensor_model_parallel_size", 1) *
                                                  t_.whole(at.block + ".pipeline_model_parallel_size", 1) * context
                                            : context;
@@ -121,8 +121,8 @@ class VerlMeaner {
     out_.roles.push_back(at.name);
     tell_engine(t_, at, text_.release);
     tell_batch(t_, {"roles.actor.micro_batch", at.path + ".use_dynamic_bsz", at.path + ".ppo_max_token_len_per_gpu",
-                    at.path + ".ppo_micro_batch_size_per_gpu", at.path + ".ppo_micro_batch_size",
-                    context_of(t_, at, text_.release), data_of(at), longest(), group_of(at)});
+                    at.path + ".ppo_micro_batch_size_per_gpu", at.path + ".ppo_micro_batch_size", context_of(t_, at), data_of(at),
+                    longest(), group_of(at)});
     t_.code("roles.actor.placement", "own", "global_pool");
     t_.take("roles.actor.mini_batch_prompts", at.path + ".ppo_mini_batch_size");
     t_.derived("roles.actor.entropy_in_training",
@@ -144,8 +144,8 @@ class VerlMeaner {
     out_.roles.push_back(at.name);
     tell_engine(t_, at, text_.release);
     tell_batch(t_, {"roles.ref.micro_batch", at.path + ".log_prob_use_dynamic_bsz", at.path + ".log_prob_max_token_len_per_gpu",
-                    at.path + ".log_prob_micro_batch_size_per_gpu", at.path + ".log_prob_micro_batch_size",
-                    context_of(t_, at, text_.release), data_of(at), longest(), group_of(at)});
+                    at.path + ".log_prob_micro_batch_size_per_gpu", at.path + ".log_prob_micro_batch_size", context_of(t_, at),
+                    data_of(at), longest(), group_of(at)});
     t_.code("roles.ref.placement", "in_process:actor", "ActorRolloutRefWorker");
   }
 
@@ -159,8 +159,8 @@ class VerlMeaner {
     const bool v1 = t_.flag("trainer.use_v1");
     tell_batch(t_, {"roles.critic.micro_batch", "critic.use_dynamic_bsz",
                     v1 ? "critic.ppo_infer_max_token_len_per_gpu" : "critic.ppo_max_token_len_per_gpu",
-                    "critic.ppo_micro_batch_size_per_gpu", "critic.ppo_micro_batch_size", context_of(t_, at, text_.release),
-                    data_of(at), longest(), group_of(at)});
+                    "critic.ppo_micro_batch_size_per_gpu", "critic.ppo_micro_batch_size", context_of(t_, at), data_of(at),
+                    longest(), group_of(at)});
     t_.code("roles.critic.placement", "in_process:actor", "one pool");
   }
 
@@ -221,7 +221,7 @@ class VerlMeaner {
     tell_engine(t_, at, text_.release);
     tell_batch(
         t_, {"roles.trainer.micro_batch", "data.use_dynamic_bsz", "data.max_token_len_per_gpu", "data.micro_batch_size_per_gpu",
-             "data.micro_batch_size", context_of(t_, at, text_.release), data_of(at), longest(), group_of(at)});
+             "data.micro_batch_size", context_of(t_, at), data_of(at), longest(), group_of(at)});
     t_.code("roles.trainer.placement", "own", "");
     machine();
     t_.derived("job.gpus_used", world(), "sum of pools");

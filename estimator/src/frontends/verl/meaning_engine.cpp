@@ -43,7 +43,7 @@ class EngineTeller {
   }
 
   void fsdp() {
-    const std::int64_t context = context_of(t_, at_, release_);
+    const std::int64_t context = context_of(t_, at_);
     const std::string ulysses = own("ulysses_sequence_parallel_size");
     t_.derived(fact_ + "layout.dp", at_.gpus / std::max<std::int64_t>(1, context), "world/ulysses", ulysses);
     t_.made(fact_ + "layout.cp", context,
@@ -143,7 +143,7 @@ class EngineTeller {
   void megatron() {
     const std::int64_t tensor = t_.whole(block("tensor_model_parallel_size"), 1),
                        stages = t_.whole(block("pipeline_model_parallel_size"), 1);
-    const std::int64_t context = context_of(t_, at_, release_);
+    const std::int64_t context = context_of(t_, at_);
     t_.derived(fact_ + "layout.dp", at_.gpus / std::max<std::int64_t>(1, tensor * stages * context), "world/(TP*PP*CP)",
                block("tensor_model_parallel_size"));
     t_.take(fact_ + "layout.tp", block("tensor_model_parallel_size"));
@@ -231,7 +231,7 @@ class EngineTeller {
 
 std::string engine_named(std::string_view strategy) { return strategy == "fsdp" ? "fsdp1" : std::string(strategy); }
 
-std::int64_t context_of(const Telling& t, const RoleAt& at, Release) {
+std::int64_t context_of(const Telling& t, const RoleAt& at) {
   if (at.megatron) return std::max<std::int64_t>(1, t.whole(at.block + ".context_parallel_size", 1));
   const std::int64_t role =
       t.whole(at.path.empty() ? "ulysses_sequence_parallel_size" : at.path + ".ulysses_sequence_parallel_size", 1);

@@ -24,7 +24,7 @@ struct RoleAt {
 /// "fsdp1", "fsdp2", "megatron", or verl's own word for another.
 std::string engine_named(std::string_view strategy);
 /// Degree of Ulysses, or of Megatron's context parallelism.
-std::int64_t context_of(const Telling&, const RoleAt&, Release);
+std::int64_t context_of(const Telling&, const RoleAt&);
 void tell_engine(Telling&, const RoleAt&, Release);
 void tell_rollout(Telling&, Release, std::int64_t gpus, bool separated);
 /// A micro-batch: by tokens where it is dynamic, else by sequences of the longest length.

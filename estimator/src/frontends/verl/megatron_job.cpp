@@ -136,8 +136,7 @@ class MegatronRole {
       if (value.is_null()) continue;
       const auto row = std::find_if(kConfig.begin(), kConfig.end(), [&](const ConfigRow& r) { return r.key == key; });
       if (row == kConfig.end())
-        s_.refuse_key(fmt::format("{}.actor.megatron.override_transformer_config.{}", kArr, key),
-                      fmt::format("override_transformer_config.{}", key));
+        s_.refuse_key(fmt::format("{}.{}", f->where, key), fmt::format("override_transformer_config.{}", key));
       else if (!row->knob.empty())
         s_.set(knob(row->knob),
                key == "moe_router_load_balancing_type" ? (value.plain() == "aux_loss" ? "true" : "false") : value.plain(),
