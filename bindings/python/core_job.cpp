@@ -98,13 +98,14 @@ void bind_job(py::module_& module) {
   module.def(
       "read",
       [](const std::string& text, const std::string& name, const std::string& dialect, const std::vector<std::string>& overrides,
-         const CatalogHandle& catalog, const std::string& gpu) {
+         const CatalogHandle& catalog, const std::string& gpu, const std::string& framework_version) {
         Source source{text, name, dialect, overrides};
         source.gpu = gpu;
+        source.framework_version = framework_version;
         return handle_of(source, catalog);
       },
       py::arg("text"), py::arg("name") = "", py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(),
-      py::arg("catalog") = CatalogHandle(), py::arg("gpu") = "");
+      py::arg("catalog") = CatalogHandle(), py::arg("gpu") = "", py::arg("framework_version") = "");
   module.def(
       "read_file",
       [](const std::string& path, const std::string& dialect, const std::vector<std::string>& overrides,

@@ -153,7 +153,8 @@ int run_search(const Call& call) {
   if (!call.json && !begin.told.empty()) print(begin.told + "\n");
   print(call.json ? to_json(found, job) : to_text(found, job, call.style));
   if (!call.json && source && !begin.told.empty() && !found.best.empty())
-    print("With `--launch N > job.yaml` the same command writes the file that starts row N.\n");
+    print(fmt::format("With `--launch N > {}` the same command writes the file that starts row N.\n",
+                      source->script ? source->script->name : source->name));
   if (found.interrupted) return kInterrupted;
   return found.best.empty() ? kDoesNotFit : kFits;
 }

@@ -278,3 +278,120 @@ def test_an_exchange_of_tokens_that_is_not_described_is_refused() -> None:
     flex = f"+{ARR}.actor.megatron.override_transformer_config.moe_token_dispatcher_type=flex"
     done = run("estimate", "--framework-version", "0.8.0", *command("model_engine=megatron", *kept, flex))
     assert done.returncode == 2 and "flex" in done.stderr, done.stdout
+
+
+LORA = [
+    "algorithm.adv_estimator=grpo",
+    f"{ARR}.model.path=Qwen/Qwen2.5-7B-Instruct",
+    f"{ARR}.model.lora_rank=32",
+    f"{ARR}.rollout.name=vllm",
+    f"{ARR}.rollout.load_format=safetensors",
+    f"{ARR}.actor.use_dynamic_bsz=True",
+    f"{ARR}.rollout.log_prob_use_dynamic_bsz=True",
+    "trainer.n_gpus_per_node=4",
+]
+
+
+def phases(*words: str, release: str) -> dict[str, int]:
+    done = run("estimate", "--json", "--framework-version", release, *words)
+    assert done.returncode in (0, 1), done.stderr
+    gpu = json.loads(done.stdout)["gpus"][0]
+    return {phase["phase"]: phase["capacity_needed_bytes"] for phase in gpu["phases"]}
+
+
+@pytest.mark.parametrize(("release", "strategy"), [("0.7.0", "fsdp"), ("0.9.0", "fsdp"), ("0.9.0", "fsdp2")])
+def test_adapters_are_read_out_of_what_is_gathered_around_them(release: str, strategy: str) -> None:
+    """FSDP1 gathers the whole model in the format of its parameters, or one layer after another; FSDP2 the adapters alone."""
+
+    def sends(layered: bool) -> int:
+        words = command(*LORA, f"{ARR}.actor.strategy={strategy}", f"{ARR}.rollout.layered_summon={layered}")
+        return phases(*words, release=release)["actor.send_weights"]
+
+    parameters = 4 * 7_615_616_512
+    gained = sends(False) - sends(True)
+    assert gained == 0 if strategy == "fsdp2" else 0.8 * parameters < gained < 1.3 * parameters
+
+
+def test_a_layered_summon_needs_servers_that_have_the_base() -> None:
+    words = command(*[word for word in LORA if "load_format" not in word], f"{ARR}.rollout.layered_summon=True")
+    done = run("check", "--framework-version", "0.9.0", *words)
+    assert done.returncode == 2
+    assert "verl itself refuses it beside layered_summon" in done.stderr
+
+
+MEGATRON = [
+    "algorithm.adv_estimator=grpo",
+    f"{ARR}.model.path=Qwen/Qwen3-8B",
+    f"{ARR}.rollout.name=vllm",
+    f"{ARR}.actor.use_dynamic_bsz=True",
+    f"{ARR}.rollout.log_prob_use_dynamic_bsz=True",
+    f"{ARR}.actor.megatron.tensor_model_parallel_size=4",
+    f"{ARR}.actor.megatron.param_offload=True",
+    f"{ARR}.actor.megatron.optimizer_offload=True",
+]
+
+
+@pytest.mark.parametrize(("release", "vanilla", "maker"), [("0.8.0", "", "mbridge"), ("0.9.0", "", "megatron-bridge"), ("0.9.0", "True", "mbridge")])
+def test_who_makes_megatrons_models(release: str, vanilla: str, maker: str) -> None:
+    more = [f"{ARR}.actor.megatron.vanilla_mbridge={vanilla}"] if vanilla else []
+    done = run("read", "--framework-version", release, *command("model_engine=megatron", *MEGATRON, *more))
+    assert done.returncode == 0, done.stderr
+    assert f"models_by: {maker}" in done.stdout
+
+
+def test_log_probs_under_megatron_have_a_budget_of_their_own() -> None:
+    def log_probs(tokens: int) -> int:
+        words = command("model_engine=megatron", *MEGATRON, f"{ARR}.rollout.log_prob_max_token_len_per_gpu={tokens}")
+        told = phases(*words, release="0.9.0")
+        return told["actor.log_probs"]
+
+    assert log_probs(8192) < log_probs(16384) < log_probs(32768)
+    logits = 2 * 16384 * 151936 // 4 * 4  # the entropy's copy and softmax beside the logits, of a rank
+    assert log_probs(32768) - log_probs(16384) > logits
+
+
+def test_servers_that_share_the_experts() -> None:
+    words = [
+        "algorithm.adv_estimator=grpo",
+        f"{ARR}.model.path=Qwen/Qwen3-30B-A3B",
+        f"{ARR}.rollout.name=vllm",
+        f"{ARR}.actor.use_dynamic_bsz=True",
+        f"{ARR}.rollout.tensor_model_parallel_size=2",
+        f"{ARR}.rollout.data_parallel_size=4",
+    ]
+    done = run("read", "--framework-version", "0.9.0", *command(*words, f"{ARR}.rollout.expert_parallel_size=8"))
+    assert done.returncode == 0, done.stderr
+    assert "attention_data: 4" in done.stdout
+    assert "layout: d4t2e8" in done.stdout
+    done = run("read", "--framework-version", "0.9.0", *command(*words, f"{ARR}.rollout.expert_parallel_size=4"))
+    assert done.returncode == 2
+    assert "tensor_model_parallel_size x data_parallel_size, 8" in done.stderr
+
+
+def test_a_remedy_is_a_diff_of_the_script_that_patch_applies(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text((ROOT / "examples/verl/grpo_8b.sh").read_text())
+    words = ["--framework-version", "0.8.0", "--gpu", "A100-40GB"]
+    told = json.loads(run("advise", "run.sh", *words, "--json", folder=tmp_path).stdout)
+    written = [remedy for remedy in told["remedies"] if remedy["diff"]]
+    assert len(written) >= 4
+    assert {remedy["key"] for remedy in written} >= {f"{ARR}.rollout.enforce_eager", f"{ARR}.actor.ppo_max_token_len_per_gpu"}
+    for remedy in written:
+        script.write_text((ROOT / "examples/verl/grpo_8b.sh").read_text())
+        done = subprocess.run(["patch", "-p0"], cwd=tmp_path, input=remedy["diff"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+        assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+        patched = json.loads(run("estimate", "run.sh", *words, "--json", folder=tmp_path).stdout)
+        appended = json.loads(run("estimate", str(ROOT / "examples/verl/grpo_8b.sh"), *remedy["overrides"], *words, "--json").stdout)
+        assert patched["verdict"] == appended["verdict"]
+
+
+@pytest.mark.parametrize("more", [[], ["--algorithm", "ppo", "--reference"], ["--lora", "16"], ["--algorithm", "sft"]])
+def test_a_described_job_is_a_script_that_is_estimated_as_its_row(more: list[str], tmp_path: Path) -> None:
+    words = ["search", "--gpus", "8", "--model", "qwen2.5-7b", "--framework", "verl", "--keep", "2", *more]
+    rows = json.loads(run(*words, "--json").stdout)["best"]
+    script = tmp_path / "run.sh"
+    for number, row in enumerate(rows, 1):
+        script.write_text(run(*words, "--launch", str(number)).stdout)
+        again = json.loads(run("estimate", "run.sh", "--framework-version", "0.9.0", "--json", folder=tmp_path).stdout)
+        assert (again["verdict"], again["fit_probability"]) == (row["estimate"]["verdict"], row["estimate"]["fit_probability"])

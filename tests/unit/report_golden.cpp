@@ -222,7 +222,7 @@ Advice advice() {
   offload.cost = 1;
   offload.patch.overrides = {"+actor.fsdp.offload_params=true", "allocation_mode=sglang:d4 + d2c2"};
   Remedy written = offload;
-  written.patch = {{"actor.gradient_checkpointing=true"}, "unchanged", "", {"actor.gradient_checkpointing=false"}};
+  written.patch = {{"actor.gradient_checkpointing=true"}, true, "unchanged", "", {"actor.gradient_checkpointing=false"}};
   a.remedies = {tokens, offload, written};
   a.left_out = {{Note::Level::info, {{}, 0, 0, "sync.bucket"}, "1GiB -> 128MiB would save 896.00 MiB, but no key sets it"}};
   return a;

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, Union
 
-    Source = Union[str, "os.PathLike[str]", dict[str, Any], _Job, list[str], tuple[str, ...]]
+    Source = Union[str, "os.PathLike[str]", dict[str, Any], _Job, list[str], tuple[str, ...], object]
 
 __all__ = [
     "Candidate",
@@ -120,7 +120,8 @@ def read(
 
     The path may be a framework's own file (AReaL's YAML): then overrides are as the framework has them, framework_version is
     its release ("1.0.4") and gpu the kind of GPU, which no such file says. Its defaults lists may name files in its own folder and
-    below config_roots. Raises InputError with all that is wrong.
+    below config_roots. A framework's configuration that was composed already may be handed in as it is, a dict, an OmegaConf object
+    or a dataclass: oomplan.check(config) in front of a trainer. Raises InputError with all that is wrong.
     """
     roots = [str(root) for root in config_roots]
     if command is not None or source is None:
@@ -156,13 +157,43 @@ def read(
             config_roots=config_roots,
             catalog=catalog,
         )
-    if isinstance(source, dict):
-        import json
-
-        return _core.read(json.dumps(source), "<dict>", dialect, list(overrides), catalog)
+    config = _configuration(source)
+    if config is not None:
+        return _core.read(_text_of(config), "<dict>", dialect, list(overrides), catalog, gpu, framework_version)
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
-        return _core.read(source, "<text>", dialect, list(overrides), catalog)
+        return _core.read(source, "<text>", dialect, list(overrides), catalog, gpu, framework_version)
     return _core.read_file(str(source), dialect, list(overrides), framework_version, gpu, roots, catalog)
+
+
+def _configuration(source: object) -> dict[str, Any] | None:
+    """A dict as it is; what OmegaConf or a dataclass holds; None for anything else."""
+    if isinstance(source, dict):
+        return source
+    if isinstance(source, (str, os.PathLike, list, tuple, _Job)):
+        return None
+    if type(source).__module__.partition(".")[0] == "omegaconf":
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        try:
+            held = OmegaConf.to_container(source, resolve=True, enum_to_str=True)
+        except OmegaConfBaseException:  # an interpolation of a key that is not there is told with its place
+            held = OmegaConf.to_container(source, resolve=False, enum_to_str=True)
+        return held if isinstance(held, dict) else None
+    import dataclasses
+
+    if dataclasses.is_dataclass(source) and not isinstance(source, type):
+        return dataclasses.asdict(source)
+    return None
+
+
+def _text_of(config: dict[str, Any]) -> str:
+    """JSON; of a framework's configuration one line for each top-level key, so that places are told."""
+    import json
+
+    if "oomplan" in config or not all(isinstance(key, str) and key.isidentifier() for key in config):
+        return json.dumps(config, default=str)
+    return "".join(f"{key}: {json.dumps(value, default=str)}\n" for key, value in config.items())
 
 
 def read_megatron(

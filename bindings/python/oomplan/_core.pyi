@@ -337,6 +337,7 @@ def read(
     overrides: Sequence[str] = ...,
     catalog: Catalog | None = None,
     gpu: str = "",
+    framework_version: str = "",
 ) -> Job: ...
 def read_file(
     path: str,

@@ -303,6 +303,7 @@ struct Lora {
   std::int64_t frozen_copies = 0;  ///< adapters beside the trained ones that get no gradient: AgileRL's reference policy
   bool dora = false;               ///< weight-decomposed: a trained magnitude for every row of the matrix
   bool own_units = true;           ///< FSDP1: every adapter is a unit; false: a part of its layer's flat parameter
+  bool layered_summon = false;     ///< FSDP1, weight update: one unit's parameters are gathered at a time, not all at once
   QuantisedBase base;
   bool operator==(const Lora&) const = default;
 };
@@ -338,6 +339,7 @@ struct TrainingLoop {
   bool packed_embedding_gradient = false;  ///< ... beside a packed base too; of plain PyTorch recomputation decides
   bool adapters_apart = false;             ///< forward-only passes compute an adapter's product by itself
   bool reshards_root = false;              ///< FSDP1: behind a forward-only pass
+  bool states_by_mesh = false;             ///< FSDP1: state_dict() makes DTensors, for which each tensor is copied whole
   bool loads_on_gpu = false;               ///< FSDP2: every rank loads the whole model on its GPU, unless memory_efficient_load
   bool has_towers = false;                 ///< FSDP2: vision-language models are trained with their towers
   bool exchanges_flat = false;             ///< Ulysses: heads are exchanged on flat packed sequences
@@ -352,6 +354,7 @@ struct TrainingLoop {
   // the weight update
   std::string_view facts = "";    ///< whose facts say how weights reach the servers (models/engines); "": there is no update
   bool adapters_update = false;   ///< adapters go to the servers by themselves
+  bool summons_adapters = false;  ///< ... from the host, for which FSDP1 gathers the parameters around them
   bool updates_by_files = false;  ///< adapters reach the servers in files that these read on the host: nothing is counted
   bool ipc = false;               ///< servers on the same GPUs map the trainer's buckets; else two buffers take turns
   // Megatron

@@ -46,12 +46,13 @@ struct Source {
   std::function<std::optional<std::string>(const std::string& path)> open = {};
   std::map<std::string, std::string> environment = {};  ///< all that ${oc.env:NAME} and a script may see
   // for scripts and commands
-  std::vector<std::string> command = {};    ///< words of a command, in place of a text
-  std::vector<std::string> arguments = {};  ///< of a script
-  std::string folder = {};                  ///< the working folder of the script; "" unknown
-  std::int64_t which = 0;                   ///< of several jobs that it starts, from 1; 0: there is one
-  std::vector<Note> notes = {};             ///< what was found on the way to this text: told with the reading
-  Place place = {};                         ///< of this command line in a script
+  std::vector<std::string> command = {};      ///< words of a command, in place of a text
+  std::vector<std::string> arguments = {};    ///< of a script
+  std::string folder = {};                    ///< the working folder of the script; "" unknown
+  std::int64_t which = 0;                     ///< of several jobs that it starts, from 1; 0: there is one
+  std::vector<Note> notes = {};               ///< what was found on the way to this text: told with the reading
+  Place place = {};                           ///< of this command line in a script
+  std::shared_ptr<const Source> script = {};  ///< in which this command line stands; null: it was given by itself
 };
 struct Reading {
   Job job;
@@ -152,6 +153,7 @@ struct Evidence {
 /// Changes of a job in the words of its file.
 struct Patch {
   std::vector<std::string> overrides;  ///< to append to the command line
+  bool in_file = true;                 ///< the job stands in a file; false: on a command line alone
   std::string file;                    ///< the text of the file with the changes made in it; "" when it cannot be edited so
   std::string diff;                    ///< from the file to that, for `patch -p0`
   std::vector<std::string> stale;      ///< arguments of the command line that would undo the diff: to be left out with it

@@ -83,7 +83,11 @@ class TrainerProgram {
       case StepKind::send:
         return awake(PhaseKind::send_weights, [&] {
           // verl's SHARDED_STATE_DICT: a shard of everything lives while tensor by tensor is gathered from it
-          if (send_ != nullptr) {
+          if (send_ != nullptr && run_.summon) {
+            core_.summon(*run_.summon);
+            empty_cache();
+            record_send(r_, *send_);
+          } else if (send_ != nullptr) {
             core_.read_state(true);
             record_send(r_, *send_);
             core_.drop_state();

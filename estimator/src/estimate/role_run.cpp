@@ -174,6 +174,23 @@ void send_from_archon(RoleRun& from, RoleRun& to, SyncPoint point) {
   }
 }
 
+/// verl reads adapters to the host, under FSDP1 out of gathered units (verl/utils/fsdp_utils.py, collect_lora_params). They go to
+/// vLLM as they are until 0.7.1, which has a buffer for them; to SGLang in the message of a request.
+void read_to_host(RoleRun& from, const Catalog& catalog, SyncPoint& point) {
+  const Trainer& t = from.role->trainer;
+  const auto does = [&](const char* fact) {
+    return catalog.facts().find(t.loop.facts, fact, FactQuery{t.framework_version, "", {}}).value != 0;
+  };
+  const bool vllm = point.server == EngineKind::vllm;
+  point.from_host = true;
+  point.gathers_to_host = from.role->engine != EngineKind::fsdp1;
+  point.has_buffer = vllm && does("buffers_adapters");
+  point.copies = vllm && does("copies_adapters");
+  from.summon = !t.lora.layered_summon             ? Summon::whole
+                : does("summons_through_the_host") ? Summon::through_host
+                                                   : Summon::unit_by_unit;
+}
+
 void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& catalog) {
   const Role* actor = sender_of(job);
   if (actor == nullptr || job.sync.by == SyncBy::none) return;
@@ -194,6 +211,7 @@ void resolve_sync(std::vector<RoleRun>& runs, const Job& job, const Catalog& cat
     }
     // through files AReaL gathers the whole state dict before peft picks the adapters from it
     point.adapters = from->adapters != nullptr && point.way != SyncWay::disk;
+    if (point.adapters && t.loop.summons_adapters) read_to_host(*from, catalog, point);
     const SyncModel& sent = point.adapters ? *from->adapters : *from->sync_model;
     to.receive = plan_sync(sent, point);
     for (const bool first : {true, false}) {

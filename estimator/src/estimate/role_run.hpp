@@ -57,6 +57,7 @@ struct RoleRun {
   /// [0] rank 0 of the trainer, [1] the others. save: the weights as files, tensor by tensor.
   std::array<std::optional<SyncPlan>, 2> send, save;
   std::optional<SyncPlan> receive;
+  std::optional<Summon> summon;          ///< adapters are read to the host before they are sent
   bool empties_behind_training = false;  ///< the cache, before a server beside it wakes
 };
 

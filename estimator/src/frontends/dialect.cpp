@@ -19,9 +19,11 @@
 #include "frontends/native.hpp"
 #include "frontends/native_words.hpp"
 #include "frontends/rewrite.hpp"
+#include "frontends/script_words.hpp"
 #include "frontends/servers/launched.hpp"
 #include "frontends/unread/unread.hpp"
 #include "frontends/verl/launched.hpp"
+#include "frontends/verl/start.hpp"
 #include "frontends/verl/words.hpp"
 #include "units/enums.hpp"
 
@@ -64,21 +66,54 @@ void refuse_other_frameworks(const Source& source) {
 
 const std::array<Dialect, 5> kDialects{{
     // before AReaL, whose files may begin with a defaults list, too
-    {"verl", true, false, true, verl::recognises, verl::words_of, verl::facts_json, nullptr, nullptr, verl::entry_points,
+    {"verl",
+     true,
+     false,
+     true,
+     verl::recognises,
+     verl::words_of,
+     verl::facts_json,
+     nullptr,
+     {verl::written, "run.sh", true},
+     verl::entry_points,
      verl::take},
-    {"areal", true, false, true, areal::recognises, areal::words_of,
-     [](const Source& source) { return areal::facts_json(areal::read_areal(source)); }, nullptr, areal::written,
-     areal::entry_points, areal::take},
-    {"megatron", false, true, true, [](const Source& source) { return source.dialect == "megatron"; },
+    {"areal",
+     true,
+     false,
+     true,
+     areal::recognises,
+     areal::words_of,
+     [](const Source& source) { return areal::facts_json(areal::read_areal(source)); },
+     nullptr,
+     {areal::written},
+     areal::entry_points,
+     areal::take},
+    {"megatron",
+     false,
+     true,
+     true,
+     [](const Source& source) { return source.dialect == "megatron"; },
      [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
        return std::make_unique<NativeWords>(source, [&catalog](const Source& s) { return megatron::read_command(s, catalog); });
      },
-     nullptr, megatron::words_of_change, nullptr, megatron::entry_points, megatron::take},
-    {"server", false, true, true, [](const Source& source) { return source.dialect == "server"; },
+     nullptr,
+     megatron::words_of_change,
+     {},
+     megatron::entry_points,
+     megatron::take},
+    {"server",
+     false,
+     true,
+     true,
+     [](const Source& source) { return source.dialect == "server"; },
      [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
        return std::make_unique<NativeWords>(source, [&catalog](const Source& s) { return servers::read_server(s, catalog); });
      },
-     nullptr, nullptr, nullptr, servers::entry_points, servers::take},
+     nullptr,
+     nullptr,
+     {},
+     servers::entry_points,
+     servers::take},
     {"oomplan", false, false, false, [](const Source&) { return true; },
      [](const Source& source, const Catalog& catalog) -> std::unique_ptr<TextWords> {
        refuse_other_frameworks(source);
@@ -123,7 +158,7 @@ bool is_own(std::string_view framework) { return framework == kDialects.back().n
 Started started_in(const std::string& framework, const StartAsked& asked, const Catalog& catalog) {
   std::vector<std::string> known;
   for (const Dialect& d : kDialects)
-    if (d.written != nullptr || is_own(d.name)) known.emplace_back(d.name);
+    if (d.written.text != nullptr || is_own(d.name)) known.emplace_back(d.name);
   if (std::find(known.begin(), known.end(), framework) == known.end()) {
     const bool later = unread::is_framework(framework);
     throw InputError(Problem{{"command line", 0, 0, "--framework"},
@@ -133,12 +168,13 @@ Started started_in(const std::string& framework, const StartAsked& asked, const 
                              later ? "not supported yet" : ""});
   }
   const Dialect& dialect = dialect_named(framework);
-  Started out{{}, start_of(asked, catalog)};
-  out.source.text = dialect.written(out.start);
-  out.source.name = "job.yaml";
-  out.source.dialect = framework;
+  Started out{{}, start_of(asked, dialect.written.shares, catalog)};
+  out.source.text = dialect.written.text(out.start);
+  out.source.name = dialect.written.name;
+  if (!launch::is_script(out.source.text, out.source.name)) out.source.dialect = framework;
   out.source.framework_version = out.start.asked.release;
   out.source.gpu = out.start.asked.gpu;
+  if (is_launch(out.source)) out.source = resolved(out.source, catalog);
   return out;
 }
 
@@ -187,6 +223,7 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
   try {
     auto words = dialect.words(source, catalog);
     words->add_notes(source.notes);
+    if (dialect.rewords && source.script) return words_in_script(*source.script, std::move(words), catalog);
     return words;
   } catch (InputError& e) {
     if (source.place.line == 0) throw;

@@ -13,6 +13,13 @@
 
 namespace oomplan {
 
+/// A file that starts a job which somebody describes.
+struct Written {
+  std::string (*text)(Start&) = nullptr;  ///< nullptr: none is written yet
+  std::string_view name = "job.yaml";     ///< of the file
+  bool shares = false;                    ///< servers and trainers have the same GPUs
+};
+
 struct Dialect {
   std::string_view name;   ///< Source::dialect
   bool rewords = false;    ///< remedies are told in its own words
@@ -23,7 +30,7 @@ struct Dialect {
   std::string (*facts)(const Source&) = nullptr;  ///< as JSON; nullptr: it has none
   /// The arguments that make one job the other; nullptr: the overrides of our own keys do.
   std::vector<std::string> (*words_of_change)(const Job& from, const Job& to) = nullptr;
-  std::string (*written)(Start&) = nullptr;  ///< a file that says the job; nullptr: none is written yet
+  Written written = {};
   // of scripts and commands
   std::span<const launch::EntryPoint> (*entry_points)() = nullptr;  ///< programs whose words it reads
   Source (*take)(Handing&) = nullptr;                               ///< the source of such a program

@@ -262,6 +262,7 @@ Source resolve(const Source& source, const Catalog* catalog) {
   if (!launch.condition.empty())
     notes.push_back({Note::Level::warning, shown_place(launch.place), fmt::format("started only if {}", launch.condition)});
   out.notes = std::move(notes);
+  if (source.command.empty()) out.script = std::make_shared<const Source>(source);
   return out;
 }
 

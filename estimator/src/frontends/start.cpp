@@ -79,7 +79,7 @@ std::int64_t server_tensor_degree(const Architecture& a, const Gpu& gpu, std::in
   return last;
 }
 
-Start start_of(const StartAsked& asked, const Catalog& catalog) {
+Start start_of(const StartAsked& asked, bool shares, const Catalog& catalog) {
   Start s{asked, {}, 8, 0, 0, 1, {}};
   const ModelFound model = catalog.model(asked.model);
   s.model_id = path_of_model(model.id);
@@ -89,9 +89,9 @@ Start start_of(const StartAsked& asked, const Catalog& catalog) {
   const Gpu& kind = catalog.gpu(a.gpu);
   a.gpu = kind.name;
   const bool rl = generates(a.algorithm);
-  if (rl && a.gpus < 2) wrong("--gpus", "1", "2 or more: servers and trainers have GPUs of their own");
-  s.servers = rl ? a.gpus / 2 : 0;
-  s.trainers = a.gpus - s.servers;
+  if (rl && !shares && a.gpus < 2) wrong("--gpus", "1", "2 or more: servers and trainers have GPUs of their own");
+  s.servers = !rl ? 0 : shares ? a.gpus : a.gpus / 2;
+  s.trainers = shares ? a.gpus : a.gpus - s.servers;
   if (rl) s.server_tensor = server_tensor_degree(*model.architecture, kind, std::min(s.servers, s.gpus_per_node));
   if (rl) {
     fill(a.prompt_tokens, 1024, "tokens a prompt", s.assumed);

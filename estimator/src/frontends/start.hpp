@@ -42,8 +42,8 @@ struct Start {
   std::int64_t server_tensor = 1;          ///< tensor-parallel degree of a server
   std::vector<std::string> assumed;        ///< "1,024 prompt tokens"
 };
-/// Throws InputError: the model is not known, or the GPUs do not divide so.
-Start start_of(const StartAsked&, const Catalog&);
+/// `shares`: servers and trainers have the same GPUs. Throws InputError: the model is not known, or the GPUs do not divide so.
+Start start_of(const StartAsked&, bool shares, const Catalog&);
 
 /// The smallest tensor-parallel degree with which the weights take at most 60 % of a GPU; the largest one when none does.
 std::int64_t server_tensor_degree(const Architecture&, const Gpu&, std::int64_t gpus);

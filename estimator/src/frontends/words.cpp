@@ -25,7 +25,8 @@ Source TextWords::with(const Rewrite& rewrite) const {
 Patch TextWords::patch(const Rewrite& rewrite) const {
   Patch out;
   out.overrides = rewrite.overrides;
-  if (!has_file()) return out;
+  out.in_file = has_file();
+  if (!out.in_file) return out;
   Source changed = source_;
   for (std::size_t i = 0; i < rewrite.changes.size(); ++i) {
     const std::string& path = rewrite.changes[i].key;

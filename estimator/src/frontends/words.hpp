@@ -42,7 +42,7 @@ class TextWords {
   /// What read() makes of it. Throws InputError.
   virtual Job job_with(const Rewrite&) const = 0;
   /// With the text of the file changed. `diff` stays empty when the text cannot be changed so that it means the same.
-  Patch patch(const Rewrite&) const;
+  virtual Patch patch(const Rewrite&) const;
 
  protected:
   explicit TextWords(const Source& source) : source_(source) {}

@@ -199,7 +199,8 @@ constexpr std::pair<std::string_view, EngineKind> kOfOneEngine[] = {{"zero.", En
                                                                     {"static_graph", EngineKind::ddp},
                                                                     {"find_unused_parameters", EngineKind::ddp},
                                                                     {"checkpoint_units", EngineKind::fsdp1},
-                                                                    {"lora.own_units", EngineKind::fsdp1}};
+                                                                    {"lora.own_units", EngineKind::fsdp1},
+                                                                    {"lora.layered_summon", EngineKind::fsdp1}};
 
 std::vector<Knob> all_rows() {
   std::vector<Knob> out;

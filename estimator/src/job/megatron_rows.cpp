@@ -151,10 +151,11 @@ std::vector<Knob> actor_loss_rows() {
   temperature.least = 0.001;
   temperature.most = 1000;
   return {
-      chosen_from(setting("models_by", choice, knob::choice<&Megatron::maker>(), speed,
-                          "AReaL's Megatron: who makes the model (megatron.bridge_type), which decides on fusions, the router's "
-                          "format and how layers are dealt to stages"),
-                  spellings<ModelMaker>()),
+      chosen_from(
+          setting("models_by", choice, knob::choice<&Megatron::maker>(), speed,
+                  "AReaL's and verl's Megatron: who makes the model (megatron.bridge_type, vanilla_mbridge), which decides on "
+                  "fusions, the router's format and, in AReaL, how layers are dealt to stages"),
+          spellings<ModelMaker>()),
       setting("fp32_logits", flag, knob::flag<&Megatron::fp32_logits>(), numerics,
               "AReaL's Megatron: the output layer writes fp32 logits, and the loss its softmax and gradient over them "
               "(megatron.enable_chunked_logits)",

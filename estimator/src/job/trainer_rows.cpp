@@ -279,6 +279,9 @@ std::vector<Knob> trainer_rows() {
           "FSDP1: every adapter is a unit of its own (peft's fsdp_auto_wrap_policy); false: a part of its layer's flat "
           "parameter, of "
           "which all gets gradients"),
+      saves(row("lora.layered_summon", learner, flag, knob::flag<&Lora::layered_summon>(), speed,
+                "FSDP1, verl's weight update: layers are gathered one after another, not all at once, to read their adapters"),
+            "gathers one layer at a time for the weight update of adapters"),
       one_of(
           saves(row("lora.base", learner, choice, knob::choice<&QuantisedBase::format>(), numerics,
                     "linear layers of the frozen base: full, as bitsandbytes packs them (QLoRA: nf4; LLM.int8: int8), or gptq"),

@@ -74,8 +74,7 @@ constexpr std::array<std::string_view, 58> kForeign{"reference",
                                                     "precision.cast_inputs",
                                                     "precision.output",
                                                     "precision.autocast",
-                                                    "optimizer_form",
-                                                    "logprob_tokens_per_micro_batch"};
+                                                    "optimizer_form"};
 
 class Checker {
  public:
@@ -134,7 +133,8 @@ class Checker {
     if (areal && m.head_chunk > 0 && (!m.fp32_logits || m.entropy_loss))
       add("head_chunk_size", fmt::format("{}", m.head_chunk), "fp32_logits: true beside it, without entropy_loss",
           "AReaL itself asks for it");
-    of_areal("models_by", m.maker != ModelMaker::mbridge, std::string(spelling(m.maker)));
+    if (m.maker != ModelMaker::mbridge && !areal && !t.loop.actor_loss)
+      add("models_by", std::string(spelling(m.maker)), "nothing", "it is a setting of AReaL's and verl's Megatron engines");
     of_slime("recompute_loss_function", m.recompute_loss, "true", "false");
     of_slime("rollout_temperature", m.rollout_temperature != 1, fmt::format("{}", m.rollout_temperature), "1");
     if (!slime) return;
@@ -170,7 +170,10 @@ class Checker {
     not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing", "Megatron-FSDP");
     not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0", "multi-token prediction");
     not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none", "a capacity of the experts");
-    not_yet("optimizer_cpu_offload", m.host_optimizer, "true", "false", "an optimizer on the host");
+    not_yet("optimizer_cpu_offload", m.host_optimizer && !t.loop.moves_optimizer, "true", "false", "an optimizer on the host");
+    not_yet("optimizer_offload_fraction", m.host_optimizer && t.offload_optimizer && m.host_fraction < 1,
+            fmt::format("{}", m.host_fraction), "1",
+            "a part of the optimizer on the host, and the other there between the phases");
     not_yet("defer_embedding_wgrad_compute", m.defer_wgrad, "true", "false", "deferred gradients");
     if (!t.loop.adapters_outside)
       not_yet("lora.rank", t.lora.rank > 0, fmt::format("{}", t.lora.rank), "none", "adapters of Megatron");

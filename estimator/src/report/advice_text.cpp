@@ -51,7 +51,7 @@ std::string patch_lines(const Patch& patch, std::size_t width) {
   std::string out = "     append  " + shell_lines(patch.overrides, width, 13) + "\n";
   const bool written = patch.diff.empty() && !patch.file.empty();
   if (written) out += "     or leave out  " + shell_lines(patch.stale, width, 19) + ": the file says it already\n";
-  if (patch.file.empty()) out += "     the text of the file cannot be edited so: only the command line\n";
+  if (patch.file.empty() && patch.in_file) out += "     the text of the file cannot be edited so: only the command line\n";
   if (!written && !patch.stale.empty()) out += "     with --diff leave out  " + shell_lines(patch.stale, width, 28) + "\n";
   return out;
 }

@@ -79,7 +79,10 @@ class Sender {
         buffered(2);
         return;
       case SyncWay::ipc:
-        p_.point.server == EngineKind::sglang ? buckets(false) : buffered(1);
+        if (p_.point.from_host)
+          sent_from_host();
+        else
+          p_.point.server == EngineKind::sglang ? buckets(false) : buffered(1);
         return;
       case SyncWay::buckets:
         p_.point.sender ? buckets(false) : gathers();
@@ -163,6 +166,17 @@ class Sender {
     for (int i = 0; i < count; ++i) r_.free(one, Index(i));
   }
 
+  void sent_from_host() {
+    for (std::size_t i = 0; p_.point.gathers_to_host && i < p_.model->order.size(); ++i) {
+      take(i);
+      drop(i);
+    }
+    if (!p_.point.has_buffer) return;
+    const SiteRef buffer = sites_.buffer("send buffer", p_.point.bucket);
+    r_.alloc(buffer);
+    r_.free(buffer);
+  }
+
   /// Tensor by tensor to the host; rank 0 keeps them all until the files are written.
   void disk() {
     const std::size_t n = p_.model->order.size();
@@ -186,6 +200,11 @@ void receive(R& r, const SyncPlan& p) {
   const auto& order = p.model->order;
   const auto alloc = [&](std::size_t i) { r.alloc(sites.packed(order[i].tensor), layer_of(order[i]), copy_of(order[i])); };
   const auto free = [&](std::size_t i) { r.free(sites.packed(order[i].tensor), layer_of(order[i]), copy_of(order[i])); };
+  if (p.point.copies) {
+    for (std::size_t i = 0; i < order.size(); ++i) alloc(i);
+    for (std::size_t i = 0; i < order.size(); ++i) free(i);
+    return;
+  }
   switch (p.point.way) {
     case SyncWay::none:
     case SyncWay::ipc:  // views of the sender's memory

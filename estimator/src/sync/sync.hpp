@@ -15,6 +15,9 @@
 //   disk:                         T on every trainer rank, the whole model in host memory of rank 0
 //   LoRA, NCCL under AReaL:       the adapters alone go; vLLM keeps a bucket, then builds the adapter in host memory
 //                                 (areal/engine/vllm_ext/vllm_worker_extension.py, 1.0.4)
+//   LoRA, verl on shared GPUs:    what is gathered around the adapters goes first (Summon); W on the trainer (0.7.1 on), copies
+//   of
+//                                 the adapters on vLLM (0.9; verl/workers/rollout/vllm_rollout/utils.py)
 //   LoRA, disk under AReaL:       the state dict of everything is gathered, the adapters are written (fsdp_engine.py, to 2.0.0)
 #pragma once
 #include <cstdint>
@@ -74,10 +77,14 @@ struct SyncPoint {
   SyncWay way = SyncWay::none;
   EngineKind server = EngineKind::sglang;
   Bytes bucket = kGiB;
-  bool sender = true;      ///< trainer rank 0 (of a pipeline stage); other ranks only take part in the gathers
-  bool casts = false;      ///< each full tensor is cast to the wire's dtype while the gathered one still lives
-  bool flattened = false;  ///< SGLang's flattened_bucket
-  bool adapters = false;   ///< of LoRA: vLLM keeps all of a bucket before it makes an adapter of them
+  bool sender = true;            ///< trainer rank 0 (of a pipeline stage); other ranks only take part in the gathers
+  bool casts = false;            ///< each full tensor is cast to the wire's dtype while the gathered one still lives
+  bool flattened = false;        ///< SGLang's flattened_bucket
+  bool adapters = false;         ///< of LoRA: vLLM keeps all of a bucket before it makes an adapter of them
+  bool from_host = false;        ///< what is sent lies on the host: the buffer alone is on the device
+  bool gathers_to_host = false;  ///< ... where it was gathered tensor by tensor (FSDP2)
+  bool has_buffer = true;        ///< of `from_host`: false: it goes straight to the server's process
+  bool copies = false;           ///< of `from_host`: the server copies all of it out of the sender's buffer
   /// The sender's allocator has expandable segments, but for the weight update.
   bool switches_segments = false;
   bool empties_first = false;  ///< the sender's cache is emptied before a server that sleeps beside it wakes

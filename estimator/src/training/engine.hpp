@@ -55,6 +55,10 @@ class TrainEngine {
   void drop_state() {
     if (fsdp1_) fsdp1_->drop_state();
   }
+  /// Adapters are read for a weight update, to the host. FSDP2 gathers them one by one (sync.cpp).
+  void summon(Summon how) {
+    if (fsdp1_) fsdp1_->summon(how);
+  }
   /// Drops what the step before has left, in front of any forward pass.
   void before_forward() {
     if (fsdp1_) fsdp1_->before_forward();

@@ -13,7 +13,7 @@ class FlatResidents : public FlatLoad<R> {
 
  protected:
   using UnitSites = typename Base::UnitSites;
-  using Base::each_layer, Base::each_unit_of_the_model, Base::piece, Base::plan_, Base::r_, Base::root, Base::size;
+  using Base::each_layer, Base::each_unit_of_the_model, Base::plan_, Base::r_, Base::root, Base::size;
 
  public:
   FlatResidents(R& r, const TrainPlan& plan, std::string_view role) : Base(r, plan, role) {
@@ -78,14 +78,39 @@ class FlatResidents : public FlatLoad<R> {
     r_.alloc(root().whole);
     each_layer([&](const UnitSites& u, Index at) {
       r_.alloc(u.whole, at);
-      if (keeps) r_.alloc(piece(u), at);
+      if (keeps) cut(u, at);
       r_.free(u.whole, at);
     });
-    if (keeps) r_.alloc(piece(root()));
+    if (keeps) cut(root(), Index(0));
     r_.free(root().whole);
   }
   void drop_state() {
-    each_unit_of_the_model([&](const UnitSites& u, Index at) { r_.free(piece(u), at); });
+    each_unit_of_the_model([&](const UnitSites& u, Index at) { r_.free(u.pieces, at); });
+  }
+  /// verl's collect_lora_params (verl/utils/fsdp_utils.py, 0.7.0 and 0.9.0) for adapters that travel: parameters as stored are
+  /// gathered by summon_full_params(), a state dict is made of them, and what it has of adapters goes to the host. The root's
+  /// own parameters have no hook there, and are not cut.
+  void summon(Summon how) {
+    if (how == Summon::unit_by_unit) {
+      each_layer([&](const UnitSites& u, Index at) {
+        gather(u, at);
+        cut(u, at);
+        r_.free(u.pieces, at);
+        drop(u, at);
+      });
+      return;
+    }
+    const bool to_host = how == Summon::through_host;
+    each_unit_of_the_model([&](const UnitSites& u, Index at) {
+      if (!to_host) return gather(u, at);
+      for (const auto& one : {u.whole, u.adapter_whole}) {
+        r_.alloc(one, at);
+        r_.free(one, at);
+      }
+    });
+    each_layer([&](const UnitSites& u, Index at) { cut(u, at); });
+    each_layer([&](const UnitSites& u, Index at) { r_.free(u.pieces, at); });
+    if (!to_host) each_unit_of_the_model([&](const UnitSites& u, Index at) { drop(u, at); });
   }
 
   /// In front of every forward pass: the root drops flat gradients that the optimizer no longer sees
@@ -117,6 +142,19 @@ class FlatResidents : public FlatLoad<R> {
   }
 
  private:
+  void cut(const UnitSites& u, Index at) {
+    r_.alloc(u.pieces, at);
+    r_.alloc(u.copies, at);
+    r_.free(u.copies, at);
+  }
+  void gather(const UnitSites& u, Index at) {
+    r_.alloc(u.whole, at);
+    r_.alloc(u.adapter_whole, at);
+  }
+  void drop(const UnitSites& u, Index at) {
+    r_.free(u.adapter_whole, at);
+    r_.free(u.whole, at);
+  }
   /// Units one by one when a program is written, as one sum when it is folded.
   template <class Do>
   void each_shard(Do&& act) {

@@ -39,7 +39,9 @@ class FlatSites : public EngineSites<R> {
     std::vector<Adapter> adapters;
     Bytes adapter_gradients = 0;
     bool casts = false;
-    SiteRef whole, piece;    ///< what state_dict() reads, and what it keeps
+    SiteRef whole, pieces;   ///< what state_dict() reads, and what it keeps
+    SiteRef copies;          ///< beside the pieces while they are cut
+    SiteRef adapter_whole;   ///< what state_dict() reads of adapters inside of the unit
     SiteRef unsynchronised;  ///< fresh, of earlier micro-batches
     SiteRef cast_sum;        ///< gradient, beside one that is there
     SiteRef upload_again;    ///< upload, beside one that is there
@@ -95,12 +97,6 @@ class FlatSites : public EngineSites<R> {
     else
       return u.gradient;
   }
-  static const auto& piece(const UnitSites& u) {
-    if constexpr (R::kWrites)
-      return u.piece;
-    else
-      return u.resident;
-  }
   /// Gradients of the adapters inside of a unit: one by one when a program is written.
   template <class Do>
   static void each_adapter_gradient(const UnitSites& u, Do&& act) {
@@ -152,7 +148,9 @@ class FlatSites : public EngineSites<R> {
     s.unsharded = this->site(unit, "unsharded_flat_parameter", b.unsharded, Category::weights, Holder::communication, 1,
                              plan_.gathers_in_flight);
     s.whole = row("gathered_for_state_dict", b.whole, Category::weights, Holder::communication, 1);
-    s.piece = row("state_dict", b.resident, Category::weights, Holder::caller, 0);
+    s.pieces = row("state_dict", b.pieces, Category::weights, Holder::caller, 0);
+    s.copies = row("copy_for_state_dict", b.copies, Category::weights, Holder::local, 0);
+    s.adapter_whole = row("adapters.gathered_for_state_dict", b.adapter_whole, Category::weights, Holder::communication, 1);
     put_gradients(s, b, unit);
     s.gradient = row("sharded_gradient", b.gradient, Category::gradients, Holder::autograd, 2);
     s.adapter_unsharded =

@@ -8,6 +8,27 @@
 namespace oomplan {
 namespace {
 
+/// What state_dict() keeps of a unit's tensors. With a mesh it copies a tensor whole, then cuts rank 0's rows from it
+/// (torch/distributed/fsdp/_fsdp_extensions.py, _chunk_dtensor of _shard_utils.py, 2.13); tensors that were cut stay.
+class StatePieces {
+ public:
+  StatePieces(bool by_mesh, std::int64_t ranks) : by_mesh_(by_mesh && ranks > 1), ranks_(ranks) {}
+  void put(const TapeLeaf& leaf, DType storage) {
+    const std::int64_t rows = leaf.shape.empty() ? 1 : leaf.shape[0];
+    const Bytes whole = bytes_of(leaf.elements(), storage),
+                piece = whole / std::max<std::int64_t>(1, rows) * ceil_div(rows, ranks_);
+    kept_ += piece;
+    if (by_mesh_) most_ = std::max(most_, kept_ + whole);
+  }
+  Bytes kept() const { return kept_; }
+  Bytes copies() const { return std::max<Bytes>(0, most_ - kept_); }
+
+ private:
+  bool by_mesh_;
+  std::int64_t ranks_;
+  Bytes kept_ = 0, most_ = 0;
+};
+
 /// The parameters of one flat parameter, in order.
 class Flat {
  public:
@@ -111,9 +132,13 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
   const std::size_t stations = tape.stations.size();
   const bool lora = t.lora.rank > 0, apart = lora && t.lora.own_units;
   std::vector<Flat> flats(stations + 1, Flat(t, ranks));  // the root comes last
+  std::vector<StatePieces> states(stations + 1, StatePieces(t.loop.states_by_mesh, ranks));
   FlatUnits out;
   out.originals.resize(tape.leaves.size());
   std::vector<std::vector<Bytes>> tensors(stations + 1);
+  const bool no_head = std::none_of(tape.leaves.begin(), tape.leaves.end(), [&](const TapeLeaf& leaf) {
+    return tape.stations[leaf.station].place == StationPlace::head && !leaf.shared;
+  });
   const auto unit_of = [&](const TapeLeaf& leaf) { return wrapped[leaf.station] ? leaf.station : stations; };
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     const auto& leaf = tape.leaves[i];
@@ -125,6 +150,10 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     flats[unit_of(leaf)].put(i, elements, format, leaf.trainable && !leaf.passive);
     out.originals[i] = bytes_of(elements, format);
     tensors[unit_of(leaf)].push_back(out.originals[i]);
+    states[unit_of(leaf)].put(leaf, format);
+    // a matrix of two names is cut for each (executed_summons.jsonl)
+    if (t.loop.states_by_mesh && no_head && tape.stations[leaf.station].place == StationPlace::embedding)
+      states[unit_of(leaf)].put(leaf, format);
   }
   for (const auto& unit : tensors) out.buckets.push_back(broadcast_buckets(unit));
 
@@ -134,7 +163,10 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     Flat& flat = flats[u];
     if (flat.empty()) return;
     flat.end();
-    (u == stations ? out.root : out.units[u]) = bytes_of_flat(flat, t, ranks);
+    FlatBytes& unit = u == stations ? out.root : out.units[u];
+    unit = bytes_of_flat(flat, t, ranks);
+    unit.pieces = t.loop.states_by_mesh ? states[u].kept() : unit.resident;
+    unit.copies = states[u].copies();
     if (!flat.trained()) return;
     const std::int64_t times = u == stations ? 1 : tape.stations[u].count;
     if (t.use_orig_params)
@@ -161,6 +193,10 @@ FlatUnits flat_units(const Tape& tape, const Trainer& t, const std::vector<bool>
     const Bytes whole = t.foak.lora ? 0 : bytes_of(flat.elements(), storage[i]);
     const FlatBytes gathered = t.foak.lora ? FlatBytes() : bytes_of_flat(flat, t, across);
     out.adapters.push_back({unit_of(leaf), flat.originals(), whole, shard, static_cast<int>(i), gathered});
+    StatePieces state(t.loop.states_by_mesh, across);
+    state.put(leaf, storage[i]);
+    unit.pieces += t.loop.states_by_mesh ? state.kept() : shard;
+    unit.adapter_whole += gathered.whole;
     unit.resident += shard;
     unit.adapter_gradients += shard;
     const DType compute = t.foak.lora && t.compute == t.storage ? storage[i] : unit_formats(t, storage[i]).compute;

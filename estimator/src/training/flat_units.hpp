@@ -20,6 +20,9 @@ struct FlatBytes {
   Bytes low_precision = 0;  ///< c s: the shard in the compute format while it is gathered
   Bytes unsharded = 0;      ///< c s N: what the unit computes with; on one rank c n, 0 when that is the parameter itself
   Bytes whole = 0;          ///< w s N: its parameters as stored, while state_dict() reads them
+  Bytes pieces = 0;         ///< what state_dict() keeps of them and of adapters inside of the unit
+  Bytes copies = 0;         ///< most that is there beside `pieces` while they are cut: the copy of one whole tensor
+  Bytes adapter_whole = 0;  ///< w s N of adapters inside of the unit
   Bytes fresh = 0;          ///< c n: the flat gradient of one backward pass; 0: the unit is frozen
   Bytes reduced = 0;        ///< r n: it in the format of the reduction
   Bytes padded = 0;         ///< r s N: it with a length that N divides
@@ -45,6 +48,13 @@ struct AdapterFlat {
   Bytes shard = 0;       ///< and its gradient
   int leaf = -1;         ///< of the tape
   FlatBytes gathered;    ///< its unit: what a gather of it takes
+};
+
+/// How adapters that travel are read out of FSDP1's units (verl's collect_lora_params).
+enum class Summon : std::uint8_t {
+  whole,         ///< all units are gathered together
+  unit_by_unit,  ///< one layer after another
+  through_host,  ///< each unit is gathered by itself and moved to the host, the root too
 };
 
 struct FlatUnits {

@@ -29,14 +29,15 @@ class MegatronEngine {
 
   /// `role` stands before the names of sites. REQUIRES: `r` and `stage` outlive this.
   MegatronEngine(R& r, const MegatronStage& stage, std::string_view role) : r_(r), stage_(stage), sites_(r, role) {
-    const auto play = [&](auto& players, const auto& tapes, const char* what) {
+    const auto play = [&](auto& players, const auto& tapes, const TokenCounts& counts, std::int64_t chunks, const char* what) {
       for (std::size_t c = 0; c < tapes.size(); ++c) {
         const std::string name = sites_.prefix() + (tapes.size() > 1 ? "chunk" + std::to_string(c) : "stage") + what;
-        players.push_back(std::make_unique<Player<R>>(r, *tapes[c], stage.counts, stage.head_chunks, name));
+        players.push_back(std::make_unique<Player<R>>(r, *tapes[c], counts, chunks, name));
       }
     };
-    play(players_, stage.chunks, "");
-    play(forward_players_, stage.forward_chunks, ".no_grad");
+    play(players_, stage.chunks, stage.counts, stage.head_chunks, "");
+    play(forward_players_, stage.forward_chunks, stage.alone ? stage.alone->counts : stage.counts,
+         stage.alone ? stage.alone->head_chunks : stage.head_chunks, ".no_grad");
     chunks_.resize(stage.receives.size());
     const auto resident = [&](std::string_view name, Bytes bytes, Category category) {
       return sites_.site("", name, bytes, category, Holder::resident);
@@ -66,11 +67,17 @@ class MegatronEngine {
     workspace_ = resident("te_workspaces", stage.workspace * stage.workspaces, Category::workspace);
     routing_ = resident("routing_of_the_last_tokens", stage.routing, Category::buffers);
     for (const LastRouting& kept : stage.permutations) routings_.push_back(routing_sites(kept, resident));
+    forward_routings_ = routings_;
+    for (std::size_t c = 0; stage.alone && c < routings_.size(); ++c)
+      forward_routings_[c] = routing_sites(stage.alone->permutations[c], resident);
     gathered_ = resident("output_layer_gather_buffer", stage.gathered, Category::communication);
     tables_ = resident("rotary_tables", stage.tables, Category::buffers);
     placeholders_ = resident("placeholder_gradients", stage.placeholders, Category::gradients);
     deferred_ = sites_.site("", "deferred_logits_gradient", stage.deferred, Category::gradients, Holder::autograd);
     input_ = sites_.site("", "stage_input", stage.hidden, Category::communication, Holder::communication);
+    forward_input_ = stage.alone ? sites_.site("", "stage_input_of_log_probs", stage.alone->hidden, Category::communication,
+                                               Holder::communication)
+                                 : input_;
     input_gradient_ = sites_.site("", "stage_input_gradient", stage.hidden, Category::gradients, Holder::autograd);
     output_ = sites_.site("", "stage_output", stage.hidden, Category::activations, Holder::local);
     output_gradient_ = sites_.site("", "stage_output_gradient", stage.hidden, Category::gradients, Holder::communication);
@@ -155,11 +162,11 @@ class MegatronEngine {
     if (!started_) start();
     for (std::int64_t m = 0; m < std::min<std::int64_t>(2, micro_batches); ++m)
       for (std::size_t c = 0; c < forward_players_.size(); ++c) {
-        chunks_[c].decoder_input = received(input_, stage_.receives[c]);
+        chunks_[c].decoder_input = received(forward_input_, stage_.receives[c]);
         forget(c);
         const auto& stations = stage_.forward_chunks[c]->stations;
         for (std::size_t s = 0; s < stations.size(); ++s) forward_players_[c]->play_all(s, false, Index(m));
-        keep_maps(c);
+        keep_maps(c, forward_routings_[c]);
       }
   }
   /// Masters and states are there for ever; the step works in place on the flat buffers. Gradients that are not fp32 are copied.
@@ -216,15 +223,6 @@ class MegatronEngine {
   /// What recv_forward and recv_backward give; nothing where there is no neighbour.
   Held received(SiteRef site, bool comes) { return comes ? make(site) : nullptr; }
 
-  struct Chunk {
-    Held decoder_input;  ///< TransformerBlock.input_tensor: the last one stays
-    std::deque<Held> inputs, output_gradients;
-    typename HeldTensors<R>::Storage first_leaf;  ///< of the first layer's last recomputation: the input that the stage received
-    std::int64_t released = 0;                    ///< inputs that are gone
-    std::int64_t in_flight = 0;
-    bool keeps_maps = false, keeps_leaves = false;
-  };
-
   /// A chunk's LastRouting, by its tape's stations; empty where there is nothing.
   struct OfStation {
     bool kept = false, again = false;
@@ -234,6 +232,16 @@ class MegatronEngine {
     std::vector<OfStation> stations;
     SiteRef behind;
   };
+  struct Chunk {
+    Held decoder_input;  ///< TransformerBlock.input_tensor: the last one stays
+    std::deque<Held> inputs, output_gradients;
+    typename HeldTensors<R>::Storage first_leaf;  ///< of the first layer's last recomputation: the input that the stage received
+    std::int64_t released = 0;                    ///< inputs that are gone
+    std::int64_t in_flight = 0;
+    const Routing* maps = nullptr;  ///< that its dispatchers keep: of the pass before
+    bool keeps_leaves = false;
+  };
+
   template <class MakesSite>
   Routing routing_sites(const LastRouting& kept, const MakesSite& resident) const {
     Routing out;
@@ -254,7 +262,7 @@ class MegatronEngine {
     chunks_[chunk].decoder_input = input;
     if (!started_) start();
     ++chunks_[chunk].in_flight;
-    if (chunks_[chunk].keeps_maps) r_.free(routings_[chunk].behind);
+    if (chunks_[chunk].maps != nullptr) r_.free(chunks_[chunk].maps->behind);
     const auto& stations = stage_.chunks[chunk]->stations;
     for (std::size_t s = 0, layers = 0; s < stations.size(); ++s) {
       if (stations[s].place == StationPlace::layers)
@@ -262,7 +270,8 @@ class MegatronEngine {
       else
         players_[chunk]->play_all(s, false, Index(micro));
     }
-    chunks_[chunk].keeps_maps = chunks_[chunk].keeps_leaves = false;
+    chunks_[chunk].maps = nullptr;
+    chunks_[chunk].keeps_leaves = false;
   }
   /// backward_step: the gradient of what the chunk received stays with it. The pass itself allocates the gradient that came in
   /// and what it gives: here they only live on.
@@ -280,7 +289,7 @@ class MegatronEngine {
     }
     for (const auto& [site, at] : shared) r_.alloc(site, at);
     chunks_[chunk].keeps_leaves = true;
-    if (--chunks_[chunk].in_flight == 0) keep_maps(chunk);  // the dispatchers have the last one still
+    if (--chunks_[chunk].in_flight == 0) keep_maps(chunk, routings_[chunk]);  // the dispatchers have the last one still
     if (!has_placeholders_) r_.alloc(placeholders_);
     has_placeholders_ = true;
     if (input == nullptr) return nullptr;
@@ -289,14 +298,20 @@ class MegatronEngine {
   }
   /// Every layer's dispatcher takes its new tokens in place of the last ones.
   void run_layers(std::size_t chunk, std::size_t station, const OfStation& last, std::int64_t micro) {
-    const bool maps = last.kept && chunks_[chunk].keeps_maps, leaves = last.again && chunks_[chunk].keeps_leaves;
-    if (!maps && !leaves) return players_[chunk]->play_all(station, false, Index(micro));
+    const bool leaves = last.again && chunks_[chunk].keeps_leaves;
+    const OfStation* before = last.kept ? kept_of(chunk, last) : nullptr;
+    if (before == nullptr && !leaves) return players_[chunk]->play_all(station, false, Index(micro));
     players_[chunk]->each_unit(station, false, [&](Unit unit, Index at) {
       players_[chunk]->play_around(station, false, unit, at, Index(micro), kDispatch, [&] {
-        if (maps) r_.free(last.maps, at);
+        if (before != nullptr) r_.free(before->maps, at);
         if (leaves) forget_leaf(chunk, last, takes_input(chunk, last, unit), at);
       });
     });
+  }
+  /// What the dispatchers of a station keep of the pass before; null: nothing.
+  const OfStation* kept_of(std::size_t chunk, const OfStation& of) const {
+    if (chunks_[chunk].maps == nullptr) return nullptr;
+    return &chunks_[chunk].maps->stations[static_cast<std::size_t>(&of - routings_[chunk].stations.data())];
   }
   /// Whether a layer's checkpoint keeps what the stage has received: the leaf of its recomputation is no tensor of its own.
   bool takes_input(std::size_t chunk, const OfStation& of, Unit unit) const {
@@ -351,22 +366,23 @@ class MegatronEngine {
       r_.repeat(units[s] - 1, [&](Index i) { act(one, Unit::inner, i); }, Direction::forward, 1);
     }
   }
-  void keep_maps(std::size_t chunk) {
+  void keep_maps(std::size_t chunk, const Routing& routing) {
+    chunks_[chunk].maps = &routing;
     each_routing(chunk, [&](const OfStation& one, Unit, Index i) {
-      if (one.kept) r_.alloc(one.maps, i);
+      if (one.kept) r_.alloc(kept_of(chunk, one)->maps, i);
     });
-    r_.alloc(routings_[chunk].behind);
-    chunks_[chunk].keeps_maps = true;
+    r_.alloc(routing.behind);
   }
   void forget(std::size_t chunk) {
-    const bool maps = std::exchange(chunks_[chunk].keeps_maps, false);
     const bool leaves = std::exchange(chunks_[chunk].keeps_leaves, false);
-    if (maps) r_.free(routings_[chunk].behind);
-    if (!maps && !leaves) return;
+    const Routing* maps = chunks_[chunk].maps;
+    if (maps != nullptr) r_.free(maps->behind);
+    if (maps == nullptr && !leaves) return;
     each_routing(chunk, [&](const OfStation& one, Unit unit, Index i) {
-      if (maps && one.kept) r_.free(one.maps, i);
+      if (maps != nullptr && one.kept) r_.free(kept_of(chunk, one)->maps, i);
       if (leaves && one.again) forget_leaf(chunk, one, takes_input(chunk, one, unit), i);
     });
+    chunks_[chunk].maps = nullptr;
   }
   /// The output layer's gradient of this micro-batch waits for the end of the passes, and its input with the graph that made it,
   /// whose leaf is what the stage has received. Those of micro-batches that are not played come with the first one, so that the
@@ -433,8 +449,8 @@ class MegatronEngine {
   SiteRef paused_, paused_states_, parked_weights_, parked_masters_, parked_states_;
   bool weights_parked_ = false, gradients_gone_ = false, optimizer_parked_ = false, states_parked_ = false;
   SiteRef routing_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
-  std::vector<Routing> routings_;
-  SiteRef input_, input_gradient_, output_, output_gradient_, deferred_;
+  std::vector<Routing> routings_, forward_routings_;
+  SiteRef input_, forward_input_, input_gradient_, output_, output_gradient_, deferred_;
   const Told* told_ = nullptr;
   std::int64_t micro_batches_ = 1, waiting_ = 0, deferring_ = 0;
   bool has_states_ = false, has_wide_gradients_ = false, has_placeholders_ = false, started_ = false;

@@ -373,6 +373,19 @@ bool takes_softmax_kernel(const Architecture& a, const Trainer& t, std::int64_t 
       a.runs, [&](const auto& run) { return local_softmax_kernel(sequences, run.layer.mixer.heads / t.layout.tensor, tokens); });
 }
 
+/// Log-probs in micro-batches of a size of their own: buffers that all passes share have the larger size.
+void take_passes(MegatronStage& s, const Architecture& a, const Trainer& t, MegatronUse use) {
+  Trainer trainer = t;
+  trainer.tokens_per_micro_batch = std::exchange(trainer.logprob_tokens_per_micro_batch, 0);
+  use.passes_alone = true;
+  auto alone = std::make_shared<MegatronStage>(make_megatron_stage(a, trainer, s.stage, s.micro_batches, use));
+  s.forward_chunks = alone->forward_chunks;
+  s.gathered = std::max(s.gathered, alone->gathered);
+  s.tables = std::max(s.tables, alone->tables);
+  s.routing = std::max(s.routing, alone->routing);
+  s.alone = std::move(alone);
+}
+
 }  // namespace
 
 Bytes bytes_of_pieces(const std::vector<MegatronPiece>& pieces, const PieceFormats& formats) {
@@ -484,7 +497,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   if (t.loop.loss_by_sequence) count_areal_chunks(s, areal_cut(t, use));
   if (t.megatron.loss == MegatronLoss::slime) count_slime_chunks(s, t);
   for (const auto& chunk : chunks) {
-    if (use.trains) s.chunks.push_back(make_chunk_tape(a, chunk));
+    if (use.trains && !use.passes_alone) s.chunks.push_back(make_chunk_tape(a, chunk));
     if (use.log_probs) s.forward_chunks.push_back(make_chunk_tape(a, without_gradients(chunk, use.trains)));
     s.receives.push_back(!chunk.first);
     s.hands_on.push_back(!chunk.last);
@@ -538,6 +551,9 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   // get_multi_stream_cublas_workspace)
   constexpr int kStreams = 4;
   s.workspaces = grouped ? 1 + kStreams : 1;
+  if (use.log_probs && !use.passes_alone && t.logprob_tokens_per_micro_batch > 0 &&
+      t.logprob_tokens_per_micro_batch != t.tokens_per_micro_batch && t.sequences_per_micro_batch == 0)
+    take_passes(s, a, t, use);
   return s;
 }
 

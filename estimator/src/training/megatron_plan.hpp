@@ -24,6 +24,7 @@ struct MegatronUse {
   bool supervised = false;    ///< SFT: labels of a data set, no entropy
   bool critic = false;        ///< a value head in place of the output layer
   std::int64_t sequence = 0;  ///< tokens of the longest sequence of a packed micro-batch; 0: not known
+  bool passes_alone = false;  ///< of a role that trains only the passes of log-probs are asked for
 };
 
 /// Rows of a split vocabulary: a multiple of 128 for every rank (make_vocab_size_divisible_by). mbridge, which makes AReaL's
@@ -125,6 +126,7 @@ struct MegatronStage {
   } host;
   bool deallocates = true;
   std::shared_ptr<const MegatronFsdpPlan> fsdp;  ///< Megatron-FSDP; otherwise null
+  std::shared_ptr<const MegatronStage> alone;    ///< the sizes of `forward_chunks`, where log-probs have a budget of their own
 };
 MegatronStage make_megatron_stage(const Architecture&, const Trainer&, std::int64_t stage, std::int64_t micro_batches,
                                   const MegatronUse& = {});

@@ -6,6 +6,7 @@ namespace oomplan::verl {
 namespace {
 
 constexpr std::string_view kEngineFile = "verl/trainer/config/engine/fsdp.yaml";
+constexpr std::string_view kMegatronFile = "verl/trainer/config/engine/megatron.yaml: vanilla_mbridge";
 constexpr std::string_view kFsdpFile = "verl/utils/fsdp_utils.py";
 constexpr std::string_view kModelFile = "verl/trainer/config/model/hf_model.yaml";
 constexpr std::string_view kWorkerFile = "verl/workers/engine/fsdp/transformer_impl.py";
@@ -42,6 +43,8 @@ std::vector<DefaultRow> default_rows() {
       {Framework::verl, "", For::reference, "cpu_offload_policy", "true", kWorkerFile},
       {Framework::verl, "", For::policy, "head", "verl_flash_ce", "verl/utils/torch_functional.py"},
       {Framework::verl, "", For::values, "head", "value", kWorkerFile},
+      {Framework::verl, "<0.9", For::megatron, "models_by", "mbridge", kMegatronFile},
+      {Framework::verl, ">=0.9", For::megatron, "models_by", "megatron-bridge", kMegatronFile},
       {Framework::verl, "", For::trains, "tokens_per_micro_batch", "16k", "verl/trainer/config/actor/actor.yaml"},
       {Framework::verl, "", For::sglang, "mem_fraction_static", "", "gpu_memory_utilization"},
       {Framework::verl, "", For::vllm, "gpu_memory_utilization", "", "gpu_memory_utilization"},

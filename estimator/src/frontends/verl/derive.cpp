@@ -39,7 +39,9 @@ void derive_model(Derivation& d, Role& role) {
   set("wrap_with_ddp", "false");  // forward_only
   set("recompute", "none");       // override_transformer_config.recompute_granularity
   set("precision.storage", "bf16");
-  derive_made_model(d, role, made_model(role.trainer.megatron.maker, role.architecture->family).value_or(MadeModel{}), kMade);
+  MadeModel made = made_model(role.trainer.megatron.maker, role.architecture->family).value_or(MadeModel{});
+  if (bridge) made.balances = false;  // moe_router_load_balancing_type none
+  derive_made_model(d, role, made, kMade);
 }
 
 void derive_update(Derivation& d, Role& rollout, Role& actor) {

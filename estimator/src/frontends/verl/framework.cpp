@@ -4,31 +4,49 @@
 
 #include "catalog/facts.hpp"
 #include "frontends/verl/derive.hpp"
+#include "job/model_makers.hpp"
 #include "layout/letters.hpp"
 
 namespace oomplan::verl {
 namespace {
 
-/// From 0.9 on Megatron-Bridge makes the models (verl/trainer/config/engine/megatron.yaml: vanilla_mbridge).
+void check_megatron(const Role& role, std::vector<KnobProblem>& out) {
+  const Trainer& t = role.trainer;
+  const auto not_yet = [&](std::string knob, std::string found, std::string expected, std::string what) {
+    out.push_back({std::move(knob), std::move(found), std::move(expected), "not supported yet: " + std::move(what)});
+  };
+  if (compare_versions(t.framework_version, "0.5") < 0)
+    not_yet("engine", "megatron", "fsdp2", fmt::format("Megatron of verl {}; from 0.5 on it is", t.framework_version));
+  if (t.megatron.maker != ModelMaker::megatron_bridge) return;
+  if (t.lora.rank > 0) not_yet("lora.rank", fmt::format("{}", t.lora.rank), "none", "adapters of Megatron-Bridge under verl");
+  if (role.architecture != nullptr && !made_model(t.megatron.maker, role.architecture->family))
+    not_yet("models_by", "megatron-bridge", "mbridge",
+            fmt::format("models of the family '{}' as Megatron-Bridge makes them", role.architecture->family));
+}
+
 std::vector<KnobProblem> problems(const Role& role) {
   const Trainer& t = role.trainer;
   std::vector<KnobProblem> out;
   if (role.engine == EngineKind::megatron) {
-    if (compare_versions(t.framework_version, "0.5") < 0 || compare_versions(t.framework_version, "0.9") >= 0)
-      out.push_back({"engine", "megatron", "fsdp2",
-                     fmt::format("not supported yet: Megatron of verl {}; of 0.5 to 0.8 it is", t.framework_version)});
+    check_megatron(role, out);
   } else if (t.layout.tensor > 1) {
     out.push_back(
         {"layout", fmt::format("'{}'", letters(t.layout)), "a layout without t", "verl has no tensor parallelism of FSDP"});
   }
+  if (t.lora.rank > 0 && t.lora.layered_summon && role.engine == EngineKind::fsdp1 && t.layout.world() == 1 &&
+      compare_versions(t.framework_version, "0.9") >= 0)
+    out.push_back(
+        {"lora.layered_summon", "true", "false",
+         "from 0.9 on verl reads the layers through the host, which FSDP1 refuses on one GPU (offload_to_cpu, NO_SHARD)"});
   return out;
 }
 
 }  // namespace
 
-// embedding_gradient: verl/workers/engine/fsdp/transformer_impl.py, 0.8. reshards_root: verl/workers/fsdp_workers.py,
-// engine/fsdp/transformer_impl.py (_handle.reshard(True)). moves_parameters: verl/utils/fsdp_utils.py, 0.7.0
-// (offload_fsdp_model_to_cpu). empties_cache: verl/workers/fsdp_workers.py and engine_workers.py, 0.7.0 (aggressive_empty_cache).
+// states_by_mesh: verl/workers/fsdp_workers.py, 0.5 to 0.7 (device_mesh). embedding_gradient:
+// verl/workers/engine/fsdp/transformer_impl.py, 0.8. reshards_root: verl/workers/fsdp_workers.py, engine/fsdp/transformer_impl.py
+// (_handle.reshard(True)). moves_parameters: verl/utils/fsdp_utils.py, 0.7.0 (offload_fsdp_model_to_cpu). empties_cache:
+// verl/workers/fsdp_workers.py and engine_workers.py, 0.7.0 (aggressive_empty_cache).
 FrameworkRow framework_row() {
   return {.framework = Framework::verl,
           .loop = {.name = "verl",
@@ -39,11 +57,14 @@ FrameworkRow framework_row() {
                    .embedding_gradient = true,
                    .packed_embedding_gradient = true,
                    .reshards_root = true,
+                   .states_by_mesh = true,
                    .moves_parameters = true,
                    .moves_optimizer = true,
                    .empties_cache = true,
                    .saves_plainly = false,
                    .facts = "verl",
+                   .adapters_update = true,
+                   .summons_adapters = true,
                    .ipc = true,
                    .runs_megatron = true,
                    .pads_vocab = false,

@@ -55,10 +55,13 @@ class VerlTranslator {
       s_.lacking("roles.rollout.engine", "actor_rollout_ref.rollout.name=vllm or sglang");
     else if (engine != "vllm" && engine != "sglang")
       s_.refuse("roles.rollout.engine", fmt::format("the server '{}'", engine));
-    for (const char* degree : {"dp", "ep"})
-      if (m_.whole(fmt::format("roles.rollout.layout.{}", degree), 1) > 1)
-        s_.refuse(fmt::format("roles.rollout.layout.{}", degree),
-                  fmt::format("{} parallelism of verl's servers", degree[0] == 'd' ? "data" : "expert"));
+    const std::int64_t experts = m_.whole("roles.rollout.layout.ep", 1), data = m_.whole("roles.rollout.layout.dp", 1);
+    if (experts > 1 && experts != data * m_.whole("roles.rollout.layout.tp", 1))
+      s_.lacking("roles.rollout.layout.ep", fmt::format("tensor_model_parallel_size x data_parallel_size, {}",
+                                                        data * m_.whole("roles.rollout.layout.tp", 1)));
+    else if (data > 1 && (experts == 1 || engine == "sglang"))
+      s_.refuse("roles.rollout.layout.dp", engine == "sglang" ? "data parallelism of verl's SGLang"
+                                                              : "data parallelism of verl's servers without that of the experts");
   }
   void refuse_of_trainer(const std::string& role) {
     const std::string engine = m_.text(fact(role, "engine"));
@@ -216,22 +219,17 @@ class VerlTranslator {
       s_.set(name + ".sequences_per_micro_batch", fmt::format("{}", b.sequences), b.from);
       s_.set(name + ".sequence_tokens", fmt::format("{}", m_.whole(batch + ".sequence_length_padded")), b.from);
     }
-    if (name == "actor" && m_.flag("job.old_logprob_pass") && packed) forward_budget(b, megatron);
+    if (name == "actor" && m_.flag("job.old_logprob_pass") && packed) forward_budget(b);
     if (name == "actor") micro_batches(b);
     if (name == "trainer")
       s_.set("trainer.sequence_tokens", packed ? "" : fmt::format("{}", m_.whole("job.max_total_length")),
              "job.max_total_length");
   }
   /// The actor's log-probs have a budget of their own.
-  void forward_budget(const Budget& training, bool megatron) {
+  void forward_budget(const Budget& training) {
     const Budget forward = budget_of("job.old_logprob_micro_batch");
     if (forward.tokens == 0 || forward.tokens == training.tokens) return;
-    if (!megatron) return s_.set("actor.logprob_tokens_per_micro_batch", fmt::format("{}", forward.tokens), forward.from);
-    notes_.push_back(
-        {Note::Level::warning, s_.place(forward.from),
-         fmt::format(
-             "log-probs in micro-batches of {} tokens are taken as those of training, of {}: not supported yet under Megatron",
-             forward.tokens, training.tokens)});
+    s_.set("actor.logprob_tokens_per_micro_batch", fmt::format("{}", forward.tokens), forward.from);
   }
   /// Of one mini-batch, with all sequences as long as they may get.
   void micro_batches(const Budget& b) {
@@ -254,7 +252,48 @@ class VerlTranslator {
     };
     s_.set(name + ".lora.rank", part("rank"), fact(name, "lora"));
     s_.set(name + ".lora.alpha", part("alpha"), fact(name, "lora"));
-    if (part("targets") == "all-linear") s_.set(name + ".lora.targets", "all-linear", fact(name, "lora"));
+    targets(name, lora->value.find("targets"));
+    if (name != "actor" && name != "trainer") return;
+    if (const FactValue* merges = lora->value.find("merge"); merges != nullptr && merges->boolean())
+      s_.refuse(fact(name, "lora"), "lora.merge: adapters that are added to the base for the servers");
+    const std::string key = fmt::format("{}.rollout.layered_summon", kArr);
+    const auto* layered = text_.root.at(key);
+    const bool on = layered != nullptr && layered->kind == compose::Node::Kind::boolean && layered->boolean;
+    if (name != "actor" || m_.text(fact(name, "engine")) != "fsdp1") return;
+    s_.set_at("actor.lora.layered_summon", on ? "true" : "false", key);
+    const std::string format = m_.text("roles.rollout.load_format");
+    if (on && format.find("dummy") != std::string::npos)
+      out_.problems.push_back({s_.place("roles.rollout.load_format"),
+                               fmt::format("'{}'", format),
+                               "safetensors",
+                               {},
+                               "verl itself refuses it beside layered_summon: the servers need the base first",
+                               ProblemKind::refused_by_framework});
+  }
+  void targets(const std::string& name, const FactValue* value) {
+    const std::string knob = name + ".lora.targets";
+    if (value == nullptr || value->is_null()) return;
+    if (value->kind() == FactValue::Kind::list) {
+      std::string all;
+      for (const FactValue& one : value->items()) all += (all.empty() ? "" : ", ") + one.plain();
+      return s_.set(knob, "[" + all + "]", fact(name, "lora"));
+    }
+    if (value->plain() == "all-linear") return s_.set(knob, "all-linear", fact(name, "lora"));
+    s_.refuse(fact(name, "lora"), "target_modules as an expression");
+  }
+  /// vLLM has room for one adapter of the next rank that it knows (get_vllm_max_lora_rank in
+  /// verl/workers/rollout/vllm_rollout/utils.py), SGLang for one of the rank (async_sglang_server.py).
+  void slots(const std::string& engine) {
+    const ToldFact* lora = m_.find("roles.actor.lora");
+    if (lora == nullptr || !lora->value.is_map() || m_.kind != "rl") return;
+    constexpr std::array<std::int64_t, 8> kRanks{8, 16, 32, 64, 128, 256, 320, 512};
+    const FactValue* own = lora->value.find("rank");
+    const std::int64_t rank = own != nullptr ? own->integer() : 0;
+    const auto room = std::find_if(kRanks.begin(), kRanks.end(), [&](std::int64_t r) { return r >= rank; });
+    if (engine == "vllm" && room == kRanks.end())
+      return s_.lacking("roles.actor.lora", fmt::format("a rank of {} at most", kRanks.back()));
+    s_.set("rollout.lora.slots", "1", "roles.actor.lora");
+    s_.set("rollout.lora.rank", fmt::format("{}", engine == "vllm" ? *room : rank), "roles.actor.lora");
   }
 
   void rollout() {
@@ -266,11 +305,13 @@ class VerlTranslator {
     notes_.push_back({Note::Level::info, s_.place("roles.rollout.engine"),
                       fmt::format("verl {} does not say which {} it runs: taken as {}, the newest that it installs",
                                   name_of(text_.release), engine, pinned_server(name_of(text_.release), kind))});
-    const std::int64_t stages = m_.whole("roles.rollout.layout.pp", 1);
+    const auto degree = [&](const char* name) { return m_.whole(fmt::format("roles.rollout.layout.{}", name), 1); };
+    const auto beyond_one = [](const char* letter, std::int64_t n) { return n > 1 ? fmt::format("{}{}", letter, n) : ""; };
     s_.set("rollout.layout",
-           fmt::format("d{}t{}{}", m_.whole("roles.rollout.layout.replicas", 1), m_.whole("roles.rollout.layout.tp", 1),
-                       stages > 1 ? fmt::format("p{}", stages) : ""),
+           fmt::format("d{}t{}{}{}", degree("replicas") * degree("dp"), degree("tp"), beyond_one("p", degree("pp")),
+                       beyond_one("e", degree("ep"))),
            "roles.rollout.layout.tp");
+    if (degree("dp") > 1) s_.set("rollout.attention_data", fmt::format("{}", degree("dp")), "roles.rollout.layout.dp");
     s_.copy(engine == "sglang" ? "rollout.mem_fraction_static" : "rollout.gpu_memory_utilization",
             "roles.rollout.memory_fraction");
     s_.copy("rollout.max_running_requests", "roles.rollout.max_running_requests");
@@ -287,6 +328,7 @@ class VerlTranslator {
                                                          : "2",
              "roles.rollout.free_cache_engine");
     }
+    slots(engine);
     if (m_.text("roles.rollout.quantization") == "fp8") s_.set("rollout.weights", "fp8", "roles.rollout.quantization");
     note_engine_arguments(engine);
   }

@@ -176,6 +176,10 @@ class EngineTeller {
     else
       optimizer_of_megatron();
     t_.take(fact_ + "use_mbridge", block("use_mbridge"), FactValue(false));
+    // without either verl converts the configuration itself, to the same (verl/models/mcore/config_converter.py)
+    const bool bridge = t_.flag(block("use_mbridge")) && t_.knows(block("vanilla_mbridge")) && !t_.flag(block("vanilla_mbridge"));
+    t_.derived(fact_ + "models_by", bridge ? "megatron-bridge" : "mbridge",
+               "use_mbridge without vanilla_mbridge is Megatron-Bridge", block("vanilla_mbridge"));
     entropy("entropy_chunking", "entropy_from_logits_with_chunking");
     t_.code(fact_ + "gradient_checkpointing_flag_ignored", true, "model.enable_gradient_checkpointing acts on FSDP only");
   }

@@ -14,8 +14,9 @@ namespace {
 /// memory, or is what verl's models have anyway.
 struct ConfigRow {
   std::string_view key, knob;
+  std::string_view only = "";  ///< the one value that changes nothing; "": any
 };
-constexpr std::array<ConfigRow, 23> kConfig{{
+constexpr std::array<ConfigRow, 26> kConfig{{
     {"num_layers_in_first_pipeline_stage", "first_stage_layers"},
     {"num_layers_in_last_pipeline_stage", "last_stage_layers"},
     {"account_for_embedding_in_pipeline_split", "embedding_in_split"},
@@ -33,6 +34,9 @@ constexpr std::array<ConfigRow, 23> kConfig{{
     {"persist_layer_norm", ""},
     {"moe_grouped_gemm", "grouped_experts"},
     {"moe_token_dispatcher_type", "dispatcher"},  // the knob refuses flex
+    {"moe_enable_deepep", "", "false"},
+    {"fp8", "", "false"},
+    {"mtp_num_layers", "", "0"},
     {"moe_aux_loss_coeff", ""},
     {"moe_z_loss_coeff", ""},
     {"overlap_p2p_comm", ""},
@@ -52,6 +56,7 @@ class MegatronRole {
            fact_ + "layout.sequence_parallel");
     if (const std::int64_t chunks = m_.whole(fact_ + "layout.vpp"); chunks > 1)
       s_.set(knob("virtual_stages"), fmt::format("{}", chunks), fact_ + "layout.vpp");
+    if (!m_.text(fact_ + "models_by").empty()) s_.copy(knob("models_by"), fact_ + "models_by");
     recompute();
     const bool trains = role_ != "ref";
     s_.set(knob("offload"), offloaded(m_.flag(fact_ + "param_offload"), trains && m_.flag(fact_ + "optimizer_offload")),
@@ -135,7 +140,7 @@ class MegatronRole {
       const FactValue& value = f->value.items()[i];
       if (value.is_null()) continue;
       const auto row = std::find_if(kConfig.begin(), kConfig.end(), [&](const ConfigRow& r) { return r.key == key; });
-      if (row == kConfig.end())
+      if (row == kConfig.end() || (!row->only.empty() && value.plain() != row->only))
         s_.refuse_key(fmt::format("{}.{}", f->where, key), fmt::format("override_transformer_config.{}", key));
       else if (!row->knob.empty())
         s_.set(knob(row->knob),

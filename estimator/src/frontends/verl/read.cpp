@@ -18,8 +18,19 @@ using compose::Node;
 
 constexpr std::string_view kRepository = "verl-project/verl";
 
+/// "pkg://verl.trainer.config/x.yaml": "verl/trainer/config/x.yaml"; other paths are theirs.
+std::string of_package(std::string path) {
+  constexpr std::string_view kPackage = "pkg://";
+  if (!path.starts_with(kPackage)) return path;
+  path.erase(0, kPackage.size());
+  const auto end = std::min(path.find('/'), path.size());
+  std::replace(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(end), '.', '/');
+  return path;
+}
+
 /// The part of a path that begins in verl's repository, "verl/trainer/config/..."; "": none.
-std::string path_in_repository(const std::string& path) {
+std::string path_in_repository(const std::string& given) {
+  const std::string path = of_package(given);
   for (const std::string_view top : {"verl/trainer/config/", "verl/experimental/", "recipe/"}) {
     if (path.starts_with(top)) return path;
     const auto at = path.find(fmt::format("/{}", top));

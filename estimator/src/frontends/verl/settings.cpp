@@ -16,6 +16,12 @@ void VerlSettings::set(std::string key, std::string value, std::string_view fact
       {std::move(key), std::move(value), f != nullptr ? f->origin : Origin{Origin::Kind::derived, {}, "verl's code", {}}});
 }
 
+void VerlSettings::set_at(std::string key, std::string value, std::string_view path) {
+  const auto* n = text_.root.at(path);
+  out_.settings.push_back(
+      {std::move(key), std::move(value), n != nullptr ? n->origin : Origin{Origin::Kind::derived, {}, "verl's code", {}}});
+}
+
 void VerlSettings::copy(std::string key, std::string_view fact) {
   const ToldFact* f = m_.find(fact);
   if (f != nullptr && !f->value.is_null()) set(std::move(key), f->value.plain(), fact);

@@ -17,7 +17,7 @@ namespace {
 struct PlainRow {
   std::string_view roles, knob, key;
 };
-constexpr std::array<PlainRow, 22> kPlain{{
+constexpr std::array<PlainRow, 23> kPlain{{
     {"", "prompt_tokens", "data.max_prompt_length"},
     {"", "response_tokens", "data.max_response_length"},
     {"rollout", "gpu_memory_utilization", "~.gpu_memory_utilization"},
@@ -31,6 +31,7 @@ constexpr std::array<PlainRow, 22> kPlain{{
     {"fsdp", "cpu_offload_policy", "#.offload_policy"},
     {"fsdp", "precision.storage", "#.model_dtype"},
     {"fsdp", "replicas", "#.fsdp_size"},
+    {"fsdp", "lora.layered_summon", ""},
     {"megatron", "sequence_parallel", "#.sequence_parallel"},
     {"megatron", "virtual_stages", "#.virtual_pipeline_model_parallel_size"},
     {"megatron", "recompute_layers", "#.override_transformer_config.recompute_num_layers"},
@@ -63,6 +64,7 @@ class VerlSpeller {
   Spelt run() {
     if (knob_ == "sync.bucket") return bucket();
     if (knob_ == "sequences_per_step") return batch();
+    if (knob_ == "lora.layered_summon") return layered();
     if (knob_ == "tokens_per_micro_batch") return budget(fact_ + "micro_batch", budget_key());
     if (knob_ == "logprob_tokens_per_micro_batch")
       return budget("job.old_logprob_micro_batch", fmt::format("{}.rollout.log_prob_max_token_len_per_gpu", kArr));
@@ -169,6 +171,8 @@ class VerlSpeller {
   Spelt server_layout() const {
     const auto layout = read_layout(value_);
     if (!layout || layout->context > 1) return no_word("no layout of verl's servers");
+    if (m_.whole("roles.rollout.layout.ep", 1) > 1)
+      return no_word("not supported yet: other layouts of servers that split experts");
     if (layout->world() != m_.whole("roles.rollout.gpus")) return no_word("verl's servers take all GPUs of their pool");
     const std::string at = fmt::format("{}.rollout.", kArr);
     Spelt out = one(at + "tensor_model_parallel_size", layout->tensor);
@@ -201,6 +205,14 @@ class VerlSpeller {
     return one(block() + ".fsdp_size", *n.value == 1 ? FactValue(-1) : FactValue(gpus / *n.value));
   }
 
+  /// Servers that got no base at their start cannot take adapters alone.
+  Spelt layered() const {
+    const std::string at = fmt::format("{}.rollout.", kArr);
+    Spelt out = flag(at + "layered_summon", value_ == "true");
+    if (!out.edits.empty() && value_ == "true" && m_.text("roles.rollout.load_format").find("dummy") != std::string::npos)
+      out.edits.push_back(edit(at + "load_format", "safetensors"));
+    return out;
+  }
   Spelt bucket() const {
     const ToldFact* f = m_.find("weight_update.buffer_bytes");
     const auto size = read_bytes(value_);

@@ -1,0 +1,64 @@
+"""A framework's configuration that a program holds already: dict, dataclass, OmegaConf."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import oomplan
+import pytest
+
+CONFIG: dict[str, Any] = {
+    "algorithm": {"adv_estimator": "grpo"},
+    "actor_rollout_ref": {
+        "model": {"path": "Qwen/Qwen3-8B"},
+        "actor": {"use_dynamic_bsz": True, "strategy": "fsdp2"},
+        "rollout": {"name": "vllm", "log_prob_use_dynamic_bsz": True},
+    },
+}
+
+
+@dataclasses.dataclass
+class Held:
+    algorithm: dict[str, Any]
+    actor_rollout_ref: dict[str, Any]
+    folder: Path = Path("/tmp")
+
+
+def read(config: Any) -> str:
+    return oomplan.read(config, framework_version="0.9.0", gpu="H200-141GB").to_yaml()
+
+
+def test_a_dict_is_read_as_its_command() -> None:
+    told = read(CONFIG)
+    assert "verl 0.9.0" in told
+    assert "H200-141GB" in told
+    command = oomplan.read(
+        command=[
+            *("python3", "-m", "verl.trainer.main_ppo", "algorithm.adv_estimator=grpo", "actor_rollout_ref.model.path=Qwen/Qwen3-8B"),
+            *("actor_rollout_ref.actor.use_dynamic_bsz=True", "actor_rollout_ref.actor.strategy=fsdp2"),
+            *("actor_rollout_ref.rollout.name=vllm", "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True"),
+        ],
+        framework_version="0.9.0",
+        gpu="H200-141GB",
+    )
+    assert told == command.to_yaml()
+
+
+def test_a_dataclass_is_read_as_what_it_holds() -> None:
+    assert read(Held(CONFIG["algorithm"], CONFIG["actor_rollout_ref"])) == read(CONFIG)
+
+
+def test_an_omegaconf_object_is_read_as_what_it_holds() -> None:
+    omegaconf = pytest.importorskip("omegaconf")
+    made = omegaconf.OmegaConf.create(CONFIG | {"data": {"train_batch_size": "${batch}"}, "batch": 512})
+    assert read(made) == read(CONFIG | {"data": {"train_batch_size": 512}, "batch": 512})
+
+
+def test_what_is_wrong_has_its_key() -> None:
+    with pytest.raises(oomplan.InputError) as caught:
+        oomplan.read(CONFIG | {"data": {"max_prompt_length": -1}}, framework_version="0.9.0")
+    assert "data.max_prompt_length" in str(caught.value)
+    with pytest.raises(oomplan.InputError):
+        oomplan.read(object())  # type: ignore[arg-type]
