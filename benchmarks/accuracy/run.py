@@ -26,6 +26,7 @@ from corpus import CannotExpress, Case, Row, gpu_table, rows_of, schema_of
 from counts import model_cases
 from errors import Figure, calibration_text, errors_table
 from executed import oracle_cases
+from incident_answers import incident_answer
 from incidents import PRINTED, incident_cases
 from megatron_command import megatron_cases
 from serving import inference_cases
@@ -124,6 +125,8 @@ class Library:
             return replay_figures(case.config)
         if case.kind == "colocated":
             return self.colocated(case)
+        if case.kind == "incident":
+            return incident_answer(self.oomplan, case.job)
         if case.kind == "last_stage":
             return self.last_stage(case)
         return self.whole(case)
