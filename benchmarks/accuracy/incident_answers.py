@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from corpus import CannotExpress, Row
+from corpus import CannotExpress, Row, reason_of
 
 # Reported phase: phases of the program, by the last word of their name. A loss is the end of the forward pass and the begin of the
 # backward pass. Graphs and a start-up profile belong to a server's start. With an unknown phase the verdict alone is judged.
@@ -150,14 +152,16 @@ def outcome(oomplan: Any, kept: dict[str, Row], choice: Row, phase: str) -> Row:
 def incident_answer(oomplan: Any, job: Row) -> Row:
     """1 if the answer is what was reported, else 0. What the report leaves open must not matter: else it decides, and is named."""
     found: list[tuple[Row, bool]] = []
-    refused: Exception | None = None
+    refused: CannotExpress | None = None
     kept: dict[str, Row] = {}
     for choice in job["choices"]:
         try:
             right = bool(outcome(oomplan, kept, choice, str(job["phase"]))["right"])
-        except ValueError as error:  # of one choice: a job that cannot be
-            refused = refused or error
-            continue
+        except ValueError as error:
+            refused = CannotExpress(re.sub(r"\S*/model(?![/\w])", "MODEL", reason_of(error)))
+            if getattr(error, "kind", "") == "not_supported":  # nobody knows what it would answer
+                raise refused from error
+            continue  # the framework refuses this choice: it was another one
         for other, said in found:
             if said != right:
                 names = sorted(name for name in choice["open"] if choice["open"][name] != other.get(name))
@@ -166,3 +170,39 @@ def incident_answer(oomplan: Any, job: Row) -> Row:
     if not found:
         raise refused or CannotExpress("nothing is stated")
     return {"right": int(found[0][1])}
+
+
+# ---- the section of docs/accuracy.md
+
+JUDGED = ("oom", "remedy")
+
+
+def incidents_text(rows: list[tuple[str, str, int | None, str]]) -> list[str]:
+    """Of rows (framework, metric, predicted, why not): a table by framework, and why the others are not judged."""
+    lines = [
+        "",
+        "## Reported out-of-memory errors: whether they are foreseen",
+        "",
+        "Reports of users, in the settings that they state. An error is foreseen when the answer does not fit and the first phase that",
+        "breaks is the one reported; a loss is the end of a forward or the begin of a backward pass. Where the phase is unknown, the",
+        "verdict alone is judged. A remedy that somebody else confirmed helps when the settings do not fit and do with it.",
+        "What a report leaves open is asked with each of its values, and judged only if all give one answer. Model, GPU, lengths and",
+        "micro-batch are never assumed; what a framework has defaults for is taken from there.",
+        "",
+        "| framework | reports | judged | foreseen | remedies | judged | help |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[str, dict[str, list[int | None]]] = defaultdict(lambda: {metric: [] for metric in JUDGED})
+    reasons: Counter[str] = Counter()
+    for framework, metric, predicted, why_not in rows:
+        groups[framework][metric].append(predicted)
+        if why_not:
+            reasons[why_not] += 1
+    for framework, figures in sorted(groups.items(), key=lambda item: (-len(item[1]["oom"]), item[0])):
+        cells = []
+        for metric in JUDGED:
+            known = [value for value in figures[metric] if value is not None]
+            cells += [len(figures[metric]), len(known), sum(known)]
+        lines.append(f"| {framework} | {' | '.join(str(cell) if cell else '' for cell in cells)} |")
+    lines += ["", "Why the others are not judged:", "", "| why | rows |", "|---|---|"]
+    return lines + [f"| {reason.replace('|', '/')} | {n} |" for reason, n in reasons.most_common()]

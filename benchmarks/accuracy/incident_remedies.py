@@ -46,7 +46,10 @@ def shares(text: str) -> list[float]:
 
 def counts(text: str) -> list[int]:
     """Whole numbers that are no part of a release, a share or a name."""
-    return [int(number.replace(",", "")) for number in re.findall(r"(?<![\w.,-])\d{1,3}(?:,\d{3})+(?![\w.])|(?<![\w.,-])\d{2,}(?![\w.,%])", text)]
+    return [
+        int(number.replace(",", ""))
+        for number in re.findall(r"(?<![\w.,-])\d{1,3}(?:,\d{3})+(?![\w.])|(?<![\w.,-])\d{2,}(?![\w.,%])", text)
+    ]
 
 
 def of_shares(row: Row, text: str) -> list[Change]:
@@ -160,18 +163,21 @@ def counter_example(text: Any) -> Row:
 
 
 def applied(row: Row, settings: Row) -> Row:
-    fields = {key: settings[key] for key in ("n_gpus", "gpu", "model", "version") if key in settings}
+    fields: Row = {key: settings[key] for key in ("n_gpus", "gpu", "model", "version") if key in settings}
     return {**with_settings(row, **{key: value for key, value in settings.items() if key not in fields}), **fields}
 
 
 def failing(row: Row) -> Row:
     """The settings that failed: `fails_with` tells what has to be added to what works."""
-    told = (row.get("config") or {}).get("fails_with")
+    config = row.get("config") or {}
+    if not isinstance(config, dict):
+        raise CannotExpress("the settings are no object")
+    told = config.get("fails_with")
     return row if told is None else applied(row, counter_example(told))
 
 
 def has_remedy(row: Row) -> bool:
-    config = row.get("config") or {}
+    config = row["config"] if isinstance(row.get("config"), dict) else {}
     return (row.get("remedy_from") == "source" and bool(row.get("remedy"))) or any(
         config.get(name) for name in ("works_with", "works_without", "fails_with")
     )

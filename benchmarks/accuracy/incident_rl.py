@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import CannotExpress, Row
-from incident_words import EARLY, Choice, Settings, card, gpus_of, model_config, needed, newest, release
+from incident_words import EARLY, FLAG_WORDS, Choice, Settings, card, gpus_of, model_config, needed, newest, release
 
 # Days of the tags in volcengine/verl; from 0.7.1 on the first of the month that its packages are of, or the day that is known.
 VERL_RELEASES = (
@@ -29,7 +29,11 @@ VERL_KEYS: dict[str, tuple[str, ...]] = {
     f"{ARR}.actor.ppo_mini_batch_size": ("ppo_mini_batch_size", "mini_batch", "mini_batch_size"),
     f"{ARR}.actor.entropy_coeff": ("entropy_coeff",),
     f"{ARR}.actor.use_kl_loss": ("use_kl_loss",),
-    f"{ARR}.actor.entropy_from_logits_with_chunking": ("entropy_from_logits_with_chunking", "entropy_chunking", "chunked_entropy"),
+    f"{ARR}.actor.entropy_from_logits_with_chunking": (
+        "entropy_from_logits_with_chunking",
+        "entropy_chunking",
+        "chunked_entropy",
+    ),
     f"{ARR}.actor.entropy_checkpointing": ("entropy_checkpointing",),
     f"{ARR}.model.use_remove_padding": ("use_remove_padding", "remove_padding"),
     f"{ARR}.model.lora_rank": ("lora_rank",),
@@ -82,8 +86,13 @@ def text_of(value: Any) -> str:
 def take_keys(given: Settings, table: dict[str, tuple[str, ...]]) -> list[str]:
     out = []
     for key, names in table.items():
-        if (value := given.take(*names)) is not None:
-            out.append(f"{key}={text_of(value)}")
+        if (value := given.take(*names)) is None:
+            continue
+        if key.endswith("enable_gradient_checkpointing"):
+            value = FLAG_WORDS.get(str(value).lower(), value)
+        if not isinstance(value, (bool, int, float)) and not re.fullmatch(r"[\w.:+-]+", str(value)):
+            raise CannotExpress(f"the setting {names[0]} is not understood")
+        out.append(f"{key}={text_of(value)}")
     return out
 
 

@@ -15,6 +15,9 @@ RELEASES = {
     "sglang": ("0.4.5", "0.4.9", "0.5.2", "0.5.5", "0.5.10", "0.5.14", "0.5.18"),
 }
 
+# Of a message that one of them prints: the check of free memory came with 0.9.0.
+WITH_THE_CHECK = {**RELEASES, "vllm": RELEASES["vllm"][3:]}
+
 COUNTS = {
     "vllm": {
         "max-num-seqs": ("max_num_seqs",),
@@ -61,7 +64,8 @@ SHARE = {"vllm": "gpu-memory-utilization", "sglang": "mem-fraction-static"}
 def engine_of(row: Row) -> str:
     """vllm or sglang, of a report on a server by itself (that another program started, perhaps); "" otherwise."""
     words = str(row.get("framework") or "")
-    found = re.match(r"(vllm|sglang)( \d[\w.]*)?( via .*| \(.*\))?$", words, re.IGNORECASE)
+    omni = "(-omni)?" if before_loading(row) else ""  # its stages are such engines
+    found = re.match(rf"(vllm|sglang){omni}( \d[\w.]*)?( via .*| \(.*\))?$", words, re.IGNORECASE)
     return found.group(1).lower() if found else ""
 
 
@@ -111,7 +115,7 @@ def server_ask(row: Row, corpus: Path, choice: Choice) -> Row:
     if early:
         others = numbers["total"] - numbers["free"] if others is None else others
         # whoever is named here: the share of the card does not depend on the model
-    version = release(row.get("version")) or choice.of("the release", RELEASES[engine])
+    version = release(row.get("version")) or choice.of("the release", (WITH_THE_CHECK if early else RELEASES)[engine])
     model = "Qwen/Qwen3-0.6B" if early else "{model}"
     start = ["vllm", "serve", model] if engine == "vllm" else ["python", "-m", "sglang.launch_server", "--model-path", model]
     if early:
@@ -123,5 +127,3 @@ def server_ask(row: Row, corpus: Path, choice: Choice) -> Row:
         "config": json.dumps(config) if config else "",
         **({"others": f"{max(0, round(others))}B"} if others else {}),
     }
-
-

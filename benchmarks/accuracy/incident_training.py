@@ -11,13 +11,25 @@ from corpus import CannotExpress, Row, not_yet
 from incident_rl import host_memory, machines, no_images
 from incident_words import EARLY, Choice, Settings, card, gpus_of, model_config, needed
 
-TRAINERS = re.compile(r"transformers|\btrl\b|\bhf\b|hugging|llama-factory|axolotl|accelerate|deepspeed|fsdp|unsloth|oumi|\bddp\b", re.I)
+TRAINERS = re.compile(
+    r"transformers|\btrl\b|\bhf\b|hugging|llama-factory|axolotl|accelerate|deepspeed|fsdp|unsloth|oumi|\bddp\b", re.I
+)
 OTHERS = re.compile(r"vllm|sglang|megatron|nccl|dcp|\btp\b|ms-swift|openrlhf|skyrl|slime|nemo", re.I)
 MICRO_BATCH = (
     "micro_batch", "batch", "per_device_batch", "per_device_train_batch_size", "micro_batch_size", "train_micro_batch_size_per_gpu",
     "batch_size",
 )  # fmt: skip
-LENGTH = ("seq", "seq_len", "max_seq_length", "max_seq_len", "cutoff_len", "context", "max_length", "sequence_length", "model_max_length")
+LENGTH = (
+    "seq",
+    "seq_len",
+    "max_seq_length",
+    "max_seq_len",
+    "cutoff_len",
+    "context",
+    "max_length",
+    "sequence_length",
+    "model_max_length",
+)
 ADAPTERS = [{"rank": 8, "targets": ["q_proj", "v_proj"]}, {"rank": 64, "targets": ["all-linear"]}]
 OPTIMIZERS = {
     "adamw": "adamw", "adamw_torch": "adamw", "adam": "adamw", "8-bit adam": "adamw_8bit", "adamw_8bit": "adamw_8bit",
@@ -63,7 +75,10 @@ def engine_of(row: Row, given: Settings, gpus: int, choice: Choice) -> Row:
     elif gpus == 1:
         return {"engine": "single"}
     else:
-        raise CannotExpress("how the GPUs share the model is not stated")
+        shared = choice.of("how the GPUs share the model", ["ddp", "zero 2", "zero 3", "fsdp1", "fsdp2"])
+        if shared.startswith("zero"):
+            return {"engine": "deepspeed", "zero": {"stage": int(shared[-1])}}
+        sharded = shared
     return {"engine": sharded, **({"cpu_offload_policy": True} if offload or parameters else {})}
 
 
@@ -93,9 +108,17 @@ def precision(given: Settings, engine: str, choice: Choice) -> Row:
 
 def adapters(row: Row, given: Settings, choice: Choice) -> Row:
     words = f"{row.get('framework')} {row.get('version') or ''} {row.get('model') or ''}".lower()
-    rank, target, asked = given.count("lora_rank", "lora_r", "rank"), given.take("lora_target", "lora_targets"), given.take("lora")
+    rank, target, asked = (
+        given.count("lora_rank", "lora_r", "rank"),
+        given.take("lora_target", "lora_targets"),
+        given.take("lora"),
+    )
     given.take("lora_params")  # follows from the others
-    packed = "qlora" in words or re.search(r"4[- ]?bit", words) is not None or given.word("quantization_bit", "load_in_4bit") in ("4", "true")
+    packed = (
+        "qlora" in words
+        or re.search(r"4[- ]?bit", words) is not None
+        or given.word("quantization_bit", "load_in_4bit") in ("4", "true")
+    )
     if not (rank or target or asked or packed or "lora" in words):
         return {}
     if target in ("all", "all-linear"):
@@ -109,10 +132,10 @@ def adapters(row: Row, given: Settings, choice: Choice) -> Row:
     return {"lora": lora}
 
 
-def recompute(given: Settings, choice: Choice) -> str:
+def recompute(given: Settings, choice: Choice, early: bool) -> str:
     stated: Any = given.take("gradient_checkpointing", "recompute", "activation_checkpointing")
     if stated is None:
-        stated = choice.of("recomputation", [False, True])
+        stated = choice.of("recomputation", [False] if early else [False, True])
     if not isinstance(stated, bool):
         raise CannotExpress("recomputation is not understood")
     return "full" if stated else "none"
@@ -121,7 +144,8 @@ def recompute(given: Settings, choice: Choice) -> str:
 def training_ask(row: Row, corpus: Path, choice: Choice) -> Row:
     given, early = Settings(row.get("config")), row.get("phase") in EARLY
     config = model_config({**row, "model": re.sub(r"[ -](bnb-)?4-?bit$", "", str(row.get("model") or ""))}, corpus)
-    no_images(config)
+    if not early:
+        no_images(config)
     gpu, gpus = card(row, choice), gpus_of(row)
     nodes, each = machines(given, gpus)
     micro, length = given.count(*MICRO_BATCH), given.count(*LENGTH)
@@ -138,8 +162,10 @@ def training_ask(row: Row, corpus: Path, choice: Choice) -> Row:
     kernels = {"flash_attention_2": "hf_flash", "fa2": "hf_flash", "flash": "hf_flash", "sdpa": "hf_sdpa", "eager": "hf_eager"}
     if attention is not None and attention not in kernels:
         raise CannotExpress(f"the attention {attention} is not mapped")
-    trainer["kernels"] = kernels[attention] if attention else choice.of("the attention", ["hf_sdpa", "hf_flash"])
-    trainer["recompute"] = recompute(given, choice)
+    trainer["kernels"] = (
+        kernels[attention] if attention else choice.of("the attention", ["hf_sdpa"] if early else ["hf_sdpa", "hf_flash"])
+    )
+    trainer["recompute"] = recompute(given, choice, early)
     optimizer = given.word("optimizer", "optim") or "adamw"
     if optimizer not in OPTIMIZERS:
         raise CannotExpress(f"the optimizer {optimizer} is not mapped")
@@ -182,7 +208,7 @@ def megatron_ask(row: Row, corpus: Path, choice: Choice) -> Row:
         "layout": f"d{ranks}" + "".join(f"{letter}{degree}" for letter, degree in degrees.items()),
         "sequences_per_micro_batch": needed(micro, "the micro-batch"),
         "sequence_tokens": needed(length, "the length of the samples"),
-        "recompute": recompute(given, choice),
+        "recompute": recompute(given, choice, early),
     }
     if trainer["recompute"] == "full":
         trainer |= {"recompute_method": "uniform", "recompute_layers": 1}

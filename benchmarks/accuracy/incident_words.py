@@ -18,7 +18,7 @@ T = TypeVar("T")
 # Settings that only say what was seen, or that stand beside others.
 TOLD = {
     "call", "cause", "cudagraphs", "debug_mode", "deepspeed_log", "epoch_progress", "estimator_gb", "example", "fails", "fails_with",
-    "gpu_blocks", "kv_cache_per_worker_gib", "log", "measured_gb", "minimum_fraction", "note", "notes", "observed", "observed_gb",
+    "gpu_blocks", "kv_cache_per_worker_gib", "log", "num_gpus_asked", "measured_gb", "minimum_fraction", "note", "notes", "observed", "observed_gb",
     "step", "vllm_log", "weights_gb_per_gpu", "works", "works_with", "works_without",
 }  # fmt: skip
 
@@ -49,7 +49,7 @@ class Choice:
         return found
 
 
-def expand(build: Callable[[Choice], Row], most: int = 64) -> list[tuple[Row, Row]]:
+def expand(build: Callable[[Choice], Row], most: int = 96) -> list[tuple[Row, Row]]:
     """Every choice of what is left open, and what is built of it. What cannot be built for any choice is refused."""
     waiting: list[Row] = [{}]
     out: list[tuple[Row, Row]] = []
@@ -70,11 +70,26 @@ def expand(build: Callable[[Choice], Row], most: int = 64) -> list[tuple[Row, Ro
     return out
 
 
+def before_arrow(value: Any) -> Any:
+    """Of "0.7 -> 0.6" what failed."""
+    if not isinstance(value, str) or "->" not in value:
+        return value
+    first = value.split("->", maxsplit=1)[0].strip()
+    return float(first) if re.fullmatch(r"\d+\.\d+", first) else int(first) if first.isdigit() else first
+
+
+FLAG_WORDS = {"true": True, "yes": True, "on": True, "full": True, "false": False, "no": False, "off": False, "none": False}
+
+
 class Settings:
     """The settings of a report. Each is taken once; one that nobody takes is not understood, and may decide."""
 
     def __init__(self, config: Any) -> None:
-        self.left: Row = {key: value for key, value in dict(config or {}).items() if key not in TOLD and value is not None}
+        if not isinstance(config or {}, dict):
+            raise CannotExpress("the settings are no object")
+        self.left: Row = {
+            key: before_arrow(value) for key, value in dict(config or {}).items() if key not in TOLD and value is not None
+        }
 
     def take(self, *names: str) -> Any:
         """The value under the first of these names that is there; None when it is not stated."""
@@ -95,7 +110,7 @@ class Settings:
         value = self.take(*names)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not re.fullmatch(r"\d*\.?\d+", str(value)):
             raise CannotExpress(f"the setting {names[0]} is not one number")
         return float(value)
 
@@ -103,6 +118,8 @@ class Settings:
         value = self.take(*names)
         if value is None:
             return None
+        if isinstance(value, str):
+            value = FLAG_WORDS.get(value.lower(), value)
         if not isinstance(value, bool):
             raise CannotExpress(f"the setting {names[0]} is not yes or no")
         return value
@@ -133,9 +150,9 @@ def cards(text: Any) -> list[str]:
     """Every card of the table that the words can mean: several where only a size, two names, or a name of two sizes is said."""
     if not isinstance(text, str) or not text.strip():
         raise CannotExpress("the GPU is not stated")
-    if re.search(r"\+| and ", text):
-        raise CannotExpress("GPUs of two kinds in one job are not supported yet")
     plain = re.sub(r"\([^)]*\)", " ", text)
+    if re.search(r"\+| and ", plain):
+        raise CannotExpress("GPUs of two kinds in one job are not supported yet")
     sizes = re.findall(r"(\d+)\s*GB", plain, re.IGNORECASE)
     out: list[str] = []
     for part in plain.split("/"):
@@ -165,6 +182,8 @@ def card(row: Row, choice: Choice) -> str:
 
 def gpus_of(row: Row) -> int:
     count = row.get("n_gpus")
+    if isinstance(count, str) and count.isdigit():
+        count = int(count)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise CannotExpress("the number of GPUs is not stated")
     return count
@@ -179,14 +198,27 @@ def model_name(row: Row) -> str:
     if not text or text.startswith("(") or re.search(r"\b(class|like|any)\b", text):
         raise CannotExpress("the model is not named")
     name = text.split(" (")[0].split(" + ")[0].split(" of the ")[0].strip()
-    return re.sub(r"[ -](fp8|bf16|bnb-4bit|4[- ]?bit)$", "", re.sub(r" \d+B(?= |$)", "", name), flags=re.IGNORECASE)
+    return re.sub(r"[ -](fp8|bf16|bnb-4bit|4[- ]?bit)$", "", name, flags=re.IGNORECASE)
+
+
+def known_config(name: str, corpus: Path) -> Row:
+    """Of "Qwen2.5 32B" that of Qwen2.5-32B; of "DeepSeek-V3 671B" that of DeepSeek-V3."""
+    short = re.sub(r" \d+(\.\d+)?B$", "", name)
+    if short != name and re.search(r"\d", short):
+        try:
+            return find_config(name.replace(" ", "-"), corpus)
+        except CannotExpress:
+            return find_config(short, corpus)
+    return find_config(name, corpus)
 
 
 def model_config(row: Row, corpus: Path, quantization: str | None = None) -> Row:
     """Its config.json, of which a server's checkpoint may be quantised."""
     name = model_name(row)
-    config = find_config(name, corpus)
+    config = known_config(name, corpus)
     said = quantization
+    if re.match(r"(Qwen/)?Qwen3.*-FP8$", str(row["model"])):
+        said = said or "fp8 block"  # Qwen's own: blocks of 128 x 128
     if not said and re.search(r"fp8|awq|gptq|int4|int8|nvfp4|w4a16", str(row["model"]), re.IGNORECASE):
         said = "fp8" if "fp8" in str(row["model"]).lower() else str(row["model"])
     if said:
@@ -205,10 +237,10 @@ def release(text: Any) -> str:
     if not text:
         return ""
     said = str(text).strip()
-    found = re.match(r"(?:[A-Za-z-]+ )?v?(\d+\.\d+(?:\.\d+)?)", said)
-    if not found or re.search(r"branch|fork|torch|transformers", said, re.IGNORECASE):
+    if re.search(r"branch|fork|image|docker|patched", said, re.IGNORECASE):
         raise CannotExpress("the version is not that of a release")
-    return found.group(1)
+    found = re.match(r"(?:[A-Za-z-]+ )?v?(\d+\.\d+(?:\.\d+)?)", said)
+    return found.group(1) if found and not re.match("with |torch|transformers", said, re.IGNORECASE) else ""
 
 
 def newest(releases: Sequence[tuple[str, str]], date: Any) -> str:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from collections.abc import Callable
 
 from corpus import CannotExpress, Case, Row, find_gpu
 from incident_remedies import failing, has_remedy, remedied
@@ -97,17 +96,23 @@ def judged_phase(row: Row) -> str:
     phase = str(row.get("phase") or "unknown")
     if phase == "evaluation":
         raise CannotExpress("what is evaluated, and in which batches, is not part of a job")
-    if phase == "host" and not any(name in (row.get("config") or {}) for name in ("host_ram_gb", "host_memory_gb", "host_ram")):
+    if phase == "host" and not any(
+        name in dict(row.get("config") or {}) for name in ("host_ram_gb", "host_memory_gb", "host_ram")
+    ):
         raise CannotExpress("the memory of the host is not stated")
     return phase
 
 
 def judged_case(row: Row, corpus: Path, metric: str, build: Callable[[Row, Door, Choice], Row]) -> Case:
     try:
-        phase, door, failed = judged_phase(row), door_of(row), failing(row)
+        failed = failing(row)
+        phase, door = judged_phase(row), door_of(row)
         choices = [{"open": taken, **asks} for taken, asks in expand(lambda choice: build(failed, door, choice))]
     except CannotExpress as reason:
         return Case(row["id"], metric, 1, "incident", {}, "", "right", str(reason))
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        why = f"a field has another type: {type(error).__name__} {str(error)[:60]}"
+        return Case(row["id"], metric, 1, "incident", {}, "", "right", why)
     return Case(row["id"], metric, 1, "incident", {"phase": phase, "choices": choices}, "", "right")
 
 
