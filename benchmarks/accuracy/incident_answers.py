@@ -80,7 +80,7 @@ def broken(answer: Row) -> list[str]:
     for server in answer["servers"]:
         if server["refused"]:
             first.add(f"{server['role']}.start")
-    return [name for name in order if name in first] + [name for name in order if name in later]
+    return [name for name in order if name in first] + [name for name in order if name in later - first]
 
 
 def host_short(answer: Row) -> bool:
@@ -114,6 +114,16 @@ def filled(value: Any, model: str) -> Any:
     return value
 
 
+def block(tree: Row, depth: int = 0) -> str:
+    """A file as people write YAML: a line a key."""
+    out = ""
+    for key, value in tree.items():
+        out += f"{'  ' * depth}{key}:" + (
+            f"\n{block(value, depth + 1)}" if isinstance(value, dict) else f" {json.dumps(value)}\n"
+        )
+    return out
+
+
 def asked(oomplan: Any, ask: Row) -> Row:
     """The answer to one command, file of a framework or job file. The model's config.json lies in a folder, as a user's would."""
     with tempfile.TemporaryDirectory() as folder:
@@ -125,9 +135,8 @@ def asked(oomplan: Any, ask: Row) -> Row:
             job = oomplan.read(command=filled(ask["command"], str(model)), framework_version=ask["version"], gpu=ask["gpu"])
         elif "file" in ask:
             path = Path(folder) / "job.yaml"
-            path.write_text(json.dumps(filled(ask["file"], str(model))), encoding="utf-8")
-            overrides = filled(ask["overrides"], str(model))
-            job = oomplan.read(str(path), *overrides, framework_version=ask["version"], gpu=ask["gpu"])
+            path.write_text(block(filled(ask["file"], str(model))), encoding="utf-8")
+            job = oomplan.read(str(path), framework_version=ask["version"], gpu=ask["gpu"])
         else:
             job = oomplan.read({"oomplan": 1, **filled(ask["job"], str(model))})
         more = [f"{key}={ask[name]}" for name, key in (("host", "host_memory"), ("others", "others")) if ask.get(name)]

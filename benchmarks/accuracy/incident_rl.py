@@ -60,7 +60,7 @@ OF_FSDP: dict[str, tuple[str, ...]] = {
     f"{ARR}.actor.fsdp_config.fsdp_size": ("fsdp_size",),
     f"{ARR}.actor.fsdp_config.reshard_after_forward": ("reshard_after_forward",),
     f"{ARR}.actor.fsdp_config.model_dtype": ("model_dtype",),
-    f"{ARR}.actor.ulysses_sequence_parallel_size": ("ulysses", "ulysses_sp", "sp_size", "ulysses_sequence_parallel_size"),
+    f"{ARR}.actor.ulysses_sequence_parallel_size": ("ulysses", "ulysses_sp", "sp", "sp_size", "ulysses_sequence_parallel_size"),
     f"{ARR}.model.enable_gradient_checkpointing": ("gradient_checkpointing", "enable_gradient_checkpointing", "recompute"),
 }
 OF_MEGATRON: dict[str, tuple[str, ...]] = {
@@ -69,6 +69,7 @@ OF_MEGATRON: dict[str, tuple[str, ...]] = {
     f"{ARR}.actor.megatron.context_parallel_size": ("cp",),
     f"{ARR}.actor.megatron.expert_model_parallel_size": ("ep",),
     f"{ARR}.actor.megatron.expert_tensor_parallel_size": ("etp",),
+    f"{ARR}.actor.megatron.sequence_parallel": ("sp", "sequence_parallel"),
     f"{ARR}.actor.megatron.param_offload": ("param_offload",),
     f"{ARR}.actor.megatron.optimizer_offload": ("optimizer_offload",),
     f"{ARR}.actor.megatron.use_distributed_optimizer": ("distributed_optimizer", "use_distributed_optimizer"),
@@ -255,14 +256,13 @@ def areal_ask(row: Row, corpus: Path, choice: Choice) -> Row:
     said = str(row.get("version") or "")
     version = ("" if re.match("vllm|sglang", said, re.IGNORECASE) else release(said)) or choice.of("the release", AREAL_RELEASES)
     server = engine_words(row, given) or "sglang"
-    stated = take_keys(given, AREAL_KEYS)
-    stated += [f"{key}={text_of(given.take(key))}" for key in list(given.left) if re.match(r"\w+\.[\w.]+$", key)]
+    stated = {key: value for key, names in AREAL_KEYS.items() if (value := given.take(*names)) is not None}
+    stated |= {key: given.take(key) for key in list(given.left) if re.match(r"\w+\.[\w.]+$", key)}
     host = host_memory(given)
     given.done()
-    keys = [word.split("=", maxsplit=1)[0] for word in stated]
-    if "actor.mb_spec.max_tokens_per_mb" not in keys:
+    if "actor.mb_spec.max_tokens_per_mb" not in stated:
         raise CannotExpress("the micro-batch is not stated")
-    if not {"allocation_mode", "actor.backend"} & set(keys):
+    if not {"allocation_mode", "actor.backend"} & set(stated):
         raise CannotExpress("how the GPUs are shared out is not stated")
     names = {"experiment_name": "report", "trial_name": "report"}
     tree: Row = {
@@ -270,9 +270,18 @@ def areal_ask(row: Row, corpus: Path, choice: Choice) -> Row:
         "tokenizer_path": "{model}",
         "cluster": {"n_nodes": nodes, "n_gpus_per_node": each, "fileroot": "files"},
         "gconfig": {"max_new_tokens": response},
-        "rollout": names,
+        "rollout": {**names},
         "actor": {**names, "path": "{model}", "optimizer": {"type": "adam"}},
         server: {"model_path": "{model}"} if server == "sglang" else {"model": "{model}"},
         "train_dataset": {"path": "data", "type": "rl", "max_length": prompt, "batch_size": 8},
     }
-    return {"file": tree, "overrides": stated, "version": version, "gpu": gpu, "config": json.dumps(config), **host}
+    for key, value in stated.items():
+        put(tree, key, value)
+    return {"file": tree, "version": version, "gpu": gpu, "config": json.dumps(config), **host}
+
+
+def put(tree: Row, key: str, value: Any) -> None:
+    *folders, last = key.split(".")
+    for folder in folders:
+        tree = tree.setdefault(folder, {})
+    tree[last] = value

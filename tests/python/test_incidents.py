@@ -89,6 +89,25 @@ REPORTS = [
     report(15, **{**VERL, "version": None, "date": "2023-01-01"}),
     # a program that is not read
     report(16, framework="Sawmill", model="Qwen/Qwen3-8B", gpu="H100 80GB", n_gpus=8),
+    # AReaL's file; a counter-example
+    report(
+        18,
+        framework="AReaL",
+        version="1.0.4",
+        model="Qwen/Qwen2.5-7B-Instruct",
+        gpu="A100 80GB",
+        n_gpus=8,
+        phase="forward",
+        config={
+            "actor.backend": "fsdp:d4",
+            "rollout.backend": "sglang:d4",
+            "mem_fraction_static": 0.8,
+            "max_prompt": 1024,
+            "max_new_tokens": 31744,
+            "max_tokens_per_mb": 65536,
+        },
+    ),
+    report(19, **{**SERVER, "config": {"max_model_len": 40960, "works_with": "max_model_len=8192"}}),
     # fields of other types
     report(17, **{**SERVER, "config": [1], "n_gpus": "many"}),
 ]
@@ -104,7 +123,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], Row]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.DEVNULL, timeout=120)
     answers = json.loads(out.read_text(encoding="utf-8"))["rows"]
     text = (folder / "accuracy.md").read_text(encoding="utf-8")
-    assert "| vLLM | 10 |" in text and "warp_drive" in text
+    assert "| vLLM | 11 |" in text and "warp_drive" in text
     return {(int(row["id"].split("-")[1]), row["metric"]): row for row in answers}
 
 
@@ -119,6 +138,9 @@ FORESEEN = {
     (9, "oom"),
     (11, "oom"),
     (12, "oom"),
+    (18, "oom"),
+    (19, "oom"),
+    (19, "remedy"),
 }
 OTHERWISE = {(1, "oom"), (14, "oom")}
 LEFT_OPEN = {
@@ -148,7 +170,7 @@ def test_what_decides_is_not_guessed(rows: dict[tuple[int, str], Row], key: tupl
 
 def test_every_report_has_a_row_and_no_other(rows: dict[tuple[int, str], Row]) -> None:
     assert {key for key in rows if key[1] == "oom"} == {(number, "oom") for number in range(len(REPORTS))}
-    assert {key[0] for key in rows if key[1] == "remedy"} == {0, 6, 8, 9}
+    assert {key[0] for key in rows if key[1] == "remedy"} == {0, 6, 8, 9, 19}
 
 
 def phase(name: str, needed: int, states: int = 0) -> Row:
@@ -180,7 +202,7 @@ def test_roles_on_different_gpus_are_put_in_order() -> None:
 def test_what_is_open_must_not_decide() -> None:
     from incidents import judged_cases
 
-    row = report(20, **{**TRAINER, "config": {**TRAINER["config"], "gradient_checkpointing": None}})  # type: ignore[dict-item]
+    row = report(99, **{**TRAINER, "config": {**TRAINER["config"], "gradient_checkpointing": None}})  # type: ignore[dict-item]
     (case,) = judged_cases(row, CORPUS)
     assert {choice["open"]["recomputation"] for choice in case.job["choices"]} == {False, True}
 
