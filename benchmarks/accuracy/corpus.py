@@ -24,6 +24,14 @@ class CannotExpress(Exception):
     """Why a row has no job: a reason that is counted."""
 
 
+def reason_of(error: ValueError) -> str:
+    """The library's own reason, short enough to be counted."""
+    problems = getattr(error, "problems", None)
+    text = problems[0].why or str(problems[0]) if problems else str(error)
+    text = " ".join(str(text).split())
+    return (text.rsplit(": ", maxsplit=1)[-1] if text.startswith("found ") else text)[:160]
+
+
 def not_yet(what: str) -> CannotExpress:
     return CannotExpress(f"{what} is not supported yet")
 

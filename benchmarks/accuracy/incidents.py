@@ -1,13 +1,24 @@
-"""Servers that refused to start and said in figures why: what a request needs, what fits, what was asked of the card."""
+"""Reports of out-of-memory errors.
+
+`kv_needed`, `longest_request`, `requested`: figures that servers printed when they refused to start. `oom`, of every report: 1 where the
+answer to its settings does not fit and breaks first in the phase that was reported, else 0. `remedy`, where somebody else confirmed one: 1
+where the settings do not fit and do with the remedy, else 0.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from corpus import CannotExpress, Case, Row, find_gpu
+from incident_remedies import failing, has_remedy, remedied
+from incident_rl import areal_ask, is_areal, is_verl, verl_ask
+from incident_servers import engine_of, server_ask
+from incident_training import is_megatron, is_training, megatron_ask, training_ask
+from incident_words import Choice, cards, expand, gpus_of, model_name
 from serving import config_of
 
 # metric: (key of the printed numbers, figure of the answer)
@@ -59,7 +70,68 @@ def case_of(row: Row, corpus: Path, metric: str, figure: str, value: int) -> Cas
     return Case(row["id"], metric, value, "serving", job, json.dumps(config) if config else "", figure)
 
 
+# ---- whether it was foreseen, and whether the remedy helps
+
+Door = Callable[[Row, Path, Choice], Row]
+DOORS: tuple[tuple[Callable[[Row], bool], Door], ...] = (
+    (lambda row: bool(engine_of(row)), server_ask),
+    (is_verl, verl_ask),
+    (is_areal, areal_ask),
+    (is_megatron, megatron_ask),
+    (is_training, training_ask),
+)
+
+
+def door_of(row: Row) -> Door:
+    """Who reads the settings. What nobody reads is refused for what its report leaves out, if anything."""
+    for is_theirs, door in DOORS:
+        if is_theirs(row):
+            return door
+    for stated in (model_name, lambda it: cards(it.get("gpu")), gpus_of):
+        stated(row)
+    raise CannotExpress(f"{row.get('framework') or 'the framework'} is not read yet")
+
+
+def judged_phase(row: Row) -> str:
+    phase = str(row.get("phase") or "unknown")
+    if phase == "evaluation":
+        raise CannotExpress("what is evaluated, and in which batches, is not part of a job")
+    if phase == "host" and not any(
+        name in dict(row.get("config") or {}) for name in ("host_ram_gb", "host_memory_gb", "host_ram")
+    ):
+        raise CannotExpress("the memory of the host is not stated")
+    return phase
+
+
+def judged_case(row: Row, corpus: Path, metric: str, build: Callable[[Row, Door, Choice], Row]) -> Case:
+    try:
+        failed = failing(row)
+        phase, door = judged_phase(row), door_of(row)
+        choices = [{"open": taken, **asks} for taken, asks in expand(lambda choice: build(failed, door, choice))]
+    except CannotExpress as reason:
+        return Case(row["id"], metric, 1, "incident", {}, "", "right", str(reason))
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        why = f"a field has another type: {type(error).__name__} {str(error)[:60]}"
+        return Case(row["id"], metric, 1, "incident", {}, "", "right", why)
+    return Case(row["id"], metric, 1, "incident", {"phase": phase, "choices": choices}, "", "right")
+
+
+def judged_cases(row: Row, corpus: Path) -> list[Case]:
+    def oom(failed: Row, door: Door, choice: Choice) -> Row:
+        return {"ask": door(failed, corpus, choice)}
+
+    def remedy(failed: Row, door: Door, choice: Choice) -> Row:
+        return {"ask": door(failed, corpus, choice), "after": [door(changed, corpus, choice) for changed in remedied(row)]}
+
+    cases = [judged_case(row, corpus, "oom", oom)]
+    return [*cases, judged_case(row, corpus, "remedy", remedy)] if has_remedy(row) else cases
+
+
 def incident_cases(row: Row, corpus: Path) -> list[Case]:
+    return printed_cases(row, corpus) + judged_cases(row, corpus)
+
+
+def printed_cases(row: Row, corpus: Path) -> list[Case]:
     numbers: Any = row.get("numbers_bytes") or {}
     return [
         case_of(row, corpus, metric, figure, int(numbers[key]))

@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from corpus import GIB, ROOT, Row, rows_of
-from incidents import incident_cases
+from incidents import printed_cases
 
 OWN = ROOT / "tests" / "data" / "server_refusals.jsonl"
 HALF = 0.005 * GIB  # of the last digit that vLLM prints
@@ -134,7 +134,7 @@ def incident_lines(row: Row, corpus: Path) -> Iterator[Line]:
     if not refusal_of(row):
         return
     source = str(row.get("source") or row["id"])
-    cases = incident_cases(row, corpus)
+    cases = printed_cases(row, corpus)
     shown = False
     for case in cases:
         if case.why_not:

@@ -22,10 +22,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from colocated import rl_cases
-from corpus import CannotExpress, Case, Row, gpu_table, rows_of, schema_of
+from corpus import CannotExpress, Case, Row, gpu_table, reason_of, rows_of, schema_of
 from counts import model_cases
 from errors import Figure, calibration_text, errors_table
 from executed import oracle_cases
+from incident_answers import JUDGED, incident_answer, incidents_text
 from incidents import PRINTED, incident_cases
 from megatron_command import megatron_cases
 from serving import inference_cases
@@ -124,6 +125,8 @@ class Library:
             return replay_figures(case.config)
         if case.kind == "colocated":
             return self.colocated(case)
+        if case.kind == "incident":
+            return incident_answer(self.oomplan, case.job)
         if case.kind == "last_stage":
             return self.last_stage(case)
         return self.whole(case)
@@ -198,14 +201,6 @@ class Library:
         if refusal and case.metric not in ("weights", *PRINTED):
             raise CannotExpress("the engine would refuse to start: " + str(refusal).split(":", maxsplit=1)[0])
         return int(figures[case.figure])
-
-
-def reason_of(error: ValueError) -> str:
-    """The library's own reason, short enough to be counted."""
-    problems = getattr(error, "problems", None)
-    text = problems[0].why or str(problems[0]) if problems else str(error)
-    text = " ".join(str(text).split())
-    return (text.rsplit(": ", maxsplit=1)[-1] if text.startswith("found ") else text)[:160]
 
 
 def judge(case: Case, library: Library) -> int | None:
@@ -331,7 +326,7 @@ def figures_of(results: list[Result]) -> list[Figure]:
     return [
         Figure(r.schema, r.group, r.case.metric, r.case.measured, r.predicted)
         for r in results
-        if r.predicted is not None and r.predicted > 0 and r.case.measured > 0
+        if r.predicted is not None and r.predicted > 0 and r.case.measured > 0 and r.case.metric not in JUDGED
     ]
 
 
@@ -349,6 +344,8 @@ def markdown(groups: list[Row], results: list[Result], corpora: list[Path]) -> s
         by_schema[g["schema"]].append(g)
     for schema, members in by_schema.items():
         lines += ["", f"## {TITLES.get(schema, 'Rows of no known schema')}", ""]
+        judged = [g for g in members if g["metric"] in JUDGED]
+        members = [g for g in members if g not in judged]
         shown = [g for g in members if g["expressible"]]
         if shown:
             lines += [
@@ -366,6 +363,10 @@ def markdown(groups: list[Row], results: list[Result], corpora: list[Path]) -> s
         if reasons:
             lines += ["", "Figures that cannot be expressed:", "", "| why | figures |", "|---|---|"]
             lines += [f"| {reason.replace('|', '/')} | {n} |" for reason, n in reasons.most_common()]
+        if judged:
+            lines += incidents_text(
+                [(r.group, r.case.metric, r.predicted, r.case.why_not) for r in results if r.case.metric in JUDGED]
+            )
     lines += calibration_text(figures_of(results))
     return "\n".join(lines) + "\n"
 
