@@ -218,7 +218,16 @@ REFUSED = {
     "no micro-batch": ([f"{ARR}.actor.use_dynamic_bsz=False"], "refused_by_framework", "a micro-batch of actor"),
     "another server": ([f"{ARR}.rollout.name=trtllm"], "not_supported", "the server 'trtllm'"),
     "another engine": (["model_engine=veomni"], "not_supported", "the engine 'veomni'"),
-    "fused kernels": ([f"{ARR}.model.use_fused_kernels=True"], "not_supported", "use_fused_kernels"),
+    "fused kernels of no backend": (
+        [f"{ARR}.model.use_fused_kernels=True", f"{ARR}.model.fused_kernel_options.impl_backend=null"],
+        "refused_by_framework",
+        "impl_backend=torch or triton",
+    ),
+    "fused kernels of a critic": (
+        ["algorithm.adv_estimator=gae", "critic.model.use_fused_kernels=True"],
+        "not_supported",
+        "use_fused_kernels of a critic",
+    ),
     "a reward model": (["reward.reward_model.enable=True"], "not_supported", "a reward model in a server"),
     "an unknown model": ([f"{ARR}.model.path=nobody/has-this-8b"], "unknown_model", "hf download nobody/has-this-8b config.json"),
 }
