@@ -74,7 +74,8 @@ void check_fused(const Role& role, std::vector<Clash>& out) {
     out.push_back({"autocast", "false", "not supported yet: verl's fused kernels with fp32 weights under autocast"});
   const bool tied = role.architecture != nullptr && role.architecture->tied;
   if (role.engine == EngineKind::fsdp2 && t.wrap_head && !tied)
-    out.push_back({"head", "another head, or engine: fsdp1 (verl's strategy: fsdp)", gathers_by_itself(role) ? kGathers : kNotGathered});
+    out.push_back(
+        {"head", "another head, or engine: fsdp1 (verl's strategy: fsdp)", gathers_by_itself(role) ? kGathers : kNotGathered});
   const bool triton = t.head == LossHead::verl_fused_triton || t.head == LossHead::verl_fused_triton_entropy;
   if (triton && role.architecture != nullptr && role.architecture->hidden % 128 != 0)
     out.push_back({"head", "verl_fused", "verl's Triton kernels take hidden sizes that are multiples of 128"});
