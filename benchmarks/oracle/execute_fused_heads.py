@@ -125,7 +125,7 @@ def loss_of(code: Code, model: Any, ids: torch.Tensor, entropy: bool) -> torch.T
     """One step up to the loss (verl/workers/engine/fsdp/transformer_impl.py): `output` stays a name until it returns."""
     labels = torch.roll(ids, shifts=-1, dims=1)
     extra = {"shift_labels": labels} if code.takes_labels else {}  # else they are rolled once more inside
-    positions = torch.empty(1, ids.shape[1], dtype=torch.int64, device="meta")  # one row for all sequences
+    positions = torch.empty(1, ids.shape[1], dtype=torch.int64, device=ids.device)  # one row for all sequences
     output = model(input_ids=ids, position_ids=positions, temperature=0.7, return_dict=True, **extra)
     log_probs = output.log_probs.squeeze(0)
     return (log_probs + output.entropy.squeeze(0)).mean() if entropy else log_probs.mean()
