@@ -54,8 +54,16 @@ def on_fake_tensors(model: torch.nn.Module) -> None:
                 kind[name] = made[id(tensor)]  # type: ignore[assignment]
 
 
+def loss_of_model(model: Any, given: Row) -> Any:
+    return model(**given).loss
+
+
 def two_steps(
-    build: Callable[[], tuple[Any, list[Any]]], inputs: Callable[[], Row], case: Row, formats: dict[str, torch.dtype]
+    build: Callable[[], tuple[Any, list[Any]]],
+    inputs: Callable[[], Row],
+    case: Row,
+    formats: dict[str, torch.dtype],
+    loss_of: Callable[[Any, Row], Any] = loss_of_model,
 ) -> Row:
     """Highest levels of the second step. `build`: the model on the meta device, and what becomes a unit, innermost first."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=case["ranks"])
@@ -82,7 +90,7 @@ def two_steps(
             for _ in range(2):
                 given = inputs()
                 lives.highest = lives.live
-                loss = model(**given).loss
+                loss = loss_of(model, given)
                 peaks["forward"] = resident + lives.highest
                 lives.highest = lives.live
                 loss.backward()

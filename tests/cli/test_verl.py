@@ -218,7 +218,16 @@ REFUSED = {
     "no micro-batch": ([f"{ARR}.actor.use_dynamic_bsz=False"], "refused_by_framework", "a micro-batch of actor"),
     "another server": ([f"{ARR}.rollout.name=trtllm"], "not_supported", "the server 'trtllm'"),
     "another engine": (["model_engine=veomni"], "not_supported", "the engine 'veomni'"),
-    "fused kernels": ([f"{ARR}.model.use_fused_kernels=True"], "not_supported", "use_fused_kernels"),
+    "fused kernels of no backend": (
+        [f"{ARR}.model.use_fused_kernels=True", f"{ARR}.model.fused_kernel_options.impl_backend=null"],
+        "refused_by_framework",
+        "impl_backend=torch or triton",
+    ),
+    "fused kernels of a critic": (
+        ["algorithm.adv_estimator=gae", "critic.model.use_fused_kernels=True"],
+        "not_supported",
+        "use_fused_kernels of a critic",
+    ),
     "a reward model": (["reward.reward_model.enable=True"], "not_supported", "a reward model in a server"),
     "an unknown model": ([f"{ARR}.model.path=nobody/has-this-8b"], "unknown_model", "hf download nobody/has-this-8b config.json"),
 }
@@ -271,6 +280,53 @@ def test_a_release_that_is_not_known_is_told() -> None:
         assert done.returncode == 0 and f"called '{asked}'; read as {told}" in done.stderr, done.stderr
     for known in ("0.8", "v0.8.0", "0.3.0.post1", "head", "0.10.0.dev"):
         assert "no release of verl" not in run("read", "--framework-version", known, *command(*GRPO)).stderr
+
+
+FUSED = f"{ARR}.model.use_fused_kernels=True"
+TRITON = f"{ARR}.model.fused_kernel_options.impl_backend=triton"
+FSDP1 = [word.replace("strategy=fsdp2", "strategy=fsdp") for word in GRPO]
+
+
+@pytest.mark.parametrize(
+    ("release", "overrides", "actor", "reference"),
+    [
+        ("0.7.1", [], "verl_fused_log_softmax", "verl_fused_log_softmax"),
+        ("0.8.0", [], "verl_fused", "verl_fused"),
+        ("0.8.0", [f"{ARR}.actor.entropy_coeff=0.01"], "verl_fused_entropy", "verl_fused"),
+        ("0.10.0", [TRITON], "verl_fused_triton", "verl_fused_triton"),
+        ("0.10.0", [TRITON, f"{ARR}.actor.entropy_coeff=0.01"], "verl_fused_triton_entropy", "verl_fused_triton"),
+        # an entropy by chunks is not asked for
+        (
+            "0.9.0",
+            [f"{ARR}.actor.entropy_coeff=0.01", f"{ARR}.actor.entropy_checkpointing=True"],
+            "verl_fused_entropy",
+            "verl_fused",
+        ),
+    ],
+)
+def test_fused_kernels_are_a_head_of_the_release(release: str, overrides: list[str], actor: str, reference: str) -> None:
+    done = run("read", "--framework-version", release, *command(*FSDP1, FUSED, *overrides))
+    assert done.returncode == 0, done.stderr
+    job = yaml.safe_load(done.stdout)
+    assert (job["actor"]["head"], job["ref"]["head"]) == (actor, reference)
+
+
+def test_fused_kernels_need_less() -> None:
+    asked = ["--json", "--framework-version", "0.9.0"]
+    whole = fullest(run("estimate", *asked, *command(*FSDP1, f"{ARR}.rollout.gpu_memory_utilization=0.1")))
+    for backend in ([], [TRITON]):
+        fused = run("estimate", *asked, *command(*FSDP1, f"{ARR}.rollout.gpu_memory_utilization=0.1", FUSED, *backend))
+        assert fullest(fused) < whole
+
+
+def test_fused_kernels_of_fsdp2_want_a_tied_output_layer_or_an_old_release() -> None:
+    """verl's own code reads the weight of a unit that nobody gathered."""
+    small = [word.replace("Qwen3-8B", "Qwen3-0.6B") for word in GRPO]
+    for release, overrides, status in (("0.9.0", GRPO, 2), ("0.7.0", GRPO, 0), ("0.9.0", small, 0)):
+        done = run("estimate", "--quick", "--framework-version", release, *command(*overrides, FUSED))
+        assert done.returncode == status, done.stderr
+    told = run("estimate", "--framework-version", "0.9.0", *command(*GRPO, FUSED)).stderr
+    assert "use_fused_kernels" in told and "strategy: fsdp" in told, told
 
 
 def test_an_exchange_of_tokens_that_is_not_described_is_refused() -> None:

@@ -274,6 +274,16 @@ TEST_CASE("training: fold equals trace for precisions, Ulysses, replicas, offloa
         s.trainer.sequence_tokens = tokens;
         s.trainer.autocast = true;
       });
+  for (const auto head : {LossHead::verl_fused, LossHead::verl_fused_log_softmax_entropy, LossHead::verl_fused_entropy,
+                          LossHead::verl_fused_triton})
+    for (const std::int64_t tokens : {300, 512, 700, 1024, 2048, 2700})
+      for (const std::int64_t rank : {0, 8})
+        add("chunks of verl's fused head", [&](Setting& s) {
+          s.trainer.head = head;
+          s.trainer.sequence_tokens = tokens;
+          s.trainer.autocast = true;
+          s.trainer.lora.rank = rank;
+        });
   for (const std::int64_t tokens : {1, 2, 3, 4, 100})
     add("rows", [&](Setting& s) {
       s.trainer.head = LossHead::verl_rows;

@@ -112,7 +112,15 @@ enum class LossHead : std::uint8_t {
   verl_entropy_eager_div_in_place,
   verl_fp32_flash_ce,  ///< verl on a model that makes its logits fp32
   verl_fp32_entropy_eager,
-  verl_rows,       ///< verl without flash-attn's cross-entropy: log_softmax of one row after another
+  verl_fused,  ///< verl's fused kernels by torch: log-probs and entropy from hidden states, 512 rows at a time, recomputed in
+               ///< backward
+  verl_fused_entropy,              ///< with entropy that needs a gradient
+  verl_fused_log_softmax,          ///< the same up to 0.7: log-probs from log_softmax in place of flash-attn's cross-entropy
+  verl_fused_log_softmax_entropy,  ///< with entropy that needs a gradient
+  verl_fused_triton,  ///< verl's fused kernels by Triton: nothing of a vocabulary's size in forward, parts of 9504 words in
+                      ///< backward
+  verl_fused_triton_entropy,  ///< with entropy that needs a gradient
+  verl_rows,                  ///< verl without flash-attn's cross-entropy: log_softmax of one row after another
   areal_compiled,  ///< AReaL: log-probs and entropy in 1024-row chunks, compiled; under tensor parallelism vocab-parallel ones
   areal_eager,     ///< the same without torch.compile, as AReaL runs it on NPUs
   areal_clamped,   ///< AReaL's recipe AEnt: areal_compiled with an entropy of the likelier tokens, which has a gradient

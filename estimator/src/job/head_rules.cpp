@@ -1,5 +1,6 @@
 #include "job/head_rules.hpp"
 
+#include "catalog/architecture.hpp"
 #include "job/kernel_sets.hpp"
 
 namespace oomplan {
@@ -50,7 +51,51 @@ void check_reference(const Role& role, std::vector<Clash>& out) {
   if (t.cpu_offload_policy || t.offload_parameters) refuse("not supported yet: a reference beside parameters on the host");
 }
 
+constexpr const char* kNotGathered =
+    "from 0.7.1 on verl makes an output layer with a weight of its own a unit of FSDP2, and its fused kernels read that weight "
+    "where nobody has gathered it: the run fails";
+constexpr const char* kGathers = "not supported yet: an output layer of FSDP2 that verl's fused kernels gather themselves";
+
+/// full_tensor() of the weight: verl/models/transformers/qwen3_vl.py and qwen3_5.py, 0.9 and 0.10.
+bool gathers_by_itself(const Role& role) {
+  return role.architecture != nullptr &&
+         (role.architecture->family.starts_with("qwen3_vl") || role.architecture->family.starts_with("qwen3_5"));
+}
+
+/// verl puts its own forward pass in place of transformers' (verl/models/transformers/dense_common.py, 0.5 to 0.10).
+void check_fused(const Role& role, std::vector<Clash>& out) {
+  const Trainer& t = role.trainer;
+  if (role.kind != RoleKind::actor && role.kind != RoleKind::reference && role.kind != RoleKind::trainer) return;
+  if (t.framework != Framework::verl) out.push_back({"head", "a head of the framework", "verl alone has its fused kernels"});
+  if (!of_transformers(t.kernels))
+    out.push_back({"kernels", "hf_flash, hf_sdpa or hf_eager", "verl trains transformers' models"});
+  if (t.logits_to_keep > 0) out.push_back({"logits_to_keep", "auto", "verl's fused kernels take all tokens"});
+  if (t.autocast && t.compute == DType::fp32)
+    out.push_back({"autocast", "false", "not supported yet: verl's fused kernels with fp32 weights under autocast"});
+  const bool tied = role.architecture != nullptr && role.architecture->tied;
+  if (role.engine == EngineKind::fsdp2 && t.wrap_head && !tied)
+    out.push_back(
+        {"head", "another head, or engine: fsdp1 (verl's strategy: fsdp)", gathers_by_itself(role) ? kGathers : kNotGathered});
+  const bool triton = t.head == LossHead::verl_fused_triton || t.head == LossHead::verl_fused_triton_entropy;
+  if (triton && role.architecture != nullptr && role.architecture->hidden % 128 != 0)
+    out.push_back({"head", "verl_fused", "verl's Triton kernels take hidden sizes that are multiples of 128"});
+}
+
 }  // namespace
+
+bool is_verl_fused(LossHead head) {
+  switch (head) {
+    case LossHead::verl_fused:
+    case LossHead::verl_fused_entropy:
+    case LossHead::verl_fused_log_softmax:
+    case LossHead::verl_fused_log_softmax_entropy:
+    case LossHead::verl_fused_triton:
+    case LossHead::verl_fused_triton_entropy:
+      return true;
+    default:
+      return false;
+  }
+}
 
 bool is_preference(LossHead head) {
   return head == LossHead::trl_dpo || head == LossHead::trl_kto || head == LossHead::trl_simpo || head == LossHead::trl_orpo;
@@ -64,6 +109,7 @@ std::vector<Clash> head_clashes(const Role& role) {
   const Trainer& t = role.trainer;
   std::vector<Clash> out;
   if (takes_sequences(t.head) || t.head == LossHead::reward_pairs) check_batch(role, out);
+  if (is_verl_fused(t.head)) check_fused(role, out);
   if (t.reference != ReferencePass::none) check_reference(role, out);
   if (t.head == LossHead::reward_pairs && t.lora.rank > 0)
     out.push_back({"lora.rank", "none", "not supported yet: LoRA of a value model"});

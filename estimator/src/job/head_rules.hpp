@@ -12,6 +12,8 @@ bool takes_sequences(LossHead);
 bool goes_by_sequence(LossHead);
 /// The batch is pairs, chosen and rejected; names of the step hold the logits until the backward pass begins.
 bool is_preference(LossHead);
+/// verl's output layers that make log-probs from hidden states (use_fused_kernels).
+bool is_verl_fused(LossHead);
 /// Every knob that does not go with the head of this trainer.
 std::vector<Clash> head_clashes(const Role&);
 

@@ -6,6 +6,7 @@
 
 #include "catalog/architecture.hpp"
 #include "job/follow.hpp"
+#include "job/head_rules.hpp"
 #include "job/kernel_sets.hpp"
 #include "job/knobs.hpp"
 #include "job/vision_pass.hpp"
@@ -174,7 +175,8 @@ constexpr Row kTrainers[] = {
     {"vision.width", kOneSize, [](const Job&, const Role& r) { return one_size(r); }},
     {"keep_outputs", "its head makes no logits that could stay",
      [](const Job&, const Role& r) {
-       return r.trainer.head == LossHead::liger_fused_ce || r.trainer.head == LossHead::agilerl_fused;
+       const LossHead head = r.trainer.head;
+       return head == LossHead::liger_fused_ce || head == LossHead::agilerl_fused || is_verl_fused(head);
      }},
     {"sdpa_math", "attention is not SDPA's (kernels)",
      [](const Job&, const Role& r) { return r.trainer.kernels == Kernels::hf_flash || r.trainer.kernels == Kernels::hf_eager; }},

@@ -185,7 +185,7 @@ inline constexpr std::array<std::pair<BaseFormat, std::string_view>, 5> kNames<B
                                                                                             {BaseFormat::gptq, "gptq"}}};
 
 template <>
-inline constexpr std::array<std::pair<LossHead, std::string_view>, 40> kNames<LossHead>{
+inline constexpr std::array<std::pair<LossHead, std::string_view>, 46> kNames<LossHead>{
     {{LossHead::hf_loss, "hf_loss"},
      {LossHead::logprob_fp32, "logprob_fp32"},
      {LossHead::logprob_bf16, "logprob_bf16"},
@@ -205,6 +205,12 @@ inline constexpr std::array<std::pair<LossHead, std::string_view>, 40> kNames<Lo
      {LossHead::verl_entropy_eager_div_in_place, "verl_entropy_eager_div_in_place"},
      {LossHead::verl_fp32_flash_ce, "verl_fp32_flash_ce"},
      {LossHead::verl_fp32_entropy_eager, "verl_fp32_entropy_eager"},
+     {LossHead::verl_fused, "verl_fused"},
+     {LossHead::verl_fused_entropy, "verl_fused_entropy"},
+     {LossHead::verl_fused_log_softmax, "verl_fused_log_softmax"},
+     {LossHead::verl_fused_log_softmax_entropy, "verl_fused_log_softmax_entropy"},
+     {LossHead::verl_fused_triton, "verl_fused_triton"},
+     {LossHead::verl_fused_triton_entropy, "verl_fused_triton_entropy"},
      {LossHead::verl_rows, "verl_rows"},
      {LossHead::areal_compiled, "areal_compiled"},
      {LossHead::areal_eager, "areal_eager"},

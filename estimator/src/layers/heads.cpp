@@ -7,6 +7,7 @@
 #include "layers/heads_parallel.hpp"
 #include "layers/heads_trl.hpp"
 #include "layers/heads_verl.hpp"
+#include "layers/heads_verl_fused.hpp"
 #include "layers/liger.hpp"
 #include "layers/ops.hpp"
 
@@ -284,10 +285,14 @@ Tensor liger_fused(Eager& g, const Tensor& hidden, const HeadOptions& o, const s
 
 Tensor run_hidden_head(Eager& g, Tensor hidden, const HeadOptions& o, const std::function<void(int)>& scope) {
   if (o.head == LossHead::liger_fused_ce) return liger_fused(g, hidden, o, scope);
+  if (const auto fused = verl_fused(o.head))
+    return mean_loss(g, verl_fused_objective(g, hidden, o.labels, o.weight, *fused, {o.vocab, o.chunks, scope}));
   return agilerl_fused(g, std::move(hidden), o, scope);
 }
 
-bool takes_hidden(LossHead head) { return head == LossHead::agilerl_fused || head == LossHead::liger_fused_ce; }
+bool takes_hidden(LossHead head) {
+  return head == LossHead::agilerl_fused || head == LossHead::liger_fused_ce || verl_fused(head).has_value();
+}
 
 bool splits_vocabulary(LossHead head) {
   return head == LossHead::areal_compiled || head == LossHead::areal_eager || head == LossHead::cross_entropy;
@@ -311,6 +316,11 @@ std::int64_t chunk_rows(LossHead head, std::int64_t vocab) {
       return 2048;
     case LossHead::verl_rows:
       return 1;
+    case LossHead::verl_fused:
+    case LossHead::verl_fused_entropy:
+    case LossHead::verl_fused_log_softmax:
+    case LossHead::verl_fused_log_softmax_entropy:
+      return kVerlFusedRows;
     default:
       return 0;
   }
@@ -318,11 +328,12 @@ std::int64_t chunk_rows(LossHead head, std::int64_t vocab) {
 
 bool runs_in_chunks(LossHead head) {
   if (head == LossHead::torchtune_chunked) return false;  // its eight chunks are written out
-  return takes_hidden(head) || goes_by_sequence(head) || chunks_of_sequence(head) > 0 || chunk_rows(head, 1) > 0;
+  return head == LossHead::liger_fused_ce || goes_by_sequence(head) || chunks_of_sequence(head) > 0 || chunk_rows(head, 1) > 0;
 }
 
 bool inside_model(LossHead head) {
-  return head == LossHead::hf_loss || head == LossHead::liger_ce || head == LossHead::liger_fused_ce || head == LossHead::foak_ce;
+  return head == LossHead::hf_loss || head == LossHead::liger_ce || head == LossHead::liger_fused_ce ||
+         head == LossHead::foak_ce || verl_fused(head).has_value();
 }
 
 Tensor run_head(Eager& g, Tensor logits, const HeadOptions& o, const std::function<void(int)>& scope) {

@@ -28,8 +28,8 @@ struct HeadOptions {
 };
 
 /// Rows of a chunk of the head, 0 when it is not chunked. AReaL areal/utils/functional/vocab_parallel.py: 1024; verl
-/// verl/utils/torch_functional.py: 2048 of the entropy, one of logprobs_from_logits_v2; AgileRL agilerl/memory/formulas.py
-/// resolve_chunk_rows: as many as make 256 MiB of fp32 logits, 128 to 4096.
+/// verl/utils/torch_functional.py: 2048 of the entropy, one of logprobs_from_logits_v2, 512 of FusedLinearForPPO; AgileRL
+/// agilerl/memory/formulas.py resolve_chunk_rows: as many as make 256 MiB of fp32 logits, 128 to 4096.
 std::int64_t chunk_rows(LossHead, std::int64_t vocab);
 /// The head multiplies with lm_head's weight itself, chunk by chunk: there are no logits of all tokens.
 bool takes_hidden(LossHead);

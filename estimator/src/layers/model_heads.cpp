@@ -5,6 +5,7 @@
 
 #include "layers/archon_tree.hpp"
 #include "layers/heads_verl.hpp"
+#include "layers/heads_verl_fused.hpp"
 #include "layers/tensor_parallel.hpp"
 #include "layers/torchtune.hpp"
 
@@ -39,6 +40,7 @@ Tensor ModelPass::hidden_loss_inside(const HeadOptions& head, const std::functio
   g_.leave_autocast();
   enter(StationPlace::finish);
   positions_.reset();
+  if (verl_fused(head.head)) labels_.reset();  // verl's step returns before the backward pass begins: the graph has them alone
   return loss;
 }
 

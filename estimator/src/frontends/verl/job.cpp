@@ -69,7 +69,7 @@ class VerlTranslator {
     if (std::find(kEngines.begin(), kEngines.end(), engine) == kEngines.end())
       s_.refuse(fact(role, "engine"), fmt::format("the engine '{}'", engine));
     if (engine == "megatron" && !since("0.5.0")) s_.refuse(fact(role, "engine"), "Megatron before verl 0.5");
-    if (m_.flag(fact(role, "fused_kernels"))) s_.refuse(fact(role, "fused_kernels"), "use_fused_kernels");
+    if (m_.flag(fact(role, "fused_kernels"))) refuse_of_fused(role);
     const std::string impl = m_.text(fact(role, "optimizer_impl"), "torch.optim");
     if (impl != "torch.optim") s_.refuse(fact(role, "optimizer_impl"), fmt::format("optimizers of {}", impl));
     if (m_.whole(fact(role, "wrap_min_num_params")) > 0)
@@ -78,6 +78,21 @@ class VerlTranslator {
     if (role == "actor")
       if (const auto* n = text_.root.at(tiled); n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean)
         s_.refuse_key(tiled, "TiledMLP");
+  }
+
+  /// Without a backend verl leaves the model's forward pass as it is, and then looks for what the fused one returns
+  /// (verl/models/transformers/monkey_patch.py, 0.5 to 0.10: patch_forward_with_backends).
+  void refuse_of_fused(const std::string& role) {
+    const bool policy = role == "actor" || role == "ref";
+    if (!policy || m_.text(fact(role, "engine")) == "megatron")
+      return s_.refuse(fact(role, "fused_kernels"),
+                       policy ? "use_fused_kernels under Megatron" : "use_fused_kernels of a " + role);
+    if (const std::string backend = fused_backend(); backend != "torch" && backend != "triton")
+      s_.lacking(fact(role, "fused_kernels"), std::string(kArr) + ".model.fused_kernel_options.impl_backend=torch or triton");
+  }
+  std::string fused_backend() const {
+    const auto* n = text_.root.at(std::string(kArr) + ".model.fused_kernel_options.impl_backend");
+    return n != nullptr && n->kind == compose::Node::Kind::text ? n->text : std::string();
   }
 
   // ---- settings
@@ -161,13 +176,15 @@ class VerlTranslator {
     s_.copy(name + ".forward_prefetch", fact(name, "forward_prefetch"));
     const bool fsdp2 = m_.text(fact(name, "engine")) == "fsdp2";
     const bool policy = fsdp2 && m_.flag(fact(name, "offload_policy"));
+    const bool fused = m_.flag(fact(name, "fused_kernels"));
+    if (fused) fused_head(name);
     if (name == "ref") return;  // forced to the host
     s_.set(name + ".cpu_offload_policy", policy ? "true" : "false", fact(name, "offload_policy"));
     s_.set(name + ".offload",
            policy ? "[]" : offloaded(m_.flag(fact(name, "param_offload")), m_.flag(fact(name, "optimizer_offload"))),
            fact(name, "param_offload"));
     s_.set(name + ".optimizer", lowered(m_.text(fact(name, "optimizer"))), fact(name, "optimizer"));
-    if (name != "critic") head(name);
+    if (name != "critic" && !fused) head(name);
     if (since("0.9.0")) {
       const auto* key = text_.root.at(fmt::format("{}.actor.fsdp_config.use_no_sync_for_gradient_accumulation", kArr));
       const bool deferred = key == nullptr || (key->kind == compose::Node::Kind::boolean && key->boolean);
@@ -177,6 +194,24 @@ class VerlTranslator {
   static std::string lowered(std::string text) {
     std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return text;
+  }
+
+  /// One call of the head gives log-probs and entropy: neither chunks nor a checkpoint of the entropy are asked for, and passes
+  /// without gradients run it too (verl/workers/engine/fsdp/transformer_impl.py, 0.7 to 0.10: prepare_model_outputs).
+  void fused_head(const std::string& name) {
+    const bool triton = fused_backend() == "triton";
+    const bool entropy = name != "ref" && m_.flag(fact(name, "entropy_in_training"));
+    s_.set(name + ".head",
+           fmt::format("{}{}",
+                       triton           ? "verl_fused_triton"
+                       : since("0.8.0") ? "verl_fused"
+                                        : "verl_fused_log_softmax",
+                       entropy ? "_entropy" : ""),
+           fact(name, "fused_kernels"));
+    if (name == "actor" && !triton && !since("0.9.0") && m_.flag(fact(name, "liger")))
+      notes_.push_back({Note::Level::warning, s_.place(fact(name, "fused_kernels")),
+                        "up to verl 0.8 use_liger and torch's fused kernels lose the gradient of all layers "
+                        "(mended in 0.9); the answer has it"});
   }
 
   /// Up to 0.8 logits are divided by the temperature in place (#6935).
