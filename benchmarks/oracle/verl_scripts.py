@@ -59,7 +59,15 @@ def refusal_of_oomplan(program: str, module: str, words: list[str], release: str
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return done.stderr.split("\n")[0]
-    ours = ("not supported yet", "verl itself asks for it")  # behind the composition
+    # behind the composition
+    ours = (
+        "not supported yet",
+        "verl itself",
+        "refused behind verl",
+        "vLLM itself",
+        "a model's hub id or folder",
+        "true or false",
+    )
     return next((text for text in json.loads(done.stdout)["refusals"] if not any(word in text for word in ours)), "")
 
 

@@ -215,7 +215,7 @@ REFUSED = {
     "a text for a number": (["trainer.nnodes=two"], "malformed", "trainer.nnodes"),
     "a flag that Hydra has not": (["--config-nam=x"], "malformed", "--config-name"),
     "no server": ([f"{ARR}.rollout.name=null"], "refused_by_framework", "vllm or sglang"),
-    "no micro-batch": ([f"{ARR}.actor.use_dynamic_bsz=False"], "refused_by_framework", "a micro-batch of actor"),
+    "no micro-batch": ([f"{ARR}.actor.use_dynamic_bsz=False"], "refused_by_framework", "ppo_micro_batch_size_per_gpu"),
     "another server": ([f"{ARR}.rollout.name=trtllm"], "not_supported", "the server 'trtllm'"),
     "another engine": (["model_engine=veomni"], "not_supported", "the engine 'veomni'"),
     "fused kernels of no backend": (

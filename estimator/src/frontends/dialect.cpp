@@ -34,11 +34,12 @@ namespace {
 void refuse_framework_options(const Source& source) {
   const std::vector<std::string> keys = keys_of_lines(source.text);
   if (!source.framework_version.empty() && std::find(keys.begin(), keys.end(), "oomplan") == keys.end())
-    throw InputError(Problem{{source.name, 0, 0, {}},
-                             "no key of AReaL at the top",
-                             "a file of AReaL, with keys such as actor, rollout and train_dataset",
-                             {},
-                             "--framework-version is given, and files of other frameworks are not read yet"});
+    throw InputError(
+        Problem{{source.name, 0, 0, {}},
+                "no key of a framework at the top",
+                "a file of AReaL, with keys such as actor, rollout and train_dataset, or of verl, with actor_rollout_ref",
+                {},
+                "--framework-version is given, and files of other frameworks are not read yet"});
   std::vector<Problem> all;
   const auto refuse = [&](const std::string& option, const std::string& value, const char* instead) {
     if (!value.empty())

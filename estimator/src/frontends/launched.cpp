@@ -63,6 +63,39 @@ std::string label(const Launch& l) {
   return fmt::format("{}{}{}{}", where, l.written, who, l.condition.empty() ? "" : fmt::format(", if {}", l.condition));
 }
 
+/// A module of the framework that is read, and was meant by one that is not: misspelt, in another folder, or without -m. "":
+/// none.
+std::string meant_module(const EntryPoint& starts, const launch::Entry& entry) {
+  std::vector<std::string> names;
+  if (!starts.name.ends_with('*')) return {};  // a program that is known by its name
+  for (const auto& rows : entry_points())
+    for (const EntryPoint& row : rows)
+      if (row.framework == starts.framework && row.kind == launch::Entry::Kind::module && !row.dialect.empty())
+        names.emplace_back(row.name.substr(0, row.name.find('*')));
+  const auto end = [](std::string_view name) { return name.substr(name.rfind('.') + 1); };
+  for (const std::string& name : names)
+    if (name == entry.name || (end(name) == end(entry.name) && end(name) != "main_ppo")) return name;
+  const std::string near = nearest(entry.name, names);
+  constexpr std::size_t kAlike = 4;  // letters at the beginning of its last part
+  if (!near.empty() && end(near).substr(0, kAlike) == end(entry.name).substr(0, kAlike)) return near;
+  return !names.empty() && end(entry.name) == "main_ppo" ? names.front() : "";
+}
+
+/// Words that look like arguments, and were started as a program: a backslash is missing in front of them.
+std::vector<const launch::Started*> lost_arguments(const ScriptReading& reading) {
+  std::vector<const launch::Started*> out;
+  for (const launch::Started& s : reading.started) {
+    const std::string word = s.words.empty() ? "" : launch::shown_text(s.words[0].text, reading.unknowns);
+    const auto equals = word.find('='), dot = word.find('.');
+    const bool override_ = equals != std::string::npos && dot < equals && word.find('/') > equals;
+    if (override_ || word.starts_with("--")) out.push_back(&s);
+  }
+  return out;
+}
+std::string told_lost(const launch::Started& s, const ScriptReading& reading) {
+  return fmt::format("a command of its own, '{}'", launch::shown_text(s.words[0].text, reading.unknowns).substr(0, 80));
+}
+
 /// Those whose programs a dialect reads.
 std::vector<std::string> frameworks_read() {
   std::vector<std::string> out;
@@ -181,6 +214,15 @@ Source taken(Handing& handing) {
                             "a value",
                             {},
                             "bash passes no word there: " + how_to_give(reading.unknowns[launch::index_of(unit)])});
+  std::vector<Problem> first;
+  for (const launch::Started* lost : lost_arguments(reading))
+    first.push_back({shown_place({lost->file, lost->line, 0, {}}),
+                     told_lost(*lost, reading),
+                     "a backslash at the end of the line before",
+                     {},
+                     "bash ends the command in front of it",
+                     {}});
+  problems.insert(problems.begin(), first.begin(), first.end());
   throw InputError(std::move(problems));
 }
 
@@ -242,13 +284,28 @@ Source resolve(const Source& source, const Catalog* catalog) {
     notes.push_back({Note::Level::warning, {}, fmt::format("bash stops reading the script there: {}", to_text(*reading.broken))});
   const Launch& launch = chosen(all, reading, source, notes);
   const EntryPoint& starts = *launch.starts;
-  if (starts.dialect.empty())
-    fail(shown_place(launch.place), {}, {},
-         fmt::format("this starts {}, {} ({}), which oomplan does not read yet", starts.framework, starts.what,
-                     launch.entry.name));
+  if (starts.dialect.empty()) {
+    const std::string meant = meant_module(starts, launch.entry);
+    const std::string name = fmt::format("'{}'", launch.entry.name);
+    const bool script = launch.entry.kind == launch::Entry::Kind::script && meant == launch.entry.name;
+    throw InputError(Problem{shown_place(launch.place),
+                             meant.empty() ? ""
+                             : script      ? name + " without -m"
+                                           : name,
+                             {},
+                             meant.empty() ? "" : "-m " + meant,
+                             script ? "python looks for a file of that name"
+                                    : fmt::format("this starts {}, {} ({}), which oomplan does not read yet", starts.framework,
+                                                  starts.what, launch.entry.name),
+                             {}});
+  }
   Handing handing(launch, source, reading, "");
   Source out = taken(handing);
-  if (catalog != nullptr && !handing.gone().empty()) static_cast<void>(job_of(handing, reading, *catalog));
+  const auto lost = lost_arguments(reading);
+  for (const launch::Started* s : lost)
+    notes.push_back({Note::Level::warning, shown_place({s->file, s->line, 0, {}}),
+                     told_lost(*s, reading) + ": the line before it has no backslash"});
+  if (catalog != nullptr && (!handing.gone().empty() || !lost.empty())) static_cast<void>(job_of(handing, reading, *catalog));
   if (catalog != nullptr && handing.placeholders().any()) {
     check_unknowns(launch, source, reading, *catalog);
     for (const launch::Unknown& u : handing.placeholders().used())

@@ -174,6 +174,18 @@ class Composer {
              fmt::format("an item is at '{}' already; ++ adds or overrides", given.key), given.typed.substr(1));
     return there && !merged;
   }
+  /// "~a.b": the key of a map that is nearest to the one that it has not.
+  std::string near_key(const std::string& key) const {
+    const auto end = key.rfind('.');
+    const std::string above = end == std::string::npos ? "" : key.substr(0, end);
+    const Node* map = above.empty() ? &out_.root : out_.root.at(above);
+    if (map == nullptr) return {};
+    std::vector<std::string> keys;
+    for (const auto& entry : map->entries)
+      if (entry.value.kind != Kind::null) keys.push_back(entry.key);
+    const std::string near = nearest(key.substr(end == std::string::npos ? 0 : end + 1), keys);
+    return near.empty() ? "" : fmt::format("~{}{}{}", above, above.empty() ? "" : ".", near);
+  }
   void remove(Editor& editor, const Override& given, const Node& value) {
     Node there;
     {
@@ -184,7 +196,7 @@ class Composer {
     }
     if (there.kind == Kind::null)
       return refuse(given, fmt::format("'{}'", given.typed), "a key with a value",
-                    "Hydra deletes only what is there and not null");
+                    "Hydra deletes only what is there and not null", near_key(given.key));
     if (value.kind != Kind::null && python_text(value) != python_text(there))
       return refuse(given, fmt::format("'{}'", given.typed), fmt::format("~{}={}", given.key, python_text(there)),
                     fmt::format("the value is {} and not {}", describe(there), describe(value)));

@@ -118,7 +118,7 @@ class Walk {
       problems_.push_back({{join_path(files_.folders().front(), config + ".yaml"), 0, 0, {}},
                            "no such file",
                            "the primary config",
-                           {},
+                           nearest(config, files_.options("")),
                            fmt::format("Hydra looks for '{}.yaml' (only .yaml)", config)});
       return;
     }
@@ -247,8 +247,9 @@ void collect(const Tree& tree, const Tree* owner, std::vector<Part>& out, std::s
   }
   if (!node.name()) return;
   if (node.group && !groups.insert(node.override_key()).second)
-    problems.push_back(
-        {node.place, node.override_key(), "a group once", {}, "Hydra finds it more than once in the defaults list"});
+    problems.push_back({node.place, node.override_key(), "a group once",
+                        node.appended ? fmt::format("{}={}", node.override_key(), *node.name()) : "",
+                        "Hydra finds it more than once in the defaults list"});
   out.push_back({node.config_path(), node.final_package(), node.primary, node.place});
 }
 

@@ -24,14 +24,43 @@ Node empty_map(const Origin& origin) {
 
 std::string_view type_name(const Node& node) { return node.kind == Kind::list ? "a list" : "a map"; }
 
-/// Paths of the tree that end in `key`, at most three.
+/// Paths of the tree that end in `key`.
 void paths_ending(const Node& node, const std::string& path, const std::string& key, std::vector<std::string>& out) {
-  constexpr std::size_t kMost = 3;
+  constexpr std::size_t kMost = 200;
   for (const auto& entry : node.entries) {
     if (out.size() >= kMost) return;
     if (entry.key == key) out.push_back(below(path, key));
     paths_ending(entry.value, below(path, entry.key), key, out);
   }
+}
+
+std::size_t in_common(const std::string& a, const std::string& b) {
+  const auto x = split_key(a), y = split_key(b);
+  std::size_t n = 0;
+  while (n < x.size() && n < y.size() && x[n] == y[n]) ++n;
+  return n;
+}
+
+/// Another place of the tree that has what was typed: the one with the same end, then the one that begins alike. "": none, or
+/// several that are as good.
+std::string meant_elsewhere(const Node& root, const std::string& typed, const std::string& rest) {
+  std::string dotted = typed;
+  std::replace(dotted.begin(), dotted.end(), '/', '.');
+  if (dotted != typed && root.at(dotted) != nullptr) return dotted;
+  std::vector<std::string> paths;
+  paths_ending(root, {}, split_key(typed).back(), paths);
+  if (paths.size() == 1) return paths[0];
+  const auto ends_alike = [&](const std::string& p) { return p == rest || p.ends_with("." + rest); };
+  const bool several = rest.find('.') != std::string::npos;  // a whole end is as good as a beginning
+  if (std::none_of(paths.begin(), paths.end(), [&](const std::string& p) { return in_common(p, typed) > 0; })) {
+    if (!several) return {};
+    std::erase_if(paths, [&](const std::string& p) { return !ends_alike(p); });
+  }
+  const auto rank = [&](const std::string& p) {
+    return std::pair(in_common(p, typed), -std::ssize(split_key(p)));  // begins alike, and is short
+  };
+  std::stable_sort(paths.begin(), paths.end(), [&](const std::string& a, const std::string& b) { return rank(a) > rank(b); });
+  return paths.empty() || (paths.size() > 1 && rank(paths[0]) == rank(paths[1])) ? "" : paths[0];
 }
 
 }  // namespace
@@ -42,19 +71,22 @@ void Editor::tell(const Node& at, std::string path, std::string found, std::stri
   problems_.push_back({std::move(place), std::move(found), std::move(expected), {}, std::move(why)});
 }
 
-void Editor::tell_unknown(const Node& where, const Node& at, const std::string& path, const std::string& key) {
-  std::vector<std::string> keys, elsewhere;
+void Editor::tell_unknown(const Node& where, const Node& at, const std::string& path, const std::string& key,
+                          const std::string& rest) {
+  std::vector<std::string> keys;
   for (const auto& entry : where.entries) keys.push_back(entry.key);
+  const std::string typed = rest.empty() ? path : below(path, rest);
   std::string near = nearest(key, keys);
-  std::string why = fmt::format("Hydra's struct mode sets only keys that exist; +{} adds it", path);
+  std::string why = fmt::format("Hydra's struct mode sets only keys that exist; +{} adds it", typed);
   if (where.kind != Node::Kind::map && where.kind != Node::Kind::null) why = "what stands above it is a value, which has no keys";
-  paths_ending(root_, {}, key, elsewhere);
-  if (near.empty() && elsewhere.size() == 1)
-    near = elsewhere[0];
-  else if (!near.empty())
+  if (!near.empty()) {
     near = below(path.size() > key.size() ? path.substr(0, path.size() - key.size() - 1) : "", near);
+    if (!rest.empty() && root_.at(below(near, rest)) != nullptr) near = below(near, rest);
+  } else {
+    near = meant_elsewhere(root_, typed, rest.empty() ? key : below(key, rest));
+  }
   Place place = at.origin.place;
-  place.path = path;
+  place.path = typed;
   problems_.push_back({std::move(place), "an unknown key", keys.empty() ? "" : "a key that is in the configuration",
                        std::move(near), std::move(why)});
 }
@@ -119,7 +151,8 @@ void Editor::copy_target(Node& interpolation) {
 
 /// The child of `from` on the way to a key; what is no container becomes an empty map where keys may be added (OmegaConf makes it
 /// one in struct mode too, and fails on the key below). nullptr: refused, and told.
-Node* Editor::step(Node& from, const std::string& key, const std::string& path, const Node& value, bool open) {
+Node* Editor::step(Node& from, const std::string& key, const std::string& path, const std::string& rest, const Node& value,
+                   bool open) {
   if (from.kind == Kind::list) {
     const auto i = index_of(key);
     if (i < 0 || i >= std::ssize(from.items)) {
@@ -135,7 +168,7 @@ Node* Editor::step(Node& from, const std::string& key, const std::string& path, 
     return child;
   }
   if (!open) {
-    tell_unknown(from, value, path, key);
+    tell_unknown(from, value, path, key, rest);
     return nullptr;
   }
   from.entries.push_back({key, Kind::text, value.origin.place, empty_map(value.origin)});
@@ -151,7 +184,8 @@ bool Editor::update(const std::string& key, Node value, Mode mode, bool merged) 
   }
   Node* here = &root_;
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-    here = step(*here, parts[i], joined(parts, i + 1), value, open);
+    const std::string path = joined(parts, i + 1);
+    here = step(*here, parts[i], path, key.size() > path.size() ? key.substr(path.size() + 1) : "", value, open);
     if (here == nullptr) return false;
   }
   const std::string& last = parts.back();

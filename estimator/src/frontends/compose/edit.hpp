@@ -31,8 +31,10 @@ class Editor {
   void merge_entry(Node& into, const Entry& entry, const std::string& path, bool open);
   void copy_target(Node& interpolation);
   void tell(const Node& at, std::string path, std::string found, std::string expected, std::string why);
-  void tell_unknown(const Node& where, const Node& at, const std::string& path, const std::string& key);
-  Node* step(Node& from, const std::string& key, const std::string& path, const Node& value, bool open);
+  /// `rest`: what was typed behind the key that is not there.
+  void tell_unknown(const Node& where, const Node& at, const std::string& path, const std::string& key,
+                    const std::string& rest = {});
+  Node* step(Node& from, const std::string& key, const std::string& path, const std::string& rest, const Node& value, bool open);
 
   Node& root_;
   const Environment& environment_;

@@ -71,9 +71,12 @@ Arguments read_arguments(const std::vector<std::string>& words, const std::strin
       continue;
     }
     const Flag* flag = flag_of(word);
-    if (flag == nullptr)
+    if (flag == nullptr) {
+      const std::string bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+      const bool override_ = bare.find('.') < bare.find('=') && bare.find('=') != std::string::npos;
       wrong(file, fmt::format("'{}'", word), "an override such as key=value, or a flag of Hydra",
-            nearest(word.substr(0, word.find('=')), names_of_flags()));
+            override_ ? bare : nearest(word.substr(0, word.find('=')), names_of_flags()));
+    }
     const auto equals = word.find('=');
     if (flag->value == nullptr && flag->takes && equals == std::string::npos) ++at;
     if (flag->value == nullptr) {

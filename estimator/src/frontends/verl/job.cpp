@@ -51,6 +51,7 @@ class VerlTranslator {
   }
   void refuse_of_servers() {
     const std::string engine = m_.text("roles.rollout.engine");
+    if (engine.empty() && text_.root.entries.empty()) return;  // nothing was composed, and why is told
     if (engine.empty())
       s_.lacking("roles.rollout.engine", "actor_rollout_ref.rollout.name=vllm or sglang");
     else if (engine != "vllm" && engine != "sglang")
@@ -63,11 +64,20 @@ class VerlTranslator {
       s_.refuse("roles.rollout.layout.dp", engine == "sglang" ? "data parallelism of verl's SGLang"
                                                               : "data parallelism of verl's servers without that of the experts");
   }
+  std::string strategy_key(std::string_view role) const {
+    if (role == "trainer")
+      for (const char* key : {"engine.strategy", "model.strategy"})
+        if (text_.root.at(key) != nullptr) return key;
+    if (role == "trainer") return "engine";
+    if (role == "critic") return "critic.strategy";
+    const std::string own = fmt::format("{}.{}.strategy", kArr, role);
+    return text_.root.at(own) != nullptr ? own : fmt::format("{}.actor.strategy", kArr);
+  }
   void refuse_of_trainer(const std::string& role) {
     const std::string engine = m_.text(fact(role, "engine"));
     constexpr std::array<std::string_view, 3> kEngines{"fsdp1", "fsdp2", "megatron"};
     if (std::find(kEngines.begin(), kEngines.end(), engine) == kEngines.end())
-      s_.refuse(fact(role, "engine"), fmt::format("the engine '{}'", engine));
+      s_.refuse_key(strategy_key(role), fmt::format("the engine '{}'", engine));
     if (engine == "megatron" && !since("0.5.0")) s_.refuse(fact(role, "engine"), "Megatron before verl 0.5");
     if (m_.flag(fact(role, "fused_kernels"))) refuse_of_fused(role);
     const std::string impl = m_.text(fact(role, "optimizer_impl"), "torch.optim");

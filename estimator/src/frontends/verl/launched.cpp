@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include "frontends/launch/quote.hpp"
+#include "frontends/verl/tree.hpp"
+#include "units/enums.hpp"
 
 namespace oomplan::verl {
 namespace {
@@ -39,6 +41,28 @@ std::string module_named(std::string name) {
   return name;
 }
 
+/// A module that no release has composes nothing that is known, unless its configuration is named.
+void refuse_unknown(const Handing& handing, const std::string& module) {
+  if (!releases_with(module).empty()) return;
+  for (const std::string_view flag : {"--config-name", "-cn", "--config-path", "-cp"})
+    if (handing.has(flag)) return;
+  std::vector<std::string> names;
+  for (const EntryPoint& row : kPrograms) names.emplace_back(row.name.substr(0, row.name.find('*')));
+  throw InputError(Problem{handing.place(), fmt::format("'{}'", module), "a module of verl, or --config-name",
+                           nearest(module, names), "no release of verl has it", ProblemKind::refused_by_framework});
+}
+
+/// argparse takes an unambiguous beginning of a flag for the flag, and stops at one that it does not know.
+std::string torchrun_flag(std::string word, const Handing& handing) {
+  std::replace(word.begin(), word.end(), '_', '-');
+  constexpr std::string_view kNodes = "--nnodes", kProcesses = "--nproc-per-node";
+  if (word.starts_with("--nn") && kNodes.starts_with(word)) return std::string(kNodes);
+  if (word.starts_with("--np") && kProcesses.starts_with(word)) return std::string(kProcesses);
+  if (word.starts_with("--nnode") || word.starts_with("--nproc"))
+    handing.fail(fmt::format("'{}'", word), fmt::format("{} or {}", kNodes, kProcesses), "torchrun has no such flag");
+  return {};
+}
+
 }  // namespace
 
 std::span<const launch::EntryPoint> entry_points() { return kPrograms; }
@@ -48,13 +72,19 @@ Source take(Handing& handing) {
   const auto& words = handing.words();
   std::vector<std::string> line;
   // SFT under torchrun: the world is torchrun's
-  for (std::size_t i = 0; i < std::min(handing.first_argument(), words.size()); ++i)
-    for (const std::string_view flag : {"--nnodes", "--nproc-per-node", "--nproc_per_node"}) {
-      const std::string name = flag == "--nnodes" ? "--nnodes" : "--nproc-per-node";
-      if (words[i].starts_with(fmt::format("{}=", flag)))
-        line.push_back(fmt::format("{}={}", name, words[i].substr(flag.size() + 1)));
-      if (words[i] == flag && i + 1 < words.size()) line.push_back(fmt::format("{}={}", name, words[i + 1]));
-    }
+  for (std::size_t i = 0; i < std::min(handing.first_argument(), words.size()); ++i) {
+    const auto equals = words[i].find('=');
+    const std::string name = torchrun_flag(words[i].substr(0, equals), handing);
+    if (name.empty()) continue;
+    if (equals != std::string::npos)
+      line.push_back(fmt::format("{}={}", name, words[i].substr(equals + 1)));
+    else if (i + 1 < words.size())
+      line.push_back(fmt::format("{}={}", name, words[i + 1]));
+  }
+  if (launch.entry.kind == EntryKind::module && launch.entry.name.ends_with(".py"))
+    handing.fail(fmt::format("-m {}", launch.entry.name), fmt::format("-m {}", module_named(launch.entry.name)),
+                 "python's -m takes the name of a module, not of a file");
+  refuse_unknown(handing, module_named(launch.entry.name));
   line.insert(line.end(), {"-m", module_named(launch.entry.name)});
   line.insert(line.end(), words.begin() + static_cast<std::ptrdiff_t>(std::min(handing.first_argument(), words.size())),
               words.end());

@@ -165,11 +165,14 @@ class VerlMeaner {
   }
 
   void reward() {
-    const std::string path = since("0.7.1") ? "reward.reward_model" : "reward_model";
+    // the keys of 0.7.0 are taken over by migrate_legacy_reward_impl (verl/experimental/reward_loop/reward_loop.py)
+    const bool migrates = since("0.7.1") && (!since("0.9.0") || own_trainer() == "fully_async");
+    const bool old = !since("0.7.1") || (migrates && t_.flag("reward_model.enable"));
+    const std::string path = old ? "reward_model" : "reward.reward_model";
     if (!t_.flag(path + ".enable")) return;
     out_.roles.emplace_back("reward");
     t_.take("roles.reward.engine", path + ".rollout.name");
-    t_.take("roles.reward.model", since("0.7.1") ? path + ".model_path" : path + ".model.path");
+    t_.take("roles.reward.model", old ? path + ".model.path" : path + ".model_path");
     const bool own = t_.flag(path + ".enable_resource_pool");
     t_.derived("roles.reward.gpus", own ? t_.whole(path + ".n_gpus_per_node", 8) * t_.whole(path + ".nnodes", 1) : world(),
                own ? "own pool" : "shared");

@@ -41,7 +41,14 @@ constexpr std::array<Range, 21> kRanges{{
     {"min_num_params", 0, std::int64_t{1} << 50},
 }};
 
-void look(Node& node, const std::string& path, std::vector<Problem>& out) {
+/// One number may stand behind several keys, by links: it is told once, at its own.
+struct OutOfRange {
+  Problem problem;
+  std::string literal;  ///< the key where it is written
+  bool linked = false;
+};
+
+void look(Node& node, const std::string& path, std::vector<OutOfRange>& out) {
   for (auto& entry : node.entries) look(entry.value, path.empty() ? entry.key : path + "." + entry.key, out);
   for (std::size_t i = 0; i < node.items.size(); ++i) look(node.items[i], fmt::format("{}.{}", path, i), out);
   const bool whole = node.kind == Node::Kind::integer;
@@ -51,12 +58,14 @@ void look(Node& node, const std::string& path, std::vector<Problem>& out) {
     if (!path.ends_with(range.end) || (whole && node.integer >= range.least && node.integer <= range.most)) continue;
     Place place = node.origin.place;
     place.path = path;
-    out.push_back({std::move(place),
-                   compose::describe(node),
-                   fmt::format("a whole number, {} to {}", range.least, range.most),
-                   {},
-                   {},
-                   {}});
+    out.push_back({{std::move(place),
+                    compose::describe(node),
+                    fmt::format("a whole number, {} to {}", range.least, range.most),
+                    {},
+                    {},
+                    {}},
+                   node.via.empty() ? path : node.via.back().key,
+                   !node.via.empty()});
     node.integer = std::clamp(whole ? node.integer : range.least, range.least, range.most);
     node.kind = Node::Kind::integer;
     return;
@@ -66,8 +75,13 @@ void look(Node& node, const std::string& path, std::vector<Problem>& out) {
 }  // namespace
 
 std::vector<Problem> bring_into_range(Node& root) {
+  std::vector<OutOfRange> all;
+  look(root, "", all);
+  std::stable_partition(all.begin(), all.end(), [](const OutOfRange& p) { return !p.linked; });
   std::vector<Problem> out;
-  look(root, "", out);
+  for (auto it = all.begin(); it != all.end(); ++it)
+    if (std::none_of(all.begin(), it, [&](const OutOfRange& p) { return p.literal == it->literal; }))
+      out.push_back(std::move(it->problem));
   return out;
 }
 

@@ -125,7 +125,7 @@ class VerlReader {
     request.environment = source_.environment;
     request.files = files_of(source_, own, release);
     compose::Composed composed = compose::compose(request);
-    if (file_) put_defaults_under(composed, release);
+    if (file_ && !(composed.root.entries.empty() && !composed.problems.empty())) put_defaults_under(composed, release);
     return composed;
   }
 
@@ -198,10 +198,76 @@ class VerlReader {
     take(std::move(first), newest);
   }
 
+  /// What is wrong in verl's own files follows from what was typed; alone it stands at no line that anybody can edit.
+  void leave_out_own_files() {
+    const auto own = [&](const Problem& p) {
+      return !path_in_repository(p.place.file).empty() && p.place.file != source_.name && !source_.text.empty() &&
+             config_file(path_in_repository(p.place.file), out_.release);
+    };
+    const bool all = std::all_of(out_.problems.begin(), out_.problems.end(), own);
+    if (!all) std::erase_if(out_.problems, own);
+    for (Problem& p : out_.problems)
+      if (own(p)) p.place.line = p.place.column = 0;
+  }
+
+  /// Verl's own configuration, with the engine's group where one is named. nullopt: the release has no such module.
+  std::optional<Node> bare(Release release, bool megatron) const {
+    const auto entry = entry_row(out_.arguments.module, release);
+    if (!entry) return std::nullopt;
+    compose::Request request;
+    request.folder = entry->folder;
+    request.config = entry->config;
+    const bool group = release >= release_named("0.8.0");
+    if (megatron && group) request.overrides.push_back("model_engine=megatron");
+    if (megatron && !group) request.config = "ppo_megatron_trainer";
+    request.files = files_of(source_, "", release);
+    compose::Composed composed = compose::compose(request);
+    if (!composed.problems.empty()) return std::nullopt;
+    return std::move(composed.root);
+  }
+
+  /// An unknown key may be one of another engine, or of another release.
+  void tell_where_keys_are() {
+    std::vector<Problem*> unknown;
+    for (Problem& p : out_.problems)
+      if (p.found == "an unknown key") unknown.push_back(&p);
+    constexpr std::size_t kMost = 20;
+    if (unknown.empty() || unknown.size() > kMost) return;
+    const auto tell = [&](const std::optional<Node>& root, const std::string& why) {
+      for (Problem*& p : unknown)
+        if (p != nullptr && root && root->at(p->place.path) != nullptr) {
+          p->nearest.clear();
+          p->why = why;
+          p = nullptr;
+        }
+    };
+    if (out_.arguments.module.starts_with("verl.trainer.main_ppo")) {
+      const bool group = out_.release >= release_named("0.8.0");
+      tell(bare(out_.release, true),
+           fmt::format("verl has it with {}", group ? "model_engine=megatron" : "--config-name=ppo_megatron_trainer"));
+      tell(bare(out_.release, false), "verl has it with another engine: FSDP");
+    }
+    std::vector<Release> others;
+    for (Release r{0}; r <= newest_release(); ++r.number)
+      if (r != out_.release) others.push_back(r);
+    std::vector<std::vector<Release>> having(unknown.size());
+    for (const Release r : others)
+      if (const auto root = bare(r, false))
+        for (std::size_t i = 0; i < unknown.size(); ++i)
+          if (unknown[i] != nullptr && root->at(unknown[i]->place.path) != nullptr) having[i].push_back(r);
+    for (std::size_t i = 0; i < unknown.size(); ++i)
+      if (!having[i].empty())
+        unknown[i]->why += fmt::format("; verl {}{} has it", name_of(having[i].front()),
+                                       having[i].size() > 1 ? " to " + name_of(having[i].back()) : "");
+  }
+
   void resolve() {
+    leave_out_own_files();
+    tell_where_keys_are();
     compose::Resolved resolved = compose::resolve(out_.root, source_.environment);
     out_.root = std::move(resolved.root);
     for (auto& p : resolved.problems) out_.problems.push_back(std::move(p));
+    leave_out_own_files();
     for (Problem& p : out_.problems) {
       p.kind = ProblemKind::refused_by_framework;
       if (p.place.file.empty()) p.place.file = source_.name;

@@ -31,7 +31,7 @@ void VerlSettings::refuse(std::string_view fact, std::string what) {
   const ToldFact* f = m_.find(fact);
   Place place = f != nullptr ? f->origin.place : Place{};
   out_.problems.push_back({std::move(place),
-                           f != nullptr ? fmt::format("'{}'", f->value.plain()) : "",
+                           f != nullptr && !f->value.is_null() ? fmt::format("'{}'", f->value.plain()) : "",
                            {},
                            {},
                            fmt::format("not supported yet: {}", what),

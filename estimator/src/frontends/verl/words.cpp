@@ -10,6 +10,7 @@
 #include "frontends/verl/job.hpp"
 #include "frontends/verl/meaning.hpp"
 #include "frontends/verl/read.hpp"
+#include "frontends/verl/rules.hpp"
 #include "frontends/verl/spell.hpp"
 #include "frontends/yaml_text.hpp"
 #include "job/knobs.hpp"
@@ -29,9 +30,16 @@ struct Understood {
 Understood understood(const Source& source) {
   Understood out;
   out.text = read_verl(source);
+  for (Problem& p : refusals_of(out.text)) out.text.problems.push_back(std::move(p));
   out.meaning = meaning_of(out.text);
   out.notes = out.text.notes;
   out.native = job_of(out.text, out.meaning, source.gpu, out.notes);
+  // what verl refuses is not asked for on top
+  std::erase_if(out.native.problems, [&](const Problem& p) {
+    return p.kind == ProblemKind::not_supported && !p.place.path.empty() &&
+           std::any_of(out.text.problems.begin(), out.text.problems.end(),
+                       [&](const Problem& q) { return q.place.path == p.place.path; });
+  });
   for (const std::string& word : source.overrides)
     if (word.starts_with("gpus="))
       out.native.settings.push_back(
@@ -99,9 +107,22 @@ class VerlWords : public TextWords {
       return out;
     } catch (InputError& e) {
       std::vector<Problem> problems = e.problems;
-      for (Problem& p : problems) rename(p.place, it);
+      for (Problem& p : problems) {
+        degree(p, it);
+        rename(p.place, it);
+      }
       throw InputError(std::move(problems));
     }
+  }
+  /// "c6 does not divide the 32 attention heads" is about the key of that degree, and not about the layout's letters.
+  static void degree(Problem& p, const Understood& it) {
+    constexpr std::string_view kLayout = ".layout";
+    if (!p.place.path.ends_with(kLayout) || p.why.size() < 2 || p.why[1] < '1' || p.why[1] > '9') return;
+    const std::string name = p.why[0] == 't' ? "tp" : p.why[0] == 'c' ? "cp" : p.why[0] == 'e' ? "ep" : "";
+    const ToldFact* f = it.meaning.find(fmt::format("roles.{}.{}", p.place.path, name));
+    if (name.empty() || f == nullptr || f->origin.place.path.empty()) return;
+    p.place = f->origin.place;
+    p.found = fmt::format("'{}'", f->value.plain());
   }
   /// A knob is told by the key that gave it its value.
   static void rename(Place& place, const Understood& it) {
