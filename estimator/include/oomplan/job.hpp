@@ -340,6 +340,7 @@ struct TrainingLoop {
   bool packs_pairs = false;                ///< a reward model learns from packed pairs
   bool budget_by_gpu = false;              ///< a budget that nobody wrote counts the tokens of one GPU of a context
   bool has_archon = false;                 ///< the engine Archon is its own
+  bool fuses_head = false;                 ///< it can put its own output layer in place of transformers' (verl_fused and its kin)
   bool offloads_activations = false;       ///< it has its own way to keep activations on the host
   bool packs = false;                      ///< sequences share a micro-batch and are not cut: its budget holds the longest
   std::string_view without_budget = "";    ///< what is done where a micro-batch has no budget; "": nothing that need be said

@@ -66,7 +66,7 @@ bool gathers_by_itself(const Role& role) {
 void check_fused(const Role& role, std::vector<Clash>& out) {
   const Trainer& t = role.trainer;
   if (role.kind != RoleKind::actor && role.kind != RoleKind::reference && role.kind != RoleKind::trainer) return;
-  if (t.framework != Framework::verl) out.push_back({"head", "a head of the framework", "verl alone has its fused kernels"});
+  if (!t.loop.fuses_head) out.push_back({"head", "a head of the framework", "verl alone has its fused kernels"});
   if (!of_transformers(t.kernels))
     out.push_back({"kernels", "hf_flash, hf_sdpa or hf_eager", "verl trains transformers' models"});
   if (t.logits_to_keep > 0) out.push_back({"logits_to_keep", "auto", "verl's fused kernels take all tokens"});

@@ -22,7 +22,6 @@ struct TokenRows {
 struct FusedHead {
   VerlFused how;
   HeadChunks chunks;
-  int weight = -1;
   Dim width;
   DType format = DType::bf16;
   bool for_hidden = false, for_weight = false;  ///< which of them wants a gradient
@@ -276,7 +275,6 @@ Tensor verl_fused_objective(Eager& g, const Tensor& hidden, const Tensor& labels
   const Tensor matrix = g.leaf(weight);
   const FusedHead h{.how = how,
                     .chunks = chunks,
-                    .weight = weight,
                     .width = hidden.shape.back(),
                     .format = hidden.dtype,
                     .for_hidden = hidden.needs_grad(),

@@ -52,6 +52,7 @@ FrameworkRow framework_row() {
           .loop = {.name = "verl",
                    .of_framework = true,
                    .budget_by_gpu = true,
+                   .fuses_head = true,
                    .offloads_activations = true,
                    .packs = true,
                    .embedding_gradient = true,
