@@ -26,17 +26,22 @@ constexpr OptionRow kGpus{"gpus", "N", "number of GPUs where the command line be
 constexpr OptionRow kNamed{"model", "NAME", "the model, in place of the shape that the command line's flags say"};
 constexpr OptionRow kSet{"set", "NAME=VALUE",
                          "a variable that a script or command sees, besides those of the environment; any number of times"};
+constexpr OptionRow kHost{"host-memory", "SIZE", "memory of a node, such as 1TB: whether the host's part fits is judged, too"};
+constexpr OptionRow kLengths{"sequence-tokens", "N",
+                             "verl: tokens of a sequence, prompt and response, where samples are shorter than the settings allow"};
 constexpr OptionRow kWhich{"command", "N", "which of several jobs that a script starts"};
-constexpr std::array<OptionRow, 7> kAdvise{{
+constexpr std::array<OptionRow, 9> kAdvise{{
     kRelease,
     kRoot,
     kGpu,
     kSet,
     kWhich,
+    kHost,
+    kLengths,
     {"allow", "EFFECTS", "what may change besides speed: numerics, semantics, separated by commas"},
     {"diff", "N", "print the N-th change as a diff of FILE in place of the table"},
 }};
-constexpr std::array<OptionRow, 8> kEstimate{{
+constexpr std::array<OptionRow, 10> kEstimate{{
     kRelease,
     kRoot,
     kGpu,
@@ -44,10 +49,12 @@ constexpr std::array<OptionRow, 8> kEstimate{{
     kNamed,
     kSet,
     kWhich,
+    kHost,
+    kLengths,
     {"quick", "", "do not replay the allocator: what is reserved and needed are then lower bounds; no changes are tried"},
 }};
-constexpr std::array<OptionRow, 7> kCheck{{kRelease, kRoot, kGpu, kGpus, kNamed, kSet, kWhich}};
-constexpr std::array<OptionRow, 8> kExplain{{
+constexpr std::array<OptionRow, 9> kCheck{{kRelease, kRoot, kGpu, kGpus, kNamed, kSet, kWhich, kHost, kLengths}};
+constexpr std::array<OptionRow, 10> kExplain{{
     kRelease,
     kRoot,
     kGpu,
@@ -55,6 +62,8 @@ constexpr std::array<OptionRow, 8> kExplain{{
     kNamed,
     kSet,
     kWhich,
+    kHost,
+    kLengths,
     {"save-snapshot", "F", "write the run of the fullest GPU as a memory snapshot that pytorch.org/memory_viz opens"},
 }};
 constexpr std::array<OptionRow, 9> kRead{{
@@ -79,7 +88,7 @@ constexpr std::array<OptionRow, 25> kSearch{{
     {"gpus", "N", "number of GPUs"},
     kGpu,
     {"nodes", "N", "machines that the GPUs are in (default: 8 GPUs in each)"},
-    {"framework", "NAME", "in whose words the job is said: areal (the default), or oomplan for a job file of ours"},
+    {"framework", "NAME", "in whose words the job is said: areal (the default), verl, or oomplan for a job file of ours"},
     {"algorithm", "NAME", "grpo (the default), ppo, dapo, sft or dpo"},
     {"prompt-tokens", "N", "of the longest prompt (default 1024); of sft and dpo: of a sequence (4096)"},
     {"response-tokens", "N", "of the longest response (default 8192)"},

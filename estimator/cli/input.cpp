@@ -11,6 +11,7 @@
 #include "frontends/launch/parser.hpp"
 #include "frontends/launched.hpp"
 #include "frontends/read_file.hpp"
+#include "job/limits.hpp"
 #include "job/names.hpp"
 #include "units/gpus_text.hpp"
 
@@ -124,7 +125,9 @@ Source source_as_given(const Call& call) {
 }
 
 Source source_of(const Call& call) {
-  const Source given = source_as_given(call);
+  Source given = source_as_given(call);
+  given.host_memory = call.text("host-memory");
+  given.sequence_tokens = call.number("sequence-tokens", 1, kTokenLimit.most, 0);
   return is_launch(given) ? resolved(given, *call.catalog) : given;
 }
 

@@ -421,7 +421,7 @@ def test_servers_that_share_the_experts() -> None:
     assert "layout: d4t2e8" in done.stdout
     done = run("read", "--framework-version", "0.9.0", *command(*words, f"{ARR}.rollout.expert_parallel_size=4"))
     assert done.returncode == 2
-    assert "tensor_model_parallel_size x data_parallel_size, 8" in done.stderr
+    assert "tensor_model_parallel_size x data_parallel_size (8)" in done.stderr
 
 
 def test_a_remedy_is_a_diff_of_the_script_that_patch_applies(tmp_path: Path) -> None:
@@ -451,3 +451,48 @@ def test_a_described_job_is_a_script_that_is_estimated_as_its_row(more: list[str
         script.write_text(run(*words, "--launch", str(number)).stdout)
         again = json.loads(run("estimate", "run.sh", "--framework-version", "0.9.0", "--json", folder=tmp_path).stdout)
         assert (again["verdict"], again["fit_probability"]) == (row["estimate"]["verdict"], row["estimate"]["fit_probability"])
+
+
+def test_a_node_whose_memory_does_not_do_is_answered_like_a_gpu() -> None:
+    """What breaks, when, and the remedy: what lies on the host between phases may stay on the GPU."""
+    words = ["examples/verl/grpo_8b.sh", "--framework-version", "0.8.0", "--host-memory", "100GB"]
+    done = run("estimate", *words)
+    assert done.returncode == 1
+    assert done.stdout.startswith("does not fit: the host memory of node 0 needs")
+    advice = json.loads(run("advise", *words, "--json").stdout)
+    first = advice["remedies"][0]
+    assert (first["key"], first["to"], first["fits"]) == (f"{ARR}.actor.fsdp_config.optimizer_offload", "false", True)
+    states = 8 * 8_190_735_360
+    assert 0.9 * states < first["gain_bytes"] < 1.1 * states
+    assert run("check", *words[:3], "--host-memory", "1TB").returncode == 0
+    assert "--host-memory" in run("check", *words[:3], "--host-memory", "much").stderr
+
+
+FIXED = [
+    "algorithm.adv_estimator=grpo",
+    f"{ARR}.model.path=Qwen/Qwen2.5-7B-Instruct",
+    f"{ARR}.rollout.name=vllm",
+    f"{ARR}.rollout.log_prob_micro_batch_size_per_gpu=32",
+    f"{ARR}.actor.ppo_micro_batch_size_per_gpu=32",
+    f"{ARR}.actor.ppo_mini_batch_size=256",
+    "data.max_prompt_length=1024",
+    "data.max_response_length=1024",
+]
+
+
+def test_samples_may_be_shorter_than_the_settings_allow() -> None:
+    """Batches that count sequences have as many tokens as these; the answer says what it took."""
+    words = ["estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB"]
+    as_allowed, shorter = (run(*words, *more, *command(*FIXED)) for more in ([], ["--sequence-tokens", "512"]))
+    assert "as long as the settings allow, 2048 tokens; --sequence-tokens" in " ".join(as_allowed.stdout.split())
+    assert "--sequence-tokens" not in shorter.stdout
+    assert as_allowed.returncode == 1
+    assert shorter.returncode == 0
+    longer = run(*words, "--sequence-tokens", "1M", *command(*FIXED))
+    assert longer.stdout.splitlines()[0] == as_allowed.stdout.splitlines()[0]
+
+
+def test_lengths_are_for_jobs_whose_batches_count_sequences() -> None:
+    done = run("check", "examples/areal/grpo_7b.yaml", "--sequence-tokens", "512")
+    assert done.returncode == 2
+    assert "its batches count sequences; other jobs say their tokens" in done.stderr

@@ -107,6 +107,8 @@ def read(
     framework_version: str = "",
     gpu: str = "",
     config_roots: Sequence[str | os.PathLike[str]] = (),
+    host_memory: str = "",
+    sequence_tokens: int = 0,
     catalog: Catalog | None = None,
 ) -> _Job:
     """The Job of a path, a text, a dict, a Job or a command-line list; overrides are "key=value".
@@ -121,14 +123,16 @@ def read(
     The path may be a framework's own file (AReaL's YAML): then overrides are as the framework has them, framework_version is
     its release ("1.0.4") and gpu the kind of GPU, which no such file says. Its defaults lists may name files in its own folder and
     below config_roots. A framework's configuration that was composed already may be handed in as it is, a dict, an OmegaConf object
-    or a dataclass: oomplan.check(config) in front of a trainer. Raises InputError with all that is wrong.
+    or a dataclass: oomplan.check(config) in front of a trainer. host_memory is that of a node ("1TB"): with it the host's part is
+    judged, too. sequence_tokens are those of a sequence, where samples of a job of verl are shorter than its settings allow. Raises InputError with all that is wrong.
     """
     roots = [str(root) for root in config_roots]
+    beside = (host_memory, sequence_tokens)
     if command is not None or source is None:
         if source is not None or not command:
             raise _core.refusal("", "a source and a command" if command else "neither a source nor a command", "one of them")
         seen = dict(os.environ) if environment is None else dict(environment)
-        return _core.read_command(list(command), list(overrides), seen, framework_version, gpu, roots, which, catalog)
+        return _core.read_command(list(command), list(overrides), seen, framework_version, gpu, roots, which, catalog, *beside)
     script = (
         isinstance(source, (str, os.PathLike))
         and "\n" not in str(source)
@@ -138,7 +142,7 @@ def read(
     if script:
         seen = dict(os.environ) if environment is None else dict(environment)
         return _core.read_script(
-            str(source), list(overrides), list(arguments), seen, framework_version, gpu, roots, which, catalog
+            str(source), list(overrides), list(arguments), seen, framework_version, gpu, roots, which, catalog, *beside
         )
     if arguments or environment is not None or which:
         raise _core.refusal("", "arguments=, environment= or which= beside a source that is no script", "a script or a command")
@@ -155,14 +159,16 @@ def read(
             framework_version=framework_version,
             gpu=gpu,
             config_roots=config_roots,
+            host_memory=host_memory,
+            sequence_tokens=sequence_tokens,
             catalog=catalog,
         )
     config = _configuration(source)
     if config is not None:
-        return _core.read(_text_of(config), "<dict>", dialect, list(overrides), catalog, gpu, framework_version)
+        return _core.read(_text_of(config), "<dict>", dialect, list(overrides), catalog, gpu, framework_version, *beside)
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
-        return _core.read(source, "<text>", dialect, list(overrides), catalog, gpu, framework_version)
-    return _core.read_file(str(source), dialect, list(overrides), framework_version, gpu, roots, catalog)
+        return _core.read(source, "<text>", dialect, list(overrides), catalog, gpu, framework_version, *beside)
+    return _core.read_file(str(source), dialect, list(overrides), framework_version, gpu, roots, catalog, *beside)
 
 
 def _configuration(source: object) -> dict[str, Any] | None:

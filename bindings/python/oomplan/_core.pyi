@@ -338,6 +338,8 @@ def read(
     catalog: Catalog | None = None,
     gpu: str = "",
     framework_version: str = "",
+    host_memory: str = "",
+    sequence_tokens: int = 0,
 ) -> Job: ...
 def read_file(
     path: str,
@@ -347,6 +349,8 @@ def read_file(
     gpu: str = "",
     config_roots: Sequence[str] = ...,
     catalog: Catalog | None = None,
+    host_memory: str = "",
+    sequence_tokens: int = 0,
 ) -> Job: ...
 def is_script(path: str) -> bool: ...
 def read_script(
@@ -359,6 +363,8 @@ def read_script(
     config_roots: Sequence[str] = ...,
     which: int = 0,
     catalog: Catalog | None = None,
+    host_memory: str = "",
+    sequence_tokens: int = 0,
 ) -> Job: ...
 def read_command(
     command: Sequence[str],
@@ -369,6 +375,8 @@ def read_command(
     config_roots: Sequence[str] = ...,
     which: int = 0,
     catalog: Catalog | None = None,
+    host_memory: str = "",
+    sequence_tokens: int = 0,
 ) -> Job: ...
 def config_facts(
     path: str, overrides: Sequence[str] = ..., framework_version: str = "", config_roots: Sequence[str] = ...

@@ -112,7 +112,7 @@ class FileAdviser {
       for (std::size_t r = 1; r < breaking.size() && last.empty(); ++r) last = strongest(tried, breaking[r]);
       if (last.empty()) continue;
       Option option;
-      for (const auto& value : values_of(job_, tried.role, *tried.knob)) {
+      for (const auto& value : values_of(job_, tried.role, *tried.knob, judge_.before.of_host)) {
         option.values.push_back(tried.settings(value));
         if (value == last) break;
       }
@@ -126,7 +126,7 @@ class FileAdviser {
   std::string strongest(const Tried& tried, const std::string& breaking) const {
     std::string out;
     Bytes most = 0;
-    for (const auto& value : values_of(job_, tried.role, *tried.knob))
+    for (const auto& value : values_of(job_, tried.role, *tried.knob, judge_.before.of_host))
       if (const auto judged = sift(change(tried.settings(value)), judge_, breaking); judged && judged->remedy.gain > most) {
         most = judged->remedy.gain;
         out = value;
@@ -210,7 +210,7 @@ class FileAdviser {
 
   void add(std::string_view knob, Judged found, std::vector<Remedy>& out) {
     Remedy r = std::move(found.remedy);
-    if (r.text != kMoreGpus) r.text = text_of(knob, r.text);
+    if (r.text != kMoreGpus && !judge_.before.of_host) r.text = text_of(knob, r.text);
     const Job& after = *found.changed.job;
     if (models_time_of(knob)) r.step_time = step_time(after);
     r.cost = r.effect == Effect::free ? 0 : r.step_time ? std::max(0.0, *r.step_time * gpus_ratio(after) - 1) : kUnknownCost;

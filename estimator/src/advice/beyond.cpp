@@ -62,7 +62,7 @@ std::optional<Together> Beyond::confirmed(const Combiner& combiner, const Combin
   for (const auto& one : out.changes) out.effect = std::max(out.effect, one.effect);
   for (const std::size_t i : c.options) out.texts.push_back(combiner.option(i).text);
   const int unknown = combiner.unknown(c.options);
-  out.gain = judge_.before.replayed - excess(after.estimate);
+  out.gain = judge_.before.replayed - judge_.lacks(after.estimate);
   out.fit_probability = after.estimate.fit_probability;
   const auto time = means_.step_time(*changed.job);
   if (unknown == 0) out.step_time = time;

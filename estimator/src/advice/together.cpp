@@ -32,7 +32,7 @@ std::optional<Combiner::Gains> Combiner::gains_of(const Option& option, const st
   try {
     const Estimate e = judge_.levels(*changed.job);
     Gains out;
-    for (const auto& role : breaking) out.push_back(excess(judge_.before.levels, role) - excess(e, role));
+    for (const auto& role : breaking) out.push_back(judge_.lacks(judge_.before.levels, role) - judge_.lacks(e, role));
     return out;
   } catch (const InputError&) {  // not supported yet
     return std::nullopt;
@@ -73,7 +73,7 @@ std::optional<Combiner::Level> Combiner::level(const Settings& settings, int unk
   if (!changed.job) return std::nullopt;
   try {
     const Estimate e = judge_.levels(*changed.job);
-    return Level{excess(e), e.fits(), e.fits() ? cost_(*changed.job, unknown_changes) : 0};
+    return Level{judge_.lacks(e), e.fits(), e.fits() ? cost_(*changed.job, unknown_changes) : 0};
   } catch (const InputError&) {  // not supported yet
     return std::nullopt;
   }

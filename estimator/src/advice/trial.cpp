@@ -17,6 +17,7 @@ namespace oomplan {
 namespace {
 
 constexpr Bytes kWorthSaying = kMiB;
+constexpr const char* kStays = "stays on the GPU between phases, so that the host need not hold it";
 
 /// One degree of Megatron's raised at a time, data parallelism lowered for it. What does not divide is refused where jobs are
 /// checked.
@@ -67,6 +68,19 @@ Bytes excess(const Estimate& e, std::string_view role) {
   return most;
 }
 
+namespace {
+
+Bytes host_excess(const Estimate& e) {
+  Bytes most = -(Bytes{1} << 60);
+  for (const HostAnswer& h : e.hosts)
+    if (h.usable > 0 && h.worst < h.phases.size()) most = std::max(most, h.phases[h.worst].second - h.usable);
+  return most;
+}
+
+}  // namespace
+
+Bytes Judge::lacks(const Estimate& e, std::string_view role) const { return before.of_host ? host_excess(e) : excess(e, role); }
+
 void Judge::start(Assembled& assembled, const Job& job) {
   before.levels = assembled.estimate;
   replay_classes(assembled, job, false, &processes);
@@ -79,7 +93,9 @@ void Judge::start(const Assembled& assembled, const Estimate& judged) {
 }
 
 void Judge::note(const Estimate& replayed) {
-  before.replayed = excess(replayed);
+  before.of_host = excess(replayed) <= 0 && host_excess(replayed) > 0;
+  before.replayed = lacks(replayed);
+  if (before.of_host) return;
   for (const auto& g : replayed.gpus)
     if (!g.phases.empty() && g.phases[g.worst].usage.capacity_needed - g.usable == before.replayed) {
       before.role = g.phases[g.worst].role;
@@ -115,7 +131,7 @@ bool Judge::fits(const Job& job) {
   return all && all->fits();
 }
 
-std::vector<std::string> values_of(const Job& job, const Role* role, const Knob& k) {
+std::vector<std::string> values_of(const Job& job, const Role* role, const Knob& k, bool of_host) {
   std::vector<std::string> out;
   switch (k.type) {
     case KnobType::flag:
@@ -128,7 +144,8 @@ std::vector<std::string> values_of(const Job& job, const Role* role, const Knob&
       out = layouts(*role, job.cluster.gpus_per_node);
       break;
     case KnobType::items:
-      out = {"[optimizer]", "[parameters, optimizer]"};
+      out = of_host ? std::vector<std::string>{"[parameters]", "[optimizer]", "[]"}
+                    : std::vector<std::string>{"[optimizer]", "[parameters, optimizer]"};
       break;
     case KnobType::count:
     case KnobType::bytes: {
@@ -182,7 +199,7 @@ std::optional<Judged> sift(Changed changed, const Judge& judge, std::string_view
   try {
     const Estimate e = judge.levels(*changed.job);
     const std::string_view of = role.empty() ? std::string_view(judge.before.role) : role;
-    out.remedy.gain = excess(judge.before.levels, of) - excess(e, of);
+    out.remedy.gain = judge.lacks(judge.before.levels, of) - judge.lacks(e, of);
     out.remedy.fits = e.fits();
   } catch (const InputError&) {
     return std::nullopt;  // not supported yet: not a remedy
@@ -200,7 +217,7 @@ std::optional<Judged> sift(Changed changed, const Judge& judge, std::string_view
 std::optional<Judged> confirm(Judged judged, Judge& judge) {
   const auto replayed = judge.fullest(*judged.changed.job);
   if (!replayed) return judged;
-  judged.remedy.gain = judge.before.replayed - excess(*replayed);
+  judged.remedy.gain = judge.before.replayed - judge.lacks(*replayed);
   judged.remedy.fits = replayed->fits();
   if (judged.remedy.gain < kWorthSaying) return std::nullopt;
   return judged;
@@ -212,7 +229,7 @@ std::optional<Judged> best_of(const Job& job, const Role* role, const Knob& k, J
   Bytes most = 0;  // by levels
   bool sure = false;
   const std::string key = role == nullptr ? std::string(k.key) : role->name + "." + std::string(k.key);
-  for (const auto& value : values_of(job, role, k)) {
+  for (const auto& value : values_of(job, role, k, judge.before.of_host)) {
     Changed changed = change({{key, value}});
     if (refused != nullptr && !changed.why.empty()) *refused = changed.why;
     if (changed.job && get(*changed.job, key) == get(job, key)) continue;
@@ -233,6 +250,7 @@ std::optional<Judged> best_of(const Job& job, const Role* role, const Knob& k, J
   if (!best) return best;
   best->remedy.effect = k.effect;
   best->remedy.text = std::string(k.remedy);
+  if (judge.before.of_host && k.type == KnobType::items) best->remedy.text = kStays;
   return best;
 }
 

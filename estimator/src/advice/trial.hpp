@@ -36,6 +36,8 @@ struct Before {
   std::string role;    ///< of the worst moment: a change that does not lower the levels of its GPUs is not replayed
   Estimate levels;     ///< without the replay
   Bytes replayed = 0;  ///< excess of all
+  /// All GPUs fit, and a node's memory does not do: it is what changes are to lower.
+  bool of_host = false;
 };
 
 /// What changes are judged with: GPUs that a change leaves alone are not replayed again.
@@ -51,6 +53,8 @@ class Judge {
   std::int64_t most_events = std::numeric_limits<std::int64_t>::max();
   bool gave_up = false;  ///< some were
 
+  /// What is lacking where the job before lacks most: of the GPUs, of those of a role, or of the fullest node's memory.
+  Bytes lacks(const Estimate&, std::string_view role = {}) const;
   /// Replays the classes of `assembled`, whose levels it looks at first; its figures are `before` from then on.
   void start(Assembled& assembled, const Job&);
   /// The same of a job whose estimate is there: nothing is replayed again.
@@ -69,8 +73,9 @@ class Judge {
   void note(const Estimate& replayed);
 };
 
-/// The values to try for a knob, from mild to strong; `role` is null for a job's knob.
-std::vector<std::string> values_of(const Job&, const Role*, const Knob&);
+/// The values to try for a knob, from mild to strong; `role` is null for a job's knob. `of_host`: for a node's memory, which
+/// what lies on the host takes.
+std::vector<std::string> values_of(const Job&, const Role*, const Knob&, bool of_host = false);
 
 /// The change of one knob that gains most by levels; the mildest of those that are enough by themselves. What it gains, and
 /// whether it is enough, a replay says. `refused` gets the reason when the file cannot say any of them.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -77,7 +78,8 @@ const std::array<Dialect, 5> kDialects{{
      nullptr,
      {verl::written, "run.sh", true},
      verl::entry_points,
-     verl::take},
+     verl::take,
+     true},
     {"areal",
      true,
      false,
@@ -220,6 +222,17 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
                              {}});
   if (is_launch(source)) return words_of(resolved(source, catalog), catalog);
   const Dialect& dialect = dialect_of(source);
+  if (!source.host_memory.empty() && !dialect.rewords) {
+    Source with = source;  // our own words have a key for it
+    with.overrides.push_back("host_memory=" + std::exchange(with.host_memory, {}));
+    return words_of(with, catalog);
+  }
+  if (source.sequence_tokens > 0 && !dialect.takes_lengths)
+    throw InputError(Problem{{"command line", 0, 0, "--sequence-tokens"},
+                             fmt::format("{} of a job of {}", source.sequence_tokens, dialect.name),
+                             "a job of verl",
+                             {},
+                             "its batches count sequences; other jobs say their tokens"});
   if (dialect.takes_gpu) check_gpu(source, catalog);
   try {
     auto words = dialect.words(source, catalog);

@@ -34,6 +34,7 @@ struct Dialect {
   // of scripts and commands
   std::span<const launch::EntryPoint> (*entry_points)() = nullptr;  ///< programs whose words it reads
   Source (*take)(Handing&) = nullptr;                               ///< the source of such a program
+  bool takes_lengths = false;                                       ///< its batches count sequences, whose lengths can be said
 };
 
 /// Of a source: the one that it names, else the first that recognises it. Throws InputError for a name that nobody has.

@@ -65,6 +65,8 @@ Source Handing::asked() const {
   out.overrides = asked_.overrides;
   out.gpu = asked_.gpu;
   out.framework_version = asked_.framework_version;
+  out.host_memory = asked_.host_memory;
+  out.sequence_tokens = asked_.sequence_tokens;
   out.open = asked_.open;
   out.name = asked_.command.empty() ? asked_.name : kCommandName;
   for (const auto& [name, value] : launch_.environment)

@@ -19,6 +19,8 @@ struct NativeText {
 };
 /// Throws InputError when the text is no YAML; everything else is collected.
 NativeText read_native(const Source&);
+/// What is said beside a framework's text: the node's memory.
+void add_beside(NativeText&, const Source&);
 /// Throws when there are any, in the order of the file and the command line behind it.
 void stop_at(std::vector<Problem>);
 /// What a job file of ours says. Throws InputError with all problems.

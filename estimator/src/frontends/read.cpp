@@ -22,6 +22,13 @@
 
 namespace oomplan {
 
+void add_beside(NativeText& text, const Source& source) {
+  if (source.host_memory.empty()) return;
+  text.settings.push_back({"host_memory",
+                           source.host_memory,
+                           {Origin::Kind::override_, {"command line", 0, 0, "--host-memory"}, source.host_memory, {}}});
+}
+
 void stop_at(std::vector<Problem> all) {
   if (all.empty()) return;
   std::stable_sort(all.begin(), all.end(), [](const Problem& a, const Problem& b) {

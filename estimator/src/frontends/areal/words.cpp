@@ -29,7 +29,7 @@ Settings with_prompt(const Job& job, Settings wanted) {
 }
 
 /// In the words of the file: our keys become AReaL's.
-Reading reading_of(const ArealText& text, const std::string& file, const Catalog& catalog) {
+Reading reading_of(const ArealText& text, const Source& source, const Catalog& catalog) {
   stop_at(text.native.problems);
   // a knob that no row translates is told by the key that gave it its value
   const auto rename = [&](Place& place) {
@@ -39,7 +39,9 @@ Reading reading_of(const ArealText& text, const std::string& file, const Catalog
     if (!key.empty()) place.path = std::move(key);
   };
   try {
-    Reading out = oomplan::reading_of(text.native, file, catalog);
+    NativeText native = text.native;
+    add_beside(native, source);
+    Reading out = oomplan::reading_of(std::move(native), source.name, catalog);
     for (auto& note : out.notes) rename(note.place);
     // where a model is named: what no tape describes of it is told there, behind the reading (estimate/role_run)
     for (const Role& role : out.job.roles)
@@ -81,7 +83,7 @@ class ArealWords : public TextWords {
  public:
   ArealWords(const Source& source, const Catalog& catalog) : TextWords(source), catalog_(catalog) {
     text_ = std::make_shared<const ArealText>(read_areal(source_, kept_.store));
-    reading_ = reading_of(*text_, source_.name, catalog_);
+    reading_ = reading_of(*text_, source_, catalog_);
   }
 
   bool native() const override { return false; }
@@ -116,7 +118,7 @@ class ArealWords : public TextWords {
     return out;
   }
 
-  Job job_with(const Rewrite& rewrite) const override { return reading_of(*text_of(rewrite), source_.name, catalog_).job; }
+  Job job_with(const Rewrite& rewrite) const override { return reading_of(*text_of(rewrite), source_, catalog_).job; }
 
  private:
   std::shared_ptr<const ArealText> text_of(const Rewrite& rewrite) const {

@@ -17,8 +17,8 @@ namespace {
 
 class VerlTranslator {
  public:
-  VerlTranslator(const VerlText& text, const VerlMeaning& m, const std::string& gpu, std::vector<Note>& notes)
-      : text_(text), m_(m), gpu_(gpu), notes_(notes), s_(text, m, out_) {}
+  VerlTranslator(const VerlText& text, const VerlMeaning& m, const Beside& beside, std::vector<Note>& notes)
+      : text_(text), m_(m), beside_(beside), notes_(notes), s_(text, m, out_) {}
 
   NativeText run() {
     out_.problems = text_.problems;
@@ -57,10 +57,7 @@ class VerlTranslator {
     else if (engine != "vllm" && engine != "sglang")
       s_.refuse("roles.rollout.engine", fmt::format("the server '{}'", engine));
     const std::int64_t experts = m_.whole("roles.rollout.layout.ep", 1), data = m_.whole("roles.rollout.layout.dp", 1);
-    if (experts > 1 && experts != data * m_.whole("roles.rollout.layout.tp", 1))
-      s_.lacking("roles.rollout.layout.ep", fmt::format("tensor_model_parallel_size x data_parallel_size, {}",
-                                                        data * m_.whole("roles.rollout.layout.tp", 1)));
-    else if (data > 1 && (experts == 1 || engine == "sglang"))
+    if (data > 1 && (experts == 1 || engine == "sglang"))
       s_.refuse("roles.rollout.layout.dp", engine == "sglang" ? "data parallelism of verl's SGLang"
                                                               : "data parallelism of verl's servers without that of the experts");
   }
@@ -110,7 +107,7 @@ class VerlTranslator {
   void cluster() {
     s_.set("framework", framework(), "job.kind");
     const std::int64_t used = m_.kind == "generation" ? m_.whole("roles.rollout.gpus") : m_.whole("job.gpus_used");
-    s_.set("gpus", fmt::format("{} x {}", used, gpu_.empty() ? "H100-80GB" : gpu_), "cluster.gpus_per_node");
+    s_.set("gpus", fmt::format("{} x {}", used, beside_.gpu.empty() ? "H100-80GB" : beside_.gpu), "cluster.gpus_per_node");
     if (const std::int64_t machine = m_.whole("job.gpus_of_a_machine");
         used > 0 && machine > 0 && used % std::min(used, machine) == 0)
       s_.set("gpus_per_node", fmt::format("{}", std::min(used, machine)), "cluster.gpus_per_node");
@@ -240,19 +237,42 @@ class VerlTranslator {
     s_.set(name + ".head", head, entropy ? fact(name, "entropy_in_training") : fact(name, "engine"));
   }
 
-  /// Tokens of a micro-batch: packed, or so many sequences of the longest length.
+  /// Tokens of a micro-batch: packed, or so many sequences.
   struct Budget {
     std::int64_t tokens = 0, sequences = 0;
     std::string from;
   };
-  Budget budget_of(const std::string& batch) const {
-    if (m_.flag(batch + ".dynamic")) return {m_.whole(batch + ".tokens_per_micro_batch_of_group"), 0, batch + ".tokens_per_gpu"};
-    const std::int64_t n = m_.whole(batch + ".sequences_per_data_parallel_rank");
-    return {n * m_.whole(batch + ".sequence_length_padded"), n, batch + ".sequences_per_data_parallel_rank"};
+  /// Tokens of a sequence: what is said of them, but no more than the settings allow.
+  std::int64_t length() const {
+    const std::int64_t longest = m_.kind == "sft" ? m_.whole("job.max_total_length")
+                                                  : m_.whole("job.max_prompt_length") + m_.whole("job.max_response_length");
+    return beside_.sequence_tokens > 0 && longest > 0 ? std::min(beside_.sequence_tokens, longest) : longest;
+  }
+  /// `sequences`: of a data-parallel rank that are dealt to micro-batches; 0: not known.
+  Budget budget_of(const std::string& batch, std::int64_t sequences) const {
+    if (!m_.flag(batch + ".dynamic")) {
+      const std::int64_t n = m_.whole(batch + ".sequences_per_data_parallel_rank");
+      return {n * (beside_.sequence_tokens > 0 ? length() : m_.whole(batch + ".sequence_length_padded")), n,
+              batch + ".sequences_per_data_parallel_rank"};
+    }
+    const std::int64_t budget = m_.whole(batch + ".tokens_per_micro_batch_of_group");
+    const std::string from = batch + ".tokens_per_gpu";
+    if (sequences <= 0 || budget <= 0 || length() <= 0) return {budget, 0, from};
+    // verl/utils/seqlen_balancing.py (rearrange_micro_batches): as many micro-batches as all tokens ask for, then sequences are
+    // dealt out evenly. Of sequences of one length that is exact, and may be more than the budget; of others the budget is reached.
+    if (beside_.sequence_tokens == 0) return {std::min(budget, sequences * length()), 0, from};
+    const std::int64_t batches = std::min(sequences, ceil_div(sequences * length(), budget));
+    return {ceil_div(sequences, batches) * length(), 0, from};
+  }
+  /// Sequences of a step, or of a mini-batch, on one data-parallel rank of a role.
+  std::int64_t sequences_of(std::string_view prompts, const std::string& role) const {
+    const std::int64_t all = m_.whole(prompts) * std::max<std::int64_t>(1, m_.whole("job.samples_per_prompt", 1));
+    return all / std::max<std::int64_t>(1, m_.whole(fact(role, "layout.dp"), 1));
   }
   void budget(const std::string& name) {
     const std::string batch = fact(name, "micro_batch");
-    const Budget b = budget_of(batch);
+    const bool learns = name == "actor" || name == "critic";
+    const Budget b = budget_of(batch, sequences_of(learns ? "roles.actor.mini_batch_prompts" : "job.train_batch_prompts", name));
     if (b.tokens == 0)
       return s_.lacking(batch + ".dynamic",
                         fmt::format("a micro-batch of {}: *_micro_batch_size_per_gpu, or use_dynamic_bsz", name));
@@ -262,17 +282,22 @@ class VerlTranslator {
       s_.set(name + ".tokens_per_micro_batch", fmt::format("{}", b.tokens), b.from);
     } else {
       s_.set(name + ".sequences_per_micro_batch", fmt::format("{}", b.sequences), b.from);
-      s_.set(name + ".sequence_tokens", fmt::format("{}", m_.whole(batch + ".sequence_length_padded")), b.from);
+      s_.set(name + ".sequence_tokens", fmt::format("{}", b.tokens / std::max<std::int64_t>(1, b.sequences)), b.from);
     }
     if (name == "actor" && m_.flag("job.old_logprob_pass") && packed) forward_budget(b);
     if (name == "actor") micro_batches(b);
+    if (name == "actor" && b.sequences > 0 && beside_.sequence_tokens == 0)
+      notes_.push_back({Note::Level::info, s_.place(b.from),
+                        fmt::format("micro-batches count sequences, which are taken to be as long as the settings allow, {} tokens; "
+                                    "--sequence-tokens says what the samples have",
+                                    length())});
     if (name == "trainer")
       s_.set("trainer.sequence_tokens", packed ? "" : fmt::format("{}", m_.whole("job.max_total_length")),
              "job.max_total_length");
   }
   /// The actor's log-probs have a budget of their own.
   void forward_budget(const Budget& training) {
-    const Budget forward = budget_of("job.old_logprob_micro_batch");
+    const Budget forward = budget_of("job.old_logprob_micro_batch", sequences_of("job.train_batch_prompts", "actor"));
     if (forward.tokens == 0 || forward.tokens == training.tokens) return;
     s_.set("actor.logprob_tokens_per_micro_batch", fmt::format("{}", forward.tokens), forward.from);
   }
@@ -282,9 +307,8 @@ class VerlTranslator {
     const std::int64_t mini =
         m_.whole("roles.actor.mini_batch_prompts") * std::max<std::int64_t>(1, m_.whole("job.samples_per_prompt", 1));
     const std::int64_t sequences = std::max<std::int64_t>(1, mini / data);
-    const std::int64_t longest = m_.whole("job.max_prompt_length") + m_.whole("job.max_response_length");
     const std::int64_t fit =
-        b.sequences > 0 ? b.sequences : std::max<std::int64_t>(1, b.tokens / std::max<std::int64_t>(1, longest));
+        b.sequences > 0 ? b.sequences : std::max<std::int64_t>(1, b.tokens / std::max<std::int64_t>(1, length()));
     if (mini > 0) s_.set("actor.micro_batches", fmt::format("{}", (sequences + fit - 1) / fit), "roles.actor.mini_batch_prompts");
   }
 
@@ -335,8 +359,7 @@ class VerlTranslator {
     const FactValue* own = lora->value.find("rank");
     const std::int64_t rank = own != nullptr ? own->integer() : 0;
     const auto room = std::find_if(kRanks.begin(), kRanks.end(), [&](std::int64_t r) { return r >= rank; });
-    if (engine == "vllm" && room == kRanks.end())
-      return s_.lacking("roles.actor.lora", fmt::format("a rank of {} at most", kRanks.back()));
+    if (room == kRanks.end()) return;  // refused beside the other rules
     s_.set("rollout.lora.slots", "1", "roles.actor.lora");
     s_.set("rollout.lora.rank", fmt::format("{}", engine == "vllm" ? *room : rank), "roles.actor.lora");
   }
@@ -397,7 +420,7 @@ class VerlTranslator {
 
   const VerlText& text_;
   const VerlMeaning& m_;
-  const std::string& gpu_;
+  const Beside& beside_;
   std::vector<Note>& notes_;
   NativeText out_;
   VerlSettings s_;
@@ -405,8 +428,8 @@ class VerlTranslator {
 
 }  // namespace
 
-NativeText job_of(const VerlText& text, const VerlMeaning& m, const std::string& gpu, std::vector<Note>& notes) {
-  return VerlTranslator(text, m, gpu, notes).run();
+NativeText job_of(const VerlText& text, const VerlMeaning& m, const Beside& beside, std::vector<Note>& notes) {
+  return VerlTranslator(text, m, beside, notes).run();
 }
 
 }  // namespace oomplan::verl

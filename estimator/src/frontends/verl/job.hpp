@@ -5,7 +5,12 @@
 
 namespace oomplan::verl {
 
-/// `gpu`: kind of the GPUs; "": H100-80GB. Problems are those of the text and what is not supported, by name.
-NativeText job_of(const VerlText&, const VerlMeaning&, const std::string& gpu, std::vector<Note>& notes);
+/// What is said beside verl's own words.
+struct Beside {
+  std::string gpu;                   ///< kind of the GPUs; "": H100-80GB
+  std::int64_t sequence_tokens = 0;  ///< of every sequence; 0: as many as the settings allow
+};
+/// Problems are those of the text and what is not supported, by name.
+NativeText job_of(const VerlText&, const VerlMeaning&, const Beside&, std::vector<Note>& notes);
 
 }  // namespace oomplan::verl

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kWrittenRelease = "0.9.0";  // the newest that is no development
 
-constexpr const char* kHead = R"(#!/usr/bin/env bash
+constexpr const char* kScriptHead = R"(#!/usr/bin/env bash
 # {what} of {model} on {gpus} GPUs, verl {release}; written by oomplan.
 # Memory: oomplan estimate THIS_FILE --framework-version {release} --gpu {gpu}
 set -euo pipefail
@@ -150,7 +150,7 @@ std::string written(Start& s) {
     program = fmt::format("torchrun --nnodes={} --nproc-per-node={} -m verl.trainer.sft_trainer", s.asked.nodes, s.gpus_per_node);
   std::string name(spelling(algorithm));
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return fmt::format(kHead, fmt::arg("what", name), fmt::arg("model", s.model_id), fmt::arg("gpus", s.asked.gpus),
+  return fmt::format(kScriptHead, fmt::arg("what", name), fmt::arg("model", s.model_id), fmt::arg("gpus", s.asked.gpus),
                      fmt::arg("release", release), fmt::arg("gpu", s.asked.gpu), fmt::arg("program", program)) +
          (tunes ? fine_tuning(s) : reinforcement(s));
 }
