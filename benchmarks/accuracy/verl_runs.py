@@ -45,7 +45,9 @@ def release_of(text: str) -> str:
 def gpu_of(text: str | None) -> str:
     for kind in GPUS:
         if kind in (text or ""):
-            return {"H800": "H800-80GB", "H20": "H20-96GB", "H100": "H100-80GB", "V100": "V100-32GB", "H200": "H200-141GB"}.get(kind, kind)
+            return {"H800": "H800-80GB", "H20": "H20-96GB", "H100": "H100-80GB", "V100": "V100-32GB", "H200": "H200-141GB"}.get(
+                kind, kind
+            )
     raise NotEnough("the GPU")
 
 
@@ -73,7 +75,13 @@ def command_of(row: Row) -> list[str]:
         raise NotEnough("the number of GPUs")
     words = ["--gpu", gpu, "--framework-version", release, "--"]
     if tuned:
-        words += ["torchrun", f"--nproc_per_node={world}", "-m", "verl.trainer.fsdp_sft_trainer", f"model.partial_pretrain={model}"]
+        words += [
+            "torchrun",
+            f"--nproc_per_node={world}",
+            "-m",
+            "verl.trainer.fsdp_sft_trainer",
+            f"model.partial_pretrain={model}",
+        ]
     else:
         words += ["python3", "-m", "verl.trainer.main_ppo"]
         if "megatron" in row["engine"] and "model_engine" not in settings:
@@ -84,18 +92,24 @@ def command_of(row: Row) -> list[str]:
         if "trainer.n_gpus_per_node" not in settings:
             number = int(re.sub(r"\D", "", str(world)) or 8)
             words += [f"trainer.n_gpus_per_node={min(8, number)}", f"trainer.nnodes={max(1, number // 8)}"]
-    return words + [f"{'+' if any(part in key for part in ADDED) else ''}{key}={written(value)}" for key, value in settings.items()]
+    return words + [
+        f"{'+' if any(part in key for part in ADDED) else ''}{key}={written(value)}" for key, value in settings.items()
+    ]
 
 
 def verdict(program: str, words: list[str]) -> tuple[str, str]:
-    """"fits", "oom" or "refused", and the first line."""
+    """ "fits", "oom" or "refused", and the first line."""
     done = subprocess.run([program, "estimate", *words], capture_output=True, text=True, check=False)
     line = (done.stdout or done.stderr).splitlines()[0]
     return {0: "fits", 1: "oom"}.get(done.returncode, "refused"), line.removeprefix("oomplan: ")
 
 
 def judged(program: str, row: Row) -> Row:
-    out: Row = {"id": row["id"], "run": f"{row['engine']}, {row['model']}, {row['gpus']} x {row['gpu']}", "reported": row["outcome"]}
+    out: Row = {
+        "id": row["id"],
+        "run": f"{row['engine']}, {row['model']}, {row['gpus']} x {row['gpu']}",
+        "reported": row["outcome"],
+    }
     try:
         words = command_of(row)
     except NotEnough as missing:
@@ -110,7 +124,12 @@ def judged(program: str, row: Row) -> Row:
     return out
 
 
-HAPPENED = {"fits": "ran", "oom": "out of memory", "fits-claimed": "runs, its header says", "fits+boundary": "44 a GPU ran, 45 did not"}
+HAPPENED = {
+    "fits": "ran",
+    "oom": "out of memory",
+    "fits-claimed": "runs, its header says",
+    "fits+boundary": "44 a GPU ran, 45 did not",
+}
 TOLD = {"fits": "fits", "oom": "does not fit", "": ""}
 
 
@@ -158,7 +177,9 @@ def main() -> int:
     answered = [row for row in rows if row["told"] in ("fits", "oom")]
     right = [row for row in answered if row["right"] or (row.get("short") == "fits" and row["reported"] != "oom")]
     open_ = [row for row in rows if row.get("why_not", "").startswith("not stated")]
-    print(f"{len(rows)} runs: {len(open_)} leave open what decides, {len(rows) - len(answered) - len(open_)} are refused, {len(answered)} answered, {len(right)} right")
+    print(
+        f"{len(rows)} runs: {len(open_)} leave open what decides, {len(rows) - len(answered) - len(open_)} are refused, {len(answered)} answered, {len(right)} right"
+    )
     return 0
 
 

@@ -18,7 +18,7 @@ import sys
 import types
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import execute_fsdp1
 import peft
@@ -58,7 +58,7 @@ RANK = 8
 class Anything(types.ModuleType):
     """A module of which names are imported and nothing is asked."""
 
-    __path__: list[str] = []
+    __path__: ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -65,8 +65,7 @@ void bind_launches(py::module_& module) {
       "read_command",
       [](const std::vector<std::string>& command, const std::vector<std::string>& overrides, const Environment& environment,
          const std::string& framework_version, const std::string& gpu, const std::vector<std::string>& config_roots,
-         std::int64_t which, const CatalogHandle& catalog,
-         const std::string& host_memory, std::int64_t sequence_tokens) {
+         std::int64_t which, const CatalogHandle& catalog, const std::string& host_memory, std::int64_t sequence_tokens) {
         Source source = freed([&] { return command_source(command, environment, config_roots); });
         source.overrides = overrides;
         source.framework_version = framework_version;

@@ -1,3 +1,5 @@
+#include <oomplan/guide.hpp>
+
 #include "command.hpp"
 #include "frontends/dialect.hpp"
 #include "input.hpp"
@@ -15,6 +17,11 @@ int run_advise(const Call& call) {
                              "oomplan explain -- COMMAND",
                              {},
                              "explain tells which changes would help; advise writes them into files"});
+  if (call.has("guide")) {
+    const Guide answer = guide(source, call.catalog);
+    print(call.json ? to_json(answer) : to_text(answer, call.style));
+    return answer.estimate.fits() ? kFits : kDoesNotFit;
+  }
   const Advice advice = advise(source, allow, call.catalog);
   if (show > 0) {
     const auto wrong = [&](std::string found, std::string expected) {

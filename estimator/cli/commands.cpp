@@ -27,10 +27,10 @@ constexpr OptionRow kNamed{"model", "NAME", "the model, in place of the shape th
 constexpr OptionRow kSet{"set", "NAME=VALUE",
                          "a variable that a script or command sees, besides those of the environment; any number of times"};
 constexpr OptionRow kHost{"host-memory", "SIZE", "memory of a node, such as 1TB: whether the host's part fits is judged, too"};
-constexpr OptionRow kLengths{"sequence-tokens", "N",
-                             "verl: tokens of a sequence, prompt and response, where samples are shorter than the settings allow"};
+constexpr OptionRow kLengths{
+    "sequence-tokens", "N", "verl: tokens of a sequence, prompt and response, where samples are shorter than the settings allow"};
 constexpr OptionRow kWhich{"command", "N", "which of several jobs that a script starts"};
-constexpr std::array<OptionRow, 9> kAdvise{{
+constexpr std::array<OptionRow, 10> kAdvise{{
     kRelease,
     kRoot,
     kGpu,
@@ -40,6 +40,7 @@ constexpr std::array<OptionRow, 9> kAdvise{{
     kLengths,
     {"allow", "EFFECTS", "what may change besides speed: numerics, semantics, separated by commas"},
     {"diff", "N", "print the N-th change as a diff of FILE in place of the table"},
+    {"guide", "", "verl: its tuning guide point by point, and what each would do to this job"},
 }};
 constexpr std::array<OptionRow, 10> kEstimate{{
     kRelease,

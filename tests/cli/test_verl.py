@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -387,7 +388,9 @@ MEGATRON = [
 ]
 
 
-@pytest.mark.parametrize(("release", "vanilla", "maker"), [("0.8.0", "", "mbridge"), ("0.9.0", "", "megatron-bridge"), ("0.9.0", "True", "mbridge")])
+@pytest.mark.parametrize(
+    ("release", "vanilla", "maker"), [("0.8.0", "", "mbridge"), ("0.9.0", "", "megatron-bridge"), ("0.9.0", "True", "mbridge")]
+)
 def test_who_makes_megatrons_models(release: str, vanilla: str, maker: str) -> None:
     more = [f"{ARR}.actor.megatron.vanilla_mbridge={vanilla}"] if vanilla else []
     done = run("read", "--framework-version", release, *command("model_engine=megatron", *MEGATRON, *more))
@@ -438,7 +441,9 @@ def test_a_remedy_is_a_diff_of_the_script_that_patch_applies(tmp_path: Path) -> 
         assert done.returncode == 0, done.stdout
         assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
         patched = json.loads(run("estimate", "run.sh", *words, "--json", folder=tmp_path).stdout)
-        appended = json.loads(run("estimate", str(ROOT / "examples/verl/grpo_8b.sh"), *remedy["overrides"], *words, "--json").stdout)
+        appended = json.loads(
+            run("estimate", str(ROOT / "examples/verl/grpo_8b.sh"), *remedy["overrides"], *words, "--json").stdout
+        )
         assert patched["verdict"] == appended["verdict"]
 
 
@@ -496,3 +501,50 @@ def test_lengths_are_for_jobs_whose_batches_count_sequences() -> None:
     done = run("check", "examples/areal/grpo_7b.yaml", "--sequence-tokens", "512")
     assert done.returncode == 2
     assert "its batches count sequences; other jobs say their tokens" in done.stderr
+
+
+SCRIPT = ["examples/verl/grpo_8b.sh", "--framework-version", "0.8.0", "--gpu", "A100-40GB"]
+
+
+def test_guide_is_told_point_by_point_with_what_each_frees() -> None:
+    done = run("advise", *SCRIPT, "--guide", "--json")
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+    jsonschema.validate(told, json.loads((ROOT / "docs" / "schema" / "guide.schema.json").read_text()))
+    assert list(dict.fromkeys(p["section"][:2] for p in told["points"])) == [f"{n}." for n in range(1, 10)]
+    before = fullest(run("estimate", *SCRIPT, "--json"))
+    changed = [p for p in told["points"] if p["overrides"]]
+    assert len(changed) >= 8
+    for point in changed:
+        after = run("estimate", *SCRIPT, *point["overrides"], "--json")
+        assert (point["gain_bytes"], point["fits"]) == (before - fullest(after), after.returncode == 0), point
+    assert any(p["fits"] for p in changed)
+    assert all(p["why"] for p in told["points"])
+
+
+def test_guide_says_where_verl_s_guide_does_nothing() -> None:
+    words = [
+        f"{ARR}.model.path=Qwen/Qwen3-8B",
+        "data.train_batch_size=64",
+        f"{ARR}.actor.strategy=megatron",
+        f"{ARR}.actor.megatron.tensor_model_parallel_size=4",
+        f"{ARR}.actor.ppo_mini_batch_size=64",
+        f"{ARR}.actor.ppo_micro_batch_size_per_gpu=1",
+        f"{ARR}.rollout.log_prob_micro_batch_size_per_gpu=1",
+        f"{ARR}.rollout.name=vllm",
+        "critic.enable=False",
+        "algorithm.adv_estimator=grpo",
+    ]
+    asked = command("--config-name=ppo_megatron_trainer.yaml", *words)
+    done = run("advise", "--framework-version", "0.8.0", "--gpu", "H100-80GB", "--guide", "--json", *asked)
+    assert done.returncode in (0, 1), done.stderr
+    points = {p["text"]: p for p in json.loads(done.stdout)["points"]}
+    assert points["grad_offload"]["why"].startswith("verl parses it and does not read it")
+    for text in ("gradient checkpointing", "activation offloading", "use_liger"):
+        assert (points[text]["overrides"], points[text]["why"]) == ([], "it acts on FSDP alone")
+
+
+def test_guide_of_a_framework_without_one_is_refused_by_name() -> None:
+    done = run("advise", "examples/areal/grpo_7b.yaml", "--framework-version", "1.0.4", "--guide")
+    assert done.returncode == 2
+    assert "--guide" in done.stderr and "not supported yet" in done.stderr

@@ -6,8 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import oomplan
 import pytest
+from omegaconf import OmegaConf
+
+import oomplan
 
 CONFIG: dict[str, Any] = {
     "algorithm": {"adv_estimator": "grpo"},
@@ -36,7 +38,13 @@ def test_a_dict_is_read_as_its_command() -> None:
     assert "H200-141GB" in told
     command = oomplan.read(
         command=[
-            *("python3", "-m", "verl.trainer.main_ppo", "algorithm.adv_estimator=grpo", "actor_rollout_ref.model.path=Qwen/Qwen3-8B"),
+            *(
+                "python3",
+                "-m",
+                "verl.trainer.main_ppo",
+                "algorithm.adv_estimator=grpo",
+                "actor_rollout_ref.model.path=Qwen/Qwen3-8B",
+            ),
             *("actor_rollout_ref.actor.use_dynamic_bsz=True", "actor_rollout_ref.actor.strategy=fsdp2"),
             *("actor_rollout_ref.rollout.name=vllm", "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True"),
         ],
@@ -51,8 +59,7 @@ def test_a_dataclass_is_read_as_what_it_holds() -> None:
 
 
 def test_an_omegaconf_object_is_read_as_what_it_holds() -> None:
-    omegaconf = pytest.importorskip("omegaconf")
-    made = omegaconf.OmegaConf.create(CONFIG | {"data": {"train_batch_size": "${batch}"}, "batch": 512})
+    made = OmegaConf.create(CONFIG | {"data": {"train_batch_size": "${batch}"}, "batch": 512})
     assert read(made) == read(CONFIG | {"data": {"train_batch_size": 512}, "batch": 512})
 
 
@@ -61,4 +68,4 @@ def test_what_is_wrong_has_its_key() -> None:
         oomplan.read(CONFIG | {"data": {"max_prompt_length": -1}}, framework_version="0.9.0")
     assert "data.max_prompt_length" in str(caught.value)
     with pytest.raises(oomplan.InputError):
-        oomplan.read(object())  # type: ignore[arg-type]
+        oomplan.read(object())

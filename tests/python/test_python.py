@@ -44,7 +44,7 @@ def test_the_same_job_in_every_form() -> None:
     expected = oomplan.estimate(str(FILE)).to_dict()["gpus"]
     forms: list[object] = [FILE, text, yaml.safe_load(text), [str(FILE)], oomplan.read(FILE)]
     for form in forms:
-        assert oomplan.estimate(form).to_dict()["gpus"] == expected  # type: ignore[arg-type]
+        assert oomplan.estimate(form).to_dict()["gpus"] == expected
 
 
 def test_overrides() -> None:
@@ -96,7 +96,7 @@ def test_input_errors_carry_all_problems() -> None:
 @pytest.mark.parametrize("source", ["", "no-such-file.yaml", str(ROOT), [], "a\nb", "{", {"oomplan": 2}, "\x00\n"])
 def test_wrong_sources(source: object) -> None:
     with pytest.raises(ValueError):
-        oomplan.estimate(source)  # type: ignore[arg-type]
+        oomplan.estimate(source)
 
 
 def test_keyword_job() -> None:

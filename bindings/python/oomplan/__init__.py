@@ -182,7 +182,7 @@ def _configuration(source: object) -> dict[str, Any] | None:
         from omegaconf.errors import OmegaConfBaseException
 
         try:
-            held = OmegaConf.to_container(source, resolve=True, enum_to_str=True)
+            held: Any = OmegaConf.to_container(source, resolve=True, enum_to_str=True)
         except OmegaConfBaseException:  # an interpolation of a key that is not there is told with its place
             held = OmegaConf.to_container(source, resolve=False, enum_to_str=True)
         return held if isinstance(held, dict) else None

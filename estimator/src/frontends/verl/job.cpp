@@ -259,7 +259,8 @@ class VerlTranslator {
     const std::string from = batch + ".tokens_per_gpu";
     if (sequences <= 0 || budget <= 0 || length() <= 0) return {budget, 0, from};
     // verl/utils/seqlen_balancing.py (rearrange_micro_batches): as many micro-batches as all tokens ask for, then sequences are
-    // dealt out evenly. Of sequences of one length that is exact, and may be more than the budget; of others the budget is reached.
+    // dealt out evenly. Of sequences of one length that is exact, and may be more than the budget; of others the budget is
+    // reached.
     if (beside_.sequence_tokens == 0) return {std::min(budget, sequences * length()), 0, from};
     const std::int64_t batches = std::min(sequences, ceil_div(sequences * length(), budget));
     return {ceil_div(sequences, batches) * length(), 0, from};
@@ -287,10 +288,11 @@ class VerlTranslator {
     if (name == "actor" && m_.flag("job.old_logprob_pass") && packed) forward_budget(b);
     if (name == "actor") micro_batches(b);
     if (name == "actor" && b.sequences > 0 && beside_.sequence_tokens == 0)
-      notes_.push_back({Note::Level::info, s_.place(b.from),
-                        fmt::format("micro-batches count sequences, which are taken to be as long as the settings allow, {} tokens; "
-                                    "--sequence-tokens says what the samples have",
-                                    length())});
+      notes_.push_back(
+          {Note::Level::info, s_.place(b.from),
+           fmt::format("micro-batches count sequences, which are taken to be as long as the settings allow, {} tokens; "
+                       "--sequence-tokens says what the samples have",
+                       length())});
     if (name == "trainer")
       s_.set("trainer.sequence_tokens", packed ? "" : fmt::format("{}", m_.whole("job.max_total_length")),
              "job.max_total_length");

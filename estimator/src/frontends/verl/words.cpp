@@ -7,6 +7,7 @@
 
 #include "frontends/keys_of_lines.hpp"
 #include "frontends/native.hpp"
+#include "frontends/verl/guide.hpp"
 #include "frontends/verl/job.hpp"
 #include "frontends/verl/meaning.hpp"
 #include "frontends/verl/read.hpp"
@@ -65,6 +66,9 @@ class VerlWords : public TextWords {
   }
   std::string log_of(std::string_view) const override { return {}; }
   std::string_view guide_text(std::string_view, bool) const override { return {}; }
+
+  std::vector<Advised> guide() const override { return guide_points(it_.text, it_.meaning); }
+  std::string_view guide_source() const override { return kGuide; }
 
   Rewrite rewrite(const Settings& asked) const override {
     Rewrite out;
