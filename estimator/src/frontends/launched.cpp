@@ -75,7 +75,7 @@ std::string meant_module(const EntryPoint& starts, const launch::Entry& entry) {
   const auto end = [](std::string_view name) { return name.substr(name.rfind('.') + 1); };
   for (const std::string& name : names)
     if (name == entry.name || (end(name) == end(entry.name) && end(name) != "main_ppo")) return name;
-  const std::string near = nearest(entry.name, names);
+  std::string near = nearest(entry.name, names);
   constexpr std::size_t kAlike = 4;  // letters at the beginning of its last part
   if (!near.empty() && end(near).substr(0, kAlike) == end(entry.name).substr(0, kAlike)) return near;
   return !names.empty() && end(entry.name) == "main_ppo" ? names.front() : "";

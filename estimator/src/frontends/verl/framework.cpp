@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
 #include "frontends/verl/derive.hpp"
 #include "job/model_makers.hpp"

@@ -30,7 +30,7 @@ std::string of_package(std::string path) {
 
 /// The part of a path that begins in verl's repository, "verl/trainer/config/..."; "": none.
 std::string path_in_repository(const std::string& given) {
-  const std::string path = of_package(given);
+  std::string path = of_package(given);
   for (const std::string_view top : {"verl/trainer/config/", "verl/experimental/", "recipe/"}) {
     if (path.starts_with(top)) return path;
     const auto at = path.find(fmt::format("/{}", top));
