@@ -47,6 +47,11 @@ bool adds_decay(const Trainer& t) { return element_by_element(t.optimizer) && t.
 /// Of SGD the forms differ in what they make of weight decay and Nesterov's momentum.
 bool has_forms(const Trainer& t) { return adam_in_part(t) || (adds_decay(t) && (t.weight_decay > 0 || t.nesterov)); }
 bool has_policy(const Role& r) { return shards_by_fsdp2(r.engine) || r.engine == EngineKind::fsdp1; }
+/// A server gets the weights that the actor has learnt.
+bool updates(const Job& j) {
+  return j.sync.by != SyncBy::none &&
+         std::any_of(j.roles.begin(), j.roles.end(), [](const Role& r) { return r.kind == RoleKind::rollout; });
+}
 bool four_bits(const Trainer& t) { return t.lora.base.format == BaseFormat::nf4 || t.lora.base.format == BaseFormat::fp4; }
 /// The processors of these towers make every image as large as the table of positions (job/vision_pass.cpp).
 bool one_size(const Role& r) {
@@ -126,6 +131,8 @@ constexpr Row kTrainers[] = {
      [](const Job&, const Role& r) { return !r.trainer.cast_parameters; }},
     {"amsgrad", "it is Adam's and AdamW's", [](const Job&, const Role& r) { return !adam_in_part(r.trainer); }},
     {"lora.", kNoAdapters, [](const Job&, const Role& r) { return r.trainer.lora.rank == 0; }},
+    {"lora.layered_summon", "no weight update gathers layers to read the adapters (training loop: verl; roles.rollout)",
+     [](const Job& j, const Role& r) { return r.kind != RoleKind::actor || !r.trainer.loop.summons_adapters || !updates(j); }},
     {"lora.prepare_kbit", "the base is not quantised",
      [](const Job&, const Role& r) { return r.trainer.lora.base.format == BaseFormat::full; }},
     {"lora.base_double_quant", "the base is not in 4 bits", [](const Job&, const Role& r) { return !four_bits(r.trainer); }},
