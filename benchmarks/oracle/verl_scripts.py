@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,15 @@ def entry(module: str, release: str) -> dict[str, Any]:
     number = DATA["releases"].index
     rows = DATA["entry_points"].get(module, [])
     return next((row for row in rows if number(row["first"]) <= number(release) <= number(row["last"])), {})
+
+
+def as_packages(tree: Path, folder: Path) -> None:
+    """Makes pkg://verl... found: a folder of verl's configurations alone, as importing verl takes torch and ray."""
+    for found in (tree / "verl").rglob("*.yaml"):
+        link = folder / found.relative_to(tree)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(found)
+    sys.path.insert(0, str(folder))
 
 
 def refusal_of_hydra(tree: Path, module: str, words: list[str], release: str) -> str | None:
@@ -93,6 +103,8 @@ def main() -> int:
     args = parser.parse_args()
     program, tree = str(Path(args.program).resolve()), args.tree.resolve()
     os.chdir(tree)
+    packages = tempfile.TemporaryDirectory()
+    as_packages(tree, Path(packages.name))
     same = different = 0
     for script in sorted(tree.rglob("*.sh")):
         for module, words in jobs_of(program, script.relative_to(tree)):

@@ -65,13 +65,13 @@ def test_the_first_row_is_the_job_as_it_stands() -> None:
 
 
 WRONG = {
-    "verl": (
-        ["--framework", "verl"],
-        "oomplan: command line --framework: found 'verl', expected areal or oomplan: not supported yet",
+    "slime": (
+        ["--framework", "slime"],
+        "oomplan: command line --framework: found 'slime', expected verl, areal or oomplan: not supported yet",
     ),
     "a typing error": (
         ["--framework", "araal"],
-        "oomplan: command line --framework: found 'araal', expected areal or oomplan (did you mean 'areal'?)",
+        "oomplan: command line --framework: found 'araal', expected verl, areal or oomplan (did you mean 'areal'?)",
     ),
     "an algorithm": (
         ["--algorithm", "grop"],

@@ -5,7 +5,7 @@
 
 #include <oomplan/oomplan.hpp>
 
-namespace oomplan {
+namespace oomplan OOMPLAN_PUBLIC {
 
 struct GuidePoint {
   std::string section;                 ///< of the guide: "3. batch sizes"
