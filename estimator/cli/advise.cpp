@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <oomplan/guide.hpp>
 
 #include "command.hpp"
@@ -18,6 +19,13 @@ int run_advise(const Call& call) {
                              {},
                              "explain tells which changes would help; advise writes them into files"});
   if (call.has("guide")) {
+    for (const char* beside : {"diff", "allow"})
+      if (call.has(beside))
+        throw InputError(Problem{{"command line", 0, 0, fmt::format("--{}", beside)},
+                                 "together with --guide",
+                                 "one of them",
+                                 {},
+                                 "the guide's points are those of the framework, whatever they change"});
     const Guide answer = guide(source, call.catalog);
     print(call.json ? to_json(answer) : to_text(answer, call.style));
     return answer.estimate.fits() ? kFits : kDoesNotFit;

@@ -180,7 +180,8 @@ constexpr std::array<Command, 16> kCommands{{
      "the framework can say is told with its reason. Exit status: 0 FILE fits as it is, 1 it does not.\n\n"
      "  oomplan advise examples/grpo.yaml actor.tokens_per_micro_batch=64k\n"
      "  oomplan advise examples/areal/grpo_7b.yaml --framework-version 1.0.4 actor.mb_spec.max_tokens_per_mb=65536\n"
-     "  oomplan advise job.yaml --diff 1 | patch job.yaml\n",
+     "  oomplan advise job.yaml --diff 1 | patch job.yaml\n"
+     "  oomplan advise run.sh --framework-version 0.9.0 --guide\n",
      kAdvise, kAny, run_advise},
     {"search", "[FILE [key=value ...] | SCRIPT [ARGUMENT ...] | --model NAME --gpus N | -- COMMAND]",
      "configurations that fit, fastest first",

@@ -544,6 +544,13 @@ def test_guide_says_where_verl_s_guide_does_nothing() -> None:
         assert (points[text]["overrides"], points[text]["why"]) == ([], "it acts on FSDP alone")
 
 
+@pytest.mark.parametrize("beside", [["--diff", "1"], ["--allow", "numerics"]])
+def test_guide_takes_no_option_that_it_would_ignore(beside: list[str]) -> None:
+    done = run("advise", *SCRIPT, "--guide", *beside)
+    said = f"oomplan: command line {beside[0]}: found together with --guide, expected one of them"
+    assert (done.returncode, done.stderr.startswith(said)) == (2, True), done.stderr
+
+
 def test_guide_of_a_framework_without_one_is_refused_by_name() -> None:
     done = run("advise", "examples/areal/grpo_7b.yaml", "--framework-version", "1.0.4", "--guide")
     assert done.returncode == 2

@@ -43,27 +43,24 @@ Guide guide(const Source& source, const Catalog* given) {
   const Catalog& catalog = given != nullptr ? *given : Catalog::builtin();
   const std::unique_ptr<TextWords> words = words_of(source, catalog);
   Guide out{words->reading(), {}, std::string(words->guide_source()), {}};
-  const std::vector<Advised> points = words->guide();
-  if (points.empty())
+  out.points = words->guide();
+  if (out.points.empty())
     throw InputError(Problem{{"command line", 0, 0, "--guide"},
                              "a job whose framework has no guide that is known",
                              "RL of verl",
                              {},
                              "not supported yet"});
   out.estimate = estimate(out.reading.job, &catalog);
-  for (const Advised& advised : points) {
-    GuidePoint point{advised.section, advised.text, advised.overrides, advised.why, 0, {}, 0, false};
-    if (!point.overrides.empty()) {
-      Rewrite rewrite;
-      rewrite.overrides = point.overrides;
-      try {
-        judge(point, out.estimate, estimate(words->job_with(rewrite), &catalog));
-      } catch (const InputError& error) {
-        point.overrides.clear();
-        point.why = error.problems.empty() ? "refused" : error.problems.front().why;
-      }
+  for (GuidePoint& point : out.points) {
+    if (point.overrides.empty()) continue;
+    Rewrite rewrite;
+    rewrite.overrides = point.overrides;
+    try {
+      judge(point, out.estimate, estimate(words->job_with(rewrite), &catalog));
+    } catch (const InputError& error) {
+      point.overrides.clear();
+      point.why = error.problems.empty() ? "refused" : error.problems.front().why;
     }
-    out.points.push_back(std::move(point));
   }
   return out;
 }

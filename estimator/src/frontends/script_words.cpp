@@ -91,7 +91,7 @@ class ScriptWords : public TextWords {
   std::string key_of(std::string_view knob) const override { return words_->key_of(knob); }
   std::string log_of(std::string_view role) const override { return words_->log_of(role); }
   std::string_view guide_text(std::string_view knob, bool megatron) const override { return words_->guide_text(knob, megatron); }
-  std::vector<Advised> guide() const override { return words_->guide(); }
+  std::vector<GuidePoint> guide() const override { return words_->guide(); }
   std::string_view guide_source() const override { return words_->guide_source(); }
   Job job_with(const Rewrite& rewrite) const override { return words_->job_with(rewrite); }
 

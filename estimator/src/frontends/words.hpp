@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <oomplan/guide.hpp>
 #include <oomplan/oomplan.hpp>
 
 #include "frontends/fact_value.hpp"
@@ -23,13 +24,6 @@ struct Rewrite {
 };
 using Settings = std::vector<std::pair<std::string, std::string>>;  ///< knobs and their texts, as in a job file
 
-/// A point of the framework's guide, as it would be done here: `overrides` of this text, or why nothing is to be done.
-struct Advised {
-  std::string section, text;
-  std::vector<std::string> overrides;
-  std::string why;
-};
-
 class TextWords {
  public:
   virtual ~TextWords() = default;
@@ -46,8 +40,8 @@ class TextWords {
   virtual std::string log_of(std::string_view role) const = 0;
   /// What the framework's guide says of a change of the knob; "" where our own text says all. `megatron`: of a role on it.
   virtual std::string_view guide_text(std::string_view knob, bool megatron) const = 0;
-  /// The framework's guide for its users, in its order, and where it stands; empty: none is known.
-  virtual std::vector<Advised> guide() const { return {}; }
+  /// The framework's guide for its users, in its order, not judged yet, and where it stands; empty: none is known.
+  virtual std::vector<GuidePoint> guide() const { return {}; }
   virtual std::string_view guide_source() const { return {}; }
   /// What read() makes of it. Throws InputError.
   virtual Job job_with(const Rewrite&) const = 0;

@@ -18,7 +18,7 @@ class GuideReader {
     megatron_ = m.text("roles.actor.engine") == "megatron";
   }
 
-  std::vector<Advised> run() {
+  std::vector<GuidePoint> run() {
     rollout();
     padding();
     batches();
@@ -42,7 +42,11 @@ class GuideReader {
     return override_text({key, std::move(value), at(key) == nullptr});
   }
   void point(std::string section, std::string text, std::vector<std::string> overrides, std::string why) {
-    out_.push_back({std::move(section), std::move(text), std::move(overrides), std::move(why)});
+    GuidePoint& p = out_.emplace_back();
+    p.section = std::move(section);
+    p.text = std::move(text);
+    p.overrides = std::move(overrides);
+    p.why = std::move(why);
   }
   /// A switch that is to be on; nothing to do where it is, or where the release or the engine has no such key.
   void turn_on(const std::string& section, const std::string& text, const std::string& key, const std::string& cost,
@@ -70,18 +74,23 @@ class GuideReader {
     if (offloads && fraction < 0.8)
       point(section, "... of 0.8 to 0.9 where they are offloaded", {set(key, 0.8)},
             "a larger KV cache: it needs more, and is faster");
-    const std::int64_t sequences = m_.whole("roles.rollout.max_running_requests", 256);
-    if (sequences > 128)
-      point(section, "smaller max_num_seqs", {set(arr("rollout.max_num_seqs"), sequences / 2)}, "fewer requests at once");
-    const std::int64_t tokens = m_.whole("roles.rollout.max_batched_tokens", 8192);
-    if (tokens > 4096)
-      point(section, "smaller max_num_batched_tokens, above 2,048", {set(arr("rollout.max_num_batched_tokens"), tokens / 2)},
-            "longer prefills");
+    halve_of_server(section, "smaller max_num_seqs", "roles.rollout.max_running_requests", "max_num_seqs", 128,
+                    "fewer requests at once");
+    halve_of_server(section, "smaller max_num_batched_tokens, above 2,048", "roles.rollout.max_batched_tokens",
+                    "max_num_batched_tokens", 4096, "longer prefills");
     const std::int64_t tensor = m_.whole("roles.rollout.layout.tp", 1), gpus = m_.whole("roles.rollout.gpus", 1);
     if (2 * tensor <= std::min<std::int64_t>(8, gpus) && gpus % (2 * tensor) == 0)
       point(section, "a larger tensor_model_parallel_size", {set(arr("rollout.tensor_model_parallel_size"), 2 * tensor)},
             "fewer replicas, and an exchange in every layer");
     turn_on(section, "no CUDA graphs, which stay on the GPU", arr("rollout.enforce_eager"), "slower decoding");
+  }
+  /// `least`: where it is no larger, the guide says nothing.
+  void halve_of_server(const std::string& section, const std::string& text, const std::string& fact, const char* key,
+                       std::int64_t least, const std::string& cost) {
+    const std::int64_t now = m_.whole(fact, 0);
+    if (now == 0) return point(section, text, {}, fmt::format("verl leaves {} to the server's own default", key));
+    if (now <= least) return point(section, text, {}, kOn);
+    point(section, text, {set(arr(fmt::format("rollout.{}", key)), now / 2)}, cost);
   }
   void padding() { turn_on("2. remove padding", "pack sequences", arr("model.use_remove_padding"), "nothing"); }
   /// Halves what a micro-batch of the role holds.
@@ -111,6 +120,7 @@ class GuideReader {
             fsdp.c_str());
     turn_on(section, "param_offload", engine_block() + ".param_offload", "parameters cross the bus for every phase");
     turn_on(section, "optimizer_offload", engine_block() + ".optimizer_offload", "states cross the bus for every step");
+    // verl/workers/engine/megatron/transformer_impl.py and megatron_workers.py, 0.5 to 0.10.0, keep it and ask for it nowhere
     if (megatron_ && at(engine_block() + ".grad_offload") != nullptr)
       point(section, "grad_offload", {}, "verl parses it and does not read it: gradients follow param_offload");
   }
@@ -131,6 +141,7 @@ class GuideReader {
     if (data < 2) return point(section, text, {}, "no GPU is left to share sequences with");
     point(section, text, {set(arr("actor.ulysses_sequence_parallel_size"), 2 * now)}, "an exchange of heads in every layer");
   }
+  /// verl passes fused_linear_cross_entropy=False (verl/workers/engine/fsdp/transformer_impl.py, 0.10.0).
   void liger() {
     turn_on("6. Liger", "use_liger", arr("model.use_liger"),
             "nothing; its fused loss is off under verl, so logits stay as they are", "it acts on FSDP alone");
@@ -162,12 +173,12 @@ class GuideReader {
   const VerlText& text_;
   const VerlMeaning& m_;
   bool megatron_ = false;
-  std::vector<Advised> out_;
+  std::vector<GuidePoint> out_;
 };
 
 }  // namespace
 
-std::vector<Advised> guide_points(const VerlText& text, const VerlMeaning& m) {
+std::vector<GuidePoint> guide_points(const VerlText& text, const VerlMeaning& m) {
   if (m.kind != "rl") return {};
   return GuideReader(text, m).run();
 }

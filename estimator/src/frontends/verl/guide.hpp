@@ -11,6 +11,6 @@ namespace oomplan::verl {
 inline constexpr std::string_view kGuide = "verl-project/verl docs/perf/perf_tuning.rst, 0.10.0";
 
 /// In the order of the page, with the key points that it names.
-std::vector<Advised> guide_points(const VerlText&, const VerlMeaning&);
+std::vector<GuidePoint> guide_points(const VerlText&, const VerlMeaning&);
 
 }  // namespace oomplan::verl

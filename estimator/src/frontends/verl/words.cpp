@@ -67,7 +67,7 @@ class VerlWords : public TextWords {
   std::string log_of(std::string_view) const override { return {}; }
   std::string_view guide_text(std::string_view, bool) const override { return {}; }
 
-  std::vector<Advised> guide() const override { return guide_points(it_.text, it_.meaning); }
+  std::vector<GuidePoint> guide() const override { return guide_points(it_.text, it_.meaning); }
   std::string_view guide_source() const override { return kGuide; }
 
   Rewrite rewrite(const Settings& asked) const override {
