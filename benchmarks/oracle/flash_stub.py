@@ -34,14 +34,21 @@ def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: Any) -> torch.Te
     return Flash.apply(q, k, v)
 
 
+class NoArguments(tuple[Any, ...]):
+    """Two functions that choose the kernel's arguments; one, up to transformers 5.10."""
+
+    def __call__(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
+
 def stand_in() -> None:
     """transformers takes these functions for the package's. Nothing is packed."""
 
     def functions(*_: Any, **__: Any) -> Any:
-        return (run, run, None, None, None), (lambda **__: {}, lambda **__: {})
+        return (run, run, None, None, None), NoArguments((lambda **__: {}, lambda **__: {}))
 
     utils.lazy_import_flash_attention = functions
     modeling_utils.lazy_import_flash_attention = functions
     modeling_utils.is_kernels_available = lambda *_: False
-    utils._is_packed_sequence = lambda *_: False
+    utils._is_packed_sequence = lambda *_, **__: False
     PreTrainedModel._flash_attn_can_dispatch = lambda *_, **__: True

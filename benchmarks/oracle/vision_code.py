@@ -61,13 +61,17 @@ class OnTheHost(list[Any]):
     def __floordiv__(self, number: int) -> OnTheHost:
         return OnTheHost(n // number for n in self)
 
+    def max(self) -> int:
+        return int(max(self))
+
 
 def by_the_host(function: Any, finish: Any) -> Any:
-    """Runs outside of every mode, on the values."""
+    """Runs outside of every mode, on the values. A tensor is the image that verl makes where there is none: its values are not there."""
 
-    def run(grid: OnTheHost, *args: Any, **kwargs: Any) -> Any:
+    def run(grid: Any, *args: Any, **kwargs: Any) -> Any:
         with _disable_current_modes():
-            return finish(function(torch.tensor(grid.tolist()), *args, **kwargs))
+            sizes = [[1, 4, 4]] if isinstance(grid, torch.Tensor) else grid.tolist()
+            return finish(function(torch.tensor(sizes), *args, **kwargs))
 
     return run
 
@@ -88,17 +92,17 @@ def standing_in(module: Any, device: str) -> Iterator[None]:
     def host(ends: torch.Tensor) -> OnTheHost:
         return OnTheHost(ends.tolist())
 
-    changes: Row = {
-        "get_vision_position_ids": positions,
-        "get_vision_attention_seqlens": by_the_host(module.get_vision_attention_seqlens, lambda x: (host(x[0]), x[1])),
-        "torch_compilable_check": lambda *_, **__: None,
-        "get_max_seqlen": lambda *_, **__: 1,
-    }
-    if hasattr(module, "get_vision_interpolation_indices_and_weights"):
-        taps = by_the_host(
-            module.get_vision_interpolation_indices_and_weights, lambda made: [(one.shape, one.dtype) for one in made]
-        )
-        changes["get_vision_interpolation_indices_and_weights"] = lambda *args, **kwargs: tuple(
+    changes: Row = {"get_vision_position_ids": positions, "torch_compilable_check": lambda *_, **__: None}
+    if hasattr(module, "get_max_seqlen"):
+        changes["get_vision_attention_seqlens"] = by_the_host(module.get_vision_attention_seqlens, lambda x: (host(x[0]), x[1]))
+        changes["get_max_seqlen"] = lambda *_, **__: 1
+    else:  # up to transformers 5.10
+        changes["get_vision_cu_seqlens"] = by_the_host(module.get_vision_cu_seqlens, host)
+    for name in ("get_vision_interpolation_indices_and_weights", "get_vision_bilinear_indices_and_weights"):
+        if not hasattr(module, name):
+            continue
+        taps = by_the_host(getattr(module, name), lambda made: [(one.shape, one.dtype) for one in made])
+        changes[name] = lambda *args, taps=taps, **kwargs: tuple(
             torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in taps(*args, **kwargs)
         )
     if hasattr(module, "get_vision_window_index"):

@@ -29,8 +29,10 @@ constexpr OptionRow kSet{"set", "NAME=VALUE",
 constexpr OptionRow kHost{"host-memory", "SIZE", "memory of a node, such as 1TB: whether the host's part fits is judged, too"};
 constexpr OptionRow kLengths{
     "sequence-tokens", "N", "verl: tokens of a sequence, prompt and response, where samples are shorter than the settings allow"};
+constexpr OptionRow kImages{"image-size", "WxH",
+                            "verl: pixels of a sample's image, 640x480, or none; otherwise as large as a prompt allows"};
 constexpr OptionRow kWhich{"command", "N", "which of several jobs that a script starts"};
-constexpr std::array<OptionRow, 10> kAdvise{{
+constexpr std::array<OptionRow, 11> kAdvise{{
     kRelease,
     kRoot,
     kGpu,
@@ -38,11 +40,12 @@ constexpr std::array<OptionRow, 10> kAdvise{{
     kWhich,
     kHost,
     kLengths,
+    kImages,
     {"allow", "EFFECTS", "what may change besides speed: numerics, semantics, separated by commas"},
     {"diff", "N", "print the N-th change as a diff of FILE in place of the table"},
     {"guide", "", "verl: its tuning guide point by point, and what each would do to this job"},
 }};
-constexpr std::array<OptionRow, 10> kEstimate{{
+constexpr std::array<OptionRow, 11> kEstimate{{
     kRelease,
     kRoot,
     kGpu,
@@ -52,10 +55,11 @@ constexpr std::array<OptionRow, 10> kEstimate{{
     kWhich,
     kHost,
     kLengths,
+    kImages,
     {"quick", "", "do not replay the allocator: what is reserved and needed are then lower bounds; no changes are tried"},
 }};
-constexpr std::array<OptionRow, 9> kCheck{{kRelease, kRoot, kGpu, kGpus, kNamed, kSet, kWhich, kHost, kLengths}};
-constexpr std::array<OptionRow, 10> kExplain{{
+constexpr std::array<OptionRow, 10> kCheck{{kRelease, kRoot, kGpu, kGpus, kNamed, kSet, kWhich, kHost, kLengths, kImages}};
+constexpr std::array<OptionRow, 11> kExplain{{
     kRelease,
     kRoot,
     kGpu,
@@ -65,6 +69,7 @@ constexpr std::array<OptionRow, 10> kExplain{{
     kWhich,
     kHost,
     kLengths,
+    kImages,
     {"save-snapshot", "F", "write the run of the fullest GPU as a memory snapshot that pytorch.org/memory_viz opens"},
 }};
 constexpr std::array<OptionRow, 9> kRead{{

@@ -128,6 +128,7 @@ Source source_of(const Call& call) {
   Source given = source_as_given(call);
   given.host_memory = call.text("host-memory");
   given.sequence_tokens = call.number("sequence-tokens", 1, kTokenLimit.most, 0);
+  given.image_size = call.text("image-size");
   return is_launch(given) ? resolved(given, *call.catalog) : given;
 }
 

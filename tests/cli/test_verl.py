@@ -503,6 +503,78 @@ def test_lengths_are_for_jobs_whose_batches_count_sequences() -> None:
     assert "its batches count sequences; other jobs say their tokens" in done.stderr
 
 
+IMAGES = [*FIXED[:1], f"{ARR}.model.path=Qwen/Qwen2.5-VL-7B-Instruct", *FIXED[2:], f"{ARR}.model.use_remove_padding=True"]
+
+
+def trained(*words: str, release: str = "0.9.0", more: tuple[str, ...] = ()) -> tuple[dict[str, Any], str]:
+    """The actor of the job, and the notes of its estimate."""
+    asked = ["--framework-version", release, "--gpu", "H100-80GB"]
+    done = run("estimate", *asked, *more, "--json", *command(*IMAGES, *words))
+    assert done.returncode in (0, 1), done.stderr
+    told = json.loads(done.stdout)
+    notes = " ".join(note["text"] for note in told["notes"])
+    return {"bytes": fullest(done), **told}, notes
+
+
+def test_images_are_as_large_as_a_prompt_allows_or_as_is_said() -> None:
+    """A data set or a key says that samples have images, an option how large they are; the tower is trained in any case."""
+    text, said = trained()
+    assert "samples are taken to be text" in said
+    assert "verl itself fails at text beside this tower" in said
+    full, said = trained("data.image_key=images")
+    assert "one image as large as a prompt of 1024 tokens allows: 896 x 896 pixels" in said
+    assert trained("data.train_files=/data/geo3k/train.parquet")[0]["bytes"] == full["bytes"]
+    small, said = trained("data.image_key=images", more=("--image-size", "448x336"))
+    assert "as large as a prompt" not in said
+    assert trained(more=("--image-size", "448x336"))[0]["bytes"] == small["bytes"]
+    assert text["bytes"] < small["bytes"] < full["bytes"]
+    assert trained("data.image_key=images", more=("--image-size", "none"))[0]["bytes"] == text["bytes"]
+
+
+def test_frozen_tower_is_frozen_where_verl_reads_the_key() -> None:
+    key = [f"{ARR}.actor.freeze_vision_tower=True", "data.image_key=images"]
+    old, _ = trained(*key, release="0.6.1")
+    assert old["bytes"] < trained("data.image_key=images", release="0.6.1")[0]["bytes"]
+    new, said = trained(*key, release="0.9.0")
+    assert "from 0.8 on verl does not read freeze_vision_tower" in said
+    assert new["bytes"] == trained("data.image_key=images", release="0.9.0")[0]["bytes"]
+
+
+def test_image_column_of_a_text_model_is_no_image() -> None:
+    words = ["estimate", "--json", "--framework-version", "0.9.0", "--gpu", "H100-80GB"]
+    plain, column = (run(*words, *command(*FIXED, *more)) for more in ([], ["data.image_key=images"]))
+    assert fullest(plain) == fullest(column)
+
+
+@pytest.mark.parametrize(
+    ("size", "found"),
+    [("640", "'640'"), ("0x4", "'0x4'"), ("640x", "'640x'"), ("99999x4", "'99999x4'"), ("1e3x4", "'1e3x4'")],
+)
+def test_sizes_of_images_that_are_none_are_told(size: str, found: str) -> None:
+    done = run("estimate", "--image-size", size, *command(*IMAGES))
+    assert done.returncode == 2
+    assert (
+        f"--image-size: found {found}, expected width and height in pixels up to 16384, such as 640x480, or none" in done.stderr
+    )
+
+
+def test_sizes_of_images_are_for_jobs_of_verl() -> None:
+    done = run("check", "examples/areal/grpo_7b.yaml", "--image-size", "640x480")
+    assert done.returncode == 2
+    assert "a job file says it as vision.height and vision.width" in done.stderr
+
+
+def test_adapters_are_kept_out_of_the_tower_by_an_expression() -> None:
+    lora = [f"{ARR}.model.lora_rank=32", f"{ARR}.model.target_modules=all-linear", f"{ARR}.rollout.load_format=safetensors"]
+    spared, _ = trained(*lora, f"{ARR}.model.exclude_modules='.*visual.*'", "data.image_key=images")
+    whole, _ = trained(*lora, "data.image_key=images")
+    assert spared["bytes"] < whole["bytes"]
+    asked = ["--framework-version", "0.9.0", "--gpu", "H100-80GB"]
+    done = run("estimate", *asked, *command(*IMAGES, *lora, f"{ARR}.model.exclude_modules='.*lm_head'", "data.image_key=images"))
+    assert done.returncode == 2
+    assert "an expression that matches all of the tower's modules" in done.stderr
+
+
 SCRIPT = ["examples/verl/grpo_8b.sh", "--framework-version", "0.8.0", "--gpu", "A100-40GB"]
 
 

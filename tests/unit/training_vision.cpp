@@ -222,7 +222,7 @@ TEST_CASE("vision: what is not described is refused with the knob's name") {
   const Case cases[] = {
       {"engine", [](Role& r) { r.engine = EngineKind::fsdp1; }},
       {"engine", [](Role& r) { r.engine = EngineKind::deepspeed; }},
-      {"framework", [](Role& r) { r.trainer.loop = training_loop(r.trainer.framework = Framework::verl); }},
+      {"framework", [](Role& r) { r.trainer.loop = training_loop(r.trainer.framework = Framework::agilerl); }},
       {"layout", [](Role& r) { r.trainer.layout.tensor = 2; }},
       {"layout", [](Role& r) { r.trainer.layout.context = 2; }},
       {"kernels", [](Role& r) { r.trainer.kernels = Kernels::torchtitan; }},

@@ -109,6 +109,7 @@ def read(
     config_roots: Sequence[str | os.PathLike[str]] = (),
     host_memory: str = "",
     sequence_tokens: int = 0,
+    image_size: str = "",
     catalog: Catalog | None = None,
 ) -> _Job:
     """The Job of a path, a text, a dict, a Job or a command-line list; overrides are "key=value".
@@ -124,10 +125,11 @@ def read(
     its release ("1.0.4") and gpu the kind of GPU, which no such file says. Its defaults lists may name files in its own folder and
     below config_roots. A framework's configuration that was composed already may be handed in as it is, a dict, an OmegaConf object
     or a dataclass: oomplan.check(config) in front of a trainer. host_memory is that of a node ("1TB"): with it the host's part is
-    judged, too. sequence_tokens are those of a sequence, where samples of a job of verl are shorter than its settings allow. Raises InputError with all that is wrong.
+    judged, too. sequence_tokens are those of a sequence, where samples of a job of verl are shorter than its settings allow;
+    image_size is that of a sample's image ("640x480", or "none"). Raises InputError with all that is wrong.
     """
     roots = [str(root) for root in config_roots]
-    beside = (host_memory, sequence_tokens)
+    beside = (host_memory, sequence_tokens, image_size)
     if command is not None or source is None:
         if source is not None or not command:
             raise _core.refusal("", "a source and a command" if command else "neither a source nor a command", "one of them")
@@ -161,6 +163,7 @@ def read(
             config_roots=config_roots,
             host_memory=host_memory,
             sequence_tokens=sequence_tokens,
+            image_size=image_size,
             catalog=catalog,
         )
     config = _configuration(source)

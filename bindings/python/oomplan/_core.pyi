@@ -340,6 +340,7 @@ def read(
     framework_version: str = "",
     host_memory: str = "",
     sequence_tokens: int = 0,
+    image_size: str = "",
 ) -> Job: ...
 def read_file(
     path: str,
@@ -351,6 +352,7 @@ def read_file(
     catalog: Catalog | None = None,
     host_memory: str = "",
     sequence_tokens: int = 0,
+    image_size: str = "",
 ) -> Job: ...
 def is_script(path: str) -> bool: ...
 def read_script(
@@ -365,6 +367,7 @@ def read_script(
     catalog: Catalog | None = None,
     host_memory: str = "",
     sequence_tokens: int = 0,
+    image_size: str = "",
 ) -> Job: ...
 def read_command(
     command: Sequence[str],
@@ -377,6 +380,7 @@ def read_command(
     catalog: Catalog | None = None,
     host_memory: str = "",
     sequence_tokens: int = 0,
+    image_size: str = "",
 ) -> Job: ...
 def config_facts(
     path: str, overrides: Sequence[str] = ..., framework_version: str = "", config_roots: Sequence[str] = ...

@@ -350,7 +350,8 @@ struct TrainingLoop {
   bool reshards_root = false;              ///< FSDP1: behind a forward-only pass
   bool states_by_mesh = false;             ///< FSDP1: state_dict() makes DTensors, for which each tensor is copied whole
   bool loads_on_gpu = false;               ///< FSDP2: every rank loads the whole model on its GPU, unless memory_efficient_load
-  bool has_towers = false;                 ///< FSDP2: vision-language models are trained with their towers
+  bool has_towers = false;                 ///< FSDP: vision-language models are trained with their towers
+  bool joins_images_itself = false;        ///< its own forward pass joins images and text, and stands in transformers' place
   bool exchanges_flat = false;             ///< Ulysses: heads are exchanged on flat packed sequences
   bool positions_by_row = false;           ///< positions are made for every sequence of a batch
   bool moves_parameters = false;  ///< what lies on the host between phases is moved there; else a saver pauses the whole process

@@ -250,7 +250,8 @@ std::string undescribed_tower(const Role& role) {
   const Architecture& model = *role.architecture;
   if (model.tower.kind.empty()) return {};
   const std::string text = fmt::format("its language model by itself is model: {}{}", role.model, kTextAlone);
-  std::string why = role.trainer.vision.images > 0 ? unsupported_tower(model.tower) : unsupported_beside_tower(role);
+  const bool runs = vision_pass(role.trainer, role.engine, model).images > 0;
+  std::string why = runs ? unsupported_tower(model.tower) : unsupported_beside_tower(role);
   return why.empty() ? why : fmt::format("{}; {}", why, text);
 }
 

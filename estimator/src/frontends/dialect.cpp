@@ -233,6 +233,12 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
                              "a job of verl",
                              {},
                              "its batches count sequences; other jobs say their tokens"});
+  if (!source.image_size.empty() && !dialect.takes_lengths)
+    throw InputError(Problem{{"command line", 0, 0, "--image-size"},
+                             fmt::format("{} of a job of {}", source.image_size, dialect.name),
+                             "a job of verl",
+                             {},
+                             "a job file says it as vision.height and vision.width"});
   if (dialect.takes_gpu) check_gpu(source, catalog);
   try {
     auto words = dialect.words(source, catalog);

@@ -67,6 +67,7 @@ Source Handing::asked() const {
   out.framework_version = asked_.framework_version;
   out.host_memory = asked_.host_memory;
   out.sequence_tokens = asked_.sequence_tokens;
+  out.image_size = asked_.image_size;
   out.open = asked_.open;
   out.name = asked_.command.empty() ? asked_.name : kCommandName;
   for (const auto& [name, value] : launch_.environment)

@@ -14,6 +14,7 @@
 #include "job/idle_settings.hpp"
 #include "job/limits.hpp"
 #include "job/validate.hpp"
+#include "job/vision_pass.hpp"
 #include "layout/letters.hpp"
 #include "layout/rules.hpp"
 #include "training/adapter_targets.hpp"
@@ -111,7 +112,8 @@ std::vector<Problem> problems_of_slots(const Job& job) {
 
 /// A trainer whose model has a tower, and no images for it.
 std::optional<Note> note_of_idle_tower(const Role& role) {
-  if (role.serves() || role.architecture == nullptr || role.architecture->tower.kind.empty() || role.trainer.vision.images > 0)
+  if (role.serves() || role.architecture == nullptr || role.architecture->tower.kind.empty() ||
+      vision_pass(role.trainer, role.engine, *role.architecture).images > 0)
     return std::nullopt;
   const std::int64_t tower = count(*role.architecture).tower;
   return Note{Note::Level::info,

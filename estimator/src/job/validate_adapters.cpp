@@ -46,7 +46,8 @@ class AdapterRules {
   void words() {
     const Lora& l = t_.lora;
     const bool peft = of_transformers(t_.kernels) && engine_ != EngineKind::megatron;
-    if (peft && t_.vision.images == 0 && !t_.foak.lora) return;
+    // whether the expression names the tower is asked where names of modules are known (training/adapters.cpp)
+    if (peft && (t_.vision.images == 0 || !t_.lora.exclude_matching.empty()) && !t_.foak.lora) return;
     const std::string why =
         peft ? (t_.foak.lora ? "not supported yet: beside fused adapters" : "not supported yet: beside a vision tower")
              : "a setting of peft's, which adapts transformers' models";

@@ -41,24 +41,27 @@ class VisionObjections {
 
   void check_engine() {
     const EngineKind e = role_.engine;
-    if (e != EngineKind::single && e != EngineKind::ddp && e != EngineKind::fsdp2)
+    const bool flat = e == EngineKind::fsdp1 && t_.loop.joins_images_itself &&
+                      (role_.architecture == nullptr || is_qwen_tower(role_.architecture->tower));
+    if (e != EngineKind::single && e != EngineKind::ddp && e != EngineKind::fsdp2 && !flat)
       add("engine", fmt::format("'{}'", spelling(e)), "single, ddp or fsdp2",
-          "not supported yet: a vision tower under this engine");
+          "not supported yet: this vision tower under this engine");
     // a trained last block gets no gradient, which DistributedDataParallel refuses by itself
     const bool clip = role_.architecture != nullptr &&
                       (role_.architecture->tower.kind == "clip" || role_.architecture->tower.kind == "pixtral");
     if (clip && e != EngineKind::single)
       add("engine", fmt::format("'{}'", spelling(e)), "single",
           "not supported yet: CLIP's or Pixtral's tower on several devices");
-    if (t_.loop.of_framework && (!t_.loop.has_towers || e != EngineKind::fsdp2))
-      add("framework", fmt::format("'{}'", spelling(t_.framework)), "torch, or areal with engine fsdp2",
+    const bool sharded = e == EngineKind::fsdp2 || (e == EngineKind::fsdp1 && t_.loop.joins_images_itself);
+    if (t_.loop.of_framework && (!t_.loop.has_towers || !sharded))
+      add("framework", fmt::format("'{}'", spelling(t_.framework)), "torch, areal with engine fsdp2, verl with fsdp1 or fsdp2",
           "not supported yet: a vision tower in this framework");
     if (role_.kind == RoleKind::critic || role_.kind == RoleKind::reward || t_.head == LossHead::reward_pairs)
       add("vision.images", fmt::format("{}", t_.vision.images), "none",
           t_.loop.has_towers ? "AReaL makes a language model with its output layer of every vision model, and its "
                                "loss stops at values that are none"
                              : "not supported yet: values of a model with a vision tower");
-    if (t_.layout.tensor > 1 || t_.layout.context > 1)
+    if (t_.layout.tensor > 1 || (t_.layout.context > 1 && !t_.loop.joins_images_itself))
       add("layout", fmt::format("'{}'", letters(t_.layout)), "a layout of data parallelism alone",
           "not supported yet: a vision tower whose language model is split");
   }
@@ -75,7 +78,9 @@ class VisionObjections {
   }
 
   void check_pass() {
-    if (t_.autocast) add("autocast", "true", "false", "not supported yet: autocast of a vision tower");
+    const bool described =
+        role_.architecture != nullptr && is_qwen_tower(role_.architecture->tower) && t_.loop.joins_images_itself;
+    if (t_.autocast && !described) add("autocast", "true", "false", "not supported yet: autocast of a vision tower");
     if (t_.lora.rank > 0) check_adapters();
     if (t_.recompute_every > 1)
       add("recompute_every", fmt::format("{}", t_.recompute_every), "1",

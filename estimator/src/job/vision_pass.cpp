@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "catalog/architecture.hpp"
+#include "catalog/facts.hpp"
 
 namespace oomplan {
 namespace {
@@ -23,10 +24,27 @@ std::int64_t side_of_square(std::int64_t n) {
 
 }  // namespace
 
+bool is_qwen_tower(const Tower& t) { return t.kind == "qwen2_vl" || t.kind == "qwen2_5_vl" || t.kind == "qwen3_vl"; }
+
 VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& a) {
   VisionPass out;
   if (a.tower.kind.empty()) return out;
   out.by_axis = a.tower.kind.starts_with("qwen");
+  // verl/models/transformers/{qwen2_vl,qwen3_vl,qwen3_5}.py, 0.7 to 0.10; without pixels _get_input_embeds makes an image up
+  out.joins_itself = t.loop.joins_images_itself && is_qwen_tower(a.tower);
+  out.casts_inputs = shards_by_fsdp2(engine) || engine == EngineKind::fsdp1;
+  out.casts_tables = shards_by_fsdp2(engine);
+  out.in_whole_units = engine == EngineKind::fsdp1 && t.use_orig_params;
+  // verl/workers/fsdp_workers.py, 0.5 to 0.7: vision_config._attn_implementation
+  out.eager = out.joins_itself && t.layout.context > 1 && compare_versions(t.framework_version, "0.8") < 0;
+  out.casts_back = out.joins_itself && engine == EngineKind::fsdp1 && !t.use_orig_params && t.storage != t.compute;
+  if (t.vision.images == 0 && out.joins_itself) {
+    out.images = 1;
+    out.rows = out.columns = 4;
+    out.made_up = true;
+    out.train = t.vision.train;
+    return out;
+  }
   if (t.vision.images == 0) {
     out.idle = true;
     out.train = TowerTraining::none;
@@ -51,7 +69,6 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
     out.images = std::clamp<std::int64_t>(fit, 1, out.images);
   }
   out.train = t.vision.train;
-  out.casts_inputs = shards_by_fsdp2(engine);
   return out;
 }
 

@@ -445,4 +445,14 @@ AdaptedModules adapted_modules(const Architecture& a, const Lora& lora, bool exp
   return PeftRule(a, lora, expert_modules).run();
 }
 
+bool spares_tower(const Lora& lora) {
+  if (lora.exclude_matching.empty()) return false;
+  std::string why;
+  const NamePattern pattern = NamePattern::parse(lora.exclude_matching, why);
+  constexpr std::array<std::string_view, 3> kModules{"model.visual.blocks.0.attn.qkv", "model.visual.blocks.10.mlp.linear_fc1",
+                                                     "model.visual.merger.mlp.0"};
+  return why.empty() &&
+         std::all_of(kModules.begin(), kModules.end(), [&](std::string_view name) { return pattern.matches(name); });
+}
+
 }  // namespace oomplan

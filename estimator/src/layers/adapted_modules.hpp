@@ -33,4 +33,7 @@ struct AdaptedModules {
 /// Throws InputError with peft's own objection, or with what of it is not supported yet. `expert_modules`: of transformers 4.
 AdaptedModules adapted_modules(const Architecture&, const Lora&, bool expert_modules);
 
+/// exclude_modules is an expression that matches the names of a vision tower's modules.
+bool spares_tower(const Lora&);
+
 }  // namespace oomplan

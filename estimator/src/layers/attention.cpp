@@ -225,12 +225,31 @@ void drop(Eager& g, Tensor& output) {
   output = std::move(dropped);
 }
 
+/// apply_multimodal_rotary_pos_emb: cat of what each axis has of the head's width.
+LayerContext with_joined_tables(Eager& g, LayerContext context) {
+  for (Tensor* one : {&context.cos, &context.sin}) {
+    Shape joined(one->shape.begin() + 1, one->shape.end());
+    *one =
+        g.make(one == &context.cos ? "rotary.cos_joined" : "rotary.sin_joined", std::move(joined), one->dtype, Category::buffers);
+  }
+  return context;
+}
+
+/// verl/models/transformers/qwen2_vl.py qwen2_vl_attn_forward, 0.7 to 0.10; names are rebound.
+void repeat_keys(Eager& g, const Mixer& m, Projected& p) {
+  for (Tensor* one : {&p.key, &p.value}) {
+    Tensor all = repeat_kv(g, *one, {B, Dim(m.heads), one->shape[2], one->shape[3]}, one == &p.key ? "k_repeated" : "v_repeated");
+    *one = std::move(all);
+  }
+}
+
 /// The attention module's forward(); what it names goes with it.
 Attended forward_of(Eager& g, const FamilyCode& code, const Mixer& m, std::int64_t hidden, const LayerLeaves& w,
                     const KernelOptions& options, const LayerContext& context, const Tensor& x) {
   const Dim tokens = x.shape[1];
   Projected p = project_all(g, code, m, w, options, x);
-  place(g, code, m, w, options, context, p);
+  place(g, code, m, w, options, options.joins_tables ? with_joined_tables(g, context) : context, p);
+  if (options.flash_repeats) repeat_keys(g, m, p);
   Attended out;
   const bool joins = code.rotary.splits_head || code.rotary.form == RotaryForm::halves;
   const Attention given{.mask = context.mask,
@@ -242,6 +261,12 @@ Attended forward_of(Eager& g, const FamilyCode& code, const Mixer& m, std::int64
                         .flash_repeats = code.flash_repeats,
                         .out_shape = {B, tokens, Dim(m.heads), Dim(m.value_head_dim > 0 ? m.value_head_dim : m.head_dim)}};
   if (options.ulysses > 1) {
+    const Shape of_all{B, Dim(options.ulysses) * tokens};
+    Tensor gathered, positions;  // of verl's attention for Qwen2-VL, which sees from them where sequences begin
+    if (options.flash_repeats) {
+      gathered = g.make("positions.gathered", of_all, DType::int64, Category::buffers);
+      positions = g.make("positions.joined", of_all, DType::int64, Category::buffers);
+    }
     const auto inner = [&](const Tensor& q, const Tensor& k, const Tensor& v, Shape shape) {
       Attention one = given;
       one.query = q;

@@ -34,6 +34,7 @@ struct AdapterOptions {
   std::int64_t rank = 0;             ///< 0: none
   std::vector<std::string> targets;  ///< words of the kernel set; empty: every linear layer but the head
   bool by_module = false;            ///< peft's rule: `modules` says which, not `targets`
+  bool spares_tower = false;         ///< exclude_modules names all of a vision tower
   AdaptedModules modules;
   std::int64_t layer = 0;        ///< that is declared
   DType dtype = DType::fp32;     ///< as the forward pass sees them
@@ -97,6 +98,10 @@ struct KernelOptions {
   OffloadActivations offload_activations = OffloadActivations::none;
   TransformersCode release;
   VisionPass vision;
+  bool joins_tables = false;  ///< Qwen2-VL up to transformers 5.10: each layer puts its tables together from those of three axes
+  bool flash_repeats =
+      false;  ///< verl's attention of Qwen2-VL and Qwen2.5-VL: keys and values of all heads go into flash-attention
+  bool flash_takes_rows = false;  ///< ... and lie by token there, where a micro-batch has several packed sequences
   LigerOptions liger;
   FoakOptions foak;
   /// FSDP1 with frozen layers inside of checkpoints: the hook on a layer's inputs that reshards it holds a reentrant checkpoint's

@@ -325,6 +325,10 @@ Tensor flash_forward(Eager& g, const Attention& given, const KernelOptions& opti
     in.value = repeat_kv(g, given.value, {in.query.shape[0], in.query.shape[1], in.value.shape[2], in.value.shape[3]},
                          "attention.v_expanded");
   }
+  if (options.flash_takes_rows && in.key.shape[1] != Dim(1)) {  // prepare_fa2_from_position_ids
+    in.key = copy(g, given.key, given.key.shape, "attention.k_rows");
+    in.value = copy(g, given.value, given.value.shape, "attention.v_rows");
+  }
   const Dim width = in.query.shape.back(), narrow = in.value.shape.back();
   Tensor v = in.value;
   if (narrow != width) v = pad_values(g, in.value, width);

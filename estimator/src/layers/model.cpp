@@ -59,7 +59,7 @@ SpacedRuns runs_of(const Architecture& a, const PassOptions& o) {
   if (o.kernels.adapters.rank > 0 && o.kernels.adapters.by_module)
     runs = cut_by(std::move(runs), kinds_of_layers(o.kernels.adapters));
   const std::int64_t apart =
-      std::max<std::int64_t>({begins_late(o) ? 1 : 0, o.kernels.vision.images > 0 ? a.tower.deepstack : 0, stash_warm_up(o)});
+      std::max<std::int64_t>({begins_late(o) ? 1 : 0, o.kernels.vision.has_features() ? a.tower.deepstack : 0, stash_warm_up(o)});
   if (apart > 0) return first_apart(std::move(runs), apart);
   return o.kernels.offload_activations == OffloadActivations::verl ? first_apart(std::move(runs)) : runs;
 }

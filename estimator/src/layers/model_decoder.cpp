@@ -42,13 +42,13 @@ void ModelPass::mark_tokens() {
 Tensor ModelPass::embed() {
   enter(StationPlace::embedding);
   Tensor w = g_.leaf(embedding_);
-  Tensor out = g_.make("embedding", {B, all_, Dim(width_)}, w.dtype);
+  Tensor out = g_.make("embedding", {B, embedded_, Dim(width_)}, w.dtype);
   const Shape shape = w.shape = {vocabulary_, width_};
   // otherwise held by the caller in any case
   const Saved ids = marked_.ids ? g_.save(marked_.ids) : g_.hooks != nullptr ? g_.save(input_ids_) : Saved();
   g_.record(out, "EmbeddingBackward0", {&w}, [this, shape, ids](Gradients in) {
     (void)ids.get();
-    return Gradients{embedding_gradient(g_, "embedding_backward", shape, in[0].dtype, {B, all_}, kernels_.embedding_sort)};
+    return Gradients{embedding_gradient(g_, "embedding_backward", shape, in[0].dtype, {B, embedded_}, kernels_.embedding_sort)};
   });
   g_.leave(embedding_);
   if (embedding_in_ >= 0) out = adapted_embedding(std::move(out));
@@ -72,12 +72,12 @@ Tensor ModelPass::adapted_embedding(Tensor bare) {
   Tensor table = g_.leaf(embedding_in_);
   const Dim rank = table.shape[0];
   const Shape turned{table.shape[1], rank}, own = table.shape;
-  Tensor low = g_.make("embedding.lora_A", {B, all_, rank}, table.dtype);
+  Tensor low = g_.make("embedding.lora_A", {B, embedded_, rank}, table.dtype);
   const Saved ids = g_.hooks != nullptr ? g_.save(input_ids_) : Saved();
   g_.record(low, "EmbeddingBackward0", {&table}, [this, turned, own, ids](Gradients in) {
     (void)ids.get();
     const Tensor whole =
-        embedding_gradient(g_, "embedding.lora_A_backward", turned, in[0].dtype, {B, all_}, kernels_.embedding_sort);
+        embedding_gradient(g_, "embedding.lora_A_backward", turned, in[0].dtype, {B, embedded_}, kernels_.embedding_sort);
     return Gradients{g_.make("embedding.lora_A_gradient", own, in[0].dtype, Category::gradients)};
   });
   Tensor high = linear(g_, std::move(low), embedding_out_, -1, T, bare.shape, "embedding.lora_B");
@@ -260,6 +260,15 @@ Tensor ModelPass::decoder() {
   return hidden;
 }
 
+/// verl/models/transformers/monkey_patch.py, 0.7 to 0.10: patch_vlm_for_ulysses_input_slicing, of packed sequences a view. One
+/// rank may have all images.
+Tensor ModelPass::own_tokens(const Tensor& whole, VisionNames& images) {
+  const Dim tokens = axis::S;
+  if (images.image_mask) images.image_mask.shape = {B, tokens};
+  images.positions = g_.make("position_ids_of_rank", {Dim(4), B, tokens}, DType::int64, Category::buffers);
+  return slice(g_, whole, {B, tokens, whole.shape[2]});
+}
+
 // LlamaModel.forward: inputs_embeds stays a local variable to the end.
 Tensor ModelPass::language_model() {
   if (kernels_.kernels == Kernels::torchtitan || kernels_.kernels == Kernels::archon || is_litgpt(kernels_.kernels) ||
@@ -270,6 +279,11 @@ Tensor ModelPass::language_model() {
   if (marks_tokens()) mark_tokens();
   Tensor inputs_embeds = embed();
   if (tower_) tower_->merge(inputs_embeds, images);
+  Tensor whole_embeds;  // a keyword of the function around the language model
+  if (tower_ && kernels_.ulysses > 1) {
+    whole_embeds = inputs_embeds;
+    inputs_embeds = own_tokens(whole_embeds, images);
+  }
   enter(StationPlace::preamble);
   const DType of_masks = inputs_embeds.dtype;  // OPT makes them of what it has not projected yet
   if (project_in_ >= 0) {

@@ -109,7 +109,7 @@ Tensor ModelPass::forward() {
   // Archon's Ulysses slices are views of whole tensors (ulysses_slice_inputs), and positions come with the batch
   const bool archon = kernels_.kernels == Kernels::archon;
   const Dim given = archon ? Dim(kernels_.ulysses) * all_ : all_;
-  input_ids_ = g_.make("input_ids", {B, given}, DType::int64, Category::inputs);
+  input_ids_ = g_.make("input_ids", {B, archon ? given : embedded_}, DType::int64, Category::inputs);
   labels_ = g_.make("labels", {B, given}, DType::int64, Category::inputs);
   if (kernels_.padding_mask) padding_ = g_.make("attention_mask", {B, given}, DType::int64, Category::inputs);
   if (archon) packed_positions_ = g_.make("position_ids", {B, given}, DType::int64, Category::inputs);

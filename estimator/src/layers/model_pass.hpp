@@ -62,6 +62,7 @@ class ModelPass {
   Tensor with_layer_input(const Layer& layer, const LayerLeaves& leaves, const LayerContext& given, const Tensor& x);
   Tensor titan_decoder();
   Tensor language_model();
+  Tensor own_tokens(const Tensor& whole, VisionNames& images);
   Tensor decoder();
 
   // Hidden states to a loss: model_heads.cpp.
@@ -84,13 +85,15 @@ class ModelPass {
   const bool idle_ = o_.kernels.vision.idle;                                          ///< of the tower: no image comes
   const std::unique_ptr<VisionTower> parts_ = make_tower(g_, a_, o_, out_.stations);  ///< its parameters, whether it runs or not
   VisionTower* const tower_ = idle_ ? nullptr : parts_.get();                         ///< that runs
-  const std::size_t deepstack_layers_ = tower_ ? static_cast<std::size_t>(a_.tower.deepstack) : 0;
+  const std::size_t deepstack_layers_ = o_.kernels.vision.has_features() ? static_cast<std::size_t>(a_.tower.deepstack) : 0;
   const std::int64_t width_ = a_.embedding_width > 0 ? a_.embedding_width : a_.hidden;  ///< of the embedding and the head
   int project_in_ = -1, project_out_ = -1;
   int embedding_ = -1, position_table_ = -1, head_ = -1, head_bias_ = -1;
   int embedding_in_ = -1, embedding_out_ = -1;     ///< peft's pair beside the embedding: [r, V], [H, r]
   std::vector<int> saved_copies_;                  ///< trained copies of modules (modules_to_save)
   const Dim all_{Dim(kernels_.tensor) * axis::S};  ///< tokens of a whole sequence
+  /// Of ids and embeddings: beside a tower those are cut among the ranks of Ulysses behind the images alone.
+  const Dim embedded_{tower_ != nullptr ? Dim(kernels_.ulysses) * all_ : all_};
   NormLeaf norm_, embedding_norm_;
   std::vector<LayerLeaves> layers_;
   LayerInputLeaves layer_inputs_;

@@ -59,6 +59,24 @@ void tables_by_axis(Eager& g, LayerContext& context, Dim tokens, std::int64_t wi
   context.sin = to(g, sin, dtype, "rotary.sin");
 }
 
+/// Qwen2-VL and Qwen2.5-VL up to transformers 5.10: tables of all three axes, which every layer puts together for itself.
+void tables_of_axes(Eager& g, LayerContext& context, Dim tokens, std::int64_t width, DType dtype) {
+  const Shape whole{Dim(3), B, tokens, Dim(width)};
+  const auto fp32 = [&](const std::string& name, const Shape& shape) {
+    return g.make(name, shape, DType::fp32, Category::buffers);
+  };
+  Tensor positions = fp32("rotary.positions_fp32", {Dim(3), B, Dim(1), tokens});
+  Tensor freqs = fp32("rotary.freqs", {Dim(3), B, tokens, Dim(width / 2)});
+  Tensor emb = fp32("rotary.emb", whole);
+  const auto scaled = [&](const std::string& name) {
+    Tensor plain = fp32(name + "_plain", whole);
+    return fp32(name + "_fp32", whole);
+  };
+  Tensor cos = scaled("rotary.cos"), sin = scaled("rotary.sin");
+  context.cos = to(g, cos, dtype, "rotary.cos");
+  context.sin = to(g, sin, dtype, "rotary.sin");
+}
+
 /// `rows`: of position numbers.
 void tables(Eager& g, const RotaryCode& code, LayerContext& context, Dim rows, Dim tokens, std::int64_t width, DType dtype) {
   if (code.form == RotaryForm::complex) return complex_table(g, context, tokens, width);
@@ -128,7 +146,10 @@ Preamble make_preamble(Eager& g, const Architecture& a, const KernelOptions& opt
     RotaryCode rotary = code.rotary;
     rotary.by_axis = rotary.by_axis || options.vision.by_axis;
     const auto width_of = [&](bool windowed) { return code.norms_values ? head_width(a, windowed, width) : width; };
-    tables(g, rotary, out.full, rows, all, width_of(false), dtype);
+    if (options.joins_tables)
+      tables_of_axes(g, out.full, all, width_of(false), dtype);
+    else
+      tables(g, rotary, out.full, rows, all, width_of(false), dtype);
     out.windowed.cos = out.full.cos;
     out.windowed.sin = out.full.sin;
     if (code.tables_by_span && both) tables(g, code.rotary, out.windowed, rows, all, width_of(true), dtype);

@@ -17,11 +17,13 @@ namespace oomplan {
 
 /// Where in the model: the order of the forward pass.
 /// A vision tower's blocks are `layers` between `vision`, its patch embedding, and `merge`, which joins images and text.
+/// `positions` is a tower's table of learned positions, where FSDP2 may make a unit of it.
 /// `deepstack` behind some of them merges an inner block's output, and behind the language model's first layers adds it.
 enum class StationPlace : std::uint8_t {
   inputs,
   embedding,
   vision,
+  positions,
   merge,
   preamble,
   layers,

@@ -29,7 +29,7 @@ bool is_target(const AdapterOptions& adapters, const std::string& module) {
 std::vector<TowerRun> runs_of(const Tower& t, const PassOptions& o) {
   std::vector<TowerRun> runs = tower_runs(t);
   const AdapterOptions& adapters = o.kernels.adapters;
-  if (adapters.rank == 0 || is_target(adapters, "attn.qkv") || runs.front().count == 1) return runs;
+  if (adapters.rank == 0 || adapters.spares_tower || is_target(adapters, "attn.qkv") || runs.front().count == 1) return runs;
   runs.insert(runs.begin(), {runs.front().windowed, 1});
   --runs[1].count;
   return runs;
@@ -38,7 +38,9 @@ std::vector<TowerRun> runs_of(const Tower& t, const PassOptions& o) {
 /// What of the kernels' options is the language model's alone.
 KernelOptions of_tower(KernelOptions k) {
   k.several_sequences = k.padding_mask = k.softcap = k.hidden_dropout = k.attention_dropout = k.tiled_mlp = false;
+  k.flash_repeats = k.flash_takes_rows = false;
   k.tensor = k.ulysses = 1;
+  if (k.vision.eager) k.kernels = Kernels::hf_eager;
   return k;
 }
 
@@ -73,8 +75,10 @@ std::string unsupported_with_images(const PassOptions& o) {
   if (k.vision.images == 0) return {};
   if (k.kernels != Kernels::hf_flash && k.kernels != Kernels::hf_sdpa && k.kernels != Kernels::hf_eager)
     return "a vision tower of these kernels is not supported yet";
-  if (k.tensor > 1 || k.ulysses > 1) return "a vision tower whose language model is split is not supported yet";
-  if (k.autocast || k.liger.any() || k.foak.any()) return "autocast or fused modules beside a vision tower are not supported yet";
+  if (k.tensor > 1 || (k.ulysses > 1 && !k.vision.joins_itself))
+    return "a vision tower whose language model is split is not supported yet";
+  if (k.autocast && !k.vision.joins_itself) return "autocast beside this vision tower is not supported yet";
+  if (k.liger.any() || k.foak.any()) return "fused modules beside a vision tower are not supported yet";
   const bool plain = k.adapters.kind == AdapterKind::lora && !k.adapters.dora && !k.packed.any();
   if (k.adapters.rank > 0 && (!plain || k.vision.train != TowerTraining::none))
     return "adapters other than LoRA, packed bases or a trained tower beside LoRA are not supported yet";
@@ -106,6 +110,10 @@ void VisionTower::plan(std::vector<Station>& stations, std::size_t first_run) {
   Station s;
   s.place = StationPlace::vision;
   stations.push_back(s);
+  if (has_table()) {
+    s.place = StationPlace::positions;
+    stations.push_back(s);
+  }
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     Station blocks;
     blocks.place = StationPlace::layers;
@@ -132,15 +140,21 @@ MatrixLeaf VisionTower::matrix(const std::string& name, std::int64_t in, std::in
   MatrixLeaf leaf;
   leaf.weight = g_.parameter(name + ".weight", {out, in}, o_.kernels.parameters);
   const AdapterOptions& adapters = o_.kernels.adapters;
-  if (adapters.rank > 0 && is_target(adapters, name)) g_.add_low_rank(leaf.weight, adapters.rank, in, out, adapters.dtype);
+  if (adapters.rank > 0 && !adapters.spares_tower && is_target(adapters, name))
+    g_.add_low_rank(leaf.weight, adapters.rank, in, out, adapters.dtype);
   if (bias) leaf.bias = g_.parameter(name + ".bias", {out}, o_.kernels.parameters);
   return leaf;
 }
 
 void VisionTower::declare_part(bool trains, void (VisionTower::*part)()) {
-  const std::size_t begin = g_.leaves.size();
+  const std::size_t begin = g_.leaves.size(), station = static_cast<std::size_t>(g_.scope) / kUnitsPerStation;
   (this->*part)();
-  for (std::size_t i = begin; i < g_.leaves.size(); ++i) g_.leaves[i].trainable = trains;
+  // the root's unit has trained parameters of the language model (torch/distributed/fsdp/_flat_param.py _use_unsharded_views)
+  const bool beside_trained = pass_.in_whole_units && !trains && stations_[station].place != StationPlace::layers;
+  for (std::size_t i = begin; i < g_.leaves.size(); ++i) {
+    g_.leaves[i].trainable = trains || beside_trained;
+    g_.leaves[i].passive = beside_trained;
+  }
 }
 
 void VisionTower::declare() {
@@ -149,6 +163,10 @@ void VisionTower::declare() {
   enter(StationPlace::vision);
   g_.prefix = "visual.";
   declare_part(all, &VisionTower::declare_front);
+  if (has_table()) {
+    enter(StationPlace::positions);
+    declare_part(all, &VisionTower::declare_table);
+  }
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     const int run = static_cast<int>(first_run_ + r);
     for (int u = 0; u < std::min<std::int64_t>(kSimulatedUnits, runs_[r].count); ++u) {
@@ -168,14 +186,32 @@ void VisionTower::declare() {
 }
 
 void VisionTower::enter_inputs() {
-  if (t_.kind != "internvl" && t_.kind != "clip" && t_.kind != "pixtral")
+  const Dim tokens = Dim(o_.kernels.ulysses) * S;
+  if (pass_.joins_itself) token_types_ = g_.make("position_ids", {Dim(4), B, tokens}, DType::int64, Category::inputs);
+  if (pass_.made_up) return;
+  if (!pass_.joins_itself && t_.kind != "internvl" && t_.kind != "clip" && t_.kind != "pixtral")
     token_types_ = g_.make("mm_token_type_ids", {B, S}, DType::int64, Category::inputs);
-  const Dim pixels{kChannels * std::max<std::int64_t>(1, t_.temporal_patch) * t_.patch * t_.patch};
-  pixels_ = g_.make("pixel_values", {patches_, pixels}, DType::fp32, Category::inputs);
+  pixels_ = g_.make("pixel_values", {patches_, pixel_width()}, DType::fp32, Category::inputs);
+  if (pass_.joins_itself) {  // verl's batch lies on the host; FSDP brings pixels to the device and casts them
+    Tensor brought = std::exchange(pixels_, {});
+    cast_pixels_ = ops::to(g_, std::move(brought), kernels_.parameters, "pixel_values.cast");
+    return;
+  }
   if (pass_.casts_inputs) cast_pixels_ = ops::to(g_, pixels_, kernels_.parameters, "pixel_values.cast");
 }
 
-Tensor VisionTower::pixels() { return cast_pixels_ ? cast_pixels_ : ops::to(g_, pixels_, kernels_.parameters, "pixels"); }
+Dim VisionTower::pixel_width() const {
+  return Dim(kChannels * std::max<std::int64_t>(1, t_.temporal_patch) * t_.patch * t_.patch);
+}
+
+Tensor VisionTower::pixels() {
+  if (pass_.made_up) return g_.make("pixels", {patches_, pixel_width()}, kernels_.parameters, Category::buffers);
+  if (pass_.casts_back) {
+    wide_pixels_ = ops::to(g_, cast_pixels_, DType::fp32, "pixel_values.wide");
+    return ops::to(g_, wide_pixels_, kernels_.parameters, "pixels");
+  }
+  return cast_pixels_ ? cast_pixels_ : ops::to(g_, pixels_, kernels_.parameters, "pixels");
+}
 
 void VisionTower::leave_forward() {
   cast_pixels_.reset();

@@ -67,6 +67,8 @@ class VisionTower {
  protected:
   /// Parameters in front of the blocks, of one block, of the merger behind a run, of the projector behind all.
   virtual void declare_front() = 0;
+  virtual bool has_table() const { return false; }  ///< of learned positions, apart from the front
+  virtual void declare_table() {}
   virtual void declare_block() = 0;
   virtual void declare_inner_merger() {}
   virtual void declare_last() {}  ///< what of the tower itself stands behind the blocks
@@ -79,8 +81,10 @@ class VisionTower {
   bool checkpoints() const { return o_.training && o_.recompute != Recompute::none; }
   void enter(StationPlace place, int run = -1, int unit = 0);
   MatrixLeaf matrix(const std::string& name, std::int64_t in, std::int64_t out, bool bias);
+  Dim pixel_width() const;
   /// The images as the tower's code gets them, in the compute dtype.
   Tensor pixels();
+  void leave_pixels() { wide_pixels_.reset(); }
   void collect_gradient(Tensor& hidden);
   Tensor run_blocks(Tensor hidden);
   Tensor masks_and_scatter(const Tensor& embeds, VisionNames& names, bool videos);
@@ -103,7 +107,8 @@ class VisionTower {
  private:
   void declare_part(bool trains, void (VisionTower::*part)());
   std::size_t first_run_ = 0;
-  Tensor pixels_, cast_pixels_, token_types_;
+  Tensor pixels_, cast_pixels_, wide_pixels_;
+  Tensor token_types_;                  ///< or the positions that come with the batch
   Tensor input_leaf_, input_gradient_;  ///< of a frozen patch embedding under checkpoints
 };
 

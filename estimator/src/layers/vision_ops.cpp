@@ -221,6 +221,19 @@ Tensor quick_gelu(Eager& g, Tensor x) {
   return mul(g, std::move(x), std::move(open), "act");
 }
 
+Tensor add_nothing_of(Eager& g, const Tensor& x, const Tensor& rows) {
+  Tensor out = g.make("embeds_with_nothing", x.shape, x.dtype);
+  const bool for_x = x.needs_grad(), for_rows = rows.needs_grad();
+  const Shape of_rows = rows.shape;
+  g.record(out, "AddBackward0", {&x, &rows}, [=, &g](Gradients in) {
+    Gradients grads(2);
+    if (for_rows) grads[1] = gradient(g, "mean_backward", of_rows, in[0].dtype);
+    if (for_x) grads[0] = std::move(in[0]);
+    return grads;
+  });
+  return out;
+}
+
 Tensor masked_scatter(Eager& g, const Tensor& x, const Tensor& mask, const Tensor& source, bool internals) {
   const bool recorded = g.will_record({&x, &source});
   const bool for_x = recorded && x.needs_grad(), for_source = recorded && source.needs_grad();

@@ -32,6 +32,8 @@ Tensor expanded(Eager& g, int parameter, Shape as);
 Tensor average_pool(Eager& g, const Tensor& x, Shape out);
 /// x.clone(), then x[mask] = x[mask] + rows. `internals`: what the kernels make inside.
 Tensor add_at(Eager& g, const Tensor& x, const Tensor& mask, const Tensor& rows, bool internals);
+/// x + 0.0 * rows.mean().
+Tensor add_nothing_of(Eager& g, const Tensor& x, const Tensor& rows);
 /// x * sigmoid(1.702 * x).
 Tensor quick_gelu(Eager& g, Tensor x);
 /// x.masked_scatter(mask, source) with a mask for each row of x. `internals`: what the kernels make inside.

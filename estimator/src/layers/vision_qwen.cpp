@@ -28,7 +28,12 @@ void QwenTower::declare_front() {
   patch_.weight = g_.parameter("patch_embed.proj.weight", {t_.hidden, kChannels, t_.temporal_patch, t_.patch, t_.patch}, dtype);
   if (!learned_positions(t_)) return;
   patch_.bias = g_.parameter("patch_embed.proj.bias", {t_.hidden}, dtype);
-  positions_ = g_.parameter("pos_embed.weight", {t_.positions, t_.hidden}, dtype);
+}
+
+bool QwenTower::has_table() const { return learned_positions(t_); }
+
+void QwenTower::declare_table() {
+  positions_ = g_.parameter("pos_embed.weight", {t_.positions, t_.hidden}, o_.kernels.parameters);
 }
 
 void QwenTower::declare_block() {
@@ -89,7 +94,8 @@ std::vector<std::int64_t> QwenTower::lengths(bool windowed) const {
 /// Conv3d of every patch by itself.
 Tensor QwenTower::embed_patches(const Tensor& pixels) {
   Tensor out = vision_ops::patch_convolution(g_, pixels, patch_.weight, patch_.bias, {patches_, Dim(t_.hidden)});
-  if (checkpoints() && pass_.train != TowerTraining::all && !learned_positions(t_)) collect_gradient(out);
+  const bool asked = checkpoints() || (o_.training && o_.kernels.adapters.input_gradients);
+  if (asked && !out.grad_fn && pass_.train != TowerTraining::all && !learned_positions(t_)) collect_gradient(out);
   return out;
 }
 
@@ -118,7 +124,28 @@ Tensor QwenTower::joined(const std::string& name) {
   return g_.make(name, {patches_, Dim(width)}, DType::fp32, Category::buffers);
 }
 
+/// Up to transformers 5.10: angles of both coordinates, and those twice. Both are names of the tower.
+QwenTower::Table QwenTower::tables_from_angles() {
+  const bool grad = std::exchange(g_.grad_enabled, false);
+  const std::int64_t width = t_.hidden / t_.heads;
+  const auto fp32 = [&](const std::string& name, std::int64_t wide) {
+    return g_.make(name, {patches_, Dim(wide)}, DType::fp32, Category::buffers);
+  };
+  angles_ = fp32("rotary.angles", width / 2);
+  if (t_.window > 0) {
+    Tensor by_window = permuted(angles_, angles_.shape, "rotary.angles_by_window");
+    angles_ = std::move(by_window);
+  }
+  both_angles_ = fp32("rotary.angles_twice", width);
+  Table out;
+  out.cos = fp32("rotary.cos", width);
+  out.sin = fp32("rotary.sin", width);
+  g_.grad_enabled = grad;
+  return out;
+}
+
 QwenTower::Table QwenTower::tables() {
+  if (pass_.joins_itself) return tables_from_angles();
   const bool grad = std::exchange(g_.grad_enabled, false);
   const Shape axes{patches_, Dim(2), Dim(t_.hidden / t_.heads / 4)};
   const auto fp32 = [&](const std::string& name, const Shape& shape) {
@@ -193,10 +220,16 @@ Tensor QwenTower::run_block(const Block& w, const Table& table, const std::vecto
 
 Eager::Function QwenTower::block(std::size_t run, std::size_t number, const Tensor& hidden) {
   Table given = table_;
-  if (pass_.casts_inputs) {
-    given.cos = ops::to(g_, table_.cos, kernels_.parameters, "rotary.cos_cast");
-    given.sin = ops::to(g_, table_.sin, kernels_.parameters, "rotary.sin_cast");
-  }
+  const auto cast = [this](const Table& wide) {
+    return Table{ops::to(g_, wide.cos, kernels_.parameters, "rotary.cos_cast"),
+                 ops::to(g_, wide.sin, kernels_.parameters, "rotary.sin_cast")};
+  };
+  // up to transformers 5.10 a checkpoint is around the module's call, and so around FSDP2's hooks
+  if (pass_.casts_tables && pass_.joins_itself)
+    return [this, given, cast, parts = lengths(runs_[run].windowed), &w = blocks_[number]](const Tensor& in) {
+      return run_block(w, cast(given), parts, in);
+    };
+  if (pass_.casts_tables) given = cast(table_);
   if (checkpoints() && o_.reentrant && hidden.needs_grad()) arguments_.push_back(given);
   return [this, given, parts = lengths(runs_[run].windowed), &w = blocks_[number]](const Tensor& in) {
     return run_block(w, given, parts, in);
@@ -228,12 +261,15 @@ Tensor QwenTower::features(VisionNames& names) {
   g_.prefix = "visual.";
   const Tensor images = pixels();
   if (learned_positions(t_)) {
-    taps_ = g_.make("pos_embed.indices", {patches_, Dim(4)}, DType::int64, Category::buffers);
+    // up to transformers 5.10 linspace(...).int(), as verl's models have it
+    const DType index = pass_.joins_itself ? DType::int32 : DType::int64;
+    taps_ = g_.make("pos_embed.indices", {patches_, Dim(4)}, index, Category::buffers);
     tap_weights_ = g_.make("pos_embed.weights", {patches_, Dim(4), Dim(1)}, DType::fp32, Category::buffers);
   }
   const Tensor positions = g_.make("position_ids", {patches_, Dim(2)}, DType::int64, Category::buffers);
   Tensor hidden = embed_patches(images);
   if (learned_positions(t_)) {
+    enter(StationPlace::positions);
     Tensor sum = with_positions(hidden);
     hidden = std::move(sum);
   }
@@ -246,7 +282,7 @@ Tensor QwenTower::features(VisionNames& names) {
   enter(StationPlace::merge);
   g_.prefix = "visual.merger.";
   Tensor out = merged(hidden, merger_, false);
-  for (Tensor* one : {&taps_, &tap_weights_, &position_rows_}) one->reset();
+  for (Tensor* one : {&taps_, &tap_weights_, &position_rows_, &angles_, &both_angles_}) one->reset();
   if (t_.window > 0) {
     Tensor in_order = permuted(out, out.shape, "in_order");
     out = std::move(in_order);
@@ -269,7 +305,32 @@ void QwenTower::leave_inputs() {
   VisionTower::leave_inputs();
 }
 
+/// verl/models/transformers/{qwen2_vl,qwen3_vl}.py, 0.7 to 0.10: _get_input_embeds. What leads to the joined embeddings has no
+/// name behind it; features of inner blocks and the mask are the language model's arguments.
+void QwenTower::merge_in_framework(Tensor& embeds, VisionNames& names) {
+  Tensor pooled = features(names);
+  names.last_hidden.reset();
+  names.deepstack = std::exchange(features_, {});
+  enter(StationPlace::merge);
+  if (pass_.made_up) {
+    std::vector<Tensor> all{pooled};
+    all.insert(all.end(), names.deepstack.begin(), names.deepstack.end());
+    names.deepstack.clear();
+    pooled.reset();
+    for (Tensor& one : all) {
+      Tensor joint = vision_ops::add_nothing_of(g_, embeds, one);
+      embeds = std::move(joint);
+    }
+    return;
+  }
+  names.image_mask = g_.make("image_mask", {B, Dim(o_.kernels.ulysses) * S}, DType::boolean, Category::buffers);
+  Tensor joint = vision_ops::masked_scatter(g_, embeds, names.image_mask, pooled, o_.kernels.kernel_internals);
+  embeds = std::move(joint);
+  leave_pixels();
+}
+
 void QwenTower::merge(Tensor& embeds, VisionNames& names) {
+  if (pass_.joins_itself) return merge_in_framework(embeds, names);
   names.pooled = features(names);
   names.features = std::exchange(features_, {});
   enter(StationPlace::merge);

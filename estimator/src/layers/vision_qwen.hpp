@@ -29,16 +29,20 @@ class QwenTower : public VisionTower {
     Tensor cos, sin;
   };
   void declare_front() override;
+  bool has_table() const override;
+  void declare_table() override;
   void declare_block() override;
   void declare_inner_merger() override;
   void declare_merger() override;
   Eager::Function block(std::size_t run, std::size_t number, const Tensor& hidden) override;
   void merge_inner(const Tensor& hidden) override;
+  void merge_in_framework(Tensor& embeds, VisionNames& names);
   Merger new_merger(bool merged_norm);
   Tensor features(VisionNames& names);
   Tensor embed_patches(const Tensor& pixels);
   Tensor with_positions(Tensor hidden);
   Table tables();
+  Table tables_from_angles();
   Tensor joined(const std::string& name);
   Tensor permuted(Tensor x, Shape shape, const std::string& name);
   Tensor run_block(const Block& w, const Table& table, const std::vector<std::int64_t>& lengths, const Tensor& x);
@@ -54,9 +58,9 @@ class QwenTower : public VisionTower {
   std::vector<Merger> mergers_;  ///< of deepstack
   std::vector<Block> blocks_;    ///< the simulated ones
   Table table_;
-  Tensor taps_, tap_weights_, position_rows_;  ///< names of the tower's forward pass
-  std::vector<Tensor> features_;               ///< of inner blocks
-  std::vector<Table> arguments_;               ///< attributes of reentrant checkpoints, which live as long as the graph
+  Tensor taps_, tap_weights_, position_rows_, angles_, both_angles_;  ///< names of the tower's forward pass
+  std::vector<Tensor> features_;                                      ///< of inner blocks
+  std::vector<Table> arguments_;  ///< attributes of reentrant checkpoints, which live as long as the graph
 };
 
 }  // namespace oomplan

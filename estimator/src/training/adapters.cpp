@@ -69,6 +69,12 @@ bool asks_for_input_gradients(const Trainer& t) {
 }  // namespace
 
 std::vector<Problem> target_problems(const Trainer& t, EngineKind engine, const Architecture& a) {
+  if (t.lora.rank > 0 && t.vision.images > 0 && !t.lora.exclude_matching.empty() && !spares_tower(t.lora))
+    return {Problem{{{}, 0, 0, "lora.exclude"},
+                    t.lora.exclude_matching,
+                    "an expression that matches all of the tower's modules, such as .*visual.*",
+                    {},
+                    "not supported yet: beside a vision tower"}};
   if (t.lora.rank == 0 || !names_modules(t, a)) return {};
   try {
     (void)modules_of(t, engine, a);
@@ -80,7 +86,7 @@ std::vector<Problem> target_problems(const Trainer& t, EngineKind engine, const 
 
 bool names_modules(const Trainer& t, const Architecture& a) {
   // beside a vision tower names are matched tower and model together (layers/vision.cpp)
-  return of_transformers(t.kernels) && t.vision.images == 0 && find_family_code(a.family) != nullptr;
+  return of_transformers(t.kernels) && (t.vision.images == 0 || spares_tower(t.lora)) && find_family_code(a.family) != nullptr;
 }
 
 AdaptedModules modules_of(const Trainer& t, EngineKind engine, const Architecture& a) {
@@ -106,6 +112,7 @@ AdapterOptions adapter_options(const Trainer& t, EngineKind engine, const Archit
   o.rank = t.lora.rank;
   o.targets = t.lora.targets;
   o.by_module = names_modules(t, a);
+  o.spares_tower = spares_tower(t.lora);
   if (o.by_module) o.modules = modules_of(t, engine, a);
   const bool unless_ignored = engine == EngineKind::fsdp1 && (t.compute != t.storage || !t.foak.lora);
   const bool casts = t.cast_parameters && (shards_by_fsdp2(engine) || unless_ignored);

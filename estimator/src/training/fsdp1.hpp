@@ -309,10 +309,14 @@ class Fsdp1 : public FlatResidents<R> {
   bool gathered_by_another(const Tape& tape, std::size_t s, Unit u) const {
     if (each_gathers_itself()) return false;
     if (prefetches(BackwardPrefetch::pre)) return true;
-    if ((prefetches(BackwardPrefetch::none) && trained(sites(s))) || waits()) return false;
-    if (u == Unit::inner || (u == Unit::first && tape.stations[s].count > 1)) return true;
-    for (std::size_t k = s + 1; k < tape.stations.size(); ++k)
-      if (plan_.wrapped[k] || (has_root_adapters(tape, k) && !prefetches(BackwardPrefetch::none))) return true;
+    if (waits()) return false;
+    // told to gather nothing ahead, a frozen unit does it all the same when it is through (_post_backward_reshard)
+    const auto gathers_ahead = [this](std::size_t k) { return !prefetches(BackwardPrefetch::none) || !trained(sites(k)); };
+    if (u == Unit::inner || (u == Unit::first && tape.stations[s].count > 1)) return gathers_ahead(s);
+    for (std::size_t k = s + 1; k < tape.stations.size(); ++k) {
+      if (plan_.wrapped[k]) return gathers_ahead(k);
+      if (has_root_adapters(tape, k) && !prefetches(BackwardPrefetch::none)) return true;
+    }
     return false;
   }
   void enter_root(const Tape& tape) {

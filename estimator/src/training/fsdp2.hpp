@@ -365,8 +365,9 @@ class Fsdp2 : ShardSites<R> {
   static bool begins(const Tape& tape, std::size_t s) {
     const StationPlace place = tape.stations[s].place;
     if (place == StationPlace::head) return begins_at_head(tape, s);
-    return place == StationPlace::embedding || place == StationPlace::vision;
+    return place == StationPlace::embedding || in_front_of_blocks(place);
   }
+  static bool in_front_of_blocks(StationPlace place) { return place == StationPlace::vision || place == StationPlace::positions; }
   static bool begins_at_head(const Tape& tape, std::size_t head) {
     return std::all_of(tape.stations.begin(), tape.stations.begin() + static_cast<std::ptrdiff_t>(head),
                        [](const Station& s) { return s.place == StationPlace::inputs || s.backward[0].events.empty(); });
@@ -543,7 +544,7 @@ class Fsdp2 : ShardSites<R> {
     drop_summed(root(), Index(0));
     drop_idle(player);
     for (std::size_t s = 0; s < tape.stations.size(); ++s)
-      if (tape.stations[s].place == StationPlace::vision && plan_.wrapped[s] && !idle(tape, s)) {
+      if (in_front_of_blocks(tape.stations[s].place) && plan_.wrapped[s] && !idle(tape, s)) {
         reduce(sites(s), Index(0),
                [&](Which which) { player.free_gradients(s, Unit::first, Index(0), micro_, which, plan_.last_leaf[s]); });
         drop_summed(sites(s), Index(0));

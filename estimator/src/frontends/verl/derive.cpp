@@ -6,6 +6,7 @@
 
 #include "catalog/architecture.hpp"
 #include "frontends/made_models.hpp"
+#include "frontends/verl/images.hpp"
 #include "job/placement.hpp"
 
 namespace oomplan::verl {
@@ -29,6 +30,7 @@ void derive_role(Derivation& d, Role& role) {
 void derive_model(Derivation& d, Role& role) {
   derive_loop_over_experts(d, role);
   derive_tied_units(d, role);
+  if (!role.serves()) derive_images(d, role);
   if (role.serves() || role.engine != EngineKind::megatron) return;
   constexpr std::string_view kMade = "verl's models are made so";
   const bool bridge = role.trainer.megatron.maker == ModelMaker::megatron_bridge;

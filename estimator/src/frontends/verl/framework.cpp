@@ -60,6 +60,8 @@ FrameworkRow framework_row() {
                    .packed_embedding_gradient = true,
                    .reshards_root = true,
                    .states_by_mesh = true,
+                   .has_towers = true,
+                   .joins_images_itself = true,
                    .moves_parameters = true,
                    .moves_optimizer = true,
                    .empties_cache = true,

@@ -7,6 +7,7 @@
 #include <oomplan/units/bytes.hpp>
 
 #include "frontends/verl/derive.hpp"
+#include "frontends/verl/images.hpp"
 #include "frontends/verl/meaning_parts.hpp"
 #include "frontends/verl/megatron_job.hpp"
 #include "frontends/verl/settings.hpp"
@@ -18,7 +19,7 @@ namespace {
 class VerlTranslator {
  public:
   VerlTranslator(const VerlText& text, const VerlMeaning& m, const Beside& beside, std::vector<Note>& notes)
-      : text_(text), m_(m), beside_(beside), notes_(notes), s_(text, m, out_) {}
+      : text_(text), m_(m), beside_(beside), notes_(notes), s_(text, m, out_), images_(text, m, s_, beside.images, notes) {}
 
   NativeText run() {
     out_.problems = text_.problems;
@@ -285,6 +286,7 @@ class VerlTranslator {
       s_.set(name + ".sequences_per_micro_batch", fmt::format("{}", b.sequences), b.from);
       s_.set(name + ".sequence_tokens", fmt::format("{}", b.tokens / std::max<std::int64_t>(1, b.sequences)), b.from);
     }
+    if (!megatron) images_.put(name, b.tokens, packed, length());
     if (name == "actor" && m_.flag("job.old_logprob_pass") && packed) forward_budget(b);
     if (name == "actor") micro_batches(b);
     if (name == "actor" && b.sequences > 0 && beside_.sequence_tokens == 0)
@@ -324,6 +326,7 @@ class VerlTranslator {
     s_.set(name + ".lora.rank", part("rank"), fact(name, "lora"));
     s_.set(name + ".lora.alpha", part("alpha"), fact(name, "lora"));
     targets(name, lora->value.find("targets"));
+    excluded(name);
     if (name != "actor" && name != "trainer") return;
     if (const FactValue* merges = lora->value.find("merge"); merges != nullptr && merges->boolean())
       s_.refuse(fact(name, "lora"), "lora.merge: adapters that are added to the base for the servers");
@@ -349,8 +352,17 @@ class VerlTranslator {
       for (const FactValue& one : value->items()) all += (all.empty() ? "" : ", ") + one.plain();
       return s_.set(knob, "[" + all + "]", fact(name, "lora"));
     }
-    if (value->plain() == "all-linear") return s_.set(knob, "all-linear", fact(name, "lora"));
-    s_.refuse(fact(name, "lora"), "target_modules as an expression");
+    s_.set(knob, value->plain(), fact(name, "lora"));  // all-linear, or an expression
+  }
+  void excluded(const std::string& name) {
+    const std::string key = name == "trainer" ? "model.exclude_modules" : fmt::format("{}.model.exclude_modules", kArr);
+    const auto* n = text_.root.at(key);
+    if (n == nullptr || name == "critic" || m_.text(fact(name, "engine")) == "megatron") return;
+    if (n->kind == compose::Node::Kind::text && !n->text.empty()) s_.set_at(name + ".lora.exclude", n->text, key);
+    if (n->kind != compose::Node::Kind::list || n->items.empty()) return;
+    std::string all;
+    for (const auto& one : n->items) all += (all.empty() ? "" : ", ") + one.text;
+    s_.set_at(name + ".lora.exclude", "[" + all + "]", key);
   }
   /// vLLM has room for one adapter of the next rank that it knows (get_vllm_max_lora_rank in
   /// verl/workers/rollout/vllm_rollout/utils.py), SGLang for one of the rank (async_sglang_server.py).
@@ -426,6 +438,7 @@ class VerlTranslator {
   std::vector<Note>& notes_;
   NativeText out_;
   VerlSettings s_;
+  VerlImages images_;
 };
 
 }  // namespace

@@ -16,6 +16,10 @@ void VerlSettings::set(std::string key, std::string value, std::string_view fact
       {std::move(key), std::move(value), f != nullptr ? f->origin : Origin{Origin::Kind::derived, {}, "verl's code", {}}});
 }
 
+void VerlSettings::put(std::string key, std::string value, Origin origin) {
+  out_.settings.push_back({std::move(key), std::move(value), std::move(origin)});
+}
+
 void VerlSettings::set_at(std::string key, std::string value, std::string_view path) {
   const auto* n = text_.root.at(path);
   out_.settings.push_back(

@@ -16,6 +16,7 @@ class VerlSettings {
   Place place(std::string_view fact) const;
   /// "" leaves the knob to its default.
   void set(std::string key, std::string value, std::string_view fact);
+  void put(std::string key, std::string value, Origin origin);
   /// A value of a key of verl's.
   void set_at(std::string key, std::string value, std::string_view path);
   /// The fact's value as it is; null and missing facts set nothing.

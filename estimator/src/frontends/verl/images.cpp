@@ -1,0 +1,137 @@
+#include "frontends/verl/images.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "catalog/architecture.hpp"
+#include "frontends/verl/meaning_parts.hpp"
+#include "job/limits.hpp"
+
+namespace oomplan::verl {
+namespace {
+
+/// Image tokens of one image, at most: the processors of Qwen2-VL to Qwen3-VL make larger images smaller
+/// (preprocessor_config.json of Qwen/Qwen2.5-VL-7B-Instruct: max_pixels 12845056).
+constexpr std::int64_t kMostTokens = 16384;
+
+bool written(const compose::Node* n) {
+  return n != nullptr && n->kind != compose::Node::Kind::null &&
+         (n->origin.kind == Origin::Kind::override_ || n->origin.kind == Origin::Kind::file);
+}
+
+bool on(const compose::Node* n) { return n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean; }
+
+}  // namespace
+
+ImagesSaid images_said(std::string_view text) {
+  ImagesSaid out;
+  if (text.empty()) return out;
+  out.none = text == "none";
+  if (out.none) return out;
+  const std::size_t at = text.find('x');
+  const auto side = [](std::string_view digits) {
+    std::int64_t n = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
+    return error == std::errc() && end == digits.data() + digits.size() ? n : 0;
+  };
+  if (at != std::string_view::npos) {
+    out.width = side(text.substr(0, at));
+    out.height = side(text.substr(at + 1));
+  }
+  if (out.width < 1 || out.height < 1 || std::max(out.width, out.height) > kPixelLimit.most)
+    throw InputError(Problem{{"command line", 0, 0, "--image-size"},
+                             fmt::format("'{}'", text),
+                             fmt::format("width and height in pixels up to {}, such as 640x480, or none", kPixelLimit.most),
+                             {},
+                             {}});
+  return out;
+}
+
+/// A key of images that somebody wrote, or a data set that is known to have some.
+const compose::Node* VerlImages::evidence() const {
+  for (const char* key : {"data.image_key", "data.video_key"})
+    if (const auto* n = text_.root.at(key); written(n) && n->origin.kind == Origin::Kind::override_) return n;
+  const auto* files = text_.root.at("data.train_files");
+  const auto* first = files != nullptr && !files->items.empty() ? &files->items.front() : files;
+  constexpr std::array<std::string_view, 2> kSets{"geo3k", "geometry3k"};
+  const bool known = first != nullptr && std::any_of(kSets.begin(), kSets.end(), [&](std::string_view name) {
+                       return first->text.find(name) != std::string::npos;
+                     });
+  return known ? first : nullptr;
+}
+
+/// From 0.8 on the key is parsed and nobody reads it (verl/workers/config/actor.py); before, verl/workers/fsdp_workers.py does.
+bool VerlImages::freezes(const std::string& role) const {
+  const std::string key = fmt::format("{}.actor.freeze_vision_tower", kArr);
+  const auto* n = text_.root.at(key);
+  if (role != "actor" || !on(n)) return false;
+  if (text_.release < release_named("0.8.0")) return true;
+  Place place = n->origin.place;
+  place.path = key;
+  notes_.push_back({Note::Level::warning, place, "from 0.8 on verl does not read freeze_vision_tower: the tower is trained"});
+  return false;
+}
+
+void VerlImages::put(const std::string& role, std::int64_t tokens, bool packed, std::int64_t length) {
+  const std::string lora = fmt::format("roles.{}.lora", role);
+  if (const ToldFact* adapters = m_.find(lora); adapters != nullptr && adapters->value.is_map() && role != "ref") {
+    s_.set(role + ".vision.train", "none", lora);
+  } else if (freezes(role)) {
+    s_.set_at(role + ".vision.train", "none", fmt::format("{}.actor.freeze_vision_tower", kArr));
+    s_.set_at(role + ".use_orig_params", "true", fmt::format("{}.actor.freeze_vision_tower", kArr));
+  }
+  const compose::Node* found = evidence();
+  if (said_.none || (found == nullptr && said_.width == 0)) return;
+  const std::int64_t images = packed && length > 0 ? std::max<std::int64_t>(1, tokens / length) : 1;
+  Origin origin = found != nullptr ? found->origin : Origin{};
+  origin.kind = Origin::Kind::derived;
+  origin.because = "a sample has one image";
+  if (said_.width > 0) origin.place = {"command line", 0, 0, "--image-size"};
+  s_.put(role + ".vision.images", fmt::format("{}", images), origin);
+  if (said_.width == 0) return;
+  s_.put(role + ".vision.width", fmt::format("{}", said_.width), origin);
+  s_.put(role + ".vision.height", fmt::format("{}", said_.height), origin);
+}
+
+void derive_images(Derivation& d, Role& role) {
+  Vision& vision = role.trainer.vision;
+  const Tower& tower = role.architecture->tower;
+  const auto at = d.job().origins.find(key_of(role, "vision.images"));
+  const Origin said = at != d.job().origins.end() ? at->second : Origin{};
+  if (tower.kind.empty() || tower.patch == 0 || tower.merge == 0) {
+    // data.image_key is a column that a text model's data set lacks
+    if (said.kind == Origin::Kind::derived) vision = {};
+    return;
+  }
+  const bool acts = role.kind == RoleKind::actor || role.kind == RoleKind::trainer;
+  const Place place = said.place;
+  if (vision.images == 0) {
+    if (acts)
+      d.note({Note::Level::info, place,
+              "samples are taken to be text: verl sends an image of 4 x 4 patches through the tower, which is trained. "
+              "--image-size says that they have images, and how large"});
+    if (acts && version_matches(role.trainer.framework_version, ">=0.9") && tower.kind != "qwen3_vl")
+      d.note({Note::Level::warning, place,
+              "with transformers 5, which verl installs from 0.9 on, verl itself fails at text beside this tower "
+              "(verl/models/transformers/qwen2_vl.py)"});
+    return;
+  }
+  if (vision.height > 0 || vision.width > 0) return;
+  const std::int64_t longest = d.job().prompt_tokens > 0 ? d.job().prompt_tokens : role.trainer.sequence_tokens;
+  const std::int64_t most = std::min(longest, kMostTokens);
+  std::int64_t side = 1;
+  while ((side + 1) * (side + 1) <= most) ++side;
+  vision.height = vision.width = side * tower.patch * tower.merge;
+  const std::string why = fmt::format("one image as large as a prompt of {} tokens allows", longest);
+  for (const char* knob : {"vision.height", "vision.width"})
+    d.record(key_of(role, knob), Origin::Kind::derived, why, "verl/utils/dataset/rl_dataset.py");
+  if (acts)
+    d.note({Note::Level::info, place,
+            fmt::format("a sample is taken to have {}: {} x {} pixels. --image-size says what yours have", why, vision.width,
+                        vision.height)});
+}
+
+}  // namespace oomplan::verl
