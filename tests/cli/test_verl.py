@@ -540,6 +540,17 @@ def test_frozen_tower_is_frozen_where_verl_reads_the_key() -> None:
     assert new["bytes"] == trained("data.image_key=images", release="0.9.0")[0]["bytes"]
 
 
+def test_tower_under_megatron_is_refused_by_name() -> None:
+    """Whether samples have images or not: its parameters are part of the model."""
+    layout = [f"{ARR}.actor.megatron.tensor_model_parallel_size=2", f"{ARR}.ref.megatron.tensor_model_parallel_size=2"]
+    asked = ["estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB"]
+    for more in ([], ["data.image_key=images"]):
+        words = command("--config-name=ppo_megatron_trainer.yaml", *IMAGES[:-1], *layout, *more)
+        done = run(*asked, *words)
+        assert done.returncode == 2, done.stdout
+        assert "not supported yet under this engine" in done.stderr
+
+
 def test_image_column_of_a_text_model_is_no_image() -> None:
     words = ["estimate", "--json", "--framework-version", "0.9.0", "--gpu", "H100-80GB"]
     plain, column = (run(*words, *command(*FIXED, *more)) for more in ([], ["data.image_key=images"]))

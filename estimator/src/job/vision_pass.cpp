@@ -31,8 +31,9 @@ VisionPass vision_pass(const Trainer& t, EngineKind engine, const Architecture& 
   if (a.tower.kind.empty()) return out;
   out.by_axis = a.tower.kind.starts_with("qwen");
   // verl/models/transformers/{qwen2_vl,qwen3_vl,qwen3_5}.py, 0.7 to 0.10; without pixels _get_input_embeds makes an image up
-  out.joins_itself = t.loop.joins_images_itself && is_qwen_tower(a.tower);
-  out.casts_inputs = shards_by_fsdp2(engine) || engine == EngineKind::fsdp1;
+  const bool sharded = engine == EngineKind::fsdp1 || shards_by_fsdp2(engine);
+  out.joins_itself = sharded && t.loop.joins_images_itself && is_qwen_tower(a.tower);
+  out.casts_inputs = sharded;
   out.casts_tables = shards_by_fsdp2(engine);
   out.in_whole_units = engine == EngineKind::fsdp1 && t.use_orig_params;
   // verl/workers/fsdp_workers.py, 0.5 to 0.7: vision_config._attn_implementation

@@ -120,7 +120,9 @@ void derive_images(Derivation& d, Role& role) {
     return;
   }
   if (vision.height > 0 || vision.width > 0) return;
-  const std::int64_t longest = d.job().prompt_tokens > 0 ? d.job().prompt_tokens : role.trainer.sequence_tokens;
+  std::int64_t longest = d.job().prompt_tokens > 0 ? d.job().prompt_tokens : role.trainer.sequence_tokens;
+  if (const std::int64_t packed = role.trainer.tokens_per_micro_batch; packed > 0)  // samples may be shorter (--sequence-tokens)
+    longest = longest > 0 ? std::min(longest, packed / vision.images) : packed / vision.images;
   const std::int64_t most = std::min(longest, kMostTokens);
   std::int64_t side = 1;
   while ((side + 1) * (side + 1) <= most) ++side;
