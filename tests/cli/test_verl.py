@@ -638,3 +638,41 @@ def test_guide_of_a_framework_without_one_is_refused_by_name() -> None:
     done = run("advise", "examples/areal/grpo_7b.yaml", "--framework-version", "1.0.4", "--guide")
     assert done.returncode == 2
     assert "--guide" in done.stderr and "not supported yet" in done.stderr
+
+
+TOWER_JOB = """oomplan: 1
+framework: verl 0.7.0
+gpus: 8 x H100-80GB
+trainer:
+  model: Qwen/Qwen2.5-VL-7B-Instruct
+  engine: fsdp1
+  layout: d8
+  kernels: hf_flash
+  head: verl_flash_ce
+  micro_batches: 2
+  tokens_per_micro_batch: 4096
+  sequence_tokens: 2048
+  vision: {images: 2, height: 448, width: 448, train: none}
+"""
+
+
+@pytest.mark.parametrize("prefetch", ["pre", "post", "none"])
+@pytest.mark.parametrize("recompute", ["full", "none"])
+@pytest.mark.parametrize(
+    "frozen", ["  use_orig_params: true\n", "  lora: {rank: 16}\n", "  lora: {rank: 16, exclude: .*visual.*}\n"]
+)
+def test_units_of_a_frozen_tower_are_gathered_before_they_are_freed(
+    prefetch: str, recompute: str, frozen: str, tmp_path: Path
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(TOWER_JOB + frozen + f"  backward_prefetch: {prefetch}\n  recompute: {recompute}\n", encoding="utf-8")
+    done = run("estimate", "--quick", str(job))
+    assert done.returncode == 0, done.stderr
+
+
+def test_offload_of_activations_beside_a_tower_is_refused_with_text_too() -> None:
+    asked = ["estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB"]
+    for more in ([], ["data.image_key=images"]):
+        done = run(*asked, *command(*IMAGES, f"{ARR}.model.enable_activation_offload=True", *more))
+        assert done.returncode == 2, done.stdout
+        assert "offload of activations beside a vision tower" in done.stderr

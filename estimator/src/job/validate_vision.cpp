@@ -56,11 +56,15 @@ class VisionObjections {
     if (t_.loop.of_framework && (!t_.loop.has_towers || !sharded))
       add("framework", fmt::format("'{}'", spelling(t_.framework)), "torch, areal with engine fsdp2, verl with fsdp1 or fsdp2",
           "not supported yet: a vision tower in this framework");
-    if (role_.kind == RoleKind::critic || role_.kind == RoleKind::reward || t_.head == LossHead::reward_pairs)
+    const bool values = role_.kind == RoleKind::critic || role_.kind == RoleKind::reward || t_.head == LossHead::reward_pairs;
+    const bool areal = t_.loop.has_towers && !t_.loop.joins_images_itself;
+    if (values && t_.vision.images == 0)
+      add("model", role_.model, "a model without a tower", "not supported yet: values of a model with a vision tower");
+    else if (values)
       add("vision.images", fmt::format("{}", t_.vision.images), "none",
-          t_.loop.has_towers ? "AReaL makes a language model with its output layer of every vision model, and its "
-                               "loss stops at values that are none"
-                             : "not supported yet: values of a model with a vision tower");
+          areal ? "AReaL makes a language model with its output layer of every vision model, and its "
+                  "loss stops at values that are none"
+                : "not supported yet: values of a model with a vision tower");
     if (t_.layout.tensor > 1 || (t_.layout.context > 1 && !t_.loop.joins_images_itself))
       add("layout", fmt::format("'{}'", letters(t_.layout)), "a layout of data parallelism alone",
           "not supported yet: a vision tower whose language model is split");
@@ -87,6 +91,9 @@ class VisionObjections {
           "not supported yet: checkpoints of some layers beside a vision tower");
     if (t_.offload_checkpoints)
       add("offload_checkpoints", "true", "false", "not supported yet: checkpoints on the host beside a vision tower");
+    if (t_.offload_activations != OffloadActivations::none && t_.vision.images == 0)  // else told of offload_activations
+      add("offload_activations", fmt::format("'{}'", spelling(t_.offload_activations)), "none",
+          "not supported yet: offload of activations beside a vision tower");
     if (t_.reference != ReferencePass::none)
       add("reference", fmt::format("'{}'", spelling(t_.reference)), "none", "not supported yet: preference losses with images");
   }
@@ -114,6 +121,7 @@ class VisionObjections {
   }
 
   void check_images() {
+    if (t_.vision.images == 0) return;  // the framework makes one up
     if (t_.vision.height < 1 || t_.vision.width < 1)
       return add(t_.vision.height < 1 ? "vision.height" : "vision.width", "0", "pixels of the images", "");
     if (role_.architecture == nullptr) return;
@@ -141,7 +149,8 @@ class VisionObjections {
 }  // namespace
 
 std::vector<KnobProblem> vision_problems(const Role& role) {
-  if (role.trainer.vision.images == 0) return {};
+  const bool made_up = role.architecture != nullptr && vision_pass(role.trainer, role.engine, *role.architecture).made_up;
+  if (role.trainer.vision.images == 0 && !made_up) return {};
   return VisionObjections(role).run();
 }
 

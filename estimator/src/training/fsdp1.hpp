@@ -315,7 +315,7 @@ class Fsdp1 : public FlatResidents<R> {
     if (u == Unit::inner || (u == Unit::first && tape.stations[s].count > 1)) return gathers_ahead(s);
     for (std::size_t k = s + 1; k < tape.stations.size(); ++k) {
       if (plan_.wrapped[k]) return gathers_ahead(k);
-      if (has_root_adapters(tape, k) && !prefetches(BackwardPrefetch::none)) return true;
+      if (has_root_adapters(tape, k)) return !prefetches(BackwardPrefetch::none);
     }
     return false;
   }
