@@ -133,6 +133,13 @@ class VisionObjections {
     if (pass.patches() > kPatchLimit.most)
       add("vision.images", fmt::format("{} patches of a micro-batch", pass.patches()),
           fmt::format("at most {}", kPatchLimit.most), "");
+    constexpr std::int64_t kMostParts = 256;  // a tape has each by itself
+    const bool by_parts = t_.kernels != Kernels::hf_flash || pass.eager;
+    if (const std::int64_t parts = attention_parts(tower, pass); by_parts && parts > kMostParts)
+      add("vision.images", fmt::format("{} windows and images", parts),
+          fmt::format("at most {} where attention is not flash-attention's", kMostParts),
+          pass.eager ? "not supported yet: up to verl 0.7 Ulysses makes the tower's attention the eager one"
+                     : "not supported yet: each is a product of its own");
     const std::int64_t tokens = t_.sequences_per_micro_batch > 0 ? t_.sequence_tokens : t_.tokens_per_micro_batch;
     const std::int64_t images = t_.vision.fill && t_.sequences_per_micro_batch == 0 ? pass.images : t_.vision.images;
     const std::int64_t taken = images * image_tokens(tower, pass);

@@ -88,6 +88,13 @@ Bytes held_pixels(const Trainer& t, EngineKind engine, const Architecture& a) {
   return bytes_of((t.vision.held - pass.images) * pass.rows * pass.columns * numbers, DType::fp32);
 }
 
+std::int64_t attention_parts(const Tower& t, const VisionPass& pass) {
+  if (!is_qwen_tower(t) || t.window == 0) return pass.images;
+  const std::int64_t side = std::max<std::int64_t>(1, t.window / t.merge / t.patch);
+  const auto windows = [&](std::int64_t patches) { return (patches / t.merge + side - 1) / side; };
+  return pass.images * windows(pass.rows) * windows(pass.columns);
+}
+
 std::int64_t image_tokens(const Tower& t, const VisionPass& pass) { return pass.rows * pass.columns / (t.merge * t.merge); }
 
 }  // namespace oomplan

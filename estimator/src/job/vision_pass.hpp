@@ -44,6 +44,8 @@ std::string unsupported_tower(const Tower&);
 /// Pixels of other images than the micro-batch's that lie on the device while a phase runs: the patches of one in fp32, as the
 /// processor makes them.
 Bytes held_pixels(const Trainer&, EngineKind, const Architecture&);
+/// Products of attention that a block of the tower makes where no kernel takes all windows and images at once.
+std::int64_t attention_parts(const Tower&, const VisionPass&);
 /// Tokens of the language model that an image takes the place of.
 std::int64_t image_tokens(const Tower&, const VisionPass&);
 
