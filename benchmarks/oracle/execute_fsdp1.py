@@ -124,6 +124,18 @@ class Resized(Storages):
     now: Resized | None = None
 
 
+def followed(model: Any, gradient: torch.Tensor) -> tuple[Resized, int]:
+    """Storages from here on, and what lies there already: shards, buffers. `gradient` of the loss is not counted."""
+    gc.collect()
+    gc.disable()  # storages die by reference counts, as in a training loop
+    storages = Resized()
+    # an empty storage is replaced by another at every step: it is not followed
+    own = [tensor for tensor in [*model.parameters(), *model.buffers()] if tensor.untyped_storage().nbytes() > 0]
+    resident = sum(storages.own(tensor) for tensor in own)
+    storages.own(gradient)
+    return storages, resident
+
+
 def stand_in() -> None:
     """What needs a device, or an address, which tensors of the meta device do not have."""
 

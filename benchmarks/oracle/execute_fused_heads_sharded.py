@@ -46,14 +46,8 @@ def step_of(code: heads.Code, model: Any, device: str, entropy: bool) -> torch.T
 def under_fsdp1(code: heads.Code, config: Row, case: Row, entropy: bool) -> Row:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=case["ranks"])
     model = execute_fsdp1.make_model(config, case)
-    gc.collect()
-    gc.disable()
-    storages = execute_fsdp1.Resized()
-    own = [tensor for tensor in [*model.parameters(), *model.buffers()] if tensor.untyped_storage().nbytes() > 0]
     gradient = torch.ones((), device="meta")
-    resident = sum(storages.own(tensor) for tensor in own)
-    storages.own(gradient)
-    del own
+    storages, resident = execute_fsdp1.followed(model, gradient)
     optimizer = torch.optim.SGD(model.parameters(), foreach=False)
     execute_fsdp1.Resized.now = storages
     peaks = {"forward": 0, "backward": 0}

@@ -274,14 +274,8 @@ def under_fsdp1(code: Code, config: Row, case: Row) -> Row:
         use_orig_params=case["use_orig_params"],
     )
     del plain
-    gc.collect()
-    gc.disable()
-    storages = execute_fsdp1.Resized()
-    own = [tensor for tensor in [*model.parameters(), *model.buffers()] if tensor.untyped_storage().nbytes() > 0]
     gradient = torch.ones((), device="meta")
-    resident = sum(storages.own(tensor) for tensor in own)
-    storages.own(gradient)
-    del own
+    storages, resident = execute_fsdp1.followed(model, gradient)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], foreach=False)
     execute_fsdp1.Resized.now = storages
     peaks: Row = {}

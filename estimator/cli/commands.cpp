@@ -72,7 +72,7 @@ constexpr std::array<OptionRow, 11> kExplain{{
     kImages,
     {"save-snapshot", "F", "write the run of the fullest GPU as a memory snapshot that pytorch.org/memory_viz opens"},
 }};
-constexpr std::array<OptionRow, 9> kRead{{
+constexpr std::array<OptionRow, 11> kRead{{
     kRelease,
     kRoot,
     kGpu,
@@ -80,6 +80,8 @@ constexpr std::array<OptionRow, 9> kRead{{
     kNamed,
     kSet,
     kWhich,
+    kLengths,
+    kImages,
     {"commands", "", "the programs that a script or command would start, in order, in place of the job"},
     {"facts", "", "what a framework's file means, fact by fact, with who says so (JSON)"},
 }};

@@ -57,10 +57,7 @@ constexpr const char* kNotGathered =
 constexpr const char* kGathers = "not supported yet: an output layer of FSDP2 that verl's fused kernels gather themselves";
 
 /// full_tensor() of the weight: verl/models/transformers/qwen3_vl.py and qwen3_5.py, 0.9 and 0.10.
-bool gathers_by_itself(const Role& role) {
-  return role.architecture != nullptr &&
-         (role.architecture->family.starts_with("qwen3_vl") || role.architecture->family.starts_with("qwen3_5"));
-}
+bool gathers_by_itself(const Role& role) { return role.architecture != nullptr && role.architecture->tower.kind == "qwen3_vl"; }
 
 /// verl puts its own forward pass in place of transformers' (verl/models/transformers/dense_common.py, 0.5 to 0.10).
 void check_fused(const Role& role, std::vector<Clash>& out) {

@@ -145,7 +145,7 @@ QwenTower::Table QwenTower::tables_from_angles() {
 }
 
 QwenTower::Table QwenTower::tables() {
-  if (pass_.joins_itself) return tables_from_angles();
+  if (pass_.until_5_10) return tables_from_angles();
   const bool grad = std::exchange(g_.grad_enabled, false);
   const Shape axes{patches_, Dim(2), Dim(t_.hidden / t_.heads / 4)};
   const auto fp32 = [&](const std::string& name, const Shape& shape) {
@@ -225,7 +225,7 @@ Eager::Function QwenTower::block(std::size_t run, std::size_t number, const Tens
                  ops::to(g_, wide.sin, kernels_.parameters, "rotary.sin_cast")};
   };
   // up to transformers 5.10 a checkpoint is around the module's call, and so around FSDP2's hooks
-  if (pass_.casts_tables && pass_.joins_itself)
+  if (pass_.casts_tables && pass_.until_5_10)
     return [this, given, cast, parts = lengths(runs_[run].windowed), &w = blocks_[number]](const Tensor& in) {
       return run_block(w, cast(given), parts, in);
     };
@@ -261,8 +261,7 @@ Tensor QwenTower::features(VisionNames& names) {
   g_.prefix = "visual.";
   const Tensor images = pixels();
   if (learned_positions(t_)) {
-    // up to transformers 5.10 linspace(...).int(), as verl's models have it
-    const DType index = pass_.joins_itself ? DType::int32 : DType::int64;
+    const DType index = pass_.until_5_10 ? DType::int32 : DType::int64;
     taps_ = g_.make("pos_embed.indices", {patches_, Dim(4)}, index, Category::buffers);
     tap_weights_ = g_.make("pos_embed.weights", {patches_, Dim(4), Dim(1)}, DType::fp32, Category::buffers);
   }

@@ -1,5 +1,6 @@
 #include "frontends/verl/derive.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -27,10 +28,28 @@ void derive_role(Derivation& d, Role& role) {
            "verl/workers/engine_workers.py");
 }
 
+namespace {
+
+/// transformers' torch_chunk_gated_delta_rule of 5.10 and before, executed by benchmarks/oracle/execute_verl_vision.py of
+/// Qwen3.5.
+void note_states(Derivation& d, const Role& role) {
+  const auto& runs = role.architecture->runs;
+  const bool delta =
+      std::any_of(runs.begin(), runs.end(), [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; });
+  if (!delta || role.engine == EngineKind::megatron) return;
+  const auto model = d.job().origins.find(key_of(role, "model"));
+  d.note({Note::Level::warning, model != d.job().origins.end() ? model->second.place : Place{},
+          "linear attention is described as transformers 5.23 runs it; up to 5.10, which verl installs, it keeps more without "
+          "flash-linear-attention (19 to 29 % in backward of a small model)"});
+}
+
+}  // namespace
+
 void derive_model(Derivation& d, Role& role) {
   derive_loop_over_experts(d, role);
   derive_tied_units(d, role);
   if (!role.serves()) derive_images(d, role);
+  if (role.kind == RoleKind::actor || role.kind == RoleKind::trainer) note_states(d, role);
   if (role.serves() || role.engine != EngineKind::megatron) return;
   constexpr std::string_view kMade = "verl's models are made so";
   const bool bridge = role.trainer.megatron.maker == ModelMaker::megatron_bridge;

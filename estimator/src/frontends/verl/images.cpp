@@ -17,9 +17,9 @@ namespace {
 /// (preprocessor_config.json of Qwen/Qwen2.5-VL-7B-Instruct: max_pixels 12845056).
 constexpr std::int64_t kMostTokens = 16384;
 
-bool written(const compose::Node* n) {
-  return n != nullptr && n->kind != compose::Node::Kind::null &&
-         (n->origin.kind == Origin::Kind::override_ || n->origin.kind == Origin::Kind::file);
+/// On the command line; verl's own files name the column of every data set.
+bool overridden(const compose::Node* n) {
+  return n != nullptr && n->kind != compose::Node::Kind::null && n->origin.kind == Origin::Kind::override_;
 }
 
 bool on(const compose::Node* n) { return n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean; }
@@ -53,7 +53,7 @@ ImagesSaid images_said(std::string_view text) {
 /// A key of images that somebody wrote, or a data set that is known to have some.
 const compose::Node* VerlImages::evidence() const {
   for (const char* key : {"data.image_key", "data.video_key"})
-    if (const auto* n = text_.root.at(key); written(n) && n->origin.kind == Origin::Kind::override_) return n;
+    if (const auto* n = text_.root.at(key); overridden(n)) return n;
   const auto* files = text_.root.at("data.train_files");
   const auto* first = files != nullptr && !files->items.empty() ? &files->items.front() : files;
   constexpr std::array<std::string_view, 2> kSets{"geo3k", "geometry3k"};

@@ -1,0 +1,167 @@
+"""Vision-language models under verl: what images are taken, what the tower does, what is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_verl import ARR, FIXED, command, fullest, run
+
+IMAGES = [*FIXED[:1], f"{ARR}.model.path=Qwen/Qwen2.5-VL-7B-Instruct", *FIXED[2:], f"{ARR}.model.use_remove_padding=True"]
+
+
+def trained(*words: str, release: str = "0.9.0", more: tuple[str, ...] = ()) -> tuple[dict[str, Any], str]:
+    """The actor of the job, and the notes of its estimate."""
+    asked = ["--framework-version", release, "--gpu", "H100-80GB"]
+    done = run("estimate", *asked, *more, "--json", *command(*IMAGES, *words))
+    assert done.returncode in (0, 1), done.stderr
+    told = json.loads(done.stdout)
+    notes = " ".join(note["text"] for note in told["notes"])
+    return {"bytes": fullest(done), **told}, notes
+
+
+def test_images_are_as_large_as_a_prompt_allows_or_as_is_said() -> None:
+    """A data set or a key says that samples have images, an option how large they are; the tower is trained in any case."""
+    text, said = trained()
+    assert "samples are taken to be text" in said
+    assert "verl itself fails at text beside this tower" in said
+    full, said = trained("data.image_key=images")
+    assert "one image as large as a prompt of 1024 tokens allows: 896 x 896 pixels" in said
+    assert trained("data.train_files=/data/geo3k/train.parquet")[0]["bytes"] == full["bytes"]
+    small, said = trained("data.image_key=images", more=("--image-size", "448x336"))
+    assert "as large as a prompt" not in said
+    assert trained(more=("--image-size", "448x336"))[0]["bytes"] == small["bytes"]
+    assert text["bytes"] < small["bytes"] < full["bytes"]
+    assert trained("data.image_key=images", more=("--image-size", "none"))[0]["bytes"] == text["bytes"]
+
+
+def test_frozen_tower_is_frozen_where_verl_reads_the_key() -> None:
+    key = [f"{ARR}.actor.freeze_vision_tower=True", "data.image_key=images"]
+    old, _ = trained(*key, release="0.6.1")
+    assert old["bytes"] < trained("data.image_key=images", release="0.6.1")[0]["bytes"]
+    new, said = trained(*key, release="0.9.0")
+    assert "from 0.8 on verl does not read freeze_vision_tower" in said
+    assert new["bytes"] == trained("data.image_key=images", release="0.9.0")[0]["bytes"]
+
+
+def test_tower_under_megatron_is_refused_by_name() -> None:
+    """Whether samples have images or not: its parameters are part of the model."""
+    layout = [f"{ARR}.actor.megatron.tensor_model_parallel_size=2", f"{ARR}.ref.megatron.tensor_model_parallel_size=2"]
+    asked = ["estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB"]
+    for more in ([], ["data.image_key=images"]):
+        words = command("--config-name=ppo_megatron_trainer.yaml", *IMAGES[:-1], *layout, *more)
+        done = run(*asked, *words)
+        assert done.returncode == 2, done.stdout
+        assert "not supported yet under this engine" in done.stderr
+
+
+def test_image_column_of_a_text_model_is_no_image() -> None:
+    words = ["estimate", "--json", "--framework-version", "0.9.0", "--gpu", "H100-80GB"]
+    plain, column = (run(*words, *command(*FIXED, *more)) for more in ([], ["data.image_key=images"]))
+    assert fullest(plain) == fullest(column)
+
+
+@pytest.mark.parametrize(
+    ("size", "found"),
+    [("640", "'640'"), ("0x4", "'0x4'"), ("640x", "'640x'"), ("99999x4", "'99999x4'"), ("1e3x4", "'1e3x4'")],
+)
+def test_sizes_of_images_that_are_none_are_told(size: str, found: str) -> None:
+    done = run("estimate", "--image-size", size, *command(*IMAGES))
+    assert done.returncode == 2
+    assert (
+        f"--image-size: found {found}, expected width and height in pixels up to 16384, such as 640x480, or none" in done.stderr
+    )
+
+
+def test_sizes_of_images_are_for_jobs_of_verl() -> None:
+    done = run("check", "examples/areal/grpo_7b.yaml", "--image-size", "640x480")
+    assert done.returncode == 2
+    assert "a job file says it as vision.height and vision.width" in done.stderr
+
+
+def test_adapters_are_kept_out_of_the_tower_by_an_expression() -> None:
+    lora = [f"{ARR}.model.lora_rank=32", f"{ARR}.model.target_modules=all-linear", f"{ARR}.rollout.load_format=safetensors"]
+    spared, _ = trained(*lora, f"{ARR}.model.exclude_modules='.*visual.*'", "data.image_key=images")
+    whole, _ = trained(*lora, "data.image_key=images")
+    assert spared["bytes"] < whole["bytes"]
+    asked = ["--framework-version", "0.9.0", "--gpu", "H100-80GB"]
+    done = run("estimate", *asked, *command(*IMAGES, *lora, f"{ARR}.model.exclude_modules='.*lm_head'", "data.image_key=images"))
+    assert done.returncode == 2
+    assert "an expression that matches all of the tower's modules" in done.stderr
+
+
+TOWER_JOB = """oomplan: 1
+framework: verl 0.7.0
+gpus: 8 x H100-80GB
+trainer:
+  model: Qwen/Qwen2.5-VL-7B-Instruct
+  engine: fsdp1
+  layout: d8
+  kernels: hf_flash
+  head: verl_flash_ce
+  micro_batches: 2
+  tokens_per_micro_batch: 4096
+  sequence_tokens: 2048
+  vision: {images: 2, height: 448, width: 448, train: none}
+"""
+
+
+@pytest.mark.parametrize("prefetch", ["pre", "post", "none"])
+@pytest.mark.parametrize("recompute", ["full", "none"])
+@pytest.mark.parametrize(
+    "frozen", ["  use_orig_params: true\n", "  lora: {rank: 16}\n", "  lora: {rank: 16, exclude: .*visual.*}\n"]
+)
+def test_units_of_a_frozen_tower_are_gathered_before_they_are_freed(
+    prefetch: str, recompute: str, frozen: str, tmp_path: Path
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(TOWER_JOB + frozen + f"  backward_prefetch: {prefetch}\n  recompute: {recompute}\n", encoding="utf-8")
+    done = run("estimate", "--quick", str(job))
+    assert done.returncode == 0, done.stderr
+
+
+def test_offload_of_activations_beside_a_tower_is_refused_with_text_too() -> None:
+    asked = ["estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB"]
+    for more in ([], ["data.image_key=images"]):
+        done = run(*asked, *command(*IMAGES, f"{ARR}.model.enable_activation_offload=True", *more))
+        assert done.returncode == 2, done.stdout
+        assert "offload of activations beside a vision tower" in done.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["data.image_key=images"]])
+def test_linear_attention_beside_a_tower_is_refused_by_name(more: list[str]) -> None:
+    words = [word.replace("Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen3.5-27B") for word in IMAGES]
+    done = run("estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *command(*words, *more))
+    assert done.returncode == 2, done.stdout
+    assert "model.path: found Qwen/Qwen3.5-27B, expected a model of attention alone, such as Qwen3-VL" in done.stderr
+    assert "not supported yet: linear attention beside a vision tower as verl runs it" in done.stderr
+
+
+def test_linear_attention_by_itself_is_told_to_be_that_of_another_release() -> None:
+    words = [word.replace("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-Next-80B-A3B-Instruct") for word in FIXED]
+    done = run("estimate", "--quick", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *command(*words))
+    assert done.returncode in (0, 1), done.stderr
+    assert "linear attention is described as transformers 5.23 runs it" in " ".join(done.stdout.split())
+
+
+def test_fused_kernels_that_gather_for_themselves_are_not_called_a_failure() -> None:
+    """Qwen3-VL's forward pass in verl gathers the output layer's weight, Qwen2.5-VL's does not."""
+    fused = [f"{ARR}.actor.strategy=fsdp2", f"{ARR}.model.use_fused_kernels=True"]
+    fused.append(f"{ARR}.model.fused_kernel_options.impl_backend=torch")
+    for model, why in (
+        ("Qwen3-VL-8B-Instruct", "not supported yet: an output layer of FSDP2"),
+        ("Qwen2.5-VL-7B-Instruct", "the run fails"),
+    ):
+        words = [word.replace("Qwen2.5-VL-7B-Instruct", model) for word in IMAGES]
+        done = run("estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *command(*words, *fused))
+        assert done.returncode == 2, done.stdout
+        assert why in done.stderr
+
+
+def test_job_that_is_read_has_what_was_said_of_its_images() -> None:
+    done = run("read", "--framework-version", "0.9.0", "--image-size", "640x480", *command(*IMAGES))
+    assert done.returncode == 0, done.stderr
+    assert "width: 640" in done.stdout
+    assert "height: 480" in done.stdout
