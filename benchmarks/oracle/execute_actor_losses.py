@@ -7,7 +7,9 @@ vocab_parallel_log_probs_from_logits (verl/utils/megatron/tensor_parallel.py) in
 (verl/workers/actor/megatron_actor.py), slime's calculate_log_probs_and_entropy (slime/utils/ppo_utils.py) behind get_log_probs_and_entropy
 (slime/backends/megatron_utils/loss.py), Megatron's vocab_parallel_cross_entropy. Before them stands Megatron's fp32 cast of the last
 stage's output (megatron/core/transformer/module.py: float16_to_fp32). Tensors are CPU ones that nothing is computed with; collectives
-those of PyTorch's fake process group. verl's compiled product with its sum is one kernel and makes the sum alone.
+those of PyTorch's fake process group. verl's use_fused_kernels are its LinearCrossEntropy (verl/utils/kernel, 0.9.0) behind Megatron's
+gather_from_sequence_parallel_region, as verl/models/mcore/model_forward_fused.py calls it; Triton's kernels are not started, their
+launchers allocate as they are. verl's compiled product with its sum is one kernel and makes the sum alone.
 
 A line: whose loss, its settings; `forward` and `backward`, highest levels above the hidden states in front of the output layer, and
 `kept`, what is alive between them.
@@ -16,6 +18,7 @@ A line: whose loss, its settings; `forward` and `backward`, highest levels above
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import subprocess
@@ -35,6 +38,8 @@ from torch.utils.checkpoint import checkpoint
 HIDDEN, VOCAB = 8, 4096  # of a rank
 TOKENS = (4096, 6144)
 VERL, SLIME, MEGATRON = "v0.7.0", "HEAD", "core_v0.9.0"
+FUSED = "v0.9.0"  # whose launchers allocate as those of 0.5 do
+FUSED_HIDDEN, FUSED_VOCAB = 256, (2048, 9504, 20480, 38016)  # of a rank: one part, whole parts, and a smaller last one
 
 
 def source(clone: Path, tag: str, path: str) -> str:
@@ -51,6 +56,73 @@ def module(name: str, text: str = "", **names: Any) -> Any:
     if text:
         exec(compile(text, name, "exec"), made.__dict__)
     return made
+
+
+class NoKernel:
+    """A kernel of Triton that is not started."""
+
+    def __init__(self, _function: Any = None) -> None:
+        pass
+
+    def __getitem__(self, _grid: Any) -> Any:
+        return lambda *_a, **_k: None
+
+
+def fused_kernels(verl: Path) -> Any:
+    """LinearCrossEntropy; asserts of CUDA tensors are left out, for fake ones are on the CPU."""
+    stream = types.SimpleNamespace(record_event=lambda _e: None, wait_event=lambda _e: None)
+    device = types.SimpleNamespace(
+        Stream=lambda _d: stream,
+        Event=lambda: None,
+        current_stream=lambda: stream,
+        stream=lambda _s: contextlib.nullcontext(),
+        get_device_capability=lambda: (9, 0),
+        current_device=lambda: 0,
+    )
+    module(
+        "verl.utils.device",
+        get_device_capability=lambda: (9, 0),
+        get_device_name=lambda: "cpu",
+        get_torch_device=lambda: device,
+        is_cuda_available=False,
+    )
+    language = types.SimpleNamespace(constexpr=int)
+    decorated = types.SimpleNamespace(
+        autotune=lambda **_k: NoKernel,
+        jit=NoKernel,
+        Config=lambda *_a, **_k: None,
+        cdiv=lambda a, b: -(-a // b),
+        set_allocator=lambda _f: None,
+        language=language,
+        __version__="3.4.0",
+    )
+    module("triton", **vars(decorated))
+    module("triton.language", constexpr=int)
+    lines = source(verl, FUSED, "verl/utils/kernel/kernels.py").splitlines()
+    text = "\n".join(line for line in lines if not (line.strip().startswith("assert") and "is_cuda" in line))
+    kernels = module("verl.utils.kernel.kernels", text)
+    package = sys.modules["verl.utils.kernel"]
+    package.kernels = kernels  # type: ignore[attr-defined]
+    own = module("verl.utils.kernel.linear_cross_entropy")
+    own.__package__ = "verl.utils.kernel"
+    text = source(verl, FUSED, "verl/utils/kernel/linear_cross_entropy.py").replace("torch.cuda.nvtx.range", "_no_range")
+    own._no_range = lambda _n: contextlib.nullcontext()
+    exec(compile(text, own.__name__, "exec"), own.__dict__)
+    return own.linear_cross_entropy
+
+
+def gather_of(megatron: Path) -> Any:
+    """gather_from_sequence_parallel_region."""
+    own = module("megatron.core.tensor_parallel.mappings")
+    own.__package__ = "megatron.core.tensor_parallel"
+    sys.modules["megatron.core.tensor_parallel.utils"].split_tensor_along_last_dim = None  # type: ignore[attr-defined]
+    module("megatron.core.utils", get_tensor_model_parallel_group_if_none=lambda *_a, **_k: dist.group.WORLD)
+    sys.modules["megatron.core.parallel_state"].__dict__.update(
+        get_global_memory_buffer=None, get_expert_model_parallel_group=None, get_tensor_and_expert_parallel_group=None
+    )
+    text = source(megatron, MEGATRON, "megatron/core/tensor_parallel/mappings.py").replace("torch.cuda.current_device()", "'cpu'")
+    exec(compile(text, own.__name__, "exec"), own.__dict__)
+    return own.gather_from_sequence_parallel_region
 
 
 class Code:
@@ -82,6 +154,8 @@ class Code:
         self.slime = module("slime_ppo_utils", text)
         torch.compile = real
         self.compiled = one_kernel
+        self.fused = fused_kernels(verl)
+        self.gather = gather_of(megatron)
 
 
 def verl_loss(code: Code, logits: torch.Tensor, row: Row) -> torch.Tensor:
@@ -125,7 +199,42 @@ def slime_loss(code: Code, logits: torch.Tensor, row: Row) -> torch.Tensor:
     return loss - entropy.mean() if row["entropy_gradient"] else loss
 
 
+def run_fused(code: Code, row: Row, storages: Any) -> Row:
+    """fused_output_processor and the policy's loss; the matrix's gradient goes to Megatron's own and is let go."""
+    ranks = dist.get_world_size() if row["sequence_parallel"] else 1
+    hidden = torch.empty(row["tokens"] // ranks, 1, row["hidden"], dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.empty(row["vocab"], row["hidden"], dtype=torch.bfloat16, requires_grad=not row["frozen"])
+    labels = torch.empty(1, row["tokens"], dtype=torch.int64)
+
+    def taken(parameter: torch.Tensor) -> None:
+        parameter.grad = None
+
+    if not row["frozen"]:
+        weight.register_post_accumulate_grad_hook(taken)
+    out: Row = {}
+
+    def step() -> torch.Tensor:
+        given = code.gather(hidden) if row["sequence_parallel"] else hidden
+        log_probs, entropy = code.fused(given, weight, labels, 1.0, "none", dist.group.WORLD)
+        return log_probs.mean() + entropy.mean() if row["entropy"] else log_probs.mean()
+
+    with storages:
+        for mine in (hidden, weight, labels):
+            storages.own(mine)
+        with torch.set_grad_enabled(not row["forward_only"]):
+            loss = step()
+        out["forward"] = storages.highest
+        if not row["forward_only"]:
+            out["kept"] = storages.live
+            storages.highest = storages.live
+            loss.backward()
+            out["backward"] = storages.highest
+    return row | out
+
+
 def run(code: Code, row: Row, storages: Any) -> Row:
+    if row["loss"] == "verl_fused":
+        return run_fused(code, row, storages)
     hidden = torch.empty(row["tokens"], 1, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
     out: Row = {}
     loss_of = verl_loss if row["loss"] == "verl" else slime_loss
@@ -192,6 +301,20 @@ def rows() -> list[Row]:
                                 | {"loss": "slime", "entropy": entropy, "entropy_gradient": gradient, "temperature": temperature}
                                 | {"chunk": chunk, "forward_only": forward_only, "checkpoint": again}
                             )
+    return out + fused_rows()
+
+
+def fused_rows() -> list[Row]:
+    out: list[Row] = []
+    for tokens in TOKENS:
+        for vocab in FUSED_VOCAB:
+            for spread in (False, True):
+                for entropy in (False, True):
+                    for frozen, forward_only in ((False, False), (True, False), (False, True)):
+                        out.append(
+                            {"loss": "verl_fused", "tokens": tokens, "vocab": vocab, "hidden": FUSED_HIDDEN, "entropy": entropy}
+                            | {"sequence_parallel": spread, "frozen": frozen, "forward_only": forward_only}
+                        )
     return out
 
 
@@ -212,7 +335,10 @@ def main() -> None:
             with FakeTensorMode(allow_non_fake_inputs=True):
                 line = run(code, row, Storages())
             gc.enable()
-            line["source"] = f"{by}, verl {VERL.removeprefix('v')}" if row["loss"] == "verl" else f"{by}, slime {commit[:8]}"
+            line["source"] = f"{by}, " + {
+                "verl": f"verl {VERL.removeprefix('v')}",
+                "verl_fused": f"verl {FUSED.removeprefix('v')}",
+            }.get(row["loss"], f"slime {commit[:8]}")
             unit = 4 * line["tokens"] * VOCAB
             print(
                 {k: v for k, v in row.items() if k not in ("vocab", "hidden")},

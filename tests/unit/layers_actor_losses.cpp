@@ -8,6 +8,7 @@
 
 #include "eager_levels.hpp"
 #include "layers/megatron_actor_losses.hpp"
+#include "layers/megatron_moe.hpp"
 #include "layers/ops.hpp"
 
 namespace {
@@ -15,7 +16,41 @@ namespace {
 using namespace oomplan;
 using Json = nlohmann::json;
 
+void play_backward(Eager& g, Tensor& loss) {
+  if (!g.grad_enabled) return;
+  g.in_backward = true;
+  g.backward(loss, g.make("gradient", {}, DType::fp32));
+}
+
+/// Someone else's, that wants its gradient and lets it go.
+Tensor outside(Eager& g) {
+  Tensor out = g.scalar(DType::bf16);
+  out.grad_fn = std::make_shared<Node>();
+  out.grad_fn->apply = [](const Gradients&) { return Gradients{}; };
+  return out;
+}
+
+/// verl's use_fused_kernels, from hidden states of this rank's rows.
+Levels predicted_fused(const Json& row) {
+  const bool spread = row["sequence_parallel"];
+  const Dim width(row["hidden"].get<std::int64_t>());
+  TokenCounts counts;
+  counts.s = row["tokens"].get<std::int64_t>() / (spread ? 2 : 1);
+  Eager g;
+  g.grad_enabled = !row["forward_only"].get<bool>();
+  Tensor hidden = outside(g);
+  hidden.shape = {axis::S, axis::B, width};
+  const Shape whole{Dim(2) * axis::S, axis::B, width};
+  const Tensor given = spread ? moved_rows(g, hidden, whole, {}, DType::bf16, "gathered") : hidden;
+  const ActorLoss o{.entropy = row["entropy"], .fused = true};
+  const Tensor weight = row["frozen"].get<bool>() ? g.scalar(DType::bf16) : outside(g);
+  Tensor loss = fused_actor_loss(g, o, given, g.scalar(DType::int64), weight, row["vocab"]);
+  play_backward(g, loss);
+  return levels_of(g, counts);
+}
+
 Levels predicted(const Json& row) {
+  if (row["loss"] == "verl_fused") return predicted_fused(row);
   const auto tokens = row["tokens"].get<std::int64_t>(), chunk = row["chunk"].get<std::int64_t>();
   ActorLoss o;
   o.kind = row["loss"] == "verl" ? ActorLossKind::verl : ActorLossKind::slime;
@@ -42,10 +77,7 @@ Levels predicted(const Json& row) {
            [&g, in](const Gradients&) { return Gradients{g.make("hidden_gradient", in, DType::bf16)}; });
   Tensor logits = ops::to(g, std::move(narrow), DType::fp32, "logits.fp32");
   Tensor loss = actor_loss(g, o, std::move(logits), [](int) {});
-  if (g.grad_enabled) {
-    g.in_backward = true;
-    g.backward(loss, g.make("gradient", {}, DType::fp32));
-  }
+  play_backward(g, loss);
   return levels_of(g, counts);
 }
 
@@ -66,7 +98,7 @@ TEST_CASE("losses of actors behind Megatron's output layer reach what their own 
     near(got.kept, "kept");
     near(got.backward, "backward");
   }
-  CHECK(judged == 104);
+  CHECK(judged == 200);
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ std::vector<Knob> first_megatron_rows() {
       chosen_from(setting("cross_entropy", choice, knob::choice<&Megatron::loss>(), numerics,
                           "Megatron: cross-entropy of Transformer Engine (te), the compiled one (native) or the unfused one; the "
                           "loss of an actor of slime or Relax (slime); AReaL's before 0.5.0 (areal_whole), whose tensor-parallel "
-                          "ranks take all rows at once",
+                          "ranks take all rows at once; verl's use_fused_kernels (verl_fused)",
                           "Transformer Engine's writes the gradient into the logits: no fp32 logits"),
                   spellings<MegatronLoss>()),
       chosen_from(setting("context_exchange", choice, knob::choice<&Megatron::context_exchange>(), speed,

@@ -88,12 +88,13 @@ inline constexpr std::array<std::pair<TokenDispatcher, std::string_view>, 2> kNa
     {{TokenDispatcher::alltoall, "alltoall"}, {TokenDispatcher::allgather, "allgather"}}};
 
 template <>
-inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 5> kNames<MegatronLoss>{
+inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 6> kNames<MegatronLoss>{
     {{MegatronLoss::te, "te"},
      {MegatronLoss::native, "native"},
      {MegatronLoss::unfused, "unfused"},
      {MegatronLoss::slime, "slime"},
-     {MegatronLoss::areal_whole, "areal_whole"}}};
+     {MegatronLoss::areal_whole, "areal_whole"},
+     {MegatronLoss::verl_fused, "verl_fused"}}};
 
 template <>
 inline constexpr std::array<std::pair<ContextExchange, std::string_view>, 2> kNames<ContextExchange>{

@@ -118,6 +118,12 @@ class Checker {
     const bool slime = m.loss == MegatronLoss::slime, areal = t.loop.loss_by_sequence;
     if (m.loss == MegatronLoss::areal_whole && !areal)
       add("cross_entropy", "areal_whole", "te, native, unfused or slime", "it is the loss of AReaL before 0.5.0");
+    if (m.loss == MegatronLoss::verl_fused && !t.loop.actor_loss)
+      add("cross_entropy", "verl_fused", "te, native, unfused or slime",
+          "it is a setting of verl's Megatron (use_fused_kernels)");
+    if (m.loss == MegatronLoss::verl_fused && role_.architecture != nullptr && role_.architecture->hidden % 128 != 0)
+      add("cross_entropy", "verl_fused", fmt::format("another loss for hidden states of {} columns", role_.architecture->hidden),
+          "verl's kernels take multiples of 128 (verl/utils/kernel/kernels.py)");
     if (m.entropy_loss && !t.loop.actor_loss && !slime && !areal)
       add("entropy_loss", "true", "false", "it is a setting of verl's Megatron, and of the loss of slime: cross_entropy: slime");
     const auto of_slime = [&](std::string_view knob, bool set, std::string found, std::string expected) {
@@ -163,8 +169,8 @@ class Checker {
     if (t.sequences_per_micro_batch > 0)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           fmt::format("{}'s Megatron engine packs sequences", who));
-    not_yet("cross_entropy", m.loss != MegatronLoss::unfused && m.loss != MegatronLoss::areal_whole, "another loss", "nothing",
-            "Megatron's own losses");
+    const bool own = m.loss == MegatronLoss::te || m.loss == MegatronLoss::native || m.loss == MegatronLoss::slime;
+    not_yet("cross_entropy", own, std::string(spelling(m.loss)), "nothing", "Megatron's own losses");
     not_yet("transformer_impl", m.impl == TransformerImpl::local, "local", "transformer_engine", "Megatron's own modules");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none", "products in 8 bits");
     not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing", "Megatron-FSDP");

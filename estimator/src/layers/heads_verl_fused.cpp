@@ -13,10 +13,7 @@ using axis::B, axis::C, axis::K, axis::R, axis::TK;
 
 namespace {
 
-/// Of both backends: one number a token each.
-struct TokenRows {
-  Tensor log_probs, entropy;
-};
+using TokenRows = VerlFusedRows;
 
 /// What both passes of the head know, and what its backward pass reads.
 struct FusedHead {
@@ -25,6 +22,8 @@ struct FusedHead {
   Dim width;
   DType format = DType::bf16;
   bool for_hidden = false, for_weight = false;  ///< which of them wants a gradient
+  Dim tokens = TK;
+  bool across_ranks = false;  ///< Triton's: the vocabulary is split, or at least a process group is given
   Saved hidden = {}, labels = {};
 
   Shape matrix() const { return {Dim(chunks.vocab), width}; }
@@ -170,14 +169,15 @@ struct TritonRows {
 
 TritonRows triton_forward(Eager& g, const FusedHead& h) {
   TritonRows out;
-  out.rows.log_probs = g.make("log_probs", {TK}, DType::fp32);
-  out.rows.entropy = g.make("entropy", {TK}, DType::fp32);
-  out.maximum = g.make("maximum", {TK}, DType::fp32);
-  out.sums = g.make("accumulate_and_entropy_b", {Dim(2) * TK}, DType::fp32);
-  const Shape splits{TK, Dim(ceil_div(h.chunks.vocab, kForwardSplit))};
+  out.rows.log_probs = g.make("log_probs", {h.tokens}, DType::fp32);
+  out.rows.entropy = g.make("entropy", {h.tokens}, DType::fp32);
+  out.maximum = g.make("maximum", {h.tokens}, DType::fp32);
+  out.sums = g.make("accumulate_and_entropy_b", {Dim(2) * h.tokens}, DType::fp32);
+  const Shape splits{h.tokens, Dim(ceil_div(h.chunks.vocab, kForwardSplit))};
   Tensor maximum = g.make("splits.maximum", splits, DType::fp32, Category::logits);
   Tensor sums = g.make("splits.accumulate", splits, DType::fp32, Category::logits);
   Tensor entropies = g.make("splits.entropy_b", splits, DType::fp32, Category::logits);
+  const Tensor own = h.across_ranks ? g.make("splits.own_maximum", splits, DType::fp32, Category::logits) : Tensor();
   return out;
 }
 
@@ -187,17 +187,17 @@ Gradients triton_backward(Eager& g, const FusedHead& h) {
   const Shape shape = h.hidden.get().shape;
   (void)h.labels.get();
   Tensor zeros;
-  if (!h.how.entropy) zeros = g.make("entropy_gradient", {TK}, DType::fp32);  // materialize_grads
+  if (!h.how.entropy) zeros = g.make("entropy_gradient", {h.tokens}, DType::fp32);  // materialize_grads
   Gradients out(2);
   out[0] = g.make("hidden_gradient", shape, h.format, Category::temporaries);
   out[1] = g.make("weight_gradient", h.matrix(), h.format, Category::gradients);
   const std::int64_t splits = ceil_div(h.chunks.vocab, kBackwardSplit);
   const std::int64_t rest = h.chunks.vocab - (splits - 1) * kBackwardSplit;
-  Tensor part = logits_like(g, "split.gradient", {TK, Dim(kBackwardSplit)}, h.format);
+  Tensor part = logits_like(g, "split.gradient", {h.tokens, Dim(kBackwardSplit)}, h.format);
   const auto product = [&] { Tensor added = g.make("split.hidden_gradient", shape, h.format, Category::temporaries); };
   if (splits > 2) product();
   if (rest < kBackwardSplit) {
-    Tensor last = logits_like(g, "split.last_gradient", {TK, Dim(rest)}, h.format);
+    Tensor last = logits_like(g, "split.last_gradient", {h.tokens, Dim(rest)}, h.format);
     part = std::move(last);
   }
   if (splits > 1) product();
@@ -266,6 +266,19 @@ std::optional<VerlFused> verl_fused(LossHead head) {
     default:
       return std::nullopt;
   }
+}
+
+VerlFusedRows verl_fused_over_ranks(Eager& g, const Tensor& hidden, const Tensor& labels, const Tensor& weight,
+                                    std::int64_t columns, Dim tokens, bool entropy) {
+  const FusedHead h{.how = {.triton = true, .entropy = entropy},
+                    .chunks = {.vocab = columns, .scope = {}},
+                    .width = hidden.shape.back(),
+                    .format = hidden.dtype,
+                    .for_hidden = hidden.needs_grad(),
+                    .for_weight = weight.needs_grad(),
+                    .tokens = tokens,
+                    .across_ranks = true};
+  return by_triton(g, hidden, labels, weight, h);
 }
 
 Tensor verl_fused_objective(Eager& g, const Tensor& hidden, const Tensor& labels, int weight, const VerlFused& how,

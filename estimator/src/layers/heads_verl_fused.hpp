@@ -24,6 +24,15 @@ struct VerlFused {
 /// Nothing for the heads of others.
 std::optional<VerlFused> verl_fused(LossHead);
 
+/// Of every token.
+struct VerlFusedRows {
+  Tensor log_probs, entropy;
+};
+/// Triton's backend on this rank's `columns` of the vocabulary, with a process group (verl/models/mcore/model_forward_fused.py,
+/// 0.5 to 0.10). Both outputs belong to one node. `weight`: where its gradient goes; made also where that is nowhere.
+VerlFusedRows verl_fused_over_ranks(Eager& g, const Tensor& hidden, const Tensor& labels, const Tensor& weight,
+                                    std::int64_t columns, Dim tokens, bool entropy);
+
 /// From hidden states [B, K, H], which the model's forward pass holds, to one number a token [TK]. `weight`: lm_head's leaf.
 Tensor verl_fused_objective(Eager& g, const Tensor& hidden, const Tensor& labels, int weight, const VerlFused&,
                             const HeadChunks&);

@@ -125,6 +125,10 @@ Tensor run_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const
 /// AReaL's: the output layer and its log-probs, or a critic's value head. `scope` as in run_head.
 Tensor run_areal_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight,
                                const std::function<void(int)>& scope);
+/// verl's use_fused_kernels (verl/models/mcore/model_forward_fused.py, 0.5 to 0.10): the actor's loss without logits of all
+/// tokens.
+Tensor run_verl_fused_megatron_head(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const Tensor& labels,
+                                    const SharedWeight& weight);
 /// The output layer alone: logits of this rank's part of the vocabulary, in 16 bits or fp32.
 Tensor megatron_output_layer(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight,
                              DType format = DType::bf16);

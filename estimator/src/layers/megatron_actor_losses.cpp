@@ -7,6 +7,8 @@
 //
 // Legend: K tokens of the micro-batch, M rows of a chunk.
 #include "layers/megatron_actor_losses.hpp"
+
+#include "layers/heads_verl_fused.hpp"
 #include "layers/ops.hpp"
 
 namespace oomplan {
@@ -150,6 +152,13 @@ Tensor slime_loss(Eager& g, const ActorLoss& o, const Tensor& given, const std::
 }
 
 }  // namespace
+
+Tensor fused_actor_loss(Eager& g, const ActorLoss& o, const Tensor& hidden, const Tensor& labels, const Tensor& weight,
+                        std::int64_t columns) {
+  const VerlFusedRows rows = verl_fused_over_ranks(g, hidden, labels, weight, columns, hidden.shape[0] * B, o.entropy);
+  if (!o.entropy) return mean_of_tokens(g, rows.log_probs);
+  return sum_of(g, mean_of_tokens(g, rows.log_probs), mean_of_tokens(g, rows.entropy));
+}
 
 Tensor actor_loss(Eager& g, const ActorLoss& o, Tensor logits, const std::function<void(int)>& scope) {
   if (o.kind == ActorLossKind::verl) return verl_loss(g, o, std::move(logits));

@@ -14,6 +14,7 @@ struct ActorLoss {
   bool entropy_gradient = false;  ///< slime: it is part of the loss (entropy_coef); verl's always is
   bool temperature = false;       ///< slime: other than 1, so that logits are divided into a new tensor
   bool checkpoint = false;        ///< slime: --recompute-loss-function
+  bool fused = false;             ///< verl: use_fused_kernels, from hidden states instead of logits
   int chunks = 0;                 ///< slime: of --log-probs-chunk-size rows, as many as are simulated; 0: all rows at once
   bool operator==(const ActorLoss&) const = default;
 };
@@ -22,6 +23,11 @@ struct ActorLoss {
 Tensor vocab_parallel_cross_entropy(Eager&, const Tensor& logits);
 /// verl's vocab_parallel_entropy, which AReaL had before 0.5.0: keeps the logits and their softmax, which becomes the gradient.
 Tensor vocab_parallel_entropy(Eager&, const Tensor& logits);
+
+/// verl's with `fused`: from hidden states [S, B, H] of all sequence-parallel ranks and this rank's `columns` of the vocabulary.
+/// `weight`: where the matrix's gradient goes; made also where that is nowhere.
+Tensor fused_actor_loss(Eager&, const ActorLoss&, const Tensor& hidden, const Tensor& labels, const Tensor& weight,
+                        std::int64_t columns);
 
 /// From fp32 logits of this rank's part of the vocabulary to a scalar. `scope` as in run_head.
 Tensor actor_loss(Eager&, const ActorLoss&, Tensor logits, const std::function<void(int)>& scope);

@@ -251,6 +251,7 @@ class ChunkRunner {
         enter(StationPlace::finish);
     };
     if (o_.areal.on) return run_areal_megatron_head(g_, a_, o_, hidden, output_, chunk);
+    if (o_.actor && o_.actor->fused) return run_verl_fused_megatron_head(g_, a_, o_, hidden, inputs_[1], output_);
     if (o_.actor) {
       Tensor logits = to(g_, megatron_output_layer(g_, a_, o_, hidden, output_), DType::fp32, "logits.fp32");
       return actor_loss(g_, *o_.actor, std::move(logits), chunk);

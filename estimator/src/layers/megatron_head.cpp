@@ -120,6 +120,18 @@ Tensor megatron_output_layer(Eager& g, const Architecture& a, const ChunkOptions
   return o.adapters ? frozen_output_layer(g, a, o, hidden, format) : output_layer(g, a, o, hidden, weight, format);
 }
 
+// Sequence-parallel rows are gathered by an operator of their own, not into the buffer that the output layer uses.
+// CausalLMOutputForPPO names the rows of this rank until the stage's forward pass returns.
+Tensor run_verl_fused_megatron_head(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
+                                    const Tensor& labels, const SharedWeight& shared) {
+  const TeOptions& te = o.te;
+  const bool gathers = te.sequence_parallel && te.tensor > 1;
+  const Tensor whole =
+      gathers ? moved_rows(g, hidden, {te.whole(), B, Dim(a.hidden)}, {}, DType::bf16, "output_layer.input_gathered") : hidden;
+  const Tensor weight = o.adapters ? g.scalar(DType::bf16) : shared.weight ? shared.weight : te_weight(g);
+  return fused_actor_loss(g, *o.actor, whole, labels, weight, o.padded_vocab / te.tensor);
+}
+
 Tensor run_megatron_head(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& hidden,
                          const SharedWeight& weight) {
   const Tensor logits = megatron_output_layer(g, a, o, hidden, weight);

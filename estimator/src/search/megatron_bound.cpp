@@ -109,7 +109,8 @@ MegatronBound::Layers MegatronBound::look_at(const MegatronRanks& r, const std::
   out.last = megatron_parameters(model_, {options}).dense;
   out.hidden = bytes_of(counts.b * counts.s * model_.hidden, DType::bf16);
   const std::int64_t whole = counts.b * counts.s * (r.sequence_parallel ? r.tensor : 1);
-  const std::int64_t width = t.megatron.loss == MegatronLoss::te ? 2 : 4;  // the fp32 logits at least
+  // the fp32 logits at least; verl's fused kernels make none of all tokens
+  const std::int64_t width = t.megatron.loss == MegatronLoss::te ? 2 : t.megatron.loss == MegatronLoss::verl_fused ? 0 : 4;
   out.logits = whole * options.padded_vocab / r.tensor * width;
   return out;
 }

@@ -465,7 +465,9 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     }
     if (t.megatron.loss == MegatronLoss::slime) o.actor = slime_loss(t);
     if (t.loop.actor_loss && use.critic) o.areal = {.on = true, .value = true};  // the same value head
-    if (t.loop.actor_loss && !use.critic) o.actor = ActorLoss{.kind = ActorLossKind::verl, .entropy = t.megatron.entropy_loss};
+    if (t.loop.actor_loss && !use.critic)
+      o.actor = ActorLoss{
+          .kind = ActorLossKind::verl, .entropy = t.megatron.entropy_loss, .fused = t.megatron.loss == MegatronLoss::verl_fused};
     out.push_back(std::move(o));
   }
   return out;
@@ -505,7 +507,8 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     if (is_local(chunk)) s.gathered = std::max(s.gathered, shared_buffer(a, chunk, s.counts.b, whole));
     // the output layer's, and that of adapters that gather their input again; a frozen output layer gathers without the buffer
     const bool adapters = chunk.adapters.regathers && (chunk.adapters.qkv || chunk.adapters.fc1);
-    if (te.sequence_parallel && (chunk.adapters ? adapters : chunk.last))
+    const bool fused = chunk.actor && chunk.actor->fused;
+    if (te.sequence_parallel && (chunk.adapters ? adapters : chunk.last && !fused))
       s.gathered = std::max(s.gathered, bytes_of(s.counts.b * whole * a.hidden, DType::bf16));
   }
   if (t.megatron.defer_wgrad && chunks.back().last)

@@ -91,10 +91,9 @@ class VerlTranslator {
   /// Without a backend verl leaves the model's forward pass as it is, and then looks for what the fused one returns
   /// (verl/models/transformers/monkey_patch.py, 0.5 to 0.10: patch_forward_with_backends).
   void refuse_of_fused(const std::string& role) {
-    const bool policy = role == "actor" || role == "ref";
-    if (!policy || m_.text(fact(role, "engine")) == "megatron")
-      return s_.refuse(fact(role, "fused_kernels"),
-                       policy ? "use_fused_kernels under Megatron" : "use_fused_kernels of a " + role);
+    const bool policy = role == "actor" || role == "ref", megatron = m_.text(fact(role, "engine")) == "megatron";
+    if (megatron && (policy || role == "critic")) return;  // always Triton's
+    if (!policy) return s_.refuse(fact(role, "fused_kernels"), "use_fused_kernels of a " + role);
     if (const std::string backend = fused_backend(); backend != "torch" && backend != "triton")
       s_.lacking(fact(role, "fused_kernels"), std::string(kArr) + ".model.fused_kernel_options.impl_backend=torch or triton");
   }
@@ -149,10 +148,12 @@ class VerlTranslator {
     if (name == "ref" || name == "critic") s_.set(name + ".beside", "actor", fact(name, "placement"));
     s_.copy(name + ".model", fact(name, "model"));
     s_.copy(name + ".engine", fact(name, "engine"));
-    if (m_.text(fact(name, "engine")) == "megatron")
+    if (m_.text(fact(name, "engine")) == "megatron") {
       megatron_settings(s_, m_, name);
-    else
+      if (m_.flag(fact(name, "fused_kernels"))) fused_megatron(name);
+    } else {
       fsdp(name);
+    }
     budget(name);
     adapters(name);
   }
@@ -220,6 +221,14 @@ class VerlTranslator {
       notes_.push_back({Note::Level::warning, s_.place(fact(name, "fused_kernels")),
                         "up to verl 0.8 use_liger and torch's fused kernels lose the gradient of all layers "
                         "(mended in 0.9); the answer has it"});
+  }
+
+  /// A value model has none (verl/workers/engine/megatron/transformer_impl.py, 0.9: _maybe_enable_fused_kernels), and up to 0.7
+  /// neither has the reference, whose configuration lacks the key that its actor is asked for
+  /// (verl/workers/actor/megatron_actor.py, 0.5 to 0.7).
+  void fused_megatron(const std::string& name) {
+    if (name == "actor" || (name == "ref" && since("0.8.0")))
+      s_.set(name + ".cross_entropy", "verl_fused", fact(name, "fused_kernels"));
   }
 
   /// Up to 0.8 logits are divided by the temperature in place (#6935).

@@ -65,7 +65,8 @@ class MegatronRole {
     overrides();
     if (role_ == "actor" && m_.flag(fact_ + "entropy_in_training"))
       s_.set(knob("entropy_loss"), "true", fact_ + "entropy_in_training");
-    if (m_.flag(fact_ + "entropy_chunking") && m_.flag(fact_ + "entropy_in_training"))
+    const bool chunks = m_.flag(fact_ + "entropy_chunking") && !m_.flag(fact_ + "fused_kernels");
+    if (chunks && m_.flag(fact_ + "entropy_in_training"))
       s_.refuse(fact_ + "entropy_chunking", "entropy in chunks under Megatron");
   }
 
@@ -134,19 +135,27 @@ class MegatronRole {
 
   void overrides() {
     const ToldFact* f = m_.find(fact_ + "transformer_overrides");
-    if (f == nullptr || !f->value.is_map() || role_ == "ref") return;
+    if (f == nullptr || !f->value.is_map()) return;
     for (std::size_t i = 0; i < f->value.keys().size(); ++i) {
       const std::string& key = f->value.keys()[i];
       const FactValue& value = f->value.items()[i];
       if (value.is_null()) continue;
       const auto row = std::find_if(kConfig.begin(), kConfig.end(), [&](const ConfigRow& r) { return r.key == key; });
-      if (row == kConfig.end() || (!row->only.empty() && value.plain() != row->only))
+      const bool unknown = row == kConfig.end() || (!row->only.empty() && value.plain() != row->only);
+      if (unknown && of_the_actor(key)) continue;  // told there
+      if (unknown)
         s_.refuse_key(fmt::format("{}.{}", f->where, key), fmt::format("override_transformer_config.{}", key));
       else if (!row->knob.empty())
         s_.set(knob(row->knob),
                key == "moe_router_load_balancing_type" ? (value.plain() == "aux_loss" ? "true" : "false") : value.plain(),
                fact_ + "transformer_overrides");
     }
+  }
+
+  /// A reference has the actor's overrides unless it says otherwise.
+  bool of_the_actor(const std::string& key) const {
+    const ToldFact* f = m_.find("roles.actor.transformer_overrides");
+    return role_ == "ref" && f != nullptr && f->value.find(key) != nullptr;
   }
 
   VerlSettings& s_;

@@ -1,0 +1,95 @@
+"""Megatron under verl: its fused kernels, and what the reference has in common with the actor."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from test_verl import ARR, FUSED, MEGATRON, command, run
+
+OWN_CRITIC = ["algorithm.adv_estimator=gae", "critic.model.path=Qwen/Qwen3-8B", "critic.ppo_micro_batch_size_per_gpu=1"]
+
+
+def written(*overrides: str, release: str = "0.9.0") -> dict[str, Any]:
+    done = run("read", "--framework-version", release, *command("--config-name=ppo_megatron_trainer.yaml", *overrides))
+    assert done.returncode == 0, done.stderr
+    return dict(yaml.safe_load(done.stdout))
+
+
+def worst(*overrides: str) -> dict[str, int]:
+    """The most that a GPU needs in every phase, in bytes."""
+    words = command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, *overrides)
+    done = run("estimate", "--json", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *words)
+    assert done.returncode in (0, 1), done.stderr
+    out: dict[str, int] = {}
+    for group in json.loads(done.stdout)["gpus"]:
+        for phase in group["phases"]:
+            out[phase["phase"]] = max(out.get(phase["phase"], 0), phase["capacity_needed_bytes"])
+    return out
+
+
+@pytest.mark.parametrize(
+    ("release", "reference"),
+    [("0.6.1", "unfused"), ("0.7.1", "unfused"), ("0.8.0", "verl_fused"), ("0.10.0", "verl_fused")],
+)
+def test_fused_kernels_of_the_release(release: str, reference: str) -> None:
+    """Up to 0.7 a reference's configuration has no such key."""
+    job = written(*MEGATRON, FUSED, f"{ARR}.actor.use_kl_loss=True", release=release)
+    assert job["actor"]["cross_entropy"] == "verl_fused"
+    assert job["ref"]["cross_entropy"] == reference
+
+
+def test_fused_kernels_want_no_backend_and_leave_critics_alone() -> None:
+    job = written(
+        *MEGATRON[1:],
+        *OWN_CRITIC,
+        FUSED,
+        "critic.model.use_fused_kernels=True",
+        f"{ARR}.model.fused_kernel_options.impl_backend=null",
+    )
+    assert job["actor"]["cross_entropy"] == "verl_fused"
+    assert job["critic"]["cross_entropy"] == "unfused"
+
+
+def test_an_entropy_by_chunks_is_not_asked_for() -> None:
+    entropy = [f"{ARR}.actor.entropy_coeff=0.01", f"{ARR}.actor.entropy_from_logits_with_chunking=True"]
+    assert written(*MEGATRON, FUSED, *entropy)["actor"]["entropy_loss"] is True
+    done = run("read", "--framework-version", "0.9.0", *command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, *entropy))
+    assert done.returncode == 2
+    assert "entropy in chunks under Megatron" in done.stderr
+
+
+def test_fused_kernels_make_no_logits() -> None:
+    """Plain: fp32 logits, their copy and softmax in passes that make an entropy."""
+    plain, fused = worst(), worst(FUSED)
+    for phase in ("actor.log_probs", "actor.forward", "actor.backward"):
+        assert fused[phase] < plain[phase], phase
+    logits = 4 * 16384 * 151936 // 4  # of a rank
+    assert plain["actor.log_probs"] - fused["actor.log_probs"] > logits
+
+
+def test_fused_kernels_take_multiples_of_128_columns() -> None:
+    one = [*MEGATRON, FUSED, f"{ARR}.actor.megatron.tensor_model_parallel_size=1"]
+    small = f"{ARR}.model.path=Qwen/Qwen2-0.5B"  # 896 columns
+    assert written(*one, small)["actor"]["cross_entropy"] == "verl_fused"
+    odd = f"{ARR}.model.path=HuggingFaceTB/SmolLM2-135M"  # 576
+    words = command("--config-name=ppo_megatron_trainer.yaml", *one, odd)
+    done = run("estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *words)
+    assert done.returncode == 2
+    assert "multiples of 128" in done.stderr, done.stderr
+
+
+def test_stages_of_the_reference_are_the_actors() -> None:
+    uneven = [
+        f"{ARR}.actor.megatron.tensor_model_parallel_size=1",
+        f"{ARR}.actor.megatron.pipeline_model_parallel_size=8",
+        f"+{ARR}.actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage=3",
+        f"+{ARR}.actor.megatron.override_transformer_config.num_layers_in_last_pipeline_stage=3",
+        f"{ARR}.actor.use_kl_loss=True",
+    ]
+    for release in ("0.7.0", "0.10.0"):
+        job = written(*MEGATRON, *uneven, release=release)
+        for role in ("actor", "ref"):
+            assert (job[role]["first_stage_layers"], job[role]["last_stage_layers"]) == (3, 3), role
