@@ -97,6 +97,9 @@ TEST_CASE("deep, long, doubled and broken texts are refused") {
   for (int i = 0; i < 100000; ++i) deep += "{\"a\":";
   CHECK(error_of(deep).find("64 levels") != std::string::npos);
   CHECK(error_of(std::string((std::size_t{16} << 20) + 1, ' ')).find("bytes") != std::string::npos);
+  std::string numbers = "{\"a\": [1";
+  for (int i = 0; i < 1000000; ++i) numbers += ",1";
+  CHECK(error_of(numbers + "]}").find("1000000 values") != std::string::npos);
   CHECK(error_of(R"({"model_type": "llama", "model_type": "qwen2"})").find("'model_type' twice") != std::string::npos);
   CHECK(error_of("").find("JSON") != std::string::npos);
   CHECK(error_of("[]").find("a JSON object") != std::string::npos);

@@ -78,8 +78,14 @@ struct Fields::Builder final : nlohmann::json_sax<Json> {
   std::vector<Value*> open;
   std::string last_key;
   std::string error;
+  std::size_t values = 0;
 
+  bool counted() {
+    if (++values > kMaxJsonValues) error = fmt::format("more than {} values", kMaxJsonValues);
+    return error.empty();
+  }
   bool put(Value value) {
+    if (!counted()) return false;
     Value* const stored = place(std::move(value));
     return stored != nullptr;
   }
@@ -94,6 +100,7 @@ struct Fields::Builder final : nlohmann::json_sax<Json> {
     return &parent.object.back().second;
   }
   bool start(Kind kind) {
+    if (!counted()) return false;
     if (open.size() >= static_cast<std::size_t>(kMaxJsonDepth)) {
       error = fmt::format("nesting of more than {} levels", kMaxJsonDepth);
       return false;
