@@ -2,8 +2,8 @@
 //
 // Fields is one object of a parsed text. Asking for a key that is absent, of another type or outside of its limits throws
 // InputError with the dotted path, what was found and what was expected. A key whose value is null counts as absent. Parsing
-// refuses texts above kMaxJsonBytes or kMaxJsonValues, nesting above kMaxJsonDepth and keys given twice; NaN and Infinity, which Python writes,
-// are read as numbers that no limit accepts.
+// refuses texts above kMaxJsonBytes or kMaxJsonValues, nesting above kMaxJsonDepth and keys given twice; NaN and Infinity, which
+// Python writes, are read as numbers that no limit accepts.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,7 @@ namespace oomplan {
 
 inline constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kMaxJsonValues = 1'000'000;  ///< the longest config.json that was seen has 45 thousand
-inline constexpr std::size_t kMaxListLength = 10'000;  ///< of a list that is asked for
+inline constexpr std::size_t kMaxListLength = 10'000;     ///< of a list that is asked for
 
 /// Inclusive limits of an integer.
 struct Limits {
