@@ -24,6 +24,7 @@ import json
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,19 @@ def slime_loss(code: Code, logits: torch.Tensor, row: Row) -> torch.Tensor:
     return loss - entropy.mean() if row["entropy_gradient"] else loss
 
 
+def levels(step: Callable[[], torch.Tensor], row: Row, storages: Any) -> Row:
+    """Highest levels of both passes, and what is alive between them."""
+    with torch.set_grad_enabled(not row["forward_only"]):
+        loss = step()
+    out: Row = {"forward": storages.highest}
+    if not row["forward_only"]:
+        out["kept"] = storages.live
+        storages.highest = storages.live
+        loss.backward()
+        out["backward"] = storages.highest
+    return out
+
+
 def run_fused(code: Code, row: Row, storages: Any) -> Row:
     """fused_output_processor and the policy's loss; the matrix's gradient goes to Megatron's own and is let go."""
     ranks = dist.get_world_size() if row["sequence_parallel"] else 1
@@ -211,7 +225,6 @@ def run_fused(code: Code, row: Row, storages: Any) -> Row:
 
     if not row["frozen"]:
         weight.register_post_accumulate_grad_hook(taken)
-    out: Row = {}
 
     def step() -> torch.Tensor:
         given = code.gather(hidden) if row["sequence_parallel"] else hidden
@@ -221,22 +234,13 @@ def run_fused(code: Code, row: Row, storages: Any) -> Row:
     with storages:
         for mine in (hidden, weight, labels):
             storages.own(mine)
-        with torch.set_grad_enabled(not row["forward_only"]):
-            loss = step()
-        out["forward"] = storages.highest
-        if not row["forward_only"]:
-            out["kept"] = storages.live
-            storages.highest = storages.live
-            loss.backward()
-            out["backward"] = storages.highest
-    return row | out
+        return row | levels(step, row, storages)
 
 
 def run(code: Code, row: Row, storages: Any) -> Row:
     if row["loss"] == "verl_fused":
         return run_fused(code, row, storages)
     hidden = torch.empty(row["tokens"], 1, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
-    out: Row = {}
     loss_of = verl_loss if row["loss"] == "verl" else slime_loss
     with storages:
         storages.own(hidden)
@@ -255,15 +259,7 @@ def run(code: Code, row: Row, storages: Any) -> Row:
                 return checkpoint(loss_of, code, output, row, use_reentrant=True)
             return loss_of(code, output, row)
 
-        with torch.set_grad_enabled(not row["forward_only"]):
-            loss = step()
-        out["forward"] = storages.highest
-        if not row["forward_only"]:
-            out["kept"] = storages.live
-            storages.highest = storages.live
-            loss.backward()
-            out["backward"] = storages.highest
-    return row | out
+        return row | levels(step, row, storages)
 
 
 def rows() -> list[Row]:

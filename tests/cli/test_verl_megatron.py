@@ -81,6 +81,39 @@ def test_fused_kernels_take_multiples_of_128_columns() -> None:
     assert "multiples of 128" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("release", "key", "status"),
+    [
+        ("0.6.1", "model.use_remove_padding", 0),  # always packed
+        ("0.7.1", "actor.megatron.use_remove_padding", 2),
+        ("0.7.1", "model.use_remove_padding", 0),
+        ("0.9.0", "actor.megatron.use_remove_padding", 0),  # overwritten by the model's
+        ("0.9.0", "model.use_remove_padding", 2),
+    ],
+)
+def test_padded_sequences_are_refused_by_the_key_that_the_release_reads(release: str, key: str, status: int) -> None:
+    words = command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, f"{ARR}.{key}=False")
+    done = run("read", "--framework-version", release, *words)
+    assert done.returncode == status, done.stderr
+    if status:
+        assert f"{ARR}.{key}: found 'false': not supported yet: padded sequences under Megatron" in done.stderr
+
+
+def test_unknown_overrides_are_told_once_and_those_of_the_reference_too() -> None:
+    deepep = "megatron.override_transformer_config.moe_enable_deepep"
+
+    def told(*overrides: str) -> str:
+        words = command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, f"{ARR}.actor.use_kl_loss=True", *overrides)
+        done = run("read", "--framework-version", "0.10.0", *words)
+        assert done.returncode == 2, done.stdout
+        return done.stderr
+
+    assert told(f"+{ARR}.actor.{deepep}=True").count("not supported yet") == 1
+    # allowed to the actor, and the reference alone has another value
+    other = told(f"+{ARR}.actor.{deepep}=False", f"{ARR}.ref.megatron.override_transformer_config={{moe_enable_deepep:true}}")
+    assert f"{ARR}.ref.{deepep}" in other
+
+
 def test_stages_of_the_reference_are_the_actors() -> None:
     uneven = [
         f"{ARR}.actor.megatron.tensor_model_parallel_size=1",

@@ -77,6 +77,7 @@ class VerlTranslator {
     if (std::find(kEngines.begin(), kEngines.end(), engine) == kEngines.end())
       s_.refuse_key(strategy_key(role), fmt::format("the engine '{}'", engine));
     if (engine == "megatron" && !since("0.5.0")) s_.refuse(fact(role, "engine"), "Megatron before verl 0.5");
+    if (engine == "megatron") refuse_padded(role);
     if (m_.flag(fact(role, "fused_kernels"))) refuse_of_fused(role);
     const std::string impl = m_.text(fact(role, "optimizer_impl"), "torch.optim");
     if (impl != "torch.optim") s_.refuse(fact(role, "optimizer_impl"), fmt::format("optimizers of {}", impl));
@@ -86,6 +87,17 @@ class VerlTranslator {
     if (role == "actor")
       if (const auto* n = text_.root.at(tiled); n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean)
         s_.refuse_key(tiled, "TiledMLP");
+  }
+
+  /// Whether Megatron packs is a setting of its own in 0.7, and from 0.8 on that of the model, which overwrites the engine's
+  /// (verl/workers/engine_workers.py, 0.9: TrainingWorker). Before, it always packs.
+  void refuse_padded(const std::string& role) {
+    const std::string owner = role == "critic" ? "critic." : role == "trainer" ? "" : std::string(kArr) + ".";
+    const std::string own = role == "critic" || role == "trainer" ? owner : owner + role + ".";
+    const std::string key = (since("0.8.0") ? owner + "model" : own + "megatron") + ".use_remove_padding";
+    if (!since("0.7.0")) return;
+    if (const auto* n = text_.root.at(key); n != nullptr && n->kind == compose::Node::Kind::boolean && !n->boolean)
+      s_.refuse_key(key, "padded sequences under Megatron");
   }
 
   /// Without a backend verl leaves the model's forward pass as it is, and then looks for what the fused one returns

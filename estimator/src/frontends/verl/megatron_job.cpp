@@ -142,7 +142,7 @@ class MegatronRole {
       if (value.is_null()) continue;
       const auto row = std::find_if(kConfig.begin(), kConfig.end(), [&](const ConfigRow& r) { return r.key == key; });
       const bool unknown = row == kConfig.end() || (!row->only.empty() && value.plain() != row->only);
-      if (unknown && of_the_actor(key)) continue;  // told there
+      if (unknown && of_the_actor(key, value)) continue;  // told there
       if (unknown)
         s_.refuse_key(fmt::format("{}.{}", f->where, key), fmt::format("override_transformer_config.{}", key));
       else if (!row->knob.empty())
@@ -153,9 +153,10 @@ class MegatronRole {
   }
 
   /// A reference has the actor's overrides unless it says otherwise.
-  bool of_the_actor(const std::string& key) const {
+  bool of_the_actor(const std::string& key, const FactValue& value) const {
     const ToldFact* f = m_.find("roles.actor.transformer_overrides");
-    return role_ == "ref" && f != nullptr && f->value.find(key) != nullptr;
+    const FactValue* there = role_ == "ref" && f != nullptr ? f->value.find(key) : nullptr;
+    return there != nullptr && there->plain() == value.plain();
   }
 
   VerlSettings& s_;
