@@ -270,8 +270,10 @@ std::optional<VerlFused> verl_fused(LossHead head) {
 
 VerlFusedRows verl_fused_over_ranks(Eager& g, const Tensor& hidden, const Tensor& labels, const Tensor& weight,
                                     std::int64_t columns, Dim tokens, bool entropy) {
+  HeadChunks chunks;
+  chunks.vocab = columns;
   const FusedHead h{.how = {.triton = true, .entropy = entropy},
-                    .chunks = {.vocab = columns, .scope = {}},
+                    .chunks = chunks,
                     .width = hidden.shape.back(),
                     .format = hidden.dtype,
                     .for_hidden = hidden.needs_grad(),
