@@ -263,7 +263,9 @@ def Job(*, catalog: Catalog | None = None, **fields: Any) -> _Job:
     return read({"oomplan": 1, **fields}, catalog=catalog)
 
 
-_ROLES = frozenset(("actor", "ref", "critic", "reward", "teacher", "trainer", "rollout", "server"))
+_ROLES = frozenset(
+    ("actor", "ref", "critic", "reward", "teacher", *(f"teacher_{n}" for n in range(2, 9)), "trainer", "rollout", "server")
+)
 
 
 def estimate(job: Source, *overrides: str, quick: bool = False, catalog: Catalog | None = None) -> Estimate:

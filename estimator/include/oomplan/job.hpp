@@ -335,7 +335,7 @@ struct Zero {
 struct TrainingLoop {
   std::string_view name = "PyTorch";       ///< for people
   bool of_framework = false;               ///< an RL framework's; false: the user's own, on PyTorch alone
-  bool has_teachers = false;               ///< a teacher's log-probs can be part of a step
+  std::string_view teachers_since = {};    ///< the first release in which a teacher's log-probs can be part of a step; "": none
   bool pads_batches = false;               ///< micro-batches of padded sequences, in forward-only passes too
   bool packs_pairs = false;                ///< a reward model learns from packed pairs
   bool budget_by_gpu = false;              ///< a budget that nobody wrote counts the tokens of one GPU of a context

@@ -56,7 +56,7 @@ class Assembler {
     for (const auto& asked : roles) {
       Role role;
       role.kind = asked.kind;
-      role.name = spelling(asked.kind);
+      role.name = asked.name.empty() ? std::string(spelling(asked.kind)) : asked.name;
       role.trainer.tokens_per_micro_batch = 0;
       role.server.kv.reset();
       job().origins[role.name] = {Origin::Kind::file, asked.place, {}, {}};

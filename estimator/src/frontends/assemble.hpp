@@ -24,6 +24,7 @@ struct Setting {
 struct RoleAsked {
   RoleKind kind;
   Place place;
+  std::string name = {};  ///< "": its kind's
 };
 /// Finds the architecture of a model by the user's name for it. Throws InputError; may return nullptr (then nothing is derived).
 using FindModel = std::function<std::shared_ptr<const Architecture>(const std::string&)>;

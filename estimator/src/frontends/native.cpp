@@ -7,6 +7,7 @@
 #include "frontends/yaml.hpp"
 #include "job/knobs.hpp"
 #include "job/names.hpp"
+#include "job/role_names.hpp"
 #include "job/unsupported.hpp"
 
 namespace oomplan {
@@ -64,10 +65,10 @@ class Reader {
 
   void read_entry(const Node& key, const Node& value) {
     if (key.text == kVersionKey) return;
-    const auto kind = parse<RoleKind>(key.text);
+    const auto kind = kind_of_role_named(key.text);
     if (!kind) return read_value(key, value, key.text, key.text);
     if (value.kind != Node::Kind::map) return problem(value, key.text, yaml::describe(value), "the settings of the role: a map");
-    out_.roles.push_back({*kind, place(key, key.text)});
+    out_.roles.push_back({*kind, place(key, key.text), key.text});
     for (const auto& [inner, setting] : value.entries)
       read_value(inner, setting, fmt::format("{}.{}", key.text, inner.text), inner.text);
   }

@@ -34,7 +34,7 @@ bool trains(const Job& job) {
 
 std::vector<RoleAsked> roles_of(const Job& job) {
   std::vector<RoleAsked> out;
-  for (const auto& role : job.roles) out.push_back({role.kind, {}});
+  for (const auto& role : job.roles) out.push_back({role.kind, {}, role.name});
   return out;
 }
 

@@ -8,6 +8,7 @@
 
 #include "catalog/architecture.hpp"
 #include "job/names.hpp"
+#include "job/role_names.hpp"
 #include "job/unsupported.hpp"
 
 namespace oomplan {
@@ -117,7 +118,7 @@ KnobAt find_knob(const Job& job, std::string_view key) {
   }
   if (role == nullptr) {
     if (const Knob* knob = row_of(key, nullptr)) return {knob, {}, {}};
-    if (parse<RoleKind>(head))
+    if (kind_of_role_named(head))
       return {nullptr, {}, {"a key of a role of the job", {}, fmt::format("the job has no role '{}'", head)}};
   }
   KnobAt out = unknown(key, nullptr);

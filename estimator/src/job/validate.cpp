@@ -280,7 +280,7 @@ class Validator {
     if (values != (t.head == LossHead::value))
       problem(key_of(role, "head"), fmt::format("'{}'", spelling(t.head)), values ? "value" : "a head over the vocabulary",
               fmt::format("{} {}", role.name, values ? "gives one number a token" : "gives log-probs"));
-    if (role.kind == RoleKind::teacher && !t.loop.has_teachers) refuse_teacher(role);
+    if (role.kind == RoleKind::teacher) check_teacher(role);
     if (t.compile && role.engine != EngineKind::single && !shards_by_fsdp2(role.engine))
       problem(key_of(role, "compile"), "true", "false",
               "not supported yet: torch.compile under other engines than fsdp2 and single");
@@ -372,13 +372,18 @@ class Validator {
               "FSDP1's CPUOffload cannot add up gradients that were reduced");
   }
 
-  void refuse_teacher(const Role& role) {
-    problem(role.name, "a teacher", "no such role",
-            fmt::format("not supported yet: a teacher under {}; of AReaL it is", spelling(role.trainer.framework)));
+  void check_teacher(const Role& role) {
+    const Trainer& t = role.trainer;
+    const std::string_view since = t.loop.teachers_since;
+    if (since.empty())
+      problem(role.name, "a teacher", "no such role",
+              fmt::format("not supported yet: a teacher under {}; of AReaL and verl it is", spelling(t.framework)));
+    else if (!t.framework_version.empty() && compare_versions(t.framework_version, since) < 0)
+      problem(role.name, "a teacher", "no such role", fmt::format("{} has teachers from {} on", t.loop.name, since));
   }
   /// A teacher's server is asked for the log-probs of whole sequences.
   void check_scores(const Role& role) {
-    if (!role.trainer.loop.has_teachers) refuse_teacher(role);
+    check_teacher(role);
     const bool first =
         role.engine == EngineKind::vllm && !role.server.version.empty() && compare_versions(role.server.version, "0.8") < 0;
     if (role.engine != EngineKind::vllm || first)

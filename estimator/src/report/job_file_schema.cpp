@@ -1,9 +1,11 @@
 #include "report/job_file_schema.hpp"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "job/knobs.hpp"
 #include "job/names.hpp"
+#include "job/role_names.hpp"
 #include "units/json_text.hpp"
 #include "units/sizes.hpp"
 
@@ -90,16 +92,21 @@ std::string job_file_schema() {
   properties["oomplan"] = Json{{"const", 1}, {"description", "version of the format"}};
   for (const Knob& k : knobs())
     if (k.of == KnobOf::job) put(properties, k.key, schema_of(k));
+  Json more = Json::object();
   for (const auto& word : spellings<RoleKind>()) {
     Json role = Json::object();
     for (const Knob& k : knobs())
       if (of_role(k, *parse<RoleKind>(word))) put(role, k.key, schema_of(k));
-    properties[word] = Json{{"type", "object"}, {"properties", std::move(role)}, {"additionalProperties", false}};
+    Json settings{{"type", "object"}, {"properties", std::move(role)}, {"additionalProperties", false}};
+    if (word == spelling(RoleKind::teacher))
+      more[fmt::format("^{}_[2-{}]$", word, kMostTeachers)] = Json{{"$ref", "#/properties/" + word}};
+    properties[word] = std::move(settings);
   }
   const Json schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                     {"title", "a job file of oomplan"},
                     {"type", "object"},
                     {"properties", std::move(properties)},
+                    {"patternProperties", std::move(more)},
                     {"required", {"oomplan"}},
                     {"additionalProperties", false}};
   return json_text(schema) + "\n";

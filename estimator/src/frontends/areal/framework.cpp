@@ -105,7 +105,7 @@ FrameworkRow framework_row() {
   return {.framework = Framework::areal,
           .loop = {.name = "AReaL",
                    .of_framework = true,
-                   .has_teachers = true,
+                   .teachers_since = "0",
                    .packs_pairs = true,
                    .has_archon = true,
                    .packs = true,

@@ -6,6 +6,7 @@
 #include "catalog/facts.hpp"
 #include "frontends/verl/derive.hpp"
 #include "job/model_makers.hpp"
+#include "job/names.hpp"
 #include "layout/letters.hpp"
 
 namespace oomplan::verl {
@@ -28,6 +29,8 @@ void check_megatron(const Role& role, std::vector<KnobProblem>& out) {
 std::vector<KnobProblem> problems(const Role& role) {
   const Trainer& t = role.trainer;
   std::vector<KnobProblem> out;
+  if (role.kind == RoleKind::teacher)
+    out.push_back({"engine", fmt::format("'{}'", spelling(role.engine)), "vllm", "verl's teachers are servers"});
   if (role.engine == EngineKind::megatron) {
     check_megatron(role, out);
   } else if (t.layout.tensor > 1) {
@@ -52,6 +55,7 @@ FrameworkRow framework_row() {
   return {.framework = Framework::verl,
           .loop = {.name = "verl",
                    .of_framework = true,
+                   .teachers_since = "0.8",
                    .budget_by_gpu = true,
                    .fuses_head = true,
                    .offloads_activations = true,

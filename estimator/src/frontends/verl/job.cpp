@@ -10,7 +10,9 @@
 #include "frontends/verl/images.hpp"
 #include "frontends/verl/meaning_parts.hpp"
 #include "frontends/verl/megatron_job.hpp"
+#include "frontends/verl/server_job.hpp"
 #include "frontends/verl/settings.hpp"
+#include "job/role_names.hpp"
 #include "units/sizes.hpp"
 
 namespace oomplan::verl {
@@ -28,6 +30,7 @@ class VerlTranslator {
     cluster();
     for (const char* name : {"rollout", "actor", "trainer", "ref", "critic"})
       if (m_.has_role(name)) role(name);
+    teachers();
     if (m_.kind == "generation") serve_alone();
     return std::move(out_);
   }
@@ -41,26 +44,28 @@ class VerlTranslator {
   void refuse() {
     for (const std::string& role : m_.roles) {
       if (role == "reward") s_.refuse("roles.reward.engine", "a reward model in a server of its own");
-      if (role == "rollout") refuse_of_servers();
-      if (role != "reward" && role != "rollout") refuse_of_trainer(role);
+      const bool teacher = kind_of_role_named(role) == RoleKind::teacher;
+      if (role == "rollout" || teacher) refuse_of_servers(role);
+      if (role != "reward" && role != "rollout" && !teacher) refuse_of_trainer(role);
     }
     if (m_.text("job.placement") == "separated" && m_.flag("job.sleep_wake"))
       s_.refuse("job.sleep_wake", "servers on GPUs of their own that sleep");
-    for (const char* key : {"distillation.enable", "distillation.enabled"})
-      if (const auto* n = text_.root.at(key); n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean)
-        s_.refuse_key(key, "distillation");
+    if (m_.text("job.distillation.loss_mode") == "forward_kl_topk")
+      s_.refuse("job.distillation.loss_mode", "distillation by the teacher's most likely tokens");
+    if (m_.teachers.size() > kMostTeachers)
+      s_.refuse_key("distillation.teacher_models", fmt::format("more than {} teachers", kMostTeachers));
   }
-  void refuse_of_servers() {
-    const std::string engine = m_.text("roles.rollout.engine");
+  void refuse_of_servers(const std::string& role) {
+    const std::string engine = m_.text(fact(role, "engine")), degrees = fact(role, "layout.");
     if (engine.empty() && text_.root.entries.empty()) return;  // nothing was composed, and why is told
     if (engine.empty())
-      s_.lacking("roles.rollout.engine", "actor_rollout_ref.rollout.name=vllm or sglang");
+      s_.lacking(fact(role, "engine"), role == "rollout" ? "actor_rollout_ref.rollout.name=vllm or sglang" : "vllm");
     else if (engine != "vllm" && engine != "sglang")
-      s_.refuse("roles.rollout.engine", fmt::format("the server '{}'", engine));
-    const std::int64_t experts = m_.whole("roles.rollout.layout.ep", 1), data = m_.whole("roles.rollout.layout.dp", 1);
+      s_.refuse(fact(role, "engine"), fmt::format("the server '{}'", engine));
+    const std::int64_t experts = m_.whole(degrees + "ep", 1), data = m_.whole(degrees + "dp", 1);
     if (data > 1 && (experts == 1 || engine == "sglang"))
-      s_.refuse("roles.rollout.layout.dp", engine == "sglang" ? "data parallelism of verl's SGLang"
-                                                              : "data parallelism of verl's servers without that of the experts");
+      s_.refuse(degrees + "dp", engine == "sglang" ? "data parallelism of verl's SGLang"
+                                                   : "data parallelism of verl's servers without that of the experts");
   }
   std::string strategy_key(std::string_view role) const {
     if (role == "trainer")
@@ -119,10 +124,11 @@ class VerlTranslator {
   void cluster() {
     s_.set("framework", framework(), "job.kind");
     const std::int64_t used = m_.kind == "generation" ? m_.whole("roles.rollout.gpus") : m_.whole("job.gpus_used");
-    s_.set("gpus", fmt::format("{} x {}", used, beside_.gpu.empty() ? "H100-80GB" : beside_.gpu), "cluster.gpus_per_node");
-    if (const std::int64_t machine = m_.whole("job.gpus_of_a_machine");
-        used > 0 && machine > 0 && used % std::min(used, machine) == 0)
-      s_.set("gpus_per_node", fmt::format("{}", std::min(used, machine)), "cluster.gpus_per_node");
+    const std::int64_t machine = std::clamp<std::int64_t>(m_.whole("job.gpus_of_a_machine"), 1, std::max<std::int64_t>(used, 1));
+    const std::int64_t whole_machines = (used + machine - 1) / machine * machine;
+    s_.set("gpus", fmt::format("{} x {}", whole_machines, beside_.gpu.empty() ? "H100-80GB" : beside_.gpu),
+           "cluster.gpus_per_node");
+    if (used > 0) s_.set("gpus_per_node", fmt::format("{}", machine), "cluster.gpus_per_node");
     if (m_.kind == "sft") return;
     s_.copy("prompt_tokens", "job.max_prompt_length");
     s_.copy("response_tokens", "job.max_response_length");
@@ -400,28 +406,7 @@ class VerlTranslator {
   }
 
   void rollout() {
-    const std::string engine = m_.text("roles.rollout.engine");
-    s_.copy("rollout.model", "roles.rollout.model");
-    // of this release, also where its workers are described as those of a later one
-    const EngineKind kind = engine == "sglang" ? EngineKind::sglang : EngineKind::vllm;
-    s_.set("rollout.engine", fmt::format("{} {}", engine, pinned_server(name_of(text_.release), kind)), "roles.rollout.engine");
-    notes_.push_back({Note::Level::info, s_.place("roles.rollout.engine"),
-                      fmt::format("verl {} does not say which {} it runs: taken as {}, the newest that it installs",
-                                  name_of(text_.release), engine, pinned_server(name_of(text_.release), kind))});
-    const auto degree = [&](const char* name) { return m_.whole(fmt::format("roles.rollout.layout.{}", name), 1); };
-    const auto beyond_one = [](const char* letter, std::int64_t n) { return n > 1 ? fmt::format("{}{}", letter, n) : ""; };
-    s_.set("rollout.layout",
-           fmt::format("d{}t{}{}{}", degree("replicas") * degree("dp"), degree("tp"), beyond_one("p", degree("pp")),
-                       beyond_one("e", degree("ep"))),
-           "roles.rollout.layout.tp");
-    if (degree("dp") > 1) s_.set("rollout.attention_data", fmt::format("{}", degree("dp")), "roles.rollout.layout.dp");
-    s_.copy(engine == "sglang" ? "rollout.mem_fraction_static" : "rollout.gpu_memory_utilization",
-            "roles.rollout.memory_fraction");
-    s_.copy("rollout.max_running_requests", "roles.rollout.max_running_requests");
-    s_.copy("rollout.batched_tokens", "roles.rollout.max_batched_tokens");
-    if (m_.find("roles.rollout.max_model_len") != nullptr && m_.find("roles.rollout.max_model_len")->value.is_integer())
-      s_.copy("rollout.max_model_len", "roles.rollout.max_model_len");
-    s_.copy("rollout.enforce_eager", "roles.rollout.enforce_eager");
+    server_settings(s_, text_, m_, {"rollout", fmt::format("{}.rollout", kArr)}, notes_);
     const bool shares = m_.text("job.placement") == "colocated" && m_.kind == "rl";
     if (shares) {
       const bool keeps_host_copy = m_.find("roles.actor.lora") != nullptr && m_.find("roles.actor.lora")->value.is_map();
@@ -431,19 +416,17 @@ class VerlTranslator {
                                                          : "2",
              "roles.rollout.free_cache_engine");
     }
-    slots(engine);
-    if (m_.text("roles.rollout.quantization") == "fp8") s_.set("rollout.weights", "fp8", "roles.rollout.quantization");
-    note_engine_arguments(engine);
+    slots(m_.text("roles.rollout.engine"));
   }
-  /// engine_kwargs go to the engine as they are.
-  void note_engine_arguments(const std::string& engine) {
-    const auto* more = text_.root.at(fmt::format("{}.rollout.engine_kwargs.{}", kArr, engine));
-    if (more == nullptr || more->kind != compose::Node::Kind::map) return;
-    for (const auto& entry : more->entries)
-      if (entry.value.kind != compose::Node::Kind::null && !entry.value.is_container())
-        notes_.push_back(
-            {Note::Level::warning, entry.value.origin.place,
-             fmt::format("engine_kwargs.{}.{} goes to the server and is not part of this answer", engine, entry.key)});
+
+  /// Servers that score what the rollout generated.
+  void teachers() {
+    const std::vector<std::string> paths = m_.teachers;
+    for (std::size_t i = 0; i < std::min(paths.size(), kMostTeachers); ++i) {
+      const std::string name = teacher_name(i + 1);
+      out_.roles.push_back({RoleKind::teacher, s_.place(fact(name, "engine")), name});
+      server_settings(s_, text_, m_, {name, paths[i] + ".inference"}, notes_);
+    }
   }
 
   void serve_alone() {

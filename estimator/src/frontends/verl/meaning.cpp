@@ -6,6 +6,7 @@
 #include <oomplan/units/bytes.hpp>
 
 #include "frontends/verl/meaning_parts.hpp"
+#include "job/role_names.hpp"
 
 namespace oomplan::verl {
 namespace {
@@ -30,10 +31,12 @@ class VerlMeaner {
       reward();
     }
     out_.roles.emplace_back("rollout");
-    tell_rollout(t_, text_.release, rollout_gpus(), separated());
+    rollout();
+    if (out_.kind == "rl") teachers();
     weight_update();
     machine();
-    t_.derived("job.gpus_used", out_.kind == "generation" ? std::int64_t{0} : world() + (separated() ? rollout_gpus() : 0),
+    t_.derived("job.gpus_used",
+               out_.kind == "generation" ? std::int64_t{0} : world() + (separated() ? rollout_gpus() : 0) + gpus_of_teachers(t_),
                "sum of pools");
     return std::move(out_);
   }
@@ -181,17 +184,41 @@ class VerlMeaner {
     t_.made("roles.reward.placement", own ? "own" : "shares:actor", path + ".enable_resource_pool");
   }
 
-  /// GPUs of a machine: pools of equally many machines share them (trainer.n_gpus_per_node 6 beside rollout.n_gpus_per_node 2).
+  void rollout() {
+    const bool own = separated();
+    tell_server(t_, text_.release,
+                {"roles.rollout.", fmt::format("{}.rollout", kArr), fmt::format("{}.model.path", kArr), rollout_gpus(),
+                 own ? "rollout.nnodes x n_gpus_per_node" : "same GPUs as the actor", own ? "own" : "shares:actor",
+                 own ? "disjoint pools" : "hybrid engine; separate server processes on the same GPUs"});
+  }
+
+  /// One alone takes the whole pool; of several each says its replicas.
+  void teachers() {
+    if (!distills(t_)) return;
+    t_.take("job.distillation.loss_mode", "distillation.distillation_loss.loss_mode");
+    const std::vector<std::string>& paths = out_.teachers = paths_of_teachers(t_);
+    for (std::size_t i = 0; i < std::min(paths.size(), kMostTeachers); ++i) {  // more are refused
+      const std::string name = teacher_name(i + 1), server = paths[i] + ".inference";
+      const std::int64_t own = t_.whole(paths[i] + ".num_replicas", 0) * gpus_of_a_server(t_, server);
+      out_.roles.push_back(name);
+      tell_server(t_, text_.release,
+                  {"roles." + name + ".", server, paths[i] + ".model_path", paths.size() == 1 ? gpus_of_teachers(t_) : own,
+                   paths.size() == 1 ? "distillation.nnodes x n_gpus_per_node" : "num_replicas x GPUs of one", "own",
+                   "the pool of the teachers"});
+    }
+  }
+
+  /// GPUs of a machine: pools of equally many machines share them (trainer.n_gpus_per_node 6 beside rollout.n_gpus_per_node 2);
+  /// others have machines of their own, as large as the largest share.
   void machine() {
     std::int64_t n = per_node();
-    if (separated()) {
-      const std::string top = own_trainer().empty() ? fmt::format("{}.rollout", kArr) : "rollout";
-      const std::int64_t others = t_.whole(top + ".n_gpus_per_node", per_node());
-      if (t_.whole(top + ".nnodes", 1) == nodes() && n + others <= 8)
-        n += others;
-      else if (others != n)
-        n = 0;
-    }
+    const auto beside = [&](const std::string& pool) {
+      const std::int64_t others = t_.whole(pool + ".n_gpus_per_node", per_node());
+      const bool fits_beside = t_.whole(pool + ".nnodes", 1) == nodes() && n + others <= 8;
+      n = fits_beside ? n + others : std::max(n, others);
+    };
+    if (separated()) beside(own_trainer().empty() ? fmt::format("{}.rollout", kArr) : "rollout");
+    if (out_.kind == "rl" && distills(t_)) beside("distillation");
     t_.derived("job.gpus_of_a_machine", n, "trainer.n_gpus_per_node and rollout.n_gpus_per_node", "trainer.n_gpus_per_node");
   }
   std::int64_t rollout_gpus() const {

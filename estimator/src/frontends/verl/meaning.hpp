@@ -17,8 +17,9 @@ struct AbsentRole {
 struct VerlMeaning {
   std::string kind;  ///< "rl", "sft", "generation"
   std::vector<ToldFact> facts;
-  std::vector<std::string> roles;  ///< built, in the order of actor, ref, critic, reward, trainer, rollout
+  std::vector<std::string> roles;  ///< built, in the order of actor, ref, critic, reward, trainer, rollout, teachers
   std::vector<AbsentRole> absent;
+  std::vector<std::string> teachers;  ///< where the settings of each stand: "distillation.teacher_models.teacher_model"
 
   const ToldFact* find(std::string_view key) const { return find_fact(facts, key); }
   bool has_role(std::string_view name) const;

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "frontends/telling.hpp"
 #include "frontends/verl/tree.hpp"
@@ -26,7 +27,23 @@ std::string engine_named(std::string_view strategy);
 /// Degree of Ulysses, or of Megatron's context parallelism.
 std::int64_t context_of(const Telling&, const RoleAt&);
 void tell_engine(Telling&, const RoleAt&, Release);
-void tell_rollout(Telling&, Release, std::int64_t gpus, bool separated);
+/// Servers of one model: the rollout's, or a teacher's.
+struct ServerAt {
+  std::string fact;   ///< "roles.rollout."
+  std::string path;   ///< "actor_rollout_ref.rollout"
+  std::string model;  ///< the key of the model's path
+  std::int64_t gpus = 0;
+  std::string_view gpus_by, placement, placed_by;
+};
+void tell_server(Telling&, Release, const ServerAt&);
+/// Of one replica, whose settings stand at `path`.
+std::int64_t gpus_of_a_server(const Telling&, const std::string& path);
+/// Where the settings of the teachers stand, in their order. The one of the defaults counts only where it is alone
+/// (verl/workers/config/distillation.py, 0.8 to 0.10: _resolve_teacher_models).
+std::vector<std::string> paths_of_teachers(const Telling&);
+bool distills(const Telling&);
+/// Of the pool of all teachers.
+std::int64_t gpus_of_teachers(const Telling&);
 /// A micro-batch: by tokens where it is dynamic, else by sequences of the longest length.
 struct BatchAt {
   std::string fact;                                          ///< "roles.actor.micro_batch"

@@ -5,17 +5,16 @@
 
 namespace oomplan::verl {
 
-void tell_rollout(Telling& t, Release release, std::int64_t gpus, bool separated) {
-  const std::string at = fmt::format("{}.rollout", kArr), fact = "roles.rollout.";
+void tell_server(Telling& t, Release release, const ServerAt& server) {
+  const std::string at = server.path, fact = server.fact;
   const auto take = [&](const char* name, const char* key, FactValue otherwise) {
     t.take(fact + name, fmt::format("{}.{}", at, key), std::move(otherwise));
   };
   t.take(fact + "engine", at + ".name");
-  t.take(fact + "model", fmt::format("{}.model.path", kArr));
-  t.derived(fact + "gpus", gpus, separated ? "rollout.nnodes x n_gpus_per_node" : "same GPUs as the actor");
-  const std::int64_t tensor = t.whole(at + ".tensor_model_parallel_size", 2), data = t.whole(at + ".data_parallel_size", 1),
-                     stages = t.whole(at + ".pipeline_model_parallel_size", 1);
-  t.derived(fact + "layout.replicas", gpus / std::max<std::int64_t>(1, tensor * data * stages), "gpus/(tp*dp*pp)",
+  t.take(fact + "model", server.model);
+  t.derived(fact + "gpus", server.gpus, server.gpus_by);
+  const std::int64_t gpus_of_one = gpus_of_a_server(t, at);
+  t.derived(fact + "layout.replicas", server.gpus / std::max<std::int64_t>(1, gpus_of_one), "gpus/(tp*dp*pp)",
             at + ".tensor_model_parallel_size");
   take("layout.tp", "tensor_model_parallel_size", FactValue(2));
   take("layout.dp", "data_parallel_size", FactValue(1));
@@ -48,8 +47,12 @@ void tell_rollout(Telling& t, Release release, std::int64_t gpus, bool separated
   t.derived(fact + "engine_kwargs", kwargs != nullptr ? value_of(*kwargs) : FactValue::map(), at + ".engine_kwargs",
             at + ".engine_kwargs");
   take("quantization", "quantization", nullptr);
-  t.code(fact + "placement", separated ? "own" : "shares:actor",
-         separated ? "disjoint pools" : "hybrid engine; separate server processes on the same GPUs");
+  t.code(fact + "placement", server.placement, server.placed_by);
+}
+
+std::int64_t gpus_of_a_server(const Telling& t, const std::string& path) {
+  return t.whole(path + ".tensor_model_parallel_size", 2) * t.whole(path + ".data_parallel_size", 1) *
+         t.whole(path + ".pipeline_model_parallel_size", 1);
 }
 
 }  // namespace oomplan::verl

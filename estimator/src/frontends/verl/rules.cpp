@@ -9,6 +9,7 @@
 #include "frontends/telling.hpp"
 #include "frontends/verl/choices.hpp"
 #include "frontends/verl/meaning_parts.hpp"
+#include "frontends/verl/rules_teachers.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan::verl {
@@ -563,6 +564,10 @@ const std::array<Judge::Rule, 29> Judge::kRules{{
 
 }  // namespace
 
-std::vector<Problem> refusals_of(const VerlText& text) { return Judge(text).run(); }
+std::vector<Problem> refusals_of(const VerlText& text) {
+  std::vector<Problem> out = Judge(text).run();
+  if (!out.empty() || !text.problems.empty()) return out;
+  return refusals_of_teachers(text);
+}
 
 }  // namespace oomplan::verl

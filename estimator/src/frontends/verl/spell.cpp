@@ -7,6 +7,7 @@
 #include <oomplan/units/bytes.hpp>
 
 #include "frontends/verl/meaning_parts.hpp"
+#include "job/role_names.hpp"
 #include "layout/letters.hpp"
 #include "units/sizes.hpp"
 
@@ -20,12 +21,12 @@ struct PlainRow {
 constexpr std::array<PlainRow, 23> kPlain{{
     {"", "prompt_tokens", "data.max_prompt_length"},
     {"", "response_tokens", "data.max_response_length"},
-    {"rollout", "gpu_memory_utilization", "~.gpu_memory_utilization"},
-    {"rollout", "mem_fraction_static", "~.gpu_memory_utilization"},
-    {"rollout", "max_running_requests", "~.max_num_seqs"},
-    {"rollout", "batched_tokens", "~.max_num_batched_tokens"},
-    {"rollout", "max_model_len", "~.max_model_len"},
-    {"rollout", "enforce_eager", "~.enforce_eager"},
+    {"server", "gpu_memory_utilization", "~.gpu_memory_utilization"},
+    {"server", "mem_fraction_static", "~.gpu_memory_utilization"},
+    {"server", "max_running_requests", "~.max_num_seqs"},
+    {"server", "batched_tokens", "~.max_num_batched_tokens"},
+    {"server", "max_model_len", "~.max_model_len"},
+    {"server", "enforce_eager", "~.enforce_eager"},
     {"fsdp", "reshard_after_forward", "#.reshard_after_forward"},
     {"fsdp", "forward_prefetch", "#.forward_prefetch"},
     {"fsdp", "cpu_offload_policy", "#.offload_policy"},
@@ -70,7 +71,7 @@ class VerlSpeller {
       return budget("job.old_logprob_micro_batch", fmt::format("{}.rollout.log_prob_max_token_len_per_gpu", kArr));
     if (knob_ == "offload") return offload();
     if (knob_ == "recompute") return recompute();
-    if (knob_ == "layout") return role_ == "rollout" ? server_layout() : trainer_layout();
+    if (knob_ == "layout") return serves() ? server_layout() : trainer_layout();
     if (knob_ == "offload_activations") return flag(model() + ".enable_activation_offload", value_ == "verl");
     if (knob_ == "reentrant") return {};  // follows from the offload of activations
     if (knob_ == "liger") return flag(model() + ".use_liger", value_ != "[]" && value_ != "none");
@@ -87,6 +88,16 @@ class VerlSpeller {
   std::string path() const { return role_ == "critic" ? "critic" : role_ == "trainer" ? "" : fmt::format("{}.{}", kArr, role_); }
   std::string model() const {
     return role_ == "critic" ? "critic.model" : role_ == "trainer" ? "model" : fmt::format("{}.model", kArr);
+  }
+  /// Counts from 1; 0: none.
+  std::size_t teacher() const {
+    for (std::size_t n = 1; n <= m_.teachers.size(); ++n)
+      if (role_ == teacher_name(n)) return n;
+    return 0;
+  }
+  bool serves() const { return role_ == "rollout" || teacher() > 0; }
+  std::string server() const {
+    return teacher() > 0 ? m_.teachers[teacher() - 1] + ".inference" : fmt::format("{}.rollout", kArr);
   }
   std::string block() const {
     if (role_ == "trainer") return "engine";
@@ -106,14 +117,14 @@ class VerlSpeller {
   }
 
   Spelt plain() const {
-    const std::string_view engine = role_ == "rollout" ? "rollout" : megatron_ ? "megatron" : "fsdp";
+    const std::string_view engine = serves() ? "server" : megatron_ ? "megatron" : "fsdp";
     for (const PlainRow& row : kPlain) {
       if (row.knob != knob_ || (row.roles.empty() ? !role_.empty() : role_.empty() || row.roles != engine)) continue;
       std::string at(row.key);
       if (at.starts_with('@')) at.replace(0, 1, path());
       if (at.starts_with('#')) at.replace(0, 1, block());
-      if (at.starts_with('~')) at.replace(0, 1, fmt::format("{}.rollout", kArr));
-      const bool added = at.find("override_") != std::string::npos;  // where a user adds keys
+      if (at.starts_with('~')) at.replace(0, 1, server());
+      const bool added = at.find("override_") != std::string::npos || teacher() > 0;  // where a user adds keys
       if (text_.root.at(at) == nullptr && !added) return no_word(fmt::format("verl {} has no {}", name_of(text_.release), at));
       return one(std::move(at), value_ == "auto" || value_ == "none" ? FactValue(nullptr) : value_of_text(value_));
     }
@@ -171,12 +182,12 @@ class VerlSpeller {
   Spelt server_layout() const {
     const auto layout = read_layout(value_);
     if (!layout || layout->context > 1) return no_word("no layout of verl's servers");
-    if (m_.whole("roles.rollout.layout.ep", 1) > 1)
-      return no_word("not supported yet: other layouts of servers that split experts");
-    if (layout->world() != m_.whole("roles.rollout.gpus")) return no_word("verl's servers take all GPUs of their pool");
-    const std::string at = fmt::format("{}.rollout.", kArr);
+    if (m_.whole(fact_ + "layout.ep", 1) > 1) return no_word("not supported yet: other layouts of servers that split experts");
+    if (layout->world() != m_.whole(fact_ + "gpus")) return no_word("verl's servers take all GPUs of their pool");
+    if (m_.teachers.size() > 1 && teacher() > 0) return no_word("not supported yet: other layouts of several teachers");
+    const std::string at = server() + ".";
     Spelt out = one(at + "tensor_model_parallel_size", layout->tensor);
-    if (layout->pipeline != m_.whole("roles.rollout.layout.pp", 1))
+    if (layout->pipeline != m_.whole(fact_ + "layout.pp", 1))
       out.edits.push_back(edit(at + "pipeline_model_parallel_size", layout->pipeline));
     return out;
   }
