@@ -46,15 +46,83 @@ def test_frozen_tower_is_frozen_where_verl_reads_the_key() -> None:
     assert new["bytes"] == trained("data.image_key=images", release="0.9.0")[0]["bytes"]
 
 
-def test_tower_under_megatron_is_refused_by_name() -> None:
-    """Whether samples have images or not: its parameters are part of the model."""
-    layout = [f"{ARR}.actor.megatron.tensor_model_parallel_size=2", f"{ARR}.ref.megatron.tensor_model_parallel_size=2"]
-    asked = ["estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB"]
-    for more in ([], ["data.image_key=images"]):
-        words = command("--config-name=ppo_megatron_trainer.yaml", *IMAGES[:-1], *layout, *more)
-        done = run(*asked, *words)
-        assert done.returncode == 2, done.stdout
-        assert "not supported yet under this engine" in done.stderr
+MEGATRON = [
+    "--config-name=ppo_megatron_trainer.yaml",
+    *IMAGES[:-1],
+    *(f"{ARR}.{role}.megatron.tensor_model_parallel_size=2" for role in ("actor", "ref")),
+    f"{ARR}.actor.use_kl_loss=True",
+    f"{ARR}.ref.log_prob_micro_batch_size_per_gpu=32",
+]
+QWEN3 = f"{ARR}.model.path=Qwen/Qwen3-VL-8B-Instruct"
+
+
+def under_megatron(*words: str, release: str = "0.8.0", more: tuple[str, ...] = ()) -> tuple[dict[str, int], str]:
+    """The most that the first stage needs in every phase, and the notes."""
+    asked = ["--framework-version", release, "--gpu", "H100-80GB", *more]
+    done = run("estimate", *asked, "--json", *command(*MEGATRON, *words))
+    assert done.returncode in (0, 1), done.stderr
+    told = json.loads(done.stdout)
+    most: dict[str, int] = {}
+    for phase in (phase for group in told["gpus"] for phase in group["phases"]):
+        most[phase["phase"]] = max(most.get(phase["phase"], 0), phase["capacity_needed_bytes"])
+    return most, " ".join(note["text"] for note in told["notes"])
+
+
+@pytest.mark.parametrize("model", ["Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-VL-30B-A3B-Instruct"])
+def test_tower_under_megatron(model: str) -> None:
+    """Its parameters are part of the first stage; it runs where images come, of the reference too."""
+    path = f"{ARR}.model.path={model}"
+    text, said = under_megatron(path)
+    assert "samples are taken to be text: the tower does not run" in said
+    small, said = under_megatron(path, more=("--image-size", "224x224"))
+    large, _ = under_megatron(path, more=("--image-size", "672x672"))
+    for phase in ("actor.forward", "actor.backward"):
+        assert text[phase] < small[phase] < large[phase], phase
+    assert text["actor.load"] == large["actor.load"]
+
+
+def test_recomputation_of_a_tower_under_megatron_follows_the_language_model() -> None:
+    again = [
+        f"+{ARR}.actor.megatron.override_transformer_config.{word}"
+        for word in ("recompute_granularity=full", "recompute_method=uniform", "recompute_num_layers=1")
+    ]
+    size = ("--image-size", "672x672")
+    kept, dropped = under_megatron(QWEN3, more=size)[0], under_megatron(QWEN3, *again, more=size)[0]
+    assert kept["actor.backward"] > dropped["actor.backward"]
+    assert kept["actor.log_probs"] == dropped["actor.log_probs"]
+
+
+def test_frozen_tower_is_trained_under_megatron() -> None:
+    plain, _ = under_megatron(QWEN3, release="0.7.1")
+    frozen, said = under_megatron(QWEN3, f"{ARR}.actor.freeze_vision_tower=True", release="0.7.1")
+    assert frozen == plain
+    assert "verl's Megatron engine does not read freeze_vision_tower" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "not supported yet: Qwen2.5-VL as Megatron-Bridge makes it, with transformers' own tower"),
+        ([f"{ARR}.model.path=Qwen/Qwen3-VL-30B-A3B-Instruct"], "frozen but for its mergers"),
+        (
+            [
+                "algorithm.adv_estimator=gae",
+                f"critic.model.path={QWEN3.split('=')[1]}",
+                QWEN3,
+                "critic.ppo_micro_batch_size_per_gpu=1",
+            ],
+            "not supported yet: values of a model with a vision tower",
+        ),
+    ],
+)
+def test_towers_under_megatron_that_are_refused_by_name(words: list[str], said: str) -> None:
+    done = run("estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *command(*MEGATRON, *words))
+    assert done.returncode == 2, done.stdout
+    assert said in done.stderr
+
+
+def test_dense_qwen3_vl_is_answered_as_megatron_bridge_makes_it() -> None:
+    assert "actor.backward" in under_megatron(QWEN3, release="0.9.0")[0]
 
 
 def test_image_column_of_a_text_model_is_no_image() -> None:

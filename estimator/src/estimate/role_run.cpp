@@ -249,6 +249,8 @@ std::string unsupported_beside_tower(const Role& role) {
 std::string undescribed_tower(const Role& role) {
   const Architecture& model = *role.architecture;
   if (model.tower.kind.empty()) return {};
+  // its layers say what of a tower is described
+  if (role.engine == EngineKind::megatron && role.trainer.loop.joins_images_itself) return {};
   const std::string text = fmt::format("its language model by itself is model: {}{}", role.model, kTextAlone);
   const bool runs = vision_pass(role.trainer, role.engine, model).images > 0;
   std::string why = runs ? unsupported_tower(model.tower) : unsupported_beside_tower(role);

@@ -3,11 +3,15 @@
 #include <array>
 #include <utility>
 
+#include "catalog/architecture.hpp"
+
 namespace oomplan {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, MadeModel>, 4> kByMbridge{
-    {{"qwen2_moe", {.activation_fusion = true, .shared_overlap = true}},
+constexpr std::array<std::pair<std::string_view, MadeModel>, 6> kByMbridge{
+    {{"qwen3_vl", {.deallocates = true, .activation_fusion = true}},
+     {"qwen3_vl_moe", {.deallocates = true, .activation_fusion = true, .permute_fusion = true, .router = DType::fp32}},
+     {"qwen2_moe", {.activation_fusion = true, .shared_overlap = true}},
      {"qwen3_moe", {.activation_fusion = true}},
      {"glm4_moe", {.activation_fusion = true, .shared_overlap = true, .balances = true, .router = DType::fp32}},
      {"deepseek_v3", {.activation_fusion = true, .shared_overlap = true}}}};
@@ -27,8 +31,9 @@ constexpr MadeModel of_experts(bool activation, bool overlaps, DType router) {
   m.router = router;
   return m;
 }
-constexpr std::array<std::pair<std::string_view, MadeModel>, 6> kByMegatronBridge{
-    {{"qwen2", kProvider},
+constexpr std::array<std::pair<std::string_view, MadeModel>, 7> kByMegatronBridge{
+    {{"qwen3_vl", with(kProvider, true, false)},
+     {"qwen2", kProvider},
      {"qwen3", kProvider},
      {"qwen3_moe", of_experts(false, false, DType::bf16)},
      {"llama", with(kProvider, true, true)},
@@ -43,6 +48,8 @@ std::optional<MadeModel> found(const Table& table, std::string_view family) {
 }
 
 }  // namespace
+
+std::string_view made_as(const Architecture& a) { return a.tower.kind.empty() ? a.family : a.model_type; }
 
 std::optional<MadeModel> made_model(ModelMaker maker, std::string_view family) {
   if (maker == ModelMaker::mbridge) return found(kByMbridge, family).value_or(MadeModel{});

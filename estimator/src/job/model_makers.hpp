@@ -25,6 +25,11 @@ struct MadeModel {
   DType router = DType::bf16;      ///< moe_router_dtype
 };
 
+struct Architecture;
+
+/// A language model by its family, one beside a vision tower by its model_type.
+std::string_view made_as(const Architecture&);
+
 /// Nothing for a family of which Megatron-Bridge's settings were not read. mbridge has TransformerConfig's own for all others.
 std::optional<MadeModel> made_model(ModelMaker, std::string_view family);
 

@@ -12,6 +12,7 @@
 #include "job/limits.hpp"
 #include "job/model_makers.hpp"
 #include "job/names.hpp"
+#include "job/validate_vision.hpp"
 #include "layout/letters.hpp"
 
 namespace oomplan {
@@ -93,7 +94,7 @@ class Checker {
       if (const std::string full = fmt::format("{}.{}", role_.name, key);
           find_knob(job_, full).knob != nullptr && written(job_, full) && foreign_to_megatron(role_, key))
         add(key, get(job_, full), "nothing", "it is a setting of other training engines, or not supported yet with Megatron");
-    if (t.vision.images > 0 && !written(job_, fmt::format("{}.vision.images", role_.name)))
+    if (t.vision.images > 0 && !t.loop.joins_images_itself && !written(job_, fmt::format("{}.vision.images", role_.name)))
       add("vision.images", fmt::format("{}", t.vision.images), "none", "not supported yet: a vision tower under Megatron");
     check_formats();
     check_batch();
@@ -103,6 +104,8 @@ class Checker {
     check_fp8();
     check_modules();
     check_deferral();
+    if (t.loop.joins_images_itself)
+      for (KnobProblem& p : vision_problems(role_)) add(p.knob, std::move(p.found), std::move(p.expected), std::move(p.why));
     for (MegatronProblem& p : megatron_adapter_problems(role_)) out_.push_back(std::move(p));
     for (MegatronProblem& p : megatron_fsdp_problems(role_)) out_.push_back(std::move(p));
     return std::move(out_);
@@ -417,6 +420,9 @@ class Checker {
 bool foreign_to_megatron(const Role& role, std::string_view knob) {
   // RL frameworks put what Megatron has on the host between phases
   if (knob == "offload" && role.trainer.loop.of_framework) return false;
+  constexpr std::array<std::string_view, 4> kOfImages{"vision.images", "vision.fill", "vision.height", "vision.width"};
+  if (role.trainer.loop.joins_images_itself && std::find(kOfImages.begin(), kOfImages.end(), knob) != kOfImages.end())
+    return false;
   return std::find(kForeign.begin(), kForeign.end(), knob) != kForeign.end();
 }
 

@@ -27,6 +27,7 @@ class VisionObjections {
   explicit VisionObjections(const Role& role) : role_(role), t_(role.trainer) {}
 
   std::vector<KnobProblem> run() {
+    if (role_.engine == EngineKind::megatron) return run_under_megatron();
     check_engine();
     check_kernels();
     check_pass();
@@ -37,6 +38,14 @@ class VisionObjections {
  private:
   void add(std::string_view knob, std::string found, std::string expected, std::string why) {
     out_.push_back({std::string(knob), std::move(found), std::move(expected), std::move(why)});
+  }
+
+  /// Its layers say what of the tower is described.
+  std::vector<KnobProblem> run_under_megatron() {
+    if (role_.kind == RoleKind::critic || role_.kind == RoleKind::reward)
+      add("model", role_.model, "a model without a tower", "not supported yet: values of a model with a vision tower");
+    check_images();
+    return std::move(out_);
   }
 
   void check_engine() {
@@ -145,7 +154,7 @@ class VisionObjections {
       add("vision.images", fmt::format("{} patches of a micro-batch", pass.patches()),
           fmt::format("at most {}", kPatchLimit.most), "");
     constexpr std::int64_t kMostParts = 256;  // a tape has each by itself
-    const bool by_parts = t_.kernels != Kernels::hf_flash || pass.eager;
+    const bool by_parts = role_.engine != EngineKind::megatron && (t_.kernels != Kernels::hf_flash || pass.eager);
     if (const std::int64_t parts = attention_parts(tower, pass); by_parts && parts > kMostParts)
       add("vision.images", fmt::format("{} windows and images", parts),
           fmt::format("at most {} where attention is not flash-attention's", kMostParts),
@@ -168,7 +177,9 @@ class VisionObjections {
 
 std::vector<KnobProblem> vision_problems(const Role& role) {
   const bool made_up = role.architecture != nullptr && vision_pass(role.trainer, role.engine, *role.architecture).made_up;
-  if (role.trainer.vision.images == 0 && !made_up) return {};
+  const bool beside_megatron =
+      role.engine == EngineKind::megatron && role.architecture != nullptr && !role.architecture->tower.kind.empty();
+  if (role.trainer.vision.images == 0 && !made_up && !beside_megatron) return {};
   return VisionObjections(role).run();
 }
 

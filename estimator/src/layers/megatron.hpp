@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "job/vision_pass.hpp"
 #include "layers/megatron_actor_losses.hpp"
 #include "layers/megatron_lora.hpp"
 #include "layers/tape.hpp"
@@ -51,6 +52,10 @@ struct ChunkOptions {
   ArealLoss areal;
   std::optional<ActorLoss> actor;  ///< in place of Megatron's own loss
   bool forward_only = false;       ///< under no_grad
+  VisionPass vision;               ///< of a model with a vision tower, which stands in front of the embedding
+  std::int64_t image_ranks = 1;    ///< that share out the images, and gather what the tower gives
+  std::int64_t featured = 0;       ///< first layers that get features of the tower's inner blocks (deepstack)
+  bool rotary_in_fp32 = false;     ///< of a tower: apply_rotary_pos_emb_in_fp32
   EmbeddingSort embedding_sort = EmbeddingSort::none;
   bool operator==(const ChunkOptions&) const = default;
 };
@@ -69,6 +74,7 @@ constexpr bool stays_wide(int layer) { return layer < 0; }
 struct LayerGroup {
   std::vector<int> layers;
   bool checkpoint = false;
+  std::int64_t featured = -1;  ///< number of the first of these layers in the chunk, where one of them gets features
   bool operator==(const LayerGroup&) const = default;
 };
 /// A chunk's layers as they run. Equal groups in a row are the units of one station of its tape.
@@ -106,6 +112,8 @@ Tensor run_megatron_core(Eager&, const Tensor& query, const Tensor& key, const T
 /// Rotary positions of the last `width` columns without a kernel of their own: cosines and sines are made and kept for every
 /// call. `interleaved`: the columns are put apart first, as latent attention has them.
 Tensor megatron_rotary(Eager&, const Tensor& x, Dim width, bool interleaved, const std::string& name);
+/// The same of queries or keys that are cast to fp32 and back.
+Tensor megatron_rotary_in_fp32(Eager&, const Tensor& x, Dim width, const std::string& name);
 
 /// glu() of MLP and TEGroupedMLP without its kernel: silu(x_glu) * (x_linear + offset) over both halves of x, each of `width`.
 /// Shared experts beside the exchange have no offset.

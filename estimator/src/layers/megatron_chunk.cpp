@@ -5,6 +5,7 @@
 
 #include "layers/kept_tapes.hpp"
 #include "layers/megatron.hpp"
+#include "layers/megatron_vision.hpp"
 #include "layers/model.hpp"
 #include "layers/ops.hpp"
 #include "layers/tape_builder.hpp"
@@ -19,6 +20,8 @@ class ChunkRunner {
  public:
   ChunkRunner(Eager& g, const Architecture& a, const ChunkOptions& o) : g_(g), a_(a), o_(o), wide_(o) {
     wide_.te.fp8 = Fp8Recipe::none;
+    if (!a.tower.kind.empty())
+      tower_ = std::make_unique<MegatronTower>(g, a, o, [this](StationPlace p, int run, int unit) { enter(p, run, unit); });
   }
 
   ModelRun run() {
@@ -28,6 +31,7 @@ class ChunkRunner {
     if (o_.forward_only) {
       enter(StationPlace::finish);
       inputs_.clear();
+      if (tower_) tower_->leave_forward();
       mask_.reset();
       embedding_ = output_ = {};
       out.reset();
@@ -37,6 +41,7 @@ class ChunkRunner {
     const Shape shape = out.shape;
     enter(StationPlace::finish);
     inputs_.clear();
+    if (tower_) tower_->leave_forward();
     // checkpoints keep it, and so does what masks the scores in place
     const bool masks = is_local(o_) && !o_.softmax_kernel;
     if (o_.recompute != Recompute::full && !recomputes(o_, "core_attn") && !masks) mask_.reset();
@@ -61,6 +66,7 @@ class ChunkRunner {
   }
   void plan_stations() {
     single(StationPlace::inputs);
+    if (sees_images()) tower_->plan(out_.stations);
     single(StationPlace::embedding);
     for (auto& group : layer_groups(o_)) {
       if (runs_.empty() || runs_.back().first != group) {
@@ -86,6 +92,7 @@ class ChunkRunner {
     }
     single(StationPlace::finish);
   }
+  bool sees_images() const { return tower_ != nullptr && o_.first && o_.vision.images > 0; }
   int chunks_of_loss() const {
     if (o_.actor) return o_.actor->checkpoint ? 0 : o_.actor->chunks;  // what a checkpoint runs again is one station
     const bool whole = o_.areal.value || o_.areal.head_chunk > 0 || (o_.areal.in_place && !o_.forward_only);
@@ -115,8 +122,10 @@ class ChunkRunner {
   Tensor embed(const Tensor& ids) {
     const TeOptions& te = o_.te;
     const bool split = te.tensor > 1, sequence = te.sequence_parallel && split, positions = a_.position_rows > 0;
-    const Dim tokens = te.whole();
-    const Shape whole{tokens, B, Dim(a_.hidden)}, local{S, B, Dim(a_.hidden)};
+    // beside a tower every rank of a context embeds all tokens
+    const Dim tokens = tower_ ? Dim(te.context) * te.whole() : te.whole();
+    Shape whole{tokens, B, Dim(a_.hidden)};
+    const Shape local{S, B, Dim(a_.hidden)};
     const Tensor weight = o_.adapters         ? g_.scalar(DType::bf16)
                           : embedding_.weight ? embedding_.weight
                                               : needing_gradient(g_.scalar(DType::bf16), false);
@@ -149,9 +158,14 @@ class ChunkRunner {
       x = std::move(sum);
     }
     if (te.several_sequences) x = te_contiguous(g_, x, "embedding.by_token");
+    if (tower_) {
+      Tensor joined = tower_->joined(x);
+      x = std::move(joined);
+      whole = x.shape;
+    }
     if (sequence) {
       Tensor scattered;
-      if (positions) {  // a view of this rank's rows
+      if (positions || tower_) {  // a view of this rank's rows
         scattered = x.alias(local);
       } else {
         scattered = g_.make("embedding.scattered", local, DType::bf16);
@@ -159,7 +173,7 @@ class ChunkRunner {
       g_.record(scattered, "ScatterToSequenceParallelRegion", {&x}, [this, whole](Gradients) {
         return Gradients{g_.make("embedding_backward.gathered", whole, DType::bf16, Category::temporaries)};
       });
-      x = te_contiguous(g_, scattered, "embedding.cloned");
+      x = tower_ ? scattered : te_contiguous(g_, scattered, "embedding.cloned");  // its rows lie together as they are
     }
     if (a_.hidden_dropout > 0) x = dropout(g_, x, "embedding.dropped");
     return x;
@@ -193,11 +207,17 @@ class ChunkRunner {
   Tensor run_group(const LayerGroup& group, const Tensor& x) {
     const auto body = [this, &group](const Tensor& in) {
       Tensor hidden = in;
-      for (const int run : group.layers)
+      for (std::size_t i = 0; i < group.layers.size(); ++i) {
+        const int run = group.layers[i];
         hidden = run_megatron_layer(g_, a_, a_.runs[run_of(run)].layer, stays_wide(run) ? wide_ : o_, hidden, mask_);
+        if (const std::int64_t number = group.featured + static_cast<std::int64_t>(i);
+            group.featured >= 0 && number < o_.featured)
+          hidden = tower_->with_features(hidden, static_cast<std::size_t>(number));
+      }
       return hidden;
     };
-    return group.checkpoint ? g_.checkpoint_reentrant(x, body) : body(x);
+    if (!group.checkpoint) return body(x);
+    return g_.checkpoint_reentrant(x, body, sees_images() ? tower_->features() : std::vector<Tensor>{});
   }
 
   Tensor forward() {
@@ -211,7 +231,9 @@ class ChunkRunner {
         mask_ =
             g_.make("attention_mask", {B, o_.te.whole(), Dim(o_.te.context) * o_.te.whole()}, DType::boolean, Category::inputs);
     }
+    if (tower_ && o_.vision.images > 0) tower_->enter_inputs();
     share_weights();
+    if (sees_images()) tower_->run();
     enter(StationPlace::embedding);
     Tensor hidden;
     if (o_.first) {
@@ -283,6 +305,7 @@ class ChunkRunner {
   Tensor mask_;
   SharedWeight embedding_, output_;
   Tensor input_gradient_, output_gradient_;
+  std::unique_ptr<MegatronTower> tower_;
 };
 
 void refuse_unsupported(const Architecture& a, const ChunkOptions& o) {
@@ -303,7 +326,8 @@ std::vector<LayerGroup> layer_groups(const ChunkOptions& o) {
       out.back().layers.push_back(o.layers[i]);
       continue;
     }
-    out.push_back({{o.layers[i]}, full && (uniform || i < n)});
+    const auto number = static_cast<std::int64_t>(i);
+    out.push_back({{o.layers[i]}, full && (uniform || i < n), number < o.featured ? number : -1});
   }
   return out;
 }

@@ -141,7 +141,9 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
   Heads placed = projected;
   if (m.rotary_dim > 0) {
     const auto rotary = [&](const Tensor& part, const std::string& name) {
-      return o.settings.rotary_fusion ? te_rotary(g, part, name) : megatron_rotary(g, part, Dim(m.rotary_dim), false, name);
+      if (o.settings.rotary_fusion) return te_rotary(g, part, name);
+      return o.rotary_in_fp32 ? megatron_rotary_in_fp32(g, part, Dim(m.rotary_dim), name)
+                              : megatron_rotary(g, part, Dim(m.rotary_dim), false, name);
     };
     placed.query = rotary(projected.query, "q_rotary");
     placed.key = rotary(projected.key, "k_rotary");

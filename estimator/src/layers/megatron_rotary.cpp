@@ -34,6 +34,7 @@ Tensor megatron_rotary(Eager& g, const Tensor& x, Dim width, bool interleaved, c
   const Shape table{x.shape[0], Dim(1), Dim(1), width};
   const auto made = [&](const char* what) {
     const Tensor angles = g.make(name + "." + what + "_fp32", table, DType::fp32);
+    if (x.dtype == DType::fp32) return angles;
     return g.make(name + "." + what, table, x.dtype);
   };
   const Tensor cosines = made("cos"), sines = made("sin");
@@ -41,6 +42,13 @@ Tensor megatron_rotary(Eager& g, const Tensor& x, Dim width, bool interleaved, c
   Tensor turned = mul(g, rotated_half(g, t, name), sines, name + ".by_sin");
   Tensor sum = add(g, std::move(straight), std::move(turned), name + ".sum");
   return cat(g, {std::move(sum), passed}, x.shape, name);
+}
+
+Tensor megatron_rotary_in_fp32(Eager& g, const Tensor& x, Dim width, const std::string& name) {
+  Tensor wide = to(g, x, DType::fp32, name + ".fp32");
+  Tensor turned = megatron_rotary(g, wide, width, false, name + ".turned");
+  wide.reset();
+  return to(g, std::move(turned), x.dtype, name);
 }
 
 }  // namespace oomplan

@@ -1,4 +1,9 @@
 // What of an architecture and of its settings Megatron's layers do not describe.
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
 #include "layers/megatron.hpp"
 
 namespace oomplan {
@@ -83,9 +88,32 @@ std::string unsupported_local(const Layer& l, const ChunkOptions& o) {
   return {};
 }
 
+/// A model with a vision tower, whose parameters stand on the first stage whether images come or not.
+std::string unsupported_tower(const Architecture& a, const ChunkOptions& o) {
+  const Tower& t = a.tower;
+  if (t.kind.empty()) return {};
+  if (t.kind != "qwen2_5_vl" && t.kind != "qwen3_vl")
+    return "a vision tower ('" + t.kind + "') under Megatron is not supported yet";
+  const std::array<std::pair<bool, const char*>, 6> beside{{{bool(o.adapters), "adapters"},
+                                                            {o.te.fp8 != Fp8Recipe::none, "fp8"},
+                                                            {o.mtp > 0, "multi-token prediction"},
+                                                            {is_local(o), "Megatron's own modules"},
+                                                            {o.settings.fsdp != MegatronFsdpStrategy::off, "Megatron-FSDP"},
+                                                            {o.te.several_sequences, "padded sequences"}}};
+  for (const auto& [is, what] : beside)
+    if (is) return std::string(what) + " beside a vision tower under Megatron: not supported yet";
+  if (o.te.tensor > 0 && (t.heads % o.te.tensor != 0 || t.width % o.te.tensor != 0))
+    return fmt::format("Megatron itself refuses {} heads and a width of {} of the tower on {} ranks", t.heads, t.width,
+                       o.te.tensor);
+  if (o.first && o.featured > static_cast<std::int64_t>(o.layers.size()))
+    return fmt::format("the first {} layers get features of the tower: the first stage needs as many", o.featured);
+  return {};
+}
+
 }  // namespace
 
 std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
+  if (std::string why = unsupported_tower(a, o); !why.empty()) return why;
   if (o.te.context > 1 && o.te.attention == TeAttention::unfused)
     return "Megatron's context parallelism without a kernel for attention is not supported yet";
   if (o.mtp > 0 && a.position_rows > 0) return "Megatron's multi-token prediction with learned positions is not supported yet";

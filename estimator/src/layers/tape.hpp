@@ -18,11 +18,13 @@ namespace oomplan {
 /// Where in the model: the order of the forward pass.
 /// A vision tower's blocks are `layers` between `vision`, its patch embedding, and `merge`, which joins images and text.
 /// `positions` is a tower's table of learned positions, where FSDP2 may make a unit of it.
+/// `tower`: the same blocks beside Megatron's layers, which stages count.
 /// `deepstack` behind some of them merges an inner block's output, and behind the language model's first layers adds it.
 enum class StationPlace : std::uint8_t {
   inputs,
   embedding,
   vision,
+  tower,
   positions,
   merge,
   preamble,

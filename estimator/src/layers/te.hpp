@@ -28,9 +28,10 @@ struct TeOptions {
   Fp8Recipe fp8 = Fp8Recipe::none;
   bool fp8_transposes = true;  ///< a tensor that is needed along its other side is kept transposed
   bool fp8_on_blackwell = false;
+  std::int64_t rows = 0;  ///< of a vision tower: its patches, which no rank has a part of; 0: tokens are asked for
   bool operator==(const TeOptions&) const = default;
   /// Tokens of a sequence inside of a layer's halves.
-  Dim whole() const { return Dim(sequence_parallel ? tensor : 1) * axis::S; }
+  Dim whole() const { return rows > 0 ? Dim(rows) : Dim(sequence_parallel ? tensor : 1) * axis::S; }
 };
 
 /// A weight of which autograd gets a gradient (without gradient accumulation fusion): it lives until the node that made it is

@@ -2,6 +2,7 @@
 #include <set>
 #include <utility>
 
+#include "layers/megatron_vision.hpp"
 #include "layers/te_fp8_tensors.hpp"
 #include "training/megatron_plan.hpp"
 
@@ -137,11 +138,39 @@ class Counter {
   bool wide_ = false;
 };
 
+/// A vision tower, in front of the language model. Norms, the patches' convolution, the table of positions and biases behind a
+/// sum over ranks are on every rank.
+void count_tower(const Tower& t, const ChunkOptions& chunk, Counter& to) {
+  const Architecture model = tower_model(t);
+  const ChunkOptions options = tower_options(t, chunk);
+  const std::int64_t ranks = chunk.te.tensor, wide = t.merge * t.merge * t.hidden;
+  Counter tower(model, options);
+  const auto merger = [&](std::int64_t normed) {
+    tower.norm(model.final_norm, normed);
+    tower.matrix(wide / ranks, wide);
+    tower.vector(wide / ranks);
+    tower.matrix(t.out_hidden, wide / ranks);
+    tower.vector(t.out_hidden);
+  };
+  constexpr std::int64_t kChannels = 3;
+  tower.dense.push_back({t.hidden * kChannels * t.temporal_patch * t.patch * t.patch});
+  if (t.positions > 0) {
+    tower.vector(t.hidden);
+    tower.dense.push_back({t.positions * t.hidden});
+  }
+  for (std::int64_t block = 0; block < t.layers; ++block) tower.layer(model.runs[0].layer, false);
+  for (std::int64_t i = 0; i < t.deepstack; ++i) merger(wide);
+  merger(t.hidden);
+  to.dense.insert(to.dense.begin(), tower.dense.begin(), tower.dense.end());
+  if (options.te.fused_gradients) to.shapes.insert(tower.shapes.begin(), tower.shapes.end());
+}
+
 /// All of a chunk.
 void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
   const std::int64_t rows = chunk.padded_vocab / chunk.te.tensor;
   const bool embeds = chunk.first || chunk.mtp > 0;
   const bool alone = chunk.first && chunk.last;
+  if (chunk.first && !a.tower.kind.empty()) count_tower(a.tower, chunk, to);
   if (embeds) {
     to.dense.push_back({rows * a.hidden, true, !alone && (a.tied || chunk.settings.mtp_layers > 0)});
     if (a.position_rows > 0) to.dense.push_back({a.position_rows * a.hidden});

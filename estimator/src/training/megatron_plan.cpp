@@ -367,6 +367,16 @@ ChunkOptions without_gradients(ChunkOptions o, bool trains) {
   return o;
 }
 
+/// mbridge's Qwen3-VL deals images out among the ranks of a context; Megatron-Bridge does with vision_dp_when_cp alone
+/// (mbridge/models/qwen3_vl/model.py, 641a5a0; models/qwen_vl/modelling_qwen3_vl/model.py, 0.5.2).
+void see_images(ChunkOptions& o, const Architecture& a, const Trainer& t) {
+  o.vision = vision_pass(t, EngineKind::megatron, a);
+  if (o.vision.images == 0) return;
+  if (t.megatron.maker == ModelMaker::mbridge && a.tower.kind == "qwen3_vl") o.image_ranks = t.layout.context;
+  o.vision.images = ceil_div(o.vision.images, o.image_ranks);
+  if (o.first) o.featured = a.tower.deepstack;
+}
+
 bool takes_softmax_kernel(const Architecture& a, const Trainer& t, std::int64_t tokens) {
   const std::int64_t sequences = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   return std::ranges::all_of(
@@ -451,6 +461,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.softmax_kernel = t.megatron.masked_softmax_fusion && takes_softmax_kernel(a, t, tokens);
     o.mtp = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
+    see_images(o, a, t);
     if (t.loop.loss_by_sequence) {
       const ArealCut cut = areal_cut(t, use);
       o.areal = {.on = true,

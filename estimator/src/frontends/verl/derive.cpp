@@ -60,7 +60,7 @@ void derive_model(Derivation& d, Role& role) {
   set("wrap_with_ddp", "false");  // forward_only
   set("recompute", "none");       // override_transformer_config.recompute_granularity
   set("precision.storage", "bf16");
-  MadeModel made = made_model(role.trainer.megatron.maker, role.architecture->family).value_or(MadeModel{});
+  MadeModel made = made_model(role.trainer.megatron.maker, made_as(*role.architecture)).value_or(MadeModel{});
   if (bridge) made.balances = false;  // moe_router_load_balancing_type none
   derive_made_model(d, role, made, kMade);
 }

@@ -12,6 +12,13 @@
 namespace oomplan::verl {
 namespace {
 
+/// megatron/bridge/models/qwen_vl/{modeling_qwen25_vl,qwen3_vl_provider}.py, 0.5.2.
+std::string lacking(std::string_view made) {
+  if (made == "qwen2_5_vl") return "Qwen2.5-VL as Megatron-Bridge makes it, with transformers' own tower";
+  if (made == "qwen3_vl_moe") return "Qwen3-VL with experts as Megatron-Bridge makes it, frozen but for its mergers";
+  return fmt::format("models of the family '{}' as Megatron-Bridge makes them", made);
+}
+
 void check_megatron(const Role& role, std::vector<KnobProblem>& out) {
   const Trainer& t = role.trainer;
   const auto not_yet = [&](std::string knob, std::string found, std::string expected, std::string what) {
@@ -21,9 +28,8 @@ void check_megatron(const Role& role, std::vector<KnobProblem>& out) {
     not_yet("engine", "megatron", "fsdp2", fmt::format("Megatron of verl {}; from 0.5 on it is", t.framework_version));
   if (t.megatron.maker != ModelMaker::megatron_bridge) return;
   if (t.lora.rank > 0) not_yet("lora.rank", fmt::format("{}", t.lora.rank), "none", "adapters of Megatron-Bridge under verl");
-  if (role.architecture != nullptr && !made_model(t.megatron.maker, role.architecture->family))
-    not_yet("models_by", "megatron-bridge", "mbridge",
-            fmt::format("models of the family '{}' as Megatron-Bridge makes them", role.architecture->family));
+  if (role.architecture != nullptr && !made_model(t.megatron.maker, made_as(*role.architecture)))
+    not_yet("models_by", "megatron-bridge", "mbridge", lacking(made_as(*role.architecture)));
 }
 
 std::vector<KnobProblem> problems(const Role& role) {

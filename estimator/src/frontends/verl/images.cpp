@@ -68,10 +68,13 @@ bool VerlImages::freezes(const std::string& role) const {
   const std::string key = fmt::format("{}.actor.freeze_vision_tower", kArr);
   const auto* n = text_.root.at(key);
   if (role != "actor" || !on(n)) return false;
-  if (text_.release < release_named("0.8.0")) return true;
+  const bool megatron = m_.text("roles.actor.engine") == "megatron";
+  if (!megatron && text_.release < release_named("0.8.0")) return true;
   Place place = n->origin.place;
   place.path = key;
-  notes_.push_back({Note::Level::warning, place, "from 0.8 on verl does not read freeze_vision_tower: the tower is trained"});
+  notes_.push_back({Note::Level::warning, place,
+                    megatron ? "verl's Megatron engine does not read freeze_vision_tower: the tower is trained"
+                             : "from 0.8 on verl does not read freeze_vision_tower: the tower is trained"});
   return false;
 }
 
@@ -109,11 +112,13 @@ void derive_images(Derivation& d, Role& role) {
   const bool acts = role.kind == RoleKind::actor || role.kind == RoleKind::trainer;
   const Place place = said.place;
   if (vision.images == 0) {
+    const bool megatron = role.engine == EngineKind::megatron;
     if (acts)
       d.note({Note::Level::info, place,
-              "samples are taken to be text: verl sends an image of 4 x 4 patches through the tower, which is trained. "
-              "--image-size says that they have images, and how large"});
-    if (acts && version_matches(role.trainer.framework_version, ">=0.9") && tower.kind != "qwen3_vl")
+              fmt::format("samples are taken to be text: {}. --image-size says that they have images, and how large",
+                          megatron ? "the tower does not run"
+                                   : "verl sends an image of 4 x 4 patches through the tower, which is trained")});
+    if (acts && !megatron && version_matches(role.trainer.framework_version, ">=0.9") && tower.kind != "qwen3_vl")
       d.note({Note::Level::warning, place,
               "with transformers 5, which verl installs from 0.9 on, verl itself fails at text beside this tower "
               "(verl/models/transformers/qwen2_vl.py)"});

@@ -313,7 +313,7 @@ class VerlTranslator {
       s_.set(name + ".sequences_per_micro_batch", fmt::format("{}", b.sequences), b.from);
       s_.set(name + ".sequence_tokens", fmt::format("{}", b.tokens / std::max<std::int64_t>(1, b.sequences)), b.from);
     }
-    if (!megatron) images_.put(name, b.tokens, packed, length());
+    images_.put(name, b.tokens, packed, length());
     if (name == "actor" && m_.flag("job.old_logprob_pass") && packed) forward_budget(b);
     if (name == "actor") micro_batches(b);
     if (name == "actor" && b.sequences > 0 && beside_.sequence_tokens == 0)

@@ -1,0 +1,307 @@
+#include "layers/megatron_vision.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "layers/model.hpp"
+#include "layers/ops.hpp"
+#include "layers/ops_state.hpp"
+
+namespace oomplan {
+namespace {
+
+using namespace ops;
+using axis::B, axis::S;
+
+constexpr std::int64_t kChannels = 3;
+
+}  // namespace
+
+// TransformerBlock._checkpointed_forward of the tower's own block, with the language model's method and number.
+std::vector<TowerGroup> tower_groups(const Tower& t, const ChunkOptions& o) {
+  std::vector<TowerGroup> out;
+  const bool full = o.recompute == Recompute::full, uniform = o.settings.recompute_method == RecomputeMethod::uniform;
+  for (std::int64_t block = 0; block < t.layers; ++block) {
+    const bool checkpoint = full && (uniform || block < o.settings.recompute_layers);
+    if (out.empty() || out.back().feeds_layers || out.back().checkpoint != checkpoint) out.push_back({0, checkpoint});
+    ++out.back().count;
+    out.back().feeds_layers = std::ranges::find(t.deepstack_blocks, block) != t.deepstack_blocks.end();
+  }
+  return out;
+}
+
+Architecture tower_model(const Tower& t) {
+  const bool gated = t.kind == "qwen2_5_vl";
+  Layer layer;
+  layer.mixer.kind = MixerKind::attention;
+  layer.mixer.heads = layer.mixer.kv_heads = t.heads;
+  layer.mixer.head_dim = layer.mixer.rotary_dim = t.heads > 0 ? t.hidden / t.heads : 0;
+  layer.mixer.q_bias = layer.mixer.k_bias = layer.mixer.v_bias = layer.mixer.out_bias = true;
+  layer.feed_forward.kind = gated ? FeedForwardKind::gated : FeedForwardKind::plain;
+  layer.feed_forward.activation = gated ? Activation::silu : Activation::gelu_tanh;
+  layer.feed_forward.width = t.width;
+  layer.feed_forward.bias = true;
+  layer.norm = gated ? NormKind::rms : NormKind::layer;
+  Architecture out;
+  out.name = t.kind;
+  out.hidden = t.hidden;
+  out.final_norm = layer.norm;
+  out.runs = {{layer, t.layers}};
+  return out;
+}
+
+// mbridge models/{qwen2_5_vl,qwen3_vl}/transformer_config.py: get_vision_model_config. Megatron-Bridge's tower has
+// TransformerConfig's gradient_accumulation_fusion, which is off.
+ChunkOptions tower_options(const Tower& t, const ChunkOptions& o) {
+  ChunkOptions out;
+  out.te = o.te;
+  out.te.sequence_parallel = out.te.several_sequences = out.te.attention_dropout = false;
+  out.te.context = 1;
+  out.te.rows = o.vision.patches();
+  out.settings = o.settings;
+  if (o.settings.maker == ModelMaker::megatron_bridge) {
+    out.te.fused_gradients = false;
+    out.settings.recompute_modules.clear();  // TransformerConfig's own
+  }
+  out.settings.rotary_fusion = out.settings.activation_fusion = out.settings.bias_dropout_fusion = false;
+  out.recompute = o.recompute;
+  out.forward_only = o.forward_only;
+  out.rotary_in_fp32 = t.kind == "qwen3_vl";
+  return out;
+}
+
+MegatronTower::MegatronTower(Eager& g, const Architecture& a, const ChunkOptions& o, Enter enter)
+    : g_(g), a_(a), o_(o), enter_(std::move(enter)) {}
+
+void MegatronTower::plan(std::vector<Station>& stations) const {
+  const auto add = [&](StationPlace place, int run, std::int64_t count) {
+    Station s;
+    s.place = place;
+    s.run = run;
+    s.count = count;
+    s.simulated = static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, count));
+    stations.push_back(s);
+  };
+  add(StationPlace::vision, -1, 1);
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    add(StationPlace::tower, static_cast<int>(i), groups_[i].count);
+    if (groups_[i].feeds_layers) add(StationPlace::deepstack, static_cast<int>(i), 1);
+  }
+  add(StationPlace::merge, -1, 1);
+}
+
+void MegatronTower::enter_inputs() {
+  const Dim width(kChannels * t_.temporal_patch * t_.patch * t_.patch);
+  pixels_ = g_.make("pixel_values", {rows_, width}, DType::fp32, Category::inputs);
+}
+
+/// A product with parameters of the tower whose gradient goes once it has been added up.
+Tensor MegatronTower::weighted(Tensor out, const char* node, const Tensor& kept, Shape of_weight, const std::string& name) {
+  const Tensor weight = te_weight(g_);
+  const Saved saved = g_.will_record({&weight}) ? g_.save(kept) : Saved();
+  g_.record(out, node, {&weight}, [this, saved, of_weight, name](Gradients) {
+    (void)saved.get();
+    return Gradients{gradient(g_, (name + ".weight_gradient").c_str(), of_weight, DType::bf16)};
+  });
+  return out;
+}
+
+Tensor MegatronTower::copied(const Tensor& x, const std::string& name) { return te_contiguous(g_, x, name); }
+
+/// Conv3d of every patch by itself.
+Tensor MegatronTower::patches() {
+  const Tensor pixels = to(g_, pixels_, DType::bf16, "pixel_values.bf16");
+  Tensor out = g_.make("patch_embed", {rows_, B, Dim(t_.hidden)}, DType::bf16);
+  return weighted(std::move(out), "ConvolutionBackward0", pixels, {Dim(t_.hidden), pixels.shape.back()}, "patch_embed");
+}
+
+/// Qwen3-VL: four rows of a table for every patch, weighted, summed and put in the order of the patches. Qwen2.5-VL: patches of
+/// a window side by side.
+Tensor MegatronTower::with_positions(Tensor hidden) {
+  if (!qwen3_) {
+    const Tensor index = g_.make("window_index", {image_rows()}, DType::int64, Category::buffers);
+    return index_rows(g_, std::move(hidden), index, {rows_, B, Dim(t_.hidden)}, "by_window");
+  }
+  const Shape taps{Dim(4), rows_, Dim(t_.hidden)};
+  Tensor sum;
+  {
+    const Tensor index = g_.make("pos_embed.index", {Dim(4), rows_}, DType::int64, Category::buffers);
+    const Tensor weights = g_.make("pos_embed.weights", {Dim(4), rows_, Dim(1)}, DType::bf16, Category::buffers);
+    Tensor rows = g_.make("pos_embed.rows", taps, DType::bf16);
+    rows = weighted(std::move(rows), "EmbeddingBackward0", index, {Dim(t_.positions), Dim(t_.hidden)}, "pos_embed");
+    const Tensor scaled = mul(g_, std::move(rows), weights, "pos_embed.weighted");
+    sum = sum_of_taps(scaled);
+    Tensor ordered = copied(sum, "pos_embed.ordered");
+    sum = copied(ordered, "pos_embed.joined");
+  }
+  return add(g_, std::move(hidden), std::move(sum), "with_positions");
+}
+
+/// taps[0] + taps[1] + taps[2] + taps[3]: each tap's gradient is one of all four, filled in.
+Tensor MegatronTower::sum_of_taps(const Tensor& taps) {
+  const Shape one{rows_, B, Dim(t_.hidden)};
+  Tensor sum;
+  for (const char* name : {"pos_embed.sum_of_2", "pos_embed.sum_of_3", "pos_embed.sum"}) {
+    Tensor next = g_.make(name, one, DType::bf16);
+    sum = std::move(next);
+  }
+  g_.record(sum, "SelectBackward0", {&taps}, [this, all = taps.shape](Gradients in) {
+    const Tensor of_tap = gradient(g_, "pos_embed_backward.tap", all, in[0].dtype);
+    return Gradients{gradient(g_, "pos_embed_backward", all, in[0].dtype)};
+  });
+  return sum;
+}
+
+Tensor MegatronTower::block(const Tensor& in) { return run_megatron_layer(g_, model_, model_.runs[0].layer, options_, in); }
+
+/// PatchMerger, or Qwen2.5-VL's final norm and projector: merge^2 patches are one row. `behind_block`: the norm is over that row.
+Tensor MegatronTower::merged(const Tensor& hidden, bool behind_block) {
+  const std::int64_t wide = unit_ * t_.hidden;
+  const Shape rows{image_rows(), B, Dim(wide)};
+  TeOptions te = options_.te;
+  te.rows = image_rows().coefficient;
+  const Tensor in = behind_block ? view(hidden, rows) : hidden;
+  Tensor x = view(te_norm(g_, in, model_.final_norm, "merger.norm"), rows);
+  Tensor inner = te_column_linear(g_, x, wide / te.tensor, te, "merger.fc1");
+  x = activation(g_, std::move(inner), "merger.act");
+  return te_row_linear(g_, x, t_.out_hidden, te, "merger.fc2");
+}
+
+void MegatronTower::run_blocks(Tensor& hidden) {
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const TowerGroup& group = groups_[i];
+    const auto simulated = static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, group.count));
+    for (int unit = 0; unit < simulated; ++unit) {
+      enter_(StationPlace::tower, static_cast<int>(i), unit);
+      g_.prefix = "vision.layer.";
+      const bool merges = group.feeds_layers && unit + 1 == simulated;
+      if (!group.checkpoint || !g_.grad_enabled) {
+        Tensor next = block(hidden);
+        hidden = std::move(next);
+        if (!merges) continue;
+        enter_(StationPlace::deepstack, static_cast<int>(i), 0);
+        features_.push_back(merged(hidden, true));
+        continue;
+      }
+      // the features leave the checkpoint in a list, which autograd does not look into: no gradient comes back to their merger
+      const auto body = [this, merges](const Tensor& in) {
+        Tensor out = block(in);
+        if (!merges) return out;
+        Tensor feature = merged(out, true);
+        if (!g_.in_backward) features_.push_back(std::move(feature));
+        return out;
+      };
+      Tensor next = g_.checkpoint_reentrant(hidden, body, {rotary_});
+      hidden = std::move(next);
+    }
+  }
+}
+
+void MegatronTower::run() {
+  enter_(StationPlace::vision, -1, 0);
+  g_.prefix = "vision.";
+  Tensor hidden = with_positions(patches());
+  rotary_ =
+      g_.make("rotary", {rows_, Dim(1), Dim(1), Dim(model_.runs[0].layer.mixer.rotary_dim)}, DType::fp32, Category::buffers);
+  run_blocks(hidden);
+  enter_(StationPlace::merge, -1, 0);
+  g_.prefix = "vision.";
+  const Tensor out = merged(hidden, false);
+  hidden.reset();
+  rotary_.reset();
+  if (qwen3_) {
+    images_ = copied(out, "images");
+  } else {
+    const Tensor index = g_.make("reverse_index", {image_rows()}, DType::int64, Category::buffers);
+    images_ = index_rows(g_, out, index, out.shape, "images");
+  }
+  gather(images_);
+  for (Tensor& one : features_) gather(one);
+  g_.prefix.clear();
+}
+
+/// AllGatherVisionEmbeddings: of images that ranks of a context share out. Its gradient is this rank's part.
+void MegatronTower::gather(Tensor& x) {
+  if (o_.image_ranks == 1) return;
+  const Shape all{Dim(o_.image_ranks) * x.shape[0], B, x.shape.back()};
+  Tensor out = g_.make("images.gathered", all, x.dtype);
+  g_.record(out, "AllGatherVisionEmbeddings", {&x}, [this, part = x.shape](Gradients in) {
+    return Gradients{gradient(g_, "images.gathered_backward", part, in[0].dtype)};
+  });
+  x = std::move(out);
+}
+
+/// preprocess_packed_seqs: zeros, into which the rows of every sequence are copied.
+Tensor MegatronTower::packed(const Tensor& rows, const std::string& name) {
+  Tensor out = g_.make(name, {o_.te.whole(), B, rows.shape.back()}, rows.dtype);
+  g_.record(out, "CopySlices", {&rows}, [this, name, from = rows.shape](Gradients in) {
+    const Tensor cleared = gradient(g_, (name + "_backward.cleared").c_str(), in[0].shape, in[0].dtype);
+    return Gradients{gradient(g_, (name + "_backward").c_str(), from, in[0].dtype)};
+  });
+  return out;
+}
+
+/// Each list of features is laid out as the rows are packed.
+void MegatronTower::pack_features() {
+  if (features_.empty()) return;
+  const Tensor all = g_.make("deepstack.rows", {all_tokens(), B, Dim(a_.hidden)}, DType::bf16, Category::temporaries);
+  for (Tensor& one : features_) {
+    const Tensor laid_out = g_.make("deepstack.packed", all.shape, DType::bf16, Category::temporaries);
+    Tensor next = copied(one, "deepstack.features");
+    one = std::move(next);
+  }
+}
+
+Tensor MegatronTower::joined(const Tensor& embedded) {
+  Tensor x = copied(copied(embedded, "embedding.by_token"), "embedding.cloned");
+  if (images_) {
+    Tensor rows = copied(x, "embedding.by_sequence");
+    x.reset();
+    const Tensor mask = g_.make("image_mask", {B, all_tokens()}, DType::boolean, Category::buffers);
+    const Saved saved = g_.will_record({&rows, &images_}) ? g_.save(mask) : Saved();
+    Tensor with = rows.alias(rows.shape);
+    const Shape features = images_.shape;
+    g_.record(with, "IndexPutBackward0", {&rows, &images_}, [this, saved, features](Gradients in) {
+      (void)saved.get();
+      Tensor text = gradient(g_, "embedding_backward.of_text", in[0].shape, in[0].dtype);
+      return Gradients{std::move(text), gradient(g_, "embedding_backward.of_images", features, in[0].dtype)};
+    });
+    rows.reset();
+    x = copied(with, "embedding.joined");
+    pack_features();
+  }
+  return packed(copied(x, "embedding.rows"), "embedding.packed");
+}
+
+Tensor MegatronTower::with_features(const Tensor& hidden, std::size_t number) {
+  const Tensor& feature = features_[number];
+  const std::int64_t ranks = o_.te.sequence_parallel ? o_.te.tensor * o_.te.context : o_.te.context;
+  const Shape part{Dim((o_.image_ranks * image_rows().coefficient + ranks - 1) / ranks), B, Dim(a_.hidden)};
+  const Tensor mask = g_.make("deepstack.mask", {B, hidden.shape[0]}, DType::boolean, Category::buffers);
+  {
+    Tensor picked = g_.make("deepstack.picked", part, DType::bf16, Category::temporaries);
+    Tensor cloned = g_.make("deepstack.cloned", part, DType::bf16, Category::temporaries);
+    picked.reset();
+    const Tensor sum = g_.make("deepstack.sum", part, DType::bf16, Category::temporaries);
+  }
+  Tensor out = hidden.alias(hidden.shape);
+  const Saved saved = g_.will_record({&hidden, &feature}) ? g_.save(mask) : Saved();
+  g_.record(out, "IndexPutBackward0", {&hidden, &feature}, [this, saved, part](Gradients in) {
+    (void)saved.get();
+    Tensor rest = gradient(g_, "deepstack_backward.rest", in[0].shape, in[0].dtype);
+    Tensor of_feature = gradient(g_, "deepstack_backward.features", part, in[0].dtype);
+    {
+      const Tensor of_picked = gradient(g_, "deepstack_backward.picked", in[0].shape, in[0].dtype);
+    }
+    return Gradients{std::move(rest), std::move(of_feature)};
+  });
+  return out;
+}
+
+void MegatronTower::leave_forward() {
+  pixels_.reset();
+  images_.reset();
+  features_.clear();
+}
+
+}  // namespace oomplan
