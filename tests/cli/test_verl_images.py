@@ -103,7 +103,7 @@ def test_frozen_tower_is_trained_under_megatron() -> None:
     ("words", "said"),
     [
         ([], "not supported yet: Qwen2.5-VL as Megatron-Bridge makes it, with transformers' own tower"),
-        ([f"{ARR}.model.path=Qwen/Qwen3-VL-30B-A3B-Instruct"], "frozen but for its mergers"),
+        ([f"{ARR}.model.path=Qwen/Qwen3-VL-30B-A3B-Instruct"], "of text nothing has a gradient, and verl fails"),
         (
             [
                 "algorithm.adv_estimator=gae",
@@ -119,6 +119,17 @@ def test_towers_under_megatron_that_are_refused_by_name(words: list[str], said: 
     done = run("estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *command(*MEGATRON, *words))
     assert done.returncode == 2, done.stdout
     assert said in done.stderr
+
+
+def test_experts_of_megatron_bridge_are_frozen() -> None:
+    """Its provider freezes language model and tower, and verl leaves it so: gradients and optimizer have the mergers alone."""
+    experts, size = f"{ARR}.model.path=Qwen/Qwen3-VL-30B-A3B-Instruct", ("--image-size", "448x448")
+    frozen, said = under_megatron(experts, release="0.9.0", more=size)
+    assert "nothing else is trained" in said
+    trained, said = under_megatron(experts, release="0.8.0", more=size)
+    assert "nothing else is trained" not in said
+    assert frozen["actor.load"] < 0.4 * trained["actor.load"]
+    assert frozen["actor.backward"] < trained["actor.backward"]
 
 
 def test_dense_qwen3_vl_is_answered_as_megatron_bridge_makes_it() -> None:

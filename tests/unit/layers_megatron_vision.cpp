@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <fstream>
 #include <initializer_list>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -108,6 +111,98 @@ TEST_CASE("Qwen3-VL's tower keeps what it kept") {
     const double again = (4 * h + 4 * n) / parts;  // values, output and log-sum-exp that backward makes once more
     CHECK(kept_of_a_patch(selective, kBlocks, 0) == block + (4 * h - 4 * n) / parts + again);
   }
+}
+
+Json config_of(const Json& run) {
+  const bool qwen3 = run["kind"] == "qwen3_vl";
+  Json vision{
+      {"depth", run["tower_layers"]},       {"hidden_size", run["tower_hidden"]}, {"intermediate_size", run["tower_ffn"]},
+      {"num_heads", run["tower_heads"]},    {"patch_size", run["patch"]},         {"temporal_patch_size", run["temporal"]},
+      {"spatial_merge_size", run["merge"]}, {"out_hidden_size", run["hidden"]}};
+  if (qwen3) vision.update({{"num_position_embeddings", run["positions"]}, {"deepstack_visual_indexes", run["deepstack"]}});
+  const Json text{{"model_type", qwen3 ? "qwen3_vl_text" : "qwen2_5_vl_text"},
+                  {"num_hidden_layers", run["layers"]},
+                  {"hidden_size", run["hidden"]},
+                  {"num_attention_heads", run["heads"]},
+                  {"num_key_value_heads", run["groups"]},
+                  {"head_dim", run["head_dim"]},
+                  {"intermediate_size", run["ffn"]},
+                  {"vocab_size", run["vocab"]},
+                  {"max_position_embeddings", 4096},
+                  {"tie_word_embeddings", false}};
+  return {{"model_type", run["kind"]}, {"text_config", text}, {"vision_config", vision}, {"tie_word_embeddings", false}};
+}
+
+/// Images of one size with as many patches in all.
+Json images_of(const Json& run) {
+  std::int64_t patches = 0;
+  for (const Json& image : run["images"]) patches += image[0].get<std::int64_t>() * image[1].get<std::int64_t>();
+  const auto images = static_cast<std::int64_t>(run["images"].size());
+  if (images == 0) return Json::object();
+  std::int64_t rows = 2;
+  for (std::int64_t n = 2; n * n <= patches / images; n += 2)
+    if (patches / images % (2 * n) == 0) rows = n;
+  const std::int64_t pixels = run["patch"].get<std::int64_t>(), columns = patches / images / rows;
+  return {{"vision", {{"images", images}, {"height", rows * pixels}, {"width", columns * pixels}}}};
+}
+
+TrainingCase executed_case(const Json& run) {
+  const bool qwen3 = run["kind"] == "qwen3_vl", whole = run["last"];
+  Json trainer{{"engine", "megatron"},
+               {"models_by", run["bridge"] == "mbridge" ? "mbridge" : "megatron-bridge"},
+               {"layout", fmt::format("d1t{}{}", run["tensor"].get<int>(), whole ? "" : "p2")},
+               {"kernels", "transformer_engine"},
+               {"sequence_parallel", run["sequence_parallel"]},
+               {"tokens_per_micro_batch", run["tokens"].get<int>() * run["sequences"].get<int>()},
+               {"micro_batches", 1},
+               {"precision", {{"storage", "bf16"}, {"compute", "bf16"}, {"reduce", "fp32"}}},
+               {"gradient_accumulation_fusion", run["fused"]},
+               {"deallocate_outputs", run["deallocates"]},
+               {"distributed_optimizer", false},
+               {"rotary_fusion", false},
+               {"activation_fusion", qwen3},
+               {"attention", "flash"},
+               {"recompute", run["recompute"]}};
+  if (run["recompute"] == "full")
+    trainer.update({{"recompute_method", run["recompute_method"]}, {"recompute_layers", run["recompute_layers"]}});
+  trainer.update(images_of(run));
+  const Json job{{"framework", "verl 0.8"}, {"model", "tiny"}, {"trainer", trainer}};
+  TrainingCase c = read_training_case(job.dump(), config_of(run).dump(), Catalog::builtin());
+  c.trainer.loop.actor_loss = false;  // Megatron's own loss
+  if (!qwen3) {                       // heads are wider than transformers makes them
+    Architecture wide = *c.architecture;
+    for (LayerRun& runs : wide.runs) runs.layer.mixer.head_dim = runs.layer.mixer.rotary_dim = run["head_dim"];
+    c.architecture = std::make_shared<const Architecture>(std::move(wide));
+  }
+  c.trainer.megatron.loss = MegatronLoss::unfused;
+  return c;
+}
+
+TEST_CASE("steps of vision-language models under Megatron are met") {
+  std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/executed_megatron_vision.jsonl");
+  REQUIRE(in.good());
+  int rows = 0;
+  double worst = 0;
+  for (std::string line; std::getline(in, line); ++rows) {
+    const Json row = Json::parse(line);
+    CAPTURE(row["run"].dump());
+    const TrainingCase c = executed_case(row["run"]);
+    const MegatronStage stage = stage_of(c);
+    CHECK(stage.weights == 2 * row["parameters"].get<Bytes>());
+    const TrainingFigures f = training_figures(c);
+    for (const auto& [phase, level] : {std::pair{"forward", f.forward - f.optimizer}, {"backward", f.backward - f.optimizer}}) {
+      const auto ran = row["peaks"][phase].get<double>();
+      const double apart = (static_cast<double>(level) - ran) / ran;
+      CAPTURE(phase);
+      CAPTURE(apart);
+      // images of unlike sizes are taken as alike, and so is what of them falls to a rank
+      const bool alike = row["run"]["images"].size() < 2 || row["run"]["images"][0] == row["run"]["images"][1];
+      CHECK(std::fabs(apart) < (alike ? 0.0025 : 0.016));
+      if (alike) worst = std::max(worst, std::fabs(apart));
+    }
+  }
+  CHECK(rows == 92);
+  MESSAGE(rows << " steps, worst level of images alike off by " << fmt::format("{:.3f} %", 100 * worst));
 }
 
 }  // namespace

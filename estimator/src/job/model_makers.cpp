@@ -31,8 +31,9 @@ constexpr MadeModel of_experts(bool activation, bool overlaps, DType router) {
   m.router = router;
   return m;
 }
-constexpr std::array<std::pair<std::string_view, MadeModel>, 7> kByMegatronBridge{
+constexpr std::array<std::pair<std::string_view, MadeModel>, 8> kByMegatronBridge{
     {{"qwen3_vl", with(kProvider, true, false)},
+     {"qwen3_vl_moe", of_experts(true, false, DType::fp32)},
      {"qwen2", kProvider},
      {"qwen3", kProvider},
      {"qwen3_moe", of_experts(false, false, DType::bf16)},
@@ -50,6 +51,10 @@ std::optional<MadeModel> found(const Table& table, std::string_view family) {
 }  // namespace
 
 std::string_view made_as(const Architecture& a) { return a.tower.kind.empty() ? a.family : a.model_type; }
+
+bool trains_mergers_alone(ModelMaker maker, const Architecture& a) {
+  return maker == ModelMaker::megatron_bridge && made_as(a) == "qwen3_vl_moe";
+}
 
 std::optional<MadeModel> made_model(ModelMaker maker, std::string_view family) {
   if (maker == ModelMaker::mbridge) return found(kByMbridge, family).value_or(MadeModel{});

@@ -30,6 +30,10 @@ struct Architecture;
 /// A language model by its family, one beside a vision tower by its model_type.
 std::string_view made_as(const Architecture&);
 
+/// Qwen3VLMoEModelProvider: freeze_language_model and freeze_vision_model are true, freeze_vision_projection is not
+/// (megatron/bridge/models/qwen_vl/qwen3_vl_provider.py, 0.2 to 0.5.2).
+bool trains_mergers_alone(ModelMaker, const Architecture&);
+
 /// Nothing for a family of which Megatron-Bridge's settings were not read. mbridge has TransformerConfig's own for all others.
 std::optional<MadeModel> made_model(ModelMaker, std::string_view family);
 

@@ -204,20 +204,26 @@ class ChunkRunner {
     return embed(ids);
   }
 
+  Tensor with_features(const LayerGroup& group, std::size_t i, const Tensor& hidden) {
+    const std::int64_t number = group.featured + static_cast<std::int64_t>(i);
+    const bool gets = group.featured >= 0 && number < o_.featured;
+    return gets ? tower_->with_features(hidden, static_cast<std::size_t>(number)) : hidden;
+  }
+
   Tensor run_group(const LayerGroup& group, const Tensor& x) {
-    const auto body = [this, &group](const Tensor& in) {
+    const bool adds_inside = !group.checkpoint || (tower_ && tower_->adds_in_checkpoint());
+    const auto body = [this, &group, adds_inside](const Tensor& in) {
       Tensor hidden = in;
       for (std::size_t i = 0; i < group.layers.size(); ++i) {
         const int run = group.layers[i];
         hidden = run_megatron_layer(g_, a_, a_.runs[run_of(run)].layer, stays_wide(run) ? wide_ : o_, hidden, mask_);
-        if (const std::int64_t number = group.featured + static_cast<std::int64_t>(i);
-            group.featured >= 0 && number < o_.featured)
-          hidden = tower_->with_features(hidden, static_cast<std::size_t>(number));
+        if (adds_inside) hidden = with_features(group, i, hidden);
       }
       return hidden;
     };
     if (!group.checkpoint) return body(x);
-    return g_.checkpoint_reentrant(x, body, sees_images() ? tower_->features() : std::vector<Tensor>{});
+    const Tensor out = g_.checkpoint_reentrant(x, body, tower_ ? tower_->arguments() : std::vector<Tensor>{});
+    return adds_inside ? out : with_features(group, 0, out);
   }
 
   Tensor forward() {
@@ -239,12 +245,13 @@ class ChunkRunner {
     if (o_.first) {
       hidden = embed(inputs_.front());
       // a checkpoint needs an input with a gradient (Megatron-Bridge, peft/recompute.py: maybe_enable_recompute_inputs_grad)
-      if (o_.adapters && o_.recompute == Recompute::full) hidden = needing_gradient(std::move(hidden), true);
+      if (o_.adapters.rank > 0 && o_.recompute == Recompute::full) hidden = needing_gradient(std::move(hidden), true);
     } else {
       hidden = g_.scalar(DType::bf16);
       hidden.shape = {S, B, Dim(a_.hidden)};
       hidden = needing_gradient(std::move(hidden), true);
     }
+    if (tower_) tower_->make_tables();
     const Tensor decoder_input = hidden;
     for (const auto& [group, station] : runs_) {
       for (int u = 0; u < out_.stations[station].simulated; ++u) {

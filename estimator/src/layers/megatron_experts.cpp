@@ -134,7 +134,7 @@ Tensor apply_biases(Eager& g, const Tensor& x, const Tensor& weights, const Rout
 /// TEGroupedMLP.forward: its names hold what it has made until it returns.
 Tensor grouped(Eager& g, const RoutedRows& given, const RoutedSizes& s, const ChunkOptions& o) {
   // before Transformer Engine 2.10 every expert's placeholder gradient is a new one
-  const bool frozen = o.adapters.rank > 0;
+  const bool frozen = bool(o.adapters);
   const bool fresh = !frozen && (!o.te.fused_gradients || o.settings.te_release == TeRelease::v2_9);
   const std::int64_t inner_width = (s.gated ? 2 : 1) * s.width;
   const Matrices first{inner_width, s.hidden, s.local, fresh, frozen, "experts.linear_fc1"};
@@ -171,7 +171,7 @@ Tensor grouped(Eager& g, const RoutedRows& given, const RoutedSizes& s, const Ch
 /// SequentialMLP.forward: views of the rows, one MLP after another, and their results put together.
 Tensor one_after_another(Eager& g, const RoutedRows& in, const RoutedSizes& s, const ChunkOptions& o) {
   const std::int64_t inner_width = (s.gated ? 2 : 1) * s.width;
-  const bool frozen = o.adapters.rank > 0, fresh = !frozen && !o.te.fused_gradients;
+  const bool frozen = bool(o.adapters), fresh = !frozen && !o.te.fused_gradients;
   const Share share = share_of(s);
   const auto count = static_cast<std::size_t>(s.local);
   const bool several = s.local > 1;

@@ -137,7 +137,7 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
   const bool joint =
       key_view && m.heads == m.kv_heads && o.te.attention == TeAttention::fused && o.te.context == 1 && !is_local(o);
   const AttentionViews views{key_view, true, joint, key_view && query_is_view(m, o)};
-  const Heads projected = project(g, layer, o, x, joint);
+  Heads projected = project(g, layer, o, x, joint);
   Heads placed = projected;
   if (m.rotary_dim > 0) {
     const auto rotary = [&](const Tensor& part, const std::string& name) {
@@ -146,7 +146,9 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
                               : megatron_rotary(g, part, Dim(m.rotary_dim), false, name);
     };
     placed.query = rotary(projected.query, "q_rotary");
+    if (o.own_attention) projected.query.reset();
     placed.key = rotary(projected.key, "k_rotary");
+    if (o.own_attention) projected.key.reset();
   } else {
     placed.query = projected.query;
   }

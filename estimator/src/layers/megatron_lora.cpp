@@ -168,6 +168,7 @@ Tensor adapted_experts(Eager& g, const Tensor& base, const Tensor& x, const TeOp
 MegatronAdapters megatron_adapters(const Trainer& t) {
   if (t.lora.rank == 0) return {};
   return {t.lora.rank,
+          false,
           targets(t, "linear_qkv"),
           targets(t, "linear_proj"),
           targets(t, "linear_fc1"),

@@ -18,10 +18,11 @@ namespace oomplan {
 
 /// Which layers have adapters. Everything else is frozen.
 struct MegatronAdapters {
-  std::int64_t rank = 0;  ///< 0: none, and everything is trained
+  std::int64_t rank = 0;  ///< 0: none, and everything is trained, or
+  bool frozen = false;    ///< ... mergers of a vision tower alone are
   bool qkv = false, proj = false, fc1 = false, fc2 = false;
   bool regathers = false;  ///< sequence_parallel_input_regather
-  explicit operator bool() const { return rank > 0; }
+  explicit operator bool() const { return rank > 0 || frozen; }
   bool operator==(const MegatronAdapters&) const = default;
 };
 MegatronAdapters megatron_adapters(const Trainer&);

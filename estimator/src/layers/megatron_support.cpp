@@ -94,7 +94,7 @@ std::string unsupported_tower(const Architecture& a, const ChunkOptions& o) {
   if (t.kind.empty()) return {};
   if (t.kind != "qwen2_5_vl" && t.kind != "qwen3_vl")
     return "a vision tower ('" + t.kind + "') under Megatron is not supported yet";
-  const std::array<std::pair<bool, const char*>, 6> beside{{{bool(o.adapters), "adapters"},
+  const std::array<std::pair<bool, const char*>, 6> beside{{{o.adapters.rank > 0, "adapters"},
                                                             {o.te.fp8 != Fp8Recipe::none, "fp8"},
                                                             {o.mtp > 0, "multi-token prediction"},
                                                             {is_local(o), "Megatron's own modules"},
@@ -105,6 +105,9 @@ std::string unsupported_tower(const Architecture& a, const ChunkOptions& o) {
   if (o.te.tensor > 0 && (t.heads % o.te.tensor != 0 || t.width % o.te.tensor != 0))
     return fmt::format("Megatron itself refuses {} heads and a width of {} of the tower on {} ranks", t.heads, t.width,
                        o.te.tensor);
+  const bool runs = o.recompute == Recompute::full && o.settings.recompute_method == RecomputeMethod::uniform;
+  if (t.kind == "qwen3_vl" && o.settings.maker == ModelMaker::mbridge && runs && o.settings.recompute_layers != 1)
+    return "mbridge's Qwen3-VL itself asserts recompute_num_layers 1 with the method uniform";
   if (o.first && o.featured > static_cast<std::int64_t>(o.layers.size()))
     return fmt::format("the first {} layers get features of the tower: the first stage needs as many", o.featured);
   return {};

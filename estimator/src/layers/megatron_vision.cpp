@@ -21,11 +21,19 @@ constexpr std::int64_t kChannels = 3;
 std::vector<TowerGroup> tower_groups(const Tower& t, const ChunkOptions& o) {
   std::vector<TowerGroup> out;
   const bool full = o.recompute == Recompute::full, uniform = o.settings.recompute_method == RecomputeMethod::uniform;
-  for (std::int64_t block = 0; block < t.layers; ++block) {
-    const bool checkpoint = full && (uniform || block < o.settings.recompute_layers);
-    if (out.empty() || out.back().feeds_layers || out.back().checkpoint != checkpoint) out.push_back({0, checkpoint});
+  const std::int64_t run = full && uniform ? o.settings.recompute_layers : 1;
+  for (std::int64_t begin = 0; begin < t.layers; begin += run) {
+    TowerGroup unit{1, std::min(run, t.layers - begin), full && (uniform || begin < o.settings.recompute_layers)};
+    for (const std::int64_t block : t.deepstack_blocks)
+      if (block >= begin && block < begin + unit.blocks) unit.feeds.push_back(block - begin);
+    const bool alike =
+        !out.empty() && out.back().feeds.empty() && out.back().blocks == unit.blocks && out.back().checkpoint == unit.checkpoint;
+    if (!alike) {
+      out.push_back(std::move(unit));
+      continue;
+    }
     ++out.back().count;
-    out.back().feeds_layers = std::ranges::find(t.deepstack_blocks, block) != t.deepstack_blocks.end();
+    out.back().feeds = std::move(unit.feeds);
   }
   return out;
 }
@@ -66,7 +74,9 @@ ChunkOptions tower_options(const Tower& t, const ChunkOptions& o) {
   out.settings.rotary_fusion = out.settings.activation_fusion = out.settings.bias_dropout_fusion = false;
   out.recompute = o.recompute;
   out.forward_only = o.forward_only;
+  out.adapters = o.adapters;
   out.rotary_in_fp32 = t.kind == "qwen3_vl";
+  out.own_attention = true;
   return out;
 }
 
@@ -85,7 +95,7 @@ void MegatronTower::plan(std::vector<Station>& stations) const {
   add(StationPlace::vision, -1, 1);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     add(StationPlace::tower, static_cast<int>(i), groups_[i].count);
-    if (groups_[i].feeds_layers) add(StationPlace::deepstack, static_cast<int>(i), 1);
+    if (!groups_[i].feeds.empty()) add(StationPlace::deepstack, static_cast<int>(i), 1);
   }
   add(StationPlace::merge, -1, 1);
 }
@@ -97,6 +107,7 @@ void MegatronTower::enter_inputs() {
 
 /// A product with parameters of the tower whose gradient goes once it has been added up.
 Tensor MegatronTower::weighted(Tensor out, const char* node, const Tensor& kept, Shape of_weight, const std::string& name) {
+  if (o_.adapters.frozen) return out;
   const Tensor weight = te_weight(g_);
   const Saved saved = g_.will_record({&weight}) ? g_.save(kept) : Saved();
   g_.record(out, node, {&weight}, [this, saved, of_weight, name](Gradients) {
@@ -134,6 +145,7 @@ Tensor MegatronTower::with_positions(Tensor hidden) {
     Tensor ordered = copied(sum, "pos_embed.ordered");
     sum = copied(ordered, "pos_embed.joined");
   }
+  position_rows_ = sum;
   return add(g_, std::move(hidden), std::move(sum), "with_positions");
 }
 
@@ -152,7 +164,18 @@ Tensor MegatronTower::sum_of_taps(const Tensor& taps) {
   return sum;
 }
 
-Tensor MegatronTower::block(const Tensor& in) { return run_megatron_layer(g_, model_, model_.runs[0].layer, options_, in); }
+/// `merges`: it is the last unit of its group.
+Tensor MegatronTower::run_unit(const TowerGroup& group, bool merges, const Tensor& in) {
+  Tensor hidden = in;
+  for (std::int64_t i = 0; i < group.blocks; ++i) {
+    Tensor next = run_megatron_layer(g_, model_, model_.runs[0].layer, options_, hidden);
+    hidden = std::move(next);
+    if (!merges || std::ranges::find(group.feeds, i) == group.feeds.end()) continue;
+    Tensor feature = merged(hidden, true);
+    if (!g_.in_backward) features_.push_back(std::move(feature));
+  }
+  return hidden;
+}
 
 /// PatchMerger, or Qwen2.5-VL's final norm and projector: merge^2 patches are one row. `behind_block`: the norm is over that row.
 Tensor MegatronTower::merged(const Tensor& hidden, bool behind_block) {
@@ -160,11 +183,12 @@ Tensor MegatronTower::merged(const Tensor& hidden, bool behind_block) {
   const Shape rows{image_rows(), B, Dim(wide)};
   TeOptions te = options_.te;
   te.rows = image_rows().coefficient;
-  const Tensor in = behind_block ? view(hidden, rows) : hidden;
+  Tensor in = behind_block ? view(hidden, rows) : hidden;
+  if (o_.adapters.frozen) in.grad_fn = te_weight(g_).grad_fn;  // the norm's backward pass makes a gradient that nobody takes
   Tensor x = view(te_norm(g_, in, model_.final_norm, "merger.norm"), rows);
   Tensor inner = te_column_linear(g_, x, wide / te.tensor, te, "merger.fc1");
   x = activation(g_, std::move(inner), "merger.act");
-  return te_row_linear(g_, x, t_.out_hidden, te, "merger.fc2");
+  return megatron_with_bias(g_, te_row_linear(g_, x, t_.out_hidden, te, "merger.fc2"), "merger.fc2.biased");
 }
 
 void MegatronTower::run_blocks(Tensor& hidden) {
@@ -174,25 +198,19 @@ void MegatronTower::run_blocks(Tensor& hidden) {
     for (int unit = 0; unit < simulated; ++unit) {
       enter_(StationPlace::tower, static_cast<int>(i), unit);
       g_.prefix = "vision.layer.";
-      const bool merges = group.feeds_layers && unit + 1 == simulated;
-      if (!group.checkpoint || !g_.grad_enabled) {
-        Tensor next = block(hidden);
+      const bool last = unit + 1 == simulated;
+      if (group.checkpoint && g_.grad_enabled) {
+        // the features leave the checkpoint in a list, which autograd does not look into: no gradient comes back to their merger
+        const auto body = [this, &group, last](const Tensor& in) { return run_unit(group, last, in); };
+        Tensor next = g_.checkpoint_reentrant(hidden, body, {rotary_});
         hidden = std::move(next);
-        if (!merges) continue;
-        enter_(StationPlace::deepstack, static_cast<int>(i), 0);
-        features_.push_back(merged(hidden, true));
         continue;
       }
-      // the features leave the checkpoint in a list, which autograd does not look into: no gradient comes back to their merger
-      const auto body = [this, merges](const Tensor& in) {
-        Tensor out = block(in);
-        if (!merges) return out;
-        Tensor feature = merged(out, true);
-        if (!g_.in_backward) features_.push_back(std::move(feature));
-        return out;
-      };
-      Tensor next = g_.checkpoint_reentrant(hidden, body, {rotary_});
+      Tensor next = run_unit(group, false, hidden);
       hidden = std::move(next);
+      if (!last || group.feeds.empty()) continue;
+      enter_(StationPlace::deepstack, static_cast<int>(i), 0);
+      features_.push_back(merged(hidden, true));
     }
   }
 }
@@ -209,6 +227,7 @@ void MegatronTower::run() {
   const Tensor out = merged(hidden, false);
   hidden.reset();
   rotary_.reset();
+  position_rows_.reset();
   if (qwen3_) {
     images_ = copied(out, "images");
   } else {
@@ -243,13 +262,44 @@ Tensor MegatronTower::packed(const Tensor& rows, const std::string& name) {
 
 /// Each list of features is laid out as the rows are packed.
 void MegatronTower::pack_features() {
-  if (features_.empty()) return;
+  if (!qwen3_) return;
   const Tensor all = g_.make("deepstack.rows", {all_tokens(), B, Dim(a_.hidden)}, DType::bf16, Category::temporaries);
+  Tensor laid_out, last;
   for (Tensor& one : features_) {
-    const Tensor laid_out = g_.make("deepstack.packed", all.shape, DType::bf16, Category::temporaries);
+    Tensor packed = g_.make("deepstack.packed", {o_.te.whole(), B, Dim(a_.hidden)}, DType::bf16, Category::temporaries);
+    laid_out = std::move(packed);
     Tensor next = copied(one, "deepstack.features");
+    last = std::move(one);
     one = std::move(next);
   }
+  names_ = {all};
+  if (!features_.empty()) names_.insert(names_.end(), {std::move(laid_out), std::move(last)});
+}
+
+/// split_deepstack_embs: of features in the place of this rank's tokens.
+void MegatronTower::take_parts() {
+  if (features_.empty() || (!o_.te.sequence_parallel && o_.te.context == 1)) return;
+  const Shape part{Dim(o_.image_rows), B, Dim(a_.hidden)};
+  for (Tensor& one : features_) {
+    Tensor own = g_.make("deepstack.of_rank", part, DType::bf16);
+    g_.record(own, "IndexBackward0", {&one}, [this, from = one.shape](Gradients in) {
+      return Gradients{gradient(g_, "deepstack.of_rank_backward", from, in[0].dtype)};
+    });
+    names_.push_back(std::exchange(one, own));
+  }
+}
+
+void MegatronTower::make_tables() {
+  std::int64_t width = 0;
+  for (const LayerRun& run : a_.runs) width = std::max(width, run.layer.mixer.rotary_dim);
+  positions_ = g_.make("position_ids", {Dim(3), B, o_.te.whole()}, DType::int64, Category::inputs);
+  table_ = g_.make("rotary_table", {o_.te.whole(), Dim(1), Dim(1), Dim(width)}, DType::fp32, Category::buffers);
+}
+
+std::vector<Tensor> MegatronTower::arguments() const {
+  std::vector<Tensor> out{table_};
+  if (adds_in_checkpoint()) out.insert(out.end(), features_.begin(), features_.end());
+  return out;
 }
 
 Tensor MegatronTower::joined(const Tensor& embedded) {
@@ -270,13 +320,14 @@ Tensor MegatronTower::joined(const Tensor& embedded) {
     x = copied(with, "embedding.joined");
     pack_features();
   }
-  return packed(copied(x, "embedding.rows"), "embedding.packed");
+  Tensor out = packed(copied(x, "embedding.rows"), "embedding.packed");
+  take_parts();
+  return out;
 }
 
 Tensor MegatronTower::with_features(const Tensor& hidden, std::size_t number) {
   const Tensor& feature = features_[number];
-  const std::int64_t ranks = o_.te.sequence_parallel ? o_.te.tensor * o_.te.context : o_.te.context;
-  const Shape part{Dim((o_.image_ranks * image_rows().coefficient + ranks - 1) / ranks), B, Dim(a_.hidden)};
+  const Shape part{Dim(o_.image_rows), B, Dim(a_.hidden)};
   const Tensor mask = g_.make("deepstack.mask", {B, hidden.shape[0]}, DType::boolean, Category::buffers);
   {
     Tensor picked = g_.make("deepstack.picked", part, DType::bf16, Category::temporaries);
@@ -299,9 +350,9 @@ Tensor MegatronTower::with_features(const Tensor& hidden, std::size_t number) {
 }
 
 void MegatronTower::leave_forward() {
-  pixels_.reset();
-  images_.reset();
+  for (Tensor* one : {&pixels_, &images_, &positions_, &table_}) one->reset();
   features_.clear();
+  names_.clear();
 }
 
 }  // namespace oomplan

@@ -13,11 +13,11 @@
 
 namespace oomplan {
 
-/// Blocks of a tower in a row that run alike.
+/// Units of a tower's blocks in a row that run alike: blocks, or runs of a checkpoint.
 struct TowerGroup {
-  std::int64_t count = 0;
+  std::int64_t count = 0, blocks = 1;  ///< units, and blocks of one
   bool checkpoint = false;
-  bool feeds_layers = false;  ///< the last one's output is merged for a layer of the language model
+  std::vector<std::int64_t> feeds = {};  ///< blocks of the last unit whose output is merged for a layer of the language model
 };
 std::vector<TowerGroup> tower_groups(const Tower&, const ChunkOptions&);
 
@@ -43,10 +43,14 @@ class MegatronTower {
   /// The embedding of all tokens, its clone, the images' features, and the rows packed again: [T, 1, h], of which this rank keeps
   /// a view.
   Tensor joined(const Tensor& embedded);
+  /// Positions and the table of angles, which every forward pass makes anew, on every stage.
+  void make_tables();
   /// Behind a layer of the language model that gets features of an inner block.
   Tensor with_features(const Tensor& hidden, std::size_t number);
-  /// The features that are arguments of every layer's checkpoint.
-  const std::vector<Tensor>& features() const { return features_; }
+  /// Megatron-Bridge adds features inside of a layer's checkpoint, mbridge behind it.
+  bool adds_in_checkpoint() const { return o_.settings.maker == ModelMaker::megatron_bridge; }
+  /// What every layer's checkpoint is given beside hidden states.
+  std::vector<Tensor> arguments() const;
   /// The model's forward pass is over.
   void leave_forward();
 
@@ -54,7 +58,7 @@ class MegatronTower {
   Tensor patches();
   Tensor with_positions(Tensor hidden);
   Tensor sum_of_taps(const Tensor& taps);
-  Tensor block(const Tensor& in);
+  Tensor run_unit(const TowerGroup& group, bool merges, const Tensor& in);
   Tensor merged(const Tensor& hidden, bool behind_block);
   Tensor weighted(Tensor out, const char* node, const Tensor& kept, Shape of_weight, const std::string& name);
   Tensor copied(const Tensor& x, const std::string& name);
@@ -62,6 +66,7 @@ class MegatronTower {
   void run_blocks(Tensor& hidden);
   void pack_features();
   void gather(Tensor& x);
+  void take_parts();
   /// Of the micro-batch, on every rank of a context.
   Dim all_tokens() const { return Dim(o_.te.context) * o_.te.whole(); }
   Dim image_rows() const { return Dim(vision_.patches() / unit_); }
@@ -78,7 +83,9 @@ class MegatronTower {
   const bool qwen3_ = t_.kind == "qwen3_vl";
   const std::int64_t unit_ = t_.merge * t_.merge;
   const Dim rows_{vision_.patches()};
-  Tensor pixels_, rotary_, images_;
+  Tensor pixels_, rotary_, position_rows_, images_;
+  Tensor positions_, table_;      ///< of the language model
+  std::vector<Tensor> names_;     ///< of the model's forward pass, which nothing reads any more
   std::vector<Tensor> features_;  ///< of inner blocks
 };
 

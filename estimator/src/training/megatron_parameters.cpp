@@ -145,12 +145,13 @@ void count_tower(const Tower& t, const ChunkOptions& chunk, Counter& to) {
   const ChunkOptions options = tower_options(t, chunk);
   const std::int64_t ranks = chunk.te.tensor, wide = t.merge * t.merge * t.hidden;
   Counter tower(model, options);
+  Counter mergers(model, options);
   const auto merger = [&](std::int64_t normed) {
-    tower.norm(model.final_norm, normed);
-    tower.matrix(wide / ranks, wide);
-    tower.vector(wide / ranks);
-    tower.matrix(t.out_hidden, wide / ranks);
-    tower.vector(t.out_hidden);
+    mergers.norm(model.final_norm, normed);
+    mergers.matrix(wide / ranks, wide);
+    mergers.vector(wide / ranks);
+    mergers.matrix(t.out_hidden, wide / ranks);
+    mergers.vector(t.out_hidden);
   };
   constexpr std::int64_t kChannels = 3;
   tower.dense.push_back({t.hidden * kChannels * t.temporal_patch * t.patch * t.patch});
@@ -161,8 +162,11 @@ void count_tower(const Tower& t, const ChunkOptions& chunk, Counter& to) {
   for (std::int64_t block = 0; block < t.layers; ++block) tower.layer(model.runs[0].layer, false);
   for (std::int64_t i = 0; i < t.deepstack; ++i) merger(wide);
   merger(t.hidden);
+  auto& trained = chunk.adapters.frozen ? to.adapters : tower.dense;
+  trained.insert(trained.end(), mergers.dense.begin(), mergers.dense.end());
   to.dense.insert(to.dense.begin(), tower.dense.begin(), tower.dense.end());
-  if (options.te.fused_gradients) to.shapes.insert(tower.shapes.begin(), tower.shapes.end());
+  if (!options.te.fused_gradients) return;
+  for (const Counter* part : {&tower, &mergers}) to.shapes.insert(part->shapes.begin(), part->shapes.end());
 }
 
 /// All of a chunk.

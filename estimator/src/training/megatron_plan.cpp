@@ -6,6 +6,7 @@
 
 #include <oomplan/units/errors.hpp>
 
+#include "job/model_makers.hpp"
 #include "layers/megatron_local.hpp"
 #include "layers/megatron_moe.hpp"
 #include "training/megatron_areal.hpp"
@@ -202,12 +203,13 @@ void put_adapters_outside(MegatronStage& s, const MegatronParameters& n, std::in
   s.wide_gradients = bytes_of_pieces(s.pieces, s.wide_formats);
 }
 
-/// The model's table of angles, one for each chunk; with latent attention every layer has its own, with fused rotary positions as
-/// cosines and sines.
+/// The model's table of angles, one for each chunk, beside a tower none that stays; with latent attention every layer has its
+/// own, with fused rotary positions as cosines and sines.
 Bytes rotary_tables(const Architecture& a, const ChunkOptions& o, std::int64_t tokens) {
   std::int64_t shared = 0, own = 0;
   for (const auto& run : a.runs)
-    if (run.layer.mixer.kind == MixerKind::attention) shared = std::max(shared, run.layer.mixer.rotary_dim);
+    if (a.tower.kind.empty() && run.layer.mixer.kind == MixerKind::attention)
+      shared = std::max(shared, run.layer.mixer.rotary_dim);
   for (const int run : all_layers(a, o)) {
     const Mixer& m = a.runs[run_of(run)].layer.mixer;
     if (m.kind == MixerKind::mla) own += (o.settings.rotary_fusion ? 2 : 1) * m.rope_head_dim;
@@ -371,8 +373,14 @@ ChunkOptions without_gradients(ChunkOptions o, bool trains) {
 /// (mbridge/models/qwen3_vl/model.py, 641a5a0; models/qwen_vl/modelling_qwen3_vl/model.py, 0.5.2).
 void see_images(ChunkOptions& o, const Architecture& a, const Trainer& t) {
   o.vision = vision_pass(t, EngineKind::megatron, a);
+  o.own_attention = !a.tower.kind.empty();
   if (o.vision.images == 0) return;
   if (t.megatron.maker == ModelMaker::mbridge && a.tower.kind == "qwen3_vl") o.image_ranks = t.layout.context;
+  // each image stands in front of its sequence; a rank has a stretch of all tokens
+  const std::int64_t ranks = t.layout.context * (o.te.sequence_parallel ? o.te.tensor : 1), tokens = megatron_tokens(t);
+  const std::int64_t stretch = ceil_div(tokens, ranks), length = std::max<std::int64_t>(1, tokens / o.vision.images);
+  const std::int64_t of_image = image_tokens(a.tower, o.vision);
+  o.image_rows = stretch / length * of_image + std::min(of_image, stretch % length);
   o.vision.images = ceil_div(o.vision.images, o.image_ranks);
   if (o.first) o.featured = a.tower.deepstack;
 }
@@ -461,6 +469,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.softmax_kernel = t.megatron.masked_softmax_fusion && takes_softmax_kernel(a, t, tokens);
     o.mtp = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
+    o.adapters.frozen = trains_mergers_alone(t.megatron.maker, a);
     see_images(o, a, t);
     if (t.loop.loss_by_sequence) {
       const ArealCut cut = areal_cut(t, use);

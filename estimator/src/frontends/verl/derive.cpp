@@ -61,6 +61,14 @@ void derive_model(Derivation& d, Role& role) {
   set("recompute", "none");       // override_transformer_config.recompute_granularity
   set("precision.storage", "bf16");
   MadeModel made = made_model(role.trainer.megatron.maker, made_as(*role.architecture)).value_or(MadeModel{});
+  if (trains_mergers_alone(role.trainer.megatron.maker, *role.architecture) &&
+      (role.kind == RoleKind::actor || role.kind == RoleKind::trainer)) {
+    const auto model = d.job().origins.find(key_of(role, "model"));
+    d.note(
+        {Note::Level::warning, model != d.job().origins.end() ? model->second.place : Place{},
+         "Megatron-Bridge freezes this model but for its tower's mergers (freeze_language_model, freeze_vision_model), and verl "
+         "leaves it so: nothing else is trained"});
+  }
   if (bridge) made.balances = false;  // moe_router_load_balancing_type none
   derive_made_model(d, role, made, kMade);
 }

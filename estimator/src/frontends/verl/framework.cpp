@@ -15,7 +15,6 @@ namespace {
 /// megatron/bridge/models/qwen_vl/{modeling_qwen25_vl,qwen3_vl_provider}.py, 0.5.2.
 std::string lacking(std::string_view made) {
   if (made == "qwen2_5_vl") return "Qwen2.5-VL as Megatron-Bridge makes it, with transformers' own tower";
-  if (made == "qwen3_vl_moe") return "Qwen3-VL with experts as Megatron-Bridge makes it, frozen but for its mergers";
   return fmt::format("models of the family '{}' as Megatron-Bridge makes them", made);
 }
 
@@ -30,6 +29,12 @@ void check_megatron(const Role& role, std::vector<KnobProblem>& out) {
   if (t.lora.rank > 0) not_yet("lora.rank", fmt::format("{}", t.lora.rank), "none", "adapters of Megatron-Bridge under verl");
   if (role.architecture != nullptr && !made_model(t.megatron.maker, made_as(*role.architecture)))
     not_yet("models_by", "megatron-bridge", "mbridge", lacking(made_as(*role.architecture)));
+  const bool learns = role.kind == RoleKind::actor || role.kind == RoleKind::trainer;
+  if (learns && role.architecture != nullptr && t.vision.images == 0 &&
+      trains_mergers_alone(t.megatron.maker, *role.architecture))
+    out.push_back(
+        {"models_by", "megatron-bridge", "mbridge, or samples with images (--image-size)",
+         "Megatron-Bridge freezes this model but for its tower's mergers: of text nothing has a gradient, and verl fails"});
 }
 
 std::vector<KnobProblem> problems(const Role& role) {
