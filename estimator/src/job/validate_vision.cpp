@@ -90,14 +90,13 @@ class VisionObjections {
           "not supported yet: towers of older releases of transformers");
   }
 
-  /// transformers up to 5.10, which verl installs, solves a chunk's system row by row (torch_chunk_gated_delta_rule): what it
-  /// keeps for that was executed and is not described (docs/findings.md).
+  /// fla.ops.cp (verl/models/transformers/qwen3_5.py, 0.9 and 0.10).
   void check_states() {
-    if (role_.architecture == nullptr || !t_.loop.joins_images_itself) return;
+    if (role_.architecture == nullptr || !t_.loop.joins_images_itself || t_.layout.context == 1) return;
     const auto& runs = role_.architecture->runs;
     if (std::any_of(runs.begin(), runs.end(), [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; }))
-      add("model", role_.model, "a model of attention alone, such as Qwen3-VL",
-          "not supported yet: linear attention beside a vision tower as verl runs it");
+      add("layout", fmt::format("'{}'", letters(t_.layout)), "a layout without c",
+          "not supported yet: Ulysses of linear attention, for which verl asks for flash-linear-attention");
   }
 
   void check_pass() {

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "layers/delta_rule.hpp"
 #include "layers/ops.hpp"
 #include "layers/ops_state.hpp"
 #include "layers/state_parts.hpp"
@@ -11,26 +12,6 @@ namespace {
 
 using namespace ops;
 using axis::B, axis::S, axis::T;
-
-/// Tokens that torch_chunk_gated_delta_rule takes at a time.
-constexpr std::int64_t kChunk = 64;
-
-/// DeltaSizes of one mixer: heads of keys and values, their dims, values' heads for each of keys'.
-struct DeltaSizes {
-  Dim key_heads, key_dim, value_heads, value_dim, keys, values;
-  bool grouped, several_key_heads, several_value_heads;
-  explicit DeltaSizes(const Mixer& m)
-      : key_heads(m.linear_key_heads),
-        key_dim(m.linear_key_dim),
-        value_heads(m.linear_value_heads),
-        value_dim(m.linear_value_dim),
-        keys(m.linear_key_heads * m.linear_key_dim),
-        values(m.linear_value_heads * m.linear_value_dim),
-        grouped(m.linear_value_heads != m.linear_key_heads),
-        several_key_heads(m.linear_key_heads > 1),
-        several_value_heads(m.linear_value_heads > 1) {}
-  Dim both() const { return Dim(2 * keys.coefficient + values.coefficient); }
-};
 
 /// What the projections give. `wide` and `narrow` are names for in_proj_qkvz's and in_proj_ba's results.
 struct Projections {
@@ -105,30 +86,21 @@ Tensor l2norm(Eager& g, const Tensor& x, const std::string& name) {
   return mul(g, x, inverse, name);
 }
 
-/// a @ b, in 16 bits under autocast.
-Tensor product(Eager& g, Tensor a, Tensor b, Shape out, const std::string& name) {
-  if (g.autocast) {
-    b = to(g, std::move(b), DType::bf16, name + ".right_bf16");
-    a = to(g, std::move(a), DType::bf16, name + ".left_bf16");
-  }
-  return matmul(g, std::move(a), std::move(b), std::move(out), name);
-}
-
-/// torch_chunk_gated_delta_rule, one name a line.
+/// torch_chunk_gated_delta_rule of transformers 5.23, one name a line.
 struct ChunkRule {
   Eager& g;
   const DeltaSizes& n;
   const std::int64_t chunks;
-  const Dim padded{chunks * kChunk};
+  const Dim padded{chunks * kDeltaChunk};
   const bool whole;   ///< no token is padded
   const DType dtype;  ///< of the result
   Tensor query, key, value, decay, beta;
   Tensor corrected = {}, between = {};  ///< names of the scan's last turn live until the function returns
 
   Shape by_token(Dim width) const { return {B, n.value_heads, S, width}; }
-  Shape by_chunk(Dim width) const { return {B, n.value_heads, Dim(chunks), Dim(kChunk), width}; }
-  Shape rates() const { return {B, n.value_heads, Dim(chunks), Dim(kChunk)}; }
-  Shape one_chunk(Dim width) const { return {B, n.value_heads, Dim(kChunk), width}; }
+  Shape by_chunk(Dim width) const { return {B, n.value_heads, Dim(chunks), Dim(kDeltaChunk), width}; }
+  Shape rates() const { return {B, n.value_heads, Dim(chunks), Dim(kDeltaChunk)}; }
+  Shape one_chunk(Dim width) const { return {B, n.value_heads, Dim(kDeltaChunk), width}; }
 
   /// fp32, heads in front of tokens, queries and keys normed, for all heads, padded to whole chunks.
   void prepare() {
@@ -185,7 +157,7 @@ struct ChunkRule {
     Shape column = rates(), row = rates();
     column.emplace_back(1);
     row.insert(row.end() - 1, Dim(1));
-    Tensor out = difference(g, view(cumulated, column), view(cumulated, row), by_chunk(kChunk), "pairs.difference");
+    Tensor out = difference(g, view(cumulated, column), view(cumulated, row), by_chunk(kDeltaChunk), "pairs.difference");
     Tensor filled = masked_fill(g, out, mask, "pairs.masked");
     out = std::move(filled);
     return exp(g, out, "pairs.decay");
@@ -211,17 +183,17 @@ struct ChunkRule {
     decay = view(std::move(decay), rates());
     Tensor mask;
     {
-      Tensor ones = g.make("chunk.ones", {Dim(kChunk), Dim(kChunk)}, DType::boolean);
-      mask = g.make("chunk.mask", {Dim(kChunk), Dim(kChunk)}, DType::boolean);
+      Tensor ones = g.make("chunk.ones", {Dim(kDeltaChunk), Dim(kDeltaChunk)}, DType::boolean);
+      mask = g.make("chunk.mask", {Dim(kDeltaChunk), Dim(kDeltaChunk)}, DType::boolean);
     }
     const Tensor cumulated = cumsum(g, decay, "decay_cumulated");
     const Tensor pairwise = pairs(cumulated, mask);
     Tensor system, within;
     {
-      const Shape flat{B * n.value_heads * Dim(chunks), Dim(kChunk), Dim(kChunk)};
-      Tensor scores = view(product(g, k_beta, key, flat, "system.scores"), by_chunk(kChunk));
+      const Shape flat{B * n.value_heads * Dim(chunks), Dim(kDeltaChunk), Dim(kDeltaChunk)};
+      Tensor scores = view(delta_product(g, k_beta, key, flat, "system.scores"), by_chunk(kDeltaChunk));
       system = mul(g, std::move(scores), pairwise, "system");
-      scores = view(product(g, query, key, flat, "within.scores"), by_chunk(kChunk));
+      scores = view(delta_product(g, query, key, flat, "within.scores"), by_chunk(kDeltaChunk));
       within = mul(g, std::move(scores), pairwise, "within");
     }
     const Tensor decayed_k_beta = decayed(k_beta, cumulated, "k_beta_decayed");
@@ -249,23 +221,23 @@ struct ChunkRule {
     g.each_turn(chunks, [&](std::int64_t) {
       {
         Tensor fresh = slice(g, new_values, rows), keys = slice(g, k_decayed, one_chunk(n.key_dim));
-        Tensor known = product(g, std::move(keys), state, rows, "scan.known");
+        Tensor known = delta_product(g, std::move(keys), state, rows, "scan.known");
         Tensor difference = sub(g, std::move(fresh), std::move(known), "scan.v_new");
         corrected = std::move(difference);
       }
       {
-        Tensor read = product(g, slice(g, query, one_chunk(n.key_dim)), state, rows, "scan.between");
+        Tensor read = delta_product(g, slice(g, query, one_chunk(n.key_dim)), state, rows, "scan.between");
         between = std::move(read);
       }
       {
-        Tensor inside = product(g, slice(g, within, one_chunk(kChunk)), corrected, rows, "scan.within");
+        Tensor inside = delta_product(g, slice(g, within, one_chunk(kDeltaChunk)), corrected, rows, "scan.within");
         Tensor both = add(g, between, std::move(inside), "scan.sum");
         Tensor filled = copy_into(g, out, both, rows);
         out = std::move(filled);
       }
       Tensor factor = slice(g, chunk_decay, {B, n.value_heads, Dim(1), Dim(1)});
       Tensor old = outer(g, state, std::move(factor), state_shape, "scan.state_decayed");
-      Tensor update = product(g, slice(g, key, one_chunk(n.key_dim)), corrected, state_shape, "scan.update");
+      Tensor update = delta_product(g, slice(g, key, one_chunk(n.key_dim)), corrected, state_shape, "scan.update");
       Tensor sum = add(g, std::move(old), std::move(update), "scan.state");
       state = std::move(sum);
     });
@@ -330,14 +302,23 @@ Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const Laye
   }
   const Tensor beta = sigmoid(g, p.b, "beta");
   const Tensor decay = log_decay(g, w, p.a);
-  const std::int64_t chunks = (options.scan_tokens + kChunk - 1) / kChunk;
+  const std::int64_t chunks = (options.scan_tokens + kDeltaChunk - 1) / kDeltaChunk;
   const Shape rows{T * n.value_heads, n.value_dim};
   Tensor core;
-  {
+  if (options.delta_by_rows) {
+    if (n.grouped) {
+      const Shape repeated{B, S, n.value_heads, n.key_dim};
+      Tensor wide = repeat_interleave(g, p.query, repeated, "q_repeated");
+      p.query = std::move(wide);
+      wide = repeat_interleave(g, p.key, repeated, "k_repeated");
+      p.key = std::move(wide);
+    }
+    core = run_delta_by_rows(g, n, {p.query, p.key, p.value, decay, beta}, options.scan_tokens, dtype);
+  } else {
     ChunkRule rule{.g = g,
                    .n = n,
                    .chunks = chunks,
-                   .whole = chunks * kChunk == options.scan_tokens,
+                   .whole = chunks * kDeltaChunk == options.scan_tokens,
                    .dtype = dtype,
                    .query = p.query,
                    .key = p.key,
