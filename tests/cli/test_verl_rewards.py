@@ -121,6 +121,28 @@ def test_one_that_scores_has_a_number_where_one_that_generates_has_a_head() -> N
     assert (scores["kv_tokens_per_replica"] - generates["kv_tokens_per_replica"]) * KV_TOKEN > head
 
 
+def test_a_config_of_a_class_that_scores_is_read(tmp_path: Path) -> None:
+    """What a reward model's folder has: another class and labels, the layers of Llama."""
+    config = {
+        "architectures": ["LlamaForSequenceClassification"],
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": False,
+        "id2label": {"0": "LABEL_0"},
+        "label2id": {"LABEL_0": 0},
+        "hidden_act": "silu",
+        "torch_dtype": "bfloat16",
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert phases(estimated(*ON, *ALONE, f"{REWARD}.model_path={tmp_path}")) == phases(estimated(*ON, *ALONE))
+
+
 def test_with_a_function_of_its_own_it_is_taken_to_generate_and_a_note_says_so() -> None:
     assert written(*ON, JUDGE)["reward"]["pooling"] is False
     done = run("estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *command(*GRPO, *ON, JUDGE))
