@@ -229,7 +229,7 @@ REFUSED = {
         "not_supported",
         "use_fused_kernels of a critic",
     ),
-    "a reward model": (["reward.reward_model.enable=True"], "not_supported", "a reward model in a server"),
+    "a reward model of no name": (["reward.reward_model.enable=True"], "refused_by_framework", "reward.reward_model.model_path"),
     "an unknown model": ([f"{ARR}.model.path=nobody/has-this-8b"], "unknown_model", "hf download nobody/has-this-8b config.json"),
 }
 

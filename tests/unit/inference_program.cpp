@@ -200,3 +200,41 @@ TEST_CASE("pipeline stages share the smallest pool") {
 }
 
 }  // namespace
+
+TEST_CASE("a server that scores has one row in place of the head, no logits, and nothing that SGLang would capture") {
+  constexpr std::int64_t kHidden = 4096, kRunning = 1024, kVocab = 151936;  // of Qwen3-8B
+  const Catalog& catalog = Catalog::builtin();
+  const auto served = [&](EngineKind engine, const char* version, bool scores, std::int64_t ranks) {
+    Server server;
+    server.pooling = scores;
+    server.version = version;
+    const ServerModel m = server_model(*catalog.model("Qwen/Qwen3-8B").architecture, engine, server);
+    ServerPoint at;
+    at.fraction = 0.5;
+    at.tensor = ranks;
+    at.max_running = kRunning;
+    at.batched_tokens = 8192;
+    const ServerPlan p = plan(m, resolve(catalog.facts(), engine, server, catalog.gpu("H100-80GB"), m), at);
+    const Both b = run(p, kLife);
+    CHECK(b.fold == b.trace.span);
+    return p;
+  };
+  for (const std::int64_t ranks : {1, 2}) {
+    const ServerPlan scores = served(EngineKind::vllm, "0.24.0", true, ranks);
+    const ServerPlan generates = served(EngineKind::vllm, "0.24.0", false, ranks);
+    CHECK(scores[ServerTensor::head] == kHidden * 4);
+    CHECK(generates[ServerTensor::head] == kVocab / ranks * kHidden * 2);
+    CHECK(scores[ServerTensor::feed_forwards] == generates[ServerTensor::feed_forwards]);
+    CHECK(scores[ServerTensor::logits] + scores[ServerTensor::probabilities] == 0);
+    CHECK(scores[ServerTensor::sampled_hidden] == kRunning * kHidden * 2);
+    CHECK(scores[ServerTensor::pooled] == kRunning * kHidden * 4);
+    CHECK(scores[ServerTensor::scores] == kRunning * 4);
+    CHECK(scores.profile_peak < generates.profile_peak);
+    CHECK(scores[ServerTensor::graphs] < generates[ServerTensor::graphs]);  // pieces alone
+  }
+  const ServerPlan sglang = served(EngineKind::sglang, "0.5.8", true, 2);
+  CHECK(sglang[ServerTensor::head] == kHidden * 2);
+  CHECK(sglang[ServerTensor::pooled] == 0);
+  CHECK(sglang[ServerTensor::graphs] + sglang[ServerTensor::graph_logits] + sglang[ServerTensor::logits] == 0);
+  CHECK(served(EngineKind::sglang, "0.5.8", false, 2)[ServerTensor::graphs] > 0);
+}

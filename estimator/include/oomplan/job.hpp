@@ -336,6 +336,7 @@ struct TrainingLoop {
   std::string_view name = "PyTorch";       ///< for people
   bool of_framework = false;               ///< an RL framework's; false: the user's own, on PyTorch alone
   std::string_view teachers_since = {};    ///< the first release in which a teacher's log-probs can be part of a step; "": none
+  bool serves_rewards = false;             ///< reward models are servers
   bool pads_batches = false;               ///< micro-batches of padded sequences, in forward-only passes too
   bool packs_pairs = false;                ///< a reward model learns from packed pairs
   bool budget_by_gpu = false;              ///< a budget that nobody wrote counts the tokens of one GPU of a context
@@ -541,6 +542,7 @@ struct Server {
   FoundDraft draft;           ///< of draft_model
   bool share_prompts = true;  ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache
   AdapterSlots lora;
+  bool pooling = false;  ///< a number for every request in place of tokens: a discriminative reward model
   bool operator==(const Server&) const = default;
 };
 

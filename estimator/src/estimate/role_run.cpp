@@ -140,12 +140,14 @@ void resolve_server(RoleRun& run, const Job& job, const Catalog& catalog) {
   run.model = server_model(*role.architecture, role.engine, server);
   run.facts = resolve(catalog.facts(), role.engine, server, catalog.gpu(job.cluster.gpu), run.model);
   run.point = point_of(role.server);
-  run.point.logprobs = job.kind == JobKind::rl;
+  const bool rewards = role.kind == RoleKind::reward;
+  run.point.logprobs = job.kind == JobKind::rl && !rewards;
   if (role.kind == RoleKind::teacher) run.point.scored = std::max<std::int64_t>(1, job.prompt_tokens + job.response_tokens - 1);
   const std::int64_t replicas = role.cache_groups();
   if (role.server.concurrency > 0) run.point.sequences = ceil_div(role.server.concurrency, replicas);
   // responses to one prompt share its pages: the first one computes them, the others their last page
-  if (role.server.concurrency > 0 && job.samples_per_prompt > 0 && role.server.share_prompts && role.engine == EngineKind::vllm) {
+  if (!rewards && role.server.concurrency > 0 && job.samples_per_prompt > 0 && role.server.share_prompts &&
+      role.engine == EngineKind::vllm) {
     const std::int64_t prompts = ceil_div(run.point.sequences, job.samples_per_prompt);
     run.point.step_tokens = prompts * job.prompt_tokens + (run.point.sequences - prompts) * run.facts.page_tokens;
     run.point.flight_tokens = prompts * job.prompt_tokens + run.point.sequences * job.response_tokens;

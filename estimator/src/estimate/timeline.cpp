@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "catalog/facts.hpp"
 #include "job/placement.hpp"
 
 namespace oomplan {
@@ -21,6 +22,16 @@ bool share_gpus(const Job& job, const Role& a, const Role& b) {
 }
 
 namespace {
+
+/// A reward model's server starts in front of the rollout's, and sleeps when that one measures what is free; in 0.7.0 also in
+/// front of the trainer (verl/trainer/ppo/ray_trainer.py init_workers, 0.7.0 to 0.10; verl/trainer/ppo/v1/trainer_base.py, 0.9).
+bool starts_early(const Role& role) { return role.kind == RoleKind::reward; }
+bool starts_first(const Role& role) {
+  const std::string_view release = role.trainer.framework_version;
+  return starts_early(role) && !release.empty() && compare_versions(release, "0.7.1") < 0;
+}
+
+bool takes_weights(const Role& server) { return server.kind != RoleKind::teacher && server.kind != RoleKind::reward; }
 
 std::vector<std::size_t> in_pass_order(const Job& job, std::vector<std::size_t> trainers) {
   const auto turn = [&](std::size_t i) {
@@ -52,12 +63,18 @@ Timeline timeline_of(const Job& job) {
   const auto load_trainers = [&] {
     for (const auto i : trainers) t.init.push_back({i, StepKind::load});
   };
+  const auto start_servers = [&](auto which) {
+    for (const auto i : servers) {
+      if (!which(job.roles[i])) continue;
+      t.init.push_back({i, StepKind::load});
+      t.init.push_back({i, StepKind::start});
+      if (naps(i)) t.init.push_back({i, StepKind::sleep});
+    }
+  };
+  start_servers(starts_first);
   if (!server_first) load_trainers();
-  for (const auto i : servers) {
-    t.init.push_back({i, StepKind::load});
-    t.init.push_back({i, StepKind::start});
-    if (naps(i)) t.init.push_back({i, StepKind::sleep});
-  }
+  start_servers([](const Role& role) { return starts_early(role) && !starts_first(role); });
+  start_servers([](const Role& role) { return !starts_early(role); });
   if (server_first) load_trainers();
   auto& s = t.iteration;
   for (const auto i : servers) {
@@ -72,11 +89,11 @@ Timeline timeline_of(const Job& job) {
     if (learns(job.roles[i])) s.push_back({i, StepKind::train});
   if (job.sync.by != SyncBy::none && !servers.empty()) {
     for (const auto i : servers)
-      if (naps(i)) s.push_back({i, StepKind::wake_weights});
+      if (naps(i) && takes_weights(job.roles[i])) s.push_back({i, StepKind::wake_weights});
     for (const auto i : trainers)
       if (job.roles[i].kind == RoleKind::actor) s.push_back({i, StepKind::send});
     for (const auto i : servers)
-      if (job.roles[i].kind != RoleKind::teacher) s.push_back({i, StepKind::receive});
+      if (takes_weights(job.roles[i])) s.push_back({i, StepKind::receive});
   }
   for (const auto i : trainers)
     if (job.roles[i].kind == RoleKind::actor || job.roles[i].kind == RoleKind::trainer) s.push_back({i, StepKind::save});

@@ -173,6 +173,7 @@ class Planner {
   void weights(const Stage& s) {
     set(T::embedding, s.embedding, {s.embedding / std::max<Bytes>(1, m_.row), m_.hidden, 0});
     set(T::head, s.head, {s.head / std::max<Bytes>(1, m_.head_row), m_.hidden, 0});
+    if (m_.labels > 0) p_.dtype[static_cast<std::size_t>(T::head)] = m_.score;
     // SGLang logs the difference of free memory, rounded segments included, and sizes its pool by it; vLLM whole blocks
     const Bytes slack = s.slack;
     Bytes away = s.offloaded;  // in host memory; of which kind is for the books only
@@ -285,7 +286,7 @@ class Planner {
       tensor(T::image_pixels, images, m_.image_elements, d);
       tensor(T::image_outputs, images * m_.image_tokens, m_.hidden, d);
     }
-    if (s.last) sampler(fp32);
+    if (s.last) m_.labels > 0 ? pooler() : sampler(fp32);
     if (s.last && at_.scored > 0) prompt_scores(std::min(at_.scored, tokens));
   }
 
@@ -311,6 +312,15 @@ class Planner {
     std::int64_t out = 0;
     for (const ServerLayer& l : m_.kinds) out = std::max(out, l.experts_per_token);
     return out;
+  }
+
+  /// The last token of every request of a step, also in vLLM's profile run (vllm/v1/worker/gpu_model_runner.py
+  /// _dummy_pooler_run_task, vllm/model_executor/layers/pooler.py ClassifierPooler, 0.12; sglang/srt/layers/pooler.py).
+  void pooler() {
+    const std::int64_t rows = std::min(sampler_rows(), p_.batched_tokens);
+    tensor(T::sampled_hidden, rows, m_.hidden, m_.compute);
+    if (m_.score != m_.compute) tensor(T::pooled, rows, m_.hidden, m_.score);
+    tensor(T::scores, rows, m_.labels, m_.score);
   }
 
   /// One row per request of a step. vLLM's profile run takes max_running rows; generation as many as run at once.
@@ -496,7 +506,7 @@ class Planner {
     tensor(T::request_table, p_.max_running, p_.max_model_len + 4 + (drafts() ? m_.draft_tokens : 0), DType::int32);
     set(T::attention_workspace, f_.attention_workspace);
     graphs(stage);
-    if (stage.last && !at_.eager) tensor(T::graph_logits, captured_requests(), m_.vocab, DType::fp32);
+    if (stage.last && captures()) tensor(T::graph_logits, captured_requests(), m_.vocab, DType::fp32);
     draft_pool(stage);
     p_.non_kv = f_.total - at_.occupied - p_[T::context] - p_[T::nccl] - p_.kv_pool;
     p_.cache_released = f_.saver_covers_swa || !has_windows(stage);
@@ -513,7 +523,7 @@ class Planner {
 
   void clip_sampler() {
     if (at_.sequences > 0) return;
-    sampler(m_.compute == DType::fp32);
+    m_.labels > 0 ? pooler() : sampler(m_.compute == DType::fp32);
   }
 
   static bool has_windows(const Stage& s) {
@@ -522,8 +532,10 @@ class Planner {
     return false;
   }
 
+  /// SGLang captures decoding alone (sglang/srt/model_executor/model_runner.py init_device_graphs: is_generation, 0.5.6).
+  bool captures() const { return !at_.eager && (m_.engine == EngineKind::vllm || m_.labels == 0); }
   void graphs(const Stage& s) {
-    if (at_.eager) return;
+    if (!captures()) return;
     if (m_.engine == EngineKind::vllm) {
       set(T::graphs, captured_graphs(m_, f_, s, {at_.tensor, p_.max_running, p_.batched_tokens}));
       return;

@@ -100,6 +100,8 @@ enum class ServerTensor : std::uint8_t {
   step_activations,
   sampled_hidden,
   sampled_random,
+  pooled,
+  scores,
   logits,
   logits_fp32,
   log_probs,

@@ -42,13 +42,13 @@ std::array<Bytes, kGroupSizes> by_group(const Reader& read, std::string_view fac
   return out;
 }
 
-/// vllm/config/vllm.py _is_default_v2_model_runner_model, 0.23: some classes, with weights in 16 bits.
+/// vllm/config/vllm.py _is_default_v2_model_runner_model, 0.23: some classes that generate, with weights in 16 bits.
 bool takes_second_runner(const Reader& read, const ServerModel& model) {
   const auto has_scales = [](const ServerLayer& l) {
     return std::any_of(l.scales.begin(), l.scales.end(), [](const FusedMatrix& m) { return m.split + m.kv_head + m.whole > 0; });
   };
   const bool packed = row(model.weights).bits < 16 || std::any_of(model.kinds.begin(), model.kinds.end(), has_scales);
-  return !packed && !model.moe && read.number("second_runner", {{"family", model.family}}) != 0;
+  return !packed && !model.moe && model.labels == 0 && read.number("second_runner", {{"family", model.family}}) != 0;
 }
 
 /// DeepSeek V4 has kernels of its own: pages, experts in 4 bits, and no buffers of other latent attention.
@@ -84,7 +84,8 @@ void vllm(ServerFacts& f, const Reader& read, const ServerModel& model) {
   f.experts_split_tokens = read.flag("experts_split_tokens");
   f.graph_experts = read.whole("graph_experts_bytes");
   f.graph_shared_experts = read.whole("graph_shared_experts_bytes");
-  f.graph_modes = read.whole("graph_modes");
+  // of what is pooled nothing is captured whole (vllm/config/vllm.py VllmConfig.__post_init__, 0.12 to 0.24)
+  f.graph_modes = model.labels > 0 ? 1 : read.whole("graph_modes");
   f.graph_wide_step = read.whole("graph_wide_step");
   f.graph_splits = model.compute == DType::fp32 ? 0 : read.whole("graph_splits");  // FlashAttention 3 takes 16 bits
   f.second_runner = takes_second_runner(read, model);

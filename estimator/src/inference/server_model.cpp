@@ -525,6 +525,15 @@ void check(const Architecture& a, EngineKind engine, DType weights, DType kv) {
   if (!problems.empty()) throw InputError(std::move(problems));
 }
 
+/// A reward model has one label. Its layer is in fp32 under vLLM, which casts what goes into it (vllm/config/model.py head_dtype,
+/// vllm/model_executor/models/adapters.py as_seq_cls_model, 0.12 to 0.24), and in the model's format under SGLang
+/// (sglang/srt/models/qwen2_classification.py, layers/pooler.py score_and_pool, 0.5.6 to 0.5.12). Every rank has it whole.
+void score_requests(ServerModel& m) {
+  m.labels = 1;
+  m.score = m.engine == EngineKind::vllm ? DType::fp32 : m.compute;
+  m.head_row = bytes_of(m.hidden, m.score);
+}
+
 }  // namespace
 
 Bytes linear_bytes(std::int64_t elements, std::int64_t rows, DType weights) {
@@ -575,6 +584,7 @@ ServerModel server_model(const Architecture& architecture, EngineKind engine, co
     }
   }
   add_adapter_slots(out, architecture, server);
+  if (server.pooling) score_requests(out);
   return out;
 }
 

@@ -123,6 +123,8 @@ struct ServerModel {
   DType compute = DType::bf16;      ///< of activations and of what is not quantised
   Bytes row = 0;                    ///< of one row of the embedding: h elements
   Bytes head_row = 0;               ///< of one row of the head
+  std::int64_t labels = 0;          ///< rows of a layer that scores a request, in place of the head; 0: tokens are generated
+  DType score = DType::bf16;        ///< format of that layer and of what goes into it
   std::int64_t layer_vocab = 0;     ///< rows of the table of per-layer embeddings (Gemma 3n, 4)
   Bytes layer_row = 0;              ///< of one of them
   std::int64_t input_elements = 0;  ///< of a token of a batch, in buffers that are made with the model on its first stage

@@ -73,10 +73,23 @@ void forward(Hand<R> h, const ServerPlan& p) {
   h.free(T::residual);
 }
 
+/// From the hidden state of every request's last token to its score.
+template <class R>
+void pool(Hand<R> h) {
+  using T = ServerTensor;
+  h.alloc(T::sampled_hidden);
+  h.alloc(T::pooled);
+  h.alloc(T::scores);
+  h.free(T::scores);
+  h.free(T::pooled);
+  h.free(T::sampled_hidden);
+}
+
 /// From the hidden states of the sampled positions to a token each; vLLM.
 template <class R>
 void sample_vllm(Hand<R> h, const ServerPlan& p, bool dummy) {
   using T = ServerTensor;
+  if (p[T::scores] > 0) return pool(h);
   h.alloc(T::sampled_hidden);
   if (dummy) h.alloc(T::sampled_random);
   h.alloc(T::logits);
@@ -109,8 +122,9 @@ void sample_vllm(Hand<R> h, const ServerPlan& p, bool dummy) {
 
 /// The same in SGLang: probabilities replace the logits in place, behind a temporary of the same size.
 template <class R>
-void sample_sglang(Hand<R> h) {
+void sample_sglang(Hand<R> h, const ServerPlan& p) {
   using T = ServerTensor;
+  if (p[T::scores] > 0) return pool(h);
   h.alloc(T::sampled_hidden);
   h.alloc(T::logits);
   h.alloc(T::logits_fp32);
@@ -226,7 +240,7 @@ void generate(R& r, const ServerPlan& p, const ServerSites& sites) {
     sample_vllm(h, p, false);
     if (p[ServerTensor::prompt_log_probs] > 0) score_prompt(h);
   } else {
-    sample_sglang(h);
+    sample_sglang(h, p);
   }
   if (p[ServerTensor::step_activations] == 0) h.free(ServerTensor::draft_inputs);
 }

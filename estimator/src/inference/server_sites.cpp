@@ -63,6 +63,8 @@ constexpr std::array<ServerTensorRow, kServerTensorCount> kRows{{
     {T::step_activations, "activations of one step", Category::activations, Pool::torch, Holder::local},
     {T::sampled_hidden, "hidden states to sample from", Category::logits, Pool::torch, Holder::local},
     {T::sampled_random, "random hidden states of the dummy run", Category::logits, Pool::torch, Holder::local},
+    {T::pooled, "hidden states to score", Category::logits, Pool::torch, Holder::local},
+    {T::scores, "scores", Category::logits, Pool::torch, Holder::caller},
     {T::logits, "logits", Category::logits, Pool::torch, Holder::caller},
     {T::logits_fp32, "logits in fp32", Category::logits, Pool::torch, Holder::local},
     {T::log_probs, "log-probabilities", Category::logits, Pool::torch, Holder::local},

@@ -207,7 +207,10 @@ Stage stage_of(const ServerModel& m, const ServerFacts& f, const RankShare& cut,
   if (embeds) out.embedding = (m.whole_embedding ? m.vocab : rows(m.vocab, cut.table)) * m.row;
   if ((out.first || f.embedding_every_stage) && m.layer_vocab > 0)
     out.embedding += (m.whole_embedding ? m.layer_vocab : rows(m.layer_vocab, cut.table)) * m.layer_row;
-  if ((out.last || f.head_every_stage) && !m.tied) out.head = rows(m.vocab, cut.head) * m.head_row;
+  if (m.labels > 0)
+    out.head = out.last ? m.labels * m.head_row : 0;
+  else if ((out.last || f.head_every_stage) && !m.tied)
+    out.head = rows(m.vocab, cut.head) * m.head_row;
   const bool drafts = out.last && m.engine == EngineKind::vllm;  // SGLang has them in a worker of their own: drafts_of()
   out.outside = m.outside + ceil_div(m.outside_cut, cut.tensor);
   if (drafts) add_draft_tables(out, m, f, cut);

@@ -2,6 +2,7 @@
 #include "catalog/engine_releases.hpp"
 #include "job/knob_table.hpp"
 #include "job/megatron_rows.hpp"
+#include "job/role_names.hpp"
 #include "job/training_loop.hpp"
 #include "job/unsupported.hpp"
 #include "units/gpus_text.hpp"
@@ -77,10 +78,11 @@ std::string get_engine(const Job&, const Role* r) {
 Refusal set_engine(const Knob& k, Job&, Role* r, std::string_view text) {
   const auto [name, version] = split_version(text);
   const bool should_serve = r->kind == RoleKind::rollout || r->kind == RoleKind::server;
-  const bool may_do_both = r->kind == RoleKind::teacher;
-  const std::string expected = should_serve  ? "sglang or vllm"
-                               : may_do_both ? "fsdp2, megatron, archon or vllm"
-                                             : "fsdp2, fsdp1, ddp, deepspeed or single";
+  const bool may_do_both = does_as_its_engine(r->kind);
+  const std::string expected = should_serve                   ? "sglang or vllm"
+                               : r->kind == RoleKind::teacher ? "fsdp2, megatron, archon or vllm"
+                               : may_do_both                  ? "fsdp2, fsdp1, ddp, deepspeed, single, vllm or sglang"
+                                                              : "fsdp2, fsdp1, ddp, deepspeed or single";
   const bool described = r->trainer.loop.runs_megatron && r->kind != RoleKind::reward;
   const bool megatron = name == "megatron" && (r->kind == RoleKind::trainer || described);
   if (auto why = unsupported_value("engine", name); !megatron && !why.empty()) return {expected, {}, std::move(why)};

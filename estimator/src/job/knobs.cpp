@@ -14,9 +14,8 @@
 namespace oomplan {
 namespace {
 
-/// A teacher does what its engine does.
 bool serves(const Role& r) {
-  return r.kind == RoleKind::teacher ? r.serves() : r.kind == RoleKind::rollout || r.kind == RoleKind::server;
+  return does_as_its_engine(r.kind) ? r.serves() : r.kind == RoleKind::rollout || r.kind == RoleKind::server;
 }
 bool learns(RoleKind kind) { return kind == RoleKind::actor || kind == RoleKind::critic || kind == RoleKind::trainer; }
 
@@ -53,6 +52,7 @@ std::string whose(std::string_view key, const Role& role) {
     if (knob.of == KnobOf::job) return fmt::format("'{}' is a setting of the whole job: write it without a role", key);
     if (knob.of == KnobOf::serves) return fmt::format("'{}' is a setting of servers; {} does not serve", key, role.name);
     if (knob.of == KnobOf::trains) return fmt::format("'{}' is a setting of training engines; {} serves", key, role.name);
+    if (knob.of == KnobOf::rewards) return fmt::format("'{}' is a setting of a reward model's server", key);
     return fmt::format("'{}' is a setting of roles with an optimizer; {} has none", key, role.name);
   }
   return {};
@@ -96,6 +96,8 @@ bool applies(const Knob& knob, const Role& role) {
       return !serves(role);
     case KnobOf::learns:
       return learns(role.kind);
+    case KnobOf::rewards:
+      return role.kind == RoleKind::reward && role.serves();
   }
   return false;
 }

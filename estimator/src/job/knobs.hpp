@@ -16,8 +16,9 @@
 namespace oomplan {
 
 enum class KnobType : std::uint8_t { count, bytes, number, flag, choice, items, layout, text };
-/// Whose knob it is. `trains`: roles on a training engine; `learns`: of those the ones with an optimizer; `serves`: servers.
-enum class KnobOf : std::uint8_t { job, role, trains, learns, serves };
+/// Whose knob it is. `trains`: roles on a training engine; `learns`: of those the ones with an optimizer; `serves`: servers;
+/// `rewards`: servers of reward models.
+enum class KnobOf : std::uint8_t { job, role, trains, learns, serves, rewards };
 
 struct Knob;
 /// Why a text is refused as a value; all empty when it is taken.

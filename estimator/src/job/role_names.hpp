@@ -1,4 +1,4 @@
-// Names of the roles of a job, which are the keys of a job file: one of each kind, and several teachers.
+// Names of the roles of a job, which are the keys of a job file: one of each kind, and several teachers; which may be servers.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -11,6 +11,9 @@
 namespace oomplan {
 
 inline constexpr std::size_t kMostTeachers = 8;
+
+/// Roles that serve under a server's engine and compute passes of their own under another.
+constexpr bool does_as_its_engine(RoleKind kind) { return kind == RoleKind::teacher || kind == RoleKind::reward; }
 
 /// "teacher", "teacher_2", … of the n-th teacher, which counts from 1.
 std::string teacher_name(std::size_t n);

@@ -121,6 +121,9 @@ std::vector<Knob> server_rows() {
                                0.001, 100),
                        "auto"),
                EngineKind::sglang),
+      row("pooling", KnobOf::rewards, flag, knob::flag<&Server::pooling>(), semantics,
+          "a number for every request in place of tokens, as a discriminative reward model gives it: vLLM's runner pooling, "
+          "SGLang's is_embedding"),
       row("uniform_windows", of, flag, knob::flag<&Server::uniform_windows>(), speed,
           "sliding-window layers keep all tokens: disable_hybrid_kv_cache_manager, disable_hybrid_swa_memory"),
       only_for(zero_is(within(row("kv_cache_memory", of, KnobType::bytes, bytes_or_auto<&Server::kv_cache_bytes>(), speed,

@@ -381,6 +381,12 @@ class Validator {
     else if (!t.framework_version.empty() && compare_versions(t.framework_version, since) < 0)
       problem(role.name, "a teacher", "no such role", fmt::format("{} has teachers from {} on", t.loop.name, since));
   }
+  void check_reward_server(const Role& role) {
+    if (!role.trainer.loop.serves_rewards)
+      problem(
+          key_of(role, "engine"), fmt::format("'{}'", spelling(role.engine)), "a training engine",
+          fmt::format("not supported yet: a reward model's server under {}; of verl it is", spelling(role.trainer.framework)));
+  }
   /// A teacher's server is asked for the log-probs of whole sequences.
   void check_scores(const Role& role) {
     check_teacher(role);
@@ -447,6 +453,7 @@ class Validator {
   void check_server(const Role& role) {
     const Server& s = role.server;
     if (role.kind == RoleKind::teacher) check_scores(role);
+    if (role.kind == RoleKind::reward) check_reward_server(role);
     const std::int64_t longest = job_.prompt_tokens + job_.response_tokens;
     if (s.max_model_len > 0 && s.max_model_len < longest)
       length(key_of(role, "max_model_len"), fmt::format("{} tokens", s.max_model_len), fmt::format("at least {}", longest),

@@ -40,6 +40,7 @@ class Problems {
     if (s_.draft_tokens == 0 && (s_.draft_steps > 0 || s_.draft_branches > 0))
       add("draft_tokens", "none", "a number of tokens", "steps and branches of a draft without one");
     for (KnobProblem& p : draft_problems(role_)) out_.push_back(std::move(p));
+    if (s_.pooling) pooling();
     return std::move(out_);
   }
 
@@ -56,6 +57,25 @@ class Problems {
     const std::string& type = role_.architecture->model_type;
     if (std::find(std::begin(kAttentionData), std::end(kAttentionData), type) == std::end(kAttentionData))
       add("attention_data", found, "1", fmt::format("not supported yet: data-parallel attention of {}", type));
+  }
+
+  /// vLLM makes a class that scores of any that generates (vllm/model_executor/models/adapters.py as_seq_cls_model); SGLang has
+  /// some, and takes them by itself for what does not generate (sglang/srt/configs/model_config.py is_generation_model).
+  void pooling() {
+    const bool vllm = role_.engine == EngineKind::vllm;
+    const auto refuse = [&](const char* knob, std::string found, const char* expected, const std::string& what) {
+      add(knob, std::move(found), expected, "not supported yet: " + what);
+    };
+    if (before(vllm ? "0.12" : "0.5.6"))
+      refuse("engine", s_.version, vllm ? "0.12 or later" : "0.5.6 or later", "older servers of models that score");
+    if (s_.draft_tokens > 0 || s_.lora.slots > 0) refuse("pooling", "true", "false", "scores beside drafts or LoRA slots");
+    if (role_.architecture == nullptr) return;
+    const std::string& type = role_.architecture->model_type;
+    if (!role_.architecture->tower.kind.empty())
+      refuse("model", fmt::format("'{}'", role_.model), "a model without a tower", "a model with a vision tower that scores");
+    constexpr std::string_view kClasses[] = {"llama", "qwen2", "qwen3"};
+    if (!vllm && std::find(std::begin(kClasses), std::end(kClasses), type) == std::end(kClasses))
+      refuse("engine", "sglang", "vllm", fmt::format("a model of SGLang that scores and is of type {}", type));
   }
 
   /// What SGLang's second worker holds is described for the model's own MTP blocks and FlashAttention's tables.

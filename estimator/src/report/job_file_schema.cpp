@@ -79,7 +79,8 @@ bool of_role(const Knob& k, RoleKind kind) {
   const bool serves = kind == RoleKind::rollout || kind == RoleKind::server;
   const bool learns = kind == RoleKind::actor || kind == RoleKind::critic || kind == RoleKind::trainer;
   if (k.of == KnobOf::job) return false;
-  if (kind == RoleKind::teacher && (k.of == KnobOf::serves || k.of == KnobOf::trains)) return true;  // as its engine does
+  if (does_as_its_engine(kind) && (k.of == KnobOf::serves || k.of == KnobOf::trains)) return true;
+  if (k.of == KnobOf::rewards) return kind == RoleKind::reward;
   if (k.of == KnobOf::serves) return serves;
   if (k.of == KnobOf::trains) return !serves;
   return k.of == KnobOf::role || learns;

@@ -42,6 +42,9 @@ std::vector<KnobProblem> problems(const Role& role) {
   std::vector<KnobProblem> out;
   if (role.kind == RoleKind::teacher)
     out.push_back({"engine", fmt::format("'{}'", spelling(role.engine)), "vllm", "verl's teachers are servers"});
+  if (role.kind == RoleKind::reward && compare_versions(t.framework_version, "0.7.1") >= 0)
+    out.push_back({"engine", fmt::format("'{}'", spelling(role.engine)), "vllm or sglang",
+                   "from 0.7.1 on verl's reward models are servers"});
   if (role.engine == EngineKind::megatron) {
     check_megatron(role, out);
   } else if (t.layout.tensor > 1) {
@@ -67,6 +70,7 @@ FrameworkRow framework_row() {
           .loop = {.name = "verl",
                    .of_framework = true,
                    .teachers_since = "0.8",
+                   .serves_rewards = true,
                    .budget_by_gpu = true,
                    .fuses_head = true,
                    .offloads_activations = true,

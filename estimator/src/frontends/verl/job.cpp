@@ -30,6 +30,7 @@ class VerlTranslator {
     cluster();
     for (const char* name : {"rollout", "actor", "trainer", "ref", "critic"})
       if (m_.has_role(name)) role(name);
+    if (m_.has_role("reward")) reward();
     teachers();
     if (m_.kind == "generation") serve_alone();
     return std::move(out_);
@@ -43,10 +44,10 @@ class VerlTranslator {
 
   void refuse() {
     for (const std::string& role : m_.roles) {
-      if (role == "reward") s_.refuse("roles.reward.engine", "a reward model in a server of its own");
-      const bool teacher = kind_of_role_named(role) == RoleKind::teacher;
-      if (role == "rollout" || teacher) refuse_of_servers(role);
-      if (role != "reward" && role != "rollout" && !teacher) refuse_of_trainer(role);
+      const bool teacher = kind_of_role_named(role) == RoleKind::teacher, reward = role == "reward";
+      if (reward) refuse_of_rewards();
+      if (role == "rollout" || teacher || (reward && !m_.reward.empty())) refuse_of_servers(role);
+      if (!reward && role != "rollout" && !teacher) refuse_of_trainer(role);
     }
     if (m_.text("job.placement") == "separated" && m_.flag("job.sleep_wake"))
       s_.refuse("job.sleep_wake", "servers on GPUs of their own that sleep");
@@ -55,11 +56,18 @@ class VerlTranslator {
     if (m_.teachers.size() > kMostTeachers)
       s_.refuse_key("distillation.teacher_models", fmt::format("more than {} teachers", kMostTeachers));
   }
+  void refuse_of_rewards() {
+    if (m_.reward.empty()) return s_.refuse("roles.reward.engine", "a reward model that is one of the workers");
+    if (m_.text("job.placement") == "separated" && m_.text("roles.reward.placement") != "own")
+      s_.refuse_key(m_.reward + ".enable_resource_pool", "a reward model beside a trainer whose servers have GPUs of their own");
+  }
   void refuse_of_servers(const std::string& role) {
     const std::string engine = m_.text(fact(role, "engine")), degrees = fact(role, "layout.");
     if (engine.empty() && text_.root.entries.empty()) return;  // nothing was composed, and why is told
     if (engine.empty())
-      s_.lacking(fact(role, "engine"), role == "rollout" ? "actor_rollout_ref.rollout.name=vllm or sglang" : "vllm");
+      s_.lacking(fact(role, "engine"), role == "rollout"  ? "actor_rollout_ref.rollout.name=vllm or sglang"
+                                       : role == "reward" ? m_.reward + ".rollout.name=vllm or sglang"
+                                                          : "vllm");
     else if (engine != "vllm" && engine != "sglang")
       s_.refuse(fact(role, "engine"), fmt::format("the server '{}'", engine));
     const std::int64_t experts = m_.whole(degrees + "ep", 1), data = m_.whole(degrees + "dp", 1);
@@ -417,6 +425,23 @@ class VerlTranslator {
              "roles.rollout.free_cache_engine");
     }
     slots(m_.text("roles.rollout.engine"));
+  }
+
+  /// On GPUs of its own it never sleeps; beside the trainer it leaves its weights on the host (vllm_async_server.py and
+  /// async_sglang_server.py, 0.7.0 to 0.10: RolloutMode.COLOCATED).
+  void reward() {
+    out_.roles.push_back({RoleKind::reward, s_.place("roles.reward.engine")});
+    server_settings(s_, text_, m_, {"reward", m_.reward + ".rollout"}, notes_);
+    s_.copy("reward.pooling", "roles.reward.pooling");
+    // of scores no batch is the same bit by bit (verl/experimental/reward_loop/reward_loop.py, 0.9 and 0.10)
+    if (m_.flag("roles.reward.pooling") && m_.flag("roles.reward.full_determinism"))
+      s_.set("reward.max_running_requests", "1", "roles.reward.full_determinism");
+    if (!m_.flag("roles.reward.pooling"))
+      notes_.push_back({Note::Level::info, s_.place("roles.reward.pooling"),
+                        "the reward model is taken to generate, as a function of your own asks it"});
+    if (m_.text("roles.reward.placement") == "own") return;
+    s_.set("reward.beside", "rollout", "roles.reward.placement");
+    s_.set("reward.sleep", m_.flag("roles.reward.free_cache_engine") ? "1" : "0", "roles.reward.free_cache_engine");
   }
 
   /// Servers that score what the rollout generated.

@@ -35,9 +35,7 @@ class VerlMeaner {
     if (out_.kind == "rl") teachers();
     weight_update();
     machine();
-    t_.derived("job.gpus_used",
-               out_.kind == "generation" ? std::int64_t{0} : world() + (separated() ? rollout_gpus() : 0) + gpus_of_teachers(t_),
-               "sum of pools");
+    t_.derived("job.gpus_used", out_.kind == "generation" ? std::int64_t{0} : gpus_of_pools(), "sum of pools");
     return std::move(out_);
   }
 
@@ -60,6 +58,9 @@ class VerlMeaner {
   std::int64_t nodes() const { return text_.arguments.nodes.value_or(t_.whole("trainer.nnodes", 1)); }
   std::int64_t per_node() const { return text_.arguments.gpus_per_node.value_or(t_.whole("trainer.n_gpus_per_node", 8)); }
   std::int64_t world() const { return nodes() * per_node(); }
+  std::int64_t gpus_of_pools() const {
+    return world() + (separated() ? rollout_gpus() : 0) + gpus_of_teachers(t_) + gpus_of_rewards(t_, text_.release);
+  }
   std::int64_t longest() const {
     return out_.kind == "sft" ? t_.whole("data.max_length", 1024)
                               : t_.whole("data.max_prompt_length", 512) + t_.whole("data.max_response_length", 512);
@@ -168,20 +169,10 @@ class VerlMeaner {
   }
 
   void reward() {
-    // the keys of 0.7.0 are taken over by migrate_legacy_reward_impl (verl/experimental/reward_loop/reward_loop.py)
-    const bool migrates = since("0.7.1") && (!since("0.9.0") || own_trainer() == "fully_async");
-    const bool old = !since("0.7.1") || (migrates && t_.flag("reward_model.enable"));
-    const std::string path = old ? "reward_model" : "reward.reward_model";
-    if (!t_.flag(path + ".enable")) return;
+    if (!rewards(t_, text_.release)) return;
     out_.roles.emplace_back("reward");
-    t_.take("roles.reward.engine", path + ".rollout.name");
-    t_.take("roles.reward.model", old ? path + ".model.path" : path + ".model_path");
-    const bool own = t_.flag(path + ".enable_resource_pool");
-    t_.derived("roles.reward.gpus", own ? t_.whole(path + ".n_gpus_per_node", 8) * t_.whole(path + ".nnodes", 1) : world(),
-               own ? "own pool" : "shared");
-    t_.take("roles.reward.layout.tp", path + ".rollout.tensor_model_parallel_size");
-    t_.take("roles.reward.memory_fraction", path + ".rollout.gpu_memory_utilization");
-    t_.made("roles.reward.placement", own ? "own" : "shares:actor", path + ".enable_resource_pool");
+    if (const RewardAt at = reward_at(t_, text_.release); at.served) out_.reward = at.path;
+    tell_reward(t_, text_.release, world());
   }
 
   void rollout() {
@@ -218,6 +209,7 @@ class VerlMeaner {
       n = fits_beside ? n + others : std::max(n, others);
     };
     if (separated()) beside(own_trainer().empty() ? fmt::format("{}.rollout", kArr) : "rollout");
+    if (out_.kind == "rl" && gpus_of_rewards(t_, text_.release) > 0) beside(reward_at(t_, text_.release).path);
     if (out_.kind == "rl" && distills(t_)) beside("distillation");
     t_.derived("job.gpus_of_a_machine", n, "trainer.n_gpus_per_node and rollout.n_gpus_per_node", "trainer.n_gpus_per_node");
   }

@@ -21,6 +21,8 @@ struct VerlMeaning {
   std::vector<AbsentRole> absent;
   std::vector<std::string> teachers;  ///< where the settings of each stand: "distillation.teacher_models.teacher_model"
 
+  std::string reward;  ///< where the settings of a reward model's server stand; "": none
+
   const ToldFact* find(std::string_view key) const { return find_fact(facts, key); }
   bool has_role(std::string_view name) const;
   std::string text(std::string_view key, std::string otherwise = {}) const;

@@ -44,6 +44,18 @@ std::vector<std::string> paths_of_teachers(const Telling&);
 bool distills(const Telling&);
 /// Of the pool of all teachers.
 std::int64_t gpus_of_teachers(const Telling&);
+/// A reward model, and where its settings stand.
+struct RewardAt {
+  std::string path;      ///< "reward.reward_model"; up to 0.7.0 "reward_model"
+  std::string model;     ///< the key of the model's path
+  std::string function;  ///< the key of the file with a function of the user's own, which asks the model itself
+  bool served = false;   ///< by vLLM or SGLang; otherwise it is one of the workers
+};
+RewardAt reward_at(const Telling&, Release);
+bool rewards(const Telling&, Release);
+/// Of its own pool; 0: it has none.
+std::int64_t gpus_of_rewards(const Telling&, Release);
+void tell_reward(Telling&, Release, std::int64_t gpus_of_trainer);
 /// A micro-batch: by tokens where it is dynamic, else by sequences of the longest length.
 struct BatchAt {
   std::string fact;                                          ///< "roles.actor.micro_batch"

@@ -9,6 +9,7 @@
 #include "frontends/keys_of_lines.hpp"
 #include "frontends/shell_words.hpp"
 #include "frontends/verl/ranges.hpp"
+#include "frontends/verl/reward_words.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan::verl {
@@ -273,6 +274,7 @@ class VerlReader {
       if (p.place.file.empty()) p.place.file = source_.name;
     }
     mark_defaults(out_.root, name_of(out_.release));
+    take_over_reward_words(out_);
     for (Problem& p : bring_into_range(out_.root)) {
       if (p.place.file.empty()) p.place.file = source_.name;
       out_.problems.push_back(std::move(p));

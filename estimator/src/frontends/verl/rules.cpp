@@ -9,6 +9,7 @@
 #include "frontends/telling.hpp"
 #include "frontends/verl/choices.hpp"
 #include "frontends/verl/meaning_parts.hpp"
+#include "frontends/verl/rules_rewards.hpp"
 #include "frontends/verl/rules_teachers.hpp"
 #include "units/enums.hpp"
 
@@ -567,7 +568,9 @@ const std::array<Judge::Rule, 29> Judge::kRules{{
 std::vector<Problem> refusals_of(const VerlText& text) {
   std::vector<Problem> out = Judge(text).run();
   if (!out.empty() || !text.problems.empty()) return out;
-  return refusals_of_teachers(text);
+  out = refusals_of_rewards(text);
+  for (Problem& p : refusals_of_teachers(text)) out.push_back(std::move(p));
+  return out;
 }
 
 }  // namespace oomplan::verl

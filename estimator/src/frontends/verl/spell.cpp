@@ -95,8 +95,9 @@ class VerlSpeller {
       if (role_ == teacher_name(n)) return n;
     return 0;
   }
-  bool serves() const { return role_ == "rollout" || teacher() > 0; }
+  bool serves() const { return role_ == "rollout" || role_ == "reward" || teacher() > 0; }
   std::string server() const {
+    if (role_ == "reward") return m_.reward + ".rollout";
     return teacher() > 0 ? m_.teachers[teacher() - 1] + ".inference" : fmt::format("{}.rollout", kArr);
   }
   std::string block() const {
