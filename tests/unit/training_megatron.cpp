@@ -133,7 +133,7 @@ TEST_CASE("megatron: fold equals trace with every dispatcher, grouped or not, ga
       continue;
     if (made.trainer.megatron.expert_capacity > 0 || ++compared > 6) continue;
     CAPTURE(row["id"].get<std::string>());
-    for (const TokenDispatcher dispatcher : {TokenDispatcher::alltoall, TokenDispatcher::allgather})
+    for (const TokenDispatcher dispatcher : {TokenDispatcher::alltoall, TokenDispatcher::allgather, TokenDispatcher::flex})
       for (const bool gated : {false, true}) {
         Trainer t = made.trainer;
         t.megatron.dispatcher = dispatcher;
