@@ -135,7 +135,7 @@ def test_tokens_that_deepep_exchanges() -> None:
     for role in ("actor", "ref"):
         assert job[role]["dispatcher"] == "flex"
         assert job[role]["deepep_num_sms"] == 24
-    assert "deepep_num_sms" not in written(*exchange(**FLEX), release="0.10.0")["actor"]
+    assert written(*exchange(**FLEX), release="0.10.0")["actor"]["deepep_num_sms"] == 20
     words = command("--config-name=ppo_megatron_trainer.yaml", *exchange(**FLEX))
     told = run("explain", "--framework-version", "0.10.0", "--gpu", "H100-80GB", *words)
     assert told.returncode in (0, 1), told.stderr
