@@ -330,13 +330,6 @@ def test_fused_kernels_of_fsdp2_want_a_tied_output_layer_or_an_old_release() -> 
     assert "use_fused_kernels" in told and "strategy: fsdp" in told, told
 
 
-def test_an_exchange_of_tokens_that_is_not_described_is_refused() -> None:
-    kept = [word for word in GRPO if "fsdp" not in word]
-    flex = f"+{ARR}.actor.megatron.override_transformer_config.moe_token_dispatcher_type=flex"
-    done = run("estimate", "--framework-version", "0.8.0", *command("model_engine=megatron", *kept, flex))
-    assert done.returncode == 2 and "flex" in done.stderr, done.stdout
-
-
 LORA = [
     "algorithm.adv_estimator=grpo",
     f"{ARR}.model.path=Qwen/Qwen2.5-7B-Instruct",

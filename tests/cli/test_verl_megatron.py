@@ -100,7 +100,7 @@ def test_padded_sequences_are_refused_by_the_key_that_the_release_reads(release:
 
 
 def test_unknown_overrides_are_told_once_and_those_of_the_reference_too() -> None:
-    deepep = "megatron.override_transformer_config.moe_enable_deepep"
+    fp8 = "megatron.override_transformer_config.fp8"
 
     def told(*overrides: str) -> str:
         words = command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, f"{ARR}.actor.use_kl_loss=True", *overrides)
@@ -108,10 +108,59 @@ def test_unknown_overrides_are_told_once_and_those_of_the_reference_too() -> Non
         assert done.returncode == 2, done.stdout
         return done.stderr
 
-    assert told(f"+{ARR}.actor.{deepep}=True").count("not supported yet") == 1
+    assert told(f"+{ARR}.actor.{fp8}=hybrid").count("not supported yet") == 1
     # allowed to the actor, and the reference alone has another value
-    other = told(f"+{ARR}.actor.{deepep}=False", f"{ARR}.ref.megatron.override_transformer_config={{moe_enable_deepep:true}}")
-    assert f"{ARR}.ref.{deepep}" in other
+    other = told(f"+{ARR}.actor.{fp8}=False", f"{ARR}.ref.megatron.override_transformer_config={{fp8:hybrid}}")
+    assert f"{ARR}.ref.{fp8}" in other
+
+
+def exchange(**settings: object) -> list[str]:
+    """Experts on eight ranks, and what the command says of their exchange."""
+    experts = [
+        *[word.replace("Qwen3-8B", "Qwen3-30B-A3B") for word in MEGATRON],
+        f"{ARR}.actor.megatron.expert_model_parallel_size=8",
+        f"{ARR}.actor.megatron.expert_tensor_parallel_size=1",
+        f"{ARR}.actor.use_kl_loss=True",
+        "trainer.n_gpus_per_node=8",
+    ]
+    config = f"+{ARR}.actor.megatron.override_transformer_config"
+    return [*experts, *[f"{config}.{key}={value}" for key, value in settings.items()]]
+
+
+FLEX = {"moe_token_dispatcher_type": "flex", "moe_enable_deepep": True, "moe_router_dtype": "fp32", "moe_permute_fusion": True}
+
+
+def test_tokens_that_deepep_exchanges() -> None:
+    job = written(*exchange(**FLEX, moe_deepep_num_sms=24), release="0.10.0")
+    for role in ("actor", "ref"):
+        assert job[role]["dispatcher"] == "flex"
+        assert job[role]["deepep_num_sms"] == 24
+    assert written(*exchange(**FLEX), release="0.10.0")["actor"]["deepep_num_sms"] == 20
+    words = command("--config-name=ppo_megatron_trainer.yaml", *exchange(**FLEX))
+    told = run("explain", "--framework-version", "0.10.0", "--gpu", "H100-80GB", *words)
+    assert told.returncode in (0, 1), told.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"moe_enable_deepep": True}, "moe_token_dispatcher_type=flex beside moe_enable_deepep"),
+        (FLEX | {"moe_flex_dispatcher_backend": "hybridep"}, "moe_flex_dispatcher_backend"),
+        (FLEX | {"moe_deepep_num_sms": 21}, "an even number"),
+        (FLEX | {"moe_shared_expert_overlap": True}, "the shared experts overlap with this dispatcher only"),
+    ],
+)
+def test_what_an_exchange_by_deepep_cannot_be(settings: dict[str, object], message: str) -> None:
+    words = command("--config-name=ppo_megatron_trainer.yaml", *exchange(**settings))
+    done = run("estimate", "--framework-version", "0.10.0", "--gpu", "H100-80GB", *words)
+    assert done.returncode == 2, done.stdout
+    assert message in done.stderr
+
+
+def test_deepep_serves_no_single_rank() -> None:
+    alone = [word.replace("expert_model_parallel_size=8", "expert_model_parallel_size=1") for word in exchange(**FLEX)]
+    done = run("estimate", "--framework-version", "0.10.0", *command("--config-name=ppo_megatron_trainer.yaml", *alone))
+    assert done.returncode == 2 and "several ranks that share or split the experts" in done.stderr, done.stdout
 
 
 def test_stages_of_the_reference_are_the_actors() -> None:

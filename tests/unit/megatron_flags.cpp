@@ -200,6 +200,25 @@ TEST_CASE("megatron flags: experts, and the layers that have them") {
   CHECK(get(read(s).job, "trainer.layout") == "attn:d4t2|ffn:t2e4");
 }
 
+TEST_CASE("megatron flags: tokens that DeepEP exchanges") {
+  const std::string experts =
+      kDense +
+      "--num-experts 16 --moe-ffn-hidden-size 1024 --moe-router-topk 4 --moe-grouped-gemm --moe-aux-loss-coeff 1e-2 "
+      "--moe-token-dispatcher-type flex --expert-model-parallel-size 4 --moe-permute-fusion --moe-router-dtype fp32 ";
+  CHECK(get(read(launch(experts)).job, "trainer.dispatcher") == "flex");  // DeepEP is the default back end
+  CHECK(get(read(launch(experts)).job, "trainer.deepep_num_sms") == "20");
+  const Job job = read(launch(experts + "--moe-enable-deepep --moe-deepep-num-sms 24")).job;
+  CHECK(get(job, "trainer.deepep_num_sms") == "24");
+  const auto refused = [&](const std::string& more, const char* message) {
+    const std::string told = all_problems(launch(experts + more));
+    CAPTURE(told);
+    CHECK(told.find(message) != std::string::npos);
+  };
+  refused("--moe-flex-dispatcher-backend hybridep", "not supported yet: HybridEP");
+  refused("--moe-flex-dispatcher-backend hybridep --moe-enable-deepep", "the dispatcher has one back end");
+  refused("--enable-experimental", "not supported yet: experimental kernels of the flex dispatcher");
+}
+
 TEST_CASE("megatron flags: how many tokens reach their experts") {
   const std::string experts =
       kDense +

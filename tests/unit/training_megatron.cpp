@@ -133,7 +133,7 @@ TEST_CASE("megatron: fold equals trace with every dispatcher, grouped or not, ga
       continue;
     if (made.trainer.megatron.expert_capacity > 0 || ++compared > 6) continue;
     CAPTURE(row["id"].get<std::string>());
-    for (const TokenDispatcher dispatcher : {TokenDispatcher::alltoall, TokenDispatcher::allgather})
+    for (const TokenDispatcher dispatcher : {TokenDispatcher::alltoall, TokenDispatcher::allgather, TokenDispatcher::flex})
       for (const bool gated : {false, true}) {
         Trainer t = made.trainer;
         t.megatron.dispatcher = dispatcher;
@@ -148,6 +148,31 @@ TEST_CASE("megatron: fold equals trace with every dispatcher, grouped or not, ga
       }
   }
   CHECK(compared > 6);
+}
+
+TEST_CASE("megatron: fold equals trace with DeepEP's exchange, whatever is computed again") {
+  const TrainingCase c = pipeline_case(2, 1, [](TrainingCase&) {});
+  for (const Recompute again : {Recompute::none, Recompute::selective, Recompute::full})
+    for (const std::int64_t ranks : {2, 16}) {
+      CAPTURE(ranks);
+      Trainer t = c.trainer;
+      t.recompute = again;
+      if (again == Recompute::selective) t.megatron.recompute_modules = {"moe"};
+      t.megatron.dispatcher = TokenDispatcher::flex;
+      t.megatron.expert_imbalance = 1.25;
+      t.layout.expert = ranks;
+      t.layout.expert_tensor = 1;
+      t.layout.data *= ranks;
+      Architecture a = *c.architecture;
+      for (auto& run : a.runs) {
+        FeedForward& f = run.layer.feed_forward;
+        f.kind = FeedForwardKind::moe;
+        f.experts = 32;
+        f.experts_per_token = 4;
+        f.expert_width = 128;
+      }
+      for (const std::int64_t stage : {0, 1}) folds_as_it_expands(make_megatron_stage(a, t, stage, 4), 4);
+    }
 }
 
 /// The highest level of the backward pass above what stays, of few tokens: the embedding's gradient makes it.

@@ -176,10 +176,11 @@ enum class ContextExchange : std::uint8_t { p2p, a2a };
 /// are.
 enum class TeRelease : std::uint8_t { v2_9, v2_11, v2_14 };
 
-/// Megatron: how tokens reach their experts: sent to the ranks that have them, or all tokens to all ranks.
 /// Megatron-FSDP: what the data-parallel ranks split (--data-parallel-sharding-strategy). The order is that of what is split.
 enum class MegatronFsdpStrategy : std::uint8_t { off, no_shard, optim, optim_grads, optim_grads_params };
-enum class TokenDispatcher : std::uint8_t { alltoall, allgather };
+/// Megatron: how tokens reach their experts: sent to the ranks that have them, row by row or once to every such rank by DeepEP
+/// (flex), or all tokens to all ranks.
+enum class TokenDispatcher : std::uint8_t { alltoall, allgather, flex };
 
 /// Megatron: how products of Transformer Engine run in 8 bits (--fp8-recipe with --fp8-format). A tensor is scaled by the largest
 /// number of its last passes (delayed), by its own (tensorwise), or there is a scale for 128 numbers (blockwise), for 32 (mxfp8).
@@ -223,6 +224,7 @@ struct Megatron {
   bool permute_fusion = true;
   DType router = DType::bf16;  ///< format of the router's arithmetic
   TokenDispatcher dispatcher = TokenDispatcher::alltoall;
+  std::int64_t deepep_sms = 20;        ///< with flex: multiprocessors that move tokens; two are a channel of its buffers
   bool grouped_experts = true;         ///< one grouped product for all experts of a rank; otherwise one expert after another
   bool shared_expert_overlap = false;  ///< shared experts run beside the exchange of tokens
   bool sinkhorn = false;               ///< the router's choice is balanced by sinkhorn

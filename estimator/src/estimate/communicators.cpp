@@ -29,7 +29,12 @@ std::vector<ProcessGroup> process_groups(const Job& job, const Role& role) {
   if (l.context > 1) groups.push_back({l.context, l.tensor, exchange_of_context(role)});
   if (l.tensor > 1) groups.push_back({l.tensor, 1, Exchange::none});
   if (l.pipeline > 1) groups.push_back({l.pipeline, world / l.pipeline, Exchange::neighbours});
-  if (l.expert > 1) groups.push_back({l.expert, l.expert_tensor, Exchange::all});
+  // with DeepEP rows do not go through NCCL, which only hands out its handles, over all ranks that share or split the experts
+  const bool flex = role.engine == EngineKind::megatron && t.megatron.dispatcher == TokenDispatcher::flex;
+  if (flex && l.expert * l.expert_tensor > 1)
+    groups.push_back({l.expert * l.expert_tensor, 1, Exchange::none});
+  else if (l.expert > 1)
+    groups.push_back({l.expert, l.expert_tensor, Exchange::all});
   if (t.replicas > 1) groups.push_back({t.replicas, world / t.replicas, Exchange::none});
   if (job.sync.by == SyncBy::nccl && role.kind == RoleKind::actor) groups.push_back({world, 1, Exchange::none});
   return groups;

@@ -25,6 +25,7 @@ class MegatronProgram {
       engine_.emplace(r, stage_, run.role->name);
     context_ = site("context", run.constants.context, Category::context, Pool::driver);
     nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
+    deepep_ = site("deepep_buffers", run.constants.deepep, Category::communication, Pool::driver);
     workspace_ = site("cublas_workspaces", 2 * run.constants.workspace, Category::workspace, Pool::torch);
   }
 
@@ -62,6 +63,7 @@ class MegatronProgram {
     mark_(PhaseKind::load);
     r_.alloc(context_);
     r_.alloc(nccl_);
+    if (run_.constants.deepep > 0) r_.alloc(deepep_);
     r_.alloc(workspace_);
     on([](auto& e) { e.load(); });
     doze();
@@ -114,7 +116,7 @@ class MegatronProgram {
   EngineSites<R> sites_;
   std::optional<MegatronEngine<R>> engine_;
   std::optional<MegatronFsdpEngine<R>> fsdp_;
-  SiteRef context_, nccl_, workspace_;
+  SiteRef context_, nccl_, deepep_, workspace_;
 };
 
 }  // namespace oomplan

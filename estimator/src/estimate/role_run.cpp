@@ -7,6 +7,7 @@
 
 #include "catalog/text_alone.hpp"
 #include "estimate/communicators.hpp"
+#include "estimate/deepep.hpp"
 #include "estimate/megatron_run.hpp"
 #include "estimate/timeline.hpp"
 #include "inference/cache_format.hpp"
@@ -267,6 +268,7 @@ ProcessConstants process_constants(const Job& job, const Role& role, const Catal
       fact_bytes(catalog.facts(), "torch", "context_bytes", q) + fact_bytes(catalog.facts(), "torch", "libraries_bytes", q);
   c.workspace = fact_bytes(catalog.facts(), "torch", "cublas_workspace_bytes", q);
   for (const ProcessGroup& group : process_groups(job, role)) c.nccl += communicator_bytes(group, job.cluster, catalog);
+  c.deepep = deepep_bytes(role, catalog);
   return c;
 }
 

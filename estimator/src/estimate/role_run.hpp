@@ -22,6 +22,7 @@ namespace oomplan {
 struct ProcessConstants {
   Bytes context = 0;    ///< CUDA context and loaded kernels
   Bytes nccl = 0;       ///< communicators
+  Bytes deepep = 0;     ///< DeepEP's buffers
   Bytes workspace = 0;  ///< cuBLAS: of one thread; the forward pass has one, autograd another
 };
 

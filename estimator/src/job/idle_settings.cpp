@@ -215,6 +215,8 @@ constexpr Row kTrainers[] = {
     {"wrap_with_ddp", "a role with an optimizer has the buffer of gradients in any case",
      [](const Job&, const Role& r) { return learns(r); }},
     {"dispatcher", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
+    {"deepep_num_sms", "it is of dispatcher: flex",
+     [](const Job&, const Role& r) { return r.trainer.megatron.dispatcher != TokenDispatcher::flex; }},
     {"expert_capacity", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"expert_imbalance", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
     {"grouped_experts", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},

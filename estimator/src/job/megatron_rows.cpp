@@ -205,9 +205,13 @@ std::vector<Knob> more_megatron_rows() {
       setting("router_aux_loss", flag, knob::flag<&Megatron::router_aux_loss>(), semantics,
               "Megatron: a loss balances the experts (--moe-router-load-balancing-type, --moe-aux-loss-coeff)"),
       chosen_from(setting("dispatcher", choice, knob::choice<&Megatron::dispatcher>(), speed,
-                          "Megatron: tokens are sent to the ranks of their experts (alltoall) or gathered on all of them "
-                          "(allgather) (--moe-token-dispatcher-type)"),
+                          "Megatron: tokens are sent to the ranks of their experts (alltoall), the same by DeepEP (flex), or "
+                          "gathered on all of them (allgather) (--moe-token-dispatcher-type)"),
                   spellings<TokenDispatcher>()),
+      bounded(setting("deepep_num_sms", count, knob::count<&Megatron::deepep_sms>(), speed,
+                      "Megatron, dispatcher: flex: multiprocessors that move DeepEP's tokens, an even number; its buffers are "
+                      "channels of two (--moe-deepep-num-sms)"),
+              {2, 128}, "multiprocessors"),
       setting("grouped_experts", flag, knob::flag<&Megatron::grouped_experts>(), speed,
               "Megatron: one grouped product for all experts of a rank (--moe-grouped-gemm); false: one expert after another"),
       setting("shared_expert_overlap", flag, knob::flag<&Megatron::shared_expert_overlap>(), speed,

@@ -84,8 +84,8 @@ inline constexpr std::array<std::pair<MegatronFsdpStrategy, std::string_view>, 5
      {MegatronFsdpStrategy::optim_grads, "optim_grads"},
      {MegatronFsdpStrategy::optim_grads_params, "optim_grads_params"}}};
 template <>
-inline constexpr std::array<std::pair<TokenDispatcher, std::string_view>, 2> kNames<TokenDispatcher>{
-    {{TokenDispatcher::alltoall, "alltoall"}, {TokenDispatcher::allgather, "allgather"}}};
+inline constexpr std::array<std::pair<TokenDispatcher, std::string_view>, 3> kNames<TokenDispatcher>{
+    {{TokenDispatcher::alltoall, "alltoall"}, {TokenDispatcher::allgather, "allgather"}, {TokenDispatcher::flex, "flex"}}};
 
 template <>
 inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 6> kNames<MegatronLoss>{

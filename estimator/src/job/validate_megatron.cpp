@@ -108,6 +108,7 @@ class Checker {
       for (KnobProblem& p : vision_problems(role_)) add(p.knob, std::move(p.found), std::move(p.expected), std::move(p.why));
     for (MegatronProblem& p : megatron_adapter_problems(role_)) out_.push_back(std::move(p));
     for (MegatronProblem& p : megatron_fsdp_problems(role_)) out_.push_back(std::move(p));
+    for (MegatronProblem& p : megatron_flex_problems(job_, role_)) out_.push_back(std::move(p));
     return std::move(out_);
   }
 

@@ -18,6 +18,8 @@ std::vector<MegatronProblem> megatron_problems(const Job&, const Role&);
 
 /// Of its adapters alone.
 std::vector<MegatronProblem> megatron_adapter_problems(const Role&);
+/// Of the flex dispatcher alone.
+std::vector<MegatronProblem> megatron_flex_problems(const Job&, const Role&);
 /// Of Megatron-FSDP alone.
 std::vector<MegatronProblem> megatron_fsdp_problems(const Role&);
 

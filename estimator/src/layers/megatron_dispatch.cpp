@@ -47,35 +47,29 @@ Maps sort_map(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const std::
   return {g.make(name, {s.rows}, DType::int32)};
 }
 
-/// moe_utils.permute. Without the kernel: the map on its side, the indices, and the probabilities on their side, of which those
-/// of the map are taken.
-struct Permuted {
-  RoutedRows rows;
-  Tensor map;  ///< of the way back
-};
-Permuted permuted(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const Tensor& x, Tensor probabilities) {
-  Permuted out;
-  if (o.settings.permute_fusion) {
-    out.map = g.make("permutation_map", {s.tokens, Dim(2 * s.experts + 1)}, DType::int32);
-    out.rows = moved(g, {x, std::move(probabilities)}, s.routed, s.hidden, {out.map}, "permuted");
-    return out;
-  }
-  const Tensor chosen = g.make("permutation.chosen", {Dim(s.experts), s.tokens}, DType::boolean);
-  out.map = g.make("permutation.indices", {s.routed}, DType::int64);
-  const Tensor turned = g.make("permutation.probabilities", {Dim(s.experts), s.tokens}, probabilities.dtype);
-  const Maps maps = s.padded ? Maps{out.map} : Maps{out.map, chosen, turned};
-  out.rows = moved(g, {x, std::move(probabilities)}, s.routed, s.hidden, maps, "permuted");
-  return out;
-}
-
-}  // namespace
-
-namespace {
 /// What pads the rows of an expert, as many as fill half a unit: routing is never even to the row.
 std::int64_t half_a_unit(const Megatron& m) { return m.fp8 == Fp8Recipe::mxfp8 ? 16 : 8; }
 }  // namespace
 
 bool capacity_is_reached(const Megatron& m) { return m.expert_capacity > 0 && (m.pads_experts || m.expert_capacity < 1); }
+
+/// Without the kernel: the map on its side, the indices, and the probabilities on their side, of which those of the map are
+/// taken.
+Permuted permute_megatron(Eager& g, const RoutedSizes& s, const PermutedSizes& z, const ChunkOptions& o, const Tensor& x,
+                          Tensor probabilities) {
+  Permuted out;
+  if (o.settings.permute_fusion) {
+    out.map = g.make("permutation_map", {z.tokens, Dim(2 * z.experts + 1)}, DType::int32);
+    out.rows = moved(g, {x, std::move(probabilities)}, z.rows, s.hidden, {out.map}, "permuted");
+    return out;
+  }
+  const Tensor chosen = g.make("permutation.chosen", {Dim(z.experts), z.tokens}, DType::boolean);
+  out.map = g.make("permutation.indices", {z.rows}, DType::int64);
+  const Tensor turned = g.make("permutation.probabilities", {Dim(z.experts), z.tokens}, probabilities.dtype);
+  const Maps maps = s.padded ? Maps{out.map} : Maps{out.map, chosen, turned};
+  out.rows = moved(g, {x, std::move(probabilities)}, z.rows, s.hidden, maps, "permuted");
+  return out;
+}
 
 Tensor moved_rows(Eager& g, const Tensor& x, Shape shape, const Maps& maps, DType dtype, const std::string& name) {
   Tensor y = g.make(name, std::move(shape), dtype);
@@ -139,7 +133,7 @@ std::int64_t arriving_rows(const FeedForward& f, const Megatron& m, std::int64_t
 Tensor dispatch_megatron(Eager& g, const RoutedSizes& s, const ChunkOptions& o, const Tensor& x, Tensor probabilities,
                          const std::function<Tensor(const RoutedRows&)>& experts, const BesideExchange& beside) {
   if (beside.gather) beside.gather();
-  const Permuted sent = permuted(g, s, o, x, std::move(probabilities));
+  const Permuted sent = permute_megatron(g, s, {s.tokens, s.routed, s.experts}, o, x, std::move(probabilities));
   const RoutedRows arrived = s.exchanges ? moved(g, sent.rows, s.arrived, s.hidden, {}, "exchanged") : sent.rows;
   if (beside.first) beside.first();
   Tensor output;

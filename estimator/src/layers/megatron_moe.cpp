@@ -108,9 +108,14 @@ Tensor moe(Eager& g, const Architecture& a, const FeedForward& f, const ChunkOpt
       SharedBeside parts(g, a, f, o, in);
       return dispatch_megatron(g, s, o, in, std::move(probabilities), experts, parts.parts());
     }
-    Tensor output = o.settings.dispatcher == TokenDispatcher::allgather
-                        ? gather_megatron(g, s, o, in, std::move(probabilities), experts)
-                        : dispatch_megatron(g, s, o, in, std::move(probabilities), experts);
+    const auto dispatched = [&] {
+      if (o.settings.dispatcher == TokenDispatcher::allgather)
+        return gather_megatron(g, s, o, in, std::move(probabilities), experts);
+      if (o.settings.dispatcher == TokenDispatcher::flex)
+        return exchange_megatron(g, s, o, in, std::move(probabilities), experts);
+      return dispatch_megatron(g, s, o, in, std::move(probabilities), experts);
+    };
+    Tensor output = dispatched();
     return shared ? add(g, output, shared, "with_shared_experts") : output;
   };
   return recomputes(o, "moe") ? g.checkpoint_reentrant(normed, body) : body(normed);

@@ -59,8 +59,23 @@ Tensor dispatch_megatron(Eager&, const RoutedSizes&, const ChunkOptions&, const 
 /// The same by MoEAllGatherTokenDispatcher.
 Tensor gather_megatron(Eager&, const RoutedSizes&, const ChunkOptions&, const Tensor& x, Tensor probabilities,
                        const std::function<Tensor(const RoutedRows&)>& experts);
+/// The same by MoEFlexTokenDispatcher with DeepEP (megatron_flex.hpp).
+Tensor exchange_megatron(Eager&, const RoutedSizes&, const ChunkOptions&, const Tensor& x, Tensor probabilities,
+                         const std::function<Tensor(const RoutedRows&)>& experts);
 /// TEGroupedMLP or SequentialMLP.
 Tensor run_megatron_experts(Eager&, const RoutedRows&, const RoutedSizes&, const ChunkOptions&);
+
+/// moe_utils.permute: of `tokens`, by a map over `experts`, as many `rows`.
+struct PermutedSizes {
+  Dim tokens, rows;
+  std::int64_t experts = 0;
+};
+struct Permuted {
+  RoutedRows rows;
+  Tensor map;  ///< of the way back
+};
+Permuted permute_megatron(Eager&, const RoutedSizes&, const PermutedSizes&, const ChunkOptions&, const Tensor& x,
+                          Tensor probabilities);
 
 /// Rows on their way: another shape. `maps` are kept for the way back, whose gradient is of x's shape.
 Tensor moved_rows(Eager&, const Tensor& x, Shape shape, const std::vector<Tensor>& maps, DType, const std::string& name);

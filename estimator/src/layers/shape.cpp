@@ -29,7 +29,7 @@ Shape with_last(const Shape& shape, Dim last) {
 
 std::int64_t value(Monomial m, const TokenCounts& n) {
   return power(n.b, m & 15U) * power(n.s, m >> 4 & 15U) * power(n.k, m >> 8 & 15U) * power(n.e, m >> 12 & 15U) *
-         power(n.n, m >> 16 & 15U) * power(n.m, m >> 20 & 15U) * power(n.r, m >> 24 & 15U);
+         power(n.n, m >> 16 & 15U) * power(n.m, m >> 20 & 15U) * power(n.r, m >> 24 & 15U) * power(n.d, m >> 28 & 15U);
 }
 
 void Polynomial::add(Monomial m, Bytes coefficient) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "job/deepep.hpp"
 #include "search/axes.hpp"
 
 namespace oomplan {
@@ -134,6 +135,8 @@ MegatronAxes megatron_axes(const Job& job, const Role& role, const Space& space)
     if (is_held(knob)) drop(out.splits, [&](const MegatronSplit& s) { return s.first != own.first || s.last != own.last; });
   if (is_held("sequence_parallel"))
     drop(out.ranks, [&](const MegatronRanks& r) { return r.sequence_parallel != m.sequence_parallel && r.tensor > 1; });
+  if (m.dispatcher == TokenDispatcher::flex && f.experts > 0)
+    drop(out.ranks, [](const MegatronRanks& r) { return !deepep_serves(r.expert * r.expert_tensor); });
   const MegatronRecompute as_is{t.recompute, m.recompute_method, m.recompute_layers, m.recompute_modules};
   out.recompute = {as_is};
   if (!is_held("recompute"))

@@ -7,6 +7,7 @@
 #include <oomplan/units/errors.hpp>
 
 #include "job/model_makers.hpp"
+#include "layers/megatron_flex.hpp"
 #include "layers/megatron_local.hpp"
 #include "layers/megatron_moe.hpp"
 #include "training/megatron_areal.hpp"
@@ -234,8 +235,14 @@ Bytes gathered_experts(MegatronStage& s, const FeedForward& f, const Trainer& t,
 Bytes kept_maps(MegatronStage& s, const Architecture& a, const FeedForward& f, const Trainer& t) {
   const Megatron& m = t.megatron;
   if (m.dispatcher == TokenDispatcher::allgather) return gathered_experts(s, f, t, a.hidden);
-  Bytes maps = 0;
   const std::int64_t routed = s.counts.b * s.counts.s;
+  if (m.dispatcher == TokenDispatcher::flex) {
+    const std::int64_t of_experts = (s.counts.e > 1 ? s.counts.e : routed * f.experts_per_token) * t.layout.expert_tensor;
+    const KeptByFlex kept = kept_by_flex(f, m, t.layout, s.counts, of_experts, s.trains);
+    s.routing += kept.always;
+    return kept.maps;
+  }
+  Bytes maps = 0;
   // MoEAlltoAllTokenDispatcher keeps the last probabilities, the routing map and the map of the permutation
   s.routing += bytes_of(routed * f.experts, m.router);
   (m.expert_capacity > 0 ? maps : s.routing) += bytes_of(routed * f.experts, DType::boolean);  // dropped: kept, too
@@ -515,6 +522,9 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
     if (run.layer.feed_forward.kind == FeedForwardKind::moe) {
       s.counts.e = arriving_rows(run.layer.feed_forward, t.megatron, t.layout.expert, s.counts.b * s.counts.s);
       s.counts.m = padded_rows(run.layer.feed_forward, t.megatron, t.layout, s.counts.b * s.counts.s);
+      const FlexTokens flex = flex_tokens(run.layer.feed_forward, t.megatron, t.layout, s.counts.b * s.counts.s);
+      s.counts.d = flex.received;
+      s.counts.r = flex.remote;
     }
   if (t.loop.loss_by_sequence) count_areal_chunks(s, areal_cut(t, use));
   if (t.megatron.loss == MegatronLoss::slime) count_slime_chunks(s, t);

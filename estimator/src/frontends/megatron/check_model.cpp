@@ -154,6 +154,9 @@ void check_dispatch(const Arguments& a, const Run& r, Complaints& out) {
   if (a.on("moe_enable_deepep") && dispatcher != "flex")
     out.add(a.place("moe_enable_deepep"), fmt::format("dispatcher {}", dispatcher), "flex",
             "DeepEP is a back end of this dispatcher only");
+  if (a.on("moe_enable_deepep") && a.text("moe_flex_dispatcher_backend") == "hybridep")
+    out.add(a.place("moe_flex_dispatcher_backend"), "hybridep beside --moe-enable-deepep", "deepep",
+            "the dispatcher has one back end");
   if (a.on("num_experts") && a.on("add_bias_linear") && r.expert_tensor > 1)
     out.add(a.place("num_experts"), fmt::format("biases, expert tensor size {}", r.expert_tensor),
             "--disable-bias-linear, or --expert-tensor-parallel-size 1", "experts that are split have no biases");

@@ -129,6 +129,8 @@ class Writer {
     put_if("mtp_layers", fmt::format("{}", a_.whole_or("mtp_num_layers", 0)), "mtp_num_layers");
     if (!a_.on("num_experts")) return;
     put("dispatcher", a_.text("moe_token_dispatcher_type"), "moe_token_dispatcher_type");
+    if (a_.text("moe_token_dispatcher_type") == "flex")
+      put("deepep_num_sms", fmt::format("{}", a_.whole_or("moe_deepep_num_sms", 20)), "moe_deepep_num_sms");
     put_if("shared_expert_overlap",
            word(a_.on("moe_shared_expert_overlap") && a_.whole_or("moe_shared_expert_intermediate_size", 0) > 0),
            "moe_shared_expert_overlap");

@@ -53,9 +53,11 @@ void refuse_fp8(const Arguments& a, Complaints& out) {
 
 void refuse_experts(const Arguments& a, Complaints& out) {
   if (!a.on("num_experts")) return;
-  const std::string dispatcher = a.text("moe_token_dispatcher_type");
-  if (dispatcher != "alltoall" && dispatcher != "allgather")
-    refuse(a, "moe_token_dispatcher_type", "alltoall or allgather", "other dispatchers of tokens", out);
+  if (a.text("moe_token_dispatcher_type") == "flex" && a.text("moe_flex_dispatcher_backend") == "hybridep")
+    refuse(a, "moe_flex_dispatcher_backend", "deepep", "HybridEP", out);
+  // fused_indices_to_multihot in place of PyTorch's operators (transformer/moe/token_dispatcher.py)
+  if (a.text("moe_token_dispatcher_type") == "flex" && a.on("enable_experimental") && a.on("moe_permute_fusion"))
+    refuse(a, "enable_experimental", "nothing", "experimental kernels of the flex dispatcher", out);
   if (a.text("moe_router_dtype") == "fp64") refuse(a, "moe_router_dtype", "fp32 or nothing", "a router in fp64", out);
   const auto kinds = a.items("moe_router_load_balancing_type");
   const bool described =

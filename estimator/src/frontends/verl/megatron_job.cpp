@@ -16,7 +16,7 @@ struct ConfigRow {
   std::string_view key, knob;
   std::string_view only = "";  ///< the one value that changes nothing; "": any
 };
-constexpr std::array<ConfigRow, 26> kConfig{{
+constexpr std::array<ConfigRow, 28> kConfig{{
     {"num_layers_in_first_pipeline_stage", "first_stage_layers"},
     {"num_layers_in_last_pipeline_stage", "last_stage_layers"},
     {"account_for_embedding_in_pipeline_split", "embedding_in_split"},
@@ -33,8 +33,10 @@ constexpr std::array<ConfigRow, 26> kConfig{{
     {"deallocate_pipeline_outputs", "deallocate_outputs"},
     {"persist_layer_norm", ""},
     {"moe_grouped_gemm", "grouped_experts"},
-    {"moe_token_dispatcher_type", "dispatcher"},  // the knob refuses flex
-    {"moe_enable_deepep", "", "false"},
+    {"moe_token_dispatcher_type", "dispatcher"},
+    {"moe_enable_deepep", ""},  // of flex, which has no other back end here
+    {"moe_flex_dispatcher_backend", "", "deepep"},
+    {"moe_deepep_num_sms", "deepep_num_sms"},
     {"fp8", "", "false"},
     {"mtp_num_layers", "", "0"},
     {"moe_aux_loss_coeff", ""},
@@ -136,6 +138,7 @@ class MegatronRole {
   void overrides() {
     const ToldFact* f = m_.find(fact_ + "transformer_overrides");
     if (f == nullptr || !f->value.is_map()) return;
+    back_end_of_exchange(*f);
     for (std::size_t i = 0; i < f->value.keys().size(); ++i) {
       const std::string& key = f->value.keys()[i];
       const FactValue& value = f->value.items()[i];
@@ -150,6 +153,15 @@ class MegatronRole {
                key == "moe_router_load_balancing_type" ? (value.plain() == "aux_loss" ? "true" : "false") : value.plain(),
                fact_ + "transformer_overrides");
     }
+  }
+
+  /// TransformerConfig.__post_init__ (megatron-core 0.12 to 0.18).
+  void back_end_of_exchange(const ToldFact& f) {
+    const FactValue *deepep = f.value.find("moe_enable_deepep"), *type = f.value.find("moe_token_dispatcher_type");
+    if (deepep == nullptr || deepep->is_null() || !deepep->boolean() || of_the_actor("moe_enable_deepep", *deepep)) return;
+    if (type == nullptr || type->plain() != "flex")
+      s_.lacking(fact_ + "transformer_overrides",
+                 "override_transformer_config.moe_token_dispatcher_type=flex beside moe_enable_deepep");
   }
 
   /// A reference has the actor's overrides unless it says otherwise.
