@@ -168,12 +168,12 @@ Tensor adapted_experts(Eager& g, const Tensor& base, const Tensor& x, const TeOp
 MegatronAdapters megatron_adapters(const Trainer& t) {
   if (t.lora.rank == 0) return {};
   return {t.lora.rank,
-          false,
           targets(t, "linear_qkv"),
           targets(t, "linear_proj"),
           targets(t, "linear_fc1"),
           targets(t, "linear_fc2"),
-          t.megatron.input_regather};
+          t.megatron.input_regather,
+          false};
 }
 
 Tensor adapted_norm_column(Eager& g, const Tensor& x, NormKind kind, std::int64_t columns, const TeOptions& o,

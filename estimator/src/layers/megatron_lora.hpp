@@ -18,10 +18,10 @@ namespace oomplan {
 
 /// Which layers have adapters. Everything else is frozen.
 struct MegatronAdapters {
-  std::int64_t rank = 0;  ///< 0: none, and everything is trained, or
-  bool frozen = false;    ///< ... mergers of a vision tower alone are
+  std::int64_t rank = 0;  ///< 0: none, and everything is trained
   bool qkv = false, proj = false, fc1 = false, fc2 = false;
   bool regathers = false;  ///< sequence_parallel_input_regather
+  bool frozen = false;     ///< without adapters: mergers of a vision tower alone are trained
   explicit operator bool() const { return rank > 0 || frozen; }
   bool operator==(const MegatronAdapters&) const = default;
 };
