@@ -9,6 +9,7 @@
 #include "catalog/architecture.hpp"
 #include "frontends/verl/meaning_parts.hpp"
 #include "job/limits.hpp"
+#include "job/model_makers.hpp"
 
 namespace oomplan::verl {
 namespace {
@@ -87,7 +88,15 @@ void VerlImages::put(const std::string& role, std::int64_t tokens, bool packed, 
     s_.set_at(role + ".use_orig_params", "true", fmt::format("{}.actor.freeze_vision_tower", kArr));
   }
   const compose::Node* found = evidence();
-  if (said_.none || (found == nullptr && said_.width == 0)) return;
+  if (said_.none) {
+    Origin origin;
+    origin.kind = Origin::Kind::derived;
+    origin.because = "samples have no images";
+    origin.place = {"command line", 0, 0, "--image-size"};
+    s_.put(role + ".vision.images", "none", origin);
+    return;
+  }
+  if (found == nullptr && said_.width == 0) return;
   const std::int64_t images = packed && length > 0 ? std::max<std::int64_t>(1, tokens / length) : 1;
   Origin origin = found != nullptr ? found->origin : Origin{};
   origin.kind = Origin::Kind::derived;
@@ -99,7 +108,22 @@ void VerlImages::put(const std::string& role, std::int64_t tokens, bool packed, 
   s_.put(role + ".vision.height", fmt::format("{}", said_.height), origin);
 }
 
+namespace {
+
+/// Of text nothing that is trained would have a gradient: then samples have images, whatever the command says of them.
+void need_images(Derivation& d, Role& role) {
+  const std::string key = key_of(role, "vision.images");
+  if (!trains_mergers_alone(role.trainer.megatron.maker, *role.architecture) || d.job().origins.contains(key)) return;
+  const std::int64_t length = d.job().prompt_tokens + d.job().response_tokens, packed = role.trainer.tokens_per_micro_batch;
+  role.trainer.vision.images = length > 0 ? std::max<std::int64_t>(1, packed / length) : 1;
+  d.record(key, Origin::Kind::derived, "a sample has one image: of text nothing that is trained has a gradient",
+           "megatron/bridge/models/qwen_vl/qwen3_vl_provider.py");
+}
+
+}  // namespace
+
 void derive_images(Derivation& d, Role& role) {
+  if (role.engine == EngineKind::megatron && role.kind != RoleKind::critic) need_images(d, role);
   Vision& vision = role.trainer.vision;
   const Tower& tower = role.architecture->tower;
   const auto at = d.job().origins.find(key_of(role, "vision.images"));
