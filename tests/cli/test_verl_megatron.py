@@ -175,3 +175,17 @@ def test_stages_of_the_reference_are_the_actors() -> None:
         job = written(*MEGATRON, *uneven, release=release)
         for role in ("actor", "ref"):
             assert (job[role]["first_stage_layers"], job[role]["last_stage_layers"]) == (3, 3), role
+
+
+def test_a_degree_that_the_layout_has_anyway_changes_nothing() -> None:
+    """Scripts for NPUs write it among the overrides; another one than the layout's is refused."""
+    at = f"+{ARR}.actor.megatron.override_transformer_config."
+    assert worst(f"{at}context_parallel_size=1") == worst()
+    done = run(
+        "check",
+        "--framework-version",
+        "0.9.0",
+        *command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, f"{at}context_parallel_size=2"),
+    )
+    assert done.returncode == 2
+    assert "not supported yet: override_transformer_config.context_parallel_size" in done.stderr

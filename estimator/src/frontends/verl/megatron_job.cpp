@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -142,7 +143,7 @@ class MegatronRole {
     for (std::size_t i = 0; i < f->value.keys().size(); ++i) {
       const std::string& key = f->value.keys()[i];
       const FactValue& value = f->value.items()[i];
-      if (value.is_null()) continue;
+      if (value.is_null() || repeats_layout(key, value)) continue;
       const auto row = std::find_if(kConfig.begin(), kConfig.end(), [&](const ConfigRow& r) { return r.key == key; });
       const bool unknown = row == kConfig.end() || (!row->only.empty() && value.plain() != row->only);
       if (unknown && of_the_actor(key, value)) continue;  // told there
@@ -162,6 +163,19 @@ class MegatronRole {
     if (type == nullptr || type->plain() != "flex")
       s_.lacking(fact_ + "transformer_overrides",
                  "override_transformer_config.moe_token_dispatcher_type=flex beside moe_enable_deepep");
+  }
+
+  /// A degree that the layout has anyway.
+  bool repeats_layout(const std::string& key, const FactValue& value) const {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kDegrees{
+        {{"tensor_model_parallel_size", "layout.tp"},
+         {"pipeline_model_parallel_size", "layout.pp"},
+         {"context_parallel_size", "layout.cp"},
+         {"expert_model_parallel_size", "layout.ep"},
+         {"expert_tensor_parallel_size", "layout.etp"}}};
+    const auto row = std::find_if(kDegrees.begin(), kDegrees.end(), [&](const auto& r) { return r.first == key; });
+    return row != kDegrees.end() && value.is_integer() &&
+           value.plain() == fmt::format("{}", m_.whole(fact_ + std::string(row->second), 1));
   }
 
   /// A reference has the actor's overrides unless it says otherwise.

@@ -18,7 +18,7 @@ constexpr std::string_view kLoss = "distillation.distillation_loss";
 
 class TeacherJudge {
  public:
-  explicit TeacherJudge(const VerlText& text) : text_(text), t_(text.root, facts_, ""), paths_(paths_of_teachers(t_)) {}
+  explicit TeacherJudge(const VerlText& text) : t_(text.root, facts_, ""), paths_(paths_of_teachers(t_)) {}
 
   std::vector<Problem> run() {
     pool();
@@ -79,7 +79,6 @@ class TeacherJudge {
       refuse("distillation.n_gpus_per_node", fmt::format("a pool of the {} GPUs that the teachers' replicas take", all));
   }
 
-  const VerlText& text_;
   std::vector<ToldFact> facts_;
   Telling t_;
   std::vector<std::string> paths_;
