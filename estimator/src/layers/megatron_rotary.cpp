@@ -33,7 +33,7 @@ Tensor megatron_rotary(Eager& g, const Tensor& x, Dim width, bool interleaved, c
   if (interleaved) t = apart(g, t, name);
   const Shape table{x.shape[0], Dim(1), Dim(1), width};
   const auto made = [&](const char* what) {
-    const Tensor angles = g.make(name + "." + what + "_fp32", table, DType::fp32);
+    Tensor angles = g.make(name + "." + what + "_fp32", table, DType::fp32);
     if (x.dtype == DType::fp32) return angles;
     return g.make(name + "." + what, table, x.dtype);
   };
