@@ -14,6 +14,7 @@
 
 #include "estimate/figures.hpp"
 #include "layers/megatron_vision.hpp"
+#include "megatron_folds.hpp"
 #include "training/megatron_plan.hpp"
 
 namespace {
@@ -189,6 +190,7 @@ TEST_CASE("steps of vision-language models under Megatron are met") {
     const TrainingCase c = executed_case(row["run"]);
     const MegatronStage stage = stage_of(c);
     CHECK(stage.weights == 2 * row["parameters"].get<Bytes>());
+    folds_as_it_expands(stage, 3);
     const TrainingFigures f = training_figures(c);
     for (const auto& [phase, level] : {std::pair{"forward", f.forward - f.optimizer}, {"backward", f.backward - f.optimizer}}) {
       const auto ran = row["peaks"][phase].get<double>();
@@ -203,6 +205,28 @@ TEST_CASE("steps of vision-language models under Megatron are met") {
   }
   CHECK(rows == 92);
   MESSAGE(rows << " steps, worst level of images alike off by " << fmt::format("{:.3f} %", 100 * worst));
+}
+
+TEST_CASE("fold equals trace for towers on every stage, dealt out, frozen and in chunks") {
+  for (const char* recompute : {"none", "full"})
+    for (const char* maker : {"mbridge", "megatron-bridge"})
+      for (const char* layout : {"d4t2", "d1t2p2c2", "d2p4"}) {
+        CAPTURE(recompute);
+        CAPTURE(maker);
+        CAPTURE(layout);
+        const Json more{
+            {"models_by", maker}, {"recompute", recompute}, {"vision", {{"images", 3}, {"height", 448}, {"width", 448}}}};
+        const TrainingCase c = case_of("Qwen/Qwen3-VL-8B-Instruct", layout, more);
+        for (std::int64_t stage = 0; stage < c.trainer.layout.pipeline; stage += c.trainer.layout.pipeline > 2 ? 3 : 1)
+          folds_as_it_expands(stage_of(c, stage), 4);
+      }
+  const Json frozen{{"models_by", "megatron-bridge"}, {"vision", {{"images", 2}, {"height", 448}, {"width", 448}}}};
+  const TrainingCase c = case_of("Qwen/Qwen3-VL-30B-A3B-Instruct", "d2t2p2e2", frozen);
+  for (const std::int64_t stage : {0, 1}) {
+    const MegatronStage made = stage_of(c, stage);
+    CHECK((made.gradients > 0) == (stage == 0));
+    folds_as_it_expands(made, 4);
+  }
 }
 
 }  // namespace

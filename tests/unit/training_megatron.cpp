@@ -14,6 +14,7 @@
 #include "executed_rows.hpp"
 #include "job/knobs.hpp"
 #include "layers/megatron_moe.hpp"
+#include "megatron_folds.hpp"
 #include "training/megatron.hpp"
 
 namespace {
@@ -82,32 +83,6 @@ TrainingCase pipeline_case(std::int64_t stages, std::int64_t chunks, Change&& ch
     }
   FAIL("no such row");
   return {};
-}
-
-/// Two steps of the stage, folded and written out event by event.
-void folds_as_it_expands(const MegatronStage& plan, std::int64_t micro_batches) {
-  const auto record = [&](auto& recorder) {
-    MegatronEngine engine(recorder, plan, "trainer");
-    engine.load();
-    for (int step = 0; step < 2; ++step) {
-      engine.passes(micro_batches, [](bool) {});
-      engine.optimizer_step();
-    }
-  };
-  PeakRecorder folded;
-  record(folded);
-  ProgramWriter writer;
-  record(writer);
-  const Program program = writer.take();
-  Bytes level = 0, peak = 0;
-  expand(program, [&](const Event& e) {
-    if (e.kind != Program::Kind::alloc && e.kind != Program::Kind::free) return true;
-    level += e.kind == Program::Kind::alloc ? e.bytes : -e.bytes;
-    peak = std::max(peak, level);
-    return true;
-  });
-  CHECK(folded.span().peak == peak);
-  CHECK(folded.span().net == level);
 }
 
 TEST_CASE("megatron: fold equals trace with every kind of recomputation, routing and prediction") {

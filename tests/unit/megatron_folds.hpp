@@ -1,0 +1,37 @@
+// A stage of Megatron's, folded and written out.
+#pragma once
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "training/megatron.hpp"
+
+namespace oomplan {
+
+/// Two steps of the stage, folded and written out event by event.
+inline void folds_as_it_expands(const MegatronStage& plan, std::int64_t micro_batches) {
+  const auto record = [&](auto& recorder) {
+    MegatronEngine engine(recorder, plan, "trainer");
+    engine.load();
+    for (int step = 0; step < 2; ++step) {
+      engine.passes(micro_batches, [](bool) {});
+      engine.optimizer_step();
+    }
+  };
+  PeakRecorder folded;
+  record(folded);
+  ProgramWriter writer;
+  record(writer);
+  const Program program = writer.take();
+  Bytes level = 0, peak = 0;
+  expand(program, [&](const Event& e) {
+    if (e.kind != Program::Kind::alloc && e.kind != Program::Kind::free) return true;
+    level += e.kind == Program::Kind::alloc ? e.bytes : -e.bytes;
+    peak = std::max(peak, level);
+    return true;
+  });
+  CHECK(folded.span().peak == peak);
+  CHECK(folded.span().net == level);
+}
+
+}  // namespace oomplan
