@@ -204,26 +204,27 @@ class ChunkRunner {
     return embed(ids);
   }
 
-  Tensor with_features(const LayerGroup& group, std::size_t i, const Tensor& hidden) {
-    const std::int64_t number = group.featured + static_cast<std::int64_t>(i);
-    const bool gets = group.featured >= 0 && number < o_.featured;
-    return gets ? tower_->with_features(hidden, static_cast<std::size_t>(number)) : hidden;
+  /// `features`: of the group's first layer and those behind it.
+  Tensor with_features(const std::vector<Tensor>& features, std::size_t i, const Tensor& hidden) {
+    return i < features.size() ? tower_->with_features(hidden, features[i]) : hidden;
   }
 
   Tensor run_group(const LayerGroup& group, const Tensor& x) {
     const bool adds_inside = !group.checkpoint || (tower_ && tower_->adds_in_checkpoint());
-    const auto body = [this, &group, adds_inside](const Tensor& in) {
+    // a checkpoint that runs again has its own
+    const std::vector<Tensor> features = group.featured >= 0 ? tower_->features_of(group) : std::vector<Tensor>{};
+    const auto body = [this, &group, inside = adds_inside ? features : std::vector<Tensor>{}](const Tensor& in) {
       Tensor hidden = in;
       for (std::size_t i = 0; i < group.layers.size(); ++i) {
         const int run = group.layers[i];
         hidden = run_megatron_layer(g_, a_, a_.runs[run_of(run)].layer, stays_wide(run) ? wide_ : o_, hidden, mask_);
-        if (adds_inside) hidden = with_features(group, i, hidden);
+        hidden = with_features(inside, i, hidden);
       }
       return hidden;
     };
     if (!group.checkpoint) return body(x);
     const Tensor out = g_.checkpoint_reentrant(x, body, tower_ ? tower_->arguments() : std::vector<Tensor>{});
-    return adds_inside ? out : with_features(group, 0, out);
+    return adds_inside ? out : with_features(features, 0, out);
   }
 
   Tensor forward() {

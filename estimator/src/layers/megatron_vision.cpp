@@ -325,8 +325,15 @@ Tensor MegatronTower::joined(const Tensor& embedded) {
   return out;
 }
 
-Tensor MegatronTower::with_features(const Tensor& hidden, std::size_t number) {
-  const Tensor& feature = features_[number];
+std::vector<Tensor> MegatronTower::features_of(const LayerGroup& group) const {
+  const auto first = static_cast<std::size_t>(group.featured);
+  const std::size_t end = std::min({features_.size(), static_cast<std::size_t>(o_.featured), first + group.layers.size()});
+  std::vector<Tensor> out;
+  for (std::size_t i = first; i < end; ++i) out.push_back(features_[i]);
+  return out;
+}
+
+Tensor MegatronTower::with_features(const Tensor& hidden, const Tensor& feature) {
   const Shape part{Dim(o_.image_rows), B, Dim(a_.hidden)};
   const Tensor mask = g_.make("deepstack.mask", {B, hidden.shape[0]}, DType::boolean, Category::buffers);
   {

@@ -46,7 +46,9 @@ class MegatronTower {
   /// Positions and the table of angles, which every forward pass makes anew, on every stage.
   void make_tables();
   /// Behind a layer of the language model that gets features of an inner block.
-  Tensor with_features(const Tensor& hidden, std::size_t number);
+  Tensor with_features(const Tensor& hidden, const Tensor& feature);
+  /// Features that layers of the group get, from its first one on. REQUIRES: it gets some; run() and joined() were called.
+  std::vector<Tensor> features_of(const LayerGroup& group) const;
   /// Megatron-Bridge adds features inside of a layer's checkpoint, mbridge behind it.
   bool adds_in_checkpoint() const { return o_.settings.maker == ModelMaker::megatron_bridge; }
   /// What every layer's checkpoint is given beside hidden states.
