@@ -350,8 +350,6 @@ def rows_of(code: Code, only: str) -> Iterator[Row]:
                     continue  # with transformers 5 verl itself fails: it asks the tower's output for a mean
                 if name == "qwen3_5" and (changes.get("ulysses", 1) > 1 or changes.get("lora")):
                     continue  # Ulysses asks for flash-linear-attention; adapters beside its projections were not read
-                if name == "qwen3_5" and changes.get("checkpointing") and not changes.get("autocast"):
-                    continue  # verl always has autocast; without it a checkpoint's forward pass is not described
                 if changes.get("lora") and name == "qwen3_vl_moe":
                     continue  # peft adapts experts
                 case = USUAL | {"patch": config["vision_config"].get("patch_size", 14)} | changes

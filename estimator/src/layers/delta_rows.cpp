@@ -16,7 +16,9 @@ struct RowRule {
   const Dim padded{chunks * kDeltaChunk};
   const DType dtype;  ///< of the result
   Tensor query, key, value, decay, beta;
-  Tensor last_row = {}, rows_above = {};  ///< names of the last turn over rows live until the function returns
+  // names of the last turn over rows, and over chunks, live until the function returns
+  Tensor last_row = {}, rows_above = {};
+  Tensor known = {}, fresh = {}, between = {};
 
   Shape by_chunk(Dim width) const { return {B, n.value_heads, Dim(chunks), Dim(kDeltaChunk), width}; }
   Shape rates() const { return {B, n.value_heads, Dim(chunks), Dim(kDeltaChunk)}; }
@@ -145,9 +147,10 @@ struct RowRule {
     Tensor other = upper_mask("scan.mask");
     mask = std::move(other);
     scan(core, std::move(state), k_cumulated, pairwise, attn);
+    // the name is bound to the whole until its cast copy is there
     core = view(std::move(core), {B, n.value_heads, padded, n.value_dim});
     if (chunks * kDeltaChunk != tokens) core = slice(g, core, {B, n.value_heads, S, n.value_dim});
-    Tensor by_token = copy(g, std::move(core), {B, S, n.value_heads, n.value_dim}, "core.by_token");
+    Tensor by_token = copy(g, core, {B, S, n.value_heads, n.value_dim}, "core.by_token");
     return to(g, std::move(by_token), dtype, "core.cast");
   }
   Tensor upper_mask(const std::string& name) const {
@@ -155,11 +158,9 @@ struct RowRule {
     return g.make(name, {Dim(kDeltaChunk), Dim(kDeltaChunk)}, DType::boolean);
   }
 
-  /// Names of a turn live until the next one binds them.
   void scan(Tensor& core, Tensor state, const Tensor& k_cumulated, const Tensor& pairwise, Tensor& attn) {
     const Shape rows = one_chunk(n.value_dim), keys = one_chunk(n.key_dim), state_shape = state.shape;
     const Shape one_rate{B, n.value_heads, Dim(kDeltaChunk)}, one_column{B, n.value_heads, Dim(kDeltaChunk), Dim(1)};
-    Tensor known, fresh, between;
     g.each_turn(chunks, [&](std::int64_t) {
       const Tensor q = slice(g, query, keys), k = slice(g, key, keys);
       {

@@ -39,7 +39,7 @@ void note_states(Derivation& d, const Role& role) {
   const auto model = d.job().origins.find(key_of(role, "model"));
   d.note({Note::Level::warning, model != d.job().origins.end() ? model->second.place : Place{},
           "linear attention is taken to run in transformers' own functions: verl installs neither flash-linear-attention nor "
-          "causal-conv1d. With them a layer keeps a sixth to an eighth of it"});
+          "causal-conv1d. With them a layer keeps less"});
 }
 
 }  // namespace
