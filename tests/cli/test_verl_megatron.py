@@ -181,6 +181,14 @@ def test_a_degree_that_the_layout_has_anyway_changes_nothing() -> None:
     """Scripts for NPUs write it among the overrides; another one than the layout's is refused."""
     at = f"+{ARR}.actor.megatron.override_transformer_config."
     assert worst(f"{at}context_parallel_size=1") == worst()
+    # without a degree of its own an expert is split as the layers are: 1 is another one
+    split = run(
+        "check",
+        "--framework-version",
+        "0.9.0",
+        *command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, f"{at}expert_tensor_parallel_size=1"),
+    )
+    assert split.returncode == 2
     done = run(
         "check",
         "--framework-version",

@@ -54,7 +54,7 @@ struct ChunkOptions {
   bool forward_only = false;       ///< under no_grad
   VisionPass vision;               ///< of a model with a vision tower, which stands in front of the embedding
   std::int64_t image_ranks = 1;    ///< that share out the images, and gather what the tower gives
-  std::int64_t image_rows = 0;     ///< features that stand in the place of tokens of one rank
+  std::int64_t rank_features = 0;  ///< features that stand in the place of tokens of one rank
   std::int64_t featured = 0;       ///< first layers that get features of the tower's inner blocks (deepstack)
   bool rotary_in_fp32 = false;     ///< of a tower: apply_rotary_pos_emb_in_fp32
   bool own_attention = false;      ///< beside a tower: queries and keys go when they have been turned (Qwen3VLSelfAttention)

@@ -279,7 +279,7 @@ void MegatronTower::pack_features() {
 /// split_deepstack_embs: of features in the place of this rank's tokens.
 void MegatronTower::take_parts() {
   if (features_.empty() || (!o_.te.sequence_parallel && o_.te.context == 1)) return;
-  const Shape part{Dim(o_.image_rows), B, Dim(a_.hidden)};
+  const Shape part{Dim(o_.rank_features), B, Dim(a_.hidden)};
   for (Tensor& one : features_) {
     Tensor own = g_.make("deepstack.of_rank", part, DType::bf16);
     g_.record(own, "IndexBackward0", {&one}, [this, from = one.shape](Gradients in) {
@@ -334,7 +334,7 @@ std::vector<Tensor> MegatronTower::features_of(const LayerGroup& group) const {
 }
 
 Tensor MegatronTower::with_features(const Tensor& hidden, const Tensor& feature) {
-  const Shape part{Dim(o_.image_rows), B, Dim(a_.hidden)};
+  const Shape part{Dim(o_.rank_features), B, Dim(a_.hidden)};
   const Tensor mask = g_.make("deepstack.mask", {B, hidden.shape[0]}, DType::boolean, Category::buffers);
   {
     Tensor picked = g_.make("deepstack.picked", part, DType::bf16, Category::temporaries);

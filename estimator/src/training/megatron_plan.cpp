@@ -387,7 +387,7 @@ void see_images(ChunkOptions& o, const Architecture& a, const Trainer& t) {
   const std::int64_t ranks = t.layout.context * (o.te.sequence_parallel ? o.te.tensor : 1), tokens = megatron_tokens(t);
   const std::int64_t stretch = ceil_div(tokens, ranks), length = std::max<std::int64_t>(1, tokens / o.vision.images);
   const std::int64_t of_image = image_tokens(a.tower, o.vision);
-  o.image_rows = stretch / length * of_image + std::min(of_image, stretch % length);
+  o.rank_features = stretch / length * of_image + std::min(of_image, stretch % length);
   o.vision.images = ceil_div(o.vision.images, o.image_ranks);
   if (o.first) o.featured = a.tower.deepstack;
 }

@@ -165,7 +165,7 @@ class MegatronRole {
                  "override_transformer_config.moe_token_dispatcher_type=flex beside moe_enable_deepep");
   }
 
-  /// A degree that the layout has anyway.
+  /// A degree that the layout has anyway; one that is not stated is not that.
   bool repeats_layout(const std::string& key, const FactValue& value) const {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kDegrees{
         {{"tensor_model_parallel_size", "layout.tp"},
@@ -174,8 +174,8 @@ class MegatronRole {
          {"expert_model_parallel_size", "layout.ep"},
          {"expert_tensor_parallel_size", "layout.etp"}}};
     const auto row = std::find_if(kDegrees.begin(), kDegrees.end(), [&](const auto& r) { return r.first == key; });
-    return row != kDegrees.end() && value.is_integer() &&
-           value.plain() == fmt::format("{}", m_.whole(fact_ + std::string(row->second), 1));
+    const ToldFact* degree = row != kDegrees.end() ? m_.find(fact_ + std::string(row->second)) : nullptr;
+    return degree != nullptr && degree->value.is_integer() && degree->value.plain() == value.plain();
   }
 
   /// A reference has the actor's overrides unless it says otherwise.
