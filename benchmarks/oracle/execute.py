@@ -16,6 +16,7 @@ import json
 import sys
 import weakref
 from collections import Counter
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,20 @@ class Storages(TorchDispatchMode):
             if isinstance(leaf, torch.Tensor):
                 self.born(leaf)
         return out
+
+
+class SavedBeside:
+    """As a hook of what autograd packs: the storages that it keeps beside those of `inputs`, with their bytes."""
+
+    def __init__(self, inputs: Iterable[torch.Tensor]) -> None:
+        self.inputs = {t.untyped_storage()._cdata for t in inputs}
+        self.seen: dict[int, int] = {}
+
+    def __call__(self, t: torch.Tensor) -> torch.Tensor:
+        storage = t.untyped_storage()
+        if storage._cdata not in self.inputs:
+            self.seen[storage._cdata] = storage.nbytes()
+        return t
 
 
 class SavedByLayer:

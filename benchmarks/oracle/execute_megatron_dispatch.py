@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from execute import Row, Storages
+from execute import Row, SavedBeside, Storages
 from megatron.core.transformer.moe import token_dispatcher
 from megatron.core.transformer.moe.token_dispatcher import MoEAllGatherTokenDispatcher
 
@@ -95,21 +95,14 @@ def execute(tokens: int, experts: int, top: int, ranks: int, splits: int, dtype:
         for choice in range(top):
             map_[token, (token * top + choice) % experts] = True
     probabilities = map_.to(FORMATS[dtype]).requires_grad_()
-    given = {t.untyped_storage()._cdata for t in (x, map_, probabilities, buffer)}
     storages = Storages()
     for t in (x, map_, probabilities, buffer):
         storages.own(t)
-    seen: dict[int, int] = {}
-
-    def pack(t: torch.Tensor) -> torch.Tensor:
-        storage = t.untyped_storage()
-        if storage._cdata not in given:
-            seen[storage._cdata] = storage.nbytes()
-        return t
+    saving = SavedBeside((x, map_, probabilities, buffer))
 
     gc.collect()
     gc.disable()
-    with storages, torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+    with storages, torch.autograd.graph.saved_tensors_hooks(saving, lambda t: t):
 
         def forward(hidden: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:  # the frames of MoELayer
             hidden, probs = one.dispatch_preprocess(hidden, map_, probs)
@@ -126,7 +119,7 @@ def execute(tokens: int, experts: int, top: int, ranks: int, splits: int, dtype:
 
         out = forward(x, probabilities)
         highest = storages.highest
-        saved = Counter(seen.values())
+        saved = Counter(saving.seen.values())
         gradient = torch.empty_like(out)
         storages.highest = storages.live
         out.backward(gradient)

@@ -24,7 +24,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from execute import IN_PLACE, Row, Storages
+from execute import IN_PLACE, Row, SavedBeside, Storages
 
 ROOT = Path(__file__).resolve().parents[2]
 HIDDEN = 256
@@ -173,21 +173,14 @@ def execute(tokens: int, experts: int, top: int, ranks: int, splits: int, dtype:
     one._comm_manager = token_dispatcher._DeepepManager(group, local, splits * top, splits * experts, config)
     x = torch.zeros(tokens, 1, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
     probabilities, map_ = routed(tokens, experts, top, ranks, dtype)
-    given = {t.untyped_storage()._cdata for t in (x, map_, probabilities)}
     storages = Storages()
     for t in (x, map_, probabilities):
         storages.own(t)
-    seen: dict[int, int] = {}
-
-    def notice(t: torch.Tensor) -> torch.Tensor:
-        storage = t.untyped_storage()
-        if storage._cdata not in given:
-            seen[storage._cdata] = storage.nbytes()
-        return t
+    saving = SavedBeside((x, map_, probabilities))
 
     gc.collect()
     gc.disable()
-    with storages, torch.autograd.graph.saved_tensors_hooks(notice, lambda t: t):
+    with storages, torch.autograd.graph.saved_tensors_hooks(saving, lambda t: t):
 
         def forward(hidden: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:  # the frames of MoELayer
             hidden, probs = one.dispatch_preprocess(hidden, map_, probs)
@@ -207,7 +200,7 @@ def execute(tokens: int, experts: int, top: int, ranks: int, splits: int, dtype:
         handle: Counter[int] = Counter()
         out = forward(x, probabilities)
         highest = storages.highest
-        saved = Counter(seen.values())
+        saved = Counter(saving.seen.values())
         manager = one._comm_manager
         received = manager.dispatched_routing_map.shape[0]
         remote = max(handle) // (4 * NODE) if ranks * splits > NODE else 0

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from execute import Row, Storages
+from execute import Row, SavedBeside, Storages
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,18 +106,11 @@ def execute(ranks: int, sequence: bool, layer: str, regathers: bool) -> Row:
         outside.append(get_global_memory_buffer().get_tensor([TOKENS, 1, HIDDEN], torch.bfloat16, "mpu"))
     for t in outside:
         storages.own(t)
-    given = {t.untyped_storage()._cdata for t in outside}
-    seen: dict[int, int] = {}
-
-    def pack(t: torch.Tensor) -> torch.Tensor:
-        storage = t.untyped_storage()
-        if storage._cdata not in given:
-            seen[storage._cdata] = storage.nbytes()
-        return t
+    saving = SavedBeside(outside)
 
     gc.collect()
     gc.disable()
-    with storages, torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+    with storages, torch.autograd.graph.saved_tensors_hooks(saving, lambda t: t):
 
         def forward(normed: torch.Tensor) -> torch.Tensor:  # LoRALinear.forward
             beside = one(normed.contiguous())
@@ -127,7 +120,7 @@ def execute(ranks: int, sequence: bool, layer: str, regathers: bool) -> Row:
         own, x = Source.apply(own), Source.apply(x)
         out = forward(x)
         highest = storages.highest
-        saved = Counter(seen.values())
+        saved = Counter(saving.seen.values())
         gradient = torch.zeros_like(out)
         storages.highest = storages.live
         out.backward(gradient)
