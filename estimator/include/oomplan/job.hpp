@@ -544,7 +544,8 @@ struct Server {
   FoundDraft draft;           ///< of draft_model
   bool share_prompts = true;  ///< responses to one prompt hold its pages once: enable_prefix_caching, the radix cache
   AdapterSlots lora;
-  bool pooling = false;  ///< a number for every request in place of tokens: a discriminative reward model
+  bool pooling = false;       ///< a number for every request in place of tokens: a discriminative reward model
+  bool first_engine = false;  ///< vLLM's V0 where a release has both engines: VLLM_USE_V1=0
   bool operator==(const Server&) const = default;
 };
 

@@ -156,7 +156,7 @@ Reading finish(NativeText text, const std::string& file, const Catalog& catalog,
   stop_at(problems_of_targets(made.job));
   stop_at(problems_of_slots(made.job));
   for (auto& note : made.notes) notes.push_back(std::move(note));
-  for (auto& note : remarks(made.job, catalog.facts())) notes.push_back(std::move(note));
+  for (auto& note : remarks(made.job, catalog)) notes.push_back(std::move(note));
   for (const Role& role : made.job.roles)
     if (std::optional<Note> note = note_of_tower(role, catalog)) notes.push_back(std::move(*note));
   // a framework's own file has many settings that its other parts read

@@ -7,6 +7,8 @@
 
 #include <oomplan/units/errors.hpp>
 
+#include "job/first_engine.hpp"
+
 namespace oomplan {
 namespace {
 
@@ -143,7 +145,14 @@ void sglang(ServerFacts& f, const Reader& read, const Conditions& model) {
 }  // namespace
 
 ServerFacts resolve(const Facts& facts, EngineKind engine, const Server& server, const Gpu& gpu, const ServerModel& model) {
-  ServerFacts f = resolve(facts, engine, server.version, gpu, model);
+  const std::string version = facts_version(engine, server, gpu.sm);
+  ServerFacts f = resolve(facts, engine, version, gpu, model);
+  if (version != server.version) {  // both engines of a release have its models, and its stages
+    const ServerFacts own = resolve(facts, engine, server.version, gpu, model);
+    f.extra_layers = own.extra_layers;
+    f.embedding_every_stage = own.embedding_every_stage;
+    f.head_every_stage = own.head_every_stage;
+  }
   if (server.swa_ratio > 0) f.swa_ratio = server.swa_ratio;
   if (server.state_ratio > 0) f.state_ratio = server.state_ratio;
   f.uniform_swa = f.uniform_swa || server.uniform_windows;

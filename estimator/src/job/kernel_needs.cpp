@@ -135,9 +135,9 @@ constexpr KernelNeed kNeeds[] = {
      "the engine itself refuses it: \"No valid attention backend found\", none of latent attention takes fp32 (vllm/platforms/cuda.py "
      "get_attn_backend_cls, 0.11.2 to 0.24.0; attention/selector.py before)",
      [](const Role& r, std::string_view) { return vllm(r) && computes_in_fp32(r) && latent(r); }},
-    {"vllm_fp32_first_engine", "weights", "bf16 or fp16",
-     "not supported yet: vLLM 0.8 goes back to its first engine for it (vllm/engine/arg_utils.py _is_v1_supported_oracle, 0.8.5)",
-     [](const Role& r, std::string_view) { return vllm(r) && computes_in_fp32(r) && release(r, "0.8", "0.9"); }},
+    {"vllm_whole_heads", "engine", "vllm 0.7.1 or later",
+     "not supported yet: latent attention that is cached as whole heads, as vLLM does before 0.7.1 (no use_mla in vllm/config.py, 0.7.0)",
+     [](const Role& r, std::string_view) { return vllm(r) && latent(r) && release(r, "0", "0.7.1"); }},
     {"quantised_fp32", "weights", "bf16 or fp16",
      "the engine itself refuses it: \"torch.float32 is not supported for quantization method\" (vllm/config/vllm.py, 0.19.1; "
      "sglang/srt/model_loader/loader.py, 0.5.10)",

@@ -121,6 +121,10 @@ std::vector<Knob> server_rows() {
                                0.001, 100),
                        "auto"),
                EngineKind::sglang),
+      only_for(row("first_engine", of, flag, knob::flag<&Server::first_engine>(), semantics,
+                   "vLLM's V0 where a release has both engines (0.8 to 0.10.1): VLLM_USE_V1=0, or an attention backend that V1 "
+                   "lacks"),
+               EngineKind::vllm),
       row("pooling", KnobOf::rewards, flag, knob::flag<&Server::pooling>(), semantics,
           "a number for every request in place of tokens, as a discriminative reward model gives it: vLLM's runner pooling, "
           "SGLang's is_embedding"),

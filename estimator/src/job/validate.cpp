@@ -12,6 +12,7 @@
 #include "catalog/facts.hpp"
 #include "catalog/parameters.hpp"
 #include "job/archon_rules.hpp"
+#include "job/first_engine.hpp"
 #include "job/framework_rules.hpp"
 #include "job/head_rules.hpp"
 #include "job/kernel_needs.hpp"
@@ -339,11 +340,16 @@ class Validator {
 
   /// What the kernels of the role, or its engine, do not take on these GPUs.
   void check_kernels(const Role& role) {
-    for (const Gpu& gpu : catalog_.gpus()) {
-      if (gpu.name != job_.cluster.gpu) continue;
-      for (const KernelNeed* need : broken_needs(role, gpu.sm))
-        if (!follows_actor(role, need->knob)) not_its_own(role, need->knob, std::string(need->expected), need->why);
-    }
+    const Gpu* gpu = known_gpu();
+    if (gpu == nullptr) return;
+    for (const KernelNeed* need : broken_needs(role, gpu->sm))
+      if (!follows_actor(role, need->knob)) not_its_own(role, need->knob, std::string(need->expected), need->why);
+  }
+  /// nullptr: the cluster's is told already.
+  const Gpu* known_gpu() const {
+    for (const Gpu& gpu : catalog_.gpus())
+      if (gpu.name == job_.cluster.gpu) return &gpu;
+    return nullptr;
   }
 
   void not_its_own(const Role& role, std::string_view knob, std::string expected, std::string_view whose) {
@@ -390,11 +396,11 @@ class Validator {
   /// A teacher's server is asked for the log-probs of whole sequences.
   void check_scores(const Role& role) {
     check_teacher(role);
-    const bool first =
-        role.engine == EngineKind::vllm && !role.server.version.empty() && compare_versions(role.server.version, "0.8") < 0;
+    const Gpu* gpu = known_gpu();
+    const bool first = runs_first_engine(role.engine, role.server, gpu == nullptr ? "" : gpu->sm);
     if (role.engine != EngineKind::vllm || first)
       problem(key_of(role, "engine"), fmt::format("'{}'", spelling(role.engine)), "vllm 0.8 or later",
-              fmt::format("not supported yet: log-probs of prompts by {}", first ? "vLLM before 0.8" : "SGLang"));
+              fmt::format("not supported yet: log-probs of prompts by {}", first ? "vLLM's first engine" : "SGLang"));
   }
 
   void check_liger(const Role& role) {
@@ -461,9 +467,8 @@ class Validator {
     if (job_.kind == JobKind::serving && s.max_model_len == 0 && role.architecture != nullptr &&
         role.architecture->max_positions == 0)
       missing(key_of(role, "max_model_len"), "tokens of the longest request", "the model's config names no limit");
-    for (const Gpu& gpu : catalog_.gpus())
-      if (gpu.name == job_.cluster.gpu)
-        for (const KnobProblem& p : server_problems(role, gpu)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
+    if (const Gpu* gpu = known_gpu(); gpu != nullptr)
+      for (const KnobProblem& p : server_problems(role, *gpu)) problem(key_of(role, p.knob), p.found, p.expected, p.why);
     const auto known = catalog_.facts().known_versions(spelling(role.engine));
     const AnsweringVersion answering = answering_version(catalog_.facts(), spelling(role.engine), s.version);
     // of an unknown one remarks() says whose answer it is
@@ -541,7 +546,7 @@ std::vector<Problem> problems(const Job& job, const Catalog& catalog, std::vecto
   return Validator(job, catalog, lengths).run();
 }
 
-std::vector<Note> remarks(const Job& job, const Facts& facts) {
+std::vector<Note> remarks(const Job& job, const Catalog& catalog) {
   std::vector<Note> out;
   const auto warn = [&](const std::string& key, std::string text) {
     const auto it = job.origins.find(key);
@@ -560,7 +565,10 @@ std::vector<Note> remarks(const Job& job, const Facts& facts) {
     if (positions > 0 && longest > positions)
       warn(role.name, fmt::format("sequences of {} tokens, but {} was made for {}", longest, role.model, positions));
     if (!role.serves()) continue;
-    if (std::string remark = answering_version(facts, spelling(role.engine), role.server.version).remark; !remark.empty())
+    if (std::string remark = answering_version(catalog.facts(), spelling(role.engine), role.server.version).remark;
+        !remark.empty())
+      warn(role.name + ".engine", std::move(remark));
+    if (std::string remark = first_engine_remark(role.engine, role.server, catalog.gpu(job.cluster.gpu).sm); !remark.empty())
       warn(role.name + ".engine", std::move(remark));
     if (role.serves() && role.server.sleep_level > 0 && role.beside.empty() &&
         std::none_of(job.roles.begin(), job.roles.end(), [&](const Role& other) { return other.beside == role.name; }))

@@ -9,11 +9,10 @@
 
 namespace oomplan {
 
-class Facts;
-
 /// `lengths`: where to tell that the limits of lengths contradict each other, instead of refusing the job. In a framework's file
 /// they are bounds of single settings, and sequences that long need not occur.
 std::vector<Problem> problems(const Job&, const Catalog&, std::vector<Note>* lengths = nullptr);
-std::vector<Note> remarks(const Job&, const Facts&);
+/// REQUIRES: the job has no problems.
+std::vector<Note> remarks(const Job&, const Catalog&);
 
 }  // namespace oomplan

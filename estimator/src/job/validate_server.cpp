@@ -7,6 +7,7 @@
 
 #include "catalog/architecture.hpp"
 #include "catalog/facts.hpp"
+#include "job/first_engine.hpp"
 #include "job/validate_draft.hpp"
 
 namespace oomplan {
@@ -41,6 +42,8 @@ class Problems {
       add("draft_tokens", "none", "a number of tokens", "steps and branches of a draft without one");
     for (KnobProblem& p : draft_problems(role_)) out_.push_back(std::move(p));
     if (s_.pooling) pooling();
+    if (s_.first_engine && !has_both_engines(s_.version) && !before("0.8"))
+      add("first_engine", "true", "false, or vllm 0.8 to 0.10.1", "not supported yet: vLLM's first engine in other releases");
     return std::move(out_);
   }
 

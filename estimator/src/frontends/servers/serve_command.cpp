@@ -15,6 +15,7 @@
 #include "frontends/servers/serve_draft.hpp"
 #include "frontends/servers/serve_flags.hpp"
 #include "frontends/servers/serve_known_flags.hpp"
+#include "job/first_engine.hpp"
 #include "job/kernel_needs.hpp"
 #include "job/names.hpp"
 #include "units/enums.hpp"
@@ -429,6 +430,10 @@ class CommandReader {
       }
     }
     check_kernels(role);
+    if (compute_ == DType::fp32)  // which was not there when the others were told
+      if (std::string remark = first_engine_remark(d_.engine, role.server, catalog_.gpu(out_.reading.job.cluster.gpu).sm);
+          !remark.empty() && !role.server.first_engine)
+        d_.remark(Note::Level::warning, outside("--dtype"), std::move(remark));
     out_.reading.notes.insert(out_.reading.notes.begin(), d_.notes.begin(), d_.notes.end());
   }
 

@@ -7,6 +7,7 @@
 
 #include "catalog/facts.hpp"
 #include "frontends/servers/serve_draft.hpp"
+#include "job/first_engine.hpp"
 #include "units/enums.hpp"
 
 namespace oomplan {
@@ -16,6 +17,7 @@ enum class VariableMeans : std::uint8_t {
   asked_later,  ///< by check_together
   nothing,      ///< memory does not depend on it
   not_yet,      ///< refused unless it has the value of `usual`
+  engine,       ///< it may ask for vLLM's first engine where a release has both, else as not_yet
   bounds,       ///< memory depends on it, and this is not described: told
 };
 
@@ -35,8 +37,8 @@ constexpr VariableRow kVariables[] = {
     {"VLLM_ALL2ALL_BACKEND", V::asked_later, "", "", ""},
     {"VLLM_ALLOW_LONG_MAX_MODEL_LEN", V::asked_later, "", "", ""},
     {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", V::asked_later, "", "", ""},
-    {"VLLM_USE_V1", V::not_yet, "0", "<0.8", "the engine that is not the release's own; name a release that has it"},
-    {"VLLM_USE_V1", V::not_yet, "1", ">=0.8", "the first engine in a release that has the second; name an older release"},
+    {"VLLM_USE_V1", V::not_yet, "0", "<0.8", "the second engine in a release that tries it out; name a newer release"},
+    {"VLLM_USE_V1", V::engine, "1", ">=0.8", "the first engine in a release that lacks it, or where it is not described"},
     {"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", V::not_yet, "0", "<0.21", "graphs inside of the share of the card"},
     {"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", V::not_yet, "1", ">=0.21", "graphs outside of the share of the card"},
     {"VLLM_PP_LAYER_PARTITION", V::not_yet, "", "", "stages of stated numbers of layers"},
@@ -51,6 +53,7 @@ constexpr VariableRow kVariables[] = {
     {"PYTORCH_CUDA_ALLOC_CONF", V::nothing, "", "", ""},
     {"PYTORCH_ALLOC_CONF", V::nothing, "", "", ""},
     {"VLLM_ATTENTION_BACKEND", V::nothing, "", "", ""},
+    {"VLLM_ATTENTION_BACKEND", V::engine, "", ">=0.8,<0.10.2", ""},
     {"VLLM_WORKER_MULTIPROC_METHOD", V::nothing, "", "", ""},
     {"VLLM_LOGGING_LEVEL", V::nothing, "", "", ""},
     {"VLLM_API_KEY", V::nothing, "", "", ""},
@@ -62,6 +65,16 @@ std::string switch_value(std::string_view value) {
   if (value == "true" || value == "True" || value == "TRUE") return "1";
   if (value == "false" || value == "False" || value == "FALSE") return "0";
   return std::string(value);
+}
+
+/// A variable of one name at a time: what the other one says is heard when its turn comes.
+void choose_engine(ServeDraft& draft, const Word& word, const VariableRow& row, const std::string& value) {
+  const bool by_number = row.name == "VLLM_USE_V1";
+  if (asks_for_first_engine(by_number ? value : "", by_number ? "" : word.text, draft.version))
+    draft.settings["first_engine"] = {"server.first_engine", "true", {Origin::Kind::override_, word.place, {}, {}}};
+  else if (by_number && value != row.usual)
+    draft.complain(word.place, fmt::format("'{}'", word.text), std::string(row.usual),
+                   fmt::format("not supported yet: {}", row.what));
 }
 
 void understand(ServeDraft& draft, const Word& word, const VariableRow& row) {
@@ -76,6 +89,8 @@ void understand(ServeDraft& draft, const Word& word, const VariableRow& row) {
     case V::bounds:
       if (!usual) draft.remark(Note::Level::warning, word.place, "memory depends on it, but how is not described: not looked at");
       return;
+    case V::engine:
+      return choose_engine(draft, word, row, value);
     case V::asked_later:
     case V::nothing:
       return;
