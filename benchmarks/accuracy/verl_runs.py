@@ -25,6 +25,8 @@ KNOWN = ("0.3.0", "0.4.1", "0.5.0", "0.6.1", "0.7.0", "0.8.0", "0.9.0", "0.10.0"
 GPUS = ("H100", "H200", "H800", "H20", "A100-40GB", "A100-80GB", "V100", "MI300X")
 ADDED = ("override_transformer_config.num_layers_in", "override_optimizer_config.", "engine_kwargs.")
 SHORT = 512
+# what scripts of examples/tuning set in verl 0.4.1, whose logs the rows are (all but 70b/qwen2-70b_*); the rows have the overrides alone
+OF_TUNED = ["VLLM_ATTENTION_BACKEND=XFORMERS"]
 
 
 class NotEnough(Exception):
@@ -83,6 +85,8 @@ def command_of(row: Row) -> list[str]:
             f"model.partial_pretrain={model}",
         ]
     else:
+        if "examples/tuning" in row["src"] and "70b/qwen2-70b" not in row["src"] and release in ("0.3.0", "0.4.1"):
+            words += OF_TUNED
         words += ["python3", "-m", "verl.trainer.main_ppo"]
         if "megatron" in row["engine"] and "model_engine" not in settings:
             words.append("--config-name=ppo_megatron_trainer.yaml")

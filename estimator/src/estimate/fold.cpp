@@ -100,7 +100,8 @@ class ClassFolder {
   void make_server(std::size_t i, const RoleRun& run, const SeatOnGpu& seat, const Mark& mark) {
     ServerPoint point = run.point;
     point.stage = seat.seat.stage;
-    point.occupied = job_.cluster.others + others(seat.process);
+    // of its own process that is what trainers have put there before
+    point.occupied = job_.cluster.others + others(seat.process) + states_[seat.process].level;
     out_.servers[seat.role] = plan(run.model, run.facts, point);
     servers_[i] = std::make_unique<ServerProgram<PeakRecorder>>(cutters_[i].recorder, *out_.servers[seat.role],
                                                                 run.receive ? &*run.receive : nullptr, mark);

@@ -32,6 +32,7 @@ std::vector<SeatOnGpu> seats_of(const Job& job, const std::vector<RoleRun>& runs
         if (job.roles[other.role].name == role.beside) {
           s.process = other.process;
           s.seat.owns_process = false;
+          s.seat.with_server = job.roles[other.role].serves();
         }
     }
     if (s.seat.owns_process) ++processes;

@@ -17,16 +17,19 @@ class MegatronProgram {
         run_(run),
         stage_(run.megatron[static_cast<std::size_t>(seat.stage)]),
         send_(run.send[seat.sender ? 0 : 1] ? &*run.send[seat.sender ? 0 : 1] : nullptr),
+        seat_(seat),
         mark_(std::move(mark)),
         sites_(r, run.role->name) {
     if (stage_.fsdp != nullptr)
       fsdp_.emplace(r, stage_, run.role->name);
     else
       engine_.emplace(r, stage_, run.role->name);
-    context_ = site("context", run.constants.context, Category::context, Pool::driver);
+    context_ =
+        site("context", seat.with_server ? run.constants.libraries : run.constants.context, Category::context, Pool::driver);
     nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
     deepep_ = site("deepep_buffers", run.constants.deepep, Category::communication, Pool::driver);
-    workspace_ = site("cublas_workspaces", 2 * run.constants.workspace, Category::workspace, Pool::torch);
+    workspace_ =
+        site("cublas_workspaces", (seat.with_server ? 1 : 2) * run.constants.workspace, Category::workspace, Pool::torch);
   }
 
   void step(StepKind kind) {
@@ -59,12 +62,16 @@ class MegatronProgram {
     else
       act(*engine_);
   }
-  void load() {
-    mark_(PhaseKind::load);
+  /// What workers of one process have once: Megatron's groups are made by the first of them.
+  void process() {
     r_.alloc(context_);
     r_.alloc(nccl_);
     if (run_.constants.deepep > 0) r_.alloc(deepep_);
     r_.alloc(workspace_);
+  }
+  void load() {
+    mark_(PhaseKind::load);
+    if (seat_.owns_process || seat_.with_server) process();
     on([](auto& e) { e.load(); });
     doze();
   }
@@ -112,6 +119,7 @@ class MegatronProgram {
   const RoleRun& run_;
   const MegatronStage& stage_;
   const SyncPlan* send_;
+  Seat seat_;
   Mark mark_;
   EngineSites<R> sites_;
   std::optional<MegatronEngine<R>> engine_;

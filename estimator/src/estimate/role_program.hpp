@@ -19,6 +19,7 @@ using Mark = std::function<void(PhaseKind)>;
 struct Seat {
   bool sender = false;       ///< rank 0 of the trainer: fills buckets, keeps the files' copy on the host
   bool owns_process = true;  ///< false: lives in another role's process
+  bool with_server = false;  ///< ... which is a server's: its context is there, a trainer's libraries and communicators are not
   std::int64_t stage = 0;    ///< of a server's or of Megatron's pipeline
   bool operator==(const Seat&) const = default;
 };
@@ -53,7 +54,7 @@ class TrainerProgram {
         core_(r, run.plan, run.role->name),
         reference_(r, run.plan, run.role->name, core_),
         has_workspace_(pauses() || !seat.owns_process),
-        has_workspace_of_autograd_(pauses() || (!seat.owns_process && !learns_at_once())) {
+        has_workspace_of_autograd_(pauses() || (!seat.owns_process && !learns_at_once() && !seat.with_server)) {
     const auto play = [&](std::optional<Player<R>>& player, const Tape* tape, const PassCounts& pass) {
       if (tape == nullptr) return;
       FoldedTape* folded = tapes != nullptr ? &tapes->of(*tape, pass.counts) : nullptr;
@@ -61,7 +62,8 @@ class TrainerProgram {
     };
     play(train_, run.plan.train, run.plan.train_counts);
     play(log_probs_, run.plan.log_probs, run.plan.log_prob_counts);
-    context_ = site("context", run.constants.context, Category::context, Pool::driver);
+    context_ =
+        site("context", seat.with_server ? run.constants.libraries : run.constants.context, Category::context, Pool::driver);
     nccl_ = site("nccl", run.constants.nccl, Category::nccl, Pool::driver);
     workspace_ = site("cublas_workspace", run.constants.workspace, Category::workspace, Pool::torch);
     autograd_workspace_ = site("cublas_workspace_of_autograd", run.constants.workspace, Category::workspace, Pool::torch);
@@ -134,6 +136,9 @@ class TrainerProgram {
       r_.alloc(context_);
       r_.alloc(nccl_);
       if (pauses()) each_workspace([&](const SiteRef& s) { r_.alloc(s); });
+    } else if (seat_.with_server && !learns_at_once()) {
+      r_.alloc(context_);
+      r_.alloc(nccl_);
     }
     r_.alloc(host_load_);
     r_.alloc(full_);

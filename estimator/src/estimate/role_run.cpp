@@ -264,8 +264,8 @@ ProcessConstants process_constants(const Job& job, const Role& role, const Catal
   const Gpu& gpu = catalog.gpu(job.cluster.gpu);
   ProcessConstants c;
   const FactQuery q{"", gpu.sm, {}};
-  c.context =
-      fact_bytes(catalog.facts(), "torch", "context_bytes", q) + fact_bytes(catalog.facts(), "torch", "libraries_bytes", q);
+  c.libraries = fact_bytes(catalog.facts(), "torch", "libraries_bytes", q);
+  c.context = fact_bytes(catalog.facts(), "torch", "context_bytes", q) + c.libraries;
   c.workspace = fact_bytes(catalog.facts(), "torch", "cublas_workspace_bytes", q);
   for (const ProcessGroup& group : process_groups(job, role)) c.nccl += communicator_bytes(group, job.cluster, catalog);
   c.deepep = deepep_bytes(role, catalog);

@@ -21,6 +21,7 @@ namespace oomplan {
 /// What has no tensor in a training process.
 struct ProcessConstants {
   Bytes context = 0;    ///< CUDA context and loaded kernels
+  Bytes libraries = 0;  ///< of that: what a trainer loads
   Bytes nccl = 0;       ///< communicators
   Bytes deepep = 0;     ///< DeepEP's buffers
   Bytes workspace = 0;  ///< cuBLAS: of one thread; the forward pass has one, autograd another

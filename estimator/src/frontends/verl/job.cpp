@@ -172,6 +172,7 @@ class VerlTranslator {
     const bool colocated = m_.text("job.placement") == "colocated";
     if (name == "actor" && colocated) s_.set("actor.beside", "rollout", "job.placement");
     if (name == "ref" || name == "critic") s_.set(name + ".beside", "actor", fact(name, "placement"));
+    in_process(name, colocated);
     s_.copy(name + ".model", fact(name, "model"));
     s_.copy(name + ".engine", fact(name, "engine"));
     if (m_.text(fact(name, "engine")) == "megatron") {
@@ -182,6 +183,31 @@ class VerlTranslator {
     }
     budget(name);
     adapters(name);
+  }
+
+  /// Trainers of a pool are workers of one process (create_colocated_worker_cls). Up to 0.6 vLLM runs in it, too
+  /// (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py: distributed_executor_backend external_launcher); SGLang never does.
+  void in_process(const std::string& name, bool colocated) {
+    if (name == "ref" || name == "critic") s_.set(name + ".in_process", "true", fact(name, "placement"));
+    if (name == "actor" && colocated && !since("0.7.0") && m_.text("roles.rollout.engine") == "vllm")
+      s_.set("actor.in_process", "true", "job.placement");
+    if (m_.text(fact(name, "engine")) == "megatron") overruled_degrees(name);
+  }
+  void overruled_degrees(const std::string& name) {
+    const std::string own = name == "critic" ? "critic.megatron" : fmt::format("{}.{}.megatron", kArr, name);
+    for (const auto& [key, letter] : {std::pair{"tensor_model_parallel_size", "tp"},
+                                      {"pipeline_model_parallel_size", "pp"},
+                                      {"context_parallel_size", "cp"},
+                                      {"expert_model_parallel_size", "ep"}}) {
+      const auto* node = text_.root.at(fmt::format("{}.{}", own, key));
+      const ToldFact* told = m_.find(fmt::format("roles.{}.layout.{}", name, letter));
+      if (node == nullptr || told == nullptr || !told->value.is_integer()) continue;
+      const FactValue said = value_of(*node);
+      if (said.is_integer() && said.integer() != told->value.integer())
+        notes_.push_back({Note::Level::warning, node->origin.place,
+                          fmt::format("{}.{}={} is not in force: workers of one process share Megatron's groups, and {} has {}",
+                                      own, key, said.integer(), told->where, told->value.integer())});
+    }
   }
 
   void fsdp(const std::string& name) {

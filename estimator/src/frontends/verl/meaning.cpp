@@ -108,14 +108,33 @@ class VerlMeaner {
   RoleAt role_at(std::string name, const std::string& path, std::string model) const {
     const std::string strategy = t_.text(path + ".strategy", t_.text(fmt::format("{}.actor.strategy", kArr), "fsdp"));
     const bool megatron = strategy == "megatron" || t_.at(path + ".megatron") != nullptr;
-    return {name, path, std::move(model), block_of(path, name, megatron), megatron, name == "ref", world()};
+    return {name,     path,          std::move(model), block_of(path, name, megatron),
+            megatron, name == "ref", world(),          megatron ? block_of_degrees() : ""};
+  }
+  /// Workers of a pool share a process, and Megatron's groups are made once, with the degrees of the engine that comes first. Up
+  /// to 0.7 that is the actor's (verl/workers/megatron_workers.py, __init__). Later the critic's is built with its worker, and
+  /// those of the reference and the actor, in this order, by init_model (verl/workers/engine_workers.py: TrainingWorker and
+  /// ActorRolloutRefWorker; engine/megatron/transformer_impl.py _init_device_mesh).
+  std::string block_of_degrees() const {
+    std::string actor = fmt::format("{}.actor.megatron", kArr);
+    const bool legacy = !since("0.8.0") && t_.text("trainer.use_legacy_worker_impl", "auto") != "disable";
+    if (legacy) return actor;
+    if (critic_is_built() && t_.at("critic.megatron") != nullptr) return "critic.megatron";
+    return reference_is_built() ? fmt::format("{}.ref.megatron", kArr) : actor;
+  }
+  bool critic_is_built() const {
+    return t_.has("critic.enable") ? t_.flag("critic.enable") : t_.text("algorithm.adv_estimator", "gae") == "gae";
+  }
+  bool reference_is_built() const {
+    return rank_of_adapters() == 0 &&
+           (t_.flag(fmt::format("{}.actor.use_kl_loss", kArr)) || t_.flag("algorithm.use_kl_in_reward"));
   }
   RoleAt actor_at() const { return role_at("actor", fmt::format("{}.actor", kArr), fmt::format("{}.model", kArr)); }
   std::int64_t data_of(const RoleAt& at) const {
     const std::int64_t context = context_of(t_, at);
-    const std::int64_t model = at.megatron ? t_.whole(at.block + ".tensor_model_parallel_size", 1) *
-                                                 t_.whole(at.block + ".pipeline_model_parallel_size", 1) * context
-                                           : context;
+    const auto degree = [&](const char* name) { return t_.whole(at.block_of_degrees() + name, 1); };
+    const std::int64_t model =
+        at.megatron ? degree(".tensor_model_parallel_size") * degree(".pipeline_model_parallel_size") * context : context;
     return model > 0 ? std::max<std::int64_t>(1, at.gpus / model) : 1;
   }
   std::string_view group_of(const RoleAt& at) const { return at.megatron ? "context parallel size" : "ulysses size"; }
@@ -154,8 +173,7 @@ class VerlMeaner {
   }
 
   void critic() {
-    const bool gae = t_.text("algorithm.adv_estimator", "gae") == "gae";
-    if (!(t_.has("critic.enable") ? t_.flag("critic.enable") : gae)) return;
+    if (!critic_is_built()) return;
     const RoleAt at = role_at("critic", "critic", "critic.model");
     out_.roles.push_back(at.name);
     tell_engine(t_, at, text_.release);

@@ -30,6 +30,7 @@ class EngineTeller {
  private:
   bool since(std::string_view release) const { return release_ >= release_named(release); }
   std::string block(std::string_view key) const { return fmt::format("{}.{}", at_.block, key); }
+  std::string degree(std::string_view key) const { return fmt::format("{}.{}", at_.block_of_degrees(), key); }
   std::string own(std::string_view key) const {
     return at_.path.empty() ? std::string(key) : fmt::format("{}.{}", at_.path, key);
   }
@@ -141,18 +142,18 @@ class EngineTeller {
   }
 
   void megatron() {
-    const std::int64_t tensor = t_.whole(block("tensor_model_parallel_size"), 1),
-                       stages = t_.whole(block("pipeline_model_parallel_size"), 1);
+    const std::int64_t tensor = t_.whole(degree("tensor_model_parallel_size"), 1),
+                       stages = t_.whole(degree("pipeline_model_parallel_size"), 1);
     const std::int64_t context = context_of(t_, at_);
     t_.derived(fact_ + "layout.dp", at_.gpus / std::max<std::int64_t>(1, tensor * stages * context), "world/(TP*PP*CP)",
-               block("tensor_model_parallel_size"));
-    t_.take(fact_ + "layout.tp", block("tensor_model_parallel_size"));
-    t_.take(fact_ + "layout.pp", block("pipeline_model_parallel_size"));
-    t_.take(fact_ + "layout.cp", block("context_parallel_size"), FactValue(1));
+               degree("tensor_model_parallel_size"));
+    t_.take(fact_ + "layout.tp", degree("tensor_model_parallel_size"));
+    t_.take(fact_ + "layout.pp", degree("pipeline_model_parallel_size"));
+    t_.take(fact_ + "layout.cp", degree("context_parallel_size"), FactValue(1));
     t_.code(fact_ + "layout.cp_kind", "ring_p2p", "Megatron");
-    t_.take(fact_ + "layout.ep", block("expert_model_parallel_size"), FactValue(1));
-    t_.take(fact_ + "layout.etp", block("expert_tensor_parallel_size"), FactValue(nullptr), "null = Megatron default, TP size");
-    t_.take(fact_ + "layout.vpp", block("virtual_pipeline_model_parallel_size"), FactValue(nullptr));
+    t_.take(fact_ + "layout.ep", degree("expert_model_parallel_size"), FactValue(1));
+    t_.take(fact_ + "layout.etp", degree("expert_tensor_parallel_size"), FactValue(nullptr), "null = Megatron default, TP size");
+    t_.take(fact_ + "layout.vpp", degree("virtual_pipeline_model_parallel_size"), FactValue(nullptr));
     t_.derived(fact_ + "layout.sequence_parallel", t_.flag(block("sequence_parallel"), true) && tensor > 1,
                "sequence_parallel and TP>1", block("sequence_parallel"));
     if (at_.forward_only)
@@ -236,7 +237,7 @@ class EngineTeller {
 std::string engine_named(std::string_view strategy) { return strategy == "fsdp" ? "fsdp1" : std::string(strategy); }
 
 std::int64_t context_of(const Telling& t, const RoleAt& at) {
-  if (at.megatron) return std::max<std::int64_t>(1, t.whole(at.block + ".context_parallel_size", 1));
+  if (at.megatron) return std::max<std::int64_t>(1, t.whole(at.block_of_degrees() + ".context_parallel_size", 1));
   const std::int64_t role =
       t.whole(at.path.empty() ? "ulysses_sequence_parallel_size" : at.path + ".ulysses_sequence_parallel_size", 1);
   return std::max<std::int64_t>(1, role > 1 ? role : t.whole(at.block + ".ulysses_sequence_parallel_size", role));

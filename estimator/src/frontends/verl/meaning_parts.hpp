@@ -20,6 +20,9 @@ struct RoleAt {
   bool megatron = false;
   bool forward_only = false;
   std::int64_t gpus = 0;
+  /// Whose degrees Megatron has: its groups are made once a process, by the engine that is built first. "": its own.
+  std::string degrees = {};
+  const std::string& block_of_degrees() const { return degrees.empty() ? block : degrees; }
 };
 
 /// "fsdp1", "fsdp2", "megatron", or verl's own word for another.

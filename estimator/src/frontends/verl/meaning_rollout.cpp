@@ -25,7 +25,11 @@ void tell_server(Telling& t, Release release, const ServerAt& server) {
          t.text(at + ".name") == "sglang" ? "SGLang mem_fraction_static: share of memory free at server start"
                                           : "vLLM: share of total device memory",
          "verl rollout");
-  take("max_running_requests", "max_num_seqs", FactValue(1024));
+  if (release >= release_named("0.6.0"))
+    take("max_running_requests", "max_num_seqs", FactValue(1024));
+  else
+    t.code(fact + "max_running_requests", "the engine's own",
+           "max_num_seqs is parsed, and handed to no engine (verl/workers/rollout, 0.3 to 0.5)");
   take("max_batched_tokens", "max_num_batched_tokens", FactValue(8192));
   const bool stated = t.has(at + ".max_model_len") && release != release_named("0.7.0");
   if (stated)

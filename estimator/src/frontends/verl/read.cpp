@@ -79,6 +79,7 @@ std::string module_of_keys(const std::vector<std::string>& keys) {
 class VerlReader {
  public:
   explicit VerlReader(const Source& source) : source_(source) {
+    out_.environment = source.environment;
     if (is_command(source.text)) {
       out_.arguments = read_arguments(shell_words(source.text, source.name), source.name);
     } else {

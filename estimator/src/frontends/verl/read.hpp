@@ -5,6 +5,7 @@
 //
 // docs/verl.md is the user's side of it.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,10 @@ namespace oomplan::verl {
 struct VerlText {
   Release release;
   bool release_stated = false;
-  Arguments arguments;            ///< of a YAML file: those behind it, and the module that its keys belong to
-  compose::Node root;             ///< composed and resolved
-  std::vector<Problem> problems;  ///< verl would not start
+  Arguments arguments;                             ///< of a YAML file: those behind it, and the module that its keys belong to
+  compose::Node root;                              ///< composed and resolved
+  std::map<std::string, std::string> environment;  ///< variables that the command sees, and so its workers
+  std::vector<Problem> problems;                   ///< verl would not start
   std::vector<Note> notes;
 };
 
