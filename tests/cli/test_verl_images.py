@@ -233,15 +233,17 @@ def test_ulysses_of_linear_attention_is_refused_by_name() -> None:
 
 
 def test_fused_kernels_that_gather_for_themselves_are_not_called_a_failure() -> None:
-    """Qwen3-VL's forward pass in verl gathers the output layer's weight, Qwen2.5-VL's does not."""
+    """Qwen3-VL's forward pass in verl gathers the output layer's weight, Qwen2.5-VL's does not. Stored in fp32 it fails, too."""
     fused = [f"{ARR}.actor.strategy=fsdp2", f"{ARR}.model.use_fused_kernels=True"]
     fused.append(f"{ARR}.model.fused_kernel_options.impl_backend=torch")
-    for model, why in (
-        ("Qwen3-VL-8B-Instruct", "not supported yet: an output layer of FSDP2"),
-        ("Qwen2.5-VL-7B-Instruct", "the run fails"),
+    bf16 = [f"{ARR}.actor.fsdp_config.model_dtype=bf16"]
+    for model, more, why in (
+        ("Qwen3-VL-8B-Instruct", bf16, "not supported yet: an output layer of FSDP2"),
+        ("Qwen3-VL-8B-Instruct", [], "in backward they multiply it by hidden states in the compute format, and the run fails"),
+        ("Qwen2.5-VL-7B-Instruct", bf16, "the run fails"),
     ):
         words = [word.replace("Qwen2.5-VL-7B-Instruct", model) for word in IMAGES]
-        done = run("estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *command(*words, *fused))
+        done = run("estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *command(*words, *fused, *more))
         assert done.returncode == 2, done.stdout
         assert why in done.stderr
 

@@ -197,3 +197,63 @@ def test_a_degree_that_the_layout_has_anyway_changes_nothing() -> None:
     )
     assert done.returncode == 2
     assert "not supported yet: override_transformer_config.context_parallel_size" in done.stderr
+
+
+def test_overrides_that_repeat_the_model_change_nothing() -> None:
+    at = f"+{ARR}.actor.megatron.override_transformer_config."
+    repeated = ["normalization=RMSNorm", "gated_linear_unit=True", "add_bias_linear=False", "sequence_parallel=True", "bf16=True"]
+    mindspeed = ["swiglu=True", "use_fused_swiglu=True", "use_fused_rmsnorm=True", "use_distributed_optimizer=True"]
+    words = [at + word for word in repeated + mindspeed]
+    assert worst(*words) == worst()
+    done = run("read", "--framework-version", "0.10.0", *command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, *words))
+    assert done.stderr.count("an argument of MindSpeed") == len(mindspeed), done.stderr
+    for other in ("normalization=LayerNorm", "add_bias_linear=True", "sequence_parallel=False", "swiglu=False"):
+        done = run(
+            "check",
+            "--framework-version",
+            "0.9.0",
+            *command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, at + other),
+        )
+        key = other.split("=")[0]
+        assert f"not supported yet: override_transformer_config.{key}" in done.stderr, other
+
+
+def test_a_reference_of_the_asynchronous_trainer_goes_over_what_it_takes_from_its_queue() -> None:
+    """data.train_batch_size is 0 there: ppo_mini_batch_size x async_training.require_batches prompts."""
+    words = [
+        "--config-name=fully_async_ppo_megatron_trainer.yaml",
+        *MEGATRON,
+        f"{ARR}.actor.use_kl_loss=True",
+        f"{ARR}.actor.ppo_mini_batch_size=64",
+        f"{ARR}.rollout.n=8",
+        f"{ARR}.actor.megatron.pipeline_model_parallel_size=2",
+        f"{ARR}.hybrid_engine=False",
+        "data.train_batch_size=0",
+        "data.gen_batch_size=1",
+        "async_training.require_batches=2",
+        "rollout.nnodes=1",
+        "rollout.n_gpus_per_node=8",
+    ]
+    module = "verl.experimental.fully_async_policy.fully_async_main"
+    done = run("read", "--framework-version", "0.10.0", *command("--config-path=config", *words, module=module))
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(done.stdout)["sequences_per_step"] == "1k"  # 64 x 2 x 8
+    done = run("check", "--framework-version", "0.10.0", *command("--config-path=config", *words, module=module))
+    assert done.returncode in (0, 1), done.stderr
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_supervised_training_has_the_micro_batches_of_its_batch(stages: int) -> None:
+    words = [
+        "engine=megatron",
+        "model.path=Qwen/Qwen3-8B",
+        f"engine.pipeline_model_parallel_size={stages}",
+        "data.train_batch_size=64",
+        "data.use_dynamic_bsz=False",
+        "data.micro_batch_size_per_gpu=2",
+        "data.max_length=4096",
+    ]
+    program = ["--", "torchrun", "--nproc-per-node", "8", "--nnodes", "1", "-m", "verl.trainer.sft_trainer"]
+    done = run("read", "--framework-version", "0.9.0", *program, *words)
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(done.stdout)["trainer"]["micro_batches"] == 64 // (8 // stages) // 2

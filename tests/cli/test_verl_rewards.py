@@ -143,6 +143,25 @@ def test_a_config_of_a_class_that_scores_is_read(tmp_path: Path) -> None:
     assert phases(estimated(*ON, *ALONE, f"{REWARD}.model_path={tmp_path}")) == phases(estimated(*ON, *ALONE))
 
 
+@pytest.mark.parametrize(
+    ("model", "published", "parameters", "cosines"),
+    [
+        ("Skywork/Skywork-Reward-Llama-3.1-8B", 7.50, 7_504_928_768, 131072 * 128),
+        ("/root/models/Skywork/Skywork-Reward-V2-Llama-3.2-1B", 1.24, 1_235_816_448, 131072 * 64),
+    ],
+)
+def test_published_reward_models_have_the_body_of_what_they_were_made_from(
+    model: str, published: float, parameters: int, cosines: int
+) -> None:
+    """Their cards count billions: the base model's parameters without its head, and one row in its place. An embedding of
+    501 MiB takes 502."""
+    assert round(parameters / 1e9, 2) == published
+    hidden = 4096 if published > 2 else 2048
+    told = server(estimated(*ON, *ALONE, f"{REWARD}.model_path={model}"), "reward")
+    rounded = -2 * 128256 * hidden % (2 << 20)
+    assert told["weights_bytes"] == 2 * (parameters - hidden) + 2 * cosines + 4 * hidden + rounded
+
+
 def test_with_a_function_of_its_own_it_is_taken_to_generate_and_a_note_says_so() -> None:
     assert written(*ON, JUDGE)["reward"]["pooling"] is False
     done = run("estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *command(*GRPO, *ON, JUDGE))

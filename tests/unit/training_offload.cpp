@@ -1,5 +1,5 @@
-// Activations on the host: what executed steps held there (tests/data/executed_offload.jsonl and
-// executed_stash_offload.jsonl, benchmarks/oracle/execute_offload.py and execute_stash_offload.py). What they held on the device
+// Activations on the host: what executed steps held there (tests/data/executed_offload.jsonl, executed_offload_units.jsonl and
+// executed_stash_offload.jsonl, benchmarks/oracle/execute_offload.py, execute_offload_units.py and execute_stash_offload.py). What they held on the device
 // is judged with all other executed rows, by training_oracle.cpp.
 #include <doctest/doctest.h>
 
@@ -58,6 +58,7 @@ std::size_t judge_host(const char* file) {
 
 TEST_CASE("activations on the host: their bytes are those of executed steps") {
   CHECK(judge_host("executed_offload.jsonl") >= 100);
+  CHECK(judge_host("executed_offload_units.jsonl") >= 24);
   CHECK(judge_host("executed_stash_offload.jsonl") >= 88);
 }
 
@@ -96,7 +97,7 @@ TEST_CASE("activations on the host: what does not go together is refused by name
   told(refusal("torch", "engine: ddp, layout: d2, offload_activations: torchtune"), "without each other");
   told(refusal("torch", verl), "it is verl's");
   told(refusal("verl 0.9.0", on_cpu), "under an RL framework");
-  told(refusal("verl 0.9.0", verl + ", wrap_head: true"), "an output layer that is a unit");
+  told(refusal("verl 0.8.0", verl + ", wrap_head: true"), "divides logits in place");
   told(refusal("torch", "engine: fsdp2, layout: d2, offload_activations: save_on_cpu_pinned"),
        "copies of its gathered parameters");
   told(refusal("torch", on_cpu + ", padding_mask: true"), "with a padding mask");

@@ -107,6 +107,8 @@ void update_named_trainer(RoleRun& run, const Job& job, const Catalog& catalog, 
     if (!p.place.path.empty()) continue;
     if (model != job.origins.end()) p.place = model->second.place;
     if (p.place.path.empty()) p.place.path = run.role->name + ".model";
+    // one key names the model of several roles: which of them it is
+    if (run.role->kind == RoleKind::reference && !p.place.path.starts_with(run.role->name)) p.found = "ref: " + p.found;
   }
   throw InputError(std::move(problems));
 }

@@ -1,5 +1,7 @@
 #include "job/head_rules.hpp"
 
+#include <algorithm>
+
 #include "catalog/architecture.hpp"
 #include "job/kernel_sets.hpp"
 
@@ -55,9 +57,33 @@ constexpr const char* kNotGathered =
     "from 0.7.1 on verl makes an output layer with a weight of its own a unit of FSDP2, and its fused kernels read that weight "
     "where nobody has gathered it: the run fails";
 constexpr const char* kGathers = "not supported yet: an output layer of FSDP2 that verl's fused kernels gather themselves";
+/// verl/utils/experimental/torch_functional.py, _fused_linear_for_ppo_bwd: autocast is left by then, and PyTorch multiplies no
+/// bf16 by fp32.
+constexpr const char* kMixes =
+    "verl's fused kernels for Qwen3-VL gather the output layer's weight as it is stored; in backward they multiply it by hidden "
+    "states in the compute format, and the run fails";
 
-/// full_tensor() of the weight: verl/models/transformers/qwen3_vl.py and qwen3_5.py, 0.9 and 0.10.
-bool gathers_by_itself(const Role& role) { return role.architecture != nullptr && role.architecture->tower.kind == "qwen3_vl"; }
+bool is_qwen3_5(const Architecture& a) {
+  return std::any_of(a.runs.begin(), a.runs.end(),
+                     [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; });
+}
+
+bool of_triton(LossHead head) { return head == LossHead::verl_fused_triton || head == LossHead::verl_fused_triton_entropy; }
+
+/// full_tensor() of the weight: verl/models/transformers/qwen3_vl.py (torch's backend) and qwen3_5.py, 0.9 and 0.10.
+bool gathers_by_itself(const Role& role) {
+  if (role.architecture == nullptr || role.architecture->tower.kind != "qwen3_vl") return false;
+  return is_qwen3_5(*role.architecture) || !of_triton(role.trainer.head);
+}
+
+/// Why an output layer that is a unit of FSDP2 does not go with verl's fused kernels. Qwen3.5's forward pass casts its hidden
+/// states to the weight's format, Qwen3-VL's does not.
+const char* refused_unit(const Role& role) {
+  const Trainer& t = role.trainer;
+  if (!gathers_by_itself(role)) return kNotGathered;
+  const bool mixes = t.storage != t.compute && !is_qwen3_5(*role.architecture) && role.kind != RoleKind::reference;
+  return mixes ? kMixes : kGathers;
+}
 
 /// verl puts its own forward pass in place of transformers' (verl/models/transformers/dense_common.py, 0.5 to 0.10).
 void check_fused(const Role& role, std::vector<Clash>& out) {
@@ -71,10 +97,8 @@ void check_fused(const Role& role, std::vector<Clash>& out) {
     out.push_back({"autocast", "false", "not supported yet: verl's fused kernels with fp32 weights under autocast"});
   const bool tied = role.architecture != nullptr && role.architecture->tied;
   if (role.engine == EngineKind::fsdp2 && t.wrap_head && !tied)
-    out.push_back(
-        {"head", "another head, or engine: fsdp1 (verl's strategy: fsdp)", gathers_by_itself(role) ? kGathers : kNotGathered});
-  const bool triton = t.head == LossHead::verl_fused_triton || t.head == LossHead::verl_fused_triton_entropy;
-  if (triton && role.architecture != nullptr && role.architecture->hidden % 128 != 0)
+    out.push_back({"head", "another head, or engine: fsdp1 (verl's strategy: fsdp)", refused_unit(role)});
+  if (of_triton(t.head) && role.architecture != nullptr && role.architecture->hidden % 128 != 0)
     out.push_back({"head", "verl_fused", "verl's Triton kernels take hidden sizes that are multiples of 128"});
 }
 

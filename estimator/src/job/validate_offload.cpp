@@ -1,5 +1,6 @@
 #include "job/validate_offload.hpp"
 
+#include "catalog/facts.hpp"
 #include "job/names.hpp"
 
 namespace oomplan {
@@ -13,9 +14,10 @@ std::string why_not_verl(const Trainer& t, EngineKind engine) {
   if (engine != EngineKind::fsdp1 && !shards_by_fsdp2(engine)) return "verl has it under FSDP alone";
   if (t.recompute == Recompute::full && !t.reentrant)
     return "verl takes transformers' checkpoints off and puts reentrant ones around the layers: say reentrant: true";
+  if (t.wrap_head && shards_by_fsdp2(engine) && t.head != LossHead::value && compare_versions(t.framework_version, "0.9") < 0)
+    return "up to 0.8 verl divides logits in place, which PyTorch refuses: from 0.7.1 on they come out of a group";
   if (t.recompute == Recompute::full && t.kernels == Kernels::hf_eager)
     return "not supported yet: the mask of eager attention, which verl's checkpoints save";
-  if (t.wrap_head) return "not supported yet: an output layer that is a unit, and so a group";
   return {};
 }
 

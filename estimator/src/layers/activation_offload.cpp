@@ -123,7 +123,7 @@ std::string unsupported_offload(const Architecture& a, const PassOptions& o) {
   const bool joins = code.rotary.splits_head || code.rotary.form == RotaryForm::halves;
   if (o.kernels.offload_activations == OffloadActivations::trl && o.kernels.kernels == Kernels::hf_flash && joins)
     return "TRL's offload of queries that lie by head under flash-attention is not supported yet";
-  if (o.kernels.offload_activations == OffloadActivations::verl && layers < 3)
+  if (o.kernels.offload_activations == OffloadActivations::verl && layers + (o.kernels.head_is_unit ? 1 : 0) < 3)
     return "verl offloads nothing of fewer than three layers";
   return {};
 }

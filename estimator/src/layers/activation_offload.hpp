@@ -19,7 +19,7 @@ namespace oomplan {
 
 class ActivationOffload : public SavedHooks {
  public:
-  /// `layers`: how many will commit(). REQUIRES: `g` outlives this.
+  /// `layers`: how many will commit(), an output layer that is a unit of FSDP2 among them. REQUIRES: `g` outlives this.
   ActivationOffload(Eager& g, OffloadActivations how, int layers) : g_(g), how_(how), layers_(layers) {}
 
   /// In force for the model's whole forward pass, not for each layer's.

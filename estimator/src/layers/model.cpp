@@ -137,7 +137,7 @@ void ModelPass::begin_offload() {
   if (offloads_by_stash(how))
     g_.hooks = &stash_.emplace(g_, how, o_.recompute == Recompute::full);
   else
-    offload_.emplace(g_, how, simulated_layers());
+    offload_.emplace(g_, how, simulated_layers() + (head_is_group() ? 1 : 0));
   if (offload_ && offload_->around_model()) g_.hooks = &*offload_;
 }
 

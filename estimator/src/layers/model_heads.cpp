@@ -56,6 +56,19 @@ Tensor ModelPass::hidden_loss(const HeadOptions& head, const std::function<void(
   return loss;
 }
 
+Tensor ModelPass::output_layer(Tensor in) {
+  return linear(g_, std::move(in), head_, head_bias_, TK, {B, K, o_.critic ? 1 : a_.vocab}, o_.critic ? "values" : "logits",
+                Category::logits);
+}
+
+/// verl/utils/activation_offload.py, 0.9: ActivationHandler.forward. The last group's variables stay.
+Tensor ModelPass::output_group(const Tensor& in) {
+  g_.hooks = &*offload_;
+  const auto body = [this](const Tensor& x) { return output_layer(x); };
+  Tensor out = o_.recompute == Recompute::full ? g_.checkpoint_reentrant(in, body) : body(in);
+  return offload_->commit(std::move(out));
+}
+
 Tensor ModelPass::logits(const Tensor& hidden) {
   Tensor kept = o_.slice_hidden ? slice(g_, hidden, {B, K, Dim(width_)}) : hidden;
   // FSDP2 casts what its unit gets in front of the gather
@@ -69,11 +82,10 @@ Tensor ModelPass::logits(const Tensor& hidden) {
   const bool cast = g_.autocast && kept.dtype == DType::fp32;  // a tensor of its own, which autocast makes anyway
   if (o_.slice_hidden && o_.kernels.several_sequences && !cast)
     kept = copy(g_, std::move(kept), {B, K, Dim(width_)}, "hidden_kept");
-  const Dim width = o_.critic ? 1 : a_.vocab;
   SavedHooks* outside = g_.hooks;
   if (stash_spares_head(o_)) g_.hooks = nullptr;
-  Tensor out =
-      linear(g_, std::move(kept), head_, head_bias_, TK, {B, K, width}, o_.critic ? "values" : "logits", Category::logits);
+  Tensor out = offload_ && head_is_group() ? output_group(kept) : output_layer(std::exchange(kept, {}));
+  kept.reset();
   g_.hooks = outside;
   out = cast_output(std::move(out), kernels_.casts_head_output, "logits.output_cast");
   if (code_.scales_logits && !o_.critic) {

@@ -31,6 +31,10 @@ class ModelPass {
   // Stations, parameters and what stands around the pass: model.cpp.
   int simulated_layers() const;
   void begin_offload();
+  /// verl takes an output layer that is a unit for one more layer.
+  bool head_is_group() const {
+    return o_.kernels.offload_activations == OffloadActivations::verl && o_.kernels.head_is_unit && !o_.critic;
+  }
   void leave_step();
   void plan_stations();
   /// Layers of a run that are simulated.
@@ -70,6 +74,8 @@ class ModelPass {
   Tensor hidden_loss_inside(const HeadOptions& head, const std::function<void(int)>& scope);
   Tensor hidden_loss(const HeadOptions& head, const std::function<void(int)>& scope);
   Tensor logits(const Tensor& hidden);
+  Tensor output_layer(Tensor in);
+  Tensor output_group(const Tensor& in);
   void soft_cap(Tensor& logits);
   void clone_outputs(Tensor& loss, Tensor& output);
   Tensor forward();

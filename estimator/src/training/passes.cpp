@@ -65,6 +65,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   if (shards_by_fsdp2(engine)) k.unit_output = t.output;
   k.casts_embedding_output = k.unit_output && t.wrap_embedding && !a.tied;
   k.casts_head_output = k.unit_output && t.wrap_head && !a.tied;
+  k.head_is_unit = shards_by_fsdp2(engine) && t.wrap_head && !a.tied;
   k.casts_parameters = t.compute != t.storage;
   k.views_of_flat = engine == EngineKind::fsdp1;
   k.padding_mask = t.padding_mask;

@@ -176,7 +176,7 @@ class VerlTranslator {
     s_.copy(name + ".model", fact(name, "model"));
     s_.copy(name + ".engine", fact(name, "engine"));
     if (m_.text(fact(name, "engine")) == "megatron") {
-      megatron_settings(s_, m_, name);
+      megatron_settings(s_, m_, name, notes_);
       if (m_.flag(fact(name, "fused_kernels"))) fused_megatron(name);
     } else {
       fsdp(name);
@@ -332,10 +332,14 @@ class VerlTranslator {
     const std::int64_t all = m_.whole(prompts) * std::max<std::int64_t>(1, m_.whole("job.samples_per_prompt", 1));
     return all / std::max<std::int64_t>(1, m_.whole(fact(role, "layout.dp"), 1));
   }
+  /// The fact that counts the prompts, or sequences, that a role takes at once.
+  static std::string_view batch_of(const std::string& role) {
+    if (role == "trainer") return "job.train_batch_sequences";
+    return role == "actor" || role == "critic" ? "roles.actor.mini_batch_prompts" : "job.train_batch_prompts";
+  }
   void budget(const std::string& name) {
     const std::string batch = fact(name, "micro_batch");
-    const bool learns = name == "actor" || name == "critic";
-    const Budget b = budget_of(batch, sequences_of(learns ? "roles.actor.mini_batch_prompts" : "job.train_batch_prompts", name));
+    const Budget b = budget_of(batch, sequences_of(batch_of(name), name));
     if (b.tokens == 0)
       return s_.lacking(batch + ".dynamic",
                         fmt::format("a micro-batch of {}: *_micro_batch_size_per_gpu, or use_dynamic_bsz", name));
@@ -349,7 +353,7 @@ class VerlTranslator {
     }
     images_.put(name, b.tokens, packed, length());
     if (name == "actor" && m_.flag("job.old_logprob_pass") && packed) forward_budget(b);
-    if (name == "actor") micro_batches(b);
+    if (name == "actor" || name == "trainer") micro_batches(name, b);
     if (name == "actor" && b.sequences > 0 && beside_.sequence_tokens == 0)
       notes_.push_back(
           {Note::Level::info, s_.place(b.from),
@@ -366,20 +370,19 @@ class VerlTranslator {
     if (forward.tokens == 0 || forward.tokens == training.tokens) return;
     s_.set("actor.logprob_tokens_per_micro_batch", fmt::format("{}", forward.tokens), forward.from);
   }
-  /// Of one mini-batch, with all sequences as long as they may get.
-  void micro_batches(const Budget& b) {
-    const std::int64_t data = std::max<std::int64_t>(1, m_.whole("roles.actor.layout.dp", 1));
-    const std::int64_t mini =
-        m_.whole("roles.actor.mini_batch_prompts") * std::max<std::int64_t>(1, m_.whole("job.samples_per_prompt", 1));
-    const std::int64_t sequences = std::max<std::int64_t>(1, mini / data);
+  /// Of one mini-batch, or of a step of supervised training, with all sequences as long as they may get.
+  void micro_batches(const std::string& name, const Budget& b) {
+    const std::string_view all = batch_of(name);
+    const std::int64_t sequences = std::max<std::int64_t>(1, sequences_of(all, name));
     const std::int64_t fit =
         b.sequences > 0 ? b.sequences : std::max<std::int64_t>(1, b.tokens / std::max<std::int64_t>(1, length()));
-    if (mini > 0) s_.set("actor.micro_batches", fmt::format("{}", (sequences + fit - 1) / fit), "roles.actor.mini_batch_prompts");
+    if (m_.whole(all) > 0) s_.set(name + ".micro_batches", fmt::format("{}", ceil_div(sequences, fit)), all);
   }
 
   void adapters(const std::string& name) {
     const ToldFact* lora = m_.find(fact(name, "lora"));
     if (lora == nullptr || !lora->value.is_map() || name == "ref") return;
+    if (m_.text(fact(name, "engine")) == "megatron") return s_.refuse_key(lora->where, "adapters under Megatron");
     const auto part = [&](const char* key) {
       const FactValue* v = lora->value.find(key);
       return v != nullptr ? v->plain() : std::string();

@@ -83,7 +83,7 @@ class VerlMeaner {
     t_.take("job.algorithm", "algorithm.adv_estimator");
     t_.take("job.max_prompt_length", "data.max_prompt_length");
     t_.take("job.max_response_length", "data.max_response_length");
-    t_.take("job.train_batch_prompts", "data.train_batch_size");
+    step_batch();
     t_.take("job.samples_per_prompt", fmt::format("{}.rollout.n", kArr), FactValue(1));
     t_.derived("job.placement", separated() ? "separated" : "colocated", "trainer mode / entry module");
     t_.made("job.sleep_wake", !separated() && t_.flag(fmt::format("{}.rollout.free_cache_engine", kArr), true),
@@ -98,6 +98,16 @@ class VerlMeaner {
     tell_batch(t_, {"job.old_logprob_micro_batch", rollout + ".log_prob_use_dynamic_bsz",
                     rollout + ".log_prob_max_token_len_per_gpu", rollout + ".log_prob_micro_batch_size_per_gpu",
                     rollout + ".log_prob_micro_batch_size", context, data_of(at), longest(), "sp size"});
+  }
+
+  /// The asynchronous trainer takes so many from its queue, whatever data.train_batch_size says
+  /// (fully_async_policy/fully_async_trainer.py, 0.7 to 0.10: required_samples).
+  void step_batch() {
+    constexpr const char* kFact = "job.train_batch_prompts";
+    const std::string mini = fmt::format("{}.actor.ppo_mini_batch_size", kArr);
+    if (own_trainer() != "fully_async") return t_.take(kFact, "data.train_batch_size");
+    t_.derived(kFact, t_.whole(mini, 0) * t_.whole("async_training.require_batches", 1),
+               "ppo_mini_batch_size x async_training.require_batches", mini);
   }
 
   std::string block_of(const std::string& path, std::string_view role, bool megatron) const {

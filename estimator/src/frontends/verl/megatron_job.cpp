@@ -17,7 +17,7 @@ struct ConfigRow {
   std::string_view key, knob;
   std::string_view only = "";  ///< the one value that changes nothing; "": any
 };
-constexpr std::array<ConfigRow, 28> kConfig{{
+constexpr std::array<ConfigRow, 37> kConfig{{
     {"num_layers_in_first_pipeline_stage", "first_stage_layers"},
     {"num_layers_in_last_pipeline_stage", "last_stage_layers"},
     {"account_for_embedding_in_pipeline_split", "embedding_in_split"},
@@ -44,14 +44,29 @@ constexpr std::array<ConfigRow, 28> kConfig{{
     {"moe_z_loss_coeff", ""},
     {"overlap_p2p_comm", ""},
     {"batch_p2p_comm", ""},
-    {"use_flash_attn", ""},  // no field that Megatron-core reads
     {"moe_router_load_balancing_type", "router_aux_loss"},
+    {"moe_router_bias_update_rate", ""},
+    {"layernorm_epsilon", ""},
+    {"init_method_std", ""},
+    // what both bridges set of all models that are described (mbridge/core/llm_bridge.py, _build_base_config;
+    // megatron/bridge/models/*/*_bridge.py, 0.5.2)
+    {"normalization", "", "RMSNorm"},
+    {"gated_linear_unit", "", "true"},
+    {"add_bias_linear", "", "false"},
+    {"variable_seq_lengths", "", "true"},
+    {"bf16", "", "true"},
+    {"fp16", "", "false"},
+    {"use_cpu_initialization", "", "false"},
 }};
+/// Arguments of MindSpeed that scripts for NPUs hand over. Megatron's TransformerConfig has no such fields, and what they ask for
+/// is there anyway.
+constexpr std::array<std::string_view, 5> kMindSpeed{"use_flash_attn", "swiglu", "use_fused_swiglu", "use_fused_rmsnorm",
+                                                     "use_distributed_optimizer"};
 
 class MegatronRole {
  public:
-  MegatronRole(VerlSettings& s, const VerlMeaning& m, const std::string& role)
-      : s_(s), m_(m), role_(role), fact_("roles." + role + ".") {}
+  MegatronRole(VerlSettings& s, const VerlMeaning& m, const std::string& role, std::vector<Note>& notes)
+      : s_(s), m_(m), role_(role), notes_(notes), fact_("roles." + role + ".") {}
 
   void run() {
     layout();
@@ -143,7 +158,7 @@ class MegatronRole {
     for (std::size_t i = 0; i < f->value.keys().size(); ++i) {
       const std::string& key = f->value.keys()[i];
       const FactValue& value = f->value.items()[i];
-      if (value.is_null() || repeats_layout(key, value)) continue;
+      if (value.is_null() || repeats_layout(key, value) || of_mindspeed(*f, key, value)) continue;
       const auto row = std::find_if(kConfig.begin(), kConfig.end(), [&](const ConfigRow& r) { return r.key == key; });
       const bool unknown = row == kConfig.end() || (!row->only.empty() && value.plain() != row->only);
       if (unknown && of_the_actor(key, value)) continue;  // told there
@@ -165,7 +180,19 @@ class MegatronRole {
                  "override_transformer_config.moe_token_dispatcher_type=flex beside moe_enable_deepep");
   }
 
-  /// A degree that the layout has anyway; one that is not stated is not that.
+  bool of_mindspeed(const ToldFact& told, const std::string& key, const FactValue& value) {
+    if (std::find(kMindSpeed.begin(), kMindSpeed.end(), key) == kMindSpeed.end() || !value.boolean()) return false;
+    if (key == "use_distributed_optimizer" && m_.text(fact_ + "sharding") == "none") return false;
+    if (of_the_actor(key, value)) return true;  // told there
+    Place place = s_.place(fact_ + "transformer_overrides");
+    place.path = fmt::format("{}.{}", told.where, key);
+    notes_.push_back({Note::Level::warning, std::move(place),
+                      "an argument of MindSpeed, for NPUs: on GPUs Megatron's models have no such field, and refuse it "
+                      "(Megatron-Bridge from 0.5 on, mbridge)"});
+    return true;
+  }
+
+  /// A degree, or sequence parallelism, that the layout has anyway; one that is not stated is not that.
   bool repeats_layout(const std::string& key, const FactValue& value) const {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kDegrees{
         {{"tensor_model_parallel_size", "layout.tp"},
@@ -173,6 +200,7 @@ class MegatronRole {
          {"context_parallel_size", "layout.cp"},
          {"expert_model_parallel_size", "layout.ep"},
          {"expert_tensor_parallel_size", "layout.etp"}}};
+    if (key == "sequence_parallel") return value.boolean() == m_.flag(fact_ + "layout.sequence_parallel");
     const auto row = std::find_if(kDegrees.begin(), kDegrees.end(), [&](const auto& r) { return r.first == key; });
     const ToldFact* degree = row != kDegrees.end() ? m_.find(fact_ + std::string(row->second)) : nullptr;
     return degree != nullptr && degree->value.is_integer() && degree->value.plain() == value.plain();
@@ -188,11 +216,14 @@ class MegatronRole {
   VerlSettings& s_;
   const VerlMeaning& m_;
   const std::string& role_;
+  std::vector<Note>& notes_;
   std::string fact_;
 };
 
 }  // namespace
 
-void megatron_settings(VerlSettings& s, const VerlMeaning& m, const std::string& role) { MegatronRole(s, m, role).run(); }
+void megatron_settings(VerlSettings& s, const VerlMeaning& m, const std::string& role, std::vector<Note>& notes) {
+  MegatronRole(s, m, role, notes).run();
+}
 
 }  // namespace oomplan::verl

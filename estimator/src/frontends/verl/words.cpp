@@ -108,12 +108,16 @@ class VerlWords : public TextWords {
     try {
       Reading out = oomplan::reading_of(it.native, source_.name, catalog_);
       for (Note& note : out.notes) rename(note.place, it);
+      // where a model is named: what no tape describes of it is told there, behind the reading (estimate/role_run)
+      for (const Role& role : out.job.roles)
+        if (const auto at = out.job.origins.find(role.name + ".model"); at != out.job.origins.end()) rename(at->second.place, it);
       out.notes.insert(out.notes.begin(), it.notes.begin(), it.notes.end());
       return out;
     } catch (InputError& e) {
       std::vector<Problem> problems = e.problems;
       for (Problem& p : problems) {
         degree(p, it);
+        at_the_model(p, it);
         rename(p.place, it);
       }
       throw InputError(std::move(problems));
@@ -128,6 +132,19 @@ class VerlWords : public TextWords {
     if (name.empty() || f == nullptr || f->origin.place.path.empty()) return;
     p.place = f->origin.place;
     p.found = fmt::format("'{}'", f->value.plain());
+  }
+  /// A knob that no key says follows from release and model: it is told at the model's key, by its name.
+  static void at_the_model(Problem& p, const Understood& it) {
+    const auto setting = [&](std::string_view key) {
+      const auto& all = it.native.settings;
+      return std::any_of(all.begin(), all.end(), [&](const Setting& s) { return s.key == key; });
+    };
+    const auto dot = p.place.path.find('.');
+    if (dot == std::string::npos || setting(p.place.path)) return;
+    std::string model = p.place.path.substr(0, dot) + ".model";
+    if (!setting(model)) return;
+    p.found = fmt::format("{} {}", std::string_view(p.place.path).substr(dot + 1), p.found);
+    p.place.path = std::move(model);
   }
   /// A knob is told by the key that gave it its value.
   static void rename(Place& place, const Understood& it) {
