@@ -1,8 +1,10 @@
 #include "layers/delta.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "layers/delta_rule.hpp"
+#include "layers/fla.hpp"
 #include "layers/ops.hpp"
 #include "layers/ops_state.hpp"
 #include "layers/state_parts.hpp"
@@ -282,55 +284,101 @@ Tensor gated_norm(Eager& g, const Tensor& x, const Tensor& gate, int weight) {
   return to(g, hidden, dtype, "norm.output");
 }
 
+/// Tokens of the sequences of a row; none: it is one.
+std::vector<std::int64_t> lengths_of(const KernelOptions& options) {
+  std::vector<std::int64_t> out;
+  const std::int64_t each = options.delta.sequence;
+  for (std::int64_t left = each > 0 ? options.scan_tokens : 0; left > 0; left -= each) out.push_back(std::min(left, each));
+  return out;
+}
+
+/// Queries, keys and values behind the convolution. causal-conv1d leaves them by token, and is told whose every token is.
+Tensor convolved(Eager& g, const Mixer& m, const DeltaSizes& n, const LayerLeaves& w, const KernelOptions& options,
+                 const Tensor& x) {
+  const std::vector<std::int64_t> lengths = lengths_of(options);
+  if (options.delta.kernels == LinearAttention::fla_conv) {
+    const Tensor sequences = lengths.empty() ? Tensor() : g.make("conv.seq_idx", {S}, DType::int32);
+    return fla::causal_conv1d(g, x, w.state.conv, sequences, "conv");
+  }
+  const CausalConv conv{w.state.conv, -1, n.both(), m.conv_kernel, options.scan_tokens};
+  return lengths.empty() ? causal_conv(g, x, conv) : causal_conv_by_sequence(g, x, conv, lengths);
+}
+
+/// Queries and keys for all heads of values.
+void repeat_for_values(Eager& g, const DeltaSizes& n, Projections& p) {
+  if (!n.grouped) return;
+  const Shape repeated{B, S, n.value_heads, n.key_dim};
+  Tensor wide = repeat_interleave(g, p.query, repeated, "q_repeated");
+  p.query = std::move(wide);
+  wide = repeat_interleave(g, p.key, repeated, "k_repeated");
+  p.key = std::move(wide);
+}
+
+/// torch_chunk_gated_delta_rule of the release.
+Tensor run_in_torch(Eager& g, const DeltaSizes& n, const KernelOptions& options, Projections& p, const Tensor& decay,
+                    const Tensor& beta, DType dtype) {
+  if (options.delta_by_rows) {
+    repeat_for_values(g, n, p);
+    return run_delta_by_rows(g, n, {p.query, p.key, p.value, decay, beta}, options.scan_tokens, dtype);
+  }
+  const std::int64_t chunks = ceil_div(options.scan_tokens, kDeltaChunk);
+  ChunkRule rule{.g = g,
+                 .n = n,
+                 .chunks = chunks,
+                 .whole = chunks * kDeltaChunk == options.scan_tokens,
+                 .dtype = dtype,
+                 .query = p.query,
+                 .key = p.key,
+                 .value = p.value,
+                 .decay = decay,
+                 .beta = beta};
+  return rule.run();
+}
+
+/// Parts of a convolved row lie apart; what is repeated does not.
+Tensor run_in_fla(Eager& g, const DeltaSizes& n, const KernelOptions& options, Projections& p, const Tensor& decay,
+                  const Tensor& beta) {
+  repeat_for_values(g, n, p);
+  const fla::Rule rule{.heads = n.value_heads,
+                       .key_dim = n.key_dim,
+                       .value_dim = n.value_dim,
+                       .chunks = fla::chunks_of(options.scan_tokens, lengths_of(options)),
+                       .copies_query = !n.grouped,
+                       .copies_key = !n.grouped,
+                       .copies_value = true};
+  return fla::chunk_gated_delta_rule(g, rule, {p.query, p.key, p.value, decay, beta});
+}
+
 }  // namespace
 
 Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const LayerLeaves& w, const KernelOptions& options,
                        const Tensor& x) {
   const DeltaSizes n(m);
-  const bool by_head = w.state.in_ba >= 0;
+  const bool by_head = w.state.in_ba >= 0, torch = options.delta.kernels == LinearAttention::torch;
   Projections p = by_head ? ordered_by_head(g, n, w, x) : apart(g, n, w, x);
   const DType dtype = p.mixed.dtype;
   {
-    Tensor convolved = causal_conv(g, p.mixed, {w.state.conv, -1, n.both(), m.conv_kernel, options.scan_tokens});
-    p.mixed = std::move(convolved);
+    Tensor next = convolved(g, m, n, w, options, p.mixed);
+    p.mixed = std::move(next);
   }
   {
+    // gradients of transformers' own rule come with heads in front of tokens
     std::vector<Tensor> parts = split(g, p.mixed, {{B, S, n.keys}, {B, S, n.keys}, {B, S, n.values}});
-    p.query = by_heads(g, parts[0], {B, S, n.key_heads, n.key_dim}, !n.grouped && n.several_key_heads, "q");
-    p.key = by_heads(g, parts[1], {B, S, n.key_heads, n.key_dim}, !n.grouped && n.several_key_heads, "k");
-    p.value = by_heads(g, parts[2], {B, S, n.value_heads, n.value_dim}, n.several_value_heads, "v");
+    const bool copied_back = torch && !n.grouped && n.several_key_heads;
+    p.query = by_heads(g, parts[0], {B, S, n.key_heads, n.key_dim}, copied_back, "q");
+    p.key = by_heads(g, parts[1], {B, S, n.key_heads, n.key_dim}, copied_back, "k");
+    p.value = by_heads(g, parts[2], {B, S, n.value_heads, n.value_dim}, torch && n.several_value_heads, "v");
   }
   const Tensor beta = sigmoid(g, p.b, "beta");
   const Tensor decay = log_decay(g, w, p.a);
-  const std::int64_t chunks = (options.scan_tokens + kDeltaChunk - 1) / kDeltaChunk;
+  Tensor core = torch ? run_in_torch(g, n, options, p, decay, beta, dtype) : run_in_fla(g, n, options, p, decay, beta);
   const Shape rows{T * n.value_heads, n.value_dim};
-  Tensor core;
-  if (options.delta_by_rows) {
-    if (n.grouped) {
-      const Shape repeated{B, S, n.value_heads, n.key_dim};
-      Tensor wide = repeat_interleave(g, p.query, repeated, "q_repeated");
-      p.query = std::move(wide);
-      wide = repeat_interleave(g, p.key, repeated, "k_repeated");
-      p.key = std::move(wide);
-    }
-    core = run_delta_by_rows(g, n, {p.query, p.key, p.value, decay, beta}, options.scan_tokens, dtype);
-  } else {
-    ChunkRule rule{.g = g,
-                   .n = n,
-                   .chunks = chunks,
-                   .whole = chunks * kDeltaChunk == options.scan_tokens,
-                   .dtype = dtype,
-                   .query = p.query,
-                   .key = p.key,
-                   .value = p.value,
-                   .decay = decay,
-                   .beta = beta};
-    core = rule.run();
-  }
-  core = reshaped(g, core, rows, dtype == DType::fp32, "core.rows");
+  core = reshaped(g, core, rows, torch && dtype == DType::fp32, "core.rows");
   const bool z_apart = by_head && n.grouped && !n.several_key_heads;
   p.z = reshaped(g, p.z, rows, z_apart, "z_rows");
-  Tensor normed = gated_norm(g, core, p.z, w.state.norm);
+  Tensor normed =
+      torch ? gated_norm(g, core, p.z, w.state.norm)
+            : fla::rms_norm_gated(g, core, p.z, w.state.norm, by_head && !n.grouped, options.delta.multiprocessors, "norm");
   core = view(std::move(normed), {B, S, n.values});
   return linear(g, core, w.state.out, -1, T, {B, S, Dim(hidden)}, "out");
 }
