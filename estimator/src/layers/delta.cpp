@@ -284,25 +284,81 @@ Tensor gated_norm(Eager& g, const Tensor& x, const Tensor& gate, int weight) {
   return to(g, hidden, dtype, "norm.output");
 }
 
-/// Tokens of the sequences of a row; none: it is one.
+/// Tokens of the sequences that have some here; none: the row is one sequence. Of the ranks that share a row (get_cp_cu_seqlens
+/// of fla/ops/cp/context.py) it is the one whose sequences begin most chunks.
 std::vector<std::int64_t> lengths_of(const KernelOptions& options) {
-  std::vector<std::int64_t> out;
-  const std::int64_t each = options.delta.sequence;
-  for (std::int64_t left = each > 0 ? options.scan_tokens : 0; left > 0; left -= each) out.push_back(std::min(left, each));
-  return out;
+  std::vector<std::int64_t> fullest;
+  const std::int64_t each = options.delta.sequence, part = options.scan_tokens;
+  if (each == 0) return fullest;
+  for (std::int64_t begin = 0; begin < part * options.ulysses; begin += part) {
+    std::vector<std::int64_t> out;
+    for (std::int64_t at = begin; at < begin + part;) {
+      const std::int64_t end = std::min(begin + part, (at / each + 1) * each);
+      out.push_back(end - at);
+      at = end;
+    }
+    if (fullest.empty() || fla::chunks_of(part, out) > fla::chunks_of(part, fullest)) fullest = std::move(out);
+  }
+  return fullest;
+}
+
+/// Ulysses: the last tokens of the rank before stand in front, as zeros where another sequence begins here
+/// (verl/models/transformers/qwen3_5.py _prepend_cp_conv_prefix, 0.9 and 0.10). By channel.
+Tensor with_prefix(Eager& g, const Mixer& m, const DeltaSizes& n, const KernelOptions& options, const Tensor& x) {
+  const Shape few{B, n.both(), Dim(m.conv_kernel - 1)};
+  const Tensor tails = slice(g, x, few);
+  const auto exchange = [&g, few, ranks = options.ulysses, dtype = x.dtype](const std::string& name) {
+    Tensor sent = g.make(name + ".sent", few, dtype, Category::communication);
+    Tensor gathered = g.make(name + ".gathered", {Dim(ranks), few[0], few[1], few[2]}, dtype, Category::communication);
+    return g.make(name, few, dtype);
+  };
+  Tensor prefix = exchange("conv.prefix");
+  g.record(prefix, "_ConvPrefixExchangeBackward", {&tails},
+           [exchange](const Gradients&) { return Gradients{exchange("conv.prefix_backward")}; });
+  const Tensor cleared = copy(g, prefix, few, "conv.prefix_cleared");
+  const Dim all(options.scan_tokens + m.conv_kernel - 1);
+  return cat(g, {cleared, view(x, {B, n.both(), S})}, {B, n.both(), all}, "conv.prefixed");
 }
 
 /// Queries, keys and values behind the convolution. causal-conv1d leaves them by token, and is told whose every token is.
-Tensor convolved(Eager& g, const Mixer& m, const DeltaSizes& n, const LayerLeaves& w, const KernelOptions& options,
-                 const Tensor& x) {
-  const std::vector<std::int64_t> lengths = lengths_of(options);
-  if (options.delta.kernels == LinearAttention::fla_conv) {
-    const Tensor sequences = lengths.empty() ? Tensor() : g.make("conv.seq_idx", {S}, DType::int32);
-    return fla::causal_conv1d(g, x, w.state.conv, sequences, "conv");
+/// `given`: names of verl's forward pass for what went in.
+struct Convolution {
+  Eager& g;
+  const Mixer& m;
+  const DeltaSizes& n;
+  const KernelOptions& options;
+  const int weight;
+  const std::int64_t before = options.ulysses > 1 ? m.conv_kernel - 1 : 0;
+
+  Tensor by_token(const Tensor& x, bool told, Tensor& given) const {
+    const Dim tokens(options.scan_tokens + before);
+    given = options.delta.patched ? x : Tensor();
+    if (before > 0) {
+      const Tensor joined = with_prefix(g, m, n, options, x);
+      given = copy(g, joined, {B, tokens, n.both()}, "conv.input");
+    }
+    Tensor sequences = told ? g.make("conv.seq_idx", {S}, DType::int32) : Tensor();
+    if (told && before > 0) {
+      Tensor joined = g.make("conv.seq_idx_prefixed", {Dim(1), tokens}, DType::int32);
+      sequences = std::move(joined);
+    }
+    Tensor out = fla::causal_conv1d(g, before > 0 ? given : x, weight, sequences, "conv");
+    return before > 0 ? slice(g, out, {B, S, n.both()}) : out;
   }
-  const CausalConv conv{w.state.conv, -1, n.both(), m.conv_kernel, options.scan_tokens};
-  return lengths.empty() ? causal_conv(g, x, conv) : causal_conv_by_sequence(g, x, conv, lengths);
-}
+
+  Tensor run(Tensor x, Tensor& given) const {
+    std::vector<std::int64_t> lengths = lengths_of(options);
+    if (options.delta.kernels == LinearAttention::fla_conv) return by_token(x, !lengths.empty(), given);
+    const CausalConv conv{weight, -1, n.both(), m.conv_kernel, options.scan_tokens};
+    if (lengths.empty()) return causal_conv(g, x, conv);
+    if (before == 0) return causal_conv_by_sequence(g, view(x, {B, n.both(), S}), conv, lengths);
+    lengths.front() += before;
+    const Tensor joined = with_prefix(g, m, n, options, x);
+    x.reset();
+    const Tensor out = causal_conv_by_sequence(g, joined, conv, lengths);
+    return slice(g, out, {B, n.both(), S});
+  }
+};
 
 /// Queries and keys for all heads of values.
 void repeat_for_values(Eager& g, const DeltaSizes& n, Projections& p) {
@@ -339,10 +395,13 @@ Tensor run_in_torch(Eager& g, const DeltaSizes& n, const KernelOptions& options,
 Tensor run_in_fla(Eager& g, const DeltaSizes& n, const KernelOptions& options, Projections& p, const Tensor& decay,
                   const Tensor& beta) {
   repeat_for_values(g, n, p);
+  const std::vector<std::int64_t> lengths = lengths_of(options);
   const fla::Rule rule{.heads = n.value_heads,
                        .key_dim = n.key_dim,
                        .value_dim = n.value_dim,
-                       .chunks = fla::chunks_of(options.scan_tokens, lengths_of(options)),
+                       .chunks = fla::chunks_of(options.scan_tokens, lengths),
+                       .ranks = options.ulysses,
+                       .sequences = std::max<std::int64_t>(1, static_cast<std::int64_t>(lengths.size())),
                        .copies_query = !n.grouped,
                        .copies_key = !n.grouped,
                        .copies_value = true};
@@ -357,8 +416,10 @@ Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const Laye
   const bool by_head = w.state.in_ba >= 0, torch = options.delta.kernels == LinearAttention::torch;
   Projections p = by_head ? ordered_by_head(g, n, w, x) : apart(g, n, w, x);
   const DType dtype = p.mixed.dtype;
+  Tensor given;
   {
-    Tensor next = convolved(g, m, n, w, options, p.mixed);
+    const Convolution convolution{g, m, n, options, w.state.conv};
+    Tensor next = convolution.run(std::move(p.mixed), given);
     p.mixed = std::move(next);
   }
   {
@@ -381,6 +442,20 @@ Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const Laye
             : fla::rms_norm_gated(g, core, p.z, w.state.norm, by_head && !n.grouped, options.delta.multiprocessors, "norm");
   core = view(std::move(normed), {B, S, n.values});
   return linear(g, core, w.state.out, -1, T, {B, S, Dim(hidden)}, "out");
+}
+
+std::vector<Tensor> delta_caches(Eager& g, const KernelOptions& options) {
+  std::vector<Tensor> out;
+  const auto keep = [&](const char* name, Shape shape) {
+    out.push_back(g.make(name, std::move(shape), DType::int64, Category::inputs));
+  };
+  const std::vector<std::int64_t> lengths = lengths_of(options);
+  if (options.delta.kernels == LinearAttention::torch || lengths.empty()) return out;
+  keep("fla.chunk_indices", {Dim(fla::chunks_of(options.scan_tokens, lengths)), Dim(2)});
+  if (options.delta.kernels != LinearAttention::fla_conv) return out;
+  keep("fla.position_ids", {S});
+  keep("fla.sequence_ids", {S});
+  return out;
 }
 
 }  // namespace oomplan

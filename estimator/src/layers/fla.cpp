@@ -1,6 +1,7 @@
 #include "layers/fla.hpp"
 
 #include "layers/ops.hpp"
+#include "layers/ops_state.hpp"
 
 namespace oomplan::fla {
 namespace {
@@ -16,44 +17,66 @@ Tensor guarded(Eager& g, const Tensor& x, bool copies, const std::string& name) 
   return copies ? g.make(name + ".contiguous", x.shape, x.dtype) : x;
 }
 
-/// l2norm_fwd
+/// l2norm_fwd, of rows.
 struct Normed {
   Tensor y, rstd;
 };
 Normed normed(Eager& g, const Tensor& x, const std::string& name) {
   Normed out;
-  out.y = g.make(name, x.shape, x.dtype);
-  out.rstd = g.make(name + ".rstd", Shape(x.shape.begin(), x.shape.end() - 1), DType::fp32);
+  const Dim rows = elements(Shape(x.shape.begin(), x.shape.end() - 1));
+  out.y = ops::view(g.make(name, {rows, x.shape.back()}, x.dtype), x.shape);
+  out.rstd = g.make(name + ".rstd", {rows}, DType::fp32);
   return out;
 }
 
 /// Shapes of the rule, by token.
 struct RuleShapes {
   Shape keys, values, rates, pairs, states;
+  Shape passed, first, borders;  ///< between ranks: what each gives, the first sequence's state, those of all sequences
   explicit RuleShapes(const Rule& r)
       : keys{B, S, r.heads, r.key_dim},
         values{B, S, r.heads, r.value_dim},
         rates{B, S, r.heads},
         pairs{B, S, r.heads, Dim(kChunk)},
-        states{B, Dim(r.chunks), r.heads, r.key_dim, r.value_dim} {}
+        states{B, Dim(r.chunks), r.heads, r.key_dim, r.value_dim},
+        passed{r.heads, r.key_dim, Dim(r.key_dim.coefficient + r.value_dim.coefficient)},
+        first{Dim(1), r.heads, r.key_dim, r.value_dim},
+        borders{Dim(r.sequences), r.heads, r.key_dim, r.value_dim} {}
 };
 
 /// What the rule keeps, in the order of save_for_backward.
 struct Kept {
   Normed query, key;
-  Tensor value, decay, beta, pairs;
+  Tensor value, decay, beta, pairs, state;
 };
 
+/// chunk_gated_delta_rule_fwd_h_pre_process and the same of backward: states of this rank's sequences that come from others.
+Tensor exchanged_states(Eager& g, const Rule& r, const RuleShapes& s, const std::string& name) {
+  if (r.ranks == 1) return {};
+  Tensor own = temporary(g, (name + ".passed").c_str(), s.passed, DType::fp32);
+  Tensor states = temporary(g, (name + ".states").c_str(), s.borders, DType::fp32);
+  Shape all = s.passed;
+  all.insert(all.begin(), Dim(r.ranks));
+  Tensor gathered = g.make(name + ".gathered", std::move(all), DType::fp32, Category::communication);
+  return states;
+}
+
 /// ChunkGatedDeltaRuleFunction.forward: names of chunk_gated_delta_rule_fwd go with it.
-Tensor run_forward(Eager& g, const RuleShapes& s, Kept& kept) {
+Tensor run_forward(Eager& g, const Rule& r, Kept& kept) {
+  const RuleShapes s(r);
   const DType dtype = kept.query.y.dtype;
   Tensor cumulated = g.make("rule.decay_cumulated", s.rates, DType::fp32);
   kept.decay = std::move(cumulated);
   kept.pairs = g.make("rule.A", s.pairs, dtype);
   Tensor w = temporary(g, "rule.w", s.keys, dtype);
   Tensor u = temporary(g, "rule.u", s.values, dtype);
+  kept.state = exchanged_states(g, r, s, "rule.exchange");
   Tensor h = temporary(g, "rule.h", s.states, dtype);
   Tensor v_new = temporary(g, "rule.v_new", s.values, dtype);
+  if (kept.state && r.sequences > 1) {  // compress_h0: only the first sequence began on another rank
+    Tensor first = g.make("rule.state", s.first, DType::fp32);
+    kept.state = std::move(first);
+  }
   return g.make("rule.o", s.values, dtype);
 }
 
@@ -72,9 +95,12 @@ RuleGradients run_backward(Eager& g, const Rule& r, DType dtype) {
   RuleGradients d;
   Tensor w = temporary(g, "rule_backward.w", s.keys, dtype);
   Tensor u = temporary(g, "rule_backward.u", s.values, dtype);
+  Tensor begins = r.ranks > 1 && r.sequences > 1 ? temporary(g, "rule_backward.states", s.borders, DType::fp32) : Tensor();
   Tensor h = temporary(g, "rule_backward.h", s.states, dtype);
   Tensor v_new = temporary(g, "rule_backward.v_new", s.values, dtype);
   Tensor inner = temporary(g, "rule_backward.dv_local", s.values, dtype);
+  Tensor ends = exchanged_states(g, r, s, "rule_backward.exchange");
+  begins.reset();
   Tensor dh = temporary(g, "rule_backward.dh", s.states, dtype);
   Tensor next = temporary(g, "rule_backward.dv_new", s.values, dtype);
   inner = std::move(next);
@@ -106,7 +132,6 @@ std::int64_t chunks_of(std::int64_t tokens, const std::vector<std::int64_t>& len
 }
 
 Tensor chunk_gated_delta_rule(Eager& g, const Rule& r, const RuleInput& in) {
-  const RuleShapes s(r);
   Kept kept;
   Tensor out;
   {
@@ -115,12 +140,12 @@ Tensor chunk_gated_delta_rule(Eager& g, const Rule& r, const RuleInput& in) {
     kept.beta = in.beta;
     kept.query = r.norms ? normed(g, query, "rule.q_normed") : Normed{query, {}};
     kept.key = r.norms ? normed(g, key, "rule.k_normed") : Normed{key, {}};
-    out = run_forward(g, s, kept);
+    out = run_forward(g, r, kept);
   }
   if (!g.will_record({&in.query, &in.key, &in.value, &in.decay, &in.beta})) return out;
   std::vector<Saved> saved;
-  for (const Tensor* one :
-       {&kept.query.y, &kept.query.rstd, &kept.key.y, &kept.key.rstd, &kept.value, &kept.decay, &kept.beta, &kept.pairs})
+  for (const Tensor* one : {&kept.query.y, &kept.query.rstd, &kept.key.y, &kept.key.rstd, &kept.value, &kept.decay, &kept.beta,
+                            &kept.pairs, &kept.state})
     if (*one) saved.push_back(g.save(*one));
   const DType dtype = out.dtype;
   g.record(out, "ChunkGatedDeltaRuleFunctionBackward", {&in.query, &in.key, &in.value, &in.decay, &in.beta},

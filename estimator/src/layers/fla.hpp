@@ -23,6 +23,8 @@ std::int64_t chunks_of(std::int64_t tokens, const std::vector<std::int64_t>& len
 struct Rule {
   Dim heads, key_dim, value_dim;  ///< of values' heads, for which queries and keys are given, too
   std::int64_t chunks = 0;        ///< of one row of the batch
+  std::int64_t ranks = 1;         ///< that share the row (cp_context): states are exchanged in front of the rule
+  std::int64_t sequences = 1;     ///< with ranks: that have tokens here
   bool norms = true;              ///< use_qk_l2norm_in_kernel; otherwise queries and keys are kept as they come
   /// These lie apart in a wider row, or by channel: input_guard copies them.
   bool copies_query = false, copies_key = false, copies_value = false;
@@ -31,7 +33,8 @@ struct Rule {
 struct RuleInput {
   Tensor query, key, value, decay, beta;
 };
-/// chunk_gated_delta_rule without a state that comes in or goes out: [B, S, n, v] in the queries' format.
+/// chunk_gated_delta_rule of fla/ops/gated_delta_rule/chunk.py, with ranks of fla/ops/cp/chunk_delta_h.py, without a state that
+/// comes in or goes out: [B, S, n, v] in the queries' format.
 Tensor chunk_gated_delta_rule(Eager&, const Rule&, const RuleInput&);
 
 /// l2norm over the last axis. `copied`: x does not lie in one piece.

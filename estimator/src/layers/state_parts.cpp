@@ -32,15 +32,15 @@ Tensor causal_conv(Eager& g, const Tensor& x, const CausalConv& c) {
 }
 
 Tensor causal_conv_by_sequence(Eager& g, const Tensor& x, const CausalConv& c, const std::vector<std::int64_t>& lengths) {
-  const Tensor row = ops::view(x, {B, c.channels, S});
   std::vector<Tensor> outputs;
   for (const std::int64_t length : lengths) {
     CausalConv one = c;
     one.tokens = length;
     const Shape shape{B, c.channels, Dim(length)};
-    outputs.push_back(convolved(g, ops::slice(g, row, shape), one, shape));
+    Tensor segment = lengths.size() == 1 ? ops::view(x, shape) : ops::slice(g, x, shape);  // the whole is no slice
+    outputs.push_back(convolved(g, segment, one, shape));
   }
-  return ops::cat(g, outputs, row.shape, "conv.joined");
+  return ops::cat(g, outputs, x.shape, "conv.joined");
 }
 
 Tensor negative_rate(Eager& g, int a_log) {

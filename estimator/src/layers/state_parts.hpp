@@ -16,8 +16,8 @@ struct CausalConv {
 /// channel; the result is [B, channels, S].
 Tensor causal_conv(Eager& g, const Tensor& x, const CausalConv&);
 
-/// The same of a packed row, sequence by sequence (verl/models/transformers/qwen3_5.py _packed_causal_conv1d_fallback, 0.9 and
-/// 0.10).
+/// The same of a packed row [B, channels, tokens], sequence by sequence (verl/models/transformers/qwen3_5.py
+/// _packed_causal_conv1d_fallback, 0.9 and 0.10).
 Tensor causal_conv_by_sequence(Eager& g, const Tensor& x, const CausalConv&, const std::vector<std::int64_t>& lengths);
 
 /// -exp(A_log.float())

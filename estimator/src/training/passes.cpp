@@ -48,7 +48,9 @@ DeltaOptions delta_options(const Trainer& t, const Architecture& a, const Kernel
   o.kernels = t.linear_attention;
   o.multiprocessors = internals.counted ? internals.multiprocessors : 1;
   const bool patched = t.loop.joins_images_itself && !a.tower.kind.empty() && a.family.starts_with("qwen3_5");
-  if (patched && t.sequences_per_micro_batch == 0) o.sequence = t.sequence_tokens;
+  o.patched = patched;
+  if (patched && t.sequences_per_micro_batch == 0)
+    o.sequence = t.sequence_tokens > 0 ? t.sequence_tokens : std::max<std::int64_t>(1, t.tokens_per_micro_batch);
   return o;
 }
 

@@ -179,9 +179,20 @@ class VerlTranslator {
       if (m_.flag(fact(name, "fused_kernels"))) fused_megatron(name);
     } else {
       fsdp(name);
+      linear_attention(name);
     }
     budget(name);
     adapters(name);
+  }
+
+  /// No key says which packages are installed.
+  void linear_attention(const std::string& name) {
+    if (beside_.linear_attention.empty()) return;
+    Origin origin;
+    origin.kind = Origin::Kind::derived;
+    origin.because = "that is installed";
+    origin.place = {"command line", 0, 0, "--linear-attention"};
+    s_.put(name + ".linear_attention", beside_.linear_attention, origin);
   }
 
   void fsdp(const std::string& name) {
