@@ -109,6 +109,10 @@ FROZEN: list[Row] = [
 ]
 
 
+class FromDevice(int):
+    """A number that was read from the device."""
+
+
 class Grid:
     """Sizes of the images on the host, which FSDP1 passes on as it is."""
 
@@ -189,6 +193,12 @@ class Code:
             sys.modules["verl.utils.ulysses"].set_ulysses_sequence_parallel_group(group)
         self.patch.apply_monkey_patch(model, ulysses_sp_size=ulysses, use_remove_padding=True)
 
+    def tell_tokens(self, tokens: int) -> None:
+        """Of where the last sequence of a packed row ends, which Qwen3.5's layers ask the device for."""
+        linear: Any = importlib.import_module("verl.models.transformers.qwen3_5")
+        Features.rows = FromDevice(Features.rows)
+        linear.int = lambda number: tokens if isinstance(number, FromDevice) else number
+
     def leave(self) -> None:
         """Forward passes are wrapped for Ulysses again with every model."""
         sys.modules["verl.utils.ulysses"].set_ulysses_sequence_parallel_group(None)
@@ -219,18 +229,43 @@ def loss_of(model: Any, given: Row, in_place: bool) -> torch.Tensor:
     if "pixel_values" in given and following is not None:
         following.leave_out(given["pixel_values"])  # of the host: FSDP brings it to the device and casts it
     output = model(**given)
-    logits = output.logits.squeeze(0)
+    logits = output.logits.flatten(0, 1)
     if in_place:
         logits.div_(0.7)
     else:
         logits = logits / 0.7
-    return FlashCrossEntropy.apply(logits, given["input_ids"][0, : len(logits)], True).mean()
+    return FlashCrossEntropy.apply(logits, given["input_ids"].flatten()[: len(logits)], True).mean()
+
+
+class Ends:
+    """Where sequences of a packed row end, on the host; FSDP1 passes it on as it is."""
+
+    def __init__(self, lengths: tuple[int, ...]) -> None:
+        self.ends = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+
+    def tolist(self) -> list[int]:
+        return self.ends
+
+    def __add__(self, tokens: int) -> Ends:
+        out = Ends(())
+        out.ends = [end + tokens for end in self.ends]
+        return out
+
+    def __setitem__(self, at: int, end: int) -> None:
+        self.ends[at] = end
+
+
+def told_ends(lengths: tuple[int, ...], device: str) -> Row:
+    """What verl's engine tells Qwen3.5 (verl/workers/engine/fsdp/transformer_impl.py pass_packed_cu_seqlens)."""
+    ends = torch.empty(len(lengths) + 1, dtype=torch.int64, device=device)
+    return {"cu_seqlens": ends, "cu_seqlens_cpu": Ends(lengths)}
 
 
 def inputs_of(case: Row, device: str) -> Row:
-    ids = torch.empty(1, case["tokens"], dtype=torch.int64, device=device)
-    positions = torch.empty(4, 1, case["tokens"], dtype=torch.int64, device=device)
-    given = {"input_ids": ids, "attention_mask": None, "position_ids": positions, "use_cache": False}
+    rows = case["sequences"]
+    ids = torch.empty(rows, case["tokens"] // rows, dtype=torch.int64, device=device)
+    positions = torch.empty(*case.get("axes", (4,)), *ids.shape, dtype=torch.int64, device=device)
+    given = {"input_ids": ids, "attention_mask": None, "position_ids": positions, "use_cache": False} | case.get("told", dict)()
     if case["images"] == 0:
         return given
     patches = case["images"] * math.prod(case["grid"])
@@ -238,9 +273,19 @@ def inputs_of(case: Row, device: str) -> Row:
     return given | {"pixel_values": pixels, "image_grid_thw": Grid(case)}
 
 
+def text_model_of(config: Row, _kernels: str, dtype: torch.dtype) -> Any:
+    fields = {key: value for key, value in config.items() if key != "model_type"}
+    settings = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    settings.use_cache = False
+    model = transformers.AutoModelForCausalLM.from_config(settings, dtype=dtype, attn_implementation="flash_attention_2")
+    model.train()
+    return model
+
+
 def build(code: Code, config: Row, case: Row) -> Any:
+    make = model_of if "vision_config" in config else text_model_of
     with torch.device("meta"):
-        model = model_of(config, "flash", FORMATS[case["storage"]])
+        model = make(config, "flash", FORMATS[case["storage"]])
     code.apply(model, case["ulysses"])
     if case["train"] == "none":
         model.model.visual.requires_grad_(False)
@@ -355,6 +400,10 @@ def rows_of(code: Code, only: str) -> Iterator[Row]:
                 case = USUAL | {"patch": config["vision_config"].get("patch_size", 14)} | changes
                 Features.rows = case["images"] * math.prod(case["grid"]) // 4
                 Torch.packed = case["packed"]
+                if name == "qwen3_5":
+                    parts = 2 if case["packed"] else 1
+                    case["told"] = functools.partial(told_ends, (case["tokens"] // parts,) * parts, device)
+                    code.tell_tokens(case["tokens"])
                 run = under_fsdp1 if engine == "fsdp1" else under_fsdp2
                 with standing_in(module, device):
                     peaks = run(code, config, case)

@@ -25,6 +25,7 @@ struct Beside {
   std::string host_memory;
   std::int64_t sequence_tokens = 0;
   std::string image_size = {};
+  std::string linear_attention = {};
 };
 
 /// The job of the source, which stays with it where answers are told in its words. Without the GIL.
@@ -32,6 +33,7 @@ JobHandle handle_of(Source given, const std::shared_ptr<Catalog>& catalog, const
   given.host_memory = beside.host_memory;
   given.sequence_tokens = beside.sequence_tokens;
   given.image_size = beside.image_size;
+  given.linear_attention = beside.linear_attention;
   return freed([&] {
     const Source source = is_launch(given) ? resolved(given, catalog ? *catalog : Catalog::builtin()) : given;
     Reading reading = read(source, catalog.get());
@@ -51,35 +53,36 @@ void bind_launches(py::module_& module) {
       [](const std::string& path, const std::vector<std::string>& overrides, const std::vector<std::string>& arguments,
          const Environment& environment, const std::string& framework_version, const std::string& gpu,
          const std::vector<std::string>& config_roots, std::int64_t which, const CatalogHandle& catalog,
-         const std::string& host_memory, std::int64_t sequence_tokens, const std::string& image_size) {
+         const std::string& host_memory, std::int64_t sequence_tokens, const std::string& image_size,
+         const std::string& linear_attention) {
         Source source = freed([&] { return script_source(read_file(path), arguments, environment, config_roots); });
         source.dialect = "launch";
         source.overrides = overrides;
         source.framework_version = framework_version;
         source.gpu = gpu;
         source.which = which;
-        return handle_of(source, catalog, {host_memory, sequence_tokens, image_size});
+        return handle_of(source, catalog, {host_memory, sequence_tokens, image_size, linear_attention});
       },
       py::arg("path"), py::arg("overrides"), py::arg("arguments"), py::arg("environment"), py::arg("framework_version") = "",
       py::arg("gpu") = "", py::arg("config_roots") = std::vector<std::string>(), py::arg("which") = 0,
       py::arg("catalog") = CatalogHandle(), py::arg("host_memory") = "", py::arg("sequence_tokens") = 0,
-      py::arg("image_size") = "");
+      py::arg("image_size") = "", py::arg("linear_attention") = "");
   module.def(
       "read_command",
       [](const std::vector<std::string>& command, const std::vector<std::string>& overrides, const Environment& environment,
          const std::string& framework_version, const std::string& gpu, const std::vector<std::string>& config_roots,
          std::int64_t which, const CatalogHandle& catalog, const std::string& host_memory, std::int64_t sequence_tokens,
-         const std::string& image_size) {
+         const std::string& image_size, const std::string& linear_attention) {
         Source source = freed([&] { return command_source(command, environment, config_roots); });
         source.overrides = overrides;
         source.framework_version = framework_version;
         source.gpu = gpu;
         source.which = which;
-        return handle_of(source, catalog, {host_memory, sequence_tokens, image_size});
+        return handle_of(source, catalog, {host_memory, sequence_tokens, image_size, linear_attention});
       },
       py::arg("command"), py::arg("overrides"), py::arg("environment"), py::arg("framework_version") = "", py::arg("gpu") = "",
       py::arg("config_roots") = std::vector<std::string>(), py::arg("which") = 0, py::arg("catalog") = CatalogHandle(),
-      py::arg("host_memory") = "", py::arg("sequence_tokens") = 0, py::arg("image_size") = "");
+      py::arg("host_memory") = "", py::arg("sequence_tokens") = 0, py::arg("image_size") = "", py::arg("linear_attention") = "");
 }
 
 }  // namespace
@@ -113,28 +116,29 @@ void bind_job(py::module_& module) {
       "read",
       [](const std::string& text, const std::string& name, const std::string& dialect, const std::vector<std::string>& overrides,
          const CatalogHandle& catalog, const std::string& gpu, const std::string& framework_version,
-         const std::string& host_memory, std::int64_t sequence_tokens, const std::string& image_size) {
+         const std::string& host_memory, std::int64_t sequence_tokens, const std::string& image_size,
+         const std::string& linear_attention) {
         Source source{text, name, dialect, overrides};
         source.gpu = gpu;
         source.framework_version = framework_version;
-        return handle_of(source, catalog, {host_memory, sequence_tokens, image_size});
+        return handle_of(source, catalog, {host_memory, sequence_tokens, image_size, linear_attention});
       },
       py::arg("text"), py::arg("name") = "", py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(),
       py::arg("catalog") = CatalogHandle(), py::arg("gpu") = "", py::arg("framework_version") = "", py::arg("host_memory") = "",
-      py::arg("sequence_tokens") = 0, py::arg("image_size") = "");
+      py::arg("sequence_tokens") = 0, py::arg("image_size") = "", py::arg("linear_attention") = "");
   module.def(
       "read_file",
       [](const std::string& path, const std::string& dialect, const std::vector<std::string>& overrides,
          const std::string& framework_version, const std::string& gpu, const std::vector<std::string>& config_roots,
          const CatalogHandle& catalog, const std::string& host_memory, std::int64_t sequence_tokens,
-         const std::string& image_size) {
+         const std::string& image_size, const std::string& linear_attention) {
         return handle_of(freed([&] { return file_source(path, dialect, overrides, framework_version, gpu, config_roots); }),
-                         catalog, {host_memory, sequence_tokens, image_size});
+                         catalog, {host_memory, sequence_tokens, image_size, linear_attention});
       },
       py::arg("path"), py::arg("dialect") = "", py::arg("overrides") = std::vector<std::string>(),
       py::arg("framework_version") = "", py::arg("gpu") = "", py::arg("config_roots") = std::vector<std::string>(),
       py::arg("catalog") = CatalogHandle(), py::arg("host_memory") = "", py::arg("sequence_tokens") = 0,
-      py::arg("image_size") = "");
+      py::arg("image_size") = "", py::arg("linear_attention") = "");
   module.def(
       "config_facts",
       [](const std::string& path, const std::vector<std::string>& overrides, const std::string& framework_version,

@@ -31,8 +31,11 @@ constexpr OptionRow kLengths{
     "sequence-tokens", "N", "verl: tokens of a sequence, prompt and response, where samples are shorter than the settings allow"};
 constexpr OptionRow kImages{"image-size", "WxH",
                             "verl: pixels of a sample's image, 640x480, or none; otherwise as large as a prompt allows"};
+constexpr OptionRow kStates{"linear-attention", "WHAT",
+                            "verl: what runs it in trainers: torch, fla (flash-linear-attention is installed) or fla_conv "
+                            "(causal-conv1d, too)"};
 constexpr OptionRow kWhich{"command", "N", "which of several jobs that a script starts"};
-constexpr std::array<OptionRow, 11> kAdvise{{
+constexpr std::array<OptionRow, 12> kAdvise{{
     kRelease,
     kRoot,
     kGpu,
@@ -41,11 +44,12 @@ constexpr std::array<OptionRow, 11> kAdvise{{
     kHost,
     kLengths,
     kImages,
+    kStates,
     {"allow", "EFFECTS", "what may change besides speed: numerics, semantics, separated by commas"},
     {"diff", "N", "print the N-th change as a diff of FILE in place of the table"},
     {"guide", "", "verl: its tuning guide point by point, and what each would do to this job"},
 }};
-constexpr std::array<OptionRow, 11> kEstimate{{
+constexpr std::array<OptionRow, 12> kEstimate{{
     kRelease,
     kRoot,
     kGpu,
@@ -56,10 +60,12 @@ constexpr std::array<OptionRow, 11> kEstimate{{
     kHost,
     kLengths,
     kImages,
+    kStates,
     {"quick", "", "do not replay the allocator: what is reserved and needed are then lower bounds; no changes are tried"},
 }};
-constexpr std::array<OptionRow, 10> kCheck{{kRelease, kRoot, kGpu, kGpus, kNamed, kSet, kWhich, kHost, kLengths, kImages}};
-constexpr std::array<OptionRow, 11> kExplain{{
+constexpr std::array<OptionRow, 11> kCheck{
+    {kRelease, kRoot, kGpu, kGpus, kNamed, kSet, kWhich, kHost, kLengths, kImages, kStates}};
+constexpr std::array<OptionRow, 12> kExplain{{
     kRelease,
     kRoot,
     kGpu,
@@ -70,9 +76,10 @@ constexpr std::array<OptionRow, 11> kExplain{{
     kHost,
     kLengths,
     kImages,
+    kStates,
     {"save-snapshot", "F", "write the run of the fullest GPU as a memory snapshot that pytorch.org/memory_viz opens"},
 }};
-constexpr std::array<OptionRow, 11> kRead{{
+constexpr std::array<OptionRow, 12> kRead{{
     kRelease,
     kRoot,
     kGpu,
@@ -82,6 +89,7 @@ constexpr std::array<OptionRow, 11> kRead{{
     kWhich,
     kLengths,
     kImages,
+    kStates,
     {"commands", "", "the programs that a script or command would start, in order, in place of the job"},
     {"facts", "", "what a framework's file means, fact by fact, with who says so (JSON)"},
 }};

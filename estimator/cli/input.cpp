@@ -129,6 +129,7 @@ Source source_of(const Call& call) {
   given.host_memory = call.text("host-memory");
   given.sequence_tokens = call.number("sequence-tokens", 1, kTokenLimit.most, 0);
   given.image_size = call.text("image-size");
+  given.linear_attention = call.text("linear-attention");
   return is_launch(given) ? resolved(given, *call.catalog) : given;
 }
 

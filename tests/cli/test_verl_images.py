@@ -214,24 +214,6 @@ def test_offload_of_activations_beside_a_tower_is_refused_with_text_too() -> Non
         assert "offload of activations beside a vision tower" in done.stderr
 
 
-@pytest.mark.parametrize("model", ["Qwen/Qwen3.5-27B", "Qwen/Qwen3-Next-80B-A3B-Instruct"])
-def test_linear_attention_runs_in_functions_of_transformers(model: str) -> None:
-    """verl installs neither package of kernels; what is taken is said."""
-    words = [word.replace("Qwen/Qwen2.5-7B-Instruct", model) for word in FIXED]
-    done = run("estimate", "--quick", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *command(*words))
-    assert done.returncode in (0, 1), done.stderr
-    said = " ".join(done.stdout.split())
-    assert "linear attention is taken to run in transformers' own functions" in said
-
-
-def test_ulysses_of_linear_attention_is_refused_by_name() -> None:
-    words = [word.replace("Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen3.5-27B") for word in IMAGES]
-    split = f"{ARR}.actor.ulysses_sequence_parallel_size=2"
-    done = run("estimate", "--framework-version", "0.9.0", "--gpu", "H100-80GB", *command(*words, split))
-    assert done.returncode == 2, done.stdout
-    assert "not supported yet: Ulysses of linear attention, for which verl asks for flash-linear-attention" in done.stderr
-
-
 def test_fused_kernels_that_gather_for_themselves_are_not_called_a_failure() -> None:
     """Qwen3-VL's forward pass in verl gathers the output layer's weight, Qwen2.5-VL's does not. Stored in fp32 it fails, too."""
     fused = [f"{ARR}.actor.strategy=fsdp2", f"{ARR}.model.use_fused_kernels=True"]

@@ -110,6 +110,7 @@ def read(
     host_memory: str = "",
     sequence_tokens: int = 0,
     image_size: str = "",
+    linear_attention: str = "",
     catalog: Catalog | None = None,
 ) -> _Job:
     """The Job of a path, a text, a dict, a Job or a command-line list; overrides are "key=value".
@@ -126,10 +127,11 @@ def read(
     below config_roots. A framework's configuration that was composed already may be handed in as it is, a dict, an OmegaConf object
     or a dataclass: oomplan.check(config) in front of a trainer. host_memory is that of a node ("1TB"): with it the host's part is
     judged, too. sequence_tokens are those of a sequence, where samples of a job of verl are shorter than its settings allow;
-    image_size is that of a sample's image ("640x480", or "none"). Raises InputError with all that is wrong.
+    image_size is that of a sample's image ("640x480", or "none"), linear_attention what of its kernels is installed ("fla", or
+    "fla_conv" with causal-conv1d). Raises InputError with all that is wrong.
     """
     roots = [str(root) for root in config_roots]
-    beside = (host_memory, sequence_tokens, image_size)
+    beside = (host_memory, sequence_tokens, image_size, linear_attention)
     if command is not None or source is None:
         if source is not None or not command:
             raise _core.refusal("", "a source and a command" if command else "neither a source nor a command", "one of them")
@@ -164,6 +166,7 @@ def read(
             host_memory=host_memory,
             sequence_tokens=sequence_tokens,
             image_size=image_size,
+            linear_attention=linear_attention,
             catalog=catalog,
         )
     config = _configuration(source)

@@ -341,6 +341,7 @@ def read(
     host_memory: str = "",
     sequence_tokens: int = 0,
     image_size: str = "",
+    linear_attention: str = "",
 ) -> Job: ...
 def read_file(
     path: str,
@@ -353,6 +354,7 @@ def read_file(
     host_memory: str = "",
     sequence_tokens: int = 0,
     image_size: str = "",
+    linear_attention: str = "",
 ) -> Job: ...
 def is_script(path: str) -> bool: ...
 def read_script(
@@ -368,6 +370,7 @@ def read_script(
     host_memory: str = "",
     sequence_tokens: int = 0,
     image_size: str = "",
+    linear_attention: str = "",
 ) -> Job: ...
 def read_command(
     command: Sequence[str],
@@ -381,6 +384,7 @@ def read_command(
     host_memory: str = "",
     sequence_tokens: int = 0,
     image_size: str = "",
+    linear_attention: str = "",
 ) -> Job: ...
 def config_facts(
     path: str, overrides: Sequence[str] = ..., framework_version: str = "", config_roots: Sequence[str] = ...

@@ -57,6 +57,9 @@ enum class RmsNorm : std::uint8_t { fused, by_hand };
 enum class Float8 : std::uint8_t { none, tensorwise, rowwise, blockwise };
 /// transformers 5: how the routed rows go through the experts (experts_implementation). automatic: as the release does by itself.
 enum class Experts : std::uint8_t { automatic, grouped_mm, batched_mm, eager };
+/// What runs a gated delta rule in transformers' layers: transformers' own functions, flash-linear-attention, or that and
+/// causal-conv1d.
+enum class LinearAttention : std::uint8_t { torch, fla, fla_conv };
 enum class OptimizerKind : std::uint8_t {
   adamw,
   adam,
@@ -401,6 +404,7 @@ struct Trainer {
   Kernels kernels = Kernels::hf_flash;
   std::string transformers_version;  ///< whose layers and loss the kernel sets hf_* are; empty: the newest that is described
   Experts experts = Experts::automatic;
+  LinearAttention linear_attention = LinearAttention::torch;
   Liger liger;
   Foak foak;
   DType storage = DType::fp32;  ///< of parameters (and so of gradients and optimizer states) between steps

@@ -45,6 +45,7 @@ struct Source {
   std::string host_memory = {};        ///< of a node, as a knob has it: "1TB"; "" unknown
   std::int64_t sequence_tokens = 0;  ///< real ones of a sequence where batches count sequences; 0: as long as the settings allow
   std::string image_size = {};  ///< "640x480", width and height in pixels, "none": samples have none; "" as the settings allow
+  std::string linear_attention = {};  ///< what runs it, of what is installed beside verl: "fla", "fla_conv"; "" torch
   /// Text of another file that this one names (a defaults list); empty: no other file is opened. nullopt: there is none.
   std::function<std::optional<std::string>(const std::string& path)> open = {};
   std::map<std::string, std::string> environment = {};  ///< all that ${oc.env:NAME} and a script may see

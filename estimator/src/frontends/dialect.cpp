@@ -239,6 +239,12 @@ std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog
                              "a job of verl",
                              {},
                              "a job file says it as vision.height and vision.width"});
+  if (!source.linear_attention.empty() && !dialect.takes_lengths)
+    throw InputError(Problem{{"command line", 0, 0, "--linear-attention"},
+                             fmt::format("{} of a job of {}", source.linear_attention, dialect.name),
+                             "a job of verl",
+                             {},
+                             "a job file says it as linear_attention"});
   if (dialect.takes_gpu) check_gpu(source, catalog);
   try {
     auto words = dialect.words(source, catalog);

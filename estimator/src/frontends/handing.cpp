@@ -68,6 +68,7 @@ Source Handing::asked() const {
   out.host_memory = asked_.host_memory;
   out.sequence_tokens = asked_.sequence_tokens;
   out.image_size = asked_.image_size;
+  out.linear_attention = asked_.linear_attention;
   out.open = asked_.open;
   out.name = asked_.command.empty() ? asked_.name : kCommandName;
   for (const auto& [name, value] : launch_.environment)

@@ -42,6 +42,7 @@ const std::vector<std::string_view>& knobs_like_the_actor() {
   static const std::vector<std::string_view> knobs{"layout",
                                                    "kernels",
                                                    "experts",
+                                                   "linear_attention",
                                                    "liger",
                                                    "liger_version",
                                                    "foak",

@@ -107,6 +107,10 @@ constexpr Row kTrainers[] = {
     {"experts", "they are those of transformers' models",
      [](const Job&, const Role& r) { return !of_transformers(r.trainer.kernels); }},
     {"experts", kDense, [](const Job&, const Role& r) { return !has_experts(r); }},
+    {"linear_attention", "no layer of the model has a gated delta rule",
+     [](const Job&, const Role& r) {
+       return !any_layer(r, [](const Layer& l) { return l.mixer.kind == MixerKind::gated_delta; });
+     }},
     {"transformers", "its models are not transformers' (kernels)",
      [](const Job&, const Role& r) { return !of_transformers(r.trainer.kernels); }},
     {"liger_version", "nothing of Liger is used in which its releases differ",

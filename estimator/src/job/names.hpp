@@ -129,6 +129,10 @@ inline constexpr std::array<std::pair<Experts, std::string_view>, 4> kNames<Expe
                                                                                       {Experts::eager, "eager"}}};
 
 template <>
+inline constexpr std::array<std::pair<LinearAttention, std::string_view>, 3> kNames<LinearAttention>{
+    {{LinearAttention::torch, "torch"}, {LinearAttention::fla, "fla"}, {LinearAttention::fla_conv, "fla_conv"}}};
+
+template <>
 inline constexpr std::array<std::pair<OptimizerKind, std::string_view>, 15> kNames<OptimizerKind>{
     {{OptimizerKind::adamw, "adamw"},
      {OptimizerKind::adam, "adam"},

@@ -199,6 +199,11 @@ std::vector<Knob> trainer_rows() {
                  "transformers' experts_implementation; auto: grouped_mm, and the loop over experts up to release 4. The loop is "
                  "described with tokens spread evenly over the experts"),
              spellings<Experts>()),
+      one_of(saves(row("linear_attention", of, choice, knob::choice<&Trainer::linear_attention>(), speed,
+                       "what runs the gated delta rule of transformers' layers (Qwen3-Next, Qwen3.5), which takes what is "
+                       "installed: torch: neither package; fla: flash-linear-attention; fla_conv: causal-conv1d, too"),
+                   "the kernels keep neither a chunk's matrices nor its states for the backward pass"),
+             spellings<LinearAttention>()),
       one_of(saves(row("liger", of, items, {get_liger, set_liger}, speed,
                        "operators of Liger-Kernel in the layers: [rope, rms_norm, swiglu]; its losses are heads"),
                    "fused operators keep fewer tensors for the backward pass"),

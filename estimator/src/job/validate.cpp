@@ -16,6 +16,7 @@
 #include "job/framework_rules.hpp"
 #include "job/head_rules.hpp"
 #include "job/kernel_needs.hpp"
+#include "job/kernel_sets.hpp"
 #include "job/knobs.hpp"
 #include "job/limits.hpp"
 #include "job/litgpt_rules.hpp"
@@ -288,6 +289,7 @@ class Validator {
     if (values && t.lora.rank > 0)
       problem(key_of(role, "lora.rank"), fmt::format("{}", t.lora.rank), "none", "not supported yet: LoRA of a value model");
     check_liger(role);
+    check_linear_attention(role);
     if (t.experts != Experts::automatic && t.experts != Experts::eager && !t.transformers_version.empty() &&
         compare_versions(t.transformers_version, "5.0") < 0)
       problem(key_of(role, "experts"), fmt::format("'{}'", spelling(t.experts)), "auto or eager",
@@ -415,6 +417,19 @@ class Validator {
     if (shards_by_fsdp2(role.engine) && t.wrap_head)
       problem(key_of(role, "wrap_head"), "true", "false",
               "Liger's fused head reads the output layer's weight, which is then not gathered");
+  }
+
+  /// Newer releases of transformers hand queries and keys to the rule as they are, and take its functions from kernels' hub.
+  void check_linear_attention(const Role& role) {
+    const Trainer& t = role.trainer;
+    if (t.linear_attention == LinearAttention::torch) return;
+    const auto refuse = [&](const char* why) {
+      problem(key_of(role, "linear_attention"), fmt::format("'{}'", spelling(t.linear_attention)), "torch", why);
+    };
+    if (!of_transformers(t.kernels))
+      refuse("it is of transformers' models (kernels: hf_flash, hf_sdpa or hf_eager)");
+    else if (!t.loop.joins_images_itself)
+      refuse("not supported yet: flash-linear-attention under transformers from 5.11 on, which all frameworks but verl run");
   }
 
   /// DDP has plain parameters on every rank: what FSDP2 does with formats, shards and the host is not there.

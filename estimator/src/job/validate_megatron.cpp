@@ -19,7 +19,7 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 58> kForeign{"reference",
+constexpr std::array<std::string_view, 59> kForeign{"reference",
                                                     "reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
@@ -57,6 +57,7 @@ constexpr std::array<std::string_view, 58> kForeign{"reference",
                                                     "liger",
                                                     "foak",
                                                     "experts",
+                                                    "linear_attention",
                                                     "lora.kind",
                                                     "lora.casts_heads",
                                                     "lora.base_whole",

@@ -18,6 +18,7 @@
 #include "job/vision_pass.hpp"
 #include "layers/adapted_modules.hpp"
 #include "layers/attention_tiles.hpp"
+#include "layers/delta_options.hpp"
 #include "layers/eager.hpp"
 #include "layers/embedding_backward.hpp"
 #include "layers/foak_options.hpp"
@@ -86,6 +87,7 @@ struct KernelOptions {
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
   bool indexes_all = false;                                ///< indexers choose among fewer tokens than they may
   bool delta_by_rows = false;    ///< transformers up to 5.10: the gated delta rule solves a chunk's system row by row
+  DeltaOptions delta;
   std::int64_t scan_tokens = 0;  ///< of one sequence, where a mixer loops over them: a tape for each number; 0: none does
   ExpertsCode experts = ExpertsCode::grouped_mm;
   std::int64_t routed_tokens = 0;    ///< of the micro-batch, where a loop over experts divides them: a tape for each number

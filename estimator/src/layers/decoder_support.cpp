@@ -76,7 +76,9 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (m.index_top > 0)
     if (const std::string indexer = unsupported_indexer(options); !indexer.empty()) return indexer;
   if (code.alibi && options.autocast) return "autocast under ALiBi";
-  if ((state || convolved) && (options.padding_mask || options.ulysses > 1))
+  const bool exchanges = m.kind == MixerKind::gated_delta && options.delta.patched && options.delta.sequence > 0 &&
+                         options.delta.kernels != LinearAttention::torch;
+  if ((state || convolved) && (options.padding_mask || (options.ulysses > 1 && !exchanges)))
     return "a padding mask or Ulysses under linear attention, lightning attention or short convolutions";
   // Nemotron-H: a mixer or a feed-forward block alone in a layer
   const bool alone = place == NormPlace::single && code.norm == NormCode::rms_wide_cast;

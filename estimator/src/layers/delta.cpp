@@ -1,8 +1,10 @@
 #include "layers/delta.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "layers/delta_rule.hpp"
+#include "layers/fla.hpp"
 #include "layers/ops.hpp"
 #include "layers/ops_state.hpp"
 #include "layers/state_parts.hpp"
@@ -282,57 +284,178 @@ Tensor gated_norm(Eager& g, const Tensor& x, const Tensor& gate, int weight) {
   return to(g, hidden, dtype, "norm.output");
 }
 
+/// Tokens of the sequences that have some here; none: the row is one sequence. Of the ranks that share a row (get_cp_cu_seqlens
+/// of fla/ops/cp/context.py) it is the one whose sequences begin most chunks.
+std::vector<std::int64_t> lengths_of(const KernelOptions& options) {
+  std::vector<std::int64_t> fullest;
+  const std::int64_t each = options.delta.sequence, part = options.scan_tokens;
+  if (each == 0) return fullest;
+  for (std::int64_t begin = 0; begin < part * options.ulysses; begin += part) {
+    std::vector<std::int64_t> out;
+    for (std::int64_t at = begin; at < begin + part;) {
+      const std::int64_t end = std::min(begin + part, (at / each + 1) * each);
+      out.push_back(end - at);
+      at = end;
+    }
+    if (fullest.empty() || fla::chunks_of(part, out) > fla::chunks_of(part, fullest)) fullest = std::move(out);
+  }
+  return fullest;
+}
+
+/// Ulysses: the last tokens of the rank before stand in front, as zeros where another sequence begins here
+/// (verl/models/transformers/qwen3_5.py _prepend_cp_conv_prefix, 0.9 and 0.10). By channel.
+Tensor with_prefix(Eager& g, const Mixer& m, const DeltaSizes& n, const KernelOptions& options, const Tensor& x) {
+  const Shape few{B, n.both(), Dim(m.conv_kernel - 1)};
+  const Tensor tails = slice(g, x, few);
+  const auto exchange = [&g, few, ranks = options.ulysses, dtype = x.dtype](const std::string& name) {
+    Tensor sent = g.make(name + ".sent", few, dtype, Category::communication);
+    Tensor gathered = g.make(name + ".gathered", {Dim(ranks), few[0], few[1], few[2]}, dtype, Category::communication);
+    return g.make(name, few, dtype);
+  };
+  Tensor prefix = exchange("conv.prefix");
+  g.record(prefix, "_ConvPrefixExchangeBackward", {&tails},
+           [exchange](const Gradients&) { return Gradients{exchange("conv.prefix_backward")}; });
+  const Tensor cleared = copy(g, prefix, few, "conv.prefix_cleared");
+  const Dim all(options.scan_tokens + m.conv_kernel - 1);
+  return cat(g, {cleared, view(x, {B, n.both(), S})}, {B, n.both(), all}, "conv.prefixed");
+}
+
+/// Queries, keys and values behind the convolution. causal-conv1d leaves them by token, and is told whose every token is.
+/// `given`: names of verl's forward pass for what went in.
+struct Convolution {
+  Eager& g;
+  const Mixer& m;
+  const DeltaSizes& n;
+  const KernelOptions& options;
+  const int weight;
+  const std::int64_t before = options.ulysses > 1 ? m.conv_kernel - 1 : 0;
+
+  Tensor by_token(const Tensor& x, bool told, Tensor& given) const {
+    const Dim tokens(options.scan_tokens + before);
+    given = options.delta.patched ? x : Tensor();
+    if (before > 0) {
+      const Tensor joined = with_prefix(g, m, n, options, x);
+      given = copy(g, joined, {B, tokens, n.both()}, "conv.input");
+    }
+    Tensor sequences = told ? g.make("conv.seq_idx", {S}, DType::int32) : Tensor();
+    if (told && before > 0) {
+      Tensor joined = g.make("conv.seq_idx_prefixed", {Dim(1), tokens}, DType::int32);
+      sequences = std::move(joined);
+    }
+    Tensor out = fla::causal_conv1d(g, before > 0 ? given : x, weight, sequences, "conv");
+    return before > 0 ? slice(g, out, {B, S, n.both()}) : out;
+  }
+
+  Tensor run(Tensor x, Tensor& given) const {
+    std::vector<std::int64_t> lengths = lengths_of(options);
+    if (options.delta.kernels == LinearAttention::fla_conv) return by_token(x, !lengths.empty(), given);
+    const CausalConv conv{weight, -1, n.both(), m.conv_kernel, options.scan_tokens};
+    if (lengths.empty()) return causal_conv(g, x, conv);
+    if (before == 0) return causal_conv_by_sequence(g, view(x, {B, n.both(), S}), conv, lengths);
+    lengths.front() += before;
+    const Tensor joined = with_prefix(g, m, n, options, x);
+    x.reset();
+    const Tensor out = causal_conv_by_sequence(g, joined, conv, lengths);
+    return slice(g, out, {B, n.both(), S});
+  }
+};
+
+/// Queries and keys for all heads of values.
+void repeat_for_values(Eager& g, const DeltaSizes& n, Projections& p) {
+  if (!n.grouped) return;
+  const Shape repeated{B, S, n.value_heads, n.key_dim};
+  Tensor wide = repeat_interleave(g, p.query, repeated, "q_repeated");
+  p.query = std::move(wide);
+  wide = repeat_interleave(g, p.key, repeated, "k_repeated");
+  p.key = std::move(wide);
+}
+
+/// torch_chunk_gated_delta_rule of the release.
+Tensor run_in_torch(Eager& g, const DeltaSizes& n, const KernelOptions& options, Projections& p, const Tensor& decay,
+                    const Tensor& beta, DType dtype) {
+  if (options.delta_by_rows) {
+    repeat_for_values(g, n, p);
+    return run_delta_by_rows(g, n, {p.query, p.key, p.value, decay, beta}, options.scan_tokens, dtype);
+  }
+  const std::int64_t chunks = ceil_div(options.scan_tokens, kDeltaChunk);
+  ChunkRule rule{.g = g,
+                 .n = n,
+                 .chunks = chunks,
+                 .whole = chunks * kDeltaChunk == options.scan_tokens,
+                 .dtype = dtype,
+                 .query = p.query,
+                 .key = p.key,
+                 .value = p.value,
+                 .decay = decay,
+                 .beta = beta};
+  return rule.run();
+}
+
+/// Parts of a convolved row lie apart; what is repeated does not.
+Tensor run_in_fla(Eager& g, const DeltaSizes& n, const KernelOptions& options, Projections& p, const Tensor& decay,
+                  const Tensor& beta) {
+  repeat_for_values(g, n, p);
+  const std::vector<std::int64_t> lengths = lengths_of(options);
+  const fla::Rule rule{.heads = n.value_heads,
+                       .key_dim = n.key_dim,
+                       .value_dim = n.value_dim,
+                       .chunks = fla::chunks_of(options.scan_tokens, lengths),
+                       .ranks = options.ulysses,
+                       .sequences = std::max<std::int64_t>(1, static_cast<std::int64_t>(lengths.size())),
+                       .copies_query = !n.grouped,
+                       .copies_key = !n.grouped,
+                       .copies_value = true};
+  return fla::chunk_gated_delta_rule(g, rule, {p.query, p.key, p.value, decay, beta});
+}
+
 }  // namespace
 
 Tensor run_gated_delta(Eager& g, const Mixer& m, std::int64_t hidden, const LayerLeaves& w, const KernelOptions& options,
                        const Tensor& x) {
   const DeltaSizes n(m);
-  const bool by_head = w.state.in_ba >= 0;
+  const bool by_head = w.state.in_ba >= 0, torch = options.delta.kernels == LinearAttention::torch;
   Projections p = by_head ? ordered_by_head(g, n, w, x) : apart(g, n, w, x);
   const DType dtype = p.mixed.dtype;
+  Tensor given;
   {
-    Tensor convolved = causal_conv(g, p.mixed, {w.state.conv, -1, n.both(), m.conv_kernel, options.scan_tokens});
-    p.mixed = std::move(convolved);
+    const Convolution convolution{g, m, n, options, w.state.conv};
+    Tensor next = convolution.run(std::move(p.mixed), given);
+    p.mixed = std::move(next);
   }
   {
+    // gradients of transformers' own rule come with heads in front of tokens
     std::vector<Tensor> parts = split(g, p.mixed, {{B, S, n.keys}, {B, S, n.keys}, {B, S, n.values}});
-    p.query = by_heads(g, parts[0], {B, S, n.key_heads, n.key_dim}, !n.grouped && n.several_key_heads, "q");
-    p.key = by_heads(g, parts[1], {B, S, n.key_heads, n.key_dim}, !n.grouped && n.several_key_heads, "k");
-    p.value = by_heads(g, parts[2], {B, S, n.value_heads, n.value_dim}, n.several_value_heads, "v");
+    const bool copied_back = torch && !n.grouped && n.several_key_heads;
+    p.query = by_heads(g, parts[0], {B, S, n.key_heads, n.key_dim}, copied_back, "q");
+    p.key = by_heads(g, parts[1], {B, S, n.key_heads, n.key_dim}, copied_back, "k");
+    p.value = by_heads(g, parts[2], {B, S, n.value_heads, n.value_dim}, torch && n.several_value_heads, "v");
   }
   const Tensor beta = sigmoid(g, p.b, "beta");
   const Tensor decay = log_decay(g, w, p.a);
-  const std::int64_t chunks = (options.scan_tokens + kDeltaChunk - 1) / kDeltaChunk;
+  Tensor core = torch ? run_in_torch(g, n, options, p, decay, beta, dtype) : run_in_fla(g, n, options, p, decay, beta);
   const Shape rows{T * n.value_heads, n.value_dim};
-  Tensor core;
-  if (options.delta_by_rows) {
-    if (n.grouped) {
-      const Shape repeated{B, S, n.value_heads, n.key_dim};
-      Tensor wide = repeat_interleave(g, p.query, repeated, "q_repeated");
-      p.query = std::move(wide);
-      wide = repeat_interleave(g, p.key, repeated, "k_repeated");
-      p.key = std::move(wide);
-    }
-    core = run_delta_by_rows(g, n, {p.query, p.key, p.value, decay, beta}, options.scan_tokens, dtype);
-  } else {
-    ChunkRule rule{.g = g,
-                   .n = n,
-                   .chunks = chunks,
-                   .whole = chunks * kDeltaChunk == options.scan_tokens,
-                   .dtype = dtype,
-                   .query = p.query,
-                   .key = p.key,
-                   .value = p.value,
-                   .decay = decay,
-                   .beta = beta};
-    core = rule.run();
-  }
-  core = reshaped(g, core, rows, dtype == DType::fp32, "core.rows");
+  core = reshaped(g, core, rows, torch && dtype == DType::fp32, "core.rows");
   const bool z_apart = by_head && n.grouped && !n.several_key_heads;
   p.z = reshaped(g, p.z, rows, z_apart, "z_rows");
-  Tensor normed = gated_norm(g, core, p.z, w.state.norm);
+  Tensor normed =
+      torch ? gated_norm(g, core, p.z, w.state.norm)
+            : fla::rms_norm_gated(g, core, p.z, w.state.norm, by_head && !n.grouped, options.delta.multiprocessors, "norm");
   core = view(std::move(normed), {B, S, n.values});
   return linear(g, core, w.state.out, -1, T, {B, S, Dim(hidden)}, "out");
+}
+
+std::vector<Tensor> delta_caches(Eager& g, const KernelOptions& options) {
+  std::vector<Tensor> out;
+  const auto keep = [&](const char* name, Shape shape) {
+    out.push_back(g.make(name, std::move(shape), DType::int64, Category::inputs));
+  };
+  const std::vector<std::int64_t> lengths = lengths_of(options);
+  if (options.delta.kernels == LinearAttention::torch || lengths.empty()) return out;
+  keep("fla.chunk_indices", {Dim(fla::chunks_of(options.scan_tokens, lengths)), Dim(2)});
+  if (options.delta.kernels != LinearAttention::fla_conv) return out;
+  keep("fla.position_ids", {S});
+  keep("fla.sequence_ids", {S});
+  return out;
 }
 
 }  // namespace oomplan

@@ -1,5 +1,7 @@
 // The gated delta rule of Qwen3-Next and Qwen3.5: linear attention with a state for each head, in chunks of 64 tokens.
 #pragma once
+#include <vector>
+
 #include "layers/attention.hpp"
 
 namespace oomplan {
@@ -8,5 +10,9 @@ namespace oomplan {
 /// kernels; x is its input, held by the caller.
 /// REQUIRES: KernelOptions::scan_tokens is the number of tokens of a sequence.
 Tensor run_gated_delta(Eager& g, const Mixer&, std::int64_t hidden, const LayerLeaves&, const KernelOptions&, const Tensor& x);
+
+/// What flash-linear-attention keeps of a packed row's ends for all layers (fla/utils.py tensor_cache, 0.5.0): the chunks, and
+/// for causal-conv1d whose every token is.
+std::vector<Tensor> delta_caches(Eager& g, const KernelOptions&);
 
 }  // namespace oomplan

@@ -3,11 +3,12 @@
 #include <string>
 
 #include "layers/attention.hpp"
+#include "layers/fla.hpp"
 
 namespace oomplan {
 
 /// Tokens that it takes at a time.
-inline constexpr std::int64_t kDeltaChunk = 64;
+inline constexpr std::int64_t kDeltaChunk = fla::kChunk;
 
 /// Of one mixer: heads of keys and values, their dims, values' heads for each of keys'.
 struct DeltaSizes {

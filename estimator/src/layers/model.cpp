@@ -120,6 +120,7 @@ ModelRun ModelPass::run() {
   labels_.reset();
   padding_.reset();
   packed_positions_.reset();
+  caches_.clear();
   if (tower_) tower_->leave_inputs();
   return std::move(out_);
 }

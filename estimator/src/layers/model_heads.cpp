@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "layers/archon_tree.hpp"
+#include "layers/delta.hpp"
 #include "layers/heads_verl.hpp"
 #include "layers/heads_verl_fused.hpp"
 #include "layers/tensor_parallel.hpp"
@@ -124,6 +125,7 @@ Tensor ModelPass::forward() {
   input_ids_ = g_.make("input_ids", {B, archon ? given : embedded_}, DType::int64, Category::inputs);
   labels_ = g_.make("labels", {B, given}, DType::int64, Category::inputs);
   if (kernels_.padding_mask) padding_ = g_.make("attention_mask", {B, given}, DType::int64, Category::inputs);
+  caches_ = delta_caches(g_, kernels_);
   if (archon) packed_positions_ = g_.make("position_ids", {B, given}, DType::int64, Category::inputs);
   if (kernels_.tree) tree_mask_ = tree_mask(g_, given);
   if (tower_) tower_->enter_inputs();

@@ -122,6 +122,7 @@ class ModelPass {
     LayerContext context;
     Tensor positions;
   };
+  std::vector<Tensor> caches_;        ///< of packages, for all layers
   std::vector<Arguments> arguments_;  ///< of every layer: those of windowed and full ones differ
 };
 

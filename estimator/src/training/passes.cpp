@@ -41,6 +41,19 @@ LigerOptions liger_options(const Trainer& t, const Architecture& a, const Kernel
   return o;
 }
 
+/// verl's forward pass of Qwen3.5 tells layers where the sequences of a packed row begin, that of Qwen3-Next does not
+/// (verl/models/transformers/qwen3_5.py, verl/workers/engine/fsdp/transformer_impl.py pass_packed_cu_seqlens, 0.9 and 0.10).
+DeltaOptions delta_options(const Trainer& t, const Architecture& a, const KernelInternals& internals) {
+  DeltaOptions o;
+  o.kernels = t.linear_attention;
+  o.multiprocessors = internals.counted ? internals.multiprocessors : 1;
+  const bool patched = t.loop.joins_images_itself && !a.tower.kind.empty() && a.family.starts_with("qwen3_5");
+  o.patched = patched;
+  if (patched && t.sequences_per_micro_batch == 0)
+    o.sequence = t.sequence_tokens > 0 ? t.sequence_tokens : std::max<std::int64_t>(1, t.tokens_per_micro_batch);
+  return o;
+}
+
 KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architecture& a, const KernelInternals& internals) {
   KernelOptions k;
   k.liger = liger_options(t, a, internals);
@@ -89,6 +102,7 @@ KernelOptions kernel_options(const Trainer& t, EngineKind engine, const Architec
   k.adapters = adapter_options(t, engine, a);
   k.vision = vision_pass(t, engine, a);
   k.delta_by_rows = t.loop.joins_images_itself;  // verl: setup.py of 0.9 and 0.10, transformers<5.11
+  k.delta = delta_options(t, a, internals);
   k.joins_tables = k.vision.until_5_10 && a.tower.kind != "qwen3_vl";
   k.flash_repeats = k.joins_tables && k.vision.joins_itself && t.sequences_per_micro_batch == 0;
   k.flash_takes_rows = k.flash_repeats && t.tokens_per_micro_batch > t.sequence_tokens;

@@ -30,16 +30,29 @@ void derive_role(Derivation& d, Role& role) {
 
 namespace {
 
-/// verl's setup.py, uv.lock and stable images have neither package (0.9, 0.10).
-void note_states(Derivation& d, const Role& role) {
+bool has_delta(const Role& role) {
   const auto& runs = role.architecture->runs;
-  const bool delta =
-      std::any_of(runs.begin(), runs.end(), [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; });
-  if (!delta || role.engine == EngineKind::megatron) return;
+  return std::any_of(runs.begin(), runs.end(), [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; });
+}
+
+/// Where sequences of a packed row begin is told to the layers of Qwen3.5, which begin a chunk and a convolution with each.
+void derive_lengths(Derivation& d, Role& role) {
+  const std::int64_t longest = d.job().prompt_tokens + d.job().response_tokens;
+  const bool told = has_delta(role) && !role.architecture->tower.kind.empty() && role.engine != EngineKind::megatron;
+  const std::string key = key_of(role, "sequence_tokens");
+  if (told && longest > 0 && role.trainer.sequence_tokens == 0 && role.trainer.sequences_per_micro_batch == 0 && !d.written(key))
+    d.derive(key, fmt::format("{}", longest), "a prompt and its response", "verl/workers/engine/fsdp/transformer_impl.py");
+}
+
+/// verl's setup.py, uv.lock and stable images have neither package (0.9, 0.10), so neither does a job that does not say it.
+void note_states(Derivation& d, const Role& role) {
+  const auto told = d.job().origins.find(key_of(role, "linear_attention"));
+  const bool is_told = told != d.job().origins.end() && told->second.kind != Origin::Kind::default_;
+  if (!has_delta(role) || role.engine == EngineKind::megatron || is_told) return;
   const auto model = d.job().origins.find(key_of(role, "model"));
   d.note({Note::Level::warning, model != d.job().origins.end() ? model->second.place : Place{},
           "linear attention is taken to run in transformers' own functions: verl installs neither flash-linear-attention nor "
-          "causal-conv1d. With them a layer keeps less"});
+          "causal-conv1d. With them a layer keeps less: --linear-attention says what is installed"});
 }
 
 }  // namespace
@@ -48,6 +61,7 @@ void derive_model(Derivation& d, Role& role) {
   derive_loop_over_experts(d, role);
   derive_tied_units(d, role);
   if (!role.serves()) derive_images(d, role);
+  if (!role.serves()) derive_lengths(d, role);
   if (role.kind == RoleKind::actor || role.kind == RoleKind::trainer) note_states(d, role);
   if (role.serves() || role.engine != EngineKind::megatron) return;
   constexpr std::string_view kMade = "verl's models are made so";

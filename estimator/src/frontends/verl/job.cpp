@@ -180,6 +180,7 @@ class VerlTranslator {
       if (m_.flag(fact(name, "fused_kernels"))) fused_megatron(name);
     } else {
       fsdp(name);
+      linear_attention(name);
     }
     budget(name);
     adapters(name);
@@ -208,6 +209,15 @@ class VerlTranslator {
                           fmt::format("{}.{}={} is not in force: workers of one process share Megatron's groups, and {} has {}",
                                       own, key, said.integer(), told->where, told->value.integer())});
     }
+  }
+  /// No key says which packages are installed.
+  void linear_attention(const std::string& name) {
+    if (beside_.linear_attention.empty()) return;
+    Origin origin;
+    origin.kind = Origin::Kind::derived;
+    origin.because = "that is installed";
+    origin.place = {"command line", 0, 0, "--linear-attention"};
+    s_.put(name + ".linear_attention", beside_.linear_attention, origin);
   }
 
   void fsdp(const std::string& name) {

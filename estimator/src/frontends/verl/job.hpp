@@ -11,6 +11,7 @@ struct Beside {
   std::string gpu;                   ///< kind of the GPUs; "": H100-80GB
   std::int64_t sequence_tokens = 0;  ///< of every sequence; 0: as many as the settings allow
   ImagesSaid images = {};
+  std::string linear_attention = {};  ///< what runs it; "": verl's own installation
 };
 /// Problems are those of the text and what is not supported, by name.
 NativeText job_of(const VerlText&, const VerlMeaning&, const Beside&, std::vector<Note>& notes);

@@ -34,7 +34,8 @@ Understood understood(const Source& source) {
   for (Problem& p : refusals_of(out.text)) out.text.problems.push_back(std::move(p));
   out.meaning = meaning_of(out.text);
   out.notes = out.text.notes;
-  out.native = job_of(out.text, out.meaning, {source.gpu, source.sequence_tokens, images_said(source.image_size)}, out.notes);
+  out.native = job_of(out.text, out.meaning,
+                      {source.gpu, source.sequence_tokens, images_said(source.image_size), source.linear_attention}, out.notes);
   add_beside(out.native, source);
   // what verl refuses is not asked for on top
   std::erase_if(out.native.problems, [&](const Problem& p) {
