@@ -125,3 +125,36 @@ def test_a_teacher_that_sglang_serves_is_refused_by_name() -> None:
     )
     assert done.returncode == 2
     assert "not supported yet: log-probs of prompts by SGLang" in done.stderr
+
+
+LIKELY = ["distillation.distillation_loss.loss_mode=forward_kl_topk", "distillation.distillation_loss.topk=64"]
+OF_MEGATRON = [
+    "--config-name=ppo_megatron_trainer.yaml",
+    "algorithm.adv_estimator=grpo",
+    f"{ARR}.model.path=Qwen/Qwen3-8B",
+    f"{ARR}.rollout.name=vllm",
+    f"{ARR}.actor.use_dynamic_bsz=True",
+    f"{ARR}.rollout.log_prob_use_dynamic_bsz=True",
+    f"{ARR}.actor.megatron.tensor_model_parallel_size=2",
+    *POOL,
+    "distillation.n_gpus_per_node=4",
+    f"{OF_DEFAULTS}.model_path=Qwen/Qwen3-32B",
+]
+
+
+def test_the_most_likely_tokens_are_the_loss_of_megatron() -> None:
+    """Alone they need no log-probs; beside a reward they do, and one tensor of the logits' size more is kept."""
+    told = {}
+    for name, more in {
+        "alone": [f"{LIKELY[0][:LIKELY[0].rfind('.')]}.use_task_rewards=False"],
+        "beside": [],
+        "estimator": ["distillation.distillation_loss.loss_mode=k3"],
+    }.items():
+        words = command(*OF_MEGATRON, *LIKELY, *more)
+        done = run("read", "--framework-version", "0.9.0", *words)
+        assert done.returncode == 0, done.stderr
+        actor = yaml.safe_load(done.stdout)["actor"]
+        assert (actor["teacher_topk"], actor["teacher_alone"]) == (0 if name == "estimator" else 64, name == "alone")
+        told[name] = phases(estimated("--framework-version", "0.9.0", "--gpu", "H100-80GB", *words))
+    assert told["alone"]["actor.log_probs"] == told["estimator"]["actor.log_probs"]
+    assert told["estimator"]["actor.backward"] < told["alone"]["actor.backward"] < told["beside"]["actor.backward"]

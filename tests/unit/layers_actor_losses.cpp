@@ -1,5 +1,6 @@
 // Losses of verl's and slime's actors behind Megatron's output layer against what their own functions reached
-// (tests/data/executed_actor_losses.jsonl, made by benchmarks/oracle/execute_actor_losses.py).
+// (tests/data/executed_actor_losses.jsonl and executed_topk_losses.jsonl, made by benchmarks/oracle/execute_actor_losses.py and
+// execute_topk_losses.py).
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -51,13 +52,15 @@ Levels predicted_fused(const Json& row) {
 
 Levels predicted(const Json& row) {
   if (row["loss"] == "verl_fused") return predicted_fused(row);
-  const auto tokens = row["tokens"].get<std::int64_t>(), chunk = row["chunk"].get<std::int64_t>();
+  const auto tokens = row["tokens"].get<std::int64_t>(), chunk = row.value("chunk", std::int64_t{-1});
   ActorLoss o;
-  o.kind = row["loss"] == "verl" ? ActorLossKind::verl : ActorLossKind::slime;
+  o.kind = row["loss"] == "slime" ? ActorLossKind::slime : ActorLossKind::verl;
   o.entropy = row["entropy"];
-  o.entropy_gradient = row["entropy_gradient"];
-  o.temperature = row["temperature"].get<double>() != 1;
-  o.checkpoint = row["checkpoint"];
+  o.entropy_gradient = row.value("entropy_gradient", false);
+  o.temperature = row.value("temperature", 1.0) != 1;
+  o.checkpoint = row.value("checkpoint", false);
+  o.topk = row.value("topk", std::int64_t{0});
+  o.topk_alone = row.value("only", false);
   TokenCounts counts;
   counts.s = tokens;
   if (chunk > 0) {
@@ -81,8 +84,8 @@ Levels predicted(const Json& row) {
   return levels_of(g, counts);
 }
 
-TEST_CASE("losses of actors behind Megatron's output layer reach what their own functions reached") {
-  std::ifstream in(OOMPLAN_SOURCE_DIR "/tests/data/executed_actor_losses.jsonl");
+int judge(const char* file) {
+  std::ifstream in(std::string(OOMPLAN_SOURCE_DIR "/tests/data/") + file);
   REQUIRE(in.good());
   int judged = 0;
   for (std::string line; std::getline(in, line); ++judged) {
@@ -98,7 +101,12 @@ TEST_CASE("losses of actors behind Megatron's output layer reach what their own 
     near(got.kept, "kept");
     near(got.backward, "backward");
   }
-  CHECK(judged == 200);
+  return judged;
+}
+
+TEST_CASE("losses of actors behind Megatron's output layer reach what their own functions reached") {
+  CHECK(judge("executed_actor_losses.jsonl") == 200);
+  CHECK(judge("executed_topk_losses.jsonl") == 32);
 }
 
 }  // namespace

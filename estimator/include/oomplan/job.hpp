@@ -216,6 +216,8 @@ struct Megatron {
   bool distributed_optimizer = true;
   bool wrap_with_ddp = true;             ///< of a role without an optimizer: the flat gradient buffer is there all the same
   bool entropy_loss = false;             ///< the entropy of an actor's tokens is part of its loss
+  std::int64_t teacher_topk = 0;         ///< verl: the loss is over so many of the teacher's most likely tokens; 0: over none
+  bool teacher_alone = false;            ///< ... and over nothing else: no log-probs are made
   bool fp32_logits = false;              ///< AReaL: the output layer writes fp32 logits, and the loss over them
   std::int64_t head_chunk = 0;           ///< AReaL, fp32_logits: rows of the output layer that run at once, twice; 0: all
   std::int64_t log_probs_chunk = 0;      ///< rows of the logits that the loss takes at once; 0: all, under AReaL 1024

@@ -170,6 +170,13 @@ std::vector<Knob> actor_loss_rows() {
           "entropy_loss", flag, knob::flag<&Megatron::entropy_loss>(), semantics,
           "Megatron of verl and slime: the entropy is part of the loss (entropy_coeff, --entropy-coef other than 0); of AReaL "
           "with fp32_logits (megatron.entropy_requires_grad)"),
+      bounded(setting("teacher_topk", count, knob::count<&Megatron::teacher_topk>(), semantics,
+                      "verl's Megatron: the loss is the divergence from a teacher over so many of its most likely tokens "
+                      "(distillation_loss.topk with forward_kl_topk); 0: there is none"),
+              {0, 4096}, "tokens"),
+      setting("teacher_alone", flag, knob::flag<&Megatron::teacher_alone>(), semantics,
+              "with teacher_topk: nothing else is part of the loss, and no log-probs are made (neither use_task_rewards nor "
+              "use_policy_gradient, from verl 0.9 on)"),
       bounded(
           setting(
               "log_probs_chunk_size", count, knob::count<&Megatron::log_probs_chunk>(), speed,

@@ -131,6 +131,13 @@ class Checker {
           "verl's kernels take multiples of 128 (verl/utils/kernel/kernels.py)");
     if (m.entropy_loss && !t.loop.actor_loss && !slime && !areal)
       add("entropy_loss", "true", "false", "it is a setting of verl's Megatron, and of the loss of slime: cross_entropy: slime");
+    if (m.teacher_topk > 0 && !t.loop.actor_loss)
+      add("teacher_topk", fmt::format("{}", m.teacher_topk), "0", "it is a setting of verl's Megatron (forward_kl_topk)");
+    if (m.teacher_topk > 0 && m.loss == MegatronLoss::verl_fused)
+      add("teacher_topk", fmt::format("{}", m.teacher_topk), "0, or cross_entropy: unfused",
+          "not supported yet: distillation by the teacher's most likely tokens beside verl's fused kernels");
+    if (m.teacher_alone && m.teacher_topk == 0)
+      add("teacher_alone", "true", "teacher_topk beside it", "it says what else is part of that loss");
     const auto of_slime = [&](std::string_view knob, bool set, std::string found, std::string expected) {
       if (set && !slime)
         add(knob, std::move(found), std::move(expected), "it is a setting of slime's loss: cross_entropy: slime");

@@ -3,9 +3,10 @@
 // verl: logits_processor (verl/workers/actor/megatron_actor.py, verl/workers/engine/megatron/transformer_impl.py) with
 // vocab_parallel_entropy (verl/utils/megatron/tensor_parallel.py), 0.7.0. slime: get_log_probs_and_entropy
 // (slime/backends/megatron_utils/loss.py) with _VocabParallelLogProbEntropy (slime/utils/ppo_utils.py), 624b824a of August 2026.
-// Executed: tests/data/executed_actor_losses.jsonl.
+// Executed: tests/data/executed_actor_losses.jsonl. Distillation: compute_forward_kl_topk with _VocabParallelKLDivergence
+// (verl/trainer/distillation/megatron/losses.py), the same from 0.8 to 0.10. Executed: tests/data/executed_topk_losses.jsonl.
 //
-// Legend: K tokens of the micro-batch, M rows of a chunk.
+// Legend: K tokens of the micro-batch, M rows of a chunk, k of the teacher's most likely tokens for each.
 #include "layers/megatron_actor_losses.hpp"
 
 #include "layers/heads_verl_fused.hpp"
@@ -88,12 +89,102 @@ Tensor sum_of(Eager& g, const Tensor& a, const Tensor& b) {
   return out;
 }
 
+/// vocab_parallel_log_softmax: its names last until it returns.
+Tensor vocab_parallel_log_softmax(Eager& g, const Tensor& logits) {
+  Tensor largest = per_row(g, logits, DType::fp32, "logits.max");
+  Tensor shifted = g.make("teacher_loss.shifted", logits.shape, DType::fp32, kLogits);
+  Tensor exponentials = g.make("teacher_loss.exponentials", logits.shape, DType::fp32, kLogits);
+  Tensor total = per_row(g, logits, DType::fp32, "logits.sum"), log_total = per_row(g, logits, DType::fp32, "logits.log_sum");
+  return g.make("teacher_loss.log_probs", logits.shape, DType::fp32, kLogits);
+}
+
+/// What the loss makes for the teacher's k tokens of every row.
+struct TopRows {
+  Tensor probabilities, columns, active, mass;  ///< saved
+  Tensor differences;                           ///< of log-probs, which the diagnostics read
+};
+
+TopRows top_rows(Eager& g, const Tensor& logits, const Shape& top) {
+  TopRows out;
+  Tensor global = g.make("teacher_loss.ids", top, DType::int32);
+  Tensor own = g.make("teacher_loss.own", top, DType::boolean);
+  out.columns = g.make("teacher_loss.columns", top, DType::int32);
+  Tensor given = g.make("teacher_loss.given", top, DType::fp32);
+  Tensor clamped = g.make("teacher_loss.clamped", top, DType::fp32);
+  given.reset();
+  out.probabilities = g.make("teacher_loss.teacher_probs", top, DType::fp32);
+  Tensor whole = per_row(g, logits, DType::fp32, "teacher_loss.teacher_mass");
+  Tensor numbers = per_row(g, logits, DType::int64, "teacher_loss.rows");
+  Tensor gathered = g.make("teacher_loss.student", top, DType::fp32);
+  out.active = g.make("teacher_loss.active", top, DType::boolean);
+  Tensor student = g.make("teacher_loss.student_clamped", top, DType::fp32);
+  gathered.reset();
+  {
+    Tensor of_active = g.make("teacher_loss.active_probs", top, DType::fp32);
+    out.mass = per_row(g, logits, DType::fp32, "teacher_loss.active_mass");
+  }
+  out.differences = g.make("teacher_loss.differences", top, DType::fp32);
+  return out;
+}
+
+/// The student's most likely tokens, of all ranks, and how many of the teacher's are among them. `top`: [.., k].
+void overlap(Eager& g, const Shape& top) {
+  Tensor values = g.make("overlap.values", top, DType::fp32), places = g.make("overlap.places", top, DType::int64);
+  Tensor of_ranks = g.make("overlap.of_ranks", with_last(top, Dim(2) * top.back()), DType::fp32);
+  Tensor ids_of_ranks = g.make("overlap.ids_of_ranks", with_last(top, Dim(2) * top.back()), DType::int64);
+  Shape pairs = top;
+  pairs.push_back(top.back());
+  Tensor equal = g.make("overlap.equal", std::move(pairs), DType::boolean);
+  Tensor among = g.make("overlap.among", top, DType::boolean);
+}
+
+/// The divergence of every row: it keeps the softmax, and its gradient is one more tensor.
+Tensor teacher_divergence(Eager& g, const Tensor& logits, std::int64_t k) {
+  const bool recorded = g.will_record({&logits});
+  const Shape top = with_last(logits.shape, Dim(k));
+  Tensor packed = g.make("teacher.log_probs_packed", top, DType::fp32), ids = g.make("teacher.ids_packed", top, DType::int32);
+  const Tensor log_probs = vocab_parallel_log_softmax(g, logits);
+  const Tensor softmax = g.make("teacher_loss.softmax", logits.shape, DType::fp32, kLogits);
+  const TopRows rows = top_rows(g, logits, top);
+  Tensor out = per_row(g, logits, DType::fp32, "teacher_loss");
+  overlap(g, top);
+  if (!recorded) return out;
+  const Saved kept = g.save(softmax), probabilities = g.save(rows.probabilities), columns = g.save(rows.columns),
+              active = g.save(rows.active), mass = g.save(rows.mass);
+  g.record(out, "_VocabParallelKLDivergenceBackward", {&logits},
+           [&g, kept, probabilities, columns, active, mass, top](const Gradients&) {
+             (void)probabilities.get();
+             (void)columns.get();
+             (void)active.get();
+             (void)mass.get();
+             Tensor made = gradient(g, "teacher_backward", kept.get().shape, DType::fp32);
+             Tensor taken = g.make("teacher_backward.taken", top, DType::fp32);
+             Tensor negative = g.make("teacher_backward.negative", top, DType::fp32);
+             return Gradients{std::move(made)};
+           });
+  return out;
+}
+
+Tensor with_teacher(Eager& g, const ActorLoss& o, const Tensor& logits, const Tensor& entropy) {
+  const Tensor divergence = teacher_divergence(g, logits, o.topk);
+  const Tensor log_probs = o.topk_alone ? Tensor() : vocab_parallel_cross_entropy(g, logits);
+  Tensor loss;
+  for (const Tensor* part : {&log_probs, &entropy, &divergence}) {
+    if (!*part) continue;
+    Tensor mean = mean_of_tokens(g, *part);
+    loss = loss ? sum_of(g, loss, mean) : std::move(mean);
+  }
+  return loss;
+}
+
 Tensor verl_loss(Eager& g, const ActorLoss& o, Tensor logits) {
   const Tensor divided = divided_in_place(g, logits);
   logits.reset();
+  if (!o.entropy && o.topk > 0) return with_teacher(g, o, divided, {});
   if (!o.entropy) return mean_of_tokens(g, vocab_parallel_cross_entropy(g, divided));
   const Tensor copied = copy(g, divided, divided.shape, "logits.clone");
   const Tensor entropy = vocab_parallel_entropy(g, divided);
+  if (o.topk > 0) return with_teacher(g, o, copied, entropy);
   const Tensor log_probs = vocab_parallel_cross_entropy(g, copied);
   return sum_of(g, mean_of_tokens(g, log_probs), mean_of_tokens(g, entropy));
 }

@@ -15,6 +15,8 @@ struct ActorLoss {
   bool temperature = false;       ///< slime: other than 1, so that logits are divided into a new tensor
   bool checkpoint = false;        ///< slime: --recompute-loss-function
   bool fused = false;             ///< verl: use_fused_kernels, from hidden states instead of logits
+  std::int64_t topk = 0;          ///< verl: of the teacher's most likely tokens, over which the loss goes; 0: it does not
+  bool topk_alone = false;        ///< ... and nothing else: no log-probs are made
   int chunks = 0;                 ///< slime: of --log-probs-chunk-size rows, as many as are simulated; 0: all rows at once
   bool operator==(const ActorLoss&) const = default;
 };

@@ -234,6 +234,9 @@ class ChunkRunner {
       for (const char* name : {"tokens", "labels", "position_ids"})
         inputs_.push_back(g_.make(name, rows, DType::int64, Category::inputs));
       inputs_.push_back(g_.make("loss_mask", rows, DType::fp32, Category::inputs));
+      if (const std::int64_t k = o_.actor ? o_.actor->topk : 0; k > 0)
+        for (const auto& [name, dtype] : {std::pair{"teacher_log_probs", DType::fp32}, std::pair{"teacher_ids", DType::int32}})
+          inputs_.push_back(g_.make(name, {B, o_.te.whole(), Dim(k)}, dtype, Category::inputs));
       if (o_.settings.attention_mask)
         mask_ =
             g_.make("attention_mask", {B, o_.te.whole(), Dim(o_.te.context) * o_.te.whole()}, DType::boolean, Category::inputs);

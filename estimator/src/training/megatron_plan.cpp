@@ -373,6 +373,7 @@ ChunkOptions without_gradients(ChunkOptions o, bool trains) {
   o.forward_only = true;
   o.recompute = Recompute::none;
   if (o.actor) o.actor->entropy = trains;
+  if (o.actor) o.actor->topk = 0;
   return o;
 }
 
@@ -493,8 +494,11 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     if (t.megatron.loss == MegatronLoss::slime) o.actor = slime_loss(t);
     if (t.loop.actor_loss && use.critic) o.areal = {.on = true, .value = true};  // the same value head
     if (t.loop.actor_loss && !use.critic)
-      o.actor = ActorLoss{
-          .kind = ActorLossKind::verl, .entropy = t.megatron.entropy_loss, .fused = t.megatron.loss == MegatronLoss::verl_fused};
+      o.actor = ActorLoss{.kind = ActorLossKind::verl,
+                          .entropy = t.megatron.entropy_loss,
+                          .fused = t.megatron.loss == MegatronLoss::verl_fused,
+                          .topk = t.megatron.teacher_topk,
+                          .topk_alone = t.megatron.teacher_alone};
     out.push_back(std::move(o));
   }
   return out;

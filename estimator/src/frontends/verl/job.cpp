@@ -51,11 +51,12 @@ class VerlTranslator {
     }
     if (m_.text("job.placement") == "separated" && m_.flag("job.sleep_wake"))
       s_.refuse("job.sleep_wake", "servers on GPUs of their own that sleep");
-    if (m_.text("job.distillation.loss_mode") == "forward_kl_topk")
-      s_.refuse("job.distillation.loss_mode", "distillation by the teacher's most likely tokens");
+    if (by_likely_tokens() && m_.text(fact("actor", "engine")) != "megatron")
+      s_.refuse("job.distillation.loss_mode", "distillation by the teacher's most likely tokens under FSDP");
     if (m_.teachers.size() > kMostTeachers)
       s_.refuse_key("distillation.teacher_models", fmt::format("more than {} teachers", kMostTeachers));
   }
+  bool by_likely_tokens() const { return m_.text("job.distillation.loss_mode") == "forward_kl_topk"; }
   void refuse_of_rewards() {
     if (m_.reward.empty()) return s_.refuse("roles.reward.engine", "a reward model that is one of the workers");
     if (m_.text("job.placement") == "separated" && m_.text("roles.reward.placement") != "own")
@@ -178,6 +179,7 @@ class VerlTranslator {
     if (m_.text(fact(name, "engine")) == "megatron") {
       megatron_settings(s_, m_, name, notes_);
       if (m_.flag(fact(name, "fused_kernels"))) fused_megatron(name);
+      if (name == "actor" && by_likely_tokens()) likely_tokens();
     } else {
       fsdp(name);
       linear_attention(name);
@@ -291,6 +293,19 @@ class VerlTranslator {
   void fused_megatron(const std::string& name) {
     if (name == "actor" || (name == "ref" && since("0.8.0")))
       s_.set(name + ".cross_entropy", "verl_fused", fact(name, "fused_kernels"));
+  }
+
+  /// From 0.9 on a loss that is nothing else needs no log-probs (verl/trainer/ppo/ray_trainer.py: distillation_only).
+  void likely_tokens() {
+    const std::string loss = "distillation.distillation_loss", topk = loss + ".topk";
+    const auto flag = [&](const char* key) {
+      const auto* n = text_.root.at(fmt::format("{}.{}", loss, key));
+      return n == nullptr || n->kind != compose::Node::Kind::boolean || n->boolean;
+    };
+    const auto* n = text_.root.at(topk);
+    if (n != nullptr) s_.set_at("actor.teacher_topk", fmt::format("{}", n->integer), topk);
+    if (since("0.9.0") && !flag("use_task_rewards") && !flag("use_policy_gradient"))
+      s_.set("actor.teacher_alone", "true", "job.distillation.loss_mode");
   }
 
   /// Up to 0.8 logits are divided by the temperature in place (#6935).

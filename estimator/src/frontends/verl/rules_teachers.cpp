@@ -51,6 +51,10 @@ class TeacherJudge {
       refuse(loss + ".loss_mode", fmt::format("{}", fmt::join(kLosses, ", ")), "verl/trainer/distillation/losses.py");
     if (mode == "k1" && !t_.flag(loss + ".use_policy_gradient"))
       refuse(loss + ".loss_mode", "another loss, or distillation_loss.use_policy_gradient=True");
+    // compute_topk_loss knows the strategies fsdp, veomni and megatron
+    if (mode == "forward_kl_topk" && t_.text("actor_rollout_ref.actor.strategy") == "fsdp2")
+      refuse(loss + ".loss_mode", "actor.strategy=fsdp or megatron, or another loss", "verl/trainer/distillation/losses.py");
+    if (mode == "forward_kl_topk" && !t_.has(loss + ".topk")) refuse(loss + ".topk", "how many tokens");
     if (t_.text(loss + ".policy_loss_mode", "vanilla") != "vanilla") refuse(loss + ".policy_loss_mode", "vanilla");
   }
   void teacher(const std::string& path) {
