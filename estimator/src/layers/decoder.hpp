@@ -86,7 +86,7 @@ struct KernelOptions {
   bool hidden_dropout = false, attention_dropout = false;  ///< in training mode, with a rate above 0
   bool softcap = false;                                    ///< of the scores (hf_eager; flash has it inside, SDPA leaves it out)
   bool indexes_all = false;                                ///< indexers choose among fewer tokens than they may
-  bool delta_by_rows = false;    ///< transformers up to 5.10: the gated delta rule solves a chunk's system row by row
+  bool delta_by_rows = false;  ///< transformers up to 5.10: the gated delta rule solves a chunk's system row by row
   DeltaOptions delta;
   std::int64_t scan_tokens = 0;  ///< of one sequence, where a mixer loops over them: a tape for each number; 0: none does
   ExpertsCode experts = ExpertsCode::grouped_mm;
