@@ -19,7 +19,8 @@ namespace oomplan {
 namespace {
 
 /// Knobs of other training engines, or of what is not described with this one.
-constexpr std::array<std::string_view, 58> kForeign{"reference",
+constexpr std::array<std::string_view, 59> kForeign{"reference",
+                                                    "linear_attention",
                                                     "reshard_after_forward",
                                                     "root_reshard",
                                                     "reshard_ranks",
@@ -148,7 +149,7 @@ class Checker {
     of_slime("recompute_loss_function", m.recompute_loss, "true", "false");
     of_slime("rollout_temperature", m.rollout_temperature != 1, fmt::format("{}", m.rollout_temperature), "1");
     if (!slime) return;
-    if (t.sequences_per_micro_batch > 0)
+    if (t.sequences_per_micro_batch > 0 && !t.loop.actor_loss)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           "slime packs sequences");
     const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected) {
@@ -170,7 +171,7 @@ class Checker {
     const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected, std::string_view what) {
       if (found) add(knob, std::move(is), std::move(expected), fmt::format("not supported yet: {} under {}", what, who));
     };
-    if (t.sequences_per_micro_batch > 0)
+    if (t.sequences_per_micro_batch > 0 && !t.loop.actor_loss)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           fmt::format("{}'s Megatron engine packs sequences", who));
     const bool own = m.loss == MegatronLoss::te || m.loss == MegatronLoss::native || m.loss == MegatronLoss::slime;
