@@ -17,7 +17,7 @@ struct ConfigRow {
   std::string_view key, knob;
   std::string_view only = "";  ///< the one value that changes nothing; "": any
 };
-constexpr std::array<ConfigRow, 28> kConfig{{
+constexpr std::array<ConfigRow, 31> kConfig{{
     {"num_layers_in_first_pipeline_stage", "first_stage_layers"},
     {"num_layers_in_last_pipeline_stage", "last_stage_layers"},
     {"account_for_embedding_in_pipeline_split", "embedding_in_split"},
@@ -44,7 +44,10 @@ constexpr std::array<ConfigRow, 28> kConfig{{
     {"moe_z_loss_coeff", ""},
     {"overlap_p2p_comm", ""},
     {"batch_p2p_comm", ""},
-    {"use_flash_attn", ""},  // no field that Megatron-core reads
+    {"use_flash_attn", ""},  // no field that Megatron-core reads; the next three are MindSpeed's, too
+    {"use_naive_l2norm", ""},
+    {"use_fused_rmsnorm", ""},
+    {"use_fused_swiglu", ""},
     {"moe_router_load_balancing_type", "router_aux_loss"},
 }};
 
