@@ -325,7 +325,11 @@ def stages_of(run: Row) -> int:
 
 
 def model_of(run: Row) -> Any:
-    model = of_mbridge(run) if run["bridge"] == "mbridge" else of_megatron_bridge(run)
+    return ready(of_mbridge(run) if run["bridge"] == "mbridge" else of_megatron_bridge(run))
+
+
+def ready(model: Any) -> Any:
+    """With gradients that go as soon as they have been added up."""
     model.image_token_id, model.video_token_id, model.vision_start_token_id = IMAGE, VIDEO, VISION_START
     for parameter in model.bfloat16().parameters():  # as Float16Module does
         parameter.main_grad = torch.empty(parameter.shape, dtype=torch.float32)
@@ -405,8 +409,8 @@ class Saved:
 class Step:
     """A forward and a backward pass; what a first stage hands on goes through Megatron's own schedule."""
 
-    def __init__(self, run: Row, model: Any, storages: Resized) -> None:
-        self.run, self.model, self.storages = run, model, storages
+    def __init__(self, run: Row, model: Any, storages: Resized, inputs: Any) -> None:
+        self.run, self.model, self.storages, self.inputs = run, model, storages, inputs
         self.saved: Saved | None = None
         self.figures: Row = {}
         if model.vision_model is not None:
@@ -432,7 +436,7 @@ class Step:
     def whole(self) -> Row:
         storages = self.storages
         storages.highest = storages.live
-        loss = Inputs(self.run)(self.model)
+        loss = self.inputs(self.run)(self.model)
         total = loss.sum()
         del loss
         forward = storages.highest - self.base
@@ -446,7 +450,7 @@ class Step:
 
         class Stage(StageStep):
             def forward(self, _iterator: Any, model: Any) -> Any:
-                out = Inputs(run)(model)
+                out = step.inputs(run)(model)
                 step.over()
                 return out, None
 
@@ -461,37 +465,38 @@ class Step:
 
 
 def is_fused(module: Any) -> bool:
-    return module is not None and bool(module.config.gradient_accumulation_fusion)
+    return module is not None and bool(getattr(module.config, "gradient_accumulation_fusion", False))
 
 
-def execute(changes: Row) -> Row:
+def execute(run: Row, make: Any = model_of, inputs: Any = Inputs) -> Row:
+    """A step of the model that `make` gives, which is called with what `inputs` has."""
     from megatron.core import parallel_state
 
-    run = {**BASE, **changes}
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=run["tensor"] * stages_of(run))
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=run["tensor"],
         pipeline_model_parallel_size=stages_of(run),
+        **({"expert_model_parallel_size": run["tensor"], "expert_tensor_parallel_size": 1} if run.get("experts") else {}),
         create_gloo_process_groups=False,
     )
     parallel_state.get_global_memory_buffer().buffer.clear()
     try:
-        model = model_of(run)
+        model = make(run)
         storages = Resized()
         for tensor in [*model.parameters(), *model.buffers()]:
             storages.own(tensor)
         gc.collect()
         megatron_te.Clock.now = storages
         with storages:
-            step = Step(run, model, storages)
+            step = Step(run, model, storages, inputs)
             step()  # what it makes and leaves is there from now on
             step.saved = Saved(storages)
             with torch.autograd.graph.saved_tensors_hooks(step.saved.pack, lambda x: x):
                 kept = step()
             step.saved = None
             figures = step()
-        assert figures.pop("left") == 0 and kept["peaks"] == figures["peaks"], changes
-        tower = list(model.vision_model.parameters())
+        assert figures.pop("left") == 0 and kept["peaks"] == figures["peaks"], run
+        tower = list(model.vision_model.parameters()) if model.vision_model is not None else []
         run |= {"tower_fused": is_fused(model.vision_model), "deallocates": bool(model.config.deallocate_pipeline_outputs)}
         counts = {"tower_parameters": sum(p.numel() for p in tower), "parameters": sum(p.numel() for p in model.parameters())}
         return {"run": run, **counts, "tower_saved": kept["tower_saved"], "saved": kept["saved"], **figures}
@@ -514,9 +519,9 @@ def main() -> None:
     prepare(given.core, given.te, given.mbridge, given.bridge)
     if given.only:
         for number in given.only:
-            print(json.dumps(execute(RUNS[number])))
+            print(json.dumps(execute({**BASE, **RUNS[number]})))
         return
-    lines = [json.dumps(execute(changes), separators=(",", ":")) for changes in RUNS]
+    lines = [json.dumps(execute({**BASE, **changes}), separators=(",", ":")) for changes in RUNS]
     given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

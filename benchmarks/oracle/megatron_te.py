@@ -79,6 +79,7 @@ def fused(function: Any) -> Any:
         return Compiled.apply(*args) if recorded else run(args)
 
     called.__name__ = getattr(function, "__name__", "fused")
+    called.__wrapped__ = function  # type: ignore[attr-defined]
     return called
 
 

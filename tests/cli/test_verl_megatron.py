@@ -92,11 +92,32 @@ def test_fused_kernels_take_multiples_of_128_columns() -> None:
     ],
 )
 def test_padded_sequences_are_refused_by_the_key_that_the_release_reads(release: str, key: str, status: int) -> None:
-    words = command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, f"{ARR}.{key}=False")
+    dynamic = [f"{ARR}.actor.use_dynamic_bsz=True", f"{ARR}.rollout.log_prob_use_dynamic_bsz=True"]
+    words = command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, *dynamic, f"{ARR}.{key}=False")
     done = run("read", "--framework-version", release, *words)
     assert done.returncode == status, done.stderr
     if status:
         assert f"{ARR}.{key}: found 'false': not supported yet: padded sequences under Megatron" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("release", "key"),
+    [("0.7.1", "actor.megatron.use_remove_padding"), ("0.9.0", "model.use_remove_padding"), ("0.10.0", "model.use_remove_padding")],
+)
+def test_padded_sequences_fill_micro_batches_by_their_number(release: str, key: str) -> None:
+    static = [f"{ARR}.actor.use_dynamic_bsz=False", f"{ARR}.rollout.log_prob_use_dynamic_bsz=False"]
+    counts = [f"{ARR}.actor.ppo_micro_batch_size_per_gpu=2", f"{ARR}.rollout.log_prob_micro_batch_size_per_gpu=2"]
+    actor = written(*MEGATRON, *static, *counts, FUSED, f"{ARR}.{key}=False", release=release)["actor"]
+    assert (actor["sequences_per_micro_batch"], actor["sequence_tokens"]) == (2, 1024)
+    assert "tokens_per_micro_batch" not in actor
+    assert actor["cross_entropy"] == "unfused"  # fused kernels want packed sequences
+
+
+def test_predicted_tokens_under_megatron_are_refused() -> None:
+    words = command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, f"{ARR}.model.mtp.enable=True")
+    done = run("read", "--framework-version", "0.10.0", *words)
+    assert done.returncode == 2
+    assert f"{ARR}.model.mtp.enable: found 'true': not supported yet: multi-token prediction" in done.stderr, done.stderr
 
 
 def test_unknown_overrides_are_told_once_and_those_of_the_reference_too() -> None:

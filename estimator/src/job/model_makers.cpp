@@ -8,8 +8,11 @@
 namespace oomplan {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, MadeModel>, 6> kByMbridge{
-    {{"qwen3_vl", {.deallocates = true, .activation_fusion = true}},
+constexpr std::array<std::pair<std::string_view, MadeModel>, 8> kByMbridge{
+    {{"qwen3_5", {.deallocates = true, .activation_fusion = true}},
+     {"qwen3_5_moe",
+      {.deallocates = true, .activation_fusion = true, .permute_fusion = true, .shared_overlap = true, .router = DType::fp32}},
+     {"qwen3_vl", {.deallocates = true, .activation_fusion = true}},
      {"qwen3_vl_moe", {.deallocates = true, .activation_fusion = true, .permute_fusion = true, .router = DType::fp32}},
      {"qwen2_moe", {.activation_fusion = true, .shared_overlap = true}},
      {"qwen3_moe", {.activation_fusion = true}},
@@ -31,8 +34,10 @@ constexpr MadeModel of_experts(bool activation, bool overlaps, DType router) {
   m.router = router;
   return m;
 }
-constexpr std::array<std::pair<std::string_view, MadeModel>, 8> kByMegatronBridge{
-    {{"qwen3_vl", with(kProvider, true, false)},
+constexpr std::array<std::pair<std::string_view, MadeModel>, 10> kByMegatronBridge{
+    {{"qwen3_5", with(kProvider, true, false)},
+     {"qwen3_5_moe", of_experts(true, false, DType::fp32)},
+     {"qwen3_vl", with(kProvider, true, false)},
      {"qwen3_vl_moe", of_experts(true, false, DType::fp32)},
      {"qwen2", kProvider},
      {"qwen3", kProvider},

@@ -156,7 +156,7 @@ class Checker {
     of_slime("recompute_loss_function", m.recompute_loss, "true", "false");
     of_slime("rollout_temperature", m.rollout_temperature != 1, fmt::format("{}", m.rollout_temperature), "1");
     if (!slime) return;
-    if (t.sequences_per_micro_batch > 0)
+    if (t.sequences_per_micro_batch > 0 && !t.loop.actor_loss)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           "slime packs sequences");
     const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected) {
@@ -178,7 +178,7 @@ class Checker {
     const auto not_yet = [&](std::string_view knob, bool found, std::string is, std::string expected, std::string_view what) {
       if (found) add(knob, std::move(is), std::move(expected), fmt::format("not supported yet: {} under {}", what, who));
     };
-    if (t.sequences_per_micro_batch > 0)
+    if (t.sequences_per_micro_batch > 0 && !t.loop.actor_loss)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           fmt::format("{}'s Megatron engine packs sequences", who));
     const bool own = m.loss == MegatronLoss::te || m.loss == MegatronLoss::native || m.loss == MegatronLoss::slime;

@@ -6,7 +6,7 @@
 namespace oomplan::fla {
 namespace {
 
-using axis::B, axis::S;
+using axis::B;
 
 Tensor temporary(Eager& g, const char* name, Shape shape, DType dtype) {
   return g.make(name, std::move(shape), dtype, Category::temporaries);
@@ -34,10 +34,10 @@ struct RuleShapes {
   Shape keys, values, rates, pairs, states;
   Shape passed, first, borders;  ///< between ranks: what each gives, the first sequence's state, those of all sequences
   explicit RuleShapes(const Rule& r)
-      : keys{B, S, r.heads, r.key_dim},
-        values{B, S, r.heads, r.value_dim},
-        rates{B, S, r.heads},
-        pairs{B, S, r.heads, Dim(kChunk)},
+      : keys{B, r.tokens, r.heads, r.key_dim},
+        values{B, r.tokens, r.heads, r.value_dim},
+        rates{B, r.tokens, r.heads},
+        pairs{B, r.tokens, r.heads, Dim(kChunk)},
         states{B, Dim(r.chunks), r.heads, r.key_dim, r.value_dim},
         passed{r.heads, r.key_dim, Dim(r.key_dim.coefficient + r.value_dim.coefficient)},
         first{Dim(1), r.heads, r.key_dim, r.value_dim},
@@ -108,7 +108,7 @@ RuleGradients run_backward(Eager& g, const Rule& r, DType dtype) {
   d.key = temporary(g, "rule_backward.dk", s.keys, dtype);
   Tensor dw;
   {
-    Tensor tiles = temporary(g, "rule_backward.dg_tiles", {Dim(tiles_of(r.key_dim)), B, S, r.heads}, DType::fp32);
+    Tensor tiles = temporary(g, "rule_backward.dg_tiles", {Dim(tiles_of(r.key_dim)), B, r.tokens, r.heads}, DType::fp32);
     dw = temporary(g, "rule_backward.dw", s.keys, dtype);
     d.decay = temporary(g, "rule_backward.dg", s.rates, DType::fp32);
   }

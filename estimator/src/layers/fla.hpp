@@ -28,6 +28,7 @@ struct Rule {
   bool norms = true;              ///< use_qk_l2norm_in_kernel; otherwise queries and keys are kept as they come
   /// These lie apart in a wider row, or by channel: input_guard copies them.
   bool copies_query = false, copies_key = false, copies_value = false;
+  Dim tokens = axis::S;  ///< of a row
 };
 /// By token: [B, S, n, dim], of decay and beta [B, S, n]. The decay is fp32.
 struct RuleInput {

@@ -54,13 +54,20 @@ struct ChunkOptions {
   bool forward_only = false;       ///< under no_grad
   VisionPass vision;               ///< of a model with a vision tower, which stands in front of the embedding
   std::int64_t image_ranks = 1;    ///< that share out the images, and gather what the tower gives
+  std::int64_t all_images = 0;     ///< of all these ranks
+  std::int64_t image_rows = 1;     ///< sequences that images lie in, where each has a row of its own
   std::int64_t rank_features = 0;  ///< features that stand in the place of tokens of one rank
   std::int64_t featured = 0;       ///< first layers that get features of the tower's inner blocks (deepstack)
   bool rotary_in_fp32 = false;     ///< of a tower: apply_rotary_pos_emb_in_fp32
+  std::int64_t packed = 0;         ///< sequences of a row, at most three; 0: each has a row of its own, padded
+  std::int64_t delta_chunks = 0;   ///< of 64 tokens that a gated delta rule takes in a row; 0: it is not described
   bool own_attention = false;      ///< beside a tower: queries and keys go when they have been turned (Qwen3VLSelfAttention)
   EmbeddingSort embedding_sort = EmbeddingSort::none;
   bool operator==(const ChunkOptions&) const = default;
 };
+
+/// mbridge's Qwen3.5 has transformers' own tower, on every rank (mbridge/models/qwen3_5/model.py, 10cb17f).
+bool tower_of_transformers(const Architecture&, const ChunkOptions&);
 
 /// A matrix whose gradients several nodes make.
 struct SharedWeight {
@@ -106,6 +113,8 @@ Tensor run_megatron_layer(Eager&, const Architecture&, const Layer&, const Chunk
                           const Tensor& mask = {});
 /// The norm in front of latent attention and MLASelfAttention.forward.
 Tensor run_megatron_mla(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
+/// The norm in front of linear attention and GatedDeltaNet.forward.
+Tensor run_megatron_delta(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The norm in front of the experts and MoELayer.forward.
 Tensor run_megatron_moe(Eager&, const Architecture&, const Layer&, const ChunkOptions&, const Tensor& x);
 /// The attention itself, under a checkpoint where that is asked for.
@@ -113,9 +122,10 @@ Tensor run_megatron_core(Eager&, const Tensor& query, const Tensor& key, const T
                          const Tensor& mask = {});
 /// Rotary positions of the last `width` columns without a kernel of their own: cosines and sines are made and kept for every
 /// call. `interleaved`: the columns are put apart first, as latent attention has them.
-Tensor megatron_rotary(Eager&, const Tensor& x, Dim width, bool interleaved, const std::string& name);
+/// `by_sequence`: every sequence has positions of its own.
+Tensor megatron_rotary(Eager&, const Tensor& x, Dim width, bool interleaved, const std::string& name, bool by_sequence = false);
 /// The same of queries or keys that are cast to fp32 and back.
-Tensor megatron_rotary_in_fp32(Eager&, const Tensor& x, Dim width, const std::string& name);
+Tensor megatron_rotary_in_fp32(Eager&, const Tensor& x, Dim width, const std::string& name, bool by_sequence = false);
 
 /// glu() of MLP and TEGroupedMLP without its kernel: silu(x_glu) * (x_linear + offset) over both halves of x, each of `width`.
 /// Shared experts beside the exchange have no offset.

@@ -286,7 +286,9 @@ class ChunkRunner {
     if (o_.areal.on) return run_areal_megatron_head(g_, a_, o_, hidden, output_, chunk);
     if (o_.actor && o_.actor->fused) return run_verl_fused_megatron_head(g_, a_, o_, hidden, inputs_[1], output_);
     if (o_.actor) {
-      Tensor logits = to(g_, megatron_output_layer(g_, a_, o_, hidden, output_), DType::fp32, "logits.fp32");
+      Tensor narrow = megatron_output_layer(g_, a_, o_, hidden, output_);
+      if (o_.te.several_sequences) narrow = te_contiguous(g_, narrow, "logits.by_sequence");  // transpose(0, 1).contiguous()
+      Tensor logits = to(g_, std::move(narrow), DType::fp32, "logits.fp32");
       return actor_loss(g_, *o_.actor, std::move(logits), chunk);
     }
     Tensor loss = o_.mtp > 0 ? run_megatron_heads(g_, a_, o_, hidden, output_) : run_megatron_head(g_, a_, o_, hidden, output_);
@@ -349,6 +351,10 @@ std::vector<int> all_layers(const Architecture& a, const ChunkOptions& o) {
   return out;
 }
 
+bool tower_of_transformers(const Architecture& a, const ChunkOptions& o) {
+  return o.settings.maker == ModelMaker::mbridge && a.model_type.starts_with("qwen3_5");
+}
+
 bool is_local(const ChunkOptions& o) { return o.settings.impl == TransformerImpl::local; }
 
 bool recomputes(const ChunkOptions& o, std::string_view module) {
@@ -365,6 +371,7 @@ std::shared_ptr<const Tape> make_chunk_tape(const Architecture& a, const ChunkOp
     refuse_unsupported(a, o);
     Eager g;
     const ModelRun run = ChunkRunner(g, a, o).run();
+    g.uses.clear();  // of a tower's parameters, which nothing gathers
     return build_tape(g, run);
   });
 }

@@ -155,8 +155,11 @@ Tensor dispatch_megatron(Eager& g, const RoutedSizes& s, const ChunkOptions& o, 
       output = to(g, std::move(scattered), DType::bf16, "scattered_cast");
     }
   }
+  // from megatron-core 0.18 on, whose linear attention this is, the second product runs inside of token_combine
+  Tensor sent_back = o.delta_chunks > 0 ? output : Tensor();
   if (s.exchanges) output = moved_rows(g, output, {s.routed, Dim(s.hidden)}, {}, DType::bf16, "combined");
   if (beside.second) beside.second();
+  sent_back.reset();
   Tensor unpermuted = moved_rows(g, output, x.shape, {sent.map}, DType::bf16, "unpermuted");
   return beside.result ? add_in_place(g, unpermuted, beside.result()) : unpermuted;
 }

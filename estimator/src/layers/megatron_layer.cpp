@@ -78,7 +78,7 @@ Tensor row_parallel(Eager& g, const Tensor& x, std::int64_t columns, bool kept, 
 }
 
 struct Heads {
-  Tensor query, key, value;
+  Tensor query, key, value, gate;
 };
 
 /// Views whose gradients are views of one block too: Transformer Engine's SplitAlongDim hands that on.
@@ -110,10 +110,11 @@ Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor&
   const Mixer& m = layer.mixer;
   const std::int64_t heads = m.heads / o.te.tensor, groups = std::max<std::int64_t>(1, m.kv_heads / o.te.tensor);
   const Dim tokens = o.te.whole();
-  Tensor mixed = norm_column(g, x, layer.norm, (heads + 2 * groups) * m.head_dim, o, "linear_qkv");
-  const std::vector<Shape> shapes{{tokens, B, Dim(heads), Dim(m.head_dim)},
-                                  {tokens, B, Dim(groups), Dim(m.head_dim)},
-                                  {tokens, B, Dim(groups), Dim(m.head_dim)}};
+  Tensor mixed = norm_column(g, x, layer.norm, ((m.output_gate ? 2 : 1) * heads + 2 * groups) * m.head_dim, o, "linear_qkv");
+  std::vector<Shape> shapes{{tokens, B, Dim(heads), Dim(m.head_dim)},
+                            {tokens, B, Dim(groups), Dim(m.head_dim)},
+                            {tokens, B, Dim(groups), Dim(m.head_dim)}};
+  if (m.output_gate) shapes.push_back(shapes.front());
   std::vector<Tensor> parts = joint ? split_joint(g, mixed, shapes) : split(g, mixed, shapes);
   Heads out;
   out.query = query_is_view(m, o) ? std::move(parts[0]) : te_contiguous(g, parts[0], "q");
@@ -126,6 +127,19 @@ Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor&
     Tensor block = te_contiguous(g, out.key, "k");
     out.key = te_norm(g, block, layer.norm, "k_layernorm");
   }
+  if (m.output_gate) out.gate = query_is_view(m, o) ? std::move(parts[3]) : te_contiguous(g, parts[3], "gate");
+  return out;
+}
+
+/// _apply_output_gate: one kernel of torch.compile, which keeps what it reads. A gate that is a view is made contiguous in it.
+Tensor gated(Eager& g, const Tensor& x, const Tensor& gate) {
+  Tensor out = g.make("gated_attention", x.shape, x.dtype);
+  if (!g.will_record({&x, &gate})) return out;
+  Saved saved = g.save(x), saved_gate = g.save(gate);
+  g.record(out, "OutputGate", {&x, &gate}, [&g, saved, saved_gate](Gradients) {
+    Tensor of_x = gradient(g, "gated_attention_backward", saved.get().shape, saved.get().dtype);
+    return Gradients{std::move(of_x), gradient(g, "gate_backward", saved_gate.get().shape, saved_gate.get().dtype)};
+  });
   return out;
 }
 
@@ -142,8 +156,9 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
   if (m.rotary_dim > 0) {
     const auto rotary = [&](const Tensor& part, const std::string& name) {
       if (o.settings.rotary_fusion) return te_rotary(g, part, name);
-      return o.rotary_in_fp32 ? megatron_rotary_in_fp32(g, part, Dim(m.rotary_dim), name)
-                              : megatron_rotary(g, part, Dim(m.rotary_dim), false, name);
+      const bool by_sequence = o.own_attention && (o.te.several_sequences || o.te.rows > 0);
+      return o.rotary_in_fp32 ? megatron_rotary_in_fp32(g, part, Dim(m.rotary_dim), name, by_sequence)
+                              : megatron_rotary(g, part, Dim(m.rotary_dim), false, name, by_sequence);
     };
     placed.query = rotary(projected.query, "q_rotary");
     if (o.own_attention) projected.query.reset();
@@ -152,7 +167,11 @@ Tensor attention(Eager& g, const Architecture& a, const Layer& layer, const Chun
   } else {
     placed.query = projected.query;
   }
-  const Tensor out = run_megatron_core(g, placed.query, placed.key, placed.value, views, o, mask);
+  Tensor out = run_megatron_core(g, placed.query, placed.key, placed.value, views, o, mask);
+  if (m.output_gate) {
+    Tensor open = gated(g, out, projected.gate);
+    out = std::move(open);
+  }
   Tensor flat = out.alias({out.shape[0], B, out.shape[2] * out.shape[3]});
   flat.grad_fn = out.grad_fn;
   return row_parallel(g, flat, a.hidden, true, o, "linear_proj");
@@ -212,10 +231,11 @@ Tensor run_megatron_layer(Eager& g, const Architecture& a, const Layer& layer, c
   };
   Tensor hidden;
   {
-    const bool latent = layer.mixer.kind == MixerKind::mla;
-    const Tensor out = latent        ? run_megatron_mla(g, a, layer, o, x)
-                       : is_local(o) ? behind_norm(g, layer.norm, o, x, "input_layernorm", attend)
-                                     : attend(x);
+    const MixerKind kind = layer.mixer.kind;
+    const Tensor out = kind == MixerKind::mla           ? run_megatron_mla(g, a, layer, o, x)
+                       : kind == MixerKind::gated_delta ? run_megatron_delta(g, a, layer, o, x)
+                       : is_local(o)                    ? behind_norm(g, layer.norm, o, x, "input_layernorm", attend)
+                                                        : attend(x);
     hidden = bias_dropout_add(g, out, x, behind(layer.mixer.out_bias), o, "self_attn_bda");
   }
   const Tensor out = moe           ? run_megatron_moe(g, a, layer, o, hidden)

@@ -25,13 +25,13 @@ Tensor apart(Eager& g, const Tensor& x, const std::string& name) {
 
 }  // namespace
 
-Tensor megatron_rotary(Eager& g, const Tensor& x, Dim width, bool interleaved, const std::string& name) {
+Tensor megatron_rotary(Eager& g, const Tensor& x, Dim width, bool interleaved, const std::string& name, bool by_sequence) {
   const bool whole = x.shape.back() == width;
   // the part that is not rotated may be empty: its gradient is as wide as x all the same
   const Tensor passed = slice(g, x, with_last(x.shape, Dim(x.shape.back().coefficient - width.coefficient)));
   Tensor t = whole ? x : slice(g, x, with_last(x.shape, width));
   if (interleaved) t = apart(g, t, name);
-  const Shape table{x.shape[0], Dim(1), Dim(1), width};
+  const Shape table{x.shape[0], by_sequence ? axis::B : Dim(1), Dim(1), width};
   const auto made = [&](const char* what) {
     Tensor angles = g.make(name + "." + what + "_fp32", table, DType::fp32);
     if (x.dtype == DType::fp32) return angles;
@@ -44,10 +44,9 @@ Tensor megatron_rotary(Eager& g, const Tensor& x, Dim width, bool interleaved, c
   return cat(g, {std::move(sum), passed}, x.shape, name);
 }
 
-Tensor megatron_rotary_in_fp32(Eager& g, const Tensor& x, Dim width, const std::string& name) {
-  Tensor wide = to(g, x, DType::fp32, name + ".fp32");
-  Tensor turned = megatron_rotary(g, wide, width, false, name + ".turned");
-  wide.reset();
+Tensor megatron_rotary_in_fp32(Eager& g, const Tensor& x, Dim width, const std::string& name, bool by_sequence) {
+  const Tensor wide = to(g, x, DType::fp32, name + ".fp32");  // a name until all is over
+  Tensor turned = megatron_rotary(g, wide, width, false, name + ".turned", by_sequence);
   return to(g, std::move(turned), x.dtype, name);
 }
 

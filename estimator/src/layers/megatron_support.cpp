@@ -88,21 +88,41 @@ std::string unsupported_local(const Layer& l, const ChunkOptions& o) {
   return {};
 }
 
+/// GatedDeltaNet and attention with an output gate, as RL frameworks' bridges make them.
+std::string unsupported_linear(const Architecture& a, const Mixer& m, const ChunkOptions& o) {
+  if (m.kind != MixerKind::gated_delta && !m.output_gate) return {};
+  if (o.delta_chunks == 0) return "Megatron with layers other than attention is not supported yet";
+  const std::array<std::pair<bool, const char*>, 5> beside{{{o.te.context > 1, "context parallelism"},
+                                                            {o.adapters.rank > 0, "adapters"},
+                                                            {o.te.fp8 != Fp8Recipe::none, "fp8"},
+                                                            {is_local(o), "Megatron's own modules"},
+                                                            {o.settings.fsdp != MegatronFsdpStrategy::off, "Megatron-FSDP"}}};
+  for (const auto& [is, what] : beside)
+    if (is) return std::string(what) + " beside linear attention under Megatron: not supported yet";
+  if (m.output_gate && m.kv_heads < o.te.tensor)
+    return fmt::format("{} groups of queries on {} ranks under Megatron are not supported yet", m.kv_heads, o.te.tensor);
+  if (m.kind == MixerKind::gated_delta && m.linear_key_heads % o.te.tensor != 0)
+    return fmt::format("Megatron itself refuses {} heads of linear attention on {} ranks", m.linear_key_heads, o.te.tensor);
+  if (a.tower.kind.empty()) return "linear attention of a model without a tower under Megatron is not supported yet";
+  return {};
+}
+
 /// A model with a vision tower, whose parameters stand on the first stage whether images come or not.
 std::string unsupported_tower(const Architecture& a, const ChunkOptions& o) {
   const Tower& t = a.tower;
   if (t.kind.empty()) return {};
   if (t.kind != "qwen2_5_vl" && t.kind != "qwen3_vl")
     return "a vision tower ('" + t.kind + "') under Megatron is not supported yet";
-  const std::array<std::pair<bool, const char*>, 6> beside{{{o.adapters.rank > 0, "adapters"},
+  const std::array<std::pair<bool, const char*>, 5> beside{{{o.adapters.rank > 0, "adapters"},
                                                             {o.te.fp8 != Fp8Recipe::none, "fp8"},
                                                             {o.mtp > 0, "multi-token prediction"},
                                                             {is_local(o), "Megatron's own modules"},
-                                                            {o.settings.fsdp != MegatronFsdpStrategy::off, "Megatron-FSDP"},
-                                                            {o.te.several_sequences, "padded sequences"}}};
+                                                            {o.settings.fsdp != MegatronFsdpStrategy::off, "Megatron-FSDP"}}};
   for (const auto& [is, what] : beside)
     if (is) return std::string(what) + " beside a vision tower under Megatron: not supported yet";
-  if (o.te.tensor > 0 && (t.heads % o.te.tensor != 0 || t.width % o.te.tensor != 0))
+  const bool whole = tower_of_transformers(a, o);
+  if (whole && o.te.context > 1) return "transformers' tower under context parallelism is not supported yet";
+  if (!whole && o.te.tensor > 0 && (t.heads % o.te.tensor != 0 || t.width % o.te.tensor != 0))
     return fmt::format("Megatron itself refuses {} heads and a width of {} of the tower on {} ranks", t.heads, t.width,
                        o.te.tensor);
   const bool runs = o.recompute == Recompute::full && o.settings.recompute_method == RecomputeMethod::uniform;
@@ -136,7 +156,8 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
     if (o.adapters && f.kind == FeedForwardKind::moe && (o.adapters.fc1 || o.adapters.fc2 || f.shared_width > 0) && !plain)
       return "adapters of experts under Megatron are not supported yet: name linear_qkv and linear_proj in lora.targets";
     if (m.kind == MixerKind::mla && m.index_heads > 0) return "Megatron with a sparse-attention indexer is not supported yet";
-    if (m.kind != MixerKind::attention && m.kind != MixerKind::mla)
+    if (std::string why = unsupported_linear(a, m, o); !why.empty()) return why;
+    if (m.kind != MixerKind::attention && m.kind != MixerKind::mla && m.kind != MixerKind::gated_delta)
       return "Megatron with layers other than attention is not supported yet";
     if (f.kind == FeedForwardKind::moe) {
       if (std::string why = unsupported_experts(f, o); !why.empty()) return why;
@@ -144,10 +165,11 @@ std::string unsupported_chunk(const Architecture& a, const ChunkOptions& o) {
       return "this feed-forward under Megatron is not supported yet";
     }
     if (std::string why = unsupported_activation(f, o); !why.empty()) return why;
-    if (run.layer.norm_place != NormPlace::pre || m.span != AttentionSpan::full || m.sinks || m.output_gate || m.softcap ||
+    if (run.layer.norm_place != NormPlace::pre || m.span != AttentionSpan::full || m.sinks || m.softcap ||
         (m.qk_norm != QkNorm::none && m.qk_norm != QkNorm::head))
       return "this architecture under Megatron is not supported yet";
-    if (run.layer.norm != NormKind::rms && run.layer.norm != NormKind::layer)
+    const bool from_one = run.layer.norm == NormKind::rms_plus_one && o.delta_chunks > 0;  // layernorm_zero_centered_gamma
+    if (run.layer.norm != NormKind::rms && run.layer.norm != NormKind::layer && !from_one)
       return "this norm under Megatron is not supported yet";
   }
   return {};

@@ -65,7 +65,7 @@ ChunkOptions tower_options(const Tower& t, const ChunkOptions& o) {
   out.te = o.te;
   out.te.sequence_parallel = out.te.several_sequences = out.te.attention_dropout = false;
   out.te.context = 1;
-  out.te.rows = o.vision.patches();
+  out.te.rows = o.vision.patches() / o.image_rows;
   out.settings = o.settings;
   if (o.settings.maker == ModelMaker::megatron_bridge) {
     out.te.fused_gradients = false;
@@ -83,7 +83,11 @@ ChunkOptions tower_options(const Tower& t, const ChunkOptions& o) {
 MegatronTower::MegatronTower(Eager& g, const Architecture& a, const ChunkOptions& o, Enter enter)
     : g_(g), a_(a), o_(o), enter_(std::move(enter)) {}
 
-void MegatronTower::plan(std::vector<Station>& stations) const {
+void MegatronTower::plan(std::vector<Station>& stations) {
+  if (tower_of_transformers(a_, o_)) {
+    hf_ = std::make_unique<HfTower>(g_, a_, o_, stations);
+    return;
+  }
   const auto add = [&](StationPlace place, int run, std::int64_t count) {
     Station s;
     s.place = place;
@@ -102,7 +106,8 @@ void MegatronTower::plan(std::vector<Station>& stations) const {
 
 void MegatronTower::enter_inputs() {
   const Dim width(kChannels * t_.temporal_patch * t_.patch * t_.patch);
-  pixels_ = g_.make("pixel_values", {rows_, width}, DType::fp32, Category::inputs);
+  const std::int64_t all = o_.all_images > 0 ? o_.all_images * vision_.rows * vision_.columns : vision_.patches();
+  pixels_ = g_.make("pixel_values", {Dim(all), width}, DType::fp32, Category::inputs);
 }
 
 /// A product with parameters of the tower whose gradient goes once it has been added up.
@@ -130,14 +135,14 @@ Tensor MegatronTower::patches() {
 /// a window side by side.
 Tensor MegatronTower::with_positions(Tensor hidden) {
   if (!qwen3_) {
-    const Tensor index = g_.make("window_index", {image_rows()}, DType::int64, Category::buffers);
+    const Tensor index = g_.make("window_index", {image_rows(), B}, DType::int64, Category::buffers);
     return index_rows(g_, std::move(hidden), index, {rows_, B, Dim(t_.hidden)}, "by_window");
   }
-  const Shape taps{Dim(4), rows_, Dim(t_.hidden)};
+  const Shape taps{Dim(4), rows_, B, Dim(t_.hidden)};
   Tensor sum;
   {
-    const Tensor index = g_.make("pos_embed.index", {Dim(4), rows_}, DType::int64, Category::buffers);
-    const Tensor weights = g_.make("pos_embed.weights", {Dim(4), rows_, Dim(1)}, DType::bf16, Category::buffers);
+    const Tensor index = g_.make("pos_embed.index", {Dim(4), rows_, B}, DType::int64, Category::buffers);
+    const Tensor weights = g_.make("pos_embed.weights", {Dim(4), rows_, B, Dim(1)}, DType::bf16, Category::buffers);
     Tensor rows = g_.make("pos_embed.rows", taps, DType::bf16);
     rows = weighted(std::move(rows), "EmbeddingBackward0", index, {Dim(t_.positions), Dim(t_.hidden)}, "pos_embed");
     const Tensor scaled = mul(g_, std::move(rows), weights, "pos_embed.weighted");
@@ -215,12 +220,29 @@ void MegatronTower::run_blocks(Tensor& hidden) {
   }
 }
 
+/// qwen3vl_cp_split and get_vision_cp_data (mbridge/core/util.py): each image is copied, then all of them one behind another, of
+/// which a rank has a view.
+Tensor MegatronTower::own_pixels() {
+  if (o_.image_ranks == 1) return pixels_;
+  const Tensor copies = g_.make("pixel_values.copied", pixels_.shape, DType::fp32, Category::temporaries);
+  dealt_ = g_.make("pixel_values.dealt", pixels_.shape, DType::fp32, Category::temporaries);
+  return dealt_.alias({Dim(vision_.patches()), pixels_.shape.back()});
+}
+
 void MegatronTower::run() {
+  if (hf_) {
+    enter_(StationPlace::vision, -1, 0);
+    images_ = hf_->features(own_pixels());
+    enter_(StationPlace::merge, -1, 0);
+    images_ = copied(images_, "images");
+    gather(images_);
+    g_.prefix.clear();
+    return;
+  }
   enter_(StationPlace::vision, -1, 0);
   g_.prefix = "vision.";
   Tensor hidden = with_positions(patches());
-  rotary_ =
-      g_.make("rotary", {rows_, Dim(1), Dim(1), Dim(model_.runs[0].layer.mixer.rotary_dim)}, DType::fp32, Category::buffers);
+  rotary_ = g_.make("rotary", {rows_, B, Dim(1), Dim(model_.runs[0].layer.mixer.rotary_dim)}, DType::fp32, Category::buffers);
   run_blocks(hidden);
   enter_(StationPlace::merge, -1, 0);
   g_.prefix = "vision.";
@@ -231,7 +253,7 @@ void MegatronTower::run() {
   if (qwen3_) {
     images_ = copied(out, "images");
   } else {
-    const Tensor index = g_.make("reverse_index", {image_rows()}, DType::int64, Category::buffers);
+    const Tensor index = g_.make("reverse_index", {image_rows(), B}, DType::int64, Category::buffers);
     images_ = index_rows(g_, out, index, out.shape, "images");
   }
   gather(images_);
@@ -242,11 +264,10 @@ void MegatronTower::run() {
 /// AllGatherVisionEmbeddings: of images that ranks of a context share out. Its gradient is this rank's part.
 void MegatronTower::gather(Tensor& x) {
   if (o_.image_ranks == 1) return;
-  const Shape all{Dim(o_.image_ranks) * x.shape[0], B, x.shape.back()};
+  const Shape all{Dim(o_.all_images * vision_.rows * vision_.columns / unit_), Dim(1), x.shape.back()};
+  const Tensor parts = g_.make("images.parts", all, x.dtype, Category::communication);
   Tensor out = g_.make("images.gathered", all, x.dtype);
-  g_.record(out, "AllGatherVisionEmbeddings", {&x}, [this, part = x.shape](Gradients in) {
-    return Gradients{gradient(g_, "images.gathered_backward", part, in[0].dtype)};
-  });
+  g_.record(out, "AllGatherVisionEmbeddings", {&x}, [part = x.shape](Gradients in) { return Gradients{in[0].alias(part)}; });
   x = std::move(out);
 }
 
@@ -292,8 +313,10 @@ void MegatronTower::take_parts() {
 void MegatronTower::make_tables() {
   std::int64_t width = 0;
   for (const LayerRun& run : a_.runs) width = std::max(width, run.layer.mixer.rotary_dim);
-  positions_ = g_.make("position_ids", {Dim(3), B, o_.te.whole()}, DType::int64, Category::inputs);
-  table_ = g_.make("rotary_table", {o_.te.whole(), Dim(1), Dim(1), Dim(width)}, DType::fp32, Category::buffers);
+  const bool alike = o_.packed == 0 && vision_.images == 0;  // get_rope_index: all three rows are views of one
+  positions_ = g_.make("position_ids", {Dim(alike ? 1 : 3), B, o_.te.whole()}, DType::int64, Category::inputs);
+  const Dim sequences = o_.te.several_sequences ? B : Dim(1);
+  table_ = g_.make("rotary_table", {o_.te.whole(), sequences, Dim(1), Dim(width)}, DType::fp32, Category::buffers);
 }
 
 std::vector<Tensor> MegatronTower::arguments() const {
@@ -302,24 +325,35 @@ std::vector<Tensor> MegatronTower::arguments() const {
   return out;
 }
 
+/// x[mask] = images, in place.
+Tensor MegatronTower::with_images(const Tensor& x) {
+  Tensor rows = x;
+  const Tensor mask = g_.make("image_mask", {B, all_tokens()}, DType::boolean, Category::buffers);
+  const Saved saved = g_.will_record({&rows, &images_}) ? g_.save(mask) : Saved();
+  Tensor with = rows.alias(rows.shape);
+  const Shape features = images_.shape;
+  g_.record(with, "IndexPutBackward0", {&rows, &images_}, [this, saved, features](Gradients in) {
+    (void)saved.get();
+    Tensor text = gradient(g_, "embedding_backward.of_text", in[0].shape, in[0].dtype);
+    return Gradients{std::move(text), gradient(g_, "embedding_backward.of_images", features, in[0].dtype)};
+  });
+  return with;
+}
+
+/// Padded: of one sequence a turn of both axes is no copy.
 Tensor MegatronTower::joined(const Tensor& embedded) {
-  Tensor x = copied(copied(embedded, "embedding.by_token"), "embedding.cloned");
+  const bool packs = o_.packed > 0, turns = packs || o_.te.several_sequences;
+  const auto turned = [&](const Tensor& x, const std::string& name) { return turns ? copied(x, name) : x; };
+  Tensor x = copied(packs ? copied(embedded, "embedding.by_token") : embedded, "embedding.cloned");
   if (images_) {
-    Tensor rows = copied(x, "embedding.by_sequence");
+    Tensor rows = turned(x, "embedding.by_sequence");
     x.reset();
-    const Tensor mask = g_.make("image_mask", {B, all_tokens()}, DType::boolean, Category::buffers);
-    const Saved saved = g_.will_record({&rows, &images_}) ? g_.save(mask) : Saved();
-    Tensor with = rows.alias(rows.shape);
-    const Shape features = images_.shape;
-    g_.record(with, "IndexPutBackward0", {&rows, &images_}, [this, saved, features](Gradients in) {
-      (void)saved.get();
-      Tensor text = gradient(g_, "embedding_backward.of_text", in[0].shape, in[0].dtype);
-      return Gradients{std::move(text), gradient(g_, "embedding_backward.of_images", features, in[0].dtype)};
-    });
+    const Tensor with = with_images(rows);
     rows.reset();
-    x = copied(with, "embedding.joined");
-    pack_features();
+    x = turned(with, "embedding.joined");
+    if (packs && !hf_) pack_features();
   }
+  if (!packs) return x;
   Tensor out = packed(copied(x, "embedding.rows"), "embedding.packed");
   take_parts();
   return out;
@@ -357,7 +391,8 @@ Tensor MegatronTower::with_features(const Tensor& hidden, const Tensor& feature)
 }
 
 void MegatronTower::leave_forward() {
-  for (Tensor* one : {&pixels_, &images_, &positions_, &table_}) one->reset();
+  for (Tensor* one : {&pixels_, &dealt_, &images_, &positions_, &table_}) one->reset();
+  if (hf_) hf_->leave_forward();
   features_.clear();
   names_.clear();
 }

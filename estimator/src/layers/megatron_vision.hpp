@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "layers/megatron.hpp"
+#include "layers/megatron_hf_tower.hpp"
 
 namespace oomplan {
 
@@ -36,7 +37,8 @@ class MegatronTower {
   MegatronTower& operator=(const MegatronTower&) = delete;
 
   /// Adds the stations between the batch and the embedding.
-  void plan(std::vector<Station>& stations) const;
+  /// `stations` outlive this.
+  void plan(std::vector<Station>& stations);
   /// The pixels come with the batch, to every stage.
   void enter_inputs();
   void run();
@@ -67,11 +69,13 @@ class MegatronTower {
   Tensor packed(const Tensor& rows, const std::string& name);
   void run_blocks(Tensor& hidden);
   void pack_features();
+  Tensor own_pixels();
   void gather(Tensor& x);
+  Tensor with_images(const Tensor& x);
   void take_parts();
   /// Of the micro-batch, on every rank of a context.
   Dim all_tokens() const { return Dim(o_.te.context) * o_.te.whole(); }
-  Dim image_rows() const { return Dim(vision_.patches() / unit_); }
+  Dim image_rows() const { return Dim(rows_.coefficient / unit_); }
 
   Eager& g_;
   const Architecture& a_;
@@ -83,10 +87,12 @@ class MegatronTower {
   const ChunkOptions options_ = tower_options(t_, o_);
   const std::vector<TowerGroup> groups_ = tower_groups(t_, o_);
   const bool qwen3_ = t_.kind == "qwen3_vl";
+  std::unique_ptr<HfTower> hf_;  ///< transformers' own, instead of Megatron-core's layers
   const std::int64_t unit_ = t_.merge * t_.merge;
-  const Dim rows_{vision_.patches()};
+  const Dim rows_{vision_.patches() / o_.image_rows};  ///< patches of one sequence's images
   Tensor pixels_, rotary_, position_rows_, images_;
   Tensor positions_, table_;      ///< of the language model
+  Tensor dealt_;                  ///< pixels of all images, put in the order of the ranks
   std::vector<Tensor> names_;     ///< of the model's forward pass, which nothing reads any more
   std::vector<Tensor> features_;  ///< of inner blocks
 };

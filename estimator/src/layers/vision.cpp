@@ -116,7 +116,7 @@ void VisionTower::plan(std::vector<Station>& stations, std::size_t first_run) {
   }
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     Station blocks;
-    blocks.place = StationPlace::layers;
+    blocks.place = blocks_place_;
     blocks.run = static_cast<int>(first_run + r);
     blocks.count = runs_[r].count;
     blocks.simulated = static_cast<int>(std::min<std::int64_t>(kSimulatedUnits, blocks.count));
@@ -150,7 +150,7 @@ void VisionTower::declare_part(bool trains, void (VisionTower::*part)()) {
   const std::size_t begin = g_.leaves.size(), station = static_cast<std::size_t>(g_.scope) / kUnitsPerStation;
   (this->*part)();
   // the root's unit has trained parameters of the language model (torch/distributed/fsdp/_flat_param.py _use_unsharded_views)
-  const bool beside_trained = pass_.in_whole_units && !trains && stations_[station].place != StationPlace::layers;
+  const bool beside_trained = pass_.in_whole_units && !trains && stations_[station].place != blocks_place_;
   for (std::size_t i = begin; i < g_.leaves.size(); ++i) {
     g_.leaves[i].trainable = trains || beside_trained;
     g_.leaves[i].passive = beside_trained;
@@ -170,7 +170,7 @@ void VisionTower::declare() {
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     const int run = static_cast<int>(first_run_ + r);
     for (int u = 0; u < std::min<std::int64_t>(kSimulatedUnits, runs_[r].count); ++u) {
-      enter(StationPlace::layers, run, u);
+      enter(blocks_place_, run, u);
       g_.prefix = "visual.block.";
       declare_part(all, &VisionTower::declare_block);
     }
@@ -230,7 +230,7 @@ Tensor VisionTower::run_blocks(Tensor hidden) {
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     const int run = static_cast<int>(first_run_ + r);
     for (int u = 0; u < std::min<std::int64_t>(kSimulatedUnits, runs_[r].count); ++u) {
-      enter(StationPlace::layers, run, u);
+      enter(blocks_place_, run, u);
       g_.prefix = "visual.block.";
       const Eager::Function body = block(r, number++, hidden);
       Tensor next = checkpoints() && o_.reentrant ? g_.checkpoint_reentrant(hidden, body)

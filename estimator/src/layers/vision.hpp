@@ -54,6 +54,10 @@ class VisionTower {
   /// Adds the tower's stations. `first_run`: number of its first run of blocks.
   virtual void plan(std::vector<Station>& stations, std::size_t first_run);
   virtual void declare();
+  /// The blocks' stations are of this place.
+  void put_blocks(StationPlace place) { blocks_place_ = place; }
+  /// Somebody else has made them.
+  void take_pixels(const Tensor& pixels) { pixels_ = pixels; }
   /// Of leaves: from the tower's first one to behind its last one.
   std::pair<std::size_t, std::size_t> leaves() const { return {first_leaf_, last_leaf_}; }
   /// Images and the kinds of tokens come with the batch.
@@ -107,6 +111,7 @@ class VisionTower {
  private:
   void declare_part(bool trains, void (VisionTower::*part)());
   std::size_t first_run_ = 0;
+  StationPlace blocks_place_ = StationPlace::layers;
   Tensor pixels_, cast_pixels_, wide_pixels_;
   Tensor token_types_;                  ///< or the positions that come with the batch
   Tensor input_leaf_, input_gradient_;  ///< of a frozen patch embedding under checkpoints

@@ -15,6 +15,8 @@ class QwenTower : public VisionTower {
   QwenTower(Eager& g, const Architecture& a, const PassOptions& o, const std::vector<Station>& stations);
   void merge(Tensor& embeds, VisionNames& names) override;
   void leave_inputs() override;
+  /// get_image_features and the tower's forward pass.
+  Tensor features(VisionNames& names);
 
  private:
   struct Block {
@@ -38,7 +40,6 @@ class QwenTower : public VisionTower {
   void merge_inner(const Tensor& hidden) override;
   void merge_in_framework(Tensor& embeds, VisionNames& names);
   Merger new_merger(bool merged_norm);
-  Tensor features(VisionNames& names);
   Tensor embed_patches(const Tensor& pixels);
   Tensor with_positions(Tensor hidden);
   Table tables();

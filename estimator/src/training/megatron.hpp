@@ -51,6 +51,7 @@ class MegatronEngine {
     wide_gradients_ =
         in_parts("fp32_gradient_shards", stage.wide_gradients, stage.pieces, stage.wide_formats, Category::gradients);
     states_ = in_parts("optimizer_states", stage.states, stage.pieces, stage.state_formats, Category::optimizer);
+    averaged_ = resident("averaged_gradients", stage.averaged, Category::gradients);
     passing_ = resident("parameter_on_the_way", stage.host.passing, Category::optimizer);
     copies_ = resident("copies_of_whole_parameters", stage.host.device_copies, Category::optimizer);
     host_masters_ = on_host("masters_on_host", stage.host.masters);
@@ -171,6 +172,8 @@ class MegatronEngine {
   }
   /// Masters and states are there for ever; the step works in place on the flat buffers. Gradients that are not fp32 are copied.
   void optimizer_step() {
+    r_.alloc(averaged_);
+    r_.free(averaged_);
     if (!std::exchange(has_wide_gradients_, true)) make(wide_gradients_);
     if (!std::exchange(has_states_, true)) {
       make(states_);
@@ -448,7 +451,7 @@ class MegatronEngine {
   SiteRef widened_, workspace_, gathered_, tables_, placeholders_;
   SiteRef paused_, paused_states_, parked_weights_, parked_masters_, parked_states_;
   bool weights_parked_ = false, gradients_gone_ = false, optimizer_parked_ = false, states_parked_ = false;
-  SiteRef routing_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
+  SiteRef routing_, averaged_, passing_, copies_, host_masters_, host_states_, host_copies_, host_gradients_;
   std::vector<Routing> routings_, forward_routings_;
   SiteRef input_, forward_input_, input_gradient_, output_, output_gradient_, deferred_;
   const Told* told_ = nullptr;

@@ -64,7 +64,8 @@ class Counter {
     const Mixer& m = l.mixer;
     const std::int64_t t = o_.te.tensor;
     if (m.kind == MixerKind::mla) return latent_attention(l);
-    const std::int64_t projected = (m.heads + 2 * m.kv_heads) * m.head_dim / t;
+    if (m.kind == MixerKind::gated_delta) return linear_attention(l);
+    const std::int64_t projected = ((m.output_gate ? 2 : 1) * m.heads + 2 * m.kv_heads) * m.head_dim / t;
     matrix(a_.hidden, m.heads * m.head_dim / t);
     if (m.out_bias) vector(a_.hidden);
     norm(l.norm, a_.hidden);
@@ -77,6 +78,18 @@ class Counter {
       norm(l.norm, m.head_dim);
       norm(l.norm, m.head_dim);
     }
+  }
+  /// GatedDeltaNet: its own vectors, the product and its norm, the convolution, the norm of a head, and the product back.
+  void linear_attention(const Layer& l) {
+    const Mixer& m = l.mixer;
+    const std::int64_t t = o_.te.tensor, values = m.linear_value_heads * m.linear_value_dim,
+                       convolved = 2 * m.linear_key_heads * m.linear_key_dim + values;
+    for (int n = 0; n < 2; ++n) vector(m.linear_value_heads / t);
+    norm(l.norm, a_.hidden);
+    matrix((convolved + values + 2 * m.linear_value_heads) / t, a_.hidden);
+    vector(convolved / t * m.conv_kernel);
+    norm(NormKind::rms, m.linear_value_dim);
+    matrix(a_.hidden, values / t);
   }
   /// Down-projections are on every rank.
   void latent_attention(const Layer& l) {
@@ -140,10 +153,15 @@ class Counter {
 
 /// A vision tower, in front of the language model. Norms, the patches' convolution, the table of positions and biases behind a
 /// sum over ranks are on every rank.
-void count_tower(const Tower& t, const ChunkOptions& chunk, Counter& to) {
+/// `whole`: transformers' own tower is, on every rank.
+void count_tower(const Tower& t, bool whole, const ChunkOptions& chunk, Counter& to) {
   const Architecture model = tower_model(t);
-  const ChunkOptions options = tower_options(t, chunk);
-  const std::int64_t ranks = chunk.te.tensor, wide = t.merge * t.merge * t.hidden;
+  ChunkOptions options = tower_options(t, chunk);
+  if (whole) {
+    options.te.tensor = 1;
+    options.te.fused_gradients = false;
+  }
+  const std::int64_t ranks = options.te.tensor, wide = t.merge * t.merge * t.hidden;
   Counter tower(model, options);
   Counter mergers(model, options);
   const auto merger = [&](std::int64_t normed) {
@@ -174,7 +192,7 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
   const std::int64_t rows = chunk.padded_vocab / chunk.te.tensor;
   const bool embeds = chunk.first || chunk.mtp > 0;
   const bool alone = chunk.first && chunk.last;
-  if (chunk.first && !a.tower.kind.empty()) count_tower(a.tower, chunk, to);
+  if (chunk.first && !a.tower.kind.empty()) count_tower(a.tower, tower_of_transformers(a, chunk), chunk, to);
   if (embeds) {
     to.dense.push_back({rows * a.hidden, true, !alone && (a.tied || chunk.settings.mtp_layers > 0)});
     if (a.position_rows > 0) to.dense.push_back({a.position_rows * a.hidden});
@@ -197,6 +215,12 @@ void count(const Architecture& a, const ChunkOptions& chunk, Counter& to) {
 }
 
 }  // namespace
+
+std::int64_t tower_elements(const Architecture& a, const ChunkOptions& chunk) {
+  Counter counter(a, chunk);
+  if (chunk.first && !a.tower.kind.empty()) count_tower(a.tower, tower_of_transformers(a, chunk), chunk, counter);
+  return sum_of(counter.dense);
+}
 
 std::int64_t sum_of(const std::vector<MegatronTensor>& tensors) {
   std::int64_t out = 0;

@@ -377,16 +377,35 @@ ChunkOptions without_gradients(ChunkOptions o, bool trains) {
   return o;
 }
 
-/// mbridge's Qwen3-VL deals images out among the ranks of a context; Megatron-Bridge does with vision_dp_when_cp alone
-/// (mbridge/models/qwen3_vl/model.py, 641a5a0; models/qwen_vl/modelling_qwen3_vl/model.py, 0.5.2).
+/// Sequences that are packed into a row, and what linear attention makes of them.
+void see_sequences(ChunkOptions& o, const Architecture& a, const Trainer& t, const MegatronUse& use) {
+  const std::int64_t tokens = megatron_tokens(t), longest = use.sequence > 0 ? use.sequence : t.sequence_tokens;
+  const std::int64_t length = longest > 0 ? std::min(longest, tokens) : tokens;
+  const std::int64_t sequences = t.sequences_per_micro_batch > 0 ? 1 : std::max<std::int64_t>(1, tokens / length);
+  if (t.sequences_per_micro_batch == 0) o.packed = std::min<std::int64_t>(3, sequences);
+  const bool linear = std::ranges::any_of(a.runs, [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; });
+  if (!linear || !t.loop.joins_images_itself) return;
+  constexpr std::int64_t kChunk = 64;
+  o.delta_chunks = sequences * ceil_div(tokens / sequences, kChunk);
+  // apply_rotary_pos_emb_in_fp32 (mbridge/models/qwen3_5/qwen3_5_vl_bridge.py, 10cb17f; qwen35_vl_provider.py, 0.5.2)
+  o.rotary_in_fp32 = t.megatron.maker == ModelMaker::mbridge;
+}
+
+/// mbridge's Qwen3-VL deals images out among the ranks of a context, its Qwen3.5 among those of the tensors, too; Megatron-Bridge
+/// does with vision_dp_when_cp alone (mbridge/models/{qwen3_vl,qwen3_5}/model.py, 641a5a0, 10cb17f;
+/// models/qwen_vl/modelling_qwen3_vl/model.py, 0.5.2).
 void see_images(ChunkOptions& o, const Architecture& a, const Trainer& t) {
   o.vision = vision_pass(t, EngineKind::megatron, a);
   o.own_attention = !a.tower.kind.empty();
   if (o.vision.images == 0) return;
   if (t.megatron.maker == ModelMaker::mbridge && a.tower.kind == "qwen3_vl") o.image_ranks = t.layout.context;
+  if (tower_of_transformers(a, o)) o.image_ranks *= t.layout.tensor;
+  o.all_images = o.vision.images;
+  o.image_rows = std::max<std::int64_t>(1, t.sequences_per_micro_batch);
   // each image stands in front of its sequence; a rank has a stretch of all tokens
   const std::int64_t ranks = t.layout.context * (o.te.sequence_parallel ? o.te.tensor : 1), tokens = megatron_tokens(t);
-  const std::int64_t stretch = ceil_div(tokens, ranks), length = std::max<std::int64_t>(1, tokens / o.vision.images);
+  const std::int64_t stretch = ceil_div(tokens, ranks),
+                     length = std::max<std::int64_t>(1, tokens * o.image_rows / o.vision.images);
   const std::int64_t of_image = image_tokens(a.tower, o.vision);
   o.rank_features = stretch / length * of_image + std::min(of_image, stretch % length);
   o.vision.images = ceil_div(o.vision.images, o.image_ranks);
@@ -403,6 +422,8 @@ bool takes_softmax_kernel(const Architecture& a, const Trainer& t, std::int64_t 
 void take_passes(MegatronStage& s, const Architecture& a, const Trainer& t, MegatronUse use) {
   Trainer trainer = t;
   trainer.tokens_per_micro_batch = std::exchange(trainer.logprob_tokens_per_micro_batch, 0);
+  if (trainer.sequences_per_micro_batch > 0)
+    trainer.sequences_per_micro_batch = std::max<std::int64_t>(1, trainer.tokens_per_micro_batch / trainer.sequence_tokens);
   use.passes_alone = true;
   auto alone = std::make_shared<MegatronStage>(make_megatron_stage(a, trainer, s.stage, s.micro_batches, use));
   s.forward_chunks = alone->forward_chunks;
@@ -478,6 +499,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     o.mtp = o.last ? t.megatron.mtp_layers : 0;
     o.adapters = megatron_adapters(t);
     o.adapters.frozen = trains_mergers_alone(t.megatron.maker, a);
+    see_sequences(o, a, t, use);
     see_images(o, a, t);
     if (t.loop.loss_by_sequence) {
       const ArealCut cut = areal_cut(t, use);
@@ -576,6 +598,10 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   if (chunks.front().adapters && t.loop.adapters_outside) put_adapters_outside(s, n, frozen, t.megatron.wrap_with_ddp);
   if (!use.trains) hold_no_states(s, t.megatron.wrap_with_ddp);
   if (m.fsdp != MegatronFsdpStrategy::off) put_under_fsdp(s, a, t, chunks.front());
+  // mbridge marks transformers' tower with average_gradients_across_tp_domain (megatron/core/distributed/finalize_model_grads.py,
+  // 0.18: _allreduce_non_tensor_model_parallel_grads)
+  if (use.trains && te.tensor > 1 && tower_of_transformers(a, chunks.front()))
+    s.averaged = bytes_of(tower_elements(a, chunks.front()), t.reduce);
   s.placeholders = n.placeholders;
   // transformer_engine/pytorch/cpp_extensions/gemm.py (2.9): get_cublas_workspace_size_bytes, sm90 and later
   s.workspace = multiplies_with_te(a, chunks) ? 32 * kMiB + kKiB : 0;
@@ -588,8 +614,10 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
   // get_multi_stream_cublas_workspace)
   constexpr int kStreams = 4;
   s.workspaces = grouped ? 1 + kStreams : 1;
+  const std::int64_t of_training =
+      t.sequences_per_micro_batch > 0 ? t.sequences_per_micro_batch * t.sequence_tokens : t.tokens_per_micro_batch;
   if (use.log_probs && !use.passes_alone && t.logprob_tokens_per_micro_batch > 0 &&
-      t.logprob_tokens_per_micro_batch != t.tokens_per_micro_batch && t.sequences_per_micro_batch == 0)
+      t.logprob_tokens_per_micro_batch != of_training)
     take_passes(s, a, t, use);
   return s;
 }

@@ -115,6 +115,7 @@ struct MegatronStage {
   Bytes tables = 0;                       ///< rotary tables, one for each chunk
   Bytes hidden = 0;                       ///< hidden states between two stages
   Bytes wide_gradients = 0;               ///< with 16-bit gradients: their fp32 shards, from the step to the next zero_grad
+  Bytes averaged = 0;                     ///< gradients of what tensor-parallel ranks have whole, put together for a moment
   Bytes widened_states = 0;               ///< narrow states as the step has them
   bool keeps_wide_gradients = false;      ///< they stay until the next step makes new ones
   struct OnHost {
@@ -128,6 +129,8 @@ struct MegatronStage {
   std::shared_ptr<const MegatronFsdpPlan> fsdp;  ///< Megatron-FSDP; otherwise null
   std::shared_ptr<const MegatronStage> alone;    ///< the sizes of `forward_chunks`, where log-probs have a budget of their own
 };
+/// Of the chunk's vision tower on a rank.
+std::int64_t tower_elements(const Architecture&, const ChunkOptions&);
 MegatronStage make_megatron_stage(const Architecture&, const Trainer&, std::int64_t stage, std::int64_t micro_batches,
                                   const MegatronUse& = {});
 

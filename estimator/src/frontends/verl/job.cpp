@@ -92,6 +92,7 @@ class VerlTranslator {
       s_.refuse_key(strategy_key(role), fmt::format("the engine '{}'", engine));
     if (engine == "megatron" && !since("0.5.0")) s_.refuse(fact(role, "engine"), "Megatron before verl 0.5");
     if (engine == "megatron") refuse_padded(role);
+    if (engine == "megatron") refuse_predicted(role);
     if (m_.flag(fact(role, "fused_kernels"))) refuse_of_fused(role);
     const std::string impl = m_.text(fact(role, "optimizer_impl"), "torch.optim");
     if (impl != "torch.optim") s_.refuse(fact(role, "optimizer_impl"), fmt::format("optimizers of {}", impl));
@@ -105,13 +106,34 @@ class VerlTranslator {
 
   /// Whether Megatron packs is a setting of its own in 0.7, and from 0.8 on that of the model, which overwrites the engine's
   /// (verl/workers/engine_workers.py, 0.9: TrainingWorker). Before, it always packs.
-  void refuse_padded(const std::string& role) {
+  std::string padding_key(const std::string& role) const {
     const std::string owner = role == "critic" ? "critic." : role == "trainer" ? "" : std::string(kArr) + ".";
     const std::string own = role == "critic" || role == "trainer" ? owner : owner + role + ".";
-    const std::string key = (since("0.8.0") ? owner + "model" : own + "megatron") + ".use_remove_padding";
-    if (!since("0.7.0")) return;
-    if (const auto* n = text_.root.at(key); n != nullptr && n->kind == compose::Node::Kind::boolean && !n->boolean)
-      s_.refuse_key(key, "padded sequences under Megatron");
+    return (since("0.8.0") ? owner + "model" : own + "megatron") + ".use_remove_padding";
+  }
+  bool pads_under_megatron(const std::string& role) const {
+    const auto* n = since("0.7.0") ? text_.root.at(padding_key(role)) : nullptr;
+    return n != nullptr && n->kind == compose::Node::Kind::boolean && !n->boolean;
+  }
+  /// A budget of tokens counts sequences that are then padded to the longest of all.
+  void refuse_padded(const std::string& role) {
+    if (!pads_under_megatron(role)) return;
+    const bool learns = role == "actor" || role == "critic";
+    const std::string batch = fact(role, "micro_batch");
+    const Budget b = budget_of(batch, sequences_of(learns ? "roles.actor.mini_batch_prompts" : "job.train_batch_prompts", role));
+    if (b.tokens > 0 && b.sequences == 0)
+      s_.refuse_key(padding_key(role),
+                    "padded sequences under Megatron in micro-batches of a budget of tokens (use_dynamic_bsz)");
+    if (m_.whole(fact(role, "layout.cp"), 1) > 1)
+      s_.refuse_key(padding_key(role), "padded sequences under Megatron with context parallelism");
+  }
+
+  /// check_mtp_config (verl/utils/megatron_utils.py, 0.8 to 0.10): without it verl takes the model's blocks away.
+  void refuse_predicted(const std::string& role) {
+    if (role == "critic") return;
+    const std::string key = (role == "trainer" ? "" : std::string(kArr) + ".") + "model.mtp.enable";
+    if (const auto* n = text_.root.at(key); n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean)
+      s_.refuse_key(key, "multi-token prediction under verl's Megatron");
   }
 
   /// Without a backend verl leaves the model's forward pass as it is, and then looks for what the fused one returns
@@ -178,7 +200,7 @@ class VerlTranslator {
     s_.copy(name + ".engine", fact(name, "engine"));
     if (m_.text(fact(name, "engine")) == "megatron") {
       megatron_settings(s_, m_, name, notes_);
-      if (m_.flag(fact(name, "fused_kernels"))) fused_megatron(name);
+      if (m_.flag(fact(name, "fused_kernels")) && !pads_under_megatron(name)) fused_megatron(name);
       if (name == "actor" && by_likely_tokens()) likely_tokens();
     } else {
       fsdp(name);
@@ -369,7 +391,8 @@ class VerlTranslator {
       return s_.lacking(batch + ".dynamic",
                         fmt::format("a micro-batch of {}: *_micro_batch_size_per_gpu, or use_dynamic_bsz", name));
     const bool megatron = m_.text(fact(name, "engine")) == "megatron";
-    const bool packed = megatron || m_.flag(fact(name, "remove_padding")) || m_.flag(batch + ".dynamic");
+    const bool packed =
+        megatron ? !pads_under_megatron(name) : m_.flag(fact(name, "remove_padding")) || m_.flag(batch + ".dynamic");
     if (packed) {
       s_.set(name + ".tokens_per_micro_batch", fmt::format("{}", b.tokens), b.from);
     } else {
@@ -377,7 +400,7 @@ class VerlTranslator {
       s_.set(name + ".sequence_tokens", fmt::format("{}", b.tokens / std::max<std::int64_t>(1, b.sequences)), b.from);
     }
     images_.put(name, b.tokens, packed, length());
-    if (name == "actor" && m_.flag("job.old_logprob_pass") && packed) forward_budget(b);
+    if (name == "actor" && m_.flag("job.old_logprob_pass") && (packed || megatron)) forward_budget(b);
     if (name == "actor" || name == "trainer") micro_batches(name, b);
     if (name == "actor" && b.sequences > 0 && beside_.sequence_tokens == 0)
       notes_.push_back(

@@ -60,8 +60,8 @@ constexpr std::array<ConfigRow, 37> kConfig{{
 }};
 /// Arguments of MindSpeed that scripts for NPUs hand over. Megatron's TransformerConfig has no such fields, and what they ask for
 /// is there anyway.
-constexpr std::array<std::string_view, 5> kMindSpeed{"use_flash_attn", "swiglu", "use_fused_swiglu", "use_fused_rmsnorm",
-                                                     "use_distributed_optimizer"};
+constexpr std::array<std::string_view, 6> kMindSpeed{"use_flash_attn",    "swiglu",           "use_fused_swiglu",
+                                                     "use_fused_rmsnorm", "use_naive_l2norm", "use_distributed_optimizer"};
 
 class MegatronRole {
  public:
