@@ -25,6 +25,7 @@ KNOWN = ("0.3.0", "0.4.1", "0.5.0", "0.6.1", "0.7.0", "0.8.0", "0.9.0", "0.10.0"
 GPUS = ("H100", "H200", "H800", "H20", "A100-40GB", "A100-80GB", "V100", "MI300X")
 ADDED = ("override_transformer_config.num_layers_in", "override_optimizer_config.", "engine_kwargs.")
 SHORT = 512
+OF_GSM8K = ("gsm8k", "tuning", "run_deepseek671b_math_megatron.sh")  # scripts whose data are GSM8K
 
 
 class NotEnough(Exception):
@@ -118,7 +119,7 @@ def judged(program: str, row: Row) -> Row:
     out |= {"told": told, "line": line}
     if told == "refused":
         return out | {"why_not": line}
-    if told == "oom" and ("GSM8K" in row.get("notes", "") or "gsm8k" in row["src"] or "tuning" in row["src"]):
+    if told == "oom" and ("GSM8K" in row.get("notes", "") or any(name in row["src"] for name in OF_GSM8K)):
         out["short"] = verdict(program, ["--sequence-tokens", str(SHORT), *words])[0]
     out["right"] = told == ("oom" if row["outcome"] == "oom" else "fits") if row["outcome"] != "measured" else None
     return out

@@ -1,7 +1,7 @@
 // Losses of actors behind Megatron's output layer, on this rank's part of the vocabulary: verl's and slime's.
 //
 // verl: logits_processor (verl/workers/actor/megatron_actor.py, verl/workers/engine/megatron/transformer_impl.py) with
-// vocab_parallel_entropy (verl/utils/megatron/tensor_parallel.py), 0.7.0. slime: get_log_probs_and_entropy
+// vocab_parallel_entropy (verl/utils/megatron/tensor_parallel.py), 0.7.0; before 0.6 without temperature and copy (0.4.1). slime: get_log_probs_and_entropy
 // (slime/backends/megatron_utils/loss.py) with _VocabParallelLogProbEntropy (slime/utils/ppo_utils.py), 624b824a of August 2026.
 // Executed: tests/data/executed_actor_losses.jsonl.
 //
@@ -89,10 +89,10 @@ Tensor sum_of(Eager& g, const Tensor& a, const Tensor& b) {
 }
 
 Tensor verl_loss(Eager& g, const ActorLoss& o, Tensor logits) {
-  const Tensor divided = divided_in_place(g, logits);
+  const Tensor divided = o.undivided ? logits : divided_in_place(g, logits);
   logits.reset();
   if (!o.entropy) return mean_of_tokens(g, vocab_parallel_cross_entropy(g, divided));
-  const Tensor copied = copy(g, divided, divided.shape, "logits.clone");
+  const Tensor copied = o.undivided ? divided : copy(g, divided, divided.shape, "logits.clone");
   const Tensor entropy = vocab_parallel_entropy(g, divided);
   const Tensor log_probs = vocab_parallel_cross_entropy(g, copied);
   return sum_of(g, mean_of_tokens(g, log_probs), mean_of_tokens(g, entropy));

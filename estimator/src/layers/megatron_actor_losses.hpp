@@ -15,6 +15,7 @@ struct ActorLoss {
   bool temperature = false;       ///< slime: other than 1, so that logits are divided into a new tensor
   bool checkpoint = false;        ///< slime: --recompute-loss-function
   bool fused = false;             ///< verl: use_fused_kernels, from hidden states instead of logits
+  bool undivided = false;         ///< verl before 0.6: no temperature, and no copy of the logits beside the entropy's
   int chunks = 0;                 ///< slime: of --log-probs-chunk-size rows, as many as are simulated; 0: all rows at once
   bool operator==(const ActorLoss&) const = default;
 };
