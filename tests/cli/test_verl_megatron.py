@@ -217,14 +217,18 @@ def test_megatron_of_the_release(release: str, maker: str, core: str, loss: str)
 
 def test_models_that_verl_makes_itself_have_its_settings() -> None:
     routed = [word.replace("Qwen/Qwen3-8B", "deepseek-ai/DeepSeek-V3") for word in MEGATRON]
-    own, bridge = ({**written(*routed, f"{ARR}.actor.megatron.use_mbridge={on}", release="0.7.1")["actor"]} for on in (False, True))
+    own, bridge = (
+        {**written(*routed, f"{ARR}.actor.megatron.use_mbridge={on}", release="0.7.1")["actor"]} for on in (False, True)
+    )
     assert (own["router_dtype"], own["router_aux_loss"]) == ("fp64", True)
     assert (bridge["router_dtype"], bridge["router_aux_loss"]) == ("bf16", False)
     old = written(*routed, f"+{ARR}.actor.megatron.override_transformer_config.moe_router_dtype=fp32", release="0.4.1")["actor"]
     assert old["router_dtype"] == "fp32"
 
 
-FULL = [f"{ARR}.model.gradient_checkpointing_kwargs.activations_checkpoint_{word}" for word in ("granularity", "method", "num_layers")]
+FULL = [
+    f"{ARR}.model.gradient_checkpointing_kwargs.activations_checkpoint_{word}" for word in ("granularity", "method", "num_layers")
+]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 // Losses of actors behind Megatron's output layer, on this rank's part of the vocabulary: verl's and slime's.
 //
 // verl: logits_processor (verl/workers/actor/megatron_actor.py, verl/workers/engine/megatron/transformer_impl.py) with
-// vocab_parallel_entropy (verl/utils/megatron/tensor_parallel.py), 0.7.0; before 0.6 without temperature and copy (0.4.1). slime: get_log_probs_and_entropy
-// (slime/backends/megatron_utils/loss.py) with _VocabParallelLogProbEntropy (slime/utils/ppo_utils.py), 624b824a of August 2026.
-// Executed: tests/data/executed_actor_losses.jsonl.
+// vocab_parallel_entropy (verl/utils/megatron/tensor_parallel.py), 0.7.0; before 0.6 without temperature and copy (0.4.1). slime:
+// get_log_probs_and_entropy (slime/backends/megatron_utils/loss.py) with _VocabParallelLogProbEntropy (slime/utils/ppo_utils.py),
+// 624b824a of August 2026. Executed: tests/data/executed_actor_losses.jsonl.
 //
 // Legend: K tokens of the micro-batch, M rows of a chunk.
 #include "layers/megatron_actor_losses.hpp"

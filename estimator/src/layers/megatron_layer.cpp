@@ -169,7 +169,8 @@ Tensor mlp(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptio
     Tensor biased = megatron_with_bias(g, inner, "linear_fc1.biased");
     inner = std::move(biased);
   }
-  Tensor active = gated && !fused ? unfused_glu(g, inner, width, adds_offset(o.settings), "activation") : fused_activation(g, inner, width);
+  Tensor active =
+      gated && !fused ? unfused_glu(g, inner, width, adds_offset(o.settings), "activation") : fused_activation(g, inner, width);
   inner = std::move(active);
   return row_parallel(g, inner, a.hidden, false, o, "linear_fc2");
 }

@@ -493,11 +493,10 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
     if (t.megatron.loss == MegatronLoss::slime) o.actor = slime_loss(t);
     if (t.loop.actor_loss && use.critic) o.areal = {.on = true, .value = true};  // the same value head
     if (t.loop.actor_loss && !use.critic)
-      o.actor = ActorLoss{
-          .kind = ActorLossKind::verl,
-          .entropy = t.megatron.entropy_loss,
-          .fused = t.megatron.loss == MegatronLoss::verl_fused,
-          .undivided = t.megatron.loss == MegatronLoss::verl_undivided};
+      o.actor = ActorLoss{.kind = ActorLossKind::verl,
+                          .entropy = t.megatron.entropy_loss,
+                          .fused = t.megatron.loss == MegatronLoss::verl_fused,
+                          .undivided = t.megatron.loss == MegatronLoss::verl_undivided};
     out.push_back(std::move(o));
   }
   return out;

@@ -177,7 +177,10 @@ class EngineTeller {
       optimizer_of_megatron();
     t_.take(fact_ + "use_mbridge", block("use_mbridge"), FactValue(false));
     const bool other = t_.knows(block("vanilla_mbridge")) && !t_.flag(block("vanilla_mbridge"));
-    t_.derived(fact_ + "models_by", !t_.flag(block("use_mbridge")) ? "verl" : other ? "megatron-bridge" : "mbridge",
+    t_.derived(fact_ + "models_by",
+               !t_.flag(block("use_mbridge")) ? "verl"
+               : other                        ? "megatron-bridge"
+                                              : "mbridge",
                "verl itself without use_mbridge; with it and without vanilla_mbridge Megatron-Bridge", block("vanilla_mbridge"));
     entropy("entropy_chunking", "entropy_from_logits_with_chunking");
     if (since("0.5.0"))

@@ -69,8 +69,9 @@ class MegatronRole {
     older();
     const bool fused = m_.flag(fact_ + "fused_kernels");
     if (role_ == "actor" && m_.flag(fact_ + "entropy_in_training") && !fused && !s_.since("0.6.0"))
-      return s_.fails(std::string(kArr) + ".actor.entropy_coeff", "0",
-                      "verl before 0.6 itself fails: the log-probs write over the logits that the entropy's gradient needs (verl #1970)");
+      return s_.fails(
+          std::string(kArr) + ".actor.entropy_coeff", "0",
+          "verl before 0.6 itself fails: the log-probs write over the logits that the entropy's gradient needs (verl #1970)");
     if (role_ == "actor" && m_.flag(fact_ + "entropy_in_training"))
       s_.set(knob("entropy_loss"), "true", fact_ + "entropy_in_training");
     const bool chunks = m_.flag(fact_ + "entropy_chunking") && !fused;
