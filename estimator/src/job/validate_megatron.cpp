@@ -151,6 +151,8 @@ class Checker {
     if (areal && m.head_chunk > 0 && (!m.fp32_logits || m.entropy_loss))
       add("head_chunk_size", fmt::format("{}", m.head_chunk), "fp32_logits: true beside it, without entropy_loss",
           "AReaL itself asks for it");
+    if (m.maker == ModelMaker::verl && areal)
+      add("models_by", "verl", "mbridge or megatron-bridge", "verl makes its own models, not AReaL's");
     if (m.maker != ModelMaker::mbridge && !areal && !t.loop.actor_loss)
       add("models_by", std::string(spelling(m.maker)), "nothing", "it is a setting of AReaL's and verl's Megatron engines");
     of_slime("recompute_loss_function", m.recompute_loss, "true", "false");
