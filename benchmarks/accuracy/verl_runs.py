@@ -27,6 +27,7 @@ ADDED = ("override_transformer_config.num_layers_in", "override_optimizer_config
 SHORT = 512
 # what scripts of examples/tuning set in verl 0.4.1, whose logs the rows are (all but 70b/qwen2-70b_*); the rows have the overrides alone
 OF_TUNED = ["VLLM_ATTENTION_BACKEND=XFORMERS"]
+OF_GSM8K = ("gsm8k", "tuning", "run_deepseek671b_math_megatron.sh")  # scripts whose data are GSM8K
 
 
 class NotEnough(Exception):
@@ -122,7 +123,7 @@ def judged(program: str, row: Row) -> Row:
     out |= {"told": told, "line": line}
     if told == "refused":
         return out | {"why_not": line}
-    if told == "oom" and ("GSM8K" in row.get("notes", "") or "gsm8k" in row["src"] or "tuning" in row["src"]):
+    if told == "oom" and ("GSM8K" in row.get("notes", "") or any(name in row["src"] for name in OF_GSM8K)):
         out["short"] = verdict(program, ["--sequence-tokens", str(SHORT), *words])[0]
     out["right"] = told == ("oom" if row["outcome"] == "oom" else "fits") if row["outcome"] != "measured" else None
     return out

@@ -136,7 +136,7 @@ class Flash(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        out = torch.zeros_like(q)
+        out = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
         ctx.save_for_backward(q, k, v, out, torch.empty(q.shape[1], q.shape[0], dtype=torch.float32))
         return out
 

@@ -263,7 +263,6 @@ def stand_in(sources: Path) -> None:
     import fused_weight_gradient_mlp_cuda  # noqa: F401
     from megatron.core import tensor_parallel
     from megatron.core.fusions import fused_bias_dropout, fused_softmax
-    from megatron.core.models import backends
     from megatron.core.models.common.embeddings import rope_utils
     from megatron.core.tensor_parallel import random
     from megatron.core.transformer import transformer_block
@@ -274,7 +273,10 @@ def stand_in(sources: Path) -> None:
         return BiasDropoutAdd.apply(given[0], given[1], residual, rate)
 
     fused_bias_dropout.bias_dropout_add_fused_train = add
-    backends.LNImpl = Norm
+    with contextlib.suppress(ImportError):  # not there before 0.13
+        from megatron.core.models import backends
+
+        backends.LNImpl = Norm
     if transformer_block.LayerNormImpl.__name__ != "TENorm":
         transformer_block.LayerNormImpl = Norm
     for module in (tensor_parallel, random):

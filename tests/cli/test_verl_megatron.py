@@ -278,3 +278,61 @@ def test_supervised_training_has_the_micro_batches_of_its_batch(stages: int) -> 
     done = run("read", "--framework-version", "0.9.0", *program, *words)
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load(done.stdout)["trainer"]["micro_batches"] == 64 // (8 // stages) // 2
+
+
+@pytest.mark.parametrize(
+    ("release", "maker", "core", "loss"),
+    [
+        ("0.4.0", "verl", "0.12", "verl_undivided"),
+        ("0.4.1", "verl", "0.12", "verl_undivided"),
+        ("0.5.0", "verl", "0.12", "verl_undivided"),
+        ("0.6.1", "verl", "0.16", "unfused"),
+        ("0.7.1", "mbridge", "0.16", "unfused"),
+    ],
+)
+def test_megatron_of_the_release(release: str, maker: str, core: str, loss: str) -> None:
+    """The files of 0.7 are the first with use_mbridge on."""
+    actor = written(*MEGATRON, release=release)["actor"]
+    assert (actor["models_by"], str(actor["core_release"]), actor["cross_entropy"]) == (maker, core, loss)
+
+
+def test_models_that_verl_makes_itself_have_its_settings() -> None:
+    routed = [word.replace("Qwen/Qwen3-8B", "deepseek-ai/DeepSeek-V3") for word in MEGATRON]
+    own, bridge = (
+        {**written(*routed, f"{ARR}.actor.megatron.use_mbridge={on}", release="0.7.1")["actor"]} for on in (False, True)
+    )
+    assert (own["router_dtype"], own["router_aux_loss"]) == ("fp64", True)
+    assert (bridge["router_dtype"], bridge["router_aux_loss"]) == ("bf16", False)
+    old = written(*routed, f"+{ARR}.actor.megatron.override_transformer_config.moe_router_dtype=fp32", release="0.4.1")["actor"]
+    assert old["router_dtype"] == "fp32"
+
+
+FULL = [
+    f"{ARR}.model.gradient_checkpointing_kwargs.activations_checkpoint_{word}" for word in ("granularity", "method", "num_layers")
+]
+
+
+@pytest.mark.parametrize(
+    ("switch", "override", "recompute"),
+    [("True", [], "full"), ("False", [], "none"), ("False", ["full"], "full"), ("True", ["selective"], "full")],
+)
+def test_recomputation_of_0_4_is_asked_for_by_the_model(switch: str, override: list[str], recompute: str) -> None:
+    """verl/single_controller/base/megatron/worker.py: with the switch the model's words are written over the overrides."""
+    words = [f"{key}={value}" for key, value in zip(FULL, ("full", "uniform", "1"))]
+    prefix = f"+{ARR}.actor.megatron.override_transformer_config.recompute_"
+    more = [f"{prefix}granularity={word}" for word in override]
+    if override == ["full"]:
+        more += [f"{prefix}method=uniform", f"{prefix}num_layers=1"]
+    job = written(*MEGATRON, *words, f"{ARR}.model.enable_gradient_checkpointing={switch}", *more, release="0.4.1")
+    assert job["actor"]["recompute"] == recompute
+
+
+@pytest.mark.parametrize(("release", "status"), [("0.4.0", 2), ("0.5.0", 2), ("0.6.1", 0)])
+def test_an_entropy_in_the_loss_fails_in_verl_itself_before_0_6(release: str, status: int) -> None:
+    """Executed: the entropy's backward pass finds logits that the log-probs have written over (verl #1970)."""
+    words = command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, f"{ARR}.actor.entropy_coeff=0.01")
+    done = run("check", "--framework-version", release, *words)
+    assert (done.returncode == 2) == (status == 2), done.stderr
+    if status:
+        assert f"{ARR}.actor.entropy_coeff" in done.stderr
+        assert "verl before 0.6 itself fails" in done.stderr

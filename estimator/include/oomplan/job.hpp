@@ -171,13 +171,15 @@ enum class TeAttention : std::uint8_t { fused, flash, unfused };
 enum class RecomputeMethod : std::uint8_t { uniform, block };
 /// Megatron's cross-entropy: Transformer Engine's, Megatron's own compiled one (native), or its autograd function (unfused); or
 /// the loss of slime's actors, log-probs with their entropy.
-enum class MegatronLoss : std::uint8_t { te, native, unfused, slime, areal_whole, verl_fused };
+enum class MegatronLoss : std::uint8_t { te, native, unfused, slime, areal_whole, verl_fused, verl_undivided };
 /// Megatron: how ranks of one context exchange keys and values (ring) or heads (Ulysses).
 enum class ContextExchange : std::uint8_t { p2p, a2a };
 
 /// Transformer Engine before release 2.10, from there on, and from 2.14 on, whose step reads and writes states in bf16 as they
 /// are.
 enum class TeRelease : std::uint8_t { v2_9, v2_11, v2_14 };
+/// Megatron-core: 0.12 stands for those before 0.13.
+enum class CoreRelease : std::uint8_t { v0_12, v0_16 };
 
 /// Megatron-FSDP: what the data-parallel ranks split (--data-parallel-sharding-strategy). The order is that of what is split.
 enum class MegatronFsdpStrategy : std::uint8_t { off, no_shard, optim, optim_grads, optim_grads_params };
@@ -190,14 +192,14 @@ enum class TokenDispatcher : std::uint8_t { alltoall, allgather, flex };
 enum class Fp8Recipe : std::uint8_t { none, delayed, tensorwise, blockwise, mxfp8 };
 
 /// Who makes the models that an RL framework trains on Megatron: ISEEKYAN/mbridge or NVIDIA-NeMo/Megatron-Bridge.
-enum class ModelMaker : std::uint8_t { mbridge, megatron_bridge };
+enum class ModelMaker : std::uint8_t { mbridge, megatron_bridge, verl };
 
 /// Megatron: whose modules a layer is made of: Transformer Engine's, or Megatron-core's own.
 enum class TransformerImpl : std::uint8_t { transformer_engine, local };
 
 /// Settings of Megatron-core alone.
 struct Megatron {
-  ModelMaker maker = ModelMaker::mbridge;  ///< AReaL: who makes the model
+  ModelMaker maker = ModelMaker::mbridge;  ///< AReaL, verl: who makes the model
   TransformerImpl impl = TransformerImpl::transformer_engine;
   bool masked_softmax_fusion = true;     ///< local: mask and softmax of the attention are one kernel
   bool softmax_in_fp32 = false;          ///< local, without that kernel: the softmax is in fp32
@@ -241,6 +243,7 @@ struct Megatron {
   bool attention_mask = false;  ///< the batch brings a mask along
   std::int64_t mtp_layers = 0;  ///< blocks of multi-token prediction
   TeRelease te_release = TeRelease::v2_11;
+  CoreRelease core_release = CoreRelease::v0_16;
   bool precision_aware = false;                           ///< the optimizer keeps what a 16-bit parameter lacks of its master
   DType exp_avg = DType::fp32, exp_avg_sq = DType::fp32;  ///< Adam's states, with precision_aware
   bool fp32_masters = false;                              ///< with precision_aware: masters are Megatron's own, in fp32

@@ -9,9 +9,11 @@ namespace oomplan {
 
 void derive_made_model(Derivation& d, const Role& role, const MadeModel& made, std::string_view because) {
   const Trainer& t = role.trainer;
-  const bool bridge = t.megatron.maker == ModelMaker::megatron_bridge;
+  const char* source = t.megatron.maker == ModelMaker::megatron_bridge ? "megatron/bridge/models"
+                       : t.megatron.maker == ModelMaker::verl          ? "verl/models/mcore/config_converter.py"
+                                                                       : "mbridge/core/llm_bridge.py";
   const auto set = [&](std::string_view knob, const std::string& text) {
-    d.derive(key_of(role, knob), text, std::string(because), bridge ? "megatron/bridge/models" : "mbridge/core/llm_bridge.py");
+    d.derive(key_of(role, knob), text, std::string(because), source);
   };
   const auto flag = [](bool on) { return std::string(on ? "true" : "false"); };
   set("sequence_parallel", flag(t.layout.tensor > 1));

@@ -116,7 +116,8 @@ std::vector<Knob> first_megatron_rows() {
       chosen_from(setting("cross_entropy", choice, knob::choice<&Megatron::loss>(), numerics,
                           "Megatron: cross-entropy of Transformer Engine (te), the compiled one (native) or the unfused one; the "
                           "loss of an actor of slime or Relax (slime); AReaL's before 0.5.0 (areal_whole), whose tensor-parallel "
-                          "ranks take all rows at once; verl's use_fused_kernels (verl_fused)",
+                          "ranks take all rows at once; verl's use_fused_kernels (verl_fused); verl's before 0.6 "
+                          "(verl_undivided), which no temperature divides",
                           "Transformer Engine's writes the gradient into the logits: no fp32 logits"),
                   spellings<MegatronLoss>()),
       chosen_from(setting("context_exchange", choice, knob::choice<&Megatron::context_exchange>(), speed,
@@ -138,7 +139,7 @@ std::vector<Knob> first_megatron_rows() {
               "Megatron: tokens are sorted by expert with Transformer Engine's kernel"),
       chosen_from(
           setting("router_dtype", choice, knob::choice<&Megatron::router>(), numerics, "Megatron: format of the router's logits"),
-          {"bf16", "fp32", "bfloat16", "float32"}),
+          {"bf16", "fp32", "fp64", "bfloat16", "float32", "float64"}),
   };
 }
 
@@ -153,8 +154,8 @@ std::vector<Knob> actor_loss_rows() {
   return {
       chosen_from(
           setting("models_by", choice, knob::choice<&Megatron::maker>(), speed,
-                  "AReaL's and verl's Megatron: who makes the model (megatron.bridge_type, vanilla_mbridge), which decides on "
-                  "fusions, the router's format and, in AReaL, how layers are dealt to stages"),
+                  "AReaL's and verl's Megatron: who makes the model (megatron.bridge_type, vanilla_mbridge; verl itself without "
+                  "use_mbridge), which decides on fusions, the router's format and, in AReaL, how layers are dealt to stages"),
           spellings<ModelMaker>()),
       setting("fp32_logits", flag, knob::flag<&Megatron::fp32_logits>(), numerics,
               "AReaL's Megatron: the output layer writes fp32 logits, and the loss its softmax and gradient over them "
@@ -237,6 +238,10 @@ std::vector<Knob> more_megatron_rows() {
       chosen_from(setting("te_release", choice, knob::choice<&Megatron::te_release>(), speed,
                           "release of Transformer Engine: 2.9 stands for those before 2.10, 2.11 for those before 2.14"),
                   spellings<TeRelease>()),
+      chosen_from(setting("core_release", choice, knob::choice<&Megatron::core_release>(), semantics,
+                          "release of Megatron-core: 0.12 stands for those before 0.13, whose routers keep their input in "
+                          "router_dtype"),
+                  spellings<CoreRelease>()),
       setting("precision_aware_optimizer", flag, knob::flag<&Megatron::precision_aware>(), numerics,
               "Megatron: 16 bits of a master beside its parameter, states in exp_avg_dtype and exp_avg_sq_dtype "
               "(--use-precision-aware-optimizer)",

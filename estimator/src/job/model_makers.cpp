@@ -19,6 +19,13 @@ constexpr std::array<std::pair<std::string_view, MadeModel>, 8> kByMbridge{
      {"glm4_moe", {.activation_fusion = true, .shared_overlap = true, .balances = true, .router = DType::fp32}},
      {"deepseek_v3", {.activation_fusion = true, .shared_overlap = true}}}};
 
+/// verl/models/mcore/config_converter.py, 0.4.0 to 0.7.0.
+constexpr std::array<std::pair<std::string_view, MadeModel>, 4> kByVerl{
+    {{"qwen2_moe", {.activation_fusion = true, .shared_overlap = true}},
+     {"qwen3_moe", {.activation_fusion = true}},
+     {"mixtral", {.rotary_fusion = true, .activation_fusion = true}},
+     {"deepseek_v3", {.activation_fusion = true, .shared_overlap = true, .balances = true, .router = DType::fp64}}}};
+
 /// GPTModelProvider fuses gradients wherever Transformer Engine is installed (utils/fusions.py).
 constexpr MadeModel kProvider{.fused_gradients = true, .deallocates = true};
 constexpr MadeModel with(MadeModel m, bool activation, bool rotary) {
@@ -63,6 +70,7 @@ bool trains_mergers_alone(ModelMaker maker, const Architecture& a) {
 
 std::optional<MadeModel> made_model(ModelMaker maker, std::string_view family) {
   if (maker == ModelMaker::mbridge) return found(kByMbridge, family).value_or(MadeModel{});
+  if (maker == ModelMaker::verl) return found(kByVerl, family).value_or(MadeModel{});
   return found(kByMegatronBridge, family);
 }
 

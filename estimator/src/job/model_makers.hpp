@@ -1,8 +1,8 @@
-// How mbridge and Megatron-Bridge make the models that an RL framework trains on Megatron: the settings of TransformerConfig that
-// decide on memory, family by family.
+// How mbridge, Megatron-Bridge and verl itself make the models that an RL framework trains on Megatron: the settings of
+// TransformerConfig that decide on memory, family by family.
 //
-// Sources: ISEEKYAN/mbridge mbridge/core/llm_bridge.py and mbridge/models, 0.15.1 (verl/models/mcore/config_converter.py, 0.5 and
-// 0.7, sets the same); NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/models/{gpt_provider,qwen/*_bridge,llama/llama_bridge,
+// Sources: ISEEKYAN/mbridge mbridge/core/llm_bridge.py and mbridge/models, 0.15.1; verl/models/mcore/config_converter.py, 0.4.0
+// to 0.7.0; NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/models/{gpt_provider,qwen/*_bridge,llama/llama_bridge,
 // glm/glm45_bridge,deepseek/deepseek_v3_bridge}.py, 0.4.0. What none of them sets is TransformerConfig's own default, where
 // Megatron-LM's arguments have others (megatron/core/model_parallel_config.py, transformer/transformer_config.py, 0.16.0,
 // 0.17.0).
@@ -34,7 +34,8 @@ std::string_view made_as(const Architecture&);
 /// (megatron/bridge/models/qwen_vl/qwen3_vl_provider.py, 0.2 to 0.5.2).
 bool trains_mergers_alone(ModelMaker, const Architecture&);
 
-/// Nothing for a family of which Megatron-Bridge's settings were not read. mbridge has TransformerConfig's own for all others.
+/// Nothing for a family of which Megatron-Bridge's settings were not read. mbridge and verl have TransformerConfig's own for all
+/// others.
 std::optional<MadeModel> made_model(ModelMaker, std::string_view family);
 
 }  // namespace oomplan

@@ -62,8 +62,12 @@ inline constexpr std::array<std::pair<TeRelease, std::string_view>, 3> kNames<Te
     {{TeRelease::v2_9, "2.9"}, {TeRelease::v2_11, "2.11"}, {TeRelease::v2_14, "2.14"}}};
 
 template <>
-inline constexpr std::array<std::pair<ModelMaker, std::string_view>, 2> kNames<ModelMaker>{
-    {{ModelMaker::mbridge, "mbridge"}, {ModelMaker::megatron_bridge, "megatron-bridge"}}};
+inline constexpr std::array<std::pair<ModelMaker, std::string_view>, 3> kNames<ModelMaker>{
+    {{ModelMaker::mbridge, "mbridge"}, {ModelMaker::megatron_bridge, "megatron-bridge"}, {ModelMaker::verl, "verl"}}};
+
+template <>
+inline constexpr std::array<std::pair<CoreRelease, std::string_view>, 2> kNames<CoreRelease>{
+    {{CoreRelease::v0_12, "0.12"}, {CoreRelease::v0_16, "0.16"}}};
 
 template <>
 inline constexpr std::array<std::pair<TransformerImpl, std::string_view>, 2> kNames<TransformerImpl>{
@@ -88,13 +92,14 @@ inline constexpr std::array<std::pair<TokenDispatcher, std::string_view>, 3> kNa
     {{TokenDispatcher::alltoall, "alltoall"}, {TokenDispatcher::allgather, "allgather"}, {TokenDispatcher::flex, "flex"}}};
 
 template <>
-inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 6> kNames<MegatronLoss>{
+inline constexpr std::array<std::pair<MegatronLoss, std::string_view>, 7> kNames<MegatronLoss>{
     {{MegatronLoss::te, "te"},
      {MegatronLoss::native, "native"},
      {MegatronLoss::unfused, "unfused"},
      {MegatronLoss::slime, "slime"},
      {MegatronLoss::areal_whole, "areal_whole"},
-     {MegatronLoss::verl_fused, "verl_fused"}}};
+     {MegatronLoss::verl_fused, "verl_fused"},
+     {MegatronLoss::verl_undivided, "verl_undivided"}}};
 
 template <>
 inline constexpr std::array<std::pair<ContextExchange, std::string_view>, 2> kNames<ContextExchange>{
@@ -262,14 +267,16 @@ inline constexpr std::array<std::pair<Origin::Kind, std::string_view>, 4> kNames
 
 /// Formats that a tensor of a training or serving role can have; the first spelling is ours, the second PyTorch's.
 template <>
-inline constexpr std::array<std::pair<DType, std::string_view>, 9> kNames<DType>{{{DType::bf16, "bf16"},
-                                                                                  {DType::fp32, "fp32"},
-                                                                                  {DType::fp16, "fp16"},
-                                                                                  {DType::fp8, "fp8"},
-                                                                                  {DType::nvfp4, "nvfp4"},
-                                                                                  {DType::mxfp4, "mxfp4"},
-                                                                                  {DType::bf16, "bfloat16"},
-                                                                                  {DType::fp32, "float32"},
-                                                                                  {DType::fp16, "float16"}}};
+inline constexpr std::array<std::pair<DType, std::string_view>, 11> kNames<DType>{{{DType::bf16, "bf16"},
+                                                                                   {DType::fp32, "fp32"},
+                                                                                   {DType::fp16, "fp16"},
+                                                                                   {DType::fp64, "fp64"},
+                                                                                   {DType::fp8, "fp8"},
+                                                                                   {DType::nvfp4, "nvfp4"},
+                                                                                   {DType::mxfp4, "mxfp4"},
+                                                                                   {DType::bf16, "bfloat16"},
+                                                                                   {DType::fp32, "float32"},
+                                                                                   {DType::fp16, "float16"},
+                                                                                   {DType::fp64, "float64"}}};
 
 }  // namespace oomplan

@@ -126,6 +126,14 @@ class Checker {
     if (m.loss == MegatronLoss::verl_fused && !t.loop.actor_loss)
       add("cross_entropy", "verl_fused", "te, native, unfused or slime",
           "it is a setting of verl's Megatron (use_fused_kernels)");
+    if (m.loss == MegatronLoss::verl_undivided && !t.loop.actor_loss)
+      add("cross_entropy", "verl_undivided", "te, native, unfused or slime", "it is the loss of verl's Megatron before 0.6");
+    if (m.loss == MegatronLoss::verl_undivided && m.core_release != CoreRelease::v0_12)
+      add("cross_entropy", "verl_undivided", "core_release: \"0.12\" beside it",
+          "verl before 0.6, whose loss it is, runs on Megatron-core 0.12");
+    if (m.loss == MegatronLoss::verl_undivided && m.entropy_loss)
+      add("entropy_loss", "true", "false",
+          "verl before 0.6 itself fails: the log-probs write over the logits that the entropy's gradient needs (verl #1970)");
     if (m.loss == MegatronLoss::verl_fused && role_.architecture != nullptr && role_.architecture->hidden % 128 != 0)
       add("cross_entropy", "verl_fused", fmt::format("another loss for hidden states of {} columns", role_.architecture->hidden),
           "verl's kernels take multiples of 128 (verl/utils/kernel/kernels.py)");
@@ -151,6 +159,8 @@ class Checker {
     if (areal && m.head_chunk > 0 && (!m.fp32_logits || m.entropy_loss))
       add("head_chunk_size", fmt::format("{}", m.head_chunk), "fp32_logits: true beside it, without entropy_loss",
           "AReaL itself asks for it");
+    if (m.maker == ModelMaker::verl && areal)
+      add("models_by", "verl", "mbridge or megatron-bridge", "verl makes its own models, not AReaL's");
     if (m.maker != ModelMaker::mbridge && !areal && !t.loop.actor_loss)
       add("models_by", std::string(spelling(m.maker)), "nothing", "it is a setting of AReaL's and verl's Megatron engines");
     of_slime("recompute_loss_function", m.recompute_loss, "true", "false");

@@ -127,8 +127,13 @@ Tensor megatron_rotary(Eager&, const Tensor& x, Dim width, bool interleaved, con
 /// The same of queries or keys that are cast to fp32 and back.
 Tensor megatron_rotary_in_fp32(Eager&, const Tensor& x, Dim width, const std::string& name, bool by_sequence = false);
 
+/// Latent attention before 0.13: down-projections are split over the ranks by their columns
+/// (megatron/core/models/gpt/gpt_layer_specs.py, core_v0.12.1).
+bool splits_latents(const Megatron&, const TeOptions&);
+
 /// glu() of MLP and TEGroupedMLP without its kernel: silu(x_glu) * (x_linear + offset) over both halves of x, each of `width`.
-/// Shared experts beside the exchange have no offset.
+/// Shared experts beside the exchange have no offset (adds_offset: glu_linear_offset came with 0.15).
+bool adds_offset(const Megatron&);
 Tensor unfused_glu(Eager&, const Tensor& x, std::int64_t width, bool offset, const std::string& name);
 
 /// Without a kernel of bias and activation: x + bias of its own, whose gradient is the sum's.

@@ -1,10 +1,11 @@
 // Losses of actors behind Megatron's output layer, on this rank's part of the vocabulary: verl's and slime's.
 //
 // verl: logits_processor (verl/workers/actor/megatron_actor.py, verl/workers/engine/megatron/transformer_impl.py) with
-// vocab_parallel_entropy (verl/utils/megatron/tensor_parallel.py), 0.7.0. slime: get_log_probs_and_entropy
-// (slime/backends/megatron_utils/loss.py) with _VocabParallelLogProbEntropy (slime/utils/ppo_utils.py), 624b824a of August 2026.
-// Executed: tests/data/executed_actor_losses.jsonl. Distillation: compute_forward_kl_topk with _VocabParallelKLDivergence
-// (verl/trainer/distillation/megatron/losses.py), the same from 0.8 to 0.10. Executed: tests/data/executed_topk_losses.jsonl.
+// vocab_parallel_entropy (verl/utils/megatron/tensor_parallel.py), 0.7.0; before 0.6 without temperature and copy (0.4.1). slime:
+// get_log_probs_and_entropy (slime/backends/megatron_utils/loss.py) with _VocabParallelLogProbEntropy (slime/utils/ppo_utils.py),
+// 624b824a of August 2026. Executed: tests/data/executed_actor_losses.jsonl. Distillation: compute_forward_kl_topk with
+// _VocabParallelKLDivergence (verl/trainer/distillation/megatron/losses.py), the same from 0.8 to 0.10. Executed:
+// tests/data/executed_topk_losses.jsonl.
 //
 // Legend: K tokens of the micro-batch, M rows of a chunk, k of the teacher's most likely tokens for each.
 #include "layers/megatron_actor_losses.hpp"
@@ -178,11 +179,11 @@ Tensor with_teacher(Eager& g, const ActorLoss& o, const Tensor& logits, const Te
 }
 
 Tensor verl_loss(Eager& g, const ActorLoss& o, Tensor logits) {
-  const Tensor divided = divided_in_place(g, logits);
+  const Tensor divided = o.undivided ? logits : divided_in_place(g, logits);
   logits.reset();
   if (!o.entropy && o.topk > 0) return with_teacher(g, o, divided, {});
   if (!o.entropy) return mean_of_tokens(g, vocab_parallel_cross_entropy(g, divided));
-  const Tensor copied = copy(g, divided, divided.shape, "logits.clone");
+  const Tensor copied = o.undivided ? divided : copy(g, divided, divided.shape, "logits.clone");
   const Tensor entropy = vocab_parallel_entropy(g, divided);
   if (o.topk > 0) return with_teacher(g, o, copied, entropy);
   const Tensor log_probs = vocab_parallel_cross_entropy(g, copied);

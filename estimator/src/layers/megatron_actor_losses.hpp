@@ -17,6 +17,7 @@ struct ActorLoss {
   bool fused = false;             ///< verl: use_fused_kernels, from hidden states instead of logits
   std::int64_t topk = 0;          ///< verl: of the teacher's most likely tokens, over which the loss goes; 0: it does not
   bool topk_alone = false;        ///< ... and nothing else: no log-probs are made
+  bool undivided = false;         ///< verl before 0.6: no temperature, and no copy of the logits beside the entropy's
   int chunks = 0;                 ///< slime: of --log-probs-chunk-size rows, as many as are simulated; 0: all rows at once
   bool operator==(const ActorLoss&) const = default;
 };

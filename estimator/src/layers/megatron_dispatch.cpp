@@ -105,6 +105,7 @@ RoutedSizes routed_sizes(const Architecture& a, const FeedForward& f, const Chun
   s.gated = f.experts_gated;
   s.biases = f.expert_bias;
   s.fused = o.settings.activation_fusion;
+  s.offset = adds_offset(o.settings);
   s.gathers = o.expert_tensor > 1;
   s.exchanges = o.expert > 1;
   return s;

@@ -51,7 +51,8 @@ Tensor weighted_swiglu(Eager& g, const Tensor& inner, const Tensor& weights, con
 /// Without a gate, or without the kernel, nothing is fused: the activation, times the probabilities in their format, and back.
 Tensor weighted_activation(Eager& g, const RoutedSizes& s, const Tensor& inner, const Tensor& weights, const Shape& shape) {
   const std::int64_t width = shape.back().coefficient;
-  Tensor active = s.gated ? unfused_glu(g, inner, width, true, "experts.activation") : activation(g, inner, "experts.activation");
+  Tensor active =
+      s.gated ? unfused_glu(g, inner, width, s.offset, "experts.activation") : activation(g, inner, "experts.activation");
   Tensor factors = weights.alias({weights.shape[0], Dim(1)});
   factors.grad_fn = weights.grad_fn;
   factors.output = weights.output;

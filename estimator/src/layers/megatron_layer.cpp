@@ -188,12 +188,15 @@ Tensor mlp(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptio
     Tensor biased = megatron_with_bias(g, inner, "linear_fc1.biased");
     inner = std::move(biased);
   }
-  Tensor active = gated && !fused ? unfused_glu(g, inner, width, true, "activation") : fused_activation(g, inner, width);
+  Tensor active =
+      gated && !fused ? unfused_glu(g, inner, width, adds_offset(o.settings), "activation") : fused_activation(g, inner, width);
   inner = std::move(active);
   return row_parallel(g, inner, a.hidden, false, o, "linear_fc2");
 }
 
 }  // namespace
+
+bool adds_offset(const Megatron& m) { return m.core_release != CoreRelease::v0_12; }
 
 Tensor unfused_glu(Eager& g, const Tensor& x, std::int64_t width, bool offset, const std::string& name) {
   const Shape half = with_last(x.shape, Dim(width));

@@ -12,12 +12,49 @@ namespace {
 using namespace ops;
 using axis::B, axis::S;
 
+/// gather_from_tensor_model_parallel_region: what the ranks have comes one below the other, and is put side by side.
+Tensor side_by_side(Eager& g, const Tensor& part, std::int64_t columns, const std::string& name) {
+  const Shape local = part.shape, whole = with_last(part.shape, Dim(columns));
+  const Tensor blocks = g.make(name + ".blocks", whole, DType::bf16);
+  Tensor out = g.make(name + ".gathered", whole, DType::bf16);
+  g.record(out, "GatherFromModelParallelRegion", {&part},
+           [&g, local](Gradients) { return Gradients{gradient(g, "latent_backward.part", local, DType::bf16)}; });
+  return out;
+}
+
+/// scatter_to_sequence_parallel_region: of rows that lie behind each other a view, of others a copy.
+Tensor own_rows(Eager& g, const Tensor& whole, bool view, const std::string& name) {
+  const Shape all = whole.shape, local{S, B, all.back()};
+  Tensor out = view ? whole.alias(local) : g.make(name, local, DType::bf16);
+  g.record(out, "ScatterToSequenceParallelRegion", {&whole},
+           [&g, all](Gradients) { return Gradients{gradient(g, "latent_backward.gathered", all, DType::bf16)}; });
+  return out;
+}
+
 /// The part of the keys that all heads share: split off the joint latent, gathered where the tokens are split.
 struct Latents {
   Tensor query, key_value, positions;
 };
 
+/// Before 0.13 and over several ranks: what is split by its columns is put together, and each rank takes its tokens again.
+Latents compress_in_parts(Eager& g, const Mixer& m, const TeOptions& te, const Tensor& x) {
+  Latents out;
+  const std::int64_t joint = m.kv_lora_rank + m.rope_head_dim;
+  if (m.q_lora_rank > 0) {
+    const Tensor part = te_column_linear(g, x, m.q_lora_rank / te.tensor, te, "linear_q_down_proj");
+    Tensor whole = side_by_side(g, part, m.q_lora_rank, "q_compressed");
+    out.query = te.sequence_parallel ? own_rows(g, whole, true, "q_compressed") : std::move(whole);
+  }
+  const Tensor part = te_column_linear(g, x, joint / te.tensor, te, "linear_kv_down_proj");
+  const Tensor whole = side_by_side(g, part, joint, "kv_combined");
+  std::vector<Tensor> parts = split(g, whole, {{te.whole(), B, Dim(m.kv_lora_rank)}, {te.whole(), B, Dim(m.rope_head_dim)}});
+  out.key_value = te.sequence_parallel ? own_rows(g, parts[0], false, "kv_compressed") : std::move(parts[0]);
+  out.positions = std::move(parts[1]);
+  return out;
+}
+
 Latents compress(Eager& g, const Mixer& m, const ChunkOptions& o, const Tensor& x) {
+  if (splits_latents(o.settings, o.te)) return compress_in_parts(g, m, o.te, x);
   const TeOptions& te = o.te;
   const bool original = recomputes(o, "layernorm");  // set_for_recompute_input_layernorm: what goes and comes back
   Latents out;
@@ -88,6 +125,8 @@ std::vector<Tensor> place_unfused(Eager& g, const Mixer& m, const ChunkOptions& 
 
 }  // namespace
 
+bool splits_latents(const Megatron& m, const TeOptions& te) { return m.core_release == CoreRelease::v0_12 && te.tensor > 1; }
+
 Tensor run_megatron_mla(Eager& g, const Architecture& a, const Layer& layer, const ChunkOptions& o, const Tensor& given) {
   const TeOptions& te = o.te;
   const bool norm_again = recomputes(o, "layernorm"), up_again = recomputes(o, "mla_up_proj");
@@ -101,7 +140,8 @@ Tensor run_megatron_mla(Eager& g, const Architecture& a, const Layer& layer, con
     const Tensor q = m.q_lora_rank > 0 ? te_norm_column_linear(g, in[0], layer.norm, heads * (n + r), te, "linear_q_up_proj")
                                        : te_column_linear(g, in[0], heads * (n + r), te, "linear_q_proj");
     // a view of the joint latent: Transformer Engine's modules want a block (module/base.py: prepare_forward, 2.17.1)
-    const Tensor latent = te_contiguous(g, in[1], "kv_compressed");
+    const bool block = splits_latents(o.settings, te) && te.sequence_parallel;  // own_rows made one
+    const Tensor latent = block ? in[1] : te_contiguous(g, in[1], "kv_compressed");
     const Tensor kv = te_norm_column_linear(g, latent, layer.norm, heads * (n + v), te, "linear_kv_up_proj");
     return o.settings.rotary_fusion ? place_fused(g, m, o, q, kv, in[2]) : place_unfused(g, m, o, q, kv, in[2]);
   };

@@ -12,7 +12,8 @@ using namespace ops;
 Tensor shared_activation(Eager& g, const FeedForward& f, const ChunkOptions& o, const Tensor& inner, std::int64_t width) {
   if (!f.experts_gated) return activation(g, inner, "shared_experts.activation");
   if (!o.settings.activation_fusion)
-    return unfused_glu(g, inner, width, !o.settings.shared_expert_overlap, "shared_experts.activation");
+    return unfused_glu(g, inner, width, !o.settings.shared_expert_overlap && adds_offset(o.settings),
+                       "shared_experts.activation");
   Tensor active = g.make("shared_experts.activation", with_last(inner.shape, Dim(width)), DType::bf16);
   if (g.will_record({&inner})) {
     Saved saved = g.save(inner);

@@ -19,6 +19,7 @@ struct RoutedSizes {
   bool exchanges = false;
   bool gated = true;     ///< gate, up, down; otherwise up, down
   bool biases = false;   ///< of both products
+  bool offset = true;    ///< without that kernel: what multiplies the gate is added to first (adds_offset)
   bool fused = true;     ///< a gated activation is one kernel with the probabilities
   bool padded = false;   ///< every expert has its capacity of rows, from every rank
   bool dropped = false;  ///< every expert has at most its capacity of rows

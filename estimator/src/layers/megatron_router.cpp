@@ -19,6 +19,24 @@ Tensor gating(Eager& g, const Tensor& x, const Shape& all, DType dtype) {
   return logits;
 }
 
+/// Before 0.13: a product of copies in the router's format, which are kept (router.py, core_v0.12.1).
+Tensor gating_of_copies(Eager& g, const Tensor& x, const Shape& all, DType dtype) {
+  Tensor wide = to(g, x, dtype, "router.input");
+  const Shape matrix{all.back(), x.shape.back()};
+  const Tensor weight = g.make("router.weight", matrix, dtype);
+  Tensor logits = g.make("router.logits", all, dtype);
+  if (!g.will_record({&wide})) return logits;
+  Saved input = g.save(wide), factor = g.save(weight);
+  g.record(logits, "MmBackward0", {&wide}, [&g, input, factor, matrix, dtype](Gradients) {
+    (void)factor.get();
+    Tensor out = gradient(g, "router.input_backward", input.get().shape, dtype);
+    const Tensor of_matrix = gradient(g, "router.weight_backward", matrix, dtype);
+    const Tensor narrow = gradient(g, "router.weight_backward", matrix, DType::bf16);
+    return Gradients{std::move(out)};
+  });
+  return logits;
+}
+
 /// One whose gradient is of its input's shape, made while `kept` is there.
 Tensor keeping(Eager& g, const Tensor& x, const Tensor& kept, Shape shape, DType dtype, const std::string& name) {
   Tensor y = g.make(name, std::move(shape), dtype);
@@ -158,7 +176,8 @@ Tensor sinkhorn_probabilities(Eager& g, const RoutedSizes& s, const Tensor& logi
 
 Tensor route_megatron(Eager& g, const FeedForward& f, const ChunkOptions& o, const RoutedSizes& s, const Tensor& x) {
   const Shape all{s.tokens, Dim(s.experts)}, top{s.tokens, Dim(s.top)};
-  const Tensor logits = gating(g, x, all, o.settings.router);
+  const bool copies = o.settings.core_release == CoreRelease::v0_12 && o.settings.router != DType::bf16;
+  const Tensor logits = copies ? gating_of_copies(g, x, all, o.settings.router) : gating(g, x, all, o.settings.router);
   if (o.settings.sinkhorn) return sinkhorn_probabilities(g, s, logits);
   const Tensor chosen = probabilities_of_top(g, f, s, logits, top);
   Tensor probabilities = keeping(g, chosen, {}, all, logits.dtype, "router.probabilities");

@@ -91,19 +91,20 @@ class Counter {
     norm(NormKind::rms, m.linear_value_dim);
     matrix(a_.hidden, values / t);
   }
-  /// Down-projections are on every rank.
+  /// Down-projections are on every rank, unless they are split.
   void latent_attention(const Layer& l) {
     const Mixer& m = l.mixer;
     const std::int64_t heads = m.heads / o_.te.tensor, width = m.nope_head_dim + m.rope_head_dim;
+    const std::int64_t parts = splits_latents(o_.settings, o_.te) ? o_.te.tensor : 1;
     norm(l.norm, a_.hidden);
     matrix(a_.hidden, heads * m.value_head_dim);
     if (m.out_bias) vector(a_.hidden);
     if (m.q_lora_rank > 0) {
-      matrix(m.q_lora_rank, a_.hidden);
+      matrix(m.q_lora_rank / parts, a_.hidden);
       norm(l.norm, m.q_lora_rank);
     }
     matrix(heads * width, m.q_lora_rank > 0 ? m.q_lora_rank : a_.hidden);
-    matrix(m.kv_lora_rank + m.rope_head_dim, a_.hidden);
+    matrix((m.kv_lora_rank + m.rope_head_dim) / parts, a_.hidden);
     norm(l.norm, m.kv_lora_rank);
     matrix(heads * (m.nope_head_dim + m.value_head_dim), m.kv_lora_rank);
   }

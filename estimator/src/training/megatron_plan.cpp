@@ -520,7 +520,8 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
                           .entropy = t.megatron.entropy_loss,
                           .fused = t.megatron.loss == MegatronLoss::verl_fused,
                           .topk = t.megatron.teacher_topk,
-                          .topk_alone = t.megatron.teacher_alone};
+                          .topk_alone = t.megatron.teacher_alone,
+                          .undivided = t.megatron.loss == MegatronLoss::verl_undivided};
     out.push_back(std::move(o));
   }
   return out;

@@ -23,8 +23,6 @@ void check_megatron(const Role& role, std::vector<KnobProblem>& out) {
   const auto not_yet = [&](std::string knob, std::string found, std::string expected, std::string what) {
     out.push_back({std::move(knob), std::move(found), std::move(expected), "not supported yet: " + std::move(what)});
   };
-  if (compare_versions(t.framework_version, "0.5") < 0)
-    not_yet("engine", "megatron", "fsdp2", fmt::format("Megatron of verl {}; from 0.5 on it is", t.framework_version));
   if (t.megatron.maker != ModelMaker::megatron_bridge) return;
   if (role.architecture != nullptr && !made_model(t.megatron.maker, made_as(*role.architecture)))
     not_yet("models_by", "megatron-bridge", "mbridge", lacking(made_as(*role.architecture)));

@@ -90,7 +90,8 @@ class VerlTranslator {
     constexpr std::array<std::string_view, 3> kEngines{"fsdp1", "fsdp2", "megatron"};
     if (std::find(kEngines.begin(), kEngines.end(), engine) == kEngines.end())
       s_.refuse_key(strategy_key(role), fmt::format("the engine '{}'", engine));
-    if (engine == "megatron" && !since("0.5.0")) s_.refuse(fact(role, "engine"), "Megatron before verl 0.5");
+    if (engine == "megatron" && !since("0.4.0"))  // layers of its own, and servers in its process (vllm_mode customized)
+      s_.refuse(fact(role, "engine"), "Megatron before verl 0.4, whose vLLM 0.6.3 runs inside of the trainer");
     if (engine == "megatron") refuse_padded(role);
     if (engine == "megatron") refuse_predicted(role);
     if (m_.flag(fact(role, "fused_kernels"))) refuse_of_fused(role);
@@ -497,7 +498,7 @@ class VerlTranslator {
       const bool keeps_host_copy = m_.find("roles.actor.lora") != nullptr && m_.find("roles.actor.lora")->value.is_map();
       s_.set("rollout.sleep",
              !m_.flag("roles.rollout.free_cache_engine") ? "0"
-             : keeps_host_copy                           ? "1"
+             : keeps_host_copy || !since("0.6.0")        ? "1"
                                                          : "2",
              "roles.rollout.free_cache_engine");
     }

@@ -177,18 +177,22 @@ class EngineTeller {
     else
       optimizer_of_megatron();
     t_.take(fact_ + "use_mbridge", block("use_mbridge"), FactValue(false));
-    // without either verl converts the configuration itself, to the same (verl/models/mcore/config_converter.py)
-    const bool bridge = t_.flag(block("use_mbridge")) && t_.knows(block("vanilla_mbridge")) && !t_.flag(block("vanilla_mbridge"));
-    t_.derived(fact_ + "models_by", bridge ? "megatron-bridge" : "mbridge",
-               "use_mbridge without vanilla_mbridge is Megatron-Bridge", block("vanilla_mbridge"));
+    const bool other = t_.knows(block("vanilla_mbridge")) && !t_.flag(block("vanilla_mbridge"));
+    t_.derived(fact_ + "models_by",
+               !t_.flag(block("use_mbridge")) ? "verl"
+               : other                        ? "megatron-bridge"
+                                              : "mbridge",
+               "verl itself without use_mbridge; with it and without vanilla_mbridge Megatron-Bridge", block("vanilla_mbridge"));
     entropy("entropy_chunking", "entropy_from_logits_with_chunking");
-    t_.code(fact_ + "gradient_checkpointing_flag_ignored", true, "model.enable_gradient_checkpointing acts on FSDP only");
+    if (since("0.5.0"))
+      t_.code(fact_ + "gradient_checkpointing_flag_ignored", true, "model.enable_gradient_checkpointing acts on FSDP only");
   }
 
   void recompute() {
     std::string at = block("override_transformer_config.recompute_"), source = at + "granularity";
     const std::string old = at_.model + ".gradient_checkpointing_kwargs.activations_checkpoint_";  // up to 0.4.1
-    if (!t_.knows(source) && t_.knows(old + "granularity")) at = old, source = old + "granularity";
+    if (t_.knows(old + "granularity") && t_.flag(at_.model + ".enable_gradient_checkpointing"))
+      at = old, source = old + "granularity";
     FactValue value = FactValue::map();
     const std::string granularity = t_.text(source, "none");
     value["granularity"] = granularity;

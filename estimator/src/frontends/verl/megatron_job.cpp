@@ -81,9 +81,15 @@ class MegatronRole {
            fact_ + "param_offload");
     if (trains) optimizer();
     overrides();
+    older();
+    const bool fused = m_.flag(fact_ + "fused_kernels");
+    if (role_ == "actor" && m_.flag(fact_ + "entropy_in_training") && !fused && !s_.since("0.6.0"))
+      return s_.fails(
+          std::string(kArr) + ".actor.entropy_coeff", "0",
+          "verl before 0.6 itself fails: the log-probs write over the logits that the entropy's gradient needs (verl #1970)");
     if (role_ == "actor" && m_.flag(fact_ + "entropy_in_training"))
       s_.set(knob("entropy_loss"), "true", fact_ + "entropy_in_training");
-    const bool chunks = m_.flag(fact_ + "entropy_chunking") && !m_.flag(fact_ + "fused_kernels");
+    const bool chunks = m_.flag(fact_ + "entropy_chunking") && !fused;
     if (chunks && m_.flag(fact_ + "entropy_in_training"))
       s_.refuse(fact_ + "entropy_chunking", "entropy in chunks under Megatron");
   }
@@ -149,6 +155,14 @@ class MegatronRole {
         s_.set(knob("optimizer_offload_fraction"), part->plain(), fact_ + "optimizer_cpu_offload");
     }
     if (m_.text(fact_ + "sharding") == "none") s_.set(knob("distributed_optimizer"), "false", fact_ + "sharding");
+  }
+
+  /// Megatron-core is 0.12.0 to 0.12.2 in the images of 0.4 and 0.5 (docker/), 0.13 and later behind them. Their actors' loss has
+  /// neither a temperature nor a copy of the logits for the entropy (verl/workers/actor/megatron_actor.py, 0.4.0 to 0.5.0).
+  void older() {
+    if (s_.since("0.6.0")) return;
+    s_.set(knob("core_release"), "0.12", fact_ + "engine");
+    if (role_ == "actor" || role_ == "ref") s_.set(knob("cross_entropy"), "verl_undivided", fact_ + "engine");
   }
 
   void overrides() {

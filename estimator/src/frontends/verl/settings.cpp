@@ -54,6 +54,18 @@ void VerlSettings::refuse_key(std::string_view path, std::string what) {
                            ProblemKind::not_supported});
 }
 
+void VerlSettings::fails(std::string_view path, std::string expected, std::string why) {
+  const auto* n = text_.root.at(path);
+  Place place = n != nullptr ? n->origin.place : Place{};
+  place.path = path;
+  out_.problems.push_back({std::move(place),
+                           n != nullptr ? compose::describe(*n) : "",
+                           std::move(expected),
+                           {},
+                           std::move(why),
+                           ProblemKind::refused_by_framework});
+}
+
 void VerlSettings::lacking(std::string_view fact, std::string expected) {
   out_.problems.push_back(
       {place(fact), "nothing", std::move(expected), {}, "verl itself asks for it", ProblemKind::refused_by_framework});

@@ -12,6 +12,7 @@ class VerlSettings {
  public:
   VerlSettings(const VerlText& text, const VerlMeaning& m, NativeText& out) : text_(text), m_(m), out_(out) {}
 
+  bool since(std::string_view release) const { return text_.release >= release_named(release); }
   /// Where the fact can be edited.
   Place place(std::string_view fact) const;
   /// "" leaves the knob to its default.
@@ -23,6 +24,8 @@ class VerlSettings {
   void copy(std::string key, std::string_view fact);
   void refuse(std::string_view fact, std::string what);
   void refuse_key(std::string_view path, std::string what);
+  /// A value that verl itself does not run with.
+  void fails(std::string_view path, std::string expected, std::string why);
   /// A value that verl itself asks for.
   void lacking(std::string_view fact, std::string expected);
 
