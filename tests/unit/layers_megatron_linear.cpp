@@ -93,7 +93,7 @@ TrainingCase executed_case(const Json& run) {
                          {"height", run["images"][0][0].get<std::int64_t>() * patch},
                          {"width", run["images"][0][1].get<std::int64_t>() * patch}};
   }
-  Json job{{"framework", "verl 0.8"}, {"model", "tiny"}, {"trainer", trainer}};
+  Json job{{"framework", "verl 0.9"}, {"model", "tiny"}, {"trainer", trainer}};
   TrainingCase c = read_training_case(job.dump(), config_of(run).dump(), Catalog::builtin());
   c.trainer.loop.actor_loss = false;  // Megatron's own loss
   c.trainer.megatron.loss = MegatronLoss::unfused;

@@ -1,5 +1,7 @@
 #include "frontends/framework.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "catalog/architecture.hpp"
@@ -18,6 +20,10 @@ std::string lacking(std::string_view made) {
   return fmt::format("models of the family '{}' as Megatron-Bridge makes them", made);
 }
 
+bool has_linear_attention(const Architecture& a) {
+  return std::ranges::any_of(a.runs, [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; });
+}
+
 void check_megatron(const Role& role, std::vector<KnobProblem>& out) {
   const Trainer& t = role.trainer;
   const auto not_yet = [&](std::string knob, std::string found, std::string expected, std::string what) {
@@ -25,6 +31,11 @@ void check_megatron(const Role& role, std::vector<KnobProblem>& out) {
   };
   if (compare_versions(t.framework_version, "0.5") < 0)
     not_yet("engine", "megatron", "fsdp2", fmt::format("Megatron of verl {}; from 0.5 on it is", t.framework_version));
+  // docker/Dockerfile.stable.vllm of 0.9 has Megatron-core 0.18, that of 0.7 has 0.15
+  if (role.architecture != nullptr && has_linear_attention(*role.architecture) &&
+      compare_versions(t.framework_version, "0.9") < 0)
+    not_yet("model", role.model, "a model without linear attention, or verl 0.9",
+            "linear attention of Megatron-core before 0.18, which verl 0.9 is the first to install");
   if (t.megatron.maker != ModelMaker::megatron_bridge) return;
   if (t.lora.rank > 0) not_yet("lora.rank", fmt::format("{}", t.lora.rank), "none", "adapters of Megatron-Bridge under verl");
   if (role.architecture != nullptr && !made_model(t.megatron.maker, made_as(*role.architecture)))
