@@ -57,6 +57,7 @@ BASE: Row = {
 }
 SPLIT, UNIFORM, BLOCK, SELECTIVE, STAGE = vision.SPLIT, vision.UNIFORM, vision.BLOCK, vision.SELECTIVE, vision.STAGE
 MOE: Row = {"kind": "qwen3_5_moe", "experts": 8}
+BRIDGE: Row = {"bridge": "Megatron-Bridge"}
 PACKED: Row = {"packed": True}
 IMAGE: Row = {"images": [[12, 16]]}
 PAIR: Row = {"images": [[12, 16], [12, 16]], "sequences": 2}
@@ -64,6 +65,8 @@ LARGE: Row = {"images": [[32, 48]], "tokens": 448, "vocab": 256}
 TWO: Row = {"sequences": 2}
 ONE_HEAD: Row = {"value_heads": 4}
 LONG: Row = {"tokens": 1000, "vocab": 128}
+FIVE_HUNDRED: Row = {"tokens": 512, "vocab": 128}
+FOUR: Row = {"tensor": 4, "sequence_parallel": True}  # ranks for two groups of queries
 EVERYWHERE: list[Row] = [
     {},
     SPLIT,
@@ -99,7 +102,13 @@ WITH_IMAGES: list[Row] = [
 ]
 RUNS: list[Row] = [
     *(kind | run for kind in ({}, MOE) for run in [*EVERYWHERE, *WITH_IMAGES]),
-    *({"bridge": "Megatron-Bridge"} | kind | run for kind in ({}, MOE) for run in [*EVERYWHERE, *WITH_IMAGES]),
+    *(BRIDGE | kind | run for kind in ({}, MOE) for run in [*EVERYWHERE, *WITH_IMAGES]),
+    *(
+        bridge | kind | run
+        for bridge in ({}, BRIDGE)
+        for kind in ({}, MOE)
+        for run in (FOUR, FOUR | FIVE_HUNDRED | UNIFORM, FOUR | PACKED | TWO)
+    ),
 ]
 
 
