@@ -34,7 +34,6 @@ import triton_stub
 from execute import ROOT, Row
 from torch.utils._python_dispatch import _disable_current_modes
 
-aten = torch.ops.aten
 BASE: Row = {
     **vision.BASE,
     "bridge": "mbridge",
@@ -110,11 +109,6 @@ RUNS: list[Row] = [
         for run in (FOUR, FOUR | FIVE_HUNDRED | UNIFORM, FOUR | PACKED | TWO)
     ),
 ]
-
-
-def is_sent_twice(run: Row) -> bool:
-    """mbridge deals images out among tensor-parallel ranks: how many are whose is not looked at here."""
-    return bool(run["bridge"] == "mbridge" and run["tensor"] > 1 and len(run["images"]) == 1)
 
 
 class Kernels(torch.autograd.Function):
