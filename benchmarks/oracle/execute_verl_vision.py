@@ -263,7 +263,8 @@ def told_ends(lengths: tuple[int, ...], device: str) -> Row:
 
 def inputs_of(case: Row, device: str) -> Row:
     rows = case["sequences"]
-    ids = torch.empty(rows, case["tokens"] // rows, dtype=torch.int64, device=device)
+    ranks = case["ulysses"] if case.get("axes") == () else 1  # verl's engine deals out what a model without a tower gets
+    ids = torch.empty(rows, case["tokens"] // rows // ranks, dtype=torch.int64, device=device)
     positions = torch.empty(*case.get("axes", (4,)), *ids.shape, dtype=torch.int64, device=device)
     given = {"input_ids": ids, "attention_mask": None, "position_ids": positions, "use_cache": False} | case.get("told", dict)()
     if case["images"] == 0:

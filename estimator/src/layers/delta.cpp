@@ -284,13 +284,16 @@ Tensor gated_norm(Eager& g, const Tensor& x, const Tensor& gate, int weight) {
   return to(g, hidden, dtype, "norm.output");
 }
 
+/// That share a row and hand on what the next one begins with.
+std::int64_t ranks_of_row(const KernelOptions& options) { return options.delta.told_nothing ? 1 : options.ulysses; }
+
 /// Tokens of the sequences that have some here; none: the row is one sequence. Of the ranks that share a row (get_cp_cu_seqlens
 /// of fla/ops/cp/context.py) it is the one whose sequences begin most chunks.
 std::vector<std::int64_t> lengths_of(const KernelOptions& options) {
   std::vector<std::int64_t> fullest;
   const std::int64_t each = options.delta.sequence, part = options.scan_tokens;
   if (each == 0) return fullest;
-  for (std::int64_t begin = 0; begin < part * options.ulysses; begin += part) {
+  for (std::int64_t begin = 0; begin < part * ranks_of_row(options); begin += part) {
     std::vector<std::int64_t> out;
     for (std::int64_t at = begin; at < begin + part;) {
       const std::int64_t end = std::min(begin + part, (at / each + 1) * each);
@@ -307,7 +310,7 @@ std::vector<std::int64_t> lengths_of(const KernelOptions& options) {
 Tensor with_prefix(Eager& g, const Mixer& m, const DeltaSizes& n, const KernelOptions& options, const Tensor& x) {
   const Shape few{B, n.both(), Dim(m.conv_kernel - 1)};
   const Tensor tails = slice(g, x, few);
-  const auto exchange = [&g, few, ranks = options.ulysses, dtype = x.dtype](const std::string& name) {
+  const auto exchange = [&g, few, ranks = ranks_of_row(options), dtype = x.dtype](const std::string& name) {
     Tensor sent = g.make(name + ".sent", few, dtype, Category::communication);
     Tensor gathered = g.make(name + ".gathered", {Dim(ranks), few[0], few[1], few[2]}, dtype, Category::communication);
     return g.make(name, few, dtype);
@@ -328,7 +331,7 @@ struct Convolution {
   const DeltaSizes& n;
   const KernelOptions& options;
   const int weight;
-  const std::int64_t before = options.ulysses > 1 ? m.conv_kernel - 1 : 0;
+  const std::int64_t before = ranks_of_row(options) > 1 ? m.conv_kernel - 1 : 0;
 
   Tensor by_token(const Tensor& x, bool told, Tensor& given) const {
     const Dim tokens(options.scan_tokens + before);
@@ -400,7 +403,7 @@ Tensor run_in_fla(Eager& g, const DeltaSizes& n, const KernelOptions& options, P
                        .key_dim = n.key_dim,
                        .value_dim = n.value_dim,
                        .chunks = fla::chunks_of(options.scan_tokens, lengths),
-                       .ranks = options.ulysses,
+                       .ranks = ranks_of_row(options),
                        .sequences = std::max<std::int64_t>(1, static_cast<std::int64_t>(lengths.size())),
                        .copies_query = !n.grouped,
                        .copies_key = !n.grouped,
