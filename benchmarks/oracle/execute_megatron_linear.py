@@ -34,7 +34,6 @@ import triton_stub
 from execute import ROOT, Row
 from torch.utils._python_dispatch import _disable_current_modes
 
-aten = torch.ops.aten
 BASE: Row = {
     **vision.BASE,
     "bridge": "mbridge",
@@ -57,6 +56,7 @@ BASE: Row = {
 }
 SPLIT, UNIFORM, BLOCK, SELECTIVE, STAGE = vision.SPLIT, vision.UNIFORM, vision.BLOCK, vision.SELECTIVE, vision.STAGE
 MOE: Row = {"kind": "qwen3_5_moe", "experts": 8}
+BRIDGE: Row = {"bridge": "Megatron-Bridge"}
 PACKED: Row = {"packed": True}
 IMAGE: Row = {"images": [[12, 16]]}
 PAIR: Row = {"images": [[12, 16], [12, 16]], "sequences": 2}
@@ -64,6 +64,8 @@ LARGE: Row = {"images": [[32, 48]], "tokens": 448, "vocab": 256}
 TWO: Row = {"sequences": 2}
 ONE_HEAD: Row = {"value_heads": 4}
 LONG: Row = {"tokens": 1000, "vocab": 128}
+FIVE_HUNDRED: Row = {"tokens": 512, "vocab": 128}
+FOUR: Row = {"tensor": 4, "sequence_parallel": True}  # ranks for two groups of queries
 EVERYWHERE: list[Row] = [
     {},
     SPLIT,
@@ -99,13 +101,14 @@ WITH_IMAGES: list[Row] = [
 ]
 RUNS: list[Row] = [
     *(kind | run for kind in ({}, MOE) for run in [*EVERYWHERE, *WITH_IMAGES]),
-    *({"bridge": "Megatron-Bridge"} | kind | run for kind in ({}, MOE) for run in [*EVERYWHERE, *WITH_IMAGES]),
+    *(BRIDGE | kind | run for kind in ({}, MOE) for run in [*EVERYWHERE, *WITH_IMAGES]),
+    *(
+        bridge | kind | run
+        for bridge in ({}, BRIDGE)
+        for kind in ({}, MOE)
+        for run in (FOUR, FOUR | FIVE_HUNDRED | UNIFORM, FOUR | PACKED | TWO)
+    ),
 ]
-
-
-def is_sent_twice(run: Row) -> bool:
-    """mbridge deals images out among tensor-parallel ranks: how many are whose is not looked at here."""
-    return bool(run["bridge"] == "mbridge" and run["tensor"] > 1 and len(run["images"]) == 1)
 
 
 class Kernels(torch.autograd.Function):

@@ -99,9 +99,7 @@ def execute(code: Any, config: Row, case: Row) -> tuple[Row, int]:
         with torch.autocast("cpu", torch.bfloat16, enabled=case.get("autocast", False)):
             return loss_of(model, given["input_ids"], False)
 
-    peaks = sharded.two_steps(
-        made, lambda: {"input_ids": torch.empty(1, TOKENS, dtype=torch.int64)}, case, FORMATS, step
-    )
+    peaks = sharded.two_steps(made, lambda: {"input_ids": torch.empty(1, TOKENS, dtype=torch.int64)}, case, FORMATS, step)
     return {phase: peaks[phase] for phase in ("forward", "backward")}, host.highest
 
 

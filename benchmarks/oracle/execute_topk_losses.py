@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,7 @@ from execute_areal_megatron import OutputLayer
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-RELEASE = "1dda039b9"  # 0.10.0 in our tables
-RELEASE_NAME = "0.10.0"
-CORE = "core_v0.16.1"
+RELEASE, RELEASE_NAME = "1dda039b9", "0.10.0"
 TOKENS, VOCAB = (2048, 3072), 4096
 
 
@@ -48,8 +47,7 @@ class Code:
         own.__package__ = "megatron.core.tensor_parallel"
         text = source(megatron, MEGATRON, "megatron/core/tensor_parallel/cross_entropy.py")
         exec(compile(text, own.__name__, "exec"), own.__dict__)
-        sys_parallel = __import__("sys").modules["megatron.core.tensor_parallel"]
-        sys_parallel.vocab_parallel_cross_entropy = own.vocab_parallel_cross_entropy
+        sys.modules["megatron.core.tensor_parallel"].vocab_parallel_cross_entropy = own.vocab_parallel_cross_entropy  # type: ignore[attr-defined]
         module("megatron.core.jit", jit_fuser=lambda f: f)
         fused = module("megatron.core.fusions.fused_cross_entropy")
         fused.__package__ = "megatron.core.fusions"
@@ -72,12 +70,6 @@ class Code:
         module("verl.models.mcore.util", preprocess_thd_engine=packed, preprocess_bshd_engine=packed)
         module("verl.workers.config", DistillationConfig=object, DistillationLossConfig=object)
         self.topk = module("topk_losses", source(verl, RELEASE, "verl/trainer/distillation/megatron/losses.py"))
-
-
-class Teachers(torch.Tensor):
-    """Rows of all sequences: a nested tensor, to what asks for one."""
-
-    is_nested = True  # type: ignore[assignment]
 
 
 def loss_of(code: Code, logits: torch.Tensor, row: Row, teacher: tuple[Any, Any]) -> torch.Tensor:

@@ -69,10 +69,12 @@ SOME: list[Row] = [*CASES[1:4], CASES[5]]
 
 def cases_of(name: str, engine: str, kernels: str) -> list[Row]:
     """All for one model; transformers' own functions where the other rows of them (execute_verl_vision.py) have none: packed rows."""
+    # verl tells layers of Qwen3-Next nothing of Ulysses: each takes its rank's tokens for a row
+    alone = ULYSSES[::2] if (name, engine) == ("qwen3_next", "fsdp2") else []
     if kernels == "torch":
-        return [*CASES[2:4], {"autocast": True, **CASES[3]}] if (name, engine) == ("qwen3_5", "fsdp2") else []
+        return [*CASES[2:4], {"autocast": True, **CASES[3]}] if (name, engine) == ("qwen3_5", "fsdp2") else alone
     if name != "qwen3_5":
-        return SOME if engine == "fsdp2" else CASES[2:4]
+        return [*SOME, *alone] if engine == "fsdp2" else CASES[2:4]
     return [*CASES, *WITH_IMAGES, *AUTOCAST, *ULYSSES] if engine == "fsdp2" else [*SOME, *WITH_IMAGES, *ULYSSES[1:3]]
 
 

@@ -146,7 +146,7 @@ def test_the_most_likely_tokens_are_the_loss_of_megatron() -> None:
     """Alone they need no log-probs; beside a reward they do, and one tensor of the logits' size more is kept."""
     told = {}
     for name, more in {
-        "alone": [f"{LIKELY[0][:LIKELY[0].rfind('.')]}.use_task_rewards=False"],
+        "alone": [f"{LIKELY[0][: LIKELY[0].rfind('.')]}.use_task_rewards=False"],
         "beside": [],
         "estimator": ["distillation.distillation_loss.loss_mode=k3"],
     }.items():

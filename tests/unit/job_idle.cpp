@@ -146,7 +146,8 @@ const std::set<std::string> kNoMemory{"name", "lora.alpha", "clip"};            
 const std::set<std::string> kNotSeen{"expandable_segments", "host_memory", "others"};  // the replay's; nothing is allocated
 const std::set<std::string> kOfValues{
     // names, and what a job is made of
-    "framework", "engine", "kernels", "model", "layout", "head", "transformers", "te_release", "lora.bitsandbytes",
+    "framework", "engine", "kernels", "model", "layout", "head", "transformers", "te_release", "core_release",
+    "lora.bitsandbytes",
     // formats of one size, formats that something has already, optimizers with equal states
     "autocast", "precision.storage", "precision.compute", "precision.reduce", "optimizer", "lora.base", "lora.format", "kv",
     "weights", "online_quantization",

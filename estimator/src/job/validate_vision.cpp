@@ -90,9 +90,12 @@ class VisionObjections {
           "not supported yet: towers of older releases of transformers");
   }
 
-  /// fla.ops.cp, of packed rows (verl/models/transformers/qwen3_5.py, 0.9 and 0.10).
+  /// fla.ops.cp, of packed rows (verl/models/transformers/qwen3_5.py, 0.9 and 0.10). Layers of Qwen3-Next, which has no tower,
+  /// are not told of other ranks.
   void check_states() {
-    if (role_.architecture == nullptr || !t_.loop.joins_images_itself || t_.layout.context == 1) return;
+    if (role_.architecture == nullptr || role_.architecture->tower.kind.empty() || !t_.loop.joins_images_itself ||
+        t_.layout.context == 1)
+      return;
     if (t_.linear_attention != LinearAttention::torch && t_.sequences_per_micro_batch == 0) return;
     const auto& runs = role_.architecture->runs;
     if (std::any_of(runs.begin(), runs.end(), [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; }))

@@ -76,9 +76,11 @@ std::string unsupported_layer(const FamilyCode& code, const Layer& layer, const 
   if (m.index_top > 0)
     if (const std::string indexer = unsupported_indexer(options); !indexer.empty()) return indexer;
   if (code.alibi && options.autocast) return "autocast under ALiBi";
-  const bool exchanges = m.kind == MixerKind::gated_delta && options.delta.patched && options.delta.sequence > 0 &&
-                         options.delta.kernels != LinearAttention::torch;
-  if ((state || convolved) && (options.padding_mask || (options.ulysses > 1 && !exchanges)))
+  const bool delta = m.kind == MixerKind::gated_delta;
+  const bool exchanges =
+      delta && options.delta.patched && options.delta.sequence > 0 && options.delta.kernels != LinearAttention::torch;
+  const bool splits = exchanges || (delta && options.delta.told_nothing);
+  if ((state || convolved) && (options.padding_mask || (options.ulysses > 1 && !splits)))
     return "a padding mask or Ulysses under linear attention, lightning attention or short convolutions";
   // Nemotron-H: a mixer or a feed-forward block alone in a layer
   const bool alone = place == NormPlace::single && code.norm == NormCode::rms_wide_cast;

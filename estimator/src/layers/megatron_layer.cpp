@@ -77,6 +77,9 @@ Tensor row_parallel(Eager& g, const Tensor& x, std::int64_t columns, bool kept, 
   return te_row_linear(g, x, columns, o.te, name, kept && keeps_shared_input(o.te));
 }
 
+/// num_query_groups below the ranks: each gathers the projection and takes its part of a group out of it.
+bool shares_groups(const Mixer& m, const ChunkOptions& o) { return m.output_gate && m.kv_heads < o.te.tensor; }
+
 struct Heads {
   Tensor query, key, value, gate;
 };
@@ -104,18 +107,41 @@ bool query_is_view(const Mixer& m, const ChunkOptions& o) {
   return m.kv_heads <= o.te.tensor && !copied;
 }
 
+/// all_gather_last_dim_from_tensor_parallel_region: parts one behind another, put side by side.
+Tensor gathered_columns(Eager& g, const Tensor& part, Dim columns, const std::string& name) {
+  const Shape whole = with_last(part.shape, columns);
+  const Tensor stacked = g.make(name + ".stacked", whole, part.dtype, Category::communication);
+  Tensor out = g.make(name, whole, part.dtype);
+  g.record(out, "AllGatherFromTensorParallelRegion", {&part}, [&g, whole, name, of_part = part.shape](Gradients in) {
+    const Tensor stacked_again = gradient(g, (name + "_backward.stacked").c_str(), whole, in[0].dtype);
+    return Gradients{gradient(g, (name + "_backward").c_str(), of_part, in[0].dtype)};
+  });
+  return out;
+}
+
 /// SelfAttention.get_query_key_value_tensors: views of the fused projection, of which the query is copied into a block of its
 /// own where no view has its shape.
 Heads project(Eager& g, const Layer& layer, const ChunkOptions& o, const Tensor& x, bool joint) {
   const Mixer& m = layer.mixer;
   const std::int64_t heads = m.heads / o.te.tensor, groups = std::max<std::int64_t>(1, m.kv_heads / o.te.tensor);
   const Dim tokens = o.te.whole();
-  Tensor mixed = norm_column(g, x, layer.norm, ((m.output_gate ? 2 : 1) * heads + 2 * groups) * m.head_dim, o, "linear_qkv");
-  std::vector<Shape> shapes{{tokens, B, Dim(heads), Dim(m.head_dim)},
+  const bool shares = shares_groups(m, o);
+  const std::int64_t gates = m.output_gate ? 2 : 1, of_groups = shares ? m.heads / m.kv_heads : heads;
+  const std::int64_t all = (gates * m.heads + 2 * m.kv_heads) * m.head_dim;
+  const std::int64_t columns = shares ? all / o.te.tensor : (gates * heads + 2 * groups) * m.head_dim;
+  Tensor mixed = norm_column(g, x, layer.norm, columns, o, "linear_qkv");
+  if (shares) {
+    const Tensor whole = gathered_columns(g, mixed, Dim(all), "linear_qkv.gathered");
+    mixed = slice(g, whole, with_last(whole.shape, Dim((gates * of_groups + 2) * m.head_dim)));
+  }
+  std::vector<Shape> shapes{{tokens, B, Dim(of_groups), Dim(m.head_dim)},
                             {tokens, B, Dim(groups), Dim(m.head_dim)},
                             {tokens, B, Dim(groups), Dim(m.head_dim)}};
   if (m.output_gate) shapes.push_back(shapes.front());
   std::vector<Tensor> parts = joint ? split_joint(g, mixed, shapes) : split(g, mixed, shapes);
+  if (shares)
+    for (const std::size_t i : {std::size_t{0}, std::size_t{3}})
+      parts[i] = slice(g, parts[i], {tokens, B, Dim(heads), Dim(m.head_dim)});
   Heads out;
   out.query = query_is_view(m, o) ? std::move(parts[0]) : te_contiguous(g, parts[0], "q");
   out.key = std::move(parts[1]);

@@ -99,8 +99,8 @@ std::string unsupported_linear(const Architecture& a, const Mixer& m, const Chun
                                                             {o.settings.fsdp != MegatronFsdpStrategy::off, "Megatron-FSDP"}}};
   for (const auto& [is, what] : beside)
     if (is) return std::string(what) + " beside linear attention under Megatron: not supported yet";
-  if (m.output_gate && m.kv_heads < o.te.tensor)
-    return fmt::format("{} groups of queries on {} ranks under Megatron are not supported yet", m.kv_heads, o.te.tensor);
+  if (m.output_gate && m.kv_heads < o.te.tensor && (o.te.tensor % m.kv_heads != 0 || m.heads % o.te.tensor != 0))
+    return fmt::format("Megatron itself refuses {} heads in {} groups on {} ranks", m.heads, m.kv_heads, o.te.tensor);
   if (m.kind == MixerKind::gated_delta && m.linear_key_heads % o.te.tensor != 0)
     return fmt::format("Megatron itself refuses {} heads of linear attention on {} ranks", m.linear_key_heads, o.te.tensor);
   if (a.tower.kind.empty()) return "linear attention of a model without a tower under Megatron is not supported yet";

@@ -49,6 +49,7 @@ DeltaOptions delta_options(const Trainer& t, const Architecture& a, const Kernel
   o.multiprocessors = internals.counted ? internals.multiprocessors : 1;
   const bool patched = t.loop.joins_images_itself && !a.tower.kind.empty() && a.family.starts_with("qwen3_5");
   o.patched = patched;
+  o.told_nothing = t.loop.joins_images_itself && !patched;
   if (patched && t.sequences_per_micro_batch == 0)
     o.sequence = t.sequence_tokens > 0 ? t.sequence_tokens : std::max<std::int64_t>(1, t.tokens_per_micro_batch);
   return o;

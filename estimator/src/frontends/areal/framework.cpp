@@ -1,6 +1,8 @@
 // What AReaL's loop does to its engines, and what AReaL refuses of a trainer.
 #include "frontends/framework.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "catalog/architecture.hpp"
@@ -36,7 +38,9 @@ void check_maker(const Role& role, Out& out) {
     add("models_by", "megatron-bridge", "mbridge", "not supported yet: Megatron-Bridge before AReaL 1.0.4");
   if (role.kind == RoleKind::critic)
     add("models_by", "megatron-bridge", "mbridge", "AReaL itself loads no critic with Megatron-Bridge");
-  if (role.architecture != nullptr && !made_model(t.megatron.maker, role.architecture->family))
+  const auto linear = [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; };
+  if (role.architecture != nullptr &&
+      (!made_model(t.megatron.maker, role.architecture->family) || std::ranges::any_of(role.architecture->runs, linear)))
     add("models_by", "megatron-bridge", "mbridge",
         fmt::format("not supported yet: models of the family '{}' as Megatron-Bridge makes them", role.architecture->family));
 }

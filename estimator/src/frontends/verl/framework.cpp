@@ -1,5 +1,7 @@
 #include "frontends/framework.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "catalog/architecture.hpp"
@@ -18,11 +20,20 @@ std::string lacking(std::string_view made) {
   return fmt::format("models of the family '{}' as Megatron-Bridge makes them", made);
 }
 
+bool has_linear_attention(const Architecture& a) {
+  return std::ranges::any_of(a.runs, [](const LayerRun& r) { return r.layer.mixer.kind == MixerKind::gated_delta; });
+}
+
 void check_megatron(const Role& role, std::vector<KnobProblem>& out) {
   const Trainer& t = role.trainer;
   const auto not_yet = [&](std::string knob, std::string found, std::string expected, std::string what) {
     out.push_back({std::move(knob), std::move(found), std::move(expected), "not supported yet: " + std::move(what)});
   };
+  // docker/Dockerfile.stable.vllm of 0.9 has Megatron-core 0.18, that of 0.7 has 0.15
+  if (role.architecture != nullptr && has_linear_attention(*role.architecture) &&
+      compare_versions(t.framework_version, "0.9") < 0)
+    not_yet("model", role.model, "a model without linear attention, or verl 0.9",
+            "linear attention of Megatron-core before 0.18, which verl 0.9 is the first to install");
   if (t.megatron.maker != ModelMaker::megatron_bridge) return;
   if (role.architecture != nullptr && !made_model(t.megatron.maker, made_as(*role.architecture)))
     not_yet("models_by", "megatron-bridge", "mbridge", lacking(made_as(*role.architecture)));

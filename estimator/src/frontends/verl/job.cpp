@@ -127,6 +127,8 @@ class VerlTranslator {
     if (b.tokens > 0 && b.sequences == 0)
       s_.refuse_key(padding_key(role),
                     "padded sequences under Megatron in micro-batches of a budget of tokens (use_dynamic_bsz)");
+    if (m_.flag(fact(role, "fused_kernels")) && !since("0.9.0"))  // from then on verl switches them off
+      s_.refuse_key(padding_key(role), "padded sequences under Megatron with use_fused_kernels before verl 0.9");
     if (m_.whole(fact(role, "layout.cp"), 1) > 1)
       s_.refuse_key(padding_key(role), "padded sequences under Megatron with context parallelism");
   }
