@@ -117,13 +117,6 @@ def test_padded_sequences_fill_micro_batches_by_their_number(release: str, key: 
     assert actor["cross_entropy"] == "unfused"  # fused kernels want packed sequences
 
 
-def test_predicted_tokens_under_megatron_are_refused() -> None:
-    words = command("--config-name=ppo_megatron_trainer.yaml", *MEGATRON, f"{ARR}.model.mtp.enable=True")
-    done = run("read", "--framework-version", "0.10.0", *words)
-    assert done.returncode == 2
-    assert f"{ARR}.model.mtp.enable: found 'true': not supported yet: multi-token prediction" in done.stderr, done.stderr
-
-
 def test_unknown_overrides_are_told_once_and_those_of_the_reference_too() -> None:
     fp8 = "megatron.override_transformer_config.fp8"
 

@@ -196,7 +196,10 @@ class Checker {
     not_yet("transformer_impl", m.impl == TransformerImpl::local, "local", "transformer_engine", "Megatron's own modules");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none", "products in 8 bits");
     not_yet("megatron_fsdp", m.fsdp != MegatronFsdpStrategy::off, "a strategy", "nothing", "Megatron-FSDP");
-    not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0", "multi-token prediction");
+    if (m.mtp_layers > 0 && t.loop.actor_loss)
+      check_predicted(who);
+    else
+      not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0", "multi-token prediction");
     not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none", "a capacity of the experts");
     not_yet("optimizer_cpu_offload", m.host_optimizer && !t.loop.moves_optimizer, "true", "false", "an optimizer on the host");
     not_yet("optimizer_offload_fraction", m.host_optimizer && t.offload_optimizer && m.host_fraction < 1,
@@ -208,6 +211,36 @@ class Checker {
     if (role_.architecture != nullptr && role_.architecture->vocab % t.layout.tensor != 0)
       add("layout", letters(t.layout), fmt::format("ranks that divide a vocabulary of {}", role_.architecture->vocab),
           fmt::format("{}'s models have no padding of the vocabulary", who));
+  }
+  /// Blocks of multi-token prediction that an actor trains beside its own loss: the decoder and the embedding get no gradient of
+  /// theirs.
+  void check_predicted(std::string_view who) {
+    const Trainer& t = role_.trainer;
+    const Megatron& m = t.megatron;
+    const auto refuse = [&](std::string_view why) {
+      add("mtp_layers", fmt::format("{}", m.mtp_layers), "0", fmt::format("not supported yet: {} under {}", why, who));
+    };
+    const std::array<std::pair<bool, std::string_view>, 5> beside{
+        {{role_.kind != RoleKind::actor && role_.kind != RoleKind::trainer,
+          "multi-token prediction of a model that is not trained"},
+         {t.sequences_per_micro_batch > 0, "multi-token prediction of padded sequences"},
+         {m.loss != MegatronLoss::unfused, "multi-token prediction beside another loss than the unfused one"},
+         {m.teacher_topk > 0, "multi-token prediction beside distillation"},
+         {m.core_release == CoreRelease::v0_12, "multi-token prediction of Megatron-core 0.12"}}};
+    for (const auto& [is, why] : beside)
+      if (is) return refuse(why);
+    if (role_.architecture == nullptr) return;
+    const Architecture& a = *role_.architecture;
+    std::int64_t blocks = 0;
+    for (const LayerRun& run : a.mtp.layers) blocks += run.count;
+    if (blocks == 0)
+      return add("mtp_layers", fmt::format("{}", m.mtp_layers), "0",
+                 fmt::format("the model has none, and {} itself refuses it (check_mtp_config)", who));
+    if (blocks != 1 || m.mtp_layers != 1) return refuse("multi-token prediction of several blocks");
+    for (const LayerRun& run : a.runs)
+      if (run.layer.mixer.kind != MixerKind::attention || run.layer.feed_forward.kind == FeedForwardKind::moe)
+        return refuse("multi-token prediction of models with experts, latent or linear attention");
+    if (!a.tower.kind.empty()) refuse("multi-token prediction of a model with a vision tower");
   }
   void check_formats() {
     const Trainer& t = role_.trainer;

@@ -160,8 +160,11 @@ Tensor megatron_output_layer(Eager&, const Architecture&, const ChunkOptions&, c
 
 /// Multi-token prediction (megatron/core/transformer/multi_token_prediction.py): the blocks, from the normed hidden states on.
 /// The result holds the hidden states of the decoder and of every block. `embed`: of the tokens that are one further each time.
+/// `leaf`: the same states without what made them, whose gradient is kept; of verl's actors, which train the blocks alone.
 Tensor run_megatron_mtp(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden,
-                        const std::function<Tensor()>& embed);
+                        const std::function<Tensor()>& embed, const std::function<Tensor(const Tensor&)>& leaf);
+/// The losses of the blocks from what run_megatron_mtp gave; the decoder's hidden states, which carry them.
+Tensor run_megatron_mtp_losses(Eager&, const Architecture&, const ChunkOptions&, const Tensor& all, const SharedWeight& weight);
 /// What run_megatron_mtp gave, its losses and the decoder's own.
 Tensor run_megatron_heads(Eager&, const Architecture&, const ChunkOptions&, const Tensor& hidden, const SharedWeight& weight);
 

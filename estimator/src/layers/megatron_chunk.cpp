@@ -54,6 +54,7 @@ class ChunkRunner {
     mask_.reset();
     output_gradient_.reset();
     input_gradient_.reset();
+    predicted_gradient_.reset();
     embedding_ = output_ = {};
     return std::move(out_);
   }
@@ -116,6 +117,16 @@ class ChunkRunner {
     };
     x.grad_fn = std::move(node);
     return x;
+  }
+
+  /// verl's blocks of multi-token prediction read the decoder's states as a leaf, which keeps its gradient as long as the graph.
+  Tensor apart_from(const Tensor& x) {
+    Tensor out = needing_gradient(x.alias(x.shape), false);
+    out.grad_fn->apply = [this](Gradients in) {
+      predicted_gradient_ = std::move(in[0]);
+      return Gradients{};
+    };
+    return out;
   }
 
   /// LanguageModelEmbedding.forward on a split table.
@@ -237,6 +248,12 @@ class ChunkRunner {
       if (const std::int64_t k = o_.actor ? o_.actor->topk : 0; k > 0)
         for (const auto& [name, dtype] : {std::pair{"teacher_log_probs", DType::fp32}, std::pair{"teacher_ids", DType::int32}})
           inputs_.push_back(g_.make(name, {B, o_.te.whole(), Dim(k)}, dtype, Category::inputs));
+      // labels and masks as nested tensors and packed, positions (verl/models/mcore/model_forward.py, 0.10:
+      // gptmodel_forward_model_engine)
+      if (o_.actor && o_.mtp > 0)
+        for (const char* name : {"mtp.nested_labels", "mtp.labels", "mtp.response_mask", "mtp.nested_loss_mask", "mtp.loss_mask",
+                                 "mtp.packed_positions"})
+          inputs_.push_back(g_.make(name, rows, DType::int64, Category::inputs));
       if (o_.settings.attention_mask)
         mask_ =
             g_.make("attention_mask", {B, o_.te.whole(), Dim(o_.te.context) * o_.te.whole()}, DType::boolean, Category::inputs);
@@ -271,11 +288,16 @@ class ChunkRunner {
     Tensor normed = te_norm(g_, hidden, a_.final_norm, "final_layernorm");
     hidden = std::move(normed);
     if (o_.mtp > 0) {
-      Tensor all = run_megatron_mtp(g_, a_, o_, hidden, [this] { return embed_next(); });
+      const auto leaf = [this](const Tensor& x) { return apart_from(x); };
+      Tensor all = run_megatron_mtp(g_, a_, o_, hidden, [this] { return embed_next(); }, leaf);
       next_ids_.clear();
       hidden = std::move(all);
     }
     enter(StationPlace::head);
+    if (o_.actor && o_.mtp > 0) {
+      Tensor own = run_megatron_mtp_losses(g_, a_, o_, hidden, output_);
+      hidden = std::move(own);
+    }
     const auto chunk = [this](int number) {
       if (chunks_of_loss() == 0) return;
       if (number >= 0)
@@ -317,7 +339,7 @@ class ChunkRunner {
   std::vector<Tensor> inputs_, next_ids_;
   Tensor mask_;
   SharedWeight embedding_, output_;
-  Tensor input_gradient_, output_gradient_;
+  Tensor input_gradient_, output_gradient_, predicted_gradient_;
   std::unique_ptr<MegatronTower> tower_;
 };
 

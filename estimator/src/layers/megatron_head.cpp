@@ -107,9 +107,12 @@ Tensor te_loss(Eager& g, const Tensor& logits) {
 Tensor loss_of(Eager& g, const ChunkOptions& o, const Tensor& logits) {
   const Shape rows{logits.shape[0], B};
   const Tensor labels = o.te.several_sequences ? g.make("labels.by_token", rows, DType::int64) : Tensor();
-  const bool fused = o.settings.loss == MegatronLoss::native;
-  Tensor loss =
-      o.settings.loss == MegatronLoss::te ? te_loss(g, logits) : own_loss(g, logits, fused, fused && o.settings.jit_fuser);
+  // beside an actor's loss the models' own configuration says it: GPTModelProvider fuses it (models/gpt_provider.py, 0.5.2)
+  const MegatronLoss kind = !o.actor                                          ? o.settings.loss
+                            : o.settings.maker == ModelMaker::megatron_bridge ? MegatronLoss::native
+                                                                              : MegatronLoss::unfused;
+  const bool fused = kind == MegatronLoss::native;
+  Tensor loss = kind == MegatronLoss::te ? te_loss(g, logits) : own_loss(g, logits, fused, fused && o.settings.jit_fuser);
   return o.te.several_sequences ? te_contiguous(g, loss, "loss.by_sequence") : loss;
 }
 
@@ -138,10 +141,13 @@ Tensor run_megatron_head(Eager& g, const Architecture& a, const ChunkOptions& o,
   return loss_of(g, o, logits);
 }
 
-Tensor run_megatron_heads(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& all, const SharedWeight& weight) {
+namespace {
+
+/// `logits`: of the last block.
+Tensor carry_losses(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& all, const SharedWeight& weight,
+                    Tensor& logits) {
   const Shape one{axis::S, B, Dim(a.hidden)};
   std::vector<Tensor> hidden = split(g, all, std::vector<Shape>(static_cast<std::size_t>(o.mtp) + 1, one));
-  Tensor logits;  // of the last block: a name until the function returns
   for (std::size_t block = 1; block < hidden.size(); ++block) {
     Tensor next = output_layer(g, a, o, hidden[block], weight, DType::bf16);
     logits = std::move(next);
@@ -151,7 +157,21 @@ Tensor run_megatron_heads(Eager& g, const Architecture& a, const ChunkOptions& o
              [&g](Gradients in) { return Gradients{in[0], g.scalar(DType::fp32)}; });
     hidden[0] = std::move(carried);
   }
-  const Tensor own = output_layer(g, a, o, hidden[0], weight, DType::bf16);
+  return std::move(hidden[0]);
+}
+
+}  // namespace
+
+Tensor run_megatron_mtp_losses(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& all,
+                               const SharedWeight& weight) {
+  Tensor logits;
+  return carry_losses(g, a, o, all, weight, logits);
+}
+
+Tensor run_megatron_heads(Eager& g, const Architecture& a, const ChunkOptions& o, const Tensor& all, const SharedWeight& weight) {
+  Tensor logits;  // a name until the function returns
+  const Tensor hidden = carry_losses(g, a, o, all, weight, logits);
+  const Tensor own = output_layer(g, a, o, hidden, weight, DType::bf16);
   return loss_of(g, o, own);
 }
 

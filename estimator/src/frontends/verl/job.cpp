@@ -10,6 +10,7 @@
 #include "frontends/verl/images.hpp"
 #include "frontends/verl/meaning_parts.hpp"
 #include "frontends/verl/megatron_job.hpp"
+#include "frontends/verl/predicted.hpp"
 #include "frontends/verl/server_job.hpp"
 #include "frontends/verl/settings.hpp"
 #include "job/role_names.hpp"
@@ -71,6 +72,7 @@ class VerlTranslator {
                                                           : "vllm");
     else if (engine != "vllm" && engine != "sglang")
       s_.refuse(fact(role, "engine"), fmt::format("the server '{}'", engine));
+    if (role == "rollout") refuse_drafts(s_, text_, engine);
     const std::int64_t experts = m_.whole(degrees + "ep", 1), data = m_.whole(degrees + "dp", 1);
     if (data > 1 && (experts == 1 || engine == "sglang"))
       s_.refuse(degrees + "dp", engine == "sglang" ? "data parallelism of verl's SGLang"
@@ -93,7 +95,7 @@ class VerlTranslator {
     if (engine == "megatron" && !since("0.4.0"))  // layers of its own, and servers in its process (vllm_mode customized)
       s_.refuse(fact(role, "engine"), "Megatron before verl 0.4, whose vLLM 0.6.3 runs inside of the trainer");
     if (engine == "megatron") refuse_padded(role);
-    if (engine == "megatron") refuse_predicted(role);
+    if (engine == "megatron") refuse_predicted(s_, text_, role);
     if (m_.flag(fact(role, "fused_kernels"))) refuse_of_fused(role);
     const std::string impl = m_.text(fact(role, "optimizer_impl"), "torch.optim");
     if (impl != "torch.optim") s_.refuse(fact(role, "optimizer_impl"), fmt::format("optimizers of {}", impl));
@@ -129,14 +131,6 @@ class VerlTranslator {
       s_.refuse_key(padding_key(role), "padded sequences under Megatron with use_fused_kernels before verl 0.9");
     if (m_.whole(fact(role, "layout.cp"), 1) > 1)
       s_.refuse_key(padding_key(role), "padded sequences under Megatron with context parallelism");
-  }
-
-  /// check_mtp_config (verl/utils/megatron_utils.py, 0.8 to 0.10): without it verl takes the model's blocks away.
-  void refuse_predicted(const std::string& role) {
-    if (role == "critic") return;
-    const std::string key = (role == "trainer" ? "" : std::string(kArr) + ".") + "model.mtp.enable";
-    if (const auto* n = text_.root.at(key); n != nullptr && n->kind == compose::Node::Kind::boolean && n->boolean)
-      s_.refuse_key(key, "multi-token prediction under verl's Megatron");
   }
 
   /// Without a backend verl leaves the model's forward pass as it is, and then looks for what the fused one returns
@@ -203,7 +197,8 @@ class VerlTranslator {
     s_.copy(name + ".engine", fact(name, "engine"));
     if (m_.text(fact(name, "engine")) == "megatron") {
       megatron_settings(s_, m_, name, notes_);
-      if (m_.flag(fact(name, "fused_kernels")) && !pads_under_megatron(name)) fused_megatron(name);
+      predicted_settings(s_, text_, m_, name, notes_);
+      if (m_.flag(fact(name, "fused_kernels")) && !predicts(text_, name) && !pads_under_megatron(name)) fused_megatron(name);
       if (name == "actor" && by_likely_tokens()) likely_tokens();
     } else {
       fsdp(name);
@@ -496,12 +491,14 @@ class VerlTranslator {
   void rollout() {
     server_settings(s_, text_, m_, {"rollout", fmt::format("{}.rollout", kArr)}, notes_);
     const bool shares = m_.text("job.placement") == "colocated" && m_.kind == "rl";
+    draft_settings(s_, text_, m_.text("roles.rollout.engine"));
     if (shares) {
+      const bool drafts = drafts_ahead(text_);  // a draft's weights are not handed over whole: level 1
       const bool keeps_host_copy = m_.find("roles.actor.lora") != nullptr && m_.find("roles.actor.lora")->value.is_map();
       s_.set("rollout.sleep",
-             !m_.flag("roles.rollout.free_cache_engine") ? "0"
-             : keeps_host_copy || !since("0.6.0")        ? "1"
-                                                         : "2",
+             !m_.flag("roles.rollout.free_cache_engine")    ? "0"
+             : keeps_host_copy || drafts || !since("0.6.0") ? "1"
+                                                            : "2",
              "roles.rollout.free_cache_engine");
     }
     slots(m_.text("roles.rollout.engine"));
