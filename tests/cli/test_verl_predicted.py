@@ -41,7 +41,7 @@ def estimated(*overrides: str) -> dict[str, Any]:
 
 
 def of_last_stage(told: dict[str, Any], phase: str) -> int:
-    return max(p["capacity_needed_bytes"] for group in told["gpus"][1:] for p in group["phases"] if p["phase"] == phase)
+    return max(int(p["capacity_needed_bytes"]) for group in told["gpus"][1:] for p in group["phases"] if p["phase"] == phase)
 
 
 @pytest.mark.parametrize("release", ["0.8.0", "0.9.0", "0.10.0"])
