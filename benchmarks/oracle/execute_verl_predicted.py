@@ -15,7 +15,8 @@ take. It is dropped here, where it is None; main takes it.
 
 Stood in for is what megatron_te.py says, and attention as in execute_megatron_vision.py. Every gradient goes as soon as it has been
 added up. A line: the settings, parameters of the rank, and `peaks` of forward and backward above what lives when a step is over; of the
-last stage of two (`first` false) parameters alone.
+last stage of two (`first` false) parameters alone, and of a pass
+without gradients (`gradients` false) the highest level of that.
 """
 
 from __future__ import annotations
@@ -55,12 +56,14 @@ BASE: Row = {
     "native": False,
     "entropy": False,
     "first": True,
+    "gradients": True,
 }
 SPLIT: Row = {"tensor": 2}
 UNIFORM: Row = {"recompute": "full", "recompute_method": "uniform", "recompute_layers": 1}
 LARGE: Row = {"vocab": 8192}  # the heads have the highest levels
 NATIVE: Row = {"native": True}
 ENTROPY: Row = {"entropy": True}
+ALONE: Row = {"gradients": False, "entropy": True}  # the pass of the old log-probs
 LAST: Row = {"first": False}  # the last stage of two: parameters alone
 RUNS: list[Row] = [
     {},
@@ -81,6 +84,12 @@ RUNS: list[Row] = [
     SPLIT | LARGE | ENTROPY | UNIFORM,
     LAST,
     SPLIT | LAST,
+    ALONE,
+    SPLIT | ALONE,
+    LARGE | ALONE,
+    SPLIT | LARGE | ALONE,
+    NATIVE | ALONE,
+    NATIVE | LARGE | ALONE,
     {"layers": 2, "hidden": 512, "ffn": 1536},
     SPLIT | UNIFORM | {"layers": 2, "hidden": 512, "ffn": 1536},
 ]
@@ -162,7 +171,7 @@ def model_of(run: Row) -> Any:
     patch.patch_mtp_layer_checkpointed_forward(whole)
     patch.patch_mtp_layer_get_embeddings(whole)
     whole.pre_process = whole.post_process = True
-    return whole.train()
+    return whole.train(run["gradients"])
 
 
 def loss_of(run: Row, model: Any) -> torch.Tensor:
@@ -209,8 +218,13 @@ class Step:
         storages = self.storages
         base = storages.live
         storages.highest = storages.live
-        loss = loss_of(self.run, self.model)
+        with torch.set_grad_enabled(self.run["gradients"]):
+            loss = loss_of(self.run, self.model)
         forward = storages.highest - base
+        if not self.run["gradients"]:
+            del loss
+            gc.collect()
+            return {"peaks": {"forward": forward}, "left": storages.live - base}
         storages.highest = storages.live
         loss.backward()
         backward = storages.highest - base

@@ -349,9 +349,11 @@ class Validator {
   }
   /// nullptr: the cluster's is told already.
   const Gpu* known_gpu() const {
-    for (const Gpu& gpu : catalog_.gpus())
-      if (gpu.name == job_.cluster.gpu) return &gpu;
-    return nullptr;
+    try {
+      return &catalog_.gpu(job_.cluster.gpu);  // however it is spelled
+    } catch (const InputError&) {
+      return nullptr;
+    }
   }
 
   void not_its_own(const Role& role, std::string_view knob, std::string expected, std::string_view whose) {

@@ -273,7 +273,7 @@ class ChunkRunner {
       hidden = needing_gradient(std::move(hidden), true);
     }
     if (tower_) tower_->make_tables();
-    const Tensor decoder_input = hidden;
+    Tensor decoder_input = hidden;
     for (const auto& [group, station] : runs_) {
       for (int u = 0; u < out_.stations[station].simulated; ++u) {
         enter(StationPlace::layers, out_.stations[station].run, u);
@@ -309,6 +309,8 @@ class ChunkRunner {
     if (o_.actor && o_.actor->fused) return run_verl_fused_megatron_head(g_, a_, o_, hidden, inputs_[1], output_);
     if (o_.actor) {
       Tensor narrow = megatron_output_layer(g_, a_, o_, hidden, output_);
+      if (o_.mtp > 0)  // GPTModel.forward has returned
+        for (Tensor* name : {&hidden, &decoder_input}) name->reset();
       if (o_.te.several_sequences) narrow = te_contiguous(g_, narrow, "logits.by_sequence");  // transpose(0, 1).contiguous()
       Tensor logits = to(g_, std::move(narrow), DType::fp32, "logits.fp32");
       return actor_loss(g_, *o_.actor, std::move(logits), chunk);
