@@ -1,6 +1,6 @@
 // Activations on the host: what executed steps held there (tests/data/executed_offload.jsonl, executed_offload_units.jsonl and
-// executed_stash_offload.jsonl, benchmarks/oracle/execute_offload.py, execute_offload_units.py and execute_stash_offload.py). What they held on the device
-// is judged with all other executed rows, by training_oracle.cpp.
+// executed_stash_offload.jsonl, benchmarks/oracle/execute_offload.py, execute_offload_units.py and execute_stash_offload.py).
+// What they held on the device is judged with all other executed rows, by training_oracle.cpp.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -94,7 +94,7 @@ struct KernelOptions {
   bool casts_layer_inputs = false;   ///< FSDP2 with a param_dtype: fp32 arguments of a layer are cast to it
   std::optional<DType> unit_output;  ///< FSDP2: what its units and the model return is cast to it
   bool casts_embedding_output = false, casts_head_output = false;  ///< ... those of these two, which are units
-  bool head_is_unit = false;  ///< of FSDP2, and not the critic's
+  bool head_is_unit = false;                                       ///< of FSDP2, and not the critic's
   bool casts_parameters = false;  ///< FSDP: they are stored in another format than they are computed in
   bool views_of_flat = false;     ///< FSDP1: parameters are views of a flat one, of which autocast keeps no copies
   AdapterOptions adapters;

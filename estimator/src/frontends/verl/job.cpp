@@ -123,7 +123,7 @@ class VerlTranslator {
     if (!pads_under_megatron(role)) return;
     const bool learns = role == "actor" || role == "critic";
     const std::string batch = fact(role, "micro_batch");
-    const Budget b = budget_of(batch, sequences_of(learns ? "roles.actor.mini_batch_prompts" : "job.train_batch_prompts", role));
+    const Budget b = budget_of(batch, sequences_of(learns ? "roles.actor.mini_batch_prompts" : step_prompts(), role));
     if (b.tokens > 0 && b.sequences == 0)
       s_.refuse_key(padding_key(role),
                     "padded sequences under Megatron in micro-batches of a budget of tokens (use_dynamic_bsz)");
@@ -161,9 +161,8 @@ class VerlTranslator {
     s_.copy("prompt_tokens", "job.max_prompt_length");
     s_.copy("response_tokens", "job.max_response_length");
     const std::int64_t samples = std::max<std::int64_t>(1, m_.whole("job.samples_per_prompt", 1));
-    const std::int64_t prompts = m_.whole("job.train_batch_prompts");
-    if (m_.kind == "rl" && prompts > 0)
-      s_.set("sequences_per_step", fmt::format("{}", prompts * samples), "job.train_batch_prompts");
+    const std::int64_t prompts = m_.whole(step_prompts());
+    if (m_.kind == "rl" && prompts > 0) s_.set("sequences_per_step", fmt::format("{}", prompts * samples), step_prompts());
     if (samples > 1 && m_.kind == "rl") s_.set("samples_per_prompt", fmt::format("{}", samples), "job.samples_per_prompt");
     if (m_.kind == "rl") {
       s_.set("sync.by",
@@ -377,10 +376,12 @@ class VerlTranslator {
     const std::int64_t all = m_.whole(prompts) * std::max<std::int64_t>(1, m_.whole("job.samples_per_prompt", 1));
     return all / std::max<std::int64_t>(1, m_.whole(fact(role, "layout.dp"), 1));
   }
+  /// The fact that counts the prompts of a step.
+  std::string_view step_prompts() const { return m_.find(kStepPrompts) != nullptr ? kStepPrompts : "job.train_batch_prompts"; }
   /// The fact that counts the prompts, or sequences, that a role takes at once.
-  static std::string_view batch_of(const std::string& role) {
+  std::string_view batch_of(const std::string& role) const {
     if (role == "trainer") return "job.train_batch_sequences";
-    return role == "actor" || role == "critic" ? "roles.actor.mini_batch_prompts" : "job.train_batch_prompts";
+    return role == "actor" || role == "critic" ? "roles.actor.mini_batch_prompts" : step_prompts();
   }
   void budget(const std::string& name) {
     const std::string batch = fact(name, "micro_batch");
@@ -412,7 +413,7 @@ class VerlTranslator {
   }
   /// The actor's log-probs have a budget of their own.
   void forward_budget(const Budget& training) {
-    const Budget forward = budget_of("job.old_logprob_micro_batch", sequences_of("job.train_batch_prompts", "actor"));
+    const Budget forward = budget_of("job.old_logprob_micro_batch", sequences_of(step_prompts(), "actor"));
     if (forward.tokens == 0 || forward.tokens == training.tokens) return;
     s_.set("actor.logprob_tokens_per_micro_batch", fmt::format("{}", forward.tokens), forward.from);
   }

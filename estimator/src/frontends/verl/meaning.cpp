@@ -103,11 +103,11 @@ class VerlMeaner {
   /// The asynchronous trainer takes so many from its queue, whatever data.train_batch_size says
   /// (fully_async_policy/fully_async_trainer.py, 0.7 to 0.10: required_samples).
   void step_batch() {
-    constexpr const char* kFact = "job.train_batch_prompts";
+    t_.take("job.train_batch_prompts", "data.train_batch_size");
     const std::string mini = fmt::format("{}.actor.ppo_mini_batch_size", kArr);
-    if (own_trainer() != "fully_async") return t_.take(kFact, "data.train_batch_size");
-    t_.derived(kFact, t_.whole(mini, 0) * t_.whole("async_training.require_batches", 1),
-               "ppo_mini_batch_size x async_training.require_batches", mini);
+    if (own_trainer() == "fully_async")
+      t_.derived(kStepPrompts, t_.whole(mini, 0) * t_.whole("async_training.require_batches", 1),
+                 "ppo_mini_batch_size x async_training.require_batches", mini);
   }
 
   std::string block_of(const std::string& path, std::string_view role, bool megatron) const {

@@ -10,6 +10,8 @@
 namespace oomplan::verl {
 
 inline constexpr std::string_view kArr = "actor_rollout_ref";
+/// A fact of trainers whose step has other prompts than data.train_batch_size says.
+inline constexpr const char* kStepPrompts = "job.step_prompts";
 
 /// A role that trains or computes log-probs, and where its settings stand.
 struct RoleAt {
