@@ -235,3 +235,23 @@ def test_job_that_is_read_has_what_was_said_of_its_images() -> None:
     assert done.returncode == 0, done.stderr
     assert "width: 640" in done.stdout
     assert "height: 480" in done.stdout
+
+
+@pytest.mark.parametrize(("layers", "status"), [(0, (0, 1)), (1, (2,)), (24, (2,)), (25, (0, 1))])
+def test_layers_that_are_computed_again_want_all_blocks_whose_features_they_get_to_be(
+    layers: int, status: tuple[int, ...]
+) -> None:
+    """Megatron-Bridge's Qwen3-VL: features of blocks 8, 16 and 24 go to layers past their checkpoints' arguments."""
+    at = f"+{ARR}.actor.megatron.override_transformer_config.recompute_"
+    words = [
+        *MEGATRON,
+        f"{ARR}.model.path=Qwen/Qwen3-VL-8B-Instruct",
+        f"{ARR}.actor.megatron.vanilla_mbridge=False",
+        f"{at}granularity=full",
+        f"{at}method=block",
+        f"{at}num_layers={layers}",
+    ]
+    done = run("estimate", "--quick", "--framework-version", "0.9.0", "--image-size", "640x480", *command(*words))
+    assert done.returncode in status, done.stderr
+    if status == (2,):
+        assert "with features of a tower's blocks that are not" in done.stderr

@@ -44,8 +44,21 @@ class VisionObjections {
   std::vector<KnobProblem> run_under_megatron() {
     if (role_.kind == RoleKind::critic || role_.kind == RoleKind::reward)
       add("model", role_.model, "a model without a tower", "not supported yet: values of a model with a vision tower");
+    check_features();
     check_images();
     return std::move(out_);
+  }
+  /// Megatron-Bridge hands features of inner blocks to layers past their checkpoints' arguments: the backward pass of a layer
+  /// that is computed again then goes through a block that is not, and frees it before its turn.
+  void check_features() {
+    const Megatron& m = t_.megatron;
+    if (role_.architecture == nullptr || role_.architecture->tower.deepstack_blocks.empty()) return;
+    const auto& blocks = role_.architecture->tower.deepstack_blocks;
+    const bool some = t_.recompute == Recompute::full && m.recompute_method == RecomputeMethod::block && m.recompute_layers > 0 &&
+                      m.recompute_layers <= *std::max_element(blocks.begin(), blocks.end());
+    if (some && m.maker == ModelMaker::megatron_bridge && t_.vision.images > 0)
+      add("recompute_layers", fmt::format("{}", m.recompute_layers), "recompute_method: uniform",
+          "not supported yet: layers that are computed again, with features of a tower's blocks that are not");
   }
 
   void check_engine() {
