@@ -54,8 +54,10 @@ class VisionObjections {
     const Megatron& m = t_.megatron;
     if (role_.architecture == nullptr || role_.architecture->tower.deepstack_blocks.empty()) return;
     const auto& blocks = role_.architecture->tower.deepstack_blocks;
-    const bool some = t_.recompute == Recompute::full && m.recompute_method == RecomputeMethod::block && m.recompute_layers > 0 &&
-                      m.recompute_layers <= *std::max_element(blocks.begin(), blocks.end());
+    bool some = false;  // layer i of the language model gets what the i-th of them gives
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+      some = some || (static_cast<std::int64_t>(i) < m.recompute_layers && blocks[i] >= m.recompute_layers);
+    some = some && t_.recompute == Recompute::full && m.recompute_method == RecomputeMethod::block;
     if (some && m.maker == ModelMaker::megatron_bridge && t_.vision.images > 0)
       add("recompute_layers", fmt::format("{}", m.recompute_layers), "recompute_method: uniform",
           "not supported yet: layers that are computed again, with features of a tower's blocks that are not");
