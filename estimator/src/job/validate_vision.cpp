@@ -59,7 +59,8 @@ class VisionObjections {
       some = some || (static_cast<std::int64_t>(i) < m.recompute_layers && blocks[i] >= m.recompute_layers);
     some = some && t_.recompute == Recompute::full && m.recompute_method == RecomputeMethod::block;
     if (some && m.maker == ModelMaker::megatron_bridge && t_.vision.images > 0)
-      add("recompute_layers", fmt::format("{}", m.recompute_layers), "recompute_method: uniform",
+      add("recompute_layers", fmt::format("{}", m.recompute_layers),
+          "recompute_method: uniform, or as many as take in those blocks",
           "not supported yet: layers that are computed again, with features of a tower's blocks that are not");
   }
 
