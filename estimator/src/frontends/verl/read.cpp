@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "frontends/compose/compose.hpp"
-#include "frontends/keys_of_lines.hpp"
 #include "frontends/shell_words.hpp"
+#include "frontends/verl/file_kinds.hpp"
 #include "frontends/verl/ranges.hpp"
 #include "frontends/verl/reward_words.hpp"
 #include "units/enums.hpp"
@@ -18,27 +18,6 @@ namespace {
 using compose::Node;
 
 constexpr std::string_view kRepository = "verl-project/verl";
-
-/// "pkg://verl.trainer.config/x.yaml": "verl/trainer/config/x.yaml"; other paths are theirs.
-std::string of_package(std::string path) {
-  constexpr std::string_view kPackage = "pkg://";
-  if (!path.starts_with(kPackage)) return path;
-  path.erase(0, kPackage.size());
-  const auto end = std::min(path.find('/'), path.size());
-  std::replace(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(end), '.', '/');
-  return path;
-}
-
-/// The part of a path that begins in verl's repository, "verl/trainer/config/..."; "": none.
-std::string path_in_repository(const std::string& given) {
-  std::string path = of_package(given);
-  for (const std::string_view top : {"verl/trainer/config/", "verl/experimental/", "recipe/"}) {
-    if (path.starts_with(top)) return path;
-    const auto at = path.find(fmt::format("/{}", top));
-    if (at != std::string::npos) return path.substr(at + 1);
-  }
-  return {};
-}
 
 /// The caller's files first: his own YAML may stand anywhere, and that of verl's repository is known besides.
 compose::Files files_of(const Source& source, const std::string& own, Release release) {
@@ -69,11 +48,17 @@ void mark_defaults(Node& node, const std::string& release) {
   for (auto& entry : node.entries) mark_defaults(entry.value, release);
 }
 
-/// The module whose configuration has a file's keys.
-std::string module_of_keys(const std::vector<std::string>& keys) {
-  const auto has = [&](std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
-  if (has("engine") && has("model") && !has("actor_rollout_ref")) return "verl.trainer.sft_trainer";
-  return "verl.trainer.main_ppo";
+/// The module that would compose a file. Throws InputError: the file is no job.
+std::string module_of_file(const Source& source) {
+  const auto kind = kind_of_file(source);
+  if (!kind) return "verl.trainer.main_ppo";
+  if (kind->module.empty())
+    throw InputError(Problem{{source.name, 0, 0, {}},
+                             std::string(kind->what),
+                             "a job: a command or script of verl, or the file that its --config-name names",
+                             {},
+                             {}});
+  return std::string(kind->module);
 }
 
 class VerlReader {
@@ -84,7 +69,7 @@ class VerlReader {
       out_.arguments = read_arguments(shell_words(source.text, source.name), source.name);
     } else {
       file_ = true;
-      out_.arguments.module = module_of_keys(keys_of_lines(source.text));
+      out_.arguments.module = module_of_file(source);
     }
     for (const std::string& word : source.overrides) out_.arguments.overrides.push_back(word);
   }
@@ -138,9 +123,12 @@ class VerlReader {
     compose::Request request;
     request.folder = entry->folder;
     request.config = entry->config;
-    const Node* strategy = composed.root.at("actor_rollout_ref.actor.strategy");
+    const bool tuned = entry->config == "sft_trainer_engine";
+    const Node* strategy = composed.root.at(tuned ? "engine.strategy" : "actor_rollout_ref.actor.strategy");
     if (strategy != nullptr && strategy->kind == Node::Kind::text && strategy->text == "megatron") {
-      if (release >= release_named("0.8.0"))
+      if (tuned)
+        request.overrides = {"engine=megatron", "optim=megatron"};
+      else if (release >= release_named("0.8.0"))
         request.overrides.push_back("model_engine=megatron");
       else
         request.config = "ppo_megatron_trainer";

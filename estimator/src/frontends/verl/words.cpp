@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "frontends/keys_of_lines.hpp"
 #include "frontends/native.hpp"
+#include "frontends/verl/file_kinds.hpp"
 #include "frontends/verl/guide.hpp"
 #include "frontends/verl/job.hpp"
 #include "frontends/verl/meaning.hpp"
@@ -170,11 +170,7 @@ class VerlWords : public TextWords {
 
 bool recognises(const Source& source) {
   if (!source.dialect.empty()) return source.dialect == "verl";
-  const std::vector<std::string> keys = keys_of_lines(source.text);
-  const auto has = [&](std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
-  if (has("oomplan")) return false;
-  return has("actor_rollout_ref") || (has("defaults") && source.text.find("ppo_trainer") != std::string::npos) ||
-         (has("defaults") && source.text.find("ppo_megatron_trainer") != std::string::npos);
+  return kind_of_file(source).has_value();
 }
 
 std::unique_ptr<TextWords> words_of(const Source& source, const Catalog& catalog) {
