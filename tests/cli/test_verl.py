@@ -57,6 +57,7 @@ def value(of: dict[str, Any], key: str) -> Any:
     return of["v"]
 
 
+SGLANG_SHARE = "SGLang mem_fraction_static: share of memory free at server start"
 MEANINGS: list[tuple[str, str, list[str], dict[str, Any]]] = [
     (
         "defaults of a silent command",
@@ -103,6 +104,12 @@ MEANINGS: list[tuple[str, str, list[str], dict[str, Any]]] = [
         "0.6.1",
         [],
         {"roles.rollout.max_model_len": 5120, "roles.rollout.max_running_requests": 1024},
+    ),
+    (
+        "the older name of SGLang",
+        "0.4.1",
+        [f"{ARR}.rollout.name=sglang_async"],
+        {"roles.rollout.engine": "sglang", "roles.rollout.memory_fraction_meaning": SGLANG_SHARE},
     ),
     (
         "the bucket has another key before 0.7.1",

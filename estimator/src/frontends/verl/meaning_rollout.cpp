@@ -10,7 +10,11 @@ void tell_server(Telling& t, Release release, const ServerAt& server) {
   const auto take = [&](const char* name, const char* key, FactValue otherwise) {
     t.take(fact + name, fmt::format("{}.{}", at, key), std::move(otherwise));
   };
-  t.take(fact + "engine", at + ".name");
+  const bool merged = t.text(at + ".name") == "sglang_async";  // verl/workers/fsdp_workers.py, megatron_workers.py, 0.4
+  if (merged)
+    t.derived(fact + "engine", FactValue("sglang"), "'sglang_async' is the older name of sglang", at + ".name");
+  else
+    t.take(fact + "engine", at + ".name");
   t.take(fact + "model", server.model);
   t.derived(fact + "gpus", server.gpus, server.gpus_by);
   const std::int64_t gpus_of_one = gpus_of_a_server(t, at);
@@ -22,8 +26,8 @@ void tell_server(Telling& t, Release release, const ServerAt& server) {
   take("layout.pp", "pipeline_model_parallel_size", FactValue(1));
   take("memory_fraction", "gpu_memory_utilization", FactValue(0.5));
   t.code(fact + "memory_fraction_meaning",
-         t.text(at + ".name") == "sglang" ? "SGLang mem_fraction_static: share of memory free at server start"
-                                          : "vLLM: share of total device memory",
+         merged || t.text(at + ".name") == "sglang" ? "SGLang mem_fraction_static: share of memory free at server start"
+                                                    : "vLLM: share of total device memory",
          "verl rollout");
   if (release >= release_named("0.6.0"))
     take("max_running_requests", "max_num_seqs", FactValue(1024));
