@@ -5,6 +5,8 @@
 #include <stop_token>
 #include <thread>
 
+#include <oomplan/guide.hpp>
+
 #include "core.hpp"
 #include "frontends/described.hpp"
 #include "job/names.hpp"
@@ -128,6 +130,37 @@ void bind_calls(py::module_& module) {
         return found;
       },
       py::arg("job"), py::arg("allow") = "speed", py::arg("catalog") = CatalogHandle());
+
+  py::class_<GuidePoint>(module, "GuidePoint")
+      .def_readonly("section", &GuidePoint::section)
+      .def_readonly("text", &GuidePoint::text)
+      .def_readonly("overrides", &GuidePoint::overrides)
+      .def_readonly("why", &GuidePoint::why)
+      .def_readonly("gain_bytes", &GuidePoint::gain)
+      .def_readonly("phase", &GuidePoint::phase)
+      .def_readonly("phase_gain_bytes", &GuidePoint::phase_gain)
+      .def_readonly("fits", &GuidePoint::fits)
+      .def("__repr__", [](const GuidePoint& p) { return "<GuidePoint " + p.section + ": " + p.text + ">"; });
+  py::class_<Guide>(module, "Guide")
+      .def_readonly("source", &Guide::source)
+      .def_readonly("points", &Guide::points)
+      .def("to_json", [](const Guide& g) { return freed([&] { return to_json(g); }); })
+      .def("to_dict", [](const Guide& g) { return loaded(to_json(g)); })
+      .def("__str__", [](const Guide& g) { return to_text(g); })
+      .def("__repr__",
+           [](const Guide& g) { return "<oomplan.Guide " + g.source + ": " + std::to_string(g.points.size()) + " points>"; });
+  module.def(
+      "guide",
+      [](const JobHandle& job, const CatalogHandle& catalog) {
+        if (!job.source)
+          throw InputError(Problem{
+              {"", 0, 0, "guide"}, "a job whose framework has no guide that is known", "RL of verl", {}, "not supported yet"});
+        Guide found;
+        interruptible(
+            [&](const std::stop_token& stop) { until_interrupted(stop, [&] { found = guide(*job.source, catalog.get()); }); });
+        return found;
+      },
+      py::arg("job"), py::arg("catalog") = CatalogHandle());
 
   py::class_<Change>(module, "Change")
       .def_readonly("key", &Change::key)

@@ -142,6 +142,18 @@ def test_search_of_a_job_that_is_described() -> None:
         oomplan.search(FITS, samples=3)
 
 
+def test_a_frameworks_guide_is_gone_through_as_the_program_does() -> None:
+    script = ROOT / "examples" / "verl" / "grpo_8b.sh"
+    guide = oomplan.guide(oomplan.read(script, framework_version="0.8.0", gpu="A100-40GB"))
+    said = [PROGRAM, "advise", str(script), "--framework-version", "0.8.0", "--gpu", "A100-40GB", "--guide"]
+    told = json.loads(subprocess.run([*said, "--json"], capture_output=True, check=False).stdout)
+    assert guide.to_dict()["points"] == told["points"]
+    assert [p.gain_bytes for p in guide.points] == [p["gain_bytes"] for p in told["points"]]
+    assert str(guide).splitlines()[-1] in subprocess.run(said, capture_output=True, text=True, check=False).stdout
+    with pytest.raises(oomplan.InputError, match="no guide that is known"):
+        oomplan.guide(FITS)
+
+
 def test_answers_in_the_words_of_a_frameworks_file() -> None:
     file = ROOT / "examples" / "areal" / "grpo_7b.yaml"
     job = oomplan.read(file, framework_version="1.0.4", gpu="H100-80GB")

@@ -23,6 +23,8 @@ from ._core import (
     Evidence,
     Found,
     GpuAnswer,
+    Guide,
+    GuidePoint,
     HostAnswer,
     InputError,
     Limit,
@@ -57,6 +59,8 @@ __all__ = [
     "Evidence",
     "Found",
     "GpuAnswer",
+    "Guide",
+    "GuidePoint",
     "HostAnswer",
     "InputError",
     "Job",
@@ -78,6 +82,7 @@ __all__ = [
     "explain",
     "facts",
     "gpus",
+    "guide",
     "model",
     "op",
     "program",
@@ -326,6 +331,17 @@ def advise(job: Source, *overrides: str, allow: str = "speed", catalog: Catalog 
             print(remedy.override, remedy.gain_bytes, remedy.fits)
     """
     return _core.advise(read(job, *overrides, catalog=catalog), allow, catalog)
+
+
+def guide(job: Source, *overrides: str, catalog: Catalog | None = None) -> Guide:
+    """The framework's own tuning guide, gone through for this job: what each point would free, in which phase, at what cost.
+
+    Raises InputError where the framework has no guide that is known:
+
+        for point in oomplan.guide("run.sh").points:
+            print(point.section, point.text, point.overrides, point.gain_bytes, point.why)
+    """
+    return _core.guide(read(job, *overrides, catalog=catalog), catalog)
 
 
 def _words(given: str | Iterable[str]) -> list[str]:
