@@ -6,7 +6,8 @@ The three are clones with their history (bare ones will do). Their own functions
 vocab_parallel_log_probs_from_logits (verl/utils/megatron/tensor_parallel.py) in the order of logits_processor
 (verl/workers/actor/megatron_actor.py), slime's calculate_log_probs_and_entropy (slime/utils/ppo_utils.py) behind get_log_probs_and_entropy
 (slime/backends/megatron_utils/loss.py), Megatron's vocab_parallel_cross_entropy. Before them stands Megatron's fp32 cast of the last
-stage's output (megatron/core/transformer/module.py: float16_to_fp32). Tensors are CPU ones that nothing is computed with; collectives
+stage's output (megatron/core/transformer/module.py: float16_to_fp32). Before 0.3.1 slime copied the logits and had Megatron's
+fused_vocab_parallel_cross_entropy of the copy: 0.3.0 of all rows at once, 0.2.4, whose code Relax keeps, sample by sample. Tensors are CPU ones that nothing is computed with; collectives
 those of PyTorch's fake process group. verl's use_fused_kernels are its LinearCrossEntropy (verl/utils/kernel, 0.9.0) behind Megatron's
 gather_from_sequence_parallel_region, as verl/models/mcore/model_forward_fused.py calls it; Triton's kernels are not started, their
 launchers allocate as they are. verl's compiled product with its sum is one kernel and makes the sum alone.
@@ -24,7 +25,7 @@ import json
 import subprocess
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ from torch.utils.checkpoint import checkpoint
 HIDDEN, VOCAB = 8, 4096  # of a rank
 TOKENS = (4096, 6144)
 VERL, SLIME, MEGATRON = "v0.7.0", "HEAD", "core_v0.9.0"
+OLDER = {"slime_whole": "v0.3.0", "slime_samples": "v0.2.4"}
+FUSED_MEGATRON = "core_v0.16.1"
 FUSED = "v0.9.0"  # whose launchers allocate as those of 0.5 do
 FUSED_HIDDEN, FUSED_VOCAB = 256, (2048, 9504, 20480, 38016)  # of a rank: one part, whole parts, and a smaller last one
 
@@ -153,6 +156,18 @@ class Code:
         text = source(slime, SLIME, "slime/utils/ppo_utils.py").replace("softmax.is_cuda", "True")  # as on a GPU
         torch.compile = lambda *a, **_k: a[0] if a else (lambda fn: fn)  # type: ignore[assignment]
         self.slime = module("slime_ppo_utils", text)
+        own.VocabUtility = ranges
+        own = module("megatron.core.fusions.fused_cross_entropy")
+        own.__package__ = "megatron.core.fusions"
+        module("megatron.core.jit", jit_fuser=lambda function: function)  # what is compiled writes where it is told, too
+        sys.modules["megatron.core.tensor_parallel.cross_entropy"].__dict__.setdefault("VocabUtility", ranges)
+        exec(
+            compile(source(megatron, FUSED_MEGATRON, "megatron/core/fusions/fused_cross_entropy.py"), own.__name__, "exec"),
+            own.__dict__,
+        )
+        self.older = {
+            name: module(f"{name}_ppo_utils", source(slime, tag, "slime/utils/ppo_utils.py")) for name, tag in OLDER.items()
+        }
         torch.compile = real
         self.compiled = one_kernel
         self.fused = fused_kernels(verl)
@@ -200,6 +215,44 @@ def slime_loss(code: Code, logits: torch.Tensor, row: Row) -> torch.Tensor:
     return loss - entropy.mean() if row["entropy_gradient"] else loss
 
 
+def samples_of(logits: torch.Tensor, row: Row) -> Iterator[torch.Tensor]:
+    """get_responses: of every sample the rows of its response, behind a prompt of one token; two parts with context parallelism."""
+    each = row["tokens"] // row["samples"]
+    for number in range(row["samples"]):
+        at = each * number
+        if not row["context"]:
+            yield logits[at : at + each - 1]
+            continue
+        half = each // 2
+        first, second = logits[at : at + half], logits[at + half : at + 2 * half]
+        yield torch.cat([first[0:half], second[0 : half - 1]], dim=0)
+
+
+def older_slime_loss(code: Code, logits: torch.Tensor, row: Row) -> torch.Tensor:
+    """get_log_probs_and_entropy up to 0.3.0: the entropy is a part of the graph, whatever its coefficient."""
+    logits = logits.squeeze(0)
+    if row["temperature"] != 1.0:
+        logits = logits.div(row["temperature"])
+    log_probs, entropies = [], []
+    real, torch.compile = torch.compile, code.compiled  # type: ignore[assignment]
+    for part in samples_of(logits, row) if row["loss"] == "slime_samples" else [logits.contiguous()]:
+        log_prob, entropy = code.older[row["loss"]].calculate_log_probs_and_entropy(
+            part,
+            torch.empty(len(part), dtype=torch.int64),
+            dist.group.WORLD,
+            with_entropy=row["entropy"],
+            chunk_size=row["chunk"],
+        )
+        log_probs.append(log_prob.squeeze(-1))
+        entropies.append(entropy)
+    torch.compile = real
+    loss = torch.cat(log_probs).mean()
+    return loss - 0.0 * torch.cat(entropies).mean() if row["entropy"] else loss
+
+
+LOSSES = {"verl": verl_loss, "slime": slime_loss, "slime_whole": older_slime_loss, "slime_samples": older_slime_loss}
+
+
 def levels(step: Callable[[], torch.Tensor], row: Row, storages: Any) -> Row:
     """Highest levels of both passes, and what is alive between them."""
     with torch.set_grad_enabled(not row["forward_only"]):
@@ -241,7 +294,7 @@ def run(code: Code, row: Row, storages: Any) -> Row:
     if row["loss"] == "verl_fused":
         return run_fused(code, row, storages)
     hidden = torch.empty(row["tokens"], 1, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
-    loss_of = verl_loss if row["loss"] == "verl" else slime_loss
+    loss_of = LOSSES[row["loss"]]
     with storages:
         storages.own(hidden)
 
@@ -297,7 +350,28 @@ def rows() -> list[Row]:
                                 | {"loss": "slime", "entropy": entropy, "entropy_gradient": gradient, "temperature": temperature}
                                 | {"chunk": chunk, "forward_only": forward_only, "checkpoint": again}
                             )
-    return out + fused_rows()
+    return out + older_rows() + fused_rows()
+
+
+OLDER_RUNS = (
+    ("slime_whole", 1, False),
+    *(("slime_samples", samples, context) for samples in (1, 2, 4) for context in (False, True)),
+)
+
+
+def older_rows() -> list[Row]:
+    base: Row = {"vocab": VOCAB, "hidden": HIDDEN, "entropy_gradient": False}
+    out: list[Row] = []
+    for tokens in TOKENS:
+        for loss, samples, context in OLDER_RUNS:
+            for temperature in (1.0, 0.8):
+                for chunk in (-1, 512):
+                    one = base | {"tokens": tokens, "loss": loss, "samples": samples, "context": context}
+                    one |= {"temperature": temperature, "chunk": chunk}
+                    out.append(one | {"entropy": True, "forward_only": False, "checkpoint": False})
+                    out.append(one | {"entropy": True, "forward_only": False, "checkpoint": True})
+                    out += [one | {"entropy": entropy, "forward_only": True, "checkpoint": False} for entropy in (False, True)]
+    return out
 
 
 def fused_rows() -> list[Row]:
@@ -334,6 +408,7 @@ def main() -> None:
             line["source"] = f"{by}, " + {
                 "verl": f"verl {VERL.removeprefix('v')}",
                 "verl_fused": f"verl {FUSED.removeprefix('v')}",
+                **{name: f"slime {tag.removeprefix('v')}" for name, tag in OLDER.items()},
             }.get(row["loss"], f"slime {commit[:8]}")
             unit = 4 * line["tokens"] * VOCAB
             print(

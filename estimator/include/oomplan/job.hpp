@@ -171,7 +171,17 @@ enum class TeAttention : std::uint8_t { fused, flash, unfused };
 enum class RecomputeMethod : std::uint8_t { uniform, block };
 /// Megatron's cross-entropy: Transformer Engine's, Megatron's own compiled one (native), or its autograd function (unfused); or
 /// the loss of slime's actors, log-probs with their entropy.
-enum class MegatronLoss : std::uint8_t { te, native, unfused, slime, areal_whole, verl_fused, verl_undivided };
+enum class MegatronLoss : std::uint8_t {
+  te,
+  native,
+  unfused,
+  slime,
+  slime_whole,
+  slime_samples,
+  areal_whole,
+  verl_fused,
+  verl_undivided
+};
 /// Megatron: how ranks of one context exchange keys and values (ring) or heads (Ulysses).
 enum class ContextExchange : std::uint8_t { p2p, a2a };
 

@@ -18,6 +18,10 @@
 namespace oomplan {
 namespace {
 
+bool is_slimes(MegatronLoss loss) {
+  return loss == MegatronLoss::slime || loss == MegatronLoss::slime_whole || loss == MegatronLoss::slime_samples;
+}
+
 /// Knobs of other training engines, or of what is not described with this one.
 constexpr std::array<std::string_view, 59> kForeign{"reference",
                                                     "reshard_after_forward",
@@ -120,7 +124,7 @@ class Checker {
   void check_slime() {
     const Trainer& t = role_.trainer;
     const Megatron& m = t.megatron;
-    const bool slime = m.loss == MegatronLoss::slime, areal = t.loop.loss_by_sequence;
+    const bool slime = is_slimes(m.loss), areal = t.loop.loss_by_sequence;
     if (m.loss == MegatronLoss::areal_whole && !areal)
       add("cross_entropy", "areal_whole", "te, native, unfused or slime", "it is the loss of AReaL before 0.5.0");
     if (m.loss == MegatronLoss::verl_fused && !t.loop.actor_loss)
@@ -173,9 +177,10 @@ class Checker {
       if (found) add(knob, std::move(is), std::move(expected), "not supported yet: it with the loss of slime");
     };
     constexpr std::int64_t kMostChunks = 256;  // each is simulated
-    if (m.recompute_loss && m.log_probs_chunk > 0 && t.tokens_per_micro_batch / m.log_probs_chunk > kMostChunks)
+    const bool all = m.recompute_loss || m.loss != MegatronLoss::slime;
+    if (all && m.log_probs_chunk > 0 && t.tokens_per_micro_batch / m.log_probs_chunk > kMostChunks)
       add("log_probs_chunk_size", fmt::format("{}", m.log_probs_chunk), fmt::format("{} chunks at most", kMostChunks),
-          "not supported yet: more of them with recompute_loss_function");
+          "not supported yet: more of them with recompute_loss_function, or slime's loss of 0.3.0 and before");
     not_yet("mtp_layers", m.mtp_layers > 0, fmt::format("{}", m.mtp_layers), "0");
     not_yet("expert_capacity", m.expert_capacity > 0, fmt::format("{}", m.expert_capacity), "none");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none");
@@ -191,7 +196,7 @@ class Checker {
     if (t.sequences_per_micro_batch > 0 && !t.loop.actor_loss)
       add("sequences_per_micro_batch", fmt::format("{}", t.sequences_per_micro_batch), "tokens_per_micro_batch",
           fmt::format("{}'s Megatron engine packs sequences", who));
-    const bool own = m.loss == MegatronLoss::te || m.loss == MegatronLoss::native || m.loss == MegatronLoss::slime;
+    const bool own = m.loss == MegatronLoss::te || m.loss == MegatronLoss::native || is_slimes(m.loss);
     not_yet("cross_entropy", own, std::string(spelling(m.loss)), "nothing", "Megatron's own losses");
     not_yet("transformer_impl", m.impl == TransformerImpl::local, "local", "transformer_engine", "Megatron's own modules");
     not_yet("fp8_recipe", m.fp8 != Fp8Recipe::none, std::string(spelling(m.fp8)), "none", "products in 8 bits");

@@ -3,11 +3,13 @@
 // verl: logits_processor (verl/workers/actor/megatron_actor.py, verl/workers/engine/megatron/transformer_impl.py) with
 // vocab_parallel_entropy (verl/utils/megatron/tensor_parallel.py), 0.7.0; before 0.6 without temperature and copy (0.4.1). slime:
 // get_log_probs_and_entropy (slime/backends/megatron_utils/loss.py) with _VocabParallelLogProbEntropy (slime/utils/ppo_utils.py),
-// 624b824a of August 2026. Executed: tests/data/executed_actor_losses.jsonl. Distillation: compute_forward_kl_topk with
-// _VocabParallelKLDivergence (verl/trainer/distillation/megatron/losses.py), the same from 0.8 to 0.10. Executed:
-// tests/data/executed_topk_losses.jsonl.
+// 624b824a of August 2026; calculate_log_probs_and_entropy with _VocabParallelEntropy and Megatron's
+// fused_vocab_parallel_cross_entropy (megatron/core/fusions/fused_cross_entropy.py, 0.16.1) of 0.3.0 and of 0.2.4, and of Relax
+// (redai-infra/Relax relax/utils/training/ppo_utils.py, 0db3b6d3). Executed: tests/data/executed_actor_losses.jsonl.
+// Distillation: compute_forward_kl_topk with _VocabParallelKLDivergence (verl/trainer/distillation/megatron/losses.py), the same
+// from 0.8 to 0.10. Executed: tests/data/executed_topk_losses.jsonl.
 //
-// Legend: K tokens of the micro-batch, M rows of a chunk, k of the teacher's most likely tokens for each.
+// Legend: K tokens of the micro-batch, or of a sample, M rows of a chunk, k of the teacher's most likely tokens for each.
 #include "layers/megatron_actor_losses.hpp"
 
 #include "layers/heads_verl_fused.hpp"
@@ -17,7 +19,7 @@ namespace oomplan {
 namespace {
 
 using namespace ops;
-using axis::B, axis::M;
+using axis::B, axis::K, axis::M;
 
 constexpr Category kLogits = Category::logits;
 
@@ -227,6 +229,81 @@ Pair slime_chunk(Eager& g, const ActorLoss& o, const Tensor& logits) {
   return out;
 }
 
+/// Megatron's compiled cross-entropy: the copy becomes the softmax. Its gradient is made in bf16, which autograd casts to fp32.
+Tensor fused_cross_entropy(Eager& g, const Tensor& copied) {
+  const bool recorded = g.will_record({&copied});
+  Tensor largest = per_row(g, copied, DType::fp32, "logits.max");
+  const TargetRows targets(g, copied);
+  Tensor sums = g.make("logits.of_target_and_sum", with_last(copied.shape, 2), DType::fp32);
+  Tensor loss = per_row(g, copied, DType::fp32, "token_log_probs");
+  if (!recorded) return loss;
+  Saved softmax = g.save(copied), foreign = g.save(targets.foreign), columns = g.save(targets.columns);
+  g.record(loss, "_VocabParallelCrossEntropyBackward", {&copied}, [&g, softmax, foreign, columns](const Gradients&) {
+    (void)foreign.get();
+    (void)columns.get();
+    const Shape shape = softmax.get().shape;
+    Tensor narrow = gradient(g, "cross_entropy_backward.bf16", shape, DType::bf16);
+    return Gradients{gradient(g, "cross_entropy_backward", shape, DType::fp32)};
+  });
+  return loss;
+}
+
+/// calculate_log_probs_and_entropy up to 0.3.0: every softmax is of a copy of its own. 0.3.0 takes the entropy first.
+Pair of_copies(Eager& g, const ActorLoss& o, const Tensor& logits) {
+  const Dim rows = o.kind == ActorLossKind::slime_whole ? logits.shape[0] * B : logits.shape[0];
+  std::vector<Tensor> parts;
+  if (o.chunks == 0)
+    parts.push_back(logits);
+  else
+    parts = split(g, logits, std::vector<Shape>(static_cast<std::size_t>(o.chunks), Shape{M, logits.shape.back()}));
+  const auto all = [&](bool entropy) {
+    std::vector<Tensor> out;
+    for (const Tensor& part : parts) {
+      const Tensor copied = copy(g, part, part.shape, "logits.clone");
+      out.push_back(entropy ? vocab_parallel_entropy(g, copied) : fused_cross_entropy(g, copied));
+    }
+    return out.size() == 1 ? out[0] : cat(g, std::move(out), {rows, 1}, entropy ? "entropy" : "token_log_probs");
+  };
+  Pair out;
+  if (o.entropy && o.kind == ActorLossKind::slime_whole) out.entropy = all(true);
+  out.log_probs = all(false);
+  if (o.entropy && o.kind == ActorLossKind::slime_samples) out.entropy = all(true);
+  return out;
+}
+
+Tensor mean_of_samples(Eager& g, std::vector<Tensor> per_sample, const Dim& rows, const char* name) {
+  if (per_sample.size() == 1) return mean_of_tokens(g, per_sample[0]);
+  return mean_of_tokens(g, cat(g, std::move(per_sample), {rows, 1}, name));
+}
+
+/// get_responses: a view, or with context parallelism the two parts of a sample that this rank has, put together.
+Tensor rows_of_sample(Eager& g, const ActorLoss& o, const Tensor& logits) {
+  const Shape part{K, logits.shape.back()};
+  if (!o.context) return slice(g, logits, part);
+  std::vector<Tensor> parts;
+  for (int i = 0; i < 2; ++i) {
+    const Tensor all = slice(g, logits, part);
+    parts.push_back(slice(g, all, part));  // without the prompt
+  }
+  return cat(g, std::move(parts), {Dim(2) * K, logits.shape.back()}, "logits.of_sample");
+}
+
+/// The entropy is a part of the graph, whatever its coefficient.
+Tensor older_slime_loss(Eager& g, const ActorLoss& o, const Tensor& given) {
+  const Tensor logits = o.temperature ? scale(g, given, "logits.divided", kLogits) : given;
+  const Dim rows = logits.shape[0] * B;
+  std::vector<Tensor> log_probs, entropies;
+  for (int i = 0; i < o.samples; ++i) {
+    const bool whole = o.kind == ActorLossKind::slime_whole;
+    const Pair of_sample = of_copies(g, o, whole ? logits : rows_of_sample(g, o, logits));
+    log_probs.push_back(of_sample.log_probs);
+    if (o.entropy) entropies.push_back(of_sample.entropy);
+  }
+  const Tensor loss = mean_of_samples(g, std::move(log_probs), rows, "token_log_probs");
+  if (!o.entropy) return loss;
+  return sum_of(g, loss, mean_of_samples(g, std::move(entropies), rows, "entropy"));
+}
+
 /// Whoever calls holds the logits as they were until the loss is there.
 Tensor slime_loss(Eager& g, const ActorLoss& o, const Tensor& given, const std::function<void(int)>& scope) {
   const Tensor logits = o.temperature ? scale(g, given, "logits.divided", kLogits) : given;
@@ -254,9 +331,10 @@ Tensor fused_actor_loss(Eager& g, const ActorLoss& o, const Tensor& hidden, cons
 
 Tensor actor_loss(Eager& g, const ActorLoss& o, Tensor logits, const std::function<void(int)>& scope) {
   if (o.kind == ActorLossKind::verl) return verl_loss(g, o, std::move(logits));
-  if (!o.checkpoint) return slime_loss(g, o, logits, scope);
-  // run again when this has returned
-  return g.checkpoint_reentrant(logits, [&g, o, scope](const Tensor& x) { return slime_loss(g, o, x, scope); });
+  const auto run = [&g, o, scope](const Tensor& x) {
+    return o.kind == ActorLossKind::slime ? slime_loss(g, o, x, scope) : older_slime_loss(g, o, x);
+  };
+  return o.checkpoint ? g.checkpoint_reentrant(logits, run) : run(logits);  // run again when this has returned
 }
 
 }  // namespace oomplan

@@ -13,6 +13,7 @@
 #include "training/megatron_areal.hpp"
 #include "training/megatron_host.hpp"
 #include "training/megatron_shares.hpp"
+#include "training/megatron_slime.hpp"
 
 namespace oomplan {
 namespace {
@@ -347,32 +348,18 @@ void count_areal_chunks(MegatronStage& s, const ArealCut& cut) {
   s.counts.n = cut.chunks;
   s.counts.m = cut.rows;
 }
-/// Equal chunks of at most log_probs_chunk rows (torch.chunk).
-std::int64_t slime_chunks(const Trainer& t) {
-  const std::int64_t rows = ceil_div(megatron_tokens(t), t.layout.context);
-  return t.megatron.log_probs_chunk > 0 ? ceil_div(rows, t.megatron.log_probs_chunk) : 0;
-}
-ActorLoss slime_loss(const Trainer& t) {
-  const Megatron& m = t.megatron;
-  return {.kind = ActorLossKind::slime,
-          .entropy = true,  // at least as a metric
-          .entropy_gradient = m.entropy_loss,
-          .temperature = m.rollout_temperature != 1,
-          .checkpoint = m.recompute_loss,
-          .chunks = static_cast<int>(m.recompute_loss ? slime_chunks(t) : std::min<std::int64_t>(4, slime_chunks(t)))};
-}
-void count_slime_chunks(MegatronStage& s, const Trainer& t) {
-  const std::int64_t n = slime_chunks(t);
-  if (n == 0) return;
-  s.head_chunks = s.counts.n = n;
-  s.counts.m = ceil_div(ceil_div(megatron_tokens(t), t.layout.context), n);
+void count_slime_rows(MegatronStage& s, const SlimeCut& cut, std::int64_t context) {
+  if (cut.kind == ActorLossKind::slime_samples) s.counts.k = ceil_div(cut.rows, context > 1 ? 2 : 1);
+  if (cut.chunks == 0) return;
+  if (cut.kind == ActorLossKind::slime) s.head_chunks = s.counts.n = cut.chunks;
+  s.counts.m = ceil_div(cut.rows, cut.chunks);
 }
 /// Nothing is kept for backward: checkpoints run their layers as they are. verl computes the entropy of the actor's old
 /// log-probs, whatever its loss is made of, and not of the reference's (verl/workers/megatron_workers.py: compute_log_prob, 0.7).
 ChunkOptions without_gradients(ChunkOptions o, bool trains) {
   o.forward_only = true;
   o.recompute = Recompute::none;
-  if (o.actor) o.actor->entropy = trains;
+  if (o.actor) o.actor->entropy = trains && !copies_logits(o.actor->kind);  // slime: --use-rollout-entropy
   if (o.actor) o.actor->topk = 0;
   return o;
 }
@@ -513,7 +500,7 @@ std::vector<ChunkOptions> megatron_chunks(const Architecture& a, const Trainer& 
                  .head_chunk = t.megatron.head_chunk,
                  .gathered = t.layout.context > 1 && areal_gathers(t) ? std::min<std::int64_t>(3, cut.least) : 0};
     }
-    if (t.megatron.loss == MegatronLoss::slime) o.actor = slime_loss(t);
+    if (const auto cut = slime_cut(t, use)) o.actor = slime_loss(t, *cut);
     if (t.loop.actor_loss && use.critic) o.areal = {.on = true, .value = true};  // the same value head
     if (t.loop.actor_loss && !use.critic)
       o.actor = ActorLoss{.kind = ActorLossKind::verl,
@@ -554,7 +541,7 @@ MegatronStage make_megatron_stage(const Architecture& a, const Trainer& t, std::
       s.counts.r = flex.remote;
     }
   if (t.loop.loss_by_sequence) count_areal_chunks(s, areal_cut(t, use));
-  if (t.megatron.loss == MegatronLoss::slime) count_slime_chunks(s, t);
+  if (const auto cut = slime_cut(t, use)) count_slime_rows(s, *cut, t.layout.context);
   for (const auto& chunk : chunks) {
     if (use.trains && !use.passes_alone) s.chunks.push_back(make_chunk_tape(a, chunk));
     if (use.log_probs) s.forward_chunks.push_back(make_chunk_tape(a, without_gradients(chunk, use.trains)));
