@@ -31,6 +31,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import execute_megatron_linear as linear
 import execute_megatron_vision as vision
 import megatron_te
 import torch
@@ -56,7 +57,10 @@ BASE: Row = {
     "native": False,
     "entropy": False,
     "first": True,
+    "last": True,
     "gradients": True,
+    "packed": True,
+    "runs": True,
 }
 SPLIT: Row = {"tensor": 2}
 UNIFORM: Row = {"recompute": "full", "recompute_method": "uniform", "recompute_layers": 1}
@@ -65,6 +69,8 @@ NATIVE: Row = {"native": True}
 ENTROPY: Row = {"entropy": True}
 ALONE: Row = {"gradients": False, "entropy": True}  # the pass of the old log-probs
 LAST: Row = {"first": False}  # the last stage of two: parameters alone
+IDLE: Row = {"runs": False}  # model.mtp.enable without enable_train
+PADDED: Row = {"packed": False}
 RUNS: list[Row] = [
     {},
     SPLIT,
@@ -92,12 +98,30 @@ RUNS: list[Row] = [
     NATIVE | LARGE | ALONE,
     {"layers": 2, "hidden": 512, "ffn": 1536},
     SPLIT | UNIFORM | {"layers": 2, "hidden": 512, "ffn": 1536},
+    IDLE,
+    SPLIT | UNIFORM | IDLE,
+    SPLIT | NATIVE | IDLE,
+    SPLIT | LARGE | ENTROPY | IDLE,
+    SPLIT | IDLE | LAST,
+    ALONE | IDLE,
+    PADDED,
+    SPLIT | PADDED,
+    SPLIT | UNIFORM | PADDED,
+    PADDED | LARGE,
+    SPLIT | PADDED | LARGE | ENTROPY,
+    NATIVE | PADDED | LARGE | UNIFORM,
+    PADDED | ALONE,
+    PADDED | IDLE,
 ]
 
 
 def prepare(given: argparse.Namespace) -> None:
+    vision.DotProductAttention = linear.Attention  # of padded sequences, too
     vision.prepare(given.core, given.te, given.mbridge, given.core)
-    verl = given.verl
+    prepare_verl(given.verl)
+
+
+def prepare_verl(verl: Path) -> None:
     for name in ("verl", "verl.utils", "verl.utils.megatron", "verl.models", "verl.models.mcore"):
         vision.without_init(name, verl)
     for name, holds in (
@@ -132,7 +156,6 @@ class Config(transformers.PretrainedConfig):
 def model_of(run: Row) -> Any:
     from mbridge.models.mimo import MimoBridge
     from megatron.core.transformer.enums import AttnBackend
-    from megatron.core.transformer.module import Float16Module
 
     fields = {
         "num_hidden_layers": run["layers"],
@@ -159,7 +182,13 @@ def model_of(run: Row) -> Any:
     if run["recompute"] == "full":
         more |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     bridge.set_extra_args(**more)
-    model = bridge._model_provider([])(run["first"], True)
+    return patched(run, bridge._model_provider([])(run["first"], True))
+
+
+def patched(run: Row, model: Any) -> Any:
+    """As patch_engine_mtp leaves it, with gradients that go as soon as they have been added up."""
+    from megatron.core.transformer.module import Float16Module
+
     whole = Float16Module(model.config, model)
     for parameter in whole.parameters():
         parameter.main_grad = torch.empty(parameter.shape, dtype=torch.float32)
@@ -193,11 +222,15 @@ def loss_of(run: Row, model: Any) -> torch.Tensor:
         out["log_probs"] = vocab_parallel_log_probs_from_logits(logits, label)
         return out
 
-    ids = nested(torch.int64)
+    ids, images = nested(torch.int64), {}
+    if run.get("images"):
+        given = vision.Inputs(run)
+        ids, images = torch.nested.nested_tensor(list(given.ids), layout=torch.jagged), given.vision
+        del given
     output = gptmodel_forward_model_engine(
         model,
         ids,
-        {},
+        images,
         logits_processor=logits_processor,
         logits_processor_args={
             "label": ids.clone(),
@@ -205,7 +238,10 @@ def loss_of(run: Row, model: Any) -> torch.Tensor:
             "loss_mask": nested(torch.int64),
             "response_attention_mask": None,
         },
-        mtp_enable_train=True,
+        vision_model="kind" in run,
+        pad_token_id=0,
+        data_format="thd" if run["packed"] else "bshd",
+        mtp_enable_train=run["runs"],
     )
     return sum(each.values().mean() for each in output.values())  # type: ignore[return-value]
 
@@ -233,18 +269,20 @@ class Step:
         return {"peaks": {"forward": forward, "backward": backward}, "left": storages.live - base}
 
 
-def execute(changes: Row) -> Row:
+def execute(run: Row, make: Any = model_of) -> Row:
     from megatron.core import parallel_state
 
-    run = {**BASE, **changes}
     stages = 1 if run["first"] else 2
     dist.init_process_group("fake", store=FakeStore(), rank=(stages - 1) * run["tensor"], world_size=stages * run["tensor"])
     parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=run["tensor"], pipeline_model_parallel_size=stages, create_gloo_process_groups=False
+        tensor_model_parallel_size=run["tensor"],
+        pipeline_model_parallel_size=stages,
+        **({"expert_model_parallel_size": run["tensor"], "expert_tensor_parallel_size": 1} if run.get("experts") else {}),
+        create_gloo_process_groups=False,
     )
     parallel_state.get_global_memory_buffer().buffer.clear()
     try:
-        model = model_of(run)
+        model = make(run)
         if not run["first"]:
             return {"run": run, "parameters": sum(p.numel() for p in model.parameters()), "peaks": {}}
         storages = Resized()
@@ -256,7 +294,7 @@ def execute(changes: Row) -> Row:
             step = Step(run, model, storages)
             step()  # what it makes and leaves is there from now on
             second, third = step(), step()
-        assert second["left"] == 0 and second == third, (changes, second, third)
+        assert second["left"] == 0 and second == third, (run, second, third)
         return {"run": run, "parameters": sum(p.numel() for p in model.parameters()), "peaks": second["peaks"]}
     finally:
         megatron_te.Clock.now = None
@@ -277,9 +315,9 @@ def main() -> None:
     prepare(given)
     if given.only:
         for number in given.only:
-            print(json.dumps(execute(RUNS[number])))
+            print(json.dumps(execute({**BASE, **RUNS[number]})))
         return
-    lines = [json.dumps(execute(changes), separators=(",", ":")) for changes in RUNS]
+    lines = [json.dumps(execute({**BASE, **changes}), separators=(",", ":")) for changes in RUNS]
     given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
