@@ -8,7 +8,8 @@ Needs torch, transformers, einops, safetensors, megatron-core 0.18.0, the Python
 the model, verl/models/mcore/mtp_patch.py patches it as patch_engine_mtp does, gptmodel_forward_model_engine
 (verl/models/mcore/model_forward.py) packs the sequences, rolls labels and masks and runs it, and log-probs come from
 vocab_parallel_log_probs_from_logits behind the division by the temperature (_lm_head_logits_processor). `native`: the blocks' loss and
-weights' gradients are fused, as Megatron-Bridge's GPTModelProvider has them. The policy's loss is one number a token.
+weights' gradients are fused, as Megatron-Bridge's GPTModelProvider has them. `runs` is model.mtp.enable_train: without it the block is
+there and nothing calls it. `packed` is use_remove_padding. The policy's loss is one number a token.
 
 Megatron-core 0.18.0 itself fails where a block is checkpointed: its forward hands over a padding_mask that its checkpoint does not
 take. It is dropped here, where it is None; main takes it.
@@ -22,7 +23,6 @@ without gradients (`gradients` false) the highest level of that.
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import json
 import sys
@@ -33,13 +33,9 @@ from typing import Any
 
 import execute_megatron_linear as linear
 import execute_megatron_vision as vision
-import megatron_te
 import torch
-import torch.distributed as dist
-import transformers
 from execute import ROOT, Row
-from execute_megatron_local import Resized
-from torch.testing._internal.distributed.fake_pg import FakeStore
+from verl_megatron_step import Config, execute
 
 BASE: Row = {
     "layers": 4,
@@ -146,13 +142,6 @@ def prepare_verl(verl: Path) -> None:
     predicted.MultiTokenPredictionLayer._checkpointed_forward = with_padding_mask
 
 
-class Config(transformers.PretrainedConfig):
-    """What mbridge's MiMo asks: `in` too."""
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.__dict__
-
-
 def model_of(run: Row) -> Any:
     from mbridge.models.mimo import MimoBridge
     from megatron.core.transformer.enums import AttnBackend
@@ -246,64 +235,6 @@ def loss_of(run: Row, model: Any) -> torch.Tensor:
     return sum(each.values().mean() for each in output.values())  # type: ignore[return-value]
 
 
-class Step:
-    def __init__(self, run: Row, model: Any, storages: Resized) -> None:
-        self.run, self.model, self.storages = run, model, storages
-
-    def __call__(self) -> Row:
-        storages = self.storages
-        base = storages.live
-        storages.highest = storages.live
-        with torch.set_grad_enabled(self.run["gradients"]):
-            loss = loss_of(self.run, self.model)
-        forward = storages.highest - base
-        if not self.run["gradients"]:
-            del loss
-            gc.collect()
-            return {"peaks": {"forward": forward}, "left": storages.live - base}
-        storages.highest = storages.live
-        loss.backward()
-        backward = storages.highest - base
-        del loss
-        gc.collect()
-        return {"peaks": {"forward": forward, "backward": backward}, "left": storages.live - base}
-
-
-def execute(run: Row, make: Any = model_of) -> Row:
-    from megatron.core import parallel_state
-
-    stages = 1 if run["first"] else 2
-    dist.init_process_group("fake", store=FakeStore(), rank=(stages - 1) * run["tensor"], world_size=stages * run["tensor"])
-    parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=run["tensor"],
-        pipeline_model_parallel_size=stages,
-        **({"expert_model_parallel_size": run["tensor"], "expert_tensor_parallel_size": 1} if run.get("experts") else {}),
-        create_gloo_process_groups=False,
-    )
-    parallel_state.get_global_memory_buffer().buffer.clear()
-    try:
-        model = make(run)
-        if not run["first"]:
-            return {"run": run, "parameters": sum(p.numel() for p in model.parameters()), "peaks": {}}
-        storages = Resized()
-        for tensor in [*model.parameters(), *model.buffers()]:
-            storages.own(tensor)
-        gc.collect()
-        megatron_te.Clock.now = storages
-        with storages:
-            step = Step(run, model, storages)
-            step()  # what it makes and leaves is there from now on
-            second, third = step(), step()
-        assert second["left"] == 0 and second == third, (run, second, third)
-        return {"run": run, "parameters": sum(p.numel() for p in model.parameters()), "peaks": second["peaks"]}
-    finally:
-        megatron_te.Clock.now = None
-        parallel_state.destroy_model_parallel()
-        dist.destroy_process_group()
-        sys.modules["transformer_engine.pytorch.module.base"]._dummy_wgrads.clear()
-        gc.collect()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("core", "te", "mbridge", "verl"):
@@ -315,9 +246,9 @@ def main() -> None:
     prepare(given)
     if given.only:
         for number in given.only:
-            print(json.dumps(execute({**BASE, **RUNS[number]})))
+            print(json.dumps(execute({**BASE, **RUNS[number]}, model_of, loss_of)))
         return
-    lines = [json.dumps(execute({**BASE, **changes}), separators=(",", ":")) for changes in RUNS]
+    lines = [json.dumps(execute({**BASE, **changes}, model_of, loss_of), separators=(",", ":")) for changes in RUNS]
     given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import execute_megatron_linear as linear
 import execute_verl_predicted as predicted
 from execute import ROOT, Row
+from verl_megatron_step import execute
 
 BASE: Row = {
     **linear.BASE,
@@ -84,9 +85,9 @@ def main() -> None:
     runs = [{**BASE, **run} for run in RUNS]
     if given.only:
         for number in given.only:
-            print(json.dumps(predicted.execute(runs[number], model_of)))
+            print(json.dumps(execute(runs[number], model_of, predicted.loss_of)))
         return
-    lines = [json.dumps(predicted.execute(run, model_of), separators=(",", ":")) for run in runs]
+    lines = [json.dumps(execute(run, model_of, predicted.loss_of), separators=(",", ":")) for run in runs]
     given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

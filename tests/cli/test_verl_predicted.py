@@ -116,7 +116,9 @@ def test_drafts_beside_recurrent_states_need_the_radix_cache_off() -> None:
     assert (job["rollout"]["share_prompts"], job["rollout"]["max_running_requests"]) == (False, 64)
 
 
-@pytest.mark.parametrize(("release", "backend", "is_flashinfer"), [("0.10.0", "", True), ("0.10.0", "fa3", False), ("0.9.0", "", False)])
+@pytest.mark.parametrize(
+    ("release", "backend", "is_flashinfer"), [("0.10.0", "", True), ("0.10.0", "fa3", False), ("0.9.0", "", False)]
+)
 def test_sglang_attends_as_verl_asks_it_to(release: str, backend: str, is_flashinfer: bool) -> None:
     said = [f"{OF_SGLANG}.attention_backend={backend}"] if backend else []
     assert written(SGLANG, *said, release=release)["rollout"]["flashinfer_attention"] is is_flashinfer

@@ -89,9 +89,8 @@ TrainingCase qwen35_case(const Json& run) {
         {{"permute_fusion", true}, {"shared_expert_overlap", mbridge}, {"router_dtype", "fp32"}, {"router_aux_loss", false}});
   if (const Json& images = run["images"]; !images.empty()) {
     const std::int64_t patch = run["patch"];
-    trainer["vision"] = {{"images", 1},
-                         {"height", images[0][0].get<std::int64_t>() * patch},
-                         {"width", images[0][1].get<std::int64_t>() * patch}};
+    trainer["vision"] = {
+        {"images", 1}, {"height", images[0][0].get<std::int64_t>() * patch}, {"width", images[0][1].get<std::int64_t>() * patch}};
   }
   TrainingCase c = case_of(trainer, qwen35_config(run));
   c.trainer.sequence_tokens = run["tokens"];

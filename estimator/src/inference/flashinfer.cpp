@@ -40,7 +40,7 @@ Bytes workspace_of(std::string_view model_type) {
 FlashInferBuffers flashinfer_buffers(std::string_view model_type, const FlashInferAsk& ask) {
   constexpr Bytes kPlanned = 8 * kMiB;
   const bool ahead = ask.draft_tokens > 0;
-  const std::int64_t of_window = ask.windows ? 2 : 1;       // of each kind of layer
+  const std::int64_t of_window = ask.windows ? 2 : 1;        // of each kind of layer
   const std::int64_t whole = 1 + 3 * of_window, decode = 2;  // of ragged rows; paged ones, verified ones and single tokens
   const std::int64_t sizes = ask.captured > 0 ? graphs(ask.captured, ahead) : 0;
   std::int64_t wrappers = whole + of_window * sizes;

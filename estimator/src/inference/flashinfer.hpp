@@ -7,9 +7,9 @@
 namespace oomplan {
 
 struct FlashInferAsk {
-  std::int64_t captured = 0;  ///< requests of the largest CUDA graph; 0: there are none
-  std::int64_t context = 0;   ///< longest request
-  bool windows = false;       ///< the model has layers with a sliding window
+  std::int64_t captured = 0;                       ///< requests of the largest CUDA graph; 0: there are none
+  std::int64_t context = 0;                        ///< longest request
+  bool windows = false;                            ///< the model has layers with a sliding window
   std::int64_t draft_tokens = 0, draft_steps = 0;  ///< 0: nothing guesses ahead
 };
 

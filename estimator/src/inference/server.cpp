@@ -427,9 +427,8 @@ class Planner {
   /// Of every stage the least count of pages or tokens is in force on all.
   void pool(const Stage& stage) {
     const bool vllm = m_.engine == EngineKind::vllm;
-    const CacheAsk ask{pool_of_model(stage), p_.max_model_len, p_.max_running,
-                       p_.batched_tokens,    m_.draft_tokens,  at_.decode_context,
-                       stated_slots()};
+    const CacheAsk ask{pool_of_model(stage), p_.max_model_len,   p_.max_running, p_.batched_tokens,
+                       m_.draft_tokens,      at_.decode_context, stated_slots()};
     const CachePool found = vllm ? vllm_pool(stage, f_, ask) : sglang_pool(stage, f_, ask);
     p_.kv_tokens = found.tokens;
     p_.kv_pages = found.pages;

@@ -94,7 +94,8 @@ class Problems {
     for (const LayerRun& run : role_.architecture->runs)
       if (s_.flashinfer && run.layer.mixer.kind == MixerKind::mla)
         return refuse("FlashInfer's tables of drafts with latent attention");
-      else if (run.layer.mixer.linear_value_heads > 0 || run.layer.mixer.inner > 0) return beside_states();
+      else if (run.layer.mixer.linear_value_heads > 0 || run.layer.mixer.inner > 0)
+        return beside_states();
   }
   /// sglang/srt/server_args.py, _handle_mamba_radix_cache, 0.5.8 to 0.5.12.
   void beside_states() {

@@ -375,8 +375,7 @@ class MegatronEngine {
     const OfStation& one = routings_[chunk].stations[station];
     if (!one.kept && !one.again) return;
     act(one, Unit::first, Index(0));
-    r_.repeat(
-        stage_.permutations[chunk].units[station] - 1, [&](Index i) { act(one, Unit::inner, i); }, Direction::forward, 1);
+    r_.repeat(stage_.permutations[chunk].units[station] - 1, [&](Index i) { act(one, Unit::inner, i); }, Direction::forward, 1);
   }
   void keep_maps_of(std::size_t chunk, std::size_t station) {
     routing_of(chunk, station, [&](const OfStation& one, Unit, Index i) {

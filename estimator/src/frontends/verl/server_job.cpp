@@ -45,8 +45,9 @@ class EngineArguments {
     if (more_ == nullptr) return;
     for (const auto& entry : more_->entries)
       if (const std::string is = value(entry.key); !is.empty() && !reads(entry.key, is))
-        notes.push_back({Note::Level::warning, entry.value.origin.place,
-                         fmt::format("engine_kwargs.{}.{} goes to the server and is not part of this answer", engine_, entry.key)});
+        notes.push_back(
+            {Note::Level::warning, entry.value.origin.place,
+             fmt::format("engine_kwargs.{}.{} goes to the server and is not part of this answer", engine_, entry.key)});
   }
 
  private:
